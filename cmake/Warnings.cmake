@@ -1,0 +1,6 @@
+add_library(holon_warnings INTERFACE)
+target_compile_options(holon_warnings INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-restrict -Wno-array-bounds -Werror=return-type)
+option(HOLON_WERROR "Warnings are errors" OFF)
+if(HOLON_WERROR)
+  target_compile_options(holon_warnings INTERFACE -Werror)
+endif()

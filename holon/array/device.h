@@ -1,0 +1,29 @@
+// Where an array's bytes live.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace holon {
+
+enum class DeviceType : uint8_t { kCpu, kCuda };
+
+struct Device {
+  DeviceType type = DeviceType::kCpu;
+  int16_t index = 0;
+  // A "cuda" device that is simulated on the CPU (HOLON_SIMULATE=cuda): its bytes are host memory.
+  bool simulated = false;
+
+  // "cpu", "cuda", "cuda:1", "gpu". Errors: another type; cuda where there is neither a device nor the simulation.
+  static Device parse(std::string_view text);
+  std::string str() const;
+  bool operator==(const Device& o) const { return type == o.type && index == o.index; }
+};
+
+// The check of Device::parse for a type alone; returns true if the type is simulated. Warns once when it is.
+bool check_device_type(DeviceType type);
+DeviceType parse_device_type(std::string_view text);
+const char* name(DeviceType type);
+
+}  // namespace holon

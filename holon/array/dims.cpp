@@ -1,0 +1,53 @@
+#include "holon/array/dims.h"
+
+#include "holon/base/error.h"
+
+namespace holon {
+
+std::string Dims::str() const {
+  std::string s = "[";
+  for (int i = 0; i < size_; ++i) s += (i ? ", " : "") + std::to_string(v_[i]);
+  return s + "]";
+}
+
+void Dims::too_many(int n) {
+  fail_value("a tensor of {} axes was asked for; Holon's have at most {}. Merge some by reshape.", n, kMaxAxes);
+}
+
+Dims contiguous_strides(const Dims& shape) {
+  Dims s;
+  s.resize(shape.size());
+  int64_t step = 1;
+  for (int i = shape.size() - 1; i >= 0; --i) {
+    s[i] = step;
+    step *= std::max<int64_t>(shape[i], 1);
+  }
+  return s;
+}
+
+int normalize_axis(int64_t axis, int ndim, const char* op) {
+  // A 0-d tensor takes axis 0 and -1, as in PyTorch.
+  int64_t n = std::max(ndim, 1);
+  if (axis < -n || axis >= n)
+    fail(ErrorKind::kIndex, "{}: axis {} is out of range for a tensor of {} axes; it goes from {} to {}.", op, axis, ndim, -n,
+         n - 1);
+  return static_cast<int>(axis < 0 ? axis + n : axis);
+}
+
+Dims broadcast_shapes(const Dims& a, const Dims& b, const char* op) {
+  const Dims& longer = a.size() >= b.size() ? a : b;
+  const Dims& shorter = a.size() >= b.size() ? b : a;
+  Dims out = longer;
+  int shift = longer.size() - shorter.size();
+  for (int i = 0; i < shorter.size(); ++i) {
+    int64_t x = longer[i + shift], y = shorter[i];
+    if (x != y && x != 1 && y != 1)
+      fail_value("{}: shapes {} and {} do not broadcast: sizes {} and {} differ at axis {} and neither is 1. Reshape or "
+                 "transpose one of them.",
+                 op, a, b, x, y, i + shift);
+    out[i + shift] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+}  // namespace holon

@@ -1,0 +1,87 @@
+// A short list of integers without allocation: shapes, strides, axes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace holon {
+
+inline constexpr int kMaxAxes = 8;
+
+class Dims {
+ public:
+  Dims() = default;
+  Dims(std::initializer_list<int64_t> v) { assign(v.begin(), v.size()); }
+  Dims(std::span<const int64_t> v) { assign(v.data(), v.size()); }
+  Dims(const std::vector<int64_t>& v) { assign(v.data(), v.size()); }
+  static Dims filled(int n, int64_t value) {
+    Dims d;
+    d.resize(n, value);
+    return d;
+  }
+
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  int64_t operator[](int i) const { return v_[i]; }
+  int64_t& operator[](int i) { return v_[i]; }
+  int64_t back() const { return v_[size_ - 1]; }
+  int64_t& back() { return v_[size_ - 1]; }
+  const int64_t* begin() const { return v_; }
+  const int64_t* end() const { return v_ + size_; }
+  int64_t* begin() { return v_; }
+  int64_t* end() { return v_ + size_; }
+  operator std::span<const int64_t>() const { return {v_, static_cast<size_t>(size_)}; }
+
+  void push_back(int64_t x) {
+    if (size_ == kMaxAxes) too_many(size_ + 1);
+    v_[size_++] = x;
+  }
+  void resize(int n, int64_t value = 0) {
+    if (n > kMaxAxes) too_many(n);
+    for (int i = size_; i < n; ++i) v_[i] = value;
+    size_ = n;
+  }
+  void insert(int at, int64_t x) {
+    push_back(0);
+    std::copy_backward(v_ + at, v_ + size_ - 1, v_ + size_);
+    v_[at] = x;
+  }
+  void erase(int at) {
+    std::copy(v_ + at + 1, v_ + size_, v_ + at);
+    --size_;
+  }
+  bool operator==(const Dims& o) const { return size_ == o.size_ && std::equal(v_, v_ + size_, o.v_); }
+
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int64_t x : *this) n *= x;
+    return n;
+  }
+  std::string str() const;  // "[4, 5]"
+
+ private:
+  void assign(const int64_t* p, size_t n) {
+    if (n > kMaxAxes) too_many(static_cast<int>(n));
+    std::copy(p, p + n, v_);
+    size_ = static_cast<int>(n);
+  }
+  [[noreturn]] static void too_many(int n);
+
+  int size_ = 0;
+  int64_t v_[kMaxAxes];
+};
+
+// Row-major strides, in elements.
+Dims contiguous_strides(const Dims& shape);
+
+// The axis counted from 0 of one that may be counted from the end. Errors: out of range (IndexError), naming the op.
+int normalize_axis(int64_t axis, int ndim, const char* op);
+
+// The common shape of a and b by broadcasting. Errors: sizes that differ and are not 1 (ValueError), naming the op.
+Dims broadcast_shapes(const Dims& a, const Dims& b, const char* op);
+
+}  // namespace holon

@@ -1,0 +1,91 @@
+// Element types. bfloat16 and float16 are storage types: arithmetic on them runs in float32.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace holon {
+
+enum class DType : uint8_t { kBool, kUInt8, kInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
+inline constexpr int kDTypeCount = 9;
+
+inline constexpr DType boolean = DType::kBool;
+inline constexpr DType uint8 = DType::kUInt8;
+inline constexpr DType int8 = DType::kInt8;
+inline constexpr DType int32 = DType::kInt32;
+inline constexpr DType int64 = DType::kInt64;
+inline constexpr DType float16 = DType::kFloat16;
+inline constexpr DType bfloat16 = DType::kBFloat16;
+inline constexpr DType float32 = DType::kFloat32;
+inline constexpr DType float64 = DType::kFloat64;
+
+size_t size_bytes(DType dtype);
+bool is_floating(DType dtype);
+bool is_integral(DType dtype);  // bool is not
+const char* name(DType dtype);  // "float32"
+// The type that an operation on both takes place in (NumPy's lattice with PyTorch's rule: a float beats any integer).
+DType promote(DType a, DType b);
+
+struct BFloat16 {
+  uint16_t bits = 0;
+  BFloat16() = default;
+  BFloat16(float f) {
+    uint32_t u = std::bit_cast<uint32_t>(f);
+    // Round to nearest even; a NaN keeps its top bits and stays a NaN.
+    bits = (u & 0x7fffffff) > 0x7f800000 ? static_cast<uint16_t>((u >> 16) | 0x40)
+                                         : static_cast<uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+  }
+  operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+struct Float16 {
+  uint16_t bits = 0;
+  Float16() = default;
+  Float16(float f);
+  operator float() const;
+};
+
+// A type's place in the enum, and the type that its arithmetic runs in.
+template <class T>
+struct DTypeOf;
+#define HOLON_DTYPE_OF(T, D, C)             \
+  template <>                               \
+  struct DTypeOf<T> {                       \
+    static constexpr DType value = D;       \
+    using Compute = C;                      \
+  }
+HOLON_DTYPE_OF(bool, DType::kBool, bool);
+HOLON_DTYPE_OF(uint8_t, DType::kUInt8, uint8_t);
+HOLON_DTYPE_OF(int8_t, DType::kInt8, int8_t);
+HOLON_DTYPE_OF(int32_t, DType::kInt32, int32_t);
+HOLON_DTYPE_OF(int64_t, DType::kInt64, int64_t);
+HOLON_DTYPE_OF(Float16, DType::kFloat16, float);
+HOLON_DTYPE_OF(BFloat16, DType::kBFloat16, float);
+HOLON_DTYPE_OF(float, DType::kFloat32, float);
+HOLON_DTYPE_OF(double, DType::kFloat64, double);
+#undef HOLON_DTYPE_OF
+
+template <class T>
+struct TypeTag {
+  using type = T;
+};
+
+// Calls f(TypeTag<T>{}) with the C++ type of dtype.
+template <class F>
+decltype(auto) visit_dtype(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kBool: return f(TypeTag<bool>{});
+    case DType::kUInt8: return f(TypeTag<uint8_t>{});
+    case DType::kInt8: return f(TypeTag<int8_t>{});
+    case DType::kInt32: return f(TypeTag<int32_t>{});
+    case DType::kInt64: return f(TypeTag<int64_t>{});
+    case DType::kFloat16: return f(TypeTag<Float16>{});
+    case DType::kBFloat16: return f(TypeTag<BFloat16>{});
+    case DType::kFloat32: return f(TypeTag<float>{});
+    default: return f(TypeTag<double>{});
+  }
+}
+
+}  // namespace holon

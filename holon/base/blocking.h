@@ -1,0 +1,30 @@
+// A scope in which this thread may wait or compute for long without touching the host language. The Python package
+// installs hooks that release the interpreter's lock; in a C++ program nothing happens.
+#pragma once
+
+namespace holon {
+
+struct BlockingHooks {
+  void* (*enter)() = nullptr;      // returns what leave() needs
+  void (*leave)(void*) = nullptr;
+};
+
+void set_blocking_hooks(BlockingHooks hooks);
+const BlockingHooks& blocking_hooks();
+
+class BlockingScope {
+ public:
+  explicit BlockingScope(bool active = true) {
+    if (active && blocking_hooks().enter) state_ = blocking_hooks().enter();
+  }
+  ~BlockingScope() {
+    if (state_) blocking_hooks().leave(state_);
+  }
+  BlockingScope(const BlockingScope&) = delete;
+  BlockingScope& operator=(const BlockingScope&) = delete;
+
+ private:
+  void* state_ = nullptr;
+};
+
+}  // namespace holon

@@ -1,0 +1,78 @@
+// What a rank has of its own. Ranks may be processes or threads, so nothing that belongs to a rank is a process-wide
+// variable: it hangs off the Context that the current thread points to.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace holon {
+
+class Context {
+ public:
+  Context(int rank, int world_size, int local_rank, int local_world_size)
+      : rank_(rank), world_size_(world_size), local_rank_(local_rank), local_world_size_(local_world_size) {}
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+
+  // The context of the rank that this thread works for. A thread that no run_ranks() started belongs to the process's
+  // own rank, which RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe (Open MPI's and SLURM's names are read too).
+  static Context& current() {
+    if (!current_) [[unlikely]]
+      current_ = &of_process();
+    return *current_;
+  }
+  static Context& of_process();
+  // Binds this thread to a context and returns the one before; nullptr stands for the process's own.
+  static Context* exchange(Context* context) {
+    Context* before = current_;
+    current_ = context;
+    return before;
+  }
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  int local_rank() const { return local_rank_; }
+  int local_world_size() const { return local_world_size_; }
+  // True where the ranks of this world are threads of one process.
+  bool ranks_are_threads() const { return threads_; }
+  void set_ranks_are_threads() { threads_ = true; }
+
+  // The part of a context that belongs to an upper layer, made on first use: struct with a default constructor.
+  template <class T>
+  T& part() {
+    static const size_t index = next_index();
+    if (index >= parts_.size()) [[unlikely]]
+      parts_.resize(index + 1);
+    auto& slot = parts_[index];
+    if (!slot) [[unlikely]]
+      slot = std::shared_ptr<void>(new T(), [](void* p) { delete static_cast<T*>(p); });
+    return *static_cast<T*>(slot.get());
+  }
+
+ private:
+  static size_t next_index();
+  static thread_local Context* current_;
+
+  int rank_, world_size_, local_rank_, local_world_size_;
+  bool threads_ = false;
+  std::vector<std::shared_ptr<void>> parts_;
+};
+
+// Binds the current thread to a context for a scope.
+class ContextGuard {
+ public:
+  explicit ContextGuard(Context& context) : before_(Context::exchange(&context)) {}
+  ~ContextGuard() { Context::exchange(before_); }
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
+
+ private:
+  Context* before_;
+};
+
+// "rank 1 of 4", for messages.
+std::string rank_text();
+
+}  // namespace holon

@@ -1,0 +1,52 @@
+#include "holon/base/settings.h"
+
+#include <cstdlib>
+
+#include "holon/base/error.h"
+
+namespace holon::settings {
+
+namespace {
+
+constexpr Setting kTable[] = {
+    {"HOLON_ARENA_GB", "0", "Address space of a rank's shared arena in GiB; 0 means four times the machine's memory."},
+    {"HOLON_BOXING_POLICY", "silent", "What an op does when it must move data by itself: silent, warn or raise."},
+    {"HOLON_CHECK", "0", "1 checks that values given as broadcast are alike on every rank."},
+    {"HOLON_COMM_TIMEOUT_S", "300", "Seconds after which a collective that some rank has not joined is an error."},
+    {"HOLON_LOG", "", "Comma-separated channels to log to stderr: boxing, dispatch, comm, or all."},
+    {"HOLON_RENDEZVOUS_TIMEOUT_S", "60", "Seconds in which all ranks of a world must have started."},
+    {"HOLON_SIMULATE", "", "cuda lets \"cuda\" placements and devices run on the CPU, with one warning."},
+    {"HOLON_SPIN_US", "", "Microseconds that a waiting rank spins before it sleeps; empty chooses by cores and ranks."},
+    {"HOLON_STORE_TOKEN", "", "Secret that the ranks of one program share; the launcher draws one."},
+};
+
+const Setting& find(std::string_view name) {
+  for (auto& s : kTable)
+    if (name == s.name) return s;
+  internal_error(__FILE__, __LINE__, "find", "no setting {}", name);
+}
+
+}  // namespace
+
+std::span<const Setting> all() { return kTable; }
+
+std::string text(std::string_view name) {
+  auto& s = find(name);
+  const char* value = std::getenv(s.name);
+  return value ? value : s.fallback;
+}
+
+double number(std::string_view name) {
+  std::string value = text(name);
+  char* end = nullptr;
+  double d = std::strtod(value.c_str(), &end);
+  if (value.empty() || *end) fail_value("{}=\"{}\" is not a number. {}", name, value, find(name).doc);
+  return d;
+}
+
+bool flag(std::string_view name) {
+  std::string value = text(name);
+  return !(value.empty() || value == "0" || value == "false" || value == "off");
+}
+
+}  // namespace holon::settings
