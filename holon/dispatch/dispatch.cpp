@@ -66,30 +66,29 @@ Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
   return s;
 }
 
-void promote(const OpDef& op, TensorVec& inputs) {
-  DType common = DType::kBool;
-  bool first = true, differ = false;
+// As in PyTorch, a 0-d tensor and a number only lift the category (bool < integer < float) of tensors with axes.
+DType common_dtype(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs) {
+  DType of_axes = boolean, of_0d = boolean;
+  bool any_axes = false, any_0d = false;
   for (auto& t : inputs) {
     if (!t.defined()) continue;
-    differ |= !first && t.dtype() != common;
-    common = first ? t.dtype() : holon::promote(common, t.dtype());
-    first = false;
-  }
-  if (!differ) return;
-  // As in PyTorch a 0-d tensor only lifts the category (bool < integer < float) of tensors with axes.
-  int best = -1;
-  DType dims_type = DType::kBool, scalar_type = DType::kBool;
-  bool any_dims = false, any_scalar = false;
-  for (auto& t : inputs) {
-    if (!t.defined()) continue;
-    bool scalar = t.ndim() == 0;
-    DType& into = scalar ? scalar_type : dims_type;
-    bool& any = scalar ? any_scalar : any_dims;
-    into = any ? holon::promote(into, t.dtype()) : t.dtype();
+    bool is_0d = t.ndim() == 0;
+    DType& into = is_0d ? of_0d : of_axes;
+    bool& any = is_0d ? any_0d : any_axes;
+    into = any ? promote(into, t.dtype()) : t.dtype();
     any = true;
   }
-  best = any_dims ? category(dims_type) : -1;
-  common = !any_scalar ? dims_type : !any_dims ? scalar_type : category(scalar_type) > best ? holon::promote(dims_type, scalar_type) : dims_type;
+  DType common = !any_0d ? of_axes : !any_axes ? of_0d : category(of_0d) > category(of_axes) ? promote(of_axes, of_0d) : of_axes;
+  if (op.value_attr >= 0 && attrs.has(op.value_attr)) common = attrs.as_scalar(op.value_attr).promote_with(common);
+  return op.promotes_to_float && !is_floating(common) ? float32 : common;
+}
+
+void promote_inputs(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
+  // The usual case first: floating point tensors of one dtype need nothing, whatever the number beside them.
+  bool alike = true;
+  for (auto& t : inputs) alike &= t.defined() && t.dtype() == inputs[0].dtype();
+  if (alike && is_floating(inputs[0].dtype())) return;
+  DType common = common_dtype(op, inputs, attrs);
   static const OpDef& cast = find_op("cast");
   for (auto& t : inputs) {
     if (!t.defined() || t.dtype() == common) continue;
@@ -97,7 +96,6 @@ void promote(const OpDef& op, TensorVec& inputs) {
     a.push_dtype(common);
     t = dispatch_one(cast, {t}, a);
   }
-  (void)op;
 }
 
 Dims strides_for(const OpDef& op, const Dims& shape, std::span<const Array* const> in) {
@@ -331,7 +329,7 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
     op.body(call);
     return std::move(call.out);
   }
-  if (op.promotes) promote(op, inputs);
+  if (op.promotes) promote_inputs(op, inputs, given);
   if (op.schema.n_inputs == 0 && op.placement_attr >= 0) {
     s.global = given.has(op.placement_attr);
     if (s.global != given.has(op.sbp_attr))

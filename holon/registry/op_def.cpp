@@ -106,6 +106,7 @@ OpBuilder define_op(std::string_view schema) {
   def->requires_grad_attr = place("requires_grad", ArgType::kBool);
   def->seed_attr = place("seed", ArgType::kInt);
   def->counter_attr = place("counter", ArgType::kInt);
+  def->value_attr = place("value", ArgType::kScalar);
   bool fresh = registry().ops.emplace(def->schema.name, def).second;
   HOLON_CHECK(fresh, "op {} is declared twice", def->schema.name);
   return OpBuilder(def);

@@ -177,7 +177,8 @@ struct OpDef {
   void (*grad)(Grad&) = nullptr;
   uint32_t joint = 0, each = 0;            // inputs that let a partial sum through
   uint32_t saves_in = 0, saves_out = 0;    // what backward needs
-  bool promotes = false;                   // inputs are cast to their common dtype first
+  bool promotes = false;                   // inputs (and a Scalar attribute "value") are cast to their common dtype first
+  bool promotes_to_float = false;          // and integers to float32
   bool in_place = false;                   // has a form name_() that writes into input 0
   bool elementwise = false;                // its kernel may write over input 0
   bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
@@ -186,7 +187,8 @@ struct OpDef {
   std::string scalar_form;                 // the op that takes over when an argument is a number
   std::string no_rule_reason;              // for ops that only run whole (all broadcast)
   // Places of the attributes that dispatch itself reads; -1 where the op has none.
-  int placement_attr = -1, sbp_attr = -1, device_attr = -1, requires_grad_attr = -1, seed_attr = -1, counter_attr = -1;
+  int placement_attr = -1, sbp_attr = -1, device_attr = -1, requires_grad_attr = -1, seed_attr = -1, counter_attr = -1,
+      value_attr = -1;
   const char* name() const { return schema.name.c_str(); }
 };
 
@@ -208,7 +210,11 @@ class OpBuilder {
   OpBuilder& body(void (*f)(BodyCall&)) { def_->body = f; return *this; }
   OpBuilder& grad(void (*f)(Grad&)) { def_->grad = f; return *this; }
   OpBuilder& saves(std::initializer_list<int> inputs, std::initializer_list<int> outputs = {});
-  OpBuilder& promotes() { def_->promotes = true; return *this; }
+  OpBuilder& promotes(bool to_float = false) {
+    def_->promotes = true;
+    def_->promotes_to_float = to_float;
+    return *this;
+  }
   OpBuilder& elementwise() { def_->elementwise = true; def_->layout = Layout::kLikeInput; return rule_elementwise(); }
   OpBuilder& in_place() { def_->in_place = true; return *this; }
   OpBuilder& layout(Layout l) { def_->layout = l; return *this; }
