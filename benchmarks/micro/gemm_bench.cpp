@@ -64,10 +64,10 @@ void product(int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
 }
 
 void products() {
-  for (int64_t s : {4, 8, 16, 24, 32, 48, 64, 80, 96, 128, 192, 256, 512, 1024})
+  for (int64_t s : {4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 512, 1024})
     for (int t = 0; t < 4; ++t) product(s, s, s, t & 1, t & 2);
   product(256, 10, 512, false, true);
-  product(256, 512, 10, false, false);
+  product(256, 512, 10, false, false), product(256, 10, 512, false, false), product(256, 16, 512, false, false);
   product(10, 512, 256, true, false);
   product(256, 512, 784, false, true);
   product(512, 784, 256, true, false);

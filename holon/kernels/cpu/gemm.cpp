@@ -81,7 +81,7 @@ template <class T>
 void tidy(Product<T>& g) {
   if (g.k == 1) g.a.cs = 1, g.b.rs = g.n;
   if (g.m == 1) g.a.rs = g.k, g.c.rs = g.n;
-  if (g.n == 1) g.b.cs = 1, g.c.cs = 1;
+  if (g.n == 1) g.b.cs = g.b.rs == 1 ? g.k : 1, g.c.cs = 1;
 }
 
 bool blas_layout(int64_t rows, int64_t cols, int64_t rs, int64_t cs, char* trans, int64_t* ld) {
@@ -101,7 +101,7 @@ bool blas_layout(int64_t rows, int64_t cols, int64_t rs, int64_t cs, char* trans
 template <class T>
 void run_own(const Product<T>& g, int64_t i0, int64_t m, int64_t j0, int64_t n) {
   GemmArgs<T> args{m, n, g.k, g.alpha, g.a.data + i0 * g.a.rs, g.a.rs, g.a.cs, g.b.data + j0 * g.b.cs, g.b.rs, g.b.cs,
-                   g.beta, g.c.data + i0 * g.c.rs + j0, g.c.rs, g.bias ? g.bias + j0 : nullptr, pack_buffer()};
+                   g.beta, g.c.data + i0 * g.c.rs + j0, g.c.rs, g.bias ? g.bias + j0 : nullptr, pack_buffer};
   if constexpr (std::is_same_v<T, float>)
     small_gemm().f32(args);
   else
@@ -130,11 +130,15 @@ void own(const Product<T>& g) {
   }
 }
 
-// Where own kernels beat sgemm, as measured by benchmarks/micro/gemm_bench.cpp.
+// Where own kernels beat oneDNN's sgemm 2.6.3, as measured by benchmarks/micro/gemm_bench.cpp with AVX-512.
 bool own_is_faster(const Product<float>& g) {
-  if (small_gemm().vector_bytes < 32) return g.m * g.n * g.k <= 8 * 8 * 8;
-  if (g.m <= 4 || g.n <= 16) return true;
-  return g.m * g.n * g.k <= 64 * 64 * 64;
+  const int64_t work = g.m * g.n * g.k;
+  if (small_gemm().vector_bytes < 32) return work <= 8 * 8 * 8;
+  if (work <= 64 * 64 * 64 || g.m <= 4 || g.n <= 4) return true;
+  if (g.b.cs == 1) return work <= 80 * 80 * 80;
+  // b transposed: sgemm copies it with more effort than we do.
+  if (g.a.cs != 1) return work <= 256 * 256 * 256;
+  return (g.k >= 128 && (g.m <= 16 || g.n <= 16)) || (g.n <= 128 && work <= 192 * 192 * 192);
 }
 
 void add_bias(const Product<float>& g) {
@@ -438,6 +442,24 @@ Array dense_vector(const Array& v) {
 }
 
 void product(const Array& a, const Array& b, const Array* bias, Array& out, double alpha, double beta) {
+  // The most frequent case without planning, which costs more than a tiny product does.
+  if (out.dtype == DType::kFloat32 && out.ndim() == 2 && a.ndim() == 2 && b.ndim() == 2 && a.dtype == out.dtype &&
+      b.dtype == out.dtype && a.shape[0] == out.shape[0] && a.shape[1] == b.shape[0] && b.shape[1] == out.shape[1] &&
+      (!bias || bias->strides[0] == 1)) {
+    const SmallGemm& small = small_gemm();
+    const int64_t m = out.shape[0], n = out.shape[1], k = a.shape[1];
+    if (m * k <= 64 && n * 4 <= small.vector_bytes && a.strides[1] == 1 && b.strides[1] == 1 && out.strides[1] == 1 && !bias &&
+        alpha == 1 && beta == 0 && n > 0) {
+      small.tiny_f32(reinterpret_cast<const float*>(a.storage->data()) + a.offset, a.strides[0],
+                     reinterpret_cast<const float*>(b.storage->data()) + b.offset, b.strides[0],
+                     reinterpret_cast<float*>(out.storage->data()) + out.offset, out.strides[0], m, n, k);
+      return;
+    }
+    run_any(Product<float>{m, n, k, static_cast<float>(alpha), static_cast<float>(beta),
+                           {a.data<float>(), a.strides[0], a.strides[1]}, {b.data<float>(), b.strides[0], b.strides[1]},
+                           {out.data<float>(), out.strides[0], out.strides[1]}, bias ? bias->data<float>() : nullptr});
+    return;
+  }
   if (out.numel() == 0) return;
   if (is_half(out.dtype)) {
     Array fa = to_float(a), fb = to_float(b), fbias;

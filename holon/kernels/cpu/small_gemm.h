@@ -8,7 +8,7 @@
 namespace holon::kernels {
 
 // c[m, n] = alpha * a @ b + beta * c + bias[n]. Strides in elements; c's columns are adjacent.
-// Pre: a_row_stride == 1 or a_col_stride == 1; k >= 1; pack is aligned to 64 bytes and has kPackBytes.
+// Pre: a_row_stride == 1 or a_col_stride == 1; k >= 1; pack() returns kPackBytes aligned to 64 bytes.
 template <class T>
 struct GemmArgs {
   int64_t m, n, k;
@@ -21,12 +21,16 @@ struct GemmArgs {
   T* c;
   int64_t c_row_stride;
   const T* bias;  // nullptr: none
-  void* pack;
+  void* (*pack)();
 };
 
 inline constexpr size_t kPackBytes = (1 << 20) + (64 << 10);
 
 struct SmallGemm {
+  // c = a @ b with contiguous rows and n <= vector_bytes / 4; arguments in registers, as it takes no longer than a copy
+  // of GemmArgs would.
+  void (*tiny_f32)(const float* a, int64_t a_row_stride, const float* b, int64_t b_row_stride, float* c, int64_t c_row_stride,
+                   int64_t m, int64_t n, int64_t k);
   void (*f32)(const GemmArgs<float>&);
   void (*f64)(const GemmArgs<double>&);
   void (*half_to_float)(const uint16_t*, float*, int64_t);

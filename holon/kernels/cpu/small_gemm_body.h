@@ -206,6 +206,7 @@ template <class T, bool kRowA>
 void by_rows(const GemmArgs<T>& g, bool packed) {
   constexpr int kW = Simd<T>::kWidth;
   const int64_t as = kRowA ? g.a_row_stride : g.a_col_stride;
+  T* buffer = packed ? static_cast<T*>(g.pack()) : nullptr;
   const int64_t block_n = packed ? static_cast<int64_t>((1 << 20) / (kBlockK * sizeof(T))) / (kW * kVectors) * (kW * kVectors) : g.n;
   // Rows of a that stay in the second cache while all panels pass.
   const int64_t block_m = packed ? 192 : g.m, block_k = packed ? kBlockK : g.k;
@@ -216,7 +217,7 @@ void by_rows(const GemmArgs<T>& g, bool packed) {
       const bool first = p0 == 0;
       for (int64_t i0 = 0; i0 < g.m; i0 += block_m) {
         const int64_t m = g.m - i0 < block_m ? g.m - i0 : block_m;
-        T* packs = static_cast<T*>(g.pack);
+        T* packs = buffer;
         const T* a = g.a + i0 * g.a_row_stride + p0 * g.a_col_stride;
         for (int64_t j = 0; j < n;) {
           const int64_t left = n - j;
@@ -309,7 +310,7 @@ template <class T>
 void by_dots(const GemmArgs<T>& g) {
   constexpr int kN = kVectorBytes == 64 ? 5 : 3;
   // The rows of b of one tile, kN * k, must stay in the first cache while all rows of a pass.
-  const int64_t block_k = 512;
+  const int64_t block_k = g.m <= 4 ? g.k : 512;
   for (int64_t p0 = 0; p0 < g.k; p0 += block_k) {
     const int64_t k = g.k - p0 < block_k ? g.k - p0 : block_k;
     const bool first = p0 == 0;
@@ -380,8 +381,8 @@ template <class T>
 void run(const GemmArgs<T>& g) {
   constexpr int kW = Simd<T>::kWidth;
   const bool row_a = g.a_col_stride == 1 || g.k == 1;
-  if (g.b_row_stride == 1 && g.b_col_stride != 1 && row_a && g.k >= kW && (g.m < 8 || g.n <= kW) &&
-      (g.k >= 4 * kW || g.n == 1)) {
+  if (row_a && g.b_row_stride == 1 && g.b_col_stride != 1 &&
+      ((g.n == 1 && g.k >= kW) || (g.k >= 8 * kW && (g.m <= 16 || g.n <= kW)))) {
     by_dots(g);
     return;
   }
@@ -395,6 +396,23 @@ void run(const GemmArgs<T>& g) {
     by_rows<T, true>(g, packed);
   else
     by_rows<T, false>(g, packed);
+}
+
+template <int kR>
+HOLON_INLINE void tiny_rows(const float* a, int64_t as, const float* b, int64_t bs, float* c, int64_t cs, int64_t k, Mask mask) {
+  Vec<float> acc[kR];
+  HOLON_UNROLL for (int i = 0; i < kR; ++i) acc[i] = Vec<float>{};
+  for (int64_t p = 0; p < k; ++p, ++a, b += bs) {
+    const Vec<float> bv = load(b, mask);
+    HOLON_UNROLL for (int i = 0; i < kR; ++i) acc[i] += a[i * as] * bv;
+  }
+  HOLON_UNROLL for (int i = 0; i < kR; ++i) store(c + i * cs, acc[i], mask);
+}
+
+void tiny_f32(const float* a, int64_t as, const float* b, int64_t bs, float* c, int64_t cs, int64_t m, int64_t n, int64_t k) {
+  const Mask mask = make_mask(static_cast<int>(n), 1);
+  for (; m >= 4; m -= 4, a += 4 * as, c += 4 * cs) tiny_rows<4>(a, as, b, bs, c, cs, k, mask);
+  for (; m > 0; --m, a += as, c += cs) tiny_rows<1>(a, as, b, bs, c, cs, k, mask);
 }
 
 void run_f32(const GemmArgs<float>& g) { run(g); }
@@ -419,9 +437,9 @@ void float_to_half(const float* x, uint16_t* y, int64_t n) {
 
 SmallGemm small_gemm() {
 #if HOLON_VECTOR_BYTES > 16
-  return {run_f32, run_f64, half_to_float, float_to_half, kVectorBytes};
+  return {tiny_f32, run_f32, run_f64, half_to_float, float_to_half, kVectorBytes};
 #else
-  return {run_f32, run_f64, nullptr, nullptr, kVectorBytes};
+  return {tiny_f32, run_f32, run_f64, nullptr, nullptr, kVectorBytes};
 #endif
 }
 

@@ -262,8 +262,10 @@ TEST(SmallGemm, EveryBuild) {
   std::vector<SmallGemm> builds = {base::small_gemm()};
   if (__builtin_cpu_supports("x86-64-v3")) builds.push_back(avx2::small_gemm());
   if (__builtin_cpu_supports("x86-64-v4")) builds.push_back(avx512::small_gemm());
-  std::vector<char> pack(kPackBytes + 64);
-  void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(pack.data()) + 63) / 64 * 64);
+  auto pack = []() -> void* {
+    alignas(64) static char buffer[kPackBytes];
+    return buffer;
+  };
   const int64_t sizes[] = {1, 2, 3, 5, 8, 13, 16, 31, 48, 65, 100};
   std::uniform_int_distribution<int> pick(0, 10), coin(0, 1);
   for (const SmallGemm& build : builds)
@@ -278,12 +280,20 @@ TEST(SmallGemm, EveryBuild) {
         const T beta = coin(rng) ? T(0) : T(0.5);
         std::vector<double> expected = reference(a, b, c, values(c), 2, beta);
         function({m, n, k, T(2), a.data<T>(), a.strides[0], a.strides[1], b.data<T>(), b.strides[0], b.strides[1], beta,
-                  c.data<T>(), n, with_bias ? bias.data<T>() : nullptr, aligned});
+                  c.data<T>(), n, with_bias ? bias.data<T>() : nullptr, pack});
         std::vector<double> found = values(c);
         for (size_t i = 0; i < found.size(); ++i)
           ASSERT_NEAR(found[i], expected[i] + (with_bias ? bias.data<T>()[i % n] : 0), limit * std::sqrt(k + 1.0))
               << build.vector_bytes << " bytes, " << m << " x " << n << " x " << k;
       };
+      if (m * k <= 100 && n * 4 <= build.vector_bytes) {
+        Array a = make({m, k}, float32, Layout::kPadded), b = make({k, n}, float32, Layout::kPadded);
+        Array c = make({m, n}, float32, Layout::kPadded);
+        std::vector<double> expected = reference(a, b, c, {}, 1, 0);
+        build.tiny_f32(a.data<float>(), a.strides[0], b.data<float>(), b.strides[0], c.data<float>(), c.strides[0], m, n, k);
+        std::vector<double> found = values(c);
+        for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-5);
+      }
       run(float{}, build.f32, 4e-6);
       run(double{}, build.f64, 1e-14);
       if (HasFatalFailure()) return;
