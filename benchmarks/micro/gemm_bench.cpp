@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/cpu/pool.h"
 
 namespace {
 
@@ -78,9 +79,50 @@ void products() {
   product(64, 10, 128, false, true), product(32, 1000, 512, false, true);
 }
 
+Array image(const Dims& s, bool channels_last) {
+  Array x = random(s);
+  if (channels_last) x.strides = {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]};
+  return x;
+}
+
+// Maximum over 2 x 2 windows, as LeNet has it, against oneDNN's primitive for training in the same layout.
+void pooling(int64_t n, int64_t c, int64_t h, bool channels_last) {
+  using namespace dnnl;
+  const Dims in{n, c, h, h}, half{n, c, h / 2, h / 2};
+  Array x = image(in, channels_last), out = image(half, channels_last), dx = image(in, channels_last);
+  Array index = Array::empty_strided(half, out.strides, uint8);
+  kernels::Pool2d pool{{2, 2}, {2, 2}};
+  engine cpu(engine::kind::cpu, 0);
+  stream run(cpu);
+  const auto tag = channels_last ? memory::format_tag::nhwc : memory::format_tag::nchw;
+  memory::desc src({n, c, h, h}, memory::data_type::f32, tag), dst({n, c, h / 2, h / 2}, memory::data_type::f32, tag);
+  pooling_forward::primitive_desc forward(
+      {prop_kind::forward_training, algorithm::pooling_max, src, dst, {2, 2}, {2, 2}, {0, 0}, {0, 0}}, cpu);
+  pooling_backward::primitive_desc backward({algorithm::pooling_max, src, dst, {2, 2}, {2, 2}, {0, 0}, {0, 0}}, cpu, forward);
+  memory msrc(src, cpu, x.data<float>()), mdst(dst, cpu, out.data<float>()), mdx(src, cpu, dx.data<float>());
+  memory places(forward.workspace_desc(), cpu);
+  pooling_forward f(forward);
+  pooling_backward b(backward);
+  const std::string what = std::to_string(n) + "x" + std::to_string(c) + "x" + std::to_string(h) + (channels_last ? " nhwc" : " nchw");
+  Times t = compare([&] { kernels::max_pool2d(x, pool, out, &index); },
+                    [&] {
+                      f.execute(run, {{DNNL_ARG_SRC, msrc}, {DNNL_ARG_DST, mdst}, {DNNL_ARG_WORKSPACE, places}});
+                      run.wait();
+                    });
+  print("max_pool2d " + what, t.ours_us, "us", "oneDNN pooling", t.theirs_us / t.ours_us);
+  t = compare([&] { kernels::max_pool2d_backward(out, index, pool, dx); },
+              [&] {
+                b.execute(run, {{DNNL_ARG_DIFF_DST, mdst}, {DNNL_ARG_DIFF_SRC, mdx}, {DNNL_ARG_WORKSPACE, places}});
+                run.wait();
+              });
+  print("max_pool2d_backward " + what, t.ours_us, "us", "oneDNN pooling", t.theirs_us / t.ours_us);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string only = argc > 1 ? argv[1] : "";
   if (only.empty() || only == "matmul") products();
+  if (only.empty() || only == "pool")
+    for (bool channels_last : {true, false}) pooling(128, 32, 28, channels_last), pooling(128, 64, 14, channels_last);
 }

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "holon/array/dtype.h"
+#include "holon/kernels/cpu/build_choice.h"
 
 namespace holon::kernels {
 
@@ -19,9 +20,8 @@ void float_to_half(const float* x, uint16_t* y, int64_t n) {
 
 SmallGemm choose() {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4")) return avx512::small_gemm();
-  if (__builtin_cpu_supports("x86-64-v3")) return avx2::small_gemm();
+  if (instruction_level() == 2) return avx512::small_gemm();
+  if (instruction_level() == 1) return avx2::small_gemm();
 #endif
   SmallGemm g = base::small_gemm();
   g.half_to_float = half_to_float;
