@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <concepts>
 #include <exception>
 #include <string>
@@ -66,10 +67,13 @@ concept Printable = requires(const T& t) {
 }  // namespace holon
 
 template <holon::Printable T>
-struct fmt::formatter<T> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<T> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  // By hand: fmt's own formatter of text is defined in fmt/format.h alone, which is a large header.
   template <class C>
   auto format(const T& value, C& context) const {
-    return fmt::formatter<fmt::string_view>::format(value.str(), context);
+    std::string text = value.str();
+    return std::copy(text.begin(), text.end(), context.out());
   }
 };
 
