@@ -69,10 +69,9 @@ concept Printable = requires(const T& t) {
 template <holon::Printable T>
 struct fmt::formatter<T> {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
-  // By hand: fmt's own formatter of text is defined in fmt/format.h alone, which is a large header.
   template <class C>
   auto format(const T& value, C& context) const {
-    std::string text = value.str();
+    const std::string text = value.str();
     return std::copy(text.begin(), text.end(), context.out());
   }
 };
