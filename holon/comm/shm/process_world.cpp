@@ -55,9 +55,9 @@ class ProcessWorld final : public World {
     return fmt::format("was killed or has crashed (process {} is gone)", process.pid);
   }
 
-  void report_failure(const std::string&) override {
+  void report_failure(int failed) override {
     try {
-      parts_.meeting.client->set("failed", std::to_string(rank()));
+      if (parts_.meeting.client->add("failures", 1) == 1) parts_.meeting.client->set("failed", std::to_string(failed));
     } catch (const std::exception&) {
       // The launcher does not serve the store, or is gone: nobody to tell.
     }

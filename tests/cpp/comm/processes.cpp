@@ -25,6 +25,7 @@ void pause_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms
 
 Process::Process(std::vector<std::string> command, const std::map<std::string, std::string>& variables) : start_(now()) {
   file_ = memfd_create("output", MFD_CLOEXEC);
+  fcntl(file_, F_SETFL, O_APPEND);  // several writers
   std::vector<char*> argv;
   for (auto& s : command) argv.push_back(s.data());
   argv.push_back(nullptr);

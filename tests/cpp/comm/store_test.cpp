@@ -170,7 +170,6 @@ TEST(Store, StrangersAreDroppedAndTheOthersServed) {
   for (int i = 0; i < 200; ++i) {
     std::string bytes = i % 2 ? hello("secret") : magic;
     for (int n = static_cast<int>(random() % 300); n > 0; --n) bytes.push_back(static_cast<char>(random()));
-    // A fifth byte of zero makes a frame of at most 16 MiB that never ends, so that one is cut off by us.
     bytes += std::string(8, '\xff');
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in a{};
