@@ -90,6 +90,12 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
   if (shape.numel() == 0) return;
   auto item = static_cast<int64_t>(size_bytes(dtype));
   Box box(shape, dst_strides, src_strides);
+  if (box.a.back() != 1 || box.b.back() != 1) {
+    // The axis with elements side by side has a single one and was left out.
+    box.shape.push_back(1);
+    box.a.push_back(1);
+    box.b.push_back(1);
+  }
   int64_t row = box.shape.back();
   std::vector<const void*> at(src.size());
   if (row >= 64 || box.shape.size() == 1) {
