@@ -4,9 +4,6 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS holon EXPORT HolonTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development)
-if(TARGET holon-launch)
-  install(TARGETS holon-launch RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
-endif()
 
 if(SKBUILD)
   install(CODE "set(library \"$<TARGET_FILE:holon>\")\nset(folder \"${CMAKE_INSTALL_LIBDIR}\")" COMPONENT runtime)
