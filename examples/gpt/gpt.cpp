@@ -101,6 +101,9 @@ double learning_rate(int64_t step, double done, double peak) {
 
 int train(const Options& o) {
   auto [text, held_out] = load(o.files);
+  if (std::min(text.size(), held_out.size()) < o.length + 2)
+    flow::fail_value("{} bytes to train on and {} to validate with are too few for rows of {}: give larger files with --data FILE ...",
+                     text.size(), held_out.size(), o.length);
   bool first = flow::rank() == 0;
   if (first)
     std::printf("%lld bytes to train on, %lld to validate with; %lld x %lld ranks (data x tensor parallel)\n",
