@@ -5,7 +5,6 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
 #include "holon/tensor/node.h"
 
 namespace holon {
