@@ -83,9 +83,6 @@ Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bo
 PyObject* get_item(PyObject* self, PyObject* key);
 int set_item(PyObject* self, PyObject* key, PyObject* value);
 
-PyObject* to_global_object(nb::handle x, nb::handle placement, nb::handle sbp, nb::handle grad_sbp, bool check_meta, bool copy);
-PyObject* to_device_or_dtype(nb::handle x, nb::args args, nb::kwargs kwargs);
-
 // The parts, in the order in which module.cpp calls them.
 void bind_errors(nb::module_& m);
 void bind_types(nb::module_& m);      // dtype, device, Size

@@ -86,31 +86,6 @@ nb::object to(nb::handle self, nb::args args, nb::kwargs kwargs) {
   return result(self, std::move(t));
 }
 
-nb::object to_global_method(nb::handle self, nb::handle placement, nb::handle sbp, nb::handle grad_sbp, bool check_meta, bool copy) {
-  const Tensor& t = expect_tensor(self, "to_global", "the first argument");
-  OpCall call("to_global");
-  call.in(t);
-  if (!placement.is_none()) call.set("placement", expect_placement(placement, "to_global"));
-  if (!sbp.is_none()) call.set("sbp", expect_nd_sbp(sbp, "to_global"));
-  if (!grad_sbp.is_none()) {
-    bool empty = (PyList_Check(grad_sbp.ptr()) || PyTuple_Check(grad_sbp.ptr())) && PySequence_Size(grad_sbp.ptr()) == 0;
-    if (!empty) call.set("grad_sbp", expect_nd_sbp(grad_sbp, "to_global"));
-  }
-  if (call.has("check_meta")) call.set("check_meta", check_meta);
-  if (call.has("copy")) call.set("copy", copy);
-  return result(self, call.run());
-}
-
-nb::object to_local_method(nb::handle self, bool copy) {
-  OpCall call("to_local");
-  call.in(expect_tensor(self, "to_local", "the first argument"));
-  bool by_op = call.has("copy");
-  if (by_op) call.set("copy", copy);
-  Tensor t = call.run();
-  if (copy && !by_op) t = OpCall("clone").in(t).run();
-  return wrap_object(std::move(t));
-}
-
 const char* type_word(DType d) {
   switch (d) {
     case DType::kBool: return "BoolTensor";
@@ -136,18 +111,11 @@ nb::object type(nb::handle self, nb::handle dtype) {
 
 }  // namespace
 
-void bind_conversion(nb::module_& m) {
+void bind_conversion(nb::module_&) {
   using namespace nb::literals;
   def_method("to", to, "args"_a, "kwargs"_a,
              "The tensor with another dtype, on another device, like another tensor, or under a placement and sbp. The very same object where "
              "nothing changes.");
-  def_method("to_global", to_global_method, "placement"_a = nb::none(), "sbp"_a = nb::none(), nb::kw_only(), "grad_sbp"_a = nb::none(),
-             "check_meta"_a = true, "copy"_a = false,
-             "A local tensor as this rank's part of a global one, or a global tensor under another placement or sbp. Collective.");
-  def_method("to_local", to_local_method, nb::kw_only(), "copy"_a = false, "This rank's part of a global tensor; shares its memory unless copied.");
-  m.def("to_global", to_global_method, "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(), nb::kw_only(), "grad_sbp"_a = nb::none(),
-        "check_meta"_a = true, "copy"_a = false);
-  m.def("to_local", to_local_method, "x"_a, nb::kw_only(), "copy"_a = false);
   def_method("cpu", [](nb::handle self) { return result(self, to_device(tensor_of(self.ptr()), Device{})); }, "The tensor on the CPU.");
   def_method("cuda", [](nb::handle self, nb::handle device) {
     int64_t index;
