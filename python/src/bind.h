@@ -92,6 +92,7 @@ void bind_ops(nb::module_& m);        // op functions, also as methods of Tensor
 void bind_tensor(nb::module_& m);     // properties and methods by hand
 void bind_conversion(nb::module_& m);  // Tensor.to and its short forms
 void bind_numpy(nb::module_& m);
+void bind_data(nb::module_& m);       // tensor(), as_tensor()
 void bind_autograd(nb::module_& m);
 void bind_ranks(nb::module_& m);
 void bind_boxing(nb::module_& m);
@@ -99,7 +100,7 @@ void bind_boxing(nb::module_& m);
 // Defines a method of Tensor.
 template <class F, class... Extra>
 void def_method(const char* name, F&& f, const Extra&... extra) {
-  nb::detail::cpp_function_def(std::forward<F>(f), nb::scope(reinterpret_cast<PyObject*>(tensor_type)), nb::name(name),
+  nb::cpp_function_def(std::forward<F>(f), nb::scope(reinterpret_cast<PyObject*>(tensor_type)), nb::name(name),
                                nb::is_method(), extra...);
 }
 

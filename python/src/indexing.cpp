@@ -16,7 +16,7 @@ struct Item {
   Kind kind;
   int64_t at = 0;               // kInt
   PyObject* slice = nullptr;    // borrowed
-  Tensor index;                 // kIndices (int64, counted from 0 once bound), kMask
+  Tensor index = {};            // kIndices (int64, counted from 0 once bound), kMask
   int axes() const {            // of x that the item takes up
     switch (kind) {
       case Kind::kNewAxis:

@@ -86,7 +86,7 @@ nb::object numpy_of(const Array& a) {
     o->strides[i] = a.strides[i] * static_cast<Py_ssize_t>(size_bytes(a.dtype));
   }
   nb::object lent = nb::steal(reinterpret_cast<PyObject*>(o));
-  static PyObject* asarray = nb::module_::import_("numpy").attr("asarray").release().ptr();
+  static PyObject* asarray = nb::object(nb::module_::import_("numpy").attr("asarray")).release().ptr();
   return nb::handle(asarray)(lent);
 }
 

@@ -1,5 +1,6 @@
 // One Python object per op, called by vectorcall. The same object serves as holon.add and, being a method descriptor, as
 // Tensor.add without a bound method.
+#include <Python.h>
 #include <structmember.h>
 
 #include <map>

@@ -123,7 +123,7 @@ Tensor new_filled(const char* op, const Tensor& t, const Dims& shape, const Scal
   return call.run();
 }
 
-Dims dims_of(nb::args size, const char* call) {
+Dims dims_of(nb::tuple size, const char* call) {
   IntList list;
   if (size.size() == 1 && to_ints(size[0].ptr(), &list)) return Dims(list);
   Dims d;
@@ -150,7 +150,7 @@ void def_new(const char* name, const char* op) {
       else fail_type("{}: there is no argument '{}'. Signature: {}(int... size, *, dtype, device, placement, sbp, requires_grad)", name, k, name);
     }
     IntList list;
-    Dims dims = shape.is_none() ? dims_of(size, name) : to_ints(shape.ptr(), &list) ? Dims(list) : dims_of(nb::args(nb::make_tuple(shape)), name);
+    Dims dims = shape.is_none() ? dims_of(size, name) : to_ints(shape.ptr(), &list) ? Dims(list) : dims_of(nb::make_tuple(shape), name);
     return new_filled(op, t, dims, nullptr, dtype, device, requires_grad, placement, sbp);
   });
 }

@@ -1,4 +1,5 @@
 // The Tensor type itself: making and freeing of objects, and the slots behind Python's operators.
+#include <Python.h>
 #include <structmember.h>
 
 #include "call.h"
