@@ -11,6 +11,10 @@ const char* policy_name(boxing::Policy p) {
   return p == boxing::Policy::kSilent ? "silent" : p == boxing::Policy::kWarn ? "warn" : "raise";
 }
 
+struct PolicyChange {
+  boxing::Policy before;
+};
+
 nb::object spec_text(const GlobalSpec* s) { return nb::str(s->str().c_str()); }
 
 }  // namespace
@@ -25,12 +29,16 @@ void bind_boxing(nb::module_& m) {
     return boxing::explain(x.spec(), intern_spec(p, s), x.shape(), x.dtype());
   }, "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(),
         "The steps that x.to_global(placement, sbp) takes, with bytes per rank and predicted time. Moves nothing.");
-  m.def("boxing_policy", [] { return policy_name(boxing::boxing_policy()); }, "What boxing that an op inserts by itself does: silent, warn or raise.");
-  m.def("set_boxing_policy", [](const std::string& policy) {
-    const char* before = policy_name(boxing::boxing_policy());
-    boxing::set_boxing_policy(boxing::parse_policy(policy));
-    return before;
-  }, "policy"_a, "Sets the policy of this rank, \"silent\", \"warn\" or \"raise\"; returns the one before.");
+  nb::class_<PolicyChange>(m, "boxing_policy",
+                           "What boxing that an op inserts by itself does on this rank: \"silent\", \"warn\" or \"raise\". Holds from the call on; as a "
+                           "`with` block, until its end.")
+      .def("__init__", [](PolicyChange* p, const std::string& policy) {
+        new (p) PolicyChange{boxing::boxing_policy()};
+        boxing::set_boxing_policy(boxing::parse_policy(policy));
+      }, "policy"_a)
+      .def("__enter__", [](nb::object self) { return self; })
+      .def("__exit__", [](PolicyChange& p, nb::args) { boxing::set_boxing_policy(p.before); }, "args"_a);
+  m.def("get_boxing_policy", [] { return policy_name(boxing::boxing_policy()); }, "This rank's boxing policy.");
   m.def("boxing_counters", [] {
     auto c = boxing::boxing_counters();
     nb::dict d;

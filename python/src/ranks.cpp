@@ -73,32 +73,42 @@ void barrier() {
   comm::communicator(ranks).barrier();
 }
 
-nb::dict print_options_dict() {
+nb::dict get_printoptions() {
   const PrintOptions& o = print_options();
   nb::dict d;
-  d["prefix"] = o.prefix;
-  d["gather"] = o.gather;
   d["precision"] = o.precision;
   d["threshold"] = o.threshold;
-  d["edge_items"] = o.edge_items;
-  d["line_width"] = o.line_width;
+  d["edgeitems"] = o.edge_items;
+  d["linewidth"] = o.line_width;
+  d["gather"] = o.gather;
+  d["prefix"] = o.prefix;
   return d;
 }
 
-void set_print_options(nb::handle prefix, nb::handle gather, nb::handle precision, nb::handle threshold, nb::handle edge_items, nb::handle line_width) {
-  PrintOptions& o = print_options();
-  if (!prefix.is_none()) o.prefix = nb::cast<std::string>(prefix);
-  if (!gather.is_none()) o.gather = nb::cast<bool>(gather);
+void set_printoptions(nb::handle precision, nb::handle threshold, nb::handle edgeitems, nb::handle linewidth, nb::handle profile, nb::handle gather,
+                      nb::handle prefix) {
+  PrintOptions o = print_options();
+  if (!profile.is_none()) {
+    std::string p = nb::cast<std::string>(nb::str(profile));
+    if (p != "default" && p != "short" && p != "full") fail_value("set_printoptions: profile must be \"default\", \"short\" or \"full\", got \"{}\".", p);
+    o.precision = p == "short" ? 2 : 4;
+    o.threshold = p == "full" ? INT64_MAX : 1000;
+    o.edge_items = p == "short" ? 2 : 3;
+    o.line_width = 80;
+  }
   auto number = [](nb::handle h, const char* what, int64_t least, auto* out) {
     int64_t v;
     if (h.is_none()) return;
-    if (!to_int(h.ptr(), &v) || v < least) fail_value("set_print_options: {} must be an int of at least {}, got {}.", what, least, describe(h.ptr()));
+    if (!to_int(h.ptr(), &v) || v < least) fail_value("set_printoptions: {} must be an int of at least {}, got {}.", what, least, describe(h.ptr()));
     *out = static_cast<std::remove_pointer_t<decltype(out)>>(std::min<int64_t>(v, 1 << 30));
   };
   number(precision, "precision", 0, &o.precision);
   number(threshold, "threshold", 0, &o.threshold);
-  number(edge_items, "edge_items", 1, &o.edge_items);
-  number(line_width, "line_width", 10, &o.line_width);
+  number(edgeitems, "edgeitems", 1, &o.edge_items);
+  number(linewidth, "linewidth", 10, &o.line_width);
+  if (!gather.is_none() && !to_bool(gather.ptr(), &o.gather)) fail_type("set_printoptions: gather must be bool, got {}.", describe(gather.ptr()));
+  if (!prefix.is_none()) o.prefix = nb::cast<std::string>(nb::str(prefix));
+  print_options() = o;
 }
 
 }  // namespace
@@ -107,14 +117,10 @@ void bind_ranks(nb::module_& m) {
   using namespace nb::literals;
   set_blocking_hooks({release_lock, take_lock, look_at_signals});
 
-  m.def("get_rank", [] { return Context::current().rank(); }, "This rank's number, from 0.");
-  m.def("get_world_size", [] { return Context::current().world_size(); }, "The number of ranks.");
-  m.def("get_local_rank", [] { return Context::current().local_rank(); }, "This rank's number on its host.");
-  m.def("get_local_world_size", [] { return Context::current().local_world_size(); }, "The number of ranks on this host.");
-  m.def("get_node_size", [] {
-    auto& c = Context::current();
-    return std::max(1, c.world_size() / std::max(1, c.local_world_size()));
-  }, "The number of hosts.");
+  m.def("rank", [] { return Context::current().rank(); }, "This rank's number, from 0.");
+  m.def("world_size", [] { return Context::current().world_size(); }, "The number of ranks.");
+  m.def("local_rank", [] { return Context::current().local_rank(); }, "This rank's number on its host.");
+  m.def("local_world_size", [] { return Context::current().local_world_size(); }, "The number of ranks on this host.");
   m.def("ranks_are_threads", [] { return Context::current().ranks_are_threads(); }, "Whether the ranks are threads of this process.");
   m.def("run_ranks", run_ranks, "n"_a, "fn"_a,
         "Runs fn(rank) on n threads, each a rank of a world of its own, and returns their results in a list. The first exception of a rank is raised here.");
@@ -163,9 +169,11 @@ void bind_ranks(nb::module_& m) {
   }, "All HOLON_* environment variables: (name, default, meaning).");
   m.def("setting", [](const std::string& name) { return settings::text(name); }, "name"_a, "The value of a HOLON_* variable, or its default.");
 
-  m.def("print_options", print_options_dict, "How values are shown as text.");
-  m.def("set_print_options", set_print_options, nb::kw_only(), "prefix"_a = nb::none(), "gather"_a = nb::none(), "precision"_a = nb::none(),
-        "threshold"_a = nb::none(), "edge_items"_a = nb::none(), "line_width"_a = nb::none(), "Changes how values are shown as text.");
+  m.def("get_printoptions", get_printoptions, "How values are shown as text.");
+  m.def("set_printoptions", set_printoptions, "precision"_a = nb::none(), "threshold"_a = nb::none(), "edgeitems"_a = nb::none(),
+        "linewidth"_a = nb::none(), "profile"_a = nb::none(), nb::kw_only(), "gather"_a = nb::none(), "prefix"_a = nb::none(),
+        "Changes how values are shown as text. gather: a global tensor shows its whole value, which makes printing collective. "
+        "prefix: of names such as holon.float32.");
 }
 
 }  // namespace holon::python

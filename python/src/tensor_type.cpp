@@ -218,7 +218,8 @@ PyObject* iterate(PyObject* self) {
   });
 }
 
-Py_hash_t hash(PyObject* self) { return _Py_HashPointer(tensor_of(self).impl()); }
+// By object, as == compares values.
+Py_hash_t hash(PyObject* self) { return _Py_HashPointer(self); }
 
 PyObject* repr(PyObject* self) {
   return guarded([&] {
