@@ -8,7 +8,7 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/half.h"
-#include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/cpu/row_walk.h"
 
 namespace holon::kernels {
 
