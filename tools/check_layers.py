@@ -24,9 +24,12 @@ def layers_of(root):
     return m.group(1).split()
 
 
-def bodies_of(source_text):
-    """Folders outside of their own that a CMakeLists.txt builds by pattern: file(GLOB x ../nn/*.cpp)."""
-    return re.findall(r"(\S*)\*\.(?:cpp|cu)", source_text)
+def built(cmake_text):
+    """A pattern for the sources that a CMakeLists.txt names; ${x} and * in a name stand for any part of it."""
+    names = re.findall(r"[\w./${}*-]+\.cpp", cmake_text)
+    parts = ["".join("[^/]*" if p.startswith("$") or p == "*" else re.escape(p)
+                     for p in re.split(r"(\$\{\w+\}|\*)", n)) for n in names]
+    return re.compile("|".join(parts) or "(?!)")
 
 
 def without_comments(text):
@@ -40,17 +43,16 @@ def check(root):
     errors = []
     for folder in sorted(p.name for p in (root / "holon").iterdir() if p.is_dir()):
         if folder not in order:
-            errors.append(f"holon/{folder}: not in HOLON_LAYERS (holon/CMakeLists.txt): add it at its height")
+            errors.append(f"holon/{folder}: not in HOLON_LAYERS (holon/CMakeLists.txt): add it to the list, at its height")
             continue
         cmake = root / "holon" / folder / "CMakeLists.txt"
-        listed = cmake.read_text() if cmake.exists() else ""
-        pattern = any(p in ("", "./") for p in bodies_of(listed))
+        sources = built(cmake.read_text() if cmake.exists() else "")
         for path in sorted((root / "holon" / folder).rglob("*")):
             if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
                 continue
             name = path.relative_to(root).as_posix()
             inside = path.relative_to(cmake.parent).as_posix()
-            if path.suffix == ".cpp" and not pattern and not re.search(rf"(?<![\w/.]){re.escape(inside)}(?![\w.])", listed):
+            if path.suffix == ".cpp" and not sources.fullmatch(inside):
                 errors.append(f"{name}: no source of holon/{folder}/CMakeLists.txt: list it there or delete it")
             text = path.read_text()
             for m in INCLUDE.finditer(without_comments(text)):

@@ -129,7 +129,7 @@ class Run {
   void accumulate(TensorImpl& leaf, Tensor g) {
     if (capturing_ && !leaf_capture_.count(&leaf)) return;
     if (g.dtype() != leaf.dtype) g = cast(g, leaf.dtype);
-    if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, {.placement = leaf.spec->placement, .sbp = leaf.spec->nd_sbp});
+    if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, leaf.spec->placement, leaf.spec->nd_sbp);
     g = run_hooks(leaf, std::move(g));
     if (capturing_) {
       for (size_t i : leaf_capture_[&leaf]) captured[i] = captured[i].defined() ? add(captured[i], g) : g;

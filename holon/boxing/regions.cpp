@@ -104,7 +104,7 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
         if (least < 0 || load < least) least = load, replica = r;
       });
     }
-    Pull pull;
+    Pull pull{};
     pull.shape = box.shape;
     pull.src_strides = contiguous_strides(src.shape);
     for (int i = 0; i < box.offset.size(); ++i) {

@@ -29,9 +29,9 @@ std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned 
 // A box of elements that a rank copies from one peer, or sums over several, which then are laid out alike.
 struct Pull {
   std::vector<int> owners;  // positions among the members, in the order of summation
-  int64_t src_start;        // in elements, in the owner's part, which is contiguous
+  int64_t src_start = 0;    // in elements, in the owner's part, which is contiguous
   Dims src_strides;
-  int64_t dst_start;        // in elements, in the new part
+  int64_t dst_start = 0;    // in elements, in the new part
   Dims shape;
 };
 

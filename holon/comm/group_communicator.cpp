@@ -174,8 +174,10 @@ void GroupCommunicator::sleep(uint64_t target) {
     if (group_.all_arrived(target)) break;
     int64_t waited = now_ns() - start;
     if (header.failed.is_set()) raise_failed();
-    std::string why = trouble(target, waited);
+    int ended = -1;
+    std::string why = trouble(target, waited, &ended);
     if (!why.empty()) {
+      if (ended >= 0) world_.report_failure(ended);
       give_up(why);
       // They came at the last moment and may be reading my buffer already: this call has succeeded, the next will fail.
       if (group_.all_arrived(target)) return;
@@ -210,7 +212,7 @@ std::string GroupCommunicator::call_text() const {
   return text;
 }
 
-std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns) const {
+std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* ended) const {
   const char* op = my_details().op;
   auto& aborted = world_.block().aborted();
   if (aborted.is_set()) {
@@ -223,6 +225,7 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns) const
     if (how.empty()) continue;
     auto still = missing(target);  // it may have arrived just before it ended
     if (std::find(still.begin(), still.end(), rank) == still.end()) continue;
+    *ended = rank;
     return fmt::format("{}: rank {} {} without joining this call ({}). Did not arrive: {}. Read rank {}'s output first.", op,
                        rank, how, call_text(), list_text(still), rank);
   }

@@ -36,8 +36,8 @@ class GroupCommunicator final : public Communicator {
   void arrive_and_wait();
   bool spin(uint64_t target) const;
   void sleep(uint64_t target);
-  // Why waiting for target is hopeless; empty while it is not.
-  std::string trouble(uint64_t target, int64_t waited_ns) const;
+  // Why waiting for target is hopeless; empty while it is not. *ended: the rank that is gone, if that is why.
+  std::string trouble(uint64_t target, int64_t waited_ns, int* ended) const;
   [[noreturn]] void raise_failed() const;
   void compare();
   [[noreturn]] void raise_mismatch();

@@ -26,12 +26,12 @@ World::World(int rank, int size, ControlBlock block, int on_this_host, bool thre
 }
 
 bool World::abort(const std::string& reason) {
-  bool first = block_.aborted().set(rank_, reason);
-  if (first) {
-    block_.wake_all();
-    report_failure(reason);
-  }
-  return first;
+  if (block_.aborted().state.load() != 0) return false;
+  // Before the others hear of it: they end soon after, and the launcher must not take them for the cause.
+  report_failure(rank_);
+  if (!block_.aborted().set(rank_, reason)) return false;
+  block_.wake_all();
+  return true;
 }
 
 void World::finish() {

@@ -53,7 +53,7 @@ class GlobalToGlobal final : public Function {
  public:
   GlobalToGlobal(const GlobalSpec* back) : Function("to_global"), back_(back) {}
   TensorVec backward(std::span<const Tensor> grads) override {
-    return {to_global(grads[0], {.placement = back_->placement, .sbp = back_->nd_sbp})};
+    return {to_global(grads[0], back_->placement, back_->nd_sbp)};
   }
 
  private:
@@ -64,7 +64,7 @@ class LocalToGlobal final : public Function {
  public:
   LocalToGlobal(const GlobalSpec* spec, const Tensor& x) : Function("to_global"), spec_(spec), shape_(x.shape()), dtype_(x.dtype()) {}
   TensorVec backward(std::span<const Tensor> grads) override {
-    Tensor g = to_local(to_global(grads[0], {.placement = spec_->placement, .sbp = without_partial(spec_->nd_sbp)}));
+    Tensor g = to_local(to_global(grads[0], spec_->placement, without_partial(spec_->nd_sbp)));
     int index = spec_->placement.index_of(this_rank());
     if (index < 0) return {zeros(shape_, {.dtype = dtype_})};
     Dims at = spec_->placement.coordinate(index);

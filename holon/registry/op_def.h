@@ -186,6 +186,7 @@ struct OpDef {
   Layout layout = Layout::kContiguous;
   std::string scalar_form;                 // the op that takes over when an argument is a number
   std::string no_rule_reason;              // for ops that only run whole (all broadcast)
+  std::string rule_text = "by function";   // for the reference: the factors, or in a word where the rule is from
   // Places of the attributes that dispatch itself reads; -1 where the op has none.
   int placement_attr = -1, sbp_attr = -1, device_attr = -1, requires_grad_attr = -1, seed_attr = -1, counter_attr = -1,
       value_attr = -1;

@@ -8,6 +8,7 @@
 
 #include "holon/array/dims.h"
 #include "holon/array/dtype.h"
+#include "holon/array/dtype.h"
 #include "holon/base/small_vec.h"
 #include "holon/global/sbp.h"
 

@@ -166,7 +166,7 @@ struct StridedCopy {
 };
 
 template <size_t kSize>
-void copy_row(const void* const* in, void* out, int64_t n, const Scalar*) {
+void copy_row(const void* const* in, void* out, int64_t n, const Number*) {
   std::memmove(out, in[0], static_cast<size_t>(n) * kSize);
 }
 
@@ -232,10 +232,11 @@ void fill(Array& out, Scalar value) {
   if (out.numel() == 0) return;
   // The value in out's own type, seen as an array with no axes.
   alignas(8) std::byte element[8];
-  if (value.integral)
-    load_elements(reinterpret_cast<const std::byte*>(&value.i), 8, DType::kInt64, out.dtype, element, 1, nullptr);
+  const Number v = number_of(value);
+  if (value.is_float())
+    load_elements(reinterpret_cast<const std::byte*>(&v.d), 8, DType::kFloat64, out.dtype, element, 1, nullptr);
   else
-    load_elements(reinterpret_cast<const std::byte*>(&value.d), 8, DType::kFloat64, out.dtype, element, 1, nullptr);
+    load_elements(reinterpret_cast<const std::byte*>(&v.i), 8, DType::kInt64, out.dtype, element, 1, nullptr);
   Dims ds = out.strides, ss = Dims::filled(out.ndim(), 0);
   for (int i = 0; i < ds.size(); ++i) ds[i] *= static_cast<int64_t>(size_bytes(out.dtype));
   copy_bytes_strided(out.bytes(), ds, element, ss, out.shape, size_bytes(out.dtype));

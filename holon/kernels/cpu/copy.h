@@ -4,7 +4,7 @@
 #include <span>
 
 #include "holon/array/array.h"
-#include "holon/kernels/scalar.h"
+#include "holon/array/scalar.h"
 
 namespace holon::kernels {
 

@@ -38,6 +38,11 @@ bool same_layout(const Array& a, const Array& out) {
   return a.shape == out.shape && (a.strides == out.strides || a.is_contiguous());
 }
 
+struct Numbers {
+  Number p[3];
+  explicit Numbers(const Params& params) : p{number_of(params.p[0]), number_of(params.p[1]), number_of(params.p[2])} {}
+};
+
 struct Flat {
   const std::byte* a;
   const std::byte* b;
@@ -46,7 +51,7 @@ struct Flat {
   size_t out_step;
 };
 
-void run_flat(RowFn rows, const Flat& x, int64_t n, const Scalar* params) {
+void run_flat(RowFn rows, const Flat& x, int64_t n, const Number* params) {
   if (n <= kGrain) {
     const void* in[] = {x.a, x.b};
     rows(in, x.out, n, params);
@@ -68,13 +73,14 @@ bool gives_bool(UnaryOp op) { return kUnaryGivesBool[static_cast<int>(op)]; }
 bool gives_bool(BinaryOp op) { return kBinaryGivesBool[static_cast<int>(op)]; }
 
 void unary(UnaryOp op, const Array& a, Array& out, const Params& params) {
+  const Numbers p(params);
   if (op == UnaryOp::BitNot && a.dtype == DType::kBool) op = UnaryOp::LogicalNot;
   RowFn rows = table().unary[static_cast<int>(op)][static_cast<int>(compute_type(a.dtype))];
   if (!rows) fail_dtype(name(op), a.dtype);
   check_out(name(op), a.dtype, out, gives_bool(op));
   if (is_compute_type(a.dtype) && same_layout(a, out) && out.is_contiguous()) {
     const size_t size = size_bytes(a.dtype);
-    run_flat(rows, {a.bytes(), a.bytes(), size, size, out.bytes(), size_bytes(out.dtype)}, out.numel(), params.p);
+    run_flat(rows, {a.bytes(), a.bytes(), size, size, out.bytes(), size_bytes(out.dtype)}, out.numel(), p.p);
     return;
   }
   Loop loop;
@@ -83,11 +89,12 @@ void unary(UnaryOp op, const Array& a, Array& out, const Params& params) {
   loop.in[0] = LoopInput(a, dtype_of(compute_type(a.dtype)));
   loop.out = &out;
   loop.out_compute = out_compute(a.dtype, gives_bool(op));
-  loop.params = params.p;
+  loop.params = p.p;
   run_loop(loop);
 }
 
 void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Params& params) {
+  const Numbers p(params);
   const Compute compute = compute_type(a.dtype);
   RowFn const* forms = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
   if (!forms[0]) fail_dtype(name(op), a.dtype);
@@ -95,7 +102,7 @@ void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Param
   check_out(name(op), a.dtype, out, gives_bool(op));
   if (is_compute_type(a.dtype) && same_layout(a, out) && same_layout(b, out) && out.is_contiguous()) {
     const size_t size = size_bytes(a.dtype);
-    run_flat(forms[0], {a.bytes(), b.bytes(), size, size, out.bytes(), size_bytes(out.dtype)}, out.numel(), params.p);
+    run_flat(forms[0], {a.bytes(), b.bytes(), size, size, out.bytes(), size_bytes(out.dtype)}, out.numel(), p.p);
     return;
   }
   Loop loop;
@@ -107,7 +114,7 @@ void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Param
   loop.in[1] = LoopInput(b, dtype_of(compute));
   loop.out = &out;
   loop.out_compute = out_compute(a.dtype, gives_bool(op));
-  loop.params = params.p;
+  loop.params = p.p;
   run_loop(loop);
 }
 
@@ -115,10 +122,10 @@ namespace {
 
 // Powers by a constant that have a cheaper operation.
 std::optional<UnaryOp> power_op(const Array& a, Scalar exponent) {
-  if (exponent.d == 2) return UnaryOp::Square;
-  if (exponent.d == 3) return UnaryOp::Cube;
+  if (exponent.as_double() == 2) return UnaryOp::Square;
+  if (exponent.as_double() == 3) return UnaryOp::Cube;
   if (!is_floating(a.dtype)) return std::nullopt;
-  if (exponent.d == -1) return UnaryOp::Reciprocal;
+  if (exponent.as_double() == -1) return UnaryOp::Reciprocal;
   return std::nullopt;
 }
 
@@ -127,22 +134,24 @@ std::optional<UnaryOp> power_op(const Array& a, Scalar exponent) {
 void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool scalar_on_left, const Params& params) {
   if (op == BinaryOp::Pow && !scalar_on_left)
     if (auto cheaper = power_op(a, scalar)) return unary(*cheaper, a, out);
+  const Numbers p(params);
+  const Number number = number_of(scalar);
   const Compute compute = compute_type(a.dtype);
   RowFn const* forms = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
   if (!forms[0]) fail_dtype(name(op), a.dtype);
   check_out(name(op), a.dtype, out, gives_bool(op));
   alignas(8) std::byte value[8];
   switch (compute) {
-    case Compute::kF32: *reinterpret_cast<float*>(value) = scalar.to<float>(); break;
-    case Compute::kF64: *reinterpret_cast<double*>(value) = scalar.to<double>(); break;
-    case Compute::kI32: *reinterpret_cast<int32_t*>(value) = scalar.to<int32_t>(); break;
-    case Compute::kI64: *reinterpret_cast<int64_t*>(value) = scalar.to<int64_t>(); break;
+    case Compute::kF32: *reinterpret_cast<float*>(value) = number.to<float>(); break;
+    case Compute::kF64: *reinterpret_cast<double*>(value) = number.to<double>(); break;
+    case Compute::kI32: *reinterpret_cast<int32_t*>(value) = number.to<int32_t>(); break;
+    case Compute::kI64: *reinterpret_cast<int64_t*>(value) = number.to<int64_t>(); break;
   }
   if (forms[1] && is_compute_type(a.dtype) && same_layout(a, out) && out.is_contiguous()) {
     const size_t size = size_bytes(a.dtype);
     Flat x{a.bytes(), value, size, 0, out.bytes(), size_bytes(out.dtype)};
     if (scalar_on_left) x = {value, a.bytes(), 0, size, out.bytes(), size_bytes(out.dtype)};
-    run_flat(forms[scalar_on_left ? 2 : 1], x, out.numel(), params.p);
+    run_flat(forms[scalar_on_left ? 2 : 1], x, out.numel(), p.p);
     return;
   }
   const Dims none{};
@@ -159,11 +168,12 @@ void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool 
   loop.in[scalar_on_left ? 0 : 1] = constant;
   loop.out = &out;
   loop.out_compute = out_compute(a.dtype, gives_bool(op));
-  loop.params = params.p;
+  loop.params = p.p;
   run_loop(loop);
 }
 
 void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array& out, const Params& params) {
+  const Numbers p(params);
   const Compute compute = compute_type(a.dtype);
   RowFn rows = table().ternary[static_cast<int>(op)][static_cast<int>(compute)];
   if (!rows) fail_dtype(name(op), a.dtype);
@@ -177,7 +187,7 @@ void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array
   for (int k = 0; k < 3; ++k) loop.in[k] = LoopInput(*in[k], dtype_of(compute));
   loop.out = &out;
   loop.out_compute = dtype_of(compute);
-  loop.params = params.p;
+  loop.params = p.p;
   run_loop(loop);
 }
 

@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "holon/array/array.h"
+#include "holon/array/scalar.h"
 #include "holon/kernels/elementwise_ops.h"
-#include "holon/kernels/scalar.h"
 
 namespace holon::kernels {
 

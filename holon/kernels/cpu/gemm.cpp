@@ -8,6 +8,8 @@
 #include <type_traits>
 
 #include "holon/base/error.h"
+#include "holon/kernels/cpu/half.h"
+#include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/cpu/small_gemm.h"
 
 namespace holon::kernels {
@@ -16,25 +18,6 @@ namespace {
 
 // Products at least this large (m * n * k) are worth several threads.
 constexpr double kParallelWork = 1 << 18;
-
-// A block of the caching allocator for the length of a call.
-class Scratch {
- public:
-  explicit Scratch(size_t bytes) : bytes_(bytes), data_(bytes ? allocate_block(bytes) : nullptr) {}
-  ~Scratch() {
-    if (data_) free_block(data_, bytes_);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  size_t bytes_;
-  void* data_;
-};
 
 void* pack_buffer() {
   struct Free {
@@ -341,93 +324,6 @@ void run_batch(const Batch& g, double alpha, double beta, const T* a, const T* b
     }
   }
   if (error) std::rethrow_exception(error);
-}
-
-bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-
-void widen(DType dtype, const uint16_t* x, float* y, int64_t n) {
-  if (dtype == DType::kFloat16) {
-    small_gemm().half_to_float(x, y, n);
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = std::bit_cast<float>(static_cast<uint32_t>(x[i]) << 16);
-  }
-}
-
-void narrow(DType dtype, const float* x, uint16_t* y, int64_t n) {
-  if (dtype == DType::kFloat16) {
-    small_gemm().float_to_half(x, y, n);
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = BFloat16(x[i]).bits;
-  }
-}
-
-// Calls f(offset) for every element but the last axis.
-template <class F>
-void for_each_row(const Dims& shape, const Dims& strides, F&& f) {
-  const int n = shape.size() - 1;
-  if (shape.numel() == 0) return;
-  Dims index = Dims::filled(kMaxAxes, 0);
-  int64_t offset = 0;
-  for (;;) {
-    f(offset);
-    int i = n - 1;
-    for (; i >= 0; --i) {
-      offset += strides[i];
-      if (++index[i] < shape[i]) break;
-      offset -= index[i] * strides[i];
-      index[i] = 0;
-    }
-    if (i < 0) return;
-  }
-}
-
-// A float32 array with the values of a half array, contiguous; axes that are broadcast stay so.
-Array to_float(const Array& x) {
-  Array dense = x;
-  for (int i = 0; i < x.ndim(); ++i)
-    if (x.strides[i] == 0) dense.shape[i] = 1;
-  // The layout is kept where it is dense (a transposed matrix stays one), else the result is row-major.
-  if (dense.is_dense()) {
-    Array y = Array::empty_strided(dense.shape, dense.strides, DType::kFloat32);
-    widen(x.dtype, x.data<uint16_t>(), y.data<float>(), dense.numel());
-    y.shape = x.shape;
-    return y;
-  }
-  Array y = Array::empty(dense.shape, DType::kFloat32);
-  float* to = y.data<float>();
-  const int last = x.ndim() - 1;
-  const int64_t n = dense.shape[last], step = x.strides[last];
-  Scratch row(static_cast<size_t>(n) * 2);
-  for_each_row(dense.shape, dense.strides, [&](int64_t at) {
-    const uint16_t* from = x.data<uint16_t>() + at;
-    if (step != 1) {
-      for (int64_t i = 0; i < n; ++i) row.as<uint16_t>()[i] = from[i * step];
-      from = row.as<uint16_t>();
-    }
-    widen(x.dtype, from, to, n);
-    to += n;
-  });
-  for (int i = 0; i < x.ndim(); ++i)
-    if (x.strides[i] == 0) y.strides[i] = 0;
-  y.shape = x.shape;
-  return y;
-}
-
-// Writes a contiguous float32 array into a half array of the same shape.
-void from_float(const Array& x, Array& y) {
-  if (y.is_contiguous()) {
-    narrow(y.dtype, x.data<float>(), y.data<uint16_t>(), x.numel());
-    return;
-  }
-  const int last = y.ndim() - 1;
-  const int64_t n = y.shape[last], step = y.strides[last];
-  const float* from = x.data<float>();
-  Scratch row(static_cast<size_t>(n) * 2);
-  for_each_row(y.shape, y.strides, [&](int64_t at) {
-    narrow(y.dtype, from, row.as<uint16_t>(), n);
-    for (int64_t i = 0; i < n; ++i) y.data<uint16_t>()[at + i * step] = row.as<uint16_t>()[i];
-    from += n;
-  });
 }
 
 // The bias, contiguous.

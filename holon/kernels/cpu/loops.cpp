@@ -74,6 +74,15 @@ void LoopAxes::simplify() {
   }
 }
 
+Number number_of(Scalar s) {
+  if (!s.is_float()) return {s.as_double(), s.as_int()};
+  const double d = s.as_double();
+  if (d != d) return {d, 0};
+  if (d >= 0x1p63) return {d, INT64_MAX};
+  if (d < -0x1p63) return {d, INT64_MIN};
+  return {d, static_cast<int64_t>(d)};
+}
+
 Compute compute_type(DType dtype) {
   switch (dtype) {
     case DType::kFloat64: return Compute::kF64;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "holon/array/array.h"
+#include "holon/array/scalar.h"
 #include "holon/kernels/cpu/table.h"
 
 namespace holon::kernels {
@@ -29,6 +30,9 @@ struct LoopAxes {
   // one in all operands. At least one axis remains.
   void simplify();
 };
+
+// A number for row functions. Floats beyond int64 end up at its ends, NaN at 0.
+Number number_of(Scalar s);
 
 // The type that a dtype is computed in, and that type as a dtype.
 Compute compute_type(DType dtype);
@@ -61,7 +65,7 @@ struct Loop {
   LoopInput in[kMaxOperands - 1];
   Array* out = nullptr;
   DType out_compute = DType::kFloat32;
-  const Scalar* params = nullptr;
+  const Number* params = nullptr;
 };
 
 // out = op(in...), broadcasting. An input may be out itself; other overlaps are not supported.

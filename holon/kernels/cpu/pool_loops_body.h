@@ -39,6 +39,8 @@ HOLON_LANES(8)
 #if HOLON_VECTOR_BYTES >= 64
 HOLON_LANES(16)
 #endif
+// A page ahead: the hardware's own prefetch stops at its end.
+constexpr int kAhead = 1024;
 constexpr int kFull = kVectorBytes / 4;
 
 // Calls f(offset, lanes) until n elements are covered: whole vectors, the last one moved back to end at n, narrower
@@ -86,6 +88,7 @@ void max_channels_any(const WindowRun& w, const float* x, float* out, uint8_t* i
       typename L::I where = w.place - typename L::I{};
       for (int i = 0; i < w.rows; ++i)
         for (int j = 0; j < w.cols; ++j) {
+          __builtin_prefetch(x + i * w.row_step + j * w.col_step + c + kAhead, 0, 2);
           const typename L::F v = L::get(x + i * w.row_step + j * w.col_step + c);
           const typename L::I take = (v > best) | (v != v);
           best = take ? v : best;

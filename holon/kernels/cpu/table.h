@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "holon/kernels/elementwise_ops.h"
-#include "holon/kernels/scalar.h"
 
 namespace holon::kernels {
 
@@ -20,8 +19,19 @@ inline constexpr int kComputeCount = 4;
 enum class Form : uint8_t { kVectorVector, kVectorScalar, kScalarVector };
 inline constexpr int kFormCount = 3;
 
+// A number given as an argument: exact as an integer if it was one.
+struct Number {
+  double d = 0;
+  int64_t i = 0;
+
+  template <class T>
+  [[gnu::always_inline]] constexpr T to() const {
+    return static_cast<T>(0.5) != 0 ? static_cast<T>(d) : static_cast<T>(i);
+  }
+};
+
 // out[i] = op(in[0][i], in[1][i], ...) for i < n. An input may be out itself.
-using RowFn = void (*)(const void* const* in, void* out, int64_t n, const Scalar* params);
+using RowFn = void (*)(const void* const* in, void* out, int64_t n, const Number* params);
 // dst[i] = src[i] for i < n with another type.
 using ConvertFn = void (*)(const void* src, void* dst, int64_t n);
 

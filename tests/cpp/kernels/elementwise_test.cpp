@@ -90,7 +90,7 @@ TEST(Unary, MatchesTheReferenceInFloats) {
           unary(c.op, a, out);
           for (int64_t i = 0; i < n; ++i) {
             double x = get(a, {i});
-            expect_near(get(out, {i}), c.reference(x), tolerance(dtype), c.absolute + (dtype == float16 ? 6e-8 : 0),
+            expect_near(get(out, {i}), c.reference(x), tolerance(dtype), c.absolute + smallest(dtype),
                         std::string(name(c.op)) + "(" + std::to_string(x) + ") in " + holon::name(dtype));
           }
         }
@@ -152,7 +152,7 @@ TEST(Unary, EveryLayoutAndType) {
             unary(UnaryOp::Square, a, out);
             each(shape, [&](const Dims& i) {
               double x = get(a, i);
-              ASSERT_NEAR(get(out, i), x * x, x * x * epsilon(dtype)) << holon::name(dtype) << " at " << i.str();
+              ASSERT_NEAR(get(out, i), x * x, x * x * epsilon(dtype) + smallest(dtype)) << holon::name(dtype) << " at " << i.str();
             });
           }
   });
@@ -249,7 +249,7 @@ TEST(Binary, EveryTypeLayoutAndBroadcast) {
             binary(op, a, b, out);
             each(s.out, [&](const Dims& i) {
               double want = wrap(reference(get(a, aligned(a, i)), get(b, aligned(b, i))), out.dtype);
-              ASSERT_NEAR(get(out, i), want, std::abs(want) * epsilon(out.dtype)) << name(op) << " in " << holon::name(dtype) << " at " << i.str();
+              ASSERT_NEAR(get(out, i), want, std::abs(want) * epsilon(out.dtype) + smallest(out.dtype)) << name(op) << " in " << holon::name(dtype) << " at " << i.str();
             });
           }
   });
@@ -337,7 +337,7 @@ TEST(Binary, ScalarsOnBothSides) {
           each(a.shape, [&](const Dims& i) {
             double x = get(a, i), three = 3;
             double want = wrap(left ? three - x : x - three, dtype);
-            ASSERT_NEAR(get(out, i), want, std::abs(want) * epsilon(dtype)) << holon::name(dtype);
+            ASSERT_NEAR(get(out, i), want, std::abs(want) * epsilon(dtype) + smallest(dtype)) << holon::name(dtype);
             ASSERT_EQ(get(less, i), left ? three < x : x < three) << holon::name(dtype);
           });
         }

@@ -126,6 +126,9 @@ inline double epsilon(DType dtype) {
   return dtype == bfloat16 ? 0x1p-8 : dtype == float16 ? 0x1p-11 : dtype == float32 ? 0x1p-23 : 0x1p-52;
 }
 
+// Half the distance between the numbers next to 0.
+inline double smallest(DType dtype) { return dtype == float16 ? 3e-8 : 0; }
+
 inline void expect_near(double got, double want, double relative, double absolute, const std::string& where) {
   if (std::isnan(want)) {
     EXPECT_TRUE(std::isnan(got)) << where << ": got " << got;

@@ -46,7 +46,7 @@ void check_divisors(const T* y, int64_t n) {
 }
 
 template <class Op, class T, Form form>
-void binary_row(const void* const* in, void* out, int64_t n, const Scalar* p) {
+void binary_row(const void* const* in, void* out, int64_t n, const Number* p) {
   const T* x = static_cast<const T*>(in[0]);
   const T* y = static_cast<const T*>(in[1]);
   auto* z = static_cast<typename Op::template Out<T>*>(out);
@@ -68,7 +68,7 @@ void binary_row(const void* const* in, void* out, int64_t n, const Scalar* p) {
 }
 
 template <class Op, class T>
-void ternary_row(const void* const* in, void* out, int64_t n, const Scalar* p) {
+void ternary_row(const void* const* in, void* out, int64_t n, const Number* p) {
   const T* x = static_cast<const T*>(in[0]);
   const T* y = static_cast<const T*>(in[1]);
   const T* z = static_cast<const T*>(in[2]);
@@ -79,7 +79,7 @@ void ternary_row(const void* const* in, void* out, int64_t n, const Scalar* p) {
 }
 
 template <class T>
-void select_row(const void* const* in, void* out, int64_t n, const Scalar*) {
+void select_row(const void* const* in, void* out, int64_t n, const Number*) {
   const uint8_t* c = static_cast<const uint8_t*>(in[0]);
   const T* x = static_cast<const T*>(in[1]);
   const T* y = static_cast<const T*>(in[2]);

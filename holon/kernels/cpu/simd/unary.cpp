@@ -29,7 +29,7 @@ struct kBool {
 HOLON_UNARY_OPS(HOLON_UNARY_FUNCTOR)
 
 template <class Op, class T>
-void unary_row(const void* const* in, void* out, int64_t n, const Scalar* p) {
+void unary_row(const void* const* in, void* out, int64_t n, const Number* p) {
   const T* x = static_cast<const T*>(in[0]);
   auto* y = static_cast<typename Op::template Out<T>*>(out);
   const T p0 = p[0].to<T>(), p1 = p[1].to<T>(), p2 = p[2].to<T>();
@@ -39,7 +39,7 @@ void unary_row(const void* const* in, void* out, int64_t n, const Scalar* p) {
 
 // The vector loop is right up to a limit; a block with a larger number (or a NaN) goes through the C library.
 template <class Op, float (*exact)(float)>
-void trigonometric_row(const void* const* in, void* out, int64_t n, const Scalar* p) {
+void trigonometric_row(const void* const* in, void* out, int64_t n, const Number* p) {
   const float* x = static_cast<const float*>(in[0]);
   float* y = static_cast<float*>(out);
   constexpr int64_t kBlock = 256;
