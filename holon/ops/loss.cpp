@@ -6,6 +6,13 @@
 namespace holon::ops {
 namespace {
 
+kernels::CrossEntropy options_of(const AttrReader& c) {
+  kernels::CrossEntropy o;
+  o.ignore_index = c.i("ignore_index");
+  o.label_smoothing = c.f("label_smoothing");
+  return o;
+}
+
 Tensor reduced(const Tensor& loss, std::string_view reduction, const char* op) {
   if (reduction == "none") return loss;
   if (reduction == "sum") return sum(loss);
@@ -55,7 +62,7 @@ HOLON_OP(cross_entropy_rows, "cross_entropy_rows(Tensor logits, Tensor target, i
       c.out(rows, c.dtype_of(0));
     })
     .rule("... C, ... -> ..., ...")
-    .kernel([](KernelCall& c) { kernels::cross_entropy(c.in(0), c.in(1), c.i("ignore_index"), c.f("label_smoothing"), c.out(0), c.out(1)); })
+    .kernel([](KernelCall& c) { kernels::cross_entropy(c.in(0), c.in(1), options_of(c), c.out(0), c.out(1)); })
     .saves({0, 1}, {1})
     .grad([](Grad& g) { g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.y(1), g.i("ignore_index"), g.f("label_smoothing"))); });
 HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor logits, Tensor target, Tensor lse, int ignore_index, float label_smoothing) -> Tensor")
@@ -63,7 +70,7 @@ HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor lo
     .rule("..., ... C, ..., ... -> ... C")
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::cross_entropy_backward(c.in(1), c.in(2), c.in(3), c.in(0), c.i("ignore_index"), c.f("label_smoothing"), c.out());
+      kernels::cross_entropy_backward(c.in(1), c.in(2), options_of(c), c.in(3), c.in(0), c.out());
     });
 
 HOLON_OP(mse_loss, "mse_loss(Tensor x, Tensor target, *, str reduction='mean') -> Tensor")
