@@ -39,15 +39,12 @@ HOLON_OP(cross_entropy, "cross_entropy(Tensor logits, Tensor target, *, int igno
         rows.resize(rows.size() - 1);
         if (t.shape() != rows) fail_value("cross_entropy: logits {} need a target of shape {}; found {}.", c.in(0).shape(), rows, t.shape());
       }
-      Dims rows = t.shape();
       Tensor loss = cross_entropy_rows(x, t, c.i("ignore_index"), c.f("label_smoothing"))[0];
       if (c.text("reduction") != "mean") {
         c.out.push_back(reduced(loss, c.text("reduction"), "cross_entropy"));
         return;
       }
-      NoGradGuard no_grad;
       Tensor count = sum(cast(ne_scalar(t, c.i("ignore_index")), loss.dtype()));
-      NoGradGuard as_before(true);
       c.out.push_back(div(sum(loss), count));
     });
 HOLON_OP(cross_entropy_rows, "cross_entropy_rows(Tensor logits, Tensor target, int ignore_index, float label_smoothing) -> (Tensor, Tensor)")
