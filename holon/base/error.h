@@ -1,7 +1,7 @@
 // Errors that a user can act on. Every message says what was asked, what was found and what to do.
 #pragma once
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <concepts>

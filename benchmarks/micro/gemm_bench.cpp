@@ -1,0 +1,128 @@
+// Products, convolutions and pooling against oneDNN's own in the same run. One JSON object per line; ratio is the peer's
+// time over Holon's (above 1: Holon is faster). Set OMP_NUM_THREADS=1 to compare single threads.
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/cpu/pool.h"
+
+namespace {
+
+using namespace holon;
+
+// Medians of interleaved runs, each long enough for the clock.
+struct Times {
+  double ours_us, theirs_us;
+};
+
+double once(const std::function<void()>& f, int64_t count) {
+  auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < count; ++i) f();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(count);
+}
+
+Times compare(const std::function<void()>& ours, const std::function<void()>& theirs) {
+  ours(), theirs();
+  const int64_t count = std::clamp<int64_t>(static_cast<int64_t>(10000 / (once(ours, 1) + 0.01)), 1, 200000);
+  const int64_t other = std::clamp<int64_t>(static_cast<int64_t>(10000 / (once(theirs, 1) + 0.01)), 1, 200000);
+  std::vector<double> a, b;
+  for (int i = 0; i < 7; ++i) a.push_back(once(ours, count)), b.push_back(once(theirs, other));
+  std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
+  return {a[3], b[3]};
+}
+
+void print(const std::string& name, double value, const char* unit, const char* against, double ratio) {
+  std::printf("{\"name\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", \"against\": \"%s\", \"ratio\": %.3f}\n", name.c_str(), value,
+              unit, against, ratio);
+  std::fflush(stdout);
+}
+
+Array random(const Dims& shape) {
+  Array x = Array::empty(shape, float32);
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = static_cast<float>(i * 7919 % 1013) / 1013 - 0.5f;
+  return x;
+}
+
+void product(int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
+  Array a = random(ta ? Dims{k, m} : Dims{m, k}), b = random(tb ? Dims{n, k} : Dims{k, n}), c = random({m, n});
+  Array va = ta ? a.view({m, k}, {1, m}) : a, vb = tb ? b.view({k, n}, {1, k}) : b;
+  auto ours = [&] { kernels::matmul(va, vb, c); };
+  auto theirs = [&] {
+    dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1, a.data<float>(), ta ? m : k, b.data<float>(), tb ? k : n, 0,
+               c.data<float>(), n);
+  };
+  Times t = compare(ours, theirs);
+  const double flop = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  print("matmul " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (ta ? " T" : " N") + (tb ? "T" : "N") + " (" + std::to_string(t.ours_us) + " us)",
+        flop / t.ours_us / 1e3, "GFLOP/s", "dnnl_sgemm", t.theirs_us / t.ours_us);
+}
+
+void products() {
+  for (int64_t s : {4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 512, 1024})
+    for (int t = 0; t < 4; ++t) product(s, s, s, t & 1, t & 2);
+  product(256, 10, 512, false, true);
+  product(256, 512, 10, false, false), product(256, 10, 512, false, false), product(256, 16, 512, false, false);
+  product(10, 512, 256, true, false);
+  product(256, 512, 784, false, true);
+  product(512, 784, 256, true, false);
+  product(1, 512, 512, false, true), product(1, 512, 512, false, false);
+  product(512, 1, 512, false, false), product(512, 1, 512, true, false);
+  product(1, 4096, 4096, false, true), product(1, 4096, 4096, false, false);
+  product(8, 768, 768, false, true), product(8, 768, 768, false, false);
+  product(64, 10, 128, false, true), product(32, 1000, 512, false, true);
+}
+
+Array image(const Dims& s, bool channels_last) {
+  Array x = random(s);
+  if (channels_last) x.strides = {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]};
+  return x;
+}
+
+// Maximum over 2 x 2 windows, as LeNet has it, against oneDNN's primitive for training in the same layout.
+void pooling(int64_t n, int64_t c, int64_t h, bool channels_last) {
+  using namespace dnnl;
+  const Dims in{n, c, h, h}, half{n, c, h / 2, h / 2};
+  Array x = image(in, channels_last), out = image(half, channels_last), dx = image(in, channels_last);
+  Array index = Array::empty_strided(half, out.strides, uint8);
+  kernels::Pool2d pool{{2, 2}, {2, 2}};
+  engine cpu(engine::kind::cpu, 0);
+  stream run(cpu);
+  const auto tag = channels_last ? memory::format_tag::nhwc : memory::format_tag::nchw;
+  memory::desc src({n, c, h, h}, memory::data_type::f32, tag), dst({n, c, h / 2, h / 2}, memory::data_type::f32, tag);
+  pooling_forward::primitive_desc forward(
+      {prop_kind::forward_training, algorithm::pooling_max, src, dst, {2, 2}, {2, 2}, {0, 0}, {0, 0}}, cpu);
+  pooling_backward::primitive_desc backward({algorithm::pooling_max, src, dst, {2, 2}, {2, 2}, {0, 0}, {0, 0}}, cpu, forward);
+  memory msrc(src, cpu, x.data<float>()), mdst(dst, cpu, out.data<float>()), mdx(src, cpu, dx.data<float>());
+  memory places(forward.workspace_desc(), cpu);
+  pooling_forward f(forward);
+  pooling_backward b(backward);
+  const std::string what = std::to_string(n) + "x" + std::to_string(c) + "x" + std::to_string(h) + (channels_last ? " nhwc" : " nchw");
+  Times t = compare([&] { kernels::max_pool2d(x, pool, out, &index); },
+                    [&] {
+                      f.execute(run, {{DNNL_ARG_SRC, msrc}, {DNNL_ARG_DST, mdst}, {DNNL_ARG_WORKSPACE, places}});
+                      run.wait();
+                    });
+  print("max_pool2d " + what, t.ours_us, "us", "oneDNN pooling", t.theirs_us / t.ours_us);
+  t = compare([&] { kernels::max_pool2d_backward(out, index, pool, dx); },
+              [&] {
+                b.execute(run, {{DNNL_ARG_DIFF_DST, mdst}, {DNNL_ARG_DIFF_SRC, mdx}, {DNNL_ARG_WORKSPACE, places}});
+                run.wait();
+              });
+  print("max_pool2d_backward " + what, t.ours_us, "us", "oneDNN pooling", t.theirs_us / t.ours_us);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string only = argc > 1 ? argv[1] : "";
+  if (only.empty() || only == "matmul") products();
+  if (only.empty() || only == "pool")
+    for (bool channels_last : {true, false}) pooling(128, 32, 28, channels_last), pooling(128, 64, 14, channels_last);
+}

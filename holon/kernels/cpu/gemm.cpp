@@ -1,0 +1,478 @@
+#include "holon/kernels/cpu/gemm.h"
+
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+
+#include <memory>
+#include <new>
+#include <type_traits>
+
+#include "holon/base/error.h"
+#include "holon/kernels/cpu/half.h"
+#include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/cpu/small_gemm.h"
+
+namespace holon::kernels {
+
+namespace {
+
+// Products at least this large (m * n * k) are worth several threads.
+constexpr double kParallelWork = 1 << 18;
+
+void* pack_buffer() {
+  struct Free {
+    void operator()(void* p) const { ::operator delete(p, std::align_val_t{64}); }
+  };
+  thread_local std::unique_ptr<void, Free> buffer(::operator new(kPackBytes, std::align_val_t{64}));
+  return buffer.get();
+}
+
+template <class T>
+struct View {
+  T* data;
+  int64_t rs, cs;
+};
+
+// One product of two matrices, whatever the strides.
+template <class T>
+struct Product {
+  int64_t m, n, k;
+  T alpha, beta;
+  View<const T> a, b;
+  View<T> c;
+  const T* bias;
+};
+
+template <class T>
+void copy_matrix(int64_t rows, int64_t cols, View<const T> from, View<T> to) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < cols; ++j) to.data[i * to.rs + j * to.cs] = from.data[i * from.rs + j * from.cs];
+}
+
+template <class T>
+void scale(const Product<T>& g) {
+  for (int64_t i = 0; i < g.m; ++i)
+    for (int64_t j = 0; j < g.n; ++j) {
+      T& c = g.c.data[i * g.c.rs + j * g.c.cs];
+      T v = g.bias ? g.bias[j] : T{0};
+      c = g.beta == T{0} ? v : static_cast<T>(v + g.beta * c);
+    }
+}
+
+// A stride of an axis of one element is arbitrary; make it harmless.
+template <class T>
+void tidy(Product<T>& g) {
+  if (g.k == 1) g.a.cs = 1, g.b.rs = g.n;
+  if (g.m == 1) g.a.rs = g.k, g.c.rs = g.n;
+  if (g.n == 1) g.b.cs = g.b.rs == 1 ? g.k : 1, g.c.cs = 1;
+}
+
+bool blas_layout(int64_t rows, int64_t cols, int64_t rs, int64_t cs, char* trans, int64_t* ld) {
+  if (cs == 1 && (rs >= cols || rows == 1)) {
+    *trans = 'N';
+    *ld = std::max<int64_t>({rs, cols, 1});
+    return true;
+  }
+  if (rs == 1 && (cs >= rows || cols == 1)) {
+    *trans = 'T';
+    *ld = std::max<int64_t>({cs, rows, 1});
+    return true;
+  }
+  return false;
+}
+
+template <class T>
+void run_own(const Product<T>& g, int64_t i0, int64_t m, int64_t j0, int64_t n) {
+  GemmArgs<T> args{m, n, g.k, g.alpha, g.a.data + i0 * g.a.rs, g.a.rs, g.a.cs, g.b.data + j0 * g.b.cs, g.b.rs, g.b.cs,
+                   g.beta, g.c.data + i0 * g.c.rs + j0, g.c.rs, g.bias ? g.bias + j0 : nullptr, pack_buffer};
+  if constexpr (std::is_same_v<T, float>)
+    small_gemm().f32(args);
+  else
+    small_gemm().f64(args);
+}
+
+template <class T>
+void own(const Product<T>& g) {
+  const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+  const int threads = work < kParallelWork || omp_in_parallel() ? 1 : omp_get_max_threads();
+  if (threads == 1) {
+    run_own(g, 0, g.m, 0, g.n);
+    return;
+  }
+  // Cut the longer side of c into runs of whole tiles.
+  const bool rows = g.m >= g.n;
+  const int64_t size = rows ? g.m : g.n, tile = rows ? 8 : 48;
+  const int64_t step = ((size + threads - 1) / threads + tile - 1) / tile * tile;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t at = 0; at < size; at += step) {
+    const int64_t count = std::min(step, size - at);
+    if (rows)
+      run_own(g, at, count, 0, g.n);
+    else
+      run_own(g, 0, g.m, at, count);
+  }
+}
+
+// Where own kernels beat oneDNN's sgemm 2.6.3, as measured by benchmarks/micro/gemm_bench.cpp with AVX-512.
+bool own_is_faster(const Product<float>& g) {
+  const int64_t work = g.m * g.n * g.k;
+  if (small_gemm().vector_bytes < 32) return work <= 8 * 8 * 8;
+  if (work <= 64 * 64 * 64 || g.m <= 4 || g.n <= 4) return true;
+  if (g.b.cs == 1) return work <= 80 * 80 * 80;
+  // b transposed: sgemm copies it with more effort than we do.
+  if (g.a.cs != 1) return work <= 256 * 256 * 256;
+  return (g.k >= 128 && (g.m <= 16 || g.n <= 16)) || (g.n <= 128 && work <= 192 * 192 * 192);
+}
+
+void add_bias(const Product<float>& g) {
+#pragma omp parallel for if (g.m * g.n > 65536) schedule(static)
+  for (int64_t i = 0; i < g.m; ++i) {
+    float* row = g.c.data + i * g.c.rs;
+    for (int64_t j = 0; j < g.n; ++j) row[j] += g.bias[j];
+  }
+}
+
+// Pre: m, n, k >= 1.
+template <class T>
+void run(Product<T> g) {
+  tidy(g);
+  if (g.c.cs != 1 && g.c.rs == 1 && !g.bias) {
+    std::swap(g.m, g.n);
+    std::swap(g.a, g.b);
+    std::swap(g.a.rs, g.a.cs);
+    std::swap(g.b.rs, g.b.cs);
+    std::swap(g.c.rs, g.c.cs);
+  } else if (g.n == 1 && g.c.rs == 1 && g.m > 1 && !g.bias && g.a.rs == 1) {
+    // a^T x with a's columns contiguous: as a row, it is a sum of rows.
+    g = {1, g.m, g.k, g.alpha, g.beta, {g.b.data, g.k, g.b.rs}, {g.a.data, g.a.cs, 1}, {g.c.data, g.m, 1}, nullptr};
+  }
+  if (g.c.cs != 1 || (g.m > 1 && g.c.rs < g.n)) {
+    Scratch block(static_cast<size_t>(g.m * g.n) * sizeof(T));
+    View<T> c{block.as<T>(), g.n, 1};
+    if (g.beta != T{0}) copy_matrix(g.m, g.n, View<const T>{g.c.data, g.c.rs, g.c.cs}, c);
+    View<T> target = g.c;
+    g.c = c;
+    run(g);
+    copy_matrix(g.m, g.n, View<const T>{c.data, c.rs, c.cs}, target);
+    return;
+  }
+  if (g.a.cs != 1 && g.a.rs != 1) {
+    Scratch block(static_cast<size_t>(g.m * g.k) * sizeof(T));
+    View<T> a{block.as<T>(), g.k, 1};
+    copy_matrix(g.m, g.k, g.a, a);
+    g.a = {a.data, a.rs, a.cs};
+    run(g);
+    return;
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (!own_is_faster(g)) {
+      char ta, tb;
+      int64_t lda, ldb;
+      if (!blas_layout(g.m, g.k, g.a.rs, g.a.cs, &ta, &lda)) {
+        Scratch block(static_cast<size_t>(g.m * g.k) * sizeof(T));
+        copy_matrix(g.m, g.k, g.a, View<T>{block.as<T>(), g.k, 1});
+        g.a = {block.as<T>(), g.k, 1};
+        run(g);
+        return;
+      }
+      if (!blas_layout(g.k, g.n, g.b.rs, g.b.cs, &tb, &ldb)) {
+        Scratch block(static_cast<size_t>(g.k * g.n) * sizeof(T));
+        copy_matrix(g.k, g.n, g.b, View<T>{block.as<T>(), g.n, 1});
+        g.b = {block.as<T>(), g.n, 1};
+        run(g);
+        return;
+      }
+      dnnl_status_t status =
+          dnnl_sgemm(ta, tb, g.m, g.n, g.k, g.alpha, g.a.data, lda, g.b.data, ldb, g.beta, g.c.data, g.c.rs);
+      HOLON_CHECK(status == dnnl_success, "sgemm of {} x {} x {} failed with status {}.", g.m, g.n, g.k,
+                  static_cast<int>(status));
+      if (g.bias) add_bias(g);
+      return;
+    }
+  }
+  own(g);
+}
+
+// Integers: sums wrap around, which unsigned arithmetic is allowed to do.
+template <class T>
+void run_integer(const Product<T>& g) {
+  using U = std::conditional_t<std::is_same_v<T, bool>, uint8_t, std::make_unsigned_t<std::conditional_t<std::is_same_v<T, bool>, int8_t, T>>>;
+  const int threads = static_cast<double>(g.m) * g.n * g.k < kParallelWork || omp_in_parallel() ? 1 : omp_get_max_threads();
+  Scratch block(static_cast<size_t>(g.n) * sizeof(U) * static_cast<size_t>(threads));
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t i = 0; i < g.m; ++i) {
+    U* sums = block.as<U>() + g.n * omp_get_thread_num();
+    for (int64_t j = 0; j < g.n; ++j) sums[j] = 0;
+    for (int64_t p = 0; p < g.k; ++p) {
+      const U x = static_cast<U>(g.a.data[i * g.a.rs + p * g.a.cs]);
+      const T* b = g.b.data + p * g.b.rs;
+      if constexpr (std::is_same_v<T, bool>) {
+        if (x)
+          for (int64_t j = 0; j < g.n; ++j) sums[j] |= static_cast<U>(b[j * g.b.cs]);
+      } else if (g.b.cs == 1) {
+        for (int64_t j = 0; j < g.n; ++j) sums[j] = static_cast<U>(sums[j] + x * static_cast<U>(b[j]));
+      } else {
+        for (int64_t j = 0; j < g.n; ++j) sums[j] = static_cast<U>(sums[j] + x * static_cast<U>(b[j * g.b.cs]));
+      }
+    }
+    for (int64_t j = 0; j < g.n; ++j) {
+      T& c = g.c.data[i * g.c.rs + j * g.c.cs];
+      if constexpr (std::is_same_v<T, bool>) {
+        c = (g.alpha && sums[j]) || (g.bias && g.bias[j]) || (g.beta && c);
+      } else {
+        U v = static_cast<U>(static_cast<U>(g.alpha) * sums[j]);
+        if (g.bias) v = static_cast<U>(v + static_cast<U>(g.bias[j]));
+        if (g.beta != 0) v = static_cast<U>(v + static_cast<U>(g.beta) * static_cast<U>(c));
+        c = static_cast<T>(v);
+      }
+    }
+  }
+}
+
+template <class T>
+void run_any(const Product<T>& g) {
+  if (g.m == 0 || g.n == 0) return;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (g.k == 0)
+      scale(g);
+    else
+      run(g);
+  } else {
+    run_integer(g);
+  }
+}
+
+// What a call of matmul is after its leading axes were merged.
+struct Batch {
+  int64_t m, n, k;
+  int64_t ars, acs, brs, bcs, crs, ccs;
+  Dims shape, a, b, c;  // leading axes and their strides, 0 where broadcast
+};
+
+Batch plan(const Array& a, const Array& b, const Array& out) {
+  HOLON_CHECK(a.ndim() >= 2 && b.ndim() >= 2, "matmul: operands of shapes {} and {} are no matrices.", a.shape, b.shape);
+  const int na = a.ndim(), nb = b.ndim(), nc = out.ndim();
+  Batch g;
+  g.m = a.shape[na - 2], g.k = a.shape[na - 1], g.n = b.shape[nb - 1];
+  g.ars = a.strides[na - 2], g.acs = a.strides[na - 1];
+  g.brs = b.strides[nb - 2], g.bcs = b.strides[nb - 1];
+  Dims lead_a(std::span<const int64_t>(a.shape.begin(), na - 2)), lead_b(std::span<const int64_t>(b.shape.begin(), nb - 2));
+  Dims expected = broadcast_shapes(lead_a, lead_b, "matmul");
+  expected.push_back(g.m);
+  expected.push_back(g.n);
+  HOLON_CHECK(b.shape[nb - 2] == g.k && out.shape == expected && a.dtype == out.dtype && b.dtype == out.dtype,
+              "matmul: {} {} @ {} {} does not give {} {}.", name(a.dtype), a.shape, name(b.dtype), b.shape, name(out.dtype),
+              out.shape);
+  g.crs = out.strides[nc - 2], g.ccs = out.strides[nc - 1];
+  auto stride = [](const Array& x, int axis) { return axis < 0 || x.shape[axis] == 1 ? 0 : x.strides[axis]; };
+  // From the last leading axis on: into the rows where b is the same for all, else with the axis before it if possible.
+  bool merging = true;
+  for (int i = nc - 3; i >= 0; --i) {
+    const int64_t size = out.shape[i];
+    if (size == 1) continue;
+    const int64_t sa = stride(a, i - nc + na), sb = stride(b, i - nc + nb), sc = out.strides[i];
+    if (merging && sb == 0 && (g.m == 1 || (sa == g.m * g.ars && sc == g.m * g.crs))) {
+      if (g.m == 1) g.ars = sa, g.crs = sc;
+      g.m *= size;
+      continue;
+    }
+    merging = false;
+    if (!g.shape.empty() && sa == g.a[0] * g.shape[0] && sb == g.b[0] * g.shape[0] && sc == g.c[0] * g.shape[0]) {
+      g.shape[0] *= size;
+      continue;
+    }
+    g.shape.insert(0, size);
+    g.a.insert(0, sa);
+    g.b.insert(0, sb);
+    g.c.insert(0, sc);
+  }
+  return g;
+}
+
+template <class T>
+void run_batch(const Batch& g, double alpha, double beta, const T* a, const T* b, T* c, const T* bias) {
+  auto one = [&](int64_t at) {
+    int64_t oa = 0, ob = 0, oc = 0;
+    for (int i = g.shape.size() - 1; i >= 0; --i) {
+      const int64_t index = at % g.shape[i];
+      at /= g.shape[i];
+      oa += index * g.a[i], ob += index * g.b[i], oc += index * g.c[i];
+    }
+    run_any(Product<T>{g.m, g.n, g.k, static_cast<T>(alpha), static_cast<T>(beta), {a + oa, g.ars, g.acs},
+                       {b + ob, g.brs, g.bcs}, {c + oc, g.crs, g.ccs}, bias});
+  };
+  const int64_t count = g.shape.numel();
+  if (count == 1) {
+    one(0);
+    return;
+  }
+  const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+  const int threads = omp_in_parallel() || work * static_cast<double>(count) < kParallelWork ? 1 : omp_get_max_threads();
+  if (threads == 1 || (count < threads && work >= kParallelWork)) {
+    for (int64_t i = 0; i < count; ++i) one(i);
+    return;
+  }
+  // An exception must not leave the parallel region.
+  std::exception_ptr error;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t i = 0; i < count; ++i) {
+    try {
+      one(i);
+    } catch (...) {
+#pragma omp critical(holon_matmul_error)
+      error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+// The bias, contiguous.
+Array dense_vector(const Array& v) {
+  if (v.strides[0] == 1 || v.shape[0] <= 1) return v;
+  Array y = Array::empty(v.shape, v.dtype);
+  visit_dtype(v.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t i = 0; i < v.shape[0]; ++i) y.data<T>()[i] = v.data<T>()[i * v.strides[0]];
+  });
+  return y;
+}
+
+void product(const Array& a, const Array& b, const Array* bias, Array& out, double alpha, double beta) {
+  // The most frequent case without planning, which costs more than a tiny product does.
+  if (out.dtype == DType::kFloat32 && out.ndim() == 2 && a.ndim() == 2 && b.ndim() == 2 && a.dtype == out.dtype &&
+      b.dtype == out.dtype && a.shape[0] == out.shape[0] && a.shape[1] == b.shape[0] && b.shape[1] == out.shape[1] &&
+      (!bias || bias->strides[0] == 1)) {
+    const SmallGemm& small = small_gemm();
+    const int64_t m = out.shape[0], n = out.shape[1], k = a.shape[1];
+    if (m * k <= 64 && n * 4 <= small.vector_bytes && a.strides[1] == 1 && b.strides[1] == 1 && out.strides[1] == 1 && !bias &&
+        alpha == 1 && beta == 0 && n > 0) {
+      small.tiny_f32(reinterpret_cast<const float*>(a.storage->data()) + a.offset, a.strides[0],
+                     reinterpret_cast<const float*>(b.storage->data()) + b.offset, b.strides[0],
+                     reinterpret_cast<float*>(out.storage->data()) + out.offset, out.strides[0], m, n, k);
+      return;
+    }
+    run_any(Product<float>{m, n, k, static_cast<float>(alpha), static_cast<float>(beta),
+                           {a.data<float>(), a.strides[0], a.strides[1]}, {b.data<float>(), b.strides[0], b.strides[1]},
+                           {out.data<float>(), out.strides[0], out.strides[1]}, bias ? bias->data<float>() : nullptr});
+    return;
+  }
+  if (out.numel() == 0) return;
+  if (is_half(out.dtype)) {
+    Array fa = to_float(a), fb = to_float(b), fbias;
+    Array c = Array::empty(out.shape, DType::kFloat32);
+    if (bias) fbias = to_float(*bias);
+    if (beta != 0) {
+      Array before = to_float(out);
+      matmul(fa, fb, c, alpha, 0);
+      const int last = c.ndim() - 1;
+      float* to = c.data<float>();
+      for_each_row(before.shape, before.strides, [&](int64_t at) {
+        for (int64_t i = 0; i < c.shape[last]; ++i)
+          *to++ += static_cast<float>(beta) * before.data<float>()[at + i * before.strides[last]];
+      });
+    } else {
+      product(fa, fb, bias ? &fbias : nullptr, c, alpha, 0);
+    }
+    from_float(c, out);
+    return;
+  }
+  const Batch batch = plan(a, b, out);
+  visit_dtype(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, Float16> && !std::is_same_v<T, BFloat16>) {
+      Array dense;
+      if (bias) dense = dense_vector(*bias);
+      run_batch<T>(batch, alpha, beta, a.data<T>(), b.data<T>(), out.data<T>(), bias ? dense.data<T>() : nullptr);
+    }
+  });
+}
+
+// The leading axes as one, copied if the strides do not allow a view.
+Array as_matrix(const Array& x) {
+  const int last = x.ndim() - 1;
+  Dims shape{x.shape[last] == 0 ? 0 : x.numel() / x.shape[last], x.shape[last]}, strides;
+  if (x.ndim() == 2) return x;
+  if (view_strides(x.shape, x.strides, shape, &strides)) return x.view(shape, strides);
+  Array y = Array::empty(shape, x.dtype);
+  visit_dtype(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* to = y.data<T>();
+    for_each_row(x.shape, x.strides, [&](int64_t at) {
+      for (int64_t i = 0; i < x.shape[last]; ++i) *to++ = x.data<T>()[at + i * x.strides[last]];
+    });
+  });
+  return y;
+}
+
+Array transposed(const Array& x) { return x.view({x.shape[1], x.shape[0]}, {x.strides[1], x.strides[0]}); }
+
+template <class T>
+void column_sums(const Array& x, Array& out, double beta) {
+  using C = std::conditional_t<std::is_same_v<T, float>, float, typename DTypeOf<T>::Compute>;
+  const int64_t rows = x.shape[0], cols = x.shape[1], rs = x.strides[0], cs = x.strides[1];
+  const T* data = x.data<T>();
+  T* to = out.data<T>();
+  // Blocks of rows first: sums of sums lose fewer digits, and their columns fit the first cache.
+  constexpr int64_t kBlock = 256;
+  for (int64_t j0 = 0; j0 < cols; j0 += kBlock) {
+    const int64_t n = std::min(kBlock, cols - j0);
+    C total[kBlock] = {};
+    for (int64_t i0 = 0; i0 < rows; i0 += kBlock) {
+      C part[kBlock] = {};
+      const int64_t end = std::min(rows, i0 + kBlock);
+      for (int64_t i = i0; i < end; ++i) {
+        const T* row = data + i * rs + j0 * cs;
+        if (cs == 1)
+          for (int64_t j = 0; j < n; ++j) part[j] += static_cast<C>(row[j]);
+        else
+          for (int64_t j = 0; j < n; ++j) part[j] += static_cast<C>(row[j * cs]);
+      }
+      for (int64_t j = 0; j < n; ++j) total[j] += part[j];
+    }
+    for (int64_t j = 0; j < n; ++j) {
+      T& c = to[(j0 + j) * out.strides[0]];
+      c = static_cast<T>(beta != 0 ? static_cast<C>(total[j] + static_cast<C>(beta) * static_cast<C>(c)) : total[j]);
+    }
+  }
+}
+
+}  // namespace
+
+void matmul(const Array& a, const Array& b, Array& out, double alpha, double beta) {
+  product(a, b, nullptr, out, alpha, beta);
+}
+
+void linear(const Array& x, const Array& w, const Array* bias, Array& out) {
+  HOLON_CHECK(w.ndim() == 2 && x.ndim() >= 1 && out.ndim() == x.ndim(), "linear: {} and weight {} do not give {}.", x.shape,
+              w.shape, out.shape);
+  HOLON_CHECK(!bias || (bias->ndim() == 1 && bias->shape[0] == w.shape[0] && bias->dtype == out.dtype),
+              "linear: a bias of shape {} does not fit the weight {}.", bias ? bias->shape : Dims{}, w.shape);
+  if (x.ndim() == 1) {
+    Array row = x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]});
+    Array row_out = out.view({1, out.shape[0]}, {out.shape[0], out.strides[0]});
+    product(row, transposed(w), bias, row_out, 1, 0);
+    return;
+  }
+  product(x, transposed(w), bias, out, 1, 0);
+}
+
+void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias, double beta) {
+  HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape, x.shape);
+  Array rows = as_matrix(dy.ndim() == 1 ? dy.view({1, dy.shape[0]}, {dy.shape[0], dy.strides[0]}) : dy);
+  matmul(transposed(rows), as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x), dw, 1, beta);
+  if (!dbias) return;
+  HOLON_CHECK(dbias->ndim() == 1 && dbias->shape[0] == rows.shape[1] && dbias->dtype == dy.dtype,
+              "linear_weight_grad: a bias of shape {} does not fit {}.", dbias->shape, dy.shape);
+  visit_dtype(dy.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, bool>) column_sums<T>(rows, *dbias, beta);
+  });
+}
+
+void gemm(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, MatrixView b, float beta, float* c,
+          int64_t c_row_stride, const float* bias) {
+  run_any(Product<float>{m, n, k, alpha, beta, {a.data, a.row_stride, a.col_stride}, {b.data, b.row_stride, b.col_stride},
+                         {c, c_row_stride, 1}, bias});
+}
+
+}  // namespace holon::kernels
