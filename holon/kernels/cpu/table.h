@@ -70,6 +70,15 @@ using NormFn = void (*)(const void* x, const void* w, const void* b, double eps,
 using NormBackwardFn = void (*)(const void* dy, const void* x, const void* w, double mean, double rstd, void* dx, void* dw,
                                 void* db, int64_t n);
 
+// Groups of random bits, of 64 elements of 32 bits or of 32 elements of 64 bits: group g holds the elements g * 64
+// (g * 32) and on of a tensor.
+using RandomBitsFn = void (*)(uint64_t seed, uint64_t counter, uint64_t first_group, int64_t groups, void* out);
+struct RandomNumbers {
+  double a = 0, b = 0, c = 0, d = 0, low = 0, high = 0;
+  uint64_t threshold = 0;
+};
+using RandomRowFn = void (*)(const void* bits, const void* x, void* out, int64_t n, const RandomNumbers& p);
+
 struct Table {
   const char* name;
   RowFn unary[static_cast<int>(UnaryOp::kCount)][kComputeCount];
@@ -89,6 +98,8 @@ struct Table {
   CrossEntropyBackwardFn cross_entropy_backward[2];
   NormFn layer_norm[2], rms_norm[2];
   NormBackwardFn layer_norm_backward[2], rms_norm_backward[2];
+  RandomBitsFn random_bits[2];
+  RandomRowFn uniform[2], normal[2], truncated_normal[2], bernoulli, bernoulli_of, dropout[2];
 };
 
 // The table of the best instruction set that this machine has, or of the one that HOLON_ISA names.
