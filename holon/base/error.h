@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <concepts>
 #include <exception>
 #include <string>
@@ -66,10 +67,12 @@ concept Printable = requires(const T& t) {
 }  // namespace holon
 
 template <holon::Printable T>
-struct fmt::formatter<T> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<T> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <class C>
   auto format(const T& value, C& context) const {
-    return fmt::formatter<fmt::string_view>::format(value.str(), context);
+    const std::string text = value.str();
+    return std::copy(text.begin(), text.end(), context.out());
   }
 };
 

@@ -11,7 +11,7 @@
 #include "holon/kernels/cpu/attention_loops.h"
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/kernels/cpu/half.h"
-#include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/cpu/scratch.h"
 
 namespace holon::kernels {
 

@@ -1,0 +1,194 @@
+#include "holon/autograd/engine.h"
+
+#include <map>
+#include <queue>
+#include <unordered_map>
+
+#include "holon/base/error.h"
+#include "holon/boxing/executor.h"
+#include "holon/dispatch/dispatch.h"
+#include "holon/ops.h"
+#include "holon/tensor/node.h"
+
+namespace holon {
+
+namespace autograd {
+
+namespace {
+
+// A gradient that is nobody else's memory may be kept and written to.
+bool owned(const Tensor& g) {
+  return !g.array().defined() || (g.impl()->use_count() == 1 && g.array().storage->use_count() == 1 && g.array().is_dense());
+}
+
+class Run {
+ public:
+  Run(bool retain_graph, bool create_graph) : retain_(retain_graph || create_graph), create_(create_graph) {}
+
+  // The gradients of these leaves or results are collected instead of accumulated.
+  void capture(std::span<const Tensor> inputs) {
+    capturing_ = true;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      Edge e = edge_of(inputs[i]);
+      if (e.leaf) leaf_capture_[e.leaf.get()].push_back(i);
+      else node_capture_[{e.node.get(), e.index}].push_back(i);
+    }
+    captured.resize(inputs.size());
+  }
+
+  void seed(const Tensor& root, Tensor gradient) {
+    if (!root.defined() || !root.requires_grad())
+      fail_runtime("backward: the tensor does not require grad and has no grad_fn. Mark a leaf by requires_grad=True before the "
+                   "forward pass.");
+    if (!gradient.defined()) {
+      if (root.numel() != 1)
+        fail_runtime("backward: a gradient can be left out for a tensor of one element only; this one has shape {}. Pass one of "
+                     "that shape, or reduce it first, e.g. by sum().",
+                     root.shape());
+      OnesOptions o;
+      o.dtype = root.dtype();
+      if (root.is_global()) {
+        o.placement = root.placement();
+        // The derivative of a logical value by itself is one, also where the value lies as addends.
+        o.sbp = NdSbp::filled(root.nd_sbp().size(), sbp::broadcast());
+      }
+      gradient = ones(root.shape(), o);
+    } else if (gradient.shape() != root.shape() || gradient.is_global() != root.is_global()) {
+      fail_runtime("backward: the gradient has shape {} ({}), the tensor {} ({}). They must be alike.", gradient.shape(),
+                   gradient.is_global() ? "global" : "local", root.shape(), root.is_global() ? "global" : "local");
+    }
+    deliver(edge_of(root), std::move(gradient));
+  }
+
+  void walk() {
+    while (!ready_.empty()) {
+      Ref<Node> node = std::move(const_cast<Item&>(ready_.top()).node);
+      ready_.pop();
+      auto it = pending_.find(node.get());
+      TensorVec grads = std::move(it->second);
+      pending_.erase(it);
+      visit_retained(*node, grads);
+      for (uint32_t o = 0; o < grads.size(); ++o)
+        if (auto c = node_capture_.find({node.get(), o}); c != node_capture_.end())
+          for (size_t i : c->second) captured[i] = grads[o];
+      TensorVec below = node->backward(grads);
+      if (!retain_) node->free_saved();
+      grads.clear();
+      for (size_t i = 0; i < node->edges.size() && i < below.size(); ++i)
+        if (below[i].defined() && node->edges[i].valid()) deliver(node->edges[i], std::move(below[i]));
+    }
+  }
+
+  std::vector<Tensor> captured;
+
+ private:
+  struct Item {
+    Ref<Node> node;
+    bool operator<(const Item& o) const { return node->sequence < o.node->sequence; }
+  };
+
+  void add_to(Tensor& sum, Tensor more) {
+    if (!sum.defined()) {
+      sum = std::move(more);
+    } else if (!create_ && sum.is_local() && owned(sum) && sum.dtype() == more.dtype() && sum.array().is_contiguous()) {
+      add_(sum, more);
+    } else {
+      sum = add(sum, more);
+    }
+  }
+
+  void deliver(const Edge& edge, Tensor g) {
+    if (edge.leaf) return accumulate(*edge.leaf, std::move(g));
+    auto [it, fresh] = pending_.try_emplace(edge.node.get());
+    if (fresh) {
+      it->second.resize(edge.node->n_outputs);
+      ready_.push({edge.node});
+    }
+    add_to(it->second[edge.index], std::move(g));
+  }
+
+  static Tensor run_hooks(const TensorImpl& impl, Tensor g) {
+    if (!impl.meta) return g;
+    for (auto& hook : impl.meta->hooks)
+      if (Tensor replaced = hook(g); replaced.defined()) g = std::move(replaced);
+    return g;
+  }
+
+  void visit_retained(Node& node, TensorVec& grads) {
+    for (auto& [output, impl] : node.retained) {
+      Tensor& g = grads[output];
+      if (!g.defined()) continue;
+      g = run_hooks(*impl, g);
+      if (!impl->meta->retain_grad || capturing_) continue;
+      Tensor& kept = impl->meta->grad;
+      kept = kept.defined() ? add(kept, g) : g;
+    }
+  }
+
+  // Brings a gradient to the leaf's dtype, placement and sbp, and adds it up.
+  void accumulate(TensorImpl& leaf, Tensor g) {
+    if (capturing_ && !leaf_capture_.count(&leaf)) return;
+    if (g.dtype() != leaf.dtype) g = cast(g, leaf.dtype);
+    if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, leaf.spec->placement, leaf.spec->nd_sbp);
+    g = run_hooks(leaf, std::move(g));
+    if (capturing_) {
+      for (size_t i : leaf_capture_[&leaf]) captured[i] = captured[i].defined() ? add(captured[i], g) : g;
+      return;
+    }
+    if (!leaf.meta) leaf.meta = std::make_unique<AutogradMeta>();
+    Tensor& sum = leaf.meta->grad;
+    if (sum.defined()) {
+      if (create_) sum = add(sum, g);
+      else add_(sum, g);
+    } else if (create_) {
+      sum = g;
+    } else {
+      bool keep = owned(g) && g.array().defined() && g.array().is_contiguous();
+      sum = keep || !g.array().defined() ? g.detach() : clone(g).detach();
+    }
+  }
+
+  bool retain_, create_, capturing_ = false;
+  std::priority_queue<Item> ready_;
+  std::unordered_map<Node*, TensorVec> pending_;
+  std::unordered_map<TensorImpl*, std::vector<size_t>> leaf_capture_;
+  std::map<std::pair<Node*, uint32_t>, std::vector<size_t>> node_capture_;
+};
+
+void start(Run& run, std::span<const Tensor> roots, std::span<const Tensor> gradients) {
+  for (size_t i = 0; i < roots.size(); ++i) run.seed(roots[i], i < gradients.size() ? gradients[i] : Tensor());
+}
+
+}  // namespace
+
+void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, bool retain_graph, bool create_graph) {
+  NoGradGuard mode(create_graph);
+  Run run(retain_graph, create_graph);
+  start(run, roots, gradients);
+  run.walk();
+}
+
+std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> inputs, std::span<const Tensor> gradients,
+                         bool retain_graph, bool create_graph, bool allow_unused) {
+  for (auto& x : inputs)
+    if (!x.defined() || !x.requires_grad())
+      fail_runtime("grad: one of the inputs does not require grad. Set requires_grad on it before the forward pass.");
+  NoGradGuard mode(create_graph);
+  Run run(retain_graph, create_graph);
+  run.capture(inputs);
+  start(run, roots, gradients);
+  run.walk();
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!run.captured[i].defined() && !allow_unused)
+      fail_runtime("grad: input {} of shape {} was not used to compute the outputs. Pass allow_unused=True to get None for it.", i,
+                   inputs[i].shape());
+  return std::move(run.captured);
+}
+
+}  // namespace autograd
+
+void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
+  autograd::backward({this, 1}, {&gradient, 1}, retain_graph, create_graph);
+}
+
+}  // namespace holon

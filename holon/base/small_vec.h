@@ -1,0 +1,113 @@
+// A vector whose first N elements need no allocation.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+
+namespace holon {
+
+template <class T, size_t N>
+class SmallVec {
+ public:
+  SmallVec() = default;
+  explicit SmallVec(size_t n) { resize(n); }
+  SmallVec(std::initializer_list<T> v) {
+    reserve(v.size());
+    for (auto& x : v) push_back(x);
+  }
+  explicit SmallVec(std::span<const T> v) {
+    reserve(v.size());
+    for (auto& x : v) push_back(x);
+  }
+  SmallVec(const SmallVec& o) {
+    reserve(o.size_);
+    for (auto& x : o) push_back(x);
+  }
+  SmallVec(SmallVec&& o) noexcept { take(o); }
+  SmallVec& operator=(const SmallVec& o) {
+    if (this != &o) {
+      clear();
+      reserve(o.size_);
+      for (auto& x : o) push_back(x);
+    }
+    return *this;
+  }
+  SmallVec& operator=(SmallVec&& o) noexcept {
+    if (this != &o) {
+      destroy();
+      take(o);
+    }
+    return *this;
+  }
+  ~SmallVec() { destroy(); }
+
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  T& operator[](size_t i) { return data_[i]; }
+  const T& operator[](size_t i) const { return data_[i]; }
+  T& back() { return data_[size_ - 1]; }
+  T* begin() { return data_; }
+  T* end() { return data_ + size_; }
+  const T* begin() const { return data_; }
+  const T* end() const { return data_ + size_; }
+  operator std::span<const T>() const { return {data_, size_}; }
+  operator std::span<T>() { return {data_, size_}; }
+
+  template <class... A>
+  T& emplace_back(A&&... a) {
+    if (size_ == capacity_) grow(capacity_ * 2);
+    return *new (data_ + size_++) T(std::forward<A>(a)...);
+  }
+  void push_back(T x) { emplace_back(std::move(x)); }
+  void resize(size_t n) {
+    reserve(n);
+    while (size_ < n) new (data_ + size_++) T();
+    while (size_ > n) data_[--size_].~T();
+  }
+  void clear() { resize(0); }
+  void reserve(size_t n) {
+    if (n > capacity_) grow(n);
+  }
+
+ private:
+  T* inline_data() { return reinterpret_cast<T*>(inline_); }
+  void grow(size_t n) {
+    T* fresh = static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(alignof(T))));
+    std::uninitialized_move(data_, data_ + size_, fresh);
+    size_t count = size_;
+    destroy();
+    data_ = fresh;
+    size_ = count;
+    capacity_ = n;
+  }
+  void destroy() {
+    std::destroy(data_, data_ + size_);
+    if (data_ != inline_data()) ::operator delete(data_, std::align_val_t(alignof(T)));
+    data_ = inline_data();
+    size_ = 0;
+    capacity_ = N;
+  }
+  void take(SmallVec& o) {
+    if (o.data_ != o.inline_data()) {
+      data_ = std::exchange(o.data_, o.inline_data());
+      size_ = std::exchange(o.size_, 0);
+      capacity_ = std::exchange(o.capacity_, N);
+    } else {
+      std::uninitialized_move(o.data_, o.data_ + o.size_, data_);
+      size_ = o.size_;
+      o.clear();
+    }
+  }
+
+  alignas(T) std::byte inline_[N * sizeof(T)];
+  T* data_ = inline_data();
+  size_t size_ = 0, capacity_ = N;
+};
+
+}  // namespace holon

@@ -1,0 +1,89 @@
+#include "holon/boxing/events.h"
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/log.h"
+#include "holon/base/settings.h"
+#include "holon/boxing/planner.h"
+
+namespace holon::boxing {
+
+namespace {
+
+constexpr size_t kRecent = 64;
+
+struct RankState {
+  Policy policy = parse_policy(settings::text("HOLON_BOXING_POLICY"));
+  BoxingCounters counters;
+  std::vector<BoxingEvent> recent;  // a ring once it is full
+  size_t oldest = 0;
+};
+
+RankState& state() { return Context::current().part<RankState>(); }
+
+}  // namespace
+
+Policy parse_policy(std::string_view text) {
+  if (text == "silent") return Policy::kSilent;
+  if (text == "warn") return Policy::kWarn;
+  if (text == "raise") return Policy::kRaise;
+  fail_value("boxing policy \"{}\": expected \"silent\", \"warn\" or \"raise\".", text);
+}
+
+std::string BoxingEvent::str() const {
+  std::string where = from->placement == to->placement ? from->nd_sbp.str() + " -> " + to->nd_sbp.str() + " on " + to->placement.str()
+                                                       : from->str() + " -> " + to->str();
+  return fmt::format("{}: {}, {} {}, {} bytes read by {}", op, where, holon::name(dtype), shape, bytes, rank_text());
+}
+
+BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
+  BoxingEvent e{op, from, to, shape, dtype};
+  if (from != to) {
+    Plan p = plan(from, to, shape, dtype);
+    e.bytes = p.read_bytes(Context::current().rank());
+    e.max_bytes = p.max_read_bytes();
+  }
+  return e;
+}
+
+void record_implicit(const BoxingEvent& event) {
+  auto& s = state();
+  bool moves = event.max_bytes > 0;
+  if (moves && s.policy == Policy::kRaise)
+    fail_runtime(
+        "{}. The op would have to move data by itself, and the boxing policy is \"raise\": convert the input first with "
+        "to_global, or allow it with boxing_policy(\"silent\").",
+        event);
+  ++s.counters.events;
+  s.counters.moves += moves;
+  s.counters.bytes += event.bytes;
+  if (s.recent.size() < kRecent) {
+    s.recent.push_back(event);
+  } else {
+    s.recent[s.oldest] = event;
+    s.oldest = (s.oldest + 1) % kRecent;
+  }
+  if (log::enabled(log::Channel::kBoxing)) log::line(log::Channel::kBoxing, event.str());
+  if (moves && s.policy == Policy::kWarn) log::warn("implicit boxing: " + event.str());
+}
+
+BoxingCounters boxing_counters() { return state().counters; }
+
+void reset_boxing_counters() {
+  auto& s = state();
+  s.counters = {};
+  s.recent.clear();
+  s.oldest = 0;
+}
+
+std::vector<BoxingEvent> recent_events() {
+  auto& s = state();
+  std::vector<BoxingEvent> events;
+  for (size_t i = 0; i < s.recent.size(); ++i) events.push_back(s.recent[(s.oldest + i) % s.recent.size()]);
+  return events;
+}
+
+Policy boxing_policy() { return state().policy; }
+void set_boxing_policy(Policy policy) { state().policy = policy; }
+
+}  // namespace holon::boxing

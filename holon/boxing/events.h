@@ -1,0 +1,61 @@
+// Boxing that an op inserts by itself is an event: counted always, and silent, logged or an error as the scope says.
+// Everything here belongs to the rank of the current thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "holon/array/dtype.h"
+#include "holon/global/spec.h"
+
+namespace holon::boxing {
+
+enum class Policy : uint8_t { kSilent, kWarn, kRaise };
+// "silent", "warn", "raise". Errors: another text.
+Policy parse_policy(std::string_view text);
+
+struct BoxingEvent {
+  const char* op;  // lives as long as the process
+  const GlobalSpec* from;
+  const GlobalSpec* to;
+  Dims shape;
+  DType dtype;
+  int64_t bytes = 0;      // that this rank reads from its peers
+  int64_t max_bytes = 0;  // that any rank does, so that all ranks judge alike
+  std::string str() const;
+};
+
+// The event of a boxing by its plan.
+BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
+
+// To be called before the boxing, on every rank. Errors: under Policy::kRaise, if any rank reads bytes.
+void record_implicit(const BoxingEvent& event);
+
+struct BoxingCounters {
+  int64_t events = 0;  // mere views and zeros included
+  int64_t moves = 0;   // events in which some rank reads from another
+  int64_t bytes = 0;   // that this rank has read
+};
+BoxingCounters boxing_counters();
+void reset_boxing_counters();
+// The last events, oldest first; at most 64.
+std::vector<BoxingEvent> recent_events();
+
+Policy boxing_policy();
+void set_boxing_policy(Policy policy);
+
+// Sets the policy for a scope.
+class PolicyScope {
+ public:
+  explicit PolicyScope(Policy policy) : before_(boxing_policy()) { set_boxing_policy(policy); }
+  ~PolicyScope() { set_boxing_policy(before_); }
+  PolicyScope(const PolicyScope&) = delete;
+  PolicyScope& operator=(const PolicyScope&) = delete;
+
+ private:
+  Policy before_;
+};
+
+}  // namespace holon::boxing

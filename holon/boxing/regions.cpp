@@ -1,0 +1,235 @@
+#include "holon/boxing/regions.h"
+
+#include <algorithm>
+
+#include "holon/base/error.h"
+
+namespace holon::boxing {
+
+namespace {
+
+bool is_fixed(unsigned fixed, int axis) { return fixed >> axis & 1; }
+
+// Calls f(offset) for every point of a grid in row-major order; offset is the sum of coordinate * stride.
+template <class F>
+void for_each_point(const Dims& extents, const Dims& strides, F&& f) {
+  if (extents.numel() == 0) return;
+  Dims at = Dims::filled(extents.size(), 0);
+  int64_t offset = 0;
+  while (true) {
+    f(offset);
+    int axis = extents.size() - 1;
+    for (; axis >= 0; --axis) {
+      offset += strides[axis];
+      if (++at[axis] < extents[axis]) break;
+      offset -= extents[axis] * strides[axis];
+      at[axis] = 0;
+    }
+    if (axis < 0) return;
+  }
+}
+
+// The source's hierarchy, its free axes told apart by what they mean.
+struct SourceGrid {
+  Dims strides;
+  Dims keys, replicas, addends;  // extents; 1 along the axes of the others
+  SourceGrid(const GlobalSpec& from, unsigned fixed) : strides(contiguous_strides(from.placement.hierarchy())) {
+    const Dims& h = from.placement.hierarchy();
+    keys = replicas = addends = Dims::filled(h.size(), 1);
+    for (int a = 0; a < h.size(); ++a) {
+      if (is_fixed(fixed, a)) continue;
+      Sbp s = from.nd_sbp[a];
+      (s.is_split() ? keys : s.is_broadcast() ? replicas : addends)[a] = h[a];
+    }
+  }
+  // The part of an index that lies along the axes of one meaning.
+  int64_t part(const Dims& coordinate, const Dims& extents) const {
+    int64_t offset = 0;
+    for (int a = 0; a < coordinate.size(); ++a)
+      if (extents[a] > 1) offset += coordinate[a] * strides[a];
+    return offset;
+  }
+};
+
+// The rank's place in the source if it is among the sources of the target's index-th rank, else -1.
+int own_index(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, int index) {
+  int own = from.placement.index_of(to.placement.ranks()[static_cast<size_t>(index)]);
+  if (own < 0 || !fixed || from.placement == to.placement) return own;
+  Dims here = from.placement.coordinate(own), there = to.placement.coordinate(index);
+  for (int a = 0; a < here.size(); ++a)
+    if (is_fixed(fixed, a) && here[a] != there[a]) return -1;
+  return own;
+}
+
+int64_t linear(const Dims& offset, const Dims& strides) {
+  int64_t at = 0;
+  for (int i = 0; i < offset.size(); ++i) at += offset[i] * strides[i];
+  return at;
+}
+
+// What the target's index-th rank pulls; give[r] counts the elements that rank r has been asked for. Owners are ranks.
+std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const SourceGrid& grid,
+                           const Dims& shape, int index, std::vector<int64_t>& give) {
+  Slice dst = slice_of(shape, to.placement, to.nd_sbp, index);
+  std::vector<Pull> pulls;
+  if (dst.shape.numel() == 0) return pulls;
+  Dims dst_strides = contiguous_strides(dst.shape);
+
+  int64_t base = 0;
+  if (fixed) {
+    Dims at = to.placement.coordinate(index);
+    for (int a = 0; a < at.size(); ++a)
+      if (is_fixed(fixed, a)) base += at[a] * grid.strides[a];
+  }
+  int own = own_index(from, to, fixed, index);
+  int64_t own_key = -1, own_replica = -1;
+  if (own >= 0) {
+    Dims at = from.placement.coordinate(own);
+    own_key = grid.part(at, grid.keys);
+    own_replica = grid.part(at, grid.replicas);
+  }
+  auto ranks = from.placement.ranks();
+  for_each_point(grid.keys, grid.strides, [&](int64_t key) {
+    Slice src = slice_of(shape, from.placement, from.nd_sbp, static_cast<int>(base + key));
+    Slice box;
+    if (!intersect(src, dst, &box)) return;
+
+    int64_t replica = own_replica;
+    if (key != own_key) {
+      int64_t least = -1;
+      for_each_point(grid.replicas, grid.strides, [&](int64_t r) {
+        int64_t load = 0;
+        for_each_point(grid.addends, grid.strides,
+                       [&](int64_t a) { load += give[static_cast<size_t>(ranks[static_cast<size_t>(base + key + r + a)])]; });
+        if (least < 0 || load < least) least = load, replica = r;
+      });
+    }
+    Pull pull{};
+    pull.shape = box.shape;
+    pull.src_strides = contiguous_strides(src.shape);
+    for (int i = 0; i < box.offset.size(); ++i) {
+      int64_t at = box.offset[i];
+      box.offset[i] = at - src.offset[i];
+      src.offset[i] = at - dst.offset[i];
+    }
+    pull.src_start = linear(box.offset, pull.src_strides);
+    pull.dst_start = linear(src.offset, dst_strides);
+    for_each_point(grid.addends, grid.strides, [&](int64_t a) {
+      int64_t i = base + key + replica + a;
+      int owner = ranks[static_cast<size_t>(i)];
+      pull.owners.push_back(owner);
+      if (i != own) give[static_cast<size_t>(owner)] += box.shape.numel();
+    });
+    pulls.push_back(std::move(pull));
+  });
+  return pulls;
+}
+
+}  // namespace
+
+bool intersect(const Slice& a, const Slice& b, Slice* out) {
+  out->offset = a.offset;
+  out->shape = a.shape;
+  for (int i = 0; i < a.offset.size(); ++i) {
+    int64_t begin = std::max(a.offset[i], b.offset[i]);
+    int64_t end = std::min(a.offset[i] + a.shape[i], b.offset[i] + b.shape[i]);
+    if (end <= begin) return false;
+    out->offset[i] = begin;
+    out->shape[i] = end - begin;
+  }
+  return true;
+}
+
+unsigned fixed_axes(const GlobalSpec& from, const GlobalSpec& to) {
+  const Dims& h = from.placement.hierarchy();
+  unsigned fixed = 0;
+  if (from.placement != to.placement) {
+    if (!(h == to.placement.hierarchy())) return 0;
+    for (int a = 0; a < h.size(); ++a)
+      if (from.nd_sbp[a].is_partial() && to.nd_sbp[a].is_partial()) fixed |= 1u << a;
+    return fixed;
+  }
+  unsigned recut = 0;  // tensor axes whose cut has changed along an outer axis
+  for (int a = 0; a < h.size(); ++a) {
+    Sbp before = from.nd_sbp[a], after = to.nd_sbp[a];
+    bool stays = before == after && !(before.is_split() && recut >> before.axis & 1);
+    if (stays || h[a] == 1) {
+      fixed |= 1u << a;
+      continue;
+    }
+    if (before.is_split()) recut |= 1u << before.axis;
+    if (after.is_split()) recut |= 1u << after.axis;
+  }
+  return fixed;
+}
+
+bool one_move(const GlobalSpec& from, const GlobalSpec& to) {
+  if (!to.nd_sbp.has_partial()) return true;
+  unsigned fixed = fixed_axes(from, to);
+  for (int a = 0; a < to.nd_sbp.size(); ++a)
+    if (to.nd_sbp[a].is_partial() && !is_fixed(fixed, a)) return false;
+  return true;
+}
+
+int64_t addends(const GlobalSpec& from, unsigned fixed) {
+  int64_t n = 1;
+  for (int a = 0; a < from.nd_sbp.size(); ++a)
+    if (from.nd_sbp[a].is_partial() && !is_fixed(fixed, a)) n *= from.placement.hierarchy()[a];
+  return n;
+}
+
+std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, int rank) {
+  std::vector<int> all;
+  auto ranks = from.placement.ranks();
+  if (from.placement == to.placement) {
+    Dims here = from.placement.coordinate(from.placement.index_of(rank));
+    for (int i = 0; i < from.placement.size(); ++i) {
+      Dims there = from.placement.coordinate(i);
+      bool meets = true;
+      for (int a = 0; a < here.size(); ++a) meets &= !is_fixed(fixed, a) || here[a] == there[a];
+      if (meets) all.push_back(ranks[static_cast<size_t>(i)]);
+    }
+  } else {
+    all.assign(ranks.begin(), ranks.end());
+    for (int r : to.placement.ranks())
+      if (!from.placement.contains(r)) all.push_back(r);
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank) {
+  HOLON_CHECK(one_move(from, to), "{} to {} is not one move", from, to);
+  unsigned fixed = fixed_axes(from, to);
+  Transfer t;
+  t.members = members(from, to, fixed, rank);
+  auto position = [&](int r) {
+    return static_cast<int>(std::lower_bound(t.members.begin(), t.members.end(), r) - t.members.begin());
+  };
+  t.me = position(rank);
+  int index = to.placement.index_of(rank);
+  if (index < 0) return t;
+  t.shape = slice_of(shape, to.placement, to.nd_sbp, index).shape;
+
+  SourceGrid grid(from, fixed);
+  std::vector<int64_t> give(static_cast<size_t>(
+      std::max(*std::max_element(from.placement.ranks().begin(), from.placement.ranks().end()), t.members.back()) + 1));
+  // The choice among replicas depends on what the ranks before this one have chosen.
+  if (grid.replicas.numel() > 1)
+    for (int before = 0; before < index; ++before) pulls_of(from, to, fixed, grid, shape, before, give);
+  t.pulls = pulls_of(from, to, fixed, grid, shape, index, give);
+  for (auto& pull : t.pulls)
+    for (int& owner : pull.owners) owner = position(owner);
+  t.whole_own = t.pulls.size() == 1 && t.pulls[0].owners.size() == 1 && t.pulls[0].owners[0] == t.me;
+  return t;
+}
+
+Volume volume_of(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape, int index) {
+  Slice dst = slice_of(shape, to.placement, to.nd_sbp, index), box;
+  Volume v{dst.shape.numel(), 0, addends(from, fixed)};
+  int own = own_index(from, to, fixed, index);
+  if (own >= 0 && intersect(slice_of(shape, from.placement, from.nd_sbp, own), dst, &box)) v.own = box.shape.numel();
+  return v;
+}
+
+}  // namespace holon::boxing

@@ -1,0 +1,64 @@
+// Which elements a rank takes from whom when a tensor changes from one (placement, nd_sbp) to another in one move. Pure.
+//
+// A move is correct for every pair whose target has no P but where the source has it along the same axis of the same
+// hierarchy: every rank of the target gets each element of its slice once from an owner, or the sum of it over the
+// addends of the source. Hierarchy axes along which a rank and its sources stand alike are *fixed*: ranks that differ
+// there do not meet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "holon/global/slice.h"
+#include "holon/global/spec.h"
+
+namespace holon::boxing {
+
+// The fixed axes of a move, as a bit mask.
+unsigned fixed_axes(const GlobalSpec& from, const GlobalSpec& to);
+
+// No P appears in `to` that is not fixed, so one move does it.
+bool one_move(const GlobalSpec& from, const GlobalSpec& to);
+
+// How many addends each element of the target is the sum of; 1 if nothing is summed.
+int64_t addends(const GlobalSpec& from, unsigned fixed);
+
+// The ranks that meet the given one in the move, sorted. Without fixed axes: all ranks of both placements.
+std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, int rank);
+
+// A box of elements that a rank copies from one peer, or sums over several, which then are laid out alike.
+struct Pull {
+  std::vector<int> owners;  // positions among the members, in the order of summation
+  int64_t src_start = 0;    // in elements, in the owner's part, which is contiguous
+  Dims src_strides;
+  int64_t dst_start = 0;    // in elements, in the new part
+  Dims shape;
+};
+
+struct Transfer {
+  std::vector<int> members;  // sorted ranks
+  int me = -1;               // my position there
+  Dims shape;                // of my part of the target
+  std::vector<Pull> pulls;   // they cover my part, and no element twice; empty outside the target's placement
+  bool whole_own = false;    // my part of the target is a box in my part of the source: pulls.size() == 1
+};
+
+// Pre: one_move(from, to); rank is in one of the placements. A rank prefers its own data; among the owners of equal data
+// the one with the fewest bytes to give so far is taken, which all ranks work out alike.
+Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank);
+
+struct Volume {
+  int64_t elements = 0;  // of the rank's part of the target
+  int64_t own = 0;       // of these, those it holds (one addend of)
+  int64_t addends = 1;
+  // Elements that it reads from its peers.
+  int64_t read() const { return elements * addends - own; }
+  bool local() const { return elements == 0 || (addends == 1 && own == elements); }
+};
+// What transfer_of() would move for the index-th rank of the target, without making the lists.
+Volume volume_of(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape, int index);
+
+// The common box of two slices, false if it is empty.
+bool intersect(const Slice& a, const Slice& b, Slice* out);
+
+}  // namespace holon::boxing

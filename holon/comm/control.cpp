@@ -1,0 +1,147 @@
+#include "holon/comm/control.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+
+#include "holon/base/error.h"
+
+namespace holon::comm {
+
+namespace {
+
+struct GroupDescriptor {
+  std::atomic<uint32_t> state;  // 0 free, 1 being claimed, 2 ready
+  uint32_t size;
+  uint64_t hash;
+  uint64_t offset;
+};
+
+constexpr size_t align64(size_t n) { return (n + 63) & ~size_t{63}; }
+
+size_t group_bytes(size_t members) {
+  return align64(sizeof(GroupHeader) + members * sizeof(int32_t)) + members * sizeof(MemberSlot);
+}
+
+uint64_t hash_of(std::span<const int> ranks) {
+  uint64_t h = ranks.size();
+  for (int r : ranks) h = (h ^ static_cast<uint64_t>(r)) * 0x9e3779b97f4a7c15, h ^= h >> 29;
+  return h;
+}
+
+}  // namespace
+
+struct ControlBlock::Header {
+  uint32_t world_size;
+  std::atomic<uint64_t> used;  // bytes of the region that are taken
+  OneText<2000> aborted;
+  alignas(64) GroupDescriptor groups[kMaxGroups];
+};
+
+std::string CallDetails::str() const {
+  std::string text = fmt::format("{} {} {} ({} bytes)", op[0] ? op : "(unnamed)",
+                                 Dims(std::span<const int64_t>(shape, std::min<size_t>(axes, kMaxAxes))), name(dtype), bytes);
+  if (site[0]) text += fmt::format(" at {}", site);
+  return text;
+}
+
+std::string ranks_text(std::span<const int> ranks) {
+  bool consecutive = ranks.size() > 2;
+  for (size_t i = 1; i < ranks.size(); ++i) consecutive &= ranks[i] == ranks[i - 1] + 1;
+  if (consecutive) return fmt::format("[{}-{}]", ranks.front(), ranks.back());
+  std::string text = "[";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  return text + "]";
+}
+
+ControlBlock::Header& ControlBlock::header() const { return *reinterpret_cast<Header*>(base_); }
+
+void ControlBlock::create(int world_size) {
+  header().world_size = static_cast<uint32_t>(world_size);
+  header().used = align64(sizeof(Header)) + static_cast<size_t>(world_size) * sizeof(RankEntry);
+}
+
+int ControlBlock::world_size() const { return static_cast<int>(header().world_size); }
+
+RankEntry& ControlBlock::rank_entry(int rank) const {
+  return reinterpret_cast<RankEntry*>(base_ + align64(sizeof(Header)))[rank];
+}
+
+OneText<2000>& ControlBlock::aborted() const { return header().aborted; }
+
+Group ControlBlock::view(uint64_t offset, uint32_t size) const {
+  auto* header = reinterpret_cast<GroupHeader*>(base_ + offset);
+  auto* slots = reinterpret_cast<MemberSlot*>(base_ + offset + align64(sizeof(GroupHeader) + size * sizeof(int32_t)));
+  return {header, slots, static_cast<int>(size)};
+}
+
+const int32_t* ControlBlock::members(uint64_t offset) const {
+  return reinterpret_cast<const int32_t*>(base_ + offset + sizeof(GroupHeader));
+}
+
+// Everybody walks the table from its start, and entries are never freed: the first that fits is the same for all.
+Group ControlBlock::group(std::span<const int> ranks, int* table_index) const {
+  const uint64_t hash = hash_of(ranks);
+  for (int i = 0; i < kMaxGroups; ++i) {
+    GroupDescriptor& d = header().groups[i];
+    if (table_index) *table_index = i;
+    uint32_t state = d.state.load();
+    if (state == 0 && d.state.compare_exchange_strong(state, 1)) {
+      uint64_t bytes = group_bytes(ranks.size());
+      uint64_t offset = header().used.fetch_add(bytes);
+      bool fits = offset + bytes <= kRegionBytes;
+      if (!fits) header().used.fetch_sub(bytes), offset = 0;
+      d.size = fits ? static_cast<uint32_t>(ranks.size()) : 0;
+      d.hash = hash;
+      d.offset = offset;
+      if (fits) std::copy(ranks.begin(), ranks.end(), reinterpret_cast<int32_t*>(base_ + offset + sizeof(GroupHeader)));
+      d.state.store(2);
+      if (!fits) break;
+      return view(offset, d.size);
+    }
+    // The claimer needs well under a microsecond, unless it was killed just there.
+    auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (d.state.load() == 1) {
+      if (std::chrono::steady_clock::now() > give_up)
+        fail_runtime("the group {} could not be formed: a rank died while it entered its groups.", ranks_text(ranks));
+      sched_yield();
+    }
+    if (d.hash == hash && d.size == ranks.size() && std::equal(ranks.begin(), ranks.end(), members(d.offset)))
+      return view(d.offset, d.size);
+  }
+  fail_runtime("no room is left for another group of ranks, {}: a world holds {} groups and {} MiB of their slots. Use fewer "
+               "different groups.",
+               ranks_text(ranks), kMaxGroups, kRegionBytes >> 20);
+}
+
+std::string ControlBlock::group_text(int table_index) const {
+  const GroupDescriptor& d = header().groups[table_index];
+  return ranks_text(std::span<const int>(members(d.offset), d.size));
+}
+
+void ControlBlock::wake_all() const {
+  for (int i = 0; i < kMaxGroups && header().groups[i].state.load() != 0; ++i) {
+    const GroupDescriptor& d = header().groups[i];
+    if (d.state.load() != 2 || d.size == 0) continue;
+    GroupHeader& group = *view(d.offset, d.size).header;
+    if (group.sleepers.load() != 0) wake(group.wake);
+  }
+}
+
+void ControlBlock::wake(std::atomic<uint32_t>& word) const {
+  word.fetch_add(1);
+  syscall(SYS_futex, &word, between_processes_ ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void ControlBlock::sleep(std::atomic<uint32_t>& word, uint32_t seen, int64_t slice_us) const {
+  timespec slice{slice_us / 1'000'000, slice_us % 1'000'000 * 1000};
+  syscall(SYS_futex, &word, between_processes_ ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, seen, &slice, nullptr, 0);
+}
+
+}  // namespace holon::comm

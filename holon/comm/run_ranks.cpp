@@ -1,0 +1,61 @@
+#include "holon/comm/run_ranks.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "holon/base/blocking.h"
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/comm/cores.h"
+#include "holon/comm/inprocess/thread_world.h"
+
+namespace holon::comm {
+
+namespace {
+
+void run_one(const std::shared_ptr<ThreadBlock>& block, int rank, int omp_threads, const std::function<void(int)>& fn,
+             std::exception_ptr& first_failure) {
+  omp_set_num_threads(omp_threads);
+  const int n = block->block().world_size();
+  auto context = std::make_unique<Context>(rank, n, rank, n);
+  context->set_ranks_are_threads();
+  ContextGuard guard(*context);
+  auto world = make_thread_world(block, rank);
+  adopt_world(world);
+  auto failed = [&](const std::string& reason) {
+    if (world->abort(reason)) first_failure = std::current_exception();
+  };
+  try {
+    fn(rank);
+  } catch (const std::exception& e) {
+    failed(e.what());
+  } catch (...) {
+    failed("an exception that is no std::exception");
+  }
+  world->finish();
+  context.reset();  // while it still is the thread's context, for the parts that look at it when they go
+}
+
+}  // namespace
+
+void run_ranks(int n, const std::function<void(int rank)>& fn) {
+  if (n < 1) fail_value("run_ranks: {} ranks were asked for; a world has at least one.", n);
+  auto block = std::make_shared<ThreadBlock>(n);
+  const int omp_threads = std::max(1, CoreSet::of_this_process().count() / n);
+  std::exception_ptr first_failure;
+  {
+    BlockingScope unlocked;
+    std::vector<std::jthread> threads;
+    threads.reserve(static_cast<size_t>(n));
+    for (int rank = 0; rank < n; ++rank)
+      threads.emplace_back([&, rank] { run_one(block, rank, omp_threads, fn, first_failure); });
+  }
+  if (first_failure) std::rethrow_exception(first_failure);
+}
+
+}  // namespace holon::comm

@@ -1,0 +1,363 @@
+#include "holon/dispatch/dispatch.h"
+
+#include <unordered_map>
+
+#include "holon/base/blocking.h"
+#include "holon/base/context.h"
+#include "holon/boxing/events.h"
+#include "holon/boxing/executor.h"
+#include "holon/dispatch/record.h"
+#include "holon/dispatch/signature.h"
+
+namespace holon {
+
+RandomState& random_state() { return Context::current().part<RandomState>(); }
+
+void manual_seed(uint64_t seed) { random_state() = {seed, true, 0, 0}; }
+
+namespace {
+
+const Array kUndefined{};
+
+// Above this many bytes a kernel takes longer than handing over the interpreter's lock.
+constexpr size_t kLongKernelBytes = 64 << 10;
+
+struct Scan {
+  bool global = false, grad = false;
+  uint32_t present = 0;
+};
+
+[[noreturn]] void fail_mixed(const OpDef& op, std::span<const Tensor> inputs) {
+  std::string kinds;
+  for (auto& t : inputs)
+    if (t.defined()) kinds += std::string(kinds.empty() ? "" : ", ") + (t.is_global() ? "global" : "local");
+  fail_runtime("{}: Got input tensors with inconsistent attributes! op_type_name: {}. attributes of inputs is: {} ({}). Make "
+               "the local ones global by to_global(placement, sbp).",
+               op.name(), op.name(), kinds, rank_text());
+}
+
+Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
+  Scan s;
+  const Tensor* first = nullptr;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto& t = inputs[i];
+    if (!t.defined()) {
+      for (auto& a : op.schema.args)
+        if (a.input == static_cast<int>(i) && !a.optional)
+          fail_type("{}: argument {} is missing. Signature: {}", op.name(), a.name, op.schema.text);
+      continue;
+    }
+    s.present |= 1u << std::min<size_t>(i, 31);
+    s.grad |= t.requires_grad();
+    if (!first) {
+      first = &t;
+      s.global = t.is_global();
+      continue;
+    }
+    if (t.is_global() != s.global) fail_mixed(op, inputs);
+    if (s.global && !(t.spec()->placement == first->spec()->placement)) [[unlikely]]
+      fail_runtime("{}: Expected all tensors to be on the same placement, but found at least two placements, {} (positional {}) "
+                   "and {} (positional {})! Move one by to_global.",
+                   op.name(), first->placement(), first - inputs.data(), t.placement(), i);
+  }
+  if (!first && op.schema.n_inputs > 0 && op.schema.input_list)
+    fail_value("{}: an empty list of tensors was given; it needs at least one.", op.name());
+  return s;
+}
+
+// As in PyTorch, a 0-d tensor and a number only lift the category (bool < integer < float) of tensors with axes.
+DType common_dtype(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs) {
+  DType of_axes = boolean, of_0d = boolean;
+  bool any_axes = false, any_0d = false;
+  for (auto& t : inputs) {
+    if (!t.defined()) continue;
+    bool is_0d = t.ndim() == 0;
+    DType& into = is_0d ? of_0d : of_axes;
+    bool& any = is_0d ? any_0d : any_axes;
+    into = any ? promote(into, t.dtype()) : t.dtype();
+    any = true;
+  }
+  DType common = !any_0d ? of_axes : !any_axes ? of_0d : category(of_0d) > category(of_axes) ? promote(of_axes, of_0d) : of_axes;
+  if (op.value_attr >= 0 && attrs.has(op.value_attr)) common = attrs.as_scalar(op.value_attr).promote_with(common);
+  return op.promotes_to_float && !is_floating(common) ? float32 : common;
+}
+
+void promote_inputs(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
+  // The usual case first: floating point tensors of one dtype need nothing, whatever the number beside them.
+  bool alike = true;
+  for (auto& t : inputs) alike &= t.defined() && t.dtype() == inputs[0].dtype();
+  if (alike && is_floating(inputs[0].dtype())) return;
+  DType common = common_dtype(op, inputs, attrs);
+  static const OpDef& cast = find_op("cast");
+  for (auto& t : inputs) {
+    if (!t.defined() || t.dtype() == common) continue;
+    Attrs a;
+    a.push_dtype(common);
+    t = dispatch_one(cast, {t}, a);
+  }
+}
+
+Dims strides_for(const OpDef& op, const Dims& shape, std::span<const Array* const> in) {
+  if (op.layout == Layout::kLikeInput) {
+    for (auto* a : in)
+      if (a->defined() && a->shape == shape) {
+        if (!a->is_contiguous() && a->is_dense()) return a->strides;
+        break;
+      }
+  } else if (op.layout == Layout::kChannelsLast && shape.size() == 4) {
+    return channels_last_strides(shape);
+  }
+  return contiguous_strides(shape);
+}
+
+void run_kernel(const OpDef& op, const Attrs& attrs, std::span<const Array* const> in, std::span<Array* const> out,
+                const KernelCall::GlobalPart* part) {
+  HOLON_CHECK(op.kernel, "op {} has no kernel", op.name());
+  KernelCall call(op, attrs, in, out);
+  call.set_global(part);
+  size_t bytes = 0;
+  for (auto* a : out) bytes += a->nbytes();
+  for (auto* a : in) bytes += a->defined() ? a->nbytes() : 0;
+  BlockingScope blocking(bytes > kLongKernelBytes);
+  op.kernel(call);
+}
+
+void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, uint32_t present, TensorVec& outs) {
+  SmallVec<Meta, 4> metas;
+  SmallVec<const Array*, 4> in;
+  Device device;
+  for (auto& t : inputs) {
+    if (t.defined()) {
+      if (metas.empty()) device = t.impl()->device;
+      metas.push_back({t.shape(), t.dtype()});
+      in.push_back(&t.array());
+    } else {
+      metas.emplace_back();
+      in.push_back(&kUndefined);
+    }
+  }
+  if (op.device_attr >= 0 && attrs.has(op.device_attr)) device = attrs.as_device(op.device_attr);
+  Infer infer(op, attrs, metas, present);
+  op.infer(infer);
+  if (op.view) {
+    Array array = *in[0];
+    ViewCall call(op, attrs, *in[0], infer.out_[0].shape);
+    op.view(call, array);
+    outs.push_back(Tensor::local(std::move(array)));
+    return;
+  }
+  SmallVec<Array*, 3> out;
+  for (auto& m : infer.out_) {
+    Tensor t = Tensor::local(Array::empty_strided(m.shape, strides_for(op, m.shape, in), m.dtype, device));
+    out.push_back(&t.impl()->array);
+    outs.push_back(std::move(t));
+  }
+  run_kernel(op, attrs, in, out, nullptr);
+}
+
+struct CachedCall {
+  std::vector<int64_t> key;
+  ChosenSignature signature;
+  uint32_t boxed = 0;  // inputs that must move
+  SmallVec<Meta, 3> out;
+  SmallVec<Dims, 3> out_local;
+  KernelCall::GlobalPart part;
+  bool member = false;
+};
+
+// Metas of a call -> what it needs. One per rank.
+struct CallCache {
+  std::unordered_multimap<uint64_t, std::unique_ptr<CachedCall>> entries;
+  static constexpr size_t kMost = 1 << 16;
+};
+
+struct CallKey {
+  SmallVec<int64_t, 48> words;
+  uint64_t hash = 0;
+  void add(int64_t w) {
+    words.push_back(w);
+    hash = (hash ^ static_cast<uint64_t>(w)) * 0x9e3779b97f4a7c15ull;
+    hash ^= hash >> 29;
+  }
+};
+
+CallKey key_of(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs) {
+  CallKey k;
+  k.add(reinterpret_cast<int64_t>(&op));
+  for (size_t i = 0; i < attrs.size(); ++i) {
+    // Two draws differ in their counters only; their plans are the same.
+    bool draw = static_cast<int>(i) == op.seed_attr || static_cast<int>(i) == op.counter_attr;
+    k.add(draw ? 0 : attrs.starts()[i]);
+  }
+  if (!op.random)
+    for (int64_t w : attrs.words()) k.add(w);
+  else
+    for (size_t i = 0; i < attrs.size(); ++i)
+      if (attrs.has(static_cast<int>(i)) && static_cast<int>(i) != op.seed_attr && static_cast<int>(i) != op.counter_attr) {
+        size_t begin = attrs.starts()[i], end = attrs.words().size();
+        for (uint16_t s : attrs.starts())
+          if (s != 0xffff && s > begin && s < end) end = s;
+        for (size_t w = begin; w < end; ++w) k.add(attrs.words()[w]);
+      }
+  for (auto& t : inputs) {
+    if (!t.defined()) {
+      k.add(-1);
+      continue;
+    }
+    k.add(reinterpret_cast<int64_t>(t.spec()));
+    k.add(static_cast<int64_t>(t.dtype()) << 8 | t.ndim());
+    for (int64_t x : t.shape()) k.add(x);
+  }
+  return k;
+}
+
+std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, uint32_t present) {
+  auto c = std::make_unique<CachedCall>();
+  SmallVec<Meta, 4> metas;
+  SmallVec<const GlobalSpec*, 4> specs;
+  for (auto& t : inputs) {
+    metas.push_back(t.defined() ? Meta{t.shape(), t.dtype()} : Meta{});
+    specs.push_back(t.defined() ? t.spec() : nullptr);
+  }
+  Infer infer(op, attrs, metas, present);
+  op.infer(infer);
+  c->out = infer.out_;
+  Placement placement;
+  if (op.schema.n_inputs == 0) {
+    placement = attrs.as_placement(op.placement_attr);
+    NdSbp sbp = attrs.as_nd_sbp(op.sbp_attr);
+    for (auto& m : c->out) {
+      check_nd_sbp(m.shape, placement, sbp, op.name());
+      c->signature.out.push_back(intern_spec(placement, sbp));
+    }
+  } else {
+    c->signature = choose_signature(op, attrs, metas, c->out, specs);
+    placement = c->signature.out[0]->placement;
+    for (size_t i = 0; i < specs.size(); ++i)
+      if (specs[i] && specs[i] != c->signature.in[i]) c->boxed |= 1u << std::min<size_t>(i, 31);
+  }
+  int index = placement.index_of(Context::current().rank());
+  c->member = index >= 0;
+  if (!c->member) return c;
+  Dims coordinate = placement.coordinate(index);
+  for (size_t o = 0; o < c->out.size(); ++o) {
+    const NdSbp& sbp = c->signature.out[o]->nd_sbp;
+    Slice s = slice_of(c->out[o].shape, placement, sbp, index);
+    c->out_local.push_back(s.shape);
+    c->part.out_shape.push_back(c->out[o].shape);
+    c->part.out_offset.push_back(s.offset);
+    for (int a = 0; o == 0 && a < sbp.size(); ++a)
+      if (sbp[a].is_partial() && coordinate[a] != 0) c->part.counts_once = false;
+  }
+  for (size_t i = 0; i < specs.size(); ++i) {
+    Slice s = specs[i] ? slice_of(metas[i].shape, placement, c->signature.in[i]->nd_sbp, index) : Slice{};
+    c->part.in_shape.push_back(metas[i].shape);
+    c->part.in_offset.push_back(s.offset);
+  }
+  return c;
+}
+
+const CachedCall& lookup(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, uint32_t present) {
+  auto& cache = Context::current().part<CallCache>();
+  CallKey key = key_of(op, attrs, inputs);
+  auto [begin, end] = cache.entries.equal_range(key.hash);
+  for (auto it = begin; it != end; ++it)
+    if (it->second->key.size() == key.words.size() && std::equal(key.words.begin(), key.words.end(), it->second->key.begin()))
+      return *it->second;
+  auto made = plan_call(op, attrs, inputs, present);
+  made->key.assign(key.words.begin(), key.words.end());
+  if (cache.entries.size() >= CallCache::kMost) cache.entries.clear();
+  return *cache.entries.emplace(key.hash, std::move(made))->second;
+}
+
+// inputs become the boxed ones: the same logical tensors, with the values that the kernel saw.
+void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t present, TensorVec& outs) {
+  const CachedCall& call = lookup(op, attrs, inputs, present);
+  if (call.boxed) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      Tensor& t = inputs[i];
+      if (!t.defined() || t.spec() == call.signature.in[i]) continue;
+      const GlobalSpec* to = call.signature.in[i];
+      boxing::record_implicit(boxing::implicit_event(op.name(), t.spec(), to, t.shape(), t.dtype()));
+      Tensor moved = Tensor::global(boxing::box(t.spec(), to, t.shape(), t.dtype(), t.array()), t.shape(), t.dtype(), to);
+      // The same logical tensor in another form: gradients go to where the original's go.
+      moved.impl()->requires_grad = t.requires_grad();
+      moved.impl()->grad_fn = t.impl()->grad_fn;
+      moved.impl()->output_index = t.impl()->output_index;
+      if (t.requires_grad() && t.is_leaf()) moved.impl()->alias_of = edge_of(t).leaf;
+      t = std::move(moved);
+    }
+  }
+  for (size_t o = 0; o < call.out.size(); ++o)
+    outs.push_back(Tensor::global({}, call.out[o].shape, call.out[o].dtype, call.signature.out[o]));
+  if (!call.member) return;
+  SmallVec<const Array*, 4> in;
+  for (auto& t : inputs) in.push_back(t.defined() ? &t.array() : &kUndefined);
+  if (op.view) {
+    Array& array = outs[0].impl()->array;
+    array = *in[0];
+    ViewCall view(op, attrs, *in[0], call.out_local[0]);
+    op.view(view, array);
+    return;
+  }
+  SmallVec<Array*, 3> out;
+  Device device = call.signature.out[0]->placement.device();
+  for (size_t o = 0; o < outs.size(); ++o) {
+    Array& a = outs[o].impl()->array;
+    a = Array::empty_strided(call.out_local[o], strides_for(op, call.out_local[o], in), call.out[o].dtype, device);
+    out.push_back(&a);
+  }
+  run_kernel(op, attrs, in, out, &call.part);
+}
+
+void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
+  if (attrs.has(op.seed_attr)) return;
+  RandomState& r = random_state();
+  // Local draws of a program that set no seed differ from rank to rank.
+  uint64_t seed = r.seed + (global || r.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull);
+  attrs.set_int(op.seed_attr, static_cast<int64_t>(seed));
+  attrs.set_int(op.counter_attr, global ? r.global_counter++ : r.local_counter++);
+}
+
+}  // namespace
+
+TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
+  Scan s = scan(op, inputs);
+  if (op.body) {
+    BodyCall call(op, given, inputs);
+    op.body(call);
+    return std::move(call.out);
+  }
+  if (op.promotes) promote_inputs(op, inputs, given);
+  if (op.schema.n_inputs == 0 && op.placement_attr >= 0) {
+    s.global = given.has(op.placement_attr);
+    if (s.global != given.has(op.sbp_attr))
+      fail_value("{}: placement and sbp belong together; only {} was given. Give both for a global tensor, neither for a local one.", op.name(),
+                 s.global ? "placement" : "sbp");
+    if (s.global && op.device_attr >= 0 && given.has(op.device_attr))
+      fail_value("{}: both placement and device were given. A global tensor has a placement, a local one a device.", op.name());
+  }
+  Attrs drawn;
+  const Attrs* attrs = &given;
+  if (op.random) {
+    drawn = given;
+    fill_draw(op, drawn, s.global);
+    attrs = &drawn;
+  }
+  TensorVec outs;
+  if (s.global) run_global(op, *attrs, inputs, s.present, outs);
+  else run_local(op, *attrs, inputs, s.present, outs);
+  if (s.grad && op.grad && grad_enabled()) {
+    record(op, *attrs, inputs, outs);
+  } else if (op.requires_grad_attr >= 0 && attrs->as_bool(op.requires_grad_attr)) {
+    for (auto& t : outs) t.set_requires_grad();
+  }
+  return outs;
+}
+
+Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
+  TensorVec outs = dispatch(op, std::move(inputs), attrs);
+  return std::move(outs[0]);
+}
+
+}  // namespace holon

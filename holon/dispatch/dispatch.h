@@ -1,0 +1,30 @@
+// One eager call: check and promote the inputs -> infer -> (global: choose a signature, box the inputs) -> kernel -> wrap ->
+// record for backward. What a global call needs beyond the kernel is looked up in a cache per rank, so that a repeated
+// call infers nothing.
+#pragma once
+
+#include "holon/registry/op_def.h"
+
+namespace holon {
+
+// Runs an op. Errors: what the op's inference refuses; local and global inputs mixed; inputs on different placements.
+// Collective over the placement where inputs must be boxed.
+TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& attrs);
+
+// The same for an op with one output.
+Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs);
+
+// Runs the op and puts its result into input 0, which keeps its shape, dtype, placement and sbp. Errors: a result of another
+// shape; a leaf that requires grad, or a view of one, while ops are recorded.
+Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs);
+
+// This rank's random state: a seed, and one counter each for draws of local and of global tensors.
+struct RandomState {
+  uint64_t seed = 67280421310721ull;  // PyTorch's default
+  bool seeded = false;                // by the user: local draws are then alike on all ranks
+  int64_t local_counter = 0, global_counter = 0;
+};
+RandomState& random_state();
+void manual_seed(uint64_t seed);
+
+}  // namespace holon

@@ -1,0 +1,77 @@
+#include "holon/base/context.h"
+#include "holon/boxing/executor.h"
+#include "holon/dispatch/dispatch.h"
+#include "holon/kernels/cpu/copy.h"
+
+namespace holon {
+
+namespace {
+
+bool any_requires_grad(std::span<const Tensor> inputs) {
+  for (auto& t : inputs)
+    if (t.defined() && t.requires_grad()) return true;
+  return false;
+}
+
+// Writes straight into the input's memory: for elementwise kernels on local tensors of one dtype.
+bool try_direct(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
+  if (!op.elementwise || !op.kernel || inputs[0].is_global()) return false;
+  SmallVec<Meta, 4> metas;
+  SmallVec<const Array*, 4> in;
+  uint32_t present = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined() || inputs[i].is_global() || inputs[i].dtype() != inputs[0].dtype()) return false;
+    // Another window on the same memory could be read after it was written.
+    if (i > 0 && inputs[i].array().storage == inputs[0].array().storage && inputs[i].ref() != inputs[0].ref()) return false;
+    metas.push_back({inputs[i].shape(), inputs[i].dtype()});
+    in.push_back(&inputs[i].array());
+    present |= 1u << i;
+  }
+  Infer infer(op, attrs, metas, present);
+  op.infer(infer);
+  if (infer.out_.size() != 1 || infer.out_[0].shape != inputs[0].shape() || infer.out_[0].dtype != inputs[0].dtype()) return false;
+  Array* out = &inputs[0].impl()->array;
+  KernelCall call(op, attrs, in, {&out, 1});
+  op.kernel(call);
+  ++out->storage->version;
+  return true;
+}
+
+}  // namespace
+
+Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
+  Tensor self = inputs[0];
+  if (!self.defined()) fail_type("{}_: there is no tensor to write into.", op.name());
+  bool recording = grad_enabled() && any_requires_grad(inputs);
+  if (recording && self.requires_grad() && self.is_leaf())
+    fail_runtime("{}_: a leaf tensor {} that requires grad cannot be changed in place while ops are recorded. Do it under no_grad().",
+                 op.name(), self.shape());
+  if (recording && self.impl()->grad_fn && try_find_op(self.impl()->grad_fn->name()) &&
+      try_find_op(self.impl()->grad_fn->name())->view)
+    fail_runtime("{}_: a view (made by {}) cannot be changed in place while ops are recorded: its gradient would be lost. Use {}() "
+                 "instead, or no_grad().",
+                 op.name(), self.impl()->grad_fn->name(), op.name());
+  if (!recording && try_direct(op, inputs, attrs)) return self;
+  Tensor result = dispatch_one(op, std::move(inputs), attrs);
+  if (result.shape() != self.shape())
+    fail_value("{}_: the result has shape {}, the tensor to write into {}. Use {}() instead.", op.name(), result.shape(), self.shape(),
+               op.name());
+  if (category(result.dtype()) > category(self.dtype()))
+    fail_type("{}_: the result is {}, which the tensor's {} cannot hold. Use {}() instead.", op.name(), name(result.dtype()),
+              name(self.dtype()), op.name());
+  Array value = result.array();
+  if (self.is_global() && result.spec() != self.spec())
+    value = boxing::box(result.spec(), self.spec(), self.shape(), result.dtype(), value);
+  if (self.array().defined()) {
+    kernels::copy(value, self.impl()->array);
+    ++self.array().storage->version;
+  }
+  if (result.requires_grad()) {
+    self.impl()->requires_grad = true;
+    self.impl()->grad_fn = result.impl()->grad_fn;
+    self.impl()->output_index = result.impl()->output_index;
+  }
+  return self;
+}
+
+}  // namespace holon

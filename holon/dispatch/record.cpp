@@ -1,0 +1,80 @@
+#include "holon/dispatch/record.h"
+
+namespace holon {
+
+namespace {
+
+class OpNode final : public Node {
+ public:
+  OpNode(const OpDef& op, const Attrs& attrs) : op_(op), attrs_(attrs) {}
+
+  const char* name() const override { return op_.name(); }
+
+  void keep(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      auto& x = inputs[i];
+      in_meta_.push_back(x.defined() ? Meta{x.shape(), x.dtype()} : Meta{});
+      bool saved = op_.saves_in >> std::min<size_t>(i, 31) & 1;
+      in_.emplace_back(saved ? SavedTensor(x, false) : SavedTensor());
+    }
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      out_meta_.push_back({outputs[o].shape(), outputs[o].dtype()});
+      out_.emplace_back(op_.saves_out >> o & 1 ? SavedTensor(outputs[o], true) : SavedTensor());
+    }
+  }
+
+  TensorVec backward(std::span<const Tensor> grads) override {
+    if (released_)
+      fail_runtime("backward of {}: its values were freed by an earlier backward. Pass retain_graph=True to that one to go "
+                   "through the graph again.",
+                   name());
+    Ref<Node> self(this);
+    TensorVec x, y;
+    uint32_t needs = 0;
+    for (size_t i = 0; i < in_.size(); ++i) {
+      x.push_back(in_[i].unpack(self, name()));
+      if (edges[i].valid()) needs |= 1u << std::min<size_t>(i, 31);
+    }
+    for (auto& o : out_) y.push_back(o.unpack(self, name()));
+    Grad g(op_, attrs_, grads, x, y, in_meta_, out_meta_, needs);
+    op_.grad(g);
+    return std::move(g.dx_);
+  }
+
+  void free_saved() override {
+    for (auto& s : in_) s.reset();
+    for (auto& s : out_) s.reset();
+    released_ = true;
+  }
+
+ private:
+  const OpDef& op_;
+  Attrs attrs_;
+  SmallVec<Meta, 3> in_meta_;
+  SmallVec<Meta, 2> out_meta_;
+  SmallVec<SavedTensor, 3> in_;
+  SmallVec<SavedTensor, 2> out_;
+  bool released_ = false;
+};
+
+}  // namespace
+
+void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  for (auto& x : inputs) node->edges.push_back(edge_of(x));
+  node->n_outputs = static_cast<uint32_t>(outputs.size());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (!is_floating(outputs[o].dtype())) continue;
+    auto* impl = outputs[o].impl();
+    impl->requires_grad = true;
+    impl->grad_fn = node;
+    impl->output_index = static_cast<uint32_t>(o);
+  }
+}
+
+void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  auto node = make_ref<OpNode>(op, attrs);
+  record_node(Ref<Node>(node.get()), inputs, outputs);
+  node->keep(inputs, outputs);
+}
+
+}  // namespace holon

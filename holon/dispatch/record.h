@@ -1,0 +1,15 @@
+// Recording of ops for backward.
+#pragma once
+
+#include "holon/registry/op_def.h"
+
+namespace holon {
+
+// Makes a node for the call and ties the outputs to it, if any input requires grad. inputs: the logical inputs with the
+// values that the kernel saw. Pre: ops are recorded, and the op has a gradient.
+void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs);
+
+// Ties outputs to a node that is no registered op (to_global, a user's function).
+void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::span<Tensor> outputs);
+
+}  // namespace holon

@@ -1,0 +1,150 @@
+#include "holon/dispatch/signature.h"
+
+#include <limits>
+#include <map>
+
+#include "holon/base/log.h"
+#include "holon/boxing/planner.h"
+#include "holon/cost/cost.h"
+
+namespace holon {
+
+std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out) {
+  Rule rule(in.size(), out.size());
+  HOLON_CHECK(op.rule, "op {} has neither a sharding rule nor a reason for none", op.name());
+  RuleCall call(op, attrs, in, out, rule);
+  op.rule(call);
+  return rule.signatures(op.joint, op.each);
+}
+
+namespace {
+
+class Chooser {
+ public:
+  Chooser(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
+          std::span<const GlobalSpec* const> specs)
+      : op_(op), in_(in), out_(out), specs_(specs), signatures_(signatures_of(op, attrs, in, out)) {
+    for (auto* s : specs)
+      if (s) placement_ = s->placement;
+    n_axes_ = placement_.hierarchy().size();
+    pick_.resize(static_cast<size_t>(n_axes_));
+  }
+
+  ChosenSignature run() {
+    if (!matches_as_is()) {
+      search(0);
+      HOLON_CHECK(best_cost_ < std::numeric_limits<double>::infinity(), "op {} has no signature that can be reached", op_.name());
+    }
+    ChosenSignature chosen;
+    for (size_t i = 0; i < in_.size(); ++i) chosen.in.push_back(specs_[i] ? spec_of(best_, i, true) : nullptr);
+    for (size_t o = 0; o < out_.size(); ++o) chosen.out.push_back(spec_of(best_, o, false));
+    if (log::enabled(log::Channel::kDispatch)) {
+      std::string text = fmt::format("{}:", op_.name());
+      for (size_t i = 0; i < in_.size(); ++i)
+        if (specs_[i]) text += fmt::format(" {} -> {},", specs_[i]->nd_sbp, chosen.in[i]->nd_sbp);
+      text += " gives";
+      for (auto* s : chosen.out) text += " " + s->nd_sbp.str();
+      log::line(log::Channel::kDispatch, text);
+    }
+    return chosen;
+  }
+
+ private:
+  using Pick = SmallVec<const Signature*, 3>;
+
+  const GlobalSpec* spec_of(const Pick& pick, size_t operand, bool input) const {
+    std::vector<Sbp> list;
+    for (auto* s : pick) list.push_back(input ? s->in[operand] : s->out[operand]);
+    return intern_spec(placement_, NdSbp(list));
+  }
+
+  // A factor that only divides in whole units needs their number to be a multiple of the ranks that share it.
+  bool units_fit(const Pick& pick, int upto) const {
+    for (int a = 0; a < upto; ++a) {
+      auto* s = pick[static_cast<size_t>(a)];
+      if (!s->even_units) continue;
+      int64_t ranks = 1;
+      for (int b = 0; b < upto; ++b)
+        if (pick[static_cast<size_t>(b)]->factor == s->factor) ranks *= placement_.hierarchy()[b];
+      if (s->even_units % ranks) return false;
+    }
+    return true;
+  }
+
+  // Inputs that fit a signature as they are run as they are, at no cost.
+  bool matches_as_is() {
+    for (int a = 0; a < n_axes_; ++a) {
+      const Signature* found = nullptr;
+      for (auto& s : signatures_) {
+        bool fits = true;
+        for (size_t i = 0; i < in_.size() && fits; ++i) fits = !specs_[i] || specs_[i]->nd_sbp[a] == s.in[i];
+        if (fits) {
+          found = &s;
+          break;
+        }
+      }
+      if (!found) return false;
+      pick_[static_cast<size_t>(a)] = found;
+    }
+    if (!units_fit(pick_, n_axes_)) return false;
+    best_ = pick_;
+    return true;
+  }
+
+  void search(int axis) {
+    if (axis == n_axes_) return price();
+    for (auto& s : signatures_) {
+      pick_[static_cast<size_t>(axis)] = &s;
+      // An op never makes partial sums out of whole values by itself.
+      bool reachable = true;
+      for (size_t i = 0; i < in_.size() && reachable; ++i)
+        reachable = !specs_[i] || !s.in[i].is_partial() || specs_[i]->nd_sbp[axis].is_partial();
+      if (reachable && units_fit(pick_, axis + 1)) search(axis + 1);
+    }
+  }
+
+  void price() {
+    double total = 0;
+    for (size_t i = 0; i < in_.size() && total < best_cost_; ++i)
+      if (specs_[i]) total += boxing_cost(i, spec_of(pick_, i, true));
+    if (total >= best_cost_) return;
+    // A partial sum must be paid for by whoever reads it; among equals the result that holds fewer bytes wins.
+    for (size_t o = 0; o < out_.size(); ++o) {
+      double bytes = static_cast<double>(out_[o].shape.numel()) * static_cast<double>(size_bytes(out_[o].dtype));
+      for (int a = 0; a < n_axes_; ++a) {
+        Sbp sbp = pick_[static_cast<size_t>(a)]->out[o];
+        if (sbp.is_partial()) total += 0.5 * bytes / machine_costs().reduce_bytes_per_s;
+        if (!sbp.is_split()) total += 1e-6 * bytes / machine_costs().copy_bytes_per_s;
+      }
+    }
+    if (total < best_cost_) {
+      best_cost_ = total;
+      best_ = pick_;
+    }
+  }
+
+  double boxing_cost(size_t input, const GlobalSpec* to) {
+    auto [it, fresh] = costs_.try_emplace({input, to}, 0.0);
+    if (fresh) it->second = boxing::cost(specs_[input], to, in_[input].shape, in_[input].dtype);
+    return it->second;
+  }
+
+  const OpDef& op_;
+  std::span<const Meta> in_, out_;
+  std::span<const GlobalSpec* const> specs_;
+  std::vector<Signature> signatures_;
+  Placement placement_;
+  int n_axes_ = 0;
+  Pick pick_, best_;
+  double best_cost_ = std::numeric_limits<double>::infinity();
+  std::map<std::pair<size_t, const GlobalSpec*>, double> costs_;
+};
+
+}  // namespace
+
+ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
+                                 std::span<const GlobalSpec* const> in_specs) {
+  return Chooser(op, attrs, in, out, in_specs).run();
+}
+
+}  // namespace holon

@@ -1,0 +1,20 @@
+// Which sbp signature a global call takes: the one whose total boxing is the cheapest.
+#pragma once
+
+#include "holon/registry/op_def.h"
+
+namespace holon {
+
+struct ChosenSignature {
+  SmallVec<const GlobalSpec*, 4> in;  // what each input is boxed to
+  SmallVec<const GlobalSpec*, 3> out;
+};
+
+// in_specs[i] is nullptr for an absent input. Deterministic: the same on every rank.
+ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
+                                 std::span<const GlobalSpec* const> in_specs);
+
+// The op's signatures for one axis of ranks, for the given shapes.
+std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out);
+
+}  // namespace holon

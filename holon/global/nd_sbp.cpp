@@ -1,0 +1,55 @@
+#include "holon/global/nd_sbp.h"
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "holon/array/dims.h"
+#include "holon/base/error.h"
+
+namespace holon {
+
+NdSbp::NdSbp(Sbp sbp) : NdSbp(std::span<const Sbp>(&sbp, 1)) {}
+
+NdSbp::NdSbp(std::span<const Sbp> list) {
+  if (list.empty()) fail_value("an sbp list is empty; give one sbp for each axis of the placement's hierarchy.");
+  if (list.size() > static_cast<size_t>(kMaxAxes))
+    fail_value("an sbp list has {} entries; a placement's hierarchy has at most {} axes.", list.size(), kMaxAxes);
+  std::string key;
+  for (Sbp s : list) {
+    key += static_cast<char>(s.kind);
+    key += static_cast<char>(s.is_split() ? s.axis : 0);
+  }
+  // Both are never destroyed: handles may outlive main().
+  static auto* mutex = new std::mutex;
+  static auto* table = new std::unordered_map<std::string, std::unique_ptr<Data>>;
+  std::lock_guard lock(*mutex);
+  auto& slot = (*table)[key];
+  if (!slot) {
+    slot = std::make_unique<Data>();
+    slot->has_partial = slot->has_split = false;
+    for (Sbp s : list) {
+      slot->list.push_back(s);
+      slot->has_partial |= s.is_partial();
+      slot->has_split |= s.is_split();
+    }
+  }
+  data_ = slot.get();
+}
+
+NdSbp NdSbp::filled(int axes, Sbp sbp) { return NdSbp(std::vector<Sbp>(static_cast<size_t>(axes), sbp)); }
+
+NdSbp NdSbp::with(int rank_dim, Sbp sbp) const {
+  std::vector<Sbp> list(begin(), end());
+  list[static_cast<size_t>(rank_dim)] = sbp;
+  return NdSbp(list);
+}
+
+std::string NdSbp::str() const {
+  if (size() == 1) return (*this)[0].str();
+  std::string text = "(";
+  for (int i = 0; i < size(); ++i) text += (i ? ", " : "") + (*this)[i].str();
+  return text + ")";
+}
+
+}  // namespace holon

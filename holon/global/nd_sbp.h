@@ -1,0 +1,49 @@
+// One sbp per axis of a placement's hierarchy, outermost first. Interned: a handle is one pointer, and comparing two is
+// comparing pointers. Thread-safe; the lists live as long as the process.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "holon/global/sbp.h"
+
+namespace holon {
+
+class NdSbp {
+ public:
+  NdSbp() = default;  // no list: false in a condition, size() 0
+  NdSbp(Sbp sbp);
+  NdSbp(std::initializer_list<Sbp> list) : NdSbp(std::span<const Sbp>(list.begin(), list.size())) {}
+  // Errors: an empty list, or one longer than kMaxAxes.
+  explicit NdSbp(std::span<const Sbp> list);
+  NdSbp(const std::vector<Sbp>& list) : NdSbp(std::span<const Sbp>(list)) {}
+  // The same sbp along each of `axes` axes.
+  static NdSbp filled(int axes, Sbp sbp);
+  // This list with one entry replaced.
+  NdSbp with(int rank_dim, Sbp sbp) const;
+
+  explicit operator bool() const { return data_ != nullptr; }
+  int size() const { return data_ ? static_cast<int>(data_->list.size()) : 0; }
+  Sbp operator[](int rank_dim) const { return data_->list[static_cast<size_t>(rank_dim)]; }
+  const Sbp* begin() const { return data_ ? data_->list.data() : nullptr; }
+  const Sbp* end() const { return begin() + size(); }
+  bool operator==(const NdSbp& o) const { return data_ == o.data_; }
+  const void* id() const { return data_; }
+
+  bool has_partial() const { return data_ && data_->has_partial; }
+  bool has_split() const { return data_ && data_->has_split; }
+  bool is_broadcast() const { return data_ && !data_->has_partial && !data_->has_split; }
+
+  std::string str() const;  // "S(0)" for one axis, "(S(0), B)" for more
+
+ private:
+  struct Data {
+    std::vector<Sbp> list;
+    bool has_partial, has_split;
+  };
+  const Data* data_ = nullptr;
+};
+
+}  // namespace holon

@@ -1,0 +1,66 @@
+// Where a global tensor lives: a device type and ranks in a hierarchy (a grid with one or more axes). The order of the
+// ranks is kept as given and is meant: part i lies on the i-th rank. Interned: a handle is one pointer, and comparing
+// two is comparing pointers. Thread-safe; placements live as long as the process.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "holon/array/device.h"
+#include "holon/array/dims.h"
+
+namespace holon {
+
+class Placement {
+ public:
+  Placement() = default;  // no placement: false in a condition
+  // One axis. Errors: no rank, a repeated or negative one, one that the world (of the current context) does not have,
+  // an unknown device type, cuda where there is neither a device nor its simulation.
+  Placement(std::string_view type, std::vector<int64_t> ranks);
+  // Ranks row by row in a grid of the given sizes. Errors: as above; their number is not that of the grid.
+  Placement(std::string_view type, const Dims& hierarchy, std::vector<int64_t> ranks);
+  // A grid of two axes, as in nested("cpu", {{0, 1}, {2, 3}}). Errors: rows of unlike lengths.
+  static Placement nested(std::string_view type, std::initializer_list<std::initializer_list<int64_t>> rows);
+  // All ranks of the world.
+  static Placement all(std::string_view type);
+
+  explicit operator bool() const { return data_ != nullptr; }
+  bool operator==(const Placement& o) const { return data_ == o.data_; }
+  const void* id() const { return data_; }
+
+  DeviceType device_type() const { return data_->type; }
+  bool simulated() const { return data_->simulated; }
+  // The device that this rank's parts lie on.
+  Device device() const;
+  std::span<const int> ranks() const { return data_->ranks; }
+  const Dims& hierarchy() const { return data_->hierarchy; }
+  int size() const { return static_cast<int>(data_->ranks.size()); }
+
+  // The place of a rank among ranks(); -1 if it is not there.
+  int index_of(int rank) const {
+    return rank >= 0 && rank < static_cast<int>(data_->index.size()) ? data_->index[static_cast<size_t>(rank)] : -1;
+  }
+  bool contains(int rank) const { return index_of(rank) >= 0; }
+  // Where the index-th rank stands along each axis of the hierarchy.
+  Dims coordinate(int index) const;
+  // The ranks that stand where `index` does but for axis rank_dim, in the order of that axis.
+  std::vector<int> group(int index, int rank_dim) const;
+
+  std::string str() const;  // placement(type="cpu", ranks=[[0, 1], [2, 3]])
+
+ private:
+  struct Data {
+    DeviceType type;
+    bool simulated;
+    Dims hierarchy;
+    std::vector<int> ranks;
+    std::vector<int> index;  // by rank
+  };
+  const Data* data_ = nullptr;
+};
+
+}  // namespace holon

@@ -1,0 +1,32 @@
+#include "holon/global/slice.h"
+
+#include "holon/base/error.h"
+
+namespace holon {
+
+Slice slice_of(const Dims& logical, const Placement& placement, const NdSbp& nd_sbp, int index) {
+  Slice s{Dims::filled(logical.size(), 0), logical};
+  Dims at = placement.coordinate(index);
+  for (int i = 0; i < nd_sbp.size(); ++i) {
+    if (!nd_sbp[i].is_split()) continue;
+    int axis = nd_sbp[i].axis;
+    Interval piece = balanced_split(s.shape[axis], placement.hierarchy()[i], at[i]);
+    s.offset[axis] += piece.begin;
+    s.shape[axis] = piece.size;
+  }
+  return s;
+}
+
+void check_nd_sbp(const Dims& shape, const Placement& placement, const NdSbp& nd_sbp, const char* op) {
+  int axes = placement.hierarchy().size();
+  if (nd_sbp.size() != axes)
+    fail_runtime("{}: {} sbp for {}, whose hierarchy has {} {}. Give one sbp per axis of the hierarchy.", op, nd_sbp.size(),
+                 placement, axes, axes == 1 ? "axis" : "axes");
+  for (Sbp s : nd_sbp)
+    if (s.is_split() && s.axis >= shape.size())
+      fail_runtime("{}: Split axis out of range (expected to be in range of [0, {}), but got {}!) for shape {}.{}", op,
+                   shape.size(), static_cast<int>(s.axis), shape,
+                   shape.empty() ? " A tensor without axes cannot be split: use broadcast or partial_sum." : "");
+}
+
+}  // namespace holon

@@ -1,0 +1,154 @@
+#include "holon/kernels/cpu/add_n.h"
+
+#include <algorithm>
+#include <concepts>
+#include <cstring>
+#include <type_traits>
+
+#include "holon/base/error.h"
+
+namespace holon::kernels {
+
+namespace {
+
+// Sources are added a block at a time, so that the running sum of many sources stays in the first-level cache.
+constexpr int64_t kBlock = 1024;
+
+#if defined(__x86_64__)
+// The compiler's half type converts by one instruction where the processor has it; the bits equal holon::Float16's.
+using Half = _Float16;
+#else
+using Half = Float16;
+#endif
+
+// Integers are added as unsigned ones, whose wrap-around is defined.
+template <class T>
+struct AccOf {
+  using type = T;
+};
+template <std::integral T>
+struct AccOf<T> {
+  using type = std::make_unsigned_t<T>;
+};
+
+template <class T>
+struct Sum {
+  using Acc = typename AccOf<T>::type;
+  static inline __attribute__((always_inline)) Acc load(T v) { return static_cast<Acc>(v); }
+  static inline __attribute__((always_inline)) Acc add(Acc a, Acc b) { return static_cast<Acc>(a + b); }
+  static inline __attribute__((always_inline)) T store(Acc v) { return static_cast<T>(v); }
+};
+
+struct Bool {
+  uint8_t value;
+};
+template <>
+struct Sum<Bool> {
+  using Acc = uint8_t;
+  static inline __attribute__((always_inline)) Acc load(Bool v) { return v.value; }
+  static inline __attribute__((always_inline)) Acc add(Acc a, Acc b) { return a | b; }
+  static inline __attribute__((always_inline)) Bool store(Acc v) { return {v}; }
+};
+
+template <>
+struct Sum<Half> {
+  using Acc = float;
+  static inline __attribute__((always_inline)) Acc load(Half v) { return static_cast<float>(v); }
+  static inline __attribute__((always_inline)) Acc add(Acc a, Acc b) { return a + b; }
+  static inline __attribute__((always_inline)) Half store(Acc v) { return static_cast<Half>(v); }
+};
+
+template <>
+struct Sum<BFloat16> {
+  using Acc = float;
+  static inline __attribute__((always_inline)) Acc load(BFloat16 v) {
+    return std::bit_cast<float>(static_cast<uint32_t>(v.bits) << 16);
+  }
+  static inline __attribute__((always_inline)) Acc add(Acc a, Acc b) { return a + b; }
+  static inline __attribute__((always_inline)) BFloat16 store(Acc v) {
+    // BFloat16's own rounding, written without a branch so that it becomes vector code.
+    uint32_t u = std::bit_cast<uint32_t>(v);
+    uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
+    BFloat16 r;
+    r.bits = static_cast<uint16_t>((u & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+    return r;
+  }
+};
+
+template <class T>
+inline __attribute__((always_inline)) void sum(void* dst_bytes, const void* const* src_bytes, int n, int64_t count) {
+  using S = Sum<T>;
+  using Acc = typename S::Acc;
+  T* dst = static_cast<T*>(dst_bytes);
+  auto src = [&](int k) { return static_cast<const T*>(src_bytes[k]); };
+  // ivdep holds because a source either is dst or does not touch it.
+  if (n == 2) {
+    const T *a = src(0), *b = src(1);
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) dst[i] = S::store(S::add(S::load(a[i]), S::load(b[i])));
+    return;
+  }
+  if (n == 3) {
+    const T *a = src(0), *b = src(1), *c = src(2);
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i)
+      dst[i] = S::store(S::add(S::add(S::load(a[i]), S::load(b[i])), S::load(c[i])));
+    return;
+  }
+  alignas(64) Acc acc[kBlock];
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    int64_t m = std::min(kBlock, count - begin);
+    const T *a = src(0) + begin, *b = src(1) + begin;
+    for (int64_t i = 0; i < m; ++i) acc[i] = S::add(S::load(a[i]), S::load(b[i]));
+    for (int k = 2; k < n; ++k) {
+      const T* p = src(k) + begin;
+      for (int64_t i = 0; i < m; ++i) acc[i] = S::add(acc[i], S::load(p[i]));
+    }
+    for (int64_t i = 0; i < m; ++i) dst[begin + i] = S::store(acc[i]);
+  }
+}
+
+using Function = void (*)(void*, const void* const*, int, int64_t);
+using Table = Function[kDTypeCount];
+
+// One copy of every loop per instruction set. target_clones would do the same by ifunc, which sanitizers cannot start.
+#define HOLON_SUMS(NAME, TARGET)                                                                        \
+  struct NAME {                                                                                         \
+    template <class T>                                                                                  \
+    TARGET static void run(void* dst, const void* const* src, int n, int64_t count) {                   \
+      sum<T>(dst, src, n, count);                                                                       \
+    }                                                                                                   \
+    static constexpr Table table = {run<Bool>, run<uint8_t>,  run<int8_t>, run<int32_t>, run<int64_t>,  \
+                                    run<Half>, run<BFloat16>, run<float>,  run<double>};                \
+  };
+
+HOLON_SUMS(Plain, )
+#if defined(__x86_64__)
+HOLON_SUMS(Avx2, __attribute__((target("avx2,f16c"))))
+HOLON_SUMS(Avx512, __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c,prefer-vector-width=512"))))
+#endif
+
+const Table& choose() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    return Avx512::table;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return Avx2::table;
+#endif
+  return Plain::table;
+}
+
+}  // namespace
+
+void add_n(void* dst, std::span<const void* const> src, int64_t count, DType dtype) {
+  HOLON_CHECK(!src.empty() && count >= 0, "add_n of {} sources and {} elements", src.size(), count);
+  if (count == 0) return;
+  if (src.size() == 1) {
+    if (dst != src[0]) std::memcpy(dst, src[0], static_cast<size_t>(count) * size_bytes(dtype));
+    return;
+  }
+  static const Table& table = choose();
+  table[static_cast<int>(dtype)](dst, src.data(), static_cast<int>(src.size()), count);
+}
+
+}  // namespace holon::kernels

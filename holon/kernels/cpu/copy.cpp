@@ -1,0 +1,245 @@
+#include "holon/kernels/cpu/copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "holon/base/error.h"
+#include "holon/base/parallel.h"
+#include "holon/kernels/cpu/loops.h"
+
+namespace holon::kernels {
+
+namespace {
+
+constexpr int64_t kBytesPerThread = 256 << 10;
+constexpr int64_t kTile = 16;
+
+// 4 x 4 elements of 4 bytes, by vectors of 16 bytes, which every x86-64 has.
+typedef uint32_t V4 __attribute__((vector_size(16)));
+typedef uint64_t V2 __attribute__((vector_size(16)));
+
+inline void transpose_4x4(const std::byte* src, int64_t src_stride, uint32_t* dst, int64_t dst_stride) {
+  V4 a, b, c, d;
+  std::memcpy(&a, src, 16);
+  std::memcpy(&b, src + src_stride, 16);
+  std::memcpy(&c, src + 2 * src_stride, 16);
+  std::memcpy(&d, src + 3 * src_stride, 16);
+  V4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  V4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  V4 rows[4] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+                __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+                __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+  for (int i = 0; i < 4; ++i) std::memcpy(dst + i * dst_stride, &rows[i], 16);
+}
+
+// dst[i][j] = src[j][i] for i < rows, j < cols; both have elements side by side along their last axis. A tile goes through
+// a small buffer, so that both sides are touched by whole cache lines, whatever their strides.
+template <class T>
+void transpose(std::byte* dst, int64_t dst_stride, const std::byte* src, int64_t src_stride, int64_t rows, int64_t cols) {
+  alignas(64) T tile[kTile][kTile];
+  for (int64_t i0 = 0; i0 < rows; i0 += kTile) {
+    const int64_t m = std::min(kTile, rows - i0);
+    for (int64_t j0 = 0; j0 < cols; j0 += kTile) {
+      const int64_t k = std::min(kTile, cols - j0);
+      const std::byte* from = src + j0 * src_stride + i0 * static_cast<int64_t>(sizeof(T));
+      std::byte* to = dst + i0 * dst_stride + j0 * static_cast<int64_t>(sizeof(T));
+      if (m == kTile && k == kTile) {
+        if constexpr (sizeof(T) == 4) {
+          for (int64_t j = 0; j < kTile; j += 4)
+            for (int64_t i = 0; i < kTile; i += 4) transpose_4x4(from + j * src_stride + i * 4, src_stride, &tile[i][j], kTile);
+        } else {
+          for (int64_t j = 0; j < kTile; ++j) {
+            T row[kTile];
+            std::memcpy(row, from + j * src_stride, sizeof row);
+            for (int64_t i = 0; i < kTile; ++i) tile[i][j] = row[i];
+          }
+        }
+        for (int64_t i = 0; i < kTile; ++i) std::memcpy(to + i * dst_stride, tile[i], sizeof tile[i]);
+        continue;
+      }
+      for (int64_t j = 0; j < k; ++j)
+        for (int64_t i = 0; i < m; ++i) std::memcpy(&tile[i][j], from + j * src_stride + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+      for (int64_t i = 0; i < m; ++i) std::memcpy(to + i * dst_stride, tile[i], static_cast<size_t>(k) * sizeof(T));
+    }
+  }
+}
+
+template <class T>
+void strided_row(std::byte* dst, int64_t dst_stride, const std::byte* src, int64_t src_stride, int64_t n) {
+  if (src_stride == 0 && dst_stride == static_cast<int64_t>(sizeof(T))) {
+    gather_elements(src, 0, sizeof(T), dst, n);
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    T v;
+    std::memcpy(&v, src + i * src_stride, sizeof v);
+    std::memcpy(dst + i * dst_stride, &v, sizeof v);
+  }
+}
+
+struct StridedCopy {
+  std::byte* dst;
+  const std::byte* src;
+  LoopAxes axes;  // operand 0: dst, 1: src
+  int64_t itemsize;
+  int inner = 1;       // axes that one call of piece() covers
+  bool rows_of_bytes;  // the last axis is contiguous on both sides
+
+  StridedCopy(std::byte* d, const std::byte* s, LoopAxes a, int64_t size) : dst(d), src(s), axes(a), itemsize(size) {
+    const int last = axes.n - 1;
+    rows_of_bytes = axes.strides[last][0] == itemsize && axes.strides[last][1] == itemsize;
+    if (axes.numel() == 1) rows_of_bytes = true;
+    if (rows_of_bytes || axes.strides[last][0] != itemsize || itemsize > 8 || (itemsize & (itemsize - 1)) != 0) return;
+    // A transposition: the source is contiguous along another axis, which moves next to the last.
+    for (int i = last - 1; i >= 0; --i) {
+      if (axes.strides[i][1] != itemsize || axes.shape[i] < 4 || axes.shape[last] < 4) continue;
+      std::rotate(axes.shape + i, axes.shape + i + 1, axes.shape + last);
+      for (int k = i; k + 1 < last; ++k)
+        for (int o = 0; o < 2; ++o) std::swap(axes.strides[k][o], axes.strides[k + 1][o]);
+      inner = 2;
+      break;
+    }
+  }
+
+  int64_t pieces() const {
+    int64_t n = 1;
+    for (int i = 0; i < axes.n - inner; ++i) n *= axes.shape[i];
+    return n;
+  }
+
+  // The part [begin, end) of the first inner axis of the piece at the given offsets.
+  void piece(std::byte* d, const std::byte* s, int64_t begin, int64_t end) const {
+    const int first = axes.n - inner;
+    d += begin * axes.strides[first][0];
+    s += begin * axes.strides[first][1];
+    const int64_t n = end - begin;
+    const int64_t ds = axes.strides[axes.n - 1][0], ss = axes.strides[axes.n - 1][1];
+    if (inner == 2) {
+      const int64_t row = axes.strides[first][0], cols = axes.shape[axes.n - 1];
+      switch (itemsize) {
+        case 1: return transpose<uint8_t>(d, row, s, ss, n, cols);
+        case 2: return transpose<uint16_t>(d, row, s, ss, n, cols);
+        case 4: return transpose<uint32_t>(d, row, s, ss, n, cols);
+        default: return transpose<uint64_t>(d, row, s, ss, n, cols);
+      }
+    }
+    if (rows_of_bytes) {
+      std::memcpy(d, s, static_cast<size_t>(n * itemsize));
+      return;
+    }
+    switch (itemsize) {
+      case 1: return strided_row<uint8_t>(d, ds, s, ss, n);
+      case 2: return strided_row<uint16_t>(d, ds, s, ss, n);
+      case 4: return strided_row<uint32_t>(d, ds, s, ss, n);
+      case 8: return strided_row<uint64_t>(d, ds, s, ss, n);
+      default:
+        for (int64_t i = 0; i < n; ++i) std::memcpy(d + i * ds, s + i * ss, static_cast<size_t>(itemsize));
+    }
+  }
+
+  // Work items are (piece, index along its first inner axis), numbered through.
+  void run(int64_t begin, int64_t end) const {
+    const int outer = axes.n - inner;
+    const int64_t length = axes.shape[outer];
+    int64_t index[kMaxAxes], rest = begin / length, at = begin % length, d = 0, s = 0;
+    for (int i = outer - 1; i >= 0; --i) {
+      index[i] = rest % axes.shape[i];
+      rest /= axes.shape[i];
+      d += index[i] * axes.strides[i][0];
+      s += index[i] * axes.strides[i][1];
+    }
+    while (begin < end) {
+      const int64_t take = std::min(length - at, end - begin);
+      piece(dst + d, src + s, at, at + take);
+      begin += take;
+      at = 0;
+      for (int i = outer - 1; i >= 0; --i) {
+        d += axes.strides[i][0];
+        s += axes.strides[i][1];
+        if (++index[i] < axes.shape[i]) break;
+        d -= axes.strides[i][0] * axes.shape[i];
+        s -= axes.strides[i][1] * axes.shape[i];
+        index[i] = 0;
+      }
+    }
+  }
+};
+
+template <size_t kSize>
+void copy_row(const void* const* in, void* out, int64_t n, const Number*) {
+  std::memmove(out, in[0], static_cast<size_t>(n) * kSize);
+}
+
+}  // namespace
+
+void copy_bytes_strided(void* dst, std::span<const int64_t> dst_strides, const void* src,
+                        std::span<const int64_t> src_strides, std::span<const int64_t> shape, size_t itemsize) {
+  HOLON_CHECK(shape.size() <= kMaxAxes && dst_strides.size() == shape.size() && src_strides.size() == shape.size(),
+              "copy: {} axes, {} and {} strides", shape.size(), dst_strides.size(), src_strides.size());
+  LoopAxes axes;
+  axes.operands = 2;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 0) return;
+    const int64_t s[] = {dst_strides[i], src_strides[i]};
+    axes.add(shape[i], s);
+  }
+  axes.simplify();
+  const StridedCopy job(static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), axes, static_cast<int64_t>(itemsize));
+  const int64_t items = job.pieces() * job.axes.shape[job.axes.n - job.inner];
+  const int64_t item_bytes = job.inner == 2 ? job.axes.shape[job.axes.n - 1] * job.itemsize : job.itemsize;
+  // Tiles of a transposition should not be cut by threads more than needed.
+  const int64_t grain = std::max<int64_t>(kBytesPerThread / item_bytes, job.inner == 2 ? kTile : 1);
+  parallel_for(items, grain, [&](int64_t begin, int64_t end) { job.run(begin, end); });
+}
+
+void copy(const Array& src, Array& dst) {
+  HOLON_CHECK(src.shape == dst.shape, "copy: the shapes {} and {} differ", src.shape, dst.shape);
+  const int64_t n = dst.numel();
+  if (n == 0) return;
+  const int64_t from = static_cast<int64_t>(size_bytes(src.dtype)), to = static_cast<int64_t>(size_bytes(dst.dtype));
+  const bool flat = (src.is_contiguous() && dst.is_contiguous()) || (src.strides == dst.strides && dst.is_dense());
+  if (flat) {
+    const std::byte* s = src.bytes();
+    std::byte* d = dst.bytes();
+    ConvertFn convert = table().convert[static_cast<int>(src.dtype)][static_cast<int>(dst.dtype)];
+    parallel_for(n, kBytesPerThread / to, [&](int64_t begin, int64_t end) {
+      if (src.dtype == dst.dtype)
+        std::memcpy(d + begin * to, s + begin * from, static_cast<size_t>((end - begin) * to));
+      else
+        convert(s + begin * from, d + begin * to, end - begin);
+    });
+    return;
+  }
+  if (src.dtype == dst.dtype) {
+    Dims ds = dst.strides, ss = src.strides;
+    for (int i = 0; i < ds.size(); ++i) {
+      ds[i] *= to;
+      ss[i] *= to;
+    }
+    copy_bytes_strided(dst.bytes(), ds, src.bytes(), ss, dst.shape, static_cast<size_t>(to));
+    return;
+  }
+  Loop loop;
+  loop.rows = to == 1 ? copy_row<1> : to == 2 ? copy_row<2> : to == 4 ? copy_row<4> : copy_row<8>;
+  loop.inputs = 1;
+  loop.in[0] = LoopInput(src, dst.dtype);
+  loop.out = &dst;
+  loop.out_compute = dst.dtype;
+  run_loop(loop);
+}
+
+void fill(Array& out, Scalar value) {
+  if (out.numel() == 0) return;
+  // The value in out's own type, seen as an array with no axes.
+  alignas(8) std::byte element[8];
+  const Number v = number_of(value);
+  if (value.is_float())
+    load_elements(reinterpret_cast<const std::byte*>(&v.d), 8, DType::kFloat64, out.dtype, element, 1, nullptr);
+  else
+    load_elements(reinterpret_cast<const std::byte*>(&v.i), 8, DType::kInt64, out.dtype, element, 1, nullptr);
+  Dims ds = out.strides, ss = Dims::filled(out.ndim(), 0);
+  for (int i = 0; i < ds.size(); ++i) ds[i] *= static_cast<int64_t>(size_bytes(out.dtype));
+  copy_bytes_strided(out.bytes(), ds, element, ss, out.shape, size_bytes(out.dtype));
+}
+
+}  // namespace holon::kernels

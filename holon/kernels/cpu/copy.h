@@ -1,0 +1,21 @@
+// Copies between arrays of any layout and dtype, and filling.
+#pragma once
+
+#include <span>
+
+#include "holon/array/array.h"
+#include "holon/array/scalar.h"
+
+namespace holon::kernels {
+
+// dst = src. Shapes are equal; layouts are free; dtypes may differ: floats are truncated to integers, and everything but
+// 0 is true. The two do not overlap.
+void copy(const Array& src, Array& dst);
+
+// The same for raw memory: strides in bytes, at most kMaxAxes axes, any element size.
+void copy_bytes_strided(void* dst, std::span<const int64_t> dst_strides, const void* src,
+                        std::span<const int64_t> src_strides, std::span<const int64_t> shape, size_t itemsize);
+
+void fill(Array& out, Scalar value);
+
+}  // namespace holon::kernels

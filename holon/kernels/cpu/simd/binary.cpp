@@ -1,0 +1,134 @@
+// Element-wise loops of two and three inputs. Compiled for each instruction set.
+#include "holon/kernels/cpu/table.h"
+#include "holon/kernels/functors.h"
+
+namespace holon::kernels::HOLON_ISA {
+
+namespace {
+
+constexpr int kFloats = 1, kInts = 2, kAll = 3, kDivides = 7;
+struct kSame {
+  template <class T>
+  using type = T;
+};
+struct kBool {
+  template <class T>
+  using type = uint8_t;
+};
+
+#define HOLON_BINARY_FUNCTOR(name, kinds, result, value)          \
+  struct name {                                                   \
+    static constexpr int types = kinds;                           \
+    template <class T>                                            \
+    using Out = result::type<T>;                                  \
+    template <class T>                                            \
+    HOLON_FN static Out<T> apply(T x, T y, T p0, T p1) {          \
+      return static_cast<Out<T>>(value);                          \
+    }                                                             \
+  };
+HOLON_BINARY_OPS(HOLON_BINARY_FUNCTOR)
+#define HOLON_TERNARY_FUNCTOR(name, kinds, result, value)         \
+  struct name {                                                   \
+    static constexpr int types = kinds;                           \
+    template <class T>                                            \
+    HOLON_FN static T apply(T x, T y, T z, T p0) {                \
+      return static_cast<T>(value);                               \
+    }                                                             \
+  };
+HOLON_TERNARY_OPS(HOLON_TERNARY_FUNCTOR)
+
+template <class T>
+void check_divisors(const T* y, int64_t n) {
+  int zeros = 0;
+#pragma omp simd reduction(+ : zeros)
+  for (int64_t i = 0; i < n; ++i) zeros += y[i] == 0;
+  if (zeros != 0) fail_division_by_zero();
+}
+
+template <class Op, class T, Form form>
+void binary_row(const void* const* in, void* out, int64_t n, const Number* p) {
+  const T* x = static_cast<const T*>(in[0]);
+  const T* y = static_cast<const T*>(in[1]);
+  auto* z = static_cast<typename Op::template Out<T>*>(out);
+  const T p0 = p[0].to<T>(), p1 = p[1].to<T>();
+  if constexpr ((Op::types & 4) != 0 && !f::IsFloat<T>::value)
+    check_divisors(y, form == Form::kVectorScalar ? (n > 0) : n);
+  if constexpr (form == Form::kVectorVector) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) z[i] = Op::template apply<T>(x[i], y[i], p0, p1);
+  } else if constexpr (form == Form::kVectorScalar) {
+    const T s = *y;
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) z[i] = Op::template apply<T>(x[i], s, p0, p1);
+  } else {
+    const T s = *x;
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) z[i] = Op::template apply<T>(s, y[i], p0, p1);
+  }
+}
+
+template <class Op, class T>
+void ternary_row(const void* const* in, void* out, int64_t n, const Number* p) {
+  const T* x = static_cast<const T*>(in[0]);
+  const T* y = static_cast<const T*>(in[1]);
+  const T* z = static_cast<const T*>(in[2]);
+  T* w = static_cast<T*>(out);
+  const T p0 = p[0].to<T>();
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) w[i] = Op::template apply<T>(x[i], y[i], z[i], p0);
+}
+
+template <class T>
+void select_row(const void* const* in, void* out, int64_t n, const Number*) {
+  const uint8_t* c = static_cast<const uint8_t*>(in[0]);
+  const T* x = static_cast<const T*>(in[1]);
+  const T* y = static_cast<const T*>(in[2]);
+  T* z = static_cast<T*>(out);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    T a = x[i], b = y[i];
+    z[i] = c[i] != 0 ? a : b;
+  }
+}
+
+template <class Op>
+void fill(RowFn (*row)[kFormCount]) {
+  if constexpr ((Op::types & kFloats) != 0) {
+    row[0][0] = binary_row<Op, float, Form::kVectorVector>;
+    row[0][1] = binary_row<Op, float, Form::kVectorScalar>;
+    row[0][2] = binary_row<Op, float, Form::kScalarVector>;
+    row[1][0] = binary_row<Op, double, Form::kVectorVector>;
+  }
+  if constexpr ((Op::types & kInts) != 0) {
+    row[2][0] = binary_row<Op, int32_t, Form::kVectorVector>;
+    row[3][0] = binary_row<Op, int64_t, Form::kVectorVector>;
+  }
+}
+template <class Op>
+void fill(RowFn* row) {
+  if constexpr ((Op::types & kFloats) != 0) {
+    row[0] = ternary_row<Op, float>;
+    row[1] = ternary_row<Op, double>;
+  }
+  if constexpr ((Op::types & kInts) != 0) {
+    row[2] = ternary_row<Op, int32_t>;
+    row[3] = ternary_row<Op, int64_t>;
+  }
+}
+
+}  // namespace
+
+void fill_binary(Table& t) {
+#define HOLON_FILL(name, kinds, result, value) fill<name>(t.binary[static_cast<int>(BinaryOp::name)]);
+  HOLON_BINARY_OPS(HOLON_FILL)
+#undef HOLON_FILL
+#define HOLON_FILL(name, kinds, result, value) fill<name>(t.ternary[static_cast<int>(TernaryOp::name)]);
+  HOLON_TERNARY_OPS(HOLON_FILL)
+#undef HOLON_FILL
+  t.select[0] = select_row<uint8_t>;
+  t.select[1] = select_row<uint16_t>;
+  t.select[2] = select_row<uint32_t>;
+  t.select[3] = select_row<uint64_t>;
+}
+
+}  // namespace holon::kernels::HOLON_ISA

@@ -1,0 +1,437 @@
+// The mathematics of the element-wise operations for one element: branch-free in float32, so that a compiler makes vector
+// loops of it. float32 results lie within a few units in the last place; float64 uses the C library.
+//
+// Everything is in a namespace of its own for each instruction set (HOLON_ISA), so that no linker takes the body made for
+// one set for another. Comparisons are written so that a NaN passes through.
+#pragma once
+
+#include <cstdint>
+
+#ifndef HOLON_ISA
+#define HOLON_ISA isa_generic
+#endif
+
+#ifdef __CUDACC__
+#define HOLON_FN __host__ __device__ __forceinline__
+#else
+#define HOLON_FN [[gnu::always_inline]] inline
+#endif
+
+namespace holon::kernels::HOLON_ISA::f {
+
+HOLON_FN uint32_t bits(float x) { return __builtin_bit_cast(uint32_t, x); }
+HOLON_FN float from_bits(uint32_t b) { return __builtin_bit_cast(float, b); }
+HOLON_FN uint64_t bits(double x) { return __builtin_bit_cast(uint64_t, x); }
+HOLON_FN double from_bits64(uint64_t b) { return __builtin_bit_cast(double, b); }
+
+template <class T>
+struct IsFloat {
+  static constexpr bool value = false;
+};
+template <>
+struct IsFloat<float> {
+  static constexpr bool value = true;
+};
+template <>
+struct IsFloat<double> {
+  static constexpr bool value = true;
+};
+
+// Adding this number and taking it away again rounds to an integer, half to even, for |x| < 2^22 (2^51).
+inline constexpr float kRound = 12582912.f;
+inline constexpr double kRoundD = 6755399441055744.0;
+
+template <class T>
+HOLON_FN T abs(T x) {
+  return x < T(0) ? -x : x;
+}
+HOLON_FN float abs(float x) { return __builtin_fabsf(x); }
+HOLON_FN double abs(double x) { return __builtin_fabs(x); }
+HOLON_FN float sqrt(float x) { return __builtin_sqrtf(x); }
+HOLON_FN double sqrt(double x) { return __builtin_sqrt(x); }
+
+template <class T>
+HOLON_FN T clamp(T x, T low, T high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
+
+// 0, or NaN for NaN.
+template <class T>
+HOLON_FN T nan_only(T x) {
+  if constexpr (IsFloat<T>::value)
+    return x != x ? x : T(0);
+  else
+    return T(0);
+}
+template <class T>
+HOLON_FN bool is_inf(T x) {
+  if constexpr (IsFloat<T>::value)
+    return abs(x) == static_cast<T>(__builtin_inf());
+  else
+    return false;
+}
+template <class T>
+HOLON_FN bool is_finite(T x) {
+  if constexpr (IsFloat<T>::value)
+    return abs(x) < static_cast<T>(__builtin_inf());
+  else
+    return true;
+}
+
+// Rounding; the identity for integers.
+#define HOLON_ROUNDING(name)                                          \
+  template <class T>                                                  \
+  HOLON_FN T name(T x) {                                              \
+    return x;                                                         \
+  }                                                                   \
+  HOLON_FN float name(float x) { return __builtin_##name##f(x); }     \
+  HOLON_FN double name(double x) { return __builtin_##name(x); }
+HOLON_ROUNDING(floor)
+HOLON_ROUNDING(ceil)
+HOLON_ROUNDING(rint)
+HOLON_ROUNDING(trunc)
+#undef HOLON_ROUNDING
+
+// e^r - 1 - r for |r| <= ln(2)/2.
+HOLON_FN float exp_tail(float r) {
+  float p = 0.0013950600297999128f;
+  p = p * r + 0.008368953708681669f;
+  p = p * r + 0.041666204166072404f;
+  p = p * r + 0.16666518303905442f;
+  p = p * r + 0.5000000095694692f;
+  return p * r * r;
+}
+
+struct Reduced {
+  float r;  // x - n ln 2
+  int n;
+};
+HOLON_FN Reduced reduce_by_ln2(float x) {
+  float t = x * 1.44269504088896341f + kRound;
+  float k = t - kRound;
+  float r = x - k * 0.693145751953125f;
+  return {r - k * 1.428606765330187e-6f, static_cast<int>(bits(t) - bits(kRound))};
+}
+
+// v * 2^n in two steps, so that neither factor overflows while the result does not.
+HOLON_FN float scale_by_power(float v, int n) {
+  int h = n >> 1;
+  return v * from_bits(static_cast<uint32_t>(h + 127) << 23) * from_bits(static_cast<uint32_t>(n - h + 127) << 23);
+}
+
+HOLON_FN float exp(float x) {
+  auto [r, n] = reduce_by_ln2(clamp(x, -104.f, 89.f));
+  return scale_by_power(1.f + (r + exp_tail(r)), n);
+}
+
+// e^x for x <= 0; results below the normal range are 0.
+HOLON_FN float exp_nonpositive(float x) {
+  auto [r, n] = reduce_by_ln2(x < -87.f ? -87.f : x);
+  float v = (1.f + (r + exp_tail(r))) * from_bits(static_cast<uint32_t>(n + 127) << 23);
+  return x < -87.f ? 0.f : v;
+}
+
+HOLON_FN float expm1(float x) {
+  auto [r, n] = reduce_by_ln2(clamp(x, -40.f, 89.f));
+  float tail = r + exp_tail(r);
+  // 2^n (1 + tail) - 1, with 2^n halved so that n = 128 is no overflow; tail stays apart where n is 0.
+  float half = from_bits(static_cast<uint32_t>(n + 126) << 23);
+  return 2.f * (half * tail + (half - 0.5f));
+}
+
+HOLON_FN float exp2(float x) {
+  float c = clamp(x, -151.f, 129.f);
+  float t = c + kRound;
+  float r = (c - (t - kRound)) * 0.693147180559945f;
+  return scale_by_power(1.f + (r + exp_tail(r)), static_cast<int>(bits(t) - bits(kRound)));
+}
+
+struct Split {
+  float fraction;  // of the mantissa in [sqrt(1/2), sqrt(2)), less 1
+  float exponent;
+};
+HOLON_FN Split split_exponent(float x) {
+  bool tiny = x < 1.17549435e-38f;
+  float y = tiny ? x * 8388608.f : x;
+  uint32_t b = bits(y) - 0x3f3504f3u;  // sqrt(1/2)
+  int e = static_cast<int>(b) >> 23;
+  float m = from_bits((b & 0x007fffffu) + 0x3f3504f3u);
+  return {m - 1.f, static_cast<float>(e) - (tiny ? 23.f : 0.f)};
+}
+// log(1 + v) - v for 1 + v in [sqrt(1/2), sqrt(2)).
+HOLON_FN float log_tail(float v) {
+  float p = -0.07859545776230224f;
+  p = p * v + 0.12881622364130882f;
+  p = p * v - 0.13128767651584974f;
+  p = p * v + 0.1418119611868325f;
+  p = p * v - 0.16624553142958048f;
+  p = p * v + 0.20002286083855148f;
+  p = p * v - 0.2500081042808719f;
+  p = p * v + 0.3333331672746511f;
+  return v * v * (p * v - 0.5f);
+}
+HOLON_FN float log_limits(float x, float v) {
+  const float inf = __builtin_inff();
+  v = x == inf ? inf : v;
+  v = x == 0.f ? -inf : v;
+  return (x < 0.f) | (x != x) ? __builtin_nanf("") : v;
+}
+HOLON_FN float log_positive(float x) {
+  auto [v, e] = split_exponent(x);
+  return e * 0.693145751953125f + (v + (log_tail(v) + e * 1.428606765330187e-6f));
+}
+HOLON_FN float log(float x) { return log_limits(x, log_positive(x)); }
+HOLON_FN float log2(float x) {
+  auto [v, e] = split_exponent(x);
+  // log2(e) = 1 + 0.4427: the part of v itself stays exact.
+  float t = log_tail(v);
+  return log_limits(x, e + (v + (t + 0.44269504088896341f * (v + t))));
+}
+HOLON_FN float log10(float x) {
+  auto [v, e] = split_exponent(x);
+  float t = log_tail(v);
+  // 0.30102539 has 12 trailing zero bits: e times it is exact.
+  return log_limits(x, e * 0.301025390625f + (0.43429448190325182f * (v + t) + e * 4.60503898119521e-6f));
+}
+HOLON_FN float log1p(float x) {
+  float u = 1.f + x;
+  float v = log(u) + (x - (u - 1.f)) / u;
+  v = f::abs(x) < 1e-5f ? x - 0.5f * x * x : v;
+  return (x == __builtin_inff()) | (u == 0.f) ? log_limits(u, v) : v;
+}
+
+HOLON_FN float sigmoid(float x) { return 1.f / (1.f + exp(-x)); }
+HOLON_FN float tanh(float x) {
+  float e = expm1(clamp(x + x, -40.f, 40.f));
+  return e / (e + 2.f);
+}
+// log(1 + e^x)
+HOLON_FN float softplus(float x) {
+  float e = exp_nonpositive(-f::abs(x)), u = 1.f + e;
+  return (x < 0.f ? 0.f : x) + (log_positive(u) + (e - (u - 1.f)) / u);
+}
+// tanh(softplus(x)), with w = e^x: (w^2 + 2w) / (w^2 + 2w + 2)
+HOLON_FN float tanh_softplus(float x) {
+  float w = exp(x > 20.f ? 20.f : x);
+  float n = w * (w + 2.f);
+  return n / (n + 2.f);
+}
+
+// The normal distribution's upper tail over its density at z in [0, 5.6], divided by sqrt(2 pi); the ends beyond.
+HOLON_FN float mills_ratio(float z) {
+  z = z > 5.6f ? 5.6f : z;
+  float p = 4.557138527211522e-08f;
+  p = p * z - 1.3066050326723736e-06f;
+  p = p * z + 1.6958196644425545e-05f;
+  p = p * z - 0.00013337787356441686f;
+  p = p * z + 0.0007223015389145608f;
+  p = p * z - 0.0029247461783835694f;
+  p = p * z + 0.009464112229638605f;
+  p = p * z - 0.025878523967410614f;
+  p = p * z + 0.062145866235474294f;
+  p = p * z - 0.13287519464369688f;
+  p = p * z + 0.24998341220711146f;
+  p = p * z - 0.3989412364831468f;
+  return p * z + 0.5f;
+}
+HOLON_FN float normal_cdf(float x) {
+  float z = f::abs(x);
+  float h = exp_nonpositive(-0.5f * z * z) * mills_ratio(z);
+  return x > 0.f ? 1.f - h : h;
+}
+HOLON_FN float gelu_slope(float x) {
+  float z = f::abs(x), e = exp_nonpositive(-0.5f * z * z);
+  float h = e * mills_ratio(z);
+  return (x > 0.f ? 1.f - h : h) + x * (e * 0.3989422804014327f);
+}
+
+// 1 - exp(-q) with a polynomial q = -log(erfc(|x|)).
+HOLON_FN float erf(float x) {
+  float z = f::abs(x);
+  z = z > 4.f ? 4.f : z;
+  float q = 1.1933145220211075e-06f;
+  q = q * z - 2.1354749378371354e-05f;
+  q = q * z + 0.00016748157265496946f;
+  q = q * z - 0.0007406871680098887f;
+  q = q * z + 0.0017993552949804653f;
+  q = q * z - 0.0002530619569939477f;
+  q = q * z - 0.019117694582433935f;
+  q = q * z + 0.10277127711702584f;
+  q = q * z + 0.6366198345777202f;
+  q = (q * z + 1.1283791666278349f) * z;
+  float v = -expm1(-q);
+  return x < 0.f ? -v : v;
+}
+
+// sin and cos after x = n pi/2 + r, with the reduction in float64: right for |x| up to kTrigLimit.
+inline constexpr float kTrigLimit = 1e6f;
+HOLON_FN float sin_quadrant(float x, int offset) {
+  double d = x;
+  double t = d * 0.63661977236758134 + kRoundD;
+  double k = t - kRoundD;
+  double r = d - k * 1.57079632673412561417;
+  r = r - k * 6.07710050650619224932e-11;
+  int q = static_cast<int>(bits(t)) + offset;
+  double s = r * r;
+  double a = r + r * s * (-0.16666666641425962 + s * (0.00833332936223244 + s * (-0.00019839327124251008 + s * 2.7182371791669184e-06)));
+  double b = 1.0 - s * 0.5 + s * s * (0.04166666662247592 + s * (-0.0013888883722549003 + s * (2.4799511747780403e-05 - s * 2.7209546637287923e-07)));
+  float v = static_cast<float>((q & 1) != 0 ? b : a);
+  return (q & 2) != 0 ? -v : v;
+}
+HOLON_FN float sin(float x) { return sin_quadrant(x, 0); }
+HOLON_FN float cos(float x) { return sin_quadrant(x, 1); }
+
+// 2^(y log2|x|) in float64, then the limits and the sign.
+HOLON_FN float pow(float x, float y) {
+  const float inf = __builtin_inff();
+  double ax = f::abs(x);
+  uint64_t b = bits(ax) - 0x3fe6a09e667f3bcdull;  // sqrt(1/2); float32's subnormal numbers are normal here
+  double e = static_cast<double>(static_cast<int>(b >> 32) >> 20);
+  double m = from_bits64((b & 0x000fffffffffffffull) + 0x3fe6a09e667f3bcdull);
+  double s = (m - 1.0) / (m + 1.0), t = s * s;
+  double l = e + s * (2.885390081777848 + t * (0.9617966941162049 + t * (0.5770779415124139 + t * (0.41220934100989504 + t * (0.319901948976369 + t * 0.2829553525106417)))));
+  l = ax == 0.0 ? -1e300 : l;
+  l = ax == static_cast<double>(inf) ? 1e300 : l;
+  l = clamp(l * static_cast<double>(y), -1000.0, 1000.0);
+  double w = l + kRoundD, r = l - (w - kRoundD);
+  double p = 1.326429027896727e-06;
+  p = p * r + 1.5310311312083514e-05;
+  p = p * r + 0.00015403410559101873;
+  p = p * r + 0.0013333449695751144;
+  p = p * r + 0.009618129230120075;
+  p = p * r + 0.055504109421173474;
+  p = p * r + 0.24022650695459613;
+  p = p * r + 0.6931471805457047;
+  p = p * r + 1.0;
+  float v = static_cast<float>(p * from_bits64((bits(w) - bits(kRoundD) + 1023) << 52));
+  bool integer = f::floor(y) == y, odd = integer & (f::floor(y * 0.5f) * 2.f != y);
+  v = (x < 0.f) & !integer & (x != -inf) ? __builtin_nanf("") : v;
+  v = (bits(x) >> 31 != 0) & odd ? -v : v;
+  v = (x != x) | (y != y) ? x + y : v;
+  v = (f::abs(x) == 1.f) & (f::abs(y) == inf) ? 1.f : v;
+  return (x == 1.f) | (y == 0.f) ? 1.f : v;
+}
+
+// The C library, element by element.
+#define HOLON_LIBM(name)                                              \
+  HOLON_FN float name(float x) { return __builtin_##name##f(x); } \
+  HOLON_FN double name(double x) { return __builtin_##name(x); }
+HOLON_LIBM(tan)
+HOLON_LIBM(asin)
+HOLON_LIBM(acos)
+HOLON_LIBM(atan)
+HOLON_LIBM(sinh)
+HOLON_LIBM(cosh)
+HOLON_LIBM(asinh)
+HOLON_LIBM(acosh)
+HOLON_LIBM(atanh)
+HOLON_LIBM(erfc)
+#undef HOLON_LIBM
+#define HOLON_LIBM(name) \
+  HOLON_FN double name(double x) { return __builtin_##name(x); }
+HOLON_LIBM(exp)
+HOLON_LIBM(exp2)
+HOLON_LIBM(expm1)
+HOLON_LIBM(log)
+HOLON_LIBM(log2)
+HOLON_LIBM(log10)
+HOLON_LIBM(log1p)
+HOLON_LIBM(sin)
+HOLON_LIBM(cos)
+HOLON_LIBM(tanh)
+HOLON_LIBM(erf)
+#undef HOLON_LIBM
+HOLON_FN float atan2(float x, float y) { return __builtin_atan2f(x, y); }
+HOLON_FN double atan2(double x, double y) { return __builtin_atan2(x, y); }
+HOLON_FN double pow(double x, double y) { return __builtin_pow(x, y); }
+HOLON_FN double exp_nonpositive(double x) { return exp(x); }
+HOLON_FN double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+HOLON_FN double softplus(double x) { return (x < 0.0 ? 0.0 : x) + log1p(exp(-f::abs(x))); }
+HOLON_FN double tanh_softplus(double x) { return tanh(softplus(x)); }
+HOLON_FN double normal_cdf(double x) { return 0.5 * __builtin_erfc(-x * 0.70710678118654752440); }
+HOLON_FN double gelu_slope(double x) { return normal_cdf(x) + x * exp(-0.5 * x * x) * 0.39894228040143267794; }
+
+// GELU by tanh is x sigmoid(this).
+template <class T>
+HOLON_FN T gelu_tanh_inner(T x) {
+  return T(1.5957691216057308) * (x + T(0.044715) * x * x * x);
+}
+template <class T>
+HOLON_FN T gelu_tanh_slope(T x) {
+  T s = sigmoid(gelu_tanh_inner(x));
+  return s + x * s * (T(1) - s) * T(1.5957691216057308) * (T(1) + T(3 * 0.044715) * x * x);
+}
+template <class T>
+HOLON_FN T silu_slope(T x) {
+  T s = sigmoid(x);
+  return s * (T(1) + x * (T(1) - s));
+}
+template <class T>
+HOLON_FN T mish_slope(T x) {
+  T t = tanh_softplus(x);
+  return t + x * sigmoid(x) * (T(1) - t * t);
+}
+template <class T>
+HOLON_FN T smooth_l1(T d, T beta) {
+  T a = f::abs(d);
+  return a < beta ? T(0.5) * d * d / beta : a - T(0.5) * beta;
+}
+template <class T>
+HOLON_FN T huber(T d, T delta) {
+  T a = f::abs(d);
+  return a <= delta ? T(0.5) * d * d : delta * (a - T(0.5) * delta);
+}
+
+// Division. Integers: y != 0; the smallest number by -1 wraps around.
+template <class T>
+HOLON_FN T div(T x, T y) {
+  if constexpr (IsFloat<T>::value)
+    return x / y;
+  else
+    return y == T(-1) ? static_cast<T>(0 - x) : static_cast<T>(x / y);
+}
+HOLON_FN float fmod_(float x, float y) { return __builtin_fmodf(x, y); }
+HOLON_FN double fmod_(double x, double y) { return __builtin_fmod(x, y); }
+template <class T>
+HOLON_FN T fmod(T x, T y) {
+  if constexpr (IsFloat<T>::value)
+    return fmod_(x, y);
+  else
+    return y == T(-1) ? T(0) : static_cast<T>(x % y);
+}
+template <class T>
+HOLON_FN T remainder(T x, T y) {
+  T r = fmod(x, y);
+  return (r != T(0)) & ((r < T(0)) != (y < T(0))) ? r + y : r;
+}
+template <class T>
+HOLON_FN T floor_divide(T x, T y) {
+  if constexpr (IsFloat<T>::value) {
+    if (y == T(0)) return x / y;
+    T r = fmod_(x, y);
+    T q = (x - r) / y;
+    if ((r != T(0)) & ((r < T(0)) != (y < T(0)))) q -= T(1);
+    // q is an integer but for rounding.
+    T n = floor(q);
+    return q - n > T(0.5) ? n + T(1) : n;
+  } else {
+    T q = div(x, y);
+    return (q * y != x) & ((x < T(0)) != (y < T(0))) ? q - T(1) : q;
+  }
+}
+
+template <class T>
+HOLON_FN T int_pow(T x, T n) {
+  if (n < 0) return x == 1 ? T(1) : x == T(-1) ? ((n & 1) != 0 ? T(-1) : T(1)) : T(0);
+  T v = 1;
+  for (; n != 0; n >>= 1) {
+    if ((n & 1) != 0) v *= x;
+    x *= x;
+  }
+  return v;
+}
+HOLON_FN int32_t pow(int32_t x, int32_t n) { return int_pow(x, n); }
+HOLON_FN int64_t pow(int64_t x, int64_t n) { return int_pow(x, n); }
+
+}  // namespace holon::kernels::HOLON_ISA::f

@@ -1,0 +1,144 @@
+// Arithmetic between two tensors, or a tensor and a number, with broadcasting.
+// Sums and differences let partial sums of all operands through together; a product those of one operand. A number that is
+// added does not: it would be added once per rank.
+#include "holon/ops/elementwise.h"
+
+namespace holon::ops {
+namespace {
+
+void add_grad(Grad& g) {
+  for (size_t i = 0; i < 2; ++i)
+    if (g.needs(i)) g.dx(i, reduce_to(g.dy(), g.in_shape(i)));
+}
+void sub_grad(Grad& g) {
+  if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
+  if (g.needs(1)) g.dx(1, reduce_to(neg(g.dy()), g.in_shape(1)));
+}
+void mul_grad(Grad& g) {
+  if (g.needs(0)) g.dx(0, reduce_to(mul(g.dy(), g.x(1)), g.in_shape(0)));
+  if (g.needs(1)) g.dx(1, reduce_to(mul(g.dy(), g.x(0)), g.in_shape(1)));
+}
+void div_grad(Grad& g) {
+  if (g.needs(0)) g.dx(0, reduce_to(div(g.dy(), g.x(1)), g.in_shape(0)));
+  if (g.needs(1)) g.dx(1, reduce_to(neg(div(mul(g.dy(), g.x(0)), square(g.x(1)))), g.in_shape(1)));
+}
+void pow_grad(Grad& g) {
+  if (g.needs(0)) g.dx(0, reduce_to(mul(g.dy(), mul(g.x(1), pow(g.x(0), sub_scalar(g.x(1), 1)))), g.in_shape(0)));
+  if (g.needs(1)) {
+    // 0 ** y has slope 0 in y, where log(0) would make NaN.
+    Tensor safe = where(eq_scalar(g.x(0), 0), ones_like(g.x(0)), g.x(0));
+    g.dx(1, reduce_to(mul(g.dy(), mul(g.y(), log(safe))), g.in_shape(1)));
+  }
+}
+// The gradient of a maximum goes to the larger operand, and half to each where they are equal.
+void extremum_grad(Grad& g, bool maximum) {
+  Tensor half = mul_scalar(cast(eq(g.x(0), g.x(1)), g.dy().dtype()), 0.5);
+  for (size_t i = 0; i < 2; ++i) {
+    if (!g.needs(i)) continue;
+    Tensor wins = cast(maximum == (i == 0) ? gt(g.x(0), g.x(1)) : lt(g.x(0), g.x(1)), g.dy().dtype());
+    g.dx(i, reduce_to(mul(g.dy(), add(wins, half)), g.in_shape(i)));
+  }
+}
+
+void same_grad(Grad& g) { g.dx(0, g.dy()); }
+void sub_scalar_grad(Grad& g) { g.dx(0, g.b("reverse") ? neg(g.dy()) : g.dy()); }
+void mul_scalar_grad(Grad& g) { g.dx(0, mul_scalar(g.dy(), g.scalar("value"))); }
+void div_scalar_grad(Grad& g) {
+  if (g.b("reverse")) g.dx(0, mul(g.dy(), div_scalar(square(g.x()), -g.scalar("value").as_double(), {.reverse = true})));
+  else g.dx(0, div_scalar(g.dy(), g.scalar("value")));
+}
+void pow_scalar_grad(Grad& g) {
+  double v = g.scalar("value").as_double();
+  if (g.b("reverse")) g.dx(0, mul(g.dy(), mul_scalar(g.y(), std::log(v))));
+  else g.dx(0, mul(g.dy(), mul_scalar(pow_scalar(g.x(), v - 1), v)));
+}
+void fmod_grad(Grad& g) {
+  if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
+  if (g.needs(1)) g.dx(1, reduce_to(neg(mul(g.dy(), trunc(div(g.x(0), g.x(1))))), g.in_shape(1)));
+}
+void remainder_grad(Grad& g) {
+  if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
+  if (g.needs(1)) g.dx(1, reduce_to(neg(mul(g.dy(), floor(div(g.x(0), g.x(1))))), g.in_shape(1)));
+}
+
+}  // namespace
+
+HOLON_BINARY(add, Add, kSame,
+             .doc("x + other, element by element, with broadcasting.", "add(ones(2, 3), ones(3))").linear().grad(add_grad),
+             .doc("x + value.").grad(same_grad));
+HOLON_BINARY(sub, Sub, kSame,
+             .doc("x - other, element by element, with broadcasting.", "sub(ones(2, 3), ones(3))").linear().grad(sub_grad),
+             .doc("x - value, or value - x if reverse.").grad(sub_scalar_grad));
+HOLON_BINARY(mul, Mul, kSame,
+             .doc("x * other, element by element, with broadcasting.", "mul(ones(2, 3), ones(3))").linear_in({0, 1}).saves({0, 1}).grad(mul_grad),
+             .doc("x * value.").linear().grad(mul_scalar_grad));
+HOLON_BINARY(div, Div, kFloat,
+             .doc("x / other, element by element, with broadcasting. Integers are divided as float32.", "div(ones(2, 3), ones(3))")
+                 .linear_in({0}).saves({0, 1}).grad(div_grad),
+             .doc("x / value, or value / x if reverse.").saves({0}).grad(div_scalar_grad));
+HOLON_BINARY(pow, Pow, kSame,
+             .doc("x to the power of other, with broadcasting.", "pow(ones(2, 3), ones(3))").saves({0, 1}, {0}).grad(pow_grad),
+             .doc("x to the power of value, or value to that of x if reverse.").saves({0}, {0}).grad(pow_scalar_grad));
+HOLON_BINARY(maximum, Maximum, kSame,
+             .doc("The larger of x and other, element by element; NaN wins.", "maximum(ones(2, 3), zeros(3))").saves({0, 1})
+                 .grad([](Grad& g) { extremum_grad(g, true); }),
+             .doc("The larger of x and value.").saves({0}).grad([](Grad& g) {
+               g.dx(0, mul(g.dy(), cast(ge_scalar(g.x(), g.scalar("value")), g.dy().dtype())));
+             }));
+HOLON_BINARY(minimum, Minimum, kSame,
+             .doc("The smaller of x and other, element by element; NaN wins.", "minimum(ones(2, 3), zeros(3))").saves({0, 1})
+                 .grad([](Grad& g) { extremum_grad(g, false); }),
+             .doc("The smaller of x and value.").saves({0}).grad([](Grad& g) {
+               g.dx(0, mul(g.dy(), cast(le_scalar(g.x(), g.scalar("value")), g.dy().dtype())));
+             }));
+HOLON_BINARY(floor_divide, FloorDivide, kSame,
+             .doc("x / other rounded down. Errors: an integer divided by zero (ValueError).", "floor_divide(ones(2, 3), ones(3))"),
+             .doc("x / value rounded down."));
+HOLON_BINARY(remainder, Remainder, kSame,
+             .doc("x modulo other, with the sign of other.", "remainder(ones(2, 3), ones(3))").saves({0, 1}).grad(remainder_grad),
+             .doc("x modulo value.").grad(same_grad));
+HOLON_BINARY(fmod, Fmod, kSame,
+             .doc("The remainder of x / other, with the sign of x.", "fmod(ones(2, 3), ones(3))").saves({0, 1}).grad(fmod_grad),
+             .doc("The remainder of x / value.").grad(same_grad));
+
+HOLON_BINARY(eq, Eq, kBool, .doc("x == other, as bool.", "eq(ones(2), ones(2))"), .doc("x == value, as bool."));
+HOLON_BINARY(ne, Ne, kBool, .doc("x != other, as bool.", "ne(ones(2), ones(2))"), .doc("x != value, as bool."));
+HOLON_BINARY(lt, Lt, kBool, .doc("x < other, as bool.", "lt(ones(2), ones(2))"), .doc("x < value, as bool."));
+HOLON_BINARY(le, Le, kBool, .doc("x <= other, as bool.", "le(ones(2), ones(2))"), .doc("x <= value, as bool."));
+HOLON_BINARY(gt, Gt, kBool, .doc("x > other, as bool.", "gt(ones(2), ones(2))"), .doc("x > value, as bool."));
+HOLON_BINARY(ge, Ge, kBool, .doc("x >= other, as bool.", "ge(ones(2), ones(2))"), .doc("x >= value, as bool."));
+HOLON_BINARY(logical_and, LogicalAnd, kBool, .doc("Whether both are not zero.", "logical_and(ones(2), zeros(2))"), .doc("x and value."));
+HOLON_BINARY(logical_or, LogicalOr, kBool, .doc("Whether either is not zero.", "logical_or(ones(2), zeros(2))"), .doc("x or value."));
+HOLON_BINARY(logical_xor, LogicalXor, kBool, .doc("Whether exactly one is not zero.", "logical_xor(ones(2), zeros(2))"), .doc("x xor value."));
+
+HOLON_OP(sum_to_size, "sum_to_size(Tensor x, int... size) -> Tensor")
+    .doc("Sum of x over the axes along which a tensor of the given size broadcasts to x.", "sum_to_size(ones(2, 3), 1, 3)")
+    .body([](BodyCall& c) {
+      Dims size(c.ints("size"));
+      const Tensor& x = c.in(0);
+      int lead = x.ndim() - size.size();
+      Dims axes;
+      for (int i = 0; i < x.ndim(); ++i) {
+        bool fits = i < lead || size[i - lead] == x.shape()[i] || size[i - lead] == 1;
+        if (lead < 0 || !fits) fail_value("sum_to_size: a tensor of size {} does not broadcast to x {}.", size, x.shape());
+        if (i < lead || (size[i - lead] == 1 && x.shape()[i] != 1)) axes.push_back(i);
+      }
+      Tensor y = axes.empty() ? x : sum(x, axes, true);
+      c.out.push_back(y.shape() == size ? y : reshape(y, size));
+    });
+
+}  // namespace holon::ops
+
+namespace holon {
+
+Tensor Tensor::operator+(const Tensor& o) const { return add(*this, o); }
+Tensor Tensor::operator-(const Tensor& o) const { return sub(*this, o); }
+Tensor Tensor::operator*(const Tensor& o) const { return mul(*this, o); }
+Tensor Tensor::operator/(const Tensor& o) const { return div(*this, o); }
+Tensor Tensor::operator+(Scalar s) const { return add_scalar(*this, s); }
+Tensor Tensor::operator-(Scalar s) const { return sub_scalar(*this, s); }
+Tensor Tensor::operator*(Scalar s) const { return mul_scalar(*this, s); }
+Tensor Tensor::operator/(Scalar s) const { return div_scalar(*this, s); }
+Tensor Tensor::operator-() const { return neg(*this); }
+
+}  // namespace holon

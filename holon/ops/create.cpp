@@ -1,0 +1,156 @@
+// Tensors from nothing. With placement and sbp each rank makes its part only: no communication.
+// As a partial sum the value lies on the first rank, and zeros on the others.
+#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/index.h"
+#include "holon/ops/elementwise.h"
+
+namespace holon::ops {
+namespace {
+
+void fill_kernel(KernelCall& c, Scalar value) { kernels::fill(c.out(), c.counts_once() ? value : Scalar(0)); }
+
+void shape_infer(Infer& c) {
+  Dims shape(c.ints("size"));
+  for (int64_t x : shape)
+    if (x < 0) fail_value("{}: size {} has a negative entry. Sizes count from 0.", c.op().name(), shape);
+  c.out(shape, c.has("dtype") ? c.dtype("dtype") : float32);
+}
+
+void no_rule(RuleCall&) {}
+
+// As x in everything that is not given.
+template <class Options>
+Options like(const BodyCall& c) {
+  const Tensor& x = c.in(0);
+  Options o;
+  o.dtype = c.has("dtype") ? c.dtype("dtype") : x.dtype();
+  if (x.is_global()) {
+    o.placement = x.placement();
+    o.sbp = x.nd_sbp();
+  } else {
+    o.device = x.device();
+  }
+  o.requires_grad = c.b("requires_grad");
+  return o;
+}
+
+int64_t arange_count(const AttrReader& c) {
+  double start = c.scalar("start").as_double(), end = c.scalar("end").as_double(), step = c.scalar("step").as_double();
+  if (step == 0 || (end - start) / step < 0)
+    fail_value("arange: from {} to {} by {} never ends. The step must lead from start to end.", start, end, step);
+  return static_cast<int64_t>(std::ceil((end - start) / step));
+}
+
+}  // namespace
+
+HOLON_OP(empty, "empty(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("A tensor with whatever values its memory has.", "empty(2, 3).shape")
+    .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall&) {});
+HOLON_OP(zeros, "zeros(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("A tensor of zeros.", "zeros(2, 3)")
+    .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, Scalar(0)); });
+HOLON_OP(ones, "ones(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("A tensor of ones.", "ones(2, 3)")
+    .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, Scalar(1)); });
+HOLON_OP(full, "full(int[] size, Scalar value, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("A tensor of one value; without dtype that of the value.", "full([2, 3], 0.5)")
+    .function_only()
+    .infer([](Infer& c) {
+      Dims shape(c.ints("size"));
+      for (int64_t x : shape)
+        if (x < 0) fail_value("full: size {} has a negative entry. Sizes count from 0.", shape);
+      c.out(shape, c.has("dtype") ? c.dtype("dtype") : c.scalar("value").dtype());
+    })
+    .rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, c.scalar("value")); });
+
+HOLON_OP(arange, "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("start, start + step, ... before end; with one number from 0 up to it. int64 for integers, float32 else.", "arange(4)")
+    .function_only()
+    .body([](BodyCall& c) {
+      Scalar start = c.scalar("start"), end = c.has("end") ? c.scalar("end") : start;
+      if (!c.has("end")) start = end.is_float() ? Scalar(0.0) : Scalar(0);
+      ArangeStepsOptions o;
+      if (c.has("dtype")) o.dtype = c.dtype("dtype");
+      if (c.has("device")) o.device = c.attrs().as_device(c.op().device_attr);
+      if (c.has("placement")) o.placement = c.attrs().as_placement(c.op().placement_attr);
+      if (c.has("sbp")) o.sbp = c.attrs().as_nd_sbp(c.op().sbp_attr);
+      o.requires_grad = c.b("requires_grad");
+      c.out.push_back(arange_steps(start, end, c.scalar("step"), o));
+    });
+HOLON_OP(arange_steps, "arange_steps(Scalar start, Scalar end, Scalar step, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("arange with all numbers given.")
+    .hidden()
+    .infer([](Infer& c) {
+      bool floating = c.scalar("start").is_float() || c.scalar("end").is_float() || c.scalar("step").is_float();
+      c.out({arange_count(c)}, c.has("dtype") ? c.dtype("dtype") : floating ? float32 : int64);
+    })
+    .rule(no_rule)
+    .kernel([](KernelCall& c) {
+      if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
+      kernels::arange(c.scalar("start"), c.scalar("step"), c.offset_out()[0], c.out());
+    });
+
+HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("An n x m matrix (m is n if left out) with ones on the diagonal.", "eye(3)")
+    .function_only()
+    .infer([](Infer& c) {
+      int64_t n = c.i("n"), m = c.has("m") ? c.i("m") : n;
+      if (n < 0 || m < 0) fail_value("eye: sizes {} and {} must not be negative.", n, m);
+      c.out({n, m}, c.has("dtype") ? c.dtype("dtype") : float32);
+    })
+    .rule(no_rule)
+    .kernel([](KernelCall& c) {
+      if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
+      kernels::eye(c.offset_out()[0], c.offset_out()[1], c.out());
+    });
+
+HOLON_OP(zeros_like, "zeros_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
+    .doc("Zeros with the shape, dtype and distribution of x.", "zeros_like(ones(2))")
+    .body([](BodyCall& c) { c.out.push_back(zeros(c.in(0).shape(), like<ZerosOptions>(c))); });
+HOLON_OP(ones_like, "ones_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
+    .doc("Ones with the shape, dtype and distribution of x.", "ones_like(ones(2))")
+    .body([](BodyCall& c) { c.out.push_back(ones(c.in(0).shape(), like<OnesOptions>(c))); });
+HOLON_OP(empty_like, "empty_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
+    .doc("Unset values with the shape, dtype and distribution of x.", "empty_like(ones(2)).shape")
+    .body([](BodyCall& c) { c.out.push_back(empty(c.in(0).shape(), like<EmptyOptions>(c))); });
+HOLON_OP(full_like, "full_like(Tensor x, Scalar value, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
+    .doc("One value with the shape, dtype and distribution of x.", "full_like(ones(2), 0.5)")
+    .body([](BodyCall& c) { c.out.push_back(full(c.in(0).shape(), c.scalar("value"), like<FullOptions>(c))); });
+
+HOLON_OP(fill, "fill(Tensor x, Scalar value) -> Tensor")
+    .doc("One value with the shape and dtype of x; fill_() writes it into x.", "fill(ones(2), 0.5)")
+    .in_place()
+    .body([](BodyCall& c) { c.out.push_back(full_like(c.in(0), c.scalar("value"))); });
+HOLON_OP(zero, "zero(Tensor x) -> Tensor")
+    .doc("Zeros like x; zero_() writes them into x.", "zero(ones(2))")
+    .in_place()
+    .body([](BodyCall& c) { c.out.push_back(zeros_like(c.in(0))); });
+
+HOLON_OP(tril, "tril(Tensor x, int diagonal=0) -> Tensor")
+    .doc("The lower triangle of the last two axes, up to a diagonal; zeros above.", "tril(ones(3, 3))")
+    .infer([](Infer& c) {
+      c.require(c.ndim(0) >= 2, "x needs two axes", "Add one by unsqueeze().");
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .rule_elementwise().linear()
+    .kernel([](KernelCall& c) {
+      int n = c.out().ndim();
+      Dims at = c.offset_out();
+      kernels::tril(c.in(0), c.i("diagonal"), at[n - 2], at[n - 1], c.out());
+    })
+    .grad([](Grad& g) { g.dx(0, tril(g.dy(), g.i("diagonal"))); });
+HOLON_OP(triu, "triu(Tensor x, int diagonal=0) -> Tensor")
+    .doc("The upper triangle of the last two axes, from a diagonal on; zeros below.", "triu(ones(3, 3))")
+    .infer([](Infer& c) {
+      c.require(c.ndim(0) >= 2, "x needs two axes", "Add one by unsqueeze().");
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .rule_elementwise().linear()
+    .kernel([](KernelCall& c) {
+      int n = c.out().ndim();
+      Dims at = c.offset_out();
+      kernels::triu(c.in(0), c.i("diagonal"), at[n - 2], at[n - 1], c.out());
+    })
+    .grad([](Grad& g) { g.dx(0, triu(g.dy(), g.i("diagonal"))); });
+
+}  // namespace holon::ops

@@ -1,0 +1,53 @@
+// What the elementwise rooms share: one macro line declares an op.
+#pragma once
+
+#include "holon/dispatch/dispatch.h"
+#include "holon/kernels/cpu/elementwise.h"
+#include "holon/ops.h"
+#include "holon/registry/op_def.h"
+
+namespace holon::ops {
+
+using kernels::BinaryOp;
+using kernels::UnaryOp;
+
+template <BinaryOp kOp>
+void binary_kernel(KernelCall& c) {
+  kernels::binary(kOp, c.in(0), c.in(1), c.out());
+}
+template <BinaryOp kOp>
+void scalar_kernel(KernelCall& c) {
+  kernels::binary_scalar(kOp, c.in(0), c.scalar("value"), c.out(), c.b("reverse"));
+}
+template <UnaryOp kOp>
+void unary_kernel(KernelCall& c) {
+  kernels::unary(kOp, c.in(0), c.out());
+}
+
+// The sum of g over the axes along which an operand of that shape was broadcast.
+inline Tensor reduce_to(const Tensor& g, const Dims& shape) { return g.shape() == shape ? g : sum_to_size(g, shape); }
+
+// What kind of op a macro line declares.
+enum class Result { kSame, kFloat, kBool };  // dtype of the result: the operands', theirs or float32, bool
+
+OpBuilder define_unary(const char* name, void (*kernel)(KernelCall&), Result result);
+OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result result);
+OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result);
+
+}  // namespace holon::ops
+
+// HOLON_UNARY(exp, Exp, kFloat).doc(...).grad(...): "exp(Tensor x) -> Tensor" and exp_().
+#define HOLON_UNARY(name, kernel_op, result)                \
+  static const ::holon::OpBuilder holon_op_##name = \
+      ::holon::ops::define_unary(#name, ::holon::ops::unary_kernel<::holon::kernels::UnaryOp::kernel_op>, ::holon::ops::Result::result)
+
+// HOLON_BINARY(mul, Mul, kSame, tensor_part, scalar_part): declares "mul(Tensor x, Tensor other) -> Tensor" and
+// "mul_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor", which takes over when an operand is a number; the
+// last two arguments add doc, gradient and linearity to each, as chains of builder calls.
+#define HOLON_BINARY(name, kernel_op, result, tensor_part, scalar_part)                                                          \
+  static const ::holon::OpBuilder holon_op_##name =                                                                      \
+      ::holon::ops::define_binary(#name, ::holon::ops::binary_kernel<::holon::kernels::BinaryOp::kernel_op>,             \
+                                  ::holon::ops::Result::result) tensor_part;                                             \
+  static const ::holon::OpBuilder holon_op_##name##_scalar =                                                             \
+      ::holon::ops::define_scalar(#name "_scalar", ::holon::ops::scalar_kernel<::holon::kernels::BinaryOp::kernel_op>,   \
+                                  ::holon::ops::Result::result) scalar_part

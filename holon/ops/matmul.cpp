@@ -1,0 +1,119 @@
+// Products. One rule in factors gives all of S(0)xB, BxS(1), S(1)xS(0)->P and the ones that let a partial sum through.
+#include "holon/base/context.h"
+#include "holon/dispatch/dispatch.h"
+#include "holon/kernels/cpu/gemm.h"
+#include "holon/ops.h"
+#include "holon/registry/op_def.h"
+
+namespace holon::ops {
+namespace {
+
+void matmul_grad(Grad& g) {
+  auto fold = [](Tensor d, const Dims& shape) { return d.shape() == shape ? d : sum_to_size(d, shape); };
+  if (g.needs(0)) g.dx(0, fold(matmul_nd(g.dy(), transpose(g.x(1), -2, -1)), g.in_shape(0)));
+  if (g.needs(1)) g.dx(1, fold(matmul_nd(transpose(g.x(0), -2, -1), g.dy()), g.in_shape(1)));
+}
+
+}  // namespace
+
+HOLON_OP(matmul_nd, "matmul_nd(Tensor x, Tensor w) -> Tensor")
+    .doc("matmul of tensors with at least two axes.")
+    .hidden()
+    .promotes()
+    .infer([](Infer& c) {
+      const Dims &x = c.shape(0), &w = c.shape(1);
+      if (x[x.size() - 1] != w[w.size() - 2])
+        fail_value("matmul: inner sizes differ: x is {}, w is {} ({}). Transpose one of them first.", x, w, rank_text());
+      Dims out;
+      if (x.size() == 2 && w.size() == 2) {
+        out = {x[0], w[1]};
+      } else {
+        Dims bx = x, bw = w;
+        bx.resize(x.size() - 2);
+        bw.resize(w.size() - 2);
+        out = broadcast_shapes(bx, bw, "matmul");
+        out.push_back(x[x.size() - 2]);
+        out.push_back(w.back());
+      }
+      c.out(out, c.dtype_of(0));
+    })
+    .rule("... m k, ... k n -> ... m n")
+    .linear_in({0, 1})
+    .kernel([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out()); })
+    .saves({0, 1})
+    .grad(matmul_grad);
+
+HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
+    .doc("Matrix product of x [..., m, k] and w [..., k, n]; leading axes broadcast; vectors stand for a row or a column.",
+         "matmul(ones(2, 3), ones(3, 4))")
+    .body([](BodyCall& c) {
+      const Tensor &x = c.in(0), &w = c.in(1);
+      if (x.ndim() >= 2 && w.ndim() >= 2) {
+        c.out.push_back(matmul_nd(x, w));
+        return;
+      }
+      if (x.ndim() == 0 || w.ndim() == 0)
+        fail_value("matmul: both tensors need an axis: x is {}, w is {}. Multiply by a number with *.", x.shape(), w.shape());
+      Tensor y = matmul_nd(x.ndim() == 1 ? unsqueeze(x, 0) : x, w.ndim() == 1 ? unsqueeze(w, 1) : w);
+      Dims s = y.shape();
+      if (w.ndim() == 1) s.erase(s.size() - 1);
+      if (x.ndim() == 1) s.erase(s.size() - 1 - (w.ndim() != 1));
+      c.out.push_back(reshape(y, s));
+    });
+
+HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
+    .doc("x [..., k] times the transpose of weight [n, k], plus bias [n].", "linear(ones(2, 3), ones(4, 3))")
+    .function_only()
+    .infer([](Infer& c) {
+      c.require(c.ndim(0) >= 1 && c.ndim(1) == 2, "x needs an axis and weight two", "weight is [out, in].");
+      c.require(c.shape(0).back() == c.shape(1)[1], "inner sizes differ", "weight is [out, in]; its in is the last size of x.");
+      if (c.present(2)) c.require(c.ndim(2) == 1 && c.shape(2)[0] == c.shape(1)[0], "bias is not [out]", "Give one value per row of weight.");
+      c.require_dtype(c.dtype_of(0) == c.dtype_of(1) && (!c.present(2) || c.dtype_of(2) == c.dtype_of(0)), "the dtypes differ", "Convert them by to().");
+      Dims out = c.shape(0);
+      out.back() = c.shape(1)[0];
+      c.out(out, c.dtype_of(0));
+    })
+    // A contraction that is split gives partial sums; the bias, whole on every rank, is then added on the first one only.
+    .rule("... k, n k, n -> ... n")
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      const Array* bias = c.present(2) && c.counts_once() ? &c.in(2) : nullptr;
+      kernels::linear(c.in(0), c.in(1), bias, c.out());
+    })
+    .saves({0, 1})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, matmul(g.dy(), g.x(1)));
+      if (g.needs(1)) g.dx(1, linear_weight_grad(g.dy(), g.x(0)));
+      if (g.n_in() > 2 && g.needs(2)) g.dx(2, sum_to_size(g.dy(), g.in_shape(2)));
+    });
+
+HOLON_OP(linear_weight_grad, "linear_weight_grad(Tensor dy, Tensor x) -> Tensor")
+    .doc("dy [..., n] and x [..., k] contracted over all leading axes: [n, k].")
+    .hidden()
+    .infer([](Infer& c) { c.out({c.shape(0).back(), c.shape(1).back()}, c.dtype_of(0)); })
+    .rule([](RuleCall& r) {
+      int n = r.in[0].shape.size();
+      for (int a = 0; a < n - 1; ++a) {
+        int f = r.rule.factor(true);
+        r.rule.in(0, a, f);
+        r.rule.in(1, a, f);
+      }
+      int fn = r.rule.factor(), fk = r.rule.factor();
+      r.rule.in(0, n - 1, fn);
+      r.rule.out(0, 0, fn);
+      r.rule.in(1, n - 1, fk);
+      r.rule.out(0, 1, fk);
+    })
+    .linear_in({0, 1})
+    .kernel([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out()); })
+    .saves({0, 1})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, linear(g.x(1), g.dy()));
+      if (g.needs(1)) g.dx(1, matmul(g.x(0), g.dy()));
+    });
+
+}  // namespace holon::ops
+
+namespace holon {
+Tensor Tensor::matmul(const Tensor& o) const { return holon::matmul(*this, o); }
+}  // namespace holon

@@ -1,0 +1,121 @@
+// Softmax and normalisation. Their axes are whole; all others may be split.
+#include "holon/kernels/cpu/norm.h"
+
+#include "holon/kernels/cpu/softmax.h"
+#include "holon/ops/elementwise.h"
+
+namespace holon::ops {
+namespace {
+
+void softmax_infer(Infer& c) {
+  c.require_floating(0);
+  c.axis("dim");
+  c.out(c.shape(0), c.dtype_of(0));
+}
+
+void softmax_rule(RuleCall& r) {
+  int n = r.in[0].shape.size();
+  int d = normalize_axis(r.i("dim"), n, r.op().name());
+  for (int a = 0; a < n; ++a) {
+    if (a == d) continue;
+    int f = r.rule.factor();
+    for (size_t i = 0; i < r.in.size(); ++i) r.rule.in(i, a, f);
+    r.rule.out(0, a, f);
+  }
+}
+
+int dim_of(const KernelCall& c) { return normalize_axis(c.i("dim"), c.out().ndim(), c.op().name()); }
+
+// Rows: the leading axes; columns: the `n` normalised ones.
+void row_rule(RuleCall& r, int n_columns) {
+  for (int a = 0; a < r.in[0].shape.size() - n_columns; ++a) {
+    int f = r.rule.factor();
+    r.rule.in(0, a, f);
+    r.rule.out(0, a, f);
+    for (size_t o = 1; o < r.out.size(); ++o) r.rule.out(o, a, f);
+  }
+}
+
+}  // namespace
+
+HOLON_OP(softmax, "softmax(Tensor x, int dim=-1) -> Tensor")
+    .doc("exp(x) over its sum along dim.", "softmax(ones(2, 3), 1)")
+    .infer(softmax_infer).rule(softmax_rule)
+    .kernel([](KernelCall& c) { kernels::softmax(c.in(0), dim_of(c), c.out()); })
+    .saves({}, {0})
+    .grad([](Grad& g) { g.dx(0, softmax_backward(g.dy(), g.y(), g.i("dim"))); });
+HOLON_OP(softmax_backward, "softmax_backward(Tensor dy, Tensor y, int dim) -> Tensor")
+    .doc("Gradient of softmax.").hidden().infer_like().rule(softmax_rule).linear_in({0})
+    .kernel([](KernelCall& c) { kernels::softmax_backward(c.in(0), c.in(1), dim_of(c), c.out()); });
+HOLON_OP(log_softmax, "log_softmax(Tensor x, int dim=-1) -> Tensor")
+    .doc("The logarithm of softmax.", "log_softmax(ones(2, 3), 1)")
+    .infer(softmax_infer).rule(softmax_rule)
+    .kernel([](KernelCall& c) { kernels::log_softmax(c.in(0), dim_of(c), c.out()); })
+    .saves({}, {0})
+    .grad([](Grad& g) { g.dx(0, log_softmax_backward(g.dy(), g.y(), g.i("dim"))); });
+HOLON_OP(log_softmax_backward, "log_softmax_backward(Tensor dy, Tensor y, int dim) -> Tensor")
+    .doc("Gradient of log_softmax.").hidden().infer_like().rule(softmax_rule).linear_in({0})
+    .kernel([](KernelCall& c) { kernels::log_softmax_backward(c.in(0), c.in(1), dim_of(c), c.out()); });
+
+HOLON_OP(layer_norm, "layer_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
+    .doc("x brought to mean 0 and variance 1 over its last axes, of sizes normalized_shape, times weight plus bias.", "layer_norm(ones(2, 3), [3])")
+    .function_only()
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      Dims shape(c.ints("normalized_shape"));
+      int n = shape.size(), lead = x.ndim() - n;
+      bool fits = n > 0 && lead >= 0;
+      for (int i = 0; i < n && fits; ++i) fits = x.shape()[lead + i] == shape[i];
+      if (!fits) fail_value("layer_norm: normalized_shape {} is not the end of x's shape {}. Give the sizes of its last axes.", shape, x.shape());
+      for (size_t i = 1; i < 3; ++i)
+        if (c.present(i) && c.in(i).shape() != shape)
+          fail_value("layer_norm: {} has shape {}, normalized_shape is {}. They must be alike.", i == 1 ? "weight" : "bias", c.in(i).shape(), shape);
+      c.out.push_back(layer_norm_stats(x, c.in(1), c.in(2), n, c.f("eps"))[0]);
+    });
+HOLON_OP(layer_norm_stats, "layer_norm_stats(Tensor x, Tensor? weight, Tensor? bias, int axes, float eps) -> (Tensor, Tensor, Tensor)")
+    .doc("layer_norm with its mean and reciprocal deviation of each row.")
+    .hidden()
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      Dims rows = c.shape(0);
+      rows.resize(rows.size() - static_cast<int>(c.i("axes")));
+      DType stats = c.dtype_of(0) == float64 ? float64 : float32;
+      c.out(c.shape(0), c.dtype_of(0));
+      c.out(rows, stats);
+      c.out(rows, stats);
+    })
+    .rule([](RuleCall& r) { row_rule(r, static_cast<int>(r.i("axes"))); })
+    .kernel([](KernelCall& c) {
+      kernels::layer_norm(c.in(0), static_cast<int>(c.i("axes")), c.in(1), c.in(2), c.f("eps"), c.out(0), c.out(1), c.out(2));
+    })
+    .saves({0, 1}, {1, 2})
+    .grad([](Grad& g) {
+      auto d = layer_norm_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.x(1), g.i("axes"));
+      if (g.needs(0)) g.dx(0, d[0]);
+      if (g.needs(1)) g.dx(1, d[1]);
+      if (g.needs(2)) g.dx(2, d[2]);
+    });
+HOLON_OP(layer_norm_backward, "layer_norm_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor? weight, int axes) -> (Tensor, Tensor, Tensor)")
+    .doc("Gradients of layer_norm in x, weight and bias.")
+    .hidden()
+    .infer([](Infer& c) {
+      Dims columns;
+      for (int a = c.ndim(1) - static_cast<int>(c.i("axes")); a < c.ndim(1); ++a) columns.push_back(c.shape(1)[a]);
+      c.out(c.shape(1), c.dtype_of(1));
+      c.out(columns, c.dtype_of(1));
+      c.out(columns, c.dtype_of(1));
+    })
+    .rule([](RuleCall& r) {
+      // Rows are contracted in the gradients of weight and bias, which become partial sums, and split in that of x.
+      for (int a = 0; a < r.in[1].shape.size() - static_cast<int>(r.i("axes")); ++a) {
+        int f = r.rule.factor(true);
+        for (size_t i = 0; i < 4; ++i) r.rule.in(i, a, f);
+        r.rule.out(0, a, f);
+      }
+    })
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      kernels::layer_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes")), c.in(4), c.in(2), c.in(3), c.out(0), &c.out(1), &c.out(2));
+    });
+
+}  // namespace holon::ops

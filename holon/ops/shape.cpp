@@ -1,0 +1,446 @@
+// Shapes: views and rearrangements. All are linear, so partial sums pass; a view never moves data.
+// A reshape splits and merges axes: the outermost axis of a merged group carries the split, if its size divides evenly
+// among the ranks; the other axes of the group stay whole.
+#include "holon/dispatch/dispatch.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/ops.h"
+#include "holon/registry/op_def.h"
+
+namespace holon::ops {
+namespace {
+
+Array contiguous_array(const Array& a) {
+  if (a.is_contiguous()) return a;
+  Array out = Array::empty(a.shape, a.dtype, a.device);
+  kernels::copy(a, out);
+  return out;
+}
+
+// The target shape of a reshape, with -1 filled in.
+Dims resolve_shape(const Infer& c, std::span<const int64_t> given) {
+  Dims shape(given);
+  int64_t known = 1, unknown = -1;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] == -1) {
+      c.require(unknown < 0, "only one size can be -1", "Give the others.");
+      unknown = i;
+    } else {
+      c.require(shape[i] >= 0, "a size is negative", "Sizes count from 0; -1 stands for the rest.");
+      known *= shape[i];
+    }
+  }
+  int64_t n = c.shape(0).numel();
+  if (unknown >= 0) {
+    if (known == 0 || n % known)
+      fail_value("{}: {} elements of shape {} do not divide into {} (rank-wide logical shapes). Choose sizes whose product divides them.",
+                 c.op().name(), n, c.shape(0), shape);
+    shape[static_cast<int>(unknown)] = n / known;
+  } else if (known != n) {
+    fail_value("{}: shape {} has {} elements, x {} has {}. Their numbers must be equal; -1 stands for the rest.", c.op().name(),
+               shape, known, c.shape(0), n);
+  }
+  return shape;
+}
+
+void reshape_infer(Infer& c) { c.out(resolve_shape(c, c.ints("shape")), c.dtype_of(0)); }
+
+void reshape_rule(RuleCall& r) {
+  const Dims &from = r.in[0].shape, &to = r.out[0].shape;
+  if (from.numel() == 0) return;
+  int i = 0, j = 0;
+  while (i < from.size() || j < to.size()) {
+    // The smallest groups of axes with the same number of elements on both sides.
+    int i0 = i, j0 = j;
+    int64_t a = i < from.size() ? from[i++] : 1, b = j < to.size() ? to[j++] : 1;
+    while (a != b) {
+      if (a < b) a *= from[i++];
+      else b *= to[j++];
+    }
+    auto first = [](const Dims& d, int k, int end) {
+      while (k + 1 < end && d[k] == 1) ++k;
+      return k;
+    };
+    if (i == i0 || j == j0) continue;
+    int fi = first(from, i0, i), fj = first(to, j0, j);
+    bool single = from[fi] == a && to[fj] == b;
+    // Even division of the coarser axis divides the finer ones too.
+    int64_t units = single ? 0 : std::min(from[fi], to[fj]);
+    if (!single && std::max(from[fi], to[fj]) % units) continue;
+    int f = r.rule.factor(false, units);
+    r.rule.in(0, fi, f);
+    r.rule.out(0, fj, f);
+  }
+}
+
+void reshape_view(ViewCall& v, Array& out) {
+  Dims strides;
+  if (view_strides(v.in.shape, v.in.strides, v.shape, &strides)) {
+    out = v.in.view(v.shape, strides);
+  } else {
+    Array a = contiguous_array(v.in);
+    out = a.view(v.shape, contiguous_strides(v.shape));
+  }
+}
+
+void reshape_grad(Grad& g) { g.dx(0, reshape(g.dy(), g.in_shape())); }
+
+Dims permuted(const Dims& shape, const Dims& axes) {
+  Dims out;
+  for (int64_t a : axes) out.push_back(shape[static_cast<int>(a)]);
+  return out;
+}
+
+// The axes of a permutation, counted from 0. Errors: one repeated or missing.
+Dims permutation(const AttrReader& c, int ndim) {
+  Dims axes;
+  uint32_t seen = 0;
+  for (int64_t d : c.ints("dims")) {
+    axes.push_back(normalize_axis(d, ndim, c.op().name()));
+    seen |= 1u << axes.back();
+  }
+  if (axes.size() != ndim || seen != (1u << ndim) - 1)
+    fail_value("{}: dims {} are no order of the {} axes. Name each axis once.", c.op().name(), axes, ndim);
+  return axes;
+}
+
+std::pair<int, int> swapped(const AttrReader& c, int ndim) {
+  return {normalize_axis(c.i("dim0"), ndim, c.op().name()), normalize_axis(c.i("dim1"), ndim, c.op().name())};
+}
+
+// Where a slice begins and how many elements it has, as in Python.
+struct Range {
+  int64_t begin, size, step;
+};
+Range slice_range(const AttrReader& c, int64_t n) {
+  int64_t step = c.i("step");
+  if (step <= 0) fail_value("{}: step {} is not positive. Use flip() for the other direction.", c.op().name(), step);
+  auto clip = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + n : v, 0, n); };
+  int64_t begin = c.has("start") ? clip(c.i("start")) : 0, end = c.has("end") ? clip(c.i("end")) : n;
+  return {begin, end > begin ? (end - begin + step - 1) / step : 0, step};
+}
+
+// One factor for each axis but the given ones, the same axis in and out; out axes shifted by skipped ones.
+void keep_axes(RuleCall& r, uint32_t whole) {
+  for (int a = 0; a < r.out[0].shape.size(); ++a) {
+    if (whole >> a & 1) continue;
+    int f = r.rule.factor();
+    r.rule.in(0, a, f);
+    r.rule.out(0, a, f);
+  }
+}
+
+}  // namespace
+
+HOLON_OP(reshape, "reshape(Tensor x, int... shape) -> Tensor")
+    .doc("x with another shape; -1 stands for the rest. Shares memory where strides allow, copies otherwise.", "reshape(ones(2, 3), 3, 2)")
+    .infer(reshape_infer).rule(reshape_rule).linear().view(reshape_view).grad(reshape_grad);
+HOLON_OP(view, "view(Tensor x, int... shape) -> Tensor")
+    .doc("As reshape.", "view(ones(2, 3), 3, 2)")
+    .infer(reshape_infer).rule(reshape_rule).linear().view(reshape_view).grad(reshape_grad);
+HOLON_OP(flatten, "flatten(Tensor x, int start_dim=0, int end_dim=-1) -> Tensor")
+    .doc("Merges the axes from start_dim to end_dim into one.", "flatten(ones(2, 3, 4), 1)")
+    .body([](BodyCall& c) {
+      const Dims& s = c.in(0).shape();
+      int a = normalize_axis(c.i("start_dim"), s.size(), "flatten"), b = normalize_axis(c.i("end_dim"), s.size(), "flatten");
+      if (a > b) fail_value("flatten: start_dim {} comes after end_dim {}. Swap them.", a, b);
+      Dims shape;
+      for (int i = 0; i < a; ++i) shape.push_back(s[i]);
+      int64_t n = 1;
+      for (int i = a; i <= b && i < s.size(); ++i) n *= s[i];
+      shape.push_back(n);
+      for (int i = b + 1; i < s.size(); ++i) shape.push_back(s[i]);
+      c.out.push_back(reshape(c.in(0), shape));
+    });
+
+HOLON_OP(permute, "permute(Tensor x, int... dims) -> Tensor")
+    .doc("The axes in another order; a view.", "permute(ones(2, 3), 1, 0)")
+    .infer([](Infer& c) { c.out(permuted(c.shape(0), permutation(c, c.ndim(0))), c.dtype_of(0)); })
+    .rule([](RuleCall& r) {
+      Dims axes = permutation(r, r.in[0].shape.size());
+      for (int a = 0; a < axes.size(); ++a) {
+        int f = r.rule.factor();
+        r.rule.out(0, a, f);
+        r.rule.in(0, static_cast<int>(axes[a]), f);
+      }
+    })
+    .linear()
+    .view([](ViewCall& v, Array& out) {
+      Dims axes = permutation(v, v.in.ndim());
+      out = v.in.view(permuted(v.in.shape, axes), permuted(v.in.strides, axes));
+    })
+    .grad([](Grad& g) {
+      Dims axes = permutation(g, g.in_shape().size()), inverse = axes;
+      for (int a = 0; a < axes.size(); ++a) inverse[static_cast<int>(axes[a])] = a;
+      g.dx(0, permute(g.dy(), inverse));
+    });
+
+HOLON_OP(transpose, "transpose(Tensor x, int dim0, int dim1) -> Tensor")
+    .doc("Two axes exchanged; a view.", "transpose(ones(2, 3), 0, 1)")
+    .infer([](Infer& c) {
+      auto [a, b] = swapped(c, c.ndim(0));
+      Dims s = c.shape(0);
+      if (s.size() > 0) std::swap(s[a], s[b]);
+      c.out(s, c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) {
+      auto [d0, d1] = swapped(r, r.in[0].shape.size());
+      for (int a = 0; a < r.in[0].shape.size(); ++a) {
+        int f = r.rule.factor();
+        r.rule.out(0, a, f);
+        r.rule.in(0, a == d0 ? d1 : a == d1 ? d0 : a, f);
+      }
+    })
+    .linear()
+    .view([](ViewCall& v, Array& out) {
+      auto [a, b] = swapped(v, v.in.ndim());
+      out = v.in;
+      if (v.in.ndim() == 0) return;
+      std::swap(out.shape[a], out.shape[b]);
+      std::swap(out.strides[a], out.strides[b]);
+    })
+    .grad([](Grad& g) { g.dx(0, transpose(g.dy(), g.i("dim0"), g.i("dim1"))); });
+
+HOLON_OP(t, "t(Tensor x) -> Tensor")
+    .doc("The transpose of a matrix; a vector as it is.", "t(ones(2, 3))")
+    .body([](BodyCall& c) {
+      if (c.in(0).ndim() > 2) fail_value("t: x has {} axes; it takes at most 2. Use transpose(x, dim0, dim1).", c.in(0).ndim());
+      c.out.push_back(c.in(0).ndim() == 2 ? transpose(c.in(0), 0, 1) : c.in(0));
+    });
+
+HOLON_OP(unsqueeze, "unsqueeze(Tensor x, int dim) -> Tensor")
+    .doc("A new axis of size 1 before axis dim.", "unsqueeze(ones(2), 0)")
+    .body([](BodyCall& c) {
+      Dims s = c.in(0).shape();
+      s.insert(normalize_axis(c.i("dim"), s.size() + 1, "unsqueeze"), 1);
+      c.out.push_back(reshape(c.in(0), s));
+    });
+
+HOLON_OP(squeeze, "squeeze(Tensor x, int[]? dim=None) -> Tensor")
+    .doc("Without the axes of size 1, or those of them that dim names.", "squeeze(ones(2, 1))")
+    .body([](BodyCall& c) {
+      const Dims& s = c.in(0).shape();
+      uint32_t chosen = c.has("dim") ? 0 : ~0u;
+      if (c.has("dim"))
+        for (int64_t d : c.ints("dim")) chosen |= 1u << normalize_axis(d, s.size(), "squeeze");
+      Dims out;
+      for (int i = 0; i < s.size(); ++i)
+        if (s[i] != 1 || !(chosen >> i & 1)) out.push_back(s[i]);
+      c.out.push_back(out.size() == s.size() ? c.in(0) : reshape(c.in(0), out));
+    });
+
+HOLON_OP(expand, "expand(Tensor x, int... size) -> Tensor")
+    .doc("Axes of size 1 repeated to the given size without a copy; -1 keeps a size; new axes come first.", "expand(ones(2, 1), 2, 3)")
+    .infer([](Infer& c) {
+      Dims size(c.ints("size"));
+      int lead = size.size() - c.ndim(0);
+      c.require(lead >= 0, "size has fewer axes than x", "Give one size for each axis.");
+      for (int i = 0; i < size.size(); ++i) {
+        int64_t old = i < lead ? 1 : c.shape(0)[i - lead];
+        if (size[i] == -1) {
+          c.require(i >= lead, "-1 stands at a new axis", "Give its size.");
+          size[i] = old;
+        }
+        if (old != size[i] && old != 1)
+          fail_value("expand: axis {} of x {} has size {}; only size 1 can become {}.", i - lead, c.shape(0), old, size[i]);
+      }
+      c.out(size, c.dtype_of(0));
+    })
+    .rule_elementwise()
+    .linear()
+    .view([](ViewCall& v, Array& out) {
+      int lead = v.shape.size() - v.in.ndim();
+      Dims strides = Dims::filled(v.shape.size(), 0);
+      for (int i = lead; i < v.shape.size(); ++i) strides[i] = v.in.shape[i - lead] == v.shape[i] ? v.in.strides[i - lead] : 0;
+      out = v.in.view(v.shape, strides);
+    })
+    .grad([](Grad& g) { g.dx(0, sum_to_size(g.dy(), g.in_shape())); });
+HOLON_ALIAS(broadcast_to, expand);
+
+HOLON_OP(slice, "slice(Tensor x, int dim, int? start=None, int? end=None, int step=1) -> Tensor")
+    .doc("Elements start, start + step, ... before end along an axis, as Python's slices; a view.", "slice(ones(4), 0, 1, 3)")
+    .infer([](Infer& c) {
+      c.require(c.ndim(0) > 0, "a 0-d tensor has no axis to slice", "Use it as it is.");
+      Dims s = c.shape(0);
+      int d = c.axis("dim");
+      s[d] = slice_range(c, s[d]).size;
+      c.out(s, c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) {
+      int d = normalize_axis(r.i("dim"), r.in[0].shape.size(), "slice");
+      keep_axes(r, r.in[0].shape == r.out[0].shape ? 0 : 1u << d);
+    })
+    .linear()
+    .view([](ViewCall& v, Array& out) {
+      int d = normalize_axis(v.i("dim"), v.in.ndim(), "slice");
+      if (v.in.shape[d] == v.shape[d]) return;
+      Range range = slice_range(v, v.in.shape[d]);
+      Dims shape = v.in.shape, strides = v.in.strides;
+      int64_t offset = range.size ? range.begin * strides[d] : 0;
+      shape[d] = range.size;
+      strides[d] *= range.step;
+      out = v.in.view(shape, strides, offset);
+    })
+    .grad([](Grad& g) { g.dx(0, slice_backward(g.dy(), g.in_shape(), g.i("dim"), g.has("start") ? std::optional(g.i("start")) : std::nullopt, g.has("end") ? std::optional(g.i("end")) : std::nullopt, g.i("step"))); });
+
+HOLON_OP(slice_backward, "slice_backward(Tensor dy, int[] shape, int dim, int? start=None, int? end=None, int step=1) -> Tensor")
+    .doc("dy at its place in zeros of the given shape.")
+    .hidden()
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .rule([](RuleCall& r) {
+      int d = normalize_axis(r.i("dim"), r.in[0].shape.size(), "slice");
+      keep_axes(r, r.in[0].shape == r.out[0].shape ? 0 : 1u << d);
+    })
+    .linear()
+    .kernel([](KernelCall& c) {
+      int d = normalize_axis(c.i("dim"), c.out().ndim(), "slice");
+      if (c.in(0).shape[d] == c.out().shape[d]) return kernels::copy(c.in(0), c.out());
+      Range range = slice_range(c, c.out().shape[d]);
+      kernels::fill(c.out(), Scalar(0));
+      Dims strides = c.out().strides;
+      int64_t offset = range.size ? range.begin * strides[d] : 0;
+      strides[d] *= range.step;
+      Array window = c.out().view(c.in(0).shape, strides, offset);
+      kernels::copy(c.in(0), window);
+    })
+    .grad([](Grad& g) { g.dx(0, slice(g.dy(), g.i("dim"), g.has("start") ? std::optional(g.i("start")) : std::nullopt, g.has("end") ? std::optional(g.i("end")) : std::nullopt, g.i("step"))); });
+
+HOLON_OP(select, "select(Tensor x, int dim, int index) -> Tensor")
+    .doc("The slice at an index along an axis, without that axis; a view.", "select(ones(2, 3), 0, 1)")
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      if (x.ndim() == 0) fail(ErrorKind::kIndex, "select: a 0-d tensor has no axis to index. Use item().");
+      int d = normalize_axis(c.i("dim"), x.ndim(), "select");
+      int64_t n = x.shape()[d], i = c.i("index");
+      if (i < -n || i >= n) fail(ErrorKind::kIndex, "select: index {} is out of range for axis {} of size {} (x is {}).", i, d, n, x.shape());
+      if (i < 0) i += n;
+      Dims shape = x.shape();
+      shape.erase(d);
+      c.out.push_back(reshape(slice(x, d, i, i + 1), shape));
+    });
+
+HOLON_OP(narrow, "narrow(Tensor x, int dim, int start, int length) -> Tensor")
+    .doc("length elements from start on along an axis; a view.", "narrow(ones(4), 0, 1, 2)")
+    .body([](BodyCall& c) {
+      int64_t n = c.in(0).size(c.i("dim")), start = c.i("start"), length = c.i("length");
+      if (start < 0) start += n;
+      if (start < 0 || length < 0 || start + length > n)
+        fail(ErrorKind::kIndex, "narrow: {} elements from {} do not lie in axis {} of x {}.", length, c.i("start"), c.i("dim"), c.in(0).shape());
+      c.out.push_back(slice(c.in(0), c.i("dim"), start, start + length));
+    });
+
+HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
+    .doc("Pieces of the given sizes along an axis; one size stands for all pieces, the last may be smaller. Views.", "split(ones(4), 2)")
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      auto sizes = c.ints("split_sizes");
+      int64_t n = x.size(c.i("dim")), at = 0;
+      std::vector<int64_t> pieces(sizes.begin(), sizes.end());
+      if (pieces.size() == 1 && pieces[0] != n) {
+        if (pieces[0] <= 0) fail_value("split: the size {} of a piece is not positive.", pieces[0]);
+        int64_t size = pieces[0];
+        pieces.assign(static_cast<size_t>((n + size - 1) / size), size);
+        if (n % size) pieces.back() = n % size;
+      }
+      int64_t total = 0;
+      for (int64_t p : pieces) total += p;
+      if (total != n) fail_value("split: the sizes add up to {}, axis {} of x {} has {}. Give sizes that add up to it.", total, c.i("dim"), x.shape(), n);
+      for (int64_t p : pieces) {
+        c.out.push_back(slice(x, c.i("dim"), at, at + p));
+        at += p;
+      }
+    });
+
+HOLON_OP(chunk, "chunk(Tensor x, int chunks, int dim=0) -> Tensor[]")
+    .doc("At most that many equal pieces along an axis; the last may be smaller. Views.", "chunk(ones(4), 2)")
+    .body([](BodyCall& c) {
+      int64_t chunks = c.i("chunks"), n = c.in(0).size(c.i("dim"));
+      if (chunks <= 0) fail_value("chunk: {} pieces were asked for; it must be at least 1.", chunks);
+      for (auto& piece : split(c.in(0), {std::max<int64_t>((n + chunks - 1) / chunks, 1)}, c.i("dim"))) c.out.push_back(piece);
+    });
+
+HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
+    .doc("The tensors one after the other along an axis; the other sizes are alike.", "cat([ones(2, 3), zeros(1, 3)])")
+    .promotes()
+    .infer([](Infer& c) {
+      c.require(c.ndim(0) > 0, "0-d tensors cannot be joined", "Use stack().");
+      int d = c.axis("dim");
+      Dims s = c.shape(0);
+      for (size_t i = 1; i < c.n_in(); ++i) {
+        c.require(c.ndim(i) == s.size(), "the numbers of axes differ", "Reshape them first.");
+        for (int a = 0; a < s.size(); ++a) c.require(a == d || c.shape(i)[a] == c.shape(0)[a], "sizes differ outside of dim", "Only dim may differ.");
+        s[d] += c.shape(i)[d];
+      }
+      c.out(s, c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) {
+      int d = normalize_axis(r.i("dim"), r.out[0].shape.size(), "cat");
+      for (int a = 0; a < r.out[0].shape.size(); ++a) {
+        if (a == d) continue;
+        int f = r.rule.factor();
+        r.rule.out(0, a, f);
+        for (size_t i = 0; i < r.in.size(); ++i) r.rule.in(i, a, f);
+      }
+    })
+    .linear()
+    .kernel([](KernelCall& c) {
+      int d = normalize_axis(c.i("dim"), c.out().ndim(), "cat");
+      int64_t at = 0;
+      for (size_t i = 0; i < c.n_in(); ++i) {
+        Array window = c.out().view(c.in(i).shape, c.out().strides, at * c.out().strides[d]);
+        kernels::copy(c.in(i), window);
+        at += c.in(i).shape[d];
+      }
+    })
+    .grad([](Grad& g) {
+      int64_t d = g.i("dim"), at = 0;
+      for (size_t i = 0; i < g.n_in(); ++i) {
+        int64_t n = g.in_shape(i)[normalize_axis(d, g.in_shape(i).size(), "cat")];
+        if (g.needs(i)) g.dx(i, slice(g.dy(), d, at, at + n));
+        at += n;
+      }
+    });
+HOLON_ALIAS(concat, cat);
+
+HOLON_OP(stack, "stack(Tensor[] tensors, int dim=0) -> Tensor")
+    .doc("The tensors, all of one shape, along a new axis.", "stack([ones(2), zeros(2)])")
+    .body([](BodyCall& c) {
+      std::vector<Tensor> parts;
+      for (auto& x : c.inputs()) {
+        if (x.shape() != c.in(0).shape()) fail_value("stack: shapes {} and {} differ; all must be alike.", c.in(0).shape(), x.shape());
+        parts.push_back(unsqueeze(x, c.i("dim")));
+      }
+      c.out.push_back(cat(parts, c.i("dim")));
+    });
+
+HOLON_OP(clone, "clone(Tensor x) -> Tensor")
+    .doc("A copy in memory of its own.", "clone(ones(2))")
+    .infer_like().rule_elementwise().linear().layout(Layout::kLikeInput)
+    .kernel([](KernelCall& c) { kernels::copy(c.in(0), c.out()); })
+    .grad([](Grad& g) { g.dx(0, g.dy()); });
+
+HOLON_OP(contiguous, "contiguous(Tensor x) -> Tensor")
+    .doc("x with its elements in row-major order; x itself where they are.", "contiguous(ones(2, 3))")
+    .infer_like().rule_elementwise().linear()
+    .view([](ViewCall& v, Array& out) { out = contiguous_array(v.in); })
+    .grad([](Grad& g) { g.dx(0, g.dy()); });
+
+HOLON_OP(copy, "copy(Tensor x, Tensor src) -> Tensor")
+    .doc("src with the shape and dtype of x, broadcast and converted; copy_() writes it into x.", "copy(ones(2), zeros(2))")
+    .in_place()
+    .body([](BodyCall& c) {
+      Tensor src = c.in(1);
+      if (src.dtype() != c.in(0).dtype()) src = cast(src, c.in(0).dtype());
+      if (c.in(0).is_global() != src.is_global())
+        fail_runtime("copy_: a {} tensor cannot be copied into a {} one. Use to_global() or to_local() first.",
+                     src.is_global() ? "global" : "local", c.in(0).is_global() ? "global" : "local");
+      c.out.push_back(src.shape() == c.in(0).shape() ? clone(src) : expand(src, c.in(0).shape()));
+    });
+
+}  // namespace holon::ops
+
+namespace holon {
+
+Tensor Tensor::reshape(const Dims& shape) const { return holon::reshape(*this, shape); }
+Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const { return holon::transpose(*this, dim0, dim1); }
+
+}  // namespace holon

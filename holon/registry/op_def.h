@@ -1,0 +1,247 @@
+// One declaration per operator: everything else (C++ and Python functions, global dispatch, gradient recording, reference
+// page, conformance tests) is derived from it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "holon/base/error.h"
+#include "holon/global/slice.h"
+#include "holon/registry/rule.h"
+#include "holon/registry/schema.h"
+#include "holon/tensor/node.h"
+
+namespace holon {
+
+struct OpDef;
+
+// Access to a call's attributes by name, shared by all hooks of a declaration.
+class AttrReader {
+ public:
+  AttrReader(const OpDef& op, const Attrs& attrs) : op_(&op), attrs_(&attrs) {}
+  const OpDef& op() const { return *op_; }
+  const Attrs& attrs() const { return *attrs_; }
+  bool has(std::string_view name) const { return attrs_->has(at(name)); }
+  int64_t i(std::string_view name) const { return attrs_->as_int(at(name)); }
+  double f(std::string_view name) const { return attrs_->as_float(at(name)); }
+  bool b(std::string_view name) const { return attrs_->as_bool(at(name)); }
+  Scalar scalar(std::string_view name) const { return attrs_->as_scalar(at(name)); }
+  DType dtype(std::string_view name) const { return attrs_->as_dtype(at(name)); }
+  std::string_view text(std::string_view name) const { return attrs_->as_text(at(name)); }
+  std::span<const int64_t> ints(std::string_view name) const { return attrs_->as_ints(at(name)); }
+
+ protected:
+  int at(std::string_view name) const;
+  const OpDef* op_;
+  const Attrs* attrs_;
+};
+
+// Shape and dtype inference, on logical shapes. An absent optional input has an empty shape and present() is false.
+class Infer : public AttrReader {
+ public:
+  Infer(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, uint32_t present)
+      : AttrReader(op, attrs), in_(in), present_(present) {}
+  size_t n_in() const { return in_.size(); }
+  const Meta& in(size_t i) const { return in_[i]; }
+  const Dims& shape(size_t i) const { return in_[i].shape; }
+  int ndim(size_t i) const { return in_[i].shape.size(); }
+  DType dtype_of(size_t i) const { return in_[i].dtype; }
+  bool present(size_t i) const { return present_ >> std::min<size_t>(i, 31) & 1; }
+  // The attribute as an axis of input i, counted from 0.
+  int axis(std::string_view name, size_t input = 0) const;
+  void out(const Dims& shape, DType dtype) { out_.push_back({shape, dtype}); }
+  // Errors (ValueError): "matmul: inner sizes differ: x is [4, 5], w is [4, 8] (rank 1 of 2). Transpose one of them first."
+  void require(bool ok, std::string_view what, std::string_view remedy) const {
+    if (!ok) [[unlikely]]
+      refuse(ErrorKind::kValue, what, remedy);
+  }
+  // Errors (TypeError), likewise with the dtypes.
+  void require_dtype(bool ok, std::string_view what, std::string_view remedy) const {
+    if (!ok) [[unlikely]]
+      refuse(ErrorKind::kType, what, remedy);
+  }
+  void require_floating(size_t input) const {
+    if (!is_floating(in_[input].dtype)) [[unlikely]]
+      refuse(ErrorKind::kType, "takes floating point tensors only", "Convert it first, e.g. x.to(float32).");
+  }
+  SmallVec<Meta, 3> out_;
+
+ private:
+  [[noreturn]] void refuse(ErrorKind kind, std::string_view what, std::string_view remedy) const;
+  std::span<const Meta> in_;
+  uint32_t present_;
+};
+
+// The sharding rule of one call.
+class RuleCall : public AttrReader {
+ public:
+  RuleCall(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out, Rule& rule)
+      : AttrReader(op, attrs), in(in), out(out), rule(rule) {}
+  std::span<const Meta> in, out;
+  Rule& rule;
+};
+
+// What a kernel gets: local arrays, and where they lie in the logical tensors.
+class KernelCall : public AttrReader {
+ public:
+  KernelCall(const OpDef& op, const Attrs& attrs, std::span<const Array* const> in, std::span<Array* const> out)
+      : AttrReader(op, attrs), in_(in), out_(out) {}
+  size_t n_in() const { return in_.size(); }
+  size_t n_out() const { return out_.size(); }
+  const Array& in(size_t i) const { return *in_[i]; }
+  bool present(size_t i) const { return in_[i]->defined(); }
+  Array& out(size_t i = 0) const { return *out_[i]; }
+  // The logical shape of an operand and the place of the local part in it.
+  const Dims& logical_in(size_t i) const { return global_ ? global_->in_shape[i] : in_[i]->shape; }
+  const Dims& logical_out(size_t i = 0) const { return global_ ? global_->out_shape[i] : out_[i]->shape; }
+  Dims offset_in(size_t i) const { return global_ ? global_->in_offset[i] : Dims::filled(in_[i]->ndim(), 0); }
+  Dims offset_out(size_t i = 0) const { return global_ ? global_->out_offset[i] : Dims::filled(out_[i]->ndim(), 0); }
+  // False on ranks whose addend of a partial sum must leave out what is to be counted once (a bias).
+  bool counts_once() const { return !global_ || global_->counts_once; }
+
+  struct GlobalPart {
+    SmallVec<Dims, 4> in_shape, in_offset, out_shape, out_offset;
+    bool counts_once = true;
+  };
+  void set_global(const GlobalPart* part) { global_ = part; }
+
+ private:
+  std::span<const Array* const> in_;
+  std::span<Array* const> out_;
+  const GlobalPart* global_ = nullptr;
+};
+
+// A view: the output's array as a window on input 0's. shape: the local shape of the output.
+class ViewCall : public AttrReader {
+ public:
+  ViewCall(const OpDef& op, const Attrs& attrs, const Array& in, const Dims& shape)
+      : AttrReader(op, attrs), in(in), shape(shape) {}
+  const Array& in;
+  const Dims& shape;
+};
+
+// A body: an op made of other ops.
+class BodyCall : public AttrReader {
+ public:
+  BodyCall(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in) : AttrReader(op, attrs), in_(in) {}
+  size_t n_in() const { return in_.size(); }
+  const Tensor& in(size_t i) const { return in_[i]; }
+  std::span<const Tensor> inputs() const { return in_; }
+  bool present(size_t i) const { return in_[i].defined(); }
+  TensorVec out;
+
+ private:
+  std::span<const Tensor> in_;
+};
+
+// The gradient: a composition of ops. x(i) and y(i) are the inputs and outputs that .saves() names; the others have a shape
+// only. dy(i) is defined for at least one output; needs(i) tells whether input i's gradient is asked for.
+class Grad : public AttrReader {
+ public:
+  Grad(const OpDef& op, const Attrs& attrs, std::span<const Tensor> dy, std::span<const Tensor> x, std::span<const Tensor> y,
+       std::span<const Meta> in_meta, std::span<const Meta> out_meta, uint32_t needs)
+      : AttrReader(op, attrs), dy_(dy), x_(x), y_(y), in_meta_(in_meta), out_meta_(out_meta), needs_(needs) {
+    dx_.resize(in_meta.size());
+  }
+  size_t n_in() const { return in_meta_.size(); }
+  bool needs(size_t i) const { return needs_ >> std::min<size_t>(i, 31) & 1; }
+  bool has_dy(size_t i = 0) const { return dy_[i].defined(); }
+  const Tensor& dy(size_t i = 0) const { return dy_[i]; }
+  const Tensor& x(size_t i = 0) const;
+  const Tensor& y(size_t i = 0) const;
+  bool present(size_t i) const { return x_[i].defined(); }
+  const Dims& in_shape(size_t i = 0) const { return in_meta_[i].shape; }
+  DType in_dtype(size_t i = 0) const { return in_meta_[i].dtype; }
+  const Dims& out_shape(size_t i = 0) const { return out_meta_[i].shape; }
+  void dx(size_t i, Tensor gradient) { dx_[i] = std::move(gradient); }
+  TensorVec dx_;
+
+ private:
+  std::span<const Tensor> dy_, x_, y_;
+  std::span<const Meta> in_meta_, out_meta_;
+  uint32_t needs_;
+};
+
+enum class Layout : uint8_t { kContiguous, kLikeInput, kChannelsLast };
+
+struct OpDef {
+  Schema schema;
+  std::string doc, example;
+  std::function<void(Infer&)> infer;
+  std::function<void(RuleCall&)> rule;
+  void (*kernel)(KernelCall&) = nullptr;
+  void (*view)(ViewCall&, Array& out) = nullptr;
+  void (*body)(BodyCall&) = nullptr;
+  void (*grad)(Grad&) = nullptr;
+  uint32_t joint = 0, each = 0;            // inputs that let a partial sum through
+  uint32_t saves_in = 0, saves_out = 0;    // what backward needs
+  bool promotes = false;                   // inputs (and a Scalar attribute "value") are cast to their common dtype first
+  bool promotes_to_float = false;          // and integers to float32
+  bool in_place = false;                   // has a form name_() that writes into input 0
+  bool elementwise = false;                // its kernel may write over input 0
+  bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
+  bool random = false;                     // draws numbers: its "seed" and "counter" attributes are filled on call
+  Layout layout = Layout::kContiguous;
+  std::string scalar_form;                 // the op that takes over when an argument is a number
+  std::string no_rule_reason;              // for ops that only run whole (all broadcast)
+  std::string rule_text = "by function";   // for the reference: the factors, or in a word where the rule is from
+  // Places of the attributes that dispatch itself reads; -1 where the op has none.
+  int placement_attr = -1, sbp_attr = -1, device_attr = -1, requires_grad_attr = -1, seed_attr = -1, counter_attr = -1,
+      value_attr = -1;
+  const char* name() const { return schema.name.c_str(); }
+};
+
+class OpBuilder {
+ public:
+  explicit OpBuilder(OpDef* def) : def_(def) {}
+  OpBuilder& doc(std::string_view text, std::string_view example = {});
+  OpBuilder& infer(std::function<void(Infer&)> f) { def_->infer = std::move(f); return *this; }
+  OpBuilder& infer_like(size_t input = 0);      // the output is like an input
+  OpBuilder& infer_broadcast();                 // the inputs' common shape and dtype
+  OpBuilder& rule(std::string_view text);
+  OpBuilder& rule(std::function<void(RuleCall&)> f) { def_->rule = std::move(f); return *this; }
+  OpBuilder& rule_elementwise();
+  OpBuilder& only_whole(std::string_view reason);
+  OpBuilder& linear() { def_->joint = ~0u; return *this; }              // jointly in all inputs
+  OpBuilder& linear_in(std::initializer_list<int> inputs);              // in each of these, the others fixed
+  OpBuilder& kernel(void (*f)(KernelCall&)) { def_->kernel = f; return *this; }
+  OpBuilder& view(void (*f)(ViewCall&, Array&)) { def_->view = f; return *this; }
+  OpBuilder& body(void (*f)(BodyCall&)) { def_->body = f; return *this; }
+  OpBuilder& grad(void (*f)(Grad&)) { def_->grad = f; return *this; }
+  OpBuilder& saves(std::initializer_list<int> inputs, std::initializer_list<int> outputs = {});
+  OpBuilder& promotes(bool to_float = false) {
+    def_->promotes = true;
+    def_->promotes_to_float = to_float;
+    return *this;
+  }
+  OpBuilder& elementwise() { def_->elementwise = true; def_->layout = Layout::kLikeInput; return rule_elementwise(); }
+  OpBuilder& in_place() { def_->in_place = true; return *this; }
+  OpBuilder& layout(Layout l) { def_->layout = l; return *this; }
+  OpBuilder& function_only() { def_->method = false; return *this; }
+  OpBuilder& hidden() { def_->method = def_->function = false; return *this; }  // for gradients of other ops
+  OpBuilder& random() { def_->random = true; return *this; }
+  OpBuilder& scalar_form(std::string_view op) { def_->scalar_form = op; return *this; }
+
+ private:
+  OpDef* def_;
+};
+
+// Declares an op. Errors: the name is taken.
+OpBuilder define_op(std::string_view schema);
+// A second name of an op, for functions and methods.
+bool define_alias(std::string_view alias, std::string_view op);
+
+// Errors (AttributeError): no op of that name.
+const OpDef& find_op(std::string_view name);
+const OpDef* try_find_op(std::string_view name);
+std::vector<const OpDef*> all_ops();                               // by name
+std::vector<std::pair<std::string, const OpDef*>> all_aliases();
+
+}  // namespace holon
+
+// HOLON_OP(name, "name(...) -> Tensor").doc(...)...;  The schema stands in the macro as plain text, because
+// tools/generate_ops.py reads it there.
+#define HOLON_OP(name, schema) static const ::holon::OpBuilder holon_op_##name = ::holon::define_op(schema)
+#define HOLON_ALIAS(alias, name) static const bool holon_alias_##alias = ::holon::define_alias(#alias, #name)

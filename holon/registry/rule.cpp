@@ -1,0 +1,148 @@
+#include "holon/registry/rule.h"
+
+#include <map>
+#include <string>
+
+#include "holon/base/error.h"
+
+namespace holon {
+
+std::vector<Signature> Rule::signatures(uint32_t joint, uint32_t each) const {
+  std::vector<Signature> all;
+  auto blank = [&] {
+    Signature s;
+    for (size_t i = 0; i < in_.size(); ++i) s.in.push_back(sbp::broadcast());
+    for (size_t i = 0; i < out_.size(); ++i) s.out.push_back(sbp::broadcast());
+    return s;
+  };
+  all.push_back(blank());
+  for (int f = 0; f < static_cast<int>(factors_.size()); ++f) {
+    Signature s = blank();
+    s.factor = f;
+    s.even_units = factors_[static_cast<size_t>(f)].even_units;
+    bool used = false;
+    auto mark = [&](const Axes& axes, Sbp& sbp) {
+      for (int a = 0; a < kMaxAxes; ++a)
+        if (axes[static_cast<size_t>(a)] == f) {
+          sbp = sbp::split(a);
+          used = true;
+          return true;
+        }
+      return false;
+    };
+    for (size_t i = 0; i < in_.size(); ++i) mark(in_[i], s.in[i]);
+    bool out_ok = true;
+    for (size_t i = 0; i < out_.size(); ++i) {
+      if (mark(out_[i], s.out[i])) continue;
+      if (factors_[static_cast<size_t>(f)].contracts) s.out[i] = sbp::partial_sum();
+      else out_ok = false;
+    }
+    if (used && out_ok) all.push_back(std::move(s));
+  }
+  for (auto& e : extra_) all.push_back(e);
+  if (joint) {
+    Signature s = blank();
+    for (size_t i = 0; i < in_.size(); ++i)
+      if (joint >> std::min<size_t>(i, 31) & 1) s.in[i] = sbp::partial_sum();
+    for (auto& o : s.out) o = sbp::partial_sum();
+    all.push_back(std::move(s));
+  }
+  for (size_t i = 0; i < in_.size() && i < 32; ++i) {
+    if (!(each >> i & 1)) continue;
+    Signature s = blank();
+    s.in[i] = sbp::partial_sum();
+    for (auto& o : s.out) o = sbp::partial_sum();
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+namespace {
+
+struct Operand {
+  bool ellipsis = false;
+  std::vector<std::string> names;
+};
+
+std::vector<Operand> parse_side(std::string_view side) {
+  std::vector<Operand> operands(1);
+  std::string name;
+  auto end_name = [&] {
+    if (name == "...") operands.back().ellipsis = true;
+    else if (!name.empty()) operands.back().names.push_back(name);
+    name.clear();
+  };
+  for (char c : side) {
+    if (c == ' ') end_name();
+    else if (c == ',') {
+      end_name();
+      operands.emplace_back();
+    } else {
+      name += c;
+    }
+  }
+  end_name();
+  return operands;
+}
+
+}  // namespace
+
+void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<const Meta> out, Rule& rule, const char* op) {
+  auto arrow = text.find("->");
+  HOLON_CHECK(arrow != std::string_view::npos, "rule of {} has no arrow: {}", op, text);
+  auto ins = parse_side(text.substr(0, arrow)), outs = parse_side(text.substr(arrow + 2));
+  HOLON_CHECK(ins.size() >= in.size() && outs.size() == out.size(), "rule of {} has {} inputs and {} outputs, the op {} and {}: {}", op,
+              ins.size(), outs.size(), in.size(), out.size(), text);
+  std::map<std::string, int> factors;
+  auto is_whole = [](const std::string& n) { return n[0] >= 'A' && n[0] <= 'Z'; };
+  auto in_outputs = [&](const std::string& n) {
+    for (auto& o : outs)
+      for (auto& m : o.names)
+        if (m == n) return true;
+    return false;
+  };
+  auto factor_of = [&](const std::string& n) {
+    auto it = factors.find(n);
+    return it != factors.end() ? it->second : factors[n] = rule.factor(!in_outputs(n));
+  };
+  // The ellipsis' factors are counted from its right end; "...0" is the axis next to the named ones.
+  auto label = [&](std::span<const Meta> metas, const std::vector<Operand>& operands, auto set) {
+    for (size_t i = 0; i < metas.size(); ++i) {
+      int n_names = static_cast<int>(operands[i].names.size()), lead = metas[i].shape.size() - n_names;
+      if (lead < 0) continue;  // an optional input that is absent
+      HOLON_CHECK(lead == 0 || operands[i].ellipsis, "rule of {}: operand {} has shape {}: {}", op, i, metas[i].shape, text);
+      for (int a = 0; a < metas[i].shape.size(); ++a) {
+        if (a < lead) {
+          int64_t full = metas[i].shape[a];
+          for (auto& o : out)
+            if (int shift = o.shape.size() - metas[i].shape.size(); shift + a >= 0 && shift + a < o.shape.size())
+              full = std::max(full, o.shape[shift + a]);
+          if (metas[i].shape[a] == 1 && full != 1) continue;
+          std::string n = "...";
+          n += std::to_string(lead - 1 - a);
+          auto it = factors.find(n);
+          set(i, a, it != factors.end() ? it->second : factors[n] = rule.factor(false));
+        } else if (auto& n = operands[i].names[static_cast<size_t>(a - lead)]; !is_whole(n)) {
+          set(i, a, factor_of(n));
+        }
+      }
+    }
+  };
+  // Outputs first, so that factors come in the order of the output's axes.
+  label(out, outs, [&](size_t i, int a, int f) { rule.out(i, a, f); });
+  label(in, ins, [&](size_t i, int a, int f) { rule.in(i, a, f); });
+}
+
+void elementwise_rule(std::span<const Meta> in, std::span<const Meta> out, Rule& rule) {
+  int n = out[0].shape.size();
+  for (int a = 0; a < n; ++a) {
+    int f = rule.factor();
+    for (size_t o = 0; o < out.size(); ++o) rule.out(o, a, f);
+    for (size_t i = 0; i < in.size(); ++i) {
+      int at = a - (n - in[i].shape.size());
+      if (at >= 0 && (in[i].shape[at] != 1 || out[0].shape[a] == 1)) rule.in(i, at, f);
+    }
+  }
+}
+
+}  // namespace holon

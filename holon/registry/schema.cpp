@@ -1,0 +1,197 @@
+#include "holon/registry/schema.h"
+
+#include <cctype>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+
+#include "holon/base/error.h"
+
+namespace holon {
+
+const char* intern_text(std::string_view text) {
+  static std::mutex mutex;
+  static auto* texts = new std::set<std::string, std::less<>>;
+  std::lock_guard lock(mutex);
+  auto it = texts->find(text);
+  if (it == texts->end()) it = texts->emplace(text).first;
+  return it->c_str();
+}
+
+const ArgDef* Schema::find(std::string_view wanted) const {
+  for (auto& a : args)
+    if (a.name == wanted) return &a;
+  return nullptr;
+}
+
+int Schema::attr(std::string_view wanted) const {
+  for (auto& a : args)
+    if (a.attr >= 0 && a.name == wanted) return a.attr;
+  internal_error(__FILE__, __LINE__, "attr", "op {} has no attribute {}", name, wanted);
+}
+
+namespace {
+
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : text_(text) {}
+
+  Schema run() {
+    Schema s;
+    s.text = text_;
+    s.name = word();
+    expect('(');
+    bool keyword_only = false;
+    while (!accept(')')) {
+      if (accept('*')) {
+        keyword_only = true;
+      } else {
+        s.args.push_back(arg());
+        s.args.back().keyword_only = keyword_only;
+      }
+      if (!accept(',')) {
+        expect(')');
+        break;
+      }
+    }
+    expect('-');
+    expect('>');
+    outputs(s);
+    for (auto& a : s.args) {
+      if (a.type == ArgType::kTensor || a.type == ArgType::kTensorList) {
+        a.input = s.n_inputs++;
+        s.input_list |= a.type == ArgType::kTensorList;
+      } else {
+        a.attr = s.n_attrs++;
+        push_default(s.defaults, a);
+      }
+    }
+    check(!s.input_list || s.n_inputs == 1, "a list of tensors is the only tensor argument");
+    return s;
+  }
+
+ private:
+  ArgDef arg() {
+    ArgDef a;
+    std::string type = word();
+    if (type == "Tensor") a.type = ArgType::kTensor;
+    else if (type == "int") a.type = ArgType::kInt;
+    else if (type == "float") a.type = ArgType::kFloat;
+    else if (type == "bool") a.type = ArgType::kBool;
+    else if (type == "Scalar") a.type = ArgType::kScalar;
+    else if (type == "str") a.type = ArgType::kText;
+    else if (type == "dtype") a.type = ArgType::kDType;
+    else if (type == "device") a.type = ArgType::kDevice;
+    else if (type == "placement") a.type = ArgType::kPlacement;
+    else if (type == "sbp") a.type = ArgType::kSbp;
+    else check(false, "unknown type " + type);
+    if (accept('[')) {
+      check(type == "Tensor" || type == "int", "only lists of Tensor and int exist");
+      a.type = type == "int" ? ArgType::kInts : ArgType::kTensorList;
+      if (std::isdigit(peek())) a.repeat = std::atoi(word().c_str());
+      expect(']');
+    } else if (accept('.')) {
+      expect('.');
+      expect('.');
+      a.type = ArgType::kInts;
+      a.variadic = true;
+    }
+    a.optional = accept('?');
+    a.name = word();
+    if (accept('=')) {
+      a.has_default = true;
+      a.default_text = value();
+    }
+    return a;
+  }
+
+  void outputs(Schema& s) {
+    if (accept('(')) {
+      s.n_outputs = 0;
+      do {
+        check(word() == "Tensor", "outputs are tensors");
+        ++s.n_outputs;
+      } while (accept(','));
+      expect(')');
+    } else {
+      check(word() == "Tensor", "outputs are tensors");
+      if (accept('[')) {
+        expect(']');
+        s.n_outputs = -1;
+      }
+    }
+    check(peek() == 0, "text after the outputs");
+  }
+
+  void push_default(Attrs& d, const ArgDef& a) {
+    const std::string& v = a.default_text;
+    if (!a.has_default || v == "None") return d.push_none();
+    switch (a.type) {
+      case ArgType::kInt: return d.push_int(std::atoll(v.c_str()));
+      case ArgType::kFloat: return d.push_float(std::atof(v.c_str()));
+      case ArgType::kBool: return d.push_bool(v == "True");
+      case ArgType::kScalar:
+        return d.push_scalar(v.find_first_of(".e") != std::string::npos ? Scalar(std::atof(v.c_str()))
+                                                                        : Scalar(int64_t{std::atoll(v.c_str())}));
+      case ArgType::kText: return d.push_text(v);
+      case ArgType::kInts: {
+        Dims list;
+        if (v[0] != '[') {
+          for (int i = 0; i < a.repeat; ++i) list.push_back(std::atoll(v.c_str()));
+        } else {
+          for (const char* p = v.c_str() + 1; *p && *p != ']';) {
+            char* end;
+            list.push_back(std::strtoll(p, &end, 10));
+            p = *end == ',' ? end + 1 : end;
+          }
+        }
+        return d.push_ints(list);
+      }
+      default: check(false, "no default of this type is known: " + v);
+    }
+  }
+
+  std::string value() {
+    skip();
+    std::string v;
+    int depth = 0;
+    while (at_ < text_.size() && (depth > 0 || (text_[at_] != ',' && text_[at_] != ')'))) {
+      depth += (text_[at_] == '[') - (text_[at_] == ']');
+      if (text_[at_] != '\'' && text_[at_] != ' ') v += text_[at_];
+      ++at_;
+    }
+    return v;
+  }
+  std::string word() {
+    skip();
+    std::string w;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) w += text_[at_++];
+    check(!w.empty(), "a name is missing");
+    return w;
+  }
+  void skip() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+  }
+  char peek() {
+    skip();
+    return at_ < text_.size() ? text_[at_] : 0;
+  }
+  bool accept(char c) {
+    if (peek() != c) return false;
+    ++at_;
+    return true;
+  }
+  void expect(char c) { check(accept(c), std::string("expected '") + c + "'"); }
+  void check(bool ok, const std::string& what) {
+    HOLON_CHECK(ok, "schema \"{}\": {} (at column {})", text_, what, at_);
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+Schema parse_schema(std::string_view text) { return Parser(text).run(); }
+
+}  // namespace holon

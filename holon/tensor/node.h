@@ -1,0 +1,51 @@
+// The tape: a node for each recorded op, with edges towards the leaves.
+#pragma once
+
+#include "holon/tensor/tensor.h"
+
+namespace holon {
+
+// Where a gradient goes: an output of an earlier node, or a leaf that accumulates it, or nowhere.
+struct Edge {
+  Ref<Node> node;
+  uint32_t index = 0;
+  Ref<TensorImpl> leaf;
+  bool valid() const { return node || leaf; }
+};
+Edge edge_of(const Tensor& t);
+
+// A value kept for backward. An output is kept without its node, which would be a cycle, and gets it back on use.
+class SavedTensor {
+ public:
+  SavedTensor() = default;
+  SavedTensor(const Tensor& t, bool is_output);
+  bool defined() const { return value_.defined(); }
+  // Errors: the value was changed in place after it was kept.
+  Tensor unpack(const Ref<Node>& owner, const char* op) const;
+  void reset() { value_ = {}; }
+
+ private:
+  Tensor value_;
+  uint32_t version_ = 0;
+  uint32_t output_index_ = 0;
+  bool is_output_ = false;
+};
+
+class Node : public RefCounted {
+ public:
+  Node();
+  ~Node() override;
+  virtual const char* name() const = 0;
+  // grads[i]: the gradient of output i, undefined where nothing reached it. Returns one per edge; undefined stands for zero.
+  virtual TensorVec backward(std::span<const Tensor> grads) = 0;
+  // Drops what was kept; a later backward() raises.
+  virtual void free_saved() = 0;
+
+  SmallVec<Edge, 3> edges;
+  uint32_t n_outputs = 1;
+  // Nodes are visited in falling order of this number, the same on every rank.
+  uint64_t sequence;
+  SmallVec<std::pair<uint32_t, Ref<TensorImpl>>, 1> retained;  // outputs whose gradient is kept or hooked
+};
+
+}  // namespace holon

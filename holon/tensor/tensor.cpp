@@ -1,0 +1,171 @@
+#include "holon/tensor/tensor.h"
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/tensor/node.h"
+
+namespace holon {
+
+TensorImpl::~TensorImpl() = default;
+
+Tensor Tensor::local(Array array) {
+  auto impl = make_ref<TensorImpl>();
+  impl->shape = array.shape;
+  impl->dtype = array.dtype;
+  impl->device = array.device;
+  impl->array = std::move(array);
+  return Tensor(std::move(impl));
+}
+
+Tensor Tensor::global(Array local_part, const Dims& shape, DType dtype, const GlobalSpec* spec) {
+  auto impl = make_ref<TensorImpl>();
+  impl->array = std::move(local_part);
+  impl->shape = shape;
+  impl->dtype = dtype;
+  impl->device.type = spec->placement.device_type();
+  impl->spec = spec;
+  return Tensor(std::move(impl));
+}
+
+int64_t Tensor::size(int64_t dim) const { return shape()[normalize_axis(dim, ndim(), "size")]; }
+
+Device Tensor::device() const {
+  if (is_global())
+    fail_runtime("Only local tensors have 'device'; this one is global. Use .placement, or .to_local() first.");
+  return impl_->device;
+}
+
+const Placement& Tensor::placement() const {
+  if (is_local()) fail_runtime("Only global tensors have 'placement'; this one is local. Use .device, or .to_global(...) first.");
+  return impl_->spec->placement;
+}
+
+const NdSbp& Tensor::nd_sbp() const {
+  if (is_local()) fail_runtime("Local tensor has no sbp property; use .to_global(placement, sbp) first.");
+  return impl_->spec->nd_sbp;
+}
+
+void Tensor::check_data(DType wanted) const {
+  if (dtype() != wanted) fail_type("data<{}>() of a tensor of {}. Use the tensor's own type, or convert it by to().", name(wanted), name(dtype()));
+  if (impl_->array.defined() && !impl_->array.is_contiguous())
+    fail_value("data() of a tensor whose elements do not lie in order. Call contiguous() first.");
+}
+
+Tensor& Tensor::set_requires_grad(bool on) {
+  if (on && !is_floating(dtype()))
+    fail_runtime("requires_grad on a tensor of {}: only floating point tensors have gradients. Convert it first, e.g. x.to(float32).",
+                 name(dtype()));
+  if (!on && !is_leaf())
+    fail_runtime("requires_grad can be turned off on leaf tensors only; use detach() on the result of an op.");
+  impl_->requires_grad = on;
+  return *this;
+}
+
+Tensor Tensor::grad() const { return impl_->meta ? impl_->meta->grad : Tensor(); }
+
+namespace {
+AutogradMeta& meta_of(TensorImpl& impl) {
+  if (!impl.meta) impl.meta = std::make_unique<AutogradMeta>();
+  return *impl.meta;
+}
+}  // namespace
+
+void Tensor::set_grad(Tensor grad) {
+  if (grad.defined()) {
+    if (grad.shape() != shape() || grad.dtype() != dtype() || grad.is_global() != is_global())
+      fail_value("grad of a tensor {} {} must be like it; found {} {}{}.", shape(), name(dtype()), grad.shape(), name(grad.dtype()),
+                 grad.is_global() == is_global() ? "" : grad.is_global() ? ", global" : ", local");
+  } else if (!impl_->meta) {
+    return;
+  }
+  meta_of(*impl_).grad = std::move(grad);
+}
+
+void Tensor::retain_grad() {
+  if (!requires_grad()) fail_runtime("retain_grad() of a tensor that requires no grad.");
+  if (is_leaf()) return;
+  if (!impl_->meta || (!impl_->meta->retain_grad && impl_->meta->hooks.empty()))
+    impl_->grad_fn->retained.push_back({impl_->output_index, impl_});
+  meta_of(*impl_).retain_grad = true;
+}
+
+void Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) {
+  if (!requires_grad()) fail_runtime("register_hook() of a tensor that requires no grad.");
+  if (!is_leaf() && (!impl_->meta || (!impl_->meta->retain_grad && impl_->meta->hooks.empty())))
+    impl_->grad_fn->retained.push_back({impl_->output_index, impl_});
+  meta_of(*impl_).hooks.push_back(std::move(hook));
+}
+
+Tensor Tensor::detach() const {
+  auto impl = make_ref<TensorImpl>();
+  impl->array = impl_->array;
+  impl->shape = impl_->shape;
+  impl->dtype = impl_->dtype;
+  impl->device = impl_->device;
+  impl->spec = impl_->spec;
+  return Tensor(std::move(impl));
+}
+
+bool grad_enabled() { return Context::current().part<GradMode>().enabled; }
+void set_grad_enabled(bool on) { Context::current().part<GradMode>().enabled = on; }
+
+Edge edge_of(const Tensor& t) {
+  Edge e;
+  if (!t.defined() || !t.requires_grad()) return e;
+  if (t.impl()->grad_fn) {
+    e.node = t.impl()->grad_fn;
+    e.index = t.impl()->output_index;
+  } else {
+    e.leaf = t.impl()->alias_of ? t.impl()->alias_of : t.ref();
+  }
+  return e;
+}
+
+SavedTensor::SavedTensor(const Tensor& t, bool is_output) : is_output_(is_output) {
+  if (!t.defined()) return;
+  value_ = is_output ? t.detach() : t;
+  output_index_ = t.impl()->output_index;
+  if (t.array().defined()) version_ = t.array().storage->version;
+}
+
+Tensor SavedTensor::unpack(const Ref<Node>& owner, const char* op) const {
+  if (!value_.defined()) return {};
+  if (value_.array().defined() && value_.array().storage->version != version_)
+    fail_runtime("backward of {}: a tensor {} that it needs was changed in place after the forward pass. Change a clone() instead.",
+                 op, value_.shape());
+  if (!is_output_) return value_;
+  Tensor t = value_.detach();
+  t.impl()->requires_grad = true;
+  t.impl()->grad_fn = owner;
+  t.impl()->output_index = output_index_;
+  return t;
+}
+
+namespace {
+struct SequenceCounter {
+  uint64_t next = 0;
+};
+
+// A long chain of nodes must not be released by recursion, which would run out of stack.
+struct Graveyard {
+  std::vector<Ref<Node>> nodes;
+  bool active = false;
+};
+thread_local Graveyard graveyard;
+}  // namespace
+
+Node::Node() : sequence(Context::current().part<SequenceCounter>().next++) {}
+
+Node::~Node() {
+  for (auto& e : edges)
+    if (e.node && e.node->use_count() == 1) graveyard.nodes.push_back(std::move(e.node));
+  if (graveyard.active) return;
+  graveyard.active = true;
+  while (!graveyard.nodes.empty()) {
+    Ref<Node> last = std::move(graveyard.nodes.back());
+    graveyard.nodes.pop_back();
+  }
+  graveyard.active = false;
+}
+
+}  // namespace holon

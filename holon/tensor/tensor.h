@@ -1,0 +1,152 @@
+// Tensor: a cheap handle to one logical tensor.
+//
+// A local tensor lives on one device of this rank. A global tensor has a placement and an nd_sbp; it exists, with its
+// logical shape, dtype and sbp, on every rank of the world, and holds a local part on the ranks of its placement.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "holon/array/array.h"
+#include "holon/array/scalar.h"
+#include "holon/base/ref.h"
+#include "holon/base/small_vec.h"
+#include "holon/global/spec.h"
+
+namespace holon {
+
+class Node;
+class Tensor;
+struct AutogradMeta;
+
+class TensorImpl final : public RefCounted {
+ public:
+  Array array;  // this rank's local data; undefined on a rank outside the placement
+  Dims shape;   // logical
+  DType dtype = DType::kFloat32;
+  Device device;
+  const GlobalSpec* spec = nullptr;  // nullptr: local
+  bool requires_grad = false;
+  uint32_t output_index = 0;       // which output of grad_fn this is
+  Ref<Node> grad_fn;
+  Ref<TensorImpl> alias_of;        // the leaf whose value this is, under another sbp: gradients go there
+  std::unique_ptr<AutogradMeta> meta;  // what only leaves and hooked tensors have
+
+  ~TensorImpl() override;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
+  static Tensor local(Array array);
+  // local_part: this rank's part of the logical tensor; undefined outside the placement.
+  static Tensor global(Array local_part, const Dims& shape, DType dtype, const GlobalSpec* spec);
+
+  bool defined() const { return static_cast<bool>(impl_); }
+  TensorImpl* impl() const { return impl_.get(); }
+  const Ref<TensorImpl>& ref() const { return impl_; }
+
+  const Dims& shape() const { return impl_->shape; }
+  int64_t size(int64_t dim) const;
+  int ndim() const { return impl_->shape.size(); }
+  int64_t numel() const { return impl_->shape.numel(); }
+  DType dtype() const { return impl_->dtype; }
+  bool is_local() const { return !impl_->spec; }
+  bool is_global() const { return impl_->spec; }
+  const GlobalSpec* spec() const { return impl_->spec; }
+  // Errors: a global tensor has no device, a local one no placement and no sbp (RuntimeError).
+  Device device() const;
+  const Placement& placement() const;
+  const NdSbp& nd_sbp() const;
+  const Array& array() const { return impl_->array; }
+  // This rank's data as it lies in memory. Errors: T is not the dtype; the tensor is not contiguous here.
+  template <class T>
+  std::span<T> data() const {
+    check_data(DTypeOf<T>::value);
+    return {impl_->array.defined() ? impl_->array.data<T>() : nullptr,
+            static_cast<size_t>(impl_->array.defined() ? impl_->array.numel() : 0)};
+  }
+
+  bool requires_grad() const { return impl_->requires_grad; }
+  // Errors: a tensor of integers; turning it off on a result of a recorded op.
+  Tensor& set_requires_grad(bool on = true);
+  bool is_leaf() const { return !impl_->grad_fn; }
+  Tensor grad() const;
+  void set_grad(Tensor grad);
+  void retain_grad();
+  // Called with the gradient of this tensor during backward; what it returns, if defined, replaces the gradient.
+  void register_hook(std::function<Tensor(const Tensor&)> hook);
+  // The same values, outside of the recorded graph; shares memory.
+  Tensor detach() const;
+
+  // Computes the gradients of all leaves that this tensor depends on. Errors: it requires no grad; it is not a scalar and no
+  // gradient is given. Collective where it depends on global tensors. (Defined in holon/autograd.)
+  void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
+
+  bool operator==(const Tensor& o) const { return impl_ == o.impl_; }
+
+  // Short forms of the most used ops (defined in holon/ops).
+  Tensor operator+(const Tensor& o) const;
+  Tensor operator-(const Tensor& o) const;
+  Tensor operator*(const Tensor& o) const;
+  Tensor operator/(const Tensor& o) const;
+  Tensor operator+(Scalar s) const;
+  Tensor operator-(Scalar s) const;
+  Tensor operator*(Scalar s) const;
+  Tensor operator/(Scalar s) const;
+  Tensor operator-() const;
+  Tensor sum() const;
+  Tensor mean() const;
+  Tensor matmul(const Tensor& o) const;
+  Tensor reshape(const Dims& shape) const;
+  Tensor transpose(int64_t dim0, int64_t dim1) const;
+  Tensor to(DType dtype) const;
+  // See ops/to_global.cpp. Collective over the world's ranks.
+  Tensor to_global(const Placement& placement, const NdSbp& sbp) const;
+  Tensor to_local() const;
+  // The only element. Collective for a global tensor. Errors: not exactly one element.
+  Scalar item() const;
+  // The whole logical value as a contiguous local tensor, on every rank. Collective for a global tensor.
+  Tensor full() const;
+
+ private:
+  void check_data(DType wanted) const;
+  Ref<TensorImpl> impl_;
+};
+
+struct AutogradMeta {
+  Tensor grad;
+  bool retain_grad = false;
+  std::vector<std::function<Tensor(const Tensor&)>> hooks;
+};
+
+using TensorVec = SmallVec<Tensor, 4>;
+
+// Whether ops on this rank record for backward.
+struct GradMode {
+  bool enabled = true;
+};
+bool grad_enabled();
+void set_grad_enabled(bool on);
+class NoGradGuard {
+ public:
+  explicit NoGradGuard(bool enabled = false) : before_(grad_enabled()) { set_grad_enabled(enabled); }
+  ~NoGradGuard() { set_grad_enabled(before_); }
+  NoGradGuard(const NoGradGuard&) = delete;
+  NoGradGuard& operator=(const NoGradGuard&) = delete;
+
+ private:
+  bool before_;
+};
+
+// Text of a tensor, as in `tensor([1., 2.], dtype=holon.float32)`. Never communicates: a global tensor shows its whole
+// value where this rank has it, otherwise this rank's part, marked as such.
+std::string to_string(const Tensor& t);
+void print(const Tensor& t);
+
+}  // namespace holon

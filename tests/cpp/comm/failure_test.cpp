@@ -1,0 +1,164 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "holon/base/error.h"
+#include "holon/comm/communicator.h"
+#include "holon/comm/run_ranks.h"
+
+namespace holon::comm {
+namespace {
+
+// Sets a variable for a scope. No rank runs while it changes.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Environment() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+// What each rank's body threw, "" for nothing.
+std::vector<std::string> messages(int n, const std::function<void(int)>& body) {
+  std::vector<std::string> result(static_cast<size_t>(n));
+  run_ranks(n, [&](int rank) {
+    try {
+      body(rank);
+    } catch (const std::exception& e) {
+      result[static_cast<size_t>(rank)] = e.what();
+    }
+  });
+  return result;
+}
+
+Communicator& group(std::vector<int> ranks) { return communicator(ranks); }
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST(Failure, DifferentCallsAreShownOnEveryRank) {
+  auto heard = messages(3, [](int rank) {
+    auto& g = group({0, 1, 2});
+    g.barrier();
+    float x[4] = {}, y[12];
+    set_call_site(rank == 1 ? "train.py:31" : "train.py:30");
+    std::vector<int64_t> counts = {4, 4, 4};
+    if (rank == 1) g.all_gather(x, y, counts, float32);
+    else g.all_reduce(x, y, 4, float32);
+  });
+  for (auto& text : heard) {
+    EXPECT_HAS(text, "the ranks disagree on what to call");
+    EXPECT_HAS(text, "ranks 0, 2 called all_reduce [4] float32 (16 bytes) at train.py:30");
+    EXPECT_HAS(text, "rank 1 called all_gather [4] float32 (16 bytes) at train.py:31");
+    EXPECT_HAS(text, "group [0-2], call 2");
+  }
+}
+
+TEST(Failure, DifferentDTypesAndSizesAndTheGroupGoesOn) {
+  auto heard = messages(2, [](int rank) {
+    auto& g = group({0, 1});
+    double x[8] = {}, y[8];
+    std::string all;
+    try {
+      g.all_reduce(x, y, 4, rank ? float64 : float32);
+    } catch (const Error& e) {
+      all += e.what();
+    }
+    try {
+      g.all_reduce(x, y, rank ? 4 : 3, float32);
+    } catch (const Error& e) {
+      all += e.what();
+    }
+    float one = 1, sum = 0;
+    g.all_reduce(&one, &sum, 1, float32);
+    fail_runtime("{} sum {}", all, sum);
+  });
+  for (auto& text : heard) {
+    EXPECT_HAS(text, "disagree on dtype: rank 0 called all_reduce [4] float32");
+    EXPECT_HAS(text, "disagree on the call's arguments: rank 0 called all_reduce [3] float32");
+    EXPECT_HAS(text, "sum 2");
+  }
+}
+
+TEST(Failure, ARankThatEndsIsNamed) {
+  auto start = std::chrono::steady_clock::now();
+  auto heard = messages(3, [](int rank) {
+    auto& g = group({0, 1, 2});
+    g.barrier();
+    if (rank != 1) g.barrier();
+  });
+  EXPECT_HAS(heard[0], "barrier: rank 1 has ended without joining this call (group [0-2], call 2");
+  EXPECT_HAS(heard[2], "rank 1 has ended");
+  EXPECT_EQ(heard[1], "");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+}
+
+TEST(Failure, ALateRankIsNamedAndTheGroupStaysClosed) {
+  Environment limit("HOLON_COMM_TIMEOUT_S", "0.2");
+  auto heard = messages(3, [](int rank) {
+    auto& g = group({0, 1, 2});
+    g.barrier();
+    if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::vector<float> x(2000), y(2000);
+    g.all_reduce(x.data(), y.data(), 2000, float32);
+  });
+  for (int rank : {0, 1}) {
+    auto& text = heard[static_cast<size_t>(rank)];
+    EXPECT_HAS(text, "all_reduce: rank 2 did not arrive within 0.2 s (group [0-2], call 2, [2000] float32, 8000 bytes)");
+    EXPECT_HAS(text, "Arrived: 0, 1.");
+    EXPECT_HAS(text, "HOLON_COMM_TIMEOUT_S raises the limit");
+  }
+  // The late rank must not go on with the buffers of ranks that have given up.
+  EXPECT_HAS(heard[2], "rank 2 did not arrive within 0.2 s");
+  EXPECT_HAS(heard[2], "(found by rank ");
+}
+
+TEST(Failure, ARankThatWaitsElsewhereIsTold) {
+  Environment limit("HOLON_COMM_TIMEOUT_S", "0.3");
+  auto heard = messages(3, [](int rank) {
+    if (rank == 0) group({0, 1}).barrier();
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      group({1, 2}).barrier();
+    }
+    if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  });
+  EXPECT_HAS(heard[0], "rank 1 did not arrive");
+  EXPECT_HAS(heard[0], "Rank 1 waits in another group, [1, 2], in its call 1.");
+}
+
+TEST(Failure, AFailedGroupStaysFailed) {
+  Environment limit("HOLON_COMM_TIMEOUT_S", "0.1");
+  auto heard = messages(2, [](int rank) {
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      return;
+    }
+    auto& g = group({0, 1});
+    EXPECT_THROW(g.barrier(), Error);
+    g.barrier();
+  });
+  EXPECT_HAS(heard[0], "cannot communicate any more, since an earlier call failed: barrier: rank 1 did not arrive");
+}
+
+TEST(Failure, AbortReachesSleepers) {
+  auto heard = messages(2, [](int rank) {
+    auto& g = group({0, 1});
+    g.barrier();
+    if (rank == 0) {
+      g.barrier();
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      EXPECT_TRUE(abort_world("out of paper"));
+      EXPECT_FALSE(abort_world("and out of ink"));
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+  });
+  EXPECT_HAS(heard[0], "barrier: rank 1 has failed: out of paper");
+}
+
+}  // namespace
+}  // namespace holon::comm

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Checks the one rule of the layout: calls and includes go down the list of layers, never up.
+
+  tools/check_layers.py [ROOT]
+
+The order is HOLON_LAYERS in holon/CMakeLists.txt. An error is: an #include of a folder that stands higher than the
+file's own; a folder of holon/ that the list does not name; a source that neither its folder's CMakeLists.txt nor that of the tools builds.
+"""
+import re
+import sys
+from pathlib import Path
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](holon/[^>"]+)[>"]', re.M)
+GENERATED = {"holon/ops.h": "ops"}  # written by the build, and the layer that they belong to
+UMBRELLA = "holon/holon.h"          # for users: includes everything, is included by nothing inside
+
+
+def layers_of(root):
+    text = (root / "holon/CMakeLists.txt").read_text()
+    m = re.search(r"set\(HOLON_LAYERS\s+([^)]*)\)", text)
+    if not m:
+        raise SystemExit("holon/CMakeLists.txt has no set(HOLON_LAYERS ...)")
+    return m.group(1).split()
+
+
+def built(cmake_text):
+    """A pattern for the sources that a CMakeLists.txt names; ${x} and * in a name stand for any part of it."""
+    names = re.findall(r"[\w./${}*-]+\.cpp", cmake_text)
+    parts = ["".join("[^/]*" if p.startswith("$") or p == "*" else re.escape(p)
+                     for p in re.split(r"(\$\{\w+\}|\*)", n)) for n in names]
+    return re.compile("|".join(parts) or "(?!)")
+
+
+def without_comments(text):
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    return re.sub(r"^\s*//.*$", "", text, flags=re.M)
+
+
+def check(root):
+    layers = layers_of(root)
+    order = {name: i for i, name in enumerate(layers)}
+    errors = []
+    tools = root / "tools/CMakeLists.txt"
+    in_tools = set(re.findall(r"holon/[\w./]+\.cpp", tools.read_text())) if tools.exists() else set()
+    for folder in sorted(p.name for p in (root / "holon").iterdir() if p.is_dir()):
+        if folder not in order:
+            errors.append(f"holon/{folder}: not in HOLON_LAYERS (holon/CMakeLists.txt): add it to the list, at its height")
+            continue
+        cmake = root / "holon" / folder / "CMakeLists.txt"
+        sources = built(cmake.read_text() if cmake.exists() else "")
+        for path in sorted((root / "holon" / folder).rglob("*")):
+            if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
+                continue
+            name = path.relative_to(root).as_posix()
+            inside = path.relative_to(cmake.parent).as_posix()
+            if path.suffix == ".cpp" and not sources.fullmatch(inside) and name not in in_tools:
+                errors.append(f"{name}: no source of holon/{folder}/CMakeLists.txt: list it there or delete it")
+            text = path.read_text()
+            for m in INCLUDE.finditer(without_comments(text)):
+                included = m.group(1)
+                if included in GENERATED:
+                    target = GENERATED[included]
+                elif included == UMBRELLA:
+                    errors.append(f"{name}: includes {UMBRELLA}, which is for users: include what is needed")
+                    continue
+                else:
+                    target = included.split("/")[1]
+                if target in order and order[target] > order[folder]:
+                    errors.append(f"{name}: includes {included}: {target} stands above {folder}; move one of the two")
+    return errors
+
+
+def main():
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    errors = check(root)
+    for e in errors:
+        print(e)
+    if not errors:
+        print(f"layers: {len(layers_of(root))} in order")
+    return bool(errors)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

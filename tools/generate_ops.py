@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Writes the C++ functions of all ops from their declarations: generate_ops.py HEADER SOURCE FILE...
+
+Reads HOLON_OP(name, "schema"), HOLON_UNARY(name, ...) and HOLON_BINARY(name, ...) in the given sources, and whether
+.in_place() stands in the declaration. A file is written only if its text changes, so that an op whose schema stays
+the same rebuilds nothing but itself.
+"""
+import re
+import sys
+from pathlib import Path
+
+SCALAR_TYPES = {
+    "int": "int64_t", "float": "double", "bool": "bool", "Scalar": "Scalar", "str": "std::string_view",
+    "dtype": "DType", "device": "Device",
+}
+PUSH = {"int": "int", "float": "float", "bool": "bool", "Scalar": "scalar", "str": "text", "dtype": "dtype",
+        "device": "device", "placement": "placement", "sbp": "nd_sbp"}
+
+
+def declarations(text):
+    """Yields (schema, declaration's text) for every op of a source file."""
+    pattern = re.compile(r'^\s*HOLON_(OP|UNARY|BINARY)\(\s*(\w+)\s*,\s*((?:"[^"]*"\s*)*)', re.M)
+    found = list(pattern.finditer(text))
+    for m, following in zip(found, found[1:] + [None]):
+        body = text[m.end():following.start() if following else len(text)]
+        kind, name = m.group(1), m.group(2)
+        if kind == "OP":
+            yield "".join(re.findall(r'"([^"]*)"', m.group(3))), body
+        elif kind == "UNARY":
+            yield f"{name}(Tensor x) -> Tensor", ".in_place()"
+        else:
+            yield f"{name}(Tensor x, Tensor other) -> Tensor", ".in_place()"
+            yield f"{name}_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor", ".in_place()"
+
+
+def split_args(text):
+    depth, part, parts = 0, "", []
+    for c in text:
+        depth += (c in "[(") - (c in "])")
+        if c == "," and depth == 0:
+            parts.append(part.strip())
+            part = ""
+        else:
+            part += c
+    return parts + [part.strip()] if part.strip() else parts
+
+
+class Arg:
+    def __init__(self, text, keyword):
+        head, _, default = text.partition("=")
+        self.default = default.strip() or None
+        kind, self.name = head.split()
+        self.keyword = keyword
+        self.optional = kind.endswith("?")
+        kind = kind.rstrip("?")
+        self.variadic = kind.endswith("...")
+        self.list = self.variadic or kind.endswith("]")
+        m = re.match(r"(\w+)(?:\[(\d*)\])?", kind)
+        self.base, self.repeat = m.group(1), int(m.group(2) or 0)
+        self.tensor = self.base == "Tensor"
+        self.long_list = self.list and not self.tensor and self.name.endswith("sizes")
+
+    def cpp_type(self, field=False):
+        if self.tensor:
+            t = "std::vector<Tensor>" if self.list else "Tensor"
+            return t if field else f"const {t}&"
+        if self.base == "placement":
+            return "Placement"
+        if self.base == "sbp":
+            return "NdSbp"
+        t = ("std::vector<int64_t>" if self.long_list else "Dims") if self.list else SCALAR_TYPES[self.base]
+        if self.optional:
+            t = f"std::optional<{t}>"
+        return t if field or not self.list else f"const {t}&"
+
+    def cpp_default(self):
+        d = self.default
+        if d is None:
+            return None
+        if d == "None":
+            return "{}"
+        if d in ("True", "False"):
+            return d.lower()
+        if self.list:
+            if d.startswith("["):
+                return "{" + d[1:-1] + "}"
+            return "{" + ", ".join([d] * self.repeat) + "}"
+        if self.base == "str":
+            return '"' + d.strip("'") + '"'
+        if self.base == "float":
+            return d if "." in d or "e" in d else d + ".0"
+        if self.base == "Scalar" and "." not in d and "e" not in d:
+            return f"int64_t{{{d}}}"
+        return d
+
+    def push(self, value):
+        if self.list:
+            call = "a.push_ints({})"
+        else:
+            call = f"a.push_{PUSH[self.base]}({{}})"
+        if self.base in ("placement", "sbp"):
+            return f"if ({value}) {call.format(value)}; else a.push_none();"
+        if self.optional:
+            return f"if ({value}) {call.format('*' + value)}; else a.push_none();"
+        return call.format(value) + ";"
+
+
+RESERVED = {"xor", "and", "or", "not", "bool", "int", "float", "default"}
+
+
+class Op:
+    def __init__(self, schema, body):
+        m = re.match(r"\s*(\w+)\((.*)\)\s*->\s*(.*)$", schema, re.S)
+        if not m:
+            sys.exit(f"generate_ops: cannot read the schema {schema!r}")
+        self.name, args, out = m.groups()
+        self.cpp = self.name + "_" if self.name in RESERVED else self.name
+        self.args, keyword = [], False
+        for text in split_args(args):
+            if text == "*":
+                keyword = True
+            else:
+                self.args.append(Arg(text, keyword))
+        out = out.strip()
+        self.outputs = -1 if out == "Tensor[]" else out.count("Tensor")
+        self.in_place = ".in_place()" in body and self.outputs == 1
+        self.options = [a for a in self.args if a.keyword]
+        self.struct = "".join(w.capitalize() for w in self.name.split("_")) + "Options"
+        # Designated initialisers want an order: what users set most comes first.
+        order = ["placement", "sbp", "dtype", "device", "requires_grad"]
+        self.fields = sorted(self.options, key=lambda a: order.index(a.name) if a.name in order else -1)
+
+    def returns(self):
+        return {1: "Tensor", -1: "std::vector<Tensor>"}.get(self.outputs, f"std::array<Tensor, {self.outputs}>")
+
+    def options_struct(self):
+        if not self.options:
+            return ""
+        lines = [f"struct {self.struct} {{"]
+        for a in self.fields:
+            default = a.cpp_default()
+            lines.append(f"  {a.cpp_type(True)} {a.name}" + (f" = {default};" if default not in (None, "{}") else "{};"))
+        return "\n".join(lines + ["};\n"])
+
+    def params(self, defaults):
+        parts = []
+        for a in self.args:
+            if a.keyword:
+                continue
+            d = a.cpp_default() if defaults else None
+            parts.append(f"{a.cpp_type()} {a.name}" + (f" = {d}" if d is not None else ""))
+        if self.options:
+            parts.append(f"const {self.struct}& options" + (" = {}" if defaults else ""))
+        return ", ".join(parts)
+
+    def declaration(self):
+        text = self.options_struct() + f"{self.returns()} {self.cpp}({self.params(True)});\n"
+        if self.in_place:
+            params = self.params(True).replace("const Tensor& ", "Tensor ", 1)
+            text += f"Tensor {self.name}_({params});\n"
+        return text
+
+    def body(self, run):
+        lines = [f'  static const OpDef& op = find_op("{self.name}");', "  TensorVec in;", "  Attrs a;"]
+        for a in self.args:
+            value = f"options.{a.name}" if a.keyword else a.name
+            if a.tensor:
+                lines.append(f"  for (auto& t : {value}) in.push_back(t);" if a.list else f"  in.push_back({value});")
+            else:
+                lines.append("  " + a.push(value))
+        return "\n".join(lines + [run, "}\n"])
+
+    def definition(self):
+        run = {
+            1: "  return dispatch_one(op, std::move(in), a);",
+            -1: "  TensorVec out = dispatch(op, std::move(in), a);\n  return {out.begin(), out.end()};",
+        }.get(self.outputs) or ("  TensorVec out = dispatch(op, std::move(in), a);\n  return {"
+                                + ", ".join(f"out[{i}]" for i in range(self.outputs)) + "};")
+        text = f"{self.returns()} {self.cpp}({self.params(False)}) {{\n" + self.body(run)
+        if self.in_place:
+            params = self.params(False).replace("const Tensor& ", "Tensor ", 1)
+            text += f"Tensor {self.name}_({params}) {{\n" + self.body("  return dispatch_in_place(op, std::move(in), a);")
+        return text
+
+
+def write(path, text):
+    path = Path(path)
+    if not path.exists() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def main():
+    header, source, *files = sys.argv[1:]
+    ops = [Op(s, b) for f in sorted(files) for s, b in declarations(Path(f).read_text())]
+    ops.sort(key=lambda o: o.name)
+    made = "// Generated from the declarations in holon/ops by tools/generate_ops.py.\n"
+    write(header, made + "#pragma once\n\n#include <array>\n#include <optional>\n#include <string_view>\n#include <vector>\n\n"
+          '#include "holon/tensor/tensor.h"\n\nnamespace holon {\n\n' + "".join(o.declaration() for o in ops)
+          + "\n}  // namespace holon\n")
+    write(source, made + '#include "holon/ops.h"\n\n#include "holon/dispatch/dispatch.h"\n\nnamespace holon {\n\n'
+          + "".join(o.definition() for o in ops) + "\n}  // namespace holon\n")
+
+
+if __name__ == "__main__":
+    main()
