@@ -144,7 +144,7 @@ HOLON_OP(conv2d_weight_grad, "conv2d_weight_grad(Tensor dy, Tensor x, int[] shap
       r.rule.out(0, 1, i);
     })
     .linear_in({0, 1})
-    .kernel([](KernelCall& c) { kernels::conv2d_backward_weight(c.in(0), c.in(1), conv_of(c), c.out()); })
+    .kernel([](KernelCall& c) { kernels::conv2d_backward_weights(c.in(0), c.in(1), conv_of(c), c.out()); })
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, conv2d(g.x(1), g.dy(), {}, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.i("groups")));

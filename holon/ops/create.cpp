@@ -1,10 +1,7 @@
 // Tensors from nothing. With placement and sbp each rank makes its part only: no communication.
 // As a partial sum the value lies on the first rank, and zeros on the others.
 #include "holon/kernels/cpu/copy.h"
-#if __has_include("holon/kernels/cpu/index.h")
 #include "holon/kernels/cpu/index.h"
-#define HOLON_X 1
-#endif
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
@@ -90,11 +87,7 @@ HOLON_OP(arange_steps, "arange_steps(Scalar start, Scalar end, Scalar step, *, d
     .rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
-#ifdef HOLON_X
-#ifdef HOLON_X
       kernels::arange(c.scalar("start"), c.scalar("step"), c.offset_out()[0], c.out());
-#endif
-#endif
     });
 
 HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
@@ -108,9 +101,7 @@ HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None
     .rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
-#ifdef HOLON_X
-      kernels::eye(c.out(), c.offset_out()[0], c.offset_out()[1]);
-#endif
+      kernels::eye(c.offset_out()[0], c.offset_out()[1], c.out());
     });
 
 HOLON_OP(zeros_like, "zeros_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
@@ -145,9 +136,7 @@ HOLON_OP(tril, "tril(Tensor x, int diagonal=0) -> Tensor")
     .kernel([](KernelCall& c) {
       int n = c.out().ndim();
       Dims at = c.offset_out();
-#ifdef HOLON_X
-      kernels::tril(c.in(0), c.i("diagonal"), c.out(), at[n - 2], at[n - 1]);
-#endif
+      kernels::tril(c.in(0), c.i("diagonal"), at[n - 2], at[n - 1], c.out());
     })
     .grad([](Grad& g) { g.dx(0, tril(g.dy(), g.i("diagonal"))); });
 HOLON_OP(triu, "triu(Tensor x, int diagonal=0) -> Tensor")
@@ -160,9 +149,7 @@ HOLON_OP(triu, "triu(Tensor x, int diagonal=0) -> Tensor")
     .kernel([](KernelCall& c) {
       int n = c.out().ndim();
       Dims at = c.offset_out();
-#ifdef HOLON_X
-      kernels::triu(c.in(0), c.i("diagonal"), c.out(), at[n - 2], at[n - 1]);
-#endif
+      kernels::triu(c.in(0), c.i("diagonal"), at[n - 2], at[n - 1], c.out());
     })
     .grad([](Grad& g) { g.dx(0, triu(g.dy(), g.i("diagonal"))); });
 

@@ -75,7 +75,7 @@ HOLON_OP(embedding_backward, "embedding_backward(Tensor dy, Tensor indices, int 
       r.rule.out(0, 0, r.rule.factor());
     })
     .linear_in({0})
-    .kernel([](KernelCall& c) { kernels::embedding_backward(c.in(0), c.in(1), c.offset_out()[0], c.out()); })
+    .kernel([](KernelCall& c) { kernels::embedding_backward(c.in(0), c.in(1), c.offset_out()[0], c.logical_out()[0], c.out()); })
     .saves({1})
     .grad([](Grad& g) { if (g.needs(0)) g.dx(0, embedding(g.dy(), g.x(1))); });
 
@@ -164,7 +164,7 @@ HOLON_OP(scatter_add_zeros, "scatter_add_zeros(Tensor dy, int dim, Tensor index,
     .linear_in({0})
     .kernel([](KernelCall& c) {
       kernels::fill(c.out(), Scalar(0));
-      kernels::scatter_add(c.out(), axis_of(c, c.out().ndim()), c.in(1), c.in(0));
+      kernels::scatter(kernels::ScatterOp::kAdd, c.out(), axis_of(c, c.out().ndim()), c.in(1), c.in(0));
     })
     .saves({1})
     .grad([](Grad& g) { if (g.needs(0)) g.dx(0, gather(g.dy(), g.i("dim"), g.x(1))); });
@@ -179,6 +179,6 @@ HOLON_OP(one_hot, "one_hot(Tensor x, int num_classes) -> Tensor")
       c.out(out, int64);
     })
     .rule("... -> ... C")
-    .kernel([](KernelCall& c) { kernels::one_hot(c.in(0), c.out()); });
+    .kernel([](KernelCall& c) { kernels::one_hot(c.in(0), c.i("num_classes"), 0, c.out()); });
 
 }  // namespace holon::ops

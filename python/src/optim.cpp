@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "bind.h"
+#include "holon/base/error.h"
 #include "holon/optim/update.h"
 
 namespace holon::python {

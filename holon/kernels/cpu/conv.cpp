@@ -8,7 +8,7 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/half.h"
-#include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/cpu/scratch.h"
 
 namespace holon::kernels {
 
@@ -259,13 +259,6 @@ void zero(Array& x) {
 }
 
 }  // namespace
-
-Dims channels_last_strides(const Dims& s) {
-  HOLON_CHECK(s.size() == 4, "channels-last strides of {}.", s);
-  auto at_least_one = [](int64_t v) { return std::max<int64_t>(v, 1); };
-  const int64_t c = at_least_one(s[1]), w = at_least_one(s[3]), h = at_least_one(s[2]);
-  return {c * h * w, 1, c * w, c};
-}
 
 int64_t conv_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t before, int64_t after, int64_t dilation) {
   const int64_t room = size + before + after - dilation * (kernel - 1) - 1;

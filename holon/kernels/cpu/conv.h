@@ -14,9 +14,6 @@ struct Conv2d {
   int64_t groups = 1;
 };
 
-// The strides of an [n, c, h, w] array whose channels are adjacent in memory.
-Dims channels_last_strides(const Dims& shape);
-
 // The size of an output axis.
 int64_t conv_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad_before, int64_t pad_after, int64_t dilation);
 

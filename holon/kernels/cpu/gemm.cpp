@@ -9,7 +9,7 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/half.h"
-#include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
 
 namespace holon::kernels {
@@ -407,7 +407,7 @@ Array as_matrix(const Array& x) {
 Array transposed(const Array& x) { return x.view({x.shape[1], x.shape[0]}, {x.strides[1], x.strides[0]}); }
 
 template <class T>
-void column_sums(const Array& x, Array& out, double beta) {
+void sum_columns(const Array& x, Array& out, double beta) {
   using C = std::conditional_t<std::is_same_v<T, float>, float, typename DTypeOf<T>::Compute>;
   const int64_t rows = x.shape[0], cols = x.shape[1], rs = x.strides[0], cs = x.strides[1];
   const T* data = x.data<T>();
@@ -461,11 +461,15 @@ void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias
   Array rows = as_matrix(dy.ndim() == 1 ? dy.view({1, dy.shape[0]}, {dy.shape[0], dy.strides[0]}) : dy);
   matmul(transposed(rows), as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x), dw, 1, beta);
   if (!dbias) return;
-  HOLON_CHECK(dbias->ndim() == 1 && dbias->shape[0] == rows.shape[1] && dbias->dtype == dy.dtype,
-              "linear_weight_grad: a bias of shape {} does not fit {}.", dbias->shape, dy.shape);
-  visit_dtype(dy.dtype, [&](auto tag) {
+  column_sums(rows, *dbias, beta);
+}
+
+void column_sums(const Array& x, Array& out, double beta) {
+  HOLON_CHECK(x.ndim() == 2 && out.ndim() == 1 && out.shape[0] == x.shape[1] && out.dtype == x.dtype,
+              "column_sums: {} of {} does not fit {}.", out.shape, x.shape, name(x.dtype));
+  visit_dtype(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, bool>) column_sums<T>(rows, *dbias, beta);
+    if constexpr (!std::is_same_v<T, bool>) sum_columns<T>(x, out, beta);
   });
 }
 

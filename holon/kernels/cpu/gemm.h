@@ -18,6 +18,9 @@ void linear(const Array& x, const Array& w, const Array* bias, Array& out);
 // them if dbias is not nullptr.
 void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias = nullptr, double beta = 0);
 
+// out[n] = beta * out + the sum of x[m, n] over m.
+void column_sums(const Array& x, Array& out, double beta = 0);
+
 // One float32 product with given strides in elements, for other kernels:
 // c[m, n] = alpha * a @ b + beta * c + bias[n] (bias may be nullptr).
 struct MatrixView {

@@ -14,6 +14,8 @@ namespace holon::kernels {
   void fill_binary(Table& t);         \
   void fill_convert(Table& t);        \
   void fill_reduce(Table& t);         \
+  void fill_rows(Table& t);           \
+  void fill_random(Table& t);         \
   }                                   \
   static Table make_##isa(const char* name) { \
     Table t{};                        \
@@ -22,6 +24,8 @@ namespace holon::kernels {
     isa::fill_binary(t);              \
     isa::fill_convert(t);             \
     isa::fill_reduce(t);              \
+    isa::fill_rows(t);                \
+    isa::fill_random(t);              \
     return t;                         \
   }
 

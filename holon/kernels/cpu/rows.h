@@ -1,52 +1,58 @@
-// Small things that the product, convolution and attention kernels share.
+// Rows of an array: its elements along one axis (or its last axes), for every index of the others in row-major order.
+// Rows that are not contiguous, or not of the type that is computed in, pass through a buffer.
 #pragma once
+
+#include <vector>
 
 #include "holon/array/array.h"
 
 namespace holon::kernels {
 
-// A block of the caching allocator for the length of a call.
-class Scratch {
+// Room for a row of a thread: the elements in the compute type, and as they are stored.
+class RowBuffer {
  public:
-  explicit Scratch(size_t bytes) : bytes_(bytes), data_(bytes ? allocate_block(bytes) : nullptr) {}
-  ~Scratch() {
-    if (data_) free_block(data_, bytes_);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
+  explicit RowBuffer(int64_t n) : bytes_(static_cast<size_t>(n) * 16 + 64) {}
+  std::byte* row() { return bytes_.data(); }
+  std::byte* scratch() { return bytes_.data() + bytes_.size() / 2; }
 
  private:
-  size_t bytes_;
-  void* data_;
+  std::vector<std::byte> bytes_;
 };
 
-// Calls f(offset in a, offset in b) for every row, that is for every element but the last axis.
-template <class F>
-void for_each_row(const Dims& shape, const Dims& a, const Dims& b, F&& f) {
-  const int n = shape.size() - 1;
-  if (shape.numel() == 0) return;
-  Dims index = Dims::filled(kMaxAxes, 0);
-  int64_t at_a = 0, at_b = 0;
-  for (;;) {
-    f(at_a, at_b);
-    int i = n - 1;
-    for (; i >= 0; --i) {
-      at_a += a[i], at_b += b[i];
-      if (++index[i] < shape[i]) break;
-      at_a -= index[i] * a[i], at_b -= index[i] * b[i];
-      index[i] = 0;
-    }
-    if (i < 0) return;
-  }
-}
+class Rows {
+ public:
+  // Rows along the given axis. An array without axes is one row of one element.
+  Rows(const Array& a, int axis, DType compute);
+  // Rows along the last `axes` axes together. Errors: axes that are no single row of equal steps (HOLON_CHECK); see
+  // with_rows().
+  static Rows along_last(const Array& a, int axes, DType compute);
 
-template <class F>
-void for_each_row(const Dims& shape, const Dims& strides, F&& f) {
-  for_each_row(shape, strides, strides, [&](int64_t at, int64_t) { f(at); });
-}
+  int64_t count() const { return count_; }
+  int64_t length() const { return length_; }
+  bool direct() const { return direct_; }
+
+  // Row i, read. Valid until the buffer is used again.
+  const void* read(int64_t i, RowBuffer& buffer) const;
+  // Where to write row i, and its end: write() brings a buffered row home.
+  void* target(int64_t i, RowBuffer& buffer) const;
+  void write(int64_t i, RowBuffer& buffer) const;
+
+  std::byte* address(int64_t i) const;
+
+ private:
+  Rows() = default;
+  std::byte* data_ = nullptr;
+  DType dtype_ = DType::kFloat32, compute_ = DType::kFloat32;
+  int64_t count_ = 1, length_ = 1, stride_ = 0;  // stride in bytes
+  int outer_ = 0;
+  int64_t shape_[kMaxAxes], strides_[kMaxAxes];  // of the other axes, in order; strides in bytes
+  bool direct_ = false;
+};
+
+// The array itself if its last axes are one row of equal steps, otherwise a contiguous copy.
+Array with_rows(const Array& a, int axes);
+
+// float32 for float16, bfloat16 and float32, float64 for float64. Errors: any other dtype (TypeError), naming the op.
+DType float_compute(DType dtype, const char* op);
 
 }  // namespace holon::kernels

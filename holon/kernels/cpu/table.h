@@ -49,6 +49,36 @@ using ReduceColumnsFn = void (*)(const void* x, int64_t row_stride, int64_t rows
 // The index of the first element that is the largest (smallest), a NaN being beyond all; n >= 1.
 using ArgReduceFn = int64_t (*)(const void* x, int64_t n);
 
+// Rows of normalisations and losses, for kF32 and kF64; T is float or double.
+//
+// y = softmax(scale x[0 .. valid)), 0 from valid on; scale > 0. log: y = log softmax(x), scale and valid unused.
+using SoftmaxFn = void (*)(const void* x, void* y, int64_t n, double scale, int64_t valid);
+// dx = scale y (dy - sum(dy y)); log: dx = dy - exp(y) sum(dy).
+using SoftmaxBackwardFn = void (*)(const void* dy, const void* y, void* dx, int64_t n, double scale);
+// The same along columns: element (i, j) is at i * stride + j; cols <= kSoftmaxCols.
+using SoftmaxColumnsFn = void (*)(const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t rows, int64_t cols);
+using SoftmaxBackwardColumnsFn = void (*)(const void* dy, int64_t dy_stride, const void* y, int64_t y_stride, void* dx,
+                                          int64_t dx_stride, int64_t rows, int64_t cols);
+inline constexpr int64_t kSoftmaxCols = 256;
+// log(sum(exp(x)))
+using LogSumExpFn = double (*)(const void* x, int64_t n);
+// dx = g (exp(x - lse) - even)
+using CrossEntropyBackwardFn = void (*)(const void* x, void* dx, int64_t n, double lse, double g, double even);
+// y = (x - mean) rstd w + b, with w and b null or of n elements. root: the mean is taken as 0.
+using NormFn = void (*)(const void* x, const void* w, const void* b, double eps, void* y, int64_t n, double* mean, double* rstd);
+// dx, and dw += dy xhat, db += dy where they are not null.
+using NormBackwardFn = void (*)(const void* dy, const void* x, const void* w, double mean, double rstd, void* dx, void* dw,
+                                void* db, int64_t n);
+
+// Groups of random bits, of 64 elements of 32 bits or of 32 elements of 64 bits: group g holds the elements g * 64
+// (g * 32) and on of a tensor.
+using RandomBitsFn = void (*)(uint64_t seed, uint64_t counter, uint64_t first_group, int64_t groups, void* out);
+struct RandomNumbers {
+  double a = 0, b = 0, c = 0, d = 0, low = 0, high = 0;
+  uint64_t threshold = 0;
+};
+using RandomRowFn = void (*)(const void* bits, const void* x, void* out, int64_t n, const RandomNumbers& p);
+
 struct Table {
   const char* name;
   RowFn unary[static_cast<int>(UnaryOp::kCount)][kComputeCount];
@@ -60,6 +90,16 @@ struct Table {
   ReduceRowFn reduce_row[static_cast<int>(ReduceOp::kCount)][kComputeCount];
   ReduceColumnsFn reduce_columns[static_cast<int>(ReduceOp::kCount)][kComputeCount];
   ArgReduceFn argmax[kComputeCount], argmin[kComputeCount];
+  SoftmaxFn softmax[2], log_softmax[2];
+  SoftmaxBackwardFn softmax_backward[2], log_softmax_backward[2];
+  SoftmaxColumnsFn softmax_columns[2], log_softmax_columns[2];
+  SoftmaxBackwardColumnsFn softmax_backward_columns[2], log_softmax_backward_columns[2];
+  LogSumExpFn log_sum_exp[2];
+  CrossEntropyBackwardFn cross_entropy_backward[2];
+  NormFn layer_norm[2], rms_norm[2];
+  NormBackwardFn layer_norm_backward[2], rms_norm_backward[2];
+  RandomBitsFn random_bits[2];
+  RandomRowFn uniform[2], normal[2], truncated_normal[2], bernoulli, bernoulli_of, dropout[2];
 };
 
 // The table of the best instruction set that this machine has, or of the one that HOLON_ISA names.

@@ -1,0 +1,466 @@
+#include "holon/kernels/cpu/index.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "holon/base/error.h"
+#include "holon/base/parallel.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/elementwise.h"
+#include "holon/kernels/cpu/loops.h"
+
+namespace holon::kernels {
+
+namespace {
+
+int64_t bytes_of(DType dtype) { return static_cast<int64_t>(size_bytes(dtype)); }
+
+// Visits an array's elements in row-major order: f(number, byte offset in each of the arrays), all of the first's shape
+// (the others at least as large along each axis).
+template <size_t n, class F>
+void walk(const Array* const (&arrays)[n], F&& f) {
+  const Dims& shape = arrays[0]->shape;
+  const int64_t total = shape.numel();
+  int64_t at[n] = {}, index[kMaxAxes] = {};
+  for (int64_t i = 0; i < total; ++i) {
+    f(i, at);
+    for (int a = shape.size() - 1; a >= 0; --a) {
+      for (size_t k = 0; k < n; ++k) at[k] += arrays[k]->strides[a] * bytes_of(arrays[k]->dtype);
+      if (++index[a] < shape[a]) break;
+      for (size_t k = 0; k < n; ++k) at[k] -= arrays[k]->strides[a] * bytes_of(arrays[k]->dtype) * shape[a];
+      index[a] = 0;
+    }
+  }
+}
+
+void check_index_dtype(const char* op, const Array& indices) {
+  if (indices.dtype != DType::kInt32 && indices.dtype != DType::kInt64)
+    fail_type("{}: indices are {}. They must be int32 or int64.", op, name(indices.dtype));
+}
+
+[[noreturn]] void fail_index(const char* op, int64_t value, int64_t low, int64_t high, int64_t position, const Dims& shape) {
+  fail(ErrorKind::kIndex, "{}: index {} at position {} of indices {} is outside [{}, {}).", op, value, position, shape, low, high);
+}
+
+// All indices in row-major order, checked to lie in [low, high).
+std::vector<int64_t> read_indices(const char* op, const Array& indices, int64_t low, int64_t high) {
+  check_index_dtype(op, indices);
+  std::vector<int64_t> out(static_cast<size_t>(indices.numel()));
+  walk({&indices}, [&](int64_t i, const int64_t* at) {
+    const std::byte* p = indices.bytes() + at[0];
+    const int64_t v = indices.dtype == DType::kInt64 ? *reinterpret_cast<const int64_t*>(p) : *reinterpret_cast<const int32_t*>(p);
+    if (v < low || v >= high) fail_index(op, v, low, high, i, indices.shape);
+    out[static_cast<size_t>(i)] = v;
+  });
+  return out;
+}
+
+// x without its last axis: the byte offsets of its rows, in row-major order.
+std::vector<int64_t> row_offsets(const Array& x) {
+  Array lead = x;
+  lead.shape.erase(x.ndim() - 1);
+  lead.strides.erase(x.ndim() - 1);
+  std::vector<int64_t> out(static_cast<size_t>(lead.numel()));
+  walk({&lead}, [&](int64_t i, const int64_t* at) { out[static_cast<size_t>(i)] = at[0]; });
+  return out;
+}
+
+template <class F>
+void visit_size(DType dtype, F&& f) {
+  switch (size_bytes(dtype)) {
+    case 1: return f(TypeTag<uint8_t>{});
+    case 2: return f(TypeTag<uint16_t>{});
+    case 4: return f(TypeTag<uint32_t>{});
+    default: return f(TypeTag<uint64_t>{});
+  }
+}
+
+// a + b in T's own rules: halves in float32, bools by "or".
+template <class T>
+T combine(ScatterOp op, T a, T b) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return op == ScatterOp::kSet ? b : op == ScatterOp::kAdd ? (a || b) : (a && b);
+  } else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+    const float x = a, y = b;
+    return op == ScatterOp::kSet ? b : T(op == ScatterOp::kAdd ? x + y : x * y);
+  } else {
+    return op == ScatterOp::kSet ? b : static_cast<T>(op == ScatterOp::kAdd ? a + b : a * b);
+  }
+}
+
+}  // namespace
+
+void embedding(const Array& weight, const Array& indices, int64_t row_offset, int64_t v_logical, Array& out) {
+  HOLON_CHECK(weight.ndim() == 2 && out.ndim() == indices.ndim() + 1 && out.shape.back() == weight.shape[1] &&
+                  weight.dtype == out.dtype && out.numel() == indices.numel() * weight.shape[1],
+              "embedding: {} of {} into {}", indices.shape, weight.shape, out.shape);
+  const std::vector<int64_t> rows = read_indices("embedding", indices, 0, v_logical);
+  const std::vector<int64_t> to = row_offsets(out);
+  const int64_t d = weight.shape[1], local = weight.shape[0], size = bytes_of(out.dtype);
+  const int64_t in_step = weight.strides[1] * size, out_step = out.strides.back() * size;
+  if (d == 0) return;
+  parallel_for(static_cast<int64_t>(rows.size()), std::max<int64_t>(1, kGrain / d), [&](int64_t begin, int64_t end) {
+    const int64_t zero = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = rows[static_cast<size_t>(i)] - row_offset;
+      const bool here = r >= 0 && r < local;
+      const std::byte* src = here ? weight.bytes() + r * weight.strides[0] * size : reinterpret_cast<const std::byte*>(&zero);
+      std::byte* dst = out.bytes() + to[static_cast<size_t>(i)];
+      if (out_step == size)
+        gather_elements(src, here ? in_step : 0, static_cast<size_t>(size), dst, d);
+      else
+        for (int64_t j = 0; j < d; ++j) std::memcpy(dst + j * out_step, src + (here ? j * in_step : 0), static_cast<size_t>(size));
+    }
+  });
+}
+
+void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight) {
+  HOLON_CHECK(dweight.ndim() == 2 && dy.ndim() == indices.ndim() + 1 && dy.shape.back() == dweight.shape[1] &&
+                  dy.numel() == indices.numel() * dweight.shape[1],
+              "embedding_backward: {} of {} into {}", dy.shape, indices.shape, dweight.shape);
+  const std::vector<int64_t> rows = read_indices("embedding_backward", indices, 0, v_logical);
+  const std::vector<int64_t> from = row_offsets(dy);
+  const int64_t d = dweight.shape[1], local = dweight.shape[0];
+  // Halves are added up in float32 and rounded once.
+  const DType wide = dtype_of(compute_type(dweight.dtype));
+  const bool direct = dweight.dtype == wide && dweight.is_contiguous();
+  Array sum = direct ? dweight : Array::empty(dweight.shape, wide, dweight.device);
+  fill(sum, 0);
+  const int64_t size = bytes_of(dy.dtype), width = bytes_of(wide);
+  const RowFn add = table().binary[static_cast<int>(BinaryOp::Add)][static_cast<int>(compute_type(wide))][0];
+  const Number none[3] = {};
+  // Threads take columns, so that the order of the additions does not depend on their number.
+  parallel_for(d, std::max<int64_t>(16, kGrain / std::max<int64_t>(static_cast<int64_t>(rows.size()), 1)), [&](int64_t begin, int64_t end) {
+    constexpr int64_t kBlock = 512;
+    alignas(64) std::byte block[kBlock * 8], scratch[kBlock * 8];
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int64_t r = rows[i] - row_offset;
+      if (r < 0 || r >= local) continue;
+      for (int64_t j = begin; j < end; j += kBlock) {
+        const int64_t m = std::min(kBlock, end - j), stride = dy.strides.back() * size;
+        const std::byte* src = dy.bytes() + from[i] + j * stride;
+        if (dy.dtype != wide || stride != size) {
+          load_elements(src, stride, dy.dtype, wide, block, m, scratch);
+          src = block;
+        }
+        std::byte* dst = sum.bytes() + (r * d + j) * width;
+        const void* in[] = {dst, src};
+        add(in, dst, m, none);
+      }
+    }
+  });
+  if (!direct) copy(sum, dweight);
+}
+
+void index_select(const Array& x, int axis, const Array& indices, Array& out) {
+  HOLON_CHECK(x.dtype == out.dtype && x.ndim() == out.ndim() && indices.ndim() <= 1 && out.shape[axis] == indices.numel(),
+              "index_select: {} of {} along axis {} into {}", indices.shape, x.shape, axis, out.shape);
+  const int64_t n = x.shape[axis];
+  const std::vector<int64_t> rows = read_indices("index_select", indices, -n, n);
+  Array from = x, to = out;
+  from.shape[axis] = to.shape[axis] = 1;
+  HOLON_CHECK(from.shape == to.shape, "index_select: {} into {}", x.shape, out.shape);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    from.offset = x.offset + (rows[i] < 0 ? rows[i] + n : rows[i]) * x.strides[axis];
+    to.offset = out.offset + static_cast<int64_t>(i) * out.strides[axis];
+    copy(from, to);
+  }
+}
+
+void index_add(Array& out, int axis, const Array& indices, const Array& src) {
+  HOLON_CHECK(src.dtype == out.dtype && src.ndim() == out.ndim() && src.shape[axis] == indices.numel(),
+              "index_add: {} of {} along axis {} into {}", indices.shape, src.shape, axis, out.shape);
+  const int64_t n = out.shape[axis];
+  const std::vector<int64_t> rows = read_indices("index_add", indices, -n, n);
+  Array from = src, to = out;
+  from.shape[axis] = to.shape[axis] = 1;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    to.offset = out.offset + (rows[i] < 0 ? rows[i] + n : rows[i]) * out.strides[axis];
+    from.offset = src.offset + static_cast<int64_t>(i) * src.strides[axis];
+    binary(BinaryOp::Add, to, from, to);
+  }
+}
+
+namespace {
+
+// For every element of index: f(byte offset in x of the element that it points to, byte offset in other).
+template <class F>
+void walk_indexed(const char* op, const Array& x, int axis, const Array& index, const Array& other, F&& f) {
+  HOLON_CHECK(index.ndim() == x.ndim() && other.ndim() == x.ndim(), "{}: {} with indices {} and {}", op, x.shape, index.shape, other.shape);
+  for (int i = 0; i < x.ndim(); ++i)
+    HOLON_CHECK(index.shape[i] <= other.shape[i] && (i == axis || index.shape[i] <= x.shape[i]), "{}: {} with indices {} and {}",
+                op, x.shape, index.shape, other.shape);
+  const int64_t n = x.ndim() == 0 ? 1 : x.shape[axis];
+  const std::vector<int64_t> at_axis = read_indices(op, index, -n, n);
+  Array others = x;  // x without a step along the axis
+  if (x.ndim() > 0) others.strides[axis] = 0;
+  const int64_t step = x.ndim() == 0 ? 0 : x.strides[axis] * bytes_of(x.dtype);
+  walk({&index, &others, &other}, [&](int64_t i, const int64_t* at) {
+    const int64_t v = at_axis[static_cast<size_t>(i)];
+    f(at[1] + (v < 0 ? v + n : v) * step, at[2]);
+  });
+}
+
+}  // namespace
+
+void gather(const Array& x, int axis, const Array& index, Array& out) {
+  HOLON_CHECK(x.dtype == out.dtype && index.shape == out.shape, "gather: {} into {}", index.shape, out.shape);
+  visit_size(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    walk_indexed("gather", x, axis, index, out, [&](int64_t from, int64_t to) { std::memcpy(out.bytes() + to, x.bytes() + from, sizeof(T)); });
+  });
+}
+
+void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src) {
+  HOLON_CHECK(src.dtype == out.dtype, "scatter: {} into {}", name(src.dtype), name(out.dtype));
+  visit_dtype(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    walk_indexed("scatter", out, axis, index, src, [&](int64_t to, int64_t from) {
+      T* p = reinterpret_cast<T*>(out.bytes() + to);
+      *p = combine(op, *p, *reinterpret_cast<const T*>(src.bytes() + from));
+    });
+  });
+}
+
+void scatter_scalar(ScatterOp op, Array& out, int axis, const Array& index, Scalar value) {
+  Array one = Array::empty({}, out.dtype);
+  fill(one, value);
+  scatter(op, out, axis, index, one.view(index.shape, Dims::filled(index.ndim(), 0)));
+}
+
+void masked_fill(const Array& x, const Array& mask, Scalar value, Array& out) {
+  Array one = Array::empty({}, out.dtype);
+  fill(one, value);
+  where(mask, one, x, out);
+}
+
+namespace {
+
+// The truth of each element, in row-major order.
+Array truth_of(const Array& x) {
+  if (size_bytes(x.dtype) == 1 && x.is_contiguous()) return x;
+  Array t = Array::empty(x.shape, DType::kBool);
+  copy(x, t);
+  return t;
+}
+
+}  // namespace
+
+int64_t count_nonzero(const Array& x) {
+  const Array t = truth_of(x);
+  const uint8_t* p = t.data<uint8_t>();
+  const int64_t n = t.numel();
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += p[i] != 0;
+  return count;
+}
+
+void nonzero(const Array& x, Array& out) {
+  HOLON_CHECK(out.dtype == DType::kInt64 && out.ndim() == 2 && out.shape[1] == x.ndim(), "nonzero: {} into {} {}", x.shape,
+              name(out.dtype), out.shape);
+  const Array t = truth_of(x);
+  const uint8_t* p = t.data<uint8_t>();
+  const int64_t n = t.numel();
+  int64_t row = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (p[i] == 0) continue;
+    HOLON_CHECK(row < out.shape[0], "nonzero: more than the {} elements that were counted", out.shape[0]);
+    int64_t rest = i;
+    for (int a = x.ndim() - 1; a >= 0; --a) {
+      out.data<int64_t>()[row * out.strides[0] + a * out.strides[1]] = rest % x.shape[a];
+      rest /= x.shape[a];
+    }
+    ++row;
+  }
+  HOLON_CHECK(row == out.shape[0], "nonzero: {} elements where {} were counted", row, out.shape[0]);
+}
+
+void masked_select(const Array& x, const Array& mask, Array& out) {
+  HOLON_CHECK(x.shape == mask.shape && x.dtype == out.dtype && out.ndim() == 1 && size_bytes(mask.dtype) == 1,
+              "masked_select: {} by {} into {}", x.shape, mask.shape, out.shape);
+  int64_t row = 0;
+  visit_size(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    walk({&x, &mask}, [&](int64_t, const int64_t* at) {
+      if (mask.bytes()[at[1]] == std::byte{0}) return;
+      HOLON_CHECK(row < out.shape[0], "masked_select: more than the {} elements that were counted", out.shape[0]);
+      std::memcpy(out.bytes() + row++ * out.strides[0] * static_cast<int64_t>(sizeof(T)), x.bytes() + at[0], sizeof(T));
+    });
+  });
+  HOLON_CHECK(row == out.shape[0], "masked_select: {} elements where {} were counted", row, out.shape[0]);
+}
+
+void one_hot(const Array& indices, int64_t classes, int64_t class_offset, Array& out) {
+  HOLON_CHECK(out.ndim() == indices.ndim() + 1, "one_hot: {} into {}", indices.shape, out.shape);
+  const std::vector<int64_t> columns = read_indices("one_hot", indices, 0, classes);
+  const std::vector<int64_t> rows = row_offsets(out);
+  HOLON_CHECK(rows.size() == columns.size(), "one_hot: {} into {}", indices.shape, out.shape);
+  fill(out, 0);
+  Array one = Array::empty({}, out.dtype);
+  fill(one, 1);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t j = columns[i] - class_offset;
+    if (j >= 0 && j < out.shape.back())
+      std::memcpy(out.bytes() + rows[i] + j * out.strides.back() * bytes_of(out.dtype), one.bytes(), size_bytes(out.dtype));
+  }
+}
+
+namespace {
+
+// Keeps columns [0, last] of each row (lower), or [last + 1, n), where last = row + diagonal in logical numbers.
+void triangle(const char* op, const Array& x, int64_t diagonal, int64_t row_offset, int64_t col_offset, Array& out, bool lower) {
+  HOLON_CHECK(x.shape == out.shape && x.dtype == out.dtype && x.ndim() >= 2, "{}: {} into {}", op, x.shape, out.shape);
+  const int64_t n = x.shape.back(), rows = x.shape[x.ndim() - 2], size = bytes_of(x.dtype);
+  const std::vector<int64_t> from = row_offsets(x), to = row_offsets(out);
+  const int64_t in_step = x.strides.back() * size, out_step = out.strides.back() * size;
+  const int64_t zero = 0;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const int64_t row = static_cast<int64_t>(i) % rows;
+    // The first column that belongs to the other side.
+    const int64_t edge = std::clamp<int64_t>(row + row_offset + diagonal - col_offset + (lower ? 1 : 0), 0, n);
+    const std::byte* src = x.bytes() + from[i];
+    std::byte* dst = out.bytes() + to[i];
+    auto put = [&](int64_t begin, int64_t end, bool keep) {
+      if (begin < end) {
+        const int64_t shape[] = {end - begin}, ds[] = {out_step}, ss[] = {keep ? in_step : 0};
+        copy_bytes_strided(dst + begin * out_step, ds, keep ? src + begin * in_step : reinterpret_cast<const std::byte*>(&zero), ss, shape,
+                           static_cast<size_t>(size));
+      }
+    };
+    // In place the kept part stays where it is.
+    if (src != dst || in_step != out_step) put(lower ? 0 : edge, lower ? edge : n, true);
+    put(lower ? edge : 0, lower ? n : edge, false);
+  }
+}
+
+}  // namespace
+
+void tril(const Array& x, int64_t diagonal, int64_t row_offset, int64_t col_offset, Array& out) {
+  triangle("tril", x, diagonal, row_offset, col_offset, out, true);
+}
+void triu(const Array& x, int64_t diagonal, int64_t row_offset, int64_t col_offset, Array& out) {
+  triangle("triu", x, diagonal, row_offset, col_offset, out, false);
+}
+
+void arange(Scalar start, Scalar step, int64_t offset, Array& out) {
+  HOLON_CHECK(out.ndim() == 1, "arange: {}", out.shape);
+  const int64_t n = out.shape[0], stride = out.strides[0] * bytes_of(out.dtype);
+  const bool whole = !start.is_float() && !step.is_float();
+  constexpr int64_t kBlock = 512;
+  alignas(64) std::byte scratch[kBlock * 8];
+  for (int64_t at = 0; at < n; at += kBlock) {
+    const int64_t m = std::min(kBlock, n - at);
+    int64_t integers[kBlock];
+    double reals[kBlock];
+    for (int64_t i = 0; i < m; ++i) {
+      if (whole)
+        integers[i] = start.as_int() + (offset + at + i) * step.as_int();
+      else
+        reals[i] = start.as_double() + static_cast<double>(offset + at + i) * step.as_double();
+    }
+    store_elements(whole ? static_cast<const void*>(integers) : reals, whole ? DType::kInt64 : DType::kFloat64, out.dtype,
+                   out.bytes() + at * stride, stride, m, scratch);
+  }
+}
+
+void linspace(double start, double end, int64_t steps, int64_t offset, Array& out) {
+  HOLON_CHECK(out.ndim() == 1 && offset >= 0 && offset + out.shape[0] <= steps, "linspace: {} from {} of {}", out.shape, offset, steps);
+  const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
+  const int64_t stride = out.strides[0] * bytes_of(out.dtype);
+  alignas(8) std::byte scratch[8];
+  for (int64_t i = 0; i < out.shape[0]; ++i) {
+    const int64_t k = offset + i;
+    // From the nearer end, so that both ends are exact.
+    const double v = k < steps / 2 ? start + step * static_cast<double>(k) : steps > 1 ? end - step * static_cast<double>(steps - 1 - k) : start;
+    store_elements(&v, DType::kFloat64, out.dtype, out.bytes() + i * stride, stride, 1, scratch);
+  }
+}
+
+void eye(int64_t row_offset, int64_t col_offset, Array& out) {
+  HOLON_CHECK(out.ndim() == 2, "eye: {}", out.shape);
+  fill(out, 0);
+  for (int64_t i = 0; i < out.shape[0]; ++i) {
+    const int64_t j = i + row_offset - col_offset;
+    if (j < 0 || j >= out.shape[1]) continue;
+    Array one = out.view({}, {}, i * out.strides[0] + j * out.strides[1]);
+    fill(one, 1);
+  }
+}
+
+namespace {
+
+// x < y with NaN above all.
+template <class T>
+bool below(T x, T y) {
+  if constexpr (std::is_floating_point_v<T>) return x < y || (y != y && x == x);
+  return x < y;
+}
+
+// Orders the first k of n entries: row is the compute type's, order receives the indices.
+template <class T>
+void order_row(const T* row, int64_t n, int64_t k, bool descending, int64_t* order) {
+  for (int64_t i = 0; i < n; ++i) order[i] = i;
+  auto before = [&](int64_t a, int64_t b) {
+    if (descending ? below(row[b], row[a]) : below(row[a], row[b])) return true;
+    if (descending ? below(row[a], row[b]) : below(row[b], row[a])) return false;
+    return a < b;
+  };
+  if (k < n)
+    std::partial_sort(order, order + k, order + n, before);
+  else
+    std::sort(order, order + n, before);
+}
+
+void order_rows(const Array& x, int64_t k, bool descending, Array* values, Array& indices) {
+  HOLON_CHECK(indices.dtype == DType::kInt64 && (!values || values->dtype == x.dtype), "sort: the indices are {}", name(indices.dtype));
+  Array in = x, out_values, out_indices = indices;
+  if (values) out_values = *values;
+  // An array without axes is one row of one element.
+  for (Array* a : {&in, &out_values, &out_indices})
+    if (a->defined() && a->ndim() == 0) a->shape = a->strides = {1};
+  const int64_t n = in.shape.back(), size = bytes_of(x.dtype);
+  if (in.numel() == 0 || k == 0) return;
+  const std::vector<int64_t> from = row_offsets(in), to = row_offsets(out_indices);
+  const std::vector<int64_t> values_to = values ? row_offsets(out_values) : std::vector<int64_t>();
+  const DType compute = dtype_of(compute_type(x.dtype));
+  parallel_for(static_cast<int64_t>(from.size()), std::max<int64_t>(1, 2048 / n), [&](int64_t begin, int64_t end) {
+    std::vector<std::byte> row(static_cast<size_t>(n) * 8), scratch(static_cast<size_t>(n) * 8);
+    std::vector<int64_t> order(static_cast<size_t>(n));
+    for (int64_t i = begin; i < end; ++i) {
+      const std::byte* src = in.bytes() + from[static_cast<size_t>(i)];
+      load_elements(src, in.strides.back() * size, x.dtype, compute, row.data(), n, scratch.data());
+      switch (compute_type(x.dtype)) {
+        case Compute::kF32: order_row(reinterpret_cast<const float*>(row.data()), n, k, descending, order.data()); break;
+        case Compute::kF64: order_row(reinterpret_cast<const double*>(row.data()), n, k, descending, order.data()); break;
+        case Compute::kI32: order_row(reinterpret_cast<const int32_t*>(row.data()), n, k, descending, order.data()); break;
+        case Compute::kI64: order_row(reinterpret_cast<const int64_t*>(row.data()), n, k, descending, order.data()); break;
+      }
+      scatter_elements(reinterpret_cast<const std::byte*>(order.data()), indices.bytes() + to[static_cast<size_t>(i)],
+                       out_indices.strides.back() * 8, 8, k);
+      if (values) {
+        // Gathered before any is written: values may be x.
+        for (int64_t j = 0; j < k; ++j)
+          std::memcpy(scratch.data() + j * size, src + order[static_cast<size_t>(j)] * in.strides.back() * size, static_cast<size_t>(size));
+        scatter_elements(scratch.data(), values->bytes() + values_to[static_cast<size_t>(i)], out_values.strides.back() * size,
+                         static_cast<size_t>(size), k);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void sort(const Array& x, bool descending, Array* values, Array& indices) {
+  HOLON_CHECK(indices.shape == x.shape && (!values || values->shape == x.shape), "sort: {} into {}", x.shape, indices.shape);
+  order_rows(x, x.ndim() == 0 ? 1 : x.shape.back(), descending, values, indices);
+}
+
+void topk(const Array& x, int64_t k, bool largest, Array& values, Array& indices) {
+  const int64_t n = x.ndim() == 0 ? 1 : x.shape.back();
+  if (k < 0 || k > n) fail_value("topk: {} of {} elements were asked for (shape {}).", k, n, x.shape);
+  HOLON_CHECK(values.shape == indices.shape && (x.ndim() == 0 || values.shape.back() == k), "topk: {} into {}", x.shape, values.shape);
+  order_rows(x, k, largest, &values, indices);
+}
+
+}  // namespace holon::kernels

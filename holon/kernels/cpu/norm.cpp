@@ -1,0 +1,143 @@
+#include "holon/kernels/cpu/norm.h"
+
+#include <algorithm>
+
+#include "holon/base/error.h"
+#include "holon/base/parallel.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/loops.h"
+#include "holon/kernels/cpu/rows.h"
+
+namespace holon::kernels {
+
+namespace {
+
+constexpr int64_t kRowGrain = 8192;     // elements
+constexpr int64_t kRowsPerBlock = 64;   // rows whose gradients of the weight are added up in the compute type
+constexpr int64_t kMaxBlocks = 16;
+
+// A contiguous array of the given dtype, or an undefined one.
+Array as_row(const Array& a, DType dtype, int64_t n) {
+  if (!a.defined()) return a;
+  HOLON_CHECK(a.numel() == n, "norm: a weight of shape {} for rows of {} elements", a.shape, n);
+  if (a.dtype == dtype && a.is_contiguous()) return a;
+  Array b = Array::empty(a.shape, dtype, a.device);
+  copy(a, b);
+  return b;
+}
+const void* data(const Array& a) { return a.defined() ? a.bytes() : nullptr; }
+
+void put(Array& a, int64_t i, double v) {
+  if (a.dtype == DType::kFloat64)
+    a.data<double>()[i] = v;
+  else
+    a.data<float>()[i] = static_cast<float>(v);
+}
+double get(const Array& a, int64_t i) {
+  return a.dtype == DType::kFloat64 ? a.data<double>()[i] : static_cast<double>(a.data<float>()[i]);
+}
+void check_statistic(const Array& a, int64_t rows, DType compute) {
+  HOLON_CHECK(a.numel() == rows && a.dtype == compute && a.is_contiguous(), "norm: a statistic of shape {} {} for {} rows",
+              a.shape, name(a.dtype), rows);
+}
+
+void forward(const char* op, const Array& x, int axes, const Array& weight, const Array& bias, double eps, Array& y,
+             Array* mean, Array& rstd) {
+  const DType compute = float_compute(x.dtype, op);
+  HOLON_CHECK(x.shape == y.shape && x.dtype == y.dtype, "{}: {} into {}", op, x.shape, y.shape);
+  const Array in = with_rows(x, axes);
+  Array out = with_rows(y, axes);
+  const Rows from = Rows::along_last(in, axes, compute), to = Rows::along_last(out, axes, compute);
+  const int64_t n = from.length();
+  check_statistic(rstd, from.count(), compute);
+  if (mean) check_statistic(*mean, from.count(), compute);
+  if (x.numel() == 0) return;
+  const Array w = as_row(weight, compute, n), b = as_row(bias, compute, n);
+  const NormFn run = (mean ? table().layer_norm : table().rms_norm)[compute == DType::kFloat64];
+  parallel_for(from.count(), std::max<int64_t>(1, kRowGrain / n), [&](int64_t begin, int64_t end) {
+    RowBuffer source(from.direct() ? 0 : n), target(to.direct() ? 0 : n);
+    for (int64_t i = begin; i < end; ++i) {
+      double m, r;
+      run(from.read(i, source), data(w), data(b), eps, to.target(i, target), n, &m, &r);
+      to.write(i, target);
+      if (mean) put(*mean, i, m);
+      put(rstd, i, r);
+    }
+  });
+  if (out.storage.get() != y.storage.get()) copy(out, y);
+}
+
+template <class T>
+void add_up(const void* part, double* total, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) total[j] += static_cast<double>(static_cast<const T*>(part)[j]);
+}
+
+void backward(const char* op, const Array& dy, const Array& x, int axes, const Array& weight, const Array* mean,
+              const Array& rstd, Array& dx, Array* dweight, Array* dbias) {
+  const DType compute = float_compute(x.dtype, op);
+  HOLON_CHECK(x.shape == dy.shape && x.shape == dx.shape && x.dtype == dy.dtype && x.dtype == dx.dtype, "{}: {} and {} into {}",
+              op, dy.shape, x.shape, dx.shape);
+  const Array in = with_rows(x, axes), gradient = with_rows(dy, axes);
+  Array out = with_rows(dx, axes);
+  const Rows xs = Rows::along_last(in, axes, compute), dys = Rows::along_last(gradient, axes, compute),
+             dxs = Rows::along_last(out, axes, compute);
+  const int64_t n = xs.length(), rows = xs.count(), width = static_cast<int64_t>(size_bytes(compute));
+  check_statistic(rstd, rows, compute);
+  if (mean) check_statistic(*mean, rows, compute);
+  const Array w = as_row(weight, compute, n);
+  const NormBackwardFn run = (mean ? table().layer_norm_backward : table().rms_norm_backward)[compute == DType::kFloat64];
+  const bool sums = dweight || dbias;
+  // Blocks of rows do not depend on the number of threads, so neither do the sums.
+  const int64_t blocks = std::clamp<int64_t>(rows / kRowsPerBlock, 1, sums ? kMaxBlocks : std::max<int64_t>(rows, 1));
+  std::vector<double> totals(sums ? static_cast<size_t>(blocks * 2 * n) : 0);
+  parallel_for(blocks, std::max<int64_t>(1, kRowGrain * blocks / std::max<int64_t>(n * rows, 1)), [&](int64_t first, int64_t last) {
+    RowBuffer a(xs.direct() ? 0 : n), b(dys.direct() ? 0 : n), c(dxs.direct() ? 0 : n);
+    std::vector<std::byte> part(sums ? static_cast<size_t>(2 * n * width) : 0);
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t begin = rows * block / blocks, end = rows * (block + 1) / blocks;
+      for (int64_t at = begin; at < end; at += kRowsPerBlock) {
+        std::fill(part.begin(), part.end(), std::byte{0});
+        void* dw = dweight ? part.data() : nullptr;
+        void* db = dbias ? part.data() + n * width : nullptr;
+        for (int64_t i = at; i < std::min(at + kRowsPerBlock, end); ++i) {
+          run(dys.read(i, b), xs.read(i, a), data(w), mean ? get(*mean, i) : 0.0, get(rstd, i), dxs.target(i, c), dw, db, n);
+          dxs.write(i, c);
+        }
+        if (!sums) continue;
+        double* total = totals.data() + block * 2 * n;
+        compute == DType::kFloat64 ? add_up<double>(part.data(), total, 2 * n) : add_up<float>(part.data(), total, 2 * n);
+      }
+    }
+  });
+  if (out.storage.get() != dx.storage.get()) copy(out, dx);
+  if (!sums) return;
+  for (int64_t block = 1; block < blocks; ++block) add_up<double>(totals.data() + block * 2 * n, totals.data(), 2 * n);
+  for (int k = 0; k < 2; ++k)
+    if (Array* d = k ? dbias : dweight) {
+      HOLON_CHECK(d->numel() == n, "{}: a gradient of shape {} for rows of {} elements", op, d->shape, n);
+      Array sum = Array::empty(d->shape, DType::kFloat64, d->device);
+      std::copy_n(totals.data() + k * n, n, sum.data<double>());
+      copy(sum, *d);
+    }
+}
+
+}  // namespace
+
+void layer_norm(const Array& x, int axes, const Array& weight, const Array& bias, double eps, Array& y, Array& mean, Array& rstd) {
+  forward("layer_norm", x, axes, weight, bias, eps, y, &mean, rstd);
+}
+
+void layer_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& mean,
+                         const Array& rstd, Array& dx, Array* dweight, Array* dbias) {
+  backward("layer_norm_backward", dy, x, axes, weight, &mean, rstd, dx, dweight, dbias);
+}
+
+void rms_norm(const Array& x, int axes, const Array& weight, double eps, Array& y, Array& rstd) {
+  forward("rms_norm", x, axes, weight, Array(), eps, y, nullptr, rstd);
+}
+
+void rms_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd, Array& dx, Array* dweight) {
+  backward("rms_norm_backward", dy, x, axes, weight, nullptr, rstd, dx, dweight, nullptr);
+}
+
+}  // namespace holon::kernels

@@ -1,0 +1,39 @@
+// Counter-based random numbers: the value of an element is a function of the seed, the number of the call and the
+// element's index in the logical tensor. It depends neither on how the tensor is split, nor on threads, nor on the
+// instruction set: the bits are the same everywhere. Generator: Philox4x32-10; one draw of 32 bits for an element (64 for
+// float64 and for integers).
+#pragma once
+
+#include "holon/array/array.h"
+
+namespace holon::kernels {
+
+// Which slice of a logical tensor `out` is: out.shape from `offset` on.
+struct RandomPart {
+  uint64_t seed = 0, counter = 0;
+  Dims logical_shape, offset;
+
+  // The whole of a tensor of this shape.
+  static RandomPart whole(uint64_t seed, uint64_t counter, const Dims& shape) {
+    return {seed, counter, shape, Dims::filled(shape.size(), 0)};
+  }
+};
+
+// out has any strides; a floating dtype except where said.
+void uniform(const RandomPart& part, double low, double high, Array& out);  // [low, high)
+void normal(const RandomPart& part, double mean, double deviation, Array& out);
+// A normal distribution's values within [low, high], by its inverse distribution function. low < high.
+void truncated_normal(const RandomPart& part, double mean, double deviation, double low, double high, Array& out);
+// [low, high), any dtype. Errors: an empty range (ValueError).
+void randint(const RandomPart& part, int64_t low, int64_t high, Array& out);
+// 1 with probability p, else 0; any dtype. Errors: p outside [0, 1] (ValueError).
+void bernoulli(const RandomPart& part, double p, Array& out);
+// The same with a probability for each element; p (floating) has out's shape.
+void bernoulli(const RandomPart& part, const Array& p, Array& out);
+// out = x / (1 - p), or 0 with probability p. The gradient is the same call on dy. x and out have one shape and dtype and
+// may be one. Errors: p outside [0, 1].
+void dropout(const RandomPart& part, const Array& x, double p, Array& out);
+// This part of a random permutation of 0 .. n - 1, n = logical_shape[0]; one axis, any dtype.
+void randperm(const RandomPart& part, Array& out);
+
+}  // namespace holon::kernels
