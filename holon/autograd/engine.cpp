@@ -72,7 +72,7 @@ class Run {
         if (auto c = node_capture_.find({node.get(), o}); c != node_capture_.end())
           for (size_t i : c->second) captured[i] = grads[o];
       TensorVec below = node->backward(grads);
-      if (!retain_) node->release();
+      if (!retain_) node->free_saved();
       grads.clear();
       for (size_t i = 0; i < node->edges.size() && i < below.size(); ++i)
         if (below[i].defined() && node->edges[i].valid()) deliver(node->edges[i], std::move(below[i]));

@@ -41,7 +41,7 @@ class OpNode final : public Node {
     return std::move(g.dx_);
   }
 
-  void release() override {
+  void free_saved() override {
     for (auto& s : in_) s.reset();
     for (auto& s : out_) s.reset();
     released_ = true;

@@ -39,7 +39,7 @@ class Node : public RefCounted {
   // grads[i]: the gradient of output i, undefined where nothing reached it. Returns one per edge; undefined stands for zero.
   virtual TensorVec backward(std::span<const Tensor> grads) = 0;
   // Drops what was kept; a later backward() raises.
-  virtual void release() = 0;
+  virtual void free_saved() = 0;
 
   SmallVec<Edge, 3> edges;
   uint32_t n_outputs = 1;

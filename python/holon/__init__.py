@@ -7,7 +7,6 @@ from . import _C
 from ._C import (
     Size,
     Tensor,
-    boxing_policy,
     device,
     dtype,
     explain,
@@ -16,17 +15,17 @@ from ._C import (
     placement,
     run_ranks,
     sbp,
-    set_printoptions,
     tensor,
 )
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
+from .boxing import boxing_policy
 
 # Below this line some of Python's own names (float, sum, ...) are dtypes and ops.
 globals().update({name: value for name, value in vars(_C).items() if isinstance(value, dtype)})
 globals().update(_C.ops)
 
 is_grad_enabled = _C.is_grad_enabled
-_SUBMODULES = {"autograd", "comm", "distributed", "env", "nn", "optim"}
+_SUBMODULES = {"autograd", "boxing", "comm", "distributed", "env", "nn", "optim"}
 
 
 def is_tensor(obj):
@@ -47,6 +46,16 @@ def numel(x):
 def ops():
     """Returns the names of all ops."""
     return sorted(_C.ops)
+
+
+def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidth=None, gather=None, prefix=None):
+    """Changes how tensors are shown as text, for the whole process; what is left out stays.
+
+    gather: whether the text of a global tensor shows its whole value; printing is then collective. prefix: the word before
+    names such as holon.float32.
+    """
+    _C.set_print_options(precision=precision, threshold=threshold, edge_items=edgeitems, line_width=linewidth, gather=gather,
+                         prefix=prefix)
 
 
 def __getattr__(name):

@@ -75,25 +75,18 @@ class set_grad_enabled(_GradMode):
         pass
 
 
-def _list(value):
-    return [value] if value is None or isinstance(value, _C.Tensor) else list(value)
-
-
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=False):
     """Returns d(outputs)/d(inputs) as a tuple and leaves every .grad as it is. Collective where outputs are global.
 
     grad_outputs: the gradients of the outputs; one that has a single element needs none. An input on which the outputs do
     not depend is an error, or None if allow_unused.
     """
-    retain = create_graph if retain_graph is None else retain_graph
-    return tuple(_C.grad(_list(outputs), _list(inputs), [] if grad_outputs is None else _list(grad_outputs), retain,
-                         create_graph, allow_unused))
+    return _C.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False):
     """Adds the gradients of all leaves below tensors to their .grad. Collective where tensors are global."""
-    retain = create_graph if retain_graph is None else retain_graph
-    _C.backward(_list(tensors), [] if grad_tensors is None else _list(grad_tensors), retain, create_graph)
+    _C.backward(tensors, grad_tensors, retain_graph, create_graph)
 
 
 class FunctionContext:
@@ -108,9 +101,9 @@ class FunctionContext:
 
     def mark_non_differentiable(self, *tensors):
         """Says which outputs have no gradient."""
-        self._non_differentiable = {id(t) for t in tensors}
+        self._non_differentiable = tensors
 
-    _non_differentiable = frozenset()
+    _non_differentiable = ()
 
 
 class Function:
@@ -158,6 +151,6 @@ class Function:
                                    "forward. Return one for each, None for those without.")
             return [g for a, g in zip(args, given) if isinstance(a, _C.Tensor)]
 
-        recorded = _C.record_function(cls.__name__, inputs, outputs, backward)
-        recorded = [old if id(old) in ctx._non_differentiable else new for old, new in zip(outputs, recorded)]
-        return type(result)(recorded) if isinstance(result, (tuple, list)) else recorded[0]
+        without = [i for i, t in enumerate(outputs) if any(t is other for other in ctx._non_differentiable)]
+        recorded = _C.record_function(cls.__name__, inputs, outputs, backward, without)
+        return tuple(recorded) if isinstance(result, (tuple, list)) else recorded[0]

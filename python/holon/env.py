@@ -1,32 +1,9 @@
 """Where this rank stands among all ranks."""
-from . import _C
+from ._C import get_local_rank, get_local_world_size, get_node_size, get_rank, get_world_size
 
-
-def get_rank():
-    """Returns this rank's number, from 0."""
-    return _C.rank()
-
-
-def get_world_size():
-    """Returns the number of ranks."""
-    return _C.world_size()
-
-
-def get_local_rank():
-    """Returns this rank's number on its host."""
-    return _C.local_rank()
-
-
-def get_node_size():
-    """Returns the number of hosts."""
-    return -(-_C.world_size() // _C.local_world_size())
+__all__ = ["get_local_rank", "get_local_world_size", "get_node_rank", "get_node_size", "get_rank", "get_world_size"]
 
 
 def get_node_rank():
     """Returns this host's number, from 0."""
-    return _C.rank() // _C.local_world_size()
-
-
-def is_multi_client():
-    """Returns whether every rank runs the program itself, which is always so."""
-    return True
+    return get_rank() // get_local_world_size()

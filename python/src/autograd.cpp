@@ -68,7 +68,7 @@ class PythonNode final : public Node {
     return out;
   }
 
-  void release() override { backward_.reset(); }
+  void free_saved() override { backward_.reset(); }
 
  private:
   std::string name_;

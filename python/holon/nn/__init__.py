@@ -3,6 +3,7 @@ from . import functional, init, utils
 from .containers import ModuleDict, ModuleList, ParameterList, Sequential
 from .layers import (
     GELU,
+    AvgPool2d,
     Conv2d,
     CrossEntropyLoss,
     Dropout,
@@ -24,7 +25,7 @@ from .layers import (
 from .module import Module, Parameter
 
 __all__ = [
-    "Conv2d", "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "GELU", "Identity", "L1Loss", "LayerNorm", "Linear",
+    "AvgPool2d", "Conv2d", "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "GELU", "Identity", "L1Loss", "LayerNorm", "Linear",
     "LogSoftmax", "MSELoss", "MaxPool2d", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList", "ReLU",
     "Sequential", "SiLU", "Sigmoid", "Softmax", "Tanh", "functional", "init", "utils",
 ]

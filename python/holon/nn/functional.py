@@ -106,11 +106,9 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
     """The largest element of each window of [n, c, h, w]."""
-    if _pair(dilation) != (1, 1) or ceil_mode:
-        raise ValueError("max_pool2d: dilation and ceil_mode are not there. Leave them out.")
-    kernel_size = _pair(kernel_size)
-    return _ops["max_pool2d"](input, kernel_size, stride=kernel_size if stride is None else _pair(stride),
-                              padding=_pair(padding))
+    if _pair(dilation) != (1, 1):
+        raise ValueError(f"max_pool2d: dilation is {dilation}; 1 is the one that there is.")
+    return _ops["max_pool2d"](input, kernel_size, stride, padding, ceil_mode)
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):

@@ -152,15 +152,24 @@ class Dropout(Module):
 class MaxPool2d(Module):
     """The largest element of each window of [n, c, h, w]."""
 
-    def __init__(self, kernel_size, stride=None, padding=0):
+    _op = "max_pool2d"
+
+    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False):
         super().__init__()
-        self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.ceil_mode = padding, ceil_mode
 
     def forward(self, x):
-        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+        return _C.ops[self._op](x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
 
     def extra_repr(self):
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, ceil_mode={self.ceil_mode}"
+
+
+class AvgPool2d(MaxPool2d):
+    """The mean of each window of [n, c, h, w], padding counted."""
+
+    _op = "avg_pool2d"
 
 
 class Identity(Module):

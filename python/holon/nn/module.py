@@ -11,9 +11,12 @@ class Parameter(Tensor):
     Shares memory with `data`, outside of the recorded graph.
     """
 
-    def __init__(self, data, requires_grad=True):
-        super().__init__(data.detach())
+    def __new__(cls, data, requires_grad=True):
+        if not isinstance(data, Tensor):
+            raise TypeError(f"a Parameter is made from a tensor, not from {type(data).__name__}: write nn.Parameter(holon.tensor(...)).")
+        self = super().__new__(cls, data.detach())
         self.requires_grad = requires_grad
+        return self
 
     def __repr__(self):
         return "Parameter containing:\n" + super().__repr__()
