@@ -43,7 +43,7 @@ class Function : public Node {
  public:
   explicit Function(const char* name) : name_(name) {}
   const char* name() const override { return name_; }
-  void release() override {}
+  void free_saved() override {}
 
  private:
   const char* name_;
