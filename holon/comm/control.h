@@ -20,12 +20,14 @@ template <size_t N>
 struct OneText {
   std::atomic<uint32_t> state;  // 0 empty, 1 being written, 2 readable
   int32_t rank;                 // who wrote it
+  uint64_t at;                  // when, in the writer's count
   char text[N];
 
-  bool set(int by, std::string_view value) {
+  bool set(int by, uint64_t when, std::string_view value) {
     uint32_t empty = 0;
     if (!state.compare_exchange_strong(empty, 1)) return false;
     rank = by;
+    at = when;
     size_t n = value.copy(text, N - 1);
     text[n] = 0;
     state.store(2);

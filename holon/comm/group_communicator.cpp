@@ -120,7 +120,7 @@ void GroupCommunicator::arrive_and_wait() {
     return;
   }
   // A member that gave up did so before it could see the last arrival. Then nobody goes on: it may reuse its buffer.
-  if (group_.header->failed.state.load() != 0) [[unlikely]]
+  if (group_.header->failed.state.load() != 0 && failed_at(target)) [[unlikely]]
     raise_failed();
 }
 
@@ -166,14 +166,14 @@ void GroupCommunicator::sleep(uint64_t target) {
   auto& header = *group_.header;
   const int64_t start = now_ns();
   auto give_up = [&](const std::string& why) {
-    header.failed.set(world_.rank(), why);
+    header.failed.set(world_.rank(), target, why);
     world_.block().wake(header.wake);
   };
   for (;;) {
     uint32_t seen = header.wake.load();
     if (group_.all_arrived(target)) break;
     int64_t waited = now_ns() - start;
-    if (header.failed.is_set()) raise_failed();
+    if (header.failed.state.load() != 0 && failed_at(target)) raise_failed();
     int ended = -1;
     std::string why = trouble(target, waited, &ended);
     if (!why.empty()) {
@@ -194,7 +194,7 @@ void GroupCommunicator::sleep(uint64_t target) {
     int64_t left_us = static_cast<int64_t>((world_.timeout_s() * 1e9 - static_cast<double>(waited)) / 1000) + 1;
     world_.block().sleep(header.wake, seen, std::clamp<int64_t>(left_us, 1, kSliceUs));
   }
-  if (header.failed.state.load() != 0) raise_failed();
+  if (header.failed.state.load() != 0 && failed_at(target)) raise_failed();
 }
 
 std::vector<int> GroupCommunicator::missing(uint64_t target) const {
@@ -245,6 +245,11 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
                      "HOLON_COMM_TIMEOUT_S raises the limit.",
                      op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), list_text(here), elsewhere,
                      late[0]);
+}
+
+bool GroupCommunicator::failed_at(uint64_t target) const {
+  while (!group_.header->failed.is_set()) pause_cpu();
+  return group_.header->failed.at <= target;
 }
 
 void GroupCommunicator::raise_failed() const {
@@ -308,7 +313,7 @@ void GroupCommunicator::raise_mismatch() {
       : other_dtype ? "Convert first, so that all ranks pass the same dtype."
                     : "Pass the same shape, placement and sbp on all of these ranks.");
   // A rank out of step has left a call half way; the group cannot find together again.
-  if (!in_step) group_.header->failed.set(world_.rank(), message), world_.block().wake(group_.header->wake);
+  if (!in_step) group_.header->failed.set(world_.rank(), arrivals_, message), world_.block().wake(group_.header->wake);
   throw Error(ErrorKind::kRuntime, message);
 }
 

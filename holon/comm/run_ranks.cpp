@@ -1,7 +1,6 @@
 #include "holon/comm/run_ranks.h"
 
 #include <omp.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <exception>
@@ -12,6 +11,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/comm/cores.h"
 #include "holon/comm/inprocess/thread_world.h"
 
 namespace holon::comm {
@@ -46,9 +46,7 @@ void run_one(const std::shared_ptr<ThreadBlock>& block, int rank, int omp_thread
 void run_ranks(int n, const std::function<void(int rank)>& fn) {
   if (n < 1) fail_value("run_ranks: {} ranks were asked for; a world has at least one.", n);
   auto block = std::make_shared<ThreadBlock>(n);
-  cpu_set_t set;
-  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  int omp_threads = std::max(1, cores / n);
+  const int omp_threads = std::max(1, CoreSet::of_this_process().count() / n);
   std::exception_ptr first_failure;
   {
     BlockingScope unlocked;

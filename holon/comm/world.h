@@ -37,8 +37,8 @@ class World {
   void finish();
 
  protected:
-  // Reads the settings. on_this_host: ranks that share this machine's cores.
-  World(int rank, int size, ControlBlock block, int on_this_host, bool threads);
+  // Reads the settings. cores: what the ranks share among them.
+  World(int rank, int size, ControlBlock block, int cores, bool threads);
 
  private:
   const int rank_, size_;

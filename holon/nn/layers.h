@@ -10,9 +10,9 @@ namespace holon::nn {
 // y = x weight^T + bias, with weight [out, in].
 struct LinearOptions {
   bool bias = true;
-  Placement placement;
-  NdSbp sbp;       // of weight
-  NdSbp bias_sbp;  // by default what fits: S(0) where weight is S(0) (the columns of y are split), else broadcast
+  Placement placement{};
+  NdSbp sbp{};       // of weight
+  NdSbp bias_sbp{};  // by default what fits: S(0) where weight is S(0) (the columns of y are split), else broadcast
   DType dtype = float32;
 };
 class Linear : public Module {
@@ -26,8 +26,8 @@ class Linear : public Module {
 struct LayerNormOptions {
   double eps = 1e-5;
   bool affine = true;  // with weight and bias
-  Placement placement;
-  NdSbp sbp;
+  Placement placement{};
+  NdSbp sbp{};
   DType dtype = float32;
 };
 class LayerNorm : public Module {
@@ -43,8 +43,8 @@ class LayerNorm : public Module {
 
 // A table [rows, width]: the row of each index.
 struct EmbeddingOptions {
-  Placement placement;
-  NdSbp sbp;
+  Placement placement{};
+  NdSbp sbp{};
   DType dtype = float32;
 };
 class Embedding : public Module {
@@ -70,8 +70,8 @@ struct Conv2dOptions {
   Dims stride{1, 1}, padding{0, 0}, dilation{1, 1};
   int64_t groups = 1;
   bool bias = true;
-  Placement placement;
-  NdSbp sbp;
+  Placement placement{};
+  NdSbp sbp{};
   DType dtype = float32;
 };
 class Conv2d : public Module {
@@ -139,7 +139,7 @@ class Sequential : public Module {
  public:
   Sequential() = default;
   template <class First, class... M>
-    requires(!std::is_same_v<std::decay_t<First>, Sequential>)
+    requires(sizeof...(M) > 0 || !std::is_same_v<First, Sequential>)
   explicit Sequential(First first, M... more) {
     push_back(std::move(first));
     (push_back(std::move(more)), ...);

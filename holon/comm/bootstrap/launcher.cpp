@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -21,6 +20,7 @@
 #include "holon/base/error.h"
 #include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
+#include "holon/comm/cores.h"
 
 extern char** environ;
 
@@ -162,8 +162,7 @@ class Launcher {
   }
 
   std::vector<std::string> environment(int local) const {
-    cpu_set_t set;
-    const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    const int cores = CoreSet::of_this_process().count();
     std::map<std::string, std::string> ours = {
         {"MASTER_ADDR", o_.master_addr},
         {"MASTER_PORT", std::to_string(port_)},
@@ -285,7 +284,6 @@ class Launcher {
     Fd& file = is_err ? r.err_file : r.out_file;
     if (file) write_fully(file.get(), buffer, size);
     if (!is_err) return;
-    if (o_.nproc_per_node > 1) last_writer_ = &r;
     r.tail.append(buffer, size);
     if (r.tail.size() > 2 * kTailBytes) r.tail.erase(0, r.tail.size() - kTailBytes);
   }
@@ -368,14 +366,14 @@ class Launcher {
     if (first_failed_ < 0) return 0;
     Rank* culprit = &ranks_[static_cast<size_t>(first_failed_)];
     if (Rank* origin = reported_failure(); origin && origin->failed()) culprit = origin;
-    // Where its words are the last on the screen already, they need not be said again.
+    // Other ranks may have written since: what matters stands last.
     std::string tail = culprit->tail;
     size_t cut = tail.size();
     for (int lines = 0; cut > 0 && lines <= kTailLines; --cut)
       if (tail[cut - 1] == '\n' && cut != tail.size() && ++lines == kTailLines) break;
     tail.erase(0, cut);
     if (tail.size() > kTailBytes) tail.erase(0, tail.size() - kTailBytes);
-    if (!tail.empty() && (last_writer_ && (last_writer_ != culprit || o_.redirect))) {
+    if (!tail.empty() && (o_.nproc_per_node > 1 || o_.redirect)) {
       if (tail.back() != '\n') tail += '\n';
       std::string head = fmt::format("holon-launch: the end of rank {}'s stderr:\n", culprit->number);
       write_fully(STDERR_FILENO, head.data(), head.size());
@@ -397,8 +395,7 @@ class Launcher {
   sigset_t mask_before_{};
   Fd signals_;
   std::vector<Rank> ranks_;
-  Rank* last_writer_ = nullptr;  // of stderr
-  int first_failed_ = -1;        // place in ranks_
+  int first_failed_ = -1;  // place in ranks_
   int interrupted_by_ = 0;
   std::optional<Clock::time_point> term_at_, kill_at_;
 };

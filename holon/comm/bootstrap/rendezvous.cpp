@@ -11,6 +11,7 @@
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
 #include "holon/comm/control.h"
+#include "holon/comm/cores.h"
 
 namespace holon::comm {
 
@@ -30,7 +31,7 @@ std::string host_identity() {
 }
 
 std::string encode(const RankInfo& info) {
-  return fmt::format("{}\n{}\n{}\n{}", layout_text(), info.pid, info.host, info.socket);
+  return fmt::format("{}\n{}\n{}\n{}\n{}", layout_text(), info.pid, info.host, info.cores, info.socket);
 }
 
 RankInfo decode(const std::string& text, std::string* layout) {
@@ -38,9 +39,9 @@ RankInfo decode(const std::string& text, std::string* layout) {
   for (char c : text)
     if (c == '\n') lines.emplace_back();
     else lines.back() += c;
-  lines.resize(4);
+  lines.resize(5);
   *layout = lines[0];
-  return {std::atoi(lines[1].c_str()), lines[2], lines[3]};
+  return {std::atoi(lines[1].c_str()), lines[2], lines[3], lines[4]};
 }
 
 std::string machine(const std::string& host) { return host.substr(host.find('/') + 1); }
@@ -70,7 +71,7 @@ Meeting meet(const Context& context, const std::string& socket_name) {
   if (rank == 0 && !settings::flag("HOLON_STORE_HOSTED"))
     m.server = std::make_unique<StoreServer>(host, static_cast<int>(port), token);
   m.client = std::make_unique<StoreClient>(host, static_cast<int>(port), token, left_s());
-  RankInfo me{static_cast<int>(getpid()), host_identity(), socket_name};
+  RankInfo me{static_cast<int>(getpid()), host_identity(), CoreSet::of_this_process().str(), socket_name};
   auto g = m.client->gather("ranks", rank, size, encode(me), left_s());
 
   using Outcome = StoreClient::Gathered::Outcome;

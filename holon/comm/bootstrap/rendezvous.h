@@ -13,6 +13,7 @@ namespace holon::comm {
 struct RankInfo {
   int pid = 0;
   std::string host;    // the same for two ranks exactly when they share a running system
+  std::string cores;   // as CoreSet writes them
   std::string socket;  // where the rank takes file descriptors: a name of the abstract Unix namespace
 };
 

@@ -48,7 +48,8 @@ class StoreClient {
   // Adds to a number that starts at 0; returns the sum.
   int64_t add(const std::string& key, int64_t amount);
 
-  // Hands in value as participant `index` of `count` and returns everybody's, when all have come.
+  // Hands in value as participant `index` of `count` and returns everybody's, when all have come. When one's time is over,
+  // all that wait are told.
   struct Gathered {
     enum class Outcome { kComplete, kTimeout, kTaken, kOtherCount } outcome;
     std::vector<std::string> values;  // kComplete: all; kTaken: the value that holds this index
@@ -61,7 +62,7 @@ class StoreClient {
 
  private:
   struct Reply;
-  Reply call(const std::string& body, double timeout_s);
+  Reply call(const std::string& body, double timeout_s, bool greeting = false);
 
   std::string where_;
   int fd_ = -1;

@@ -112,9 +112,8 @@ StoreClient::StoreClient(const std::string& host, int port, const std::string& t
   }
   fd_ = fd.get();
   std::string hello[] = {token};
-  if (write_all(fd_, kStoreMagic, sizeof kStoreMagic, until) != Io::kDone)
-    fail_runtime("what listens at {} is no store of Holon's: it closed the connection. Choose another MASTER_PORT.", where_);
-  Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kHello), hello), kAnswerSeconds);
+  write_all(fd_, kStoreMagic, sizeof kStoreMagic, until);
+  Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kHello), hello), kAnswerSeconds, true);
   if (reply.status != StoreStatus::kOk)
     fail_runtime(
         "the store at {} refused this rank: its token is another one. Another program may meet at this port; choose another "
@@ -127,7 +126,7 @@ StoreClient::~StoreClient() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s) {
+StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, bool greeting) {
   HOLON_CHECK(body.size() <= kStoreMaxFrame, "a request of {} bytes to the store", body.size());
   std::lock_guard lock(mutex_);
   const auto until = after(timeout_s);
@@ -136,20 +135,24 @@ StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s) 
   frame += body;
   char head[4];
   std::string answer;
+  auto stranger = [&] {
+    fail_runtime("what listens at {} is no store of Holon's, or has just ended. Choose another MASTER_PORT, or read rank 0's output.",
+                 where_);
+  };
   Io io = write_all(fd_, frame.data(), frame.size(), until);
   if (io == Io::kDone) io = read_all(fd_, head, sizeof head, until);
   if (io == Io::kDone) {
     uint32_t size = get_u32(head);
     // A complete gathering is as long as all its values.
-    if (size == 0 || size > (64u << 20)) fail_runtime("what listens at {} is no store of Holon's. Choose another MASTER_PORT.", where_);
+    if (size == 0 || size > (64u << 20)) stranger();
     answer.resize(size);
     io = read_all(fd_, answer.data(), size, until);
   }
-  if (io == Io::kLate) fail_runtime("the store at {} does not answer. Another program may listen there; choose another MASTER_PORT.", where_);
+  if (io != Io::kDone && greeting) stranger();
+  if (io == Io::kLate) fail_runtime("the store at {} does not answer: rank 0 or the launcher, which serves it, is stopped.", where_);
   if (io == Io::kClosed)
     fail_runtime(
-        "the store at {} closed the connection: rank 0 or the launcher has ended, or another program listens there. Read rank "
-        "0's output first.",
+        "the store at {} closed the connection: rank 0 or the launcher, which serves it, has ended. Read rank 0's output first.",
         where_);
   Reply reply{static_cast<StoreStatus>(answer[0]), {}};
   for (size_t at = 1; at + 4 <= answer.size();) {

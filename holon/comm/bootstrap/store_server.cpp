@@ -278,8 +278,13 @@ class StoreServer::Loop {
 
   void expire() {
     auto now = Clock::now();
+    // Who waits in a gathering that one participant gives up cannot succeed either.
+    std::vector<std::string> given_up;
+    for (auto& w : waiters_)
+      if (w.until <= now && w.index >= 0) given_up.push_back(w.key);
     std::erase_if(waiters_, [&](const Waiter& w) {
-      if (w.until > now) return false;
+      bool with_others = w.index >= 0 && std::find(given_up.begin(), given_up.end(), w.key) != given_up.end();
+      if (w.until > now && !with_others) return false;
       std::vector<std::string> missing;
       if (w.index >= 0) {
         Gathering& g = gatherings_.at(w.key);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "holon/base/error.h"
+#include "holon/comm/cores.h"
 
 namespace holon::comm {
 
@@ -24,7 +25,7 @@ namespace {
 class ThreadWorld final : public World {
  public:
   ThreadWorld(std::shared_ptr<ThreadBlock> block, int rank)
-      : World(rank, block->block().world_size(), block->block(), block->block().world_size(), true), block_(std::move(block)) {}
+      : World(rank, block->block().world_size(), block->block(), CoreSet::of_this_process().count(), true), block_(std::move(block)) {}
 
   std::optional<uint64_t> publish(const void* data, size_t) const override { return reinterpret_cast<uint64_t>(data); }
   const std::byte* address(int, uint64_t offset) const override { return reinterpret_cast<const std::byte*>(offset); }

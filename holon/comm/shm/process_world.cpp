@@ -13,6 +13,7 @@
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
 #include "holon/comm/bootstrap/rendezvous.h"
+#include "holon/comm/cores.h"
 #include "holon/comm/shm/fd_exchange.h"
 
 namespace holon::comm {
@@ -33,10 +34,17 @@ struct Parts {
   ControlBlock block;
 };
 
+// Ranks that are pinned have a core each, which only all of them together show.
+int shared_cores(const std::vector<RankInfo>& ranks) {
+  CoreSet all;
+  for (const RankInfo& r : ranks) all.add(CoreSet::parse(r.cores));
+  return all.count();
+}
+
 class ProcessWorld final : public World {
  public:
   ProcessWorld(int rank, Parts parts)
-      : World(rank, static_cast<int>(parts.arenas.size()), parts.block, static_cast<int>(parts.arenas.size()), false),
+      : World(rank, static_cast<int>(parts.arenas.size()), parts.block, shared_cores(parts.meeting.ranks), false),
         parts_(std::move(parts)),
         arena_(process_arena()) {}
 

@@ -8,7 +8,7 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/half.h"
-#include "holon/kernels/cpu/row_walk.h"
+#include "holon/kernels/cpu/scratch.h"
 
 namespace holon::kernels {
 

@@ -4,7 +4,7 @@
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/conv.h"
 #include "holon/kernels/cpu/gemm.h"
-#include "holon/kernels/cpu/row_walk.h"
+#include "holon/kernels/cpu/scratch.h"
 
 namespace holon::kernels {
 

@@ -9,7 +9,7 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/half.h"
-#include "holon/kernels/cpu/row_walk.h"
+#include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
 
 namespace holon::kernels {

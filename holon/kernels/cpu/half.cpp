@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "holon/kernels/cpu/row_walk.h"
+#include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
 
 namespace holon::kernels {

@@ -1,12 +1,13 @@
 // Training on any layout follows training on one rank, and clipping counts every element once.
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/nn/init.h"
+#include "holon/dispatch/dispatch.h"
 #include "holon/nn/layers.h"
 #include "holon/optim/optimizer.h"
-#include "holon/base/context.h"
-#include "holon/dispatch/dispatch.h"
 #include "values.h"
 
 namespace holon::optim {
@@ -26,14 +27,14 @@ Placement grid(int64_t rows, int64_t columns) {
   return Placement("cpu", Dims{rows, columns}, ranks);
 }
 
-struct Run {
+struct Training {
   List losses, norms;
   std::vector<List> parameters;
 };
 
 // A perceptron of 7 -> 13 -> 5, so that no size divides; hidden units over the second axis, rows of the batch over the first.
-Run train(int64_t dp, int64_t tp, bool adam) {
-  Run run;
+Training train(int64_t dp, int64_t tp, bool adam) {
+  Training run;
   run_ranks(static_cast<int>(dp * tp), [&](int rank) {
     Placement p = grid(dp, tp);
     manual_seed(11);
@@ -68,10 +69,10 @@ class Layouts : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Rules, Layouts, ::testing::Bool(), [](auto& info) { return info.param ? "AdamW" : "SGD"; });
 
 TEST_P(Layouts, TrainAlike) {
-  Run one = train(1, 1, GetParam());
+  Training one = train(1, 1, GetParam());
   EXPECT_LT(one.losses.back(), one.losses.front());
   for (auto [dp, tp] : {std::pair{2, 1}, {1, 2}, {2, 2}, {3, 1}}) {
-    Run run = train(dp, tp, GetParam());
+    Training run = train(dp, tp, GetParam());
     for (size_t i = 0; i < one.losses.size(); ++i) {
       EXPECT_NEAR(run.losses[i] / one.losses[i], 1, 1e-4) << dp << "x" << tp << " step " << i;
       EXPECT_NEAR(run.norms[i] / one.norms[i], 1, 1e-3) << dp << "x" << tp << " step " << i;
@@ -99,7 +100,9 @@ TEST(Parallel, GradientsAreBoxedToTheirParameters) {
         if (expected.empty()) expected = found;
         EXPECT_LT(largest_difference(found, expected), 1e-6) << own.str() << " " << given.str();
         std::vector<Tensor> m(1), v(1);
-        if (own.is_partial()) EXPECT_THROW(adam_update(params, grads, m, v, {}, 1, {}), Error);
+        if (own.is_partial()) {
+          EXPECT_THROW(adam_update(params, grads, m, v, {}, 1, {}), Error);
+        }
       }
   });
 }
