@@ -15,6 +15,7 @@ from ._C import (
     placement,
     run_ranks,
     sbp,
+    set_printoptions,
     tensor,
 )
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
@@ -46,16 +47,6 @@ def numel(x):
 def ops():
     """Returns the names of all ops."""
     return sorted(_C.ops)
-
-
-def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidth=None, gather=None, prefix=None):
-    """Changes how tensors are shown as text, for the whole process; what is left out stays.
-
-    gather: whether the text of a global tensor shows its whole value; printing is then collective. prefix: the word before
-    names such as holon.float32.
-    """
-    _C.set_print_options(precision=precision, threshold=threshold, edge_items=edgeitems, line_width=linewidth, gather=gather,
-                         prefix=prefix)
 
 
 def __getattr__(name):
