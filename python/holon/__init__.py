@@ -49,6 +49,16 @@ def ops():
     return sorted(_C.ops)
 
 
+def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidth=None, gather=None, prefix=None):
+    """Changes how tensors are shown as text, for the whole process; what is left out stays.
+
+    gather: whether the text of a global tensor shows its whole value; printing is then collective. prefix: the word before
+    names such as holon.float32.
+    """
+    _C.set_printoptions(precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth, gather=gather,
+                        prefix=prefix)
+
+
 def __getattr__(name):
     if name in _SUBMODULES:
         from importlib import import_module

@@ -1,5 +1,8 @@
 """Where this rank stands among all ranks."""
-from . import _C
+from ._C import local_rank as get_local_rank
+from ._C import local_world_size as get_local_world_size
+from ._C import rank as get_rank
+from ._C import world_size as get_world_size
 
 get_rank = _C.rank
 get_world_size = _C.world_size
@@ -13,4 +16,9 @@ def get_node_size():
 
 def get_node_rank():
     """Returns this host's number, from 0."""
-    return _C.rank() // _C.local_world_size()
+    return get_rank() // get_local_world_size()
+
+
+def get_node_size():
+    """Returns the number of hosts."""
+    return get_world_size() // get_local_world_size()
