@@ -3,6 +3,8 @@
 
 NB_MODULE(_C, m) {
   using namespace holon::python;
+  // Types and functions of the module live as long as the process: at exit they are no leak.
+  nb::set_leak_warnings(false);
   m.doc() = "Holon's C++ core. Use the package holon.";
   bind_errors(m);
   bind_types(m);
