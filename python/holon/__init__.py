@@ -15,6 +15,7 @@ from ._C import (
     placement,
     run_ranks,
     sbp,
+    set_printoptions,
     tensor,
 )
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
