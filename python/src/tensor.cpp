@@ -245,8 +245,7 @@ void bind_tensor(nb::module_&) {
     const Tensor& t = tensor_of(self.ptr());
     if (t.is_global())
       fail_type("a global tensor cannot be pickled: its parts lie on several ranks. Use holon.save, or to_local() first.");
-    nb::object module = nb::module_::import_("holon._C");
-    return nb::make_tuple(module.attr("tensor"), nb::make_tuple(to_numpy(t.detach()), dtype_object(t.dtype()), nb::none(), t.requires_grad()));
+    return pickled("tensor", to_numpy(t.detach()), dtype_object(t.dtype()), nb::none(), t.requires_grad());
   }, "protocol"_a);
   def_new("new_zeros", "zeros");
   def_new("new_ones", "ones");
