@@ -4,14 +4,7 @@ from ._C import local_world_size as get_local_world_size
 from ._C import rank as get_rank
 from ._C import world_size as get_world_size
 
-get_rank = _C.rank
-get_world_size = _C.world_size
-get_local_rank = _C.local_rank
-
-
-def get_node_size():
-    """Returns the number of hosts."""
-    return -(-_C.world_size() // _C.local_world_size())
+__all__ = ["get_local_rank", "get_local_world_size", "get_node_rank", "get_node_size", "get_rank", "get_world_size"]
 
 
 def get_node_rank():
