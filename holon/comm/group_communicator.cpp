@@ -94,10 +94,12 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
   }
   slot.published[half] = {mix(check, 0), bytes, offset};
 
-  open_ = true;
+  if (log::enabled(log::Channel::kComm)) log::line(log::Channel::kComm, fmt::format("{} ({})", details.op, call_text()));
+  open_ = false;  // a call that fails has nothing to close
   arrive_and_wait();
   bounce_ = std::move(bounce);
   compare();
+  open_ = true;
   pointers_[static_cast<size_t>(index())] = static_cast<const std::byte*>(data);
   return pointers_;
 }
@@ -280,7 +282,6 @@ void GroupCommunicator::compare() {
 }
 
 void GroupCommunicator::raise_mismatch() {
-  open_ = false;
   const size_t half = calls_ & 1;
   struct Kind {
     uint64_t check;

@@ -1,7 +1,5 @@
 #include "holon/comm/run_ranks.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -11,6 +9,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/parallel.h"
 #include "holon/comm/cores.h"
 #include "holon/comm/inprocess/thread_world.h"
 
@@ -20,7 +19,7 @@ namespace {
 
 void run_one(const std::shared_ptr<ThreadBlock>& block, int rank, int omp_threads, const std::function<void(int)>& fn,
              std::exception_ptr& first_failure) {
-  omp_set_num_threads(omp_threads);
+  set_num_threads(omp_threads);
   const int n = block->block().world_size();
   auto context = std::make_unique<Context>(rank, n, rank, n);
   context->set_ranks_are_threads();

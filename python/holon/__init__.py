@@ -54,8 +54,8 @@ def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidt
     gather: whether the text of a global tensor shows its whole value; printing is then collective. prefix: the word before
     names such as holon.float32.
     """
-    _C.set_print_options(precision=precision, threshold=threshold, edge_items=edgeitems, line_width=linewidth, gather=gather,
-                         prefix=prefix)
+    _C.set_printoptions(precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth, gather=gather,
+                        prefix=prefix)
 
 
 def __getattr__(name):

@@ -99,7 +99,7 @@ HOLON_FN float normal_quantile(float y, float tail) {
   c = c * u + 0.87200506916637981f;
   c = c * u + 2.1233134802227699f;
   // s in [sqrt(5), 4.75]
-  const float v = (f::sqrt(w) - 3.493033988749895f) * 0.79559591f;
+  const float v = (f::sqrt(w) - 3.493033988749895f) * 0.795566460f;
   float t = -0.0012989566572522618f;
   t = t * v + 0.0031861658152318835f;
   t = t * v - 0.0033643517182603429f;
