@@ -19,13 +19,6 @@ namespace {
 
 int this_rank() { return Context::current().rank(); }
 
-Array contiguous_array(const Array& a) {
-  if (a.is_contiguous()) return a;
-  Array out = Array::empty(a.shape, a.dtype, a.device);
-  kernels::copy(a, out);
-  return out;
-}
-
 // A gradient never has to be a partial sum where its value was one: whoever needs it reads it whole.
 NdSbp without_partial(const NdSbp& sbp) {
   std::vector<Sbp> list(sbp.begin(), sbp.end());
@@ -175,7 +168,7 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec) {
     source = source * static_cast<int>(p.hierarchy()[a]) + static_cast<int>(spec->nd_sbp[a].is_broadcast() ? 0 : at[a]);
   }
   if (!any) return mine;
-  Array value = contiguous_array(mine);
+  Array value = kernels::contiguous(mine);
   auto& group = comm::communicator(p.ranks());
   auto peers = group.open({"to_global", mine.dtype, mine.shape, 0}, value.bytes(), value.nbytes());
   bool differs = false;

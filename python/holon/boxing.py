@@ -2,22 +2,7 @@
 from . import _C
 
 explain = _C.explain
-
-
-class boxing_policy:
-    """Sets what happens when an op must move data by itself: nothing ("silent"), a log line ("warn") or an error ("raise").
-
-    From now on, or as a `with` block until its end; for this rank.
-    """
-
-    def __init__(self, policy):
-        self._before = _C.set_boxing_policy(policy)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        _C.set_boxing_policy(self._before)
+boxing_policy = _C.boxing_policy
 
 
 def counters():

@@ -175,6 +175,8 @@ class Launcher {
     };
     if (!token_.empty()) ours["HOLON_STORE_TOKEN"] = token_;
     if (!o_.simulate.empty()) ours["HOLON_SIMULATE"] = o_.simulate;
+    // Threads that wait spin for about 0.2 ms and then sleep: ranks share the cores.
+    if (!std::getenv("GOMP_SPINCOUNT")) ours["GOMP_SPINCOUNT"] = "20000";
     if (!std::getenv("OMP_NUM_THREADS")) ours["OMP_NUM_THREADS"] = std::to_string(std::max(1, cores / o_.nproc_per_node));
     std::vector<std::string> result;
     for (char** e = environ; *e; ++e) {

@@ -26,13 +26,13 @@ struct Sizes {
 };
 
 Sizes check(const Array& q, const Array& k, const Array& v, const Array& out, const Array* lse) {
-  HOLON_CHECK(q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4 && out.ndim() == 4, "attention: {}, {}, {} -> {}.", q.shape, k.shape,
-              v.shape, out.shape);
+  HOLON_CHECK(q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4 && out.ndim() == 4, "attention: {}, {}, {} -> {}.",
+              q.shape, k.shape, v.shape, out.shape);
   const Sizes n{q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3]};
   const DType of_lse = q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   HOLON_CHECK(k.shape == (Dims{n.b, n.h, n.s, n.d}) && v.shape == (Dims{n.b, n.h, n.s, n.e}) &&
-                  out.shape == (Dims{n.b, n.h, n.t, n.e}) && k.dtype == q.dtype && v.dtype == q.dtype && out.dtype == q.dtype &&
-                  (!lse || (lse->shape == (Dims{n.b, n.h, n.t}) && lse->dtype == of_lse)),
+                  out.shape == (Dims{n.b, n.h, n.t, n.e}) && k.dtype == q.dtype && v.dtype == q.dtype &&
+                  out.dtype == q.dtype && (!lse || (lse->shape == (Dims{n.b, n.h, n.t}) && lse->dtype == of_lse)),
               "attention: q {}, k {}, v {} do not give out {}, lse {}.", q.shape, k.shape, v.shape, out.shape,
               lse ? lse->shape : Dims{});
   return n;
@@ -80,7 +80,9 @@ Visible visible(bool causal, int64_t i, int64_t j) { return causal ? Visible{i -
 // f(image, head, the thread's scratch of `floats`): heads are shared out among the threads.
 template <class F>
 void over_heads(const Sizes& n, int64_t floats, F&& f) {
-  const int threads = omp_in_parallel() ? 1 : static_cast<int>(std::min<int64_t>(omp_get_max_threads(), std::max<int64_t>(n.b * n.h, 1)));
+  const int threads = omp_in_parallel()
+      ? 1
+      : static_cast<int>(std::min<int64_t>(omp_get_max_threads(), std::max<int64_t>(n.b * n.h, 1)));
   floats = (floats + 15) / 16 * 16;
   Scratch block(static_cast<size_t>(floats * threads) * sizeof(float));
 #pragma omp parallel for collapse(2) num_threads(threads) schedule(static) if (threads > 1)
@@ -89,7 +91,8 @@ void over_heads(const Sizes& n, int64_t floats, F&& f) {
       f(image, head, block.as<float>() + (threads > 1 ? omp_get_thread_num() : 0) * floats);
 }
 
-void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, bool causal, float scale, Array& out, Array* lse) {
+void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, bool causal, float scale, Array& out,
+             Array* lse) {
   const AttentionLoops& loops = attention_loops();
   const int64_t turned = blocks(n.s, kKeys) * n.d * kKeys, scores = kQueries * kKeys;
   over_heads(n, turned + scores + kQueries * (n.e + 2), [&](int64_t image, int64_t head, float* scratch) {
@@ -114,7 +117,8 @@ void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, boo
         float* to = ho.at(i + r);
         for (int64_t c = 0; c < n.e; ++c) to[c] = o[r * n.e + c] * factor;
         if (lse)
-          lse->data<float>()[image * lse->strides[0] + head * lse->strides[1] + (i + r) * lse->strides[2]] = max[r] + std::log(sum[r]);
+          lse->data<float>()[image * lse->strides[0] + head * lse->strides[1] + (i + r) * lse->strides[2]] =
+              max[r] + std::log(sum[r]);
       }
     }
   });
@@ -131,12 +135,13 @@ void fill_zero(Array& x) {
   });
 }
 
-void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out, const Array& lse,
-              bool causal, float scale, Array& dq, Array& dk, Array& dv) {
+void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
+              const Array& lse, bool causal, float scale, Array& dq, Array& dk, Array& dv) {
   const AttentionLoops& loops = attention_loops();
   const int64_t scores = kQueries * kKeys;
   over_heads(n, (n.d + n.e) * kKeys + 2 * scores + 2 * n.t, [&](int64_t image, int64_t head, float* scratch) {
-    float *kt = scratch, *vt = kt + n.d * kKeys, *p = vt + n.e * kKeys, *dp = p + scores, *delta = dp + scores, *sums = delta + n.t;
+    float *kt = scratch, *vt = kt + n.d * kKeys, *p = vt + n.e * kKeys, *dp = p + scores, *delta = dp + scores,
+          *sums = delta + n.t;
     const Head hq(q, image, head), hk(k, image, head), hv(v, image, head), ho(out, image, head), hdo(dout, image, head);
     const Head hdq(dq, image, head), hdk(dk, image, head), hdv(dv, image, head);
     for (int64_t i = 0; i < n.t; ++i) {
@@ -190,7 +195,8 @@ void plain_rows(const Sizes& n, bool causal, double scale, const Array& q, const
       }
 }
 
-void forward_plain(const Sizes& n, const Array& q, const Array& k, const Array& v, bool causal, double scale, Array& out, Array* lse) {
+void forward_plain(const Sizes& n, const Array& q, const Array& k, const Array& v, bool causal, double scale,
+                   Array& out, Array* lse) {
   plain_rows(n, causal, scale, q, k, [&](int64_t a, int64_t b, int64_t i, int64_t keys, double* s) {
     double max = -std::numeric_limits<double>::infinity(), sum = 0;
     for (int64_t j = 0; j < keys; ++j) max = std::max(max, s[j]);
@@ -199,7 +205,8 @@ void forward_plain(const Sizes& n, const Array& q, const Array& k, const Array& 
       double total = 0;
       for (int64_t j = 0; j < keys; ++j)
         total += s[j] * v.data<double>()[a * v.strides[0] + b * v.strides[1] + j * v.strides[2] + c * v.strides[3]];
-      out.data<double>()[a * out.strides[0] + b * out.strides[1] + i * out.strides[2] + c * out.strides[3]] = keys ? total / sum : 0;
+      out.data<double>()[a * out.strides[0] + b * out.strides[1] + i * out.strides[2] + c * out.strides[3]] =
+          keys ? total / sum : 0;
     }
     if (lse) lse->data<double>()[a * lse->strides[0] + b * lse->strides[1] + i * lse->strides[2]] = max + std::log(sum);
   });
@@ -259,21 +266,21 @@ void attention(const Array& q, const Array& k, const Array& v, bool causal, doub
   }
 }
 
-void attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out, const Array& lse,
-                        bool causal, double scale, Array& dq, Array& dk, Array& dv) {
+void attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
+                        const Array& lse, bool causal, double scale, Array& dq, Array& dk, Array& dv) {
   const Sizes n = check(q, k, v, out, &lse);
-  HOLON_CHECK(dout.shape == out.shape && dq.shape == q.shape && dk.shape == k.shape && dv.shape == v.shape && dout.dtype == q.dtype &&
-                  dq.dtype == q.dtype && dk.dtype == q.dtype && dv.dtype == q.dtype,
-              "attention_backward: dout {}, dq {}, dk {}, dv {} do not fit q {}, k {}, v {}.", dout.shape, dq.shape, dk.shape,
-              dv.shape, q.shape, k.shape, v.shape);
+  HOLON_CHECK(dout.shape == out.shape && dq.shape == q.shape && dk.shape == k.shape && dv.shape == v.shape &&
+                  dout.dtype == q.dtype && dq.dtype == q.dtype && dk.dtype == q.dtype && dv.dtype == q.dtype,
+              "attention_backward: dout {}, dq {}, dk {}, dv {} do not fit q {}, k {}, v {}.", dout.shape, dq.shape,
+              dk.shape, dv.shape, q.shape, k.shape, v.shape);
   if (!is_floating(q.dtype)) refuse(q.dtype);
   bool dense = true;
   for (const Array* x : {&dq, &dk, &dv}) dense = dense && (x->strides[3] == 1 || x->shape[3] <= 1);
   if (is_half(q.dtype) || (q.dtype == DType::kFloat32 && !dense)) {
     const bool half = is_half(q.dtype);
     Array fq = float_block(dq), fk = float_block(dk), fv = float_block(dv);
-    attention_backward(half ? to_float(dout) : dout, half ? to_float(q) : q, half ? to_float(k) : k, half ? to_float(v) : v,
-                       half ? to_float(out) : out, lse, causal, scale, fq, fk, fv);
+    attention_backward(half ? to_float(dout) : dout, half ? to_float(q) : q, half ? to_float(k) : k,
+                       half ? to_float(v) : v, half ? to_float(out) : out, lse, causal, scale, fq, fk, fv);
     Array* targets[] = {&dq, &dk, &dv};
     const Array* sources[] = {&fq, &fk, &fv};
     for (int i = 0; i < 3; ++i) {
@@ -293,8 +300,8 @@ void attention_backward(const Array& dout, const Array& q, const Array& k, const
   if (q.dtype == DType::kFloat64)
     backward_plain(n, dout, q, k, v, out, lse, causal, scale, dq, dk, dv);
   else
-    backward(n, with_dense_rows(dout), with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), with_dense_rows(out), lse, causal,
-             static_cast<float>(scale), dq, dk, dv);
+    backward(n, with_dense_rows(dout), with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), with_dense_rows(out),
+             lse, causal, static_cast<float>(scale), dq, dk, dv);
 }
 
 }  // namespace holon::kernels

@@ -11,8 +11,8 @@ inline constexpr int64_t kScoreStride = 128;
 struct AttentionLoops {
   // Of rows of scores, row r counts the first `visible + r * step` keys (cut to 0..keys), the others become -inf; then
   // s = exp(s - max) with the new maximum, and sum and the row of o (width e) are brought to it.
-  void (*online_softmax)(float* s, int64_t rows, int64_t keys, int64_t visible, int64_t step, float* max, float* sum, float* o,
-                         int64_t e);
+  void (*online_softmax)(float* s, int64_t rows, int64_t keys, int64_t visible, int64_t step, float* max, float* sum,
+                         float* o, int64_t e);
   // s = exp(s - lse) for the same keys, 0 for the others.
   void (*probabilities)(float* s, int64_t rows, int64_t keys, int64_t visible, int64_t step, const float* lse);
   // dp = p * (dp - delta) * scale, for whole rows.

@@ -40,12 +40,14 @@ HOLON_INLINE float total(F v) {
   return s;
 }
 
-HOLON_INLINE int64_t count_of(int64_t keys, int64_t visible) { return visible < 0 ? 0 : visible < keys ? visible : keys; }
+HOLON_INLINE int64_t count_of(int64_t keys, int64_t visible) {
+  return visible < 0 ? 0 : visible < keys ? visible : keys;
+}
 
 constexpr float kNone = -__builtin_inff();
 
-void online_softmax(float* s, int64_t rows, int64_t keys, int64_t visible, int64_t step, float* max, float* sum, float* o,
-                    int64_t e) {
+void online_softmax(float* s, int64_t rows, int64_t keys, int64_t visible, int64_t step, float* max, float* sum,
+                    float* o, int64_t e) {
   for (int64_t r = 0; r < rows; ++r, s += kScoreStride, o += e, visible += step) {
     const int64_t n = count_of(keys, visible), end = (n + kW - 1) / kW * kW;
     for (int64_t j = n; j < end; ++j) s[j] = kNone;

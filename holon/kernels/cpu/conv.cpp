@@ -44,7 +44,7 @@ struct KeyHash {
 
 struct Entry {
   dnnl::primitive primitive;
-  memory::desc weights;  // the layout that the primitive wants
+  memory::desc weights;   // the layout that the primitive wants
   memory::desc from, to;  // of a reorder
 };
 
@@ -79,7 +79,8 @@ void copy_layout(const Array& from, Array& to) {
   Key key;
   key.v[0] = static_cast<int64_t>(Kind::kReorder), key.v[1] = omp_get_max_threads(), key.v[2] = from.ndim();
   const int n = from.ndim();
-  for (int i = 0; i < n; ++i) key.v[3 + i] = from.shape[i], key.v[3 + n + i] = from.strides[i], key.v[3 + 2 * n + i] = to.strides[i];
+  for (int i = 0; i < n; ++i)
+    key.v[3 + i] = from.shape[i], key.v[3 + n + i] = from.strides[i], key.v[3 + 2 * n + i] = to.strides[i];
   bool broadcast = false;
   for (int i = 0; i < n; ++i) broadcast |= from.strides[i] == 0 && from.shape[i] > 1;
   if (broadcast) {  // oneDNN knows no stride of 0
@@ -91,7 +92,8 @@ void copy_layout(const Array& from, Array& to) {
     return;
   }
   Entry& e = cached(key, make_reorder);
-  e.primitive.execute(stream(), {{DNNL_ARG_FROM, at(e.from, from.data<float>())}, {DNNL_ARG_TO, at(e.to, to.data<float>())}});
+  e.primitive.execute(stream(),
+                      {{DNNL_ARG_FROM, at(e.from, from.data<float>())}, {DNNL_ARG_TO, at(e.to, to.data<float>())}});
   stream().wait();
 }
 
@@ -99,7 +101,21 @@ struct Problem {
   memory::dims x, w, out, bias, stride, dilation, before, after;
 };
 
-enum Field { kN = 2, kC, kH, kW, kO, kKh, kKw, kOh, kOw, kGroups, kStride, kDilation = kStride + 2, kPadding = kDilation + 2 };
+enum Field {
+  kN = 2,
+  kC,
+  kH,
+  kW,
+  kO,
+  kKh,
+  kKw,
+  kOh,
+  kOw,
+  kGroups,
+  kStride,
+  kDilation = kStride + 2,
+  kPadding = kDilation + 2
+};
 
 Key problem_key(Kind kind, const Array& x, const Array& w, const Array& out, const Conv2d& conv) {
   Key k;
@@ -136,14 +152,18 @@ Entry make_conv(const Key& key) {
   const memory::desc w(p.w, f32, memory::format_tag::any), bias(p.bias, f32, memory::format_tag::x);
   const auto direct = dnnl::algorithm::convolution_direct;
   using Forward = dnnl::convolution_forward;
-  const Forward::desc plain(dnnl::prop_kind::forward_training, direct, x, w, out, p.stride, p.dilation, p.before, p.after);
-  const Forward::desc with_bias(dnnl::prop_kind::forward_training, direct, x, w, bias, out, p.stride, p.dilation, p.before, p.after);
-  const Forward::primitive_desc forward(kind == Kind::kForwardBias || kind == Kind::kWeightsBias ? with_bias : plain, engine());
+  const Forward::desc plain(dnnl::prop_kind::forward_training, direct, x, w, out, p.stride, p.dilation, p.before,
+                            p.after);
+  const Forward::desc with_bias(dnnl::prop_kind::forward_training, direct, x, w, bias, out, p.stride, p.dilation,
+                                p.before, p.after);
+  const Forward::primitive_desc forward(kind == Kind::kForwardBias || kind == Kind::kWeightsBias ? with_bias : plain,
+                                        engine());
   Entry e;
   switch (kind) {
     case Kind::kData: {
       using Backward = dnnl::convolution_backward_data;
-      const Backward::primitive_desc pd({direct, x, w, out, p.stride, p.dilation, p.before, p.after}, engine(), forward);
+      const Backward::primitive_desc pd({direct, x, w, out, p.stride, p.dilation, p.before, p.after}, engine(),
+                                        forward);
       e.primitive = Backward(pd);
       e.weights = pd.weights_desc();
       break;
@@ -151,17 +171,15 @@ Entry make_conv(const Key& key) {
     case Kind::kWeights:
     case Kind::kWeightsBias: {
       using Backward = dnnl::convolution_backward_weights;
-      const Backward::primitive_desc pd(kind == Kind::kWeights
-                                            ? Backward::desc(direct, x, w, out, p.stride, p.dilation, p.before, p.after)
-                                            : Backward::desc(direct, x, w, bias, out, p.stride, p.dilation, p.before, p.after),
-                                        engine(), forward);
+      const Backward::primitive_desc pd(
+          kind == Kind::kWeights ? Backward::desc(direct, x, w, out, p.stride, p.dilation, p.before, p.after)
+                                 : Backward::desc(direct, x, w, bias, out, p.stride, p.dilation, p.before, p.after),
+          engine(), forward);
       e.primitive = Backward(pd);
       e.weights = pd.diff_weights_desc();
       break;
     }
-    default:
-      e.primitive = Forward(forward);
-      e.weights = forward.weights_desc();
+    default: e.primitive = Forward(forward); e.weights = forward.weights_desc();
   }
   return e;
 }
@@ -205,7 +223,10 @@ void with_channels_last(Array& out, F&& f) {
 class Weights {
  public:
   Weights(const Array& w, const Conv2d& conv, const memory::desc& wanted)
-      : user_(weights_desc(w, conv)), wanted_(wanted), same_(user_ == wanted), user_data_(w.data<float>()),
+      : user_(weights_desc(w, conv)),
+        wanted_(wanted),
+        same_(user_ == wanted),
+        user_data_(w.data<float>()),
         block_(same_ ? 0 : wanted.get_size()) {}
   memory inside() const { return at(wanted_, same_ ? user_data_ : block_.as<float>()); }
   void read() const {
@@ -235,17 +256,19 @@ Array dense_bias(const Array& bias) {
 
 void check(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, const Array& out) {
   HOLON_CHECK(x.ndim() == 4 && w.ndim() == 4 && out.ndim() == 4 && conv.groups >= 1 && x.shape[0] == out.shape[0] &&
-                  x.shape[1] == w.shape[1] * conv.groups && w.shape[0] == out.shape[1] && w.shape[0] % conv.groups == 0 &&
-                  x.dtype == w.dtype && x.dtype == out.dtype,
-              "conv2d: {} {} with the weight {} {} in {} groups does not give {} {}.", name(x.dtype), x.shape, name(w.dtype),
-              w.shape, conv.groups, name(out.dtype), out.shape);
+                  x.shape[1] == w.shape[1] * conv.groups && w.shape[0] == out.shape[1] &&
+                  w.shape[0] % conv.groups == 0 && x.dtype == w.dtype && x.dtype == out.dtype,
+              "conv2d: {} {} with the weight {} {} in {} groups does not give {} {}.", name(x.dtype), x.shape,
+              name(w.dtype), w.shape, conv.groups, name(out.dtype), out.shape);
   HOLON_CHECK(!bias || (bias->ndim() == 1 && bias->shape[0] == w.shape[0] && bias->dtype == w.dtype),
               "conv2d: a bias of shape {} does not fit the weight {}.", bias ? bias->shape : Dims{}, w.shape);
   for (int i = 0; i < 2; ++i) {
-    HOLON_CHECK(conv.stride[i] >= 1 && conv.dilation[i] >= 1, "conv2d: stride {} and dilation {}.", conv.stride[i], conv.dilation[i]);
-    const int64_t size = conv_out_size(x.shape[2 + i], w.shape[2 + i], conv.stride[i], conv.padding[i], conv.padding[2 + i],
-                                       conv.dilation[i]);
-    HOLON_CHECK(out.shape[2 + i] == size, "conv2d: the output has {} places along axis {}, not {}.", out.shape[2 + i], 2 + i, size);
+    HOLON_CHECK(conv.stride[i] >= 1 && conv.dilation[i] >= 1, "conv2d: stride {} and dilation {}.", conv.stride[i],
+                conv.dilation[i]);
+    const int64_t size = conv_out_size(x.shape[2 + i], w.shape[2 + i], conv.stride[i], conv.padding[i],
+                                       conv.padding[2 + i], conv.dilation[i]);
+    HOLON_CHECK(out.shape[2 + i] == size, "conv2d: the output has {} places along axis {}, not {}.", out.shape[2 + i],
+                2 + i, size);
   }
 }
 
@@ -330,9 +353,10 @@ void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, A
     weights.read();
     with_channels_last(dx, [&](Array& y) {
       e.primitive.execute(
-          stream(), {{DNNL_ARG_DIFF_DST, at({p.out, memory::data_type::f32, memory::format_tag::nhwc}, source.data<float>())},
-                     {DNNL_ARG_WEIGHTS, weights.inside()},
-                     {DNNL_ARG_DIFF_SRC, at({p.x, memory::data_type::f32, memory::format_tag::nhwc}, y.data<float>())}});
+          stream(),
+          {{DNNL_ARG_DIFF_DST, at({p.out, memory::data_type::f32, memory::format_tag::nhwc}, source.data<float>())},
+           {DNNL_ARG_WEIGHTS, weights.inside()},
+           {DNNL_ARG_DIFF_SRC, at({p.x, memory::data_type::f32, memory::format_tag::nhwc}, y.data<float>())}});
       stream().wait();
     });
   } catch (const dnnl::error&) {

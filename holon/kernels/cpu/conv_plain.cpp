@@ -99,7 +99,8 @@ void add_columns(const T* cols, const Shape& s, const Conv2d& conv, Array& x) {
     T* to = x.data<T>() + c * x.strides[0] + h * x.strides[1] + w0 * x.strides[2];
     const int64_t step = conv.stride[1] * x.strides[2];
     if (step == 1)
-      for (int64_t q = first; q < end; ++q) to[q] = static_cast<T>(static_cast<C>(static_cast<C>(to[q]) + static_cast<C>(from[q])));
+      for (int64_t q = first; q < end; ++q)
+        to[q] = static_cast<T>(static_cast<C>(static_cast<C>(to[q]) + static_cast<C>(from[q])));
     else
       for (int64_t q = first; q < end; ++q)
         to[q * step] = static_cast<T>(static_cast<C>(static_cast<C>(to[q * step]) + static_cast<C>(from[q])));
@@ -117,7 +118,8 @@ void conv2d_plain(const Array& x, const Array& w, const Array* bias, const Conv2
   refuse_half(x.dtype);
   const Shape s = shape_of(x, w, out, conv);
   if (out.numel() == 0) return;
-  Array cols = Array::empty({s.inner(), s.oh * s.ow}, x.dtype), result = Array::empty({s.o / s.groups, s.oh, s.ow}, x.dtype);
+  Array cols = Array::empty({s.inner(), s.oh * s.ow}, x.dtype),
+        result = Array::empty({s.o / s.groups, s.oh, s.ow}, x.dtype);
   for (int64_t group = 0; group < s.groups; ++group) {
     Array weight = weight_matrix(w, group, s);
     for (int64_t image = 0; image < s.n; ++image) {
@@ -135,7 +137,8 @@ void conv2d_plain(const Array& x, const Array& w, const Array* bias, const Conv2
           for (int64_t o = 0; o < s.o / s.groups; ++o) {
             const C b = static_cast<C>(bias->data<T>()[(group * s.o / s.groups + o) * bias->strides[0]]);
             T* row = flat.data<T>() + o * s.oh * s.ow;
-            for (int64_t i = 0; i < s.oh * s.ow; ++i) row[i] = static_cast<T>(static_cast<C>(static_cast<C>(row[i]) + b));
+            for (int64_t i = 0; i < s.oh * s.ow; ++i)
+              row[i] = static_cast<T>(static_cast<C>(static_cast<C>(row[i]) + b));
           }
         });
       Array target = one_image(out, image, group * s.o / s.groups, s.o / s.groups);
@@ -203,8 +206,10 @@ void conv2d_backward_weights_plain(const Array& dy, const Array& x, const Conv2d
       for (int64_t n = 0; n < s.n; ++n)
         for (int64_t h = 0; h < s.oh; ++h)
           for (int64_t q = 0; q < s.ow; ++q)
-            total = static_cast<C>(total + static_cast<C>(dy.data<T>()[n * dy.strides[0] + c * dy.strides[1] +
-                                                                        h * dy.strides[2] + q * dy.strides[3]]));
+            total = static_cast<C>(
+                total +
+                static_cast<C>(
+                    dy.data<T>()[n * dy.strides[0] + c * dy.strides[1] + h * dy.strides[2] + q * dy.strides[3]]));
       dbias->data<T>()[c * dbias->strides[0]] = static_cast<T>(total);
     }
   });

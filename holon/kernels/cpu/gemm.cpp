@@ -21,9 +21,9 @@ constexpr double kParallelWork = 1 << 18;
 
 void* pack_buffer() {
   struct Free {
-    void operator()(void* p) const { ::operator delete(p, std::align_val_t{64}); }
+    void operator()(void* p) const { ::operator delete (p, std::align_val_t{64}); }
   };
-  thread_local std::unique_ptr<void, Free> buffer(::operator new(kPackBytes, std::align_val_t{64}));
+  thread_local std::unique_ptr<void, Free> buffer(::operator new (kPackBytes, std::align_val_t{64}));
   return buffer.get();
 }
 
@@ -83,8 +83,21 @@ bool blas_layout(int64_t rows, int64_t cols, int64_t rs, int64_t cs, char* trans
 
 template <class T>
 void run_own(const Product<T>& g, int64_t i0, int64_t m, int64_t j0, int64_t n) {
-  GemmArgs<T> args{m, n, g.k, g.alpha, g.a.data + i0 * g.a.rs, g.a.rs, g.a.cs, g.b.data + j0 * g.b.cs, g.b.rs, g.b.cs,
-                   g.beta, g.c.data + i0 * g.c.rs + j0, g.c.rs, g.bias ? g.bias + j0 : nullptr, pack_buffer};
+  GemmArgs<T> args{m,
+                   n,
+                   g.k,
+                   g.alpha,
+                   g.a.data + i0 * g.a.rs,
+                   g.a.rs,
+                   g.a.cs,
+                   g.b.data + j0 * g.b.cs,
+                   g.b.rs,
+                   g.b.cs,
+                   g.beta,
+                   g.c.data + i0 * g.c.rs + j0,
+                   g.c.rs,
+                   g.bias ? g.bias + j0 : nullptr,
+                   pack_buffer};
   if constexpr (std::is_same_v<T, float>)
     small_gemm().f32(args);
   else
@@ -196,8 +209,10 @@ void run(Product<T> g) {
 // Integers: sums wrap around, which unsigned arithmetic is allowed to do.
 template <class T>
 void run_integer(const Product<T>& g) {
-  using U = std::conditional_t<std::is_same_v<T, bool>, uint8_t, std::make_unsigned_t<std::conditional_t<std::is_same_v<T, bool>, int8_t, T>>>;
-  const int threads = static_cast<double>(g.m) * g.n * g.k < kParallelWork || omp_in_parallel() ? 1 : omp_get_max_threads();
+  using U = std::conditional_t<std::is_same_v<T, bool>, uint8_t,
+                               std::make_unsigned_t<std::conditional_t<std::is_same_v<T, bool>, int8_t, T>>>;
+  const int threads =
+      static_cast<double>(g.m) * g.n * g.k < kParallelWork || omp_in_parallel() ? 1 : omp_get_max_threads();
   Scratch block(static_cast<size_t>(g.n) * sizeof(U) * static_cast<size_t>(threads));
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t i = 0; i < g.m; ++i) {
@@ -250,19 +265,21 @@ struct Batch {
 };
 
 Batch plan(const Array& a, const Array& b, const Array& out) {
-  HOLON_CHECK(a.ndim() >= 2 && b.ndim() >= 2, "matmul: operands of shapes {} and {} are no matrices.", a.shape, b.shape);
+  HOLON_CHECK(a.ndim() >= 2 && b.ndim() >= 2, "matmul: operands of shapes {} and {} are no matrices.", a.shape,
+              b.shape);
   const int na = a.ndim(), nb = b.ndim(), nc = out.ndim();
   Batch g;
   g.m = a.shape[na - 2], g.k = a.shape[na - 1], g.n = b.shape[nb - 1];
   g.ars = a.strides[na - 2], g.acs = a.strides[na - 1];
   g.brs = b.strides[nb - 2], g.bcs = b.strides[nb - 1];
-  Dims lead_a(std::span<const int64_t>(a.shape.begin(), na - 2)), lead_b(std::span<const int64_t>(b.shape.begin(), nb - 2));
+  Dims lead_a(std::span<const int64_t>(a.shape.begin(), na - 2)),
+      lead_b(std::span<const int64_t>(b.shape.begin(), nb - 2));
   Dims expected = broadcast_shapes(lead_a, lead_b, "matmul");
   expected.push_back(g.m);
   expected.push_back(g.n);
   HOLON_CHECK(b.shape[nb - 2] == g.k && out.shape == expected && a.dtype == out.dtype && b.dtype == out.dtype,
-              "matmul: {} {} @ {} {} does not give {} {}.", name(a.dtype), a.shape, name(b.dtype), b.shape, name(out.dtype),
-              out.shape);
+              "matmul: {} {} @ {} {} does not give {} {}.", name(a.dtype), a.shape, name(b.dtype), b.shape,
+              name(out.dtype), out.shape);
   g.crs = out.strides[nc - 2], g.ccs = out.strides[nc - 1];
   auto stride = [](const Array& x, int axis) { return axis < 0 || x.shape[axis] == 1 ? 0 : x.strides[axis]; };
   // From the last leading axis on: into the rows where b is the same for all, else with the axis before it if possible.
@@ -298,8 +315,15 @@ void run_batch(const Batch& g, double alpha, double beta, const T* a, const T* b
       at /= g.shape[i];
       oa += index * g.a[i], ob += index * g.b[i], oc += index * g.c[i];
     }
-    run_any(Product<T>{g.m, g.n, g.k, static_cast<T>(alpha), static_cast<T>(beta), {a + oa, g.ars, g.acs},
-                       {b + ob, g.brs, g.bcs}, {c + oc, g.crs, g.ccs}, bias});
+    run_any(Product<T>{g.m,
+                       g.n,
+                       g.k,
+                       static_cast<T>(alpha),
+                       static_cast<T>(beta),
+                       {a + oa, g.ars, g.acs},
+                       {b + ob, g.brs, g.bcs},
+                       {c + oc, g.crs, g.ccs},
+                       bias});
   };
   const int64_t count = g.shape.numel();
   if (count == 1) {
@@ -307,7 +331,8 @@ void run_batch(const Batch& g, double alpha, double beta, const T* a, const T* b
     return;
   }
   const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
-  const int threads = omp_in_parallel() || work * static_cast<double>(count) < kParallelWork ? 1 : omp_get_max_threads();
+  const int threads =
+      omp_in_parallel() || work * static_cast<double>(count) < kParallelWork ? 1 : omp_get_max_threads();
   if (threads == 1 || (count < threads && work >= kParallelWork)) {
     for (int64_t i = 0; i < count; ++i) one(i);
     return;
@@ -344,16 +369,22 @@ void product(const Array& a, const Array& b, const Array* bias, Array& out, doub
       (!bias || bias->strides[0] == 1)) {
     const SmallGemm& small = small_gemm();
     const int64_t m = out.shape[0], n = out.shape[1], k = a.shape[1];
-    if (m * k <= 64 && n * 4 <= small.vector_bytes && a.strides[1] == 1 && b.strides[1] == 1 && out.strides[1] == 1 && !bias &&
-        alpha == 1 && beta == 0 && n > 0) {
+    if (m * k <= 64 && n * 4 <= small.vector_bytes && a.strides[1] == 1 && b.strides[1] == 1 && out.strides[1] == 1 &&
+        !bias && alpha == 1 && beta == 0 && n > 0) {
       small.tiny_f32(reinterpret_cast<const float*>(a.storage->data()) + a.offset, a.strides[0],
                      reinterpret_cast<const float*>(b.storage->data()) + b.offset, b.strides[0],
                      reinterpret_cast<float*>(out.storage->data()) + out.offset, out.strides[0], m, n, k);
       return;
     }
-    run_any(Product<float>{m, n, k, static_cast<float>(alpha), static_cast<float>(beta),
-                           {a.data<float>(), a.strides[0], a.strides[1]}, {b.data<float>(), b.strides[0], b.strides[1]},
-                           {out.data<float>(), out.strides[0], out.strides[1]}, bias ? bias->data<float>() : nullptr});
+    run_any(Product<float>{m,
+                           n,
+                           k,
+                           static_cast<float>(alpha),
+                           static_cast<float>(beta),
+                           {a.data<float>(), a.strides[0], a.strides[1]},
+                           {b.data<float>(), b.strides[0], b.strides[1]},
+                           {out.data<float>(), out.strides[0], out.strides[1]},
+                           bias ? bias->data<float>() : nullptr});
     return;
   }
   if (out.numel() == 0) return;
@@ -443,8 +474,8 @@ void matmul(const Array& a, const Array& b, Array& out, double alpha, double bet
 }
 
 void linear(const Array& x, const Array& w, const Array* bias, Array& out) {
-  HOLON_CHECK(w.ndim() == 2 && x.ndim() >= 1 && out.ndim() == x.ndim(), "linear: {} and weight {} do not give {}.", x.shape,
-              w.shape, out.shape);
+  HOLON_CHECK(w.ndim() == 2 && x.ndim() >= 1 && out.ndim() == x.ndim(), "linear: {} and weight {} do not give {}.",
+              x.shape, w.shape, out.shape);
   HOLON_CHECK(!bias || (bias->ndim() == 1 && bias->shape[0] == w.shape[0] && bias->dtype == out.dtype),
               "linear: a bias of shape {} does not fit the weight {}.", bias ? bias->shape : Dims{}, w.shape);
   if (x.ndim() == 1) {
@@ -457,9 +488,11 @@ void linear(const Array& x, const Array& w, const Array* bias, Array& out) {
 }
 
 void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias, double beta) {
-  HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape, x.shape);
+  HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape,
+              x.shape);
   Array rows = as_matrix(dy.ndim() == 1 ? dy.view({1, dy.shape[0]}, {dy.shape[0], dy.strides[0]}) : dy);
-  matmul(transposed(rows), as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x), dw, 1, beta);
+  matmul(transposed(rows), as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x), dw, 1,
+         beta);
   if (!dbias) return;
   column_sums(rows, *dbias, beta);
 }
@@ -475,8 +508,15 @@ void column_sums(const Array& x, Array& out, double beta) {
 
 void gemm(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, MatrixView b, float beta, float* c,
           int64_t c_row_stride, const float* bias) {
-  run_any(Product<float>{m, n, k, alpha, beta, {a.data, a.row_stride, a.col_stride}, {b.data, b.row_stride, b.col_stride},
-                         {c, c_row_stride, 1}, bias});
+  run_any(Product<float>{m,
+                         n,
+                         k,
+                         alpha,
+                         beta,
+                         {a.data, a.row_stride, a.col_stride},
+                         {b.data, b.row_stride, b.col_stride},
+                         {c, c_row_stride, 1},
+                         bias});
 }
 
 }  // namespace holon::kernels

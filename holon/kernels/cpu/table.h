@@ -79,6 +79,19 @@ struct RandomNumbers {
 };
 using RandomRowFn = void (*)(const void* bits, const void* x, void* out, int64_t n, const RandomNumbers& p);
 
+// Optimizer steps, one pass over memory; T is float or double.
+struct SgdNumbers {
+  double lr, momentum, dampening, weight_decay;
+  bool nesterov, maximize, first;  // first: the momentum is the gradient
+};
+using SgdFn = void (*)(void* p, const void* g, void* momentum, int64_t n, const SgdNumbers& c);  // momentum may be null
+struct AdamNumbers {
+  double step_size, beta1, beta2, eps, weight_decay, shrink, root_correction;
+  bool maximize;
+};
+// p = p shrink - step_size m / (sqrt(v) root_correction + eps); largest may be null (no amsgrad).
+using AdamFn = void (*)(void* p, const void* g, void* m, void* v, void* largest, int64_t n, const AdamNumbers& c);
+
 struct Table {
   const char* name;
   RowFn unary[static_cast<int>(UnaryOp::kCount)][kComputeCount];
@@ -98,6 +111,8 @@ struct Table {
   CrossEntropyBackwardFn cross_entropy_backward[2];
   NormFn layer_norm[2], rms_norm[2];
   NormBackwardFn layer_norm_backward[2], rms_norm_backward[2];
+  SgdFn sgd[2];
+  AdamFn adam[2];
   RandomBitsFn random_bits[2];
   RandomRowFn uniform[2], normal[2], truncated_normal[2], bernoulli, bernoulli_of, dropout[2];
 };

@@ -9,6 +9,7 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/attention_loops.h"
+#include "holon/kernels/cpu/build_choice.h"
 
 namespace holon::kernels {
 namespace {
@@ -61,15 +62,19 @@ void fill(const Array& x) {
 void expect_near(const Array& found, const std::vector<double>& expected, double limit, const char* what) {
   std::vector<double> v = values(found);
   ASSERT_EQ(v.size(), expected.size());
-  for (size_t i = 0; i < v.size(); ++i) ASSERT_NEAR(v[i], expected[i], limit * (1 + std::abs(expected[i]))) << what << " " << i;
+  for (size_t i = 0; i < v.size(); ++i)
+    ASSERT_NEAR(v[i], expected[i], limit * (1 + std::abs(expected[i]))) << what << " " << i;
 }
 
 void check(int64_t b, int64_t h, int64_t t, int64_t s, int64_t d, int64_t e, bool causal, DType dtype, Layout layout) {
-  SCOPED_TRACE("t " + std::to_string(t) + " s " + std::to_string(s) + " d " + std::to_string(d) + " e " + std::to_string(e) +
-               (causal ? " causal " : " ") + name(dtype) + " layout " + std::to_string(static_cast<int>(layout)));
+  SCOPED_TRACE("t " + std::to_string(t) + " s " + std::to_string(s) + " d " + std::to_string(d) + " e " +
+               std::to_string(e) + (causal ? " causal " : " ") + name(dtype) + " layout " +
+               std::to_string(static_cast<int>(layout)));
   const Dims sq{b, h, t, d}, sk{b, h, s, d}, sv{b, h, s, e}, so{b, h, t, e};
-  Array q = make(sq, dtype, layout), k = make(sk, dtype, layout), v = make(sv, dtype, layout), out = make(so, dtype, layout);
-  Array dq = make(sq, dtype, layout), dk = make(sk, dtype, layout), dv = make(sv, dtype, layout), dout = make(so, dtype, layout);
+  Array q = make(sq, dtype, layout), k = make(sk, dtype, layout), v = make(sv, dtype, layout),
+        out = make(so, dtype, layout);
+  Array dq = make(sq, dtype, layout), dk = make(sk, dtype, layout), dv = make(sv, dtype, layout),
+        dout = make(so, dtype, layout);
   Array lse = Array::empty({b, h, t}, dtype == float64 ? float64 : float32);
   for (const Array* x : {&q, &k, &v, &out, &dq, &dk, &dv, &dout}) fill(*x);
   const double scale = 0.9 / std::sqrt(static_cast<double>(d));
@@ -147,7 +152,8 @@ TEST(Attention, ManyThreads) {
 }
 
 TEST(Attention, LargeScoresDoNotOverflow) {
-  Array q = Array::empty({1, 1, 3, 1}, float32), k = Array::empty({1, 1, 200, 1}, float32), v = Array::empty({1, 1, 200, 1}, float32);
+  Array q = Array::empty({1, 1, 3, 1}, float32), k = Array::empty({1, 1, 200, 1}, float32),
+        v = Array::empty({1, 1, 200, 1}, float32);
   Array out = Array::empty({1, 1, 3, 1}, float32), lse = Array::empty({1, 1, 3}, float32);
   for (int i = 0; i < 3; ++i) q.data<float>()[i] = 1000.0f * static_cast<float>(i - 1);
   for (int j = 0; j < 200; ++j) k.data<float>()[j] = static_cast<float>(j), v.data<float>()[j] = static_cast<float>(j);
@@ -159,7 +165,8 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 }
 
 TEST(Attention, NoKeys) {
-  Array q = Array::empty({1, 2, 3, 4}, float32), k = Array::empty({1, 2, 0, 4}, float32), v = k, out = Array::empty({1, 2, 3, 4}, float32);
+  Array q = Array::empty({1, 2, 3, 4}, float32), k = Array::empty({1, 2, 0, 4}, float32), v = k,
+        out = Array::empty({1, 2, 3, 4}, float32);
   Array lse = Array::empty({1, 2, 3}, float32);
   fill(q), fill(out);
   attention(q, k, v, false, 1, out, &lse);
@@ -181,12 +188,15 @@ TEST(Attention, WrongInputsAreErrors) {
 // Each build's exponential against the library's.
 TEST(AttentionLoops, Exponential) {
   std::vector<AttentionLoops> builds = {base::attention_loops()};
-  if (__builtin_cpu_supports("x86-64-v3")) builds.push_back(avx2::attention_loops());
-  if (__builtin_cpu_supports("x86-64-v4")) builds.push_back(avx512::attention_loops());
+#if defined(__x86_64__)
+  if (instruction_level() >= 1) builds.push_back(avx2::attention_loops());
+  if (instruction_level() >= 2) builds.push_back(avx512::attention_loops());
+#endif
   for (const AttentionLoops& build : builds)
     for (int block = 0; block < 100; ++block) {
       std::vector<float> s(kScoreStride), x(kScoreStride);
-      for (size_t j = 0; j < s.size(); ++j) x[j] = s[j] = -static_cast<float>(block * 128 + static_cast<int>(j)) * 0.007f;
+      for (size_t j = 0; j < s.size(); ++j)
+        x[j] = s[j] = -static_cast<float>(block * 128 + static_cast<int>(j)) * 0.007f;
       const float zero = 0;
       build.probabilities(s.data(), 1, 100, 100, 0, &zero);
       for (size_t j = 0; j < 100; ++j) {

@@ -80,7 +80,8 @@ const std::vector<Case>& cases() {
 Dims out_shape(const Case& t) {
   Dims s{t.x[0], t.w[0], 0, 0};
   for (int i = 0; i < 2; ++i)
-    s[2 + i] = conv_out_size(t.x[2 + i], t.w[2 + i], t.conv.stride[i], t.conv.padding[i], t.conv.padding[2 + i], t.conv.dilation[i]);
+    s[2 + i] = conv_out_size(t.x[2 + i], t.w[2 + i], t.conv.stride[i], t.conv.padding[i], t.conv.padding[2 + i],
+                             t.conv.dilation[i]);
   return s;
 }
 
@@ -181,7 +182,8 @@ TEST(Conv2d, ManyThreadsAndManyCallers) {
 // More shapes than the cache of primitives holds.
 TEST(Conv2d, ManyShapes) {
   for (int64_t w = 1; w < 150; ++w) {
-    Array x = Array::empty({1, 2, 1, w}, float32), k = Array::empty({2, 2, 1, 1}, float32), out = Array::empty({1, 2, 1, w}, float32);
+    Array x = Array::empty({1, 2, 1, w}, float32), k = Array::empty({2, 2, 1, 1}, float32),
+          out = Array::empty({1, 2, 1, w}, float32);
     fill(x, 1);
     for (int i = 0; i < 4; ++i) k.data<float>()[i] = i % 3 == 0 ? 1.0f : 0.0f;
     conv2d(x, k, nullptr, {}, out);
@@ -190,7 +192,8 @@ TEST(Conv2d, ManyShapes) {
 }
 
 TEST(Conv2d, Empty) {
-  Array w = Array::empty({3, 2, 3, 3}, float32), dw = Array::empty({3, 2, 3, 3}, float32), db = Array::empty({3}, float32);
+  Array w = Array::empty({3, 2, 3, 3}, float32), dw = Array::empty({3, 2, 3, 3}, float32),
+        db = Array::empty({3}, float32);
   fill(dw, 1), fill(db, 1);
   Array x = Array::empty({0, 2, 5, 5}, float32), out = Array::empty({0, 3, 3, 3}, float32);
   conv2d(x, w, nullptr, {}, out);
@@ -206,7 +209,8 @@ TEST(Conv2d, Empty) {
 }
 
 TEST(Conv2d, ShapesThatDoNotFitAreAnError) {
-  Array x = Array::empty({1, 2, 5, 5}, float32), w = Array::empty({3, 2, 3, 3}, float32), out = Array::empty({1, 3, 4, 3}, float32);
+  Array x = Array::empty({1, 2, 5, 5}, float32), w = Array::empty({3, 2, 3, 3}, float32),
+        out = Array::empty({1, 3, 4, 3}, float32);
   EXPECT_THROW(conv2d(x, w, nullptr, {}, out), Error);
   Array other = Array::empty({3, 1, 3, 3}, float32), fits = Array::empty({1, 3, 3, 3}, float32);
   EXPECT_THROW(conv2d(x, other, nullptr, {}, fits), Error);
