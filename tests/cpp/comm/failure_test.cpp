@@ -46,8 +46,10 @@ TEST(Failure, DifferentCallsAreShownOnEveryRank) {
     float x[4] = {}, y[12];
     set_call_site(rank == 1 ? "train.py:31" : "train.py:30");
     std::vector<int64_t> counts = {4, 4, 4};
-    if (rank == 1) g.all_gather(x, y, counts, float32);
-    else g.all_reduce(x, y, 4, float32);
+    if (rank == 1)
+      g.all_gather(x, y, counts, float32);
+    else
+      g.all_reduce(x, y, 4, float32);
   });
   for (auto& text : heard) {
     EXPECT_HAS(text, "the ranks disagree on what to call");
@@ -107,7 +109,8 @@ TEST(Failure, ALateRankIsNamedAndTheGroupStaysClosed) {
   });
   for (int rank : {0, 1}) {
     auto& text = heard[static_cast<size_t>(rank)];
-    EXPECT_HAS(text, "all_reduce: rank 2 did not arrive within 0.5 s (group [0-2], call 2, [2000] float32, 8000 bytes)");
+    EXPECT_HAS(text,
+               "all_reduce: rank 2 did not arrive within 0.5 s (group [0-2], call 2, [2000] float32, 8000 bytes)");
     EXPECT_HAS(text, "Arrived: 0, 1.");
     EXPECT_HAS(text, "HOLON_COMM_TIMEOUT_S raises the limit");
   }
