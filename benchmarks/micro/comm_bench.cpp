@@ -58,12 +58,15 @@ struct Bare {
   }
 };
 
-__attribute__((noinline, target_clones("avx512f", "avx2", "default"))) void add(float* o, const float* x, const float* y, size_t n) {
+__attribute__((noinline, target_clones("avx512f", "avx2", "default"))) void add(float* o, const float* x,
+                                                                                const float* y, size_t n) {
 #pragma GCC ivdep
   for (size_t i = 0; i < n; ++i) o[i] = x[i] + y[i];
 }
 
-std::string size_text(size_t n) { return n >= 1 << 20 ? std::to_string(n >> 20) + " MiB" : std::to_string(n >> 10) + " KiB"; }
+std::string size_text(size_t n) {
+  return n >= 1 << 20 ? std::to_string(n >> 20) + " MiB" : std::to_string(n >> 10) + " KiB";
+}
 
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
@@ -83,7 +86,8 @@ int rank_main(const std::string& only) {
   auto* out = static_cast<float*>(allocate_block(kMax));
   for (size_t i = 0; i < kMax / 4; ++i) in[i] = out[i] = 1;
 
-  auto measure = [&](const std::string& name, size_t bytes, const std::function<void()>& ours, const std::function<void()>& limit) {
+  auto measure = [&](const std::string& name, size_t bytes, const std::function<void()>& ours,
+                     const std::function<void()>& limit) {
     if (!only.empty() && name.find(only) == std::string::npos) return;
     const int inner = bytes <= 65536 ? 2000 : bytes <= (4u << 20) ? 30 : 3;
     std::vector<double> mine, theirs;
@@ -96,13 +100,15 @@ int rank_main(const std::string& only) {
         (what == &ours ? mine : theirs).push_back((now_us() - start) / inner);
       }
     if (rank == 0) {
-      std::printf("{\"name\": \"%s\", \"value\": %.3f, \"unit\": \"us\", \"against\": \"bare shared memory, %.3f us\", \"ratio\": %.3f}\n",
+      std::printf("{\"name\": \"%s\", \"value\": %.3f, \"unit\": \"us\", \"against\": \"bare shared memory, %.3f us\", "
+                  "\"ratio\": %.3f}\n",
                   name.c_str(), median(mine), median(theirs), median(theirs) / median(mine));
       std::fflush(stdout);
     }
   };
 
-  measure("barrier 2 processes", 0, [&] { group.barrier(); }, [&] { bare.meet(); });
+  measure(
+      "barrier 2 processes", 0, [&] { group.barrier(); }, [&] { bare.meet(); });
   for (size_t bytes : {size_t{4} << 10, size_t{256} << 10, size_t{4} << 20, kMax}) {
     const std::string text = " " + size_text(bytes) + " 2 processes";
     const auto count = static_cast<int64_t>(bytes / 4);

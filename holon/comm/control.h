@@ -55,7 +55,7 @@ struct CallDetails {
 // have come to call n + 1.
 struct alignas(64) MemberSlot {
   struct Published {
-    uint64_t check;   // op, dtype, fingerprint and call number, hashed
+    uint64_t check;  // op, dtype, fingerprint and call number, hashed
     uint64_t bytes;
     uint64_t offset;  // where peers find the buffer; kInline: in payload
   };
@@ -69,8 +69,8 @@ struct alignas(64) MemberSlot {
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 struct alignas(64) GroupHeader {
-  std::atomic<uint32_t> wake;      // futex word: changes when sleepers should look again
-  std::atomic<uint32_t> sleepers;  // members inside or near a futex wait
+  std::atomic<uint32_t> wake;        // futex word: changes when sleepers should look again
+  std::atomic<uint32_t> sleepers;    // members inside or near a futex wait
   alignas(64) OneText<1400> failed;  // why the group cannot go on
 };
 

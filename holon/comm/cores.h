@@ -16,7 +16,8 @@ class CoreSet {
   static CoreSet of_this_process() {
     CoreSet s;
     if (sched_getaffinity(0, sizeof s.set_, &s.set_) != 0)
-      for (long i = 0; i < std::clamp<long>(sysconf(_SC_NPROCESSORS_ONLN), 1, CPU_SETSIZE); ++i) CPU_SET(static_cast<size_t>(i), &s.set_);
+      for (long i = 0; i < std::clamp<long>(sysconf(_SC_NPROCESSORS_ONLN), 1, CPU_SETSIZE); ++i)
+        CPU_SET(static_cast<size_t>(i), &s.set_);
     return s;
   }
   // Text of one hexadecimal digit per four cores, the first cores first.

@@ -14,7 +14,8 @@ namespace holon::comm {
 namespace {
 
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 inline void pause_cpu() {
@@ -45,7 +46,8 @@ GroupCommunicator::Bounce::~Bounce() {
   if (data) free_block(data, bytes);
 }
 
-GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats, const char* site)
+GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
+                                     const char* site)
     : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site) {
   group_ = world_.block().group(this->ranks(), &table_index_);
   pointers_.resize(static_cast<size_t>(size()));
@@ -94,7 +96,8 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
   }
   slot.published[half] = {mix(check, 0), bytes, offset};
 
-  if (log::enabled(log::Channel::kComm)) log::line(log::Channel::kComm, fmt::format("{} ({})", details.op, call_text()));
+  if (log::enabled(log::Channel::kComm))
+    log::line(log::Channel::kComm, fmt::format("{} ({})", details.op, call_text()));
   open_ = false;  // a call that fails has nothing to close
   arrive_and_wait();
   bounce_ = std::move(bounce);
@@ -114,8 +117,8 @@ void GroupCommunicator::close() {
 void GroupCommunicator::arrive_and_wait() {
   const uint64_t target = ++arrivals_;
   group_.slots[index()].arrived.store(target);
-  // A sleeper counts itself before it looks at the arrivals for the last time, and we arrive before we look for sleepers:
-  // one of both sees the other.
+  // A sleeper counts itself before it looks at the arrivals for the last time, and we arrive before we look for
+  // sleepers: one of both sees the other.
   if (group_.header->sleepers.load() != 0 && group_.all_arrived(target)) world_.block().wake(group_.header->wake);
   if (!spin(target)) {
     sleep(target);
@@ -147,7 +150,8 @@ bool GroupCommunicator::spin(uint64_t target) const {
 // Lets the host language run, and tells peers that this rank sleeps and where.
 class GroupCommunicator::Sleeping {
  public:
-  explicit Sleeping(GroupCommunicator& c) : header_(*c.group_.header), entry_(c.world_.block().rank_entry(c.world_.rank())) {
+  explicit Sleeping(GroupCommunicator& c)
+      : header_(*c.group_.header), entry_(c.world_.block().rank_entry(c.world_.rank())) {
     entry_.waiting_call.store(c.calls_);
     entry_.waiting_group.store(static_cast<uint32_t>(c.table_index_) + 1);
     header_.sleepers.fetch_add(1);
@@ -189,7 +193,8 @@ void GroupCommunicator::sleep(uint64_t target) {
       try {
         poll();
       } catch (...) {
-        give_up(fmt::format("{}: rank {} was interrupted while it waited ({}).", my_details().op, world_.rank(), call_text()));
+        give_up(fmt::format("{}: rank {} was interrupted while it waited ({}).", my_details().op, world_.rank(),
+                            call_text()));
         throw;
       }
     }
@@ -228,8 +233,9 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
     auto still = missing(target);  // it may have arrived just before it ended
     if (std::find(still.begin(), still.end(), rank) == still.end()) continue;
     *ended = rank;
-    return fmt::format("{}: rank {} {} without joining this call ({}). Did not arrive: {}. Read rank {}'s output first.", op,
-                       rank, how, call_text(), list_text(still), rank);
+    return fmt::format(
+        "{}: rank {} {} without joining this call ({}). Did not arrive: {}. Read rank {}'s output first.", op, rank,
+        how, call_text(), list_text(still), rank);
   }
   if (static_cast<double>(waited_ns) < world_.timeout_s() * 1e9) return {};
   std::vector<int> late = missing(target), here;
@@ -245,8 +251,8 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
   }
   return fmt::format("{}: rank{} {} did not arrive within {:g} s ({}). Arrived: {}.{} Read the log of rank {} first; "
                      "HOLON_COMM_TIMEOUT_S raises the limit.",
-                     op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), list_text(here), elsewhere,
-                     late[0]);
+                     op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), list_text(here),
+                     elsewhere, late[0]);
 }
 
 bool GroupCommunicator::failed_at(uint64_t target) const {
@@ -258,7 +264,8 @@ void GroupCommunicator::raise_failed() const {
   auto& failed = group_.header->failed;
   while (!failed.is_set()) pause_cpu();
   if (failed.rank == world_.rank())
-    fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()), failed.text);
+    fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()),
+                 failed.text);
   fail_runtime("{} (found by rank {})", failed.text, failed.rank);
 }
 
@@ -300,7 +307,8 @@ void GroupCommunicator::raise_mismatch() {
   }
   std::string text;
   for (const Kind& k : kinds)
-    text += fmt::format("{}rank{} {} called {}", text.empty() ? "" : "; ", k.ranks.size() > 1 ? "s" : "", list_text(k.ranks), k.call);
+    text += fmt::format("{}rank{} {} called {}", text.empty() ? "" : "; ", k.ranks.size() > 1 ? "s" : "",
+                        list_text(k.ranks), k.call);
   const CallDetails &a = group_.slots[0].details[half], &me = my_details();
   bool other_op = false, other_dtype = false;
   for (int i = 0; i < size(); ++i) {
@@ -309,10 +317,13 @@ void GroupCommunicator::raise_mismatch() {
   }
   std::string message = fmt::format(
       "{}: the ranks disagree on {}: {} (group {}, call {}). {}", me.op,
-      other_op ? "what to call" : other_dtype ? "dtype" : "the call's arguments", text, ranks_text(ranks()), calls_,
+      other_op          ? "what to call"
+          : other_dtype ? "dtype"
+                        : "the call's arguments",
+      text, ranks_text(ranks()), calls_,
       other_op ? "All ranks of a group make the same calls in the same order: look for code that only some of them run."
-      : other_dtype ? "Convert first, so that all ranks pass the same dtype."
-                    : "Pass the same shape, placement and sbp on all of these ranks.");
+          : other_dtype ? "Convert first, so that all ranks pass the same dtype."
+                        : "Pass the same shape, placement and sbp on all of these ranks.");
   // A rank out of step has left a call half way; the group cannot find together again.
   if (!in_step) group_.header->failed.set(world_.rank(), arrivals_, message), world_.block().wake(group_.header->wake);
   throw Error(ErrorKind::kRuntime, message);

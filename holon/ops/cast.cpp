@@ -46,6 +46,7 @@ HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
       s.out.push_back(sbp::partial_sum());
       r.rule.add(s);
     })
+    .wraps_numbers()
     .kernel([](KernelCall& c) { kernels::where(c.in(0), c.in(1), c.in(2), c.out()); })
     .saves({0})
     .grad([](Grad& g) {

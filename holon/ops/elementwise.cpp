@@ -27,7 +27,7 @@ OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result re
 }
 
 OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result) {
-  OpBuilder b = define_op(std::string(name) + "(Tensor x, Scalar value, *, bool reverse=False) -> Tensor");
+  OpBuilder b = define_op(std::string(name) + "_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor");
   return set_result(b, result).kernel(kernel).hidden();
 }
 

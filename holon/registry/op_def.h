@@ -182,6 +182,7 @@ struct OpDef {
   bool in_place = false;                   // has a form name_() that writes into input 0
   bool elementwise = false;                // its kernel may write over input 0
   bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
+  bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
   bool random = false;                     // draws numbers: its "seed" and "counter" attributes are filled on call
   Layout layout = Layout::kContiguous;
   std::string scalar_form;                 // the op that takes over when an argument is a number
@@ -217,6 +218,7 @@ class OpBuilder {
     return *this;
   }
   OpBuilder& elementwise() { def_->elementwise = true; def_->layout = Layout::kLikeInput; return rule_elementwise(); }
+  OpBuilder& wraps_numbers() { def_->wraps_numbers = true; return *this; }
   OpBuilder& in_place() { def_->in_place = true; return *this; }
   OpBuilder& layout(Layout l) { def_->layout = l; return *this; }
   OpBuilder& function_only() { def_->method = false; return *this; }

@@ -3,8 +3,14 @@
 Ops are functions here and methods of Tensor; `holon.ops()` lists them. nn, optim and autograd are as in PyTorch; placement,
 sbp, to_global and to_local are what makes tensors global.
 """
-from . import _C
-from ._C import (
+import os as _os
+
+# Threads of a parallel loop wait for each other by spinning, which on a busy machine takes time from those that work: after
+# about 0.2 ms they sleep. OpenMP reads this when the extension is loaded.
+_os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
+from . import _C  # noqa: E402
+from ._C import (  # noqa: E402
     Size,
     Tensor,
     device,
@@ -15,6 +21,7 @@ from ._C import (
     placement,
     run_ranks,
     sbp,
+    set_printoptions,
     tensor,
 )
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled

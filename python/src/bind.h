@@ -98,6 +98,12 @@ void bind_ranks(nb::module_& m);
 void bind_boxing(nb::module_& m);
 void bind_optim(nb::module_& m);
 
+// What __reduce__ returns to have an object made by a function of this module.
+template <class... Args>
+nb::tuple pickled(const char* function, Args&&... args) {
+  return nb::make_tuple(nb::module_::import_("holon._C").attr("unpickle"), nb::make_tuple(function, std::forward<Args>(args)...));
+}
+
 // Defines a method of Tensor.
 template <class F, class... Extra>
 void def_method(const char* name, F&& f, const Extra&... extra) {

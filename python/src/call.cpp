@@ -1,5 +1,10 @@
 #include "call.h"
 
+#include <optional>
+
+#include "holon/base/context.h"
+#include "holon/kernels/cpu/copy.h"
+
 namespace holon::python {
 
 namespace {
@@ -184,6 +189,29 @@ void ArgParser::take_scalar_form(size_t place, PyObject* const* given, const Sca
   }
 }
 
+// where(c, x, 0.5): numbers as tensors without axes beside the other inputs, in the dtype that they promote these to.
+void ArgParser::wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const {
+  const Tensor* beside = nullptr;
+  std::optional<DType> dtype;
+  for (auto& t : call->inputs) {
+    if (!t.defined()) continue;
+    if (!beside) beside = &t;
+    else if (!dtype) dtype = t.dtype();
+  }
+  for (auto& [at, value] : numbers) dtype = dtype ? value.promote_with(*dtype) : value.dtype();
+  const GlobalSpec* spec = nullptr;
+  if (beside && beside->is_global()) {
+    const GlobalSpec* s = beside->spec();
+    spec = intern_spec(s->placement, NdSbp::filled(s->nd_sbp.size(), sbp::broadcast()));
+  }
+  for (auto& [at, value] : numbers) {
+    Array a = Array::empty({}, *dtype, beside ? beside->impl()->device : Device{});
+    kernels::fill(a, value);
+    bool member = spec && spec->placement.contains(Context::current().rank());
+    call->inputs[at] = spec ? Tensor::global(member ? a : Array(), {}, *dtype, spec) : Tensor::local(a);
+  }
+}
+
 void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, ReadyCall* call) const {
   auto& defs = op_.schema.args;
   call->op = &op_;
@@ -215,6 +243,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
   if (rest) given[variadic_] = rest[0];
   if (kwnames) assign_keywords(args + nargs, kwnames, given);
 
+  SmallVec<std::pair<size_t, Scalar>, 2> numbers;
   for (size_t i = 0; i < defs.size(); ++i) {
     const ArgDef& a = defs[i];
     PyObject* o = given[i];
@@ -226,6 +255,9 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
         call->inputs.emplace_back();
       } else if (Scalar s; o && i < 2 && scalar_op_ && to_scalar(o, &s)) {
         return take_scalar_form(i, given, s, call);
+      } else if (Scalar s; o && op_.wraps_numbers && to_scalar(o, &s)) {
+        numbers.emplace_back(call->inputs.size(), s);
+        call->inputs.emplace_back();
       } else {
         wrong(a, o);
       }
@@ -254,6 +286,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
       push(a, o, &call->attrs);
     }
   }
+  if (!numbers.empty()) wrap_numbers(numbers, call);
 }
 
 std::string ArgParser::text_signature() const {

@@ -91,9 +91,7 @@ void bind_global(nb::module_& m) {
         return nb::try_cast(o, other) && p == other;
       }, nb::arg("other").none())
       .def("__hash__", [](const Placement& p) { return static_cast<Py_ssize_t>(reinterpret_cast<uintptr_t>(p.id()) >> 4); })
-      .def("__reduce__", [](const Placement& p) {
-        return nb::make_tuple(nb::module_::import_("holon._C").attr("placement"), nb::make_tuple(name(p.device_type()), rank_lists(p)));
-      })
+      .def("__reduce__", [](const Placement& p) { return pickled("placement", name(p.device_type()), rank_lists(p)); })
       .def_prop_ro("type", [](const Placement& p) { return name(p.device_type()); })
       .def_prop_ro("ranks", [](const Placement& p) { return nb::module_::import_("numpy").attr("array")(rank_lists(p)); })
       .def_prop_ro("hierarchy", [](const Placement& p) { return size_object(p.hierarchy()); })
@@ -112,9 +110,7 @@ void bind_global(nb::module_& m) {
         if (v.is_split()) fail_type("{} is a value and not to be called.", to_string(v));
         return v;
       })
-      .def("__reduce__", [](Sbp v) {
-        return nb::make_tuple(nb::module_::import_("holon._C").attr("parse_sbp"), nb::make_tuple(v.str()));
-      })
+      .def("__reduce__", [](Sbp v) { return pickled("parse_sbp", v.str()); })
       .def_prop_ro("is_split", [](Sbp v) { return v.is_split(); })
       .def_prop_ro("is_broadcast", [](Sbp v) { return v.is_broadcast(); })
       .def_prop_ro("is_partial_sum", [](Sbp v) { return v.is_partial(); })

@@ -99,7 +99,7 @@ void release_buffer(void* owner) {
 }
 
 [[noreturn]] void fail_numpy_dtype(nb::handle a, const char* call) {
-  fail_type("{}: numpy's {} has no tensor type. Convert the array first, e.g. a.astype('float32').", call, nb::cast<std::string>(nb::str(a.attr("dtype"))));
+  fail_type("{}: numpy's {} has no tensor type. Convert the array first, e.g. a.astype('float32').", call, nb::str(nb::object(a.attr("dtype"))).c_str());
 }
 
 // A window on the array's own memory. Errors: read-only memory, a dtype or strides that tensors have not.

@@ -94,10 +94,7 @@ void op_dealloc(PyObject* self) {
 
 // A pickled op (a partial sent to a worker process) is found again by its name.
 PyObject* op_reduce(PyObject* self, PyObject*) {
-  return guarded([&] {
-    nb::object finder = nb::module_::import_("holon._C").attr("find_op_function");
-    return checked(Py_BuildValue("(O(O))", finder.ptr(), self_of(self).name));
-  });
+  return guarded([&] { return pickled("find_op_function", nb::borrow(self_of(self).name)).release().ptr(); });
 }
 
 void make_type() {

@@ -58,14 +58,11 @@ int set_grad(PyObject* self, PyObject* value, void*) {
   }, -1);
 }
 
-// x.data = y: x takes over y's value and keeps its place in the tape.
+// x.data = y: x takes over y's value, with its dtype, device or placement and sbp, and keeps its place in the tape.
 int set_data(PyObject* self, PyObject* value, void*) {
   return guarded([&] {
     const Tensor& to = expect_tensor(value ? value : Py_None, "data", "the value");
     TensorImpl& impl = *tensor_of(self).impl();
-    if (to.is_global() != (impl.spec != nullptr))
-      fail_runtime("data: a {} tensor cannot take over the value of a {} one. Convert it first, by to_global or to_local.",
-                   impl.spec ? "global" : "local", to.is_global() ? "global" : "local");
     impl.array = to.array();
     impl.shape = to.shape();
     impl.dtype = to.dtype();
@@ -248,8 +245,7 @@ void bind_tensor(nb::module_&) {
     const Tensor& t = tensor_of(self.ptr());
     if (t.is_global())
       fail_type("a global tensor cannot be pickled: its parts lie on several ranks. Use holon.save, or to_local() first.");
-    nb::object module = nb::module_::import_("holon._C");
-    return nb::make_tuple(module.attr("tensor"), nb::make_tuple(to_numpy(t.detach()), dtype_object(t.dtype()), nb::none(), t.requires_grad()));
+    return pickled("tensor", to_numpy(t.detach()), dtype_object(t.dtype()), nb::none(), t.requires_grad());
   }, "protocol"_a);
   def_new("new_zeros", "zeros");
   def_new("new_ones", "ones");

@@ -82,9 +82,7 @@ void bind_types(nb::module_& m) {
         return to_dtype(o.ptr(), &other) && other == d.value;
       }, nb::arg("other").none())
       .def("__hash__", [](DTypeObject d) { return static_cast<int>(d.value); })
-      .def("__reduce__", [](DTypeObject d) {
-        return nb::make_tuple(nb::module_::import_("holon._C").attr("parse_dtype"), nb::make_tuple(name(d.value)));
-      })
+      .def("__reduce__", [](DTypeObject d) { return pickled("parse_dtype", name(d.value)); })
       .def_prop_ro("name", [](DTypeObject d) { return name(d.value); })
       .def_prop_ro("is_floating_point", [](DTypeObject d) { return is_floating(d.value); })
       .def_prop_ro("is_signed", [](DTypeObject d) { return d.value != boolean && d.value != uint8; })
@@ -121,9 +119,7 @@ void bind_types(nb::module_& m) {
         return PyUnicode_Check(o.ptr()) && d.str() == nb::cast<std::string>(o);
       }, nb::arg("other").none())
       .def("__hash__", [](const Device& d) { return static_cast<int>(d.type) << 16 | d.index; })
-      .def("__reduce__", [](const Device& d) {
-        return nb::make_tuple(nb::module_::import_("holon._C").attr("device"), nb::make_tuple(d.str()));
-      })
+      .def("__reduce__", [](const Device& d) { return pickled("device", d.str()); })
       .def_prop_ro("type", [](const Device& d) { return name(d.type); })
       .def_prop_ro("index", [](const Device& d) -> nb::object {
         return d.type == DeviceType::kCpu ? nb::object(nb::none()) : nb::object(nb::int_(d.index));

@@ -15,8 +15,10 @@ def free_port():
 
 
 def environment(**extra):
-    """The environment of a rank: holon of this tree, one thread per rank, nothing left of a world around us."""
-    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
+    """The environment of a rank: holon of this tree, one thread per rank, nothing left of a world around us. Output is
+    buffered, as an unbuffered print() writes its line in two pieces, between which another rank's may come."""
+    dropped = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PYTHONUNBUFFERED")
+    env = {k: v for k, v in os.environ.items() if k not in dropped}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "python"), env.get("PYTHONPATH")]))
     env.setdefault("OMP_NUM_THREADS", "1")
     return env | {k: str(v) for k, v in extra.items()}

@@ -1,5 +1,6 @@
 """`cmake --install` makes something that a project outside of the tree finds, compiles against and runs."""
 import os
+import re
 import shutil
 import subprocess
 
@@ -29,7 +30,9 @@ def prefix(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_project_outside_builds_and_runs(prefix, tmp_path):
-    sh("cmake", "-G", "Ninja", "-S", ROOT / "tests/install/consumer", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}")
+    cache = (BUILD / "CMakeCache.txt").read_text()
+    same = [f"-D{k}={re.search(rf'^{k}:[A-Z]+=(.*)$', cache, re.M).group(1)}" for k in ("CMAKE_MAKE_PROGRAM", "CMAKE_CXX_COMPILER")]
+    sh("cmake", "-G", "Ninja", "-S", ROOT / "tests/install/consumer", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", *same)
     sh("cmake", "--build", tmp_path)
     assert sh(tmp_path / "consumer") == "[2, 4] 3\n"
 

@@ -133,15 +133,3 @@ def test_long_chains_are_released():
     y.backward()
     assert x.grad.item() == 1
     del y
-
-
-def test_update_rules():
-    w = tensor([1.0, 2.0], requires_grad=True)
-    state = _C.sgd_update([w], [tensor([1.0, 1.0])], [None], 0.5, 0.9)
-    assert w.tolist() == [0.5, 1.5] and state[0].tolist() == [1, 1]
-    m, v, _ = _C.adam_update([w], [tensor([1.0, 1.0])], [None], [None], [], 1, 0.1)
-    assert abs(w[0].item() - 0.4) < 1e-5 and m[0].shape == (2,)
-    w.grad = tensor([3.0, 4.0])
-    assert abs(_C.clip_grad_norm([w], 1.0) - 5) < 1e-6 and abs(w.grad[0].item() - 0.6) < 1e-5
-    with pytest.raises(TypeError, match="sgd_update: params must be a list of Tensor, got Tensor"):
-        _C.sgd_update(w, [], [], 0.1)

@@ -120,7 +120,7 @@ def test_core_errors_have_their_kinds():
     x = tensor([1.0, 2.0])
     assert "do" in refused(lambda: x + tensor([1.0, 2.0, 3.0]), ValueError)
     refused(lambda: x.softmax(3), IndexError)
-    refused(lambda: tensor([1, 2]).mean(), TypeError)
+    refused(lambda: tensor([1, 2]).mean(), RuntimeError)
     refused(lambda: _C.call("no_such_op"), AttributeError)
     refused(lambda: x.no_such_method, AttributeError)
     refused(lambda: ops["zeros"](2, device="tpu"), (RuntimeError, ValueError))

@@ -7,16 +7,17 @@ namespace holon::comm {
 
 LaunchOptions parse_launch_options(int argc, char** argv) {
   LaunchOptions o;
-  CLI::App app(
-      "Starts a program as several ranks on this machine, one process each.\n"
-      "  holon-launch -n 2 ./program arguments...\n"
-      "  holon-launch -n 2 train.py arguments...",
-      "holon-launch");
+  CLI::App app("Starts a program as several ranks on this machine, one process each.\n"
+               "  holon-launch -n 2 ./program arguments...\n"
+               "  holon-launch -n 2 train.py arguments...",
+               "holon-launch");
   app.prefix_command();
   app.add_option("-n,--nproc_per_node,--nproc-per-node", o.nproc_per_node, "Ranks on this machine")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
-  app.add_option("--nnodes", o.nnodes, "Machines, each with its own holon-launch")->capture_default_str()->check(CLI::Range(1, 65536));
+  app.add_option("--nnodes", o.nnodes, "Machines, each with its own holon-launch")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
   app.add_option("--node_rank,--node-rank", o.node_rank, "This machine's number, from 0 on")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
@@ -39,10 +40,14 @@ LaunchOptions parse_launch_options(int argc, char** argv) {
   }
   o.program = app.remaining();
   if (!o.program.empty() && o.program[0] == "--") o.program.erase(o.program.begin());
-  if (o.program.empty()) fail_value("no program was named. Write holon-launch -n 2 PROGRAM [ARGUMENTS]; --help lists the options.");
+  if (o.program.empty())
+    fail_value("no program was named. Write holon-launch -n 2 PROGRAM [ARGUMENTS]; --help lists the options.");
   if (o.program[0].starts_with("-"))
-    fail_value("{} is no option of holon-launch. Options of the program come after its name; --help lists the launcher's.", o.program[0]);
-  if (o.node_rank >= o.nnodes) fail_value("--node_rank {} of --nnodes {}: machines are counted from 0.", o.node_rank, o.nnodes);
+    fail_value(
+        "{} is no option of holon-launch. Options of the program come after its name; --help lists the launcher's.",
+        o.program[0]);
+  if (o.node_rank >= o.nnodes)
+    fail_value("--node_rank {} of --nnodes {}: machines are counted from 0.", o.node_rank, o.nnodes);
   if (o.redirect && o.logdir.empty()) o.logdir = "log";
   return o;
 }

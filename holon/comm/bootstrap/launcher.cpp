@@ -44,7 +44,8 @@ std::string random_token() {
 }
 
 std::string find_in_path(const std::string& name) {
-  if (name.find('/') != std::string::npos) return access(name.c_str(), X_OK) == 0 && !fs::is_directory(name) ? name : "";
+  if (name.find('/') != std::string::npos)
+    return access(name.c_str(), X_OK) == 0 && !fs::is_directory(name) ? name : "";
   const char* path = std::getenv("PATH");
   std::string list = path ? path : "/usr/local/bin:/usr/bin:/bin";
   for (size_t at = 0; at <= list.size();) {
@@ -63,7 +64,8 @@ std::vector<std::string> command_of(const LaunchOptions& o) {
   if (python.empty() && !o.no_python && (o.module || command[0].ends_with(".py"))) python = "python3";
   if (!python.empty()) {
     if (!o.module && access(command[0].c_str(), R_OK) != 0)
-      fail_value("the script {} cannot be read: {}. Name a script from {}.", command[0], strerror(errno), fs::current_path().string());
+      fail_value("the script {} cannot be read: {}. Name a script from {}.", command[0], strerror(errno),
+                 fs::current_path().string());
     if (o.module) command.insert(command.begin(), "-m");
     command.insert(command.begin(), python);
   }
@@ -175,7 +177,10 @@ class Launcher {
     };
     if (!token_.empty()) ours["HOLON_STORE_TOKEN"] = token_;
     if (!o_.simulate.empty()) ours["HOLON_SIMULATE"] = o_.simulate;
-    if (!std::getenv("OMP_NUM_THREADS")) ours["OMP_NUM_THREADS"] = std::to_string(std::max(1, cores / o_.nproc_per_node));
+    // Threads that wait spin for about 0.2 ms and then sleep: ranks share the cores.
+    if (!std::getenv("GOMP_SPINCOUNT")) ours["GOMP_SPINCOUNT"] = "20000";
+    if (!std::getenv("OMP_NUM_THREADS"))
+      ours["OMP_NUM_THREADS"] = std::to_string(std::max(1, cores / o_.nproc_per_node));
     std::vector<std::string> result;
     for (char** e = environ; *e; ++e) {
       std::string entry = *e;
@@ -208,7 +213,8 @@ class Launcher {
       make_pipe(&r.out, &out_end);
     }
     const bool terminal = isatty(STDIN_FILENO);
-    // Rank 0 may ask at the terminal, so it stays in the foreground; a background process that reads is stopped by the kernel.
+    // Rank 0 may ask at the terminal, so it stays in the foreground; a background process that reads is stopped by the
+    // kernel.
     r.own_group = !(local == 0 && terminal);
     Fd null(local == 0 ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC));
 

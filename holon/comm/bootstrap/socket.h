@@ -1,4 +1,4 @@
-// A few helpers over POSIX file descriptors and TCP addresses.
+// File descriptors that close themselves, numbers on the wire, and TCP addresses.
 #pragma once
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-// A small key-value store over TCP, through which ranks find each other before anything else connects them. It is served
-// by one thread, in the launcher or in rank 0. Only clients that know the token are listened to; whoever sends anything
-// else is dropped.
+// A small key-value store over TCP, through which ranks find each other before anything else connects them. It is
+// served by one thread, in the launcher or in rank 0. Only clients that know the token are listened to; whoever sends
+// anything else is dropped.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ class StoreClient {
   // Adds to a number that starts at 0; returns the sum.
   int64_t add(const std::string& key, int64_t amount);
 
-  // Hands in value as participant `index` of `count` and returns everybody's, when all have come. When one's time is over,
-  // all that wait are told.
+  // Hands in value as participant `index` of `count` and returns everybody's, when all have come. When one's time is
+  // over, all that wait are told.
   struct Gathered {
     enum class Outcome { kComplete, kTimeout, kTaken, kOtherCount } outcome;
     std::vector<std::string> values;  // kComplete: all; kTaken: the value that holds this index
@@ -69,9 +69,9 @@ class StoreClient {
   std::mutex mutex_;
 };
 
-// The bytes on the wire, for tests that speak them. A connection begins with kStoreMagic; then come frames both ways: the
-// length of the body, 4 bytes little-endian, and the body: 1 byte of operation or status, and strings, each after its
-// 4-byte length. The first frame is kHello with the token.
+// The bytes on the wire, for tests that speak them. A connection begins with kStoreMagic; then come frames both ways:
+// the length of the body, 4 bytes little-endian, and the body: 1 byte of operation or status, and strings, each after
+// its 4-byte length. The first frame is kHello with the token.
 inline constexpr char kStoreMagic[8] = {'H', 'O', 'L', 'O', 'N', 's', 't', '1'};
 inline constexpr uint32_t kStoreMaxFrame = 1 << 20;
 inline constexpr uint32_t kStoreMaxHello = 1 << 10;

@@ -19,7 +19,8 @@ using Clock = std::chrono::steady_clock;
 constexpr double kAnswerSeconds = 10;
 
 Clock::time_point after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e8)));
+  return Clock::now() +
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e8)));
 }
 
 // Waits for readiness in short slices, so that the host language can end the wait. False: the time is over.
@@ -102,10 +103,10 @@ StoreClient::StoreClient(const std::string& host, int port, const std::string& t
   while (!(fd = connect_once(address, until))) {
     int error = errno;
     if (Clock::now() + pause > until)
-      fail_runtime(
-          "no store answers at {} ({}) within {:g} s. Rank 0 or the launcher serves it: check that rank 0 has started and that "
-          "MASTER_ADDR and MASTER_PORT are the same everywhere; HOLON_RENDEZVOUS_TIMEOUT_S raises the limit.",
-          where_, strerror(error), timeout_s);
+      fail_runtime("no store answers at {} ({}) within {:g} s. Rank 0 or the launcher serves it: check that rank 0 has "
+                   "started and that "
+                   "MASTER_ADDR and MASTER_PORT are the same everywhere; HOLON_RENDEZVOUS_TIMEOUT_S raises the limit.",
+                   where_, strerror(error), timeout_s);
     if (auto poll = blocking_hooks().poll) poll();
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(50'000));
@@ -115,10 +116,10 @@ StoreClient::StoreClient(const std::string& host, int port, const std::string& t
   write_all(fd_, kStoreMagic, sizeof kStoreMagic, until);
   Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kHello), hello), kAnswerSeconds, true);
   if (reply.status != StoreStatus::kOk)
-    fail_runtime(
-        "the store at {} refused this rank: its token is another one. Another program may meet at this port; choose another "
-        "MASTER_PORT, or set the same HOLON_STORE_TOKEN on all ranks.",
-        where_);
+    fail_runtime("the store at {} refused this rank: its token is another one. Another program may meet at this port; "
+                 "choose another "
+                 "MASTER_PORT, or set the same HOLON_STORE_TOKEN on all ranks.",
+                 where_);
   fd.release();
 }
 
@@ -136,7 +137,8 @@ StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, 
   char head[4];
   std::string answer;
   auto stranger = [&] {
-    fail_runtime("what listens at {} is no store of Holon's, or has just ended. Choose another MASTER_PORT, or read rank 0's output.",
+    fail_runtime("what listens at {} is no store of Holon's, or has just ended. Choose another MASTER_PORT, or read "
+                 "rank 0's output.",
                  where_);
   };
   Io io = write_all(fd_, frame.data(), frame.size(), until);
@@ -149,11 +151,12 @@ StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, 
     io = read_all(fd_, answer.data(), size, until);
   }
   if (io != Io::kDone && greeting) stranger();
-  if (io == Io::kLate) fail_runtime("the store at {} does not answer: rank 0 or the launcher, which serves it, is stopped.", where_);
+  if (io == Io::kLate)
+    fail_runtime("the store at {} does not answer: rank 0 or the launcher, which serves it, is stopped.", where_);
   if (io == Io::kClosed)
-    fail_runtime(
-        "the store at {} closed the connection: rank 0 or the launcher, which serves it, has ended. Read rank 0's output first.",
-        where_);
+    fail_runtime("the store at {} closed the connection: rank 0 or the launcher, which serves it, has ended. Read rank "
+                 "0's output first.",
+                 where_);
   Reply reply{static_cast<StoreStatus>(answer[0]), {}};
   for (size_t at = 1; at + 4 <= answer.size();) {
     size_t size = std::min<size_t>(get_u32(answer.data() + at), answer.size() - at - 4);
@@ -166,7 +169,9 @@ StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, 
 }
 
 namespace {
-std::string ms_text(double timeout_s) { return std::to_string(static_cast<int64_t>(std::clamp(timeout_s, 0.0, 1e8) * 1000)); }
+std::string ms_text(double timeout_s) {
+  return std::to_string(static_cast<int64_t>(std::clamp(timeout_s, 0.0, 1e8) * 1000));
+}
 }  // namespace
 
 void StoreClient::set(const std::string& key, const std::string& value) {
@@ -217,7 +222,8 @@ StoreClient::Gathered StoreClient::gather(const std::string& key, int index, int
 void StoreClient::barrier(const std::string& key, int index, int count, double timeout_s) {
   Gathered g = gather(key, index, count, "", timeout_s);
   if (g.outcome != Gathered::Outcome::kComplete)
-    fail_runtime("the barrier \"{}\" at the store {} was not reached by all {} ranks within {:g} s.", key, where_, count, timeout_s);
+    fail_runtime("the barrier \"{}\" at the store {} was not reached by all {} ranks within {:g} s.", key, where_,
+                 count, timeout_s);
 }
 
 }  // namespace holon::comm

@@ -49,10 +49,12 @@ std::string store_body(uint8_t first, std::span<const std::string> fields) {
   return body;
 }
 
-// The server's thread: one poll() over all connections. Nothing that a client sends can make it throw or grow without limit.
+// The server's thread: one poll() over all connections. Nothing that a client sends can make it throw or grow without
+// limit.
 class StoreServer::Loop {
  public:
-  Loop(Fd listener, std::string token) : listener_(std::move(listener)), token_(std::move(token)), stop_(eventfd(0, EFD_CLOEXEC)) {}
+  Loop(Fd listener, std::string token)
+      : listener_(std::move(listener)), token_(std::move(token)), stop_(eventfd(0, EFD_CLOEXEC)) {}
 
   void stop() {
     uint64_t one = 1;
@@ -174,7 +176,8 @@ class StoreServer::Loop {
       case StoreOp::kGet: return f.size() == 2 && get(id, c, f[0], to_number<int64_t>(f[1]));
       case StoreOp::kAdd: return f.size() == 2 && add(c, f[0], to_number<int64_t>(f[1]));
       case StoreOp::kGather:
-        return f.size() == 5 && gather(id, c, f[0], to_number<int>(f[1]), to_number<int>(f[2]), f[3], to_number<int64_t>(f[4]));
+        return f.size() == 5 &&
+            gather(id, c, f[0], to_number<int>(f[1]), to_number<int>(f[2]), f[3], to_number<int64_t>(f[4]));
       default: return false;
     }
   }
@@ -214,7 +217,8 @@ class StoreServer::Loop {
     if (!amount) return false;
     auto before = to_number<int64_t>(peek(key).value_or("0"));
     if (!before) return reply(c, StoreStatus::kError, {"the value of \"" + key + "\" is no number"});
-    std::string sum = std::to_string(static_cast<int64_t>(static_cast<uint64_t>(*before) + static_cast<uint64_t>(*amount)));
+    std::string sum =
+        std::to_string(static_cast<int64_t>(static_cast<uint64_t>(*before) + static_cast<uint64_t>(*amount)));
     if (!store(key, sum)) return reply(c, StoreStatus::kError, {"the store is full"});
     answer_gets(key, sum);
     return reply(c, StoreStatus::kOk, {sum});
@@ -222,7 +226,8 @@ class StoreServer::Loop {
 
   bool gather(uint64_t id, Connection& c, const std::string& key, std::optional<int> index, std::optional<int> count,
               const std::string& value, std::optional<int64_t> ms) {
-    if (!index || !count || !ms || *count < 1 || *count > 1'000'000 || *index < 0 || *index >= *count || *ms < 0) return false;
+    if (!index || !count || !ms || *count < 1 || *count > 1'000'000 || *index < 0 || *index >= *count || *ms < 0)
+      return false;
     auto [it, fresh] = gatherings_.try_emplace(key, Gathering{*count, *index, {}, {}, {}});
     Gathering& g = it->second;
     if (g.other_counts.empty() && g.count != *count) {
@@ -327,7 +332,8 @@ class StoreServer::Loop {
 StoreServer::StoreServer(const std::string& host, int port, std::string token) {
   Address address = resolve(host, port);
   if (!address.loopback) {
-    // MASTER_ADDR may be an address that this machine knows under another name (a bridge, a load balancer): listen on all.
+    // MASTER_ADDR may be an address that this machine knows under another name (a bridge, a load balancer): listen on
+    // all.
     if (address.storage.ss_family == AF_INET)
       reinterpret_cast<sockaddr_in*>(&address.storage)->sin_addr.s_addr = htonl(INADDR_ANY);
     else
@@ -339,12 +345,12 @@ StoreServer::StoreServer(const std::string& host, int port, std::string token) {
   if (!fd || bind(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), address.size) != 0 ||
       listen(fd.get(), 1024) != 0) {
     if (errno == EADDRINUSE)
-      fail_runtime(
-          "port {} of {} is in use: another program, or an earlier run of this one, meets there. Choose another port with "
-          "MASTER_PORT (the launcher's --master_port), on all ranks.",
-          port, host);
-    fail_runtime("the store cannot listen at {}:{}: {}. Set MASTER_ADDR and MASTER_PORT to an address of this machine.", host,
-                 port, strerror(errno));
+      fail_runtime("port {} of {} is in use: another program, or an earlier run of this one, meets there. Choose "
+                   "another port with "
+                   "MASTER_PORT (the launcher's --master_port), on all ranks.",
+                   port, host);
+    fail_runtime("the store cannot listen at {}:{}: {}. Set MASTER_ADDR and MASTER_PORT to an address of this machine.",
+                 host, port, strerror(errno));
   }
   socklen_t size = sizeof address.storage;
   getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), &size);

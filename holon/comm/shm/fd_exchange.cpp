@@ -84,14 +84,16 @@ int slice_ms(Clock::time_point until) {
 }
 
 Clock::time_point after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e8)));
+  return Clock::now() +
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e8)));
 }
 
 }  // namespace
 
 FdListener::FdListener() {
   uint64_t random[2] = {};
-  if (getrandom(random, sizeof random, 0) != sizeof random) fail_runtime("the system gives no random numbers: {}.", strerror(errno));
+  if (getrandom(random, sizeof random, 0) != sizeof random)
+    fail_runtime("the system gives no random numbers: {}.", strerror(errno));
   name_ = fmt::format("holon-{:016x}{:016x}", random[0], random[1]);
   fd_ = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address;
@@ -117,10 +119,12 @@ bool Watched::gone() const {
   std::string text;
   if (!std::getline(stat, text)) return kill(pid, 0) != 0 && errno == ESRCH;
   auto name_end = text.rfind(')');
-  return name_end != std::string::npos && name_end + 2 < text.size() && (text[name_end + 2] == 'Z' || text[name_end + 2] == 'X');
+  return name_end != std::string::npos && name_end + 2 < text.size() &&
+      (text[name_end + 2] == 'Z' || text[name_end + 2] == 'X');
 }
 
-std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, const std::vector<Watched>& ranks, double timeout_s) {
+std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, const std::vector<Watched>& ranks,
+                              double timeout_s) {
   const auto until = after(timeout_s);
   std::vector<Fd> sockets(ranks.size()), fds(ranks.size());
   fds[0] = Fd(fcntl(my_fd, F_DUPFD_CLOEXEC, 0));
@@ -137,7 +141,8 @@ std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, 
       Note note{};
       std::vector<Fd> got;
       if (poll(&ready, 1, 1000) <= 0 || !receive_fds(socket.get(), &note, &got) || got.size() != 1) continue;
-      if (note.rank < 1 || note.rank >= static_cast<int>(ranks.size()) || sockets[static_cast<size_t>(note.rank)]) continue;
+      if (note.rank < 1 || note.rank >= static_cast<int>(ranks.size()) || sockets[static_cast<size_t>(note.rank)])
+        continue;
       sockets[static_cast<size_t>(note.rank)] = std::move(socket);
       fds[static_cast<size_t>(note.rank)] = std::move(got[0]);
       --left;
@@ -145,9 +150,12 @@ std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, 
     }
     for (size_t r = 1; r < ranks.size(); ++r) {
       if (sockets[r]) continue;
-      if (ranks[r].gone()) fail_runtime("rank {} (process {}) has ended while the world came together. Read its output first.", r, ranks[r].pid);
+      if (ranks[r].gone())
+        fail_runtime("rank {} (process {}) has ended while the world came together. Read its output first.", r,
+                     ranks[r].pid);
       if (Clock::now() > until)
-        fail_runtime("rank {} (process {}) has met the others but does not go on. Read its output first.", r, ranks[r].pid);
+        fail_runtime("rank {} (process {}) has met the others but does not go on. Read its output first.", r,
+                     ranks[r].pid);
     }
   }
   std::vector<int> all = {extra};
@@ -155,12 +163,13 @@ std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, 
   for (size_t r = 1; r < ranks.size(); ++r)
     for (size_t at = 0; at < all.size(); at += kFdsPerMessage)
       if (!send_fds(sockets[r].get(), {kMagic, 0}, all.data() + at, std::min(kFdsPerMessage, all.size() - at)))
-        fail_runtime("rank {} (process {}) has ended while the world came together. Read its output first.", r, ranks[r].pid);
+        fail_runtime("rank {} (process {}) has ended while the world came together. Read its output first.", r,
+                     ranks[r].pid);
   return fds;
 }
 
-std::vector<Fd> join_exchange(const std::string& leader_name, int rank, int my_fd, size_t count, Fd* extra, const Watched& leader,
-                              double timeout_s) {
+std::vector<Fd> join_exchange(const std::string& leader_name, int rank, int my_fd, size_t count, Fd* extra,
+                              const Watched& leader, double timeout_s) {
   const auto until = after(timeout_s);
   auto leader_gone = [&] {
     fail_runtime("rank 0 (process {}) has ended while the world came together. Read its output first.", leader.pid);
@@ -170,7 +179,8 @@ std::vector<Fd> join_exchange(const std::string& leader_name, int rank, int my_f
   socklen_t size = abstract_address(leader_name, &address);
   if (!s || connect(s.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
     if (leader.gone()) leader_gone();
-    fail_runtime("rank {} cannot reach rank 0's Unix socket: {}. Ranks of one host share its network namespace.", rank, strerror(errno));
+    fail_runtime("rank {} cannot reach rank 0's Unix socket: {}. Ranks of one host share its network namespace.", rank,
+                 strerror(errno));
   }
   if (!same_user(s.get())) fail_runtime("rank 0 belongs to another user; start all ranks as the same one.");
   if (!send_fds(s.get(), {kMagic, rank}, &my_fd, 1)) leader_gone();
@@ -179,7 +189,8 @@ std::vector<Fd> join_exchange(const std::string& leader_name, int rank, int my_f
     pollfd p{s.get(), POLLIN, 0};
     if (poll(&p, 1, slice_ms(until)) <= 0) {
       if (auto hook = blocking_hooks().poll) hook();
-      if (Clock::now() > until) fail_runtime("rank 0 (process {}) has met the others but does not go on. Read its output first.", leader.pid);
+      if (Clock::now() > until)
+        fail_runtime("rank 0 (process {}) has met the others but does not go on. Read its output first.", leader.pid);
       continue;
     }
     Note note{};

@@ -1,4 +1,5 @@
-// Hands file descriptors round among the processes of one host: each sends its own to the leader, which sends all to each.
+// Hands file descriptors round among the processes of one host: each sends its own to the leader, which sends all to
+// each.
 #pragma once
 
 #include <string>
@@ -28,11 +29,12 @@ struct Watched {
   bool gone() const;
 };
 
-// Leader (rank 0 of the list): takes a descriptor of every other process and sends `extra` and all of them back. Returns
-// the ranks' descriptors, its own among them. Errors: a process ends or does not come before the time is over.
-std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, const std::vector<Watched>& ranks, double timeout_s);
-// The others. *extra receives the leader's.
-std::vector<Fd> join_exchange(const std::string& leader_name, int rank, int my_fd, size_t count, Fd* extra, const Watched& leader,
+// Leader (rank 0 of the list): takes a descriptor of every other process and sends `extra` and all of them back.
+// Returns the ranks' descriptors, its own among them. Errors: a process ends or does not come before the time is over.
+std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, const std::vector<Watched>& ranks,
                               double timeout_s);
+// The others. *extra receives the leader's.
+std::vector<Fd> join_exchange(const std::string& leader_name, int rank, int my_fd, size_t count, Fd* extra,
+                              const Watched& leader, double timeout_s);
 
 }  // namespace holon::comm

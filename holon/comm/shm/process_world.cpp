@@ -23,7 +23,8 @@ namespace {
 void* map_or_fail(int fd, size_t size, int protection, const char* what) {
   void* p = mmap(nullptr, size, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (p == MAP_FAILED)
-    fail_runtime("{} ({} MiB of address space) cannot be mapped: {}. Set HOLON_ARENA_GB lower.", what, size >> 20, strerror(errno));
+    fail_runtime("{} ({} MiB of address space) cannot be mapped: {}. Set HOLON_ARENA_GB lower.", what, size >> 20,
+                 strerror(errno));
   return p;
 }
 
@@ -52,7 +53,9 @@ class ProcessWorld final : public World {
     if (!arena_.contains(data)) return std::nullopt;
     return static_cast<uint64_t>(static_cast<const std::byte*>(data) - arena_.base);
   }
-  const std::byte* address(int rank, uint64_t offset) const override { return parts_.arenas[static_cast<size_t>(rank)] + offset; }
+  const std::byte* address(int rank, uint64_t offset) const override {
+    return parts_.arenas[static_cast<size_t>(rank)] + offset;
+  }
 
   std::string ended(int rank) const override {
     auto& process = parts_.processes[static_cast<size_t>(rank)];
@@ -108,14 +111,16 @@ std::shared_ptr<World> join_processes(const Context& context) {
       fail_runtime("the memory that ranks meet in cannot be made: {}.", strerror(errno));
   }
   auto map_control = [&] {
-    parts.block = ControlBlock(map_or_fail(control.get(), ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, "the control block"), true);
+    parts.block = ControlBlock(
+        map_or_fail(control.get(), ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, "the control block"), true);
   };
   if (rank == 0) {
     map_control();
     parts.block.create(context.world_size());
     arenas = lead_exchange(listener, arena.fd, control.get(), parts.processes, limit_s);
   } else {
-    arenas = join_exchange(parts.meeting.ranks[0].socket, context.rank(), arena.fd, size, &control, parts.processes[0], limit_s);
+    arenas = join_exchange(parts.meeting.ranks[0].socket, context.rank(), arena.fd, size, &control, parts.processes[0],
+                           limit_s);
     map_control();
   }
   for (size_t r = 0; r < size; ++r) {
@@ -132,7 +137,8 @@ std::shared_ptr<World> join_processes(const Context& context) {
   auto world = std::make_shared<ProcessWorld>(context.rank(), std::move(parts));
   world_of_process = world.get();
   std::atexit([] { world_of_process->end_of_process(); });
-  if (log::enabled(log::Channel::kComm)) log::line(log::Channel::kComm, fmt::format("the world of {} ranks has met", size));
+  if (log::enabled(log::Channel::kComm))
+    log::line(log::Channel::kComm, fmt::format("the world of {} ranks has met", size));
   return world;
 }
 

@@ -43,8 +43,9 @@ TEST(Launch, Collectives) {
 
 TEST(Launch, EnvironmentOfRanks) {
   Process p(launch({"--nproc_per_node=2", "--nnodes=1", "--simulate", "cuda", "sh", "-c",
-                    "echo \"$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $HOLON_SIMULATE $OMP_NUM_THREADS $1 $2\"", "sh",
-                    "--nproc_per_node", "9"}),
+                    "echo \"$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $HOLON_SIMULATE "
+                    "$OMP_NUM_THREADS $1 $2\"",
+                    "sh", "--nproc_per_node", "9"}),
             {{"OMP_NUM_THREADS", "3"}});
   EXPECT_EQ(p.wait(), 0);
   EXPECT_HAS(p.output(), "0 0 2 2 0 127.0.0.1 cuda 3 --nproc_per_node 9\n");
@@ -54,7 +55,8 @@ TEST(Launch, EnvironmentOfRanks) {
 TEST(Launch, TwoNodesOnOneMachine) {
   int port = free_port();
   auto node = [&](const char* rank) {
-    return launch({"--nnodes", "2", "--node_rank", rank, "--master_port", std::to_string(port), "-n", "2", RANK_PROGRAM, "collectives"});
+    return launch({"--nnodes", "2", "--node_rank", rank, "--master_port", std::to_string(port), "-n", "2", RANK_PROGRAM,
+                   "collectives"});
   };
   Process b(node("1"), {}), a(node("0"), {});
   EXPECT_EQ(a.wait(), 0) << a.output();

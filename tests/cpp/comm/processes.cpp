@@ -23,7 +23,8 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 void pause_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 }  // namespace
 
-Process::Process(std::vector<std::string> command, const std::map<std::string, std::string>& variables) : start_(now()) {
+Process::Process(std::vector<std::string> command, const std::map<std::string, std::string>& variables)
+    : start_(now()) {
   file_ = memfd_create("output", MFD_CLOEXEC);
   fcntl(file_, F_SETFL, O_APPEND);  // several writers
   std::vector<char*> argv;
@@ -91,13 +92,10 @@ int free_port() {
 }
 
 std::map<std::string, std::string> rank_environment(int rank, int world_size, int port) {
-  return {{"MASTER_ADDR", "127.0.0.1"},
-          {"MASTER_PORT", std::to_string(port)},
-          {"WORLD_SIZE", std::to_string(world_size)},
-          {"RANK", std::to_string(rank)},
-          {"LOCAL_RANK", std::to_string(rank)},
-          {"HOLON_STORE_HOSTED", ""},
-          {"HOLON_STORE_TOKEN", ""}};
+  return {
+      {"MASTER_ADDR", "127.0.0.1"},   {"MASTER_PORT", std::to_string(port)}, {"WORLD_SIZE", std::to_string(world_size)},
+      {"RANK", std::to_string(rank)}, {"LOCAL_RANK", std::to_string(rank)},  {"HOLON_STORE_HOSTED", ""},
+      {"HOLON_STORE_TOKEN", ""}};
 }
 
 int processes_with(const std::string& text) {

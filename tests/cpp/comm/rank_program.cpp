@@ -52,8 +52,10 @@ const std::map<std::string, std::function<void(int)>> kModes = {
      [](int rank) {
        float x[2] = {}, y[8];
        std::vector<int64_t> counts(static_cast<size_t>(everybody().size()), 2);
-       if (rank == 1) everybody().all_gather(x, y, counts, float32);
-       else everybody().all_reduce(x, y, 2, float32);
+       if (rank == 1)
+         everybody().all_gather(x, y, counts, float32);
+       else
+         everybody().all_reduce(x, y, 2, float32);
      }},
     {"throw",
      [](int rank) {

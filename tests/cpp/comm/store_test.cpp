@@ -17,7 +17,9 @@ using Outcome = StoreClient::Gathered::Outcome;
 
 struct Store {
   StoreServer server{"127.0.0.1", 0, "secret"};
-  std::unique_ptr<StoreClient> client() { return std::make_unique<StoreClient>("127.0.0.1", server.port(), "secret", 5); }
+  std::unique_ptr<StoreClient> client() {
+    return std::make_unique<StoreClient>("127.0.0.1", server.port(), "secret", 5);
+  }
 };
 
 // A raw connection that sends these bytes; true: the server has closed it within a second.
@@ -166,9 +168,10 @@ TEST(Store, StrangersAreDroppedAndTheOthersServed) {
   std::string set = frame(store_body(static_cast<uint8_t>(StoreOp::kSet), set_fields));
   const std::string magic(kStoreMagic, sizeof kStoreMagic);
   for (const std::string& bytes :
-       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\x16\x03\x01", 3), magic + set, magic + std::string("\xff\xff\xff\xff", 4),
-        magic + std::string("\0\0\0\0", 4), magic + frame("\x09"), hello("secret") + std::string("\xff\xff\xff\x7f", 4),
-        hello("secret") + frame("\x63"), hello("secret") + frame(std::string("\x01\xff\xff\xff\xff", 5)),
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\x16\x03\x01", 3), magic + set,
+        magic + std::string("\xff\xff\xff\xff", 4), magic + std::string("\0\0\0\0", 4), magic + frame("\x09"),
+        hello("secret") + std::string("\xff\xff\xff\x7f", 4), hello("secret") + frame("\x63"),
+        hello("secret") + frame(std::string("\x01\xff\xff\xff\xff", 5)),
         hello("secret") + frame(store_body(static_cast<uint8_t>(StoreOp::kGet), set_fields))})
     EXPECT_TRUE(dropped_after(port, bytes));
   std::mt19937 random(7);
