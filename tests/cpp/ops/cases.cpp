@@ -82,6 +82,7 @@ std::vector<Case> make() {
   add("where", {mask({5, 1}), x({3}), x({5, 3})});
   add("masked_fill", {x({5, 3}), mask({5, 3})}, {{"value", 0.5}});
   add("masked_fill", {x({5, 3}), mask({3})}, {{"value", 0.0}});
+  add("to_device", {x({5, 3})}, {{"device", Device{}}});
   add("clamp", {x({5, 3})}, {{"min", -0.5}, {"max", 1.0}});
   add("clamp", {x({5, 3})}, {{"max", 0.7}});
 
@@ -230,6 +231,7 @@ std::string text_of(const Value& v) {
   if (auto* d = std::get_if<double>(&v)) return fmt::format("{}", *d);
   if (auto* s = std::get_if<const char*>(&v)) return *s;
   if (auto* t = std::get_if<DType>(&v)) return holon::name(*t);
+  if (std::get_if<Device>(&v)) return "device";
   return std::get<Dims>(v).str();
 }
 
@@ -262,6 +264,7 @@ void push_value(Attrs& to, const ArgDef& a, const Value& v) {
     case ArgType::kText: return to.push_text(std::get<const char*>(v));
     case ArgType::kDType: return to.push_dtype(std::get<DType>(v));
     case ArgType::kInts: return to.push_ints(std::get<Dims>(v));
+    case ArgType::kDevice: return to.push_device(std::get<Device>(v));
     default: HOLON_CHECK(false, "a case cannot give {}", a.name);
   }
 }
@@ -326,6 +329,7 @@ uint64_t mix(uint64_t a, uint64_t b, uint64_t c) {
 
 std::vector<double> input_values(const Case& c, size_t i) {
   const Input& in = c.in[i];
+  if (in.fill == Fill::kAbsent) return {};
   auto n = static_cast<size_t>(in.shape.numel());
   std::vector<double> v(n);
   uint64_t seed = mix(std::hash<std::string>()(c.name()), i);
@@ -384,7 +388,7 @@ Array part_of(const std::vector<double>& values, const Dims& shape, DType dtype,
       addend = addend * static_cast<uint64_t>(placement.hierarchy()[a]) + static_cast<uint64_t>(coordinate[a]);
       n_addends *= static_cast<uint64_t>(placement.hierarchy()[a]);
     }
-  auto noise = [&](uint64_t k, size_t e) { return (static_cast<double>(mix(e, k, 5) % 129) - 64) / 64; };
+  auto noise = [&](uint64_t k, size_t e) { return (static_cast<double>(mix(e, k, 5) % 129) - 64) / (is_floating(dtype) ? 64 : 1); };
   Slice s = slice_of(shape, placement, sbp, index);
   Dims strides = contiguous_strides(shape), at = Dims::filled(shape.size(), 0);
   std::vector<double> part(static_cast<size_t>(s.shape.numel()));

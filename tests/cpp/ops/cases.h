@@ -13,7 +13,7 @@
 namespace holon::testing {
 
 // An attribute's value; what it becomes is the schema's business.
-using Value = std::variant<bool, int, double, const char*, DType, Dims>;
+using Value = std::variant<bool, int, double, const char*, DType, Dims, Device>;
 
 struct Input {
   enum class Fill { kGrid, kDistinct, kInts, kBools, kAbsent };

@@ -171,7 +171,7 @@ TEST(Errors, OfShapesAndDtypes) {
   expect_error([&] { sum(x, Dims{2}); }, {"sum", "2"}, ErrorKind::kIndex);
   expect_error([&] { select(x, 0, 4); }, {"select", "4"}, ErrorKind::kIndex);
   expect_error([&] { embedding(x, full({2}, 7)); }, {"embedding", "7"}, ErrorKind::kIndex);
-  expect_error([&] { gather(x, 0, full({4, 5}, -1)); }, {"gather", "-1"}, ErrorKind::kIndex);
+  expect_error([&] { gather(x, 0, full({4, 5}, -5)); }, {"gather", "-5"}, ErrorKind::kIndex);
   expect_error([&] { index_select(x, 0, full({2}, 4)); }, {"index_select", "4"}, ErrorKind::kIndex);
   expect_error([&] { one_hot(full({2}, 4), 3); }, {"one_hot", "4"}, ErrorKind::kIndex);
   auto type = ErrorKind::kType;
