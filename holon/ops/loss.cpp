@@ -14,6 +14,13 @@ kernels::CrossEntropy options_of(const AttrReader& c) {
   return o;
 }
 
+// [..., c] as rows of classes, in order.
+Array as_rows(const Array& a) {
+  int64_t columns = a.shape.back();
+  Array rows = kernels::contiguous(a);
+  return rows.view({columns ? rows.numel() / columns : 0, columns}, {columns, 1});
+}
+
 Tensor reduced(const Tensor& loss, std::string_view reduction, const char* op) {
   if (reduction == "none") return loss;
   if (reduction == "sum") return sum(loss);
@@ -61,7 +68,7 @@ HOLON_OP(cross_entropy_rows, "cross_entropy_rows(Tensor logits, Tensor target, i
       c.out(rows, c.dtype_of(0));
     })
     .rule("... C, ... -> ..., ...")
-    .kernel([](KernelCall& c) { kernels::cross_entropy(c.in(0), kernels::contiguous(c.in(1)), options_of(c), c.out(0), c.out(1)); })
+    .kernel([](KernelCall& c) { kernels::cross_entropy(as_rows(c.in(0)), kernels::contiguous(c.in(1)), options_of(c), c.out(0), c.out(1)); })
     .saves({0, 1}, {1})
     .grad([](Grad& g) { g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.y(1), g.i("ignore_index"), g.f("label_smoothing"))); });
 HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor logits, Tensor target, Tensor lse, int ignore_index, float label_smoothing) -> Tensor")
@@ -69,7 +76,9 @@ HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor lo
     .rule("..., ... C, ..., ... -> ... C")
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::cross_entropy_backward(c.in(1), kernels::contiguous(c.in(2)), options_of(c), c.in(3), kernels::contiguous(c.in(0)), c.out());
+      Array dx = as_rows(c.out());
+      kernels::cross_entropy_backward(as_rows(c.in(1)), kernels::contiguous(c.in(2)), options_of(c), kernels::contiguous(c.in(3)),
+                                      kernels::contiguous(c.in(0)), dx);
     });
 
 HOLON_OP(mse_loss, "mse_loss(Tensor x, Tensor target, *, str reduction='mean') -> Tensor")

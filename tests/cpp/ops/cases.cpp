@@ -202,7 +202,7 @@ std::vector<Case> make() {
       {{"kernel_size", two}, {"stride", two}, {"padding", Dims{0, 0}}, {"shape", Dims{2, 3, 5, 5}}});
   add("avg_pool2d", {x({2, 3, 5, 5})}, {{"kernel_size", two}});
   add("avg_pool2d", {x({2, 3, 5, 5})}, {{"kernel_size", Dims{3, 3}}, {"stride", two}, {"padding", one}});
-  add("avg_pool2d_backward", {x({2, 3, 2, 2})}, {{"kernel_size", two}, {"stride", two}, {"shape", Dims{2, 3, 5, 5}}});
+  add("avg_pool2d_backward", {x({2, 3, 2, 2})}, {{"kernel_size", two}, {"stride", two}, {"padding", Dims{0, 0}}, {"shape", Dims{2, 3, 5, 5}}});
 
   // Norms and losses.
   for (const char* op : {"softmax", "log_softmax"}) {
