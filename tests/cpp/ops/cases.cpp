@@ -220,6 +220,9 @@ std::vector<Case> make() {
   add("cross_entropy", {x({5, 3}), ints({5}, 0, 2)}, {{"reduction", "none"}});
   add("cross_entropy", {x({5, 3}), ints({5}, 0, 2)}, {{"ignore_index", 1}});
   add("cross_entropy", {x({2, 3, 5}), ints({2, 5}, 0, 2)});
+  add("cross_entropy", {x({2, 3, 2, 5}), ints({2, 2, 5}, 0, 2)}, {{"ignore_index", 1}, {"label_smoothing", 0.1}});
+  add("cross_entropy", {x({3}), ints({}, 0, 2)});
+  add("cross_entropy_rows", {x({4, 5, 3}), ints({4, 5}, 0, 2)}, {{"ignore_index", -100}, {"label_smoothing", 0.0}}, false);
   add("cross_entropy_rows", {x({5, 3}), ints({5}, 0, 2)}, {{"ignore_index", -100}, {"label_smoothing", 0.0}}, false);
   add("cross_entropy_backward", {x({5}), x({5, 3}), ints({5}, 0, 2), x({5}, 1, 2)}, {{"ignore_index", -100}, {"label_smoothing", 0.0}});
   return v;
@@ -242,7 +245,10 @@ Scalar scalar_of(const Value& v) {
 }
 
 void push_default(Attrs& to, const ArgDef& a, const Attrs& defaults) {
-  if (!defaults.has(a.attr)) return to.push_none();
+  if (!defaults.has(a.attr)) {
+    HOLON_CHECK(a.optional || a.has_default, "a case lacks {}", a.name);
+    return to.push_none();
+  }
   switch (a.type) {
     case ArgType::kInt: return to.push_int(defaults.as_int(a.attr));
     case ArgType::kFloat: return to.push_float(defaults.as_float(a.attr));
@@ -327,12 +333,12 @@ uint64_t mix(uint64_t a, uint64_t b, uint64_t c) {
   return z ^ z >> 31;
 }
 
-std::vector<double> input_values(const Case& c, size_t i) {
+std::vector<double> input_values(const Case& c, size_t i, uint64_t variant) {
   const Input& in = c.in[i];
   if (in.fill == Fill::kAbsent) return {};
   auto n = static_cast<size_t>(in.shape.numel());
   std::vector<double> v(n);
-  uint64_t seed = mix(std::hash<std::string>()(c.name()), i);
+  uint64_t seed = mix(std::hash<std::string>()(c.name()), i, variant);
   double shift = static_cast<double>(i) / 256;
   auto below = [&](size_t e, int64_t k) { return static_cast<double>(mix(seed, e) % static_cast<uint64_t>(k)); };
   if (in.fill == Fill::kDistinct) {
@@ -344,9 +350,10 @@ std::vector<double> input_values(const Case& c, size_t i) {
   }
   for (size_t e = 0; e < n; ++e) {
     if (in.fill == Fill::kInts) v[e] = in.low + below(e, static_cast<int64_t>(in.high - in.low) + 1);
-    else if (in.fill == Fill::kBools) v[e] = below(e, 2);
+    else if (in.fill == Fill::kBools) v[e] = variant == 0 ? below(e, 2) : (below(e, 8) == 0) == (variant % 2 == 0);  // few or many
     else v[e] = (2 * std::ceil(in.low * 32) + 1 + 2 * below(e, static_cast<int64_t>((in.high - in.low) * 32))) / 64 + shift;
   }
+  if (in.fill == Fill::kBools && n > 1 && std::count(v.begin(), v.end(), v[0]) == static_cast<int64_t>(n)) v[n / 2] = 1 - v[0];
   return v;
 }
 

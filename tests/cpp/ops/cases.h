@@ -44,7 +44,8 @@ Attrs make_attrs(const Case& c, Placement placement = {}, NdSbp sbp = {});
 
 // The elements of input i. Floating ones are odd multiples of 1/64 plus i/256: exact sums of addends, away from the
 // points where functions have steps or kinks, and never equal between inputs.
-std::vector<double> input_values(const Case& c, size_t i);
+// Each variant is another set of values.
+std::vector<double> input_values(const Case& c, size_t i, uint64_t variant = 0);
 
 std::vector<double> values_of(const Array& a);
 Array array_of(const std::vector<double>& values, const Dims& shape, DType dtype);
