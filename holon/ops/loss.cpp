@@ -83,7 +83,7 @@ HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor lo
     .linear_in({0})
     .kernel([](KernelCall& c) {
       Array dx = as_rows(c.out(), 1);
-      kernels::cross_entropy_backward(as_rows(c.in(1), 1), as_rows(kernels::contiguous(c.in(2)), 0), options_of(c), as_rows(c.in(3), 0),
+      kernels::cross_entropy_backward(as_rows(c.in(1), 1), as_rows(kernels::contiguous(c.in(2)), 0), options_of(c), as_rows(kernels::contiguous(c.in(3)), 0),
                                       as_rows(kernels::contiguous(c.in(0)), 0), dx);
     });
 
