@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""One training step on one rank: an MLP, a LeNet-like CNN and a small GPT, eager, forward + backward + update.
+"""One training step of an MLP, a LeNet-like CNN and a small GPT, eager, forward + backward + update: on one rank, and
+data-parallel on two with the same global batch; and the peak memory of the GPT's rank 0.
 
-With --peer this script times the same models in PyTorch and prints {"name": seconds}; the benchmark runs it so in the Python
-that $HOLON_BENCH_TORCH_PYTHON names. Without PyTorch the comparison is left out (ratio null).
+Each side runs as processes of this script: ours by the launcher, --peer in PyTorch (DDP over gloo by torchrun on two ranks) in
+the Python that $HOLON_BENCH_TORCH_PYTHON names. Without PyTorch the comparison is left out (ratio null).
 """
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import time
 
 PEER = "--peer" in sys.argv
+WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+RANK = int(os.environ.get("RANK", "0"))
 if PEER:
     import torch as flow
     import torch.nn as nn
@@ -84,9 +88,26 @@ KINDS = {
 }
 
 
+def spread(model, x, y):
+    """The model with whole parameters on every rank, and this rank's part of the batch."""
+    if WORLD == 1:
+        return model, x, y
+    if PEER:
+        n, m = x.shape[0] // WORLD, y.shape[0] // WORLD
+        return nn.parallel.DistributedDataParallel(model), x[RANK * n : (RANK + 1) * n], y[RANK * m : (RANK + 1) * m]
+    where = flow.placement.all("cpu")
+    whole, rows = flow.sbp.broadcast, flow.sbp.split(0)
+    model.to_global(where, whole)
+    for part in model.modules():
+        for name in ("mask", "positions"):
+            if name in vars(part):
+                setattr(part, name, getattr(part, name).to_global(where, whole))
+    return model, x.to_global(where, whole).to_global(sbp=rows), y.to_global(where, whole).to_global(sbp=rows)
+
+
 def step_seconds(kind, repeats=7):
     make, make_optimizer, data, inner = KINDS[kind]
-    model, (x, y) = make(), data()
+    model, x, y = spread(make(), *data())
     optimizer = make_optimizer(model.parameters())
     times = []
     for i in range(repeats + 2):
@@ -100,21 +121,41 @@ def step_seconds(kind, repeats=7):
     return statistics.median(times)
 
 
-def main():
+def worker():
     if PEER:
-        flow.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-        print(json.dumps({kind: step_seconds(kind) for kind in KINDS}))
-        return
-    ours = {kind: step_seconds(kind) for kind in KINDS}
-    theirs, python = {}, os.environ.get("HOLON_BENCH_TORCH_PYTHON")
-    if python:
-        done = subprocess.run([python, __file__, "--peer"], capture_output=True, text=True)
-        theirs = json.loads(done.stdout) if done.returncode == 0 else {}
-    for kind, value in ours.items():
-        print(json.dumps({"name": f"train: {kind}, 1 rank, eager step", "value": round(value * 1e3, 3), "unit": "ms",
-                          "against": "PyTorch eager" if kind in theirs else None,
-                          "ratio": round(theirs[kind] / value, 3) if kind in theirs else None}), flush=True)
+        flow.set_num_threads(1)
+        if WORLD > 1:
+            flow.distributed.init_process_group("gloo")
+    found = {kind: step_seconds(kind) for kind in KINDS}
+    found["peak MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if RANK == 0:
+        print(json.dumps(found), flush=True)
+    if PEER and WORLD > 1:
+        flow.distributed.destroy_process_group()
+
+
+def figures(python, launcher, ranks, *flags):
+    start = [python] if ranks == 1 else [python, "-m", launcher, "--nproc_per_node", str(ranks)]
+    env = dict(os.environ, OMP_NUM_THREADS="1")
+    done = subprocess.run([*start, __file__, "--worker", *flags], capture_output=True, text=True, env=env)
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        return {}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main():
+    python = os.environ.get("HOLON_BENCH_TORCH_PYTHON")
+    for ranks in (1, 2):
+        ours = figures(sys.executable, "holon.distributed.launch", ranks)
+        theirs = figures(python, "torch.distributed.run", ranks, "--peer") if python else {}
+        against = ("PyTorch eager" if ranks == 1 else "PyTorch DDP, gloo") if theirs else None
+        for kind, value in ours.items():
+            scale, unit = (1, "MiB") if kind == "peak MiB" else (1e3, "ms")
+            name = f"train: {kind}, {ranks} rank{'s, data-parallel' if ranks > 1 else ''}, eager step" if unit == "ms" else f"train: peak of rank 0 of {ranks}, all models"
+            print(json.dumps({"name": name, "value": round(value * scale, 3), "unit": unit, "against": against,
+                              "ratio": round(theirs[kind] / value, 3) if theirs else None}), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    worker() if "--worker" in sys.argv else main()
