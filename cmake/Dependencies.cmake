@@ -1,4 +1,8 @@
 # Every library that Holon is built on. Versions are those of Debian 12; nanobind comes from PyPI (python/CMakeLists.txt).
+# The interpreter is the tree's own where ./dev has made one, so that a plain `cmake --preset dev` finds nanobind.
+if(NOT Python_EXECUTABLE AND NOT SKBUILD AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+endif()
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED)
 find_package(fmt 9 REQUIRED)

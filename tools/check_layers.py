@@ -4,8 +4,7 @@
   tools/check_layers.py [ROOT]
 
 The order is HOLON_LAYERS in holon/CMakeLists.txt. An error is: an #include of a folder that stands higher than the
-file's own; a folder of holon/ that the list does not name; a source that its folder's CMakeLists.txt does not build (a
-folder that collects its sources by pattern builds all of them).
+file's own; a folder of holon/ that the list does not name; a source that neither its folder's CMakeLists.txt nor that of the tools builds.
 """
 import re
 import sys
@@ -24,9 +23,12 @@ def layers_of(root):
     return m.group(1).split()
 
 
-def bodies_of(source_text):
-    """Folders outside of their own that a CMakeLists.txt builds by pattern: file(GLOB x ../nn/*.cpp)."""
-    return re.findall(r"(\S*)\*\.(?:cpp|cu)", source_text)
+def built(cmake_text):
+    """A pattern for the sources that a CMakeLists.txt names; ${x} and * in a name stand for any part of it."""
+    names = re.findall(r"[\w./${}*-]+\.cpp", cmake_text)
+    parts = ["".join("[^/]*" if p.startswith("$") or p == "*" else re.escape(p)
+                     for p in re.split(r"(\$\{\w+\}|\*)", n)) for n in names]
+    return re.compile("|".join(parts) or "(?!)")
 
 
 def without_comments(text):
@@ -38,19 +40,20 @@ def check(root):
     layers = layers_of(root)
     order = {name: i for i, name in enumerate(layers)}
     errors = []
+    tools = root / "tools/CMakeLists.txt"
+    in_tools = set(re.findall(r"holon/[\w./]+\.cpp", tools.read_text())) if tools.exists() else set()
     for folder in sorted(p.name for p in (root / "holon").iterdir() if p.is_dir()):
         if folder not in order:
-            errors.append(f"holon/{folder}: not in HOLON_LAYERS (holon/CMakeLists.txt): add it at its height")
+            errors.append(f"holon/{folder}: not in HOLON_LAYERS (holon/CMakeLists.txt): add it to the list, at its height")
             continue
         cmake = root / "holon" / folder / "CMakeLists.txt"
-        listed = cmake.read_text() if cmake.exists() else ""
-        pattern = any(p in ("", "./") for p in bodies_of(listed))
+        sources = built(cmake.read_text() if cmake.exists() else "")
         for path in sorted((root / "holon" / folder).rglob("*")):
             if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
                 continue
             name = path.relative_to(root).as_posix()
             inside = path.relative_to(cmake.parent).as_posix()
-            if path.suffix == ".cpp" and not pattern and not re.search(rf"(?<![\w/.]){re.escape(inside)}(?![\w.])", listed):
+            if path.suffix == ".cpp" and not sources.fullmatch(inside) and name not in in_tools:
                 errors.append(f"{name}: no source of holon/{folder}/CMakeLists.txt: list it there or delete it")
             text = path.read_text()
             for m in INCLUDE.finditer(without_comments(text)):

@@ -76,7 +76,7 @@ class Arg:
     def cpp_default(self):
         d = self.default
         if d is None:
-            return "{}" if self.optional else None
+            return None
         if d == "None":
             return "{}"
         if d in ("True", "False"):

@@ -25,6 +25,11 @@ Dims contiguous_strides(const Dims& shape) {
   return s;
 }
 
+Dims channels_last_strides(const Dims& shape) {
+  int64_t c = std::max<int64_t>(shape[1], 1), h = std::max<int64_t>(shape[2], 1), w = std::max<int64_t>(shape[3], 1);
+  return {h * w * c, 1, w * c, c};
+}
+
 int normalize_axis(int64_t axis, int ndim, const char* op) {
   // A 0-d tensor takes axis 0 and -1, as in PyTorch.
   int64_t n = std::max(ndim, 1);

@@ -72,7 +72,7 @@ class Run {
         if (auto c = node_capture_.find({node.get(), o}); c != node_capture_.end())
           for (size_t i : c->second) captured[i] = grads[o];
       TensorVec below = node->backward(grads);
-      if (!retain_) node->release();
+      if (!retain_) node->free_saved();
       grads.clear();
       for (size_t i = 0; i < node->edges.size() && i < below.size(); ++i)
         if (below[i].defined() && node->edges[i].valid()) deliver(node->edges[i], std::move(below[i]));
@@ -107,20 +107,20 @@ class Run {
     add_to(it->second[edge.index], std::move(g));
   }
 
-  static Tensor run_hooks(const TensorImpl& impl, Tensor g) {
-    if (!impl.meta) return g;
-    for (auto& hook : impl.meta->hooks)
+  static Tensor run_hooks(const AutogradMeta* meta, Tensor g) {
+    if (!meta) return g;
+    for (auto& hook : meta->hooks)
       if (Tensor replaced = hook(g); replaced.defined()) g = std::move(replaced);
     return g;
   }
 
   void visit_retained(Node& node, TensorVec& grads) {
-    for (auto& [output, impl] : node.retained) {
+    for (auto& [output, meta] : node.retained) {
       Tensor& g = grads[output];
       if (!g.defined()) continue;
-      g = run_hooks(*impl, g);
-      if (!impl->meta->retain_grad || capturing_) continue;
-      Tensor& kept = impl->meta->grad;
+      g = run_hooks(meta.get(), g);
+      if (!meta->retain_grad || capturing_) continue;
+      Tensor& kept = meta->grad;
       kept = kept.defined() ? add(kept, g) : g;
     }
   }
@@ -129,13 +129,13 @@ class Run {
   void accumulate(TensorImpl& leaf, Tensor g) {
     if (capturing_ && !leaf_capture_.count(&leaf)) return;
     if (g.dtype() != leaf.dtype) g = cast(g, leaf.dtype);
-    if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, {.placement = leaf.spec->placement, .sbp = leaf.spec->nd_sbp});
-    g = run_hooks(leaf, std::move(g));
+    if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, leaf.spec->placement, leaf.spec->nd_sbp);
+    g = run_hooks(leaf.meta.get(), std::move(g));
     if (capturing_) {
       for (size_t i : leaf_capture_[&leaf]) captured[i] = captured[i].defined() ? add(captured[i], g) : g;
       return;
     }
-    if (!leaf.meta) leaf.meta = std::make_unique<AutogradMeta>();
+    if (!leaf.meta) leaf.meta = std::make_shared<AutogradMeta>();
     Tensor& sum = leaf.meta->grad;
     if (sum.defined()) {
       if (create_) sum = add(sum, g);

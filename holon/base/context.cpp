@@ -9,7 +9,7 @@
 
 namespace holon {
 
-thread_local Context* Context::current_ = nullptr;
+constinit thread_local Context* Context::current_ = nullptr;
 
 namespace {
 

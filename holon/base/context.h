@@ -53,7 +53,7 @@ class Context {
 
  private:
   static size_t next_index();
-  static thread_local Context* current_;
+  static constinit thread_local Context* current_;  // constinit: read without asking whether it has been initialised
 
   int rank_, world_size_, local_rank_, local_world_size_;
   bool threads_ = false;

@@ -18,6 +18,7 @@ constexpr Setting kTable[] = {
     {"HOLON_RENDEZVOUS_TIMEOUT_S", "60", "Seconds in which all ranks of a world must have started."},
     {"HOLON_SIMULATE", "", "cuda lets \"cuda\" placements and devices run on the CPU, with one warning."},
     {"HOLON_SPIN_US", "", "Microseconds that a waiting rank spins before it sleeps; empty chooses by cores and ranks."},
+    {"HOLON_STORE_HOSTED", "0", "1 means that somebody else, the launcher, serves the store at MASTER_PORT: rank 0 does not."},
     {"HOLON_STORE_TOKEN", "", "Secret that the ranks of one program share; the launcher draws one."},
 };
 

@@ -31,12 +31,14 @@ Policy parse_policy(std::string_view text) {
 }
 
 std::string BoxingEvent::str() const {
-  std::string where = from->placement == to->placement ? from->nd_sbp.str() + " -> " + to->nd_sbp.str() + " on " + to->placement.str()
-                                                       : from->str() + " -> " + to->str();
+  std::string where = from->placement == to->placement
+      ? from->nd_sbp.str() + " -> " + to->nd_sbp.str() + " on " + to->placement.str()
+      : from->str() + " -> " + to->str();
   return fmt::format("{}: {}, {} {}, {} bytes read by {}", op, where, holon::name(dtype), shape, bytes, rank_text());
 }
 
-BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
+BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
+                           DType dtype) {
   BoxingEvent e{op, from, to, shape, dtype};
   if (from != to) {
     Plan p = plan(from, to, shape, dtype);
@@ -50,10 +52,9 @@ void record_implicit(const BoxingEvent& event) {
   auto& s = state();
   bool moves = event.max_bytes > 0;
   if (moves && s.policy == Policy::kRaise)
-    fail_runtime(
-        "{}. The op would have to move data by itself, and the boxing policy is \"raise\": convert the input first with "
-        "to_global, or allow it with boxing_policy(\"silent\").",
-        event);
+    fail_runtime("{}. The op would have to move data by itself, and the boxing policy is \"raise\": convert the input "
+                 "first with to_global, or allow it with boxing_policy(\"silent\").",
+                 event);
   ++s.counters.events;
   s.counters.moves += moves;
   s.counters.bytes += event.bytes;

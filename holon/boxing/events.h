@@ -28,7 +28,8 @@ struct BoxingEvent {
 };
 
 // The event of a boxing by its plan.
-BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
+BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
+                           DType dtype);
 
 // To be called before the boxing, on every rank. Errors: under Policy::kRaise, if any rank reads bytes.
 void record_implicit(const BoxingEvent& event);

@@ -81,7 +81,8 @@ Array two_phase_all_reduce(const Plan& plan, const Step& step, const Transfer& t
   for (int64_t p = 0; p < parts; ++p) {
     Interval piece = balanced_split(n, parts, p);
     if (p == place || piece.size == 0) continue;
-    std::memcpy(out.bytes() + piece.begin * item, peers[static_cast<size_t>(owners[static_cast<size_t>(p)])] + piece.begin * item,
+    std::memcpy(out.bytes() + piece.begin * item,
+                peers[static_cast<size_t>(owners[static_cast<size_t>(p)])] + piece.begin * item,
                 static_cast<size_t>(piece.size * item));
   }
   group.close();
@@ -94,7 +95,8 @@ void pull_all(const Transfer& t, DType dtype, Peers peers, Array& out) {
     std::byte* dst = out.bytes() + pull.dst_start * item;
     int64_t start = pull.src_start * item;
     if (pull.owners.size() == 1) {
-      copy_box(dst, out.strides, peers[static_cast<size_t>(pull.owners[0])] + start, pull.src_strides, pull.shape, item);
+      copy_box(dst, out.strides, peers[static_cast<size_t>(pull.owners[0])] + start, pull.src_strides, pull.shape,
+               item);
       continue;
     }
     std::vector<const std::byte*> sources;
@@ -133,8 +135,8 @@ Array execute(const Plan& plan, const Array& in) {
   if (int index = plan.from()->placement.index_of(rank); index >= 0) {
     Dims expected = slice_of(plan.shape(), plan.from()->placement, plan.from()->nd_sbp, index).shape;
     HOLON_CHECK(in.defined() && in.shape == expected && in.dtype == plan.dtype(),
-                "the part of {} on {} should be {} {}, but is {} {}", plan.shape(), rank_text(), holon::name(plan.dtype()),
-                expected, holon::name(in.dtype), in.shape);
+                "the part of {} on {} should be {} {}, but is {} {}", plan.shape(), rank_text(),
+                holon::name(plan.dtype()), expected, holon::name(in.dtype), in.shape);
   }
   Array part = in;
   auto& steps = plan.steps();

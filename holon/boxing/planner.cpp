@@ -24,7 +24,7 @@ struct Plan::Data {
   double predicted_s = 0;
   int64_t peak_bytes = 0, max_read_bytes = 0;
 
-  std::vector<int> ranks;  // of both placements, sorted
+  std::vector<int> ranks;                                       // of both placements, sorted
   mutable std::vector<std::atomic<const Transfer*>> transfers;  // step-major
 
   ~Data() {
@@ -187,9 +187,7 @@ struct States {
     }
   }
   static constexpr size_t kTooMany = 2000;
-  int find(const NdSbp& s) const {
-    return static_cast<int>(std::find(list.begin(), list.end(), s) - list.begin());
-  }
+  int find(const NdSbp& s) const { return static_cast<int>(std::find(list.begin(), list.end(), s) - list.begin()); }
 };
 
 class Search {
@@ -391,7 +389,8 @@ const Transfer& Plan::transfer(size_t step, int rank) const {
 }
 
 std::string Plan::str() const {
-  std::string text = fmt::format("{} -> {}, {} {}: ", *data_->from, *data_->to, holon::name(data_->dtype), data_->shape);
+  std::string text =
+      fmt::format("{} -> {}, {} {}: ", *data_->from, *data_->to, holon::name(data_->dtype), data_->shape);
   if (data_->steps.empty()) return text + "nothing to do";
   text += fmt::format("{} {}, at most {} bytes per rank, {:.3g} us", data_->steps.size(),
                       data_->steps.size() == 1 ? "step" : "steps", max_read_bytes(), predicted_s() * 1e6);
@@ -413,7 +412,8 @@ std::string Plan::str() const {
   return text;
 }
 
-Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const MachineCosts& costs) {
+Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype,
+               const MachineCosts& costs) {
   check_nd_sbp(shape, from->placement, from->nd_sbp, "boxing");
   check_nd_sbp(shape, to->placement, to->nd_sbp, "boxing");
   auto data = std::make_shared<Plan::Data>();

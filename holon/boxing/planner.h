@@ -1,9 +1,9 @@
 // Finds the steps that bring a tensor from one (placement, nd_sbp) to another. Pure: the same arguments give the same
 // plan on every rank. Works for every pair and every shape.
 //
-// The cheapest path of steps by the model in cost/ is taken, among those whose intermediate parts are no larger than the
-// larger of source and target. Where there are too many states to try every step between any two, steps change one axis
-// of the hierarchy, or are an exchange to the target.
+// The cheapest path of steps by the model in cost/ is taken, among those whose intermediate parts are no larger than
+// the larger of source and target. Where there are too many states to try every step between any two, steps change one
+// axis of the hierarchy, or are an exchange to the target.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ struct Step {
   const GlobalSpec* to;
   bool two_phase = false;  // all_reduce: each rank sums a piece, then all gather the sums
   double predicted_s = 0;
-  int64_t out_bytes = 0;                // the largest new part that any rank allocates
-  std::vector<int64_t> read_bytes;      // from peers, by place in to->placement
-  uint64_t fingerprint = 0;             // alike on all ranks that do the same step
-  std::string label;                    // "all_gather S(0) -> B"
+  int64_t out_bytes = 0;            // the largest new part that any rank allocates
+  std::vector<int64_t> read_bytes;  // from peers, by place in to->placement
+  uint64_t fingerprint = 0;         // alike on all ranks that do the same step
+  std::string label;                // "all_gather S(0) -> B"
   bool meets() const { return kind != StepKind::kSlice && kind != StepKind::kZeroFill; }
 };
 

@@ -99,12 +99,13 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
       int64_t least = -1;
       for_each_point(grid.replicas, grid.strides, [&](int64_t r) {
         int64_t load = 0;
-        for_each_point(grid.addends, grid.strides,
-                       [&](int64_t a) { load += give[static_cast<size_t>(ranks[static_cast<size_t>(base + key + r + a)])]; });
+        for_each_point(grid.addends, grid.strides, [&](int64_t a) {
+          load += give[static_cast<size_t>(ranks[static_cast<size_t>(base + key + r + a)])];
+        });
         if (least < 0 || load < least) least = load, replica = r;
       });
     }
-    Pull pull;
+    Pull pull{};
     pull.shape = box.shape;
     pull.src_strides = contiguous_strides(src.shape);
     for (int i = 0; i < box.offset.size(); ++i) {

@@ -1,4 +1,5 @@
-// Which elements a rank takes from whom when a tensor changes from one (placement, nd_sbp) to another in one move. Pure.
+// Which elements a rank takes from whom when a tensor changes from one (placement, nd_sbp) to another in one move.
+// Pure.
 //
 // A move is correct for every pair whose target has no P but where the source has it along the same axis of the same
 // hierarchy: every rank of the target gets each element of its slice once from an owner, or the sum of it over the
@@ -29,9 +30,9 @@ std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned 
 // A box of elements that a rank copies from one peer, or sums over several, which then are laid out alike.
 struct Pull {
   std::vector<int> owners;  // positions among the members, in the order of summation
-  int64_t src_start;        // in elements, in the owner's part, which is contiguous
+  int64_t src_start = 0;    // in elements, in the owner's part, which is contiguous
   Dims src_strides;
-  int64_t dst_start;        // in elements, in the new part
+  int64_t dst_start = 0;  // in elements, in the new part
   Dims shape;
 };
 
@@ -43,8 +44,8 @@ struct Transfer {
   bool whole_own = false;    // my part of the target is a box in my part of the source: pulls.size() == 1
 };
 
-// Pre: one_move(from, to); rank is in one of the placements. A rank prefers its own data; among the owners of equal data
-// the one with the fewest bytes to give so far is taken, which all ranks work out alike.
+// Pre: one_move(from, to); rank is in one of the placements. A rank prefers its own data; among the owners of equal
+// data the one with the fewest bytes to give so far is taken, which all ranks work out alike.
 Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank);
 
 struct Volume {

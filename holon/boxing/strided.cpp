@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "holon/kernels/cpu/add_n.h"
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::boxing {
 
@@ -51,38 +52,14 @@ void for_each_row(const Box& box, F&& f) {
   }
 }
 
-template <class T>
-void copy_elements(std::byte* dst_bytes, const std::byte* src_bytes, const Box& box) {
-  T* dst = reinterpret_cast<T*>(dst_bytes);
-  auto* src = reinterpret_cast<const T*>(src_bytes);
-  int64_t n = box.shape.back(), step = box.a.back(), src_step = box.b.back();
-  for_each_row(box, [&](int64_t to, int64_t from) {
-    T* d = dst + to;
-    const T* s = src + from;
-    if (step == 1 && src_step == 1)
-      for (int64_t i = 0; i < n; ++i) d[i] = s[i];
-    else
-      for (int64_t i = 0; i < n; ++i) d[i * step] = s[i * src_step];
-  });
-}
-
 }  // namespace
 
 void copy_box(std::byte* dst, const Dims& dst_strides, const std::byte* src, const Dims& src_strides, const Dims& shape,
               int64_t item_bytes) {
-  if (shape.numel() == 0) return;
-  Box box(shape, dst_strides, src_strides);
-  if (box.a.back() == 1 && box.b.back() == 1 && box.shape.back() * item_bytes >= 128) {
-    auto bytes = static_cast<size_t>(box.shape.back() * item_bytes);
-    for_each_row(box, [&](int64_t to, int64_t from) { std::memcpy(dst + to * item_bytes, src + from * item_bytes, bytes); });
-    return;
-  }
-  switch (item_bytes) {
-    case 1: return copy_elements<uint8_t>(dst, src, box);
-    case 2: return copy_elements<uint16_t>(dst, src, box);
-    case 4: return copy_elements<uint32_t>(dst, src, box);
-    default: return copy_elements<uint64_t>(dst, src, box);
-  }
+  Dims to = dst_strides, from = src_strides;
+  for (int64_t& s : to) s *= item_bytes;
+  for (int64_t& s : from) s *= item_bytes;
+  kernels::copy_bytes_strided(dst, to, src, from, shape, static_cast<size_t>(item_bytes));
 }
 
 void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte* const> src, const Dims& src_strides,
@@ -90,6 +67,12 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
   if (shape.numel() == 0) return;
   auto item = static_cast<int64_t>(size_bytes(dtype));
   Box box(shape, dst_strides, src_strides);
+  if (box.a.back() != 1 || box.b.back() != 1) {
+    // The axis with elements side by side has a single one and was left out.
+    box.shape.push_back(1);
+    box.a.push_back(1);
+    box.b.push_back(1);
+  }
   int64_t row = box.shape.back();
   std::vector<const void*> at(src.size());
   if (row >= 64 || box.shape.size() == 1) {

@@ -117,8 +117,8 @@ Communicator& communicator(std::span<const int> ranks) {
   }
   auto mine = std::find(ranks.begin(), ranks.end(), context.rank());
   if (mine == ranks.end())
-    fail_value("rank {} asked for the communicator of the group {}, which it is not in. Only members may.", context.rank(),
-               ranks_text(ranks));
+    fail_value("rank {} asked for the communicator of the group {}, which it is not in. Only members may.",
+               context.rank(), ranks_text(ranks));
 
   std::vector<int> key(ranks.begin(), ranks.end());
   std::unique_ptr<Communicator> made;
@@ -179,7 +179,8 @@ void Communicator::all_reduce(const void* in, void* out, int64_t count, DType dt
   // Starting behind oneself, the members read from different places at a time.
   for (int i = 1; i < n; ++i) {
     const int k = (index() + i) % n;
-    const size_t from = static_cast<size_t>(begin_of(k)) * unit, size = static_cast<size_t>(begin_of(k + 1)) * unit - from;
+    const size_t from = static_cast<size_t>(begin_of(k)) * unit,
+                 size = static_cast<size_t>(begin_of(k + 1)) * unit - from;
     if (size) std::memcpy(result + from, sums[static_cast<size_t>(k)], size);
   }
   close();
@@ -223,13 +224,15 @@ void Communicator::all_to_all(const void* in, void* out, std::span<const int64_t
   all_gather_bytes({"all_to_all", dtype, {total(send_counts)}}, send_counts.data(), n * sizeof(int64_t), sent.data());
   // Every member looks at every pair, so that all of them raise or none does.
   std::vector<int64_t> expected(n * n);
-  all_gather_bytes({"all_to_all", dtype, {total(recv_counts)}}, recv_counts.data(), n * sizeof(int64_t), expected.data());
+  all_gather_bytes({"all_to_all", dtype, {total(recv_counts)}}, recv_counts.data(), n * sizeof(int64_t),
+                   expected.data());
   stats().calls -= 2;
   for (size_t i = 0; i < n; ++i)
     for (size_t k = 0; k < n; ++k)
       if (sent[i * n + k] != expected[k * n + i])
-        fail_runtime("all_to_all: rank {} sends {} elements to rank {}, which expects {}. Both sides must name the same number.",
-                     ranks()[i], sent[i * n + k], ranks()[k], expected[k * n + i]);
+        fail_runtime(
+            "all_to_all: rank {} sends {} elements to rank {}, which expects {}. Both sides must name the same number.",
+            ranks()[i], sent[i * n + k], ranks()[k], expected[k * n + i]);
   auto peers = open({"all_to_all", dtype, {total(send_counts)}}, in, static_cast<size_t>(total(send_counts)) * unit);
   uint64_t read = 0;
   for (int i = 0; i < size(); ++i) {
@@ -247,7 +250,8 @@ void Communicator::all_to_all(const void* in, void* out, std::span<const int64_t
 void Communicator::broadcast(void* data, int64_t count, DType dtype, int root_index) {
   check_count("broadcast", count);
   if (root_index < 0 || root_index >= size())
-    fail_value("broadcast: the root is member {} of a group of {} ranks; members are counted from 0.", root_index, size());
+    fail_value("broadcast: the root is member {} of a group of {} ranks; members are counted from 0.", root_index,
+               size());
   const size_t bytes = static_cast<size_t>(count) * size_bytes(dtype);
   const bool root = index() == root_index;
   CallInfo info{"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)};

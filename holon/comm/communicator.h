@@ -2,7 +2,8 @@
 // a collective is one copy, or one sum, from where the data lies.
 //
 // Every call below that is marked Collective is made by all ranks of the group in the same order. A rank that calls
-// something else, dies, ends or does not come in time makes the others raise a RuntimeError that says so; nothing hangs.
+// something else, dies, ends or does not come in time makes the others raise a RuntimeError that says so; nothing
+// hangs.
 #pragma once
 
 #include <cstddef>
@@ -34,10 +35,10 @@ class Communicator {
   int size() const { return static_cast<int>(ranks_.size()); }
   int index() const { return index_; }  // this rank's place in ranks()
 
-  // Collective. Shows [data, data + bytes) to the group and returns when every member has shown its own: peer i's lies at
-  // result[i], to be read until close(), and is aligned as the peer's own up to 64 bytes. Buffers of at most
-  // kInlineBytes are copied at once, and so are buffers outside the memory that peers can reach. An open() after an open()
-  // closes the first one. Errors: the group's calls differ (all members raise), a member is gone or late.
+  // Collective. Shows [data, data + bytes) to the group and returns when every member has shown its own: peer i's lies
+  // at result[i], to be read until close(), and is aligned as the peer's own up to 64 bytes. Buffers of at most
+  // kInlineBytes are copied at once, and so are buffers outside the memory that peers can reach. An open() after an
+  // open() closes the first one. Errors: the group's calls differ (all members raise), a member is gone or late.
   virtual std::span<const std::byte* const> open(const CallInfo& info, const void* data, size_t bytes) = 0;
   // Collective. Returns when all members are done reading; at once, if all members' buffers had been copied inline.
   virtual void close() = 0;
@@ -73,8 +74,9 @@ class Communicator {
   const int index_;
 };
 
-// The communicator of these ranks, made on first use and kept by the rank's context. Errors: no ranks, one that the world
-// does not have, one twice, or this rank not among them (ValueError); the world does not come together (RuntimeError).
+// The communicator of these ranks, made on first use and kept by the rank's context. Errors: no ranks, one that the
+// world does not have, one twice, or this rank not among them (ValueError); the world does not come together
+// (RuntimeError).
 Communicator& communicator(std::span<const int> ranks);
 
 // What this rank has communicated. Each operation adds exactly the bytes that it reads from peers' buffers.

@@ -45,8 +45,9 @@ struct ControlBlock::Header {
 };
 
 std::string CallDetails::str() const {
-  std::string text = fmt::format("{} {} {} ({} bytes)", op[0] ? op : "(unnamed)",
-                                 Dims(std::span<const int64_t>(shape, std::min<size_t>(axes, kMaxAxes))), name(dtype), bytes);
+  std::string text =
+      fmt::format("{} {} {} ({} bytes)", op[0] ? op : "(unnamed)",
+                  Dims(std::span<const int64_t>(shape, std::min<size_t>(axes, kMaxAxes))), name(dtype), bytes);
   if (site[0]) text += fmt::format(" at {}", site);
   return text;
 }
@@ -115,9 +116,10 @@ Group ControlBlock::group(std::span<const int> ranks, int* table_index) const {
     if (d.hash == hash && d.size == ranks.size() && std::equal(ranks.begin(), ranks.end(), members(d.offset)))
       return view(d.offset, d.size);
   }
-  fail_runtime("no room is left for another group of ranks, {}: a world holds {} groups and {} MiB of their slots. Use fewer "
-               "different groups.",
-               ranks_text(ranks), kMaxGroups, kRegionBytes >> 20);
+  fail_runtime(
+      "no room is left for another group of ranks, {}: a world holds {} groups and {} MiB of their slots. Use fewer "
+      "different groups.",
+      ranks_text(ranks), kMaxGroups, kRegionBytes >> 20);
 }
 
 std::string ControlBlock::group_text(int table_index) const {

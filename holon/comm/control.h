@@ -20,12 +20,14 @@ template <size_t N>
 struct OneText {
   std::atomic<uint32_t> state;  // 0 empty, 1 being written, 2 readable
   int32_t rank;                 // who wrote it
+  uint64_t at;                  // when, in the writer's count
   char text[N];
 
-  bool set(int by, std::string_view value) {
+  bool set(int by, uint64_t when, std::string_view value) {
     uint32_t empty = 0;
     if (!state.compare_exchange_strong(empty, 1)) return false;
     rank = by;
+    at = when;
     size_t n = value.copy(text, N - 1);
     text[n] = 0;
     state.store(2);
@@ -53,7 +55,7 @@ struct CallDetails {
 // have come to call n + 1.
 struct alignas(64) MemberSlot {
   struct Published {
-    uint64_t check;   // op, dtype, fingerprint and call number, hashed
+    uint64_t check;  // op, dtype, fingerprint and call number, hashed
     uint64_t bytes;
     uint64_t offset;  // where peers find the buffer; kInline: in payload
   };
@@ -67,8 +69,8 @@ struct alignas(64) MemberSlot {
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 struct alignas(64) GroupHeader {
-  std::atomic<uint32_t> wake;      // futex word: changes when sleepers should look again
-  std::atomic<uint32_t> sleepers;  // members inside or near a futex wait
+  std::atomic<uint32_t> wake;        // futex word: changes when sleepers should look again
+  std::atomic<uint32_t> sleepers;    // members inside or near a futex wait
   alignas(64) OneText<1400> failed;  // why the group cannot go on
 };
 

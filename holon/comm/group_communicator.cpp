@@ -14,7 +14,8 @@ namespace holon::comm {
 namespace {
 
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 inline void pause_cpu() {
@@ -45,7 +46,8 @@ GroupCommunicator::Bounce::~Bounce() {
   if (data) free_block(data, bytes);
 }
 
-GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats, const char* site)
+GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
+                                     const char* site)
     : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site) {
   group_ = world_.block().group(this->ranks(), &table_index_);
   pointers_.resize(static_cast<size_t>(size()));
@@ -94,10 +96,13 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
   }
   slot.published[half] = {mix(check, 0), bytes, offset};
 
-  open_ = true;
+  if (log::enabled(log::Channel::kComm))
+    log::line(log::Channel::kComm, fmt::format("{} ({})", details.op, call_text()));
+  open_ = false;  // a call that fails has nothing to close
   arrive_and_wait();
   bounce_ = std::move(bounce);
   compare();
+  open_ = true;
   pointers_[static_cast<size_t>(index())] = static_cast<const std::byte*>(data);
   return pointers_;
 }
@@ -112,15 +117,15 @@ void GroupCommunicator::close() {
 void GroupCommunicator::arrive_and_wait() {
   const uint64_t target = ++arrivals_;
   group_.slots[index()].arrived.store(target);
-  // A sleeper counts itself before it looks at the arrivals for the last time, and we arrive before we look for sleepers:
-  // one of both sees the other.
+  // A sleeper counts itself before it looks at the arrivals for the last time, and we arrive before we look for
+  // sleepers: one of both sees the other.
   if (group_.header->sleepers.load() != 0 && group_.all_arrived(target)) world_.block().wake(group_.header->wake);
   if (!spin(target)) {
     sleep(target);
     return;
   }
   // A member that gave up did so before it could see the last arrival. Then nobody goes on: it may reuse its buffer.
-  if (group_.header->failed.state.load() != 0) [[unlikely]]
+  if (group_.header->failed.state.load() != 0 && failed_at(target)) [[unlikely]]
     raise_failed();
 }
 
@@ -145,7 +150,8 @@ bool GroupCommunicator::spin(uint64_t target) const {
 // Lets the host language run, and tells peers that this rank sleeps and where.
 class GroupCommunicator::Sleeping {
  public:
-  explicit Sleeping(GroupCommunicator& c) : header_(*c.group_.header), entry_(c.world_.block().rank_entry(c.world_.rank())) {
+  explicit Sleeping(GroupCommunicator& c)
+      : header_(*c.group_.header), entry_(c.world_.block().rank_entry(c.world_.rank())) {
     entry_.waiting_call.store(c.calls_);
     entry_.waiting_group.store(static_cast<uint32_t>(c.table_index_) + 1);
     header_.sleepers.fetch_add(1);
@@ -166,16 +172,18 @@ void GroupCommunicator::sleep(uint64_t target) {
   auto& header = *group_.header;
   const int64_t start = now_ns();
   auto give_up = [&](const std::string& why) {
-    header.failed.set(world_.rank(), why);
+    header.failed.set(world_.rank(), target, why);
     world_.block().wake(header.wake);
   };
   for (;;) {
     uint32_t seen = header.wake.load();
     if (group_.all_arrived(target)) break;
     int64_t waited = now_ns() - start;
-    if (header.failed.is_set()) raise_failed();
-    std::string why = trouble(target, waited);
+    if (header.failed.state.load() != 0 && failed_at(target)) raise_failed();
+    int ended = -1;
+    std::string why = trouble(target, waited, &ended);
     if (!why.empty()) {
+      if (ended >= 0) world_.report_failure(ended);
       give_up(why);
       // They came at the last moment and may be reading my buffer already: this call has succeeded, the next will fail.
       if (group_.all_arrived(target)) return;
@@ -185,14 +193,15 @@ void GroupCommunicator::sleep(uint64_t target) {
       try {
         poll();
       } catch (...) {
-        give_up(fmt::format("{}: rank {} was interrupted while it waited ({}).", my_details().op, world_.rank(), call_text()));
+        give_up(fmt::format("{}: rank {} was interrupted while it waited ({}).", my_details().op, world_.rank(),
+                            call_text()));
         throw;
       }
     }
     int64_t left_us = static_cast<int64_t>((world_.timeout_s() * 1e9 - static_cast<double>(waited)) / 1000) + 1;
     world_.block().sleep(header.wake, seen, std::clamp<int64_t>(left_us, 1, kSliceUs));
   }
-  if (header.failed.state.load() != 0) raise_failed();
+  if (header.failed.state.load() != 0 && failed_at(target)) raise_failed();
 }
 
 std::vector<int> GroupCommunicator::missing(uint64_t target) const {
@@ -210,7 +219,7 @@ std::string GroupCommunicator::call_text() const {
   return text;
 }
 
-std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns) const {
+std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* ended) const {
   const char* op = my_details().op;
   auto& aborted = world_.block().aborted();
   if (aborted.is_set()) {
@@ -223,8 +232,10 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns) const
     if (how.empty()) continue;
     auto still = missing(target);  // it may have arrived just before it ended
     if (std::find(still.begin(), still.end(), rank) == still.end()) continue;
-    return fmt::format("{}: rank {} {} without joining this call ({}). Did not arrive: {}. Read rank {}'s output first.", op,
-                       rank, how, call_text(), list_text(still), rank);
+    *ended = rank;
+    return fmt::format(
+        "{}: rank {} {} without joining this call ({}). Did not arrive: {}. Read rank {}'s output first.", op, rank,
+        how, call_text(), list_text(still), rank);
   }
   if (static_cast<double>(waited_ns) < world_.timeout_s() * 1e9) return {};
   std::vector<int> late = missing(target), here;
@@ -240,15 +251,21 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns) const
   }
   return fmt::format("{}: rank{} {} did not arrive within {:g} s ({}). Arrived: {}.{} Read the log of rank {} first; "
                      "HOLON_COMM_TIMEOUT_S raises the limit.",
-                     op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), list_text(here), elsewhere,
-                     late[0]);
+                     op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), list_text(here),
+                     elsewhere, late[0]);
+}
+
+bool GroupCommunicator::failed_at(uint64_t target) const {
+  while (!group_.header->failed.is_set()) pause_cpu();
+  return group_.header->failed.at <= target;
 }
 
 void GroupCommunicator::raise_failed() const {
   auto& failed = group_.header->failed;
   while (!failed.is_set()) pause_cpu();
   if (failed.rank == world_.rank())
-    fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()), failed.text);
+    fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()),
+                 failed.text);
   fail_runtime("{} (found by rank {})", failed.text, failed.rank);
 }
 
@@ -272,7 +289,6 @@ void GroupCommunicator::compare() {
 }
 
 void GroupCommunicator::raise_mismatch() {
-  open_ = false;
   const size_t half = calls_ & 1;
   struct Kind {
     uint64_t check;
@@ -291,7 +307,8 @@ void GroupCommunicator::raise_mismatch() {
   }
   std::string text;
   for (const Kind& k : kinds)
-    text += fmt::format("{}rank{} {} called {}", text.empty() ? "" : "; ", k.ranks.size() > 1 ? "s" : "", list_text(k.ranks), k.call);
+    text += fmt::format("{}rank{} {} called {}", text.empty() ? "" : "; ", k.ranks.size() > 1 ? "s" : "",
+                        list_text(k.ranks), k.call);
   const CallDetails &a = group_.slots[0].details[half], &me = my_details();
   bool other_op = false, other_dtype = false;
   for (int i = 0; i < size(); ++i) {
@@ -300,12 +317,15 @@ void GroupCommunicator::raise_mismatch() {
   }
   std::string message = fmt::format(
       "{}: the ranks disagree on {}: {} (group {}, call {}). {}", me.op,
-      other_op ? "what to call" : other_dtype ? "dtype" : "the call's arguments", text, ranks_text(ranks()), calls_,
+      other_op          ? "what to call"
+          : other_dtype ? "dtype"
+                        : "the call's arguments",
+      text, ranks_text(ranks()), calls_,
       other_op ? "All ranks of a group make the same calls in the same order: look for code that only some of them run."
-      : other_dtype ? "Convert first, so that all ranks pass the same dtype."
-                    : "Pass the same shape, placement and sbp on all of these ranks.");
+          : other_dtype ? "Convert first, so that all ranks pass the same dtype."
+                        : "Pass the same shape, placement and sbp on all of these ranks.");
   // A rank out of step has left a call half way; the group cannot find together again.
-  if (!in_step) group_.header->failed.set(world_.rank(), message), world_.block().wake(group_.header->wake);
+  if (!in_step) group_.header->failed.set(world_.rank(), arrivals_, message), world_.block().wake(group_.header->wake);
   throw Error(ErrorKind::kRuntime, message);
 }
 

@@ -36,8 +36,10 @@ class GroupCommunicator final : public Communicator {
   void arrive_and_wait();
   bool spin(uint64_t target) const;
   void sleep(uint64_t target);
-  // Why waiting for target is hopeless; empty while it is not.
-  std::string trouble(uint64_t target, int64_t waited_ns) const;
+  // Why waiting for target is hopeless; empty while it is not. *ended: the rank that is gone, if that is why.
+  std::string trouble(uint64_t target, int64_t waited_ns, int* ended) const;
+  // Pre: the group is marked as failed. False: only in a later synchronisation than target, so this one is good.
+  bool failed_at(uint64_t target) const;
   [[noreturn]] void raise_failed() const;
   void compare();
   [[noreturn]] void raise_mismatch();

@@ -1,8 +1,5 @@
 #include "holon/comm/run_ranks.h"
 
-#include <omp.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -12,6 +9,8 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/parallel.h"
+#include "holon/comm/cores.h"
 #include "holon/comm/inprocess/thread_world.h"
 
 namespace holon::comm {
@@ -20,7 +19,7 @@ namespace {
 
 void run_one(const std::shared_ptr<ThreadBlock>& block, int rank, int omp_threads, const std::function<void(int)>& fn,
              std::exception_ptr& first_failure) {
-  omp_set_num_threads(omp_threads);
+  set_num_threads(omp_threads);
   const int n = block->block().world_size();
   auto context = std::make_unique<Context>(rank, n, rank, n);
   context->set_ranks_are_threads();
@@ -46,9 +45,7 @@ void run_one(const std::shared_ptr<ThreadBlock>& block, int rank, int omp_thread
 void run_ranks(int n, const std::function<void(int rank)>& fn) {
   if (n < 1) fail_value("run_ranks: {} ranks were asked for; a world has at least one.", n);
   auto block = std::make_shared<ThreadBlock>(n);
-  cpu_set_t set;
-  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  int omp_threads = std::max(1, cores / n);
+  const int omp_threads = std::max(1, CoreSet::of_this_process().count() / n);
   std::exception_ptr first_failure;
   {
     BlockingScope unlocked;

@@ -1,13 +1,14 @@
-// Ranks as threads: a world that starts in microseconds, for tests and for programs that use several devices in one process.
+// Ranks as threads: a world that starts in microseconds, for tests and for programs that use several devices in one
+// process.
 #pragma once
 
 #include <functional>
 
 namespace holon::comm {
 
-// Runs fn(rank) on n threads, each a rank of a world of its own with its own Context, and returns when all have ended. The
-// cores are shared out among the ranks' OpenMP threads. If a rank throws, the others' waits raise with its reason, and
-// the first exception is thrown again here. Pre: n >= 1.
+// Runs fn(rank) on n threads, each a rank of a world of its own with its own Context, and returns when all have ended.
+// The cores are shared out among the ranks' OpenMP threads. If a rank throws, the others' waits raise with its reason,
+// and the first exception is thrown again here. Pre: n >= 1.
 void run_ranks(int n, const std::function<void(int rank)>& fn);
 
 }  // namespace holon::comm

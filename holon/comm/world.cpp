@@ -1,24 +1,13 @@
 #include "holon/comm/world.h"
 
-#include <sched.h>
-
 #include "holon/base/blocking.h"
 #include "holon/base/settings.h"
 
 namespace holon::comm {
 
-namespace {
-
-int available_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-}  // namespace
-
-World::World(int rank, int size, ControlBlock block, int on_this_host, bool threads)
+World::World(int rank, int size, ControlBlock block, int cores, bool threads)
     : rank_(rank), size_(size), block_(block), timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")) {
-  double us = on_this_host <= available_cores() ? 50 : 0;
+  double us = size <= cores ? 50 : 0;
   if (!settings::text("HOLON_SPIN_US").empty()) us = settings::number("HOLON_SPIN_US");
   // Threads that wait for the interpreter's lock cannot come while a spinning one holds it.
   if (threads && blocking_hooks().enter) us = 0;
@@ -26,12 +15,12 @@ World::World(int rank, int size, ControlBlock block, int on_this_host, bool thre
 }
 
 bool World::abort(const std::string& reason) {
-  bool first = block_.aborted().set(rank_, reason);
-  if (first) {
-    block_.wake_all();
-    report_failure(reason);
-  }
-  return first;
+  if (block_.aborted().state.load() != 0) return false;
+  // Before the others hear of it: they end soon after, and the launcher must not take them for the cause.
+  report_failure(rank_);
+  if (!block_.aborted().set(rank_, 0, reason)) return false;
+  block_.wake_all();
+  return true;
 }
 
 void World::finish() {

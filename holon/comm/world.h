@@ -28,8 +28,8 @@ class World {
   virtual const std::byte* address(int rank, uint64_t offset) const = 0;
   // How the rank ended, as "has exited" or "was killed or has crashed"; empty while it runs.
   virtual std::string ended(int rank) const = 0;
-  // Sends the reason of a failure further than the control block, to the launcher for instance.
-  virtual void report_failure(const std::string& reason) {}
+  // Tells the launcher, if there is one, with which rank the trouble began. Only the first report counts.
+  virtual void report_failure(int rank) {}
 
   // True for the first reason of the world, which is the one that others see.
   bool abort(const std::string& reason);
@@ -37,8 +37,8 @@ class World {
   void finish();
 
  protected:
-  // Reads the settings. on_this_host: ranks that share this machine's cores.
-  World(int rank, int size, ControlBlock block, int on_this_host, bool threads);
+  // Reads the settings. cores: what the ranks share among them.
+  World(int rank, int size, ControlBlock block, int cores, bool threads);
 
  private:
   const int rank_, size_;

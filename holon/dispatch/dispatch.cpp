@@ -8,7 +8,6 @@
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
-#include "holon/kernels/cpu/conv.h"
 
 namespace holon {
 
@@ -18,7 +17,7 @@ void manual_seed(uint64_t seed) { random_state() = {seed, true, 0, 0}; }
 
 namespace {
 
-const Array kUndefined;
+const Array kUndefined{};
 
 // Above this many bytes a kernel takes longer than handing over the interpreter's lock.
 constexpr size_t kLongKernelBytes = 64 << 10;
@@ -106,7 +105,7 @@ Dims strides_for(const OpDef& op, const Dims& shape, std::span<const Array* cons
         break;
       }
   } else if (op.layout == Layout::kChannelsLast && shape.size() == 4) {
-    return kernels::channels_last_strides(shape);
+    return channels_last_strides(shape);
   }
   return contiguous_strides(shape);
 }
@@ -279,7 +278,7 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t
       Tensor& t = inputs[i];
       if (!t.defined() || t.spec() == call.signature.in[i]) continue;
       const GlobalSpec* to = call.signature.in[i];
-      boxing::record_implicit({op.name(), t.spec(), to, t.shape(), t.dtype()});
+      boxing::record_implicit(boxing::implicit_event(op.name(), t.spec(), to, t.shape(), t.dtype()));
       Tensor moved = Tensor::global(boxing::box(t.spec(), to, t.shape(), t.dtype(), t.array()), t.shape(), t.dtype(), to);
       // The same logical tensor in another form: gradients go to where the original's go.
       moved.impl()->requires_grad = t.requires_grad();

@@ -41,7 +41,7 @@ class OpNode final : public Node {
     return std::move(g.dx_);
   }
 
-  void release() override {
+  void free_saved() override {
     for (auto& s : in_) s.reset();
     for (auto& s : out_) s.reset();
     released_ = true;
@@ -73,7 +73,7 @@ void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::spa
 
 void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   auto node = make_ref<OpNode>(op, attrs);
-  record_node(node, inputs, outputs);
+  record_node(Ref<Node>(node.get()), inputs, outputs);
   node->keep(inputs, outputs);
 }
 

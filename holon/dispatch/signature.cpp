@@ -104,21 +104,21 @@ class Chooser {
   }
 
   void price() {
-    double cost = 0;
-    for (size_t i = 0; i < in_.size() && cost < best_cost_; ++i)
-      if (specs_[i]) cost += boxing_cost(i, spec_of(pick_, i, true));
-    if (cost >= best_cost_) return;
+    double total = 0;
+    for (size_t i = 0; i < in_.size() && total < best_cost_; ++i)
+      if (specs_[i]) total += boxing_cost(i, spec_of(pick_, i, true));
+    if (total >= best_cost_) return;
     // A partial sum must be paid for by whoever reads it; among equals the result that holds fewer bytes wins.
     for (size_t o = 0; o < out_.size(); ++o) {
       double bytes = static_cast<double>(out_[o].shape.numel()) * static_cast<double>(size_bytes(out_[o].dtype));
       for (int a = 0; a < n_axes_; ++a) {
         Sbp sbp = pick_[static_cast<size_t>(a)]->out[o];
-        if (sbp.is_partial()) cost += 0.5 * bytes / cost::machine().reduce_bytes_per_s;
-        if (!sbp.is_split()) cost += 1e-6 * bytes / cost::machine().copy_bytes_per_s;
+        if (sbp.is_partial()) total += 0.5 * bytes / machine_costs().reduce_bytes_per_s;
+        if (!sbp.is_split()) total += 1e-6 * bytes / machine_costs().copy_bytes_per_s;
       }
     }
-    if (cost < best_cost_) {
-      best_cost_ = cost;
+    if (total < best_cost_) {
+      best_cost_ = total;
       best_ = pick_;
     }
   }

@@ -29,7 +29,8 @@ Placement::Placement(std::string_view type, const Dims& hierarchy, std::vector<i
     int64_t r = ranks[i];
     if (r < 0) fail_value("placement: rank {} is negative; ranks are counted from 0.", r);
     if (r >= world)
-      fail_value("placement: rank {} is not in the world of {} ranks: start more ranks (--nproc_per_node) or use ranks below {}.",
+      fail_value("placement: rank {} is not in the world of {} ranks: start more ranks (--nproc_per_node) or use ranks "
+                 "below {}.",
                  r, world, world);
   }
   for (size_t i = 0; i < ranks.size(); ++i) {

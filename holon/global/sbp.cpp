@@ -17,7 +17,8 @@ std::string Sbp::long_str() const {
 Sbp sbp::split(int axis) {
   if (axis < 0)
     fail_runtime("Split axis must not be negative, but got {}! Count the tensor's axes from 0, e.g. split(0).", axis);
-  if (axis > 127) fail_runtime("Split axis {} is beyond the axes of any tensor. Count them from 0, e.g. split(0).", axis);
+  if (axis > 127)
+    fail_runtime("Split axis {} is beyond the axes of any tensor. Count them from 0, e.g. split(0).", axis);
   return {Sbp::Kind::kSplit, static_cast<int8_t>(axis)};
 }
 

@@ -1,4 +1,5 @@
-// Placement and nd_sbp together: the key of plans and dispatch caches. Interned and immortal: equal specs are one pointer.
+// Placement and nd_sbp together: the key of plans and dispatch caches. Interned and immortal: equal specs are one
+// pointer.
 #pragma once
 
 #include <string>

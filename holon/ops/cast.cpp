@@ -20,6 +20,15 @@ HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
     .kernel([](KernelCall& c) { kernels::copy(c.in(0), c.out()); })
     .grad([](Grad& g) { if (is_floating(g.in_dtype())) g.dx(0, cast(g.dy(), g.in_dtype())); });
 
+HOLON_OP(to_device, "to_device(Tensor x, device device) -> Tensor")
+    .doc("x on another device of this rank; a simulated device shares the memory.", "to_device(ones(2), 'cpu')")
+    .function_only().infer_like().rule_elementwise().linear()
+    .view([](ViewCall& v, Array& out) {
+      out = v.in;
+      out.device = v.attrs().as_device(v.op().device_attr);
+    })
+    .grad([](Grad& g) { g.dx(0, g.dy()); });
+
 HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
     .doc("x where condition is true, other elsewhere, with broadcasting.", "where(ones(2) > 0, ones(2), zeros(2))")
     .infer([](Infer& c) {
@@ -37,6 +46,7 @@ HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
       s.out.push_back(sbp::partial_sum());
       r.rule.add(s);
     })
+    .wraps_numbers()
     .kernel([](KernelCall& c) { kernels::where(c.in(0), c.in(1), c.in(2), c.out()); })
     .saves({0})
     .grad([](Grad& g) {

@@ -101,7 +101,7 @@ HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None
     .rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
-      kernels::eye(c.out(), c.offset_out()[0], c.offset_out()[1]);
+      kernels::eye(c.offset_out()[0], c.offset_out()[1], c.out());
     });
 
 HOLON_OP(zeros_like, "zeros_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
@@ -136,7 +136,7 @@ HOLON_OP(tril, "tril(Tensor x, int diagonal=0) -> Tensor")
     .kernel([](KernelCall& c) {
       int n = c.out().ndim();
       Dims at = c.offset_out();
-      kernels::tril(c.in(0), c.i("diagonal"), c.out(), at[n - 2], at[n - 1]);
+      kernels::tril(c.in(0), c.i("diagonal"), at[n - 2], at[n - 1], c.out());
     })
     .grad([](Grad& g) { g.dx(0, tril(g.dy(), g.i("diagonal"))); });
 HOLON_OP(triu, "triu(Tensor x, int diagonal=0) -> Tensor")
@@ -149,7 +149,7 @@ HOLON_OP(triu, "triu(Tensor x, int diagonal=0) -> Tensor")
     .kernel([](KernelCall& c) {
       int n = c.out().ndim();
       Dims at = c.offset_out();
-      kernels::triu(c.in(0), c.i("diagonal"), c.out(), at[n - 2], at[n - 1]);
+      kernels::triu(c.in(0), c.i("diagonal"), at[n - 2], at[n - 1], c.out());
     })
     .grad([](Grad& g) { g.dx(0, triu(g.dy(), g.i("diagonal"))); });
 

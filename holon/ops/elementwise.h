@@ -49,5 +49,5 @@ OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result re
       ::holon::ops::define_binary(#name, ::holon::ops::binary_kernel<::holon::kernels::BinaryOp::kernel_op>,             \
                                   ::holon::ops::Result::result) tensor_part;                                             \
   static const ::holon::OpBuilder holon_op_##name##_scalar =                                                             \
-      ::holon::ops::define_scalar(#name "_scalar", ::holon::ops::scalar_kernel<::holon::kernels::BinaryOp::kernel_op>,   \
+      ::holon::ops::define_scalar(#name, ::holon::ops::scalar_kernel<::holon::kernels::BinaryOp::kernel_op>,   \
                                   ::holon::ops::Result::result) scalar_part

@@ -1,10 +1,18 @@
 // Losses. The classes are whole, the rows may be split: a mean over split rows is a partial sum divided by the logical count.
 #include "holon/kernels/cpu/loss.h"
 
+#include "holon/kernels/cpu/copy.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
 namespace {
+
+kernels::CrossEntropy options_of(const AttrReader& c) {
+  kernels::CrossEntropy o;
+  o.ignore_index = c.i("ignore_index");
+  o.label_smoothing = c.f("label_smoothing");
+  return o;
+}
 
 Tensor reduced(const Tensor& loss, std::string_view reduction, const char* op) {
   if (reduction == "none") return loss;
@@ -23,6 +31,7 @@ HOLON_OP(cross_entropy, "cross_entropy(Tensor logits, Tensor target, *, int igno
       Tensor x = c.in(0), t = c.in(1);
       if (x.ndim() < 1 || !is_integral(t.dtype()))
         fail_type("cross_entropy: logits are {} {}, target {} {}. The target holds the classes' numbers as integers.", x.shape(), name(x.dtype()), t.shape(), name(t.dtype()));
+      if (x.dtype() == float16 || x.dtype() == bfloat16) x = cast(x, float32);
       if (x.ndim() > 2) {  // classes last, rows merged
         Dims order{0};
         for (int a = 2; a < x.ndim(); ++a) order.push_back(a);
@@ -32,15 +41,12 @@ HOLON_OP(cross_entropy, "cross_entropy(Tensor logits, Tensor target, *, int igno
         rows.resize(rows.size() - 1);
         if (t.shape() != rows) fail_value("cross_entropy: logits {} need a target of shape {}; found {}.", c.in(0).shape(), rows, t.shape());
       }
-      Dims rows = t.shape();
       Tensor loss = cross_entropy_rows(x, t, c.i("ignore_index"), c.f("label_smoothing"))[0];
       if (c.text("reduction") != "mean") {
         c.out.push_back(reduced(loss, c.text("reduction"), "cross_entropy"));
         return;
       }
-      NoGradGuard no_grad;
       Tensor count = sum(cast(ne_scalar(t, c.i("ignore_index")), loss.dtype()));
-      NoGradGuard as_before(true);
       c.out.push_back(div(sum(loss), count));
     });
 HOLON_OP(cross_entropy_rows, "cross_entropy_rows(Tensor logits, Tensor target, int ignore_index, float label_smoothing) -> (Tensor, Tensor)")
@@ -55,7 +61,7 @@ HOLON_OP(cross_entropy_rows, "cross_entropy_rows(Tensor logits, Tensor target, i
       c.out(rows, c.dtype_of(0));
     })
     .rule("... C, ... -> ..., ...")
-    .kernel([](KernelCall& c) { kernels::cross_entropy(c.in(0), c.in(1), c.i("ignore_index"), c.f("label_smoothing"), c.out(0), c.out(1)); })
+    .kernel([](KernelCall& c) { kernels::cross_entropy(c.in(0), kernels::contiguous(c.in(1)), options_of(c), c.out(0), c.out(1)); })
     .saves({0, 1}, {1})
     .grad([](Grad& g) { g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.y(1), g.i("ignore_index"), g.f("label_smoothing"))); });
 HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor logits, Tensor target, Tensor lse, int ignore_index, float label_smoothing) -> Tensor")
@@ -63,7 +69,7 @@ HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor lo
     .rule("..., ... C, ..., ... -> ... C")
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::cross_entropy_backward(c.in(1), c.in(2), c.in(3), c.in(0), c.i("ignore_index"), c.f("label_smoothing"), c.out());
+      kernels::cross_entropy_backward(c.in(1), kernels::contiguous(c.in(2)), options_of(c), c.in(3), kernels::contiguous(c.in(0)), c.out());
     });
 
 HOLON_OP(mse_loss, "mse_loss(Tensor x, Tensor target, *, str reduction='mean') -> Tensor")

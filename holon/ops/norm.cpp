@@ -86,7 +86,7 @@ HOLON_OP(layer_norm_stats, "layer_norm_stats(Tensor x, Tensor? weight, Tensor? b
     })
     .rule([](RuleCall& r) { row_rule(r, static_cast<int>(r.i("axes"))); })
     .kernel([](KernelCall& c) {
-      kernels::layer_norm(c.in(0), c.present(1) ? &c.in(1) : nullptr, c.present(2) ? &c.in(2) : nullptr, c.f("eps"), c.out(0), c.out(1), c.out(2));
+      kernels::layer_norm(c.in(0), static_cast<int>(c.i("axes")), c.in(1), c.in(2), c.f("eps"), c.out(0), c.out(1), c.out(2));
     })
     .saves({0, 1}, {1, 2})
     .grad([](Grad& g) {
@@ -115,7 +115,7 @@ HOLON_OP(layer_norm_backward, "layer_norm_backward(Tensor dy, Tensor x, Tensor m
     })
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::layer_norm_backward(c.in(0), c.in(1), c.in(2), c.in(3), c.present(4) ? &c.in(4) : nullptr, c.out(0), c.out(1), c.out(2));
+      kernels::layer_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes")), c.in(4), c.in(2), c.in(3), c.out(0), &c.out(1), &c.out(2));
     });
 
 }  // namespace holon::ops

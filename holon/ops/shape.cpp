@@ -9,13 +9,6 @@
 namespace holon::ops {
 namespace {
 
-Array contiguous_array(const Array& a) {
-  if (a.is_contiguous()) return a;
-  Array out = Array::empty(a.shape, a.dtype, a.device);
-  kernels::copy(a, out);
-  return out;
-}
-
 // The target shape of a reshape, with -1 filled in.
 Dims resolve_shape(const Infer& c, std::span<const int64_t> given) {
   Dims shape(given);
@@ -77,7 +70,7 @@ void reshape_view(ViewCall& v, Array& out) {
   if (view_strides(v.in.shape, v.in.strides, v.shape, &strides)) {
     out = v.in.view(v.shape, strides);
   } else {
-    Array a = contiguous_array(v.in);
+    Array a = kernels::contiguous(v.in);
     out = a.view(v.shape, contiguous_strides(v.shape));
   }
 }
@@ -421,7 +414,7 @@ HOLON_OP(clone, "clone(Tensor x) -> Tensor")
 HOLON_OP(contiguous, "contiguous(Tensor x) -> Tensor")
     .doc("x with its elements in row-major order; x itself where they are.", "contiguous(ones(2, 3))")
     .infer_like().rule_elementwise().linear()
-    .view([](ViewCall& v, Array& out) { out = contiguous_array(v.in); })
+    .view([](ViewCall& v, Array& out) { out = kernels::contiguous(v.in); })
     .grad([](Grad& g) { g.dx(0, g.dy()); });
 
 HOLON_OP(copy, "copy(Tensor x, Tensor src) -> Tensor")

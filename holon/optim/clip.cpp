@@ -5,35 +5,14 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
-#include "holon/optim/local.h"
+#include "holon/kernels/cpu/optim.h"
 #include "holon/optim/update.h"
 
 namespace holon::optim {
 
 namespace {
 
-Array dense(const Array& a) {
-  if (a.is_dense()) return a;
-  Array copy = Array::empty(a.shape, a.dtype, a.device);
-  kernels::copy(a, copy);
-  return copy;
-}
-
-double sum_of_squares(const Array& a) {
-  if (!a.defined()) return 0;
-  Array flat = dense(a);
-  double total = 0;
-  visit_floating(a.dtype, [&]<class T>(TypeTag<T>) {
-    const T* p = flat.data<T>();
-    int64_t n = flat.numel();
-#pragma omp parallel for simd reduction(+ : total) if (n > 65536)
-    for (int64_t i = 0; i < n; ++i) {
-      double x = static_cast<double>(static_cast<typename DTypeOf<T>::Compute>(p[i]));
-      total += x * x;
-    }
-  });
-  return total;
-}
+double part_of(const Tensor& g) { return g.array().defined() ? kernels::squared_norm(g.array()) : 0; }
 
 // The sum over the ranks of what each holds of tensors of one layout: a split part counts on each rank, a broadcast copy once.
 double add_over_ranks(double local, const GlobalSpec* spec) {
@@ -48,17 +27,12 @@ double add_over_ranks(double local, const GlobalSpec* spec) {
   return Tensor::global(part, {}, float64, intern_spec(spec->placement, nd_sbp)).item().as_double();
 }
 
+// A new array, since two gradients may share their memory.
 Array scaled(const Array& a, double factor) {
-  Array source = dense(a);
-  Array out = Array::empty_strided(source.shape, source.strides, a.dtype, a.device);
-  visit_floating(a.dtype, [&]<class T>(TypeTag<T>) {
-    using C = typename DTypeOf<T>::Compute;
-    const T* p = source.data<T>();
-    T* q = out.data<T>();
-    int64_t n = out.numel();
-#pragma omp parallel for simd if (n > 65536)
-    for (int64_t i = 0; i < n; ++i) q[i] = T(C(p[i]) * C(factor));
-  });
+  if (!a.defined()) return a;
+  Array out = Array::empty(a.shape, a.dtype, a.device);
+  kernels::copy(a, out);
+  kernels::scale(out, factor);
   return out;
 }
 
@@ -74,14 +48,14 @@ double clip_grad_norm(std::span<const Tensor> params, double max_norm, bool erro
     Tensor g = p.defined() ? p.grad() : Tensor();
     if (!g.defined()) continue;
     if (g.is_local()) {
-      total += sum_of_squares(g.array());
+      total += part_of(g);
       continue;
     }
     // The square of a sum is not the sum of the squares: addends come together first.
     if (g.nd_sbp().has_partial()) g = g.to_global(g.placement(), NdSbp::filled(g.nd_sbp().size(), sbp::broadcast()));
     auto found = std::find_if(by_spec.begin(), by_spec.end(), [&](auto& e) { return e.first == g.spec(); });
     if (found == by_spec.end()) found = by_spec.insert(by_spec.end(), {g.spec(), 0.0});
-    found->second += sum_of_squares(g.array());
+    found->second += part_of(g);
   }
   for (auto& [spec, local] : by_spec) total += add_over_ranks(local, spec);
   double norm = std::sqrt(total);
@@ -94,8 +68,7 @@ double clip_grad_norm(std::span<const Tensor> params, double max_norm, bool erro
   for (Tensor p : params) {
     Tensor g = p.defined() ? p.grad() : Tensor();
     if (!g.defined()) continue;
-    // A new array: two gradients may share their memory.
-    Array a = g.array().defined() ? scaled(g.array(), factor) : Array();
+    Array a = scaled(g.array(), factor);
     p.set_grad(g.is_local() ? Tensor::local(std::move(a)) : Tensor::global(std::move(a), g.shape(), g.dtype(), g.spec()));
   }
   return norm;

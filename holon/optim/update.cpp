@@ -1,33 +1,21 @@
 #include "holon/optim/update.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/optim/local.h"
+#include "holon/kernels/cpu/optim.h"
 
 namespace holon::optim {
 
+namespace {
+
+// The gradient in its parameter's layout. Collective where it must be boxed.
 Tensor grad_like(const Tensor& param, const Tensor& grad) {
   if (param.is_local() || grad.spec() == param.spec()) return grad;
   NoGradGuard guard;
   return grad.to_global(param.placement(), param.nd_sbp());
 }
-
-Array in_order_of(const Array& like, const Array& array) {
-  if (array.strides == like.strides) return array;
-  Array copy = Array::empty_strided(like.shape, like.strides, array.dtype, array.device);
-  kernels::copy(array, copy);
-  return copy;
-}
-
-namespace {
-
-// Elements per task: enough work to pay for a hand-over, small enough to share one large tensor between the threads.
-constexpr int64_t kChunk = 1 << 15;
 
 DType state_dtype(DType param) { return size_bytes(param) == 2 ? float32 : param; }
 
@@ -56,129 +44,38 @@ void check_state(const Tensor& p, const Tensor& s, const char* rule, const char*
                rule, what, i, name(state_dtype(p.dtype())), p.shape(), name(s.dtype()), s.shape());
 }
 
+// A state like its parameter, in the same memory order.
 Tensor zeros_state(const Tensor& p) {
   Array a;
   if (p.array().defined()) {
     const Array& v = p.array();
     a = v.is_dense() ? Array::empty_strided(v.shape, v.strides, state_dtype(v.dtype), v.device)
                      : Array::empty(v.shape, state_dtype(v.dtype), v.device);
-    std::memset(a.bytes(), 0, a.nbytes());
+    if (a.numel() > 0) std::memset(a.bytes(), 0, a.nbytes());
   }
   if (p.is_local()) return Tensor::local(std::move(a));
   return Tensor::global(std::move(a), p.shape(), state_dtype(p.dtype()), p.spec());
 }
 
-// One parameter's local part with its gradient and states, all in one memory order.
-struct Item {
-  Array param, grad;
-  Array states[3];
-  Array write_back;  // defined where param is a copy of a parameter that is not dense
-  bool first[3] = {};
-};
-
-// states[k] is a list of tensors, made where they are undefined.
-std::vector<Item> collect(std::span<Tensor> params, std::span<const Tensor> grads,
-                          std::initializer_list<std::span<Tensor>> states) {
-  std::vector<Item> items;
-  items.reserve(params.size());
+// Calls f(i, gradient's local part) for every parameter with a gradient. Gradients are boxed on every rank, since that is
+// collective; f runs where this rank has a part.
+template <class F>
+void for_parts(std::span<Tensor> params, std::span<const Tensor> grads, std::initializer_list<std::span<Tensor>> states, F&& f) {
   for (size_t i = 0; i < params.size(); ++i) {
     if (!grads[i].defined()) continue;
-    Tensor& p = params[i];
-    Tensor grad = grad_like(p, grads[i]);  // on every rank, since boxing is collective
-    Item item;
-    int k = 0;
-    for (auto list : states) {
-      if (!list.empty()) {
-        if (!list[i].defined()) {
-          list[i] = zeros_state(p);
-          item.first[k] = true;
-        }
-        item.states[k] = list[i].array();
+    Tensor grad = grad_like(params[i], grads[i]);
+    bool first = false;
+    for (auto list : states)
+      if (!list.empty() && !list[i].defined()) {
+        list[i] = zeros_state(params[i]);
+        first = true;
       }
-      ++k;
-    }
-    if (!p.array().defined() || p.array().numel() == 0) continue;
-    item.param = p.array();
-    if (!item.param.is_dense()) {
-      item.write_back = item.param;
-      item.param = Array::empty(p.array().shape, p.dtype(), p.array().device);
-      kernels::copy(item.write_back, item.param);
-    }
-    item.grad = in_order_of(item.param, grad.array());
-    for (int s = 0; s < k; ++s) {
-      if (!item.states[s].defined()) continue;
-      // A state that came from elsewhere (a checkpoint) may lie in another order; it changes its order, not its value.
-      Array ordered = in_order_of(item.param, item.states[s]);
-      if (!(ordered.storage == item.states[s].storage)) std::data(states)[s][i].impl()->array = ordered;
-      item.states[s] = ordered;
-    }
-    items.push_back(std::move(item));
-  }
-  return items;
-}
-
-// Runs body(item, begin, end) over all elements of all items, in parallel.
-template <class F>
-void for_chunks(std::vector<Item>& items, F&& body) {
-  struct Chunk {
-    Item* item;
-    int64_t begin, end;
-  };
-  std::vector<Chunk> chunks;
-  int64_t total = 0;
-  for (auto& item : items)
-    for (int64_t n = item.param.numel(), b = 0; b < n; b += kChunk) {
-      chunks.push_back({&item, b, std::min(n, b + kChunk)});
-      total += chunks.back().end - b;
-    }
-#pragma omp parallel for schedule(dynamic, 1) if (total > 2 * kChunk)
-  for (size_t c = 0; c < chunks.size(); ++c) body(*chunks[c].item, chunks[c].begin, chunks[c].end);
-  for (auto& item : items) {
-    if (item.write_back.defined()) kernels::copy(item.param, item.write_back);
-    ++(item.write_back.defined() ? item.write_back : item.param).storage->version;
-    for (auto& s : item.states)
-      if (s.defined()) ++s.storage->version;
-  }
-}
-
-template <class T>
-void sgd_loop(int64_t n, T* __restrict p, const T* __restrict g, typename DTypeOf<T>::Compute* __restrict m, bool first,
-              const SgdOptions& o) {
-  using C = typename DTypeOf<T>::Compute;
-  const C sign = o.maximize ? C(-1) : C(1), decay = C(o.weight_decay), lr = C(o.lr);
-  const C keep = first ? C(0) : C(o.momentum), add = first ? C(1) : C(1 - o.dampening), mu = C(o.momentum);
-  if (!m) {
-    for (int64_t i = 0; i < n; ++i) p[i] = T(C(p[i]) - lr * (sign * C(g[i]) + decay * C(p[i])));
-    return;
-  }
-  const C own = o.nesterov ? C(1) : C(0), moved = o.nesterov ? mu : C(1);
-  for (int64_t i = 0; i < n; ++i) {
-    C x = C(p[i]), d = sign * C(g[i]) + decay * x;
-    C b = keep * m[i] + add * d;
-    m[i] = b;
-    p[i] = T(x - lr * (own * d + moved * b));
-  }
-}
-
-struct AdamFactors {
-  double step_size, inverse_root, keep;  // lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t), 1 - lr * decoupled decay
-};
-
-template <class T>
-void adam_loop(int64_t n, T* __restrict p, const T* __restrict g, typename DTypeOf<T>::Compute* __restrict m,
-               typename DTypeOf<T>::Compute* __restrict v, typename DTypeOf<T>::Compute* __restrict most, const AdamOptions& o,
-               const AdamFactors& f) {
-  using C = typename DTypeOf<T>::Compute;
-  const C sign = o.maximize ? C(-1) : C(1), decay = o.decoupled ? C(0) : C(o.weight_decay), keep = C(f.keep);
-  const C b1 = C(o.beta1), b2 = C(o.beta2), c1 = C(1 - o.beta1), c2 = C(1 - o.beta2), eps = C(o.eps);
-  const C step_size = C(f.step_size), inverse_root = C(f.inverse_root);
-  for (int64_t i = 0; i < n; ++i) {
-    C x = C(p[i]), d = sign * C(g[i]) + decay * x;
-    C a = b1 * m[i] + c1 * d, s = b2 * v[i] + c2 * d * d;
-    m[i] = a;
-    v[i] = s;
-    if (most) most[i] = s = s > most[i] ? s : most[i];
-    p[i] = T(keep * x - step_size * a / (std::sqrt(s) * inverse_root + eps));
+    const Array& part = params[i].array();
+    if (!part.defined()) continue;
+    f(i, grad.array(), first);
+    ++part.storage->version;
+    for (auto list : states)
+      if (!list.empty()) ++list[i].array().storage->version;
   }
 }
 
@@ -196,14 +93,11 @@ void sgd_update(std::span<Tensor> params, std::span<const Tensor> grads, std::sp
     check_pair(params[i], grads[i], rule, i);
     if (momentum) check_state(params[i], momenta[i], rule, "the momentum", i);
   }
-  auto items = collect(params, grads, {momentum ? momenta : std::span<Tensor>()});
-  for_chunks(items, [&](Item& item, int64_t begin, int64_t end) {
-    visit_floating(item.param.dtype, [&]<class T>(TypeTag<T>) {
-      using C = typename DTypeOf<T>::Compute;
-      sgd_loop<T>(end - begin, item.param.data<T>() + begin, item.grad.data<T>() + begin,
-                  momentum ? item.states[0].data<C>() + begin : nullptr, item.first[0], options);
-    });
+  std::vector<kernels::SgdTensor> parts;
+  for_parts(params, grads, {momentum ? momenta : std::span<Tensor>()}, [&](size_t i, const Array& grad, bool first) {
+    parts.push_back({params[i].array(), grad, momentum ? momenta[i].array() : Array(), first});
   });
+  kernels::sgd({options.lr, options.momentum, options.dampening, options.weight_decay, options.nesterov, options.maximize}, parts);
 }
 
 void adam_update(std::span<Tensor> params, std::span<const Tensor> grads, std::span<Tensor> exp_avgs,
@@ -227,18 +121,12 @@ void adam_update(std::span<Tensor> params, std::span<const Tensor> grads, std::s
                  "parameter broadcast or split first.",
                  rule, i, params[i].nd_sbp());
   }
-  auto items = collect(params, grads, {exp_avgs, exp_avg_sqs, options.amsgrad ? max_exp_avg_sqs : std::span<Tensor>()});
-  double t = static_cast<double>(step);
-  AdamFactors factors{options.lr / (1 - std::pow(options.beta1, t)), 1 / std::sqrt(1 - std::pow(options.beta2, t)),
-                      options.decoupled ? 1 - options.lr * options.weight_decay : 1};
-  for_chunks(items, [&](Item& item, int64_t begin, int64_t end) {
-    visit_floating(item.param.dtype, [&]<class T>(TypeTag<T>) {
-      using C = typename DTypeOf<T>::Compute;
-      adam_loop<T>(end - begin, item.param.data<T>() + begin, item.grad.data<T>() + begin, item.states[0].data<C>() + begin,
-                   item.states[1].data<C>() + begin, options.amsgrad ? item.states[2].data<C>() + begin : nullptr, options,
-                   factors);
-    });
+  std::vector<kernels::AdamTensor> parts;
+  auto most = options.amsgrad ? max_exp_avg_sqs : std::span<Tensor>();
+  for_parts(params, grads, {exp_avgs, exp_avg_sqs, most}, [&](size_t i, const Array& grad, bool) {
+    parts.push_back({params[i].array(), grad, exp_avgs[i].array(), exp_avg_sqs[i].array(), options.amsgrad ? most[i].array() : Array(), step});
   });
+  kernels::adam({options.lr, options.beta1, options.beta2, options.eps, options.weight_decay, options.decoupled, options.maximize}, parts);
 }
 
 }  // namespace holon::optim

@@ -70,10 +70,12 @@ OpBuilder& OpBuilder::infer_broadcast() {
 }
 
 OpBuilder& OpBuilder::rule(std::string_view text) {
+  def_->rule_text = text;
   return rule([text = std::string(text)](RuleCall& r) { apply_rule_text(text, r.in, r.out, r.rule, r.op().name()); });
 }
 
 OpBuilder& OpBuilder::rule_elementwise() {
+  def_->rule_text = "elementwise";
   return rule([](RuleCall& r) { elementwise_rule(r.in, r.out, r.rule); });
 }
 

@@ -182,10 +182,12 @@ struct OpDef {
   bool in_place = false;                   // has a form name_() that writes into input 0
   bool elementwise = false;                // its kernel may write over input 0
   bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
+  bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
   bool random = false;                     // draws numbers: its "seed" and "counter" attributes are filled on call
   Layout layout = Layout::kContiguous;
   std::string scalar_form;                 // the op that takes over when an argument is a number
   std::string no_rule_reason;              // for ops that only run whole (all broadcast)
+  std::string rule_text = "by function";   // for the reference: the factors, or in a word where the rule is from
   // Places of the attributes that dispatch itself reads; -1 where the op has none.
   int placement_attr = -1, sbp_attr = -1, device_attr = -1, requires_grad_attr = -1, seed_attr = -1, counter_attr = -1,
       value_attr = -1;
@@ -216,6 +218,7 @@ class OpBuilder {
     return *this;
   }
   OpBuilder& elementwise() { def_->elementwise = true; def_->layout = Layout::kLikeInput; return rule_elementwise(); }
+  OpBuilder& wraps_numbers() { def_->wraps_numbers = true; return *this; }
   OpBuilder& in_place() { def_->in_place = true; return *this; }
   OpBuilder& layout(Layout l) { def_->layout = l; return *this; }
   OpBuilder& function_only() { def_->method = false; return *this; }

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "holon/array/dims.h"
+#include "holon/array/dtype.h"
+#include "holon/array/dtype.h"
 #include "holon/base/small_vec.h"
 #include "holon/global/sbp.h"
 

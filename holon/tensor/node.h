@@ -39,13 +39,14 @@ class Node : public RefCounted {
   // grads[i]: the gradient of output i, undefined where nothing reached it. Returns one per edge; undefined stands for zero.
   virtual TensorVec backward(std::span<const Tensor> grads) = 0;
   // Drops what was kept; a later backward() raises.
-  virtual void release() = 0;
+  virtual void free_saved() = 0;
 
   SmallVec<Edge, 3> edges;
   uint32_t n_outputs = 1;
   // Nodes are visited in falling order of this number, the same on every rank.
   uint64_t sequence;
-  SmallVec<std::pair<uint32_t, Ref<TensorImpl>>, 1> retained;  // outputs whose gradient is kept or hooked
+  // Outputs whose gradient is kept or hooked. What they have for it, not they themselves, which would be a cycle.
+  SmallVec<std::pair<uint32_t, std::shared_ptr<AutogradMeta>>, 1> retained;
 };
 
 }  // namespace holon

@@ -5,7 +5,6 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
 #include "holon/tensor/node.h"
 
 namespace holon {
@@ -142,7 +141,9 @@ class Printer {
 
 std::string array_to_string(const Array& array, int indent) { return Printer(array, indent).run(); }
 
-std::string to_string(const Tensor& t) {
+namespace {
+
+std::string text_of(const Tensor& t, const Array& a, bool whole) {
   if (!t.defined()) return "tensor(undefined)";
   std::string tail;
   auto add = [&](const std::string& s) { tail += ", " + s; };
@@ -157,8 +158,6 @@ std::string to_string(const Tensor& t) {
   else if (t.requires_grad()) add("requires_grad=True");
 
   std::string values, mark;
-  Array a = t.array();
-  bool whole = t.is_local() || t.nd_sbp().is_broadcast() || t.placement().size() == 1;
   if (!a.defined()) {
     values = "...";
     mark = fmt::format(", shape={}, part=none on {}", t.shape(), rank_text());
@@ -169,6 +168,15 @@ std::string to_string(const Tensor& t) {
   }
   return "tensor(" + values + mark + tail + ")";
 }
+
+}  // namespace
+
+std::string to_string(const Tensor& t) {
+  if (!t.defined()) return text_of(t, {}, true);
+  return text_of(t, t.array(), t.is_local() || t.nd_sbp().is_broadcast() || t.placement().size() == 1);
+}
+
+std::string to_string(const Tensor& t, const Array& whole) { return text_of(t, whole, true); }
 
 void print(const Tensor& t) {
   std::string s = to_string(t) + "\n";

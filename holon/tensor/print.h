@@ -22,6 +22,8 @@ std::string to_string(const Placement& placement);  // holon.placement(type="cpu
 std::string to_string(Sbp sbp);                     // holon.sbp.split(dim=0)
 std::string to_string(const NdSbp& sbp);            // (holon.sbp.split(dim=0),)
 std::string to_string(DType dtype);                 // holon.float32
+// A global tensor's text with its whole value, which the caller has gathered.
+std::string to_string(const Tensor& t, const Array& whole);
 // The values alone, with brackets.
 std::string array_to_string(const Array& array, int indent);
 

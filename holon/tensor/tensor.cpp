@@ -65,7 +65,7 @@ Tensor Tensor::grad() const { return impl_->meta ? impl_->meta->grad : Tensor();
 
 namespace {
 AutogradMeta& meta_of(TensorImpl& impl) {
-  if (!impl.meta) impl.meta = std::make_unique<AutogradMeta>();
+  if (!impl.meta) impl.meta = std::make_shared<AutogradMeta>();
   return *impl.meta;
 }
 }  // namespace
@@ -85,14 +85,14 @@ void Tensor::retain_grad() {
   if (!requires_grad()) fail_runtime("retain_grad() of a tensor that requires no grad.");
   if (is_leaf()) return;
   if (!impl_->meta || (!impl_->meta->retain_grad && impl_->meta->hooks.empty()))
-    impl_->grad_fn->retained.push_back({impl_->output_index, impl_});
+    impl_->grad_fn->retained.push_back({impl_->output_index, meta_of(*impl_).shared_from_this()});
   meta_of(*impl_).retain_grad = true;
 }
 
 void Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) {
   if (!requires_grad()) fail_runtime("register_hook() of a tensor that requires no grad.");
   if (!is_leaf() && (!impl_->meta || (!impl_->meta->retain_grad && impl_->meta->hooks.empty())))
-    impl_->grad_fn->retained.push_back({impl_->output_index, impl_});
+    impl_->grad_fn->retained.push_back({impl_->output_index, meta_of(*impl_).shared_from_this()});
   meta_of(*impl_).hooks.push_back(std::move(hook));
 }
 

@@ -34,7 +34,7 @@ class TensorImpl final : public RefCounted {
   uint32_t output_index = 0;       // which output of grad_fn this is
   Ref<Node> grad_fn;
   Ref<TensorImpl> alias_of;        // the leaf whose value this is, under another sbp: gradients go there
-  std::unique_ptr<AutogradMeta> meta;  // what only leaves and hooked tensors have
+  std::shared_ptr<AutogradMeta> meta;  // what only leaves and hooked tensors have
 
   ~TensorImpl() override;
 };
@@ -119,7 +119,7 @@ class Tensor {
   Ref<TensorImpl> impl_;
 };
 
-struct AutogradMeta {
+struct AutogradMeta : std::enable_shared_from_this<AutogradMeta> {
   Tensor grad;
   bool retain_grad = false;
   std::vector<std::function<Tensor(const Tensor&)>> hooks;

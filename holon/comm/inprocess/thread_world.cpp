@@ -5,11 +5,13 @@
 #include <cstring>
 
 #include "holon/base/error.h"
+#include "holon/comm/cores.h"
 
 namespace holon::comm {
 
 ThreadBlock::ThreadBlock(int world_size) {
-  base_ = mmap(nullptr, ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  base_ = mmap(nullptr, ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+               -1, 0);
   if (base_ == MAP_FAILED)
     fail_runtime("no address space for the control block of {} ranks ({} MiB): {}.", world_size,
                  ControlBlock::kRegionBytes >> 20, strerror(errno));
@@ -24,7 +26,8 @@ namespace {
 class ThreadWorld final : public World {
  public:
   ThreadWorld(std::shared_ptr<ThreadBlock> block, int rank)
-      : World(rank, block->block().world_size(), block->block(), block->block().world_size(), true), block_(std::move(block)) {}
+      : World(rank, block->block().world_size(), block->block(), CoreSet::of_this_process().count(), true),
+        block_(std::move(block)) {}
 
   std::optional<uint64_t> publish(const void* data, size_t) const override { return reinterpret_cast<uint64_t>(data); }
   const std::byte* address(int, uint64_t offset) const override { return reinterpret_cast<const std::byte*>(offset); }

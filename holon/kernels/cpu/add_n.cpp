@@ -91,8 +91,7 @@ inline __attribute__((always_inline)) void sum(void* dst_bytes, const void* cons
   if (n == 3) {
     const T *a = src(0), *b = src(1), *c = src(2);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i)
-      dst[i] = S::store(S::add(S::add(S::load(a[i]), S::load(b[i])), S::load(c[i])));
+    for (int64_t i = 0; i < count; ++i) dst[i] = S::store(S::add(S::add(S::load(a[i]), S::load(b[i])), S::load(c[i])));
     return;
   }
   alignas(64) Acc acc[kBlock];
@@ -112,14 +111,14 @@ using Function = void (*)(void*, const void* const*, int, int64_t);
 using Table = Function[kDTypeCount];
 
 // One copy of every loop per instruction set. target_clones would do the same by ifunc, which sanitizers cannot start.
-#define HOLON_SUMS(NAME, TARGET)                                                                        \
-  struct NAME {                                                                                         \
-    template <class T>                                                                                  \
-    TARGET static void run(void* dst, const void* const* src, int n, int64_t count) {                   \
-      sum<T>(dst, src, n, count);                                                                       \
-    }                                                                                                   \
-    static constexpr Table table = {run<Bool>, run<uint8_t>,  run<int8_t>, run<int32_t>, run<int64_t>,  \
-                                    run<Half>, run<BFloat16>, run<float>,  run<double>};                \
+#define HOLON_SUMS(NAME, TARGET)                                                                       \
+  struct NAME {                                                                                        \
+    template <class T>                                                                                 \
+    TARGET static void run(void* dst, const void* const* src, int n, int64_t count) {                  \
+      sum<T>(dst, src, n, count);                                                                      \
+    }                                                                                                  \
+    static constexpr Table table = {run<Bool>, run<uint8_t>,  run<int8_t>, run<int32_t>, run<int64_t>, \
+                                    run<Half>, run<BFloat16>, run<float>,  run<double>};               \
   };
 
 HOLON_SUMS(Plain, )

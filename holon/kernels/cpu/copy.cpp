@@ -239,6 +239,13 @@ void copy(const Array& src, Array& dst) {
   run_loop(loop);
 }
 
+Array contiguous(const Array& a) {
+  if (a.is_contiguous()) return a;
+  Array out = Array::empty(a.shape, a.dtype, a.device);
+  copy(a, out);
+  return out;
+}
+
 void fill(Array& out, Scalar value) {
   if (out.numel() == 0) return;
   // The value in out's own type, seen as an array with no axes.

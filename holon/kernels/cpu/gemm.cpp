@@ -8,6 +8,8 @@
 #include <type_traits>
 
 #include "holon/base/error.h"
+#include "holon/kernels/cpu/half.h"
+#include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
 
 namespace holon::kernels {
@@ -17,30 +19,11 @@ namespace {
 // Products at least this large (m * n * k) are worth several threads.
 constexpr double kParallelWork = 1 << 18;
 
-// A block of the caching allocator for the length of a call.
-class Scratch {
- public:
-  explicit Scratch(size_t bytes) : bytes_(bytes), data_(bytes ? allocate_block(bytes) : nullptr) {}
-  ~Scratch() {
-    if (data_) free_block(data_, bytes_);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  size_t bytes_;
-  void* data_;
-};
-
 void* pack_buffer() {
   struct Free {
-    void operator()(void* p) const { ::operator delete(p, std::align_val_t{64}); }
+    void operator()(void* p) const { ::operator delete (p, std::align_val_t{64}); }
   };
-  thread_local std::unique_ptr<void, Free> buffer(::operator new(kPackBytes, std::align_val_t{64}));
+  thread_local std::unique_ptr<void, Free> buffer(::operator new (kPackBytes, std::align_val_t{64}));
   return buffer.get();
 }
 
@@ -100,8 +83,21 @@ bool blas_layout(int64_t rows, int64_t cols, int64_t rs, int64_t cs, char* trans
 
 template <class T>
 void run_own(const Product<T>& g, int64_t i0, int64_t m, int64_t j0, int64_t n) {
-  GemmArgs<T> args{m, n, g.k, g.alpha, g.a.data + i0 * g.a.rs, g.a.rs, g.a.cs, g.b.data + j0 * g.b.cs, g.b.rs, g.b.cs,
-                   g.beta, g.c.data + i0 * g.c.rs + j0, g.c.rs, g.bias ? g.bias + j0 : nullptr, pack_buffer};
+  GemmArgs<T> args{m,
+                   n,
+                   g.k,
+                   g.alpha,
+                   g.a.data + i0 * g.a.rs,
+                   g.a.rs,
+                   g.a.cs,
+                   g.b.data + j0 * g.b.cs,
+                   g.b.rs,
+                   g.b.cs,
+                   g.beta,
+                   g.c.data + i0 * g.c.rs + j0,
+                   g.c.rs,
+                   g.bias ? g.bias + j0 : nullptr,
+                   pack_buffer};
   if constexpr (std::is_same_v<T, float>)
     small_gemm().f32(args);
   else
@@ -213,8 +209,10 @@ void run(Product<T> g) {
 // Integers: sums wrap around, which unsigned arithmetic is allowed to do.
 template <class T>
 void run_integer(const Product<T>& g) {
-  using U = std::conditional_t<std::is_same_v<T, bool>, uint8_t, std::make_unsigned_t<std::conditional_t<std::is_same_v<T, bool>, int8_t, T>>>;
-  const int threads = static_cast<double>(g.m) * g.n * g.k < kParallelWork || omp_in_parallel() ? 1 : omp_get_max_threads();
+  using U = std::conditional_t<std::is_same_v<T, bool>, uint8_t,
+                               std::make_unsigned_t<std::conditional_t<std::is_same_v<T, bool>, int8_t, T>>>;
+  const int threads =
+      static_cast<double>(g.m) * g.n * g.k < kParallelWork || omp_in_parallel() ? 1 : omp_get_max_threads();
   Scratch block(static_cast<size_t>(g.n) * sizeof(U) * static_cast<size_t>(threads));
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t i = 0; i < g.m; ++i) {
@@ -267,19 +265,21 @@ struct Batch {
 };
 
 Batch plan(const Array& a, const Array& b, const Array& out) {
-  HOLON_CHECK(a.ndim() >= 2 && b.ndim() >= 2, "matmul: operands of shapes {} and {} are no matrices.", a.shape, b.shape);
+  HOLON_CHECK(a.ndim() >= 2 && b.ndim() >= 2, "matmul: operands of shapes {} and {} are no matrices.", a.shape,
+              b.shape);
   const int na = a.ndim(), nb = b.ndim(), nc = out.ndim();
   Batch g;
   g.m = a.shape[na - 2], g.k = a.shape[na - 1], g.n = b.shape[nb - 1];
   g.ars = a.strides[na - 2], g.acs = a.strides[na - 1];
   g.brs = b.strides[nb - 2], g.bcs = b.strides[nb - 1];
-  Dims lead_a(std::span<const int64_t>(a.shape.begin(), na - 2)), lead_b(std::span<const int64_t>(b.shape.begin(), nb - 2));
+  Dims lead_a(std::span<const int64_t>(a.shape.begin(), na - 2)),
+      lead_b(std::span<const int64_t>(b.shape.begin(), nb - 2));
   Dims expected = broadcast_shapes(lead_a, lead_b, "matmul");
   expected.push_back(g.m);
   expected.push_back(g.n);
   HOLON_CHECK(b.shape[nb - 2] == g.k && out.shape == expected && a.dtype == out.dtype && b.dtype == out.dtype,
-              "matmul: {} {} @ {} {} does not give {} {}.", name(a.dtype), a.shape, name(b.dtype), b.shape, name(out.dtype),
-              out.shape);
+              "matmul: {} {} @ {} {} does not give {} {}.", name(a.dtype), a.shape, name(b.dtype), b.shape,
+              name(out.dtype), out.shape);
   g.crs = out.strides[nc - 2], g.ccs = out.strides[nc - 1];
   auto stride = [](const Array& x, int axis) { return axis < 0 || x.shape[axis] == 1 ? 0 : x.strides[axis]; };
   // From the last leading axis on: into the rows where b is the same for all, else with the axis before it if possible.
@@ -315,8 +315,15 @@ void run_batch(const Batch& g, double alpha, double beta, const T* a, const T* b
       at /= g.shape[i];
       oa += index * g.a[i], ob += index * g.b[i], oc += index * g.c[i];
     }
-    run_any(Product<T>{g.m, g.n, g.k, static_cast<T>(alpha), static_cast<T>(beta), {a + oa, g.ars, g.acs},
-                       {b + ob, g.brs, g.bcs}, {c + oc, g.crs, g.ccs}, bias});
+    run_any(Product<T>{g.m,
+                       g.n,
+                       g.k,
+                       static_cast<T>(alpha),
+                       static_cast<T>(beta),
+                       {a + oa, g.ars, g.acs},
+                       {b + ob, g.brs, g.bcs},
+                       {c + oc, g.crs, g.ccs},
+                       bias});
   };
   const int64_t count = g.shape.numel();
   if (count == 1) {
@@ -324,7 +331,8 @@ void run_batch(const Batch& g, double alpha, double beta, const T* a, const T* b
     return;
   }
   const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
-  const int threads = omp_in_parallel() || work * static_cast<double>(count) < kParallelWork ? 1 : omp_get_max_threads();
+  const int threads =
+      omp_in_parallel() || work * static_cast<double>(count) < kParallelWork ? 1 : omp_get_max_threads();
   if (threads == 1 || (count < threads && work >= kParallelWork)) {
     for (int64_t i = 0; i < count; ++i) one(i);
     return;
@@ -341,93 +349,6 @@ void run_batch(const Batch& g, double alpha, double beta, const T* a, const T* b
     }
   }
   if (error) std::rethrow_exception(error);
-}
-
-bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-
-void widen(DType dtype, const uint16_t* x, float* y, int64_t n) {
-  if (dtype == DType::kFloat16) {
-    small_gemm().half_to_float(x, y, n);
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = std::bit_cast<float>(static_cast<uint32_t>(x[i]) << 16);
-  }
-}
-
-void narrow(DType dtype, const float* x, uint16_t* y, int64_t n) {
-  if (dtype == DType::kFloat16) {
-    small_gemm().float_to_half(x, y, n);
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = BFloat16(x[i]).bits;
-  }
-}
-
-// Calls f(offset) for every element but the last axis.
-template <class F>
-void for_each_row(const Dims& shape, const Dims& strides, F&& f) {
-  const int n = shape.size() - 1;
-  if (shape.numel() == 0) return;
-  Dims index = Dims::filled(kMaxAxes, 0);
-  int64_t offset = 0;
-  for (;;) {
-    f(offset);
-    int i = n - 1;
-    for (; i >= 0; --i) {
-      offset += strides[i];
-      if (++index[i] < shape[i]) break;
-      offset -= index[i] * strides[i];
-      index[i] = 0;
-    }
-    if (i < 0) return;
-  }
-}
-
-// A float32 array with the values of a half array, contiguous; axes that are broadcast stay so.
-Array to_float(const Array& x) {
-  Array dense = x;
-  for (int i = 0; i < x.ndim(); ++i)
-    if (x.strides[i] == 0) dense.shape[i] = 1;
-  // The layout is kept where it is dense (a transposed matrix stays one), else the result is row-major.
-  if (dense.is_dense()) {
-    Array y = Array::empty_strided(dense.shape, dense.strides, DType::kFloat32);
-    widen(x.dtype, x.data<uint16_t>(), y.data<float>(), dense.numel());
-    y.shape = x.shape;
-    return y;
-  }
-  Array y = Array::empty(dense.shape, DType::kFloat32);
-  float* to = y.data<float>();
-  const int last = x.ndim() - 1;
-  const int64_t n = dense.shape[last], step = x.strides[last];
-  Scratch row(static_cast<size_t>(n) * 2);
-  for_each_row(dense.shape, dense.strides, [&](int64_t at) {
-    const uint16_t* from = x.data<uint16_t>() + at;
-    if (step != 1) {
-      for (int64_t i = 0; i < n; ++i) row.as<uint16_t>()[i] = from[i * step];
-      from = row.as<uint16_t>();
-    }
-    widen(x.dtype, from, to, n);
-    to += n;
-  });
-  for (int i = 0; i < x.ndim(); ++i)
-    if (x.strides[i] == 0) y.strides[i] = 0;
-  y.shape = x.shape;
-  return y;
-}
-
-// Writes a contiguous float32 array into a half array of the same shape.
-void from_float(const Array& x, Array& y) {
-  if (y.is_contiguous()) {
-    narrow(y.dtype, x.data<float>(), y.data<uint16_t>(), x.numel());
-    return;
-  }
-  const int last = y.ndim() - 1;
-  const int64_t n = y.shape[last], step = y.strides[last];
-  const float* from = x.data<float>();
-  Scratch row(static_cast<size_t>(n) * 2);
-  for_each_row(y.shape, y.strides, [&](int64_t at) {
-    narrow(y.dtype, from, row.as<uint16_t>(), n);
-    for (int64_t i = 0; i < n; ++i) y.data<uint16_t>()[at + i * step] = row.as<uint16_t>()[i];
-    from += n;
-  });
 }
 
 // The bias, contiguous.
@@ -448,16 +369,22 @@ void product(const Array& a, const Array& b, const Array* bias, Array& out, doub
       (!bias || bias->strides[0] == 1)) {
     const SmallGemm& small = small_gemm();
     const int64_t m = out.shape[0], n = out.shape[1], k = a.shape[1];
-    if (m * k <= 64 && n * 4 <= small.vector_bytes && a.strides[1] == 1 && b.strides[1] == 1 && out.strides[1] == 1 && !bias &&
-        alpha == 1 && beta == 0 && n > 0) {
+    if (m * k <= 64 && n * 4 <= small.vector_bytes && a.strides[1] == 1 && b.strides[1] == 1 && out.strides[1] == 1 &&
+        !bias && alpha == 1 && beta == 0 && n > 0) {
       small.tiny_f32(reinterpret_cast<const float*>(a.storage->data()) + a.offset, a.strides[0],
                      reinterpret_cast<const float*>(b.storage->data()) + b.offset, b.strides[0],
                      reinterpret_cast<float*>(out.storage->data()) + out.offset, out.strides[0], m, n, k);
       return;
     }
-    run_any(Product<float>{m, n, k, static_cast<float>(alpha), static_cast<float>(beta),
-                           {a.data<float>(), a.strides[0], a.strides[1]}, {b.data<float>(), b.strides[0], b.strides[1]},
-                           {out.data<float>(), out.strides[0], out.strides[1]}, bias ? bias->data<float>() : nullptr});
+    run_any(Product<float>{m,
+                           n,
+                           k,
+                           static_cast<float>(alpha),
+                           static_cast<float>(beta),
+                           {a.data<float>(), a.strides[0], a.strides[1]},
+                           {b.data<float>(), b.strides[0], b.strides[1]},
+                           {out.data<float>(), out.strides[0], out.strides[1]},
+                           bias ? bias->data<float>() : nullptr});
     return;
   }
   if (out.numel() == 0) return;
@@ -511,7 +438,7 @@ Array as_matrix(const Array& x) {
 Array transposed(const Array& x) { return x.view({x.shape[1], x.shape[0]}, {x.strides[1], x.strides[0]}); }
 
 template <class T>
-void column_sums(const Array& x, Array& out, double beta) {
+void sum_columns(const Array& x, Array& out, double beta) {
   using C = std::conditional_t<std::is_same_v<T, float>, float, typename DTypeOf<T>::Compute>;
   const int64_t rows = x.shape[0], cols = x.shape[1], rs = x.strides[0], cs = x.strides[1];
   const T* data = x.data<T>();
@@ -547,8 +474,8 @@ void matmul(const Array& a, const Array& b, Array& out, double alpha, double bet
 }
 
 void linear(const Array& x, const Array& w, const Array* bias, Array& out) {
-  HOLON_CHECK(w.ndim() == 2 && x.ndim() >= 1 && out.ndim() == x.ndim(), "linear: {} and weight {} do not give {}.", x.shape,
-              w.shape, out.shape);
+  HOLON_CHECK(w.ndim() == 2 && x.ndim() >= 1 && out.ndim() == x.ndim(), "linear: {} and weight {} do not give {}.",
+              x.shape, w.shape, out.shape);
   HOLON_CHECK(!bias || (bias->ndim() == 1 && bias->shape[0] == w.shape[0] && bias->dtype == out.dtype),
               "linear: a bias of shape {} does not fit the weight {}.", bias ? bias->shape : Dims{}, w.shape);
   if (x.ndim() == 1) {
@@ -561,22 +488,35 @@ void linear(const Array& x, const Array& w, const Array* bias, Array& out) {
 }
 
 void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias, double beta) {
-  HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape, x.shape);
+  HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape,
+              x.shape);
   Array rows = as_matrix(dy.ndim() == 1 ? dy.view({1, dy.shape[0]}, {dy.shape[0], dy.strides[0]}) : dy);
-  matmul(transposed(rows), as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x), dw, 1, beta);
+  matmul(transposed(rows), as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x), dw, 1,
+         beta);
   if (!dbias) return;
-  HOLON_CHECK(dbias->ndim() == 1 && dbias->shape[0] == rows.shape[1] && dbias->dtype == dy.dtype,
-              "linear_weight_grad: a bias of shape {} does not fit {}.", dbias->shape, dy.shape);
-  visit_dtype(dy.dtype, [&](auto tag) {
+  column_sums(rows, *dbias, beta);
+}
+
+void column_sums(const Array& x, Array& out, double beta) {
+  HOLON_CHECK(x.ndim() == 2 && out.ndim() == 1 && out.shape[0] == x.shape[1] && out.dtype == x.dtype,
+              "column_sums: {} of {} does not fit {}.", out.shape, x.shape, name(x.dtype));
+  visit_dtype(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, bool>) column_sums<T>(rows, *dbias, beta);
+    if constexpr (!std::is_same_v<T, bool>) sum_columns<T>(x, out, beta);
   });
 }
 
 void gemm(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, MatrixView b, float beta, float* c,
           int64_t c_row_stride, const float* bias) {
-  run_any(Product<float>{m, n, k, alpha, beta, {a.data, a.row_stride, a.col_stride}, {b.data, b.row_stride, b.col_stride},
-                         {c, c_row_stride, 1}, bias});
+  run_any(Product<float>{m,
+                         n,
+                         k,
+                         alpha,
+                         beta,
+                         {a.data, a.row_stride, a.col_stride},
+                         {b.data, b.row_stride, b.col_stride},
+                         {c, c_row_stride, 1},
+                         bias});
 }
 
 }  // namespace holon::kernels

@@ -1,6 +1,6 @@
-// Matrix products on CPU arrays of any strides. float32 goes to oneDNN's sgemm or, where they are faster, to own kernels
-// (small_gemm.h); float64 to own kernels; float16 and bfloat16 are computed in float32; integers wrap around; for bool a
-// product is "and" and a sum is "or". All arrays of a call have one dtype; out overlaps no input.
+// Matrix products on CPU arrays of any strides. float32 goes to oneDNN's sgemm or, where they are faster, to own
+// kernels (small_gemm.h); float64 to own kernels; float16 and bfloat16 are computed in float32; integers wrap around;
+// for bool a product is "and" and a sum is "or". All arrays of a call have one dtype; out overlaps no input.
 #pragma once
 
 #include "holon/array/array.h"
@@ -14,9 +14,12 @@ void matmul(const Array& a, const Array& b, Array& out, double alpha = 1, double
 // out[..., n] = x[..., k] @ w[n, k]^T + bias[n]; bias may be nullptr.
 void linear(const Array& x, const Array& w, const Array* bias, Array& out);
 
-// dw[n, k] = beta * dw + dy[..., n]^T @ x[..., k] over all leading axes, and dbias[n] = beta * dbias + the sum of dy over
-// them if dbias is not nullptr.
+// dw[n, k] = beta * dw + dy[..., n]^T @ x[..., k] over all leading axes, and dbias[n] = beta * dbias + the sum of dy
+// over them if dbias is not nullptr.
 void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias = nullptr, double beta = 0);
+
+// out[n] = beta * out + the sum of x[m, n] over m.
+void column_sums(const Array& x, Array& out, double beta = 0);
 
 // One float32 product with given strides in elements, for other kernels:
 // c[m, n] = alpha * a @ b + beta * c + bias[n] (bias may be nullptr).

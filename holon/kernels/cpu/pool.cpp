@@ -26,8 +26,8 @@ using Spans = std::vector<Span>;
 
 Spans spans(const Pool2d& p, int axis, int64_t size, int64_t out) {
   const int64_t k = p.kernel[axis], step = p.dilation[axis], before = p.padding[axis], after = p.padding[axis + 2];
-  HOLON_CHECK(k >= 1 && step >= 1 && p.stride[axis] >= 1, "pooling with kernel {}, stride {}, dilation {}.", k, p.stride[axis],
-              step);
+  HOLON_CHECK(k >= 1 && step >= 1 && p.stride[axis] >= 1, "pooling with kernel {}, stride {}, dilation {}.", k,
+              p.stride[axis], step);
   Spans list(static_cast<size_t>(out));
   for (int64_t o = 0; o < out; ++o) {
     const int64_t at = o * p.stride[axis] - before;
@@ -35,8 +35,8 @@ Spans spans(const Pool2d& p, int axis, int64_t size, int64_t out) {
     const int64_t end = std::min(k, size > at ? (size - at + step - 1) / step : 0);
     const int64_t count = std::max<int64_t>(end - first, 0);
     const int64_t divisor = p.count_include_pad ? std::min(at + k, size + after) - at : count;
-    list[static_cast<size_t>(o)] = {at + first * step, static_cast<int>(first), static_cast<int>(count), static_cast<int>(step),
-                                    std::max<int64_t>(divisor, 1)};
+    list[static_cast<size_t>(o)] = {at + first * step, static_cast<int>(first), static_cast<int>(count),
+                                    static_cast<int>(step), std::max<int64_t>(divisor, 1)};
   }
   return list;
 }
@@ -63,7 +63,8 @@ std::vector<Run> runs(const Spans& list) {
       Run& r = result.back();
       const Span& before = list[i - 1];
       const int64_t step = s.start - before.start;
-      if (s.first == before.first && s.count == before.count && s.divisor == before.divisor && (r.count == 1 || step == r.step)) {
+      if (s.first == before.first && s.count == before.count && s.divisor == before.divisor &&
+          (r.count == 1 || step == r.step)) {
         r.step = step;
         ++r.count;
         continue;
@@ -120,8 +121,9 @@ void fill_zero(Array& x) {
     for (int64_t b = 0; b < x.shape[1]; ++b)
       for (int64_t c = 0; c < x.shape[2]; ++c)
         for (int64_t d = 0; d < x.shape[3]; ++d)
-          std::memset(x.bytes() + static_cast<int64_t>(size) *
-                                      (a * x.strides[0] + b * x.strides[1] + c * x.strides[2] + d * x.strides[3]),
+          std::memset(x.bytes() +
+                          static_cast<int64_t>(size) *
+                              (a * x.strides[0] + b * x.strides[1] + c * x.strides[2] + d * x.strides[3]),
                       0, size);
 }
 
@@ -140,7 +142,8 @@ void over_channels(const Plan& p, const Array& x, bool images, F&& f) {
       w.place = static_cast<int>(r.first * p.kernel_cols + c.first), w.places_per_row = static_cast<int>(p.kernel_cols);
       w.channels = p.c, w.count = run.count;
       w.x_step = run.step * x.strides[3];
-      f(image, oh, w, run.first, x.strides[0] * image + x.strides[2] * r.start + x.strides[3] * c.start, r.divisor * c.divisor);
+      f(image, oh, w, run.first, x.strides[0] * image + x.strides[2] * r.start + x.strides[3] * c.start,
+        r.divisor * c.divisor);
     }
   };
   if (images) {
@@ -252,8 +255,8 @@ void max_backward_plain(const Plan& p, const Array& dy, const Array& index, cons
                                                            : in_plane(p, pool, oh, ow, index.data<uint8_t>()[at]);
         if (place < 0 || place >= p.h * p.w) continue;  // an index that no forward pass wrote
         T& target = to[place / p.w * dx.strides[2] + place % p.w * dx.strides[3]];
-        target = static_cast<T>(static_cast<C>(static_cast<C>(target) +
-                                               static_cast<C>(from[oh * dy.strides[2] + ow * dy.strides[3]])));
+        target = static_cast<T>(
+            static_cast<C>(static_cast<C>(target) + static_cast<C>(from[oh * dy.strides[2] + ow * dy.strides[3]])));
       }
   });
 }
@@ -338,8 +341,8 @@ void average_backward(const Plan& p, const Array& dy, Array& dx) {
   if (dx.dtype == DType::kFloat32 && channels_adjacent(dx) && channels_adjacent(dy) && p.c > 1) {
     over_channels(p, dx, !set, [&](int64_t image, int64_t oh, WindowRun& w, int64_t ow, int64_t at, int64_t divisor) {
       w.out_step = dy.strides[3];
-      pool_loops().sum_channels_backward(w, 1 / static_cast<float>(divisor), dy.data<float>() + place_of(dy, image, oh, ow),
-                                         dx.data<float>() + at, set);
+      pool_loops().sum_channels_backward(w, 1 / static_cast<float>(divisor),
+                                         dy.data<float>() + place_of(dy, image, oh, ow), dx.data<float>() + at, set);
     });
     return;
   }
@@ -353,7 +356,8 @@ void average_backward(const Plan& p, const Array& dy, Array& dx) {
         for (int64_t oh = 0; oh < p.oh; ++oh)
           for (int64_t ow = 0; ow < p.ow; ++ow) {
             const Span &r = p.rows[static_cast<size_t>(oh)], &s = p.cols[static_cast<size_t>(ow)];
-            const C v = static_cast<C>(from[oh * dy.strides[2] + ow * dy.strides[3]]) / static_cast<C>(r.divisor * s.divisor);
+            const C v =
+                static_cast<C>(from[oh * dy.strides[2] + ow * dy.strides[3]]) / static_cast<C>(r.divisor * s.divisor);
             for (int i = 0; i < r.count; ++i)
               for (int j = 0; j < s.count; ++j) {
                 T& target = to[(r.start + i * r.step) * dx.strides[2] + (s.start + j * s.step) * dx.strides[3]];
@@ -368,16 +372,17 @@ void average_backward(const Plan& p, const Array& dy, Array& dx) {
 }
 
 void check_index(const Array& index, const Array& out, const Pool2d& pool) {
-  HOLON_CHECK(index.shape == out.shape && (index.dtype == DType::kInt64 ||
-                                           (index.dtype == DType::kUInt8 && pool.kernel[0] * pool.kernel[1] <= 256)),
-              "pooling: an index of {} {} does not fit the output {} and the window {} x {}.", name(index.dtype), index.shape,
-              out.shape, pool.kernel[0], pool.kernel[1]);
+  HOLON_CHECK(index.shape == out.shape &&
+                  (index.dtype == DType::kInt64 ||
+                   (index.dtype == DType::kUInt8 && pool.kernel[0] * pool.kernel[1] <= 256)),
+              "pooling: an index of {} {} does not fit the output {} and the window {} x {}.", name(index.dtype),
+              index.shape, out.shape, pool.kernel[0], pool.kernel[1]);
 }
 
 }  // namespace
 
-int64_t pool_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad_before, int64_t pad_after, int64_t dilation,
-                      bool ceil_mode) {
+int64_t pool_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad_before, int64_t pad_after,
+                      int64_t dilation, bool ceil_mode) {
   const int64_t room = size + pad_before + pad_after - dilation * (kernel - 1) - 1;
   int64_t out = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
   // The last window must begin inside the input or the padding before it.
@@ -391,8 +396,8 @@ void max_pool2d(const Array& x, const Pool2d& pool, Array& out, Array* index) {
   if (out.numel() == 0) return;
   for (const Spans* list : {&p.rows, &p.cols})
     for (const Span& s : *list)
-      HOLON_CHECK(s.count > 0, "max_pool2d: a window of {} x {} lies wholly in the padding of {}.", pool.kernel[0], pool.kernel[1],
-                  x.shape);
+      HOLON_CHECK(s.count > 0, "max_pool2d: a window of {} x {} lies wholly in the padding of {}.", pool.kernel[0],
+                  pool.kernel[1], x.shape);
   const bool wide = index && index->dtype == DType::kInt64;
   Array places;
   if (wide && x.dtype == DType::kFloat32 && pool.kernel[0] * pool.kernel[1] <= 256 && out.is_dense())

@@ -15,12 +15,12 @@ struct Pool2d {
 };
 
 // The size of an output axis. Pre: the padded size holds one window.
-int64_t pool_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad_before, int64_t pad_after, int64_t dilation,
-                      bool ceil_mode);
+int64_t pool_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad_before, int64_t pad_after,
+                      int64_t dilation, bool ceil_mode);
 
-// out[n, c, oh, ow] = the window's maximum; NaN wins. index, if not nullptr, has out's shape and tells where the (first)
-// maximum is: uint8: the place in the window, row-major (windows of at most 256); int64: the place in the plane, h * w.
-// Every window must touch the input.
+// out[n, c, oh, ow] = the window's maximum; NaN wins. index, if not nullptr, has out's shape and tells where the
+// (first) maximum is: uint8: the place in the window, row-major (windows of at most 256); int64: the place in the
+// plane, h * w. Every window must touch the input.
 void max_pool2d(const Array& x, const Pool2d& pool, Array& out, Array* index = nullptr);
 // dx = dy sent to the places that index (of either kind) names, zeros elsewhere.
 void max_pool2d_backward(const Array& dy, const Array& index, const Pool2d& pool, Array& dx);

@@ -17,20 +17,20 @@ struct Lanes<1> {
   static void put(uint8_t* p, I v) { *p = static_cast<uint8_t>(v); }
 };
 // GCC drops a vector_size that depends on a template's argument.
-#define HOLON_LANES(N)                                                                               \
-  template <>                                                                                        \
-  struct Lanes<N> {                                                                                  \
-    typedef float F __attribute__((vector_size(N * 4)));                                             \
-    typedef float FU __attribute__((vector_size(N * 4), aligned(4), may_alias));                     \
-    typedef int32_t I __attribute__((vector_size(N * 4)));                                           \
-    typedef uint8_t B __attribute__((vector_size(N)));                                               \
-    typedef uint8_t BU __attribute__((vector_size(N), aligned(1), may_alias));                       \
-    static F get(const float* p) { return *reinterpret_cast<const FU*>(p); }                         \
-    static void put(float* p, F v) { *reinterpret_cast<FU*>(p) = v; }                                \
-    static I get(const uint8_t* p) {                                                                 \
-      return __builtin_convertvector(static_cast<B>(*reinterpret_cast<const BU*>(p)), I);            \
-    }                                                                                                \
-    static void put(uint8_t* p, I v) { *reinterpret_cast<BU*>(p) = __builtin_convertvector(v, B); }  \
+#define HOLON_LANES(N)                                                                              \
+  template <>                                                                                       \
+  struct Lanes<N> {                                                                                 \
+    typedef float F __attribute__((vector_size(N * 4)));                                            \
+    typedef float FU __attribute__((vector_size(N * 4), aligned(4), may_alias));                    \
+    typedef int32_t I __attribute__((vector_size(N * 4)));                                          \
+    typedef uint8_t B __attribute__((vector_size(N)));                                              \
+    typedef uint8_t BU __attribute__((vector_size(N), aligned(1), may_alias));                      \
+    static F get(const float* p) { return *reinterpret_cast<const FU*>(p); }                        \
+    static void put(float* p, F v) { *reinterpret_cast<FU*>(p) = v; }                               \
+    static I get(const uint8_t* p) {                                                                \
+      return __builtin_convertvector(static_cast<B>(*reinterpret_cast<const BU*>(p)), I);           \
+    }                                                                                               \
+    static void put(uint8_t* p, I v) { *reinterpret_cast<BU*>(p) = __builtin_convertvector(v, B); } \
   };
 HOLON_LANES(4)
 #if HOLON_VECTOR_BYTES >= 32
@@ -39,6 +39,8 @@ HOLON_LANES(8)
 #if HOLON_VECTOR_BYTES >= 64
 HOLON_LANES(16)
 #endif
+// A page ahead: the hardware's own prefetch stops at its end.
+constexpr int kAhead = 1024;
 constexpr int kFull = kVectorBytes / 4;
 
 // Calls f(offset, lanes) until n elements are covered: whole vectors, the last one moved back to end at n, narrower
@@ -80,20 +82,22 @@ HOLON_INLINE void partition(int64_t n, F&& f) {
 template <bool kIndex>
 void max_channels_any(const WindowRun& w, const float* x, float* out, uint8_t* index) {
   for (int64_t q = 0; q < w.count; ++q, x += w.x_step, out += w.out_step, index += kIndex ? w.index_step : 0)
-    cover(w.channels, [&](int64_t c, auto lanes) __attribute__((always_inline)) {
-      using L = decltype(lanes);
-      typename L::F best = L::get(x + c);
-      typename L::I where = w.place - typename L::I{};
-      for (int i = 0; i < w.rows; ++i)
-        for (int j = 0; j < w.cols; ++j) {
-          const typename L::F v = L::get(x + i * w.row_step + j * w.col_step + c);
-          const typename L::I take = (v > best) | (v != v);
-          best = take ? v : best;
-          if constexpr (kIndex) where = take ? w.place + i * w.places_per_row + j - typename L::I{} : where;
-        }
-      L::put(out + c, best);
-      if constexpr (kIndex) L::put(index + c, where);
-    });
+    cover(
+        w.channels, [&](int64_t c, auto lanes) __attribute__((always_inline)) {
+          using L = decltype(lanes);
+          typename L::F best = L::get(x + c);
+          typename L::I where = w.place - typename L::I{};
+          for (int i = 0; i < w.rows; ++i)
+            for (int j = 0; j < w.cols; ++j) {
+              __builtin_prefetch(x + i * w.row_step + j * w.col_step + c + kAhead, 0, 2);
+              const typename L::F v = L::get(x + i * w.row_step + j * w.col_step + c);
+              const typename L::I take = (v > best) | (v != v);
+              best = take ? v : best;
+              if constexpr (kIndex) where = take ? w.place + i * w.places_per_row + j - typename L::I{} : where;
+            }
+          L::put(out + c, best);
+          if constexpr (kIndex) L::put(index + c, where);
+        });
 }
 
 void max_channels(const WindowRun& w, const float* x, float* out, uint8_t* index) {
@@ -106,17 +110,19 @@ void max_channels(const WindowRun& w, const float* x, float* out, uint8_t* index
 template <bool kSet>
 void max_channels_backward_any(const WindowRun& w, const float* dy, const uint8_t* index, float* dx) {
   for (int64_t q = 0; q < w.count; ++q, dx += w.x_step, dy += w.out_step, index += w.index_step)
-    partition(w.channels, [&](int64_t c, auto lanes) __attribute__((always_inline)) {
-      using L = decltype(lanes);
-      const typename L::F v = L::get(dy + c);
-      const typename L::I where = L::get(index + c);
-      for (int i = 0; i < w.rows; ++i)
-        for (int j = 0; j < w.cols; ++j) {
-          float* to = dx + i * w.row_step + j * w.col_step + c;
-          const typename L::F part = where == w.place + i * w.places_per_row + j - typename L::I{} ? v : typename L::F{};
-          L::put(to, kSet ? part : L::get(to) + part);
-        }
-    });
+    partition(
+        w.channels, [&](int64_t c, auto lanes) __attribute__((always_inline)) {
+          using L = decltype(lanes);
+          const typename L::F v = L::get(dy + c);
+          const typename L::I where = L::get(index + c);
+          for (int i = 0; i < w.rows; ++i)
+            for (int j = 0; j < w.cols; ++j) {
+              float* to = dx + i * w.row_step + j * w.col_step + c;
+              const typename L::F part =
+                  where == w.place + i * w.places_per_row + j - typename L::I{} ? v : typename L::F{};
+              L::put(to, kSet ? part : L::get(to) + part);
+            }
+        });
 }
 
 void max_channels_backward(const WindowRun& w, const float* dy, const uint8_t* index, float* dx, bool set) {
@@ -128,26 +134,28 @@ void max_channels_backward(const WindowRun& w, const float* dy, const uint8_t* i
 
 void sum_channels(const WindowRun& w, float scale, const float* x, float* out) {
   for (int64_t q = 0; q < w.count; ++q, x += w.x_step, out += w.out_step)
-    cover(w.channels, [&](int64_t c, auto lanes) __attribute__((always_inline)) {
-      using L = decltype(lanes);
-      typename L::F sum = {};
-      for (int i = 0; i < w.rows; ++i)
-        for (int j = 0; j < w.cols; ++j) sum += L::get(x + i * w.row_step + j * w.col_step + c);
-      L::put(out + c, sum * scale);
-    });
+    cover(
+        w.channels, [&](int64_t c, auto lanes) __attribute__((always_inline)) {
+          using L = decltype(lanes);
+          typename L::F sum = {};
+          for (int i = 0; i < w.rows; ++i)
+            for (int j = 0; j < w.cols; ++j) sum += L::get(x + i * w.row_step + j * w.col_step + c);
+          L::put(out + c, sum * scale);
+        });
 }
 
 void sum_channels_backward(const WindowRun& w, float scale, const float* dy, float* dx, bool set) {
   for (int64_t q = 0; q < w.count; ++q, dx += w.x_step, dy += w.out_step)
-    partition(w.channels, [&](int64_t c, auto lanes) __attribute__((always_inline)) {
-      using L = decltype(lanes);
-      const typename L::F v = L::get(dy + c) * scale;
-      for (int i = 0; i < w.rows; ++i)
-        for (int j = 0; j < w.cols; ++j) {
-          float* to = dx + i * w.row_step + j * w.col_step + c;
-          L::put(to, set ? v : L::get(to) + v);
-        }
-    });
+    partition(
+        w.channels, [&](int64_t c, auto lanes) __attribute__((always_inline)) {
+          using L = decltype(lanes);
+          const typename L::F v = L::get(dy + c) * scale;
+          for (int i = 0; i < w.rows; ++i)
+            for (int j = 0; j < w.cols; ++j) {
+              float* to = dx + i * w.row_step + j * w.col_step + c;
+              L::put(to, set ? v : L::get(to) + v);
+            }
+        });
 }
 
 // Even and odd elements of 2n, and their interleaving.
@@ -167,24 +175,25 @@ HOLON_INLINE void split_pairs(F a, F b, F* even, F* odd) {
 template <bool kIndex>
 void max_planes_any(const PlaneRun& w, const float* x, float* out, uint8_t* index) {
   for (int64_t r = 0; r < w.rows; ++r, x += 2 * w.x_row, out += w.out_row, index += kIndex ? w.index_row : 0)
-    cover(w.cols, [&](int64_t j, auto lanes) __attribute__((always_inline)) {
-      using L = decltype(lanes);
-      using F = typename L::F;
-      using I = typename L::I;
-      constexpr int n = sizeof(F) / 4;
-      F v[4];
-      split_pairs<n, F, I>(L::get(x + 2 * j), L::get(x + 2 * j + n), &v[0], &v[1]);
-      split_pairs<n, F, I>(L::get(x + w.x_row + 2 * j), L::get(x + w.x_row + 2 * j + n), &v[2], &v[3]);
-      F best = v[0];
-      I where = {};
-      HOLON_UNROLL for (int i = 1; i < 4; ++i) {
-        const I take = (v[i] > best) | (v[i] != v[i]);
-        best = take ? v[i] : best;
-        if constexpr (kIndex) where = take ? i - I{} : where;
-      }
-      L::put(out + j, best);
-      if constexpr (kIndex) L::put(index + j, where);
-    });
+    cover(
+        w.cols, [&](int64_t j, auto lanes) __attribute__((always_inline)) {
+          using L = decltype(lanes);
+          using F = typename L::F;
+          using I = typename L::I;
+          constexpr int n = sizeof(F) / 4;
+          F v[4];
+          split_pairs<n, F, I>(L::get(x + 2 * j), L::get(x + 2 * j + n), &v[0], &v[1]);
+          split_pairs<n, F, I>(L::get(x + w.x_row + 2 * j), L::get(x + w.x_row + 2 * j + n), &v[2], &v[3]);
+          F best = v[0];
+          I where = {};
+          HOLON_UNROLL for (int i = 1; i < 4; ++i) {
+            const I take = (v[i] > best) | (v[i] != v[i]);
+            best = take ? v[i] : best;
+            if constexpr (kIndex) where = take ? i - I{} : where;
+          }
+          L::put(out + j, best);
+          if constexpr (kIndex) L::put(index + j, where);
+        });
 }
 
 void max_planes(const PlaneRun& w, const float* x, float* out, uint8_t* index) {
@@ -196,30 +205,31 @@ void max_planes(const PlaneRun& w, const float* x, float* out, uint8_t* index) {
 
 void max_planes_backward(const PlaneRun& w, const float* dy, const uint8_t* index, float* dx) {
   for (int64_t r = 0; r < w.rows; ++r, dx += 2 * w.x_row, dy += w.out_row, index += w.index_row)
-    cover(w.cols, [&](int64_t j, auto lanes) __attribute__((always_inline)) {
-      using L = decltype(lanes);
-      using F = typename L::F;
-      using I = typename L::I;
-      constexpr int n = sizeof(F) / 4;
-      const F v = L::get(dy + j);
-      const I where = L::get(index + j);
-      HOLON_UNROLL for (int i = 0; i < 2; ++i) {
-        const F even = where == 2 * i - I{} ? v : F{}, odd = where == 2 * i + 1 - I{} ? v : F{};
-        float* to = dx + i * w.x_row + 2 * j;
-        if constexpr (n == 1) {
-          L::put(to, even);
-          L::put(to + 1, odd);
-        } else {
-          I lo, hi;
-          HOLON_UNROLL for (int e = 0; e < n; ++e) {
-            lo[e] = e / 2 + (e % 2) * n;
-            hi[e] = lo[e] + n / 2;
+    cover(
+        w.cols, [&](int64_t j, auto lanes) __attribute__((always_inline)) {
+          using L = decltype(lanes);
+          using F = typename L::F;
+          using I = typename L::I;
+          constexpr int n = sizeof(F) / 4;
+          const F v = L::get(dy + j);
+          const I where = L::get(index + j);
+          HOLON_UNROLL for (int i = 0; i < 2; ++i) {
+            const F even = where == 2 * i - I{} ? v : F{}, odd = where == 2 * i + 1 - I{} ? v : F{};
+            float* to = dx + i * w.x_row + 2 * j;
+            if constexpr (n == 1) {
+              L::put(to, even);
+              L::put(to + 1, odd);
+            } else {
+              I lo, hi;
+              HOLON_UNROLL for (int e = 0; e < n; ++e) {
+                lo[e] = e / 2 + (e % 2) * n;
+                hi[e] = lo[e] + n / 2;
+              }
+              L::put(to, __builtin_shuffle(even, odd, lo));
+              L::put(to + n, __builtin_shuffle(even, odd, hi));
+            }
           }
-          L::put(to, __builtin_shuffle(even, odd, lo));
-          L::put(to + n, __builtin_shuffle(even, odd, hi));
-        }
-      }
-    });
+        });
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ inline constexpr size_t kPackBytes = (1 << 20) + (64 << 10);
 struct SmallGemm {
   // c = a @ b with contiguous rows and n <= vector_bytes / 4; arguments in registers, as it takes no longer than a copy
   // of GemmArgs would.
-  void (*tiny_f32)(const float* a, int64_t a_row_stride, const float* b, int64_t b_row_stride, float* c, int64_t c_row_stride,
-                   int64_t m, int64_t n, int64_t k);
+  void (*tiny_f32)(const float* a, int64_t a_row_stride, const float* b, int64_t b_row_stride, float* c,
+                   int64_t c_row_stride, int64_t m, int64_t n, int64_t k);
   void (*f32)(const GemmArgs<float>&);
   void (*f64)(const GemmArgs<double>&);
   void (*half_to_float)(const uint16_t*, float*, int64_t);

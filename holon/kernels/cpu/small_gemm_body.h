@@ -41,8 +41,9 @@ void tile(int64_t k, const T* a, int64_t as, const T* b, int64_t bs, const Out<T
     if constexpr (!kRowA) a += as;
   }
   Vec<T> add[kN];
-  HOLON_UNROLL for (int j = 0; j < kN; ++j)
-    add[j] = !out.bias ? Vec<T>{} : kTail && j == kN - 1 ? load(out.bias + j * kW, mask) : load(out.bias + j * kW);
+  HOLON_UNROLL for (int j = 0; j < kN; ++j) add[j] = !out.bias ? Vec<T>{}
+      : kTail && j == kN - 1                                   ? load(out.bias + j * kW, mask)
+                                                               : load(out.bias + j * kW);
   HOLON_UNROLL for (int i = 0; i < kR; ++i) {
     T* c = out.c + i * out.stride;
     HOLON_UNROLL for (int j = 0; j < kN; ++j) {
@@ -89,7 +90,9 @@ HOLON_INLINE void any_panel(int vectors, int tail, int64_t m, int64_t k, const T
 }
 
 // The next panel's vectors: threes, but never a lonely one after them.
-HOLON_INLINE int next_vectors(int64_t left) { return left == 4 ? 2 : left < kVectors ? static_cast<int>(left) : kVectors; }
+HOLON_INLINE int next_vectors(int64_t left) {
+  return left == 4 ? 2 : left < kVectors ? static_cast<int>(left) : kVectors;
+}
 
 typedef float F4 __attribute__((vector_size(16)));
 typedef float F4U __attribute__((vector_size(16), aligned(4), may_alias));
@@ -140,7 +143,8 @@ void by_rows(const GemmArgs<T>& g, bool packed) {
   constexpr int kW = Simd<T>::kWidth;
   const int64_t as = kRowA ? g.a_row_stride : g.a_col_stride;
   T* buffer = packed ? static_cast<T*>(g.pack()) : nullptr;
-  const int64_t block_n = packed ? static_cast<int64_t>((1 << 20) / (kBlockK * sizeof(T))) / (kW * kVectors) * (kW * kVectors) : g.n;
+  const int64_t block_n =
+      packed ? static_cast<int64_t>((1 << 20) / (kBlockK * sizeof(T))) / (kW * kVectors) * (kW * kVectors) : g.n;
   // Rows of a that stay in the second cache while all panels pass.
   const int64_t block_m = packed ? 192 : g.m, block_k = packed ? kBlockK : g.k;
   for (int64_t j0 = 0; j0 < g.n; j0 += block_n) {
@@ -215,7 +219,8 @@ void dot_tile(int64_t k, const T* a, int64_t as, const T* b, int64_t bs, const O
     }
   };
   int64_t p = 0;
-  for (; p + kW <= k; p += kW, a += kW, b += kW) step([](const T* q) __attribute__((always_inline)) { return load(q); });
+  for (; p + kW <= k; p += kW, a += kW, b += kW)
+    step([](const T* q) __attribute__((always_inline)) { return load(q); });
   if (p < k) {
     const Mask mask = make_mask(static_cast<int>(k - p), sizeof(T) / 4);
     step([&](const T* q) __attribute__((always_inline)) { return load(q, mask); });
@@ -324,7 +329,8 @@ void run(const GemmArgs<T>& g) {
     return;
   }
   // A panel of b whose rows lie far apart collides in the first cache; a copy pays once several tiles use it.
-  const bool packed = g.b_col_stride != 1 || (g.m > 2 * kRows && g.n * g.k * static_cast<int64_t>(sizeof(T)) > (64 << 10));
+  const bool packed =
+      g.b_col_stride != 1 || (g.m > 2 * kRows && g.n * g.k * static_cast<int64_t>(sizeof(T)) > (64 << 10));
   if (row_a)
     by_rows<T, true>(g, packed);
   else
@@ -332,7 +338,8 @@ void run(const GemmArgs<T>& g) {
 }
 
 template <int kR>
-HOLON_INLINE void tiny_rows(const float* a, int64_t as, const float* b, int64_t bs, float* c, int64_t cs, int64_t k, Mask mask) {
+HOLON_INLINE void tiny_rows(const float* a, int64_t as, const float* b, int64_t bs, float* c, int64_t cs, int64_t k,
+                            Mask mask) {
   Vec<float> acc[kR];
   HOLON_UNROLL for (int i = 0; i < kR; ++i) acc[i] = Vec<float>{};
   for (int64_t p = 0; p < k; ++p, ++a, b += bs) {
@@ -342,7 +349,8 @@ HOLON_INLINE void tiny_rows(const float* a, int64_t as, const float* b, int64_t 
   HOLON_UNROLL for (int i = 0; i < kR; ++i) store(c + i * cs, acc[i], mask);
 }
 
-void tiny_f32(const float* a, int64_t as, const float* b, int64_t bs, float* c, int64_t cs, int64_t m, int64_t n, int64_t k) {
+void tiny_f32(const float* a, int64_t as, const float* b, int64_t bs, float* c, int64_t cs, int64_t m, int64_t n,
+              int64_t k) {
   const Mask mask = make_mask(static_cast<int>(n), 1);
   for (; m >= 4; m -= 4, a += 4 * as, c += 4 * cs) tiny_rows<4>(a, as, b, bs, c, cs, k, mask);
   for (; m > 0; --m, a += as, c += cs) tiny_rows<1>(a, as, b, bs, c, cs, k, mask);
@@ -361,7 +369,8 @@ void half_to_float(const uint16_t* x, float* y, int64_t n) {
 void float_to_half(const float* x, uint16_t* y, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(y + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(y + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
   for (; i < n; ++i) y[i] = static_cast<uint16_t>(_cvtss_sh(x[i], _MM_FROUND_TO_NEAREST_INT));
 }
 #endif

@@ -129,7 +129,8 @@ std::string wrong(const Case& c, const std::vector<Array>& parts) {
     }
     for_each_element(c.shape, slice_of(c.shape, spec.placement, spec.nd_sbp, index), [&](int64_t i, int64_t element) {
       if (text.empty() && sum[static_cast<size_t>(i)] != static_cast<double>(value_of(element)))
-        text = fmt::format("element {} at place {} is {}, not {}", element, index, sum[static_cast<size_t>(i)], value_of(element));
+        text = fmt::format("element {} at place {} is {}, not {}", element, index, sum[static_cast<size_t>(i)],
+                           value_of(element));
     });
   }
   return text;
@@ -298,7 +299,9 @@ void check_bits(int64_t n) {
   std::vector<std::vector<T>> addends(4, std::vector<T>(static_cast<size_t>(n)));
   std::mt19937 random(3);
   for (auto& a : addends)
-    for (auto& v : a) v = static_cast<T>(static_cast<float>(std::ldexp(static_cast<float>(random() % 2000) - 1000.f, static_cast<int>(random() % 9) - 10)));
+    for (auto& v : a)
+      v = static_cast<T>(static_cast<float>(
+          std::ldexp(static_cast<float>(random() % 2000) - 1000.f, static_cast<int>(random() % 9) - 10)));
   std::vector<T> expected(static_cast<size_t>(n));
   for (size_t i = 0; i < expected.size(); ++i) {
     typename DTypeOf<T>::Compute sum = addends[0][i];
@@ -312,7 +315,8 @@ void check_bits(int64_t n) {
     EXPECT_EQ(std::memcmp(whole.bytes(), expected.data(), whole.nbytes()), 0) << name(in.dtype) << " " << n;
     Array piece = box(p, s, {n}, in.dtype, in);
     Slice mine = slice_of({n}, s->placement, s->nd_sbp, rank);
-    EXPECT_EQ(std::memcmp(piece.bytes(), expected.data() + mine.offset[0], piece.nbytes()), 0) << name(in.dtype) << " " << n;
+    EXPECT_EQ(std::memcmp(piece.bytes(), expected.data() + mine.offset[0], piece.nbytes()), 0)
+        << name(in.dtype) << " " << n;
     // The parts that were given are as they were.
     EXPECT_EQ(std::memcmp(in.bytes(), addends[static_cast<size_t>(rank)].data(), in.nbytes()), 0);
   });

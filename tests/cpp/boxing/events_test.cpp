@@ -66,8 +66,9 @@ TEST_F(EventsTest, RaisesWhereTheScopeSaysSo) {
       FAIL();
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::kRuntime);
-      EXPECT_THAT(e.what(), testing::HasSubstr("add: S(0) -> B on placement(type=\"cpu\", ranks=[0, 1]), float32 [5, 3], 24 "
-                                               "bytes read by rank 0 of 2"));
+      EXPECT_THAT(e.what(),
+                  testing::HasSubstr("add: S(0) -> B on placement(type=\"cpu\", ranks=[0, 1]), float32 [5, 3], 24 "
+                                     "bytes read by rank 0 of 2"));
       EXPECT_THAT(e.what(), testing::HasSubstr("to_global"));
     }
     EXPECT_EQ(boxing_counters().events, 1);

@@ -166,7 +166,8 @@ TEST_F(PlannerTest, ExplainNamesStepsBytesAndTime) {
   EXPECT_THAT(text, testing::HasSubstr("at most 36 bytes per rank"));
   EXPECT_THAT(text, testing::HasSubstr(" us"));
   EXPECT_THAT(explain(on({0, 1}, S0), on({0, 1}, B), {4, 3}, float32), testing::HasSubstr("reads 24 bytes per rank"));
-  EXPECT_THAT(explain(on({0, 1}, B), on({0, 1}, P), {4, 3}, float32), testing::HasSubstr("zero_fill B -> P: reads nothing"));
+  EXPECT_THAT(explain(on({0, 1}, B), on({0, 1}, P), {4, 3}, float32),
+              testing::HasSubstr("zero_fill B -> P: reads nothing"));
 }
 
 // What holds for every plan: it begins and ends right, its lists are complete and agree with its figures, and no

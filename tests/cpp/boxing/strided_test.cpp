@@ -25,7 +25,8 @@ TEST(CopyBox, TurnsAxesRound) {
       for (int i = 0; i < 5; ++i)
         for (int j = 0; j < 4; ++j)
           for (int k = 0; k < 3; ++k)
-            EXPECT_EQ(static_cast<float>(turned.data<T>()[(i * 4 + j) * 3 + k]), static_cast<float>(k * 20 + j * 5 + i));
+            EXPECT_EQ(static_cast<float>(turned.data<T>()[(i * 4 + j) * 3 + k]),
+                      static_cast<float>(k * 20 + j * 5 + i));
     });
   }
 }

@@ -19,8 +19,10 @@ class Buffer {
  public:
   Buffer(int64_t count, DType dtype, bool shared)
       : dtype_(dtype), bytes_(static_cast<size_t>(count) * size_bytes(dtype)), shared_(shared) {
-    if (shared_) block_ = allocate_block(bytes_ + 1);
-    else own_.resize(bytes_ + 1);
+    if (shared_)
+      block_ = allocate_block(bytes_ + 1);
+    else
+      own_.resize(bytes_ + 1);
     std::memset(data(), 0x5a, bytes_);
   }
   ~Buffer() {
@@ -75,7 +77,8 @@ void check_uneven(Communicator& g, DType dtype, int64_t scale, bool shared) {
   // Member k has (k mod 3) * scale + k elements: the first has none.
   std::vector<int64_t> counts(static_cast<size_t>(n));
   for (int k = 0; k < n; ++k) counts[static_cast<size_t>(k)] = (k % 3) * scale + k;
-  const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0}), mine = counts[static_cast<size_t>(g.index())];
+  const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0}),
+                mine = counts[static_cast<size_t>(g.index())];
   {
     Buffer in(all, dtype, shared), out(mine, dtype, shared);
     for (int64_t i = 0; i < all; ++i) in.set(i, value_of(me, i));
@@ -93,13 +96,15 @@ void check_uneven(Communicator& g, DType dtype, int64_t scale, bool shared) {
     g.all_gather(in.data(), out.data(), counts, dtype);
     int64_t at = 0;
     for (int k = 0; k < n; ++k)
-      for (int64_t i = 0; i < counts[static_cast<size_t>(k)]; ++i) out.expect("all_gather", at++, value_of(g.ranks()[static_cast<size_t>(k)], i));
+      for (int64_t i = 0; i < counts[static_cast<size_t>(k)]; ++i)
+        out.expect("all_gather", at++, value_of(g.ranks()[static_cast<size_t>(k)], i));
   }
   {
     // Member i sends (i + k) mod 2 * scale + i elements to member k.
     auto sent = [&](int i, int k) { return (i + k) % 2 * scale + i; };
     std::vector<int64_t> send(static_cast<size_t>(n)), recv(static_cast<size_t>(n));
-    for (int k = 0; k < n; ++k) send[static_cast<size_t>(k)] = sent(g.index(), k), recv[static_cast<size_t>(k)] = sent(k, g.index());
+    for (int k = 0; k < n; ++k)
+      send[static_cast<size_t>(k)] = sent(g.index(), k), recv[static_cast<size_t>(k)] = sent(k, g.index());
     const int64_t to_send = std::accumulate(send.begin(), send.end(), int64_t{0});
     const int64_t to_recv = std::accumulate(recv.begin(), recv.end(), int64_t{0});
     Buffer in(to_send, dtype, shared), out(to_recv, dtype, shared);
@@ -131,10 +136,12 @@ void check_collectives(Communicator& g, DType dtype) {
       Buffer data(count, dtype, root % 2 == 0);
       for (int64_t i = 0; i < count; ++i) data.set(i, value_of(g.ranks()[static_cast<size_t>(g.index())], i));
       g.broadcast(data.data(), count, dtype, root);
-      for (int64_t i = 0; i < count; ++i) data.expect("broadcast", i, value_of(g.ranks()[static_cast<size_t>(root)], i));
+      for (int64_t i = 0; i < count; ++i)
+        data.expect("broadcast", i, value_of(g.ranks()[static_cast<size_t>(root)], i));
     }
   for (size_t bytes : {size_t{0}, size_t{8}, size_t{5000}}) {
-    std::vector<char> mine(bytes + 1, static_cast<char>('a' + g.index())), out(bytes * static_cast<size_t>(g.size()) + 1);
+    std::vector<char> mine(bytes + 1, static_cast<char>('a' + g.index())),
+        out(bytes * static_cast<size_t>(g.size()) + 1);
     g.all_gather_bytes({"test"}, mine.data(), bytes, out.data());
     for (size_t i = 0; i < bytes * static_cast<size_t>(g.size()); ++i)
       if (out[i] != static_cast<char>('a' + i / bytes)) fail_runtime("all_gather_bytes: byte {} is {}", i, int{out[i]});

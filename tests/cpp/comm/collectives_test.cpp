@@ -48,7 +48,8 @@ TEST(Collectives, LargeAllReduceHasTheSameBitsOnEveryRank) {
   std::vector<std::vector<float>> results(n);
   run_ranks(n, [&](int rank) {
     std::vector<float> in(count);
-    for (int64_t i = 0; i < count; ++i) in[static_cast<size_t>(i)] = std::pow(10.f, static_cast<float>((i + rank * 3) % 9)) / 7;
+    for (int64_t i = 0; i < count; ++i)
+      in[static_cast<size_t>(i)] = std::pow(10.f, static_cast<float>((i + rank * 3) % 9)) / 7;
     auto& out = results[static_cast<size_t>(rank)];
     out.resize(count);
     whole_world(n).all_reduce(in.data(), out.data(), count, float32);
@@ -87,7 +88,8 @@ TEST(Collectives, AllToAllChecksBothSides) {
       whole_world(2).all_to_all(data, out, send, recv, int32);
       ADD_FAILURE() << "no error";
     } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("rank 0 sends 3 elements to rank 1, which expects 1"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("rank 0 sends 3 elements to rank 1, which expects 1"), std::string::npos)
+          << e.what();
     }
   });
 }
@@ -126,8 +128,10 @@ TEST(AddN, RoundsHalfTypesOnce) {
         kernels::add_n(out.data(), src, 65536, dtype);
         for (uint32_t i = 0; i < 65536; ++i) {
           float sum = static_cast<float>(a[i]) + static_cast<float>(b[i]);
-          if (std::isnan(sum)) ASSERT_TRUE(std::isnan(static_cast<float>(out[i]))) << name(dtype) << " " << i;
-          else ASSERT_EQ(out[i].bits, T(sum).bits) << name(dtype) << " " << i;
+          if (std::isnan(sum))
+            ASSERT_TRUE(std::isnan(static_cast<float>(out[i]))) << name(dtype) << " " << i;
+          else
+            ASSERT_EQ(out[i].bits, T(sum).bits) << name(dtype) << " " << i;
         }
       }
     });

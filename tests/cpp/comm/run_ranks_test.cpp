@@ -26,7 +26,9 @@ TEST(RunRanks, EachHasItsOwnContext) {
   EXPECT_EQ(seen, 15);
 }
 
-TEST(RunRanks, NoRanksIsAnError) { EXPECT_THROW(run_ranks(0, [](int) {}), Error); }
+TEST(RunRanks, NoRanksIsAnError) {
+  EXPECT_THROW(run_ranks(0, [](int) {}), Error);
+}
 
 TEST(RunRanks, HundredsOfWorlds) {
   for (int i = 0; i < 300; ++i)
@@ -61,7 +63,8 @@ TEST(RunRanks, TheFirstFailureIsRethrownAndEndsTheOthersWaits) {
     EXPECT_STREQ(e.what(), "the shelf is empty");
   }
   for (int rank : {0, 2})
-    EXPECT_NE(heard[static_cast<size_t>(rank)].find("barrier: rank 1 has failed: the shelf is empty"), std::string::npos)
+    EXPECT_NE(heard[static_cast<size_t>(rank)].find("barrier: rank 1 has failed: the shelf is empty"),
+              std::string::npos)
         << heard[static_cast<size_t>(rank)];
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
 }

@@ -98,13 +98,17 @@ TEST_F(PlacementTest, AllIsTheWorld) {
 }
 
 TEST_F(PlacementTest, ErrorsSayWhatToDo) {
-  EXPECT_THAT(error_of([] { Placement("cpu", {5}); }), HasSubstr("rank 5 is not in the world of 4 ranks: start more ranks"));
+  EXPECT_THAT(error_of([] { Placement("cpu", {5}); }),
+              HasSubstr("rank 5 is not in the world of 4 ranks: start more ranks"));
   EXPECT_THAT(error_of([] { Placement("cpu", {int64_t{1} << 40}); }), HasSubstr("is not in the world of 4 ranks"));
   EXPECT_THAT(error_of([] { Placement("cpu", {0, 1, 0}); }), HasSubstr("rank 0 is given twice"));
   EXPECT_THAT(error_of([] { Placement("cpu", {-1}); }), HasSubstr("rank -1 is negative"));
   EXPECT_THAT(error_of([] { Placement("cpu", {0, -1}); }), HasSubstr("rank -1 is negative"));
   EXPECT_THAT(error_of([] { Placement("cpu", std::vector<int64_t>{}); }), HasSubstr("empty"));
-  EXPECT_THAT(error_of([] { Placement("cpu", Dims{2, 2}, {0, 1, 2}); }), HasSubstr("3 ranks do not fill a grid of [2, 2]"));
+  EXPECT_THAT(error_of([] {
+                Placement("cpu", Dims{2, 2}, {0, 1, 2});
+              }),
+              HasSubstr("3 ranks do not fill a grid of [2, 2]"));
   EXPECT_THAT(error_of([] { Placement("cpu", Dims{}, {0}); }), HasSubstr("do not fill a grid"));
   EXPECT_THAT(error_of([] { Placement::nested("cpu", {{0, 1}, {2}}); }), HasSubstr("rows of 2 and 1 ranks"));
   EXPECT_THAT(error_of([] { Placement("tpu", {0}); }), HasSubstr("Expected one of cpu, cuda device type"));
@@ -134,7 +138,8 @@ TEST_F(PlacementTest, SpecsAreInterned) {
   std::vector<const GlobalSpec*> many;
   for (int round = 0; round < 2; ++round)
     for (int i = 0; i < 500; ++i) {
-      auto* s = intern_spec(i % 2 ? p : q, NdSbp{sbp::split(i / 2 % 128), i < 256 ? sbp::broadcast() : sbp::partial_sum()});
+      auto* s =
+          intern_spec(i % 2 ? p : q, NdSbp{sbp::split(i / 2 % 128), i < 256 ? sbp::broadcast() : sbp::partial_sum()});
       if (round == 0)
         many.push_back(s);
       else

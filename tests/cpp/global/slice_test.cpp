@@ -120,11 +120,16 @@ TEST_F(SliceTest, WrongSbpIsRefused) {
   };
   Placement p("cpu", {0, 1});
   auto grid = Placement::nested("cpu", {{0, 1}});
-  EXPECT_THAT(message([&] { check_nd_sbp({4, 5}, p, sbp::split(2), "to_global"); }),
+  EXPECT_THAT(message([&] {
+                check_nd_sbp({4, 5}, p, sbp::split(2), "to_global");
+              }),
               testing::HasSubstr("to_global: Split axis out of range (expected to be in range of [0, 2), but got 2!)"));
   EXPECT_THAT(message([&] { check_nd_sbp({}, p, S0, "ones"); }), testing::HasSubstr("use broadcast or partial_sum"));
-  EXPECT_THAT(message([&] { check_nd_sbp({4, 5}, grid, S0, "ones"); }),
-              testing::HasSubstr("ones: 1 sbp for placement(type=\"cpu\", ranks=[[0, 1]]), whose hierarchy has 2 axes"));
+  EXPECT_THAT(message([&] {
+                check_nd_sbp({4, 5}, grid, S0, "ones");
+              }),
+              testing::HasSubstr(
+                  "ones: 1 sbp for placement(type=\"cpu\", ranks=[[0, 1]]), whose hierarchy has 2 axes"));
   EXPECT_THAT(message([&] { check_nd_sbp({4}, p, {S0, B}, "ones"); }), testing::HasSubstr("has 1 axis"));
   EXPECT_EQ(message([&] { check_nd_sbp({4, 5}, grid, {S1, P}, "ones"); }), "no error");
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/kernels/cpu/build_choice.h"
 #include "holon/kernels/cpu/small_gemm.h"
 
 namespace holon::kernels {
@@ -132,14 +133,14 @@ void check(const Array& a, const Array& b, Array& out, double alpha = 1, double 
   ASSERT_EQ(found.size(), expected.size());
   for (size_t i = 0; i < found.size(); ++i)
     ASSERT_NEAR(found[i], expected[i], tolerance(out.dtype, a.shape.back()) * (1 + std::abs(alpha)))
-        << "element " << i << " of " << a.shape.str() << a.strides.str() << " @ " << b.shape.str() << b.strides.str() << " -> "
-        << out.strides.str() << " " << name(out.dtype) << " alpha " << alpha << " beta " << beta;
+        << "element " << i << " of " << a.shape.str() << a.strides.str() << " @ " << b.shape.str() << b.strides.str()
+        << " -> " << out.strides.str() << " " << name(out.dtype) << " alpha " << alpha << " beta " << beta;
 }
 
 constexpr Layout kLayouts[] = {Layout::kRows, Layout::kColumns, Layout::kPadded, Layout::kEverySecond};
 
 TEST(Matmul, EveryLayout) {
-  const int64_t sizes[][3] = {{1, 1, 1},  {2, 3, 4},    {4, 4, 4},    {1, 33, 70},  {33, 1, 70},  {5, 17, 1},
+  const int64_t sizes[][3] = {{1, 1, 1},   {2, 3, 4},    {4, 4, 4},    {1, 33, 70},  {33, 1, 70},   {5, 17, 1},
                               {7, 10, 96}, {32, 32, 32}, {37, 65, 70}, {70, 80, 90}, {130, 10, 515}};
   for (DType dtype : {float32, float64})
     for (auto [m, n, k] : sizes)
@@ -190,10 +191,14 @@ TEST(Matmul, LeadingAxesBroadcast) {
   struct Case {
     Dims a, b, out;
   };
-  const Case cases[] = {{{3, 4, 5}, {5, 6}, {3, 4, 6}},          {{4, 5}, {3, 5, 6}, {3, 4, 6}},
-                        {{2, 3, 4, 5}, {2, 3, 5, 6}, {2, 3, 4, 6}}, {{2, 1, 4, 5}, {3, 5, 6}, {2, 3, 4, 6}},
-                        {{1, 4, 5}, {7, 1, 5, 6}, {7, 1, 4, 6}},    {{2, 3, 1, 8}, {8, 9}, {2, 3, 1, 9}},
-                        {{5, 1, 1, 8}, {1, 3, 8, 9}, {5, 3, 1, 9}}, {{4, 70, 80}, {80, 90}, {4, 70, 90}}};
+  const Case cases[] = {{{3, 4, 5}, {5, 6}, {3, 4, 6}},
+                        {{4, 5}, {3, 5, 6}, {3, 4, 6}},
+                        {{2, 3, 4, 5}, {2, 3, 5, 6}, {2, 3, 4, 6}},
+                        {{2, 1, 4, 5}, {3, 5, 6}, {2, 3, 4, 6}},
+                        {{1, 4, 5}, {7, 1, 5, 6}, {7, 1, 4, 6}},
+                        {{2, 3, 1, 8}, {8, 9}, {2, 3, 1, 9}},
+                        {{5, 1, 1, 8}, {1, 3, 8, 9}, {5, 3, 1, 9}},
+                        {{4, 70, 80}, {80, 90}, {4, 70, 90}}};
   for (DType dtype : {float32, float64, int32, bfloat16})
     for (const Case& c : cases)
       for (Layout layout : kLayouts) {
@@ -260,8 +265,10 @@ TEST(Matmul, ManyThreads) {
 // The builds for other instruction sets that this machine can run give the same results.
 TEST(SmallGemm, EveryBuild) {
   std::vector<SmallGemm> builds = {base::small_gemm()};
-  if (__builtin_cpu_supports("x86-64-v3")) builds.push_back(avx2::small_gemm());
-  if (__builtin_cpu_supports("x86-64-v4")) builds.push_back(avx512::small_gemm());
+#if defined(__x86_64__)
+  if (instruction_level() >= 1) builds.push_back(avx2::small_gemm());
+  if (instruction_level() >= 2) builds.push_back(avx512::small_gemm());
+#endif
   auto pack = []() -> void* {
     alignas(64) static char buffer[kPackBytes];
     return buffer;
@@ -290,7 +297,8 @@ TEST(SmallGemm, EveryBuild) {
         Array a = make({m, k}, float32, Layout::kPadded), b = make({k, n}, float32, Layout::kPadded);
         Array c = make({m, n}, float32, Layout::kPadded);
         std::vector<double> expected = reference(a, b, c, {}, 1, 0);
-        build.tiny_f32(a.data<float>(), a.strides[0], b.data<float>(), b.strides[0], c.data<float>(), c.strides[0], m, n, k);
+        build.tiny_f32(a.data<float>(), a.strides[0], b.data<float>(), b.strides[0], c.data<float>(), c.strides[0], m,
+                       n, k);
         std::vector<double> found = values(c);
         for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-5);
       }
@@ -306,7 +314,8 @@ TEST(Linear, BiasAndLeadingAxes) {
       for (auto [n, k] : {std::pair<int64_t, int64_t>{10, 64}, {1, 7}, {129, 130}}) {
         Dims shape = lead, out_shape = lead;
         shape.push_back(k), out_shape.push_back(n);
-        Array x = Array::empty(shape, dtype), w = make({n, k}, dtype, Layout::kRows), out = Array::empty(out_shape, dtype);
+        Array x = Array::empty(shape, dtype), w = make({n, k}, dtype, Layout::kRows),
+              out = Array::empty(out_shape, dtype);
         Array bias = Array::empty({n}, dtype);
         fill(x), fill(bias);
         for (const Array* with : {static_cast<const Array*>(nullptr), static_cast<const Array*>(&bias)}) {
@@ -345,8 +354,10 @@ TEST(Linear, WeightGrad) {
         }
         linear_weight_grad(dy, x, dw, &db, beta);
         std::vector<double> fw = values(dw), fb = values(db);
-        for (size_t i = 0; i < fw.size(); ++i) ASSERT_NEAR(fw[i], ew[i], tolerance(dtype, rows) * 2) << name(dtype) << axes;
-        for (size_t i = 0; i < fb.size(); ++i) ASSERT_NEAR(fb[i], eb[i], tolerance(dtype, rows) * 2) << name(dtype) << axes;
+        for (size_t i = 0; i < fw.size(); ++i)
+          ASSERT_NEAR(fw[i], ew[i], tolerance(dtype, rows) * 2) << name(dtype) << axes;
+        for (size_t i = 0; i < fb.size(); ++i)
+          ASSERT_NEAR(fb[i], eb[i], tolerance(dtype, rows) * 2) << name(dtype) << axes;
       }
 }
 

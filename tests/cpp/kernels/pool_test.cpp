@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/kernels/cpu/build_choice.h"
 #include "holon/kernels/cpu/pool_loops.h"
 
 namespace holon::kernels {
@@ -85,8 +86,8 @@ std::vector<Case> cases() {
 Array result_of(const Case& t, DType dtype, Layout layout) {
   Dims out = t.shape;
   for (int a = 0; a < 2; ++a)
-    out[2 + a] = pool_out_size(t.shape[2 + a], t.pool.kernel[a], t.pool.stride[a], t.pool.padding[a], t.pool.padding[2 + a],
-                               t.pool.dilation[a], t.ceil);
+    out[2 + a] = pool_out_size(t.shape[2 + a], t.pool.kernel[a], t.pool.stride[a], t.pool.padding[a],
+                               t.pool.padding[2 + a], t.pool.dilation[a], t.ceil);
   return make(out, dtype, layout);
 }
 
@@ -188,7 +189,8 @@ void check_average(const Case& t, DType dtype, Layout layout, bool adaptive = fa
     for (int64_t oh = 0; oh < oh_all; ++oh)
       for (int64_t ow = 0; ow < ow_all; ++ow, ++at) {
         int64_t h0 = oh * t.pool.stride[0] - t.pool.padding[0], w0 = ow * t.pool.stride[1] - t.pool.padding[1];
-        int64_t h1 = std::min(h0 + t.pool.kernel[0], h + t.pool.padding[2]), w1 = std::min(w0 + t.pool.kernel[1], w + t.pool.padding[3]);
+        int64_t h1 = std::min(h0 + t.pool.kernel[0], h + t.pool.padding[2]),
+                w1 = std::min(w0 + t.pool.kernel[1], w + t.pool.padding[3]);
         if (adaptive) {
           h0 = oh * h / oh_all, w0 = ow * w / ow_all;
           h1 = ((oh + 1) * h + oh_all - 1) / oh_all, w1 = ((ow + 1) * w + ow_all - 1) / ow_all;
@@ -243,9 +245,11 @@ TEST(Pool, OutSizes) {
 
 // The builds for other instruction sets that this machine can run give the same results.
 TEST(PoolLoops, EveryBuild) {
-  std::vector<PoolLoops> builds = {avx2::pool_loops(), avx512::pool_loops()};
-  if (!__builtin_cpu_supports("x86-64-v4")) builds.pop_back();
-  if (!__builtin_cpu_supports("x86-64-v3")) builds.clear();
+  std::vector<PoolLoops> builds = {pool_loops()};
+#if defined(__x86_64__)
+  if (instruction_level() >= 1) builds.push_back(avx2::pool_loops());
+  if (instruction_level() >= 2) builds.push_back(avx512::pool_loops());
+#endif
   for (int64_t channels : {1, 3, 4, 7, 8, 15, 16, 17, 40}) {
     std::vector<float> x(static_cast<size_t>(channels * 16 * 4)), dy(x.size());
     for (float& v : x) v = static_cast<float>(whole());
@@ -255,7 +259,8 @@ TEST(PoolLoops, EveryBuild) {
     // Planes: 2 rows of `channels` outputs.
     const PlaneRun r = {2, channels, 2 * channels, channels, channels};
     auto all = [&](const PoolLoops& loops) {
-      std::vector<float> out(x.size()), mean(x.size()), dx(x.size(), 1), add(x.size(), 1), plane(x.size()), dplane(x.size());
+      std::vector<float> out(x.size()), mean(x.size()), dx(x.size(), 1), add(x.size(), 1), plane(x.size()),
+          dplane(x.size());
       std::vector<uint8_t> index(x.size()), plane_index(x.size());
       loops.max_channels(w, x.data(), out.data(), index.data());
       loops.max_channels_backward(w, dy.data(), index.data(), dx.data(), true);

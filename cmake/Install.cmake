@@ -1,0 +1,23 @@
+# What `cmake --install` puts where. A program then says find_package(Holon) and links Holon::holon. In a wheel (SKBUILD)
+# everything lies inside the Python package, together with the libraries underneath (bundle_libraries.cmake).
+include(CMakePackageConfigHelpers)
+
+if(SKBUILD)
+  install(TARGETS holon LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)
+  install(CODE "set(library \"$<TARGET_FILE:holon>\")\nset(folder \"${CMAKE_INSTALL_LIBDIR}\")")
+  install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/bundle_libraries.cmake)
+  return()
+endif()
+
+install(TARGETS holon EXPORT HolonTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/holon ${PROJECT_BINARY_DIR}/generated/holon
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h" PATTERN "*_body.h" EXCLUDE)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Holon)
+install(EXPORT HolonTargets NAMESPACE Holon:: DESTINATION ${package_folder})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/HolonConfig.cmake.in ${PROJECT_BINARY_DIR}/HolonConfig.cmake
+                              INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/HolonConfig.cmake ${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake
+        DESTINATION ${package_folder})

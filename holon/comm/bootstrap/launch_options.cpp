@@ -1,0 +1,55 @@
+#include <CLI/CLI.hpp>
+
+#include "holon/base/error.h"
+#include "holon/comm/bootstrap/launcher.h"
+
+namespace holon::comm {
+
+LaunchOptions parse_launch_options(int argc, char** argv) {
+  LaunchOptions o;
+  CLI::App app("Starts a program as several ranks on this machine, one process each.\n"
+               "  holon-launch -n 2 ./program arguments...\n"
+               "  holon-launch -n 2 train.py arguments...",
+               "holon-launch");
+  app.prefix_command();
+  app.add_option("-n,--nproc_per_node,--nproc-per-node", o.nproc_per_node, "Ranks on this machine")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--nnodes", o.nnodes, "Machines, each with its own holon-launch")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--node_rank,--node-rank", o.node_rank, "This machine's number, from 0 on")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--master_addr,--master-addr", o.master_addr, "Address of machine 0")->capture_default_str();
+  app.add_option("--master_port,--master-port", o.master_port,
+                 "Port where the ranks meet; by default one that the system chooses, 29500 for several machines")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--logdir", o.logdir, "Keep a copy of each rank's output in this folder");
+  app.add_flag("--redirect_stdout_and_stderr,--redirect-stdout-and-stderr", o.redirect, "Output goes to --logdir only");
+  app.add_option("--simulate", o.simulate, "cuda: run \"cuda\" placements on the CPU")->check(CLI::IsMember({"cuda"}));
+  app.add_option("--python", o.python, "Run the program as a script of this Python interpreter");
+  app.add_flag("-m,--module", o.module, "The program is a Python module, as in python3 -m");
+  app.add_flag("--no_python,--no-python", o.no_python, "Run the program itself, whatever --python says");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& e) {
+    std::exit(app.exit(e));
+  } catch (const CLI::ParseError& e) {
+    fail_value("{}. Run holon-launch --help for the options.", e.what());
+  }
+  o.program = app.remaining();
+  if (!o.program.empty() && o.program[0] == "--") o.program.erase(o.program.begin());
+  if (o.program.empty())
+    fail_value("no program was named. Write holon-launch -n 2 PROGRAM [ARGUMENTS]; --help lists the options.");
+  if (o.program[0].starts_with("-"))
+    fail_value(
+        "{} is no option of holon-launch. Options of the program come after its name; --help lists the launcher's.",
+        o.program[0]);
+  if (o.node_rank >= o.nnodes)
+    fail_value("--node_rank {} of --nnodes {}: machines are counted from 0.", o.node_rank, o.nnodes);
+  if (o.redirect && o.logdir.empty()) o.logdir = "log";
+  return o;
+}
+
+}  // namespace holon::comm

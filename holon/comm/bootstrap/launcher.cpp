@@ -1,0 +1,413 @@
+#include "holon/comm/bootstrap/launcher.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "holon/base/error.h"
+#include "holon/comm/bootstrap/socket.h"
+#include "holon/comm/bootstrap/store.h"
+#include "holon/comm/cores.h"
+
+extern char** environ;
+
+namespace holon::comm {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+namespace fs = std::filesystem;
+
+constexpr auto kTermToKill = std::chrono::milliseconds(2000);
+// Where another rank has said that it failed first, it gets this long to print why, before it is stopped too.
+constexpr auto kLastWords = std::chrono::milliseconds(400);
+constexpr size_t kTailBytes = 16384;
+constexpr int kTailLines = 30;
+
+std::string random_token() {
+  uint64_t r[2] = {};
+  if (getrandom(r, sizeof r, 0) != sizeof r) fail_runtime("the system gives no random numbers: {}.", strerror(errno));
+  return fmt::format("{:016x}{:016x}", r[0], r[1]);
+}
+
+std::string find_in_path(const std::string& name) {
+  if (name.find('/') != std::string::npos)
+    return access(name.c_str(), X_OK) == 0 && !fs::is_directory(name) ? name : "";
+  const char* path = std::getenv("PATH");
+  std::string list = path ? path : "/usr/local/bin:/usr/bin:/bin";
+  for (size_t at = 0; at <= list.size();) {
+    size_t end = std::min(list.find(':', at), list.size());
+    std::string file = (end == at ? "." : list.substr(at, end - at)) + "/" + name;
+    if (access(file.c_str(), X_OK) == 0 && !fs::is_directory(file)) return file;
+    at = end + 1;
+  }
+  return "";
+}
+
+// The command of every rank, its first word a file that can be run.
+std::vector<std::string> command_of(const LaunchOptions& o) {
+  std::vector<std::string> command = o.program;
+  std::string python = o.no_python ? "" : o.python;
+  if (python.empty() && !o.no_python && (o.module || command[0].ends_with(".py"))) python = "python3";
+  if (!python.empty()) {
+    if (!o.module && access(command[0].c_str(), R_OK) != 0)
+      fail_value("the script {} cannot be read: {}. Name a script from {}.", command[0], strerror(errno),
+                 fs::current_path().string());
+    if (o.module) command.insert(command.begin(), "-m");
+    command.insert(command.begin(), python);
+  }
+  std::string file = find_in_path(command[0]);
+  if (file.empty())
+    fail_value("there is no program {} to run. Give a path, e.g. ./{}, or a name that is in PATH.", command[0],
+               fs::path(command[0]).filename().string());
+  command[0] = file;
+  return command;
+}
+
+class Rank {
+ public:
+  int number = 0;
+  pid_t pid = -1;
+  bool running = false, own_group = false, stopped_by_us = false;
+  int status = 0;
+  Fd out, err;  // this side of the pipes
+  Fd out_file, err_file;
+  std::string tail;
+
+  void signal(int s) {
+    if (!running) return;
+    stopped_by_us = true;
+    if (own_group && kill(-pid, s) == 0) return;
+    kill(pid, s);
+  }
+  bool failed() const { return !running && status != 0 && !stopped_by_us; }
+  int exit_status() const { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+  std::string how() const {
+    if (!WIFSIGNALED(status)) return fmt::format("exit status {}", WEXITSTATUS(status));
+    const char* text = sigdescr_np(WTERMSIG(status));
+    return fmt::format("killed by signal {} ({})", WTERMSIG(status), text ? text : "unknown");
+  }
+};
+
+void write_fully(int fd, const char* data, size_t size) {
+  while (size) {
+    ssize_t n = write(fd, data, size);
+    if (n < 0 && errno == EAGAIN) {
+      pollfd p{fd, POLLOUT, 0};
+      poll(&p, 1, 1000);
+      continue;
+    }
+    if (n < 0 && errno != EINTR) return;
+    if (n > 0) data += n, size -= static_cast<size_t>(n);
+  }
+}
+
+class Launcher {
+ public:
+  explicit Launcher(const LaunchOptions& o) : o_(o), command_(command_of(o)) {}
+
+  int run() {
+    // Orphans of ranks become this process's children, so that they can be found and ended.
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    catch_signals();
+    host_store();
+    if (!o_.logdir.empty()) {
+      std::error_code error;
+      fs::create_directories(o_.logdir, error);
+      if (error) fail_value("--logdir {} cannot be made: {}.", o_.logdir, error.message());
+    }
+    ranks_.resize(static_cast<size_t>(o_.nproc_per_node));
+    try {
+      for (int local = 0; local < o_.nproc_per_node; ++local) start(local);
+    } catch (...) {
+      for (Rank& r : ranks_) r.signal(SIGKILL);
+      sweep();
+      throw;
+    }
+    while (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; })) wait_for_events();
+    for (Rank& r : ranks_) drain(r);
+    if (first_failed_ >= 0 || interrupted_by_) sweep();
+    return report();
+  }
+
+ private:
+  void catch_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, s);
+    sigprocmask(SIG_BLOCK, &set, &mask_before_);
+    signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals_) fail_runtime("the launcher cannot watch its ranks: {}.", strerror(errno));
+    ::signal(SIGPIPE, SIG_IGN);
+  }
+
+  void host_store() {
+    const char* given = std::getenv("HOLON_STORE_TOKEN");
+    token_ = given ? given : o_.nnodes == 1 ? random_token() : "";
+    port_ = o_.master_port == 0 && o_.nnodes > 1 ? 29500 : o_.master_port;
+    if (o_.node_rank != 0) return;
+    store_ = std::make_unique<StoreServer>(o_.master_addr, port_, token_);
+    port_ = store_->port();
+  }
+
+  std::vector<std::string> environment(int local) const {
+    const int cores = CoreSet::of_this_process().count();
+    std::map<std::string, std::string> ours = {
+        {"MASTER_ADDR", o_.master_addr},
+        {"MASTER_PORT", std::to_string(port_)},
+        {"WORLD_SIZE", std::to_string(o_.nnodes * o_.nproc_per_node)},
+        {"RANK", std::to_string(o_.node_rank * o_.nproc_per_node + local)},
+        {"LOCAL_RANK", std::to_string(local)},
+        {"LOCAL_WORLD_SIZE", std::to_string(o_.nproc_per_node)},
+        {"NODE_RANK", std::to_string(o_.node_rank)},
+        {"HOLON_STORE_HOSTED", "1"},
+    };
+    if (!token_.empty()) ours["HOLON_STORE_TOKEN"] = token_;
+    if (!o_.simulate.empty()) ours["HOLON_SIMULATE"] = o_.simulate;
+    // Threads that wait spin for about 0.2 ms and then sleep: ranks share the cores.
+    if (!std::getenv("GOMP_SPINCOUNT")) ours["GOMP_SPINCOUNT"] = "20000";
+    if (!std::getenv("OMP_NUM_THREADS"))
+      ours["OMP_NUM_THREADS"] = std::to_string(std::max(1, cores / o_.nproc_per_node));
+    std::vector<std::string> result;
+    for (char** e = environ; *e; ++e) {
+      std::string entry = *e;
+      if (!ours.contains(entry.substr(0, entry.find('=')))) result.push_back(entry);
+    }
+    for (auto& [name, value] : ours) result.push_back(name + "=" + value);
+    return result;
+  }
+
+  Fd log_file(int number, const char* stream) const {
+    std::string path = fmt::format("{}/rank_{}.{}", o_.logdir, number, stream);
+    Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (!fd) fail_value("the file {} of --logdir cannot be written: {}.", path, strerror(errno));
+    return fd;
+  }
+
+  void start(int local) {
+    Rank& r = ranks_[static_cast<size_t>(local)];
+    r.number = o_.node_rank * o_.nproc_per_node + local;
+    Fd out_end, err_end;
+    auto make_pipe = [&](Fd* mine, Fd* theirs) {
+      int ends[2];
+      if (pipe2(ends, O_CLOEXEC) != 0) fail_runtime("no pipe can be made: {}.", strerror(errno));
+      *mine = Fd(ends[0]), *theirs = Fd(ends[1]);
+      fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    };
+    make_pipe(&r.err, &err_end);
+    if (!o_.logdir.empty()) {
+      r.err_file = log_file(r.number, "stderr"), r.out_file = log_file(r.number, "stdout");
+      make_pipe(&r.out, &out_end);
+    }
+    const bool terminal = isatty(STDIN_FILENO);
+    // Rank 0 may ask at the terminal, so it stays in the foreground; a background process that reads is stopped by the
+    // kernel.
+    r.own_group = !(local == 0 && terminal);
+    Fd null(local == 0 ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC));
+
+    // All memory is prepared here: between fork and exec only system calls are safe.
+    std::vector<std::string> environment_text = environment(local);
+    std::vector<char*> argv, envp;
+    for (std::string& s : command_) argv.push_back(s.data());
+    for (std::string& s : environment_text) envp.push_back(s.data());
+    argv.push_back(nullptr), envp.push_back(nullptr);
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid < 0) fail_runtime("rank {} cannot be started: {}.", r.number, strerror(errno));
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(127);
+      if (r.own_group) setpgid(0, 0);
+      if (null) dup2(null.get(), STDIN_FILENO);
+      if (out_end) dup2(out_end.get(), STDOUT_FILENO);
+      dup2(err_end.get(), STDERR_FILENO);
+      ::signal(SIGPIPE, SIG_DFL);
+      sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+      execve(argv[0], argv.data(), envp.data());
+      const char text[] = "holon-launch: the program could not be executed\n";
+      [[maybe_unused]] ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+      _exit(127);
+    }
+    if (r.own_group) setpgid(pid, pid);  // here too: whoever of both comes first
+    r.pid = pid;
+    r.running = true;
+  }
+
+  void wait_for_events() {
+    std::vector<pollfd> polled = {{signals_.get(), POLLIN, 0}};
+    std::vector<std::pair<Rank*, bool>> sources;
+    for (Rank& r : ranks_)
+      for (bool is_err : {false, true})
+        if (Fd& fd = is_err ? r.err : r.out) {
+          polled.push_back({fd.get(), POLLIN, 0});
+          sources.emplace_back(&r, is_err);
+        }
+    int timeout = -1;
+    for (auto& at : {term_at_, kill_at_})
+      if (at) {
+        auto ms = std::chrono::ceil<std::chrono::milliseconds>(*at - Clock::now()).count();
+        int left = static_cast<int>(std::max<int64_t>(ms, 0));
+        timeout = timeout < 0 ? left : std::min(timeout, left);
+      }
+    if (poll(polled.data(), polled.size(), timeout) < 0 && errno != EINTR) fail_runtime("poll: {}.", strerror(errno));
+    for (size_t i = 0; i < sources.size(); ++i)
+      if (polled[i + 1].revents) pass_on(*sources[i].first, sources[i].second);
+    if (polled[0].revents) take_signals();
+    const auto now = Clock::now();
+    if (term_at_ && now >= *term_at_) {
+      term_at_.reset();
+      for (Rank& r : ranks_) r.signal(SIGTERM);
+      kill_at_ = now + kTermToKill;
+    }
+    if (kill_at_ && now >= *kill_at_) {
+      kill_at_.reset();
+      for (Rank& r : ranks_) r.signal(SIGKILL);
+    }
+  }
+
+  // Copies what a rank has written; closes the pipe at its end.
+  void pass_on(Rank& r, bool is_err) {
+    Fd& fd = is_err ? r.err : r.out;
+    char buffer[65536];
+    ssize_t n = read(fd.get(), buffer, sizeof buffer);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) fd = Fd();
+    if (n <= 0) return;
+    const auto size = static_cast<size_t>(n);
+    if (!o_.redirect) write_fully(is_err ? STDERR_FILENO : STDOUT_FILENO, buffer, size);
+    Fd& file = is_err ? r.err_file : r.out_file;
+    if (file) write_fully(file.get(), buffer, size);
+    if (!is_err) return;
+    r.tail.append(buffer, size);
+    if (r.tail.size() > 2 * kTailBytes) r.tail.erase(0, r.tail.size() - kTailBytes);
+  }
+
+  void drain(Rank& r) {
+    for (bool is_err : {false, true})
+      for (;;) {
+        Fd& fd = is_err ? r.err : r.out;
+        if (!fd) break;
+        pollfd p{fd.get(), POLLIN, 0};
+        if (poll(&p, 1, 0) <= 0 || !(p.revents & (POLLIN | POLLHUP))) break;
+        pass_on(r, is_err);
+      }
+  }
+
+  void take_signals() {
+    signalfd_siginfo info;
+    while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      const int s = static_cast<int>(info.ssi_signo);
+      if (s == SIGCHLD) continue;
+      // The first one is passed on, so that programs can finish properly; the second means it.
+      const bool again = interrupted_by_ != 0;
+      if (!again) interrupted_by_ = s;
+      for (Rank& r : ranks_) r.signal(again ? SIGKILL : s);
+      term_at_.reset();
+      if (!again) kill_at_ = Clock::now() + kTermToKill;
+    }
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      auto r = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& x) { return x.pid == pid; });
+      if (r == ranks_.end()) continue;  // an orphan of a rank
+      r->running = false;
+      r->status = status;
+      drain(*r);
+      if (status == 0 || interrupted_by_) continue;
+      if (first_failed_ < 0) {
+        first_failed_ = static_cast<int>(r - ranks_.begin());
+        Rank* origin = reported_failure();
+        term_at_ = Clock::now() + (origin && origin->running ? kLastWords : std::chrono::milliseconds(0));
+      } else if (term_at_ && &*r == reported_failure()) {
+        term_at_ = Clock::now();
+      }
+    }
+  }
+
+  // The rank that told the others of its failure, if any has.
+  Rank* reported_failure() {
+    auto text = store_ ? store_->peek("failed") : std::nullopt;
+    if (!text) return nullptr;
+    for (Rank& r : ranks_)
+      if (std::to_string(r.number) == *text) return &r;
+    return nullptr;
+  }
+
+  // Ends what the ranks have left behind.
+  void sweep() {
+    for (Rank& r : ranks_)
+      if (r.own_group && r.pid > 0) kill(-r.pid, SIGKILL);
+    const auto until = Clock::now() + std::chrono::seconds(1);
+    while (Clock::now() < until) {
+      bool any = false;
+      std::error_code error;
+      for (auto& task : fs::directory_iterator("/proc/self/task", error)) {
+        std::ifstream children(task.path() / "children");
+        for (pid_t pid; children >> pid;) any = true, kill(pid, SIGKILL);
+      }
+      while (waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+      if (!any) return;
+      timespec pause{0, 5'000'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+
+  int report() {
+    if (interrupted_by_) {
+      std::fprintf(stderr, "holon-launch: stopped by signal %d (%s)\n", interrupted_by_, sigdescr_np(interrupted_by_));
+      return 128 + interrupted_by_;
+    }
+    if (first_failed_ < 0) return 0;
+    Rank* culprit = &ranks_[static_cast<size_t>(first_failed_)];
+    if (Rank* origin = reported_failure(); origin && origin->failed()) culprit = origin;
+    // Other ranks may have written since: what matters stands last.
+    std::string tail = culprit->tail;
+    size_t cut = tail.size();
+    for (int lines = 0; cut > 0 && lines <= kTailLines; --cut)
+      if (tail[cut - 1] == '\n' && cut != tail.size() && ++lines == kTailLines) break;
+    tail.erase(0, cut);
+    if (tail.size() > kTailBytes) tail.erase(0, tail.size() - kTailBytes);
+    if (!tail.empty() && (o_.nproc_per_node > 1 || o_.redirect)) {
+      if (tail.back() != '\n') tail += '\n';
+      std::string head = fmt::format("holon-launch: the end of rank {}'s stderr:\n", culprit->number);
+      write_fully(STDERR_FILENO, head.data(), head.size());
+      write_fully(STDERR_FILENO, tail.data(), tail.size());
+    }
+    std::string line = fmt::format("holon-launch: rank {} failed: {}", culprit->number, culprit->how());
+    if (o_.nproc_per_node > 1) line += "; the other ranks were stopped";
+    if (!o_.logdir.empty()) line += fmt::format("; see {}/rank_{}.stderr", o_.logdir, culprit->number);
+    line += ".\n";
+    write_fully(STDERR_FILENO, line.data(), line.size());
+    return culprit->exit_status();
+  }
+
+  const LaunchOptions o_;
+  std::vector<std::string> command_;
+  std::unique_ptr<StoreServer> store_;
+  std::string token_;
+  int port_ = 0;
+  sigset_t mask_before_{};
+  Fd signals_;
+  std::vector<Rank> ranks_;
+  int first_failed_ = -1;  // place in ranks_
+  int interrupted_by_ = 0;
+  std::optional<Clock::time_point> term_at_, kill_at_;
+};
+
+}  // namespace
+
+int launch(const LaunchOptions& options) { return Launcher(options).run(); }
+
+}  // namespace holon::comm

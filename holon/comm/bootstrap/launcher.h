@@ -1,0 +1,34 @@
+// holon-launch: starts one process per rank on this machine, serves the store they meet at, and sees to it that all of
+// them end together.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace holon::comm {
+
+struct LaunchOptions {
+  int nproc_per_node = 1;
+  int nnodes = 1;
+  int node_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;    // 0: the system chooses, for one node; 29500 for several
+  std::string logdir;     // "": no files
+  bool redirect = false;  // output goes to the files of logdir only
+  std::string simulate;
+  std::string python;  // the interpreter; "" runs the program itself, and python3 if its name ends in .py
+  bool module = false;
+  bool no_python = false;
+  std::vector<std::string> program;  // and its arguments
+};
+
+// Errors: an unknown option or a value out of range (ValueError). Prints the help and exits if it is asked for.
+LaunchOptions parse_launch_options(int argc, char** argv);
+
+// Runs the program and returns the exit status: 0 if all ranks ended well, else the first failing rank's, or 128 + its
+// signal. A rank that fails ends the others within a few seconds, and the end of its stderr is printed last. SIGINT,
+// SIGTERM and SIGHUP end all ranks; if the launcher itself is killed the kernel kills them. Errors: the program cannot
+// be run, the port is in use.
+int launch(const LaunchOptions& options);
+
+}  // namespace holon::comm

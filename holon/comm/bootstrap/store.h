@@ -1,0 +1,82 @@
+// A small key-value store over TCP, through which ranks find each other before anything else connects them. It is
+// served by one thread, in the launcher or in rank 0. Only clients that know the token are listened to; whoever sends
+// anything else is dropped.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace holon::comm {
+
+class StoreServer {
+ public:
+  // Listens at host:port; port 0 lets the system choose. A loopback host binds the loopback address alone, any other
+  // all addresses. Errors: the port is in use or may not be bound; the host has no address.
+  StoreServer(const std::string& host, int port, std::string token);
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+  int port() const { return port_; }
+  // The value of a key, without waiting.
+  std::optional<std::string> peek(const std::string& key) const;
+
+ private:
+  class Loop;
+  int port_ = 0;
+  std::unique_ptr<Loop> loop_;
+  std::thread thread_;
+};
+
+class StoreClient {
+ public:
+  // Connects, trying again until timeout_s have passed: the server may not have started yet. Errors: nobody answers in
+  // time, what answers is no store of Holon's, or it refuses the token.
+  StoreClient(const std::string& host, int port, const std::string& token, double timeout_s);
+  ~StoreClient();
+  StoreClient(const StoreClient&) = delete;
+  StoreClient& operator=(const StoreClient&) = delete;
+
+  void set(const std::string& key, const std::string& value);
+  // Waits for the key. Errors: it is not set within timeout_s.
+  std::string get(const std::string& key, double timeout_s);
+  // Adds to a number that starts at 0; returns the sum.
+  int64_t add(const std::string& key, int64_t amount);
+
+  // Hands in value as participant `index` of `count` and returns everybody's, when all have come. When one's time is
+  // over, all that wait are told.
+  struct Gathered {
+    enum class Outcome { kComplete, kTimeout, kTaken, kOtherCount } outcome;
+    std::vector<std::string> values;  // kComplete: all; kTaken: the value that holds this index
+    std::vector<int> missing;         // kTimeout
+    std::vector<std::string> counts;  // kOtherCount: "rank 1 of 3", one for each side
+  };
+  Gathered gather(const std::string& key, int index, int count, const std::string& value, double timeout_s);
+  // Errors: not all `count` have come within timeout_s.
+  void barrier(const std::string& key, int index, int count, double timeout_s);
+
+ private:
+  struct Reply;
+  Reply call(const std::string& body, double timeout_s, bool greeting = false);
+
+  std::string where_;
+  int fd_ = -1;
+  std::mutex mutex_;
+};
+
+// The bytes on the wire, for tests that speak them. A connection begins with kStoreMagic; then come frames both ways:
+// the length of the body, 4 bytes little-endian, and the body: 1 byte of operation or status, and strings, each after
+// its 4-byte length. The first frame is kHello with the token.
+inline constexpr char kStoreMagic[8] = {'H', 'O', 'L', 'O', 'N', 's', 't', '1'};
+inline constexpr uint32_t kStoreMaxFrame = 1 << 20;
+inline constexpr uint32_t kStoreMaxHello = 1 << 10;
+enum class StoreOp : uint8_t { kHello, kSet, kGet, kAdd, kGather };
+enum class StoreStatus : uint8_t { kOk, kTimeout, kRefused, kTaken, kOtherCount, kError };
+std::string store_body(uint8_t first, std::span<const std::string> fields);
+
+}  // namespace holon::comm

@@ -1,0 +1,229 @@
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "holon/base/blocking.h"
+#include "holon/comm/bootstrap/socket.h"
+#include "holon/comm/bootstrap/store.h"
+
+namespace holon::comm {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+// A reply that the server does not hold back on purpose.
+constexpr double kAnswerSeconds = 10;
+
+Clock::time_point after(double seconds) {
+  return Clock::now() +
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e8)));
+}
+
+// Waits for readiness in short slices, so that the host language can end the wait. False: the time is over.
+bool wait_ready(int fd, short events, Clock::time_point until) {
+  for (;;) {
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd p{fd, events, 0};
+    if (::poll(&p, 1, static_cast<int>(std::min<int64_t>(left, 100))) > 0) return true;
+    if (auto poll = blocking_hooks().poll) poll();
+  }
+}
+
+enum class Io { kDone, kLate, kClosed };
+
+Io read_all(int fd, char* to, size_t size, Clock::time_point until) {
+  while (size) {
+    if (!wait_ready(fd, POLLIN, until)) return Io::kLate;
+    ssize_t n = recv(fd, to, size, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return Io::kClosed;
+    if (n > 0) to += n, size -= static_cast<size_t>(n);
+  }
+  return Io::kDone;
+}
+
+Io write_all(int fd, const char* from, size_t size, Clock::time_point until) {
+  while (size) {
+    ssize_t n = send(fd, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return Io::kClosed;
+    if (n > 0) from += n, size -= static_cast<size_t>(n);
+    if (n < 0 && !wait_ready(fd, POLLOUT, until)) return Io::kLate;
+  }
+  return Io::kDone;
+}
+
+// Connected within the time, or not at all; errno says why.
+Fd connect_once(const Address& address, Clock::time_point until) {
+  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return fd;
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0) {
+    if (errno != EINPROGRESS) return Fd();
+    if (!wait_ready(fd.get(), POLLOUT, until)) {
+      errno = ETIMEDOUT;
+      return Fd();
+    }
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error) {
+      errno = error;
+      return Fd();
+    }
+  }
+  // Without a listener, a connection to a port of this machine may connect to itself.
+  sockaddr_storage me{}, peer{};
+  socklen_t n = sizeof me, m = sizeof peer;
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&me), &n) == 0 &&
+      getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &m) == 0 && n == m && std::memcmp(&me, &peer, n) == 0) {
+    errno = ECONNREFUSED;
+    return Fd();
+  }
+  int one = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  return fd;
+}
+
+}  // namespace
+
+struct StoreClient::Reply {
+  StoreStatus status;
+  std::vector<std::string> fields;
+};
+
+StoreClient::StoreClient(const std::string& host, int port, const std::string& token, double timeout_s)
+    : where_(fmt::format("{}:{}", host, port)) {
+  const auto until = after(timeout_s);
+  const Address address = resolve(host, port);
+  auto pause = std::chrono::microseconds(500);
+  Fd fd;
+  while (!(fd = connect_once(address, until))) {
+    int error = errno;
+    if (Clock::now() + pause > until)
+      fail_runtime("no store answers at {} ({}) within {:g} s. Rank 0 or the launcher serves it: check that rank 0 has "
+                   "started and that "
+                   "MASTER_ADDR and MASTER_PORT are the same everywhere; HOLON_RENDEZVOUS_TIMEOUT_S raises the limit.",
+                   where_, strerror(error), timeout_s);
+    if (auto poll = blocking_hooks().poll) poll();
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(50'000));
+  }
+  fd_ = fd.get();
+  std::string hello[] = {token};
+  write_all(fd_, kStoreMagic, sizeof kStoreMagic, until);
+  Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kHello), hello), kAnswerSeconds, true);
+  if (reply.status != StoreStatus::kOk)
+    fail_runtime("the store at {} refused this rank: its token is another one. Another program may meet at this port; "
+                 "choose another "
+                 "MASTER_PORT, or set the same HOLON_STORE_TOKEN on all ranks.",
+                 where_);
+  fd.release();
+}
+
+StoreClient::~StoreClient() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, bool greeting) {
+  HOLON_CHECK(body.size() <= kStoreMaxFrame, "a request of {} bytes to the store", body.size());
+  std::lock_guard lock(mutex_);
+  const auto until = after(timeout_s);
+  std::string frame;
+  put_u32(frame, static_cast<uint32_t>(body.size()));
+  frame += body;
+  char head[4];
+  std::string answer;
+  auto stranger = [&] {
+    fail_runtime("what listens at {} is no store of Holon's, or has just ended. Choose another MASTER_PORT, or read "
+                 "rank 0's output.",
+                 where_);
+  };
+  Io io = write_all(fd_, frame.data(), frame.size(), until);
+  if (io == Io::kDone) io = read_all(fd_, head, sizeof head, until);
+  if (io == Io::kDone) {
+    uint32_t size = get_u32(head);
+    // A complete gathering is as long as all its values.
+    if (size == 0 || size > (64u << 20)) stranger();
+    answer.resize(size);
+    io = read_all(fd_, answer.data(), size, until);
+  }
+  if (io != Io::kDone && greeting) stranger();
+  if (io == Io::kLate)
+    fail_runtime("the store at {} does not answer: rank 0 or the launcher, which serves it, is stopped.", where_);
+  if (io == Io::kClosed)
+    fail_runtime("the store at {} closed the connection: rank 0 or the launcher, which serves it, has ended. Read rank "
+                 "0's output first.",
+                 where_);
+  Reply reply{static_cast<StoreStatus>(answer[0]), {}};
+  for (size_t at = 1; at + 4 <= answer.size();) {
+    size_t size = std::min<size_t>(get_u32(answer.data() + at), answer.size() - at - 4);
+    reply.fields.push_back(answer.substr(at + 4, size));
+    at += 4 + size;
+  }
+  if (reply.status == StoreStatus::kError)
+    fail_runtime("the store at {} refused a request: {}.", where_, reply.fields.empty() ? "" : reply.fields[0]);
+  return reply;
+}
+
+namespace {
+std::string ms_text(double timeout_s) {
+  return std::to_string(static_cast<int64_t>(std::clamp(timeout_s, 0.0, 1e8) * 1000));
+}
+}  // namespace
+
+void StoreClient::set(const std::string& key, const std::string& value) {
+  std::string f[] = {key, value};
+  call(store_body(static_cast<uint8_t>(StoreOp::kSet), f), kAnswerSeconds);
+}
+
+std::string StoreClient::get(const std::string& key, double timeout_s) {
+  std::string f[] = {key, ms_text(timeout_s)};
+  Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kGet), f), timeout_s + kAnswerSeconds);
+  if (reply.status != StoreStatus::kOk || reply.fields.size() != 1)
+    fail_runtime("nobody has set \"{}\" in the store at {} within {:g} s.", key, where_, timeout_s);
+  return reply.fields[0];
+}
+
+int64_t StoreClient::add(const std::string& key, int64_t amount) {
+  std::string f[] = {key, std::to_string(amount)};
+  Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kAdd), f), kAnswerSeconds);
+  return reply.fields.empty() ? 0 : std::stoll(reply.fields[0]);
+}
+
+StoreClient::Gathered StoreClient::gather(const std::string& key, int index, int count, const std::string& value,
+                                          double timeout_s) {
+  std::string f[] = {key, std::to_string(index), std::to_string(count), value, ms_text(timeout_s)};
+  Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kGather), f), timeout_s + kAnswerSeconds);
+  Gathered result{Gathered::Outcome::kComplete, {}, {}, {}};
+  switch (reply.status) {
+    case StoreStatus::kTimeout:
+      result.outcome = Gathered::Outcome::kTimeout;
+      for (auto& s : reply.fields) result.missing.push_back(std::stoi(s));
+      break;
+    case StoreStatus::kTaken:
+      result.outcome = Gathered::Outcome::kTaken;
+      result.values = std::move(reply.fields);
+      break;
+    case StoreStatus::kOtherCount:
+      result.outcome = Gathered::Outcome::kOtherCount;
+      result.counts = std::move(reply.fields);
+      break;
+    default:
+      if (static_cast<int>(reply.fields.size()) != count)
+        fail_runtime("the store at {} sent {} values of {}.", where_, reply.fields.size(), count);
+      result.values = std::move(reply.fields);
+  }
+  return result;
+}
+
+void StoreClient::barrier(const std::string& key, int index, int count, double timeout_s) {
+  Gathered g = gather(key, index, count, "", timeout_s);
+  if (g.outcome != Gathered::Outcome::kComplete)
+    fail_runtime("the barrier \"{}\" at the store {} was not reached by all {} ranks within {:g} s.", key, where_,
+                 count, timeout_s);
+}
+
+}  // namespace holon::comm

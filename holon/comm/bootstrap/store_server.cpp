@@ -1,0 +1,375 @@
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <climits>
+#include <map>
+
+#include "holon/comm/bootstrap/socket.h"
+#include "holon/comm/bootstrap/store.h"
+
+namespace holon::comm {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMaxConnections = 4096;
+constexpr size_t kMaxStoredBytes = 64 << 20;
+constexpr auto kHelloTime = std::chrono::seconds(10);
+
+template <class T>
+std::optional<T> to_number(const std::string& s) {
+  T v{};
+  auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), v);
+  if (error != std::errc() || end != s.data() + s.size()) return std::nullopt;
+  return v;
+}
+
+bool same_token(const std::string& a, const std::string& b) {
+  if (a.size() != b.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+}  // namespace
+
+std::string store_body(uint8_t first, std::span<const std::string> fields) {
+  std::string body(1, static_cast<char>(first));
+  for (const std::string& f : fields) {
+    put_u32(body, static_cast<uint32_t>(f.size()));
+    body += f;
+  }
+  return body;
+}
+
+// The server's thread: one poll() over all connections. Nothing that a client sends can make it throw or grow without
+// limit.
+class StoreServer::Loop {
+ public:
+  Loop(Fd listener, std::string token)
+      : listener_(std::move(listener)), token_(std::move(token)), stop_(eventfd(0, EFD_CLOEXEC)) {}
+
+  void stop() {
+    uint64_t one = 1;
+    [[maybe_unused]] ssize_t n = write(stop_.get(), &one, sizeof one);
+  }
+
+  void run() {
+    std::vector<pollfd> polled;
+    for (;;) {
+      polled = {{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+      for (auto& [id, c] : connections_)
+        polled.push_back({c.fd.get(), static_cast<short>(c.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+      if (poll(polled.data(), polled.size(), poll_ms()) < 0 && errno != EINTR) return;
+      if (polled[0].revents) return;
+      size_t i = 2;
+      std::vector<uint64_t> gone;
+      for (auto& [id, c] : connections_) {
+        if (short events = polled[i++].revents; events && !serve(id, c, events)) gone.push_back(id);
+      }
+      for (uint64_t id : gone) drop(id);
+      if (polled[1].revents) accept_one();
+      expire();
+    }
+  }
+
+  std::optional<std::string> peek(const std::string& key) const {
+    std::lock_guard lock(mutex_);
+    auto found = values_.find(key);
+    if (found == values_.end()) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  struct Connection {
+    Fd fd;
+    std::string in, out;
+    bool greeted = false, known = false, closing = false;
+    Clock::time_point since = Clock::now();
+  };
+  struct Waiter {
+    uint64_t connection;
+    std::string key;
+    int index;  // of a gathering; -1: a get
+    Clock::time_point until;
+  };
+  struct Gathering {
+    int count;
+    int first_index;
+    std::map<int, std::string> values;
+    std::map<int, uint64_t> holders;        // connections, until it is complete
+    std::vector<std::string> other_counts;  // set: it has failed
+    bool complete() const { return static_cast<int>(values.size()) == count; }
+  };
+
+  int poll_ms() const {
+    auto next = Clock::time_point::max();
+    for (auto& w : waiters_) next = std::min(next, w.until);
+    for (auto& [id, c] : connections_)
+      if (!c.known) next = std::min(next, c.since + kHelloTime);
+    if (next == Clock::time_point::max()) return -1;
+    auto ms = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
+    return static_cast<int>(std::clamp<int64_t>(ms, 0, 60'000));
+  }
+
+  void accept_one() {
+    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) return;
+    if (connections_.size() >= kMaxConnections) return;
+    int one = 1;
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    connections_[next_id_++].fd = std::move(fd);
+  }
+
+  // False: the connection is to be dropped.
+  bool serve(uint64_t id, Connection& c, short events) {
+    if (events & POLLOUT && !flush(c)) return false;
+    if (!(events & (POLLIN | POLLHUP | POLLERR))) return true;
+    char buffer[65536];
+    ssize_t n = read(c.fd.get(), buffer, sizeof buffer);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
+    if (n < 0 || c.closing) return true;
+    c.in.append(buffer, static_cast<size_t>(n));
+    if (!c.greeted) {
+      size_t have = std::min(c.in.size(), sizeof kStoreMagic);
+      if (std::memcmp(c.in.data(), kStoreMagic, have) != 0) return false;
+      if (have < sizeof kStoreMagic) return true;
+      c.in.erase(0, have);
+      c.greeted = true;
+    }
+    while (c.in.size() >= 4 && !c.closing) {
+      uint32_t size = get_u32(c.in.data());
+      if (size == 0 || size > (c.known ? kStoreMaxFrame : kStoreMaxHello)) return false;
+      if (c.in.size() < 4 + size) break;
+      std::string body = c.in.substr(4, size);
+      c.in.erase(0, 4 + size);
+      if (!request(id, c, body)) return false;
+    }
+    return true;
+  }
+
+  bool request(uint64_t id, Connection& c, const std::string& body) {
+    std::vector<std::string> f;
+    for (size_t at = 1; at < body.size();) {
+      if (body.size() - at < 4) return false;
+      uint32_t size = get_u32(body.data() + at);
+      if (size > body.size() - at - 4) return false;
+      f.push_back(body.substr(at + 4, size));
+      at += 4 + size;
+    }
+    auto op = static_cast<StoreOp>(body[0]);
+    if (!c.known) {
+      if (op != StoreOp::kHello || f.size() != 1) return false;
+      c.known = same_token(f[0], token_);
+      c.closing = !c.known;
+      return reply(c, c.known ? StoreStatus::kOk : StoreStatus::kRefused, {}) && c.known;
+    }
+    switch (op) {
+      case StoreOp::kSet: return f.size() == 2 && set(c, f[0], f[1]);
+      case StoreOp::kGet: return f.size() == 2 && get(id, c, f[0], to_number<int64_t>(f[1]));
+      case StoreOp::kAdd: return f.size() == 2 && add(c, f[0], to_number<int64_t>(f[1]));
+      case StoreOp::kGather:
+        return f.size() == 5 &&
+            gather(id, c, f[0], to_number<int>(f[1]), to_number<int>(f[2]), f[3], to_number<int64_t>(f[4]));
+      default: return false;
+    }
+  }
+
+  bool store(const std::string& key, const std::string& value) {
+    if (stored_bytes_ + key.size() + value.size() > kMaxStoredBytes) return false;
+    stored_bytes_ += key.size() + value.size();
+    std::lock_guard lock(mutex_);
+    auto& slot = values_[key];
+    stored_bytes_ -= slot.size();
+    slot = value;
+    return true;
+  }
+
+  bool set(Connection& c, const std::string& key, const std::string& value) {
+    if (!store(key, value)) return reply(c, StoreStatus::kError, {"the store is full"});
+    answer_gets(key, value);
+    return reply(c, StoreStatus::kOk, {});
+  }
+
+  void answer_gets(const std::string& key, const std::string& value) {
+    std::erase_if(waiters_, [&](const Waiter& w) {
+      if (w.index >= 0 || w.key != key) return false;
+      reply(connections_[w.connection], StoreStatus::kOk, {value});
+      return true;
+    });
+  }
+
+  bool get(uint64_t id, Connection& c, const std::string& key, std::optional<int64_t> ms) {
+    if (!ms || *ms < 0) return false;
+    if (auto value = peek(key)) return reply(c, StoreStatus::kOk, {*value});
+    waiters_.push_back({id, key, -1, deadline(*ms)});
+    return true;
+  }
+
+  bool add(Connection& c, const std::string& key, std::optional<int64_t> amount) {
+    if (!amount) return false;
+    auto before = to_number<int64_t>(peek(key).value_or("0"));
+    if (!before) return reply(c, StoreStatus::kError, {"the value of \"" + key + "\" is no number"});
+    std::string sum =
+        std::to_string(static_cast<int64_t>(static_cast<uint64_t>(*before) + static_cast<uint64_t>(*amount)));
+    if (!store(key, sum)) return reply(c, StoreStatus::kError, {"the store is full"});
+    answer_gets(key, sum);
+    return reply(c, StoreStatus::kOk, {sum});
+  }
+
+  bool gather(uint64_t id, Connection& c, const std::string& key, std::optional<int> index, std::optional<int> count,
+              const std::string& value, std::optional<int64_t> ms) {
+    if (!index || !count || !ms || *count < 1 || *count > 1'000'000 || *index < 0 || *index >= *count || *ms < 0)
+      return false;
+    auto [it, fresh] = gatherings_.try_emplace(key, Gathering{*count, *index, {}, {}, {}});
+    Gathering& g = it->second;
+    if (g.other_counts.empty() && g.count != *count) {
+      // One side is wrong, and nobody can tell which: all that wait here hear of it. What is complete is left in peace.
+      std::vector<std::string> both = {"rank " + std::to_string(g.first_index) + " of " + std::to_string(g.count),
+                                       "rank " + std::to_string(*index) + " of " + std::to_string(*count)};
+      if (g.complete()) return reply(c, StoreStatus::kOtherCount, both);
+      g.other_counts = both;
+      std::erase_if(waiters_, [&](const Waiter& w) {
+        if (w.index < 0 || w.key != key) return false;
+        reply(connections_[w.connection], StoreStatus::kOtherCount, both);
+        return true;
+      });
+    }
+    if (!g.other_counts.empty()) return reply(c, StoreStatus::kOtherCount, g.other_counts);
+    if (auto held = g.values.find(*index); held != g.values.end()) return reply(c, StoreStatus::kTaken, {held->second});
+    if (stored_bytes_ + value.size() > kMaxStoredBytes) return reply(c, StoreStatus::kError, {"the store is full"});
+    stored_bytes_ += value.size();
+    g.values[*index] = value;
+    g.holders[*index] = id;
+    waiters_.push_back({id, key, *index, deadline(*ms)});
+    if (!g.complete()) return true;
+    std::vector<std::string> all;
+    for (auto& [i, v] : g.values) all.push_back(v);
+    g.holders.clear();
+    std::erase_if(waiters_, [&](const Waiter& w) {
+      if (w.index < 0 || w.key != key) return false;
+      reply(connections_[w.connection], StoreStatus::kOk, all);
+      return true;
+    });
+    return true;
+  }
+
+  static Clock::time_point deadline(int64_t ms) {
+    return Clock::now() + std::chrono::milliseconds(std::min<int64_t>(ms, int64_t{1} << 40));
+  }
+
+  bool reply(Connection& c, StoreStatus status, const std::vector<std::string>& fields) {
+    std::string body = store_body(static_cast<uint8_t>(status), fields);
+    put_u32(c.out, static_cast<uint32_t>(body.size()));
+    c.out += body;
+    return flush(c);
+  }
+
+  bool flush(Connection& c) {
+    while (!c.out.empty()) {
+      ssize_t n = send(c.fd.get(), c.out.data(), c.out.size(), MSG_NOSIGNAL);
+      if (n < 0) return errno == EAGAIN || errno == EINTR;
+      c.out.erase(0, static_cast<size_t>(n));
+    }
+    return true;
+  }
+
+  void expire() {
+    auto now = Clock::now();
+    // Who waits in a gathering that one participant gives up cannot succeed either.
+    std::vector<std::string> given_up;
+    for (auto& w : waiters_)
+      if (w.until <= now && w.index >= 0) given_up.push_back(w.key);
+    std::erase_if(waiters_, [&](const Waiter& w) {
+      bool with_others = w.index >= 0 && std::find(given_up.begin(), given_up.end(), w.key) != given_up.end();
+      if (w.until > now && !with_others) return false;
+      std::vector<std::string> missing;
+      if (w.index >= 0) {
+        Gathering& g = gatherings_.at(w.key);
+        for (int i = 0; i < g.count && missing.size() < 64; ++i)
+          if (!g.values.contains(i)) missing.push_back(std::to_string(i));
+      }
+      reply(connections_[w.connection], StoreStatus::kTimeout, missing);
+      return true;
+    });
+    std::vector<uint64_t> silent;
+    for (auto& [id, c] : connections_)
+      if (!c.known && c.since + kHelloTime <= now) silent.push_back(id);
+    for (uint64_t id : silent) drop(id);
+  }
+
+  // A participant that leaves before a gathering is complete makes room for another try.
+  void drop(uint64_t id) {
+    std::erase_if(waiters_, [&](const Waiter& w) { return w.connection == id; });
+    for (auto& [key, g] : gatherings_)
+      std::erase_if(g.holders, [&](const auto& holder) {
+        if (holder.second != id) return false;
+        g.values.erase(holder.first);
+        return true;
+      });
+    connections_.erase(id);
+  }
+
+  Fd listener_;
+  const std::string token_;
+  Fd stop_;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, Connection> connections_;
+  std::vector<Waiter> waiters_;
+  std::map<std::string, Gathering> gatherings_;
+  size_t stored_bytes_ = 0;
+  mutable std::mutex mutex_;  // of values_, for peek()
+  std::map<std::string, std::string> values_;
+};
+
+StoreServer::StoreServer(const std::string& host, int port, std::string token) {
+  Address address = resolve(host, port);
+  if (!address.loopback) {
+    // MASTER_ADDR may be an address that this machine knows under another name (a bridge, a load balancer): listen on
+    // all.
+    if (address.storage.ss_family == AF_INET)
+      reinterpret_cast<sockaddr_in*>(&address.storage)->sin_addr.s_addr = htonl(INADDR_ANY);
+    else
+      reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr = in6addr_any;
+  }
+  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  int one = 1;
+  if (fd) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (!fd || bind(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), address.size) != 0 ||
+      listen(fd.get(), 1024) != 0) {
+    if (errno == EADDRINUSE)
+      fail_runtime("port {} of {} is in use: another program, or an earlier run of this one, meets there. Choose "
+                   "another port with "
+                   "MASTER_PORT (the launcher's --master_port), on all ranks.",
+                   port, host);
+    fail_runtime("the store cannot listen at {}:{}: {}. Set MASTER_ADDR and MASTER_PORT to an address of this machine.",
+                 host, port, strerror(errno));
+  }
+  socklen_t size = sizeof address.storage;
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), &size);
+  port_ = ntohs(address.storage.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port
+                                                     : reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port);
+  loop_ = std::make_unique<Loop>(std::move(fd), std::move(token));
+  // Signals are for the program's own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { loop_->run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+StoreServer::~StoreServer() {
+  loop_->stop();
+  thread_.join();
+}
+
+std::optional<std::string> StoreServer::peek(const std::string& key) const { return loop_->peek(key); }
+
+}  // namespace holon::comm

@@ -1,0 +1,60 @@
+#include "holon/data/corpus.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "holon/base/error.h"
+
+namespace holon::data {
+
+ByteCorpus::ByteCorpus(const std::vector<std::filesystem::path>& files) {
+  for (auto& path : files) {
+    MappedFile file(path);
+    if (file.bytes().empty()) continue;
+    begins_.push_back(size_);
+    size_ += static_cast<int64_t>(file.bytes().size());
+    files_.push_back(std::move(file));
+  }
+  if (size_ == 0) fail_value("a corpus of {} files has no bytes. Name files that are not empty.", files.size());
+}
+
+void ByteCorpus::read(int64_t offset, std::span<uint8_t> out) const {
+  auto n = static_cast<int64_t>(out.size());
+  if (offset < 0 || n > size_ || offset > size_ - n)
+    fail(ErrorKind::kIndex, "corpus: bytes {} to {} reach beyond its {} bytes.", offset, offset + n, size_);
+  auto file = static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin()) - 1;
+  for (size_t done = 0; done < out.size(); ++file) {
+    auto bytes = files_[file].bytes().subspan(static_cast<size_t>(offset + static_cast<int64_t>(done) - begins_[file]));
+    size_t take = std::min(bytes.size(), out.size() - done);
+    std::memcpy(out.data() + done, bytes.data(), take);
+    done += take;
+  }
+}
+
+Tensor ByteCorpus::rows(std::span<const int64_t> offsets, int64_t length) const {
+  if (length < 0) fail_value("corpus: rows of length {}; it must not be negative.", length);
+  Array out = Array::empty({static_cast<int64_t>(offsets.size()), length}, int64);
+  auto* to = out.data<int64_t>();
+  std::vector<uint8_t> row(static_cast<size_t>(length));
+  for (int64_t offset : offsets) {
+    read(offset, row);
+    to = std::copy(row.begin(), row.end(), to);
+  }
+  return Tensor::local(std::move(out));
+}
+
+std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder, std::string_view ending) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> found;
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, error), end;
+  for (; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_regular_file(ignored) && it->path().filename().string().ends_with(ending)) found.push_back(it->path());
+  }
+  if (error) fail_runtime("cannot list the files below {}: {}.", folder.string(), error.message());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace holon::data

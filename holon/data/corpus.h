@@ -1,0 +1,36 @@
+// Text as bytes: many files read as one, by memory map.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "holon/data/mapped_file.h"
+#include "holon/tensor/tensor.h"
+
+namespace holon::data {
+
+class ByteCorpus {
+ public:
+  // The files in the given order; empty ones count nothing. Errors: as MappedFile; no bytes at all.
+  explicit ByteCorpus(const std::vector<std::filesystem::path>& files);
+
+  int64_t size() const { return size_; }
+  // Copies the bytes from offset on. Errors (IndexError): they reach beyond the end.
+  void read(int64_t offset, std::span<uint8_t> out) const;
+  // One row of `length` bytes for each offset, as a local int64 tensor [offsets, length].
+  Tensor rows(std::span<const int64_t> offsets, int64_t length) const;
+
+ private:
+  std::vector<MappedFile> files_;
+  std::vector<int64_t> begins_;  // of each file in the whole
+  int64_t size_ = 0;
+};
+
+// All regular files below a folder whose names end so (".py"), sorted by path: the same list on every rank.
+// Errors: the folder cannot be read.
+std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder, std::string_view ending);
+
+}  // namespace holon::data

@@ -1,0 +1,33 @@
+// The one header for C++ programs: tensors, placements and sbps, all ops, modules, optimizers and data.
+#pragma once
+
+#include "holon/autograd/engine.h"
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/data/corpus.h"
+#include "holon/data/idx.h"
+#include "holon/data/place.h"
+#include "holon/dispatch/dispatch.h"
+#include "holon/nn/init.h"
+#include "holon/nn/layers.h"
+#include "holon/nn/module.h"
+#include "holon/ops.h"
+#include "holon/optim/optimizer.h"
+#include "holon/optim/schedule.h"
+#include "holon/optim/update.h"
+#include "holon/tensor/print.h"
+#include "holon/tensor/tensor.h"
+
+namespace holon {
+
+// placement("cpu", {0, 1}): ranks in a row. placement("cpu", {2, 2}, {0, 1, 2, 3}): in a grid, row by row.
+inline Placement placement(std::string_view type, std::vector<int64_t> ranks) { return Placement(type, std::move(ranks)); }
+inline Placement placement(std::string_view type, const Dims& hierarchy, std::vector<int64_t> ranks) {
+  return Placement(type, hierarchy, std::move(ranks));
+}
+
+// This rank's number, and how many ranks the launcher started.
+inline int rank() { return Context::current().rank(); }
+inline int world_size() { return Context::current().world_size(); }
+
+}  // namespace holon

@@ -1,0 +1,407 @@
+#include "holon/kernels/cpu/conv.h"
+
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <cstring>
+#include <unordered_map>
+
+#include "holon/base/error.h"
+#include "holon/kernels/cpu/half.h"
+#include "holon/kernels/cpu/scratch.h"
+
+namespace holon::kernels {
+
+namespace {
+
+using dnnl::memory;
+
+// Never destroyed: threads may still run when the process ends.
+const dnnl::engine& engine() {
+  static auto* e = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *e;
+}
+
+dnnl::stream& stream() {
+  thread_local dnnl::stream s(engine());
+  return s;
+}
+
+enum class Kind : int64_t { kForward, kForwardBias, kData, kWeights, kWeightsBias, kReorder };
+
+// Everything that a primitive depends on. The number of threads is fixed when a primitive is made.
+struct Key {
+  int64_t v[32] = {};
+  bool operator==(const Key& o) const { return std::memcmp(v, o.v, sizeof v) == 0; }
+};
+struct KeyHash {
+  size_t operator()(const Key& k) const {
+    uint64_t h = 1469598103934665603ull;
+    for (int64_t x : k.v) h = (h ^ static_cast<uint64_t>(x)) * 1099511628211ull, h ^= h >> 29;
+    return h;
+  }
+};
+
+struct Entry {
+  dnnl::primitive primitive;
+  memory::desc weights;   // the layout that the primitive wants
+  memory::desc from, to;  // of a reorder
+};
+
+// A pure cache, one per thread, since primitives are not to be shared while they run. When it is full it starts anew.
+Entry& cached(const Key& key, Entry (*make)(const Key&)) {
+  constexpr size_t kMost = 256;
+  thread_local std::unordered_map<Key, Entry, KeyHash> cache;
+  if (auto it = cache.find(key); it != cache.end()) return it->second;
+  Entry entry = make(key);
+  if (cache.size() >= kMost) cache.clear();
+  return cache.emplace(key, std::move(entry)).first->second;
+}
+
+memory at(const memory::desc& desc, const void* data) { return memory(desc, engine(), const_cast<void*>(data)); }
+
+memory::desc strided(const int64_t* dims, const int64_t* strides, int n) {
+  return memory::desc(memory::dims(dims, dims + n), memory::data_type::f32, memory::dims(strides, strides + n));
+}
+
+// Key of a reorder between two strided layouts: axes, sizes, strides from, strides to.
+Entry make_reorder(const Key& key) {
+  const int n = static_cast<int>(key.v[2]);
+  Entry e;
+  e.from = strided(key.v + 3, key.v + 3 + n, n);
+  e.to = strided(key.v + 3, key.v + 3 + 2 * n, n);
+  e.primitive = dnnl::reorder(dnnl::reorder::primitive_desc(engine(), e.from, engine(), e.to));
+  return e;
+}
+
+void copy_layout(const Array& from, Array& to) {
+  if (from.numel() == 0) return;
+  Key key;
+  key.v[0] = static_cast<int64_t>(Kind::kReorder), key.v[1] = omp_get_max_threads(), key.v[2] = from.ndim();
+  const int n = from.ndim();
+  for (int i = 0; i < n; ++i)
+    key.v[3 + i] = from.shape[i], key.v[3 + n + i] = from.strides[i], key.v[3 + 2 * n + i] = to.strides[i];
+  bool broadcast = false;
+  for (int i = 0; i < n; ++i) broadcast |= from.strides[i] == 0 && from.shape[i] > 1;
+  if (broadcast) {  // oneDNN knows no stride of 0
+    const int last = n - 1;
+    for_each_row(from.shape, from.strides, to.strides, [&](int64_t a, int64_t b) {
+      for (int64_t i = 0; i < from.shape[last]; ++i)
+        to.data<float>()[b + i * to.strides[last]] = from.data<float>()[a + i * from.strides[last]];
+    });
+    return;
+  }
+  Entry& e = cached(key, make_reorder);
+  e.primitive.execute(stream(),
+                      {{DNNL_ARG_FROM, at(e.from, from.data<float>())}, {DNNL_ARG_TO, at(e.to, to.data<float>())}});
+  stream().wait();
+}
+
+struct Problem {
+  memory::dims x, w, out, bias, stride, dilation, before, after;
+};
+
+enum Field {
+  kN = 2,
+  kC,
+  kH,
+  kW,
+  kO,
+  kKh,
+  kKw,
+  kOh,
+  kOw,
+  kGroups,
+  kStride,
+  kDilation = kStride + 2,
+  kPadding = kDilation + 2
+};
+
+Key problem_key(Kind kind, const Array& x, const Array& w, const Array& out, const Conv2d& conv) {
+  Key k;
+  k.v[0] = static_cast<int64_t>(kind), k.v[1] = omp_get_max_threads();
+  for (int i = 0; i < 4; ++i) k.v[kN + i] = x.shape[i], k.v[kPadding + i] = conv.padding[i];
+  k.v[kO] = w.shape[0], k.v[kKh] = w.shape[2], k.v[kKw] = w.shape[3], k.v[kOh] = out.shape[2], k.v[kOw] = out.shape[3];
+  k.v[kGroups] = conv.groups;
+  for (int i = 0; i < 2; ++i) k.v[kStride + i] = conv.stride[i], k.v[kDilation + i] = conv.dilation[i] - 1;
+  return k;
+}
+
+Problem problem_of(const Key& k) {
+  const int64_t* v = k.v;
+  Problem p;
+  p.x = {v[kN], v[kC], v[kH], v[kW]};
+  p.out = {v[kN], v[kO], v[kOh], v[kOw]};
+  p.bias = {v[kO]};
+  if (v[kGroups] == 1)
+    p.w = {v[kO], v[kC], v[kKh], v[kKw]};
+  else
+    p.w = {v[kGroups], v[kO] / v[kGroups], v[kC] / v[kGroups], v[kKh], v[kKw]};
+  p.stride = {v[kStride], v[kStride + 1]};
+  p.dilation = {v[kDilation], v[kDilation + 1]};
+  p.before = {v[kPadding], v[kPadding + 1]};
+  p.after = {v[kPadding + 2], v[kPadding + 3]};
+  return p;
+}
+
+Entry make_conv(const Key& key) {
+  const Kind kind = static_cast<Kind>(key.v[0]);
+  const Problem p = problem_of(key);
+  const auto f32 = memory::data_type::f32;
+  const memory::desc x(p.x, f32, memory::format_tag::nhwc), out(p.out, f32, memory::format_tag::nhwc);
+  const memory::desc w(p.w, f32, memory::format_tag::any), bias(p.bias, f32, memory::format_tag::x);
+  const auto direct = dnnl::algorithm::convolution_direct;
+  using Forward = dnnl::convolution_forward;
+  const Forward::desc plain(dnnl::prop_kind::forward_training, direct, x, w, out, p.stride, p.dilation, p.before,
+                            p.after);
+  const Forward::desc with_bias(dnnl::prop_kind::forward_training, direct, x, w, bias, out, p.stride, p.dilation,
+                                p.before, p.after);
+  const Forward::primitive_desc forward(kind == Kind::kForwardBias || kind == Kind::kWeightsBias ? with_bias : plain,
+                                        engine());
+  Entry e;
+  switch (kind) {
+    case Kind::kData: {
+      using Backward = dnnl::convolution_backward_data;
+      const Backward::primitive_desc pd({direct, x, w, out, p.stride, p.dilation, p.before, p.after}, engine(),
+                                        forward);
+      e.primitive = Backward(pd);
+      e.weights = pd.weights_desc();
+      break;
+    }
+    case Kind::kWeights:
+    case Kind::kWeightsBias: {
+      using Backward = dnnl::convolution_backward_weights;
+      const Backward::primitive_desc pd(
+          kind == Kind::kWeights ? Backward::desc(direct, x, w, out, p.stride, p.dilation, p.before, p.after)
+                                 : Backward::desc(direct, x, w, bias, out, p.stride, p.dilation, p.before, p.after),
+          engine(), forward);
+      e.primitive = Backward(pd);
+      e.weights = pd.diff_weights_desc();
+      break;
+    }
+    default: e.primitive = Forward(forward); e.weights = forward.weights_desc();
+  }
+  return e;
+}
+
+// The user's weights as oneDNN sees them: groups are an axis of their own.
+memory::desc weights_desc(const Array& w, const Conv2d& conv) {
+  const int64_t g = conv.groups;
+  if (g == 1) return strided(w.shape.begin(), w.strides.begin(), 4);
+  const int64_t dims[] = {g, w.shape[0] / g, w.shape[1], w.shape[2], w.shape[3]};
+  const int64_t strides[] = {w.shape[0] / g * w.strides[0], w.strides[0], w.strides[1], w.strides[2], w.strides[3]};
+  return strided(dims, strides, 5);
+}
+
+bool channels_last(const Array& x) {
+  const Dims wanted = channels_last_strides(x.shape);
+  for (int i = 0; i < 4; ++i)
+    if (x.shape[i] != 1 && x.strides[i] != wanted[i]) return false;
+  return true;
+}
+
+Array to_channels_last(const Array& x) {
+  if (channels_last(x)) return x;
+  Array y = Array::empty_strided(x.shape, channels_last_strides(x.shape), x.dtype);
+  copy_layout(x, y);
+  return y;
+}
+
+// Runs f on out, or on a channels-last block that is then copied to out.
+template <class F>
+void with_channels_last(Array& out, F&& f) {
+  if (channels_last(out)) {
+    f(out);
+    return;
+  }
+  Array y = Array::empty_strided(out.shape, channels_last_strides(out.shape), out.dtype);
+  f(y);
+  copy_layout(y, out);
+}
+
+// A block with the values of w in the primitive's layout.
+class Weights {
+ public:
+  Weights(const Array& w, const Conv2d& conv, const memory::desc& wanted)
+      : user_(weights_desc(w, conv)),
+        wanted_(wanted),
+        same_(user_ == wanted),
+        user_data_(w.data<float>()),
+        block_(same_ ? 0 : wanted.get_size()) {}
+  memory inside() const { return at(wanted_, same_ ? user_data_ : block_.as<float>()); }
+  void read() const {
+    if (!same_) reorder(at(user_, user_data_), inside());
+  }
+  void write() const {
+    if (!same_) reorder(inside(), at(user_, user_data_));
+  }
+
+ private:
+  static void reorder(memory from, memory to) {
+    dnnl::reorder(from, to).execute(stream(), from, to);
+    stream().wait();
+  }
+  memory::desc user_, wanted_;
+  bool same_;
+  float* user_data_;
+  Scratch block_;
+};
+
+Array dense_bias(const Array& bias) {
+  if (bias.strides[0] == 1 || bias.shape[0] <= 1) return bias;
+  Array y = Array::empty(bias.shape, bias.dtype);
+  for (int64_t i = 0; i < bias.shape[0]; ++i) y.data<float>()[i] = bias.data<float>()[i * bias.strides[0]];
+  return y;
+}
+
+void check(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, const Array& out) {
+  HOLON_CHECK(x.ndim() == 4 && w.ndim() == 4 && out.ndim() == 4 && conv.groups >= 1 && x.shape[0] == out.shape[0] &&
+                  x.shape[1] == w.shape[1] * conv.groups && w.shape[0] == out.shape[1] &&
+                  w.shape[0] % conv.groups == 0 && x.dtype == w.dtype && x.dtype == out.dtype,
+              "conv2d: {} {} with the weight {} {} in {} groups does not give {} {}.", name(x.dtype), x.shape,
+              name(w.dtype), w.shape, conv.groups, name(out.dtype), out.shape);
+  HOLON_CHECK(!bias || (bias->ndim() == 1 && bias->shape[0] == w.shape[0] && bias->dtype == w.dtype),
+              "conv2d: a bias of shape {} does not fit the weight {}.", bias ? bias->shape : Dims{}, w.shape);
+  for (int i = 0; i < 2; ++i) {
+    HOLON_CHECK(conv.stride[i] >= 1 && conv.dilation[i] >= 1, "conv2d: stride {} and dilation {}.", conv.stride[i],
+                conv.dilation[i]);
+    const int64_t size = conv_out_size(x.shape[2 + i], w.shape[2 + i], conv.stride[i], conv.padding[i],
+                                       conv.padding[2 + i], conv.dilation[i]);
+    HOLON_CHECK(out.shape[2 + i] == size, "conv2d: the output has {} places along axis {}, not {}.", out.shape[2 + i],
+                2 + i, size);
+  }
+}
+
+void zero(Array& x) {
+  const size_t size = size_bytes(x.dtype);
+  const int last = x.ndim() - 1;
+  for_each_row(x.shape, x.strides, [&](int64_t at) {
+    for (int64_t i = 0; i < x.shape[last]; ++i)
+      std::memset(x.bytes() + static_cast<int64_t>(size) * (at + i * x.strides[last]), 0, size);
+  });
+}
+
+}  // namespace
+
+int64_t conv_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t before, int64_t after, int64_t dilation) {
+  const int64_t room = size + before + after - dilation * (kernel - 1) - 1;
+  return room < 0 ? 0 : room / stride + 1;
+}
+
+void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, Array& out) {
+  check(x, w, bias, conv, out);
+  if (out.numel() == 0) return;
+  if (is_half(x.dtype)) {
+    Array b;
+    if (bias) b = to_float(*bias);
+    Array y = Array::empty_strided(out.shape, channels_last_strides(out.shape), DType::kFloat32);
+    conv2d(to_float(x), to_float(w), bias ? &b : nullptr, conv, y);
+    from_float(y, out);
+    return;
+  }
+  if (x.dtype != DType::kFloat32 || x.numel() == 0 || w.numel() == 0) {
+    conv2d_plain(x, w, bias, conv, out);
+    return;
+  }
+  try {
+    Entry e = cached(problem_key(bias ? Kind::kForwardBias : Kind::kForward, x, w, out, conv), make_conv);
+    const Problem p = problem_of(problem_key(Kind::kForward, x, w, out, conv));
+    const memory::desc dx(p.x, memory::data_type::f32, memory::format_tag::nhwc);
+    const memory::desc dout(p.out, memory::data_type::f32, memory::format_tag::nhwc);
+    Array source = to_channels_last(x), b;
+    if (bias) b = dense_bias(*bias);
+    Weights weights(w, conv, e.weights);
+    weights.read();
+    with_channels_last(out, [&](Array& y) {
+      std::unordered_map<int, memory> args = {{DNNL_ARG_SRC, at(dx, source.data<float>())},
+                                              {DNNL_ARG_WEIGHTS, weights.inside()},
+                                              {DNNL_ARG_DST, at(dout, y.data<float>())}};
+      if (bias) args[DNNL_ARG_BIAS] = at({p.bias, memory::data_type::f32, memory::format_tag::x}, b.data<float>());
+      e.primitive.execute(stream(), args);
+      stream().wait();
+    });
+  } catch (const dnnl::error&) {  // a case that oneDNN has no kernel for
+    conv2d_plain(x, w, bias, conv, out);
+  }
+}
+
+void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, Array& dx) {
+  check(dx, w, nullptr, conv, dy);
+  if (dx.numel() == 0) return;
+  if (dy.numel() == 0 || w.numel() == 0) {
+    zero(dx);
+    return;
+  }
+  if (is_half(dx.dtype)) {
+    Array y = Array::empty_strided(dx.shape, channels_last_strides(dx.shape), DType::kFloat32);
+    conv2d_backward_data(to_float(dy), to_float(w), conv, y);
+    from_float(y, dx);
+    return;
+  }
+  // oneDNN fills vectors with input channels; with few of them a product is several times faster.
+  const bool few = conv.groups == 1 && w.shape[1] <= 4 && w.shape[0] > 1;
+  if (dx.dtype != DType::kFloat32 || few) {
+    conv2d_backward_data_plain(dy, w, conv, dx);
+    return;
+  }
+  try {
+    const Key key = problem_key(Kind::kData, dx, w, dy, conv);
+    Entry e = cached(key, make_conv);
+    const Problem p = problem_of(key);
+    Array source = to_channels_last(dy);
+    Weights weights(w, conv, e.weights);
+    weights.read();
+    with_channels_last(dx, [&](Array& y) {
+      e.primitive.execute(
+          stream(),
+          {{DNNL_ARG_DIFF_DST, at({p.out, memory::data_type::f32, memory::format_tag::nhwc}, source.data<float>())},
+           {DNNL_ARG_WEIGHTS, weights.inside()},
+           {DNNL_ARG_DIFF_SRC, at({p.x, memory::data_type::f32, memory::format_tag::nhwc}, y.data<float>())}});
+      stream().wait();
+    });
+  } catch (const dnnl::error&) {
+    conv2d_backward_data_plain(dy, w, conv, dx);
+  }
+}
+
+void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv, Array& dw, Array* dbias) {
+  check(x, dw, dbias, conv, dy);
+  if (dy.numel() == 0 || x.numel() == 0) {
+    zero(dw);
+    if (dbias) zero(*dbias);
+    return;
+  }
+  if (is_half(x.dtype)) {
+    Array w = Array::empty(dw.shape, DType::kFloat32), b;
+    if (dbias) b = Array::empty(dbias->shape, DType::kFloat32);
+    conv2d_backward_weights(to_float(dy), to_float(x), conv, w, dbias ? &b : nullptr);
+    from_float(w, dw);
+    if (dbias) from_float(b, *dbias);
+    return;
+  }
+  if (x.dtype != DType::kFloat32) {
+    conv2d_backward_weights_plain(dy, x, conv, dw, dbias);
+    return;
+  }
+  try {
+    const Key key = problem_key(dbias ? Kind::kWeightsBias : Kind::kWeights, x, dw, dy, conv);
+    Entry e = cached(key, make_conv);
+    const Problem p = problem_of(key);
+    Array source = to_channels_last(x), grad = to_channels_last(dy), b;
+    if (dbias) b = dbias->strides[0] == 1 ? *dbias : Array::empty(dbias->shape, DType::kFloat32);
+    Weights weights(dw, conv, e.weights);
+    std::unordered_map<int, memory> args = {
+        {DNNL_ARG_SRC, at({p.x, memory::data_type::f32, memory::format_tag::nhwc}, source.data<float>())},
+        {DNNL_ARG_DIFF_DST, at({p.out, memory::data_type::f32, memory::format_tag::nhwc}, grad.data<float>())},
+        {DNNL_ARG_DIFF_WEIGHTS, weights.inside()}};
+    if (dbias) args[DNNL_ARG_DIFF_BIAS] = at({p.bias, memory::data_type::f32, memory::format_tag::x}, b.data<float>());
+    e.primitive.execute(stream(), args);
+    stream().wait();
+    weights.write();
+    if (dbias && dbias->strides[0] != 1) copy_layout(b, *dbias);
+  } catch (const dnnl::error&) {
+    conv2d_backward_weights_plain(dy, x, conv, dw, dbias);
+  }
+}
+
+}  // namespace holon::kernels

@@ -1,0 +1,297 @@
+// Between local and global, and from one placement and sbp to another. All three are collective over the ranks of the world.
+// Gradients: to_global's goes back to the source's placement and sbp; that of a local source is each rank's own part (where it
+// was broadcast, the first rank's value was taken, so the first rank gets the gradient and the others zeros). to_local's
+// from a broadcast tensor is the sum of what the ranks give.
+#include <cstring>
+
+#include "holon/base/context.h"
+#include "holon/base/settings.h"
+#include "holon/boxing/executor.h"
+#include "holon/comm/communicator.h"
+#include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/record.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/ops.h"
+#include "holon/registry/op_def.h"
+
+namespace holon::ops {
+namespace {
+
+int this_rank() { return Context::current().rank(); }
+
+// A gradient never has to be a partial sum where its value was one: whoever needs it reads it whole.
+NdSbp without_partial(const NdSbp& sbp) {
+  std::vector<Sbp> list(sbp.begin(), sbp.end());
+  for (auto& s : list)
+    if (s.is_partial()) s = sbp::broadcast();
+  return NdSbp(list);
+}
+
+Tensor boxed(const Tensor& x, const GlobalSpec* to) {
+  if (x.spec() == to) return x;
+  return Tensor::global(boxing::box(x.spec(), to, x.shape(), x.dtype(), x.array()), x.shape(), x.dtype(), to);
+}
+
+class Function : public Node {
+ public:
+  explicit Function(const char* name) : name_(name) {}
+  const char* name() const override { return name_; }
+  void free_saved() override {}
+
+ private:
+  const char* name_;
+};
+
+class GlobalToGlobal final : public Function {
+ public:
+  GlobalToGlobal(const GlobalSpec* back) : Function("to_global"), back_(back) {}
+  TensorVec backward(std::span<const Tensor> grads) override {
+    return {to_global(grads[0], back_->placement, back_->nd_sbp)};
+  }
+
+ private:
+  const GlobalSpec* back_;
+};
+
+class LocalToGlobal final : public Function {
+ public:
+  LocalToGlobal(const GlobalSpec* spec, const Tensor& x) : Function("to_global"), spec_(spec), shape_(x.shape()), dtype_(x.dtype()) {}
+  TensorVec backward(std::span<const Tensor> grads) override {
+    Tensor g = to_local(to_global(grads[0], spec_->placement, without_partial(spec_->nd_sbp)));
+    int index = spec_->placement.index_of(this_rank());
+    if (index < 0) return {zeros(shape_, {.dtype = dtype_})};
+    Dims at = spec_->placement.coordinate(index);
+    for (int a = 0; a < at.size(); ++a)
+      if (spec_->nd_sbp[a].is_broadcast() && at[a] != 0) return {zeros_like(g)};
+    return {g};
+  }
+
+ private:
+  const GlobalSpec* spec_;
+  Dims shape_;
+  DType dtype_;
+};
+
+class GlobalToLocal final : public Function {
+ public:
+  explicit GlobalToLocal(const Tensor& x) : Function("to_local"), spec_(x.spec()), shape_(x.shape()) {}
+  TensorVec backward(std::span<const Tensor> grads) override {
+    std::vector<Sbp> list(spec_->nd_sbp.begin(), spec_->nd_sbp.end());
+    for (auto& s : list)
+      if (!s.is_split()) s = s.is_broadcast() ? sbp::partial_sum() : sbp::broadcast();
+    auto* spec = intern_spec(spec_->placement, NdSbp(list));
+    Array part = spec_->placement.contains(this_rank()) ? grads[0].array() : Array();
+    return {Tensor::global(part, shape_, grads[0].dtype(), spec)};
+  }
+
+ private:
+  const GlobalSpec* spec_;
+  Dims shape_;
+};
+
+struct PartMeta {
+  int64_t dtype = -1, ndim = 0;
+  int64_t sizes[kMaxAxes] = {};
+  Dims shape() const { return Dims(std::span<const int64_t>(sizes, static_cast<size_t>(ndim))); }
+};
+
+std::string sizes_text(std::span<const PartMeta> parts) {
+  std::string s;
+  for (size_t i = 0; i < parts.size(); ++i) s += fmt::format("{}rank {} {}", i ? ", " : "", i, parts[i].shape());
+  return s;
+}
+
+// What every rank of the world holds. Collective over the world.
+std::vector<PartMeta> exchange_metas(const Tensor& x, const GlobalSpec* spec) {
+  PartMeta mine;
+  mine.dtype = static_cast<int64_t>(x.dtype());
+  mine.ndim = x.ndim();
+  std::copy(x.shape().begin(), x.shape().end(), mine.sizes);
+  int world = Context::current().world_size();
+  std::vector<PartMeta> all(static_cast<size_t>(world));
+  if (world == 1) {
+    all[0] = mine;
+    return all;
+  }
+  std::vector<int> ranks(static_cast<size_t>(world));
+  for (int r = 0; r < world; ++r) ranks[static_cast<size_t>(r)] = r;
+  uint64_t fingerprint = std::hash<std::string>()(spec->str());
+  comm::communicator(ranks).all_gather_bytes({"to_global", x.dtype(), x.shape(), fingerprint}, &mine, sizeof mine, all.data());
+  return all;
+}
+
+// The logical shape of which the parts are the slices. Errors: dtypes, numbers of axes or sizes that do not fit together.
+Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
+  const Placement& p = spec->placement;
+  int first = p.ranks()[0];
+  const PartMeta& lead = parts[static_cast<size_t>(first)];
+  for (int r : p.ranks()) {
+    const PartMeta& part = parts[static_cast<size_t>(r)];
+    if (part.dtype != lead.dtype)
+      fail_runtime("to_global: the ranks disagree on dtype: rank {} {}, rank {} {}. Convert first, e.g. x.to(float32).", first,
+                   name(static_cast<DType>(lead.dtype)), r, name(static_cast<DType>(part.dtype)));
+    if (part.ndim != lead.ndim)
+      fail_runtime("to_global: the ranks disagree on the number of axes: rank {} {}, rank {} {}. Reshape first.", first,
+                   lead.shape(), r, part.shape());
+  }
+  Dims shape = lead.shape();
+  check_nd_sbp(shape, p, spec->nd_sbp, "to_global");
+  for (int d = 0; d < shape.size(); ++d) {
+    int64_t total = 0;
+    for (int i = 0; i < p.size(); ++i) {
+      Dims at = p.coordinate(i);
+      bool counts = true;  // along the axes that do not split d, the first rank stands for all
+      for (int a = 0; a < at.size(); ++a) counts &= spec->nd_sbp[a].is_split(d) || at[a] == 0;
+      if (counts) total += parts[static_cast<size_t>(p.ranks()[static_cast<size_t>(i)])].sizes[d];
+    }
+    shape[d] = total;
+  }
+  for (int i = 0; i < p.size(); ++i) {
+    int r = p.ranks()[static_cast<size_t>(i)];
+    Dims wanted = slice_of(shape, p, spec->nd_sbp, i).shape;
+    if (parts[static_cast<size_t>(r)].shape() != wanted)
+      fail_runtime("to_global: the parts are no {} of one tensor: rank {} has {} and would have {} of {}. Parts: {}. The first ranks hold "
+                   "one row more where sizes do not divide.",
+                   spec->nd_sbp, r, parts[static_cast<size_t>(r)].shape(), wanted, shape, sizes_text(parts));
+  }
+  return shape;
+}
+
+// Along broadcast axes the first rank's value is taken. Collective over the placement.
+Array agree_on_value(const Array& mine, const GlobalSpec* spec) {
+  const Placement& p = spec->placement;
+  int index = p.index_of(this_rank()), source = 0;
+  Dims at = p.coordinate(index);
+  bool any = false;
+  for (int a = 0; a < at.size(); ++a) {
+    any |= spec->nd_sbp[a].is_broadcast() && p.hierarchy()[a] > 1;
+    source = source * static_cast<int>(p.hierarchy()[a]) + static_cast<int>(spec->nd_sbp[a].is_broadcast() ? 0 : at[a]);
+  }
+  if (!any) return mine;
+  Array value = kernels::contiguous(mine);
+  auto& group = comm::communicator(p.ranks());
+  auto peers = group.open({"to_global", mine.dtype, mine.shape, 0}, value.bytes(), value.nbytes());
+  bool differs = false;
+  if (source != index) {
+    if (settings::flag("HOLON_CHECK")) differs = std::memcmp(peers[static_cast<size_t>(source)], value.bytes(), value.nbytes()) != 0;
+    Array taken = Array::empty(value.shape, value.dtype, value.device);
+    std::memcpy(taken.bytes(), peers[static_cast<size_t>(source)], value.nbytes());
+    comm::note_bytes(value.nbytes());
+    value = taken;
+  }
+  group.close();
+  if (differs)
+    fail_runtime("to_global: the value given as broadcast differs on {} from that of rank {} (shape {}). Give the same value on every "
+                 "rank, or use split or partial_sum.",
+                 rank_text(), p.ranks()[static_cast<size_t>(source)], mine.shape);
+  return value;
+}
+
+Tensor from_local(const Tensor& x, const GlobalSpec* spec, bool check_meta) {
+  bool member = spec->placement.contains(this_rank());
+  Dims shape = x.shape();
+  DType dtype = x.dtype();
+  Array part = x.array();
+  if (check_meta) {
+    auto parts = exchange_metas(x, spec);
+    shape = logical_shape(parts, spec);
+    dtype = static_cast<DType>(parts[static_cast<size_t>(spec->placement.ranks()[0])].dtype);
+  } else {
+    check_nd_sbp(shape, spec->placement, spec->nd_sbp, "to_global");
+    for (int a = 0; a < spec->nd_sbp.size(); ++a)
+      if (spec->nd_sbp[a].is_split()) shape[spec->nd_sbp[a].axis] *= spec->placement.hierarchy()[a];
+  }
+  if (member) part = agree_on_value(part, spec);
+  Tensor out = Tensor::global(member ? part : Array(), shape, dtype, spec);
+  if (x.requires_grad() && grad_enabled()) record_node(Ref<Node>(new LocalToGlobal(spec, x)), {&x, 1}, {&out, 1});
+  return out;
+}
+
+}  // namespace
+
+HOLON_OP(to_global, "to_global(Tensor x, placement? placement=None, sbp? sbp=None, *, sbp? grad_sbp=None, bool check_meta=True, bool copy=False) -> Tensor")
+    .doc("A local tensor as this rank's part of a global one, or a global tensor moved to another placement and sbp (what is left out "
+         "stays). Collective: every rank of the world calls it; ranks outside the placement give a local tensor that is ignored. "
+         "grad_sbp: the sbp in which the gradient comes back, instead of the source's. check_meta=False trusts that the parts fit.",
+         "to_global(ones(2), placement('cpu', [0]), sbp.broadcast)")
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      const int at = c.op().placement_attr, sbp_at = c.op().sbp_attr;
+      bool has_placement = c.attrs().has(at), has_sbp = c.attrs().has(sbp_at);
+      if (x.is_local()) {
+        if (!has_placement || !has_sbp)
+          fail_runtime("to_global: a local tensor needs both placement and sbp; {} is missing. Example: x.to_global(placement=placement(\"cpu\", "
+                       "[0, 1]), sbp=sbp.split(0)).",
+                       has_placement ? "sbp" : has_sbp ? "placement" : "each of them");
+        Placement p = c.attrs().as_placement(at);
+        NdSbp s = c.attrs().as_nd_sbp(sbp_at);
+        check_nd_sbp(x.shape(), p, s, "to_global");
+        c.out.push_back(from_local(x, intern_spec(p, s), c.b("check_meta")));
+        return;
+      }
+      Placement p = has_placement ? c.attrs().as_placement(at) : x.placement();
+      NdSbp s = has_sbp ? c.attrs().as_nd_sbp(sbp_at) : x.nd_sbp();
+      check_nd_sbp(x.shape(), p, s, "to_global");
+      auto* to = intern_spec(p, s);
+      bool has_grad_sbp = c.has("grad_sbp");
+      if (to == x.spec() && !has_grad_sbp) {
+        c.out.push_back(c.b("copy") ? clone(x) : x);
+        return;
+      }
+      Tensor out = boxed(x, to);
+      if (x.requires_grad() && grad_enabled()) {
+        if (out == x) out = x.detach();
+        NdSbp back = has_grad_sbp ? c.attrs().as_nd_sbp(c.op().schema.attr("grad_sbp")) : without_partial(x.nd_sbp());
+        check_nd_sbp(x.shape(), x.placement(), back, "to_global(grad_sbp)");
+        record_node(Ref<Node>(new GlobalToGlobal(intern_spec(x.placement(), back))), {&x, 1}, {&out, 1});
+      }
+      c.out.push_back(out);
+    });
+
+HOLON_OP(to_local, "to_local(Tensor x, *, bool copy=False) -> Tensor")
+    .doc("This rank's part of a global tensor, sharing memory unless copy; a tensor of shape [0] on ranks outside the placement.",
+         "to_local(ones(2, placement=placement('cpu', [0]), sbp=sbp.broadcast))")
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      if (x.is_local()) fail_runtime("Expected global tensor for to_local but got local tensor! Use the tensor as it is.");
+      Array part = x.array();
+      if (!part.defined()) part = Array::empty({0}, x.dtype());
+      Tensor out = Tensor::local(part);
+      if (x.requires_grad() && grad_enabled()) record_node(Ref<Node>(new GlobalToLocal(x)), {&x, 1}, {&out, 1});
+      c.out.push_back(c.b("copy") ? clone(out) : out);
+    });
+
+}  // namespace holon::ops
+
+namespace holon {
+
+Tensor Tensor::to_global(const Placement& placement, const NdSbp& sbp) const { return holon::to_global(*this, placement, sbp); }
+Tensor Tensor::to_local() const { return holon::to_local(*this); }
+
+Tensor Tensor::full() const {
+  NoGradGuard no_grad;
+  Tensor x = detach();
+  if (is_global()) {
+    bool everywhere = nd_sbp().is_broadcast() && placement().size() == Context::current().world_size();
+    if (!everywhere) {
+      Placement all = Placement::all(name(placement().device_type()));
+      x = ops::boxed(x, intern_spec(all, sbp::broadcast()));
+    }
+    x = Tensor::local(x.array());
+  }
+  return holon::contiguous(x);
+}
+
+Scalar Tensor::item() const {
+  if (numel() != 1) fail_value("item: the tensor has shape {}; only a tensor of one element is a number. Reduce it first, e.g. by sum().", shape());
+  Tensor x = full();
+  return visit_dtype(dtype(), [&](auto tag) -> Scalar {
+    using T = typename decltype(tag)::type;
+    T v = *x.array().data<T>();
+    if constexpr (std::is_same_v<T, bool>) return Scalar(v);
+    else if constexpr (std::is_integral_v<T>) return Scalar(static_cast<int64_t>(v));
+    else return Scalar(static_cast<double>(v));
+  });
+}
+
+}  // namespace holon

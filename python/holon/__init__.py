@@ -1,0 +1,84 @@
+"""Holon: deep learning with tensors that the program sees whole and each rank holds a part of.
+
+Ops are functions here and methods of Tensor; `holon.ops()` lists them. nn, optim and autograd are as in PyTorch; placement,
+sbp, to_global and to_local are what makes tensors global.
+"""
+import os as _os
+
+# Threads of a parallel loop wait for each other by spinning, which on a busy machine takes time from those that work: after
+# about 0.2 ms they sleep. OpenMP reads this when the extension is loaded.
+_os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
+from . import _C  # noqa: E402
+from ._C import (  # noqa: E402
+    Size,
+    Tensor,
+    device,
+    dtype,
+    explain,
+    from_numpy,
+    manual_seed,
+    placement,
+    run_ranks,
+    sbp,
+    set_printoptions,
+    tensor,
+)
+from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
+from .boxing import boxing_policy
+
+# Below this line some of Python's own names (float, sum, ...) are dtypes and ops.
+globals().update({name: value for name, value in vars(_C).items() if isinstance(value, dtype)})
+globals().update(_C.ops)
+
+is_grad_enabled = _C.is_grad_enabled
+_SUBMODULES = {"autograd", "boxing", "comm", "distributed", "env", "nn", "optim"}
+
+
+def is_tensor(obj):
+    """Returns whether obj is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+def is_floating_point(x):
+    """Returns whether the elements of x are floating point numbers."""
+    return x.dtype.is_floating_point
+
+
+def numel(x):
+    """Returns the number of elements of x."""
+    return x.numel()
+
+
+def ops():
+    """Returns the names of all ops."""
+    return sorted(_C.ops)
+
+
+def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidth=None, gather=None, prefix=None):
+    """Changes how tensors are shown as text, for the whole process; what is left out stays.
+
+    gather: whether the text of a global tensor shows its whole value; printing is then collective. prefix: the word before
+    names such as holon.float32.
+    """
+    _C.set_printoptions(precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth, gather=gather,
+                        prefix=prefix)
+
+
+def __getattr__(name):
+    if name in _SUBMODULES:
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
+    message = f"holon has no '{name}'"
+    if not name.startswith("_"):
+        from difflib import get_close_matches
+
+        known = {*(n for n in globals() if n[0] != "_"), *_SUBMODULES}
+        near = get_close_matches(name, known, 3, 0.75)
+        message += f". Did you mean {' or '.join(near)}?" if near else "; holon.ops() lists the ops that there are."
+    raise AttributeError(message)
+
+
+def __dir__():
+    return sorted({*globals(), *_SUBMODULES})

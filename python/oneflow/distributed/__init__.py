@@ -1,0 +1,2 @@
+"""As holon.distributed."""
+from holon.distributed import *  # noqa: F401

@@ -1,0 +1,360 @@
+#include "call.h"
+
+#include <optional>
+
+#include "holon/base/context.h"
+#include "holon/kernels/cpu/copy.h"
+
+namespace holon::python {
+
+namespace {
+
+// Appends attribute `at` of `from`, whose type the schema tells.
+void copy_attr(const Attrs& from, const ArgDef& a, Attrs* to) {
+  int at = a.attr;
+  if (!from.has(at)) return to->push_none();
+  switch (a.type) {
+    case ArgType::kFloat: return to->push_float(from.as_float(at));
+    case ArgType::kScalar: return to->push_scalar(from.as_scalar(at));
+    case ArgType::kText: return to->push_text(from.as_text(at));
+    case ArgType::kInts: return to->push_ints(from.as_ints(at));
+    case ArgType::kDevice: return to->push_device(from.as_device(at));
+    default: return to->push_int(from.as_int(at));  // one word, whatever it means
+  }
+}
+
+const char* type_text(const ArgDef& a) {
+  switch (a.type) {
+    case ArgType::kTensor: return "Tensor";
+    case ArgType::kTensorList: return "a list of Tensor";
+    case ArgType::kInt: return "int";
+    case ArgType::kFloat: return "float";
+    case ArgType::kBool: return "bool";
+    case ArgType::kScalar: return "a number";
+    case ArgType::kText: return "str";
+    case ArgType::kDType: return "a dtype such as holon.float32";
+    case ArgType::kDevice: return "a device or its name such as \"cpu\"";
+    case ArgType::kPlacement: return "a placement";
+    case ArgType::kSbp: return "an sbp, or a list of them";
+    default: return a.variadic || a.repeat ? "int, or a list of them" : "a list of int";
+  }
+}
+
+// PyTorch's and numpy's words for the same arguments.
+bool same_word(std::string_view wanted, std::string_view given) {
+  return (wanted == "dim" && given == "axis") || (wanted == "keepdim" && given == "keepdims");
+}
+
+}  // namespace
+
+ArgParser::ArgParser(const OpDef& op) : op_(op) {
+  auto& args = op.schema.args;
+  HOLON_CHECK(args.size() <= kMaxArgs, "op {} has {} arguments", op.name(), args.size());
+  plain_tensors_ = true;
+  for (auto& a : args) {
+    names_.push_back(checked(PyUnicode_InternFromString(a.name.c_str())));
+    if (a.variadic && variadic_ < 0) variadic_ = static_cast<int>(n_positional_);
+    if (!a.keyword_only) ++n_positional_;
+    plain_tensors_ &= a.type == ArgType::kTensor && !a.optional && !a.has_default;
+  }
+  if (op.scalar_form.empty()) return;
+  scalar_op_ = try_find_op(op.scalar_form);
+  if (!scalar_op_) return;
+  auto* value = scalar_op_->schema.find("value");
+  auto* reverse = scalar_op_->schema.find("reverse");
+  HOLON_CHECK(value && value->type == ArgType::kScalar, "{} takes over for {} but has no Scalar value", scalar_op_->name(), op.name());
+  scalar_value_ = value->attr;
+  if (reverse) scalar_reverse_ = reverse->attr;
+}
+
+int ArgParser::find(PyObject* name) const {
+  for (size_t i = 0; i < names_.size(); ++i)
+    if (names_[i] == name) return static_cast<int>(i);
+  Py_ssize_t n;
+  const char* p = PyUnicode_AsUTF8AndSize(name, &n);
+  if (!p) raise_python();
+  std::string_view text(p, static_cast<size_t>(n));
+  auto& args = op_.schema.args;
+  for (size_t i = 0; i < args.size(); ++i)
+    if (args[i].name == text || same_word(args[i].name, text)) return static_cast<int>(i);
+  if (text == "input" && !args.empty() && args[0].type == ArgType::kTensor) return 0;
+  return -1;
+}
+
+void ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given) const {
+  Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
+  for (Py_ssize_t k = 0; k < n; ++k) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+    int at = find(name);
+    if (at < 0)
+      fail_type("{}: there is no argument {}. Signature: {}", op_.name(), describe(name).substr(4), op_.schema.text);
+    if (given[at])
+      fail_type("{}: argument {} was given twice. Signature: {}", op_.name(), op_.schema.args[static_cast<size_t>(at)].name, op_.schema.text);
+    given[at] = values[k];
+  }
+}
+
+void ArgParser::wrong(const ArgDef& a, PyObject* o) const {
+  if (!o) fail_type("{}: argument {} is missing. Signature: {}", op_.name(), a.name, op_.schema.text);
+  bool number_too = a.type == ArgType::kTensor && scalar_op_;
+  fail_type("{}: argument {} must be {}{}{}, got {}. Signature: {}", op_.name(), a.name, type_text(a), number_too ? " or a number" : "",
+            a.optional ? " or None" : "", describe(o), op_.schema.text);
+}
+
+void ArgParser::push_default(const ArgDef& a, Attrs* attrs) const {
+  if (!a.has_default && !a.optional) wrong(a, nullptr);
+  copy_attr(op_.schema.defaults, a, attrs);
+}
+
+void ArgParser::push(const ArgDef& a, PyObject* o, Attrs* attrs) const {
+  if (!o) return push_default(a, attrs);
+  if (o == Py_None && (a.optional || a.default_text == "None")) return attrs->push_none();
+  switch (a.type) {
+    case ArgType::kInt: {
+      int64_t v;
+      if (to_int(o, &v)) return attrs->push_int(v);
+      break;
+    }
+    case ArgType::kFloat: {
+      double v;
+      if (to_float(o, &v)) return attrs->push_float(v);
+      break;
+    }
+    case ArgType::kBool: {
+      bool v;
+      if (to_bool(o, &v)) return attrs->push_bool(v);
+      break;
+    }
+    case ArgType::kScalar: {
+      Scalar v;
+      if (to_scalar(o, &v)) return attrs->push_scalar(v);
+      break;
+    }
+    case ArgType::kText: {
+      if (!PyUnicode_Check(o)) break;
+      Py_ssize_t n;
+      const char* p = PyUnicode_AsUTF8AndSize(o, &n);
+      if (!p) raise_python();
+      return attrs->push_text({p, static_cast<size_t>(n)});
+    }
+    case ArgType::kDType: {
+      DType v;
+      if (to_dtype(o, &v)) return attrs->push_dtype(v);
+      break;
+    }
+    case ArgType::kDevice: {
+      Device v;
+      if (to_device(o, &v)) return attrs->push_device(v);
+      break;
+    }
+    case ArgType::kPlacement: {
+      Placement v;
+      if (to_placement(o, &v)) return attrs->push_placement(v);
+      break;
+    }
+    case ArgType::kSbp: {
+      NdSbp v;
+      if (to_nd_sbp(o, &v)) return attrs->push_nd_sbp(v);
+      break;
+    }
+    default: {
+      IntList list;
+      int64_t one;
+      if (to_ints(o, &list)) return attrs->push_ints(list);
+      if (to_int(o, &one)) {
+        for (int i = 0; i < std::max(a.repeat, 1); ++i) list.push_back(one);
+        return attrs->push_ints(list);
+      }
+    }
+  }
+  wrong(a, o);
+}
+
+// add(2, x), add(x, 2): the other argument is the tensor.
+void ArgParser::take_scalar_form(size_t place, PyObject* const* given, const Scalar& value, ReadyCall* call) const {
+  PyObject* tensor = given[1 - place];
+  auto& args = op_.schema.args;
+  if (!tensor || !is_tensor(tensor)) wrong(args[tensor ? place : 1 - place], tensor ? given[place] : nullptr);
+  if (place == 0 && scalar_reverse_ < 0) wrong(args[0], given[0]);
+  call->op = scalar_op_;
+  call->first = tensor;
+  call->inputs.clear();
+  call->inputs.push_back(tensor_of(tensor));
+  call->attrs = {};
+  for (auto& a : scalar_op_->schema.args) {
+    if (a.attr < 0) continue;
+    if (a.attr == scalar_value_) call->attrs.push_scalar(value);
+    else if (a.attr == scalar_reverse_) call->attrs.push_bool(place == 0);
+    else copy_attr(scalar_op_->schema.defaults, a, &call->attrs);
+  }
+}
+
+// where(c, x, 0.5): numbers as tensors without axes beside the other inputs, in the dtype that they promote these to.
+void ArgParser::wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const {
+  const Tensor* beside = nullptr;
+  std::optional<DType> dtype;
+  for (auto& t : call->inputs) {
+    if (!t.defined()) continue;
+    if (!beside) beside = &t;
+    else if (!dtype) dtype = t.dtype();
+  }
+  for (auto& [at, value] : numbers) dtype = dtype ? value.promote_with(*dtype) : value.dtype();
+  const GlobalSpec* spec = nullptr;
+  if (beside && beside->is_global()) {
+    const GlobalSpec* s = beside->spec();
+    spec = intern_spec(s->placement, NdSbp::filled(s->nd_sbp.size(), sbp::broadcast()));
+  }
+  for (auto& [at, value] : numbers) {
+    Array a = Array::empty({}, *dtype, beside ? beside->impl()->device : Device{});
+    kernels::fill(a, value);
+    bool member = spec && spec->placement.contains(Context::current().rank());
+    call->inputs[at] = spec ? Tensor::global(member ? a : Array(), {}, *dtype, spec) : Tensor::local(a);
+  }
+}
+
+void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, ReadyCall* call) const {
+  auto& defs = op_.schema.args;
+  call->op = &op_;
+  if (plain_tensors_ && !kwnames && nargs == defs.size()) {
+    size_t i = 0;
+    for (; i < nargs && is_tensor(args[i]); ++i) call->inputs.push_back(tensor_of(args[i]));
+    call->first = nargs ? args[0] : nullptr;
+    if (i == nargs) return;
+    call->inputs.clear();
+  }
+
+  PyObject* given[kMaxArgs] = {};
+  // int... takes all positional arguments from its place on, or one list.
+  PyObject* const* rest = nullptr;
+  size_t n_rest = 0, n_taken = nargs;
+  if (variadic_ >= 0 && nargs > static_cast<size_t>(variadic_)) {
+    n_taken = static_cast<size_t>(variadic_);
+    rest = args + n_taken;
+    n_rest = nargs - n_taken;
+    bool one_list = !PyIndex_Check(rest[0]) || PyList_Check(rest[0]) || PyTuple_Check(rest[0]) || is_numpy_array(rest[0]);
+    if (one_list) {
+      n_taken = std::min(nargs, n_positional_);
+      rest = nullptr;
+    }
+  }
+  if (n_taken > n_positional_ || (!rest && nargs > n_positional_))
+    fail_type("{}: takes at most {} positional arguments, got {}. Signature: {}", op_.name(), n_positional_, nargs, op_.schema.text);
+  std::copy(args, args + n_taken, given);
+  if (rest) given[variadic_] = rest[0];
+  if (kwnames) assign_keywords(args + nargs, kwnames, given);
+
+  SmallVec<std::pair<size_t, Scalar>, 2> numbers;
+  for (size_t i = 0; i < defs.size(); ++i) {
+    const ArgDef& a = defs[i];
+    PyObject* o = given[i];
+    if (a.type == ArgType::kTensor) {
+      if (o && is_tensor(o)) {
+        if (call->inputs.empty()) call->first = o;
+        call->inputs.push_back(tensor_of(o));
+      } else if (a.optional && (!o || o == Py_None)) {
+        call->inputs.emplace_back();
+      } else if (Scalar s; o && i < 2 && scalar_op_ && to_scalar(o, &s)) {
+        return take_scalar_form(i, given, s, call);
+      } else if (Scalar s; o && op_.wraps_numbers && to_scalar(o, &s)) {
+        numbers.emplace_back(call->inputs.size(), s);
+        call->inputs.emplace_back();
+      } else {
+        wrong(a, o);
+      }
+    } else if (a.type == ArgType::kTensorList) {
+      if (!o || (!PyList_Check(o) && !PyTuple_Check(o))) wrong(a, o);
+      Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+      for (Py_ssize_t k = 0; k < n; ++k) {
+        PyObject* item = PySequence_Fast_GET_ITEM(o, k);
+        if (!is_tensor(item))
+          fail_type("{}: argument {}[{}] must be Tensor, got {}. Signature: {}", op_.name(), a.name, k, describe(item), op_.schema.text);
+        call->inputs.push_back(tensor_of(item));
+      }
+    } else if (rest && static_cast<int>(i) == variadic_) {
+      IntList list;
+      for (size_t k = 0; k < n_rest; ++k) {
+        int64_t v;
+        if (!to_int(rest[k], &v)) wrong(a, rest[k]);
+        list.push_back(v);
+      }
+      call->attrs.push_ints(list);
+    } else if (a.variadic && !o && !a.has_default && !a.optional && op_.schema.n_inputs > 0) {
+      wrong(a, nullptr);
+    } else if (a.variadic && !o && !a.has_default && !a.optional) {
+      call->attrs.push_ints({});  // ones() has no axes
+    } else {
+      push(a, o, &call->attrs);
+    }
+  }
+  if (!numbers.empty()) wrap_numbers(numbers, call);
+}
+
+std::string ArgParser::text_signature() const {
+  std::string s = "(";
+  bool star = false;
+  for (auto& a : op_.schema.args) {
+    if (s.size() > 1) s += ", ";
+    if (a.keyword_only && !star) {
+      s += "*, ";
+      star = true;
+    }
+    s += a.name;
+    bool text = a.type == ArgType::kText && a.has_default && a.default_text != "None";
+    if (a.has_default) s += "=" + (text ? "'" + a.default_text + "'" : a.default_text);
+    else if (a.optional) s += "=None";
+  }
+  return s + ")";
+}
+
+PyObject* run(ReadyCall& call) {
+  const OpDef& op = *call.op;
+  PyObject* first = call.first;
+  TensorImpl* same = first ? tensor_of(first).impl() : nullptr;
+  if (op.schema.n_outputs == 1) {
+    Tensor out = dispatch_one(op, std::move(call.inputs), call.attrs);
+    if (out.impl() == same && same) return Py_NewRef(first);
+    return wrap(std::move(out));
+  }
+  TensorVec outs = dispatch(op, std::move(call.inputs), call.attrs);
+  nb::object tuple = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(outs.size()))));
+  for (size_t i = 0; i < outs.size(); ++i) PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), checked(wrap(std::move(outs[i]))));
+  return tuple.release().ptr();
+}
+
+OpCall::OpCall(const char* op) : op_(find_op(op)), values_(static_cast<size_t>(op_.schema.n_attrs)) {}
+
+bool OpCall::has(const char* name) const {
+  auto* a = op_.schema.find(name);
+  return a && a->attr >= 0;
+}
+
+Attrs& OpCall::slot(const char* name) { return values_[static_cast<size_t>(op_.schema.attr(name))]; }
+
+OpCall& OpCall::set(const char* name, int64_t v) { return slot(name).push_int(v), *this; }
+OpCall& OpCall::set(const char* name, bool v) { return slot(name).push_bool(v), *this; }
+OpCall& OpCall::set(const char* name, double v) { return slot(name).push_float(v), *this; }
+OpCall& OpCall::set(const char* name, const Scalar& v) { return slot(name).push_scalar(v), *this; }
+OpCall& OpCall::set(const char* name, DType v) { return slot(name).push_dtype(v), *this; }
+OpCall& OpCall::set(const char* name, Device v) { return slot(name).push_device(v), *this; }
+OpCall& OpCall::set(const char* name, Placement v) { return slot(name).push_placement(v), *this; }
+OpCall& OpCall::set(const char* name, NdSbp v) { return slot(name).push_nd_sbp(v), *this; }
+OpCall& OpCall::set(const char* name, std::span<const int64_t> v) { return slot(name).push_ints(v), *this; }
+
+Attrs OpCall::attrs() const {
+  Attrs all;
+  for (auto& a : op_.schema.args) {
+    if (a.attr < 0) continue;
+    const Attrs& v = values_[static_cast<size_t>(a.attr)];
+    ArgDef first = a;
+    first.attr = 0;
+    if (v.size()) copy_attr(v, first, &all);
+    else copy_attr(op_.schema.defaults, a, &all);
+  }
+  return all;
+}
+
+Tensor OpCall::run() { return dispatch_one(op_, std::move(inputs_), attrs()); }
+TensorVec OpCall::run_all() { return dispatch(op_, std::move(inputs_), attrs()); }
+Tensor OpCall::run_in_place() { return dispatch_in_place(op_, std::move(inputs_), attrs()); }
+
+}  // namespace holon::python

@@ -1,0 +1,50 @@
+// Core errors as Python exceptions, by kind.
+#include "bind.h"
+#include "holon/base/error.h"
+
+namespace holon::python {
+
+namespace {
+
+PyObject* exception_type(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kValue: return PyExc_ValueError;
+    case ErrorKind::kType: return PyExc_TypeError;
+    case ErrorKind::kIndex: return PyExc_IndexError;
+    case ErrorKind::kAttribute: return PyExc_AttributeError;
+    case ErrorKind::kNotImplemented: return PyExc_NotImplementedError;
+    default: return PyExc_RuntimeError;
+  }
+}
+
+}  // namespace
+
+void set_python_error() noexcept {
+  try {
+    throw;
+  } catch (nb::python_error& e) {
+    e.restore();
+  } catch (const Error& e) {
+    PyErr_SetString(exception_type(e.kind()), e.what());
+  } catch (const nb::builtin_exception& e) {
+    PyErr_SetString(e.type() == nb::exception_type::type_error ? PyExc_TypeError : PyExc_ValueError, e.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  } catch (...) {
+    PyErr_SetString(PyExc_RuntimeError, "an exception of an unknown type was thrown");
+  }
+}
+
+void bind_errors(nb::module_&) {
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const Error& e) {
+      PyErr_SetString(exception_type(e.kind()), e.what());
+    }
+  });
+}
+
+}  // namespace holon::python

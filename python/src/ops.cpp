@@ -1,0 +1,243 @@
+// One Python object per op, called by vectorcall. The same object serves as holon.add and, being a method descriptor, as
+// Tensor.add without a bound method.
+#include <Python.h>
+#include <structmember.h>
+
+#include <map>
+#include <memory>
+
+#include "call.h"
+
+namespace holon::python {
+
+namespace {
+
+struct OpFunction {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  const ArgParser* parser;  // shared by a name, its aliases and the in-place form
+  bool in_place;
+  PyObject* name;
+};
+PyTypeObject* op_function_type;
+
+PyObject* call_op(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) noexcept {
+  return guarded([&] {
+    ReadyCall call;
+    reinterpret_cast<OpFunction*>(self)->parser->parse(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames, &call);
+    return run(call);
+  });
+}
+
+PyObject* call_in_place(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) noexcept {
+  return guarded([&] {
+    ReadyCall call;
+    auto* f = reinterpret_cast<OpFunction*>(self);
+    f->parser->parse(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames, &call);
+    if (!call.first || call.inputs.empty() || (call.op != &f->parser->op() && call.first != args[0]))
+      fail_type("{}_: the first argument must be Tensor: it is written to. Signature: {}", f->parser->op().name(), f->parser->op().schema.text);
+    dispatch_in_place(*call.op, std::move(call.inputs), call.attrs);
+    return Py_NewRef(call.first);
+  });
+}
+
+PyObject* descr_get(PyObject* self, PyObject* object, PyObject*) {
+  return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
+}
+
+OpFunction& self_of(PyObject* o) { return *reinterpret_cast<OpFunction*>(o); }
+
+PyObject* get_name(PyObject* self, void*) { return Py_NewRef(self_of(self).name); }
+
+PyObject* get_doc(PyObject* self, void*) {
+  return guarded([&] {
+    auto& f = self_of(self);
+    const OpDef& op = f.parser->op();
+    std::string text = op.doc;
+    if (f.in_place) text += "\n\nIn place: the result is written into the first argument, which is returned.";
+    text += "\n\nSignature: " + op.schema.text;
+    if (!op.example.empty()) text += "\nExample: holon." + op.example;
+    return checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+  });
+}
+
+PyObject* get_text_signature(PyObject* self, void*) {
+  return guarded([&] {
+    std::string s = self_of(self).parser->text_signature();
+    return checked(PyUnicode_FromStringAndSize(s.data(), static_cast<Py_ssize_t>(s.size())));
+  });
+}
+
+// For inspect.signature(): that of a Python function with the same parameters.
+PyObject* get_signature(PyObject* self, void*) {
+  return guarded([&] {
+    std::string s = self_of(self).parser->text_signature();
+    std::string source = "lambda " + s.substr(1, s.size() - 2) + ": None";
+    nb::object builtins = nb::module_::import_("builtins");
+    nb::object function = builtins.attr("eval")(nb::str(source.c_str()), nb::dict());
+    return nb::module_::import_("inspect").attr("signature")(function).release().ptr();
+  });
+}
+
+PyObject* get_module(PyObject*, void*) { return PyUnicode_FromString("holon"); }
+
+PyObject* op_repr(PyObject* self) {
+  return PyUnicode_FromFormat("<op %U: %s>", self_of(self).name, self_of(self).parser->op().schema.text.c_str());
+}
+
+void op_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  Py_XDECREF(self_of(self).name);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// A pickled op (a partial sent to a worker process) is found again by its name.
+PyObject* op_reduce(PyObject* self, PyObject*) {
+  return guarded([&] { return pickled("find_op_function", nb::borrow(self_of(self).name)).release().ptr(); });
+}
+
+void make_type() {
+  static PyMemberDef members[] = {
+      {"__vectorcalloffset__", T_PYSSIZET, offsetof(OpFunction, vectorcall), READONLY, nullptr}, {nullptr, 0, 0, 0, nullptr}};
+  static PyMethodDef methods[] = {{"__reduce__", op_reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+  static PyGetSetDef getset[] = {{"__name__", get_name, nullptr, nullptr, nullptr},
+                                 {"__qualname__", get_name, nullptr, nullptr, nullptr},
+                                 {"__doc__", get_doc, nullptr, nullptr, nullptr},
+                                 {"__module__", get_module, nullptr, nullptr, nullptr},
+                                 {"__text_signature__", get_text_signature, nullptr, nullptr, nullptr},
+                                 {"__signature__", get_signature, nullptr, nullptr, nullptr},
+                                 {nullptr, nullptr, nullptr, nullptr, nullptr}};
+  PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                         {Py_tp_descr_get, reinterpret_cast<void*>(descr_get)},
+                         {Py_tp_repr, reinterpret_cast<void*>(op_repr)},
+                         {Py_tp_dealloc, reinterpret_cast<void*>(op_dealloc)},
+                         {Py_tp_members, members},
+                         {Py_tp_methods, methods},
+                         {Py_tp_getset, getset},
+                         {0, nullptr}};
+  PyType_Spec spec = {"holon._C.OpFunction", sizeof(OpFunction), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                      slots};
+  op_function_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)));
+}
+
+nb::object make_function(const ArgParser* parser, const std::string& name, bool in_place) {
+  auto* f = PyObject_New(OpFunction, op_function_type);
+  if (!f) raise_python();
+  f->vectorcall = in_place ? call_in_place : call_op;
+  f->parser = parser;
+  f->in_place = in_place;
+  f->name = PyUnicode_InternFromString(name.c_str());
+  return nb::steal(reinterpret_cast<PyObject*>(f));
+}
+
+// Of the ops that are made so far; they live as long as the process.
+const ArgParser* parser_of(const OpDef& op) {
+  static auto* parsers = new std::map<const OpDef*, std::unique_ptr<ArgParser>>;
+  auto& slot = (*parsers)[&op];
+  if (!slot) slot = std::make_unique<ArgParser>(op);
+  return slot.get();
+}
+
+// Any op by its name, with "_" at the end for its in-place form.
+nb::object find_op_function(const std::string& name) {
+  if (auto* op = try_find_op(name)) return make_function(parser_of(*op), name, false);
+  if (name.size() > 1 && name.back() == '_') {
+    auto* op = try_find_op(std::string_view(name).substr(0, name.size() - 1));
+    if (op && op->in_place) return make_function(parser_of(*op), name, true);
+  }
+  find_op(name);  // raises
+  return nb::none();
+}
+
+const char* type_name(const ArgDef& a) {
+  switch (a.type) {
+    case ArgType::kTensor: return "Tensor";
+    case ArgType::kTensorList: return "Tensor[]";
+    case ArgType::kInt: return "int";
+    case ArgType::kFloat: return "float";
+    case ArgType::kBool: return "bool";
+    case ArgType::kScalar: return "Scalar";
+    case ArgType::kText: return "str";
+    case ArgType::kDType: return "dtype";
+    case ArgType::kDevice: return "device";
+    case ArgType::kPlacement: return "placement";
+    case ArgType::kSbp: return "sbp";
+    default: return a.variadic ? "int..." : a.repeat ? "int[n]" : "int[]";
+  }
+}
+
+nb::list op_table() {
+  std::map<const OpDef*, nb::list> aliases;
+  for (auto& [name, op] : all_aliases()) aliases[op].append(name);
+  nb::list table;
+  for (auto* op : all_ops()) {
+    nb::dict row;
+    row["name"] = op->schema.name;
+    row["schema"] = op->schema.text;
+    row["doc"] = op->doc;
+    row["example"] = op->example;
+    row["aliases"] = aliases[op];
+    row["has_grad"] = op->grad != nullptr || op->body != nullptr;
+    row["in_place"] = op->in_place;
+    row["function"] = op->function;
+    row["method"] = op->method;
+    row["random"] = op->random;
+    row["composed"] = op->body != nullptr;
+    row["linear"] = op->joint != 0 || op->each != 0;
+    row["scalar_form"] = op->scalar_form;
+    row["rule"] = op->no_rule_reason.empty() ? op->rule_text : "whole: " + op->no_rule_reason;
+    row["n_outputs"] = op->schema.n_outputs;
+    nb::list args;
+    for (auto& a : op->schema.args) {
+      nb::dict arg;
+      arg["name"] = a.name;
+      arg["type"] = type_name(a);
+      arg["optional"] = a.optional;
+      arg["keyword_only"] = a.keyword_only;
+      bool quoted = a.type == ArgType::kText && a.has_default && a.default_text != "None";
+      arg["default"] = a.has_default ? nb::object(nb::str((quoted ? "'" + a.default_text + "'" : a.default_text).c_str()))
+                       : a.optional  ? nb::object(nb::str("None"))
+                                     : nb::object(nb::none());
+      args.append(arg);
+    }
+    row["args"] = args;
+    table.append(row);
+  }
+  return table;
+}
+
+// A method has the tensor as its first argument.
+bool is_method(const OpDef& op) {
+  return op.method && !op.schema.args.empty() && op.schema.args[0].type == ArgType::kTensor && !op.schema.args[0].optional;
+}
+
+}  // namespace
+
+void bind_ops(nb::module_& m) {
+  make_type();
+  m.attr("OpFunction") = nb::borrow(reinterpret_cast<PyObject*>(op_function_type));
+  nb::dict functions;
+  nb::handle type(reinterpret_cast<PyObject*>(tensor_type));
+  auto add = [&](const std::string& name, const OpDef& op) {
+    const ArgParser* parser = parser_of(op);
+    for (bool in_place : {false, true}) {
+      if (in_place && !op.in_place) continue;
+      std::string full = in_place ? name + "_" : name;
+      nb::object f = make_function(parser, full, in_place);
+      if (op.function) functions[full.c_str()] = f;
+      if (is_method(op)) nb::setattr(type, full.c_str(), f);
+    }
+  };
+  for (auto* op : all_ops())
+    if (op->function || op->method) add(op->schema.name, *op);
+  for (auto& [name, op] : all_aliases()) add(name, *op);
+  m.attr("ops") = functions;
+  m.def("op_table", op_table, "One dict per op: name, schema, args, doc, example, aliases, rule, flags.");
+  m.def("find_op_function", find_op_function, nb::arg("name"), "The function of any op, hidden ones included, by name.");
+  m.def("call", [](const std::string& name, nb::args args, nb::kwargs kwargs) { return find_op_function(name)(*args, **kwargs); },
+        nb::arg("name"), nb::arg("args"), nb::arg("kwargs"), "Calls any op by name, hidden ones included.");
+}
+
+}  // namespace holon::python

@@ -1,0 +1,179 @@
+// Ranks and what belongs to them: world, random seed, memory, printing; ranks as threads; the interpreter's lock around waits.
+#include <atomic>
+#include <mutex>
+
+#include "args.h"
+#include "holon/base/blocking.h"
+#include "holon/base/context.h"
+#include "holon/base/settings.h"
+#include "holon/comm/communicator.h"
+#include "holon/comm/run_ranks.h"
+#include "holon/dispatch/dispatch.h"
+#include "holon/tensor/print.h"
+
+namespace holon::python {
+
+namespace {
+
+// A thread that does not hold the lock (one of the core's own) has nothing to give up.
+void* release_lock() { return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
+void take_lock(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(state)); }
+// Ctrl-C ends a wait. Off the main thread Python has no signals to look at.
+void look_at_signals() {
+  nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() < 0) raise_python();
+}
+
+// The first exception of any rank, as the Python object that it was.
+struct FirstFailure {
+  nb::object exception;
+  bool set = false;
+  void keep(nb::python_error& e) {
+    if (set) return;
+    set = true;
+    exception = nb::borrow(e.value());
+  }
+};
+
+nb::list run_ranks(int n, nb::handle fn) {
+  if (n < 1) fail_value("run_ranks: {} ranks; a world has at least one.", n);
+  if (!PyCallable_Check(fn.ptr())) fail_type("run_ranks: takes a function of the rank, got {}.", describe(fn.ptr()));
+  nb::list results;
+  for (int i = 0; i < n; ++i) results.append(nb::none());
+  FirstFailure failure;
+  try {
+    nb::gil_scoped_release release;
+    comm::run_ranks(n, [&](int rank) {
+      nb::gil_scoped_acquire acquire;
+      try {
+        results[static_cast<size_t>(rank)] = fn(rank);
+      } catch (nb::python_error& e) {
+        failure.keep(e);
+        std::string what = e.what();
+        size_t last = what.find_last_not_of('\n');
+        what.resize(last == std::string::npos ? 0 : last + 1);
+        throw Error(ErrorKind::kRuntime, std::move(what));  // for the other ranks' messages; the object itself is raised below
+      }
+    });
+  } catch (const Error&) {
+    if (!failure.set) throw;
+  }
+  if (failure.set) {
+    PyErr_SetObject(failure.exception.type().ptr(), failure.exception.ptr());
+    raise_python();
+  }
+  return results;
+}
+
+void barrier() {
+  int world = Context::current().world_size();
+  if (world == 1) return;
+  std::vector<int> ranks(static_cast<size_t>(world));
+  for (int r = 0; r < world; ++r) ranks[static_cast<size_t>(r)] = r;
+  comm::communicator(ranks).barrier();
+}
+
+nb::dict get_printoptions() {
+  const PrintOptions& o = print_options();
+  nb::dict d;
+  d["precision"] = o.precision;
+  d["threshold"] = o.threshold;
+  d["edgeitems"] = o.edge_items;
+  d["linewidth"] = o.line_width;
+  d["gather"] = o.gather;
+  d["prefix"] = o.prefix;
+  return d;
+}
+
+void set_printoptions(nb::handle precision, nb::handle threshold, nb::handle edgeitems, nb::handle linewidth, nb::handle profile, nb::handle gather,
+                      nb::handle prefix) {
+  PrintOptions o = print_options();
+  if (!profile.is_none()) {
+    std::string p = nb::cast<std::string>(nb::str(profile));
+    if (p != "default" && p != "short" && p != "full") fail_value("set_printoptions: profile must be \"default\", \"short\" or \"full\", got \"{}\".", p);
+    o.precision = p == "short" ? 2 : 4;
+    o.threshold = p == "full" ? INT64_MAX : 1000;
+    o.edge_items = p == "short" ? 2 : 3;
+    o.line_width = 80;
+  }
+  auto number = [](nb::handle h, const char* what, int64_t least, auto* out) {
+    int64_t v;
+    if (h.is_none()) return;
+    if (!to_int(h.ptr(), &v) || v < least) fail_value("set_printoptions: {} must be an int of at least {}, got {}.", what, least, describe(h.ptr()));
+    *out = static_cast<std::remove_pointer_t<decltype(out)>>(std::min<int64_t>(v, 1 << 30));
+  };
+  number(precision, "precision", 0, &o.precision);
+  number(threshold, "threshold", 0, &o.threshold);
+  number(edgeitems, "edgeitems", 1, &o.edge_items);
+  number(linewidth, "linewidth", 10, &o.line_width);
+  if (!gather.is_none() && !to_bool(gather.ptr(), &o.gather)) fail_type("set_printoptions: gather must be bool, got {}.", describe(gather.ptr()));
+  if (!prefix.is_none()) o.prefix = nb::cast<std::string>(nb::str(prefix));
+  print_options() = o;
+}
+
+}  // namespace
+
+void bind_ranks(nb::module_& m) {
+  using namespace nb::literals;
+  set_blocking_hooks({release_lock, take_lock, look_at_signals});
+
+  m.def("rank", [] { return Context::current().rank(); }, "This rank's number, from 0.");
+  m.def("world_size", [] { return Context::current().world_size(); }, "The number of ranks.");
+  m.def("local_rank", [] { return Context::current().local_rank(); }, "This rank's number on its host.");
+  m.def("local_world_size", [] { return Context::current().local_world_size(); }, "The number of ranks on this host.");
+  m.def("ranks_are_threads", [] { return Context::current().ranks_are_threads(); }, "Whether the ranks are threads of this process.");
+  m.def("run_ranks", run_ranks, "n"_a, "fn"_a,
+        "Runs fn(rank) on n threads, each a rank of a world of its own, and returns their results in a list. The first exception of a rank is raised here.");
+  m.def("barrier", barrier, "Waits for all ranks. Collective.");
+  m.def("join_world", [] { comm::join_world(); }, "Meets the other ranks now. Collective.");
+  m.def("abort_world", [](const std::string& reason) { return comm::abort_world(reason); }, "reason"_a,
+        "Tells the other ranks that this one has failed: what they wait for raises with the reason. Returns whether it was the first.");
+  m.def("set_call_site", [](const std::string& text) { comm::set_call_site(text.c_str()); }, "text"_a,
+        "What this rank is about to do, e.g. a file and line: shown in errors of later communication.");
+  m.def("comm_stats", [] {
+    nb::dict d;
+    d["calls"] = comm::stats().calls;
+    d["bytes_read"] = comm::stats().bytes_read;
+    return d;
+  }, "What this rank has communicated: calls and bytes_read.");
+
+  m.def("manual_seed", [](nb::handle seed) {
+    int64_t v;
+    if (!to_int(seed.ptr(), &v)) fail_type("manual_seed: seed must be int, got {}.", describe(seed.ptr()));
+    manual_seed(static_cast<uint64_t>(v));
+  }, "seed"_a, "Seeds this rank's random numbers; local draws are then alike on all ranks.");
+  m.def("initial_seed", [] { return random_state().seed; }, "The seed of this rank's random numbers.");
+  m.def("get_rng_state", [] {
+    const RandomState& r = random_state();
+    return nb::make_tuple(r.seed, r.seeded, r.local_counter, r.global_counter);
+  }, "(seed, seeded, local counter, global counter)");
+  m.def("set_rng_state", [](nb::tuple s) {
+    if (s.size() != 4) fail_value("set_rng_state: takes what get_rng_state() returned, got {} items.", s.size());
+    random_state() = {nb::cast<uint64_t>(s[0]), nb::cast<bool>(s[1]), nb::cast<int64_t>(s[2]), nb::cast<int64_t>(s[3])};
+  }, "state"_a, "Puts back what get_rng_state() returned.");
+
+  m.def("memory_stats", [] {
+    MemoryStats s = memory_stats();
+    nb::dict d;
+    d["in_use_bytes"] = s.in_use_bytes;
+    d["peak_bytes"] = s.peak_bytes;
+    d["cached_bytes"] = s.cached_bytes;
+    return d;
+  }, "Bytes of array memory: in_use_bytes, peak_bytes, cached_bytes.");
+  m.def("reset_peak_memory", [] { reset_peak_memory(); }, "Counts the peak from now on.");
+  m.def("release_cached_memory", [] { release_cached_memory(); }, "Gives cached blocks back to the system.");
+  m.def("settings", [] {
+    nb::list l;
+    for (auto& s : settings::all()) l.append(nb::make_tuple(s.name, s.fallback, s.doc));
+    return l;
+  }, "All HOLON_* environment variables: (name, default, meaning).");
+  m.def("setting", [](const std::string& name) { return settings::text(name); }, "name"_a, "The value of a HOLON_* variable, or its default.");
+
+  m.def("get_printoptions", get_printoptions, "How values are shown as text.");
+  m.def("set_printoptions", set_printoptions, "precision"_a = nb::none(), "threshold"_a = nb::none(), "edgeitems"_a = nb::none(),
+        "linewidth"_a = nb::none(), "profile"_a = nb::none(), nb::kw_only(), "gather"_a = nb::none(), "prefix"_a = nb::none(),
+        "Changes how values are shown as text. gather: a global tensor shows its whole value, which makes printing collective. "
+        "prefix: of names such as holon.float32.");
+}
+
+}  // namespace holon::python

@@ -1,0 +1,178 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "holon/comm/bootstrap/store.h"
+#include "tests/cpp/comm/processes.h"
+
+namespace holon::comm::test {
+namespace {
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+// The ranks of this test's launcher are found by a variable of their environment.
+std::string mark() {
+  static int n = 0;
+  return "test-" + std::to_string(getpid()) + "-" + std::to_string(n++);
+}
+
+std::vector<std::string> launch(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), HOLON_LAUNCH);
+  return arguments;
+}
+
+// Orphans that are about to be reaped may still be listed for a moment.
+int left_behind(const std::string& value) {
+  int count = 0;
+  for (int i = 0; i < 100 && (count = processes_with("HOLON_TEST_MARK=" + value)) > 0; ++i) usleep(10'000);
+  return count;
+}
+
+TEST(Launch, Collectives) {
+  for (const char* n : {"1", "2", "5"}) {
+    Process p(launch({"-n", n, RANK_PROGRAM, "collectives"}), {});
+    EXPECT_EQ(p.wait(), 0) << p.output();
+    EXPECT_HAS(p.output(), "rank 0 ok");
+  }
+}
+
+TEST(Launch, EnvironmentOfRanks) {
+  Process p(launch({"--nproc_per_node=2", "--nnodes=1", "--simulate", "cuda", "sh", "-c",
+                    "echo \"$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $HOLON_SIMULATE "
+                    "$OMP_NUM_THREADS $1 $2\"",
+                    "sh", "--nproc_per_node", "9"}),
+            {{"OMP_NUM_THREADS", "3"}});
+  EXPECT_EQ(p.wait(), 0);
+  EXPECT_HAS(p.output(), "0 0 2 2 0 127.0.0.1 cuda 3 --nproc_per_node 9\n");
+  EXPECT_HAS(p.output(), "1 1 2 2 0 127.0.0.1 cuda 3 --nproc_per_node 9\n");
+}
+
+TEST(Launch, TwoNodesOnOneMachine) {
+  int port = free_port();
+  auto node = [&](const char* rank) {
+    return launch({"--nnodes", "2", "--node_rank", rank, "--master_port", std::to_string(port), "-n", "2", RANK_PROGRAM,
+                   "collectives"});
+  };
+  Process b(node("1"), {}), a(node("0"), {});
+  EXPECT_EQ(a.wait(), 0) << a.output();
+  EXPECT_EQ(b.wait(), 0) << b.output();
+  EXPECT_HAS(b.output(), "rank 3 ok");
+}
+
+TEST(Launch, AFailingRankEndsTheOthersAndIsShownLast) {
+  std::string m = mark();
+  Process p(launch({"-n", "3", RANK_PROGRAM, "fail_late"}), {{"HOLON_TEST_MARK", m}});
+  EXPECT_EQ(p.wait(), 1);
+  EXPECT_LT(p.seconds(), 5);
+  std::string text = p.output(), end = "holon-launch: rank 1 failed: exit status 1; the other ranks were stopped.\n";
+  EXPECT_TRUE(text.ends_with("rank 1 error: no more rank 1\n" + end)) << text;
+  EXPECT_EQ(left_behind(m), 0);
+}
+
+TEST(Launch, TheRankThatFailedFirstIsNamedNotItsVictims) {
+  for (int i = 0; i < 10; ++i) {
+    Process p(launch({"-n", "3", RANK_PROGRAM, "throw"}), {});
+    EXPECT_EQ(p.wait(), 1);
+    EXPECT_HAS(p.output(), "holon-launch: rank 1 failed: exit status 1");
+    EXPECT_HAS(p.output(), "rank 1 error: the milk is sour");
+  }
+}
+
+TEST(Launch, AKilledRank) {
+  Process p(launch({"-n", "2", RANK_PROGRAM, "die"}), {});
+  EXPECT_EQ(p.wait(), 128 + SIGKILL);
+  EXPECT_HAS(p.output(), "rank 1 failed: killed by signal 9 (Killed)");
+}
+
+TEST(Launch, StubbornRanksAndTheirChildrenAreKilled) {
+  std::string m = mark();
+  Process p(launch({"-n", "2", RANK_PROGRAM, "stubborn"}), {{"HOLON_TEST_MARK", m}});
+  EXPECT_EQ(p.wait(), 7);
+  EXPECT_LT(p.seconds(), 5);
+  EXPECT_EQ(left_behind(m), 0);
+}
+
+TEST(Launch, InterruptLeavesNothingBehind) {
+  for (int s : {SIGINT, SIGTERM}) {
+    std::string m = mark();
+    Process p(launch({"-n", "2", RANK_PROGRAM, "interruptible"}), {{"HOLON_TEST_MARK", m}});
+    ASSERT_TRUE(p.wait_for_output("rank 0 is ready") && p.wait_for_output("rank 1 is ready"));
+    EXPECT_GE(processes_with("HOLON_TEST_MARK=" + m), 3);
+    p.send_signal(s);
+    EXPECT_EQ(p.wait(5), 128 + s);
+    EXPECT_EQ(left_behind(m), 0);
+  }
+}
+
+TEST(Launch, KilledLauncherTakesItsRanksAlong) {
+  std::string m = mark();
+  Process p(launch({"-n", "2", RANK_PROGRAM, "work"}), {{"HOLON_TEST_MARK", m}});
+  ASSERT_TRUE(p.wait_for_output("rank 0 is ready") && p.wait_for_output("rank 1 is ready"));
+  p.send_signal(SIGKILL);
+  p.wait();
+  EXPECT_EQ(left_behind(m), 0);
+}
+
+TEST(Launch, PortInUse) {
+  StoreServer other("127.0.0.1", 0, "");
+  Process p(launch({"--master_port", std::to_string(other.port()), "true"}), {});
+  EXPECT_EQ(p.wait(), 2);
+  EXPECT_HAS(p.output(), "port " + std::to_string(other.port()) + " of 127.0.0.1 is in use");
+}
+
+TEST(Launch, WrongArguments) {
+  auto says = [](std::vector<std::string> arguments) {
+    Process p(launch(std::move(arguments)), {});
+    EXPECT_EQ(p.wait(), 2);
+    return p.output();
+  };
+  EXPECT_HAS(says({}), "no program was named");
+  EXPECT_HAS(says({"-n", "0", "true"}), "nproc_per_node");
+  EXPECT_HAS(says({"--frobnicate", "true"}), "--frobnicate is no option");
+  EXPECT_HAS(says({"no-such-program"}), "there is no program no-such-program");
+  EXPECT_HAS(says({"--python", "sh", "no-such-script.py"}), "the script no-such-script.py cannot be read");
+  EXPECT_HAS(says({"--nnodes", "2", "--node_rank", "2", "true"}), "machines are counted from 0");
+}
+
+TEST(Launch, ScriptsRunByTheInterpreter) {
+  char name[] = "/tmp/holon-test-XXXXXX.py";
+  int fd = mkstemps(name, 3);
+  std::string script = "echo script $RANK $1 $2\n";
+  ASSERT_EQ(write(fd, script.data(), script.size()), static_cast<ssize_t>(script.size()));
+  close(fd);
+  // Any interpreter will do.
+  Process p(launch({"-n", "2", "--python", "sh", name, "-n", "7"}), {});
+  EXPECT_EQ(p.wait(), 0) << p.output();
+  EXPECT_HAS(p.output(), "script 1 -n 7");
+  std::filesystem::remove(name);
+}
+
+TEST(Launch, LogFiles) {
+  char name[] = "/tmp/holon-test-XXXXXX";
+  ASSERT_NE(mkdtemp(name), nullptr);
+  std::string folder = std::string(name) + "/log";
+  for (bool redirect : {false, true}) {
+    std::vector<std::string> a = {"-n", "2", "--logdir", folder};
+    if (redirect) a.push_back("--redirect_stdout_and_stderr");
+    for (const char* s : {"sh", "-c", "echo out $RANK; echo err $RANK >&2"}) a.push_back(s);
+    Process p(launch(a), {});
+    EXPECT_EQ(p.wait(), 0) << p.output();
+    EXPECT_EQ(p.output().find("out 1") == std::string::npos, redirect) << p.output();
+    auto content = [&](const char* file) {
+      std::stringstream all;
+      all << std::ifstream(folder + "/" + file).rdbuf();
+      return all.str();
+    };
+    EXPECT_EQ(content("rank_1.stdout"), "out 1\n");
+    EXPECT_EQ(content("rank_0.stderr"), "err 0\n");
+  }
+  std::filesystem::remove_all(name);
+}
+
+}  // namespace
+}  // namespace holon::comm::test

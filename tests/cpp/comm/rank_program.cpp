@@ -1,0 +1,152 @@
+// One rank as a process, for tests: does what its argument says. Exit status 0, or 1 with "error: ..." on stderr.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "holon/array/storage.h"
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/comm/communicator.h"
+#include "tests/cpp/comm/collective_cases.h"
+
+namespace holon::comm {
+namespace {
+
+Communicator& everybody() {
+  std::vector<int> ranks(static_cast<size_t>(Context::current().world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return communicator(ranks);
+}
+
+void pause_s(double s) { std::this_thread::sleep_for(std::chrono::duration<double>(s)); }
+
+void reduce_some(int times) {
+  std::vector<float> x(100'000, 1), y(100'000);
+  for (int i = 0; i < times; ++i) everybody().all_reduce(x.data(), y.data(), 100'000, float32);
+}
+
+void say(const char* text) {
+  std::printf("rank %d %s\n", Context::current().rank(), text);
+  std::fflush(stdout);
+}
+
+const std::map<std::string, std::function<void(int)>> kModes = {
+    {"collectives",
+     [](int rank) {
+       for (int d = 0; d < kDTypeCount; ++d) test::check_collectives(everybody(), static_cast<DType>(d));
+       test::check_subgroups(rank, Context::current().world_size());
+       test::check_byte_counts(everybody());
+     }},
+    {"meet", [](int) { everybody().barrier(); }},
+    {"mismatch",
+     [](int rank) {
+       float x[2] = {}, y[8];
+       std::vector<int64_t> counts(static_cast<size_t>(everybody().size()), 2);
+       if (rank == 1)
+         everybody().all_gather(x, y, counts, float32);
+       else
+         everybody().all_reduce(x, y, 2, float32);
+     }},
+    {"throw",
+     [](int rank) {
+       everybody().barrier();
+       if (rank == 1) throw std::runtime_error("the milk is sour");
+       everybody().barrier();
+     }},
+    {"leave",
+     [](int rank) {
+       everybody().barrier();
+       if (rank == 1) std::exit(0);
+       everybody().barrier();
+     }},
+    // Rank 0 has served the store; the others go on without it.
+    {"rank0_leaves",
+     [](int rank) {
+       everybody().barrier();
+       if (rank == 0) return;
+       pause_s(0.3);
+       int others[] = {1, 2};
+       communicator(others).barrier();
+       test::check_collectives(communicator(others), float32);
+     }},
+    {"die",
+     [](int rank) {
+       reduce_some(3);
+       say("is ready");
+       if (rank == 1) kill(getpid(), SIGKILL);
+       reduce_some(100'000'000);
+     }},
+    {"work",
+     [](int) {
+       everybody().barrier();
+       say("is ready");
+       reduce_some(100'000'000);
+     }},
+    {"sleep",
+     [](int rank) {
+       everybody().barrier();
+       if (rank == 1) pause_s(20);
+       reduce_some(1);
+     }},
+    {"fail_late",
+     [](int rank) {
+       everybody().barrier();
+       if (rank == 1) {
+         for (int i = 0; i < 40; ++i) std::fprintf(stderr, "line %d of rank 1\n", i);
+         throw std::runtime_error("no more rank 1");
+       }
+       say("waits");
+       pause_s(20);
+     }},
+    // Ignores the polite signal, and leaves a child behind.
+    {"stubborn",
+     [](int rank) {
+       everybody().barrier();
+       signal(SIGTERM, SIG_IGN);
+       signal(SIGINT, SIG_IGN);
+       if (fork() == 0) {
+         setsid();
+         pause_s(60);
+         _exit(0);
+       }
+       say("is ready");
+       if (rank == 1) std::_Exit(7);
+       pause_s(60);
+     }},
+    {"interruptible",
+     [](int) {
+       everybody().barrier();
+       if (fork() == 0) {
+         pause_s(60);
+         _exit(0);
+       }
+       say("is ready");
+       pause_s(60);
+     }},
+};
+
+}  // namespace
+}  // namespace holon::comm
+
+int main(int argc, char** argv) {
+  using namespace holon;
+  try {
+    comm::kModes.at(argc > 1 ? argv[1] : "")(Context::current().rank());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "rank %d error: %s\n", Context::current().rank(), e.what());
+    comm::abort_world(e.what());
+    return 1;
+  }
+  comm::say("ok");
+  return 0;
+}

@@ -1,0 +1,221 @@
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "holon/base/error.h"
+#include "holon/comm/bootstrap/store.h"
+
+namespace holon::comm {
+namespace {
+
+using Outcome = StoreClient::Gathered::Outcome;
+
+struct Store {
+  StoreServer server{"127.0.0.1", 0, "secret"};
+  std::unique_ptr<StoreClient> client() {
+    return std::make_unique<StoreClient>("127.0.0.1", server.port(), "secret", 5);
+  }
+};
+
+// A raw connection that sends these bytes; true: the server has closed it within a second.
+bool dropped_after(int port, const std::string& bytes) {
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  a.sin_port = htons(static_cast<uint16_t>(port));
+  if (connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0) return false;
+  timeval limit{1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  if (send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return true;
+  char buffer[256];
+  ssize_t n;
+  while ((n = recv(fd, buffer, sizeof buffer, 0)) > 0) {
+  }
+  bool closed = n == 0 || errno == ECONNRESET;
+  close(fd);
+  return closed;
+}
+
+std::string frame(const std::string& body) {
+  std::string f;
+  for (int i = 0; i < 4; ++i) f.push_back(static_cast<char>(body.size() >> 8 * i));
+  return f + body;
+}
+
+std::string hello(const std::string& token) {
+  std::string field[] = {token};
+  return std::string(kStoreMagic, sizeof kStoreMagic) + frame(store_body(static_cast<uint8_t>(StoreOp::kHello), field));
+}
+
+TEST(Store, SetGetAdd) {
+  Store s;
+  auto a = s.client(), b = s.client();
+  a->set("k", std::string("v\0w", 3));
+  EXPECT_EQ(b->get("k", 1), std::string("v\0w", 3));
+  a->set("k", "new");
+  EXPECT_EQ(b->get("k", 1), "new");
+  EXPECT_EQ(s.server.peek("k"), "new");
+  EXPECT_EQ(s.server.peek("other"), std::nullopt);
+  EXPECT_EQ(a->add("n", 5), 5);
+  EXPECT_EQ(b->add("n", -7), -2);
+  EXPECT_THROW(a->add("k", 1), Error);
+  EXPECT_EQ(a->add("n", 1), -1);
+}
+
+TEST(Store, GetWaits) {
+  Store s;
+  auto a = s.client(), b = s.client();
+  std::jthread setter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    b->set("late", "here");
+  });
+  EXPECT_EQ(a->get("late", 5), "here");
+  auto start = std::chrono::steady_clock::now();
+  EXPECT_THROW(a->get("never", 0.1), Error);
+  auto took = std::chrono::steady_clock::now() - start;
+  EXPECT_GE(took, std::chrono::milliseconds(90));
+  EXPECT_LT(took, std::chrono::seconds(2));
+}
+
+TEST(Store, GatherAndBarrier) {
+  Store s;
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 5; ++i)
+    threads.emplace_back([&, i] {
+      auto c = s.client();
+      for (int round = 0; round < 20; ++round) {
+        auto key = "round" + std::to_string(round);
+        auto g = c->gather(key, i, 5, key + "/" + std::to_string(i), 10);
+        ASSERT_EQ(g.outcome, Outcome::kComplete);
+        for (int k = 0; k < 5; ++k) ASSERT_EQ(g.values[static_cast<size_t>(k)], key + "/" + std::to_string(k));
+      }
+      c->barrier("end", i, 5, 10);
+    });
+}
+
+TEST(Store, GatherNamesTheMissing) {
+  Store s;
+  auto g = s.client()->gather("g", 1, 4, "", 0.1);
+  EXPECT_EQ(g.outcome, Outcome::kTimeout);
+  EXPECT_EQ(g.missing, (std::vector<int>{0, 2, 3}));
+  EXPECT_THROW(s.client()->barrier("b", 0, 2, 0.05), Error);
+}
+
+TEST(Store, GatherOfAnIndexThatIsTaken) {
+  Store s;
+  auto a = s.client(), b = s.client();
+  std::jthread first([&] {
+    StoreClient::Gathered g;
+    while ((g = a->gather("g", 0, 2, "first", 5)).outcome == Outcome::kTaken) {
+    }
+    EXPECT_EQ(g.outcome, Outcome::kComplete);
+  });
+  while (true) {
+    auto g = b->gather("g", 0, 2, "second", 0);
+    if (g.outcome == Outcome::kTaken && g.values.at(0) == "first") break;
+    b = s.client();  // it came first itself: leaving makes room again
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(s.client()->gather("g", 1, 2, "", 5).outcome, Outcome::kComplete);
+  EXPECT_EQ(s.client()->gather("g", 1, 2, "", 5).outcome, Outcome::kTaken);
+}
+
+TEST(Store, AParticipantThatLeavesMakesRoom) {
+  Store s;
+  EXPECT_EQ(s.client()->gather("g", 0, 2, "old", 0.05).outcome, Outcome::kTimeout);
+  auto again = s.client();
+  std::jthread other([&] { EXPECT_EQ(s.client()->gather("g", 1, 2, "", 5).values.at(0), "new"); });
+  auto g = again->gather("g", 0, 2, "new", 5);
+  EXPECT_EQ(g.outcome, Outcome::kComplete);
+}
+
+TEST(Store, DifferentCountsReachBothSides) {
+  Store s;
+  auto a = s.client();
+  std::jthread first([&] {
+    auto g = a->gather("g", 0, 2, "", 5);
+    EXPECT_EQ(g.outcome, Outcome::kOtherCount);
+    EXPECT_EQ(g.counts, (std::vector<std::string>{"rank 0 of 2", "rank 1 of 3"}));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(s.client()->gather("g", 1, 3, "", 5).outcome, Outcome::kOtherCount);
+}
+
+TEST(Store, WrongTokenIsRefused) {
+  Store s;
+  for (const char* token : {"", "secre", "secret2", "Secret"}) {
+    try {
+      StoreClient c("127.0.0.1", s.server.port(), token, 2);
+      FAIL() << "token \"" << token << "\" was accepted";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("its token is another one"), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_TRUE(dropped_after(s.server.port(), hello("wrong")));
+}
+
+TEST(Store, StrangersAreDroppedAndTheOthersServed) {
+  Store s;
+  auto c = s.client();
+  const int port = s.server.port();
+  std::string set_fields[] = {"k", "stolen"};
+  std::string set = frame(store_body(static_cast<uint8_t>(StoreOp::kSet), set_fields));
+  const std::string magic(kStoreMagic, sizeof kStoreMagic);
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\x16\x03\x01", 3), magic + set,
+        magic + std::string("\xff\xff\xff\xff", 4), magic + std::string("\0\0\0\0", 4), magic + frame("\x09"),
+        hello("secret") + std::string("\xff\xff\xff\x7f", 4), hello("secret") + frame("\x63"),
+        hello("secret") + frame(std::string("\x01\xff\xff\xff\xff", 5)),
+        hello("secret") + frame(store_body(static_cast<uint8_t>(StoreOp::kGet), set_fields))})
+    EXPECT_TRUE(dropped_after(port, bytes));
+  std::mt19937 random(7);
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes = i % 2 ? hello("secret") : magic;
+    for (int n = static_cast<int>(random() % 300); n > 0; --n) bytes.push_back(static_cast<char>(random()));
+    bytes += std::string(8, '\xff');
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    a.sin_port = htons(static_cast<uint16_t>(port));
+    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+    send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    close(fd);
+  }
+  EXPECT_EQ(s.server.peek("k"), std::nullopt);
+  c->set("still", "here");
+  EXPECT_EQ(s.client()->get("still", 1), "here");
+}
+
+TEST(Store, SomethingElseListens) {
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof a;
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+  ASSERT_EQ(listen(fd, 5), 0);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&a), &size);
+  std::jthread web([&] {
+    int c = accept(fd, nullptr, nullptr);
+    const char text[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    send(c, text, sizeof text, MSG_NOSIGNAL);
+    close(c);
+  });
+  try {
+    StoreClient c("127.0.0.1", ntohs(a.sin_port), "", 2);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("is no store of Holon's"), std::string::npos) << e.what();
+  }
+  close(fd);
+}
+
+}  // namespace
+}  // namespace holon::comm

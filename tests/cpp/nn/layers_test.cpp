@@ -1,0 +1,166 @@
+#include "holon/nn/layers.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "holon/base/error.h"
+#include "holon/comm/run_ranks.h"
+#include "holon/dispatch/dispatch.h"
+#include "holon/nn/init.h"
+
+namespace holon::nn {
+namespace {
+
+using sbp::broadcast;
+using sbp::split;
+
+double difference(const Tensor& a, const Tensor& b) {
+  NoGradGuard guard;
+  Tensor x = a.full(), y = b.full();
+  return x.shape() == y.shape() ? amax(abs(x - y)).item().as_double() : INFINITY;
+}
+double largest(const Tensor& t) {
+  NoGradGuard guard;
+  return amax(abs(t)).item().as_double();
+}
+double mean_of(const Tensor& t) {
+  NoGradGuard guard;
+  return mean(t).item().as_double();
+}
+double deviation(const Tensor& t) {
+  NoGradGuard guard;
+  return std::sqrt(mean(t * t).item().as_double());
+}
+
+TEST(Layers, StartWithinTheBoundsOfTheirFanIn) {
+  Linear fc(100, 400);
+  EXPECT_LE(largest(fc.weight), 0.1);
+  EXPECT_GT(largest(fc.weight), 0.0999);
+  EXPECT_LE(largest(fc.bias), 0.1);
+  EXPECT_GT(largest(fc.bias), 0.09);
+  EXPECT_NEAR(mean_of(fc.weight), 0, 2e-3);
+  Conv2d conv(4, 64, {5}, {.groups = 2});
+  EXPECT_EQ(conv.weight.shape(), (Dims{64, 2, 5, 5}));
+  EXPECT_LE(largest(conv.weight), 1 / std::sqrt(50.0) + 1e-6);
+  Embedding table(200, 100);
+  EXPECT_NEAR(deviation(table.weight), 1, 0.02);
+  LayerNorm norm({6});
+  EXPECT_EQ(difference(norm.weight, ones({6})), 0);
+  EXPECT_EQ(difference(norm.bias, zeros({6})), 0);
+}
+
+TEST(Init, DrawsWhatItsNameSays) {
+  Tensor t = zeros({300, 200});
+  init::kaiming_uniform_(t);
+  EXPECT_NEAR(largest(t), std::sqrt(6.0 / 200), 1e-4);
+  init::kaiming_normal_(t);
+  EXPECT_NEAR(deviation(t), std::sqrt(2.0 / 200), 1e-3);
+  init::xavier_uniform_(t);
+  EXPECT_NEAR(largest(t), std::sqrt(6.0 / 500), 1e-4);
+  init::xavier_normal_(t, 2);
+  EXPECT_NEAR(deviation(t), 2 * std::sqrt(2.0 / 500), 1e-3);
+  init::trunc_normal_(t, 0, 0.1, -0.15, 0.15);
+  EXPECT_LE(largest(t), 0.15 + 1e-6);
+  EXPECT_GT(deviation(t), 0.06);
+  init::constant_(t, 0.5);
+  EXPECT_EQ(difference(t, full({300, 200}, 0.5)), 0);
+  EXPECT_THROW(init::kaiming_uniform_(zeros({3})), Error);
+}
+
+// The values of a parameter depend on the seed alone, not on where and how it lies.
+TEST(Layers, StartAlikeUnderEveryLayout) {
+  auto start = [](const Placement& p, const NdSbp& sbp) {
+    manual_seed(4);
+    return Linear(5, 7, {.placement = p, .sbp = sbp});
+  };
+  std::vector<float> weight, bias;
+  comm::run_ranks(1, [&](int) {
+    Linear one = start(Placement("cpu", {0}), broadcast());
+    auto w = one.weight.data<float>(), b = one.bias.data<float>();
+    weight.assign(w.begin(), w.end());
+    bias.assign(b.begin(), b.end());
+  });
+  comm::run_ranks(4, [&](int) {
+    Placement line("cpu", {0, 1, 2, 3}), grid("cpu", Dims{2, 2}, {0, 1, 2, 3}), some("cpu", {3, 1});
+    for (auto& [p, sbp] : std::vector<std::pair<Placement, NdSbp>>{{line, broadcast()}, {line, split(0)}, {line, split(1)},
+                                                                   {grid, {split(0), split(1)}}, {grid, {split(0), split(0)}},
+                                                                   {some, split(0)}}) {
+      Linear layer = start(p, sbp);
+      EXPECT_EQ(layer.weight.nd_sbp(), sbp);
+      Tensor w = layer.weight.full(), b = layer.bias.full();
+      auto wd = w.data<float>(), bd = b.data<float>();
+      EXPECT_EQ(std::vector<float>(wd.begin(), wd.end()), weight) << sbp.str();
+      EXPECT_EQ(std::vector<float>(bd.begin(), bd.end()), bias) << sbp.str();
+    }
+  });
+}
+
+TEST(Layers, BiasLiesAsTheOutputs) {
+  comm::run_ranks(2, [](int) {
+    Placement p("cpu", {0, 1});
+    EXPECT_EQ(Linear(4, 6, {.placement = p, .sbp = split(0)}).bias.nd_sbp(), NdSbp(split(0)));
+    EXPECT_EQ(Linear(4, 6, {.placement = p, .sbp = split(1)}).bias.nd_sbp(), NdSbp(broadcast()));
+    EXPECT_EQ(Linear(4, 6, {.placement = p, .sbp = split(0), .bias_sbp = broadcast()}).bias.nd_sbp(), NdSbp(broadcast()));
+  });
+}
+
+// A two-layer network, columns then rows over the ranks, has the values of one whole rank, bias included.
+TEST(Layers, ColumnThenRowParallelEqualsWhole) {
+  comm::run_ranks(2, [](int) {
+    Placement p("cpu", {0, 1});
+    auto run = [&](NdSbp first, NdSbp second) {
+      manual_seed(9);
+      Linear up(5, 7, {.placement = p, .sbp = first}), down(7, 3, {.placement = p, .sbp = second});
+      return down(gelu(up(randn({4, 5}, {.placement = p, .sbp = broadcast()}))));
+    };
+    EXPECT_LT(difference(run(split(0), split(1)), run(broadcast(), broadcast())), 1e-5);
+  });
+}
+
+TEST(Layers, DropoutAsksForTheMode) {
+  Dropout dropout(0.5);
+  Tensor x = ones({1000});
+  Tensor y = dropout(x);
+  EXPECT_NEAR(y.mean().item().as_double(), 1, 0.2);
+  EXPECT_EQ(largest(y), 2);
+  Sequential net(dropout, ReLU());
+  net.eval();
+  EXPECT_EQ(difference(net(x), x), 0);
+  EXPECT_EQ(difference(dropout(x), x), 0);
+  EXPECT_THROW(Dropout(1.5), Error);
+}
+
+TEST(Layers, ConvolutionNetworkRunsAndLearnsShapes) {
+  Sequential net(Conv2d(1, 4, {3}, {.padding = {1}}), ReLU(), MaxPool2d({2}), Flatten(), Linear(4 * 4 * 4, 10));
+  Tensor y = net(randn({2, 1, 8, 8}));
+  EXPECT_EQ(y.shape(), (Dims{2, 10}));
+  CrossEntropyLoss loss;
+  loss(y, zeros({2}, {.dtype = int64})).backward();
+  for (auto& p : net.parameters()) EXPECT_TRUE(p.grad().defined() && largest(p.grad()) > 0);
+  EXPECT_THROW(Conv2d(3, 4, {3}, {.groups = 2}), Error);
+  EXPECT_THROW(Conv2d(3, 4, {3, 3, 3}), Error);
+}
+
+TEST(Layers, ListsNameTheirModules) {
+  ModuleList<Linear> list;
+  list.push_back(Linear(2, 2));
+  list.push_back(Linear(2, 2, {.bias = false}));
+  auto parameters = list.named_parameters();
+  ASSERT_EQ(parameters.size(), 3u);
+  EXPECT_EQ(parameters[2].first, "1.weight");
+  EXPECT_TRUE(parameters[2].second == list[1].weight);
+  Sequential outer(Sequential(Linear(2, 3), ReLU()), Linear(3, 1));
+  EXPECT_EQ(outer.named_parameters()[2].first, "1.weight");
+  EXPECT_EQ(outer.named_parameters()[0].first, "0.0.weight");
+  EXPECT_EQ(outer(ones({4, 2})).shape(), (Dims{4, 1}));
+}
+
+TEST(Layers, EmbeddingGivesRows) {
+  Embedding table(5, 3);
+  Tensor rows = table(arange(5));
+  EXPECT_EQ(difference(rows, table.weight), 0);
+}
+
+}  // namespace
+}  // namespace holon::nn

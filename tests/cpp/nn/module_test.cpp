@@ -1,0 +1,146 @@
+#include "holon/nn/module.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "holon/base/error.h"
+#include "holon/comm/run_ranks.h"
+#include "holon/dispatch/dispatch.h"
+#include "holon/nn/layers.h"
+
+namespace holon::nn {
+namespace {
+
+std::vector<std::string> names(const StateDict& list) {
+  std::vector<std::string> out;
+  for (auto& [name, t] : list) out.push_back(name);
+  return out;
+}
+
+struct Net : Module {
+  Linear up{4, 16}, down{16, 2, {.bias = false}};
+  Tensor scale, count;
+  Net() {
+    scale = register_parameter("scale", ones({2}));
+    count = register_buffer("count", zeros({1}));
+    register_module("up", up);
+    register_module("down", down);
+  }
+  Tensor operator()(const Tensor& x) const { return down(relu(up(x))) * scale; }
+};
+
+bool same(const Tensor& a, const Tensor& b) { return equal(a.full(), b.full()).item().as_int() != 0; }
+
+TEST(Module, NamesComeInTheOrderOfRegistration) {
+  Net net;
+  EXPECT_EQ(names(net.named_parameters()), (std::vector<std::string>{"scale", "up.weight", "up.bias", "down.weight"}));
+  EXPECT_EQ(names(net.named_buffers()), std::vector<std::string>{"count"});
+  EXPECT_EQ(names(net.state_dict()), (std::vector<std::string>{"scale", "up.weight", "up.bias", "down.weight", "count"}));
+  EXPECT_EQ(net.parameter_count(), 2 + 64 + 16 + 32);
+  EXPECT_EQ(net.named_modules().size(), 2u);
+  EXPECT_TRUE(net.up.weight.requires_grad() && net.scale.requires_grad());
+  EXPECT_FALSE(net.count.requires_grad());
+}
+
+TEST(Module, CopiesShare) {
+  Net net;
+  Net copy = net;
+  EXPECT_TRUE(copy.up.weight == net.up.weight);
+  EXPECT_TRUE(copy.named_parameters()[1].second == net.up.weight);
+  copy.eval();
+  EXPECT_FALSE(net.is_training() || net.up.is_training());
+  net.train();
+  EXPECT_TRUE(copy.is_training());
+}
+
+TEST(Module, RefusesNamesThatAreNone) {
+  Module m, child;
+  m.register_parameter("a", zeros({1}));
+  EXPECT_THROW(m.register_parameter("a", zeros({1})), Error);
+  EXPECT_THROW(m.register_buffer("a", zeros({1})), Error);
+  EXPECT_THROW(m.register_module("a", child), Error);
+  EXPECT_THROW(m.register_module("b.c", child), Error);
+  EXPECT_THROW(m.register_buffer("", zeros({1})), Error);
+  EXPECT_THROW(m.register_parameter("none", Tensor()), Error);
+  EXPECT_THROW(m.register_module("self", m), Error);
+  m.register_module("child", child);
+  EXPECT_THROW(child.register_module("parent", m), Error);
+  EXPECT_EQ(m.state_dict().size(), 1u);
+}
+
+TEST(Module, ATensorRegisteredTwiceIsListedOnce) {
+  Linear a(3, 3), tied(3, 3);
+  Module m;
+  m.register_module("a", a);
+  m.register_parameter("again", a.weight);
+  EXPECT_EQ(names(m.named_parameters()), (std::vector<std::string>{"again", "a.bias"}));
+}
+
+TEST(Module, GradientsReachParametersAndGoAgain) {
+  Net net;
+  net(randn({3, 4})).sum().backward();
+  for (auto& p : net.parameters()) EXPECT_TRUE(p.grad().defined());
+  net.zero_grad();
+  for (auto& p : net.parameters()) EXPECT_FALSE(p.grad().defined());
+}
+
+TEST(Module, StateIsLoadedByName) {
+  Net from, to;
+  EXPECT_FALSE(same(from.up.weight, to.up.weight));
+  StateDict state = from.state_dict();
+  std::reverse(state.begin(), state.end());
+  Tensor handle = to.up.weight;
+  to.load_state_dict(state);
+  EXPECT_TRUE(same(handle, from.up.weight));
+  EXPECT_FALSE(handle.array().storage == from.up.weight.array().storage);
+
+  state.pop_back();
+  EXPECT_THROW(to.load_state_dict(state), Error);
+  to.load_state_dict(state, false);
+  state.emplace_back("unknown", zeros({1}));
+  EXPECT_THROW(to.load_state_dict(state), Error);
+  StateDict wrong{{"up.bias", ones({16})}, {"down.weight", zeros({3, 3})}};
+  EXPECT_THROW(to.load_state_dict(wrong, false), Error);
+  EXPECT_TRUE(same(to.up.bias, from.up.bias));  // nothing was changed before the refusal
+}
+
+TEST(Module, ToGlobalKeepsHandlesAndValues) {
+  comm::run_ranks(2, [](int) {
+    manual_seed(2);
+    Net net;
+    Tensor handle = net.up.weight, before = clone(handle.detach());
+    auto p = Placement("cpu", {0, 1});
+    net.to_global(p, sbp::broadcast());
+    EXPECT_TRUE(handle.is_global() && handle.requires_grad() && handle.is_leaf());
+    EXPECT_TRUE(same(handle, before));
+    net.to_global(p, [](const std::string& name, const Tensor&) {
+      return name == "up.weight" ? NdSbp(sbp::split(0)) : name == "up.bias" ? NdSbp(sbp::split(0)) : name == "down.weight" ? NdSbp(sbp::split(1)) : NdSbp();
+    });
+    EXPECT_EQ(handle.nd_sbp(), NdSbp(sbp::split(0)));
+    EXPECT_EQ(handle.to_local().shape(), (Dims{8, 4}));
+    EXPECT_EQ(net.scale.nd_sbp(), NdSbp(sbp::broadcast()));
+    EXPECT_TRUE(same(handle, before));
+    net(randn({3, 4}, {.placement = p, .sbp = sbp::broadcast()})).sum().backward();
+    EXPECT_EQ(handle.grad().spec(), handle.spec());
+    // A state in one layout loads into another.
+    Net whole;
+    whole.to_global(p, sbp::broadcast());
+    whole.load_state_dict(net.state_dict());
+    EXPECT_EQ(whole.up.weight.nd_sbp(), NdSbp(sbp::broadcast()));
+    EXPECT_TRUE(same(whole.up.weight, before));
+    EXPECT_THROW(Net().load_state_dict(net.state_dict()), Error);
+  });
+}
+
+// Two ranks with half of the rows each: as a local tensor is a part in Tensor::to_global.
+TEST(Module, ToGlobalPutsLocalPartsTogether) {
+  comm::run_ranks(2, [](int) {
+    Linear layer(4, 3, {.bias = false});
+    layer.to_global(Placement("cpu", {0, 1}), sbp::split(0));
+    EXPECT_EQ(layer.weight.shape(), (Dims{6, 4}));
+  });
+}
+
+}  // namespace
+}  // namespace holon::nn

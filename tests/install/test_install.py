@@ -1,0 +1,52 @@
+"""`cmake --install` makes something that a project outside of the tree finds, compiles against and runs."""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from harness.ranks import ROOT
+
+BUILD = ROOT / "build/dev"
+
+
+def sh(*command, **options):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    if not (BUILD / "CMakeCache.txt").exists():
+        pytest.skip("build/dev is not there: ./dev build")
+    built, prefix = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("prefix")
+    sh("cmake", "--install", BUILD, "--prefix", built)
+    # What is installed may be moved.
+    moved = prefix / "elsewhere"
+    shutil.move(built, moved)
+    return moved
+
+
+@pytest.mark.slow
+def test_a_project_outside_builds_and_runs(prefix, tmp_path):
+    cache = (BUILD / "CMakeCache.txt").read_text()
+    same = [f"-D{k}={re.search(rf'^{k}:[A-Z]+=(.*)$', cache, re.M).group(1)}" for k in ("CMAKE_MAKE_PROGRAM", "CMAKE_CXX_COMPILER")]
+    sh("cmake", "-G", "Ninja", "-S", ROOT / "tests/install/consumer", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", *same)
+    sh("cmake", "--build", tmp_path)
+    assert sh(tmp_path / "consumer") == "[2, 4] 3\n"
+
+
+@pytest.mark.slow
+def test_the_installed_library_does_not_point_into_the_tree(prefix):
+    library = next(prefix.rglob("libholon.so.0"))
+    assert str(ROOT) not in sh("objdump", "-p", library)
+    for path in prefix.rglob("*.cmake"):
+        assert str(ROOT) not in path.read_text(), path
+
+
+@pytest.mark.slow
+def test_the_installed_launcher_runs(prefix):
+    launcher = prefix / "bin/holon-launch"
+    env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+    assert "nproc_per_node" in sh(launcher, "--help", env=env)
