@@ -47,6 +47,15 @@ void div_scalar_grad(Grad& g) {
   if (g.b("reverse")) g.dx(0, mul(g.dy(), div_scalar(square(g.x()), -g.scalar("value").as_double(), {.reverse = true})));
   else g.dx(0, div_scalar(g.dy(), g.scalar("value")));
 }
+// x / value is linear, value / x is not.
+void div_scalar_rule(RuleCall& r) {
+  elementwise_rule(r.in, r.out, r.rule);
+  if (r.b("reverse")) return;
+  Signature s;
+  s.in.push_back(sbp::partial_sum());
+  s.out.push_back(sbp::partial_sum());
+  r.rule.add(s);
+}
 void pow_scalar_grad(Grad& g) {
   double v = g.scalar("value").as_double();
   if (g.b("reverse")) g.dx(0, mul(g.dy(), mul_scalar(g.y(), std::log(v))));
@@ -75,7 +84,7 @@ HOLON_BINARY(mul, Mul, kSame,
 HOLON_BINARY(div, Div, kFloat,
              .doc("x / other, element by element, with broadcasting. Integers are divided as float32.", "div(ones(2, 3), ones(3))")
                  .linear_in({0}).saves({0, 1}).grad(div_grad),
-             .doc("x / value, or value / x if reverse.").saves({0}).grad(div_scalar_grad));
+             .doc("x / value, or value / x if reverse.").rule(div_scalar_rule).saves({0}).grad(div_scalar_grad));
 HOLON_BINARY(pow, Pow, kSame,
              .doc("x to the power of other, with broadcasting.", "pow(ones(2, 3), ones(3))").saves({0, 1}, {0}).grad(pow_grad),
              .doc("x to the power of value, or value to that of x if reverse.").saves({0}, {0}).grad(pow_scalar_grad));

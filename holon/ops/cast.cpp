@@ -61,7 +61,16 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
       c.require(broadcast_shapes(c.shape(0), c.shape(1), "masked_fill") == c.shape(0), "mask does not broadcast to x", "Reshape it.");
       c.out(c.shape(0), c.dtype_of(0));
     })
-    .rule_elementwise().in_place().layout(Layout::kLikeInput)
+    .rule([](RuleCall& r) {
+      elementwise_rule(r.in, r.out, r.rule);
+      if (r.scalar("value").as_double() != 0) return;
+      Signature s;  // linear in x, for a mask that is whole
+      s.in.push_back(sbp::partial_sum());
+      s.in.push_back(sbp::broadcast());
+      s.out.push_back(sbp::partial_sum());
+      r.rule.add(s);
+    })
+    .in_place().layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) {
       Array value = Array::empty({}, c.in(0).dtype);
       kernels::fill(value, c.scalar("value"));

@@ -96,7 +96,7 @@ HOLON_OP(conv2d, "conv2d(Tensor x, Tensor weight, Tensor? bias=None, int[2] stri
       r.rule.in(0, 1, i);
       r.rule.in(1, 1, i);
     })
-    .linear_in({0})
+    .linear_in({0, 1})
     .layout(Layout::kChannelsLast)
     .kernel([](KernelCall& c) { kernels::conv2d(c.in(0), c.in(1), c.present(2) && c.counts_once() ? &c.in(2) : nullptr, conv_of(c), c.out()); })
     .saves({0, 1})

@@ -14,6 +14,16 @@ kernels::CrossEntropy options_of(const AttrReader& c) {
   return o;
 }
 
+// The leading axes merged into one of rows; a view of what lies in order.
+Array as_rows(const Array& a, int n_columns) {
+  if (a.ndim() == n_columns + 1) return a;
+  Dims shape{1}, strides;
+  for (int d = 0; d < a.ndim() - n_columns; ++d) shape[0] *= a.shape[d];
+  if (n_columns) shape.push_back(a.shape.back());
+  if (view_strides(a.shape, a.strides, shape, &strides)) return a.view(shape, strides);
+  return kernels::contiguous(a).view(shape, contiguous_strides(shape));
+}
+
 Tensor reduced(const Tensor& loss, std::string_view reduction, const char* op) {
   if (reduction == "none") return loss;
   if (reduction == "sum") return sum(loss);
@@ -32,7 +42,7 @@ HOLON_OP(cross_entropy, "cross_entropy(Tensor logits, Tensor target, *, int igno
       if (x.ndim() < 1 || !is_integral(t.dtype()))
         fail_type("cross_entropy: logits are {} {}, target {} {}. The target holds the classes' numbers as integers.", x.shape(), name(x.dtype()), t.shape(), name(t.dtype()));
       if (x.dtype() == float16 || x.dtype() == bfloat16) x = cast(x, float32);
-      if (x.ndim() > 2) {  // classes last, rows merged
+      if (x.ndim() > 2) {  // classes last
         Dims order{0};
         for (int a = 2; a < x.ndim(); ++a) order.push_back(a);
         order.push_back(1);
@@ -61,7 +71,10 @@ HOLON_OP(cross_entropy_rows, "cross_entropy_rows(Tensor logits, Tensor target, i
       c.out(rows, c.dtype_of(0));
     })
     .rule("... C, ... -> ..., ...")
-    .kernel([](KernelCall& c) { kernels::cross_entropy(c.in(0), kernels::contiguous(c.in(1)), options_of(c), c.out(0), c.out(1)); })
+    .kernel([](KernelCall& c) {
+      Array loss = as_rows(c.out(0), 0), lse = as_rows(c.out(1), 0);
+      kernels::cross_entropy(as_rows(c.in(0), 1), as_rows(kernels::contiguous(c.in(1)), 0), options_of(c), loss, lse);
+    })
     .saves({0, 1}, {1})
     .grad([](Grad& g) { g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.y(1), g.i("ignore_index"), g.f("label_smoothing"))); });
 HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor logits, Tensor target, Tensor lse, int ignore_index, float label_smoothing) -> Tensor")
@@ -69,7 +82,9 @@ HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor lo
     .rule("..., ... C, ..., ... -> ... C")
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::cross_entropy_backward(c.in(1), kernels::contiguous(c.in(2)), options_of(c), c.in(3), kernels::contiguous(c.in(0)), c.out());
+      Array dx = as_rows(c.out(), 1);
+      kernels::cross_entropy_backward(as_rows(c.in(1), 1), as_rows(kernels::contiguous(c.in(2)), 0), options_of(c), as_rows(kernels::contiguous(c.in(3)), 0),
+                                      as_rows(kernels::contiguous(c.in(0)), 0), dx);
     });
 
 HOLON_OP(mse_loss, "mse_loss(Tensor x, Tensor target, *, str reduction='mean') -> Tensor")

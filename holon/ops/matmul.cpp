@@ -75,7 +75,7 @@ HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
     })
     // A contraction that is split gives partial sums; the bias, whole on every rank, is then added on the first one only.
     .rule("... k, n k, n -> ... n")
-    .linear_in({0})
+    .linear_in({0, 1})
     .kernel([](KernelCall& c) {
       const Array* bias = c.present(2) && c.counts_once() ? &c.in(2) : nullptr;
       kernels::linear(c.in(0), c.in(1), bias, c.out());

@@ -58,21 +58,21 @@ HOLON_OP(randperm, "randperm(int n, *, dtype? dtype=None, device? device=None, p
 HOLON_OP(normal, "normal(Tensor x, float mean=0.0, float std=1.0, *, int? seed=None, int? counter=None) -> Tensor")
     .doc("Normal numbers like x; normal_() writes them into x.", "normal(ones(2)).shape")
     .random().in_place()
-    .infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise()
+    .infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise().linear()
     .kernel(HOLON_DRAW(normal(part(c), c.f("mean"), c.f("std"), c.out())));
 HOLON_OP(uniform, "uniform(Tensor x, float low=0.0, float high=1.0, *, int? seed=None, int? counter=None) -> Tensor")
     .doc("Uniform numbers from low to high like x; uniform_() writes them into x.", "uniform(ones(2)).shape")
     .random().in_place()
-    .infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise()
+    .infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise().linear()
     .kernel(HOLON_DRAW(uniform(part(c), c.f("low"), c.f("high"), c.out())));
 HOLON_OP(trunc_normal, "trunc_normal(Tensor x, float mean=0.0, float std=1.0, float low=-2.0, float high=2.0, *, int? seed=None, int? counter=None) -> Tensor")
     .doc("Normal numbers within low and high like x; trunc_normal_() writes them into x.", "trunc_normal(ones(2)).shape")
     .random().in_place()
-    .infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise()
+    .infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise().linear()
     .kernel(HOLON_DRAW(truncated_normal(part(c), c.f("mean"), c.f("std"), c.f("low"), c.f("high"), c.out())));
 HOLON_OP(bernoulli, "bernoulli(Tensor x, float p=0.5, *, int? seed=None, int? counter=None) -> Tensor")
     .doc("1 with probability p, else 0, like x.", "bernoulli(ones(2)).shape")
-    .random().in_place().infer_like().rule_elementwise()
+    .random().in_place().infer_like().rule_elementwise().linear()
     .kernel(HOLON_DRAW(bernoulli(part(c), c.f("p"), c.out())));
 HOLON_OP(randn_like, "randn_like(Tensor x) -> Tensor")
     .doc("Normal numbers with the shape, dtype and distribution of x.", "randn_like(ones(2)).shape")
@@ -96,7 +96,7 @@ HOLON_OP(dropout, "dropout(Tensor x, float p=0.5, bool training=True) -> Tensor"
 // The mask is not kept: backward draws the same one again.
 HOLON_OP(dropout_mask, "dropout_mask(Tensor x, float p, *, int? seed=None, int? counter=None) -> Tensor")
     .doc("dropout by the given draw; also its gradient.")
-    .hidden().random().infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise()
+    .hidden().random().infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise().linear()
     .kernel([](KernelCall& c) { kernels::dropout(part(c), c.in(0), c.f("p"), c.out()); })
     .grad([](Grad& g) { g.dx(0, dropout_mask(g.dy(), g.f("p"), {.seed = g.i("seed"), .counter = g.i("counter")})); });
 

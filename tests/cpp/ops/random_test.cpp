@@ -1,0 +1,144 @@
+// Random ops: the same values, to the bit, for every sbp and any number of ranks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "cases.h"
+#include "holon/base/context.h"
+#include "holon/comm/run_ranks.h"
+#include "holon/dispatch/dispatch.h"
+#include "holon/ops.h"
+
+namespace holon::testing {
+namespace {
+
+using Values = std::vector<double>;
+using sbp::broadcast;
+using sbp::partial_sum;
+using sbp::split;
+
+// What a draw makes of a layout: a global tensor of two axes, or of one (randperm).
+struct Draw {
+  const char* name;
+  int axes;
+  Tensor (*make)(const Placement&, const NdSbp&);
+};
+
+Tensor base(const Placement& p, const NdSbp& s) { return zeros({5, 7}, {.placement = p, .sbp = s}); }
+
+const std::vector<Draw> kDraws{
+    {"rand", 2, [](const Placement& p, const NdSbp& s) { return rand({5, 7}, {.placement = p, .sbp = s}); }},
+    {"randn", 2, [](const Placement& p, const NdSbp& s) { return randn({5, 7}, {.placement = p, .sbp = s}); }},
+    {"randn float64", 2, [](const Placement& p, const NdSbp& s) { return randn({3, 1}, {.placement = p, .sbp = s, .dtype = float64}); }},
+    {"randint", 2, [](const Placement& p, const NdSbp& s) { return randint(-3, 9, {5, 7}, {.placement = p, .sbp = s}); }},
+    {"randperm", 1, [](const Placement& p, const NdSbp& s) { return randperm(11, {.placement = p, .sbp = s}); }},
+    {"normal_", 2, [](const Placement& p, const NdSbp& s) { return normal_(base(p, s), 1.0, 0.5); }},
+    {"uniform_", 2, [](const Placement& p, const NdSbp& s) { return uniform_(base(p, s), -1.0, 2.0); }},
+    {"trunc_normal_", 2, [](const Placement& p, const NdSbp& s) { return trunc_normal_(base(p, s), 0.0, 1.0, -0.5, 0.5); }},
+    {"bernoulli_", 2, [](const Placement& p, const NdSbp& s) { return bernoulli_(base(p, s), 0.3); }},
+    {"randn_like", 2, [](const Placement& p, const NdSbp& s) { return randn_like(base(p, s)); }},
+    {"rand_like", 2, [](const Placement& p, const NdSbp& s) { return rand_like(base(p, s)); }},
+    {"dropout", 2, [](const Placement& p, const NdSbp& s) { return dropout(ones({5, 7}, {.placement = p, .sbp = s}), 0.4); }},
+};
+
+Values drawn(const Draw& d, int ranks, const Dims& hierarchy, const NdSbp& s) {
+  Values first;
+  std::mutex mutex;
+  comm::run_ranks(ranks, [&](int rank) {
+    std::vector<int64_t> all;
+    for (int r = 0; r < ranks; ++r) all.push_back(r);
+    Placement p("cpu", hierarchy, all);
+    manual_seed(5);
+    d.make(p, s);  // the second draw differs from the first
+    Tensor t = d.make(p, s);
+    EXPECT_EQ(t.nd_sbp().str(), s.str()) << d.name;
+    Values v = values_of(t.full().array());
+    std::lock_guard lock(mutex);
+    if (rank == 0) first = v;
+  });
+  return first;
+}
+
+TEST(Random, ValuesDoNotDependOnTheLayout) {
+  for (auto& d : kDraws) {
+    Values one = drawn(d, 1, {1}, broadcast());
+    std::vector<Sbp> kinds{broadcast(), split(0), partial_sum()};
+    if (d.axes == 2) kinds.push_back(split(1));
+    for (Sbp s : kinds) {
+      for (int ranks : {1, 2, 3}) EXPECT_EQ(drawn(d, ranks, {ranks}, s), one) << d.name << " " << s.str() << " on " << ranks;
+      for (Sbp t : kinds) EXPECT_EQ(drawn(d, 4, {2, 2}, {s, t}), one) << d.name << " " << NdSbp({s, t}).str();
+    }
+  }
+}
+
+TEST(Random, EachDrawIsAnother) {
+  manual_seed(5);
+  Values a = values_of(randn({7}).array()), b = values_of(randn({7}).array());
+  EXPECT_NE(a, b);
+  manual_seed(5);
+  EXPECT_EQ(values_of(randn({7}).array()), a);
+  manual_seed(6);
+  EXPECT_NE(values_of(randn({7}).array()), a);
+}
+
+TEST(Random, LocalDrawsDifferBetweenRanksUntilSeeded) {
+  Values unseeded[3], seeded[3];
+  comm::run_ranks(3, [&](int rank) {
+    unseeded[rank] = values_of(randn({7}).array());
+    manual_seed(8);
+    seeded[rank] = values_of(randn({7}).array());
+  });
+  EXPECT_NE(unseeded[0], unseeded[1]);
+  EXPECT_NE(unseeded[1], unseeded[2]);
+  EXPECT_NE(unseeded[0], unseeded[2]);
+  EXPECT_EQ(seeded[0], seeded[1]);
+  EXPECT_EQ(seeded[1], seeded[2]);
+}
+
+TEST(Random, LocalDrawsLeaveGlobalOnesAlike) {
+  comm::run_ranks(2, [](int rank) {
+    if (rank == 1) randn({3});
+    Tensor t = randn({5}, {.placement = Placement::all("cpu"), .sbp = broadcast()});
+    Tensor sum = to_global(t.to_local(), t.placement(), partial_sum());
+    EXPECT_EQ(values_of(sum.full().array()), values_of((t * 2.0).full().array()));
+  });
+}
+
+TEST(Random, DropoutsGradientHasItsMask) {
+  comm::run_ranks(4, [](int) {
+    Placement p("cpu", {2, 2}, {0, 1, 2, 3});
+    for (NdSbp s : {NdSbp({split(0), broadcast()}), NdSbp({split(1), split(0)}), NdSbp({partial_sum(), split(1)}), NdSbp({broadcast(), broadcast()})}) {
+      Tensor x = ones({5, 7}, {.placement = p, .sbp = s}).set_requires_grad();
+      Tensor y = dropout(x, 0.4);
+      y.backward(ones({5, 7}, {.placement = p, .sbp = {broadcast(), split(1)}}));
+      Values out = values_of(y.full().array()), grad = values_of(x.grad().full().array());
+      EXPECT_EQ(differs(grad, out, 1e-6), "");
+      EXPECT_EQ(x.grad().nd_sbp(), s);
+      int kept = 0;
+      for (double v : out) kept += v != 0;
+      EXPECT_GT(kept, 8);
+      EXPECT_LT(kept, 33);
+    }
+  });
+}
+
+TEST(Random, Extremes) {
+  Tensor x = ones({3, 5});
+  EXPECT_EQ(values_of(dropout(x, 1.0).array()), Values(15, 0.0));
+  EXPECT_EQ(dropout(x, 0.0), x);
+  EXPECT_EQ(dropout(x, 0.5, false), x);
+  EXPECT_EQ(values_of(bernoulli_(zeros({5}), 1.0).array()), Values(5, 1.0));
+  EXPECT_EQ(values_of(randint(4, 5, {3}).array()), Values(3, 4.0));
+  EXPECT_EQ(randperm(0).numel(), 0);
+  EXPECT_THROW(dropout(x, 1.5), Error);
+  EXPECT_THROW(randint(3, 3, {2}), Error);
+  EXPECT_THROW(randint(0, 3, {-2}), Error);
+  EXPECT_THROW(bernoulli_(zeros({5}), -0.5), Error);
+  auto perm = values_of(randperm(100).array());
+  std::sort(perm.begin(), perm.end());
+  for (size_t i = 0; i < perm.size(); ++i) EXPECT_EQ(perm[i], static_cast<double>(i));
+}
+
+}  // namespace
+}  // namespace holon::testing
