@@ -44,7 +44,7 @@
   X(Sigmoid, kFloats, kSame, f::sigmoid(x))                                                 \
   X(LogSigmoid, kFloats, kSame, -f::softplus(-x))                                           \
   X(Relu, kAll, kSame, x < T(0) ? T(0) : x)                                                 \
-  X(Gelu, kFloats, kSame, x * f::normal_cdf(x))                                             \
+  X(Gelu, kFloats, kSame, f::gelu(x))                                                       \
   X(GeluTanh, kFloats, kSame, x * f::sigmoid(f::gelu_tanh_inner(x)))                        \
   X(QuickGelu, kFloats, kSame, x * f::sigmoid(T(1.702) * x))                                \
   X(Silu, kFloats, kSame, x * f::sigmoid(x))                                                \
@@ -61,7 +61,7 @@
   X(LeakyRelu, kFloats, kSame, x > T(0) ? x : p0 * x) /* slope */                           \
   X(Elu, kFloats, kSame, x > T(0) ? x : p0 * f::expm1(x)) /* alpha */                       \
   X(Celu, kFloats, kSame, x > T(0) ? x : p0 * f::expm1(x / p0)) /* alpha */                 \
-  X(Softplus, kFloats, kSame, x * p0 > p1 ? x : f::softplus(x * p0) / p0) /* beta, threshold */ \
+  X(Softplus, kFloats, kSame, x * p0 > p1 ? x : f::softplus(x * p0) * (T(1) / p0)) /* beta, threshold */ \
   X(Threshold, kAll, kSame, x <= p0 ? p1 : x) /* threshold, value */                        \
   X(SoftShrink, kFloats, kSame, x > p0 ? x - p0 : x < -p0 ? x + p0 : x * T(0)) /* lambda */ \
   X(HardShrink, kFloats, kSame, (x >= -p0) & (x <= p0) ? T(0) : x) /* lambda */             \

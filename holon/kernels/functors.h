@@ -93,58 +93,76 @@ HOLON_ROUNDING(rint)
 HOLON_ROUNDING(trunc)
 #undef HOLON_ROUNDING
 
-// e^r - 1 - r for |r| <= ln(2)/2.
-HOLON_FN float exp_tail(float r) {
-  float p = 0.0013950600297999128f;
-  p = p * r + 0.008368953708681669f;
-  p = p * r + 0.041666204166072404f;
-  p = p * r + 0.16666518303905442f;
-  p = p * r + 0.5000000095694692f;
-  return p * r * r;
+// The polynomial with the coefficients c, from the constant on, in a tree of short dependence (Estrin's).
+template <const auto& c, int begin, int n, class T>
+HOLON_FN T tree(T x, T x2, T x4, T x8, T x16) {
+  if constexpr (n == 1)
+    return c[begin];
+  else if constexpr (n == 2)
+    return c[begin + 1] * x + c[begin];
+  else if constexpr (n <= 4)
+    return tree<c, begin + 2, n - 2>(x, x2, x4, x8, x16) * x2 + tree<c, begin, 2>(x, x2, x4, x8, x16);
+  else if constexpr (n <= 8)
+    return tree<c, begin + 4, n - 4>(x, x2, x4, x8, x16) * x4 + tree<c, begin, 4>(x, x2, x4, x8, x16);
+  else if constexpr (n <= 16)
+    return tree<c, begin + 8, n - 8>(x, x2, x4, x8, x16) * x8 + tree<c, begin, 8>(x, x2, x4, x8, x16);
+  else
+    return tree<c, begin + 16, n - 16>(x, x2, x4, x8, x16) * x16 + tree<c, begin, 16>(x, x2, x4, x8, x16);
+}
+template <const auto& c, class T>
+HOLON_FN T polynomial(T x) {
+  T x2 = x * x, x4 = x2 * x2, x8 = x4 * x4;
+  return tree<c, 0, sizeof(c) / sizeof(c[0])>(x, x2, x4, x8, x8 * x8);
 }
 
+// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2.
+inline constexpr float kExp[] = {0.5000000095694692f, 0.16666518303905442f, 0.041666204166072404f, 0.008368953708681669f,
+                                 0.0013950600297999128f};
+HOLON_FN float exp_tail(float r) { return polynomial<kExp>(r) * (r * r); }
+
+// x = n ln 2 + r; t holds n in its low bits.
 struct Reduced {
-  float r;  // x - n ln 2
-  int n;
+  float r, t;
 };
 HOLON_FN Reduced reduce_by_ln2(float x) {
   float t = x * 1.44269504088896341f + kRound;
   float k = t - kRound;
-  float r = x - k * 0.693145751953125f;
-  return {r - k * 1.428606765330187e-6f, static_cast<int>(bits(t) - bits(kRound))};
+  return {(x - k * 0.693145751953125f) - k * 1.428606765330187e-6f, t};
 }
+HOLON_FN int power_of(float t) { return static_cast<int>(bits(t) - bits(kRound)); }
+// 2^n as a number for -126 <= n <= 127 (the exponent of kRound leaves the 32 bits).
+HOLON_FN float power_of_two(float t) { return from_bits((bits(t) << 23) + 0x3f800000u); }
 
-// v * 2^n in two steps, so that neither factor overflows while the result does not.
-HOLON_FN float scale_by_power(float v, int n) {
-  int h = n >> 1;
-  return v * from_bits(static_cast<uint32_t>(h + 127) << 23) * from_bits(static_cast<uint32_t>(n - h + 127) << 23);
-}
-
+// Results below the normal range are 0.
 HOLON_FN float exp(float x) {
-  auto [r, n] = reduce_by_ln2(clamp(x, -104.f, 89.f));
-  return scale_by_power(1.f + (r + exp_tail(r)), n);
+  auto [r, t] = reduce_by_ln2(x);
+  // n = 128 is right too when added to the exponent.
+  float v = from_bits(bits(1.f + (r + exp_tail(r))) + (bits(t) << 23));
+  v = x <= 88.7228317f ? v : x * __builtin_inff();  // infinity, or NaN for NaN
+  return x < -87.3365402f ? 0.f : v;
 }
 
-// e^x for x <= 0; results below the normal range are 0.
+// e^x for x <= 0.
 HOLON_FN float exp_nonpositive(float x) {
-  auto [r, n] = reduce_by_ln2(x < -87.f ? -87.f : x);
-  float v = (1.f + (r + exp_tail(r))) * from_bits(static_cast<uint32_t>(n + 127) << 23);
-  return x < -87.f ? 0.f : v;
+  auto [r, t] = reduce_by_ln2(x);
+  float v = (1.f + (r + exp_tail(r))) * power_of_two(t);
+  return x < -87.3365402f ? 0.f : v;
 }
 
 HOLON_FN float expm1(float x) {
-  auto [r, n] = reduce_by_ln2(clamp(x, -40.f, 89.f));
+  auto [r, t] = reduce_by_ln2(clamp(x, -40.f, 89.f));
   float tail = r + exp_tail(r);
   // 2^n (1 + tail) - 1, with 2^n halved so that n = 128 is no overflow; tail stays apart where n is 0.
-  float half = from_bits(static_cast<uint32_t>(n + 126) << 23);
+  float half = from_bits(static_cast<uint32_t>(power_of(t) + 126) << 23);
   return 2.f * (half * tail + (half - 0.5f));
 }
 
 HOLON_FN float exp2(float x) {
-  float c = clamp(x, -151.f, 129.f);
-  float t = c + kRound;
-  float r = (c - (t - kRound)) * 0.693147180559945f;
-  return scale_by_power(1.f + (r + exp_tail(r)), static_cast<int>(bits(t) - bits(kRound)));
+  float t = x + kRound;
+  float r = (x - (t - kRound)) * 0.693147180559945f;
+  float v = from_bits(bits(1.f + (r + exp_tail(r))) + (bits(t) << 23));
+  v = x < 128.f ? v : x * __builtin_inff();
+  return x < -126.f ? 0.f : v;
 }
 
 struct Split {
@@ -160,17 +178,9 @@ HOLON_FN Split split_exponent(float x) {
   return {m - 1.f, static_cast<float>(e) - (tiny ? 23.f : 0.f)};
 }
 // log(1 + v) - v for 1 + v in [sqrt(1/2), sqrt(2)).
-HOLON_FN float log_tail(float v) {
-  float p = -0.07859545776230224f;
-  p = p * v + 0.12881622364130882f;
-  p = p * v - 0.13128767651584974f;
-  p = p * v + 0.1418119611868325f;
-  p = p * v - 0.16624553142958048f;
-  p = p * v + 0.20002286083855148f;
-  p = p * v - 0.2500081042808719f;
-  p = p * v + 0.3333331672746511f;
-  return v * v * (p * v - 0.5f);
-}
+inline constexpr float kLog[] = {0.3333331672746511f,  -0.2500081042808719f,  0.20002286083855148f, -0.16624553142958048f,
+                                 0.1418119611868325f, -0.13128767651584974f, 0.12881622364130882f, -0.07859545776230224f};
+HOLON_FN float log_tail(float v) { return v * v * (polynomial<kLog>(v) * v - 0.5f); }
 HOLON_FN float log_limits(float x, float v) {
   const float inf = __builtin_inff();
   v = x == inf ? inf : v;
@@ -209,7 +219,8 @@ HOLON_FN float tanh(float x) {
 // log(1 + e^x)
 HOLON_FN float softplus(float x) {
   float e = exp_nonpositive(-f::abs(x)), u = 1.f + e;
-  return (x < 0.f ? 0.f : x) + (log_positive(u) + (e - (u - 1.f)) / u);
+  // What u lost by rounding, over u; where that is much of the sum, 1 / u is 2 - u.
+  return (x < 0.f ? 0.f : x) + (log_positive(u) + (e - (u - 1.f)) * (2.f - u));
 }
 // tanh(softplus(x)), with w = e^x: (w^2 + 2w) / (w^2 + 2w + 2)
 HOLON_FN float tanh_softplus(float x) {
@@ -218,48 +229,40 @@ HOLON_FN float tanh_softplus(float x) {
   return n / (n + 2.f);
 }
 
-// The normal distribution's upper tail over its density at z in [0, 5.6], divided by sqrt(2 pi); the ends beyond.
-HOLON_FN float mills_ratio(float z) {
-  z = z > 5.6f ? 5.6f : z;
-  float p = 4.557138527211522e-08f;
-  p = p * z - 1.3066050326723736e-06f;
-  p = p * z + 1.6958196644425545e-05f;
-  p = p * z - 0.00013337787356441686f;
-  p = p * z + 0.0007223015389145608f;
-  p = p * z - 0.0029247461783835694f;
-  p = p * z + 0.009464112229638605f;
-  p = p * z - 0.025878523967410614f;
-  p = p * z + 0.062145866235474294f;
-  p = p * z - 0.13287519464369688f;
-  p = p * z + 0.24998341220711146f;
-  p = p * z - 0.3989412364831468f;
-  return p * z + 0.5f;
+// -log of the normal distribution's upper tail at z in [0, 10]; beyond 6 only small enough and rising.
+inline constexpr float kTail[] = {0.69314718055994529f, 0.79788666318282708f, 0.31828581628250668f, 0.036430482748064014f, -0.0049617260596014883f, 0.0001475945203155568f, 0.00010641416112968855f, -2.2379753083977127e-05f, 1.5436806557740331e-06f};
+// min(|x|, 10). NaN gives 10.
+HOLON_FN float magnitude_to_10(float x) {
+  uint32_t b = bits(x) & 0x7fffffffu;
+  return from_bits(b < 0x41200000u ? b : 0x41200000u);
 }
-HOLON_FN float normal_cdf(float x) {
-  float z = f::abs(x);
-  float h = exp_nonpositive(-0.5f * z * z) * mills_ratio(z);
-  return x > 0.f ? 1.f - h : h;
+HOLON_FN float upper_tail(float z) {
+  auto [r, t] = reduce_by_ln2(-polynomial<kTail>(z));
+  return (1.f + (r + exp_tail(r))) * power_of_two(t);
 }
+HOLON_FN float gelu(float x) {
+  float z = magnitude_to_10(x);
+  return (x < 0.f ? 0.f : x) - z * upper_tail(z);
+}
+// The upper tail over e^(-z^2 / 2), for z in [0, 5.6]; the end beyond.
+inline constexpr float kMills[] = {0.4999999887572865f,     -0.3989412364831468f,   0.24998341220711146f,    -0.13287519464369688f,
+                                   0.062145866235474294f,   -0.025878523967410614f, 0.009464112229638605f,   -0.0029247461783835694f,
+                                   0.0007223015389145608f,  -0.00013337787356441686f, 1.6958196644425545e-05f, -1.3066050326723736e-06f,
+                                   4.557138527211522e-08f};
 HOLON_FN float gelu_slope(float x) {
-  float z = f::abs(x), e = exp_nonpositive(-0.5f * z * z);
-  float h = e * mills_ratio(z);
+  float z = f::abs(x), e = exp_nonpositive(-0.5f * x * x);
+  float h = e * polynomial<kMills>(z > 5.6f ? 5.6f : z);
   return (x > 0.f ? 1.f - h : h) + x * (e * 0.3989422804014327f);
 }
 
+inline constexpr float kErf[] = {1.1283791666278349f,   0.6366198345777202f,   0.10277127711702584f,   -0.019117694582433935f,
+                                 -0.0002530619569939477f, 0.0017993552949804653f, -0.0007406871680098887f, 0.00016748157265496946f,
+                                 -2.1354749378371354e-05f, 1.1933145220211075e-06f};
 // 1 - exp(-q) with a polynomial q = -log(erfc(|x|)).
 HOLON_FN float erf(float x) {
   float z = f::abs(x);
   z = z > 4.f ? 4.f : z;
-  float q = 1.1933145220211075e-06f;
-  q = q * z - 2.1354749378371354e-05f;
-  q = q * z + 0.00016748157265496946f;
-  q = q * z - 0.0007406871680098887f;
-  q = q * z + 0.0017993552949804653f;
-  q = q * z - 0.0002530619569939477f;
-  q = q * z - 0.019117694582433935f;
-  q = q * z + 0.10277127711702584f;
-  q = q * z + 0.6366198345777202f;
-  q = (q * z + 1.1283791666278349f) * z;
+  float q = polynomial<kErf>(z) * z;
   float v = -expm1(-q);
   return x < 0.f ? -v : v;
 }
@@ -349,6 +352,7 @@ HOLON_FN double exp_nonpositive(double x) { return exp(x); }
 HOLON_FN double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 HOLON_FN double softplus(double x) { return (x < 0.0 ? 0.0 : x) + log1p(exp(-f::abs(x))); }
 HOLON_FN double tanh_softplus(double x) { return tanh(softplus(x)); }
+HOLON_FN double gelu(double x) { return 0.5 * x * __builtin_erfc(-x * 0.70710678118654752440); }
 HOLON_FN double normal_cdf(double x) { return 0.5 * __builtin_erfc(-x * 0.70710678118654752440); }
 HOLON_FN double gelu_slope(double x) { return normal_cdf(x) + x * exp(-0.5 * x * x) * 0.39894228040143267794; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
@@ -12,54 +13,64 @@ namespace holon::kernels {
 namespace {
 
 constexpr int64_t kBytesPerThread = 256 << 10;
-constexpr int64_t kTile = 16;
+constexpr int64_t kTile = 64;
 
-// 4 x 4 elements of 4 bytes, by vectors of 16 bytes, which every x86-64 has.
-typedef uint32_t V4 __attribute__((vector_size(16)));
-typedef uint64_t V2 __attribute__((vector_size(16)));
+// One vector of 16 bytes, which every x86-64 has; n of them hold a block of n x n elements.
+template <class T>
+struct Block {
+  typedef T V __attribute__((vector_size(16)));
+  static constexpr int n = 16 / sizeof(T);
+};
 
-inline void transpose_4x4(const std::byte* src, int64_t src_stride, uint32_t* dst, int64_t dst_stride) {
-  V4 a, b, c, d;
-  std::memcpy(&a, src, 16);
-  std::memcpy(&b, src + src_stride, 16);
-  std::memcpy(&c, src + 2 * src_stride, 16);
-  std::memcpy(&d, src + 3 * src_stride, 16);
-  V4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  V4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  V4 rows[4] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
-                __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
-                __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
-  for (int i = 0; i < 4; ++i) std::memcpy(dst + i * dst_stride, &rows[i], 16);
+template <class V, int... i>
+inline V interleave_low(V a, V b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, (i / 2 + i % 2 * static_cast<int>(sizeof...(i)))...);
+}
+template <class V, int... i>
+inline V interleave_high(V a, V b, std::integer_sequence<int, i...>) {
+  constexpr int n = sizeof...(i);
+  return __builtin_shufflevector(a, b, (n / 2 + i / 2 + i % 2 * n)...);
+}
+
+// Transposes a block: interleaving the vectors k and k + n / 2 once for each bit of n moves row bits to column bits.
+template <class T>
+inline void transpose_block(const std::byte* src, int64_t src_stride, T* dst, int64_t dst_stride) {
+  using V = typename Block<T>::V;
+  constexpr int n = Block<T>::n;
+  using Index = std::make_integer_sequence<int, n>;
+  V rows[n], next[n];
+  for (int k = 0; k < n; ++k) std::memcpy(&rows[k], src + k * src_stride, 16);
+  for (int bit = 1; bit < n; bit *= 2) {
+    for (int k = 0; k < n / 2; ++k) {
+      next[2 * k] = interleave_low(rows[k], rows[k + n / 2], Index());
+      next[2 * k + 1] = interleave_high(rows[k], rows[k + n / 2], Index());
+    }
+    for (int k = 0; k < n; ++k) rows[k] = next[k];
+  }
+  for (int k = 0; k < n; ++k) std::memcpy(dst + k * dst_stride, &rows[k], 16);
 }
 
 // dst[i][j] = src[j][i] for i < rows, j < cols; both have elements side by side along their last axis. A tile goes through
-// a small buffer, so that both sides are touched by whole cache lines, whatever their strides.
+// a buffer, so that both sides are touched by whole runs of cache lines, whatever their strides.
 template <class T>
 void transpose(std::byte* dst, int64_t dst_stride, const std::byte* src, int64_t src_stride, int64_t rows, int64_t cols) {
-  alignas(64) T tile[kTile][kTile];
-  for (int64_t i0 = 0; i0 < rows; i0 += kTile) {
-    const int64_t m = std::min(kTile, rows - i0);
-    for (int64_t j0 = 0; j0 < cols; j0 += kTile) {
-      const int64_t k = std::min(kTile, cols - j0);
-      const std::byte* from = src + j0 * src_stride + i0 * static_cast<int64_t>(sizeof(T));
-      std::byte* to = dst + i0 * dst_stride + j0 * static_cast<int64_t>(sizeof(T));
-      if (m == kTile && k == kTile) {
-        if constexpr (sizeof(T) == 4) {
-          for (int64_t j = 0; j < kTile; j += 4)
-            for (int64_t i = 0; i < kTile; i += 4) transpose_4x4(from + j * src_stride + i * 4, src_stride, &tile[i][j], kTile);
-        } else {
-          for (int64_t j = 0; j < kTile; ++j) {
-            T row[kTile];
-            std::memcpy(row, from + j * src_stride, sizeof row);
-            for (int64_t i = 0; i < kTile; ++i) tile[i][j] = row[i];
-          }
-        }
-        for (int64_t i = 0; i < kTile; ++i) std::memcpy(to + i * dst_stride, tile[i], sizeof tile[i]);
-        continue;
+  constexpr int64_t size = sizeof(T), n = Block<T>::n, tile_size = size == 8 ? kTile / 2 : kTile;
+  alignas(64) T tile[tile_size][tile_size];
+  for (int64_t j0 = 0; j0 < cols; j0 += tile_size) {
+    const int64_t k = std::min(tile_size, cols - j0), k_blocks = k / n * n;
+    for (int64_t i0 = 0; i0 < rows; i0 += tile_size) {
+      const int64_t m = std::min(tile_size, rows - i0), m_blocks = m / n * n;
+      const std::byte* from = src + j0 * src_stride + i0 * size;
+      std::byte* to = dst + i0 * dst_stride + j0 * size;
+      auto one = [&](int64_t i, int64_t j) { std::memcpy(&tile[i][j], from + j * src_stride + i * size, sizeof(T)); };
+      for (int64_t j = 0; j < k_blocks; j += n) {
+        for (int64_t i = 0; i < m_blocks; i += n) transpose_block(from + j * src_stride + i * size, src_stride, &tile[i][j], tile_size);
+        for (int64_t i = m_blocks; i < m; ++i)
+          for (int64_t l = j; l < j + n; ++l) one(i, l);
       }
-      for (int64_t j = 0; j < k; ++j)
-        for (int64_t i = 0; i < m; ++i) std::memcpy(&tile[i][j], from + j * src_stride + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-      for (int64_t i = 0; i < m; ++i) std::memcpy(to + i * dst_stride, tile[i], static_cast<size_t>(k) * sizeof(T));
+      for (int64_t j = k_blocks; j < k; ++j)
+        for (int64_t i = 0; i < m; ++i) one(i, j);
+      for (int64_t i = 0; i < m; ++i) std::memcpy(to + i * dst_stride, tile[i], static_cast<size_t>(k * size));
     }
   }
 }

@@ -38,9 +38,21 @@ bool same_layout(const Array& a, const Array& out) {
   return a.shape == out.shape && (a.strides == out.strides || a.is_contiguous());
 }
 
-struct Numbers {
-  Number p[3];
-  explicit Numbers(const Params& params) : p{number_of(params.p[0]), number_of(params.p[1]), number_of(params.p[2])} {}
+constexpr Number kNoNumbers[3] = {};
+
+class Numbers {
+ public:
+  explicit Numbers(const Params& params) : p(kNoNumbers) {
+    if (params.count == 0) return;
+    for (int i = 0; i < 3; ++i) own_[i] = number_of(params.p[i]);
+    p = own_;
+  }
+  Numbers(const Numbers&) = delete;
+  Numbers& operator=(const Numbers&) = delete;
+  const Number* p;
+
+ private:
+  Number own_[3];
 };
 
 struct Flat {
@@ -209,11 +221,11 @@ void where(const Array& condition, const Array& a, const Array& b, Array& out) {
 
 void clamp(const Array& a, std::optional<Scalar> low, std::optional<Scalar> high, Array& out) {
   if (low && high)
-    unary(UnaryOp::Clamp, a, out, {{*low, *high}});
+    unary(UnaryOp::Clamp, a, out, {*low, *high});
   else if (low)
-    unary(UnaryOp::ClampMin, a, out, {{*low}});
+    unary(UnaryOp::ClampMin, a, out, {*low});
   else if (high)
-    unary(UnaryOp::ClampMax, a, out, {{*high}});
+    unary(UnaryOp::ClampMax, a, out, {*high});
   else
     copy(a, out);
 }

@@ -7,6 +7,7 @@
 // by 0 (ValueError).
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 
 #include "holon/array/array.h"
@@ -15,31 +16,39 @@
 
 namespace holon::kernels {
 
-// The parameters p0, p1, p2 of an operation.
+// The parameters p0, p1, p2 of an operation; those that are not given are 0.
 struct Params {
   Scalar p[3];
-};
+  int count = 0;
 
-void unary(UnaryOp op, const Array& a, Array& out, const Params& params = {});
-void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Params& params = {});
+  Params() {}
+  Params(std::initializer_list<Scalar> list) {
+    for (const Scalar& s : list)
+      if (count < 3) p[count++] = s;
+  }
+};
+inline const Params kNoParams;
+
+void unary(UnaryOp op, const Array& a, Array& out, const Params& params = kNoParams);
+void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Params& params = kNoParams);
 // op(a, scalar), or op(scalar, a) with scalar_on_left. The scalar takes a's dtype.
 void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool scalar_on_left = false,
-                   const Params& params = {});
-void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array& out, const Params& params = {});
+                   const Params& params = kNoParams);
+void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array& out, const Params& params = kNoParams);
 
 // out = condition ? a : b. condition is bool (or uint8); a, b and out have one dtype.
 void where(const Array& condition, const Array& a, const Array& b, Array& out);
 void clamp(const Array& a, std::optional<Scalar> low, std::optional<Scalar> high, Array& out);
 // out = a + alpha b
 inline void add_scaled(const Array& a, const Array& b, Scalar alpha, Array& out) {
-  binary(BinaryOp::AddScaled, a, b, out, {{alpha}});
+  binary(BinaryOp::AddScaled, a, b, out, {alpha});
 }
 // out = a + value b c, a + value b / c
 inline void addcmul(const Array& a, const Array& b, const Array& c, Scalar value, Array& out) {
-  ternary(TernaryOp::AddCMul, a, b, c, out, {{value}});
+  ternary(TernaryOp::AddCMul, a, b, c, out, {value});
 }
 inline void addcdiv(const Array& a, const Array& b, const Array& c, Scalar value, Array& out) {
-  ternary(TernaryOp::AddCDiv, a, b, c, out, {{value}});
+  ternary(TernaryOp::AddCDiv, a, b, c, out, {value});
 }
 
 // "Add"

@@ -6,6 +6,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::kernels {
 
@@ -315,9 +316,44 @@ struct Runner {
 
 }  // namespace
 
-void run_loop(const Loop& loop) {
-  const int64_t n = loop.out->numel();
+namespace {
+
+// Whether a large input runs across the output's memory, so that reading it along would touch a cache line per element.
+bool is_transposed(const LoopInput& in, const Array& out) {
+  if (in.shape->size() != out.ndim() || !(*in.shape == out.shape)) return false;
+  int inner = -1;
+  for (int i = 0; i < out.ndim(); ++i)
+    if (out.shape[i] > 1 && out.strides[i] == 1) inner = i;
+  if (inner < 0 || out.shape[inner] < 16 || (*in.strides)[inner] < 16) return false;
+  for (int i = 0; i < out.ndim(); ++i)
+    if (out.shape[i] >= 16 && (*in.strides)[i] == 1) return true;
+  return false;
+}
+
+}  // namespace
+
+void run_loop(const Loop& original) {
+  const int64_t n = original.out->numel();
   if (n == 0) return;
+  Loop loop = original;
+  // Such inputs are copied by tiles first.
+  Array turned[kMaxOperands - 1];
+  constexpr int64_t kWorthIt = 16384;
+  for (int k = 0; n >= kWorthIt && k < loop.inputs; ++k) {
+    LoopInput& in = loop.in[k];
+    if (!is_transposed(in, *loop.out)) continue;
+    turned[k] = Array::empty_strided(*in.shape, loop.out->strides, in.dtype);
+    if (!turned[k].is_dense()) turned[k].strides = contiguous_strides(*in.shape);
+    Dims from = *in.strides, to = turned[k].strides;
+    const int64_t size = static_cast<int64_t>(size_bytes(in.dtype));
+    for (int i = 0; i < from.size(); ++i) {
+      from[i] *= size;
+      to[i] *= size;
+    }
+    copy_bytes_strided(turned[k].bytes(), to, in.data, from, *in.shape, static_cast<size_t>(size));
+    in.data = turned[k].bytes();
+    in.strides = &turned[k].strides;
+  }
   const Runner runner(loop);
   parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { runner.run(begin, end); });
 }

@@ -21,8 +21,8 @@ inline constexpr int kFormCount = 3;
 
 // A number given as an argument: exact as an integer if it was one.
 struct Number {
-  double d = 0;
-  int64_t i = 0;
+  double d;
+  int64_t i;
 
   template <class T>
   [[gnu::always_inline]] constexpr T to() const {

@@ -132,9 +132,9 @@ TEST(Unary, LimitsInFloat32) {
       }
     Array a = of({-40, 40, -1e10, 1e10, NAN}, float32), out = make(a.shape, float32);
     unary(UnaryOp::Gelu, a, out);
-    EXPECT_EQ(get(out, {0}), 0);
+    EXPECT_NEAR(get(out, {0}), 0, 1e-30);
     EXPECT_EQ(get(out, {1}), 40);
-    EXPECT_EQ(get(out, {2}), 0);
+    EXPECT_NEAR(get(out, {2}), 0, 1e-30);
     EXPECT_EQ(get(out, {3}), 1e10f);
     EXPECT_TRUE(std::isnan(get(out, {4})));
   });
@@ -191,16 +191,16 @@ TEST(Unary, ParametersReachTheOperation) {
       unary(op, a, out, p);
       for (int64_t i = 0; i < 300; ++i) expect_near(get(out, {i}), reference(get(a, {i})), 1e-6, 1e-6, name(op));
     };
-    check(UnaryOp::LeakyRelu, {{0.1}}, [](double x) { return x > 0 ? x : 0.1 * x; });
-    check(UnaryOp::Elu, {{1.5}}, [](double x) { return x > 0 ? x : 1.5 * std::expm1(x); });
-    check(UnaryOp::Celu, {{1.5}}, [](double x) { return x > 0 ? x : 1.5 * std::expm1(x / 1.5); });
-    check(UnaryOp::Softplus, {{2.0, 5.0}}, [](double x) { return 2 * x > 5 ? x : std::log1p(std::exp(2 * x)) / 2; });
-    check(UnaryOp::Threshold, {{1.0, -3.0}}, [](double x) { return x > 1 ? x : -3; });
-    check(UnaryOp::SoftShrink, {{0.5}}, [](double x) { return x > 0.5 ? x - 0.5 : x < -0.5 ? x + 0.5 : 0; });
-    check(UnaryOp::HardShrink, {{0.5}}, [](double x) { return std::abs(x) <= 0.5 ? 0 : x; });
-    check(UnaryOp::NanToNum, {{7, 8, 9}}, [](double x) { return x; });
+    check(UnaryOp::LeakyRelu, {0.1}, [](double x) { return x > 0 ? x : 0.1 * x; });
+    check(UnaryOp::Elu, {1.5}, [](double x) { return x > 0 ? x : 1.5 * std::expm1(x); });
+    check(UnaryOp::Celu, {1.5}, [](double x) { return x > 0 ? x : 1.5 * std::expm1(x / 1.5); });
+    check(UnaryOp::Softplus, {2.0, 5.0}, [](double x) { return 2 * x > 5 ? x : std::log1p(std::exp(2 * x)) / 2; });
+    check(UnaryOp::Threshold, {1.0, -3.0}, [](double x) { return x > 1 ? x : -3; });
+    check(UnaryOp::SoftShrink, {0.5}, [](double x) { return x > 0.5 ? x - 0.5 : x < -0.5 ? x + 0.5 : 0; });
+    check(UnaryOp::HardShrink, {0.5}, [](double x) { return std::abs(x) <= 0.5 ? 0 : x; });
+    check(UnaryOp::NanToNum, {7, 8, 9}, [](double x) { return x; });
     Array odd = of({NAN, INFINITY, -INFINITY}, float32), fixed = make({3}, float32);
-    unary(UnaryOp::NanToNum, odd, fixed, {{7, 8, 9}});
+    unary(UnaryOp::NanToNum, odd, fixed, {7, 8, 9});
     for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(get(fixed, {i}), 7 + i);
   });
 }
@@ -380,20 +380,20 @@ TEST(Binary, GradientsMatchTheSlopes) {
         {BinaryOp::SiluBackward, UnaryOp::Silu, false, -7, 7},
         {BinaryOp::MishBackward, UnaryOp::Mish, false, -7, 7},
         {BinaryOp::LogSigmoidBackward, UnaryOp::LogSigmoid, false, -7, 7},
-        {BinaryOp::SoftplusBackward, UnaryOp::Softplus, false, -2, 2, {{2.0, 20.0}}},
+        {BinaryOp::SoftplusBackward, UnaryOp::Softplus, false, -2, 2, {2.0, 20.0}},
         {BinaryOp::SoftsignBackward, UnaryOp::Softsign, false, -4, 4},
         {BinaryOp::HardSigmoidBackward, UnaryOp::HardSigmoid, false, -5, 5},
         {BinaryOp::HardSwishBackward, UnaryOp::HardSwish, false, -5, 5},
         {BinaryOp::SeluBackward, UnaryOp::Selu, false, -4, 4},
-        {BinaryOp::LeakyReluBackward, UnaryOp::LeakyRelu, false, -4, 4, {{0.2}}},
-        {BinaryOp::EluBackward, UnaryOp::Elu, false, -4, 4, {{1.3}}},
-        {BinaryOp::CeluBackward, UnaryOp::Celu, false, -4, 4, {{1.3}}},
-        {BinaryOp::ThresholdBackward, UnaryOp::Threshold, false, -4, 4, {{1.0, 5.0}}},
-        {BinaryOp::ShrinkBackward, UnaryOp::SoftShrink, false, -4, 4, {{0.7}}},
-        {BinaryOp::ShrinkBackward, UnaryOp::HardShrink, false, -4, 4, {{0.7}}},
-        {BinaryOp::ClampMinBackward, UnaryOp::ClampMin, false, -4, 4, {{0.7}}},
-        {BinaryOp::ClampMaxBackward, UnaryOp::ClampMax, false, -4, 4, {{0.7}}},
-        {BinaryOp::ClampBackward, UnaryOp::Clamp, false, -4, 4, {{-1.0, 2.0}}},
+        {BinaryOp::LeakyReluBackward, UnaryOp::LeakyRelu, false, -4, 4, {0.2}},
+        {BinaryOp::EluBackward, UnaryOp::Elu, false, -4, 4, {1.3}},
+        {BinaryOp::CeluBackward, UnaryOp::Celu, false, -4, 4, {1.3}},
+        {BinaryOp::ThresholdBackward, UnaryOp::Threshold, false, -4, 4, {1.0, 5.0}},
+        {BinaryOp::ShrinkBackward, UnaryOp::SoftShrink, false, -4, 4, {0.7}},
+        {BinaryOp::ShrinkBackward, UnaryOp::HardShrink, false, -4, 4, {0.7}},
+        {BinaryOp::ClampMinBackward, UnaryOp::ClampMin, false, -4, 4, {0.7}},
+        {BinaryOp::ClampMaxBackward, UnaryOp::ClampMax, false, -4, 4, {0.7}},
+        {BinaryOp::ClampBackward, UnaryOp::Clamp, false, -4, 4, {-1.0, 2.0}},
     };
     constexpr double kStep = 1e-5;
     constexpr int64_t n = 401;

@@ -1,7 +1,11 @@
 // Philox4x32-10 and the maps from its bits to distributions. Compiled for each instruction set, without contraction to
 // fused multiply-adds and without the C library: every set gives the same bits.
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+#include "holon/kernels/cpu/simd/vec.h"
 #include "holon/kernels/cpu/table.h"
-#include "holon/kernels/functors.h"
 
 namespace holon::kernels::HOLON_ISA {
 
@@ -9,16 +13,31 @@ namespace {
 
 using f::bits;
 using f::from_bits64;
+using f::polynomial;
+
+// Numbers of 32 bits in lanes of 64, whose upper halves are of no account: the products of Philox need the room.
+using Lanes = Vec<uint64_t>;
+
+HOLON_FN Lanes product(Lanes x, uint32_t by) {
+#if defined(__AVX512F__)
+  // (The plain form makes GCC 12 warn of its own uninitialised value.)
+  return reinterpret_cast<Lanes>(_mm512_maskz_mul_epu32(static_cast<__mmask8>(-1), reinterpret_cast<__m512i>(x), _mm512_set1_epi64(by)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Lanes>(_mm256_mul_epu32(reinterpret_cast<__m256i>(x), _mm256_set1_epi64x(by)));
+#elif defined(__SSE2__)
+  return reinterpret_cast<Lanes>(_mm_mul_epu32(reinterpret_cast<__m128i>(x), _mm_set1_epi64x(by)));
+#else
+  return (x & 0xffffffffu) * by;
+#endif
+}
 
 struct Block {
-  uint32_t a, b, c, d;
+  Lanes a, b, c, d;
 };
-
 template <int rounds>
 HOLON_FN Block philox(Block x, uint32_t k0, uint32_t k1) {
-  const uint64_t p = uint64_t{0xD2511F53u} * x.a, q = uint64_t{0xCD9E8D57u} * x.c;
-  const Block y = {static_cast<uint32_t>(q >> 32) ^ x.b ^ k0, static_cast<uint32_t>(q),
-                   static_cast<uint32_t>(p >> 32) ^ x.d ^ k1, static_cast<uint32_t>(p)};
+  const Lanes p = product(x.a, 0xD2511F53u), q = product(x.c, 0xCD9E8D57u);
+  const Block y = {(q >> 32) ^ x.b ^ k0, q, (p >> 32) ^ x.d ^ k1, p};
   if constexpr (rounds == 1)
     return y;
   else
@@ -27,16 +46,22 @@ HOLON_FN Block philox(Block x, uint32_t k0, uint32_t k1) {
 
 // A group is 16 blocks: word w of block b is element 16 w + b, so that vectors are stored as they are.
 HOLON_FN void group_of_bits(uint64_t seed, uint64_t counter, uint64_t group, uint32_t* out) {
+  constexpr uint32_t width = VecOf<uint64_t>::width;
+  typedef uint32_t Narrow __attribute__((vector_size(kVecBytes / 2)));
   const uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  const uint32_t c0 = static_cast<uint32_t>(group * 16), c1 = static_cast<uint32_t>((group * 16) >> 32);
-  const uint32_t c2 = static_cast<uint32_t>(counter), c3 = static_cast<uint32_t>(counter >> 32);
-#pragma omp simd
-  for (uint32_t b = 0; b < 16; ++b) {
-    const Block y = philox<10>({c0 + b, c1, c2, c3}, k0, k1);
-    out[b] = y.a;
-    out[16 + b] = y.b;
-    out[32 + b] = y.c;
-    out[48 + b] = y.d;
+  const Lanes zero{};
+  Lanes index = zero;
+  for (uint32_t i = 0; i < width; ++i) index[i] = i;
+  for (uint32_t b = 0; b < 16; b += width) {
+    // The sixteen counters of a group do not carry into the upper word.
+    const Block start = {index + (static_cast<uint32_t>(group * 16) + b), zero + ((group * 16) >> 32),
+                         zero + static_cast<uint32_t>(counter), zero + (counter >> 32)};
+    const Block y = philox<10>(start, k0, k1);
+    const Lanes words[] = {y.a, y.b, y.c, y.d};
+    for (int w = 0; w < 4; ++w) {
+      const Narrow v = __builtin_convertvector(words[w], Narrow);
+      __builtin_memcpy(out + 16 * w + b, &v, sizeof v);
+    }
   }
 }
 
@@ -65,21 +90,37 @@ constexpr uint64_t kOne = 0x3ff0000000000000ull, kMantissa = 0x000fffffffffffffu
 HOLON_FN float uniform(uint32_t r) { return static_cast<float>(static_cast<int32_t>(r >> 8)) * 5.9604644775390625e-8f; }
 HOLON_FN double uniform(uint64_t r) { return from_bits64(r >> 12 | kOne) - 1.0; }
 
+// Coefficients, from the constant on.
+inline constexpr double kLogD[] = {2.0, 0.66666666666666658, 0.40000000000007601, 0.28571428568787007,
+    0.22222222681604919, 0.18181773371066692, 0.1538717678484889, 0.13248408049481396, 0.13265318096770012};
+inline constexpr float kCentre[] = {2.1233134802227699f, 0.87200506916637981f, -0.036923285371706443f,
+    -0.027681603956068934f, 0.012062213412348396f, -0.00068672493775760964f, -0.0011959997425165306f,
+    0.00040407574547843223f, 5.0357118681738352e-5f, -4.8185923939635635e-5f};
+inline constexpr float kEnd[] = {4.7071637820732624f, 1.7906337551538135f, 0.0074709024556575707f,
+    -0.0058222135369808585f, 0.0036299217784408128f, -0.0033643517182603429f, 0.0031861658152318835f,
+    -0.0012989566572522618f};
+inline constexpr double kCentreD[] = {2.3386207100265933, 1.0613592459410652, -0.083329093528003617,
+    -0.031967516159149399, 0.025184826807273888, -0.0058510460905668392, -0.0017984444581684793, 0.0017429976416333573,
+    -0.00037390905234381191, -0.00016530468409320773, 0.00013204103820313913, -2.125686073026498e-5,
+    -1.5918658632979031e-5, 1.0095098412621609e-5, -9.7107718060774062e-7, -1.5181004759071745e-6,
+    7.6996374050029796e-7, 7.9217877256127655e-9, -1.4744888419106265e-7, 3.9718830631875707e-8, 1.2302778182445716e-8,
+    -5.8525764680008397e-9, -2.5737320943503756e-11};
+inline constexpr double kMiddleD[] = {4.3612728551653304, 1.0662381493574374, 0.0042725363647466153,
+    -0.0022380510590564423, 0.0011148356543802098, -0.00056658461534504734, 0.00023994257911987964,
+    -6.7021042512027971e-5, 3.4023783102365833e-6, 7.2473323417046456e-6, -3.7684754678038727e-6, 7.5183855908726787e-7,
+    1.3110464204798896e-7, -1.4205410545111397e-7, 3.7723201264798875e-8, 4.4507210050488001e-9, -3.822433303259423e-9};
+inline constexpr double kEndD[] = {7.3945544527072182, 1.96422238618821, -0.00087079307588922295,
+    -0.0004578815063569001, 0.00023795694097603619, -8.2601696508532873e-5, 2.4902581978621159e-5,
+    -6.9404811348495816e-6, 1.8658116763760784e-6, -5.9018911964529612e-7, 1.8846852283419138e-7, 2.8550299762031399e-8,
+    9.6488067136069014e-9, -9.505621796349722e-8, 4.5604216504739828e-8};
+
 // The natural logarithm of a positive normal number.
 HOLON_FN double log_plain(double x) {
   const uint64_t b = bits(x) - 0x3fe6a09e667f3bcdull;
   const double e = static_cast<double>(static_cast<int>(b >> 32) >> 20);
   const double m = from_bits64((b & kMantissa) + 0x3fe6a09e667f3bcdull);
   const double s = (m - 1.0) / (m + 1.0), t = s * s;
-  double p = 0.13265318096770012;
-  p = p * t + 0.13248408049481396;
-  p = p * t + 0.1538717678484889;
-  p = p * t + 0.18181773371066692;
-  p = p * t + 0.22222222681604919;
-  p = p * t + 0.28571428568787007;
-  p = p * t + 0.40000000000007601;
-  p = p * t + 0.66666666666666658;
-  p = p * t + 2.0;
+  const double p = polynomial<kLogD>(t);
   return e * 0.69314718036912381649 + (s * p + e * 1.90821492927058770002e-10);
 }
 
@@ -88,88 +129,20 @@ HOLON_FN double log_plain(double x) {
 HOLON_FN float normal_quantile(float y, float tail) {
   const float w = -f::log_positive(tail * (1.f + y));
   const float u = (w - 2.5f) * 0.4f;
-  float c = -4.8185923939635635e-5f;
-  c = c * u + 5.0357118681738352e-5f;
-  c = c * u + 0.00040407574547843223f;
-  c = c * u - 0.0011959997425165306f;
-  c = c * u - 0.00068672493775760964f;
-  c = c * u + 0.012062213412348396f;
-  c = c * u - 0.027681603956068934f;
-  c = c * u - 0.036923285371706443f;
-  c = c * u + 0.87200506916637981f;
-  c = c * u + 2.1233134802227699f;
+  const float c = polynomial<kCentre>(u);
   // s in [sqrt(5), 4.75]
   const float v = (f::sqrt(w) - 3.493033988749895f) * 0.795566460f;
-  float t = -0.0012989566572522618f;
-  t = t * v + 0.0031861658152318835f;
-  t = t * v - 0.0033643517182603429f;
-  t = t * v + 0.0036299217784408128f;
-  t = t * v - 0.0058222135369808585f;
-  t = t * v + 0.0074709024556575707f;
-  t = t * v + 1.7906337551538135f;
-  t = t * v + 4.7071637820732624f;
+  const float t = polynomial<kEnd>(v);
   return y * (w < 5.f ? c : t);
 }
 HOLON_FN double normal_quantile(double y, double tail) {
   const double w = -log_plain(tail * (1.0 + y)), s = f::sqrt(w);
   const double u = (w - 3.125) * 0.32;
-  double c = -2.5737320943503756e-11;
-  c = c * u - 5.8525764680008397e-9;
-  c = c * u + 1.2302778182445716e-8;
-  c = c * u + 3.9718830631875707e-8;
-  c = c * u - 1.4744888419106265e-7;
-  c = c * u + 7.9217877256127655e-9;
-  c = c * u + 7.6996374050029796e-7;
-  c = c * u - 1.5181004759071745e-6;
-  c = c * u - 9.7107718060774062e-7;
-  c = c * u + 1.0095098412621609e-5;
-  c = c * u - 1.5918658632979031e-5;
-  c = c * u - 2.125686073026498e-5;
-  c = c * u + 0.00013204103820313913;
-  c = c * u - 0.00016530468409320773;
-  c = c * u - 0.00037390905234381191;
-  c = c * u + 0.0017429976416333573;
-  c = c * u - 0.0017984444581684793;
-  c = c * u - 0.0058510460905668392;
-  c = c * u + 0.025184826807273888;
-  c = c * u - 0.031967516159149399;
-  c = c * u - 0.083329093528003617;
-  c = c * u + 1.0613592459410652;
-  c = c * u + 2.3386207100265933;
+  const double c = polynomial<kCentreD>(u);
   const double v = (s - 3.25) * 1.3333333333333333;
-  double d = -3.822433303259423e-9;
-  d = d * v + 4.4507210050488001e-9;
-  d = d * v + 3.7723201264798875e-8;
-  d = d * v - 1.4205410545111397e-7;
-  d = d * v + 1.3110464204798896e-7;
-  d = d * v + 7.5183855908726787e-7;
-  d = d * v - 3.7684754678038727e-6;
-  d = d * v + 7.2473323417046456e-6;
-  d = d * v + 3.4023783102365833e-6;
-  d = d * v - 6.7021042512027971e-5;
-  d = d * v + 0.00023994257911987964;
-  d = d * v - 0.00056658461534504734;
-  d = d * v + 0.0011148356543802098;
-  d = d * v - 0.0022380510590564423;
-  d = d * v + 0.0042725363647466153;
-  d = d * v + 1.0662381493574374;
-  d = d * v + 4.3612728551653304;
+  const double d = polynomial<kMiddleD>(v);
   const double z = (s - 5.375) * 0.72727272727272727;
-  double t = 4.5604216504739828e-8;
-  t = t * z - 9.505621796349722e-8;
-  t = t * z + 9.6488067136069014e-9;
-  t = t * z + 2.8550299762031399e-8;
-  t = t * z + 1.8846852283419138e-7;
-  t = t * z - 5.9018911964529612e-7;
-  t = t * z + 1.8658116763760784e-6;
-  t = t * z - 6.9404811348495816e-6;
-  t = t * z + 2.4902581978621159e-5;
-  t = t * z - 8.2601696508532873e-5;
-  t = t * z + 0.00023795694097603619;
-  t = t * z - 0.0004578815063569001;
-  t = t * z - 0.00087079307588922295;
-  t = t * z + 1.96422238618821;
-  t = t * z + 7.3945544527072182;
+  const double t = polynomial<kEndD>(z);
   const double far = s < 4.0 ? d : t;
   return y * (w < 6.25 ? c : far);
 }

@@ -147,7 +147,10 @@ void reduce_row(const void* p, int64_t n, Accumulator* out) {
       }
       for (; i < m; i += w) a = Op::lane(a, load_vec(x + i));
       a = Op::merge(Op::merge(a, b), Op::merge(c, d));
-      for (int j = 0; j < w; ++j) total = Op::merge(total, static_cast<Acc>(a[j]));
+      if constexpr (Op::exact || f::IsFloat<T>::value)
+        total = Op::merge(total, static_cast<Acc>(fold_lanes<T>(a, [](auto p, auto q) __attribute__((always_inline)) { return Op::merge(p, q); })));
+      else
+        for (int j = 0; j < w; ++j) total = Op::merge(total, static_cast<Acc>(a[j]));
       x += m;
       n -= m;
     }

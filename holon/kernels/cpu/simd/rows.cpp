@@ -11,6 +11,11 @@ constexpr int64_t kBlock = 4096;
 
 #define HOLON_INLINE_LAMBDA __attribute__((always_inline))
 
+template <class T>
+HOLON_FN T sum_lanes(Vec<T> v) {
+  return fold_lanes<T>(v, [](auto p, auto q) HOLON_INLINE_LAMBDA { return p + q; });
+}
+
 // The sum of f(x[i], y[i]); f takes vectors and elements.
 template <class T, class F>
 HOLON_FN double sum_rows(const T* x, const T* y, int64_t n, F f) {
@@ -28,7 +33,7 @@ HOLON_FN double sum_rows(const T* x, const T* y, int64_t n, F f) {
     }
     for (; i < m; i += w) a += f(load_vec(x + i), load_vec(y + i));
     a = (a + b) + (c + d);
-    for (int j = 0; j < w; ++j) total += static_cast<double>(a[j]);
+    total += static_cast<double>(sum_lanes<T>(a));
     x += m;
     y += m;
     n -= m;
@@ -59,7 +64,7 @@ HOLON_FN T max_of(const T* x, int64_t n) {
     a = b > a ? b : a;
     c = d > c ? d : c;
     a = c > a ? c : a;
-    for (int j = 0; j < w; ++j) best = a[j] > best ? a[j] : best;
+    best = fold_lanes<T>(a, [](auto p, auto q) HOLON_INLINE_LAMBDA { return p > q ? p : q; });
   }
   for (; i < n; ++i) best = x[i] > best ? x[i] : best;
   return best;
@@ -239,7 +244,8 @@ HOLON_FN void norm_backward_row(const T* dy, const T* x, const T* w, T m, T r, T
     }
     s0 += s1;
     q0 += q1;
-    for (int j = 0; j < width; ++j) s += static_cast<double>(s0[j]), q += static_cast<double>(q0[j]);
+    s += static_cast<double>(sum_lanes<T>(s0));
+    q += static_cast<double>(sum_lanes<T>(q0));
   }
   for (; i < n; ++i) {
     const T g = weighted ? dy[i] * w[i] : dy[i];

@@ -32,4 +32,19 @@ HOLON_FN Vec<T> same(T x) {
   return x - Vec<T>{};
 }
 
+// The lanes put together by halves: f(a, b) of vectors and of elements.
+template <class T, class V, class F>
+HOLON_FN T fold_lanes(V v, F f) {
+  if constexpr (sizeof(V) <= 16) {
+    T r = v[0];
+    for (int i = 1; i < static_cast<int>(sizeof(V) / sizeof(T)); ++i) r = f(r, v[i]);
+    return r;
+  } else {
+    typedef T Half __attribute__((vector_size(sizeof(V) / 2)));
+    Half halves[2];
+    __builtin_memcpy(halves, &v, sizeof v);
+    return fold_lanes<T>(f(halves[0], halves[1]), f);
+  }
+}
+
 }  // namespace holon::kernels::HOLON_ISA
