@@ -1,232 +1,13 @@
 #include "cases.h"
 
+#include "samples/sample.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 namespace holon::testing {
 namespace {
-
-using Fill = Input::Fill;
-
-Input x(Dims shape, double low = -2, double high = 2, DType dtype = float32) { return {shape, Fill::kGrid, low, high, dtype}; }
-Input distinct(Dims shape) { return {shape, Fill::kDistinct, 0, 0, float32}; }
-Input ints(Dims shape, double low, double high, DType dtype = int64) { return {shape, Fill::kInts, low, high, dtype}; }
-Input mask(Dims shape) { return {shape, Fill::kBools, 0, 1, boolean}; }
-Input none() { return {{}, Fill::kAbsent, 0, 0, float32}; }
-
-std::vector<Case> make() {
-  std::vector<Case> v;
-  auto add = [&](std::string op, std::vector<Input> in, std::vector<std::pair<std::string, Value>> attrs = {}, bool differences = true) {
-    v.push_back({std::move(op), std::move(in), std::move(attrs), differences});
-  };
-
-  // Functions of one tensor.
-  for (const char* op : {"relu", "tanh", "sigmoid", "silu", "gelu", "neg", "abs", "sign", "square", "exp", "expm1", "sin", "cos", "erf", "floor",
-                         "ceil", "round", "trunc"}) {
-    add(op, {x({5, 3})});
-    add(op, {x({2, 1, 7})});
-  }
-  add("relu", {x({0, 3})});
-  add("gelu", {x({5, 3})}, {{"approximate", "tanh"}});
-  for (const char* op : {"sqrt", "rsqrt", "reciprocal", "log", "log2", "log1p"}) {
-    add(op, {x({5, 3}, 0.5, 3)});
-    add(op, {x({3}, 0.5, 3)});
-  }
-  for (const char* op : {"isnan", "isinf", "isfinite", "logical_not"}) add(op, {x({5, 3})});
-  add("logical_not", {mask({5, 3})});
-  add("sqrt", {ints({5}, 1, 9)});
-  add("abs", {ints({5, 3}, -4, 4)});
-
-  // Two tensors, and a tensor with a number.
-  for (const char* op : {"add", "sub", "mul", "div", "maximum", "minimum", "fmod", "remainder", "floor_divide", "eq", "ne", "lt", "le", "gt",
-                         "ge", "logical_and", "logical_or", "logical_xor"}) {
-    bool divides = std::string(op) == "fmod" || std::string(op) == "remainder" || std::string(op) == "floor_divide" || std::string(op) == "div";
-    double low = divides ? 0.6 : -2;
-    add(op, {x({5, 3}), x({5, 3}, low, 2)}, {}, !divides || std::string(op) == "div");
-    add(op, {x({5, 3}), x({3}, low, 2)}, {}, !divides || std::string(op) == "div");
-    add(op, {x({1, 7}), x({4, 1}, low, 2)}, {}, !divides || std::string(op) == "div");
-    add(op, {ints({5, 3}, -4, 4), ints({3}, 1, 4)});
-    add(std::string(op) + "_scalar", {x({5, 3})}, {{"value", 0.7}});
-    add(std::string(op) + "_scalar", {ints({5, 3}, -4, 4)}, {{"value", 2}});
-    if (std::string(op) == "sub" || std::string(op) == "div")
-      add(std::string(op) + "_scalar", {x({5, 3}, 0.5, 3)}, {{"value", 0.7}, {"reverse", true}});
-  }
-  add("add", {x({}), x({5})});
-  add("add", {x({0, 3}), x({3})});
-  add("mul", {x({}), x({})});
-  add("mul", {x({5, 3}), ints({3}, -3, 3)}, {}, false);
-  add("mul", {x({1, 3}), x({2, 5, 1})});
-  add("eq", {ints({5, 3}, 0, 2), ints({5, 3}, 0, 2)});
-  add("maximum", {ints({5, 3}, 0, 2, int32), ints({5, 3}, 0, 2, int32)});
-  add("pow", {x({5, 3}, 0.5, 2), x({3}, -1, 2)});
-  add("pow", {x({5, 3}, 0.5, 2), x({5, 3}, -1, 2)});
-  add("pow_scalar", {x({5, 3}, 0.5, 2)}, {{"value", 2.5}});
-  add("pow_scalar", {x({5, 3}, 0.5, 2)}, {{"value", 2}});
-  add("pow_scalar", {x({5, 3}, 0.5, 2)}, {{"value", 1.5}, {"reverse", true}});
-  for (const char* op : {"relu_backward", "gelu_backward", "gelu_tanh_backward", "silu_backward", "tanh_backward", "sigmoid_backward"})
-    add(op, {x({5, 3}), x({5, 3})});
-  add("sum_to_size", {x({5, 3})}, {{"size", Dims{1, 3}}});
-  add("sum_to_size", {x({2, 5, 3})}, {{"size", Dims{3}}});
-  add("sum_to_size", {x({5, 3})}, {{"size", Dims{5, 3}}});
-  add("mse_loss", {x({5, 3}), x({5, 3})});
-  add("mse_loss", {x({5, 3}), x({5, 3})}, {{"reduction", "sum"}});
-  add("mse_loss", {x({5, 3}), x({5, 3})}, {{"reduction", "none"}});
-
-  // Dtypes and masks.
-  add("cast", {x({5, 3})}, {{"dtype", float64}});
-  add("cast", {x({5, 3})}, {{"dtype", int64}});
-  add("cast", {ints({5, 3}, -4, 4)}, {{"dtype", float32}});
-  add("cast", {x({5, 3})}, {{"dtype", boolean}});
-  add("where", {mask({5, 3}), x({5, 3}), x({5, 3})});
-  add("where", {mask({5, 1}), x({3}), x({5, 3})});
-  add("masked_fill", {x({5, 3}), mask({5, 3})}, {{"value", 0.5}});
-  add("masked_fill", {x({5, 3}), mask({3})}, {{"value", 0.0}});
-  add("to_device", {x({5, 3})}, {{"device", Device{}}});
-  add("clamp", {x({5, 3})}, {{"min", -0.5}, {"max", 1.0}});
-  add("clamp", {x({5, 3})}, {{"max", 0.7}});
-
-  // Creation.
-  for (const char* op : {"zeros", "ones"}) add(op, {}, {{"size", Dims{5, 3}}});
-  add("full", {}, {{"size", Dims{5, 3}}, {"value", 0.5}});
-  add("full", {}, {{"size", Dims{2, 0}}, {"value", 3}});
-  add("arange", {}, {{"start", 7}});
-  add("arange", {}, {{"start", 1.0}, {"end", 3.0}, {"step", 0.25}});
-  add("arange_steps", {}, {{"start", 7}, {"end", -3}, {"step", -2}});
-  add("eye", {}, {{"n", 5}});
-  add("eye", {}, {{"n", 3}, {"m", 7}});
-  for (const char* op : {"zeros_like", "ones_like", "zero"}) add(op, {x({5, 3})});
-  add("full_like", {x({5, 3})}, {{"value", 2.0}});
-  add("fill", {x({5, 3})}, {{"value", 2.0}});
-  for (const char* op : {"tril", "triu"}) {
-    add(op, {x({5, 5})});
-    add(op, {x({2, 5, 3})}, {{"diagonal", -1}});
-    add(op, {x({3, 7})}, {{"diagonal", 2}});
-  }
-
-  // Reductions.
-  for (const char* op : {"sum", "mean", "prod", "amax", "amin", "any", "all", "var", "std"}) {
-    bool extremum = std::string(op) == "amax" || std::string(op) == "amin";
-    auto in = [&](Dims s) { return extremum ? distinct(s) : std::string(op) == "any" || std::string(op) == "all" ? mask(s) : x(s); };
-    add(op, {in({5, 3})});
-    add(op, {in({5, 3})}, {{"dim", Dims{0}}});
-    add(op, {in({5, 3, 2})}, {{"dim", Dims{-1, 0}}, {"keepdim", true}});
-    add(op, {in({4, 1, 3})}, {{"dim", Dims{1, 2}}});
-  }
-  add("sum", {x({0, 3})}, {{"dim", Dims{0}}});
-  add("sum", {x({})});
-  add("sum", {ints({5, 3}, -4, 4)}, {{"dim", Dims{1}}});
-  add("sum", {mask({5, 3})});
-  add("amax", {ints({5, 3}, 0, 2)}, {{"dim", Dims{0}}});
-  add("var", {x({5, 3})}, {{"dim", Dims{0}}, {"unbiased", false}});
-  for (const char* op : {"argmax", "argmin"}) {
-    add(op, {distinct({5, 3})});
-    add(op, {distinct({5, 3})}, {{"dim", 0}});
-    add(op, {ints({5, 7}, 0, 2)}, {{"dim", -1}, {"keepdim", true}});
-  }
-  add("equal", {ints({5}, 0, 2), ints({5}, 0, 2)});
-  add("equal", {ints({5}, 0, 2), ints({4}, 0, 2)});
-
-  // Shapes.
-  for (const char* op : {"reshape", "view"}) {
-    add(op, {x({4, 3})}, {{"shape", Dims{12}}});
-    add(op, {x({12})}, {{"shape", Dims{4, -1}}});
-    add(op, {x({5, 3})}, {{"shape", Dims{3, 5}}});
-    add(op, {x({4, 6})}, {{"shape", Dims{2, 2, 6}}});
-    add(op, {x({5, 1, 3})}, {{"shape", Dims{5, 3}}});
-    add(op, {x({0, 3})}, {{"shape", Dims{3, 0}}});
-  }
-  add("flatten", {x({5, 2, 3})}, {{"start_dim", 1}});
-  add("permute", {x({5, 2, 3})}, {{"dims", Dims{2, 0, 1}}});
-  add("transpose", {x({5, 2, 3})}, {{"dim0", 0}, {"dim1", -1}});
-  add("t", {x({5, 3})});
-  add("unsqueeze", {x({5, 3})}, {{"dim", 1}});
-  add("squeeze", {x({5, 1, 3, 1})});
-  add("squeeze", {x({5, 1, 3, 1})}, {{"dim", Dims{1}}});
-  add("expand", {x({5, 1})}, {{"size", Dims{5, 3}}});
-  add("expand", {x({3})}, {{"size", Dims{5, -1}}});
-  add("expand", {x({1, 3})}, {{"size", Dims{2, 5, 3}}});
-  add("slice", {x({5, 3})}, {{"dim", 0}, {"start", 1}, {"end", 4}});
-  add("slice", {x({5, 7})}, {{"dim", 1}, {"start", 1}, {"step", 3}});
-  add("slice", {x({5, 3})}, {{"dim", 0}});
-  add("slice", {x({5, 3})}, {{"dim", 0}, {"start", 4}, {"end", 2}});
-  add("slice_backward", {x({3, 3})}, {{"shape", Dims{5, 3}}, {"dim", 0}, {"start", 1}, {"end", 4}});
-  add("select", {x({5, 3})}, {{"dim", 0}, {"index", -2}});
-  add("narrow", {x({5, 3})}, {{"dim", 0}, {"start", 1}, {"length", 3}});
-  add("split", {x({5, 3})}, {{"split_sizes", Dims{2}}});
-  add("split", {x({5, 3})}, {{"split_sizes", Dims{1, 2}}, {"dim", 1}});
-  add("chunk", {x({5, 3})}, {{"chunks", 3}});
-  add("cat", {x({5, 3}), x({2, 3}), x({1, 3})});
-  add("cat", {x({5, 3}), x({5, 4})}, {{"dim", -1}});
-  add("stack", {x({5, 3}), x({5, 3})}, {{"dim", 1}});
-  add("clone", {x({5, 3})});
-  add("contiguous", {x({5, 3})});
-  add("copy", {x({5, 3}), x({3})}, {}, false);
-
-  // Indices.
-  add("embedding", {x({7, 3}), ints({5}, 0, 6)});
-  add("embedding", {x({7, 3}), ints({2, 5}, 0, 6, int32)});
-  add("embedding_backward", {x({5, 3}), ints({5}, 0, 6)}, {{"rows", 7}});
-  for (int dim : {0, 1}) add("index_select", {x({5, 3}), ints({4}, 0, 2)}, {{"dim", dim}});
-  add("index_add_zeros", {x({4, 3}), ints({4}, 0, 4)}, {{"dim", 0}, {"size", 5}});
-  add("gather", {x({5, 3}), ints({4, 3}, 0, 4)}, {{"dim", 0}});
-  add("gather", {x({5, 3}), ints({5, 7}, 0, 2)}, {{"dim", 1}});
-  add("gather", {x({5, 3}), ints({3, 2}, 0, 2)}, {{"dim", 1}});
-  add("scatter_add_zeros", {x({4, 3}), ints({4, 3}, 0, 4)}, {{"dim", 0}, {"shape", Dims{5, 3}}});
-  add("one_hot", {ints({5, 2}, 0, 3)}, {{"num_classes", 4}});
-
-  // Products, convolutions, pools.
-  add("matmul", {x({4, 5}), x({5, 8})});
-  add("matmul", {x({5}), x({5, 3})});
-  add("matmul", {x({4, 5}), x({5})});
-  add("matmul", {x({2, 4, 5}), x({5, 3})});
-  add("matmul_nd", {x({4, 5}), x({5, 3})});
-  add("matmul_nd", {x({3, 4, 5}), x({3, 5, 2})});
-  add("matmul_nd", {x({3, 1, 4, 5}), x({2, 5, 2})});
-  add("matmul_nd", {x({4, 0}), x({0, 3})});
-  add("linear", {x({4, 5}), x({3, 5}), x({3})});
-  add("linear", {x({2, 4, 5}), x({3, 5}), none()});
-  add("linear", {x({5}), x({3, 5}), x({3})});
-  add("linear_weight_grad", {x({4, 3}), x({4, 5})});
-  add("linear_weight_grad", {x({2, 4, 3}), x({2, 4, 5})});
-  Dims one{1, 1}, two{2, 2};
-  add("conv2d", {x({3, 2, 5, 5}), x({4, 2, 3, 3}), x({4})}, {{"padding", one}});
-  add("conv2d", {x({2, 3, 5, 4}), x({5, 3, 2, 2}), none()}, {{"stride", two}});
-  add("conv2d", {x({2, 4, 5, 5}), x({4, 2, 3, 3}), x({4})}, {{"groups", 2}});
-  add("conv2d_input_grad", {x({2, 4, 3, 3}), x({4, 2, 3, 3})}, {{"shape", Dims{2, 2, 5, 5}}});
-  add("conv2d_weight_grad", {x({2, 4, 3, 3}), x({2, 2, 5, 5})}, {{"shape", Dims{4, 2, 3, 3}}});
-  add("max_pool2d", {distinct({2, 3, 5, 5})}, {{"kernel_size", two}});
-  add("max_pool2d", {distinct({2, 3, 5, 5})}, {{"kernel_size", Dims{3, 3}}, {"stride", two}, {"padding", one}, {"ceil_mode", true}});
-  add("max_pool2d_index", {distinct({2, 3, 5, 5})}, {{"kernel_size", two}, {"stride", two}, {"padding", Dims{0, 0}}, {"ceil_mode", false}});
-  add("max_pool2d_backward", {x({2, 3, 2, 2}), ints({2, 3, 2, 2}, 0, 3, uint8)},
-      {{"kernel_size", two}, {"stride", two}, {"padding", Dims{0, 0}}, {"shape", Dims{2, 3, 5, 5}}});
-  add("avg_pool2d", {x({2, 3, 5, 5})}, {{"kernel_size", two}});
-  add("avg_pool2d", {x({2, 3, 5, 5})}, {{"kernel_size", Dims{3, 3}}, {"stride", two}, {"padding", one}});
-  add("avg_pool2d_backward", {x({2, 3, 2, 2})}, {{"kernel_size", two}, {"stride", two}, {"padding", Dims{0, 0}}, {"shape", Dims{2, 3, 5, 5}}});
-
-  // Norms and losses.
-  for (const char* op : {"softmax", "log_softmax"}) {
-    add(op, {x({5, 3})});
-    add(op, {x({2, 5, 3})}, {{"dim", 1}});
-    add(std::string(op) + "_backward", {x({5, 3}), x({5, 3}, 0.1, 0.9)}, {{"dim", -1}});
-  }
-  add("layer_norm", {x({5, 3}), x({3}), x({3})}, {{"normalized_shape", Dims{3}}});
-  add("layer_norm", {x({5, 2, 3}), x({2, 3}), none()}, {{"normalized_shape", Dims{2, 3}}});
-  add("layer_norm", {x({5, 7}), none(), none()}, {{"normalized_shape", Dims{7}}});
-  add("layer_norm_stats", {x({5, 3}), x({3}), x({3})}, {{"axes", 1}, {"eps", 1e-5}}, false);
-  add("layer_norm_backward", {x({5, 3}), x({5, 3}), x({5}), x({5}, 0.5, 2), x({3})}, {{"axes", 1}});
-  add("cross_entropy", {x({5, 3}), ints({5}, 0, 2)});
-  add("cross_entropy", {x({5, 3}), ints({5}, 0, 2)}, {{"reduction", "sum"}, {"label_smoothing", 0.1}});
-  add("cross_entropy", {x({5, 3}), ints({5}, 0, 2)}, {{"reduction", "none"}});
-  add("cross_entropy", {x({5, 3}), ints({5}, 0, 2)}, {{"ignore_index", 1}});
-  add("cross_entropy", {x({2, 3, 5}), ints({2, 5}, 0, 2)});
-  add("cross_entropy", {x({2, 3, 2, 5}), ints({2, 2, 5}, 0, 2)}, {{"ignore_index", 1}, {"label_smoothing", 0.1}});
-  add("cross_entropy", {x({3}), ints({}, 0, 2)});
-  add("cross_entropy_rows", {x({4, 5, 3}), ints({4, 5}, 0, 2)}, {{"ignore_index", -100}, {"label_smoothing", 0.0}}, false);
-  add("cross_entropy_rows", {x({5, 3}), ints({5}, 0, 2)}, {{"ignore_index", -100}, {"label_smoothing", 0.0}}, false);
-  add("cross_entropy_backward", {x({5}), x({5, 3}), ints({5}, 0, 2), x({5}, 1, 2)}, {{"ignore_index", -100}, {"label_smoothing", 0.0}});
-  return v;
-}
 
 std::string text_of(const Value& v) {
   if (auto* b = std::get_if<bool>(&v)) return *b ? "true" : "false";
@@ -277,10 +58,18 @@ void push_value(Attrs& to, const ArgDef& a, const Value& v) {
 
 }  // namespace
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = make();
-  return all;
+Samples::Samples(void (*declare)(const Add&)) {
+  declare({[](std::string op, std::vector<Input> in, Attributes attrs, bool differences) {
+    all().push_back({std::move(op), std::move(in), std::move(attrs), differences});
+  }});
 }
+
+std::vector<Case>& Samples::all() {
+  static std::vector<Case> list;
+  return list;
+}
+
+const std::vector<Case>& cases() { return Samples::all(); }
 
 const std::vector<Exempt>& exempt_ops() {
   static const std::vector<Exempt> list{

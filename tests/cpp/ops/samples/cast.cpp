@@ -1,0 +1,20 @@
+// Dtypes and masks.
+#include "sample.h"
+
+namespace holon::testing {
+
+static const Samples samples([](const Samples::Add& add) {
+  add("cast", {x({5, 3})}, {{"dtype", float64}});
+  add("cast", {x({5, 3})}, {{"dtype", int64}});
+  add("cast", {ints({5, 3}, -4, 4)}, {{"dtype", float32}});
+  add("cast", {x({5, 3})}, {{"dtype", boolean}});
+  add("where", {mask({5, 3}), x({5, 3}), x({5, 3})});
+  add("where", {mask({5, 1}), x({3}), x({5, 3})});
+  add("masked_fill", {x({5, 3}), mask({5, 3})}, {{"value", 0.5}});
+  add("masked_fill", {x({5, 3}), mask({3})}, {{"value", 0.0}});
+  add("to_device", {x({5, 3})}, {{"device", Device{}}});
+  add("clamp", {x({5, 3})}, {{"min", -0.5}, {"max", 1.0}});
+  add("clamp", {x({5, 3})}, {{"max", 0.7}});
+});
+
+}  // namespace holon::testing

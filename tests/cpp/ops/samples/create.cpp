@@ -1,0 +1,25 @@
+// Creation.
+#include "sample.h"
+
+namespace holon::testing {
+
+static const Samples samples([](const Samples::Add& add) {
+  for (const char* op : {"zeros", "ones"}) add(op, {}, {{"size", Dims{5, 3}}});
+  add("full", {}, {{"size", Dims{5, 3}}, {"value", 0.5}});
+  add("full", {}, {{"size", Dims{2, 0}}, {"value", 3}});
+  add("arange", {}, {{"start", 7}});
+  add("arange", {}, {{"start", 1.0}, {"end", 3.0}, {"step", 0.25}});
+  add("arange_steps", {}, {{"start", 7}, {"end", -3}, {"step", -2}});
+  add("eye", {}, {{"n", 5}});
+  add("eye", {}, {{"n", 3}, {"m", 7}});
+  for (const char* op : {"zeros_like", "ones_like", "zero"}) add(op, {x({5, 3})});
+  add("full_like", {x({5, 3})}, {{"value", 2.0}});
+  add("fill", {x({5, 3})}, {{"value", 2.0}});
+  for (const char* op : {"tril", "triu"}) {
+    add(op, {x({5, 5})});
+    add(op, {x({2, 5, 3})}, {{"diagonal", -1}});
+    add(op, {x({3, 7})}, {{"diagonal", 2}});
+  }
+});
+
+}  // namespace holon::testing
