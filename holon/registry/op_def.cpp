@@ -11,6 +11,7 @@ namespace {
 struct Registry {
   std::map<std::string, OpDef*, std::less<>> ops;
   std::map<std::string, OpDef*, std::less<>> aliases;
+  std::map<std::string, std::vector<const OpDef*>, std::less<>> overloads;
 };
 Registry& registry() {
   static auto* r = new Registry;
@@ -22,7 +23,7 @@ Registry& registry() {
 int AttrReader::at(std::string_view name) const { return op_->schema.attr(name); }
 
 int Infer::axis(std::string_view name, size_t input) const {
-  return normalize_axis(i(name), in_[input].shape.size(), op_->name());
+  return normalize_axis(i(name), in_[input].shape.size(), op_->public_name());
 }
 
 void Infer::refuse(ErrorKind kind, std::string_view what, std::string_view remedy) const {
@@ -37,7 +38,7 @@ void Infer::refuse(ErrorKind kind, std::string_view what, std::string_view remed
       if (kind == ErrorKind::kType) found += fmt::format(" {}", holon::name(in_[k].dtype));
     } while (++k < in_.size() && a.type == ArgType::kTensorList);
   }
-  fail(kind, "{}: {}: {} ({}). {}", op_->name(), what, found, rank_text(), remedy);
+  fail(kind, "{}: {}: {} ({}). {}", op_->public_name(), what, found, rank_text(), remedy);
 }
 
 const Tensor& Grad::x(size_t i) const {
@@ -95,6 +96,16 @@ OpBuilder& OpBuilder::saves(std::initializer_list<int> inputs, std::initializer_
   return *this;
 }
 
+OpBuilder& OpBuilder::overload_of(std::string_view name) {
+  HOLON_CHECK(def_->overload_of.empty(), "op {} is an overload of {} already", def_->name(), def_->overload_of);
+  def_->overload_of = name;
+  auto& overloads = registry().overloads;
+  auto it = overloads.find(name);
+  if (it == overloads.end()) it = overloads.emplace(name, std::vector<const OpDef*>()).first;
+  it->second.push_back(def_);
+  return *this;
+}
+
 OpBuilder define_op(std::string_view schema) {
   auto* def = new OpDef;
   def->schema = parse_schema(schema);
@@ -135,6 +146,21 @@ const OpDef& find_op(std::string_view name) {
 std::vector<const OpDef*> all_ops() {
   std::vector<const OpDef*> v;
   for (auto& [name, def] : registry().ops) v.push_back(def);
+  return v;
+}
+
+std::vector<const OpDef*> overloads_of(std::string_view name) {
+  auto& r = registry();
+  auto it = r.overloads.find(name);
+  if (it == r.overloads.end()) return {};
+  std::vector<const OpDef*> all = it->second;
+  if (auto head = r.ops.find(name); head != r.ops.end()) all.insert(all.begin(), head->second);
+  return all;
+}
+
+std::vector<std::pair<std::string, std::vector<const OpDef*>>> all_overloads() {
+  std::vector<std::pair<std::string, std::vector<const OpDef*>>> v;
+  for (auto& [name, ops] : registry().overloads) v.push_back({name, overloads_of(name)});
   return v;
 }
 
