@@ -134,7 +134,7 @@ void selected_infer(Infer& c) {
 }
 
 void selected_rule(RuleCall& r) {
-  if (r.in[0].shape.size() == 0) return;
+  if (r.in[0].shape.size() == 0) return identity_rule(r);
   reduce_rule(r, 1u << normalize_axis(r.i("dim"), r.in[0].shape.size(), r.op().public_name()), r.b("keepdim"), false);
 }
 
@@ -338,7 +338,8 @@ HOLON_OP(aminmax, "aminmax(Tensor x, *, int? dim=None, bool keepdim=False) -> (T
     .doc("The smallest and the largest value along dim, or of all.", "aminmax(ones(2, 3))")
     .body([](BodyCall& c) {
       std::optional<Dims> dim;
-      if (c.has("dim")) dim = Dims{c.i("dim")};
+      if (c.has("dim")) dim = Dims{normalize_axis(c.i("dim"), c.in(0).ndim(), "aminmax")};
+      if (c.in(0).numel() == 0) fail_value("aminmax: a tensor without elements has no such value: x is {}. Check the shape first.", c.in(0).shape());
       c.out.push_back(amin(c.in(0), dim, c.b("keepdim")));
       c.out.push_back(amax(c.in(0), dim, c.b("keepdim")));
     });
@@ -372,7 +373,7 @@ HOLON_OP(median, "median(Tensor x) -> Tensor")
       c.require(c.shape(0).numel() > 0, "a tensor without elements has no median", "Check the shape first.");
       c.out({}, c.dtype_of(0));
     })
-    .only_whole("the median needs all elements")
+    .rule([](RuleCall& r) { if (r.in[0].shape.size() == 0) identity_rule(r); })
     .kernel([](KernelCall& c) {
       Array flat = kernels::contiguous(c.in(0));
       int64_t n = flat.numel();
