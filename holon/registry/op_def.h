@@ -241,8 +241,11 @@ class OpBuilder {
   OpDef* def_;
 };
 
-// Declares an op. Errors: the name is taken.
-OpBuilder define_op(std::string_view schema);
+// Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
+inline constexpr int kOpVersion = 2;
+
+// Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another version.
+OpBuilder define_op(std::string_view schema, int version = kOpVersion);
 // A second name of an op, for functions and methods.
 bool define_alias(std::string_view alias, std::string_view op);
 
@@ -250,10 +253,8 @@ bool define_alias(std::string_view alias, std::string_view op);
 const OpDef& find_op(std::string_view name);
 const OpDef* try_find_op(std::string_view name);
 std::vector<const OpDef*> all_ops();                               // by name
-// The ops that share a public name, in the order in which they are tried: all names with more than one op, or whose one op is
-// called otherwise.
-std::vector<std::pair<std::string, std::vector<const OpDef*>>> all_overloads();
-std::vector<const OpDef*> overloads_of(std::string_view name);     // empty: not such a name
+// The ops that share a public name, in the order in which they are tried; empty where an op has the name for itself.
+std::vector<const OpDef*> overloads_of(std::string_view name);
 std::vector<std::pair<std::string, const OpDef*>> all_aliases();
 
 }  // namespace holon

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "call.h"
+#include "holon/registry/library.h"
 
 namespace holon::python {
 
@@ -164,18 +165,17 @@ const ArgParser* parser_of(const OpDef& op) {
   return slot.get();
 }
 
-// The forms of a public name, or nullptr; they live as long as the process.
+// The forms of a public name, or nullptr. They live as long as the process, and grow by what libraries add.
 const Overloads* overloads_named(const std::string& name, bool in_place) {
-  static auto* made = new std::map<std::pair<std::string, bool>, std::unique_ptr<Overloads>>;
-  auto& slot = (*made)[{name, in_place}];
-  if (slot) return slot.get();
-  auto all = std::make_unique<Overloads>();
-  all->name = name + (in_place ? "_" : "");
+  static auto* made = new std::map<std::pair<std::string, bool>, Overloads>;
+  std::vector<const ArgParser*> forms;
   for (auto* op : overloads_of(name))
-    if (op->in_place || !in_place) all->forms.push_back(parser_of(*op));
-  if (all->forms.empty()) return nullptr;
-  slot = std::move(all);
-  return slot.get();
+    if (op->in_place || !in_place) forms.push_back(parser_of(*op));
+  if (forms.empty()) return nullptr;
+  Overloads& all = (*made)[{name, in_place}];
+  all.name = name + (in_place ? "_" : "");
+  all.forms = std::move(forms);
+  return &all;
 }
 
 // Any op by its name, with "_" at the end for its in-place form.
@@ -259,27 +259,45 @@ bool is_method(const OpDef& op) {
   return op.method && !op.schema.args.empty() && op.schema.args[0].type == ArgType::kTensor && !op.schema.args[0].optional;
 }
 
+// Makes an op's function and method under a name, its public one or an alias, and those of its in-place form.
+void add_functions(nb::dict functions, const std::string& name, const OpDef& op) {
+  nb::handle type(reinterpret_cast<PyObject*>(tensor_type));
+  for (bool in_place : {false, true}) {
+    if (in_place && !op.in_place) continue;
+    std::string full = in_place ? name + "_" : name;
+    nb::object f = make_function(parser_of(op), full, in_place, overloads_named(op.public_name(), in_place));
+    if (op.function) functions[full.c_str()] = f;
+    if (is_method(op)) nb::setattr(type, full.c_str(), f);
+  }
+}
+
 }  // namespace
 
 void bind_ops(nb::module_& m) {
   make_type();
   m.attr("OpFunction") = nb::borrow(reinterpret_cast<PyObject*>(op_function_type));
   nb::dict functions;
-  nb::handle type(reinterpret_cast<PyObject*>(tensor_type));
-  // shown: a name of the op, which is an alias where it is not its public name.
-  auto add = [&](const std::string& shown, const OpDef& op) {
-    for (bool in_place : {false, true}) {
-      if (in_place && !op.in_place) continue;
-      std::string full = in_place ? shown + "_" : shown;
-      nb::object f = make_function(parser_of(op), full, in_place, overloads_named(op.public_name(), in_place));
-      if (op.function) functions[full.c_str()] = f;
-      if (is_method(op)) nb::setattr(type, full.c_str(), f);
-    }
-  };
   for (auto* op : all_ops())
-    if (op->function || op->method) add(op->public_name(), *op);
-  for (auto& [name, op] : all_aliases()) add(name, *op);
+    if (op->function || op->method) add_functions(functions, op->public_name(), *op);
+  for (auto& [name, op] : all_aliases()) add_functions(functions, name, *op);
   m.attr("ops") = functions;
+  m.def("load_library", [functions](const std::string& path) {
+    nb::list names;
+    for (auto& name : load_library(path)) {
+      const OpDef& op = find_op(name);
+      if (op.function || op.method) add_functions(functions, op.public_name(), op);
+      names.append(name);
+    }
+    return names;
+  }, nb::arg("path"), "Loads a shared library of ops and returns their names; they become functions of holon and methods of Tensor.");
+#ifdef HOLON_TREE_INCLUDE
+  m.def("tree_paths", [] {
+    nb::dict paths;
+    paths["include"] = nb::str(HOLON_TREE_INCLUDE).attr("split")(":");
+    paths["library"] = HOLON_TREE_LIBRARY;
+    return paths;
+  }, "Where this development build has its headers and its library.");
+#endif
   m.def("op_table", op_table, "One dict per op: name, schema, args, doc, example, aliases, rule, flags.");
   m.def("find_op_function", find_op_function, nb::arg("name"), "The function of any op, hidden ones included, by name.");
   m.def("call", [](const std::string& name, nb::args args, nb::kwargs kwargs) { return find_op_function(name)(*args, **kwargs); },
