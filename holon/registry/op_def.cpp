@@ -108,7 +108,10 @@ OpBuilder define_op(std::string_view schema) {
   def->requires_grad_attr = place("requires_grad", ArgType::kBool);
   def->seed_attr = place("seed", ArgType::kInt);
   def->counter_attr = place("counter", ArgType::kInt);
-  def->value_attr = place("value", ArgType::kScalar);
+  for (const char* number : {"value", "min", "max"})
+    if (int at = place(number, ArgType::kScalar); at >= 0) def->promote_attrs.push_back(at);
+  for (auto& a : def->schema.args)
+    if (a.attr >= 0 && !a.optional && !a.has_default && !a.variadic) def->required_attrs.push_back(a.attr);
   bool fresh = registry().ops.emplace(def->schema.name, def).second;
   HOLON_CHECK(fresh, "op {} is declared twice", def->schema.name);
   return OpBuilder(def);

@@ -57,6 +57,7 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
     if (!a.keyword_only) ++n_positional_;
     plain_tensors_ &= a.type == ArgType::kTensor && !a.optional && !a.has_default;
   }
+  has_forms_ = !op.tensor_form.empty() || !op.keyword_forms.empty();
   if (op.scalar_form.empty()) return;
   scalar_op_ = try_find_op(op.scalar_form);
   if (!scalar_op_) return;
@@ -65,6 +66,38 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
   HOLON_CHECK(value && value->type == ArgType::kScalar, "{} takes over for {} but has no Scalar value", scalar_op_->name(), op.name());
   scalar_value_ = value->attr;
   if (reverse) scalar_reverse_ = reverse->attr;
+}
+
+const ArgParser* ArgParser::other_form(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
+  auto parser = [&](const std::string& key, const std::string& op) {
+    for (auto& [k, p] : forms_)
+      if (k == key) return p.get();
+    forms_.emplace_back(key, std::make_unique<ArgParser>(find_op(op)));
+    return forms_.back().second.get();
+  };
+  Py_ssize_t n_keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t k = 0; k < n_keywords; ++k)
+    for (auto& [keyword, op] : op_.keyword_forms)
+      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, k), keyword.c_str()) == 0) return parser(keyword, op);
+  if (op_.tensor_form.empty()) return nullptr;
+  auto is_number = [&](size_t at) { return at < op_.schema.args.size() && op_.schema.args[at].type == ArgType::kScalar; };
+  for (size_t i = 0; i < nargs; ++i)
+    if (is_tensor(args[i]) && is_number(i)) return parser("", op_.tensor_form);
+  for (Py_ssize_t k = 0; k < n_keywords; ++k)
+    if (int at = find(PyTuple_GET_ITEM(kwnames, k)); at >= 0 && is_tensor(args[nargs + static_cast<size_t>(k)]) && is_number(static_cast<size_t>(at)))
+      return parser("", op_.tensor_form);
+  return nullptr;
+}
+
+bool ArgParser::is_generator_word(PyObject* name) { return PyUnicode_CompareWithASCIIString(name, "generator") == 0; }
+
+// The draw's seed and number come from the generator, which counts on.
+void ArgParser::take_generator(PyObject* generator, ReadyCall* call) const {
+  if (!generator || generator == Py_None) return;
+  Generator* g;
+  if (!nb::try_cast(nb::handle(generator), g)) fail_type("{}: generator must be holon.Generator, got {}.", op_.name(), describe(generator));
+  call->attrs.set_int(op_.seed_attr, static_cast<int64_t>(g->seed));
+  call->attrs.set_int(op_.counter_attr, g->counter++);
 }
 
 int ArgParser::find(PyObject* name) const {
@@ -81,17 +114,23 @@ int ArgParser::find(PyObject* name) const {
   return -1;
 }
 
-void ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given) const {
+PyObject* ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given) const {
   Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
+  PyObject* generator = nullptr;
   for (Py_ssize_t k = 0; k < n; ++k) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     int at = find(name);
+    if (at < 0 && op_.seed_attr >= 0 && op_.counter_attr >= 0 && is_generator_word(name)) {
+      generator = values[k];
+      continue;
+    }
     if (at < 0)
       fail_type("{}: there is no argument {}. Signature: {}", op_.name(), describe(name).substr(4), op_.schema.text);
     if (given[at])
       fail_type("{}: argument {} was given twice. Signature: {}", op_.name(), op_.schema.args[static_cast<size_t>(at)].name, op_.schema.text);
     given[at] = values[k];
   }
+  return generator;
 }
 
 void ArgParser::wrong(const ArgDef& a, PyObject* o) const {
@@ -193,10 +232,11 @@ void ArgParser::take_scalar_form(size_t place, PyObject* const* given, const Sca
 void ArgParser::wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const {
   const Tensor* beside = nullptr;
   std::optional<DType> dtype;
-  for (auto& t : call->inputs) {
+  for (size_t i = 0; i < call->inputs.size(); ++i) {
+    const Tensor& t = call->inputs[i];
     if (!t.defined()) continue;
     if (!beside) beside = &t;
-    else if (!dtype) dtype = t.dtype();
+    if (!dtype && (op_.promoted_inputs >> i & 1)) dtype = t.dtype();
   }
   for (auto& [at, value] : numbers) dtype = dtype ? value.promote_with(*dtype) : value.dtype();
   const GlobalSpec* spec = nullptr;
@@ -222,6 +262,8 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     if (i == nargs) return;
     call->inputs.clear();
   }
+  if (has_forms_)
+    if (auto* other = other_form(args, nargs, kwnames)) return other->parse(args, nargs, kwnames, call);
 
   PyObject* given[kMaxArgs] = {};
   // int... takes all positional arguments from its place on, or one list.
@@ -241,7 +283,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     fail_type("{}: takes at most {} positional arguments, got {}. Signature: {}", op_.name(), n_positional_, nargs, op_.schema.text);
   std::copy(args, args + n_taken, given);
   if (rest) given[variadic_] = rest[0];
-  if (kwnames) assign_keywords(args + nargs, kwnames, given);
+  PyObject* generator = kwnames ? assign_keywords(args + nargs, kwnames, given) : nullptr;
 
   SmallVec<std::pair<size_t, Scalar>, 2> numbers;
   for (size_t i = 0; i < defs.size(); ++i) {
@@ -287,6 +329,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     }
   }
   if (!numbers.empty()) wrap_numbers(numbers, call);
+  if (generator) take_generator(generator, call);
 }
 
 std::string ArgParser::text_signature() const {
@@ -312,6 +355,7 @@ PyObject* run(ReadyCall& call) {
   TensorImpl* same = first ? tensor_of(first).impl() : nullptr;
   if (op.schema.n_outputs == 1) {
     Tensor out = dispatch_one(op, std::move(call.inputs), call.attrs);
+    if (op.gives_number) return checked(scalar_object(out.item()).release().ptr());
     if (out.impl() == same && same) return Py_NewRef(first);
     return wrap(std::move(out));
   }

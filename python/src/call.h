@@ -1,6 +1,8 @@
 // Calls of registered ops: arguments parsed from the schema, and a builder for calls that the binding makes by itself.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "args.h"
@@ -14,6 +16,12 @@ struct ReadyCall {
   TensorVec inputs;
   Attrs attrs;
   PyObject* first = nullptr;  // borrowed: the object of input 0
+};
+
+// A user's own source of random numbers: a seed, and the number of the next draw.
+struct Generator {
+  uint64_t seed = 67280421310721ull;
+  int64_t counter = 0;
 };
 
 // Parses Python's arguments of one op. Immutable after construction.
@@ -33,12 +41,17 @@ class ArgParser {
   static constexpr size_t kMaxArgs = 32;
 
  private:
-  void assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given) const;
+  // Returns the random generator, if there is one among them.
+  PyObject* assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given) const;
   void push(const ArgDef& a, PyObject* o, Attrs* attrs) const;
   void push_default(const ArgDef& a, Attrs* attrs) const;
+  // The parser of the op that takes over for these arguments, or null.
+  const ArgParser* other_form(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+  void take_generator(PyObject* generator, ReadyCall* call) const;
   void take_scalar_form(size_t place, PyObject* const* given, const Scalar& value, ReadyCall* call) const;
   void wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const;
   int find(PyObject* name) const;
+  static bool is_generator_word(PyObject* name);
   [[noreturn]] void wrong(const ArgDef& a, PyObject* o) const;
 
   const OpDef& op_;
@@ -47,6 +60,9 @@ class ArgParser {
   size_t n_positional_ = 0;
   int variadic_ = -1;
   bool plain_tensors_ = false;  // nothing but required tensors
+  bool has_forms_ = false;
+  // Made on first use; the interpreter's lock guards them.
+  mutable std::vector<std::pair<std::string, std::unique_ptr<ArgParser>>> forms_;  // "": where a tensor is given for a number
   std::vector<PyObject*> names_;  // interned
 };
 

@@ -146,6 +146,8 @@ nb::object find_op_function(const std::string& name) {
   if (name.size() > 1 && name.back() == '_') {
     auto* op = try_find_op(std::string_view(name).substr(0, name.size() - 1));
     if (op && op->in_place) return make_function(parser_of(*op), name, true);
+    for (auto* other : all_ops())
+      if (other->in_place_name == name) return make_function(parser_of(*other), name, true);
   }
   find_op(name);  // raises
   return nb::none();
@@ -187,6 +189,8 @@ nb::list op_table() {
     row["composed"] = op->body != nullptr;
     row["linear"] = op->joint != 0 || op->each != 0;
     row["scalar_form"] = op->scalar_form;
+    row["in_place_name"] = !op->in_place ? "" : op->in_place_name.empty() ? op->schema.name + "_" : op->in_place_name;
+    row["gives_number"] = op->gives_number;
     row["rule"] = op->no_rule_reason.empty() ? op->rule_text : "whole: " + op->no_rule_reason;
     row["n_outputs"] = op->schema.n_outputs;
     nb::list args;
@@ -223,15 +227,20 @@ void bind_ops(nb::module_& m) {
   auto add = [&](const std::string& name, const OpDef& op) {
     const ArgParser* parser = parser_of(op);
     for (bool in_place : {false, true}) {
-      if (in_place && !op.in_place) continue;
+      if (in_place && (!op.in_place || !op.in_place_name.empty())) continue;
       std::string full = in_place ? name + "_" : name;
       nb::object f = make_function(parser, full, in_place);
       if (op.function) functions[full.c_str()] = f;
       if (is_method(op)) nb::setattr(type, full.c_str(), f);
     }
   };
-  for (auto* op : all_ops())
+  for (auto* op : all_ops()) {
     if (op->function || op->method) add(op->schema.name, *op);
+    if (op->in_place_name.empty()) continue;
+    nb::object f = make_function(parser_of(*op), op->in_place_name, true);
+    functions[op->in_place_name.c_str()] = f;
+    nb::setattr(type, op->in_place_name.c_str(), f);
+  }
   for (auto& [name, op] : all_aliases()) add(name, *op);
   m.attr("ops") = functions;
   m.def("op_table", op_table, "One dict per op: name, schema, args, doc, example, aliases, rule, flags.");
