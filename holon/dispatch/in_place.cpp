@@ -66,8 +66,15 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
                  "instead, or no_grad().",
                  op.name(), self.impl()->grad_fn->name(), op.name());
   if (!recording && try_direct(op, inputs, attrs)) return self;
-  // The gradient reads input 0 as it was.
-  if (recording && (op.body || (op.saves_in & 1)) && self.array().defined()) inputs[0] = copy_of(self);
+  // The gradient reads the tensor as it was, also where it is another input too.
+  if (recording && (op.body || op.saves_in) && self.array().defined()) {
+    Tensor before;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] == self && (op.body || (op.saves_in >> std::min<size_t>(i, 31) & 1))) {
+        if (!before.defined()) before = copy_of(self);
+        inputs[i] = before;
+      }
+  }
   Tensor result = dispatch_one(op, std::move(inputs), attrs);
   if (result == self) return self;
   if (result.shape() != self.shape())

@@ -88,6 +88,20 @@ void fmod_scalar_grad(Grad& g) {
   if (g.b("reverse")) g.dx(0, neg(mul(g.dy(), trunc(div_scalar(g.x(), g.scalar("value"), {.reverse = true})))));
   else g.dx(0, g.dy());
 }
+void truncated_kernel(KernelCall& c) {
+  kernels::binary(BinaryOp::Div, c.in(0), c.in(1), c.out());
+  if (is_floating(c.out().dtype)) kernels::unary(UnaryOp::Trunc, c.out(), c.out());
+}
+// With the op's name in the error of an integer divided by zero.
+template <void (*kKernel)(KernelCall&)>
+void dividing(KernelCall& c) {
+  try {
+    kKernel(c);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kValue) throw;
+    fail_value("{}: {}", c.op().name(), e.what());
+  }
+}
 void zero_grads(Grad& g) {
   for (size_t i = 0; i < g.n_in(); ++i)
     if (g.needs(i)) g.dx(i, reduce_to(zeros_like(g.dy()), g.in_shape(i)));
@@ -140,14 +154,17 @@ HOLON_BINARY(minimum, Minimum, kSame,
                g.dx(0, mul(g.dy(), cast(le_scalar(g.x(), g.scalar("value")), g.dy().dtype())));
              }));
 HOLON_BINARY(floor_divide, FloorDivide, kSame,
-             .doc("x / other rounded down. Errors: an integer divided by zero (ValueError).", "floor_divide(ones(2, 3), ones(3))").grad(zero_grads),
-             .doc("x / value rounded down.").grad(zero_grads));
+             .doc("x / other rounded down. Errors: an integer divided by zero (ValueError).", "floor_divide(ones(2, 3), ones(3))")
+                 .kernel(dividing<binary_kernel<BinaryOp::FloorDivide>>).grad(zero_grads),
+             .doc("x / value rounded down.").kernel(dividing<scalar_kernel<BinaryOp::FloorDivide>>).grad(zero_grads));
 HOLON_BINARY(remainder, Remainder, kSame,
-             .doc("x modulo other, with the sign of other.", "remainder(ones(2, 3), ones(3))").saves({0, 1}).grad(remainder_grad),
-             .doc("x modulo value.").saves({0}).grad(remainder_scalar_grad));
+             .doc("x modulo other, with the sign of other.", "remainder(ones(2, 3), ones(3))")
+                 .kernel(dividing<binary_kernel<BinaryOp::Remainder>>).saves({0, 1}).grad(remainder_grad),
+             .doc("x modulo value.").kernel(dividing<scalar_kernel<BinaryOp::Remainder>>).saves({0}).grad(remainder_scalar_grad));
 HOLON_BINARY(fmod, Fmod, kSame,
-             .doc("The remainder of x / other, with the sign of x.", "fmod(ones(2, 3), ones(3))").saves({0, 1}).grad(fmod_grad),
-             .doc("The remainder of x / value.").saves({0}).grad(fmod_scalar_grad));
+             .doc("The remainder of x / other, with the sign of x.", "fmod(ones(2, 3), ones(3))")
+                 .kernel(dividing<binary_kernel<BinaryOp::Fmod>>).saves({0, 1}).grad(fmod_grad),
+             .doc("The remainder of x / value.").kernel(dividing<scalar_kernel<BinaryOp::Fmod>>).saves({0}).grad(fmod_scalar_grad));
 HOLON_ALIAS(subtract, sub);
 HOLON_ALIAS(multiply, mul);
 HOLON_ALIAS(divide, div);
@@ -191,10 +208,7 @@ HOLON_OP(div_rounded, "div_rounded(Tensor x, Tensor other, *, str? rounding_mode
     });
 HOLON_OP(truncated_divide, "truncated_divide(Tensor x, Tensor other) -> Tensor")
     .doc("x / other rounded towards zero.").hidden().promotes().infer_broadcast().elementwise()
-    .kernel([](KernelCall& c) {
-      kernels::binary(BinaryOp::Div, c.in(0), c.in(1), c.out());
-      if (is_floating(c.out().dtype)) kernels::unary(UnaryOp::Trunc, c.out(), c.out());
-    })
+    .kernel(dividing<truncated_kernel>)
     .grad(zero_grads);
 
 HOLON_OP(sum_to_size, "sum_to_size(Tensor x, int... size) -> Tensor")

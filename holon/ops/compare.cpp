@@ -51,6 +51,7 @@ HOLON_OP(isclose, "isclose(Tensor x, Tensor other, float rtol=1e-05, float atol=
       Tensor x = c.in(0), y = c.in(1);
       double rtol = c.f("rtol"), atol = c.f("atol");
       if (!(rtol >= 0) || !(atol >= 0)) fail_value("isclose: rtol is {} and atol {}; neither may be negative.", rtol, atol);
+      broadcast_shapes(x.shape(), y.shape(), "isclose");
       NoGradGuard no_grad;
       // Differences of unsigned integers would wrap around.
       if (!is_floating(x.dtype())) x = cast(x, float64);

@@ -19,6 +19,9 @@ void same_shapes(const BodyCall& c) {
 }
 
 void check_margin(const BodyCall& c, double margin) {
+  Dims shape = c.in(0).shape();
+  for (size_t i = 1; i < c.n_in(); ++i)
+    if (c.in(i).ndim() == c.in(0).ndim()) shape = broadcast_shapes(shape, c.in(i).shape(), c.op().name());
   if (!(margin == margin)) fail_value("{}: margin is NaN.", c.op().name());
 }
 

@@ -22,11 +22,13 @@ PLAIN = {
     "softsign": lambda x: x / (1 + np.abs(x)), "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
     "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1), "relu6": lambda x: np.clip(x, 0, 6),
     "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
-    "gelu": lambda x: x * 0.5 * (1 + erf(x / math.sqrt(2))), "tanhshrink": lambda x: x - np.tanh(x),
+    "gelu": lambda x: x * 0.5 * (1 + erf(x / math.sqrt(2))),
 }
 for op, function in PLAIN.items():
     for shape in ((5, 3), (), (0, 4)):
-        row(op, function, a(*shape, low=-4, high=7), dtypes=ALL_FLOATS, rtol=None)
+        row(op, function, a(*shape, low=-4, high=7), dtypes=ALL_FLOATS)
+# A difference: near 0 it has the digits that the terms leave.
+row("tanhshrink", lambda x: x - np.tanh(x), a(5, 3, low=-4, high=7), dtypes=ALL_FLOATS)
 row("relu", lambda x: np.maximum(x, 0), i(5, low=-4))
 row("gelu", lambda x, approximate: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))), a(5, 3), approximate="tanh")
 WITH_NUMBERS = [
