@@ -108,7 +108,7 @@ void zero_grads(Grad& g) {
 }
 void integer_alpha(const Infer& c) {
   if (!is_floating(c.dtype_of(0)) && c.scalar("alpha").is_float())
-    fail_type("{}: alpha {} is a floating point number, the tensors are {}. Give an integer, or convert the tensors.", c.op().name(),
+    fail_type("{}: alpha {} is a floating point number, the tensors are {}. Give an integer, or convert the tensors.", c.op().public_name(),
               c.scalar("alpha").as_double(), name(c.dtype_of(0)));
 }
 void fmod_grad(Grad& g) {
@@ -123,12 +123,11 @@ void remainder_grad(Grad& g) {
 }  // namespace
 
 HOLON_BINARY(add, Add, kSame,
-             .doc("x + other, element by element, with broadcasting; x + alpha * other if alpha is given.", "add(ones(2, 3), ones(3))")
-                 .linear().keyword_form("alpha", "add_scaled").grad(add_grad),
+             .doc("x + other, element by element, with broadcasting; x + alpha * other if alpha is given.", "add(ones(2, 3), ones(3))").linear().grad(add_grad),
              .doc("x + value.").grad(same_grad));
 HOLON_BINARY(sub, Sub, kSame,
              .doc("x - other, element by element, with broadcasting; x - alpha * other if alpha is given.", "sub(ones(2, 3), ones(3))")
-                 .infer(sub_infer).linear().keyword_form("alpha", "sub_scaled").grad(sub_grad),
+                 .infer(sub_infer).linear().grad(sub_grad),
              .doc("x - value, or value - x if reverse.").infer(sub_infer).grad(sub_scalar_grad));
 HOLON_BINARY(mul, Mul, kSame,
              .doc("x * other, element by element, with broadcasting.", "mul(ones(2, 3), ones(3))").linear_in({0, 1}).saves({0, 1}).grad(mul_grad),
@@ -136,7 +135,7 @@ HOLON_BINARY(mul, Mul, kSame,
 HOLON_BINARY(div, Div, kFloat,
              .doc("x / other, element by element, with broadcasting. Integers are divided as float32. rounding_mode: 'floor' or 'trunc'.",
                   "div(ones(2, 3), ones(3))")
-                 .linear_in({0}).keyword_form("rounding_mode", "div_rounded").saves({0, 1}).grad(div_grad),
+                 .linear_in({0}).saves({0, 1}).grad(div_grad),
              .doc("x / value, or value / x if reverse.").rule(div_scalar_rule).saves({0}).grad(div_scalar_grad));
 HOLON_BINARY(pow, Pow, kSame,
              .doc("x to the power of other, with broadcasting.", "pow(ones(2, 3), ones(3))").saves({0, 1}, {0}).grad(pow_grad),
@@ -171,8 +170,8 @@ HOLON_ALIAS(divide, div);
 HOLON_ALIAS(true_divide, div);
 
 // The forms of add, sub and div with a keyword.
-HOLON_OP(add_scaled, "add_scaled(Tensor x, Tensor other, *, Scalar alpha=1) -> Tensor")
-    .doc("x + alpha * other.").hidden().promotes().wraps_numbers().elementwise().linear().in_place()
+HOLON_OP(add_scaled, "add_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Tensor")
+    .doc("x + alpha * other.").overload_of("add").python_only().promotes().wraps_numbers().elementwise().linear().in_place()
     .infer([](Infer& c) {
       integer_alpha(c);
       c.out(broadcast_shapes(c.shape(0), c.shape(1), "add"), c.dtype_of(0));
@@ -182,8 +181,8 @@ HOLON_OP(add_scaled, "add_scaled(Tensor x, Tensor other, *, Scalar alpha=1) -> T
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
       if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), g.scalar("alpha")), g.in_shape(1)));
     });
-HOLON_OP(sub_scaled, "sub_scaled(Tensor x, Tensor other, *, Scalar alpha=1) -> Tensor")
-    .doc("x - alpha * other.").hidden().promotes().wraps_numbers().elementwise().linear().in_place()
+HOLON_OP(sub_scaled, "sub_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Tensor")
+    .doc("x - alpha * other.").overload_of("sub").python_only().promotes().wraps_numbers().elementwise().linear().in_place()
     .infer([](Infer& c) {
       integer_alpha(c);
       c.require_dtype(c.dtype_of(0) != boolean, "bools cannot be subtracted", "Use logical_xor() or ^.");
@@ -197,8 +196,8 @@ HOLON_OP(sub_scaled, "sub_scaled(Tensor x, Tensor other, *, Scalar alpha=1) -> T
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
       if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), -g.scalar("alpha").as_double()), g.in_shape(1)));
     });
-HOLON_OP(div_rounded, "div_rounded(Tensor x, Tensor other, *, str? rounding_mode=None) -> Tensor")
-    .doc("div with a rounding_mode: None, 'floor' or 'trunc'.").hidden().wraps_numbers().in_place()
+HOLON_OP(div_rounded, "div_rounded(Tensor x, Tensor other, *, str? rounding_mode) -> Tensor")
+    .doc("x / other, rounded down if rounding_mode is 'floor', and towards zero if it is 'trunc'.").overload_of("div").python_only().wraps_numbers().in_place()
     .body([](BodyCall& c) {
       std::string_view mode = c.has("rounding_mode") ? c.text("rounding_mode") : "";
       if (mode == "floor") c.out.push_back(floor_divide(c.in(0), c.in(1)));

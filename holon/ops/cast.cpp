@@ -58,7 +58,7 @@ HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
 
 HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tensor")
     .doc("value where mask is true, x elsewhere; mask broadcasts to x.", "masked_fill(ones(2), ones(2) > 0, 0.5)")
-    .promotes_only({0}).tensor_form("masked_fill_tensor")
+    .promotes_only({0})
     .infer([](Infer& c) {
       c.require_dtype(c.dtype_of(1) == boolean, "the mask is not bool", "Compare first, e.g. mask != 0.");
       c.require(broadcast_shapes(c.shape(0), c.shape(1), "masked_fill") == c.shape(0), "mask does not broadcast to x", "Reshape it.");
@@ -83,15 +83,15 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
     .grad([](Grad& g) { if (g.needs(0)) g.dx(0, masked_fill(g.dy(), g.x(1), 0)); });
 
 HOLON_OP(masked_fill_tensor, "masked_fill_tensor(Tensor x, Tensor mask, Tensor value) -> Tensor")
-    .doc("masked_fill with a value that is a tensor without axes.").hidden().in_place()
+    .doc("masked_fill with a value that is a tensor without axes.").overload_of("masked_fill").in_place()
     .body([](BodyCall& c) {
       if (c.in(2).ndim() != 0) fail_value("masked_fill: value has shape {}; it must be a number, or a tensor without axes.", c.in(2).shape());
       c.out.push_back(where(c.in(1), c.in(2), c.in(0)));
     });
 
 HOLON_OP(clamp, "clamp(Tensor x, Scalar? min=None, Scalar? max=None) -> Tensor")
-    .doc("x held between min and max, numbers or tensors; either may be None.", "clamp(ones(2), 0, 0.5)")
-    .promotes().elementwise().in_place().tensor_form("clamp_tensor")
+    .doc("x held between min and max, numbers; either may be None.", "clamp(ones(2), 0, 0.5)")
+    .promotes().elementwise().in_place()
     .infer([](Infer& c) {
       if (!c.has("min") && !c.has("max")) fail_value("clamp: neither min nor max was given. Give at least one.");
       c.out(c.shape(0), c.dtype_of(0));
@@ -112,7 +112,7 @@ HOLON_OP(clamp_backward, "clamp_backward(Tensor dy, Tensor x, float min, float m
     .kernel([](KernelCall& c) { kernels::binary(BinaryOp::ClampBackward, c.in(0), c.in(1), c.out(), {c.f("min"), c.f("max")}); })
     .saves({1}).grad([](Grad& g) { if (g.needs(0)) g.dx(0, clamp_backward(g.dy(), g.x(1), g.f("min"), g.f("max"))); });
 HOLON_OP(clamp_tensor, "clamp_tensor(Tensor x, Tensor? min=None, Tensor? max=None) -> Tensor")
-    .doc("clamp with bounds for each element.").hidden().wraps_numbers().in_place()
+    .doc("clamp with bounds for each element.").overload_of("clamp").wraps_numbers().in_place()
     .body([](BodyCall& c) {
       if (!c.present(1) && !c.present(2)) fail_value("clamp: neither min nor max was given. Give at least one.");
       Tensor y = c.in(0);
@@ -122,11 +122,17 @@ HOLON_OP(clamp_tensor, "clamp_tensor(Tensor x, Tensor? min=None, Tensor? max=Non
       c.out.push_back(y);
     });
 HOLON_OP(clamp_min, "clamp_min(Tensor x, Scalar min) -> Tensor")
-    .doc("x, but at least min, a number or a tensor.", "clamp_min(ones(2), 0)").in_place().tensor_form("maximum")
+    .doc("x, but at least min.", "clamp_min(ones(2), 0)").in_place()
     .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), c.scalar("min"))); });
 HOLON_OP(clamp_max, "clamp_max(Tensor x, Scalar max) -> Tensor")
-    .doc("x, but at most max, a number or a tensor.", "clamp_max(ones(2), 0)").in_place().tensor_form("minimum")
+    .doc("x, but at most max.", "clamp_max(ones(2), 0)").in_place()
     .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), std::nullopt, c.scalar("max"))); });
+HOLON_OP(clamp_min_tensor, "clamp_min_tensor(Tensor x, Tensor min) -> Tensor")
+    .doc("x, but at least min, element by element.").overload_of("clamp_min").in_place()
+    .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), c.in(1), Tensor())); });
+HOLON_OP(clamp_max_tensor, "clamp_max_tensor(Tensor x, Tensor max) -> Tensor")
+    .doc("x, but at most max, element by element.").overload_of("clamp_max").in_place()
+    .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), Tensor(), c.in(1))); });
 HOLON_ALIAS(clip, clamp);
 
 }  // namespace holon::ops

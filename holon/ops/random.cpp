@@ -21,6 +21,14 @@ void float_infer(Infer& c) {
   c.out(shape, t);
 }
 
+void randint_infer(Infer& c, int64_t low, int64_t high) {
+  if (high <= low) fail_value("randint: high {} must be above low {}.", high, low);
+  Dims size(c.ints("size"));
+  for (int64_t n : size)
+    if (n < 0) fail_value("randint: size {} has a negative entry. Sizes count from 0.", size);
+  c.out(size, c.has("dtype") ? c.dtype("dtype") : int64);
+}
+
 void no_rule(RuleCall&) {}
 
 // What is drawn does not depend on what was there.
@@ -107,14 +115,13 @@ HOLON_OP(randn, "randn(int... size, *, dtype? dtype=None, device? device=None, p
 HOLON_OP(randint, "randint(int low, int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Integers from low to high (high excluded), int64 unless dtype says other.", "randint(0, 5, [2, 3]).shape")
     .function_only().random()
-    .infer([](Infer& c) {
-      if (c.i("high") <= c.i("low")) fail_value("randint: high {} must be above low {}.", c.i("high"), c.i("low"));
-      Dims size(c.ints("size"));
-      for (int64_t n : size)
-        if (n < 0) fail_value("randint: size {} has a negative entry. Sizes count from 0.", size);
-      c.out(size, c.has("dtype") ? c.dtype("dtype") : int64);
-    })
+    .infer([](Infer& c) { randint_infer(c, c.i("low"), c.i("high")); })
     .rule(no_rule).kernel(HOLON_DRAW(randint(part(c), c.i("low"), c.i("high"), c.out())));
+HOLON_OP(randint_below, "randint_below(int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+    .doc("Integers from 0 to high (high excluded).", "randint(5, [2, 3]).shape")
+    .overload_of("randint").python_only().function_only().random()
+    .infer([](Infer& c) { randint_infer(c, 0, c.i("high")); })
+    .rule(no_rule).kernel(HOLON_DRAW(randint(part(c), 0, c.i("high"), c.out())));
 HOLON_OP(randperm, "randperm(int n, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("The numbers 0 to n - 1 in random order.", "randperm(4).shape")
     .function_only().random()
@@ -167,31 +174,25 @@ HOLON_OP(bernoulli, "bernoulli(Tensor input, float? p=None, *, int? seed=None, i
       c.out.push_back(bernoulli_of(x, {.seed = given(c, "seed"), .counter = given(c, "counter")}));
     });
 
-HOLON_OP(normal, "normal(Tensor mean, Tensor? std=None, int[]? size=None, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Normal numbers with a mean and a deviation (1 if left out) that are tensors, or numbers with the size of the result.", "normal(0.0, 1.0, [2, 3]).shape")
+HOLON_OP(normal, "normal(Tensor mean, Tensor? std=None, *, int? seed=None, int? counter=None) -> Tensor")
+    .doc("Normal numbers with a mean and a deviation (1 if left out) for each element; one of them may be a number.", "normal(zeros(2), 0.5).shape")
     .function_only().wraps_numbers()
     .body([](BodyCall& c) {
       Tensor mean = c.in(0), std = c.in(1);
-      if (c.has("size")) {
-        if (mean.ndim() > 0 || (std.defined() && std.ndim() > 0))
-          fail_value("normal: size {} is given, and mean {}. With a size mean and std are numbers.", Dims(c.ints("size")), mean.shape());
-        EmptyOptions o;
-        if (c.has("dtype")) o.dtype = c.dtype("dtype");
-        if (c.has("device")) o.device = c.attrs().as_device(c.op().device_attr);
-        if (c.has("placement")) o.placement = c.attrs().as_placement(c.op().placement_attr);
-        if (c.has("sbp")) o.sbp = c.attrs().as_nd_sbp(c.op().sbp_attr);
-        Tensor y = normal_fill(empty(Dims(c.ints("size")), o), mean.item().as_double(), std.defined() ? std.item().as_double() : 1.0,
-                               {.seed = given(c, "seed"), .counter = given(c, "counter")});
-        if (c.b("requires_grad")) y.set_requires_grad();
-        c.out.push_back(y);
-        return;
-      }
       if (!is_floating(mean.dtype())) mean = cast(mean, float32);
       Dims shape = std.defined() ? broadcast_shapes(mean.shape(), std.shape(), "normal") : mean.shape();
       Tensor like = mean.shape() == shape ? mean : std.shape() == shape && std.dtype() == mean.dtype() ? std : expand(mean, shape);
       Tensor y = normal_fill(like.detach(), 0.0, 1.0, {.seed = given(c, "seed"), .counter = given(c, "counter")});
       c.out.push_back(add(std.defined() ? mul(y, std) : y, mean));
     });
+HOLON_OP(normal_of_size, "normal_of_size(float mean, float std, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+    .doc("Normal numbers with one mean and deviation.", "normal(0.0, 1.0, [2, 3]).shape")
+    .overload_of("normal").python_only().function_only().random()
+    .infer([](Infer& c) {
+      if (!(c.f("std") >= 0)) fail_value("normal: std is {}; a deviation is not negative.", c.f("std"));
+      float_infer(c);
+    })
+    .rule(no_rule).kernel(HOLON_DRAW(normal(part(c), c.f("mean"), c.f("std"), c.out())));
 
 HOLON_OP(randn_like, "randn_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Normal numbers with the shape, dtype and distribution of x.", "randn_like(ones(2)).shape")

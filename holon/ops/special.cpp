@@ -50,8 +50,8 @@ HOLON_OP(addcdiv, "addcdiv(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar v
       if (g.needs(2)) g.dx(2, reduce_to(mul_scalar(div(mul(g.dy(), g.x(1)), square(g.x(2))), -value_of(g)), g.in_shape(2)));
     });
 HOLON_OP(lerp, "lerp(Tensor x, Tensor end, Scalar weight) -> Tensor")
-    .doc("x + weight * (end - x); weight may be a tensor.", "lerp(zeros(2), ones(2), 0.5)")
-    .promotes().infer(floating_broadcast_infer).elementwise().linear().in_place().tensor_form("lerp_tensor")
+    .doc("x + weight * (end - x).", "lerp(zeros(2), ones(2), 0.5)")
+    .promotes().infer(floating_broadcast_infer).elementwise().linear().in_place()
     .kernel([](KernelCall& c) { kernels::binary(BinaryOp::Lerp, c.in(0), c.in(1), c.out(), {c.scalar("weight")}); })
     .grad([](Grad& g) {
       double w = g.scalar("weight").as_double();
@@ -59,8 +59,8 @@ HOLON_OP(lerp, "lerp(Tensor x, Tensor end, Scalar weight) -> Tensor")
       if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), w), g.in_shape(1)));
     });
 HOLON_OP(lerp_tensor, "lerp_tensor(Tensor x, Tensor end, Tensor weight) -> Tensor")
-    .doc("lerp with a weight for each element.")
-    .hidden().promotes().infer(floating_broadcast_infer).elementwise().in_place()
+    .doc("lerp with a weight for each element.").overload_of("lerp")
+   .promotes().infer(floating_broadcast_infer).elementwise().in_place()
     .rule([](RuleCall& r) { three_rule(r, {1}); })
     .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::LerpTensor, c.in(0), c.in(1), c.in(2), c.out()); })
     .saves({0, 1, 2})

@@ -4,7 +4,7 @@ import os
 from . import _C
 from ._C import Generator, initial_seed, manual_seed
 
-__all__ = ["Generator", "get_rng_state", "initial_seed", "manual_seed", "randint", "seed", "set_rng_state"]
+__all__ = ["Generator", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
 
 
 def seed():
@@ -22,13 +22,3 @@ def get_rng_state():
 def set_rng_state(new_state):
     """Puts back what get_rng_state() returned."""
     _C.set_rng_state(new_state)
-
-
-def randint(low, high=None, size=None, **kwargs):
-    """randint(high, size) or randint(low, high, size): integers from low (0) to high, high excluded; int64 unless dtype
-    says other. Takes dtype, device, placement, sbp, requires_grad and generator."""
-    if size is None and high is not None and not isinstance(high, int):
-        low, high, size = 0, low, high
-    elif high is None:
-        low, high = 0, low
-    return _C.ops["randint"](low, high, size, **kwargs)

@@ -1,5 +1,8 @@
 #include "call.h"
 
+#include <structseq.h>
+
+#include <map>
 #include <optional>
 
 #include "holon/base/context.h"
@@ -49,6 +52,7 @@ bool same_word(std::string_view wanted, std::string_view given) {
 
 ArgParser::ArgParser(const OpDef& op) : op_(op) {
   auto& args = op.schema.args;
+  signature_ = op.public_name() + op.schema.text.substr(op.schema.name.size());
   HOLON_CHECK(args.size() <= kMaxArgs, "op {} has {} arguments", op.name(), args.size());
   plain_tensors_ = true;
   for (auto& a : args) {
@@ -57,7 +61,6 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
     if (!a.keyword_only) ++n_positional_;
     plain_tensors_ &= a.type == ArgType::kTensor && !a.optional && !a.has_default;
   }
-  has_forms_ = !op.tensor_form.empty() || !op.keyword_forms.empty();
   if (op.scalar_form.empty()) return;
   scalar_op_ = try_find_op(op.scalar_form);
   if (!scalar_op_) return;
@@ -66,38 +69,6 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
   HOLON_CHECK(value && value->type == ArgType::kScalar, "{} takes over for {} but has no Scalar value", scalar_op_->name(), op.name());
   scalar_value_ = value->attr;
   if (reverse) scalar_reverse_ = reverse->attr;
-}
-
-const ArgParser* ArgParser::other_form(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
-  auto parser = [&](const std::string& key, const std::string& op) {
-    for (auto& [k, p] : forms_)
-      if (k == key) return p.get();
-    forms_.emplace_back(key, std::make_unique<ArgParser>(find_op(op)));
-    return forms_.back().second.get();
-  };
-  Py_ssize_t n_keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  for (Py_ssize_t k = 0; k < n_keywords; ++k)
-    for (auto& [keyword, op] : op_.keyword_forms)
-      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, k), keyword.c_str()) == 0) return parser(keyword, op);
-  if (op_.tensor_form.empty()) return nullptr;
-  auto is_number = [&](size_t at) { return at < op_.schema.args.size() && op_.schema.args[at].type == ArgType::kScalar; };
-  for (size_t i = 0; i < nargs; ++i)
-    if (is_tensor(args[i]) && is_number(i)) return parser("", op_.tensor_form);
-  for (Py_ssize_t k = 0; k < n_keywords; ++k)
-    if (int at = find(PyTuple_GET_ITEM(kwnames, k)); at >= 0 && is_tensor(args[nargs + static_cast<size_t>(k)]) && is_number(static_cast<size_t>(at)))
-      return parser("", op_.tensor_form);
-  return nullptr;
-}
-
-bool ArgParser::is_generator_word(PyObject* name) { return PyUnicode_CompareWithASCIIString(name, "generator") == 0; }
-
-// The draw's seed and number come from the generator, which counts on.
-void ArgParser::take_generator(PyObject* generator, ReadyCall* call) const {
-  if (!generator || generator == Py_None) return;
-  Generator* g;
-  if (!nb::try_cast(nb::handle(generator), g)) fail_type("{}: generator must be holon.Generator, got {}.", op_.name(), describe(generator));
-  call->attrs.set_int(op_.seed_attr, static_cast<int64_t>(g->seed));
-  call->attrs.set_int(op_.counter_attr, g->counter++);
 }
 
 int ArgParser::find(PyObject* name) const {
@@ -114,30 +85,40 @@ int ArgParser::find(PyObject* name) const {
   return -1;
 }
 
-PyObject* ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given) const {
+// The draw's seed and number come from the generator, which counts on.
+void ArgParser::take_generator(PyObject* generator, ReadyCall* call) const {
+  if (generator == Py_None) return;
+  Generator* g;
+  if (!nb::try_cast(nb::handle(generator), g)) fail_type("{}: generator must be holon.Generator, got {}.", op_.public_name(), describe(generator));
+  call->attrs.set_int(op_.seed_attr, static_cast<int64_t>(g->seed));
+  call->attrs.set_int(op_.counter_attr, g->counter++);
+}
+
+bool ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, Placed* placed, bool raise) const {
   Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
-  PyObject* generator = nullptr;
+  PyObject** given = placed->given;
   for (Py_ssize_t k = 0; k < n; ++k) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     int at = find(name);
-    if (at < 0 && op_.seed_attr >= 0 && op_.counter_attr >= 0 && is_generator_word(name)) {
-      generator = values[k];
+    if (at < 0 && op_.seed_attr >= 0 && op_.counter_attr >= 0 && PyUnicode_CompareWithASCIIString(name, "generator") == 0) {
+      placed->generator = values[k];
       continue;
     }
+    if (!raise && (at < 0 || given[at])) return false;
     if (at < 0)
-      fail_type("{}: there is no argument {}. Signature: {}", op_.name(), describe(name).substr(4), op_.schema.text);
+      fail_type("{}: there is no argument {}. Signature: {}", op_.public_name(), describe(name).substr(4), signature_);
     if (given[at])
-      fail_type("{}: argument {} was given twice. Signature: {}", op_.name(), op_.schema.args[static_cast<size_t>(at)].name, op_.schema.text);
+      fail_type("{}: argument {} was given twice. Signature: {}", op_.public_name(), op_.schema.args[static_cast<size_t>(at)].name, signature_);
     given[at] = values[k];
   }
-  return generator;
+  return true;
 }
 
 void ArgParser::wrong(const ArgDef& a, PyObject* o) const {
-  if (!o) fail_type("{}: argument {} is missing. Signature: {}", op_.name(), a.name, op_.schema.text);
+  if (!o) fail_type("{}: argument {} is missing. Signature: {}", op_.public_name(), a.name, signature_);
   bool number_too = a.type == ArgType::kTensor && scalar_op_;
-  fail_type("{}: argument {} must be {}{}{}, got {}. Signature: {}", op_.name(), a.name, type_text(a), number_too ? " or a number" : "",
-            a.optional ? " or None" : "", describe(o), op_.schema.text);
+  fail_type("{}: argument {} must be {}{}{}, got {}. Signature: {}", op_.public_name(), a.name, type_text(a), number_too ? " or a number" : "",
+            a.optional ? " or None" : "", describe(o), signature_);
 }
 
 void ArgParser::push_default(const ArgDef& a, Attrs* attrs) const {
@@ -252,6 +233,101 @@ void ArgParser::wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers,
   }
 }
 
+bool ArgParser::place(PyObject* const* args, size_t nargs, PyObject* kwnames, Placed* placed, bool raise) const {
+  // int... takes all positional arguments from its place on, or one list.
+  size_t n_taken = nargs;
+  if (variadic_ >= 0 && nargs > static_cast<size_t>(variadic_)) {
+    n_taken = static_cast<size_t>(variadic_);
+    placed->rest = args + n_taken;
+    placed->n_rest = nargs - n_taken;
+    PyObject* first = placed->rest[0];
+    bool one_list = !PyIndex_Check(first) || PyList_Check(first) || PyTuple_Check(first) || is_numpy_array(first);
+    if (one_list) {
+      n_taken = std::min(nargs, n_positional_);
+      placed->rest = nullptr;
+    }
+  }
+  if (n_taken > n_positional_ || (!placed->rest && nargs > n_positional_)) {
+    if (!raise) return false;
+    fail_type("{}: takes at most {} positional arguments, got {}. Signature: {}", op_.public_name(), n_positional_, nargs, signature_);
+  }
+  std::copy(args, args + n_taken, placed->given);
+  if (placed->rest) placed->given[variadic_] = placed->rest[0];
+  return !kwnames || assign_keywords(args + nargs, kwnames, placed, raise);
+}
+
+bool ArgParser::accepts(size_t at, PyObject* o) const {
+  const ArgDef& a = op_.schema.args[at];
+  if (!o) return a.has_default || a.optional || a.variadic;
+  if (o == Py_None) return a.optional || a.default_text == "None";
+  switch (a.type) {
+    case ArgType::kTensor: {
+      Scalar s;
+      bool number_too = (at < 2 && scalar_op_) || op_.wraps_numbers;
+      return is_tensor(o) || (number_too && to_scalar(o, &s));
+    }
+    case ArgType::kTensorList: {
+      if (!PyList_Check(o) && !PyTuple_Check(o)) return false;
+      for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k)
+        if (!is_tensor(PySequence_Fast_GET_ITEM(o, k))) return false;
+      return true;
+    }
+    case ArgType::kInt: {
+      int64_t v;
+      return !PyBool_Check(o) && to_int(o, &v);
+    }
+    case ArgType::kFloat: {
+      double v;
+      return !PyBool_Check(o) && to_float(o, &v);
+    }
+    case ArgType::kBool: {
+      bool v;
+      return to_bool(o, &v);
+    }
+    case ArgType::kScalar: {
+      Scalar v;
+      return !is_tensor(o) && to_scalar(o, &v);  // a tensor has a form of its own, with a gradient
+    }
+    case ArgType::kText: return PyUnicode_Check(o);
+    case ArgType::kInts: {
+      IntList list;
+      int64_t v;
+      return !PyBool_Check(o) && (to_ints(o, &list) || to_int(o, &v));
+    }
+    default: return true;  // a wrong one is told when it is parsed
+  }
+}
+
+bool ArgParser::fits(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
+  Placed placed;
+  if (!place(args, nargs, kwnames, &placed, false)) return false;
+  for (size_t i = 0; i < op_.schema.args.size(); ++i)
+    if (!accepts(i, placed.given[i])) return false;
+  return true;
+}
+
+bool ArgParser::only_tensors(PyObject* const* args, size_t nargs) const {
+  if (!plain_tensors_ || nargs != names_.size()) return false;
+  for (size_t i = 0; i < nargs; ++i)
+    if (!is_tensor(args[i])) return false;
+  return true;
+}
+
+const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
+  if (!kwnames && forms[0]->only_tensors(args, nargs)) return *forms[0];  // add(x, y)
+  for (auto* form : forms)
+    if (form->fits(args, nargs, kwnames)) return *form;
+  std::string got, all;
+  size_t n_named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  for (size_t i = 0; i < nargs + n_named; ++i) {
+    if (i > 0) got += ", ";
+    if (i >= nargs) got += nb::cast<std::string>(nb::handle(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - nargs)))) + "=";
+    got += describe(args[i]);
+  }
+  for (auto* form : forms) all += "\n  " + form->signature();
+  fail_type("{}: no form of it takes ({}). An argument is missing, unknown or of a wrong type. Its forms:{}", name, got, all);
+}
+
 void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, ReadyCall* call) const {
   auto& defs = op_.schema.args;
   call->op = &op_;
@@ -262,29 +338,12 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     if (i == nargs) return;
     call->inputs.clear();
   }
-  if (has_forms_)
-    if (auto* other = other_form(args, nargs, kwnames)) return other->parse(args, nargs, kwnames, call);
 
-  PyObject* given[kMaxArgs] = {};
-  // int... takes all positional arguments from its place on, or one list.
-  PyObject* const* rest = nullptr;
-  size_t n_rest = 0, n_taken = nargs;
-  if (variadic_ >= 0 && nargs > static_cast<size_t>(variadic_)) {
-    n_taken = static_cast<size_t>(variadic_);
-    rest = args + n_taken;
-    n_rest = nargs - n_taken;
-    bool one_list = !PyIndex_Check(rest[0]) || PyList_Check(rest[0]) || PyTuple_Check(rest[0]) || is_numpy_array(rest[0]);
-    if (one_list) {
-      n_taken = std::min(nargs, n_positional_);
-      rest = nullptr;
-    }
-  }
-  if (n_taken > n_positional_ || (!rest && nargs > n_positional_))
-    fail_type("{}: takes at most {} positional arguments, got {}. Signature: {}", op_.name(), n_positional_, nargs, op_.schema.text);
-  std::copy(args, args + n_taken, given);
-  if (rest) given[variadic_] = rest[0];
-  PyObject* generator = kwnames ? assign_keywords(args + nargs, kwnames, given) : nullptr;
-
+  Placed placed;
+  place(args, nargs, kwnames, &placed, true);
+  PyObject** given = placed.given;
+  PyObject* const* rest = placed.rest;
+  size_t n_rest = placed.n_rest;
   SmallVec<std::pair<size_t, Scalar>, 2> numbers;
   for (size_t i = 0; i < defs.size(); ++i) {
     const ArgDef& a = defs[i];
@@ -309,7 +368,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
       for (Py_ssize_t k = 0; k < n; ++k) {
         PyObject* item = PySequence_Fast_GET_ITEM(o, k);
         if (!is_tensor(item))
-          fail_type("{}: argument {}[{}] must be Tensor, got {}. Signature: {}", op_.name(), a.name, k, describe(item), op_.schema.text);
+          fail_type("{}: argument {}[{}] must be Tensor, got {}. Signature: {}", op_.public_name(), a.name, k, describe(item), signature_);
         call->inputs.push_back(tensor_of(item));
       }
     } else if (rest && static_cast<int>(i) == variadic_) {
@@ -329,7 +388,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     }
   }
   if (!numbers.empty()) wrap_numbers(numbers, call);
-  if (generator) take_generator(generator, call);
+  if (placed.generator) take_generator(placed.generator, call);
 }
 
 std::string ArgParser::text_signature() const {
@@ -349,6 +408,29 @@ std::string ArgParser::text_signature() const {
   return s + ")";
 }
 
+namespace {
+
+// The tuple with names that an op returns; made when first needed, and kept.
+PyTypeObject* result_type(const OpDef& op) {
+  struct Named {
+    std::string name;
+    std::vector<PyStructSequence_Field> fields;
+    PyTypeObject* type = nullptr;
+  };
+  static auto* types = new std::map<const OpDef*, Named>;
+  Named& n = (*types)[&op];
+  if (n.type) return n.type;
+  n.name = std::string("holon.return_types.") + op.public_name();
+  for (auto& f : op.schema.output_names) n.fields.push_back({f.c_str(), nullptr});
+  n.fields.push_back({nullptr, nullptr});
+  PyStructSequence_Desc desc{n.name.c_str(), nullptr, n.fields.data(), op.schema.n_outputs};
+  n.type = PyStructSequence_NewType(&desc);
+  if (!n.type) raise_python();
+  return n.type;
+}
+
+}  // namespace
+
 PyObject* run(ReadyCall& call) {
   const OpDef& op = *call.op;
   PyObject* first = call.first;
@@ -360,6 +442,12 @@ PyObject* run(ReadyCall& call) {
     return wrap(std::move(out));
   }
   TensorVec outs = dispatch(op, std::move(call.inputs), call.attrs);
+  if (op.unwraps && outs.size() == 1) return wrap(std::move(outs[0]));
+  if (!op.schema.output_names.empty()) {
+    nb::object named = nb::steal(checked(PyStructSequence_New(result_type(op))));
+    for (size_t i = 0; i < outs.size(); ++i) PyStructSequence_SetItem(named.ptr(), static_cast<Py_ssize_t>(i), checked(wrap(std::move(outs[i]))));
+    return named.release().ptr();
+  }
   nb::object tuple = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(outs.size()))));
   for (size_t i = 0; i < outs.size(); ++i) PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), checked(wrap(std::move(outs[i]))));
   return tuple.release().ptr();

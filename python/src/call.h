@@ -1,8 +1,6 @@
 // Calls of registered ops: arguments parsed from the schema, and a builder for calls that the binding makes by itself.
 #pragma once
 
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "args.h"
@@ -34,24 +32,37 @@ class ArgParser {
   // naming the op, the argument, what it got, and the signature.
   void parse(PyObject* const* args, size_t nargs, PyObject* kwnames, ReadyCall* call) const;
 
+  // Whether the arguments can be those of this op, by their number, names and types. Never raises.
+  bool fits(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+  // Whether they are the op's tensors and nothing else: the usual case, told at once.
+  bool only_tensors(PyObject* const* args, size_t nargs) const;
+
   const OpDef& op() const { return op_; }
+  // The op's signature under its public name.
+  const std::string& signature() const { return signature_; }
   // "(x, other, *, dim=None)"
   std::string text_signature() const;
 
   static constexpr size_t kMaxArgs = 32;
 
  private:
-  // Returns the random generator, if there is one among them.
-  PyObject* assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given) const;
+  // Python's arguments by the places of the op's.
+  struct Placed {
+    PyObject* given[kMaxArgs] = {};
+    PyObject* const* rest = nullptr;  // the ints of int..., if they are several arguments
+    size_t n_rest = 0;
+    PyObject* generator = nullptr;    // of an op that draws
+  };
+  // False, or with raise TypeError, where they do not go to the op's.
+  bool place(PyObject* const* args, size_t nargs, PyObject* kwnames, Placed* placed, bool raise) const;
+  bool assign_keywords(PyObject* const* values, PyObject* kwnames, Placed* placed, bool raise) const;
+  void take_generator(PyObject* generator, ReadyCall* call) const;
+  bool accepts(size_t at, PyObject* o) const;
   void push(const ArgDef& a, PyObject* o, Attrs* attrs) const;
   void push_default(const ArgDef& a, Attrs* attrs) const;
-  // The parser of the op that takes over for these arguments, or null.
-  const ArgParser* other_form(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
-  void take_generator(PyObject* generator, ReadyCall* call) const;
   void take_scalar_form(size_t place, PyObject* const* given, const Scalar& value, ReadyCall* call) const;
   void wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const;
   int find(PyObject* name) const;
-  static bool is_generator_word(PyObject* name);
   [[noreturn]] void wrong(const ArgDef& a, PyObject* o) const;
 
   const OpDef& op_;
@@ -60,13 +71,19 @@ class ArgParser {
   size_t n_positional_ = 0;
   int variadic_ = -1;
   bool plain_tensors_ = false;  // nothing but required tensors
-  bool has_forms_ = false;
-  // Made on first use; the interpreter's lock guards them.
-  mutable std::vector<std::pair<std::string, std::unique_ptr<ArgParser>>> forms_;  // "": where a tensor is given for a number
+  std::string signature_;
   std::vector<PyObject*> names_;  // interned
 };
 
-// Runs the call and wraps what comes out: a Tensor, or a tuple. An output that is input 0 itself comes back as the very
+// The ops that share a public name: a call goes to the first whose arguments fit.
+struct Overloads {
+  std::string name;
+  std::vector<const ArgParser*> forms;
+  // Errors (TypeError): none fits; the message lists them.
+  const ArgParser& pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+};
+
+// Runs the call and wraps what comes out: a Tensor, or a tuple, one with names where the op's outputs have them. An output that is input 0 itself comes back as the very
 // same object.
 PyObject* run(ReadyCall& call);
 

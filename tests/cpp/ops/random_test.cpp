@@ -41,9 +41,6 @@ const std::vector<Draw> kDraws{
     {"rand_like", 2, [](const Placement& p, const NdSbp& s) { return rand_like(base(p, s)); }},
     {"randint_like", 2, [](const Placement& p, const NdSbp& s) { return randint_like(base(p, s), -3, 9); }},
     {"random_", 2, [](const Placement& p, const NdSbp& s) { return random_(base(p, s), 2, 50); }},
-    {"normal of a size", 2, [](const Placement& p, const NdSbp& s) {
-       return normal(full({}, 1.0), full({}, 0.5), Dims{5, 7}, {.placement = p, .sbp = s});
-     }},
     {"dropout", 2, [](const Placement& p, const NdSbp& s) { return dropout(ones({5, 7}, {.placement = p, .sbp = s}), 0.4); }},
 };
 
