@@ -250,13 +250,17 @@ void group_norm(const Array& x, const Array& weight, const Array& bias, double e
   into(y, strides, compute, [&](Array& out) {
     parallel_for(n.images * n.groups, std::max<int64_t>(1, kGrainElements / size), [&](int64_t begin, int64_t end) {
       for (int64_t g = begin; g < end; ++g) {
-        double s = 0, q = 0, none = 0;
-        loops.row_moments(at(in, g * size), size, &s, &none);
+        double s = 0, q = 0;
+        loops.row_moments(at(in, g * size), size, &s, &q);
         const double m = s / static_cast<double>(size);
-        // The group lies in the cache by now: a second pass for squares of small numbers.
-        s = 0;
-        loops.row_products(at(in, g * size), at(in, g * size), size, m, &s, &q);
-        const double r = 1 / std::sqrt(std::max(0.0, (q - m * (s - m * static_cast<double>(size))) / static_cast<double>(size)) + eps);
+        if (compute == DType::kFloat64) {  // squares in double lose digits that these inputs have
+          s = q = 0;
+          loops.row_products(at(in, g * size), at(in, g * size), size, m, &s, &q);
+          q -= m * (s - m * static_cast<double>(size));
+        } else {
+          q -= m * s;
+        }
+        const double r = 1 / std::sqrt(std::max(0.0, q / static_cast<double>(size)) + eps);
         put(mean, g, m);
         put(rstd, g, r);
         for (int64_t k = 0; k < n.per_group; ++k) {
