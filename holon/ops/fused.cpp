@@ -6,12 +6,12 @@
 namespace holon::ops {
 namespace {
 
-// a + b, with b [n] along an axis of a.
+// x + b, with b [n] along an axis of x.
 Tensor with_bias(const BodyCall& c) {
   const Tensor &a = c.in(0), &b = c.in(1);
   int axis = normalize_axis(c.i("axis"), a.ndim(), c.op().name());
   if (a.ndim() == 0 || b.ndim() != 1 || b.shape()[0] != a.shape()[axis])
-    fail_value("{}: b is {}, it must be one value for each place along axis {} of a {}.", c.op().name(), b.shape(), axis, a.shape());
+    fail_value("{}: b is {}, it must be one value for each place along axis {} of x {}.", c.op().name(), b.shape(), axis, a.shape());
   Dims s = Dims::filled(a.ndim() - axis, 1);
   s[0] = b.shape()[0];
   return add(a, reshape(b, s));
@@ -41,11 +41,11 @@ Tensor scaled_tril(const Tensor& x, int64_t diagonal, double fill, double scale)
 
 }  // namespace
 
-HOLON_OP(fused_bias_add_gelu, "fused_bias_add_gelu(Tensor a, Tensor b, *, int axis) -> Tensor")
-    .doc("gelu(a + b) with b along an axis of a.", "fused_bias_add_gelu(ones(2, 3), ones(3), axis=1)")
+HOLON_OP(fused_bias_add_gelu, "fused_bias_add_gelu(Tensor x, Tensor b, *, int axis) -> Tensor")
+    .doc("gelu(x + b) with b along an axis of x.", "fused_bias_add_gelu(ones(2, 3), ones(3), axis=1)")
     .function_only().body([](BodyCall& c) { c.out.push_back(gelu(with_bias(c))); });
-HOLON_OP(fused_bias_add_dropout, "fused_bias_add_dropout(Tensor a, Tensor b, *, float p=0.5, int axis) -> Tensor")
-    .doc("dropout(a + b) with b along an axis of a.", "fused_bias_add_dropout(ones(2, 3), ones(3), p=0.0, axis=1)")
+HOLON_OP(fused_bias_add_dropout, "fused_bias_add_dropout(Tensor x, Tensor b, *, float p=0.5, int axis) -> Tensor")
+    .doc("dropout(x + b) with b along an axis of x.", "fused_bias_add_dropout(ones(2, 3), ones(3), p=0.0, axis=1)")
     .function_only().body([](BodyCall& c) { c.out.push_back(dropped(c, with_bias(c), true)); });
 HOLON_OP(fused_fast_gelu_mul, "fused_fast_gelu_mul(Tensor x, Tensor multiplier) -> Tensor")
     .doc("gelu by tanh of x, times multiplier.", "fused_fast_gelu_mul(ones(2), ones(2))")
@@ -73,7 +73,7 @@ HOLON_OP(fused_bias_add_scale_mask_softmax_dropout, "fused_bias_add_scale_mask_s
 HOLON_OP(fused_scale_tril, "fused_scale_tril(Tensor x, int diagonal=0, float fill_value=0.0, float scale=1.0) -> Tensor")
     .doc("x scale on and below a diagonal of its last two axes, fill_value above it.", "fused_scale_tril(ones(2, 2), scale=2.0)")
     .function_only().body([](BodyCall& c) { c.out.push_back(scaled_tril(c.in(0), c.i("diagonal"), c.f("fill_value"), c.f("scale"))); });
-HOLON_OP(fused_scale_tril_softmax_mask_scale, "fused_scale_tril_softmax_mask_scale(Tensor a, float p=0.5, int diagonal=0, float tril_scale_value=1.0, float tril_fill_value=0.0) -> (Tensor, Tensor)")
+HOLON_OP(fused_scale_tril_softmax_mask_scale, "fused_scale_tril_softmax_mask_scale(Tensor x, float p=0.5, int diagonal=0, float tril_scale_value=1.0, float tril_fill_value=0.0) -> (Tensor, Tensor)")
     .doc("softmax over the last axis of fused_scale_tril, with dropout, and without.", "fused_scale_tril_softmax_mask_scale(ones(2, 2), 0.0)[1]")
     .function_only()
     .body([](BodyCall& c) {

@@ -32,7 +32,7 @@ TEST(BatchNorm, OfSplitBatchesIsThatOfTheWhole) {
       int axes = ranks == 4 ? 2 : 1;
       NdSbp whole = NdSbp::filled(axes, broadcast());
       auto fresh = [&](const Dims& shape, double scale, int64_t counter, const NdSbp& sbp) {
-        Tensor t = to_global(to_global(mul_scalar(randn(shape, {.placement = p, .sbp = whole, .seed = 7, .counter = counter}), scale), p, whole), p, sbp);
+        Tensor t = to_global(mul_scalar(randn(shape, {.seed = 7, .counter = counter, .placement = p, .sbp = whole}), scale), p, sbp);
         return t.detach();
       };
       auto step = [&](const NdSbp& of_x, const NdSbp& of_c) {
