@@ -6,6 +6,7 @@
 #include "holon/base/context.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/executor.h"
+#include "holon/dispatch/autocast.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
 
@@ -322,6 +323,8 @@ void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
 }  // namespace
 
 TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
+  if (Context::current().autocast()) [[unlikely]]
+    autocast_inputs(op, inputs);
   Scan s = scan(op, inputs);
   if (op.body) {
     BodyCall call(op, given, inputs);

@@ -98,6 +98,7 @@ OpBuilder& OpBuilder::saves(std::initializer_list<int> inputs, std::initializer_
 OpBuilder define_op(std::string_view schema) {
   auto* def = new OpDef;
   def->schema = parse_schema(schema);
+  def->autocast = default_autocast(def->schema.name);
   auto place = [&](std::string_view name, ArgType type) {
     auto* a = def->schema.find(name);
     return a && a->type == type ? a->attr : -1;

@@ -166,6 +166,12 @@ class Grad : public AttrReader {
 
 enum class Layout : uint8_t { kContiguous, kLikeInput, kChannelsLast };
 
+// What happens to floating point inputs in a region of automatic casts: nothing; they come in the region's dtype; in float32,
+// if they have two bytes; in the widest of their dtypes. float64 stays as it is in all of them.
+enum class Autocast : uint8_t { kNone, kLower, kFloat32, kPromote };
+// The class of an op by name, for those of the library: the lists are in autocast.cpp.
+Autocast default_autocast(std::string_view op);
+
 struct OpDef {
   Schema schema;
   std::string doc, example;
@@ -185,6 +191,7 @@ struct OpDef {
   bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
   bool random = false;                     // draws numbers: its "seed" and "counter" attributes are filled on call
   Layout layout = Layout::kContiguous;
+  Autocast autocast = Autocast::kNone;
   std::string scalar_form;                 // the op that takes over when an argument is a number
   std::string no_rule_reason;              // for ops that only run whole (all broadcast)
   std::string rule_text = "by function";   // for the reference: the factors, or in a word where the rule is from
@@ -221,6 +228,7 @@ class OpBuilder {
   OpBuilder& wraps_numbers() { def_->wraps_numbers = true; return *this; }
   OpBuilder& in_place() { def_->in_place = true; return *this; }
   OpBuilder& layout(Layout l) { def_->layout = l; return *this; }
+  OpBuilder& autocast(Autocast c) { def_->autocast = c; return *this; }
   OpBuilder& function_only() { def_->method = false; return *this; }
   OpBuilder& hidden() { def_->method = def_->function = false; return *this; }  // for gradients of other ops
   OpBuilder& random() { def_->random = true; return *this; }

@@ -24,6 +24,7 @@ from ._C import (  # noqa: E402
     set_printoptions,
     tensor,
 )
+from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .boxing import boxing_policy
 
@@ -32,7 +33,7 @@ globals().update({name: value for name, value in vars(_C).items() if isinstance(
 globals().update(_C.ops)
 
 is_grad_enabled = _C.is_grad_enabled
-_SUBMODULES = {"autograd", "boxing", "comm", "distributed", "env", "nn", "optim"}
+_SUBMODULES = {"amp", "autograd", "boxing", "comm", "distributed", "env", "nn", "optim"}
 
 
 def is_tensor(obj):

@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "args.h"
+#include "holon/dispatch/autocast.h"
 #include "holon/dispatch/record.h"
 
 namespace holon::python {
@@ -172,6 +173,12 @@ void bind_autograd(nb::module_& m) {
     set_grad_enabled(on);
     return before;
   }, "on"_a, "Turns recording on or off for this rank; returns what it was before.");
+  auto mode_tuple = [](const AutocastMode& mode) { return nb::make_tuple(mode.enabled, dtype_object(mode.dtype), mode.cache, mode.depth); };
+  m.def("autocast_mode", [mode_tuple] { return mode_tuple(autocast_mode()); }, "This rank's (enabled, dtype, cache, open regions).");
+  m.def("set_autocast_mode", [mode_tuple](bool enabled, nb::handle dtype, bool cache, int depth) {
+    return mode_tuple(exchange_autocast({enabled, expect_dtype(dtype, "autocast"), cache, depth}));
+  }, "enabled"_a, "dtype"_a, "cache"_a, "depth"_a, "Puts a mode in place; returns the one before.");
+  m.def("clear_autocast_cache", [] { clear_autocast_cache(); }, "Lets go of the parameters that were cast.");
   m.def("record_function", record_function, "name"_a, "inputs"_a, "outputs"_a, "backward"_a, "non_differentiable"_a = nb::none(),
         "Ties outputs to a node whose gradient the callable backward(list of gradients or None) computes: one gradient or None per input. "
         "Returns the outputs.");

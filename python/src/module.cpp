@@ -38,5 +38,6 @@ NB_MODULE(_C, m) {
   bind_autograd(m);
   bind_boxing(m);
   bind_optim(m);
+  bind_readers(m);
   bind_ranks(m);
 }
