@@ -31,7 +31,7 @@ std::pair<int64_t, int64_t> part_rows(int64_t size, const Placement& placement, 
   NdSbp rows = nd_sbp;
   for (int d = 0; d < rows.size(); ++d) {
     if (rows[d].is_partial()) fail_value("a batch cannot be loaded as a partial sum {}. Split or broadcast it.", nd_sbp);
-    if (rows[d].is_split() && rows[d].axis() != 0) rows = rows.with(d, sbp::broadcast());
+    if (rows[d].is_split() && rows[d].axis != 0) rows = rows.with(d, sbp::broadcast());
   }
   check_nd_sbp({size}, placement, rows, "a batch");
   int index = placement.index_of(Context::current().rank());

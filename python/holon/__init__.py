@@ -33,7 +33,7 @@ globals().update({name: value for name, value in vars(_C).items() if isinstance(
 globals().update(_C.ops)
 
 is_grad_enabled = _C.is_grad_enabled
-_SUBMODULES = {"amp", "autograd", "boxing", "comm", "distributed", "env", "nn", "optim"}
+_SUBMODULES = {"amp", "autograd", "boxing", "comm", "data", "distributed", "env", "nn", "optim", "utils"}
 
 
 def is_tensor(obj):
