@@ -35,12 +35,13 @@ class AutocastGuard {
 // For a backward walk: gradients run in the dtypes of what was recorded. The cast leaves are let go, whose nodes the walk frees.
 class AutocastPause {
  public:
-  AutocastPause() : active_(autocast_mode().enabled) {
+  AutocastPause() : active_(autocast_mode().depth > 0) {
     if (active_) before_ = exchange_autocast({false, autocast_mode().dtype, autocast_mode().cache, autocast_mode().depth});
   }
   ~AutocastPause() {
-    if (active_) exchange_autocast(before_);
-    if (active_) clear_autocast_cache();
+    if (!active_) return;
+    exchange_autocast(before_);
+    clear_autocast_cache();
   }
   AutocastPause(const AutocastPause&) = delete;
   AutocastPause& operator=(const AutocastPause&) = delete;

@@ -1,11 +1,15 @@
 // The signature of an op as text, and its parsed form:
 //   "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor"
 // Types: Tensor, Tensor?, Tensor[], int, float, bool, Scalar, str, dtype, device, placement, sbp, int[], int[2] (one int
-// stands for both), int... (may be given as several arguments); "?" after a type lets None through.
+// stands for both), int... (may be given as several arguments); "?" after a type lets None through. Several outputs may have
+// names: "-> (Tensor values, Tensor indices)".
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "holon/registry/attrs.h"
@@ -36,6 +40,7 @@ struct Schema {
   int n_attrs = 0, n_inputs = 0;
   bool input_list = false;    // the tensor argument is a list: the inputs are its elements
   int n_outputs = 1;          // -1: a list
+  std::vector<std::string> output_names;  // of "-> (Tensor values, Tensor indices)", else empty
   Attrs defaults;             // of all attributes; those without a default are None
 
   const ArgDef* find(std::string_view name) const;
@@ -43,7 +48,15 @@ struct Schema {
   int attr(std::string_view name) const;
 };
 
-// Errors: text that does not follow the grammar (internal: schemas are written by Holon's authors or a user's op library).
+// Errors: text that does not follow the grammar (ValueError).
 Schema parse_schema(std::string_view text);
+
+// An attribute by name, for calls that are not generated: {{"dim", 0}, {"keepdim", true}}.
+using AttrValue = std::variant<bool, int64_t, double, std::string, DType, Dims, Device, Placement, NdSbp>;
+using NamedAttr = std::pair<std::string, AttrValue>;
+
+// All attributes in the schema's order; those that are not given take their defaults. Errors (TypeError): an unknown name, one
+// without a default that is missing, a value of the wrong type.
+Attrs make_attrs(const Schema& schema, std::span<const NamedAttr> given);
 
 }  // namespace holon

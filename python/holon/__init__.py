@@ -56,6 +56,16 @@ def ops():
     return sorted(_C.ops)
 
 
+def load_library(path):
+    """Loads a shared library of ops (declared by HOLON_OP in C++) and returns their names: functions here, methods of Tensor.
+
+    Errors (RuntimeError): no such file; built against another version of Holon; a name that is taken.
+    """
+    names = _C.load_library(str(path))
+    globals().update({form: _C.ops[form] for name in names for form in (name, name + "_") if form in _C.ops})
+    return names
+
+
 def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidth=None, gather=None, prefix=None):
     """Changes how tensors are shown as text, for the whole process; what is left out stays.
 

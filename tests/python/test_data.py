@@ -54,6 +54,19 @@ class Stream(IterableDataset):
         return iter(range(self.n) if info is None else range(info.id, self.n, info.num_workers))
 
 
+class Generator:
+    """What a loader uses of a generator of random numbers."""
+
+    def __init__(self):
+        self.state = (5, 0)
+
+    def get_state(self):
+        return self.state
+
+    def set_state(self, state):
+        self.state = state
+
+
 def flat(loader):
     return [x for batch in loader for x in batch[1].tolist()]
 
@@ -93,6 +106,10 @@ def test_samplers():
     drawn = list(RandomSampler(Numbers(50)))
     holon.manual_seed(1)
     assert list(RandomSampler(Numbers(50))) == drawn
+    for make in (lambda: np.random.default_rng(3), Generator):
+        source = make()
+        orders = [list(RandomSampler(Numbers(50), generator=source)) for _ in range(2)]
+        assert orders[0] != orders[1] and orders[0] == list(RandomSampler(Numbers(50), generator=make()))
     assert len(list(RandomSampler(Numbers(5), num_samples=12, generator=1))) == 12
     many = list(RandomSampler(Numbers(5), replacement=True, num_samples=1000, generator=1))
     assert set(many) == set(range(5)) and len(many) == 1000
@@ -215,6 +232,8 @@ def test_workers_know_who_they_are():
     assert found[1][2] == found[0][2] + 1 and found[0][3:5] == [4, 1]
     again = [[x.item() for x in batch] for batch in DataLoader(Who(), num_workers=2, generator=5)]
     assert found == again and len({f[5] for f in found}) == 4
+    loader = DataLoader(Who(), num_workers=1, generator=5)
+    assert [b[5].item() for b in loader] != [b[5].item() for b in loader]  # each epoch has other random numbers
     assert get_worker_info() is None
 
 
@@ -323,7 +342,7 @@ def test_mistakes_are_named():
     with pytest.raises(TypeError):
         len(DataLoader(Stream(3)))
     with pytest.raises(ValueError, match="'finished'"):
-        DataLoader(d).load_state_dict({"batches": 1, "sampler": None})
+        DataLoader(d).load_state_dict({"epoch": 0, "batches": 1, "sampler": None})
 
 
 PROGRAM = """

@@ -117,7 +117,7 @@ class DataLoader:
             self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
         self._batched = self.batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
-        self._pool, self._position, self._resume = None, {"batches": 0, "finished": True}, 0
+        self._pool, self._position, self._resume = None, {"epoch": -1, "batches": 0, "finished": True}, None
 
     def __len__(self):
         if self._iterable:
@@ -128,8 +128,12 @@ class DataLoader:
         return len(self.batch_sampler if self._batched else self.sampler)
 
     def __iter__(self):
-        skip, self._resume = self._resume, 0
-        self._position = {"batches": skip, "finished": False}
+        if self._resume is not None:
+            epoch, skip = self._resume
+        else:
+            epoch, skip = self._position["epoch"] + 1, 0
+        self._resume = None
+        self._position = {"epoch": epoch, "batches": skip, "finished": False}
         if self._iterable:
             order = itertools.repeat(self.batch_size)
         else:
@@ -186,13 +190,13 @@ class DataLoader:
                 pool.close()
 
     def state_dict(self):
-        """Returns the position: batches handed out in this epoch, and what the sampler needs to go on."""
+        """Returns the position: the epoch, the batches of it that were handed out, and what the sampler needs to go on."""
         own = getattr(self.sampler, "state_dict", None)
         return {**self._position, "sampler": own() if own else None}
 
     def load_state_dict(self, state_dict):
         """The next iteration goes on behind the last batch of what was saved, or begins the epoch after it."""
-        missing = {"batches", "finished", "sampler"} - set(state_dict)
+        missing = {"epoch", "batches", "finished", "sampler"} - set(state_dict)
         if missing:
             raise ValueError(f"load_state_dict of DataLoader: there is no {sorted(missing)[0]!r}.")
         finished = state_dict["finished"]
@@ -203,8 +207,8 @@ class DataLoader:
             if finished and hasattr(self.sampler, "go_on_after"):
                 own = self.sampler.go_on_after
             own(state_dict["sampler"])
-        self._resume = 0 if finished else state_dict["batches"]
-        self._position = {"batches": self._resume, "finished": finished}
+        self._position = {name: state_dict[name] for name in ("epoch", "batches", "finished")}
+        self._resume = None if finished else (state_dict["epoch"], state_dict["batches"])
 
     def __del__(self):
         pool = getattr(self, "_pool", None)
@@ -254,7 +258,8 @@ class _Pool:
         if method is None and sys.platform == "linux":
             context = multiprocessing.get_context("fork")
         forked = context.get_start_method() == "fork"
-        base = seed_of(loader.generator)
+        # Other random numbers in each epoch, also where the seed is a fixed one.
+        base = seed_of(loader.generator) + 0x9E3779B1 * loader._position["epoch"]
         self.timeout, self.iterable = loader.timeout or None, loader._iterable
         self.workers = []
         try:

@@ -11,28 +11,18 @@ def seed_of(generator):
     """A new seed: of a generator or a number that was given, else drawn from this rank's random numbers."""
     if isinstance(generator, int):
         return generator
+    if isinstance(generator, np.random.Generator):
+        return int(generator.integers(2**62))
+    if hasattr(generator, "get_state") and hasattr(generator, "set_state"):
+        # One draw: the next use gives another seed.
+        seed, count = generator.get_state()
+        generator.set_state((seed, count + 1))
+        return (int(seed) + (int(count) + 1) * 0x9E3779B97F4A7C15) % 2**62
     if generator is not None:
-        draw = getattr(generator, "seed_for_data", None)
-        if draw is not None:
-            return draw()
-        if hasattr(generator, "initial_seed"):
-            return _next_of(generator)
-        if isinstance(generator, np.random.Generator):
-            return int(generator.integers(2**62))
         raise TypeError(f"a generator is a seed, a Generator or a numpy Generator, not {type(generator).__name__}.")
     from ... import randint
 
     return int(randint(0, 2**62, (1,)).item())
-
-
-def _next_of(generator):
-    # Every use of a generator gives another seed, all of them determined by its own.
-    count = getattr(generator, "_data_draws", 0)
-    try:
-        generator._data_draws = count + 1
-    except AttributeError:
-        return int(generator.initial_seed()) % 2**62
-    return (int(generator.initial_seed()) + count * 0x9E3779B97F4A7C15) % 2**62
 
 
 class Sampler:
