@@ -1,6 +1,5 @@
 """Regions in which ops cast their inputs, each after its class."""
 from functools import wraps
-from inspect import isgeneratorfunction
 
 from .. import _C
 
@@ -30,6 +29,8 @@ class autocast:
         _C.set_autocast_mode(*self._before.pop())
 
     def __call__(self, function):
+        from inspect import isgeneratorfunction  # not needed by most programs, and slow to import
+
         if isgeneratorfunction(function):
             raise TypeError(f"{function.__name__} is a generator, which stops inside of the block: write `with` in it instead.")
 
