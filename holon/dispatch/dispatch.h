@@ -22,6 +22,11 @@ TensorVec call(std::string_view op, TensorVec inputs, const std::vector<NamedAtt
 // shape; a leaf that requires grad, or a view of one, while ops are recorded.
 Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 
+// The parts of it, for results that several ops make: the errors of a tensor that cannot be changed while ops are recorded, and
+// self = result, which takes its place on the tape too.
+void check_in_place(const char* op, const Tensor& self);
+void write_in_place(const char* op, const Tensor& self, const Tensor& result);
+
 // This rank's random state: a seed, and one counter each for draws of local and of global tensors.
 struct RandomState {
   uint64_t seed = 67280421310721ull;  // PyTorch's default

@@ -153,30 +153,37 @@ void embedding_backward(const Array& dy, const Array& indices, int64_t row_offse
   if (!direct) copy(sum, dweight);
 }
 
-void index_select(const Array& x, int axis, const Array& indices, Array& out) {
+void index_select(const Array& x, int axis, const Array& indices, Array& out, AxisPart part) {
   HOLON_CHECK(x.dtype == out.dtype && x.ndim() == out.ndim() && indices.ndim() <= 1 && out.shape[axis] == indices.numel(),
               "index_select: {} of {} along axis {} into {}", indices.shape, x.shape, axis, out.shape);
   const int64_t n = x.shape[axis];
-  const std::vector<int64_t> rows = read_indices("index_select", indices, -n, n);
+  const std::vector<int64_t> rows = read_indices("index_select", indices, 0, part.size < 0 ? n : part.size);
   Array from = x, to = out;
   from.shape[axis] = to.shape[axis] = 1;
   HOLON_CHECK(from.shape == to.shape, "index_select: {} into {}", x.shape, out.shape);
   for (size_t i = 0; i < rows.size(); ++i) {
-    from.offset = x.offset + (rows[i] < 0 ? rows[i] + n : rows[i]) * x.strides[axis];
+    const int64_t row = rows[i] - part.offset;
     to.offset = out.offset + static_cast<int64_t>(i) * out.strides[axis];
+    if (row < 0 || row >= n) {
+      fill(to, 0);
+      continue;
+    }
+    from.offset = x.offset + row * x.strides[axis];
     copy(from, to);
   }
 }
 
-void index_add(Array& out, int axis, const Array& indices, const Array& src) {
+void index_add(Array& out, int axis, const Array& indices, const Array& src, AxisPart part) {
   HOLON_CHECK(src.dtype == out.dtype && src.ndim() == out.ndim() && src.shape[axis] == indices.numel(),
               "index_add: {} of {} along axis {} into {}", indices.shape, src.shape, axis, out.shape);
   const int64_t n = out.shape[axis];
-  const std::vector<int64_t> rows = read_indices("index_add", indices, -n, n);
+  const std::vector<int64_t> rows = read_indices("index_add", indices, 0, part.size < 0 ? n : part.size);
   Array from = src, to = out;
   from.shape[axis] = to.shape[axis] = 1;
   for (size_t i = 0; i < rows.size(); ++i) {
-    to.offset = out.offset + (rows[i] < 0 ? rows[i] + n : rows[i]) * out.strides[axis];
+    const int64_t row = rows[i] - part.offset;
+    if (row < 0 || row >= n) continue;
+    to.offset = out.offset + row * out.strides[axis];
     from.offset = src.offset + static_cast<int64_t>(i) * src.strides[axis];
     binary(BinaryOp::Add, to, from, to);
   }
@@ -184,39 +191,44 @@ void index_add(Array& out, int axis, const Array& indices, const Array& src) {
 
 namespace {
 
-// For every element of index: f(byte offset in x of the element that it points to, byte offset in other).
+// For every element of index: f(whether x holds the element that it points to, the byte offset of that, and in other).
 template <class F>
-void walk_indexed(const char* op, const Array& x, int axis, const Array& index, const Array& other, F&& f) {
+void walk_indexed(const char* op, const Array& x, int axis, const Array& index, const Array& other, AxisPart part, F&& f) {
   HOLON_CHECK(index.ndim() == x.ndim() && other.ndim() == x.ndim(), "{}: {} with indices {} and {}", op, x.shape, index.shape, other.shape);
   for (int i = 0; i < x.ndim(); ++i)
     HOLON_CHECK(index.shape[i] <= other.shape[i] && (i == axis || index.shape[i] <= x.shape[i]), "{}: {} with indices {} and {}",
                 op, x.shape, index.shape, other.shape);
   const int64_t n = x.ndim() == 0 ? 1 : x.shape[axis];
-  const std::vector<int64_t> at_axis = read_indices(op, index, -n, n);
+  const std::vector<int64_t> at_axis = read_indices(op, index, 0, part.size < 0 ? n : part.size);
   Array others = x;  // x without a step along the axis
   if (x.ndim() > 0) others.strides[axis] = 0;
   const int64_t step = x.ndim() == 0 ? 0 : x.strides[axis] * bytes_of(x.dtype);
   walk({&index, &others, &other}, [&](int64_t i, const int64_t* at) {
-    const int64_t v = at_axis[static_cast<size_t>(i)];
-    f(at[1] + (v < 0 ? v + n : v) * step, at[2]);
+    const int64_t v = at_axis[static_cast<size_t>(i)] - part.offset;
+    const bool here = v >= 0 && v < n;
+    f(here, here ? at[1] + v * step : 0, at[2]);
   });
 }
 
 }  // namespace
 
-void gather(const Array& x, int axis, const Array& index, Array& out) {
+void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart part) {
   HOLON_CHECK(x.dtype == out.dtype && index.shape == out.shape, "gather: {} into {}", index.shape, out.shape);
   visit_size(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    walk_indexed("gather", x, axis, index, out, [&](int64_t from, int64_t to) { std::memcpy(out.bytes() + to, x.bytes() + from, sizeof(T)); });
+    const T zero{};
+    walk_indexed("gather", x, axis, index, out, part, [&](bool here, int64_t from, int64_t to) {
+      std::memcpy(out.bytes() + to, here ? x.bytes() + from : reinterpret_cast<const std::byte*>(&zero), sizeof(T));
+    });
   });
 }
 
-void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src) {
+void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part) {
   HOLON_CHECK(src.dtype == out.dtype, "scatter: {} into {}", name(src.dtype), name(out.dtype));
   visit_dtype(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    walk_indexed("scatter", out, axis, index, src, [&](int64_t to, int64_t from) {
+    walk_indexed("scatter", out, axis, index, src, part, [&](bool here, int64_t to, int64_t from) {
+      if (!here) return;
       T* p = reinterpret_cast<T*>(out.bytes() + to);
       *p = combine(op, *p, *reinterpret_cast<const T*>(src.bytes() + from));
     });
