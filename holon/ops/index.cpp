@@ -198,7 +198,7 @@ HOLON_OP(scatter_add_zeros, "scatter_add_zeros(Tensor dy, int dim, Tensor index,
     .saves({1})
     .grad([](Grad& g) { if (g.needs(0)) g.dx(0, gather(g.dy(), g.i("dim"), g.x(1))); });
 
-HOLON_OP(scatter_along, "scatter_along(Tensor x, Tensor index, Tensor src, int dim, str mode) -> Tensor")
+HOLON_OP(scatter_along, "scatter_along(Tensor x, Tensor index, Tensor src, int dim, str mode, str caller='scatter') -> Tensor")
     .doc("x with src set, added or multiplied in ('set', 'add', 'multiply') at the indices along an axis; index and src have one shape.")
     .hidden()
     .infer([](Infer& c) {
@@ -229,15 +229,14 @@ HOLON_OP(scatter_along, "scatter_along(Tensor x, Tensor index, Tensor src, int d
       bool adds = r.text("mode") == "add";
       if (r.text("mode") == "multiply") return add(p, b, b, p);
       add(p, b, p, p);
-      for (int a = 0; adds && a < n; ++a)
-        if (a == d || r.in[1].shape[a] != r.in[0].shape[a]) add(p, sbp::split(a), sbp::split(a), p);
+      if (adds && n > 0) add(p, sbp::split(d), sbp::split(d), p);
     })
     .kernel([](KernelCall& c) {
       int d = axis_of(c, c.out().ndim());
       auto mode = c.text("mode");
       kernels::copy(c.in(0), c.out());
       kernels::scatter(mode == "set" ? kernels::ScatterOp::kSet : mode == "add" ? kernels::ScatterOp::kAdd : kernels::ScatterOp::kMultiply, c.out(), d,
-                       c.in(1), c.in(2), part_of(c.offset_out(), c.logical_out(), d));
+                       c.in(1), c.in(2), part_of(c.offset_out(), c.logical_out(), d), c.text("caller").data());
     })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
@@ -261,12 +260,15 @@ Tensor scatter_into(const BodyCall& c, const Tensor& x, const Tensor& index, Ten
   const char* op = c.op().public_name();
   if (src.ndim() != index.ndim() || x.ndim() != index.ndim())
     fail_value("{}: x {}, index {} and src {} need one number of axes. Unsqueeze the smaller ones.", op, x.shape(), index.shape(), src.shape());
+  if (index.dtype() != int64 && index.dtype() != int32)
+    fail_type("{}: indices are {}; they must be int64 or int32. Convert them by to(int64).", op, name(index.dtype()));
+  if (src.dtype() != x.dtype()) fail_type("{}: x and src have different dtypes: {} and {}. Convert one of them by to().", op, name(x.dtype()), name(src.dtype()));
   for (int a = 0; a < index.ndim(); ++a) {
     if (index.shape()[a] > src.shape()[a])
       fail_value("{}: index {} is larger than src {} along axis {}. Slice the index.", op, index.shape(), src.shape(), a);
     if (index.shape()[a] < src.shape()[a]) src = slice(src, a, 0, index.shape()[a]);
   }
-  return scatter_along(x, index, src, c.i("dim"), mode);
+  return scatter_along(x, index, src, normalize_axis(c.i("dim"), x.ndim(), op), mode, op);
 }
 
 std::string_view scatter_mode(const BodyCall& c) {
@@ -327,7 +329,7 @@ HOLON_OP(index_copy, "index_copy(Tensor x, int dim, Tensor index, Tensor source)
       want[d] = index.numel();
       if (index.ndim() > 1 || source.shape() != want)
         fail_value("index_copy: source has shape {} and index {}; for x {} and dim {} source must be {}.", source.shape(), index.shape(), x.shape(), d, want);
-      c.out.push_back(index_put_axes({x, source, reshape(index, {-1})}, d, false, false));
+      c.out.push_back(index_put_axes({x, source, reshape(index, {-1})}, d, false, false, "index_copy"));
     });
 HOLON_OP(index_fill, "index_fill(Tensor x, int dim, Tensor index, Scalar value) -> Tensor")
     .doc("x with the slices at the indices along an axis filled with value. Errors: an index out of range (IndexError).",
@@ -340,12 +342,12 @@ HOLON_OP(index_fill, "index_fill(Tensor x, int dim, Tensor index, Scalar value) 
       Dims shape = x.shape();
       int d = normalize_axis(c.i("dim"), x.ndim(), "index_fill");
       shape[d] = index.numel();
-      c.out.push_back(index_put_axes({x, expand(number_beside(x, c.scalar("value")), shape), reshape(index, {-1})}, d, false, false));
+      c.out.push_back(index_put_axes({x, expand(number_beside(x, c.scalar("value")), shape), reshape(index, {-1})}, d, false, false, "index_fill"));
     });
 
 HOLON_OP(take, "take(Tensor x, Tensor index) -> Tensor")
     .doc("The elements of the flattened x at the indices, in index's shape; negative ones count from the end.", "take(ones(2, 3), tensor([5]))")
-    .body([](BodyCall& c) { c.out.push_back(index_axes({reshape(c.in(0), {-1}), c.in(1)}, 0)); });
+    .body([](BodyCall& c) { c.out.push_back(index_axes({reshape(c.in(0), {-1}), c.in(1)}, 0, true, "take")); });
 HOLON_OP(take_along_dim, "take_along_dim(Tensor x, Tensor indices, int? dim=None) -> Tensor")
     .doc("gather() with indices and x broadcast against each other outside of dim; without dim, of the flattened ones.",
          "take_along_dim(ones(2, 3), zeros(2, 1, dtype=int64), 1)")
@@ -398,20 +400,20 @@ std::vector<Tensor> with_columns(const BodyCall& c, std::vector<Tensor> operands
 HOLON_OP(gather_nd, "gather_nd(Tensor x, Tensor indices) -> Tensor")
     .doc("The slices of x at indices [..., k], each of which names k leading axes: [..., the other axes]. Errors: an index out of range (IndexError).",
          "gather_nd(ones(2, 3), tensor([[0, 1]]))")
-    .body([](BodyCall& c) { c.out.push_back(index_axes(with_columns(c, {c.in(0)}, c.in(1), c.in(0).ndim()), 0, false)); });
+    .body([](BodyCall& c) { c.out.push_back(index_axes(with_columns(c, {c.in(0)}, c.in(1), c.in(0).ndim()), 0, false, "gather_nd")); });
 HOLON_OP(scatter_nd, "scatter_nd(Tensor indices, Tensor update, int[] shape) -> Tensor")
     .doc("Zeros of the shape with update [..., rest] added at indices [..., k], each of which names k leading axes.",
          "scatter_nd(tensor([[1], [1]]), ones(2), [3])")
     .function_only()
     .body([](BodyCall& c) {
       Dims shape(c.ints("shape"));
-      c.out.push_back(index_axes_backward(with_columns(c, {c.in(1)}, c.in(0), shape.size()), 0, shape, false));
+      c.out.push_back(index_axes_backward(with_columns(c, {c.in(1)}, c.in(0), shape.size()), 0, shape, false, "scatter_nd"));
     });
 HOLON_OP(tensor_scatter_nd_update, "tensor_scatter_nd_update(Tensor x, Tensor indices, Tensor updates) -> Tensor")
     .doc("x with updates [..., rest] at indices [..., k], each of which names k leading axes.",
          "tensor_scatter_nd_update(zeros(3), tensor([[1]]), ones(1))")
     .body([](BodyCall& c) {
-      c.out.push_back(index_put_axes(with_columns(c, {c.in(0), c.in(2)}, c.in(1), c.in(0).ndim()), 0, false, false));
+      c.out.push_back(index_put_axes(with_columns(c, {c.in(0), c.in(2)}, c.in(1), c.in(0).ndim()), 0, false, false, "tensor_scatter_nd_update"));
     });
 
 HOLON_OP(one_hot, "one_hot(Tensor x, int num_classes=-1) -> Tensor")

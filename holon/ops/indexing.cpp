@@ -21,15 +21,21 @@ struct Joined {
   int in_out(int a) const { return a < axis ? a : a - k + nb; }
 };
 
+// "take: ", or nothing for x[...].
+std::string prefix(const AttrReader& c) {
+  std::string op(c.text("caller"));
+  return op.empty() ? op : op + ": ";
+}
+
 Joined joined(const AttrReader& c, int ndim, std::span<const Meta> metas, size_t first) {
   Joined j{static_cast<int>(c.i("axis")), static_cast<int>(metas.size() - first), 0, {}};
   for (size_t i = first; i < metas.size(); ++i) {
     if (metas[i].dtype != int64 && metas[i].dtype != int32)
-      fail(ErrorKind::kIndex, "index: an index tensor must hold integers or bools, got {} {}. Convert it by .long().", name(metas[i].dtype), metas[i].shape);
+      fail(ErrorKind::kIndex, "{}an index tensor must hold integers or bools, got {} {}. Convert it by .long().", prefix(c), name(metas[i].dtype), metas[i].shape);
     j.shape = broadcast_shapes(j.shape, metas[i].shape, "index");
   }
   j.nb = j.shape.size();
-  if (j.k == 0 || j.axis < 0 || j.axis + j.k > ndim) fail(ErrorKind::kIndex, "index: {} indices for a tensor of {} axes.", j.k, ndim);
+  if (j.k == 0 || j.axis < 0 || j.axis + j.k > ndim) fail(ErrorKind::kIndex, "{}{} indices for a tensor of {} axes.", prefix(c), j.k, ndim);
   return j;
 }
 
@@ -39,6 +45,10 @@ Dims out_shape(const Dims& x, const Joined& j) {
   for (int64_t n : j.shape) out.push_back(n);
   for (int a = j.axis + j.k; a < x.size(); ++a) out.push_back(x[a]);
   return out;
+}
+
+void require_values(const AttrReader& c, const Dims& got, const Dims& wanted) {
+  if (got != wanted) fail_value("{}the values have the shape {}; for these indices it must be {}.", prefix(c), got, wanted);
 }
 
 // The factor of axis b of the common shape, in the indices.
@@ -76,7 +86,7 @@ Dims window_sizes(const AttrReader& c) { return Dims(c.ints("window")); }
 
 }  // namespace
 
-HOLON_OP(index_axes, "index_axes(Tensor[] tensors, int axis, bool wrap=True) -> Tensor")
+HOLON_OP(index_axes, "index_axes(Tensor[] tensors, int axis, bool wrap=True, str caller='') -> Tensor")
     .doc("tensors[0] read at index tensors for its axes from axis on; negative indices count from the end if wrap.")
     .hidden()
     .infer([](Infer& c) {
@@ -106,12 +116,12 @@ HOLON_OP(index_axes, "index_axes(Tensor[] tensors, int axis, bool wrap=True) -> 
     .kernel([](KernelCall& c) {
       auto arrays = index_arrays(c, 1);
       int axis = static_cast<int>(c.i("axis"));
-      kernels::index_axes(c.in(0), axis, arrays, parts(c.offset_in(0), c.logical_in(0), axis, arrays.size()), c.b("wrap"), c.out());
+      kernels::index_axes(c.in(0), axis, arrays, parts(c.offset_in(0), c.logical_in(0), axis, arrays.size()), c.b("wrap"), c.out(), prefix(c));
     })
     .saves({1, 2, 3, 4, 5, 6, 7, 8})
     .grad([](Grad& g) { g.dx(0, index_axes_backward(indices_of(g, 1, {g.dy()}), g.i("axis"), g.in_shape(0), g.b("wrap"))); });
 
-HOLON_OP(index_axes_backward, "index_axes_backward(Tensor[] tensors, int axis, int[] shape, bool wrap=True) -> Tensor")
+HOLON_OP(index_axes_backward, "index_axes_backward(Tensor[] tensors, int axis, int[] shape, bool wrap=True, str caller='') -> Tensor")
     .doc("tensors[0] added up at index tensors in zeros of the given shape.")
     .hidden()
     .infer([](Infer& c) {
@@ -119,8 +129,7 @@ HOLON_OP(index_axes_backward, "index_axes_backward(Tensor[] tensors, int axis, i
       for (size_t i = 0; i < c.n_in(); ++i) metas.push_back(c.in(i));
       Dims shape(c.ints("shape"));
       Joined j = joined(c, shape.size(), metas, 1);
-      c.require(c.shape(0) == out_shape(shape, j), fmt::format("the values do not have the shape {}", out_shape(shape, j)),
-                "Give one value for each index.");
+      require_values(c, c.shape(0), out_shape(shape, j));
       c.out(shape, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -142,12 +151,12 @@ HOLON_OP(index_axes_backward, "index_axes_backward(Tensor[] tensors, int axis, i
       auto arrays = index_arrays(c, 1);
       int axis = static_cast<int>(c.i("axis"));
       kernels::fill(c.out(), Scalar(0));
-      kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()), c.b("wrap"), true, c.in(0));
+      kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()), c.b("wrap"), true, c.in(0), prefix(c));
     })
     .saves({1, 2, 3, 4, 5, 6, 7, 8})
     .grad([](Grad& g) { g.dx(0, index_axes(indices_of(g, 1, {g.dy()}), g.i("axis"), g.b("wrap"))); });
 
-HOLON_OP(index_put_axes, "index_put_axes(Tensor[] tensors, int axis, bool accumulate=False, bool wrap=True) -> Tensor")
+HOLON_OP(index_put_axes, "index_put_axes(Tensor[] tensors, int axis, bool accumulate=False, bool wrap=True, str caller='') -> Tensor")
     .doc("tensors[0] with the values tensors[1] set (or added) at index tensors for its axes from axis on.")
     .hidden()
     .infer([](Infer& c) {
@@ -155,8 +164,7 @@ HOLON_OP(index_put_axes, "index_put_axes(Tensor[] tensors, int axis, bool accumu
       for (size_t i = 0; i < c.n_in(); ++i) metas.push_back(c.in(i));
       Joined j = joined(c, c.ndim(0), metas, 2);
       c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "x and the values have different dtypes", "Convert one of them by to().");
-      c.require(c.shape(1) == out_shape(c.shape(0), j), fmt::format("the values do not have the shape {}", out_shape(c.shape(0), j)),
-                "Give one value for each index.");
+      require_values(c, c.shape(1), out_shape(c.shape(0), j));
       c.out(c.shape(0), c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -189,7 +197,7 @@ HOLON_OP(index_put_axes, "index_put_axes(Tensor[] tensors, int axis, bool accumu
       auto arrays = index_arrays(c, 2);
       int axis = static_cast<int>(c.i("axis"));
       kernels::copy(c.in(0), c.out());
-      kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()), c.b("wrap"), c.b("accumulate"), c.in(1));
+      kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()), c.b("wrap"), c.b("accumulate"), c.in(1), prefix(c));
     })
     .saves({2, 3, 4, 5, 6, 7, 8, 9})
     .grad([](Grad& g) {
@@ -209,13 +217,15 @@ HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] ste
       c.out(c.shape(0), c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
-      for (int a = 0; a < r.in[0].shape.size(); ++a) {
-        int f = r.rule.factor();
-        r.rule.in(0, a, f);
-        r.rule.out(0, a, f);
-        // A window on a part of the axis is whole on every rank, and each writes what it holds.
-        if (r.in[1].shape[a] == r.in[0].shape[a]) r.rule.in(1, a, f);
-      }
+      // Each rank writes what it holds, of a window that is whole, or split alike where it covers the axis.
+      for (int a = 0; a < r.in[0].shape.size(); ++a)
+        for (bool split : {true, false}) {
+          if (split && r.in[1].shape[a] != r.in[0].shape[a]) continue;
+          int f = r.rule.factor();
+          r.rule.in(0, a, f);
+          r.rule.out(0, a, f);
+          if (split) r.rule.in(1, a, f);
+        }
     })
     .linear()
     .kernel([](KernelCall& c) {

@@ -21,15 +21,11 @@ void require_inner(const char* op, const Tensor& a, const Tensor& b, int64_t inn
 Tensor blend(const BodyCall& c, const Tensor& x, Tensor product) {
   Scalar beta = c.scalar("beta"), alpha = c.scalar("alpha");
   if (alpha.as_double() != 1) product = mul_scalar(product, alpha);
+  if (broadcast_shapes(x.shape(), product.shape(), c.op().public_name()) != product.shape())
+    fail_value("{}: x {} does not broadcast to the product {}.", c.op().public_name(), x.shape(), product.shape());
   // As in PyTorch, x is not read where beta is 0.
-  if (beta.as_double() == 0) {
-    Dims s = broadcast_shapes(x.shape(), product.shape(), c.op().public_name());
-    if (s != product.shape()) fail_value("{}: x {} does not broadcast to the product {}.", c.op().public_name(), x.shape(), product.shape());
-    return product;
-  }
-  Tensor sum = add(beta.as_double() == 1 ? x : mul_scalar(x, beta), product);
-  if (sum.shape() != product.shape()) fail_value("{}: x {} does not broadcast to the product {}.", c.op().public_name(), x.shape(), product.shape());
-  return sum;
+  if (beta.as_double() == 0) return product;
+  return add(beta.as_double() == 1 ? x : mul_scalar(x, beta), product);
 }
 
 Tensor batched(const char* op, const Tensor& a, const Tensor& b) {
@@ -282,6 +278,8 @@ Tensor norm_input(const BodyCall& c) {
   if (c.has("dtype")) x = x.dtype() == c.dtype("dtype") ? x : cast(x, c.dtype("dtype"));
   if (!is_floating(x.dtype()))
     fail_runtime("{}: x is {}; a norm is defined for floating point tensors. Convert it first, e.g. x.to(float32).", c.op().public_name(), name(x.dtype()));
+  if (c.has("dim"))
+    for (int64_t d : c.ints("dim")) normalize_axis(d, x.ndim(), c.op().public_name());
   return x;
 }
 

@@ -84,7 +84,7 @@ HOLON_OP(sort, "sort(Tensor x, int dim=-1, bool descending=False, bool stable=Fa
     .grad(order_grad);
 HOLON_OP(argsort, "argsort(Tensor x, int dim=-1, bool descending=False, bool stable=False) -> Tensor")
     .doc("The indices that put the elements along an axis in order.", "argsort(ones(3))")
-    .body([](BodyCall& c) { c.out.push_back(sort(c.in(0).detach(), c.i("dim"), c.b("descending"), c.b("stable")).indices); });
+    .body([](BodyCall& c) { axis_of(c, c.in(0).ndim()); c.out.push_back(sort(c.in(0).detach(), c.i("dim"), c.b("descending"), c.b("stable")).indices); });
 HOLON_OP(msort, "msort(Tensor x) -> Tensor")
     .doc("The elements along the first axis in order.", "msort(ones(3))")
     .body([](BodyCall& c) { c.out.push_back(sort(c.in(0), 0).values); });

@@ -32,7 +32,7 @@ globals().update({name: value for name, value in vars(_C).items() if isinstance(
 globals().update(_C.ops)
 
 is_grad_enabled = _C.is_grad_enabled
-_SUBMODULES = {"autograd", "boxing", "comm", "distributed", "env", "nn", "optim", "utils"}
+_SUBMODULES = {"autograd", "boxing", "comm", "distributed", "env", "linalg", "nn", "optim", "utils"}
 
 
 def is_tensor(obj):
@@ -48,6 +48,13 @@ def is_floating_point(x):
 def numel(x):
     """Returns the number of elements of x."""
     return x.numel()
+
+
+def tensordot(x, other, dims=2, dims_other=None):
+    """The sum of products over the last dims axes of x and the first of other, or over the axes that dims names: a list for each."""
+    if dims_other is None and hasattr(dims, "__iter__"):
+        dims, dims_other = (d if hasattr(d, "__iter__") else [d] for d in dims)
+    return _C.ops["tensordot"](x, other, dims) if dims_other is None else _C.ops["tensordot"](x, other, dims, dims_other)
 
 
 def ops():

@@ -223,11 +223,11 @@ void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart p
   });
 }
 
-void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part) {
+void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part, const char* shown) {
   HOLON_CHECK(src.dtype == out.dtype, "scatter: {} into {}", name(src.dtype), name(out.dtype));
   visit_dtype(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    walk_indexed("scatter", out, axis, index, src, part, [&](bool here, int64_t to, int64_t from) {
+    walk_indexed(shown, out, axis, index, src, part, [&](bool here, int64_t to, int64_t from) {
       if (!here) return;
       T* p = reinterpret_cast<T*>(out.bytes() + to);
       *p = combine(op, *p, *reinterpret_cast<const T*>(src.bytes() + from));

@@ -29,7 +29,7 @@ void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart p
 enum class ScatterOp { kSet, kAdd, kMultiply };
 // out[i][index[i][j][k]][k] op= src[i][j][k] (for axis 1), one after the other. src has at least index's shape; src and
 // out have one dtype.
-void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part = {});
+void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part = {}, const char* shown = "scatter");
 void scatter_scalar(ScatterOp op, Array& out, int axis, const Array& index, Scalar value);
 // out[.., indices[j], ..] += src[.., j, ..] along the axis; indices [k] as for index_select.
 void index_add(Array& out, int axis, const Array& indices, const Array& src, AxisPart part = {});

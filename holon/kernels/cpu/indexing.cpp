@@ -17,10 +17,10 @@ struct Joined {
 };
 constexpr int64_t kElsewhere = INT64_MIN;
 
-Joined join(const Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap) {
+Joined join(const Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap, std::string_view prefix) {
   Joined j;
   for (auto* a : indices) {
-    if (a->dtype != DType::kInt32 && a->dtype != DType::kInt64) fail_type("index: an index is {}. It must be int32 or int64.", name(a->dtype));
+    if (a->dtype != DType::kInt32 && a->dtype != DType::kInt64) fail_type("{}an index is {}. It must be int32 or int64.", prefix, name(a->dtype));
     j.shape = broadcast_shapes(j.shape, a->shape, "index");
   }
   const int64_t n = j.shape.numel();
@@ -36,7 +36,7 @@ Joined join(const Array& x, int axis, std::span<const Array* const> indices, std
     for (int64_t i = 0; i < n; ++i) {
       const int64_t given = a.dtype == DType::kInt64 ? a.data<int64_t>()[from] : a.data<int32_t>()[from];
       if (given >= size || given < (wrap ? -size : 0))
-        fail(ErrorKind::kIndex, "index {} is out of range for axis {} of size {} (at position {} of indices {}).", given, d, size, i, j.shape);
+        fail(ErrorKind::kIndex, "{}index {} is out of range for axis {} of size {} (at position {} of indices {}).", prefix, given, d, size, i, j.shape);
       const int64_t local = (given < 0 ? given + size : given) - parts[k].offset;
       int64_t& place = j.places[static_cast<size_t>(i)];
       if (local < 0 || local >= x.shape[d]) place = kElsewhere;
@@ -111,9 +111,10 @@ T sum_of(T a, T b) {
 
 }  // namespace
 
-void index_axes(const Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap, Array& out) {
+void index_axes(const Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap, Array& out,
+                std::string_view prefix) {
   HOLON_CHECK(x.dtype == out.dtype, "index: {} into {}", name(x.dtype), name(out.dtype));
-  const Joined j = join(x, axis, indices, parts, wrap);
+  const Joined j = join(x, axis, indices, parts, wrap, prefix);
   const int n_post = x.ndim() - axis - static_cast<int>(indices.size());
   Array from = block_of(x, n_post), to = block_of(out, n_post);
   const auto size = static_cast<int64_t>(size_bytes(x.dtype));
@@ -134,9 +135,9 @@ void index_axes(const Array& x, int axis, std::span<const Array* const> indices,
 }
 
 void index_put_axes(Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap, bool accumulate,
-                    const Array& value) {
+                    const Array& value, std::string_view prefix) {
   HOLON_CHECK(x.dtype == value.dtype, "index_put: {} into {}", name(value.dtype), name(x.dtype));
-  const Joined j = join(x, axis, indices, parts, wrap);
+  const Joined j = join(x, axis, indices, parts, wrap, prefix);
   const int n_post = x.ndim() - axis - static_cast<int>(indices.size());
   Array to = block_of(x, n_post), from = block_of(value, n_post);
   const auto size = static_cast<int64_t>(size_bytes(x.dtype));
