@@ -13,6 +13,7 @@
 #include "holon/nn/layers.h"
 #include "holon/nn/module.h"
 #include "holon/ops.h"
+#include "holon/ops/indexing.h"
 #include "holon/optim/optimizer.h"
 #include "holon/optim/schedule.h"
 #include "holon/optim/update.h"

@@ -164,6 +164,7 @@ class Tensor:
     ndim: _int
     nbytes: _int
     T: Tensor
+    mT: Tensor
     def __init__(self, *data: Any) -> None: ...
     def __len__(self) -> _int: ...
     def __bool__(self) -> _bool: ...
@@ -230,6 +231,7 @@ class Tensor:
     def new_empty(self, *size: Any, **options: Any) -> Tensor: ...
     def new_full(self, size: Any, fill_value: Number, *, dtype: Any = None, device: Any = None, requires_grad: Any = False, placement: Any = None, sbp: Any = None) -> Tensor: ...
     def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor: ...
+    def unfold(self, dimension: _int, size: _int, step: _int) -> Tensor: ...
     def view_as(self, other: Tensor) -> Tensor: ...
     def reshape_as(self, other: Tensor) -> Tensor: ...
     def expand_as(self, other: Tensor) -> Tensor: ...
@@ -251,7 +253,7 @@ OPERATORS = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul",
 TYPES = {
     "Tensor": "Tensor", "Tensor[]": "Sequence[Tensor]", "int": "_int", "float": "_float", "bool": "_bool", "Scalar": "Number",
     "str": "str", "dtype": "_dtype", "device": "Union[_device, str]", "placement": "_placement", "sbp": "_Sbp",
-    "int[]": "Union[_int, Sequence[_int]]", "int[n]": "Union[_int, Sequence[_int]]", "int...": "Any",
+    "int[]": "Union[_int, Sequence[_int]]", "int[n]": "Union[_int, Sequence[_int]]", "int...": "Any", "Tensor...": "Any",
 }
 
 
@@ -264,7 +266,7 @@ def parameters(op, method):
         kind = TYPES[a["type"]]
         if a["type"] == "Tensor" and op["scalar_form"]:
             kind = "Union[Tensor, Number]"
-        if a["type"] == "int...":
+        if a["type"] in ("int...", "Tensor..."):
             parts.append(f"*{a['name']}: {kind}")
             star = True
             continue

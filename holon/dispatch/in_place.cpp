@@ -53,36 +53,21 @@ Tensor copy_of(const Tensor& t) {
 
 }  // namespace
 
-Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
-  Tensor self = inputs[0];
-  if (!self.defined()) fail_type("{}_: there is no tensor to write into.", op.name());
-  bool recording = grad_enabled() && any_requires_grad(inputs);
-  if (recording && self.requires_grad() && self.is_leaf())
-    fail_runtime("{}_: a leaf tensor {} that requires grad cannot be changed in place while ops are recorded. Do it under no_grad().",
-                 op.name(), self.shape());
-  if (recording && self.impl()->grad_fn && try_find_op(self.impl()->grad_fn->name()) &&
-      try_find_op(self.impl()->grad_fn->name())->view)
+void check_in_place(const char* op, const Tensor& self) {
+  if (self.requires_grad() && self.is_leaf())
+    fail_runtime("{}_: a leaf tensor {} that requires grad cannot be changed in place while ops are recorded. Do it under no_grad().", op,
+                 self.shape());
+  if (self.impl()->grad_fn && try_find_op(self.impl()->grad_fn->name()) && try_find_op(self.impl()->grad_fn->name())->view)
     fail_runtime("{}_: a view (made by {}) cannot be changed in place while ops are recorded: its gradient would be lost. Use {}() "
                  "instead, or no_grad().",
-                 op.name(), self.impl()->grad_fn->name(), op.name());
-  if (!recording && try_direct(op, inputs, attrs)) return self;
-  // The gradient reads the tensor as it was, also where it is another input too.
-  if (recording && (op.body || op.saves_in) && self.array().defined()) {
-    Tensor before;
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] == self && (op.body || (op.saves_in >> std::min<size_t>(i, 31) & 1))) {
-        if (!before.defined()) before = copy_of(self);
-        inputs[i] = before;
-      }
-  }
-  Tensor result = dispatch_one(op, std::move(inputs), attrs);
-  if (result == self) return self;
+                 op, self.impl()->grad_fn->name(), op);
+}
+
+void write_in_place(const char* op, const Tensor& self, const Tensor& result) {
   if (result.shape() != self.shape())
-    fail_value("{}_: the result has shape {}, the tensor to write into {}. Use {}() instead.", op.name(), result.shape(), self.shape(),
-               op.name());
+    fail_value("{}_: the result has shape {}, the tensor to write into {}. Use {}() instead.", op, result.shape(), self.shape(), op);
   if (category(result.dtype()) > category(self.dtype()))
-    fail_type("{}_: the result is {}, which the tensor's {} cannot hold. Use {}() instead.", op.name(), name(result.dtype()),
-              name(self.dtype()), op.name());
+    fail_type("{}_: the result is {}, which the tensor's {} cannot hold. Use {}() instead.", op, name(result.dtype()), name(self.dtype()), op);
   Array value = result.array();
   if (self.is_global() && result.spec() != self.spec())
     value = boxing::box(result.spec(), self.spec(), self.shape(), result.dtype(), value);
@@ -95,6 +80,25 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
     self.impl()->grad_fn = result.impl()->grad_fn;
     self.impl()->output_index = result.impl()->output_index;
   }
+}
+
+Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
+  Tensor self = inputs[0];
+  if (!self.defined()) fail_type("{}_: there is no tensor to write into.", op.public_name());
+  bool recording = grad_enabled() && any_requires_grad(inputs);
+  if (recording) check_in_place(op.public_name(), self);
+  if (!recording && try_direct(op, inputs, attrs)) return self;
+  // The gradient reads the tensor as it was, also where it is another input too.
+  if (recording && (op.body || op.saves_in) && self.array().defined()) {
+    Tensor before;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] == self && (op.body || (op.saves_in >> std::min<size_t>(i, 31) & 1))) {
+        if (!before.defined()) before = copy_of(self);
+        inputs[i] = before;
+      }
+  }
+  Tensor result = dispatch_one(op, std::move(inputs), attrs);
+  if (!(result == self)) write_in_place(op.public_name(), self, result);
   return self;
 }
 

@@ -35,6 +35,12 @@ inline void identity_rule(RuleCall& r) {
   r.rule.add(s);
 }
 
+// The root of what is not negative, with the gradient 0 at 0.
+inline Tensor root(const Tensor& x) {
+  Tensor zero = eq_scalar(x, 0.0);
+  return masked_fill(sqrt(masked_fill(x, zero, 1.0)), zero, 0.0);
+}
+
 // What kind of op a macro line declares.
 enum class Result { kSame, kFloat, kBool };  // dtype of the result: the operands', theirs or float32, bool
 

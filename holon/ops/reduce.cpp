@@ -218,12 +218,6 @@ void require_floating_input(const BodyCall& c, const Tensor& x) {
     fail_runtime("{}: x is {}; it is defined for floating point tensors. Convert it first, e.g. x.to(float32).", c.op().public_name(), name(x.dtype()));
 }
 
-// sqrt whose gradient at 0 is 0.
-Tensor root(const Tensor& x) {
-  Tensor zero = eq_scalar(x, 0.0);
-  return masked_fill(sqrt(masked_fill(x, zero, 1.0)), zero, 0.0);
-}
-
 Tensor variance(const BodyCall& c, Tensor* average = nullptr) {
   const Tensor& x = c.in(0);
   require_floating_input(c, x);

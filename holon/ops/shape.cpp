@@ -5,6 +5,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/scan.h"
 #include "holon/ops.h"
+#include "holon/ops/axes.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {
@@ -113,27 +114,6 @@ Range slice_range(const AttrReader& c, int64_t n) {
   return {begin, end > begin ? (end - begin + step - 1) / step : 0, step};
 }
 
-// One factor for each axis but the given ones, the same axis in and out; out axes shifted by skipped ones.
-void keep_axes(RuleCall& r, uint32_t whole) {
-  for (int a = 0; a < r.out[0].shape.size(); ++a) {
-    if (whole >> a & 1) continue;
-    int f = r.rule.factor();
-    r.rule.in(0, a, f);
-    r.rule.out(0, a, f);
-  }
-}
-
-// Bit a: the list of axes names axis a. Errors: one named twice.
-uint32_t axes_mask(const AttrReader& c, std::string_view name, int ndim) {
-  uint32_t mask = 0;
-  for (int64_t d : c.ints(name)) {
-    uint32_t bit = 1u << normalize_axis(d, ndim, c.op().public_name());
-    if (mask & bit) fail_value("{}: axis {} stands twice in {}. Name each axis once.", c.op().public_name(), d, name);
-    mask |= bit;
-  }
-  return mask;
-}
-
 }  // namespace
 
 HOLON_OP(reshape, "reshape(Tensor x, int... shape) -> Tensor")
@@ -204,6 +184,9 @@ HOLON_OP(transpose, "transpose(Tensor x, int dim0, int dim1) -> Tensor")
       std::swap(out.strides[a], out.strides[b]);
     })
     .grad([](Grad& g) { g.dx(0, transpose(g.dy(), g.i("dim0"), g.i("dim1"))); });
+
+HOLON_ALIAS(swapaxes, transpose);
+HOLON_ALIAS(swapdims, transpose);
 
 HOLON_OP(t, "t(Tensor x) -> Tensor")
     .doc("The transpose of a matrix; a vector as it is.", "t(ones(2, 3))")

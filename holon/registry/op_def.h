@@ -193,6 +193,7 @@ struct OpDef {
   bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
   bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
   bool unwraps = false;                    // a list of one output is that output in Python
+  std::string unwraps_unless;              // ... unless this bool attribute is true
   bool random = false;                     // draws numbers: its "seed" and "counter" attributes are filled on call
   Layout layout = Layout::kContiguous;
   Autocast autocast = Autocast::kNone;
@@ -257,8 +258,8 @@ class OpBuilder {
   OpBuilder& overload_of(std::string_view name);
   // Has no C++ function: beside the other forms its arguments would be taken for theirs.
   OpBuilder& python_only() { return *this; }
-  // A list of one output comes to Python as that tensor.
-  OpBuilder& unwraps() { def_->unwraps = true; return *this; }
+  // A list of one output comes to Python as that tensor, but for calls with the named bool attribute true.
+  OpBuilder& unwraps(std::string_view unless = {}) { def_->unwraps = true; def_->unwraps_unless = unless; return *this; }
 
  private:
   OpDef* def_;

@@ -94,7 +94,8 @@ class Parser {
     } else if (accept('.')) {
       expect('.');
       expect('.');
-      a.type = ArgType::kInts;
+      check(type == "Tensor" || type == "int", "only lists of Tensor and int exist");
+      a.type = type == "int" ? ArgType::kInts : ArgType::kTensorList;
       a.variadic = true;
     }
     a.optional = accept('?');

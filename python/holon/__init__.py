@@ -36,7 +36,7 @@ globals().update(_C.ops)
 from .random import get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 
 is_grad_enabled = _C.is_grad_enabled
-_SUBMODULES = {"amp", "autograd", "boxing", "comm", "data", "distributed", "env", "nn", "optim", "utils"}
+_SUBMODULES = {"amp", "autograd", "boxing", "comm", "data", "distributed", "env", "linalg", "nn", "optim", "utils"}
 
 
 def is_tensor(obj):
@@ -52,6 +52,13 @@ def is_floating_point(x):
 def numel(x):
     """Returns the number of elements of x."""
     return x.numel()
+
+
+def tensordot(x, other, dims=2, dims_other=None):
+    """The sum of products over the last dims axes of x and the first of other, or over the axes that dims names: a list for each."""
+    if dims_other is None and hasattr(dims, "__iter__"):
+        dims, dims_other = (d if hasattr(d, "__iter__") else [d] for d in dims)
+    return _C.ops["tensordot"](x, other, dims) if dims_other is None else _C.ops["tensordot"](x, other, dims, dims_other)
 
 
 def ops():

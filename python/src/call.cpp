@@ -268,6 +268,7 @@ bool ArgParser::accepts(size_t at, PyObject* o) const {
       return is_tensor(o) || (number_too && to_scalar(o, &s));
     }
     case ArgType::kTensorList: {
+      if (a.variadic && is_tensor(o)) return true;
       if (!PyList_Check(o) && !PyTuple_Check(o)) return false;
       for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k)
         if (!is_tensor(PySequence_Fast_GET_ITEM(o, k))) return false;
@@ -384,6 +385,12 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
       } else {
         wrong(a, o);
       }
+    } else if (a.type == ArgType::kTensorList && rest && static_cast<int>(i) == variadic_) {
+      for (size_t k = 0; k < n_rest; ++k) {
+        if (!is_tensor(rest[k]))
+          fail_type("{}: argument {}[{}] must be Tensor, got {}. Signature: {}", op_.public_name(), a.name, k, describe(rest[k]), signature_);
+        call->inputs.push_back(tensor_of(rest[k]));
+      }
     } else if (a.type == ArgType::kTensorList) {
       if (!o || (!PyList_Check(o) && !PyTuple_Check(o))) wrong(a, o);
       Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
@@ -463,8 +470,9 @@ PyObject* run(ReadyCall& call) {
     if (out.impl() == same && same) return Py_NewRef(first);
     return wrap(std::move(out));
   }
+  bool unwraps = op.unwraps && (op.unwraps_unless.empty() || !call.attrs.as_bool(op.schema.attr(op.unwraps_unless)));
   TensorVec outs = dispatch(op, std::move(call.inputs), call.attrs);
-  if (op.unwraps && outs.size() == 1) return wrap(std::move(outs[0]));
+  if (unwraps && outs.size() == 1) return wrap(std::move(outs[0]));
   if (!op.schema.output_names.empty()) {
     nb::object named = nb::steal(checked(PyStructSequence_New(result_type(op))));
     for (size_t i = 0; i < outs.size(); ++i) PyStructSequence_SetItem(named.ptr(), static_cast<Py_ssize_t>(i), checked(wrap(std::move(outs[i]))));

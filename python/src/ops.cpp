@@ -200,7 +200,7 @@ nb::object find_op_function(const std::string& name) {
 const char* type_name(const ArgDef& a) {
   switch (a.type) {
     case ArgType::kTensor: return "Tensor";
-    case ArgType::kTensorList: return "Tensor[]";
+    case ArgType::kTensorList: return a.variadic ? "Tensor..." : "Tensor[]";
     case ArgType::kInt: return "int";
     case ArgType::kFloat: return "float";
     case ArgType::kBool: return "bool";

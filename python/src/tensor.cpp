@@ -40,6 +40,10 @@ Tensor transposed(const Tensor& t) {
   return OpCall("permute").in(t).set("dims", std::span<const int64_t>(order)).run();
 }
 PyObject* get_T(const Tensor& t) { return wrap(transposed(t)); }
+PyObject* get_mT(const Tensor& t) {
+  if (t.ndim() < 2) fail_value("mT: a tensor of shape {} is no matrix.", t.shape());
+  return wrap(OpCall("transpose").in(t).set("dim0", int64_t{-2}).set("dim1", int64_t{-1}).run());
+}
 
 int set_requires_grad(PyObject* self, PyObject* value, void*) {
   return guarded([&] {
@@ -170,6 +174,7 @@ PyGetSetDef tensor_properties[] = {
     HOLON_READ("is_cuda", get_is_cuda, "Whether the tensor lies on a cuda device."),
     HOLON_READ("retains_grad", get_retains_grad, "Whether backward keeps the gradient of this result."),
     HOLON_READ("T", get_T, "The tensor with its axes in the opposite order."),
+    HOLON_READ("mT", get_mT, "The tensor with its last two axes exchanged."),
     HOLON_READ("_version", get_version, "How often the memory was written in place."),
     {"requires_grad", get<get_requires_grad>, set_requires_grad, "Whether gradients are computed for the tensor.", nullptr},
     {"grad", get<get_grad>, set_grad, "The accumulated gradient, or None.", nullptr},
@@ -268,6 +273,9 @@ void bind_tensor(nb::module_&) {
   };
   def_method("view_as", like("reshape", "shape"), "other"_a, "The tensor in the other's shape.");
   def_method("reshape_as", like("reshape", "shape"), "other"_a, "The tensor in the other's shape.");
+  def_method("unfold", [](const Tensor& t, int64_t dimension, int64_t size, int64_t step) {
+    return OpCall("unfold_dim").in(t).set("dimension", dimension).set("size", size).set("step", step).run();
+  }, "dimension"_a, "size"_a, "step"_a, "All windows of a size along an axis, each a step behind the one before, as a last axis; a view.");
   def_method("expand_as", like("expand", "size"), "other"_a, "The tensor broadcast to the other's shape.");
 }
 

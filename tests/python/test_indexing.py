@@ -101,5 +101,34 @@ def test_wrong_values():
     x = tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(RuntimeError, match="while ops are recorded"):
         x[0] = 1
-    with pytest.raises(RuntimeError, match="while ops are recorded"):
-        tensor([1.0])[0] = x[0]
+    with pytest.raises(RuntimeError, match="a view .* cannot be changed in place while ops are recorded"):
+        (x * 2).view(2, 1)[0] = 1
+
+
+def test_gradients_go_through_writing():
+    x, v = tensor(A.astype(np.float32), requires_grad=True), tensor([1.0, 2.0], requires_grad=True)
+    y = x * 2
+    y[0, 1:, ::2] = v
+    y[1, [0, 2]] = 0
+    y[y > 40] = v[0]
+    y.sum().backward()
+    wanted = np.full(A.shape, 2.0)
+    wanted[0, 1:, ::2] = wanted[1, [0, 2]] = 0
+    doubled = 2 * A
+    doubled[1, [0, 2]] = 0
+    masked = doubled > 40
+    wanted[masked] = 0
+    assert x.grad.tolist() == wanted.tolist() and v.grad.tolist() == [2 + masked.sum(), 2]
+    z = tensor([1.0, 2.0, 3.0])
+    z[1] = v[0] * 3  # becomes a result of recorded ops
+    assert z.requires_grad and not z.is_leaf
+
+
+def test_a_bool_takes_all_or_nothing():
+    t = tensor(A)
+    assert t[True].shape == (1, 2, 3, 4) and t[False].shape == (0, 2, 3, 4)
+    assert t[tensor(True)].tolist() == A[None].tolist()
+    t[False] = 5
+    assert t.tolist() == A.tolist()
+    t[True] = 5
+    assert t.tolist() == np.full_like(A, 5).tolist()

@@ -302,3 +302,17 @@ def test_wrong_accessors():
         tensor([1]).sbp
     with pytest.raises(IndexError):
         tensor([1]).size(1)
+
+
+def test_windows_along_an_axis():
+    x = tensor(np.arange(10.0).reshape(2, 5), requires_grad=True)
+    y = x.unfold(1, 3, 2)
+    assert y.tolist() == np.lib.stride_tricks.sliding_window_view(x.detach().numpy(), 3, 1)[:, ::2].tolist()
+    y.sum().backward()
+    assert x.grad.tolist() == [[1, 1, 2, 1, 1]] * 2
+    assert tensor(3.0).unfold(0, 1, 1).tolist() == [3]
+    with pytest.raises(ValueError, match="size 6 is not in"):
+        x.unfold(1, 6, 1)
+    assert x.mT.shape == (5, 2) and tensor(np.zeros((4, 2, 3))).mT.shape == (4, 3, 2)
+    with pytest.raises(ValueError, match="no matrix"):
+        tensor([1.0]).mT

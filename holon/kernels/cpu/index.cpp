@@ -187,11 +187,11 @@ void embedding_backward(const Array& dy, const Array& indices, int64_t row_offse
   if (!direct) copy(sum, dweight);
 }
 
-void index_select(const Array& x, int axis, const Array& indices, Array& out) {
+void index_select(const Array& x, int axis, const Array& indices, Array& out, AxisPart part) {
   HOLON_CHECK(x.dtype == out.dtype && x.ndim() == out.ndim() && indices.ndim() <= 1 && out.shape[axis] == indices.numel(),
               "index_select: {} of {} along axis {} into {}", indices.shape, x.shape, axis, out.shape);
   const int64_t n = x.shape[axis];
-  const Indices rows("index_select", indices, -n, n);
+  const Indices rows("index_select", indices, 0, part.size < 0 ? n : part.size);
   Array from = x, to = out;
   from.shape[axis] = to.shape[axis] = 1;
   HOLON_CHECK(from.shape == to.shape, "index_select: {} into {}", x.shape, out.shape);
@@ -225,14 +225,16 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out) {
             const T* s = reinterpret_cast<const T*>(src);
             T* d = reinterpret_cast<T*>(dst);
             for (int64_t i = first; i < last; ++i) {
-              const int64_t r = rows[static_cast<size_t>(i)];
-              d[i * out_step] = s[(r < 0 ? r + n : r) * x_step];
+              const int64_t r = rows[static_cast<size_t>(i)] - part.offset;
+              d[i * out_step] = r >= 0 && r < n ? s[r * x_step] : T{};
             }
           });
         else
           for (int64_t i = first; i < last; ++i) {
-            const int64_t r = rows[static_cast<size_t>(i)];
-            std::memcpy(dst + i * out_step * size, src + (r < 0 ? r + n : r) * x_step * size, static_cast<size_t>(inner * size));
+            const int64_t r = rows[static_cast<size_t>(i)] - part.offset;
+            std::byte* to_row = dst + i * out_step * size;
+            if (r >= 0 && r < n) std::memcpy(to_row, src + r * x_step * size, static_cast<size_t>(inner * size));
+            else std::memset(to_row, 0, static_cast<size_t>(inner * size));
           }
         at += last - first;
       }
@@ -240,21 +242,28 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out) {
     return;
   }
   for (size_t i = 0; i < rows.size(); ++i) {
-    from.offset = x.offset + (rows[i] < 0 ? rows[i] + n : rows[i]) * x.strides[axis];
+    const int64_t row = rows[i] - part.offset;
     to.offset = out.offset + static_cast<int64_t>(i) * out.strides[axis];
+    if (row < 0 || row >= n) {
+      fill(to, 0);
+      continue;
+    }
+    from.offset = x.offset + row * x.strides[axis];
     copy(from, to);
   }
 }
 
-void index_add(Array& out, int axis, const Array& indices, const Array& src) {
+void index_add(Array& out, int axis, const Array& indices, const Array& src, AxisPart part) {
   HOLON_CHECK(src.dtype == out.dtype && src.ndim() == out.ndim() && src.shape[axis] == indices.numel(),
               "index_add: {} of {} along axis {} into {}", indices.shape, src.shape, axis, out.shape);
   const int64_t n = out.shape[axis];
-  const Indices rows("index_add", indices, -n, n);
+  const Indices rows("index_add", indices, 0, part.size < 0 ? n : part.size);
   Array from = src, to = out;
   from.shape[axis] = to.shape[axis] = 1;
   for (size_t i = 0; i < rows.size(); ++i) {
-    to.offset = out.offset + (rows[i] < 0 ? rows[i] + n : rows[i]) * out.strides[axis];
+    const int64_t row = rows[i] - part.offset;
+    if (row < 0 || row >= n) continue;
+    to.offset = out.offset + row * out.strides[axis];
     from.offset = src.offset + static_cast<int64_t>(i) * src.strides[axis];
     binary(BinaryOp::Add, to, from, to);
   }
@@ -265,47 +274,54 @@ namespace {
 // Rows of index along its last axis, by threads if kParallel: f(byte offset in x of the row's first element but for the
 // indexed axis, that in other, the row's indices).
 template <bool kParallel, class F>
-void for_each_indexed_row(const char* op, const Array& x, int axis, const Array& index, const Array& other, F&& f) {
+void for_each_indexed_row(const char* op, const Array& x, int axis, const Array& index, const Array& other, AxisPart part, F&& f) {
   HOLON_CHECK(index.ndim() == x.ndim() && other.ndim() == x.ndim(), "{}: {} with indices {} and {}", op, x.shape, index.shape, other.shape);
   for (int i = 0; i < x.ndim(); ++i)
     HOLON_CHECK(index.shape[i] <= other.shape[i] && (i == axis || index.shape[i] <= x.shape[i]), "{}: {} with indices {} and {}",
                 op, x.shape, index.shape, other.shape);
-  const Indices indices(op, index, 0, x.ndim() == 0 ? 1 : x.shape[axis]);
+  const Indices indices(op, index, 0, part.size >= 0 ? part.size : x.ndim() == 0 ? 1 : x.shape[axis]);
   if (indices.size() == 0) return;
   if (x.ndim() == 0) return f(0, 0, indices.data());
-  Array others = x, part = other;  // x without a step along the axis, in the shape of index
+  Array others = x, like = other;  // x without a step along the axis, in the shape of index
   others.strides[axis] = 0;
-  others.shape = part.shape = index.shape;
-  const std::vector<int64_t> in_x = row_offsets(others), in_other = row_offsets(part);
+  others.shape = like.shape = index.shape;
+  const std::vector<int64_t> in_x = row_offsets(others), in_other = row_offsets(like);
   const int64_t m = index.shape.back(), rows = static_cast<int64_t>(in_x.size());
   parallel_for(rows, kParallel ? std::max<int64_t>(1, kGrain / m) : rows, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) f(in_x[static_cast<size_t>(r)], in_other[static_cast<size_t>(r)], indices.data() + r * m);
   });
 }
 
-// Elements along the last axis: how many, and the steps from one to the next in x, in other, and for each index.
+// Elements along the last axis: how many, the steps from one to the next in x, in other, and for each index, and how many of
+// the indexed axis x holds.
 struct RowSteps {
-  int64_t n, x, other, index;
+  int64_t n, x, other, index, held;
   RowSteps(const Array& x_, int axis, const Array& index_, const Array& other_) {
     const int last = x_.ndim() - 1;
     n = last < 0 ? 1 : index_.shape[last];
     x = last < 0 || axis == last ? 0 : x_.strides[last];
     other = last < 0 ? 0 : other_.strides[last];
     index = last < 0 ? 0 : x_.strides[axis];
+    held = last < 0 ? 1 : x_.shape[axis];
   }
 };
 
 }  // namespace
 
-void gather(const Array& x, int axis, const Array& index, Array& out) {
+void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart part) {
   HOLON_CHECK(x.dtype == out.dtype && index.shape == out.shape, "gather: {} into {}", index.shape, out.shape);
   const RowSteps step(x, axis, index, out);
   visit_size(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for_each_indexed_row<true>("gather", x, axis, index, out, [&](int64_t from, int64_t to, const int64_t* at) {
+    for_each_indexed_row<true>("gather", x, axis, index, out, part, [&](int64_t from, int64_t to, const int64_t* at) {
       const T* src = reinterpret_cast<const T*>(x.bytes() + from);
       T* dst = reinterpret_cast<T*>(out.bytes() + to);
-      if (step.x == 0 && step.index == 1 && step.other == 1)
+      if (part.size >= 0)
+        for (int64_t j = 0; j < step.n; ++j) {
+          const int64_t v = at[j] - part.offset;
+          dst[j * step.other] = v >= 0 && v < step.held ? src[j * step.x + v * step.index] : T{};
+        }
+      else if (step.x == 0 && step.index == 1 && step.other == 1)
         for (int64_t j = 0; j < step.n; ++j) dst[j] = src[at[j]];
       else
         for (int64_t j = 0; j < step.n; ++j) dst[j * step.other] = src[j * step.x + at[j] * step.index];
@@ -313,16 +329,18 @@ void gather(const Array& x, int axis, const Array& index, Array& out) {
   });
 }
 
-void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src) {
+void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part, const char* shown) {
   HOLON_CHECK(src.dtype == out.dtype, "scatter: {} into {}", name(src.dtype), name(out.dtype));
   const RowSteps step(out, axis, index, src);
   visit_dtype(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for_each_indexed_row<false>("scatter", out, axis, index, src, [&](int64_t to, int64_t from, const int64_t* at) {
+    for_each_indexed_row<false>(shown, out, axis, index, src, part, [&](int64_t to, int64_t from, const int64_t* at) {
       T* dst = reinterpret_cast<T*>(out.bytes() + to);
       const T* p = reinterpret_cast<const T*>(src.bytes() + from);
       for (int64_t j = 0; j < step.n; ++j) {
-        T& e = dst[j * step.x + at[j] * step.index];
+        const int64_t v = at[j] - part.offset;
+        if (v < 0 || v >= step.held) continue;
+        T& e = dst[j * step.x + v * step.index];
         e = combine(op, e, p[j * step.other]);
       }
     });

@@ -15,18 +15,24 @@ void embedding(const Array& weight, const Array& indices, int64_t row_offset, in
 // dweight = 0, then dweight[indices[...] - row_offset, :] += dy[..., :].
 void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight);
 
-// out = x with its elements along the axis replaced by those at indices [k]; negative ones count from the end.
-void index_select(const Array& x, int axis, const Array& indices, Array& out);
+// The part of an indexed axis that an array holds: its elements from offset on, of size in all (-1: what the array has). Indices
+// count in the whole axis; what they name elsewhere reads as zero and is not written.
+struct AxisPart {
+  int64_t offset = 0, size = -1;
+};
+
+// out = x with its elements along the axis replaced by those at indices [k].
+void index_select(const Array& x, int axis, const Array& indices, Array& out, AxisPart part = {});
 // out[i][j][k] = x[i][index[i][j][k]][k] (for axis 1). index and out have one shape, at most x's along the other axes.
-void gather(const Array& x, int axis, const Array& index, Array& out);
+void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart part = {});
 
 enum class ScatterOp { kSet, kAdd, kMultiply };
 // out[i][index[i][j][k]][k] op= src[i][j][k] (for axis 1), one after the other. src has at least index's shape; src and
 // out have one dtype.
-void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src);
+void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part = {}, const char* shown = "scatter");
 void scatter_scalar(ScatterOp op, Array& out, int axis, const Array& index, Scalar value);
 // out[.., indices[j], ..] += src[.., j, ..] along the axis; indices [k] as for index_select.
-void index_add(Array& out, int axis, const Array& indices, const Array& src);
+void index_add(Array& out, int axis, const Array& indices, const Array& src, AxisPart part = {});
 
 // out = mask ? value : x. mask (bool) broadcasts to x.
 void masked_fill(const Array& x, const Array& mask, Scalar value, Array& out);

@@ -60,9 +60,9 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return _ops["layer_norm"](input, shape, weight, bias, eps)
 
 
-def embedding(input, weight):
-    """The rows of weight that the integers of input name."""
-    return _ops["embedding"](weight, input)
+def embedding(input, weight, padding_idx=None):
+    """The rows of weight that the integers of input name; the row padding_idx gets no gradient."""
+    return _ops["embedding"](weight, input, padding_idx)
 
 
 def sparse_softmax_cross_entropy(labels, logits):

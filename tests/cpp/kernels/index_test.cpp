@@ -54,21 +54,24 @@ TEST(IndexSelect, EveryAxisTypeAndLayout) {
   for (DType dtype : kAllTypes)
     for (Layout layout : kAllLayouts)
       for (int axis : {0, 1, 2}) {
-        Array x = random({5, 6, 7}, dtype, layout, noise, 0, 99), i = of({4, 0, -1, 4}, int64);
+        Array x = random({5, 6, 7}, dtype, layout, noise, 0, 99), i = of({4, 0, 3, 4}, int64);
         Dims shape = x.shape;
         shape[axis] = 4;
         Array out = make(shape, dtype);
         index_select(x, axis, i, out);
         each(shape, [&](Dims at) {
           double got = get(out, at);
-          int64_t k = static_cast<int64_t>(get(i, {at[axis]}));
-          at[axis] = k < 0 ? k + x.shape[axis] : k;
+          at[axis] = static_cast<int64_t>(get(i, {at[axis]}));
           ASSERT_EQ(got, get(x, at));
         });
       }
   Array x = make({3}, float32), out = make({1}, float32), bad = of({3}, int64);
   message_of(ErrorKind::kIndex, [&] { index_select(x, 0, bad, out); });
-  Array sum = of({1, 1, 1}, float32), add = of({10, 20, 30, 40}, float32), where = of({0, 2, 2, -3}, int32);
+  Array negative = of({-1}, int64), part = of({5, 6}, float32), three = make({3}, float32), places = of({3, 2, 4}, int64);
+  message_of(ErrorKind::kIndex, [&] { index_select(x, 0, negative, out); });
+  index_select(part, 0, places, three, {2, 5});  // elements 2 and 3 of 5
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(get(three, {i}), (std::vector<double>{6, 5, 0})[static_cast<size_t>(i)]);
+  Array sum = of({1, 1, 1}, float32), add = of({10, 20, 30, 40}, float32), where = of({0, 2, 2, 0}, int32);
   index_add(sum, 0, where, add);
   EXPECT_EQ(get(sum, {0}), 51);
   EXPECT_EQ(get(sum, {2}), 51);
@@ -85,8 +88,7 @@ TEST(GatherScatter, EveryAxisTypeAndLayout) {
         Array i = random(shape, int64, layout, noise, 0, 5), out = make(shape, dtype);
         gather(x, axis, i, out);
         auto point = [&](Dims at) {
-          int64_t k = static_cast<int64_t>(get(i, at));
-          at[axis] = k < 0 ? k + x.shape[axis] : k;
+          at[axis] = static_cast<int64_t>(get(i, at));
           return at;
         };
         each(shape, [&](const Dims& at) { ASSERT_EQ(get(out, at), get(x, point(at))); });

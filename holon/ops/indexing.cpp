@@ -1,0 +1,584 @@
+// x[...], for reading and writing. Ints, slices and new axes are views; index tensors and masks come down to three ops on
+// neighbouring axes (read, add up, write), of which each rank does its part: what it holds of an indexed axis, or of the indices.
+#include "holon/ops/indexing.h"
+
+#include "holon/base/context.h"
+#include "holon/boxing/executor.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/indexing.h"
+#include "holon/ops/elementwise.h"
+#include "holon/ops/whole.h"
+
+namespace holon::ops {
+namespace {
+
+using kernels::AxisPart;
+
+// How the operands of a call lie to each other: x [pre..., k indexed axes, post...], out [pre..., nb axes of the indices, post...].
+struct Joined {
+  int axis, k, nb;
+  Dims shape;  // of the indices together
+  int in_out(int a) const { return a < axis ? a : a - k + nb; }
+};
+
+// "take: ", or nothing for x[...].
+std::string prefix(const AttrReader& c) {
+  std::string op(c.text("caller"));
+  return op.empty() ? op : op + ": ";
+}
+
+Joined joined(const AttrReader& c, int ndim, std::span<const Meta> metas, size_t first) {
+  Joined j{static_cast<int>(c.i("axis")), static_cast<int>(metas.size() - first), 0, {}};
+  for (size_t i = first; i < metas.size(); ++i) {
+    if (metas[i].dtype != int64 && metas[i].dtype != int32)
+      fail(ErrorKind::kIndex, "{}an index tensor must hold integers or bools, got {} {}. Convert it by .long().", prefix(c), name(metas[i].dtype), metas[i].shape);
+    j.shape = broadcast_shapes(j.shape, metas[i].shape, "index");
+  }
+  j.nb = j.shape.size();
+  if (j.k == 0 || j.axis < 0 || j.axis + j.k > ndim) fail(ErrorKind::kIndex, "{}{} indices for a tensor of {} axes.", prefix(c), j.k, ndim);
+  return j;
+}
+
+Dims out_shape(const Dims& x, const Joined& j) {
+  Dims out;
+  for (int a = 0; a < j.axis; ++a) out.push_back(x[a]);
+  for (int64_t n : j.shape) out.push_back(n);
+  for (int a = j.axis + j.k; a < x.size(); ++a) out.push_back(x[a]);
+  return out;
+}
+
+void require_values(const AttrReader& c, const Dims& got, const Dims& wanted) {
+  if (got != wanted) fail_value("{}the values have the shape {}; for these indices it must be {}.", prefix(c), got, wanted);
+}
+
+// The factor of axis b of the common shape, in the indices.
+void label_indices(Rule& rule, std::span<const Meta> in, size_t first, const Joined& j, int b, int f) {
+  for (size_t i = first; i < in.size(); ++i) {
+    int at = b - (j.nb - in[i].shape.size());
+    if (at >= 0 && (in[i].shape[at] != 1 || j.shape[b] == 1)) rule.in(i, at, f);
+  }
+}
+
+std::vector<Tensor> indices_of(const Grad& g, size_t first, std::vector<Tensor> front) {
+  for (size_t i = first; i < g.n_in(); ++i) front.push_back(g.x(i));
+  return front;
+}
+
+SmallVec<const Array*, 8> index_arrays(const KernelCall& c, size_t first) {
+  SmallVec<const Array*, 8> v;
+  for (size_t i = first; i < c.n_in(); ++i) v.push_back(&c.in(i));
+  return v;
+}
+
+SmallVec<AxisPart, 8> parts(const Dims& offset, const Dims& logical, int axis, size_t k) {
+  SmallVec<AxisPart, 8> v;
+  for (int a = axis; a < axis + static_cast<int>(k); ++a) v.push_back({offset[a], logical[a]});
+  return v;
+}
+
+std::vector<Meta> with_x(std::span<const Meta> in, const Dims& x) {
+  std::vector<Meta> metas(in.begin(), in.end());
+  metas[0].shape = x;
+  return metas;
+}
+
+Dims window_sizes(const AttrReader& c) { return Dims(c.ints("window")); }
+
+}  // namespace
+
+HOLON_OP(index_axes, "index_axes(Tensor[] tensors, int axis, bool wrap=True, str caller='') -> Tensor")
+    .doc("tensors[0] read at index tensors for its axes from axis on; negative indices count from the end if wrap.")
+    .hidden()
+    .infer([](Infer& c) {
+      std::vector<Meta> metas;
+      for (size_t i = 0; i < c.n_in(); ++i) metas.push_back(c.in(i));
+      c.out(out_shape(c.shape(0), joined(c, c.ndim(0), metas, 1)), c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) {
+      const Dims& x = r.in[0].shape;
+      Joined j = joined(r, x.size(), r.in, 1);
+      for (int a = 0; a < x.size(); ++a) {
+        if (a >= j.axis && a < j.axis + j.k) continue;
+        int f = r.rule.factor();
+        r.rule.in(0, a, f);
+        r.rule.out(0, j.in_out(a), f);
+      }
+      for (int b = 0; b < j.nb; ++b) {
+        int f = r.rule.factor();
+        r.rule.out(0, j.axis + b, f);
+        label_indices(r.rule, r.in, 1, j, b, f);
+      }
+      // Of an indexed axis each rank reads what it holds, and zeros for the rest.
+      if (r.in[0].dtype != boolean)
+        for (int a = j.axis; a < j.axis + j.k; ++a) r.rule.in(0, a, r.rule.factor(true));
+    })
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      auto arrays = index_arrays(c, 1);
+      int axis = static_cast<int>(c.i("axis"));
+      kernels::index_axes(c.in(0), axis, arrays, parts(c.offset_in(0), c.logical_in(0), axis, arrays.size()), c.b("wrap"), c.out(), prefix(c));
+    })
+    .saves({1, 2, 3, 4, 5, 6, 7, 8})
+    .grad([](Grad& g) { g.dx(0, index_axes_backward(indices_of(g, 1, {g.dy()}), g.i("axis"), g.in_shape(0), g.b("wrap"))); });
+
+HOLON_OP(index_axes_backward, "index_axes_backward(Tensor[] tensors, int axis, int[] shape, bool wrap=True, str caller='') -> Tensor")
+    .doc("tensors[0] added up at index tensors in zeros of the given shape.")
+    .hidden()
+    .infer([](Infer& c) {
+      std::vector<Meta> metas;
+      for (size_t i = 0; i < c.n_in(); ++i) metas.push_back(c.in(i));
+      Dims shape(c.ints("shape"));
+      Joined j = joined(c, shape.size(), metas, 1);
+      require_values(c, c.shape(0), out_shape(shape, j));
+      c.out(shape, c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) {
+      const Dims& x = r.out[0].shape;
+      Joined j = joined(r, x.size(), with_x(r.in, x), 1);
+      for (int a = 0; a < x.size(); ++a) {
+        int f = r.rule.factor();
+        r.rule.out(0, a, f);
+        if (a < j.axis || a >= j.axis + j.k) r.rule.in(0, j.in_out(a), f);
+      }
+      for (int b = 0; b < j.nb; ++b) {
+        int f = r.rule.factor(true);
+        r.rule.in(0, j.axis + b, f);
+        label_indices(r.rule, r.in, 1, j, b, f);
+      }
+    })
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      auto arrays = index_arrays(c, 1);
+      int axis = static_cast<int>(c.i("axis"));
+      kernels::fill(c.out(), Scalar(0));
+      kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()), c.b("wrap"), true, c.in(0), prefix(c));
+    })
+    .saves({1, 2, 3, 4, 5, 6, 7, 8})
+    .grad([](Grad& g) { g.dx(0, index_axes(indices_of(g, 1, {g.dy()}), g.i("axis"), g.b("wrap"))); });
+
+HOLON_OP(index_put_axes, "index_put_axes(Tensor[] tensors, int axis, bool accumulate=False, bool wrap=True, str caller='') -> Tensor")
+    .doc("tensors[0] with the values tensors[1] set (or added) at index tensors for its axes from axis on.")
+    .hidden()
+    .infer([](Infer& c) {
+      std::vector<Meta> metas;
+      for (size_t i = 0; i < c.n_in(); ++i) metas.push_back(c.in(i));
+      Joined j = joined(c, c.ndim(0), metas, 2);
+      c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "x and the values have different dtypes", "Convert one of them by to().");
+      require_values(c, c.shape(1), out_shape(c.shape(0), j));
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) {
+      const Dims& x = r.in[0].shape;
+      Joined j = joined(r, x.size(), r.in, 2);
+      for (int a = 0; a < x.size(); ++a) {
+        int f = r.rule.factor();
+        r.rule.in(0, a, f);
+        r.rule.out(0, a, f);
+        if (a < j.axis || a >= j.axis + j.k) r.rule.in(1, j.in_out(a), f);
+      }
+      auto addends = [&](int b) {
+        Signature s;
+        for (size_t i = 0; i < r.in.size(); ++i) s.in.push_back(sbp::broadcast());
+        s.in[0] = s.in[1] = sbp::partial_sum();
+        s.out.push_back(sbp::partial_sum());
+        if (b >= 0) {
+          s.in[1] = sbp::split(j.axis + b);
+          for (size_t i = 2; i < r.in.size(); ++i) {
+            int at = b - (j.nb - r.in[i].shape.size());
+            if (at >= 0 && r.in[i].shape[at] != 1) s.in[i] = sbp::split(at);
+          }
+        }
+        r.rule.add(s);
+      };
+      addends(-1);
+      for (int b = 0; r.b("accumulate") && b < j.nb; ++b) addends(b);
+    })
+    .kernel([](KernelCall& c) {
+      auto arrays = index_arrays(c, 2);
+      int axis = static_cast<int>(c.i("axis"));
+      kernels::copy(c.in(0), c.out());
+      kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()), c.b("wrap"), c.b("accumulate"), c.in(1), prefix(c));
+    })
+    .saves({2, 3, 4, 5, 6, 7, 8, 9})
+    .grad([](Grad& g) {
+      if (g.needs(1)) g.dx(1, index_axes(indices_of(g, 2, {g.dy()}), g.i("axis"), g.b("wrap")));
+      if (!g.needs(0)) return;
+      if (g.b("accumulate")) return g.dx(0, g.dy());
+      Tensor none = expand(number_beside(g.dy(), 0), g.in_shape(1));
+      g.dx(0, index_put_axes(indices_of(g, 2, {g.dy(), none}), g.i("axis"), false, g.b("wrap")));
+    });
+
+HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] steps, int[] window) -> Tensor")
+    .doc("x with value, of the shape window, in place of every steps[a]-th element from starts[a] on along each axis a.")
+    .hidden()
+    .infer([](Infer& c) {
+      c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "x and value have different dtypes", "Convert one of them by to().");
+      c.require(c.shape(1) == window_sizes(c), "value has not the window's shape", "Expand it.");
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) {
+      // Each rank writes what it holds, of a window that is whole, or split alike where it covers the axis.
+      for (int a = 0; a < r.in[0].shape.size(); ++a)
+        for (bool split : {true, false}) {
+          if (split && r.in[1].shape[a] != r.in[0].shape[a]) continue;
+          int f = r.rule.factor();
+          r.rule.in(0, a, f);
+          r.rule.out(0, a, f);
+          if (split) r.rule.in(1, a, f);
+        }
+    })
+    .linear()
+    .kernel([](KernelCall& c) {
+      kernels::copy(c.in(0), c.out());
+      kernels::window_put(c.out(), c.offset_out(), c.ints("starts"), c.ints("steps"), c.ints("window"), c.in(1), c.offset_in(1));
+    })
+    .grad([](Grad& g) {
+      if (g.needs(1)) {
+        Tensor dv = g.dy();
+        for (int a = 0; a < dv.ndim(); ++a) {
+          auto i = static_cast<size_t>(a);
+          int64_t start = g.ints("starts")[i], step = g.ints("steps")[i], size = g.ints("window")[i];
+          if (size != dv.shape()[a]) dv = slice(dv, a, start, size > 0 ? start + (size - 1) * step + 1 : start, step);
+        }
+        g.dx(1, dv);
+      }
+      if (g.needs(0)) {
+        Dims sizes = window_sizes(g);
+        Tensor none = expand(number_beside(g.dy(), 0), sizes);
+        g.dx(0, window_put(g.dy(), none, Dims(g.ints("starts")), Dims(g.ints("steps")), sizes));
+      }
+    });
+
+Tensor beside(const Tensor& x, const Array& values) {
+  if (x.is_local()) return Tensor::local(values);
+  auto* spec = intern_spec(x.placement(), NdSbp::filled(x.nd_sbp().size(), sbp::broadcast()));
+  bool member = x.placement().contains(Context::current().rank());
+  return Tensor::global(member ? values : Array(), values.shape, values.dtype, spec);
+}
+
+Tensor number_beside(const Tensor& x, const Scalar& value) {
+  FullOptions o{.dtype = x.dtype()};
+  if (x.is_global()) o.placement = x.placement(), o.sbp = NdSbp::filled(x.nd_sbp().size(), sbp::broadcast());
+  return full({}, value, o);
+}
+
+Tensor bring_beside(const Tensor& x, const Tensor& t) {
+  if (x.is_local()) return t.is_local() ? t : t.full();
+  if (t.is_global() && t.placement() == x.placement()) return t;
+  return beside(x, t.full().array());
+}
+
+}  // namespace holon::ops
+
+namespace holon {
+
+using namespace indexing;
+using Kind = Index::Kind;
+
+namespace {
+
+[[noreturn]] void fail_index(std::string text) { fail(ErrorKind::kIndex, "{}", text); }
+
+int64_t wrapped(int64_t at, int64_t n, int axis) {
+  if (at < -n || at >= n) fail_index(fmt::format("index {} is out of range for axis {} of size {}.", at, axis, n));
+  return at < 0 ? at + n : at;
+}
+
+struct Range {
+  int64_t start, step, count;
+};
+Range range_of(const indexing::Slice& s, int64_t n) {
+  if (s.step <= 0) fail_value("a slice of a tensor has a step of at least 1, got {}. Use flip() to turn an axis round.", s.step);
+  auto clip = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + n : v, 0, n); };
+  int64_t start = s.start ? clip(*s.start) : 0, stop = s.stop ? clip(*s.stop) : n;
+  return {start, s.step, stop > start ? (stop - start + s.step - 1) / s.step : 0};
+}
+
+// How many axes of x an index takes up.
+int axes_of(const Index& i) {
+  switch (i.kind) {
+    case Kind::kNone:
+    case Kind::kEllipsis: return 0;
+    case Kind::kTensor: return i.tensor.dtype() == boolean ? i.tensor.ndim() : 1;
+    default: return 1;
+  }
+}
+
+// A key with its axes counted: what it keeps of each axis of x, the new axes, and the index tensors.
+struct Key {
+  // One for each axis of the window on x and each new axis, in order; an int keeps one element, without its axis in the result.
+  struct Axis {
+    int of;  // the axis of x, -1: new
+    Range range;
+    bool kept;
+  };
+  std::vector<Axis> axes;
+  std::vector<Tensor> tensors;   // int64, one for each indexed axis
+  std::vector<int> tensor_axes;  // their axes among the kept ones
+};
+
+Key read_key(const Tensor& x, const std::vector<Index>& given) {
+  int taken = 0, ellipses = 0;
+  for (auto& i : given) {
+    taken += axes_of(i);
+    ellipses += i.kind == Kind::kEllipsis;
+    if (i.kind == Kind::kTensor && is_floating(i.tensor.dtype()))
+      fail_index(fmt::format("an index tensor must hold integers or bools, got {} {}. Convert it by .long().", name(i.tensor.dtype()), i.tensor.shape()));
+  }
+  if (ellipses > 1) fail_index("an index has one \"...\" at most.");
+  if (taken > x.ndim()) fail_index(fmt::format("{} indices for a tensor of {} axes, shape {}.", taken, x.ndim(), x.shape()));
+  Key key;
+  int d = 0, kept = 0;
+  auto keep = [&](Range r) {
+    key.axes.push_back({d, r, true});
+    ++d, ++kept;
+  };
+  auto whole = [&](int n) {
+    for (; n > 0; --n) keep({0, 1, x.shape()[d]});
+  };
+  for (auto& i : given) {
+    switch (i.kind) {
+      case Kind::kInt:
+        key.axes.push_back({d, {wrapped(i.at, x.shape()[d], d), 1, 1}, false});
+        ++d;
+        break;
+      case Kind::kSlice: keep(range_of(i.slice, x.shape()[d])); break;
+      case Kind::kNone:
+        key.axes.push_back({-1, {0, 1, 1}, true});
+        ++kept;
+        break;
+      case Kind::kEllipsis: whole(x.ndim() - taken); break;
+      case Kind::kTensor: {
+        Tensor t = ops::bring_beside(x, i.tensor);
+        if (t.dtype() != boolean) {
+          key.tensor_axes.push_back(kept);
+          key.tensors.push_back(t.dtype() == int64 ? t : cast(t, int64));
+          whole(1);
+          break;
+        }
+        for (int m = 0; m < t.ndim(); ++m)
+          if (t.shape()[m] != x.shape()[d + m])
+            fail_index(fmt::format("a mask of shape {} does not fit the axes from {} on of a tensor of shape {}.", t.shape(), d, x.shape()));
+        if (t.ndim() == 0) {  // all or nothing, along a new axis
+          bool on = t.item().as_int() != 0;
+          Array place = Array::empty({on ? 1 : 0}, int64);
+          if (on) *place.data<int64_t>() = 0;
+          key.tensor_axes.push_back(kept);
+          key.tensors.push_back(ops::beside(x, place));
+          key.axes.push_back({-1, {0, 1, 1}, true});
+          ++kept;
+          break;
+        }
+        for (auto& column : ops::nonzero_columns(t)) {
+          key.tensor_axes.push_back(kept);
+          key.tensors.push_back(column);
+          whole(1);
+        }
+      }
+    }
+  }
+  whole(x.ndim() - d);
+  return key;
+}
+
+// Index tensors that are apart go to the front of the result, as in NumPy. Returns the order of the kept axes that brings theirs
+// together, empty if it is as it is.
+Dims order_of(const Key& key, int n) {
+  bool apart = false;
+  for (size_t k = 1; k < key.tensor_axes.size(); ++k) apart |= key.tensor_axes[k] != key.tensor_axes[k - 1] + 1;
+  Dims order;
+  if (!apart) return order;
+  for (int a : key.tensor_axes) order.push_back(a);
+  for (int a = 0; a < n; ++a)
+    if (std::find(key.tensor_axes.begin(), key.tensor_axes.end(), a) == key.tensor_axes.end()) order.push_back(a);
+  return order;
+}
+
+Tensor reshaped(const Tensor& t, const Dims& shape) { return t.shape() == shape ? t : reshape(t, shape); }
+
+// The window on x that the key's ints, slices and new axes show.
+Tensor window(const Tensor& x, const Key& key) {
+  Tensor t = x;
+  Dims shape;
+  for (auto& a : key.axes) {
+    if (a.of >= 0 && a.range.count != x.shape()[a.of]) {
+      int64_t end = a.range.count > 0 ? a.range.start + (a.range.count - 1) * a.range.step + 1 : a.range.start;
+      t = slice(t, a.of, a.range.start, end, a.range.step);
+    }
+    if (a.kept) shape.push_back(a.range.count);
+  }
+  return reshaped(t, shape);
+}
+
+Dims without_tensors(const Dims& shape, const Key& key, const Dims& common) {
+  Dims out;
+  bool apart = order_of(key, shape.size()).size() > 0;
+  auto put = [&] {
+    for (int64_t n : common) out.push_back(n);
+  };
+  if (apart) put();
+  for (int a = 0; a < shape.size(); ++a) {
+    if (!apart && a == key.tensor_axes[0]) put();
+    if (std::find(key.tensor_axes.begin(), key.tensor_axes.end(), a) == key.tensor_axes.end()) out.push_back(shape[a]);
+  }
+  return out;
+}
+
+// What the index ops are given: x, with the indexed axes together, and the index tensors.
+std::vector<Tensor> operands(std::vector<Tensor> front, const Key& key) {
+  front.insert(front.end(), key.tensors.begin(), key.tensors.end());
+  return front;
+}
+
+Dims inverse(const Dims& order) {
+  Dims back = order;
+  for (int a = 0; a < order.size(); ++a) back[static_cast<int>(order[a])] = a;
+  return back;
+}
+
+// The new value of x, by ops: for the tape, and for addends.
+Tensor put_by_ops(const Tensor& x, const Key& key, Tensor value, bool accumulate) {
+  Dims starts, steps, sizes, kept;
+  for (auto& a : key.axes) {
+    if (a.kept) kept.push_back(a.range.count);
+    if (a.of < 0) continue;
+    starts.push_back(a.range.start);
+    steps.push_back(a.range.step);
+    sizes.push_back(a.range.count);
+  }
+  if (!key.tensors.empty()) {
+    Dims order = order_of(key, kept.size());
+    Tensor w = window(x, key);
+    if (order.size()) w = permute(w, order);
+    w = index_put_axes(operands({w, value}, key), order.size() ? 0 : key.tensor_axes[0], accumulate);
+    value = order.size() ? permute(w, inverse(order)) : w;
+  } else if (accumulate) {
+    value = add(window(x, key), value);
+  }
+  return window_put(x, reshaped(value, sizes), starts, steps, sizes);
+}
+
+// Straight into this rank's memory. value: whole and local, of the result's shape.
+void put_here(const Tensor& x, const Key& key, const Array& value, bool accumulate) {
+  Array a = x.array();
+  if (!a.defined() || value.numel() == 0) return;
+  Dims offset = Dims::filled(x.ndim(), 0);
+  if (x.is_global()) offset = slice_of(x.shape(), x.placement(), x.nd_sbp(), x.placement().index_of(Context::current().rank())).offset;
+  // The window on what lies here, and the part of the value that belongs there.
+  Dims shape, strides, first;
+  int64_t start = 0;
+  for (auto& k : key.axes) {
+    if (k.of < 0) {
+      shape.push_back(1), strides.push_back(0), first.push_back(0);
+      continue;
+    }
+    int64_t begin = offset[k.of], end = begin + a.shape[k.of];
+    auto reach = [&](int64_t bound) { return bound <= k.range.start ? 0 : (bound - k.range.start + k.range.step - 1) / k.range.step; };
+    int64_t low = reach(begin), high = std::min(k.range.count, reach(end));
+    if (high <= low) return;
+    start += (k.range.start + low * k.range.step - begin) * a.strides[k.of];
+    if (!k.kept) continue;
+    shape.push_back(high - low), strides.push_back(a.strides[k.of] * k.range.step), first.push_back(low);
+  }
+  Array w = a.view(shape, strides, start), v = value;
+  if (key.tensors.empty()) {
+    for (int d = 0; d < shape.size(); ++d) v.offset += first[d] * v.strides[d];
+    v.shape = shape;
+    if (accumulate) kernels::binary(kernels::BinaryOp::Add, w, v, w);
+    else kernels::copy(v, w);
+  } else {
+    Dims order = order_of(key, shape.size());
+    int axis = order.size() ? 0 : key.tensor_axes[0], k = static_cast<int>(key.tensors.size());
+    Dims lengths;  // logical, of the window
+    for (auto& d : key.axes)
+      if (d.kept) lengths.push_back(d.range.count);
+    if (order.size()) {
+      Dims s, t, f, l;
+      for (int64_t d : order) {
+        int i = static_cast<int>(d);
+        s.push_back(shape[i]), t.push_back(strides[i]), f.push_back(first[i]), l.push_back(lengths[i]);
+      }
+      shape = s, strides = t, first = f, lengths = l;
+      w = w.view(shape, strides);
+    }
+    SmallVec<kernels::AxisPart, 8> parts;
+    SmallVec<const Array*, 8> indices;
+    std::vector<Array> held;
+    for (auto& t : key.tensors) held.push_back(t.full().array());
+    for (int i = 0; i < k; ++i) {
+      parts.push_back({first[axis + i], lengths[axis + i]});
+      indices.push_back(&held[static_cast<size_t>(i)]);
+    }
+    int nb = v.ndim() - (shape.size() - k);
+    for (int d = 0; d < shape.size(); ++d) {
+      if (d >= axis && d < axis + k) continue;
+      int at = d < axis ? d : d - k + nb;
+      v.offset += first[d] * v.strides[at];
+      v.shape[at] = shape[d];
+    }
+    kernels::index_put_axes(w, axis, indices, parts, true, accumulate, v);
+  }
+}
+
+}  // namespace
+
+Tensor index(const Tensor& x, const std::vector<Index>& given) {
+  Key key = read_key(x, given);
+  Tensor t = window(x, key);
+  if (!key.tensors.empty()) {
+    Dims order = order_of(key, t.ndim());
+    if (order.size()) t = permute(t, order);
+    return index_axes(operands({t}, key), order.size() ? 0 : key.tensor_axes[0]);
+  }
+  return t == x ? reshape(x, x.shape()) : t;  // a tensor of its own
+}
+
+void index_put_(const Tensor& x, const std::vector<Index>& given, const Tensor& assigned, bool accumulate) {
+  if (assigned.is_global() && x.is_local()) fail_runtime("a global value cannot be assigned to a part of a local tensor. Use to_local() first.");
+  bool recording = grad_enabled() && (x.requires_grad() || assigned.requires_grad());
+  if (recording) check_in_place("index_put", x);
+  Tensor value = assigned.dtype() == x.dtype() ? assigned : cast(assigned, x.dtype());
+  // One number under a mask needs no places: each rank asks its own part of the mask.
+  if (given.size() == 1 && given[0].kind == Kind::kTensor && given[0].tensor.dtype() == boolean && given[0].tensor.ndim() > 0 && value.numel() == 1 &&
+      !accumulate) {
+    Tensor mask = ops::bring_beside(x, given[0].tensor);
+    Dims shape = mask.shape();
+    bool fits = shape.size() <= x.ndim();
+    for (int a = 0; fits && a < shape.size(); ++a) fits = shape[a] == x.shape()[a];
+    if (fits) {
+      while (shape.size() < x.ndim()) shape.push_back(1);
+      Tensor v = ops::bring_beside(x, reshaped(value, {}));
+      return write_in_place("index_put", x, where(reshaped(mask, shape), v, x));
+    }
+  }
+  Key key = read_key(x, given);
+  Dims shape;
+  for (auto& a : key.axes)
+    if (a.kept) shape.push_back(a.range.count);
+  if (!key.tensors.empty()) {
+    Dims common;
+    for (auto& t : key.tensors) common = broadcast_shapes(common, t.shape(), "index");
+    shape = without_tensors(shape, key, common);
+  }
+  // As NumPy does, leading axes of size 1 too many are let go.
+  Dims own = value.shape();
+  while (own.size() > shape.size() && own[0] == 1) own.erase(0);
+  bool fits = own.size() <= shape.size();
+  for (int a = 0; fits && a < own.size(); ++a) fits = own[a] == shape[shape.size() - own.size() + a] || own[a] == 1;
+  if (!fits) fail_value("a value of shape {} does not broadcast to the shape {} that it is assigned to.", value.shape(), shape);
+  if (recording || (x.is_global() && x.nd_sbp().has_partial())) {
+    value = ops::bring_beside(x, value);
+    value = expand(reshaped(value, own), shape);
+    return write_in_place("index_put", x, put_by_ops(x, key, value, accumulate));
+  }
+  NoGradGuard no_grad;
+  Array source = value.full().array();
+  if (source.storage == x.array().storage) source = clone(value).array();
+  Tensor v = expand(reshaped(Tensor::local(source), own), shape);
+  // Every rank has the indices brought to it, also where none of them falls.
+  for (auto& t : key.tensors) t = Tensor::local(t.full().array());
+  put_here(x, key, v.array(), accumulate);
+  if (x.array().defined()) ++x.array().storage->version;
+}
+
+}  // namespace holon
