@@ -317,6 +317,14 @@ bool ArgParser::has_needed_keywords(PyObject* kwnames) const {
   return true;
 }
 
+bool ArgParser::knows_keywords(PyObject* kwnames) const {
+  for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); ++k) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+    if (find(name) < 0 && !(op_.seed_attr >= 0 && PyUnicode_CompareWithASCIIString(name, "generator") == 0)) return false;
+  }
+  return true;
+}
+
 const ArgParser* Overloads::plain() const {
   const ArgParser* one = nullptr;
   for (auto* form : forms) {
@@ -332,11 +340,12 @@ const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* 
   const ArgParser* one = nullptr;
   size_t n = 0;
   for (auto* form : forms)
-    if (form->has_needed_keywords(kwnames)) {
+    if (form->has_needed_keywords(kwnames) && form->knows_keywords(kwnames)) {
       one = form;
       ++n;
     }
-  if (n == 1) return *one;
+  if (n == 0) one = plain();
+  if (n == 1 || (n == 0 && one)) return *one;
   for (auto* form : forms)
     if (form->fits(args, nargs, kwnames)) return *form;
   std::string got, all;
