@@ -39,22 +39,40 @@ void steps_infer(Infer& c) {
   c.out({c.i("steps")}, c.has("dtype") ? c.dtype("dtype") : float32);
 }
 
-// The columns of row r that lie in a triangle: [begin, end).
-std::pair<int64_t, int64_t> triangle_columns(const AttrReader& c, bool lower, int64_t r) {
-  int64_t diagonal = std::clamp<int64_t>(r + c.i("offset") + (lower ? 1 : 0), 0, c.i("col"));
-  return lower ? std::pair<int64_t, int64_t>{0, diagonal} : std::pair<int64_t, int64_t>{diagonal, c.i("col")};
-}
+// The rows that a triangle of a row x col matrix has elements in, and how many it has.
+struct Triangle {
+  bool lower;
+  int64_t col, diagonal, first, last;
+
+  Triangle(const AttrReader& c, bool is_lower) : lower(is_lower), col(c.i("col")) {
+    int64_t row = c.i("row");
+    if (row < 0 || col < 0) fail_value("{}: sizes {} and {} must not be negative.", c.op().name(), row, col);
+    diagonal = std::clamp(c.i("offset"), -row, col);
+    first = lower ? std::max<int64_t>(-diagonal, 0) : 0;
+    last = lower ? row : static_cast<int64_t>(std::clamp<__int128>(__int128{col} - diagonal, 0, row));
+    if (col == 0) first = last;
+  }
+  std::pair<int64_t, int64_t> columns(int64_t r) const {
+    return lower ? std::pair{int64_t{0}, static_cast<int64_t>(std::min<__int128>(__int128{r} + diagonal + 1, col))} : std::pair{static_cast<int64_t>(std::max<__int128>(__int128{r} + diagonal, 0)), col};
+  }
+  int64_t count(const char* op) const {
+    // Rows of one element more (less) each, up to (from) the whole width.
+    __int128 n = 0, rows = std::max<int64_t>(last - first, 0);
+    if (rows > 0) {
+      auto width = [&](int64_t r) { return __int128{columns(r).second - columns(r).first}; };
+      __int128 changing = std::min<__int128>(rows, lower ? col - width(first) : col - width(last - 1));
+      __int128 least = lower ? width(first) : width(last - 1);
+      n = changing * least + changing * (changing - 1) / 2 + (rows - changing) * col;
+    }
+    if (n > INT64_MAX / 32) fail_value("{}: the triangle has more elements than memory holds.", op);
+    return static_cast<int64_t>(n);
+  }
+};
 template <bool kLower>
 void triangle_infer(Infer& c) {
-  if (c.i("row") < 0 || c.i("col") < 0) fail_value("{}: sizes {} and {} must not be negative.", c.op().name(), c.i("row"), c.i("col"));
   DType t = c.has("dtype") ? c.dtype("dtype") : int64;
   c.require_dtype(t == int64 || t == int32, "indices are int64 or int32", "Choose one of them as dtype.");
-  int64_t n = 0;
-  for (int64_t r = 0; r < c.i("row"); ++r) {
-    auto [begin, end] = triangle_columns(c, kLower, r);
-    n += end - begin;
-  }
-  c.out({2, n}, t);
+  c.out({2, Triangle(c, kLower).count(c.op().name())}, t);
 }
 template <bool kLower>
 void triangle_kernel(KernelCall& c) {
@@ -62,8 +80,9 @@ void triangle_kernel(KernelCall& c) {
   // This part's columns of the [2, n] are elements first ... first + count of the triangle.
   int64_t first = c.offset_out()[1], count = c.out().shape[1], at = 0;
   Array both = Array::empty({2, count}, int64);
-  for (int64_t r = 0; r < c.i("row"); ++r) {
-    auto [begin, end] = triangle_columns(c, kLower, r);
+  Triangle t(c, kLower);
+  for (int64_t r = t.first; r < t.last; ++r) {
+    auto [begin, end] = t.columns(r);
     for (int64_t k = begin; k < end; ++k, ++at)
       if (at >= first && at < first + count) {
         both.data<int64_t>()[at - first] = r;

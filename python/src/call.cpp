@@ -317,14 +317,6 @@ bool ArgParser::has_needed_keywords(PyObject* kwnames) const {
   return true;
 }
 
-bool ArgParser::knows_keywords(PyObject* kwnames) const {
-  for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); ++k) {
-    PyObject* name = PyTuple_GET_ITEM(kwnames, k);
-    if (find(name) < 0 && !(op_.seed_attr >= 0 && PyUnicode_CompareWithASCIIString(name, "generator") == 0)) return false;
-  }
-  return true;
-}
-
 const ArgParser* Overloads::plain() const {
   const ArgParser* one = nullptr;
   for (auto* form : forms) {
@@ -336,16 +328,10 @@ const ArgParser* Overloads::plain() const {
 }
 
 const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
-  // Where the keywords leave one form, that is meant: its parser tells best what is wrong.
-  const ArgParser* one = nullptr;
-  size_t n = 0;
+  // A keyword that one form alone needs tells which is meant, and its absence too: that form's parser tells best what is wrong.
   for (auto* form : forms)
-    if (form->has_needed_keywords(kwnames) && form->knows_keywords(kwnames)) {
-      one = form;
-      ++n;
-    }
-  if (n == 0) one = plain();
-  if (n == 1 || (n == 0 && one)) return *one;
+    if (kwnames && form->needs_keywords() && form->has_needed_keywords(kwnames)) return *form;
+  if (auto* one = plain()) return *one;
   for (auto* form : forms)
     if (form->fits(args, nargs, kwnames)) return *form;
   std::string got, all;
