@@ -27,7 +27,7 @@ def cell(text):
 
 
 def traits(op):
-    words = [w for w, on in (("gradient", op["has_grad"]), (f"in place: `{op['name']}_`", op["in_place"]),
+    words = [w for w, on in (("gradient", op["has_grad"]), (f"in place: `{op['in_place_name']}`", op["in_place"]),
                              ("lets partial sums through", op["linear"]), ("random", op["random"])) if on]
     if not op["function"]:
         words.append("method only")

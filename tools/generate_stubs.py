@@ -69,6 +69,15 @@ class boxing_policy:
 class HookHandle:
     def remove(self) -> None: ...
 
+class Generator:
+    def __init__(self, device: Any = None) -> None: ...
+    def manual_seed(self, seed: int) -> Generator: ...
+    def seed(self) -> int: ...
+    def initial_seed(self) -> int: ...
+    def get_state(self) -> tuple[int, int]: ...
+    def set_state(self, state: tuple[int, int]) -> None: ...
+    device: Any
+
 '''
 
 FUNCTIONS = '''
@@ -277,6 +286,8 @@ def parameters(op, method):
             star = True
         default = "" if a["default"] is None else f" = {a['default']}"
         parts.append(f"{a['name']}: {kind}{default}")
+    if {"seed", "counter"} <= {a["name"] for a in args}:
+        parts.append("generator: Generator | None = None")
     return ", ".join(parts)
 
 
@@ -288,6 +299,8 @@ def result(op):
     if op["output_names"]:
         return result_name(op)
     n = op["n_outputs"]
+    if op["gives_number"]:
+        return "_bool"
     return "Tensor" if n == 1 else "tuple[Tensor, ...]" if n < 0 else f"tuple[{', '.join(['Tensor'] * n)}]"
 
 
@@ -300,8 +313,13 @@ def main():
     for op in module.op_table():
         if op["output_names"]:
             results.append(f"class {result_name(op)}(NamedTuple):\n" + "".join(f"    {n}: Tensor\n" for n in op["output_names"]))
+        own_name = op["in_place"] and op["in_place_name"] != op["public_name"] + "_"
+        if own_name:  # bound under that name only, whatever the op is
+            full = op["in_place_name"]
+            functions.setdefault(full, []).append(f"def {full}({parameters(op, False)}) -> Tensor: ...")
+            bound.setdefault(full, []).append(f"    def {full}({parameters(op, True)}) -> Tensor: ...")
         for name in [op["public_name"], *op["aliases"]]:
-            for full in [name, name + "_"] if op["in_place"] else [name]:
+            for full in [name, name + "_"] if op["in_place"] and not own_name else [name]:
                 if op["function"]:
                     functions.setdefault(full, []).append(f"def {full}({parameters(op, False)}) -> {result(op)}: ...")
                 if op["method"] and op["args"] and op["args"][0]["type"] == "Tensor":

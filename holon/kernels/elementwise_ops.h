@@ -146,6 +146,7 @@
   X(LerpTensor, kFloats, kSame, x + z * (y - x))                                            \
   X(ClampTensor, kAll, kSame, f::clamp(x, y, z))                                            \
   /* Gradients: x is the gradient of the result, y and z the inputs; the gradient is that of y. */ \
+  X(SquaredDifferenceBackward, kFloats, kSame, x * (y - z) * T(2))                          \
   X(SmoothL1Backward, kFloats, kSame, x * f::clamp((y - z) / p0, T(-1), T(1)))              \
   X(HuberBackward, kFloats, kSame, x * f::clamp(y - z, -p0, p0))                            \
   X(BinaryCrossEntropyBackward, kFloats, kSame, x * (y - z) / f::at_least(y * (T(1) - y), T(1e-12))) \

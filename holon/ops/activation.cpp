@@ -152,6 +152,7 @@ HOLON_OP(glu, "glu(Tensor x, int dim=-1) -> Tensor")
     .doc("The first half of x along dim times the sigmoid of the second.", "glu(ones(2, 4))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
+      if (x.ndim() == 0) fail_value("glu: x has no axes; there is nothing to halve.");
       int d = normalize_axis(c.i("dim"), x.ndim(), "glu");
       int64_t n = x.shape()[d];
       if (n % 2) fail_value("glu: axis {} of x {} has {} elements; an even number is needed to halve it.", d, x.shape(), n);

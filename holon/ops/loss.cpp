@@ -32,7 +32,34 @@ HOLON_OP(mse_loss, "mse_loss(Tensor input, Tensor target, *, str reduction='mean
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
-      c.out.push_back(reduced(c, square(sub(c.in(0), c.in(1)))));
+      c.out.push_back(reduced(c, squared_difference(c.in(0), c.in(1))));
+    });
+HOLON_OP(squared_difference, "squared_difference(Tensor x, Tensor target) -> Tensor")
+    .doc("(x - target)^2, in one pass over memory as its gradient is.").hidden().promotes().infer(loss_infer).elementwise()
+    .kernel(binary_kernel<BinaryOp::SquaredDifference>).saves({0, 1})
+    .grad([](Grad& g) {
+      Tensor d = squared_difference_backward(g.dy(), g.x(0), g.x(1));
+      if (g.needs(0)) g.dx(0, reduce_to(d, g.in_shape(0)));
+      if (g.needs(1)) g.dx(1, reduce_to(neg(d), g.in_shape(1)));
+    });
+HOLON_OP(squared_difference_backward, "squared_difference_backward(Tensor dy, Tensor x, Tensor target) -> Tensor")
+    .doc("2 dy (x - target).").hidden().infer_broadcast().elementwise().linear_in({0})
+    .rule([](RuleCall& r) {
+      elementwise_rule(r.in, r.out, r.rule);
+      Signature s;  // linear in x and target together, too
+      s.in.push_back(sbp::broadcast());
+      s.in.push_back(sbp::partial_sum());
+      s.in.push_back(sbp::partial_sum());
+      s.out.push_back(sbp::partial_sum());
+      r.rule.add(s);
+    })
+    .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::SquaredDifferenceBackward, c.in(0), c.in(1), c.in(2), c.out()); })
+    .saves({0, 1, 2})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, reduce_to(squared_difference_backward(g.dy(), g.x(1), g.x(2)), g.in_shape(0)));
+      Tensor d = mul_scalar(mul(g.dy(), g.x(0)), 2.0);
+      if (g.needs(1)) g.dx(1, reduce_to(d, g.in_shape(1)));
+      if (g.needs(2)) g.dx(2, reduce_to(neg(d), g.in_shape(2)));
     });
 HOLON_OP(l1_loss, "l1_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
     .doc("The absolute difference, averaged, summed or for each element.", "l1_loss(ones(2), zeros(2))")

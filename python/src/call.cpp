@@ -329,15 +329,10 @@ const ArgParser* Overloads::plain() const {
 }
 
 const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
-  // Where the keywords leave one form, that is meant: its parser tells best what is wrong.
-  const ArgParser* one = nullptr;
-  size_t n = 0;
+  // A keyword that one form alone needs tells which is meant, and its absence too: that form's parser tells best what is wrong.
   for (auto* form : forms)
-    if (form->has_needed_keywords(kwnames)) {
-      one = form;
-      ++n;
-    }
-  if (n == 1) return *one;
+    if (kwnames && form->needs_keywords() && form->has_needed_keywords(kwnames)) return *form;
+  if (auto* one = plain()) return *one;
   for (auto* form : forms)
     if (form->fits(args, nargs, kwnames)) return *form;
   std::string got, all;

@@ -36,6 +36,7 @@ class ArgParser {
   bool fits(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
   // Whether the keywords that the op cannot do without are among these.
   bool has_needed_keywords(PyObject* kwnames) const;
+  bool needs_keywords() const { return !needed_keywords_.empty(); }
 
   const OpDef& op() const { return op_; }
   // The op's signature under its public name.

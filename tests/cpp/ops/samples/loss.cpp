@@ -7,6 +7,9 @@ static const Samples samples([](const Samples::Add& add) {
   for (const char* op : {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"})
     for (const char* reduction : {"mean", "sum", "none"}) add(op, {x({5, 3}), x({5, 3})}, {{"reduction", reduction}});
   add("smooth_l1_loss", {x({5, 3}), x({5, 3})}, {{"beta", 0.0}});
+  add("squared_difference", {x({5, 3}), x({5, 3})});
+  add("squared_difference", {x({5, 3}), x({3})});
+  add("squared_difference_backward", {x({5, 3}), x({5, 3}), x({5, 3})});
   add("smooth_l1", {x({5, 3}), x({5, 3})}, {{"beta", 0.7}});
   add("smooth_l1", {x({5, 3}), x({3})}, {{"beta", 0.7}});
   add("huber", {x({5, 3}), x({5, 3})}, {{"delta", 0.7}});
