@@ -1,7 +1,5 @@
 """Functions behind the layers, with PyTorch's names and orders of arguments. Whatever is an op of the same form, such as
-`silu` or `log_softmax`, is that op."""
-import math
-
+`silu` or `log_softmax`, is that op; here are those that take more than theirs does, `inplace` above all."""
 from .. import _C
 
 _ops = _C.ops
@@ -18,9 +16,31 @@ def __dir__():
     return sorted({*globals(), *_ops})
 
 
-def relu(input, inplace=False):
-    """max(x, 0); with inplace, input takes the result's values."""
-    return input.relu_() if inplace else _ops["relu"](input)
+def _with_inplace(name, *options):
+    """The op of a name, whose options may be followed by inplace: then input takes the result's values."""
+
+    def function(input, *args, inplace=False, **kwargs):
+        if len(args) > len(options):
+            *args, inplace = args
+        return getattr(input, name + "_")(*args, **kwargs) if inplace else _ops[name](input, *args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The op {name}; with inplace, input takes the result's values."
+    return function
+
+
+relu = _with_inplace("relu")
+relu6 = _with_inplace("relu6")
+leaky_relu = _with_inplace("leaky_relu", "negative_slope")
+elu = _with_inplace("elu", "alpha")
+celu = _with_inplace("celu", "alpha")
+selu = _with_inplace("selu")
+silu = _with_inplace("silu")
+mish = _with_inplace("mish")
+threshold = _with_inplace("threshold", "threshold", "value")
+hardtanh = _with_inplace("hardtanh", "min_val", "max_val")
+hardswish = _with_inplace("hardswish")
+hardsigmoid = _with_inplace("hardsigmoid")
 
 
 def softmax(input, dim=-1, dtype=None):
@@ -28,12 +48,33 @@ def softmax(input, dim=-1, dtype=None):
     return _ops["softmax"](input if dtype is None else input.to(dtype), dim)
 
 
-def dropout(input, p=0.5, training=True, inplace=False):
-    """Sets elements to zero with probability p and scales the others by 1 / (1 - p); does nothing unless training."""
-    if not training or p == 0:
-        return input
-    result = _ops["dropout"](input, p, True)
-    return input.copy_(result) if inplace else result
+def log_softmax(input, dim=-1, dtype=None):
+    """The logarithm of softmax. dtype: computed in it."""
+    return _ops["log_softmax"](input if dtype is None else input.to(dtype), dim)
+
+
+def softmin(input, dim=-1, dtype=None):
+    """softmax(-x). dtype: computed in it."""
+    return softmax(-input, dim, dtype)
+
+
+def _dropout(name):
+    def function(input, p=0.5, training=True, inplace=False):
+        if not training or p == 0:
+            return input
+        result = _ops[name](input, p, True)
+        return input.copy_(result) if inplace else result
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The op {name}, with input itself as the result unless training; with inplace, input takes the result's values."
+    return function
+
+
+dropout = _dropout("dropout")
+dropout1d = _dropout("dropout1d")
+dropout2d = _dropout("dropout2d")
+dropout3d = _dropout("dropout3d")
+alpha_dropout = _dropout("alpha_dropout")
 
 
 def linear(input, weight, bias=None):
@@ -47,32 +88,27 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return _ops["layer_norm"](input, shape, weight, bias, eps)
 
 
-def embedding(input, weight):
-    """The rows of weight that the integers of input name."""
-    return _ops["embedding"](weight, input)
+def embedding(input, weight, padding_idx=None):
+    """The rows of weight that the integers of input name. The row padding_idx gets no gradient."""
+    rows = _ops["embedding"](weight, input)
+    if padding_idx is None:
+        return rows
+    padding = padding_idx + weight.shape[0] if padding_idx < 0 else padding_idx
+    return _ops["where"]((input != padding).unsqueeze(-1), rows, rows.detach())
 
 
-def cross_entropy(input, target, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
     """Minus the log probability that softmax(input), over axis 1 or the last of 1, gives to the classes of target."""
-    return _ops["cross_entropy"](input, target, ignore_index=ignore_index, reduction=reduction,
+    return _ops["cross_entropy"](input, target, weight=weight, ignore_index=ignore_index, reduction=reduction,
                                  label_smoothing=label_smoothing)
 
 
-def _reduced(loss, reduction, name):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    if reduction == "none":
-        return loss
-    raise ValueError(f"{name}: reduction is {reduction!r}; it must be 'mean', 'sum' or 'none'.")
-
-
-def l1_loss(input, target, reduction="mean"):
-    """The absolute difference."""
-    if tuple(input.shape) != tuple(target.shape):
-        raise ValueError(f"l1_loss: input is {list(input.shape)}, target {list(target.shape)}. Give them the same shape.")
-    return _reduced((input - target).abs(), reduction, "l1_loss")
+def repeated(value, n, name):
+    """One number for each of n axes: the number given for all, or those given."""
+    values = (value,) * n if isinstance(value, int) else tuple(value)
+    if len(values) != n:
+        raise ValueError(f"{name}: {value} is not one number, nor one for each of {n} axes.")
+    return values
 
 
 def same_padding(kernel_size, dilation):
@@ -80,58 +116,25 @@ def same_padding(kernel_size, dilation):
     return tuple(((d * (k - 1)) // 2, d * (k - 1) - (d * (k - 1)) // 2) for k, d in zip(kernel_size, dilation))
 
 
-def _pair(value):
-    return (value, value) if isinstance(value, int) else tuple(value)
+def _convolution(n):
+    name = f"conv{n}d"
+
+    def function(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+        if isinstance(padding, str):
+            if padding not in ("same", "valid"):
+                raise ValueError(f"{name}: padding is {padding!r}; it must be 'same', 'valid' or numbers.")
+            if padding == "same" and any(s != 1 for s in repeated(stride, n, name)):
+                raise ValueError(f"{name}: padding 'same' is for stride 1, not {stride}. Give the padding in numbers.")
+            sides = same_padding(tuple(weight.shape)[2:], repeated(dilation, n, name)) if padding == "same" else ((0, 0),) * n
+            # An even window needs one row more behind than before: those rows are zeros that are put there first.
+            if any(after > before for before, after in sides):
+                input = _ops["pad"](input, [p for before, after in reversed(sides) for p in (0, after - before)])
+            padding = tuple(before for before, _ in sides)
+        return _ops[name](input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f'The op {name}, whose padding may be "valid" or "same" too.'
+    return function
 
 
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Convolution of [n, c, h, w] with weight [out, c / groups, kh, kw]. padding: numbers, "valid" or "same"."""
-    stride, dilation = _pair(stride), _pair(dilation)
-    if isinstance(padding, str):
-        if padding not in ("same", "valid"):
-            raise ValueError(f"conv2d: padding is {padding!r}; it must be 'same', 'valid' or numbers.")
-        if padding == "same" and stride != (1, 1):
-            raise ValueError(f"conv2d: padding 'same' is for stride 1, not {stride}. Give the padding in numbers.")
-        sides = same_padding(tuple(weight.shape)[2:], dilation) if padding == "same" else ((0, 0), (0, 0))
-        # An even window needs one row more behind than before: those rows are zeros that are put there first.
-        for axis, (before, after) in enumerate(sides, 2):
-            if after > before:
-                shape = list(input.shape)
-                shape[axis] = after - before
-                where = {"placement": input.placement, "sbp": input.sbp} if input.is_global else {"device": input.device}
-                input = _ops["cat"]([input, _ops["zeros"](shape, dtype=input.dtype, **where)], axis)
-        padding = tuple(before for before, _ in sides)
-    return _ops["conv2d"](input, weight, bias, stride=stride, padding=_pair(padding), dilation=dilation, groups=groups)
-
-
-def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-    """The largest element of each window of [n, c, h, w]."""
-    if _pair(dilation) != (1, 1):
-        raise ValueError(f"max_pool2d: dilation is {dilation}; 1 is the one that there is.")
-    return _ops["max_pool2d"](input, kernel_size, stride, padding, ceil_mode)
-
-
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
-    """softmax(query @ key.T * scale + mask) @ value, on [..., length, width]. A mask of bools keeps where it is True."""
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = _ops["matmul"](query * scale, key.transpose(-2, -1))
-    if is_causal:
-        if attn_mask is not None:
-            raise ValueError("scaled_dot_product_attention: give attn_mask or is_causal, not both.")
-        attn_mask = causal_mask(scores)
-    if attn_mask is not None:
-        if attn_mask.dtype == _C.bool:
-            scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
-        else:
-            scores = scores + attn_mask
-    return _ops["matmul"](dropout(_ops["softmax"](scores, -1), dropout_p, dropout_p > 0), value)
-
-
-def causal_mask(scores):
-    """Returns bools [queries, keys], True where a query may look, on the placement of scores (broadcast)."""
-    shape = tuple(scores.shape)[-2:]
-    if scores.is_global:
-        where = {"placement": scores.placement, "sbp": [_C.sbp.broadcast] * len(scores.sbp)}
-    else:
-        where = {"device": scores.device}
-    return _ops["tril"](_ops["ones"](shape, dtype=_C.bool, **where))
+conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))

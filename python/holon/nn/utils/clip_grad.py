@@ -1,5 +1,5 @@
-"""Helpers around a model's parameters."""
-from .. import _C
+"""Limits of gradients."""
+from ... import _C
 
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
