@@ -1,0 +1,101 @@
+// What the layers of both languages are made of where one op is not enough: compositions without kernels of their own, whose
+// distribution follows from their parts; and the orthonormal matrix that an initialiser needs.
+#include <cmath>
+
+#include "holon/dispatch/dispatch.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/ops.h"
+#include "holon/registry/op_def.h"
+
+namespace holon::ops {
+namespace {
+
+// A factor for each channel of x, 0 with probability p and else 1 / (1 - p), of x's shape up to the channels and 1 behind.
+Tensor channel_dropout(const Tensor& x, int n_window, double p, const char* op) {
+  int channels = x.ndim() - n_window - 1;
+  if (channels != 0 && channels != 1)
+    fail_value("{}: x has shape {}; it must have {} axes, or {} for one sample.", op, x.shape(), n_window + 2, n_window + 1);
+  Dims shape = x.shape();
+  for (int a = channels + 1; a < shape.size(); ++a) shape[a] = 1;
+  if (!x.is_global()) return dropout(ones(shape, {.dtype = x.dtype(), .device = x.device()}), p, true);
+  NdSbp sbp = x.nd_sbp();
+  for (int d = 0; d < sbp.size(); ++d)
+    if (!sbp[d].is_split() || sbp[d].axis > channels) sbp = sbp.with(d, sbp::broadcast());
+  return dropout(ones(shape, {.placement = x.placement(), .sbp = sbp, .dtype = x.dtype()}), p, true);
+}
+
+template <int kWindow>
+void channel_dropout_body(BodyCall& c) {
+  double p = c.f("p");
+  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability lies from 0 to 1.", c.op().name(), p);
+  const Tensor& x = c.in(0);
+  c.out.push_back(c.b("training") && p > 0 ? mul(x, channel_dropout(x, kWindow, p, c.op().name())) : x);
+}
+
+}  // namespace
+
+HOLON_OP(dropout1d, "dropout1d(Tensor x, float p=0.5, bool training=True) -> Tensor")
+    .doc("dropout of whole channels of x [n, c, l] or [c, l].", "dropout1d(ones(2, 3, 4), 0.5)")
+    .function_only().body(channel_dropout_body<1>);
+HOLON_OP(dropout2d, "dropout2d(Tensor x, float p=0.5, bool training=True) -> Tensor")
+    .doc("dropout of whole channels of x [n, c, h, w] or [c, h, w].", "dropout2d(ones(2, 3, 4, 4), 0.5)")
+    .function_only().body(channel_dropout_body<2>);
+HOLON_OP(dropout3d, "dropout3d(Tensor x, float p=0.5, bool training=True) -> Tensor")
+    .doc("dropout of whole channels of x [n, c, d, h, w] or [c, d, h, w].", "dropout3d(ones(2, 3, 4, 4, 4), 0.5)")
+    .function_only().body(channel_dropout_body<3>);
+
+HOLON_OP(bilinear, "bilinear(Tensor x1, Tensor x2, Tensor weight, Tensor? bias=None) -> Tensor")
+    .doc("x1 @ weight[o] @ x2 + bias[o] for each output o; x1 [..., i], x2 [..., j], weight [out, i, j].",
+         "bilinear(ones(2, 3), ones(2, 4), ones(5, 3, 4))")
+    .function_only()
+    .body([](BodyCall& c) {
+      const Tensor &x1 = c.in(0), &x2 = c.in(1), &w = c.in(2);
+      int n = x1.ndim();
+      bool fits = n > 0 && x2.ndim() == n && w.ndim() == 3;
+      for (int a = 0; a + 1 < n && fits; ++a) fits = x1.shape()[a] == x2.shape()[a];
+      if (!fits || w.shape()[1] != x1.shape()[n - 1] || w.shape()[2] != x2.shape()[n - 1])
+        fail_value("bilinear: x1 is {}, x2 {}, weight {}. They must be [..., i], [..., j] and [out, i, j].", x1.shape(), x2.shape(), w.shape());
+      Tensor products = mul(unsqueeze(x1, -1), unsqueeze(x2, -2));
+      Dims rows = x1.shape();
+      rows[n - 1] = w.shape()[1] * w.shape()[2];
+      c.out.push_back(linear(products.reshape(rows), w.reshape({w.shape()[0], rows[n - 1]}), c.in(3)));
+    });
+
+HOLON_OP(orthonormalize, "orthonormalize(Tensor x) -> Tensor")
+    .doc("The rows of x [m, n], or its columns if they are fewer, each made orthogonal to those before it and of length 1.", "orthonormalize(randn(3, 5))")
+    .function_only()
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      c.require(c.ndim(0) == 2, "x must be a matrix", "Reshape it first.");
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .only_whole("each row depends on all rows before it")
+    .kernel([](KernelCall& c) {
+      int64_t rows = std::min(c.in(0).shape[0], c.in(0).shape[1]), n = std::max(c.in(0).shape[0], c.in(0).shape[1]);
+      bool by_rows = c.in(0).shape[0] == rows;
+      Dims strides = by_rows ? Dims{n, 1} : Dims{1, n};
+      Array work = Array::empty({rows, n}, float64), as_given = work.view(c.in(0).shape, strides);
+      kernels::copy(c.in(0), as_given);
+      double* w = work.data<double>();
+      auto dot = [n](const double* a, const double* b) {
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = 0; j < n; ++j) sum += a[j] * b[j];
+        return sum;
+      };
+      for (int64_t i = 0; i < rows; ++i) {
+        double* row = w + i * n;
+        // A second time, as rounding leaves a part along rows that are nearly alike.
+        for (int pass = 0; pass < 2; ++pass)
+          for (int64_t k = 0; k < i; ++k) {
+            const double* before = w + k * n;
+            double along = dot(row, before);
+            for (int64_t j = 0; j < n; ++j) row[j] -= along * before[j];
+          }
+        double length = std::sqrt(dot(row, row));
+        for (int64_t j = 0; j < n; ++j) row[j] = length > 0 ? row[j] / length : 0;
+      }
+      kernels::copy(as_given, c.out());
+    });
+
+}  // namespace holon::ops
