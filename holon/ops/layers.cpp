@@ -8,41 +8,6 @@
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {
-namespace {
-
-// A factor for each channel of x, 0 with probability p and else 1 / (1 - p), of x's shape up to the channels and 1 behind.
-Tensor channel_dropout(const Tensor& x, int n_window, double p, const char* op) {
-  int channels = x.ndim() - n_window - 1;
-  if (channels != 0 && channels != 1)
-    fail_value("{}: x has shape {}; it must have {} axes, or {} for one sample.", op, x.shape(), n_window + 2, n_window + 1);
-  Dims shape = x.shape();
-  for (int a = channels + 1; a < shape.size(); ++a) shape[a] = 1;
-  if (!x.is_global()) return dropout(ones(shape, {.dtype = x.dtype(), .device = x.device()}), p, true);
-  NdSbp sbp = x.nd_sbp();
-  for (int d = 0; d < sbp.size(); ++d)
-    if (!sbp[d].is_split() || sbp[d].axis > channels) sbp = sbp.with(d, sbp::broadcast());
-  return dropout(ones(shape, {.placement = x.placement(), .sbp = sbp, .dtype = x.dtype()}), p, true);
-}
-
-template <int kWindow>
-void channel_dropout_body(BodyCall& c) {
-  double p = c.f("p");
-  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability lies from 0 to 1.", c.op().name(), p);
-  const Tensor& x = c.in(0);
-  c.out.push_back(c.b("training") && p > 0 ? mul(x, channel_dropout(x, kWindow, p, c.op().name())) : x);
-}
-
-}  // namespace
-
-HOLON_OP(dropout1d, "dropout1d(Tensor x, float p=0.5, bool training=True) -> Tensor")
-    .doc("dropout of whole channels of x [n, c, l] or [c, l].", "dropout1d(ones(2, 3, 4), 0.5)")
-    .function_only().body(channel_dropout_body<1>);
-HOLON_OP(dropout2d, "dropout2d(Tensor x, float p=0.5, bool training=True) -> Tensor")
-    .doc("dropout of whole channels of x [n, c, h, w] or [c, h, w].", "dropout2d(ones(2, 3, 4, 4), 0.5)")
-    .function_only().body(channel_dropout_body<2>);
-HOLON_OP(dropout3d, "dropout3d(Tensor x, float p=0.5, bool training=True) -> Tensor")
-    .doc("dropout of whole channels of x [n, c, d, h, w] or [c, d, h, w].", "dropout3d(ones(2, 3, 4, 4, 4), 0.5)")
-    .function_only().body(channel_dropout_body<3>);
 
 HOLON_OP(bilinear, "bilinear(Tensor x1, Tensor x2, Tensor weight, Tensor? bias=None) -> Tensor")
     .doc("x1 @ weight[o] @ x2 + bias[o] for each output o; x1 [..., i], x2 [..., j], weight [out, i, j].",

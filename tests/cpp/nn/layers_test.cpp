@@ -156,6 +156,40 @@ TEST(Layers, ListsNameTheirModules) {
   EXPECT_EQ(outer(ones({4, 2})).shape(), (Dims{4, 1}));
 }
 
+TEST(Layers, ContainersByPlaceAndName) {
+  Sequential net;
+  net.push_back("up", Linear(2, 3));
+  net.push_back("act", ReLU());
+  EXPECT_EQ(net.named_parameters()[0].first, "up.weight");
+  EXPECT_TRUE(net[0].get_parameter("weight") == net.get_parameter("up.weight"));
+  EXPECT_THROW(net[2], Error);
+  ModuleDict<Linear> dict{{"a", Linear(2, 2)}, {"b", Linear(2, 3)}};
+  EXPECT_TRUE(dict.contains("b") && !dict.contains("c"));
+  EXPECT_EQ(dict["b"](ones({1, 2})).shape(), (Dims{1, 3}));
+  EXPECT_EQ(dict.named_parameters()[2].first, "b.weight");
+  EXPECT_THROW(dict["c"], Error);
+  EXPECT_THROW(dict.insert("a", Linear(1, 1)), Error);
+  ModuleList<Linear> list({Linear(2, 2), Linear(2, 2)});
+  EXPECT_EQ(list.back().weight.shape(), (Dims{2, 2}));
+  EXPECT_THROW(list.at(2), Error);
+}
+
+TEST(Layers, UnflattenCutsAnAxis) {
+  EXPECT_EQ(Unflatten(-1, {2, 3})(ones({4, 6})).shape(), (Dims{4, 2, 3}));
+  EXPECT_EQ(Unflatten(0, {2, 2})(ones({4, 6})).shape(), (Dims{2, 2, 6}));
+  EXPECT_THROW(Unflatten(1, {4, 2})(ones({4, 6})), Error);
+  EXPECT_THROW(Unflatten(2, {2, 3})(ones({4, 6})), Error);
+}
+
+TEST(Layers, PaddingRowsStayZero) {
+  Embedding table(5, 3, {.padding_idx = -1});
+  EXPECT_EQ(largest(slice(table.weight.detach(), 0, 4, 5)), 0);
+  table(arange(5)).sum().backward();
+  EXPECT_EQ(largest(slice(table.weight.grad(), 0, 4, 5)), 0);
+  EXPECT_EQ(largest(slice(table.weight.grad(), 0, 0, 1)), 1);
+  EXPECT_THROW(Embedding(5, 3, {.padding_idx = 5}), Error);
+}
+
 TEST(Layers, EmbeddingGivesRows) {
   Embedding table(5, 3);
   Tensor rows = table(arange(5));

@@ -1,7 +1,7 @@
 """Compositions behind layers."""
 
 import numpy as np
-from op_table import a, i, no_truth, row, wrong
+from op_table import a, i, row, wrong
 
 
 def bilinear(x1, x2, w, bias=None):
@@ -28,11 +28,3 @@ for shape in ((3, 5), (5, 3), (4, 4), (1, 3), (0, 3)):
     row("orthonormalize", by_gram_schmidt, a(*shape), dtypes=("float64",), rtol=1e-8)
 wrong("orthonormalize", a(3), error=ValueError, says="must be a matrix")
 wrong("orthonormalize", i(3, 3), error=TypeError, says="floating point")
-
-for n in (1, 2, 3):
-    op = f"dropout{n}d"
-    row(op, lambda x, *_: x, a(2, 3, *(4,) * n), 0.5, False)
-    row(op, lambda x, *_: x, a(2, 3, *(4,) * n), 0.0, True)
-    row(op, lambda x, *_: 0 * x, a(3, *(4,) * n), 1.0, True)
-    wrong(op, a(3), 0.5, error=ValueError, says=f"it must have {n + 2} axes")
-    wrong(op, a(2, 3, *(4,) * n), 1.5, error=ValueError, says="p is 1.5")

@@ -4,9 +4,6 @@
 namespace holon::testing {
 
 static const Samples samples([](const Samples::Add& add) {
-  add("dropout1d", {x({4, 5, 3})}, {{"training", false}});
-  add("dropout2d", {x({4, 5, 3, 2})}, {{"training", false}});
-  add("dropout3d", {x({4, 3, 2, 2, 2})}, {{"training", false}});
   add("bilinear", {x({5, 3}), x({5, 4}), x({2, 3, 4}), x({2})});
   add("bilinear", {x({2, 5, 3}), x({2, 5, 4}), x({7, 3, 4}), none()});
   add("orthonormalize", {x({3, 5})}, {}, false);
