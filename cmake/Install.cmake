@@ -6,6 +6,10 @@ if(SKBUILD)
   install(TARGETS holon LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)
   install(CODE "set(library \"$<TARGET_FILE:holon>\")\nset(folder \"${CMAKE_INSTALL_LIBDIR}\")")
   install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/bundle_libraries.cmake)
+  # For op libraries that users compile (holon.utils.cpp_extension), with the headers underneath.
+  get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/holon ${PROJECT_BINARY_DIR}/generated/holon ${fmt_headers}/fmt DESTINATION holon/include
+          FILES_MATCHING PATTERN "*.h" PATTERN "*_body.h" EXCLUDE)
   return()
 endif()
 

@@ -4,8 +4,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
-#include "holon/boxing/events.h"
-#include "holon/boxing/executor.h"
+#include "holon/dispatch/box_input.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
 
@@ -277,15 +276,7 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t
     for (size_t i = 0; i < inputs.size(); ++i) {
       Tensor& t = inputs[i];
       if (!t.defined() || t.spec() == call.signature.in[i]) continue;
-      const GlobalSpec* to = call.signature.in[i];
-      boxing::record_implicit(boxing::implicit_event(op.name(), t.spec(), to, t.shape(), t.dtype()));
-      Tensor moved = Tensor::global(boxing::box(t.spec(), to, t.shape(), t.dtype(), t.array()), t.shape(), t.dtype(), to);
-      // The same logical tensor in another form: gradients go to where the original's go.
-      moved.impl()->requires_grad = t.requires_grad();
-      moved.impl()->grad_fn = t.impl()->grad_fn;
-      moved.impl()->output_index = t.impl()->output_index;
-      if (t.requires_grad() && t.is_leaf()) moved.impl()->alias_of = edge_of(t).leaf;
-      t = std::move(moved);
+      t = box_input(op.name(), t, call.signature.in[i]);
     }
   }
   for (size_t o = 0; o < call.out.size(); ++o)
@@ -358,6 +349,14 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
 Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
   TensorVec outs = dispatch(op, std::move(inputs), attrs);
   return std::move(outs[0]);
+}
+
+TensorVec call(std::string_view name, TensorVec inputs, const std::vector<NamedAttr>& attrs) {
+  const OpDef& op = find_op(name);
+  if (!op.schema.input_list && inputs.size() != static_cast<size_t>(op.schema.n_inputs))
+    fail_type("{}: {} tensors were given, it takes {}; an absent one is Tensor(). Signature: {}", op.name(), inputs.size(), op.schema.n_inputs,
+              op.schema.text);
+  return dispatch(op, std::move(inputs), make_attrs(op.schema, attrs));
 }
 
 }  // namespace holon

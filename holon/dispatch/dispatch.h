@@ -14,6 +14,10 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 // The same for an op with one output.
 Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 
+// Runs any op by its name, with its attributes by theirs: call("sum", {x}, {{"dim", Dims{0}}}). For ops of a user's library,
+// which have no C++ function of their own; an absent optional tensor is Tensor(). Errors: as dispatch(); an unknown op.
+TensorVec call(std::string_view op, TensorVec inputs, const std::vector<NamedAttr>& attrs = {});
+
 // Runs the op and puts its result into input 0, which keeps its shape, dtype, placement and sbp. Errors: a result of another
 // shape; a leaf that requires grad, or a view of one, while ops are recorded.
 Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs);

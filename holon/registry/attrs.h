@@ -43,6 +43,16 @@ class Attrs {
     for (int64_t x : v) words_.push_back(x);
   }
 
+  // Attribute i of another list, None included.
+  void push_from(const Attrs& other, int i) {
+    if (!other.has(i)) return push_none();
+    size_t begin = other.start_[i], end = other.words_.size();
+    for (uint16_t s : other.start_)
+      if (s != kNone && s > begin && s < end) end = s;
+    start_.push_back(static_cast<uint16_t>(words_.size()));
+    for (size_t w = begin; w < end; ++w) words_.push_back(other.words_[w]);
+  }
+
   size_t size() const { return start_.size(); }
   bool has(int i) const { return start_[i] != kNone; }
   int64_t as_int(int i) const { return word(i); }

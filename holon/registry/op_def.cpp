@@ -1,8 +1,12 @@
 #include "holon/registry/op_def.h"
 
 #include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
 
 #include "holon/base/context.h"
+#include "holon/registry/loading.h"
 
 namespace holon {
 
@@ -11,10 +15,41 @@ namespace {
 struct Registry {
   std::map<std::string, OpDef*, std::less<>> ops;
   std::map<std::string, OpDef*, std::less<>> aliases;
+  std::shared_mutex mutex;  // libraries may be loaded while ops are looked up
 };
 Registry& registry() {
   static auto* r = new Registry;
   return *r;
+}
+
+const OpDef* find(std::string_view name) {
+  auto& r = registry();
+  if (auto it = r.ops.find(name); it != r.ops.end()) return it->second;
+  if (auto it = r.aliases.find(name); it != r.aliases.end()) return it->second;
+  return nullptr;
+}
+
+OpDef* declare(std::string_view schema, int version) {
+  auto def = std::make_unique<OpDef>();
+  def->schema = parse_schema(schema);
+  if (version != kOpVersion)
+    fail_runtime("op {} was compiled against version {} of the declarations, this is {}. Compile it against this Holon's headers.",
+                 def->schema.name, version, kOpVersion);
+  auto place = [&](std::string_view name, ArgType type) {
+    auto* a = def->schema.find(name);
+    return a && a->type == type ? a->attr : -1;
+  };
+  def->placement_attr = place("placement", ArgType::kPlacement);
+  def->sbp_attr = place("sbp", ArgType::kSbp);
+  def->device_attr = place("device", ArgType::kDevice);
+  def->requires_grad_attr = place("requires_grad", ArgType::kBool);
+  def->seed_attr = place("seed", ArgType::kInt);
+  def->counter_attr = place("counter", ArgType::kInt);
+  def->value_attr = place("value", ArgType::kScalar);
+  std::unique_lock lock(registry().mutex);
+  if (find(def->schema.name)) fail_runtime("an op named {} is there already. Choose another name.", def->schema.name);
+  std::string name = def->schema.name;
+  return registry().ops.emplace(std::move(name), def.release()).first->second;
 }
 
 }  // namespace
@@ -95,36 +130,38 @@ OpBuilder& OpBuilder::saves(std::initializer_list<int> inputs, std::initializer_
   return *this;
 }
 
-OpBuilder define_op(std::string_view schema) {
-  auto* def = new OpDef;
-  def->schema = parse_schema(schema);
-  auto place = [&](std::string_view name, ArgType type) {
-    auto* a = def->schema.find(name);
-    return a && a->type == type ? a->attr : -1;
-  };
-  def->placement_attr = place("placement", ArgType::kPlacement);
-  def->sbp_attr = place("sbp", ArgType::kSbp);
-  def->device_attr = place("device", ArgType::kDevice);
-  def->requires_grad_attr = place("requires_grad", ArgType::kBool);
-  def->seed_attr = place("seed", ArgType::kInt);
-  def->counter_attr = place("counter", ArgType::kInt);
-  def->value_attr = place("value", ArgType::kScalar);
-  bool fresh = registry().ops.emplace(def->schema.name, def).second;
-  HOLON_CHECK(fresh, "op {} is declared twice", def->schema.name);
-  return OpBuilder(def);
+OpBuilder define_op(std::string_view schema, int version) {
+  auto* loading = detail::Loading::current();
+  if (!loading) return OpBuilder(declare(schema, version));
+  try {
+    OpDef* def = declare(schema, version);
+    loading->ops.push_back(def->schema.name);
+    return OpBuilder(def);
+  } catch (const std::exception& e) {
+    loading->keep_error(e.what());
+    return OpBuilder(new OpDef);  // takes the rest of the declaration, which belongs to nothing
+  }
 }
 
 bool define_alias(std::string_view alias, std::string_view op) {
-  auto* def = const_cast<OpDef*>(&find_op(op));
-  HOLON_CHECK(!try_find_op(alias), "alias {} is an op already", alias);
-  return registry().aliases.emplace(alias, def).second;
+  auto* loading = detail::Loading::current();
+  try {
+    auto* def = const_cast<OpDef*>(&find_op(op));
+    std::unique_lock lock(registry().mutex);
+    if (find(alias)) fail_runtime("alias {} is an op already. Choose another name.", alias);
+    registry().aliases.emplace(alias, def);
+    if (loading) loading->aliases.emplace_back(alias);
+    return true;
+  } catch (const std::exception& e) {
+    if (!loading) throw;
+    loading->keep_error(e.what());
+    return false;
+  }
 }
 
 const OpDef* try_find_op(std::string_view name) {
-  auto& r = registry();
-  if (auto it = r.ops.find(name); it != r.ops.end()) return it->second;
-  if (auto it = r.aliases.find(name); it != r.aliases.end()) return it->second;
-  return nullptr;
+  std::shared_lock lock(registry().mutex);
+  return find(name);
 }
 
 const OpDef& find_op(std::string_view name) {
@@ -133,15 +170,50 @@ const OpDef& find_op(std::string_view name) {
 }
 
 std::vector<const OpDef*> all_ops() {
+  std::shared_lock lock(registry().mutex);
   std::vector<const OpDef*> v;
   for (auto& [name, def] : registry().ops) v.push_back(def);
   return v;
 }
 
 std::vector<std::pair<std::string, const OpDef*>> all_aliases() {
+  std::shared_lock lock(registry().mutex);
   std::vector<std::pair<std::string, const OpDef*>> v;
   for (auto& [name, def] : registry().aliases) v.push_back({name, def});
   return v;
 }
+
+namespace detail {
+
+namespace {
+thread_local Loading* loading_now = nullptr;
+}
+
+Loading* Loading::current() { return loading_now; }
+Loading::Loading() : before_(loading_now) { loading_now = this; }
+Loading::~Loading() { loading_now = before_; }
+
+void Loading::undo() {
+  std::unique_lock lock(registry().mutex);
+  for (auto& a : aliases) registry().aliases.erase(a);
+  for (auto& o : ops) registry().ops.erase(o);
+}
+
+std::vector<std::string> Loading::finish() {
+  for (auto& name : ops) {
+    const OpDef& op = find_op(name);
+    const char* lacks = op.body                ? nullptr
+                        : !op.infer            ? ".infer()"
+                        : !op.kernel && !op.view ? ".kernel(), .view() or .body()"
+                        : !op.rule && op.schema.n_inputs > 0 ? ".rule() or .only_whole(reason)"
+                                               : nullptr;
+    if (!lacks) continue;
+    undo();
+    fail_runtime("load_library: the declaration of op {} lacks {}.", name, lacks);
+  }
+  return ops;
+}
+
+}  // namespace detail
 
 }  // namespace holon

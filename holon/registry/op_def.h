@@ -230,8 +230,11 @@ class OpBuilder {
   OpDef* def_;
 };
 
-// Declares an op. Errors: the name is taken.
-OpBuilder define_op(std::string_view schema);
+// Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
+inline constexpr int kOpVersion = 1;
+
+// Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another version.
+OpBuilder define_op(std::string_view schema, int version = kOpVersion);
 // A second name of an op, for functions and methods.
 bool define_alias(std::string_view alias, std::string_view op);
 

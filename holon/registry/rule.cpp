@@ -133,6 +133,42 @@ void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<
   label(in, ins, [&](size_t i, int a, int f) { rule.in(i, a, f); });
 }
 
+std::vector<Dims> shapes_by_rule(std::string_view text, std::span<const Dims> in, const char* op) {
+  auto arrow = text.find("->");
+  if (arrow == std::string_view::npos) fail_value("{}: the sharding rule \"{}\" has no arrow. Write it as \"m k, k n -> m n\".", op, text);
+  auto ins = parse_side(text.substr(0, arrow)), outs = parse_side(text.substr(arrow + 2));
+  if (ins.size() != in.size())
+    fail_value("{}: the sharding rule \"{}\" has {} inputs, the call {}. Give the axes of each input, divided by commas.", op, text, ins.size(), in.size());
+  std::map<std::string, int64_t> sizes;
+  Dims lead;
+  for (size_t i = 0; i < in.size(); ++i) {
+    int n_names = static_cast<int>(ins[i].names.size()), n_lead = in[i].size() - n_names;
+    if (n_lead < 0 || (n_lead > 0 && !ins[i].ellipsis))
+      fail_value("{}: input {} has shape {}, its part of the sharding rule \"{}\" names {} axes{}.", op, i, in[i], text, n_names,
+                 ins[i].ellipsis ? " and more in front" : "");
+    Dims front;
+    for (int a = 0; a < n_lead; ++a) front.push_back(in[i][a]);
+    lead = broadcast_shapes(lead, front, op);
+    for (int a = 0; a < n_names; ++a) {
+      auto& name = ins[i].names[static_cast<size_t>(a)];
+      auto [it, fresh] = sizes.try_emplace(name, in[i][n_lead + a]);
+      if (!fresh && it->second != in[i][n_lead + a])
+        fail_value("{}: {} of the sharding rule \"{}\" has size {} and, in input {} of shape {}, {}.", op, name, text, it->second, i, in[i], in[i][n_lead + a]);
+    }
+  }
+  std::vector<Dims> result;
+  for (auto& o : outs) {
+    Dims shape = o.ellipsis ? lead : Dims();
+    for (auto& name : o.names) {
+      auto it = sizes.find(name);
+      if (it == sizes.end()) fail_value("{}: {} of the sharding rule \"{}\" stands in no input. Give infer, which tells the outputs' shapes.", op, name, text);
+      shape.push_back(it->second);
+    }
+    result.push_back(shape);
+  }
+  return result;
+}
+
 void elementwise_rule(std::span<const Meta> in, std::span<const Meta> out, Rule& rule) {
   int n = out[0].shape.size();
   for (int a = 0; a < n; ++a) {

@@ -65,6 +65,10 @@ class Rule {
 // upper-case name (or one in brackets "[k]") is whole. Factors that no output carries are contracted.
 void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<const Meta> out, Rule& rule, const char* op);
 
+// The outputs' shapes by such a text: each axis has the size of its factor, the ellipsis that of the inputs broadcast.
+// Errors (ValueError): a text that is no rule for these inputs; a factor with two sizes; one that stands in outputs only.
+std::vector<Dims> shapes_by_rule(std::string_view text, std::span<const Dims> in, const char* op);
+
 // Every axis of the output is a factor, shared with the inputs by broadcasting at the right.
 void elementwise_rule(std::span<const Meta> in, std::span<const Meta> out, Rule& rule);
 

@@ -1,5 +1,6 @@
 #include "holon/registry/schema.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <mutex>
@@ -183,7 +184,7 @@ class Parser {
   }
   void expect(char c) { check(accept(c), std::string("expected '") + c + "'"); }
   void check(bool ok, const std::string& what) {
-    HOLON_CHECK(ok, "schema \"{}\": {} (at column {})", text_, what, at_);
+    if (!ok) fail_value("schema \"{}\": {} (at column {}). The types and the form are those of holon/registry/schema.h.", text_, what, at_);
   }
 
   std::string_view text_;
@@ -193,5 +194,74 @@ class Parser {
 }  // namespace
 
 Schema parse_schema(std::string_view text) { return Parser(text).run(); }
+
+namespace {
+
+std::string_view kind_of(const AttrValue& v) {
+  static constexpr const char* kNames[] = {"bool", "int", "float", "str", "dtype", "int[]", "device", "placement", "sbp"};
+  return kNames[v.index()];
+}
+
+// Whether v was of a type that fits.
+bool push_value(Attrs& to, const ArgDef& a, const AttrValue& v) {
+  auto* i = std::get_if<int64_t>(&v);
+  auto* b = std::get_if<bool>(&v);
+  auto* f = std::get_if<double>(&v);
+  switch (a.type) {
+    case ArgType::kInt: return i && (to.push_int(*i), true);
+    case ArgType::kBool: return b && (to.push_bool(*b), true);
+    case ArgType::kFloat: return (f || i) && (to.push_float(f ? *f : static_cast<double>(*i)), true);
+    case ArgType::kScalar: return (f || i || b) && (to.push_scalar(f ? Scalar(*f) : i ? Scalar(*i) : Scalar(*b)), true);
+    case ArgType::kText: {
+      auto* s = std::get_if<std::string>(&v);
+      return s && (to.push_text(*s), true);
+    }
+    case ArgType::kDType: {
+      auto* d = std::get_if<DType>(&v);
+      return d && (to.push_dtype(*d), true);
+    }
+    case ArgType::kInts: {
+      auto* list = std::get_if<Dims>(&v);
+      if (list) to.push_ints(*list);
+      else if (i) to.push_ints(Dims::filled(std::max(a.repeat, 1), *i));
+      return list || i;
+    }
+    case ArgType::kDevice: {
+      auto* d = std::get_if<Device>(&v);
+      return d && (to.push_device(*d), true);
+    }
+    case ArgType::kPlacement: {
+      auto* p = std::get_if<Placement>(&v);
+      return p && (to.push_placement(*p), true);
+    }
+    case ArgType::kSbp: {
+      auto* s = std::get_if<NdSbp>(&v);
+      return s && (to.push_nd_sbp(*s), true);
+    }
+    default: return false;
+  }
+}
+
+}  // namespace
+
+Attrs make_attrs(const Schema& schema, std::span<const NamedAttr> given) {
+  for (auto& [key, value] : given) {
+    auto* a = schema.find(key);
+    if (!a || a->attr < 0) fail_type("{}: there is no attribute {}. Signature: {}", schema.name, key, schema.text);
+  }
+  Attrs attrs;
+  for (auto& a : schema.args) {
+    if (a.attr < 0) continue;
+    auto it = std::find_if(given.begin(), given.end(), [&](auto& p) { return p.first == a.name; });
+    if (it != given.end()) {
+      if (!push_value(attrs, a, it->second))
+        fail_type("{}: attribute {} cannot be a value of type {}. Signature: {}", schema.name, a.name, kind_of(it->second), schema.text);
+      continue;
+    }
+    if (!a.optional && !a.has_default) fail_type("{}: attribute {} is missing. Signature: {}", schema.name, a.name, schema.text);
+    attrs.push_from(schema.defaults, a.attr);
+  }
+  return attrs;
+}
 
 }  // namespace holon

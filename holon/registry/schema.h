@@ -4,8 +4,11 @@
 // stands for both), int... (may be given as several arguments); "?" after a type lets None through.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "holon/registry/attrs.h"
@@ -43,7 +46,15 @@ struct Schema {
   int attr(std::string_view name) const;
 };
 
-// Errors: text that does not follow the grammar (internal: schemas are written by Holon's authors or a user's op library).
+// Errors: text that does not follow the grammar (ValueError).
 Schema parse_schema(std::string_view text);
+
+// An attribute by name, for calls that are not generated: {{"dim", 0}, {"keepdim", true}}.
+using AttrValue = std::variant<bool, int64_t, double, std::string, DType, Dims, Device, Placement, NdSbp>;
+using NamedAttr = std::pair<std::string, AttrValue>;
+
+// All attributes in the schema's order; those that are not given take their defaults. Errors (TypeError): an unknown name, one
+// without a default that is missing, a value of the wrong type.
+Attrs make_attrs(const Schema& schema, std::span<const NamedAttr> given);
 
 }  // namespace holon

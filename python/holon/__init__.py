@@ -32,7 +32,7 @@ globals().update({name: value for name, value in vars(_C).items() if isinstance(
 globals().update(_C.ops)
 
 is_grad_enabled = _C.is_grad_enabled
-_SUBMODULES = {"autograd", "boxing", "comm", "distributed", "env", "nn", "optim"}
+_SUBMODULES = {"autograd", "boxing", "comm", "distributed", "env", "nn", "optim", "utils"}
 
 
 def is_tensor(obj):
@@ -53,6 +53,16 @@ def numel(x):
 def ops():
     """Returns the names of all ops."""
     return sorted(_C.ops)
+
+
+def load_library(path):
+    """Loads a shared library of ops (declared by HOLON_OP in C++) and returns their names: functions here, methods of Tensor.
+
+    Errors (RuntimeError): no such file; built against another version of Holon; a name that is taken.
+    """
+    names = _C.load_library(str(path))
+    globals().update({form: _C.ops[form] for name in names for form in (name, name + "_") if form in _C.ops})
+    return names
 
 
 def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidth=None, gather=None, prefix=None):

@@ -122,7 +122,21 @@ class Function:
 
     backward gets the gradient of each output (None where nothing reached it) and returns one for each argument of forward
     (None for those that are no tensors).
+
+    On global tensors, forward and backward get them as they are, and may use any op. A function that works on one rank's part
+    alone (through NumPy, another library, a kernel of its own) says how it may be divided instead:
+
+        sharding_rule = "... k -> ... k"   # factors, one group for each tensor argument, then for each output
+
+    Then the inputs are brought to the cheapest fitting sbps, both halves get this rank's parts as local tensors, and the
+    gradients' sbps follow. A factor in no output is summed over: such an output must be linear in its parts. A capital letter
+    is never divided. Outputs have the dtype of the first input, and the shapes that the rule gives or
+    infer(*input_shapes) -> one shape or a list of them. linear = True: partial sums pass through, jointly in all inputs.
     """
+
+    sharding_rule = None
+    linear = False
+    infer = None
 
     @staticmethod
     def forward(ctx, *args):
@@ -135,22 +149,40 @@ class Function:
     @classmethod
     def apply(cls, *args):
         ctx = FunctionContext()
-        inputs = [a for a in args if isinstance(a, _C.Tensor)]
+        at = [i for i, a in enumerate(args) if isinstance(a, _C.Tensor)]
         ctx.needs_input_grad = tuple(isinstance(a, _C.Tensor) and a.requires_grad for a in args)
-        with no_grad():
-            result = cls.forward(ctx, *args)
-        if not (_C.is_grad_enabled() and any(ctx.needs_input_grad)):
-            return result
-        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+        single = False
+
+        def as_list(result):
+            return list(result) if isinstance(result, (tuple, list)) else [result]
+
+        def forward(tensors):
+            nonlocal single
+            given = list(args)
+            for i, t in zip(at, tensors):
+                given[i] = t
+            result = cls.forward(ctx, *given)
+            single = not isinstance(result, (tuple, list))
+            outputs = as_list(result)
+            ctx._cut = [i for i, t in enumerate(outputs) if any(t is other for other in ctx._non_differentiable)]
+            return outputs
 
         def backward(grads):
-            given = cls.backward(ctx, *grads)
-            given = list(given) if isinstance(given, (tuple, list)) else [given]
+            given = as_list(cls.backward(ctx, *grads))
             if len(given) != len(args):
                 raise RuntimeError(f"{cls.__name__}.backward returned {len(given)} gradients for the {len(args)} arguments of "
                                    "forward. Return one for each, None for those without.")
-            return [g for a, g in zip(args, given) if isinstance(a, _C.Tensor)]
+            return [given[i] for i in at]
 
-        without = [i for i, t in enumerate(outputs) if any(t is other for other in ctx._non_differentiable)]
-        recorded = _C.record_function(cls.__name__, inputs, outputs, backward, without)
-        return tuple(recorded) if isinstance(result, (tuple, list)) else recorded[0]
+        def infer(shapes):
+            result = cls.infer(*shapes)
+            return result if result and isinstance(result[0], (tuple, list)) else [result]
+
+        if not at:
+            return cls.forward(ctx, *args)
+        outputs = _C.apply_function(cls.__name__, cls.sharding_rule or "", bool(cls.linear), [args[i] for i in at], forward,
+                                    backward, infer if cls.infer else None)
+        for i in getattr(ctx, "_cut", ()):
+            _C.cut_gradient(outputs[i])
+        # A rank outside of the placement has not run forward: one output stands alone.
+        return outputs[0] if single or (len(outputs) == 1 and not hasattr(ctx, "_cut")) else tuple(outputs)

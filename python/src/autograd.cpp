@@ -3,12 +3,9 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
-
-#include <atomic>
 
 #include "args.h"
-#include "holon/dispatch/record.h"
+#include "holon/autograd/function.h"
 
 namespace holon::python {
 
@@ -32,73 +29,55 @@ std::vector<Tensor> tensors_of(nb::handle list, const char* call, const char* ar
   return v;
 }
 
-// A node whose gradient is computed by a Python callable: backward(list of gradients or None) -> one gradient or None per
-// input, in a list or tuple, or alone.
-class PythonNode final : public Node {
- public:
-  PythonNode(std::string name, nb::object backward) : name_(std::move(name)), backward_(std::in_place, std::move(backward)) {}
-  const char* name() const override { return name_.c_str(); }
-  void expect(std::span<const Tensor> inputs) {
-    for (auto& t : inputs) shapes_.push_back(t.shape());
-  }
-
-  TensorVec backward(std::span<const Tensor> grads) override {
-    if (!backward_)
-      fail_runtime("backward of {}: its values were freed by an earlier backward. Pass retain_graph=True to that one to go through the graph again.",
-                   name_);
+// A user's autograd.Function: forward(list) and backward(list) are Python callables.
+nb::list apply_function(const std::string& name, const std::string& rule, bool linear, nb::handle inputs, nb::object forward, nb::object backward,
+                        nb::object infer) {
+  std::vector<Tensor> in = tensors_of(inputs, name.c_str(), "inputs");
+  auto run = [name](const SharedObject& function, std::span<const Tensor> tensors, const char* what) {
     nb::gil_scoped_acquire gil;
-    nb::list given;
-    for (auto& g : grads) given.append(wrap_object(g));
-    nb::object result = backward_->get()(given);
+    nb::list list;
+    for (auto& t : tensors) list.append(wrap_object(t));
+    nb::object result = function.get()(list);
     TensorVec out;
-    if (!PyTuple_Check(result.ptr()) && !PyList_Check(result.ptr())) result = nb::make_tuple(result);
-    auto n = static_cast<size_t>(PySequence_Size(result.ptr()));
-    if (n != shapes_.size()) fail_runtime("backward of {}: returned {} gradients for {} inputs.", name_, n, shapes_.size());
-    for (size_t i = 0; i < n; ++i) {
-      nb::object g = nb::steal(checked(PySequence_GetItem(result.ptr(), static_cast<Py_ssize_t>(i))));
-      if (g.is_none()) {
-        out.emplace_back();
-        continue;
-      }
-      const Tensor& t = expect_tensor(g, name_.c_str(), "a gradient that backward returns");
-      if (t.shape() != shapes_[i])
-        fail_runtime("backward of {}: gradient {} has shape {}, its input {}. They must be alike.", name_, i, t.shape(), shapes_[i]);
-      out.push_back(t);
-    }
+    for (nb::handle item : nb::steal(checked(PySequence_Fast(result.ptr(), "a list of tensors was expected"))))
+      out.push_back(item.is_none() ? Tensor() : expect_tensor(item, name.c_str(), what));
     return out;
-  }
-
-  void free_saved() override { backward_.reset(); }
-
- private:
-  std::string name_;
-  std::optional<SharedObject> backward_;
-  std::vector<Dims> shapes_;
-};
-
-nb::list record_function(const std::string& name, nb::handle inputs, nb::handle outputs, nb::object backward, nb::handle non_differentiable) {
-  std::vector<Tensor> in = tensors_of(inputs, "record_function", "inputs"), out = tensors_of(outputs, "record_function", "outputs");
-  bool needed = false;
-  for (auto& t : in) needed |= t.requires_grad();
-  nb::list result;
-  if (needed && grad_enabled()) {
-    // What forward hands through from outside gets a handle of its own, so that its own place in the graph stays.
-    for (auto& t : out) t = t.detach();
-    auto* node = new PythonNode(name, std::move(backward));
-    Ref<Node> held(node);
-    node->expect(in);
-    record_node(held, in, out);
-    if (!non_differentiable.is_none())
-      for (nb::handle h : nb::steal(checked(PySequence_Fast(non_differentiable.ptr(), "non_differentiable must be a list of int")))) {
-        int64_t i;
-        if (!to_int(h.ptr(), &i) || i < 0 || i >= static_cast<int64_t>(out.size())) fail_value("record_function: {} is no output.", describe(h.ptr()));
-        TensorImpl& impl = *out[static_cast<size_t>(i)].impl();
-        impl.requires_grad = false;
-        impl.grad_fn = {};
+  };
+  autograd::FunctionCall call;
+  call.name = name;
+  call.rule = rule;
+  call.linear = linear;
+  call.forward = [run, f = SharedObject(std::move(forward))](std::span<const Tensor> x) { return run(f, x, "an output"); };
+  call.backward = [run, f = SharedObject(std::move(backward))](std::span<const Tensor> g) { return run(f, g, "a gradient that backward returns"); };
+  if (!infer.is_none())
+    call.infer = [name, f = SharedObject(std::move(infer))](std::span<const Dims> shapes) {
+      nb::gil_scoped_acquire gil;
+      nb::list list;
+      for (auto& s : shapes) list.append(size_object(s));
+      nb::object result = f.get()(list);
+      std::vector<Dims> out;
+      for (nb::handle item : nb::steal(checked(PySequence_Fast(result.ptr(), "infer must return a list of shapes")))) {
+        Dims d;
+        for (nb::handle n : nb::steal(checked(PySequence_Fast(item.ptr(), "infer must return a list of shapes")))) {
+          int64_t v;
+          if (!to_int(n.ptr(), &v) || v < 0) fail_value("{}: infer returned {} as a size.", name, describe(n.ptr()));
+          d.push_back(v);
+        }
+        out.push_back(d);
       }
-  }
-  for (auto& t : out) result.append(wrap_object(t));
+      return out;
+    };
+  nb::list result;
+  TensorVec given;
+  for (auto& t : in) given.push_back(t);
+  for (auto& t : autograd::apply_function(std::move(call), std::move(given))) result.append(wrap_object(t));
   return result;
+}
+
+// Outputs of a function that have no gradient although others do.
+void cut_gradient(const Tensor& t) {
+  t.impl()->requires_grad = false;
+  t.impl()->grad_fn = {};
 }
 
 // What register_hook() returns; remove() takes the hook away.
@@ -172,9 +151,9 @@ void bind_autograd(nb::module_& m) {
     set_grad_enabled(on);
     return before;
   }, "on"_a, "Turns recording on or off for this rank; returns what it was before.");
-  m.def("record_function", record_function, "name"_a, "inputs"_a, "outputs"_a, "backward"_a, "non_differentiable"_a = nb::none(),
-        "Ties outputs to a node whose gradient the callable backward(list of gradients or None) computes: one gradient or None per input. "
-        "Returns the outputs.");
+  m.def("apply_function", apply_function, "name"_a, "rule"_a, "linear"_a, "inputs"_a, "forward"_a, "backward"_a, "infer"_a = nb::none(),
+        "Calls forward(list of tensors) and records backward(list of gradients or None). With a sharding rule, both get this rank's parts.");
+  m.def("cut_gradient", cut_gradient, "output"_a, "Takes a function's output out of the recorded graph.");
 
   def_method("backward", [](nb::handle self, nb::handle gradient, nb::handle retain_graph, bool create_graph) {
     run_backward(self, gradient, retain_graph, create_graph);

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "call.h"
+#include "holon/registry/library.h"
 
 namespace holon::python {
 
@@ -213,27 +214,46 @@ bool is_method(const OpDef& op) {
   return op.method && !op.schema.args.empty() && op.schema.args[0].type == ArgType::kTensor && !op.schema.args[0].optional;
 }
 
+// Makes an op's function and method under a name, and those of its in-place form.
+void add_functions(nb::dict functions, const std::string& name, const OpDef& op) {
+  const ArgParser* parser = parser_of(op);
+  nb::handle type(reinterpret_cast<PyObject*>(tensor_type));
+  for (bool in_place : {false, true}) {
+    if (in_place && !op.in_place) continue;
+    std::string full = in_place ? name + "_" : name;
+    nb::object f = make_function(parser, full, in_place);
+    if (op.function) functions[full.c_str()] = f;
+    if (is_method(op)) nb::setattr(type, full.c_str(), f);
+  }
+}
+
 }  // namespace
 
 void bind_ops(nb::module_& m) {
   make_type();
   m.attr("OpFunction") = nb::borrow(reinterpret_cast<PyObject*>(op_function_type));
   nb::dict functions;
-  nb::handle type(reinterpret_cast<PyObject*>(tensor_type));
-  auto add = [&](const std::string& name, const OpDef& op) {
-    const ArgParser* parser = parser_of(op);
-    for (bool in_place : {false, true}) {
-      if (in_place && !op.in_place) continue;
-      std::string full = in_place ? name + "_" : name;
-      nb::object f = make_function(parser, full, in_place);
-      if (op.function) functions[full.c_str()] = f;
-      if (is_method(op)) nb::setattr(type, full.c_str(), f);
-    }
-  };
   for (auto* op : all_ops())
-    if (op->function || op->method) add(op->schema.name, *op);
-  for (auto& [name, op] : all_aliases()) add(name, *op);
+    if (op->function || op->method) add_functions(functions, op->schema.name, *op);
+  for (auto& [name, op] : all_aliases()) add_functions(functions, name, *op);
   m.attr("ops") = functions;
+  m.def("load_library", [functions](const std::string& path) {
+    nb::list names;
+    for (auto& name : load_library(path)) {
+      const OpDef& op = find_op(name);
+      if (op.function || op.method) add_functions(functions, name, op);
+      names.append(name);
+    }
+    return names;
+  }, nb::arg("path"), "Loads a shared library of ops and returns their names; they become functions of holon and methods of Tensor.");
+#ifdef HOLON_TREE_INCLUDE
+  m.def("tree_paths", [] {
+    nb::dict paths;
+    paths["include"] = nb::str(HOLON_TREE_INCLUDE).attr("split")(":");
+    paths["library"] = HOLON_TREE_LIBRARY;
+    return paths;
+  }, "Where this development build has its headers and its library.");
+#endif
   m.def("op_table", op_table, "One dict per op: name, schema, args, doc, example, aliases, rule, flags.");
   m.def("find_op_function", find_op_function, nb::arg("name"), "The function of any op, hidden ones included, by name.");
   m.def("call", [](const std::string& name, nb::args args, nb::kwargs kwargs) { return find_op_function(name)(*args, **kwargs); },

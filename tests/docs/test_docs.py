@@ -1,7 +1,7 @@
 """Every code block of the documents runs, and prints what the page says.
 
-python: runs, with as many ranks as its fence says (```python ranks=2), by the launcher; a text fence after it is what it
-prints. cpp: is compiled. Other languages (bash, cmake) are for the reader. `no-run` on a fence needs a reason in the page.
+python: runs, with as many ranks as its fence says (```python ranks=2), by the launcher, beside the page's blocks that are files
+(```cpp file=NAME); a text fence after it is what it prints. cpp: is compiled. Other languages (bash, cmake) are for the reader. `no-run` on a fence needs a reason in the page.
 """
 import subprocess
 
@@ -17,6 +17,7 @@ def collect(language):
     for page in PAGES:
         for block in docs.blocks(page.read_text()):
             if block.language == language and "no-run" not in block.options:
+                block.page = page
                 found.append(pytest.param(block, id=f"{page.relative_to(ROOT)}:{block.line}"))
     return found
 
@@ -25,8 +26,12 @@ def collect(language):
 def test_python(block, tmp_path):
     program = tmp_path / "block.py"
     program.write_text(block.text)
+    for other in docs.blocks(block.page.read_text()):
+        if "file" in other.options:
+            (tmp_path / other.options["file"]).write_text(other.text)
     n = int(block.options.get("ranks", 1))
-    done = ranks.launch(program, n) if n > 1 else ranks.run(program)
+    start = ranks.launch if n > 1 else ranks.run
+    done = start(program, *([n] if n > 1 else []), cwd=tmp_path, HOME=tmp_path)
     assert done.returncode == 0, done.stderr
     if block.expected is not None:
         why = docs.differs(block.expected, done.stdout, ordered=n == 1)
@@ -46,7 +51,7 @@ def test_cpp(block, tmp_path):
         text = "\n".join(["#include <holon/holon.h>", "namespace flow = holon;", "using namespace holon;", *head, *body])
     source = tmp_path / "block.cpp"
     source.write_text(text)
-    command = ["c++", "-std=c++20", "-fsyntax-only", "-fopenmp", f"-I{ROOT}", f"-I{ROOT}/build/dev/generated", str(source)]
+    command = ["c++", "-std=c++20", "-fsyntax-only", "-fopenmp", "-DFMT_SHARED", f"-I{ROOT}", f"-I{ROOT}/build/dev/generated", str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

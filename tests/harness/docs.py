@@ -1,6 +1,7 @@
 """The code blocks of a Markdown page, and the comparison of what they print with what the page says."""
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 FENCE = re.compile(r"^(\s*)(`{3,})\s*(.*)$")
 
@@ -12,6 +13,7 @@ class Block:
     text: str
     line: int         # of the fence, from 1
     expected: str | None = None  # the ```text fence that follows
+    page: Path | None = None
 
 
 def blocks(page):

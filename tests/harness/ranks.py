@@ -24,14 +24,15 @@ def environment(**extra):
     return env | {k: str(v) for k, v in extra.items()}
 
 
-def launch(program, ranks, timeout=120, **extra):
+def launch(program, ranks, timeout=120, cwd=None, **extra):
     """Runs a Python program by holon.distributed.launch; returns the finished process with stdout and stderr as text."""
     command = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", str(ranks),
                "--master_port", str(free_port()), str(program)]
-    return subprocess.run(command, env=environment(**extra), capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(command, env=environment(**extra), capture_output=True, text=True, timeout=timeout,
+                          cwd=cwd)
 
 
-def run(program, timeout=120, **extra):
+def run(program, timeout=120, cwd=None, **extra):
     """Runs a Python program as it is, on one rank."""
     return subprocess.run([sys.executable, str(program)], env=environment(**extra), capture_output=True, text=True,
-                          timeout=timeout)
+                          timeout=timeout, cwd=cwd)

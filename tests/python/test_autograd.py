@@ -135,3 +135,84 @@ def test_function_on_global_tensors():
 
     for found in holon.run_ranks(2, run):
         assert found == [0, 3, 12, 27, 48]
+
+
+class Scaled(Function):
+    """x @ w through NumPy: on one rank's parts, whatever they are."""
+
+    sharding_rule = "m k, k n -> m n"
+
+    @staticmethod
+    def forward(ctx, x, w, factor):
+        assert x.is_local and w.is_local
+        ctx.save_for_backward(x, w)
+        ctx.factor = factor
+        return holon.from_numpy(x.numpy() @ w.numpy()) * factor
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w = ctx.saved_tensors
+        return holon.matmul(dy, w.t()) * ctx.factor, holon.matmul(x.t(), dy) * ctx.factor, None
+
+
+def layouts(rank_dims):
+    one = [holon.sbp.broadcast, holon.sbp.split(0), holon.sbp.split(1), holon.sbp.partial_sum]
+    return [(s,) for s in one] if rank_dims == 1 else [(s, t) for s in one for t in one]
+
+
+@pytest.mark.parametrize("ranks", [[0, 1], [0, 2], [0, 1, 2], [[0, 1], [2, 3]]], ids=["2", "2 of 3", "3", "2x2"])
+def test_a_function_with_a_sharding_rule(ranks):
+    xs, ws = np.arange(20.0).reshape(5, 4) % 7 - 3, np.arange(12.0).reshape(4, 3) % 5 - 2
+    dys = np.arange(15.0).reshape(5, 3) % 4 - 1
+
+    def run(rank):
+        place = holon.placement("cpu", ranks)
+        dims = np.ndim(ranks)
+        whole = [holon.sbp.broadcast] * dims
+        everywhere = holon.placement("cpu", list(range(holon.env.get_world_size())))
+
+        def make(values, sbp):
+            t = holon.tensor(values, placement=place, sbp=whole)
+            return t.to_global(place, list(sbp))
+
+        for sx in layouts(dims):
+            for sw in layouts(dims)[::3 if dims == 2 else 1]:
+                x, w = make(xs, sx).requires_grad_(), make(ws, sw).requires_grad_()
+                y = Scaled.apply(x, w, 2.0)
+                assert y.is_global and y.shape == (5, 3) and y.grad_fn.name == "Scaled"
+                y.backward(make(dys, whole))
+                for got, want in [(y, 2 * xs @ ws), (x.grad, 2 * dys @ ws.T), (w.grad, 2 * xs.T @ dys)]:
+                    got = got.detach().to_global(everywhere, holon.sbp.broadcast).to_local().numpy()
+                    assert np.allclose(got, want), (sx, sw)
+                assert x.grad.sbp == x.sbp and w.grad.sbp == w.sbp
+        return str(Scaled.apply(make(xs, [holon.sbp.split(0)] * dims), make(ws, whole), 1.0).sbp)
+
+    world = 3 if ranks == [0, 2] else np.size(ranks)
+    assert all("split(dim=0)" in s and "split(dim=1)" not in s for s in holon.run_ranks(world, run))
+
+
+def test_wrong_sharding_rules_say_what_is_wrong():
+    def apply(rule, function=lambda x: x, infer_=None):
+        class Mine(Function):
+            sharding_rule = rule
+            infer = infer_ and staticmethod(infer_)
+
+            @staticmethod
+            def forward(ctx, x):
+                return function(x)
+
+        x = holon.ones(4, 2, placement=holon.placement("cpu", [0]), sbp=holon.sbp.broadcast)
+        return Mine.apply(x)
+
+    for rule, text in [("a b", "has no arrow"), ("a b, c -> a", "has 2 inputs, the call 1"), ("a -> a", r"input 0 has shape \[4, 2\].*names 1 axes"),
+                       ("a b -> a c", "c of the sharding rule .* stands in no input"), ("a a -> a", "a of the sharding rule .* has size 4")]:
+        with pytest.raises(ValueError, match=f"Mine: .*{text}"):
+            apply(rule)
+    with pytest.raises(RuntimeError, match=r"Mine: output 0 has shape \[8\].*this part's \[4, 2\]"):
+        apply("a b -> a b", lambda x: x.reshape(8))
+    with pytest.raises(TypeError, match="Mine: output 0 is float64; .*float32"):
+        apply("a b -> a b", lambda x: x.double())
+    with pytest.raises(RuntimeError, match="Mine: forward returned 2 tensors"):
+        apply("a b -> a b", lambda x: [x, x])
+    y = apply("a b -> a B", lambda x: holon.cat([x, x], 1), lambda shape: (shape[0], 2 * shape[1]))
+    assert y.is_global and y.shape == (4, 4)

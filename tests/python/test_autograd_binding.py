@@ -90,20 +90,20 @@ def test_functions_with_a_backward_in_python():
         grads_seen.append(grads)
         return [grads[0] * 10, None]
 
-    before = _C.set_grad_enabled(False)
-    raw = [x * w, tensor([1, 2])]
-    _C.set_grad_enabled(before)
-    y, index = _C.record_function("Mine", [x, w], raw, backward)
+    def forward(tensors):
+        return [tensors[0] * tensors[1], tensor([1, 2])]
+
+    y, index = _C.apply_function("Mine", "", False, [x, w], forward, backward)
     assert y.grad_fn.name == "Mine" and not index.requires_grad
     y.sum().backward()
     assert x.grad.tolist() == [10, 10] and w.grad is None and grads_seen[0][1] is None
     with pytest.raises(RuntimeError, match="backward of Mine: its values were freed"):
         y.sum().backward()
     for result, text in [([None], "returned 1 gradients for 2 inputs"), ([tensor([1.0]), None], r"gradient 0 has shape \[1\], its input \[2\]")]:
-        (y,) = _C.record_function("Mine", [x, w], [raw[0]], lambda grads, result=result: result)
+        y, _ = _C.apply_function("Mine", "", False, [x, w], forward, lambda grads, result=result: result)
         with pytest.raises(RuntimeError, match=text):
             y.sum().backward()
-    (y,) = _C.record_function("Mine", [x, w], [raw[0]], lambda grads: 1 / 0)
+    y, _ = _C.apply_function("Mine", "", False, [x, w], forward, lambda grads: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         y.sum().backward()
 
@@ -119,7 +119,7 @@ def test_callables_are_released():
     y = x * 2
     y.register_hook(hook)
     before = sys.getrefcount(function)
-    (z,) = _C.record_function("F", [y], [y.detach()], function)
+    (z,) = _C.apply_function("F", "", False, [y], lambda tensors: [tensors[0].detach()], function)
     del hook, y, z
     gc.collect()
     assert w() is None and sys.getrefcount(function) == before

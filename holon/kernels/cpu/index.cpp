@@ -43,18 +43,40 @@ void check_index_dtype(const char* op, const Array& indices) {
   fail(ErrorKind::kIndex, "{}: index {} at position {} of indices {} is outside [{}, {}).", op, value, position, shape, low, high);
 }
 
-// All indices in row-major order, checked to lie in [low, high).
-std::vector<int64_t> read_indices(const char* op, const Array& indices, int64_t low, int64_t high) {
-  check_index_dtype(op, indices);
-  std::vector<int64_t> out(static_cast<size_t>(indices.numel()));
-  walk({&indices}, [&](int64_t i, const int64_t* at) {
-    const std::byte* p = indices.bytes() + at[0];
-    const int64_t v = indices.dtype == DType::kInt64 ? *reinterpret_cast<const int64_t*>(p) : *reinterpret_cast<const int32_t*>(p);
-    if (v < low || v >= high) fail_index(op, v, low, high, i, indices.shape);
-    out[static_cast<size_t>(i)] = v;
-  });
-  return out;
-}
+// The indices in row-major order, checked to lie in [low, high). int64 ones without gaps are read where they lie.
+class Indices {
+ public:
+  Indices(const char* op, const Array& indices, int64_t low, int64_t high) : size_(static_cast<size_t>(indices.numel())) {
+    check_index_dtype(op, indices);
+    if (indices.dtype == DType::kInt64 && indices.is_contiguous()) {
+      data_ = size_ ? indices.data<int64_t>() : nullptr;
+    } else {
+      copy_.resize(size_);
+      walk({&indices}, [&](int64_t i, const int64_t* at) {
+        const std::byte* p = indices.bytes() + at[0];
+        copy_[static_cast<size_t>(i)] =
+            indices.dtype == DType::kInt64 ? *reinterpret_cast<const int64_t*>(p) : *reinterpret_cast<const int32_t*>(p);
+      });
+      data_ = copy_.data();
+    }
+    const uint64_t range = static_cast<uint64_t>(high - low);
+    bool bad = false;
+    for (size_t i = 0; i < size_; ++i) bad |= static_cast<uint64_t>(data_[i] - low) >= range;
+    if (!bad) return;
+    for (size_t i = 0; i < size_; ++i)
+      if (data_[i] < low || data_[i] >= high) fail_index(op, data_[i], low, high, static_cast<int64_t>(i), indices.shape);
+  }
+  Indices(const Indices&) = delete;
+  Indices& operator=(const Indices&) = delete;
+  size_t size() const { return size_; }
+  int64_t operator[](size_t i) const { return data_[i]; }
+  const int64_t* data() const { return data_; }
+
+ private:
+  size_t size_;
+  const int64_t* data_ = nullptr;
+  std::vector<int64_t> copy_;
+};
 
 // x without its last axis: the byte offsets of its rows, in row-major order.
 std::vector<int64_t> row_offsets(const Array& x) {
@@ -95,11 +117,23 @@ void embedding(const Array& weight, const Array& indices, int64_t row_offset, in
   HOLON_CHECK(weight.ndim() == 2 && out.ndim() == indices.ndim() + 1 && out.shape.back() == weight.shape[1] &&
                   weight.dtype == out.dtype && out.numel() == indices.numel() * weight.shape[1],
               "embedding: {} of {} into {}", indices.shape, weight.shape, out.shape);
-  const std::vector<int64_t> rows = read_indices("embedding", indices, 0, v_logical);
-  const std::vector<int64_t> to = row_offsets(out);
+  const Indices rows("embedding", indices, 0, v_logical);
   const int64_t d = weight.shape[1], local = weight.shape[0], size = bytes_of(out.dtype);
   const int64_t in_step = weight.strides[1] * size, out_step = out.strides.back() * size;
   if (d == 0) return;
+  if (in_step == size && out.is_contiguous()) {
+    const auto bytes = static_cast<size_t>(d * size);
+    parallel_for(static_cast<int64_t>(rows.size()), std::max<int64_t>(1, kGrain / d), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t r = rows[static_cast<size_t>(i)] - row_offset;
+        std::byte* dst = out.bytes() + i * d * size;
+        if (r >= 0 && r < local) std::memcpy(dst, weight.bytes() + r * weight.strides[0] * size, bytes);
+        else std::memset(dst, 0, bytes);
+      }
+    });
+    return;
+  }
+  const std::vector<int64_t> to = row_offsets(out);
   parallel_for(static_cast<int64_t>(rows.size()), std::max<int64_t>(1, kGrain / d), [&](int64_t begin, int64_t end) {
     const int64_t zero = 0;
     for (int64_t i = begin; i < end; ++i) {
@@ -119,7 +153,7 @@ void embedding_backward(const Array& dy, const Array& indices, int64_t row_offse
   HOLON_CHECK(dweight.ndim() == 2 && dy.ndim() == indices.ndim() + 1 && dy.shape.back() == dweight.shape[1] &&
                   dy.numel() == indices.numel() * dweight.shape[1],
               "embedding_backward: {} of {} into {}", dy.shape, indices.shape, dweight.shape);
-  const std::vector<int64_t> rows = read_indices("embedding_backward", indices, 0, v_logical);
+  const Indices rows("embedding_backward", indices, 0, v_logical);
   const std::vector<int64_t> from = row_offsets(dy);
   const int64_t d = dweight.shape[1], local = dweight.shape[0];
   // Halves are added up in float32 and rounded once.
@@ -157,10 +191,26 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out) {
   HOLON_CHECK(x.dtype == out.dtype && x.ndim() == out.ndim() && indices.ndim() <= 1 && out.shape[axis] == indices.numel(),
               "index_select: {} of {} along axis {} into {}", indices.shape, x.shape, axis, out.shape);
   const int64_t n = x.shape[axis];
-  const std::vector<int64_t> rows = read_indices("index_select", indices, -n, n);
+  const Indices rows("index_select", indices, -n, n);
   Array from = x, to = out;
   from.shape[axis] = to.shape[axis] = 1;
   HOLON_CHECK(from.shape == to.shape, "index_select: {} into {}", x.shape, out.shape);
+  int64_t inner = 1;  // elements behind the axis, if they lie together in both
+  for (int a = x.ndim() - 1; a > axis && inner > 0; --a) {
+    const bool together = x.shape[a] == 1 || (x.strides[a] == inner && out.strides[a] == inner);
+    inner = together ? inner * x.shape[a] : 0;
+  }
+  if (axis == 0 && inner > 0) {
+    const int64_t size = bytes_of(x.dtype);
+    const auto bytes = static_cast<size_t>(inner * size);
+    parallel_for(static_cast<int64_t>(rows.size()), std::max<int64_t>(1, kGrain / inner), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t r = rows[static_cast<size_t>(i)];
+        std::memcpy(out.bytes() + i * out.strides[0] * size, x.bytes() + (r < 0 ? r + n : r) * x.strides[0] * size, bytes);
+      }
+    });
+    return;
+  }
   for (size_t i = 0; i < rows.size(); ++i) {
     from.offset = x.offset + (rows[i] < 0 ? rows[i] + n : rows[i]) * x.strides[axis];
     to.offset = out.offset + static_cast<int64_t>(i) * out.strides[axis];
@@ -172,7 +222,7 @@ void index_add(Array& out, int axis, const Array& indices, const Array& src) {
   HOLON_CHECK(src.dtype == out.dtype && src.ndim() == out.ndim() && src.shape[axis] == indices.numel(),
               "index_add: {} of {} along axis {} into {}", indices.shape, src.shape, axis, out.shape);
   const int64_t n = out.shape[axis];
-  const std::vector<int64_t> rows = read_indices("index_add", indices, -n, n);
+  const Indices rows("index_add", indices, -n, n);
   Array from = src, to = out;
   from.shape[axis] = to.shape[axis] = 1;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -184,41 +234,69 @@ void index_add(Array& out, int axis, const Array& indices, const Array& src) {
 
 namespace {
 
-// For every element of index: f(byte offset in x of the element that it points to, byte offset in other).
-template <class F>
-void walk_indexed(const char* op, const Array& x, int axis, const Array& index, const Array& other, F&& f) {
+// Rows of index along its last axis, by threads if kParallel: f(byte offset in x of the row's first element but for the
+// indexed axis, that in other, the row's indices).
+template <bool kParallel, class F>
+void for_each_indexed_row(const char* op, const Array& x, int axis, const Array& index, const Array& other, F&& f) {
   HOLON_CHECK(index.ndim() == x.ndim() && other.ndim() == x.ndim(), "{}: {} with indices {} and {}", op, x.shape, index.shape, other.shape);
   for (int i = 0; i < x.ndim(); ++i)
     HOLON_CHECK(index.shape[i] <= other.shape[i] && (i == axis || index.shape[i] <= x.shape[i]), "{}: {} with indices {} and {}",
                 op, x.shape, index.shape, other.shape);
-  const int64_t n = x.ndim() == 0 ? 1 : x.shape[axis];
-  const std::vector<int64_t> at_axis = read_indices(op, index, -n, n);
-  Array others = x;  // x without a step along the axis
-  if (x.ndim() > 0) others.strides[axis] = 0;
-  const int64_t step = x.ndim() == 0 ? 0 : x.strides[axis] * bytes_of(x.dtype);
-  walk({&index, &others, &other}, [&](int64_t i, const int64_t* at) {
-    const int64_t v = at_axis[static_cast<size_t>(i)];
-    f(at[1] + (v < 0 ? v + n : v) * step, at[2]);
+  const Indices indices(op, index, 0, x.ndim() == 0 ? 1 : x.shape[axis]);
+  if (indices.size() == 0) return;
+  if (x.ndim() == 0) return f(0, 0, indices.data());
+  Array others = x, part = other;  // x without a step along the axis, in the shape of index
+  others.strides[axis] = 0;
+  others.shape = part.shape = index.shape;
+  const std::vector<int64_t> in_x = row_offsets(others), in_other = row_offsets(part);
+  const int64_t m = index.shape.back(), rows = static_cast<int64_t>(in_x.size());
+  parallel_for(rows, kParallel ? std::max<int64_t>(1, kGrain / m) : rows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) f(in_x[static_cast<size_t>(r)], in_other[static_cast<size_t>(r)], indices.data() + r * m);
   });
 }
+
+// Elements along the last axis: how many, and the steps from one to the next in x, in other, and for each index.
+struct RowSteps {
+  int64_t n, x, other, index;
+  RowSteps(const Array& x_, int axis, const Array& index_, const Array& other_) {
+    const int last = x_.ndim() - 1;
+    n = last < 0 ? 1 : index_.shape[last];
+    x = last < 0 || axis == last ? 0 : x_.strides[last];
+    other = last < 0 ? 0 : other_.strides[last];
+    index = last < 0 ? 0 : x_.strides[axis];
+  }
+};
 
 }  // namespace
 
 void gather(const Array& x, int axis, const Array& index, Array& out) {
   HOLON_CHECK(x.dtype == out.dtype && index.shape == out.shape, "gather: {} into {}", index.shape, out.shape);
+  const RowSteps step(x, axis, index, out);
   visit_size(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    walk_indexed("gather", x, axis, index, out, [&](int64_t from, int64_t to) { std::memcpy(out.bytes() + to, x.bytes() + from, sizeof(T)); });
+    for_each_indexed_row<true>("gather", x, axis, index, out, [&](int64_t from, int64_t to, const int64_t* at) {
+      const T* src = reinterpret_cast<const T*>(x.bytes() + from);
+      T* dst = reinterpret_cast<T*>(out.bytes() + to);
+      if (step.x == 0 && step.index == 1 && step.other == 1)
+        for (int64_t j = 0; j < step.n; ++j) dst[j] = src[at[j]];
+      else
+        for (int64_t j = 0; j < step.n; ++j) dst[j * step.other] = src[j * step.x + at[j] * step.index];
+    });
   });
 }
 
 void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src) {
   HOLON_CHECK(src.dtype == out.dtype, "scatter: {} into {}", name(src.dtype), name(out.dtype));
+  const RowSteps step(out, axis, index, src);
   visit_dtype(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    walk_indexed("scatter", out, axis, index, src, [&](int64_t to, int64_t from) {
-      T* p = reinterpret_cast<T*>(out.bytes() + to);
-      *p = combine(op, *p, *reinterpret_cast<const T*>(src.bytes() + from));
+    for_each_indexed_row<false>("scatter", out, axis, index, src, [&](int64_t to, int64_t from, const int64_t* at) {
+      T* dst = reinterpret_cast<T*>(out.bytes() + to);
+      const T* p = reinterpret_cast<const T*>(src.bytes() + from);
+      for (int64_t j = 0; j < step.n; ++j) {
+        T& e = dst[j * step.x + at[j] * step.index];
+        e = combine(op, e, p[j * step.other]);
+      }
     });
   });
 }
@@ -293,7 +371,7 @@ void masked_select(const Array& x, const Array& mask, Array& out) {
 
 void one_hot(const Array& indices, int64_t classes, int64_t class_offset, Array& out) {
   HOLON_CHECK(out.ndim() == indices.ndim() + 1, "one_hot: {} into {}", indices.shape, out.shape);
-  const std::vector<int64_t> columns = read_indices("one_hot", indices, 0, classes);
+  const Indices columns("one_hot", indices, 0, classes);
   const std::vector<int64_t> rows = row_offsets(out);
   HOLON_CHECK(rows.size() == columns.size(), "one_hot: {} into {}", indices.shape, out.shape);
   fill(out, 0);

@@ -11,49 +11,12 @@ namespace {
 
 std::string text_of(const Value& v) {
   if (auto* b = std::get_if<bool>(&v)) return *b ? "true" : "false";
-  if (auto* i = std::get_if<int>(&v)) return std::to_string(*i);
+  if (auto* i = std::get_if<int64_t>(&v)) return std::to_string(*i);
   if (auto* d = std::get_if<double>(&v)) return fmt::format("{}", *d);
-  if (auto* s = std::get_if<const char*>(&v)) return *s;
+  if (auto* s = std::get_if<std::string>(&v)) return *s;
   if (auto* t = std::get_if<DType>(&v)) return holon::name(*t);
-  if (std::get_if<Device>(&v)) return "device";
-  return std::get<Dims>(v).str();
-}
-
-Scalar scalar_of(const Value& v) {
-  if (auto* b = std::get_if<bool>(&v)) return *b;
-  if (auto* i = std::get_if<int>(&v)) return *i;
-  return std::get<double>(v);
-}
-
-void push_default(Attrs& to, const ArgDef& a, const Attrs& defaults) {
-  if (!defaults.has(a.attr)) {
-    HOLON_CHECK(a.optional || a.has_default, "a case lacks {}", a.name);
-    return to.push_none();
-  }
-  switch (a.type) {
-    case ArgType::kInt: return to.push_int(defaults.as_int(a.attr));
-    case ArgType::kFloat: return to.push_float(defaults.as_float(a.attr));
-    case ArgType::kBool: return to.push_bool(defaults.as_bool(a.attr));
-    case ArgType::kScalar: return to.push_scalar(defaults.as_scalar(a.attr));
-    case ArgType::kText: return to.push_text(defaults.as_text(a.attr));
-    case ArgType::kDType: return to.push_dtype(defaults.as_dtype(a.attr));
-    case ArgType::kInts: return to.push_ints(defaults.as_ints(a.attr));
-    default: return to.push_none();
-  }
-}
-
-void push_value(Attrs& to, const ArgDef& a, const Value& v) {
-  switch (a.type) {
-    case ArgType::kInt: return to.push_int(std::get<int>(v));
-    case ArgType::kFloat: return to.push_float(std::get<double>(v));
-    case ArgType::kBool: return to.push_bool(std::get<bool>(v));
-    case ArgType::kScalar: return to.push_scalar(scalar_of(v));
-    case ArgType::kText: return to.push_text(std::get<const char*>(v));
-    case ArgType::kDType: return to.push_dtype(std::get<DType>(v));
-    case ArgType::kInts: return to.push_ints(std::get<Dims>(v));
-    case ArgType::kDevice: return to.push_device(std::get<Device>(v));
-    default: HOLON_CHECK(false, "a case cannot give {}", a.name);
-  }
+  if (auto* d = std::get_if<Dims>(&v)) return d->str();
+  return "...";
 }
 
 }  // namespace
@@ -102,17 +65,12 @@ std::string Case::name() const {
 
 Attrs make_attrs(const Case& c, Placement placement, NdSbp sbp) {
   const Schema& schema = find_op(c.op).schema;
-  for (auto& [key, value] : c.attrs) HOLON_CHECK(schema.find(key), "{} has no attribute {}", c.op, key);
-  Attrs attrs;
+  std::vector<NamedAttr> given = c.attrs;
   for (auto& a : schema.args) {
-    if (a.attr < 0) continue;
-    auto given = std::find_if(c.attrs.begin(), c.attrs.end(), [&](auto& p) { return p.first == a.name; });
-    if (given != c.attrs.end()) push_value(attrs, a, given->second);
-    else if (a.type == ArgType::kPlacement && placement) attrs.push_placement(placement);
-    else if (a.type == ArgType::kSbp && a.name == "sbp" && sbp) attrs.push_nd_sbp(sbp);
-    else push_default(attrs, a, schema.defaults);
+    if (a.type == ArgType::kPlacement && placement) given.emplace_back(a.name, placement);
+    if (a.type == ArgType::kSbp && a.name == "sbp" && sbp) given.emplace_back(a.name, sbp);
   }
-  return attrs;
+  return holon::make_attrs(schema, given);
 }
 
 uint64_t mix(uint64_t a, uint64_t b, uint64_t c) {

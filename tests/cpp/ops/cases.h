@@ -4,7 +4,6 @@
 
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "holon/global/slice.h"
@@ -12,8 +11,7 @@
 
 namespace holon::testing {
 
-// An attribute's value; what it becomes is the schema's business.
-using Value = std::variant<bool, int, double, const char*, DType, Dims, Device>;
+using Value = AttrValue;
 
 struct Input {
   enum class Fill { kGrid, kDistinct, kInts, kBools, kAbsent };

@@ -267,10 +267,7 @@ struct Known {
   const char* reason;
 };
 // Signatures that would be right, and are left out on purpose.
-const std::vector<Known> kLeftOut{
-    {"layer_norm_stats", "its weight and bias as addends: only one of its outputs would be, which no declaration of linearity says"},
-    {"layer_norm_backward", "likewise for its weight"},
-};
+const std::vector<Known> kLeftOut{};
 
 std::vector<Sbp> choices(const Meta& m, bool partial) {
   std::vector<Sbp> list{sbp::broadcast()};

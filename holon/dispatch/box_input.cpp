@@ -1,0 +1,19 @@
+#include "holon/dispatch/box_input.h"
+
+#include "holon/boxing/events.h"
+#include "holon/boxing/executor.h"
+#include "holon/tensor/node.h"
+
+namespace holon {
+
+Tensor box_input(const char* op, const Tensor& t, const GlobalSpec* to) {
+  boxing::record_implicit(boxing::implicit_event(op, t.spec(), to, t.shape(), t.dtype()));
+  Tensor moved = Tensor::global(boxing::box(t.spec(), to, t.shape(), t.dtype(), t.array()), t.shape(), t.dtype(), to);
+  moved.impl()->requires_grad = t.requires_grad();
+  moved.impl()->grad_fn = t.impl()->grad_fn;
+  moved.impl()->output_index = t.impl()->output_index;
+  if (t.requires_grad() && t.is_leaf()) moved.impl()->alias_of = edge_of(t).leaf;
+  return moved;
+}
+
+}  // namespace holon

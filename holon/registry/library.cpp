@@ -1,0 +1,43 @@
+#include "holon/registry/library.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "holon/registry/loading.h"
+
+namespace holon {
+
+std::vector<std::string> load_library(const std::string& path) {
+  static std::mutex mutex;
+  static auto* loaded = new std::map<void*, std::vector<std::string>>;
+  std::lock_guard lock(mutex);
+  std::error_code error;
+  if (!std::filesystem::exists(path, error))
+    fail_runtime("load_library: there is no file {}. Give the path of the shared library that the op's source was compiled to.", path);
+  std::vector<std::string> declared;
+  void* handle;
+  {
+    detail::Loading loading;
+    handle = dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
+    // Of names that are missing, the loader says the first.
+    if (!handle)
+      fail_runtime("load_library: {} cannot be loaded: {}. Compile it as a shared library against this version of Holon's headers.", path, dlerror());
+    if (auto it = loaded->find(handle); it != loaded->end()) {
+      dlclose(handle);
+      return it->second;
+    }
+    if (!loading.error().empty()) {
+      // What was declared is forgotten, and the library stays mapped: a declaration may have left a pointer into it.
+      loading.undo();
+      fail_runtime("load_library: {}: {}", path, loading.error());
+    }
+    declared = loading.finish();
+  }
+  if (declared.empty()) fail_runtime("load_library: {} declares no op. Declare one by HOLON_OP(name, \"name(Tensor x) -> Tensor\").", path);
+  return loaded->emplace(handle, std::move(declared)).first->second;
+}
+
+}  // namespace holon

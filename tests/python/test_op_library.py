@@ -1,0 +1,81 @@
+"""Ops from outside of the tree: compiled and loaded at run time."""
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import holon as flow
+from holon.utils import cpp_extension
+
+SOURCE = Path(__file__).parent / "library/soft_cap.cpp"
+HEAD = "#include <holon/dispatch/dispatch.h>\nusing namespace holon;\n"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("library")
+    names = cpp_extension.load("soft_cap", SOURCE, build_directory=folder)
+    assert sorted(names) == ["row_dot", "soft_cap", "twice_capped"]
+    assert cpp_extension.load("soft_cap", [SOURCE], build_directory=folder) == names  # nothing is compiled, nothing declared twice
+    assert len(list(folder.glob("*.so"))) == 1
+    return names
+
+
+def test_the_ops_are_like_those_of_holon(library):
+    x = flow.tensor(np.linspace(-50, 50, 12).reshape(3, 4), dtype=flow.float64, requires_grad=True)
+    y = flow.soft_cap(x, cap=10)
+    t = np.tanh(x.detach().numpy() / 10)
+    np.testing.assert_allclose(y.detach().numpy(), 10 * t)
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 1 - t * t, atol=1e-12)
+    assert x.soft_cap().shape == (3, 4) and flow.twice_capped(x).requires_grad
+    assert "soft_cap" in flow.ops() and "cap * tanh" in flow.soft_cap.__doc__
+    with pytest.raises(ValueError, match=r"soft_cap: cap is not positive: x is \[3, 4\]"):
+        flow.soft_cap(x, cap=-1.0)
+    with pytest.raises(TypeError, match="soft_cap: takes floating point"):
+        flow.soft_cap(flow.ones(2, dtype=flow.int64))
+    with pytest.raises(ValueError, match="row_dot: x and y are not two matrices"):
+        flow.row_dot(flow.ones(2, 3), flow.ones(3, 2))
+
+
+def test_they_are_divided_by_their_rules(library):
+    def run(rank):
+        place = flow.placement("cpu", [0, 1])
+        whole = flow.sbp.broadcast
+        a = flow.tensor(np.arange(15.0).reshape(5, 3)).float().to_global(place, whole)
+        b = flow.ones(5, 3, placement=place, sbp=whole)
+        x = a.to_global(place, flow.sbp.split(0))
+        y = flow.row_dot(x, b.to_global(place, flow.sbp.split(0)))
+        z = flow.row_dot(a.to_global(place, flow.sbp.split(1)), b.to_global(place, flow.sbp.split(1)))
+        return str(y.sbp), str(z.sbp), str(flow.soft_cap(x).sbp), z.numpy().tolist()
+
+    for y, z, cap, values in flow.run_ranks(2, run):
+        assert "split(dim=0)" in y and "partial_sum" in z and "split(dim=0)" in cap
+        assert values == [3.0, 12.0, 21.0, 30.0, 39.0]
+
+
+@pytest.mark.parametrize("text, says", [
+    ('HOLON_OP(add, "add(Tensor x) -> Tensor");', "an op named add is there already"),
+    ('HOLON_OP(mine_a, "mine_a(Tensor x -> Tensor");', r"schema \"mine_a.*expected '\)'"),
+    ('HOLON_OP(mine_b, "mine_b(Tensor x) -> Tensor").infer_like();', r"declaration of op mine_b lacks .kernel\(\)"),
+    ('HOLON_OP(mine_c, "mine_c(Tensor x) -> Tensor").infer_like().kernel([](KernelCall&) {});', r"op mine_c lacks .rule\(\)"),
+    ('static auto d = define_op("mine_d(Tensor x) -> Tensor", 0);', "compiled against version 0"),
+    ("int nothing;", "declares no op"),
+    ("this is not C++", "does not compile.*error"),
+])
+def test_a_wrong_library_is_refused(tmp_path, text, says):
+    source = tmp_path / "wrong.cpp"
+    source.write_text(HEAD + text)
+    with pytest.raises(RuntimeError) as raised:
+        cpp_extension.load("wrong", source, extra_cflags=["-O0"], build_directory=tmp_path)
+    assert re.search(says, str(raised.value), re.S), raised.value
+    assert not any(name.startswith("mine_") for name in flow.ops())
+
+
+def test_a_file_that_is_no_library(tmp_path):
+    with pytest.raises(RuntimeError, match="there is no file"):
+        flow.load_library(tmp_path / "missing.so")
+    (tmp_path / "text.so").write_text("text")
+    with pytest.raises(RuntimeError, match="cannot be loaded"):
+        flow.load_library(tmp_path / "text.so")
