@@ -4,6 +4,7 @@
 #pragma once
 
 #include "holon/nn/activation.h"
+#include "holon/nn/attention.h"
 #include "holon/nn/containers.h"
 #include "holon/nn/conv.h"
 #include "holon/nn/dropout.h"
