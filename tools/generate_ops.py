@@ -2,7 +2,7 @@
 """Writes the C++ functions of all ops from their declarations: generate_ops.py HEADER SOURCE FILE...
 
 Reads HOLON_OP(name, "schema"), HOLON_UNARY(name, ...) and HOLON_BINARY(name, ...) in the given sources, and whether
-.in_place() stands in the declaration. A file is written only if its text changes, so that an op whose schema stays
+.in_place(), .overload_of("name") or .python_only() stands in the declaration. A file is written only if its text changes, so that an op whose schema stays
 the same rebuilds nothing but itself.
 """
 import re
@@ -114,7 +114,9 @@ class Op:
         if not m:
             sys.exit(f"generate_ops: cannot read the schema {schema!r}")
         self.name, args, out = m.groups()
-        self.cpp = self.name + "_" if self.name in RESERVED else self.name
+        public = re.search(r'\.overload_of\("(\w+)"\)', body)
+        self.public = public.group(1) if public else self.name
+        self.cpp = self.public + "_" if self.public in RESERVED else self.public
         self.args, keyword = [], False
         for text in split_args(args):
             if text == "*":
@@ -122,7 +124,8 @@ class Op:
             else:
                 self.args.append(Arg(text, keyword))
         out = out.strip()
-        self.outputs = -1 if out == "Tensor[]" else out.count("Tensor")
+        self.outputs = -1 if out == "Tensor[]" else len(re.findall(r"\bTensor\b", out))
+        self.output_names = re.findall(r"\bTensor\s+(\w+)", out)
         self.in_place = ".in_place()" in body and self.outputs == 1
         self.options = [a for a in self.args if a.keyword]
         self.struct = "".join(w.capitalize() for w in self.name.split("_")) + "Options"
@@ -130,7 +133,15 @@ class Op:
         order = ["placement", "sbp", "dtype", "device", "requires_grad"]
         self.fields = sorted(self.options, key=lambda a: order.index(a.name) if a.name in order else -1)
 
+    def result_struct(self):
+        """Named outputs are a struct's members; it can be taken apart by auto [values, indices] = ..."""
+        if not self.output_names:
+            return ""
+        return f"struct {self.returns()} {{\n  Tensor {', '.join(self.output_names)};\n}};\n"
+
     def returns(self):
+        if self.output_names:
+            return self.struct.removesuffix("Options") + "Result"
         return {1: "Tensor", -1: "std::vector<Tensor>"}.get(self.outputs, f"std::array<Tensor, {self.outputs}>")
 
     def options_struct(self):
@@ -154,10 +165,10 @@ class Op:
         return ", ".join(parts)
 
     def declaration(self):
-        text = self.options_struct() + f"{self.returns()} {self.cpp}({self.params(True)});\n"
+        text = self.options_struct() + self.result_struct() + f"{self.returns()} {self.cpp}({self.params(True)});\n"
         if self.in_place:
             params = self.params(True).replace("const Tensor& ", "Tensor ", 1)
-            text += f"Tensor {self.name}_({params});\n"
+            text += f"Tensor {self.public}_({params});\n"
         return text
 
     def body(self, run):
@@ -179,7 +190,7 @@ class Op:
         text = f"{self.returns()} {self.cpp}({self.params(False)}) {{\n" + self.body(run)
         if self.in_place:
             params = self.params(False).replace("const Tensor& ", "Tensor ", 1)
-            text += f"Tensor {self.name}_({params}) {{\n" + self.body("  return dispatch_in_place(op, std::move(in), a);")
+            text += f"Tensor {self.public}_({params}) {{\n" + self.body("  return dispatch_in_place(op, std::move(in), a);")
         return text
 
 
@@ -192,7 +203,7 @@ def write(path, text):
 
 def main():
     header, source, *files = sys.argv[1:]
-    ops = [Op(s, b) for f in sorted(files) for s, b in declarations(Path(f).read_text())]
+    ops = [Op(s, b) for f in sorted(files) for s, b in declarations(Path(f).read_text()) if ".python_only()" not in b]
     ops.sort(key=lambda o: o.name)
     made = "// Generated from the declarations in holon/ops by tools/generate_ops.py.\n"
     write(header, made + "#pragma once\n\n#include <array>\n#include <optional>\n#include <string_view>\n#include <vector>\n\n"

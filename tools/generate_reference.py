@@ -60,7 +60,7 @@ def ops_page(table):
         lines += [f"## {title}", "", "| signature | what it does | rule | |", "| --- | --- | --- | --- |"]
         for op in sorted(pages[path], key=lambda o: o["name"]):
             doc = cell(op["doc"]) + (f" Example: `{cell(op['example'])}`" if op["example"] else "")
-            lines.append(f"| `{cell(op['schema'])}` | {doc} | {cell(rule(op))} | {cell(traits(op))} |")
+            lines.append(f"| `{cell(op['signature'])}` | {doc} | {cell(rule(op))} | {cell(traits(op))} |")
         lines.append("")
     return "\n".join(lines), len(shown)
 

@@ -302,7 +302,10 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t
 }
 
 void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
-  if (attrs.has(op.seed_attr)) return;
+  if (attrs.has(op.seed_attr)) {
+    if (!attrs.has(op.counter_attr)) attrs.set_int(op.counter_attr, 0);
+    return;
+  }
   RandomState& r = random_state();
   // Local draws of a program that set no seed differ from rank to rank.
   uint64_t seed = r.seed + (global || r.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull);

@@ -27,6 +27,14 @@ void unary_kernel(KernelCall& c) {
 // The sum of g over the axes along which an operand of that shape was broadcast.
 inline Tensor reduce_to(const Tensor& g, const Dims& shape) { return g.shape() == shape ? g : sum_to_size(g, shape); }
 
+// On a tensor without axes the op gives its input 0 back, whatever else it gives: addends stay addends.
+inline void identity_rule(RuleCall& r) {
+  Signature s;
+  for (size_t i = 0; i < r.in.size(); ++i) s.in.push_back(i == 0 ? sbp::partial_sum() : sbp::broadcast());
+  for (size_t o = 0; o < r.out.size(); ++o) s.out.push_back(o == 0 ? sbp::partial_sum() : sbp::broadcast());
+  r.rule.add(s);
+}
+
 // What kind of op a macro line declares.
 enum class Result { kSame, kFloat, kBool };  // dtype of the result: the operands', theirs or float32, bool
 

@@ -2,7 +2,11 @@
 // the like need their axis whole.
 #include "holon/kernels/cpu/reduce.h"
 
+#include <cmath>
+#include <limits>
+
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/index.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
@@ -18,8 +22,8 @@ uint32_t reduced_axes(const AttrReader& c, int ndim) {
   if (dims.empty()) return all;
   uint32_t mask = 0;
   for (int64_t d : dims) {
-    uint32_t bit = 1u << normalize_axis(d, ndim, c.op().name());
-    if (mask & bit) fail_value("{}: axis {} stands twice in dim. Name each axis once.", c.op().name(), d);
+    uint32_t bit = 1u << normalize_axis(d, ndim, c.op().public_name());
+    if (mask & bit) fail_value("{}: axis {} stands twice in dim. Name each axis once.", c.op().public_name(), d);
     mask |= bit;
   }
   return mask & all;
@@ -100,7 +104,7 @@ void arg_rule(RuleCall& r) {
 template <bool kMax>
 void arg_kernel(KernelCall& c) {
   Array x = c.in(0);
-  int axis = c.has("dim") ? normalize_axis(c.i("dim"), x.ndim(), c.op().name()) : 0;
+  int axis = c.has("dim") ? normalize_axis(c.i("dim"), x.ndim(), c.op().public_name()) : 0;
   if (!c.has("dim") || x.ndim() == 0) {
     Array flat = Array::empty(x.shape, x.dtype);
     kernels::copy(x, flat);
@@ -108,6 +112,131 @@ void arg_kernel(KernelCall& c) {
     axis = 0;
   }
   kernels::argreduce(kMax, x, axis, c.out());
+}
+
+
+// The value and the place of one element per row: dy goes there.
+void selected_grad(Grad& g) {
+  if (!g.has_dy()) return;
+  int d = normalize_axis(g.i("dim"), g.in_shape().size(), g.op().public_name());
+  if (g.in_shape().size() == 0) return g.dx(0, g.dy());
+  Tensor dy = g.dy(), index = g.y(1);
+  if (!g.b("keepdim")) dy = unsqueeze(dy, d), index = unsqueeze(index, d);
+  g.dx(0, scatter_add_zeros(dy, d, index, g.in_shape()));
+}
+
+void selected_infer(Infer& c) {
+  int d = c.axis("dim");
+  c.require(c.ndim(0) == 0 || c.shape(0)[d] > 0, "an axis without elements has no such value", "Check the shape first.");
+  Dims s = reduced_shape(c.shape(0), c.ndim(0) ? 1u << d : 0, c.b("keepdim"));
+  c.out(s, c.dtype_of(0));
+  c.out(s, int64);
+}
+
+void selected_rule(RuleCall& r) {
+  if (r.in[0].shape.size() == 0) return identity_rule(r);
+  reduce_rule(r, 1u << normalize_axis(r.i("dim"), r.in[0].shape.size(), r.op().public_name()), r.b("keepdim"), false);
+}
+
+// x with the axis at the end, and room for the axis in an output that may lack it.
+Array axis_last(const Array& x, int axis) {
+  if (x.ndim() == 0) return x.view({1}, {1});
+  Array a = x;
+  a.shape.erase(axis);
+  a.strides.erase(axis);
+  a.shape.push_back(x.shape[axis]);
+  a.strides.push_back(x.strides[axis]);
+  return a;
+}
+
+// Writes the elements of x at one index per row of an axis.
+void pick(const Array& x, int axis, const Array& index, Array& out) {
+  Array from = axis_last(x, axis), at = index, to = out;
+  bool kept = x.ndim() > 0 && index.ndim() == x.ndim();
+  if (kept) at = axis_last(index, axis), to = axis_last(out, axis);
+  else {
+    at.shape.push_back(1), at.strides.push_back(1);
+    to.shape.push_back(1), to.strides.push_back(1);
+  }
+  kernels::gather(from, from.ndim() - 1, at, to);
+}
+
+template <bool kMax>
+void extremum_kernel(KernelCall& c) {
+  int d = normalize_axis(c.i("dim"), c.in(0).ndim(), c.op().public_name());
+  if (c.in(0).ndim() == 0) {
+    kernels::copy(c.in(0), c.out());
+    return kernels::fill(c.out(1), Scalar(0));
+  }
+  kernels::argreduce(kMax, c.in(0), d, c.out(1));
+  pick(c.in(0), d, c.out(1), c.out(0));
+}
+
+// The k-th smallest (from 0) of each row, NaNs above all; the first NaN instead where there is one and `nan_wins`.
+void kth_kernel(KernelCall& c, int64_t k, bool nan_wins) {
+  int d = normalize_axis(c.i("dim"), c.in(0).ndim(), c.op().public_name());
+  Array x = axis_last(c.in(0), d);
+  int64_t n = x.shape.back();
+  Array values = Array::empty(x.shape, x.dtype), order = Array::empty(x.shape, int64);
+  kernels::sort(x, false, &values, order);
+  int64_t rows = n ? x.numel() / n : 0;
+  Array at = Array::empty({rows}, int64);
+  visit_dtype(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* row = values.data<T>() + r * n;
+      int64_t place = k;
+      auto is_nan = [&](int64_t i) {
+        if constexpr (std::is_integral_v<T>) return false;
+        else return std::isnan(static_cast<double>(row[i]));
+      };
+      if (nan_wins && n > 0 && is_nan(n - 1))
+        for (place = n - 1; place > 0 && is_nan(place - 1);) --place;
+      at.data<int64_t>()[r] = order.data<int64_t>()[r * n + place];
+    }
+  });
+  Array index = at.view(c.out(1).shape, contiguous_strides(c.out(1).shape));
+  kernels::copy(index, c.out(1));
+  if (c.in(0).ndim() == 0) kernels::copy(c.in(0), c.out(0));
+  else pick(c.in(0), d, c.out(1), c.out(0));
+}
+
+std::optional<Dims> optional_dims(const AttrReader& c, std::string_view name = "dim") {
+  if (!c.has(name)) return std::nullopt;
+  return Dims(c.ints(name));
+}
+
+int64_t reduced_count(const Dims& shape, uint32_t mask) {
+  int64_t n = 1;
+  for (int a = 0; a < shape.size(); ++a)
+    if (mask >> a & 1) n *= shape[a];
+  return n;
+}
+
+void require_floating_input(const BodyCall& c, const Tensor& x) {
+  if (!is_floating(x.dtype()))
+    fail_runtime("{}: x is {}; it is defined for floating point tensors. Convert it first, e.g. x.to(float32).", c.op().public_name(), name(x.dtype()));
+}
+
+// sqrt whose gradient at 0 is 0.
+Tensor root(const Tensor& x) {
+  Tensor zero = eq_scalar(x, 0.0);
+  return masked_fill(sqrt(masked_fill(x, zero, 1.0)), zero, 0.0);
+}
+
+Tensor variance(const BodyCall& c, Tensor* average = nullptr) {
+  const Tensor& x = c.in(0);
+  require_floating_input(c, x);
+  uint32_t mask = reduced_axes(c, x.ndim());
+  Dims axes;
+  for (int a = 0; a < x.ndim(); ++a)
+    if (mask >> a & 1) axes.push_back(a);
+  double correction = c.has("correction") ? c.scalar("correction").as_double() : c.b("unbiased") ? 1 : 0;
+  Tensor m = mean(x, axes, true);
+  // By the logical count, which a split does not change.
+  double by = std::max(0.0, static_cast<double>(reduced_count(x.shape(), mask)) - correction);
+  if (average) *average = c.b("keepdim") ? m : reshape(m, reduced_shape(x.shape(), mask, false));
+  return div_scalar(sum(square(sub(x, m)), axes, c.b("keepdim")), by);
 }
 
 }  // namespace
@@ -118,7 +247,10 @@ HOLON_OP(sum, "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtyp
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
     .linear()
     .kernel(reduce_kernel<ReduceOp::Sum>)
-    .grad([](Grad& g) { g.dx(0, expand(with_kept_axes(g, g.dy()), g.in_shape())); });
+    .grad([](Grad& g) { 
+      Tensor dy = expand(with_kept_axes(g, g.dy()), g.in_shape());
+      g.dx(0, dy.dtype() == g.in_dtype() ? dy : cast(dy, g.in_dtype()));
+    });
 
 HOLON_OP(mean, "mean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Mean over the axes dim, or all.", "mean(ones(2, 3), 0)")
@@ -127,25 +259,64 @@ HOLON_OP(mean, "mean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dt
       if (c.has("dtype")) x = cast(x, c.dtype("dtype"));
       if (!is_floating(x.dtype()))
         fail_runtime("mean: x is {}; a mean is defined for floating point tensors. Convert it first, e.g. x.to(float32), or pass dtype.", name(x.dtype()));
-      uint32_t mask = reduced_axes(c, x.ndim());
-      int64_t n = 1;
-      for (int a = 0; a < x.ndim(); ++a)
-        if (mask >> a & 1) n *= x.shape()[a];
-      std::optional<Dims> dim;
-      if (c.has("dim")) dim = Dims(c.ints("dim"));
       // The count is the logical one, so that the mean of a split tensor is right as a partial sum.
-      c.out.push_back(div_scalar(sum(x, dim, c.b("keepdim")), static_cast<double>(n)));
+      int64_t n = reduced_count(x.shape(), reduced_axes(c, x.ndim()));
+      c.out.push_back(div_scalar(sum(x, optional_dims(c), c.b("keepdim")), static_cast<double>(n)));
     });
 
-HOLON_OP(prod, "prod(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
+HOLON_OP(nansum, "nansum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+    .doc("Sum over the axes dim, or all, with NaNs taken as 0.", "nansum(ones(2, 3), 0)")
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      SumOptions o;
+      if (c.has("dtype")) o.dtype = c.dtype("dtype");
+      c.out.push_back(sum(is_floating(x.dtype()) ? masked_fill(x, isnan(x), 0.0) : x, optional_dims(c), c.b("keepdim"), o));
+    });
+HOLON_OP(nanmean, "nanmean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+    .doc("Mean of the elements that are no NaN over the axes dim, or all; NaN where there are none.", "nanmean(ones(2, 3), 0)")
+    .body([](BodyCall& c) {
+      Tensor x = c.in(0);
+      if (c.has("dtype")) x = cast(x, c.dtype("dtype"));
+      require_floating_input(c, x);
+      Tensor gone = isnan(x);
+      Tensor n = sum(logical_not(gone), optional_dims(c), c.b("keepdim"));
+      c.out.push_back(div(sum(masked_fill(x, gone, 0.0), optional_dims(c), c.b("keepdim")), cast(n, x.dtype())));
+    });
+
+HOLON_OP(count_nonzero, "count_nonzero(Tensor x, int[]? dim=None) -> Tensor")
+    .doc("How many elements over the axes dim, or of all, are not 0: int64.", "count_nonzero(ones(2, 3), 0)")
+    .body([](BodyCall& c) { c.out.push_back(sum(c.in(0).dtype() == boolean ? c.in(0) : cast(c.in(0), boolean), optional_dims(c), false)); });
+
+HOLON_OP(prod, "prod(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Product over the axes dim, or all. Integers are multiplied as int64.", "prod(ones(2, 3), 0)")
-    .infer([](Infer& c) {
-      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), is_floating(c.dtype_of(0)) ? c.dtype_of(0) : int64);
-    })
+    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), sum_dtype(c)); })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
     .kernel(reduce_kernel<ReduceOp::Prod>)
-    .saves({0}, {0})
-    .grad([](Grad& g) { g.dx(0, div(mul(with_kept_axes(g, g.dy()), with_kept_axes(g, g.y())), g.x())); });
+    .saves({0})
+    .grad([](Grad& g) {
+      // The product of the others, from both sides: right where elements are 0.
+      Tensor x = g.x().dtype() == g.dy().dtype() ? g.x() : cast(g.x(), g.dy().dtype());
+      Dims s = g.in_shape(), order, back, merged;
+      uint32_t mask = reduced_axes(g, s.size());
+      int64_t n = reduced_count(s, mask);
+      for (int a = 0; a < s.size(); ++a)
+        if (!(mask >> a & 1)) order.push_back(a), merged.push_back(s[a]);
+      for (int a = 0; a < s.size(); ++a)
+        if (mask >> a & 1) order.push_back(a);
+      merged.push_back(n);
+      Dims moved;
+      for (int64_t a : order) moved.push_back(s[static_cast<int>(a)]);
+      back.resize(s.size());
+      for (int a = 0; a < s.size(); ++a) back[static_cast<int>(order[a])] = a;
+      if (n == 0) return g.dx(0, zeros_like(x));
+      Tensor rows = reshape(permute(x, order), merged);
+      Tensor one = ones_like(slice(rows, -1, 0, 1));
+      Tensor left = cat({one, slice(cumprod(rows, -1), -1, 0, n - 1)}, -1);
+      Tensor right = cat({slice(flip(cumprod(flip(rows, {-1}), -1), {-1}), -1, 1, n), one}, -1);
+      Tensor others = permute(reshape(mul(left, right), moved), back);
+      Tensor dx = mul(expand(with_kept_axes(g, g.dy()), s), others);
+      g.dx(0, dx.dtype() == g.in_dtype() ? dx : cast(dx, g.in_dtype()));
+    });
 
 HOLON_OP(amax, "amax(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("The largest value over the axes dim, or all; NaN wins. Errors: no elements.", "amax(ones(2, 3), 0)")
@@ -163,6 +334,84 @@ HOLON_OP(amin, "amin(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
     .kernel(reduce_kernel<ReduceOp::Min>).saves({0}, {0}).grad(extremum_grad);
+HOLON_OP(aminmax, "aminmax(Tensor x, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)")
+    .doc("The smallest and the largest value along dim, or of all.", "aminmax(ones(2, 3))")
+    .body([](BodyCall& c) {
+      std::optional<Dims> dim;
+      if (c.has("dim")) dim = Dims{normalize_axis(c.i("dim"), c.in(0).ndim(), "aminmax")};
+      if (c.in(0).numel() == 0) fail_value("aminmax: a tensor without elements has no such value: x is {}. Check the shape first.", c.in(0).shape());
+      c.out.push_back(amin(c.in(0), dim, c.b("keepdim")));
+      c.out.push_back(amax(c.in(0), dim, c.b("keepdim")));
+    });
+
+HOLON_OP(max, "max(Tensor x) -> Tensor")
+    .doc("The largest value of all; NaN wins. Errors: no elements.", "max(ones(2, 3))")
+    .body([](BodyCall& c) { c.out.push_back(amax(c.in(0))); });
+HOLON_OP(max_other, "max_other(Tensor x, Tensor other) -> Tensor")
+    .doc("As maximum().", "max(ones(2), zeros(2))")
+    .overload_of("max")
+    .body([](BodyCall& c) { c.out.push_back(maximum(c.in(0), c.in(1))); });
+HOLON_OP(max_dim, "max_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
+    .doc("The largest values along an axis, and the first index of each; NaN wins.", "max(ones(2, 3), 1)")
+    .overload_of("max")
+    .infer(selected_infer).rule(selected_rule).kernel(extremum_kernel<true>).saves({}, {1}).grad(selected_grad);
+HOLON_OP(min, "min(Tensor x) -> Tensor")
+    .doc("The smallest value of all; NaN wins. Errors: no elements.", "min(ones(2, 3))")
+    .body([](BodyCall& c) { c.out.push_back(amin(c.in(0))); });
+HOLON_OP(min_other, "min_other(Tensor x, Tensor other) -> Tensor")
+    .doc("As minimum().", "min(ones(2), zeros(2))")
+    .overload_of("min")
+    .body([](BodyCall& c) { c.out.push_back(minimum(c.in(0), c.in(1))); });
+HOLON_OP(min_dim, "min_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
+    .doc("The smallest values along an axis, and the first index of each; NaN wins.", "min(ones(2, 3), 1)")
+    .overload_of("min")
+    .infer(selected_infer).rule(selected_rule).kernel(extremum_kernel<false>).saves({}, {1}).grad(selected_grad);
+
+HOLON_OP(median, "median(Tensor x) -> Tensor")
+    .doc("The lower median of all elements; NaN if there is one. Errors: no elements.", "median(ones(2, 3))")
+    .infer([](Infer& c) {
+      c.require(c.shape(0).numel() > 0, "a tensor without elements has no median", "Check the shape first.");
+      c.out({}, c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) { if (r.in[0].shape.size() == 0) identity_rule(r); })
+    .kernel([](KernelCall& c) {
+      Array flat = kernels::contiguous(c.in(0));
+      int64_t n = flat.numel();
+      flat = flat.view({n}, {1});
+      Array values = Array::empty({n}, flat.dtype), order = Array::empty({n}, int64);
+      kernels::sort(flat, false, &values, order);
+      bool nan = visit_dtype(flat.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        if constexpr (std::is_integral_v<T>) return false;
+        else return std::isnan(static_cast<double>(values.data<T>()[n - 1]));
+      });
+      kernels::copy(values.view({}, {}, nan ? n - 1 : (n - 1) / 2), c.out());
+    })
+    .saves({0}, {0})
+    .grad([](Grad& g) {
+      Tensor hit = cast(eq(g.x(), g.y()), g.dy().dtype());
+      g.dx(0, mul(hit, div(g.dy(), sum(hit))));
+    });
+HOLON_OP(median_dim, "median_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
+    .doc("The lower medians along an axis, NaN where there is one, and their indices.", "median(ones(2, 3), 1)")
+    .overload_of("median")
+    .infer(selected_infer).rule(selected_rule)
+    .kernel([](KernelCall& c) {
+      int d = normalize_axis(c.i("dim"), c.in(0).ndim(), "median");
+      kth_kernel(c, c.in(0).ndim() ? (c.in(0).shape[d] - 1) / 2 : 0, true);
+    })
+    .saves({}, {1}).grad(selected_grad);
+
+HOLON_OP(kthvalue, "kthvalue(Tensor x, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
+    .doc("The k-th smallest values (from 1) along an axis, and their indices.", "kthvalue(ones(2, 3), 2)")
+    .infer([](Infer& c) {
+      int64_t n = c.ndim(0) ? c.shape(0)[c.axis("dim")] : 1;
+      c.require(c.i("k") >= 1 && c.i("k") <= n, fmt::format("k = {} is not in [1, {}], the size of axis {}", c.i("k"), n, c.i("dim")), "Choose another k.");
+      selected_infer(c);
+    })
+    .rule(selected_rule)
+    .kernel([](KernelCall& c) { kth_kernel(c, c.i("k") - 1, false); })
+    .saves({}, {1}).grad(selected_grad);
 
 HOLON_OP(any, "any(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("Whether some element over the axes dim is not zero.", "any(ones(2, 3), 0)")
@@ -182,28 +431,46 @@ HOLON_OP(argmin, "argmin(Tensor x, int? dim=None, bool keepdim=False) -> Tensor"
     .doc("The index of the smallest value along dim, the first of equals; without dim that in the flattened tensor. int64.", "argmin(ones(2, 3), 0)")
     .infer(arg_infer).rule(arg_rule).kernel(arg_kernel<false>);
 
-HOLON_OP(var, "var(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False) -> Tensor")
-    .doc("Variance over the axes dim, or all; divided by n - 1 if unbiased, else by n.", "var(ones(2, 3), 0)")
+HOLON_OP(logsumexp, "logsumexp(Tensor x, int[] dim, bool keepdim=False) -> Tensor")
+    .doc("The logarithm of the sum of exp(x) over the axes dim, without overflow.", "logsumexp(ones(2, 3), 1)")
     .body([](BodyCall& c) {
-      const Tensor& x = c.in(0);
+      Tensor x = is_floating(c.in(0).dtype()) ? c.in(0) : cast(c.in(0), float32);
       uint32_t mask = reduced_axes(c, x.ndim());
-      int64_t n = 1;
-      Dims axes;
-      for (int a = 0; a < x.ndim(); ++a)
-        if (mask >> a & 1) {
-          n *= x.shape()[a];
-          axes.push_back(a);
-        }
-      Tensor d = square(sub(x, mean(x, axes, true)));
-      double by = static_cast<double>(c.b("unbiased") ? n - 1 : n);
-      c.out.push_back(div_scalar(sum(d, axes, c.b("keepdim")), by));
+      Dims dim(c.ints("dim")), out = reduced_shape(x.shape(), mask, c.b("keepdim"));
+      if (reduced_count(x.shape(), mask) == 0) return c.out.push_back(log(sum(exp(x), dim, c.b("keepdim"))));
+      // Any shift gives the same value; infinite ones give NaN.
+      Tensor shift = amax(x.detach(), dim, true);
+      shift = masked_fill(shift, logical_not(isfinite(shift)), 0.0);
+      c.out.push_back(add(log(sum(exp(sub(x, shift)), dim, c.b("keepdim"))), reshape(shift, out)));
     });
-HOLON_OP(std, "std(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False) -> Tensor")
+
+HOLON_OP(var, "var(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> Tensor")
+    .doc("Variance over the axes dim, or all: divided by n - correction, which is 1 if unbiased, else 0.", "var(ones(2, 3), 0)")
+    .body([](BodyCall& c) { c.out.push_back(variance(c)); });
+HOLON_OP(std, "std(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> Tensor")
     .doc("The square root of var().", "std(ones(2, 3), 0)")
+    .body([](BodyCall& c) { c.out.push_back(root(variance(c))); });
+HOLON_OP(var_all, "var_all(Tensor x, bool unbiased) -> Tensor")
+    .doc("Variance of all elements.", "var(ones(2, 3), False)")
+    .overload_of("var").python_only()
+    .body([](BodyCall& c) { c.out.push_back(var(c.in(0), {}, c.b("unbiased"))); });
+HOLON_OP(std_all, "std_all(Tensor x, bool unbiased) -> Tensor")
+    .doc("The square root of the variance of all elements.", "std(ones(2, 3), False)")
+    .overload_of("std").python_only()
+    .body([](BodyCall& c) { c.out.push_back(std(c.in(0), {}, c.b("unbiased"))); });
+HOLON_OP(var_mean, "var_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> (Tensor, Tensor)")
+    .doc("var() and mean().", "var_mean(ones(2, 3), 0)")
     .body([](BodyCall& c) {
-      std::optional<Dims> dim;
-      if (c.has("dim")) dim = Dims(c.ints("dim"));
-      c.out.push_back(sqrt(var(c.in(0), dim, c.b("unbiased"), c.b("keepdim"))));
+      Tensor m, v = variance(c, &m);
+      c.out.push_back(v);
+      c.out.push_back(m);
+    });
+HOLON_OP(std_mean, "std_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> (Tensor, Tensor)")
+    .doc("std() and mean().", "std_mean(ones(2, 3), 0)")
+    .body([](BodyCall& c) {
+      Tensor m, v = variance(c, &m);
+      c.out.push_back(root(v));
+      c.out.push_back(m);
     });
 
 HOLON_OP(equal, "equal(Tensor x, Tensor other) -> Tensor")
@@ -217,6 +484,23 @@ HOLON_OP(equal, "equal(Tensor x, Tensor other) -> Tensor")
         c.out.push_back(all(eq(c.in(0), c.in(1))));
       }
     });
+
+HOLON_OP(sum_squares, "sum_squares(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
+    .doc("The sum of squares over the axes dim, or all, of halves in float32.")
+    .hidden()
+    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), c.dtype_of(0) == float64 ? float64 : float32); })
+    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
+    .kernel(reduce_kernel<ReduceOp::SumSquares>)
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, mul(g.x(), cast(mul_scalar(with_kept_axes(g, g.dy()), 2.0), g.in_dtype()))); });
+HOLON_OP(sum_abs, "sum_abs(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
+    .doc("The sum of absolute values over the axes dim, or all, of halves in float32.")
+    .hidden()
+    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), c.dtype_of(0) == float64 ? float64 : float32); })
+    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
+    .kernel(reduce_kernel<ReduceOp::SumAbs>)
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, mul(sign(g.x()), cast(with_kept_axes(g, g.dy()), g.in_dtype()))); });
 
 }  // namespace holon::ops
 

@@ -3,6 +3,7 @@
 // among the ranks; the other axes of the group stay whole.
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/scan.h"
 #include "holon/ops.h"
 #include "holon/registry/op_def.h"
 
@@ -120,6 +121,17 @@ void keep_axes(RuleCall& r, uint32_t whole) {
     r.rule.in(0, a, f);
     r.rule.out(0, a, f);
   }
+}
+
+// Bit a: the list of axes names axis a. Errors: one named twice.
+uint32_t axes_mask(const AttrReader& c, std::string_view name, int ndim) {
+  uint32_t mask = 0;
+  for (int64_t d : c.ints(name)) {
+    uint32_t bit = 1u << normalize_axis(d, ndim, c.op().public_name());
+    if (mask & bit) fail_value("{}: axis {} stands twice in {}. Name each axis once.", c.op().public_name(), d, name);
+    mask |= bit;
+  }
+  return mask;
 }
 
 }  // namespace
@@ -404,6 +416,17 @@ HOLON_OP(stack, "stack(Tensor[] tensors, int dim=0) -> Tensor")
       }
       c.out.push_back(cat(parts, c.i("dim")));
     });
+
+HOLON_OP(flip, "flip(Tensor x, int... dims) -> Tensor")
+    .doc("x with its elements along each of the axes in the opposite order.", "flip(arange(3), 0)")
+    .infer([](Infer& c) {
+      axes_mask(c, "dims", c.ndim(0));
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) { keep_axes(r, axes_mask(r, "dims", r.in[0].shape.size())); })
+    .linear()
+    .kernel([](KernelCall& c) { kernels::flip(c.in(0), axes_mask(c, "dims", c.in(0).ndim()), c.out()); })
+    .grad([](Grad& g) { g.dx(0, flip(g.dy(), Dims(g.ints("dims")))); });
 
 HOLON_OP(clone, "clone(Tensor x) -> Tensor")
     .doc("A copy in memory of its own.", "clone(ones(2))")

@@ -15,6 +15,7 @@ namespace {
 struct Registry {
   std::map<std::string, OpDef*, std::less<>> ops;
   std::map<std::string, OpDef*, std::less<>> aliases;
+  std::map<std::string, std::vector<const OpDef*>, std::less<>> overloads;
   std::shared_mutex mutex;  // libraries may be loaded while ops are looked up
 };
 Registry& registry() {
@@ -57,7 +58,7 @@ OpDef* declare(std::string_view schema, int version) {
 int AttrReader::at(std::string_view name) const { return op_->schema.attr(name); }
 
 int Infer::axis(std::string_view name, size_t input) const {
-  return normalize_axis(i(name), in_[input].shape.size(), op_->name());
+  return normalize_axis(i(name), in_[input].shape.size(), op_->public_name());
 }
 
 void Infer::refuse(ErrorKind kind, std::string_view what, std::string_view remedy) const {
@@ -72,7 +73,7 @@ void Infer::refuse(ErrorKind kind, std::string_view what, std::string_view remed
       if (kind == ErrorKind::kType) found += fmt::format(" {}", holon::name(in_[k].dtype));
     } while (++k < in_.size() && a.type == ArgType::kTensorList);
   }
-  fail(kind, "{}: {}: {} ({}). {}", op_->name(), what, found, rank_text(), remedy);
+  fail(kind, "{}: {}: {} ({}). {}", op_->public_name(), what, found, rank_text(), remedy);
 }
 
 const Tensor& Grad::x(size_t i) const {
@@ -130,6 +131,14 @@ OpBuilder& OpBuilder::saves(std::initializer_list<int> inputs, std::initializer_
   return *this;
 }
 
+OpBuilder& OpBuilder::overload_of(std::string_view name) {
+  HOLON_CHECK(def_->overload_of.empty(), "op {} is an overload of {} already", def_->name(), def_->overload_of);
+  def_->overload_of = name;
+  std::unique_lock lock(registry().mutex);
+  registry().overloads[std::string(name)].push_back(def_);
+  return *this;
+}
+
 OpBuilder define_op(std::string_view schema, int version) {
   auto* loading = detail::Loading::current();
   if (!loading) return OpBuilder(declare(schema, version));
@@ -176,6 +185,16 @@ std::vector<const OpDef*> all_ops() {
   return v;
 }
 
+std::vector<const OpDef*> overloads_of(std::string_view name) {
+  auto& r = registry();
+  std::shared_lock lock(r.mutex);
+  auto it = r.overloads.find(name);
+  if (it == r.overloads.end() || it->second.empty()) return {};
+  std::vector<const OpDef*> all = it->second;
+  if (auto head = r.ops.find(name); head != r.ops.end()) all.insert(all.begin(), head->second);
+  return all;
+}
+
 std::vector<std::pair<std::string, const OpDef*>> all_aliases() {
   std::shared_lock lock(registry().mutex);
   std::vector<std::pair<std::string, const OpDef*>> v;
@@ -197,6 +216,12 @@ void Loading::undo() {
   std::unique_lock lock(registry().mutex);
   for (auto& a : aliases) registry().aliases.erase(a);
   for (auto& o : ops) registry().ops.erase(o);
+  // Also of declarations that failed before they had a name.
+  for (auto& [name, forms] : registry().overloads)
+    std::erase_if(forms, [](const OpDef* op) {
+      auto it = registry().ops.find(op->schema.name);
+      return it == registry().ops.end() || it->second != op;
+    });
 }
 
 std::vector<std::string> Loading::finish() {

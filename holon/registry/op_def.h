@@ -183,15 +183,19 @@ struct OpDef {
   bool elementwise = false;                // its kernel may write over input 0
   bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
   bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
+  bool unwraps = false;                    // a list of one output is that output in Python
   bool random = false;                     // draws numbers: its "seed" and "counter" attributes are filled on call
   Layout layout = Layout::kContiguous;
   std::string scalar_form;                 // the op that takes over when an argument is a number
+  std::string overload_of;                 // the public name that it shares with other ops
   std::string no_rule_reason;              // for ops that only run whole (all broadcast)
   std::string rule_text = "by function";   // for the reference: the factors, or in a word where the rule is from
   // Places of the attributes that dispatch itself reads; -1 where the op has none.
   int placement_attr = -1, sbp_attr = -1, device_attr = -1, requires_grad_attr = -1, seed_attr = -1, counter_attr = -1,
       value_attr = -1;
   const char* name() const { return schema.name.c_str(); }
+  // What users call it by.
+  const char* public_name() const { return overload_of.empty() ? name() : overload_of.c_str(); }
 };
 
 class OpBuilder {
@@ -225,13 +229,20 @@ class OpBuilder {
   OpBuilder& hidden() { def_->method = def_->function = false; return *this; }  // for gradients of other ops
   OpBuilder& random() { def_->random = true; return *this; }
   OpBuilder& scalar_form(std::string_view op) { def_->scalar_form = op; return *this; }
+  // The op is one of several under a public name, and has none of its own: a call of that name goes to the first whose
+  // arguments fit, the op that is called so itself before others, then in the order of declaration (in one room).
+  OpBuilder& overload_of(std::string_view name);
+  // Has no C++ function: beside the other forms its arguments would be taken for theirs.
+  OpBuilder& python_only() { return *this; }
+  // A list of one output comes to Python as that tensor.
+  OpBuilder& unwraps() { def_->unwraps = true; return *this; }
 
  private:
   OpDef* def_;
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 1;
+inline constexpr int kOpVersion = 2;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another version.
 OpBuilder define_op(std::string_view schema, int version = kOpVersion);
@@ -242,6 +253,8 @@ bool define_alias(std::string_view alias, std::string_view op);
 const OpDef& find_op(std::string_view name);
 const OpDef* try_find_op(std::string_view name);
 std::vector<const OpDef*> all_ops();                               // by name
+// The ops that share a public name, in the order in which they are tried; empty where an op has the name for itself.
+std::vector<const OpDef*> overloads_of(std::string_view name);
 std::vector<std::pair<std::string, const OpDef*>> all_aliases();
 
 }  // namespace holon

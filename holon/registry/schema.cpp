@@ -112,8 +112,10 @@ class Parser {
       do {
         check(word() == "Tensor", "outputs are tensors");
         ++s.n_outputs;
+        if (peek() != ',' && peek() != ')') s.output_names.push_back(word());
       } while (accept(','));
       expect(')');
+      check(s.output_names.empty() || static_cast<int>(s.output_names.size()) == s.n_outputs, "name all outputs or none");
     } else {
       check(word() == "Tensor", "outputs are tensors");
       if (accept('[')) {

@@ -1,7 +1,8 @@
 // The signature of an op as text, and its parsed form:
 //   "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor"
 // Types: Tensor, Tensor?, Tensor[], int, float, bool, Scalar, str, dtype, device, placement, sbp, int[], int[2] (one int
-// stands for both), int... (may be given as several arguments); "?" after a type lets None through.
+// stands for both), int... (may be given as several arguments); "?" after a type lets None through. Several outputs may have
+// names: "-> (Tensor values, Tensor indices)".
 #pragma once
 
 #include <span>
@@ -39,6 +40,7 @@ struct Schema {
   int n_attrs = 0, n_inputs = 0;
   bool input_list = false;    // the tensor argument is a list: the inputs are its elements
   int n_outputs = 1;          // -1: a list
+  std::vector<std::string> output_names;  // of "-> (Tensor values, Tensor indices)", else empty
   Attrs defaults;             // of all attributes; those without a default are None
 
   const ArgDef* find(std::string_view name) const;

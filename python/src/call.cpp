@@ -1,5 +1,8 @@
 #include "call.h"
 
+#include <structseq.h>
+
+#include <map>
 #include <optional>
 
 #include "holon/base/context.h"
@@ -49,6 +52,7 @@ bool same_word(std::string_view wanted, std::string_view given) {
 
 ArgParser::ArgParser(const OpDef& op) : op_(op) {
   auto& args = op.schema.args;
+  signature_ = op.public_name() + op.schema.text.substr(op.schema.name.size());
   HOLON_CHECK(args.size() <= kMaxArgs, "op {} has {} arguments", op.name(), args.size());
   plain_tensors_ = true;
   for (auto& a : args) {
@@ -81,24 +85,26 @@ int ArgParser::find(PyObject* name) const {
   return -1;
 }
 
-void ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given) const {
+bool ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given, bool raise) const {
   Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
   for (Py_ssize_t k = 0; k < n; ++k) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     int at = find(name);
+    if (!raise && (at < 0 || given[at])) return false;
     if (at < 0)
-      fail_type("{}: there is no argument {}. Signature: {}", op_.name(), describe(name).substr(4), op_.schema.text);
+      fail_type("{}: there is no argument {}. Signature: {}", op_.public_name(), describe(name).substr(4), signature_);
     if (given[at])
-      fail_type("{}: argument {} was given twice. Signature: {}", op_.name(), op_.schema.args[static_cast<size_t>(at)].name, op_.schema.text);
+      fail_type("{}: argument {} was given twice. Signature: {}", op_.public_name(), op_.schema.args[static_cast<size_t>(at)].name, signature_);
     given[at] = values[k];
   }
+  return true;
 }
 
 void ArgParser::wrong(const ArgDef& a, PyObject* o) const {
-  if (!o) fail_type("{}: argument {} is missing. Signature: {}", op_.name(), a.name, op_.schema.text);
+  if (!o) fail_type("{}: argument {} is missing. Signature: {}", op_.public_name(), a.name, signature_);
   bool number_too = a.type == ArgType::kTensor && scalar_op_;
-  fail_type("{}: argument {} must be {}{}{}, got {}. Signature: {}", op_.name(), a.name, type_text(a), number_too ? " or a number" : "",
-            a.optional ? " or None" : "", describe(o), op_.schema.text);
+  fail_type("{}: argument {} must be {}{}{}, got {}. Signature: {}", op_.public_name(), a.name, type_text(a), number_too ? " or a number" : "",
+            a.optional ? " or None" : "", describe(o), signature_);
 }
 
 void ArgParser::push_default(const ArgDef& a, Attrs* attrs) const {
@@ -212,6 +218,93 @@ void ArgParser::wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers,
   }
 }
 
+bool ArgParser::place(PyObject* const* args, size_t nargs, PyObject* kwnames, Placed* placed, bool raise) const {
+  // int... takes all positional arguments from its place on, or one list.
+  size_t n_taken = nargs;
+  if (variadic_ >= 0 && nargs > static_cast<size_t>(variadic_)) {
+    n_taken = static_cast<size_t>(variadic_);
+    placed->rest = args + n_taken;
+    placed->n_rest = nargs - n_taken;
+    PyObject* first = placed->rest[0];
+    bool one_list = !PyIndex_Check(first) || PyList_Check(first) || PyTuple_Check(first) || is_numpy_array(first);
+    if (one_list) {
+      n_taken = std::min(nargs, n_positional_);
+      placed->rest = nullptr;
+    }
+  }
+  if (n_taken > n_positional_ || (!placed->rest && nargs > n_positional_)) {
+    if (!raise) return false;
+    fail_type("{}: takes at most {} positional arguments, got {}. Signature: {}", op_.public_name(), n_positional_, nargs, signature_);
+  }
+  std::copy(args, args + n_taken, placed->given);
+  if (placed->rest) placed->given[variadic_] = placed->rest[0];
+  return !kwnames || assign_keywords(args + nargs, kwnames, placed->given, raise);
+}
+
+bool ArgParser::accepts(size_t at, PyObject* o) const {
+  const ArgDef& a = op_.schema.args[at];
+  if (!o) return a.has_default || a.optional || a.variadic;
+  if (o == Py_None) return a.optional || a.default_text == "None";
+  switch (a.type) {
+    case ArgType::kTensor: {
+      Scalar s;
+      bool number_too = (at < 2 && scalar_op_) || op_.wraps_numbers;
+      return is_tensor(o) || (number_too && to_scalar(o, &s));
+    }
+    case ArgType::kTensorList: {
+      if (!PyList_Check(o) && !PyTuple_Check(o)) return false;
+      for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k)
+        if (!is_tensor(PySequence_Fast_GET_ITEM(o, k))) return false;
+      return true;
+    }
+    case ArgType::kInt: {
+      int64_t v;
+      return !PyBool_Check(o) && to_int(o, &v);
+    }
+    case ArgType::kFloat: {
+      double v;
+      return !PyBool_Check(o) && to_float(o, &v);
+    }
+    case ArgType::kBool: {
+      bool v;
+      return to_bool(o, &v);
+    }
+    case ArgType::kScalar: {
+      Scalar v;
+      return to_scalar(o, &v);
+    }
+    case ArgType::kText: return PyUnicode_Check(o);
+    case ArgType::kInts: {
+      IntList list;
+      int64_t v;
+      return !PyBool_Check(o) && (to_ints(o, &list) || to_int(o, &v));
+    }
+    default: return true;  // a wrong one is told when it is parsed
+  }
+}
+
+bool ArgParser::fits(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
+  Placed placed;
+  if (!place(args, nargs, kwnames, &placed, false)) return false;
+  for (size_t i = 0; i < op_.schema.args.size(); ++i)
+    if (!accepts(i, placed.given[i])) return false;
+  return true;
+}
+
+const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
+  for (auto* form : forms)
+    if (form->fits(args, nargs, kwnames)) return *form;
+  std::string got, all;
+  size_t n_named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  for (size_t i = 0; i < nargs + n_named; ++i) {
+    if (i > 0) got += ", ";
+    if (i >= nargs) got += nb::cast<std::string>(nb::handle(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - nargs)))) + "=";
+    got += describe(args[i]);
+  }
+  for (auto* form : forms) all += "\n  " + form->signature();
+  fail_type("{}: no form of it takes ({}). An argument is missing, unknown or of a wrong type. Its forms:{}", name, got, all);
+}
+
 void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, ReadyCall* call) const {
   auto& defs = op_.schema.args;
   call->op = &op_;
@@ -223,26 +316,11 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     call->inputs.clear();
   }
 
-  PyObject* given[kMaxArgs] = {};
-  // int... takes all positional arguments from its place on, or one list.
-  PyObject* const* rest = nullptr;
-  size_t n_rest = 0, n_taken = nargs;
-  if (variadic_ >= 0 && nargs > static_cast<size_t>(variadic_)) {
-    n_taken = static_cast<size_t>(variadic_);
-    rest = args + n_taken;
-    n_rest = nargs - n_taken;
-    bool one_list = !PyIndex_Check(rest[0]) || PyList_Check(rest[0]) || PyTuple_Check(rest[0]) || is_numpy_array(rest[0]);
-    if (one_list) {
-      n_taken = std::min(nargs, n_positional_);
-      rest = nullptr;
-    }
-  }
-  if (n_taken > n_positional_ || (!rest && nargs > n_positional_))
-    fail_type("{}: takes at most {} positional arguments, got {}. Signature: {}", op_.name(), n_positional_, nargs, op_.schema.text);
-  std::copy(args, args + n_taken, given);
-  if (rest) given[variadic_] = rest[0];
-  if (kwnames) assign_keywords(args + nargs, kwnames, given);
-
+  Placed placed;
+  place(args, nargs, kwnames, &placed, true);
+  PyObject** given = placed.given;
+  PyObject* const* rest = placed.rest;
+  size_t n_rest = placed.n_rest;
   SmallVec<std::pair<size_t, Scalar>, 2> numbers;
   for (size_t i = 0; i < defs.size(); ++i) {
     const ArgDef& a = defs[i];
@@ -267,7 +345,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
       for (Py_ssize_t k = 0; k < n; ++k) {
         PyObject* item = PySequence_Fast_GET_ITEM(o, k);
         if (!is_tensor(item))
-          fail_type("{}: argument {}[{}] must be Tensor, got {}. Signature: {}", op_.name(), a.name, k, describe(item), op_.schema.text);
+          fail_type("{}: argument {}[{}] must be Tensor, got {}. Signature: {}", op_.public_name(), a.name, k, describe(item), signature_);
         call->inputs.push_back(tensor_of(item));
       }
     } else if (rest && static_cast<int>(i) == variadic_) {
@@ -306,6 +384,29 @@ std::string ArgParser::text_signature() const {
   return s + ")";
 }
 
+namespace {
+
+// The tuple with names that an op returns; made when first needed, and kept.
+PyTypeObject* result_type(const OpDef& op) {
+  struct Named {
+    std::string name;
+    std::vector<PyStructSequence_Field> fields;
+    PyTypeObject* type = nullptr;
+  };
+  static auto* types = new std::map<const OpDef*, Named>;
+  Named& n = (*types)[&op];
+  if (n.type) return n.type;
+  n.name = std::string("holon.return_types.") + op.public_name();
+  for (auto& f : op.schema.output_names) n.fields.push_back({f.c_str(), nullptr});
+  n.fields.push_back({nullptr, nullptr});
+  PyStructSequence_Desc desc{n.name.c_str(), nullptr, n.fields.data(), op.schema.n_outputs};
+  n.type = PyStructSequence_NewType(&desc);
+  if (!n.type) raise_python();
+  return n.type;
+}
+
+}  // namespace
+
 PyObject* run(ReadyCall& call) {
   const OpDef& op = *call.op;
   PyObject* first = call.first;
@@ -316,6 +417,12 @@ PyObject* run(ReadyCall& call) {
     return wrap(std::move(out));
   }
   TensorVec outs = dispatch(op, std::move(call.inputs), call.attrs);
+  if (op.unwraps && outs.size() == 1) return wrap(std::move(outs[0]));
+  if (!op.schema.output_names.empty()) {
+    nb::object named = nb::steal(checked(PyStructSequence_New(result_type(op))));
+    for (size_t i = 0; i < outs.size(); ++i) PyStructSequence_SetItem(named.ptr(), static_cast<Py_ssize_t>(i), checked(wrap(std::move(outs[i]))));
+    return named.release().ptr();
+  }
   nb::object tuple = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(outs.size()))));
   for (size_t i = 0; i < outs.size(); ++i) PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), checked(wrap(std::move(outs[i]))));
   return tuple.release().ptr();

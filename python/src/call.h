@@ -26,14 +26,28 @@ class ArgParser {
   // naming the op, the argument, what it got, and the signature.
   void parse(PyObject* const* args, size_t nargs, PyObject* kwnames, ReadyCall* call) const;
 
+  // Whether the arguments can be those of this op, by their number, names and types. Never raises.
+  bool fits(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+
   const OpDef& op() const { return op_; }
+  // The op's signature under its public name.
+  const std::string& signature() const { return signature_; }
   // "(x, other, *, dim=None)"
   std::string text_signature() const;
 
   static constexpr size_t kMaxArgs = 32;
 
  private:
-  void assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given) const;
+  // Python's arguments by the places of the op's.
+  struct Placed {
+    PyObject* given[kMaxArgs] = {};
+    PyObject* const* rest = nullptr;  // the ints of int..., if they are several arguments
+    size_t n_rest = 0;
+  };
+  // False, or with raise TypeError, where they do not go to the op's.
+  bool place(PyObject* const* args, size_t nargs, PyObject* kwnames, Placed* placed, bool raise) const;
+  bool assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given, bool raise) const;
+  bool accepts(size_t at, PyObject* o) const;
   void push(const ArgDef& a, PyObject* o, Attrs* attrs) const;
   void push_default(const ArgDef& a, Attrs* attrs) const;
   void take_scalar_form(size_t place, PyObject* const* given, const Scalar& value, ReadyCall* call) const;
@@ -47,10 +61,19 @@ class ArgParser {
   size_t n_positional_ = 0;
   int variadic_ = -1;
   bool plain_tensors_ = false;  // nothing but required tensors
+  std::string signature_;
   std::vector<PyObject*> names_;  // interned
 };
 
-// Runs the call and wraps what comes out: a Tensor, or a tuple. An output that is input 0 itself comes back as the very
+// The ops that share a public name: a call goes to the first whose arguments fit.
+struct Overloads {
+  std::string name;
+  std::vector<const ArgParser*> forms;
+  // Errors (TypeError): none fits; the message lists them.
+  const ArgParser& pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+};
+
+// Runs the call and wraps what comes out: a Tensor, or a tuple, one with names where the op's outputs have them. An output that is input 0 itself comes back as the very
 // same object.
 PyObject* run(ReadyCall& call);
 

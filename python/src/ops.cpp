@@ -16,7 +16,8 @@ namespace {
 struct OpFunction {
   PyObject_HEAD
   vectorcallfunc vectorcall;
-  const ArgParser* parser;  // shared by a name, its aliases and the in-place form
+  const ArgParser* parser;  // shared by a name, its aliases and the in-place form; the first form of several
+  const Overloads* overloads;  // nullptr: one form
   bool in_place;
   PyObject* name;
 };
@@ -36,9 +37,19 @@ PyObject* call_in_place(PyObject* self, PyObject* const* args, size_t nargsf, Py
     auto* f = reinterpret_cast<OpFunction*>(self);
     f->parser->parse(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames, &call);
     if (!call.first || call.inputs.empty() || (call.op != &f->parser->op() && call.first != args[0]))
-      fail_type("{}_: the first argument must be Tensor: it is written to. Signature: {}", f->parser->op().name(), f->parser->op().schema.text);
+      fail_type("{}_: the first argument must be Tensor: it is written to. Signature: {}", f->parser->op().public_name(), f->parser->signature());
     dispatch_in_place(*call.op, std::move(call.inputs), call.attrs);
     return Py_NewRef(call.first);
+  });
+}
+
+// A name with several forms pays for finding the one that fits; one with a single form does not.
+template <auto kCall>
+PyObject* call_overloaded(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) noexcept {
+  return guarded([&] {
+    OpFunction form = *reinterpret_cast<OpFunction*>(self);
+    form.parser = &form.overloads->pick(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+    return kCall(reinterpret_cast<PyObject*>(&form), args, nargsf, kwnames);
   });
 }
 
@@ -53,18 +64,25 @@ PyObject* get_name(PyObject* self, void*) { return Py_NewRef(self_of(self).name)
 PyObject* get_doc(PyObject* self, void*) {
   return guarded([&] {
     auto& f = self_of(self);
-    const OpDef& op = f.parser->op();
-    std::string text = op.doc;
-    if (f.in_place) text += "\n\nIn place: the result is written into the first argument, which is returned.";
-    text += "\n\nSignature: " + op.schema.text;
-    if (!op.example.empty()) text += "\nExample: holon." + op.example;
+    std::vector<const ArgParser*> forms{f.parser};
+    if (f.overloads) forms = f.overloads->forms;
+    std::string text;
+    for (auto* form : forms) {
+      const OpDef& op = form->op();
+      if (!text.empty()) text += "\n\n";
+      text += op.doc;
+      if (f.in_place) text += "\n\nIn place: the result is written into the first argument, which is returned.";
+      text += "\n\nSignature: " + form->signature();
+      if (!op.example.empty()) text += "\nExample: holon." + op.example;
+    }
     return checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
   });
 }
 
 PyObject* get_text_signature(PyObject* self, void*) {
   return guarded([&] {
-    std::string s = self_of(self).parser->text_signature();
+    auto& f = self_of(self);
+    std::string s = f.overloads ? "(*args, **kwargs)" : f.parser->text_signature();
     return checked(PyUnicode_FromStringAndSize(s.data(), static_cast<Py_ssize_t>(s.size())));
   });
 }
@@ -72,7 +90,8 @@ PyObject* get_text_signature(PyObject* self, void*) {
 // For inspect.signature(): that of a Python function with the same parameters.
 PyObject* get_signature(PyObject* self, void*) {
   return guarded([&] {
-    std::string s = self_of(self).parser->text_signature();
+    auto& f = self_of(self);
+    std::string s = f.overloads ? "(*args, **kwargs)" : f.parser->text_signature();
     std::string source = "lambda " + s.substr(1, s.size() - 2) + ": None";
     nb::object builtins = nb::module_::import_("builtins");
     nb::object function = builtins.attr("eval")(nb::str(source.c_str()), nb::dict());
@@ -83,7 +102,9 @@ PyObject* get_signature(PyObject* self, void*) {
 PyObject* get_module(PyObject*, void*) { return PyUnicode_FromString("holon"); }
 
 PyObject* op_repr(PyObject* self) {
-  return PyUnicode_FromFormat("<op %U: %s>", self_of(self).name, self_of(self).parser->op().schema.text.c_str());
+  auto& f = self_of(self);
+  if (f.overloads) return PyUnicode_FromFormat("<op %U: %zu forms>", f.name, f.overloads->forms.size());
+  return PyUnicode_FromFormat("<op %U: %s>", f.name, f.parser->signature().c_str());
 }
 
 void op_dealloc(PyObject* self) {
@@ -123,11 +144,14 @@ void make_type() {
   op_function_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)));
 }
 
-nb::object make_function(const ArgParser* parser, const std::string& name, bool in_place) {
+nb::object make_function(const ArgParser* parser, const std::string& name, bool in_place, const Overloads* overloads = nullptr) {
   auto* f = PyObject_New(OpFunction, op_function_type);
   if (!f) raise_python();
-  f->vectorcall = in_place ? call_in_place : call_op;
+  f->vectorcall = overloads  ? in_place ? call_overloaded<call_in_place> : call_overloaded<call_op>
+                  : in_place ? call_in_place
+                             : call_op;
   f->parser = parser;
+  f->overloads = overloads;
   f->in_place = in_place;
   f->name = PyUnicode_InternFromString(name.c_str());
   return nb::steal(reinterpret_cast<PyObject*>(f));
@@ -141,11 +165,27 @@ const ArgParser* parser_of(const OpDef& op) {
   return slot.get();
 }
 
+// The forms of a public name, or nullptr. They live as long as the process, and grow by what libraries add.
+const Overloads* overloads_named(const std::string& name, bool in_place) {
+  static auto* made = new std::map<std::pair<std::string, bool>, Overloads>;
+  std::vector<const ArgParser*> forms;
+  for (auto* op : overloads_of(name))
+    if (op->in_place || !in_place) forms.push_back(parser_of(*op));
+  if (forms.empty()) return nullptr;
+  Overloads& all = (*made)[{name, in_place}];
+  all.name = name + (in_place ? "_" : "");
+  all.forms = std::move(forms);
+  return &all;
+}
+
 // Any op by its name, with "_" at the end for its in-place form.
 nb::object find_op_function(const std::string& name) {
+  if (auto* all = overloads_named(name, false)) return make_function(all->forms[0], name, false, all);
   if (auto* op = try_find_op(name)) return make_function(parser_of(*op), name, false);
   if (name.size() > 1 && name.back() == '_') {
-    auto* op = try_find_op(std::string_view(name).substr(0, name.size() - 1));
+    std::string plain = name.substr(0, name.size() - 1);
+    if (auto* all = overloads_named(plain, true)) return make_function(all->forms[0], name, true, all);
+    auto* op = try_find_op(plain);
     if (op && op->in_place) return make_function(parser_of(*op), name, true);
   }
   find_op(name);  // raises
@@ -190,6 +230,11 @@ nb::list op_table() {
     row["scalar_form"] = op->scalar_form;
     row["rule"] = op->no_rule_reason.empty() ? op->rule_text : "whole: " + op->no_rule_reason;
     row["n_outputs"] = op->schema.n_outputs;
+    row["public_name"] = op->public_name();
+    row["signature"] = parser_of(*op)->signature();
+    nb::list outputs;
+    for (auto& n : op->schema.output_names) outputs.append(n);
+    row["output_names"] = outputs;
     nb::list args;
     for (auto& a : op->schema.args) {
       nb::dict arg;
@@ -214,14 +259,13 @@ bool is_method(const OpDef& op) {
   return op.method && !op.schema.args.empty() && op.schema.args[0].type == ArgType::kTensor && !op.schema.args[0].optional;
 }
 
-// Makes an op's function and method under a name, and those of its in-place form.
+// Makes an op's function and method under a name, its public one or an alias, and those of its in-place form.
 void add_functions(nb::dict functions, const std::string& name, const OpDef& op) {
-  const ArgParser* parser = parser_of(op);
   nb::handle type(reinterpret_cast<PyObject*>(tensor_type));
   for (bool in_place : {false, true}) {
     if (in_place && !op.in_place) continue;
     std::string full = in_place ? name + "_" : name;
-    nb::object f = make_function(parser, full, in_place);
+    nb::object f = make_function(parser_of(op), full, in_place, overloads_named(op.public_name(), in_place));
     if (op.function) functions[full.c_str()] = f;
     if (is_method(op)) nb::setattr(type, full.c_str(), f);
   }
@@ -234,14 +278,14 @@ void bind_ops(nb::module_& m) {
   m.attr("OpFunction") = nb::borrow(reinterpret_cast<PyObject*>(op_function_type));
   nb::dict functions;
   for (auto* op : all_ops())
-    if (op->function || op->method) add_functions(functions, op->schema.name, *op);
+    if (op->function || op->method) add_functions(functions, op->public_name(), *op);
   for (auto& [name, op] : all_aliases()) add_functions(functions, name, *op);
   m.attr("ops") = functions;
   m.def("load_library", [functions](const std::string& path) {
     nb::list names;
     for (auto& name : load_library(path)) {
       const OpDef& op = find_op(name);
-      if (op.function || op.method) add_functions(functions, name, op);
+      if (op.function || op.method) add_functions(functions, op.public_name(), op);
       names.append(name);
     }
     return names;

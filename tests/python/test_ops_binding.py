@@ -138,7 +138,7 @@ def test_documentation():
 
 def test_the_op_table():
     table = {row["name"]: row for row in _C.op_table()}
-    assert set(n for n, r in table.items() if r["function"]) <= set(ops)
+    assert set(r["public_name"] for r in table.values() if r["function"]) <= set(ops)
     add = table["add"]
     assert add["has_grad"] and add["in_place"] and add["linear"] and add["rule"] == "elementwise" and add["scalar_form"] == "add_scalar"
     assert [a["name"] for a in table["sum"]["args"]] == ["x", "dim", "keepdim", "dtype"] and table["sum"]["args"][2]["default"] == "False"
@@ -146,7 +146,7 @@ def test_the_op_table():
     for row in table.values():
         assert row["schema"].startswith(row["name"] + "(")
         if row["function"]:
-            inspect.signature(ops[row["name"]])
+            inspect.signature(ops[row["public_name"]])
 
 
 def test_every_example_runs():
@@ -182,3 +182,18 @@ def test_references_are_balanced():
         calls()
     after = [sys.getrefcount(o) for o in (x, y, add, None, Tensor, type(add), *words)]
     assert all(abs(a - b) < 20 for a, b in zip(after, before)), (before, after)
+
+
+def test_one_name_for_several_ops():
+    x = tensor([[1.0, 5.0], [4.0, 2.0]])
+    assert ops["max"](x).item() == x.max().item() == 5
+    assert x.max(tensor([3.0, 3.0])).tolist() == ops["max"](x, other=tensor(3.0)).tolist() == [[3, 5], [4, 3]]
+    r = x.max(1)
+    assert r.values.tolist() == [5, 4] and r.indices.tolist() == [1, 0] and r[0] is r.values and len(r) == 2
+    values, indices = ops["max"](input=x, axis=0, keepdims=True)
+    assert values.tolist() == [[4, 5]] and indices.tolist() == [[1, 0]]
+    assert "max_dim" not in ops and not hasattr(x, "max_dim")
+    assert pickle.loads(pickle.dumps(ops["max"]))(x, 0).values.tolist() == [4, 5]
+    assert ops["max"].__doc__.count("Signature: max(") == 3 and "3 forms" in repr(ops["max"])
+    text = refused(lambda: x.max("a", keepdim=3))
+    assert "max: no form of it takes (Tensor [2, 2], str 'a', keepdim=int 3)" in text and "max(Tensor x, int dim, bool keepdim=False)" in text

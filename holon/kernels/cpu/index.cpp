@@ -458,9 +458,9 @@ void linspace(double start, double end, int64_t steps, int64_t offset, Array& ou
 void eye(int64_t row_offset, int64_t col_offset, Array& out) {
   HOLON_CHECK(out.ndim() == 2, "eye: {}", out.shape);
   fill(out, 0);
-  for (int64_t i = 0; i < out.shape[0]; ++i) {
-    const int64_t j = i + row_offset - col_offset;
-    if (j < 0 || j >= out.shape[1]) continue;
+  const int64_t shift = row_offset - col_offset;  // the diagonal's column less its row
+  for (int64_t i = std::max<int64_t>(0, -shift); i < std::min(out.shape[0], out.shape[1] - shift); ++i) {
+    const int64_t j = i + shift;
     Array one = out.view({}, {}, i * out.strides[0] + j * out.strides[1]);
     fill(one, 1);
   }

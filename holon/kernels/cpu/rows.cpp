@@ -10,6 +10,7 @@ namespace {
 
 // The step between elements of the last axes taken as one; -1 if they are not one row.
 int64_t common_step(const Array& a, int axes) {
+  if (a.numel() == 0) return 1;
   int64_t step = 1, expected = -1;
   for (int i = a.ndim() - 1; i >= a.ndim() - axes; --i) {
     if (a.shape[i] == 1) continue;

@@ -35,6 +35,8 @@ static const Samples samples([](const Samples::Add& add) {
   add("cat", {x({5, 3}), x({2, 3}), x({1, 3})});
   add("cat", {x({5, 3}), x({5, 4})}, {{"dim", -1}});
   add("stack", {x({5, 3}), x({5, 3})}, {{"dim", 1}});
+  add("flip", {x({5, 3})}, {{"dims", Dims{0}}});
+  add("flip", {x({2, 5, 3})}, {{"dims", Dims{-1, 0}}});
   add("clone", {x({5, 3})});
   add("contiguous", {x({5, 3})});
   add("copy", {x({5, 3}), x({3})}, {}, false);

@@ -1,0 +1,116 @@
+// Running sums, products and extrema along an axis. The axis is whole on each rank; the others split freely.
+#include "holon/kernels/cpu/scan.h"
+
+#include "holon/kernels/cpu/reduce.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/ops/elementwise.h"
+
+namespace holon::ops {
+namespace {
+
+int scan_axis(const AttrReader& c, int ndim) { return normalize_axis(c.i("dim"), ndim, c.op().public_name()); }
+
+void scan_rule(RuleCall& r) {
+  int n = r.in[0].shape.size(), d = scan_axis(r, n);
+  if (n == 0) return identity_rule(r);
+  for (int a = 0; a < n; ++a) {
+    if (a == d) continue;
+    int f = r.rule.factor();
+    for (size_t i = 0; i < r.in.size(); ++i) r.rule.in(i, a, f);
+    for (size_t o = 0; o < r.out.size(); ++o) r.rule.out(o, a, f);
+  }
+}
+
+void sum_infer(Infer& c) {
+  c.axis("dim");
+  c.out(c.shape(0), c.has("dtype") ? c.dtype("dtype") : is_floating(c.dtype_of(0)) ? c.dtype_of(0) : int64);
+}
+
+void like_infer(Infer& c) {
+  c.axis("dim");
+  c.require_floating(0);
+  c.out(c.shape(0), c.dtype_of(0));
+}
+
+void pair_infer(Infer& c) {
+  c.axis("dim");
+  c.out(c.shape(0), c.dtype_of(0));
+  c.out(c.shape(0), int64);
+}
+
+void pair_grad(Grad& g) {
+  if (!g.has_dy()) return;
+  g.dx(0, g.in_shape().size() == 0 ? g.dy() : scatter_add_zeros(g.dy(), g.i("dim"), g.y(1), g.in_shape()));
+}
+
+template <bool kMax>
+void extremum(KernelCall& c) {
+  kernels::cumextremum(kMax, c.in(0), scan_axis(c, c.in(0).ndim()), c.out(0), c.out(1));
+}
+
+Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
+
+}  // namespace
+
+HOLON_OP(cumsum, "cumsum(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
+    .doc("Running sums along an axis. Integers and bools are summed as int64.", "cumsum(ones(2, 3), 1)")
+    .infer(sum_infer).rule(scan_rule).linear()
+    .kernel([](KernelCall& c) {
+      if (c.in(0).ndim() == 0) return kernels::copy(c.in(0), c.out());
+      kernels::cumsum(c.in(0), scan_axis(c, c.in(0).ndim()), c.out());
+    })
+    .grad([](Grad& g) {
+      int64_t d = g.i("dim");
+      g.dx(0, as(g.in_shape().size() == 0 ? g.dy() : flip(cumsum(flip(g.dy(), {d}), d), {d}), g.in_dtype()));
+    });
+
+HOLON_OP(cumprod, "cumprod(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
+    .doc("Running products along an axis. Integers and bools are multiplied as int64.", "cumprod(ones(2, 3), 1)")
+    .infer(sum_infer).rule(scan_rule)
+    .kernel([](KernelCall& c) {
+      if (c.in(0).ndim() == 0) return kernels::copy(c.in(0), c.out());
+      kernels::cumprod(c.in(0), scan_axis(c, c.in(0).ndim()), c.out());
+    })
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, as(cumprod_backward(g.dy(), as(g.x(), g.dy().dtype()), g.i("dim")), g.in_dtype())); });
+HOLON_OP(cumprod_backward, "cumprod_backward(Tensor dy, Tensor x, int dim) -> Tensor")
+    .doc("The gradient of cumprod, right where elements are 0.")
+    .hidden()
+    .infer(like_infer).rule(scan_rule).linear_in({0})
+    .kernel([](KernelCall& c) { kernels::cumprod_backward(c.in(0), c.in(1), scan_axis(c, c.in(0).ndim()), c.out()); });
+
+HOLON_OP(logcumsumexp, "logcumsumexp(Tensor x, int dim) -> Tensor")
+    .doc("The logarithm of running sums of exp(x) along an axis, without overflow.", "logcumsumexp(ones(2, 3), 1)")
+    .infer(like_infer).rule(scan_rule)
+    .kernel([](KernelCall& c) { kernels::logcumsumexp(c.in(0), scan_axis(c, c.in(0).ndim()), c.out()); })
+    .saves({0}, {0})
+    .grad([](Grad& g) { g.dx(0, logcumsumexp_backward(g.dy(), g.x(), g.y(), g.i("dim"))); });
+HOLON_OP(logcumsumexp_backward, "logcumsumexp_backward(Tensor dy, Tensor x, Tensor y, int dim) -> Tensor")
+    .doc("The gradient of logcumsumexp.")
+    .hidden()
+    .infer(like_infer).rule(scan_rule).linear_in({0})
+    .kernel([](KernelCall& c) { kernels::logcumsumexp_backward(c.in(0), c.in(1), c.in(2), scan_axis(c, c.in(0).ndim()), c.out()); });
+
+HOLON_OP(cummax, "cummax(Tensor x, int dim) -> (Tensor values, Tensor indices)")
+    .doc("The largest value so far along an axis, and where it was last seen.", "cummax(ones(2, 3), 1)")
+    .infer(pair_infer).rule(scan_rule).kernel(extremum<true>).saves({}, {1}).grad(pair_grad);
+HOLON_OP(cummin, "cummin(Tensor x, int dim) -> (Tensor values, Tensor indices)")
+    .doc("The smallest value so far along an axis, and where it was last seen.", "cummin(ones(2, 3), 1)")
+    .infer(pair_infer).rule(scan_rule).kernel(extremum<false>).saves({}, {1}).grad(pair_grad);
+
+HOLON_OP(diff, "diff(Tensor x, int n=1, int dim=-1) -> Tensor")
+    .doc("The differences of neighbours along an axis, n times over.", "diff(arange(4))")
+    .body([](BodyCall& c) {
+      Tensor x = c.in(0);
+      if (x.ndim() == 0) fail_value("diff: x has no axis. Give a tensor with one or more.");
+      int d = normalize_axis(c.i("dim"), x.ndim(), "diff");
+      if (c.i("n") < 0) fail_value("diff: n = {} is negative.", c.i("n"));
+      for (int64_t k = 0; k < c.i("n"); ++k) {
+        int64_t size = x.shape()[d], last = std::max<int64_t>(size - 1, 0);
+        Tensor after = slice(x, d, std::min<int64_t>(1, size), size), before = slice(x, d, 0, last);
+        x = x.dtype() == boolean ? logical_xor(after, before) : sub(after, before);
+      }
+      c.out.push_back(x);
+    });
+
+}  // namespace holon::ops
