@@ -139,9 +139,10 @@ int main() {
 
   Array p = random_array(square), v = Array::empty(square, float32), s = Array::empty(square, float32);
   fill(v, 0), fill(s, 0);
-  const SgdTensor sgd_tensor{p, a, v, false};
-  const AdamTensor adam_tensor{p, a, v, s, {}, 10};
-  against_memcpy("sgd with momentum 1M f32", 5 * word, [&] { sgd({.lr = 1e-6, .momentum = 0.9}, {&sgd_tensor, 1}); });
-  fill(v, 0), fill(s, 0);
-  against_memcpy("adamw 1M f32", 7 * word, [&] { adam({.lr = 1e-6, .weight_decay = 0.1, .decoupled = true}, {&adam_tensor, 1}); });
+  UpdateTensor sgd_tensor{p, a, {v, {}, {}}, {}, {}}, adam_tensor{p, a, {v, s, {}}, {}, {}};
+  sgd_tensor.numbers = {.lr = 1e-6, .beta1 = 0.9};
+  adam_tensor.numbers = {.lr = 1e-6, .shrink = 1 - 1e-7, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+  against_memcpy("sgd with momentum 1M f32", 5 * word, [&] { update(UpdateRule::kSgd, {&sgd_tensor, 1}); });
+  fill(s, 1);
+  against_memcpy("adamw 1M f32", 7 * word, [&] { update(UpdateRule::kAdam, {&adam_tensor, 1}); });
 }

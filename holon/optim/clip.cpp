@@ -2,76 +2,139 @@
 #include <cmath>
 #include <vector>
 
-#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/optim.h"
+#include "holon/optim/over_ranks.h"
 #include "holon/optim/update.h"
 
 namespace holon::optim {
 
 namespace {
 
-double part_of(const Tensor& g) { return g.array().defined() ? kernels::squared_norm(g.array()) : 0; }
+// The gradients of some parameters, in forms on whose parts one can work one by one.
+struct Gradients {
+  std::vector<Tensor> params, grads;
+  std::vector<const GlobalSpec*> specs;
 
-// The sum over the ranks of what each holds of tensors of one layout: a split part counts on each rank, a broadcast copy once.
-double add_over_ranks(double local, const GlobalSpec* spec) {
-  NdSbp nd_sbp = spec->nd_sbp;
-  for (int d = 0; d < nd_sbp.size(); ++d)
-    if (nd_sbp[d].is_split()) nd_sbp = nd_sbp.with(d, sbp::partial_sum());
-  Array part;
-  if (spec->placement.contains(Context::current().rank())) {
-    part = Array::empty({}, float64, spec->placement.device());
-    *part.data<double>() = local;
+  // With whole: addends of a partial sum come together first, because what follows is not linear. Collective then.
+  Gradients(std::span<const Tensor> of, bool whole) {
+    NoGradGuard guard;
+    for (auto& p : of) {
+      Tensor g = p.defined() ? p.grad() : Tensor();
+      if (!g.defined()) continue;
+      if (whole && g.is_global() && g.nd_sbp().has_partial()) {
+        NdSbp sbp = g.nd_sbp();
+        for (int d = 0; d < sbp.size(); ++d)
+          if (sbp[d].is_partial()) sbp = sbp.with(d, sbp::broadcast());
+        g = g.to_global(g.placement(), sbp);
+      }
+      params.push_back(p);
+      specs.push_back(g.spec());
+      grads.push_back(std::move(g));
+    }
   }
-  return Tensor::global(part, {}, float64, intern_spec(spec->placement, nd_sbp)).item().as_double();
-}
 
-// A new array, since two gradients may share their memory.
-Array scaled(const Array& a, double factor) {
-  if (!a.defined()) return a;
-  Array out = Array::empty(a.shape, a.dtype, a.device);
-  kernels::copy(a, out);
-  kernels::scale(out, factor);
-  return out;
-}
+  std::vector<Array> parts() const {
+    std::vector<Array> arrays;
+    for (auto& g : grads)
+      if (g.array().defined()) arrays.push_back(g.array());
+    return arrays;
+  }
+
+  // Makes each gradient's memory its own, so that it can be changed: two gradients may be one tensor, and a program may
+  // hold one to look at it later.
+  void make_own() {
+    for (size_t i = 0; i < grads.size(); ++i) {
+      Tensor& g = grads[i];
+      const bool new_value = !(g == params[i].grad());  // boxed just now
+      // Held here and in the parameter, and in no other place.
+      const bool alone = (new_value || g.impl()->use_count() <= 2) && (!g.array().defined() || g.array().storage->use_count() <= 1);
+      if (alone) {
+        if (new_value) params[i].set_grad(g);
+        continue;
+      }
+      Array a;
+      if (g.array().defined()) {
+        a = Array::empty(g.array().shape, g.array().dtype, g.array().device);
+        kernels::copy(g.array(), a);
+      }
+      g = g.is_local() ? Tensor::local(std::move(a)) : Tensor::global(std::move(a), g.shape(), g.dtype(), g.spec());
+      params[i].set_grad(g);
+    }
+  }
+
+  void count_versions() const {
+    for (auto& g : grads)
+      if (g.array().defined()) ++g.array().storage->version;
+  }
+};
 
 }  // namespace
 
-double clip_grad_norm(std::span<const Tensor> params, double max_norm, bool error_if_nonfinite) {
+double clip_grad_norm(std::span<const Tensor> params, double max_norm, double norm_type, bool error_if_nonfinite) {
   if (!(max_norm >= 0)) fail_value("clip_grad_norm: max_norm must not be negative, found {}.", max_norm);
-  NoGradGuard guard;
-  double total = 0;
-  // In the order of first use, so that every rank adds up the layouts in the same order.
-  std::vector<std::pair<const GlobalSpec*, double>> by_spec;
-  for (auto& p : params) {
-    Tensor g = p.defined() ? p.grad() : Tensor();
-    if (!g.defined()) continue;
-    if (g.is_local()) {
-      total += part_of(g);
-      continue;
-    }
-    // The square of a sum is not the sum of the squares: addends come together first.
-    if (g.nd_sbp().has_partial()) g = g.to_global(g.placement(), NdSbp::filled(g.nd_sbp().size(), sbp::broadcast()));
-    auto found = std::find_if(by_spec.begin(), by_spec.end(), [&](auto& e) { return e.first == g.spec(); });
-    if (found == by_spec.end()) found = by_spec.insert(by_spec.end(), {g.spec(), 0.0});
-    found->second += part_of(g);
+  if (std::isnan(norm_type)) fail_value("clip_grad_norm: norm_type is not a number. Give 2, another power, 0, inf or -inf.");
+  using kernels::NormKind;
+  const bool infinite = std::isinf(norm_type);
+  const NormKind kind = infinite ? (norm_type > 0 ? NormKind::kLargest : NormKind::kSmallest) : norm_type == 2 ? NormKind::kSquares
+                        : norm_type == 1 ? NormKind::kSum : norm_type == 0 ? NormKind::kCount : NormKind::kPowers;
+  const Combine how = !infinite ? Combine::kSum : norm_type > 0 ? Combine::kLargest : Combine::kSmallest;
+  Gradients all(params, true);
+  std::vector<double> of_parts(all.grads.size()), values(all.grads.size());
+  std::vector<Array> parts = all.parts();
+  of_parts.resize(parts.size());
+  kernels::norms_of(kind, norm_type, parts, of_parts);
+  for (size_t i = 0, k = 0; i < all.grads.size(); ++i)
+    if (all.grads[i].array().defined()) values[i] = of_parts[k++];
+  combine_over_ranks(all.specs, 1, how, true, values);
+  double norm = 0;
+  if (infinite && !values.empty()) {
+    norm = values[0];
+    for (double v : values) norm = std::isnan(v) || (norm_type > 0 ? v > norm : v < norm) ? v : norm;
+  } else if (!infinite) {
+    for (double v : values) norm += v;
+    if (norm_type == 2) norm = std::sqrt(norm);
+    else if (norm_type != 0 && norm_type != 1) norm = values.empty() ? 0 : std::pow(norm, 1 / norm_type);
   }
-  for (auto& [spec, local] : by_spec) total += add_over_ranks(local, spec);
-  double norm = std::sqrt(total);
   if (error_if_nonfinite && !std::isfinite(norm))
-    fail_runtime("clip_grad_norm: the gradients' norm is {}. Look for the parameter whose gradient is not finite, or lower the "
-                 "learning rate.",
-                 norm);
-  double factor = max_norm / (norm + 1e-6);
+    fail_runtime("clip_grad_norm: the gradients' norm of order {} is {}. Look for the parameter whose gradient is not finite, or "
+                 "lower the learning rate.",
+                 norm_type, norm);
+  const double factor = max_norm / (norm + 1e-6);
   if (!(factor < 1)) return norm;
-  for (Tensor p : params) {
-    Tensor g = p.defined() ? p.grad() : Tensor();
-    if (!g.defined()) continue;
-    Array a = scaled(g.array(), factor);
-    p.set_grad(g.is_local() ? Tensor::local(std::move(a)) : Tensor::global(std::move(a), g.shape(), g.dtype(), g.spec()));
-  }
+  parts.clear();
+  all.make_own();
+  kernels::scale_all(all.parts(), factor);
+  all.count_versions();
   return norm;
+}
+
+void clip_grad_value(std::span<const Tensor> params, double clip_value) {
+  if (!(clip_value >= 0)) fail_value("clip_grad_value: clip_value must not be negative, found {}.", clip_value);
+  Gradients all(params, true);
+  all.make_own();
+  kernels::clamp_all(all.parts(), -clip_value, clip_value);
+  all.count_versions();
+}
+
+bool scale_grads(std::span<const Tensor> params, double factor) {
+  Gradients all(params, false);
+  all.make_own();
+  const bool finite = kernels::scale_all(all.parts(), factor);
+  all.count_versions();
+  // Every rank's finding counts, whatever it holds: one number for each placement, as if that were split over its ranks.
+  std::vector<const GlobalSpec*> specs;
+  std::vector<double> values;
+  for (const GlobalSpec* s : all.specs) {
+    if (!s) continue;
+    const GlobalSpec* row = intern_spec(s->placement, NdSbp::filled(s->nd_sbp.size(), sbp::split(0)));
+    if (std::find(specs.begin(), specs.end(), row) != specs.end()) continue;
+    specs.push_back(row);
+    values.push_back(finite ? 0 : 1);
+  }
+  combine_over_ranks(specs, 1, Combine::kLargest, true, values);
+  return finite && std::all_of(values.begin(), values.end(), [](double v) { return v == 0; });
 }
 
 }  // namespace holon::optim

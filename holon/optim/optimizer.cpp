@@ -1,123 +1,209 @@
 #include "holon/optim/optimizer.h"
 
 #include <algorithm>
-#include <map>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "holon/base/error.h"
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::optim {
 
 namespace {
 
-void check_new_group(const std::vector<Tensor>& before, const std::vector<Tensor>& params) {
-  if (params.empty()) fail_value("an optimizer got no parameters. Pass module.parameters().");
-  for (size_t i = 0; i < params.size(); ++i) {
-    auto& p = params[i];
-    if (!p.defined()) fail_value("an optimizer got an undefined tensor as parameter {}.", i);
-    if (!p.is_leaf()) fail_value("an optimizer got the result of an op as parameter {} {}. Pass the leaf that it was made from.", i, p.shape());
-    if (std::find(before.begin(), before.end(), p) != before.end() || std::find(params.begin(), params.begin() + static_cast<long>(i), p) != params.begin() + static_cast<long>(i))
-      fail_value("an optimizer got parameter {} {} twice. Each belongs to one group, once.", i, p.shape());
+constexpr const char* kMaster = "master";
+
+// A copy with the dtype and layout that the slot's state has. Collective where it must be boxed.
+Tensor loaded(const Tensor& t, DType dtype, const GlobalSpec* spec) {
+  Tensor boxed = !spec || t.spec() == spec ? t : t.to_global(spec->placement, spec->nd_sbp);
+  Array a;
+  if (boxed.array().defined()) {
+    a = Array::empty(boxed.array().shape, dtype, boxed.array().device);
+    kernels::copy(boxed.array(), a);
   }
+  return spec ? Tensor::global(std::move(a), t.shape(), dtype, spec) : Tensor::local(std::move(a));
 }
 
-std::vector<Tensor> gradients(const std::vector<Tensor>& params) {
-  std::vector<Tensor> grads;
-  for (auto& p : params) grads.push_back(p.grad());
-  return grads;
-}
-
-template <class Groups>
-std::vector<Tensor> all_params(const Groups& groups) {
-  std::vector<Tensor> all;
-  for (auto& g : groups) all.insert(all.end(), g.params.begin(), g.params.end());
-  return all;
-}
-
-using State = std::vector<std::pair<std::string, Tensor>>;
-
-void append(State& state, size_t index, const char* what, const Tensor& t) {
-  if (t.defined()) state.emplace_back(std::to_string(index) + "." + what, t);
+// A slot's tensors by name.
+template <class S, class F>
+void for_state(const Rule& rule, S& slot, F&& f) {
+  for (int k = 0; k < kMaxStates; ++k)
+    if (const char* name = state_name(rule, k)) f(name, slot.state[static_cast<size_t>(k)]);
+  if (rule.master_weights && size_bytes(slot.param.dtype()) == 2) f(kMaster, slot.master);
 }
 
 }  // namespace
 
-void Optimizer::zero_grad() {
-  for (Tensor p : parameters()) p.set_grad({});
+void Optimizer::add(std::vector<Tensor> params, const Rule& rule, const GroupOptions& options) {
+  if (params.empty()) fail_value("an optimizer got no parameters. Pass module.parameters().");
+  check(rule);
+  std::unordered_set<const TensorImpl*> known;
+  for (const Tensor& p : parameters()) known.insert(p.impl());
+  for (size_t i = 0; i < params.size(); ++i) {
+    auto& p = params[i];
+    if (!p.defined()) fail_value("an optimizer got an undefined tensor as parameter {}.", i);
+    if (!p.is_leaf()) fail_value("an optimizer got the result of an op as parameter {} {}. Pass the leaf that it was made from.", i, p.shape());
+    if (!known.insert(p.impl()).second) fail_value("an optimizer got parameter {} {} twice. Each belongs to one group, once.", i, p.shape());
+  }
+  Group g{{}, rule, options};
+  for (Tensor& p : params) {
+    g.slots.emplace_back();
+    g.slots.back().param = std::move(p);
+  }
+  groups_.push_back(std::move(g));
 }
 
-void SGD::add_group(std::vector<Tensor> params, const SgdOptions& options) {
-  check_new_group(parameters(), params);
-  size_t n = params.size();
-  groups_.push_back({std::move(params), std::vector<Tensor>(n), options});
-}
-
-void SGD::step() {
-  for (auto& g : groups_) sgd_update(g.params, gradients(g.params), g.momenta, g.options);
-}
-
-void SGD::set_lr(double lr) {
-  for (auto& g : groups_) g.options.lr = lr;
-}
-
-std::vector<Tensor> SGD::parameters() const { return all_params(groups_); }
-
-State SGD::state() const {
-  State state;
-  size_t index = 0;
-  for (auto& g : groups_)
-    for (auto& m : g.momenta) append(state, index++, "momentum", m);
-  return state;
-}
-
-void Adam::add_group(std::vector<Tensor> params, const AdamOptions& options) {
-  check_new_group(parameters(), params);
-  size_t n = params.size();
-  std::vector<Tensor> none(n);
-  groups_.push_back({std::move(params), none, none, none, std::vector<int64_t>(n, 0), options});
-}
-
-void Adam::step() {
+void Optimizer::step() {
   for (auto& g : groups_) {
-    std::vector<Tensor> grads = gradients(g.params);
-    // One call per number of steps done, which is one call unless some parameter once had no gradient.
-    std::map<int64_t, std::vector<size_t>> by_step;
-    for (size_t i = 0; i < grads.size(); ++i)
-      if (grads[i].defined()) by_step[++g.steps[i]].push_back(i);
-    for (auto& [step, indices] : by_step) {
-      std::vector<Tensor> params, some, avgs, squares, most;
-      for (size_t i : indices) {
-        params.push_back(g.params[i]);
-        some.push_back(grads[i]);
-        avgs.push_back(g.exp_avgs[i]);
-        squares.push_back(g.exp_avg_sqs[i]);
-        most.push_back(g.max_exp_avg_sqs[i]);
-      }
-      adam_update(params, some, avgs, squares, most, step, g.options);
-      for (size_t k = 0; k < indices.size(); ++k) {
-        g.exp_avgs[indices[k]] = avgs[k];
-        g.exp_avg_sqs[indices[k]] = squares[k];
-        g.max_exp_avg_sqs[indices[k]] = most[k];
-      }
+    for (Slot& s : g.slots) s.grad = s.param.grad();
+    update(g.rule, g.slots);
+    for (Slot& s : g.slots) s.grad = {};
+  }
+}
+
+Tensor Optimizer::step(const std::function<Tensor()>& closure) {
+  Tensor loss;
+  {
+    NoGradGuard recording(true);
+    loss = closure();
+  }
+  step();
+  return loss;
+}
+
+void Optimizer::zero_grad(bool set_to_none) {
+  for (Tensor p : parameters()) {
+    Tensor g = p.grad();
+    if (set_to_none || !g.defined()) {
+      p.set_grad({});
+    } else if (g.array().defined()) {
+      kernels::fill(g.impl()->array, 0);
+      ++g.array().storage->version;
     }
   }
 }
 
-void Adam::set_lr(double lr) {
-  for (auto& g : groups_) g.options.lr = lr;
+void Optimizer::clip_grad(bool error_if_nonfinite) {
+  for (auto& g : groups_) {
+    if (g.options.clip_grad_max_norm < 0) continue;
+    std::vector<Tensor> params;
+    for (Slot& s : g.slots) params.push_back(s.param);
+    clip_grad_norm(params, g.options.clip_grad_max_norm, g.options.clip_grad_norm_type, error_if_nonfinite);
+  }
 }
 
-std::vector<Tensor> Adam::parameters() const { return all_params(groups_); }
+void Optimizer::set_lr(double lr) {
+  for (size_t i = 0; i < groups_.size(); ++i) set_lr(i, lr);
+}
 
-State Adam::state() const {
-  State state;
-  size_t index = 0;
+void Optimizer::set_lr(size_t group, double lr) {
+  if (group >= groups_.size()) fail(ErrorKind::kIndex, "set_lr: group {} of {}.", group, groups_.size());
+  if (!(lr >= 0)) fail_value("set_lr: the learning rate must not be negative, found {}.", lr);
+  groups_[group].rule.lr = lr;
+}
+
+double Optimizer::lr(size_t group) const {
+  if (group >= groups_.size()) fail(ErrorKind::kIndex, "lr: group {} of {}.", group, groups_.size());
+  return groups_[group].rule.lr;
+}
+
+std::vector<Tensor> Optimizer::parameters() const {
+  std::vector<Tensor> all;
   for (auto& g : groups_)
-    for (size_t i = 0; i < g.params.size(); ++i, ++index) {
-      append(state, index, "exp_avg", g.exp_avgs[i]);
-      append(state, index, "exp_avg_sq", g.exp_avg_sqs[i]);
-      append(state, index, "max_exp_avg_sq", g.max_exp_avg_sqs[i]);
+    for (auto& s : g.slots) all.push_back(s.param);
+  return all;
+}
+
+std::vector<std::pair<std::string, Tensor>> Optimizer::state() const { return state_dict().tensors; }
+
+StateDict Optimizer::state_dict() const {
+  StateDict dict;
+  size_t index = 0;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    dict.numbers.emplace_back(fmt::format("group{}.lr", i), groups_[i].rule.lr);
+    dict.numbers.emplace_back(fmt::format("group{}.parameters", i), static_cast<double>(groups_[i].slots.size()));
+    for (const Slot& s : groups_[i].slots) {
+      for_state(groups_[i].rule, s, [&](const char* name, const Tensor& t) {
+        if (t.defined()) dict.tensors.emplace_back(fmt::format("{}.{}", index, name), t);
+      });
+      if (s.step > 0) dict.numbers.emplace_back(fmt::format("{}.step", index), static_cast<double>(s.step));
+      ++index;
     }
-  return state;
+  }
+  return dict;
+}
+
+void Optimizer::load_state_dict(const StateDict& dict) {
+  std::unordered_map<std::string, Tensor> tensors;
+  std::unordered_map<std::string, double> numbers;
+  for (auto& [name, t] : dict.tensors)
+    if (!tensors.emplace(name, t).second) fail_value("load_state_dict: '{}' stands there twice.", name);
+  for (auto& [name, x] : dict.numbers)
+    if (!numbers.emplace(name, x).second) fail_value("load_state_dict: '{}' stands there twice.", name);
+  auto number = [&](const std::string& name) {
+    auto it = numbers.find(name);
+    if (it == numbers.end()) fail_value("load_state_dict: '{}' is missing. Load what state_dict() returned.", name);
+    return it->second;
+  };
+  // Everything is looked at before anything is changed.
+  size_t index = 0, found = 0, found_numbers = 0;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    auto n = static_cast<size_t>(number(fmt::format("group{}.parameters", i)));
+    number(fmt::format("group{}.lr", i));
+    found_numbers += 2;
+    if (n != groups_[i].slots.size())
+      fail_value("load_state_dict: group {} holds {} parameters there, {} here. Make the optimizer of the same groups.", i, n, groups_[i].slots.size());
+    for (Slot& s : groups_[i].slots) {
+      const std::string step = fmt::format("{}.step", index);
+      const bool stepped = numbers.count(step);
+      found_numbers += stepped;
+      for_state(groups_[i].rule, s, [&](const char* name, const Tensor&) {
+        const std::string key = fmt::format("{}.{}", index, name);
+        auto it = tensors.find(key);
+        if (it == tensors.end()) {
+          if (stepped) fail_value("load_state_dict: '{}' is missing, although '{}' is there. Load what state_dict() returned.", key, step);
+          return;
+        }
+        const Tensor& t = it->second;
+        if (!t.defined() || t.shape() != s.param.shape() || t.is_global() != s.param.is_global())
+          fail_value("load_state_dict: '{}' is {}, its parameter {} {}.", key, t.defined() ? fmt::format("{} {}", t.is_global() ? "global" : "local", t.shape()) : "undefined",
+                     s.param.is_global() ? "global" : "local", s.param.shape());
+        ++found;
+      });
+      ++index;
+    }
+  }
+  if (found != tensors.size() || found_numbers != numbers.size()) {
+    std::string extra;
+    index = 0;
+    for (auto& g : groups_)
+      for (Slot& s : g.slots) {
+        for_state(g.rule, s, [&](const char* name, const Tensor&) { tensors.erase(fmt::format("{}.{}", index, name)); });
+        numbers.erase(fmt::format("{}.step", index));
+        ++index;
+      }
+    for (size_t i = 0; i < groups_.size(); ++i) numbers.erase(fmt::format("group{}.lr", i)), numbers.erase(fmt::format("group{}.parameters", i));
+    for (auto& [name, t] : dict.tensors)
+      if (extra.empty() && tensors.count(name)) extra = name;
+    for (auto& [name, x] : dict.numbers)
+      if (extra.empty() && numbers.count(name)) extra = name;
+    fail_value("load_state_dict: this optimizer has no '{}'. Load it into one with the same rule, options and groups.", extra);
+  }
+  NoGradGuard guard;
+  index = 0;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    Group& g = groups_[i];
+    g.rule.lr = number(fmt::format("group{}.lr", i));
+    for (Slot& s : g.slots) {
+      auto step = numbers.find(fmt::format("{}.step", index));
+      s.step = step == numbers.end() ? 0 : static_cast<int64_t>(step->second);
+      for_state(g.rule, s, [&](const char* name, Tensor& t) {
+        auto it = tensors.find(fmt::format("{}.{}", index, name));
+        t = it == tensors.end() ? Tensor() : loaded(it->second, state_dtype(s.param), state_spec(g.rule, s.param));
+      });
+      ++index;
+    }
+  }
 }
 
 }  // namespace holon::optim

@@ -1,6 +1,8 @@
 // Optimizers: groups of parameters with options, the state of each parameter, and one of the update rules.
 #pragma once
 
+#include <functional>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,68 +11,75 @@
 
 namespace holon::optim {
 
+// What a checkpoint keeps of an optimizer. Tensors by parameter and name ("0.exp_avg": that of the first parameter, counted
+// over all groups), numbers by parameter ("0.step") and by group ("group0.lr").
+struct StateDict {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  std::vector<std::pair<std::string, double>> numbers;
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Updates every parameter that has a gradient. Collective where a gradient must be boxed.
-  virtual void step() = 0;
-  // Drops all gradients.
-  void zero_grad();
+  // Updates every parameter that has a gradient. Collective where a gradient must be boxed, and with LAMB and LARS.
+  void step();
+  // The same after a closure that computes the gradients and returns the loss, which is returned.
+  Tensor step(const std::function<Tensor()>& closure);
+  // Drops all gradients, or fills them with zeros.
+  void zero_grad(bool set_to_none = true);
+  // Clips the gradients of each group whose options give a clip_grad_max_norm, by that group's norm. Collective where a
+  // parameter is global.
+  void clip_grad(bool error_if_nonfinite = false);
   // Sets the learning rate of all groups.
-  virtual void set_lr(double lr) = 0;
+  void set_lr(double lr);
+  void set_lr(size_t group, double lr);
   // The first group's learning rate.
-  virtual double lr() const = 0;
-  virtual std::vector<Tensor> parameters() const = 0;
-  // The state by name ("0.exp_avg": that of the first parameter), for a checkpoint; without entries that do not exist yet.
-  virtual std::vector<std::pair<std::string, Tensor>> state() const = 0;
+  double lr() const { return lr(0); }
+  double lr(size_t group) const;
+  size_t n_groups() const { return groups_.size(); }
+  std::vector<Tensor> parameters() const;
+
+  // The state by name, without entries that do not exist yet. The tensors are the optimizer's own.
+  std::vector<std::pair<std::string, Tensor>> state() const;
+  StateDict state_dict() const;
+  // Takes copies, boxed to the parameters' layout (collective for global ones). Errors (before anything is changed), naming
+  // the entry: one that this optimizer has not, or a parameter with a part of its state only; another shape or kind (local,
+  // global); a missing group.
+  void load_state_dict(const StateDict& dict);
 
  protected:
   Optimizer() = default;
-};
-
-class SGD : public Optimizer {
- public:
-  explicit SGD(std::vector<Tensor> params, const SgdOptions& options = {}) { add_group(std::move(params), options); }
-  // Errors: an empty list; a parameter that is not a leaf, or is in a group already.
-  void add_group(std::vector<Tensor> params, const SgdOptions& options);
-
-  void step() override;
-  void set_lr(double lr) override;
-  double lr() const override { return groups_[0].options.lr; }
-  std::vector<Tensor> parameters() const override;
-  std::vector<std::pair<std::string, Tensor>> state() const override;
+  // Errors: an empty list; a parameter that is not a leaf, or is in a group already; options out of range.
+  void add(std::vector<Tensor> params, const Rule& rule, const GroupOptions& options);
 
  private:
   struct Group {
-    std::vector<Tensor> params, momenta;
-    SgdOptions options;
+    std::vector<Slot> slots;
+    Rule rule;
+    GroupOptions options;
   };
   std::vector<Group> groups_;
 };
 
-class Adam : public Optimizer {
+// An optimizer whose groups have options of one type, one for each rule.
+template <class Options>
+class RuleOptimizer : public Optimizer {
  public:
-  explicit Adam(std::vector<Tensor> params, const AdamOptions& options = {}) { add_group(std::move(params), options); }
-  // Errors: as SGD::add_group.
-  void add_group(std::vector<Tensor> params, const AdamOptions& options);
-
-  void step() override;
-  void set_lr(double lr) override;
-  double lr() const override { return groups_[0].options.lr; }
-  std::vector<Tensor> parameters() const override;
-  std::vector<std::pair<std::string, Tensor>> state() const override;
-
- private:
-  struct Group {
-    std::vector<Tensor> params, exp_avgs, exp_avg_sqs, max_exp_avg_sqs;
-    std::vector<int64_t> steps;  // of each parameter: one without a gradient does not count the step
-    AdamOptions options;
-  };
-  std::vector<Group> groups_;
+  explicit RuleOptimizer(std::vector<Tensor> params, const Options& options = {}) { add_group(std::move(params), options); }
+  // Errors: see Optimizer::add().
+  void add_group(std::vector<Tensor> params, const Options& options) { add(std::move(params), rule_of(options), options.group); }
 };
+
+using SGD = RuleOptimizer<SgdOptions>;
+using Adam = RuleOptimizer<AdamOptions>;
+using Adagrad = RuleOptimizer<AdagradOptions>;
+using Adadelta = RuleOptimizer<AdadeltaOptions>;
+using RMSprop = RuleOptimizer<RmspropOptions>;
+using LAMB = RuleOptimizer<LambOptions>;
+using LARS = RuleOptimizer<LarsOptions>;
 
 // Adam with decoupled weight decay, which is 0.01 unless the options say otherwise.
 class AdamW : public Adam {

@@ -1,45 +1,93 @@
-// Update rules: functions of parameters, gradients, state and step, over many tensors at once.
-//
-// Tensors may be local or global, in any mixture. A rule is elementwise, so each rank updates the parts that it holds; a
-// gradient whose placement or sbp is not its parameter's is boxed to it first (collective). An undefined gradient skips its
-// parameter. The state has its parameter's layout, and its dtype, but float32 for bfloat16 and float16, in which arithmetic
-// runs in float32. Nothing is recorded for backward; the version of every changed tensor is counted up.
-//
-// Common errors (holon::Error, before anything is changed): lists of unlike lengths; a gradient or a state of another shape,
-// dtype or kind (local, global) than its parameter; a parameter that is not of floating point; options out of range.
+// The options of each rule, the rules on plain lists of tensors, and the clipping of gradients.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "holon/tensor/tensor.h"
+#include "holon/optim/rule.h"
 
 namespace holon::optim {
+
+// What every group of parameters can ask for beside its rule.
+struct GroupOptions {
+  double clip_grad_max_norm = -1;  // for Optimizer::clip_grad(); negative: none
+  double clip_grad_norm_type = 2;
+  bool master_weights = false;     // float32 copies of parameters of two bytes
+};
 
 struct SgdOptions {
   double lr = 1e-3;
   double momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false, maximize = false;
+  GroupOptions group = {};
 };
-
-// momenta[i] is undefined until the first use and made here; with momentum 0 it is never touched, and the list may be empty.
-// A parameter with partial_sum is updated as its parts are, because the rule is linear.
-void sgd_update(std::span<Tensor> params, std::span<const Tensor> grads, std::span<Tensor> momenta, const SgdOptions& options);
-
 struct AdamOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled = false;  // weight decay as in AdamW
   bool amsgrad = false, maximize = false;
+  bool bias_correction = true;
+  GroupOptions group = {};
+};
+struct AdagradOptions {
+  double lr = 1e-3, lr_decay = 0, weight_decay = 0, initial_accumulator_value = 0, eps = 1e-10;
+  bool maximize = false;
+  GroupOptions group = {};
+};
+struct AdadeltaOptions {
+  double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;
+  bool maximize = false;
+  GroupOptions group = {};
+};
+struct RmspropOptions {
+  double lr = 1e-3, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
+  bool centered = false, maximize = false;
+  GroupOptions group = {};
+};
+// Adam whose steps are scaled, for each parameter, to the parameter's own norm (https://arxiv.org/abs/1904.00962).
+struct LambOptions {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool decoupled = true;  // weight decay is part of the direction; else of the gradient
+  bool bias_correction = true, maximize = false;
+  GroupOptions group = {};
+};
+// SGD whose gradients are scaled, for each parameter, by
+// trust_coefficient |parameter| / (|gradient| + weight_decay |parameter| + eps) (https://arxiv.org/abs/1708.03888).
+struct LarsOptions {
+  double lr = 1e-3, momentum = 0.9, dampening = 0, weight_decay = 0, trust_coefficient = 1e-3, eps = 1e-8;
+  bool nesterov = false, maximize = false;
+  GroupOptions group = {};
 };
 
+Rule rule_of(const SgdOptions& options);
+Rule rule_of(const AdamOptions& options);
+Rule rule_of(const AdagradOptions& options);
+Rule rule_of(const AdadeltaOptions& options);
+Rule rule_of(const RmspropOptions& options);
+Rule rule_of(const LambOptions& options);
+Rule rule_of(const LarsOptions& options);
+
+// momenta[i] is undefined until the first use and made here; with momentum 0 it is never touched, and the list may be empty.
+void sgd_update(std::span<Tensor> params, std::span<const Tensor> grads, std::span<Tensor> momenta, const SgdOptions& options);
+
 // step counts from 1. The state is undefined until the first use and made here; max_exp_avg_sqs may be empty without amsgrad.
-// Errors: a parameter with partial_sum, of which the rule, which is not linear, cannot update a part.
 void adam_update(std::span<Tensor> params, std::span<const Tensor> grads, std::span<Tensor> exp_avgs,
                  std::span<Tensor> exp_avg_sqs, std::span<Tensor> max_exp_avg_sqs, int64_t step, const AdamOptions& options);
 
-// Scales the gradients of params so that the 2-norm of all of them together is at most max_norm. Returns the norm before.
-// Right for any mixture of sbps and placements: every element counts once. Collective where a parameter is global.
+// Scales the gradients of params so that the norm of all of them together is at most max_norm. Returns the norm before.
+// norm_type is any number, 0 (how many are not 0), inf or -inf (the largest, the smallest magnitude). Right for any mixture of
+// sbps and placements: every element counts once. Collective where a parameter is global.
 // Errors: max_norm negative; with error_if_nonfinite, a norm that is not finite.
-double clip_grad_norm(std::span<const Tensor> params, double max_norm, bool error_if_nonfinite = false);
+double clip_grad_norm(std::span<const Tensor> params, double max_norm, double norm_type, bool error_if_nonfinite = false);
+inline double clip_grad_norm(std::span<const Tensor> params, double max_norm, bool error_if_nonfinite = false) {
+  return clip_grad_norm(params, max_norm, 2.0, error_if_nonfinite);
+}
+
+// Brings every element of the gradients of params to at least -clip_value and at most clip_value; a NaN stays. Collective
+// where a gradient is a partial sum, which is boxed first. Errors: clip_value negative.
+void clip_grad_value(std::span<const Tensor> params, double clip_value);
+
+// Multiplies the gradients of params by a factor. Returns whether all of them were finite before, on all ranks alike where
+// one is global. Collective where a parameter is global.
+bool scale_grads(std::span<const Tensor> params, double factor);
 
 }  // namespace holon::optim

@@ -1,10 +1,15 @@
-// The update rules of optimizers and the clipping of gradients, on lists of tensors in which None stands for one that is
-// not there. python/holon/optim keeps groups and state.
+// The update rules of optimizers, the clipping of gradients and the formulas of learning rates. python/holon/optim keeps
+// groups and schedules.
+#include "holon/optim/update.h"
+
+#include <nanobind/stl/vector.h>
+
 #include <vector>
 
+#include "args.h"
 #include "bind.h"
 #include "holon/base/error.h"
-#include "holon/optim/update.h"
+#include "holon/optim/schedule.h"
 
 namespace holon::python {
 
@@ -14,65 +19,211 @@ std::vector<Tensor> tensor_list(nb::handle list) {
   std::vector<Tensor> result;
   result.reserve(nb::len(list));
   for (nb::handle item : list) {
-    if (item.is_none()) {
-      result.emplace_back();
-      continue;
-    }
     if (!is_tensor(item.ptr())) fail_type("a list of tensors is wanted here; it holds a {}.", Py_TYPE(item.ptr())->tp_name);
     result.push_back(tensor_of(item.ptr()));
   }
   return result;
 }
 
-nb::list python_list(const std::vector<Tensor>& tensors) {
-  nb::list result;
-  for (const Tensor& t : tensors) result.append(wrap_object(t));
-  return result;
+optim::RuleKind kind_of(std::string_view name) {
+  const std::string_view names[] = {"sgd", "adam", "adagrad", "adadelta", "rmsprop", "lamb", "lars"};
+  for (size_t i = 0; i < std::size(names); ++i)
+    if (name == names[i]) return static_cast<optim::RuleKind>(i);
+  fail_value("there is no update rule '{}'.", name);
 }
 
-nb::list sgd_update(nb::handle params, nb::handle grads, nb::handle momenta, double lr, double momentum, double dampening,
-                    double weight_decay, bool nesterov, bool maximize) {
-  auto p = tensor_list(params), g = tensor_list(grads), m = tensor_list(momenta);
+optim::Rule rule_of(std::string_view kind, const nb::dict& options) {
+  optim::Rule r;
+  r.kind = kind_of(kind);
+  auto number = [&](const char* name, double* out) {
+    PyObject* o = PyDict_GetItemString(options.ptr(), name);
+    if (o && o != Py_None && !to_float(o, out)) fail_type("the option {} must be a number, got {}.", name, describe(o));
+  };
+  auto flag = [&](const char* name, bool* out) {
+    PyObject* o = PyDict_GetItemString(options.ptr(), name);
+    if (!o || o == Py_None) return;
+    int truth = PyObject_IsTrue(o);
+    if (truth < 0) raise_python();
+    *out = truth;
+  };
+  number("lr", &r.lr);
+  number("weight_decay", &r.weight_decay);
+  number("eps", &r.eps);
+  number("momentum", &r.momentum);
+  number("dampening", &r.dampening);
+  number("rho", &r.rho);
+  number("alpha", &r.rho);
+  number("lr_decay", &r.lr_decay);
+  number("initial_accumulator_value", &r.initial_accumulator_value);
+  number("trust_coefficient", &r.trust_coefficient);
+  flag("nesterov", &r.nesterov);
+  flag("maximize", &r.maximize);
+  flag("amsgrad", &r.amsgrad);
+  flag("centered", &r.centered);
+  flag("decoupled", &r.decoupled);
+  flag("adam_w_mode", &r.decoupled);
+  flag("do_bias_correction", &r.bias_correction);
+  flag("master_weights", &r.master_weights);
+  if (PyObject* betas = PyDict_GetItemString(options.ptr(), "betas")) {
+    nb::object pair = nb::steal(checked(PySequence_Fast(betas, "the option betas must be a pair of numbers")));
+    if (nb::len(pair) != 2 || !to_float(PySequence_Fast_GET_ITEM(pair.ptr(), 0), &r.beta1) ||
+        !to_float(PySequence_Fast_GET_ITEM(pair.ptr(), 1), &r.beta2))
+      fail_value("the option betas must be a pair of numbers, got {}.", describe(betas));
+  }
+  return r;
+}
+
+Tensor state_in(const nb::dict& state, const char* name) {
+  PyObject* o = PyDict_GetItemString(state.ptr(), name);
+  if (!o || o == Py_None) return {};
+  if (!is_tensor(o)) fail_type("the state '{}' of a parameter must be a tensor, got {}.", name, describe(o));
+  return tensor_of(o);
+}
+
+// One step of parameters that have a gradient. states[i] is the dict of parameter i, with "step" and the rule's tensors;
+// what is missing is put there.
+void optimizer_step(const std::string& kind, nb::handle params, nb::list states, nb::dict options) {
+  const optim::Rule rule = rule_of(kind, options);
+  std::vector<optim::Slot> slots(nb::len(states));
+  if (nb::len(params) != slots.size()) fail_value("optimizer_step: {} parameters and {} states.", nb::len(params), slots.size());
+  size_t i = 0;
+  for (nb::handle p : params) {
+    optim::Slot& s = slots[i];
+    if (!is_tensor(p.ptr())) fail_type("an optimizer updates tensors, got {}.", describe(p.ptr()));
+    nb::dict state = nb::cast<nb::dict>(states[i++]);
+    s.param = tensor_of(p.ptr());
+    s.grad = s.param.grad();
+    for (int k = 0; k < optim::kMaxStates; ++k)
+      if (const char* name = optim::state_name(rule, k)) s.state[static_cast<size_t>(k)] = state_in(state, name);
+    if (rule.master_weights) s.master = state_in(state, "master");
+    if (PyObject* step = PyDict_GetItemString(state.ptr(), "step")) {
+      double x = 0;
+      if (!to_float(step, &x)) fail_type("the state 'step' of a parameter must be a number, got {}.", describe(step));
+      s.step = static_cast<int64_t>(x);
+    }
+  }
+  std::vector<bool> had_master;
+  std::vector<std::array<bool, optim::kMaxStates>> had;
+  for (auto& s : slots) {
+    had_master.push_back(s.master.defined());
+    had.push_back({s.state[0].defined(), s.state[1].defined(), s.state[2].defined()});
+  }
   {
     nb::gil_scoped_release released;
-    optim::sgd_update(p, g, m, {.lr = lr, .momentum = momentum, .dampening = dampening, .weight_decay = weight_decay,
-                                .nesterov = nesterov, .maximize = maximize});
+    optim::update(rule, slots);
   }
-  return python_list(m);
+  for (i = 0; i < slots.size(); ++i) {
+    const optim::Slot& s = slots[i];
+    if (!s.grad.defined()) continue;
+    nb::dict state = nb::cast<nb::dict>(states[i]);
+    state["step"] = s.step;
+    for (size_t k = 0; k < optim::kMaxStates; ++k)
+      if (!had[i][k] && s.state[k].defined()) state[optim::state_name(rule, static_cast<int>(k))] = wrap_object(s.state[k]);
+    if (!had_master[i] && s.master.defined()) state["master"] = wrap_object(s.master);
+  }
 }
 
-nb::tuple adam_update(nb::handle params, nb::handle grads, nb::handle exp_avgs, nb::handle exp_avg_sqs,
-                      nb::handle max_exp_avg_sqs, int64_t step, double lr, double beta1, double beta2, double eps,
-                      double weight_decay, bool decoupled, bool amsgrad, bool maximize) {
-  auto p = tensor_list(params), g = tensor_list(grads), m = tensor_list(exp_avgs), v = tensor_list(exp_avg_sqs),
-       v_max = tensor_list(max_exp_avg_sqs);
-  {
-    nb::gil_scoped_release released;
-    optim::adam_update(p, g, m, v, v_max, step, {.lr = lr, .beta1 = beta1, .beta2 = beta2, .eps = eps,
-                                                 .weight_decay = weight_decay, .decoupled = decoupled, .amsgrad = amsgrad,
-                                                 .maximize = maximize});
-  }
-  return nb::make_tuple(python_list(m), python_list(v), python_list(v_max));
+// A state tensor as the rule wants it for the parameter: its dtype and layout, in memory of its own. Collective.
+nb::object state_like(const std::string& kind, nb::dict options, const Tensor& param, const Tensor& value) {
+  const optim::Rule rule = rule_of(kind, options);
+  const GlobalSpec* spec = optim::state_spec(rule, param);
+  NoGradGuard guard;
+  Tensor t = value.detach();
+  if (spec && t.spec() != spec) t = t.to_global(spec->placement, spec->nd_sbp);
+  t = t.to(optim::state_dtype(param));
+  return wrap_object(t);
 }
 
-double clip_grad_norm(nb::handle params, double max_norm, bool error_if_nonfinite) {
+double clip_grad_norm(nb::handle params, double max_norm, double norm_type, bool error_if_nonfinite) {
   auto p = tensor_list(params);
   nb::gil_scoped_release released;
-  return optim::clip_grad_norm(p, max_norm, error_if_nonfinite);
+  return optim::clip_grad_norm(p, max_norm, norm_type, error_if_nonfinite);
+}
+
+void clip_grad_value(nb::handle params, double clip_value) {
+  auto p = tensor_list(params);
+  nb::gil_scoped_release released;
+  optim::clip_grad_value(p, clip_value);
+}
+
+bool scale_grads(nb::handle params, double factor) {
+  auto p = tensor_list(params);
+  nb::gil_scoped_release released;
+  return optim::scale_grads(p, factor);
+}
+
+void bind_schedule(nb::module_& m) {
+  using namespace nb::literals;
+  m.def("step_factor", &optim::step_factor, "step"_a, "period"_a, "gamma"_a);
+  m.def("multi_step_factor", [](int64_t step, const std::vector<int64_t>& milestones, double gamma) {
+    return optim::multi_step_factor(step, milestones, gamma);
+  }, "step"_a, "milestones"_a, "gamma"_a);
+  m.def("exponential_factor", &optim::exponential_factor, "step"_a, "gamma"_a);
+  m.def("constant_factor", &optim::constant_factor, "step"_a, "factor"_a, "total_iters"_a);
+  m.def("linear_factor", &optim::linear_factor, "step"_a, "start"_a, "end"_a, "total_iters"_a);
+  m.def("cosine_decay_factor", &optim::cosine_decay_factor, "step"_a, "decay_steps"_a, "alpha"_a);
+  m.def("warmup_factor", [](int64_t step, double factor, int64_t iters, const std::string& method) {
+    return optim::warmup_factor(step, factor, iters, method);
+  }, "step"_a, "factor"_a, "iters"_a, "method"_a);
+  m.def("cosine_annealing_lr", &optim::cosine_annealing_lr, "step"_a, "base"_a, "t_max"_a, "eta_min"_a);
+  m.def("cosine_warm_restarts_lr", &optim::cosine_warm_restarts_lr, "step"_a, "base"_a, "t_0"_a, "t_mult"_a, "eta_min"_a);
+  m.def("polynomial_lr", &optim::polynomial_lr, "step"_a, "base"_a, "steps"_a, "end"_a, "power"_a, "cycle"_a);
+  nb::class_<optim::OneCycle>(m, "OneCycle", "One rise and one fall of the learning rate.")
+      .def(nb::init<>())
+      .def_rw("peak", &optim::OneCycle::peak)
+      .def_rw("total_steps", &optim::OneCycle::total_steps)
+      .def_rw("pct_start", &optim::OneCycle::pct_start)
+      .def_rw("linear", &optim::OneCycle::linear)
+      .def_rw("div_factor", &optim::OneCycle::div_factor)
+      .def_rw("final_div_factor", &optim::OneCycle::final_div_factor)
+      .def_rw("three_phase", &optim::OneCycle::three_phase)
+      .def_rw("base_momentum", &optim::OneCycle::base_momentum)
+      .def_rw("max_momentum", &optim::OneCycle::max_momentum)
+      .def("lr", &optim::OneCycle::lr, "step"_a)
+      .def("momentum", &optim::OneCycle::momentum, "step"_a);
+  m.def("cyclic_share", [](int64_t step, int64_t up, int64_t down, const std::string& mode, double gamma) {
+    optim::Cyclic c;
+    c.step_size_up = up;
+    c.step_size_down = down;
+    c.gamma = gamma;
+    if (mode == "triangular2") c.mode = optim::Cyclic::Mode::kTriangular2;
+    else if (mode == "exp_range") c.mode = optim::Cyclic::Mode::kExpRange;
+    else if (mode != "triangular") fail_value("CyclicLR: the mode is '{}'; it must be 'triangular', 'triangular2' or 'exp_range'.", mode);
+    return c.share(step);
+  }, "step"_a, "up"_a, "down"_a, "mode"_a, "gamma"_a);
+  nb::class_<optim::Plateau>(m, "Plateau", "Tells when a metric has stopped getting better.")
+      .def(nb::init<>())
+      .def_rw("maximize", &optim::Plateau::maximize)
+      .def_rw("factor", &optim::Plateau::factor)
+      .def_rw("patience", &optim::Plateau::patience)
+      .def_rw("cooldown", &optim::Plateau::cooldown)
+      .def_rw("threshold", &optim::Plateau::threshold)
+      .def_rw("relative", &optim::Plateau::relative)
+      .def_rw("best", &optim::Plateau::best)
+      .def_rw("bad_steps", &optim::Plateau::bad_steps)
+      .def_rw("cooling", &optim::Plateau::cooling)
+      .def("better", &optim::Plateau::better, "metric"_a)
+      .def("observe", &optim::Plateau::observe, "metric"_a);
 }
 
 }  // namespace
 
 void bind_optim(nb::module_& m) {
-  m.def("sgd_update", &sgd_update, nb::arg("params"), nb::arg("grads"), nb::arg("momenta"), nb::arg("lr"),
-        nb::arg("momentum"), nb::arg("dampening"), nb::arg("weight_decay"), nb::arg("nesterov"), nb::arg("maximize"),
-        "Updates params by SGD and returns the momenta, made where they were None. Collective where a gradient is boxed.");
-  m.def("adam_update", &adam_update, nb::arg("params"), nb::arg("grads"), nb::arg("exp_avgs"), nb::arg("exp_avg_sqs"),
-        nb::arg("max_exp_avg_sqs"), nb::arg("step"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"),
-        nb::arg("weight_decay"), nb::arg("decoupled"), nb::arg("amsgrad"), nb::arg("maximize"),
-        "Updates params by Adam (AdamW if decoupled) and returns the three lists of state, made where they were None.");
-  m.def("clip_grad_norm", &clip_grad_norm, nb::arg("params"), nb::arg("max_norm"), nb::arg("error_if_nonfinite") = false,
-        "Scales the gradients so that their common 2-norm is at most max_norm; returns the norm before.");
+  using namespace nb::literals;
+  m.def("optimizer_step", &optimizer_step, "rule"_a, "params"_a, "states"_a, "options"_a,
+        "One step of the rule for all params that have a gradient; states are their dicts. Collective where a gradient is boxed.");
+  m.def("optimizer_check", [](const std::string& kind, nb::dict options) { optim::check(rule_of(kind, options)); }, "rule"_a, "options"_a,
+        "Raises ValueError if an option of the rule is out of range.");
+  m.def("optimizer_state_like", &state_like, "rule"_a, "options"_a, "param"_a, "value"_a,
+        "The value in the dtype and layout of the rule's state for the parameter. Collective for global ones.");
+  m.def("clip_grad_norm", &clip_grad_norm, "params"_a, "max_norm"_a, "norm_type"_a = 2.0, "error_if_nonfinite"_a = false,
+        "Scales the gradients so that their common norm is at most max_norm; returns the norm before.");
+  m.def("clip_grad_value", &clip_grad_value, "params"_a, "clip_value"_a,
+        "Brings every element of the gradients to at least -clip_value and at most clip_value.");
+  m.def("scale_grads", &scale_grads, "params"_a, "factor"_a,
+        "Multiplies the gradients; returns whether all of them were finite before.");
+  nb::module_ schedule = m.def_submodule("schedule", "Learning rates as functions of the step.");
+  bind_schedule(schedule);
 }
 
 }  // namespace holon::python

@@ -130,42 +130,226 @@ def test_mistakes_are_named():
         optim.Adam([p], betas=(0.9, 1.0))
 
 
-def rates(make, steps):
-    optimizer = optim.SGD([nn.Parameter(holon.ones(1))], lr=0.1)
-    schedule, found = make(optimizer), []
-    for _ in range(steps):
-        found.append(schedule.get_last_lr()[0])
-        optimizer.step()
-        schedule.step()
-    return found
+def decayed(g, p, o):
+    return (-g if o.get("maximize") else g) + o.get("weight_decay", 0) * p
 
 
-S = optim.lr_scheduler
+def adagrad(o, p, gradients):
+    total = np.full_like(p, o.get("initial_accumulator_value", 0.0))
+    for step, g in enumerate(gradients):
+        g = decayed(g, p, o)
+        total = total + g * g
+        p = p - o["lr"] / (1 + step * o.get("lr_decay", 0)) * g / (np.sqrt(total) + 1e-10)
+        yield p
 
 
-@pytest.mark.parametrize("make, expected", [
-    (lambda o: S.StepLR(o, 2, 0.5), lambda t: 0.1 * 0.5 ** (t // 2)),
-    (lambda o: S.MultiStepLR(o, [5, 2], 0.5), lambda t: 0.1 * 0.5 ** ((t >= 2) + (t >= 5))),
-    (lambda o: S.ExponentialLR(o, 0.9), lambda t: 0.1 * 0.9 ** t),
-    (lambda o: S.LinearLR(o, 0.2, 1.0, 4), lambda t: 0.1 * (0.2 + 0.8 * min(t, 4) / 4)),
-    (lambda o: S.CosineAnnealingLR(o, 6, 0.01), lambda t: 0.01 + 0.09 * (1 + math.cos(math.pi * t / 6)) / 2),
-    (lambda o: S.LambdaLR(o, lambda t: 1 / (t + 1)), lambda t: 0.1 / (t + 1)),
-    (lambda o: S.WarmUpLR(o, 0.1, 3), lambda t: 0.1 * (0.1 + 0.9 * min(t, 3) / 3)),
-    (lambda o: S.WarmUpLR(S.StepLR(o, 4, 0.5), 0.1, 2, "constant"), lambda t: 0.1 * 0.5 ** (t // 4) * (1 if t >= 2 else 0.1)),
-], ids=["step", "multi_step", "exponential", "linear", "cosine", "lambda", "warm_up", "warm_up_of_step"])
-def test_schedule(make, expected):
-    np.testing.assert_allclose(rates(make, 8), [expected(t) for t in range(8)], rtol=1e-12)
+def adadelta(o, p, gradients):
+    squares = steps = np.zeros_like(p)
+    rho, eps = o.get("rho", 0.9), o.get("eps", 1e-6)
+    for g in gradients:
+        g = decayed(g, p, o)
+        squares = rho * squares + (1 - rho) * g * g
+        step = np.sqrt(steps + eps) / np.sqrt(squares + eps) * g
+        steps = rho * steps + (1 - rho) * step * step
+        p = p - o["lr"] * step
+        yield p
 
 
-def test_schedule_goes_on_where_it_was():
-    optimizer = optim.SGD([nn.Parameter(holon.ones(1))], lr=0.1)
-    schedule = S.CosineAnnealingLR(optimizer, 10)
-    for _ in range(4):
-        schedule.step()
-    other_optimizer = optim.SGD([nn.Parameter(holon.ones(1))], lr=0.1)
-    other = S.CosineAnnealingLR(other_optimizer, 10)
-    other.load_state_dict(schedule.state_dict())
-    assert other.get_last_lr() == schedule.get_last_lr()
-    schedule.step()
-    other.step()
-    assert other.get_last_lr() == schedule.get_last_lr()
+def rmsprop(o, p, gradients):
+    squares = means = buffer = np.zeros_like(p)
+    alpha = o.get("alpha", 0.99)
+    for g in gradients:
+        g = decayed(g, p, o)
+        squares, means = alpha * squares + (1 - alpha) * g * g, alpha * means + (1 - alpha) * g
+        step = g / (np.sqrt(squares - means ** 2 if o.get("centered") else squares) + 1e-8)
+        if o.get("momentum"):
+            buffer = step = o["momentum"] * buffer + step
+        p = p - o["lr"] * step
+        yield p
+
+
+def lamb(o, p, gradients):
+    m = v = np.zeros_like(p)
+    for step, g in enumerate(gradients, 1):
+        coupled = not o.get("adam_w_mode", True)
+        g = decayed(g, p, o if coupled else {**o, "weight_decay": 0})
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        c1, c2 = (1 - 0.9 ** step, 1 - 0.999 ** step) if o.get("do_bias_correction", True) else (1, 1)
+        direction = m / c1 / (np.sqrt(v / c2) + 1e-8) + (0 if coupled else o.get("weight_decay", 0)) * p
+        p = p - o["lr"] * np.linalg.norm(p) / np.linalg.norm(direction) * direction
+        yield p
+
+
+def lars(o, p, gradients):
+    velocity, decay, trust = None, o.get("weight_decay", 0), o.get("trust_coefficient", 1e-3)
+    for g in gradients:
+        scale = trust * np.linalg.norm(p) / (np.linalg.norm(g) + decay * np.linalg.norm(p) + 1e-8)
+        g = scale * decayed(g, p, o)
+        velocity = g if velocity is None else 0.9 * velocity + g
+        p = p - o["lr"] * velocity
+        yield p
+
+
+@pytest.mark.parametrize("rule, reference, options", [
+    (optim.Adagrad, adagrad, {"lr": 0.1}), (optim.Adagrad, adagrad, {"lr": 0.1, "lr_decay": 0.2, "weight_decay": 0.1}),
+    (optim.Adagrad, adagrad, {"lr": 0.1, "initial_accumulator_value": 0.5, "maximize": True}),
+    (optim.Adadelta, adadelta, {"lr": 1.0}), (optim.Adadelta, adadelta, {"lr": 0.5, "rho": 0.8, "eps": 1e-3, "weight_decay": 0.1}),
+    (optim.RMSprop, rmsprop, {"lr": 0.01}), (optim.RMSprop, rmsprop, {"lr": 0.01, "centered": True, "alpha": 0.9}),
+    (optim.RMSprop, rmsprop, {"lr": 0.01, "momentum": 0.5, "weight_decay": 0.1, "maximize": True}),
+    (optim.LAMB, lamb, {"lr": 0.01}), (optim.LAMB, lamb, {"lr": 0.01, "weight_decay": 0.1, "maximize": True}),
+    (optim.LAMB, lamb, {"lr": 0.01, "weight_decay": 0.1, "adam_w_mode": False, "do_bias_correction": False}),
+    (optim.LARS, lars, {"lr": 1.0}), (optim.LARS, lars, {"lr": 1.0, "trust_coefficient": 0.01, "weight_decay": 0.1}),
+], ids=lambda v: v.__name__ if isinstance(v, type) else str(v) if isinstance(v, dict) else "")
+def test_rule(rule, reference, options):
+    gradients, p = data()
+    found = run(lambda ps: rule(ps, **options), gradients, p)
+    np.testing.assert_allclose(found, list(reference(options, p, gradients)), rtol=1e-9)
+
+
+def test_rules_are_the_same_on_two_ranks():
+    gradients, start = data()
+    cases = [(optim.SGD, {"lr": 0.1, "momentum": 0.9}), (optim.AdamW, {"lr": 0.1}), (optim.Adagrad, {"lr": 0.1}), (optim.Adadelta, {}),
+             (optim.RMSprop, {"centered": True}), (optim.LAMB, {"lr": 0.1, "weight_decay": 0.1}), (optim.LARS, {"lr": 1.0})]
+    expected = [run(lambda ps, r=rule, o=options: r(ps, **o), gradients, start)[-1] for rule, options in cases]
+
+    def program(rank):
+        placement = holon.placement("cpu", [0, 1])
+        for (rule, options), want in zip(cases, expected):
+            for sbp in (holon.sbp.broadcast, holon.sbp.split(0), holon.sbp.split(1)):
+                p = nn.Parameter(holon.tensor(start, placement=placement, sbp=sbp))
+                optimizer = rule([p], **options)
+                for g in gradients:
+                    optimizer.zero_grad()
+                    (p * holon.tensor(g, placement=placement, sbp=holon.sbp.broadcast)).sum().backward()
+                    optimizer.step()
+                np.testing.assert_allclose(p.detach().full_value().numpy(), want, rtol=1e-10, err_msg=f"{rule.__name__} {sbp}")
+                saved = optimizer.state_dict()
+                q = nn.Parameter(holon.tensor(start, placement=placement, sbp=holon.sbp.split(1)))
+                other = rule([q], **options)
+                other.load_state_dict(saved)
+                for name, value in saved["state"][0].items():
+                    if name != "step":
+                        assert other.state[q][name].sbp == (holon.sbp.split(1),)
+                        np.testing.assert_array_equal(other.state[q][name].full_value().numpy(), value.full_value().numpy())
+
+    holon.run_ranks(2, program)
+
+
+def test_master_weights_keep_small_steps():
+    p, q = (nn.Parameter(holon.ones(3, dtype=holon.bfloat16)) for _ in range(2))
+    kept, lost = optim.SGD([p], lr=1e-3, master_weights=True), optim.SGD([q], lr=1e-3)
+    for _ in range(100):
+        for o in (kept, lost):
+            o.zero_grad()
+        (p.sum() + q.sum()).backward()
+        for o in (kept, lost):
+            o.step()
+    np.testing.assert_allclose(kept.state[p]["master"].numpy(), 0.9, rtol=1e-5)
+    assert p.tolist() == [0.8984375] * 3 and q.tolist() == [1.0] * 3
+    other = optim.SGD([nn.Parameter(p.detach().clone())], lr=1e-3, master_weights=True)
+    other.load_state_dict(kept.state_dict())
+    assert other.state[other.param_groups[0]["params"][0]]["master"].dtype == holon.float32
+
+
+def test_an_optimizer_of_ones_own():
+    class SignSGD(optim.Optimizer):
+        def __init__(self, params, lr):
+            super().__init__(params, {"lr": lr})
+
+        def step(self, closure=None):
+            loss = closure() if closure else None
+            with holon.no_grad():
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        if p.grad is None:
+                            continue
+                        state = self.state[p]
+                        if not state:
+                            state["step"], state["last"] = 0, holon.zeros_like(p)
+                        state["step"] += 1
+                        state["last"].copy_(p.grad)
+                        p.sub_(p.grad / p.grad.abs() * group["lr"])
+            return loss
+
+    p = nn.Parameter(holon.tensor([1.0, -1.0]))
+    optimizer = SignSGD([{"params": [p], "name": "all"}], 0.5)
+    (p * p).sum().backward()
+    optimizer.step()
+    assert p.tolist() == [0.5, -0.5]
+    other = SignSGD([nn.Parameter(holon.ones(2))], 0.1)
+    other.load_state_dict(optimizer.state_dict())
+    assert other.param_groups[0]["lr"] == 0.5
+    state = next(iter(other.state.values()))
+    assert state["step"] == 1 and state["last"].tolist() == [2.0, -2.0]
+
+
+def test_closure_and_zero_grad():
+    p = nn.Parameter(holon.tensor([2.0]))
+    optimizer = optim.SGD([p], lr=0.25)
+
+    def closure():
+        optimizer.zero_grad(set_to_none=False)
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+
+    with holon.no_grad():
+        assert optimizer.step(closure).item() == 4.0
+    assert p.tolist() == [1.0]
+    optimizer.zero_grad(set_to_none=False)
+    assert p.grad.tolist() == [0.0]
+    optimizer.zero_grad()
+    assert p.grad is None
+
+
+def test_clip_grad_of_groups():
+    a, b = nn.Parameter(holon.zeros(2)), nn.Parameter(holon.zeros(2))
+    optimizer = optim.AdamW([{"params": [a], "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 1.0}, {"params": [b]}])
+    ((a + b) * 3).sum().backward()
+    optimizer.clip_grad()
+    np.testing.assert_allclose(a.grad.numpy(), 0.5, rtol=1e-5)
+    assert b.grad.tolist() == [3.0, 3.0]
+    with pytest.warns(UserWarning, match="clip_grad_max_norm"):
+        optim.SGD([a]).clip_grad()
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 2.5, 0.0, math.inf, -math.inf])
+def test_clip_norms_of_any_order(p):
+    a, b = nn.Parameter(holon.zeros(2)), nn.Parameter(holon.zeros(1))
+    a.grad, b.grad = holon.tensor([3.0, -4.0]), holon.tensor([-1.0])
+    x = np.array([3.0, -4.0, -1.0])
+    want = {0.0: 3.0, math.inf: 4.0, -math.inf: 1.0}.get(p) or np.linalg.norm(x, p)
+    norm = nn.utils.clip_grad_norm_([a, b], 0.5, norm_type=p)
+    assert norm.item() == pytest.approx(want)
+    np.testing.assert_allclose(a.grad.numpy(), x[:2] * 0.5 / want, rtol=1e-4)
+
+
+def test_clip_values_and_nonfinite_norms():
+    a = nn.Parameter(holon.zeros(3))
+    a.grad = holon.tensor([3.0, -4.0, 0.5])
+    nn.utils.clip_grad_value_(a, 2)
+    assert a.grad.tolist() == [2.0, -2.0, 0.5]
+    a.grad = holon.tensor([3.0, math.inf, 0.5])
+    assert math.isinf(nn.utils.clip_grad_norm_(a, math.inf).item())
+    with pytest.raises(RuntimeError, match="inf"):
+        nn.utils.clip_grad_norm_(a, 1.0, error_if_nonfinite=True)
+    with pytest.raises(ValueError, match="negative"):
+        nn.utils.clip_grad_value_(a, -1)
+
+
+def test_load_state_dict_names_what_differs():
+    p = nn.Parameter(holon.ones(2))
+    optimizer = optim.Adam([p])
+    p.sum().backward()
+    optimizer.step()
+    good = optimizer.state_dict()
+    with pytest.raises(ValueError, match="'param_groups'"):
+        optimizer.load_state_dict({"state": {}})
+    with pytest.raises(ValueError, match=r"hold \[1\] parameters, the optimizer's \[2\]"):
+        optim.Adam([p, nn.Parameter(holon.ones(1))]).load_state_dict(good)
+    with pytest.raises(ValueError, match="no option 'momentum'"):
+        optim.SGD([p]).load_state_dict(good)
+    with pytest.raises(ValueError, match="state 7"):
+        optimizer.load_state_dict({**good, "state": {7: {}}})
+    with pytest.raises(ValueError, match=r"exp_avg of parameter 0 is \[3\]"):
+        optimizer.load_state_dict({**good, "state": {0: {"exp_avg": holon.ones(3)}}})

@@ -1,114 +1,256 @@
 #include "holon/kernels/cpu/optim.h"
 
-#include <cmath>
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <vector>
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/elementwise.h"
 #include "holon/kernels/cpu/loops.h"
-#include "holon/kernels/cpu/reduce.h"
 #include "holon/kernels/cpu/rows.h"
 
 namespace holon::kernels {
 
 namespace {
 
-constexpr int64_t kBlock = 512;
-constexpr int kMost = 5;
+constexpr int64_t kBlock = 512;     // elements that are converted at a time
+constexpr int64_t kChunk = 1 << 15;  // elements that sums are taken over at a time
+constexpr int kMost = 6;
 
-// Runs step(pointers, elements) over the arrays together: directly where all are laid out alike in the compute type, else
-// in blocks. Undefined arrays are null; array 1, the gradient, is only read.
-template <class F>
-void over(const Array* const (&arrays)[kMost], DType compute, F&& step) {
-  const Array& first = *arrays[0];
-  const int64_t n = first.numel(), width = static_cast<int64_t>(size_bytes(compute));
-  bool alike = first.is_dense();
+// The arrays that are walked through together; null where there is none.
+struct Arrays {
+  const Array* a[kMost] = {};
+  uint32_t written = 0;  // bit k: array k is stored again
+  DType compute = DType::kFloat32;
+  bool alike = true;   // one block of memory each, in the same order: walked through as it lies
+  bool direct = true;  // and all in the compute type
+  int64_t n = 0;
+};
+
+Arrays together(std::initializer_list<const Array*> arrays, uint32_t written, const char* op) {
+  Arrays t;
+  t.written = written;
+  const Array& first = **arrays.begin();
+  t.compute = float_compute(first.dtype, op);
+  t.n = first.numel();
+  t.alike = first.is_dense();
+  int k = 0;
   for (const Array* a : arrays) {
-    if (!a->defined()) continue;
-    HOLON_CHECK(a->shape == first.shape && is_floating(a->dtype), "optimizer: a parameter of shape {} with a {} of shape {}",
+    t.a[k++] = a && a->defined() ? a : nullptr;
+    if (!t.a[k - 1]) continue;
+    HOLON_CHECK(a->shape == first.shape && is_floating(a->dtype), "{}: a parameter of shape {} with a {} of shape {}", op,
                 first.shape, name(a->dtype), a->shape);
-    alike &= a->dtype == compute && a->strides == first.strides;
+    t.alike &= a->strides == first.strides;
+    t.direct &= a->dtype == t.compute;
   }
-  if (n == 0) return;
-  if (alike) {
-    parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
-      void* p[kMost];
-      for (int k = 0; k < kMost; ++k) p[k] = arrays[k]->defined() ? arrays[k]->bytes() + begin * width : nullptr;
-      step(p, end - begin);
-    });
+  t.direct &= t.alike;
+  return t;
+}
+
+// Where m elements from logical index `at` on lie in an array that is no plain block: within one row of the last axis.
+std::byte* place(const Array& a, int64_t at, int64_t* stride) {
+  const int64_t size = static_cast<int64_t>(size_bytes(a.dtype));
+  const int last = a.ndim() - 1;
+  int64_t offset = 0;
+  for (int i = last; i >= 0; --i) {
+    offset += at % a.shape[i] * a.strides[i];
+    at /= a.shape[i];
+  }
+  *stride = last >= 0 ? a.strides[last] * size : size;
+  return a.bytes() + offset * size;
+}
+
+// Calls step(pointers in the compute type, elements) on [begin, end) of the arrays.
+template <class F>
+void walk(const Arrays& t, int64_t begin, int64_t end, F&& step) {
+  const int64_t width = static_cast<int64_t>(size_bytes(t.compute));
+  void* p[kMost];
+  if (t.direct) {
+    for (int k = 0; k < kMost; ++k) p[k] = t.a[k] ? t.a[k]->bytes() + begin * width : nullptr;
+    step(p, end - begin);
     return;
   }
-  // Rows along the last axis, in blocks.
-  const int axis = first.ndim() - 1;
-  Dims lead = first.shape;
-  if (axis >= 0) lead.erase(axis);
-  const int64_t length = axis >= 0 ? first.shape[axis] : 1;
-  parallel_for(lead.numel(), std::max<int64_t>(1, kGrain / length), [&](int64_t begin, int64_t end) {
-    alignas(64) std::byte blocks[kMost][kBlock * 8], scratch[kBlock * 8];
-    for (int64_t row = begin; row < end; ++row)
-      for (int64_t at = 0; at < length; at += kBlock) {
-        const int64_t m = std::min(kBlock, length - at);
-        std::byte* where[kMost] = {};
-        int64_t strides[kMost] = {};
-        void* p[kMost] = {};
-        for (int k = 0; k < kMost; ++k) {
-          const Array& a = *arrays[k];
-          if (!a.defined()) continue;
-          const int64_t size = static_cast<int64_t>(size_bytes(a.dtype));
-          int64_t offset = 0, rest = row;
-          for (int i = axis - 1; i >= 0; --i) {
-            offset += rest % a.shape[i] * a.strides[i];
-            rest /= a.shape[i];
-          }
-          strides[k] = axis >= 0 ? a.strides[axis] * size : size;
-          where[k] = a.bytes() + offset * size + at * strides[k];
-          load_elements(where[k], strides[k], a.dtype, compute, blocks[k], m, scratch);
-          p[k] = blocks[k];
+  alignas(64) std::byte blocks[kMost][kBlock * 8], scratch[kBlock * 8];
+  const int64_t length = t.alike || t.a[0]->ndim() == 0 ? t.n : t.a[0]->shape.back();
+  for (int64_t at = begin; at < end;) {
+    const int64_t m = std::min({kBlock, end - at, length - at % length});
+    std::byte* where[kMost] = {};
+    int64_t strides[kMost] = {};
+    for (int k = 0; k < kMost; ++k) {
+      p[k] = nullptr;
+      if (!t.a[k]) continue;
+      const Array& a = *t.a[k];
+      if (t.alike) {
+        strides[k] = static_cast<int64_t>(size_bytes(a.dtype));
+        where[k] = a.bytes() + at * strides[k];
+        if (a.dtype == t.compute) {
+          p[k] = where[k];
+          continue;
         }
-        step(p, m);
-        for (int k = 0; k < kMost; ++k)
-          if (p[k] && k != 1) store_elements(blocks[k], compute, arrays[k]->dtype, where[k], strides[k], m, scratch);
+      } else {
+        where[k] = place(a, at, &strides[k]);
       }
+      load_elements(where[k], strides[k], a.dtype, t.compute, blocks[k], m, scratch);
+      p[k] = blocks[k];
+    }
+    step(p, m);
+    for (int k = 0; k < kMost; ++k)
+      if (p[k] && p[k] != where[k] && t.written >> k & 1) store_elements(blocks[k], t.compute, t.a[k]->dtype, where[k], strides[k], m, scratch);
+    at += m;
+  }
+}
+
+// A piece of one tensor; `start` counts the elements of all before it.
+struct Chunk {
+  size_t tensor;
+  int64_t begin, end, start;
+};
+
+// Calls f(chunk, number of the chunk) for all chunks of all tensors, in several threads. The chunks do not depend on these.
+template <class F>
+void for_chunks(const std::vector<Chunk>& chunks, F&& f) {
+  if (chunks.empty()) return;
+  const int64_t total = chunks.back().start + chunks.back().end - chunks.back().begin;
+  parallel_for(total, kGrain, [&](int64_t begin, int64_t end) {
+    auto it = std::lower_bound(chunks.begin(), chunks.end(), begin, [](const Chunk& c, int64_t at) { return c.start < at; });
+    for (; it != chunks.end() && it->start < end; ++it) f(*it, static_cast<size_t>(it - chunks.begin()));
   });
+}
+
+std::vector<Chunk> chunks_of(const std::vector<Arrays>& tensors) {
+  std::vector<Chunk> chunks;
+  int64_t start = 0;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    for (int64_t at = 0; at < tensors[i].n; at += kChunk) {
+      const int64_t end = std::min(at + kChunk, tensors[i].n);
+      chunks.push_back({i, at, end, start});
+      start += end - at;
+    }
+  return chunks;
+}
+
+constexpr uint32_t bits(std::initializer_list<int> which) {
+  uint32_t b = 0;
+  for (int i : which) b |= 1u << i;
+  return b;
+}
+
+std::vector<Arrays> arrays_of(std::span<const UpdateTensor> tensors, uint32_t written) {
+  std::vector<Arrays> all;
+  all.reserve(tensors.size());
+  for (const UpdateTensor& t : tensors)
+    all.push_back(together({&t.parameter, &t.gradient, &t.state[0], &t.state[1], &t.state[2]}, written, "optimizer"));
+  return all;
+}
+
+int place_of(DType compute) { return compute == DType::kFloat64; }
+
+int needed_states(UpdateRule rule) {
+  switch (rule) {
+    case UpdateRule::kSgd: return 0;
+    case UpdateRule::kAdagrad:
+    case UpdateRule::kRmsprop: return 1;
+    default: return 2;
+  }
 }
 
 }  // namespace
 
-void sgd(const Sgd& options, std::span<const SgdTensor> tensors) {
-  const Array none{};
-  for (const SgdTensor& t : tensors) {
-    const DType compute = float_compute(t.parameter.dtype, "sgd");
-    HOLON_CHECK(t.momentum.defined() || options.momentum == 0, "sgd: momentum {} without a buffer", options.momentum);
-    const SgdNumbers c = {options.lr, options.momentum, options.dampening, options.weight_decay,
-                          options.nesterov, options.maximize, t.first_step};
-    const SgdFn run = table().sgd[compute == DType::kFloat64];
-    over({&t.parameter, &t.gradient, options.momentum != 0 ? &t.momentum : &none, &none, &none}, compute,
-         [&](void* const* p, int64_t n) { run(p[0], p[1], p[2], n, c); });
-  }
+void update(UpdateRule rule, std::span<const UpdateTensor> tensors) {
+  for (const UpdateTensor& t : tensors)
+    for (int k = 0; k < needed_states(rule); ++k) HOLON_CHECK(t.state[k].defined(), "optimizer: a parameter without its state {}", k);
+  const uint32_t written = rule == UpdateRule::kLamb ? bits({0}) : bits({0, 2, 3, 4});
+  std::vector<Arrays> all = arrays_of(tensors, written);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].rounded.defined()) {
+      // Through the blocks, so that the rounded copy is written while the new value is at hand.
+      const Array& r = tensors[i].rounded;
+      HOLON_CHECK(r.shape == tensors[i].parameter.shape, "optimizer: a master copy of another shape");
+      all[i].alike &= r.strides == tensors[i].parameter.strides;
+      all[i].direct = false;
+    }
+  const auto& fns = table().update[static_cast<int>(rule)];
+  for_chunks(chunks_of(all), [&](const Chunk& c, size_t) {
+    const UpdateTensor& t = tensors[c.tensor];
+    const UpdateFn run = fns[place_of(all[c.tensor].compute)];
+    if (!t.rounded.defined()) {
+      walk(all[c.tensor], c.begin, c.end, [&](void* const* p, int64_t n) { run(p, n, t.numbers); });
+      return;
+    }
+    int64_t at = c.begin;
+    alignas(64) std::byte scratch[kBlock * 8];
+    walk(all[c.tensor], c.begin, c.end, [&](void* const* p, int64_t n) {
+      run(p, n, t.numbers);
+      const Array& r = t.rounded;
+      int64_t stride = static_cast<int64_t>(size_bytes(r.dtype));
+      std::byte* to = all[c.tensor].alike ? r.bytes() + at * stride : place(r, at, &stride);
+      store_elements(p[0], all[c.tensor].compute, r.dtype, to, stride, n, scratch);
+      at += n;
+    });
+  });
 }
 
-void adam(const Adam& options, std::span<const AdamTensor> tensors) {
-  for (const AdamTensor& t : tensors) {
-    const DType compute = float_compute(t.parameter.dtype, "adam");
-    HOLON_CHECK(t.mean.defined() && t.square.defined() && t.step >= 1, "adam: step {} without its state", t.step);
-    const double step = static_cast<double>(t.step);
-    const double c1 = options.bias_correction ? 1 - std::pow(options.beta1, step) : 1;
-    const double c2 = options.bias_correction ? 1 - std::pow(options.beta2, step) : 1;
-    const AdamNumbers c = {options.lr / c1, options.beta1, options.beta2, options.eps,
-                           options.decoupled ? 0 : options.weight_decay,
-                           options.decoupled ? 1 - options.lr * options.weight_decay : 1, 1 / std::sqrt(c2), options.maximize};
-    const AdamFn run = table().adam[compute == DType::kFloat64];
-    over({&t.parameter, &t.gradient, &t.mean, &t.square, &t.largest_square}, compute,
-         [&](void* const* p, int64_t n) { run(p[0], p[1], p[2], p[3], p[4], n, c); });
-  }
+void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::span<double> sums) {
+  HOLON_CHECK(rule == UpdateRule::kSgd || rule == UpdateRule::kLamb, "optimizer: this rule takes no norms");
+  const bool lamb = rule == UpdateRule::kLamb;
+  std::vector<Arrays> all = arrays_of(tensors, lamb ? bits({2, 3}) : 0);
+  const std::vector<Chunk> chunks = chunks_of(all);
+  std::vector<double> parts(chunks.size() * 2);
+  for_chunks(chunks, [&](const Chunk& c, size_t i) {
+    const UpdateNormsFn run = (lamb ? table().lamb_norms : table().sgd_norms)[place_of(all[c.tensor].compute)];
+    walk(all[c.tensor], c.begin, c.end, [&](void* const* p, int64_t n) { run(p, n, tensors[c.tensor].numbers, &parts[2 * i]); });
+  });
+  std::fill(sums.begin(), sums.end(), 0);
+  for (size_t i = 0; i < chunks.size(); ++i)
+    for (size_t k = 0; k < 2; ++k) sums[2 * chunks[i].tensor + k] += parts[2 * i + k];
 }
+
+void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<double> sums) {
+  std::vector<Arrays> all;
+  for (const Array& a : arrays) all.push_back(together({&a}, 0, "norm"));
+  const std::vector<Chunk> chunks = chunks_of(all);
+  std::vector<double> parts(chunks.size());
+  const double nothing = kind == NormKind::kSmallest ? std::numeric_limits<double>::infinity() : 0;
+  auto add = [&](double a, double b) {
+    if (kind == NormKind::kLargest) return b != b || b > a ? b : a;
+    if (kind == NormKind::kSmallest) return b != b || b < a ? b : a;
+    return a + b;
+  };
+  for_chunks(chunks, [&](const Chunk& c, size_t i) {
+    const NormFnOf run = table().norm_of[static_cast<int>(kind)][place_of(all[c.tensor].compute)];
+    double found = nothing;
+    walk(all[c.tensor], c.begin, c.end, [&](void* const* q, int64_t n) { found = add(found, run(q[0], n, p)); });
+    parts[i] = found;
+  });
+  std::fill(sums.begin(), sums.end(), nothing);
+  for (size_t i = 0; i < chunks.size(); ++i) sums[chunks[i].tensor] = add(sums[chunks[i].tensor], parts[i]);
+}
+
+namespace {
+
+bool change_all(std::span<const Array> arrays, const ScaleFn (&fns)[2], double factor, double low, double high) {
+  std::vector<Arrays> all;
+  for (const Array& a : arrays) all.push_back(together({&a}, 1, "scale"));
+  std::atomic<bool> finite = true;
+  for_chunks(chunks_of(all), [&](const Chunk& c, size_t) {
+    walk(all[c.tensor], c.begin, c.end, [&](void* const* p, int64_t n) {
+      if (!fns[place_of(all[c.tensor].compute)](p[0], n, factor, low, high)) finite.store(false, std::memory_order_relaxed);
+    });
+  });
+  return finite;
+}
+
+}  // namespace
+
+bool scale_all(std::span<const Array> arrays, double factor) { return change_all(arrays, table().scale, factor, 0, 0); }
+
+void clamp_all(std::span<const Array> arrays, double low, double high) { change_all(arrays, table().clamp, 1, low, high); }
 
 double squared_norm(const Array& a) {
-  Array out = Array::empty({}, DType::kFloat64);
-  reduce(ReduceOp::SumSquares, a, ~0u, out);
-  return *out.data<double>();
+  double sum = 0;
+  norms_of(NormKind::kSquares, 2, {&a, 1}, {&sum, 1});
+  return sum;
 }
-
-void scale(Array& a, double factor) { binary_scalar(BinaryOp::Mul, a, factor, a); }
 
 }  // namespace holon::kernels

@@ -1,41 +1,43 @@
-// Optimizer steps in place, one pass over memory, for one tensor or a list.
+// Optimizer steps and the clipping of gradients, in place and over many tensors at once: the elements of all of them are
+// shared out to the threads as one range, and no temporary tensor is made.
 //
-// All arrays of a tensor have one shape and any strides; they are floating. The state's dtype may be wider than the
-// parameter's. A float16 or bfloat16 parameter is updated in float32 and rounded.
+// All arrays of a tensor have one shape and any strides; they are floating. Those of two bytes an element are computed in
+// float32, a few at a time. Sums do not depend on the number of threads.
 #pragma once
 
 #include <span>
 
 #include "holon/array/array.h"
+#include "holon/kernels/cpu/table.h"
 
 namespace holon::kernels {
 
-struct Sgd {
-  double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
-  bool nesterov = false, maximize = false;
-};
-struct SgdTensor {
-  Array parameter, gradient;
-  Array momentum;           // undefined without momentum
-  bool first_step = false;  // the momentum is not read, and becomes the gradient
-};
-void sgd(const Sgd& options, std::span<const SgdTensor> tensors);
+inline constexpr int kUpdateStates = 3;
 
-struct Adam {
-  double lr = 0.001, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  bool decoupled = false;  // AdamW: the decay acts on the parameter, not through the gradient
-  bool maximize = false, bias_correction = true;
+struct UpdateTensor {
+  Array parameter;             // what is updated: the master copy where there is one
+  Array gradient;
+  Array state[kUpdateStates];  // undefined where the rule has none: amsgrad, momentum and the mean are chosen by that
+  Array rounded;               // gets the new parameter in its own dtype; undefined without a master copy
+  UpdateNumbers numbers;
 };
-struct AdamTensor {
-  Array parameter, gradient, mean, square;
-  Array largest_square;  // of all steps, for amsgrad; undefined without
-  int64_t step = 1;      // counted from 1
-};
-void adam(const Adam& options, std::span<const AdamTensor> tensors);
+
+// States, in order: Sgd [momentum]; Adam mean, square [largest square]; Adagrad sum; Adadelta square, step; Rmsprop
+// square [mean] [momentum]; Lamb mean, square, which update_norms() has updated already.
+void update(UpdateRule rule, std::span<const UpdateTensor> tensors);
+
+// For the rules with norms (Sgd as LARS, Lamb): sums[2 i] of the squares of parameter i, sums[2 i + 1] of its gradient (Sgd)
+// or direction (Lamb).
+void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::span<double> sums);
+
+// sums[i]: of array i alone, of the kind; p for kPowers. Nothing: 0, or inf for kSmallest.
+void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<double> sums);
+// a = a * factor for all. Returns whether every element was finite before.
+bool scale_all(std::span<const Array> arrays, double factor);
+// a = min(max(a, low), high) for all; a NaN stays.
+void clamp_all(std::span<const Array> arrays, double low, double high);
 
 // The sum of the squares of all elements, in float64.
 double squared_norm(const Array& a);
-// a = a * factor
-void scale(Array& a, double factor);
 
 }  // namespace holon::kernels

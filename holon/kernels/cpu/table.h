@@ -99,17 +99,31 @@ struct RandomNumbers {
 using RandomRowFn = void (*)(const void* bits, const void* x, void* out, int64_t n, const RandomNumbers& p);
 
 // Optimizer steps, one pass over memory; T is float or double.
-struct SgdNumbers {
-  double lr, momentum, dampening, weight_decay;
-  bool nesterov, maximize, first;  // first: the momentum is the gradient
+enum class UpdateRule : uint8_t { kSgd, kAdam, kAdagrad, kAdadelta, kRmsprop, kLamb, kCount };
+struct UpdateNumbers {
+  double lr = 0;               // of this step, with what a rule divides out of it
+  double weight_decay = 0;     // times the parameter, is added to the gradient
+  double shrink = 1;           // the parameter is multiplied by it first: decoupled weight decay
+  double late_decay = 0;       // Lamb: times the parameter, is added to the direction
+  double beta1 = 0, beta2 = 0;  // how much of the averages is kept; Sgd: beta1 is the momentum
+  double take = 1;             // Sgd: how much of the gradient joins the momentum
+  double eps = 0;
+  double correction = 1;       // Lamb: of the mean's bias
+  double root_correction = 1;  // Adam, Lamb: of the bias of the square's root
+  double scale = 1;            // Sgd: of gradient and decay (LARS)
+  bool maximize = false, nesterov = false;
+  bool first = false;          // Sgd: the momentum is the gradient; nothing is read from its buffer
 };
-using SgdFn = void (*)(void* p, const void* g, void* momentum, int64_t n, const SgdNumbers& c);  // momentum may be null
-struct AdamNumbers {
-  double step_size, beta1, beta2, eps, weight_decay, shrink, root_correction;
-  bool maximize;
-};
-// p = p shrink - step_size m / (sqrt(v) root_correction + eps); largest may be null (no amsgrad).
-using AdamFn = void (*)(void* p, const void* g, void* m, void* v, void* largest, int64_t n, const AdamNumbers& c);
+// p: the parameter, its gradient and up to three states, null where a rule has none.
+using UpdateFn = void (*)(void* const* p, int64_t n, const UpdateNumbers& c);
+// Adds to sums: the squares of the parameter, and of the gradient (Lamb: of the direction, whose averages are updated).
+using UpdateNormsFn = void (*)(void* const* p, int64_t n, const UpdateNumbers& c, double* sums);
+
+// What becomes one number of many: sums of squares, of absolute values, of powers of them, counts of what is not 0, extremes.
+enum class NormKind : uint8_t { kSquares, kSum, kPowers, kCount, kLargest, kSmallest };
+using NormFnOf = double (*)(const void* x, int64_t n, double p);
+// x = x * factor, then not below low and not above high; returns whether all of it was finite before.
+using ScaleFn = bool (*)(void* x, int64_t n, double factor, double low, double high);
 
 struct Table {
   const char* name;
@@ -131,8 +145,10 @@ struct Table {
   NormFn layer_norm[2], rms_norm[2];
   NormBackwardFn layer_norm_backward[2], rms_norm_backward[2];
   ChannelLoops channels[2];
-  SgdFn sgd[2];
-  AdamFn adam[2];
+  UpdateFn update[static_cast<int>(UpdateRule::kCount)][2];
+  UpdateNormsFn sgd_norms[2], lamb_norms[2];
+  NormFnOf norm_of[6][2];
+  ScaleFn scale[2], clamp[2];
   RandomBitsFn random_bits[2];
   RandomRowFn uniform[2], normal[2], truncated_normal[2], bernoulli, bernoulli_of, dropout[2];
 };

@@ -1,8 +1,8 @@
 """Optimizers and learning rate schedules, as in PyTorch."""
 from . import lr_scheduler
-from .optimizer import SGD, Adam, AdamW, Optimizer
+from .optimizer import LAMB, LARS, SGD, Adadelta, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-__all__ = ["Adam", "AdamW", "Optimizer", "SGD", "lr_scheduler"]
+__all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "LAMB", "LARS", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]
 
 
 def __getattr__(name):

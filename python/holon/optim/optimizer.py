@@ -1,17 +1,26 @@
-"""Optimizers: groups of parameters with options and the state of each, over update rules that run in C++ on many parameters at
-once. A gradient whose layout is not its parameter's is boxed to it first (step is collective then)."""
+"""Optimizers: groups of parameters with options and the state of each. The update rules run in C++ on all parameters of a group
+at once; a gradient whose layout is not its parameter's is boxed to it first (step is collective then)."""
+import warnings
+from collections import defaultdict
+from difflib import get_close_matches
+
 from .. import _C
 from ..autograd import enable_grad, no_grad
 
+# Options of every group, whatever the rule. Without clip_grad_max_norm, clip_grad() leaves the group alone.
+_COMMON = {"params", "initial_lr", "clip_grad_max_norm", "clip_grad_norm_type"}
+
 
 class Optimizer:
-    """What all optimizers share. A subclass gives the defaults of its options and updates one group in `_update`."""
+    """What all optimizers share, to derive from: define step(), or `_update(group)`, using self.param_groups and self.state[p]."""
+
+    _rule = None
 
     def __init__(self, params, defaults):
         if isinstance(params, _C.Tensor):
             raise TypeError("an optimizer takes a list of parameters or of groups, not one tensor: write [tensor].")
         self.defaults = defaults
-        self.state = {}
+        self.state = defaultdict(dict)
         self.param_groups = []
         groups = list(params)
         if not groups:
@@ -23,12 +32,20 @@ class Optimizer:
 
     def add_param_group(self, param_group):
         """Adds {"params": [...], options...}; options left out have their defaults."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"a group of parameters is a dict with 'params', not {type(param_group).__name__}.")
+        if "params" not in param_group:
+            raise ValueError(f"a group of parameters needs 'params'; this one has {', '.join(param_group)}.")
         group = dict(param_group)
         params = group["params"]
+        if isinstance(params, set):
+            raise TypeError("parameters must come in an order that stays: give a list, not a set.")
         group["params"] = params = [params] if isinstance(params, _C.Tensor) else list(params)
-        unknown = [name for name in group if name != "params" and name not in self.defaults and name != "initial_lr"]
-        if unknown:
-            raise ValueError(f"{type(self).__name__} has no option {unknown[0]!r}; it has {', '.join(self.defaults)}.")
+        for name in group:
+            # A name that no option has is the program's own ("name": "encoder"), unless it looks like a slip.
+            near = name not in _COMMON and name not in self.defaults and get_close_matches(name, [*self.defaults, *_COMMON], 1, 0.8)
+            if near:
+                raise ValueError(f"{type(self).__name__} has no option {name!r}; did you mean {near[0]!r}?")
         known = {id(p) for g in self.param_groups for p in g["params"]}
         for p in params:
             if not isinstance(p, _C.Tensor):
@@ -46,8 +63,11 @@ class Optimizer:
     def _check(self, group):
         """Raises if an option is out of range."""
         for name in ("lr", "eps", "weight_decay", "momentum"):
-            if group.get(name, 0) < 0:
-                raise ValueError(f"{type(self).__name__}: {name} is {group[name]}; it must not be negative.")
+            value = group.get(name, 0)
+            if value is not None and value < 0:
+                raise ValueError(f"{type(self).__name__}: {name} is {value}; it must not be negative.")
+        if self._rule:
+            _C.optimizer_check(self._rule, group)
 
     def zero_grad(self, set_to_none=True):
         """Forgets all gradients, or sets them to zero."""
@@ -56,7 +76,19 @@ class Optimizer:
                 if set_to_none:
                     p.grad = None
                 elif p.grad is not None:
-                    p.grad.zero_()
+                    with no_grad():
+                        p.grad.zero_()
+
+    def clip_grad(self, error_if_nonfinite=False):
+        """Clips the gradients of each group that has a "clip_grad_max_norm" by that group's norm ("clip_grad_norm_type": 2)."""
+        clipped = False
+        for group in self.param_groups:
+            if group.get("clip_grad_max_norm") is not None:
+                clipped = True
+                _C.clip_grad_norm(group["params"], float(group["clip_grad_max_norm"]), float(group.get("clip_grad_norm_type", 2.0)),
+                                  error_if_nonfinite)
+        if not clipped:
+            warnings.warn("clip_grad() does nothing: no group has a 'clip_grad_max_norm'.", stacklevel=2)
 
     def step(self, closure=None):
         """Updates every parameter that has a gradient. closure: computes the loss and gradients first; its result is returned."""
@@ -64,23 +96,18 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            self._update(group)
+        with no_grad():
+            for group in self.param_groups:
+                self._update(group)
         return loss
 
     def _update(self, group):
-        raise NotImplementedError(f"{type(self).__name__} must define _update(group).")
-
-    def _lists(self, params, names):
-        """The states of params as one list per name, with None where there is none yet."""
-        states = [self.state.setdefault(p, {}) for p in params]
-        return [[state.get(name) for state in states] for name in names]
-
-    def _keep(self, params, names, lists):
-        for name, values in zip(names, lists):
-            for p, value in zip(params, values):
-                if value is not None:
-                    self.state[p][name] = value
+        if self._rule is None:
+            raise NotImplementedError(f"{type(self).__name__} must define step(closure=None) or _update(group).")
+        params = [p for p in group["params"] if p.grad is not None]
+        if params:
+            state = self.state
+            _C.optimizer_step(self._rule, params, [state[p] for p in params], group)
 
     def state_dict(self):
         """Returns {"state": {index: {...}}, "param_groups": [...]}; parameters are numbered in order of the groups."""
@@ -92,28 +119,48 @@ class Optimizer:
 
     def load_state_dict(self, state_dict):
         """Takes over what state_dict() returned; state tensors are boxed to the parameters' layout (collective)."""
+        name = f"load_state_dict of {type(self).__name__}"
+        if missing := {"state", "param_groups"} - set(state_dict):
+            raise ValueError(f"{name}: there is no {sorted(missing)[0]!r}. Load what state_dict() returned.")
         groups = state_dict["param_groups"]
         sizes, own = [len(g["params"]) for g in groups], [len(g["params"]) for g in self.param_groups]
         if sizes != own:
-            raise ValueError(f"load_state_dict of {type(self).__name__}: its groups hold {sizes} parameters, the optimizer's {own}.")
-        params = {}
-        for loaded, group in zip(groups, self.param_groups):
-            params.update(zip(loaded["params"], group["params"]))
-            group.update({name: value for name, value in loaded.items() if name != "params"})
-        state = {}
+            raise ValueError(f"{name}: its groups hold {sizes} parameters, the optimizer's {own}.")
+        params, group_of = {}, {}
+        for i, (loaded, group) in enumerate(zip(groups, self.param_groups)):
+            unknown = [key for key in self.defaults if key not in loaded]
+            if unknown:
+                raise ValueError(f"{name}: group {i} has no option {unknown[0]!r}. It was saved by another kind of optimizer.")
+            for number, p in zip(loaded["params"], group["params"]):
+                params[number], group_of[number] = p, loaded
+        # Everything is made before anything is changed.
+        state = defaultdict(dict)
         with no_grad():
             for number, values in state_dict["state"].items():
+                if number not in params:
+                    raise ValueError(f"{name}: there is a state {number!r}, but no parameter of that number in the groups.")
                 p = params[number]
-                state[p] = {name: self._like(p, name, value) for name, value in values.items()}
+                state[p] = {key: self._like(p, number, key, value, group_of[number]) for key, value in values.items()}
+        for loaded, group in zip(groups, self.param_groups):
+            self._check(loaded)
+            group.update({key: value for key, value in loaded.items() if key != "params"})
         self.state = state
 
-    def _like(self, p, name, value):
+    def _like(self, p, number, key, value, group):
         if not isinstance(value, _C.Tensor):
             return value
-        if tuple(value.shape) != tuple(p.shape) or value.is_global != p.is_global:
-            raise ValueError(f"load_state_dict of {type(self).__name__}: {name} is {'global' if value.is_global else 'local'} "
-                             f"{list(value.shape)}, its parameter {'global' if p.is_global else 'local'} {list(p.shape)}.")
+        if tuple(value.shape) != tuple(p.shape):
+            if self._rule is None:
+                return value.clone()
+            raise ValueError(f"load_state_dict of {type(self).__name__}: {key} of parameter {number} is {list(value.shape)}, its "
+                             f"parameter {list(p.shape)}.")
+        if value.is_global != p.is_global:
+            raise ValueError(f"load_state_dict of {type(self).__name__}: {key} of parameter {number} is "
+                             f"{'global' if value.is_global else 'local'}, its parameter is not. Convert it by "
+                             f"{'to_local()' if value.is_global else 'to_global()'} first.")
         # A copy: training on must not change the dict that was loaded.
+        if self._rule is not None:
+            return _C.optimizer_state_like(self._rule, group, p, value).clone()
         return (value.to_global(p.placement, p.sbp) if p.is_global else value).clone()
 
     def __repr__(self):
@@ -124,56 +171,37 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
+def _accept(rule, ignored, allowed=("foreach", "fused", "contiguous_params")):
+    """Options of PyTorch and OneFlow that choose among implementations: there is one, which is always fused."""
+    for name in ignored:
+        if name not in allowed:
+            raise TypeError(f"{rule} got an unexpected option {name!r}.")
+
+
 class SGD(Optimizer):
     """p -= lr * g, with momentum: v = momentum * v + (1 - dampening) * g and p -= lr * v."""
 
-    def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, *, maximize=False):
+    _rule = "sgd"
+
+    def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, maximize=False, *,
+                 master_weights=False, **ignored):
+        _accept("SGD", ignored)
         super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-                                  "nesterov": nesterov, "maximize": maximize})
-
-    def _check(self, group):
-        super()._check(group)
-        if group["nesterov"] and (group["momentum"] == 0 or group["dampening"] != 0):
-            raise ValueError("SGD: nesterov needs a momentum above 0 and a dampening of 0.")
-
-    def _update(self, group):
-        params = [p for p in group["params"] if p.grad is not None]
-        names = ("momentum_buffer",) if group["momentum"] else ()
-        lists = self._lists(params, names)
-        kept = _C.sgd_update(params, [p.grad for p in params], *(lists or [[]]), group["lr"], group["momentum"],
-                             group["dampening"], group["weight_decay"], group["nesterov"], group["maximize"])
-        self._keep(params, names, [kept])
+                                  "nesterov": nesterov, "maximize": maximize, "master_weights": master_weights})
 
 
 class Adam(Optimizer):
     """Adam: steps of lr * m / (sqrt(v) + eps), with running means m of g and v of g * g. weight_decay is added to g."""
 
+    _rule = "adam"
     _decoupled = False
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False, *, maximize=False):
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
-                                  "amsgrad": amsgrad, "maximize": maximize})
-
-    def _check(self, group):
-        super()._check(group)
-        if not all(0 <= beta < 1 for beta in group["betas"]):
-            raise ValueError(f"{type(self).__name__}: betas are {group['betas']}; both must lie in [0, 1).")
-
-    def _update(self, group):
-        names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
-        # Parameters that have missed steps have a count of their own; one call serves all that share a count.
-        by_step = {}
-        for p in group["params"]:
-            if p.grad is not None:
-                state = self.state.setdefault(p, {"step": 0})
-                state["step"] += 1
-                by_step.setdefault(state["step"], []).append(p)
-        for step, params in by_step.items():
-            lists = self._lists(params, names)
-            kept = _C.adam_update(params, [p.grad for p in params], *lists, *([[]] * (3 - len(lists))), step, group["lr"],
-                                  *group["betas"], group["eps"], group["weight_decay"], self._decoupled, group["amsgrad"],
-                                  group["maximize"])
-            self._keep(params, names, kept)
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False, do_bias_correction=True, *,
+                 maximize=False, master_weights=False, **ignored):
+        _accept(type(self).__name__, ignored)
+        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+                                  "do_bias_correction": do_bias_correction, "maximize": maximize,
+                                  "master_weights": master_weights, "decoupled": self._decoupled})
 
 
 class AdamW(Adam):
@@ -181,5 +209,74 @@ class AdamW(Adam):
 
     _decoupled = True
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False):
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, do_bias_correction=True, *,
+                 maximize=False, master_weights=False, **ignored):
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, do_bias_correction, maximize=maximize,
+                         master_weights=master_weights, **ignored)
+
+
+class Adagrad(Optimizer):
+    """p -= lr / (1 + steps * lr_decay) * g / (sqrt(sum of g * g) + eps)."""
+
+    _rule = "adagrad"
+
+    def __init__(self, params, lr=1e-3, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10, *, maximize=False,
+                 master_weights=False, **ignored):
+        _accept("Adagrad", ignored)
+        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay,
+                                  "initial_accumulator_value": initial_accumulator_value, "eps": eps, "maximize": maximize,
+                                  "master_weights": master_weights})
+
+
+class Adadelta(Optimizer):
+    """Steps of lr * g * sqrt(u + eps) / sqrt(v + eps), with running means v of g * g and u of the squares of the steps."""
+
+    _rule = "adadelta"
+
+    def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0.0, maximize=False, *, master_weights=False, **ignored):
+        _accept("Adadelta", ignored)
+        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+                                  "master_weights": master_weights})
+
+
+class RMSprop(Optimizer):
+    """Steps of lr * g / (sqrt(v) + eps), with a running mean v of g * g (centered: less the square of the mean of g)."""
+
+    _rule = "rmsprop"
+
+    def __init__(self, params, lr=1e-3, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False, *, maximize=False,
+                 master_weights=False, **ignored):
+        _accept("RMSprop", ignored)
+        super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
+                                  "centered": centered, "maximize": maximize, "master_weights": master_weights})
+
+
+class LAMB(Optimizer):
+    """Adam whose steps are scaled, for each parameter, to the parameter's own norm: large batches at large rates.
+
+    adam_w_mode: weight decay is part of the step; otherwise it is added to the gradient. Norms are those of whole tensors.
+    """
+
+    _rule = "lamb"
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, adam_w_mode=True, do_bias_correction=True,
+                 amsgrad=False, *, maximize=False, master_weights=False, **ignored):
+        _accept("LAMB", ignored)
+        if amsgrad:
+            raise ValueError("LAMB has no amsgrad.")
+        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
+                                  "adam_w_mode": adam_w_mode, "do_bias_correction": do_bias_correction, "maximize": maximize,
+                                  "master_weights": master_weights})
+
+
+class LARS(Optimizer):
+    """SGD whose gradients are scaled, for each parameter, by trust_coefficient * |p| / (|g| + weight_decay * |p| + eps)."""
+
+    _rule = "lars"
+
+    def __init__(self, params, lr=1e-3, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False, trust_coefficient=1e-3,
+                 eps=1e-8, *, maximize=False, master_weights=False, **ignored):
+        _accept("LARS", ignored)
+        super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
+                                  "nesterov": nesterov, "trust_coefficient": trust_coefficient, "eps": eps, "maximize": maximize,
+                                  "master_weights": master_weights})

@@ -1,5 +1,6 @@
 #include "holon/kernels/cpu/optim.h"
 
+#include "holon/base/parallel.h"
 #include "holon/kernels/cpu/copy.h"
 #include "tests/cpp/kernels/util.h"
 
@@ -37,18 +38,19 @@ TEST(Sgd, EveryOptionAgainstTheReference) {
             for (bool nesterov : {false, true})
               for (bool maximize : {false, true}) {
                 State s(dtype, layout, noise, dtype);
-                const Sgd o{.lr = 0.1, .momentum = momentum, .dampening = nesterov ? 0 : 0.2, .weight_decay = decay, .nesterov = nesterov, .maximize = maximize};
+                const double dampening = nesterov ? 0 : 0.2;
                 fill(s.a, NAN);  // what the first step must not read
                 for (int step = 0; step < 3; ++step) {
                   s.new_gradient(noise);
-                  const SgdTensor t{s.p, s.g, momentum != 0 ? s.a : Array(), step == 0};
-                  sgd(o, {&t, 1});
+                  UpdateTensor t{s.p, s.g, {momentum != 0 ? s.a : Array(), {}, {}}, {}, {}};
+                  t.numbers = {.lr = 0.1, .weight_decay = decay, .beta1 = momentum, .take = 1 - dampening, .maximize = maximize, .nesterov = nesterov, .first = step == 0};
+                  update(UpdateRule::kSgd, {&t, 1});
                   size_t k = 0;
                   each(s.p.shape, [&](const Dims& i) {
                     double d = (maximize ? -1 : 1) * get(s.g, i) + decay * s.want_p[k];
                     if (momentum != 0) {
                       double& m = s.want_a[k];
-                      m = step == 0 ? d : momentum * m + (1 - o.dampening) * d;
+                      m = step == 0 ? d : momentum * m + (1 - dampening) * d;
                       d = nesterov ? d + momentum * m : m;
                     }
                     s.want_p[k] -= 0.1 * d;
@@ -73,12 +75,13 @@ TEST(Adam, EveryOptionAgainstTheReference) {
             for (bool maximize : {false, true}) {
               DType state = dtype == float64 ? float64 : float32;
               State s(dtype, layout, noise, state);
-              const Adam o{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1, .decoupled = decoupled, .maximize = maximize};
               for (int64_t step = 1; step < 4; ++step) {
                 s.new_gradient(noise);
                 if (step == 3) fill(s.g, 0);  // amsgrad keeps the larger square
-                const AdamTensor t{s.p, s.g, s.a, s.b, amsgrad ? s.c : Array(), step};
-                adam(o, {&t, 1});
+                UpdateTensor t{s.p, s.g, {s.a, s.b, amsgrad ? s.c : Array()}, {}, {}};
+                t.numbers = {.lr = 0.01 / (1 - std::pow(0.8, step)), .weight_decay = decoupled ? 0 : 0.1, .shrink = decoupled ? 1 - 0.01 * 0.1 : 1, .beta1 = 0.8,
+                             .beta2 = 0.95, .eps = 1e-6, .root_correction = 1 / std::sqrt(1 - std::pow(0.95, step)), .maximize = maximize};
+                update(UpdateRule::kAdam, {&t, 1});
                 size_t k = 0;
                 each(s.p.shape, [&](const Dims& i) {
                   double d = (maximize ? -1 : 1) * get(s.g, i) + (decoupled ? 0 : 0.1 * s.want_p[k]);
@@ -104,14 +107,105 @@ TEST(Optim, ListsEmptyTensorsAndChecks) {
   Array p = of({1, 2}, float32), g = of({1, 1}, float32), none = make({0, 3}, float32), zero = make({}, float32), one = make({}, float32);
   put(zero, {}, 5);
   put(one, {}, 1);
-  const SgdTensor list[] = {{p, g, {}, false}, {none, none, {}, false}, {zero, one, {}, false}};
-  sgd({.lr = 0.5}, list);
+  UpdateNumbers half;
+  half.lr = 0.5;
+  const UpdateTensor list[] = {{p, g, {}, {}, half}, {none, none, {}, {}, half}, {zero, one, {}, {}, half}};
+  update(UpdateRule::kSgd, list);
   EXPECT_EQ(get(p, {1}), 1.5);
   EXPECT_EQ(get(zero, {}), 4.5);
-  message_of(ErrorKind::kInternal, [&] { sgd({.lr = 0.5, .momentum = 0.9}, list); });
+  update(UpdateRule::kSgd, {});
+  message_of(ErrorKind::kInternal, [&] { update(UpdateRule::kAdam, list); });
   Array k = of({1}, int32);
-  const SgdTensor wrong{k, k, {}, false};
-  message_of(ErrorKind::kType, [&] { sgd({.lr = 0.5}, {&wrong, 1}); });
+  const UpdateTensor wrong{k, k, {}, {}, half};
+  message_of(ErrorKind::kType, [&] { update(UpdateRule::kSgd, {&wrong, 1}); });
+}
+
+// A float32 master copy is what is updated; the parameter of two bytes is its rounded copy, whatever the strides of the two.
+TEST(Optim, MasterCopiesAreRounded) {
+  on_every_isa([] {
+    Noise noise;
+    for (DType dtype : {bfloat16, float16})
+      for (Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced})
+        for (int64_t rows : {3, 700}) {
+          const Dims shape{rows, 70};
+          Array master = random(shape, float32, Layout::kContiguous, noise, -1, 1), g = random(shape, dtype, layout, noise, -1, 1);
+          Array rounded = make(shape, dtype, layout);
+          std::vector<double> want;
+          each(shape, [&](const Dims& i) { want.push_back(static_cast<float>(get(master, i)) - 0.25f * static_cast<float>(get(g, i))); });
+          UpdateTensor t{master, g, {}, rounded, {}};
+          t.numbers.lr = 0.25;
+          update(UpdateRule::kSgd, {&t, 1});
+          size_t k = 0;
+          each(shape, [&](const Dims& i) {
+            ASSERT_NEAR(get(master, i), want[k++], 1e-6);
+            Array exact = make({}, dtype);
+            put(exact, {}, get(master, i));
+            ASSERT_EQ(get(rounded, i), get(exact, {}));
+          });
+        }
+  });
+}
+
+TEST(Optim, ManyTensorsAtOnceInSeveralThreads) {
+  const int before = num_threads();
+  for (int threads : {1, 3}) {
+    set_num_threads(threads);
+    std::vector<UpdateTensor> list;
+    for (int64_t n : {1, 0, 100000, 7, 32768, 65536, 3}) {
+      UpdateTensor t{make({n}, float32), make({n}, float32), {}, {}, {}};
+      fill(t.parameter, 2);
+      fill(t.gradient, 1);
+      t.numbers.lr = static_cast<double>(list.size() + 1);
+      list.push_back(t);
+    }
+    update(UpdateRule::kSgd, list);
+    for (size_t i = 0; i < list.size(); ++i)
+      each(list[i].parameter.shape, [&](const Dims& at) { ASSERT_EQ(get(list[i].parameter, at), 2.0 - static_cast<double>(i + 1)); });
+    std::vector<double> sums(list.size() * 2);
+    update_norms(UpdateRule::kSgd, list, sums);
+    for (size_t i = 0; i < list.size(); ++i) EXPECT_EQ(sums[2 * i + 1], static_cast<double>(list[i].gradient.numel()));
+  }
+  set_num_threads(before);
+}
+
+TEST(Optim, NormsOfEveryKindScaleAndClamp) {
+  on_every_isa([] {
+    Noise noise;
+    for (DType dtype : kFloats)
+      for (Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
+        const Array list[] = {random({9, 70}, dtype, layout, noise, -1, 1), make({0}, dtype), random({}, dtype, Layout::kContiguous, noise, -1, 1)};
+        put(list[0], {3, 4}, 0);
+        for (NormKind kind : {NormKind::kSquares, NormKind::kSum, NormKind::kPowers, NormKind::kCount, NormKind::kLargest, NormKind::kSmallest}) {
+          std::vector<double> found(3);
+          norms_of(kind, 2.5, list, found);
+          for (size_t k = 0; k < 3; ++k) {
+            double want = kind == NormKind::kSmallest ? INFINITY : 0;
+            each(list[k].shape, [&](const Dims& i) {
+              const double a = std::abs(get(list[k], i));
+              switch (kind) {
+                case NormKind::kSquares: want += a * a; break;
+                case NormKind::kSum: want += a; break;
+                case NormKind::kPowers: want += std::pow(a, 2.5); break;
+                case NormKind::kCount: want += a != 0; break;
+                case NormKind::kLargest: want = std::max(want, a); break;
+                case NormKind::kSmallest: want = std::min(want, a); break;
+              }
+            });
+            if (std::isinf(want)) EXPECT_EQ(found[k], want);
+            else EXPECT_NEAR(found[k], want, 2e-6 * want) << static_cast<int>(kind);
+          }
+        }
+        EXPECT_TRUE(scale_all(list, 4));
+        clamp_all(list, -0.5, 0.5);
+        each(list[0].shape, [&](const Dims& i) { EXPECT_LE(std::abs(get(list[0], i)), 0.5); });
+        for (double bad : std::initializer_list<double>{INFINITY, -INFINITY, NAN}) {
+          put(list[0], {8, 69}, bad);
+          EXPECT_FALSE(scale_all(list, 0.5));
+        }
+        clamp_all(list, -0.5, 0.5);
+        EXPECT_TRUE(std::isnan(get(list[0], {8, 69})));
+      }
+  });
 }
 
 TEST(Optim, NormAndScale) {
@@ -124,7 +218,7 @@ TEST(Optim, NormAndScale) {
         double want = 0;
         each(a.shape, [&](const Dims& i) { want += get(a, i) * get(a, i); });
         EXPECT_NEAR(squared_norm(a), want, 1e-6 * want);
-        scale(a, 0.5);
+        scale_all({&a, 1}, 0.5);
         each(a.shape, [&](const Dims& i) { EXPECT_NEAR(get(a, i), 0.5 * get(before, i), smallest(dtype)); });
       }
   });

@@ -2,12 +2,20 @@
 from ... import _C
 
 
-def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
+def _tensors(parameters):
+    return [parameters] if isinstance(parameters, _C.Tensor) else list(parameters)
+
+
+def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, fused=True, foreach=None):
     """Scales the gradients so that the norm of all of them together is at most max_norm; returns the norm before.
 
-    Right for any mixture of layouts: every element counts once. Collective where a parameter is global.
+    norm_type: any number, 0 (how many are not 0), inf or -inf. Right for any mixture of layouts: every element counts once.
+    Collective where a parameter is global. fused and foreach are accepted and change nothing.
     """
-    if norm_type != 2:
-        raise ValueError(f"clip_grad_norm_: norm_type is {norm_type}; the 2-norm is the one that there is.")
-    parameters = [parameters] if isinstance(parameters, _C.Tensor) else list(parameters)
-    return _C.clip_grad_norm(parameters, float(max_norm), error_if_nonfinite)
+    norm = _C.clip_grad_norm(_tensors(parameters), float(max_norm), float(norm_type), error_if_nonfinite)
+    return _C.tensor(norm)
+
+
+def clip_grad_value_(parameters, clip_value, foreach=None):
+    """Brings every element of the gradients to at least -clip_value and at most clip_value."""
+    _C.clip_grad_value(_tensors(parameters), float(clip_value))
