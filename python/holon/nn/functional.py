@@ -97,10 +97,9 @@ def embedding(input, weight, padding_idx=None):
     return _ops["where"]((input != padding).unsqueeze(-1), rows, rows.detach())
 
 
-def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    """Minus the log probability that softmax(input), over axis 1 or the last of 1, gives to the classes of target."""
-    return _ops["cross_entropy"](input, target, weight=weight, ignore_index=ignore_index, reduction=reduction,
-                                 label_smoothing=label_smoothing)
+def sparse_softmax_cross_entropy(labels, logits):
+    """Minus the log probability that softmax(logits), over the last axis, gives to each of the labels."""
+    return _ops["sparse_softmax_cross_entropy"](logits, labels)
 
 
 def repeated(value, n, name):
@@ -126,10 +125,10 @@ def _convolution(n):
             if padding == "same" and any(s != 1 for s in repeated(stride, n, name)):
                 raise ValueError(f"{name}: padding 'same' is for stride 1, not {stride}. Give the padding in numbers.")
             sides = same_padding(tuple(weight.shape)[2:], repeated(dilation, n, name)) if padding == "same" else ((0, 0),) * n
-            # An even window needs one row more behind than before: those rows are zeros that are put there first.
-            if any(after > before for before, after in sides):
-                input = _ops["pad"](input, [p for before, after in reversed(sides) for p in (0, after - before)])
+            # An even window needs one row more behind than before: with sides that differ, those before come first.
             padding = tuple(before for before, _ in sides)
+            if any(after > before for before, after in sides):
+                padding += tuple(after for _, after in sides)
         return _ops[name](input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
     function.__name__ = function.__qualname__ = name
@@ -138,3 +137,37 @@ def _convolution(n):
 
 
 conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))
+
+
+def _max_pool(name):
+    def function(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        op = _ops[name + "_with_indices" if return_indices else name]
+        return op(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The op {name}; with return_indices also where the elements are in their plane."
+    return function
+
+
+max_pool1d, max_pool2d, max_pool3d = (_max_pool(f"max_pool{n}d") for n in (1, 2, 3))
+
+
+def _adaptive_pool(name, n, with_indices):
+    def pool(input, output_size):
+        sizes = (output_size,) * n if output_size is None or isinstance(output_size, int) else tuple(output_size)
+        return _ops[name](input, [input.shape[i - n] if size is None else size for i, size in enumerate(sizes)])
+
+    def max_pool(input, output_size, return_indices=False):
+        values, indices = pool(input, output_size)
+        return (values, indices) if return_indices else values
+
+    function = max_pool if with_indices else pool
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The op {name}; a size of None is that of input."
+    return function
+
+
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
+    _adaptive_pool(f"adaptive_avg_pool{n}d", n, False) for n in (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
+    _adaptive_pool(f"adaptive_max_pool{n}d", n, True) for n in (1, 2, 3))
