@@ -13,3 +13,4 @@
 #include "holon/nn/norm.h"
 #include "holon/nn/pooling.h"
 #include "holon/nn/sparse.h"
+#include "holon/nn/vision.h"

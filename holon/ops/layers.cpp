@@ -26,6 +26,43 @@ HOLON_OP(bilinear, "bilinear(Tensor x1, Tensor x2, Tensor weight, Tensor? bias=N
       c.out.push_back(linear(products.reshape(rows), w.reshape({w.shape()[0], rows[n - 1]}), c.in(3)));
     });
 
+HOLON_OP(pairwise_distance, "pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor")
+    .doc("The p-norm of x1 - x2 + eps along the last axis.", "pairwise_distance(ones(2, 3), zeros(2, 3))")
+    .function_only()
+    .body([](BodyCall& c) {
+      double p = c.f("p");
+      bool keep = c.b("keepdim");
+      if (c.in(0).ndim() < 1 || c.in(1).ndim() < 1) fail_value("pairwise_distance: x1 is {}, x2 {}; both need an axis.", c.in(0).shape(), c.in(1).shape());
+      if (!is_floating(c.in(0).dtype()) || !is_floating(c.in(1).dtype()))
+        fail_type("pairwise_distance: x1 is {}, x2 {}; both must be floating point.", name(c.in(0).dtype()), name(c.in(1).dtype()));
+      if (!(p > 0)) fail_value("pairwise_distance: p is {}; a norm's order is positive.", p);
+      Tensor d = abs(add_scalar(sub(c.in(0), c.in(1)), c.f("eps")));
+      Dims last{-1};
+      if (std::isinf(p)) c.out.push_back(amax(d, last, keep));
+      else if (p == 1) c.out.push_back(sum(d, last, keep));
+      else if (p == 2) c.out.push_back(sqrt(sum(square(d), last, keep)));
+      else c.out.push_back(pow_scalar(sum(pow_scalar(d, p), last, keep), 1 / p));
+    });
+
+HOLON_OP(local_response_norm, "local_response_norm(Tensor x, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor")
+    .doc("x [n, c, ...] over (k + alpha * the mean of the squares of size channels around each) ** beta; channels beyond the ends count as 0.",
+         "local_response_norm(ones(2, 3, 4), 2)")
+    .function_only()
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      int64_t size = c.i("size");
+      if (x.ndim() < 3) fail_value("local_response_norm: x is {}; it must be [n, c, ...] with 3 axes or more.", x.shape());
+      if (size < 1) fail_value("local_response_norm: size is {}; it counts channels from 1.", size);
+      if (x.numel() == 0) {
+        c.out.push_back(x);
+        return;
+      }
+      Tensor squares = square(x).reshape({x.shape()[0], 1, x.shape()[1], x.numel() / (x.shape()[0] * x.shape()[1])});
+      Tensor around = avg_pool2d(pad(squares, Dims{0, 0, size / 2, (size - 1) / 2}), Dims{size, 1}, Dims{1, 1});
+      Tensor divisor = add_scalar(mul_scalar(around.reshape(x.shape()), c.f("alpha")), c.f("k"));
+      c.out.push_back(div(x, pow_scalar(divisor, c.f("beta"))));
+    });
+
 HOLON_OP(orthonormalize, "orthonormalize(Tensor x) -> Tensor")
     .doc("The rows of x [m, n], or its columns if they are fewer, each made orthogonal to those before it and of length 1.", "orthonormalize(randn(3, 5))")
     .function_only()

@@ -174,6 +174,37 @@ TEST(Layers, ContainersByPlaceAndName) {
   EXPECT_THROW(list.at(2), Error);
 }
 
+TEST(Layers, ConvolutionsAndPoolsOfAnyNumberOfAxes) {
+  for (int n = 1; n <= 3; ++n) {
+    Dims shape{2, 4};
+    for (int a = 0; a < n; ++a) shape.push_back(6 + 2 * a);
+    Tensor x = randn(shape);
+    auto check = [&](auto convolution, auto back, auto pool, auto mean_pool, auto adaptive, auto adaptive_max) {
+      Tensor y = convolution(x);
+      EXPECT_EQ(y.shape()[1], 6);
+      EXPECT_EQ(back(y).shape(), shape);
+      EXPECT_EQ(pool(x).shape(), mean_pool(x).shape());
+      EXPECT_LT(difference(adaptive(x), mean_pool(x)), 1e-6);
+      EXPECT_LT(difference(adaptive_max(x), pool(x)), 1e-6);
+    };
+    Dims half;
+    for (int a = 0; a < n; ++a) half.push_back(shape[2 + a] / 2);
+    ConvOptions down{.stride = {2}, .padding = {1}, .groups = 2}, up{.stride = {2}, .padding = {1}, .output_padding = {1}};
+    if (n == 1) check(Conv1d(4, 6, {3}, down), ConvTranspose1d(6, 4, {3}, up), MaxPool1d({2}), AvgPool1d({2}), AdaptiveAvgPool1d(half), AdaptiveMaxPool1d(half));
+    if (n == 2) check(Conv2d(4, 6, {3}, down), ConvTranspose2d(6, 4, {3}, up), MaxPool2d({2}), AvgPool2d({2}), AdaptiveAvgPool2d(half), AdaptiveMaxPool2d(half));
+    if (n == 3) check(Conv3d(4, 6, {3}, down), ConvTranspose3d(6, 4, {3}, up), MaxPool3d({2}), AvgPool3d({2}), AdaptiveAvgPool3d(half), AdaptiveMaxPool3d(half));
+  }
+  Conv2d plain(1, 1, {3}), wrapped(1, 1, {3}, {.padding = {1}, .padding_mode = "circular"});
+  wrapped.load_state_dict(plain.state_dict());
+  Tensor x = randn({1, 1, 5, 5});
+  EXPECT_LT(difference(wrapped(x), plain(Pad({1, 1, 1, 1}, "circular")(x))), 1e-6);
+  EXPECT_THROW(Conv2d(1, 1, {3}, {.padding_mode = "mirror"}), Error);
+  EXPECT_THROW(AvgPool1d({2}, {.divisor_override = 3}), Error);
+  EXPECT_EQ(PixelUnshuffle(2)(PixelShuffle(2)(ones({1, 4, 3, 3}))).shape(), (Dims{1, 4, 3, 3}));
+  EXPECT_EQ(Upsample({.scale_factor = 2, .mode = "bilinear"})(ones({1, 1, 3, 4})).shape(), (Dims{1, 1, 6, 8}));
+  EXPECT_EQ(difference(Pad({1, 0}, "constant", 3.0)(zeros({1, 1, 2})).sum(), full({}, 3.0)), 0);
+}
+
 TEST(Layers, UnflattenCutsAnAxis) {
   EXPECT_EQ(Unflatten(-1, {2, 3})(ones({4, 6})).shape(), (Dims{4, 2, 3}));
   EXPECT_EQ(Unflatten(0, {2, 2})(ones({4, 6})).shape(), (Dims{2, 2, 6}));

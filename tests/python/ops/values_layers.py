@@ -61,3 +61,30 @@ for options, says in (({}, "give in_weight, or"), ({"in_weight": a(8, 4)}, r"it 
 wrong("multi_head_attention", X, X, X, 3, a(4, 4), error=ValueError, says="into 3 heads", in_weight=W)
 wrong("multi_head_attention", X, a(3, 4), X, 2, a(4, 4), error=ValueError, says=r"must be \[n, length, width\]", in_weight=W)
 wrong("multi_head_attention", X, a(2, 5, 4), X, 2, a(4, 4), error=ValueError, says="of one length", in_weight=W)
+
+
+def distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    return np.linalg.norm(x1 - x2 + eps, p, -1, keepdim)
+
+
+for options in ({}, {"p": 1.0}, {"p": 3.0}, {"p": np.inf}, {"keepdim": True, "eps": 0.1}):
+    row("pairwise_distance", distance, a(5, 3), a(5, 3, low=-3, high=3), rtol=1e-5, **options)
+row("pairwise_distance", distance, a(2, 5, 3), a(3), rtol=1e-5)
+row("pairwise_distance", distance, a(3), a(3, low=1, high=4), rtol=1e-5)
+wrong("pairwise_distance", a(), a(3), error=ValueError, says="both need an axis")
+wrong("pairwise_distance", i(3), a(3), error=TypeError, says="floating point")
+wrong("pairwise_distance", a(3), a(3), -1.0, error=ValueError, says="order is positive")
+
+
+def response(x, size, alpha=1e-4, beta=0.75, k=1.0):
+    padded = np.pad(x**2, ((0, 0), (size // 2, (size - 1) // 2)) + ((0, 0),) * (x.ndim - 2))
+    around = sum(padded[:, j:j + x.shape[1]] for j in range(size)) / size
+    return x / (k + alpha * around) ** beta
+
+
+for size in (1, 2, 3, 5):
+    row("local_response_norm", response, a(2, 4, 3), size, 0.5, rtol=1e-5)
+row("local_response_norm", response, a(2, 4, 3, 2), 3, 0.5, 0.6, 2.0, rtol=1e-5)
+row("local_response_norm", response, a(0, 4, 3), 3)
+wrong("local_response_norm", a(2, 4), 3, error=ValueError, says="3 axes or more")
+wrong("local_response_norm", a(2, 4, 3), 0, error=ValueError, says="counts channels from 1")
