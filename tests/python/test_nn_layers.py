@@ -507,3 +507,29 @@ def test_skip_init_and_pad_sequence():
     assert [x.tolist() for x in nn.utils.rnn.unpad_sequence(padded, [2, 4], batch_first=True)] == [a.tolist(), b.tolist()]
     with pytest.raises(ValueError, match="in their first axis only"):
         nn.utils.rnn.pad_sequence([a, holon.ones(2, 2)])
+
+
+def test_weight_norm():
+    layer, x = nn.Linear(3, 4), tensor(2, 3)
+    before = layer(x)
+    weight = layer.weight.detach().numpy().copy()
+    assert nn.utils.weight_norm(layer) is layer
+    assert {n: tuple(p.shape) for n, p in layer.named_parameters()} == {"bias": (4,), "weight_g": (4, 1), "weight_v": (4, 3)}
+    same(layer.weight_g, np.linalg.norm(weight, axis=1, keepdims=True), 1e-6)
+    same(layer(x), before, 1e-5)
+    layer(x).sum().backward()
+    assert layer.weight_g.grad is not None and np.abs((layer.weight_v.grad.numpy() * weight).sum(1)).max() < 1e-5
+    with holon.no_grad():
+        layer.weight_g.mul_(2)
+    same(layer(x), 2 * (before - layer.bias) + layer.bias, 1e-5)
+    with pytest.raises(RuntimeError, match="has one already"):
+        nn.utils.weight_norm(layer)
+    nn.utils.remove_weight_norm(layer)
+    same(layer.weight, 2 * weight, 1e-5)
+    assert [n for n, _ in layer.named_parameters()] == ["bias", "weight"]
+    with pytest.raises(ValueError, match="has none"):
+        nn.utils.remove_weight_norm(layer)
+    whole = nn.utils.weight_norm(nn.Conv2d(1, 2, 3), dim=None)
+    assert whole.weight_g.shape == (1, 1, 1, 1)
+    with pytest.raises(IndexError, match="dim 4"):
+        nn.utils.weight_norm(nn.Conv2d(1, 2, 3), dim=4)
