@@ -4,8 +4,9 @@
 
 namespace holon::nn {
 
-Dropout::Dropout(double p) : p_(p) {
-  if (!(p >= 0 && p <= 1)) fail_value("Dropout: p is {}; a probability lies from 0 to 1.", p);
+double checked_probability(double p, const char* layer) {
+  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability lies from 0 to 1.", layer, p);
+  return p;
 }
 
 }  // namespace holon::nn

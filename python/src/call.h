@@ -16,6 +16,12 @@ struct ReadyCall {
   PyObject* first = nullptr;  // borrowed: the object of input 0
 };
 
+// A user's own source of random numbers: a seed, and the number of the next draw.
+struct Generator {
+  uint64_t seed = 67280421310721ull;
+  int64_t counter = 0;
+};
+
 // Parses Python's arguments of one op. Immutable after construction.
 class ArgParser {
  public:
@@ -28,6 +34,8 @@ class ArgParser {
 
   // Whether the arguments can be those of this op, by their number, names and types. Never raises.
   bool fits(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+  // Whether they are the op's tensors and nothing else: the usual case, told at once.
+  bool only_tensors(PyObject* const* args, size_t nargs) const;
 
   const OpDef& op() const { return op_; }
   // The op's signature under its public name.
@@ -43,10 +51,12 @@ class ArgParser {
     PyObject* given[kMaxArgs] = {};
     PyObject* const* rest = nullptr;  // the ints of int..., if they are several arguments
     size_t n_rest = 0;
+    PyObject* generator = nullptr;    // of an op that draws
   };
   // False, or with raise TypeError, where they do not go to the op's.
   bool place(PyObject* const* args, size_t nargs, PyObject* kwnames, Placed* placed, bool raise) const;
-  bool assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given, bool raise) const;
+  bool assign_keywords(PyObject* const* values, PyObject* kwnames, Placed* placed, bool raise) const;
+  void take_generator(PyObject* generator, ReadyCall* call) const;
   bool accepts(size_t at, PyObject* o) const;
   void push(const ArgDef& a, PyObject* o, Attrs* attrs) const;
   void push_default(const ArgDef& a, Attrs* attrs) const;
