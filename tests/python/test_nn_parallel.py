@@ -52,6 +52,10 @@ LAYERS = {
     "LayerNorm": (lambda **w: nn.LayerNorm(4, **w), (6, 4)),
     "RMSNorm": (lambda **w: nn.RMSNorm(4, **w), (6, 4)),
     "PReLU": (lambda **w: nn.PReLU(4, **w), (6, 4)),
+    "LSTM": (lambda **w: nn.LSTM(4, 3, 2, batch_first=True, bidirectional=True, **w), (6, 5, 4)),
+    "GRU": (lambda **w: nn.GRU(4, 3, batch_first=True, **w), (6, 5, 4)),
+    "RNN": (lambda **w: nn.RNN(4, 3, batch_first=True, **w), (6, 5, 4)),
+    "GRUCell": (lambda **w: nn.GRUCell(4, 3, **w), (6, 4)),
     "TransformerEncoderLayer": (lambda **w: nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True, **w), (6, 5, 4)),
     "TransformerEncoderLayer_first": (lambda **w: nn.TransformerEncoderLayer(4, 2, 8, 0.0, norm_first=True, batch_first=True, **w), (6, 5, 4)),
 }

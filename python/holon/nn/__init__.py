@@ -15,6 +15,7 @@ from . import (
     padding,
     parameter,
     pooling,
+    rnn,
     sparse,
     transformer,
     utils,
@@ -23,7 +24,7 @@ from . import (
 from .module import Module
 from .parameter import Parameter
 
-_FAMILIES = (linear, sparse, conv, pooling, norm, activation, loss, dropout, padding, vision, distance, attention, transformer,
+_FAMILIES = (linear, sparse, conv, pooling, norm, activation, loss, dropout, padding, vision, distance, attention, transformer, rnn,
              containers)
 
 # Every public class of a family of layers is one of nn's names.

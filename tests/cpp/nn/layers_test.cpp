@@ -205,6 +205,67 @@ TEST(Layers, ConvolutionsAndPoolsOfAnyNumberOfAxes) {
   EXPECT_EQ(difference(Pad({1, 0}, "constant", 3.0)(zeros({1, 1, 2})).sum(), full({}, 3.0)), 0);
 }
 
+TEST(Layers, ActivationsAreTheirOps) {
+  Tensor x = randn({3, 4});
+  auto check = [&](const auto& layer, const Tensor& expected) { EXPECT_LT(difference(layer(x), expected), 1e-6); };
+  check(ReLU(), relu(x));
+  check(ReLU6(), relu6(x));
+  check(SELU(), selu(x));
+  check(QuickGELU(), quick_gelu(x));
+  check(SiLU(), x * sigmoid(x));
+  check(Mish(), mish(x));
+  check(Sigmoid(), sigmoid(x));
+  check(LogSigmoid(), log(sigmoid(x)));
+  check(Tanh(), tanh(x));
+  check(Softsign(), softsign(x));
+  check(Tanhshrink(), x - tanh(x));
+  check(Hardswish(), hardswish(x));
+  check(Hardsigmoid(), hardsigmoid(x));
+  check(LeakyReLU(0.3), where(gt_scalar(x, 0.0), x, x * 0.3));
+  check(ELU(0.5), elu(x, 0.5));
+  check(CELU(0.5), celu(x, 0.5));
+  check(GELU({.approximate = "tanh"}), gelu(x, {.approximate = "tanh"}));
+  check(Softplus(2), softplus(x, 2));
+  check(Softshrink(0.2), softshrink(x, 0.2));
+  check(Hardshrink(0.2), hardshrink(x, 0.2));
+  check(Threshold(0.1, 9), where(gt_scalar(x, 0.1), x, full({3, 4}, 9.0)));
+  check(Hardtanh(-0.5, 0.25), hardtanh(x, -0.5, 0.25));
+  check(GLU(), glu(x, -1));
+  check(Softmax(0), softmax(x, 0));
+  check(LogSoftmax(), log(softmax(x, -1)));
+  check(PReLU(4), leaky_relu(x, 0.25));
+  EXPECT_EQ(PReLU(4, {.init = 0.5}).named_parameters()[0].first, "weight");
+}
+
+TEST(Layers, LossesAreTheirOps) {
+  Tensor x = randn({5, 3}), y = rand({5, 3}), weight = arange(1, 4).to(float32), sign = ones({5});
+  Tensor target = floor_divide_scalar(arange(5), int64_t{2});
+  auto same = [&](const Tensor& a, const Tensor& b) { EXPECT_LT(difference(a, b), 1e-6); };
+  same(L1Loss("sum")(x, y), abs(x - y).sum());
+  same(MSELoss()(x, y), square(x - y).mean());
+  same(SmoothL1Loss({.beta = 0.5})(x, y), smooth_l1_loss(x, y, {.beta = 0.5}));
+  same(HuberLoss({.delta = 0.5})(x, y), huber_loss(x, y, {.delta = 0.5}));
+  same(CrossEntropyLoss({.label_smoothing = 0.1}, weight)(x, target), cross_entropy(x, target, weight, {.label_smoothing = 0.1}));
+  same(NLLLoss()(log_softmax(x, -1), target), CrossEntropyLoss()(x, target));
+  same(KLDivLoss({.reduction = "sum"})(x, y), kl_div(x, y, {.reduction = "sum"}));
+  same(BCELoss()(sigmoid(x), y), BCEWithLogitsLoss()(x, y));
+  same(BCEWithLogitsLoss("none", {}, weight)(x, y), binary_cross_entropy_with_logits(x, y, {}, weight, {.reduction = "none"}));
+  same(SoftMarginLoss()(x, sign.reshape({5, 1})), log1p(exp(-x)).mean());
+  same(HingeEmbeddingLoss()(x, ones({5, 3})), x.mean());
+  same(MarginRankingLoss({.margin = 0.5})(x, y, ones({5, 3})), relu(y - x + Scalar(0.5)).mean());
+  same(CosineEmbeddingLoss()(x, x, sign), zeros({}));
+  same(TripletMarginLoss({.margin = 0.5})(x, x, x), full({}, 0.5));
+  EXPECT_EQ(BCELoss("mean", weight).state_dict()[0].first, "weight");
+}
+
+TEST(Layers, ChannelDropoutZeroesWholeChannels) {
+  Tensor y = Dropout2d(0.5)(ones({8, 8, 3, 3}));
+  EXPECT_EQ(difference(y, expand(slice(slice(y, 2, 0, 1), 3, 0, 1), {8, 8, 3, 3})), 0);
+  EXPECT_EQ(Dropout1d(0.5)(ones({2, 3, 4})).shape(), (Dims{2, 3, 4}));
+  EXPECT_EQ(Dropout3d(0.0)(ones({2, 3, 1, 1, 4})).shape(), (Dims{2, 3, 1, 1, 4}));
+  EXPECT_THROW(Dropout2d(-1), Error);
+}
+
 TEST(Layers, UnflattenCutsAnAxis) {
   EXPECT_EQ(Unflatten(-1, {2, 3})(ones({4, 6})).shape(), (Dims{4, 2, 3}));
   EXPECT_EQ(Unflatten(0, {2, 2})(ones({4, 6})).shape(), (Dims{2, 2, 6}));
