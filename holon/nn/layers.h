@@ -12,5 +12,6 @@
 #include "holon/nn/loss.h"
 #include "holon/nn/norm.h"
 #include "holon/nn/pooling.h"
+#include "holon/nn/rnn.h"
 #include "holon/nn/sparse.h"
 #include "holon/nn/vision.h"

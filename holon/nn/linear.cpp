@@ -1,6 +1,9 @@
 #include "holon/nn/linear.h"
 
+#include <cmath>
+
 #include "holon/base/error.h"
+#include "holon/nn/init.h"
 #include "holon/nn/weights.h"
 
 namespace holon::nn {
@@ -9,6 +12,13 @@ Linear::Linear(int64_t in_features, int64_t out_features, const LinearOptions& o
   weight = register_parameter("weight", blank({out_features, in_features}, o.placement, o.sbp, o.dtype));
   if (o.bias) bias = register_parameter("bias", blank({out_features}, o.placement, o.bias_sbp ? o.bias_sbp : beside(o.sbp), o.dtype));
   draw_weight_and_bias(weight, bias);
+}
+
+Bilinear::Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, const LinearOptions& o) {
+  weight = register_parameter("weight", blank({out_features, in1_features, in2_features}, o.placement, o.sbp, o.dtype));
+  if (o.bias) bias = register_parameter("bias", blank({out_features}, o.placement, o.bias_sbp ? o.bias_sbp : beside(o.sbp), o.dtype));
+  double bound = in1_features > 0 ? 1 / std::sqrt(static_cast<double>(in1_features)) : 0;
+  for (auto& p : parameters()) init::uniform_(p, -bound, bound);
 }
 
 Tensor Unflatten::forward(const Tensor& x) const {

@@ -179,4 +179,25 @@ class TripletMarginLoss : public Layer<TripletMarginLoss> {
   std::string reduction_;
 };
 
+// Not losses, but what some are made of: the cosine of the angle between two rows, and the p-norm of their difference.
+class CosineSimilarity : public Layer<CosineSimilarity> {
+ public:
+  explicit CosineSimilarity(int64_t dim = 1, double eps = 1e-8) : dim_(dim), eps_(eps) {}
+  Tensor forward(const Tensor& x1, const Tensor& x2) const { return cosine_similarity(x1, x2, dim_, eps_); }
+
+ private:
+  int64_t dim_;
+  double eps_;
+};
+
+class PairwiseDistance : public Layer<PairwiseDistance> {
+ public:
+  explicit PairwiseDistance(double p = 2, double eps = 1e-6, bool keepdim = false) : p_(p), eps_(eps), keepdim_(keepdim) {}
+  Tensor forward(const Tensor& x1, const Tensor& x2) const { return pairwise_distance(x1, x2, p_, eps_, keepdim_); }
+
+ private:
+  double p_, eps_;
+  bool keepdim_;
+};
+
 }  // namespace holon::nn

@@ -136,4 +136,18 @@ class RMSNorm : public Layer<RMSNorm> {
   std::optional<double> eps_;
 };
 
+// x over (k + alpha * the mean of the squares of size channels around each) ** beta.
+struct LocalResponseNormModuleOptions {
+  double alpha = 1e-4, beta = 0.75, k = 1;
+};
+class LocalResponseNorm : public Layer<LocalResponseNorm> {
+ public:
+  explicit LocalResponseNorm(int64_t size, const LocalResponseNormModuleOptions& options = {}) : size_(size), options_(options) {}
+  Tensor forward(const Tensor& x) const { return local_response_norm(x, size_, options_.alpha, options_.beta, options_.k); }
+
+ private:
+  int64_t size_;
+  LocalResponseNormModuleOptions options_;
+};
+
 }  // namespace holon::nn

@@ -60,4 +60,29 @@ class Upsample : public Layer<Upsample> {
   UpsampleOptions options_;
 };
 
+// The windows of [n, c, h, w] as columns [n, c * kh * kw, windows]. Sizes: of height and width.
+struct WindowOptions {
+  Dims dilation{1, 1}, padding{0, 0}, stride{1, 1};
+};
+class Unfold : public Layer<Unfold> {
+ public:
+  explicit Unfold(const Dims& kernel, const WindowOptions& options = {}) : kernel_(kernel), options_(options) {}
+  Tensor forward(const Tensor& x) const { return unfold(x, kernel_, options_.dilation, options_.padding, options_.stride); }
+
+ private:
+  Dims kernel_;
+  WindowOptions options_;
+};
+
+// Adds up columns [n, c * kh * kw, windows], each in its window of [n, c, output_size...].
+class Fold : public Layer<Fold> {
+ public:
+  Fold(const Dims& output_size, const Dims& kernel, const WindowOptions& options = {}) : size_(output_size), kernel_(kernel), options_(options) {}
+  Tensor forward(const Tensor& x) const { return fold(x, size_, kernel_, options_.dilation, options_.padding, options_.stride); }
+
+ private:
+  Dims size_, kernel_;
+  WindowOptions options_;
+};
+
 }  // namespace holon::nn

@@ -1,10 +1,10 @@
 """Convolutions of signals, images and volumes, and their transposes."""
 from . import functional as F
-from .linear import Weighted
+from .linear import _Weighted
 from .parameter import Where
 
 
-class _Conv(Weighted):
+class _Conv(_Weighted):
     """Convolution; weight [out, in / groups, window...]. padding: numbers, "valid" or "same"."""
 
     _n = 0  # axes of the window
@@ -86,7 +86,7 @@ class _ConvTranspose(_Conv):
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True,
                  dilation=1, padding_mode="zeros", *, placement=None, sbp=None, bias_sbp=None, device=None, dtype=None):
-        super(Weighted, self).__init__()
+        super(_Weighted, self).__init__()
         if padding_mode != "zeros" or isinstance(padding, str):
             raise ValueError(f"{type(self).__name__}: padding is given in numbers and is of zeros; found {padding!r}, {padding_mode!r}.")
         self._keep(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)

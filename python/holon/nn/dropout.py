@@ -36,9 +36,3 @@ class Dropout3d(Dropout):
     """Dropout of whole channels of [n, c, d, h, w] or [c, d, h, w]."""
 
     _function = "dropout3d"
-
-
-class AlphaDropout(Dropout):
-    """Dropout that keeps mean 0 and variance 1 of what SELU gives."""
-
-    _function = "alpha_dropout"

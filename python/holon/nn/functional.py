@@ -74,7 +74,6 @@ dropout = _dropout("dropout")
 dropout1d = _dropout("dropout1d")
 dropout2d = _dropout("dropout2d")
 dropout3d = _dropout("dropout3d")
-alpha_dropout = _dropout("alpha_dropout")
 
 
 def linear(input, weight, bias=None):

@@ -46,7 +46,7 @@ class Unflatten(Module):
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
-class Weighted(Module):
+class _Weighted(Module):
     """What layers with weight and bias share: how they are drawn."""
 
     def reset_parameters(self):
@@ -57,7 +57,7 @@ class Weighted(Module):
             init.uniform_(self.bias, -bound, bound)
 
 
-class Linear(Weighted):
+class Linear(_Weighted):
     """x @ weight.T + bias, weight [out, in]. weight S(0) makes it column-parallel, S(1) row-parallel."""
 
     def __init__(self, in_features, out_features, bias=True, *, placement=None, sbp=None, bias_sbp=None, device=None,

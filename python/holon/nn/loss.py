@@ -62,19 +62,6 @@ class BCEWithLogitsLoss(_Loss):
     _options = {"weight": None, "reduction": "mean", "pos_weight": None}
 
 
-class PoissonNLLLoss(_Loss):
-    """Minus the log probability of counts target under Poisson's distribution of rate exp(input), or input."""
-
-    _function = "poisson_nll_loss"
-    _options = {"log_input": True, "full": False, "eps": 1e-8, "reduction": "mean"}
-
-
-class GaussianNLLLoss(_Loss):
-    """Minus the log probability of target under the normal distribution of mean input and a variance."""
-
-    _function, _options = "gaussian_nll_loss", {"full": False, "eps": 1e-6, "reduction": "mean"}
-
-
 class SoftMarginLoss(_Loss):
     """log(1 + exp(-target * input)), target being -1 or 1."""
 
@@ -104,21 +91,3 @@ class TripletMarginLoss(_Loss):
 
     _function = "triplet_margin_loss"
     _options = {"margin": 1.0, "p": 2.0, "eps": 1e-6, "swap": False, "reduction": "mean"}
-
-
-class MultiLabelSoftMarginLoss(_Loss):
-    """BCEWithLogitsLoss averaged over the classes of each row."""
-
-    _function, _options = "multilabel_soft_margin_loss", {"weight": None, "reduction": "mean"}
-
-
-class MultiMarginLoss(_Loss):
-    """For each row the mean over other classes of max(0, margin - input[target] + input) ** p."""
-
-    _function, _options = "multi_margin_loss", {"p": 1, "margin": 1.0, "weight": None, "reduction": "mean"}
-
-
-class CTCLoss(_Loss):
-    """Minus the log probability of a sequence of labels under all of its alignments with log_probs [t, n, c]."""
-
-    _function, _options = "ctc_loss", {"blank": 0, "reduction": "mean", "zero_infinity": False}

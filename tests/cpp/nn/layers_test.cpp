@@ -258,6 +258,18 @@ TEST(Layers, LossesAreTheirOps) {
   EXPECT_EQ(BCELoss("mean", weight).state_dict()[0].first, "weight");
 }
 
+TEST(Layers, ProductsDistancesAndWindows) {
+  Bilinear both(3, 4, 2);
+  EXPECT_EQ(both(ones({5, 3}), ones({5, 4})).shape(), (Dims{5, 2}));
+  EXPECT_LE(largest(both.weight), 1 / std::sqrt(3.0) + 1e-6);
+  Tensor x = randn({5, 3}), y = randn({5, 3});
+  EXPECT_LT(difference(CosineSimilarity()(x, x), ones({5})), 1e-5);
+  EXPECT_LT(difference(PairwiseDistance(1, 0)(x, y), sum(abs(x - y), Dims{1})), 1e-5);
+  Tensor image = randn({1, 2, 4, 4});
+  EXPECT_EQ(difference(Fold({4, 4}, {2, 2}, {.stride = {2, 2}})(Unfold({2, 2}, {.stride = {2, 2}})(image)), image), 0);
+  EXPECT_LT(difference(LocalResponseNorm(1, {.alpha = 1, .beta = 1})(image), image / (square(image) + Scalar(1.0))), 1e-5);
+}
+
 TEST(Layers, ChannelDropoutZeroesWholeChannels) {
   Tensor y = Dropout2d(0.5)(ones({8, 8, 3, 3}));
   EXPECT_EQ(difference(y, expand(slice(slice(y, 2, 0, 1), 3, 0, 1), {8, 8, 3, 3})), 0);
