@@ -60,6 +60,7 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
     if (a.variadic && variadic_ < 0) variadic_ = static_cast<int>(n_positional_);
     if (!a.keyword_only) ++n_positional_;
     plain_tensors_ &= a.type == ArgType::kTensor && !a.optional && !a.has_default;
+    if (a.keyword_only && !a.has_default) needed_keywords_.push_back(names_.back());
   }
   if (op.scalar_form.empty()) return;
   scalar_op_ = try_find_op(op.scalar_form);
@@ -306,15 +307,36 @@ bool ArgParser::fits(PyObject* const* args, size_t nargs, PyObject* kwnames) con
   return true;
 }
 
-bool ArgParser::only_tensors(PyObject* const* args, size_t nargs) const {
-  if (!plain_tensors_ || nargs != names_.size()) return false;
-  for (size_t i = 0; i < nargs; ++i)
-    if (!is_tensor(args[i])) return false;
+bool ArgParser::has_needed_keywords(PyObject* kwnames) const {
+  for (PyObject* needed : needed_keywords_) {
+    bool given = false;
+    for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames) && !given; ++k)
+      given = PyTuple_GET_ITEM(kwnames, k) == needed || PyUnicode_Compare(PyTuple_GET_ITEM(kwnames, k), needed) == 0;
+    if (!given) return false;
+  }
   return true;
 }
 
+const ArgParser* Overloads::plain() const {
+  const ArgParser* one = nullptr;
+  for (auto* form : forms) {
+    if (!form->has_needed_keywords(nullptr)) continue;
+    if (one) return nullptr;
+    one = form;
+  }
+  return one;
+}
+
 const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
-  if (!kwnames && forms[0]->only_tensors(args, nargs)) return *forms[0];  // add(x, y)
+  // Where the keywords leave one form, that is meant: its parser tells best what is wrong.
+  const ArgParser* one = nullptr;
+  size_t n = 0;
+  for (auto* form : forms)
+    if (form->has_needed_keywords(kwnames)) {
+      one = form;
+      ++n;
+    }
+  if (n == 1) return *one;
   for (auto* form : forms)
     if (form->fits(args, nargs, kwnames)) return *form;
   std::string got, all;

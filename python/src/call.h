@@ -34,8 +34,8 @@ class ArgParser {
 
   // Whether the arguments can be those of this op, by their number, names and types. Never raises.
   bool fits(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
-  // Whether they are the op's tensors and nothing else: the usual case, told at once.
-  bool only_tensors(PyObject* const* args, size_t nargs) const;
+  // Whether the keywords that the op cannot do without are among these.
+  bool has_needed_keywords(PyObject* kwnames) const;
 
   const OpDef& op() const { return op_; }
   // The op's signature under its public name.
@@ -73,6 +73,7 @@ class ArgParser {
   bool plain_tensors_ = false;  // nothing but required tensors
   std::string signature_;
   std::vector<PyObject*> names_;  // interned
+  std::vector<PyObject*> needed_keywords_;
 };
 
 // The ops that share a public name: a call goes to the first whose arguments fit.
@@ -81,6 +82,8 @@ struct Overloads {
   std::vector<const ArgParser*> forms;
   // Errors (TypeError): none fits; the message lists them.
   const ArgParser& pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+  // The form of calls without keywords, where there is one such: the others add a keyword to it. Else nullptr.
+  const ArgParser* plain() const;
 };
 
 // Runs the call and wraps what comes out: a Tensor, or a tuple, one with names where the op's outputs have them. An output that is input 0 itself comes back as the very

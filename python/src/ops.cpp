@@ -82,7 +82,8 @@ PyObject* get_doc(PyObject* self, void*) {
 PyObject* get_text_signature(PyObject* self, void*) {
   return guarded([&] {
     auto& f = self_of(self);
-    std::string s = f.overloads ? "(*args, **kwargs)" : f.parser->text_signature();
+    const ArgParser* plain = f.overloads ? f.overloads->plain() : f.parser;
+    std::string s = plain ? plain->text_signature() : "(*args, **kwargs)";
     return checked(PyUnicode_FromStringAndSize(s.data(), static_cast<Py_ssize_t>(s.size())));
   });
 }
@@ -91,7 +92,8 @@ PyObject* get_text_signature(PyObject* self, void*) {
 PyObject* get_signature(PyObject* self, void*) {
   return guarded([&] {
     auto& f = self_of(self);
-    std::string s = f.overloads ? "(*args, **kwargs)" : f.parser->text_signature();
+    const ArgParser* plain = f.overloads ? f.overloads->plain() : f.parser;
+    std::string s = plain ? plain->text_signature() : "(*args, **kwargs)";
     std::string source = "lambda " + s.substr(1, s.size() - 2) + ": None";
     nb::object builtins = nb::module_::import_("builtins");
     nb::object function = builtins.attr("eval")(nb::str(source.c_str()), nb::dict());
@@ -103,8 +105,9 @@ PyObject* get_module(PyObject*, void*) { return PyUnicode_FromString("holon"); }
 
 PyObject* op_repr(PyObject* self) {
   auto& f = self_of(self);
-  if (f.overloads) return PyUnicode_FromFormat("<op %U: %zu forms>", f.name, f.overloads->forms.size());
-  return PyUnicode_FromFormat("<op %U: %s>", f.name, f.parser->signature().c_str());
+  const ArgParser* plain = f.overloads ? f.overloads->plain() : f.parser;
+  if (!plain) return PyUnicode_FromFormat("<op %U: %zu forms>", f.name, f.overloads->forms.size());
+  return PyUnicode_FromFormat("<op %U: %s>", f.name, plain->signature().c_str());
 }
 
 void op_dealloc(PyObject* self) {

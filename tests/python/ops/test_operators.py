@@ -103,3 +103,20 @@ def test_functional_takes_inplace():
         assert getattr(F, name)(x, *args, inplace=True) is x and x.tolist() == y.tolist()
         x = flow.tensor([-2.0, 3.0])
         assert getattr(F, name)(x, *args, True) is x and x.tolist() == y.tolist()
+
+
+def test_sparse_softmax_cross_entropy_refuses_labels_that_are_no_class():
+    for label in (-1, 3):
+        with pytest.raises(IndexError, match=f"target {label} .*outside"):
+            flow.nn.functional.sparse_softmax_cross_entropy(flow.tensor([0, label]), flow.ones(2, 3))
+
+
+def test_forms_with_a_keyword_say_what_is_wrong():
+    x = flow.ones(3)
+    with pytest.raises(TypeError, match="argument other is missing"):
+        flow.add(x)
+    with pytest.raises(TypeError, match="argument other is missing.*alpha"):
+        flow.add(x, alpha=2)
+    with pytest.raises(TypeError, match="no argument 'beta'"):
+        x.add(x, beta=2)
+    assert flow.sub(x, x, alpha=3).tolist() == [-2] * 3 and flow.div(x * 3, 2, rounding_mode="trunc").tolist() == [1] * 3

@@ -150,7 +150,6 @@ row("cross_entropy", cross_entropy, a(5, 3), i(5, high=3), dtypes=("float16", "b
 row("cross_entropy", lambda x, t: np.nan, a(2, 3), np.array([-100, -100]))
 row("cross_entropy", lambda x, t, reduction: np.zeros(2), a(2, 3), np.array([-100, -100]), reduction="none")
 row("sparse_softmax_cross_entropy", lambda x, t: -np.take_along_axis(log_softmax(x, -1), t[..., None], -1)[..., 0], a(2, 5, 3), i(2, 5, high=3))
-wrong("sparse_softmax_cross_entropy", a(5, 3), np.array([0, 1, -1, 2, 0]), error=IndexError, says="-1.*outside")
 wrong("sparse_softmax_cross_entropy", a(5, 3), i(4, high=3), error=ValueError, says=r"\[5\].*\[4\]")
 for op in ("cross_entropy", "nll_loss"):
     wrong(op, a(5, 3), i(4, high=3), error=ValueError, says=r"\[5\].*\[4\]")
