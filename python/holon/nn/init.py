@@ -101,8 +101,11 @@ def sparse_(tensor, sparsity, std=0.01):
     if not 0 <= sparsity <= 1:
         raise ValueError(f"sparse_: sparsity is {sparsity}; it must lie between 0 and 1.")
     normal_(tensor, 0.0, std)
-    rank = uniform_(_ops["empty"](*tensor.shape, **{**_beside(tensor), "dtype": _C.float64})).argsort(0).argsort(0)
-    kept = (rank >= math.ceil(sparsity * tensor.shape[0])).to(tensor.dtype)
+    zeros = math.ceil(sparsity * tensor.shape[0])
+    if zeros == 0 or tensor.numel() == 0:
+        return tensor
+    drawn = uniform_(_ops["empty"](*tensor.shape, **{**_beside(tensor), "dtype": _C.float64}))
+    kept = (drawn > _ops["kthvalue"](drawn, zeros, 0, True)[0]).to(tensor.dtype)
     return tensor.mul_(kept.to_global(tensor.placement, tensor.sbp) if tensor.is_global else kept)
 
 

@@ -25,12 +25,12 @@ class _WeightNorm:
 def weight_norm(module, name="weight", dim=0):
     """Puts <name>_g, the lengths (one for each index of dim; None: one for all), and <name>_v, the direction, in the place of a
     parameter of the module; returns the module."""
+    if any(isinstance(h, _WeightNorm) and h.name == name for h, _ in module._forward_pre_hooks.values()):
+        raise RuntimeError(f"weight_norm: {name} of {type(module).__name__} has one already.")
     weight = module.get_parameter(name)
     if dim is not None and not -weight.ndim <= dim < weight.ndim:
         raise IndexError(f"weight_norm: dim {dim} is out of range for {name} of shape {list(weight.shape)}.")
     hook = _WeightNorm(name, None if dim is None else dim % weight.ndim)
-    if any(isinstance(h, _WeightNorm) and h.name == name for h, _ in module._forward_pre_hooks.values()):
-        raise RuntimeError(f"weight_norm: {name} of {type(module).__name__} has one already.")
     delattr(module, name)
     module.register_parameter(name + "_g", Parameter(hook.length(weight.detach())))
     module.register_parameter(name + "_v", Parameter(weight))
