@@ -4,6 +4,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
+#include "holon/dispatch/autocast.h"
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
@@ -118,8 +119,12 @@ Dims strides_for(const OpDef& op, const Dims& shape, std::span<const Array* cons
     for (auto* a : in)
       if (a->defined() && a->shape == shape) {
         if (!a->is_contiguous() && a->is_dense()) return a->strides;
-        break;
+        return contiguous_strides(shape);
       }
+    // Images of another size keep their channels where they were.
+    const Array& x = *in[0];
+    if (shape.size() == 4 && x.defined() && x.ndim() == 4 && !x.is_contiguous() && x.strides == channels_last_strides(x.shape))
+      return channels_last_strides(shape);
   } else if (op.layout == Layout::kChannelsLast && shape.size() >= 4) {
     return channels_last_strides(shape);
   }
@@ -334,6 +339,8 @@ void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
 
 TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   check_attrs(op, given);
+  if (Context::current().autocast()) [[unlikely]]
+    autocast_inputs(op, inputs);
   Scan s = scan(op, inputs);
   if (op.body) {
     BodyCall call(op, given, inputs);
