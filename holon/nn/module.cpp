@@ -1,6 +1,8 @@
 #include "holon/nn/module.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 
 #include "holon/base/error.h"
 #include "holon/ops.h"
@@ -8,9 +10,18 @@
 namespace holon::nn {
 
 struct Module::State {
+  struct Buffer {
+    std::string name;
+    Tensor tensor;
+    bool persistent;
+  };
   // Deques: references to their entries stay valid.
-  std::deque<std::pair<std::string, Tensor>> parameters, buffers;
+  std::deque<std::pair<std::string, Tensor>> parameters;
+  std::deque<Buffer> buffers;
   std::vector<std::pair<std::string, Module>> children;
+  std::map<int, PreHook> pre_hooks;
+  std::map<int, Hook> hooks;
+  int n_hooks = 0;
   bool training = true;
 
   // Calls f(state, prefix) for this module and all below it, parents first.
@@ -23,8 +34,27 @@ struct Module::State {
 
 namespace {
 
-void append_new(StateDict& list, const std::string& name, const Tensor& t) {
-  if (std::none_of(list.begin(), list.end(), [&](auto& e) { return e.second == t; })) list.emplace_back(name, t);
+void append(StateDict& list, const std::string& name, const Tensor& t, bool all_names) {
+  if (all_names || std::none_of(list.begin(), list.end(), [&](auto& e) { return e.second == t; })) list.emplace_back(name, t);
+}
+
+Tensor find_tensor(const StateDict& list, const std::string& path, const char* kind) {
+  auto it = std::find_if(list.begin(), list.end(), [&](auto& e) { return e.first == path; });
+  if (it == list.end()) fail_value("the module has no {} '{}'. named_{}s() lists those that it has.", kind, path, kind);
+  return it->second;
+}
+
+// Whether text fits a pattern of `*` and `?`.
+bool fits(const char* pattern, const char* text) {
+  if (!*pattern) return !*text;
+  if (*pattern == '*') return fits(pattern + 1, text) || (*text && fits(pattern, text + 1));
+  return *text && (*pattern == '?' || *pattern == *text) && fits(pattern + 1, text + 1);
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (auto& n : names) text += (text.empty() ? "" : ", ") + n;
+  return text;
 }
 
 // Puts the value of `from` into the tensor `to`, whose handles stay valid.
@@ -33,6 +63,7 @@ void replace_value(Tensor& to, const Tensor& from) {
   uint32_t version = impl.array.defined() ? impl.array.storage->version : 0;
   impl.array = from.array();
   impl.shape = from.shape();
+  impl.dtype = from.dtype();
   impl.device = from.impl()->device;
   impl.spec = from.spec();
   // What backward kept of the old value must not pass for current.
@@ -47,7 +78,8 @@ void Module::check_name(const std::string& name) const {
   if (name.empty() || name.find('.') != std::string::npos)
     fail_value("register: '{}' cannot be a name within a module: it must not be empty and have no dot.", name);
   auto taken = [&](auto& list) { return std::any_of(list.begin(), list.end(), [&](auto& e) { return e.first == name; }); };
-  if (taken(state_->parameters) || taken(state_->buffers) || taken(state_->children))
+  bool buffer = std::any_of(state_->buffers.begin(), state_->buffers.end(), [&](auto& e) { return e.name == name; });
+  if (taken(state_->parameters) || buffer || taken(state_->children))
     fail_value("register: the module has a member '{}' already. Choose another name.", name);
 }
 
@@ -59,10 +91,10 @@ Tensor& Module::register_parameter(const std::string& name, Tensor value) {
   return state_->parameters.emplace_back(name, std::move(value)).second;
 }
 
-Tensor& Module::register_buffer(const std::string& name, Tensor value) {
+Tensor& Module::register_buffer(const std::string& name, Tensor value, bool persistent) {
   check_name(name);
   if (!value.defined()) fail_value("register_buffer: '{}' is an undefined tensor. Leave it out if the module has none.", name);
-  return state_->buffers.emplace_back(name, std::move(value)).second;
+  return state_->buffers.emplace_back(State::Buffer{name, std::move(value), persistent}).tensor;
 }
 
 void Module::add_child(const std::string& name, const Module& module) {
@@ -73,18 +105,18 @@ void Module::add_child(const std::string& name, const Module& module) {
   state_->children.emplace_back(name, module);
 }
 
-StateDict Module::named_parameters() const {
+StateDict Module::named_parameters(bool all_names) const {
   StateDict list;
   state_->visit("", [&](State& s, const std::string& prefix) {
-    for (auto& [name, t] : s.parameters) append_new(list, prefix + name, t);
+    for (auto& [name, t] : s.parameters) append(list, prefix + name, t, all_names);
   });
   return list;
 }
 
-StateDict Module::named_buffers() const {
+StateDict Module::named_buffers(bool all_names) const {
   StateDict list;
   state_->visit("", [&](State& s, const std::string& prefix) {
-    for (auto& [name, t] : s.buffers) append_new(list, prefix + name, t);
+    for (auto& b : s.buffers) append(list, prefix + b.name, b.tensor, all_names);
   });
   return list;
 }
@@ -103,6 +135,18 @@ std::vector<std::pair<std::string, Module>> Module::named_modules() const {
   return list;
 }
 
+std::vector<std::pair<std::string, Module>> Module::named_children() const { return state_->children; }
+
+Tensor Module::get_parameter(const std::string& path) const { return find_tensor(named_parameters(true), path, "parameter"); }
+Tensor Module::get_buffer(const std::string& path) const { return find_tensor(named_buffers(true), path, "buffer"); }
+
+Module Module::get_submodule(const std::string& path) const {
+  if (path.empty()) return *this;
+  for (auto& [name, module] : named_modules())
+    if (name == path) return module;
+  fail_value("the module has no submodule '{}'. named_modules() lists those that it has.", path);
+}
+
 int64_t Module::parameter_count() const {
   int64_t n = 0;
   for (auto& [name, t] : named_parameters()) n += t.numel();
@@ -115,17 +159,41 @@ void Module::train(bool on) {
 
 bool Module::is_training() const { return state_->training; }
 
-void Module::to_global(const Placement& placement, const std::function<NdSbp(const std::string&, const Tensor&)>& layout) {
+void Module::apply(const std::function<void(Module&)>& f) {
+  for (auto& [name, child] : state_->children) child.apply(f);
+  f(*this);
+}
+
+void Module::requires_grad_(bool on) {
+  for (Tensor p : parameters()) p.set_requires_grad(on);
+}
+
+void Module::convert(const std::function<Tensor(const std::string&, const Tensor&)>& f) {
   NoGradGuard guard;
-  for (auto& [name, t] : state_dict()) {
-    NdSbp sbp = layout(name, t);
-    if (!sbp) continue;
-    Tensor member = t;
-    Tensor value = member.to_global(placement, sbp);
+  StateDict all = named_parameters();
+  for (auto& [name, t] : named_buffers()) append(all, name, t, false);
+  for (auto& [name, t] : all) {
+    Tensor member = t, value = f(name, member);
     if (value == member) continue;
     member.set_grad({});
     replace_value(member, value);
   }
+}
+
+void Module::to(DType dtype) {
+  if (!is_floating(dtype)) fail_type("Module::to: parameters must be floating point numbers, {} are none.", name(dtype));
+  convert([&](const std::string&, const Tensor& t) { return is_floating(t.dtype()) && t.dtype() != dtype ? t.to(dtype) : t; });
+}
+
+void Module::to(Device device) {
+  convert([&](const std::string&, const Tensor& t) { return to_device(t, device); });
+}
+
+void Module::to_global(const Placement& placement, const LayoutByName& layout) {
+  convert([&](const std::string& name, const Tensor& t) {
+    NdSbp sbp = layout(name, t);
+    return sbp ? t.to_global(placement, sbp) : t;
+  });
 }
 
 void Module::to_global(const Placement& placement, const NdSbp& sbp) {
@@ -137,32 +205,43 @@ void Module::zero_grad() const {
 }
 
 StateDict Module::state_dict() const {
-  StateDict all = named_parameters();
-  for (auto& [name, t] : named_buffers()) append_new(all, name, t);
+  StateDict all = named_parameters(true);
+  state_->visit("", [&](State& s, const std::string& prefix) {
+    for (auto& b : s.buffers)
+      if (b.persistent) all.emplace_back(prefix + b.name, b.tensor);
+  });
   return all;
 }
 
-void Module::load_state_dict(const StateDict& state, bool strict) {
+LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
   StateDict own = state_dict();
   auto find = [](const StateDict& list, const std::string& name) {
     return std::find_if(list.begin(), list.end(), [&](auto& e) { return e.first == name; });
   };
+  LoadResult result;
+  for (auto& [name, t] : own)
+    if (find(state, name) == state.end()) result.missing.push_back(name);
+  std::string errors;
+  auto error = [&](std::string text) { errors += (errors.empty() ? "" : "; ") + text; };
   for (auto& [name, value] : state) {
     auto it = find(own, name);
     if (it == own.end()) {
-      if (strict) fail_value("load_state_dict: the module has no '{}'. Rename it, or load with strict = false.", name);
+      result.unexpected.push_back(name);
       continue;
     }
     const Tensor& t = it->second;
-    if (!value.defined()) fail_value("load_state_dict: the value of '{}' is undefined.", name);
-    if (value.shape() != t.shape()) fail_value("load_state_dict: '{}' has shape {} in the module and {} in the state.", name, t.shape(), value.shape());
-    if (value.is_global() != t.is_global())
-      fail_runtime("load_state_dict: '{}' is {} in the module and {} in the state. Convert one of them by to_global() or to_local().", name,
-                   t.is_global() ? "global" : "local", value.is_global() ? "global" : "local");
+    if (!value.defined()) {
+      error(fmt::format("{} is undefined", name));
+    } else if (value.shape() != t.shape()) {
+      error(fmt::format("{} is {}, the module's is {}", name, value.shape(), t.shape()));
+    } else if (value.is_global() != t.is_global()) {
+      error(fmt::format("{} is {}, the module's is {}: convert it first by {}", name, value.is_global() ? "global" : "local",
+                        t.is_global() ? "global" : "local", value.is_global() ? "to_local()" : "to_global(placement, sbp)"));
+    }
   }
-  if (strict)
-    for (auto& [name, t] : own)
-      if (find(state, name) == state.end()) fail_value("load_state_dict: the state has no '{}'. Add it, or load with strict = false.", name);
+  if (strict && !result.unexpected.empty()) errors = "unexpected: " + joined(result.unexpected) + (errors.empty() ? "" : "; ") + errors;
+  if (strict && !result.missing.empty()) errors = "missing: " + joined(result.missing) + (errors.empty() ? "" : "; ") + errors;
+  if (!errors.empty()) fail_value("load_state_dict: {}. (strict = false lets names differ.)", errors);
   NoGradGuard guard;
   // In the module's order, which is the same on every rank.
   for (auto& [name, t] : own) {
@@ -172,6 +251,46 @@ void Module::load_state_dict(const StateDict& state, bool strict) {
     if (t.is_global() && value.spec() != t.spec()) value = value.to_global(t.placement(), t.nd_sbp());
     copy_(t, value);
   }
+  return result;
+}
+
+HookHandle Module::register_forward_pre_hook(PreHook hook) {
+  int number = state_->n_hooks++;
+  state_->pre_hooks[number] = std::move(hook);
+  return HookHandle([state = std::weak_ptr(state_), number] {
+    if (auto s = state.lock()) s->pre_hooks.erase(number);
+  });
+}
+
+HookHandle Module::register_forward_hook(Hook hook) {
+  int number = state_->n_hooks++;
+  state_->hooks[number] = std::move(hook);
+  return HookHandle([state = std::weak_ptr(state_), number] {
+    if (auto s = state.lock()) s->hooks.erase(number);
+  });
+}
+
+bool Module::has_hooks() const { return !state_->pre_hooks.empty() || !state_->hooks.empty(); }
+
+// Over copies: a hook may take itself away.
+Tensor Module::run_pre_hooks(Tensor input) const {
+  for (auto& [number, hook] : std::map(state_->pre_hooks))
+    if (Tensor changed = hook(input); changed.defined()) input = changed;
+  return input;
+}
+
+Tensor Module::run_hooks(const Tensor& input, Tensor output) const {
+  for (auto& [number, hook] : std::map(state_->hooks))
+    if (Tensor changed = hook(input, output); changed.defined()) output = changed;
+  return output;
+}
+
+LayoutByName layout_by_patterns(std::vector<std::pair<std::string, NdSbp>> patterns) {
+  return [patterns = std::move(patterns)](const std::string& name, const Tensor&) {
+    for (auto& [pattern, sbp] : patterns)
+      if (fits(pattern.c_str(), name.c_str())) return sbp;
+    fail_value("layout_by_patterns: no pattern fits '{}'. Add it, or \"*\" for all others.", name);
+  };
 }
 
 }  // namespace holon::nn

@@ -1,20 +1,20 @@
 // Module: a named tree of parameters, buffers and modules. A module is a cheap handle: copies share everything.
 //
-// Derive from it, register what belongs to it, and give it an operator():
-//   struct Net : nn::Module {
+// Derive from Layer, register what belongs to it, and give it a forward():
+//   struct Net : nn::Layer<Net> {
 //     nn::Linear up{4, 16}, down{16, 2};
 //     Net() { register_module("up", up); register_module("down", down); }
-//     Tensor operator()(const Tensor& x) const { return down(relu(up(x))); }
+//     Tensor forward(const Tensor& x) const { return down(relu(up(x))); }
 //   };
-// A parameter stays one tensor for life: to_global() and load_state_dict() change what it holds, so that handles to it, in
-// modules and optimizers, stay valid.
+// net(x) is net.forward(x) with the hooks around it. (Without hooks, a Module with an operator() of its own will do.)
+// A parameter stays one tensor for life: to(), to_global() and load_state_dict() change what it holds, so that handles to it,
+// in modules and optimizers, stay valid.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,56 +25,123 @@ namespace holon::nn {
 // Tensors by name, in the order in which they were registered: "block.0.weight".
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
+// The names that load_state_dict did not find on either side.
+struct LoadResult {
+  std::vector<std::string> missing, unexpected;
+};
+
+// A layout by name: which nd_sbp a tensor gets; an empty one leaves it as it is.
+using LayoutByName = std::function<NdSbp(const std::string& name, const Tensor& tensor)>;
+
+// Takes a hook away again, by remove().
+class HookHandle {
+ public:
+  explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  void remove() const { remove_(); }
+
+ private:
+  std::function<void()> remove_;
+};
+
 class Module {
  public:
+  // Before forward: of its first argument; what it returns, if defined, takes its place.
+  using PreHook = std::function<Tensor(const Tensor& input)>;
+  // After forward: of its first argument and its result; what it returns, if defined, takes the result's place.
+  using Hook = std::function<Tensor(const Tensor& input, const Tensor& output)>;
+
   Module();
   virtual ~Module() = default;
   Module(const Module&) = default;
   Module& operator=(const Module&) = default;
 
   // Each returns what it registered. Errors: a name that is empty, has a dot or is taken; an undefined tensor.
-  // The parameter becomes a leaf that requires grad.
+  // The parameter becomes a leaf that requires grad. A buffer that is not persistent is no part of state_dict().
   Tensor& register_parameter(const std::string& name, Tensor value);
-  Tensor& register_buffer(const std::string& name, Tensor value);
+  Tensor& register_buffer(const std::string& name, Tensor value, bool persistent = true);
   template <class M>
   M&& register_module(const std::string& name, M&& module) {
     add_child(name, module);
     return std::forward<M>(module);
   }
 
-  // Of this module and all below it. A tensor that is registered twice is listed once, under its first name.
+  // Of this module and all below it. A tensor that is registered several times is listed once, under its first name, unless
+  // all_names.
   std::vector<Tensor> parameters() const;
-  StateDict named_parameters() const;
-  StateDict named_buffers() const;
-  std::vector<std::pair<std::string, Module>> named_modules() const;  // without this one
+  StateDict named_parameters(bool all_names = false) const;
+  StateDict named_buffers(bool all_names = false) const;
+  // All modules below this one; those directly in it.
+  std::vector<std::pair<std::string, Module>> named_modules() const;
+  std::vector<std::pair<std::string, Module>> named_children() const;
+  // By a path such as "block.0.weight". Errors: nothing has this name.
+  Tensor get_parameter(const std::string& path) const;
+  Tensor get_buffer(const std::string& path) const;
+  Module get_submodule(const std::string& path) const;
   // The number of elements of all parameters.
   int64_t parameter_count() const;
 
-  // Sets the mode of this module and all below it, which Dropout asks for.
+  // Sets the mode of this module and all below it, which Dropout and BatchNorm ask for.
   void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const;
 
-  // Gives every parameter and buffer a layout, in place; gradients are dropped. layout is asked by name; an empty NdSbp leaves
-  // that tensor as it is. A local tensor is this rank's part, as for Tensor::to_global. Collective.
-  void to_global(const Placement& placement, const std::function<NdSbp(const std::string& name, const Tensor& tensor)>& layout);
+  // Calls f with every module of the tree, this one last.
+  void apply(const std::function<void(Module&)>& f);
+  void requires_grad_(bool on = true);
+
+  // Gives every parameter and buffer another dtype (floating ones only) or device, in place; gradients are dropped.
+  void to(DType dtype);
+  void to(Device device);
+  // Gives every parameter and buffer a layout, in place; gradients are dropped. A local tensor is this rank's part, as for
+  // Tensor::to_global. Collective.
+  void to_global(const Placement& placement, const LayoutByName& layout);
   void to_global(const Placement& placement, const NdSbp& sbp);
 
   // Drops the gradients of all parameters.
   void zero_grad() const;
 
-  // Parameters, then buffers; the tensors share memory with the module's.
+  // Parameters, then buffers, under all of their names; the tensors share memory with the module's.
   StateDict state_dict() const;
-  // Copies values into the parameters and buffers of the same names, boxed to their layouts. Errors, before any is changed: a
-  // shape that differs; a global value for a local tensor or the other way; with strict, a name missing on either side.
-  // Collective where tensors are global.
-  void load_state_dict(const StateDict& state, bool strict = true);
+  // Copies values into the parameters and buffers of the same names, boxed to their layouts. Errors, before any is changed, that
+  // list all that does not fit: a shape that differs; a global value for a local tensor or the other way; with strict, a name
+  // missing on either side. Collective where tensors are global.
+  LoadResult load_state_dict(const StateDict& state, bool strict = true);
+
+  // Run in the order of registration by Layer's operator().
+  HookHandle register_forward_pre_hook(PreHook hook);
+  HookHandle register_forward_hook(Hook hook);
+
+ protected:
+  bool has_hooks() const;
+  Tensor run_pre_hooks(Tensor input) const;
+  Tensor run_hooks(const Tensor& input, Tensor output) const;
 
  private:
   struct State;
   void check_name(const std::string& name) const;
   void add_child(const std::string& name, const Module& module);
+  void convert(const std::function<Tensor(const std::string&, const Tensor&)>& f);
   std::shared_ptr<State> state_;
 };
+
+// A module that is called: Self has a forward(), whose first argument and result hooks may see and replace.
+template <class Self>
+class Layer : public Module {
+ public:
+  template <class... Args>
+  auto operator()(const Tensor& x, Args&&... args) const {
+    const Self& self = static_cast<const Self&>(*this);
+    using Result = std::decay_t<decltype(self.forward(x, std::forward<Args>(args)...))>;
+    if (!has_hooks()) return static_cast<Result>(self.forward(x, std::forward<Args>(args)...));
+    Tensor input = run_pre_hooks(x);
+    Result result = self.forward(input, std::forward<Args>(args)...);
+    if constexpr (std::is_same_v<Result, Tensor>) return run_hooks(input, std::move(result));
+    else return result;
+  }
+};
+
+// A layout from patterns of names, of which the first that fits counts: {{"*.weight", sbp::split(0)}, {"*", sbp::broadcast()}}.
+// `*` stands for any text, `?` for one character. Errors, when asked: no pattern fits.
+LayoutByName layout_by_patterns(std::vector<std::pair<std::string, NdSbp>> patterns);
 
 }  // namespace holon::nn

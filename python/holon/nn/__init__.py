@@ -1,35 +1,46 @@
 """Modules, layers and losses, as in PyTorch; those with parameters can be made global at once (placement=, sbp=)."""
-from . import functional, init, utils
-from .containers import ModuleDict, ModuleList, ParameterList, Sequential
-from .layers import (
-    GELU,
-    AvgPool2d,
-    Conv2d,
-    CrossEntropyLoss,
-    Dropout,
-    Embedding,
-    Flatten,
-    Identity,
-    L1Loss,
-    LayerNorm,
-    Linear,
-    LogSoftmax,
-    MaxPool2d,
-    MSELoss,
-    ReLU,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Tanh,
+from . import (
+    activation,
+    attention,
+    containers,
+    conv,
+    distance,
+    dropout,
+    functional,
+    init,
+    linear,
+    loss,
+    module,
+    norm,
+    padding,
+    parameter,
+    pooling,
+    rnn,
+    sparse,
+    transformer,
+    utils,
+    vision,
 )
-from .module import Module, Parameter
+from .module import Module
+from .parameter import Parameter
 
-__all__ = [
-    "AvgPool2d", "Conv2d", "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "GELU", "Identity", "L1Loss", "LayerNorm", "Linear",
-    "LogSoftmax", "MSELoss", "MaxPool2d", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList", "ReLU",
-    "Sequential", "SiLU", "Sigmoid", "Softmax", "Tanh", "functional", "init", "utils",
-]
+_FAMILIES = (linear, sparse, conv, pooling, norm, activation, loss, dropout, padding, vision, distance, attention, transformer, rnn,
+             containers)
+
+# Every public class of a family of layers is one of nn's names.
+globals().update({name: value for family in _FAMILIES for name, value in vars(family).items()
+                  if isinstance(value, type) and issubclass(value, Module) and value.__module__ == family.__name__
+                  and not name.startswith("_")})
+
+__all__ = sorted(name for name in globals() if not name.startswith("_") and name not in {f.__name__.rpartition(".")[2] for f in _FAMILIES}
+                 and name not in ("module", "parameter"))
 
 
 def __getattr__(name):
-    raise AttributeError(f"nn has no '{name}'. It has {', '.join(__all__)}.")
+    message = f"nn has no '{name}'"
+    if not name.startswith("_"):
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, __all__, 3, 0.75)
+        message += f". Did you mean {' or '.join(near)}?" if near else f". It has {', '.join(__all__)}."
+    raise AttributeError(message)

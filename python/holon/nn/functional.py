@@ -1,6 +1,5 @@
 """Functions behind the layers, with PyTorch's names and orders of arguments. Whatever is an op of the same form, such as
-`silu` or `log_softmax`, is that op."""
-
+`silu` or `log_softmax`, is that op; here are those that take more than theirs does, `inplace` above all."""
 from .. import _C
 
 _ops = _C.ops
@@ -17,23 +16,31 @@ def __dir__():
     return sorted({*globals(), *_ops})
 
 
-def _with_inplace(name, numbers):
-    """The op `name`, which takes so many numbers beside the tensor, with PyTorch's argument inplace."""
-    op = _ops[name]
+def _with_inplace(name, *options):
+    """The op of a name, whose options may be followed by inplace: then input takes the result's values."""
 
     def function(input, *args, inplace=False, **kwargs):
-        if len(args) > numbers:
+        if len(args) > len(options):
             *args, inplace = args
-        return getattr(input, name + "_")(*args, **kwargs) if inplace else op(input, *args, **kwargs)
+        return getattr(input, name + "_")(*args, **kwargs) if inplace else _ops[name](input, *args, **kwargs)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{op.__doc__}\nWith inplace, input takes the result's values."
+    function.__doc__ = f"The op {name}; with inplace, input takes the result's values."
     return function
 
 
-for _name, _numbers in {"relu": 0, "relu6": 0, "leaky_relu": 1, "elu": 1, "celu": 1, "selu": 0, "silu": 0, "mish": 0,
-                        "hardtanh": 2, "hardswish": 0, "hardsigmoid": 0, "threshold": 2}.items():
-    globals()[_name] = _with_inplace(_name, _numbers)
+relu = _with_inplace("relu")
+relu6 = _with_inplace("relu6")
+leaky_relu = _with_inplace("leaky_relu", "negative_slope")
+elu = _with_inplace("elu", "alpha")
+celu = _with_inplace("celu", "alpha")
+selu = _with_inplace("selu")
+silu = _with_inplace("silu")
+mish = _with_inplace("mish")
+threshold = _with_inplace("threshold", "threshold", "value")
+hardtanh = _with_inplace("hardtanh", "min_val", "max_val")
+hardswish = _with_inplace("hardswish")
+hardsigmoid = _with_inplace("hardsigmoid")
 
 
 def softmax(input, dim=-1, dtype=None):
@@ -41,12 +48,32 @@ def softmax(input, dim=-1, dtype=None):
     return _ops["softmax"](input if dtype is None else input.to(dtype), dim)
 
 
-def dropout(input, p=0.5, training=True, inplace=False):
-    """Sets elements to zero with probability p and scales the others by 1 / (1 - p); does nothing unless training."""
-    if not training or p == 0:
-        return input
-    result = _ops["dropout"](input, p, True)
-    return input.copy_(result) if inplace else result
+def log_softmax(input, dim=-1, dtype=None):
+    """The logarithm of softmax. dtype: computed in it."""
+    return _ops["log_softmax"](input if dtype is None else input.to(dtype), dim)
+
+
+def softmin(input, dim=-1, dtype=None):
+    """softmax(-x). dtype: computed in it."""
+    return softmax(-input, dim, dtype)
+
+
+def _dropout(name):
+    def function(input, p=0.5, training=True, inplace=False):
+        if not training or p == 0:
+            return input
+        result = _ops[name](input, p, True)
+        return input.copy_(result) if inplace else result
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The op {name}, with input itself as the result unless training; with inplace, input takes the result's values."
+    return function
+
+
+dropout = _dropout("dropout")
+dropout1d = _dropout("dropout1d")
+dropout2d = _dropout("dropout2d")
+dropout3d = _dropout("dropout3d")
 
 
 def linear(input, weight, bias=None):
@@ -70,23 +97,72 @@ def sparse_softmax_cross_entropy(labels, logits):
     return _ops["sparse_softmax_cross_entropy"](logits, labels)
 
 
+def repeated(value, n, name):
+    """One number for each of n axes: the number given for all, or those given."""
+    values = (value,) * n if isinstance(value, int) else tuple(value)
+    if len(values) != n:
+        raise ValueError(f"{name}: {value} is not one number, nor one for each of {n} axes.")
+    return values
+
+
 def same_padding(kernel_size, dilation):
     """((before, after), ...) per axis of a window, for an output as large as the input at stride 1."""
     return tuple(((d * (k - 1)) // 2, d * (k - 1) - (d * (k - 1)) // 2) for k, d in zip(kernel_size, dilation))
 
 
-def _pair(value):
-    return (value, value) if isinstance(value, int) else tuple(value)
+def _convolution(n):
+    name = f"conv{n}d"
+
+    def function(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+        if isinstance(padding, str):
+            if padding not in ("same", "valid"):
+                raise ValueError(f"{name}: padding is {padding!r}; it must be 'same', 'valid' or numbers.")
+            if padding == "same" and any(s != 1 for s in repeated(stride, n, name)):
+                raise ValueError(f"{name}: padding 'same' is for stride 1, not {stride}. Give the padding in numbers.")
+            sides = same_padding(tuple(weight.shape)[2:], repeated(dilation, n, name)) if padding == "same" else ((0, 0),) * n
+            # An even window needs one row more behind than before: with sides that differ, those before come first.
+            padding = tuple(before for before, _ in sides)
+            if any(after > before for before, after in sides):
+                padding += tuple(after for _, after in sides)
+        return _ops[name](input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f'The op {name}, whose padding may be "valid" or "same" too.'
+    return function
 
 
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Convolution of [n, c, h, w] with weight [out, c / groups, kh, kw]. padding: numbers, "valid" or "same"."""
-    stride, dilation = _pair(stride), _pair(dilation)
-    if isinstance(padding, str):
-        if padding not in ("same", "valid"):
-            raise ValueError(f"conv2d: padding is {padding!r}; it must be 'same', 'valid' or numbers.")
-        if padding == "same" and stride != (1, 1):
-            raise ValueError(f"conv2d: padding 'same' is for stride 1, not {stride}. Give the padding in numbers.")
-        sides = same_padding(tuple(weight.shape)[2:], dilation) if padding == "same" else ((0, 0), (0, 0))
-        padding = tuple(before for before, _ in sides) + tuple(after for _, after in sides)
-    return _ops["conv2d"](input, weight, bias, stride=stride, padding=_pair(padding), dilation=dilation, groups=groups)
+conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))
+
+
+def _max_pool(name):
+    def function(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        op = _ops[name + "_with_indices" if return_indices else name]
+        return op(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The op {name}; with return_indices also where the elements are in their plane."
+    return function
+
+
+max_pool1d, max_pool2d, max_pool3d = (_max_pool(f"max_pool{n}d") for n in (1, 2, 3))
+
+
+def _adaptive_pool(name, n, with_indices):
+    def pool(input, output_size):
+        sizes = (output_size,) * n if output_size is None or isinstance(output_size, int) else tuple(output_size)
+        return _ops[name](input, [input.shape[i - n] if size is None else size for i, size in enumerate(sizes)])
+
+    def max_pool(input, output_size, return_indices=False):
+        values, indices = pool(input, output_size)
+        return (values, indices) if return_indices else values
+
+    function = max_pool if with_indices else pool
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The op {name}; a size of None is that of input."
+    return function
+
+
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
+    _adaptive_pool(f"adaptive_avg_pool{n}d", n, False) for n in (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
+    _adaptive_pool(f"adaptive_max_pool{n}d", n, True) for n in (1, 2, 3))

@@ -1,36 +1,13 @@
-"""Module: the base class of layers and models, and Parameter, a tensor that a module owns and an optimizer changes."""
+"""Module: the base class of layers and models."""
+from itertools import chain
+
 from .. import _C
 from ..autograd import no_grad
+from . import hooks
+from .hooks import RemovableHandle
+from .parameter import Parameter, layout
 
 Tensor = _C.Tensor
-
-
-class Parameter(Tensor):
-    """A tensor that becomes part of a module when it is assigned to one of its attributes.
-
-    Shares memory with `data`, outside of the recorded graph.
-    """
-
-    def __new__(cls, data, requires_grad=True):
-        if not isinstance(data, Tensor):
-            raise TypeError(f"a Parameter is made from a tensor, not from {type(data).__name__}: write nn.Parameter(holon.tensor(...)).")
-        self = super().__new__(cls, data.detach())
-        self.requires_grad = requires_grad
-        return self
-
-    def __repr__(self):
-        return "Parameter containing:\n" + super().__repr__()
-
-
-class RemovableHandle:
-    """Takes a hook away again: `remove()`."""
-
-    def __init__(self, hooks, hook):
-        self._hooks = hooks
-        hooks[id(self)] = hook
-
-    def remove(self):
-        self._hooks.pop(id(self), None)
 
 
 class LoadResult(tuple):
@@ -49,35 +26,40 @@ def _indent(text):
     return text.replace("\n", "\n  ")
 
 
+_REGISTERED = ("_parameters", "_buffers", "_modules")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks",
+          "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+
+
+def _misfits(name, tensor, value, assign):
+    """Yields why a value cannot be loaded as the module's tensor."""
+    if not isinstance(value, Tensor):
+        yield f"{name} is a {type(value).__name__}, not a tensor"
+    elif tuple(value.shape) != tuple(tensor.shape):
+        yield f"{name} is {list(value.shape)}, the module's is {list(tensor.shape)}"
+    elif value.is_global != tensor.is_global and not assign:
+        kinds = ["global" if t.is_global else "local" for t in (value, tensor)]
+        yield (f"local / global mismatch: {name} is {kinds[0]}, the module's is {kinds[1]}; convert it first with "
+               f"{'to_local()' if value.is_global else 'to_global(placement, sbp)'}")
+
+
 class Module:
     """Base class of layers and models: define `forward`, assign parameters and submodules as attributes."""
 
     def __init__(self):
         state = self.__dict__
         state["training"] = True
-        state["_parameters"] = {}
-        state["_buffers"] = {}
         state["_non_persistent_buffers"] = set()
-        state["_modules"] = {}
-        state["_forward_hooks"] = {}
-        state["_forward_pre_hooks"] = {}
+        for registered in _REGISTERED + _HOOKS:
+            state[registered] = {}
 
     def forward(self, *args, **kwargs):
         raise NotImplementedError(f"{type(self).__name__} has no forward: define it, as in `def forward(self, x): ...`.")
 
     def __call__(self, *args, **kwargs):
-        if not (self._forward_hooks or self._forward_pre_hooks):
+        if not (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks):
             return self.forward(*args, **kwargs)
-        for hook in list(self._forward_pre_hooks.values()):
-            changed = hook(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
-        for hook in list(self._forward_hooks.values()):
-            changed = hook(self, args, result)
-            if changed is not None:
-                result = changed
-        return result
+        return hooks.call(self, args, kwargs)
 
     # Attributes
 
@@ -102,7 +84,7 @@ class Module:
 
     def __getattr__(self, name):
         state = self.__dict__
-        for registered in ("_parameters", "_buffers", "_modules"):
+        for registered in _REGISTERED:
             items = state.get(registered)
             if items is not None and name in items:
                 return items[name]
@@ -112,7 +94,7 @@ class Module:
         raise AttributeError(f"{type(self).__name__} has no attribute '{name}'.")
 
     def __delattr__(self, name):
-        for registered in ("_parameters", "_buffers", "_modules"):
+        for registered in _REGISTERED:
             if name in self.__dict__[registered]:
                 del self.__dict__[registered][name]
                 self._non_persistent_buffers.discard(name)
@@ -128,7 +110,7 @@ class Module:
             raise AttributeError(
                 f"cannot assign '{name}' to {type(self).__name__}: call super().__init__() first in its __init__.")
         self.__dict__.pop(name, None)
-        for registered in ("_parameters", "_buffers", "_modules"):
+        for registered in _REGISTERED:
             self.__dict__[registered].pop(name, None)
 
     def _check_name(self, name, items):
@@ -166,9 +148,9 @@ class Module:
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
         """Yields (name, module) for this module and all below it."""
         memo = set() if memo is None else memo
-        if self in memo:
-            return
         if remove_duplicate:
+            if self in memo:
+                return
             memo.add(self)
         yield prefix, self
         for name, module in self._modules.items():
@@ -176,38 +158,49 @@ class Module:
                 yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self):
+        """Yields this module and all below it, each once."""
         for _, module in self.named_modules():
             yield module
 
     def named_children(self):
+        """Yields (name, module) for the modules directly in this one, each once."""
+        seen = set()
         for name, module in self._modules.items():
-            if module is not None:
+            if module is not None and module not in seen:
+                seen.add(module)
                 yield name, module
 
     def children(self):
+        """Yields the modules directly in this one, each once."""
         for _, module in self.named_children():
             yield module
 
-    def _named_members(self, registered, prefix, recurse):
+    def _named_members(self, registered, prefix, recurse, remove_duplicate):
         seen = set()
-        for path, module in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
+        walk = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for path, module in walk:
             for name, tensor in module.__dict__[registered].items():
-                if tensor is not None and id(tensor) not in seen:
+                if tensor is None or id(tensor) in seen:
+                    continue
+                if remove_duplicate:
                     seen.add(id(tensor))
-                    yield f"{path}.{name}" if path else name, tensor
+                yield f"{path}.{name}" if path else name, tensor
 
-    def named_parameters(self, prefix="", recurse=True):
-        """Yields (name, parameter), each parameter once."""
-        return self._named_members("_parameters", prefix, recurse)
+    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+        """Yields (name, parameter); a parameter that has several names under the first, unless remove_duplicate is False."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse=True):
+        """Yields the parameters, each once."""
         for _, parameter in self.named_parameters(recurse=recurse):
             yield parameter
 
-    def named_buffers(self, prefix="", recurse=True):
-        return self._named_members("_buffers", prefix, recurse)
+    def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
+        """Yields (name, buffer), as named_parameters."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse=True):
+        """Yields the buffers, each once."""
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
@@ -220,75 +213,108 @@ class Module:
             module = module._modules[name]
         return module
 
-    def get_parameter(self, target):
-        """Returns the parameter at a path such as "blocks.0.weight"."""
+    def _get_member(self, registered, kind, target):
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
-        if name not in module._parameters:
-            raise AttributeError(f"{type(module).__name__} has no parameter '{name}' (of '{target}').")
-        return module._parameters[name]
+        if module.__dict__[registered].get(name) is None:
+            raise AttributeError(f"{type(module).__name__} has no {kind} '{name}' (of '{target}').")
+        return module.__dict__[registered][name]
+
+    def get_parameter(self, target):
+        """Returns the parameter at a path such as "blocks.0.weight"."""
+        return self._get_member("_parameters", "parameter", target)
+
+    def get_buffer(self, target):
+        """Returns the buffer at a path such as "blocks.0.running_mean"."""
+        return self._get_member("_buffers", "buffer", target)
 
     # State
 
     def state_dict(self, destination=None, prefix="", keep_vars=False):
         """Returns a dict from the names of parameters and persistent buffers to their tensors, detached unless keep_vars."""
         destination = {} if destination is None else destination
+        for hook in list(self._state_dict_pre_hooks.values()):
+            hook(self, prefix, keep_vars)
         for name, tensor in (*self._parameters.items(), *self._buffers.items()):
             if tensor is not None and name not in self._non_persistent_buffers:
                 destination[prefix + name] = tensor if keep_vars else tensor.detach()
         for name, module in self._modules.items():
             if module is not None:
-                module.state_dict(destination, f"{prefix}{name}.", keep_vars)
+                module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        for hook in list(self._state_dict_hooks.values()):
+            hook(self, destination, prefix, {})
         return destination
 
-    def load_state_dict(self, state_dict, strict=True):
+    def load_state_dict(self, state_dict, strict=True, assign=False):
         """Copies tensors into the parameters and buffers of the same names; global ones are boxed to their layout.
 
-        Collective where parameters are global. Nothing is changed if a name or shape does not fit (names: if strict).
+        assign: the parameters and buffers take the tensors themselves, with their dtype and layout; the Parameter objects
+        stay. Collective where parameters are global. Nothing is changed if a name or shape does not fit (names: if strict).
         """
+        if not hasattr(state_dict, "items"):
+            raise TypeError(f"load_state_dict: takes a dict from names to tensors, got {type(state_dict).__name__}.")
+        state_dict, missing, unexpected, errors = dict(state_dict), [], [], []
+        for path, module in self.named_modules(remove_duplicate=False):
+            for hook in list(module._load_state_dict_pre_hooks.values()):
+                hook(module, state_dict, f"{path}." if path else "", {}, strict, missing, unexpected, errors)
         own = self.state_dict(keep_vars=True)
-        missing = [name for name in own if name not in state_dict]
-        unexpected = [name for name in state_dict if name not in own]
-        errors = []
+        missing += [name for name in own if name not in state_dict]
+        unexpected += [name for name in state_dict if name not in own]
         if strict and missing:
             errors.append("missing: " + ", ".join(missing))
         if strict and unexpected:
             errors.append("unexpected: " + ", ".join(unexpected))
-        for name, tensor in own.items():
-            value = state_dict.get(name)
-            if value is None:
-                continue
-            if not isinstance(value, Tensor):
-                errors.append(f"{name} is a {type(value).__name__}, not a tensor")
-            elif tuple(value.shape) != tuple(tensor.shape):
-                errors.append(f"{name} is {list(value.shape)}, the module's is {list(tensor.shape)}")
-            elif value.is_global != tensor.is_global:
-                kinds = ["global" if t.is_global else "local" for t in (value, tensor)]
-                errors.append(f"local / global mismatch: {name} is {kinds[0]}, the module's is {kinds[1]}; convert it first "
-                              f"with {'to_local()' if value.is_global else 'to_global(placement, sbp)'}")
+        errors += [e for name, tensor in own.items() if name in state_dict for e in _misfits(name, tensor, state_dict[name], assign)]
         if errors:
             raise RuntimeError(f"load_state_dict of {type(self).__name__}: " + "; ".join(errors) + ".")
         with no_grad():
             for name, tensor in own.items():
-                if name in state_dict:
-                    value = state_dict[name]
-                    if tensor.is_global:
-                        value = value.to_global(tensor.placement, tensor.sbp)
-                    tensor.copy_(value)
-        return LoadResult((missing, unexpected))
+                if name not in state_dict:
+                    continue
+                value = state_dict[name]
+                if assign:
+                    tensor.data, tensor.grad = value.detach(), None
+                else:
+                    tensor.copy_(value.to_global(tensor.placement, tensor.sbp) if tensor.is_global else value)
+        result = LoadResult((missing, unexpected))
+        for module in self.modules():
+            for hook in list(module._load_state_dict_post_hooks.values()):
+                hook(module, result)
+        return result
+
+    def register_state_dict_pre_hook(self, hook):
+        """Calls hook(module, prefix, keep_vars) before state_dict reads this module."""
+        return RemovableHandle(self._state_dict_pre_hooks, hook)
+
+    def register_state_dict_post_hook(self, hook):
+        """Calls hook(module, state_dict, prefix, {}) when state_dict has read this module; it may change the dict."""
+        return RemovableHandle(self._state_dict_hooks, hook)
+
+    def register_load_state_dict_pre_hook(self, hook):
+        """Calls hook(module, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, error_msgs) before load_state_dict
+        compares names; it may change a copy of the dict that was given."""
+        return RemovableHandle(self._load_state_dict_pre_hooks, hook)
+
+    def register_load_state_dict_post_hook(self, hook):
+        """Calls hook(module, result) after load_state_dict; the lists of the result may be changed."""
+        return RemovableHandle(self._load_state_dict_post_hooks, hook)
 
     # Changes of all
 
     def train(self, mode=True):
-        """Sets training mode here and below: dropout is on."""
+        """Sets training mode here and below: dropout is on, batch norm uses the batch's statistics."""
+        if not isinstance(mode, bool):
+            raise ValueError(f"train: mode must be a bool, got {type(mode).__name__}.")
         for module in self.modules():
-            module.training = bool(mode)
+            module.training = mode
         return self
 
     def eval(self):
+        """Ends training mode here and below."""
         return self.train(False)
 
     def requires_grad_(self, requires_grad=True):
+        """Sets whether the parameters are learned."""
         for parameter in self.parameters():
             parameter.requires_grad = requires_grad
         return self
@@ -300,7 +326,7 @@ class Module:
                 if set_to_none:
                     parameter.grad = None
                 else:
-                    parameter.grad.zero_()
+                    parameter.grad = _C.ops["zeros_like"](parameter.grad)
 
     def apply(self, function):
         """Calls function(module) for every module, the innermost first."""
@@ -310,36 +336,64 @@ class Module:
         return self
 
     def _convert(self, function):
-        """Gives every parameter and buffer the value function(name, tensor), the objects staying the same."""
+        """Gives every parameter and buffer the value function(name, tensor), the objects staying the same: what is shared, or
+        held by an optimizer, stays so."""
         with no_grad():
-            for name, tensor in (*self.named_parameters(), *self.named_buffers()):
+            for name, tensor in chain(self.named_parameters(), self.named_buffers()):
+                grad = tensor.grad
                 value = function(name, tensor.detach())
+                if grad is not None:
+                    tensor.grad, grad = None, function(name, grad)
                 tensor.data = value
-                if tensor.grad is not None:
-                    tensor.grad = function(name, tensor.grad)
+                if grad is not None:
+                    tensor.grad = grad
         return self
 
     def to(self, *args, **kwargs):
-        """Converts all parameters and buffers: to(device), to(dtype), to(device, dtype). A dtype converts floating ones only."""
-        dtypes = [a for a in (*args, *kwargs.values()) if isinstance(a, _C.dtype)]
+        """Converts all parameters and buffers: to(device), to(dtype), to(device, dtype), to(tensor). A dtype converts floating
+        ones only."""
+        device, dtype, options = kwargs.pop("device", None), kwargs.pop("dtype", None), kwargs
+        for i, value in enumerate(args):
+            if isinstance(value, _C.dtype):
+                dtype = value
+            elif isinstance(value, Tensor):
+                device, dtype = device if value.is_global else value.device, value.dtype
+            elif isinstance(value, bool) and i > 0:
+                continue  # non_blocking
+            elif value is not None:
+                device = value
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(f"{type(self).__name__}.to: parameters must be floating point numbers, {dtype} are none.")
 
         def convert(name, tensor):
-            if dtypes and not tensor.is_floating_point():
-                rest = [a for a in args if not isinstance(a, _C.dtype)]
-                named = {k: v for k, v in kwargs.items() if not isinstance(v, _C.dtype)}
-                return tensor.to(*rest, **named) if rest or named else tensor
-            return tensor.to(*args, **kwargs)
+            if device is not None:
+                tensor = tensor.to(device, **options)
+            if dtype is not None and tensor.is_floating_point():
+                tensor = tensor.to(dtype, **options)
+            return tensor
 
         return self._convert(convert)
 
     def to_global(self, placement=None, sbp=None):
         """Makes all parameters and buffers global, or gives global ones another layout. Collective.
 
-        `sbp` may be a function from a name (as in named_parameters) to the sbp. A local tensor is taken for this rank's
-        piece: under broadcast the first rank's value counts, under split the pieces are put together.
+        `sbp` is one sbp for all, a dict from patterns of names ("*.weight"; the first that fits counts) to sbps, or a function
+        from a name (as in named_parameters) to its sbp; what gets None stays as it is. A local tensor is taken for this
+        rank's piece: under broadcast the first rank's value counts, under split the pieces are put together. Parameters
+        stay the same objects, with their values, gradients and places in optimizers.
         """
-        return self._convert(
-            lambda name, tensor: tensor.to_global(placement=placement, sbp=sbp(name) if _is_function(sbp) else sbp))
+        of, asked = layout(sbp), sbp is not None
+
+        def convert(name, tensor):
+            new = of(name)
+            if asked and new is None:
+                return tensor
+            try:
+                return tensor.to_global(placement=placement, sbp=new)
+            except (RuntimeError, TypeError, ValueError) as error:
+                raise type(error)(f"{name} of {type(self).__name__}: {error}") from error
+
+        return self._convert(convert)
 
     def to_local(self):
         """Makes all parameters and buffers local: what this rank holds of them."""
@@ -351,21 +405,43 @@ class Module:
     def cuda(self, device=None):
         return self._convert(lambda name, tensor: tensor.cuda() if device is None else tensor.cuda(device))
 
+    def type(self, dst_type):
+        """Converts all parameters and buffers, integers too, to a dtype."""
+        return self._convert(lambda name, tensor: tensor.to(dst_type))
+
     def float(self):
         return self.to(_C.float32)
 
     def double(self):
         return self.to(_C.float64)
 
+    def half(self):
+        return self.to(_C.float16)
+
+    def bfloat16(self):
+        return self.to(_C.bfloat16)
+
     # Hooks
 
-    def register_forward_pre_hook(self, hook):
-        """Calls hook(module, args) before forward; what it returns, unless None, replaces the arguments."""
-        return RemovableHandle(self._forward_pre_hooks, hook)
+    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
+        """Calls hook(module, args) before forward; what it returns, unless None, replaces the arguments. with_kwargs: it is
+        hook(module, args, kwargs) and returns None or (args, kwargs)."""
+        return RemovableHandle(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
-    def register_forward_hook(self, hook):
-        """Calls hook(module, args, result) after forward; what it returns, unless None, replaces the result."""
-        return RemovableHandle(self._forward_hooks, hook)
+    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False):
+        """Calls hook(module, args, result) after forward; what it returns, unless None, replaces the result. with_kwargs: it is
+        hook(module, args, kwargs, result)."""
+        return RemovableHandle(self._forward_hooks, (hook, with_kwargs), prepend)
+
+    def register_full_backward_hook(self, hook, prepend=False):
+        """Calls hook(module, grad_input, grad_output) in backward, when the gradients of the inputs are there; what it returns,
+        unless None, replaces them. Both are tuples, with None for what has no gradient."""
+        return RemovableHandle(self._backward_hooks, hook, prepend)
+
+    def register_full_backward_pre_hook(self, hook, prepend=False):
+        """Calls hook(module, grad_output) in backward, before the gradients of this module; what it returns, unless None,
+        replaces grad_output."""
+        return RemovableHandle(self._backward_pre_hooks, hook, prepend)
 
     # Text
 
@@ -383,8 +459,3 @@ class Module:
         if not children and len(lines) <= 1:
             return f"{self._get_name()}({extra})"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"
-
-
-def _is_function(sbp):
-    # sbp.broadcast may be callable as well: broadcast() is broadcast.
-    return callable(sbp) and not isinstance(sbp, _C.sbp.sbp)

@@ -133,6 +133,99 @@ TEST(Module, ToGlobalKeepsHandlesAndValues) {
   });
 }
 
+TEST(Module, StateListsAllThatDoesNotFit) {
+  Net to;
+  Tensor before = clone(to.up.weight.detach());
+  StateDict wrong{{"up.weight", ones({3, 3})}, {"up.bias", ones({16})}, {"unknown", zeros({1})}, {"scale", Tensor()}};
+  try {
+    to.load_state_dict(wrong);
+    FAIL();
+  } catch (const Error& e) {
+    std::string text = e.what();
+    for (const char* part : {"missing: down.weight, count", "unexpected: unknown", "up.weight is [3, 3], the module's is [16, 4]", "scale is undefined"})
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  }
+  EXPECT_TRUE(same(to.up.weight, before));
+  auto result = to.load_state_dict({{"up.bias", ones({16})}, {"more", zeros({1})}}, false);
+  EXPECT_EQ(result.unexpected, std::vector<std::string>{"more"});
+  EXPECT_EQ(result.missing.size(), 4u);
+}
+
+TEST(Module, TiedTensorsAreListedOnceAndSavedUnderAllNames) {
+  struct Tied : Module {
+    Linear a{3, 3, {.bias = false}};
+    Tied() {
+      register_module("a", a);
+      register_parameter("again", a.weight);
+      register_buffer("scratch", zeros({1}), false);
+    }
+  } tied, other;
+  EXPECT_EQ(names(tied.named_parameters()), std::vector<std::string>{"again"});
+  EXPECT_EQ(names(tied.state_dict()), (std::vector<std::string>{"again", "a.weight"}));
+  other.load_state_dict(tied.state_dict());
+  EXPECT_TRUE(same(other.a.weight, tied.a.weight));
+  tied.to(float64);
+  EXPECT_EQ(tied.a.weight.dtype(), float64);
+  EXPECT_TRUE(tied.get_parameter("again") == tied.get_parameter("a.weight"));
+}
+
+TEST(Module, PathsChildrenAndApply) {
+  Net inner;
+  Sequential net(inner, ReLU());
+  EXPECT_TRUE(net.get_parameter("0.up.bias") == inner.up.bias);
+  EXPECT_TRUE(net.get_buffer("0.count") == inner.count);
+  EXPECT_TRUE(net.get_submodule("0.down").get_parameter("weight") == inner.down.weight);
+  EXPECT_EQ(net.named_children().size(), 2u);
+  EXPECT_THROW(net.get_parameter("0.up.nothing"), Error);
+  EXPECT_THROW(net.get_submodule("up"), Error);
+  int visits = 0;
+  net.apply([&](Module& m) { visits += m.parameter_count() >= 0; });
+  EXPECT_EQ(visits, 5);
+  net.requires_grad_(false);
+  EXPECT_FALSE(inner.scale.requires_grad());
+}
+
+TEST(Module, ToConvertsFloatingTensorsInPlace) {
+  Net net;
+  net.register_buffer("steps", zeros({1}, {.dtype = int64}));
+  Tensor handle = net.up.weight;
+  net.to(float64);
+  EXPECT_TRUE(handle.dtype() == float64 && handle.requires_grad() && net.count.dtype() == float64);
+  EXPECT_EQ(net.get_buffer("steps").dtype(), int64);
+  net.to(Device());
+  EXPECT_EQ(net(ones({1, 4}, {.dtype = float64})).dtype(), float64);
+  EXPECT_THROW(net.to(int32), Error);
+}
+
+TEST(Module, HooksSeeAndReplace) {
+  Identity layer;
+  std::vector<double> seen;
+  auto before = layer.register_forward_pre_hook([](const Tensor& x) { return x + Scalar(1.0); });
+  auto watch = layer.register_forward_hook([&](const Tensor& x, const Tensor& y) {
+    seen.push_back(x.item().as_double() + y.item().as_double());
+    return Tensor();
+  });
+  auto after = layer.register_forward_hook([](const Tensor&, const Tensor& y) { return y * Scalar(10.0); });
+  EXPECT_EQ(layer(full({}, 2.0)).item().as_double(), 30);
+  EXPECT_EQ(Sequential(layer)(full({}, 2.0)).item().as_double(), 30);  // copies share their hooks
+  EXPECT_EQ(seen, (std::vector<double>{6, 6}));
+  for (auto& handle : {before, watch, after}) handle.remove();
+  EXPECT_EQ(layer(full({}, 2.0)).item().as_double(), 2);
+}
+
+TEST(Module, LayoutsByPattern) {
+  comm::run_ranks(2, [](int) {
+    Placement p("cpu", {0, 1});
+    Net net;
+    net.to_global(p, sbp::broadcast());
+    net.to_global(p, layout_by_patterns({{"up.*", sbp::split(0)}, {"d?wn.weight", sbp::split(1)}, {"*", sbp::broadcast()}}));
+    EXPECT_EQ(net.up.bias.nd_sbp(), NdSbp(sbp::split(0)));
+    EXPECT_EQ(net.down.weight.nd_sbp(), NdSbp(sbp::split(1)));
+    EXPECT_EQ(net.count.nd_sbp(), NdSbp(sbp::broadcast()));
+    EXPECT_THROW(net.to_global(p, layout_by_patterns({{"up.*", sbp::broadcast()}})), Error);
+  });
+}
+
 // Two ranks with half of the rows each: as a local tensor is a part in Tensor::to_global.
 TEST(Module, ToGlobalPutsLocalPartsTogether) {
   comm::run_ranks(2, [](int) {

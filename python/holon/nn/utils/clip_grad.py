@@ -1,5 +1,5 @@
-"""Helpers around a model's parameters."""
-from .. import _C
+"""Limits of gradients."""
+from ... import _C
 
 
 def _tensors(parameters):
