@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "call.h"
+#include "holon/dispatch/signature.h"
 #include "holon/registry/library.h"
 
 namespace holon::python {
@@ -254,6 +255,34 @@ nb::list op_table() {
   return table;
 }
 
+// For the reference and for users who want to know what a call would ask of its inputs.
+nb::list signatures_of_python_call(const std::string& name, const nb::args& args, const nb::kwargs& kwargs) {
+  std::vector<PyObject*> values;
+  for (nb::handle a : args) values.push_back(a.ptr());
+  nb::object names = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(kwargs.size()))));
+  Py_ssize_t at = 0;
+  for (auto [key, value] : kwargs) {
+    values.push_back(value.ptr());
+    PyTuple_SET_ITEM(names.ptr(), at++, Py_NewRef(key.ptr()));
+  }
+  PyObject* kwnames = at ? names.ptr() : nullptr;
+  auto* forms = overloads_named(name, false);
+  const ArgParser& parser = forms ? forms->pick(values.data(), args.size(), kwnames) : *parser_of(find_op(name));
+  ReadyCall call;
+  parser.parse(values.data(), args.size(), kwnames, &call);
+  nb::list texts;
+  for (auto& s : signatures_of_call(*call.op, call.inputs, call.attrs)) {
+    std::string in, out;
+    for (size_t i = 0; i < s.in.size(); ++i)
+      if (call.inputs[i].defined()) in += (in.empty() ? "" : ", ") + s.in[i].str();
+    for (auto& o : s.out) out += (out.empty() ? "" : ", ") + o.str();
+    std::string text = in + " -> " + out;
+    if (s.even_units) text += fmt::format(" (if the ranks divide {})", s.even_units);
+    texts.append(text);
+  }
+  return texts;
+}
+
 // A method has the tensor as its first argument.
 bool is_method(const OpDef& op) {
   return op.method && !op.schema.args.empty() && op.schema.args[0].type == ArgType::kTensor && !op.schema.args[0].optional;
@@ -302,6 +331,8 @@ void bind_ops(nb::module_& m) {
   m.def("find_op_function", find_op_function, nb::arg("name"), "The function of any op, hidden ones included, by name.");
   m.def("call", [](const std::string& name, nb::args args, nb::kwargs kwargs) { return find_op_function(name)(*args, **kwargs); },
         nb::arg("name"), nb::arg("args"), nb::arg("kwargs"), "Calls any op by name, hidden ones included.");
+  m.def("signatures_of_call", signatures_of_python_call, nb::arg("name"), nb::arg("args"), nb::arg("kwargs"),
+        "The signatures of sbp, for one axis of ranks, among which such a call of the op would choose: \"S(0), B -> S(0)\". Runs nothing.");
 }
 
 }  // namespace holon::python
