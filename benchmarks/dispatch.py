@@ -26,7 +26,7 @@ def microseconds(f, calls=2000, repeats=15):
 
 
 def measure(flow, x, y, no_grad):
-    """Microseconds of each op on x and y, under no_grad and recording for backward."""
+    """Microseconds of each op on x and y, under no_grad and recording for backward, and of its backward alone."""
     found = {}
     for mode in ("no_grad", "recording"):
         a = x.detach().requires_grad_() if mode == "recording" else x
@@ -37,6 +37,9 @@ def measure(flow, x, y, no_grad):
                     found[f"{op} {mode}"] = microseconds(calls[op])
             else:
                 found[f"{op} {mode}"] = microseconds(calls[op])
+                z = calls[op]()
+                dz = z.detach()
+                found[f"{op} backward"] = microseconds(lambda: flow.autograd.grad(z, a, dz, retain_graph=True))
     return found
 
 
@@ -64,9 +67,12 @@ def main():
         base = None
     if base is None:
         a, b = numpy.ones((4, 4), "f"), numpy.ones((4, 4), "f")
-        base, against = dict.fromkeys(ours["local"], microseconds(lambda: a + b)), "numpy.add 4x4"
+        forward = [name for name in ours["local"] if "backward" not in name]
+        base, against = dict.fromkeys(forward, microseconds(lambda: a + b)), "numpy.add 4x4"
     for kind, figures in ours.items():
         for name, value in figures.items():
+            if name not in base:
+                continue
             print(json.dumps({"name": f"dispatch: {kind} {name}", "value": round(value, 3), "unit": "us", "against": against,
                               "ratio": round(base[name] / value, 3)}), flush=True)
 

@@ -4,6 +4,12 @@
 
 namespace holon {
 
+int64_t Dims::numel_beyond() const {
+  for (int64_t n : *this)
+    if (n == 0) return 0;
+  fail_value("a tensor of shape {} has more elements than a 64-bit number counts. Choose smaller sizes.", *this);
+}
+
 std::string Dims::str() const {
   std::string s = "[";
   for (int i = 0; i < size_; ++i) s += (i ? ", " : "") + std::to_string(v_[i]);

@@ -56,14 +56,18 @@ class Dims {
   }
   bool operator==(const Dims& o) const { return size_ == o.size_ && std::equal(v_, v_ + size_, o.v_); }
 
+  // Errors: more elements than 2^63 - 1 (ValueError).
   int64_t numel() const {
     int64_t n = 1;
-    for (int64_t x : *this) n *= x;
+    for (int64_t x : *this)
+      if (__builtin_mul_overflow(n, x, &n)) [[unlikely]]
+        return numel_beyond();
     return n;
   }
   std::string str() const;  // "[4, 5]"
 
  private:
+  int64_t numel_beyond() const;
   void assign(const int64_t* p, size_t n) {
     if (n > kMaxAxes) too_many(static_cast<int>(n));
     std::copy(p, p + n, v_);

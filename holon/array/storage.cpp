@@ -11,6 +11,10 @@
 #include <mutex>
 #include <vector>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
@@ -20,6 +24,17 @@ namespace holon {
 namespace {
 
 constexpr size_t kAlign = 64, kPage = 4096;
+// Under AddressSanitizer every block ends in bytes that must not be touched, and a free one is not to be touched at all.
+#ifdef __SANITIZE_ADDRESS__
+constexpr size_t kGuard = 64;
+void poison(void* p, size_t bytes) { __asan_poison_memory_region(p, bytes); }
+void unpoison(void* p, size_t bytes) { __asan_unpoison_memory_region(p, bytes); }
+#else
+constexpr size_t kGuard = 0;
+void poison(void*, size_t) {}
+void unpoison(void*, size_t) {}
+#endif
+
 constexpr size_t kSmallLimit = 1 << 20;  // above this, blocks are whole pages with their own free list
 
 Arena make_arena() {
@@ -61,9 +76,16 @@ class Allocator {
   const Arena& arena() const { return arena_; }
 
   void* take(size_t bytes) {
-    size_t rounded, c = class_of(bytes, &rounded);
+    size_t rounded, c = class_of(bytes + kGuard, &rounded);
     if (rounded > kSmallLimit) rounded = (rounded + kPage - 1) / kPage * kPage;
     std::lock_guard lock(mutex_);
+    void* p = take_rounded(c, rounded);
+    unpoison(p, bytes);
+    poison(static_cast<std::byte*>(p) + bytes, rounded - bytes);
+    return p;
+  }
+
+  void* take_rounded(size_t c, size_t rounded) {
     in_use_ += rounded;
     if (in_use_ > peak_) peak_ = in_use_;
     auto& list = free_[c];
@@ -77,9 +99,10 @@ class Allocator {
   }
 
   void give(void* p, size_t bytes) {
-    size_t rounded, c = class_of(bytes, &rounded);
+    size_t rounded, c = class_of(bytes + kGuard, &rounded);
     if (rounded > kSmallLimit) rounded = (rounded + kPage - 1) / kPage * kPage;
     std::lock_guard lock(mutex_);
+    poison(p, rounded);
     in_use_ -= rounded;
     cached_ += rounded;
     free_[c].push_back(p);

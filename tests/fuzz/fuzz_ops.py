@@ -12,6 +12,7 @@ import faulthandler
 import math
 import os
 import random
+import resource
 import sys
 import time
 
@@ -189,14 +190,25 @@ def one_call(op, seed, world, log):
     return None
 
 
+def limit_memory():
+    """A call that asks for gigabytes gets an error, not the machine's memory. (AddressSanitizer has a limit of its own.)"""
+    if "ASAN_OPTIONS" in os.environ:
+        return
+    with open("/proc/self/statm") as f:
+        now = int(f.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + (3 << 30), now + (3 << 30)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--calls", type=int, default=10**9)
+    parser.add_argument("--slow", type=float, help="name the calls that take longer than so many seconds")
     parser.add_argument("--local", action="store_true", help="no global tensors")
     parser.add_argument("ops", nargs="*")
     args = parser.parse_args()
+    limit_memory()
     ops = [op for op in flow._C.op_table() if (op["name"] in args.ops if args.ops else op["function"] or op["method"])]
     log = open(os.environ["HOLON_FUZZ_LOG"], "w") if "HOLON_FUZZ_LOG" in os.environ else None
     end, calls, failures, seed = time.monotonic() + args.seconds, 0, [], args.seed * 10_000_019
@@ -204,6 +216,7 @@ def main():
         for op in ops:
             seed += 1
             calls += 1
+            begin = time.monotonic()
             if args.local or random.Random(seed).random() < 0.7:
                 wrong = one_call(op, seed, None, log)
             else:
@@ -215,6 +228,8 @@ def main():
                     wrong = next(filter(None, flow.run_ranks(2, run)), None)
                 except ALLOWED as e:
                     wrong = str(e) if "internal" in str(e).lower() else None
+            if args.slow and time.monotonic() - begin > args.slow:
+                print(f"{time.monotonic() - begin:.1f} s: {op['name']}, seed {seed}", flush=True)
             if wrong:
                 failures.append(wrong)
                 print(wrong, flush=True)
