@@ -62,6 +62,19 @@ OpFunction& self_of(PyObject* o) { return *reinterpret_cast<OpFunction*>(o); }
 
 PyObject* get_name(PyObject* self, void*) { return Py_NewRef(self_of(self).name); }
 
+// What holds for every elementwise op, so that their words need not say it.
+std::string shape_words(const OpDef& op) {
+  if (!op.elementwise) return "";
+  std::string names;
+  int n = 0;
+  for (auto& a : op.schema.args) {
+    if (a.input < 0) continue;
+    if (n++) names += ", ";
+    names += a.name;
+  }
+  return n == 1 ? "The result has the shape of " + names + "." : names + " broadcast to one shape, that of the result.";
+}
+
 PyObject* get_doc(PyObject* self, void*) {
   return guarded([&] {
     auto& f = self_of(self);
@@ -72,6 +85,7 @@ PyObject* get_doc(PyObject* self, void*) {
       const OpDef& op = form->op();
       if (!text.empty()) text += "\n\n";
       text += op.doc;
+      if (op.elementwise) text += " " + shape_words(op);
       if (f.in_place) text += "\n\nIn place: the result is written into the first argument, which is returned.";
       text += "\n\nSignature: " + form->signature();
       if (!op.example.empty()) text += "\nExample: holon." + op.example;
@@ -227,6 +241,7 @@ nb::list op_table() {
     row["method"] = op->method;
     row["random"] = op->random;
     row["composed"] = op->body != nullptr;
+    row["shapes"] = shape_words(*op);
     row["linear"] = op->joint != 0 || op->each != 0;
     row["scalar_form"] = op->scalar_form;
     row["rule"] = op->no_rule_reason.empty() ? op->rule_text : "whole: " + op->no_rule_reason;

@@ -1,5 +1,6 @@
 """The pages of modules and optimizers: what inspection tells of the classes, and their examples, which are run."""
 import inspect
+import sys
 import types
 
 import holon
@@ -9,7 +10,9 @@ from . import examples
 
 
 def namespace():
-    return {"flow": holon, "holon": holon, "nn": nn, "optim": optim, "F": nn.functional, "lr_scheduler": optim.lr_scheduler}
+    model = nn.Linear(2, 1)
+    return {"model": model, "optimizer": optim.SGD(model.parameters(), lr=0.1, momentum=0.5),
+            "flow": holon, "holon": holon, "nn": nn, "optim": optim, "F": nn.functional, "lr_scheduler": optim.lr_scheduler}
 
 
 def signature(name, obj):
@@ -36,7 +39,7 @@ def paragraph(doc):
 
 
 class Made:
-    """While it is open, remembers the objects of exactly this class that are made."""
+    """While it is open, remembers the objects of this class, or of one that derives from it without an __init__, that are made."""
 
     def __init__(self, cls):
         self.cls, self.objects, self.own = cls, [], "__init__" in vars(cls)
@@ -47,7 +50,7 @@ class Made:
 
         def remember(self, *args, **kwargs):
             init(self, *args, **kwargs)
-            if type(self) is made.cls:
+            if type(self) is made.cls or "__init__" not in vars(type(self)):
                 made.objects.append(self)
 
         self.init = init
@@ -61,29 +64,58 @@ class Made:
             del self.cls.__init__
 
 
-def shapes_of(module):
-    held = [f"{name} {list(p.shape)}" for name, p in module.named_parameters()]
-    return held, [f"{name} {list(b.shape)}" for name, b in module.named_buffers()]
+def rates(schedule, steps=8):
+    """The learning rate before each of the first steps."""
+    found = []
+    for _ in range(steps):
+        found.append(f"{schedule.get_last_lr()[0]:.4g}")
+        if isinstance(schedule, optim.lr_scheduler.ReduceLROnPlateau):
+            schedule.step(1.0)
+        else:
+            schedule.step()
+    return ", ".join(found)
+
+
+def after_a_step(optimizer, model):
+    """The state that an optimizer keeps for a parameter."""
+    model(holon.ones(1, 2)).sum().backward()
+    optimizer.step()
+    weight = model.weight
+    held = [name + (f" {list(v.shape)}" if isinstance(v, holon.Tensor) else "") for name, v in optimizer.state[weight].items()]
+    return f"{', '.join(held) or 'none'} (of a weight {list(weight.shape)})"
+
+
+def observed(made, names):
+    """What can be seen of the object that the example made."""
+    if isinstance(made, nn.Module):
+        parameters = [f"{name} {list(p.shape)}" for name, p in made.named_parameters()]
+        buffers = [f"{name} {list(b.shape)}" for name, b in made.named_buffers()]
+        lines = [f"- **parameters** of the example: {', '.join(parameters) or 'none'}"]
+        return lines + ([f"- **buffers** of the example: {', '.join(buffers)}"] if buffers else [])
+    if isinstance(made, optim.Optimizer):
+        return [f"- **state** of the example after a step: {after_a_step(made, names['model'])}"]
+    if isinstance(made, (optim.lr_scheduler.LRScheduler, optim.lr_scheduler.ReduceLROnPlateau)):
+        metric = " (with a metric that stays)" if isinstance(made, optim.lr_scheduler.ReduceLROnPlateau) else ""
+        return [f"- **rates** of the example, step by step{metric}: {rates(made)}"]
+    return []
 
 
 def section(name, cls, prefix, problems):
     doc, sources = examples.of_docstring(inspect.cleandoc(cls.__doc__ or ""))
     if not doc:
         problems.append(f"{prefix}{name}: no words in its docstring")
-    lines = [f"## {name}", "", "```", signature(prefix + name, cls), "```", "", doc, ""]
+    other = [n for n, v in vars(sys.modules[cls.__module__]).items() if v is cls and n != name]
+    lines = [f"## {name}", "", "```", signature(prefix + name, cls), "```", "", doc + (f" Also {', '.join(other)}." if other else ""), ""]
     if not sources:
         problems.append(f"{prefix}{name}: no example in its docstring")
     else:
+        names = namespace()
         with Made(cls) as made:
             try:
-                lines += examples.transcript(examples.run(sources, namespace()))
+                lines += examples.transcript(examples.run(sources, names))
+                lines += observed(made.objects[0], names) if made.objects else []
             except Exception as e:  # noqa: BLE001 - all failures are listed
                 problems.append(f"{prefix}{name}: the example failed: {sources}: {type(e).__name__}: {e}")
-        if made.objects and isinstance(made.objects[0], nn.Module):
-            parameters, buffers = shapes_of(made.objects[0])
-            lines.append(f"- **parameters** of the example: {', '.join(parameters) or 'none'}")
-            if buffers:
-                lines.append(f"- **buffers** of the example: {', '.join(buffers)}")
     methods = public_methods(cls)
     lines += [f"- `{signature(n, f)}`: {paragraph(f.__doc__)}" for n, f in methods]
     return [*lines, ""]
@@ -126,7 +158,7 @@ def modules_page(note, problems):
 def optim_page(note, problems):
     optimizers = sorted((n, getattr(optim, n)) for n in optim.__all__ if is_public_class(getattr(optim, n), "holon.optim"))
     schedules = sorted((n, v) for n, v in vars(optim.lr_scheduler).items()
-                       if is_public_class(v, "holon.optim.lr_scheduler") and n[0] != "_")
+                       if is_public_class(v, "holon.optim.lr_scheduler") and n[0] != "_" and n == v.__name__)
     lines = ["# Optimizers and schedules", "", note, "Examples ran when the page was made, after `import holon as flow` and "
              "`from holon import nn, optim`.", "", *contents(optimizers + schedules), ""]
     for name, cls in optimizers:

@@ -103,10 +103,8 @@ class Form:
     def lines(self):
         op = self.op
         lines = ["```", op["signature"], "```", "", op["doc"], ""]
-        if op["elementwise"]:
-            inputs = [a["name"] for a in op["args"] if a["type"].startswith("Tensor")]
-            lines += [f"The result has the shape of {inputs[0]}." if len(inputs) == 1 else
-                      f"{', '.join(inputs[:-1])} and {inputs[-1]} broadcast to one shape, that of the result.", ""]
+        if op["shapes"]:
+            lines += [op["shapes"], ""]
         if self.shown:
             lines += examples.transcript(self.shown)
         if self.call:
