@@ -126,7 +126,9 @@ class Op:
         out = out.strip()
         self.outputs = -1 if out == "Tensor[]" else len(re.findall(r"\bTensor\b", out))
         self.output_names = re.findall(r"\bTensor\s+(\w+)", out)
-        self.in_place = ".in_place()" in body and self.outputs == 1
+        self.in_place = ".in_place(" in body and self.outputs == 1
+        named = re.search(r'\.in_place\("(\w+)"\)', body)
+        self.in_place_name = named.group(1) if named else self.public + "_"
         self.options = [a for a in self.args if a.keyword]
         self.struct = "".join(w.capitalize() for w in self.name.split("_")) + "Options"
         # Designated initialisers want an order: what users set most comes first.
@@ -168,7 +170,7 @@ class Op:
         text = self.options_struct() + self.result_struct() + f"{self.returns()} {self.cpp}({self.params(True)});\n"
         if self.in_place:
             params = self.params(True).replace("const Tensor& ", "Tensor ", 1)
-            text += f"Tensor {self.public}_({params});\n"
+            text += f"Tensor {self.in_place_name}({params});\n"
         return text
 
     def body(self, run):
@@ -190,7 +192,7 @@ class Op:
         text = f"{self.returns()} {self.cpp}({self.params(False)}) {{\n" + self.body(run)
         if self.in_place:
             params = self.params(False).replace("const Tensor& ", "Tensor ", 1)
-            text += f"Tensor {self.public}_({params}) {{\n" + self.body("  return dispatch_in_place(op, std::move(in), a);")
+            text += f"Tensor {self.in_place_name}({params}) {{\n" + self.body("  return dispatch_in_place(op, std::move(in), a);")
         return text
 
 

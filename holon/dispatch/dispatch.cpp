@@ -64,12 +64,16 @@ Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
   return s;
 }
 
-// As in PyTorch, a 0-d tensor and a number only lift the category (bool < integer < float) of tensors with axes.
+bool is_promoted(const OpDef& op, size_t input) { return op.promoted_inputs >> std::min<size_t>(input, 31) & 1; }
+
+}  // namespace
+
 DType common_dtype(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs) {
   DType of_axes = boolean, of_0d = boolean;
   bool any_axes = false, any_0d = false;
-  for (auto& t : inputs) {
-    if (!t.defined()) continue;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto& t = inputs[i];
+    if (!t.defined() || !is_promoted(op, i)) continue;
     bool is_0d = t.ndim() == 0;
     DType& into = is_0d ? of_0d : of_axes;
     bool& any = is_0d ? any_0d : any_axes;
@@ -77,9 +81,12 @@ DType common_dtype(const OpDef& op, std::span<const Tensor> inputs, const Attrs&
     any = true;
   }
   DType common = !any_0d ? of_axes : !any_axes ? of_0d : category(of_0d) > category(of_axes) ? promote(of_axes, of_0d) : of_axes;
-  if (op.value_attr >= 0 && attrs.has(op.value_attr)) common = attrs.as_scalar(op.value_attr).promote_with(common);
+  for (int a : op.promote_attrs)
+    if (attrs.has(a)) common = attrs.as_scalar(a).promote_with(common);
   return op.promotes_to_float && !is_floating(common) ? float32 : common;
 }
+
+namespace {
 
 void promote_inputs(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
   // The usual case first: floating point tensors of one dtype need nothing, whatever the number beside them.
@@ -88,12 +95,22 @@ void promote_inputs(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
   if (alike && is_floating(inputs[0].dtype())) return;
   DType common = common_dtype(op, inputs, attrs);
   static const OpDef& cast = find_op("cast");
-  for (auto& t : inputs) {
-    if (!t.defined() || t.dtype() == common) continue;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto& t = inputs[i];
+    if (!t.defined() || t.dtype() == common || !is_promoted(op, i)) continue;
     Attrs a;
     a.push_dtype(common);
     t = dispatch_one(cast, {t}, a);
   }
+}
+
+void check_attrs(const OpDef& op, const Attrs& attrs) {
+  if (static_cast<int>(attrs.size()) != op.schema.n_attrs) [[unlikely]]
+    fail_type("{}: takes {} attributes, got {}. Signature: {}", op.name(), op.schema.n_attrs, attrs.size(), op.schema.text);
+  for (int at : op.required_attrs)
+    if (!attrs.has(at)) [[unlikely]]
+      for (auto& a : op.schema.args)
+        if (a.attr == at) fail_type("{}: argument {} is missing. Signature: {}", op.name(), a.name, op.schema.text);
 }
 
 Dims strides_for(const OpDef& op, const Dims& shape, std::span<const Array* const> in) {
@@ -316,6 +333,7 @@ void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
 }  // namespace
 
 TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
+  check_attrs(op, given);
   Scan s = scan(op, inputs);
   if (op.body) {
     BodyCall call(op, given, inputs);

@@ -22,6 +22,10 @@ TensorVec call(std::string_view op, TensorVec inputs, const std::vector<NamedAtt
 // shape; a leaf that requires grad, or a view of one, while ops are recorded.
 Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 
+// The dtype that an op that promotes casts its inputs to. As in PyTorch, tensors without axes and numbers only lift the category
+// (bool < integer < floating point) of tensors with axes, and numbers that of all tensors.
+DType common_dtype(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs);
+
 // This rank's random state: a seed, and one counter each for draws of local and of global tensors.
 struct RandomState {
   uint64_t seed = 67280421310721ull;  // PyTorch's default

@@ -16,6 +16,8 @@ bool any_requires_grad(std::span<const Tensor> inputs) {
 // Writes straight into the input's memory: for elementwise kernels on local tensors of one dtype.
 bool try_direct(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
   if (!op.elementwise || !op.kernel || inputs[0].is_global()) return false;
+  // A number beside integers may make the result floating point.
+  if (op.promotes && !is_floating(inputs[0].dtype()) && common_dtype(op, inputs, attrs) != inputs[0].dtype()) return false;
   SmallVec<Meta, 4> metas;
   SmallVec<const Array*, 4> in;
   uint32_t present = 0;
@@ -37,6 +39,18 @@ bool try_direct(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
   return true;
 }
 
+// The same tensor of the graph with memory of its own.
+Tensor copy_of(const Tensor& t) {
+  Array a = Array::empty_strided(t.array().shape, t.array().is_dense() ? t.array().strides : contiguous_strides(t.array().shape), t.dtype(),
+                                 t.impl()->device);
+  kernels::copy(t.array(), a);
+  Tensor copy = t.is_global() ? Tensor::global(a, t.shape(), t.dtype(), t.spec()) : Tensor::local(a);
+  copy.impl()->requires_grad = t.requires_grad();
+  copy.impl()->grad_fn = t.impl()->grad_fn;
+  copy.impl()->output_index = t.impl()->output_index;
+  return copy;
+}
+
 }  // namespace
 
 Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
@@ -52,7 +66,17 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
                  "instead, or no_grad().",
                  op.name(), self.impl()->grad_fn->name(), op.name());
   if (!recording && try_direct(op, inputs, attrs)) return self;
+  // The gradient reads the tensor as it was, also where it is another input too.
+  if (recording && (op.body || op.saves_in) && self.array().defined()) {
+    Tensor before;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] == self && (op.body || (op.saves_in >> std::min<size_t>(i, 31) & 1))) {
+        if (!before.defined()) before = copy_of(self);
+        inputs[i] = before;
+      }
+  }
   Tensor result = dispatch_one(op, std::move(inputs), attrs);
+  if (result == self) return self;
   if (result.shape() != self.shape())
     fail_value("{}_: the result has shape {}, the tensor to write into {}. Use {}() instead.", op.name(), result.shape(), self.shape(),
                op.name());

@@ -14,7 +14,15 @@ std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::s
   HOLON_CHECK(op.rule, "op {} has neither a sharding rule nor a reason for none", op.name());
   RuleCall call(op, attrs, in, out, rule);
   op.rule(call);
-  return rule.signatures(op.joint, op.each);
+  std::vector<Signature> all = rule.signatures(op.joint, op.each);
+  // Bools have no sum: an addition of them is "or", which loses what a partial sum must keep.
+  auto adds_bools = [](const SmallVec<Sbp, 4>& sbps, std::span<const Meta> metas) {
+    for (size_t i = 0; i < sbps.size(); ++i)
+      if (sbps[i].is_partial() && metas[i].dtype == boolean) return true;
+    return false;
+  };
+  std::erase_if(all, [&](const Signature& s) { return adds_bools(s.in, in) || adds_bools(s.out, out); });
+  return all;
 }
 
 namespace {

@@ -37,10 +37,12 @@
   X(Atanh, kFloats, kSame, f::atanh(x))                                                     \
   X(Erf, kFloats, kSame, f::erf(x))                                                         \
   X(Erfc, kFloats, kSame, f::erfc(x))                                                       \
+  X(Erfinv, kFloats, kSame, f::erfinv(x))                                                   \
   X(Floor, kAll, kSame, f::floor(x))                                                        \
   X(Ceil, kAll, kSame, f::ceil(x))                                                          \
   X(Round, kAll, kSame, f::rint(x))                                                         \
   X(Trunc, kAll, kSame, f::trunc(x))                                                        \
+  X(Frac, kAll, kSame, x - f::trunc(x))                                                     \
   X(Sigmoid, kFloats, kSame, f::sigmoid(x))                                                 \
   X(LogSigmoid, kFloats, kSame, -f::softplus(-x))                                           \
   X(Relu, kAll, kSame, x < T(0) ? T(0) : x)                                                 \
@@ -82,6 +84,8 @@
   X(Maximum, kAll, kSame, (x > y) | (x != x) ? x : y)                                       \
   X(Minimum, kAll, kSame, (x < y) | (x != x) ? x : y)                                       \
   X(Atan2, kFloats, kSame, f::atan2(x, y))                                                  \
+  X(Hypot, kFloats, kSame, f::hypot(x, y))                                                  \
+  X(LogAddExp, kFloats, kSame, f::log_add_exp(x, y))                                        \
   X(XLogY, kFloats, kSame, (x == T(0)) & (y == y) ? T(0) : x * f::log(y))                   \
   X(SquaredDifference, kAll, kSame, (x - y) * (x - y))                                      \
   X(AddScaled, kAll, kSame, x + p0 * y) /* alpha */                                         \
@@ -100,6 +104,10 @@
   X(BitAnd, kInts, kSame, x & y)                                                            \
   X(BitOr, kInts, kSame, x | y)                                                             \
   X(BitXor, kInts, kSame, x ^ y)                                                            \
+  X(LeftShift, kInts, kSame, f::shift_left(x, y))                                           \
+  X(RightShift, kInts, kSame, f::shift_right(x, y))                                         \
+  X(BinaryCrossEntropy, kFloats, kSame, f::binary_cross_entropy(x, y)) /* probability, target */ \
+  X(BinaryCrossEntropyLogits, kFloats, kSame, f::softplus(x) - x * y) /* logit, target */   \
   /* Gradients: x is the gradient of the result; y is the result where its name says so, otherwise the input. */ \
   X(ReluBackward, kFloats, kSame, y <= T(0) ? T(0) : x) /* result or input */               \
   X(TanhBackward, kFloats, kSame, x * (T(1) - y * y)) /* result */                          \
@@ -129,7 +137,8 @@
   X(ShrinkBackward, kFloats, kSame, (y >= -p0) & (y <= p0) ? T(0) : x)                      \
   X(ClampMinBackward, kFloats, kSame, y < p0 ? T(0) : x)                                    \
   X(ClampMaxBackward, kFloats, kSame, y > p0 ? T(0) : x)                                    \
-  X(ClampBackward, kFloats, kSame, (y < p0) | (y > p1) ? T(0) : x)
+  X(ClampBackward, kFloats, kSame, (y < p0) | (y > p1) ? T(0) : x)                          \
+  X(HardtanhBackward, kFloats, kSame, (y <= p0) | (y >= p1) ? T(0) : x)
 
 #define HOLON_TERNARY_OPS(X)                                                                \
   X(AddCMul, kAll, kSame, x + p0 * y * z)                                                   \
@@ -138,7 +147,9 @@
   X(ClampTensor, kAll, kSame, f::clamp(x, y, z))                                            \
   /* Gradients: x is the gradient of the result, y and z the inputs; the gradient is that of y. */ \
   X(SmoothL1Backward, kFloats, kSame, x * f::clamp((y - z) / p0, T(-1), T(1)))              \
-  X(HuberBackward, kFloats, kSame, x * f::clamp(y - z, -p0, p0))
+  X(HuberBackward, kFloats, kSame, x * f::clamp(y - z, -p0, p0))                            \
+  X(BinaryCrossEntropyBackward, kFloats, kSame, x * (y - z) / f::at_least(y * (T(1) - y), T(1e-12))) \
+  X(BinaryCrossEntropyLogitsBackward, kFloats, kSame, x * (f::sigmoid(y) - z))
 
 namespace holon::kernels {
 

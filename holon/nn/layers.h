@@ -124,7 +124,7 @@ class CrossEntropyLoss : public Module {
   explicit CrossEntropyLoss(const CrossEntropyOptions& options = {})
       : ignore_index_(options.ignore_index), reduction_(options.reduction), label_smoothing_(options.label_smoothing) {}
   Tensor operator()(const Tensor& logits, const Tensor& target) const {
-    return cross_entropy(logits, target,
+    return cross_entropy(logits, target, {},
                          {.ignore_index = ignore_index_, .reduction = reduction_, .label_smoothing = label_smoothing_});
   }
 

@@ -1,4 +1,6 @@
 // Conversions of dtype, and choices by a mask.
+#include <limits>
+
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops/elementwise.h"
 
@@ -30,10 +32,10 @@ HOLON_OP(to_device, "to_device(Tensor x, device device) -> Tensor")
     .grad([](Grad& g) { g.dx(0, g.dy()); });
 
 HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
-    .doc("x where condition is true, other elsewhere, with broadcasting.", "where(ones(2) > 0, ones(2), zeros(2))")
+    .doc("x where condition is true, other elsewhere, with broadcasting; either may be a number.", "where(ones(2) > 0, ones(2), zeros(2))")
+    .promotes_only({1, 2})
     .infer([](Infer& c) {
       c.require_dtype(c.dtype_of(0) == boolean, "the condition is not bool", "Compare first, e.g. mask != 0.");
-      c.require_dtype(c.dtype_of(1) == c.dtype_of(2), "x and other have different dtypes", "Convert one of them by to().");
       Dims s = broadcast_shapes(broadcast_shapes(c.shape(0), c.shape(1), "where"), c.shape(2), "where");
       c.out(s, c.dtype_of(1));
     })
@@ -56,6 +58,7 @@ HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
 
 HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tensor")
     .doc("value where mask is true, x elsewhere; mask broadcasts to x.", "masked_fill(ones(2), ones(2) > 0, 0.5)")
+    .promotes_only({0})
     .infer([](Infer& c) {
       c.require_dtype(c.dtype_of(1) == boolean, "the mask is not bool", "Compare first, e.g. mask != 0.");
       c.require(broadcast_shapes(c.shape(0), c.shape(1), "masked_fill") == c.shape(0), "mask does not broadcast to x", "Reshape it.");
@@ -79,16 +82,57 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
     .saves({1})
     .grad([](Grad& g) { if (g.needs(0)) g.dx(0, masked_fill(g.dy(), g.x(1), 0)); });
 
-HOLON_OP(clamp, "clamp(Tensor x, Scalar? min=None, Scalar? max=None) -> Tensor")
-    .doc("x held between min and max; either may be None.", "clamp(ones(2), 0, 0.5)")
-    .in_place()
+HOLON_OP(masked_fill_tensor, "masked_fill_tensor(Tensor x, Tensor mask, Tensor value) -> Tensor")
+    .doc("masked_fill with a value that is a tensor without axes.").overload_of("masked_fill").in_place()
     .body([](BodyCall& c) {
+      if (c.in(2).ndim() != 0) fail_value("masked_fill: value has shape {}; it must be a number, or a tensor without axes.", c.in(2).shape());
+      c.out.push_back(where(c.in(1), c.in(2), c.in(0)));
+    });
+
+HOLON_OP(clamp, "clamp(Tensor x, Scalar? min=None, Scalar? max=None) -> Tensor")
+    .doc("x held between min and max, numbers; either may be None.", "clamp(ones(2), 0, 0.5)")
+    .promotes().elementwise().in_place()
+    .infer([](Infer& c) {
       if (!c.has("min") && !c.has("max")) fail_value("clamp: neither min nor max was given. Give at least one.");
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .kernel([](KernelCall& c) {
+      std::optional<Scalar> low, high;
+      if (c.has("min")) low = c.scalar("min");
+      if (c.has("max")) high = c.scalar("max");
+      kernels::clamp(c.in(0), low, high, c.out());
+    })
+    .saves({0})
+    .grad([](Grad& g) {
+      constexpr double inf = std::numeric_limits<double>::infinity();
+      g.dx(0, clamp_backward(g.dy(), g.x(), g.has("min") ? g.scalar("min").as_double() : -inf, g.has("max") ? g.scalar("max").as_double() : inf));
+    });
+HOLON_OP(clamp_backward, "clamp_backward(Tensor dy, Tensor x, float min, float max) -> Tensor")
+    .doc("Gradient of clamp.").infer_broadcast().elementwise().linear_in({0}).hidden()
+    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::ClampBackward, c.in(0), c.in(1), c.out(), {c.f("min"), c.f("max")}); })
+    .saves({1}).grad([](Grad& g) { if (g.needs(0)) g.dx(0, clamp_backward(g.dy(), g.x(1), g.f("min"), g.f("max"))); });
+HOLON_OP(clamp_tensor, "clamp_tensor(Tensor x, Tensor? min=None, Tensor? max=None) -> Tensor")
+    .doc("clamp with bounds for each element.").overload_of("clamp").wraps_numbers().in_place()
+    .body([](BodyCall& c) {
+      if (!c.present(1) && !c.present(2)) fail_value("clamp: neither min nor max was given. Give at least one.");
       Tensor y = c.in(0);
-      if (c.has("min")) y = maximum_scalar(y, c.scalar("min"));
-      if (c.has("max")) y = minimum_scalar(y, c.scalar("max"));
+      // At a bound the gradient is x's, and a NaN of either side wins.
+      if (c.present(1)) y = where(logical_or(ge(y, c.in(1)), isnan(y)), y, c.in(1));
+      if (c.present(2)) y = where(logical_or(le(y, c.in(2)), isnan(y)), y, c.in(2));
       c.out.push_back(y);
     });
+HOLON_OP(clamp_min, "clamp_min(Tensor x, Scalar min) -> Tensor")
+    .doc("x, but at least min.", "clamp_min(ones(2), 0)").in_place()
+    .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), c.scalar("min"))); });
+HOLON_OP(clamp_max, "clamp_max(Tensor x, Scalar max) -> Tensor")
+    .doc("x, but at most max.", "clamp_max(ones(2), 0)").in_place()
+    .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), std::nullopt, c.scalar("max"))); });
+HOLON_OP(clamp_min_tensor, "clamp_min_tensor(Tensor x, Tensor min) -> Tensor")
+    .doc("x, but at least min, element by element.").overload_of("clamp_min").in_place()
+    .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), c.in(1), Tensor())); });
+HOLON_OP(clamp_max_tensor, "clamp_max_tensor(Tensor x, Tensor max) -> Tensor")
+    .doc("x, but at most max, element by element.").overload_of("clamp_max").in_place()
+    .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), Tensor(), c.in(1))); });
 HOLON_ALIAS(clip, clamp);
 
 }  // namespace holon::ops

@@ -34,6 +34,45 @@ Options like(const BodyCall& c) {
   return o;
 }
 
+void steps_infer(Infer& c) {
+  if (c.i("steps") < 0) fail_value("{}: steps is {}; it must not be negative.", c.op().name(), c.i("steps"));
+  c.out({c.i("steps")}, c.has("dtype") ? c.dtype("dtype") : float32);
+}
+
+// The columns of row r that lie in a triangle: [begin, end).
+std::pair<int64_t, int64_t> triangle_columns(const AttrReader& c, bool lower, int64_t r) {
+  int64_t diagonal = std::clamp<int64_t>(r + c.i("offset") + (lower ? 1 : 0), 0, c.i("col"));
+  return lower ? std::pair<int64_t, int64_t>{0, diagonal} : std::pair<int64_t, int64_t>{diagonal, c.i("col")};
+}
+template <bool kLower>
+void triangle_infer(Infer& c) {
+  if (c.i("row") < 0 || c.i("col") < 0) fail_value("{}: sizes {} and {} must not be negative.", c.op().name(), c.i("row"), c.i("col"));
+  DType t = c.has("dtype") ? c.dtype("dtype") : int64;
+  c.require_dtype(t == int64 || t == int32, "indices are int64 or int32", "Choose one of them as dtype.");
+  int64_t n = 0;
+  for (int64_t r = 0; r < c.i("row"); ++r) {
+    auto [begin, end] = triangle_columns(c, kLower, r);
+    n += end - begin;
+  }
+  c.out({2, n}, t);
+}
+template <bool kLower>
+void triangle_kernel(KernelCall& c) {
+  if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
+  // This part's columns of the [2, n] are elements first ... first + count of the triangle.
+  int64_t first = c.offset_out()[1], count = c.out().shape[1], at = 0;
+  Array both = Array::empty({2, count}, int64);
+  for (int64_t r = 0; r < c.i("row"); ++r) {
+    auto [begin, end] = triangle_columns(c, kLower, r);
+    for (int64_t k = begin; k < end; ++k, ++at)
+      if (at >= first && at < first + count) {
+        both.data<int64_t>()[at - first] = r;
+        both.data<int64_t>()[count + at - first] = k;
+      }
+  }
+  kernels::copy(both.view(c.out().shape, both.strides, c.offset_out()[0] * count), c.out());
+}
+
 int64_t arange_count(const AttrReader& c) {
   double start = c.scalar("start").as_double(), end = c.scalar("end").as_double(), step = c.scalar("step").as_double();
   if (step == 0 || (end - start) / step < 0)
@@ -52,16 +91,16 @@ HOLON_OP(zeros, "zeros(int... size, *, dtype? dtype=None, device? device=None, p
 HOLON_OP(ones, "ones(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
     .doc("A tensor of ones.", "ones(2, 3)")
     .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, Scalar(1)); });
-HOLON_OP(full, "full(int[] size, Scalar value, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(full, "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
     .doc("A tensor of one value; without dtype that of the value.", "full([2, 3], 0.5)")
     .function_only()
     .infer([](Infer& c) {
       Dims shape(c.ints("size"));
       for (int64_t x : shape)
         if (x < 0) fail_value("full: size {} has a negative entry. Sizes count from 0.", shape);
-      c.out(shape, c.has("dtype") ? c.dtype("dtype") : c.scalar("value").dtype());
+      c.out(shape, c.has("dtype") ? c.dtype("dtype") : c.scalar("fill_value").dtype());
     })
-    .rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, c.scalar("value")); });
+    .rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, c.scalar("fill_value")); });
 
 HOLON_OP(arange, "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
     .doc("start, start + step, ... before end; with one number from 0 up to it. int64 for integers, float32 else.", "arange(4)")
@@ -104,6 +143,50 @@ HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None
       kernels::eye(c.offset_out()[0], c.offset_out()[1], c.out());
     });
 
+HOLON_OP(linspace, "linspace(float start, float end, int steps, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("`steps` evenly spaced numbers from start to end, both of them included.", "linspace(0, 1, 5)")
+    .function_only().infer(steps_infer).rule(no_rule)
+    .kernel([](KernelCall& c) {
+      if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
+      kernels::linspace(c.f("start"), c.f("end"), c.logical_out()[0], c.offset_out()[0], c.out());
+    });
+HOLON_OP(logspace, "logspace(float start, float end, int steps, float base=10.0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("base to the powers linspace(start, end, steps).", "logspace(0, 1, 5)")
+    .function_only().infer(steps_infer).rule(no_rule)
+    .kernel([](KernelCall& c) {
+      if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
+      Array exponents = Array::empty(c.out().shape, float64), powers = Array::empty(c.out().shape, float64);
+      kernels::linspace(c.f("start"), c.f("end"), c.logical_out()[0], c.offset_out()[0], exponents);
+      kernels::binary_scalar(BinaryOp::Pow, exponents, c.f("base"), powers, true);
+      kernels::copy(powers, c.out());
+    });
+HOLON_OP(hann_window, "hann_window(int window_length, bool periodic=True, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("sin^2(pi i / n) for i = 0 ... window_length - 1, with n = window_length if periodic, else window_length - 1.", "hann_window(5)")
+    .function_only()
+    .infer([](Infer& c) {
+      DType t = c.has("dtype") ? c.dtype("dtype") : float32;
+      if (c.i("window_length") < 0) fail_value("hann_window: window_length is {}; it must not be negative.", c.i("window_length"));
+      c.require_dtype(is_floating(t), "the window holds fractions", "Give a floating point dtype.");
+      c.out({c.i("window_length")}, t);
+    })
+    .rule(no_rule)
+    .kernel([](KernelCall& c) {
+      if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
+      int64_t length = c.i("window_length"), n = std::max<int64_t>(c.b("periodic") ? length : length - 1, 1);
+      Array window = Array::empty(c.out().shape, float64);
+      for (int64_t i = 0; i < window.numel(); ++i) {
+        double s = std::sin(3.14159265358979323846 * static_cast<double>(c.offset_out()[0] + i) / static_cast<double>(n));
+        window.data<double>()[i] = length == 1 ? 1 : s * s;
+      }
+      kernels::copy(window, c.out());
+    });
+HOLON_OP(tril_indices, "tril_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("[2, n]: the rows and columns of the elements of a row x col matrix on and below a diagonal, row by row.", "tril_indices(3, 3)")
+    .function_only().infer(triangle_infer<true>).rule(no_rule).kernel(triangle_kernel<true>);
+HOLON_OP(triu_indices, "triu_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+    .doc("[2, n]: the rows and columns of the elements of a row x col matrix on and above a diagonal, row by row.", "triu_indices(3, 3)")
+    .function_only().infer(triangle_infer<false>).rule(no_rule).kernel(triangle_kernel<false>);
+
 HOLON_OP(zeros_like, "zeros_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
     .doc("Zeros with the shape, dtype and distribution of x.", "zeros_like(ones(2))")
     .body([](BodyCall& c) { c.out.push_back(zeros(c.in(0).shape(), like<ZerosOptions>(c))); });
@@ -113,18 +196,20 @@ HOLON_OP(ones_like, "ones_like(Tensor x, *, dtype? dtype=None, bool requires_gra
 HOLON_OP(empty_like, "empty_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
     .doc("Unset values with the shape, dtype and distribution of x.", "empty_like(ones(2)).shape")
     .body([](BodyCall& c) { c.out.push_back(empty(c.in(0).shape(), like<EmptyOptions>(c))); });
-HOLON_OP(full_like, "full_like(Tensor x, Scalar value, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(full_like, "full_like(Tensor x, Scalar fill_value, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
     .doc("One value with the shape, dtype and distribution of x.", "full_like(ones(2), 0.5)")
-    .body([](BodyCall& c) { c.out.push_back(full(c.in(0).shape(), c.scalar("value"), like<FullOptions>(c))); });
+    .body([](BodyCall& c) { c.out.push_back(full(c.in(0).shape(), c.scalar("fill_value"), like<FullOptions>(c))); });
 
 HOLON_OP(fill, "fill(Tensor x, Scalar value) -> Tensor")
     .doc("One value with the shape and dtype of x; fill_() writes it into x.", "fill(ones(2), 0.5)")
-    .in_place()
-    .body([](BodyCall& c) { c.out.push_back(full_like(c.in(0), c.scalar("value"))); });
+    .infer_like().elementwise().linear().in_place()
+    .kernel([](KernelCall& c) { fill_kernel(c, c.scalar("value")); })
+    .grad([](Grad& g) { g.dx(0, zeros_like(g.dy())); });
 HOLON_OP(zero, "zero(Tensor x) -> Tensor")
     .doc("Zeros like x; zero_() writes them into x.", "zero(ones(2))")
-    .in_place()
-    .body([](BodyCall& c) { c.out.push_back(zeros_like(c.in(0))); });
+    .infer_like().elementwise().linear().in_place()
+    .kernel([](KernelCall& c) { fill_kernel(c, Scalar(0)); })
+    .grad([](Grad& g) { g.dx(0, zeros_like(g.dy())); });
 
 HOLON_OP(tril, "tril(Tensor x, int diagonal=0) -> Tensor")
     .doc("The lower triangle of the last two axes, up to a diagonal; zeros above.", "tril(ones(3, 3))")

@@ -1,95 +1,258 @@
-// Losses. The classes are whole, the rows may be split: a mean over split rows is a partial sum divided by the logical count.
-#include "holon/kernels/cpu/loss.h"
-
-#include "holon/kernels/cpu/copy.h"
+// Losses that are made of ops, element by element; those over classes are in class_loss.cpp. A mean over split elements is a
+// partial sum divided by the logical count.
 #include "holon/ops/elementwise.h"
+#include "holon/ops/reduction.h"
 
 namespace holon::ops {
 namespace {
 
-kernels::CrossEntropy options_of(const AttrReader& c) {
-  kernels::CrossEntropy o;
-  o.ignore_index = c.i("ignore_index");
-  o.label_smoothing = c.f("label_smoothing");
-  return o;
+void loss_infer(Infer& c) {
+  c.require_floating(0);
+  c.out(broadcast_shapes(c.shape(0), c.shape(1), c.op().name()), c.dtype_of(0));
 }
 
-// The leading axes merged into one of rows; a view of what lies in order.
-Array as_rows(const Array& a, int n_columns) {
-  if (a.ndim() == n_columns + 1) return a;
-  Dims shape{1}, strides;
-  for (int d = 0; d < a.ndim() - n_columns; ++d) shape[0] *= a.shape[d];
-  if (n_columns) shape.push_back(a.shape.back());
-  if (view_strides(a.shape, a.strides, shape, &strides)) return a.view(shape, strides);
-  return kernels::contiguous(a).view(shape, contiguous_strides(shape));
+Tensor weighted(const BodyCall& c, size_t i, const Tensor& loss) { return c.present(i) ? mul(loss, c.in(i)) : loss; }
+
+void same_shapes(const BodyCall& c) {
+  if (c.in(0).shape() != c.in(1).shape())
+    fail_value("{}: input has shape {}, target {}. Give them the same shape.", c.op().name(), c.in(0).shape(), c.in(1).shape());
 }
 
-Tensor reduced(const Tensor& loss, std::string_view reduction, const char* op) {
-  if (reduction == "none") return loss;
-  if (reduction == "sum") return sum(loss);
-  if (reduction == "mean") return mean(loss);
-  fail_value("{}: reduction is '{}'; it must be 'mean', 'sum' or 'none'.", op, reduction);
+void check_margin(const BodyCall& c, double margin) {
+  Dims shape = c.in(0).shape();
+  for (size_t i = 1; i < c.n_in(); ++i)
+    if (c.in(i).ndim() == c.in(0).ndim()) shape = broadcast_shapes(shape, c.in(i).shape(), c.op().name());
+  if (!(margin == margin)) fail_value("{}: margin is NaN.", c.op().name());
 }
 
 }  // namespace
 
-HOLON_OP(cross_entropy, "cross_entropy(Tensor logits, Tensor target, *, int ignore_index=-100, str reduction='mean', float label_smoothing=0.0) -> Tensor")
-    .doc("-log softmax(logits)[target] for logits [n, c] (or [n, c, d...]) and integer targets [n] (or [n, d...]); rows with target ignore_index count nothing.",
-         "cross_entropy(ones(2, 3), zeros(2, dtype=int64))")
-    .function_only()
-    .body([](BodyCall& c) {
-      Tensor x = c.in(0), t = c.in(1);
-      if (x.ndim() < 1 || !is_integral(t.dtype()))
-        fail_type("cross_entropy: logits are {} {}, target {} {}. The target holds the classes' numbers as integers.", x.shape(), name(x.dtype()), t.shape(), name(t.dtype()));
-      if (x.dtype() == float16 || x.dtype() == bfloat16) x = cast(x, float32);
-      if (x.ndim() > 2) {  // classes last
-        Dims order{0};
-        for (int a = 2; a < x.ndim(); ++a) order.push_back(a);
-        order.push_back(1);
-        x = permute(x, order);
-        Dims rows = x.shape();
-        rows.resize(rows.size() - 1);
-        if (t.shape() != rows) fail_value("cross_entropy: logits {} need a target of shape {}; found {}.", c.in(0).shape(), rows, t.shape());
-      }
-      Tensor loss = cross_entropy_rows(x, t, c.i("ignore_index"), c.f("label_smoothing"))[0];
-      if (c.text("reduction") != "mean") {
-        c.out.push_back(reduced(loss, c.text("reduction"), "cross_entropy"));
-        return;
-      }
-      Tensor count = sum(cast(ne_scalar(t, c.i("ignore_index")), loss.dtype()));
-      c.out.push_back(div(sum(loss), count));
-    });
-HOLON_OP(cross_entropy_rows, "cross_entropy_rows(Tensor logits, Tensor target, int ignore_index, float label_smoothing) -> (Tensor, Tensor)")
-    .doc("The loss of each row, and the logarithm of its sum of exponentials.")
-    .hidden()
-    .infer([](Infer& c) {
-      c.require_floating(0);
-      Dims rows = c.shape(0);
-      rows.resize(rows.size() - 1);
-      c.require(rows == c.shape(1), "target is not one class per row of logits", "logits are [n, c], target is [n].");
-      c.out(rows, c.dtype_of(0));
-      c.out(rows, c.dtype_of(0));
-    })
-    .rule("... C, ... -> ..., ...")
-    .kernel([](KernelCall& c) {
-      Array loss = as_rows(c.out(0), 0), lse = as_rows(c.out(1), 0);
-      kernels::cross_entropy(as_rows(c.in(0), 1), as_rows(kernels::contiguous(c.in(1)), 0), options_of(c), loss, lse);
-    })
-    .saves({0, 1}, {1})
-    .grad([](Grad& g) { g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.y(1), g.i("ignore_index"), g.f("label_smoothing"))); });
-HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor logits, Tensor target, Tensor lse, int ignore_index, float label_smoothing) -> Tensor")
-    .doc("Gradient of cross_entropy_rows in the logits.").hidden().infer_like(1)
-    .rule("..., ... C, ..., ... -> ... C")
-    .linear_in({0})
-    .kernel([](KernelCall& c) {
-      Array dx = as_rows(c.out(), 1);
-      kernels::cross_entropy_backward(as_rows(c.in(1), 1), as_rows(kernels::contiguous(c.in(2)), 0), options_of(c), as_rows(kernels::contiguous(c.in(3)), 0),
-                                      as_rows(kernels::contiguous(c.in(0)), 0), dx);
-    });
-
-HOLON_OP(mse_loss, "mse_loss(Tensor x, Tensor target, *, str reduction='mean') -> Tensor")
+HOLON_OP(mse_loss, "mse_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
     .doc("The squared difference, averaged, summed or for each element.", "mse_loss(ones(2), zeros(2))")
     .function_only()
-    .body([](BodyCall& c) { c.out.push_back(reduced(square(sub(c.in(0), c.in(1))), c.text("reduction"), "mse_loss")); });
+    .body([](BodyCall& c) {
+      same_shapes(c);
+      c.out.push_back(reduced(c, square(sub(c.in(0), c.in(1)))));
+    });
+HOLON_OP(l1_loss, "l1_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
+    .doc("The absolute difference, averaged, summed or for each element.", "l1_loss(ones(2), zeros(2))")
+    .function_only()
+    .body([](BodyCall& c) {
+      same_shapes(c);
+      c.out.push_back(reduced(c, abs(sub(c.in(0), c.in(1)))));
+    });
+
+HOLON_OP(smooth_l1_loss, "smooth_l1_loss(Tensor input, Tensor target, *, str reduction='mean', float beta=1.0) -> Tensor")
+    .doc("(d^2 / 2) / beta for a difference |d| < beta, else |d| - beta / 2.", "smooth_l1_loss(ones(2), zeros(2))")
+    .function_only()
+    .body([](BodyCall& c) {
+      same_shapes(c);
+      double beta = c.f("beta");
+      if (!(beta >= 0)) fail_value("smooth_l1_loss: beta is {}; it must not be negative.", beta);
+      c.out.push_back(reduced(c, beta == 0 ? abs(sub(c.in(0), c.in(1))) : smooth_l1(c.in(0), c.in(1), beta)));
+    });
+HOLON_OP(smooth_l1, "smooth_l1(Tensor x, Tensor target, float beta) -> Tensor")
+    .doc("smooth_l1_loss of each element.").hidden().promotes().infer(loss_infer).elementwise()
+    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::SmoothL1, c.in(0), c.in(1), c.out(), {c.f("beta")}); })
+    .saves({0, 1})
+    .grad([](Grad& g) {
+      Tensor d = smooth_l1_backward(g.dy(), g.x(0), g.x(1), g.f("beta"));
+      if (g.needs(0)) g.dx(0, reduce_to(d, g.in_shape(0)));
+      if (g.needs(1)) g.dx(1, reduce_to(neg(d), g.in_shape(1)));
+    });
+HOLON_OP(smooth_l1_backward, "smooth_l1_backward(Tensor dy, Tensor x, Tensor target, float beta) -> Tensor")
+    .doc("Gradient of smooth_l1 in x.").hidden().infer_broadcast().elementwise().linear_in({0})
+    .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::SmoothL1Backward, c.in(0), c.in(1), c.in(2), c.out(), {c.f("beta")}); })
+    .saves({0, 1, 2})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, reduce_to(smooth_l1_backward(g.dy(), g.x(1), g.x(2), g.f("beta")), g.in_shape(0)));
+      if (!g.needs(1) && !g.needs(2)) return;
+      Tensor far = ge_scalar(abs(sub(g.x(1), g.x(2))), g.f("beta"));
+      Tensor d = masked_fill(div_scalar(mul(g.dy(), g.x(0)), g.f("beta")), far, 0.0);
+      if (g.needs(1)) g.dx(1, reduce_to(d, g.in_shape(1)));
+      if (g.needs(2)) g.dx(2, reduce_to(neg(d), g.in_shape(2)));
+    });
+
+HOLON_OP(huber_loss, "huber_loss(Tensor input, Tensor target, *, str reduction='mean', float delta=1.0) -> Tensor")
+    .doc("d^2 / 2 for a difference |d| <= delta, else delta (|d| - delta / 2).", "huber_loss(ones(2), zeros(2))")
+    .function_only()
+    .body([](BodyCall& c) {
+      same_shapes(c);
+      if (!(c.f("delta") > 0)) fail_value("huber_loss: delta is {}; it must be positive.", c.f("delta"));
+      c.out.push_back(reduced(c, huber(c.in(0), c.in(1), c.f("delta"))));
+    });
+HOLON_OP(huber, "huber(Tensor x, Tensor target, float delta) -> Tensor")
+    .doc("huber_loss of each element.").hidden().promotes().infer(loss_infer).elementwise()
+    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::Huber, c.in(0), c.in(1), c.out(), {c.f("delta")}); })
+    .saves({0, 1})
+    .grad([](Grad& g) {
+      Tensor d = huber_backward(g.dy(), g.x(0), g.x(1), g.f("delta"));
+      if (g.needs(0)) g.dx(0, reduce_to(d, g.in_shape(0)));
+      if (g.needs(1)) g.dx(1, reduce_to(neg(d), g.in_shape(1)));
+    });
+HOLON_OP(huber_backward, "huber_backward(Tensor dy, Tensor x, Tensor target, float delta) -> Tensor")
+    .doc("Gradient of huber in x.").hidden().infer_broadcast().elementwise().linear_in({0})
+    .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::HuberBackward, c.in(0), c.in(1), c.in(2), c.out(), {c.f("delta")}); })
+    .saves({0, 1, 2})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, reduce_to(huber_backward(g.dy(), g.x(1), g.x(2), g.f("delta")), g.in_shape(0)));
+      if (!g.needs(1) && !g.needs(2)) return;
+      Tensor d = masked_fill(mul(g.dy(), g.x(0)), gt_scalar(abs(sub(g.x(1), g.x(2))), g.f("delta")), 0.0);
+      if (g.needs(1)) g.dx(1, reduce_to(d, g.in_shape(1)));
+      if (g.needs(2)) g.dx(2, reduce_to(neg(d), g.in_shape(2)));
+    });
+
+HOLON_OP(kl_div, "kl_div(Tensor input, Tensor target, *, str reduction='mean', bool log_target=False) -> Tensor")
+    .doc("target (log target - input) for log probabilities input and probabilities target (their logarithms if log_target). reduction may be 'batchmean'.",
+         "kl_div(zeros(2), ones(2))")
+    .function_only()
+    .body([](BodyCall& c) {
+      const Tensor &x = c.in(0), &t = c.in(1);
+      Tensor loss = c.b("log_target") ? mul(exp(t), sub(t, x)) : sub(xlogy(t, t), mul(t, x));
+      if (c.text("reduction") == "batchmean") {
+        if (x.ndim() == 0) fail_value("kl_div: reduction 'batchmean' divides by the first axis, and input has none.");
+        c.out.push_back(div_scalar(sum(loss), static_cast<double>(x.shape()[0])));
+      } else {
+        c.out.push_back(reduced(c, loss));
+      }
+    });
+
+HOLON_OP(binary_cross_entropy, "binary_cross_entropy(Tensor input, Tensor target, Tensor? weight=None, *, str reduction='mean') -> Tensor")
+    .doc("-(target log input + (1 - target) log(1 - input)) for probabilities input; the logarithms are held at -100.",
+         "binary_cross_entropy(full([2], 0.5), ones(2))")
+    .function_only()
+    .body([](BodyCall& c) {
+      same_shapes(c);
+      c.out.push_back(reduced(c, weighted(c, 2, probability_loss(c.in(0), c.in(1)))));
+    });
+HOLON_OP(probability_loss, "probability_loss(Tensor x, Tensor target) -> Tensor")
+    .doc("binary_cross_entropy of each element.").hidden().promotes().infer(loss_infer).elementwise()
+    .kernel(binary_kernel<BinaryOp::BinaryCrossEntropy>).saves({0, 1})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, reduce_to(probability_loss_backward(g.dy(), g.x(0), g.x(1)), g.in_shape(0)));
+      if (g.needs(1)) g.dx(1, reduce_to(neg(mul(g.dy(), logit(g.x(0)))), g.in_shape(1)));
+    });
+HOLON_OP(probability_loss_backward, "probability_loss_backward(Tensor dy, Tensor x, Tensor target) -> Tensor")
+    .doc("Gradient of probability_loss in x.").hidden().infer_broadcast().elementwise().linear_in({0})
+    .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::BinaryCrossEntropyBackward, c.in(0), c.in(1), c.in(2), c.out()); })
+    .saves({0, 1, 2})
+    .grad([](Grad& g) {
+      const Tensor &x = g.x(1), &t = g.x(2);
+      if (g.needs(0)) g.dx(0, reduce_to(probability_loss_backward(g.dy(), x, t), g.in_shape(0)));
+      Tensor spread = mul(x, sub_scalar(x, 1.0, {.reverse = true})), d = mul(g.dy(), g.x(0));
+      // t / x^2 + (1 - t) / (1 - x)^2
+      if (g.needs(1))
+        g.dx(1, reduce_to(mul(d, add(div(t, square(x)), div(sub_scalar(t, 1.0, {.reverse = true}), square(sub_scalar(x, 1.0, {.reverse = true}))))), g.in_shape(1)));
+      if (g.needs(2)) g.dx(2, reduce_to(neg(div(d, spread)), g.in_shape(2)));
+    });
+
+HOLON_OP(binary_cross_entropy_with_logits,
+         "binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, *, str reduction='mean') -> Tensor")
+    .doc("binary_cross_entropy of sigmoid(input), in one step and for any input; pos_weight multiplies the part of positive targets.",
+         "binary_cross_entropy_with_logits(zeros(2), ones(2))")
+    .function_only()
+    .body([](BodyCall& c) {
+      same_shapes(c);
+      const Tensor &x = c.in(0), &t = c.in(1);
+      Tensor loss;
+      if (c.present(3)) {
+        // (1 - t) x + (1 + (p - 1) t) softplus(-x)
+        Tensor positive = add_scalar(mul(sub_scalar(c.in(3), 1.0), t), 1.0);
+        loss = sub(mul(sub_scalar(t, 1.0, {.reverse = true}), x), mul(positive, logsigmoid(x)));
+      } else {
+        loss = logit_loss(x, t);
+      }
+      c.out.push_back(reduced(c, weighted(c, 2, loss)));
+    });
+HOLON_OP(logit_loss, "logit_loss(Tensor x, Tensor target) -> Tensor")
+    .doc("binary_cross_entropy_with_logits of each element.").hidden().promotes().infer(loss_infer).elementwise()
+    .kernel(binary_kernel<BinaryOp::BinaryCrossEntropyLogits>).saves({0, 1})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, reduce_to(logit_loss_backward(g.dy(), g.x(0), g.x(1)), g.in_shape(0)));
+      if (g.needs(1)) g.dx(1, reduce_to(neg(mul(g.dy(), g.x(0))), g.in_shape(1)));
+    });
+HOLON_OP(logit_loss_backward, "logit_loss_backward(Tensor dy, Tensor x, Tensor target) -> Tensor")
+    .doc("Gradient of logit_loss in x.").hidden().infer_broadcast().elementwise().linear_in({0})
+    .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::BinaryCrossEntropyLogitsBackward, c.in(0), c.in(1), c.in(2), c.out()); })
+    .saves({0, 1, 2})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, reduce_to(logit_loss_backward(g.dy(), g.x(1), g.x(2)), g.in_shape(0)));
+      Tensor d = mul(g.dy(), g.x(0));
+      if (g.needs(1)) g.dx(1, reduce_to(sigmoid_backward(d, sigmoid(g.x(1))), g.in_shape(1)));
+      if (g.needs(2)) g.dx(2, reduce_to(neg(d), g.in_shape(2)));
+    });
+
+HOLON_OP(cosine_similarity, "cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor")
+    .doc("The cosine of the angle between x1 and x2 along dim; each length is at least eps.", "cosine_similarity(ones(2, 3), ones(2, 3))")
+    .function_only()
+    .body([](BodyCall& c) {
+      const Tensor &a = c.in(0), &b = c.in(1);
+      if (!is_floating(a.dtype()) || !is_floating(b.dtype()))
+        fail_type("cosine_similarity: x1 is {}, x2 {}; both must be floating point.", name(a.dtype()), name(b.dtype()));
+      Dims shape = broadcast_shapes(a.shape(), b.shape(), "cosine_similarity"), axes{normalize_axis(c.i("dim"), shape.size(), "cosine_similarity")};
+      // An axis of only one of them is 1 long: the lengths broadcast like the product.
+      Tensor x = a.shape() == shape ? a : expand(a, shape), y = b.shape() == shape ? b : expand(b, shape);
+      auto length = [&](const Tensor& t) { return maximum_scalar(sqrt(sum(square(t), axes)), c.f("eps")); };
+      c.out.push_back(div(sum(mul(x, y), axes), mul(length(x), length(y))));
+    });
+HOLON_OP(cosine_embedding_loss, "cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, *, float margin=0.0, str reduction='mean') -> Tensor")
+    .doc("1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1; [n, d] or [d].", "cosine_embedding_loss(ones(2, 3), ones(2, 3), ones(2))")
+    .function_only()
+    .body([](BodyCall& c) {
+      check_margin(c, c.f("margin"));
+      int n = c.in(0).ndim();
+      if (n < 1 || n > 2 || c.in(1).ndim() != n || c.in(2).ndim() != n - 1)
+        fail_value("cosine_embedding_loss: inputs {} and {} and target {} do not fit; [n, d], [n, d] and [n], or [d], [d] and [].", c.in(0).shape(),
+                   c.in(1).shape(), c.in(2).shape());
+      Tensor similar = cosine_similarity(c.in(0), c.in(1), -1, 1e-8);
+      Tensor zero = zeros_like(similar);
+      Tensor close = where(eq_scalar(c.in(2), 1), sub_scalar(similar, 1.0, {.reverse = true}), zero);
+      Tensor apart = where(eq_scalar(c.in(2), -1), relu(sub_scalar(similar, c.f("margin"))), zero);
+      c.out.push_back(reduced(c, add(close, apart)));
+    });
+HOLON_OP(triplet_margin_loss,
+         "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, *, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False, str reduction='mean') -> Tensor")
+    .doc("max(0, |anchor - positive| - |anchor - negative| + margin) with p-norms over the last axis; swap: the negative may be nearer to positive.",
+         "triplet_margin_loss(ones(2, 3), ones(2, 3), zeros(2, 3))")
+    .function_only()
+    .body([](BodyCall& c) {
+      check_margin(c, c.f("margin"));
+      double p = c.f("p");
+      if (!(p > 0)) fail_value("triplet_margin_loss: p is {}; a norm's order is positive.", p);
+      if (c.in(0).ndim() == 0) fail_value("triplet_margin_loss: anchor has no axes; it takes [n, d] or [d].");
+      auto distance = [&](const Tensor& a, const Tensor& b) {
+        Tensor d = abs(add_scalar(sub(a, b), c.f("eps")));
+        if (p == 1) return sum(d, Dims{-1});
+        if (p == 2) return sqrt(sum(square(d), Dims{-1}));
+        return pow_scalar(sum(pow_scalar(d, p), Dims{-1}), 1 / p);
+      };
+      Tensor near = distance(c.in(0), c.in(1)), far = distance(c.in(0), c.in(2));
+      if (c.b("swap")) far = minimum(far, distance(c.in(1), c.in(2)));
+      c.out.push_back(reduced(c, relu(add_scalar(sub(near, far), c.f("margin")))));
+    });
+HOLON_OP(margin_ranking_loss, "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, *, float margin=0.0, str reduction='mean') -> Tensor")
+    .doc("max(0, -target (input1 - input2) + margin): target 1 wants input1 larger, -1 input2.", "margin_ranking_loss(ones(2), zeros(2), ones(2))")
+    .function_only()
+    .body([](BodyCall& c) {
+      check_margin(c, c.f("margin"));
+      c.out.push_back(reduced(c, relu(sub_scalar(mul(c.in(2), sub(c.in(0), c.in(1))), c.f("margin"), {.reverse = true}))));
+    });
+HOLON_OP(hinge_embedding_loss, "hinge_embedding_loss(Tensor input, Tensor target, *, float margin=1.0, str reduction='mean') -> Tensor")
+    .doc("input where target is 1, max(0, margin - input) where it is -1.", "hinge_embedding_loss(ones(2), ones(2))")
+    .function_only()
+    .body([](BodyCall& c) {
+      check_margin(c, c.f("margin"));
+      Tensor zero = zeros_like(c.in(0));
+      Tensor close = where(ne_scalar(c.in(1), -1), c.in(0), zero);
+      Tensor apart = where(ne_scalar(c.in(1), 1), relu(sub_scalar(c.in(0), c.f("margin"), {.reverse = true})), zero);
+      c.out.push_back(reduced(c, add(close, apart)));
+    });
+HOLON_OP(soft_margin_loss, "soft_margin_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
+    .doc("log(1 + exp(-target input)) for targets 1 and -1.", "soft_margin_loss(ones(2), ones(2))")
+    .function_only()
+    .body([](BodyCall& c) {
+      same_shapes(c);
+      c.out.push_back(reduced(c, neg(logsigmoid(mul(c.in(1), c.in(0))))));
+    });
 
 }  // namespace holon::ops

@@ -474,7 +474,8 @@ HOLON_OP(std_mean, "std_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool
     });
 
 HOLON_OP(equal, "equal(Tensor x, Tensor other) -> Tensor")
-    .doc("Whether both have one shape and the same elements: a bool of no axes.", "equal(ones(2), ones(2))")
+    .doc("Whether both have one shape and the same elements: in Python a bool.", "equal(ones(2), ones(2))")
+    .gives_number()
     .body([](BodyCall& c) {
       if (c.in(0).shape() != c.in(1).shape()) {
         FullOptions o{.dtype = boolean};

@@ -46,7 +46,10 @@ OpDef* declare(std::string_view schema, int version) {
   def->requires_grad_attr = place("requires_grad", ArgType::kBool);
   def->seed_attr = place("seed", ArgType::kInt);
   def->counter_attr = place("counter", ArgType::kInt);
-  def->value_attr = place("value", ArgType::kScalar);
+  for (const char* number : {"value", "min", "max"})
+    if (int at = place(number, ArgType::kScalar); at >= 0) def->promote_attrs.push_back(at);
+  for (auto& a : def->schema.args)
+    if (a.attr >= 0 && !a.optional && !a.has_default && !a.variadic) def->required_attrs.push_back(a.attr);
   std::unique_lock lock(registry().mutex);
   if (find(def->schema.name)) fail_runtime("an op named {} is there already. Choose another name.", def->schema.name);
   std::string name = def->schema.name;

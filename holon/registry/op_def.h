@@ -177,9 +177,12 @@ struct OpDef {
   void (*grad)(Grad&) = nullptr;
   uint32_t joint = 0, each = 0;            // inputs that let a partial sum through
   uint32_t saves_in = 0, saves_out = 0;    // what backward needs
-  bool promotes = false;                   // inputs (and a Scalar attribute "value") are cast to their common dtype first
+  bool promotes = false;                   // inputs are cast to their common dtype (with the numbers promote_attrs) first
+  uint32_t promoted_inputs = ~0u;          // which of them
   bool promotes_to_float = false;          // and integers to float32
   bool in_place = false;                   // has a form name_() that writes into input 0
+  std::string in_place_name;               // if it is another name: then the op is bound under this one only
+  bool gives_number = false;               // Python gets its one element as a number
   bool elementwise = false;                // its kernel may write over input 0
   bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
   bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
@@ -191,8 +194,9 @@ struct OpDef {
   std::string no_rule_reason;              // for ops that only run whole (all broadcast)
   std::string rule_text = "by function";   // for the reference: the factors, or in a word where the rule is from
   // Places of the attributes that dispatch itself reads; -1 where the op has none.
-  int placement_attr = -1, sbp_attr = -1, device_attr = -1, requires_grad_attr = -1, seed_attr = -1, counter_attr = -1,
-      value_attr = -1;
+  int placement_attr = -1, sbp_attr = -1, device_attr = -1, requires_grad_attr = -1, seed_attr = -1, counter_attr = -1;
+  SmallVec<int, 2> promote_attrs;          // the numbers that count in a promotion: value, min, max
+  SmallVec<int, 4> required_attrs;         // those that have no default
   const char* name() const { return schema.name.c_str(); }
   // What users call it by.
   const char* public_name() const { return overload_of.empty() ? name() : overload_of.c_str(); }
@@ -221,9 +225,20 @@ class OpBuilder {
     def_->promotes_to_float = to_float;
     return *this;
   }
+  OpBuilder& promotes_only(std::initializer_list<int> inputs) {
+    def_->promotes = true;
+    def_->promoted_inputs = 0;
+    for (int i : inputs) def_->promoted_inputs |= 1u << i;
+    return *this;
+  }
   OpBuilder& elementwise() { def_->elementwise = true; def_->layout = Layout::kLikeInput; return rule_elementwise(); }
   OpBuilder& wraps_numbers() { def_->wraps_numbers = true; return *this; }
-  OpBuilder& in_place() { def_->in_place = true; return *this; }
+  OpBuilder& in_place(std::string_view name = {}) {
+    def_->in_place = true;
+    def_->in_place_name = name;
+    return *this;
+  }
+  OpBuilder& gives_number() { def_->gives_number = true; return *this; }
   OpBuilder& layout(Layout l) { def_->layout = l; return *this; }
   OpBuilder& function_only() { def_->method = false; return *this; }
   OpBuilder& hidden() { def_->method = def_->function = false; return *this; }  // for gradients of other ops

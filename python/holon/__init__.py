@@ -11,6 +11,7 @@ _os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 from . import _C  # noqa: E402
 from ._C import (  # noqa: E402
+    Generator,
     Size,
     Tensor,
     device,
@@ -30,6 +31,8 @@ from .boxing import boxing_policy
 # Below this line some of Python's own names (float, sum, ...) are dtypes and ops.
 globals().update({name: value for name, value in vars(_C).items() if isinstance(value, dtype)})
 globals().update(_C.ops)
+
+from .random import get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 
 is_grad_enabled = _C.is_grad_enabled
 _SUBMODULES = {"autograd", "boxing", "comm", "distributed", "env", "nn", "optim", "utils"}

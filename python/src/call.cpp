@@ -60,6 +60,7 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
     if (a.variadic && variadic_ < 0) variadic_ = static_cast<int>(n_positional_);
     if (!a.keyword_only) ++n_positional_;
     plain_tensors_ &= a.type == ArgType::kTensor && !a.optional && !a.has_default;
+    if (a.keyword_only && !a.has_default) needed_keywords_.push_back(names_.back());
   }
   if (op.scalar_form.empty()) return;
   scalar_op_ = try_find_op(op.scalar_form);
@@ -85,11 +86,25 @@ int ArgParser::find(PyObject* name) const {
   return -1;
 }
 
-bool ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given, bool raise) const {
+// The draw's seed and number come from the generator, which counts on.
+void ArgParser::take_generator(PyObject* generator, ReadyCall* call) const {
+  if (generator == Py_None) return;
+  Generator* g;
+  if (!nb::try_cast(nb::handle(generator), g)) fail_type("{}: generator must be holon.Generator, got {}.", op_.public_name(), describe(generator));
+  call->attrs.set_int(op_.seed_attr, static_cast<int64_t>(g->seed));
+  call->attrs.set_int(op_.counter_attr, g->counter++);
+}
+
+bool ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, Placed* placed, bool raise) const {
   Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
+  PyObject** given = placed->given;
   for (Py_ssize_t k = 0; k < n; ++k) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     int at = find(name);
+    if (at < 0 && op_.seed_attr >= 0 && op_.counter_attr >= 0 && PyUnicode_CompareWithASCIIString(name, "generator") == 0) {
+      placed->generator = values[k];
+      continue;
+    }
     if (!raise && (at < 0 || given[at])) return false;
     if (at < 0)
       fail_type("{}: there is no argument {}. Signature: {}", op_.public_name(), describe(name).substr(4), signature_);
@@ -199,10 +214,11 @@ void ArgParser::take_scalar_form(size_t place, PyObject* const* given, const Sca
 void ArgParser::wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const {
   const Tensor* beside = nullptr;
   std::optional<DType> dtype;
-  for (auto& t : call->inputs) {
+  for (size_t i = 0; i < call->inputs.size(); ++i) {
+    const Tensor& t = call->inputs[i];
     if (!t.defined()) continue;
     if (!beside) beside = &t;
-    else if (!dtype) dtype = t.dtype();
+    if (!dtype && (op_.promoted_inputs >> i & 1)) dtype = t.dtype();
   }
   for (auto& [at, value] : numbers) dtype = dtype ? value.promote_with(*dtype) : value.dtype();
   const GlobalSpec* spec = nullptr;
@@ -238,7 +254,7 @@ bool ArgParser::place(PyObject* const* args, size_t nargs, PyObject* kwnames, Pl
   }
   std::copy(args, args + n_taken, placed->given);
   if (placed->rest) placed->given[variadic_] = placed->rest[0];
-  return !kwnames || assign_keywords(args + nargs, kwnames, placed->given, raise);
+  return !kwnames || assign_keywords(args + nargs, kwnames, placed, raise);
 }
 
 bool ArgParser::accepts(size_t at, PyObject* o) const {
@@ -271,7 +287,7 @@ bool ArgParser::accepts(size_t at, PyObject* o) const {
     }
     case ArgType::kScalar: {
       Scalar v;
-      return to_scalar(o, &v);
+      return !is_tensor(o) && to_scalar(o, &v);  // a tensor has a form of its own, with a gradient
     }
     case ArgType::kText: return PyUnicode_Check(o);
     case ArgType::kInts: {
@@ -291,7 +307,36 @@ bool ArgParser::fits(PyObject* const* args, size_t nargs, PyObject* kwnames) con
   return true;
 }
 
+bool ArgParser::has_needed_keywords(PyObject* kwnames) const {
+  for (PyObject* needed : needed_keywords_) {
+    bool given = false;
+    for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames) && !given; ++k)
+      given = PyTuple_GET_ITEM(kwnames, k) == needed || PyUnicode_Compare(PyTuple_GET_ITEM(kwnames, k), needed) == 0;
+    if (!given) return false;
+  }
+  return true;
+}
+
+const ArgParser* Overloads::plain() const {
+  const ArgParser* one = nullptr;
+  for (auto* form : forms) {
+    if (!form->has_needed_keywords(nullptr)) continue;
+    if (one) return nullptr;
+    one = form;
+  }
+  return one;
+}
+
 const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
+  // Where the keywords leave one form, that is meant: its parser tells best what is wrong.
+  const ArgParser* one = nullptr;
+  size_t n = 0;
+  for (auto* form : forms)
+    if (form->has_needed_keywords(kwnames)) {
+      one = form;
+      ++n;
+    }
+  if (n == 1) return *one;
   for (auto* form : forms)
     if (form->fits(args, nargs, kwnames)) return *form;
   std::string got, all;
@@ -365,6 +410,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     }
   }
   if (!numbers.empty()) wrap_numbers(numbers, call);
+  if (placed.generator) take_generator(placed.generator, call);
 }
 
 std::string ArgParser::text_signature() const {
@@ -413,6 +459,7 @@ PyObject* run(ReadyCall& call) {
   TensorImpl* same = first ? tensor_of(first).impl() : nullptr;
   if (op.schema.n_outputs == 1) {
     Tensor out = dispatch_one(op, std::move(call.inputs), call.attrs);
+    if (op.gives_number) return checked(scalar_object(out.item()).release().ptr());
     if (out.impl() == same && same) return Py_NewRef(first);
     return wrap(std::move(out));
   }

@@ -16,6 +16,12 @@ struct ReadyCall {
   PyObject* first = nullptr;  // borrowed: the object of input 0
 };
 
+// A user's own source of random numbers: a seed, and the number of the next draw.
+struct Generator {
+  uint64_t seed = 67280421310721ull;
+  int64_t counter = 0;
+};
+
 // Parses Python's arguments of one op. Immutable after construction.
 class ArgParser {
  public:
@@ -28,6 +34,8 @@ class ArgParser {
 
   // Whether the arguments can be those of this op, by their number, names and types. Never raises.
   bool fits(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+  // Whether the keywords that the op cannot do without are among these.
+  bool has_needed_keywords(PyObject* kwnames) const;
 
   const OpDef& op() const { return op_; }
   // The op's signature under its public name.
@@ -43,10 +51,12 @@ class ArgParser {
     PyObject* given[kMaxArgs] = {};
     PyObject* const* rest = nullptr;  // the ints of int..., if they are several arguments
     size_t n_rest = 0;
+    PyObject* generator = nullptr;    // of an op that draws
   };
   // False, or with raise TypeError, where they do not go to the op's.
   bool place(PyObject* const* args, size_t nargs, PyObject* kwnames, Placed* placed, bool raise) const;
-  bool assign_keywords(PyObject* const* values, PyObject* kwnames, PyObject** given, bool raise) const;
+  bool assign_keywords(PyObject* const* values, PyObject* kwnames, Placed* placed, bool raise) const;
+  void take_generator(PyObject* generator, ReadyCall* call) const;
   bool accepts(size_t at, PyObject* o) const;
   void push(const ArgDef& a, PyObject* o, Attrs* attrs) const;
   void push_default(const ArgDef& a, Attrs* attrs) const;
@@ -63,6 +73,7 @@ class ArgParser {
   bool plain_tensors_ = false;  // nothing but required tensors
   std::string signature_;
   std::vector<PyObject*> names_;  // interned
+  std::vector<PyObject*> needed_keywords_;
 };
 
 // The ops that share a public name: a call goes to the first whose arguments fit.
@@ -71,6 +82,8 @@ struct Overloads {
   std::vector<const ArgParser*> forms;
   // Errors (TypeError): none fits; the message lists them.
   const ArgParser& pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+  // The form of calls without keywords, where there is one such: the others add a keyword to it. Else nullptr.
+  const ArgParser* plain() const;
 };
 
 // Runs the call and wraps what comes out: a Tensor, or a tuple, one with names where the op's outputs have them. An output that is input 0 itself comes back as the very

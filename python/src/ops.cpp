@@ -97,7 +97,8 @@ PyObject* get_doc(PyObject* self, void*) {
 PyObject* get_text_signature(PyObject* self, void*) {
   return guarded([&] {
     auto& f = self_of(self);
-    std::string s = f.overloads ? "(*args, **kwargs)" : f.parser->text_signature();
+    const ArgParser* plain = f.overloads ? f.overloads->plain() : f.parser;
+    std::string s = plain ? plain->text_signature() : "(*args, **kwargs)";
     return checked(PyUnicode_FromStringAndSize(s.data(), static_cast<Py_ssize_t>(s.size())));
   });
 }
@@ -106,7 +107,8 @@ PyObject* get_text_signature(PyObject* self, void*) {
 PyObject* get_signature(PyObject* self, void*) {
   return guarded([&] {
     auto& f = self_of(self);
-    std::string s = f.overloads ? "(*args, **kwargs)" : f.parser->text_signature();
+    const ArgParser* plain = f.overloads ? f.overloads->plain() : f.parser;
+    std::string s = plain ? plain->text_signature() : "(*args, **kwargs)";
     std::string source = "lambda " + s.substr(1, s.size() - 2) + ": None";
     nb::object builtins = nb::module_::import_("builtins");
     nb::object function = builtins.attr("eval")(nb::str(source.c_str()), nb::dict());
@@ -118,8 +120,9 @@ PyObject* get_module(PyObject*, void*) { return PyUnicode_FromString("holon"); }
 
 PyObject* op_repr(PyObject* self) {
   auto& f = self_of(self);
-  if (f.overloads) return PyUnicode_FromFormat("<op %U: %zu forms>", f.name, f.overloads->forms.size());
-  return PyUnicode_FromFormat("<op %U: %s>", f.name, f.parser->signature().c_str());
+  const ArgParser* plain = f.overloads ? f.overloads->plain() : f.parser;
+  if (!plain) return PyUnicode_FromFormat("<op %U: %zu forms>", f.name, f.overloads->forms.size());
+  return PyUnicode_FromFormat("<op %U: %s>", f.name, plain->signature().c_str());
 }
 
 void op_dealloc(PyObject* self) {
@@ -202,6 +205,8 @@ nb::object find_op_function(const std::string& name) {
     if (auto* all = overloads_named(plain, true)) return make_function(all->forms[0], name, true, all);
     auto* op = try_find_op(plain);
     if (op && op->in_place) return make_function(parser_of(*op), name, true);
+    for (auto* other : all_ops())
+      if (other->in_place_name == name) return make_function(parser_of(*other), name, true);
   }
   find_op(name);  // raises
   return nb::none();
@@ -244,6 +249,8 @@ nb::list op_table() {
     row["shapes"] = shape_words(*op);
     row["linear"] = op->joint != 0 || op->each != 0;
     row["scalar_form"] = op->scalar_form;
+    row["in_place_name"] = !op->in_place ? "" : op->in_place_name.empty() ? op->public_name() + std::string("_") : op->in_place_name;
+    row["gives_number"] = op->gives_number;
     row["rule"] = op->no_rule_reason.empty() ? op->rule_text : "whole: " + op->no_rule_reason;
     row["n_outputs"] = op->schema.n_outputs;
     row["public_name"] = op->public_name();
@@ -307,7 +314,7 @@ bool is_method(const OpDef& op) {
 void add_functions(nb::dict functions, const std::string& name, const OpDef& op) {
   nb::handle type(reinterpret_cast<PyObject*>(tensor_type));
   for (bool in_place : {false, true}) {
-    if (in_place && !op.in_place) continue;
+    if (in_place && (!op.in_place || !op.in_place_name.empty())) continue;
     std::string full = in_place ? name + "_" : name;
     nb::object f = make_function(parser_of(op), full, in_place, overloads_named(op.public_name(), in_place));
     if (op.function) functions[full.c_str()] = f;
@@ -321,8 +328,13 @@ void bind_ops(nb::module_& m) {
   make_type();
   m.attr("OpFunction") = nb::borrow(reinterpret_cast<PyObject*>(op_function_type));
   nb::dict functions;
-  for (auto* op : all_ops())
+  for (auto* op : all_ops()) {
     if (op->function || op->method) add_functions(functions, op->public_name(), *op);
+    if (op->in_place_name.empty()) continue;
+    nb::object f = make_function(parser_of(*op), op->in_place_name, true);
+    functions[op->in_place_name.c_str()] = f;
+    nb::setattr(nb::handle(reinterpret_cast<PyObject*>(tensor_type)), op->in_place_name.c_str(), f);
+  }
   for (auto& [name, op] : all_aliases()) add_functions(functions, name, *op);
   m.attr("ops") = functions;
   m.def("load_library", [functions](const std::string& path) {

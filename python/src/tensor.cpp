@@ -105,7 +105,7 @@ Tensor new_filled(const char* op, const Tensor& t, const Dims& shape, const Scal
                   nb::handle placement, nb::handle sbp) {
   OpCall call(op);
   call.set("size", std::span<const int64_t>(shape));
-  if (value) call.set("value", *value);
+  if (value) call.set("fill_value", *value);
   call.set("dtype", dtype.is_none() ? t.dtype() : expect_dtype(dtype, op));
   bool global = !placement.is_none() || !sbp.is_none() || (t.is_global() && device.is_none());
   if (global) {

@@ -59,9 +59,10 @@ struct Form {
   const OpDef* scalar = nullptr;
 };
 enum Operator { kAdd, kSub, kMul, kDiv, kFloorDivide, kRemainder, kPow, kMatmul, kEq, kNe, kLt, kLe, kGt, kGe, kAnd, kOr, kXor,
-                kBitAnd, kBitOr, kBitXor, kOperatorCount };
+                kBitAnd, kBitOr, kBitXor, kLeftShift, kRightShift, kOperatorCount };
 constexpr const char* kOperatorOps[] = {"add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "matmul", "eq", "ne", "lt", "le",
-                                        "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"};
+                                        "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
+                                        "bitwise_left_shift", "bitwise_right_shift"};
 static_assert(std::size(kOperatorOps) == kOperatorCount);
 Form forms[kOperatorCount];
 const OpDef *neg_op, *abs_op, *not_op, *bit_not_op;
@@ -268,6 +269,8 @@ void bind_tensor_type(nb::module_& m) {
       HOLON_SLOT(Py_nb_inplace_remainder, in_place_slot<kRemainder>), HOLON_SLOT(Py_nb_inplace_power, pow_in_place_slot),
       HOLON_SLOT(Py_nb_inplace_and, (bits_slot<kAnd, kBitAnd, true>)), HOLON_SLOT(Py_nb_inplace_or, (bits_slot<kOr, kBitOr, true>)),
       HOLON_SLOT(Py_nb_inplace_xor, (bits_slot<kXor, kBitXor, true>)),
+      HOLON_SLOT(Py_nb_lshift, binary_slot<kLeftShift>), HOLON_SLOT(Py_nb_rshift, binary_slot<kRightShift>),
+      HOLON_SLOT(Py_nb_inplace_lshift, in_place_slot<kLeftShift>), HOLON_SLOT(Py_nb_inplace_rshift, in_place_slot<kRightShift>),
       HOLON_SLOT(Py_nb_negative, neg_slot), HOLON_SLOT(Py_nb_absolute, abs_slot), HOLON_SLOT(Py_nb_invert, invert_slot),
       HOLON_SLOT(Py_nb_positive, positive_slot), HOLON_SLOT(Py_nb_bool, bool_slot), HOLON_SLOT(Py_nb_int, int_slot),
       HOLON_SLOT(Py_nb_float, float_slot), HOLON_SLOT(Py_nb_index, index_slot),

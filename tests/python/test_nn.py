@@ -291,7 +291,7 @@ def test_losses():
         for reduction, expected in (("mean", each.mean()), ("sum", each.sum()), ("none", each)):
             np.testing.assert_allclose(layer(reduction)(holon.tensor(x), holon.tensor(y)).numpy(), expected, rtol=1e-5)
     with pytest.raises(ValueError, match="'mean', 'sum' or 'none'"):
-        F.l1_loss(holon.ones(1), holon.ones(1), "max")
+        F.l1_loss(holon.ones(1), holon.ones(1), reduction="max")
     with pytest.raises(ValueError, match="same shape"):
         F.l1_loss(holon.ones(2), holon.ones(1))
 

@@ -138,6 +138,8 @@ std::optional<UnaryOp> power_op(const Array& a, Scalar exponent) {
   if (exponent.as_double() == 3) return UnaryOp::Cube;
   if (!is_floating(a.dtype)) return std::nullopt;
   if (exponent.as_double() == -1) return UnaryOp::Reciprocal;
+  if (exponent.as_double() == 0.5) return UnaryOp::Sqrt;
+  if (exponent.as_double() == -0.5) return UnaryOp::Rsqrt;
   return std::nullopt;
 }
 

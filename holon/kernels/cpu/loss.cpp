@@ -134,7 +134,7 @@ void cross_entropy_backward(const Array& logits, const Array& target, const Cros
 void nll(const Array& log_probability, const Array& target, const CrossEntropy& options, Array& loss) {
   CrossEntropy plain = options;
   plain.label_smoothing = 0;
-  const Problem p("nll", log_probability, target, plain);
+  const Problem p("nll_loss", log_probability, target, plain);
   p.check("loss", loss);
   const DType dtype = log_probability.dtype;
   for (int64_t i = 0; i < p.n; ++i) {
@@ -148,7 +148,7 @@ void nll(const Array& log_probability, const Array& target, const CrossEntropy& 
 }
 
 void nll_backward(const Array& target, const CrossEntropy& options, const Array& dloss, Array& dlog_probability) {
-  const Problem p("nll_backward", dlog_probability, target, options);
+  const Problem p("nll_loss_backward", dlog_probability, target, options);
   p.check("dloss", dloss);
   const DType dtype = dlog_probability.dtype;
   fill(dlog_probability, 0);

@@ -33,6 +33,10 @@ void bernoulli(const RandomPart& part, const Array& p, Array& out);
 // out = x / (1 - p), or 0 with probability p. The gradient is the same call on dy. x and out have one shape and dtype and
 // may be one. Errors: p outside [0, 1].
 void dropout(const RandomPart& part, const Array& x, double p, Array& out);
+// Rows of indices (int64) drawn with probabilities in proportion to rows of weights [rows, classes] or [classes]; the rows are
+// those from first_row on of `rows`. out: [rows, draws] or [draws]. Without replacement no index is drawn twice. Errors: a
+// weight that is negative or not finite, or too few that are above 0 (ValueError).
+void multinomial(uint64_t seed, uint64_t counter, const Array& weights, int64_t first_row, int64_t rows, bool replacement, Array& out);
 // This part of a random permutation of 0 .. n - 1, n = logical_shape[0]; one axis, any dtype.
 void randperm(const RandomPart& part, Array& out);
 

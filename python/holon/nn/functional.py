@@ -18,9 +18,23 @@ def __dir__():
     return sorted({*globals(), *_ops})
 
 
-def relu(input, inplace=False):
-    """max(x, 0); with inplace, input takes the result's values."""
-    return input.relu_() if inplace else _ops["relu"](input)
+def _with_inplace(name, numbers):
+    """The op `name`, which takes so many numbers beside the tensor, with PyTorch's argument inplace."""
+    op = _ops[name]
+
+    def function(input, *args, inplace=False, **kwargs):
+        if len(args) > numbers:
+            *args, inplace = args
+        return getattr(input, name + "_")(*args, **kwargs) if inplace else op(input, *args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{op.__doc__}\nWith inplace, input takes the result's values."
+    return function
+
+
+for _name, _numbers in {"relu": 0, "relu6": 0, "leaky_relu": 1, "elu": 1, "celu": 1, "selu": 0, "silu": 0, "mish": 0,
+                        "hardtanh": 2, "hardswish": 0, "hardsigmoid": 0, "threshold": 2}.items():
+    globals()[_name] = _with_inplace(_name, _numbers)
 
 
 def softmax(input, dim=-1, dtype=None):
@@ -52,27 +66,9 @@ def embedding(input, weight):
     return _ops["embedding"](weight, input)
 
 
-def cross_entropy(input, target, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    """Minus the log probability that softmax(input), over axis 1 or the last of 1, gives to the classes of target."""
-    return _ops["cross_entropy"](input, target, ignore_index=ignore_index, reduction=reduction,
-                                 label_smoothing=label_smoothing)
-
-
-def _reduced(loss, reduction, name):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    if reduction == "none":
-        return loss
-    raise ValueError(f"{name}: reduction is {reduction!r}; it must be 'mean', 'sum' or 'none'.")
-
-
-def l1_loss(input, target, reduction="mean"):
-    """The absolute difference."""
-    if tuple(input.shape) != tuple(target.shape):
-        raise ValueError(f"l1_loss: input is {list(input.shape)}, target {list(target.shape)}. Give them the same shape.")
-    return _reduced((input - target).abs(), reduction, "l1_loss")
+def sparse_softmax_cross_entropy(labels, logits):
+    """Minus the log probability that softmax(logits), over the last axis, gives to each of the labels."""
+    return _ops["sparse_softmax_cross_entropy"](logits, labels)
 
 
 def same_padding(kernel_size, dilation):

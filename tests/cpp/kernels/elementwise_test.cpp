@@ -57,6 +57,7 @@ const std::vector<UnaryCase> kUnary = {
     {UnaryOp::Ceil, [](double x) { return std::ceil(x); }, -9, 9},
     {UnaryOp::Round, [](double x) { return std::nearbyint(x); }, -9, 9},
     {UnaryOp::Trunc, [](double x) { return std::trunc(x); }, -9, 9},
+    {UnaryOp::Frac, [](double x) { return x - std::trunc(x); }, -9, 9},
     {UnaryOp::Sigmoid, sigmoid, -30, 30},
     {UnaryOp::LogSigmoid, [](double x) { return -softplus(-x); }, -30, 30},
     {UnaryOp::Relu, [](double x) { return x < 0 ? 0 : x; }, -9, 9},
@@ -137,6 +138,37 @@ TEST(Unary, LimitsInFloat32) {
     EXPECT_NEAR(get(out, {2}), 0, 1e-30);
     EXPECT_EQ(get(out, {3}), 1e10f);
     EXPECT_TRUE(std::isnan(get(out, {4})));
+  });
+}
+
+TEST(Unary, ErfinvUndoesErf) {
+  on_every_isa([] {
+    std::vector<double> x;
+    for (int i = -4000; i <= 4000; ++i) x.push_back(i / 1000.0);
+    for (double tiny : {1e-300, 1e-20, 1e-9}) x.push_back(tiny);
+    std::vector<double> y;
+    for (double v : x) y.push_back(std::erf(v));
+    Array a = of(y, float64), out = make(a.shape, float64);
+    unary(UnaryOp::Erfinv, a, out);
+    // Near 1 a rounding of erf is much in x.
+    for (size_t i = 0; i < x.size(); ++i)
+      expect_near(get(out, {int64_t(i)}), x[i], 8e-16 + 1.5e-16 * std::exp(x[i] * x[i]) / std::max(std::abs(x[i]), 1.0), 0, "erfinv");
+    Array ends = of({1, -1, 1.5, 0}, float32), limits = make({4}, float32);
+    unary(UnaryOp::Erfinv, ends, limits);
+    EXPECT_EQ(get(limits, {0}), INFINITY);
+    EXPECT_EQ(get(limits, {1}), -INFINITY);
+    EXPECT_TRUE(std::isnan(get(limits, {2})));
+    EXPECT_EQ(get(limits, {3}), 0);
+  });
+}
+
+TEST(Binary, Shifts) {
+  on_every_isa([] {
+    Array x = of({1, 5, -5, 1, 1}, int32), by = of({31, 2, 1, 32, -1}, int32), out = make({5}, int32);
+    binary(BinaryOp::LeftShift, x, by, out);
+    for (auto [i, want] : std::vector<std::pair<int64_t, double>>{{0, INT32_MIN}, {1, 20}, {2, -10}, {3, 0}, {4, 0}}) EXPECT_EQ(get(out, {i}), want);
+    binary(BinaryOp::RightShift, x, by, out);
+    for (auto [i, want] : std::vector<std::pair<int64_t, double>>{{0, 0}, {1, 1}, {2, -3}, {3, 0}, {4, 0}}) EXPECT_EQ(get(out, {i}), want);
   });
 }
 

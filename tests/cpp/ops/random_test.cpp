@@ -39,6 +39,8 @@ const std::vector<Draw> kDraws{
     {"bernoulli_", 2, [](const Placement& p, const NdSbp& s) { return bernoulli_(base(p, s), 0.3); }},
     {"randn_like", 2, [](const Placement& p, const NdSbp& s) { return randn_like(base(p, s)); }},
     {"rand_like", 2, [](const Placement& p, const NdSbp& s) { return rand_like(base(p, s)); }},
+    {"randint_like", 2, [](const Placement& p, const NdSbp& s) { return randint_like(base(p, s), -3, 9); }},
+    {"random_", 2, [](const Placement& p, const NdSbp& s) { return random_(base(p, s), 2, 50); }},
     {"dropout", 2, [](const Placement& p, const NdSbp& s) { return dropout(ones({5, 7}, {.placement = p, .sbp = s}), 0.4); }},
 };
 
@@ -70,6 +72,96 @@ TEST(Random, ValuesDoNotDependOnTheLayout) {
       for (Sbp t : kinds) EXPECT_EQ(drawn(d, 4, {2, 2}, {s, t}), one) << d.name << " " << NdSbp({s, t}).str();
     }
   }
+}
+
+// Ops that box their input where its layout does not fit: the values are alike, the sbp of the result is its own affair.
+TEST(Random, DrawsFromTensorsDoNotDependOnTheLayout) {
+  struct Of {
+    const char* name;
+    Tensor (*make)(const Tensor&);
+  };
+  const std::vector<Of> ops{
+      {"bernoulli", [](const Tensor& x) { return bernoulli(x); }},
+      {"normal", [](const Tensor& x) { return normal(x, x); }},
+      {"multinomial", [](const Tensor& x) { return multinomial(x, 4); }},
+      {"multinomial with replacement", [](const Tensor& x) { return multinomial(x, 9, true); }},
+      {"dropout2d", [](const Tensor& x) { return dropout2d(expand(reshape(x, {5, 7, 1, 1}), {5, 7, 2, 3}), 0.4); }},
+  };
+  for (auto& op : ops) {
+    auto run = [&](const Dims& hierarchy, const NdSbp& s) {
+      Values first;
+      std::mutex mutex;
+      int ranks = static_cast<int>(hierarchy.numel());
+      comm::run_ranks(ranks, [&](int rank) {
+        std::vector<int64_t> all;
+        for (int r = 0; r < ranks; ++r) all.push_back(r);
+        Placement p("cpu", hierarchy, all);
+        manual_seed(5);
+        Tensor x = rand({5, 7}, {.placement = p, .sbp = s});
+        Values v = values_of(op.make(x).full().array());
+        std::lock_guard lock(mutex);
+        if (rank == 0) first = v;
+      });
+      return first;
+    };
+    Values one = run({1}, NdSbp(broadcast()));
+    for (Sbp s : {broadcast(), split(0), split(1), partial_sum()}) {
+      for (int ranks : {2, 3}) EXPECT_EQ(differs(run({ranks}, NdSbp(s)), one, 1e-6), "") << op.name << " " << s.str() << " on " << ranks;
+      EXPECT_EQ(differs(run({2, 2}, {s, split(0)}), one, 1e-6), "") << op.name << " " << s.str();
+    }
+  }
+}
+
+TEST(Random, DistributionsAreWhatTheyAreCalled) {
+  manual_seed(7);
+  auto mean = [](const Values& v) {
+    double sum = 0;
+    for (double x : v) sum += x;
+    return sum / static_cast<double>(v.size());
+  };
+  Values of = values_of(bernoulli(full({20000}, 0.3)).array());
+  EXPECT_NEAR(mean(of), 0.3, 0.015);
+  EXPECT_NEAR(mean(values_of(bernoulli(zeros({20000}), 0.8).array())), 0.8, 0.015);
+  Values n = values_of(normal(full({20000}, 3.0), full({1}, 2.0)).array());
+  EXPECT_NEAR(mean(n), 3, 0.06);
+  double spread = 0;
+  for (double x : n) spread += (x - 3) * (x - 3);
+  EXPECT_NEAR(spread / 20000, 4, 0.2);
+  for (double x : values_of(random_(zeros({1000}, {.dtype = int8})).array())) {
+    EXPECT_GE(x, 0);
+    EXPECT_LE(x, 127);
+  }
+
+  // Frequencies of 4 classes, one of them impossible.
+  Tensor weights = Tensor::local(array_of({1, 0, 3, 4}, {4}, float32));
+  std::vector<double> count(4);
+  for (double x : values_of(multinomial(weights, 16000, true).array())) ++count[static_cast<size_t>(x)];
+  for (auto [k, p] : std::vector<std::pair<size_t, double>>{{0, 0.125}, {1, 0}, {2, 0.375}, {3, 0.5}}) EXPECT_NEAR(count[k] / 16000, p, 0.02);
+  // Without replacement the first of two draws has those frequencies, and no row has one twice.
+  Values two = values_of(multinomial(expand(weights, {8000, 4}), 2).array());
+  std::vector<double> first(4);
+  for (size_t i = 0; i < two.size(); i += 2) {
+    ++first[static_cast<size_t>(two[i])];
+    EXPECT_NE(two[i], two[i + 1]);
+    EXPECT_NE(two[i + 1], 1);
+  }
+  for (auto [k, p] : std::vector<std::pair<size_t, double>>{{0, 0.125}, {1, 0}, {2, 0.375}, {3, 0.5}}) EXPECT_NEAR(first[k] / 8000, p, 0.025);
+  EXPECT_THROW(multinomial(weights, 4), Error);       // only three are possible
+  EXPECT_THROW(multinomial(weights, 5), Error);
+  EXPECT_THROW(multinomial(weights * -1.0, 1), Error);
+  EXPECT_THROW(multinomial(zeros({3}), 1, true), Error);
+
+  // Channels are dropped as a whole, and what is kept is scaled.
+  Values d = values_of(dropout2d(ones({10, 20, 2, 3}), 0.25).array());
+  int dropped = 0;
+  for (size_t i = 0; i < d.size(); i += 6) {
+    for (size_t k = 1; k < 6; ++k) EXPECT_EQ(d[i + k], d[i]);
+    if (d[i] != 0) {
+      EXPECT_NEAR(d[i], 1 / 0.75, 1e-6);
+    }
+    dropped += d[i] == 0;
+  }
+  EXPECT_NEAR(dropped, 50, 25);
 }
 
 TEST(Random, EachDrawIsAnother) {

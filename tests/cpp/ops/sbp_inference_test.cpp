@@ -116,7 +116,7 @@ TEST(SbpInference, Reductions) {
     EXPECT_EQ(got(embedding(b, to_global(index, index.placement(), NdSbp(sbp::split(0))))), "S(0)");
     Tensor target = randint(0, 6, {4}, {.placement = Placement::all("cpu"), .sbp = NdSbp(sbp::split(0))});
     EXPECT_EQ(got(cross_entropy(s0, target)), "P");
-    EXPECT_EQ(got(cross_entropy(s0, target, {.reduction = "none"})), "S(0)");
+    EXPECT_EQ(got(cross_entropy(s0, target, {}, {.reduction = "none"})), "S(0)");
   });
 }
 

@@ -29,14 +29,18 @@ static const Samples samples([](const Samples::Add& add) {
   add("pow_scalar", {x({5, 3}, 0.5, 2)}, {{"value", 2.5}});
   add("pow_scalar", {x({5, 3}, 0.5, 2)}, {{"value", 2}});
   add("pow_scalar", {x({5, 3}, 0.5, 2)}, {{"value", 1.5}, {"reverse", true}});
-  for (const char* op : {"relu_backward", "gelu_backward", "gelu_tanh_backward", "silu_backward", "tanh_backward", "sigmoid_backward"})
-    add(op, {x({5, 3}), x({5, 3})});
   add("sum_to_size", {x({5, 3})}, {{"size", Dims{1, 3}}});
   add("sum_to_size", {x({2, 5, 3})}, {{"size", Dims{3}}});
   add("sum_to_size", {x({5, 3})}, {{"size", Dims{5, 3}}});
-  add("mse_loss", {x({5, 3}), x({5, 3})});
-  add("mse_loss", {x({5, 3}), x({5, 3})}, {{"reduction", "sum"}});
-  add("mse_loss", {x({5, 3}), x({5, 3})}, {{"reduction", "none"}});
+  for (const char* op : {"add_scaled", "sub_scaled"}) {
+    add(op, {x({5, 3}), x({3})}, {{"alpha", 0.7}});
+    add(op, {ints({5, 3}, -4, 4), ints({5, 3}, -4, 4)}, {{"alpha", 3}});
+  }
+  add("truncated_divide", {x({5, 3}), x({3}, 0.6, 2)}, {}, false);
+  add("truncated_divide", {ints({5, 3}, -4, 4), ints({3}, 1, 4)});
+  for (const char* mode : {"floor", "trunc"}) add("div_rounded", {x({5, 3}), x({5, 3}, 0.6, 2)}, {{"rounding_mode", mode}}, false);
+  add("div_rounded", {x({5, 3}), x({5, 3}, 0.6, 2)});
+  for (const char* op : {"fmod_scalar", "remainder_scalar"}) add(op, {x({5, 3}, 0.6, 2)}, {{"value", 0.7}, {"reverse", true}}, false);
 });
 
 }  // namespace holon::testing

@@ -15,6 +15,16 @@ static const Samples samples([](const Samples::Add& add) {
   add("to_device", {x({5, 3})}, {{"device", Device{}}});
   add("clamp", {x({5, 3})}, {{"min", -0.5}, {"max", 1.0}});
   add("clamp", {x({5, 3})}, {{"max", 0.7}});
+  add("clamp", {ints({5, 3}, -4, 4)}, {{"min", -2}, {"max", 2}});
+  add("clamp_backward", {x({5, 3}), x({5, 3})}, {{"min", -0.5}, {"max", 1.0}});
+  add("clamp_tensor", {x({5, 3}), x({3}, -1, 0), x({5, 1}, 0, 1)});
+  add("clamp_tensor", {x({5, 3}), none(), x({5, 3}, 0, 1)});
+  add("clamp_min", {x({5, 3})}, {{"min", -0.5}});
+  add("clamp_max", {x({5, 3})}, {{"max", 0.7}});
+  add("clamp_min_tensor", {x({5, 3}), x({3})});
+  add("clamp_max_tensor", {x({5, 3}), x({3})});
+  add("masked_fill_tensor", {x({5, 3}), mask({5, 3}), x({})});
+  add("where", {mask({5, 3}), x({5, 3}), ints({5, 3}, -4, 4)});
 });
 
 }  // namespace holon::testing

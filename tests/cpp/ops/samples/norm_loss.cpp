@@ -1,4 +1,4 @@
-// Norms and losses.
+// Norms.
 #include "sample.h"
 
 namespace holon::testing {
@@ -14,16 +14,6 @@ static const Samples samples([](const Samples::Add& add) {
   add("layer_norm", {x({5, 7}), none(), none()}, {{"normalized_shape", Dims{7}}});
   add("layer_norm_stats", {x({5, 3}), x({3}), x({3})}, {{"axes", 1}, {"eps", 1e-5}}, false);
   add("layer_norm_backward", {x({5, 3}), x({5, 3}), x({5}), x({5}, 0.5, 2), x({3})}, {{"axes", 1}});
-  add("cross_entropy", {x({5, 3}), ints({5}, 0, 2)});
-  add("cross_entropy", {x({5, 3}), ints({5}, 0, 2)}, {{"reduction", "sum"}, {"label_smoothing", 0.1}});
-  add("cross_entropy", {x({5, 3}), ints({5}, 0, 2)}, {{"reduction", "none"}});
-  add("cross_entropy", {x({5, 3}), ints({5}, 0, 2)}, {{"ignore_index", 1}});
-  add("cross_entropy", {x({2, 3, 5}), ints({2, 5}, 0, 2)});
-  add("cross_entropy", {x({2, 3, 2, 5}), ints({2, 2, 5}, 0, 2)}, {{"ignore_index", 1}, {"label_smoothing", 0.1}});
-  add("cross_entropy", {x({3}), ints({}, 0, 2)});
-  add("cross_entropy_rows", {x({4, 5, 3}), ints({4, 5}, 0, 2)}, {{"ignore_index", -100}, {"label_smoothing", 0.0}}, false);
-  add("cross_entropy_rows", {x({5, 3}), ints({5}, 0, 2)}, {{"ignore_index", -100}, {"label_smoothing", 0.0}}, false);
-  add("cross_entropy_backward", {x({5}), x({5, 3}), ints({5}, 0, 2), x({5}, 1, 2)}, {{"ignore_index", -100}, {"label_smoothing", 0.0}});
 });
 
 }  // namespace holon::testing

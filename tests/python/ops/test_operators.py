@@ -1,0 +1,122 @@
+"""Python's operators, reflected and in place, and the derivatives of activations that are differentiated twice."""
+
+import operator
+
+import holon as flow
+import numpy as np
+import pytest
+
+FLOAT_OPS = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow, operator.eq, operator.ne,
+             operator.lt, operator.le, operator.gt, operator.ge]
+INT_OPS = [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, operator.add, operator.sub, operator.mul, operator.floordiv,
+           operator.mod, operator.pow]
+
+
+@pytest.mark.parametrize("op", FLOAT_OPS, ids=lambda o: o.__name__)
+def test_floats(op):
+    x, y = np.array([0.5, 2.0, 3.0]), np.array([2.0, 2.0, 0.5])
+    for left, right in ((x, y), (x, 1.5), (1.5, y), (x, 2), (2, y)):
+        as_tensor = lambda v: flow.tensor(v) if isinstance(v, np.ndarray) else v
+        np.testing.assert_allclose(op(as_tensor(left), as_tensor(right)).numpy(), op(left, right), rtol=1e-12)
+
+
+@pytest.mark.parametrize("op", INT_OPS, ids=lambda o: o.__name__)
+def test_integers(op):
+    x, y = np.array([5, 9, 12]), np.array([1, 3, 2])
+    for left, right in ((x, y), (x, 3), (3, y)):
+        as_tensor = lambda v: flow.tensor(v) if isinstance(v, np.ndarray) else v
+        result = op(as_tensor(left), as_tensor(right))
+        assert result.dtype == flow.int64 and result.numpy().tolist() == op(left, right).tolist()
+
+
+def test_unary_and_bools():
+    x = flow.tensor([1, -2])
+    assert (-x).tolist() == [-1, 2] and (+x).tolist() == [1, -2] and abs(x).tolist() == [1, 2] and (~x).tolist() == [-2, 1]
+    m = flow.tensor([True, False])
+    assert (~m).tolist() == [False, True] and (m & True).tolist() == [True, False] and (m | m).tolist() == [True, False]
+    assert (m ^ m).dtype == flow.bool and (m & 3).dtype == flow.int64
+    assert (x == None) is False and (x != "a") is True  # noqa: E711
+    for bad in ([1, 2], "a", None):
+        with pytest.raises(TypeError):
+            x + bad
+    with pytest.raises(TypeError, match="integers and bools"):
+        flow.ones(2) & x
+
+
+def test_close_and_equal_are_bools():
+    x = flow.ones(3)
+    assert flow.allclose(x, x + 1e-9) is True and x.allclose(x + 1) is False and flow.equal(x, x) is True and x.equal(x[:2]) is False
+
+    def rank(_):
+        y = flow.ones(5, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
+        return flow.allclose(y, y), flow.equal(y, y + 1), flow.isclose(y, y).full_value().tolist()
+
+    assert flow.run_ranks(2, rank)[1] == (True, False, [True] * 5)
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "elu", "selu", "celu", "hardswish", "logsigmoid", "softsign",
+                                  "quick_gelu", "sqrt", "rsqrt", "sin", "cos", "erf", "reciprocal", "exp", "log", "square"])
+def test_second_derivatives_follow_differences(name):
+    values = np.array([0.3, 0.9, 1.7, 2.6])
+    if name not in ("sqrt", "rsqrt", "log", "reciprocal"):
+        values = np.concatenate([-values, values])
+    function = getattr(flow.nn.functional, name)
+
+    def slope(v, twice=False):
+        x = flow.tensor(v, requires_grad=True)
+        (g,) = flow.autograd.grad(function(x).sum(), [x], create_graph=twice)
+        return (x, g) if twice else g.numpy()
+
+    x, g = slope(values, True)
+    if g.requires_grad:
+        (second,) = flow.autograd.grad(g.sum(), [x], allow_unused=True)
+        second = np.zeros_like(values) if second is None else second.numpy()
+    else:
+        second = np.zeros_like(values)
+    np.testing.assert_allclose(second, (slope(values + 1e-5) - slope(values - 1e-5)) / 2e-5, atol=1e-6, rtol=1e-6)
+
+
+def test_flat_functions_have_zero_gradients_even_of_infinity():
+    for name in ("sign", "floor", "ceil", "round", "trunc"):
+        x = flow.ones(2, requires_grad=True)
+        getattr(flow, name)(x).backward(flow.tensor([float("inf"), float("nan")]))
+        assert x.grad.tolist() == [0, 0]
+    for call in (lambda x: x**0, lambda x: x ** flow.zeros(2), lambda x: 0 ** (x + 1), lambda x: flow.sinc(x)):
+        x = flow.zeros(2, requires_grad=True)
+        call(x).sum().backward()
+        assert x.grad.tolist() == [0, 0]
+    # At a bound the gradient of clamp is that of x; of hardtanh it is 0, as in PyTorch.
+    x = flow.tensor([-1.0, 1.0, 2.0], requires_grad=True)
+    x.clamp(-1, 1).sum().backward()
+    assert x.grad.tolist() == [1, 1, 0]
+    x.grad = None
+    flow.nn.functional.hardtanh(x).sum().backward()
+    assert x.grad.tolist() == [0, 0, 0]
+
+
+def test_functional_takes_inplace():
+    F = flow.nn.functional
+    for name, args in (("relu", ()), ("relu6", ()), ("leaky_relu", (0.1,)), ("elu", (1.0,)), ("hardtanh", (-1.0, 1.0)), ("silu", ()), ("threshold", (0.1, 20.0))):
+        x = flow.tensor([-2.0, 3.0])
+        y = getattr(F, name)(x, *args)
+        assert x.tolist() == [-2, 3]
+        assert getattr(F, name)(x, *args, inplace=True) is x and x.tolist() == y.tolist()
+        x = flow.tensor([-2.0, 3.0])
+        assert getattr(F, name)(x, *args, True) is x and x.tolist() == y.tolist()
+
+
+def test_sparse_softmax_cross_entropy_refuses_labels_that_are_no_class():
+    for label in (-1, 3):
+        with pytest.raises(IndexError, match=f"target {label} .*outside"):
+            flow.nn.functional.sparse_softmax_cross_entropy(flow.tensor([0, label]), flow.ones(2, 3))
+
+
+def test_forms_with_a_keyword_say_what_is_wrong():
+    x = flow.ones(3)
+    with pytest.raises(TypeError, match="argument other is missing"):
+        flow.add(x)
+    with pytest.raises(TypeError, match="argument other is missing.*alpha"):
+        flow.add(x, alpha=2)
+    with pytest.raises(TypeError, match="no argument 'beta'"):
+        x.add(x, beta=2)
+    assert flow.sub(x, x, alpha=3).tolist() == [-2] * 3 and flow.div(x * 3, 2, rounding_mode="trunc").tolist() == [1] * 3
