@@ -193,7 +193,10 @@ void attend(int64_t heads, int64_t t, bool causal) {
         lse = random({1, heads, t});
   Array scores = random({t, t});
   const float scale = 0.125f;
-  auto ours = [&] { kernels::attention(q, k, v, causal, scale, out, &lse); };
+  kernels::Attention options;
+  options.causal = causal;
+  options.scale = scale;
+  auto ours = [&] { kernels::attention(q, k, v, options, out, &lse); };
   auto theirs = [&] {
     for (int64_t i = 0; i < heads; ++i) {
       float* s = scores.data<float>();
@@ -213,7 +216,7 @@ void attend(int64_t heads, int64_t t, bool causal) {
   Times f = compare(ours, theirs);
   print("attention " + what, f.ours_us, "us", "sgemm, oneDNN softmax, sgemm (not causal)", f.theirs_us / f.ours_us);
   ours();
-  Times b = compare([&] { kernels::attention_backward(v, q, k, v, out, lse, causal, scale, dq, dk, dv); }, ours);
+  Times b = compare([&] { kernels::attention_backward(v, q, k, v, out, lse, options, dq, dk, dv); }, ours);
   print("attention_backward " + what, b.ours_us, "us", "attention", b.theirs_us / b.ours_us);
 }
 

@@ -32,8 +32,15 @@ Dims contiguous_strides(const Dims& shape) {
 }
 
 Dims channels_last_strides(const Dims& shape) {
-  int64_t c = std::max<int64_t>(shape[1], 1), h = std::max<int64_t>(shape[2], 1), w = std::max<int64_t>(shape[3], 1);
-  return {h * w * c, 1, w * c, c};
+  Dims strides = shape;
+  int64_t step = std::max<int64_t>(shape[1], 1);
+  for (int a = shape.size() - 1; a >= 2; --a) {
+    strides[a] = step;
+    step *= std::max<int64_t>(shape[a], 1);
+  }
+  strides[1] = 1;
+  strides[0] = step;
+  return strides;
 }
 
 int normalize_axis(int64_t axis, int ndim, const char* op) {

@@ -81,7 +81,7 @@ class Dims {
 
 // Row-major strides, in elements.
 Dims contiguous_strides(const Dims& shape);
-// Strides for shape [n, c, h, w] with the channels next to each other: the layout that convolutions are fastest in.
+// Strides for shape [n, c, ...] with the channels next to each other: the layout that convolutions are fastest in.
 Dims channels_last_strides(const Dims& shape);
 
 // The axis counted from 0 of one that may be counted from the end. Errors: out of range (IndexError), naming the op.

@@ -120,7 +120,7 @@ Dims strides_for(const OpDef& op, const Dims& shape, std::span<const Array* cons
         if (!a->is_contiguous() && a->is_dense()) return a->strides;
         break;
       }
-  } else if (op.layout == Layout::kChannelsLast && shape.size() == 4) {
+  } else if (op.layout == Layout::kChannelsLast && shape.size() >= 4) {
     return channels_last_strides(shape);
   }
   return contiguous_strides(shape);

@@ -1,119 +1,232 @@
-// Convolution and pooling over [n, c, h, w]. Results lie with the channels next to each other in memory, which the kernels are
-// fastest in: an ordinary tensor with other strides. The batch splits, and so do the output channels of a convolution; its input
-// channels are contracted; windows are whole.
+// Convolution over [n, c, h, w] and [n, c, d, h, w], and its transpose; one-dimensional ones have h == 1. Results lie with the
+// channels next to each other in memory, which the kernels are fastest in: an ordinary tensor with other strides. The batch
+// splits, and so do the output channels; input channels are contracted; of grouped convolutions whole groups split; windows are
+// whole.
 #include "holon/kernels/cpu/conv.h"
 
-#include "holon/kernels/cpu/pool.h"
+#include "holon/kernels/cpu/copy.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/rules.h"
 
 namespace holon::ops {
 namespace {
 
-kernels::Conv2d conv_of(const AttrReader& c) {
+// The groups of the local part: rank's channels of x, over those that a filter sees.
+kernels::Conv2d conv_of(const AttrReader& c, int64_t channels, int64_t per_group) {
   kernels::Conv2d p;
-  for (int i = 0; i < 2; ++i) {
-    p.stride[i] = c.ints("stride")[static_cast<size_t>(i)];
-    p.padding[i] = p.padding[i + 2] = c.ints("padding")[static_cast<size_t>(i)];
-    p.dilation[i] = c.ints("dilation")[static_cast<size_t>(i)];
+  size_t n = c.ints("stride").size();
+  for (size_t i = 0; i < n; ++i) {
+    p.stride[i] = c.ints("stride")[i];
+    p.dilation[i] = c.ints("dilation")[i];
+    p.padding[i] = c.ints("padding")[i];
+    p.padding[n + i] = c.ints("padding")[n + i];
   }
-  p.groups = c.i("groups");
+  p.groups = c.i("groups") == 1 || per_group == 0 ? c.i("groups") : channels / per_group;
   return p;
 }
 
-// Two numbers of an attribute, each at least `least`.
-void require_pair(const Infer& c, std::string_view attr, int64_t least) {
-  auto v = c.ints(attr);
-  if (v.size() != 2 || v[0] < least || v[1] < least)
-    fail_value("{}: {} must be one or two numbers of at least {}; found {}.", c.op().name(), attr, least, Dims(v));
+// Whole groups: the same factor on the channels of x, the weight's filters and the channels of the result. Groups of one channel each
+// way divide in any way.
+int group_factor(RuleCall& r, const Dims& x, const Dims& y) {
+  int64_t groups = r.i("groups");
+  return r.rule.factor(false, x[1] == groups && y[1] == groups ? 0 : groups);
 }
 
-void conv_infer(Infer& c) {
-  c.require(c.ndim(0) == 4 && c.ndim(1) == 4, "x must be [n, c, h, w] and weight [out, in/groups, kh, kw]", "Add axes by unsqueeze().");
-  c.require_floating(0);
-  c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "x and weight have different dtypes", "Convert one of them.");
-  require_pair(c, "stride", 1);
-  require_pair(c, "padding", 0);
-  require_pair(c, "dilation", 1);
-  int64_t groups = c.i("groups");
-  c.require(groups >= 1 && c.shape(0)[1] == c.shape(1)[1] * groups && c.shape(1)[0] % groups == 0,
-            "the channels do not fit", "x has in channels, weight in / groups, and groups divides out.");
-  if (c.present(2)) c.require(c.ndim(2) == 1 && c.shape(2)[0] == c.shape(1)[0], "bias is not [out]", "Give one value per output channel.");
-  Dims out{c.shape(0)[0], c.shape(1)[0]};
-  for (int i = 0; i < 2; ++i) {
-    size_t k = static_cast<size_t>(i);
-    int64_t size = c.shape(0)[2 + i] + 2 * c.ints("padding")[k] - c.ints("dilation")[k] * (c.shape(1)[2 + i] - 1) - 1;
-    c.require(size >= 0, "the kernel is larger than the padded input", "Use a smaller kernel or more padding.");
-    out.push_back(size / c.ints("stride")[k] + 1);
-  }
-  c.out(out, c.dtype_of(0));
+// Numbers of an attribute for n axes: one for each, or one for all.
+Dims per_axis(const BodyCall& c, std::string_view attr, int n, int64_t least) {
+  Dims v(c.ints(attr));
+  if (v.size() == 1 && n > 1) v = Dims::filled(n, v[0]);
+  bool ok = v.size() == n;
+  for (int64_t x : v) ok &= x >= least;
+  if (!ok) fail_value("{}: {} must be one number or {}, each at least {}; found {}.", c.op().name(), attr, n, least, Dims(c.ints(attr)));
+  return v;
 }
 
-Conv2dInputGradOptions input_options(const Grad& g) { return {.stride = Dims(g.ints("stride")), .padding = Dims(g.ints("padding")), .dilation = Dims(g.ints("dilation")), .groups = g.i("groups")}; }
-Conv2dWeightGradOptions weight_options(const Grad& g) { return {.stride = Dims(g.ints("stride")), .padding = Dims(g.ints("padding")), .dilation = Dims(g.ints("dilation")), .groups = g.i("groups")}; }
-
-kernels::Pool2d pool_of(const AttrReader& c) {
-  kernels::Pool2d p;
-  auto stride = c.has("stride") ? c.ints("stride") : c.ints("kernel_size");
-  for (int i = 0; i < 2; ++i) {
-    size_t k = static_cast<size_t>(i);
-    p.kernel[i] = c.ints("kernel_size")[k];
-    p.stride[i] = stride[k];
-    p.padding[i] = p.padding[i + 2] = c.ints("padding")[k];
-  }
-  return p;
+// Before all axes, then behind: padding may be given as n numbers, or as 2 n.
+Dims padding_of(const BodyCall& c, int n) {
+  Dims given(c.ints("padding"));
+  Dims v = given.size() == 2 * n ? given : per_axis(c, "padding", n, 0);
+  for (int64_t x : v)
+    if (x < 0) fail_value("{}: padding {} is negative. Crop by slicing.", c.op().name(), given);
+  if (v.size() == n)
+    for (int i = 0; i < n; ++i) v.push_back(v[i]);
+  return v;
 }
 
-Dims pool_shape(const Infer& c) {
-  c.require(c.ndim(0) == 4, "x must be [n, c, h, w]", "Add axes by unsqueeze().");
-  require_pair(c, "kernel_size", 1);
-  if (c.has("stride")) require_pair(c, "stride", 1);
-  require_pair(c, "padding", 0);
-  auto p = pool_of(c);
-  Dims out{c.shape(0)[0], c.shape(0)[1]};
-  for (int i = 0; i < 2; ++i) {
-    c.require(2 * p.padding[i] <= p.kernel[i], "padding is more than half of the kernel", "Use less.");
-    c.require(c.shape(0)[2 + i] + 2 * p.padding[i] >= p.kernel[i], "the kernel is larger than the padded input", "Use a smaller one.");
-    out.push_back(kernels::pool_out_size(c.shape(0)[2 + i], p.kernel[i], p.stride[i], p.padding[i], p.padding[i], p.dilation[i], c.b("ceil_mode")));
+struct Operands {
+  Tensor x, weight, bias;
+  bool batched = true;
+};
+
+// The operands with a batch axis; one-dimensional ones with a height of 1. transposed: weight is [in, out / groups, ...].
+Operands operands_of(const BodyCall& c, int n, bool transposed) {
+  Operands o{c.in(0), c.in(1), c.in(2), true};
+  const char* op = c.op().name();
+  if (!is_floating(o.x.dtype()) || o.x.dtype() != o.weight.dtype())
+    fail_type("{}: x is {}, weight {}; they must be of one floating point dtype. Convert one of them by to().", op, name(o.x.dtype()), name(o.weight.dtype()));
+  if ((o.x.ndim() != n + 2 && o.x.ndim() != n + 1) || o.weight.ndim() != n + 2)
+    fail_value("{}: x is {}, weight {}; it takes x with {} axes (or {} without the batch) and weight with {}. Add axes by unsqueeze().", op, o.x.shape(), o.weight.shape(), n + 2, n + 1, n + 2);
+  if (o.x.ndim() == n + 1) o.x = unsqueeze(o.x, 0), o.batched = false;
+  int64_t groups = c.i("groups"), in = o.x.shape()[1], w0 = o.weight.shape()[0], w1 = o.weight.shape()[1];
+  bool fits = groups >= 1 && (transposed ? in == w0 && w0 % groups == 0 : in == w1 * groups && w0 % groups == 0);
+  if (!fits)
+    fail_value("{}: the channels do not fit: x is {}, weight {}, groups {}. {}", op, c.in(0).shape(), o.weight.shape(), groups,
+               transposed ? "weight is [in, out / groups, ...], and groups divides in." : "weight is [out, in / groups, ...], and groups divides out.");
+  int64_t out = transposed ? w1 * groups : w0;
+  if (o.bias.defined() && (o.bias.shape() != Dims{out} || o.bias.dtype() != o.x.dtype()))
+    fail_value("{}: bias is {} {}, it must be {} {}. Give one value per output channel.", op, o.bias.shape(), name(o.bias.dtype()), Dims{out}, name(o.x.dtype()));
+  if (n == 1) o.x = unsqueeze(o.x, 2), o.weight = unsqueeze(o.weight, 2);
+  return o;
+}
+
+// Attributes of one axis for the two that the kernel has.
+void add_height(Dims& v, int64_t neutral) {
+  if (v.size() == 1) v.insert(0, neutral);
+}
+void add_height_to_padding(Dims& v) {
+  if (v.size() == 2) v = {0, v[0], 0, v[1]};
+}
+
+Tensor as_given(Tensor y, const Operands& o, int n) {
+  if (n == 1) y = squeeze(y, Dims{2});
+  return o.batched ? y : squeeze(y, Dims{0});
+}
+
+void conv_body(BodyCall& c, int n) {
+  Operands o = operands_of(c, n, false);
+  Dims stride = per_axis(c, "stride", n, 1), dilation = per_axis(c, "dilation", n, 1), padding = padding_of(c, n);
+  for (int i = 0; i < n; ++i) {
+    int64_t size = c.in(0).size(i - n), window = dilation[i] * (c.in(1).size(i - n) - 1) + 1, room = size + padding[i] + padding[n + i];
+    if (room < window)
+      fail_value("{}: the kernel is larger than the padded input: x is {}, weight {}: {} places, a window of {}. Use a smaller kernel or more padding.", c.op().name(), c.in(0).shape(), c.in(1).shape(), room, window);
   }
-  return out;
+  add_height(stride, 1), add_height(dilation, 1), add_height_to_padding(padding);
+  c.out.push_back(as_given(convolution(o.x, o.weight, o.bias, stride, padding, dilation, c.i("groups")), o, n));
+}
+
+void conv_transpose_body(BodyCall& c, int n) {
+  Operands o = operands_of(c, n, true);
+  Dims stride = per_axis(c, "stride", n, 1), dilation = per_axis(c, "dilation", n, 1), padding = per_axis(c, "padding", n, 0), more = per_axis(c, "output_padding", n, 0);
+  Dims shape{o.x.shape()[0], c.in(1).shape()[1] * c.i("groups")}, sides;
+  Dims beyond = Dims::filled(2 * n, 0);  // zeros behind each axis, where output_padding goes beyond what windows can reach
+  if (n == 1) shape.push_back(1);
+  for (int i = 0; i < n; ++i) {
+    if (more[i] >= std::max(stride[i], dilation[i]))
+      fail_value("{}: output_padding {} must be smaller than stride {} or dilation {}.", c.op().name(), more, stride, dilation);
+    int64_t size = (c.in(0).size(i - n) - 1) * stride[i] - 2 * padding[i] + dilation[i] * (c.in(1).size(i - n) - 1) + more[i] + 1;
+    if (size < 1)
+      fail_value("{}: the result of x {} and weight {} has the size {} along axis {}. Use less padding.", c.op().name(), c.in(0).shape(), c.in(1).shape(), size, i - n);
+    int64_t rest = std::max<int64_t>(0, more[i] - (stride[i] - 1));
+    beyond[2 * (n - 1 - i) + 1] = rest;
+    shape.push_back(size - rest);
+  }
+  for (int i = 0; i < n; ++i) sides.push_back(padding[i]);
+  for (int i = 0; i < n; ++i) sides.push_back(padding[i]);
+  add_height(stride, 1), add_height(dilation, 1), add_height_to_padding(sides);
+  Tensor y = as_given(convolution_input_grad(o.x, o.weight, shape, stride, sides, dilation, c.i("groups")), o, n);
+  if (beyond != Dims::filled(2 * n, 0)) y = pad(y, beyond);
+  if (o.bias.defined()) {
+    Dims s{o.bias.shape()[0]};
+    for (int i = 0; i < n; ++i) s.push_back(1);
+    y = add(y, reshape(o.bias, s));
+  }
+  c.out.push_back(y);
+}
+
+Tensor input_grad(const Grad& g, const Tensor& dy, const Tensor& w, const Dims& shape) {
+  return convolution_input_grad(dy, w, shape, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.i("groups"));
+}
+Tensor weight_grad(const Grad& g, const Tensor& dy, const Tensor& x, const Dims& shape) {
+  return convolution_weight_grad(dy, x, shape, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.i("groups"));
+}
+Tensor conv_again(const Grad& g, const Tensor& x, const Tensor& w) {
+  return convolution(x, w, {}, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.i("groups"));
 }
 
 }  // namespace
 
+HOLON_OP(conv1d, "conv1d(Tensor x, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
+    .doc("Convolution of x [n, c, l] with weight [out, c/groups, k].", "conv1d(ones(1, 2, 5), ones(3, 2, 3)).shape")
+    .function_only().body([](BodyCall& c) { conv_body(c, 1); });
 HOLON_OP(conv2d, "conv2d(Tensor x, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
-    .doc("Convolution of x [n, c, h, w] with weight [out, c/groups, kh, kw].", "conv2d(ones(1, 2, 5, 5), ones(3, 2, 3, 3)).shape")
-    .function_only()
-    .infer(conv_infer)
+    .doc("Convolution of x [n, c, h, w] with weight [out, c/groups, kh, kw]. padding: one number, one for each axis, or (top, left, bottom, right).",
+         "conv2d(ones(1, 2, 5, 5), ones(3, 2, 3, 3)).shape")
+    .function_only().body([](BodyCall& c) { conv_body(c, 2); });
+HOLON_OP(conv3d, "conv3d(Tensor x, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] dilation=1, int groups=1) -> Tensor")
+    .doc("Convolution of x [n, c, d, h, w] with weight [out, c/groups, kd, kh, kw].", "conv3d(ones(1, 2, 3, 5, 5), ones(3, 2, 3, 3, 3)).shape")
+    .function_only().body([](BodyCall& c) { conv_body(c, 3); });
+
+HOLON_OP(conv_transpose1d, "conv_transpose1d(Tensor x, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
+    .doc("The transpose of conv1d (its gradient in x), for x [n, in, l] and weight [in, out/groups, k].", "conv_transpose1d(ones(1, 2, 5), ones(2, 3, 3)).shape")
+    .function_only().body([](BodyCall& c) { conv_transpose_body(c, 1); });
+HOLON_OP(conv_transpose2d, "conv_transpose2d(Tensor x, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
+    .doc("The transpose of conv2d (its gradient in x), for x [n, in, h, w] and weight [in, out/groups, kh, kw].", "conv_transpose2d(ones(1, 2, 5, 5), ones(2, 3, 3, 3)).shape")
+    .function_only().body([](BodyCall& c) { conv_transpose_body(c, 2); });
+HOLON_OP(conv_transpose3d, "conv_transpose3d(Tensor x, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] output_padding=0, int groups=1, int[3] dilation=1) -> Tensor")
+    .doc("The transpose of conv3d (its gradient in x), for x [n, in, d, h, w] and weight [in, out/groups, kd, kh, kw].", "conv_transpose3d(ones(1, 2, 3, 5, 5), ones(2, 3, 3, 3, 3)).shape")
+    .function_only().body([](BodyCall& c) { conv_transpose_body(c, 3); });
+
+HOLON_OP(convolution, "convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups) -> Tensor")
+    .doc("Convolution over two or three axes; padding before each axis, then behind each.")
+    .hidden()
+    .infer([](Infer& c) {
+      c.require(c.i("groups") >= 1 && c.shape(0)[1] == c.shape(1)[1] * c.i("groups") && c.shape(1)[0] % c.i("groups") == 0, "the channels do not fit", "Check them.");
+      Dims out{c.shape(0)[0], c.shape(1)[0]};
+      size_t n = c.ints("stride").size();
+      for (size_t i = 0; i < n; ++i)
+        out.push_back(kernels::conv_out_size(c.shape(0)[static_cast<int>(2 + i)], c.shape(1)[static_cast<int>(2 + i)], c.ints("stride")[i], c.ints("padding")[i],
+                                             c.ints("padding")[n + i], c.ints("dilation")[i]));
+      c.out(out, c.dtype_of(0));
+    })
     .rule([](RuleCall& r) {
       int n = r.rule.factor();
       r.rule.in(0, 0, n);
       r.rule.out(0, 0, n);
-      if (r.i("groups") != 1) return;
+      if (r.i("groups") != 1) {
+        int g = group_factor(r, r.in[0].shape, r.out[0].shape);
+        r.rule.in(0, 1, g);
+        r.rule.in(1, 0, g);
+        if (given(r, 2)) r.rule.in(2, 0, g);
+        r.rule.out(0, 1, g);
+        return;
+      }
       int o = r.rule.factor(), i = r.rule.factor(true);
       r.rule.in(1, 0, o);
-      if (r.in.size() > 2 && r.in[2].shape.size()) r.rule.in(2, 0, o);
+      if (given(r, 2)) r.rule.in(2, 0, o);
       r.rule.out(0, 1, o);
       r.rule.in(0, 1, i);
       r.rule.in(1, 1, i);
     })
     .linear_in({0, 1})
     .layout(Layout::kChannelsLast)
-    .kernel([](KernelCall& c) { kernels::conv2d(c.in(0), c.in(1), c.present(2) && c.counts_once() ? &c.in(2) : nullptr, conv_of(c), c.out()); })
+    .kernel([](KernelCall& c) {
+      if (c.out().numel() == 0) return;
+      kernels::conv2d(c.in(0), c.in(1), c.present(2) && c.counts_once() ? &c.in(2) : nullptr, conv_of(c, c.in(0).shape[1], c.in(1).shape[1]), c.out());
+    })
     .saves({0, 1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, conv2d_input_grad(g.dy(), g.x(1), g.in_shape(0), input_options(g)));
-      if (g.needs(1)) g.dx(1, conv2d_weight_grad(g.dy(), g.x(0), g.in_shape(1), weight_options(g)));
-      if (g.n_in() > 2 && g.needs(2)) g.dx(2, sum(g.dy(), Dims{0, 2, 3}));
+      if (g.needs(0)) g.dx(0, input_grad(g, g.dy(), g.x(1), g.in_shape(0)));
+      if (g.needs(1)) g.dx(1, weight_grad(g, g.dy(), g.x(0), g.in_shape(1)));
+      if (!g.needs(2)) return;
+      Dims axes{0};
+      for (int a = 2; a < g.in_shape(0).size(); ++a) axes.push_back(a);
+      g.dx(2, sum(g.dy(), axes));
     });
-HOLON_OP(conv2d_input_grad, "conv2d_input_grad(Tensor dy, Tensor weight, int[] shape, *, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
-    .doc("Gradient of conv2d in x.")
+HOLON_OP(convolution_input_grad, "convolution_input_grad(Tensor dy, Tensor weight, int[] shape, int[] stride, int[] padding, int[] dilation, int groups) -> Tensor")
+    .doc("Gradient of convolution in x, which has the given shape.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
     .rule([](RuleCall& r) {
       int n = r.rule.factor();
       r.rule.in(0, 0, n);
       r.rule.out(0, 0, n);
-      if (r.i("groups") != 1) return;
+      if (r.i("groups") != 1) {
+        int g = group_factor(r, r.out[0].shape, r.in[0].shape);
+        r.rule.in(0, 1, g);
+        r.rule.in(1, 0, g);
+        r.rule.out(0, 1, g);
+        return;
+      }
       int i = r.rule.factor(), o = r.rule.factor(true);
       r.rule.in(0, 1, o);
       r.rule.in(1, 0, o);
@@ -122,21 +235,30 @@ HOLON_OP(conv2d_input_grad, "conv2d_input_grad(Tensor dy, Tensor weight, int[] s
     })
     .linear_in({0, 1})
     .layout(Layout::kChannelsLast)
-    .kernel([](KernelCall& c) { kernels::conv2d_backward_data(c.in(0), c.in(1), conv_of(c), c.out()); })
+    .kernel([](KernelCall& c) {
+      if (c.out().numel() == 0) return;
+      kernels::conv2d_backward_data(c.in(0), c.in(1), conv_of(c, c.out().shape[1], c.in(1).shape[1]), c.out());
+    })
     .saves({0, 1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, conv2d(g.dy(), g.x(1), {}, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.i("groups")));
-      if (g.needs(1)) g.dx(1, conv2d_weight_grad(g.x(0), g.dy(), g.in_shape(1), weight_options(g)));
+      if (g.needs(0)) g.dx(0, conv_again(g, g.dy(), g.x(1)));
+      if (g.needs(1)) g.dx(1, weight_grad(g, g.x(0), g.dy(), g.in_shape(1)));
     });
-HOLON_OP(conv2d_weight_grad, "conv2d_weight_grad(Tensor dy, Tensor x, int[] shape, *, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
-    .doc("Gradient of conv2d in the weight.")
+HOLON_OP(convolution_weight_grad, "convolution_weight_grad(Tensor dy, Tensor x, int[] shape, int[] stride, int[] padding, int[] dilation, int groups) -> Tensor")
+    .doc("Gradient of convolution in the weight, which has the given shape.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
     .rule([](RuleCall& r) {
       int n = r.rule.factor(true);
       r.rule.in(0, 0, n);
       r.rule.in(1, 0, n);
-      if (r.i("groups") != 1) return;
+      if (r.i("groups") != 1) {
+        int g = group_factor(r, r.in[1].shape, r.in[0].shape);
+        r.rule.in(0, 1, g);
+        r.rule.in(1, 1, g);
+        r.rule.out(0, 0, g);
+        return;
+      }
       int o = r.rule.factor(), i = r.rule.factor();
       r.rule.in(0, 1, o);
       r.rule.out(0, 0, o);
@@ -144,63 +266,14 @@ HOLON_OP(conv2d_weight_grad, "conv2d_weight_grad(Tensor dy, Tensor x, int[] shap
       r.rule.out(0, 1, i);
     })
     .linear_in({0, 1})
-    .kernel([](KernelCall& c) { kernels::conv2d_backward_weights(c.in(0), c.in(1), conv_of(c), c.out()); })
+    .kernel([](KernelCall& c) {
+      if (c.out().numel() == 0) return;
+      kernels::conv2d_backward_weights(c.in(0), c.in(1), conv_of(c, c.in(1).shape[1], c.out().shape[1]), c.out());
+    })
     .saves({0, 1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, conv2d(g.x(1), g.dy(), {}, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.i("groups")));
-      if (g.needs(1)) g.dx(1, conv2d_input_grad(g.x(0), g.dy(), g.in_shape(1), input_options(g)));
+      if (g.needs(0)) g.dx(0, conv_again(g, g.x(1), g.dy()));
+      if (g.needs(1)) g.dx(1, input_grad(g, g.x(0), g.dy(), g.in_shape(1)));
     });
-
-HOLON_OP(max_pool2d, "max_pool2d(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, bool ceil_mode=False) -> Tensor")
-    .doc("The largest value of each window of x [n, c, h, w]; stride is kernel_size unless given.", "max_pool2d(ones(1, 2, 4, 4), 2).shape")
-    .function_only()
-    .body([](BodyCall& c) {
-      auto pair = [&](std::string_view name) { return Dims(c.ints(name)); };
-      c.out.push_back(max_pool2d_index(c.in(0), pair("kernel_size"), c.has("stride") ? pair("stride") : pair("kernel_size"), pair("padding"), c.b("ceil_mode"))[0]);
-    });
-HOLON_OP(max_pool2d_index, "max_pool2d_index(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode) -> (Tensor, Tensor)")
-    .doc("max_pool2d with the place of each maximum in its window.")
-    .hidden()
-    .infer([](Infer& c) {
-      c.require_floating(0);
-      Dims out = pool_shape(c);
-      c.out(out, c.dtype_of(0));
-      c.out(out, c.ints("kernel_size")[0] * c.ints("kernel_size")[1] <= 256 ? uint8 : int32);
-    })
-    .rule("n c H W -> n c I J, n c I J")
-    .layout(Layout::kChannelsLast)
-    .kernel([](KernelCall& c) { kernels::max_pool2d(c.in(0), pool_of(c), c.out(0), &c.out(1)); })
-    .saves({}, {1})
-    .grad([](Grad& g) {
-      g.dx(0, max_pool2d_backward(g.dy(), g.y(1), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")), g.in_shape()));
-    });
-HOLON_OP(max_pool2d_backward, "max_pool2d_backward(Tensor dy, Tensor index, int[2] kernel_size, int[2] stride, int[2] padding, int[] shape) -> Tensor")
-    .doc("Gradient of max_pool2d.")
-    .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
-    .rule("n c H W, n c H W -> n c I J")
-    .linear_in({0})
-    .layout(Layout::kChannelsLast)
-    .kernel([](KernelCall& c) { kernels::max_pool2d_backward(c.in(0), c.in(1), pool_of(c), c.out()); });
-
-HOLON_OP(avg_pool2d, "avg_pool2d(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, bool ceil_mode=False) -> Tensor")
-    .doc("The mean of each window of x [n, c, h, w], padding counted; stride is kernel_size unless given.", "avg_pool2d(ones(1, 2, 4, 4), 2).shape")
-    .function_only()
-    .infer([](Infer& c) {
-      c.require_floating(0);
-      c.out(pool_shape(c), c.dtype_of(0));
-    })
-    .rule("n c H W -> n c I J").linear().layout(Layout::kChannelsLast)
-    .kernel([](KernelCall& c) { kernels::avg_pool2d(c.in(0), pool_of(c), c.out()); })
-    .grad([](Grad& g) {
-      Dims k(g.ints("kernel_size"));
-      g.dx(0, avg_pool2d_backward(g.dy(), k, g.has("stride") ? Dims(g.ints("stride")) : k, Dims(g.ints("padding")), g.in_shape()));
-    });
-HOLON_OP(avg_pool2d_backward, "avg_pool2d_backward(Tensor dy, int[2] kernel_size, int[2] stride, int[2] padding, int[] shape) -> Tensor")
-    .doc("Gradient of avg_pool2d.")
-    .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
-    .rule("n c H W -> n c I J").linear().layout(Layout::kChannelsLast)
-    .kernel([](KernelCall& c) { kernels::avg_pool2d_backward(c.in(0), pool_of(c), c.out()); });
 
 }  // namespace holon::ops

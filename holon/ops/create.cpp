@@ -39,31 +39,45 @@ void steps_infer(Infer& c) {
   c.out({c.i("steps")}, c.has("dtype") ? c.dtype("dtype") : float32);
 }
 
-// The columns of row r that lie in a triangle: [begin, end).
-std::pair<int64_t, int64_t> triangle_columns(const AttrReader& c, bool lower, int64_t r) {
-  int64_t diagonal = std::clamp<int64_t>(r + c.i("offset") + (lower ? 1 : 0), 0, c.i("col"));
-  return lower ? std::pair<int64_t, int64_t>{0, diagonal} : std::pair<int64_t, int64_t>{diagonal, c.i("col")};
-}
+// The elements of a row x col matrix on and below (above) a diagonal; an offset beyond the matrix is at its edge.
+struct Triangle {
+  int64_t rows, cols, offset;
+  bool lower;
+  Triangle(const AttrReader& c, bool lower_) : rows(c.i("row")), cols(c.i("col")), offset(0), lower(lower_) {
+    if (rows < 0 || cols < 0) fail_value("{}: sizes {} and {} must not be negative.", c.op().name(), rows, cols);
+    offset = std::clamp(c.i("offset"), -rows - 1, cols + 1);
+  }
+  // The columns of row r: [first, second).
+  std::pair<int64_t, int64_t> columns(int64_t r) const {
+    int64_t diagonal = std::clamp<int64_t>(r + offset + (lower ? 1 : 0), 0, cols);
+    return lower ? std::pair<int64_t, int64_t>{0, diagonal} : std::pair<int64_t, int64_t>{diagonal, cols};
+  }
+  // The rows that have any.
+  int64_t first_row() const { return lower ? std::clamp<int64_t>(-offset, 0, rows) : 0; }
+  int64_t last_row() const { return cols == 0 ? first_row() : lower ? rows : std::clamp<int64_t>(cols - offset, 0, rows); }
+  int64_t size() const {
+    // Those on and below a diagonal; the ones above it are the rest.
+    int64_t o = lower ? offset : offset - 1, from = std::clamp<int64_t>(-o, 0, rows), full = std::clamp<int64_t>(cols - o, from, rows);
+    int64_t all = Dims({rows, cols}).numel(), n = full - from;
+    int64_t below = n * (from + o + 1) + n * (n - 1) / 2 + (rows - full) * cols;
+    return lower ? below : all - below;
+  }
+};
 template <bool kLower>
 void triangle_infer(Infer& c) {
-  if (c.i("row") < 0 || c.i("col") < 0) fail_value("{}: sizes {} and {} must not be negative.", c.op().name(), c.i("row"), c.i("col"));
   DType t = c.has("dtype") ? c.dtype("dtype") : int64;
   c.require_dtype(t == int64 || t == int32, "indices are int64 or int32", "Choose one of them as dtype.");
-  int64_t n = 0;
-  for (int64_t r = 0; r < c.i("row"); ++r) {
-    auto [begin, end] = triangle_columns(c, kLower, r);
-    n += end - begin;
-  }
-  c.out({2, n}, t);
+  c.out({2, Triangle(c, kLower).size()}, t);
 }
 template <bool kLower>
 void triangle_kernel(KernelCall& c) {
   if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
+  const Triangle triangle(c, kLower);
   // This part's columns of the [2, n] are elements first ... first + count of the triangle.
   int64_t first = c.offset_out()[1], count = c.out().shape[1], at = 0;
   Array both = Array::empty({2, count}, int64);
-  for (int64_t r = 0; r < c.i("row"); ++r) {
-    auto [begin, end] = triangle_columns(c, kLower, r);
+  for (int64_t r = triangle.first_row(); r < triangle.last_row(); ++r) {
+    auto [begin, end] = triangle.columns(r);
     for (int64_t k = begin; k < end; ++k, ++at)
       if (at >= first && at < first + count) {
         both.data<int64_t>()[at - first] = r;

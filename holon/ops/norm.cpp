@@ -1,8 +1,11 @@
 // Softmax and normalisation. Their axes are whole; all others may be split.
 #include "holon/kernels/cpu/norm.h"
 
+#include <cmath>
+
 #include "holon/kernels/cpu/softmax.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/rules.h"
 
 namespace holon::ops {
 namespace {
@@ -36,6 +39,39 @@ void row_rule(RuleCall& r, int n_columns) {
   }
 }
 
+// normalized_shape must be the end of x's shape, and the weights of that shape. Returns it.
+Dims row_shape(const BodyCall& c, size_t n_weights) {
+  const Tensor& x = c.in(0);
+  Dims shape(c.ints("normalized_shape"));
+  int n = shape.size(), lead = x.ndim() - n;
+  bool fits = n > 0 && lead >= 0;
+  for (int i = 0; i < n && fits; ++i) fits = x.shape()[lead + i] == shape[i];
+  if (!fits)
+    fail_value("{}: normalized_shape {} is not the end of x's shape {}. Give the sizes of its last axes.", c.op().name(), shape, x.shape());
+  for (size_t i = 1; i <= n_weights; ++i)
+    if (c.present(i) && c.in(i).shape() != shape)
+      fail_value("{}: {} has shape {}, normalized_shape is {}. They must be alike.", c.op().name(), i == 1 ? "weight" : "bias",
+                 c.in(i).shape(), shape);
+  return shape;
+}
+
+DType statistics_dtype(DType dtype) { return dtype == float64 ? float64 : float32; }
+
+// Rows are contracted in the gradients of weight and bias, which become partial sums, and split in that of x.
+void row_backward_rule(RuleCall& r, size_t n_rows) {
+  for (int a = 0; a < r.in[1].shape.size() - static_cast<int>(r.i("axes")); ++a) {
+    int f = r.rule.factor(true);
+    for (size_t i = 0; i < n_rows; ++i) r.rule.in(i, a, f);
+    r.rule.out(0, a, f);
+  }
+}
+
+Dims columns_of(const Infer& c) {
+  Dims columns;
+  for (int a = c.ndim(1) - static_cast<int>(c.i("axes")); a < c.ndim(1); ++a) columns.push_back(c.shape(1)[a]);
+  return columns;
+}
+
 }  // namespace
 
 HOLON_OP(softmax, "softmax(Tensor x, int dim=-1) -> Tensor")
@@ -61,16 +97,8 @@ HOLON_OP(layer_norm, "layer_norm(Tensor x, int[] normalized_shape, Tensor? weigh
     .doc("x brought to mean 0 and variance 1 over its last axes, of sizes normalized_shape, times weight plus bias.", "layer_norm(ones(2, 3), [3])")
     .function_only()
     .body([](BodyCall& c) {
-      const Tensor& x = c.in(0);
-      Dims shape(c.ints("normalized_shape"));
-      int n = shape.size(), lead = x.ndim() - n;
-      bool fits = n > 0 && lead >= 0;
-      for (int i = 0; i < n && fits; ++i) fits = x.shape()[lead + i] == shape[i];
-      if (!fits) fail_value("layer_norm: normalized_shape {} is not the end of x's shape {}. Give the sizes of its last axes.", shape, x.shape());
-      for (size_t i = 1; i < 3; ++i)
-        if (c.present(i) && c.in(i).shape() != shape)
-          fail_value("layer_norm: {} has shape {}, normalized_shape is {}. They must be alike.", i == 1 ? "weight" : "bias", c.in(i).shape(), shape);
-      c.out.push_back(layer_norm_stats(x, c.in(1), c.in(2), n, c.f("eps"))[0]);
+      int n = row_shape(c, 2).size();
+      c.out.push_back(layer_norm_stats(c.in(0), c.in(1), c.in(2), n, c.f("eps"))[0]);
     });
 HOLON_OP(layer_norm_stats, "layer_norm_stats(Tensor x, Tensor? weight, Tensor? bias, int axes, float eps) -> (Tensor, Tensor, Tensor)")
     .doc("layer_norm with its mean and reciprocal deviation of each row.")
@@ -79,12 +107,16 @@ HOLON_OP(layer_norm_stats, "layer_norm_stats(Tensor x, Tensor? weight, Tensor? b
       c.require_floating(0);
       Dims rows = c.shape(0);
       rows.resize(rows.size() - static_cast<int>(c.i("axes")));
-      DType stats = c.dtype_of(0) == float64 ? float64 : float32;
+      DType stats = statistics_dtype(c.dtype_of(0));
       c.out(c.shape(0), c.dtype_of(0));
       c.out(rows, stats);
       c.out(rows, stats);
     })
-    .rule([](RuleCall& r) { row_rule(r, static_cast<int>(r.i("axes"))); })
+    .rule([](RuleCall& r) {
+      row_rule(r, static_cast<int>(r.i("axes")));
+      if (given(r, 1) && given(r, 2)) pass_partial(r, {1, 2}, {0});
+      else if (given(r, 1)) pass_partial(r, {1}, {0});
+    })
     .kernel([](KernelCall& c) {
       kernels::layer_norm(c.in(0), static_cast<int>(c.i("axes")), c.in(1), c.in(2), c.f("eps"), c.out(0), c.out(1), c.out(2));
     })
@@ -99,23 +131,80 @@ HOLON_OP(layer_norm_backward, "layer_norm_backward(Tensor dy, Tensor x, Tensor m
     .doc("Gradients of layer_norm in x, weight and bias.")
     .hidden()
     .infer([](Infer& c) {
-      Dims columns;
-      for (int a = c.ndim(1) - static_cast<int>(c.i("axes")); a < c.ndim(1); ++a) columns.push_back(c.shape(1)[a]);
+      Dims columns = columns_of(c);
       c.out(c.shape(1), c.dtype_of(1));
       c.out(columns, c.dtype_of(1));
       c.out(columns, c.dtype_of(1));
     })
     .rule([](RuleCall& r) {
-      // Rows are contracted in the gradients of weight and bias, which become partial sums, and split in that of x.
-      for (int a = 0; a < r.in[1].shape.size() - static_cast<int>(r.i("axes")); ++a) {
-        int f = r.rule.factor(true);
-        for (size_t i = 0; i < 4; ++i) r.rule.in(i, a, f);
-        r.rule.out(0, a, f);
-      }
+      row_backward_rule(r, 4);
+      if (given(r, 4)) pass_partial(r, {4}, {0});
     })
     .linear_in({0})
     .kernel([](KernelCall& c) {
       kernels::layer_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes")), c.in(4), c.in(2), c.in(3), c.out(0), &c.out(1), &c.out(2));
+    });
+
+HOLON_OP(rms_norm, "rms_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor")
+    .doc("x over the root of the mean of its squares along its last axes, of sizes normalized_shape, times weight. eps: 2^-23 (2^-52 for float64) unless given.",
+         "rms_norm(ones(2, 3), [3])")
+    .function_only()
+    .body([](BodyCall& c) {
+      int n = row_shape(c, 1).size();
+      double eps = c.has("eps") ? c.f("eps") : c.in(0).dtype() == float64 ? 0x1p-52 : 0x1p-23;
+      c.out.push_back(rms_norm_stats(c.in(0), c.in(1), n, eps)[0]);
+    });
+HOLON_OP(rms_norm_stats, "rms_norm_stats(Tensor x, Tensor? weight, int axes, float eps) -> (Tensor, Tensor)")
+    .doc("rms_norm with the reciprocal root of each row.")
+    .hidden()
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      Dims rows = c.shape(0);
+      rows.resize(rows.size() - static_cast<int>(c.i("axes")));
+      c.out(c.shape(0), c.dtype_of(0));
+      c.out(rows, statistics_dtype(c.dtype_of(0)));
+    })
+    .rule([](RuleCall& r) {
+      row_rule(r, static_cast<int>(r.i("axes")));
+      if (given(r, 1)) pass_partial(r, {1}, {0});
+    })
+    .kernel([](KernelCall& c) { kernels::rms_norm(c.in(0), static_cast<int>(c.i("axes")), c.in(1), c.f("eps"), c.out(0), c.out(1)); })
+    .saves({0, 1}, {1})
+    .grad([](Grad& g) {
+      auto d = rms_norm_backward(g.dy(), g.x(0), g.y(1), g.x(1), g.i("axes"));
+      if (g.needs(0)) g.dx(0, d[0]);
+      if (g.needs(1)) g.dx(1, d[1]);
+    });
+HOLON_OP(rms_norm_backward, "rms_norm_backward(Tensor dy, Tensor x, Tensor rstd, Tensor? weight, int axes) -> (Tensor, Tensor)")
+    .doc("Gradients of rms_norm in x and weight.")
+    .hidden()
+    .infer([](Infer& c) {
+      c.out(c.shape(1), c.dtype_of(1));
+      c.out(columns_of(c), c.dtype_of(1));
+    })
+    .rule([](RuleCall& r) {
+      row_backward_rule(r, 3);
+      if (given(r, 3)) pass_partial(r, {3}, {0});
+    })
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      kernels::rms_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes")), c.in(3), c.in(2), c.out(0), &c.out(1));
+    });
+
+HOLON_OP(normalize, "normalize(Tensor x, float p=2.0, int dim=1, float eps=1e-12) -> Tensor")
+    .doc("x over its p-norm along dim, or over eps where that is larger.", "normalize(ones(2, 3))")
+    .function_only()
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      double p = c.f("p");
+      if (!(p > 0)) fail_value("normalize: p is {}; it must be positive.", p);
+      if (!is_floating(x.dtype())) fail_type("normalize: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", name(x.dtype()));
+      Dims dim{normalize_axis(c.i("dim"), x.ndim(), "normalize")};
+      Tensor norm = std::isinf(p) ? amax(abs(x), dim, true)
+                    : p == 2      ? sqrt(sum(square(x), dim, true))
+                    : p == 1      ? sum(abs(x), dim, true)
+                                  : pow_scalar(sum(pow_scalar(abs(x), p), dim, true), 1 / p);
+      c.out.push_back(div(x, clamp(norm, Scalar(c.f("eps")))));
     });
 
 }  // namespace holon::ops

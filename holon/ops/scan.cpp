@@ -105,7 +105,8 @@ HOLON_OP(diff, "diff(Tensor x, int n=1, int dim=-1) -> Tensor")
       if (x.ndim() == 0) fail_value("diff: x has no axis. Give a tensor with one or more.");
       int d = normalize_axis(c.i("dim"), x.ndim(), "diff");
       if (c.i("n") < 0) fail_value("diff: n = {} is negative.", c.i("n"));
-      for (int64_t k = 0; k < c.i("n"); ++k) {
+      // Where nothing is left, nothing more changes.
+      for (int64_t k = 0; k < std::min(c.i("n"), std::max<int64_t>(c.in(0).shape()[d], 1)); ++k) {
         int64_t size = x.shape()[d], last = std::max<int64_t>(size - 1, 0);
         Tensor after = slice(x, d, std::min<int64_t>(1, size), size), before = slice(x, d, 0, last);
         x = x.dtype() == boolean ? logical_xor(after, before) : sub(after, before);

@@ -9,9 +9,11 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/attention_loops.h"
+#include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/kernels/cpu/half.h"
 #include "holon/kernels/cpu/scratch.h"
+#include "holon/kernels/cpu/table.h"
 
 namespace holon::kernels {
 
@@ -20,23 +22,85 @@ namespace {
 // Queries of one block: its scores (64 x 128) and sums stay in the first two caches.
 constexpr int64_t kQueries = 64;
 constexpr int64_t kKeys = kScoreStride;
+constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 struct Sizes {
-  int64_t b, h, t, s, d, e;
+  int64_t b, h, t, s, d, e, g;
+  int64_t share() const { return h / std::max<int64_t>(g, 1); }  // heads of q for one of k
 };
 
-Sizes check(const Array& q, const Array& k, const Array& v, const Array& out, const Array* lse) {
+Sizes check(const Array& q, const Array& k, const Array& v, const Array& out, const Array* lse, const Array& mask) {
   HOLON_CHECK(q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4 && out.ndim() == 4, "attention: {}, {}, {} -> {}.",
               q.shape, k.shape, v.shape, out.shape);
-  const Sizes n{q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3]};
+  const Sizes n{q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3], k.shape[1]};
   const DType of_lse = q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  HOLON_CHECK(k.shape == (Dims{n.b, n.h, n.s, n.d}) && v.shape == (Dims{n.b, n.h, n.s, n.e}) &&
+  HOLON_CHECK(k.shape == (Dims{n.b, n.g, n.s, n.d}) && v.shape == (Dims{n.b, n.g, n.s, n.e}) && (n.g ? n.h % n.g == 0 : n.h == 0) &&
                   out.shape == (Dims{n.b, n.h, n.t, n.e}) && k.dtype == q.dtype && v.dtype == q.dtype &&
                   out.dtype == q.dtype && (!lse || (lse->shape == (Dims{n.b, n.h, n.t}) && lse->dtype == of_lse)),
               "attention: q {}, k {}, v {} do not give out {}, lse {}.", q.shape, k.shape, v.shape, out.shape,
               lse ? lse->shape : Dims{});
+  if (!mask.defined()) return n;
+  const int64_t full[] = {n.b, n.h, n.t, n.s};
+  bool fits = mask.ndim() == 4;
+  for (int a = 0; a < 4 && fits; ++a) fits = mask.shape[a] == 1 || mask.shape[a] == full[a];
+  HOLON_CHECK(fits, "attention: a mask {} for {} x {} scores.", mask.shape, out.shape, n.s);
   return n;
 }
+
+// One (image, head)'s part of a mask: elements of type T, with a stride of 0 along axes of size 1.
+struct MaskHead {
+  const std::byte* data = nullptr;
+  int64_t row = 0, col = 0;
+  bool is_bool = false;
+  MaskHead(const Array& m, int64_t image, int64_t head) {
+    if (!m.defined()) return;
+    auto step = [&](int a) { return m.shape[a] == 1 ? 0 : m.strides[a]; };
+    data = m.bytes() + (image * step(0) + head * step(1)) * static_cast<int64_t>(size_bytes(m.dtype));
+    row = step(2), col = step(3), is_bool = m.dtype == DType::kBool;
+  }
+  template <class T>
+  void apply(T* s, int64_t i, int64_t j, int64_t keys) const {
+    if (!data) return;
+    if (is_bool) {
+      const bool* p = reinterpret_cast<const bool*>(data) + i * row + j * col;
+      for (int64_t c = 0; c < keys; ++c) s[c] = p[c * col] ? s[c] : -std::numeric_limits<T>::infinity();
+    } else {
+      const T* p = reinterpret_cast<const T*>(data) + i * row + j * col;
+      if (col == 1)
+        for (int64_t c = 0; c < keys; ++c) s[c] += p[c];
+      else
+        for (int64_t c = 0; c < keys; ++c) s[c] += p[c * col];
+    }
+  }
+};
+
+// Drops elements of rows of scores: the bits of a row begin at a group of their own, so that a row's draw depends on
+// nothing but its number.
+class Drop {
+ public:
+  Drop(const Attention& o, int64_t image, int64_t head)
+      : o_(o), groups_((o.keys + 63) / 64), row_(((o.first_image + image) * o.heads + o.first_head + head) * o.queries + o.first_query) {
+    numbers_.threshold = static_cast<uint64_t>(o.dropout * 4294967296.0 + 0.5);
+    numbers_.a = o.dropout < 1 ? 1 / (1 - o.dropout) : 0;
+  }
+  explicit operator bool() const { return o_.dropout > 0; }
+  // The bits for the keys [j, j + n) of query i; n <= kKeys.
+  const uint32_t* bits(int64_t i, int64_t j, int64_t n) {
+    const int64_t key = o_.first_key + j, first = key / 64, last = (key + n - 1) / 64;
+    table().random_bits[0](o_.seed, o_.counter, static_cast<uint64_t>((row_ + i) * groups_ + first), last - first + 1, bits_);
+    return bits_ + key % 64;
+  }
+  template <class T>
+  void row(const uint32_t* bits, const T* from, T* to, int64_t n) const {
+    table().dropout[sizeof(T) == 8](bits, from, to, n, numbers_);
+  }
+
+ private:
+  const Attention& o_;
+  const int64_t groups_, row_;
+  RandomNumbers numbers_;
+  alignas(64) uint32_t bits_[kKeys + 64];
+};
 
 // The same values with adjacent elements of the last axis.
 Array with_dense_rows(const Array& x) {
@@ -75,50 +139,65 @@ int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 struct Visible {
   int64_t first, step;
 };
-Visible visible(bool causal, int64_t i, int64_t j) { return causal ? Visible{i - j + 1, 1} : Visible{kKeys, 0}; }
+Visible visible(const Attention& o, int64_t i, int64_t j) {
+  return o.causal ? Visible{i + o.first_query - j - o.first_key + 1, 1} : Visible{kKeys, 0};
+}
+// The end of the keys that the queries before `end` see.
+int64_t keys_seen(const Attention& o, int64_t end, int64_t s) {
+  return o.causal ? std::clamp<int64_t>(end + o.first_query - o.first_key, 0, s) : s;
+}
 
-// f(image, head, the thread's scratch of `floats`): heads are shared out among the threads.
+// f(image, head, the thread's scratch of `floats`): heads of k are shared out among the threads.
 template <class F>
 void over_heads(const Sizes& n, int64_t floats, F&& f) {
   const int threads = omp_in_parallel()
       ? 1
-      : static_cast<int>(std::min<int64_t>(omp_get_max_threads(), std::max<int64_t>(n.b * n.h, 1)));
+      : static_cast<int>(std::min<int64_t>(omp_get_max_threads(), std::max<int64_t>(n.b * n.g, 1)));
   floats = (floats + 15) / 16 * 16;
   Scratch block(static_cast<size_t>(floats * threads) * sizeof(float));
 #pragma omp parallel for collapse(2) num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t image = 0; image < n.b; ++image)
-    for (int64_t head = 0; head < n.h; ++head)
+    for (int64_t head = 0; head < n.g; ++head)
       f(image, head, block.as<float>() + (threads > 1 ? omp_get_thread_num() : 0) * floats);
 }
 
-void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, bool causal, float scale, Array& out,
-             Array* lse) {
+void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, const Attention& o, Array& out, Array* lse) {
   const AttentionLoops& loops = attention_loops();
   const int64_t turned = blocks(n.s, kKeys) * n.d * kKeys, scores = kQueries * kKeys;
-  over_heads(n, turned + scores + kQueries * (n.e + 2), [&](int64_t image, int64_t head, float* scratch) {
-    float *kt = scratch, *s = kt + turned, *max = s + scores, *sum = max + kQueries, *o = sum + kQueries;
-    const Head hq(q, image, head), hk(k, image, head), hv(v, image, head), ho(out, image, head);
+  const float scale = static_cast<float>(o.scale);
+  over_heads(n, turned + scores + kQueries * (n.e + 2), [&](int64_t image, int64_t shared, float* scratch) {
+    float *kt = scratch, *s = kt + turned, *max = s + scores, *sum = max + kQueries, *acc = sum + kQueries;
+    const Head hk(k, image, shared), hv(v, image, shared);
     for (int64_t j = 0; j < n.s; j += kKeys) transpose(hk.at(j), hk.row, std::min(kKeys, n.s - j), n.d, kt + j * n.d);
-    for (int64_t i = 0; i < n.t; i += kQueries) {
-      const int64_t rows = std::min(kQueries, n.t - i);
-      std::fill_n(max, rows, -std::numeric_limits<float>::infinity());
-      std::fill_n(sum, rows, 0.0f);
-      std::fill_n(o, rows * n.e, 0.0f);
-      const int64_t seen = causal ? std::min(n.s, i + rows) : n.s;
-      for (int64_t j = 0; j < seen; j += kKeys) {
-        const int64_t keys = std::min(kKeys, seen - j);
-        const Visible see = visible(causal, i, j);
-        gemm(rows, keys, n.d, scale, hq.rows(i), {kt + j * n.d, kKeys, 1}, 0, s, kKeys);
-        loops.online_softmax(s, rows, keys, see.first, see.step, max, sum, o, n.e);
-        gemm(rows, n.e, keys, 1, {s, kKeys, 1}, hv.rows(j), 1, o, n.e);
-      }
-      for (int64_t r = 0; r < rows; ++r) {
-        const float factor = sum[r] != 0 ? 1 / sum[r] : 0;
-        float* to = ho.at(i + r);
-        for (int64_t c = 0; c < n.e; ++c) to[c] = o[r * n.e + c] * factor;
-        if (lse)
-          lse->data<float>()[image * lse->strides[0] + head * lse->strides[1] + (i + r) * lse->strides[2]] =
-              max[r] + std::log(sum[r]);
+    for (int64_t head = shared * n.share(); head < (shared + 1) * n.share(); ++head) {
+      const Head hq(q, image, head), ho(out, image, head);
+      const MaskHead mask(o.mask, image, head);
+      Drop drop(o, image, head);
+      for (int64_t i = 0; i < n.t; i += kQueries) {
+        const int64_t rows = std::min(kQueries, n.t - i);
+        std::fill_n(max, rows, kNone);
+        std::fill_n(sum, rows, 0.0f);
+        std::fill_n(acc, rows * n.e, 0.0f);
+        const int64_t seen = keys_seen(o, i + rows, n.s);
+        for (int64_t j = 0; j < seen; j += kKeys) {
+          const int64_t keys = std::min(kKeys, seen - j);
+          const Visible see = visible(o, i, j);
+          gemm(rows, keys, n.d, scale, hq.rows(i), {kt + j * n.d, kKeys, 1}, 0, s, kKeys);
+          if (mask.data)
+            for (int64_t r = 0; r < rows; ++r) mask.apply(s + r * kKeys, i + r, j, keys);
+          loops.online_softmax(s, rows, keys, see.first, see.step, max, sum, acc, n.e);
+          if (drop)
+            for (int64_t r = 0; r < rows; ++r) drop.row(drop.bits(i + r, j, keys), s + r * kKeys, s + r * kKeys, keys);
+          gemm(rows, n.e, keys, 1, {s, kKeys, 1}, hv.rows(j), 1, acc, n.e);
+        }
+        for (int64_t r = 0; r < rows; ++r) {
+          const float factor = sum[r] != 0 ? 1 / sum[r] : 0;
+          float* to = ho.at(i + r);
+          for (int64_t c = 0; c < n.e; ++c) to[c] = acc[r * n.e + c] * factor;
+          if (lse)
+            lse->data<float>()[image * lse->strides[0] + head * lse->strides[1] + (i + r) * lse->strides[2]] =
+                sum[r] != 0 ? max[r] + std::log(sum[r]) : kNone;
+        }
       }
     }
   });
@@ -136,102 +215,140 @@ void fill_zero(Array& x) {
 }
 
 void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
-              const Array& lse, bool causal, float scale, Array& dq, Array& dk, Array& dv) {
+              const Array& lse, const Attention& o, Array& dq, Array& dk, Array& dv) {
   const AttentionLoops& loops = attention_loops();
-  const int64_t scores = kQueries * kKeys;
-  over_heads(n, (n.d + n.e) * kKeys + 2 * scores + 2 * n.t, [&](int64_t image, int64_t head, float* scratch) {
+  const int64_t scores = kQueries * kKeys, bit_row = kKeys + 64;
+  const float scale = static_cast<float>(o.scale);
+  const int64_t dropped = o.dropout > 0 ? scores + kQueries * bit_row : 0;
+  over_heads(n, (n.d + n.e) * kKeys + 2 * scores + 2 * n.t + dropped, [&](int64_t image, int64_t shared, float* scratch) {
     float *kt = scratch, *vt = kt + n.d * kKeys, *p = vt + n.e * kKeys, *dp = p + scores, *delta = dp + scores,
-          *sums = delta + n.t;
-    const Head hq(q, image, head), hk(k, image, head), hv(v, image, head), ho(out, image, head), hdo(dout, image, head);
-    const Head hdq(dq, image, head), hdk(dk, image, head), hdv(dv, image, head);
-    for (int64_t i = 0; i < n.t; ++i) {
-      float part[8] = {};
-      int64_t c = 0;
-      for (; c + 8 <= n.e; c += 8)
-        for (int64_t l = 0; l < 8; ++l) part[l] += hdo.at(i)[c + l] * ho.at(i)[c + l];
-      for (; c < n.e; ++c) part[0] += hdo.at(i)[c] * ho.at(i)[c];
-      delta[i] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
-      sums[i] = lse.data<float>()[image * lse.strides[0] + head * lse.strides[1] + i * lse.strides[2]];
-    }
-    for (int64_t j = 0; j < n.s; j += kKeys) {
-      const int64_t keys = std::min(kKeys, n.s - j);
-      transpose(hk.at(j), hk.row, keys, n.d, kt);
-      transpose(hv.at(j), hv.row, keys, n.e, vt);
-      // The first block of queries that sees a key of this block.
-      for (int64_t i = causal ? j / kQueries * kQueries : 0; i < n.t; i += kQueries) {
-        const int64_t rows = std::min(kQueries, n.t - i);
-        const Visible see = visible(causal, i, j);
-        gemm(rows, keys, n.d, scale, hq.rows(i), {kt, kKeys, 1}, 0, p, kKeys);
-        loops.probabilities(p, rows, keys, see.first, see.step, sums + i);
-        gemm(keys, n.e, rows, 1, {p, 1, kKeys}, hdo.rows(i), 1, hdv.at(j), hdv.row);
-        // What lies beyond the keys in dp is old, but finite, and is multiplied by a probability of 0.
-        if (keys < kKeys) std::fill_n(dp, rows * kKeys, 0.0f);
-        gemm(rows, keys, n.e, 1, hdo.rows(i), {vt, kKeys, 1}, 0, dp, kKeys);
-        loops.score_gradient(p, dp, rows, delta + i, scale);
-        gemm(rows, n.d, keys, 1, {dp, kKeys, 1}, hk.rows(j), 1, hdq.at(i), hdq.row);
-        gemm(keys, n.d, rows, 1, {dp, 1, kKeys}, hq.rows(i), 1, hdk.at(j), hdk.row);
+          *sums = delta + n.t, *kept = sums + n.t;
+    const Head hk(k, image, shared), hv(v, image, shared), hdk(dk, image, shared), hdv(dv, image, shared);
+    for (int64_t head = shared * n.share(); head < (shared + 1) * n.share(); ++head) {
+      const Head hq(q, image, head), ho(out, image, head), hdo(dout, image, head), hdq(dq, image, head);
+      const MaskHead mask(o.mask, image, head);
+      Drop drop(o, image, head);
+      for (int64_t i = 0; i < n.t; ++i) {
+        float part[8] = {};
+        int64_t c = 0;
+        for (; c + 8 <= n.e; c += 8)
+          for (int64_t l = 0; l < 8; ++l) part[l] += hdo.at(i)[c + l] * ho.at(i)[c + l];
+        for (; c < n.e; ++c) part[0] += hdo.at(i)[c] * ho.at(i)[c];
+        delta[i] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+        sums[i] = lse.data<float>()[image * lse.strides[0] + head * lse.strides[1] + i * lse.strides[2]];
+      }
+      for (int64_t j = 0; j < n.s; j += kKeys) {
+        const int64_t keys = std::min(kKeys, n.s - j);
+        transpose(hk.at(j), hk.row, keys, n.d, kt);
+        transpose(hv.at(j), hv.row, keys, n.e, vt);
+        // The first block of queries that sees a key of this block.
+        const int64_t start = o.causal ? std::max<int64_t>(0, j + o.first_key - o.first_query) / kQueries * kQueries : 0;
+        for (int64_t i = start; i < n.t; i += kQueries) {
+          const int64_t rows = std::min(kQueries, n.t - i);
+          const Visible see = visible(o, i, j);
+          gemm(rows, keys, n.d, scale, hq.rows(i), {kt, kKeys, 1}, 0, p, kKeys);
+          if (mask.data)
+            for (int64_t r = 0; r < rows; ++r) mask.apply(p + r * kKeys, i + r, j, keys);
+          loops.probabilities(p, rows, keys, see.first, see.step, sums + i);
+          const float* seen = p;
+          // What lies beyond the keys in dp is old, but finite, and is multiplied by a probability of 0.
+          if (keys < kKeys) std::fill_n(dp, rows * kKeys, 0.0f);
+          gemm(rows, keys, n.e, 1, hdo.rows(i), {vt, kKeys, 1}, 0, dp, kKeys);
+          if (drop) {
+            for (int64_t r = 0; r < rows; ++r) {
+              const uint32_t* bits = drop.bits(i + r, j, keys);
+              drop.row(bits, p + r * kKeys, kept + r * kKeys, keys);
+              drop.row(bits, dp + r * kKeys, dp + r * kKeys, keys);
+            }
+            seen = kept;
+          }
+          gemm(keys, n.e, rows, 1, {seen, 1, kKeys}, hdo.rows(i), 1, hdv.at(j), hdv.row);
+          loops.score_gradient(p, dp, rows, delta + i, scale);
+          gemm(rows, n.d, keys, 1, {dp, kKeys, 1}, hk.rows(j), 1, hdq.at(i), hdq.row);
+          gemm(keys, n.d, rows, 1, {dp, 1, kKeys}, hq.rows(i), 1, hdk.at(j), hdk.row);
+        }
       }
     }
   });
 }
 
-// float64, for gradient checks: one row of scores at a time.
+// float64, for gradient checks: one row of scores at a time. f(image, head, head of k, query, keys, scores, draw)
 template <class F>
-void plain_rows(const Sizes& n, bool causal, double scale, const Array& q, const Array& k, F&& f) {
+void plain_rows(const Sizes& n, const Attention& o, const Array& q, const Array& k, F&& f) {
   std::vector<double> scores(static_cast<size_t>(n.s));
   auto at = [](const Array& x, int64_t a, int64_t b, int64_t c) {
     return x.data<double>() + a * x.strides[0] + b * x.strides[1] + c * x.strides[2];
   };
   for (int64_t a = 0; a < n.b; ++a)
-    for (int64_t b = 0; b < n.h; ++b)
+    for (int64_t b = 0; b < n.h; ++b) {
+      const int64_t g = b / n.share();
+      const MaskHead mask(o.mask, a, b);
+      Drop drop(o, a, b);
       for (int64_t i = 0; i < n.t; ++i) {
-        const int64_t keys = causal ? std::min(n.s, i + 1) : n.s;
+        const int64_t keys = keys_seen(o, i + 1, n.s);
         for (int64_t j = 0; j < keys; ++j) {
           double sum = 0;
-          for (int64_t c = 0; c < n.d; ++c) sum += at(q, a, b, i)[c * q.strides[3]] * at(k, a, b, j)[c * k.strides[3]];
-          scores[static_cast<size_t>(j)] = scale * sum;
+          for (int64_t c = 0; c < n.d; ++c) sum += at(q, a, b, i)[c * q.strides[3]] * at(k, a, g, j)[c * k.strides[3]];
+          scores[static_cast<size_t>(j)] = o.scale * sum;
         }
-        f(a, b, i, keys, scores.data());
+        mask.apply(scores.data(), i, 0, keys);
+        f(a, b, g, i, keys, scores.data(), drop);
       }
+    }
 }
 
-void forward_plain(const Sizes& n, const Array& q, const Array& k, const Array& v, bool causal, double scale,
-                   Array& out, Array* lse) {
-  plain_rows(n, causal, scale, q, k, [&](int64_t a, int64_t b, int64_t i, int64_t keys, double* s) {
+// to = from, dropped.
+void drop_row(Drop& drop, int64_t i, int64_t keys, const double* from, double* to) {
+  for (int64_t j = 0; j < keys; j += kKeys) {
+    const int64_t n = std::min(kKeys, keys - j);
+    drop.row(drop.bits(i, j, n), from + j, to + j, n);
+  }
+}
+
+void forward_plain(const Sizes& n, const Array& q, const Array& k, const Array& v, const Attention& o, Array& out, Array* lse) {
+  plain_rows(n, o, q, k, [&](int64_t a, int64_t b, int64_t g, int64_t i, int64_t keys, double* s, Drop& drop) {
     double max = -std::numeric_limits<double>::infinity(), sum = 0;
     for (int64_t j = 0; j < keys; ++j) max = std::max(max, s[j]);
-    for (int64_t j = 0; j < keys; ++j) sum += s[j] = std::exp(s[j] - max);
+    const double base = std::isinf(max) && max < 0 ? 0 : max;
+    for (int64_t j = 0; j < keys; ++j) sum += s[j] = std::exp(s[j] - base);
+    if (drop) drop_row(drop, i, keys, s, s);
     for (int64_t c = 0; c < n.e; ++c) {
       double total = 0;
       for (int64_t j = 0; j < keys; ++j)
-        total += s[j] * v.data<double>()[a * v.strides[0] + b * v.strides[1] + j * v.strides[2] + c * v.strides[3]];
+        total += s[j] * v.data<double>()[a * v.strides[0] + g * v.strides[1] + j * v.strides[2] + c * v.strides[3]];
       out.data<double>()[a * out.strides[0] + b * out.strides[1] + i * out.strides[2] + c * out.strides[3]] =
-          keys ? total / sum : 0;
+          sum != 0 ? total / sum : 0;
     }
-    if (lse) lse->data<double>()[a * lse->strides[0] + b * lse->strides[1] + i * lse->strides[2]] = max + std::log(sum);
+    if (lse) lse->data<double>()[a * lse->strides[0] + b * lse->strides[1] + i * lse->strides[2]] = base + std::log(sum);
   });
 }
 
 void backward_plain(const Sizes& n, const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
-                    const Array& lse, bool causal, double scale, Array& dq, Array& dk, Array& dv) {
+                    const Array& lse, const Attention& o, Array& dq, Array& dk, Array& dv) {
   auto at = [](const Array& x, int64_t a, int64_t b, int64_t i, int64_t c) -> double& {
     return x.data<double>()[a * x.strides[0] + b * x.strides[1] + i * x.strides[2] + c * x.strides[3]];
   };
-  plain_rows(n, causal, scale, q, k, [&](int64_t a, int64_t b, int64_t i, int64_t keys, double* s) {
+  std::vector<double> keep(static_cast<size_t>(n.s), 1.0);
+  plain_rows(n, o, q, k, [&](int64_t a, int64_t b, int64_t g, int64_t i, int64_t keys, double* s, Drop& drop) {
     const double sum = lse.data<double>()[a * lse.strides[0] + b * lse.strides[1] + i * lse.strides[2]];
+    if (std::isinf(sum) && sum < 0) return;
+    if (drop) {
+      std::fill(keep.begin(), keep.end(), 1.0);
+      drop_row(drop, i, keys, keep.data(), keep.data());
+    }
     double delta = 0;
     for (int64_t c = 0; c < n.e; ++c) delta += at(dout, a, b, i, c) * at(out, a, b, i, c);
     for (int64_t j = 0; j < keys; ++j) {
-      const double p = std::exp(s[j] - sum);
+      const double p = std::exp(s[j] - sum), factor = keep[static_cast<size_t>(j)];
       double dp = 0;
       for (int64_t c = 0; c < n.e; ++c) {
-        dp += at(dout, a, b, i, c) * at(v, a, b, j, c);
-        at(dv, a, b, j, c) += p * at(dout, a, b, i, c);
+        dp += at(dout, a, b, i, c) * at(v, a, g, j, c);
+        at(dv, a, g, j, c) += p * factor * at(dout, a, b, i, c);
       }
-      const double ds = p * (dp - delta) * scale;
+      const double ds = p * (dp * factor - delta) * o.scale;
       for (int64_t c = 0; c < n.d; ++c) {
-        at(dq, a, b, i, c) += ds * at(k, a, b, j, c);
-        at(dk, a, b, j, c) += ds * at(q, a, b, i, c);
+        at(dq, a, b, i, c) += ds * at(k, a, g, j, c);
+        at(dk, a, g, j, c) += ds * at(q, a, b, i, c);
       }
     }
   });
@@ -243,65 +360,63 @@ void backward_plain(const Sizes& n, const Array& dout, const Array& q, const Arr
 
 Array float_block(const Array& like) { return Array::empty(like.shape, DType::kFloat32); }
 
+// The options with a mask of bools, or of what is computed in.
+Attention with_mask(const Attention& o, DType compute) {
+  Attention with = o;
+  if (!o.mask.defined() || o.mask.dtype == DType::kBool || o.mask.dtype == compute) return with;
+  with.mask = Array::empty(o.mask.shape, compute);
+  copy(o.mask, with.mask);
+  return with;
+}
+
 }  // namespace
 
-void attention(const Array& q, const Array& k, const Array& v, bool causal, double scale, Array& out, Array* lse) {
-  const Sizes n = check(q, k, v, out, lse);
+void attention(const Array& q, const Array& k, const Array& v, const Attention& options, Array& out, Array* lse) {
+  const Sizes n = check(q, k, v, out, lse, options.mask);
   if (!is_floating(q.dtype)) refuse(q.dtype);
   if (n.b * n.h * n.t == 0) return;
+  const Attention o = with_mask(options, q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   if (q.dtype == DType::kFloat64) {
-    forward_plain(n, q, k, v, causal, scale, out, lse);
+    forward_plain(n, q, k, v, o, out, lse);
   } else if (is_half(q.dtype)) {
     Array y = float_block(out);
-    attention(to_float(q), to_float(k), to_float(v), causal, scale, y, lse);
+    attention(to_float(q), to_float(k), to_float(v), o, y, lse);
     from_float(y, out);
   } else if (out.strides[3] != 1 && n.e > 1) {
     Array y = float_block(out);
-    attention(q, k, v, causal, scale, y, lse);
-    for_each_row(out.shape, y.strides, out.strides, [&](int64_t a, int64_t b) {
-      for (int64_t i = 0; i < n.e; ++i) out.data<float>()[b + i * out.strides[3]] = y.data<float>()[a + i];
-    });
+    attention(q, k, v, o, y, lse);
+    copy(y, out);
   } else {
-    forward(n, with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), causal, static_cast<float>(scale), out, lse);
+    forward(n, with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), o, out, lse);
   }
 }
 
 void attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
-                        const Array& lse, bool causal, double scale, Array& dq, Array& dk, Array& dv) {
-  const Sizes n = check(q, k, v, out, &lse);
+                        const Array& lse, const Attention& options, Array& dq, Array& dk, Array& dv) {
+  const Sizes n = check(q, k, v, out, &lse, options.mask);
   HOLON_CHECK(dout.shape == out.shape && dq.shape == q.shape && dk.shape == k.shape && dv.shape == v.shape &&
                   dout.dtype == q.dtype && dq.dtype == q.dtype && dk.dtype == q.dtype && dv.dtype == q.dtype,
               "attention_backward: dout {}, dq {}, dk {}, dv {} do not fit q {}, k {}, v {}.", dout.shape, dq.shape,
               dk.shape, dv.shape, q.shape, k.shape, v.shape);
   if (!is_floating(q.dtype)) refuse(q.dtype);
+  const Attention o = with_mask(options, q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   bool dense = true;
   for (const Array* x : {&dq, &dk, &dv}) dense = dense && (x->strides[3] == 1 || x->shape[3] <= 1);
   if (is_half(q.dtype) || (q.dtype == DType::kFloat32 && !dense)) {
     const bool half = is_half(q.dtype);
     Array fq = float_block(dq), fk = float_block(dk), fv = float_block(dv);
     attention_backward(half ? to_float(dout) : dout, half ? to_float(q) : q, half ? to_float(k) : k,
-                       half ? to_float(v) : v, half ? to_float(out) : out, lse, causal, scale, fq, fk, fv);
-    Array* targets[] = {&dq, &dk, &dv};
-    const Array* sources[] = {&fq, &fk, &fv};
-    for (int i = 0; i < 3; ++i) {
-      Array& to = *targets[i];
-      const Array& from = *sources[i];
-      if (half)
-        from_float(from, to);
-      else
-        for_each_row(to.shape, from.strides, to.strides, [&](int64_t a, int64_t b) {
-          for (int64_t c = 0; c < to.shape[3]; ++c) to.data<float>()[b + c * to.strides[3]] = from.data<float>()[a + c];
-        });
-    }
+                       half ? to_float(v) : v, half ? to_float(out) : out, lse, o, fq, fk, fv);
+    copy(fq, dq), copy(fk, dk), copy(fv, dv);
     return;
   }
   fill_zero(dq), fill_zero(dk), fill_zero(dv);
   if (n.b * n.h * n.t * n.s == 0) return;
   if (q.dtype == DType::kFloat64)
-    backward_plain(n, dout, q, k, v, out, lse, causal, scale, dq, dk, dv);
+    backward_plain(n, dout, q, k, v, out, lse, o, dq, dk, dv);
   else
     backward(n, with_dense_rows(dout), with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), with_dense_rows(out),
-             lse, causal, static_cast<float>(scale), dq, dk, dv);
+             lse, o, dq, dk, dv);
 }
 
 }  // namespace holon::kernels

@@ -101,54 +101,65 @@ struct Problem {
   memory::dims x, w, out, bias, stride, dilation, before, after;
 };
 
+constexpr int kMaxSpatial = 3;
 enum Field {
   kN = 2,
   kC,
-  kH,
-  kW,
   kO,
-  kKh,
-  kKw,
-  kOh,
-  kOw,
   kGroups,
-  kStride,
-  kDilation = kStride + 2,
-  kPadding = kDilation + 2
+  kSpatial,  // how many axes; the others' fields are 0
+  kIn,
+  kKernel = kIn + kMaxSpatial,
+  kOut = kKernel + kMaxSpatial,
+  kStride = kOut + kMaxSpatial,
+  kDilation = kStride + kMaxSpatial,
+  kPadding = kDilation + kMaxSpatial,
+  kFields = kPadding + 2 * kMaxSpatial
 };
+static_assert(kFields <= 32);
 
 Key problem_key(Kind kind, const Array& x, const Array& w, const Array& out, const Conv2d& conv) {
   Key k;
+  const int n = x.ndim() - 2;
   k.v[0] = static_cast<int64_t>(kind), k.v[1] = omp_get_max_threads();
-  for (int i = 0; i < 4; ++i) k.v[kN + i] = x.shape[i], k.v[kPadding + i] = conv.padding[i];
-  k.v[kO] = w.shape[0], k.v[kKh] = w.shape[2], k.v[kKw] = w.shape[3], k.v[kOh] = out.shape[2], k.v[kOw] = out.shape[3];
-  k.v[kGroups] = conv.groups;
-  for (int i = 0; i < 2; ++i) k.v[kStride + i] = conv.stride[i], k.v[kDilation + i] = conv.dilation[i] - 1;
+  k.v[kN] = x.shape[0], k.v[kC] = x.shape[1], k.v[kO] = w.shape[0], k.v[kGroups] = conv.groups, k.v[kSpatial] = n;
+  for (int i = 0; i < n; ++i) {
+    k.v[kIn + i] = x.shape[2 + i], k.v[kKernel + i] = w.shape[2 + i], k.v[kOut + i] = out.shape[2 + i];
+    k.v[kStride + i] = conv.stride[i], k.v[kDilation + i] = conv.dilation[i] - 1;
+    k.v[kPadding + i] = conv.padding[i], k.v[kPadding + n + i] = conv.padding[n + i];
+  }
   return k;
 }
 
 Problem problem_of(const Key& k) {
   const int64_t* v = k.v;
+  const int64_t n = v[kSpatial];
   Problem p;
-  p.x = {v[kN], v[kC], v[kH], v[kW]};
-  p.out = {v[kN], v[kO], v[kOh], v[kOw]};
+  auto with = [&](memory::dims first, int field) {
+    first.insert(first.end(), v + field, v + field + n);
+    return first;
+  };
+  p.x = with({v[kN], v[kC]}, kIn);
+  p.out = with({v[kN], v[kO]}, kOut);
   p.bias = {v[kO]};
-  if (v[kGroups] == 1)
-    p.w = {v[kO], v[kC], v[kKh], v[kKw]};
-  else
-    p.w = {v[kGroups], v[kO] / v[kGroups], v[kC] / v[kGroups], v[kKh], v[kKw]};
-  p.stride = {v[kStride], v[kStride + 1]};
-  p.dilation = {v[kDilation], v[kDilation + 1]};
-  p.before = {v[kPadding], v[kPadding + 1]};
-  p.after = {v[kPadding + 2], v[kPadding + 3]};
+  p.w = v[kGroups] == 1 ? with({v[kO], v[kC]}, kKernel) : with({v[kGroups], v[kO] / v[kGroups], v[kC] / v[kGroups]}, kKernel);
+  p.stride = with({}, kStride);
+  p.dilation = with({}, kDilation);
+  p.before = with({}, kPadding);
+  p.after = with({}, static_cast<int>(kPadding + n));
   return p;
+}
+
+// The layout of activations: channels last.
+memory::desc activations(const memory::dims& dims) {
+  return {dims, memory::data_type::f32, dims.size() == 4 ? memory::format_tag::nhwc : memory::format_tag::ndhwc};
 }
 
 Entry make_conv(const Key& key) {
   const Kind kind = static_cast<Kind>(key.v[0]);
   const Problem p = problem_of(key);
   const auto f32 = memory::data_type::f32;
-  const memory::desc x(p.x, f32, memory::format_tag::nhwc), out(p.out, f32, memory::format_tag::nhwc);
+  const memory::desc x = activations(p.x), out = activations(p.out);
   const memory::desc w(p.w, f32, memory::format_tag::any), bias(p.bias, f32, memory::format_tag::x);
   const auto direct = dnnl::algorithm::convolution_direct;
   using Forward = dnnl::convolution_forward;
@@ -187,15 +198,16 @@ Entry make_conv(const Key& key) {
 // The user's weights as oneDNN sees them: groups are an axis of their own.
 memory::desc weights_desc(const Array& w, const Conv2d& conv) {
   const int64_t g = conv.groups;
-  if (g == 1) return strided(w.shape.begin(), w.strides.begin(), 4);
-  const int64_t dims[] = {g, w.shape[0] / g, w.shape[1], w.shape[2], w.shape[3]};
-  const int64_t strides[] = {w.shape[0] / g * w.strides[0], w.strides[0], w.strides[1], w.strides[2], w.strides[3]};
-  return strided(dims, strides, 5);
+  const int n = w.ndim();
+  if (g == 1) return strided(w.shape.begin(), w.strides.begin(), n);
+  int64_t dims[kMaxSpatial + 3] = {g, w.shape[0] / g}, strides[kMaxSpatial + 3] = {w.shape[0] / g * w.strides[0], w.strides[0]};
+  for (int i = 1; i < n; ++i) dims[1 + i] = w.shape[i], strides[1 + i] = w.strides[i];
+  return strided(dims, strides, n + 1);
 }
 
 bool channels_last(const Array& x) {
   const Dims wanted = channels_last_strides(x.shape);
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < x.ndim(); ++i)
     if (x.shape[i] != 1 && x.strides[i] != wanted[i]) return false;
   return true;
 }
@@ -255,18 +267,19 @@ Array dense_bias(const Array& bias) {
 }
 
 void check(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, const Array& out) {
-  HOLON_CHECK(x.ndim() == 4 && w.ndim() == 4 && out.ndim() == 4 && conv.groups >= 1 && x.shape[0] == out.shape[0] &&
+  HOLON_CHECK((x.ndim() == 4 || x.ndim() == 5) && w.ndim() == x.ndim() && out.ndim() == x.ndim() && conv.groups >= 1 && x.shape[0] == out.shape[0] &&
                   x.shape[1] == w.shape[1] * conv.groups && w.shape[0] == out.shape[1] &&
                   w.shape[0] % conv.groups == 0 && x.dtype == w.dtype && x.dtype == out.dtype,
               "conv2d: {} {} with the weight {} {} in {} groups does not give {} {}.", name(x.dtype), x.shape,
               name(w.dtype), w.shape, conv.groups, name(out.dtype), out.shape);
   HOLON_CHECK(!bias || (bias->ndim() == 1 && bias->shape[0] == w.shape[0] && bias->dtype == w.dtype),
               "conv2d: a bias of shape {} does not fit the weight {}.", bias ? bias->shape : Dims{}, w.shape);
-  for (int i = 0; i < 2; ++i) {
+  const int n = x.ndim() - 2;
+  for (int i = 0; i < n; ++i) {
     HOLON_CHECK(conv.stride[i] >= 1 && conv.dilation[i] >= 1, "conv2d: stride {} and dilation {}.", conv.stride[i],
                 conv.dilation[i]);
     const int64_t size = conv_out_size(x.shape[2 + i], w.shape[2 + i], conv.stride[i], conv.padding[i],
-                                       conv.padding[2 + i], conv.dilation[i]);
+                                       conv.padding[n + i], conv.dilation[i]);
     HOLON_CHECK(out.shape[2 + i] == size, "conv2d: the output has {} places along axis {}, not {}.", out.shape[2 + i],
                 2 + i, size);
   }
@@ -306,8 +319,8 @@ void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& con
   try {
     Entry e = cached(problem_key(bias ? Kind::kForwardBias : Kind::kForward, x, w, out, conv), make_conv);
     const Problem p = problem_of(problem_key(Kind::kForward, x, w, out, conv));
-    const memory::desc dx(p.x, memory::data_type::f32, memory::format_tag::nhwc);
-    const memory::desc dout(p.out, memory::data_type::f32, memory::format_tag::nhwc);
+    const memory::desc dx = activations(p.x);
+    const memory::desc dout = activations(p.out);
     Array source = to_channels_last(x), b;
     if (bias) b = dense_bias(*bias);
     Weights weights(w, conv, e.weights);
@@ -354,9 +367,9 @@ void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, A
     with_channels_last(dx, [&](Array& y) {
       e.primitive.execute(
           stream(),
-          {{DNNL_ARG_DIFF_DST, at({p.out, memory::data_type::f32, memory::format_tag::nhwc}, source.data<float>())},
+          {{DNNL_ARG_DIFF_DST, at(activations(p.out), source.data<float>())},
            {DNNL_ARG_WEIGHTS, weights.inside()},
-           {DNNL_ARG_DIFF_SRC, at({p.x, memory::data_type::f32, memory::format_tag::nhwc}, y.data<float>())}});
+           {DNNL_ARG_DIFF_SRC, at(activations(p.x), y.data<float>())}});
       stream().wait();
     });
   } catch (const dnnl::error&) {
@@ -391,8 +404,8 @@ void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv
     if (dbias) b = dbias->strides[0] == 1 ? *dbias : Array::empty(dbias->shape, DType::kFloat32);
     Weights weights(dw, conv, e.weights);
     std::unordered_map<int, memory> args = {
-        {DNNL_ARG_SRC, at({p.x, memory::data_type::f32, memory::format_tag::nhwc}, source.data<float>())},
-        {DNNL_ARG_DIFF_DST, at({p.out, memory::data_type::f32, memory::format_tag::nhwc}, grad.data<float>())},
+        {DNNL_ARG_SRC, at(activations(p.x), source.data<float>())},
+        {DNNL_ARG_DIFF_DST, at(activations(p.out), grad.data<float>())},
         {DNNL_ARG_DIFF_WEIGHTS, weights.inside()}};
     if (dbias) args[DNNL_ARG_DIFF_BIAS] = at({p.bias, memory::data_type::f32, memory::format_tag::x}, b.data<float>());
     e.primitive.execute(stream(), args);

@@ -1,6 +1,7 @@
-// Convolutions over the last two axes of [n, c, h, w] arrays with weights [o, c / groups, kh, kw], any strides. They
-// are fastest where activations lie channels-last in memory: float32 goes to oneDNN in that layout, and arrays of other
-// strides are copied into it first. Other types take im2col and a product. One-dimensional convolutions have h == 1.
+// Convolutions over the last two axes of [n, c, h, w] arrays with weights [o, c / groups, kh, kw], or the last three of
+// [n, c, d, h, w], any strides. They are fastest where activations lie channels-last in memory: float32 goes to oneDNN in
+// that layout, and arrays of other strides are copied into it first. Other types take im2col and a product.
+// One-dimensional convolutions have h == 1.
 #pragma once
 
 #include "holon/array/array.h"
@@ -8,9 +9,9 @@
 namespace holon::kernels {
 
 struct Conv2d {
-  int64_t stride[2] = {1, 1};
-  int64_t padding[4] = {0, 0, 0, 0};  // top, left, bottom, right
-  int64_t dilation[2] = {1, 1};
+  int64_t stride[3] = {1, 1, 1};
+  int64_t padding[6] = {0, 0, 0, 0, 0, 0};  // before each axis, then behind each: top, left, bottom, right
+  int64_t dilation[3] = {1, 1, 1};
   int64_t groups = 1;
 };
 

@@ -15,6 +15,7 @@ namespace holon::kernels {
   void fill_convert(Table& t);        \
   void fill_reduce(Table& t);         \
   void fill_rows(Table& t);           \
+  void fill_channels(Table& t);       \
   void fill_optim(Table& t);          \
   void fill_random(Table& t);         \
   }                                   \
@@ -26,6 +27,7 @@ namespace holon::kernels {
     isa::fill_convert(t);             \
     isa::fill_reduce(t);              \
     isa::fill_rows(t);                \
+    isa::fill_channels(t);            \
     isa::fill_optim(t);               \
     isa::fill_random(t);              \
     return t;                         \

@@ -34,7 +34,7 @@ Spans spans(const Pool2d& p, int axis, int64_t size, int64_t out) {
     const int64_t first = at < 0 ? (-at + step - 1) / step : 0;
     const int64_t end = std::min(k, size > at ? (size - at + step - 1) / step : 0);
     const int64_t count = std::max<int64_t>(end - first, 0);
-    const int64_t divisor = p.count_include_pad ? std::min(at + k, size + after) - at : count;
+    const int64_t divisor = p.divisor ? (axis == 0 ? p.divisor : 1) : p.count_include_pad ? std::min(at + k, size + after) - at : count;
     list[static_cast<size_t>(o)] = {at + first * step, static_cast<int>(first), static_cast<int>(count),
                                     static_cast<int>(step), std::max<int64_t>(divisor, 1)};
   }
@@ -454,5 +454,15 @@ void avg_pool2d_backward(const Array& dy, const Pool2d& pool, Array& dx) {
 void adaptive_avg_pool2d(const Array& x, Array& out) { average(make_plan(x, out, nullptr), x, out); }
 
 void adaptive_avg_pool2d_backward(const Array& dy, Array& dx) { average_backward(make_plan(dx, dy, nullptr), dy, dx); }
+
+void adaptive_max_pool2d(const Array& x, Array& out, Array& index) {
+  const Plan p = make_plan(x, out, nullptr);
+  HOLON_CHECK(index.shape == out.shape && index.dtype == DType::kInt64, "adaptive_max_pool2d: an index of {} {}.", name(index.dtype), index.shape);
+  if (out.numel() == 0) return;
+  visit_dtype(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    max_plain<T>(p, x, out, &index, [&](int64_t at, int64_t, int64_t plane) { index.data<int64_t>()[at] = plane; });
+  });
+}
 
 }  // namespace holon::kernels

@@ -12,6 +12,7 @@ struct Pool2d {
   int64_t padding[4] = {0, 0, 0, 0};  // top, left, bottom, right
   int64_t dilation[2] = {1, 1};       // maximum only
   bool count_include_pad = true;      // average only
+  int64_t divisor = 0;                // average only: what sums are divided by; 0: the count
 };
 
 // The size of an output axis. Pre: the padded size holds one window.
@@ -32,5 +33,7 @@ void avg_pool2d_backward(const Array& dy, const Pool2d& pool, Array& dx);
 // Window i of k over an axis of n goes from floor(i * n / k) to ceil((i + 1) * n / k); k is out's size.
 void adaptive_avg_pool2d(const Array& x, Array& out);
 void adaptive_avg_pool2d_backward(const Array& dy, Array& dx);
+// index: int64, the place in the plane; its gradient is max_pool2d_backward of any windows.
+void adaptive_max_pool2d(const Array& x, Array& out, Array& index);
 
 }  // namespace holon::kernels

@@ -70,6 +70,25 @@ using NormFn = void (*)(const void* x, const void* w, const void* b, double eps,
 using NormBackwardFn = void (*)(const void* dy, const void* x, const void* w, double mean, double rstd, void* dx, void* dw,
                                 void* db, int64_t n);
 
+// Channels of batch and group normalisation: along rows (a channel's elements are adjacent) and columns (the channels are).
+struct ChannelLoops {
+  // sum += x, squares += x x
+  void (*row_moments)(const void* x, int64_t n, double* sum, double* squares);
+  void (*column_moments)(const void* x, int64_t stride, int64_t rows, int64_t cols, double* sum, double* squares);
+  // sum += dy, products += dy (x - mean)
+  void (*row_products)(const void* dy, const void* x, int64_t n, double mean, double* sum, double* products);
+  void (*column_products)(const void* dy, const void* x, int64_t stride, int64_t rows, int64_t cols, const double* mean, double* sum,
+                          double* products);
+  // y = (x - mean) factor + shift; the columns' numbers are T.
+  void (*row_scale)(const void* x, void* y, int64_t n, double mean, double factor, double shift);
+  void (*column_scale)(const void* x, void* y, int64_t stride, int64_t rows, int64_t cols, const void* mean, const void* factor,
+                       const void* shift);
+  // dx = dy factor - shift - (x - mean) slope
+  void (*row_scale_backward)(const void* dy, const void* x, void* dx, int64_t n, double mean, double factor, double shift, double slope);
+  void (*column_scale_backward)(const void* dy, const void* x, void* dx, int64_t stride, int64_t rows, int64_t cols, const void* mean,
+                                const void* factor, const void* shift, const void* slope);
+};
+
 // Groups of random bits, of 64 elements of 32 bits or of 32 elements of 64 bits: group g holds the elements g * 64
 // (g * 32) and on of a tensor.
 using RandomBitsFn = void (*)(uint64_t seed, uint64_t counter, uint64_t first_group, int64_t groups, void* out);
@@ -129,6 +148,7 @@ struct Table {
   UpdateNormsFn sgd_norms[2], lamb_norms[2];
   NormFnOf norm_of[6][2];
   ScaleFn scale[2], clamp[2];
+  ChannelLoops channels[2];
   RandomBitsFn random_bits[2];
   RandomRowFn uniform[2], normal[2], truncated_normal[2], bernoulli, bernoulli_of, dropout[2];
 };

@@ -1,6 +1,5 @@
 """Functions behind the layers, with PyTorch's names and orders of arguments. Whatever is an op of the same form, such as
 `silu` or `log_softmax`, is that op."""
-import math
 
 from .. import _C
 
@@ -89,45 +88,5 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         if padding == "same" and stride != (1, 1):
             raise ValueError(f"conv2d: padding 'same' is for stride 1, not {stride}. Give the padding in numbers.")
         sides = same_padding(tuple(weight.shape)[2:], dilation) if padding == "same" else ((0, 0), (0, 0))
-        # An even window needs one row more behind than before: those rows are zeros that are put there first.
-        for axis, (before, after) in enumerate(sides, 2):
-            if after > before:
-                shape = list(input.shape)
-                shape[axis] = after - before
-                where = {"placement": input.placement, "sbp": input.sbp} if input.is_global else {"device": input.device}
-                input = _ops["cat"]([input, _ops["zeros"](shape, dtype=input.dtype, **where)], axis)
-        padding = tuple(before for before, _ in sides)
+        padding = tuple(before for before, _ in sides) + tuple(after for _, after in sides)
     return _ops["conv2d"](input, weight, bias, stride=stride, padding=_pair(padding), dilation=dilation, groups=groups)
-
-
-def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-    """The largest element of each window of [n, c, h, w]."""
-    if _pair(dilation) != (1, 1):
-        raise ValueError(f"max_pool2d: dilation is {dilation}; 1 is the one that there is.")
-    return _ops["max_pool2d"](input, kernel_size, stride, padding, ceil_mode)
-
-
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
-    """softmax(query @ key.T * scale + mask) @ value, on [..., length, width]. A mask of bools keeps where it is True."""
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = _ops["matmul"](query * scale, key.transpose(-2, -1))
-    if is_causal:
-        if attn_mask is not None:
-            raise ValueError("scaled_dot_product_attention: give attn_mask or is_causal, not both.")
-        attn_mask = causal_mask(scores)
-    if attn_mask is not None:
-        if attn_mask.dtype == _C.bool:
-            scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
-        else:
-            scores = scores + attn_mask
-    return _ops["matmul"](dropout(_ops["softmax"](scores, -1), dropout_p, dropout_p > 0), value)
-
-
-def causal_mask(scores):
-    """Returns bools [queries, keys], True where a query may look, on the placement of scores (broadcast)."""
-    shape = tuple(scores.shape)[-2:]
-    if scores.is_global:
-        where = {"placement": scores.placement, "sbp": [_C.sbp.broadcast] * len(scores.sbp)}
-    else:
-        where = {"device": scores.device}
-    return _ops["tril"](_ops["ones"](shape, dtype=_C.bool, **where))

@@ -160,7 +160,7 @@ class MaxPool2d(Module):
         self.padding, self.ceil_mode = padding, ceil_mode
 
     def forward(self, x):
-        return _C.ops[self._op](x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
+        return _C.ops[self._op](x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
 
     def extra_repr(self):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, ceil_mode={self.ceil_mode}"

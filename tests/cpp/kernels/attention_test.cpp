@@ -112,12 +112,12 @@ void check(int64_t b, int64_t h, int64_t t, int64_t s, int64_t d, int64_t e, boo
         }
     }
   const double limit = dtype == bfloat16 ? 3e-2 : dtype == float16 ? 4e-3 : dtype == float64 ? 1e-12 : 1e-5;
-  attention(q, k, v, causal, scale, out);
+  attention(q, k, v, {.causal = causal, .scale = scale}, out);
   expect_near(out, eo, limit, "out");
-  attention(q, k, v, causal, scale, out, &lse);
+  attention(q, k, v, {.causal = causal, .scale = scale}, out, &lse);
   expect_near(out, eo, limit, "out");
   expect_near(lse, el, limit, "lse");
-  attention_backward(dout, q, k, v, out, lse, causal, scale, dq, dk, dv);
+  attention_backward(dout, q, k, v, out, lse, {.causal = causal, .scale = scale}, dq, dk, dv);
   expect_near(dq, edq, limit, "dq");
   expect_near(dk, edk, limit, "dk");
   expect_near(dv, edv, limit, "dv");
@@ -157,7 +157,7 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   Array out = Array::empty({1, 1, 3, 1}, float32), lse = Array::empty({1, 1, 3}, float32);
   for (int i = 0; i < 3; ++i) q.data<float>()[i] = 1000.0f * static_cast<float>(i - 1);
   for (int j = 0; j < 200; ++j) k.data<float>()[j] = static_cast<float>(j), v.data<float>()[j] = static_cast<float>(j);
-  attention(q, k, v, false, 1, out, &lse);
+  attention(q, k, v, {}, out, &lse);
   EXPECT_FLOAT_EQ(out.data<float>()[0], 0);
   EXPECT_FLOAT_EQ(out.data<float>()[1], 99.5f);
   EXPECT_FLOAT_EQ(out.data<float>()[2], 199);
@@ -169,20 +169,20 @@ TEST(Attention, NoKeys) {
         out = Array::empty({1, 2, 3, 4}, float32);
   Array lse = Array::empty({1, 2, 3}, float32);
   fill(q), fill(out);
-  attention(q, k, v, false, 1, out, &lse);
+  attention(q, k, v, {}, out, &lse);
   for (double x : values(out)) EXPECT_EQ(x, 0);
   for (double x : values(lse)) EXPECT_EQ(x, -std::numeric_limits<double>::infinity());
   Array dq = Array::empty({1, 2, 3, 4}, float32), dk = k, dv = k;
   fill(dq);
-  attention_backward(out, q, k, v, out, lse, false, 1, dq, dk, dv);
+  attention_backward(out, q, k, v, out, lse, {}, dq, dk, dv);
   for (double x : values(dq)) EXPECT_EQ(x, 0);
 }
 
 TEST(Attention, WrongInputsAreErrors) {
   Array q = Array::empty({1, 1, 3, 4}, float32), k = Array::empty({1, 1, 3, 5}, float32), out = q;
-  EXPECT_THROW(attention(q, k, k, false, 1, out), Error);
+  EXPECT_THROW(attention(q, k, k, {}, out), Error);
   Array i = Array::empty({1, 1, 3, 4}, int32), o = i;
-  EXPECT_THROW(attention(i, i, i, false, 1, o), Error);
+  EXPECT_THROW(attention(i, i, i, {}, o), Error);
 }
 
 // Each build's exponential against the library's.

@@ -1,0 +1,243 @@
+// Scaled dot-product attention over [batch, heads, length, width]. Batch and heads split without communication, queries too, where
+// keys and values are whole. In the backward pass keys may be split as well: each rank's scores are normalised by the whole
+// row's sum, which the forward pass kept. The matrix of scores is never held.
+#include "holon/kernels/cpu/attention.h"
+
+#include <cmath>
+
+#include "holon/ops/elementwise.h"
+#include "holon/ops/rules.h"
+
+namespace holon::ops {
+namespace {
+
+void attention_infer(Infer& c) {
+  c.require_floating(0);
+  c.require_dtype(c.dtype_of(0) == c.dtype_of(1) && c.dtype_of(0) == c.dtype_of(2), "query, key and value have different dtypes", "Convert them by to().");
+  Dims out = c.shape(0), rows = c.shape(0);
+  out.back() = c.shape(2).back();
+  rows.resize(3);
+  c.out(out, c.dtype_of(0));
+  c.out(rows, c.dtype_of(0) == float64 ? float64 : float32);
+}
+
+// Factors of batch, heads, queries on operands: q-like ones carry all three, k-like ones the first two. Heads of q that share one of
+// k stay together.
+struct Factors {
+  int b, h, t;
+};
+Factors common_factors(RuleCall& r, size_t q, size_t k, bool queries_contract) {
+  int64_t heads = r.in[q].shape[1], shared = r.in[k].shape[1];
+  return {r.rule.factor(), r.rule.factor(false, heads == shared ? 0 : shared), r.rule.factor(queries_contract)};
+}
+void mask_factors(RuleCall& r, size_t mask, const Factors& f, int keys) {
+  const Dims& s = r.in[mask].shape;
+  if (s.size() != 4) return;
+  const int factors[] = {f.b, f.h, f.t, keys};
+  for (int a = 0; a < 4; ++a)
+    if (s[a] != 1 && factors[a] >= 0) r.rule.in(mask, a, factors[a]);
+}
+
+void attention_rule(RuleCall& r) {
+  Factors f = common_factors(r, 0, 1, false);
+  for (size_t i : {0, 1, 2}) r.rule.in(i, 0, f.b), r.rule.in(i, 1, f.h);
+  r.rule.in(0, 2, f.t);
+  for (size_t o : {0, 1}) r.rule.out(o, 0, f.b), r.rule.out(o, 1, f.h), r.rule.out(o, 2, f.t);
+  mask_factors(r, 3, f, -1);
+  // The scores, and so their sums, do not depend on the values.
+  for (Sbp s : {sbp::split(3), sbp::partial_sum()}) {
+    Signature extra;
+    for (size_t i = 0; i < r.in.size(); ++i) extra.in.push_back(i == 2 ? s : sbp::broadcast());
+    extra.out.push_back(s);
+    extra.out.push_back(sbp::broadcast());
+    r.rule.add(extra);
+  }
+}
+
+kernels::Attention options_of(const KernelCall& c, size_t q, size_t k, size_t mask) {
+  kernels::Attention o;
+  o.causal = c.b("is_causal");
+  o.scale = c.f("scale");
+  if (c.present(mask)) o.mask = c.in(mask);
+  Dims at = c.offset_in(q);
+  o.first_image = at[0], o.first_head = at[1], o.first_query = at[2];
+  o.first_key = c.offset_in(k)[2];
+  o.heads = c.logical_in(q)[1], o.queries = c.logical_in(q)[2], o.keys = c.logical_in(k)[2];
+  return o;
+}
+kernels::Attention with_dropout(const KernelCall& c, kernels::Attention o) {
+  o.dropout = c.f("dropout_p");
+  o.seed = static_cast<uint64_t>(c.i("seed"));
+  o.counter = static_cast<uint64_t>(c.i("counter"));
+  return o;
+}
+
+void attention_backward_infer(Infer& c) {
+  for (size_t i : {1, 2, 3}) c.out(c.shape(i), c.dtype_of(i));
+}
+
+// dout, q, k, v, out, lse, mask -> dq, dk, dv
+void attention_backward_rule(RuleCall& r) {
+  Factors f = common_factors(r, 1, 2, true);
+  for (size_t i : {0, 1, 2, 3, 4, 5}) r.rule.in(i, 0, f.b), r.rule.in(i, 1, f.h);
+  for (size_t o : {0, 1, 2}) r.rule.out(o, 0, f.b), r.rule.out(o, 1, f.h);
+  for (size_t i : {0, 1, 4, 5}) r.rule.in(i, 2, f.t);
+  r.rule.out(0, 2, f.t);
+  int s = r.rule.factor(true), e = r.rule.factor(true);
+  for (size_t i : {2, 3}) r.rule.in(i, 2, s);
+  for (size_t o : {1, 2}) r.rule.out(o, 2, s);
+  mask_factors(r, 6, f, s);
+  for (size_t i : {0, 3, 4}) r.rule.in(i, 3, e);
+  r.rule.out(2, 3, e);
+  pass_partial(r, {3, 4}, {0, 1});  // values and the result together: the gradient of a probability is linear in both
+}
+
+// By the matrix of scores: for a mask that has a gradient.
+Tensor attention_by_scores(const BodyCall& c, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, double scale) {
+  Tensor scores = add(matmul_nd(mul_scalar(q, scale), transpose(k, -2, -1)), mask);
+  Tensor p = softmax(scores, -1);
+  return matmul_nd(dropout(p, c.f("dropout_p"), true), v);
+}
+
+Dims leading(const Dims& shape) {
+  Dims d = shape;
+  d.resize(shape.size() - 2);
+  return d;
+}
+
+// x with the leading axes [b, h] (or one of them, or none, or several merged into b).
+Tensor in_four(const Tensor& x) {
+  const Dims& s = x.shape();
+  if (s.size() == 4) return x;
+  Dims to{1, 1, s[s.size() - 2], s.back()};
+  for (int a = 0; a < s.size() - 2; ++a) (a == s.size() - 3 ? to[1] : to[0]) *= s[a];
+  return reshape(x, to);
+}
+
+}  // namespace
+
+HOLON_OP(scaled_dot_product_attention, "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor")
+    .doc("softmax(query keyᵀ scale + attn_mask) value, for query [..., heads, length, width], in memory that grows with the lengths and not their product. scale is "
+         "1 / sqrt(width) unless given. attn_mask broadcasts to the scores: bool (true: a query sees a key) or added. is_causal: query i sees the keys up to i. "
+         "dropout_p: the probability with which a probability becomes 0. enable_gqa: key and value have fewer heads, each shared by as many of query. A query that sees no key gives 0.",
+         "scaled_dot_product_attention(ones(1, 2, 4, 8), ones(1, 2, 4, 8), ones(1, 2, 4, 8)).shape")
+    .function_only()
+    .body([](BodyCall& c) {
+      Tensor q = c.in(0), k = c.in(1), v = c.in(2), mask = c.in(3);
+      const char* op = c.op().name();
+      int n = q.ndim();
+      double p = c.f("dropout_p");
+      if (n < 2 || k.ndim() < 2 || v.ndim() < 2)
+        fail_value("{}: query is {}, key {}, value {}; each needs the axes [..., length, width].", op, q.shape(), k.shape(), v.shape());
+      if (!is_floating(q.dtype()) || q.dtype() != k.dtype() || q.dtype() != v.dtype())
+        fail_type("{}: query is {}, key {}, value {}; they must be of one floating point dtype. Convert them by to().", op, name(q.dtype()), name(k.dtype()), name(v.dtype()));
+      if (q.size(-1) != k.size(-1) || k.size(-2) != v.size(-2))
+        fail_value("{}: query {}, key {} and value {} do not fit: query and key need one width, key and value one length.", op, q.shape(), k.shape(), v.shape());
+      if (!(p >= 0 && p <= 1)) fail_value("{}: dropout_p is {}; a probability lies from 0 to 1.", op, p);
+      if (c.b("is_causal") && mask.defined()) fail_value("{}: attn_mask and is_causal were both given. Put the causal part into the mask, or leave one out.", op);
+      double scale = c.has("scale") ? c.f("scale") : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(q.size(-1), 1)));
+
+      // Leading axes broadcast, but for the heads of grouped queries.
+      Dims lead_q = leading(q.shape()), lead_k = leading(k.shape()), lead_v = leading(v.shape());
+      int64_t share = 1;
+      if (c.b("enable_gqa")) {
+        if (n < 3 || k.ndim() != n || v.ndim() != n || lead_k.back() == 0 || lead_k.back() != lead_v.back() || lead_q.back() % lead_k.back())
+          fail_value("{}: with enable_gqa key {} and value {} need one number of heads that divides query's {}.", op, k.shape(), v.shape(), q.shape());
+        share = lead_q.back() / lead_k.back();
+        lead_k.back() *= share, lead_v.back() *= share;
+      }
+      Dims lead = broadcast_shapes(broadcast_shapes(lead_q, lead_k, op), lead_v, op);
+      auto brought = [&](const Tensor& t, int64_t divisor) {
+        Dims to = lead;
+        if (divisor > 1) to.back() /= divisor;
+        to.push_back(t.size(-2));
+        to.push_back(t.size(-1));
+        return in_four(t.shape() == to ? t : expand(t, to));
+      };
+      q = brought(q, 1), k = brought(k, share), v = brought(v, share);
+      Dims out = lead;
+      out.push_back(q.size(-2));
+      out.push_back(v.size(-1));
+      if (mask.defined()) {
+        if (mask.dtype() != boolean && !is_floating(mask.dtype()))
+          fail_type("{}: attn_mask is {}; it must be bool or floating point. Compare first, e.g. mask != 0.", op, name(mask.dtype()));
+        Dims scores = lead;
+        scores.push_back(q.size(-2));
+        scores.push_back(k.size(-2));
+        if (mask.ndim() > scores.size() || broadcast_shapes(mask.shape(), scores, op) != scores)
+          fail_value("{}: attn_mask {} does not broadcast to the scores {}.", op, mask.shape(), scores);
+        // Axes that are missing or 1 stay 1; of several leading axes merged into one all or none must be there.
+        Dims s = mask.shape();
+        while (s.size() < std::max(scores.size(), 4)) s.insert(0, 1);
+        if (s.size() > 4) {
+          bool whole = true, ones = true;
+          for (int a = 0; a < s.size() - 3; ++a) whole &= s[a] == scores[a], ones &= s[a] == 1;
+          if (!whole && !ones)
+            for (int a = 0; a < s.size() - 3; ++a) s[a] = scores[a];
+          mask = mask.ndim() == s.size() ? expand(mask, s) : expand(reshape(mask, [&] {
+            Dims m = mask.shape();
+            while (m.size() < s.size()) m.insert(0, 1);
+            return m;
+          }()), s);
+          mask = in_four(mask);
+        } else if (mask.shape() != s) {
+          mask = reshape(mask, s);
+        }
+      }
+      Tensor y;
+      if (mask.defined() && grad_enabled() && mask.requires_grad()) {
+        auto repeated = [&](const Tensor& t) {
+          if (share == 1) return t;
+          Tensor r = expand(unsqueeze(t, 2), {t.shape()[0], t.shape()[1], share, t.shape()[2], t.shape()[3]});
+          return reshape(r, {t.shape()[0], t.shape()[1] * share, t.shape()[2], t.shape()[3]});
+        };
+        y = attention_by_scores(c, q, repeated(k), repeated(v), mask.dtype() == q.dtype() ? mask : cast(mask, q.dtype()), scale);
+      } else if (p > 0) {
+        y = attention_dropout(q, k, v, mask, c.b("is_causal"), scale, p)[0];
+      } else {
+        y = attention_flash(q, k, v, mask, c.b("is_causal"), scale)[0];
+      }
+      c.out.push_back(y.shape() == out ? y : reshape(y, out));
+    });
+
+HOLON_OP(attention_flash, "attention_flash(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float scale) -> (Tensor, Tensor)")
+    .doc("Attention over [b, h, t, d], and the logarithms of the rows' sums.")
+    .hidden()
+    .infer(attention_infer).rule(attention_rule)
+    .kernel([](KernelCall& c) { kernels::attention(c.in(0), c.in(1), c.in(2), options_of(c, 0, 1, 3), c.out(0), &c.out(1)); })
+    .saves({0, 1, 2, 3}, {0, 1})
+    .grad([](Grad& g) {
+      auto d = attention_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"), g.f("scale"));
+      for (size_t i : {0, 1, 2})
+        if (g.needs(i)) g.dx(i, d[i]);
+    });
+HOLON_OP(attention_backward, "attention_backward(Tensor dout, Tensor query, Tensor key, Tensor value, Tensor y, Tensor lse, Tensor? attn_mask, bool is_causal, float scale) -> (Tensor, Tensor, Tensor)")
+    .doc("Gradients of attention_flash.")
+    .hidden()
+    .infer(attention_backward_infer).rule(attention_backward_rule).linear_in({0})
+    .kernel([](KernelCall& c) {
+      kernels::attention_backward(c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5), options_of(c, 1, 2, 6), c.out(0), c.out(1), c.out(2));
+    });
+
+HOLON_OP(attention_dropout, "attention_dropout(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float scale, float dropout_p, *, int? seed=None, int? counter=None) -> (Tensor, Tensor)")
+    .doc("attention_flash with probabilities dropped by the given draw, which the backward pass repeats.")
+    .hidden().random()
+    .infer(attention_infer).rule(attention_rule)
+    .kernel([](KernelCall& c) {
+      kernels::attention(c.in(0), c.in(1), c.in(2), with_dropout(c, options_of(c, 0, 1, 3)), c.out(0), &c.out(1));
+    })
+    .saves({0, 1, 2, 3}, {0, 1})
+    .grad([](Grad& g) {
+      auto d = attention_dropout_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"), g.f("scale"), g.f("dropout_p"), g.i("seed"), g.i("counter"));
+      for (size_t i : {0, 1, 2})
+        if (g.needs(i)) g.dx(i, d[i]);
+    });
+HOLON_OP(attention_dropout_backward, "attention_dropout_backward(Tensor dout, Tensor query, Tensor key, Tensor value, Tensor y, Tensor lse, Tensor? attn_mask, bool is_causal, float scale, float dropout_p, int seed, int counter) -> (Tensor, Tensor, Tensor)")
+    .doc("Gradients of attention_dropout.")
+    .hidden()
+    .infer(attention_backward_infer).rule(attention_backward_rule).linear_in({0})
+    .kernel([](KernelCall& c) {
+      kernels::attention_backward(c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5), with_dropout(c, options_of(c, 1, 2, 6)), c.out(0), c.out(1), c.out(2));
+    });
+
+}  // namespace holon::ops

@@ -1,0 +1,52 @@
+"""Attention against softmax(q k) v in NumPy."""
+
+import numpy as np
+from op_table import ALL_FLOATS, a, i, m, row, wrong
+
+
+def attention(q, k, v, mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    if enable_gqa:
+        k, v = (np.repeat(t, q.shape[-3] // t.shape[-3], -3) for t in (k, v))
+    s = q @ np.swapaxes(k, -1, -2) * (1 / np.sqrt(q.shape[-1]) if scale is None else scale)
+    if is_causal:
+        mask = np.tril(np.ones(s.shape[-2:], bool))
+    if mask is not None:
+        s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
+    e = np.exp(s - np.maximum(s.max(-1, keepdims=True, initial=-np.inf), -1e30))
+    total = e.sum(-1, keepdims=True)
+    return np.where(total > 0, e / np.where(total > 0, total, 1), 0) @ v
+
+
+op = "scaled_dot_product_attention"
+q, k, v = a(2, 3, 5, 4), a(2, 3, 7, 4), a(2, 3, 7, 6)
+for causal in (False, True):
+    row(op, attention, q, k, v, None, 0.0, causal, dtypes=ALL_FLOATS)
+    # More than a block of queries and of keys.
+    row(op, attention, a(1, 2, 131, 16), a(1, 2, 301, 16), a(1, 2, 301, 16), is_causal=causal, rtol=1e-5)
+    row(op, attention, a(1, 1, 301, 16), a(1, 1, 131, 16), a(1, 1, 131, 16), is_causal=causal, rtol=1e-5)
+row(op, attention, q, k, v, scale=0.3)
+for mask in (m(5, 7), m(7), m(2, 1, 5, 7), m(2, 3, 1, 7), m(1, 5, 1), a(5, 7), a(2, 3, 5, 7), a(2, 1, 1, 7)):
+    row(op, attention, q, k, v, mask)
+row(op, attention, a(1, 2, 70, 8), a(1, 2, 200, 8), a(1, 2, 200, 8), m(70, 200), rtol=1e-5)
+none = m(5, 7)
+none[1] = False
+row(op, attention, q, k, v, none)
+row(op, attention, q, k, v, np.where(none, 0.0, -np.inf))
+row(op, attention, a(2, 6, 5, 4), a(2, 2, 7, 4), a(2, 2, 7, 3), enable_gqa=True)
+row(op, attention, a(2, 6, 5, 4), a(2, 2, 7, 4), a(2, 2, 7, 3), m(2, 6, 5, 7), enable_gqa=True)
+row(op, attention, a(5, 4), a(7, 4), a(7, 3))
+row(op, attention, a(2, 5, 4), a(2, 7, 4), a(2, 7, 3), m(2, 5, 7))
+row(op, attention, a(2, 2, 3, 5, 4), a(2, 2, 3, 7, 4), a(2, 2, 3, 7, 3), m(2, 2, 1, 5, 7))
+row(op, attention, a(2, 3, 5, 4), a(1, 3, 7, 4), a(7, 3))
+row(op, attention, a(2, 3, 0, 4), a(2, 3, 7, 4), a(2, 3, 7, 3))
+row(op, attention, a(2, 3, 5, 4), a(2, 3, 0, 4), a(2, 3, 0, 3))
+wrong(op, a(5, 4), a(7, 3), a(7, 4), error=ValueError, says="do not fit")
+wrong(op, a(5, 4), a(7, 4), a(6, 4), error=ValueError, says="do not fit")
+wrong(op, a(4), a(4), a(4), error=ValueError, says="axes")
+wrong(op, a(2, 5, 4), a(3, 7, 4), a(3, 7, 4), error=ValueError, says="broadcast|shapes")
+wrong(op, i(5, 4), i(7, 4), i(7, 4), error=TypeError, says="floating")
+wrong(op, a(5, 4), a(7, 4), a(7, 4), m(4, 7), error=ValueError, says="broadcast|shapes")
+wrong(op, a(5, 4), a(7, 4), a(7, 4), i(5, 7), error=TypeError, says="bool or floating")
+wrong(op, a(5, 4), a(7, 4), a(7, 4), m(5, 7), 0.0, True, error=ValueError, says="both given")
+wrong(op, a(5, 4), a(7, 4), a(7, 4), None, 1.5, error=ValueError, says="probability")
+wrong(op, a(2, 5, 5, 4), a(2, 2, 7, 4), a(2, 2, 7, 4), enable_gqa=True, error=ValueError, says="divides")
