@@ -1,5 +1,6 @@
 """The pages of modules and optimizers: what inspection tells of the classes, and their examples, which are run."""
 import inspect
+import re
 import sys
 import types
 
@@ -7,6 +8,7 @@ import holon
 from holon import nn, optim
 
 from . import examples
+from .module_examples import EXAMPLES
 
 
 def namespace():
@@ -100,8 +102,16 @@ def observed(made, names):
     return []
 
 
+def op_words(name):
+    """The words of the op that a module calls by its own name: log_softmax of LogSoftmax."""
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return next((op["doc"] for op in holon._C.op_table() if op["name"] == snake), "")
+
+
 def section(name, cls, prefix, problems):
-    doc, sources = examples.of_docstring(inspect.cleandoc(cls.__doc__ or ""))
+    doc, sources = examples.of_docstring(inspect.cleandoc(cls.__doc__ or op_words(name)))
+    if not sources and name in EXAMPLES:
+        sources = [EXAMPLES[name]]
     if not doc:
         problems.append(f"{prefix}{name}: no words in its docstring")
     other = [n for n, v in vars(sys.modules[cls.__module__]).items() if v is cls and n != name]
