@@ -104,8 +104,8 @@ def observed(made, names):
 
 def op_words(name):
     """The words of the op that a module calls by its own name: log_softmax of LogSoftmax."""
-    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    return next((op["doc"] for op in holon._C.op_table() if op["name"] == snake), "")
+    names = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(), name.lower()}  # silu of SiLU
+    return next((op["doc"] for op in holon._C.op_table() if op["name"] in names), "")
 
 
 def section(name, cls, prefix, problems):

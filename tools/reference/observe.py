@@ -116,14 +116,15 @@ def on_ranks(call, layouts, n=2):
         counted = lambda: (_C.boxing_counters()["events"], _C.comm_stats()["bytes_read"])
         before = counted()
         with holon.boxing_policy("raise"):
-            result = flat(call.run(laid))
-        return [short(t.sbp[0]) if t.is_global else "local" for t in result], counted() != before
+            result = call.run(laid)
+        layouts = [short(t.sbp[0]) if t.is_global else "local" for t in flat(result)]
+        return layouts or [type(result).__name__], counted() != before
 
     try:
         ranks = holon.run_ranks(n, rank)
     except REFUSED:
         return None
-    return ranks[0][0] if ranks[0][0] and not any(moved for _, moved in ranks) else None
+    return None if any(moved for _, moved in ranks) else ranks[0][0]
 
 
 def signatures(call):

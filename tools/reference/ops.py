@@ -60,7 +60,7 @@ def shape_words(call):
 
     tensors = call.tensors()
     given = ", ".join(text(call.label(p), t) for p, t in tensors.items())
-    out = ", ".join(text("", t) for t in examples.flat(call.result))
+    out = ", ".join(text("", t) for t in examples.flat(call.result)) or type(call.result).__name__
     return f"{given} → {out}" if given else out
 
 
