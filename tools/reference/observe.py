@@ -117,8 +117,8 @@ def on_ranks(call, layouts, n=2):
         before = counted()
         with holon.boxing_policy("raise"):
             result = call.run(laid)
-        layouts = [short(t.sbp[0]) if t.is_global else "local" for t in flat(result)]
-        return layouts or [type(result).__name__], counted() != before
+        out = [short(t.sbp[0]) if t.is_global else "local" for t in flat(result)]
+        return out or [type(result).__name__], counted() != before
 
     try:
         ranks = holon.run_ranks(n, rank)

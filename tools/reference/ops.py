@@ -78,8 +78,12 @@ class Form:
         except Exception as e:  # noqa: BLE001 - all failures are listed
             problems.append(f"{op['name']}: the example failed: {op['example']}: {type(e).__name__}: {e}")
             return
-        self.dtypes, self.devices = observe.dtypes(self.call), observe.devices(self.call)
-        self.gradients, self.signatures = observe.gradients(self.call), observe.signatures(self.call)
+        try:
+            self.dtypes, self.devices = observe.dtypes(self.call), observe.devices(self.call)
+            self.gradients, self.signatures = observe.gradients(self.call), observe.signatures(self.call)
+        except Exception as e:  # noqa: BLE001
+            problems.append(f"{op['name']}: observing {op['example']} failed: {type(e).__name__}: {e}")
+            return
         if not self.signatures[0] and self.signatures[1].startswith("observed"):
             problems.append(f"{op['name']}: no layout runs without moving data: {op['example']}")
 
