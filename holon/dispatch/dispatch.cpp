@@ -118,8 +118,12 @@ Dims strides_for(const OpDef& op, const Dims& shape, std::span<const Array* cons
     for (auto* a : in)
       if (a->defined() && a->shape == shape) {
         if (!a->is_contiguous() && a->is_dense()) return a->strides;
-        break;
+        return contiguous_strides(shape);
       }
+    // Images of another size keep their channels where they were.
+    const Array& x = *in[0];
+    if (shape.size() == 4 && x.defined() && x.ndim() == 4 && !x.is_contiguous() && x.strides == channels_last_strides(x.shape))
+      return channels_last_strides(shape);
   } else if (op.layout == Layout::kChannelsLast && shape.size() >= 4) {
     return channels_last_strides(shape);
   }

@@ -101,6 +101,9 @@ std::array<Tensor, 2> max_windows(const BodyCall& c, int n, bool indices) {
   bool ceil = c.b("ceil_mode");
   Tensor x = batched(c.in(0), n);
   int first = n == 3 ? 1 : 0, count = n == 1 ? 1 : 2;
+  // Places cost time and memory; without gradient nobody reads them.
+  if (n == 2 && !indices && !(x.requires_grad() && grad_enabled()))
+    return {as_given(max_pool2d_values(x, w.two(w.kernel, 0, 2, 1), w.two(w.stride, 0, 2, 1), w.two(w.padding, 0, 2, 0), w.two(w.dilation, 0, 2, 1), ceil), c.in(0), n), Tensor()};
   auto pool = [&](const Tensor& t, int from, int axes) {
     return max_pool2d_index(t, w.two(w.kernel, from, axes, 1), w.two(w.stride, from, axes, 1), w.two(w.padding, from, axes, 0), w.two(w.dilation, from, axes, 1), ceil, indices);
   };
@@ -221,19 +224,29 @@ HOLON_OP(max_pool2d_index, "max_pool2d_index(Tensor x, int[2] kernel_size, int[2
       c.out(out, !c.b("in_plane") && c.ints("kernel_size")[0] * c.ints("kernel_size")[1] <= 256 ? uint8 : int64);
     })
     .rule("n c H W -> n c I J, n c I J")
-    .layout(Layout::kChannelsLast)
+    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::max_pool2d(c.in(0), max_pool_of(c), c.out(0), &c.out(1)); })
     .saves({}, {1})
     .grad([](Grad& g) {
       g.dx(0, max_pool2d_backward(g.dy(), g.y(1), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.in_shape()));
     });
+HOLON_OP(max_pool2d_values, "max_pool2d_values(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+    .doc("max_pool2d without the places.")
+    .hidden()
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      c.out(out_shape(c, max_pool_of(c)), c.dtype_of(0));
+    })
+    .rule("n c H W -> n c I J")
+    .layout(Layout::kLikeInput)
+    .kernel([](KernelCall& c) { kernels::max_pool2d(c.in(0), max_pool_of(c), c.out()); });
 HOLON_OP(max_pool2d_backward, "max_pool2d_backward(Tensor dy, Tensor index, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, int[] shape) -> Tensor")
     .doc("Gradient of max_pool2d.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
     .rule("n c H W, n c H W -> n c I J")
     .linear_in({0})
-    .layout(Layout::kChannelsLast)
+    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::max_pool2d_backward(c.in(0), c.in(1), max_pool_of(c), c.out()); });
 
 HOLON_OP(avg_pool1d, "avg_pool1d(Tensor x, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor")
@@ -250,7 +263,7 @@ HOLON_OP(avg_pool2d_windows, "avg_pool2d_windows(Tensor x, int[2] kernel_size, i
     .doc("The mean of each window; divisor 0: by its count.")
     .hidden()
     .infer([](Infer& c) { c.out(out_shape(c, avg_pool_of(c)), c.dtype_of(0)); })
-    .rule("n c H W -> n c I J").linear().layout(Layout::kChannelsLast)
+    .rule("n c H W -> n c I J").linear().layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::avg_pool2d(c.in(0), avg_pool_of(c), c.out()); })
     .grad([](Grad& g) {
       g.dx(0, avg_pool2d_backward(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")), g.b("ceil_mode"), g.b("count_include_pad"), g.i("divisor"), g.in_shape()));
@@ -259,7 +272,7 @@ HOLON_OP(avg_pool2d_backward, "avg_pool2d_backward(Tensor dy, int[2] kernel_size
     .doc("Gradient of avg_pool2d_windows.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
-    .rule("n c H W -> n c I J").linear().layout(Layout::kChannelsLast)
+    .rule("n c H W -> n c I J").linear().layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::avg_pool2d_backward(c.in(0), avg_pool_of(c), c.out()); })
     .grad([](Grad& g) {
       g.dx(0, avg_pool2d_windows(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")), g.b("ceil_mode"), g.b("count_include_pad"), g.i("divisor")));
@@ -278,14 +291,14 @@ HOLON_OP(adaptive_avg_windows, "adaptive_avg_windows(Tensor x, int[2] output_siz
     .doc("adaptive_avg_pool2d of [n, c, h, w].")
     .hidden()
     .infer([](Infer& c) { c.out({c.shape(0)[0], c.shape(0)[1], c.ints("output_size")[0], c.ints("output_size")[1]}, c.dtype_of(0)); })
-    .rule("n c H W -> n c I J").linear().layout(Layout::kChannelsLast)
+    .rule("n c H W -> n c I J").linear().layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::adaptive_avg_pool2d(c.in(0), c.out()); })
     .grad([](Grad& g) { g.dx(0, adaptive_avg_backward(g.dy(), g.in_shape())); });
 HOLON_OP(adaptive_avg_backward, "adaptive_avg_backward(Tensor dy, int[] shape) -> Tensor")
     .doc("Gradient of adaptive_avg_windows.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
-    .rule("n c H W -> n c I J").linear().layout(Layout::kChannelsLast)
+    .rule("n c H W -> n c I J").linear().layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::adaptive_avg_pool2d_backward(c.in(0), c.out()); })
     .grad([](Grad& g) { g.dx(0, adaptive_avg_windows(g.dy(), {g.in_shape()[2], g.in_shape()[3]})); });
 
@@ -306,7 +319,7 @@ HOLON_OP(adaptive_max_windows, "adaptive_max_windows(Tensor x, int[2] output_siz
       c.out(out, c.dtype_of(0));
       c.out(out, int64);
     })
-    .rule("n c H W -> n c I J, n c I J").layout(Layout::kChannelsLast)
+    .rule("n c H W -> n c I J, n c I J").layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::adaptive_max_pool2d(c.in(0), c.out(0), c.out(1)); })
     .saves({}, {1})
     .grad([](Grad& g) { g.dx(0, max_pool2d_backward(g.dy(), g.y(1), {1, 1}, {1, 1}, {0, 0}, {1, 1}, g.in_shape())); });

@@ -144,11 +144,11 @@ struct Table {
   CrossEntropyBackwardFn cross_entropy_backward[2];
   NormFn layer_norm[2], rms_norm[2];
   NormBackwardFn layer_norm_backward[2], rms_norm_backward[2];
+  ChannelLoops channels[2];
   UpdateFn update[static_cast<int>(UpdateRule::kCount)][2];
   UpdateNormsFn sgd_norms[2], lamb_norms[2];
   NormFnOf norm_of[6][2];
   ScaleFn scale[2], clamp[2];
-  ChannelLoops channels[2];
   RandomBitsFn random_bits[2];
   RandomRowFn uniform[2], normal[2], truncated_normal[2], bernoulli, bernoulli_of, dropout[2];
 };

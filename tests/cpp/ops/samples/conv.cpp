@@ -48,7 +48,8 @@ static const Samples pools([](const Samples::Add& add) {
   add("max_pool2d_with_indices", {distinct({2, 3, 5, 5})}, {{"kernel_size", two}});
   add("max_pool3d_with_indices", {distinct({2, 2, 4, 5, 3})}, {{"kernel_size", deep}, {"stride", Dims{1, 2, 1}}});
   for (bool in_plane : {false, true})
-    add("max_pool2d_index", {distinct({2, 3, 5, 5})}, {{"kernel_size", two}, {"stride", two}, {"padding", zero}, {"dilation", one}, {"ceil_mode", false}, {"in_plane", in_plane}});
+  add("max_pool2d_index", {distinct({2, 3, 5, 5})}, {{"kernel_size", two}, {"stride", two}, {"padding", zero}, {"dilation", one}, {"ceil_mode", false}, {"in_plane", in_plane}});
+    add("max_pool2d_values", {distinct({2, 3, 5, 5})}, {{"kernel_size", two}, {"stride", two}, {"padding", zero}, {"dilation", one}, {"ceil_mode", false}});
   add("max_pool2d_backward", {x({2, 3, 2, 2}), ints({2, 3, 2, 2}, 0, 3, uint8)},
       {{"kernel_size", two}, {"stride", two}, {"padding", zero}, {"dilation", one}, {"shape", Dims{2, 3, 5, 5}}});
   add("avg_pool1d", {x({2, 3, 7})}, {{"kernel_size", Dims{3}}, {"padding", Dims{1}}, {"count_include_pad", false}});

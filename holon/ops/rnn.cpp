@@ -1,0 +1,211 @@
+// Recurrent layers. The input's part of all steps is one product; the steps then run in one op, which keeps the gates for its gradient,
+// and the gradients of the weights are products over all steps at once. The batch splits; steps and units are whole.
+#include "holon/kernels/cpu/rnn.h"
+
+#include "holon/kernels/cpu/copy.h"
+#include "holon/ops/elementwise.h"
+#include "holon/ops/rules.h"
+
+namespace holon::ops {
+namespace {
+
+using kernels::RnnMode;
+
+RnnMode mode_of(std::string_view text) {
+  return text == "lstm" ? RnnMode::kLstm : text == "gru" ? RnnMode::kGru : text == "relu" ? RnnMode::kRelu : RnnMode::kTanh;
+}
+
+// The hidden states before each step.
+Tensor states_before(const Tensor& y, const Tensor& h0, bool reverse) {
+  int64_t steps = y.shape()[0];
+  Tensor first = unsqueeze(h0, 0);
+  if (steps == 1) return first;
+  return reverse ? cat({slice(y, 0, 1, steps), first}, 0) : cat({first, slice(y, 0, 0, steps - 1)}, 0);
+}
+
+void require_shape(const char* op, const char* what, const Tensor& t, const Dims& shape, DType dtype) {
+  if (!t.defined()) fail_type("{}: {} is missing.", op, what);
+  if (t.shape() != shape) fail_value("{}: {} has shape {}, it must be {}.", op, what, t.shape(), shape);
+  if (t.dtype() != dtype) fail_type("{}: {} is {}, the input {}. Convert one of them by to().", op, what, name(t.dtype()), name(dtype));
+}
+
+// The parameters of one direction of one layer.
+struct Weights {
+  Tensor w_ih, w_hh, b_ih, b_hh;
+};
+
+// One direction of one layer over x [T, B, I]: {y, h_n, c_n}.
+std::array<Tensor, 3> run(const char* op, const Tensor& x, const Tensor& h0, const Tensor& c0, const Weights& w, std::string_view mode, bool reverse) {
+  int64_t hidden = h0.size(-1), width = hidden * kernels::rnn_gates(mode_of(mode));
+  require_shape(op, "weight_ih", w.w_ih, {width, x.shape()[2]}, x.dtype());
+  require_shape(op, "weight_hh", w.w_hh, {width, hidden}, x.dtype());
+  if (w.b_ih.defined()) require_shape(op, "bias_ih", w.b_ih, {width}, x.dtype());
+  if (w.b_hh.defined()) require_shape(op, "bias_hh", w.b_hh, {width}, x.dtype());
+  auto out = rnn_sequence(linear(x, w.w_ih, w.b_ih), h0, c0, w.w_hh, w.b_hh, mode, reverse);
+  int64_t last = reverse ? 0 : x.shape()[0] - 1;
+  return {out[0], select(out[0], 0, last), mode == "lstm" ? select(out[1], 0, last) : Tensor()};
+}
+
+// tensors: x, h0, (c0 of an LSTM,) then for each layer and direction w_ih, w_hh (, b_ih, b_hh).
+void layers_body(BodyCall& c, std::string_view mode) {
+  const char* op = c.op().name();
+  bool lstm = mode == "lstm", biases = c.b("has_biases"), batch_first = c.b("batch_first");
+  int64_t layers = c.i("num_layers"), ways = c.b("bidirectional") ? 2 : 1;
+  size_t first = lstm ? 3 : 2, each = biases ? 4 : 2;
+  double p = c.f("dropout");
+  if (layers < 1) fail_value("{}: num_layers is {}; it must be at least 1.", op, layers);
+  if (!(p >= 0 && p <= 1)) fail_value("{}: dropout is {}; a probability lies from 0 to 1.", op, p);
+  size_t wanted = first + each * static_cast<size_t>(layers * ways);
+  if (c.n_in() != wanted)
+    fail_value("{}: {} tensors were given, it takes {}: input, h0, {}then weight_ih, weight_hh{} for each of {} layers in {} direction(s).", op, c.n_in(), wanted, lstm ? "c0, " : "",
+               biases ? ", bias_ih, bias_hh" : "", layers, ways);
+  Tensor x = c.in(0), h0 = c.in(1), c0 = lstm ? c.in(2) : Tensor();
+  if (x.ndim() != 3 && x.ndim() != 2) fail_value("{}: the input is {}; it takes [steps, batch, size] (or [batch, steps, size] if batch_first), or [steps, size].", op, x.shape());
+  if (!is_floating(x.dtype())) fail_type("{}: the input is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", op, name(x.dtype()));
+  bool batched = x.ndim() == 3;
+  if (!batched) {
+    x = unsqueeze(x, 1);
+    if (h0.ndim() == 2) h0 = unsqueeze(h0, 1);
+    if (lstm && c0.ndim() == 2) c0 = unsqueeze(c0, 1);
+  } else if (batch_first) {
+    x = transpose(x, 0, 1);
+  }
+  if (x.shape()[0] < 1) fail_value("{}: the input {} has no steps.", op, c.in(0).shape());
+  if (h0.ndim() != 3) fail_value("{}: h0 is {}; it must be [layers x directions, batch, units].", op, c.in(1).shape());
+  Dims states{layers * ways, x.shape()[1], h0.shape()[2]};
+  require_shape(op, "h0", h0, states, x.dtype());
+  if (lstm) require_shape(op, "c0", c0, states, x.dtype());
+  std::vector<Tensor> hs, cs;
+  size_t at = first;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    std::vector<Tensor> sides;
+    for (int64_t way = 0; way < ways; ++way, at += each) {
+      Weights w{c.in(at), c.in(at + 1), biases ? c.in(at + 2) : Tensor(), biases ? c.in(at + 3) : Tensor()};
+      int64_t k = layer * ways + way;
+      auto [y, h, cell] = run(op, x, select(h0, 0, k), lstm ? select(c0, 0, k) : Tensor(), w, mode, way == 1);
+      sides.push_back(y);
+      hs.push_back(h);
+      if (lstm) cs.push_back(cell);
+    }
+    x = ways == 1 ? sides[0] : cat(sides, 2);
+    if (layer + 1 < layers && p > 0 && c.b("train")) x = dropout(x, p, true);
+  }
+  Tensor h = stack(hs, 0), cell = lstm ? stack(cs, 0) : Tensor();
+  if (!batched) x = squeeze(x, Dims{1}), h = squeeze(h, Dims{1}), cell = lstm ? squeeze(cell, Dims{1}) : cell;
+  else if (batch_first) x = transpose(x, 0, 1);
+  c.out.push_back(x);
+  c.out.push_back(h);
+  if (lstm) c.out.push_back(cell);
+}
+
+// x, hx, (cx,) w_ih, w_hh, b_ih, b_hh
+void cell_body(BodyCall& c, std::string_view mode) {
+  const char* op = c.op().name();
+  bool lstm = mode == "lstm";
+  size_t first = lstm ? 3 : 2;
+  Tensor x = c.in(0), h = c.in(1), cell = lstm ? c.in(2) : Tensor();
+  bool batched = x.ndim() == 2;
+  if (x.ndim() != 1 && x.ndim() != 2) fail_value("{}: the input is {}; it takes [batch, size], or [size].", op, x.shape());
+  if (!is_floating(x.dtype())) fail_type("{}: the input is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", op, name(x.dtype()));
+  if (!batched) x = unsqueeze(x, 0), h = unsqueeze(h, 0), cell = lstm ? unsqueeze(cell, 0) : cell;
+  if (h.ndim() != 2) fail_value("{}: hx is {}; it must be [batch, units].", op, c.in(1).shape());
+  Dims state{x.shape()[0], h.shape()[1]};
+  require_shape(op, "hx", h, state, x.dtype());
+  if (lstm) require_shape(op, "cx", cell, state, x.dtype());
+  auto out = run(op, unsqueeze(x, 0), h, cell, {c.in(first), c.in(first + 1), c.in(first + 2), c.in(first + 3)}, mode, false);
+  for (size_t i = 1; i < (lstm ? 3u : 2u); ++i) c.out.push_back(batched ? out[i] : squeeze(out[i], Dims{0}));
+}
+
+// The batch's axis of [T, B, H] and [B, H].
+void batch_rule(RuleCall& r, std::initializer_list<int> sequences, std::initializer_list<int> states, std::initializer_list<int> out_sequences,
+                std::initializer_list<int> out_states) {
+  int f = r.rule.factor();
+  for (int i : sequences)
+    if (given(r, static_cast<size_t>(i))) r.rule.in(static_cast<size_t>(i), 1, f);
+  for (int i : states)
+    if (given(r, static_cast<size_t>(i))) r.rule.in(static_cast<size_t>(i), 0, f);
+  for (int o : out_sequences) r.rule.out(static_cast<size_t>(o), 1, f);
+  for (int o : out_states) r.rule.out(static_cast<size_t>(o), 0, f);
+}
+
+}  // namespace
+
+HOLON_OP(lstm, "lstm(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)")
+    .doc("A long short-term memory over a sequence. tensors: the input [steps, batch, size], h0 and c0 [layers x directions, batch, units], then for each layer and direction weight_ih [4 units, size], "
+         "weight_hh [4 units, units] and, if has_biases, bias_ih and bias_hh, gates in the order i, f, g, o. Returns the outputs, h_n and c_n.",
+         "lstm([ones(2, 1, 3), ones(1, 1, 4), ones(1, 1, 4), ones(16, 3), ones(16, 4)], False, 1, 0.0, False, False, False)[0].shape")
+    .function_only().body([](BodyCall& c) { layers_body(c, "lstm"); });
+HOLON_OP(gru, "gru(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
+    .doc("A gated recurrent unit over a sequence. tensors: as for lstm without c0, three gates in the order r, z, n. Returns the outputs and h_n.",
+         "gru([ones(2, 1, 3), ones(1, 1, 4), ones(12, 3), ones(12, 4)], False, 1, 0.0, False, False, False)[0].shape")
+    .function_only().body([](BodyCall& c) { layers_body(c, "gru"); });
+HOLON_OP(rnn_tanh, "rnn_tanh(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
+    .doc("h = tanh(x weight_ihᵀ + bias_ih + h weight_hhᵀ + bias_hh) over a sequence. tensors: as for lstm without c0. Returns the outputs and h_n.",
+         "rnn_tanh([ones(2, 1, 3), ones(1, 1, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
+    .function_only().body([](BodyCall& c) { layers_body(c, "tanh"); });
+HOLON_OP(rnn_relu, "rnn_relu(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
+    .doc("As rnn_tanh, with relu.", "rnn_relu([ones(2, 1, 3), ones(1, 1, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
+    .function_only().body([](BodyCall& c) { layers_body(c, "relu"); });
+HOLON_OP(lstm_cell, "lstm_cell(Tensor x, Tensor hx, Tensor cx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)")
+    .doc("One step of lstm: the new h and c.", "lstm_cell(ones(1, 3), ones(1, 4), ones(1, 4), ones(16, 3), ones(16, 4))[0].shape")
+    .function_only().body([](BodyCall& c) { cell_body(c, "lstm"); });
+HOLON_OP(gru_cell, "gru_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+    .doc("One step of gru.", "gru_cell(ones(1, 3), ones(1, 4), ones(12, 3), ones(12, 4)).shape")
+    .function_only().body([](BodyCall& c) { cell_body(c, "gru"); });
+HOLON_OP(rnn_tanh_cell, "rnn_tanh_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+    .doc("One step of rnn_tanh.", "rnn_tanh_cell(ones(1, 3), ones(1, 4), ones(4, 3), ones(4, 4)).shape")
+    .function_only().body([](BodyCall& c) { cell_body(c, "tanh"); });
+HOLON_OP(rnn_relu_cell, "rnn_relu_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+    .doc("One step of rnn_relu.", "rnn_relu_cell(ones(1, 3), ones(1, 4), ones(4, 3), ones(4, 4)).shape")
+    .function_only().body([](BodyCall& c) { cell_body(c, "relu"); });
+
+HOLON_OP(rnn_sequence, "rnn_sequence(Tensor gx, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, str mode, bool reverse) -> (Tensor, Tensor, Tensor)")
+    .doc("The steps of a recurrent layer, whose input's part of the gates is gx [steps, batch, gates]: hidden states, cells, and what the gradient needs.")
+    .hidden()
+    .infer([](Infer& c) {
+      RnnMode mode = mode_of(c.text("mode"));
+      Dims y{c.shape(0)[0], c.shape(0)[1], c.shape(1)[1]}, cells = y, saved = y;
+      if (mode != RnnMode::kLstm) cells[2] = 0;
+      saved[2] *= kernels::rnn_saved(mode);
+      for (const Dims& s : {y, cells, saved}) c.out(s, c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) { batch_rule(r, {0}, {1, 2}, {0, 1, 2}, {}); })
+    .kernel([](KernelCall& c) {
+      kernels::rnn_sequence(mode_of(c.text("mode")), c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.b("reverse"), c.out(0), c.out(1), c.out(2));
+    })
+    .saves({1, 2, 3}, {0, 1, 2})
+    .grad([](Grad& g) {
+      auto mode = g.text("mode");
+      bool reverse = g.b("reverse"), gru = mode == "gru";
+      Tensor dc = mode == "lstm" ? g.dy(1) : Tensor();
+      auto d = rnn_sequence_backward(g.dy(0), dc, g.y(0), g.y(1), g.y(2), g.x(1), g.x(2), g.x(3), mode, reverse);
+      if (g.needs(0)) g.dx(0, d[0]);
+      if (g.needs(1)) g.dx(1, d[2]);
+      if (g.needs(2)) g.dx(2, d[3]);
+      const Tensor& gates = gru ? d[1] : d[0];
+      if (g.needs(3)) g.dx(3, linear_weight_grad(gates, states_before(g.y(0), g.x(1), reverse)));
+      if (g.needs(4)) g.dx(4, sum(gates, Dims{0, 1}));
+    });
+HOLON_OP(rnn_sequence_backward, "rnn_sequence_backward(Tensor? dy, Tensor? dc, Tensor y, Tensor c, Tensor saved, Tensor h0, Tensor? c0, Tensor w_hh, str mode, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)")
+    .doc("Gradients of rnn_sequence in gx, in the hidden part of the gates where it differs (GRU), in h0 and c0.")
+    .hidden()
+    .infer([](Infer& c) {
+      RnnMode mode = mode_of(c.text("mode"));
+      Dims gates = c.shape(2), cell = c.shape(5);
+      gates[2] = c.shape(7)[0];
+      Dims hidden = gates;
+      if (mode != RnnMode::kGru) hidden[2] = 0;
+      if (mode != RnnMode::kLstm) cell[1] = 0;
+      for (const Dims& s : {gates, hidden, c.shape(5), cell}) c.out(s, c.dtype_of(2));
+    })
+    .rule([](RuleCall& r) {
+      batch_rule(r, {0, 1, 2, 3, 4}, {5, 6}, {0, 1}, {2, 3});
+      if (given(r, 0) && given(r, 1)) pass_partial(r, {0, 1}, {0, 1, 2, 3});
+      else pass_partial(r, {given(r, 0) ? 0 : 1}, {0, 1, 2, 3});
+    })
+    .kernel([](KernelCall& c) {
+      kernels::rnn_sequence_backward(mode_of(c.text("mode")), c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5), c.in(6), c.in(7), c.b("reverse"), c.out(0),
+                                     c.out(1), c.out(2), c.out(3));
+    });
+
+}  // namespace holon::ops
