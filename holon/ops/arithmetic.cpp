@@ -197,7 +197,7 @@ HOLON_OP(sub_scaled, "sub_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Ten
       if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), -g.scalar("alpha").as_double()), g.in_shape(1)));
     });
 HOLON_OP(div_rounded, "div_rounded(Tensor x, Tensor other, *, str? rounding_mode) -> Tensor")
-    .doc("x / other with broadcasting, rounded down if rounding_mode is 'floor', and towards zero if it is 'trunc'.", "div(ones(2, 3), full([3], 0.4), rounding_mode='floor')").overload_of("div").python_only().wraps_numbers().in_place()
+    .doc("x / other with broadcasting, rounded down if rounding_mode is 'floor', and towards zero if it is 'trunc'.", "div(full([2, 3], 7.0), full([3], 2.0), rounding_mode='floor')").overload_of("div").python_only().wraps_numbers().in_place()
     .body([](BodyCall& c) {
       std::string_view mode = c.has("rounding_mode") ? c.text("rounding_mode") : "";
       if (mode == "floor") c.out.push_back(floor_divide(c.in(0), c.in(1)));

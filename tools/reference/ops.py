@@ -120,7 +120,7 @@ class Form:
         lines.append(f"- **gradient**: {self.gradient_words()}")
         name = op["public_name"]
         also = [f"`Tensor.{name}`"] if op["method"] and op["args"] and op["args"][0]["type"] == "Tensor" else []
-        also += [f"in place `{name}_`"] if op["in_place"] else []
+        also += [f"in place `{op['in_place_name']}`"] if op["in_place"] else []
         also += [f"alias `{a}`" for a in op["aliases"]]
         if op["scalar_form"]:
             also.append("either argument may be a number")
