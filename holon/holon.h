@@ -6,6 +6,7 @@
 #include "holon/base/error.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
+#include "holon/data/loader.h"
 #include "holon/data/place.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/nn/init.h"

@@ -102,10 +102,19 @@ class Allocator {
     size_t rounded, c = class_of(bytes + kGuard, &rounded);
     if (rounded > kSmallLimit) rounded = (rounded + kPage - 1) / kPage * kPage;
     std::lock_guard lock(mutex_);
+    if (left_.contains(p)) return;
     poison(p, rounded);
     in_use_ -= rounded;
     cached_ += rounded;
     free_[c].push_back(p);
+  }
+
+  void leave_arena() {
+    new (&mutex_) std::mutex;  // another thread may have held it when the process was forked
+    left_ = arena_;
+    arena_ = {};
+    slab_left_ = in_use_ = peak_ = cached_ = 0;
+    for (auto& list : free_) list.clear();
   }
 
   MemoryStats stats() {
@@ -177,6 +186,7 @@ class Allocator {
 
   std::mutex mutex_;
   Arena arena_;
+  Arena left_;  // the arena of the process that this one was forked from: its blocks are that one's to give out
   size_t arena_used_ = 0;
   std::byte* slab_ = nullptr;
   size_t slab_left_ = 0;
@@ -213,6 +223,7 @@ Ref<Storage> borrow_storage(void* data, size_t size, void* owner, void (*free)(v
 }
 
 const Arena& process_arena() { return Allocator::get().arena(); }
+void leave_arena() { Allocator::get().leave_arena(); }
 void* allocate_block(size_t size) { return Allocator::get().take(size); }
 void free_block(void* p, size_t size) { Allocator::get().give(p, size); }
 MemoryStats memory_stats() { return Allocator::get().stats(); }

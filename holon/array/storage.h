@@ -41,6 +41,9 @@ struct Arena {
 };
 // The arena of this process; made on first use.
 const Arena& process_arena();
+// For a process that was just forked, before its other threads: new memory is its own from now on, while tensors made before
+// still read what the parent has.
+void leave_arena();
 
 // Raw blocks from the same caching allocator, for buffers that are no array.
 void* allocate_block(size_t size_bytes);

@@ -6,6 +6,7 @@
 
 #include "holon/base/error.h"
 #include "holon/boxing/executor.h"
+#include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/ops.h"
 #include "holon/tensor/node.h"
@@ -163,6 +164,7 @@ void start(Run& run, std::span<const Tensor> roots, std::span<const Tensor> grad
 
 void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, bool retain_graph, bool create_graph) {
   NoGradGuard mode(create_graph);
+  AutocastPause plain;
   Run run(retain_graph, create_graph);
   start(run, roots, gradients);
   run.walk();
@@ -174,6 +176,7 @@ std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> 
     if (!x.defined() || !x.requires_grad())
       fail_runtime("grad: one of the inputs does not require grad. Set requires_grad on it before the forward pass.");
   NoGradGuard mode(create_graph);
+  AutocastPause plain;
   Run run(retain_graph, create_graph);
   run.capture(inputs);
   start(run, roots, gradients);

@@ -38,6 +38,9 @@ class Context {
   // True where the ranks of this world are threads of one process.
   bool ranks_are_threads() const { return threads_; }
   void set_ranks_are_threads() { threads_ = true; }
+  // Whether a region of automatic casts is open (holon/dispatch/autocast.h). A flag here, since every op asks.
+  bool autocast() const { return autocast_; }
+  void set_autocast(bool on) { autocast_ = on; }
 
   // The part of a context that belongs to an upper layer, made on first use: struct with a default constructor.
   template <class T>
@@ -56,7 +59,7 @@ class Context {
   static constinit thread_local Context* current_;  // constinit: read without asking whether it has been initialised
 
   int rank_, world_size_, local_rank_, local_world_size_;
-  bool threads_ = false;
+  bool threads_ = false, autocast_ = false;
   std::vector<std::shared_ptr<void>> parts_;
 };
 

@@ -17,6 +17,11 @@ class ByteCorpus {
   // The files in the given order; empty ones count nothing. Errors: as MappedFile; no bytes at all.
   explicit ByteCorpus(const std::vector<std::filesystem::path>& files);
 
+  ByteCorpus(ByteCorpus&&) = default;
+  ByteCorpus& operator=(ByteCorpus&&) = default;
+  ByteCorpus(const ByteCorpus&) = delete;
+  ByteCorpus& operator=(const ByteCorpus&) = delete;
+
   int64_t size() const { return size_; }
   // Copies the bytes from offset on. Errors (IndexError): they reach beyond the end.
   void read(int64_t offset, std::span<uint8_t> out) const;

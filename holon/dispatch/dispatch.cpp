@@ -4,6 +4,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
+#include "holon/dispatch/autocast.h"
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
@@ -338,6 +339,8 @@ void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
 
 TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   check_attrs(op, given);
+  if (Context::current().autocast()) [[unlikely]]
+    autocast_inputs(op, inputs);
   Scan s = scan(op, inputs);
   if (op.body) {
     BodyCall call(op, given, inputs);

@@ -166,6 +166,12 @@ class Grad : public AttrReader {
 
 enum class Layout : uint8_t { kContiguous, kLikeInput, kChannelsLast };
 
+// What happens to floating point inputs in a region of automatic casts: nothing; they come in the region's dtype; in float32,
+// if they have two bytes; in the widest of their dtypes. float64 stays as it is in all of them.
+enum class Autocast : uint8_t { kNone, kLower, kFloat32, kPromote };
+// The class of an op by name, for those of the library: the lists are in autocast.cpp.
+Autocast default_autocast(std::string_view op);
+
 struct OpDef {
   Schema schema;
   std::string doc, example;
@@ -189,6 +195,7 @@ struct OpDef {
   bool unwraps = false;                    // a list of one output is that output in Python
   bool random = false;                     // draws numbers: its "seed" and "counter" attributes are filled on call
   Layout layout = Layout::kContiguous;
+  Autocast autocast = Autocast::kNone;
   std::string scalar_form;                 // the op that takes over when an argument is a number
   std::string overload_of;                 // the public name that it shares with other ops
   std::string no_rule_reason;              // for ops that only run whole (all broadcast)
@@ -240,6 +247,7 @@ class OpBuilder {
   }
   OpBuilder& gives_number() { def_->gives_number = true; return *this; }
   OpBuilder& layout(Layout l) { def_->layout = l; return *this; }
+  OpBuilder& autocast(Autocast c) { def_->autocast = c; return *this; }
   OpBuilder& function_only() { def_->method = false; return *this; }
   OpBuilder& hidden() { def_->method = def_->function = false; return *this; }  // for gradients of other ops
   OpBuilder& random() { def_->random = true; return *this; }
@@ -257,7 +265,7 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 2;
+inline constexpr int kOpVersion = 3;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another version.
 OpBuilder define_op(std::string_view schema, int version = kOpVersion);

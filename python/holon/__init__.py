@@ -25,6 +25,7 @@ from ._C import (  # noqa: E402
     set_printoptions,
     tensor,
 )
+from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .boxing import boxing_policy
 
@@ -35,7 +36,7 @@ globals().update(_C.ops)
 from .random import get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 
 is_grad_enabled = _C.is_grad_enabled
-_SUBMODULES = {"autograd", "boxing", "comm", "distributed", "env", "nn", "optim", "utils"}
+_SUBMODULES = {"amp", "autograd", "boxing", "comm", "data", "distributed", "env", "nn", "optim", "utils"}
 
 
 def is_tensor(obj):

@@ -6,6 +6,7 @@
 
 #include "args.h"
 #include "holon/autograd/function.h"
+#include "holon/dispatch/autocast.h"
 
 namespace holon::python {
 
@@ -151,6 +152,12 @@ void bind_autograd(nb::module_& m) {
     set_grad_enabled(on);
     return before;
   }, "on"_a, "Turns recording on or off for this rank; returns what it was before.");
+  auto mode_tuple = [](const AutocastMode& mode) { return nb::make_tuple(mode.enabled, dtype_object(mode.dtype), mode.cache, mode.depth); };
+  m.def("autocast_mode", [mode_tuple] { return mode_tuple(autocast_mode()); }, "This rank's (enabled, dtype, cache, open regions).");
+  m.def("set_autocast_mode", [mode_tuple](bool enabled, nb::handle dtype, bool cache, int depth) {
+    return mode_tuple(exchange_autocast({enabled, expect_dtype(dtype, "autocast"), cache, depth}));
+  }, "enabled"_a, "dtype"_a, "cache"_a, "depth"_a, "Puts a mode in place; returns the one before.");
+  m.def("clear_autocast_cache", [] { clear_autocast_cache(); }, "Lets go of the parameters that were cast.");
   m.def("apply_function", apply_function, "name"_a, "rule"_a, "linear"_a, "inputs"_a, "forward"_a, "backward"_a, "infer"_a = nb::none(),
         "Calls forward(list of tensors) and records backward(list of gradients or None). With a sharding rule, both get this rank's parts.");
   m.def("cut_gradient", cut_gradient, "output"_a, "Takes a function's output out of the recorded graph.");

@@ -98,6 +98,7 @@ void bind_ranks(nb::module_& m);
 void bind_boxing(nb::module_& m);
 void bind_random(nb::module_& m);
 void bind_optim(nb::module_& m);
+void bind_readers(nb::module_& m);
 
 // What __reduce__ returns to have an object made by a function of this module.
 template <class... Args>

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "holon/base/error.h"
+#include "holon/kernels/cpu/gemm_bf16.h"
 #include "holon/kernels/cpu/half.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
@@ -362,6 +363,21 @@ Array dense_vector(const Array& v) {
   return y;
 }
 
+// Leading axes join the rows where b is one matrix for all of them.
+bool product_bf16(const Array& a, const Array& b, const Array* bias, Array& out) {
+  if (out.dtype != DType::kBFloat16 || a.dtype != out.dtype || b.dtype != out.dtype) return false;
+  if (b.ndim() == 2 && a.ndim() > 2 && out.ndim() == a.ndim()) {
+    const int last = a.ndim() - 1;
+    const int64_t rows = a.shape[last] == 0 ? 0 : a.numel() / a.shape[last];
+    Dims shape{rows, a.shape[last]}, out_shape{rows, out.shape[last]}, strides, out_strides;
+    if (rows == 0 || !view_strides(a.shape, a.strides, shape, &strides) || !view_strides(out.shape, out.strides, out_shape, &out_strides))
+      return false;
+    Array matrix = a.view(shape, strides), out_matrix = out.view(out_shape, out_strides);
+    return matmul_bf16(matrix, b, bias, out_matrix);
+  }
+  return matmul_bf16(a, b, bias, out);
+}
+
 void product(const Array& a, const Array& b, const Array* bias, Array& out, double alpha, double beta) {
   // The most frequent case without planning, which costs more than a tiny product does.
   if (out.dtype == DType::kFloat32 && out.ndim() == 2 && a.ndim() == 2 && b.ndim() == 2 && a.dtype == out.dtype &&
@@ -389,6 +405,7 @@ void product(const Array& a, const Array& b, const Array* bias, Array& out, doub
   }
   if (out.numel() == 0) return;
   if (is_half(out.dtype)) {
+    if (alpha == 1 && beta == 0 && product_bf16(a, b, bias, out)) return;
     Array fa = to_float(a), fb = to_float(b), fbias;
     Array c = Array::empty(out.shape, DType::kFloat32);
     if (bias) fbias = to_float(*bias);

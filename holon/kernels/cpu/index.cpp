@@ -200,13 +200,41 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out) {
     const bool together = x.shape[a] == 1 || (x.strides[a] == inner && out.strides[a] == inner);
     inner = together ? inner * x.shape[a] : 0;
   }
-  if (axis == 0 && inner > 0) {
-    const int64_t size = bytes_of(x.dtype);
-    const auto bytes = static_cast<size_t>(inner * size);
-    parallel_for(static_cast<int64_t>(rows.size()), std::max<int64_t>(1, kGrain / inner), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t r = rows[static_cast<size_t>(i)];
-        std::memcpy(out.bytes() + i * out.strides[0] * size, x.bytes() + (r < 0 ? r + n : r) * x.strides[0] * size, bytes);
+  if (inner > 0 && rows.size() > 0) {
+    // A block of `inner` elements for each index, in each of the places that the axes before it make.
+    auto places = [&](Array a) {
+      while (a.ndim() > axis) {
+        a.shape.erase(a.ndim() - 1);
+        a.strides.erase(a.strides.size() - 1);
+      }
+      std::vector<int64_t> out_of(static_cast<size_t>(a.numel()));
+      walk({&a}, [&](int64_t i, const int64_t* at) { out_of[static_cast<size_t>(i)] = at[0]; });
+      return out_of;
+    };
+    const std::vector<int64_t> in_x = places(x), in_out = places(out);
+    const int64_t size = bytes_of(x.dtype), k = static_cast<int64_t>(rows.size()), x_step = x.strides[axis], out_step = out.strides[axis];
+    parallel_for(static_cast<int64_t>(in_x.size()) * k, std::max<int64_t>(1, kGrain / inner), [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end;) {
+        const auto place = static_cast<size_t>(at / k);
+        const int64_t first = at % k, last = std::min(k, first + end - at);
+        const std::byte* src = x.bytes() + in_x[place];
+        std::byte* dst = out.bytes() + in_out[place];
+        if (inner == 1)
+          visit_size(x.dtype, [&](auto tag) {
+            using T = typename decltype(tag)::type;
+            const T* s = reinterpret_cast<const T*>(src);
+            T* d = reinterpret_cast<T*>(dst);
+            for (int64_t i = first; i < last; ++i) {
+              const int64_t r = rows[static_cast<size_t>(i)];
+              d[i * out_step] = s[(r < 0 ? r + n : r) * x_step];
+            }
+          });
+        else
+          for (int64_t i = first; i < last; ++i) {
+            const int64_t r = rows[static_cast<size_t>(i)];
+            std::memcpy(dst + i * out_step * size, src + (r < 0 ? r + n : r) * x_step * size, static_cast<size_t>(inner * size));
+          }
+        at += last - first;
       }
     });
     return;

@@ -1,0 +1,174 @@
+#include "holon/data/loader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/parallel.h"
+#include "holon/data/sampler.h"
+#include "holon/kernels/cpu/copy.h"
+
+namespace holon::data {
+
+TensorDataset::TensorDataset(std::vector<Tensor> tensors) {
+  if (tensors.empty()) fail_value("TensorDataset: it needs at least one tensor.");
+  for (auto& t : tensors) {
+    if (t.is_global()) fail_type("TensorDataset: a global tensor {}. Give local ones; the loader makes global batches.", t.shape());
+    if (t.ndim() == 0 || t.shape()[0] != tensors[0].shape()[0])
+      fail_value("TensorDataset: the tensors must have as many samples; found {} and {}.", tensors[0].shape(), t.shape());
+    tensors_.push_back(Tensor::local(kernels::contiguous(t.array())));
+  }
+}
+
+std::vector<Tensor> TensorDataset::batch(std::span<const int64_t> indices) const {
+  std::vector<Tensor> batch;
+  for (auto& t : tensors_) {
+    Dims shape = t.shape();
+    shape[0] = static_cast<int64_t>(indices.size());
+    Array out = Array::empty(shape, t.dtype());
+    const size_t row = t.shape()[0] == 0 ? 0 : t.array().nbytes() / static_cast<size_t>(t.shape()[0]);
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i] < 0 || indices[i] >= size()) fail(ErrorKind::kIndex, "TensorDataset: sample {} of {}.", indices[i], size());
+      if (row > 0) std::memcpy(out.bytes() + i * row, t.array().bytes() + static_cast<size_t>(indices[i]) * row, row);
+    }
+    batch.push_back(Tensor::local(std::move(out)));
+  }
+  return batch;
+}
+
+ByteDataset::ByteDataset(ByteCorpus corpus, int64_t length, int64_t stride, bool targets)
+    : corpus_(std::move(corpus)), length_(length), stride_(stride), targets_(targets) {
+  if (length < 1 || stride < 1) fail_value("ByteDataset: length is {} and stride {}; both must be at least 1.", length, stride);
+}
+
+int64_t ByteDataset::size() const {
+  const int64_t room = corpus_.size() - length_ - targets_;
+  return room < 0 ? 0 : room / stride_ + 1;
+}
+
+std::vector<Tensor> ByteDataset::batch(std::span<const int64_t> indices) const {
+  std::vector<int64_t> offsets;
+  for (int64_t i : indices) {
+    if (i < 0 || i >= size()) fail(ErrorKind::kIndex, "ByteDataset: window {} of {}.", i, size());
+    offsets.push_back(i * stride_);
+  }
+  std::vector<Tensor> batch{corpus_.rows(offsets, length_)};
+  if (targets_) {
+    for (int64_t& o : offsets) ++o;
+    batch.push_back(corpus_.rows(offsets, length_));
+  }
+  return batch;
+}
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
+    : dataset_(std::move(dataset)), options_(options), owner_(&Context::current()) {
+  if (options.batch_size < 1) fail_value("DataLoader: batch_size is {}; it must be at least 1.", options.batch_size);
+  if (options.prefetch < 0) fail_value("DataLoader: prefetch is {}; it must not be negative.", options.prefetch);
+  if (static_cast<bool>(options.placement) != static_cast<bool>(options.sbp))
+    fail_value("DataLoader: placement and sbp belong together. Give both for global batches, neither for local ones.");
+  if (options.placement) part_rows(options.batch_size, options.placement, options.sbp);  // raises what is wrong with them
+  start();
+}
+
+DataLoader::~DataLoader() { stop(); }
+
+int64_t DataLoader::batches_per_epoch() const {
+  const int64_t n = dataset_->size();
+  return options_.drop_last ? n / options_.batch_size : (n + options_.batch_size - 1) / options_.batch_size;
+}
+
+// The position behind a batch, or behind the end of an epoch, which is a step of its own.
+LoaderPosition DataLoader::after(LoaderPosition at) const {
+  return at.batch < batches_per_epoch() ? LoaderPosition{at.epoch, at.batch + 1} : LoaderPosition{at.epoch + 1, 0};
+}
+
+DataLoader::Made DataLoader::make(LoaderPosition at) {
+  Made made;
+  if (at.batch >= batches_per_epoch()) return made;
+  try {
+    const int64_t n = dataset_->size(), begin = at.batch * options_.batch_size;
+    if (order_epoch_ != at.epoch) {
+      if (options_.shuffle) {
+        order_ = permutation(options_.seed, static_cast<uint64_t>(at.epoch), n);
+      } else {
+        order_.resize(static_cast<size_t>(n));
+        std::iota(order_.begin(), order_.end(), 0);
+      }
+      order_epoch_ = at.epoch;
+    }
+    made.samples = std::min(options_.batch_size, n - begin);
+    int64_t first = 0, count = made.samples;
+    if (options_.placement) {
+      ContextGuard guard(*owner_);  // asks for its rank only
+      std::tie(first, count) = part_rows(made.samples, options_.placement, options_.sbp);
+      if (count == 0) first = 0, count = 1;  // tells shape and dtype
+    }
+    made.rows = dataset_->batch(std::span<const int64_t>(order_).subspan(static_cast<size_t>(begin + first), static_cast<size_t>(count)));
+    if (made.rows.empty()) fail_value("DataLoader: the dataset made a batch without tensors.");
+  } catch (...) {
+    made.error = std::current_exception();
+  }
+  return made;
+}
+
+void DataLoader::start() {
+  if (options_.prefetch == 0) return;
+  stopping_ = false;
+  thread_ = std::thread([this, from = position_] { run(from); });
+}
+
+void DataLoader::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  ready_.clear();
+}
+
+void DataLoader::run(LoaderPosition from) {
+  // A rank's context is for one thread.
+  Context own(0, 1, 0, 1);
+  ContextGuard guard(own);
+  set_num_threads(1);
+  for (LoaderPosition at = from;; at = after(at)) {
+    Made made = make(at);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopping_ || static_cast<int64_t>(ready_.size()) < options_.prefetch; });
+    if (stopping_) return;
+    ready_.push_back(std::move(made));
+    changed_.notify_all();
+  }
+}
+
+std::vector<Tensor> DataLoader::next() {
+  Made made;
+  if (options_.prefetch == 0) {
+    made = make(position_);
+  } else {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !ready_.empty(); });
+    made = std::move(ready_.front());
+    ready_.pop_front();
+    changed_.notify_all();
+  }
+  position_ = after(position_);
+  if (made.error) std::rethrow_exception(made.error);
+  if (!options_.placement) return std::move(made.rows);
+  std::vector<Tensor> batch;
+  for (auto& rows : made.rows) batch.push_back(join_rows(rows, made.samples, options_.placement, options_.sbp));
+  return batch;
+}
+
+void DataLoader::seek(LoaderPosition position) {
+  if (position.epoch < 0 || position.batch < 0 || position.batch > batches_per_epoch())
+    fail_value("DataLoader: there is no batch {} in epoch {}; an epoch has {}.", position.batch, position.epoch, batches_per_epoch());
+  stop();
+  position_ = position;
+  start();
+}
+
+}  // namespace holon::data

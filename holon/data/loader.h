@@ -1,0 +1,111 @@
+// Batches of a dataset, made ahead of time by a thread, local or as global tensors.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "holon/base/context.h"
+#include "holon/data/corpus.h"
+#include "holon/data/place.h"
+
+namespace holon::data {
+
+// Samples by index. A batch is a list of local tensors, each with the samples along axis 0: images and labels, say.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;
+  // The samples with the given indices. Called in the loader's thread, which belongs to no rank: ops on local tensors only.
+  virtual std::vector<Tensor> batch(std::span<const int64_t> indices) const = 0;
+};
+
+// Sample i is the i-th element of each tensor, as from read_idx(). Errors: no tensor, or a global one; unlike lengths.
+class TensorDataset : public Dataset {
+ public:
+  explicit TensorDataset(std::vector<Tensor> tensors);
+  int64_t size() const override { return tensors_[0].shape()[0]; }
+  std::vector<Tensor> batch(std::span<const int64_t> indices) const override;
+
+ private:
+  std::vector<Tensor> tensors_;
+};
+
+// Windows of `length` bytes of a corpus as int64, beginning every `stride` bytes; with targets also the windows one byte later.
+// Errors: length or stride below 1.
+class ByteDataset : public Dataset {
+ public:
+  ByteDataset(ByteCorpus corpus, int64_t length, int64_t stride, bool targets);
+  int64_t size() const override;
+  std::vector<Tensor> batch(std::span<const int64_t> indices) const override;
+
+ private:
+  ByteCorpus corpus_;
+  int64_t length_, stride_;
+  bool targets_;
+};
+
+struct LoaderOptions {
+  int64_t batch_size = 1;  // of all ranks together, with a placement
+  bool shuffle = false;    // a new order for each epoch, which follows from seed and epoch alone
+  uint64_t seed = 0;
+  bool drop_last = false;
+  int64_t prefetch = 2;    // batches that are made ahead; 0: no thread
+  // With both, batches are global tensors of which each rank loads its own rows; nothing is sent.
+  Placement placement = {};
+  NdSbp sbp = {};
+};
+
+// Where a loader is: the epoch, and the batches of it that were handed out.
+struct LoaderPosition {
+  int64_t epoch = 0, batch = 0;
+};
+
+class DataLoader {
+ public:
+  // Errors: batch_size below 1, prefetch negative, one of placement and sbp alone, a partial sum.
+  DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
+  ~DataLoader();
+  DataLoader(const DataLoader&) = delete;
+  DataLoader& operator=(const DataLoader&) = delete;
+
+  // The next batch; an empty list at the end of an epoch, behind which the next one begins. Throws what the dataset threw.
+  std::vector<Tensor> next();
+  int64_t batches_per_epoch() const;
+
+  LoaderPosition position() const { return position_; }
+  // Goes on from there. Errors: beyond the epoch's batches.
+  void seek(LoaderPosition position);
+
+ private:
+  struct Made {
+    std::vector<Tensor> rows;
+    int64_t samples = 0;
+    std::exception_ptr error;
+  };
+  Made make(LoaderPosition at);
+  LoaderPosition after(LoaderPosition at) const;
+  void start();
+  void stop();
+  void run(LoaderPosition from);
+
+  std::shared_ptr<const Dataset> dataset_;
+  LoaderOptions options_;
+  LoaderPosition position_;
+  std::vector<int64_t> order_;  // of epoch order_epoch_
+  int64_t order_epoch_ = -1;
+  Context* owner_;
+
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Made> ready_;
+  bool stopping_ = false;
+};
+
+}  // namespace holon::data

@@ -1,0 +1,44 @@
+#include "holon/data/sampler.h"
+
+#include <numeric>
+#include <utility>
+
+#include "holon/base/error.h"
+
+namespace holon::data {
+
+namespace {
+
+// SplitMix64: a counter whose steps are mixed well, written out so that the order is the same everywhere.
+struct Mixer {
+  uint64_t state;
+  uint64_t next() {
+    uint64_t z = state += 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+  }
+  // Uniform below n, without the bias of a remainder.
+  uint64_t below(uint64_t n) {
+    for (;;) {
+      __extension__ using Wide = unsigned __int128;
+      const Wide product = static_cast<Wide>(next()) * n;
+      const uint64_t low = static_cast<uint64_t>(product);
+      if (low >= n || low >= (0 - n) % n) return static_cast<uint64_t>(product >> 64);
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<int64_t> permutation(uint64_t seed, uint64_t epoch, int64_t n) {
+  if (n < 0) fail_value("permutation: of {} numbers; the count must not be negative.", n);
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  Mixer mixer{seed};
+  mixer.state = mixer.next() ^ (epoch * 0xd1342543de82ef95ull + 1);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[mixer.below(i)]);
+  return order;
+}
+
+}  // namespace holon::data

@@ -1,0 +1,69 @@
+"""From a list of samples to a batch."""
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ... import _C
+
+
+def default_collate(batch):
+    """Puts samples together: tensors and arrays on a new first axis, numbers into a tensor, dicts and tuples by their parts."""
+    from ... import stack
+
+    first = batch[0]
+    if isinstance(first, _C.Tensor):
+        shapes = {tuple(t.shape) for t in batch}
+        if len(shapes) > 1:
+            raise ValueError(f"samples of a batch have shapes {sorted(shapes)}. Make them alike, or give the loader a collate_fn.")
+        return stack(list(batch), 0)
+    if isinstance(first, (np.ndarray, np.generic)):
+        if isinstance(first, (np.str_, np.bytes_)) or first.dtype.kind in "SUO":
+            if isinstance(first, (np.str_, np.bytes_)):
+                return list(batch)
+            raise TypeError(f"arrays of {first.dtype} make no batch. Give the loader a collate_fn.")
+        shapes = {np.shape(a) for a in batch}
+        if len(shapes) > 1:
+            raise ValueError(f"samples of a batch have shapes {sorted(shapes)}. Make them alike, or give the loader a collate_fn.")
+        return _C.from_numpy(np.stack(batch))
+    if isinstance(first, bool):
+        return _C.tensor(list(batch), dtype=_C.bool)
+    if isinstance(first, int):
+        return _C.tensor(list(batch), dtype=_C.int64)
+    if isinstance(first, float):
+        return _C.tensor(list(batch), dtype=_C.float64)
+    if isinstance(first, (str, bytes)):
+        return list(batch)
+    if isinstance(first, Mapping):
+        parts = {key: default_collate([sample[key] for sample in batch]) for key in first}
+        try:
+            return type(first)(parts)
+        except TypeError:
+            return parts
+    if isinstance(first, Sequence):
+        sizes = {len(sample) for sample in batch}
+        if len(sizes) > 1:
+            raise ValueError(f"samples of a batch have {sorted(sizes)} parts. Make them alike, or give the loader a collate_fn.")
+        parts = [default_collate(list(part)) for part in zip(*batch)]
+        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts) if isinstance(first, tuple) else parts
+    raise TypeError(f"samples of type {type(first).__name__} make no batch. Return tensors, arrays, numbers, strings, or dicts and "
+                    "tuples of them, or give the loader a collate_fn.")
+
+
+def default_convert(sample):
+    """What a loader without batches makes of a sample: arrays become tensors, the rest stays."""
+    return map_batch(lambda x: _C.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) and x.dtype.kind not in "SUO" else x, sample)
+
+
+def map_batch(function, batch):
+    """The batch with function applied to everything in it that is no dict, list or tuple."""
+    if isinstance(batch, Mapping):
+        parts = {key: map_batch(function, value) for key, value in batch.items()}
+        try:
+            return type(batch)(parts)
+        except TypeError:
+            return parts
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(map_batch(function, x) for x in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(map_batch(function, x) for x in batch)
+    return function(batch)
