@@ -137,10 +137,10 @@ uint32_t axes_mask(const AttrReader& c, std::string_view name, int ndim) {
 }  // namespace
 
 HOLON_OP(reshape, "reshape(Tensor x, int... shape) -> Tensor")
-    .doc("x with another shape; -1 stands for the rest. Shares memory where strides allow, copies otherwise.", "reshape(ones(2, 3), 3, 2)")
+    .doc("x with another shape; -1 stands for the rest. Shares memory where strides allow, copies otherwise.", "reshape(ones(4, 3), 2, 6)")
     .infer(reshape_infer).rule(reshape_rule).linear().view(reshape_view).grad(reshape_grad);
 HOLON_OP(view, "view(Tensor x, int... shape) -> Tensor")
-    .doc("x with another shape, as reshape.", "view(ones(2, 3), 3, 2)")
+    .doc("x with another shape, as reshape.", "view(ones(4, 3), 2, 6)")
     .infer(reshape_infer).rule(reshape_rule).linear().view(reshape_view).grad(reshape_grad);
 HOLON_OP(flatten, "flatten(Tensor x, int start_dim=0, int end_dim=-1) -> Tensor")
     .doc("Merges the axes from start_dim to end_dim into one.", "flatten(ones(2, 3, 4), 1)")

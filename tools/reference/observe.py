@@ -7,7 +7,7 @@ from holon import _C
 from .examples import flat
 
 DTYPES = ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
-MOST_LAYOUTS = 256
+MOST_LAYOUTS = 4096
 # What an op refuses may be any of these; anything else is a defect and is not caught.
 REFUSED = (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError)
 # Ops whose layouts are what they are asked for, so that a list of signatures would say nothing.
