@@ -374,6 +374,19 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   return outs;
 }
 
+std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
+  Scan s = scan(op, inputs);
+  if (op.body)
+    fail_runtime("{}: it is made of other ops and has no signatures of its own. Ask for those of the ops that its body calls.", op.name());
+  if (op.schema.n_inputs == 0) return {};
+  if (op.promotes) promote_inputs(op, inputs, attrs);
+  SmallVec<Meta, 4> metas;
+  for (auto& t : inputs) metas.push_back(t.defined() ? Meta{t.shape(), t.dtype()} : Meta{});
+  Infer infer(op, attrs, metas, s.present);
+  op.infer(infer);
+  return signatures_of(op, attrs, metas, infer.out_);
+}
+
 Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
   TensorVec outs = dispatch(op, std::move(inputs), attrs);
   return std::move(outs[0]);

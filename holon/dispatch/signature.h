@@ -11,10 +11,16 @@ struct ChosenSignature {
 };
 
 // in_specs[i] is nullptr for an absent input. Deterministic: the same on every rank.
-ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
-                                 std::span<const GlobalSpec* const> in_specs);
+ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in,
+                                 std::span<const Meta> out, std::span<const GlobalSpec* const> in_specs);
 
 // The op's signatures for one axis of ranks, for the given shapes.
-std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out);
+std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::span<const Meta> in,
+                                     std::span<const Meta> out);
+
+// The same for a call of the op with these inputs, local or global; runs nothing. None for an op without inputs, which
+// makes what it is asked for. Errors: what dispatch() refuses; an op with a body, which has the signatures of the ops
+// in it (RuntimeError).
+std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 
 }  // namespace holon

@@ -113,7 +113,7 @@ HOLON_OP(hardtanh, "hardtanh(Tensor x, float min_val=-1.0, float max_val=1.0) ->
     .kernel([](KernelCall& c) { kernels::unary(UnaryOp::Clamp, c.in(0), c.out(), {c.f("min_val"), c.f("max_val")}); })
     .saves({0}).grad([](Grad& g) { g.dx(0, hardtanh_backward(g.dy(), g.x(), g.f("min_val"), g.f("max_val"))); });
 HOLON_OP(relu6, "relu6(Tensor x) -> Tensor")
-    .doc("x held between 0 and 6.", "relu6(ones(2))").in_place().body([](BodyCall& c) { c.out.push_back(hardtanh(c.in(0), 0.0, 6.0)); });
+    .doc("x [...] held between 0 and 6.", "relu6(ones(2))").in_place().body([](BodyCall& c) { c.out.push_back(hardtanh(c.in(0), 0.0, 6.0)); });
 HOLON_OP(softshrink, "softshrink(Tensor x, float lambd=0.5) -> Tensor")
     .doc("x brought closer to 0 by lambd, and 0 within lambd of it.", "softshrink(ones(2))").elementwise().in_place()
     .infer([](Infer& c) {
@@ -132,7 +132,7 @@ HOLON_OP(threshold, "threshold(Tensor x, float threshold, float value) -> Tensor
     .saves({0}).grad([](Grad& g) { g.dx(0, threshold_backward(g.dy(), g.x(), g.f("threshold"))); });
 
 HOLON_OP(tanhshrink, "tanhshrink(Tensor x) -> Tensor")
-    .doc("x - tanh(x).", "tanhshrink(ones(2))").in_place()
+    .doc("x - tanh(x), for x [...].", "tanhshrink(ones(2))").in_place()
     .body([](BodyCall& c) { c.out.push_back(sub(c.in(0), tanh(c.in(0)))); });
 HOLON_OP(prelu, "prelu(Tensor x, Tensor weight) -> Tensor")
     .doc("x for x > 0, else weight * x: one weight, or one for each channel (axis 1).", "prelu(ones(2, 3), ones(3))")

@@ -171,7 +171,7 @@ HOLON_ALIAS(true_divide, div);
 
 // The forms of add, sub and div with a keyword.
 HOLON_OP(add_scaled, "add_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Tensor")
-    .doc("x + alpha * other.").overload_of("add").python_only().promotes().wraps_numbers().elementwise().linear().in_place()
+    .doc("x + alpha * other.", "add(ones(2, 3), ones(3), alpha=0.5)").overload_of("add").python_only().promotes().wraps_numbers().elementwise().linear().in_place()
     .infer([](Infer& c) {
       integer_alpha(c);
       c.out(broadcast_shapes(c.shape(0), c.shape(1), "add"), c.dtype_of(0));
@@ -182,7 +182,7 @@ HOLON_OP(add_scaled, "add_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Ten
       if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), g.scalar("alpha")), g.in_shape(1)));
     });
 HOLON_OP(sub_scaled, "sub_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Tensor")
-    .doc("x - alpha * other.").overload_of("sub").python_only().promotes().wraps_numbers().elementwise().linear().in_place()
+    .doc("x - alpha * other.", "sub(ones(2, 3), ones(3), alpha=0.5)").overload_of("sub").python_only().promotes().wraps_numbers().elementwise().linear().in_place()
     .infer([](Infer& c) {
       integer_alpha(c);
       c.require_dtype(c.dtype_of(0) != boolean, "bools cannot be subtracted", "Use logical_xor() or ^.");
@@ -197,7 +197,7 @@ HOLON_OP(sub_scaled, "sub_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Ten
       if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), -g.scalar("alpha").as_double()), g.in_shape(1)));
     });
 HOLON_OP(div_rounded, "div_rounded(Tensor x, Tensor other, *, str? rounding_mode) -> Tensor")
-    .doc("x / other, rounded down if rounding_mode is 'floor', and towards zero if it is 'trunc'.").overload_of("div").python_only().wraps_numbers().in_place()
+    .doc("x / other with broadcasting, rounded down if rounding_mode is 'floor', and towards zero if it is 'trunc'.", "div(full([2, 3], 7.0), full([3], 2.0), rounding_mode='floor')").overload_of("div").python_only().wraps_numbers().in_place()
     .body([](BodyCall& c) {
       std::string_view mode = c.has("rounding_mode") ? c.text("rounding_mode") : "";
       if (mode == "floor") c.out.push_back(floor_divide(c.in(0), c.in(1)));

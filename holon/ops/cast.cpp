@@ -7,7 +7,7 @@
 namespace holon::ops {
 
 HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
-    .doc("x as another dtype: floats to integers are cut off, anything to bool is x != 0.", "cast(ones(2), float64)")
+    .doc("x [...] as another dtype: floats to integers are cut off, anything to bool is x != 0.", "cast(ones(2), float64)")
     .infer([](Infer& c) { c.out(c.shape(0), c.dtype("dtype")); })
     .rule([](RuleCall& r) {
       elementwise_rule(r.in, r.out, r.rule);
@@ -23,7 +23,7 @@ HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
     .grad([](Grad& g) { if (is_floating(g.in_dtype())) g.dx(0, cast(g.dy(), g.in_dtype())); });
 
 HOLON_OP(to_device, "to_device(Tensor x, device device) -> Tensor")
-    .doc("x on another device of this rank; a simulated device shares the memory.", "to_device(ones(2), 'cpu')")
+    .doc("x [...] on another device of this rank; a simulated device shares the memory.", "to_device(ones(2), 'cpu')")
     .function_only().infer_like().rule_elementwise().linear()
     .view([](ViewCall& v, Array& out) {
       out = v.in;
@@ -83,7 +83,7 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
     .grad([](Grad& g) { if (g.needs(0)) g.dx(0, masked_fill(g.dy(), g.x(1), 0)); });
 
 HOLON_OP(masked_fill_tensor, "masked_fill_tensor(Tensor x, Tensor mask, Tensor value) -> Tensor")
-    .doc("masked_fill with a value that is a tensor without axes.").overload_of("masked_fill").in_place()
+    .doc("masked_fill with a value that is a tensor without axes.", "masked_fill(ones(2), ones(2) > 0, full([], 0.5))").overload_of("masked_fill").in_place()
     .body([](BodyCall& c) {
       if (c.in(2).ndim() != 0) fail_value("masked_fill: value has shape {}; it must be a number, or a tensor without axes.", c.in(2).shape());
       c.out.push_back(where(c.in(1), c.in(2), c.in(0)));
@@ -112,7 +112,7 @@ HOLON_OP(clamp_backward, "clamp_backward(Tensor dy, Tensor x, float min, float m
     .kernel([](KernelCall& c) { kernels::binary(BinaryOp::ClampBackward, c.in(0), c.in(1), c.out(), {c.f("min"), c.f("max")}); })
     .saves({1}).grad([](Grad& g) { if (g.needs(0)) g.dx(0, clamp_backward(g.dy(), g.x(1), g.f("min"), g.f("max"))); });
 HOLON_OP(clamp_tensor, "clamp_tensor(Tensor x, Tensor? min=None, Tensor? max=None) -> Tensor")
-    .doc("clamp with bounds for each element.").overload_of("clamp").wraps_numbers().in_place()
+    .doc("clamp with bounds for each element.", "clamp(ones(2, 3), zeros(3), full([3], 0.5))").overload_of("clamp").wraps_numbers().in_place()
     .body([](BodyCall& c) {
       if (!c.present(1) && !c.present(2)) fail_value("clamp: neither min nor max was given. Give at least one.");
       Tensor y = c.in(0);
@@ -122,16 +122,16 @@ HOLON_OP(clamp_tensor, "clamp_tensor(Tensor x, Tensor? min=None, Tensor? max=Non
       c.out.push_back(y);
     });
 HOLON_OP(clamp_min, "clamp_min(Tensor x, Scalar min) -> Tensor")
-    .doc("x, but at least min.", "clamp_min(ones(2), 0)").in_place()
+    .doc("x [...], but at least min.", "clamp_min(ones(2), 0)").in_place()
     .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), c.scalar("min"))); });
 HOLON_OP(clamp_max, "clamp_max(Tensor x, Scalar max) -> Tensor")
-    .doc("x, but at most max.", "clamp_max(ones(2), 0)").in_place()
+    .doc("x [...], but at most max.", "clamp_max(ones(2), 0)").in_place()
     .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), std::nullopt, c.scalar("max"))); });
 HOLON_OP(clamp_min_tensor, "clamp_min_tensor(Tensor x, Tensor min) -> Tensor")
-    .doc("x, but at least min, element by element.").overload_of("clamp_min").in_place()
+    .doc("x, but at least min, element by element.", "clamp_min(ones(2), full([2], 1.5))").overload_of("clamp_min").in_place()
     .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), c.in(1), Tensor())); });
 HOLON_OP(clamp_max_tensor, "clamp_max_tensor(Tensor x, Tensor max) -> Tensor")
-    .doc("x, but at most max, element by element.").overload_of("clamp_max").in_place()
+    .doc("x, but at most max, element by element.", "clamp_max(ones(2), full([2], 0.5))").overload_of("clamp_max").in_place()
     .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), Tensor(), c.in(1))); });
 HOLON_ALIAS(clip, clamp);
 

@@ -97,16 +97,16 @@ int64_t arange_count(const AttrReader& c) {
 }  // namespace
 
 HOLON_OP(empty, "empty(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
-    .doc("A tensor with whatever values its memory has.", "empty(2, 3).shape")
+    .doc("A tensor of shape size with whatever values its memory has.", "empty(2, 3).shape")
     .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall&) {});
 HOLON_OP(zeros, "zeros(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
-    .doc("A tensor of zeros.", "zeros(2, 3)")
+    .doc("A tensor of shape size of zeros.", "zeros(2, 3)")
     .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, Scalar(0)); });
 HOLON_OP(ones, "ones(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
-    .doc("A tensor of ones.", "ones(2, 3)")
+    .doc("A tensor of shape size of ones.", "ones(2, 3)")
     .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, Scalar(1)); });
 HOLON_OP(full, "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
-    .doc("A tensor of one value; without dtype that of the value.", "full([2, 3], 0.5)")
+    .doc("A tensor of shape size and one value; without dtype that of the value.", "full([2, 3], 0.5)")
     .function_only()
     .infer([](Infer& c) {
       Dims shape(c.ints("size"));
@@ -117,7 +117,7 @@ HOLON_OP(full, "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device
     .rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, c.scalar("fill_value")); });
 
 HOLON_OP(arange, "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
-    .doc("start, start + step, ... before end; with one number from 0 up to it. int64 for integers, float32 else.", "arange(4)")
+    .doc("[n]: start, start + step, ... before end; with one number from 0 up to it. int64 for integers, float32 else.", "arange(4)")
     .function_only()
     .body([](BodyCall& c) {
       Scalar start = c.scalar("start"), end = c.has("end") ? c.scalar("end") : start;
@@ -158,14 +158,14 @@ HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None
     });
 
 HOLON_OP(linspace, "linspace(float start, float end, int steps, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
-    .doc("`steps` evenly spaced numbers from start to end, both of them included.", "linspace(0, 1, 5)")
+    .doc("[steps]: evenly spaced numbers from start to end, both of them included.", "linspace(0, 1, 5)")
     .function_only().infer(steps_infer).rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
       kernels::linspace(c.f("start"), c.f("end"), c.logical_out()[0], c.offset_out()[0], c.out());
     });
 HOLON_OP(logspace, "logspace(float start, float end, int steps, float base=10.0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
-    .doc("base to the powers linspace(start, end, steps).", "logspace(0, 1, 5)")
+    .doc("[steps]: base to the powers linspace(start, end, steps).", "logspace(0, 1, 5)")
     .function_only().infer(steps_infer).rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
@@ -175,7 +175,7 @@ HOLON_OP(logspace, "logspace(float start, float end, int steps, float base=10.0,
       kernels::copy(powers, c.out());
     });
 HOLON_OP(hann_window, "hann_window(int window_length, bool periodic=True, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
-    .doc("sin^2(pi i / n) for i = 0 ... window_length - 1, with n = window_length if periodic, else window_length - 1.", "hann_window(5)")
+    .doc("[window_length]: sin^2(pi i / n) for i = 0 ... window_length - 1, with n = window_length if periodic, else window_length - 1.", "hann_window(5)")
     .function_only()
     .infer([](Infer& c) {
       DType t = c.has("dtype") ? c.dtype("dtype") : float32;

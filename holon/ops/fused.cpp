@@ -48,14 +48,14 @@ HOLON_OP(fused_bias_add_dropout, "fused_bias_add_dropout(Tensor x, Tensor b, *, 
     .doc("dropout(x + b) with b along an axis of x.", "fused_bias_add_dropout(ones(2, 3), ones(3), p=0.0, axis=1)")
     .function_only().body([](BodyCall& c) { c.out.push_back(dropped(c, with_bias(c), true)); });
 HOLON_OP(fused_fast_gelu_mul, "fused_fast_gelu_mul(Tensor x, Tensor multiplier) -> Tensor")
-    .doc("gelu by tanh of x, times multiplier.", "fused_fast_gelu_mul(ones(2), ones(2))")
+    .doc("gelu by tanh of x, times multiplier, both [...].", "fused_fast_gelu_mul(ones(2), ones(2))")
     .function_only().body([](BodyCall& c) { c.out.push_back(mul(gelu(c.in(0), {.approximate = "tanh"}), c.in(1))); });
 
 HOLON_OP(fused_scale_mask_softmax, "fused_scale_mask_softmax(Tensor x, Tensor mask, *, float fill_value=0.0, float scale=1.0) -> Tensor")
     .doc("softmax over the last axis of x scale where mask is true, and of fill_value elsewhere.", "fused_scale_mask_softmax(ones(2, 3), ones(2, 3) > 0)")
     .function_only().body([](BodyCall& c) { c.out.push_back(masked_softmax(c, c.in(0), c.in(1))); });
 HOLON_OP(fused_scale_mask_softmax_dropout, "fused_scale_mask_softmax_dropout(Tensor x, Tensor mask, *, float fill_value=0.0, float scale=1.0, float p=0.5, bool training=True) -> (Tensor, Tensor)")
-    .doc("fused_scale_mask_softmax with dropout, and without.", "fused_scale_mask_softmax_dropout(ones(2, 3), ones(2, 3) > 0, p=0.0)[0]")
+    .doc("fused_scale_mask_softmax of x [..., k] with dropout, and without.", "fused_scale_mask_softmax_dropout(ones(2, 3), ones(2, 3) > 0, p=0.0)[0]")
     .function_only()
     .body([](BodyCall& c) {
       Tensor y = masked_softmax(c, c.in(0), c.in(1));
@@ -63,7 +63,7 @@ HOLON_OP(fused_scale_mask_softmax_dropout, "fused_scale_mask_softmax_dropout(Ten
       c.out.push_back(y);
     });
 HOLON_OP(fused_bias_add_scale_mask_softmax_dropout, "fused_bias_add_scale_mask_softmax_dropout(Tensor x, Tensor bias, Tensor mask, *, float fill_value=0.0, float scale=1.0, float p=0.5, bool training=True) -> (Tensor, Tensor)")
-    .doc("fused_scale_mask_softmax_dropout of x + bias.", "fused_bias_add_scale_mask_softmax_dropout(ones(2, 3), ones(3), ones(2, 3) > 0, p=0.0)[0]")
+    .doc("fused_scale_mask_softmax_dropout of x + bias [..., k].", "fused_bias_add_scale_mask_softmax_dropout(ones(2, 3), ones(3), ones(2, 3) > 0, p=0.0)[0]")
     .function_only()
     .body([](BodyCall& c) {
       Tensor y = masked_softmax(c, add(c.in(0), c.in(1)), c.in(2));
@@ -96,10 +96,10 @@ HOLON_OP(fused_self_attention, "fused_self_attention(Tensor hidden_states, int h
       c.out.push_back(v);
     });
 HOLON_OP(amp_white_identity, "amp_white_identity(Tensor x) -> Tensor")
-    .doc("x; in OneFlow a sign to mixed precision that what follows may be in half precision.", "amp_white_identity(ones(2))")
+    .doc("x [...]; in OneFlow a sign to mixed precision that what follows may be in half precision.", "amp_white_identity(ones(2))")
     .function_only().body([](BodyCall& c) { c.out.push_back(c.in(0)); });
 HOLON_OP(amp_black_identity, "amp_black_identity(Tensor x) -> Tensor")
-    .doc("x; in OneFlow a sign to mixed precision that what follows must not be in half precision.", "amp_black_identity(ones(2))")
+    .doc("x [...]; in OneFlow a sign to mixed precision that what follows must not be in half precision.", "amp_black_identity(ones(2))")
     .function_only().body([](BodyCall& c) { c.out.push_back(c.in(0)); });
 
 }  // namespace holon::ops

@@ -70,7 +70,7 @@ HOLON_OP(l1_loss, "l1_loss(Tensor input, Tensor target, *, str reduction='mean')
     });
 
 HOLON_OP(smooth_l1_loss, "smooth_l1_loss(Tensor input, Tensor target, *, str reduction='mean', float beta=1.0) -> Tensor")
-    .doc("(d^2 / 2) / beta for a difference |d| < beta, else |d| - beta / 2.", "smooth_l1_loss(ones(2), zeros(2))")
+    .doc("(d^2 / 2) / beta for a difference d [...] with |d| < beta, else |d| - beta / 2.", "smooth_l1_loss(ones(2), zeros(2))")
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
@@ -101,7 +101,7 @@ HOLON_OP(smooth_l1_backward, "smooth_l1_backward(Tensor dy, Tensor x, Tensor tar
     });
 
 HOLON_OP(huber_loss, "huber_loss(Tensor input, Tensor target, *, str reduction='mean', float delta=1.0) -> Tensor")
-    .doc("d^2 / 2 for a difference |d| <= delta, else delta (|d| - delta / 2).", "huber_loss(ones(2), zeros(2))")
+    .doc("d^2 / 2 for a difference d [...] with |d| <= delta, else delta (|d| - delta / 2).", "huber_loss(ones(2), zeros(2))")
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
@@ -130,7 +130,7 @@ HOLON_OP(huber_backward, "huber_backward(Tensor dy, Tensor x, Tensor target, flo
     });
 
 HOLON_OP(kl_div, "kl_div(Tensor input, Tensor target, *, str reduction='mean', bool log_target=False) -> Tensor")
-    .doc("target (log target - input) for log probabilities input and probabilities target (their logarithms if log_target). reduction may be 'batchmean'.",
+    .doc("target (log target - input) for log probabilities input [...] and probabilities target [...] (their logarithms if log_target). reduction may be 'batchmean'.",
          "kl_div(zeros(2), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
@@ -145,7 +145,7 @@ HOLON_OP(kl_div, "kl_div(Tensor input, Tensor target, *, str reduction='mean', b
     });
 
 HOLON_OP(binary_cross_entropy, "binary_cross_entropy(Tensor input, Tensor target, Tensor? weight=None, *, str reduction='mean') -> Tensor")
-    .doc("-(target log input + (1 - target) log(1 - input)) for probabilities input; the logarithms are held at -100.",
+    .doc("-(target log input + (1 - target) log(1 - input)) for probabilities input [...] and target [...]; the logarithms are held at -100.",
          "binary_cross_entropy(full([2], 0.5), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
@@ -175,7 +175,7 @@ HOLON_OP(probability_loss_backward, "probability_loss_backward(Tensor dy, Tensor
 
 HOLON_OP(binary_cross_entropy_with_logits,
          "binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, *, str reduction='mean') -> Tensor")
-    .doc("binary_cross_entropy of sigmoid(input), in one step and for any input; pos_weight multiplies the part of positive targets.",
+    .doc("binary_cross_entropy of sigmoid(input), in one step and for any input [...]; pos_weight multiplies the part of positive targets.",
          "binary_cross_entropy_with_logits(zeros(2), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
@@ -258,14 +258,14 @@ HOLON_OP(triplet_margin_loss,
       c.out.push_back(reduced(c, relu(add_scalar(sub(near, far), c.f("margin")))));
     });
 HOLON_OP(margin_ranking_loss, "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, *, float margin=0.0, str reduction='mean') -> Tensor")
-    .doc("max(0, -target (input1 - input2) + margin): target 1 wants input1 larger, -1 input2.", "margin_ranking_loss(ones(2), zeros(2), ones(2))")
+    .doc("max(0, -target (input1 - input2) + margin): all [...]; target 1 wants input1 larger, -1 input2.", "margin_ranking_loss(ones(2), zeros(2), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"));
       c.out.push_back(reduced(c, relu(sub_scalar(mul(c.in(2), sub(c.in(0), c.in(1))), c.f("margin"), {.reverse = true}))));
     });
 HOLON_OP(hinge_embedding_loss, "hinge_embedding_loss(Tensor input, Tensor target, *, float margin=1.0, str reduction='mean') -> Tensor")
-    .doc("input where target is 1, max(0, margin - input) where it is -1.", "hinge_embedding_loss(ones(2), ones(2))")
+    .doc("input [...] where target [...] is 1, max(0, margin - input) where it is -1.", "hinge_embedding_loss(ones(2), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"));
@@ -275,7 +275,7 @@ HOLON_OP(hinge_embedding_loss, "hinge_embedding_loss(Tensor input, Tensor target
       c.out.push_back(reduced(c, add(close, apart)));
     });
 HOLON_OP(soft_margin_loss, "soft_margin_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
-    .doc("log(1 + exp(-target input)) for targets 1 and -1.", "soft_margin_loss(ones(2), ones(2))")
+    .doc("log(1 + exp(-target input)) for input [...] and targets [...] of 1 and -1.", "soft_margin_loss(ones(2), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);

@@ -84,7 +84,7 @@ HOLON_OP(softmax_backward, "softmax_backward(Tensor dy, Tensor y, int dim) -> Te
     .doc("Gradient of softmax.").hidden().infer_like().rule(softmax_rule).linear_in({0})
     .kernel([](KernelCall& c) { kernels::softmax_backward(c.in(0), c.in(1), dim_of(c), c.out()); });
 HOLON_OP(log_softmax, "log_softmax(Tensor x, int dim=-1) -> Tensor")
-    .doc("The logarithm of softmax.", "log_softmax(ones(2, 3), 1)")
+    .doc("The logarithm of softmax of x [...] along dim.", "log_softmax(ones(2, 3), 1)")
     .infer(softmax_infer).rule(softmax_rule)
     .kernel([](KernelCall& c) { kernels::log_softmax(c.in(0), dim_of(c), c.out()); })
     .saves({}, {0})

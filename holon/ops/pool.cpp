@@ -208,10 +208,10 @@ HOLON_OP(max_pool1d_with_indices, "max_pool1d_with_indices(Tensor x, int[1] kern
     .doc("max_pool1d, and the place of each maximum along the axis.", "max_pool1d_with_indices(ones(1, 2, 4), 2)[1]")
     .function_only().body([](BodyCall& c) { for (auto& t : max_windows(c, 1, true)) c.out.push_back(t); });
 HOLON_OP(max_pool2d_with_indices, "max_pool2d_with_indices(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
-    .doc("max_pool2d, and the place of each maximum in its plane, counted row by row.", "max_pool2d_with_indices(ones(1, 2, 4, 4), 2)[1]")
+    .doc("max_pool2d of x [n, c, h, w], and the place of each maximum in its plane, counted row by row.", "max_pool2d_with_indices(ones(1, 2, 4, 4), 2)[1]")
     .function_only().body([](BodyCall& c) { for (auto& t : max_windows(c, 2, true)) c.out.push_back(t); });
 HOLON_OP(max_pool3d_with_indices, "max_pool3d_with_indices(Tensor x, int[3] kernel_size, int[3]? stride=None, int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
-    .doc("max_pool3d, and the place of each maximum in its volume, counted row by row.", "max_pool3d_with_indices(ones(1, 2, 4, 4, 4), 2)[1].shape")
+    .doc("max_pool3d of x [n, c, d, h, w], and the place of each maximum in its volume, counted row by row.", "max_pool3d_with_indices(ones(1, 2, 4, 4, 4), 2)[1].shape")
     .function_only().body([](BodyCall& c) { for (auto& t : max_windows(c, 3, true)) c.out.push_back(t); });
 
 HOLON_OP(max_pool2d_index, "max_pool2d_index(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, bool in_plane) -> (Tensor, Tensor)")

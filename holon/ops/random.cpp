@@ -107,23 +107,23 @@ Tensor drop_channels(const BodyCall& c, int axes, int least) {
 }  // namespace
 
 HOLON_OP(rand, "rand(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Uniform numbers from 0 to 1 (1 excluded).", "rand(2, 3).shape")
+    .doc("Uniform numbers of shape size from 0 to 1 (1 excluded).", "rand(2, 3).shape")
     .function_only().random().infer(float_infer).rule(no_rule).kernel(HOLON_DRAW(uniform(part(c), 0, 1, c.out())));
 HOLON_OP(randn, "randn(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Normal numbers with mean 0 and deviation 1.", "randn(2, 3).shape")
+    .doc("Normal numbers of shape size with mean 0 and deviation 1.", "randn(2, 3).shape")
     .function_only().random().infer(float_infer).rule(no_rule).kernel(HOLON_DRAW(normal(part(c), 0, 1, c.out())));
 HOLON_OP(randint, "randint(int low, int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Integers from low to high (high excluded), int64 unless dtype says other.", "randint(0, 5, [2, 3]).shape")
+    .doc("Integers of shape size from low to high (high excluded), int64 unless dtype says other.", "randint(0, 5, [2, 3]).shape")
     .function_only().random()
     .infer([](Infer& c) { randint_infer(c, c.i("low"), c.i("high")); })
     .rule(no_rule).kernel(HOLON_DRAW(randint(part(c), c.i("low"), c.i("high"), c.out())));
 HOLON_OP(randint_below, "randint_below(int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Integers from 0 to high (high excluded).", "randint(5, [2, 3]).shape")
+    .doc("Integers of shape size from 0 to high (high excluded).", "randint(5, [2, 3]).shape")
     .overload_of("randint").python_only().function_only().random()
     .infer([](Infer& c) { randint_infer(c, 0, c.i("high")); })
     .rule(no_rule).kernel(HOLON_DRAW(randint(part(c), 0, c.i("high"), c.out())));
 HOLON_OP(randperm, "randperm(int n, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("The numbers 0 to n - 1 in random order.", "randperm(4).shape")
+    .doc("[n]: the numbers 0 to n - 1 in random order.", "randperm(4).shape")
     .function_only().random()
     .infer([](Infer& c) {
       if (c.i("n") < 0) fail_value("randperm: n is {}; it must not be negative.", c.i("n"));
@@ -163,7 +163,7 @@ HOLON_OP(bernoulli_of, "bernoulli_of(Tensor p, *, int? seed=None, int? counter=N
     .kernel([](KernelCall& c) { kernels::bernoulli(part(c), c.in(0), c.out()); }).grad(no_slope);
 
 HOLON_OP(bernoulli, "bernoulli(Tensor input, float? p=None, *, int? seed=None, int? counter=None) -> Tensor")
-    .doc("1 with probability p, else 0, like input; without p input holds the probabilities.", "bernoulli(full([2], 0.5)).shape")
+    .doc("1 with probability p, else 0, with the shape of input; without p input holds the probabilities.", "bernoulli(full([2], 0.5)).shape")
     .body([](BodyCall& c) {
       Tensor x = c.in(0).detach();
       if (c.has("p")) {
@@ -186,7 +186,7 @@ HOLON_OP(normal, "normal(Tensor mean, Tensor? std=None, *, int? seed=None, int? 
       c.out.push_back(add(std.defined() ? mul(y, std) : y, mean));
     });
 HOLON_OP(normal_of_size, "normal_of_size(float mean, float std, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Normal numbers with one mean and deviation.", "normal(0.0, 1.0, [2, 3]).shape")
+    .doc("Normal numbers of shape size with one mean and deviation.", "normal(0.0, 1.0, [2, 3]).shape")
     .overload_of("normal").python_only().function_only().random()
     .infer([](Infer& c) {
       if (!(c.f("std") >= 0)) fail_value("normal: std is {}; a deviation is not negative.", c.f("std"));
@@ -231,7 +231,7 @@ HOLON_OP(multinomial, "multinomial(Tensor input, int num_samples, bool replaceme
     });
 
 HOLON_OP(dropout, "dropout(Tensor x, float p=0.5, bool training=True) -> Tensor")
-    .doc("Zero with probability p, else x / (1 - p); x itself if not training or p is 0.", "dropout(ones(2), 0.0)")
+    .doc("Like x [...]: zero with probability p, else x / (1 - p); x itself if not training or p is 0.", "dropout(ones(2), 0.0)")
     .function_only()
     .body([](BodyCall& c) {
       double p = c.f("p");

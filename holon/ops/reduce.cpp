@@ -342,7 +342,7 @@ HOLON_OP(max, "max(Tensor x) -> Tensor")
     .doc("The largest value of all; NaN wins. Errors: no elements.", "max(ones(2, 3))")
     .body([](BodyCall& c) { c.out.push_back(amax(c.in(0))); });
 HOLON_OP(max_other, "max_other(Tensor x, Tensor other) -> Tensor")
-    .doc("As maximum().", "max(ones(2), zeros(2))")
+    .doc("The larger of x and other, element by element, as maximum().", "max(ones(2), zeros(2))")
     .overload_of("max")
     .body([](BodyCall& c) { c.out.push_back(maximum(c.in(0), c.in(1))); });
 HOLON_OP(max_dim, "max_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
@@ -353,7 +353,7 @@ HOLON_OP(min, "min(Tensor x) -> Tensor")
     .doc("The smallest value of all; NaN wins. Errors: no elements.", "min(ones(2, 3))")
     .body([](BodyCall& c) { c.out.push_back(amin(c.in(0))); });
 HOLON_OP(min_other, "min_other(Tensor x, Tensor other) -> Tensor")
-    .doc("As minimum().", "min(ones(2), zeros(2))")
+    .doc("The smaller of x and other, element by element, as minimum().", "min(ones(2), zeros(2))")
     .overload_of("min")
     .body([](BodyCall& c) { c.out.push_back(minimum(c.in(0), c.in(1))); });
 HOLON_OP(min_dim, "min_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
@@ -442,7 +442,7 @@ HOLON_OP(var, "var(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=F
     .doc("Variance over the axes dim, or all: divided by n - correction, which is 1 if unbiased, else 0.", "var(ones(2, 3), 0)")
     .body([](BodyCall& c) { c.out.push_back(variance(c)); });
 HOLON_OP(std, "std(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> Tensor")
-    .doc("The square root of var().", "std(ones(2, 3), 0)")
+    .doc("The square root of var() over the axes dim, or all.", "std(ones(2, 3), 0)")
     .body([](BodyCall& c) { c.out.push_back(root(variance(c))); });
 HOLON_OP(var_all, "var_all(Tensor x, bool unbiased) -> Tensor")
     .doc("Variance of all elements.", "var(ones(2, 3), False)")
@@ -453,14 +453,14 @@ HOLON_OP(std_all, "std_all(Tensor x, bool unbiased) -> Tensor")
     .overload_of("std").python_only()
     .body([](BodyCall& c) { c.out.push_back(std(c.in(0), {}, c.b("unbiased"))); });
 HOLON_OP(var_mean, "var_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> (Tensor, Tensor)")
-    .doc("var() and mean().", "var_mean(ones(2, 3), 0)")
+    .doc("var() and mean() over the axes dim, or all.", "var_mean(ones(2, 3), 0)")
     .body([](BodyCall& c) {
       Tensor m, v = variance(c, &m);
       c.out.push_back(v);
       c.out.push_back(m);
     });
 HOLON_OP(std_mean, "std_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> (Tensor, Tensor)")
-    .doc("std() and mean().", "std_mean(ones(2, 3), 0)")
+    .doc("std() and mean() over the axes dim, or all.", "std_mean(ones(2, 3), 0)")
     .body([](BodyCall& c) {
       Tensor m, v = variance(c, &m);
       c.out.push_back(root(v));

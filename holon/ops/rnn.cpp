@@ -133,30 +133,30 @@ void batch_rule(RuleCall& r, std::initializer_list<int> sequences, std::initiali
 HOLON_OP(lstm, "lstm(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)")
     .doc("A long short-term memory over a sequence. tensors: the input [steps, batch, size], h0 and c0 [layers x directions, batch, units], then for each layer and direction weight_ih [4 units, size], "
          "weight_hh [4 units, units] and, if has_biases, bias_ih and bias_hh, gates in the order i, f, g, o. Returns the outputs, h_n and c_n.",
-         "lstm([ones(2, 1, 3), ones(1, 1, 4), ones(1, 1, 4), ones(16, 3), ones(16, 4)], False, 1, 0.0, False, False, False)[0].shape")
+         "lstm([ones(2, 2, 3), ones(1, 2, 4), ones(1, 2, 4), ones(16, 3), ones(16, 4)], False, 1, 0.0, False, False, False)[0].shape")
     .function_only().body([](BodyCall& c) { layers_body(c, "lstm"); });
 HOLON_OP(gru, "gru(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
-    .doc("A gated recurrent unit over a sequence. tensors: as for lstm without c0, three gates in the order r, z, n. Returns the outputs and h_n.",
-         "gru([ones(2, 1, 3), ones(1, 1, 4), ones(12, 3), ones(12, 4)], False, 1, 0.0, False, False, False)[0].shape")
+    .doc("A gated recurrent unit over a sequence. tensors: as for lstm without c0, three gates in the order r, z, n. Returns the outputs [steps, batch, units] and h_n [layers x directions, batch, units].",
+         "gru([ones(2, 2, 3), ones(1, 2, 4), ones(12, 3), ones(12, 4)], False, 1, 0.0, False, False, False)[0].shape")
     .function_only().body([](BodyCall& c) { layers_body(c, "gru"); });
 HOLON_OP(rnn_tanh, "rnn_tanh(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
-    .doc("h = tanh(x weight_ihᵀ + bias_ih + h weight_hhᵀ + bias_hh) over a sequence. tensors: as for lstm without c0. Returns the outputs and h_n.",
-         "rnn_tanh([ones(2, 1, 3), ones(1, 1, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
+    .doc("h = tanh(x weight_ihᵀ + bias_ih + h weight_hhᵀ + bias_hh) over a sequence [steps, batch, size]. tensors: as for lstm without c0. Returns the outputs and h_n.",
+         "rnn_tanh([ones(2, 2, 3), ones(1, 2, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
     .function_only().body([](BodyCall& c) { layers_body(c, "tanh"); });
 HOLON_OP(rnn_relu, "rnn_relu(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
-    .doc("As rnn_tanh, with relu.", "rnn_relu([ones(2, 1, 3), ones(1, 1, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
+    .doc("As rnn_tanh, with relu: outputs [steps, batch, units] and h_n.", "rnn_relu([ones(2, 2, 3), ones(1, 2, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
     .function_only().body([](BodyCall& c) { layers_body(c, "relu"); });
 HOLON_OP(lstm_cell, "lstm_cell(Tensor x, Tensor hx, Tensor cx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)")
-    .doc("One step of lstm: the new h and c.", "lstm_cell(ones(1, 3), ones(1, 4), ones(1, 4), ones(16, 3), ones(16, 4))[0].shape")
+    .doc("One step of lstm: x [batch, size], hx and cx [batch, units] to the new h and c.", "lstm_cell(ones(2, 3), ones(2, 4), ones(2, 4), ones(16, 3), ones(16, 4))[0].shape")
     .function_only().body([](BodyCall& c) { cell_body(c, "lstm"); });
 HOLON_OP(gru_cell, "gru_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
-    .doc("One step of gru.", "gru_cell(ones(1, 3), ones(1, 4), ones(12, 3), ones(12, 4)).shape")
+    .doc("One step of gru: x [batch, size] and hx [batch, units] to the new h.", "gru_cell(ones(2, 3), ones(2, 4), ones(12, 3), ones(12, 4)).shape")
     .function_only().body([](BodyCall& c) { cell_body(c, "gru"); });
 HOLON_OP(rnn_tanh_cell, "rnn_tanh_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
-    .doc("One step of rnn_tanh.", "rnn_tanh_cell(ones(1, 3), ones(1, 4), ones(4, 3), ones(4, 4)).shape")
+    .doc("One step of rnn_tanh: x [batch, size] and hx [batch, units] to the new h.", "rnn_tanh_cell(ones(2, 3), ones(2, 4), ones(4, 3), ones(4, 4)).shape")
     .function_only().body([](BodyCall& c) { cell_body(c, "tanh"); });
 HOLON_OP(rnn_relu_cell, "rnn_relu_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
-    .doc("One step of rnn_relu.", "rnn_relu_cell(ones(1, 3), ones(1, 4), ones(4, 3), ones(4, 4)).shape")
+    .doc("One step of rnn_relu: x [batch, size] and hx [batch, units] to the new h.", "rnn_relu_cell(ones(2, 3), ones(2, 4), ones(4, 3), ones(4, 4)).shape")
     .function_only().body([](BodyCall& c) { cell_body(c, "relu"); });
 
 HOLON_OP(rnn_sequence, "rnn_sequence(Tensor gx, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, str mode, bool reverse) -> (Tensor, Tensor, Tensor)")

@@ -117,10 +117,10 @@ Range slice_range(const AttrReader& c, int64_t n) {
 }  // namespace
 
 HOLON_OP(reshape, "reshape(Tensor x, int... shape) -> Tensor")
-    .doc("x with another shape; -1 stands for the rest. Shares memory where strides allow, copies otherwise.", "reshape(ones(2, 3), 3, 2)")
+    .doc("x with another shape; -1 stands for the rest. Shares memory where strides allow, copies otherwise.", "reshape(ones(4, 3), 2, 6)")
     .infer(reshape_infer).rule(reshape_rule).linear().view(reshape_view).grad(reshape_grad);
 HOLON_OP(view, "view(Tensor x, int... shape) -> Tensor")
-    .doc("As reshape.", "view(ones(2, 3), 3, 2)")
+    .doc("x with another shape, as reshape.", "view(ones(4, 3), 2, 6)")
     .infer(reshape_infer).rule(reshape_rule).linear().view(reshape_view).grad(reshape_grad);
 HOLON_OP(flatten, "flatten(Tensor x, int start_dim=0, int end_dim=-1) -> Tensor")
     .doc("Merges the axes from start_dim to end_dim into one.", "flatten(ones(2, 3, 4), 1)")
@@ -412,7 +412,7 @@ HOLON_OP(flip, "flip(Tensor x, int... dims) -> Tensor")
     .grad([](Grad& g) { g.dx(0, flip(g.dy(), Dims(g.ints("dims")))); });
 
 HOLON_OP(clone, "clone(Tensor x) -> Tensor")
-    .doc("A copy in memory of its own.", "clone(ones(2))")
+    .doc("A copy of x [...] in memory of its own.", "clone(ones(2))")
     .infer_like().rule_elementwise().linear().layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::copy(c.in(0), c.out()); })
     .grad([](Grad& g) { g.dx(0, g.dy()); });

@@ -59,7 +59,7 @@ HOLON_OP(lerp, "lerp(Tensor x, Tensor end, Scalar weight) -> Tensor")
       if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), w), g.in_shape(1)));
     });
 HOLON_OP(lerp_tensor, "lerp_tensor(Tensor x, Tensor end, Tensor weight) -> Tensor")
-    .doc("lerp with a weight for each element.").overload_of("lerp")
+    .doc("lerp with a weight for each element.", "lerp(zeros(2), ones(2), full([2], 0.25))").overload_of("lerp")
    .promotes().infer(floating_broadcast_infer).elementwise().in_place()
     .rule([](RuleCall& r) { three_rule(r, {1}); })
     .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::LerpTensor, c.in(0), c.in(1), c.in(2), c.out()); })

@@ -210,7 +210,7 @@ Tensor from_local(const Tensor& x, const GlobalSpec* spec, bool check_meta) {
 }  // namespace
 
 HOLON_OP(to_global, "to_global(Tensor x, placement? placement=None, sbp? sbp=None, *, sbp? grad_sbp=None, bool check_meta=True, bool copy=False) -> Tensor")
-    .doc("A local tensor as this rank's part of a global one, or a global tensor moved to another placement and sbp (what is left out "
+    .doc("A local tensor as this rank's part of a global one of the shape that the parts make up, or a global tensor moved to another placement and sbp (what is left out "
          "stays). Collective: every rank of the world calls it; ranks outside the placement give a local tensor that is ignored. "
          "grad_sbp: the sbp in which the gradient comes back, instead of the source's. check_meta=False trusts that the parts fit.",
          "to_global(ones(2), placement('cpu', [0]), sbp.broadcast)")

@@ -27,7 +27,7 @@ HOLON_UNARY(neg, Neg, kSame).doc("-x.", "neg(ones(2))").linear().infer([](Infer&
   c.out(c.shape(0), c.dtype_of(0));
 }).grad([](Grad& g) { g.dx(0, neg(g.dy())); });
 HOLON_ALIAS(negative, neg);
-HOLON_OP(positive, "positive(Tensor x) -> Tensor").doc("x itself.", "positive(ones(2))").body([](BodyCall& c) { c.out.push_back(c.in(0)); });
+HOLON_OP(positive, "positive(Tensor x) -> Tensor").doc("x [...] itself.", "positive(ones(2))").body([](BodyCall& c) { c.out.push_back(c.in(0)); });
 HOLON_UNARY(abs, Abs, kSame).doc("The absolute value.", "abs(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, abs_backward(g.dy(), g.x())); });
 HOLON_ALIAS(absolute, abs);
 HOLON_UNARY(sign, Sign, kSame).doc("-1, 0 or 1 by the sign of x.", "sign(ones(2))").grad(zero_grad);
@@ -109,7 +109,7 @@ HOLON_UNARY(bitwise_not, BitNot, kSame).doc("Each bit of x turned; logical_not f
 });
 
 HOLON_OP(logit, "logit(Tensor x, float? eps=None) -> Tensor")
-    .doc("log(x / (1 - x)), of x held between eps and 1 - eps if eps is given.", "logit(full([2], 0.5))")
+    .doc("log(x / (1 - x)), of x [...] held between eps and 1 - eps if eps is given.", "logit(full([2], 0.5))")
     .in_place()
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
@@ -118,7 +118,7 @@ HOLON_OP(logit, "logit(Tensor x, float? eps=None) -> Tensor")
       c.out.push_back(log(div(x, sub_scalar(x, 1.0, {.reverse = true}))));
     });
 HOLON_OP(sinc, "sinc(Tensor x) -> Tensor")
-    .doc("sin(pi x) / (pi x), and 1 at 0.", "sinc(zeros(2))")
+    .doc("sin(pi x) / (pi x), and 1 at 0, for x [...].", "sinc(zeros(2))")
     .in_place()
     .body([](BodyCall& c) {
       Tensor x = mul_scalar(c.in(0), 3.14159265358979323846), zero = eq_scalar(x, 0.0);
@@ -127,7 +127,7 @@ HOLON_OP(sinc, "sinc(Tensor x) -> Tensor")
       c.out.push_back(masked_fill(div(sin(safe), safe), zero, 1.0));
     });
 HOLON_OP(nan_to_num, "nan_to_num(Tensor x, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor")
-    .doc("x with other numbers for NaN (0), infinity and minus infinity (the largest and the smallest of the dtype).", "nan_to_num(ones(2))")
+    .doc("x [...] with other numbers for NaN (0), infinity and minus infinity (the largest and the smallest of the dtype).", "nan_to_num(ones(2))")
     .in_place()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);

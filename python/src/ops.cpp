@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "call.h"
+#include "holon/dispatch/signature.h"
 #include "holon/registry/library.h"
 
 namespace holon::python {
@@ -61,6 +62,19 @@ OpFunction& self_of(PyObject* o) { return *reinterpret_cast<OpFunction*>(o); }
 
 PyObject* get_name(PyObject* self, void*) { return Py_NewRef(self_of(self).name); }
 
+// What holds for every elementwise op, so that their words need not say it.
+std::string shape_words(const OpDef& op) {
+  if (!op.elementwise) return "";
+  std::string names;
+  int n = 0;
+  for (auto& a : op.schema.args) {
+    if (a.input < 0) continue;
+    if (n++) names += ", ";
+    names += a.name;
+  }
+  return n == 1 ? "The result has the shape of " + names + "." : names + " broadcast to one shape, that of the result.";
+}
+
 PyObject* get_doc(PyObject* self, void*) {
   return guarded([&] {
     auto& f = self_of(self);
@@ -71,6 +85,7 @@ PyObject* get_doc(PyObject* self, void*) {
       const OpDef& op = form->op();
       if (!text.empty()) text += "\n\n";
       text += op.doc;
+      if (op.elementwise) text += " " + shape_words(op);
       if (f.in_place) text += "\n\nIn place: the result is written into the first argument, which is returned.";
       text += "\n\nSignature: " + form->signature();
       if (!op.example.empty()) text += "\nExample: holon." + op.example;
@@ -231,6 +246,7 @@ nb::list op_table() {
     row["method"] = op->method;
     row["random"] = op->random;
     row["composed"] = op->body != nullptr;
+    row["shapes"] = shape_words(*op);
     row["linear"] = op->joint != 0 || op->each != 0;
     row["scalar_form"] = op->scalar_form;
     row["in_place_name"] = !op->in_place ? "" : op->in_place_name.empty() ? op->public_name() + std::string("_") : op->in_place_name;
@@ -259,6 +275,34 @@ nb::list op_table() {
     table.append(row);
   }
   return table;
+}
+
+// For the reference and for users who want to know what a call would ask of its inputs.
+nb::list signatures_of_python_call(const std::string& name, const nb::args& args, const nb::kwargs& kwargs) {
+  std::vector<PyObject*> values;
+  for (nb::handle a : args) values.push_back(a.ptr());
+  nb::object names = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(kwargs.size()))));
+  Py_ssize_t at = 0;
+  for (auto [key, value] : kwargs) {
+    values.push_back(value.ptr());
+    PyTuple_SET_ITEM(names.ptr(), at++, Py_NewRef(key.ptr()));
+  }
+  PyObject* kwnames = at ? names.ptr() : nullptr;
+  auto* forms = overloads_named(name, false);
+  const ArgParser& parser = forms ? forms->pick(values.data(), args.size(), kwnames) : *parser_of(find_op(name));
+  ReadyCall call;
+  parser.parse(values.data(), args.size(), kwnames, &call);
+  nb::list texts;
+  for (auto& s : signatures_of_call(*call.op, call.inputs, call.attrs)) {
+    std::string in, out;
+    for (size_t i = 0; i < s.in.size(); ++i)
+      if (call.inputs[i].defined()) in += (in.empty() ? "" : ", ") + s.in[i].str();
+    for (auto& o : s.out) out += (out.empty() ? "" : ", ") + o.str();
+    std::string text = in + " -> " + out;
+    if (s.even_units) text += fmt::format(" (if the ranks divide {})", s.even_units);
+    texts.append(text);
+  }
+  return texts;
 }
 
 // A method has the tensor as its first argument.
@@ -314,6 +358,8 @@ void bind_ops(nb::module_& m) {
   m.def("find_op_function", find_op_function, nb::arg("name"), "The function of any op, hidden ones included, by name.");
   m.def("call", [](const std::string& name, nb::args args, nb::kwargs kwargs) { return find_op_function(name)(*args, **kwargs); },
         nb::arg("name"), nb::arg("args"), nb::arg("kwargs"), "Calls any op by name, hidden ones included.");
+  m.def("signatures_of_call", signatures_of_python_call, nb::arg("name"), nb::arg("args"), nb::arg("kwargs"),
+        "The signatures of sbp, for one axis of ranks, among which such a call of the op would choose: \"S(0), B -> S(0)\". Runs nothing.");
 }
 
 }  // namespace holon::python

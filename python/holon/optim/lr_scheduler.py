@@ -18,7 +18,8 @@ _chains = weakref.WeakKeyDictionary()
 
 class LRScheduler:
     """Base, to derive from: define `factor(step)`, by which the base rate is multiplied, or `get_lr(base_lr, step)`, or, as in
-    PyTorch, `get_lr()`, which returns the rates of all groups."""
+    PyTorch, `get_lr()`, which returns the rates of all groups.
+    Example: half = type("Half", (lr_scheduler.LRScheduler,), {"factor": lambda self, step: 0.5 ** step})(optimizer)"""
 
     def __init__(self, optimizer, last_step=-1, verbose=False, *, last_epoch=None):
         if not hasattr(optimizer, "param_groups"):
@@ -135,7 +136,8 @@ def _per_group(name, optimizer, value):
 
 
 class LambdaLR(LRScheduler):
-    """The base rate times lr_lambda(step); a list gives each group its own function."""
+    """The base rate times lr_lambda(step); a list gives each group its own function.
+    Example: schedule = lr_scheduler.LambdaLR(optimizer, lambda step: 0.9 ** step)"""
 
     def __init__(self, optimizer, lr_lambda, last_step=-1, verbose=False, *, last_epoch=None):
         self.lr_lambdas = _per_group("LambdaLR", optimizer, lr_lambda)
@@ -161,7 +163,8 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """Multiplied by lr_lambda(step) at every step from 1 on."""
+    """Multiplied by lr_lambda(step) at every step from 1 on.
+    Example: schedule = lr_scheduler.MultiplicativeLR(optimizer, lambda step: 0.9)"""
 
     def __init__(self, optimizer, lr_lambda, last_step=-1, verbose=False, *, last_epoch=None):
         self._factors = {}
@@ -185,7 +188,8 @@ class MultiplicativeLR(LambdaLR):
 
 
 class StepLR(LRScheduler):
-    """Multiplied by gamma after every step_size steps."""
+    """Multiplied by gamma after every step_size steps.
+    Example: schedule = lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)"""
 
     def __init__(self, optimizer, step_size, gamma=0.1, last_step=-1, verbose=False, *, last_epoch=None):
         _at_least_one("StepLR", "step_size", step_size)
@@ -197,7 +201,8 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Multiplied by gamma at each of the milestones."""
+    """Multiplied by gamma at each of the milestones.
+    Example: schedule = lr_scheduler.MultiStepLR(optimizer, milestones=[2, 5], gamma=0.1)"""
 
     def __init__(self, optimizer, milestones, gamma=0.1, last_step=-1, verbose=False, *, last_epoch=None):
         self.milestones, self.gamma = sorted(milestones), gamma
@@ -208,7 +213,8 @@ class MultiStepLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Multiplied by gamma at every step."""
+    """Multiplied by gamma at every step.
+    Example: schedule = lr_scheduler.ExponentialLR(optimizer, gamma=0.9)"""
 
     def __init__(self, optimizer, gamma, last_step=-1, verbose=False, *, last_epoch=None):
         self.gamma = gamma
@@ -219,7 +225,8 @@ class ExponentialLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Multiplied by factor for total_iters steps, then no more."""
+    """Multiplied by factor for total_iters steps, then no more.
+    Example: schedule = lr_scheduler.ConstantLR(optimizer, factor=0.5, total_iters=3)"""
 
     def __init__(self, optimizer, factor=1 / 3, total_iters=5, last_step=-1, verbose=False, *, last_epoch=None):
         if not 0 <= factor <= 1:
@@ -232,7 +239,8 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """From start_factor to end_factor along a line over total_iters steps."""
+    """From start_factor to end_factor along a line over total_iters steps.
+    Example: schedule = lr_scheduler.LinearLR(optimizer, start_factor=0.25, total_iters=3)"""
 
     def __init__(self, optimizer, start_factor=1 / 3, end_factor=1.0, total_iters=5, last_step=-1, verbose=False, *, last_epoch=None):
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
@@ -243,7 +251,8 @@ class LinearLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """From the base rate to eta_min along half a cosine over T_max steps, and back over the next T_max."""
+    """From the base rate to eta_min along half a cosine over T_max steps, and back over the next T_max.
+    Example: schedule = lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)"""
 
     def __init__(self, optimizer, T_max, eta_min=0.0, last_step=-1, verbose=False, *, last_epoch=None):
         _at_least_one("CosineAnnealingLR", "T_max", T_max)
@@ -255,7 +264,8 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineDecayLR(LRScheduler):
-    """From the base rate to alpha times it along half a cosine over decay_steps, where it stays."""
+    """From the base rate to alpha times it along half a cosine over decay_steps, where it stays.
+    Example: schedule = lr_scheduler.CosineDecayLR(optimizer, decay_steps=4, alpha=0.1)"""
 
     def __init__(self, optimizer, decay_steps, alpha=0.0, last_step=-1, verbose=False, *, last_epoch=None):
         _at_least_one("CosineDecayLR", "decay_steps", decay_steps)
@@ -267,7 +277,8 @@ class CosineDecayLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine from the base rate to eta_min over T_0 steps, then anew, each time over T_mult times as many."""
+    """Half a cosine from the base rate to eta_min over T_0 steps, then anew, each time over T_mult times as many.
+    Example: schedule = lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2, T_mult=2)"""
 
     def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_step=-1, verbose=False, *, last_epoch=None):
         _at_least_one("CosineAnnealingWarmRestarts", "T_0", T_0)
@@ -283,6 +294,8 @@ class PolynomialLR(LRScheduler):
     """(base - end) * (1 - step / steps) ** power + end; from `steps` on the rate stays at end, or with cycle falls anew.
 
     total_iters is PyTorch's name of steps; given so, the end is 0 unless said otherwise, as there.
+
+    Example: schedule = lr_scheduler.PolynomialLR(optimizer, steps=4, end_learning_rate=0.01, power=2.0)
     """
 
     def __init__(self, optimizer, steps=None, end_learning_rate=None, power=1.0, cycle=False, last_step=-1, verbose=False, *,
@@ -341,6 +354,8 @@ class SequentialLR(_Composed):
 
     interval_rescaling: whether a schedule counts its steps from its own beginning, as in PyTorch, rather than from that of
     the whole; one value, or one for each milestone.
+
+    Example: schedule = lr_scheduler.SequentialLR(optimizer, [lr_scheduler.ConstantLR(optimizer), lr_scheduler.StepLR(optimizer, 2)], [3])
     """
 
     def __init__(self, optimizer, schedulers, milestones, interval_rescaling=False, last_step=-1, verbose=False, *, last_epoch=None):
@@ -364,7 +379,8 @@ class SequentialLR(_Composed):
 
 
 class ChainedScheduler(_Composed):
-    """All schedules at once: what each makes of the base rate is the base of the next."""
+    """All schedules at once: what each makes of the base rate is the base of the next.
+    Example: schedule = lr_scheduler.ChainedScheduler([lr_scheduler.ExponentialLR(optimizer, 0.9), lr_scheduler.StepLR(optimizer, 3)])"""
 
     def __init__(self, schedulers, optimizer=None, last_step=-1, verbose=False):
         schedulers = list(schedulers)
@@ -384,6 +400,8 @@ class WarmupLR(LRScheduler):
     warmup_method "linear" rises along a line from warmup_factor times the base rate to the rate at which the schedule goes on,
     "constant" stays at warmup_factor. The schedule's steps count from the start of the warm-up; with warmup_prefix they
     count from its end.
+
+    Example: schedule = lr_scheduler.WarmupLR(lr_scheduler.CosineAnnealingLR(optimizer, T_max=6), warmup_factor=0.1, warmup_iters=2)
     """
 
     def __init__(self, scheduler_or_optimizer, warmup_factor=1 / 3, warmup_iters=5, warmup_method="linear", warmup_prefix=False,
@@ -439,7 +457,8 @@ WarmUpLR = WarmupLR
 
 
 class OneCycleLR(LRScheduler):
-    """One rise to max_lr and one fall over all steps of the training; the momentum (or beta1) goes the other way."""
+    """One rise to max_lr and one fall over all steps of the training; the momentum (or beta1) goes the other way.
+    Example: schedule = lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=8)"""
 
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
                  cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4,
@@ -492,6 +511,8 @@ class CyclicLR(LRScheduler):
 
     mode: "triangular", "triangular2" (the amplitude is halved each cycle), "exp_range" (it is multiplied by gamma each step);
     scale_fn: a function of the cycle, counted from 1, or (scale_mode "iterations") of the step, instead.
+
+    Example: schedule = lr_scheduler.CyclicLR(optimizer, base_lr=0.1, max_lr=0.5, step_size_up=3)
     """
 
     def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0, scale_fn=None,
@@ -538,7 +559,8 @@ class CyclicLR(LRScheduler):
 
 
 class ReduceLROnPlateau:
-    """Multiplies the rates by factor each time a metric has not got better for more than `patience` steps: step(metric)."""
+    """Multiplies the rates by factor each time a metric has not got better for more than `patience` steps: step(metric).
+    Example: schedule = lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)"""
 
     def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0, min_lr=0,
                  eps=1e-8, verbose=False):

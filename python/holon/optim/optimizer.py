@@ -12,7 +12,8 @@ _COMMON = {"params", "initial_lr", "clip_grad_max_norm", "clip_grad_norm_type"}
 
 
 class Optimizer:
-    """What all optimizers share, to derive from: define step(), or `_update(group)`, using self.param_groups and self.state[p]."""
+    """What all optimizers share, to derive from: define step(), or `_update(group)`, using self.param_groups and self.state[p].
+    Example: optimizer = optim.SGD([{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}], lr=0.1)"""
 
     _rule = None
 
@@ -179,7 +180,8 @@ def _accept(rule, ignored, allowed=("foreach", "fused", "contiguous_params")):
 
 
 class SGD(Optimizer):
-    """p -= lr * g, with momentum: v = momentum * v + (1 - dampening) * g and p -= lr * v."""
+    """p -= lr * g, with momentum: v = momentum * v + (1 - dampening) * g and p -= lr * v.
+    Example: optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)"""
 
     _rule = "sgd"
 
@@ -191,7 +193,8 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam: steps of lr * m / (sqrt(v) + eps), with running means m of g and v of g * g. weight_decay is added to g."""
+    """Adam: steps of lr * m / (sqrt(v) + eps), with running means m of g and v of g * g. weight_decay is added to g.
+    Example: optimizer = optim.Adam(model.parameters(), lr=1e-3)"""
 
     _rule = "adam"
     _decoupled = False
@@ -205,7 +208,8 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameters directly: p -= lr * weight_decay * p."""
+    """Adam whose weight decay shrinks the parameters directly: p -= lr * weight_decay * p.
+    Example: optimizer = optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)"""
 
     _decoupled = True
 
@@ -216,7 +220,8 @@ class AdamW(Adam):
 
 
 class Adagrad(Optimizer):
-    """p -= lr / (1 + steps * lr_decay) * g / (sqrt(sum of g * g) + eps)."""
+    """p -= lr / (1 + steps * lr_decay) * g / (sqrt(sum of g * g) + eps).
+    Example: optimizer = optim.Adagrad(model.parameters(), lr=0.1)"""
 
     _rule = "adagrad"
 
@@ -229,7 +234,8 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Steps of lr * g * sqrt(u + eps) / sqrt(v + eps), with running means v of g * g and u of the squares of the steps."""
+    """Steps of lr * g * sqrt(u + eps) / sqrt(v + eps), with running means v of g * g and u of the squares of the steps.
+    Example: optimizer = optim.Adadelta(model.parameters())"""
 
     _rule = "adadelta"
 
@@ -240,7 +246,8 @@ class Adadelta(Optimizer):
 
 
 class RMSprop(Optimizer):
-    """Steps of lr * g / (sqrt(v) + eps), with a running mean v of g * g (centered: less the square of the mean of g)."""
+    """Steps of lr * g / (sqrt(v) + eps), with a running mean v of g * g (centered: less the square of the mean of g).
+    Example: optimizer = optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.9)"""
 
     _rule = "rmsprop"
 
@@ -255,6 +262,8 @@ class LAMB(Optimizer):
     """Adam whose steps are scaled, for each parameter, to the parameter's own norm: large batches at large rates.
 
     adam_w_mode: weight decay is part of the step; otherwise it is added to the gradient. Norms are those of whole tensors.
+
+    Example: optimizer = optim.LAMB(model.parameters(), lr=1e-2)
     """
 
     _rule = "lamb"
@@ -270,7 +279,8 @@ class LAMB(Optimizer):
 
 
 class LARS(Optimizer):
-    """SGD whose gradients are scaled, for each parameter, by trust_coefficient * |p| / (|g| + weight_decay * |p| + eps)."""
+    """SGD whose gradients are scaled, for each parameter, by trust_coefficient * |p| / (|g| + weight_decay * |p| + eps).
+    Example: optimizer = optim.LARS(model.parameters(), lr=1.0)"""
 
     _rule = "lars"
 
