@@ -55,19 +55,20 @@ struct Triangle {
   // The rows that have any.
   int64_t first_row() const { return lower ? std::clamp<int64_t>(-offset, 0, rows) : 0; }
   int64_t last_row() const { return cols == 0 ? first_row() : lower ? rows : std::clamp<int64_t>(cols - offset, 0, rows); }
-  int64_t size() const {
+  int64_t size(const char* op) const {
     // Those on and below a diagonal; the ones above it are the rest.
-    int64_t o = lower ? offset : offset - 1, from = std::clamp<int64_t>(-o, 0, rows), full = std::clamp<int64_t>(cols - o, from, rows);
-    int64_t all = Dims({rows, cols}).numel(), n = full - from;
-    int64_t below = n * (from + o + 1) + n * (n - 1) / 2 + (rows - full) * cols;
-    return lower ? below : all - below;
+    __int128 o = lower ? offset : offset - 1, from = std::clamp<__int128>(-o, 0, rows), full = std::clamp<__int128>(cols - o, from, rows);
+    __int128 n = full - from, below = n * (from + o + 1) + n * (n - 1) / 2 + (rows - full) * cols;
+    __int128 count = lower ? below : __int128{rows} * cols - below;
+    if (count > INT64_MAX / 32) fail_value("{}: the triangle has more elements than memory holds. Choose smaller sizes.", op);
+    return static_cast<int64_t>(count);
   }
 };
 template <bool kLower>
 void triangle_infer(Infer& c) {
   DType t = c.has("dtype") ? c.dtype("dtype") : int64;
   c.require_dtype(t == int64 || t == int32, "indices are int64 or int32", "Choose one of them as dtype.");
-  c.out({2, Triangle(c, kLower).size()}, t);
+  c.out({2, Triangle(c, kLower).size(c.op().name())}, t);
 }
 template <bool kLower>
 void triangle_kernel(KernelCall& c) {

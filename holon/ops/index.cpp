@@ -287,7 +287,7 @@ HOLON_OP(scatter, "scatter(Tensor x, int dim, Tensor index, Tensor src, *, str? 
     .in_place()
     .body([](BodyCall& c) { c.out.push_back(scatter_into(c, c.in(0), c.in(1), c.in(2), scatter_mode(c))); });
 HOLON_OP(scatter_value, "scatter_value(Tensor x, int dim, Tensor index, Scalar value, *, str? reduce=None) -> Tensor")
-    .doc("x with value at the indices.", "scatter(zeros(3), 0, tensor([1]), 0.5)")
+    .doc("x [...] with value at the indices [...] along axis dim.", "scatter(zeros(3), 0, tensor([1]), 0.5)")
     .overload_of("scatter")
     .in_place()
     .body([](BodyCall& c) {

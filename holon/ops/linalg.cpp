@@ -341,7 +341,7 @@ HOLON_OP(dot, "dot(Tensor x, Tensor other) -> Tensor")
     .doc("The sum of the products of two vectors' elements.", "dot(ones(3), ones(3))")
     .body([](BodyCall& c) { c.out.push_back(vectors("dot", c.in(0), c.in(1))); });
 HOLON_OP(vdot, "vdot(Tensor x, Tensor other) -> Tensor")
-    .doc("As dot(), for real numbers.", "vdot(ones(3), ones(3))")
+    .doc("As dot() of two vectors [n], for real numbers.", "vdot(ones(3), ones(3))")
     .body([](BodyCall& c) { c.out.push_back(vectors("vdot", c.in(0), c.in(1))); });
 HOLON_OP(vector_matrix_product, "vector_matrix_product(Tensor vec, Tensor x) -> Tensor")
     .doc("The product of a row vector [k] and a matrix [k, n].", "vector_matrix_product(ones(3), ones(3, 4))")

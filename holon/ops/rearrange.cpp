@@ -102,7 +102,7 @@ Tensor repeated(const char* op, const Tensor& x, const Dims& times) {
 }  // namespace
 
 HOLON_OP(repeat, "repeat(Tensor x, int... repeats) -> Tensor")
-    .doc("x set side by side so many times along each axis; new axes come first.", "ones(2).repeat(2, 3)")
+    .doc("x set side by side so many times along each axis; new axes come first.", "repeat(ones(2), 2, 3)")
     .body([](BodyCall& c) {
       Dims times(c.ints("repeats"));
       if (times.size() < c.in(0).ndim()) fail_value("repeat: {} numbers for the {} axes of x {}. Give one for each.", times.size(), c.in(0).ndim(), c.in(0).shape());
@@ -282,13 +282,13 @@ HOLON_OP(atleast_3d, "atleast_3d(Tensor x) -> Tensor")
     .doc("x with axes up to three: a row [n] becomes [1, n, 1], a matrix [m, n] becomes [m, n, 1].", "atleast_3d(ones(3))").function_only()
     .body([](BodyCall& c) { c.out.push_back(at_least(c.in(0), 3)); });
 HOLON_OP(atleast_1d_list, "atleast_1d_list(Tensor... tensors) -> Tensor[]")
-    .doc("The same for each.", "atleast_1d([ones()])").overload_of("atleast_1d")
+    .doc("Each of the tensors with at least 1 axis.", "atleast_1d([ones()])").overload_of("atleast_1d")
     .body([](BodyCall& c) { for (auto& x : c.inputs()) c.out.push_back(at_least(x, 1)); });
 HOLON_OP(atleast_2d_list, "atleast_2d_list(Tensor... tensors) -> Tensor[]")
-    .doc("The same for each.", "atleast_2d([ones(3)])").overload_of("atleast_2d")
+    .doc("Each of the tensors with at least 2 axes.", "atleast_2d([ones(3)])").overload_of("atleast_2d")
     .body([](BodyCall& c) { for (auto& x : c.inputs()) c.out.push_back(at_least(x, 2)); });
 HOLON_OP(atleast_3d_list, "atleast_3d_list(Tensor... tensors) -> Tensor[]")
-    .doc("The same for each.", "atleast_3d([ones(3)])").overload_of("atleast_3d")
+    .doc("Each of the tensors with at least 3 axes.", "atleast_3d([ones(3)])").overload_of("atleast_3d")
     .body([](BodyCall& c) { for (auto& x : c.inputs()) c.out.push_back(at_least(x, 3)); });
 HOLON_OP(hstack, "hstack(Tensor[] tensors) -> Tensor")
     .doc("The tensors side by side: along the second axis, rows along their only one.", "hstack([ones(2), ones(3)])")

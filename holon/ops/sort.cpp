@@ -172,7 +172,7 @@ HOLON_OP(nonzero_tuple, "nonzero_tuple(Tensor x, *, bool as_tuple) -> Tensor[]")
       for (auto& t : nonzero_columns(c.in(0).ndim() ? c.in(0) : reshape(c.in(0), {1}))) c.out.push_back(t);
     });
 HOLON_OP(argwhere, "argwhere(Tensor x) -> Tensor")
-    .doc("As nonzero().", "argwhere(ones(2))")
+    .doc("The indices of the elements that are not 0: [n, axes of x], as nonzero().", "argwhere(ones(2))")
     .body([](BodyCall& c) { c.out.push_back(nonzero_places(c.in(0))); });
 HOLON_OP(where_condition, "where_condition(Tensor condition) -> Tensor[]")
     .doc("The indices of the elements that are not 0, one tensor for each axis.", "where(ones(2) > 0)")
@@ -235,7 +235,7 @@ HOLON_OP(unique, "unique(Tensor x, bool sorted=True, bool return_inverse=False, 
     });
 
 HOLON_OP(bincount, "bincount(Tensor x, Tensor? weights=None, int minlength=0) -> Tensor")
-    .doc("How often each number from 0 to the largest is there, or the sum of its weights; at least minlength of them. Collective for global tensors.",
+    .doc("How often each number from 0 to the largest is among the elements of x [n], or the sum of its weights; at least minlength of them. Collective for global tensors.",
          "bincount(tensor([0, 2, 2]))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);

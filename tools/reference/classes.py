@@ -22,6 +22,8 @@ def signature(name, obj):
         text = str(inspect.signature(obj))
     except (TypeError, ValueError):
         text = "(...)"
+    # A function that is a default is shown by its name.
+    text = re.sub(r"<(?:built-in )?(?:function|method) (\w+)(?: at 0x[0-9a-f]+|[^>]*)?>", r"\1", text)
     return name + text.replace("(self, ", "(").replace("(self)", "()")
 
 

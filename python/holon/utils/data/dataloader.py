@@ -4,12 +4,17 @@ import multiprocessing
 import signal
 import socket
 import sys
+import threading
 
 from ... import _C
 from .collate import default_collate, default_convert, map_batch
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, SequentialSampler, seed_of
 from .worker import BATCH, END, parent_ends, receive_result, send_message, work
+
+
+# multiprocessing's list of children is not made for several threads, and ranks may be threads.
+_children_lock = threading.Lock()
 
 
 class _Fetch:
@@ -269,7 +274,8 @@ class _Pool:
                 process = context.Process(target=work, daemon=True, name=f"holon-loader-{i}",
                                           args=(theirs, loader.dataset, fetch, loader.worker_init_fn, i, loader.num_workers,
                                                 (base + i) % 2**63, forked))
-                process.start()
+                with _children_lock:
+                    process.start()
                 theirs.close()
                 ours.settimeout(self.timeout)
                 self.workers.append((process, ours))
@@ -344,7 +350,8 @@ class _Pool:
             if process.is_alive():
                 process.kill()
                 process.join()
-            process.close()
+            with _children_lock:
+                process.close()
 
     def __del__(self):
         if getattr(self, "workers", None):
