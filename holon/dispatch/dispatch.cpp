@@ -368,6 +368,8 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   else run_local(op, *attrs, inputs, s.present, outs);
   if (s.grad && op.grad && grad_enabled()) {
     record(op, *attrs, inputs, outs);
+  } else if (s.grad && !op.method && !op.function && grad_enabled()) [[unlikely]] {
+    record_without_gradient(op, inputs, outs);
   } else if (op.requires_grad_attr >= 0 && attrs->as_bool(op.requires_grad_attr)) {
     for (auto& t : outs) t.set_requires_grad();
   }

@@ -57,6 +57,22 @@ class OpNode final : public Node {
   bool released_ = false;
 };
 
+class NoGradientNode final : public Node {
+ public:
+  explicit NoGradientNode(const OpDef& op) : op_(op) {}
+  const char* name() const override { return op_.name(); }
+  TensorVec backward(std::span<const Tensor>) override {
+    fail(ErrorKind::kNotImplemented,
+         "backward of {}: it has no gradient of its own, so that there is no second derivative here. Detach its result, or compute the first "
+         "derivative from other ops.",
+         op_.name());
+  }
+  void free_saved() override {}
+
+ private:
+  const OpDef& op_;
+};
+
 }  // namespace
 
 void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
@@ -75,6 +91,10 @@ void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs,
   auto node = make_ref<OpNode>(op, attrs);
   record_node(Ref<Node>(node.get()), inputs, outputs);
   node->keep(inputs, outputs);
+}
+
+void record_without_gradient(const OpDef& op, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  record_node(Ref<Node>(new NoGradientNode(op)), inputs, outputs);
 }
 
 }  // namespace holon

@@ -82,7 +82,15 @@ HOLON_OP(softmax, "softmax(Tensor x, int dim=-1) -> Tensor")
     .grad([](Grad& g) { g.dx(0, softmax_backward(g.dy(), g.y(), g.i("dim"))); });
 HOLON_OP(softmax_backward, "softmax_backward(Tensor dy, Tensor y, int dim) -> Tensor")
     .doc("Gradient of softmax.").hidden().infer_like().rule(softmax_rule).linear_in({0})
-    .kernel([](KernelCall& c) { kernels::softmax_backward(c.in(0), c.in(1), dim_of(c), c.out()); });
+    .kernel([](KernelCall& c) { kernels::softmax_backward(c.in(0), c.in(1), dim_of(c), c.out()); })
+    .saves({0, 1})
+    .grad([](Grad& g) {
+      // Of y (dy - sum(y dy)).
+      Dims dim{g.i("dim")};
+      if (g.needs(0)) g.dx(0, softmax_backward(g.dy(), g.x(1), g.i("dim")));
+      if (g.needs(1))
+        g.dx(1, sub(mul(g.dy(), sub(g.x(0), sum(mul(g.x(0), g.x(1)), dim, true))), mul(g.x(0), sum(mul(g.dy(), g.x(1)), dim, true))));
+    });
 HOLON_OP(log_softmax, "log_softmax(Tensor x, int dim=-1) -> Tensor")
     .doc("The logarithm of softmax of x [...] along dim.", "log_softmax(ones(2, 3), 1)")
     .infer(softmax_infer).rule(softmax_rule)
@@ -91,7 +99,15 @@ HOLON_OP(log_softmax, "log_softmax(Tensor x, int dim=-1) -> Tensor")
     .grad([](Grad& g) { g.dx(0, log_softmax_backward(g.dy(), g.y(), g.i("dim"))); });
 HOLON_OP(log_softmax_backward, "log_softmax_backward(Tensor dy, Tensor y, int dim) -> Tensor")
     .doc("Gradient of log_softmax.").hidden().infer_like().rule(softmax_rule).linear_in({0})
-    .kernel([](KernelCall& c) { kernels::log_softmax_backward(c.in(0), c.in(1), dim_of(c), c.out()); });
+    .kernel([](KernelCall& c) { kernels::log_softmax_backward(c.in(0), c.in(1), dim_of(c), c.out()); })
+    .saves({0, 1})
+    .grad([](Grad& g) {
+      // Of dy - exp(y) sum(dy).
+      Dims dim{g.i("dim")};
+      Tensor p = exp(g.x(1));
+      if (g.needs(0)) g.dx(0, sub(g.dy(), sum(mul(g.dy(), p), dim, true)));
+      if (g.needs(1)) g.dx(1, neg(mul(mul(g.dy(), p), sum(g.x(0), dim, true))));
+    });
 
 HOLON_OP(layer_norm, "layer_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
     .doc("x brought to mean 0 and variance 1 over its last axes, of sizes normalized_shape, times weight plus bias.", "layer_norm(ones(2, 3), [3])")

@@ -216,3 +216,22 @@ def test_wrong_sharding_rules_say_what_is_wrong():
         apply("a b -> a b", lambda x: [x, x])
     y = apply("a b -> a B", lambda x: holon.cat([x, x], 1), lambda shape: (shape[0], 2 * shape[1]))
     assert y.is_global and y.shape == (4, 4)
+
+
+def test_a_derivative_that_is_not_there_raises():
+    x = holon.rand(4, 4, requires_grad=True)
+    (dx,) = grad((holon.nn.functional.layer_norm(x, [4]) * holon.rand(4, 4)).sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="layer_norm_backward: it has no gradient of its own"):
+        dx.sum().backward()
+    (dx,) = grad((holon.softmax(x, 1) ** 2).sum(), x, create_graph=True)
+    (dxx,) = grad(dx[0, 0], x)
+    h = 1e-3
+    with holon.no_grad():
+        y = x.double()
+        y[0, 0] += h
+
+    def slope(v):
+        v = v.detach().requires_grad_()
+        return grad((holon.softmax(v, 1) ** 2).sum(), v)[0][0, 0].item()
+
+    assert abs((slope(y) - slope(x.double())) / h - dxx[0, 0].item()) < 1e-3

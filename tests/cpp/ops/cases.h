@@ -37,6 +37,9 @@ struct Exempt {
 const std::vector<Case>& cases();
 const std::vector<Exempt>& exempt_ops();
 
+// Whether an op can be differentiated; others are there for gradients alone.
+inline bool has_gradient(const OpDef& op) { return op.grad || op.body; }
+
 // The attributes in the schema's order. placement and sbp: for ops that take them, if they are given.
 Attrs make_attrs(const Case& c, Placement placement = {}, NdSbp sbp = {});
 

@@ -67,12 +67,12 @@ bool runs_in_place(const OpDef& op, const Case& c, const Truth& t) {
 Truth local_truth(const Case& c) {
   Truth t;
   TensorVec in;
+  const OpDef& op = find_op(c.op);
   for (size_t i = 0; i < c.in.size(); ++i) {
     t.in.push_back(input_values(c, i));
     in.push_back(absent(c.in[i]) ? Tensor() : Tensor::local(array_of(t.in[i], c.in[i].shape, c.in[i].dtype)));
-    if (in[i].defined() && is_floating(in[i].dtype())) in[i].set_requires_grad();
+    if (in[i].defined() && is_floating(in[i].dtype()) && has_gradient(op)) in[i].set_requires_grad();
   }
-  const OpDef& op = find_op(c.op);
   TensorVec outs = dispatch(op, in, make_attrs(c));
   std::vector<Tensor> gradients;
   for (size_t o = 0; o < outs.size(); ++o) {
@@ -139,7 +139,7 @@ std::string run_one(const Case& c, const Truth& truth, const Placement& placemen
   TensorVec in;
   for (size_t i = 0; i < c.in.size(); ++i) {
     in.push_back(make(i));
-    if (in[i].defined() && is_floating(in[i].dtype())) in[i].set_requires_grad();
+    if (in[i].defined() && is_floating(in[i].dtype()) && has_gradient(op)) in[i].set_requires_grad();
   }
   Attrs attrs = c.in.empty() ? make_attrs(c, placement, sbps[0]) : make_attrs(c);
   TensorVec outs = dispatch(op, in, attrs);

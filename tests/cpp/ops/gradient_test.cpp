@@ -19,7 +19,7 @@ struct Problem {
   explicit Problem(const Case& sample) : c(sample) {
     for (size_t i = 0; i < c.in.size(); ++i) values.push_back(input_values(c, i));
   }
-  bool differentiable(size_t i) const { return c.in[i].fill != Input::Fill::kAbsent && is_floating(c.in[i].dtype); }
+  bool differentiable(size_t i) const { return has_gradient(op) && c.in[i].fill != Input::Fill::kAbsent && is_floating(c.in[i].dtype); }
 
   TensorVec run(TensorVec* leaves = nullptr) const {
     TensorVec in;
