@@ -30,6 +30,7 @@ from ._C import (  # noqa: E402
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .boxing import boxing_policy
+from .limits import finfo, iinfo
 
 # Below this line some of Python's own names (float, sum, ...) are dtypes and ops.
 globals().update({name: value for name, value in vars(_C).items() if isinstance(value, dtype)})

@@ -316,3 +316,18 @@ def test_windows_along_an_axis():
     assert x.mT.shape == (5, 2) and tensor(np.zeros((4, 2, 3))).mT.shape == (4, 3, 2)
     with pytest.raises(ValueError, match="no matrix"):
         tensor([1.0]).mT
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "float16"])
+def test_limits_are_numpys(name):
+    import holon
+
+    ours, theirs = holon.finfo(getattr(holon, name)), np.finfo(name)
+    for field in ("bits", "eps", "max", "min", "tiny", "smallest_subnormal", "resolution"):
+        assert getattr(ours, field) == pytest.approx(float(getattr(theirs, field)), rel=1e-15), field
+    for integer in ("int64", "int32", "int8", "uint8"):
+        assert (holon.iinfo(getattr(holon, integer)).min, holon.iinfo(getattr(holon, integer)).max) == (np.iinfo(integer).min, np.iinfo(integer).max)
+    assert holon.finfo(holon.bfloat16).eps == 2**-7 and holon.finfo(holon.bfloat16).max == holon.tensor(3.3895313892515355e38).to(holon.bfloat16).item()
+    for wrong in (lambda: holon.finfo(holon.int64), lambda: holon.iinfo(holon.float32), lambda: holon.iinfo(holon.bool)):
+        with pytest.raises(TypeError, match="is no"):
+            wrong()

@@ -1,0 +1,41 @@
+"""The limits of dtypes: finfo and iinfo, as NumPy's."""
+from . import _C
+
+# Bits of the significand that are stored, and the largest exponent.
+_FLOATS = {_C.float64: (52, 1023), _C.float32: (23, 127), _C.float16: (10, 15), _C.bfloat16: (7, 127)}
+
+
+class finfo:
+    """Limits of a floating point dtype: bits, eps (1 + eps is the next number after 1), max, min, tiny (the smallest normal
+    number), smallest_subnormal, resolution (10 to the power of minus the decimal digits)."""
+
+    def __init__(self, dtype=_C.float32):
+        if dtype not in _FLOATS:
+            raise TypeError(f"finfo: {dtype} is no floating point dtype. iinfo() tells the limits of integers.")
+        mantissa, exponent = _FLOATS[dtype]
+        self.dtype, self.bits = str(dtype).split(".")[-1], dtype.itemsize * 8
+        self.eps = 2.0**-mantissa
+        self.max = (2.0 - self.eps) * 2.0**exponent
+        self.min = -self.max
+        self.tiny = self.smallest_normal = 2.0 ** (1 - exponent)
+        self.smallest_subnormal = 2.0 ** (1 - exponent - mantissa)
+        self.resolution = 10.0 ** -int((mantissa * 0.30102999566398120))
+
+    def __repr__(self):
+        return (f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
+                f"smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, dtype={self.dtype})")
+
+
+class iinfo:
+    """Limits of an integer dtype: bits, max, min."""
+
+    def __init__(self, dtype):
+        if dtype in _FLOATS or dtype == _C.bool:
+            raise TypeError(f"iinfo: {dtype} is no integer dtype. finfo() tells the limits of floating point numbers.")
+        self.dtype, self.bits = str(dtype).split(".")[-1], dtype.itemsize * 8
+        signed = not self.dtype.startswith("u")
+        self.max = 2 ** (self.bits - signed) - 1
+        self.min = -self.max - 1 if signed else 0
+
+    def __repr__(self):
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
