@@ -2,12 +2,15 @@
 #pragma once
 
 #include "holon/autograd/engine.h"
+#include "holon/autograd/function.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
 #include "holon/data/loader.h"
 #include "holon/data/place.h"
+#include "holon/data/sampler.h"
+#include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/nn/init.h"
 #include "holon/nn/layers.h"
@@ -17,6 +20,7 @@
 #include "holon/optim/optimizer.h"
 #include "holon/optim/schedule.h"
 #include "holon/optim/update.h"
+#include "holon/registry/library.h"
 #include "holon/tensor/print.h"
 #include "holon/tensor/tensor.h"
 
