@@ -306,16 +306,26 @@ void argreduce(bool max, const Array& a, int axis, Array& out) {
   const ArgReduceFn find = (max ? table().argmax : table().argmin)[static_cast<int>(compute)];
   const int64_t size = static_cast<int64_t>(size_bytes(a.dtype));
   const bool direct = a.dtype == row_type && l.in_stride == size;
-  parallel_for(l.others.numel(), std::max<int64_t>(1, kGrain / l.n), [&](int64_t begin, int64_t end) {
-    std::vector<std::byte> row, scratch;
-    if (!direct) {
-      row.resize(static_cast<size_t>(l.n) * 8);
-      scratch.resize(static_cast<size_t>(l.n) * 8);
+  const size_t width = size_bytes(row_type);
+  // Other rows are converted block by block; the best so far and a block's best stand side by side for the decision.
+  auto find_converted = [&](const std::byte* src) {
+    alignas(64) std::byte block[kBlock * 8], scratch[kBlock * 8], pair[16];
+    int64_t best = -1;
+    for (int64_t at = 0; at < l.n; at += kBlock) {
+      const int64_t m = std::min(kBlock, l.n - at);
+      load_elements(src + at * l.in_stride, l.in_stride, a.dtype, row_type, block, m, scratch);
+      const int64_t j = find(block, m);
+      std::memcpy(pair + width, block + static_cast<size_t>(j) * width, width);
+      if (best >= 0 && find(pair, 2) == 0) continue;
+      std::memcpy(pair, pair + width, width);
+      best = at + j;
     }
+    return best;
+  };
+  parallel_for(l.others.numel(), std::max<int64_t>(1, kGrain / l.n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const std::byte* src = a.bytes() + offset_of(l.others, l.others.n, i, 0);
-      if (!direct) load_elements(src, l.in_stride, a.dtype, row_type, row.data(), l.n, scratch.data());
-      *reinterpret_cast<int64_t*>(out.bytes() + offset_of(l.others, l.others.n, i, 1)) = find(direct ? src : row.data(), l.n);
+      *reinterpret_cast<int64_t*>(out.bytes() + offset_of(l.others, l.others.n, i, 1)) = direct ? find(src, l.n) : find_converted(src);
     }
   });
 }
