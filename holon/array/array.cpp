@@ -37,9 +37,9 @@ Array Array::empty_strided(const Dims& shape, const Dims& strides, DType dtype, 
 }
 
 bool Array::is_contiguous() const {
+  if (numel() == 0) return true;
   int64_t step = 1;
   for (int i = ndim() - 1; i >= 0; --i) {
-    if (shape[i] == 0) return true;
     if (shape[i] != 1 && strides[i] != step) return false;
     step *= shape[i];
   }

@@ -20,13 +20,20 @@ void Dims::too_many(int n) {
   fail_value("a tensor of {} axes was asked for; Holon's have at most {}. Merge some by reshape.", n, kMaxAxes);
 }
 
+namespace {
+// Wraps around where there are too many elements: such a tensor is empty, or is refused when its memory is asked for.
+void multiply(int64_t& step, int64_t size) {
+  step = static_cast<int64_t>(static_cast<uint64_t>(step) * static_cast<uint64_t>(std::max<int64_t>(size, 1)));
+}
+}  // namespace
+
 Dims contiguous_strides(const Dims& shape) {
   Dims s;
   s.resize(shape.size());
   int64_t step = 1;
   for (int i = shape.size() - 1; i >= 0; --i) {
     s[i] = step;
-    step *= std::max<int64_t>(shape[i], 1);
+    multiply(step, shape[i]);
   }
   return s;
 }
@@ -36,7 +43,7 @@ Dims channels_last_strides(const Dims& shape) {
   int64_t step = std::max<int64_t>(shape[1], 1);
   for (int a = shape.size() - 1; a >= 2; --a) {
     strides[a] = step;
-    step *= std::max<int64_t>(shape[a], 1);
+    multiply(step, shape[a]);
   }
   strides[1] = 1;
   strides[0] = step;

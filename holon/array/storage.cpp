@@ -26,11 +26,11 @@ namespace {
 constexpr size_t kAlign = 64, kPage = 4096;
 // Under AddressSanitizer every block ends in bytes that must not be touched, and a free one is not to be touched at all.
 #ifdef __SANITIZE_ADDRESS__
-constexpr size_t kGuard = 64;
+constexpr size_t kGuard = 64, kMost = size_t{2} << 30;  // what a fuzzer asks for is refused early
 void poison(void* p, size_t bytes) { __asan_poison_memory_region(p, bytes); }
 void unpoison(void* p, size_t bytes) { __asan_unpoison_memory_region(p, bytes); }
 #else
-constexpr size_t kGuard = 0;
+constexpr size_t kGuard = 0, kMost = size_t{1} << 60;
 void poison(void*, size_t) {}
 void unpoison(void*, size_t) {}
 #endif
@@ -76,6 +76,7 @@ class Allocator {
   const Arena& arena() const { return arena_; }
 
   void* take(size_t bytes) {
+    if (bytes > kMost) fail_runtime("out of memory: {} bytes were asked for ({}). Use smaller tensors or split them over more ranks.", bytes, rank_text());
     size_t rounded, c = class_of(bytes + kGuard, &rounded);
     if (rounded > kSmallLimit) rounded = (rounded + kPage - 1) / kPage * kPage;
     std::lock_guard lock(mutex_);

@@ -45,7 +45,7 @@ struct Triangle {
   bool lower;
   Triangle(const AttrReader& c, bool lower_) : rows(c.i("row")), cols(c.i("col")), offset(0), lower(lower_) {
     if (rows < 0 || cols < 0) fail_value("{}: sizes {} and {} must not be negative.", c.op().name(), rows, cols);
-    offset = std::clamp(c.i("offset"), -rows - 1, cols + 1);
+    offset = std::clamp(c.i("offset"), -rows, cols);
   }
   // The columns of row r: [first, second).
   std::pair<int64_t, int64_t> columns(int64_t r) const {

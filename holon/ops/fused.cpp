@@ -35,6 +35,7 @@ Tensor masked_softmax(const BodyCall& c, const Tensor& x, const Tensor& mask) {
 
 // x scale up to a diagonal, fill beyond it.
 Tensor scaled_tril(const Tensor& x, int64_t diagonal, double fill, double scale) {
+  diagonal = std::clamp<int64_t>(diagonal, -(int64_t{1} << 40), int64_t{1} << 40);
   Tensor lower = tril(mul_scalar(x, scale), diagonal);
   return fill == 0 ? lower : add(lower, mul_scalar(triu(ones_like(x.detach()), diagonal + 1), fill));
 }
@@ -88,7 +89,7 @@ HOLON_OP(fused_self_attention, "fused_self_attention(Tensor hidden_states, int h
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       int64_t head = c.i("head_size");
-      if (x.ndim() != 3 || head < 1 || x.shape()[2] % (3 * head))
+      if (x.ndim() != 3 || head < 1 || head > x.shape()[2] || x.shape()[2] % (3 * head))
         fail_value("fused_self_attention: hidden_states is {}; it must be [length, batch, heads x 3 x {}].", x.shape(), head);
       Tensor heads = permute(reshape(x, {x.shape()[0], x.shape()[1], x.shape()[2] / (3 * head), 3 * head}), {1, 2, 0, 3});
       Tensor q = slice(heads, 3, 0, head), k = slice(heads, 3, head, 2 * head), v = slice(heads, 3, 2 * head, 3 * head);

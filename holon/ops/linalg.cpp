@@ -254,6 +254,8 @@ Tensor einsum_of(std::string_view equation, std::span<const Tensor> tensors) {
 Tensor tensordot_of(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b) {
   if (dims_a.size() != dims_b.size())
     fail_value("tensordot: {} axes of the first tensor and {} of the second are named. Name as many.", dims_a.size(), dims_b.size());
+  if (!dims_a.empty() && (a.ndim() == 0 || b.ndim() == 0))
+    fail_value("tensordot: axes {} of {} and {} of {} are named; a tensor without axes has none to name.", dims_a, a.shape(), dims_b, b.shape());
   Operand x{a, {}}, y{b, {}};
   for (int d = 0; d < a.ndim(); ++d) x.labels.push_back(1 + d);
   for (int d = 0; d < b.ndim(); ++d) y.labels.push_back(101 + d);

@@ -85,7 +85,8 @@ Tensor repeated(const char* op, const Tensor& x, const Dims& times) {
   for (int a = 0; a < times.size(); ++a) {
     if (times[a] < 0) fail_value("{}: {} repetitions of an axis; give 0 or more.", op, times[a]);
     int64_t n = a < lead ? 1 : x.shape()[a - lead];
-    shape.push_back(times[a] * n);
+    shape.push_back(0);
+    if (__builtin_mul_overflow(times[a], n, &shape[a])) fail_value("{}: {} times axis {} of {} are more elements than a 64-bit number counts.", op, times[a], a - lead, x.shape());
     // An axis of one element, or one time, needs no axis of its own for the repetition.
     if (n == 1) {
       ones.push_back(1), wide.push_back(times[a]);
@@ -125,7 +126,7 @@ HOLON_OP(repeat_interleave, "repeat_interleave(Tensor x, int repeats, int? dim=N
       if (x.ndim() == 0) x = reshape(x, {1});
       Dims wide = x.shape(), shape = x.shape();
       wide.insert(d + 1, n);
-      shape[d] *= n;
+      if (__builtin_mul_overflow(shape[d], n, &shape[d])) fail_value("repeat_interleave: {} repeats of axis {} of {} are more elements than a 64-bit number counts.", n, d, x.shape());
       c.out.push_back(reshape(expand(unsqueeze(x, d + 1), wide), shape));
     });
 HOLON_OP(repeat_interleave_each, "repeat_interleave_each(Tensor x, Tensor repeats, int? dim=None) -> Tensor")
@@ -190,7 +191,8 @@ HOLON_OP(tensor_split, "tensor_split(Tensor x, int sections, int dim=0) -> Tenso
       int d = normalize_axis(c.i("dim"), c.in(0).ndim(), "tensor_split");
       int64_t k = c.i("sections");
       if (c.in(0).ndim() == 0) fail_value("tensor_split: x has no axis.");
-      if (k <= 0) fail_value("tensor_split: {} pieces were asked for; it must be at least 1.", k);
+      constexpr int64_t kMost = 1 << 24;  // a list that still fits in memory
+      if (k <= 0 || k > kMost) fail_value("tensor_split: {} pieces were asked for; it must be at least 1, and at most {}.", k, kMost);
       int64_t n = c.in(0).shape()[d], at = 0;
       for (int64_t i = 0; i < k; ++i) {
         int64_t size = n / k + (i < n % k);
@@ -308,6 +310,7 @@ struct Diagonal {
   int64_t row, col, size;
 };
 Diagonal diagonal_of(int64_t rows, int64_t cols, int64_t offset) {
+  offset = std::clamp(offset, -rows, cols);  // beyond that there is nothing either way
   Diagonal d{std::max<int64_t>(-offset, 0), std::max<int64_t>(offset, 0), 0};
   d.size = std::max<int64_t>(std::min(rows - d.row, cols - d.col), 0);
   return d;
@@ -380,6 +383,8 @@ HOLON_OP(diag_embed, "diag_embed(Tensor x, int offset=0, int dim1=-2, int dim2=-
       const Tensor& x = c.in(0);
       if (x.ndim() == 0) fail_value("diag_embed: x has no axis.");
       auto [d1, d2] = plane(c, x.ndim() + 1);
+      constexpr int64_t kFarthest = int64_t{1} << 40;
+      if (c.i("offset") > kFarthest || c.i("offset") < -kFarthest) fail_value("diag_embed: a diagonal {} beside the main one is beyond memory.", c.i("offset"));
       int64_t n = x.shape().back() + std::abs(c.i("offset"));
       Dims shape = x.shape();
       shape.resize(shape.size() - 1);

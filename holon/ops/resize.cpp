@@ -242,7 +242,7 @@ HOLON_OP(pixel_shuffle, "pixel_shuffle(Tensor x, int upscale_factor) -> Tensor")
       const Tensor& x = c.in(0);
       int64_t r = c.i("upscale_factor");
       int n = x.ndim() - 3;
-      if (n < 0 || r < 1 || x.shape()[n] % (r * r))
+      if (n < 0 || r < 1 || r > 65536 || x.shape()[n] % (r * r))
         fail_value("pixel_shuffle: x is {}, upscale_factor {}; it takes [..., c r r, h, w].", x.shape(), r);
       Dims split, order, shape;
       for (int a = 0; a < n; ++a) split.push_back(x.shape()[a]), order.push_back(a);
@@ -260,7 +260,7 @@ HOLON_OP(pixel_unshuffle, "pixel_unshuffle(Tensor x, int downscale_factor) -> Te
       const Tensor& x = c.in(0);
       int64_t r = c.i("downscale_factor");
       int n = x.ndim() - 3;
-      if (n < 0 || r < 1 || x.shape()[n + 1] % r || x.shape()[n + 2] % r)
+      if (n < 0 || r < 1 || r > 65536 || x.shape()[n + 1] % r || x.shape()[n + 2] % r)
         fail_value("pixel_unshuffle: x is {}, downscale_factor {}; it takes [..., c, h r, w r].", x.shape(), r);
       Dims split, order, shape;
       for (int a = 0; a < n; ++a) split.push_back(x.shape()[a]), order.push_back(a);

@@ -53,7 +53,7 @@ void layers_body(BodyCall& c, std::string_view mode) {
   int64_t layers = c.i("num_layers"), ways = c.b("bidirectional") ? 2 : 1;
   size_t first = lstm ? 3 : 2, each = biases ? 4 : 2;
   double p = c.f("dropout");
-  if (layers < 1) fail_value("{}: num_layers is {}; it must be at least 1.", op, layers);
+  if (layers < 1 || layers > (1 << 20)) fail_value("{}: num_layers is {}; it must be at least 1, and as many as there are weights for.", op, layers);
   if (!(p >= 0 && p <= 1)) fail_value("{}: dropout is {}; a probability lies from 0 to 1.", op, p);
   size_t wanted = first + each * static_cast<size_t>(layers * ways);
   if (c.n_in() != wanted)

@@ -21,7 +21,7 @@ Dims resolve_shape(const Infer& c, std::span<const int64_t> given) {
       unknown = i;
     } else {
       c.require(shape[i] >= 0, "a size is negative", "Sizes count from 0; -1 stands for the rest.");
-      known *= shape[i];
+      if (__builtin_mul_overflow(known, shape[i], &known)) fail_value("{}: shape {} has more elements than a 64-bit number counts.", c.op().name(), shape);
     }
   }
   int64_t n = c.shape(0).numel();
@@ -311,7 +311,7 @@ HOLON_OP(narrow, "narrow(Tensor x, int dim, int start, int length) -> Tensor")
     .body([](BodyCall& c) {
       int64_t n = c.in(0).size(c.i("dim")), start = c.i("start"), length = c.i("length");
       if (start < 0) start += n;
-      if (start < 0 || length < 0 || start + length > n)
+      if (start < 0 || length < 0 || start > n || length > n - start)
         fail(ErrorKind::kIndex, "narrow: {} elements from {} do not lie in axis {} of x {}.", length, c.i("start"), c.i("dim"), c.in(0).shape());
       c.out.push_back(slice(c.in(0), c.i("dim"), start, start + length));
     });
@@ -326,11 +326,15 @@ HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
       if (pieces.size() == 1 && pieces[0] != n) {
         if (pieces[0] <= 0) fail_value("split: the size {} of a piece is not positive.", pieces[0]);
         int64_t size = pieces[0];
-        pieces.assign(static_cast<size_t>((n + size - 1) / size), size);
-        if (n % size) pieces.back() = n % size;
+        int64_t whole = n / size;
+        pieces.assign(static_cast<size_t>(whole), size);
+        if (n % size || n == 0) pieces.push_back(n % size);
       }
       int64_t total = 0;
-      for (int64_t p : pieces) total += p;
+      for (int64_t p : pieces) {
+        if (p < 0 || p > n) fail_value("split: a piece of size {} does not lie in axis {} of x {}.", p, c.i("dim"), x.shape());
+        total += p;
+      }
       if (total != n) fail_value("split: the sizes add up to {}, axis {} of x {} has {}. Give sizes that add up to it.", total, c.i("dim"), x.shape(), n);
       for (int64_t p : pieces) {
         c.out.push_back(slice(x, c.i("dim"), at, at + p));

@@ -27,7 +27,10 @@ Tensor Tensor::global(Array local_part, const Dims& shape, DType dtype, const Gl
   return Tensor(std::move(impl));
 }
 
-int64_t Tensor::size(int64_t dim) const { return shape()[normalize_axis(dim, ndim(), "size")]; }
+int64_t Tensor::size(int64_t dim) const {
+  if (ndim() == 0) fail(ErrorKind::kIndex, "size: a tensor of shape [] has no axis {}.", dim);
+  return shape()[normalize_axis(dim, ndim(), "size")];
+}
 
 Device Tensor::device() const {
   if (is_global())

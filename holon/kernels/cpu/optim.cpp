@@ -199,7 +199,8 @@ void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::s
   std::vector<double> parts(chunks.size() * 2);
   for_chunks(chunks, [&](const Chunk& c, size_t i) {
     const UpdateNormsFn run = (lamb ? table().lamb_norms : table().sgd_norms)[place_of(all[c.tensor].compute)];
-    walk(all[c.tensor], c.begin, c.end, [&](void* const* p, int64_t n) { run(p, n, tensors[c.tensor].numbers, &parts[2 * i]); });
+    double* part = &parts[2 * i];
+    walk(all[c.tensor], c.begin, c.end, [&](void* const* p, int64_t n) { run(p, n, tensors[c.tensor].numbers, part); });
   });
   std::fill(sums.begin(), sums.end(), 0);
   for (size_t i = 0; i < chunks.size(); ++i)

@@ -35,7 +35,8 @@ Array step(const Array& x, int64_t t) { return x.view({x.shape[1], x.shape[2]}, 
 template <class T>
 void apply(UnaryOp op, T* x, T* y, int64_t n) {
   const void* in[] = {x};
-  table().unary[static_cast<int>(op)][static_cast<int>(sizeof(T) == 8 ? Compute::kF64 : Compute::kF32)](in, y, n, nullptr);
+  const Number none[3] = {};
+  table().unary[static_cast<int>(op)][static_cast<int>(sizeof(T) == 8 ? Compute::kF64 : Compute::kF32)](in, y, n, none);
 }
 
 struct Sizes {
