@@ -24,7 +24,6 @@ from ._C import (  # noqa: E402
     promote_types,
     run_ranks,
     sbp,
-    set_printoptions,
     tensor,
 )
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled

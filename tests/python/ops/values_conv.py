@@ -139,7 +139,6 @@ def avg_pool(n):
         if count_include_pad:  # windows count up to the padding's end
             ones = np.pad(ones, [(p, p) for p in tuple_of(padding, n)], constant_values=1)
             padding = 0
-            kernel = tuple_of(kernel_size, n)
             count = sums(ones, kernel_size, stride, 0, 1, ceil_mode)
             return total / count[tuple(slice(0, s) for s in total.shape[-n:])]
         return total / sums(ones, kernel_size, stride, padding, 1, ceil_mode)
