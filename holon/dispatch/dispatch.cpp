@@ -122,9 +122,9 @@ Dims strides_for(const OpDef& op, const Dims& shape, std::span<const Array* cons
         return contiguous_strides(shape);
       }
     // Images of another size keep their channels where they were.
-    const Array& x = *in[0];
-    if (shape.size() == 4 && x.defined() && x.ndim() == 4 && !x.is_contiguous() && x.strides == channels_last_strides(x.shape))
-      return channels_last_strides(shape);
+    if (shape.size() == 4)
+      for (auto* a : in)
+        if (a->defined() && a->ndim() == 4 && !a->is_contiguous() && a->strides == channels_last_strides(a->shape)) return channels_last_strides(shape);
   } else if (op.layout == Layout::kChannelsLast && shape.size() >= 4) {
     return channels_last_strides(shape);
   }

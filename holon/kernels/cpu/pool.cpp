@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/pool_loops.h"
 
 namespace holon::kernels {
@@ -435,6 +436,12 @@ void max_pool2d_backward(const Array& dy, const Array& index, const Pool2d& pool
     return;
   }
   if (max_backward_fast(p, dy, index, pool, dx)) return;
+  // A gradient that lies another way than the places (behind a flatten) is brought to their order, which is the fast one.
+  if (dy.dtype == DType::kFloat32 && index.is_dense() && dy.strides != index.strides) {
+    Array like = Array::empty_strided(dy.shape, index.strides, dy.dtype, dy.device);
+    copy(dy, like);
+    if (max_backward_fast(make_plan(dx, like, &pool), like, index, pool, dx)) return;
+  }
   visit_dtype(dx.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     max_backward_plain<T>(p, dy, index, pool, dx);
