@@ -127,7 +127,9 @@ HOLON_OP(repeat_interleave, "repeat_interleave(Tensor x, int repeats, int? dim=N
       Dims wide = x.shape(), shape = x.shape();
       wide.insert(d + 1, n);
       if (__builtin_mul_overflow(shape[d], n, &shape[d])) fail_value("repeat_interleave: {} repeats of axis {} of {} are more elements than a 64-bit number counts.", n, d, x.shape());
-      c.out.push_back(reshape(expand(unsqueeze(x, d + 1), wide), shape));
+      // Of one element, or once, the reshape would be a window on x.
+      Tensor y = reshape(expand(unsqueeze(x, d + 1), wide), shape);
+      c.out.push_back(x.numel() <= 1 || n <= 1 ? clone(y) : y);
     });
 HOLON_OP(repeat_interleave_each, "repeat_interleave_each(Tensor x, Tensor repeats, int? dim=None) -> Tensor")
     .doc("Each element repeated as often as repeats says for it. Collective for a global repeats.", "repeat_interleave(arange(2), tensor([1, 3]))")
@@ -171,7 +173,7 @@ HOLON_OP(unflatten, "unflatten(Tensor x, int dim, int[] sizes) -> Tensor")
       int open = 0;
       for (int64_t n : c.ints("sizes")) {
         if (n == -1) ++open;
-        else known *= n;
+        else if (__builtin_mul_overflow(known, n, &known)) fail_value("unflatten: sizes {} are more elements than a 64-bit number counts.", Dims(c.ints("sizes")));
       }
       int64_t n = x.shape()[d];
       if (open > 1 || (open == 1 && (known == 0 || n % known)) || (open == 0 && known != n))

@@ -112,6 +112,9 @@ HOLON_OP(pad, "pad(Tensor x, int[] pad, str mode='constant', Scalar? value=None)
       int n = x.ndim(), axes = given.size() / 2;
       if (given.size() % 2 || axes > n) fail_value("pad: pad {} has {} numbers; x {} takes two for each axis, at most {}.", given, given.size(), x.shape(), 2 * n);
       Dims before = Dims::filled(n, 0), after = before;
+      constexpr int64_t kFarthest = int64_t{1} << 40;
+      for (int64_t p : given)
+        if (p > kFarthest || p < -kFarthest) fail_value("pad: pad {} is beyond memory for x {}.", given, x.shape());
       for (int a = 0; a < axes; ++a) before[n - 1 - a] = given[2 * a], after[n - 1 - a] = given[2 * a + 1];
       for (int a = 0; a < n; ++a)
         if (x.shape()[a] + before[a] + after[a] < 0 || x.shape()[a] + std::min<int64_t>(before[a], 0) + std::min<int64_t>(after[a], 0) < 0)

@@ -198,7 +198,8 @@ void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::s
   const std::vector<Chunk> chunks = chunks_of(all);
   std::vector<double> parts(chunks.size() * 2);
   for_chunks(chunks, [&](const Chunk& c, size_t i) {
-    const UpdateNormsFn run = (lamb ? table().lamb_norms : table().sgd_norms)[place_of(all[c.tensor].compute)];
+    const auto& rules = lamb ? table().lamb_norms : table().sgd_norms;
+    const UpdateNormsFn run = rules[place_of(all[c.tensor].compute)];
     double* part = &parts[2 * i];
     walk(all[c.tensor], c.begin, c.end, [&](void* const* p, int64_t n) { run(p, n, tensors[c.tensor].numbers, part); });
   });
