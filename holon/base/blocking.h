@@ -13,6 +13,8 @@ struct BlockingHooks {
 
 void set_blocking_hooks(BlockingHooks hooks);
 const BlockingHooks& blocking_hooks();
+// For threads that the host language knows nothing of and may outlast: they have no hooks.
+void set_no_blocking_hooks_on_this_thread();
 
 class BlockingScope {
  public:

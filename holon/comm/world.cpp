@@ -28,7 +28,7 @@ bool World::abort(const std::string& reason) {
   report_failure(rank_);
   if (!block_.aborted().set(rank_, 0, reason)) return false;
   block_.wake_all();
-  if (several_hosts()) spread_abort(reason);
+  if (several_hosts()) spread_abort(rank_, reason);
   return true;
 }
 

@@ -179,7 +179,9 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
   if (log::enabled(log::Channel::kComm)) log::line(log::Channel::kComm, fmt::format("{} ({})", mine_.op, call_text()));
   const auto item = static_cast<int64_t>(size_bytes(info.dtype));
   auto size_of = [&](int64_t elements) { return static_cast<size_t>(elements * item); };
-  Block staging(size_of(s.staged_elements));
+  Block staging(s.direct ? 0 : size_of(s.shown_elements));
+  auto* result = static_cast<std::byte*>(out);
+  std::byte* shown = s.direct ? result : staging.data();
 
   auto peers = local_->open(info, in, in_bytes);
   auto part_of = [&](int member) { return peers[static_cast<size_t>(local_place_[static_cast<size_t>(member)])]; };
@@ -211,7 +213,7 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
     envelope = world_.network().start({&to, 1}, {&from, 1});
   }
   for (const Packet& p : s.receive) {
-    receive.push_back({rank_of(p.peer), tag(kData, check_, static_cast<uint64_t>(p.number)), staging.data() + p.at * item,
+    receive.push_back({rank_of(p.peer), tag(kData, check_, static_cast<uint64_t>(p.number)), shown + p.at * item,
                        size_of(p.elements)});
     stats_.bytes_received += size_of(p.elements);
   }
@@ -238,7 +240,6 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
   }
 
   // What needs nobody else's host, and the local addends of the rest, while messages are on their way.
-  auto* result = static_cast<std::byte*>(out);
   std::vector<std::unique_ptr<Block>> sums(s.pulls.size());
   for (size_t i = 0; i < s.pulls.size(); ++i) {
     const HostPull& p = s.pulls[i];
@@ -263,14 +264,14 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
   if (s.reads_staged) {
     CallInfo again = info;
     again.fingerprint ^= 1;
-    staged = local_->open(again, staging.data(), staging.bytes());
+    staged = local_->open(again, shown, size_of(s.shown_elements));
   } else {
-    own.assign(static_cast<size_t>(local_->size()), staging.data());
+    own.assign(static_cast<size_t>(local_->size()), shown);
     staged = own;
   }
   for (size_t i = 0; i < s.pulls.size(); ++i) {
     const HostPull& p = s.pulls[i];
-    if (p.local()) continue;
+    if (p.local() || (s.direct && p.terms.size() == 1 && p.terms[0].holder == index())) continue;
     Dims strides = contiguous_strides(p.shape);
     std::vector<const std::byte*> terms;
     for (const Term& t : p.terms)
@@ -347,10 +348,10 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
   shown_ = std::make_unique<Block>(static_cast<size_t>(total));
   if (total > 0) {
     auto pulls_of = [&](int) {
-      std::vector<Pull> pulls;
+      MemberPulls all;
       for (int o = 0; o < size(); ++o)
-        pulls.push_back(row({o}, 0, at[static_cast<size_t>(o)], static_cast<int64_t>(sizes[static_cast<size_t>(o)])));
-      return pulls;
+        all.pulls.push_back(row({o}, 0, at[static_cast<size_t>(o)], static_cast<int64_t>(sizes[static_cast<size_t>(o)])));
+      return all;
     };
     CallInfo bytes_info = info;
     bytes_info.dtype = DType::kUInt8;
@@ -373,12 +374,12 @@ void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DTy
   const size_t unit = size_bytes(dtype), bytes = static_cast<size_t>(count) * unit;
   const int n = size();
   CallInfo info{"all_reduce", dtype, {count}, static_cast<uint64_t>(count)};
-  std::vector<int> all(static_cast<size_t>(n));
-  std::iota(all.begin(), all.end(), 0);
+  std::vector<int> everybody(static_cast<size_t>(n));
+  std::iota(everybody.begin(), everybody.end(), 0);
   if (bytes <= kInlineBytes) {
     // Everybody sums everything, so that one message is enough. Peers may still read `in` when `out` is written.
     Block sums(bytes);
-    pull_by(info, [&](int) { return std::vector<Pull>{row(all, 0, 0, count)}; }, in, bytes, sums.data());
+    pull_by(info, [&](int) { return MemberPulls{{row(everybody, 0, 0, count)}}; }, in, bytes, sums.data());
     if (bytes) std::memcpy(out, sums.data(), bytes);
     note_bytes(bytes * static_cast<size_t>(n - 1));
     return;
@@ -386,12 +387,12 @@ void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DTy
   const int64_t line = static_cast<int64_t>(64 / unit), lines = (count + line - 1) / line;
   auto begin_of = [&](int k) { return std::min(count, lines * k / n * line); };
   auto size_of = [&](int k) { return begin_of(k + 1) - begin_of(k); };
-  pull_by(info, [&](int m) { return std::vector<Pull>{row(all, begin_of(m), begin_of(m), size_of(m))}; }, in, bytes, out);
+  pull_by(info, [&](int m) { return MemberPulls{{row(everybody, begin_of(m), begin_of(m), size_of(m))}}; }, in, bytes, out);
   pull_by(info, [&](int m) {
-    std::vector<Pull> pulls;
+    MemberPulls all;
     for (int k = 0; k < n; ++k)
-      if (k != m) pulls.push_back(row({k}, begin_of(k), begin_of(k), size_of(k)));
-    return pulls;
+      if (k != m) all.pulls.push_back(row({k}, begin_of(k), begin_of(k), size_of(k)));
+    return all;
   }, out, bytes, out);
   --stats_.calls;
   const size_t mine = static_cast<size_t>(size_of(index())) * unit;
@@ -401,10 +402,10 @@ void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DTy
 void HostsCommunicator::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("reduce_scatter", counts);
   const int64_t count = sum(counts, size());
-  std::vector<int> all(static_cast<size_t>(size()));
-  std::iota(all.begin(), all.end(), 0);
+  std::vector<int> everybody(static_cast<size_t>(size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
   pull_by({"reduce_scatter", dtype, {count}, hash_counts(counts)},
-          [&](int m) { return std::vector<Pull>{row(all, sum(counts, m), 0, counts[static_cast<size_t>(m)])}; }, in,
+          [&](int m) { return MemberPulls{{row(everybody, sum(counts, m), 0, counts[static_cast<size_t>(m)])}}; }, in,
           static_cast<size_t>(count) * size_bytes(dtype), out);
   note_bytes(static_cast<size_t>(counts[static_cast<size_t>(index())]) * size_bytes(dtype) * static_cast<size_t>(size() - 1));
 }
@@ -413,9 +414,9 @@ void HostsCommunicator::all_gather(const void* in, void* out, std::span<const in
   check_counts("all_gather", counts);
   const int64_t mine = counts[static_cast<size_t>(index())];
   pull_by({"all_gather", dtype, {mine}, hash_counts(counts)}, [&](int) {
-    std::vector<Pull> pulls;
-    for (int k = 0; k < size(); ++k) pulls.push_back(row({k}, 0, sum(counts, k), counts[static_cast<size_t>(k)]));
-    return pulls;
+    MemberPulls all;
+    for (int k = 0; k < size(); ++k) all.pulls.push_back(row({k}, 0, sum(counts, k), counts[static_cast<size_t>(k)]));
+    return all;
   }, in, static_cast<size_t>(mine) * size_bytes(dtype), out);
   note_bytes(static_cast<size_t>(sum(counts, size()) - mine) * size_bytes(dtype));
 }
@@ -426,14 +427,14 @@ void HostsCommunicator::all_to_all(const void* in, void* out, std::span<const in
   const auto n = static_cast<size_t>(size());
   auto sends = [&](int k) { return std::span<const int64_t>(sent).subspan(static_cast<size_t>(k) * n, n); };
   pull_by({"all_to_all", dtype, {sum(send_counts, size())}}, [&](int m) {
-    std::vector<Pull> pulls;
+    MemberPulls all;
     int64_t at = 0;
     for (int k = 0; k < size(); ++k) {
       int64_t count = sends(k)[static_cast<size_t>(m)];
-      pulls.push_back(row({k}, sum(sends(k), m), at, count));
+      all.pulls.push_back(row({k}, sum(sends(k), m), at, count));
       at += count;
     }
-    return pulls;
+    return all;
   }, in, static_cast<size_t>(sum(send_counts, size())) * size_bytes(dtype), out);
   int64_t read = sum(recv_counts, size()) - recv_counts[static_cast<size_t>(index())];
   note_bytes(static_cast<size_t>(read) * size_bytes(dtype));
@@ -446,7 +447,9 @@ void HostsCommunicator::broadcast(void* data, int64_t count, DType dtype, int ro
   const bool root = index() == root_index;
   CallInfo info{"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)};
   pull_by(info, [&](int m) {
-    return m == root_index ? std::vector<Pull>{} : std::vector<Pull>{row({root_index}, 0, 0, count)};
+    MemberPulls all;
+    if (m != root_index) all.pulls.push_back(row({root_index}, 0, 0, count));
+    return all;
   }, root ? data : nullptr, root ? bytes : 0, data);
   if (!root) note_bytes(bytes);
 }

@@ -51,6 +51,7 @@ int shared_cores(const Parts& parts) {
 // process does.
 void listen_for_aborts(ControlBlock block, std::shared_ptr<StoreClient> store) {
   std::thread([block, store] {
+    set_no_blocking_hooks_on_this_thread();
     try {
       std::string text = store->get("aborted", 1e9);
       size_t cut = std::min(text.find(' '), text.size());
@@ -95,13 +96,13 @@ class ProcessWorld final : public World {
       // The launcher does not serve the store, or is gone: nobody to tell.
     }
     if (several_hosts() && failed != rank())
-      spread_abort(fmt::format("rank {} on {} has ended too early; read its output first", failed, host_name(host_of(failed))));
+      spread_abort(failed, fmt::format("it has ended on {} without a word; read its output first", host_name(host_of(failed))));
   }
 
-  void spread_abort(const std::string& reason) override {
+  void spread_abort(int failed, const std::string& reason) override {
     try {
       if (parts_.meeting.client->add("aborts", 1) == 1)
-        parts_.meeting.client->set("aborted", fmt::format("{} {}", rank(), reason));
+        parts_.meeting.client->set("aborted", fmt::format("{} {}", failed, reason));
     } catch (const std::exception&) {
       // Without the store the other hosts learn it from closed connections.
     }
