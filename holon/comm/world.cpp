@@ -12,6 +12,7 @@ World::World(int rank, int size, ControlBlock block, int cores, bool threads)
   // Threads that wait for the interpreter's lock cannot come while a spinning one holds it.
   if (threads && blocking_hooks().enter) us = 0;
   spin_ns_ = static_cast<int64_t>(us * 1000);
+  answer_for(block_.rank_entry(rank).report);
 }
 
 bool World::abort(const std::string& reason) {
@@ -24,6 +25,7 @@ bool World::abort(const std::string& reason) {
 }
 
 void World::finish() {
+  stop_answering(block_.rank_entry(rank_).report);
   block_.rank_entry(rank_).finished.store(1);
   block_.wake_all();
 }

@@ -1,10 +1,13 @@
 #include "holon/comm/shm/process_world.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <exception>
 #include <vector>
 
 #include "holon/array/storage.h"
@@ -74,8 +77,9 @@ class ProcessWorld final : public World {
     }
   }
 
-  void end_of_process() {
+  void end_of_process(int status) {
     if (getpid() != parts_.processes[static_cast<size_t>(rank())].pid) return;  // a fork of the rank
+    if (status != 0) abort(fmt::format("it has exited with status {}", status));
     finish();
     parts_.meeting.server.reset();
   }
@@ -86,6 +90,25 @@ class ProcessWorld final : public World {
 };
 
 ProcessWorld* world_of_process = nullptr;  // a process is one rank; for its end
+
+// An exception that nobody catches ends the process: the other ranks hear the reason.
+void tell_of_terminate() {
+  static std::terminate_handler before = std::set_terminate([] {
+    std::string why = "std::terminate was called";
+    try {
+      if (auto e = std::current_exception()) std::rethrow_exception(e);
+    } catch (const std::exception& e) {
+      why = fmt::format("an exception was not caught: {}", e.what());
+    } catch (...) {
+      why = "an exception was not caught";
+    }
+    try {
+      world_of_process->abort(why);
+    } catch (...) {
+    }
+    before();
+  });
+}
 
 }  // namespace
 
@@ -136,7 +159,10 @@ std::shared_ptr<World> join_processes(const Context& context) {
   }
   auto world = std::make_shared<ProcessWorld>(context.rank(), std::move(parts));
   world_of_process = world.get();
-  std::atexit([] { world_of_process->end_of_process(); });
+  on_exit([](int status, void*) { world_of_process->end_of_process(status); }, nullptr);
+  tell_of_terminate();
+  // A rank may be started by a shell that the launcher started: it must not outlive its parent either.
+  if (settings::flag("HOLON_STORE_HOSTED")) prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (log::enabled(log::Channel::kComm))
     log::line(log::Channel::kComm, fmt::format("the world of {} ranks has met", size));
   return world;
