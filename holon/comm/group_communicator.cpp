@@ -274,19 +274,24 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
   std::vector<RankReport*> reports;
   for (int rank : late) reports.push_back(&world_.block().rank_entry(rank).report);
   if (reports.size() > kMostDescribed) reports.resize(kMostDescribed);
-  // Others' words take a moment, and come in time for the answer.
+  // A rank that waits elsewhere may give up at the same time as this one: looked at first.
+  std::vector<std::string> elsewhere;
+  for (RankReport* r : reports) {
+    RankEntry& entry = world_.block().rank_entry(rank_of(*r));
+    const uint32_t other = entry.waiting_group.load();
+    elsewhere.push_back(other == 0 || other == static_cast<uint32_t>(table_index_) + 1
+                            ? ""
+                            : fmt::format(" Rank {} waits in another group, {}, in its call {}.", rank_of(*r),
+                                          world_.block().group_text(static_cast<int>(other) - 1), entry.waiting_call.load()));
+  }
+  // Their own words take a moment, in which one may come.
   std::vector<std::string> where = ask_where(reports, kAskSeconds);
   if (late = missing(target); late.empty()) return {};
   std::string about, here;
   for (size_t i = 0; i < reports.size(); ++i) {
     const int rank = rank_of(*reports[i]);
     if (std::find(late.begin(), late.end(), rank) == late.end()) continue;
-    RankEntry& entry = world_.block().rank_entry(rank);
-    about += fmt::format(" Rank {} {}.", rank, where[i]);
-    if (uint32_t other = entry.waiting_group.load(); other && other != static_cast<uint32_t>(table_index_) + 1)
-      about += fmt::format(" Rank {} waits in another group, {}, in its call {}.", rank,
-                           world_.block().group_text(static_cast<int>(other) - 1), entry.waiting_call.load());
-    about += " " + last_seen(rank);
+    about += fmt::format("{} Rank {} {}. {}", elsewhere[i], rank, where[i], last_seen(rank));
   }
   for (int i = 0; i < size(); ++i) {
     if (group_.slots[i].arrived.load() < target) continue;

@@ -33,7 +33,8 @@ using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
 constexpr auto kTermToKill = std::chrono::milliseconds(2000);
-// Where another rank has said that it failed first, it gets this long to print why, before it is stopped too.
+// Where another rank has said that it failed first, it gets this long to print why, before it is stopped too; so do those
+// that miss a rank which was killed, and could say nothing itself.
 constexpr auto kLastWords = std::chrono::milliseconds(400);
 constexpr size_t kTailBytes = 16384;
 constexpr int kTailLines = 30;
@@ -379,7 +380,7 @@ class Launcher {
       if (first_failed_ < 0) {
         first_failed_ = static_cast<int>(r - ranks_.begin());
         Rank* origin = reported_failure();
-        term_at_ = Clock::now() + (origin && origin->running ? kLastWords : std::chrono::milliseconds(0));
+        term_at_ = Clock::now() + ((origin && origin->running) || WIFSIGNALED(status) ? kLastWords : std::chrono::milliseconds(0));
       } else if (term_at_ && &*r == reported_failure()) {
         term_at_ = Clock::now();
       }

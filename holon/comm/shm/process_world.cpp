@@ -70,10 +70,12 @@ class ProcessWorld final : public World {
   }
 
   void report_failure(int failed) override {
+    if (!hosted_) return;  // no launcher: nobody to tell
     try {
-      if (parts_.meeting.client->add("failures", 1) == 1) parts_.meeting.client->set("failed", std::to_string(failed));
+      auto& store = *parts_.meeting.client;
+      if (store.add("failures", 1, kTellSeconds) == 1) store.set("failed", std::to_string(failed), kTellSeconds);
     } catch (const std::exception&) {
-      // The launcher does not serve the store, or is gone: nobody to tell.
+      // It is gone or stopped, and the other ranks are to hear of the failure in time.
     }
   }
 
@@ -85,8 +87,10 @@ class ProcessWorld final : public World {
   }
 
  private:
+  static constexpr double kTellSeconds = 0.4;
   Parts parts_;
   const Arena& arena_;
+  const bool hosted_ = settings::flag("HOLON_STORE_HOSTED");
 };
 
 ProcessWorld* world_of_process = nullptr;  // a process is one rank; for its end
@@ -142,8 +146,16 @@ std::shared_ptr<World> join_processes(const Context& context) {
     parts.block.create(context.world_size());
     arenas = lead_exchange(listener, arena.fd, control.get(), parts.processes, limit_s);
   } else {
-    arenas = join_exchange(parts.meeting.ranks[0].socket, context.rank(), arena.fd, size, &control, parts.processes[0],
-                           limit_s);
+    try {
+      arenas = join_exchange(parts.meeting.ranks[0].socket, context.rank(), arena.fd, size, &control, parts.processes[0],
+                             limit_s);
+    } catch (const Error& e) {
+      // Rank 0 may have given up because another one is gone.
+      std::string gone;
+      for (size_t r = 1; r < size; ++r)
+        if (r != rank && parts.processes[r].gone()) gone += fmt::format("{}rank {}", gone.empty() ? "" : ", ", r);
+      throw Error(e.kind(), gone.empty() ? e.what() : fmt::format("{} Ended as well: {}.", e.what(), gone));
+    }
     map_control();
   }
   for (size_t r = 0; r < size; ++r) {
