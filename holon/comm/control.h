@@ -12,6 +12,7 @@
 
 #include "holon/array/dims.h"
 #include "holon/comm/communicator.h"
+#include "holon/comm/report.h"
 
 namespace holon::comm {
 
@@ -45,6 +46,7 @@ struct CallDetails {
   uint8_t axes;
   DType dtype;
   char op[46];
+  std::atomic<bool> sited;  // site may be read
   char site[112];
 
   std::string str() const;  // "all_reduce [4, 5] float32 (80 bytes)"
@@ -90,6 +92,7 @@ struct alignas(64) RankEntry {
   std::atomic<uint32_t> finished;       // the rank's program has ended
   std::atomic<uint32_t> waiting_group;  // 1 + table index of the group that the rank sleeps in, 0: none
   std::atomic<uint64_t> waiting_call;
+  RankReport report;
 };
 
 // The block of a world. Pre: the memory was zero before create().

@@ -10,6 +10,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/log.h"
+#include "holon/comm/control.h"
 #include "holon/kernels/cpu/boxes.h"
 
 namespace holon::comm {
@@ -81,33 +82,36 @@ uint64_t HostsCommunicator::tag(uint64_t kind, uint64_t a, uint64_t b) const {
 }
 
 std::string HostsCommunicator::call_text() const {
-  return fmt::format("group {}, call {}, {}", ranks_text(ranks()), calls_, mine_.str());
+  return fmt::format("group {}, call {}, {}", ranks_text(ranks()), calls_, mine_.text);
 }
 
 void HostsCommunicator::begin(const CallInfo& info, size_t bytes) {
   ++calls_;
-  std::memset(&mine_, 0, sizeof mine_);
-  mine_.call = calls_;
-  mine_.bytes = bytes;
+  mine_ = {};
   mine_.fingerprint = info.fingerprint;
-  mine_.axes = static_cast<uint8_t>(info.shape.size());
-  for (int i = 0; i < info.shape.size(); ++i) mine_.shape[i] = info.shape[i];
   mine_.dtype = info.dtype;
-  std::string_view op = info.op ? info.op : "";
-  mine_.op[op.copy(mine_.op, sizeof mine_.op - 1)] = 0;
-  std::memcpy(mine_.site, site_, sizeof mine_.site);
+  std::string_view op = info.op ? info.op : "(unnamed)";
+  op.copy(mine_.op, sizeof mine_.op - 1);
+  std::string text = fmt::format("{} {} {} ({} bytes)", op, info.shape, name(info.dtype), bytes);
+  char site[sizeof CallDetails::site] = "";
+  if (site_[0])
+    std::memcpy(site, site_, sizeof site);
+  else if (auto where = blocking_hooks().where)
+    where(site, sizeof site);
+  if (site[0]) text += fmt::format(" at {}", site);
+  text.copy(mine_.text, sizeof mine_.text - 1);
   check_ = mix(mix(info.fingerprint, static_cast<uint64_t>(info.dtype)), calls_);
   for (const char* p = mine_.op; *p; ++p) check_ = mix(check_, static_cast<uint8_t>(*p));
 }
 
-void HostsCommunicator::compare(const CallDetails& theirs, int their_rank) const {
+void HostsCommunicator::compare(const Envelope& theirs, int their_rank) const {
   bool same_op = std::strncmp(theirs.op, mine_.op, sizeof mine_.op) == 0;
   if (same_op && theirs.dtype == mine_.dtype && theirs.fingerprint == mine_.fingerprint) return;
   fail_runtime("{}: the ranks disagree on {}: rank {} called {}; rank {} called {} (group {}, call {}). {}", mine_.op,
                !same_op                      ? "what to call"
                    : theirs.dtype != mine_.dtype ? "dtype"
                                                  : "the call's arguments",
-               world_.rank(), mine_.str(), their_rank, theirs.str(), ranks_text(ranks()), calls_,
+               world_.rank(), mine_.text, their_rank, theirs.text, ranks_text(ranks()), calls_,
                same_op ? "Pass the same shape, dtype, placement and sbp on all of these ranks."
                        : "All ranks of a group make the same calls in the same order: look for code that only some of "
                          "them run.");
@@ -203,7 +207,7 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
   // Receivers first: what peers send then goes straight to its place. Tags differ between different calls, so that
   // their data cannot meet; the leaders' envelopes show which calls they are.
   std::vector<Network::Message> receive;
-  CallDetails theirs{};
+  Envelope theirs{};
   const auto hosts = by_host_.size();
   int next = by_host_[(static_cast<size_t>(my_host_) + 1) % hosts][0], before = by_host_[(static_cast<size_t>(my_host_) + hosts - 1) % hosts][0];
   std::unique_ptr<Network::Transit> envelope;
@@ -303,8 +307,8 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
   stats_.bytes_read = read;
   struct Sheet {
     std::vector<std::byte> bytes;
-    Sheet(size_t members) : bytes(sizeof(CallDetails) + members * sizeof(uint64_t)) {}
-    uint64_t* sizes() { return reinterpret_cast<uint64_t*>(bytes.data() + sizeof(CallDetails)); }
+    Sheet(size_t members) : bytes(sizeof(Envelope) + members * sizeof(uint64_t)) {}
+    uint64_t* sizes() { return reinterpret_cast<uint64_t*>(bytes.data() + sizeof(Envelope)); }
   };
   std::vector<Sheet> sheets;
   for (auto& members : by_host_) sheets.emplace_back(members.size());
@@ -325,7 +329,7 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
     wait(*transit, false);
     for (size_t h = 0; h < by_host_.size(); ++h) {
       if (h == mine) continue;
-      CallDetails theirs;
+      Envelope theirs;
       std::memcpy(&theirs, sheets[h].bytes.data(), sizeof theirs);
       compare(theirs, rank_of(by_host_[h][0]));
     }
