@@ -1,13 +1,19 @@
 #include "holon/comm/world.h"
 
+#include <algorithm>
+
 #include "holon/base/blocking.h"
+#include "holon/base/error.h"
 #include "holon/base/settings.h"
 
 namespace holon::comm {
 
-World::World(int rank, int size, ControlBlock block, int cores, bool threads)
-    : rank_(rank), size_(size), block_(block), timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")) {
-  double us = size <= cores ? 50 : 0;
+World::World(int rank, int size, ControlBlock block, int cores, bool threads, Hosts hosts)
+    : rank_(rank), size_(size), block_(block), hosts_(std::move(hosts)), timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")) {
+  int here = size;
+  if (!threads && several_hosts())
+    here = static_cast<int>(std::count(hosts_.of_rank.begin(), hosts_.of_rank.end(), host_of(rank)));
+  double us = here <= cores ? 50 : 0;
   if (!settings::text("HOLON_SPIN_US").empty()) us = settings::number("HOLON_SPIN_US");
   // Threads that wait for the interpreter's lock cannot come while a spinning one holds it.
   if (threads && blocking_hooks().enter) us = 0;
@@ -15,12 +21,15 @@ World::World(int rank, int size, ControlBlock block, int cores, bool threads)
   answer_for(block_.rank_entry(rank).report);
 }
 
+Network& World::network() const { internal_error(__FILE__, __LINE__, "network", "a world of one host has no network"); }
+
 bool World::abort(const std::string& reason) {
   if (block_.aborted().state.load() != 0) return false;
   // Before the others hear of it: they end soon after, and the launcher must not take them for the cause.
   report_failure(rank_);
   if (!block_.aborted().set(rank_, 0, reason)) return false;
   block_.wake_all();
+  if (several_hosts()) spread_abort(reason);
   return true;
 }
 

@@ -1,4 +1,4 @@
-#include "holon/boxing/strided.h"
+#include "holon/kernels/cpu/boxes.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "holon/kernels/cpu/add_n.h"
 #include "holon/kernels/cpu/copy.h"
 
-namespace holon::boxing {
+namespace holon::kernels {
 
 namespace {
 
@@ -105,11 +105,4 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
   if (!targets.empty()) flush();
 }
 
-Array contiguous(const Array& a) {
-  if (a.is_contiguous()) return a;
-  Array copy = Array::empty(a.shape, a.dtype, a.device);
-  copy_box(copy.bytes(), copy.strides, a.bytes(), a.strides, a.shape, static_cast<int64_t>(size_bytes(a.dtype)));
-  return copy;
-}
-
-}  // namespace holon::boxing
+}  // namespace holon::kernels
