@@ -46,8 +46,11 @@ struct CallDetails {
   uint8_t axes;
   DType dtype;
   char op[46];
-  std::atomic<bool> sited;  // site may be read
+  uint32_t sited;  // 1: site may be read; by has_site() and set_sited() only, as a peer may look meanwhile
   char site[112];
+
+  bool has_site() const { return std::atomic_ref(const_cast<uint32_t&>(sited)).load(std::memory_order_acquire) != 0; }
+  void set_sited(bool is) { std::atomic_ref(sited).store(is, std::memory_order_release); }
 
   std::string str() const;  // "all_reduce [4, 5] float32 (80 bytes)"
 };

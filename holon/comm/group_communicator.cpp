@@ -82,10 +82,10 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
     if (n + 1 < sizeof details.op) details.op[n++] = *p;
   }
   details.op[n] = 0;
-  details.sited.store(false, std::memory_order_relaxed);
+  details.set_sited(false);
   if (site_[0]) {
     std::memcpy(details.site, site_, sizeof details.site);
-    details.sited.store(true, std::memory_order_release);
+    details.set_sited(true);
   }
   record(details);
 
@@ -153,10 +153,10 @@ void GroupCommunicator::record(const CallDetails& details) {
 
 void GroupCommunicator::note_site() {
   CallDetails& details = group_.slots[index()].details[calls_ & 1];
-  if (details.sited.load()) return;
+  if (details.has_site()) return;
   details.site[0] = 0;
   if (auto where = blocking_hooks().where) where(details.site, sizeof details.site);
-  details.sited.store(true);
+  details.set_sited(true);
 }
 
 bool GroupCommunicator::spin(uint64_t target) const {
@@ -246,7 +246,7 @@ std::string GroupCommunicator::call_text() const {
   const CallDetails& d = my_details();
   std::string text = fmt::format("group {}, call {}, {} {}, {} bytes", ranks_text(ranks()), d.call,
                                  Dims(std::span<const int64_t>(d.shape, d.axes)), name(d.dtype), d.bytes);
-  if (d.sited.load() && d.site[0]) text += fmt::format(", at {}", d.site);
+  if (d.has_site() && d.site[0]) text += fmt::format(", at {}", d.site);
   return text;
 }
 
@@ -297,7 +297,7 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
     if (group_.slots[i].arrived.load() < target) continue;
     const CallDetails& d = group_.slots[i].details[calls_ & 1];
     here += (here.empty() ? "" : ", ") + std::to_string(ranks()[static_cast<size_t>(i)]);
-    if (i != index() && d.call == calls_ && d.sited.load() && d.site[0] && std::strcmp(d.site, my_details().site) != 0)
+    if (i != index() && d.call == calls_ && d.has_site() && d.site[0] && std::strcmp(d.site, my_details().site) != 0)
       here += fmt::format(" (at {})", d.site);
   }
   if (about.empty() || about.back() != ' ') about += ' ';
@@ -364,7 +364,7 @@ void GroupCommunicator::exchange_sites() {
   const int64_t until = now_ns() + kSiteNs;
   for (int i = 0; i < size(); ++i) {
     const CallDetails& d = group_.slots[i].details[half];
-    while (d.call == calls_ && !d.sited.load() && now_ns() < until)
+    while (d.call == calls_ && !d.has_site() && now_ns() < until)
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }

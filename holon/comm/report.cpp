@@ -206,12 +206,13 @@ void note_trouble(std::string_view text) {
 std::vector<std::string> ask_where(std::span<RankReport* const> reports, double limit_s) {
   const int64_t start = now_ns(), limit = static_cast<int64_t>(limit_s * 1e9);
   // Several ranks may want to know: the first one sends the signal. An answer of a while ago is asked for again.
-  auto asked = [&](RankReport& r) {
+  auto asked = [&](RankReport& r, char found) {
     uint32_t state = r.state.load();
     const int64_t before = r.asked_ns.load();
     if (state != 0 && start - before < 2 * limit) return true;
     if (!r.state.compare_exchange_strong(state, 1)) return true;
     r.asked_ns.store(start);
+    r.found.store(found);
     return syscall(SYS_tgkill, r.pid.load(), r.thread.load(), question()) == 0;
   };
   std::vector<char> states(reports.size());
@@ -219,7 +220,7 @@ std::vector<std::string> ask_where(std::span<RankReport* const> reports, double 
   for (size_t i = 0; i < reports.size(); ++i) {
     RankReport& r = *reports[i];
     states[i] = r.pid.load() ? state_of(r.pid.load(), r.thread.load() ? r.thread.load() : r.pid.load()) : '\0';
-    waiting[i] = r.thread.load() && r.pid.load() && states[i] && !std::strchr("TtZX", states[i]) && asked(r);
+    waiting[i] = r.thread.load() && r.pid.load() && states[i] && !std::strchr("TtZX", states[i]) && asked(r, states[i]);
   }
   auto missing = [&](size_t i) { return waiting[i] && reports[i]->state.load() != 2; };
   for (bool any = true; any && now_ns() - start < limit;) {
@@ -230,7 +231,9 @@ std::vector<std::string> ask_where(std::span<RankReport* const> reports, double 
   }
   std::vector<std::string> result;
   for (size_t i = 0; i < reports.size(); ++i)
-    result.push_back(states[i] ? described(*reports[i], states[i], waiting[i] && !missing(i)) : "cannot be looked at");
+    result.push_back(!states[i] ? "cannot be looked at"
+                         : waiting[i] && !missing(i) ? described(*reports[i], reports[i]->found.load(), true)
+                                                     : described(*reports[i], states[i], false));
   return result;
 }
 

@@ -32,6 +32,7 @@ struct alignas(64) RankReport {
   std::atomic<int32_t> pid, thread;  // thread 0: nobody answers
   std::atomic<uint32_t> state;       // 0 never asked, 1 asked, 2 answered
   std::atomic<int64_t> asked_ns;
+  std::atomic<char> found;  // in which state the first who asked found it: the answer itself makes it run
   char c_stack[2000];     // lines of symbols, innermost first
   char host_stack[2000];  // what BlockingHooks::dump_stack wrote
   std::atomic<uint32_t> troubled;  // 0 no, 1 being written, 2 trouble is readable

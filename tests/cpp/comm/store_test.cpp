@@ -300,7 +300,9 @@ TEST(Store, WithoutFreeDescriptorsStrangersMakeRoom) {
   EXPECT_TRUE(s.client() != nullptr);  // by now all of them have been accepted
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
+  // Lower numbers may be free; they are filled.
   int next = dup(crowd[0]);
+  for (const int last = crowd.back(); next < last + 8; next = dup(crowd[0])) crowd.push_back(next);
   close(next);
   rlimit tight{static_cast<rlim_t>(next) + 1, before.rlim_max};  // for the client's end, but not for the server's
   setrlimit(RLIMIT_NOFILE, &tight);
