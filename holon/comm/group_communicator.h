@@ -55,6 +55,7 @@ class GroupCommunicator final : public Communicator {
   uint64_t calls_ = 0;     // opens
   uint64_t arrivals_ = 0;  // synchronisations: opens, and closes that waited
   bool open_ = false, must_wait_ = false;
+  int64_t work_ns_ = 0;  // about how long members may read what the call has shown
   Bounce bounce_;
   std::vector<const std::byte*> pointers_;
 };
