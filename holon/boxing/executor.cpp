@@ -6,6 +6,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/small_vec.h"
+#include "holon/boxing/hosts.h"
 #include "holon/boxing/strided.h"
 #include "holon/comm/communicator.h"
 #include "holon/kernels/cpu/add_n.h"
@@ -115,6 +116,7 @@ Array meet(const Plan& plan, size_t number, int rank, const Array& in) {
   Array part = in.defined() ? contiguous(in) : in;
   int index = step.to->placement.index_of(rank);
   if (index >= 0) comm::note_bytes(static_cast<uint64_t>(step.read_bytes[static_cast<size_t>(index)]));
+  if (auto* across = group.across_hosts()) return meet_across_hosts(plan, number, rank, *across, part);
   if (step.two_phase) return two_phase_all_reduce(plan, step, t, group, part);
 
   Array out;

@@ -1,18 +1,26 @@
 #include "holon/comm/world.h"
 
+#include <algorithm>
+
 #include "holon/base/blocking.h"
+#include "holon/base/error.h"
 #include "holon/base/settings.h"
 
 namespace holon::comm {
 
-World::World(int rank, int size, ControlBlock block, int cores, bool threads)
-    : rank_(rank), size_(size), block_(block), timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")) {
-  double us = size <= cores ? 50 : 0;
+World::World(int rank, int size, ControlBlock block, int cores, bool threads, Hosts hosts)
+    : rank_(rank), size_(size), block_(block), hosts_(std::move(hosts)), timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")) {
+  int here = size;
+  if (!threads && several_hosts())
+    here = static_cast<int>(std::count(hosts_.of_rank.begin(), hosts_.of_rank.end(), host_of(rank)));
+  double us = here <= cores ? 50 : 0;
   if (!settings::text("HOLON_SPIN_US").empty()) us = settings::number("HOLON_SPIN_US");
   // Threads that wait for the interpreter's lock cannot come while a spinning one holds it.
   if (threads && blocking_hooks().enter) us = 0;
   spin_ns_ = static_cast<int64_t>(us * 1000);
 }
+
+Network& World::network() const { internal_error(__FILE__, __LINE__, "network", "a world of one host has no network"); }
 
 bool World::abort(const std::string& reason) {
   if (block_.aborted().state.load() != 0) return false;
@@ -20,6 +28,7 @@ bool World::abort(const std::string& reason) {
   report_failure(rank_);
   if (!block_.aborted().set(rank_, 0, reason)) return false;
   block_.wake_all();
+  if (several_hosts()) spread_abort(reason);
   return true;
 }
 

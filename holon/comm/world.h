@@ -5,10 +5,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "holon/comm/control.h"
 
 namespace holon::comm {
+
+class Network;
+
+// Which host each rank runs on. Hosts are numbered in the order of their first ranks. Nothing: all on one.
+struct Hosts {
+  std::vector<int> of_rank;
+  std::vector<std::string> names;
+};
 
 class World {
  public:
@@ -22,14 +31,24 @@ class World {
   int64_t spin_ns() const { return spin_ns_; }
   double timeout_s() const { return timeout_s_; }
 
-  // Where peers find this buffer of mine; nullopt: it is not in memory that they reach.
+  int host_of(int rank) const { return hosts_.of_rank.empty() ? 0 : hosts_.of_rank[static_cast<size_t>(rank)]; }
+  const std::string& host_name(int host) const { return hosts_.names[static_cast<size_t>(host)]; }
+  const Hosts& hosts() const { return hosts_; }
+  bool several_hosts() const { return hosts_.names.size() > 1; }
+  // What connects this rank with those of other hosts. Pre: several_hosts().
+  virtual Network& network() const;
+
+  // Where peers of this host find this buffer of mine; nullopt: it is not in memory that they reach.
   virtual std::optional<uint64_t> publish(const void* data, size_t bytes) const = 0;
-  // The address at which I read what `rank` has published.
+  // The address at which I read what `rank`, of this host, has published.
   virtual const std::byte* address(int rank, uint64_t offset) const = 0;
-  // How the rank ended, as "has exited" or "was killed or has crashed"; empty while it runs.
+  // How the rank, of this host, ended, as "has exited" or "was killed or has crashed"; empty while it runs.
   virtual std::string ended(int rank) const = 0;
   // Tells the launcher, if there is one, with which rank the trouble began. Only the first report counts.
   virtual void report_failure(int rank) {}
+
+  // Tells the other hosts why this rank has failed.
+  virtual void spread_abort(const std::string& reason) {}
 
   // True for the first reason of the world, which is the one that others see.
   bool abort(const std::string& reason);
@@ -37,12 +56,13 @@ class World {
   void finish();
 
  protected:
-  // Reads the settings. cores: what the ranks share among them.
-  World(int rank, int size, ControlBlock block, int cores, bool threads);
+  // Reads the settings. cores: what the ranks of this host share among them.
+  World(int rank, int size, ControlBlock block, int cores, bool threads, Hosts hosts = {});
 
  private:
   const int rank_, size_;
   const ControlBlock block_;
+  const Hosts hosts_;
   int64_t spin_ns_;
   double timeout_s_;
 };

@@ -159,7 +159,7 @@ class Launcher {
     token_ = given ? given : o_.nnodes == 1 ? random_token() : "";
     port_ = o_.master_port == 0 && o_.nnodes > 1 ? 29500 : o_.master_port;
     if (o_.node_rank != 0) return;
-    store_ = std::make_unique<StoreServer>(o_.master_addr, port_, token_);
+    store_ = std::make_unique<StoreServer>(o_.nnodes > 1 ? "0.0.0.0" : o_.master_addr, port_, token_);
     port_ = store_->port();
   }
 

@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
-#include <map>
 
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
 #include "holon/comm/control.h"
 #include "holon/comm/cores.h"
+#include "holon/comm/net/gloo_network.h"
 
 namespace holon::comm {
 
@@ -19,19 +20,25 @@ namespace {
 
 // What ranks of one world must have in common, to share memory.
 std::string layout_text() {
-  return fmt::format("1 {} {} {}", sizeof(MemberSlot), sizeof(GroupHeader), ControlBlock::kRegionBytes);
+  return fmt::format("2 {} {} {}", sizeof(MemberSlot), sizeof(GroupHeader), ControlBlock::kRegionBytes);
 }
 
+// Ranks share a host if they can hand each other memory: the same running system, and the same namespaces of networks
+// (of Unix sockets, too) and of processes. HOLON_HOST tells apart, or puts a name to, what looks alike.
 std::string host_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char name[256] = "";
   gethostname(name, sizeof name - 1);
-  return boot + "/" + name;
+  std::string given = settings::text("HOLON_HOST"), boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
+    std::error_code error;
+    boot += "," + std::filesystem::read_symlink(space, error).string();
+  }
+  return boot + "," + given + "/" + (given.empty() ? name : given);
 }
 
 std::string encode(const RankInfo& info) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}", layout_text(), info.pid, info.host, info.cores, info.socket);
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", layout_text(), info.pid, info.host, info.cores, info.socket, info.address);
 }
 
 RankInfo decode(const std::string& text, std::string* layout) {
@@ -41,9 +48,9 @@ RankInfo decode(const std::string& text, std::string* layout) {
       lines.emplace_back();
     else
       lines.back() += c;
-  lines.resize(5);
+  lines.resize(6);
   *layout = lines[0];
-  return {std::atoi(lines[1].c_str()), lines[2], lines[3], lines[4]};
+  return {std::atoi(lines[1].c_str()), lines[2], lines[3], lines[4], lines[5]};
 }
 
 std::string machine(const std::string& host) { return host.substr(host.find('/') + 1); }
@@ -71,10 +78,14 @@ Meeting meet(const Context& context, const std::string& socket_name) {
   const int rank = context.rank(), size = context.world_size();
 
   Meeting m;
+  m.store_host = host, m.store_port = static_cast<int>(port), m.token = token;
   if (rank == 0 && !settings::flag("HOLON_STORE_HOSTED"))
-    m.server = std::make_unique<StoreServer>(host, static_cast<int>(port), token);
+    // With ranks elsewhere, all addresses: a host's own name often means the loopback one in its /etc/hosts.
+    m.server = std::make_unique<StoreServer>(context.local_world_size() < size ? "0.0.0.0" : host,
+                                             static_cast<int>(port), token);
   m.client = std::make_unique<StoreClient>(host, static_cast<int>(port), token, left_s());
-  RankInfo me{static_cast<int>(getpid()), host_identity(), CoreSet::of_this_process().str(), socket_name};
+  RankInfo me{static_cast<int>(getpid()), host_identity(), CoreSet::of_this_process().str(), socket_name,
+              network_address(host)};
   auto g = m.client->gather("ranks", rank, size, encode(me), left_s());
 
   using Outcome = StoreClient::Gathered::Outcome;
@@ -101,22 +112,26 @@ Meeting meet(const Context& context, const std::string& socket_name) {
                  "ranks; if two programs meet here, choose another MASTER_PORT.",
                  where, g.counts.at(0), g.counts.at(1), rank, size);
 
-  std::map<std::string, std::vector<int>> by_host;
+  std::vector<std::string> known;
   for (int r = 0; r < size; ++r) {
     m.ranks.push_back(decode(g.values[static_cast<size_t>(r)], &layout));
     if (layout != layout_text())
       fail_runtime("rank {} runs another build of Holon than rank {}. Start all ranks from the same installation.", r,
                    rank);
-    by_host[m.ranks.back().host].push_back(r);
+    auto at = std::find(known.begin(), known.end(), m.ranks.back().host);
+    m.hosts.of_rank.push_back(static_cast<int>(at - known.begin()));
+    if (at != known.end()) continue;
+    known.push_back(m.ranks.back().host);
+    m.hosts.names.push_back(fmt::format("{} ({})", machine(known.back()), m.ranks.back().address));
   }
-  if (by_host.size() > 1) {
-    std::string list;
-    for (auto& [h, ranks] : by_host)
-      list += fmt::format("{}{} on {}", list.empty() ? "" : "; ", ranks_text(ranks), machine(h));
-    fail_runtime("the ranks of this world are on {} hosts ({}). Worlds of several hosts come with a later release; "
-                 "start all ranks on one.",
-                 by_host.size(), list);
+  if (known.size() == 1) {
+    m.hosts = {};
+    return m;
   }
+  for (int r = 0; r < size; ++r)
+    if (m.ranks[static_cast<size_t>(r)].address.empty())
+      fail_runtime("the ranks of this world are on {} hosts, but rank {} on {} has no network address. Connect that host, or "
+                   "start all ranks on one.", known.size(), r, machine(m.ranks[static_cast<size_t>(r)].host));
   return m;
 }
 

@@ -143,7 +143,7 @@ class BoxTest : public testing::Test {
   void check(int world, const std::vector<Case>& cases, bool strided = false) {
     std::vector<std::vector<Array>> parts(cases.size(), std::vector<Array>(static_cast<size_t>(world)));
     std::vector<std::string> complaints(static_cast<size_t>(world));
-    comm::run_ranks(world, [&](int rank) {
+    auto body = [&](int rank) {
       for (size_t i = 0; i < cases.size(); ++i) {
         auto& c = cases[i];
         Array in = part_of<T>(*c.from, c.shape, rank, strided);
@@ -155,7 +155,11 @@ class BoxTest : public testing::Test {
           complaints[static_cast<size_t>(rank)] = fmt::format("rank {} has read {} bytes in {}", rank, read,
                                                               explain(c.from, c.to, c.shape, DTypeOf<T>::value));
       }
-    });
+    };
+    if (hosts_.empty())
+      comm::run_ranks(world, body);
+    else
+      comm::run_ranks(hosts_, body);
     for (auto& text : complaints) EXPECT_EQ(text, "");
     int failures = 0;
     for (size_t i = 0; i < cases.size() && failures < 5; ++i) {
@@ -172,6 +176,7 @@ class BoxTest : public testing::Test {
         for (auto* to : specs) cases.push_back({from, to, shape});
     return cases;
   }
+  std::vector<int> hosts_;  // of each rank; empty: all on one
   Context context_{0, 8, 0, 8};
   ContextGuard guard_{context_};
 };
@@ -207,6 +212,32 @@ TEST_F(BoxTest, EveryPairOfPlacements) {
   add(Placement("cpu", {0, 1, 2, 3}));
   add(Placement::nested("cpu", {{0, 1}, {2, 3}}));
   add(Placement::nested("cpu", {{0, 2}, {1, 3}}));
+  check<float>(4, pairs(specs, {{5, 3, 2}}));
+}
+
+TEST_F(BoxTest, EveryPairAcrossHosts) {
+  for (std::vector<int> hosts : {std::vector{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 1}, {0, 1, 2, 3}}) {
+    hosts_ = hosts;
+    check<float>(4, pairs(all_specs(Placement("cpu", {0, 1, 2, 3}), options_of(2)), {{5, 3, 2}, {0, 3, 1}, {79, 53, 1}}));
+    check<float>(4, pairs(all_specs(Placement::nested("cpu", {{0, 1}, {2, 3}}), options_of(2)), {{5, 3, 2}, {79, 53, 1}}));
+    check<float>(4, pairs(all_specs(Placement::nested("cpu", {{0, 2}, {3, 1}}), options_of(2)), {{5, 3, 2}}));
+  }
+  hosts_ = {0, 0, 1};
+  check<BFloat16>(3, pairs(all_specs(Placement("cpu", {2, 0, 1}), options_of(3)), {{5, 4, 2}, {130, 9, 2}}));
+}
+
+TEST_F(BoxTest, EveryPairOfPlacementsAcrossHosts) {
+  std::vector<const GlobalSpec*> specs;
+  auto add = [&](const Placement& p) {
+    for (auto* s : all_specs(p, options_of(2))) specs.push_back(s);
+  };
+  add(Placement("cpu", {0, 1}));
+  add(Placement("cpu", {2, 3}));
+  add(Placement("cpu", {1, 2}));
+  add(Placement("cpu", {3}));
+  add(Placement("cpu", {0, 1, 2, 3}));
+  add(Placement::nested("cpu", {{0, 2}, {1, 3}}));
+  hosts_ = {0, 0, 1, 1};
   check<float>(4, pairs(specs, {{5, 3, 2}}));
 }
 

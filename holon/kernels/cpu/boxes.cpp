@@ -1,4 +1,4 @@
-#include "holon/boxing/strided.h"
+#include "holon/kernels/cpu/boxes.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/stream.h"
 
-namespace holon::boxing {
+namespace holon::kernels {
 
 namespace {
 
@@ -67,22 +67,22 @@ void copy_box(std::byte* dst, const Dims& dst_strides, const std::byte* src, con
   Box box(shape, dst_strides, src_strides);
   const auto row = static_cast<size_t>(box.shape.back() * item_bytes);
   const bool rows = box.a.back() == 1 && box.b.back() == 1;
-  const bool stream = std::max(static_cast<size_t>(bytes), whole_bytes) >= kernels::kStreamCopyBytes;
-  if (rows && box.shape.size() == 1) return kernels::copy_bytes(dst, src, row, whole_bytes);
+  const bool stream = std::max(static_cast<size_t>(bytes), whole_bytes) >= kStreamCopyBytes;
+  if (rows && box.shape.size() == 1) return copy_bytes(dst, src, row, whole_bytes);
   if (rows && (bytes <= kSmallBytes || (stream && num_threads() == 1))) {
     for_each_row(box, [&](int64_t to, int64_t from) {
       if (stream)
-        kernels::stream_bytes(dst + to * item_bytes, src + from * item_bytes, row);
+        stream_bytes(dst + to * item_bytes, src + from * item_bytes, row);
       else
         std::memcpy(dst + to * item_bytes, src + from * item_bytes, row);
     });
-    if (stream) kernels::stream_fence();
+    if (stream) stream_fence();
     return;
   }
   Dims to = box.a, from = box.b;
   for (int64_t& s : to) s *= item_bytes;
   for (int64_t& s : from) s *= item_bytes;
-  kernels::copy_bytes_strided(dst, to, src, from, box.shape, static_cast<size_t>(item_bytes));
+  copy_bytes_strided(dst, to, src, from, box.shape, static_cast<size_t>(item_bytes));
 }
 
 void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte* const> src, const Dims& src_strides,
@@ -101,7 +101,7 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
   if (row >= 64 || box.shape.size() == 1) {
     for_each_row(box, [&](int64_t to, int64_t from) {
       for (size_t k = 0; k < src.size(); ++k) at[k] = src[k] + from * item;
-      kernels::add_n(dst + to * item, at, row, dtype);
+      add_n(dst + to * item, at, row, dtype);
     });
     return;
   }
@@ -114,7 +114,7 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
   auto flush = [&] {
     auto rows = static_cast<int64_t>(targets.size());
     for (size_t k = 0; k < src.size(); ++k) at[k] = pack(k);
-    kernels::add_n(pack(src.size()), at, rows * row, dtype);
+    add_n(pack(src.size()), at, rows * row, dtype);
     for (int64_t r = 0; r < rows; ++r)
       std::memcpy(dst + targets[static_cast<size_t>(r)] * item, pack(src.size()) + r * row * item, bytes);
     targets.clear();
@@ -128,11 +128,4 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
   if (!targets.empty()) flush();
 }
 
-Array contiguous(const Array& a) {
-  if (a.is_contiguous()) return a;
-  Array copy = Array::empty(a.shape, a.dtype, a.device);
-  copy_box(copy.bytes(), copy.strides, a.bytes(), a.strides, a.shape, static_cast<int64_t>(size_bytes(a.dtype)));
-  return copy;
-}
-
-}  // namespace holon::boxing
+}  // namespace holon::kernels
