@@ -48,6 +48,7 @@ struct CommPart {
   CommStats stats;
   char site[sizeof(CallDetails::site)] = "";
   std::shared_ptr<World> world;
+  int channel = 0;
   std::map<std::vector<int>, std::unique_ptr<Communicator>, SpanLess> communicators;
 };
 
@@ -79,6 +80,14 @@ World& world() {
 }
 
 void adopt_world(std::shared_ptr<World> w) { part().world = std::move(w); }
+
+std::shared_ptr<World> shared_world() {
+  world();
+  return part().world;
+}
+
+void set_channel(int channel) { part().channel = channel; }
+int channel() { return part().channel; }
 
 void join_world() { world(); }
 
@@ -113,12 +122,14 @@ Communicator& communicator(std::span<const int> ranks) {
   else if (World& w = world(); std::any_of(key.begin(), key.end(), [&](int r) { return w.host_of(r) != w.host_of(key[0]); }))
     made = std::make_unique<HostsCommunicator>(w, key, static_cast<int>(mine - ranks.begin()), p.stats, p.site);
   else
-    made = std::make_unique<GroupCommunicator>(world(), key, static_cast<int>(mine - ranks.begin()), p.stats, p.site);
+    made = std::make_unique<GroupCommunicator>(world(), key, static_cast<int>(mine - ranks.begin()), p.stats, p.site, p.channel);
   return *p.communicators.emplace(std::move(key), std::move(made)).first->second;
 }
 
 CommStats& stats() { return part().stats; }
 void note_bytes(uint64_t bytes) { stats().bytes_read += bytes; }
+
+const char* call_site() { return part().site; }
 
 void set_call_site(const char* text) {
   CommPart& p = part();

@@ -8,6 +8,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/log.h"
+#include "holon/comm/background.h"
 
 namespace holon::comm {
 
@@ -49,9 +50,14 @@ GroupCommunicator::Bounce::~Bounce() {
 }
 
 GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
-                                     const char* site)
-    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site) {
-  group_ = world_.block().group(this->ranks(), &table_index_);
+                                     const char* site, int channel)
+    : Communicator(std::move(ranks), index),
+      world_(world),
+      stats_(stats),
+      site_(site),
+      channel_(channel),
+      spin_ns_(channel == 0 || world.cores_here() >= 2 * world.ranks_here() ? world.spin_ns() : 0) {
+  group_ = world_.block().group(this->ranks(), channel, &table_index_);
   pointers_.resize(static_cast<size_t>(size()));
 }
 
@@ -141,10 +147,10 @@ bool GroupCommunicator::spin(uint64_t target) const {
       ++i;
       continue;
     }
-    if (world_.spin_ns() <= 0) return false;
+    if (spin_ns_ <= 0) return false;
     if (++turns % 32 == 0) {
       int64_t now = now_ns();
-      if (until == 0) until = now + world_.spin_ns() + work_ns_;
+      if (until == 0) until = now + spin_ns_ + work_ns_;
       if (now > until) return false;
     }
     pause_cpu();
@@ -156,20 +162,24 @@ bool GroupCommunicator::spin(uint64_t target) const {
 class GroupCommunicator::Sleeping {
  public:
   explicit Sleeping(GroupCommunicator& c)
-      : header_(*c.group_.header), entry_(c.world_.block().rank_entry(c.world_.rank())) {
-    entry_.waiting_call.store(c.calls_);
-    entry_.waiting_group.store(static_cast<uint32_t>(c.table_index_) + 1);
+      : header_(*c.group_.header), entry_(c.world_.block().rank_entry(c.world_.rank())), shown_(c.channel_ == 0) {
+    // An entry has room for one thread of the rank: its own.
+    if (shown_) {
+      entry_.waiting_call.store(c.calls_);
+      entry_.waiting_group.store(static_cast<uint32_t>(c.table_index_) + 1);
+    }
     header_.sleepers.fetch_add(1);
   }
   ~Sleeping() {
     header_.sleepers.fetch_sub(1);
-    entry_.waiting_group.store(0);
+    if (shown_) entry_.waiting_group.store(0);
   }
 
  private:
   BlockingScope unlocked_;
   GroupHeader& header_;
   RankEntry& entry_;
+  const bool shown_;
 };
 
 void GroupCommunicator::sleep(uint64_t target) {
@@ -202,6 +212,11 @@ void GroupCommunicator::sleep(uint64_t target) {
                             call_text()));
         throw;
       }
+    }
+    if (background_must_end()) {
+      give_up(fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.",
+                          my_details().op, world_.rank(), call_text()));
+      raise_failed();
     }
     int64_t left_us = static_cast<int64_t>((world_.timeout_s() * 1e9 - static_cast<double>(waited)) / 1000) + 1;
     world_.block().sleep(header.wake, seen, std::clamp<int64_t>(left_us, 1, kSliceUs));

@@ -19,6 +19,7 @@
 #include "holon/array/storage.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/world.h"
 #include "tests/cpp/comm/collective_cases.h"
@@ -175,6 +176,29 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        reduce_large();
        say("is ready");
        reduce_some(100'000'000);
+     }},
+    {"background",
+     [](int) {
+       for (int i = 0; i < 5; ++i) {
+         auto work = run_in_background([] {
+           test::check_collectives(everybody(), float16);
+           reduce_some(3);
+         });
+         test::check_collectives(everybody(), float32);
+         reduce_some(2);
+         work.wait();
+       }
+     }},
+    // Rank 1 gives its job and ends before the others' can be done.
+    {"background_left",
+     [](int rank) {
+       everybody().barrier();
+       auto work = run_in_background([rank] {
+         if (rank == 1) pause_s(0.2);
+         reduce_some(100'000'000);
+       });
+       if (rank == 0) work.wait();
+       pause_s(0.5);
      }},
     // All on the first two cores.
     {"crowd",
