@@ -4,14 +4,14 @@ namespace holon {
 
 namespace {
 BlockingHooks hooks;
-constinit thread_local bool without = false;
+thread_local bool on_its_own = false;
 }
 
 void set_blocking_hooks(BlockingHooks h) { hooks = h; }
 const BlockingHooks& blocking_hooks() {
-  static const BlockingHooks none;
-  return without ? none : hooks;
+  static constexpr BlockingHooks kNone;
+  return on_its_own ? kNone : hooks;
 }
-void set_no_blocking_hooks_on_this_thread() { without = true; }
+void leave_host_language() { on_its_own = true; }
 
 }  // namespace holon

@@ -10,6 +10,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/log.h"
+#include "holon/comm/background.h"
 #include "holon/comm/control.h"
 #include "holon/kernels/cpu/boxes.h"
 
@@ -56,7 +57,7 @@ class HostsCommunicator::Block {
 
 HostsCommunicator::HostsCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
                                      const char* site)
-    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site) {
+    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site), hash_(static_cast<uint64_t>(channel())) {
   std::vector<int> order;  // the world's number of each of the group's hosts
   for (int r : this->ranks()) {
     int host = world_.host_of(r);
@@ -144,6 +145,9 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
     if (std::string how = world_.ended(r); !how.empty())
       return fmt::format("{}: rank {} {} in this call ({}). Read rank {}'s output first.", mine_.op, r, how, call_text(), r);
   if (auto poll = blocking_hooks().poll) poll();
+  if (background_must_end())
+    return fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.", mine_.op,
+                       world_.rank(), call_text());
   if (static_cast<double>(now_ns() - start_ns) < world_.timeout_s() * 1e9) return {};
   std::string late;
   for (size_t h = 0; h < by_host_.size(); ++h)

@@ -54,7 +54,7 @@ int shared_cores(const Parts& parts) {
 // process does.
 void listen_for_aborts(ControlBlock block, std::shared_ptr<StoreClient> store) {
   std::thread([block, store] {
-    set_no_blocking_hooks_on_this_thread();
+    leave_host_language();
     try {
       std::string text = store->get("aborted", 1e9);
       size_t cut = std::min(text.find(' '), text.size());
