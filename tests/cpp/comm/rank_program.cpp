@@ -77,6 +77,7 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        test::check_subgroups(rank, Context::current().world_size());
        test::check_byte_counts(everybody());
      }},
+    {"brief", [](int) { reduce_some(3); }},
     {"meet", [](int) { everybody().barrier(); }},
     {"mismatch",
      [](int rank) {
