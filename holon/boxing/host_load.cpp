@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "holon/boxing/regions.h"
 
@@ -12,29 +11,43 @@ namespace {
 
 bool is_fixed(unsigned fixed, int axis) { return fixed >> axis & 1; }
 
-// Ranks of a host with the same key hold the same part: the coordinates along S, and along P where addends stay apart.
-std::vector<int64_t> key_of(const GlobalSpec& s, unsigned fixed, const Dims& at) {
-  std::vector<int64_t> key;
-  for (int a = 0; a < at.size(); ++a)
-    if (s.nd_sbp[a].is_split() || (s.nd_sbp[a].is_partial() && is_fixed(fixed, a))) key.push_back(at[a]);
-  return key;
-}
+// The source's ranks, taken together by what they hold: along S, and along P where addends stay apart.
+struct Piece {
+  Slice slice;
+  Dims apart;  // coordinates along P axes that stay apart
+  // By copy: the hosts of the addends, sorted, a host as often as it has one. One host if nothing is summed.
+  std::vector<std::vector<int>> givers;
+};
 
-// The hosts that hold the addends which the index-th rank of `from` has one of.
-std::set<int> hosts_of_addends(const GlobalSpec& from, unsigned fixed, int index, const HostMap& hosts) {
-  const Dims& h = from.placement.hierarchy();
-  Dims strides = contiguous_strides(h), at = from.placement.coordinate(index);
-  std::vector<int64_t> indices = {index};
-  for (int a = 0; a < h.size(); ++a) {
-    if (!from.nd_sbp[a].is_partial() || is_fixed(fixed, a)) continue;
-    std::vector<int64_t> next;
-    for (int64_t i : indices)
-      for (int64_t c = 0; c < h[a]; ++c) next.push_back(i + (c - at[a]) * strides[a]);
-    indices = std::move(next);
+std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims& shape, const HostMap& hosts) {
+  std::map<std::vector<int64_t>, std::map<std::vector<int64_t>, std::vector<int>>> held;  // by place, then by copy
+  std::map<std::vector<int64_t>, int> index;
+  for (int i = 0; i < from.placement.size(); ++i) {
+    Dims at = from.placement.coordinate(i);
+    std::vector<int64_t> place, copy;
+    for (int a = 0; a < at.size(); ++a) {
+      if (from.nd_sbp[a].is_split() || (from.nd_sbp[a].is_partial() && is_fixed(fixed, a))) place.push_back(at[a]);
+      if (from.nd_sbp[a].is_broadcast()) copy.push_back(at[a]);
+    }
+    held[place][copy].push_back(hosts.host(from.placement.ranks()[static_cast<size_t>(i)]));
+    index.emplace(place, i);
   }
-  std::set<int> result;
-  for (int64_t i : indices) result.insert(hosts.host(from.placement.ranks()[static_cast<size_t>(i)]));
-  return result;
+  std::vector<Piece> pieces;
+  for (auto& [place, copies] : held) {
+    int i = index[place];
+    Piece piece{slice_of(shape, from.placement, from.nd_sbp, i), {}, {}};
+    Dims at = from.placement.coordinate(i);
+    for (int a = 0; a < at.size(); ++a)
+      if (from.nd_sbp[a].is_partial() && is_fixed(fixed, a)) piece.apart.push_back(at[a]);
+    for (auto& [copy, on] : copies) {
+      std::sort(on.begin(), on.end());
+      piece.givers.push_back(on);
+    }
+    std::sort(piece.givers.begin(), piece.givers.end());
+    piece.givers.erase(std::unique(piece.givers.begin(), piece.givers.end()), piece.givers.end());
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
 }
 
 // Groups of an all_reduce: members by host.
@@ -60,7 +73,7 @@ HostLoad load_of_two_phases(const GlobalSpec& from, const GlobalSpec& to, unsign
     load.meet |= g.on_host.size() > 1;
     for (auto [host, k] : g.on_host) {
       int64_t mine = g.elements * k / g.members;
-      in[host] += mine * static_cast<int64_t>(g.on_host.size() - 1) + g.elements - mine;
+      in[host] += mine * (g.members - k) + g.elements - mine;
     }
   }
   for (auto [host, elements] : in) load.in_elements = std::max(load.in_elements, elements);
@@ -73,53 +86,39 @@ HostLoad load_of_two_phases(const GlobalSpec& from, const GlobalSpec& to, unsign
 HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape, bool two_phase,
                    const HostMap& hosts) {
   if (two_phase) return load_of_two_phases(from, to, fixed, shape, hosts);
-  struct Part {
-    Slice slice;
-    std::vector<int64_t> apart;  // coordinates along fixed P axes
-    int index;
-  };
-  using Parts = std::map<std::vector<int64_t>, Part>;
-  auto parts_by_host = [&](const GlobalSpec& s) {
-    std::map<int, Parts> result;
-    for (int i = 0; i < s.placement.size(); ++i) {
-      Dims at = s.placement.coordinate(i);
-      Part part{slice_of(shape, s.placement, s.nd_sbp, i), {}, i};
-      for (int a = 0; a < at.size(); ++a)
-        if (is_fixed(fixed, a) && from.nd_sbp[a].is_partial()) part.apart.push_back(at[a]);
-      result[hosts.host(s.placement.ranks()[static_cast<size_t>(i)])].emplace(key_of(s, fixed, at), std::move(part));
-    }
-    return result;
-  };
-  auto sources = parts_by_host(from), targets = parts_by_host(to);
-  const int64_t summed = addends(from, fixed);
-
-  HostLoad load;
-  int64_t total = 0;
-  for (auto& [host, wanted] : targets) {
-    int64_t in = 0;
-    auto here = sources.find(host);
-    for (auto& [key, part] : wanted) {
-      int64_t elements = part.slice.shape.numel();
-      if (summed > 1) {
-        int own = from.placement == to.placement ? part.index : 0;
-        auto givers = hosts_of_addends(from, fixed, own, hosts);
-        givers.erase(host);
-        in += elements * static_cast<int64_t>(givers.size());
-        load.meet |= !givers.empty();
-        continue;
-      }
-      if (here != sources.end())
-        for (auto& [k, had] : here->second) {
-          Slice box;
-          if (had.apart == part.apart && intersect(had.slice, part.slice, &box)) elements -= box.shape.numel();
-        }
-      in += elements;
-    }
-    load.in_elements = std::max(load.in_elements, in);
-    total += in;
+  const auto pieces = pieces_of(from, fixed, shape, hosts);
+  // What each host's ranks need, each part once.
+  std::map<int, std::map<std::vector<int64_t>, int>> wanted;
+  for (int i = 0; i < to.placement.size(); ++i) {
+    Dims at = to.placement.coordinate(i);
+    std::vector<int64_t> place;
+    for (int a = 0; a < at.size(); ++a)
+      if (!to.nd_sbp[a].is_broadcast()) place.push_back(at[a]);
+    wanted[hosts.host(to.placement.ranks()[static_cast<size_t>(i)])].emplace(place, i);
   }
-  load.out_elements = total / static_cast<int64_t>(sources.size());
-  load.meet |= total > 0;
+  std::map<int, int64_t> in, out;
+  for (auto& [host, parts] : wanted)
+    for (auto& [place, index] : parts) {
+      Slice dst = slice_of(shape, to.placement, to.nd_sbp, index), box;
+      Dims at = to.placement.coordinate(index), apart;
+      for (int a = 0; a < at.size(); ++a)
+        if (to.nd_sbp[a].is_partial()) apart.push_back(at[a]);
+      for (auto& piece : pieces) {
+        if (!(piece.apart == apart) || !intersect(piece.slice, dst, &box)) continue;
+        const std::vector<int>* best = nullptr;
+        int64_t fewest = 0;
+        for (auto& givers : piece.givers) {
+          auto others = static_cast<int64_t>(givers.size()) - std::count(givers.begin(), givers.end(), host);
+          if (!best || others < fewest) best = &givers, fewest = others;
+        }
+        for (int giver : *best)
+          if (giver != host) in[host] += box.shape.numel(), out[giver] += box.shape.numel();
+      }
+    }
+  HostLoad load;
+  for (auto [host, elements] : in) load.in_elements = std::max(load.in_elements, elements);
+  for (auto [host, elements] : out) load.out_elements = std::max(load.out_elements, elements);
+  load.meet = load.in_elements > 0;
   return load;
 }
 

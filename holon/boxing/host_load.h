@@ -1,5 +1,5 @@
-// What of a move crosses from host to host, if each host takes each element that it lacks once, and sums its own addends
-// before it gives them away. Pure.
+// What of a move crosses from host to host, if each host takes each element, and each addend, that it lacks once, however
+// many of its ranks need it. (A path that sums inside the hosts first is a path of its own, which the search finds.) Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace holon::boxing {
 
 struct HostLoad {
-  bool meet = false;         // some group has ranks of several hosts
+  bool meet = false;         // anything crosses
   int64_t in_elements = 0;   // into the host that takes the most
-  int64_t out_elements = 0;  // out of one that gives, on average
+  int64_t out_elements = 0;  // out of the host that gives the most
 };
 
 // Pre: one_move(from, to). two_phase: an all_reduce in which each rank sums a piece.

@@ -170,6 +170,14 @@ class Search {
 }  // namespace
 
 std::vector<int> cut_axes(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape) {
+  // All, where that leaves few enough states to try a step between any two.
+  const bool one_placement = from.placement == to.placement;
+  auto states = [&](const GlobalSpec& s) {
+    double n = 1;
+    for (int a = 0; a < s.nd_sbp.size(); ++a) n *= shape.size() + 2;
+    return n;
+  };
+  const bool all = states(from) + (one_placement ? 0 : states(to)) <= kComplete;
   std::vector<int> cut;
   auto add = [&](int d) {
     if (std::find(cut.begin(), cut.end(), d) == cut.end()) cut.push_back(d);
@@ -178,6 +186,8 @@ std::vector<int> cut_axes(const GlobalSpec& from, const GlobalSpec& to, const Di
     for (Sbp e : s->nd_sbp)
       if (e.is_split()) add(e.axis);
   if (!shape.empty()) add(static_cast<int>(std::max_element(shape.begin(), shape.end()) - shape.begin()));
+  for (int d = 0; all && d < shape.size(); ++d)
+    if (shape[d] > 1) add(d);
   std::sort(cut.begin(), cut.end());
   return cut;
 }

@@ -11,9 +11,10 @@ namespace holon::boxing {
 // the specs between the ends, and of any two that follow each other, together are no larger than the larger of its
 // parts of the ends.
 //
-// On the source's placement and on the target's, every nd_sbp of B, P (where an end has it) and S along the axes that an
-// end cuts, and along the longest one, is a place to pass. Of two equal paths the shorter wins, then the one that reads
-// less. Hierarchies with too many of these places get an exchange.
+// On the source's placement and on the target's, every nd_sbp of B, S and P is a place to pass: P where an end on that
+// placement has it, and on the source's only if it begins there, unless there is but one placement. S is along all axes of the tensor, or, where those make too many places, along those that an end cuts and the longest
+// one. Of two equal paths the shorter wins, then the one that reads less. Hierarchies with too many places all the same
+// get an exchange.
 std::vector<const GlobalSpec*> cheapest_path(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
                                              DType dtype, const Machine& machine);
 
