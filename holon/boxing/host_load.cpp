@@ -15,12 +15,12 @@ bool is_fixed(unsigned fixed, int axis) { return fixed >> axis & 1; }
 struct Piece {
   Slice slice;
   Dims apart;  // coordinates along P axes that stay apart
-  // By copy: the hosts of the addends, sorted, a host as often as it has one. One host if nothing is summed.
-  std::vector<std::vector<int>> givers;
+  // By copy: the hosts of the addends, with how many each has. One host with one if nothing is summed.
+  std::vector<std::vector<std::pair<int, int64_t>>> givers;
 };
 
 std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims& shape, const HostMap& hosts) {
-  std::map<std::vector<int64_t>, std::map<std::vector<int64_t>, std::vector<int>>> held;  // by place, then by copy
+  std::map<std::vector<int64_t>, std::map<std::vector<int64_t>, std::map<int, int64_t>>> held;  // by place, then by copy
   std::map<std::vector<int64_t>, int> index;
   for (int i = 0; i < from.placement.size(); ++i) {
     Dims at = from.placement.coordinate(i);
@@ -29,7 +29,7 @@ std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims&
       if (from.nd_sbp[a].is_split() || (from.nd_sbp[a].is_partial() && is_fixed(fixed, a))) place.push_back(at[a]);
       if (from.nd_sbp[a].is_broadcast()) copy.push_back(at[a]);
     }
-    held[place][copy].push_back(hosts.host(from.placement.ranks()[static_cast<size_t>(i)]));
+    ++held[place][copy][hosts.host(from.placement.ranks()[static_cast<size_t>(i)])];
     index.emplace(place, i);
   }
   std::vector<Piece> pieces;
@@ -39,10 +39,7 @@ std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims&
     Dims at = from.placement.coordinate(i);
     for (int a = 0; a < at.size(); ++a)
       if (from.nd_sbp[a].is_partial() && is_fixed(fixed, a)) piece.apart.push_back(at[a]);
-    for (auto& [copy, on] : copies) {
-      std::sort(on.begin(), on.end());
-      piece.givers.push_back(on);
-    }
+    for (auto& [copy, on] : copies) piece.givers.emplace_back(on.begin(), on.end());
     std::sort(piece.givers.begin(), piece.givers.end());
     piece.givers.erase(std::unique(piece.givers.begin(), piece.givers.end()), piece.givers.end());
     pieces.push_back(std::move(piece));
@@ -68,15 +65,17 @@ HostLoad load_of_two_phases(const GlobalSpec& from, const GlobalSpec& to, unsign
     ++g.on_host[hosts.host(from.placement.ranks()[static_cast<size_t>(i)])];
   }
   HostLoad load;
-  std::map<int, int64_t> in;
+  std::map<int, int64_t> in, summed;
   for (auto& [key, g] : groups) {
     load.meet |= g.on_host.size() > 1;
     for (auto [host, k] : g.on_host) {
       int64_t mine = g.elements * k / g.members;
-      in[host] += mine * (g.members - k) + g.elements - mine;
+      in[host] += mine * static_cast<int64_t>(g.on_host.size() - 1) + g.elements - mine;
+      if (k > 1) summed[host] += (g.elements - mine) * k;
     }
   }
   for (auto [host, elements] : in) load.in_elements = std::max(load.in_elements, elements);
+  for (auto [host, elements] : summed) load.summed_elements = std::max(load.summed_elements, elements);
   load.out_elements = load.in_elements;
   return load;
 }
@@ -96,7 +95,7 @@ HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed,
       if (!to.nd_sbp[a].is_broadcast()) place.push_back(at[a]);
     wanted[hosts.host(to.placement.ranks()[static_cast<size_t>(i)])].emplace(place, i);
   }
-  std::map<int, int64_t> in, out;
+  std::map<int, int64_t> in, out, summed;
   for (auto& [host, parts] : wanted)
     for (auto& [place, index] : parts) {
       Slice dst = slice_of(shape, to.placement, to.nd_sbp, index), box;
@@ -105,19 +104,27 @@ HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed,
         if (to.nd_sbp[a].is_partial()) apart.push_back(at[a]);
       for (auto& piece : pieces) {
         if (!(piece.apart == apart) || !intersect(piece.slice, dst, &box)) continue;
-        const std::vector<int>* best = nullptr;
+        // The copy that takes the fewest hosts beside this one.
+        const std::vector<std::pair<int, int64_t>>* best = nullptr;
         int64_t fewest = 0;
         for (auto& givers : piece.givers) {
-          auto others = static_cast<int64_t>(givers.size()) - std::count(givers.begin(), givers.end(), host);
+          int64_t others = 0;
+          for (auto [giver, n] : givers) others += giver != host;
           if (!best || others < fewest) best = &givers, fewest = others;
         }
-        for (int giver : *best)
-          if (giver != host) in[host] += box.shape.numel(), out[giver] += box.shape.numel();
+        const int64_t elements = box.shape.numel();
+        for (auto [giver, n] : *best) {
+          if (giver == host) continue;
+          in[host] += elements;
+          out[giver] += elements;
+          if (n > 1) summed[giver] += elements * n;
+        }
       }
     }
   HostLoad load;
   for (auto [host, elements] : in) load.in_elements = std::max(load.in_elements, elements);
   for (auto [host, elements] : out) load.out_elements = std::max(load.out_elements, elements);
+  for (auto [host, elements] : summed) load.summed_elements = std::max(load.summed_elements, elements);
   load.meet = load.in_elements > 0;
   return load;
 }

@@ -1,5 +1,5 @@
-// What of a move crosses from host to host, if each host takes each element, and each addend, that it lacks once, however
-// many of its ranks need it. (A path that sums inside the hosts first is a path of its own, which the search finds.) Pure.
+// What of a move crosses from host to host: each host takes each element that it lacks once, however many of its ranks
+// need it, and sums the addends that it has before it gives them away. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@ struct HostLoad {
   bool meet = false;         // anything crosses
   int64_t in_elements = 0;   // into the host that takes the most
   int64_t out_elements = 0;  // out of the host that gives the most
+  int64_t summed_elements = 0;  // addends that the busiest host sums before they leave
 };
 
 // Pre: one_move(from, to). two_phase: an all_reduce in which each rank sums a piece.

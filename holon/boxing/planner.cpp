@@ -20,6 +20,7 @@ struct Plan::Data {
   std::vector<Step> steps;
   double predicted_s = 0;
   int64_t peak_bytes = 0, between_bytes = 0, max_read_bytes = 0;
+  HostMap hosts;
 
   std::vector<int> ranks;                                       // of both placements, sorted
   mutable std::vector<std::atomic<const Transfer*>> transfers;  // step-major
@@ -54,6 +55,8 @@ int64_t Plan::max_read_bytes() const { return data_->max_read_bytes; }
 double Plan::predicted_s() const { return data_->predicted_s; }
 int64_t Plan::peak_bytes() const { return data_->peak_bytes; }
 int64_t Plan::between_bytes() const { return data_->between_bytes; }
+
+const HostMap& Plan::hosts() const { return data_->hosts; }
 
 int64_t Plan::read_bytes(int rank) const {
   int64_t bytes = 0;
@@ -132,6 +135,7 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
   data->to = to;
   data->shape = shape;
   data->dtype = dtype;
+  data->hosts = machine.hosts;
   if (from != to) {
     auto path = cheapest_path(from, to, shape, dtype, machine);
     Pricer pricer(from->placement, to->placement, shape, dtype, machine, cut_axes(*from, *to, shape), true);

@@ -45,6 +45,7 @@ class Plan {
   // each other are left out. Takes every rank's transfers, so it is for words and tests.
   std::vector<Link> links() const;
   std::vector<Link> links(size_t step) const;
+  const HostMap& hosts() const;  // that it was made for
   std::string str() const;
 
   // What a rank of a step's placements pulls in it; worked out on first use. Thread-safe.

@@ -301,6 +301,13 @@ struct Pricer::Impl {
       e.host_bytes = load.in_elements * item;
       work.net_bytes = static_cast<double>(std::max(load.in_elements, load.out_elements) * item);
       if (load.meet) work.net_meetings = two_phase ? 3 : work.meetings;
+      if (load.summed_elements > 0) {
+        // By all ranks of the host, who then meet once more.
+        const auto summed = static_cast<double>(load.summed_elements * item);
+        work.reduce.most += summed * hosts_of[0] / work.members;
+        work.reduce.all += summed;
+        ++work.meetings;
+      }
     }
     return seconds(work, machine.costs);
   }

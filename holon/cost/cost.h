@@ -15,7 +15,7 @@ struct Rates {
 struct MachineCosts {
   double sync_s = 1e-6;           // two ranks of a host meet
   double sync_rank_s = 1e-7;      // every further rank that meets them
-  double step_s = 3e-7;           // finding out what to do, and memory for it
+  double step_s = 6e-7;           // finding out what to do, and memory for it
   double view_s = 1e-7;           // a new window on memory that is there
   double row_s = 5e-9;            // a further stretch of memory in a copy or a sum
   double pull_s = 2e-8;           // a further peer that is read

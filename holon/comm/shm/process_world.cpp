@@ -14,6 +14,7 @@
 #include "holon/base/settings.h"
 #include "holon/comm/bootstrap/rendezvous.h"
 #include "holon/comm/cores.h"
+#include "holon/comm/join_hook.h"
 #include "holon/comm/shm/fd_exchange.h"
 
 namespace holon::comm {
@@ -134,11 +135,18 @@ std::shared_ptr<World> join_processes(const Context& context) {
     parts.arenas.push_back(static_cast<std::byte*>(
         map_or_fail(arenas[r].get(), static_cast<size_t>(info.st_size), PROT_READ, "a peer's arena")));
   }
+  const int cores = shared_cores(parts.meeting.ranks);
+  StoreClient& store = *parts.meeting.client;
   auto world = std::make_shared<ProcessWorld>(context.rank(), std::move(parts));
   world_of_process = world.get();
   std::atexit([] { world_of_process->end_of_process(); });
   if (log::enabled(log::Channel::kComm))
     log::line(log::Channel::kComm, fmt::format("the world of {} ranks has met", size));
+  adopt_world(world);
+  run_join_hook({context.rank(), context.world_size(), {}, cores, [&](const std::string& text) {
+    if (rank == 0) store.set("joined", text);
+    return rank == 0 ? text : store.get("joined", limit_s);
+  }});
   return world;
 }
 

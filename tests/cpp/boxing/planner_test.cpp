@@ -20,6 +20,7 @@ const Sbp S0 = sbp::split(0), S1 = sbp::split(1), B = sbp::broadcast(), P = sbp:
 
 class PlannerTest : public testing::Test {
  protected:
+  PlannerTest() { set_machine({}); }  // not what this machine happens to measure
   const GlobalSpec* on(const std::vector<int64_t>& ranks, Sbp s) { return intern_spec(Placement("cpu", ranks), s); }
   const GlobalSpec* on_grid(NdSbp s) { return intern_spec(Placement::nested("cpu", {{0, 1}, {2, 3}}), s); }
   static std::vector<StepKind> kinds(const Plan& p) {
