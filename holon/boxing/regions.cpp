@@ -154,10 +154,9 @@ unsigned fixed_axes(const GlobalSpec& from, const GlobalSpec& to) {
   for (int a = 0; a < h.size(); ++a) {
     Sbp before = from.nd_sbp[a], after = to.nd_sbp[a];
     bool stays = before == after && !(before.is_split() && recut >> before.axis & 1);
-    if (stays || h[a] == 1) {
-      fixed |= 1u << a;
-      continue;
-    }
+    // Whatever a rank needs of copies, it finds among the ranks that stand where it does.
+    if (stays || h[a] == 1 || before.is_broadcast()) fixed |= 1u << a;
+    if (stays || h[a] == 1) continue;
     if (before.is_split()) recut |= 1u << before.axis;
     if (after.is_split()) recut |= 1u << after.axis;
   }
@@ -167,8 +166,9 @@ unsigned fixed_axes(const GlobalSpec& from, const GlobalSpec& to) {
 bool one_move(const GlobalSpec& from, const GlobalSpec& to) {
   if (!to.nd_sbp.has_partial()) return true;
   unsigned fixed = fixed_axes(from, to);
+  auto one_rank = [&](int a) { return from.placement.hierarchy()[a] == 1; };
   for (int a = 0; a < to.nd_sbp.size(); ++a)
-    if (to.nd_sbp[a].is_partial() && !is_fixed(fixed, a)) return false;
+    if (to.nd_sbp[a].is_partial() && !(is_fixed(fixed, a) && (from.nd_sbp[a].is_partial() || one_rank(a)))) return false;
   return true;
 }
 

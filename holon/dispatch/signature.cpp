@@ -5,7 +5,7 @@
 
 #include "holon/base/log.h"
 #include "holon/boxing/planner.h"
-#include "holon/cost/cost.h"
+#include "holon/cost/machine.h"
 
 namespace holon {
 
@@ -121,8 +121,8 @@ class Chooser {
       double bytes = static_cast<double>(out_[o].shape.numel()) * static_cast<double>(size_bytes(out_[o].dtype));
       for (int a = 0; a < n_axes_; ++a) {
         Sbp sbp = pick_[static_cast<size_t>(a)]->out[o];
-        if (sbp.is_partial()) total += 0.5 * bytes / machine_costs().reduce_bytes_per_s;
-        if (!sbp.is_split()) total += 1e-6 * bytes / machine_costs().copy_bytes_per_s;
+        if (sbp.is_partial()) total += 0.5 * bytes / machine_costs().reduce.mid;
+        if (!sbp.is_split()) total += 1e-6 * bytes / machine_costs().copy.mid;
       }
     }
     if (total < best_cost_) {

@@ -1,0 +1,255 @@
+#include "holon/cost/machine.h"
+
+#include <algorithm>
+#include <charconv>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "holon/base/blocking.h"
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/log.h"
+#include "holon/base/settings.h"
+#include "holon/comm/communicator.h"
+#include "holon/comm/cores.h"
+#include "holon/comm/join_hook.h"
+#include "holon/comm/run_ranks.h"
+#include "holon/cost/measure.h"
+
+namespace holon {
+
+namespace {
+
+struct MachineOfRank {
+  const Machine* machine = nullptr;
+};
+
+// Equal machines are one. Never destroyed: plans are kept by their address.
+const Machine* intern(const Machine& m) {
+  static auto* mutex = new std::mutex;
+  static auto* known = new std::deque<Machine>;
+  std::lock_guard lock(*mutex);
+  for (auto& k : *known)
+    if (k == m) return &k;
+  return &known->emplace_back(m);
+}
+
+struct Number {
+  const char* name;
+  double MachineCosts::*field;
+};
+constexpr Number kNumbers[] = {
+    {"sync", &MachineCosts::sync_s},
+    {"sync_rank", &MachineCosts::sync_rank_s},
+    {"step", &MachineCosts::step_s},
+    {"view", &MachineCosts::view_s},
+    {"row", &MachineCosts::row_s},
+    {"pull", &MachineCosts::pull_s},
+    {"cache", &MachineCosts::cache_bytes},
+    {"cores", &MachineCosts::cores},
+    {"memory", &MachineCosts::memory_bytes_per_s},
+    {"net_latency", &MachineCosts::net_latency_s},
+    {"net", &MachineCosts::net_bytes_per_s},
+};
+struct Rate {
+  const char* name;
+  Rates MachineCosts::*field;
+};
+constexpr Rate kRates[] = {
+    {"copy", &MachineCosts::copy}, {"reduce", &MachineCosts::reduce}, {"fill", &MachineCosts::fill}};
+
+std::string names() {
+  std::string list;
+  for (auto& r : kRates) list += std::string(r.name) + ", ";
+  for (auto& n : kNumbers) list += std::string(n.name) + (&n == &kNumbers[std::size(kNumbers) - 1] ? "" : ", ");
+  return list;
+}
+
+// Shortest text that is read back to the same bits.
+std::string number_text(double d) {
+  char buffer[32];
+  auto end = std::to_chars(buffer, buffer + sizeof buffer, d).ptr;
+  return {buffer, end};
+}
+
+double number_of(std::string_view text, std::string_view part, bool positive) {
+  double d = 0;
+  auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), d);
+  if (error != std::errc() || end != part.data() + part.size() || !(positive ? d > 0 : d >= 0) || d > 1e30)
+    fail_value("machine costs \"{}\": \"{}\" is no number {} 0.", text, part, positive ? "above" : "from");
+  return d;
+}
+
+std::vector<std::string_view> pieces(std::string_view text, char at) {
+  std::vector<std::string_view> list;
+  while (true) {
+    size_t cut = text.find(at);
+    list.push_back(text.substr(0, cut));
+    if (cut == std::string_view::npos) return list;
+    text.remove_prefix(cut + 1);
+  }
+}
+
+// What HOLON_MACHINE_COSTS says.
+struct Wanted {
+  bool measure = true;
+  std::string figures;
+};
+Wanted wanted() {
+  Wanted w{true, settings::text("HOLON_MACHINE_COSTS")};
+  if (w.figures == "fixed" || w.figures.starts_with("fixed,")) {
+    w.measure = false;
+    w.figures.erase(0, std::min<size_t>(6, w.figures.size()));
+  }
+  return w;
+}
+
+// Of this process, where ranks are threads; by their number.
+MachineCosts costs_of_threads(int ranks) {
+  Wanted w = wanted();
+  if (!w.measure) return parse_costs(w.figures, {});
+  static auto* mutex = new std::mutex;
+  static auto* memory = new std::optional<MachineCosts>;
+  static auto* known = new std::map<int, MachineCosts>;
+  BlockingScope unlocked;
+  std::lock_guard lock(*mutex);
+  if (auto it = known->find(ranks); it != known->end()) return parse_costs(w.figures, it->second);
+  if (!*memory) *memory = measure_memory({}, comm::CoreSet::of_this_process().count());
+  MachineCosts costs = **memory;
+  MeetingTimes times;
+  const int n = std::min(ranks, 8);
+  comm::run_ranks(n, [&](int rank) {
+    std::vector<int> everyone;
+    for (int r = 0; r < n; ++r) everyone.push_back(r);
+    const int first = rank / 2 * 2, two[] = {first, first + 1};
+    auto mine = measure_meetings(
+        n, [&] { if (first + 1 < n) comm::communicator(two).barrier(); },
+        [&] { comm::communicator(everyone).barrier(); });
+    if (rank == 0) times = mine;
+  });
+  costs.sync_s = times.pair_s;
+  costs.sync_rank_s = times.rank_s;
+  known->emplace(ranks, costs);
+  return parse_costs(w.figures, costs);
+}
+
+// All processes of a world come here when it has met.
+void agree(const comm::Joined& joined) {
+  // Only the ranks of rank 0's host measure; meetings are all ranks' business, and they end before memory is looked at.
+  HostMap hosts{joined.host_of_rank};
+  std::vector<int> here;
+  for (int r = 0; r < joined.world_size; ++r)
+    if (hosts.host(r) == hosts.host(0)) here.push_back(r);
+  const auto place = std::find(here.begin(), here.end(), joined.rank) - here.begin();
+  const int n = static_cast<int>(here.size());
+  MeetingTimes times;
+  if (place < n && n > 1) {
+    const comm::CommStats before = comm::stats();
+    std::vector<int> two;
+    for (auto i = static_cast<size_t>(place / 2 * 2); i < here.size() && two.size() < 2; ++i) two.push_back(here[i]);
+    times = measure_meetings(
+        n, [&] { if (two.size() == 2) comm::communicator(two).barrier(); },
+        [&] { comm::communicator(here).barrier(); });
+    comm::stats() = before;
+  }
+  std::string text;
+  if (joined.rank == 0) {
+    // A mistake of the user's must reach those who wait for the figures.
+    try {
+      Wanted w = wanted();
+      MachineCosts costs;
+      if (w.measure) {
+        costs = measure_memory({}, joined.cores);
+        if (n > 1) costs.sync_s = times.pair_s, costs.sync_rank_s = times.rank_s;
+      }
+      text = text_of(parse_costs(w.figures, costs));
+    } catch (const Error& e) {
+      joined.share(std::string("!") + e.what());
+      throw;
+    }
+  }
+  text = joined.share(text);
+  if (text.starts_with("!")) fail_value("rank 0: {}", text.substr(1));
+  if (log::enabled(log::Channel::kBoxing) && joined.rank == 0)
+    log::line(log::Channel::kBoxing, "plans are made for a machine of " + text);
+  set_machine({parse_costs(text, {}), std::move(hosts)});
+}
+
+const bool kAgreeing = (comm::set_join_hook(agree), true);
+
+const Machine* find_machine() {
+  Context& context = Context::current();
+  auto& mine = context.part<MachineOfRank>();
+  if (&context == &Context::of_process() && context.world_size() > 1) comm::join_world();
+  if (mine.machine) return mine.machine;
+  // One rank moves nothing, and has nobody to agree with.
+  if (context.world_size() == 1) return mine.machine = intern({parse_costs(wanted().figures, {}), {}});
+  return mine.machine = intern({costs_of_threads(context.world_size()), {}});
+}
+
+}  // namespace
+
+bool HostMap::one_host() const {
+  return std::all_of(host_of_rank.begin(), host_of_rank.end(), [&](int h) { return h == host_of_rank[0]; });
+}
+
+const Machine* machine() {
+  auto& mine = Context::current().part<MachineOfRank>();
+  if (mine.machine) [[likely]]
+    return mine.machine;
+  return find_machine();
+}
+
+void set_machine(const Machine& m) { Context::current().part<MachineOfRank>().machine = intern(m); }
+
+void set_machine_costs(const MachineCosts& costs) {
+  Machine m = *machine();
+  m.costs = costs;
+  set_machine(m);
+}
+
+std::string text_of(const MachineCosts& costs) {
+  std::string text;
+  for (auto& r : kRates) {
+    const Rates& v = costs.*r.field;
+    text += fmt::format("{}{}={}/{}/{}", text.empty() ? "" : ",", r.name, number_text(v.near), number_text(v.mid),
+                        number_text(v.far));
+  }
+  for (auto& n : kNumbers) text += fmt::format(",{}={}", n.name, number_text(costs.*n.field));
+  return text;
+}
+
+MachineCosts parse_costs(const std::string& text, const MachineCosts& base) {
+  MachineCosts costs = base;
+  if (text.empty()) return costs;
+  for (std::string_view item : pieces(text, ',')) {
+    size_t cut = item.find('=');
+    std::string_view name = item.substr(0, cut);
+    if (cut == std::string_view::npos)
+      fail_value("machine costs \"{}\": \"{}\" is not of the form name=number. The names are {}.", text, item, names());
+    std::string_view value = item.substr(cut + 1);
+    bool known = false;
+    for (auto& r : kRates) {
+      if (name != r.name) continue;
+      known = true;
+      auto parts = pieces(value, '/');
+      if (parts.size() != 1 && parts.size() != 3)
+        fail_value("machine costs \"{}\": {} takes one rate, or three (near/mid/far), got {}.", text, name, parts.size());
+      Rates& v = costs.*r.field;
+      v.near = number_of(text, parts[0], true);
+      v.mid = parts.size() == 3 ? number_of(text, parts[1], true) : v.near;
+      v.far = parts.size() == 3 ? number_of(text, parts[2], true) : v.near;
+    }
+    for (auto& n : kNumbers) {
+      if (name != n.name) continue;
+      known = true;
+      costs.*n.field = number_of(text, value, name == "cache" || name == "net");
+    }
+    if (!known) fail_value("machine costs \"{}\": there is no \"{}\". The names are {}.", text, name, names());
+  }
+  return costs;
+}
+
+}  // namespace holon
