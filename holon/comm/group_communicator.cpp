@@ -40,7 +40,8 @@ std::string list_text(const std::vector<int>& ranks) {
 
 // The longest that a sleeper goes without looking for dead peers, aborts and the deadline.
 constexpr int64_t kSliceUs = 50'000;
-// While its peers are known to copy, a rank with a core of its own spins on: waking it would take longer than they need.
+// While its peers are known to copy, a rank with a core of its own spins on: waking it would take longer than they
+// need.
 constexpr uint64_t kSlowBytesPerNs = 4, kMostWorkNs = 20'000'000;
 
 }  // namespace

@@ -52,7 +52,8 @@ void reduce_large() {
   for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(i % 7);
   everybody().all_reduce(x, x, count, float32);
   for (int64_t i = 0; i < count; ++i)
-    if (x[i] != static_cast<float>(everybody().size()) * static_cast<float>(i % 7)) fail_runtime("element {} is {}", i, x[i]);
+    if (x[i] != static_cast<float>(everybody().size()) * static_cast<float>(i % 7))
+      fail_runtime("element {} is {}", i, x[i]);
 }
 
 // A view of /dev/shm of this process's own that holds next to nothing. False: the system does not let us.

@@ -61,7 +61,8 @@ TEST(Stream, LargeSumsHaveTheBitsOfSmallOnes) {
       visit_dtype(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         auto* x = reinterpret_cast<T*>(sources.back().data());
-        for (int64_t i = 0; i < count; ++i) x[i] = static_cast<T>(static_cast<float>((i * 7919 + k * 31) % 1009) / 7.f - 60.f);
+        for (int64_t i = 0; i < count; ++i)
+          x[i] = static_cast<T>(static_cast<float>((i * 7919 + k * 31) % 1009) / 7.f - 60.f);
       });
     }
     std::vector<const void*> src;
@@ -77,7 +78,8 @@ TEST(Stream, LargeSumsHaveTheBitsOfSmallOnes) {
         set_num_threads(threads);
         std::vector<unsigned char> out(static_cast<size_t>((count + 2) * item), 0xee);
         add_n(out.data() + shift * item, src, count, dtype);
-        EXPECT_EQ(std::memcmp(out.data() + shift * item, one_by_one.data(), one_by_one.size()), 0) << threads << " " << shift;
+        EXPECT_EQ(std::memcmp(out.data() + shift * item, one_by_one.data(), one_by_one.size()), 0)
+            << threads << " " << shift;
         EXPECT_EQ(out[static_cast<size_t>((count + shift) * item)], 0xee);
       }
     set_num_threads(3);
