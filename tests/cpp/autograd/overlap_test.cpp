@@ -43,11 +43,12 @@ Bits parts_of(const std::vector<Tensor>& leaves) {
 
 // Runs a program on n ranks without and with the background and several sizes of buckets; its leaves' gradients are
 // alike.
-void expect_same(int n, const std::function<std::vector<Tensor>()>& program) {
+void expect_same(const std::vector<int>& host_of_rank, const std::function<std::vector<Tensor>()>& program) {
+  const size_t n = host_of_rank.size();
   auto run = [&] {
-    std::vector<Bits> all(static_cast<size_t>(n));
-    std::vector<comm::CommStats> stats(static_cast<size_t>(n));
-    comm::run_ranks(n, [&](int rank) {
+    std::vector<Bits> all(n);
+    std::vector<comm::CommStats> stats(n);
+    comm::run_ranks(host_of_rank, [&](int rank) {
       manual_seed(7);
       all[static_cast<size_t>(rank)] = parts_of(program());
       stats[static_cast<size_t>(rank)] = comm::stats();
@@ -67,6 +68,10 @@ void expect_same(int n, const std::function<std::vector<Tensor>()>& program) {
       }
     }
   }
+}
+
+void expect_same(int n, const std::function<std::vector<Tensor>()>& program) {
+  expect_same(std::vector<int>(static_cast<size_t>(n), 0), program);
 }
 
 // A stack of products of a split batch, with weights of different sizes; all are leaves.
@@ -118,6 +123,12 @@ TEST(Overlap, TakesSumsAndKeepsTheOrder) {
 
 TEST(Overlap, DataParallel) {
   for (int n : {2, 3}) expect_same(n, [] { return stack(Placement::all("cpu"), sbp::split(0), sbp::broadcast()); });
+}
+
+TEST(Overlap, SeveralHosts) {
+  auto program = [] { return stack(Placement::all("cpu"), sbp::split(0), sbp::broadcast()); };
+  expect_same(std::vector<int>{0, 0, 1}, program);
+  expect_same(std::vector<int>{0, 1}, program);
 }
 
 TEST(Overlap, HalfPrecision) {
