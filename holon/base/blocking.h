@@ -2,6 +2,8 @@
 // installs hooks that release the interpreter's lock; in a C++ program nothing happens.
 #pragma once
 
+#include <cstddef>
+
 namespace holon {
 
 struct BlockingHooks {
@@ -9,6 +11,10 @@ struct BlockingHooks {
   void (*leave)(void*) = nullptr;
   // Called now and then during a long wait, between enter and leave. May throw, to end the wait (Ctrl-C).
   void (*poll)() = nullptr;
+  // Writes where the user's program is, e.g. "train.py:31", ended by a 0; "" where it is not known.
+  void (*where)(char* text, size_t size) = nullptr;
+  // Writes this thread's stack in the host language to a file. Called in a signal handler: no locks, no allocation.
+  void (*dump_stack)(int fd) = nullptr;
 };
 
 void set_blocking_hooks(BlockingHooks hooks);

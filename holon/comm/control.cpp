@@ -49,7 +49,7 @@ std::string CallDetails::str() const {
   std::string text =
       fmt::format("{} {} {} ({} bytes)", op[0] ? op : "(unnamed)",
                   Dims(std::span<const int64_t>(shape, std::min<size_t>(axes, kMaxAxes))), name(dtype), bytes);
-  if (site[0]) text += fmt::format(" at {}", site);
+  if (has_site() && site[0]) text += fmt::format(" at {}", site);
   return text;
 }
 

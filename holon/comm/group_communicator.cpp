@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "holon/array/storage.h"
 #include "holon/base/blocking.h"
@@ -40,6 +41,11 @@ std::string list_text(const std::vector<int>& ranks) {
 
 // The longest that a sleeper goes without looking for dead peers, aborts and the deadline.
 constexpr int64_t kSliceUs = 50'000;
+// How long a late rank gets to say where it is, and of how many an error tells.
+constexpr double kAskSeconds = 0.5;
+constexpr size_t kMostDescribed = 4;
+// Ranks that disagree wait for each other's lines; all of them get here at once.
+constexpr int64_t kSiteNs = 500'000'000;
 // While its peers are known to copy, a rank with a core of its own spins on: waking it would take longer than they
 // need.
 constexpr uint64_t kSlowBytesPerNs = 4, kMostWorkNs = 20'000'000;
@@ -87,10 +93,12 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
   }
   if (n) std::memcpy(details.op, info.op, n);
   details.op[n] = 0;
-  if (site_[0])
+  details.set_sited(false);
+  if (site_[0]) {
     std::memcpy(details.site, site_, sizeof details.site);
-  else
-    details.site[0] = 0;
+    details.set_sited(true);
+  }
+  record(details);
 
   // What peers may still be reading for the call before stays until they have all come to this one.
   Bounce bounce;
@@ -141,6 +149,28 @@ void GroupCommunicator::arrive_and_wait() {
     raise_failed();
 }
 
+void GroupCommunicator::record(const CallDetails& details) {
+  RankReport& report = world_.block().rank_entry(world_.rank()).report;
+  CallNote& note = report.next_note();
+  note.call = details.call;
+  note.bytes = details.bytes;
+  std::copy_n(details.shape, std::size(note.shape), note.shape);
+  note.group = table_index_;
+  note.axes = details.axes;
+  note.dtype = details.dtype;
+  static_assert(sizeof note.op == sizeof details.op);
+  std::memcpy(note.op, details.op, sizeof note.op);
+  report.noted();
+}
+
+void GroupCommunicator::note_site() {
+  CallDetails& details = group_.slots[index()].details[calls_ & 1];
+  if (details.has_site()) return;
+  details.site[0] = 0;
+  if (auto where = blocking_hooks().where) where(details.site, sizeof details.site);
+  details.set_sited(true);
+}
+
 bool GroupCommunicator::spin(uint64_t target) const {
   int64_t until = 0;
   for (int i = 0, turns = 0; i < size();) {
@@ -184,6 +214,7 @@ class GroupCommunicator::Sleeping {
 };
 
 void GroupCommunicator::sleep(uint64_t target) {
+  note_site();  // who sleeps has the time
   Sleeping scope(*this);
   auto& header = *group_.header;
   const int64_t start = now_ns();
@@ -236,7 +267,7 @@ std::string GroupCommunicator::call_text() const {
   const CallDetails& d = my_details();
   std::string text = fmt::format("group {}, call {}, {} {}, {} bytes", ranks_text(ranks()), d.call,
                                  Dims(std::span<const int64_t>(d.shape, d.axes)), name(d.dtype), d.bytes);
-  if (d.site[0]) text += fmt::format(", at {}", d.site);
+  if (d.has_site() && d.site[0]) text += fmt::format(", at {}", d.site);
   return text;
 }
 
@@ -255,25 +286,62 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
     if (std::find(still.begin(), still.end(), rank) == still.end()) continue;
     *ended = rank;
     return fmt::format(
-        "{}: rank {} {} without joining this call ({}). Did not arrive: {}. Read rank {}'s output first.", op, rank,
-        how, call_text(), list_text(still), rank);
+        "{}: rank {} {} without joining this call ({}). Did not arrive: {}. {}Read rank {}'s output first.", op, rank,
+        how, call_text(), list_text(still), last_seen(rank), rank);
   }
   if (static_cast<double>(waited_ns) < world_.timeout_s() * 1e9) return {};
-  std::vector<int> late = missing(target), here;
+  std::vector<int> late = missing(target);
   if (late.empty()) return {};
-  for (int rank : ranks())
-    if (std::find(late.begin(), late.end(), rank) == late.end()) here.push_back(rank);
-  std::string elsewhere;
-  for (int rank : late) {
-    RankEntry& entry = world_.block().rank_entry(rank);
-    if (uint32_t other = entry.waiting_group.load(); other && other != static_cast<uint32_t>(table_index_) + 1)
-      elsewhere += fmt::format(" Rank {} waits in another group, {}, in its call {}.", rank,
-                               world_.block().group_text(static_cast<int>(other) - 1), entry.waiting_call.load());
+  std::vector<RankReport*> reports;
+  for (int rank : late) reports.push_back(&world_.block().rank_entry(rank).report);
+  if (reports.size() > kMostDescribed) reports.resize(kMostDescribed);
+  // A rank that waits elsewhere may give up at the same time as this one: looked at first.
+  std::vector<std::string> elsewhere;
+  for (RankReport* r : reports) {
+    RankEntry& entry = world_.block().rank_entry(rank_of(*r));
+    const uint32_t other = entry.waiting_group.load();
+    elsewhere.push_back(other == 0 || other == static_cast<uint32_t>(table_index_) + 1
+                            ? ""
+                            : fmt::format(" Rank {} waits in another group, {}, in its call {}.", rank_of(*r),
+                                          world_.block().group_text(static_cast<int>(other) - 1), entry.waiting_call.load()));
   }
-  return fmt::format("{}: rank{} {} did not arrive within {:g} s ({}). Arrived: {}.{} Read the log of rank {} first; "
+  // Their own words take a moment, in which one may come.
+  std::vector<std::string> where = ask_where(reports, kAskSeconds);
+  if (late = missing(target); late.empty()) return {};
+  std::string about, here;
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const int rank = rank_of(*reports[i]);
+    if (std::find(late.begin(), late.end(), rank) == late.end()) continue;
+    about += fmt::format("{} Rank {} {}. {}", elsewhere[i], rank, where[i], last_seen(rank));
+  }
+  for (int i = 0; i < size(); ++i) {
+    if (group_.slots[i].arrived.load() < target) continue;
+    const CallDetails& d = group_.slots[i].details[calls_ & 1];
+    here += (here.empty() ? "" : ", ") + std::to_string(ranks()[static_cast<size_t>(i)]);
+    if (i != index() && d.call == calls_ && d.has_site() && d.site[0] && std::strcmp(d.site, my_details().site) != 0)
+      here += fmt::format(" (at {})", d.site);
+  }
+  if (about.empty() || about.back() != ' ') about += ' ';
+  return fmt::format("{}: rank{} {} did not arrive within {:g} s ({}). Arrived: {}.{}Read the log of rank {} first; "
                      "HOLON_COMM_TIMEOUT_S raises the limit.",
-                     op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), list_text(here),
-                     elsewhere, late[0]);
+                     op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), here, about, late[0]);
+}
+
+int GroupCommunicator::rank_of(const RankReport& report) const {
+  for (int rank : ranks())
+    if (&world_.block().rank_entry(rank).report == &report) return rank;
+  return -1;
+}
+
+std::string GroupCommunicator::last_seen(int rank) const {
+  const RankReport& report = world_.block().rank_entry(rank).report;
+  const std::string trouble = report.troubled.load() == 2 ? fmt::format("Another thread of it has failed: {}. ", report.trouble) : "";
+  auto calls = report.last_calls(1);
+  if (calls.empty()) return trouble + "It has called no collective yet. ";
+  const CallNote& c = calls[0];
+  const size_t axes = std::min<size_t>(c.axes, std::size(c.shape));
+  return fmt::format("{}Its last call was {} {} {} ({} bytes), call {} of group {}. ", trouble, c.op, Dims(std::span(c.shape, axes)),
+                     name(c.dtype), c.bytes, c.call, world_.block().group_text(c.group));
 }
 
 bool GroupCommunicator::failed_at(uint64_t target) const {
@@ -312,7 +380,21 @@ void GroupCommunicator::compare() {
     raise_mismatch();
 }
 
+// Pre: all members have come to this call's comparison, or are a call away and tell nothing.
+void GroupCommunicator::exchange_sites() {
+  note_site();
+  BlockingScope unlocked;
+  const size_t half = calls_ & 1;
+  const int64_t until = now_ns() + kSiteNs;
+  for (int i = 0; i < size(); ++i) {
+    const CallDetails& d = group_.slots[i].details[half];
+    while (d.call == calls_ && !d.has_site() && now_ns() < until)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
 void GroupCommunicator::raise_mismatch() {
+  exchange_sites();
   const size_t half = calls_ & 1;
   struct Kind {
     uint64_t check;

@@ -33,6 +33,9 @@ class GroupCommunicator final : public Communicator {
   };
   class Sleeping;
 
+  void record(const CallDetails& details);  // in the rank's report
+  void note_site();                         // where the user's program is, once per call
+  void exchange_sites();
   void arrive_and_wait();
   bool spin(uint64_t target) const;
   void sleep(uint64_t target);
@@ -44,6 +47,8 @@ class GroupCommunicator final : public Communicator {
   void compare();
   [[noreturn]] void raise_mismatch();
   std::vector<int> missing(uint64_t target) const;
+  int rank_of(const RankReport& report) const;
+  std::string last_seen(int rank) const;  // "Its last call was ... . "
   const CallDetails& my_details() const { return group_.slots[index()].details[calls_ & 1]; }
   std::string call_text() const;  // "group [0-3], call 127, [4, 5] float32, 80 bytes"
 

@@ -19,6 +19,7 @@ World::World(int rank, int size, ControlBlock block, int cores, bool threads, Ho
   // Threads that wait for the interpreter's lock cannot come while a spinning one holds it.
   if (threads && blocking_hooks().enter) us = 0;
   spin_ns_ = static_cast<int64_t>(us * 1000);
+  answer_for(block_.rank_entry(rank).report);
 }
 
 Network& World::network() const { internal_error(__FILE__, __LINE__, "network", "a world of one host has no network"); }
@@ -29,11 +30,12 @@ bool World::abort(const std::string& reason) {
   report_failure(rank_);
   if (!block_.aborted().set(rank_, 0, reason)) return false;
   block_.wake_all();
-  if (several_hosts()) spread_abort(reason);
+  if (several_hosts()) spread_abort(rank_, reason);
   return true;
 }
 
 void World::finish() {
+  stop_answering(block_.rank_entry(rank_).report);
   block_.rank_entry(rank_).finished.store(1);
   block_.wake_all();
 }

@@ -50,8 +50,8 @@ class World {
   // Tells the launcher, if there is one, with which rank the trouble began. Only the first report counts.
   virtual void report_failure(int rank) {}
 
-  // Tells the other hosts why this rank has failed.
-  virtual void spread_abort(const std::string& reason) {}
+  // Tells the other hosts why a rank of this one has failed.
+  virtual void spread_abort(int rank, const std::string& reason) {}
 
   // True for the first reason of the world, which is the one that others see.
   bool abort(const std::string& reason);

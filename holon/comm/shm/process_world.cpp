@@ -1,11 +1,14 @@
 #include "holon/comm/shm/process_world.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -51,6 +54,7 @@ int shared_cores(const Parts& parts) {
 // process does.
 void listen_for_aborts(ControlBlock block, std::shared_ptr<StoreClient> store) {
   std::thread([block, store] {
+    leave_host_language();
     try {
       std::string text = store->get("aborted", 1e9);
       size_t cut = std::min(text.find(' '), text.size());
@@ -89,36 +93,62 @@ class ProcessWorld final : public World {
   }
 
   void report_failure(int failed) override {
-    try {
-      if (parts_.meeting.client->add("failures", 1) == 1) parts_.meeting.client->set("failed", std::to_string(failed));
-    } catch (const std::exception&) {
-      // The launcher does not serve the store, or is gone: nobody to tell.
+    if (hosted_) {  // else there is no launcher to tell
+      try {
+        auto& store = *parts_.meeting.client;
+        if (store.add("failures", 1, kTellSeconds) == 1) store.set("failed", std::to_string(failed), kTellSeconds);
+      } catch (const std::exception&) {
+        // It is gone or stopped, and the other ranks are to hear of the failure in time.
+      }
     }
     if (several_hosts() && failed != rank())
-      spread_abort(fmt::format("rank {} on {} has ended too early; read its output first", failed, host_name(host_of(failed))));
+      spread_abort(failed, fmt::format("it has ended on {} without a word; read its output first", host_name(host_of(failed))));
   }
 
-  void spread_abort(const std::string& reason) override {
+  void spread_abort(int failed, const std::string& reason) override {
     try {
-      if (parts_.meeting.client->add("aborts", 1) == 1)
-        parts_.meeting.client->set("aborted", fmt::format("{} {}", rank(), reason));
+      auto& store = *parts_.meeting.client;
+      if (store.add("aborts", 1, kTellSeconds) == 1)
+        store.set("aborted", fmt::format("{} {}", failed, reason), kTellSeconds);
     } catch (const std::exception&) {
       // Without the store the other hosts learn it from closed connections.
     }
   }
 
-  void end_of_process() {
+  void end_of_process(int status) {
     if (getpid() != parts_.processes[static_cast<size_t>(rank())].pid) return;  // a fork of the rank
+    if (status != 0) abort(fmt::format("it has exited with status {}", status));
     finish();
     parts_.meeting.server.reset();
   }
 
  private:
+  static constexpr double kTellSeconds = 0.4;
   Parts parts_;
   const Arena& arena_;
+  const bool hosted_ = settings::flag("HOLON_STORE_HOSTED");
 };
 
 ProcessWorld* world_of_process = nullptr;  // a process is one rank; for its end
+
+// An exception that nobody catches ends the process: the other ranks hear the reason.
+void tell_of_terminate() {
+  static std::terminate_handler before = std::set_terminate([] {
+    std::string why = "std::terminate was called";
+    try {
+      if (auto e = std::current_exception()) std::rethrow_exception(e);
+    } catch (const std::exception& e) {
+      why = fmt::format("an exception was not caught: {}", e.what());
+    } catch (...) {
+      why = "an exception was not caught";
+    }
+    try {
+      world_of_process->abort(why);
+    } catch (...) {
+    }
+    before();
+  });
+}
 
 }  // namespace
 
@@ -158,8 +188,17 @@ std::shared_ptr<World> join_processes(const Context& context) {
     arenas = lead_exchange(listener, arena.fd, control.get(), watched, limit_s);
   } else {
     const RankInfo& leader = parts.meeting.ranks[static_cast<size_t>(parts.local[0])];
-    arenas = join_exchange(leader.socket, static_cast<int>(place), arena.fd, parts.local.size(), &control, watched[0],
-                           limit_s);
+    try {
+      arenas = join_exchange(leader.socket, static_cast<int>(place), arena.fd, parts.local.size(), &control, watched[0],
+                             limit_s);
+    } catch (const Error& e) {
+      // The leader may have given up because another one is gone.
+      std::string gone;
+      for (size_t i = 1; i < watched.size(); ++i)
+        if (static_cast<ptrdiff_t>(i) != place && watched[i].gone())
+          gone += fmt::format("{}rank {}", gone.empty() ? "" : ", ", parts.local[i]);
+      throw Error(e.kind(), gone.empty() ? e.what() : fmt::format("{} Ended as well: {}.", e.what(), gone));
+    }
     map_control();
   }
   parts.arenas.resize(size);
@@ -185,7 +224,10 @@ std::shared_ptr<World> join_processes(const Context& context) {
   }
   auto world = std::make_shared<ProcessWorld>(context.rank(), std::move(parts));
   world_of_process = world.get();
-  std::atexit([] { world_of_process->end_of_process(); });
+  on_exit([](int status, void*) { world_of_process->end_of_process(status); }, nullptr);
+  tell_of_terminate();
+  // A rank may be started by a shell that the launcher started: it must not outlive its parent either.
+  if (settings::flag("HOLON_STORE_HOSTED")) prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (log::enabled(log::Channel::kComm))
     log::line(log::Channel::kComm, fmt::format("the world of {} ranks on {} host{} has met", size, std::max<size_t>(1, world->hosts().names.size()), world->several_hosts() ? "s" : ""));
   return world;

@@ -94,6 +94,18 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        if (rank == 1) throw std::runtime_error("the milk is sour");
        everybody().barrier();
      }},
+    {"uncaught",
+     [](int rank) {
+       everybody().barrier();
+       if (rank == 1) std::thread([] { throw std::runtime_error("the milk is sour"); }).join();
+       everybody().barrier();
+     }},
+    {"exit_badly",
+     [](int rank) {
+       everybody().barrier();
+       if (rank == 1) std::exit(5);
+       everybody().barrier();
+     }},
     {"leave",
      [](int rank) {
        everybody().barrier();
