@@ -98,7 +98,7 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
     std::memcpy(details.site, site_, sizeof details.site);
     details.set_sited(true);
   }
-  record(details);
+  if (channel_ == 0) record(details);  // the report has one writer
 
   // What peers may still be reading for the call before stays until they have all come to this one.
   Bounce bounce;
