@@ -330,10 +330,8 @@ double cpu_us() {
   return us(usage.ru_utime) + us(usage.ru_stime);
 }
 
-// Processor time per rank and call, ranks as threads that sleep; ratio: growth by log2 of the ranks, from two ranks on,
-// over ours.
+// Processor time per rank and call, ranks as threads; ratio: growth by log2 of the ranks, from two ranks on, over ours.
 void threads_main() {
-  setenv("HOLON_SPIN_US", "0", 1);
   for (const char* name : {"barrier", "all_reduce 4 KiB", "all_reduce 1 MiB", "all_gather 4 KiB"}) {
     double at_two = 0;
     for (int n : {1, 2, 4, 8}) {

@@ -140,7 +140,7 @@ const Table& choose() {
   return Plain::table;
 }
 
-constexpr int64_t kBytesPerThread = 512 << 10;  // of all sources
+constexpr int64_t kBytesPerThread = 1 << 20;  // of all sources
 // A result from this size on is written past the caches. (A smaller one's readers, here or on a peer, still find it
 // there.)
 constexpr int64_t kStreamBytes = 8 << 20;

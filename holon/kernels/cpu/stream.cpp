@@ -15,7 +15,7 @@ namespace holon::kernels {
 namespace {
 
 constexpr size_t kLine = 64, kPage = 4096, kPages = 4, kGroup = kPages * kPage;
-constexpr int64_t kBytesPerThread = 512 << 10;
+constexpr int64_t kBytesPerThread = 1 << 20;
 
 #if defined(__x86_64__)
 inline void stream_two_lines(std::byte* dst, const std::byte* src) {

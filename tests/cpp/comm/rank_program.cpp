@@ -221,6 +221,8 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        CPU_SET(0, &two), CPU_SET(1, &two);
        sched_setaffinity(0, sizeof two, &two);
        for (int i = 0; i < 300; ++i) everybody().barrier();
+       // It lets others run a few times, and then sleeps.
+       if (world().yields() != 8) fail_runtime("{} yields with four ranks per core", world().yields());
        if (world().spin_ns() != 0) fail_runtime("{} ns of spinning on cores that others need", world().spin_ns());
        test::check_collectives(everybody(), float32);
      }},

@@ -35,7 +35,7 @@ TEST(Stream, CopyBytesByThreadsAndPastTheCaches) {
   const int before = num_threads();
   for (int threads : {1, 3}) {
     set_num_threads(threads);
-    for (size_t bytes : {size_t{600'001}, size_t{2'000'003}})
+    for (size_t bytes : {size_t{600'001}, size_t{4'000'003}})
       for (size_t whole : {size_t{0}, kStreamCopyBytes}) {
         auto src = pattern(bytes, 3);
         std::vector<unsigned char> dst(bytes + 1, 0xee);
