@@ -47,7 +47,7 @@ void say(const char* text) {
 
 // A sum of many MiB between the ranks, in memory that they share.
 void reduce_large() {
-  const int64_t count = 12 << 20;
+  const int64_t count = 3 << 20;
   auto* x = static_cast<float*>(allocate_block(static_cast<size_t>(count) * 4));
   for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(i % 7);
   everybody().all_reduce(x, x, count, float32);
