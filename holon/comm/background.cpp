@@ -63,6 +63,11 @@ class Background {
     auto state = std::make_shared<Work::State>();
     state->job = std::move(job);
     state->site = call_site();
+    if (auto where = blocking_hooks().where; where && state->site.empty()) {
+      char text[112] = "";
+      where(text, sizeof text);
+      state->site = text;
+    }
     {
       std::lock_guard lock(mutex_);
       queue_.push_back(state);

@@ -20,8 +20,8 @@ class Work {
   Work() = default;  // of nothing: done
 
   bool done() const;
-  // Returns when the job has ended, and throws what it threw, each time. What it communicated counts in stats() from the
-  // first wait() on.
+  // Returns when the job has ended, and throws what it threw, each time. What it communicated counts in stats() from
+  // the first wait() on.
   void wait();
 
  private:
@@ -31,12 +31,12 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-// The thread is made by the first call. The job keeps the call site (set_call_site()) of this call. Jobs that nobody has
-// waited for when the rank ends may not be done.
+// The thread is made by the first call. The job keeps the call site (set_call_site()) of this call. Jobs that nobody
+// has waited for when the rank ends may not be done.
 Work run_in_background(std::function<void()> job);
 
-// Whether the machine has something to run jobs with while ranks compute: more cores than ranks, or a network. Alike on all
-// ranks; false in a world of one. HOLON_OVERLAP=0 or 1 decides instead.
+// Whether the machine has something to run jobs with while ranks compute: more cores than ranks, or a network. Alike on
+// all ranks; false in a world of one. HOLON_OVERLAP=0 or 1 decides instead.
 bool background_pays();
 
 // Ends the rank's second thread: what it runs fails, what waits is dropped. To be called when the rank has ended.
