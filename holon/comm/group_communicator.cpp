@@ -9,6 +9,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/log.h"
+#include "holon/base/trace.h"
 
 namespace holon::comm {
 
@@ -123,6 +124,7 @@ void GroupCommunicator::close() {
 }
 
 void GroupCommunicator::arrive_and_wait() {
+  tracing::Span span("wait", "wait");
   const uint64_t target = ++arrivals_;
   group_.slots[index()].arrived.store(target);
   // A sleeper counts itself before it looks at the arrivals for the last time, and we arrive before we look for
