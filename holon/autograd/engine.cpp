@@ -7,6 +7,7 @@
 
 #include "holon/autograd/buckets.h"
 #include "holon/base/error.h"
+#include "holon/base/trace.h"
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
@@ -74,6 +75,7 @@ class Run {
       for (uint32_t o = 0; o < grads.size(); ++o)
         if (auto c = node_capture_.find({node.get(), o}); c != node_capture_.end())
           for (size_t i : c->second) captured[i] = grads[o];
+      tracing::Span span(node->name(), "gradient");
       TensorVec below = node->backward(grads);
       if (!retain_) node->free_saved();
       grads.clear();
@@ -181,6 +183,7 @@ void start(Run& run, std::span<const Tensor> roots, std::span<const Tensor> grad
 void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, bool retain_graph, bool create_graph) {
   NoGradGuard mode(create_graph);
   AutocastPause plain;
+  tracing::Span span("backward", "autograd");
   Run run(retain_graph, create_graph);
   if (!create_graph) run.overlap();
   start(run, roots, gradients);
@@ -195,6 +198,7 @@ std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> 
       fail_runtime("grad: one of the inputs does not require grad. Set requires_grad on it before the forward pass.");
   NoGradGuard mode(create_graph);
   AutocastPause plain;
+  tracing::Span span("grad", "autograd");
   Run run(retain_graph, create_graph);
   run.capture(inputs);
   start(run, roots, gradients);

@@ -25,6 +25,7 @@ constexpr Setting kTable[] = {
     {"HOLON_SPIN_US", "", "Microseconds that a waiting rank spins before it sleeps; empty chooses by cores and ranks."},
     {"HOLON_STORE_HOSTED", "0", "1 means that somebody else, the launcher, serves the store at MASTER_PORT: rank 0 does not."},
     {"HOLON_STORE_TOKEN", "", "Secret that the ranks of one program share; the launcher draws one."},
+    {"HOLON_TRACE", "", "A file that gets a trace of every rank's ops and boxing, for ui.perfetto.dev; empty means none."},
 };
 
 const Setting& find(std::string_view name) {

@@ -6,6 +6,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/small_vec.h"
+#include "holon/base/trace.h"
 #include "holon/boxing/hosts.h"
 #include "holon/boxing/live_log.h"
 #include "holon/boxing/strided.h"
@@ -133,6 +134,14 @@ Array meet(const Plan& plan, size_t number, int rank, const Array& in) {
   return out;
 }
 
+void describe(tracing::Span& span, const Step& step, int rank) {
+  const int index = step.to->placement.index_of(rank);
+  span.arg("from", step.from->str());
+  span.arg("to", step.to->str());
+  span.arg("bytes", step.meets() && index >= 0 ? step.read_bytes[static_cast<size_t>(index)] : int64_t{0});
+  span.arg("predicted_us", step.predicted_s * 1e6);
+}
+
 }  // namespace
 
 Array execute(const Plan& plan, const Array& in) {
@@ -148,6 +157,8 @@ Array execute(const Plan& plan, const Array& in) {
   auto& steps = plan.steps();
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
+    tracing::Span span(step.label, "boxing");
+    if (span) describe(span, step, rank);
     bool target = step.to->placement.contains(rank);
     if (!target && !step.from->placement.contains(rank))
       part = {};

@@ -12,6 +12,7 @@
 #include "holon/base/error.h"
 #include "holon/base/log.h"
 #include "holon/comm/background.h"
+#include "holon/base/trace.h"
 
 namespace holon::comm {
 
@@ -138,6 +139,7 @@ void GroupCommunicator::close() {
 }
 
 void GroupCommunicator::arrive_and_wait() {
+  tracing::Span span("wait", "wait");
   const uint64_t target = ++arrivals_;
   group_.slots[index()].arrived.store(target);
   // A sleeper counts itself before it looks at the arrivals for the last time, and we arrive before we look for

@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "holon/base/error.h"
+#include "holon/base/trace.h"
 #include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
 #include "holon/comm/cores.h"
@@ -188,6 +189,8 @@ class Launcher {
     keeper_.dismiss();
     for (Rank& r : ranks_) drain(r);
     if (first_failed_ >= 0 || interrupted_by_) sweep();
+    // Ranks that were stopped have left their parts of a trace.
+    if (const char* path = std::getenv("HOLON_TRACE"); path && *path) tracing::join_parts(path, true);
     return report();
   }
 

@@ -9,6 +9,7 @@
 #include "holon/array/storage.h"
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/trace.h"
 #include "holon/base/log.h"
 #include "holon/comm/background.h"
 #include "holon/comm/control.h"
@@ -164,6 +165,7 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
 }
 
 void HostsCommunicator::wait(Network::Transit& transit, bool received) {
+  tracing::Span span("wait for hosts", "wait");
   const int64_t start = now_ns();
   auto why = [&] { return trouble(start); };
   Network::Failure failure = received ? transit.wait_received(why) : transit.wait_sent(why);
