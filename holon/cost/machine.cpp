@@ -147,8 +147,11 @@ void agree(const comm::Joined& joined) {
   MeetingTimes times;
   if (place < n && n > 1) {
     const comm::CommStats before = comm::stats();
+    // Turned round, so that these are groups of their own, and the first call of a group is its user's.
     std::vector<int> two;
-    for (auto i = static_cast<size_t>(place / 2 * 2); i < here.size() && two.size() < 2; ++i) two.push_back(here[i]);
+    for (auto i = static_cast<size_t>(place / 2 * 2); i < here.size() && two.size() < 2; ++i)
+      two.insert(two.begin(), here[i]);
+    std::reverse(here.begin(), here.end());
     times = measure_meetings(
         n, [&] { if (two.size() == 2) comm::communicator(two).barrier(); },
         [&] { comm::communicator(here).barrier(); });
