@@ -183,7 +183,17 @@ struct Pricer::Impl {
     return std::max<int64_t>(n, 1);
   }
 
-  Edge move(Layout& from, Layout& to, std::vector<int64_t>* reads) {
+  // Whether a part of `to` does not lie in a row within one of `from`.
+  static bool scattered(const Layout& from, const Layout& to) {
+    bool several = false;
+    for (int d = 0; d < to.part.size(); ++d) {
+      if (several && to.part[d] != from.part[d]) return to.numel > 0;
+      several |= to.part[d] > 1;
+    }
+    return false;
+  }
+
+  Edge move(Layout& from, Layout& to, bool last, std::vector<int64_t>* reads) {
     const unsigned fixed = fixed_axes(from.spec, to.spec);
     const bool cross = !one_placement && from.on_target != to.on_target;
     const Placement &source = from.spec.placement, &target = to.spec.placement;
@@ -239,6 +249,13 @@ struct Pricer::Impl {
     work.copy = {static_cast<double>(most_copied) * bytes, all_copied * scale};
     if (local) {
       work.views = 1;
+      if (!last && scattered(from, to)) {
+        e.out_bytes = to.numel * item;
+        work.step = true;
+        work.copy = {static_cast<double>(e.out_bytes), all_elements * scale};
+        work.rows.most = static_cast<double>(to.numel / run(from, to));
+        work.rows.all = work.rows.most * static_cast<double>(target.size()) / hosts_of[to.on_target];
+      }
       e.predicted_s = seconds(work, machine.costs);
       return e;
     }
@@ -353,10 +370,10 @@ int64_t Pricer::part_bytes(int layout) const {
   return impl_->layouts[static_cast<size_t>(layout)].numel * impl_->item;
 }
 
-std::optional<Edge> Pricer::price(int from, int to, std::vector<int64_t>* read_by_index) {
+std::optional<Edge> Pricer::price(int from, int to, bool last, std::vector<int64_t>* read_by_index) {
   auto &a = impl_->layouts[static_cast<size_t>(from)], &b = impl_->layouts[static_cast<size_t>(to)];
   if (a.on_target && !b.on_target) return std::nullopt;
-  if (one_move(a.spec, b.spec)) return impl_->move(a, b, read_by_index);
+  if (one_move(a.spec, b.spec)) return impl_->move(a, b, last, read_by_index);
   if (is_zero_fill(a.spec, b.spec)) return impl_->zero_fill(a, b, read_by_index);
   return std::nullopt;
 }
@@ -370,12 +387,12 @@ double Pricer::at_least(int from, int to) const {
 }
 
 std::optional<Edge> price_step(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, DType dtype,
-                               const Machine& machine) {
+                               const Machine& machine, bool last) {
   std::vector<int> cut;
   for (int d = 0; d < shape.size(); ++d) cut.push_back(d);
   Pricer pricer(from.placement, to.placement, shape, dtype, machine, cut, true);
   int a = pricer.add(false, from.nd_sbp), b = pricer.add(true, to.nd_sbp);
-  return pricer.price(a, b);
+  return pricer.price(a, b, last);
 }
 
 }  // namespace holon::boxing
