@@ -96,7 +96,8 @@ class Background {
       {
         std::lock_guard lock(state->mutex);
         state->error = error;
-        state->stats = {stats().calls - before.calls, stats().bytes_read - before.bytes_read};
+        state->stats = {stats().calls - before.calls, stats().bytes_read - before.bytes_read,
+                        stats().bytes_received - before.bytes_received};
         state->done = true;
       }
       state->changed.notify_all();
@@ -171,6 +172,7 @@ void Work::wait() {
   CommStats& mine = stats();
   mine.calls += s.stats.calls;
   mine.bytes_read += s.stats.bytes_read;
+  mine.bytes_received += s.stats.bytes_received;
   s.stats = {};
   if (s.error) std::rethrow_exception(s.error);
 }

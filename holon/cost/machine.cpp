@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 
+#include "holon/array/array.h"
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -136,7 +139,45 @@ MachineCosts costs_of_threads(int ranks) {
   return parse_costs(w.figures, costs);
 }
 
-constexpr int kMeasuringChannel = 2;
+// Calls made in here are counted apart from the program's own, which begin with 1.
+class Aside {
+ public:
+  Aside()
+      : world_(comm::shared_world()),
+        own_(Context::current()),
+        context_(own_.rank(), own_.world_size(), own_.local_rank(), own_.local_world_size()),
+        guard_(context_) {
+    comm::adopt_world(std::move(world_));
+    comm::set_channel(kMeasuringChannel);
+  }
+
+ private:
+  static constexpr int kMeasuringChannel = 2;
+  std::shared_ptr<comm::World> world_;
+  Context& own_;
+  Context context_;
+  ContextGuard guard_;
+};
+
+// What two ranks of different hosts need to meet, and the rate of one connection. Both of them call it.
+void measure_network(comm::Communicator& two, MachineCosts& costs) {
+  using Clock = std::chrono::steady_clock;
+  auto least = [&](int times, auto&& f) {
+    double best = 1e9;
+    for (int i = 0; i < times; ++i) {
+      auto start = Clock::now();
+      f();
+      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    return best;
+  };
+  constexpr int64_t kCount = 256 << 10;
+  Array data = Array::empty({kCount}, float32);
+  float one = 1, sum = 0;
+  costs.net_latency_s = least(5, [&] { two.all_reduce(&one, &sum, 1, float32); });
+  double large = least(3, [&] { two.broadcast(data.bytes(), kCount, float32, 0); });
+  costs.net_bytes_per_s = kCount * sizeof(float) / std::max(large - costs.net_latency_s, large / 4);
+}
 
 // All processes of a world come here when it has met.
 void agree(const comm::Joined& joined) {
@@ -149,18 +190,23 @@ void agree(const comm::Joined& joined) {
   const int n = static_cast<int>(here.size());
   MeetingTimes times;
   if (place < n && n > 1) {
-    // Aside, so that the program's own calls are counted from 1.
-    Context& own = Context::current();
-    Context aside(own.rank(), own.world_size(), own.local_rank(), own.local_world_size());
-    auto world = comm::shared_world();
-    ContextGuard guard(aside);
-    comm::adopt_world(std::move(world));
-    comm::set_channel(kMeasuringChannel);
+    Aside aside;
     std::vector<int> two;
     for (auto i = static_cast<size_t>(place / 2 * 2); i < here.size() && two.size() < 2; ++i) two.push_back(here[i]);
     times = measure_meetings(
         n, [&] { if (two.size() == 2) comm::communicator(two).barrier(); },
         [&] { comm::communicator(here).barrier(); });
+  }
+  MachineCosts between;
+  if (!hosts.one_host()) {
+    // Rank 0 and the first rank of another host.
+    int other = 0;
+    while (hosts.host(other) == hosts.host(0)) ++other;
+    if (joined.rank == 0 || joined.rank == other) {
+      Aside aside;
+      const int two[] = {0, other};
+      measure_network(comm::communicator(two), between);
+    }
   }
   std::string text;
   if (joined.rank == 0) {
@@ -171,6 +217,7 @@ void agree(const comm::Joined& joined) {
       if (w.measure) {
         costs = measure_memory({}, joined.cores);
         if (n > 1) costs.sync_s = times.pair_s, costs.sync_rank_s = times.rank_s;
+        costs.net_latency_s = between.net_latency_s, costs.net_bytes_per_s = between.net_bytes_per_s;
       }
       text = text_of(parse_costs(w.figures, costs));
     } catch (const Error& e) {

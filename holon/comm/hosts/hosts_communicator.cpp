@@ -149,7 +149,9 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
   if (background_must_end())
     return fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.", mine_.op,
                        world_.rank(), call_text());
-  if (static_cast<double>(now_ns() - start_ns) < world_.timeout_s() * 1e9) return {};
+  // A little before those who wait for this rank on its host, so that they hear the cause.
+  const double limit_s = world_.timeout_s() - std::min(0.3, world_.timeout_s() / 10);
+  if (static_cast<double>(now_ns() - start_ns) < limit_s * 1e9) return {};
   std::string late;
   for (size_t h = 0; h < by_host_.size(); ++h)
     if (static_cast<int>(h) != my_host_) {
