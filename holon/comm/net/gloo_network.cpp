@@ -7,6 +7,7 @@
 #include <gloo/transport/unbound_buffer.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -50,6 +51,33 @@ std::string address_of_interface(const std::string& name) {
   freeifaddrs(list);
   return found;
 }
+
+// Gloo writes to connections that a peer may have closed. In this scope that raises no SIGPIPE in the calling thread, nor
+// in those that it starts.
+class NoBrokenPipe {
+ public:
+  NoBrokenPipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipe() {
+    constexpr timespec kNow{0, 0};
+    if (!was_pending_)
+      while (sigtimedwait(&pipe_, nullptr, &kNow) < 0 && errno == EINTR) {
+      }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipe(const NoBrokenPipe&) = delete;
+  NoBrokenPipe& operator=(const NoBrokenPipe&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_;
+};
 
 // A thread that wakes whoever waits for Gloo, now and then, so that the waiting thread can look around: Gloo itself
 // only knows one time limit, after which it closes all connections.
@@ -121,6 +149,7 @@ class GlooNetwork final : public Network {
       return std::max(1.0, timeout_s - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     };
     try {
+      NoBrokenPipe quiet;  // its thread inherits that
       device_ = tcp::CreateDevice(attr);
       context_ = device_->createContext(rank, size);
       // Gloo waits five times as long for a connection. Waits for messages have their own limit.
@@ -164,6 +193,7 @@ class GlooNetwork final : public Network {
   class Flight final : public Transit {
    public:
     Flight(GlooNetwork& network, std::span<const Message> send, std::span<const Message> receive) : network_(network) {
+      NoBrokenPipe quiet;
       for (const Message& m : receive) post(m, false);
       for (const Message& m : send) post(m, true);
     }
