@@ -1,9 +1,11 @@
 #include "holon/autograd/engine.h"
 
 #include <map>
+#include <optional>
 #include <queue>
 #include <unordered_map>
 
+#include "holon/autograd/buckets.h"
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/executor.h"
@@ -82,6 +84,13 @@ class Run {
     }
   }
 
+  // Sums gradients between the ranks in the background. To be called before seed().
+  void overlap() { buckets_.emplace(); }
+  // Returns when all leaves have their gradients.
+  void finish() {
+    if (buckets_) buckets_->finish([this](TensorImpl& leaf, Tensor g) { add_up(leaf, std::move(g)); });
+  }
+
   std::vector<Tensor> captured;
 
  private:
@@ -132,12 +141,18 @@ class Run {
   void accumulate(TensorImpl& leaf, Tensor g) {
     if (capturing_ && !leaf_capture_.count(&leaf)) return;
     if (g.dtype() != leaf.dtype) g = cast(g, leaf.dtype);
+    if (buckets_ && buckets_->take(leaf, g)) return;
     if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, leaf.spec->placement, leaf.spec->nd_sbp);
     g = run_hooks(leaf.meta.get(), std::move(g));
     if (capturing_) {
       for (size_t i : leaf_capture_[&leaf]) captured[i] = captured[i].defined() ? add(captured[i], g) : g;
       return;
     }
+    if (buckets_ && buckets_->holds(leaf)) return buckets_->put(leaf, g);
+    add_up(leaf, std::move(g));
+  }
+
+  void add_up(TensorImpl& leaf, Tensor g) {
     if (!leaf.meta) leaf.meta = std::make_shared<AutogradMeta>();
     Tensor& sum = leaf.meta->grad;
     if (sum.defined()) {
@@ -152,6 +167,7 @@ class Run {
   }
 
   bool retain_, create_, capturing_ = false;
+  std::optional<GradientBuckets> buckets_;
   std::priority_queue<Item> ready_;
   std::unordered_map<Node*, TensorVec> pending_;
   std::unordered_map<TensorImpl*, std::vector<size_t>> leaf_capture_;
@@ -169,8 +185,10 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, 
   AutocastPause plain;
   tracing::Span span("backward", "autograd");
   Run run(retain_graph, create_graph);
+  if (!create_graph) run.overlap();
   start(run, roots, gradients);
   run.walk();
+  run.finish();
 }
 
 std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> inputs, std::span<const Tensor> gradients,

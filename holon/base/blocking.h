@@ -18,7 +18,9 @@ struct BlockingHooks {
 };
 
 void set_blocking_hooks(BlockingHooks hooks);
-const BlockingHooks& blocking_hooks();
+const BlockingHooks& blocking_hooks();  // none on a thread that leave_host_language() was called on
+// From now on this thread never touches the host language: it is the core's own, and may outlive the interpreter.
+void leave_host_language();
 
 class BlockingScope {
  public:

@@ -5,11 +5,13 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/small_vec.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/hosts.h"
 #include "holon/boxing/strided.h"
 #include "holon/comm/communicator.h"
 #include "holon/kernels/cpu/add_n.h"
+#include "holon/kernels/cpu/stream.h"
 
 namespace holon::boxing {
 
@@ -75,7 +77,7 @@ Array two_phase_all_reduce(const Plan& plan, const Step& step, const Transfer& t
   Peers peers = group.open(info, in.bytes(), in.nbytes());
   if (n) {
     Interval mine = balanced_split(n, parts, place);
-    std::vector<const void*> addends;
+    SmallVec<const void*, 16> addends;
     for (int owner : owners) addends.push_back(peers[static_cast<size_t>(owner)] + mine.begin * item);
     kernels::add_n(out.bytes() + mine.begin * item, addends, mine.size, dtype);
   }
@@ -83,9 +85,9 @@ Array two_phase_all_reduce(const Plan& plan, const Step& step, const Transfer& t
   for (int64_t p = 0; p < parts; ++p) {
     Interval piece = balanced_split(n, parts, p);
     if (p == place || piece.size == 0) continue;
-    std::memcpy(out.bytes() + piece.begin * item,
-                peers[static_cast<size_t>(owners[static_cast<size_t>(p)])] + piece.begin * item,
-                static_cast<size_t>(piece.size * item));
+    kernels::copy_bytes(out.bytes() + piece.begin * item,
+                        peers[static_cast<size_t>(owners[static_cast<size_t>(p)])] + piece.begin * item,
+                        static_cast<size_t>(piece.size * item), out.nbytes());
   }
   group.close();
   return out;
@@ -97,11 +99,11 @@ void pull_all(const Transfer& t, DType dtype, Peers peers, Array& out) {
     std::byte* dst = out.bytes() + pull.dst_start * item;
     int64_t start = pull.src_start * item;
     if (pull.owners.size() == 1) {
-      copy_box(dst, out.strides, peers[static_cast<size_t>(pull.owners[0])] + start, pull.src_strides, pull.shape,
-               item);
+      copy_box(dst, out.strides, peers[static_cast<size_t>(pull.owners[0])] + start, pull.src_strides, pull.shape, item,
+               out.nbytes());
       continue;
     }
-    std::vector<const std::byte*> sources;
+    SmallVec<const std::byte*, 16> sources;
     for (int owner : pull.owners) sources.push_back(peers[static_cast<size_t>(owner)] + start);
     sum_box(dst, out.strides, sources, pull.src_strides, pull.shape, dtype);
   }

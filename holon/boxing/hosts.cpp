@@ -13,23 +13,23 @@ namespace {
 // What members pull: in one go, or in the two phases of a large all_reduce.
 enum class Phase : uint64_t { kWhole, kSum, kShare };
 
-std::vector<comm::Pull> pulls_of(const Plan& plan, size_t step, int rank, Phase phase) {
+comm::MemberPulls pulls_of(const Plan& plan, size_t step, int rank, Phase phase) {
   const Transfer& t = plan.transfer(step, rank);
-  if (phase == Phase::kWhole) return t.pulls;
-  std::vector<comm::Pull> pulls;
+  if (phase == Phase::kWhole) return {t.pulls, contiguous_strides(t.shape)};
+  comm::MemberPulls all;
   int64_t n = t.shape.numel();
-  if (n == 0) return pulls;
+  if (n == 0) return all;
   const std::vector<int>& owners = t.pulls[0].owners;
   auto parts = static_cast<int64_t>(owners.size());
   auto place = std::find(owners.begin(), owners.end(), t.me) - owners.begin();
   for (int64_t p = 0; p < parts; ++p) {
     Interval piece = balanced_split(n, parts, p);
     if (phase == Phase::kSum && p == place)
-      pulls.push_back({owners, piece.begin, {1}, piece.begin, {piece.size}});
+      all.pulls.push_back({owners, piece.begin, {1}, piece.begin, {piece.size}});
     else if (phase == Phase::kShare && p != place)
-      pulls.push_back({{owners[static_cast<size_t>(p)]}, piece.begin, {1}, piece.begin, {piece.size}});
+      all.pulls.push_back({{owners[static_cast<size_t>(p)]}, piece.begin, {1}, piece.begin, {piece.size}});
   }
-  return pulls;
+  return all;
 }
 
 // Schedules of this rank, by step.

@@ -106,6 +106,7 @@ void note_bytes(uint64_t bytes);
 // What this rank is about to do, e.g. the user's file and line: shown in errors of later calls, here and on the peers,
 // until it is set anew. nullptr or "": nothing.
 void set_call_site(const char* text);
+const char* call_site();  // "" if nothing is set
 
 // Meets the other ranks of the world now rather than at the first communicator of several ranks. Collective.
 void join_world();

@@ -10,6 +10,7 @@
 #include "holon/base/error.h"
 #include "holon/base/log.h"
 #include "holon/base/trace.h"
+#include "holon/comm/background.h"
 
 namespace holon::comm {
 
@@ -46,6 +47,8 @@ constexpr double kAskSeconds = 0.5;
 constexpr size_t kMostDescribed = 4;
 // Ranks that disagree wait for each other's lines; all of them get here at once.
 constexpr int64_t kSiteNs = 500'000'000;
+// While its peers are known to copy, a rank with a core of its own spins on: waking it would take longer than they need.
+constexpr uint64_t kSlowBytesPerNs = 4, kMostWorkNs = 20'000'000;
 
 }  // namespace
 
@@ -54,9 +57,14 @@ GroupCommunicator::Bounce::~Bounce() {
 }
 
 GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
-                                     const char* site)
-    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site) {
-  group_ = world_.block().group(this->ranks(), &table_index_);
+                                     const char* site, int channel)
+    : Communicator(std::move(ranks), index),
+      world_(world),
+      stats_(stats),
+      site_(site),
+      channel_(channel),
+      spin_ns_(channel == 0 || world.cores_here() >= 2 * world.ranks_here() ? world.spin_ns() : 0) {
+  group_ = world_.block().group(this->ranks(), channel, &table_index_);
   pointers_.resize(static_cast<size_t>(size()));
 }
 
@@ -77,11 +85,13 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
   for (int i = 0; i < info.shape.size(); ++i) details.shape[i] = info.shape[i];
   details.dtype = info.dtype;
   uint64_t check = mix(mix(info.fingerprint + 1, calls_), static_cast<uint64_t>(info.dtype));
-  size_t n = 0;
-  for (const char* p = info.op ? info.op : ""; *p; ++p) {
-    check = (check ^ static_cast<uint8_t>(*p)) * 0x100000001b3;
-    if (n + 1 < sizeof details.op) details.op[n++] = *p;
+  const size_t length = info.op ? std::strlen(info.op) : 0, n = std::min(length, sizeof details.op - 1);
+  for (size_t i = 0; i < length; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, info.op + i, std::min(length - i, sizeof word));
+    check = mix(check, word);
   }
+  if (n) std::memcpy(details.op, info.op, n);
   details.op[n] = 0;
   details.set_sited(false);
   if (site_[0]) {
@@ -120,6 +130,7 @@ void GroupCommunicator::close() {
   if (!open_) return;
   open_ = false;
   if (must_wait_) arrive_and_wait();
+  work_ns_ = 0;
   bounce_ = Bounce();
 }
 
@@ -140,17 +151,16 @@ void GroupCommunicator::arrive_and_wait() {
 }
 
 void GroupCommunicator::record(const CallDetails& details) {
-  RankReport& report = world_.block().rank_entry(world_.rank()).report;
-  CallNote& note = report.next_note();
-  note.call = details.call;
-  note.bytes = details.bytes;
-  std::copy_n(details.shape, std::size(note.shape), note.shape);
-  note.group = table_index_;
-  note.axes = details.axes;
-  note.dtype = details.dtype;
-  static_assert(sizeof note.op == sizeof details.op);
-  std::memcpy(note.op, details.op, sizeof note.op);
-  report.noted();
+  world_.block().rank_entry(world_.rank()).report.note([&](CallNote& note) {
+    note.call = details.call;
+    note.bytes = details.bytes;
+    std::copy_n(details.shape, std::size(note.shape), note.shape);
+    note.group = table_index_;
+    note.axes = details.axes;
+    note.dtype = details.dtype;
+    static_assert(sizeof note.op == sizeof details.op);
+    std::memcpy(note.op, details.op, sizeof note.op);
+  });
 }
 
 void GroupCommunicator::note_site() {
@@ -168,10 +178,10 @@ bool GroupCommunicator::spin(uint64_t target) const {
       ++i;
       continue;
     }
-    if (world_.spin_ns() <= 0) return false;
+    if (spin_ns_ <= 0) return false;
     if (++turns % 32 == 0) {
       int64_t now = now_ns();
-      if (until == 0) until = now + world_.spin_ns();
+      if (until == 0) until = now + spin_ns_ + work_ns_;
       if (now > until) return false;
     }
     pause_cpu();
@@ -183,20 +193,24 @@ bool GroupCommunicator::spin(uint64_t target) const {
 class GroupCommunicator::Sleeping {
  public:
   explicit Sleeping(GroupCommunicator& c)
-      : header_(*c.group_.header), entry_(c.world_.block().rank_entry(c.world_.rank())) {
-    entry_.waiting_call.store(c.calls_);
-    entry_.waiting_group.store(static_cast<uint32_t>(c.table_index_) + 1);
+      : header_(*c.group_.header), entry_(c.world_.block().rank_entry(c.world_.rank())), shown_(c.channel_ == 0) {
+    // An entry has room for one thread of the rank: its own.
+    if (shown_) {
+      entry_.waiting_call.store(c.calls_);
+      entry_.waiting_group.store(static_cast<uint32_t>(c.table_index_) + 1);
+    }
     header_.sleepers.fetch_add(1);
   }
   ~Sleeping() {
     header_.sleepers.fetch_sub(1);
-    entry_.waiting_group.store(0);
+    if (shown_) entry_.waiting_group.store(0);
   }
 
  private:
   BlockingScope unlocked_;
   GroupHeader& header_;
   RankEntry& entry_;
+  const bool shown_;
 };
 
 void GroupCommunicator::sleep(uint64_t target) {
@@ -230,6 +244,11 @@ void GroupCommunicator::sleep(uint64_t target) {
                             call_text()));
         throw;
       }
+    }
+    if (background_must_end()) {
+      give_up(fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.",
+                          my_details().op, world_.rank(), call_text()));
+      raise_failed();
     }
     int64_t left_us = static_cast<int64_t>((world_.timeout_s() * 1e9 - static_cast<double>(waited)) / 1000) + 1;
     world_.block().sleep(header.wake, seen, std::clamp<int64_t>(left_us, 1, kSliceUs));
@@ -344,9 +363,11 @@ void GroupCommunicator::compare() {
   const uint64_t expected = group_.slots[0].published[half].check;
   bool same = true;
   must_wait_ = false;
+  uint64_t bytes = 0;
   for (int i = 0; i < size(); ++i) {
     const auto& p = group_.slots[i].published[half];
     same &= p.check == expected;
+    bytes += p.bytes;
     if (p.offset == MemberSlot::kInline) {
       pointers_[static_cast<size_t>(i)] = group_.slots[i].payload[half];
     } else {
@@ -354,6 +375,7 @@ void GroupCommunicator::compare() {
       must_wait_ = true;
     }
   }
+  work_ns_ = static_cast<int64_t>(std::min(bytes / kSlowBytesPerNs, kMostWorkNs));
   if (!same) [[unlikely]]
     raise_mismatch();
 }

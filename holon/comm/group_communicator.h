@@ -12,7 +12,7 @@ namespace holon::comm {
 
 class GroupCommunicator final : public Communicator {
  public:
-  GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats, const char* site);
+  GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats, const char* site, int channel);
   ~GroupCommunicator() override;
 
   std::span<const std::byte* const> open(const CallInfo& info, const void* data, size_t bytes) override;
@@ -55,11 +55,14 @@ class GroupCommunicator final : public Communicator {
   World& world_;
   CommStats& stats_;
   const char* site_;
+  const int channel_;
+  const int64_t spin_ns_;
   int table_index_ = 0;
   Group group_;
   uint64_t calls_ = 0;     // opens
   uint64_t arrivals_ = 0;  // synchronisations: opens, and closes that waited
   bool open_ = false, must_wait_ = false;
+  int64_t work_ns_ = 0;  // about how long members may read what the call has shown
   Bounce bounce_;
   std::vector<const std::byte*> pointers_;
 };

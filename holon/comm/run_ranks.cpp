@@ -10,6 +10,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
+#include "holon/comm/background.h"
 #include "holon/comm/cores.h"
 #include "holon/comm/inprocess/thread_world.h"
 
@@ -36,6 +37,7 @@ void run_one(const std::shared_ptr<ThreadBlock>& block, int rank, int omp_thread
   } catch (...) {
     failed("an exception that is no std::exception");
   }
+  end_background();
   world->finish();
   context.reset();  // while it still is the thread's context, for the parts that look at it when they go
 }

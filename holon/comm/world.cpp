@@ -9,10 +9,11 @@
 namespace holon::comm {
 
 World::World(int rank, int size, ControlBlock block, int cores, bool threads, Hosts hosts)
-    : rank_(rank), size_(size), block_(block), hosts_(std::move(hosts)), timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")) {
+    : rank_(rank), size_(size), block_(block), hosts_(std::move(hosts)), timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")), cores_here_(cores) {
   int here = size;
   if (!threads && several_hosts())
     here = static_cast<int>(std::count(hosts_.of_rank.begin(), hosts_.of_rank.end(), host_of(rank)));
+  ranks_here_ = here;
   double us = here <= cores ? 50 : 0;
   if (!settings::text("HOLON_SPIN_US").empty()) us = settings::number("HOLON_SPIN_US");
   // Threads that wait for the interpreter's lock cannot come while a spinning one holds it.
@@ -29,7 +30,7 @@ bool World::abort(const std::string& reason) {
   report_failure(rank_);
   if (!block_.aborted().set(rank_, 0, reason)) return false;
   block_.wake_all();
-  if (several_hosts()) spread_abort(reason);
+  if (several_hosts()) spread_abort(rank_, reason);
   return true;
 }
 

@@ -30,6 +30,9 @@ class World {
   const ControlBlock& block() const { return block_; }
   int64_t spin_ns() const { return spin_ns_; }
   double timeout_s() const { return timeout_s_; }
+  // What the ranks of this host share, and how many they are.
+  int cores_here() const { return cores_here_; }
+  int ranks_here() const { return ranks_here_; }
 
   int host_of(int rank) const { return hosts_.of_rank.empty() ? 0 : hosts_.of_rank[static_cast<size_t>(rank)]; }
   const std::string& host_name(int host) const { return hosts_.names[static_cast<size_t>(host)]; }
@@ -47,8 +50,8 @@ class World {
   // Tells the launcher, if there is one, with which rank the trouble began. Only the first report counts.
   virtual void report_failure(int rank) {}
 
-  // Tells the other hosts why this rank has failed.
-  virtual void spread_abort(const std::string& reason) {}
+  // Tells the other hosts why a rank of this one has failed.
+  virtual void spread_abort(int rank, const std::string& reason) {}
 
   // True for the first reason of the world, which is the one that others see.
   bool abort(const std::string& reason);
@@ -65,11 +68,18 @@ class World {
   const Hosts hosts_;
   int64_t spin_ns_;
   double timeout_s_;
+  int cores_here_, ranks_here_;
 };
 
 // The world of the current context. The first call of a rank that is a process waits for all other ranks to come.
 World& world();
 // Gives the current context its world, before its first call of world().
 void adopt_world(std::shared_ptr<World> world);
+
+// A rank's threads that communicate have a Context and a channel each, on one World: the groups of different channels are
+// different groups, so that their calls are never taken for each other's. 0 is the rank's own thread's.
+std::shared_ptr<World> shared_world();
+void set_channel(int channel);  // of the current context, before its first communicator()
+int channel();
 
 }  // namespace holon::comm

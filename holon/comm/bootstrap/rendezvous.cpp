@@ -11,6 +11,7 @@
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
 #include "holon/comm/control.h"
+#include "holon/comm/bootstrap/scheduler.h"
 #include "holon/comm/cores.h"
 #include "holon/comm/net/gloo_network.h"
 
@@ -55,11 +56,6 @@ RankInfo decode(const std::string& text, std::string* layout) {
 
 std::string machine(const std::string& host) { return host.substr(host.find('/') + 1); }
 
-std::string env_or(const char* name, const char* fallback) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : fallback;
-}
-
 }  // namespace
 
 Meeting meet(const Context& context, const std::string& socket_name) {
@@ -68,22 +64,16 @@ Meeting meet(const Context& context, const std::string& socket_name) {
   auto left_s = [&] {
     return std::max(0.0, limit_s - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   };
-  const std::string host = env_or("MASTER_ADDR", "127.0.0.1"), port_text = env_or("MASTER_PORT", "29500");
-  char* end = nullptr;
-  const long port = std::strtol(port_text.c_str(), &end, 10);
-  if (*end || port < 1 || port > 65535)
-    fail_value("MASTER_PORT=\"{}\" is not a port; set it to a number from 1 to 65535, the same on all ranks.",
-               port_text);
+  const auto [host, port] = meeting_place();
   const std::string token = settings::text("HOLON_STORE_TOKEN"), where = fmt::format("{}:{}", host, port);
   const int rank = context.rank(), size = context.world_size();
 
   Meeting m;
-  m.store_host = host, m.store_port = static_cast<int>(port), m.token = token;
+  m.store_host = host, m.store_port = port, m.token = token;
   if (rank == 0 && !settings::flag("HOLON_STORE_HOSTED"))
     // With ranks elsewhere, all addresses: a host's own name often means the loopback one in its /etc/hosts.
-    m.server = std::make_unique<StoreServer>(context.local_world_size() < size ? "0.0.0.0" : host,
-                                             static_cast<int>(port), token);
-  m.client = std::make_unique<StoreClient>(host, static_cast<int>(port), token, left_s());
+    m.server = std::make_unique<StoreServer>(context.local_world_size() < size ? "0.0.0.0" : host, port, token);
+  m.client = std::make_unique<StoreClient>(host, port, token, left_s());
   RankInfo me{static_cast<int>(getpid()), host_identity(), CoreSet::of_this_process().str(), socket_name,
               network_address(host)};
   auto g = m.client->gather("ranks", rank, size, encode(me), left_s());

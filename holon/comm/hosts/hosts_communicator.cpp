@@ -11,6 +11,8 @@
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
 #include "holon/base/log.h"
+#include "holon/comm/background.h"
+#include "holon/comm/control.h"
 #include "holon/kernels/cpu/boxes.h"
 
 namespace holon::comm {
@@ -56,7 +58,7 @@ class HostsCommunicator::Block {
 
 HostsCommunicator::HostsCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
                                      const char* site)
-    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site) {
+    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site), hash_(static_cast<uint64_t>(channel())) {
   std::vector<int> order;  // the world's number of each of the group's hosts
   for (int r : this->ranks()) {
     int host = world_.host_of(r);
@@ -82,35 +84,36 @@ uint64_t HostsCommunicator::tag(uint64_t kind, uint64_t a, uint64_t b) const {
 }
 
 std::string HostsCommunicator::call_text() const {
-  return fmt::format("group {}, call {}, {}", ranks_text(ranks()), calls_, mine_.str());
+  return fmt::format("group {}, call {}, {}", ranks_text(ranks()), calls_, mine_.text);
 }
 
 void HostsCommunicator::begin(const CallInfo& info, size_t bytes) {
   ++calls_;
-  std::memset(&mine_, 0, sizeof mine_);
-  mine_.call = calls_;
-  mine_.bytes = bytes;
+  mine_ = {};
   mine_.fingerprint = info.fingerprint;
-  mine_.axes = static_cast<uint8_t>(info.shape.size());
-  for (int i = 0; i < info.shape.size(); ++i) mine_.shape[i] = info.shape[i];
   mine_.dtype = info.dtype;
-  std::string_view op = info.op ? info.op : "";
-  mine_.op[op.copy(mine_.op, sizeof mine_.op - 1)] = 0;
-  std::memcpy(mine_.site, site_, sizeof mine_.site);
-  if (auto where = blocking_hooks().where; where && !mine_.site[0]) where(mine_.site, sizeof mine_.site);
-  mine_.set_sited(true);
+  std::string_view op = info.op ? info.op : "(unnamed)";
+  op.copy(mine_.op, sizeof mine_.op - 1);
+  std::string text = fmt::format("{} {} {} ({} bytes)", op, info.shape, name(info.dtype), bytes);
+  char site[sizeof CallDetails::site] = "";
+  if (site_[0])
+    std::memcpy(site, site_, sizeof site);
+  else if (auto where = blocking_hooks().where)
+    where(site, sizeof site);
+  if (site[0]) text += fmt::format(" at {}", site);
+  text.copy(mine_.text, sizeof mine_.text - 1);
   check_ = mix(mix(info.fingerprint, static_cast<uint64_t>(info.dtype)), calls_);
   for (const char* p = mine_.op; *p; ++p) check_ = mix(check_, static_cast<uint8_t>(*p));
 }
 
-void HostsCommunicator::compare(const CallDetails& theirs, int their_rank) const {
+void HostsCommunicator::compare(const Envelope& theirs, int their_rank) const {
   bool same_op = std::strncmp(theirs.op, mine_.op, sizeof mine_.op) == 0;
   if (same_op && theirs.dtype == mine_.dtype && theirs.fingerprint == mine_.fingerprint) return;
   fail_runtime("{}: the ranks disagree on {}: rank {} called {}; rank {} called {} (group {}, call {}). {}", mine_.op,
                !same_op                      ? "what to call"
                    : theirs.dtype != mine_.dtype ? "dtype"
                                                  : "the call's arguments",
-               world_.rank(), mine_.str(), their_rank, theirs.str(), ranks_text(ranks()), calls_,
+               world_.rank(), mine_.text, their_rank, theirs.text, ranks_text(ranks()), calls_,
                same_op ? "Pass the same shape, dtype, placement and sbp on all of these ranks."
                        : "All ranks of a group make the same calls in the same order: look for code that only some of "
                          "them run.");
@@ -143,6 +146,9 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
     if (std::string how = world_.ended(r); !how.empty())
       return fmt::format("{}: rank {} {} in this call ({}). Read rank {}'s output first.", mine_.op, r, how, call_text(), r);
   if (auto poll = blocking_hooks().poll) poll();
+  if (background_must_end())
+    return fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.", mine_.op,
+                       world_.rank(), call_text());
   if (static_cast<double>(now_ns() - start_ns) < world_.timeout_s() * 1e9) return {};
   std::string late;
   for (size_t h = 0; h < by_host_.size(); ++h)
@@ -183,7 +189,9 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
   if (log::enabled(log::Channel::kComm)) log::line(log::Channel::kComm, fmt::format("{} ({})", mine_.op, call_text()));
   const auto item = static_cast<int64_t>(size_bytes(info.dtype));
   auto size_of = [&](int64_t elements) { return static_cast<size_t>(elements * item); };
-  Block staging(size_of(s.staged_elements));
+  Block staging(s.direct ? 0 : size_of(s.shown_elements));
+  auto* result = static_cast<std::byte*>(out);
+  std::byte* shown = s.direct ? result : staging.data();
 
   auto peers = local_->open(info, in, in_bytes);
   auto part_of = [&](int member) { return peers[static_cast<size_t>(local_place_[static_cast<size_t>(member)])]; };
@@ -205,7 +213,7 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
   // Receivers first: what peers send then goes straight to its place. Tags differ between different calls, so that
   // their data cannot meet; the leaders' envelopes show which calls they are.
   std::vector<Network::Message> receive;
-  CallDetails theirs{};
+  Envelope theirs{};
   const auto hosts = by_host_.size();
   int next = by_host_[(static_cast<size_t>(my_host_) + 1) % hosts][0], before = by_host_[(static_cast<size_t>(my_host_) + hosts - 1) % hosts][0];
   std::unique_ptr<Network::Transit> envelope;
@@ -215,7 +223,7 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
     envelope = world_.network().start({&to, 1}, {&from, 1});
   }
   for (const Packet& p : s.receive) {
-    receive.push_back({rank_of(p.peer), tag(kData, check_, static_cast<uint64_t>(p.number)), staging.data() + p.at * item,
+    receive.push_back({rank_of(p.peer), tag(kData, check_, static_cast<uint64_t>(p.number)), shown + p.at * item,
                        size_of(p.elements)});
     stats_.bytes_received += size_of(p.elements);
   }
@@ -242,7 +250,6 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
   }
 
   // What needs nobody else's host, and the local addends of the rest, while messages are on their way.
-  auto* result = static_cast<std::byte*>(out);
   std::vector<std::unique_ptr<Block>> sums(s.pulls.size());
   for (size_t i = 0; i < s.pulls.size(); ++i) {
     const HostPull& p = s.pulls[i];
@@ -267,14 +274,14 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
   if (s.reads_staged) {
     CallInfo again = info;
     again.fingerprint ^= 1;
-    staged = local_->open(again, staging.data(), staging.bytes());
+    staged = local_->open(again, shown, size_of(s.shown_elements));
   } else {
-    own.assign(static_cast<size_t>(local_->size()), staging.data());
+    own.assign(static_cast<size_t>(local_->size()), shown);
     staged = own;
   }
   for (size_t i = 0; i < s.pulls.size(); ++i) {
     const HostPull& p = s.pulls[i];
-    if (p.local()) continue;
+    if (p.local() || (s.direct && p.terms.size() == 1 && p.terms[0].holder == index())) continue;
     Dims strides = contiguous_strides(p.shape);
     std::vector<const std::byte*> terms;
     for (const Term& t : p.terms)
@@ -306,8 +313,8 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
   stats_.bytes_read = read;
   struct Sheet {
     std::vector<std::byte> bytes;
-    Sheet(size_t members) : bytes(sizeof(CallDetails) + members * sizeof(uint64_t)) {}
-    uint64_t* sizes() { return reinterpret_cast<uint64_t*>(bytes.data() + sizeof(CallDetails)); }
+    Sheet(size_t members) : bytes(sizeof(Envelope) + members * sizeof(uint64_t)) {}
+    uint64_t* sizes() { return reinterpret_cast<uint64_t*>(bytes.data() + sizeof(Envelope)); }
   };
   std::vector<Sheet> sheets;
   for (auto& members : by_host_) sheets.emplace_back(members.size());
@@ -328,7 +335,7 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
     wait(*transit, false);
     for (size_t h = 0; h < by_host_.size(); ++h) {
       if (h == mine) continue;
-      CallDetails theirs;
+      Envelope theirs;
       std::memcpy(&theirs, sheets[h].bytes.data(), sizeof theirs);
       compare(theirs, rank_of(by_host_[h][0]));
     }
@@ -351,10 +358,10 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
   shown_ = std::make_unique<Block>(static_cast<size_t>(total));
   if (total > 0) {
     auto pulls_of = [&](int) {
-      std::vector<Pull> pulls;
+      MemberPulls all;
       for (int o = 0; o < size(); ++o)
-        pulls.push_back(row({o}, 0, at[static_cast<size_t>(o)], static_cast<int64_t>(sizes[static_cast<size_t>(o)])));
-      return pulls;
+        all.pulls.push_back(row({o}, 0, at[static_cast<size_t>(o)], static_cast<int64_t>(sizes[static_cast<size_t>(o)])));
+      return all;
     };
     CallInfo bytes_info = info;
     bytes_info.dtype = DType::kUInt8;
@@ -377,12 +384,12 @@ void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DTy
   const size_t unit = size_bytes(dtype), bytes = static_cast<size_t>(count) * unit;
   const int n = size();
   CallInfo info{"all_reduce", dtype, {count}, static_cast<uint64_t>(count)};
-  std::vector<int> all(static_cast<size_t>(n));
-  std::iota(all.begin(), all.end(), 0);
+  std::vector<int> everybody(static_cast<size_t>(n));
+  std::iota(everybody.begin(), everybody.end(), 0);
   if (bytes <= kInlineBytes) {
     // Everybody sums everything, so that one message is enough. Peers may still read `in` when `out` is written.
     Block sums(bytes);
-    pull_by(info, [&](int) { return std::vector<Pull>{row(all, 0, 0, count)}; }, in, bytes, sums.data());
+    pull_by(info, [&](int) { return MemberPulls{{row(everybody, 0, 0, count)}}; }, in, bytes, sums.data());
     if (bytes) std::memcpy(out, sums.data(), bytes);
     note_bytes(bytes * static_cast<size_t>(n - 1));
     return;
@@ -390,12 +397,12 @@ void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DTy
   const int64_t line = static_cast<int64_t>(64 / unit), lines = (count + line - 1) / line;
   auto begin_of = [&](int k) { return std::min(count, lines * k / n * line); };
   auto size_of = [&](int k) { return begin_of(k + 1) - begin_of(k); };
-  pull_by(info, [&](int m) { return std::vector<Pull>{row(all, begin_of(m), begin_of(m), size_of(m))}; }, in, bytes, out);
+  pull_by(info, [&](int m) { return MemberPulls{{row(everybody, begin_of(m), begin_of(m), size_of(m))}}; }, in, bytes, out);
   pull_by(info, [&](int m) {
-    std::vector<Pull> pulls;
+    MemberPulls all;
     for (int k = 0; k < n; ++k)
-      if (k != m) pulls.push_back(row({k}, begin_of(k), begin_of(k), size_of(k)));
-    return pulls;
+      if (k != m) all.pulls.push_back(row({k}, begin_of(k), begin_of(k), size_of(k)));
+    return all;
   }, out, bytes, out);
   --stats_.calls;
   const size_t mine = static_cast<size_t>(size_of(index())) * unit;
@@ -405,10 +412,10 @@ void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DTy
 void HostsCommunicator::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("reduce_scatter", counts);
   const int64_t count = sum(counts, size());
-  std::vector<int> all(static_cast<size_t>(size()));
-  std::iota(all.begin(), all.end(), 0);
+  std::vector<int> everybody(static_cast<size_t>(size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
   pull_by({"reduce_scatter", dtype, {count}, hash_counts(counts)},
-          [&](int m) { return std::vector<Pull>{row(all, sum(counts, m), 0, counts[static_cast<size_t>(m)])}; }, in,
+          [&](int m) { return MemberPulls{{row(everybody, sum(counts, m), 0, counts[static_cast<size_t>(m)])}}; }, in,
           static_cast<size_t>(count) * size_bytes(dtype), out);
   note_bytes(static_cast<size_t>(counts[static_cast<size_t>(index())]) * size_bytes(dtype) * static_cast<size_t>(size() - 1));
 }
@@ -417,9 +424,9 @@ void HostsCommunicator::all_gather(const void* in, void* out, std::span<const in
   check_counts("all_gather", counts);
   const int64_t mine = counts[static_cast<size_t>(index())];
   pull_by({"all_gather", dtype, {mine}, hash_counts(counts)}, [&](int) {
-    std::vector<Pull> pulls;
-    for (int k = 0; k < size(); ++k) pulls.push_back(row({k}, 0, sum(counts, k), counts[static_cast<size_t>(k)]));
-    return pulls;
+    MemberPulls all;
+    for (int k = 0; k < size(); ++k) all.pulls.push_back(row({k}, 0, sum(counts, k), counts[static_cast<size_t>(k)]));
+    return all;
   }, in, static_cast<size_t>(mine) * size_bytes(dtype), out);
   note_bytes(static_cast<size_t>(sum(counts, size()) - mine) * size_bytes(dtype));
 }
@@ -430,14 +437,14 @@ void HostsCommunicator::all_to_all(const void* in, void* out, std::span<const in
   const auto n = static_cast<size_t>(size());
   auto sends = [&](int k) { return std::span<const int64_t>(sent).subspan(static_cast<size_t>(k) * n, n); };
   pull_by({"all_to_all", dtype, {sum(send_counts, size())}}, [&](int m) {
-    std::vector<Pull> pulls;
+    MemberPulls all;
     int64_t at = 0;
     for (int k = 0; k < size(); ++k) {
       int64_t count = sends(k)[static_cast<size_t>(m)];
-      pulls.push_back(row({k}, sum(sends(k), m), at, count));
+      all.pulls.push_back(row({k}, sum(sends(k), m), at, count));
       at += count;
     }
-    return pulls;
+    return all;
   }, in, static_cast<size_t>(sum(send_counts, size())) * size_bytes(dtype), out);
   int64_t read = sum(recv_counts, size()) - recv_counts[static_cast<size_t>(index())];
   note_bytes(static_cast<size_t>(read) * size_bytes(dtype));
@@ -450,7 +457,9 @@ void HostsCommunicator::broadcast(void* data, int64_t count, DType dtype, int ro
   const bool root = index() == root_index;
   CallInfo info{"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)};
   pull_by(info, [&](int m) {
-    return m == root_index ? std::vector<Pull>{} : std::vector<Pull>{row({root_index}, 0, 0, count)};
+    MemberPulls all;
+    if (m != root_index) all.pulls.push_back(row({root_index}, 0, 0, count));
+    return all;
   }, root ? data : nullptr, root ? bytes : 0, data);
   if (!root) note_bytes(bytes);
 }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "holon/comm/communicator.h"
-#include "holon/comm/control.h"
 #include "holon/comm/hosts/schedule.h"
 #include "holon/comm/net/network.h"
 #include "holon/comm/world.h"
@@ -44,6 +43,13 @@ class HostsCommunicator final : public Communicator {
 
  private:
   class Block;  // memory that the ranks of this host reach
+  // What a leader tells the next host of its call: bytes on the wire.
+  struct Envelope {
+    uint64_t fingerprint;
+    DType dtype;
+    char op[47];
+    char text[320];  // op, shape, dtype, bytes, the user's line
+  };
 
   void pull_by(const CallInfo& info, const PullsOf& pulls_of, const void* in, size_t in_bytes, void* out);
   void pull_or_throw(const CallInfo& info, const HostSchedule& s, const void* in, size_t in_bytes, void* out,
@@ -52,7 +58,7 @@ class HostsCommunicator final : public Communicator {
   template <class F>
   auto guarded(F&& f);
   void begin(const CallInfo& info, size_t bytes);
-  void compare(const CallDetails& theirs, int their_rank) const;
+  void compare(const Envelope& theirs, int their_rank) const;
   void wait(Network::Transit& transit, bool received);
   std::string trouble(int64_t start_ns) const;
   std::string call_text() const;
@@ -69,7 +75,7 @@ class HostsCommunicator final : public Communicator {
   Communicator* local_ = nullptr;           // of the members on this host
   std::vector<int> local_place_;            // of each member among its host's
   uint64_t hash_ = 0, check_ = 0, calls_ = 0;
-  CallDetails mine_{};
+  Envelope mine_{};
   std::string failed_;
   std::unique_ptr<Block> shown_;            // what open() has gathered
   std::vector<const std::byte*> pointers_;

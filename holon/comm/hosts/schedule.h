@@ -23,7 +23,7 @@ struct Packet {
   int peer = -1;        // the receiver of what I send, the sender of what I receive
   int number = 0;       // counts the packets of this pair
   int64_t elements = 0;
-  int64_t at = 0;       // in elements, in the receiver's staging memory
+  int64_t at = 0;       // in elements, in the memory that the receiver shows to its host
 };
 
 // One addend of a pull (or all it is): the sum over members of my host, or a packet that one of them has received.
@@ -45,12 +45,20 @@ struct HostPull {
 struct HostSchedule {
   std::vector<Packet> send, receive;  // this member's
   std::vector<HostPull> pulls;        // this member's
-  int64_t staged_elements = 0;        // what this member receives
+  // Where this member receives: in the new part itself, if every box is a stretch of it that needs nothing added; else in
+  // staging memory of this many elements.
+  bool direct = false;
+  int64_t shown_elements = 0;
   bool reads_before = false;          // some member of my host reads peers' parts: to copy, or to sum before it sends
   bool reads_staged = false;          // some member of my host reads what another has received
 };
 
-using PullsOf = std::function<std::vector<Pull>(int member)>;
+// What a member pulls, and the strides of its new part.
+struct MemberPulls {
+  std::vector<Pull> pulls;
+  Dims out_strides = {1};
+};
+using PullsOf = std::function<MemberPulls(int member)>;
 
 // host_of: the host of each member. item_bytes: so that staged packets begin at cache lines.
 HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& pulls_of, int64_t item_bytes);

@@ -67,7 +67,7 @@ class Ticker {
 
   class Scope {
    public:
-    Scope(Ticker& ticker, UnboundBuffer* buffer) : ticker_(ticker) {
+    Scope(Ticker& ticker, UnboundBuffer* buffer) : ticker_(ticker), buffer_(buffer) {
       std::scoped_lock lock(ticker_.mutex_);
       bool first = ticker_.waiting_.empty();
       ticker_.waiting_.push_back(buffer);
@@ -75,11 +75,12 @@ class Ticker {
     }
     ~Scope() {
       std::scoped_lock lock(ticker_.mutex_);
-      ticker_.waiting_.pop_back();
+      std::erase(ticker_.waiting_, buffer_);  // other threads may wait, too
     }
 
    private:
     Ticker& ticker_;
+    UnboundBuffer* buffer_;
   };
 
  private:

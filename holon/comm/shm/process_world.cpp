@@ -54,6 +54,7 @@ int shared_cores(const Parts& parts) {
 // process does.
 void listen_for_aborts(ControlBlock block, std::shared_ptr<StoreClient> store) {
   std::thread([block, store] {
+    leave_host_language();
     try {
       std::string text = store->get("aborted", 1e9);
       size_t cut = std::min(text.find(' '), text.size());
@@ -92,21 +93,23 @@ class ProcessWorld final : public World {
   }
 
   void report_failure(int failed) override {
-    if (!hosted_) return;  // no launcher: nobody to tell
-    try {
-      auto& store = *parts_.meeting.client;
-      if (store.add("failures", 1, kTellSeconds) == 1) store.set("failed", std::to_string(failed), kTellSeconds);
-    } catch (const std::exception&) {
-      // It is gone or stopped, and the other ranks are to hear of the failure in time.
+    if (hosted_) {  // else there is no launcher to tell
+      try {
+        auto& store = *parts_.meeting.client;
+        if (store.add("failures", 1, kTellSeconds) == 1) store.set("failed", std::to_string(failed), kTellSeconds);
+      } catch (const std::exception&) {
+        // It is gone or stopped, and the other ranks are to hear of the failure in time.
+      }
     }
     if (several_hosts() && failed != rank())
-      spread_abort(fmt::format("rank {} on {} has ended too early; read its output first", failed, host_name(host_of(failed))));
+      spread_abort(failed, fmt::format("it has ended on {} without a word; read its output first", host_name(host_of(failed))));
   }
 
-  void spread_abort(const std::string& reason) override {
+  void spread_abort(int failed, const std::string& reason) override {
     try {
       auto& store = *parts_.meeting.client;
-      if (store.add("aborts", 1, kTellSeconds) == 1) store.set("aborted", fmt::format("{} {}", rank(), reason), kTellSeconds);
+      if (store.add("aborts", 1, kTellSeconds) == 1)
+        store.set("aborted", fmt::format("{} {}", failed, reason), kTellSeconds);
     } catch (const std::exception&) {
       // Without the store the other hosts learn it from closed connections.
     }
@@ -192,7 +195,8 @@ std::shared_ptr<World> join_processes(const Context& context) {
       // The leader may have given up because another one is gone.
       std::string gone;
       for (size_t i = 1; i < watched.size(); ++i)
-        if (static_cast<long>(i) != place && watched[i].gone()) gone += fmt::format("{}rank {}", gone.empty() ? "" : ", ", parts.local[i]);
+        if (static_cast<ptrdiff_t>(i) != place && watched[i].gone())
+          gone += fmt::format("{}rank {}", gone.empty() ? "" : ", ", parts.local[i]);
       throw Error(e.kind(), gone.empty() ? e.what() : fmt::format("{} Ended as well: {}.", e.what(), gone));
     }
     map_control();

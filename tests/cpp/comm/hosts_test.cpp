@@ -76,7 +76,7 @@ TEST(Hosts, BytesThatCross) {
 TEST(Hosts, ABoxThatSeveralWantCrossesOnce) {
   const std::vector<int> hosts = {0, 1, 1, 1};
   auto pulls_of = [](int m) {
-    return m == 0 ? std::vector<Pull>{} : std::vector<Pull>{{{0}, 5, {10, 1}, 0, {3, 4}}};
+    return m == 0 ? MemberPulls{} : MemberPulls{{{{0}, 5, {10, 1}, 0, {3, 4}}}, {4, 1}};
   };
   auto sender = make_schedule(hosts, 0, pulls_of, 4);
   ASSERT_EQ(sender.send.size(), 1u);
@@ -94,7 +94,7 @@ TEST(Hosts, ABoxThatSeveralWantCrossesOnce) {
 
 TEST(Hosts, AddendsAreSummedBeforeTheyCross) {
   const std::vector<int> hosts = {0, 0, 1, 1};
-  auto pulls_of = [](int m) { return std::vector<Pull>{{{0, 1, 2, 3}, m * 8, {1}, 0, {8}}}; };
+  auto pulls_of = [](int m) { return MemberPulls{{{{0, 1, 2, 3}, m * 8, {1}, 0, {8}}}}; };
   for (int m = 0; m < 4; ++m) {
     auto s = make_schedule(hosts, m, pulls_of, 4);
     ASSERT_EQ(s.send.size(), 1u) << "each rank sends one sum";
