@@ -64,9 +64,9 @@ class Background {
     state->job = std::move(job);
     state->site = call_site();
     if (auto where = blocking_hooks().where; where && state->site.empty()) {
-      char text[112] = "";
-      where(text, sizeof text);
-      state->site = text;
+      char line[sizeof(CallDetails::site)];
+      where(line, sizeof line);
+      state->site = line;
     }
     {
       std::lock_guard lock(mutex_);
