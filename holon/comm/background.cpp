@@ -183,7 +183,7 @@ bool background_pays() {
     p.overlap = 0;
     if (Context::current().world_size() > 1) {
       World& w = world();
-      p.overlap = w.several_hosts() || w.cores_here() > w.ranks_here();
+      p.overlap = w.several_hosts() || w.cores_here() >= w.ranks_here() * (num_threads() + 1);
     }
   }
   return p.overlap;
