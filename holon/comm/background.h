@@ -35,8 +35,14 @@ class Work {
 // has waited for when the rank ends may not be done.
 Work run_in_background(std::function<void()> job);
 
-// Whether the machine has something to run jobs with while ranks compute: more cores than ranks, or a network. Alike on
-// all ranks; false in a world of one. HOLON_OVERLAP=0 or 1 decides instead.
+// For upper layers that keep something in a rank's Context on which all ranks' calls depend: with each job `capture` is
+// called on the rank's own thread, and what it returns, if anything, on the second one before the job. Returns true, to
+// be called from a static initialiser.
+bool inherit_in_background(std::function<void()> (*capture)());
+
+// Whether the machine has something to run jobs with while ranks compute: a core for each rank beside those of its
+// threads (num_threads(), at the first call), or a network. Alike on all ranks that have as many threads; false in a
+// world of one. HOLON_OVERLAP=0 or 1 decides instead.
 bool background_pays();
 
 // Ends the rank's second thread: what it runs fails, what waits is dropped. To be called when the rank has ended.

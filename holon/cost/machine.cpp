@@ -15,6 +15,7 @@
 #include "holon/base/error.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
+#include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/cores.h"
 #include "holon/comm/join_hook.h"
@@ -258,6 +259,13 @@ const Machine* machine() {
     return mine.machine;
   return find_machine();
 }
+
+// Both of a rank's threads plan alike.
+static const bool kInherited = comm::inherit_in_background([]() -> std::function<void()> {
+  const Machine* m = Context::current().part<MachineOfRank>().machine;
+  if (!m) return {};
+  return [m] { Context::current().part<MachineOfRank>().machine = m; };
+});
 
 void set_machine(const Machine& m) { Context::current().part<MachineOfRank>().machine = intern(m); }
 
