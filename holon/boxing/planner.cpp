@@ -146,7 +146,7 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
       Step s;
       s.from = path[i];
       s.to = path[i + 1];
-      Edge e = *pricer.price(layouts[i], layouts[i + 1], i + 2 == path.size(), &s.read_bytes);
+      Edge e = *pricer.price(layouts[i], layouts[i + 1], {i == 0, i + 2 == path.size()}, &s.read_bytes);
       s.kind = e.kind;
       s.two_phase = e.two_phase;
       s.predicted_s = e.predicted_s;

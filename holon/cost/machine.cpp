@@ -5,12 +5,12 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <optional>
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/log.h"
+#include "holon/base/parallel.h"
 #include "holon/base/settings.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/cores.h"
@@ -111,23 +111,29 @@ MachineCosts costs_of_threads(int ranks) {
   Wanted w = wanted();
   if (!w.measure) return parse_costs(w.figures, {});
   static auto* mutex = new std::mutex;
-  static auto* memory = new std::optional<MachineCosts>;
+  static auto* memory = new std::map<int, MachineCosts>;  // by the threads of a rank
   static auto* known = new std::map<int, MachineCosts>;
   BlockingScope unlocked;
   std::lock_guard lock(*mutex);
   if (auto it = known->find(ranks); it != known->end()) return parse_costs(w.figures, it->second);
-  if (!*memory) *memory = measure_memory({}, comm::CoreSet::of_this_process().count());
-  MachineCosts costs = **memory;
+  const int cores = comm::CoreSet::of_this_process().count(), threads = std::max(1, cores / ranks), mine = num_threads();
+  auto measured = memory->find(threads);
+  if (measured == memory->end()) {
+    set_num_threads(threads);  // as the ranks have
+    measured = memory->emplace(threads, measure_memory({}, cores)).first;
+    set_num_threads(mine);
+  }
+  MachineCosts costs = measured->second;
   MeetingTimes times;
   const int n = std::min(ranks, 8);
   comm::run_ranks(n, [&](int rank) {
     std::vector<int> everyone;
     for (int r = 0; r < n; ++r) everyone.push_back(r);
     const int first = rank / 2 * 2, two[] = {first, first + 1};
-    auto mine = measure_meetings(
+    auto seen = measure_meetings(
         n, [&] { if (first + 1 < n) comm::communicator(two).barrier(); },
         [&] { comm::communicator(everyone).barrier(); });
-    if (rank == 0) times = mine;
+    if (rank == 0) times = seen;
   });
   costs.sync_s = times.pair_s;
   costs.sync_rank_s = times.rank_s;
