@@ -23,6 +23,7 @@
 #include "holon/registry/library.h"
 #include "holon/tensor/print.h"
 #include "holon/tensor/tensor.h"
+#include "holon/tensor/visualize.h"
 
 namespace holon {
 

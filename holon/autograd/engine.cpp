@@ -1,10 +1,13 @@
 #include "holon/autograd/engine.h"
 
 #include <map>
+#include <optional>
 #include <queue>
 #include <unordered_map>
 
+#include "holon/autograd/buckets.h"
 #include "holon/base/error.h"
+#include "holon/base/trace.h"
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
@@ -72,12 +75,20 @@ class Run {
       for (uint32_t o = 0; o < grads.size(); ++o)
         if (auto c = node_capture_.find({node.get(), o}); c != node_capture_.end())
           for (size_t i : c->second) captured[i] = grads[o];
+      tracing::Span span(node->name(), "gradient");
       TensorVec below = node->backward(grads);
       if (!retain_) node->free_saved();
       grads.clear();
       for (size_t i = 0; i < node->edges.size() && i < below.size(); ++i)
         if (below[i].defined() && node->edges[i].valid()) deliver(node->edges[i], std::move(below[i]));
     }
+  }
+
+  // Sums gradients between the ranks in the background. To be called before seed().
+  void overlap() { buckets_.emplace(); }
+  // Returns when all leaves have their gradients.
+  void finish() {
+    if (buckets_) buckets_->finish([this](TensorImpl& leaf, Tensor g) { add_up(leaf, std::move(g)); });
   }
 
   std::vector<Tensor> captured;
@@ -130,12 +141,18 @@ class Run {
   void accumulate(TensorImpl& leaf, Tensor g) {
     if (capturing_ && !leaf_capture_.count(&leaf)) return;
     if (g.dtype() != leaf.dtype) g = cast(g, leaf.dtype);
+    if (buckets_ && buckets_->take(leaf, g)) return;
     if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, leaf.spec->placement, leaf.spec->nd_sbp);
     g = run_hooks(leaf.meta.get(), std::move(g));
     if (capturing_) {
       for (size_t i : leaf_capture_[&leaf]) captured[i] = captured[i].defined() ? add(captured[i], g) : g;
       return;
     }
+    if (buckets_ && buckets_->holds(leaf)) return buckets_->put(leaf, g);
+    add_up(leaf, std::move(g));
+  }
+
+  void add_up(TensorImpl& leaf, Tensor g) {
     if (!leaf.meta) leaf.meta = std::make_shared<AutogradMeta>();
     Tensor& sum = leaf.meta->grad;
     if (sum.defined()) {
@@ -150,6 +167,7 @@ class Run {
   }
 
   bool retain_, create_, capturing_ = false;
+  std::optional<GradientBuckets> buckets_;
   std::priority_queue<Item> ready_;
   std::unordered_map<Node*, TensorVec> pending_;
   std::unordered_map<TensorImpl*, std::vector<size_t>> leaf_capture_;
@@ -165,9 +183,12 @@ void start(Run& run, std::span<const Tensor> roots, std::span<const Tensor> grad
 void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, bool retain_graph, bool create_graph) {
   NoGradGuard mode(create_graph);
   AutocastPause plain;
+  tracing::Span span("backward", "autograd");
   Run run(retain_graph, create_graph);
+  if (!create_graph) run.overlap();
   start(run, roots, gradients);
   run.walk();
+  run.finish();
 }
 
 std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> inputs, std::span<const Tensor> gradients,
@@ -177,6 +198,7 @@ std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> 
       fail_runtime("grad: one of the inputs does not require grad. Set requires_grad on it before the forward pass.");
   NoGradGuard mode(create_graph);
   AutocastPause plain;
+  tracing::Span span("grad", "autograd");
   Run run(retain_graph, create_graph);
   run.capture(inputs);
   start(run, roots, gradients);

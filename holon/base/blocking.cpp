@@ -4,9 +4,14 @@ namespace holon {
 
 namespace {
 BlockingHooks hooks;
+thread_local bool on_its_own = false;
 }
 
 void set_blocking_hooks(BlockingHooks h) { hooks = h; }
-const BlockingHooks& blocking_hooks() { return hooks; }
+const BlockingHooks& blocking_hooks() {
+  static constexpr BlockingHooks kNone;
+  return on_its_own ? kNone : hooks;
+}
+void leave_host_language() { on_its_own = true; }
 
 }  // namespace holon

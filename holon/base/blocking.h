@@ -2,6 +2,8 @@
 // installs hooks that release the interpreter's lock; in a C++ program nothing happens.
 #pragma once
 
+#include <cstddef>
+
 namespace holon {
 
 struct BlockingHooks {
@@ -9,10 +11,16 @@ struct BlockingHooks {
   void (*leave)(void*) = nullptr;
   // Called now and then during a long wait, between enter and leave. May throw, to end the wait (Ctrl-C).
   void (*poll)() = nullptr;
+  // Writes where the user's program is, e.g. "train.py:31", ended by a 0; "" where it is not known.
+  void (*where)(char* text, size_t size) = nullptr;
+  // Writes this thread's stack in the host language to a file. Called in a signal handler: no locks, no allocation.
+  void (*dump_stack)(int fd) = nullptr;
 };
 
 void set_blocking_hooks(BlockingHooks hooks);
-const BlockingHooks& blocking_hooks();
+const BlockingHooks& blocking_hooks();  // none on a thread that leave_host_language() was called on
+// From now on this thread never touches the host language: it is the core's own, and may outlive the interpreter.
+void leave_host_language();
 
 class BlockingScope {
  public:

@@ -1,9 +1,11 @@
 #include "holon/base/context.h"
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
+#include <sstream>
 
 #include "holon/base/error.h"
 
@@ -27,6 +29,20 @@ std::optional<int> env_int(std::initializer_list<const char*> names) {
   return std::nullopt;
 }
 
+// How many tasks of the step run on this node, by SLURM_STEP_TASKS_PER_NODE, e.g. "2(x3),1"; 1 if it does not say.
+int tasks_of_node() {
+  const char* list = std::getenv("SLURM_STEP_TASKS_PER_NODE");
+  int node = env_int({"SLURM_NODEID"}).value_or(0), tasks = 1;
+  for (std::istringstream items(list ? list : ""); node >= 0;) {
+    std::string item;
+    if (!std::getline(items, item, ',')) break;
+    int times = 1;
+    if (std::sscanf(item.c_str(), "%d(x%d)", &tasks, &times) < 1 || tasks < 1 || times < 1) return 1;
+    node -= times;
+  }
+  return tasks;
+}
+
 }  // namespace
 
 // Parts are released in the reverse order of their making: upper layers first.
@@ -42,14 +58,18 @@ size_t Context::next_index() {
 Context& Context::of_process() {
   // Never destroyed: threads and static objects may outlive main().
   static Context* context = [] {
-    int world = env_int({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}).value_or(1);
-    int rank = env_int({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}).value_or(0);
-    if (!std::getenv("WORLD_SIZE") && !std::getenv("OMPI_COMM_WORLD_SIZE") && !std::getenv("SLURM_PROCID")) world = 1, rank = 0;
+    // srun's names count only where it has started this process: a batch script sees some of them too.
+    const bool slurm = std::getenv("SLURM_STEP_NUM_TASKS") && std::getenv("SLURM_PROCID");
+    auto of = [&](std::initializer_list<const char*> names, const char* slurm_name) {
+      auto value = env_int(names);
+      return value || !slurm ? value : env_int({slurm_name});
+    };
+    int world = of({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, "SLURM_STEP_NUM_TASKS").value_or(1);
+    int rank = of({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}, "SLURM_PROCID").value_or(0);
     if (world < 1) fail_value("WORLD_SIZE is {}; a world has at least one rank.", world);
     if (rank >= world) fail_value("RANK is {} but WORLD_SIZE is {}: ranks are counted from 0.", rank, world);
-    int local = env_int({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}).value_or(rank);
-    int local_world =
-        env_int({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"}).value_or(world);
+    int local = of({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}, "SLURM_LOCALID").value_or(rank);
+    int local_world = of({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}, "").value_or(slurm ? tasks_of_node() : world);
     return new Context(rank, world, local, local_world);
   }();
   return *context;

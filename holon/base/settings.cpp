@@ -13,14 +13,19 @@ constexpr Setting kTable[] = {
     {"HOLON_BOXING_POLICY", "silent", "What an op does when it must move data by itself: silent, warn or raise."},
     {"HOLON_CHECK", "0", "1 checks that values given as broadcast are alike on every rank."},
     {"HOLON_COMM_TIMEOUT_S", "300", "Seconds after which a collective that some rank has not joined is an error."},
+    {"HOLON_HOST", "", "Name of the host that this rank is on; ranks with different names share no memory. Empty: the host's own."},
+    {"HOLON_GRADIENT_BUCKET_MB", "4", "MiB of gradients that backward collects before it sums them between the ranks in the background."},
     {"HOLON_ISA", "", "Instruction set of the CPU kernels: base, v3 (AVX2) or v4 (AVX-512); empty takes the best there is."},
     {"HOLON_LOG", "", "Comma-separated channels to log to stderr: boxing, dispatch, comm, or all."},
     {"HOLON_MACHINE_COSTS", "", "Figures that boxing is planned by, as sync=1e-6,copy=1e10 (holon/cost/machine.h); the rest is measured, or built in after fixed."},
+    {"HOLON_NET_INTERFACE", "", "Network interface to other hosts, e.g. eth0; empty takes the one that leads to MASTER_ADDR."},
+    {"HOLON_OVERLAP", "", "1 lets backward sum gradients between ranks in the background, 0 does not; empty: where cores or a network are free."},
     {"HOLON_RENDEZVOUS_TIMEOUT_S", "60", "Seconds in which all ranks of a world must have started."},
     {"HOLON_SIMULATE", "", "cuda lets \"cuda\" placements and devices run on the CPU, with one warning."},
     {"HOLON_SPIN_US", "", "Microseconds that a waiting rank spins before it sleeps; empty chooses by cores and ranks."},
     {"HOLON_STORE_HOSTED", "0", "1 means that somebody else, the launcher, serves the store at MASTER_PORT: rank 0 does not."},
     {"HOLON_STORE_TOKEN", "", "Secret that the ranks of one program share; the launcher draws one."},
+    {"HOLON_TRACE", "", "A file that gets a trace of every rank's ops and boxing, for ui.perfetto.dev; empty means none."},
 };
 
 const Setting& find(std::string_view name) {

@@ -1,5 +1,6 @@
 #include "holon/boxing/events.h"
 
+#include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/log.h"
@@ -35,7 +36,8 @@ std::string BoxingEvent::str() const {
   std::string where = from->placement == to->placement
       ? from->nd_sbp.str() + " -> " + to->nd_sbp.str() + " on " + to->placement.str()
       : from->str() + " -> " + to->str();
-  return fmt::format("{}: {}, {} {}, {} bytes read by {}", op, where, holon::name(dtype), shape, bytes, rank_text());
+  return fmt::format("{}: {}, {} {}, {} bytes read by {}{}", op, where, holon::name(dtype), shape, bytes, rank_text(),
+                     site.empty() ? "" : ", at " + site);
 }
 
 BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
@@ -45,6 +47,11 @@ BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalS
     Plan p = plan(from, to, shape, dtype);
     e.bytes = p.read_bytes(Context::current().rank());
     e.max_bytes = p.max_read_bytes();
+    if (auto line = blocking_hooks().where) {
+      char text[256];
+      line(text, sizeof text);
+      e.site = text;
+    }
   }
   return e;
 }

@@ -24,6 +24,7 @@ struct BoxingEvent {
   DType dtype;
   int64_t bytes = 0;      // that this rank reads from its peers
   int64_t max_bytes = 0;  // that any rank does, so that all ranks judge alike
+  std::string site = {};  // the user's file and line, where the host language knows it
   std::string str() const;
 };
 

@@ -5,10 +5,14 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/small_vec.h"
+#include "holon/base/trace.h"
+#include "holon/boxing/hosts.h"
 #include "holon/boxing/live_log.h"
 #include "holon/boxing/strided.h"
 #include "holon/comm/communicator.h"
 #include "holon/kernels/cpu/add_n.h"
+#include "holon/kernels/cpu/stream.h"
 
 namespace holon::boxing {
 
@@ -74,7 +78,7 @@ Array two_phase_all_reduce(const Plan& plan, const Step& step, const Transfer& t
   Peers peers = group.open(info, in.bytes(), in.nbytes());
   if (n) {
     Interval mine = balanced_split(n, parts, place);
-    std::vector<const void*> addends;
+    SmallVec<const void*, 16> addends;
     for (int owner : owners) addends.push_back(peers[static_cast<size_t>(owner)] + mine.begin * item);
     kernels::add_n(out.bytes() + mine.begin * item, addends, mine.size, dtype);
   }
@@ -82,9 +86,9 @@ Array two_phase_all_reduce(const Plan& plan, const Step& step, const Transfer& t
   for (int64_t p = 0; p < parts; ++p) {
     Interval piece = balanced_split(n, parts, p);
     if (p == place || piece.size == 0) continue;
-    std::memcpy(out.bytes() + piece.begin * item,
-                peers[static_cast<size_t>(owners[static_cast<size_t>(p)])] + piece.begin * item,
-                static_cast<size_t>(piece.size * item));
+    kernels::copy_bytes(out.bytes() + piece.begin * item,
+                        peers[static_cast<size_t>(owners[static_cast<size_t>(p)])] + piece.begin * item,
+                        static_cast<size_t>(piece.size * item), out.nbytes());
   }
   group.close();
   return out;
@@ -96,11 +100,11 @@ void pull_all(const Transfer& t, DType dtype, Peers peers, Array& out) {
     std::byte* dst = out.bytes() + pull.dst_start * item;
     int64_t start = pull.src_start * item;
     if (pull.owners.size() == 1) {
-      copy_box(dst, out.strides, peers[static_cast<size_t>(pull.owners[0])] + start, pull.src_strides, pull.shape,
-               item);
+      copy_box(dst, out.strides, peers[static_cast<size_t>(pull.owners[0])] + start, pull.src_strides, pull.shape, item,
+               out.nbytes());
       continue;
     }
-    std::vector<const std::byte*> sources;
+    SmallVec<const std::byte*, 16> sources;
     for (int owner : pull.owners) sources.push_back(peers[static_cast<size_t>(owner)] + start);
     sum_box(dst, out.strides, sources, pull.src_strides, pull.shape, dtype);
   }
@@ -114,6 +118,7 @@ Array meet(const Plan& plan, size_t number, int rank, const Array& in) {
   Array part = in.defined() ? contiguous(in) : in;
   int index = step.to->placement.index_of(rank);
   if (index >= 0) comm::note_bytes(static_cast<uint64_t>(step.read_bytes[static_cast<size_t>(index)]));
+  if (auto* across = group.across_hosts()) return meet_across_hosts(plan, number, rank, *across, part);
   if (step.two_phase) return two_phase_all_reduce(plan, step, t, group, part);
 
   Array out;
@@ -127,6 +132,14 @@ Array meet(const Plan& plan, size_t number, int rank, const Array& in) {
   if (!view && index >= 0) pull_all(t, plan.dtype(), peers, out);
   group.close();
   return out;
+}
+
+void describe(tracing::Span& span, const Step& step, int rank) {
+  const int index = step.to->placement.index_of(rank);
+  span.arg("from", step.from->str());
+  span.arg("to", step.to->str());
+  span.arg("bytes", step.meets() && index >= 0 ? step.read_bytes[static_cast<size_t>(index)] : int64_t{0});
+  span.arg("predicted_us", step.predicted_s * 1e6);
 }
 
 }  // namespace
@@ -144,6 +157,8 @@ Array execute(const Plan& plan, const Array& in) {
   auto& steps = plan.steps();
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
+    tracing::Span span(step.label, "boxing");
+    if (span) describe(span, step, rank);
     bool target = step.to->placement.contains(rank);
     if (!target && !step.from->placement.contains(rank))
       part = {};

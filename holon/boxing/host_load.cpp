@@ -11,10 +11,10 @@ namespace {
 
 bool is_fixed(unsigned fixed, int axis) { return fixed >> axis & 1; }
 
-// The source's ranks, taken together by what they hold: along S, and along P where addends stay apart.
+// The source's ranks that meet, taken together by what they hold.
 struct Piece {
   Slice slice;
-  Dims apart;  // coordinates along P axes that stay apart
+  Dims apart;  // coordinates along fixed axes
   // By copy: the hosts of the addends, with how many each has. One host with one if nothing is summed.
   std::vector<std::vector<std::pair<int, int64_t>>> givers;
 };
@@ -26,8 +26,10 @@ std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims&
     Dims at = from.placement.coordinate(i);
     std::vector<int64_t> place, copy;
     for (int a = 0; a < at.size(); ++a) {
-      if (from.nd_sbp[a].is_split() || (from.nd_sbp[a].is_partial() && is_fixed(fixed, a))) place.push_back(at[a]);
-      if (from.nd_sbp[a].is_broadcast()) copy.push_back(at[a]);
+      if (from.nd_sbp[a].is_split() || is_fixed(fixed, a))
+        place.push_back(at[a]);
+      else if (from.nd_sbp[a].is_broadcast())
+        copy.push_back(at[a]);
     }
     ++held[place][copy][hosts.host(from.placement.ranks()[static_cast<size_t>(i)])];
     index.emplace(place, i);
@@ -38,7 +40,7 @@ std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims&
     Piece piece{slice_of(shape, from.placement, from.nd_sbp, i), {}, {}};
     Dims at = from.placement.coordinate(i);
     for (int a = 0; a < at.size(); ++a)
-      if (from.nd_sbp[a].is_partial() && is_fixed(fixed, a)) piece.apart.push_back(at[a]);
+      if (is_fixed(fixed, a)) piece.apart.push_back(at[a]);
     for (auto& [copy, on] : copies) piece.givers.emplace_back(on.begin(), on.end());
     std::sort(piece.givers.begin(), piece.givers.end());
     piece.givers.erase(std::unique(piece.givers.begin(), piece.givers.end()), piece.givers.end());
@@ -51,8 +53,8 @@ std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims&
 HostLoad load_of_two_phases(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape,
                             const HostMap& hosts) {
   struct Group {
-    int64_t elements = 0, members = 0;
-    std::map<int, int64_t> on_host;
+    int64_t elements = 0;
+    std::vector<int> host_of;  // of each member
   };
   std::map<std::vector<int64_t>, Group> groups;
   for (int i = 0; i < from.placement.size(); ++i) {
@@ -61,17 +63,26 @@ HostLoad load_of_two_phases(const GlobalSpec& from, const GlobalSpec& to, unsign
     for (int a = 0; a < at.size(); ++a)
       if (is_fixed(fixed, a)) key.push_back(at[a]);
     Group& g = groups[key];
-    if (!g.members++) g.elements = slice_of(shape, to.placement, to.nd_sbp, i).shape.numel();
-    ++g.on_host[hosts.host(from.placement.ranks()[static_cast<size_t>(i)])];
+    g.elements = slice_of(shape, to.placement, to.nd_sbp, i).shape.numel();
+    g.host_of.push_back(hosts.host(from.placement.ranks()[static_cast<size_t>(i)]));
   }
   HostLoad load;
   std::map<int, int64_t> in, summed;
   for (auto& [key, g] : groups) {
-    load.meet |= g.on_host.size() > 1;
-    for (auto [host, k] : g.on_host) {
-      int64_t mine = g.elements * k / g.members;
-      in[host] += mine * static_cast<int64_t>(g.on_host.size() - 1) + g.elements - mine;
-      if (k > 1) summed[host] += (g.elements - mine) * k;
+    struct Share {
+      int64_t members = 0, pieces = 0;
+    };
+    std::map<int, Share> shares;
+    const auto n = static_cast<int64_t>(g.host_of.size());
+    for (int64_t m = 0; m < n; ++m) {
+      Share& s = shares[g.host_of[static_cast<size_t>(m)]];
+      ++s.members;
+      s.pieces += balanced_split(g.elements, n, m).size;
+    }
+    load.meet |= shares.size() > 1;
+    for (auto [host, s] : shares) {
+      in[host] += s.pieces * static_cast<int64_t>(shares.size() - 1) + g.elements - s.pieces;
+      if (s.members > 1) summed[host] += (g.elements - s.pieces) * s.members;
     }
   }
   for (auto [host, elements] : in) load.in_elements = std::max(load.in_elements, elements);
@@ -86,13 +97,13 @@ HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed,
                    const HostMap& hosts) {
   if (two_phase) return load_of_two_phases(from, to, fixed, shape, hosts);
   const auto pieces = pieces_of(from, fixed, shape, hosts);
-  // What each host's ranks need, each part once.
+  // What each host's ranks need, each part once where they meet.
   std::map<int, std::map<std::vector<int64_t>, int>> wanted;
   for (int i = 0; i < to.placement.size(); ++i) {
     Dims at = to.placement.coordinate(i);
     std::vector<int64_t> place;
     for (int a = 0; a < at.size(); ++a)
-      if (!to.nd_sbp[a].is_broadcast()) place.push_back(at[a]);
+      if (!to.nd_sbp[a].is_broadcast() || is_fixed(fixed, a)) place.push_back(at[a]);
     wanted[hosts.host(to.placement.ranks()[static_cast<size_t>(i)])].emplace(place, i);
   }
   std::map<int, int64_t> in, out, summed;
@@ -101,7 +112,7 @@ HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed,
       Slice dst = slice_of(shape, to.placement, to.nd_sbp, index), box;
       Dims at = to.placement.coordinate(index), apart;
       for (int a = 0; a < at.size(); ++a)
-        if (to.nd_sbp[a].is_partial()) apart.push_back(at[a]);
+        if (is_fixed(fixed, a)) apart.push_back(at[a]);
       for (auto& piece : pieces) {
         if (!(piece.apart == apart) || !intersect(piece.slice, dst, &box)) continue;
         // The copy that takes the fewest hosts beside this one.

@@ -1,5 +1,5 @@
-// What of a move crosses from host to host: each host takes each element that it lacks once, however many of its ranks
-// need it, and sums the addends that it has before it gives them away. Pure.
+// What of a move crosses from host to host: among ranks that meet, each host takes each element that it lacks once, however
+// many of them need it, and sums the addends that it has before it gives them away. Pure.
 #pragma once
 
 #include <cstdint>

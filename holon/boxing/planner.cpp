@@ -74,7 +74,7 @@ const Transfer& Plan::transfer(size_t step, int rank) const {
   const Transfer* known = slot.load(std::memory_order_acquire);
   if (known) return *known;
   auto& s = data_->steps[step];
-  auto made = std::make_unique<Transfer>(transfer_of(*s.from, *s.to, data_->shape, rank));
+  auto made = std::make_unique<Transfer>(transfer_of(*s.from, *s.to, data_->shape, rank, data_->hosts));
   if (slot.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return *made.release();
   return *known;
 }

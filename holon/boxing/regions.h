@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "holon/comm/pull.h"
+#include "holon/cost/machine.h"
 #include "holon/global/slice.h"
 #include "holon/global/spec.h"
 
@@ -27,14 +29,7 @@ int64_t addends(const GlobalSpec& from, unsigned fixed);
 // The ranks that meet the given one in the move, sorted. Without fixed axes: all ranks of both placements.
 std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, int rank);
 
-// A box of elements that a rank copies from one peer, or sums over several, which then are laid out alike.
-struct Pull {
-  std::vector<int> owners;  // positions among the members, in the order of summation
-  int64_t src_start = 0;    // in elements, in the owner's part, which is contiguous
-  Dims src_strides;
-  int64_t dst_start = 0;  // in elements, in the new part
-  Dims shape;
-};
+using comm::Pull;
 
 struct Transfer {
   std::vector<int> members;  // sorted ranks
@@ -46,7 +41,8 @@ struct Transfer {
 
 // Pre: one_move(from, to); rank is in one of the placements. A rank prefers its own data; among the owners of equal
 // data the one with the fewest bytes to give so far is taken, which all ranks work out alike.
-Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank);
+// On several hosts, copies on its own come first, and ranks of one host that want the same from another ask the same owner.
+Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank, const HostMap& hosts = {});
 
 struct Volume {
   int64_t elements = 0;  // of the rank's part of the target

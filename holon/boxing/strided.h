@@ -1,22 +1,13 @@
-// Copies and sums of boxes of elements between arrays with strides.
+// The kernels for boxes of elements, under the names of this layer.
 #pragma once
 
-#include <span>
-
-#include "holon/array/array.h"
+#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::boxing {
 
-// Strides in elements; each of dst's elements is addressed once. The two do not overlap.
-void copy_box(std::byte* dst, const Dims& dst_strides, const std::byte* src, const Dims& src_strides, const Dims& shape,
-              int64_t item_bytes);
-
-// dst = src[0] + src[1] + ... in this order, all sources with the same strides; sums as kernels::add_n does.
-// Pre: the last strides are 1 (or that axis has at most one element).
-void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte* const> src, const Dims& src_strides,
-             const Dims& shape, DType dtype);
-
-// The array itself where it is row-major, else a copy that is.
-Array contiguous(const Array& a);
+using kernels::contiguous;
+using kernels::copy_box;
+using kernels::sum_box;
 
 }  // namespace holon::boxing

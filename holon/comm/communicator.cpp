@@ -8,11 +8,14 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/small_vec.h"
 #include "holon/comm/group_communicator.h"
+#include "holon/comm/hosts/hosts_communicator.h"
 #include "holon/comm/inprocess/thread_world.h"
 #include "holon/comm/shm/process_world.h"
 #include "holon/comm/world.h"
 #include "holon/kernels/cpu/add_n.h"
+#include "holon/kernels/cpu/stream.h"
 
 namespace holon::comm {
 
@@ -45,16 +48,11 @@ struct CommPart {
   CommStats stats;
   char site[sizeof(CallDetails::site)] = "";
   std::shared_ptr<World> world;
+  int channel = 0;
   std::map<std::vector<int>, std::unique_ptr<Communicator>, SpanLess> communicators;
 };
 
 CommPart& part() { return Context::current().part<CommPart>(); }
-
-uint64_t hash_counts(std::span<const int64_t> counts) {
-  uint64_t h = counts.size();
-  for (int64_t c : counts) h = (h ^ static_cast<uint64_t>(c)) * 0x9e3779b97f4a7c15, h ^= h >> 29;
-  return h;
-}
 
 int64_t total(std::span<const int64_t> counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
 
@@ -62,20 +60,9 @@ int64_t before(std::span<const int64_t> counts, int k) {
   return std::accumulate(counts.begin(), counts.begin() + k, int64_t{0});
 }
 
-void check_counts(const char* op, std::span<const int64_t> counts, int size) {
-  if (counts.size() != static_cast<size_t>(size))
-    fail_value("{}: {} counts were given for a group of {} ranks; give one for each.", op, counts.size(), size);
-  for (int64_t c : counts)
-    if (c < 0) fail_value("{}: a count is {}; counts are 0 or more.", op, c);
-}
-
-void check_count(const char* op, int64_t count) {
-  if (count < 0) fail_value("{}: the count is {}; it is 0 or more.", op, count);
-}
-
 // Peers' pointers, each moved by the same number of bytes.
-std::vector<const void*> shifted(std::span<const std::byte* const> peers, size_t bytes) {
-  std::vector<const void*> result(peers.size());
+SmallVec<const void*, 16> shifted(std::span<const std::byte* const> peers, size_t bytes) {
+  SmallVec<const void*, 16> result(peers.size());
   for (size_t i = 0; i < peers.size(); ++i) result[i] = peers[i] + bytes;
   return result;
 }
@@ -93,6 +80,14 @@ World& world() {
 }
 
 void adopt_world(std::shared_ptr<World> w) { part().world = std::move(w); }
+
+std::shared_ptr<World> shared_world() {
+  world();
+  return part().world;
+}
+
+void set_channel(int channel) { part().channel = channel; }
+int channel() { return part().channel; }
 
 void join_world() { world(); }
 
@@ -124,19 +119,47 @@ Communicator& communicator(std::span<const int> ranks) {
   std::unique_ptr<Communicator> made;
   if (key.size() == 1)
     made = std::make_unique<SelfCommunicator>(key[0], p.stats);
+  else if (World& w = world(); std::any_of(key.begin(), key.end(), [&](int r) { return w.host_of(r) != w.host_of(key[0]); }))
+    made = std::make_unique<HostsCommunicator>(w, key, static_cast<int>(mine - ranks.begin()), p.stats, p.site);
   else
-    made = std::make_unique<GroupCommunicator>(world(), key, static_cast<int>(mine - ranks.begin()), p.stats, p.site);
+    made = std::make_unique<GroupCommunicator>(world(), key, static_cast<int>(mine - ranks.begin()), p.stats, p.site,
+                                               p.channel);
   return *p.communicators.emplace(std::move(key), std::move(made)).first->second;
 }
 
 CommStats& stats() { return part().stats; }
 void note_bytes(uint64_t bytes) { stats().bytes_read += bytes; }
 
+const char* call_site() { return part().site; }
+
 void set_call_site(const char* text) {
   CommPart& p = part();
   size_t n = text ? std::min(std::strlen(text), sizeof p.site - 1) : 0;
   if (n) std::memcpy(p.site, text, n);
   p.site[n] = 0;
+}
+
+uint64_t Communicator::hash_counts(std::span<const int64_t> counts) {
+  uint64_t h = counts.size();
+  for (int64_t c : counts) h = (h ^ static_cast<uint64_t>(c)) * 0x9e3779b97f4a7c15, h ^= h >> 29;
+  return h;
+}
+
+void Communicator::check_counts(const char* op, std::span<const int64_t> counts) const {
+  if (counts.size() != static_cast<size_t>(size()))
+    fail_value("{}: {} counts were given for a group of {} ranks; give one for each.", op, counts.size(), size());
+  for (int64_t c : counts)
+    if (c < 0) fail_value("{}: a count is {}; counts are 0 or more.", op, c);
+}
+
+void Communicator::check_count(const char* op, int64_t count) {
+  if (count < 0) fail_value("{}: the count is {}; it is 0 or more.", op, count);
+}
+
+void Communicator::check_root(int root_index) const {
+  if (root_index < 0 || root_index >= size())
+    fail_value("broadcast: the root is member {} of a group of {} ranks; members are counted from 0.", root_index,
+               size());
 }
 
 void Communicator::barrier() {
@@ -181,14 +204,14 @@ void Communicator::all_reduce(const void* in, void* out, int64_t count, DType dt
     const int k = (index() + i) % n;
     const size_t from = static_cast<size_t>(begin_of(k)) * unit,
                  size = static_cast<size_t>(begin_of(k + 1)) * unit - from;
-    if (size) std::memcpy(result + from, sums[static_cast<size_t>(k)], size);
+    kernels::copy_bytes(result + from, sums[static_cast<size_t>(k)], size, bytes);
   }
   close();
   note_bytes(bytes - mine_bytes);
 }
 
 void Communicator::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
-  check_counts("reduce_scatter", counts, size());
+  check_counts("reduce_scatter", counts);
   const size_t unit = size_bytes(dtype);
   const int64_t count = total(counts), mine = counts[static_cast<size_t>(index())];
   auto peers = open({"reduce_scatter", dtype, {count}, hash_counts(counts)}, in, static_cast<size_t>(count) * unit);
@@ -198,49 +221,61 @@ void Communicator::reduce_scatter(const void* in, void* out, std::span<const int
 }
 
 void Communicator::all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
-  check_counts("all_gather", counts, size());
+  check_counts("all_gather", counts);
   const size_t unit = size_bytes(dtype);
   const int64_t mine = counts[static_cast<size_t>(index())];
   auto peers = open({"all_gather", dtype, {mine}, hash_counts(counts)}, in, static_cast<size_t>(mine) * unit);
+  const size_t all = static_cast<size_t>(total(counts)) * unit;
   uint64_t read = 0;
   for (int i = 0; i < size(); ++i) {
     const int k = (index() + i) % size();
     const size_t bytes = static_cast<size_t>(counts[static_cast<size_t>(k)]) * unit;
     auto* to = static_cast<std::byte*>(out) + static_cast<size_t>(before(counts, k)) * unit;
-    const std::byte* from = peers[static_cast<size_t>(k)];
-    if (bytes && from != to) std::memcpy(to, from, bytes);
+    kernels::copy_bytes(to, peers[static_cast<size_t>(k)], bytes, all);
     if (k != index()) read += bytes;
   }
   close();
   note_bytes(read);
 }
 
-void Communicator::all_to_all(const void* in, void* out, std::span<const int64_t> send_counts,
-                              std::span<const int64_t> recv_counts, DType dtype) {
-  check_counts("all_to_all", send_counts, size());
-  check_counts("all_to_all", recv_counts, size());
-  const size_t unit = size_bytes(dtype), n = static_cast<size_t>(size());
-  std::vector<int64_t> sent(n * n);  // row i: what member i sends to each
-  all_gather_bytes({"all_to_all", dtype, {total(send_counts)}}, send_counts.data(), n * sizeof(int64_t), sent.data());
+std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send_counts,
+                                                   std::span<const int64_t> recv_counts, DType dtype) {
+  check_counts("all_to_all", send_counts);
+  check_counts("all_to_all", recv_counts);
+  const size_t n = static_cast<size_t>(size());
+  // Row i: what member i sends to each, then what it expects of each.
+  SmallVec<int64_t, 16> mine(2 * n);
+  SmallVec<int64_t, 128> all(2 * n * n);
+  std::copy(send_counts.begin(), send_counts.end(), mine.begin());
+  std::copy(recv_counts.begin(), recv_counts.end(), mine.begin() + n);
+  all_gather_bytes({"all_to_all", dtype, {total(send_counts)}}, mine.data(), mine.size() * sizeof(int64_t), all.data());
+  --stats().calls;
+  std::vector<int64_t> sent(n * n);
+  for (size_t i = 0; i < n; ++i) std::copy_n(&all[i * 2 * n], n, &sent[i * n]);
+  auto expected = [&](size_t to, size_t from) { return all[to * 2 * n + n + from]; };
   // Every member looks at every pair, so that all of them raise or none does.
-  std::vector<int64_t> expected(n * n);
-  all_gather_bytes({"all_to_all", dtype, {total(recv_counts)}}, recv_counts.data(), n * sizeof(int64_t),
-                   expected.data());
-  stats().calls -= 2;
   for (size_t i = 0; i < n; ++i)
     for (size_t k = 0; k < n; ++k)
-      if (sent[i * n + k] != expected[k * n + i])
+      if (sent[i * n + k] != expected(k, i))
         fail_runtime(
             "all_to_all: rank {} sends {} elements to rank {}, which expects {}. Both sides must name the same number.",
-            ranks()[i], sent[i * n + k], ranks()[k], expected[k * n + i]);
+            ranks()[i], sent[i * n + k], ranks()[k], expected(k, i));
+  return sent;
+}
+
+void Communicator::all_to_all(const void* in, void* out, std::span<const int64_t> send_counts,
+                              std::span<const int64_t> recv_counts, DType dtype) {
+  auto sent = exchange_counts(send_counts, recv_counts, dtype);
+  const size_t unit = size_bytes(dtype), n = static_cast<size_t>(size());
   auto peers = open({"all_to_all", dtype, {total(send_counts)}}, in, static_cast<size_t>(total(send_counts)) * unit);
+  const size_t received = static_cast<size_t>(total(recv_counts)) * unit;
   uint64_t read = 0;
   for (int i = 0; i < size(); ++i) {
     const size_t k = static_cast<size_t>((index() + i) % size());
     const size_t from = static_cast<size_t>(before(std::span<const int64_t>(sent).subspan(k * n, n), index())) * unit;
     const size_t to = static_cast<size_t>(before(recv_counts, static_cast<int>(k))) * unit;
     const size_t bytes = static_cast<size_t>(recv_counts[k]) * unit;
-    if (bytes) std::memcpy(static_cast<std::byte*>(out) + to, peers[k] + from, bytes);
+    kernels::copy_bytes(static_cast<std::byte*>(out) + to, peers[k] + from, bytes, received);
     if (static_cast<int>(k) != index()) read += bytes;
   }
   close();
@@ -249,14 +284,12 @@ void Communicator::all_to_all(const void* in, void* out, std::span<const int64_t
 
 void Communicator::broadcast(void* data, int64_t count, DType dtype, int root_index) {
   check_count("broadcast", count);
-  if (root_index < 0 || root_index >= size())
-    fail_value("broadcast: the root is member {} of a group of {} ranks; members are counted from 0.", root_index,
-               size());
+  check_root(root_index);
   const size_t bytes = static_cast<size_t>(count) * size_bytes(dtype);
   const bool root = index() == root_index;
   CallInfo info{"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)};
   auto peers = open(info, root ? data : nullptr, root ? bytes : 0);
-  if (!root && bytes) std::memcpy(data, peers[static_cast<size_t>(root_index)], bytes);
+  if (!root) kernels::copy_bytes(data, peers[static_cast<size_t>(root_index)], bytes);
   close();
   if (!root) note_bytes(bytes);
 }

@@ -25,6 +25,8 @@ struct CallInfo {
   uint64_t fingerprint = 0;  // whatever else must be alike, hashed by the caller
 };
 
+class HostsCommunicator;
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -51,23 +53,35 @@ class Communicator {
   // Contiguous collectives over elements of dtype. Sums are taken in the group's order, for float16 and bfloat16 in
   // float32, and have the same bits on every rank. Collective, all of them.
   // out[i] = the sum of all members' in[i]; in may be out.
-  void all_reduce(const void* in, void* out, int64_t count, DType dtype);
+  virtual void all_reduce(const void* in, void* out, int64_t count, DType dtype);
   // Member k gets counts[k] elements: the sum of everybody's in, after the first counts[0] + ... + counts[k-1].
-  void reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype);
+  virtual void reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype);
   // out: the members' parts one after the other, counts[k] elements of member k. in may lie in its place in out.
-  void all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype);
+  virtual void all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype);
   // Sends send_counts[k] elements to member k and receives recv_counts[k] of it, both packed in the group's order.
   // Pre: in and out do not overlap. Errors: member k sends another number than it is expected to.
-  void all_to_all(const void* in, void* out, std::span<const int64_t> send_counts, std::span<const int64_t> recv_counts,
-                  DType dtype);
+  virtual void all_to_all(const void* in, void* out, std::span<const int64_t> send_counts,
+                          std::span<const int64_t> recv_counts, DType dtype);
   // data of the member root_index is copied to all.
-  void broadcast(void* data, int64_t count, DType dtype, int root_index);
+  virtual void broadcast(void* data, int64_t count, DType dtype, int root_index);
+
+  // Where the group spans several hosts, its own interface; else nullptr.
+  virtual HostsCommunicator* across_hosts() { return nullptr; }
 
   // Buffers of at most this size travel inside the control slots: one synchronisation, no close to wait for.
   static constexpr size_t kInlineBytes = 4096;
 
  protected:
   Communicator(std::vector<int> ranks, int index) : ranks_(std::move(ranks)), index_(index) {}
+
+  // Errors: not one count for each member, a negative one; no such member.
+  void check_counts(const char* op, std::span<const int64_t> counts) const;
+  static void check_count(const char* op, int64_t count);
+  void check_root(int root_index) const;
+  static uint64_t hash_counts(std::span<const int64_t> counts);
+  // What every member sends to every other: row i holds member i's counts. Collective. Errors: a pair disagrees.
+  std::vector<int64_t> exchange_counts(std::span<const int64_t> send_counts, std::span<const int64_t> recv_counts,
+                                       DType dtype);
 
  private:
   const std::vector<int> ranks_;
@@ -83,6 +97,7 @@ Communicator& communicator(std::span<const int> ranks);
 struct CommStats {
   uint64_t calls = 0;
   uint64_t bytes_read = 0;
+  uint64_t bytes_received = 0;  // from other hosts, by this rank for all of its host
 };
 CommStats& stats();
 // For callers of open() who read peers' buffers themselves.
@@ -91,6 +106,7 @@ void note_bytes(uint64_t bytes);
 // What this rank is about to do, e.g. the user's file and line: shown in errors of later calls, here and on the peers,
 // until it is set anew. nullptr or "": nothing.
 void set_call_site(const char* text);
+const char* call_site();  // "" if nothing is set
 
 // Meets the other ranks of the world now rather than at the first communicator of several ranks. Collective.
 void join_world();

@@ -19,6 +19,7 @@ namespace {
 struct GroupDescriptor {
   std::atomic<uint32_t> state;  // 0 free, 1 being claimed, 2 ready
   uint32_t size;
+  int32_t channel;
   uint64_t hash;
   uint64_t offset;
 };
@@ -29,8 +30,8 @@ size_t group_bytes(size_t members) {
   return align64(sizeof(GroupHeader) + members * sizeof(int32_t)) + members * sizeof(MemberSlot);
 }
 
-uint64_t hash_of(std::span<const int> ranks) {
-  uint64_t h = ranks.size();
+uint64_t hash_of(std::span<const int> ranks, int channel) {
+  uint64_t h = ranks.size() + (static_cast<uint64_t>(channel) << 32);
   for (int r : ranks) h = (h ^ static_cast<uint64_t>(r)) * 0x9e3779b97f4a7c15, h ^= h >> 29;
   return h;
 }
@@ -48,7 +49,7 @@ std::string CallDetails::str() const {
   std::string text =
       fmt::format("{} {} {} ({} bytes)", op[0] ? op : "(unnamed)",
                   Dims(std::span<const int64_t>(shape, std::min<size_t>(axes, kMaxAxes))), name(dtype), bytes);
-  if (site[0]) text += fmt::format(" at {}", site);
+  if (has_site() && site[0]) text += fmt::format(" at {}", site);
   return text;
 }
 
@@ -87,8 +88,8 @@ const int32_t* ControlBlock::members(uint64_t offset) const {
 }
 
 // Everybody walks the table from its start, and entries are never freed: the first that fits is the same for all.
-Group ControlBlock::group(std::span<const int> ranks, int* table_index) const {
-  const uint64_t hash = hash_of(ranks);
+Group ControlBlock::group(std::span<const int> ranks, int channel, int* table_index) const {
+  const uint64_t hash = hash_of(ranks, channel);
   for (int i = 0; i < kMaxGroups; ++i) {
     GroupDescriptor& d = header().groups[i];
     if (table_index) *table_index = i;
@@ -99,6 +100,7 @@ Group ControlBlock::group(std::span<const int> ranks, int* table_index) const {
       bool fits = offset + bytes <= kRegionBytes;
       if (!fits) header().used.fetch_sub(bytes), offset = 0;
       d.size = fits ? static_cast<uint32_t>(ranks.size()) : 0;
+      d.channel = channel;
       d.hash = hash;
       d.offset = offset;
       if (fits) std::copy(ranks.begin(), ranks.end(), reinterpret_cast<int32_t*>(base_ + offset + sizeof(GroupHeader)));
@@ -113,7 +115,7 @@ Group ControlBlock::group(std::span<const int> ranks, int* table_index) const {
         fail_runtime("the group {} could not be formed: a rank died while it entered its groups.", ranks_text(ranks));
       sched_yield();
     }
-    if (d.hash == hash && d.size == ranks.size() && std::equal(ranks.begin(), ranks.end(), members(d.offset)))
+    if (d.hash == hash && d.channel == channel && d.size == ranks.size() && std::equal(ranks.begin(), ranks.end(), members(d.offset)))
       return view(d.offset, d.size);
   }
   fail_runtime(

@@ -12,6 +12,7 @@
 
 #include "holon/array/dims.h"
 #include "holon/comm/communicator.h"
+#include "holon/comm/report.h"
 
 namespace holon::comm {
 
@@ -45,7 +46,11 @@ struct CallDetails {
   uint8_t axes;
   DType dtype;
   char op[46];
+  uint32_t sited;  // 1: site may be read; by has_site() and set_sited() only, as a peer may look meanwhile
   char site[112];
+
+  bool has_site() const { return std::atomic_ref(const_cast<uint32_t&>(sited)).load(std::memory_order_acquire) != 0; }
+  void set_sited(bool is) { std::atomic_ref(sited).store(is, std::memory_order_release); }
 
   std::string str() const;  // "all_reduce [4, 5] float32 (80 bytes)"
 };
@@ -90,6 +95,7 @@ struct alignas(64) RankEntry {
   std::atomic<uint32_t> finished;       // the rank's program has ended
   std::atomic<uint32_t> waiting_group;  // 1 + table index of the group that the rank sleeps in, 0: none
   std::atomic<uint64_t> waiting_call;
+  RankReport report;
 };
 
 // The block of a world. Pre: the memory was zero before create().
@@ -107,8 +113,8 @@ class ControlBlock {
   RankEntry& rank_entry(int rank) const;
   OneText<2000>& aborted() const;
 
-  // The group of exactly these ranks, in this order. Errors: the table is full.
-  Group group(std::span<const int> ranks, int* table_index = nullptr) const;
+  // The group of exactly these ranks, in this order, on this channel. Errors: the table is full.
+  Group group(std::span<const int> ranks, int channel = 0, int* table_index = nullptr) const;
   std::string group_text(int table_index) const;  // "[0-3]"
 
   // Makes everybody who sleeps in any group look again.

@@ -1,13 +1,18 @@
 #include "holon/comm/group_communicator.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "holon/array/storage.h"
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/log.h"
+#include "holon/comm/background.h"
+#include "holon/base/trace.h"
 
 namespace holon::comm {
 
@@ -39,6 +44,14 @@ std::string list_text(const std::vector<int>& ranks) {
 
 // The longest that a sleeper goes without looking for dead peers, aborts and the deadline.
 constexpr int64_t kSliceUs = 50'000;
+// How long a late rank gets to say where it is, and of how many an error tells.
+constexpr double kAskSeconds = 0.5;
+constexpr size_t kMostDescribed = 4;
+// Ranks that disagree wait for each other's lines; all of them get here at once.
+constexpr int64_t kSiteNs = 500'000'000;
+// While its peers are known to copy, a rank with a core of its own spins on: waking it would take longer than they
+// need.
+constexpr uint64_t kSlowBytesPerNs = 4, kMostWorkNs = 20'000'000;
 
 }  // namespace
 
@@ -47,9 +60,15 @@ GroupCommunicator::Bounce::~Bounce() {
 }
 
 GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
-                                     const char* site)
-    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site) {
-  group_ = world_.block().group(this->ranks(), &table_index_);
+                                     const char* site, int channel)
+    : Communicator(std::move(ranks), index),
+      world_(world),
+      stats_(stats),
+      site_(site),
+      channel_(channel),
+      spin_ns_(channel == 0 || world.cores_here() >= 2 * world.ranks_here() ? world.spin_ns() : 0),
+      yields_(channel == 0 ? world.yields() : 0) {
+  group_ = world_.block().group(this->ranks(), channel, &table_index_);
   pointers_.resize(static_cast<size_t>(size()));
 }
 
@@ -70,16 +89,20 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
   for (int i = 0; i < info.shape.size(); ++i) details.shape[i] = info.shape[i];
   details.dtype = info.dtype;
   uint64_t check = mix(mix(info.fingerprint + 1, calls_), static_cast<uint64_t>(info.dtype));
-  size_t n = 0;
-  for (const char* p = info.op ? info.op : ""; *p; ++p) {
-    check = (check ^ static_cast<uint8_t>(*p)) * 0x100000001b3;
-    if (n + 1 < sizeof details.op) details.op[n++] = *p;
+  const size_t length = info.op ? std::strlen(info.op) : 0, n = std::min(length, sizeof details.op - 1);
+  for (size_t i = 0; i < length; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, info.op + i, std::min(length - i, sizeof word));
+    check = mix(check, word);
   }
+  if (n) std::memcpy(details.op, info.op, n);
   details.op[n] = 0;
-  if (site_[0])
+  details.set_sited(false);
+  if (site_[0]) {
     std::memcpy(details.site, site_, sizeof details.site);
-  else
-    details.site[0] = 0;
+    details.set_sited(true);
+  }
+  if (channel_ == 0) record(details);  // the report has one writer
 
   // What peers may still be reading for the call before stays until they have all come to this one.
   Bounce bounce;
@@ -111,10 +134,12 @@ void GroupCommunicator::close() {
   if (!open_) return;
   open_ = false;
   if (must_wait_) arrive_and_wait();
+  work_ns_ = 0;
   bounce_ = Bounce();
 }
 
 void GroupCommunicator::arrive_and_wait() {
+  tracing::Span span("wait", "wait");
   const uint64_t target = ++arrivals_;
   group_.slots[index()].arrived.store(target);
   // A sleeper counts itself before it looks at the arrivals for the last time, and we arrive before we look for
@@ -129,17 +154,45 @@ void GroupCommunicator::arrive_and_wait() {
     raise_failed();
 }
 
+void GroupCommunicator::record(const CallDetails& details) {
+  RankReport& report = world_.block().rank_entry(world_.rank()).report;
+  CallNote& note = report.next_note();
+  note.call = details.call;
+  note.bytes = details.bytes;
+  std::copy_n(details.shape, std::size(note.shape), note.shape);
+  note.group = table_index_;
+  note.axes = details.axes;
+  note.dtype = details.dtype;
+  static_assert(sizeof note.op == sizeof details.op);
+  std::memcpy(note.op, details.op, sizeof note.op);
+  report.noted();
+}
+
+void GroupCommunicator::note_site() {
+  CallDetails& details = group_.slots[index()].details[calls_ & 1];
+  if (details.has_site()) return;
+  details.site[0] = 0;
+  if (auto where = blocking_hooks().where) where(details.site, sizeof details.site);
+  details.set_sited(true);
+}
+
 bool GroupCommunicator::spin(uint64_t target) const {
   int64_t until = 0;
+  int yields = 0;
   for (int i = 0, turns = 0; i < size();) {
     if (group_.slots[i].arrived.load() >= target) {
       ++i;
       continue;
     }
-    if (world_.spin_ns() <= 0) return false;
+    if (spin_ns_ <= 0) {
+      // Who is to come is often ready to run on this very core, and then needs no waking.
+      if (++yields > yields_) return false;
+      sched_yield();
+      continue;
+    }
     if (++turns % 32 == 0) {
       int64_t now = now_ns();
-      if (until == 0) until = now + world_.spin_ns();
+      if (until == 0) until = now + spin_ns_ + work_ns_;
       if (now > until) return false;
     }
     pause_cpu();
@@ -151,23 +204,28 @@ bool GroupCommunicator::spin(uint64_t target) const {
 class GroupCommunicator::Sleeping {
  public:
   explicit Sleeping(GroupCommunicator& c)
-      : header_(*c.group_.header), entry_(c.world_.block().rank_entry(c.world_.rank())) {
-    entry_.waiting_call.store(c.calls_);
-    entry_.waiting_group.store(static_cast<uint32_t>(c.table_index_) + 1);
+      : header_(*c.group_.header), entry_(c.world_.block().rank_entry(c.world_.rank())), shown_(c.channel_ == 0) {
+    // An entry has room for one thread of the rank: its own.
+    if (shown_) {
+      entry_.waiting_call.store(c.calls_);
+      entry_.waiting_group.store(static_cast<uint32_t>(c.table_index_) + 1);
+    }
     header_.sleepers.fetch_add(1);
   }
   ~Sleeping() {
     header_.sleepers.fetch_sub(1);
-    entry_.waiting_group.store(0);
+    if (shown_) entry_.waiting_group.store(0);
   }
 
  private:
   BlockingScope unlocked_;
   GroupHeader& header_;
   RankEntry& entry_;
+  const bool shown_;
 };
 
 void GroupCommunicator::sleep(uint64_t target) {
+  note_site();  // who sleeps has the time
   Sleeping scope(*this);
   auto& header = *group_.header;
   const int64_t start = now_ns();
@@ -198,6 +256,11 @@ void GroupCommunicator::sleep(uint64_t target) {
         throw;
       }
     }
+    if (background_must_end()) {
+      give_up(fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.",
+                          my_details().op, world_.rank(), call_text()));
+      raise_failed();
+    }
     int64_t left_us = static_cast<int64_t>((world_.timeout_s() * 1e9 - static_cast<double>(waited)) / 1000) + 1;
     world_.block().sleep(header.wake, seen, std::clamp<int64_t>(left_us, 1, kSliceUs));
   }
@@ -215,7 +278,7 @@ std::string GroupCommunicator::call_text() const {
   const CallDetails& d = my_details();
   std::string text = fmt::format("group {}, call {}, {} {}, {} bytes", ranks_text(ranks()), d.call,
                                  Dims(std::span<const int64_t>(d.shape, d.axes)), name(d.dtype), d.bytes);
-  if (d.site[0]) text += fmt::format(", at {}", d.site);
+  if (d.has_site() && d.site[0]) text += fmt::format(", at {}", d.site);
   return text;
 }
 
@@ -234,25 +297,62 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
     if (std::find(still.begin(), still.end(), rank) == still.end()) continue;
     *ended = rank;
     return fmt::format(
-        "{}: rank {} {} without joining this call ({}). Did not arrive: {}. Read rank {}'s output first.", op, rank,
-        how, call_text(), list_text(still), rank);
+        "{}: rank {} {} without joining this call ({}). Did not arrive: {}. {}Read rank {}'s output first.", op, rank,
+        how, call_text(), list_text(still), last_seen(rank), rank);
   }
   if (static_cast<double>(waited_ns) < world_.timeout_s() * 1e9) return {};
-  std::vector<int> late = missing(target), here;
+  std::vector<int> late = missing(target);
   if (late.empty()) return {};
-  for (int rank : ranks())
-    if (std::find(late.begin(), late.end(), rank) == late.end()) here.push_back(rank);
-  std::string elsewhere;
-  for (int rank : late) {
-    RankEntry& entry = world_.block().rank_entry(rank);
-    if (uint32_t other = entry.waiting_group.load(); other && other != static_cast<uint32_t>(table_index_) + 1)
-      elsewhere += fmt::format(" Rank {} waits in another group, {}, in its call {}.", rank,
-                               world_.block().group_text(static_cast<int>(other) - 1), entry.waiting_call.load());
+  std::vector<RankReport*> reports;
+  for (int rank : late) reports.push_back(&world_.block().rank_entry(rank).report);
+  if (reports.size() > kMostDescribed) reports.resize(kMostDescribed);
+  // A rank that waits elsewhere may give up at the same time as this one: looked at first.
+  std::vector<std::string> elsewhere;
+  for (RankReport* r : reports) {
+    RankEntry& entry = world_.block().rank_entry(rank_of(*r));
+    const uint32_t other = entry.waiting_group.load();
+    elsewhere.push_back(other == 0 || other == static_cast<uint32_t>(table_index_) + 1
+                            ? ""
+                            : fmt::format(" Rank {} waits in another group, {}, in its call {}.", rank_of(*r),
+                                          world_.block().group_text(static_cast<int>(other) - 1), entry.waiting_call.load()));
   }
-  return fmt::format("{}: rank{} {} did not arrive within {:g} s ({}). Arrived: {}.{} Read the log of rank {} first; "
+  // Their own words take a moment, in which one may come.
+  std::vector<std::string> where = ask_where(reports, kAskSeconds);
+  if (late = missing(target); late.empty()) return {};
+  std::string about, here;
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const int rank = rank_of(*reports[i]);
+    if (std::find(late.begin(), late.end(), rank) == late.end()) continue;
+    about += fmt::format("{} Rank {} {}. {}", elsewhere[i], rank, where[i], last_seen(rank));
+  }
+  for (int i = 0; i < size(); ++i) {
+    if (group_.slots[i].arrived.load() < target) continue;
+    const CallDetails& d = group_.slots[i].details[calls_ & 1];
+    here += (here.empty() ? "" : ", ") + std::to_string(ranks()[static_cast<size_t>(i)]);
+    if (i != index() && d.call == calls_ && d.has_site() && d.site[0] && std::strcmp(d.site, my_details().site) != 0)
+      here += fmt::format(" (at {})", d.site);
+  }
+  if (about.empty() || about.back() != ' ') about += ' ';
+  return fmt::format("{}: rank{} {} did not arrive within {:g} s ({}). Arrived: {}.{}Read the log of rank {} first; "
                      "HOLON_COMM_TIMEOUT_S raises the limit.",
-                     op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), list_text(here),
-                     elsewhere, late[0]);
+                     op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), here, about, late[0]);
+}
+
+int GroupCommunicator::rank_of(const RankReport& report) const {
+  for (int rank : ranks())
+    if (&world_.block().rank_entry(rank).report == &report) return rank;
+  return -1;
+}
+
+std::string GroupCommunicator::last_seen(int rank) const {
+  const RankReport& report = world_.block().rank_entry(rank).report;
+  const std::string trouble = report.troubled.load() == 2 ? fmt::format("Another thread of it has failed: {}. ", report.trouble) : "";
+  auto calls = report.last_calls(1);
+  if (calls.empty()) return trouble + "It has called no collective yet. ";
+  const CallNote& c = calls[0];
+  const size_t axes = std::min<size_t>(c.axes, std::size(c.shape));
+  return fmt::format("{}Its last call was {} {} {} ({} bytes), call {} of group {}. ", trouble, c.op, Dims(std::span(c.shape, axes)),
+                     name(c.dtype), c.bytes, c.call, world_.block().group_text(c.group));
 }
 
 bool GroupCommunicator::failed_at(uint64_t target) const {
@@ -274,9 +374,11 @@ void GroupCommunicator::compare() {
   const uint64_t expected = group_.slots[0].published[half].check;
   bool same = true;
   must_wait_ = false;
+  uint64_t bytes = 0;
   for (int i = 0; i < size(); ++i) {
     const auto& p = group_.slots[i].published[half];
     same &= p.check == expected;
+    bytes += p.bytes;
     if (p.offset == MemberSlot::kInline) {
       pointers_[static_cast<size_t>(i)] = group_.slots[i].payload[half];
     } else {
@@ -284,11 +386,26 @@ void GroupCommunicator::compare() {
       must_wait_ = true;
     }
   }
+  work_ns_ = static_cast<int64_t>(std::min(bytes / kSlowBytesPerNs, kMostWorkNs));
   if (!same) [[unlikely]]
     raise_mismatch();
 }
 
+// Pre: all members have come to this call's comparison, or are a call away and tell nothing.
+void GroupCommunicator::exchange_sites() {
+  note_site();
+  BlockingScope unlocked;
+  const size_t half = calls_ & 1;
+  const int64_t until = now_ns() + kSiteNs;
+  for (int i = 0; i < size(); ++i) {
+    const CallDetails& d = group_.slots[i].details[half];
+    while (d.call == calls_ && !d.has_site() && now_ns() < until)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
 void GroupCommunicator::raise_mismatch() {
+  exchange_sites();
   const size_t half = calls_ & 1;
   struct Kind {
     uint64_t check;

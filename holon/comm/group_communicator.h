@@ -12,7 +12,7 @@ namespace holon::comm {
 
 class GroupCommunicator final : public Communicator {
  public:
-  GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats, const char* site);
+  GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats, const char* site, int channel);
   ~GroupCommunicator() override;
 
   std::span<const std::byte* const> open(const CallInfo& info, const void* data, size_t bytes) override;
@@ -33,6 +33,9 @@ class GroupCommunicator final : public Communicator {
   };
   class Sleeping;
 
+  void record(const CallDetails& details);  // in the rank's report
+  void note_site();                         // where the user's program is, once per call
+  void exchange_sites();
   void arrive_and_wait();
   bool spin(uint64_t target) const;
   void sleep(uint64_t target);
@@ -44,17 +47,23 @@ class GroupCommunicator final : public Communicator {
   void compare();
   [[noreturn]] void raise_mismatch();
   std::vector<int> missing(uint64_t target) const;
+  int rank_of(const RankReport& report) const;
+  std::string last_seen(int rank) const;  // "Its last call was ... . "
   const CallDetails& my_details() const { return group_.slots[index()].details[calls_ & 1]; }
   std::string call_text() const;  // "group [0-3], call 127, [4, 5] float32, 80 bytes"
 
   World& world_;
   CommStats& stats_;
   const char* site_;
+  const int channel_;
+  const int64_t spin_ns_;
+  const int yields_;
   int table_index_ = 0;
   Group group_;
   uint64_t calls_ = 0;     // opens
   uint64_t arrivals_ = 0;  // synchronisations: opens, and closes that waited
   bool open_ = false, must_wait_ = false;
+  int64_t work_ns_ = 0;  // about how long members may read what the call has shown
   Bounce bounce_;
   std::vector<const std::byte*> pointers_;
 };

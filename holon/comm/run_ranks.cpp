@@ -10,6 +10,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
+#include "holon/comm/background.h"
 #include "holon/comm/cores.h"
 #include "holon/comm/inprocess/thread_world.h"
 
@@ -36,15 +37,18 @@ void run_one(const std::shared_ptr<ThreadBlock>& block, int rank, int omp_thread
   } catch (...) {
     failed("an exception that is no std::exception");
   }
+  end_background();
   world->finish();
   context.reset();  // while it still is the thread's context, for the parts that look at it when they go
 }
 
 }  // namespace
 
-void run_ranks(int n, const std::function<void(int rank)>& fn) {
+namespace {
+
+void run_all(int n, Hosts hosts, const std::function<void(int rank)>& fn) {
   if (n < 1) fail_value("run_ranks: {} ranks were asked for; a world has at least one.", n);
-  auto block = std::make_shared<ThreadBlock>(n);
+  auto block = std::make_shared<ThreadBlock>(n, std::move(hosts));
   const int omp_threads = std::max(1, CoreSet::of_this_process().count() / n);
   std::exception_ptr first_failure;
   {
@@ -55,6 +59,18 @@ void run_ranks(int n, const std::function<void(int rank)>& fn) {
       threads.emplace_back([&, rank] { run_one(block, rank, omp_threads, fn, first_failure); });
   }
   if (first_failure) std::rethrow_exception(first_failure);
+}
+
+}  // namespace
+
+void run_ranks(int n, const std::function<void(int rank)>& fn) { run_all(n, {}, fn); }
+
+void run_ranks(std::span<const int> host_of_rank, const std::function<void(int rank)>& fn) {
+  Hosts hosts;
+  hosts.of_rank.assign(host_of_rank.begin(), host_of_rank.end());
+  int count = hosts.of_rank.empty() ? 0 : 1 + *std::max_element(hosts.of_rank.begin(), hosts.of_rank.end());
+  for (int h = 0; h < count; ++h) hosts.names.push_back(fmt::format("host {}", h));
+  run_all(static_cast<int>(host_of_rank.size()), std::move(hosts), fn);
 }
 
 }  // namespace holon::comm

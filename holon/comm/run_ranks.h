@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 
 namespace holon::comm {
 
@@ -10,5 +11,9 @@ namespace holon::comm {
 // The cores are shared out among the ranks' OpenMP threads. If a rank throws, the others' waits raise with its reason,
 // and the first exception is thrown again here. Pre: n >= 1.
 void run_ranks(int n, const std::function<void(int rank)>& fn);
+
+// The same, but rank r plays at being on host host_of_rank[r]: ranks of different hosts share no memory and send each
+// other messages, as processes on several hosts do. Pre: host numbers are counted from 0, none is left out.
+void run_ranks(std::span<const int> host_of_rank, const std::function<void(int rank)>& fn);
 
 }  // namespace holon::comm

@@ -1,18 +1,29 @@
 #include "holon/comm/world.h"
 
+#include <algorithm>
+
 #include "holon/base/blocking.h"
+#include "holon/base/error.h"
 #include "holon/base/settings.h"
 
 namespace holon::comm {
 
-World::World(int rank, int size, ControlBlock block, int cores, bool threads)
-    : rank_(rank), size_(size), block_(block), timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")) {
-  double us = size <= cores ? 50 : 0;
-  if (!settings::text("HOLON_SPIN_US").empty()) us = settings::number("HOLON_SPIN_US");
+World::World(int rank, int size, ControlBlock block, int cores, bool threads, Hosts hosts)
+    : rank_(rank), size_(size), block_(block), hosts_(std::move(hosts)), timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")), cores_here_(cores) {
+  int here = size;
+  if (!threads && several_hosts())
+    here = static_cast<int>(std::count(hosts_.of_rank.begin(), hosts_.of_rank.end(), host_of(rank)));
+  ranks_here_ = here;
+  double us = here <= cores ? 50 : 0;
+  if (here > cores) yields_ = 2 * ((here + cores - 1) / cores);
+  if (!settings::text("HOLON_SPIN_US").empty()) us = settings::number("HOLON_SPIN_US"), yields_ = 0;
   // Threads that wait for the interpreter's lock cannot come while a spinning one holds it.
-  if (threads && blocking_hooks().enter) us = 0;
+  if (threads && blocking_hooks().enter) us = 0, yields_ = 0;
   spin_ns_ = static_cast<int64_t>(us * 1000);
+  answer_for(block_.rank_entry(rank).report);
 }
+
+Network& World::network() const { internal_error(__FILE__, __LINE__, "network", "a world of one host has no network"); }
 
 bool World::abort(const std::string& reason) {
   if (block_.aborted().state.load() != 0) return false;
@@ -20,10 +31,12 @@ bool World::abort(const std::string& reason) {
   report_failure(rank_);
   if (!block_.aborted().set(rank_, 0, reason)) return false;
   block_.wake_all();
+  if (several_hosts()) spread_abort(rank_, reason);
   return true;
 }
 
 void World::finish() {
+  stop_answering(block_.rank_entry(rank_).report);
   block_.rank_entry(rank_).finished.store(1);
   block_.wake_all();
 }

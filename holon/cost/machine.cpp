@@ -16,6 +16,7 @@
 #include "holon/comm/cores.h"
 #include "holon/comm/join_hook.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/comm/world.h"
 #include "holon/cost/measure.h"
 
 namespace holon {
@@ -141,6 +142,8 @@ MachineCosts costs_of_threads(int ranks) {
   return parse_costs(w.figures, costs);
 }
 
+constexpr int kMeasuringChannel = 2;
+
 // All processes of a world come here when it has met.
 void agree(const comm::Joined& joined) {
   // Only the ranks of rank 0's host measure; meetings are all ranks' business, and they end before memory is looked at.
@@ -152,16 +155,19 @@ void agree(const comm::Joined& joined) {
   const int n = static_cast<int>(here.size());
   MeetingTimes times;
   if (place < n && n > 1) {
-    const comm::CommStats before = comm::stats();
-    // Turned round, so that these are groups of their own, and the first call of a group is its user's.
+    // Aside, so that the program's own calls are counted from 1.
+    Context& own = Context::current();
+    Context aside(own.rank(), own.world_size(), own.local_rank(), own.local_world_size());
+    auto world = comm::shared_world();
+    ContextGuard guard(aside);
+    comm::adopt_world(std::move(world));
+    comm::set_channel(kMeasuringChannel);
     std::vector<int> two;
     for (auto i = static_cast<size_t>(place / 2 * 2); i < here.size() && two.size() < 2; ++i)
-      two.insert(two.begin(), here[i]);
-    std::reverse(here.begin(), here.end());
+      two.push_back(here[i]);
     times = measure_meetings(
         n, [&] { if (two.size() == 2) comm::communicator(two).barrier(); },
         [&] { comm::communicator(here).barrier(); });
-    comm::stats() = before;
   }
   std::string text;
   if (joined.rank == 0) {
@@ -195,7 +201,9 @@ const Machine* find_machine() {
   if (mine.machine) return mine.machine;
   // One rank moves nothing, and has nobody to agree with.
   if (context.world_size() == 1) return mine.machine = intern({parse_costs(wanted().figures, {}), {}});
-  return mine.machine = intern({costs_of_threads(context.world_size()), {}});
+  HostMap hosts;
+  if (context.ranks_are_threads()) hosts.host_of_rank = comm::world().hosts().of_rank;
+  return mine.machine = intern({costs_of_threads(context.world_size()), std::move(hosts)});
 }
 
 }  // namespace

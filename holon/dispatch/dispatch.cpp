@@ -4,6 +4,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
+#include "holon/base/trace.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/record.h"
@@ -323,6 +324,13 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t
   run_kernel(op, attrs, in, out, &call.part);
 }
 
+void describe(tracing::Span& span, const TensorVec& outs) {
+  if (outs.empty() || !outs[0].defined()) return;
+  const Tensor& out = outs[0];
+  span.arg("out", fmt::format("{} {}", name(out.dtype()), out.shape()));
+  if (out.is_global()) span.arg("layout", out.spec()->str());
+}
+
 void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
   if (attrs.has(op.seed_attr)) {
     if (!attrs.has(op.counter_attr)) attrs.set_int(op.counter_attr, 0);
@@ -338,6 +346,7 @@ void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
 }  // namespace
 
 TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
+  tracing::Span span(op.name(), "op");
   check_attrs(op, given);
   if (Context::current().autocast()) [[unlikely]]
     autocast_inputs(op, inputs);
@@ -366,6 +375,8 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   TensorVec outs;
   if (s.global) run_global(op, *attrs, inputs, s.present, outs);
   else run_local(op, *attrs, inputs, s.present, outs);
+  if (span) [[unlikely]]
+    describe(span, outs);
   if (s.grad && op.grad && grad_enabled()) {
     record(op, *attrs, inputs, outs);
   } else if (s.grad && !op.method && !op.function && grad_enabled()) [[unlikely]] {

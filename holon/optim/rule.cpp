@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/trace.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/optim.h"
 #include "holon/optim/over_ranks.h"
@@ -181,6 +182,7 @@ void check(const Rule& rule) {
 }
 
 void update(const Rule& rule, std::span<Slot> slots) {
+  tracing::Span span("optimizer step", "optimizer");
   check(rule);
   for (size_t i = 0; i < slots.size(); ++i) check_slot(rule, slots[i], i);
   NoGradGuard guard;

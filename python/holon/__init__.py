@@ -26,9 +26,11 @@ from ._C import (  # noqa: E402
     sbp,
     tensor,
 )
+from . import _faults as _faults  # noqa: E402
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .boxing import boxing_policy
+from ._visualize import visualize
 from .limits import finfo, iinfo
 
 # Below this line some of Python's own names (float, sum, ...) are dtypes and ops.

@@ -11,5 +11,5 @@ def counters():
 
 
 def events():
-    """Returns the last such moves on this rank, oldest first: op, from, to, shape, dtype, bytes."""
+    """Returns the last such moves on this rank, oldest first: op, from, to, shape, dtype, bytes, line."""
     return _C.boxing_events()

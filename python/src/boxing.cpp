@@ -2,6 +2,7 @@
 #include "args.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/planner.h"
+#include "holon/tensor/visualize.h"
 
 namespace holon::python {
 
@@ -14,6 +15,45 @@ const char* policy_name(boxing::Policy p) {
 struct PolicyChange {
   boxing::Policy before;
 };
+
+std::string stretch_text(const Interval& i) { return i.size == 1 ? std::to_string(i.begin) : fmt::format("{}:{}", i.begin, i.end()); }
+
+nb::dict picture_dict(const Tensor& x) {
+  Picture p = picture(x);
+  auto stretches = [](const std::vector<Interval>& pieces, bool named) {
+    nb::list l;
+    for (auto& i : pieces) l.append(named ? stretch_text(i) : std::string());
+    return l;
+  };
+  nb::list planes;
+  for (auto& plane : p.planes) {
+    nb::list cells;
+    for (auto& c : plane.cells) {
+      nb::list copies;
+      for (auto& ranks : c.copies) {
+        nb::list l;
+        for (int r : ranks) l.append(r);
+        copies.append(l);
+      }
+      cells.append(nb::make_tuple(c.text(), copies, c.here));
+    }
+    nb::dict d;
+    d["title"] = plane.title;
+    d["rows"] = stretches(plane.rows, p.rows);
+    d["columns"] = stretches(plane.columns, p.columns);
+    d["cells"] = cells;
+    planes.append(d);
+  }
+  nb::list notes;
+  for (auto& n : p.notes) notes.append(n);
+  nb::dict d;
+  d["title"] = p.title;
+  d["planes"] = planes;
+  d["notes"] = notes;
+  d["text"] = p.text();
+  d["svg"] = p.svg();
+  return d;
+}
 
 nb::object spec_text(const GlobalSpec* s) { return nb::str(s->str().c_str()); }
 
@@ -29,6 +69,7 @@ void bind_boxing(nb::module_& m) {
     return boxing::explain(x.spec(), intern_spec(p, s), x.shape(), x.dtype());
   }, "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(),
         "The steps that x.to_global(placement, sbp) takes, with bytes per rank and predicted time. Moves nothing.");
+  m.def("picture", picture_dict, "x"_a, "Who holds which part of x: title, planes, notes, text, svg. Communicates nothing.");
   nb::class_<PolicyChange>(m, "boxing_policy",
                            "What boxing that an op inserts by itself does on this rank: \"silent\", \"warn\" or \"raise\". Holds from the call on; as a "
                            "`with` block, until its end.")
@@ -58,6 +99,7 @@ void bind_boxing(nb::module_& m) {
       d["shape"] = size_object(e.shape);
       d["dtype"] = dtype_object(e.dtype);
       d["bytes"] = e.bytes;
+      d["line"] = e.site;
       l.append(d);
     }
     return l;

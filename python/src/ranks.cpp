@@ -1,4 +1,6 @@
 // Ranks and what belongs to them: world, random seed, memory, printing; ranks as threads; the interpreter's lock around waits.
+#include <dlfcn.h>
+
 #include <atomic>
 #include <mutex>
 
@@ -7,6 +9,7 @@
 #include "holon/base/context.h"
 #include "holon/base/settings.h"
 #include "holon/comm/communicator.h"
+#include "holon/comm/report.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/tensor/print.h"
@@ -22,6 +25,43 @@ void take_lock(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(s
 void look_at_signals() {
   nb::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() < 0) raise_python();
+}
+
+// Frames of files in here are the package's own and not the user's program.
+std::string& package_folder() {
+  static std::string folder;
+  return folder;
+}
+
+// The line of the innermost frame that is the user's. A thread of the core's own has none.
+void user_line(char* text, size_t size) {
+  text[0] = 0;
+  if (!Py_IsInitialized()) return;
+  PyThreadState* thread = PyGILState_GetThisThreadState();
+  if (!thread) return;
+  nb::gil_scoped_acquire gil;
+  nb::object frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(thread)));
+  while (frame.ptr()) {
+    auto* f = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(f)));
+    const char* file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code.ptr())->co_filename);
+    if (!file) PyErr_Clear();
+    if (file && std::string_view(file).compare(0, package_folder().size(), package_folder()) != 0) {
+      const std::string line = ":" + std::to_string(PyFrame_GetLineNumber(f));
+      // The end of a long path says more than its beginning.
+      std::string_view shown(file), cut;
+      if (shown.size() + line.size() + 1 > size) cut = "...", shown.remove_prefix(shown.size() + line.size() + 4 - size);
+      std::snprintf(text, size, "%.*s%.*s%s", static_cast<int>(cut.size()), cut.data(), static_cast<int>(shown.size()), shown.data(), line.c_str());
+      return;
+    }
+    frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
+  }
+}
+
+// CPython writes a thread's frames without its lock, for faulthandler; where it does not export the function there is no such stack.
+void (*dump_traceback)(int fd, PyThreadState*) = nullptr;
+void dump_stack(int fd) {
+  if (PyThreadState* thread = PyGILState_GetThisThreadState(); dump_traceback && thread) dump_traceback(fd, thread);
 }
 
 // The first exception of any rank, as the Python object that it was.
@@ -115,7 +155,15 @@ void set_printoptions(nb::handle precision, nb::handle threshold, nb::handle edg
 
 void bind_ranks(nb::module_& m) {
   using namespace nb::literals;
-  set_blocking_hooks({release_lock, take_lock, look_at_signals});
+  dump_traceback = reinterpret_cast<decltype(dump_traceback)>(dlsym(RTLD_DEFAULT, "_Py_DumpTraceback"));
+  set_blocking_hooks({release_lock, take_lock, look_at_signals, user_line, dump_stack});
+  m.def("set_package_folder", [](const std::string& path) { package_folder() = path; }, "path"_a,
+        "Names the folder whose files are no part of the user's program: errors show the line that called into it.");
+  m.def("user_line", [] {
+    char text[512];
+    user_line(text, sizeof text);
+    return std::string(text);
+  }, "The file and line of the user's program that is running.");
 
   m.def("rank", [] { return Context::current().rank(); }, "This rank's number, from 0.");
   m.def("world_size", [] { return Context::current().world_size(); }, "The number of ranks.");
@@ -128,6 +176,8 @@ void bind_ranks(nb::module_& m) {
   m.def("join_world", [] { comm::join_world(); }, "Meets the other ranks now. Collective.");
   m.def("abort_world", [](const std::string& reason) { return comm::abort_world(reason); }, "reason"_a,
         "Tells the other ranks that this one has failed: what they wait for raises with the reason. Returns whether it was the first.");
+  m.def("note_trouble", [](const std::string& text) { comm::note_trouble(text); }, "text"_a,
+        "Something that may end this rank later: others who then miss it are told.");
   m.def("set_call_site", [](const std::string& text) { comm::set_call_site(text.c_str()); }, "text"_a,
         "What this rank is about to do, e.g. a file and line: shown in errors of later communication.");
   m.def("comm_stats", [] {

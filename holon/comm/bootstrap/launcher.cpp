@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <optional>
 
 #include "holon/base/error.h"
+#include "holon/base/trace.h"
 #include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
 #include "holon/comm/cores.h"
@@ -32,7 +34,8 @@ using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
 constexpr auto kTermToKill = std::chrono::milliseconds(2000);
-// Where another rank has said that it failed first, it gets this long to print why, before it is stopped too.
+// Where another rank has said that it failed first, it gets this long to print why, before it is stopped too; so do those
+// that miss a rank which was killed, and could say nothing itself.
 constexpr auto kLastWords = std::chrono::milliseconds(400);
 constexpr size_t kTailBytes = 16384;
 constexpr int kTailLines = 30;
@@ -115,6 +118,50 @@ void write_fully(int fd, const char* data, size_t size) {
   }
 }
 
+// A process that outlives the launcher if that is killed, and then ends what the ranks' groups still hold: the kernel kills
+// the ranks themselves, but not the programs that they have started.
+class Keeper {
+ public:
+  void start() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) fail_runtime("no pipe can be made: {}.", strerror(errno));
+    Fd theirs(ends[0]);
+    pipe_ = Fd(ends[1]);
+    const pid_t pid = fork();
+    if (pid < 0) fail_runtime("the launcher cannot be watched: {}.", strerror(errno));
+    if (pid > 0) return;
+    // What stops the launcher's own group must not stop this one.
+    setsid();
+    prctl(PR_SET_NAME, "holon-keeper");
+    // Nobody's files stay open because of this one.
+    dup2(theirs.get(), 0);
+    syscall(SYS_close_range, 1u, ~0u, 0u);
+    pid_t groups[kMost], next;
+    size_t n = 0;
+    // A group begins, or, negative, has ended. 0 says that all is done; the pipe's end, that the launcher is gone.
+    for (ssize_t got; (got = read(0, &next, sizeof next)) != 0;) {
+      if (got < 0 && errno == EINTR) continue;
+      if (got != sizeof next || next == 0) _exit(0);
+      if (next < 0)
+        n = static_cast<size_t>(std::remove(groups, groups + n, -next) - groups);
+      else if (n < kMost)
+        groups[n++] = next;
+    }
+    for (size_t i = 0; i < n; ++i) kill(-groups[i], SIGKILL);
+    _exit(0);
+  }
+  void add(pid_t group) { tell(group); }
+  void remove(pid_t group) { tell(-group); }
+  void dismiss() { tell(0); }
+
+ private:
+  static constexpr size_t kMost = 4096;
+  void tell(pid_t what) {
+    if (pipe_) [[maybe_unused]] ssize_t n = write(pipe_.get(), &what, sizeof what);
+  }
+  Fd pipe_;
+};
+
 class Launcher {
  public:
   explicit Launcher(const LaunchOptions& o) : o_(o), command_(command_of(o)) {}
@@ -123,6 +170,7 @@ class Launcher {
     // Orphans of ranks become this process's children, so that they can be found and ended.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     catch_signals();
+    keeper_.start();
     host_store();
     if (!o_.logdir.empty()) {
       std::error_code error;
@@ -138,8 +186,11 @@ class Launcher {
       throw;
     }
     while (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; })) wait_for_events();
+    keeper_.dismiss();
     for (Rank& r : ranks_) drain(r);
     if (first_failed_ >= 0 || interrupted_by_) sweep();
+    // Ranks that were stopped have left their parts of a trace.
+    if (const char* path = std::getenv("HOLON_TRACE"); path && *path) tracing::join_parts(path, true);
     return report();
   }
 
@@ -159,7 +210,7 @@ class Launcher {
     token_ = given ? given : o_.nnodes == 1 ? random_token() : "";
     port_ = o_.master_port == 0 && o_.nnodes > 1 ? 29500 : o_.master_port;
     if (o_.node_rank != 0) return;
-    store_ = std::make_unique<StoreServer>(o_.master_addr, port_, token_);
+    store_ = std::make_unique<StoreServer>(o_.nnodes > 1 ? "0.0.0.0" : o_.master_addr, port_, token_);
     port_ = store_->port();
   }
 
@@ -241,7 +292,10 @@ class Launcher {
       [[maybe_unused]] ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
       _exit(127);
     }
-    if (r.own_group) setpgid(pid, pid);  // here too: whoever of both comes first
+    if (r.own_group) {
+      setpgid(pid, pid);  // here too: whoever of both comes first
+      keeper_.add(pid);
+    }
     r.pid = pid;
     r.running = true;
   }
@@ -323,12 +377,13 @@ class Launcher {
       if (r == ranks_.end()) continue;  // an orphan of a rank
       r->running = false;
       r->status = status;
+      if (r->own_group && kill(-pid, 0) != 0) keeper_.remove(pid);
       drain(*r);
       if (status == 0 || interrupted_by_) continue;
       if (first_failed_ < 0) {
         first_failed_ = static_cast<int>(r - ranks_.begin());
         Rank* origin = reported_failure();
-        term_at_ = Clock::now() + (origin && origin->running ? kLastWords : std::chrono::milliseconds(0));
+        term_at_ = Clock::now() + ((origin && origin->running) || WIFSIGNALED(status) ? kLastWords : std::chrono::milliseconds(0));
       } else if (term_at_ && &*r == reported_failure()) {
         term_at_ = Clock::now();
       }
@@ -401,6 +456,7 @@ class Launcher {
   sigset_t mask_before_{};
   Fd signals_;
   std::vector<Rank> ranks_;
+  Keeper keeper_;
   int first_failed_ = -1;  // place in ranks_
   int interrupted_by_ = 0;
   std::optional<Clock::time_point> term_at_, kill_at_;

@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
-#include <map>
 
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
 #include "holon/comm/control.h"
+#include "holon/comm/bootstrap/scheduler.h"
 #include "holon/comm/cores.h"
+#include "holon/comm/net/gloo_network.h"
 
 namespace holon::comm {
 
@@ -19,19 +21,25 @@ namespace {
 
 // What ranks of one world must have in common, to share memory.
 std::string layout_text() {
-  return fmt::format("1 {} {} {}", sizeof(MemberSlot), sizeof(GroupHeader), ControlBlock::kRegionBytes);
+  return fmt::format("2 {} {} {}", sizeof(MemberSlot), sizeof(GroupHeader), ControlBlock::kRegionBytes);
 }
 
+// Ranks share a host if they can hand each other memory: the same running system, and the same namespaces of networks
+// (of Unix sockets, too) and of processes. HOLON_HOST tells apart, or puts a name to, what looks alike.
 std::string host_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char name[256] = "";
   gethostname(name, sizeof name - 1);
-  return boot + "/" + name;
+  std::string given = settings::text("HOLON_HOST"), boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
+    std::error_code error;
+    boot += "," + std::filesystem::read_symlink(space, error).string();
+  }
+  return boot + "," + given + "/" + (given.empty() ? name : given);
 }
 
 std::string encode(const RankInfo& info) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}", layout_text(), info.pid, info.host, info.cores, info.socket);
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", layout_text(), info.pid, info.host, info.cores, info.socket, info.address);
 }
 
 RankInfo decode(const std::string& text, std::string* layout) {
@@ -41,17 +49,12 @@ RankInfo decode(const std::string& text, std::string* layout) {
       lines.emplace_back();
     else
       lines.back() += c;
-  lines.resize(5);
+  lines.resize(6);
   *layout = lines[0];
-  return {std::atoi(lines[1].c_str()), lines[2], lines[3], lines[4]};
+  return {std::atoi(lines[1].c_str()), lines[2], lines[3], lines[4], lines[5]};
 }
 
 std::string machine(const std::string& host) { return host.substr(host.find('/') + 1); }
-
-std::string env_or(const char* name, const char* fallback) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : fallback;
-}
 
 }  // namespace
 
@@ -61,20 +64,18 @@ Meeting meet(const Context& context, const std::string& socket_name) {
   auto left_s = [&] {
     return std::max(0.0, limit_s - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   };
-  const std::string host = env_or("MASTER_ADDR", "127.0.0.1"), port_text = env_or("MASTER_PORT", "29500");
-  char* end = nullptr;
-  const long port = std::strtol(port_text.c_str(), &end, 10);
-  if (*end || port < 1 || port > 65535)
-    fail_value("MASTER_PORT=\"{}\" is not a port; set it to a number from 1 to 65535, the same on all ranks.",
-               port_text);
+  const auto [host, port] = meeting_place();
   const std::string token = settings::text("HOLON_STORE_TOKEN"), where = fmt::format("{}:{}", host, port);
   const int rank = context.rank(), size = context.world_size();
 
   Meeting m;
+  m.store_host = host, m.store_port = port, m.token = token;
   if (rank == 0 && !settings::flag("HOLON_STORE_HOSTED"))
-    m.server = std::make_unique<StoreServer>(host, static_cast<int>(port), token);
-  m.client = std::make_unique<StoreClient>(host, static_cast<int>(port), token, left_s());
-  RankInfo me{static_cast<int>(getpid()), host_identity(), CoreSet::of_this_process().str(), socket_name};
+    // With ranks elsewhere, all addresses: a host's own name often means the loopback one in its /etc/hosts.
+    m.server = std::make_unique<StoreServer>(context.local_world_size() < size ? "0.0.0.0" : host, port, token);
+  m.client = std::make_unique<StoreClient>(host, port, token, left_s());
+  RankInfo me{static_cast<int>(getpid()), host_identity(), CoreSet::of_this_process().str(), socket_name,
+              network_address(host)};
   auto g = m.client->gather("ranks", rank, size, encode(me), left_s());
 
   using Outcome = StoreClient::Gathered::Outcome;
@@ -101,22 +102,26 @@ Meeting meet(const Context& context, const std::string& socket_name) {
                  "ranks; if two programs meet here, choose another MASTER_PORT.",
                  where, g.counts.at(0), g.counts.at(1), rank, size);
 
-  std::map<std::string, std::vector<int>> by_host;
+  std::vector<std::string> known;
   for (int r = 0; r < size; ++r) {
     m.ranks.push_back(decode(g.values[static_cast<size_t>(r)], &layout));
     if (layout != layout_text())
       fail_runtime("rank {} runs another build of Holon than rank {}. Start all ranks from the same installation.", r,
                    rank);
-    by_host[m.ranks.back().host].push_back(r);
+    auto at = std::find(known.begin(), known.end(), m.ranks.back().host);
+    m.hosts.of_rank.push_back(static_cast<int>(at - known.begin()));
+    if (at != known.end()) continue;
+    known.push_back(m.ranks.back().host);
+    m.hosts.names.push_back(fmt::format("{} ({})", machine(known.back()), m.ranks.back().address));
   }
-  if (by_host.size() > 1) {
-    std::string list;
-    for (auto& [h, ranks] : by_host)
-      list += fmt::format("{}{} on {}", list.empty() ? "" : "; ", ranks_text(ranks), machine(h));
-    fail_runtime("the ranks of this world are on {} hosts ({}). Worlds of several hosts come with a later release; "
-                 "start all ranks on one.",
-                 by_host.size(), list);
+  if (known.size() == 1) {
+    m.hosts = {};
+    return m;
   }
+  for (int r = 0; r < size; ++r)
+    if (m.ranks[static_cast<size_t>(r)].address.empty())
+      fail_runtime("the ranks of this world are on {} hosts, but rank {} on {} has no network address. Connect that host, or "
+                   "start all ranks on one.", known.size(), r, machine(m.ranks[static_cast<size_t>(r)].host));
   return m;
 }
 

@@ -7,6 +7,7 @@
 
 #include "holon/base/context.h"
 #include "holon/comm/bootstrap/store.h"
+#include "holon/comm/world.h"
 
 namespace holon::comm {
 
@@ -15,17 +16,21 @@ struct RankInfo {
   std::string host;    // the same for two ranks exactly when they share a running system
   std::string cores;   // as CoreSet writes them
   std::string socket;  // where the rank takes file descriptors: a name of the abstract Unix namespace
+  std::string address;  // where ranks of other hosts reach it; "" if the world was told to be on one host
 };
 
 struct Meeting {
   std::unique_ptr<StoreServer> server;  // in rank 0, where nobody else serves the store
   std::unique_ptr<StoreClient> client;
   std::vector<RankInfo> ranks;
+  Hosts hosts;  // nothing where all ranks are on one
+  std::string store_host, token;  // how to connect to the store once more
+  int store_port = 0;
 };
 
 // Blocks until all ranks of the world have come to MASTER_ADDR:MASTER_PORT. Errors, all within
 // HOLON_RENDEZVOUS_TIMEOUT_S: ranks are missing (named), the port is in use, a rank is there twice, WORLD_SIZE or the
-// token differ, ranks are of different builds or on several hosts.
+// token differ, ranks are of different builds; MASTER_ADDR is this host's alone, but ranks are on several.
 Meeting meet(const Context& context, const std::string& socket_name);
 
 }  // namespace holon::comm

@@ -42,11 +42,13 @@ class StoreClient {
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
 
-  void set(const std::string& key, const std::string& value);
+  // Seconds that the server gets to answer; it is stopped if it takes longer, which is an error of any call.
+  static constexpr double kAnswerSeconds = 10;
+  void set(const std::string& key, const std::string& value, double answer_s = kAnswerSeconds);
   // Waits for the key. Errors: it is not set within timeout_s.
   std::string get(const std::string& key, double timeout_s);
   // Adds to a number that starts at 0; returns the sum.
-  int64_t add(const std::string& key, int64_t amount);
+  int64_t add(const std::string& key, int64_t amount, double answer_s = kAnswerSeconds);
 
   // Hands in value as participant `index` of `count` and returns everybody's, when all have come. When one's time is
   // over, all that wait are told.

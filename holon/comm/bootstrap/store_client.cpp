@@ -15,8 +15,6 @@ namespace holon::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// A reply that the server does not hold back on purpose.
-constexpr double kAnswerSeconds = 10;
 
 Clock::time_point after(double seconds) {
   return Clock::now() +
@@ -103,7 +101,7 @@ StoreClient::StoreClient(const std::string& host, int port, const std::string& t
   while (!(fd = connect_once(address, until))) {
     int error = errno;
     if (Clock::now() + pause > until)
-      fail_runtime("no store answers at {} ({}) within {:g} s. Rank 0 or the launcher serves it: check that rank 0 has "
+      fail_runtime("no store answers at {} ({}) within {:.3g} s. Rank 0 or the launcher serves it: check that rank 0 has "
                    "started and that "
                    "MASTER_ADDR and MASTER_PORT are the same everywhere; HOLON_RENDEZVOUS_TIMEOUT_S raises the limit.",
                    where_, strerror(error), timeout_s);
@@ -174,9 +172,9 @@ std::string ms_text(double timeout_s) {
 }
 }  // namespace
 
-void StoreClient::set(const std::string& key, const std::string& value) {
+void StoreClient::set(const std::string& key, const std::string& value, double answer_s) {
   std::string f[] = {key, value};
-  call(store_body(static_cast<uint8_t>(StoreOp::kSet), f), kAnswerSeconds);
+  call(store_body(static_cast<uint8_t>(StoreOp::kSet), f), answer_s);
 }
 
 std::string StoreClient::get(const std::string& key, double timeout_s) {
@@ -187,9 +185,9 @@ std::string StoreClient::get(const std::string& key, double timeout_s) {
   return reply.fields[0];
 }
 
-int64_t StoreClient::add(const std::string& key, int64_t amount) {
+int64_t StoreClient::add(const std::string& key, int64_t amount, double answer_s) {
   std::string f[] = {key, std::to_string(amount)};
-  Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kAdd), f), kAnswerSeconds);
+  Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kAdd), f), answer_s);
   return reply.fields.empty() ? 0 : std::stoll(reply.fields[0]);
 }
 

@@ -20,6 +20,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxConnections = 4096;
+constexpr size_t kMaxUnknown = 256;  // connections that have not shown the token
+constexpr size_t kMaxWaiters = 1 << 16;
+constexpr size_t kMaxUnsent = 128 << 20;  // bytes for one client that does not read
 constexpr size_t kMaxStoredBytes = 64 << 20;
 constexpr auto kHelloTime = std::chrono::seconds(10);
 
@@ -119,13 +122,31 @@ class StoreServer::Loop {
     return static_cast<int>(std::clamp<int64_t>(ms, 0, 60'000));
   }
 
+  // Strangers must not keep ranks out: where there are too many of them, or no descriptor is left, the oldest goes.
   void accept_one() {
     Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) return;
-    if (connections_.size() >= kMaxConnections) return;
+    if (!fd && (errno == EMFILE || errno == ENFILE) && !drop_oldest_unknown()) {
+      // Nobody can be let go; the ones that wait at the door are asked again in a moment.
+      timespec pause{0, 10'000'000};
+      nanosleep(&pause, nullptr);
+    }
+    if (!fd || connections_.size() >= kMaxConnections) return;
+    if (unknown() >= kMaxUnknown) drop_oldest_unknown();
     int one = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     connections_[next_id_++].fd = std::move(fd);
+  }
+
+  size_t unknown() const {
+    return static_cast<size_t>(
+        std::count_if(connections_.begin(), connections_.end(), [](const auto& c) { return !c.second.known; }));
+  }
+
+  bool drop_oldest_unknown() {
+    auto oldest = std::find_if(connections_.begin(), connections_.end(), [](const auto& c) { return !c.second.known; });
+    if (oldest == connections_.end()) return false;
+    drop(oldest->first);
+    return true;
   }
 
   // False: the connection is to be dropped.
@@ -209,6 +230,7 @@ class StoreServer::Loop {
   bool get(uint64_t id, Connection& c, const std::string& key, std::optional<int64_t> ms) {
     if (!ms || *ms < 0) return false;
     if (auto value = peek(key)) return reply(c, StoreStatus::kOk, {*value});
+    if (waiters_.size() >= kMaxWaiters) return reply(c, StoreStatus::kError, {"too many wait already"});
     waiters_.push_back({id, key, -1, deadline(*ms)});
     return true;
   }
@@ -228,7 +250,9 @@ class StoreServer::Loop {
               const std::string& value, std::optional<int64_t> ms) {
     if (!index || !count || !ms || *count < 1 || *count > 1'000'000 || *index < 0 || *index >= *count || *ms < 0)
       return false;
+    if (waiters_.size() >= kMaxWaiters) return reply(c, StoreStatus::kError, {"too many wait already"});
     auto [it, fresh] = gatherings_.try_emplace(key, Gathering{*count, *index, {}, {}, {}});
+    if (fresh) stored_bytes_ += key.size() + sizeof(Gathering);
     Gathering& g = it->second;
     if (g.other_counts.empty() && g.count != *count) {
       // One side is wrong, and nobody can tell which: all that wait here hear of it. What is complete is left in peace.
@@ -269,7 +293,7 @@ class StoreServer::Loop {
     std::string body = store_body(static_cast<uint8_t>(status), fields);
     put_u32(c.out, static_cast<uint32_t>(body.size()));
     c.out += body;
-    return flush(c);
+    return flush(c) && c.out.size() <= kMaxUnsent;
   }
 
   bool flush(Connection& c) {

@@ -9,7 +9,7 @@
 
 namespace holon::comm {
 
-ThreadBlock::ThreadBlock(int world_size) {
+ThreadBlock::ThreadBlock(int world_size, Hosts hosts) : hosts_(std::move(hosts)) {
   base_ = mmap(nullptr, ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                -1, 0);
   if (base_ == MAP_FAILED)
@@ -26,15 +26,19 @@ namespace {
 class ThreadWorld final : public World {
  public:
   ThreadWorld(std::shared_ptr<ThreadBlock> block, int rank)
-      : World(rank, block->block().world_size(), block->block(), CoreSet::of_this_process().count(), true),
-        block_(std::move(block)) {}
+      : World(rank, block->block().world_size(), block->block(), CoreSet::of_this_process().count(), true, block->hosts()),
+        block_(std::move(block)),
+        network_(block_->hub(), rank) {}
 
   std::optional<uint64_t> publish(const void* data, size_t) const override { return reinterpret_cast<uint64_t>(data); }
   const std::byte* address(int, uint64_t offset) const override { return reinterpret_cast<const std::byte*>(offset); }
   std::string ended(int rank) const override { return block().rank_entry(rank).finished.load() ? "has ended" : ""; }
 
+  Network& network() const override { return network_; }
+
  private:
   std::shared_ptr<ThreadBlock> block_;
+  mutable ThreadNetwork network_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "holon/comm/inprocess/thread_network.h"
 #include "holon/comm/world.h"
 
 namespace holon::comm {
@@ -10,15 +11,20 @@ namespace holon::comm {
 // The control block of a world of threads.
 class ThreadBlock {
  public:
-  explicit ThreadBlock(int world_size);
+  // hosts: which of the ranks play at being on hosts of their own; empty: all on one.
+  explicit ThreadBlock(int world_size, Hosts hosts = {});
   ~ThreadBlock();
   ThreadBlock(const ThreadBlock&) = delete;
   ThreadBlock& operator=(const ThreadBlock&) = delete;
   const ControlBlock& block() const { return block_; }
+  const Hosts& hosts() const { return hosts_; }
+  const std::shared_ptr<ThreadHub>& hub() const { return hub_; }
 
  private:
   void* base_;
   ControlBlock block_;
+  Hosts hosts_;
+  std::shared_ptr<ThreadHub> hub_ = std::make_shared<ThreadHub>();
 };
 
 // Pre: rank < the block's world size.

@@ -1,10 +1,15 @@
 #include "holon/comm/shm/process_world.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <exception>
+#include <thread>
 #include <vector>
 
 #include "holon/array/storage.h"
@@ -14,6 +19,7 @@
 #include "holon/base/settings.h"
 #include "holon/comm/bootstrap/rendezvous.h"
 #include "holon/comm/cores.h"
+#include "holon/comm/net/gloo_network.h"
 #include "holon/comm/join_hook.h"
 #include "holon/comm/shm/fd_exchange.h"
 
@@ -31,22 +37,40 @@ void* map_or_fail(int fd, size_t size, int protection, const char* what) {
 
 struct Parts {
   Meeting meeting;
-  std::vector<Watched> processes;
-  std::vector<std::byte*> arenas;  // of each rank, as this process sees them
+  std::vector<Watched> processes;      // of each rank of this host
+  std::vector<int> local;              // the ranks of this host
+  std::vector<std::byte*> arenas;      // of each rank of this host, as this process sees them
+  std::unique_ptr<Network> network;    // to other hosts
   ControlBlock block;
 };
 
 // Ranks that are pinned have a core each, which only all of them together show.
-int shared_cores(const std::vector<RankInfo>& ranks) {
+int shared_cores(const Parts& parts) {
   CoreSet all;
-  for (const RankInfo& r : ranks) all.add(CoreSet::parse(r.cores));
+  for (int r : parts.local) all.add(CoreSet::parse(parts.meeting.ranks[static_cast<size_t>(r)].cores));
   return all.count();
+}
+
+// Hears from the store why a rank of another host has failed, and tells the ranks of this one. Runs for as long as the
+// process does.
+void listen_for_aborts(ControlBlock block, std::shared_ptr<StoreClient> store) {
+  std::thread([block, store] {
+    leave_host_language();
+    try {
+      std::string text = store->get("aborted", 1e9);
+      size_t cut = std::min(text.find(' '), text.size());
+      block.aborted().set(std::atoi(text.substr(0, cut).c_str()), 0, text.substr(std::min(cut + 1, text.size())));
+      block.wake_all();
+    } catch (const std::exception&) {
+      // The store has gone, as at the end of rank 0. What its end means for others they see by their connections.
+    }
+  }).detach();
 }
 
 class ProcessWorld final : public World {
  public:
   ProcessWorld(int rank, Parts parts)
-      : World(rank, static_cast<int>(parts.arenas.size()), parts.block, shared_cores(parts.meeting.ranks), false),
+      : World(rank, static_cast<int>(parts.arenas.size()), parts.block, shared_cores(parts), false, parts.meeting.hosts),
         parts_(std::move(parts)),
         arena_(process_arena()) {}
 
@@ -58,6 +82,8 @@ class ProcessWorld final : public World {
     return parts_.arenas[static_cast<size_t>(rank)] + offset;
   }
 
+  Network& network() const override { return *parts_.network; }
+
   std::string ended(int rank) const override {
     auto& process = parts_.processes[static_cast<size_t>(rank)];
     if (block().rank_entry(rank).finished.load()) return "has exited";
@@ -68,25 +94,62 @@ class ProcessWorld final : public World {
   }
 
   void report_failure(int failed) override {
+    if (hosted_) {  // else there is no launcher to tell
+      try {
+        auto& store = *parts_.meeting.client;
+        if (store.add("failures", 1, kTellSeconds) == 1) store.set("failed", std::to_string(failed), kTellSeconds);
+      } catch (const std::exception&) {
+        // It is gone or stopped, and the other ranks are to hear of the failure in time.
+      }
+    }
+    if (several_hosts() && failed != rank())
+      spread_abort(failed, fmt::format("it has ended on {} without a word; read its output first", host_name(host_of(failed))));
+  }
+
+  void spread_abort(int failed, const std::string& reason) override {
     try {
-      if (parts_.meeting.client->add("failures", 1) == 1) parts_.meeting.client->set("failed", std::to_string(failed));
+      auto& store = *parts_.meeting.client;
+      if (store.add("aborts", 1, kTellSeconds) == 1)
+        store.set("aborted", fmt::format("{} {}", failed, reason), kTellSeconds);
     } catch (const std::exception&) {
-      // The launcher does not serve the store, or is gone: nobody to tell.
+      // Without the store the other hosts learn it from closed connections.
     }
   }
 
-  void end_of_process() {
+  void end_of_process(int status) {
     if (getpid() != parts_.processes[static_cast<size_t>(rank())].pid) return;  // a fork of the rank
+    if (status != 0) abort(fmt::format("it has exited with status {}", status));
     finish();
     parts_.meeting.server.reset();
   }
 
  private:
+  static constexpr double kTellSeconds = 0.4;
   Parts parts_;
   const Arena& arena_;
+  const bool hosted_ = settings::flag("HOLON_STORE_HOSTED");
 };
 
 ProcessWorld* world_of_process = nullptr;  // a process is one rank; for its end
+
+// An exception that nobody catches ends the process: the other ranks hear the reason.
+void tell_of_terminate() {
+  static std::terminate_handler before = std::set_terminate([] {
+    std::string why = "std::terminate was called";
+    try {
+      if (auto e = std::current_exception()) std::rethrow_exception(e);
+    } catch (const std::exception& e) {
+      why = fmt::format("an exception was not caught: {}", e.what());
+    } catch (...) {
+      why = "an exception was not caught";
+    }
+    try {
+      world_of_process->abort(why);
+    } catch (...) {
+    }
+    before();
+  });
+}
 
 }  // namespace
 
@@ -101,12 +164,17 @@ std::shared_ptr<World> join_processes(const Context& context) {
   FdListener listener;
   Parts parts;
   parts.meeting = meet(context, listener.name());
-  for (const RankInfo& r : parts.meeting.ranks) parts.processes.push_back(Watched::open(r.pid));
+  const Hosts& hosts = parts.meeting.hosts;
+  for (size_t r = 0; r < size; ++r)
+    if (hosts.of_rank.empty() || hosts.of_rank[r] == hosts.of_rank[rank]) parts.local.push_back(static_cast<int>(r));
+  const auto place = std::find(parts.local.begin(), parts.local.end(), context.rank()) - parts.local.begin();
+  std::vector<Watched> watched;
+  for (int r : parts.local) watched.push_back(Watched::open(parts.meeting.ranks[static_cast<size_t>(r)].pid));
 
-  // The control block has no owner: it lives as long as anybody maps it.
+  // The control block of a host has no owner: it lives as long as anybody maps it.
   Fd control;
   std::vector<Fd> arenas;
-  if (rank == 0) {
+  if (place == 0) {
     control = Fd(memfd_create("holon-control", MFD_CLOEXEC));
     if (!control || ftruncate(control.get(), static_cast<off_t>(ControlBlock::kRegionBytes)) != 0)
       fail_runtime("the memory that ranks meet in cannot be made: {}.", strerror(errno));
@@ -115,35 +183,58 @@ std::shared_ptr<World> join_processes(const Context& context) {
     parts.block = ControlBlock(
         map_or_fail(control.get(), ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, "the control block"), true);
   };
-  if (rank == 0) {
+  if (place == 0) {
     map_control();
     parts.block.create(context.world_size());
-    arenas = lead_exchange(listener, arena.fd, control.get(), parts.processes, limit_s);
+    arenas = lead_exchange(listener, arena.fd, control.get(), watched, limit_s);
   } else {
-    arenas = join_exchange(parts.meeting.ranks[0].socket, context.rank(), arena.fd, size, &control, parts.processes[0],
-                           limit_s);
+    const RankInfo& leader = parts.meeting.ranks[static_cast<size_t>(parts.local[0])];
+    try {
+      arenas = join_exchange(leader.socket, static_cast<int>(place), arena.fd, parts.local.size(), &control, watched[0],
+                             limit_s);
+    } catch (const Error& e) {
+      // The leader may have given up because another one is gone.
+      std::string gone;
+      for (size_t i = 1; i < watched.size(); ++i)
+        if (static_cast<ptrdiff_t>(i) != place && watched[i].gone())
+          gone += fmt::format("{}rank {}", gone.empty() ? "" : ", ", parts.local[i]);
+      throw Error(e.kind(), gone.empty() ? e.what() : fmt::format("{} Ended as well: {}.", e.what(), gone));
+    }
     map_control();
   }
-  for (size_t r = 0; r < size; ++r) {
+  parts.arenas.resize(size);
+  parts.processes.resize(size);
+  for (size_t i = 0; i < parts.local.size(); ++i) {
+    const auto r = static_cast<size_t>(parts.local[i]);
+    parts.processes[r] = std::move(watched[i]);
     if (r == rank) {
-      parts.arenas.push_back(arena.base);
+      parts.arenas[r] = arena.base;
       continue;
     }
     struct stat info {};
-    if (fstat(arenas[r].get(), &info) != 0) fail_runtime("the arena of rank {} has no size: {}.", r, strerror(errno));
+    if (fstat(arenas[i].get(), &info) != 0) fail_runtime("the arena of rank {} has no size: {}.", r, strerror(errno));
     // Read-only: no mistake of this rank can change another's tensors.
-    parts.arenas.push_back(static_cast<std::byte*>(
-        map_or_fail(arenas[r].get(), static_cast<size_t>(info.st_size), PROT_READ, "a peer's arena")));
+    parts.arenas[r] = static_cast<std::byte*>(
+        map_or_fail(arenas[i].get(), static_cast<size_t>(info.st_size), PROT_READ, "a peer's arena"));
   }
-  const int cores = shared_cores(parts.meeting.ranks);
+  if (hosts.names.size() > 1) {
+    Meeting& m = parts.meeting;
+    parts.network = connect_network(context.rank(), hosts, m.ranks[rank].address, *m.client, limit_s);
+    if (place == 0)
+      listen_for_aborts(parts.block, std::make_shared<StoreClient>(m.store_host, m.store_port, m.token, limit_s));
+  }
+  const int cores = shared_cores(parts);
   StoreClient& store = *parts.meeting.client;
   auto world = std::make_shared<ProcessWorld>(context.rank(), std::move(parts));
   world_of_process = world.get();
-  std::atexit([] { world_of_process->end_of_process(); });
+  on_exit([](int status, void*) { world_of_process->end_of_process(status); }, nullptr);
+  tell_of_terminate();
+  // A rank may be started by a shell that the launcher started: it must not outlive its parent either.
+  if (settings::flag("HOLON_STORE_HOSTED")) prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (log::enabled(log::Channel::kComm))
-    log::line(log::Channel::kComm, fmt::format("the world of {} ranks has met", size));
+    log::line(log::Channel::kComm, fmt::format("the world of {} ranks on {} host{} has met", size, std::max<size_t>(1, world->hosts().names.size()), world->several_hosts() ? "s" : ""));
   adopt_world(world);
-  run_join_hook({context.rank(), context.world_size(), {}, cores, [&](const std::string& text) {
+  run_join_hook({context.rank(), context.world_size(), world->hosts().of_rank, cores, [&](const std::string& text) {
     if (rank == 0) store.set("joined", text);
     return rank == 0 ? text : store.get("joined", limit_s);
   }});

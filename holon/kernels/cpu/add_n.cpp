@@ -6,6 +6,9 @@
 #include <type_traits>
 
 #include "holon/base/error.h"
+#include "holon/base/parallel.h"
+#include "holon/base/small_vec.h"
+#include "holon/kernels/cpu/stream.h"
 
 namespace holon::kernels {
 
@@ -137,17 +140,42 @@ const Table& choose() {
   return Plain::table;
 }
 
+constexpr int64_t kBytesPerThread = 1 << 20;  // of all sources
+// A result from this size on is written past the caches. (A smaller one's readers, here or on a peer, still find it
+// there.)
+constexpr int64_t kStreamBytes = 8 << 20;
+
+void add_range(Function add, std::byte* dst, std::span<const void* const> src, int64_t item, int64_t begin, int64_t end,
+               bool stream) {
+  alignas(64) std::byte block[16 << 10];
+  SmallVec<const void*, 16> at(src.size());
+  for (int64_t i = begin; i < end;) {
+    // Whole lines are streamed, so the first block ends where one does.
+    const auto into = static_cast<int64_t>(reinterpret_cast<uintptr_t>(dst + i * item) % 64);
+    const int64_t m = stream ? std::min(end - i, (static_cast<int64_t>(sizeof block) - into) / item) : end - i;
+    for (size_t k = 0; k < src.size(); ++k) at[k] = static_cast<const std::byte*>(src[k]) + i * item;
+    add(stream ? block : dst + i * item, at.data(), static_cast<int>(at.size()), m);
+    if (stream) stream_bytes(dst + i * item, block, static_cast<size_t>(m * item));
+    i += m;
+  }
+  if (stream) stream_fence();
+}
+
 }  // namespace
 
 void add_n(void* dst, std::span<const void* const> src, int64_t count, DType dtype) {
   HOLON_CHECK(!src.empty() && count >= 0, "add_n of {} sources and {} elements", src.size(), count);
   if (count == 0) return;
-  if (src.size() == 1) {
-    if (dst != src[0]) std::memcpy(dst, src[0], static_cast<size_t>(count) * size_bytes(dtype));
-    return;
-  }
+  const auto item = static_cast<int64_t>(size_bytes(dtype));
+  if (src.size() == 1) return copy_bytes(dst, src[0], static_cast<size_t>(count * item));
   static const Table& table = choose();
-  table[static_cast<int>(dtype)](dst, src.data(), static_cast<int>(src.size()), count);
+  const Function add = table[static_cast<int>(dtype)];
+  const int n = static_cast<int>(src.size());
+  if (count * item * n <= kBytesPerThread) return add(dst, src.data(), n, count);
+  const bool stream = count * item >= kStreamBytes;
+  parallel_for(count, kBytesPerThread / item / n, [&](int64_t begin, int64_t end) {
+    add_range(add, static_cast<std::byte*>(dst), src, item, begin, end, stream);
+  });
 }
 
 }  // namespace holon::kernels

@@ -143,20 +143,28 @@ class BoxTest : public testing::Test {
   void check(int world, const std::vector<Case>& cases, bool strided = false) {
     std::vector<std::vector<Array>> parts(cases.size(), std::vector<Array>(static_cast<size_t>(world)));
     std::vector<std::string> complaints(static_cast<size_t>(world));
-    comm::run_ranks(world, [&](int rank) {
+    std::vector<std::vector<int64_t>> received(cases.size(), std::vector<int64_t>(static_cast<size_t>(world)));
+    auto body = [&](int rank) {
+      if (!hosts_.empty()) set_machine({{}, {hosts_}});  // as check_crossings() plans
       for (size_t i = 0; i < cases.size(); ++i) {
         auto& c = cases[i];
         Array in = part_of<T>(*c.from, c.shape, rank, strided);
-        auto before = comm::stats().bytes_read;
+        auto before = comm::stats().bytes_read, received_before = comm::stats().bytes_received;
         parts[i][static_cast<size_t>(rank)] = box(c.from, c.to, c.shape, DTypeOf<T>::value, in);
         auto read = static_cast<int64_t>(comm::stats().bytes_read - before);
+        received[i][static_cast<size_t>(rank)] = static_cast<int64_t>(comm::stats().bytes_received - received_before);
         int64_t planned = c.from == c.to ? 0 : plan(c.from, c.to, c.shape, DTypeOf<T>::value).read_bytes(rank);
         if (read != planned && complaints[static_cast<size_t>(rank)].empty())
           complaints[static_cast<size_t>(rank)] = fmt::format("rank {} has read {} bytes in {}", rank, read,
                                                               explain(c.from, c.to, c.shape, DTypeOf<T>::value));
       }
-    });
+    };
+    if (hosts_.empty())
+      comm::run_ranks(world, body);
+    else
+      comm::run_ranks(hosts_, body);
     for (auto& text : complaints) EXPECT_EQ(text, "");
+    if (!hosts_.empty()) check_crossings(cases, received, DTypeOf<T>::value);
     int failures = 0;
     for (size_t i = 0; i < cases.size() && failures < 5; ++i) {
       std::string text = wrong<T>(cases[i], parts[i]);
@@ -165,6 +173,25 @@ class BoxTest : public testing::Test {
       ADD_FAILURE() << text << "\n" << explain(cases[i].from, cases[i].to, cases[i].shape, DTypeOf<T>::value);
     }
   }
+  // What came into the busiest host is what the plan says, where one step does it.
+  void check_crossings(const std::vector<Case>& cases, const std::vector<std::vector<int64_t>>& received, DType dtype) {
+    Machine machine{{}, {hosts_}};
+    int failures = 0, compared = 0;
+    for (size_t i = 0; i < cases.size() && failures < 5; ++i) {
+      auto& c = cases[i];
+      Plan p = find_plan(c.from, c.to, c.shape, dtype, machine);
+      if (c.from == c.to || p.steps().size() != 1) continue;
+      std::map<int, int64_t> into;
+      for (size_t r = 0; r < received[i].size(); ++r) into[hosts_[r]] += received[i][r];
+      int64_t most = 0;
+      for (auto [host, bytes] : into) most = std::max(most, bytes);
+      ++compared;
+      if (most == p.steps()[0].host_bytes) continue;
+      ++failures;
+      ADD_FAILURE() << most << " bytes came into a host\n" << p.str();
+    }
+    EXPECT_GT(compared, 10);
+  }
   static std::vector<Case> pairs(const std::vector<const GlobalSpec*>& specs, const std::vector<Dims>& shapes) {
     std::vector<Case> cases;
     for (auto& shape : shapes)
@@ -172,6 +199,7 @@ class BoxTest : public testing::Test {
         for (auto* to : specs) cases.push_back({from, to, shape});
     return cases;
   }
+  std::vector<int> hosts_;  // of each rank; empty: all on one
   Context context_{0, 8, 0, 8};
   ContextGuard guard_{context_};
 };
@@ -207,6 +235,32 @@ TEST_F(BoxTest, EveryPairOfPlacements) {
   add(Placement("cpu", {0, 1, 2, 3}));
   add(Placement::nested("cpu", {{0, 1}, {2, 3}}));
   add(Placement::nested("cpu", {{0, 2}, {1, 3}}));
+  check<float>(4, pairs(specs, {{5, 3, 2}}));
+}
+
+TEST_F(BoxTest, EveryPairAcrossHosts) {
+  for (std::vector<int> hosts : {std::vector{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 1}, {0, 1, 2, 3}}) {
+    hosts_ = hosts;
+    check<float>(4, pairs(all_specs(Placement("cpu", {0, 1, 2, 3}), options_of(2)), {{5, 3, 2}, {0, 3, 1}, {79, 53, 1}}));
+    check<float>(4, pairs(all_specs(Placement::nested("cpu", {{0, 1}, {2, 3}}), options_of(2)), {{5, 3, 2}, {79, 53, 1}}));
+    check<float>(4, pairs(all_specs(Placement::nested("cpu", {{0, 2}, {3, 1}}), options_of(2)), {{5, 3, 2}}));
+  }
+  hosts_ = {0, 0, 1};
+  check<BFloat16>(3, pairs(all_specs(Placement("cpu", {2, 0, 1}), options_of(3)), {{5, 4, 2}, {130, 9, 2}}));
+}
+
+TEST_F(BoxTest, EveryPairOfPlacementsAcrossHosts) {
+  std::vector<const GlobalSpec*> specs;
+  auto add = [&](const Placement& p) {
+    for (auto* s : all_specs(p, options_of(2))) specs.push_back(s);
+  };
+  add(Placement("cpu", {0, 1}));
+  add(Placement("cpu", {2, 3}));
+  add(Placement("cpu", {1, 2}));
+  add(Placement("cpu", {3}));
+  add(Placement("cpu", {0, 1, 2, 3}));
+  add(Placement::nested("cpu", {{0, 2}, {1, 3}}));
+  hosts_ = {0, 0, 1, 1};
   check<float>(4, pairs(specs, {{5, 3, 2}}));
 }
 

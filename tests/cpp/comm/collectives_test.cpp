@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -61,6 +62,61 @@ TEST(Collectives, LargeAllReduceHasTheSameBitsOnEveryRank) {
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
+}
+
+// One way to sum, whichever way it is moved: sizes that are inline, cut into stretches, streamed; any number of ranks.
+TEST(Collectives, SumsHaveTheBitsOfTheRanksInOrder) {
+  for (DType dtype : {float32, float64, float16, bfloat16})
+    visit_dtype(dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      using Acc = std::conditional_t<sizeof(T) == 2, float, T>;
+      if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double> || sizeof(T) == 2) {
+        auto value = [](int rank, int64_t i) {
+          return static_cast<T>(std::pow(10.f, static_cast<float>((i + rank * 3) % 5)) / 7 - static_cast<float>(rank));
+        };
+        for (int n : {2, 3, 5})
+          for (int64_t count : {int64_t{11}, int64_t{10'007}, int64_t{5'000'000} / static_cast<int64_t>(sizeof(T))}) {
+            std::vector<T> expected(static_cast<size_t>(count));
+            for (int64_t i = 0; i < count; ++i) {
+              auto sum = static_cast<Acc>(value(0, i));
+              for (int r = 1; r < n; ++r) sum += static_cast<Acc>(value(r, i));
+              expected[static_cast<size_t>(i)] = static_cast<T>(sum);
+            }
+            run_ranks(n, [&](int rank) {
+              std::vector<T> in(expected.size()), out(expected.size());
+              for (int64_t i = 0; i < count; ++i) in[static_cast<size_t>(i)] = value(rank, i);
+              auto same = [&](const T* got, int64_t from, int64_t size) {
+                return std::memcmp(got, expected.data() + from, static_cast<size_t>(size) * sizeof(T)) == 0;
+              };
+              for (int run = 0; run < 2; ++run) {
+                whole_world(n).all_reduce(in.data(), out.data(), count, dtype);
+                EXPECT_TRUE(same(out.data(), 0, count)) << "all_reduce " << name(dtype) << " " << n << " " << count;
+              }
+              std::vector<int64_t> counts(static_cast<size_t>(n), count / n);
+              counts[0] += count % n;
+              whole_world(n).reduce_scatter(in.data(), out.data(), counts, dtype);
+              const int64_t before = rank == 0 ? 0 : counts[0] + (rank - 1) * (count / n);
+              EXPECT_TRUE(same(out.data(), before, counts[static_cast<size_t>(rank)]))
+                  << "reduce_scatter " << name(dtype) << " " << n << " " << count;
+            });
+          }
+      }
+    });
+}
+
+TEST(Collectives, HalfTypesAreAddedInFloat32) {
+  // In float16 itself 2048 + 1 is 2048, in bfloat16 256 + 1 is 256.
+  const int n = 5;
+  run_ranks(n, [&](int rank) {
+    for (int64_t count : {int64_t{3}, int64_t{9000}}) {
+      std::vector<Float16> a(static_cast<size_t>(count), Float16(rank == 0 ? 2048.f : 1.f)), b(a.size());
+      whole_world(n).all_reduce(a.data(), b.data(), count, float16);
+      for (Float16 v : b) ASSERT_EQ(static_cast<float>(v), 2052.f);
+      std::vector<BFloat16> c(a.size(), BFloat16(rank == 0 ? 256.f : 1.f)), d(a.size());
+      whole_world(n).all_reduce(c.data(), d.data(), count, bfloat16);
+      for (BFloat16 v : d) ASSERT_EQ(static_cast<float>(v), 260.f);
+    }
+  });
 }
 
 TEST(Collectives, OpenShowsPeersBuffersUntilClose) {

@@ -114,9 +114,49 @@ TEST(Failure, ALateRankIsNamedAndTheGroupStaysClosed) {
     EXPECT_HAS(text, "Arrived: 0, 1.");
     EXPECT_HAS(text, "HOLON_COMM_TIMEOUT_S raises the limit");
   }
+  EXPECT_HAS(heard[0], " Rank 2 sleeps in ");
+  EXPECT_HAS(heard[0], "nanosleep");  // its stack
+  EXPECT_HAS(heard[0], "Its last call was barrier [] uint8 (0 bytes), call 1 of group [0-2].");
   // The late rank must not go on with the buffers of ranks that have given up.
   EXPECT_HAS(heard[2], "rank 2 did not arrive within 0.5 s");
   EXPECT_HAS(heard[2], "(found by rank ");
+}
+
+TEST(Failure, WhereRanksWaitIsShownWhereItDiffers) {
+  Environment limit("HOLON_COMM_TIMEOUT_S", "0.3");
+  auto heard = messages(3, [](int rank) {
+    auto& g = group({0, 1, 2});
+    set_call_site(rank == 0 ? "train.py:30" : "train.py:31");
+    if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    g.barrier();
+  });
+  // Whoever is first to give up speaks for all.
+  const bool by_me = heard[0].find("(found by rank 1)") == std::string::npos;
+  EXPECT_HAS(heard[0], by_me ? "at train.py:30). Arrived: 0, 1 (at train.py:31)." : "at train.py:31). Arrived: 0 (at train.py:30), 1.");
+  EXPECT_HAS(heard[0], "It has called no collective yet.");
+}
+
+TEST(Failure, ARankThatComesWhileItIsAskedIsNotLate) {
+  Environment limit("HOLON_COMM_TIMEOUT_S", "0.3");
+  for (int ms : {295, 300, 305, 310}) {
+    auto heard = messages(2, [&](int rank) {
+      auto& g = group({0, 1});
+      g.barrier();
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+      g.barrier();
+    });
+    EXPECT_EQ(heard[0].empty(), heard[1].empty()) << heard[0] << heard[1];  // both go on, or none
+  }
+}
+
+TEST(Failure, TheWaitOfOneRankIsAskedOfByManyAndTheyAllHear) {
+  Environment limit("HOLON_COMM_TIMEOUT_S", "0.2");
+  auto heard = messages(6, [](int rank) {
+    auto& g = group({0, 1, 2, 3, 4, 5});
+    if (rank == 5) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    g.barrier();
+  });
+  for (int rank = 0; rank < 5; ++rank) EXPECT_HAS(heard[static_cast<size_t>(rank)], "nanosleep");
 }
 
 TEST(Failure, ARankThatWaitsElsewhereIsTold) {

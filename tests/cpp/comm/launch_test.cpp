@@ -118,6 +118,17 @@ TEST(Launch, KilledLauncherTakesItsRanksAlong) {
   EXPECT_EQ(left_behind(m), 0);
 }
 
+TEST(Launch, KilledLauncherTakesTheChildrenOfItsRanksAlong) {
+  // The rank is a grandchild, and has a child of its own.
+  std::string m = mark();
+  Process p(launch({"-n", "2", "sh", "-c", std::string(RANK_PROGRAM) + " interruptible; true"}), {{"HOLON_TEST_MARK", m}});
+  ASSERT_TRUE(p.wait_for_output("rank 0 is ready") && p.wait_for_output("rank 1 is ready"));
+  EXPECT_GE(processes_with("HOLON_TEST_MARK=" + m), 7);
+  p.send_signal(SIGKILL);
+  p.wait();
+  EXPECT_EQ(left_behind(m), 0);
+}
+
 TEST(Launch, PortInUse) {
   StoreServer other("127.0.0.1", 0, "");
   Process p(launch({"--master_port", std::to_string(other.port()), "true"}), {});

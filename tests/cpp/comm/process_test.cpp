@@ -89,7 +89,37 @@ TEST(Process, AStoppedRankIsNamed) {
   w[1].send_signal(SIGSTOP);
   EXPECT_EQ(w[0].wait(20), 1);
   EXPECT_HAS(w[0].output(), "rank 1 did not arrive");
-  w[1].send_signal(SIGKILL);
+  EXPECT_HAS(w[0].output(), "Rank 1 is stopped");
+  EXPECT_HAS(w[0].output(), "kill -CONT " + std::to_string(w[1].pid()));
+  w[1].send_signal(SIGCONT);
+  EXPECT_EQ(w[1].wait(20), 1);
+  EXPECT_HAS(w[1].output(), "rank 1 did not arrive");
+}
+
+// Rank 0 serves the store: what others would tell it must not hold them up.
+TEST(Process, AStoppedRankZeroHoldsNobodyUp) {
+  World w(2, "work", {{"HOLON_COMM_TIMEOUT_S", "1"}});
+  ASSERT_TRUE(w[1].wait_for_output("ready"));
+  w[0].send_signal(SIGSTOP);
+  auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(w[1].wait(20), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+  EXPECT_HAS(w[1].output(), "Rank 0 is stopped");
+  w[0].send_signal(SIGKILL);
+}
+
+TEST(Process, AnExceptionThatNobodyCatchesIsTold) {
+  World w(2, "uncaught");
+  EXPECT_EQ(w[1].wait(20), 128 + SIGABRT);
+  EXPECT_EQ(w[0].wait(20), 1);
+  EXPECT_HAS(w[0].output(), "rank 1 has failed: an exception was not caught: the milk is sour");
+}
+
+TEST(Process, AnExitStatusIsTold) {
+  World w(2, "exit_badly");
+  EXPECT_EQ(w[1].wait(20), 5);
+  EXPECT_EQ(w[0].wait(20), 1);
+  EXPECT_HAS(w[0].output(), "barrier: rank 1 has failed: it has exited with status 5");
 }
 
 TEST(Rendezvous, MissingRanksAreNamed) {

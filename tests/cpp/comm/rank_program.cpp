@@ -1,5 +1,8 @@
 // One rank as a process, for tests: does what its argument says. Exit status 0, or 1 with "error: ..." on stderr.
+#include <dirent.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -16,7 +19,9 @@
 #include "holon/array/storage.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
+#include "holon/comm/world.h"
 #include "tests/cpp/comm/collective_cases.h"
 
 namespace holon::comm {
@@ -40,6 +45,32 @@ void say(const char* text) {
   std::fflush(stdout);
 }
 
+// A sum of many MiB between the ranks, in memory that they share.
+void reduce_large() {
+  const int64_t count = 3 << 20;
+  auto* x = static_cast<float*>(allocate_block(static_cast<size_t>(count) * 4));
+  for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(i % 7);
+  everybody().all_reduce(x, x, count, float32);
+  for (int64_t i = 0; i < count; ++i)
+    if (x[i] != static_cast<float>(everybody().size()) * static_cast<float>(i % 7))
+      fail_runtime("element {} is {}", i, x[i]);
+}
+
+// A view of /dev/shm of this process's own that holds next to nothing. False: the system does not let us.
+bool shrink_dev_shm() {
+  if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+  mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+  return mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64k") == 0;
+}
+
+int entries(const char* folder) {
+  int count = 0;
+  DIR* d = opendir(folder);
+  while (d && readdir(d)) ++count;
+  if (d) closedir(d);
+  return count;
+}
+
 const std::map<std::string, std::function<void(int)>> kModes = {
     {"collectives",
      [](int rank) {
@@ -47,6 +78,7 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        test::check_subgroups(rank, Context::current().world_size());
        test::check_byte_counts(everybody());
      }},
+    {"brief", [](int) { reduce_some(3); }},
     {"meet", [](int) { everybody().barrier(); }},
     {"mismatch",
      [](int rank) {
@@ -61,6 +93,18 @@ const std::map<std::string, std::function<void(int)>> kModes = {
      [](int rank) {
        everybody().barrier();
        if (rank == 1) throw std::runtime_error("the milk is sour");
+       everybody().barrier();
+     }},
+    {"uncaught",
+     [](int rank) {
+       everybody().barrier();
+       if (rank == 1) std::thread([] { throw std::runtime_error("the milk is sour"); }).join();
+       everybody().barrier();
+     }},
+    {"exit_badly",
+     [](int rank) {
+       everybody().barrier();
+       if (rank == 1) std::exit(5);
        everybody().barrier();
      }},
     {"leave",
@@ -132,6 +176,56 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        }
        say("is ready");
        pause_s(60);
+     }},
+    {"small_shm",
+     [](int) {
+       say(shrink_dev_shm() ? "has 64 KiB in /dev/shm" : "may not mount");
+       const int before = entries("/dev/shm");
+       test::check_collectives(everybody(), float32);
+       reduce_large();
+       if (entries("/dev/shm") != before) fail_runtime("something was made in /dev/shm");
+     }},
+    {"hold",
+     [](int) {
+       reduce_large();
+       say("is ready");
+       reduce_some(100'000'000);
+     }},
+    {"background",
+     [](int) {
+       for (int i = 0; i < 5; ++i) {
+         auto work = run_in_background([] {
+           test::check_collectives(everybody(), float16);
+           reduce_some(3);
+         });
+         test::check_collectives(everybody(), float32);
+         reduce_some(2);
+         work.wait();
+       }
+     }},
+    // Rank 1 gives its job and ends before the others' can be done.
+    {"background_left",
+     [](int rank) {
+       everybody().barrier();
+       auto work = run_in_background([rank] {
+         if (rank == 1) pause_s(0.2);
+         reduce_some(100'000'000);
+       });
+       if (rank == 0) work.wait();
+       pause_s(0.5);
+     }},
+    // All on the first two cores.
+    {"crowd",
+     [](int) {
+       cpu_set_t two;
+       CPU_ZERO(&two);
+       CPU_SET(0, &two), CPU_SET(1, &two);
+       sched_setaffinity(0, sizeof two, &two);
+       for (int i = 0; i < 300; ++i) everybody().barrier();
+       // It lets others run a few times, and then sleeps.
+       if (world().yields() != 8) fail_runtime("{} yields with four ranks per core", world().yields());
+       if (world().spin_ns() != 0) fail_runtime("{} ns of spinning on cores that others need", world().spin_ns());
+       test::check_collectives(everybody(), float32);
      }},
 };
 

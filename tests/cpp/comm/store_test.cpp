@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -191,6 +192,126 @@ TEST(Store, StrangersAreDroppedAndTheOthersServed) {
   EXPECT_EQ(s.server.peek("k"), std::nullopt);
   c->set("still", "here");
   EXPECT_EQ(s.client()->get("still", 1), "here");
+}
+
+int connected(int port) {
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  a.sin_port = htons(static_cast<uint16_t>(port));
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+  return fd;
+}
+
+// Conversations that are valid until somebody changes, cuts or repeats bytes of them, many at a time and in pieces. What
+// they may not do: end the server, reach its values without the token, or keep the others from being served.
+TEST(Store, Fuzz) {
+  Store s;
+  auto c = s.client();
+  c->set("mine", "stays");
+  std::mt19937 random(11);
+  auto any = [&](size_t n) { return random() % n; };
+  auto request = [&] {
+    auto number = [&] {
+      const char* odd[] = {"0", "1", "-1", "2", "999999", "1000001", "9223372036854775807", "-9223372036854775808",
+                           "99999999999999999999", "", "x", "1 "};
+      return std::string(odd[any(std::size(odd))]);
+    };
+    std::string key(1 + any(3), static_cast<char>('a' + any(2)));
+    std::vector<std::string> fields;
+    switch (any(5)) {
+      case 0: fields = {key, std::string(any(2000), 'v')}; break;
+      case 1: fields = {key, number()}; break;
+      case 2: fields = {key, number(), number(), key, number()}; break;
+      case 3: fields = {key}; break;
+      default: fields.resize(any(7)); break;
+    }
+    return frame(store_body(static_cast<uint8_t>(any(7)), fields));
+  };
+  std::vector<int> open;
+  for (int round = 0; round < 3000; ++round) {
+    const bool knows = any(4) != 0;
+    std::string bytes = hello(knows ? "secret" : "guess");
+    for (size_t n = any(5); n > 0; --n) bytes += request();
+    for (size_t n = any(4); n > 0; --n) {
+      const size_t at = any(bytes.size());
+      switch (any(4)) {
+        case 0: bytes[at] = static_cast<char>(random()); break;
+        case 1: bytes.resize(at + 1); break;
+        case 2: bytes.insert(at, bytes.substr(any(bytes.size()), any(40))); break;
+        default: bytes.replace(at, std::min<size_t>(4, bytes.size() - at), any(2) ? "\xff\xff\xff\x7f" : "\xff\xff\x0f");
+      }
+    }
+    int fd = connected(s.server.port());
+    const size_t cut = any(bytes.size());
+    send(fd, bytes.data(), cut, MSG_NOSIGNAL | MSG_DONTWAIT);
+    send(fd, bytes.data() + cut, bytes.size() - cut, MSG_NOSIGNAL | MSG_DONTWAIT);
+    open.push_back(fd);
+    if (open.size() > 100) {
+      std::swap(open[any(open.size())], open.back());
+      close(open.back());
+      open.pop_back();
+    }
+    if (round % 500 == 0) {
+      EXPECT_EQ(c->get("mine", 1), "stays");
+    }
+  }
+  EXPECT_EQ(c->get("mine", 1), "stays");
+  auto other = s.client();
+  other->set("after", "all");
+  EXPECT_EQ(c->get("after", 1), "all");
+  for (int fd : open) close(fd);
+}
+
+TEST(Store, WithoutTheTokenNothingIsChanged) {
+  Store s;
+  auto c = s.client();
+  c->set("k", "v");
+  std::string fields[] = {"k", "stolen"}, added[] = {"n", "5"};
+  for (auto& token : {std::string(""), std::string("guess"), std::string("secret\0", 7), std::string(900, 's')})
+    EXPECT_TRUE(dropped_after(s.server.port(), hello(token) + frame(store_body(static_cast<uint8_t>(StoreOp::kSet), fields)) +
+                                                  frame(store_body(static_cast<uint8_t>(StoreOp::kAdd), added))));
+  EXPECT_EQ(c->get("k", 1), "v");
+  EXPECT_EQ(s.server.peek("n"), std::nullopt);
+}
+
+TEST(Store, ACrowdOfSilentStrangersKeepsNobodyOut) {
+  Store s;
+  std::vector<int> crowd;
+  for (int i = 0; i < 400; ++i) crowd.push_back(connected(s.server.port()));
+  auto start = std::chrono::steady_clock::now();
+  auto c = s.client();
+  c->set("k", "v");
+  EXPECT_EQ(s.client()->get("k", 1), "v");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  // The first of them have been let go.
+  char byte;
+  timeval limit{2, 0};
+  setsockopt(crowd[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  EXPECT_EQ(recv(crowd[0], &byte, 1, 0), 0);
+  for (int fd : crowd) close(fd);
+}
+
+TEST(Store, WithoutFreeDescriptorsStrangersMakeRoom) {
+  Store s;
+  std::vector<int> crowd;
+  for (int i = 0; i < 20; ++i) crowd.push_back(connected(s.server.port()));
+  EXPECT_TRUE(s.client() != nullptr);  // by now all of them have been accepted
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  // Lower numbers may be free; they are filled.
+  int next = dup(crowd[0]);
+  for (const int last = crowd.back(); next < last + 8; next = dup(crowd[0])) crowd.push_back(next);
+  close(next);
+  rlimit tight{static_cast<rlim_t>(next) + 1, before.rlim_max};  // for the client's end, but not for the server's
+  setrlimit(RLIMIT_NOFILE, &tight);
+  std::unique_ptr<StoreClient> c;
+  EXPECT_NO_THROW(c = s.client());
+  if (c) c->set("k", "v");
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(s.server.peek("k"), "v");
+  for (int fd : crowd) close(fd);
 }
 
 TEST(Store, SomethingElseListens) {

@@ -1,13 +1,16 @@
-#include "holon/boxing/strided.h"
+#include "holon/kernels/cpu/boxes.h"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "holon/base/parallel.h"
+#include "holon/base/small_vec.h"
 #include "holon/kernels/cpu/add_n.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/stream.h"
 
-namespace holon::boxing {
+namespace holon::kernels {
 
 namespace {
 
@@ -52,14 +55,36 @@ void for_each_row(const Box& box, F&& f) {
   }
 }
 
+// Up to this much one thread copies, without asking for others.
+constexpr int64_t kSmallBytes = 256 << 10;
+// Of a shorter row too little is in whole lines.
+constexpr size_t kStreamedRow = 1024;
+
 }  // namespace
 
 void copy_box(std::byte* dst, const Dims& dst_strides, const std::byte* src, const Dims& src_strides, const Dims& shape,
-              int64_t item_bytes) {
-  Dims to = dst_strides, from = src_strides;
+              int64_t item_bytes, size_t whole_bytes) {
+  const int64_t bytes = shape.numel() * item_bytes;
+  if (bytes == 0) return;
+  Box box(shape, dst_strides, src_strides);
+  const auto row = static_cast<size_t>(box.shape.back() * item_bytes);
+  const bool rows = box.a.back() == 1 && box.b.back() == 1;
+  const bool stream = std::max(static_cast<size_t>(bytes), whole_bytes) >= kStreamCopyBytes && row >= kStreamedRow;
+  if (rows && box.shape.size() == 1) return copy_bytes(dst, src, row, whole_bytes);
+  if (rows && (bytes <= kSmallBytes || (stream && num_threads() == 1))) {
+    for_each_row(box, [&](int64_t to, int64_t from) {
+      if (stream)
+        stream_bytes(dst + to * item_bytes, src + from * item_bytes, row);
+      else
+        std::memcpy(dst + to * item_bytes, src + from * item_bytes, row);
+    });
+    if (stream) stream_fence();
+    return;
+  }
+  Dims to = box.a, from = box.b;
   for (int64_t& s : to) s *= item_bytes;
   for (int64_t& s : from) s *= item_bytes;
-  kernels::copy_bytes_strided(dst, to, src, from, shape, static_cast<size_t>(item_bytes));
+  copy_bytes_strided(dst, to, src, from, box.shape, static_cast<size_t>(item_bytes));
 }
 
 void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte* const> src, const Dims& src_strides,
@@ -74,11 +99,11 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
     box.b.push_back(1);
   }
   int64_t row = box.shape.back();
-  std::vector<const void*> at(src.size());
+  SmallVec<const void*, 16> at(src.size());
   if (row >= 64 || box.shape.size() == 1) {
     for_each_row(box, [&](int64_t to, int64_t from) {
       for (size_t k = 0; k < src.size(); ++k) at[k] = src[k] + from * item;
-      kernels::add_n(dst + to * item, at, row, dtype);
+      add_n(dst + to * item, at, row, dtype);
     });
     return;
   }
@@ -91,7 +116,7 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
   auto flush = [&] {
     auto rows = static_cast<int64_t>(targets.size());
     for (size_t k = 0; k < src.size(); ++k) at[k] = pack(k);
-    kernels::add_n(pack(src.size()), at, rows * row, dtype);
+    add_n(pack(src.size()), at, rows * row, dtype);
     for (int64_t r = 0; r < rows; ++r)
       std::memcpy(dst + targets[static_cast<size_t>(r)] * item, pack(src.size()) + r * row * item, bytes);
     targets.clear();
@@ -105,11 +130,4 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
   if (!targets.empty()) flush();
 }
 
-Array contiguous(const Array& a) {
-  if (a.is_contiguous()) return a;
-  Array copy = Array::empty(a.shape, a.dtype, a.device);
-  copy_box(copy.bytes(), copy.strides, a.bytes(), a.strides, a.shape, static_cast<int64_t>(size_bytes(a.dtype)));
-  return copy;
-}
-
-}  // namespace holon::boxing
+}  // namespace holon::kernels

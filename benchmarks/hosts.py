@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Boxing between two hosts of two ranks each, against what iperf3 moves over the same link in the same run.
+
+The hosts are network namespaces of this machine, so both sides' work shares its cores. The limit's time is that of the
+bytes that must cross in the busier direction, at the rate that iperf3 reaches with as many streams as a host has ranks,
+both ways at once where the boxing uses both ways. One JSON object a line; nothing where namespaces cannot be made or
+iperf3 is not installed.
+"""
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/hosts"))
+
+RANKS_PER_HOST, PORT = 2, 29507
+SIZES = [256 << 10, 4 << 20, 64 << 20]
+REPEATS = 9
+
+
+def cases():
+    """name, from, to, share of the tensor's bytes that cross in the busier direction, both ways at once"""
+    import holon as flow
+
+    everywhere = flow.placement("cpu", ranks=[0, 1, 2, 3])
+    first, second = flow.placement("cpu", ranks=[0, 1]), flow.placement("cpu", ranks=[2, 3])
+    B, P, S0, S1 = flow.sbp.broadcast, flow.sbp.partial_sum, flow.sbp.split(0), flow.sbp.split(1)
+    return [
+        ("all_reduce", (everywhere, P), (everywhere, B), 1, True),
+        ("reduce_scatter", (everywhere, P), (everywhere, S0), 1 / 2, True),
+        ("all_gather", (everywhere, S0), (everywhere, B), 1 / 2, True),
+        ("all_to_all", (everywhere, S0), (everywhere, S1), 1 / 4, True),
+        ("copy to the other host", (first, S0), (second, S0), 1, False),
+        ("broadcast to the other host", (first, S0), (second, B), 1, False),
+    ]
+
+
+def rank():
+    import holon as flow
+
+    for size in SIZES:
+        rows = size // 4 // 1024
+        for name, (p0, s0), (p1, s1), share, both in cases():
+            x = flow.ones(rows, 1024, placement=p0, sbp=s0)
+            everywhere = flow.placement("cpu", ranks=[0, 1, 2, 3])
+            one = flow.ones(4, placement=everywhere, sbp=flow.sbp.split(0))
+            times = []
+            inner = max(1, min(20, (32 << 20) // size))
+            for i in range(REPEATS + 1):
+                one.to_global(everywhere, flow.sbp.broadcast).numpy()  # all start together
+                start = time.perf_counter()
+                for _ in range(inner):
+                    x.to_global(p1, s1)
+                one.to_global(everywhere, flow.sbp.broadcast).numpy()
+                if i:
+                    times.append((time.perf_counter() - start) / inner)
+            if flow.env.get_rank() == 0:
+                print("RES", json.dumps({"name": name, "size": size, "share": share, "both": both,
+                                         "s": statistics.median(times)}), flush=True)
+
+
+def iperf(hosts, both_ways):
+    """Bytes per second in the slower direction."""
+    server = hosts.popen(1, ["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    time.sleep(0.3)
+    done = hosts.run(0, ["iperf3", "-J", "-c", hosts.address(1), "-t", "2", "-P", RANKS_PER_HOST, *(["--bidir"] if both_ways else [])],
+                     capture_output=True, text=True, timeout=30)
+    server.wait(timeout=30)
+    end = json.loads(done.stdout)["end"]
+    rates = [end["sum_received"]["bits_per_second"] / 8]
+    if both_ways:
+        rates.append(end["sum_received_bidir_reverse"]["bits_per_second"] / 8)
+    return min(rates)
+
+
+def main():
+    from namespaces import Hosts, missing
+
+    reason = missing() or (None if shutil.which("iperf3") else "iperf3 is not installed")
+    if reason:
+        print(f"hosts: {reason}", file=sys.stderr)
+        return
+    launch = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev")) / "bin/holon-launch"
+    with Hosts(2) as hosts:
+        before = {both: iperf(hosts, both) for both in (False, True)}
+        ranks = [hosts.popen(i, [launch, "--nnodes", 2, "--node_rank", i, "--nproc_per_node", RANKS_PER_HOST, "--master_addr",
+                                 hosts.address(0), "--master_port", PORT, "--python", sys.executable, __file__],
+                             stdout=subprocess.PIPE, text=True) for i in range(2)]
+        output = [p.communicate(timeout=300)[0] for p in ranks]
+        after = {both: iperf(hosts, both) for both in (False, True)}
+    if any(p.returncode for p in ranks):
+        sys.exit(f"hosts: the ranks ended with {[p.returncode for p in ranks]}")
+    for line in output[0].splitlines():
+        if line.startswith("RES"):
+            name, size, share, both, seconds = json.loads(line[4:]).values()
+            rate = (before[both] + after[both]) / 2
+            limit = size * share / rate
+            text = f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+            print(json.dumps({"name": f"{name} {text}, 2 hosts x {RANKS_PER_HOST} ranks", "value": round(seconds * 1e6, 1), "unit": "us",
+                              "against": f"iperf3, {rate / 1e9:.2f} GB/s each way" if both else f"iperf3, {rate / 1e9:.2f} GB/s",
+                              "ratio": round(limit / seconds, 3)}), flush=True)
+
+
+if __name__ == "__main__":
+    rank() if "RANK" in os.environ else main()

@@ -1,0 +1,55 @@
+// Gradients that are addends, summed between the ranks while backward goes on.
+//
+// A leaf whose gradient comes as partial_sum (data parallelism) needs it summed. One bucket after the other collects
+// such gradients in the order in which backward makes them, alike on all ranks; a full one is summed by the rank's
+// second thread (comm/background.h), the last one by finish(). Small gradients of a bucket travel together. Sums have
+// the bits that to_global would give one by one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "holon/comm/background.h"
+#include "holon/tensor/tensor.h"
+
+namespace holon::autograd {
+
+class GradientBuckets {
+ public:
+  // Takes over a gradient of the leaf that has its dtype, if it is one to be summed. False: none of those, or it does
+  // not pay here.
+  bool take(TensorImpl& leaf, const Tensor& gradient);
+  // Whether finish() will give the leaf a gradient, so that another one has to keep its place behind it:
+  bool holds(const TensorImpl& leaf) const { return held_.contains(&leaf); }
+  void put(TensorImpl& leaf, const Tensor& gradient);  // one that is as the leaf wants it
+
+  // Calls add(leaf, gradient) in the order of take() and put(). Collective. Errors: those of to_global.
+  void finish(const std::function<void(TensorImpl&, Tensor)>& add);
+
+ private:
+  struct Item {
+    Ref<TensorImpl> leaf;
+    Tensor gradient;  // as it came; let go of when the sum is there
+    Array sum;
+    bool summed = false;  // it came as the leaf wants it
+  };
+  struct Bucket {
+    std::vector<Item> items;
+    int64_t bytes = 0;
+    comm::Work work;
+  };
+
+  static void sum_up(Bucket& bucket);
+  void let_go();
+
+  bool on();
+
+  int64_t limit_bytes_ = -1;                      // 0: off; -1: not yet known
+  std::vector<std::shared_ptr<Bucket>> buckets_;  // all but the last are on their way
+  size_t let_go_ = 0;                             // so many of them have no gradients any more
+  std::set<const TensorImpl*> held_;
+};
+
+}  // namespace holon::autograd

@@ -1,0 +1,225 @@
+#include "holon/base/trace.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/trace_parts.h"
+
+namespace holon::tracing {
+
+namespace detail {
+constinit std::atomic<bool> on{false};
+
+int64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+}  // namespace detail
+
+namespace {
+
+// A thread's events are written in bunches; what is older than this is written with the next one.
+constexpr size_t kBunch = 1024;
+constexpr int64_t kOldNs = 200'000'000;
+
+struct Event {
+  std::string name, args;
+  const char* category;
+  int64_t start, duration;
+  int rank;
+};
+
+struct Buffer {
+  std::mutex mutex;  // taken by its thread, and once by stop()
+  std::vector<Event> events;
+  int64_t written_ns = 0;
+  int thread = 0;
+};
+
+struct File {
+  std::mutex mutex;
+  int fd = -1;
+  pid_t pid = 0;
+  std::string path;
+  std::set<int> ranks;
+  std::set<std::pair<int, int>> threads;  // that are named: rank, thread
+  std::atomic<int64_t> offset{0};
+  std::vector<std::shared_ptr<Buffer>> buffers;
+};
+
+File& file() {
+  static auto* f = new File;  // threads may outlive main()
+  return *f;
+}
+
+void write_all(int fd, const std::string& text) {
+  for (size_t at = 0; at < text.size();) {
+    ssize_t n = ::write(fd, text.data() + at, text.size() - at);
+    if (n < 0 && errno != EINTR) return;
+    if (n > 0) at += static_cast<size_t>(n);
+  }
+}
+
+// Makes this process's part with the first events: a process that has none, as one that only starts others, leaves none.
+// Pre: f.mutex is held. False: the trace has ended, this is a fork of the rank, or another process has the rank's number.
+bool is_open(File& f) {
+  if (f.pid == getpid()) return f.fd >= 0;
+  if (f.pid != 0 || f.path.empty()) return false;
+  const char* rank = std::getenv("RANK");
+  const std::string part = fmt::format("{}.rank{}", f.path, rank && *rank ? std::atoi(rank) : 0);
+  f.pid = getpid();
+  if (!written_by_another(part)) f.fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+  if (f.fd < 0) {
+    detail::on.store(false);
+    return false;
+  }
+  write_all(f.fd, part_head() + "\n");
+  return true;
+}
+
+// Pre: the buffer's mutex is held.
+void write_out(Buffer& buffer) {
+  File& f = file();
+  std::lock_guard lock(f.mutex);
+  buffer.written_ns = detail::now_ns();
+  if (!is_open(f)) {
+    buffer.events.clear();
+    return;
+  }
+  const int64_t offset = f.offset.load();
+  std::string text;
+  for (Event& e : buffer.events) {
+    if (f.ranks.insert(e.rank).second)
+      text += fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":"rank {}"}}}})"
+                          "\n"
+                          R"({{"name":"process_sort_index","ph":"M","pid":{},"args":{{"sort_index":{}}}}})"
+                          "\n",
+                          e.rank, e.rank, e.rank, e.rank);
+    if (f.threads.insert({e.rank, buffer.thread}).second)
+      text += fmt::format(R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"thread {}"}}}})"
+                          "\n",
+                          e.rank, buffer.thread, buffer.thread);
+    const int64_t start = e.start + offset;
+    text += fmt::format(R"({{"name":{},"cat":"{}","ph":"X","ts":{}.{:03},"dur":{}.{:03},"pid":{},"tid":{},"args":{{{}}}}})"
+                        "\n",
+                        json_text(e.name), e.category, start / 1000, start % 1000, e.duration / 1000, e.duration % 1000, e.rank,
+                        buffer.thread, e.args);
+  }
+  buffer.events.clear();
+  write_all(f.fd, text);
+}
+
+Buffer& my_buffer() {
+  struct Owner {
+    std::shared_ptr<Buffer> buffer = std::make_shared<Buffer>();
+    Owner() {
+      buffer->thread = static_cast<int>(syscall(SYS_gettid));
+      buffer->written_ns = detail::now_ns();
+      std::lock_guard lock(file().mutex);
+      file().buffers.push_back(buffer);
+    }
+    ~Owner() {
+      {
+        std::lock_guard lock(buffer->mutex);
+        write_out(*buffer);
+      }
+      std::lock_guard lock(file().mutex);
+      std::erase(file().buffers, buffer);
+    }
+  };
+  thread_local Owner owner;
+  return *owner.buffer;
+}
+
+void add_key(std::string& args, std::string_view key) {
+  if (!args.empty()) args += ',';
+  args += json_text(key) + ":";
+}
+
+// Where the program is told by its environment to trace.
+[[maybe_unused]] const bool from_environment = [] {
+  const char* path = std::getenv("HOLON_TRACE");
+  if (path && *path) {
+    try {
+      start(path);
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "holon: HOLON_TRACE: %s\n", e.what());
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+
+void detail::record(std::string_view name, const char* category, int64_t start_ns, std::string&& args) {
+  const int64_t end = now_ns();
+  Buffer& b = my_buffer();
+  std::lock_guard lock(b.mutex);
+  b.events.push_back({std::string(name), std::move(args), category, start_ns, end - start_ns, Context::current().rank()});
+  if (b.events.size() >= kBunch || end - b.written_ns > kOldNs) write_out(b);
+}
+
+void Span::arg(std::string_view key, std::string_view value) { add_key(args_, key), args_ += json_text(value); }
+void Span::arg(std::string_view key, int64_t value) { add_key(args_, key), args_ += std::to_string(value); }
+void Span::arg(std::string_view key, double value) {
+  add_key(args_, key), args_ += std::isfinite(value) ? fmt::format("{:.6g}", value) : "null";
+}
+
+void set_clock_offset_ns(int64_t offset) { file().offset.store(offset); }
+
+void start(const std::string& path) {
+  const std::filesystem::path whole = std::filesystem::absolute(path);
+  if (access(whole.parent_path().c_str(), W_OK) != 0)
+    fail_runtime("the trace {} cannot be written: {}. Name a file in a folder that is there.", path, strerror(errno));
+  File& f = file();
+  {
+    std::lock_guard lock(f.mutex);
+    if (detail::on.load()) return;
+    f.path = whole.string();
+    f.pid = 0;
+    f.ranks.clear(), f.threads.clear();
+  }
+  static const bool at_exit = std::atexit(stop) == 0;
+  (void)at_exit;
+  detail::on.store(true);
+}
+
+void stop() {
+  if (!detail::on.exchange(false)) return;
+  File& f = file();
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  {
+    std::lock_guard lock(f.mutex);
+    buffers = f.buffers;
+  }
+  for (auto& b : buffers) {
+    std::lock_guard lock(b->mutex);
+    write_out(*b);
+  }
+  {
+    std::lock_guard lock(f.mutex);
+    if (f.pid == 0 || !is_open(f)) return;
+    write_all(f.fd, std::string(kPartEnd) + "\n");
+    close(std::exchange(f.fd, -1));
+  }
+  join_parts(f.path, false);
+}
+
+}  // namespace holon::tracing

@@ -1,0 +1,32 @@
+// Boxing while this rank computes on.
+#pragma once
+
+#include <memory>
+
+#include "holon/boxing/executor.h"
+#include "holon/comm/background.h"
+
+namespace holon::boxing {
+
+// An array on its way. Cheap to copy; belongs to the rank that asked for it.
+class PendingArray {
+ public:
+  bool done() const { return work_.done(); }
+  // This rank's part under the target, as box() returns it. Errors: those of box().
+  Array wait() {
+    work_.wait();
+    return *out_;
+  }
+
+ private:
+  friend PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype,
+                                const Array& in);
+  comm::Work work_;
+  std::shared_ptr<Array> out_ = std::make_shared<Array>();
+};
+
+// box() in the background (comm/background.h has what that means); at once where no rank reads from another.
+// Collective. Pre: nobody writes to `in` until it is done.
+PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in);
+
+}  // namespace holon::boxing

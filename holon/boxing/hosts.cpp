@@ -1,0 +1,77 @@
+#include "holon/boxing/hosts.h"
+
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+
+#include "holon/base/context.h"
+
+namespace holon::boxing {
+
+namespace {
+
+// What members pull: in one go, or in the two phases of a large all_reduce.
+enum class Phase : uint64_t { kWhole, kSum, kShare };
+
+comm::MemberPulls pulls_of(const Plan& plan, size_t step, int rank, Phase phase) {
+  const Transfer& t = plan.transfer(step, rank);
+  if (phase == Phase::kWhole) return {t.pulls, contiguous_strides(t.shape)};
+  comm::MemberPulls all;
+  int64_t n = t.shape.numel();
+  if (n == 0) return all;
+  const std::vector<int>& owners = t.pulls[0].owners;
+  auto parts = static_cast<int64_t>(owners.size());
+  auto place = std::find(owners.begin(), owners.end(), t.me) - owners.begin();
+  for (int64_t p = 0; p < parts; ++p) {
+    Interval piece = balanced_split(n, parts, p);
+    if (phase == Phase::kSum && p == place)
+      all.pulls.push_back({owners, piece.begin, {1}, piece.begin, {piece.size}});
+    else if (phase == Phase::kShare && p != place)
+      all.pulls.push_back({{owners[static_cast<size_t>(p)]}, piece.begin, {1}, piece.begin, {piece.size}});
+  }
+  return all;
+}
+
+// Schedules of this rank, by step.
+struct ScheduleCache {
+  std::unordered_map<uint64_t, std::shared_ptr<const comm::HostSchedule>> known;
+};
+
+std::shared_ptr<const comm::HostSchedule> schedule_of(const Plan& plan, size_t step, const Transfer& t,
+                                                      const comm::HostsCommunicator& group, Phase phase) {
+  auto& known = Context::current().part<ScheduleCache>().known;
+  constexpr size_t kMost = 4096;
+  if (known.size() > kMost) known.clear();
+  auto& found = known[plan.steps()[step].fingerprint * 4 + static_cast<uint64_t>(phase)];
+  if (!found)
+    found = std::make_shared<comm::HostSchedule>(comm::make_schedule(
+        group.host_of(), t.me,
+        [&](int member) { return pulls_of(plan, step, t.members[static_cast<size_t>(member)], phase); },
+        static_cast<int64_t>(size_bytes(plan.dtype()))));
+  return found;
+}
+
+}  // namespace
+
+Array meet_across_hosts(const Plan& plan, size_t number, int rank, comm::HostsCommunicator& group, const Array& in) {
+  const Step& step = plan.steps()[number];
+  const Transfer& t = plan.transfer(number, rank);
+  comm::CallInfo info{step.label.c_str(), plan.dtype(), plan.shape(), step.fingerprint};
+  Array out;
+  if (step.to->placement.contains(rank)) out = Array::empty(t.shape, plan.dtype(), step.to->placement.device());
+  std::byte* to = out.defined() ? out.bytes() : nullptr;
+  const Dims strides = step.two_phase ? Dims{1} : out.defined() ? out.strides : Dims{};
+  const void* from = in.defined() ? in.bytes() : nullptr;
+  const size_t bytes = in.defined() ? in.nbytes() : 0;
+  auto sched = [&](Phase phase) { return schedule_of(plan, number, t, group, phase); };
+  if (!step.two_phase) {
+    group.pull(info, *sched(Phase::kWhole), from, bytes, to, strides);
+    return out;
+  }
+  group.pull(info, *sched(Phase::kSum), from, bytes, to, strides);
+  group.pull(info, *sched(Phase::kShare), to, out.nbytes(), to, strides);
+  --comm::stats().calls;
+  return out;
+}
+
+}  // namespace holon::boxing

@@ -1,0 +1,467 @@
+#include "holon/comm/hosts/hosts_communicator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "holon/array/storage.h"
+#include "holon/base/blocking.h"
+#include "holon/base/error.h"
+#include "holon/base/trace.h"
+#include "holon/base/log.h"
+#include "holon/comm/background.h"
+#include "holon/comm/control.h"
+#include "holon/kernels/cpu/boxes.h"
+
+namespace holon::comm {
+
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+uint64_t mix(uint64_t h, uint64_t v) {
+  h = (h ^ v) * 0x9e3779b97f4a7c15;
+  return h ^ h >> 32;
+}
+
+enum Tag : uint64_t { kEnvelope = 1, kSheet, kData };
+
+int64_t sum(std::span<const int64_t> counts, int first) {
+  return std::accumulate(counts.begin(), counts.begin() + first, int64_t{0});
+}
+
+// A row of elements, as a pull.
+Pull row(std::vector<int> owners, int64_t src, int64_t dst, int64_t size) { return {std::move(owners), src, {1}, dst, {size}}; }
+
+}  // namespace
+
+class HostsCommunicator::Block {
+ public:
+  explicit Block(size_t bytes) : data_(bytes ? allocate_block(bytes) : nullptr), bytes_(bytes) {}
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  ~Block() {
+    if (data_) free_block(data_, bytes_);
+  }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_;
+  size_t bytes_;
+};
+
+HostsCommunicator::HostsCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
+                                     const char* site)
+    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site), hash_(static_cast<uint64_t>(channel())) {
+  std::vector<int> order;  // the world's number of each of the group's hosts
+  for (int r : this->ranks()) {
+    int host = world_.host_of(r);
+    host_of_.push_back(host);
+    size_t at = static_cast<size_t>(std::find(order.begin(), order.end(), host) - order.begin());
+    if (at == order.size()) order.push_back(host), by_host_.emplace_back();
+    local_place_.push_back(static_cast<int>(by_host_[at].size()));
+    by_host_[at].push_back(static_cast<int>(host_of_.size()) - 1);
+    hash_ = mix(hash_, static_cast<uint64_t>(r) + 1);
+  }
+  auto mine = host_of_[static_cast<size_t>(index)];
+  my_host_ = static_cast<int>(std::find(order.begin(), order.end(), mine) - order.begin());
+  std::vector<int> local;
+  for (int m : by_host_[static_cast<size_t>(my_host_)]) local.push_back(rank_of(m));
+  local_ = &communicator(local);
+  pointers_.resize(this->ranks().size());
+}
+
+HostsCommunicator::~HostsCommunicator() = default;
+
+uint64_t HostsCommunicator::tag(uint64_t kind, uint64_t a, uint64_t b) const {
+  return mix(mix(mix(mix(hash_, calls_), kind), a), b);
+}
+
+std::string HostsCommunicator::call_text() const {
+  return fmt::format("group {}, call {}, {}", ranks_text(ranks()), calls_, mine_.text);
+}
+
+void HostsCommunicator::begin(const CallInfo& info, size_t bytes) {
+  ++calls_;
+  mine_ = {};
+  mine_.fingerprint = info.fingerprint;
+  mine_.dtype = info.dtype;
+  std::string_view op = info.op ? info.op : "(unnamed)";
+  op.copy(mine_.op, sizeof mine_.op - 1);
+  std::string text = fmt::format("{} {} {} ({} bytes)", op, info.shape, name(info.dtype), bytes);
+  char site[sizeof CallDetails::site] = "";
+  if (site_[0])
+    std::memcpy(site, site_, sizeof site);
+  else if (auto where = blocking_hooks().where)
+    where(site, sizeof site);
+  if (site[0]) text += fmt::format(" at {}", site);
+  text.copy(mine_.text, sizeof mine_.text - 1);
+  check_ = mix(mix(info.fingerprint, static_cast<uint64_t>(info.dtype)), calls_);
+  for (const char* p = mine_.op; *p; ++p) check_ = mix(check_, static_cast<uint8_t>(*p));
+}
+
+void HostsCommunicator::compare(const Envelope& theirs, int their_rank) const {
+  bool same_op = std::strncmp(theirs.op, mine_.op, sizeof mine_.op) == 0;
+  if (same_op && theirs.dtype == mine_.dtype && theirs.fingerprint == mine_.fingerprint) return;
+  fail_runtime("{}: the ranks disagree on {}: rank {} called {}; rank {} called {} (group {}, call {}). {}", mine_.op,
+               !same_op                      ? "what to call"
+                   : theirs.dtype != mine_.dtype ? "dtype"
+                                                 : "the call's arguments",
+               world_.rank(), mine_.text, their_rank, theirs.text, ranks_text(ranks()), calls_,
+               same_op ? "Pass the same shape, dtype, placement and sbp on all of these ranks."
+                       : "All ranks of a group make the same calls in the same order: look for code that only some of "
+                         "them run.");
+}
+
+template <class F>
+auto HostsCommunicator::guarded(F&& f) {
+  if (!failed_.empty())
+    fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()), failed_);
+  // One call, whatever it consists of.
+  struct OneCall {
+    uint64_t& calls;
+    uint64_t before;
+    ~OneCall() { calls = before + 1; }
+  } one{stats_.calls, stats_.calls};
+  try {
+    return f();
+  } catch (const std::exception& e) {
+    failed_ = e.what();
+    world_.abort(failed_);
+    throw;
+  }
+}
+
+std::string HostsCommunicator::trouble(int64_t start_ns) const {
+  auto& aborted = world_.block().aborted();
+  if (aborted.is_set())
+    return fmt::format("{}: rank {} has failed: {} ({})", mine_.op, aborted.rank, aborted.text, call_text());
+  for (int r : local_->ranks())
+    if (std::string how = world_.ended(r); !how.empty())
+      return fmt::format("{}: rank {} {} in this call ({}). Read rank {}'s output first.", mine_.op, r, how, call_text(), r);
+  if (auto poll = blocking_hooks().poll) poll();
+  if (background_must_end())
+    return fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.", mine_.op,
+                       world_.rank(), call_text());
+  if (static_cast<double>(now_ns() - start_ns) < world_.timeout_s() * 1e9) return {};
+  std::string late;
+  for (size_t h = 0; h < by_host_.size(); ++h)
+    if (static_cast<int>(h) != my_host_) {
+      std::vector<int> there;
+      for (int m : by_host_[h]) there.push_back(rank_of(m));
+      late += fmt::format("{}{} on {}", late.empty() ? "" : "; ", ranks_text(there),
+                          world_.host_name(host_of_[static_cast<size_t>(by_host_[h][0])]));
+    }
+  return fmt::format(
+      "{}: what rank {} on {} waits for did not come within {:g} s from other hosts: ranks {} ({}). Read their logs first, and see "
+      "that the hosts reach each other; HOLON_COMM_TIMEOUT_S raises the limit.",
+      mine_.op, world_.rank(), world_.host_name(host_of_[static_cast<size_t>(index())]), world_.timeout_s(), late, call_text());
+}
+
+void HostsCommunicator::wait(Network::Transit& transit, bool received) {
+  tracing::Span span("wait for hosts", "wait");
+  const int64_t start = now_ns();
+  auto why = [&] { return trouble(start); };
+  Network::Failure failure = received ? transit.wait_received(why) : transit.wait_sent(why);
+  if (!failure) return;
+  if (failure.rank < 0) throw Error(ErrorKind::kRuntime, failure.how);
+  // The peer may have told why before it went; its word arrives by another way.
+  for (int i = 0; i < 20 && !world_.block().aborted().is_set(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  if (world_.block().aborted().is_set()) throw Error(ErrorKind::kRuntime, trouble(start));
+  fail_runtime("{}: rank {} on {} {} ({}). Read rank {}'s output first.", mine_.op, failure.rank,
+               world_.host_name(world_.host_of(failure.rank)), failure.how, call_text(), failure.rank);
+}
+
+void HostsCommunicator::pull(const CallInfo& info, const HostSchedule& schedule, const void* in, size_t in_bytes,
+                             void* out, const Dims& out_strides) {
+  guarded([&] { pull_or_throw(info, schedule, in, in_bytes, out, out_strides); });
+}
+
+void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& s, const void* in, size_t in_bytes,
+                                      void* out, const Dims& out_strides) {
+  begin(info, in_bytes);
+  if (log::enabled(log::Channel::kComm)) log::line(log::Channel::kComm, fmt::format("{} ({})", mine_.op, call_text()));
+  const auto item = static_cast<int64_t>(size_bytes(info.dtype));
+  auto size_of = [&](int64_t elements) { return static_cast<size_t>(elements * item); };
+  Block staging(s.direct ? 0 : size_of(s.shown_elements));
+  auto* result = static_cast<std::byte*>(out);
+  std::byte* shown = s.direct ? result : staging.data();
+
+  auto peers = local_->open(info, in, in_bytes);
+  auto part_of = [&](int member) { return peers[static_cast<size_t>(local_place_[static_cast<size_t>(member)])]; };
+  auto addends = [&](const std::vector<int>& owners, int64_t start) {
+    std::vector<const std::byte*> result;
+    for (int o : owners) result.push_back(part_of(o) + start * item);
+    return result;
+  };
+  // dst receives the box, or the sum of the boxes, of members of this host.
+  auto gather = [&](std::byte* dst, const Dims& dst_strides, const std::vector<int>& owners, int64_t start,
+                    const Dims& strides, const Dims& shape) {
+    auto from = addends(owners, start);
+    if (from.size() > 1)
+      kernels::sum_box(dst, dst_strides, from, strides, shape, info.dtype);
+    else if (from[0] != dst)
+      kernels::copy_box(dst, dst_strides, from[0], strides, shape, item);
+  };
+
+  // Receivers first: what peers send then goes straight to its place. Tags differ between different calls, so that
+  // their data cannot meet; the leaders' envelopes show which calls they are.
+  std::vector<Network::Message> receive;
+  Envelope theirs{};
+  const auto hosts = by_host_.size();
+  int next = by_host_[(static_cast<size_t>(my_host_) + 1) % hosts][0], before = by_host_[(static_cast<size_t>(my_host_) + hosts - 1) % hosts][0];
+  std::unique_ptr<Network::Transit> envelope;
+  if (leads()) {
+    Network::Message to{rank_of(next), tag(kEnvelope), &mine_, sizeof mine_};
+    Network::Message from{rank_of(before), tag(kEnvelope), &theirs, sizeof theirs};
+    envelope = world_.network().start({&to, 1}, {&from, 1});
+  }
+  for (const Packet& p : s.receive) {
+    receive.push_back({rank_of(p.peer), tag(kData, check_, static_cast<uint64_t>(p.number)), shown + p.at * item,
+                       size_of(p.elements)});
+    stats_.bytes_received += size_of(p.elements);
+  }
+  auto incoming = world_.network().start({}, receive);
+
+  size_t packed_bytes = 0;
+  auto in_place = [&](const Packet& p) {
+    return p.addends.size() == 1 && p.addends[0] == index() && p.src_strides == contiguous_strides(p.shape);
+  };
+  for (const Packet& p : s.send)
+    if (!in_place(p)) packed_bytes += (size_of(p.elements) + 63) & ~size_t{63};
+  Block packed(packed_bytes);
+  std::vector<std::unique_ptr<Network::Transit>> outgoing;
+  size_t at = 0;
+  for (const Packet& p : s.send) {
+    auto* data = static_cast<std::byte*>(const_cast<void*>(in)) + p.src_start * item;
+    if (!in_place(p)) {
+      data = packed.data() + at;
+      at += (size_of(p.elements) + 63) & ~size_t{63};
+      gather(data, contiguous_strides(p.shape), p.addends, p.src_start, p.src_strides, p.shape);
+    }
+    Network::Message m{rank_of(p.peer), tag(kData, check_, static_cast<uint64_t>(p.number)), data, size_of(p.elements)};
+    outgoing.push_back(world_.network().start({&m, 1}, {}));
+  }
+
+  // What needs nobody else's host, and the local addends of the rest, while messages are on their way.
+  std::vector<std::unique_ptr<Block>> sums(s.pulls.size());
+  for (size_t i = 0; i < s.pulls.size(); ++i) {
+    const HostPull& p = s.pulls[i];
+    for (const Term& t : p.terms) {
+      if (t.owners.empty()) continue;
+      if (p.local()) {
+        gather(result + p.dst_start * item, out_strides, t.owners, p.src_start, p.src_strides, p.shape);
+      } else {
+        sums[i] = std::make_unique<Block>(size_of(p.shape.numel()));
+        gather(sums[i]->data(), contiguous_strides(p.shape), t.owners, p.src_start, p.src_strides, p.shape);
+      }
+    }
+  }
+  if (envelope) {
+    wait(*envelope, true);
+    compare(theirs, rank_of(before));
+  }
+  wait(*incoming, true);
+
+  std::span<const std::byte* const> staged;
+  std::vector<const std::byte*> own;
+  if (s.reads_staged) {
+    CallInfo again = info;
+    again.fingerprint ^= 1;
+    staged = local_->open(again, shown, size_of(s.shown_elements));
+  } else {
+    own.assign(static_cast<size_t>(local_->size()), shown);
+    staged = own;
+  }
+  for (size_t i = 0; i < s.pulls.size(); ++i) {
+    const HostPull& p = s.pulls[i];
+    if (p.local() || (s.direct && p.terms.size() == 1 && p.terms[0].holder == index())) continue;
+    Dims strides = contiguous_strides(p.shape);
+    std::vector<const std::byte*> terms;
+    for (const Term& t : p.terms)
+      terms.push_back(t.owners.empty() ? staged[static_cast<size_t>(local_place_[static_cast<size_t>(t.holder)])] + t.at * item
+                                       : sums[i]->data());
+    std::byte* dst = result + p.dst_start * item;
+    if (terms.size() > 1)
+      kernels::sum_box(dst, out_strides, terms, strides, p.shape, info.dtype);
+    else
+      kernels::copy_box(dst, out_strides, terms[0], strides, p.shape, item);
+  }
+  for (auto& o : outgoing) wait(*o, false);
+  if (envelope) wait(*envelope, false);
+  local_->close();
+}
+
+std::span<const std::byte* const> HostsCommunicator::open(const CallInfo& info, const void* data, size_t bytes) {
+  return guarded([&] { return open_or_throw(info, data, bytes); });
+}
+
+std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInfo& info, const void* data, size_t bytes) {
+  begin(info, bytes);
+  // Leaders tell each other what is called and how much each of their members shows.
+  std::vector<uint64_t> sizes(ranks().size());
+  std::vector<uint64_t> local_sizes(static_cast<size_t>(local_->size()));
+  uint64_t own = bytes;
+  const uint64_t read = stats_.bytes_read;
+  local_->all_gather_bytes(info, &own, sizeof own, local_sizes.data());
+  stats_.bytes_read = read;
+  struct Sheet {
+    std::vector<std::byte> bytes;
+    Sheet(size_t members) : bytes(sizeof(Envelope) + members * sizeof(uint64_t)) {}
+    uint64_t* sizes() { return reinterpret_cast<uint64_t*>(bytes.data() + sizeof(Envelope)); }
+  };
+  std::vector<Sheet> sheets;
+  for (auto& members : by_host_) sheets.emplace_back(members.size());
+  auto mine = static_cast<size_t>(my_host_);
+  if (leads()) {
+    std::memcpy(sheets[mine].bytes.data(), &mine_, sizeof mine_);
+    std::copy(local_sizes.begin(), local_sizes.end(), sheets[mine].sizes());
+    std::vector<Network::Message> send, receive;
+    for (size_t h = 0; h < by_host_.size(); ++h) {
+      if (h == mine) continue;
+      int leader = rank_of(by_host_[h][0]);
+      send.push_back({leader, tag(kSheet), sheets[mine].bytes.data(), sheets[mine].bytes.size()});
+      receive.push_back({leader, tag(kSheet), sheets[h].bytes.data(), sheets[h].bytes.size()});
+      stats_.bytes_received += sheets[h].bytes.size();
+    }
+    auto transit = world_.network().start(send, receive);
+    wait(*transit, true);
+    wait(*transit, false);
+    for (size_t h = 0; h < by_host_.size(); ++h) {
+      if (h == mine) continue;
+      Envelope theirs;
+      std::memcpy(&theirs, sheets[h].bytes.data(), sizeof theirs);
+      compare(theirs, rank_of(by_host_[h][0]));
+    }
+    for (size_t h = 0; h < by_host_.size(); ++h)
+      for (size_t i = 0; i < by_host_[h].size(); ++i) sizes[static_cast<size_t>(by_host_[h][i])] = sheets[h].sizes()[i];
+  }
+  CallInfo told = info;
+  told.fingerprint ^= 2;
+  auto leader = local_->open(told, leads() ? sizes.data() : nullptr, leads() ? sizes.size() * sizeof(uint64_t) : 0);
+  std::memcpy(sizes.data(), leader[0], sizes.size() * sizeof(uint64_t));
+  local_->close();
+
+  // Everybody's bytes, each at a cache line.
+  std::vector<int64_t> at;
+  int64_t total = 0;
+  for (uint64_t size : sizes) {
+    at.push_back(total);
+    total += static_cast<int64_t>((size + 63) & ~uint64_t{63});
+  }
+  shown_ = std::make_unique<Block>(static_cast<size_t>(total));
+  if (total > 0) {
+    auto pulls_of = [&](int) {
+      MemberPulls all;
+      for (int o = 0; o < size(); ++o)
+        all.pulls.push_back(row({o}, 0, at[static_cast<size_t>(o)], static_cast<int64_t>(sizes[static_cast<size_t>(o)])));
+      return all;
+    };
+    CallInfo bytes_info = info;
+    bytes_info.dtype = DType::kUInt8;
+    pull_or_throw(bytes_info, make_schedule(host_of_, index(), pulls_of, 1), data, bytes, shown_->data(), {1});
+  }
+  for (size_t m = 0; m < pointers_.size(); ++m) pointers_[m] = shown_->data() + at[m];
+  pointers_[static_cast<size_t>(index())] = static_cast<const std::byte*>(data);
+  return pointers_;
+}
+
+void HostsCommunicator::close() { shown_.reset(); }
+
+void HostsCommunicator::pull_by(const CallInfo& info, const PullsOf& pulls_of, const void* in, size_t in_bytes, void* out) {
+  auto schedule = make_schedule(host_of_, index(), pulls_of, static_cast<int64_t>(size_bytes(info.dtype)));
+  pull(info, schedule, in, in_bytes, out, {1});
+}
+
+void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DType dtype) {
+  check_count("all_reduce", count);
+  const size_t unit = size_bytes(dtype), bytes = static_cast<size_t>(count) * unit;
+  const int n = size();
+  CallInfo info{"all_reduce", dtype, {count}, static_cast<uint64_t>(count)};
+  std::vector<int> everybody(static_cast<size_t>(n));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  if (bytes <= kInlineBytes) {
+    // Everybody sums everything, so that one message is enough. Peers may still read `in` when `out` is written.
+    Block sums(bytes);
+    pull_by(info, [&](int) { return MemberPulls{{row(everybody, 0, 0, count)}}; }, in, bytes, sums.data());
+    if (bytes) std::memcpy(out, sums.data(), bytes);
+    note_bytes(bytes * static_cast<size_t>(n - 1));
+    return;
+  }
+  const int64_t line = static_cast<int64_t>(64 / unit), lines = (count + line - 1) / line;
+  auto begin_of = [&](int k) { return std::min(count, lines * k / n * line); };
+  auto size_of = [&](int k) { return begin_of(k + 1) - begin_of(k); };
+  pull_by(info, [&](int m) { return MemberPulls{{row(everybody, begin_of(m), begin_of(m), size_of(m))}}; }, in, bytes, out);
+  pull_by(info, [&](int m) {
+    MemberPulls all;
+    for (int k = 0; k < n; ++k)
+      if (k != m) all.pulls.push_back(row({k}, begin_of(k), begin_of(k), size_of(k)));
+    return all;
+  }, out, bytes, out);
+  --stats_.calls;
+  const size_t mine = static_cast<size_t>(size_of(index())) * unit;
+  note_bytes(mine * static_cast<size_t>(n - 1) + bytes - mine);
+}
+
+void HostsCommunicator::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
+  check_counts("reduce_scatter", counts);
+  const int64_t count = sum(counts, size());
+  std::vector<int> everybody(static_cast<size_t>(size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  pull_by({"reduce_scatter", dtype, {count}, hash_counts(counts)},
+          [&](int m) { return MemberPulls{{row(everybody, sum(counts, m), 0, counts[static_cast<size_t>(m)])}}; }, in,
+          static_cast<size_t>(count) * size_bytes(dtype), out);
+  note_bytes(static_cast<size_t>(counts[static_cast<size_t>(index())]) * size_bytes(dtype) * static_cast<size_t>(size() - 1));
+}
+
+void HostsCommunicator::all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
+  check_counts("all_gather", counts);
+  const int64_t mine = counts[static_cast<size_t>(index())];
+  pull_by({"all_gather", dtype, {mine}, hash_counts(counts)}, [&](int) {
+    MemberPulls all;
+    for (int k = 0; k < size(); ++k) all.pulls.push_back(row({k}, 0, sum(counts, k), counts[static_cast<size_t>(k)]));
+    return all;
+  }, in, static_cast<size_t>(mine) * size_bytes(dtype), out);
+  note_bytes(static_cast<size_t>(sum(counts, size()) - mine) * size_bytes(dtype));
+}
+
+void HostsCommunicator::all_to_all(const void* in, void* out, std::span<const int64_t> send_counts,
+                                   std::span<const int64_t> recv_counts, DType dtype) {
+  auto sent = exchange_counts(send_counts, recv_counts, dtype);
+  const auto n = static_cast<size_t>(size());
+  auto sends = [&](int k) { return std::span<const int64_t>(sent).subspan(static_cast<size_t>(k) * n, n); };
+  pull_by({"all_to_all", dtype, {sum(send_counts, size())}}, [&](int m) {
+    MemberPulls all;
+    int64_t at = 0;
+    for (int k = 0; k < size(); ++k) {
+      int64_t count = sends(k)[static_cast<size_t>(m)];
+      all.pulls.push_back(row({k}, sum(sends(k), m), at, count));
+      at += count;
+    }
+    return all;
+  }, in, static_cast<size_t>(sum(send_counts, size())) * size_bytes(dtype), out);
+  int64_t read = sum(recv_counts, size()) - recv_counts[static_cast<size_t>(index())];
+  note_bytes(static_cast<size_t>(read) * size_bytes(dtype));
+}
+
+void HostsCommunicator::broadcast(void* data, int64_t count, DType dtype, int root_index) {
+  check_count("broadcast", count);
+  check_root(root_index);
+  const size_t bytes = static_cast<size_t>(count) * size_bytes(dtype);
+  const bool root = index() == root_index;
+  CallInfo info{"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)};
+  pull_by(info, [&](int m) {
+    MemberPulls all;
+    if (m != root_index) all.pulls.push_back(row({root_index}, 0, 0, count));
+    return all;
+  }, root ? data : nullptr, root ? bytes : 0, data);
+  if (!root) note_bytes(bytes);
+}
+
+}  // namespace holon::comm

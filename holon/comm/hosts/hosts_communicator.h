@@ -1,0 +1,84 @@
+// The Communicator of ranks on several hosts: what crosses is sent once for each host (hosts/schedule.h), and is shared
+// there through memory.
+//
+// A call that fails takes the whole world with it: ranks of other hosts cannot be told in any other way that what they
+// wait for will not come.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "holon/comm/communicator.h"
+#include "holon/comm/hosts/schedule.h"
+#include "holon/comm/net/network.h"
+#include "holon/comm/world.h"
+
+namespace holon::comm {
+
+class HostsCommunicator final : public Communicator {
+ public:
+  HostsCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats, const char* site);
+  ~HostsCommunicator() override;
+
+  // Brings every member's buffer to every host: meant for the small things that ranks tell each other.
+  std::span<const std::byte* const> open(const CallInfo& info, const void* data, size_t bytes) override;
+  void close() override;
+
+  void all_reduce(const void* in, void* out, int64_t count, DType dtype) override;
+  void reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) override;
+  void all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype) override;
+  void all_to_all(const void* in, void* out, std::span<const int64_t> send_counts, std::span<const int64_t> recv_counts,
+                  DType dtype) override;
+  void broadcast(void* data, int64_t count, DType dtype, int root_index) override;
+
+  HostsCommunicator* across_hosts() override { return this; }
+
+  // Collective. Does this member's pulls; `in` is its part, row-major, or null. out may not overlap anybody's in, but
+  // where only this member reads it. Sums are taken on each host first, then in the order of hosts.
+  void pull(const CallInfo& info, const HostSchedule& schedule, const void* in, size_t in_bytes, void* out,
+            const Dims& out_strides);
+  // The host of each member, for make_schedule().
+  std::span<const int> host_of() const { return host_of_; }
+
+ private:
+  class Block;  // memory that the ranks of this host reach
+  // What a leader tells the next host of its call: bytes on the wire.
+  struct Envelope {
+    uint64_t fingerprint;
+    DType dtype;
+    char op[47];
+    char text[320];  // op, shape, dtype, bytes, the user's line
+  };
+
+  void pull_by(const CallInfo& info, const PullsOf& pulls_of, const void* in, size_t in_bytes, void* out);
+  void pull_or_throw(const CallInfo& info, const HostSchedule& s, const void* in, size_t in_bytes, void* out,
+                     const Dims& out_strides);
+  std::span<const std::byte* const> open_or_throw(const CallInfo& info, const void* data, size_t bytes);
+  template <class F>
+  auto guarded(F&& f);
+  void begin(const CallInfo& info, size_t bytes);
+  void compare(const Envelope& theirs, int their_rank) const;
+  void wait(Network::Transit& transit, bool received);
+  std::string trouble(int64_t start_ns) const;
+  std::string call_text() const;
+  uint64_t tag(uint64_t kind, uint64_t a = 0, uint64_t b = 0) const;
+  int rank_of(int member) const { return ranks()[static_cast<size_t>(member)]; }
+  bool leads() const { return local_->index() == 0; }
+
+  World& world_;
+  CommStats& stats_;
+  const char* site_;
+  std::vector<int> host_of_;                // of each member
+  std::vector<std::vector<int>> by_host_;   // members of each of the group's hosts, in the order of their first members
+  int my_host_ = 0;                         // place there
+  Communicator* local_ = nullptr;           // of the members on this host
+  std::vector<int> local_place_;            // of each member among its host's
+  uint64_t hash_ = 0, check_ = 0, calls_ = 0;
+  Envelope mine_{};
+  std::string failed_;
+  std::unique_ptr<Block> shown_;            // what open() has gathered
+  std::vector<const std::byte*> pointers_;
+};
+
+}  // namespace holon::comm

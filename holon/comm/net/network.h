@@ -1,0 +1,47 @@
+// Messages between ranks of different hosts. How they travel is the implementation's: TCP by Gloo between processes, a
+// copy between ranks that are threads and only play at several hosts.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace holon::comm {
+
+class Network {
+ public:
+  virtual ~Network() = default;
+
+  // Sender and receiver name the same tag, and the same number of bytes. A tag is used once.
+  struct Message {
+    int rank;  // the other side
+    uint64_t tag;
+    void* data;  // of a message to be sent it is only read
+    size_t bytes;
+  };
+
+  // Why messages will not arrive. rank: the other side, if it is its doing.
+  struct Failure {
+    int rank = -1;
+    std::string how;  // empty: none. "has closed its connection", or what `trouble` returned
+    explicit operator bool() const { return !how.empty(); }
+  };
+
+  // Messages on their way; their memory must stay until both waits have returned without failure, or the Transit is
+  // gone.
+  class Transit {
+   public:
+    virtual ~Transit() = default;
+    // trouble is asked every 50 ms or so for a reason to give up, empty if there is none, and may throw.
+    using Trouble = std::function<std::string()>;
+    virtual Failure wait_received(const Trouble& trouble) = 0;
+    virtual Failure wait_sent(const Trouble& trouble) = 0;
+  };
+  virtual std::unique_ptr<Transit> start(std::span<const Message> send, std::span<const Message> receive) = 0;
+};
+
+}  // namespace holon::comm

@@ -1,0 +1,134 @@
+"""Whatever goes wrong on one rank, the others raise in time and say which rank, in which call and where.
+
+Worlds are random (tests/faults/programs.py); seeds are in the names and messages. Longer runs: tests/faults/campaign.py.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from harness.ranks import environment
+
+CAMPAIGN = Path(__file__).parent / "campaign.py"
+PLACE = r"programs\.py:\d+"
+# Before the ranks have met there is no call yet; they say who is missing.
+MEETING = r"did not come together|is no store of Holon's|while the world came together|no store answers|closed the connection|has met the others"
+
+
+def processes_with(mark):
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            pass
+    return found
+
+
+def campaign(kind, count, timeout=1, steps=40, first=0, jobs=4, **extra):
+    mark = f"mark-{uuid.uuid4().hex}"
+    before = set(os.listdir("/dev/shm"))
+    command = [sys.executable, str(CAMPAIGN), "--kind", kind, "--count", count, "--timeout", timeout, "--steps", steps, "--first", first,
+               "--jobs", jobs]
+    done = subprocess.run([str(c) for c in command], env=environment(HOLON_FAULTS_MARK=mark, OMP_NUM_THREADS=1, **extra),
+                          capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    worlds = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(worlds) == count * len(kind.split(","))
+    assert not processes_with(mark), "ranks are left behind"
+    assert not {x for x in set(os.listdir("/dev/shm")) - before if "holon" in x}, "files are left in /dev/shm"
+    for world in worlds:
+        assert world["port_free"], f"{world['kind']}, seed {world['seed']}: the port is still in use"
+    return worlds
+
+
+def name_of(world, rank):
+    return f"{world['kind']}, seed {world['seed']}, {world['world']} ranks, culprit {world['culprit']}; rank {rank} says"
+
+
+def check(world, timeout, says, culprit_too=False):
+    """Every rank but the culprit has failed in time, and names it, its call and a line of the program."""
+    culprit = world["culprit"]
+    for rank, r in enumerate(world["ranks"]):
+        if rank == culprit and not culprit_too:
+            continue
+        what = f"{name_of(world, rank)}: {r['stderr']}"
+        assert r["code"] == 1, what
+        assert r["seconds"] < timeout + 2, f"after {r['seconds']} s, {what}"
+        if re.search(MEETING, r["says"]):
+            assert re.search(rf"missing: [\d, ]*\b{culprit}\b|\brank {culprit}\b|Rank 0", r["says"]), what
+            continue
+        assert re.search(PLACE, r["says"]) and re.search(r"Error: \w+.*: .*call \d+", r["says"]), what
+        if rank == culprit:  # it misses the others as they miss it
+            continue
+        assert re.search(rf"\branks?( \d+,)* {culprit}\b", r["says"]), what
+        assert re.search(says.replace("CULPRIT", str(culprit)), r["says"]), what
+
+
+def test_killed_at_any_moment():
+    timeout, count = 2, 200
+    hit = 0
+    for world in campaign("kill", count, timeout, steps=20000):
+        victim = world["ranks"][world["culprit"]]
+        if victim["code"] == 0:  # it was done before
+            assert all(r["code"] == 0 for r in world["ranks"]), world
+            continue
+        assert victim["code"] == -9, name_of(world, world["culprit"]) + victim["stderr"]
+        hit += 1
+        if any(r["code"] == 0 for r in world["ranks"]):  # killed in its last moment, with nothing left to miss it in
+            assert "programs.py" not in victim["stderr"]
+            continue
+        check(world, timeout, "rank CULPRIT was killed or has crashed")
+    assert hit > count * 0.9, f"only {hit} of {count} were still running"
+
+
+@pytest.mark.parametrize("fault, says", [
+    ("extra", "disagree.*rank CULPRIT called all_to_all|rank CULPRIT"),
+    ("skip", "disagree|has exited without|did not arrive|has failed"),
+    ("order", "disagree on what to call.*rank CULPRIT called all_to_all.* at .*programs.py"),
+    ("shape", "disagree on the call's arguments.* at .*programs.py:.* at .*programs.py"),
+    ("dtype", "disagree on dtype.*float64"),
+])
+def test_other_calls(fault, says):
+    for world in campaign(fault, 8):
+        check(world, 1, says, culprit_too=True)
+
+
+@pytest.mark.parametrize("fault, says", [
+    ("sleep", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*programs.py:\d+ in misbehave"),
+    ("spin", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*programs.py:\d+ in misbehave"),
+    ("raise elsewhere", "did not arrive.*Another thread of it has failed: KeyError: 'milk'"),
+    ("exit 0", "rank CULPRIT has exited without joining this call"),
+    ("exit 3", "rank CULPRIT has failed: it has exited with status 3"),
+    ("_exit", "rank CULPRIT was killed or has crashed"),
+    ("kill", "rank CULPRIT was killed or has crashed"),
+    ("raise", r"rank CULPRIT has failed: ValueError: the milk is sour \(at .*programs.py:\d+\)"),
+])
+def test_ranks_that_do_not_come(fault, says):
+    for world in campaign(fault, 5, first=100):
+        if world["ranks"][world["culprit"]]["code"] or fault == "exit 0":
+            check(world, 1, says)
+
+
+def test_a_stopped_rank_is_said_to_be_stopped_and_fails_when_it_goes_on():
+    for world in campaign("stop", 10):
+        check(world, 1, r"did not arrive.*Rank CULPRIT is stopped.*kill -CONT \d+")
+        assert world["ranks"][world["culprit"]]["code"] == 1, name_of(world, world["culprit"]) + str(world)
+
+
+@pytest.mark.parametrize("timeout, load, steps", [(30, 0, 1500), (30, 3, 1500)])
+def test_no_false_alarm(timeout, load, steps):
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
+    try:
+        for world in campaign("none", 3, timeout, steps, first=1000 + load, jobs=2):
+            for rank, r in enumerate(world["ranks"]):
+                assert r["code"] == 0 and r["says"] == "", name_of(world, rank) + r["stderr"]
+    finally:
+        for b in burners:
+            b.kill()
+            b.wait()

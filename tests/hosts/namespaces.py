@@ -1,0 +1,116 @@
+"""Several hosts on one machine: network namespaces that are joined by a bridge, made and removed again.
+
+    with Hosts(2) as hosts:
+        hosts.run(0, ["ip", "address"])           # waits; CompletedProcess
+        process = hosts.popen(1, ["program"])     # does not
+        hosts.cut(1)                              # pulls the plug
+As a program: `python3 namespaces.py 2 -- command ...` runs the command on each of two hosts with NODE_RANK and NNODES
+set, and ends with the first exit status that is not 0. Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2.
+"""
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+
+def missing():
+    """Why namespaces cannot be made here; None if they can."""
+    if not shutil.which("ip"):
+        return "needs the program ip (package iproute2)"
+    name = f"holon-probe-{os.getpid()}"
+    done = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if done.returncode:
+        return f"network namespaces cannot be made: {done.stderr.strip()}"
+    exec_done = subprocess.run(["ip", "netns", "exec", name, "true"], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+    return f"network namespaces cannot be entered: {exec_done.stderr.strip()}" if exec_done.returncode else None
+
+
+class Hosts:
+    """n namespaces with the addresses 10.77.0.1 to 10.77.0.n. slow: (delay in seconds, bytes per second) of the cable
+    between two hosts, each way."""
+
+    def __init__(self, n, slow=None):
+        self.n, self.slow, self.relay = n, slow, None
+        self.prefix = f"holon{os.getpid()}"
+        self.switch = f"{self.prefix}-sw"
+
+    def name(self, i):
+        return f"{self.prefix}-{i}"
+
+    @staticmethod
+    def address(i):
+        return f"10.77.0.{i + 1}"
+
+    @staticmethod
+    def _ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+    def __enter__(self):
+        try:
+            self._ip("netns", "add", self.switch)
+            if not self.slow:
+                self._ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+                self._ip("-n", self.switch, "link", "set", "bridge", "up")
+            for i in range(self.n):
+                ns = self.name(i)
+                self._ip("netns", "add", ns)
+                self._ip("link", "add", "eth0", "netns", ns, "type", "veth", "peer", "name", f"port{i}", "netns", self.switch)
+                self._ip("-n", self.switch, "link", "set", f"port{i}", *([] if self.slow else ["master", "bridge"]), "up")
+                self._ip("-n", ns, "address", "add", f"{self.address(i)}/24", "dev", "eth0")
+                self._ip("-n", ns, "link", "set", "eth0", "up")
+                self._ip("-n", ns, "link", "set", "lo", "up")
+            if self.slow:
+                self._slow_cable()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _slow_cable(self):
+        assert self.n == 2
+        relay = [sys.executable, str(Path(__file__).with_name("relay.py"))]
+        for i in range(2):
+            self.run(i, [*relay, "--no-offload", "eth0"], check=True)
+        command = ["ip", "netns", "exec", self.switch, *relay, "port0", "port1", "--delay", str(self.slow[0]), "--rate", str(self.slow[1])]
+        self.relay = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.relay.stdout.readline().strip() == "relaying"
+
+    def __exit__(self, *_):
+        if self.relay:
+            self.relay.kill()
+            self.relay.wait()
+            self.relay.stdout.close()
+        for ns in [*(self.name(i) for i in range(self.n)), self.switch]:
+            subprocess.run(["ip", "netns", "delete", ns], capture_output=True)
+
+    def command(self, i, command):
+        return ["ip", "netns", "exec", self.name(i), *map(str, command)]
+
+    def run(self, i, command, **options):
+        return subprocess.run(self.command(i, command), **options)
+
+    def popen(self, i, command, **options):
+        return subprocess.Popen(self.command(i, command), **options)
+
+    def processes(self):
+        """The pids of everything that runs on the hosts."""
+        listed = [subprocess.run(["ip", "netns", "pids", self.name(i)], capture_output=True, text=True).stdout for i in range(self.n)]
+        return [int(pid) for pid in " ".join(listed).split()]
+
+    def cut(self, i):
+        """Takes the cable of host i out of the switch: nothing arrives, and nobody is told."""
+        self._ip("-n", self.switch, "link", "set", f"port{i}", "down")
+
+
+def main():
+    count, command = int(sys.argv[1]), sys.argv[sys.argv.index("--") + 1:]
+    with Hosts(count) as hosts:
+        running = [hosts.popen(i, command, env={**os.environ, "NODE_RANK": str(i), "NNODES": str(count),
+                                                "MASTER_ADDR": hosts.address(0)}) for i in range(count)]
+        return max(p.wait() for p in running)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

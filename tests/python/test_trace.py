@@ -1,0 +1,135 @@
+"""HOLON_TRACE: one valid JSON file in which every rank's ops and boxing steps are slices."""
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from harness import ranks
+
+PROGRAM = """
+import json, os, signal, sys
+import holon as flow
+rank = flow.env.get_rank()
+p = flow.placement("cpu", ranks=[0, 1, 2])
+x = flow.tensor([[float(i + j) for j in range(40)] for i in range(50)], placement=p, sbp=flow.sbp.broadcast)
+for i in range(20):
+    y = x.to_global(p, flow.sbp.split(0))
+    z = flow.add(y, y)
+    z = z.to_global(p, flow.sbp.split(1))
+    z.to_global(p, flow.sbp.broadcast)
+    if i == 12 and {fault!r} == "kill" and rank == 1:
+        import time
+        time.sleep(0.3)
+        flow.add(y, y)  # what is older than a moment is written with the next event
+        os.kill(os.getpid(), signal.SIGKILL)
+w = flow.ones(40, 3, placement=p, sbp=flow.sbp.broadcast, requires_grad=True)
+flow.matmul(x, w).sum().backward()
+flow.optim.SGD([w], lr=0.1).step()
+print(json.dumps({{"rank": rank, **flow._C.comm_stats()}}))
+"""
+
+
+def run(tmp_path, fault=None):
+    program, trace = tmp_path / "program.py", tmp_path / "trace.json"
+    program.write_text(PROGRAM.format(fault=fault))
+    done = ranks.launch(program, 3, cwd=tmp_path, HOLON_TRACE="trace.json", HOLON_COMM_TIMEOUT_S=20)
+    return done, json.loads(trace.read_text())["traceEvents"]
+
+
+def slices(events):
+    return [e for e in events if e["ph"] == "X"]
+
+
+def assert_nested(events):
+    """The slices of a thread lie within each other or apart."""
+    threads = {}
+    for e in slices(events):
+        threads.setdefault((e["pid"], e["tid"]), []).append(e)
+    for of_thread in threads.values():
+        open_until = []
+        # In whole nanoseconds: sums of fractions of microseconds are not exact.
+        for e in sorted(of_thread, key=lambda e: (e["ts"], -e["dur"])):
+            start, end = round(e["ts"] * 1000), round(e["ts"] * 1000) + round(e["dur"] * 1000)
+            while open_until and open_until[-1] <= start:
+                open_until.pop()
+            assert not open_until or end <= open_until[-1], e
+            open_until.append(end)
+
+
+def test_every_rank_op_and_step(tmp_path):
+    done, events = run(tmp_path)
+    assert done.returncode == 0, done.stderr
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert names == {0: "rank 0", 1: "rank 1", 2: "rank 2"}
+    assert_nested(events)
+    stats = {s["rank"]: s for s in map(json.loads, done.stdout.splitlines())}
+    for rank in range(3):
+        mine = [e for e in slices(events) if e["pid"] == rank]
+        ops = Counter(e["name"] for e in mine if e["cat"] == "op")
+        assert ops["add"] == 20 and ops["matmul"] == 1
+        steps = [e for e in mine if e["cat"] == "boxing"]
+        assert Counter(e["name"] for e in steps)["all_to_all S(0) -> S(1)"] == 20
+        assert sum(e["args"]["bytes"] for e in steps) == stats[rank]["bytes_read"] > 0
+        assert all(e["args"]["from"] and e["args"]["to"] for e in steps)
+        assert any(e["args"]["predicted_us"] > 0 for e in steps)
+        assert sum(e["cat"] == "wait" for e in mine) >= 40
+        assert sum(e["name"] == "backward" for e in mine) == sum(e["name"] == "optimizer step" for e in mine) == 1
+    assert sorted(os.listdir(tmp_path)) == ["program.py", "trace.json"]
+
+
+def test_ranks_are_aligned(tmp_path):
+    """Nobody leaves a collective before all have come to it: the n-th steps of the ranks overlap."""
+    _, events = run(tmp_path)
+    steps = [[e for e in slices(events) if e["pid"] == r and e["name"] == "all_to_all S(0) -> S(1)"] for r in range(3)]
+    assert [len(s) for s in steps] == [20, 20, 20]
+    for same in zip(*steps):
+        assert max(e["ts"] for e in same) <= min(e["ts"] + e["dur"] for e in same)
+
+
+def test_a_killed_rank_leaves_what_it_has_done(tmp_path):
+    done, events = run(tmp_path, "kill")
+    assert done.returncode == 128 + 9
+    assert_nested(events)
+    assert {e["pid"] for e in slices(events)} == {0, 1, 2}
+    assert sum(e["name"] == "add" for e in slices(events) if e["pid"] == 1) >= 13
+
+
+def test_ranks_as_threads_and_without_a_launcher(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import holon as flow\n"
+                       "def f(rank):\n"
+                       "    p = flow.placement('cpu', ranks=[0, 1])\n"
+                       "    for i in range(30): flow.ones(4, placement=p, sbp=flow.sbp.split(0)).to_global(p, flow.sbp.broadcast)\n"
+                       "flow.run_ranks(2, f)\n")
+    done = ranks.run(program, cwd=tmp_path, HOLON_TRACE=tmp_path / "t.json")
+    assert done.returncode == 0, done.stderr
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert_nested(events)
+    count = Counter((e["pid"], e["name"]) for e in slices(events))
+    assert count[0, "ones"] == count[1, "ones"] == count[1, "all_gather S(0) -> B"] == 30
+    assert sorted(os.listdir(tmp_path)) == ["program.py", "t.json"]
+
+
+def test_started_by_hand(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import holon as flow\n"
+                       "p = flow.placement('cpu', ranks=[0, 1])\n"
+                       "flow.ones(4, placement=p, sbp=flow.sbp.split(0)).to_global(p, flow.sbp.broadcast)\n")
+    port = ranks.free_port()
+    world = [subprocess.Popen([sys.executable, str(program)], cwd=tmp_path,
+                              env=ranks.environment(HOLON_TRACE="t.json", RANK=r, WORLD_SIZE=2, MASTER_PORT=port)) for r in range(2)]
+    assert [p.wait(60) for p in world] == [0, 0]
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {e["pid"] for e in slices(events)} == {0, 1}
+    assert sorted(os.listdir(tmp_path)) == ["program.py", "t.json"]
+
+
+@pytest.mark.parametrize("path", ["no/such/folder/t.json"])
+def test_a_path_that_cannot_be_written(tmp_path, path):
+    program = tmp_path / "program.py"
+    program.write_text("import holon as flow\nprint(flow.ones(2).sum().item())\n")
+    done = ranks.run(program, cwd=tmp_path, HOLON_TRACE=path)
+    assert done.returncode == 0 and done.stdout.strip() == "2.0"
+    assert "no/such/folder/t.json cannot be written" in done.stderr
