@@ -90,12 +90,8 @@ PROGRAM = """
 import holon as flow
 p = flow.placement("cpu", [0, 1])
 x = flow.zeros(5, 3, placement=p, sbp=flow.sbp.split(0))
-if flow.env.get_rank() == 0:
-    print("plan", flow.explain(x, sbp=flow.sbp.broadcast).replace(chr(10), "|"))
-    y = x.to_global(sbp=flow.sbp.broadcast)
-else:
-    y = x.to_global(sbp=flow.sbp.broadcast)
-    print("plan", flow.explain(x, sbp=flow.sbp.broadcast).replace(chr(10), "|"))
+y = x.to_global(sbp=flow.sbp.broadcast)
+print("plan", flow.explain(x, sbp=flow.sbp.broadcast).replace(chr(10), "|"))
 z = flow.matmul(x, flow.zeros(3, 4, placement=p, sbp=flow.sbp.split(0)))
 """
 
@@ -114,6 +110,19 @@ def test_processes_plan_alike(tmp_path, costs):
     plans = lines_of(result, "plan")
     assert len(plans) == 2 and plans[0] == plans[1]
     assert ("ms" in plans[0]) == ("7e-3" in costs)
+
+
+def test_one_rank_alone_may_ask(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("""
+import holon as flow
+x = flow.zeros(5, 3, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0))
+if flow.env.get_rank() == 0:
+    print("plan", flow.explain(x, sbp=flow.sbp.broadcast).replace(chr(10), "|"))
+""")
+    result = ranks.launch(program, 2)
+    assert result.returncode == 0, result.stderr
+    assert "all_gather" in lines_of(result, "plan")[0]
 
 
 def test_wrong_figures_are_an_error_on_every_rank(tmp_path):
