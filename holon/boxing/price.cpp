@@ -193,7 +193,7 @@ struct Pricer::Impl {
     return false;
   }
 
-  Edge move(Layout& from, Layout& to, bool last, std::vector<int64_t>* reads) {
+  Edge move(Layout& from, Layout& to, InPlan where, std::vector<int64_t>* reads) {
     const unsigned fixed = fixed_axes(from.spec, to.spec);
     const bool cross = !one_placement && from.on_target != to.on_target;
     const Placement &source = from.spec.placement, &target = to.spec.placement;
@@ -249,9 +249,8 @@ struct Pricer::Impl {
     work.copy = {static_cast<double>(most_copied) * bytes, all_copied * scale};
     if (local) {
       work.views = 1;
-      if (!last && scattered(from, to)) {
+      if (!where.last && scattered(from, to)) {
         e.out_bytes = to.numel * item;
-        work.step = true;
         work.copy = {static_cast<double>(e.out_bytes), all_elements * scale};
         work.rows.most = static_cast<double>(to.numel / run(from, to));
         work.rows.all = work.rows.most * static_cast<double>(target.size()) / hosts_of[to.on_target];
@@ -260,6 +259,7 @@ struct Pricer::Impl {
       return e;
     }
     work.step = true;
+    work.fresh = !where.first;
     work.members = both;
     if (!cross) {
       work.members = 1;
@@ -292,6 +292,7 @@ struct Pricer::Impl {
     sum.pulls = static_cast<double>(summed - 1);
     sum.rows = {};
     gather.step = false;
+    gather.fresh = true;
     gather.meetings = to.numel * item > inline_bytes ? 2 : 1;
     gather.reduce = {};
     gather.copy = {static_cast<double>(to.numel - piece) * bytes,
@@ -334,7 +335,7 @@ struct Pricer::Impl {
     e.kind = StepKind::kZeroFill;
     e.out_bytes = to.numel * item;
     Work work;
-    work.step = true;
+    work.views = 2;
     const double ranks = static_cast<double>(to.spec.placement.size()) / hosts_of[to.on_target];
     auto on_each = [&](int64_t bytes) {
       return Work::Bytes{static_cast<double>(bytes), static_cast<double>(bytes) * ranks};
@@ -370,10 +371,10 @@ int64_t Pricer::part_bytes(int layout) const {
   return impl_->layouts[static_cast<size_t>(layout)].numel * impl_->item;
 }
 
-std::optional<Edge> Pricer::price(int from, int to, bool last, std::vector<int64_t>* read_by_index) {
+std::optional<Edge> Pricer::price(int from, int to, InPlan where, std::vector<int64_t>* read_by_index) {
   auto &a = impl_->layouts[static_cast<size_t>(from)], &b = impl_->layouts[static_cast<size_t>(to)];
   if (a.on_target && !b.on_target) return std::nullopt;
-  if (one_move(a.spec, b.spec)) return impl_->move(a, b, last, read_by_index);
+  if (one_move(a.spec, b.spec)) return impl_->move(a, b, where, read_by_index);
   if (is_zero_fill(a.spec, b.spec)) return impl_->zero_fill(a, b, read_by_index);
   return std::nullopt;
 }
@@ -382,17 +383,18 @@ double Pricer::at_least(int from, int to) const {
   // A rank that has less than it needs gets a new part.
   int64_t had = part_bytes(from), wanted = part_bytes(to);
   auto& c = impl_->machine.costs;
-  if (wanted <= had) return std::min(c.view_s, c.step_s);
-  return c.step_s + static_cast<double>(wanted) / impl_->best_rate;
+  const double least = std::min(c.view_s, c.step_s);
+  if (wanted <= had) return least;
+  return least + static_cast<double>(wanted) / impl_->best_rate;
 }
 
 std::optional<Edge> price_step(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, DType dtype,
-                               const Machine& machine, bool last) {
+                               const Machine& machine, InPlan where) {
   std::vector<int> cut;
   for (int d = 0; d < shape.size(); ++d) cut.push_back(d);
   Pricer pricer(from.placement, to.placement, shape, dtype, machine, cut, true);
   int a = pricer.add(false, from.nd_sbp), b = pricer.add(true, to.nd_sbp);
-  return pricer.price(a, b, last);
+  return pricer.price(a, b, where);
 }
 
 }  // namespace holon::boxing
