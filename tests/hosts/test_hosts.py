@@ -1,4 +1,5 @@
 """Worlds of several hosts, between network namespaces: by the launcher as the specification shows it, and by hand."""
+import json
 import os
 import re
 import signal
@@ -188,3 +189,27 @@ else:
     for text in outputs:
         assert "all_reduce P -> B" in text and "reduce_scatter P -> S(0)" in text, text
         assert "program.py:6" in text and "program.py:8" in text, text
+
+
+def test_one_trace_of_all_hosts(tmp_path):
+    """Every rank is in it, and all begin a common boxing before any of them has ended it."""
+    program = tmp_path / "program.py"
+    program.write_text("""
+import holon as flow
+p = flow.placement("cpu", ranks=[0, 1, 2, 3])
+for _ in range(20):
+    flow.ones(64, 64, placement=p, sbp=flow.sbp.split(0)).to_global(p, flow.sbp.broadcast)
+""")
+    with Hosts(2) as hosts:
+        codes, outputs = finish(launch(hosts, 2, program, HOLON_TRACE=tmp_path / "trace.json"))
+    assert codes == [0, 0], outputs
+    events = json.loads((tmp_path / "trace.json").read_text())
+    events = events["traceEvents"] if isinstance(events, dict) else events
+    steps = {}
+    for e in events:
+        if e.get("ph") == "X" and "all_gather" in e["name"]:
+            steps.setdefault(e["pid"], []).append((e["ts"], e["ts"] + e["dur"]))
+    assert sorted(steps) == [0, 1, 2, 3] and all(len(s) == 20 for s in steps.values())
+    # Off by less than a round trip, which is what a gather takes at least.
+    for together in zip(*(sorted(steps[rank]) for rank in range(4))):
+        assert max(start for start, _ in together) < min(end for _, end in together)

@@ -17,8 +17,10 @@
 #include "holon/base/error.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
+#include "holon/base/trace.h"
 #include "holon/comm/bootstrap/rendezvous.h"
 #include "holon/comm/cores.h"
+#include "holon/comm/net/clock.h"
 #include "holon/comm/net/connect.h"
 #include "holon/comm/join_hook.h"
 #include "holon/comm/shm/fd_exchange.h"
@@ -220,6 +222,7 @@ std::shared_ptr<World> join_processes(const Context& context) {
   if (hosts.names.size() > 1) {
     Meeting& m = parts.meeting;
     parts.network = connect_network(context.rank(), hosts, m.ranks[rank].address, *m.client, limit_s);
+    tracing::set_clock_offset_ns(clock_offset_ns(*parts.network, hosts, context.rank(), *m.client, limit_s));
     if (place == 0)
       listen_for_aborts(parts.block, std::make_shared<StoreClient>(m.store_host, m.store_port, m.token, limit_s));
   }

@@ -1,0 +1,67 @@
+#include "holon/comm/net/clock.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "holon/base/error.h"
+
+namespace holon::comm {
+
+namespace {
+
+constexpr int kRounds = 5;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+uint64_t tag(int host, int round, bool answer) {
+  return 0x636c6f636b000000u + static_cast<uint64_t>((host * kRounds + round) * 2 + answer);
+}
+
+}  // namespace
+
+int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreClient& store, double limit_s) {
+  const int my_host = hosts.of_rank[static_cast<size_t>(rank)], count = static_cast<int>(hosts.names.size());
+  auto leader = [&](int host) {
+    return static_cast<int>(std::find(hosts.of_rank.begin(), hosts.of_rank.end(), host) - hosts.of_rank.begin());
+  };
+  const int64_t give_up = now_ns() + static_cast<int64_t>(limit_s * 1e9);
+  auto finish = [&](Network::Transit& t, int other) {
+    auto trouble = [&] { return now_ns() > give_up ? std::string("does not answer") : std::string(); };
+    auto failure = t.wait_received(trouble);
+    if (!failure) failure = t.wait_sent(trouble);
+    if (failure) fail_runtime("rank {}: rank {} on another host {}, though it has connected. See that the hosts reach each other.", rank, other, failure.how);
+  };
+  if (rank == 0) {
+    for (int host = 1; host < count; ++host)
+      for (int round = 0; round < kRounds; ++round) {
+        const int other = leader(host);
+        int64_t ask = 0;
+        Network::Message from{other, tag(host, round, false), &ask, sizeof ask};
+        finish(*network.start({}, {&from, 1}), other);
+        int64_t now = now_ns();
+        Network::Message to{other, tag(host, round, true), &now, sizeof now};
+        finish(*network.start({&to, 1}, {}), other);
+      }
+    return 0;
+  }
+  if (my_host == 0) return 0;
+  const std::string key = fmt::format("clock/{}", my_host);
+  if (rank != leader(my_host)) return std::stoll(store.get(key, limit_s));
+  int64_t offset = 0, quickest = INT64_MAX;
+  for (int round = 0; round < kRounds; ++round) {
+    int64_t ask = 1, theirs = 0;
+    Network::Message to{0, tag(my_host, round, false), &ask, sizeof ask}, from{0, tag(my_host, round, true), &theirs, sizeof theirs};
+    const int64_t start = now_ns();
+    finish(*network.start({&to, 1}, {&from, 1}), 0);
+    const int64_t end = now_ns();
+    if (end - start < quickest) quickest = end - start, offset = theirs - (start + (end - start) / 2);
+  }
+  store.set(key, std::to_string(offset));
+  return offset;
+}
+
+}  // namespace holon::comm

@@ -1,0 +1,16 @@
+// The clocks of several hosts, for traces that show their ranks side by side.
+#pragma once
+
+#include <cstdint>
+
+#include "holon/comm/bootstrap/store.h"
+#include "holon/comm/net/network.h"
+#include "holon/comm/world.h"
+
+namespace holon::comm {
+
+// Nanoseconds to add to this host's monotonic clock (which begins when a host does) to have rank 0's: by the quickest of
+// some round trips, so off by half of it at most. Collective over the world. Errors: an answer does not come within limit_s.
+int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreClient& store, double limit_s);
+
+}  // namespace holon::comm
