@@ -87,7 +87,11 @@ std::string Plan::str() const {
 }
 
 std::string explain(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
-  return plan(from, to, shape, dtype).str();
+  // One rank alone may ask, so nobody is waited for.
+  bool final = true;
+  const Machine* m = machine_so_far(&final);
+  if (final) return plan(from, to, shape, dtype).str();
+  return find_plan(from, to, shape, dtype, *m).str() + "\n  by built-in figures: the ranks have not met yet, and may plan by measured ones";
 }
 
 }  // namespace holon::boxing

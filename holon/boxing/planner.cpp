@@ -146,7 +146,7 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
       Step s;
       s.from = path[i];
       s.to = path[i + 1];
-      Edge e = *pricer.price(layouts[i], layouts[i + 1], &s.read_bytes);
+      Edge e = *pricer.price(layouts[i], layouts[i + 1], {i == 0, i + 2 == path.size()}, &s.read_bytes);
       s.kind = e.kind;
       s.two_phase = e.two_phase;
       s.predicted_s = e.predicted_s;
@@ -239,12 +239,19 @@ struct Recent {
   std::array<Slot, 64> slots;
 };
 
+const Machine* machine_of_one() {
+  static const Machine* m = new Machine;
+  return m;
+}
+
 }  // namespace
 
 Plan plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
   static auto* cache = new PlanCache;  // never destroyed: threads may outlive main()
   static thread_local Recent recent;
-  Key key{from, to, machine(), shape, dtype};
+  // Where one rank keeps all, there is no choice, and nobody to agree with on what it costs.
+  const bool alone = from->placement == to->placement && from->placement.size() == 1;
+  Key key{from, to, alone ? machine_of_one() : machine(), shape, dtype};
   auto& slot = recent.slots[key.hash() % recent.slots.size()];
   if (slot.key == key) return slot.plan;
   Plan found = cache->get(key);

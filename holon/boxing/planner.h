@@ -72,7 +72,7 @@ inline Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& 
 // Predicted seconds of the plan; 0 where nothing changes, a small positive number for a mere view.
 double cost(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
 
-// The plan in words: its steps with bytes per rank and per link, the memory it takes, and predicted time.
+// The plan in words: its steps with bytes per rank and per link, the memory it takes, and predicted time. Not collective.
 std::string explain(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
 
 }  // namespace holon::boxing

@@ -183,7 +183,17 @@ struct Pricer::Impl {
     return std::max<int64_t>(n, 1);
   }
 
-  Edge move(Layout& from, Layout& to, std::vector<int64_t>* reads) {
+  // Whether a part of `to` does not lie in a row within one of `from`.
+  static bool scattered(const Layout& from, const Layout& to) {
+    bool several = false;
+    for (int d = 0; d < to.part.size(); ++d) {
+      if (several && to.part[d] != from.part[d]) return to.numel > 0;
+      several |= to.part[d] > 1;
+    }
+    return false;
+  }
+
+  Edge move(Layout& from, Layout& to, InPlan where, std::vector<int64_t>* reads) {
     const unsigned fixed = fixed_axes(from.spec, to.spec);
     const bool cross = !one_placement && from.on_target != to.on_target;
     const Placement &source = from.spec.placement, &target = to.spec.placement;
@@ -239,10 +249,17 @@ struct Pricer::Impl {
     work.copy = {static_cast<double>(most_copied) * bytes, all_copied * scale};
     if (local) {
       work.views = 1;
+      if (!where.last && scattered(from, to)) {
+        e.out_bytes = to.numel * item;
+        work.copy = {static_cast<double>(e.out_bytes), all_elements * scale};
+        work.rows.most = static_cast<double>(to.numel / run(from, to));
+        work.rows.all = work.rows.most * static_cast<double>(target.size()) / hosts_of[to.on_target];
+      }
       e.predicted_s = seconds(work, machine.costs);
       return e;
     }
     work.step = true;
+    work.fresh = !where.first;
     work.members = both;
     if (!cross) {
       work.members = 1;
@@ -275,6 +292,7 @@ struct Pricer::Impl {
     sum.pulls = static_cast<double>(summed - 1);
     sum.rows = {};
     gather.step = false;
+    gather.fresh = true;
     gather.meetings = to.numel * item > inline_bytes ? 2 : 1;
     gather.reduce = {};
     gather.copy = {static_cast<double>(to.numel - piece) * bytes,
@@ -317,7 +335,7 @@ struct Pricer::Impl {
     e.kind = StepKind::kZeroFill;
     e.out_bytes = to.numel * item;
     Work work;
-    work.step = true;
+    work.views = 2;
     const double ranks = static_cast<double>(to.spec.placement.size()) / hosts_of[to.on_target];
     auto on_each = [&](int64_t bytes) {
       return Work::Bytes{static_cast<double>(bytes), static_cast<double>(bytes) * ranks};
@@ -353,10 +371,10 @@ int64_t Pricer::part_bytes(int layout) const {
   return impl_->layouts[static_cast<size_t>(layout)].numel * impl_->item;
 }
 
-std::optional<Edge> Pricer::price(int from, int to, std::vector<int64_t>* read_by_index) {
+std::optional<Edge> Pricer::price(int from, int to, InPlan where, std::vector<int64_t>* read_by_index) {
   auto &a = impl_->layouts[static_cast<size_t>(from)], &b = impl_->layouts[static_cast<size_t>(to)];
   if (a.on_target && !b.on_target) return std::nullopt;
-  if (one_move(a.spec, b.spec)) return impl_->move(a, b, read_by_index);
+  if (one_move(a.spec, b.spec)) return impl_->move(a, b, where, read_by_index);
   if (is_zero_fill(a.spec, b.spec)) return impl_->zero_fill(a, b, read_by_index);
   return std::nullopt;
 }
@@ -365,17 +383,18 @@ double Pricer::at_least(int from, int to) const {
   // A rank that has less than it needs gets a new part.
   int64_t had = part_bytes(from), wanted = part_bytes(to);
   auto& c = impl_->machine.costs;
-  if (wanted <= had) return std::min(c.view_s, c.step_s);
-  return c.step_s + static_cast<double>(wanted) / impl_->best_rate;
+  const double least = std::min(c.view_s, c.step_s);
+  if (wanted <= had) return least;
+  return least + static_cast<double>(wanted) / impl_->best_rate;
 }
 
 std::optional<Edge> price_step(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, DType dtype,
-                               const Machine& machine) {
+                               const Machine& machine, InPlan where) {
   std::vector<int> cut;
   for (int d = 0; d < shape.size(); ++d) cut.push_back(d);
   Pricer pricer(from.placement, to.placement, shape, dtype, machine, cut, true);
   int a = pricer.add(false, from.nd_sbp), b = pricer.add(true, to.nd_sbp);
-  return pricer.price(a, b);
+  return pricer.price(a, b, where);
 }
 
 }  // namespace holon::boxing

@@ -21,6 +21,12 @@ struct Edge {
   int64_t host_bytes = 0;  // the most that comes into any host
 };
 
+// Where in its plan a step is. What one step has written is in its writer's cache, not in that of those who read it in the
+// next; and a view that goes on is copied, to lie in a row.
+struct InPlan {
+  bool first = true, last = true;
+};
+
 // Prices steps between layouts (nd_sbp on one of two placements) of one tensor.
 class Pricer {
  public:
@@ -36,7 +42,7 @@ class Pricer {
   // The largest part of any rank.
   int64_t part_bytes(int layout) const;
   // No step leads there: nullopt. read_by_index, for the ranks of the target, wants every_rank.
-  std::optional<Edge> price(int from, int to, std::vector<int64_t>* read_by_index = nullptr);
+  std::optional<Edge> price(int from, int to, InPlan where, std::vector<int64_t>* read_by_index = nullptr);
   // No step from a to b is cheaper.
   double at_least(int from, int to) const;
 
@@ -47,6 +53,6 @@ class Pricer {
 
 // The exact price of one step. nullopt: one step does not lead there.
 std::optional<Edge> price_step(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, DType dtype,
-                               const Machine& machine);
+                               const Machine& machine, InPlan where = {});
 
 }  // namespace holon::boxing

@@ -98,7 +98,7 @@ class Search {
   // An exchange, or one to what zeros make the target of.
   std::vector<const GlobalSpec*> straight() {
     int a = pricer_.add(false, from_->nd_sbp), b = pricer_.add(true, to_->nd_sbp);
-    if (pricer_.price(a, b)) return {from_, to_};
+    if (pricer_.price(a, b, {})) return {from_, to_};
     std::vector<Sbp> filled(to_->nd_sbp.begin(), to_->nd_sbp.end());
     for (Sbp& s : filled)
       if (s.is_partial()) s = sbp::broadcast();
@@ -128,7 +128,7 @@ class Search {
     if (!ends_.empty() || !to_->nd_sbp.has_partial()) return ends_;
     for (int i = one_placement_ ? 0 : source_count_; i < static_cast<int>(nodes_.size()); ++i) {
       if (i == goal_) continue;
-      auto edge = pricer_.price(i, goal_);
+      auto edge = pricer_.price(i, goal_, {});
       if (edge && edge->kind == StepKind::kZeroFill) ends_.push_back(i);
     }
     return ends_;
@@ -145,7 +145,7 @@ class Search {
     double least = s + pricer_.at_least(at, next);
     if (least > std::get<0>(node(next).best)) return;
     if (next != goal_ && least + pricer_.at_least(next, goal_) > std::get<0>(node(goal_).best)) return;
-    auto edge = pricer_.price(at, next);
+    auto edge = pricer_.price(at, next, {at == start_, next == goal_});
     if (!edge) return;
     Price through{s + edge->predicted_s, steps + 1, bytes + edge->read_bytes};
     if (through < node(next).best) {

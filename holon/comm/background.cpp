@@ -78,9 +78,9 @@ class Background {
       if (auto apply = capture()) state->inherited.push_back(std::move(apply));
     state->site = call_site();
     if (auto where = blocking_hooks().where; where && state->site.empty()) {
-      char text[112] = "";
-      where(text, sizeof text);
-      state->site = text;
+      char line[sizeof(CallDetails::site)];
+      where(line, sizeof line);
+      state->site = line;
     }
     {
       std::lock_guard lock(mutex_);
@@ -111,7 +111,8 @@ class Background {
       {
         std::lock_guard lock(state->mutex);
         state->error = error;
-        state->stats = {stats().calls - before.calls, stats().bytes_read - before.bytes_read};
+        state->stats = {stats().calls - before.calls, stats().bytes_read - before.bytes_read,
+                        stats().bytes_received - before.bytes_received};
         state->done = true;
       }
       state->changed.notify_all();
@@ -186,6 +187,7 @@ void Work::wait() {
   CommStats& mine = stats();
   mine.calls += s.stats.calls;
   mine.bytes_read += s.stats.bytes_read;
+  mine.bytes_received += s.stats.bytes_received;
   s.stats = {};
   if (s.error) std::rethrow_exception(s.error);
 }

@@ -21,7 +21,8 @@ double seconds(const Work& w, const MachineCosts& c) {
   auto busiest = [&](const Work::Bytes& b) { return c.cores > 0 ? std::max(b.most, b.all / c.cores) : b.most; };
   const double copy = busiest(w.copy), reduce = busiest(w.reduce), fill = busiest(w.fill);
   const double sums = 1 + 1.0 / std::max(1, w.addends);  // a sum writes one part for all its addends
-  const double touched = 2 * copy + sums * reduce + fill;
+  double touched = 2 * copy + sums * reduce + fill;
+  if (w.fresh) touched = std::max(touched, 2 * c.cache_bytes);
 
   double s = w.views * c.view_s + (w.step ? c.step_s : 0);
   s += w.meetings * (c.sync_s + c.sync_rank_s * std::max(0, w.members - 2));

@@ -15,7 +15,7 @@ struct Rates {
 struct MachineCosts {
   double sync_s = 1e-6;           // two ranks of a host meet
   double sync_rank_s = 1e-7;      // every further rank that meets them
-  double step_s = 6e-7;           // finding out what to do, and memory for it
+  double step_s = 8e-7;           // finding out what to do, and memory for it, where ranks meet
   double view_s = 1e-7;           // a new window on memory that is there
   double row_s = 5e-9;            // a further stretch of memory in a copy or a sum
   double pull_s = 2e-8;           // a further peer that is read
@@ -40,7 +40,8 @@ struct Work {
       all += bytes;
     }
   };
-  bool step = false;  // memory is allocated and filled
+  bool step = false;   // ranks meet
+  bool fresh = false;  // what is copied has just been written by other cores, so it is in no cache of this one
   int views = 0;
   int meetings = 0, members = 0;  // how often the ranks meet, and how many do
   Bytes copy, reduce, fill;

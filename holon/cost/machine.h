@@ -34,6 +34,9 @@ struct Machine {
 const Machine* machine();
 inline const MachineCosts& machine_costs() { return machine()->costs; }
 
+// The same without meeting anybody: the built-in figures where the world has not met yet, *final = false then.
+const Machine* machine_so_far(bool* final);
+
 // For the current rank, instead of what would be measured. Plans that were made stay. All ranks of a world must call it
 // alike and at the same place of the program.
 void set_machine(const Machine& machine);

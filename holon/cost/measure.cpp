@@ -14,6 +14,7 @@
 #include "holon/array/storage.h"
 #include "holon/kernels/cpu/add_n.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/stream.h"
 
 namespace holon {
 
@@ -59,10 +60,7 @@ void flush(const std::byte* data, size_t bytes) {
 #endif
 }
 
-void copy_row(std::byte* to, const std::byte* from, size_t bytes) {
-  const int64_t one[] = {1}, n[] = {static_cast<int64_t>(bytes)};
-  kernels::copy_bytes_strided(to, one, from, one, n, 1);
-}
+void copy_row(std::byte* to, const std::byte* from, size_t bytes) { kernels::copy_bytes(to, from, bytes); }
 
 // What `cores` threads copy together, in bytes per second, out of memory.
 double together(int cores, size_t bytes) {
@@ -78,7 +76,8 @@ double together(int cores, size_t bytes) {
     while (ready < cores && now_s() < patience) {
     }
     double start = now_s();
-    copy_row(to.data(), from.data(), bytes);
+    kernels::stream_bytes(to.data(), from.data(), bytes);
+    kernels::stream_fence();
     double took = now_s() - start, seen = slowest;
     while (took > seen && !slowest.compare_exchange_weak(seen, took)) {
     }
@@ -118,7 +117,13 @@ MachineCosts measure_memory(const MachineCosts& base, int cores) {
     r.far = std::clamp(at(little, 6, flush_all), r.mid / 6, r.mid);
     return r;
   };
-  c.copy = rates([&](size_t bytes) { copy_row(out.data(), a.data(), bytes); }, 1, {&a, &out});
+  c.copy = rates(
+      [&](size_t bytes) {
+        if (bytes != little) return copy_row(out.data(), a.data(), bytes);
+        kernels::stream_bytes(out.data(), a.data(), bytes);  // as what is far larger than the caches is copied
+        kernels::stream_fence();
+      },
+      1, {&a, &out});
   c.fill = rates([&](size_t bytes) { std::memset(out.data(), 0, bytes); }, 1, {&out});
   c.reduce = rates(
       [&](size_t bytes) { kernels::add_n(out.data(), two, static_cast<int64_t>(bytes / 4), DType::kFloat32); }, 2,
@@ -140,13 +145,14 @@ MachineCosts measure_memory(const MachineCosts& base, int cores) {
 }
 
 MeetingTimes measure_meetings(int n, const std::function<void()>& pair, const std::function<void()>& all) {
-  constexpr int kTimes = 12;
+  // The first of a batch may find all others waiting. Many batches, since ranks that have just begun may share a core for
+  // a while.
+  constexpr int kBatches = 10, kTimes = 4;
   auto each = [&](const std::function<void()>& meet) {
-    meet();
     all();
-    double start = now_s();
-    for (int i = 0; i < kTimes; ++i) meet();
-    return (now_s() - start) / kTimes;
+    return least_s(kBatches, [] {}, [&] {
+             for (int i = 0; i < kTimes; ++i) meet();
+           }) / kTimes;
   };
   MeetingTimes t;
   t.pair_s = each(pair);

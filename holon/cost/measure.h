@@ -7,8 +7,8 @@
 
 namespace holon {
 
-// `base` with the rates of copies, sums and fills, and what short rows cost. cores: that the ranks of this host share;
-// as many threads at most work at once to see what the memory gives all of them.
+// `base` with the rates of copies, sums and fills, by as many threads as this one may use, and what short rows cost.
+// cores: that the ranks of this host share; as many at most work at once to see what the memory gives all of them.
 MachineCosts measure_memory(const MachineCosts& base, int cores);
 
 // How long it takes two ranks to meet, and each further one. Called by n ranks, the index-th being the caller, all of

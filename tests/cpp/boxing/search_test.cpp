@@ -25,12 +25,14 @@ class Oracle {
   Oracle(std::vector<const GlobalSpec*> specs, Dims shape, const Machine& machine)
       : specs_(std::move(specs)), shape_(std::move(shape)) {
     const size_t n = specs_.size();
-    price_.assign(n * n, kNever);
+    for (auto& prices : price_) prices.assign(n * n, kNever);
     for (size_t i = 0; i < n; ++i) {
       part_.push_back(slice_of(shape_, specs_[i]->placement, specs_[i]->nd_sbp, 0).shape.numel());
       for (size_t j = 0; j < n; ++j)
         if (i != j)
-          if (auto e = price_step(*specs_[i], *specs_[j], shape_, float32, machine)) price_[i * n + j] = e->predicted_s;
+          for (InPlan where : {InPlan{false, false}, {false, true}, {true, false}, {true, true}})
+            if (auto e = price_step(*specs_[i], *specs_[j], shape_, float32, machine, where))
+              price_[where.first * 2 + where.last][i * n + j] = e->predicted_s;
     }
   }
   // Its path goes to *words.
@@ -46,12 +48,13 @@ class Oracle {
       std::vector<std::string> longer(n);
       for (size_t i = 0; i < n; ++i) {
         if (at[i] == kNever) continue;
+        auto price = [&](size_t j) { return price_[(step == 1) * 2 + (j == to)][i * n + j]; };
         auto through = [&](size_t j) {
-          return path[i] + fmt::format(" -> {} ({:g} us)", specs_[j]->nd_sbp, 1e6 * price_[i * n + j]);
+          return path[i] + fmt::format(" -> {} ({:g} us)", specs_[j]->nd_sbp, 1e6 * price(j));
         };
-        if (double s = at[i] + price_[i * n + to]; s < best) best = s, *words = through(to);
+        if (double s = at[i] + price(to); s < best) best = s, *words = through(to);
         for (size_t j = 0; j < n; ++j) {
-          double s = at[i] + price_[i * n + j];
+          double s = at[i] + price(j);
           if (j == to || j == from || (specs_[j]->nd_sbp.has_partial() && !sums(j, from, to)) || part_[j] + (i == from ? 0 : part_[i]) > limit || s >= next[j]) continue;
           next[j] = s;
           longer[j] = through(j);
@@ -72,7 +75,7 @@ class Oracle {
   }
   std::vector<const GlobalSpec*> specs_;
   Dims shape_;
-  std::vector<double> price_;
+  std::vector<double> price_[4];  // first * 2 + last
   std::vector<int64_t> part_;
 };
 
@@ -161,7 +164,7 @@ TEST_F(SearchTest, LargePlacementsArePricedExactly) {
     Dims shape = {static_cast<int64_t>(1 + random() % 300), static_cast<int64_t>(1 + random() % 300), 50};
     Plan plan = find_plan(from, to, shape, float32, machine);
     for (auto& step : plan.steps()) {
-      auto exact = price_step(*step.from, *step.to, shape, float32, machine);
+      auto exact = price_step(*step.from, *step.to, shape, float32, machine, {step.from == from, step.to == to});
       ASSERT_TRUE(exact);
       EXPECT_EQ(step.predicted_s, exact->predicted_s) << plan.str();
       EXPECT_EQ(*std::max_element(step.read_bytes.begin(), step.read_bytes.end()), exact->read_bytes) << plan.str();
