@@ -86,7 +86,12 @@ nb::object numpy_of(const Array& a) {
     o->strides[i] = a.strides[i] * static_cast<Py_ssize_t>(size_bytes(a.dtype));
   }
   nb::object lent = nb::steal(reinterpret_cast<PyObject*>(o));
-  static PyObject* asarray = nb::object(nb::module_::import_("numpy").attr("asarray")).release().ptr();
+  // Not initialised where it stands: the import lets other threads run, and those would wait for it with the lock held.
+  static PyObject* asarray = nullptr;
+  if (!asarray) {
+    nb::object found = nb::module_::import_("numpy").attr("asarray");
+    if (!asarray) asarray = found.release().ptr();
+  }
   return nb::handle(asarray)(lent);
 }
 

@@ -6,6 +6,8 @@ import time
 import numpy as np
 import pytest
 
+from harness import ranks
+
 from holon import _C
 
 ops, tensor, sbp, placement = _C.ops, _C.tensor, _C.sbp, _C.placement
@@ -249,3 +251,10 @@ def test_boxing_is_explained_and_counted():
     assert _C.run_ranks(2, check) == [(True, True, True, "add", (4, 4))] * 2
     with pytest.raises(RuntimeError, match="the tensor is local"):
         _C.explain(tensor([1]))
+
+
+def test_ranks_as_threads_may_import_numpy_at_once(tmp_path):
+    program = tmp_path / "first.py"
+    program.write_text("import holon\nprint(sum(holon.run_ranks(8, lambda rank: int(holon.ones(2).numpy().sum()))))\n")
+    done = ranks.run(program, timeout=60)
+    assert done.stdout.strip() == "16", done.stderr
