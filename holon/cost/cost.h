@@ -13,7 +13,7 @@ struct Rates {
 };
 
 struct MachineCosts {
-  double sync_s = 1e-6;           // two ranks of a host meet
+  double sync_s = 4e-7;           // two ranks of a host meet
   double sync_rank_s = 1e-7;      // every further rank that meets them
   double step_s = 8e-7;           // finding out what to do, and memory for it, where ranks meet
   double view_s = 1e-7;           // a new window on memory that is there
