@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tensor.to_global between two processes, beside what a user of other libraries would call, measured in turns in one run.
+"""Tensor.to_global between two processes, beside what a user of other libraries would call, in turns in one run.
 
-Every conversion of a float32 tensor of 4 KiB to 64 MiB is timed on two ranks that have a core each. The value is the lower
-quartile of many short turns. Two lines per case: against a bare copy (numpy.copyto, by one process on touched memory, of the
-bytes that a rank must write at least), and, where $HOLON_BENCH_TORCH_PYTHON names a Python with PyTorch, against gloo and
-DTensor there: the two programs take turns on the same cores.
+Every conversion of a float32 tensor of 4 KiB to 64 MiB is timed on two ranks that have a core each. The value is the
+lower quartile of many short turns. A line for each thing to compare with: a bare copy (numpy.copyto, by one process on
+touched memory, of the bytes that a rank must write at least), and, where $HOLON_BENCH_TORCH_PYTHON names a Python with
+PyTorch, gloo and DTensor there, whose programs take turns with Holon's on the same cores.
 """
 import json
 import os
@@ -17,7 +17,7 @@ import time
 SIZES = {"4 KiB": 4 << 10, "256 KiB": 256 << 10, "4 MiB": 4 << 20, "64 MiB": 64 << 20}
 CASES = ["S(0) -> B", "S(0) -> S(1)", "rank 0 -> B", "P -> S(0)", "P -> B", "rank 0 -> rank 1", "B -> S(0)"]
 # What one rank writes, as a part of the tensor.
-WRITTEN = {"S(0) -> B": 1, "S(0) -> S(1)": 1 / 2, "rank 0 -> B": 1, "P -> S(0)": 1 / 2, "P -> B": 1, "rank 0 -> rank 1": 1}
+WRITTEN = dict.fromkeys(CASES, 1) | {"S(0) -> S(1)": 1 / 2, "P -> S(0)": 1 / 2, "B -> S(0)": 0}
 ROUNDS = 5
 
 
@@ -143,10 +143,10 @@ class Pair:
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
+        world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
         self.ranks = [
             subprocess.Popen([python, __file__, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                             env=dict(os.environ, RANK=str(r), LOCAL_RANK=str(r), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
-                                      MASTER_PORT=str(port), OMP_NUM_THREADS="1"))
+                             env=os.environ | world | {"RANK": str(r), "LOCAL_RANK": str(r)})
             for r in (0, 1)
         ]
 
@@ -182,7 +182,8 @@ def main():
     wanted = sys.argv[1:]
     pairs = {"holon": Pair(sys.executable, "holon")}
     python = os.environ.get("HOLON_BENCH_TORCH_PYTHON")
-    if python and subprocess.run([python, "-c", "import torch.distributed.tensor"], capture_output=True).returncode == 0:
+    probe = [python, "-c", "import torch.distributed.tensor"]
+    if python and subprocess.run(probe, capture_output=True).returncode == 0:
         pairs |= {"gloo": Pair(python, "gloo"), "DTensor": Pair(python, "DTensor")}
     for name, size in SIZES.items():
         for case in CASES:
@@ -190,7 +191,7 @@ def main():
             if wanted and not any(w in text for w in wanted):
                 continue
             found = {}
-            copy = bare_copy(WRITTEN[case] * size) if case in WRITTEN else None
+            copy = bare_copy(WRITTEN[case] * size) if WRITTEN[case] else None
             for _ in range(ROUNDS):
                 for kind, pair in pairs.items():
                     if kind == "holon" or size < 64 << 20 or len(found.get(kind, [])) < 3:
@@ -198,15 +199,14 @@ def main():
                 if copy:
                     found.setdefault("a bare copy by numpy", []).extend(microseconds(copy, size, lambda: None))
             ours = lower_quartile(found.pop("holon"))
+            row = {"name": text, "value": round(ours, 3), "unit": "us"}
             for kind, times in found.items():
-                if not times:
-                    continue
-                theirs = lower_quartile(times)
-                print(json.dumps({"name": text, "value": round(ours, 3), "unit": "us", "against": f"{kind}, {theirs:.3f} us",
-                                  "ratio": round(theirs / ours, 3)}), flush=True)
-            if not found:
-                print(json.dumps({"name": text, "value": round(ours, 3), "unit": "us", "against": "nothing to copy", "ratio": None}),
-                      flush=True)
+                if times:
+                    theirs = lower_quartile(times)
+                    found_row = row | {"against": f"{kind}, {theirs:.3f} us", "ratio": round(theirs / ours, 3)}
+                    print(json.dumps(found_row), flush=True)
+            if not WRITTEN[case]:
+                print(json.dumps(row | {"against": "nothing to copy", "ratio": None}), flush=True)
     for pair in pairs.values():
         pair.close()
 

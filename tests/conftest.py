@@ -1,4 +1,5 @@
 """Fast tests first, those marked slow last, so that a plain mistake shows within seconds."""
+import os
 import sys
 from pathlib import Path
 
@@ -6,6 +7,8 @@ ROOT = Path(__file__).resolve().parent.parent
 for folder in (ROOT / "tests", ROOT / "python"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+
+os.environ.setdefault("HOLON_MACHINE_COSTS", "fixed")  # plans do not depend on how busy the machine is
 
 
 def pytest_collection_modifyitems(items):

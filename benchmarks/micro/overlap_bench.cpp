@@ -1,7 +1,7 @@
-// Data-parallel training of a stack of layers by two processes: forward and backward with gradients summed in the background
-// (HOLON_OVERLAP=1) against one after the other (0), in turns in one run. One JSON object per line; ratio is above 1 where
-// the background helps, which takes cores that the ranks' own threads do not use. By itself Holon takes what HOLON_OVERLAP's
-// description says; the last line is what that is here.
+// Data-parallel training of a stack of layers by two processes: forward and backward with gradients summed in the
+// background (HOLON_OVERLAP=1) against one after the other (0), in turns in one run. One JSON object per line; ratio is
+// above 1 where the background helps, which takes cores that the ranks' own threads do not use. By itself Holon takes
+// what HOLON_OVERLAP's description says; the last line is what that is here.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,10 +52,11 @@ void measure(int64_t batch, int64_t width, int layers) {
   for (int i = 0; i < 15; ++i) off.push_back(step("0")), on.push_back(step("1"));
   unsetenv("HOLON_OVERLAP");
   if (Context::current().rank() != 0) return;
-  std::printf("{\"name\": \"overlap: backward, batch %d, %d weights of %d x %d\", \"value\": %.3f, \"unit\": \"ms\", \"against\": "
+  std::printf("{\"name\": \"overlap: backward, batch %d, %d weights of %d x %d\", \"value\": %.3f, \"unit\": \"ms\", "
+              "\"against\": "
               "\"sums one after the other, %.3f ms\", \"ratio\": %.3f}\n",
-              static_cast<int>(batch), layers, static_cast<int>(width), static_cast<int>(width), quartile(on), quartile(off),
-              quartile(off) / quartile(on));
+              static_cast<int>(batch), layers, static_cast<int>(width), static_cast<int>(width), quartile(on),
+              quartile(off), quartile(off) / quartile(on));
   std::fflush(stdout);
 }
 
@@ -65,8 +66,9 @@ int rank_main() {
   measure(256, 512, 16);
   measure(64, 256, 16);
   if (Context::current().rank() == 0)
-    std::printf("{\"name\": \"overlap: taken here\", \"value\": %d, \"unit\": \"\", \"against\": null, \"ratio\": null}\n",
-                comm::background_pays());
+    std::printf(
+        "{\"name\": \"overlap: taken here\", \"value\": %d, \"unit\": \"\", \"against\": null, \"ratio\": null}\n",
+        comm::background_pays());
   return 0;
 }
 

@@ -119,7 +119,8 @@ void GradientBuckets::sum_up(Bucket& bucket) {
 void GradientBuckets::let_go() {
   for (; let_go_ + 1 < buckets_.size() && buckets_[let_go_]->work.done(); ++let_go_)
     for (Item& item : buckets_[let_go_]->items)
-      if (!item.summed) item.gradient = Tensor::global({}, item.gradient.shape(), item.gradient.dtype(), item.gradient.spec());
+      if (!item.summed)
+        item.gradient = Tensor::global({}, item.gradient.shape(), item.gradient.dtype(), item.gradient.spec());
 }
 
 void GradientBuckets::finish(const std::function<void(TensorImpl&, Tensor)>& add) {
@@ -129,8 +130,9 @@ void GradientBuckets::finish(const std::function<void(TensorImpl&, Tensor)>& add
   for (auto& bucket : buckets_) {
     bucket->work.wait();
     for (Item& item : bucket->items) {
-      Tensor g = item.summed ? item.gradient
-                             : Tensor::global(std::move(item.sum), item.gradient.shape(), item.gradient.dtype(), item.leaf->spec);
+      Tensor g = item.summed
+          ? item.gradient
+          : Tensor::global(std::move(item.sum), item.gradient.shape(), item.gradient.dtype(), item.leaf->spec);
       item.sum = {};
       item.gradient = {};
       add(*item.leaf, std::move(g));

@@ -1,9 +1,9 @@
 // Gradients that are addends, summed between the ranks while backward goes on.
 //
-// A leaf whose gradient comes as partial_sum (data parallelism) needs it summed. One bucket after the other collects such
-// gradients in the order in which backward makes them, alike on all ranks; a full one is summed by the rank's second thread
-// (comm/background.h), the last one by finish(). Small gradients of a bucket travel together. Sums have the bits that
-// to_global would give one by one.
+// A leaf whose gradient comes as partial_sum (data parallelism) needs it summed. One bucket after the other collects
+// such gradients in the order in which backward makes them, alike on all ranks; a full one is summed by the rank's
+// second thread (comm/background.h), the last one by finish(). Small gradients of a bucket travel together. Sums have
+// the bits that to_global would give one by one.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ namespace holon::autograd {
 
 class GradientBuckets {
  public:
-  // Takes over a gradient of the leaf that has its dtype, if it is one to be summed. False: none of those, or it does not
-  // pay here.
+  // Takes over a gradient of the leaf that has its dtype, if it is one to be summed. False: none of those, or it does
+  // not pay here.
   bool take(TensorImpl& leaf, const Tensor& gradient);
   // Whether finish() will give the leaf a gradient, so that another one has to keep its place behind it:
   bool holds(const TensorImpl& leaf) const { return held_.contains(&leaf); }
@@ -46,7 +46,7 @@ class GradientBuckets {
 
   bool on();
 
-  int64_t limit_bytes_ = -1;  // 0: off; -1: not yet known
+  int64_t limit_bytes_ = -1;                      // 0: off; -1: not yet known
   std::vector<std::shared_ptr<Bucket>> buckets_;  // all but the last are on their way
   size_t let_go_ = 0;                             // so many of them have no gradients any more
   std::set<const TensorImpl*> held_;

@@ -17,6 +17,7 @@ constexpr Setting kTable[] = {
     {"HOLON_GRADIENT_BUCKET_MB", "4", "MiB of gradients that backward collects before it sums them between the ranks in the background."},
     {"HOLON_ISA", "", "Instruction set of the CPU kernels: base, v3 (AVX2) or v4 (AVX-512); empty takes the best there is."},
     {"HOLON_LOG", "", "Comma-separated channels to log to stderr: boxing, dispatch, comm, or all."},
+    {"HOLON_MACHINE_COSTS", "", "Figures that boxing is planned by, as sync=1e-6,copy=1e10 (holon/cost/machine.h); the rest is measured, or built in after fixed."},
     {"HOLON_NET_INTERFACE", "", "Network interface to other hosts, e.g. eth0; empty takes the one that leads to MASTER_ADDR."},
     {"HOLON_OVERLAP", "", "1 lets backward sum gradients between ranks in the background, 0 does not; empty: where cores or a network are free."},
     {"HOLON_RENDEZVOUS_TIMEOUT_S", "60", "Seconds in which all ranks of a world must have started."},

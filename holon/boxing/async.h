@@ -19,13 +19,14 @@ class PendingArray {
   }
 
  private:
-  friend PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in);
+  friend PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype,
+                                const Array& in);
   comm::Work work_;
   std::shared_ptr<Array> out_ = std::make_shared<Array>();
 };
 
-// box() in the background (comm/background.h has what that means); at once where no rank reads from another. Collective.
-// Pre: nobody writes to `in` until it is done.
+// box() in the background (comm/background.h has what that means); at once where no rank reads from another.
+// Collective. Pre: nobody writes to `in` until it is done.
 PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in);
 
 }  // namespace holon::boxing

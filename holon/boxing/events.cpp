@@ -5,6 +5,7 @@
 #include "holon/base/error.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
+#include "holon/boxing/live_log.h"
 #include "holon/boxing/planner.h"
 
 namespace holon::boxing {
@@ -71,7 +72,7 @@ void record_implicit(const BoxingEvent& event) {
     s.recent[s.oldest] = event;
     s.oldest = (s.oldest + 1) % kRecent;
   }
-  if (log::enabled(log::Channel::kBoxing)) log::line(log::Channel::kBoxing, event.str());
+  if (log::enabled(log::Channel::kBoxing)) set_cause(event.op);
   if (moves && s.policy == Policy::kWarn) log::warn("implicit boxing: " + event.str());
 }
 

@@ -8,6 +8,7 @@
 #include "holon/base/small_vec.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/hosts.h"
+#include "holon/boxing/live_log.h"
 #include "holon/boxing/strided.h"
 #include "holon/comm/communicator.h"
 #include "holon/kernels/cpu/add_n.h"
@@ -144,6 +145,7 @@ void describe(tracing::Span& span, const Step& step, int rank) {
 }  // namespace
 
 Array execute(const Plan& plan, const Array& in) {
+  LiveLog live(plan);
   int rank = Context::current().rank();
   if (int index = plan.from()->placement.index_of(rank); index >= 0) {
     Dims expected = slice_of(plan.shape(), plan.from()->placement, plan.from()->nd_sbp, index).shape;

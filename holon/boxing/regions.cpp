@@ -1,6 +1,8 @@
 #include "holon/boxing/regions.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "holon/base/error.h"
 
@@ -67,9 +69,18 @@ int64_t linear(const Dims& offset, const Dims& strides) {
   return at;
 }
 
-// What the target's index-th rank pulls; give[r] counts the elements that rank r has been asked for. Owners are ranks.
+// What has been asked of whom so far.
+struct Asked {
+  std::vector<int64_t> give;  // elements, by rank
+  // By host, source part and box: the replica of it that a rank of that host takes from another host. The next one that
+  // wants the box takes the same, so that it crosses once.
+  std::map<std::tuple<int, int64_t, std::vector<int64_t>>, int64_t> crossing;
+};
+
+// What the target's index-th rank pulls. Owners are ranks.
 std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const SourceGrid& grid,
-                           const Dims& shape, int index, std::vector<int64_t>& give) {
+                           const Dims& shape, int index, const HostMap& hosts, Asked& asked) {
+  std::vector<int64_t>& give = asked.give;
   Slice dst = slice_of(shape, to.placement, to.nd_sbp, index);
   std::vector<Pull> pulls;
   if (dst.shape.numel() == 0) return pulls;
@@ -94,16 +105,31 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
     Slice box;
     if (!intersect(src, dst, &box)) return;
 
+    const int me = to.placement.ranks()[static_cast<size_t>(index)];
+    // How many other hosts a replica's addends are on, and how much its ranks have been asked for.
+    auto price = [&](int64_t r) {
+      int64_t load = 0;
+      std::vector<int> others;
+      for_each_point(grid.addends, grid.strides, [&](int64_t a) {
+        int owner = ranks[static_cast<size_t>(base + key + r + a)];
+        load += give[static_cast<size_t>(owner)];
+        if (hosts.host(owner) != hosts.host(me)) others.push_back(hosts.host(owner));
+      });
+      std::sort(others.begin(), others.end());
+      return std::pair{std::unique(others.begin(), others.end()) - others.begin(), load};
+    };
     int64_t replica = own_replica;
     if (key != own_key) {
-      int64_t least = -1;
+      std::pair<ptrdiff_t, int64_t> least{PTRDIFF_MAX, 0};
       for_each_point(grid.replicas, grid.strides, [&](int64_t r) {
-        int64_t load = 0;
-        for_each_point(grid.addends, grid.strides, [&](int64_t a) {
-          load += give[static_cast<size_t>(ranks[static_cast<size_t>(base + key + r + a)])];
-        });
-        if (least < 0 || load < least) least = load, replica = r;
+        auto p = price(r);
+        if (p < least) least = p, replica = r;
       });
+    }
+    if (!hosts.host_of_rank.empty() && price(replica).first > 0) {
+      std::vector<int64_t> of(box.offset.begin(), box.offset.end());
+      of.insert(of.end(), box.shape.begin(), box.shape.end());
+      replica = asked.crossing.try_emplace({hosts.host(me), base + key, std::move(of)}, replica).first->second;
     }
     Pull pull{};
     pull.shape = box.shape;
@@ -154,10 +180,9 @@ unsigned fixed_axes(const GlobalSpec& from, const GlobalSpec& to) {
   for (int a = 0; a < h.size(); ++a) {
     Sbp before = from.nd_sbp[a], after = to.nd_sbp[a];
     bool stays = before == after && !(before.is_split() && recut >> before.axis & 1);
-    if (stays || h[a] == 1) {
-      fixed |= 1u << a;
-      continue;
-    }
+    // Whatever a rank needs of copies, it finds among the ranks that stand where it does.
+    if (stays || h[a] == 1 || before.is_broadcast()) fixed |= 1u << a;
+    if (stays || h[a] == 1) continue;
     if (before.is_split()) recut |= 1u << before.axis;
     if (after.is_split()) recut |= 1u << after.axis;
   }
@@ -167,8 +192,9 @@ unsigned fixed_axes(const GlobalSpec& from, const GlobalSpec& to) {
 bool one_move(const GlobalSpec& from, const GlobalSpec& to) {
   if (!to.nd_sbp.has_partial()) return true;
   unsigned fixed = fixed_axes(from, to);
+  auto one_rank = [&](int a) { return from.placement.hierarchy()[a] == 1; };
   for (int a = 0; a < to.nd_sbp.size(); ++a)
-    if (to.nd_sbp[a].is_partial() && !is_fixed(fixed, a)) return false;
+    if (to.nd_sbp[a].is_partial() && !(is_fixed(fixed, a) && (from.nd_sbp[a].is_partial() || one_rank(a)))) return false;
   return true;
 }
 
@@ -199,7 +225,7 @@ std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned 
   return all;
 }
 
-Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank) {
+Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank, const HostMap& hosts) {
   HOLON_CHECK(one_move(from, to), "{} to {} is not one move", from, to);
   unsigned fixed = fixed_axes(from, to);
   Transfer t;
@@ -213,12 +239,13 @@ Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& s
   t.shape = slice_of(shape, to.placement, to.nd_sbp, index).shape;
 
   SourceGrid grid(from, fixed);
-  std::vector<int64_t> give(static_cast<size_t>(
+  Asked asked;
+  asked.give.resize(static_cast<size_t>(
       std::max(*std::max_element(from.placement.ranks().begin(), from.placement.ranks().end()), t.members.back()) + 1));
   // The choice among replicas depends on what the ranks before this one have chosen.
   if (grid.replicas.numel() > 1)
-    for (int before = 0; before < index; ++before) pulls_of(from, to, fixed, grid, shape, before, give);
-  t.pulls = pulls_of(from, to, fixed, grid, shape, index, give);
+    for (int before = 0; before < index; ++before) pulls_of(from, to, fixed, grid, shape, before, hosts, asked);
+  t.pulls = pulls_of(from, to, fixed, grid, shape, index, hosts, asked);
   for (auto& pull : t.pulls)
     for (int& owner : pull.owners) owner = position(owner);
   t.whole_own = t.pulls.size() == 1 && t.pulls[0].owners.size() == 1 && t.pulls[0].owners[0] == t.me;

@@ -20,8 +20,8 @@ class Work {
   Work() = default;  // of nothing: done
 
   bool done() const;
-  // Returns when the job has ended, and throws what it threw, each time. What it communicated counts in stats() from the
-  // first wait() on.
+  // Returns when the job has ended, and throws what it threw, each time. What it communicated counts in stats() from
+  // the first wait() on.
   void wait();
 
  private:
@@ -31,12 +31,18 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-// The thread is made by the first call. The job keeps the call site (set_call_site()) of this call. Jobs that nobody has
-// waited for when the rank ends may not be done.
+// The thread is made by the first call. The job keeps the call site (set_call_site()) of this call. Jobs that nobody
+// has waited for when the rank ends may not be done.
 Work run_in_background(std::function<void()> job);
 
-// Whether the machine has something to run jobs with while ranks compute: more cores than ranks, or a network. Alike on all
-// ranks; false in a world of one. HOLON_OVERLAP=0 or 1 decides instead.
+// For upper layers that keep something in a rank's Context on which all ranks' calls depend: with each job `capture` is
+// called on the rank's own thread, and what it returns, if anything, on the second one before the job. Returns true, to
+// be called from a static initialiser.
+bool inherit_in_background(std::function<void()> (*capture)());
+
+// Whether the machine has something to run jobs with while ranks compute: a core for each rank beside those of its
+// threads (num_threads(), at the first call), or a network. Alike on all ranks that have as many threads; false in a
+// world of one. HOLON_OVERLAP=0 or 1 decides instead.
 bool background_pays();
 
 // Ends the rank's second thread: what it runs fails, what waits is dropped. To be called when the rank has ended.

@@ -122,7 +122,8 @@ Communicator& communicator(std::span<const int> ranks) {
   else if (World& w = world(); std::any_of(key.begin(), key.end(), [&](int r) { return w.host_of(r) != w.host_of(key[0]); }))
     made = std::make_unique<HostsCommunicator>(w, key, static_cast<int>(mine - ranks.begin()), p.stats, p.site);
   else
-    made = std::make_unique<GroupCommunicator>(world(), key, static_cast<int>(mine - ranks.begin()), p.stats, p.site, p.channel);
+    made = std::make_unique<GroupCommunicator>(world(), key, static_cast<int>(mine - ranks.begin()), p.stats, p.site,
+                                               p.channel);
   return *p.communicators.emplace(std::move(key), std::move(made)).first->second;
 }
 

@@ -1,5 +1,7 @@
 #include "holon/comm/group_communicator.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -47,7 +49,8 @@ constexpr double kAskSeconds = 0.5;
 constexpr size_t kMostDescribed = 4;
 // Ranks that disagree wait for each other's lines; all of them get here at once.
 constexpr int64_t kSiteNs = 500'000'000;
-// While its peers are known to copy, a rank with a core of its own spins on: waking it would take longer than they need.
+// While its peers are known to copy, a rank with a core of its own spins on: waking it would take longer than they
+// need.
 constexpr uint64_t kSlowBytesPerNs = 4, kMostWorkNs = 20'000'000;
 
 }  // namespace
@@ -63,7 +66,8 @@ GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int i
       stats_(stats),
       site_(site),
       channel_(channel),
-      spin_ns_(channel == 0 || world.cores_here() >= 2 * world.ranks_here() ? world.spin_ns() : 0) {
+      spin_ns_(channel == 0 || world.cores_here() >= 2 * world.ranks_here() ? world.spin_ns() : 0),
+      yields_(channel == 0 ? world.yields() : 0) {
   group_ = world_.block().group(this->ranks(), channel, &table_index_);
   pointers_.resize(static_cast<size_t>(size()));
 }
@@ -98,7 +102,7 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
     std::memcpy(details.site, site_, sizeof details.site);
     details.set_sited(true);
   }
-  record(details);
+  if (channel_ == 0) record(details);  // the report has one writer
 
   // What peers may still be reading for the call before stays until they have all come to this one.
   Bounce bounce;
@@ -173,12 +177,18 @@ void GroupCommunicator::note_site() {
 
 bool GroupCommunicator::spin(uint64_t target) const {
   int64_t until = 0;
+  int yields = 0;
   for (int i = 0, turns = 0; i < size();) {
     if (group_.slots[i].arrived.load() >= target) {
       ++i;
       continue;
     }
-    if (spin_ns_ <= 0) return false;
+    if (spin_ns_ <= 0) {
+      // Who is to come is often ready to run on this very core, and then needs no waking.
+      if (++yields > yields_) return false;
+      sched_yield();
+      continue;
+    }
     if (++turns % 32 == 0) {
       int64_t now = now_ns();
       if (until == 0) until = now + spin_ns_ + work_ns_;

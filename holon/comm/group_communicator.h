@@ -57,6 +57,7 @@ class GroupCommunicator final : public Communicator {
   const char* site_;
   const int channel_;
   const int64_t spin_ns_;
+  const int yields_;
   int table_index_ = 0;
   Group group_;
   uint64_t calls_ = 0;     // opens

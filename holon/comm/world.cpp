@@ -15,9 +15,10 @@ World::World(int rank, int size, ControlBlock block, int cores, bool threads, Ho
     here = static_cast<int>(std::count(hosts_.of_rank.begin(), hosts_.of_rank.end(), host_of(rank)));
   ranks_here_ = here;
   double us = here <= cores ? 50 : 0;
-  if (!settings::text("HOLON_SPIN_US").empty()) us = settings::number("HOLON_SPIN_US");
+  if (here > cores) yields_ = 2 * ((here + cores - 1) / cores);
+  if (!settings::text("HOLON_SPIN_US").empty()) us = settings::number("HOLON_SPIN_US"), yields_ = 0;
   // Threads that wait for the interpreter's lock cannot come while a spinning one holds it.
-  if (threads && blocking_hooks().enter) us = 0;
+  if (threads && blocking_hooks().enter) us = 0, yields_ = 0;
   spin_ns_ = static_cast<int64_t>(us * 1000);
   answer_for(block_.rank_entry(rank).report);
 }

@@ -28,7 +28,10 @@ class World {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const ControlBlock& block() const { return block_; }
+  // How long a waiting rank spins; where there are more ranks than cores, how often it lets others run instead, before
+  // it sleeps.
   int64_t spin_ns() const { return spin_ns_; }
+  int yields() const { return yields_; }
   double timeout_s() const { return timeout_s_; }
   // What the ranks of this host share, and how many they are.
   int cores_here() const { return cores_here_; }
@@ -67,6 +70,7 @@ class World {
   const ControlBlock block_;
   const Hosts hosts_;
   int64_t spin_ns_;
+  int yields_ = 0;
   double timeout_s_;
   int cores_here_, ranks_here_;
 };

@@ -1,31 +1,60 @@
-// The one model of what work costs: a latency per synchronisation and a rate per kind of byte. The same figures on
-// every rank give the same decisions on every rank, so nothing here depends on where it runs.
+// The one model of what work costs: latencies, and a rate per kind of byte that depends on how much a core touches. The
+// same figures on every rank give the same decisions on every rank, so nothing here depends on where it runs.
 #pragma once
 
 #include <cstdint>
 
 namespace holon {
 
+// Bytes per second where what a core touches lies in its own cache, in the cache of all cores, or in memory.
+struct Rates {
+  double near, mid, far;
+  bool operator==(const Rates&) const = default;
+};
+
 struct MachineCosts {
-  double sync_s = 1e-6;             // all members of a group meet once
-  double view_s = 1e-7;             // a new window on memory that is there
-  double copy_bytes_per_s = 10e9;   // bytes written by a copy, from own memory or a peer's
-  double reduce_bytes_per_s = 5e9;  // bytes of addends that are summed
-  double fill_bytes_per_s = 10e9;   // bytes set to zero
+  double sync_s = 1e-6;           // two ranks of a host meet
+  double sync_rank_s = 1e-7;      // every further rank that meets them
+  double step_s = 8e-7;           // finding out what to do, and memory for it, where ranks meet
+  double view_s = 1e-7;           // a new window on memory that is there
+  double row_s = 5e-9;            // a further stretch of memory in a copy or a sum
+  double pull_s = 2e-8;           // a further peer that is read
+  Rates copy{40e9, 12e9, 8e9};    // bytes written by a copy, from own memory or a peer's
+  Rates reduce{60e9, 16e9, 9e9};  // bytes of addends that are summed
+  Rates fill{50e9, 25e9, 12e9};   // bytes set to zero
+  double cache_bytes = 2 << 20;   // a core's own
+  double cores = 0;               // that the ranks of a host share; 0: one each
+  double memory_bytes_per_s = 0;  // bytes that all cores of a host together copy; 0: as many as the cores can
+  double net_latency_s = 3e-5;    // two hosts meet
+  double net_bytes_per_s = 1.2e9; // into a host, or out of it
+  bool operator==(const MachineCosts&) const = default;
 };
 
-// The machine that is planned for: two cores of a server.
-const MachineCosts& machine_costs();
-
-// The most that any one rank does in a step.
+// What one step of a boxing has its ranks do: for each kind of work the most that any one rank does, and what all ranks
+// of the busiest host do together.
 struct Work {
-  int syncs = 0;
+  struct Bytes {
+    double most = 0, all = 0;
+    void add(double bytes) {
+      most = bytes > most ? bytes : most;
+      all += bytes;
+    }
+  };
+  bool step = false;   // ranks meet
+  bool fresh = false;  // what is copied has just been written by other cores, so it is in no cache of this one
   int views = 0;
-  int64_t copy_bytes = 0;
-  int64_t reduce_bytes = 0;
-  int64_t fill_bytes = 0;
+  int meetings = 0, members = 0;  // how often the ranks meet, and how many do
+  Bytes copy, reduce, fill;
+  int addends = 2;  // of which `reduce` makes one
+  Bytes rows;       // stretches of memory that are copied or summed, beyond one
+  double pulls = 0; // peers that the busiest rank reads, beyond one
+  int net_meetings = 0;
+  double net_bytes = 0;  // over the link of the busiest host
 };
 
-double seconds(const Work& work, const MachineCosts& costs = machine_costs());
+double seconds(const Work& work, const MachineCosts& costs);
+
+// How fast a core works that touches so many bytes.
+double rate(const Rates& rates, double touched_bytes, const MachineCosts& costs);
 
 }  // namespace holon

@@ -1,11 +1,14 @@
 #include "holon/dispatch/signature.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
+#include <tuple>
+#include <vector>
 
 #include "holon/base/log.h"
 #include "holon/boxing/planner.h"
-#include "holon/cost/cost.h"
+#include "holon/cost/machine.h"
 
 namespace holon {
 
@@ -41,7 +44,8 @@ class Chooser {
   ChosenSignature run() {
     if (!matches_as_is()) {
       search(0);
-      HOLON_CHECK(best_cost_ < std::numeric_limits<double>::infinity(), "op {} has no signature that can be reached", op_.name());
+      HOLON_CHECK(!candidates_.empty(), "op {} has no signature that can be reached", op_.name());
+      choose();
     }
     ChosenSignature chosen;
     for (size_t i = 0; i < in_.size(); ++i) chosen.in.push_back(specs_[i] ? spec_of(best_, i, true) : nullptr);
@@ -111,31 +115,61 @@ class Chooser {
     }
   }
 
+  // Where boxing takes about as long, what moves fewer bytes wins (there, and back as a gradient), and then what holds
+  // fewer.
+  static constexpr double kAbout = 1.1;
+
   void price() {
     double total = 0;
-    for (size_t i = 0; i < in_.size() && total < best_cost_; ++i)
-      if (specs_[i]) total += boxing_cost(i, spec_of(pick_, i, true));
-    if (total >= best_cost_) return;
-    // A partial sum must be paid for by whoever reads it; among equals the result that holds fewer bytes wins.
+    int64_t moved = 0;
+    for (size_t i = 0; i < in_.size() && total <= least_s_ * kAbout; ++i) {
+      if (!specs_[i]) continue;
+      auto [s, bytes] = boxing_cost(i, spec_of(pick_, i, true));
+      total += s;
+      moved += bytes;
+    }
+    if (total > least_s_ * kAbout) return;
+    // A partial sum must be paid for by whoever reads it.
+    double held = 0;
     for (size_t o = 0; o < out_.size(); ++o) {
-      double bytes = static_cast<double>(out_[o].shape.numel()) * static_cast<double>(size_bytes(out_[o].dtype));
+      double bytes = static_cast<double>(out_[o].shape.numel()) * static_cast<double>(size_bytes(out_[o].dtype)), part = bytes;
       for (int a = 0; a < n_axes_; ++a) {
         Sbp sbp = pick_[static_cast<size_t>(a)]->out[o];
-        if (sbp.is_partial()) total += 0.5 * bytes / machine_costs().reduce_bytes_per_s;
-        if (!sbp.is_split()) total += 1e-6 * bytes / machine_costs().copy_bytes_per_s;
+        if (sbp.is_partial()) total += 0.5 * bytes / machine_costs().reduce.mid;
+        if (sbp.is_split()) part /= static_cast<double>(placement_.hierarchy()[a]);
       }
+      held += part;
     }
-    if (total < best_cost_) {
-      best_cost_ = total;
-      best_ = pick_;
-    }
+    least_s_ = std::min(least_s_, total);
+    candidates_.push_back({total, moved, held, pick_});
   }
 
-  double boxing_cost(size_t input, const GlobalSpec* to) {
-    auto [it, fresh] = costs_.try_emplace({input, to}, 0.0);
-    if (fresh) it->second = boxing::cost(specs_[input], to, in_[input].shape, in_[input].dtype);
+  void choose() {
+    const Candidate* best = nullptr;
+    for (auto& c : candidates_)
+      if (c.s <= least_s_ * kAbout && (!best || std::tie(c.moved, c.held, c.s) < std::tie(best->moved, best->held, best->s)))
+        best = &c;
+    if (best) best_ = best->pick;
+  }
+
+  // Seconds, and the most bytes that a rank reads, there and back.
+  std::pair<double, int64_t> boxing_cost(size_t input, const GlobalSpec* to) {
+    auto [it, fresh] = costs_.try_emplace({input, to});
+    if (fresh && specs_[input] != to) {
+      const Meta& in = in_[input];
+      auto plan = boxing::plan(specs_[input], to, in.shape, in.dtype);
+      it->second = {plan.predicted_s(), plan.max_read_bytes()};
+      if (is_floating(in.dtype)) it->second.second += boxing::plan(to, specs_[input], in.shape, in.dtype).max_read_bytes();
+    }
     return it->second;
   }
+
+  struct Candidate {
+    double s;
+    int64_t moved;
+    double held;  // bytes of a rank's results
+    Pick pick;
+  };
 
   const OpDef& op_;
   std::span<const Meta> in_, out_;
@@ -144,8 +178,9 @@ class Chooser {
   Placement placement_;
   int n_axes_ = 0;
   Pick pick_, best_;
-  double best_cost_ = std::numeric_limits<double>::infinity();
-  std::map<std::pair<size_t, const GlobalSpec*>, double> costs_;
+  double least_s_ = std::numeric_limits<double>::infinity();
+  std::vector<Candidate> candidates_;
+  std::map<std::pair<size_t, const GlobalSpec*>, std::pair<double, int64_t>> costs_;
 };
 
 }  // namespace

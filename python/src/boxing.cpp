@@ -68,7 +68,7 @@ void bind_boxing(nb::module_& m) {
     check_nd_sbp(x.shape(), p, s, "explain");
     return boxing::explain(x.spec(), intern_spec(p, s), x.shape(), x.dtype());
   }, "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(),
-        "The steps that x.to_global(placement, sbp) takes, with bytes per rank and predicted time. Moves nothing.");
+        "The steps that x.to_global(placement, sbp) takes, with bytes per rank and per link, memory and predicted time. Moves nothing.");
   m.def("picture", picture_dict, "x"_a, "Who holds which part of x: title, planes, notes, text, svg. Communicates nothing.");
   nb::class_<PolicyChange>(m, "boxing_policy",
                            "What boxing that an op inserts by itself does on this rank: \"silent\", \"warn\" or \"raise\". Holds from the call on; as a "

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 
 def missing():
@@ -27,10 +28,11 @@ def missing():
 
 
 class Hosts:
-    """n namespaces with the addresses 10.77.0.1 to 10.77.0.n."""
+    """n namespaces with the addresses 10.77.0.1 to 10.77.0.n. slow: (delay in seconds, bytes per second) of the cable
+    between two hosts, each way."""
 
-    def __init__(self, n):
-        self.n = n
+    def __init__(self, n, slow=None):
+        self.n, self.slow, self.relay = n, slow, None
         self.prefix = f"holon{os.getpid()}"
         self.switch = f"{self.prefix}-sw"
 
@@ -48,22 +50,38 @@ class Hosts:
     def __enter__(self):
         try:
             self._ip("netns", "add", self.switch)
-            self._ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
-            self._ip("-n", self.switch, "link", "set", "bridge", "up")
+            if not self.slow:
+                self._ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+                self._ip("-n", self.switch, "link", "set", "bridge", "up")
             for i in range(self.n):
                 ns = self.name(i)
                 self._ip("netns", "add", ns)
                 self._ip("link", "add", "eth0", "netns", ns, "type", "veth", "peer", "name", f"port{i}", "netns", self.switch)
-                self._ip("-n", self.switch, "link", "set", f"port{i}", "master", "bridge", "up")
+                self._ip("-n", self.switch, "link", "set", f"port{i}", *([] if self.slow else ["master", "bridge"]), "up")
                 self._ip("-n", ns, "address", "add", f"{self.address(i)}/24", "dev", "eth0")
                 self._ip("-n", ns, "link", "set", "eth0", "up")
                 self._ip("-n", ns, "link", "set", "lo", "up")
+            if self.slow:
+                self._slow_cable()
         except BaseException:
             self.__exit__()
             raise
         return self
 
+    def _slow_cable(self):
+        assert self.n == 2
+        relay = [sys.executable, str(Path(__file__).with_name("relay.py"))]
+        for i in range(2):
+            self.run(i, [*relay, "--no-offload", "eth0"], check=True)
+        command = ["ip", "netns", "exec", self.switch, *relay, "port0", "port1", "--delay", str(self.slow[0]), "--rate", str(self.slow[1])]
+        self.relay = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.relay.stdout.readline().strip() == "relaying"
+
     def __exit__(self, *_):
+        if self.relay:
+            self.relay.kill()
+            self.relay.wait()
+            self.relay.stdout.close()
         for ns in [*(self.name(i) for i in range(self.n)), self.switch]:
             subprocess.run(["ip", "netns", "delete", ns], capture_output=True)
 
@@ -75,6 +93,11 @@ class Hosts:
 
     def popen(self, i, command, **options):
         return subprocess.Popen(self.command(i, command), **options)
+
+    def processes(self):
+        """The pids of everything that runs on the hosts."""
+        listed = [subprocess.run(["ip", "netns", "pids", self.name(i)], capture_output=True, text=True).stdout for i in range(self.n)]
+        return [int(pid) for pid in " ".join(listed).split()]
 
     def cut(self, i):
         """Takes the cable of host i out of the switch: nothing arrives, and nobody is told."""

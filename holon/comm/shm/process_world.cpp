@@ -19,7 +19,8 @@
 #include "holon/base/settings.h"
 #include "holon/comm/bootstrap/rendezvous.h"
 #include "holon/comm/cores.h"
-#include "holon/comm/net/gloo_network.h"
+#include "holon/comm/net/connect.h"
+#include "holon/comm/join_hook.h"
 #include "holon/comm/shm/fd_exchange.h"
 
 namespace holon::comm {
@@ -222,6 +223,8 @@ std::shared_ptr<World> join_processes(const Context& context) {
     if (place == 0)
       listen_for_aborts(parts.block, std::make_shared<StoreClient>(m.store_host, m.store_port, m.token, limit_s));
   }
+  const int cores = shared_cores(parts);
+  StoreClient& store = *parts.meeting.client;
   auto world = std::make_shared<ProcessWorld>(context.rank(), std::move(parts));
   world_of_process = world.get();
   on_exit([](int status, void*) { world_of_process->end_of_process(status); }, nullptr);
@@ -230,6 +233,11 @@ std::shared_ptr<World> join_processes(const Context& context) {
   if (settings::flag("HOLON_STORE_HOSTED")) prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (log::enabled(log::Channel::kComm))
     log::line(log::Channel::kComm, fmt::format("the world of {} ranks on {} host{} has met", size, std::max<size_t>(1, world->hosts().names.size()), world->several_hosts() ? "s" : ""));
+  adopt_world(world);
+  run_join_hook({context.rank(), context.world_size(), world->hosts().of_rank, cores, [&](const std::string& text) {
+    if (rank == 0) store.set("joined", text);
+    return rank == 0 ? text : store.get("joined", limit_s);
+  }});
   return world;
 }
 

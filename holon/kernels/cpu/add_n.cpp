@@ -140,8 +140,9 @@ const Table& choose() {
   return Plain::table;
 }
 
-constexpr int64_t kBytesPerThread = 512 << 10;  // of all sources
-// A result from this size on is written past the caches. (A smaller one's readers, here or on a peer, still find it there.)
+constexpr int64_t kBytesPerThread = 1 << 20;  // of all sources
+// A result from this size on is written past the caches. (A smaller one's readers, here or on a peer, still find it
+// there.)
 constexpr int64_t kStreamBytes = 8 << 20;
 
 void add_range(Function add, std::byte* dst, std::span<const void* const> src, int64_t item, int64_t begin, int64_t end,

@@ -57,6 +57,8 @@ void for_each_row(const Box& box, F&& f) {
 
 // Up to this much one thread copies, without asking for others.
 constexpr int64_t kSmallBytes = 256 << 10;
+// Of a shorter row too little is in whole lines.
+constexpr size_t kStreamedRow = 1024;
 
 }  // namespace
 
@@ -67,7 +69,7 @@ void copy_box(std::byte* dst, const Dims& dst_strides, const std::byte* src, con
   Box box(shape, dst_strides, src_strides);
   const auto row = static_cast<size_t>(box.shape.back() * item_bytes);
   const bool rows = box.a.back() == 1 && box.b.back() == 1;
-  const bool stream = std::max(static_cast<size_t>(bytes), whole_bytes) >= kStreamCopyBytes;
+  const bool stream = std::max(static_cast<size_t>(bytes), whole_bytes) >= kStreamCopyBytes && row >= kStreamedRow;
   if (rows && box.shape.size() == 1) return copy_bytes(dst, src, row, whole_bytes);
   if (rows && (bytes <= kSmallBytes || (stream && num_threads() == 1))) {
     for_each_row(box, [&](int64_t to, int64_t from) {

@@ -15,7 +15,7 @@ namespace holon::kernels {
 namespace {
 
 constexpr size_t kLine = 64, kPage = 4096, kPages = 4, kGroup = kPages * kPage;
-constexpr int64_t kBytesPerThread = 512 << 10;
+constexpr int64_t kBytesPerThread = 1 << 20;
 
 #if defined(__x86_64__)
 inline void stream_two_lines(std::byte* dst, const std::byte* src) {
@@ -24,8 +24,8 @@ inline void stream_two_lines(std::byte* dst, const std::byte* src) {
   for (size_t k = 0; k < 8; ++k) _mm_stream_si128(reinterpret_cast<__m128i*>(dst) + k, v[k]);
 }
 
-// Pre: dst is aligned to a line, bytes is a multiple of two. The hardware's prefetcher ends at each page, so several pages are
-// read at a time.
+// Pre: dst is aligned to a line, bytes is a multiple of two. The hardware's prefetcher ends at each page, so several
+// pages are read at a time.
 void stream_lines(std::byte* dst, const std::byte* src, size_t bytes) {
   const size_t grouped = bytes / kGroup * kGroup;
   for (size_t group = 0; group < grouped; group += kGroup)
@@ -71,7 +71,8 @@ void copy_bytes(void* to, const void* from, size_t bytes, size_t whole_bytes) {
   auto* src = static_cast<const std::byte*>(from);
   const auto lines = static_cast<int64_t>((bytes + kLine - 1) / kLine);  // threads share no line
   parallel_for(lines, kBytesPerThread / static_cast<int64_t>(kLine), [&](int64_t begin, int64_t end) {
-    const size_t first = static_cast<size_t>(begin) * kLine, size = std::min(bytes, static_cast<size_t>(end) * kLine) - first;
+    const size_t first = static_cast<size_t>(begin) * kLine,
+                 size = std::min(bytes, static_cast<size_t>(end) * kLine) - first;
     if (stream)
       stream_bytes(dst + first, src + first, size), stream_fence();
     else

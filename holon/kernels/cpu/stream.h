@@ -5,8 +5,8 @@
 
 namespace holon::kernels {
 
-// memcpy(dst, src, bytes); may use the threads of this rank. whole_bytes: of all that is written at this time, if this is
-// a part of it. Pre: the two do not overlap, or are the same.
+// memcpy(dst, src, bytes); may use the threads of this rank. whole_bytes: of all that is written at this time, if this
+// is a part of it. Pre: the two do not overlap, or are the same.
 void copy_bytes(void* dst, const void* src, size_t bytes, size_t whole_bytes = 0);
 
 // The same in this thread, with stores that do not fetch the lines they overwrite nor put others out of the caches.

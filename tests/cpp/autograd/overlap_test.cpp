@@ -41,12 +41,14 @@ Bits parts_of(const std::vector<Tensor>& leaves) {
   return bits;
 }
 
-// Runs a program on n ranks without and with the background and several sizes of buckets; its leaves' gradients are alike.
-void expect_same(int n, const std::function<std::vector<Tensor>()>& program) {
+// Runs a program on n ranks without and with the background and several sizes of buckets; its leaves' gradients are
+// alike.
+void expect_same(const std::vector<int>& host_of_rank, const std::function<std::vector<Tensor>()>& program) {
+  const size_t n = host_of_rank.size();
   auto run = [&] {
-    std::vector<Bits> all(static_cast<size_t>(n));
-    std::vector<comm::CommStats> stats(static_cast<size_t>(n));
-    comm::run_ranks(n, [&](int rank) {
+    std::vector<Bits> all(n);
+    std::vector<comm::CommStats> stats(n);
+    comm::run_ranks(host_of_rank, [&](int rank) {
       manual_seed(7);
       all[static_cast<size_t>(rank)] = parts_of(program());
       stats[static_cast<size_t>(rank)] = comm::stats();
@@ -68,6 +70,10 @@ void expect_same(int n, const std::function<std::vector<Tensor>()>& program) {
   }
 }
 
+void expect_same(int n, const std::function<std::vector<Tensor>()>& program) {
+  expect_same(std::vector<int>(static_cast<size_t>(n), 0), program);
+}
+
 // A stack of products of a split batch, with weights of different sizes; all are leaves.
 std::vector<Tensor> stack(const Placement& p, const NdSbp& x_sbp, const NdSbp& w_sbp, DType dtype = float32) {
   std::vector<Tensor> leaves;
@@ -75,7 +81,8 @@ std::vector<Tensor> stack(const Placement& p, const NdSbp& x_sbp, const NdSbp& w
   int64_t width = 40;
   for (int64_t next : {300, 16, 200, 200, 30}) {
     Tensor w = randn({width, next}, {.placement = p, .sbp = w_sbp, .dtype = dtype}).set_requires_grad();
-    Tensor b = randn({next}, {.placement = p, .sbp = NdSbp::filled(w_sbp.size(), sbp::broadcast()), .dtype = dtype}).set_requires_grad();
+    Tensor b = randn({next}, {.placement = p, .sbp = NdSbp::filled(w_sbp.size(), sbp::broadcast()), .dtype = dtype})
+                   .set_requires_grad();
     x = tanh(matmul(x, w) * 0.1 + b);
     leaves.push_back(w), leaves.push_back(b);
     width = next;
@@ -94,7 +101,7 @@ TEST(Overlap, TakesSumsAndKeepsTheOrder) {
     leaves.push_back(make({64}, sbp::split(0)));
     GradientBuckets buckets;
     EXPECT_FALSE(buckets.take(*leaves[0].impl(), make({100}, sbp::broadcast())));  // no sum
-    EXPECT_FALSE(buckets.take(*full({3}, 1.0, {}).impl(), full({3}, 1.0, {})));         // local
+    EXPECT_FALSE(buckets.take(*full({3}, 1.0, {}).impl(), full({3}, 1.0, {})));    // local
     for (auto& leaf : leaves) EXPECT_TRUE(buckets.take(*leaf.impl(), make(leaf.shape(), sbp::partial_sum())));
     EXPECT_TRUE(buckets.holds(*leaves[1].impl()));
     buckets.put(*leaves[1].impl(), make({200}, sbp::broadcast()));
@@ -115,8 +122,13 @@ TEST(Overlap, TakesSumsAndKeepsTheOrder) {
 }
 
 TEST(Overlap, DataParallel) {
-  for (int n : {2, 3})
-    expect_same(n, [] { return stack(Placement::all("cpu"), sbp::split(0), sbp::broadcast()); });
+  for (int n : {2, 3}) expect_same(n, [] { return stack(Placement::all("cpu"), sbp::split(0), sbp::broadcast()); });
+}
+
+TEST(Overlap, SeveralHosts) {
+  auto program = [] { return stack(Placement::all("cpu"), sbp::split(0), sbp::broadcast()); };
+  expect_same(std::vector<int>{0, 0, 1}, program);
+  expect_same(std::vector<int>{0, 1}, program);
 }
 
 TEST(Overlap, HalfPrecision) {
@@ -129,8 +141,12 @@ TEST(Overlap, WeightsThatAreSplit) {
 
 TEST(Overlap, GridOfRanks) {
   auto grid = [] { return Placement("cpu", Dims{2, 2}, {0, 1, 2, 3}); };
-  expect_same(4, [&] { return stack(grid(), NdSbp({sbp::split(0), sbp::split(0)}), NdSbp({sbp::broadcast(), sbp::broadcast()})); });
-  expect_same(4, [&] { return stack(grid(), NdSbp({sbp::split(0), sbp::broadcast()}), NdSbp({sbp::broadcast(), sbp::split(1)})); });
+  expect_same(4, [&] {
+    return stack(grid(), NdSbp({sbp::split(0), sbp::split(0)}), NdSbp({sbp::broadcast(), sbp::broadcast()}));
+  });
+  expect_same(4, [&] {
+    return stack(grid(), NdSbp({sbp::split(0), sbp::broadcast()}), NdSbp({sbp::broadcast(), sbp::split(1)}));
+  });
 }
 
 TEST(Overlap, RanksOutsideThePlacement) {

@@ -143,13 +143,16 @@ class BoxTest : public testing::Test {
   void check(int world, const std::vector<Case>& cases, bool strided = false) {
     std::vector<std::vector<Array>> parts(cases.size(), std::vector<Array>(static_cast<size_t>(world)));
     std::vector<std::string> complaints(static_cast<size_t>(world));
+    std::vector<std::vector<int64_t>> received(cases.size(), std::vector<int64_t>(static_cast<size_t>(world)));
     auto body = [&](int rank) {
+      if (!hosts_.empty()) set_machine({{}, {hosts_}});  // as check_crossings() plans
       for (size_t i = 0; i < cases.size(); ++i) {
         auto& c = cases[i];
         Array in = part_of<T>(*c.from, c.shape, rank, strided);
-        auto before = comm::stats().bytes_read;
+        auto before = comm::stats().bytes_read, received_before = comm::stats().bytes_received;
         parts[i][static_cast<size_t>(rank)] = box(c.from, c.to, c.shape, DTypeOf<T>::value, in);
         auto read = static_cast<int64_t>(comm::stats().bytes_read - before);
+        received[i][static_cast<size_t>(rank)] = static_cast<int64_t>(comm::stats().bytes_received - received_before);
         int64_t planned = c.from == c.to ? 0 : plan(c.from, c.to, c.shape, DTypeOf<T>::value).read_bytes(rank);
         if (read != planned && complaints[static_cast<size_t>(rank)].empty())
           complaints[static_cast<size_t>(rank)] = fmt::format("rank {} has read {} bytes in {}", rank, read,
@@ -161,6 +164,7 @@ class BoxTest : public testing::Test {
     else
       comm::run_ranks(hosts_, body);
     for (auto& text : complaints) EXPECT_EQ(text, "");
+    if (!hosts_.empty()) check_crossings(cases, received, DTypeOf<T>::value);
     int failures = 0;
     for (size_t i = 0; i < cases.size() && failures < 5; ++i) {
       std::string text = wrong<T>(cases[i], parts[i]);
@@ -168,6 +172,25 @@ class BoxTest : public testing::Test {
       ++failures;
       ADD_FAILURE() << text << "\n" << explain(cases[i].from, cases[i].to, cases[i].shape, DTypeOf<T>::value);
     }
+  }
+  // What came into the busiest host is what the plan says, where one step does it.
+  void check_crossings(const std::vector<Case>& cases, const std::vector<std::vector<int64_t>>& received, DType dtype) {
+    Machine machine{{}, {hosts_}};
+    int failures = 0, compared = 0;
+    for (size_t i = 0; i < cases.size() && failures < 5; ++i) {
+      auto& c = cases[i];
+      Plan p = find_plan(c.from, c.to, c.shape, dtype, machine);
+      if (c.from == c.to || p.steps().size() != 1) continue;
+      std::map<int, int64_t> into;
+      for (size_t r = 0; r < received[i].size(); ++r) into[hosts_[r]] += received[i][r];
+      int64_t most = 0;
+      for (auto [host, bytes] : into) most = std::max(most, bytes);
+      ++compared;
+      if (most == p.steps()[0].host_bytes) continue;
+      ++failures;
+      ADD_FAILURE() << most << " bytes came into a host\n" << p.str();
+    }
+    EXPECT_GT(compared, 10);
   }
   static std::vector<Case> pairs(const std::vector<const GlobalSpec*>& specs, const std::vector<Dims>& shapes) {
     std::vector<Case> cases;

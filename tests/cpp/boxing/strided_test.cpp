@@ -4,6 +4,9 @@
 
 #include <numeric>
 
+#include "holon/base/parallel.h"
+#include "holon/kernels/cpu/stream.h"
+
 namespace holon::boxing {
 namespace {
 
@@ -51,6 +54,24 @@ TEST(CopyBox, WritesOnlyTheBox) {
         EXPECT_EQ(b.data<float>()[i * 50 + j], inside ? static_cast<float>(((i - 2) * 40 + j - 3) % 100) : -1.f);
       }
   }
+}
+
+TEST(CopyBox, PastTheCaches) {
+  const int threads = num_threads();
+  for (int n : {1, 3})
+    for (int64_t width : {5, 300, 1000, 4096}) {
+      set_num_threads(n);
+      Array a = numbers({5, 5000}, float32), b = Array::empty({7, 5003}, float32);
+      for (int64_t i = 0; i < b.numel(); ++i) b.data<float>()[i] = -1;
+      copy_box(b.bytes() + (1 * 5003 + 2) * 4, b.strides, a.bytes(), a.strides, {5, width}, 4, kernels::kStreamCopyBytes);
+      for (int64_t i = 0; i < 7; ++i)
+        for (int64_t j = 0; j < 5003; ++j) {
+          bool inside = i >= 1 && i < 6 && j >= 2 && j < 2 + width;
+          ASSERT_EQ(b.data<float>()[i * 5003 + j], inside ? static_cast<float>(((i - 1) * 5000 + j - 2) % 100) : -1.f)
+              << i << " " << j << " " << width;
+        }
+    }
+  set_num_threads(threads);
 }
 
 TEST(SumBox, ShortAndLongRows) {

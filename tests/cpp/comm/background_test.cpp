@@ -114,12 +114,15 @@ TEST(Background, ErrorsComeOutOfWait) {
     set_call_site("train.py:7");
     auto differing = run_in_background([rank] {
       float x[2] = {}, y[2];
-      if (rank == 0) whole_world().all_reduce(x, y, 2, float32);
-      else whole_world().barrier();
+      if (rank == 0)
+        whole_world().all_reduce(x, y, 2, float32);
+      else
+        whole_world().barrier();
     });
     set_call_site("");
     std::string text = message_of([&] { differing.wait(); });
-    EXPECT_NE(text.find("the ranks disagree on what to call: rank 0 called all_reduce [2] float32"), std::string::npos) << text;
+    EXPECT_NE(text.find("the ranks disagree on what to call: rank 0 called all_reduce [2] float32"), std::string::npos)
+        << text;
     EXPECT_NE(text.find("at train.py:7"), std::string::npos) << text;
     // The thread and the group go on.
     run_in_background([] { whole_world().barrier(); }).wait();

@@ -23,7 +23,8 @@ struct World {
 
   World(int n, const std::string& mode) {
     for (int r = 0; r < n; ++r)
-      ranks.push_back(std::make_unique<Process>(std::vector<std::string>{RANK_PROGRAM, mode}, rank_environment(r, n, port)));
+      ranks.push_back(
+          std::make_unique<Process>(std::vector<std::string>{RANK_PROGRAM, mode}, rank_environment(r, n, port)));
   }
 };
 

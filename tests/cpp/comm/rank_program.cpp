@@ -47,12 +47,13 @@ void say(const char* text) {
 
 // A sum of many MiB between the ranks, in memory that they share.
 void reduce_large() {
-  const int64_t count = 12 << 20;
+  const int64_t count = 3 << 20;
   auto* x = static_cast<float*>(allocate_block(static_cast<size_t>(count) * 4));
   for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(i % 7);
   everybody().all_reduce(x, x, count, float32);
   for (int64_t i = 0; i < count; ++i)
-    if (x[i] != static_cast<float>(everybody().size()) * static_cast<float>(i % 7)) fail_runtime("element {} is {}", i, x[i]);
+    if (x[i] != static_cast<float>(everybody().size()) * static_cast<float>(i % 7))
+      fail_runtime("element {} is {}", i, x[i]);
 }
 
 // A view of /dev/shm of this process's own that holds next to nothing. False: the system does not let us.
@@ -77,6 +78,7 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        test::check_subgroups(rank, Context::current().world_size());
        test::check_byte_counts(everybody());
      }},
+    {"brief", [](int) { reduce_some(3); }},
     {"meet", [](int) { everybody().barrier(); }},
     {"mismatch",
      [](int rank) {
@@ -220,6 +222,8 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        CPU_SET(0, &two), CPU_SET(1, &two);
        sched_setaffinity(0, sizeof two, &two);
        for (int i = 0; i < 300; ++i) everybody().barrier();
+       // It lets others run a few times, and then sleeps.
+       if (world().yields() != 8) fail_runtime("{} yields with four ranks per core", world().yields());
        if (world().spin_ns() != 0) fail_runtime("{} ns of spinning on cores that others need", world().spin_ns());
        test::check_collectives(everybody(), float32);
      }},

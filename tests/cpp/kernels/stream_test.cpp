@@ -35,7 +35,7 @@ TEST(Stream, CopyBytesByThreadsAndPastTheCaches) {
   const int before = num_threads();
   for (int threads : {1, 3}) {
     set_num_threads(threads);
-    for (size_t bytes : {size_t{600'001}, size_t{2'000'003}})
+    for (size_t bytes : {size_t{600'001}, size_t{4'000'003}})
       for (size_t whole : {size_t{0}, kStreamCopyBytes}) {
         auto src = pattern(bytes, 3);
         std::vector<unsigned char> dst(bytes + 1, 0xee);
@@ -61,7 +61,8 @@ TEST(Stream, LargeSumsHaveTheBitsOfSmallOnes) {
       visit_dtype(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         auto* x = reinterpret_cast<T*>(sources.back().data());
-        for (int64_t i = 0; i < count; ++i) x[i] = static_cast<T>(static_cast<float>((i * 7919 + k * 31) % 1009) / 7.f - 60.f);
+        for (int64_t i = 0; i < count; ++i)
+          x[i] = static_cast<T>(static_cast<float>((i * 7919 + k * 31) % 1009) / 7.f - 60.f);
       });
     }
     std::vector<const void*> src;
@@ -77,7 +78,8 @@ TEST(Stream, LargeSumsHaveTheBitsOfSmallOnes) {
         set_num_threads(threads);
         std::vector<unsigned char> out(static_cast<size_t>((count + 2) * item), 0xee);
         add_n(out.data() + shift * item, src, count, dtype);
-        EXPECT_EQ(std::memcmp(out.data() + shift * item, one_by_one.data(), one_by_one.size()), 0) << threads << " " << shift;
+        EXPECT_EQ(std::memcmp(out.data() + shift * item, one_by_one.data(), one_by_one.size()), 0)
+            << threads << " " << shift;
         EXPECT_EQ(out[static_cast<size_t>((count + shift) * item)], 0xee);
       }
     set_num_threads(3);

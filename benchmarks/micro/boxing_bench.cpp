@@ -1,0 +1,261 @@
+// Predicted times of boxings against measured ones, between two processes and between four ranks as threads (2 x 2), and
+// what planning costs. One JSON object per line. A case's ratio is the predicted time over the measured one (1: the
+// model is right); the last lines say how far off it is over all (median of the relative errors) and whether it puts
+// them in the right order (Kendall's tau). An argument names one case.
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "holon/array/array.h"
+#include "holon/base/context.h"
+#include "holon/boxing/executor.h"
+#include "holon/boxing/planner.h"
+#include "holon/comm/communicator.h"
+#include "holon/comm/run_ranks.h"
+
+namespace {
+
+using namespace holon;
+
+constexpr int kRepeats = 15;
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Other programs on the machine only ever add: the fastest quarter of the repeats.
+double quartile(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v.empty() ? 0 : v[v.size() / 4];
+}
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v.empty() ? 0 : v[v.size() / 2];
+}
+
+std::string size_text(int64_t n) {
+  return n >= 1 << 20 ? std::to_string(n >> 20) + " MiB" : std::to_string(n >> 10) + " KiB";
+}
+
+struct Case {
+  std::string name;
+  const GlobalSpec* from;
+  const GlobalSpec* to;
+  Dims shape;
+};
+
+// A square matrix of float32.
+Dims square(int64_t bytes) {
+  auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(bytes) / 4)));
+  return {side, side};
+}
+
+const Sbp S0 = sbp::split(0), S1 = sbp::split(1), B = sbp::broadcast(), P = sbp::partial_sum();
+
+std::vector<Case> cases_of_two() {
+  Placement both("cpu", {0, 1}), turned("cpu", {1, 0}), first("cpu", {0}), second("cpu", {1});
+  std::vector<Case> cases;
+  for (int64_t bytes : {4 << 10, 256 << 10, 4 << 20, 64 << 20}) {
+    auto add = [&](const Placement& p, Sbp a, const Placement& q, Sbp b, const char* more = "") {
+      cases.push_back({a.str() + " -> " + b.str() + more + " " + size_text(bytes) + " 2 processes", intern_spec(p, a),
+                       intern_spec(q, b), square(bytes)});
+    };
+    for (auto [a, b] : {std::pair{S0, B}, {S1, B}, {S0, S1}, {S1, S0}, {P, S0}, {P, S1}, {P, B}, {B, P}, {S1, P}})
+      add(both, a, both, b);
+    add(first, B, second, B, " moved");
+    add(both, S0, turned, S0, " turned");
+  }
+  return cases;
+}
+
+std::vector<Case> cases_of_four() {
+  Placement grid = Placement::nested("cpu", {{0, 1}, {2, 3}});
+  std::vector<Case> cases;
+  for (int64_t bytes : {4 << 10, 256 << 10, 4 << 20, 16 << 20}) {
+    std::pair<NdSbp, NdSbp> pairs[] = {{{P, P}, {B, B}},   {{S0, S1}, {S1, S0}}, {{S0, B}, {B, S0}},
+                                       {{P, S0}, {B, B}},  {{S0, S0}, {B, B}},   {{P, B}, {B, S1}},
+                                       {{B, B}, {P, S0}}};
+    for (auto& [a, b] : pairs)
+      cases.push_back({a.str() + " -> " + b.str() + " " + size_text(bytes) + " 2x2 threads", intern_spec(grid, a),
+                       intern_spec(grid, b), square(bytes)});
+  }
+  return cases;
+}
+
+std::mutex print_mutex;
+
+// Predicted and measured seconds of all cases, by all processes that measure: they append to one file.
+void note_pair(double predicted, double measured) {
+  if (std::FILE* f = std::fopen(std::getenv("HOLON_BENCH_PAIRS"), "a")) {
+    std::fprintf(f, "%.9g %.9g\n", predicted, measured);
+    std::fclose(f);
+  }
+}
+
+void emit(const std::string& name, double value, const char* unit, const std::string& against, double ratio) {
+  std::lock_guard lock(print_mutex);
+  std::printf("{\"name\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", \"against\": \"%s\", \"ratio\": %.4g}\n",
+              name.c_str(), value, unit, against.c_str(), ratio);
+  std::fflush(stdout);
+}
+
+// Every rank of a world calls this; rank 0 prints.
+void measure(const std::vector<Case>& cases, const std::string& only) {
+  const int rank = Context::current().rank();
+  std::vector<int> everyone(static_cast<size_t>(Context::current().world_size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  auto& world = comm::communicator(everyone);
+  for (auto& c : cases) {
+    if (!only.empty() && c.name.find(only) == std::string::npos) continue;
+    Array in;
+    if (int i = c.from->placement.index_of(rank); i >= 0) {
+      in = Array::empty(slice_of(c.shape, c.from->placement, c.from->nd_sbp, i).shape, float32);
+      std::fill_n(in.data<float>(), in.numel(), 1.f);
+    }
+    auto plan = boxing::plan(c.from, c.to, c.shape, float32);
+    const double predicted = plan.predicted_s() * 1e6;
+    const int inner = predicted < 30 ? 300 : predicted < 1000 ? 30 : predicted < 10000 ? 5 : 1;
+    std::vector<double> times;
+    for (int r = -2; r < kRepeats; ++r) {
+      world.barrier();
+      double start = now_us();
+      for (int i = 0; i < inner; ++i) boxing::execute(plan, in);
+      world.barrier();  // the slowest rank counts
+      if (r >= 0) times.push_back((now_us() - start) / inner);
+    }
+    double mine = quartile(times);
+    if (rank == 0) note_pair(predicted, mine);
+    if (rank == 0) emit(c.name, mine, "us", "predicted, " + std::to_string(predicted) + " us", predicted / mine);
+  }
+}
+
+// Planning alone, on placements that no world is behind.
+void plan_times() {
+  Context big(0, 8192, 0, 8192);
+  ContextGuard guard(big);
+  const Machine machine;
+  set_machine(machine);
+  auto grid = [](const Dims& h, int64_t first = 0) {
+    std::vector<int64_t> ranks(static_cast<size_t>(h.numel()));
+    std::iota(ranks.begin(), ranks.end(), first);
+    return Placement("cpu", h, ranks);
+  };
+  const Sbp S2 = sbp::split(2);
+  struct Pair {
+    std::string name;
+    const GlobalSpec* from;
+    const GlobalSpec* to;
+    double goal_us;
+  };
+  auto p64 = grid({8, 8}), p4096 = grid({16, 16, 16}), q64 = grid({8, 8}, 64), q4096 = grid({16, 16, 16}, 4096);
+  auto pair = [](const std::string& text, const Placement& p, NdSbp a, const Placement& q, NdSbp b, double goal_us) {
+    return Pair{"plan " + a.str() + " -> " + b.str() + text, intern_spec(p, a), intern_spec(q, b), goal_us};
+  };
+  const Pair pairs[] = {
+      pair(" on 64 ranks", p64, {S0, S1}, p64, {S1, S0}, 1000),
+      pair(" on 64 ranks", p64, {P, S0}, p64, {S1, P}, 1000),
+      pair(" on 64 ranks", p64, {P, P}, p64, {B, B}, 1000),
+      pair(" from 64 ranks to 64 others", p64, {P, S0}, q64, {S1, B}, 1000),
+      pair(" on 4096 ranks", p4096, {S0, S1, B}, p4096, {B, S0, S1}, 50000),
+      pair(" on 4096 ranks", p4096, {P, S0, S1}, p4096, {S2, B, P}, 50000),
+      pair(" on 4096 ranks", p4096, {P, P, P}, p4096, {B, B, B}, 50000),
+      pair(" from 4096 ranks to 4096 others", p4096, {P, S0, S1}, q4096, {S2, S1, B}, 50000),
+  };
+  for (auto& p : pairs) {
+    std::vector<double> times;
+    for (int r = 0; r < kRepeats; ++r) {
+      double start = now_us();
+      boxing::find_plan(p.from, p.to, {4096, 1000, 77}, float32, machine);
+      times.push_back(now_us() - start);
+    }
+    emit(p.name, median(times), "us", "goal, " + std::to_string(p.goal_us) + " us", p.goal_us / median(times));
+  }
+  std::vector<double> times;
+  auto &a = *pairs[0].from, &b = *pairs[0].to;
+  for (int r = 0; r < kRepeats; ++r) {
+    double start = now_us();
+    for (int i = 0; i < 10000; ++i) boxing::plan(&a, &b, {4096, 1000, 77}, float32);
+    times.push_back((now_us() - start) / 10000);
+  }
+  emit("plan from the cache", median(times), "us", "goal, 0.3 us", 0.3 / median(times));
+}
+
+void summarize(const char* file) {
+  std::vector<std::pair<double, double>> pairs;
+  if (std::FILE* f = std::fopen(file, "r")) {
+    double p, m;
+    while (std::fscanf(f, "%lf %lf", &p, &m) == 2) pairs.emplace_back(p, m);
+    std::fclose(f);
+  }
+  if (pairs.size() < 2) return;
+  std::vector<double> errors;
+  int64_t order = 0, all = 0;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    errors.push_back(std::abs(pairs[i].first / pairs[i].second - 1));
+    for (size_t j = 0; j < i; ++j, ++all)
+      order += (pairs[i].first - pairs[j].first) * (pairs[i].second - pairs[j].second) > 0 ? 1 : -1;
+  }
+  double error = median(errors), tau = static_cast<double>(order) / static_cast<double>(all);
+  emit("predicted times, median error", error, "fraction", "goal, 0.3", 0.3 / error);
+  emit("predicted times, Kendall's tau", tau, "", "goal, 0.9", tau / 0.9);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string only = argc > 1 ? argv[1] : "";
+  if (std::getenv("HOLON_BENCH_RANK")) {
+    cpu_set_t cpu;
+    CPU_ZERO(&cpu);
+    CPU_SET(static_cast<size_t>(Context::current().rank()) % static_cast<size_t>(sysconf(_SC_NPROCESSORS_ONLN)), &cpu);
+    sched_setaffinity(0, sizeof cpu, &cpu);
+    measure(cases_of_two(), only);
+    return 0;
+  }
+  if (only.empty() || only == "plan") plan_times();
+  if (only == "plan") return 0;
+  char pairs[] = "/tmp/boxing_bench_XXXXXX";
+  if (int fd = mkstemp(pairs); fd >= 0) close(fd);
+  setenv("HOLON_BENCH_PAIRS", pairs, 1);
+  setenv("HOLON_BENCH_RANK", "1", 1);
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("MASTER_PORT", std::to_string(20000 + getpid() % 20000).c_str(), 1);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  pid_t ranks[2];
+  for (int r = 0; r < 2; ++r) {
+    ranks[r] = fork();
+    if (ranks[r] == 0) {
+      setenv("RANK", std::to_string(r).c_str(), 1);
+      setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
+      execv("/proc/self/exe", argv);
+      _exit(127);
+    }
+  }
+  int worst = 0;
+  for (pid_t r : ranks) {
+    int status = 0;
+    waitpid(r, &status, 0);
+    worst |= status;
+  }
+  Context four(0, 4, 0, 4);
+  {
+    ContextGuard guard(four);
+    auto cases = cases_of_four();
+    comm::run_ranks(4, [&](int) { measure(cases, only); });
+  }
+  summarize(pairs);
+  unlink(pairs);
+  return worst ? 1 : 0;
+}

@@ -1,0 +1,143 @@
+#include "holon/boxing/host_load.h"
+
+#include <algorithm>
+#include <map>
+
+#include "holon/boxing/regions.h"
+
+namespace holon::boxing {
+
+namespace {
+
+bool is_fixed(unsigned fixed, int axis) { return fixed >> axis & 1; }
+
+// The source's ranks that meet, taken together by what they hold.
+struct Piece {
+  Slice slice;
+  Dims apart;  // coordinates along fixed axes
+  // By copy: the hosts of the addends, with how many each has. One host with one if nothing is summed.
+  std::vector<std::vector<std::pair<int, int64_t>>> givers;
+};
+
+std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims& shape, const HostMap& hosts) {
+  std::map<std::vector<int64_t>, std::map<std::vector<int64_t>, std::map<int, int64_t>>> held;  // by place, then by copy
+  std::map<std::vector<int64_t>, int> index;
+  for (int i = 0; i < from.placement.size(); ++i) {
+    Dims at = from.placement.coordinate(i);
+    std::vector<int64_t> place, copy;
+    for (int a = 0; a < at.size(); ++a) {
+      if (from.nd_sbp[a].is_split() || is_fixed(fixed, a))
+        place.push_back(at[a]);
+      else if (from.nd_sbp[a].is_broadcast())
+        copy.push_back(at[a]);
+    }
+    ++held[place][copy][hosts.host(from.placement.ranks()[static_cast<size_t>(i)])];
+    index.emplace(place, i);
+  }
+  std::vector<Piece> pieces;
+  for (auto& [place, copies] : held) {
+    int i = index[place];
+    Piece piece{slice_of(shape, from.placement, from.nd_sbp, i), {}, {}};
+    Dims at = from.placement.coordinate(i);
+    for (int a = 0; a < at.size(); ++a)
+      if (is_fixed(fixed, a)) piece.apart.push_back(at[a]);
+    for (auto& [copy, on] : copies) piece.givers.emplace_back(on.begin(), on.end());
+    std::sort(piece.givers.begin(), piece.givers.end());
+    piece.givers.erase(std::unique(piece.givers.begin(), piece.givers.end()), piece.givers.end());
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+// Groups of an all_reduce: members by host.
+HostLoad load_of_two_phases(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape,
+                            const HostMap& hosts) {
+  struct Group {
+    int64_t elements = 0;
+    std::vector<int> host_of;  // of each member
+  };
+  std::map<std::vector<int64_t>, Group> groups;
+  for (int i = 0; i < from.placement.size(); ++i) {
+    Dims at = from.placement.coordinate(i);
+    std::vector<int64_t> key;
+    for (int a = 0; a < at.size(); ++a)
+      if (is_fixed(fixed, a)) key.push_back(at[a]);
+    Group& g = groups[key];
+    g.elements = slice_of(shape, to.placement, to.nd_sbp, i).shape.numel();
+    g.host_of.push_back(hosts.host(from.placement.ranks()[static_cast<size_t>(i)]));
+  }
+  HostLoad load;
+  std::map<int, int64_t> in, summed;
+  for (auto& [key, g] : groups) {
+    struct Share {
+      int64_t members = 0, pieces = 0;
+    };
+    std::map<int, Share> shares;
+    const auto n = static_cast<int64_t>(g.host_of.size());
+    for (int64_t m = 0; m < n; ++m) {
+      Share& s = shares[g.host_of[static_cast<size_t>(m)]];
+      ++s.members;
+      s.pieces += balanced_split(g.elements, n, m).size;
+    }
+    load.meet |= shares.size() > 1;
+    for (auto [host, s] : shares) {
+      in[host] += s.pieces * static_cast<int64_t>(shares.size() - 1) + g.elements - s.pieces;
+      if (s.members > 1) summed[host] += (g.elements - s.pieces) * s.members;
+    }
+  }
+  for (auto [host, elements] : in) load.in_elements = std::max(load.in_elements, elements);
+  for (auto [host, elements] : summed) load.summed_elements = std::max(load.summed_elements, elements);
+  load.out_elements = load.in_elements;
+  return load;
+}
+
+}  // namespace
+
+HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape, bool two_phase,
+                   const HostMap& hosts) {
+  if (two_phase) return load_of_two_phases(from, to, fixed, shape, hosts);
+  const auto pieces = pieces_of(from, fixed, shape, hosts);
+  // What each host's ranks need, each part once where they meet.
+  std::map<int, std::map<std::vector<int64_t>, int>> wanted;
+  for (int i = 0; i < to.placement.size(); ++i) {
+    Dims at = to.placement.coordinate(i);
+    std::vector<int64_t> place;
+    for (int a = 0; a < at.size(); ++a)
+      if (!to.nd_sbp[a].is_broadcast() || is_fixed(fixed, a)) place.push_back(at[a]);
+    wanted[hosts.host(to.placement.ranks()[static_cast<size_t>(i)])].emplace(place, i);
+  }
+  std::map<int, int64_t> in, out, summed;
+  for (auto& [host, parts] : wanted)
+    for (auto& [place, index] : parts) {
+      Slice dst = slice_of(shape, to.placement, to.nd_sbp, index), box;
+      Dims at = to.placement.coordinate(index), apart;
+      for (int a = 0; a < at.size(); ++a)
+        if (is_fixed(fixed, a)) apart.push_back(at[a]);
+      for (auto& piece : pieces) {
+        if (!(piece.apart == apart) || !intersect(piece.slice, dst, &box)) continue;
+        // The copy that takes the fewest hosts beside this one.
+        const std::vector<std::pair<int, int64_t>>* best = nullptr;
+        int64_t fewest = 0;
+        for (auto& givers : piece.givers) {
+          int64_t others = 0;
+          for (auto [giver, n] : givers) others += giver != host;
+          if (!best || others < fewest) best = &givers, fewest = others;
+        }
+        const int64_t elements = box.shape.numel();
+        for (auto [giver, n] : *best) {
+          if (giver == host) continue;
+          in[host] += elements;
+          out[giver] += elements;
+          if (n > 1) summed[giver] += elements * n;
+        }
+      }
+    }
+  HostLoad load;
+  for (auto [host, elements] : in) load.in_elements = std::max(load.in_elements, elements);
+  for (auto [host, elements] : out) load.out_elements = std::max(load.out_elements, elements);
+  for (auto [host, elements] : summed) load.summed_elements = std::max(load.summed_elements, elements);
+  load.meet = load.in_elements > 0;
+  return load;
+}
+
+}  // namespace holon::boxing

@@ -1,0 +1,400 @@
+#include "holon/boxing/price.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "holon/base/error.h"
+#include "holon/boxing/host_load.h"
+#include "holon/boxing/regions.h"
+#include "holon/comm/communicator.h"
+
+namespace holon::boxing {
+
+namespace {
+
+// In placements of more ranks a search looks at some of them.
+constexpr int kEveryRank = 256;
+constexpr int64_t kPerAxis = 6;
+
+std::vector<int> sample(const Placement& p, bool every_rank) {
+  std::vector<int> at = {0};
+  const Dims& h = p.hierarchy();
+  for (int a = 0; a < h.size(); ++a) {
+    std::vector<int> next;
+    for (int before : at) {
+      auto add = [&](int64_t i) { next.push_back(static_cast<int>(before * h[a] + i)); };
+      if (every_rank || p.size() <= kEveryRank || h[a] <= kPerAxis)
+        for (int64_t i = 0; i < h[a]; ++i) add(i);
+      else
+        for (int64_t i : {int64_t{0}, int64_t{1}, h[a] / 4, h[a] / 2, h[a] - 2, h[a] - 1}) add(i);
+    }
+    at = std::move(next);
+  }
+  return at;
+}
+
+StepKind kind_of_move(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed) {
+  if (from.placement == to.placement) {
+    int changed = -1, changes = 0, free = 0;
+    bool all_reduce = true;
+    for (int a = 0; a < from.nd_sbp.size(); ++a) {
+      if (from.placement.hierarchy()[a] == 1) continue;
+      if (!(fixed >> a & 1)) ++free;
+      if (from.nd_sbp[a] == to.nd_sbp[a]) continue;
+      changed = a, ++changes;
+      all_reduce &= from.nd_sbp[a].is_partial() && to.nd_sbp[a].is_broadcast();
+    }
+    if (all_reduce && changes && free == changes) return StepKind::kAllReduce;
+    if (changes == 1 && free == 1) {
+      Sbp before = from.nd_sbp[changed], after = to.nd_sbp[changed];
+      if (before.is_split()) return after.is_split() ? StepKind::kAllToAll : StepKind::kAllGather;
+      if (before.is_partial()) return StepKind::kReduceScatter;
+    }
+  }
+  return addends(from, fixed) > 1 ? StepKind::kReduceExchange : StepKind::kExchange;
+}
+
+// True if `to` follows from `from` by filling with zeros: on one placement, axes turn from S or B to P, and each rank's
+// part is a box of its new one (so no inner axis goes on cutting what an outer one did).
+bool is_zero_fill(const GlobalSpec& from, const GlobalSpec& to) {
+  if (from.placement != to.placement) return false;
+  unsigned joined = 0;
+  for (int a = 0; a < from.nd_sbp.size(); ++a) {
+    Sbp before = from.nd_sbp[a], after = to.nd_sbp[a];
+    if (before == after) {
+      if (before.is_split() && joined >> before.axis & 1) return false;
+      continue;
+    }
+    if (!after.is_partial()) return false;
+    if (before.is_split()) joined |= 1u << before.axis;
+  }
+  return true;
+}
+
+// A rank's place among the ranks that hold its addends.
+int64_t addend_place(const GlobalSpec& from, unsigned fixed, int index) {
+  Dims at = from.placement.coordinate(index);
+  int64_t place = 0;
+  for (int a = 0; a < at.size(); ++a)
+    if (!(fixed >> a & 1)) place = place * from.placement.hierarchy()[a] + at[a];
+  return place;
+}
+
+int union_size(const Placement& a, const Placement& b) {
+  int n = a.size();
+  for (int r : b.ranks()) n += !a.contains(r);
+  return n;
+}
+
+}  // namespace
+
+struct Pricer::Impl {
+  // Where the parts of the looked-at ranks lie along the axes of `cut`: [lo, hi), axis by axis.
+  struct Cells {
+    std::vector<int64_t> lo, hi;
+    std::vector<char> absent;  // ranks without a part; empty: none
+  };
+  struct Layout {
+    bool on_target;
+    GlobalSpec spec;
+    Dims part;  // of index 0, which is never smaller than others
+    int64_t numel;
+    std::unique_ptr<Cells> here, there;  // at the ranks of its own placement, and at those of the target's
+  };
+
+  Placement placements[2];
+  Dims shape;
+  int64_t item;
+  const Machine& machine;
+  std::vector<int> cut;
+  bool one_placement, one_host;
+  int64_t rest = 1;             // elements along the axes that nobody cuts
+  std::vector<int> looked[2];   // indices in the placements
+  int hosts_of[2] = {1, 1};     // how many a placement is on
+  int both = 0;                 // ranks of the two placements
+  double best_rate;
+  std::vector<Layout> layouts;
+
+  Impl(const Placement& source, const Placement& target, const Dims& s, DType dtype, const Machine& m,
+       std::vector<int> cut_axes, bool every_rank)
+      : placements{source, target},
+        shape(s),
+        item(static_cast<int64_t>(size_bytes(dtype))),
+        machine(m),
+        cut(std::move(cut_axes)),
+        one_placement(source == target),
+        one_host(m.hosts.one_host()) {
+    for (int d = 0; d < shape.size(); ++d)
+      if (std::find(cut.begin(), cut.end(), d) == cut.end()) rest *= shape[d];
+    for (int side = 0; side < (one_placement ? 1 : 2); ++side) {
+      looked[side] = sample(placements[side], every_rank);
+      if (one_host) continue;
+      std::vector<int> hosts;
+      for (int r : placements[side].ranks()) hosts.push_back(m.hosts.host(r));
+      std::sort(hosts.begin(), hosts.end());
+      hosts_of[side] = static_cast<int>(std::unique(hosts.begin(), hosts.end()) - hosts.begin());
+    }
+    if (!one_placement) both = union_size(source, target);
+    auto& c = m.costs;
+    best_rate = std::max({c.copy.near, c.copy.mid, c.copy.far, c.reduce.near, c.reduce.mid, c.reduce.far, c.fill.near,
+                          c.fill.mid, c.fill.far});
+  }
+
+  std::unique_ptr<Cells> make_cells(const Layout& l, bool at_target) const {
+    auto cells = std::make_unique<Cells>();
+    const auto& list = looked[at_target];
+    const Placement& p = l.spec.placement;
+    const bool elsewhere = at_target != l.on_target;
+    const size_t n = list.size(), k = cut.size();
+    cells->lo.resize(n * k);
+    cells->hi.resize(n * k);
+    if (elsewhere) cells->absent.resize(n);
+    for (size_t j = 0; j < n; ++j) {
+      int index = list[j];
+      if (elsewhere) {
+        index = p.index_of(placements[1].ranks()[static_cast<size_t>(index)]);
+        cells->absent[j] = index < 0;
+        if (index < 0) continue;
+      }
+      Slice s = slice_of(shape, p, l.spec.nd_sbp, index);
+      for (size_t d = 0; d < k; ++d) {
+        cells->lo[d * n + j] = s.offset[cut[d]];
+        cells->hi[d * n + j] = s.offset[cut[d]] + s.shape[cut[d]];
+      }
+    }
+    return cells;
+  }
+  const Cells& cells(Layout& l, bool at_target) {
+    auto& slot = at_target == l.on_target ? l.here : l.there;
+    if (!slot) slot = make_cells(l, at_target);
+    return *slot;
+  }
+
+  // How many elements lie side by side both in a part of `from` and in one of `to`.
+  int64_t run(const Layout& from, const Layout& to) const {
+    int64_t n = 1;
+    for (int d = shape.size() - 1; d >= 0; --d) {
+      bool alike = from.spec.placement == to.spec.placement;
+      for (int a = 0; alike && a < from.spec.nd_sbp.size(); ++a)
+        alike = from.spec.nd_sbp[a].is_split(d) == to.spec.nd_sbp[a].is_split(d);
+      n *= std::min(from.part[d], to.part[d]);
+      if (!alike && !(from.part[d] == shape[d] && to.part[d] == shape[d])) break;
+    }
+    return std::max<int64_t>(n, 1);
+  }
+
+  // Whether a part of `to` does not lie in a row within one of `from`.
+  static bool scattered(const Layout& from, const Layout& to) {
+    bool several = false;
+    for (int d = 0; d < to.part.size(); ++d) {
+      if (several && to.part[d] != from.part[d]) return to.numel > 0;
+      several |= to.part[d] > 1;
+    }
+    return false;
+  }
+
+  Edge move(Layout& from, Layout& to, InPlan where, std::vector<int64_t>* reads) {
+    const unsigned fixed = fixed_axes(from.spec, to.spec);
+    const bool cross = !one_placement && from.on_target != to.on_target;
+    const Placement &source = from.spec.placement, &target = to.spec.placement;
+    const bool same_device = source.device_type() == target.device_type();
+    const int64_t summed = addends(from.spec, fixed);
+    const Cells &had = cells(from, to.on_target), &wanted = cells(to, to.on_target);
+    const auto& list = looked[to.on_target];
+    const size_t n = list.size(), k = cut.size();
+
+    std::vector<char> apart = had.absent;
+    if (cross && fixed)
+      for (size_t j = 0; j < n; ++j) {
+        if (apart[j]) continue;
+        Dims here = target.coordinate(list[j]);
+        Dims there = source.coordinate(source.index_of(target.ranks()[static_cast<size_t>(list[j])]));
+        for (int a = 0; a < here.size(); ++a)
+          if (fixed >> a & 1 && here[a] != there[a]) apart[j] = 1;
+      }
+
+    Edge e;
+    bool local = true;
+    double all_elements = 0, all_copied = 0;
+    int64_t most_copied = 0, most_read = 0, most_new = 0;
+    for (size_t j = 0; j < n; ++j) {
+      int64_t elements = rest, own = rest;
+      for (size_t d = 0; d < k; ++d) {
+        const int64_t lo = wanted.lo[d * n + j], hi = wanted.hi[d * n + j];
+        elements *= hi - lo;
+        own *= std::max<int64_t>(0, std::min(hi, had.hi[d * n + j]) - std::max(lo, had.lo[d * n + j]));
+      }
+      if (!apart.empty() && apart[j]) own = 0;
+      const int64_t read = elements * summed - own;
+      const bool has_all = elements == 0 || (summed == 1 && own == elements);
+      local &= has_all;
+      all_elements += static_cast<double>(elements);
+      most_read = std::max(most_read, read);
+      if (reads) reads->push_back(read * item);
+      if (has_all && same_device) continue;
+      most_new = std::max(most_new, elements);
+      if (summed > 1) continue;
+      most_copied = std::max(most_copied, elements);
+      all_copied += static_cast<double>(elements);
+    }
+    const auto bytes = static_cast<double>(item);
+    // All ranks of a host, where those looked at stand for every one.
+    const double scale = static_cast<double>(target.size()) / static_cast<double>(n) /
+                         static_cast<double>(hosts_of[to.on_target]) * bytes;
+    e.kind = local ? StepKind::kSlice : kind_of_move(from.spec, to.spec, fixed);
+    e.out_bytes = most_new * item;
+    e.read_bytes = most_read * item;
+
+    Work work;
+    work.copy = {static_cast<double>(most_copied) * bytes, all_copied * scale};
+    if (local) {
+      work.views = 1;
+      if (!where.last && scattered(from, to)) {
+        e.out_bytes = to.numel * item;
+        work.copy = {static_cast<double>(e.out_bytes), all_elements * scale};
+        work.rows.most = static_cast<double>(to.numel / run(from, to));
+        work.rows.all = work.rows.most * static_cast<double>(target.size()) / hosts_of[to.on_target];
+      }
+      e.predicted_s = seconds(work, machine.costs);
+      return e;
+    }
+    work.step = true;
+    work.fresh = !where.first;
+    work.members = both;
+    if (!cross) {
+      work.members = 1;
+      for (int a = 0; a < source.hierarchy().size(); ++a)
+        if (!(fixed >> a & 1)) work.members *= static_cast<int>(source.hierarchy()[a]);
+    }
+    const auto inline_bytes = static_cast<int64_t>(comm::Communicator::kInlineBytes);
+    work.meetings = from.numel * item <= inline_bytes ? 1 : 2;
+    work.addends = static_cast<int>(summed);
+    const double largest = static_cast<double>(to.numel);
+    if (summed > 1)
+      work.reduce = {largest * static_cast<double>(summed) * bytes, all_elements * static_cast<double>(summed) * scale};
+    const double stretches = largest / static_cast<double>(run(from, to)) * static_cast<double>(summed) - 1;
+    work.rows.most = std::max(0.0, stretches);
+    work.rows.all = work.rows.most * static_cast<double>(target.size()) / hosts_of[to.on_target];
+    double peers = static_cast<double>(summed);
+    for (int d = 0; d < shape.size(); ++d)
+      if (from.part[d] > 0) peers *= static_cast<double>((to.part[d] + from.part[d] - 1) / from.part[d]);
+    work.pulls = std::min(peers, static_cast<double>(work.members)) - 1;
+    e.predicted_s = finish(work, from.spec, to.spec, fixed, false, e);
+
+    if (e.kind != StepKind::kAllReduce || summed < 2) return e;
+    Edge other = e;
+    other.two_phase = true;
+    // Two works one after the other: what the second touches is not what the first has.
+    const int64_t piece = balanced_split(to.numel, summed, 0).size;
+    Work sum = work, gather = work;
+    sum.meetings = 1;
+    sum.reduce = {static_cast<double>(piece * summed) * bytes, all_elements * scale};
+    sum.pulls = static_cast<double>(summed - 1);
+    sum.rows = {};
+    gather.step = false;
+    gather.fresh = true;
+    gather.meetings = to.numel * item > inline_bytes ? 2 : 1;
+    gather.reduce = {};
+    gather.copy = {static_cast<double>(to.numel - piece) * bytes,
+                   all_elements * scale * (1 - 1.0 / static_cast<double>(summed))};
+    gather.pulls = sum.pulls;
+    gather.rows = {};
+    other.read_bytes = (piece * (summed - 1) + to.numel - piece) * item;
+    other.predicted_s = finish(sum, from.spec, to.spec, fixed, true, other) + seconds(gather, machine.costs);
+    if (other.predicted_s >= e.predicted_s) return e;
+    if (reads)
+      for (int i = 0; i < target.size(); ++i) {
+        int64_t elements = slice_of(shape, target, to.spec.nd_sbp, i).shape.numel();
+        int64_t mine = balanced_split(elements, summed, addend_place(from.spec, fixed, i)).size;
+        (*reads)[static_cast<size_t>(i)] = (mine * (summed - 1) + elements - mine) * item;
+      }
+    return other;
+  }
+
+  // The seconds, after what crosses between hosts has been put in.
+  double finish(Work& work, const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, bool two_phase, Edge& e) const {
+    work.net_meetings = 0;
+    if (!one_host) {
+      HostLoad load = host_load(from, to, fixed, shape, two_phase, machine.hosts);
+      e.host_bytes = load.in_elements * item;
+      work.net_bytes = static_cast<double>(std::max(load.in_elements, load.out_elements) * item);
+      if (load.meet) work.net_meetings = two_phase ? 3 : work.meetings;
+      if (load.summed_elements > 0) {
+        // By all ranks of the host, who then meet once more.
+        const auto summed = static_cast<double>(load.summed_elements * item);
+        work.reduce.most += summed * hosts_of[0] / work.members;
+        work.reduce.all += summed;
+        ++work.meetings;
+      }
+    }
+    return seconds(work, machine.costs);
+  }
+
+  Edge zero_fill(const Layout& from, const Layout& to, std::vector<int64_t>* reads) const {
+    Edge e;
+    e.kind = StepKind::kZeroFill;
+    e.out_bytes = to.numel * item;
+    Work work;
+    work.views = 2;
+    const double ranks = static_cast<double>(to.spec.placement.size()) / hosts_of[to.on_target];
+    auto on_each = [&](int64_t bytes) {
+      return Work::Bytes{static_cast<double>(bytes), static_cast<double>(bytes) * ranks};
+    };
+    work.fill = on_each(e.out_bytes);
+    if (from.numel != to.numel) {
+      work.copy = on_each(from.numel * item);
+      work.rows = on_each(from.numel / run(from, to));
+    }
+    e.predicted_s = seconds(work, machine.costs);
+    if (reads) reads->assign(static_cast<size_t>(to.spec.placement.size()), 0);
+    return e;
+  }
+};
+
+Pricer::Pricer(const Placement& source, const Placement& target, const Dims& shape, DType dtype,
+               const Machine& machine, std::vector<int> cut, bool every_rank)
+    : impl_(std::make_unique<Impl>(source, target, shape, dtype, machine, std::move(cut), every_rank)) {}
+Pricer::~Pricer() = default;
+
+int Pricer::add(bool on_target, const NdSbp& nd_sbp) {
+  on_target &= !impl_->one_placement;
+  const Placement& p = impl_->placements[on_target];
+  Dims part = slice_of(impl_->shape, p, nd_sbp, 0).shape;
+  int64_t numel = part.numel();
+  impl_->layouts.push_back({on_target, {p, nd_sbp}, part, numel, nullptr, nullptr});
+  return static_cast<int>(impl_->layouts.size()) - 1;
+}
+
+const GlobalSpec& Pricer::spec(int layout) const { return impl_->layouts[static_cast<size_t>(layout)].spec; }
+
+int64_t Pricer::part_bytes(int layout) const {
+  return impl_->layouts[static_cast<size_t>(layout)].numel * impl_->item;
+}
+
+std::optional<Edge> Pricer::price(int from, int to, InPlan where, std::vector<int64_t>* read_by_index) {
+  auto &a = impl_->layouts[static_cast<size_t>(from)], &b = impl_->layouts[static_cast<size_t>(to)];
+  if (a.on_target && !b.on_target) return std::nullopt;
+  if (one_move(a.spec, b.spec)) return impl_->move(a, b, where, read_by_index);
+  if (is_zero_fill(a.spec, b.spec)) return impl_->zero_fill(a, b, read_by_index);
+  return std::nullopt;
+}
+
+double Pricer::at_least(int from, int to) const {
+  // A rank that has less than it needs gets a new part.
+  int64_t had = part_bytes(from), wanted = part_bytes(to);
+  auto& c = impl_->machine.costs;
+  const double least = std::min(c.view_s, c.step_s);
+  if (wanted <= had) return least;
+  return least + static_cast<double>(wanted) / impl_->best_rate;
+}
+
+std::optional<Edge> price_step(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, DType dtype,
+                               const Machine& machine, InPlan where) {
+  std::vector<int> cut;
+  for (int d = 0; d < shape.size(); ++d) cut.push_back(d);
+  Pricer pricer(from.placement, to.placement, shape, dtype, machine, cut, true);
+  int a = pricer.add(false, from.nd_sbp), b = pricer.add(true, to.nd_sbp);
+  return pricer.price(a, b, where);
+}
+
+}  // namespace holon::boxing

@@ -1,0 +1,58 @@
+// What one step between two layouts of a tensor costs. Pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "holon/array/dtype.h"
+#include "holon/boxing/step.h"
+#include "holon/cost/machine.h"
+
+namespace holon::boxing {
+
+struct Edge {
+  StepKind kind = StepKind::kExchange;
+  bool two_phase = false;
+  double predicted_s = 0;
+  int64_t out_bytes = 0;   // the largest new part that any rank allocates
+  int64_t read_bytes = 0;  // the most that any rank reads from its peers
+  int64_t host_bytes = 0;  // the most that comes into any host
+};
+
+// Where in its plan a step is. What one step has written is in its writer's cache, not in that of those who read it in the
+// next; and a view that goes on is copied, to lie in a row.
+struct InPlan {
+  bool first = true, last = true;
+};
+
+// Prices steps between layouts (nd_sbp on one of two placements) of one tensor.
+class Pricer {
+ public:
+  // `cut`: the tensor axes that layouts split. With `every_rank` the figures are exact; without it, in large placements,
+  // some ranks stand for the others: those at the ends and in the middle of each axis of the hierarchy.
+  Pricer(const Placement& source, const Placement& target, const Dims& shape, DType dtype, const Machine& machine,
+         std::vector<int> cut, bool every_rank);
+  ~Pricer();
+
+  // A layout's number. Source and target may be the same placement; then on_target is of no account.
+  int add(bool on_target, const NdSbp& nd_sbp);
+  const GlobalSpec& spec(int layout) const;
+  // The largest part of any rank.
+  int64_t part_bytes(int layout) const;
+  // No step leads there: nullopt. read_by_index, for the ranks of the target, wants every_rank.
+  std::optional<Edge> price(int from, int to, InPlan where, std::vector<int64_t>* read_by_index = nullptr);
+  // No step from a to b is cheaper.
+  double at_least(int from, int to) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The exact price of one step. nullopt: one step does not lead there.
+std::optional<Edge> price_step(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, DType dtype,
+                               const Machine& machine, InPlan where = {});
+
+}  // namespace holon::boxing

@@ -1,0 +1,340 @@
+#include "holon/cost/machine.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "holon/array/array.h"
+#include "holon/base/blocking.h"
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/log.h"
+#include "holon/base/parallel.h"
+#include "holon/base/settings.h"
+#include "holon/comm/background.h"
+#include "holon/comm/communicator.h"
+#include "holon/comm/cores.h"
+#include "holon/comm/join_hook.h"
+#include "holon/comm/run_ranks.h"
+#include "holon/comm/world.h"
+#include "holon/cost/measure.h"
+
+namespace holon {
+
+namespace {
+
+struct MachineOfRank {
+  const Machine* machine = nullptr;
+};
+
+// Equal machines are one. Never destroyed: plans are kept by their address.
+const Machine* intern(const Machine& m) {
+  static auto* mutex = new std::mutex;
+  static auto* known = new std::deque<Machine>;
+  std::lock_guard lock(*mutex);
+  for (auto& k : *known)
+    if (k == m) return &k;
+  return &known->emplace_back(m);
+}
+
+struct Number {
+  const char* name;
+  double MachineCosts::*field;
+};
+constexpr Number kNumbers[] = {
+    {"sync", &MachineCosts::sync_s},
+    {"sync_rank", &MachineCosts::sync_rank_s},
+    {"step", &MachineCosts::step_s},
+    {"view", &MachineCosts::view_s},
+    {"row", &MachineCosts::row_s},
+    {"pull", &MachineCosts::pull_s},
+    {"cache", &MachineCosts::cache_bytes},
+    {"cores", &MachineCosts::cores},
+    {"memory", &MachineCosts::memory_bytes_per_s},
+    {"net_latency", &MachineCosts::net_latency_s},
+    {"net", &MachineCosts::net_bytes_per_s},
+};
+struct Rate {
+  const char* name;
+  Rates MachineCosts::*field;
+};
+constexpr Rate kRates[] = {
+    {"copy", &MachineCosts::copy}, {"reduce", &MachineCosts::reduce}, {"fill", &MachineCosts::fill}};
+
+std::string names() {
+  std::string list;
+  for (auto& r : kRates) list += std::string(r.name) + ", ";
+  for (auto& n : kNumbers) list += std::string(n.name) + (&n == &kNumbers[std::size(kNumbers) - 1] ? "" : ", ");
+  return list;
+}
+
+// Shortest text that is read back to the same bits.
+std::string number_text(double d) {
+  char buffer[32];
+  auto end = std::to_chars(buffer, buffer + sizeof buffer, d).ptr;
+  return {buffer, end};
+}
+
+double number_of(std::string_view text, std::string_view part, bool positive) {
+  double d = 0;
+  auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), d);
+  if (error != std::errc() || end != part.data() + part.size() || !(positive ? d > 0 : d >= 0) || d > 1e30)
+    fail_value("machine costs \"{}\": \"{}\" is no number {} 0.", text, part, positive ? "above" : "from");
+  return d;
+}
+
+std::vector<std::string_view> pieces(std::string_view text, char at) {
+  std::vector<std::string_view> list;
+  while (true) {
+    size_t cut = text.find(at);
+    list.push_back(text.substr(0, cut));
+    if (cut == std::string_view::npos) return list;
+    text.remove_prefix(cut + 1);
+  }
+}
+
+// What HOLON_MACHINE_COSTS says.
+struct Wanted {
+  bool measure = true;
+  std::string figures;
+};
+Wanted wanted() {
+  Wanted w{true, settings::text("HOLON_MACHINE_COSTS")};
+  if (w.figures == "fixed" || w.figures.starts_with("fixed,")) {
+    w.measure = false;
+    w.figures.erase(0, std::min<size_t>(6, w.figures.size()));
+  }
+  return w;
+}
+
+// Ranks that spin have a core each, and meet in a fraction of a microsecond. Where it took longer, other programs had
+// their cores, and the built-in figures are nearer.
+void put_meetings(MachineCosts& costs, MeetingTimes times, bool spinning) {
+  constexpr double kDisturbed = 3e-6;
+  if (!spinning || times.pair_s < kDisturbed) costs.sync_s = times.pair_s;
+  if (!spinning || times.rank_s < kDisturbed) costs.sync_rank_s = times.rank_s;
+}
+
+// Of this process, where ranks are threads; by their number.
+MachineCosts costs_of_threads(int ranks) {
+  Wanted w = wanted();
+  if (!w.measure) return parse_costs(w.figures, {});
+  static auto* mutex = new std::mutex;
+  static auto* memory = new std::map<int, MachineCosts>;  // by the threads of a rank
+  static auto* known = new std::map<int, MachineCosts>;
+  BlockingScope unlocked;
+  std::lock_guard lock(*mutex);
+  if (auto it = known->find(ranks); it != known->end()) return parse_costs(w.figures, it->second);
+  const int cores = comm::CoreSet::of_this_process().count(), threads = std::max(1, cores / ranks), mine = num_threads();
+  auto measured = memory->find(threads);
+  if (measured == memory->end()) {
+    set_num_threads(threads);  // as the ranks have
+    measured = memory->emplace(threads, measure_memory({}, cores)).first;
+    set_num_threads(mine);
+  }
+  MachineCosts costs = measured->second;
+  MeetingTimes times;
+  bool spinning = false;
+  const int n = std::min(ranks, 8);
+  comm::run_ranks(n, [&](int rank) {
+    std::vector<int> everyone;
+    for (int r = 0; r < n; ++r) everyone.push_back(r);
+    const int first = rank / 2 * 2, two[] = {first, first + 1};
+    auto seen = measure_meetings(
+        n, [&] { if (first + 1 < n) comm::communicator(two).barrier(); },
+        [&] { comm::communicator(everyone).barrier(); });
+    if (rank == 0) times = seen, spinning = comm::world().spin_ns() > 0;
+  });
+  put_meetings(costs, times, spinning);
+  known->emplace(ranks, costs);
+  return parse_costs(w.figures, costs);
+}
+
+// Calls made in here are counted apart from the program's own, which begin with 1.
+class Aside {
+ public:
+  Aside()
+      : world_(comm::shared_world()),
+        own_(Context::current()),
+        context_(own_.rank(), own_.world_size(), own_.local_rank(), own_.local_world_size()),
+        guard_(context_) {
+    comm::adopt_world(std::move(world_));
+    comm::set_channel(kMeasuringChannel);
+  }
+
+ private:
+  static constexpr int kMeasuringChannel = 2;
+  std::shared_ptr<comm::World> world_;
+  Context& own_;
+  Context context_;
+  ContextGuard guard_;
+};
+
+// What two ranks of different hosts need to meet, and the rate of one connection. Both of them call it.
+void measure_network(comm::Communicator& two, MachineCosts& costs) {
+  using Clock = std::chrono::steady_clock;
+  auto least = [&](int times, auto&& f) {
+    double best = 1e9;
+    for (int i = 0; i < times; ++i) {
+      auto start = Clock::now();
+      f();
+      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    return best;
+  };
+  constexpr int64_t kCount = 256 << 10;
+  Array data = Array::empty({kCount}, float32);
+  float one = 1, sum = 0;
+  costs.net_latency_s = least(5, [&] { two.all_reduce(&one, &sum, 1, float32); });
+  double large = least(3, [&] { two.broadcast(data.bytes(), kCount, float32, 0); });
+  costs.net_bytes_per_s = kCount * sizeof(float) / std::max(large - costs.net_latency_s, large / 4);
+}
+
+// All processes of a world come here when it has met.
+void agree(const comm::Joined& joined) {
+  // Only the ranks of rank 0's host measure; meetings are all ranks' business, and they end before memory is looked at.
+  HostMap hosts{joined.host_of_rank};
+  std::vector<int> here;
+  for (int r = 0; r < joined.world_size; ++r)
+    if (hosts.host(r) == hosts.host(0)) here.push_back(r);
+  const auto place = std::find(here.begin(), here.end(), joined.rank) - here.begin();
+  const int n = static_cast<int>(here.size());
+  MeetingTimes times;
+  if (place < n && n > 1) {
+    Aside aside;
+    std::vector<int> two;
+    for (auto i = static_cast<size_t>(place / 2 * 2); i < here.size() && two.size() < 2; ++i) two.push_back(here[i]);
+    times = measure_meetings(
+        n, [&] { if (two.size() == 2) comm::communicator(two).barrier(); },
+        [&] { comm::communicator(here).barrier(); });
+  }
+  MachineCosts between;
+  if (!hosts.one_host()) {
+    // Rank 0 and the first rank of another host.
+    int other = 0;
+    while (hosts.host(other) == hosts.host(0)) ++other;
+    if (joined.rank == 0 || joined.rank == other) {
+      Aside aside;
+      const int two[] = {0, other};
+      measure_network(comm::communicator(two), between);
+    }
+  }
+  std::string text;
+  if (joined.rank == 0) {
+    // A mistake of the user's must reach those who wait for the figures.
+    try {
+      Wanted w = wanted();
+      MachineCosts costs;
+      if (w.measure) {
+        costs = measure_memory({}, joined.cores);
+        if (n > 1) put_meetings(costs, times, comm::world().spin_ns() > 0);
+        costs.net_latency_s = between.net_latency_s, costs.net_bytes_per_s = between.net_bytes_per_s;
+      }
+      text = text_of(parse_costs(w.figures, costs));
+    } catch (const Error& e) {
+      joined.share(std::string("!") + e.what());
+      throw;
+    }
+  }
+  text = joined.share(text);
+  if (text.starts_with("!")) fail_value("rank 0: {}", text.substr(1));
+  if (log::enabled(log::Channel::kBoxing) && joined.rank == 0)
+    log::line(log::Channel::kBoxing, "plans are made for a machine of " + text);
+  set_machine({parse_costs(text, {}), std::move(hosts)});
+}
+
+const bool kAgreeing = (comm::set_join_hook(agree), true);
+
+const Machine* find_machine() {
+  Context& context = Context::current();
+  auto& mine = context.part<MachineOfRank>();
+  if (&context == &Context::of_process() && context.world_size() > 1) comm::join_world();
+  if (mine.machine) return mine.machine;
+  // One rank moves nothing, and has nobody to agree with.
+  if (context.world_size() == 1) return mine.machine = intern({parse_costs(wanted().figures, {}), {}});
+  HostMap hosts;
+  if (context.ranks_are_threads()) hosts.host_of_rank = comm::world().hosts().of_rank;
+  return mine.machine = intern({costs_of_threads(context.world_size()), std::move(hosts)});
+}
+
+}  // namespace
+
+bool HostMap::one_host() const {
+  return std::all_of(host_of_rank.begin(), host_of_rank.end(), [&](int h) { return h == host_of_rank[0]; });
+}
+
+const Machine* machine() {
+  auto& mine = Context::current().part<MachineOfRank>();
+  if (mine.machine) [[likely]]
+    return mine.machine;
+  return find_machine();
+}
+
+const Machine* machine_so_far(bool* final) {
+  Context& context = Context::current();
+  *final = context.part<MachineOfRank>().machine || &context != &Context::of_process() || context.world_size() == 1;
+  return *final ? machine() : intern({parse_costs(wanted().figures, {}), {}});
+}
+
+// Both of a rank's threads plan alike.
+static const bool kInherited = comm::inherit_in_background([]() -> std::function<void()> {
+  const Machine* m = Context::current().part<MachineOfRank>().machine;
+  if (!m) return {};
+  return [m] { Context::current().part<MachineOfRank>().machine = m; };
+});
+
+void set_machine(const Machine& m) { Context::current().part<MachineOfRank>().machine = intern(m); }
+
+void set_machine_costs(const MachineCosts& costs) {
+  Machine m = *machine();
+  m.costs = costs;
+  set_machine(m);
+}
+
+std::string text_of(const MachineCosts& costs) {
+  std::string text;
+  for (auto& r : kRates) {
+    const Rates& v = costs.*r.field;
+    text += fmt::format("{}{}={}/{}/{}", text.empty() ? "" : ",", r.name, number_text(v.near), number_text(v.mid),
+                        number_text(v.far));
+  }
+  for (auto& n : kNumbers) text += fmt::format(",{}={}", n.name, number_text(costs.*n.field));
+  return text;
+}
+
+MachineCosts parse_costs(const std::string& text, const MachineCosts& base) {
+  MachineCosts costs = base;
+  if (text.empty()) return costs;
+  for (std::string_view item : pieces(text, ',')) {
+    size_t cut = item.find('=');
+    std::string_view name = item.substr(0, cut);
+    if (cut == std::string_view::npos)
+      fail_value("machine costs \"{}\": \"{}\" is not of the form name=number. The names are {}.", text, item, names());
+    std::string_view value = item.substr(cut + 1);
+    bool known = false;
+    for (auto& r : kRates) {
+      if (name != r.name) continue;
+      known = true;
+      auto parts = pieces(value, '/');
+      if (parts.size() != 1 && parts.size() != 3)
+        fail_value("machine costs \"{}\": {} takes one rate, or three (near/mid/far), got {}.", text, name, parts.size());
+      Rates& v = costs.*r.field;
+      v.near = number_of(text, parts[0], true);
+      v.mid = parts.size() == 3 ? number_of(text, parts[1], true) : v.near;
+      v.far = parts.size() == 3 ? number_of(text, parts[2], true) : v.near;
+    }
+    for (auto& n : kNumbers) {
+      if (name != n.name) continue;
+      known = true;
+      costs.*n.field = number_of(text, value, name == "cache" || name == "net");
+    }
+    if (!known) fail_value("machine costs \"{}\": there is no \"{}\". The names are {}.", text, name, names());
+  }
+  return costs;
+}
+
+}  // namespace holon
