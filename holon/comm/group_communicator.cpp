@@ -155,16 +155,16 @@ void GroupCommunicator::arrive_and_wait() {
 }
 
 void GroupCommunicator::record(const CallDetails& details) {
-  world_.block().rank_entry(world_.rank()).report.note([&](CallNote& note) {
-    note.call = details.call;
-    note.bytes = details.bytes;
-    std::copy_n(details.shape, std::size(note.shape), note.shape);
-    note.group = table_index_;
-    note.axes = details.axes;
-    note.dtype = details.dtype;
-    static_assert(sizeof note.op == sizeof details.op);
-    std::memcpy(note.op, details.op, sizeof note.op);
-  });
+  CallNote note;
+  note.call = details.call;
+  note.bytes = details.bytes;
+  std::copy_n(details.shape, std::size(note.shape), note.shape);
+  note.group = table_index_;
+  note.axes = details.axes;
+  note.dtype = details.dtype;
+  static_assert(sizeof note.op == sizeof details.op);
+  std::memcpy(note.op, details.op, sizeof note.op);
+  world_.block().rank_entry(world_.rank()).report.add(note);
 }
 
 void GroupCommunicator::note_site() {

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -171,15 +172,30 @@ std::string described(const RankReport& r, char state, bool answered) {
 
 }  // namespace
 
+// A note is copied word by word, as its reader may look while it is written and then sees it by the number.
+void RankReport::add(CallNote note) {
+  constexpr size_t kWords = sizeof(CallNote) / sizeof(uint64_t);
+  static_assert(offsetof(CallNote, number) == 0);
+  uint64_t words[kWords];
+  std::memcpy(words, &note, sizeof note);
+  const uint64_t number = calls.fetch_add(1, std::memory_order_relaxed);
+  auto* to = reinterpret_cast<uint64_t*>(&recent[number % kCalls]);
+  std::atomic_ref(to[0]).store(0, std::memory_order_relaxed);
+  for (size_t i = 1; i < kWords; ++i) std::atomic_ref(to[i]).store(words[i], std::memory_order_release);
+  std::atomic_ref(to[0]).store(number + 1, std::memory_order_release);
+}
+
 std::vector<CallNote> RankReport::last_calls(size_t most) const {
+  constexpr size_t kWords = sizeof(CallNote) / sizeof(uint64_t);
   std::vector<CallNote> result;
   for (uint64_t n = calls.load(), end = n > kCalls ? n - kCalls : 0; n > end && result.size() < most; --n) {
-    auto& from = const_cast<CallNote&>(recent[(n - 1) % kCalls]);
-    // One that is written meanwhile is not shown.
-    if (std::atomic_ref(from.number).load(std::memory_order_acquire) != n) continue;
-    CallNote copy = from;
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (std::atomic_ref(from.number).load(std::memory_order_relaxed) == n) result.push_back(copy);
+    auto* from = reinterpret_cast<uint64_t*>(const_cast<CallNote*>(&recent[(n - 1) % kCalls]));
+    uint64_t words[kWords];
+    for (size_t i = 0; i < kWords; ++i) words[i] = std::atomic_ref(from[i]).load(std::memory_order_acquire);
+    if (words[0] != n || std::atomic_ref(from[0]).load(std::memory_order_relaxed) != n) continue;
+    CallNote note;
+    std::memcpy(&note, words, sizeof note);
+    result.push_back(note);
   }
   return result;
 }

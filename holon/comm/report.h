@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "holon/array/dims.h"
@@ -16,9 +17,9 @@
 
 namespace holon::comm {
 
-struct CallNote {
-  uint64_t number = 0;  // of the rank's calls, from 1; while it is written 0
-  uint64_t call = 0;   // of the group, from 1
+struct alignas(8) CallNote {
+  uint64_t number = 0;  // of the rank's calls, from 1; 0 while it is written
+  uint64_t call = 0;    // of the group, from 1
   uint64_t bytes = 0;
   int64_t shape[4] = {};  // its first axes
   int32_t group = 0;   // table index
@@ -26,6 +27,8 @@ struct CallNote {
   DType dtype = {};
   char op[46] = "";
 };
+
+static_assert(std::is_trivially_copyable_v<CallNote>);
 
 struct alignas(64) RankReport {
   static constexpr uint64_t kCalls = 8;
@@ -41,16 +44,8 @@ struct alignas(64) RankReport {
   std::atomic<uint64_t> calls;  // recorded so far
   CallNote recent[kCalls];
 
-  // Only the rank itself, on any of its threads: takes a note, which fill() writes.
-  template <class F>
-  void note(F&& fill) {
-    const uint64_t number = calls.fetch_add(1, std::memory_order_relaxed);
-    CallNote& n = recent[number % kCalls];
-    std::atomic_ref(n.number).store(0, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    fill(n);
-    std::atomic_ref(n.number).store(number + 1, std::memory_order_release);
-  }
+  // Only the rank itself, on any of its threads; sets the number.
+  void add(CallNote note);
   // Its last calls, the latest first; fewer where it goes on meanwhile.
   std::vector<CallNote> last_calls(size_t most) const;
 };
