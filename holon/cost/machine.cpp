@@ -216,7 +216,9 @@ void agree(const comm::Joined& joined) {
   if (text.starts_with("!")) fail_value("rank 0: {}", text.substr(1));
   if (log::enabled(log::Channel::kBoxing) && joined.rank == 0)
     log::line(log::Channel::kBoxing, "plans are made for a machine of " + text);
-  set_machine({parse_costs(text, {}), std::move(hosts)});
+  // What the program has set already stays: the other ranks may have met before they set it.
+  auto& mine = Context::current().part<MachineOfRank>();
+  if (!mine.machine) mine.machine = intern({parse_costs(text, {}), std::move(hosts)});
 }
 
 const bool kAgreeing = (comm::set_join_hook(agree), true);
@@ -224,8 +226,13 @@ const bool kAgreeing = (comm::set_join_hook(agree), true);
 const Machine* find_machine() {
   Context& context = Context::current();
   auto& mine = context.part<MachineOfRank>();
-  if (&context == &Context::of_process() && context.world_size() > 1) comm::join_world();
+  const bool processes = &context == &Context::of_process() && context.world_size() > 1;
+  if (processes) comm::join_world();
   if (mine.machine) return mine.machine;
+  if (processes)
+    fail_runtime("the ranks of this world have not agreed on the figures that boxing is planned by: joining failed on "
+                 "{}. Start the program again after what it said then.",
+                 rank_text());
   // One rank moves nothing, and has nobody to agree with.
   if (context.world_size() == 1) return mine.machine = intern({parse_costs(wanted().figures, {}), {}});
   HostMap hosts;
