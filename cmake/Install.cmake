@@ -4,7 +4,12 @@ include(CMakePackageConfigHelpers)
 
 if(SKBUILD)
   install(TARGETS holon LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)
-  install(CODE "set(library \"$<TARGET_FILE:holon>\")\nset(folder \"${CMAKE_INSTALL_LIBDIR}\")")
+  set(libraries $<TARGET_FILE:holon>)
+  if(TARGET holon_gloo)
+    install(TARGETS holon_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    list(APPEND libraries $<TARGET_FILE:holon_gloo>)
+  endif()
+  install(CODE "set(libraries \"${libraries}\")\nset(folder \"${CMAKE_INSTALL_LIBDIR}\")")
   install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/bundle_libraries.cmake)
   # For op libraries that users compile (holon.utils.cpp_extension), with the headers underneath.
   get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
@@ -14,6 +19,9 @@ if(SKBUILD)
 endif()
 
 install(TARGETS holon EXPORT HolonTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET holon_gloo)
+  install(TARGETS holon_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/holon ${PROJECT_BINARY_DIR}/generated/holon
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}

@@ -1,9 +1,9 @@
-# Copies what libholon.so needs beside it, so that a wheel runs where none of these packages is installed. glibc and the
+# Copies what libholon.so and the modules beside it need there, so that a wheel runs where none of these packages is installed. glibc and the
 # compiler's own run time stay the system's, as everywhere on the package index: two libstdc++ in one process do not mix.
-file(GET_RUNTIME_DEPENDENCIES LIBRARIES "${library}" RESOLVED_DEPENDENCIES_VAR found UNRESOLVED_DEPENDENCIES_VAR missing
-     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|gcc_s)\\.so" "^libstdc\\+\\+\\.so")
+file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${libraries} RESOLVED_DEPENDENCIES_VAR found UNRESOLVED_DEPENDENCIES_VAR missing
+     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|gcc_s)\\.so" "^libstdc\\+\\+\\.so" "^libholon\\.so")
 if(missing)
-  message(FATAL_ERROR "libholon.so needs ${missing}, found nowhere: install their packages")
+  message(FATAL_ERROR "the libraries need ${missing}, found nowhere: install their packages")
 endif()
 set(destination "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${folder}")
 file(MAKE_DIRECTORY "${destination}")

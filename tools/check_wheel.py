@@ -42,7 +42,7 @@ def main():
         run("/usr/bin/python3", "-m", "venv", python.parent.parent)
         run(python, "-m", "pip", "install", "-q", "--no-input", *wheels)
         package = Path(run(python, "-c", "import holon; print(holon.__path__[0])", cwd=folder).strip())
-        for binary in [*package.glob("_C*.so"), package / "bin/holon-launch"]:  # ldd follows what these need
+        for binary in [*package.glob("_C*.so"), package / "lib/libholon_gloo.so", package / "bin/holon-launch"]:  # ldd follows what these need
             for name, path in re.findall(r"^\s*(\S+) => (.+?)(?: \(0x|$)", run("ldd", binary), re.M):
                 if not OF_THE_SYSTEM.match(name) and not Path(path).resolve().is_relative_to(package.resolve()):
                     sys.exit(f"{binary.relative_to(package)} takes {name} from {path}: it is not in the wheel")

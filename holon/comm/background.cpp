@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
@@ -23,6 +24,7 @@ namespace holon::comm {
 
 struct Work::State {
   std::function<void()> job;
+  std::vector<std::function<void()>> inherited;
   std::string site;
 
   std::mutex mutex;
@@ -34,7 +36,17 @@ struct Work::State {
 
 namespace {
 thread_local const std::atomic<bool>* must_end = nullptr;
+
+auto& captures() {
+  static std::vector<std::function<void()> (*)()> list;
+  return list;
+}
 }  // namespace
+
+bool inherit_in_background(std::function<void()> (*capture)()) {
+  captures().push_back(capture);
+  return true;
+}
 
 bool background_must_end() { return must_end && must_end->load(); }
 
@@ -62,11 +74,13 @@ class Background {
   Work give(std::function<void()> job) {
     auto state = std::make_shared<Work::State>();
     state->job = std::move(job);
+    for (auto capture : captures())
+      if (auto apply = capture()) state->inherited.push_back(std::move(apply));
     state->site = call_site();
     if (auto where = blocking_hooks().where; where && state->site.empty()) {
-      char text[112] = "";
-      where(text, sizeof text);
-      state->site = text;
+      char line[sizeof(CallDetails::site)];
+      where(line, sizeof line);
+      state->site = line;
     }
     {
       std::lock_guard lock(mutex_);
@@ -89,6 +103,7 @@ class Background {
       const CommStats before = stats();
       std::exception_ptr error;
       try {
+        for (auto& apply : state->inherited) apply();
         state->job();
       } catch (...) {
         error = std::current_exception();
@@ -96,7 +111,8 @@ class Background {
       {
         std::lock_guard lock(state->mutex);
         state->error = error;
-        state->stats = {stats().calls - before.calls, stats().bytes_read - before.bytes_read};
+        state->stats = {stats().calls - before.calls, stats().bytes_read - before.bytes_read,
+                        stats().bytes_received - before.bytes_received};
         state->done = true;
       }
       state->changed.notify_all();
@@ -171,6 +187,7 @@ void Work::wait() {
   CommStats& mine = stats();
   mine.calls += s.stats.calls;
   mine.bytes_read += s.stats.bytes_read;
+  mine.bytes_received += s.stats.bytes_received;
   s.stats = {};
   if (s.error) std::rethrow_exception(s.error);
 }

@@ -35,6 +35,11 @@ class Work {
 // has waited for when the rank ends may not be done.
 Work run_in_background(std::function<void()> job);
 
+// For upper layers that keep something in a rank's Context on which all ranks' calls depend: with each job `capture` is
+// called on the rank's own thread, and what it returns, if anything, on the second one before the job. Returns true, to
+// be called from a static initialiser.
+bool inherit_in_background(std::function<void()> (*capture)());
+
 // Whether the machine has something to run jobs with while ranks compute: a core for each rank beside those of its
 // threads (num_threads(), at the first call), or a network. Alike on all ranks that have as many threads; false in a
 // world of one. HOLON_OVERLAP=0 or 1 decides instead.

@@ -11,8 +11,8 @@
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/log.h"
-#include "holon/comm/background.h"
 #include "holon/base/trace.h"
+#include "holon/comm/background.h"
 
 namespace holon::comm {
 
@@ -155,17 +155,16 @@ void GroupCommunicator::arrive_and_wait() {
 }
 
 void GroupCommunicator::record(const CallDetails& details) {
-  RankReport& report = world_.block().rank_entry(world_.rank()).report;
-  CallNote& note = report.next_note();
-  note.call = details.call;
-  note.bytes = details.bytes;
-  std::copy_n(details.shape, std::size(note.shape), note.shape);
-  note.group = table_index_;
-  note.axes = details.axes;
-  note.dtype = details.dtype;
-  static_assert(sizeof note.op == sizeof details.op);
-  std::memcpy(note.op, details.op, sizeof note.op);
-  report.noted();
+  world_.block().rank_entry(world_.rank()).report.note([&](CallNote& note) {
+    note.call = details.call;
+    note.bytes = details.bytes;
+    std::copy_n(details.shape, std::size(note.shape), note.shape);
+    note.group = table_index_;
+    note.axes = details.axes;
+    note.dtype = details.dtype;
+    static_assert(sizeof note.op == sizeof details.op);
+    std::memcpy(note.op, details.op, sizeof note.op);
+  });
 }
 
 void GroupCommunicator::note_site() {

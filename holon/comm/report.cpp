@@ -173,11 +173,14 @@ std::string described(const RankReport& r, char state, bool answered) {
 
 std::vector<CallNote> RankReport::last_calls(size_t most) const {
   std::vector<CallNote> result;
-  const uint64_t have = calls.load(std::memory_order_acquire);
-  for (uint64_t i = have; i > 0 && have - i < std::min<uint64_t>(most, kCalls - 1); --i) result.push_back(recent[(i - 1) % kCalls]);
-  // One that may have been overwritten while it was read is not shown.
-  const uint64_t now = calls.load(std::memory_order_acquire);
-  while (!result.empty() && now - (have - result.size() + 1) >= kCalls - 1) result.pop_back();
+  for (uint64_t n = calls.load(), end = n > kCalls ? n - kCalls : 0; n > end && result.size() < most; --n) {
+    auto& from = const_cast<CallNote&>(recent[(n - 1) % kCalls]);
+    // One that is written meanwhile is not shown.
+    if (std::atomic_ref(from.number).load(std::memory_order_acquire) != n) continue;
+    CallNote copy = from;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (std::atomic_ref(from.number).load(std::memory_order_relaxed) == n) result.push_back(copy);
+  }
   return result;
 }
 

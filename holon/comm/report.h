@@ -17,6 +17,7 @@
 namespace holon::comm {
 
 struct CallNote {
+  uint64_t number = 0;  // of the rank's calls, from 1; while it is written 0
   uint64_t call = 0;   // of the group, from 1
   uint64_t bytes = 0;
   int64_t shape[4] = {};  // its first axes
@@ -40,9 +41,16 @@ struct alignas(64) RankReport {
   std::atomic<uint64_t> calls;  // recorded so far
   CallNote recent[kCalls];
 
-  // Only the rank itself.
-  CallNote& next_note() { return recent[calls.load(std::memory_order_relaxed) % kCalls]; }
-  void noted() { calls.store(calls.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+  // Only the rank itself, on any of its threads: takes a note, which fill() writes.
+  template <class F>
+  void note(F&& fill) {
+    const uint64_t number = calls.fetch_add(1, std::memory_order_relaxed);
+    CallNote& n = recent[number % kCalls];
+    std::atomic_ref(n.number).store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    fill(n);
+    std::atomic_ref(n.number).store(number + 1, std::memory_order_release);
+  }
   // Its last calls, the latest first; fewer where it goes on meanwhile.
   std::vector<CallNote> last_calls(size_t most) const;
 };

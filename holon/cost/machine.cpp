@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 
+#include "holon/array/array.h"
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/log.h"
 #include "holon/base/parallel.h"
 #include "holon/base/settings.h"
+#include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/cores.h"
 #include "holon/comm/join_hook.h"
@@ -172,7 +176,45 @@ MachineCosts costs_of_threads(int ranks) {
   return parse_costs(w.figures, costs);
 }
 
-constexpr int kMeasuringChannel = 2;
+// Calls made in here are counted apart from the program's own, which begin with 1.
+class Aside {
+ public:
+  Aside()
+      : world_(comm::shared_world()),
+        own_(Context::current()),
+        context_(own_.rank(), own_.world_size(), own_.local_rank(), own_.local_world_size()),
+        guard_(context_) {
+    comm::adopt_world(std::move(world_));
+    comm::set_channel(kMeasuringChannel);
+  }
+
+ private:
+  static constexpr int kMeasuringChannel = 2;
+  std::shared_ptr<comm::World> world_;
+  Context& own_;
+  Context context_;
+  ContextGuard guard_;
+};
+
+// What two ranks of different hosts need to meet, and the rate of one connection. Both of them call it.
+void measure_network(comm::Communicator& two, MachineCosts& costs) {
+  using Clock = std::chrono::steady_clock;
+  auto least = [&](int times, auto&& f) {
+    double best = 1e9;
+    for (int i = 0; i < times; ++i) {
+      auto start = Clock::now();
+      f();
+      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    return best;
+  };
+  constexpr int64_t kCount = 256 << 10;
+  Array data = Array::empty({kCount}, float32);
+  float one = 1, sum = 0;
+  costs.net_latency_s = least(5, [&] { two.all_reduce(&one, &sum, 1, float32); });
+  double large = least(3, [&] { two.broadcast(data.bytes(), kCount, float32, 0); });
+  costs.net_bytes_per_s = kCount * sizeof(float) / std::max(large - costs.net_latency_s, large / 4);
+}
 
 // All processes of a world come here when it has met.
 void agree(const comm::Joined& joined) {
@@ -185,16 +227,21 @@ void agree(const comm::Joined& joined) {
   const int n = static_cast<int>(here.size());
   MeetingTimes times;
   if (place < n && n > 1) {
-    // Aside, so that the program's own calls are counted from 1.
-    Context& own = Context::current();
-    Context aside(own.rank(), own.world_size(), own.local_rank(), own.local_world_size());
-    auto world = comm::shared_world();
-    ContextGuard guard(aside);
-    comm::adopt_world(std::move(world));
-    comm::set_channel(kMeasuringChannel);
+    Aside aside;
     Pairs pairs(here, static_cast<int>(place));
     times = measure_meetings(
         n, [&] { pairs.meet(); }, [&] { comm::communicator(here).barrier(); });
+  }
+  MachineCosts between;
+  if (!hosts.one_host()) {
+    // Rank 0 and the first rank of another host.
+    int other = 0;
+    while (hosts.host(other) == hosts.host(0)) ++other;
+    if (joined.rank == 0 || joined.rank == other) {
+      Aside aside;
+      const int two[] = {0, other};
+      measure_network(comm::communicator(two), between);
+    }
   }
   std::string text;
   if (joined.rank == 0) {
@@ -205,6 +252,7 @@ void agree(const comm::Joined& joined) {
       if (w.measure) {
         costs = measure_memory({}, joined.cores);
         if (n > 1) put_meetings(costs, times, comm::world().spin_ns() > 0);
+        costs.net_latency_s = between.net_latency_s, costs.net_bytes_per_s = between.net_bytes_per_s;
       }
       text = text_of(parse_costs(w.figures, costs));
     } catch (const Error& e) {
@@ -258,6 +306,13 @@ const Machine* machine_so_far(bool* final) {
   *final = context.part<MachineOfRank>().machine || &context != &Context::of_process() || context.world_size() == 1;
   return *final ? machine() : intern({parse_costs(wanted().figures, {}), {}});
 }
+
+// Both of a rank's threads plan alike.
+static const bool kInherited = comm::inherit_in_background([]() -> std::function<void()> {
+  const Machine* m = Context::current().part<MachineOfRank>().machine;
+  if (!m) return {};
+  return [m] { Context::current().part<MachineOfRank>().machine = m; };
+});
 
 void set_machine(const Machine& m) { Context::current().part<MachineOfRank>().machine = intern(m); }
 

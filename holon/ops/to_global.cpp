@@ -8,6 +8,7 @@
 #include "holon/base/settings.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/communicator.h"
+#include "holon/comm/hosts/hosts_communicator.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
 #include "holon/kernels/cpu/copy.h"
@@ -157,29 +158,40 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
   return shape;
 }
 
-// Along broadcast axes the first rank's value is taken. Collective over the placement.
-Array agree_on_value(const Array& mine, const GlobalSpec* spec) {
+// Along broadcast axes the first rank's value is taken. Collective over the placement. shape: the logical one.
+Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shape) {
   const Placement& p = spec->placement;
-  int index = p.index_of(this_rank()), source = 0;
-  Dims at = p.coordinate(index);
+  auto source_of = [&](int index) {
+    Dims at = p.coordinate(index);
+    int source = 0;
+    for (int a = 0; a < at.size(); ++a)
+      source = source * static_cast<int>(p.hierarchy()[a]) + static_cast<int>(spec->nd_sbp[a].is_broadcast() ? 0 : at[a]);
+    return source;
+  };
   bool any = false;
-  for (int a = 0; a < at.size(); ++a) {
-    any |= spec->nd_sbp[a].is_broadcast() && p.hierarchy()[a] > 1;
-    source = source * static_cast<int>(p.hierarchy()[a]) + static_cast<int>(spec->nd_sbp[a].is_broadcast() ? 0 : at[a]);
-  }
+  for (int a = 0; a < spec->nd_sbp.size(); ++a) any |= spec->nd_sbp[a].is_broadcast() && p.hierarchy()[a] > 1;
   if (!any) return mine;
-  Array value = kernels::contiguous(mine);
+  const int index = p.index_of(this_rank()), source = source_of(index);
+  const bool takes = source != index;
+  const Array own = kernels::contiguous(mine);
+  Array value = takes ? Array::empty(own.shape, own.dtype, own.device) : own;
+  const comm::CallInfo info{"to_global", mine.dtype, mine.shape, 0};
   auto& group = comm::communicator(p.ranks());
-  auto peers = group.open({"to_global", mine.dtype, mine.shape, 0}, value.bytes(), value.nbytes());
-  bool differs = false;
-  if (source != index) {
-    if (settings::flag("HOLON_CHECK")) differs = std::memcmp(peers[static_cast<size_t>(source)], value.bytes(), value.nbytes()) != 0;
-    Array taken = Array::empty(value.shape, value.dtype, value.device);
-    std::memcpy(taken.bytes(), peers[static_cast<size_t>(source)], value.nbytes());
-    comm::note_bytes(value.nbytes());
-    value = taken;
+  if (auto* across = group.across_hosts()) {
+    auto pulls_of = [&](int m) {
+      comm::MemberPulls all;
+      if (source_of(m) != m) all.pulls.push_back({{source_of(m)}, 0, {1}, 0, {slice_of(shape, p, spec->nd_sbp, m).shape.numel()}});
+      return all;
+    };
+    auto item = static_cast<int64_t>(size_bytes(mine.dtype));
+    across->pull(info, comm::make_schedule(across->host_of(), index, pulls_of, item), own.bytes(), own.nbytes(), value.bytes(), {1});
+  } else {
+    auto peers = group.open(info, own.bytes(), own.nbytes());
+    if (takes) std::memcpy(value.bytes(), peers[static_cast<size_t>(source)], value.nbytes());
+    group.close();
   }
-  group.close();
+  if (takes) comm::note_bytes(value.nbytes());
+  const bool differs = takes && settings::flag("HOLON_CHECK") && std::memcmp(value.bytes(), own.bytes(), own.nbytes()) != 0;
   if (differs)
     fail_runtime("to_global: the value given as broadcast differs on {} from that of rank {} (shape {}). Give the same value on every "
                  "rank, or use split or partial_sum.",
@@ -201,7 +213,7 @@ Tensor from_local(const Tensor& x, const GlobalSpec* spec, bool check_meta) {
     for (int a = 0; a < spec->nd_sbp.size(); ++a)
       if (spec->nd_sbp[a].is_split()) shape[spec->nd_sbp[a].axis] *= spec->placement.hierarchy()[a];
   }
-  if (member) part = agree_on_value(part, spec);
+  if (member) part = agree_on_value(part, spec, shape);
   Tensor out = Tensor::global(member ? part : Array(), shape, dtype, spec);
   if (x.requires_grad() && grad_enabled()) record_node(Ref<Node>(new LocalToGlobal(spec, x)), {&x, 1}, {&out, 1});
   return out;

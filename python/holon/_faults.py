@@ -1,7 +1,7 @@
 """What a rank says to the others when it ends by an exception, and where errors say that the program was."""
+import _thread
 import os
 import sys
-import threading
 
 from . import _C
 
@@ -27,7 +27,9 @@ def reason(kind, value, traceback):
 
 
 def _install():
-    before, before_thread = sys.excepthook, threading.excepthook
+    # The module threading takes its hook from _thread when it is imported; a program without threads need not pay for that.
+    threading = sys.modules.get("threading")
+    before, before_thread = sys.excepthook, threading.excepthook if threading else _thread._excepthook
 
     def excepthook(kind, value, traceback):
         # At a prompt the program goes on after an error.
@@ -47,7 +49,11 @@ def _install():
             pass
         before_thread(args)
 
-    sys.excepthook, threading.excepthook = excepthook, thread_excepthook
+    sys.excepthook = excepthook
+    if threading:
+        threading.excepthook = thread_excepthook
+    else:
+        _thread._excepthook = thread_excepthook
 
 
 _install()

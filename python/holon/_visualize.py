@@ -1,6 +1,5 @@
 """Pictures of who holds which part of a tensor."""
 import sys
-from pathlib import Path
 
 from . import _C
 
@@ -56,11 +55,12 @@ def visualize(x, file=None):
     """
     if not isinstance(x, _C.Tensor):
         raise TypeError(f"visualize: takes a tensor, got {type(x).__name__}.")
-    if file is not None and Path(file).suffix != ".svg":
+    if file is not None and not str(file).endswith(".svg"):
         raise ValueError(f"visualize: file={str(file)!r} does not end in .svg, which is the only format.")
     picture = Picture(_C.picture(x))
     if file is not None:
-        Path(file).write_text(picture.svg)
+        with open(file, "w") as out:
+            out.write(picture.svg)
     if sys.stdout.isatty():
         try:
             from rich.console import Console

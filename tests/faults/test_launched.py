@@ -45,7 +45,7 @@ class Launched:
             for pid in processes_with(self.mark):
                 try:
                     variables = dict(x.split("=", 1) for x in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in x)
-                    if "RANK" in variables and any("memfd:holon" in x for x in Path(f"/proc/{pid}/maps").read_text().splitlines()):
+                    if "RANK" in variables and any("memfd:holon-control" in x for x in Path(f"/proc/{pid}/maps").read_text().splitlines()):
                         found[int(variables["RANK"])] = pid
                 except (OSError, UnicodeDecodeError):
                     pass

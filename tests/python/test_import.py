@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-HEAVY = ["numpy", "rich", "inspect", "typing", "dataclasses", "asyncio", "subprocess", "holon.nn", "holon.optim"]
+HEAVY = ["numpy", "rich", "threading", "pathlib", "inspect", "typing", "dataclasses", "asyncio", "subprocess", "holon.nn", "holon.optim"]
 
 
 def run(code):
@@ -18,7 +18,7 @@ def test_import_brings_nothing_heavy():
 @pytest.mark.parametrize("name", [
     "Tensor", "tensor", "from_numpy", "Size", "dtype", "device", "placement", "sbp", "float32", "float", "long", "bool", "matmul",
     "randn", "cat", "no_grad", "enable_grad", "set_grad_enabled", "inference_mode", "is_grad_enabled", "manual_seed", "is_tensor",
-    "run_ranks", "explain", "boxing_policy", "set_printoptions", "ops", "nn", "optim", "autograd", "env", "comm", "distributed"])
+    "run_ranks", "explain", "visualize", "boxing_policy", "set_printoptions", "ops", "nn", "optim", "autograd", "env", "comm", "distributed"])
 def test_name(name):
     import holon
 

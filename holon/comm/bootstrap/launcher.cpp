@@ -129,7 +129,10 @@ class Keeper {
     pipe_ = Fd(ends[1]);
     const pid_t pid = fork();
     if (pid < 0) fail_runtime("the launcher cannot be watched: {}.", strerror(errno));
-    if (pid > 0) return;
+    if (pid > 0) {
+      pid_ = pid;
+      return;
+    }
     // What stops the launcher's own group must not stop this one.
     setsid();
     prctl(PR_SET_NAME, "holon-keeper");
@@ -152,7 +155,10 @@ class Keeper {
   }
   void add(pid_t group) { tell(group); }
   void remove(pid_t group) { tell(-group); }
-  void dismiss() { tell(0); }
+  void dismiss() {
+    tell(0);
+    waitpid(pid_, nullptr, 0);
+  }
 
  private:
   static constexpr size_t kMost = 4096;
@@ -160,6 +166,7 @@ class Keeper {
     if (pipe_) [[maybe_unused]] ssize_t n = write(pipe_.get(), &what, sizeof what);
   }
   Fd pipe_;
+  pid_t pid_ = -1;
 };
 
 class Launcher {

@@ -13,7 +13,7 @@
 #include "holon/comm/control.h"
 #include "holon/comm/bootstrap/scheduler.h"
 #include "holon/comm/cores.h"
-#include "holon/comm/net/gloo_network.h"
+#include "holon/comm/net/connect.h"
 
 namespace holon::comm {
 

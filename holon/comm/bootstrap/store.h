@@ -68,6 +68,7 @@ class StoreClient {
 
   std::string where_;
   int fd_ = -1;
+  bool broken_ = false;  // a call got no answer: what comes later would be taken for another's
   std::mutex mutex_;
 };
 

@@ -139,7 +139,7 @@ StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, 
                  "rank 0's output.",
                  where_);
   };
-  Io io = write_all(fd_, frame.data(), frame.size(), until);
+  Io io = broken_ ? Io::kLate : write_all(fd_, frame.data(), frame.size(), until);
   if (io == Io::kDone) io = read_all(fd_, head, sizeof head, until);
   if (io == Io::kDone) {
     uint32_t size = get_u32(head);
@@ -149,6 +149,7 @@ StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, 
     io = read_all(fd_, answer.data(), size, until);
   }
   if (io != Io::kDone && greeting) stranger();
+  broken_ |= io != Io::kDone;
   if (io == Io::kLate)
     fail_runtime("the store at {} does not answer: rank 0 or the launcher, which serves it, is stopped.", where_);
   if (io == Io::kClosed)

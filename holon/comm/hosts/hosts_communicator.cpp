@@ -6,14 +6,13 @@
 #include <numeric>
 #include <thread>
 
-#include "holon/array/storage.h"
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
-#include "holon/base/trace.h"
 #include "holon/base/log.h"
+#include "holon/base/trace.h"
 #include "holon/comm/background.h"
 #include "holon/comm/control.h"
-#include "holon/kernels/cpu/boxes.h"
+#include "holon/comm/hosts/pulling.h"
 
 namespace holon::comm {
 
@@ -29,8 +28,6 @@ uint64_t mix(uint64_t h, uint64_t v) {
   return h ^ h >> 32;
 }
 
-enum Tag : uint64_t { kEnvelope = 1, kSheet, kData };
-
 int64_t sum(std::span<const int64_t> counts, int first) {
   return std::accumulate(counts.begin(), counts.begin() + first, int64_t{0});
 }
@@ -39,22 +36,6 @@ int64_t sum(std::span<const int64_t> counts, int first) {
 Pull row(std::vector<int> owners, int64_t src, int64_t dst, int64_t size) { return {std::move(owners), src, {1}, dst, {size}}; }
 
 }  // namespace
-
-class HostsCommunicator::Block {
- public:
-  explicit Block(size_t bytes) : data_(bytes ? allocate_block(bytes) : nullptr), bytes_(bytes) {}
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  ~Block() {
-    if (data_) free_block(data_, bytes_);
-  }
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-  size_t bytes() const { return bytes_; }
-
- private:
-  void* data_;
-  size_t bytes_;
-};
 
 HostsCommunicator::HostsCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
                                      const char* site)
@@ -149,7 +130,9 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
   if (background_must_end())
     return fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.", mine_.op,
                        world_.rank(), call_text());
-  if (static_cast<double>(now_ns() - start_ns) < world_.timeout_s() * 1e9) return {};
+  // A little before those who wait for this rank on its host, so that they hear the cause.
+  const double limit_s = world_.timeout_s() - std::min(0.3, world_.timeout_s() / 10);
+  if (static_cast<double>(now_ns() - start_ns) < limit_s * 1e9) return {};
   std::string late;
   for (size_t h = 0; h < by_host_.size(); ++h)
     if (static_cast<int>(h) != my_host_) {
@@ -187,115 +170,10 @@ void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& 
                                       void* out, const Dims& out_strides) {
   begin(info, in_bytes);
   if (log::enabled(log::Channel::kComm)) log::line(log::Channel::kComm, fmt::format("{} ({})", mine_.op, call_text()));
-  const auto item = static_cast<int64_t>(size_bytes(info.dtype));
-  auto size_of = [&](int64_t elements) { return static_cast<size_t>(elements * item); };
-  Block staging(s.direct ? 0 : size_of(s.shown_elements));
-  auto* result = static_cast<std::byte*>(out);
-  std::byte* shown = s.direct ? result : staging.data();
-
-  auto peers = local_->open(info, in, in_bytes);
-  auto part_of = [&](int member) { return peers[static_cast<size_t>(local_place_[static_cast<size_t>(member)])]; };
-  auto addends = [&](const std::vector<int>& owners, int64_t start) {
-    std::vector<const std::byte*> result;
-    for (int o : owners) result.push_back(part_of(o) + start * item);
-    return result;
-  };
-  // dst receives the box, or the sum of the boxes, of members of this host.
-  auto gather = [&](std::byte* dst, const Dims& dst_strides, const std::vector<int>& owners, int64_t start,
-                    const Dims& strides, const Dims& shape) {
-    auto from = addends(owners, start);
-    if (from.size() > 1)
-      kernels::sum_box(dst, dst_strides, from, strides, shape, info.dtype);
-    else if (from[0] != dst)
-      kernels::copy_box(dst, dst_strides, from[0], strides, shape, item);
-  };
-
-  // Receivers first: what peers send then goes straight to its place. Tags differ between different calls, so that
-  // their data cannot meet; the leaders' envelopes show which calls they are.
-  std::vector<Network::Message> receive;
-  Envelope theirs{};
-  const auto hosts = by_host_.size();
-  int next = by_host_[(static_cast<size_t>(my_host_) + 1) % hosts][0], before = by_host_[(static_cast<size_t>(my_host_) + hosts - 1) % hosts][0];
-  std::unique_ptr<Network::Transit> envelope;
-  if (leads()) {
-    Network::Message to{rank_of(next), tag(kEnvelope), &mine_, sizeof mine_};
-    Network::Message from{rank_of(before), tag(kEnvelope), &theirs, sizeof theirs};
-    envelope = world_.network().start({&to, 1}, {&from, 1});
-  }
-  for (const Packet& p : s.receive) {
-    receive.push_back({rank_of(p.peer), tag(kData, check_, static_cast<uint64_t>(p.number)), shown + p.at * item,
-                       size_of(p.elements)});
-    stats_.bytes_received += size_of(p.elements);
-  }
-  auto incoming = world_.network().start({}, receive);
-
-  size_t packed_bytes = 0;
-  auto in_place = [&](const Packet& p) {
-    return p.addends.size() == 1 && p.addends[0] == index() && p.src_strides == contiguous_strides(p.shape);
-  };
-  for (const Packet& p : s.send)
-    if (!in_place(p)) packed_bytes += (size_of(p.elements) + 63) & ~size_t{63};
-  Block packed(packed_bytes);
-  std::vector<std::unique_ptr<Network::Transit>> outgoing;
-  size_t at = 0;
-  for (const Packet& p : s.send) {
-    auto* data = static_cast<std::byte*>(const_cast<void*>(in)) + p.src_start * item;
-    if (!in_place(p)) {
-      data = packed.data() + at;
-      at += (size_of(p.elements) + 63) & ~size_t{63};
-      gather(data, contiguous_strides(p.shape), p.addends, p.src_start, p.src_strides, p.shape);
-    }
-    Network::Message m{rank_of(p.peer), tag(kData, check_, static_cast<uint64_t>(p.number)), data, size_of(p.elements)};
-    outgoing.push_back(world_.network().start({&m, 1}, {}));
-  }
-
-  // What needs nobody else's host, and the local addends of the rest, while messages are on their way.
-  std::vector<std::unique_ptr<Block>> sums(s.pulls.size());
-  for (size_t i = 0; i < s.pulls.size(); ++i) {
-    const HostPull& p = s.pulls[i];
-    for (const Term& t : p.terms) {
-      if (t.owners.empty()) continue;
-      if (p.local()) {
-        gather(result + p.dst_start * item, out_strides, t.owners, p.src_start, p.src_strides, p.shape);
-      } else {
-        sums[i] = std::make_unique<Block>(size_of(p.shape.numel()));
-        gather(sums[i]->data(), contiguous_strides(p.shape), t.owners, p.src_start, p.src_strides, p.shape);
-      }
-    }
-  }
-  if (envelope) {
-    wait(*envelope, true);
-    compare(theirs, rank_of(before));
-  }
-  wait(*incoming, true);
-
-  std::span<const std::byte* const> staged;
-  std::vector<const std::byte*> own;
-  if (s.reads_staged) {
-    CallInfo again = info;
-    again.fingerprint ^= 1;
-    staged = local_->open(again, shown, size_of(s.shown_elements));
-  } else {
-    own.assign(static_cast<size_t>(local_->size()), shown);
-    staged = own;
-  }
-  for (size_t i = 0; i < s.pulls.size(); ++i) {
-    const HostPull& p = s.pulls[i];
-    if (p.local() || (s.direct && p.terms.size() == 1 && p.terms[0].holder == index())) continue;
-    Dims strides = contiguous_strides(p.shape);
-    std::vector<const std::byte*> terms;
-    for (const Term& t : p.terms)
-      terms.push_back(t.owners.empty() ? staged[static_cast<size_t>(local_place_[static_cast<size_t>(t.holder)])] + t.at * item
-                                       : sums[i]->data());
-    std::byte* dst = result + p.dst_start * item;
-    if (terms.size() > 1)
-      kernels::sum_box(dst, out_strides, terms, strides, p.shape, info.dtype);
-    else
-      kernels::copy_box(dst, out_strides, terms[0], strides, p.shape, item);
-  }
-  for (auto& o : outgoing) wait(*o, false);
-  if (envelope) wait(*envelope, false);
-  local_->close();
+  Pulling pulling(*this, info, s, in, out, out_strides);
+  pulling.start(in_bytes);
+  pulling.pull_local();
+  pulling.finish();
 }
 
 std::span<const std::byte* const> HostsCommunicator::open(const CallInfo& info, const void* data, size_t bytes) {

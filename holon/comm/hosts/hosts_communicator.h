@@ -43,6 +43,8 @@ class HostsCommunicator final : public Communicator {
 
  private:
   class Block;  // memory that the ranks of this host reach
+  class Pulling;
+  enum Tag : uint64_t { kEnvelope = 1, kSheet, kData };
   // What a leader tells the next host of its call: bytes on the wire.
   struct Envelope {
     uint64_t fingerprint;
@@ -63,6 +65,14 @@ class HostsCommunicator final : public Communicator {
   std::string trouble(int64_t start_ns) const;
   std::string call_text() const;
   uint64_t tag(uint64_t kind, uint64_t a = 0, uint64_t b = 0) const;
+  // The ranks that lead the hosts before and after this one, in a ring.
+  struct Neighbours {
+    int before, next;
+  };
+  Neighbours neighbours() const {
+    const size_t n = by_host_.size(), me = static_cast<size_t>(my_host_);
+    return {rank_of(by_host_[(me + n - 1) % n][0]), rank_of(by_host_[(me + 1) % n][0])};
+  }
   int rank_of(int member) const { return ranks()[static_cast<size_t>(member)]; }
   bool leads() const { return local_->index() == 0; }
 

@@ -15,7 +15,7 @@ struct Crossing {
   Dims src_strides, shape;
   std::vector<int> wanted;       // members of one host, ascending
   std::vector<int64_t> direct;   // for each: where it goes in its new part, -1 if not as a whole
-  int sender = -1, receiver = -1, number = 0;
+  int sender = -1, receiver = -1, number = 0, packet = -1;
   int64_t at = 0;
 };
 
@@ -28,6 +28,30 @@ bool one_stretch(const Dims& shape, const Dims& strides) {
     expected *= shape[i];
   }
   return true;
+}
+
+// Large boxes travel in pieces along their first axis: one is summed while another is on its way.
+std::vector<Pull> in_pieces(std::vector<Pull> pulls, const Dims& out_strides, int64_t item_bytes) {
+  constexpr int64_t kPieceBytes = 4 << 20;
+  std::vector<Pull> pieces;
+  for (Pull& p : pulls) {
+    const int64_t bytes = p.shape.numel() * item_bytes;
+    int axis = 0;
+    while (axis < p.shape.size() && p.shape[axis] == 1) ++axis;
+    if (bytes <= kPieceBytes || axis == p.shape.size()) {
+      pieces.push_back(std::move(p));
+      continue;
+    }
+    const int64_t rows = p.shape[axis], some = std::max<int64_t>(1, kPieceBytes / (bytes / rows));
+    for (int64_t r = 0; r < rows; r += some) {
+      Pull piece = p;
+      piece.shape[axis] = std::min(some, rows - r);
+      piece.src_start += r * p.src_strides[axis];
+      piece.dst_start += r * out_strides[axis];
+      pieces.push_back(std::move(piece));
+    }
+  }
+  return pieces;
 }
 
 std::vector<int64_t> listed(const Dims& d) { return {d.begin(), d.end()}; }
@@ -61,7 +85,8 @@ HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& 
   HostSchedule s;
   std::vector<Pull> mine;
   for (int m = 0; m < n; ++m) {
-    auto [pulls, out_strides] = pulls_of(m);
+    auto [whole, out_strides] = pulls_of(m);
+    std::vector<Pull> pulls = in_pieces(std::move(whole), out_strides, item_bytes);
     for (const Pull& p : pulls) {
       if (p.shape.numel() == 0) continue;
       auto by = owners_by_host(p);
@@ -112,6 +137,7 @@ HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& 
     }
     if (c.receiver == me) {
       packet.peer = c.sender;
+      c.packet = static_cast<int>(s.receive.size());
       s.receive.push_back(packet);
     }
     if (host(c.sender) == my_host) s.reads_before |= c.addends.size() > 1 || c.addends[0] != c.sender;
@@ -126,11 +152,11 @@ HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& 
     for (auto& addends : owners_by_host(p)) {
       if (addends.empty()) continue;
       if (host(addends[0]) == my_host) {
-        h.terms.push_back({std::move(addends)});
+        h.terms.push_back({std::move(addends), -1, 0, -1});
         continue;
       }
       const Crossing& c = crossings[known.at(key_of(my_host, addends, p))];
-      h.terms.push_back({{}, c.receiver, c.at});
+      h.terms.push_back({{}, c.receiver, c.at, c.packet});
     }
     s.pulls.push_back(std::move(h));
   }

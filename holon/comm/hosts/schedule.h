@@ -31,6 +31,7 @@ struct Term {
   std::vector<int> owners;  // empty: staged
   int holder = -1;
   int64_t at = 0;
+  int packet = -1;  // its place in `receive`, if this member is the holder
 };
 
 struct HostPull {

@@ -1,12 +1,11 @@
-#include "holon/comm/net/gloo_network.h"
+// Messages over TCP, by Gloo (https://github.com/pytorch/gloo). A module that is loaded by the first world of several hosts:
+// other programs pay nothing for it.
 
-#include <arpa/inet.h>
 #include <gloo/common/error.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
-#include <ifaddrs.h>
-#include <net/if.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -16,8 +15,10 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
-#include "holon/base/settings.h"
 #include "holon/comm/bootstrap/socket.h"
+#include "holon/comm/bootstrap/store.h"
+#include "holon/comm/net/network.h"
+#include "holon/comm/world.h"
 
 namespace holon::comm {
 
@@ -26,30 +27,32 @@ namespace {
 namespace tcp = gloo::transport::tcp;
 using gloo::transport::UnboundBuffer;
 
-std::string text_of(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET)
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
-  else if (address->sa_family == AF_INET6)
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
-  return text;
-}
+// Gloo writes to connections that a peer may have closed. In this scope that raises no SIGPIPE in the calling thread, nor
+// in those that it starts.
+class NoBrokenPipe {
+ public:
+  NoBrokenPipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipe() {
+    constexpr timespec kNow{0, 0};
+    if (!was_pending_)
+      while (sigtimedwait(&pipe_, nullptr, &kNow) < 0 && errno == EINTR) {
+      }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipe(const NoBrokenPipe&) = delete;
+  NoBrokenPipe& operator=(const NoBrokenPipe&) = delete;
 
-bool is_loopback(const std::string& text) { return text.starts_with("127.") || text == "::1"; }
-
-// The first address of an interface, or of any that is up and no loopback.
-std::string address_of_interface(const std::string& name) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return "";
-  std::string found;
-  for (int family : {AF_INET, AF_INET6})
-    for (ifaddrs* a = list; a && found.empty(); a = a->ifa_next) {
-      if (!a->ifa_addr || a->ifa_addr->sa_family != family || !(a->ifa_flags & IFF_UP)) continue;
-      if (name.empty() ? !(a->ifa_flags & IFF_LOOPBACK) : name == a->ifa_name) found = text_of(a->ifa_addr);
-    }
-  freeifaddrs(list);
-  return found;
-}
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_;
+};
 
 // A thread that wakes whoever waits for Gloo, now and then, so that the waiting thread can look around: Gloo itself
 // only knows one time limit, after which it closes all connections.
@@ -121,6 +124,7 @@ class GlooNetwork final : public Network {
       return std::max(1.0, timeout_s - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     };
     try {
+      NoBrokenPipe quiet;  // its thread inherits that
       device_ = tcp::CreateDevice(attr);
       context_ = device_->createContext(rank, size);
       // Gloo waits five times as long for a connection. Waits for messages have their own limit.
@@ -164,6 +168,7 @@ class GlooNetwork final : public Network {
   class Flight final : public Transit {
    public:
     Flight(GlooNetwork& network, std::span<const Message> send, std::span<const Message> receive) : network_(network) {
+      NoBrokenPipe quiet;
       for (const Message& m : receive) post(m, false);
       for (const Message& m : send) post(m, true);
     }
@@ -227,32 +232,9 @@ class GlooNetwork final : public Network {
 
 }  // namespace
 
-std::string network_address(const std::string& master_addr) {
-  if (std::string name = settings::text("HOLON_NET_INTERFACE"); !name.empty()) {
-    std::string address = address_of_interface(name);
-    if (address.empty())
-      fail_value("HOLON_NET_INTERFACE=\"{}\": this host has no such interface that is up and has an address. `ip address` "
-                 "lists them.", name);
-    return address;
-  }
-  // The system says from where it would send; nothing is sent.
-  Address to = resolve(master_addr, 9);
-  Fd probe(socket(to.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage mine{};
-  socklen_t size = sizeof mine;
-  std::string address;
-  if (probe && connect(probe.get(), reinterpret_cast<sockaddr*>(&to.storage), to.size) == 0 &&
-      getsockname(probe.get(), reinterpret_cast<sockaddr*>(&mine), &size) == 0)
-    address = text_of(reinterpret_cast<sockaddr*>(&mine));
-  if (!address.empty() && !is_loopback(address)) return address;
-  std::string other = address_of_interface("");
-  return other.empty() ? address : other;
-}
-
-std::unique_ptr<Network> connect_network(int rank, const Hosts& hosts, const std::string& address, StoreClient& store,
-                                         double timeout_s) {
-  BlockingScope unlocked;
-  return std::make_unique<GlooNetwork>(rank, hosts, address, store, timeout_s);
+extern "C" Network* holon_connect_gloo(int rank, const Hosts* hosts, const char* address, StoreClient* store,
+                                       double timeout_s) {
+  return new GlooNetwork(rank, *hosts, address, *store, timeout_s);
 }
 
 }  // namespace holon::comm

@@ -19,7 +19,7 @@
 #include "holon/base/settings.h"
 #include "holon/comm/bootstrap/rendezvous.h"
 #include "holon/comm/cores.h"
-#include "holon/comm/net/gloo_network.h"
+#include "holon/comm/net/connect.h"
 #include "holon/comm/join_hook.h"
 #include "holon/comm/shm/fd_exchange.h"
 

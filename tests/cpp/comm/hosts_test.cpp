@@ -106,6 +106,35 @@ TEST(Hosts, AddendsAreSummedBeforeTheyCross) {
   }
 }
 
+TEST(Hosts, LargeBoxesTravelInPieces) {
+  const int64_t rows = 3000, columns = 1500;  // 18 MB
+  run_ranks(std::vector{0, 0, 1, 1}, [&](int rank) {
+    auto& g = everybody();
+    std::vector<float> in(static_cast<size_t>(rows * columns)), out(in.size());
+    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(static_cast<int>(i % 1000) + rank);
+    g.all_reduce(in.data(), out.data(), rows * columns, float32);
+    for (size_t i = 0; i < in.size(); ++i)
+      if (out[i] != static_cast<float>(4 * static_cast<int>(i % 1000) + 6)) fail_runtime("element {} is {}", i, out[i]);
+    g.broadcast(in.data(), rows * columns, float32, 1);
+    for (size_t i = 0; i < in.size(); ++i)
+      if (in[i] != static_cast<float>(static_cast<int>(i % 1000) + 1)) fail_runtime("element {} is {}", i, in[i]);
+  });
+  // Half of the columns, from the other host: pieces of rows.
+  auto pulls_of = [&](int m) {
+    return m == 0 ? MemberPulls{} : MemberPulls{{{{0}, columns / 2, {columns, 1}, 0, {rows, columns / 2}}}, {columns / 2, 1}};
+  };
+  auto s = make_schedule(std::vector{0, 1}, 1, pulls_of, 4);
+  ASSERT_EQ(s.receive.size(), 3u);
+  EXPECT_TRUE(s.direct);
+  int64_t elements = 0;
+  for (auto& p : s.receive) {
+    EXPECT_EQ(p.at, elements);
+    EXPECT_LE(p.elements * 4, 4 << 20);
+    elements += p.elements;
+  }
+  EXPECT_EQ(elements, rows * columns / 2);
+}
+
 std::vector<std::string> messages(const std::vector<int>& hosts, const std::function<void(int)>& body) {
   std::vector<std::string> result(hosts.size());
   run_ranks(hosts, [&](int rank) {

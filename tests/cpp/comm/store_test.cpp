@@ -314,6 +314,34 @@ TEST(Store, WithoutFreeDescriptorsStrangersMakeRoom) {
   for (int fd : crowd) close(fd);
 }
 
+// An answer that comes too late must not be taken for that of the next call.
+TEST(Store, AfterALateAnswerTheConnectionIsNotUsedAnyMore) {
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof a;
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+  ASSERT_EQ(listen(fd, 5), 0);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&a), &size);
+  std::jthread slow([&] {
+    int c = accept(fd, nullptr, nullptr);
+    const std::string ok = frame(store_body(static_cast<uint8_t>(StoreStatus::kOk), {}));
+    std::string seven[] = {"7"};
+    const std::string late = frame(store_body(static_cast<uint8_t>(StoreStatus::kOk), seven));
+    send(c, ok.data(), ok.size(), MSG_NOSIGNAL);  // to the greeting
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    send(c, late.data(), late.size(), MSG_NOSIGNAL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    close(c);
+  });
+  StoreClient c("127.0.0.1", ntohs(a.sin_port), "", 2);
+  EXPECT_THROW(c.add("n", 1, 0.1), Error);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_THROW(c.add("n", 1, 0.1), Error);
+  close(fd);
+}
+
 TEST(Store, SomethingElseListens) {
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in a{};

@@ -1,4 +1,4 @@
-// Messages over TCP, by Gloo (https://github.com/facebookincubator/gloo).
+// Where this host is on the network, and the connections with others.
 #pragma once
 
 #include <memory>
