@@ -341,7 +341,14 @@ struct Pricer::Impl {
       return Work::Bytes{static_cast<double>(bytes), static_cast<double>(bytes) * ranks};
     };
     work.fill = on_each(e.out_bytes);
-    if (from.numel != to.numel) {
+    if (from.numel == to.numel) {
+      // Of the ranks that hold copies one gives what it has.
+      double copies = 1;
+      for (int a = 0; a < to.spec.nd_sbp.size(); ++a)
+        if (!from.spec.nd_sbp[a].is_partial() && to.spec.nd_sbp[a].is_partial())
+          copies *= static_cast<double>(to.spec.placement.hierarchy()[a]);
+      work.fill.all *= 1 - 1 / copies;
+    } else {
       work.copy = on_each(from.numel * item);
       work.rows = on_each(from.numel / run(from, to));
     }

@@ -111,6 +111,29 @@ Wanted wanted() {
   return w;
 }
 
+// The caller's meetings with one other rank, with one next to it and one further on by turns: ranks that share cores are
+// quick as long as the same two meet.
+class Pairs {
+ public:
+  explicit Pairs(const std::vector<int>& ranks, int place) {
+    for (int apart : {1, 2}) {
+      const int first = place / (2 * apart) * 2 * apart + place % apart;
+      std::vector<int> two;
+      if (first + apart < static_cast<int>(ranks.size()))
+        two = {ranks[static_cast<size_t>(first)], ranks[static_cast<size_t>(first + apart)]};
+      if (apart == 1 || ranks.size() > 2) turns_.push_back(two);
+    }
+  }
+  void meet() {
+    auto& two = turns_[next_++ % turns_.size()];
+    if (!two.empty()) comm::communicator(two).barrier();
+  }
+
+ private:
+  std::vector<std::vector<int>> turns_;
+  size_t next_ = 0;
+};
+
 // Ranks that spin have a core each, and meet in a fraction of a microsecond. Where it took longer, other programs had
 // their cores, and the built-in figures are nearer.
 void put_meetings(MachineCosts& costs, MeetingTimes times, bool spinning) {
@@ -143,10 +166,9 @@ MachineCosts costs_of_threads(int ranks) {
   comm::run_ranks(n, [&](int rank) {
     std::vector<int> everyone;
     for (int r = 0; r < n; ++r) everyone.push_back(r);
-    const int first = rank / 2 * 2, two[] = {first, first + 1};
+    Pairs pairs(everyone, rank);
     auto seen = measure_meetings(
-        n, [&] { if (first + 1 < n) comm::communicator(two).barrier(); },
-        [&] { comm::communicator(everyone).barrier(); });
+        n, [&] { pairs.meet(); }, [&] { comm::communicator(everyone).barrier(); });
     if (rank == 0) times = seen, spinning = comm::world().spin_ns() > 0;
   });
   put_meetings(costs, times, spinning);
@@ -206,11 +228,9 @@ void agree(const comm::Joined& joined) {
   MeetingTimes times;
   if (place < n && n > 1) {
     Aside aside;
-    std::vector<int> two;
-    for (auto i = static_cast<size_t>(place / 2 * 2); i < here.size() && two.size() < 2; ++i) two.push_back(here[i]);
+    Pairs pairs(here, static_cast<int>(place));
     times = measure_meetings(
-        n, [&] { if (two.size() == 2) comm::communicator(two).barrier(); },
-        [&] { comm::communicator(here).barrier(); });
+        n, [&] { pairs.meet(); }, [&] { comm::communicator(here).barrier(); });
   }
   MachineCosts between;
   if (!hosts.one_host()) {
@@ -244,7 +264,9 @@ void agree(const comm::Joined& joined) {
   if (text.starts_with("!")) fail_value("rank 0: {}", text.substr(1));
   if (log::enabled(log::Channel::kBoxing) && joined.rank == 0)
     log::line(log::Channel::kBoxing, "plans are made for a machine of " + text);
-  set_machine({parse_costs(text, {}), std::move(hosts)});
+  // What the program has set already stays: the other ranks may have met before they set it.
+  auto& mine = Context::current().part<MachineOfRank>();
+  if (!mine.machine) mine.machine = intern({parse_costs(text, {}), std::move(hosts)});
 }
 
 const bool kAgreeing = (comm::set_join_hook(agree), true);
@@ -252,8 +274,13 @@ const bool kAgreeing = (comm::set_join_hook(agree), true);
 const Machine* find_machine() {
   Context& context = Context::current();
   auto& mine = context.part<MachineOfRank>();
-  if (&context == &Context::of_process() && context.world_size() > 1) comm::join_world();
+  const bool processes = &context == &Context::of_process() && context.world_size() > 1;
+  if (processes) comm::join_world();
   if (mine.machine) return mine.machine;
+  if (processes)
+    fail_runtime("the ranks of this world have not agreed on the figures that boxing is planned by: joining failed on "
+                 "{}. Start the program again after what it said then.",
+                 rank_text());
   // One rank moves nothing, and has nobody to agree with.
   if (context.world_size() == 1) return mine.machine = intern({parse_costs(wanted().figures, {}), {}});
   HostMap hosts;

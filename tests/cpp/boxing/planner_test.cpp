@@ -215,6 +215,23 @@ TEST_F(PlannerTest, EveryPairOfTwoAxesHasASoundPlan) {
       for (auto* to : specs) check_plan(from, to, shape);
 }
 
+TEST_F(PlannerTest, EveryPairOfThreeAxesHasASoundPlan) {
+  auto specs = all_specs(Placement("cpu", Dims{2, 2, 2}, {0, 1, 2, 3, 4, 5, 6, 7}), options_of(2));
+  for (const Dims& shape : {Dims{6, 5}, Dims{128, 96}})
+    for (auto* from : specs)
+      for (auto* to : specs) check_plan(from, to, shape);
+}
+
+TEST_F(PlannerTest, EveryPairOfPlacementsHasASoundPlan) {
+  std::vector<const GlobalSpec*> specs;
+  for (auto& p : {Placement("cpu", {0, 1, 2}), Placement("cpu", {2, 1}), Placement("cpu", {3}),
+                  Placement("cpu", Dims{2, 2}, {3, 0, 2, 1}), Placement("cpu", Dims{1, 2, 2}, {4, 5, 6, 7})})
+    for (auto* s : all_specs(p, options_of(2))) specs.push_back(s);
+  for (const Dims& shape : {Dims{5, 3}, Dims{0, 2}, Dims{1, 1}})
+    for (auto* from : specs)
+      for (auto* to : specs) check_plan(from, to, shape);
+}
+
 TEST_F(PlannerTest, RandomGridsHaveSoundPlans) {
   std::mt19937 random(7);
   auto pick = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
