@@ -91,7 +91,7 @@ def one_world(kind, seed, timeout, steps, ranks=0):
         # A rank that stands still is let go once the others have spoken, and must then fail too.
         if kind == "stop" and not others and running:
             os.kill(pids[culprit], signal.SIGCONT)
-        if kind in ("sleep", "spin", "raise elsewhere") and not others and running:
+        if kind in ("sleep", "spin", "keeps the lock", "raise elsewhere") and not others and running:
             os.kill(pids[culprit], signal.SIGKILL)
         if now > give_up:
             for pid in running:

@@ -1,6 +1,7 @@
 """Random programs over global tensors, the same on every rank for a seed, that check their values against numpy as they go."""
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -120,6 +121,8 @@ def misbehave(program, fault):
     elif fault == "spin":
         while True:
             pass
+    elif fault == "keeps the lock":
+        re.match("(a+)+$", "a" * 64 + "b")  # takes for ever, in C, and no other thread of Python runs meanwhile
     elif fault == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif fault == "kill":

@@ -102,6 +102,7 @@ def test_other_calls(fault, says):
 @pytest.mark.parametrize("fault, says", [
     ("sleep", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*programs.py:\d+ in misbehave"),
     ("spin", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*programs.py:\d+ in misbehave"),
+    ("keeps the lock", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*/re/__init__.py:\d+ in match < .*programs.py:\d+ in misbehave"),
     ("raise elsewhere", "did not arrive.*Another thread of it has failed: KeyError: 'milk'"),
     ("exit 0", "rank CULPRIT has exited without joining this call"),
     ("exit 3", "rank CULPRIT has failed: it has exited with status 3"),
