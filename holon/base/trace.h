@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -59,7 +60,9 @@ void stop();
 void set_clock_offset_ns(int64_t offset);
 
 // Joins what the processes of a run left at path.rank* to one valid JSON file at path, and removes the parts. False: one is
-// still being written, or there are none; or, unless `all_ended` says that there will be no more, some are missing.
-bool join_parts(const std::string& path, bool all_ended);
+// still being written, or there are none; or, unless `all_ended` says that there will be no more, some are missing. What was
+// joined since add_to_since stays in the file.
+bool join_parts(const std::string& path, bool all_ended,
+                std::filesystem::file_time_type add_to_since = std::filesystem::file_time_type::max());
 
 }  // namespace holon::tracing

@@ -44,7 +44,7 @@ struct Part {
   fs::path path;
   std::string run;
   pid_t pid = 0;
-  int processes = 1;  // of the run, on this host
+  int processes = 1;  // of the run
   std::string host;
   fs::file_time_type written;
   bool ended = false;
@@ -113,8 +113,7 @@ std::string json_text(std::string_view text) {
 }
 
 std::string part_head() {
-  const char* processes = std::getenv("LOCAL_WORLD_SIZE");
-  if (!processes) processes = std::getenv("WORLD_SIZE");
+  const char* processes = std::getenv("WORLD_SIZE");
   return fmt::format("{} {} {} {} {}", kPartHead, run_name(), getpid(), processes ? std::atoi(processes) : 1, this_host());
 }
 
@@ -123,7 +122,7 @@ bool written_by_another(const std::string& path) {
   return read_part(path, &part) && part.run == run_name() && part.pid != getpid() && part.open();
 }
 
-bool join_parts(const std::string& path, bool all_ended) {
+bool join_parts(const std::string& path, bool all_ended, std::filesystem::file_time_type add_to_since) {
   // One at a time: of two that end together the second finds both ended.
   const std::string lock_path = path + ".lock";
   const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -134,10 +133,21 @@ bool join_parts(const std::string& path, bool all_ended) {
   const bool join = !parts.empty() && !any_open && (all_ended || static_cast<int>(parts.size()) >= parts[0].processes);
   if (join) {
     const std::string draft = path + ".draft";
+    std::error_code missing;
+    const auto joined_at = fs::last_write_time(path, missing);
     {
       std::ofstream out(draft, std::ios::binary | std::ios::trunc);
       out << "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
       const char* separator = "\n";
+      if (!missing && joined_at >= add_to_since) {
+        std::ifstream in(path, std::ios::binary);
+        std::string line;
+        std::getline(in, line);
+        while (std::getline(in, line) && line != "]}") {
+          if (line.ends_with(',')) line.pop_back();
+          out << separator << line, separator = ",\n";
+        }
+      }
       for (const Part& part : parts) {
         std::ifstream in(part.path, std::ios::binary);
         std::string line;

@@ -196,8 +196,9 @@ class Launcher {
     keeper_.dismiss();
     for (Rank& r : ranks_) drain(r);
     if (first_failed_ >= 0 || interrupted_by_) sweep();
-    // Ranks that were stopped have left their parts of a trace.
-    if (const char* path = std::getenv("HOLON_TRACE"); path && *path) tracing::join_parts(path, true);
+    // Ranks that were stopped have left their parts of a trace. Another host's launcher may write to the same folder.
+    if (const char* path = std::getenv("HOLON_TRACE"); path && *path)
+      tracing::join_parts(path, true, o_.nnodes > 1 ? started_ : fs::file_time_type::max());
     return report();
   }
 
@@ -456,6 +457,7 @@ class Launcher {
   }
 
   const LaunchOptions o_;
+  const fs::file_time_type started_ = fs::file_time_type::clock::now();
   std::vector<std::string> command_;
   std::unique_ptr<StoreServer> store_;
   std::string token_;
