@@ -3,7 +3,6 @@
 // model is right); the last lines say how far off it is over all (median of the relative errors) and whether it puts
 // them in the right order (Kendall's tau). An argument names one case.
 #include <sched.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/micro/rank_processes.h"
 #include "holon/array/array.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
@@ -235,25 +235,7 @@ int main(int argc, char** argv) {
   if (int fd = mkstemp(pairs); fd >= 0) close(fd);
   setenv("HOLON_BENCH_PAIRS", pairs, 1);
   setenv("HOLON_BENCH_RANK", "1", 1);
-  setenv("WORLD_SIZE", "2", 1);
-  setenv("MASTER_PORT", std::to_string(20000 + getpid() % 20000).c_str(), 1);
-  setenv("OMP_NUM_THREADS", "1", 1);
-  pid_t ranks[2];
-  for (int r = 0; r < 2; ++r) {
-    ranks[r] = fork();
-    if (ranks[r] == 0) {
-      setenv("RANK", std::to_string(r).c_str(), 1);
-      setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
-      execv("/proc/self/exe", argv);
-      _exit(127);
-    }
-  }
-  int worst = 0;
-  for (pid_t r : ranks) {
-    int status = 0;
-    waitpid(r, &status, 0);
-    worst |= status;
-  }
+  const int worst = bench::run_rank_processes(2, argv);
   Context four(0, 4, 0, 4);
   {
     ContextGuard guard(four);

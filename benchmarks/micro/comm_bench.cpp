@@ -14,7 +14,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +29,7 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/micro/rank_processes.h"
 #include "holon/array/storage.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
@@ -373,45 +373,21 @@ void threads_main() {
   }
 }
 
-// Starts this program once per rank and waits for all.
-int launch(int n, char** argv) {
-  setenv("WORLD_SIZE", std::to_string(n).c_str(), 1);
-  setenv("MASTER_PORT", std::to_string(20000 + (getpid() + n) % 20000).c_str(), 1);
-  std::vector<pid_t> ranks;
-  for (int r = 0; r < n; ++r) {
-    ranks.push_back(fork());
-    if (ranks.back() != 0) continue;
-    setenv("RANK", std::to_string(r).c_str(), 1);
-    setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
-    execv("/proc/self/exe", argv);
-    _exit(127);
-  }
-  int worst = 0;
-  for (pid_t r : ranks) {
-    int status = 0;
-    waitpid(r, &status, 0);
-    worst |= status;
-  }
-  return worst;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   wanted.assign(argv + 1, argv + argc);
   if (const char* part = std::getenv("HOLON_BENCH_PART"))
     return std::strcmp(part, "pair") == 0 ? pair_main() : crowd_main();
-  setenv("OMP_NUM_THREADS", "1", 1);
   const int fd = memfd_create("bench", 0);
   if (fd < 0 || ftruncate(fd, 4096 + 4 * static_cast<off_t>(kMax)) != 0) return std::perror("memfd"), 1;
   setenv("HOLON_BENCH_FD", std::to_string(fd).c_str(), 1);
   setenv("HOLON_BENCH_PART", "pair", 1);
-  int worst = launch(2, argv);
+  int worst = bench::run_rank_processes(2, argv);
   close(fd);
   setenv("HOLON_BENCH_PART", "crowd", 1);
   setenv("HOLON_BENCH_TRIP_US", std::to_string(futex_round_trip_us()).c_str(), 1);
-  worst |= launch(8, argv);
-  unsetenv("WORLD_SIZE");
+  worst |= bench::run_rank_processes(8, argv);
   threads_main();
   return worst ? 1 : 0;
 }

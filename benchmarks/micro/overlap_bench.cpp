@@ -2,7 +2,6 @@
 // background (HOLON_OVERLAP=1) against one after the other (0), in turns in one run. One JSON object per line; ratio is
 // above 1 where the background helps, which takes cores that the ranks' own threads do not use. By itself Holon takes
 // what HOLON_OVERLAP's description says; the last line is what that is here.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/micro/rank_processes.h"
 #include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/holon.h"
@@ -76,23 +76,5 @@ int rank_main() {
 
 int main(int, char** argv) {
   if (std::getenv("RANK")) return rank_main();
-  setenv("WORLD_SIZE", "2", 1);
-  setenv("MASTER_PORT", std::to_string(20000 + getpid() % 20000).c_str(), 1);
-  setenv("OMP_NUM_THREADS", "1", 1);
-  std::vector<pid_t> ranks;
-  for (int r = 0; r < 2; ++r) {
-    ranks.push_back(fork());
-    if (ranks.back() != 0) continue;
-    setenv("RANK", std::to_string(r).c_str(), 1);
-    setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
-    execv("/proc/self/exe", argv);
-    _exit(127);
-  }
-  int worst = 0;
-  for (pid_t r : ranks) {
-    int status = 0;
-    waitpid(r, &status, 0);
-    worst |= status;
-  }
-  return worst ? 1 : 0;
+  return bench::run_rank_processes(2, argv) ? 1 : 0;
 }
