@@ -77,8 +77,9 @@ void write_all(int fd, const std::string& text) {
   }
 }
 
-// Makes this process's part with the first events: a process that has none, as one that only starts others, leaves none.
-// Pre: f.mutex is held. False: the trace has ended, this is a fork of the rank, or another process has the rank's number.
+// Makes this process's part with the first events: a process that has none, as one that only starts others, leaves
+// none. Pre: f.mutex is held. False: the trace has ended, this is a fork of the rank, or another process has the rank's
+// number.
 bool is_open(File& f) {
   if (f.pid == getpid()) return f.fd >= 0;
   if (f.pid != 0 || f.path.empty()) return false;
@@ -117,10 +118,11 @@ void write_out(Buffer& buffer) {
                           "\n",
                           e.rank, buffer.thread, buffer.thread);
     const int64_t start = e.start + offset;
-    text += fmt::format(R"({{"name":{},"cat":"{}","ph":"X","ts":{}.{:03},"dur":{}.{:03},"pid":{},"tid":{},"args":{{{}}}}})"
-                        "\n",
-                        json_text(e.name), e.category, start / 1000, start % 1000, e.duration / 1000, e.duration % 1000, e.rank,
-                        buffer.thread, e.args);
+    text +=
+        fmt::format(R"({{"name":{},"cat":"{}","ph":"X","ts":{}.{:03},"dur":{}.{:03},"pid":{},"tid":{},"args":{{{}}}}})"
+                    "\n",
+                    json_text(e.name), e.category, start / 1000, start % 1000, e.duration / 1000, e.duration % 1000,
+                    e.rank, buffer.thread, e.args);
   }
   buffer.events.clear();
   write_all(f.fd, text);
@@ -172,7 +174,8 @@ void detail::record(std::string_view name, const char* category, int64_t start_n
   const int64_t end = now_ns();
   Buffer& b = my_buffer();
   std::lock_guard lock(b.mutex);
-  b.events.push_back({std::string(name), std::move(args), category, start_ns, end - start_ns, Context::current().rank()});
+  b.events.push_back(
+      {std::string(name), std::move(args), category, start_ns, end - start_ns, Context::current().rank()});
   if (b.events.size() >= kBunch || end - b.written_ns > kOldNs) write_out(b);
 }
 

@@ -1,8 +1,8 @@
-// A trace of what every rank did and when, for Perfetto (ui.perfetto.dev) or chrome://tracing. HOLON_TRACE=file.json turns
-// it on for a whole run; off, a span costs one load and a branch.
+// A trace of what every rank did and when, for Perfetto (ui.perfetto.dev) or chrome://tracing. HOLON_TRACE=file.json
+// turns it on for a whole run; off, a span costs one load and a branch.
 //
-// Each process writes the events of its ranks to file.json.rankN, a line each, as they come; the last process to end, or
-// the launcher, joins the parts to file.json. A rank that is killed leaves what it has written.
+// Each process writes the events of its ranks to file.json.rankN, a line each, as they come; the last process to end,
+// or the launcher, joins the parts to file.json. A rank that is killed leaves what it has written.
 #pragma once
 
 #include <atomic>
@@ -50,8 +50,8 @@ class Span {
   std::string args_;  // JSON, without the braces
 };
 
-// Begins and ends a trace of this process. A second start() without a stop() has no effect. Errors: there is no folder to
-// write the file to (RuntimeError).
+// Begins and ends a trace of this process. A second start() without a stop() has no effect. Errors: there is no folder
+// to write the file to (RuntimeError).
 void start(const std::string& path);
 // Writes what is left and joins the parts, unless other ranks' processes still write theirs. No effect where none runs.
 void stop();
@@ -59,9 +59,9 @@ void stop();
 // Added to this process's times, so that those of several hosts agree.
 void set_clock_offset_ns(int64_t offset);
 
-// Joins what the processes of a run left at path.rank* to one valid JSON file at path, and removes the parts. False: one is
-// still being written, or there are none; or, unless `all_ended` says that there will be no more, some are missing. What was
-// joined since add_to_since stays in the file.
+// Joins what the processes of a run left at path.rank* to one valid JSON file at path, and removes the parts. False:
+// one is still being written, or there are none; or, unless `all_ended` says that there will be no more, some are
+// missing. What was joined since add_to_since stays in the file.
 bool join_parts(const std::string& path, bool all_ended,
                 std::filesystem::file_time_type add_to_since = std::filesystem::file_time_type::max());
 

@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <vector>
 
@@ -83,12 +83,14 @@ std::vector<Part> parts_of(const std::string& path) {
     Part part;
     std::string name = entry.path().filename().string();
     if (!name.starts_with(prefix) || name.size() == prefix.size() ||
-        !std::all_of(name.begin() + static_cast<long>(prefix.size()), name.end(), [](char c) { return c >= '0' && c <= '9'; }))
+        !std::all_of(name.begin() + static_cast<long>(prefix.size()), name.end(),
+                     [](char c) { return c >= '0' && c <= '9'; }))
       continue;
     if (read_part(entry.path(), &part)) parts.push_back(std::move(part));
   }
   // Parts of an earlier run that came to no end are not of this one.
-  auto newest = std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.written < b.written; });
+  auto newest =
+      std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.written < b.written; });
   if (newest != parts.end()) {
     const std::string run = newest->run;
     std::erase_if(parts, [&](const Part& p) { return p.run != run; });
@@ -114,7 +116,8 @@ std::string json_text(std::string_view text) {
 
 std::string part_head() {
   const char* processes = std::getenv("WORLD_SIZE");
-  return fmt::format("{} {} {} {} {}", kPartHead, run_name(), getpid(), processes ? std::atoi(processes) : 1, this_host());
+  return fmt::format("{} {} {} {} {}", kPartHead, run_name(), getpid(), processes ? std::atoi(processes) : 1,
+                     this_host());
 }
 
 bool written_by_another(const std::string& path) {

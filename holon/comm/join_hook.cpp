@@ -5,7 +5,7 @@ namespace holon::comm {
 namespace {
 using Hook = void (*)(const Joined&);
 constinit Hook the_hook = nullptr;  // there before any static object wants to set it
-}
+}  // namespace
 
 void set_join_hook(void (*hook)(const Joined&)) { the_hook = hook; }
 

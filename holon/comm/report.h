@@ -22,7 +22,7 @@ struct alignas(8) CallNote {
   uint64_t call = 0;    // of the group, from 1
   uint64_t bytes = 0;
   int64_t shape[4] = {};  // its first axes
-  int32_t group = 0;   // table index
+  int32_t group = 0;      // table index
   uint8_t axes = 0;
   DType dtype = {};
   char op[46] = "";
@@ -36,9 +36,9 @@ struct alignas(64) RankReport {
   std::atomic<int32_t> pid, thread;  // thread 0: nobody answers
   std::atomic<uint32_t> state;       // 0 never asked, 1 asked, 2 answered
   std::atomic<int64_t> asked_ns;
-  std::atomic<char> found;  // in which state the first who asked found it: the answer itself makes it run
-  char c_stack[2000];     // lines of symbols, innermost first
-  char host_stack[2000];  // what BlockingHooks::dump_stack wrote
+  std::atomic<char> found;         // in which state the first who asked found it: the answer itself makes it run
+  char c_stack[2000];              // lines of symbols, innermost first
+  char host_stack[2000];           // what BlockingHooks::dump_stack wrote
   std::atomic<uint32_t> troubled;  // 0 no, 1 being written, 2 trouble is readable
   char trouble[500];
   std::atomic<uint64_t> calls;  // recorded so far
@@ -55,8 +55,8 @@ struct alignas(64) RankReport {
 void answer_for(RankReport& report);
 void stop_answering(RankReport& report);
 
-// Something that may be why this process's rank does not come to a later call, e.g. an exception in another thread. Only
-// the first one is kept. No effect where ranks are threads.
+// Something that may be why this process's rank does not come to a later call, e.g. an exception in another thread.
+// Only the first one is kept. No effect where ranks are threads.
 void note_trouble(std::string_view text);
 
 // For each rank a sentence on where it is, e.g. "is stopped; kill -CONT 123 lets it go on" or "is at train.py:31 in

@@ -61,7 +61,8 @@ struct Part {
 
 // Pieces of an axis, in order.
 size_t place_of(std::vector<Interval>& pieces, int64_t begin, int64_t size) {
-  auto at = std::lower_bound(pieces.begin(), pieces.end(), begin, [](const Interval& i, int64_t b) { return i.begin < b; });
+  auto at =
+      std::lower_bound(pieces.begin(), pieces.end(), begin, [](const Interval& i, int64_t b) { return i.begin < b; });
   if (at == pieces.end() || at->begin != begin) at = pieces.insert(at, {begin, size});
   return static_cast<size_t>(at - pieces.begin());
 }
@@ -73,16 +74,19 @@ struct Drawing {
 
   static std::string escaped(const std::string& s) {
     std::string r;
-    for (char c : s) r += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
+    for (char c : s)
+      r += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
     return r;
   }
   void text(double x, double at, const std::string& s, const char* anchor = "middle", const char* style = "") {
-    body += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" {}>{}</text>\n", x, at, anchor, style, escaped(s));
+    body += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" {}>{}</text>\n", x, at, anchor, style,
+                        escaped(s));
   }
 };
 
 const char* colour(int rank) {
-  static constexpr const char* kColours[] = {"#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fa9fb5", "#c7b299", "#f7dc6f", "#99d8c9"};
+  static constexpr const char* kColours[] = {"#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc",
+                                             "#fa9fb5", "#c7b299", "#f7dc6f", "#99d8c9"};
   return kColours[static_cast<size_t>(rank) % std::size(kColours)];
 }
 
@@ -91,7 +95,9 @@ std::vector<double> lengths(const std::vector<Interval>& pieces, double total, d
   int64_t all = 0;
   for (auto& p : pieces) all += p.size;
   std::vector<double> result;
-  for (auto& p : pieces) result.push_back(std::max(least, total * static_cast<double>(p.size) / static_cast<double>(std::max<int64_t>(all, 1))));
+  for (auto& p : pieces)
+    result.push_back(
+        std::max(least, total * static_cast<double>(p.size) / static_cast<double>(std::max<int64_t>(all, 1))));
   return result;
 }
 
@@ -99,7 +105,8 @@ void draw(Drawing& d, const Picture& picture, const PicturePlane& plane) {
   const double left = picture.rows ? 70 : 20;
   size_t longest = 8;
   for (auto& c : plane.cells) longest = std::max(longest, c.text().size());
-  auto widths = lengths(plane.columns, 420, 7.0 * static_cast<double>(longest) + 16), heights = lengths(plane.rows, picture.rows ? 160 : 40, 30);
+  auto widths = lengths(plane.columns, 420, 7.0 * static_cast<double>(longest) + 16),
+       heights = lengths(plane.rows, picture.rows ? 160 : 40, 30);
   if (!plane.title.empty()) d.text(left, d.y += 22, plane.title, "start");
   d.y += 18;
   double x = left;
@@ -118,11 +125,12 @@ void draw(Drawing& d, const Picture& picture, const PicturePlane& plane) {
         const double stripe = widths[c] / static_cast<double>(ranks.size());
         for (size_t i = 0; i < ranks.size(); ++i)
           d.body += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"{}/>\n",
-                                x + stripe * static_cast<double>(i), d.y + band * static_cast<double>(k), stripe, band, colour(ranks[i]),
-                                ranks.size() > 1 ? " stroke=\"#888\" stroke-dasharray=\"4\"" : "");
+                                x + stripe * static_cast<double>(i), d.y + band * static_cast<double>(k), stripe, band,
+                                colour(ranks[i]), ranks.size() > 1 ? " stroke=\"#888\" stroke-dasharray=\"4\"" : "");
       }
-      d.body += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"none\" stroke=\"#333\"/>\n", x, d.y,
-                            widths[c], heights[r]);
+      d.body += fmt::format(
+          "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"none\" stroke=\"#333\"/>\n", x,
+          d.y, widths[c], heights[r]);
       d.text(x + widths[c] / 2, d.y + heights[r] / 2 + 4, cell.text());
     }
     d.width = std::max(d.width, x + 20);
@@ -184,7 +192,9 @@ Picture picture(const Tensor& t) {
   // The stretches of the leading axes make the planes, those of the last two their rows and columns.
   const int leading = std::max(0, n - 2);
   std::map<Key, std::vector<const Part*>> planes;
-  for (auto& [offset, part] : parts) planes[Key(offset.begin(), offset.begin() + std::min<long>(leading, static_cast<long>(offset.size())))].push_back(&part);
+  for (auto& [offset, part] : parts)
+    planes[Key(offset.begin(), offset.begin() + std::min<long>(leading, static_cast<long>(offset.size())))].push_back(
+        &part);
   for (auto& [key, members] : planes) {
     if (p.planes.size() == kMostPlanes) {
       p.notes.push_back(fmt::format("{} more stretches of the first axes are not shown.", planes.size() - kMostPlanes));
@@ -195,14 +205,17 @@ Picture picture(const Tensor& t) {
     for (int i = 0; i < leading; ++i) plane.title += stretch({first.offset[i], first.shape[i]}) + ", ";
     if (leading) plane.title = "[" + plane.title + ":, :]";
     auto row_of = [&](const Slice& s) { return n >= 2 ? Interval{s.offset[n - 2], s.shape[n - 2]} : Interval{0, 1}; };
-    auto column_of = [&](const Slice& s) { return n >= 1 ? Interval{s.offset[n - 1], s.shape[n - 1]} : Interval{0, 1}; };
+    auto column_of = [&](const Slice& s) {
+      return n >= 1 ? Interval{s.offset[n - 1], s.shape[n - 1]} : Interval{0, 1};
+    };
     for (const Part* part : members) {
       place_of(plane.rows, row_of(part->slice).begin, row_of(part->slice).size);
       place_of(plane.columns, column_of(part->slice).begin, column_of(part->slice).size);
     }
     plane.cells.resize(plane.rows.size() * plane.columns.size());
     for (const Part* part : members) {
-      const size_t r = place_of(plane.rows, row_of(part->slice).begin, 0), c = place_of(plane.columns, column_of(part->slice).begin, 0);
+      const size_t r = place_of(plane.rows, row_of(part->slice).begin, 0),
+                   c = place_of(plane.columns, column_of(part->slice).begin, 0);
       PictureCell& cell = plane.cells[r * plane.columns.size() + c];
       for (auto& [coordinates, ranks] : part->copies) {
         cell.copies.push_back(ranks);
@@ -214,7 +227,8 @@ Picture picture(const Tensor& t) {
   if (t.numel() == 0)
     p.notes.push_back("The tensor has no elements.");
   else if (!idle.empty())
-    p.notes.push_back(fmt::format("{} {} hold{} an empty part.", idle.size() > 1 ? "Ranks" : "Rank", list_of(idle), idle.size() > 1 ? "" : "s"));
+    p.notes.push_back(fmt::format("{} {} hold{} an empty part.", idle.size() > 1 ? "Ranks" : "Rank", list_of(idle),
+                                  idle.size() > 1 ? "" : "s"));
   return p;
 }
 
@@ -229,11 +243,13 @@ std::string Picture::text() const {
     for (auto& r : plane.rows) margin = std::max(margin, rows ? stretch(r).size() : 0);
     for (size_t c = 0; c < plane.columns.size(); ++c) {
       size_t width = columns ? stretch(plane.columns[c]).size() : 0;
-      for (size_t r = 0; r < plane.rows.size(); ++r) width = std::max(width, cell_text(plane.cells[r * plane.columns.size() + c]).size());
+      for (size_t r = 0; r < plane.rows.size(); ++r)
+        width = std::max(width, cell_text(plane.cells[r * plane.columns.size() + c]).size());
       widths.push_back(width);
     }
     std::string line = fmt::format("  {:{}}   ", "", margin);
-    for (size_t c = 0; columns && c < widths.size(); ++c) line += fmt::format("{:^{}}   ", stretch(plane.columns[c]), widths[c]);
+    for (size_t c = 0; columns && c < widths.size(); ++c)
+      line += fmt::format("{:^{}}   ", stretch(plane.columns[c]), widths[c]);
     if (columns) result += line.erase(line.find_last_not_of(' ') + 1) + "\n";
     for (size_t r = 0; r < plane.rows.size(); ++r) {
       result += fmt::format("  {:>{}} |", rows ? stretch(plane.rows[r]) : "", margin);
@@ -257,10 +273,11 @@ std::string Picture::svg() const {
   d.width = 8.0 * static_cast<double>(title.size()) + 40;
   for (auto& plane : planes) draw(d, *this, plane);
   for (auto& note : notes) d.text(20, d.y += 22, note, "start");
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" "
-      "font-size=\"13\">\n<style>.axis {{ fill: #555; font-size: 11px; }}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{2}</svg>\n",
-      d.width, d.y + 20, d.body);
+  return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 "
+                     "{0:.0f} {1:.0f}\" font-family=\"sans-serif\" "
+                     "font-size=\"13\">\n<style>.axis {{ fill: #555; font-size: 11px; }}</style>\n<rect width=\"100%\" "
+                     "height=\"100%\" fill=\"white\"/>\n{2}</svg>\n",
+                     d.width, d.y + 20, d.body);
 }
 
 std::string visualize(const Tensor& t) { return picture(t).text(); }

@@ -14,7 +14,7 @@ namespace holon {
 struct PictureCell {
   // For each copy of the part the ranks whose values add up to it: one rank, unless it lies as partial sums.
   std::vector<std::vector<int>> copies;
-  bool here = false;  // this rank is one of them
+  bool here = false;         // this rank is one of them
   std::string text() const;  // "rank 0", "ranks 0, 1", "ranks 0 + 1", "ranks 0 + 1 = 2 + 3"
 };
 
@@ -28,7 +28,7 @@ struct PicturePlane {
 struct Picture {
   std::string title;  // "float32 [4, 8], S(0) on placement(...)"
   std::vector<PicturePlane> planes;
-  std::vector<std::string> notes;  // ranks that hold nothing, planes that were left out
+  std::vector<std::string> notes;    // ranks that hold nothing, planes that were left out
   bool rows = true, columns = true;  // whether the tensor has these axes: of a vector there are only columns
   std::string text() const;
   std::string svg() const;

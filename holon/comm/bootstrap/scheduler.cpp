@@ -39,7 +39,8 @@ std::string first_of_nodelist(const std::string& list) {
 MeetingPlace meeting_place() {
   MeetingPlace place;
   place.host = env("MASTER_ADDR");
-  if (place.host.empty() && !env("SLURM_STEP_NUM_TASKS").empty()) place.host = first_of_nodelist(env("SLURM_STEP_NODELIST"));
+  if (place.host.empty() && !env("SLURM_STEP_NUM_TASKS").empty())
+    place.host = first_of_nodelist(env("SLURM_STEP_NODELIST"));
   if (place.host.empty()) place.host = "127.0.0.1";
 
   std::string text = env("MASTER_PORT");

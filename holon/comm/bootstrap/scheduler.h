@@ -11,8 +11,8 @@ struct MeetingPlace {
   int port = 0;
 };
 
-// MASTER_ADDR and MASTER_PORT; where they are not set, the first node of SLURM_STEP_NODELIST, else this host, and a port
-// made from the job's identity, else 29500. Errors: MASTER_PORT is no port.
+// MASTER_ADDR and MASTER_PORT; where they are not set, the first node of SLURM_STEP_NODELIST, else this host, and a
+// port made from the job's identity, else 29500. Errors: MASTER_PORT is no port.
 MeetingPlace meeting_place();
 
 // The first host of a list as SLURM writes them: "gpu[07-09,12],login" gives "gpu07".

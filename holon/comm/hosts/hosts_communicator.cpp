@@ -33,13 +33,19 @@ int64_t sum(std::span<const int64_t> counts, int first) {
 }
 
 // A row of elements, as a pull.
-Pull row(std::vector<int> owners, int64_t src, int64_t dst, int64_t size) { return {std::move(owners), src, {1}, dst, {size}}; }
+Pull row(std::vector<int> owners, int64_t src, int64_t dst, int64_t size) {
+  return {std::move(owners), src, {1}, dst, {size}};
+}
 
 }  // namespace
 
 HostsCommunicator::HostsCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
                                      const char* site)
-    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site), hash_(static_cast<uint64_t>(channel())) {
+    : Communicator(std::move(ranks), index),
+      world_(world),
+      stats_(stats),
+      site_(site),
+      hash_(static_cast<uint64_t>(channel())) {
   std::vector<int> order;  // the world's number of each of the group's hosts
   for (int r : this->ranks()) {
     int host = world_.host_of(r);
@@ -91,7 +97,7 @@ void HostsCommunicator::compare(const Envelope& theirs, int their_rank) const {
   bool same_op = std::strncmp(theirs.op, mine_.op, sizeof mine_.op) == 0;
   if (same_op && theirs.dtype == mine_.dtype && theirs.fingerprint == mine_.fingerprint) return;
   fail_runtime("{}: the ranks disagree on {}: rank {} called {}; rank {} called {} (group {}, call {}). {}", mine_.op,
-               !same_op                      ? "what to call"
+               !same_op                          ? "what to call"
                    : theirs.dtype != mine_.dtype ? "dtype"
                                                  : "the call's arguments",
                world_.rank(), mine_.text, their_rank, theirs.text, ranks_text(ranks()), calls_,
@@ -103,7 +109,8 @@ void HostsCommunicator::compare(const Envelope& theirs, int their_rank) const {
 template <class F>
 auto HostsCommunicator::guarded(F&& f) {
   if (!failed_.empty())
-    fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()), failed_);
+    fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()),
+                 failed_);
   // One call, whatever it consists of.
   struct OneCall {
     uint64_t& calls;
@@ -125,11 +132,12 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
     return fmt::format("{}: rank {} has failed: {} ({})", mine_.op, aborted.rank, aborted.text, call_text());
   for (int r : local_->ranks())
     if (std::string how = world_.ended(r); !how.empty())
-      return fmt::format("{}: rank {} {} in this call ({}). Read rank {}'s output first.", mine_.op, r, how, call_text(), r);
+      return fmt::format("{}: rank {} {} in this call ({}). Read rank {}'s output first.", mine_.op, r, how,
+                         call_text(), r);
   if (auto poll = blocking_hooks().poll) poll();
   if (background_must_end())
-    return fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.", mine_.op,
-                       world_.rank(), call_text());
+    return fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.",
+                       mine_.op, world_.rank(), call_text());
   // A little before those who wait for this rank on its host, so that they hear the cause.
   const double limit_s = world_.timeout_s() - std::min(0.3, world_.timeout_s() / 10);
   if (static_cast<double>(now_ns() - start_ns) < limit_s * 1e9) return {};
@@ -141,10 +149,11 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
       late += fmt::format("{}{} on {}", late.empty() ? "" : "; ", ranks_text(there),
                           world_.host_name(host_of_[static_cast<size_t>(by_host_[h][0])]));
     }
-  return fmt::format(
-      "{}: what rank {} on {} waits for did not come within {:g} s from other hosts: ranks {} ({}). Read their logs first, and see "
-      "that the hosts reach each other; HOLON_COMM_TIMEOUT_S raises the limit.",
-      mine_.op, world_.rank(), world_.host_name(host_of_[static_cast<size_t>(index())]), world_.timeout_s(), late, call_text());
+  return fmt::format("{}: what rank {} on {} waits for did not come within {:g} s from other hosts: ranks {} ({}). "
+                     "Read their logs first, and see "
+                     "that the hosts reach each other; HOLON_COMM_TIMEOUT_S raises the limit.",
+                     mine_.op, world_.rank(), world_.host_name(host_of_[static_cast<size_t>(index())]),
+                     world_.timeout_s(), late, call_text());
 }
 
 void HostsCommunicator::wait(Network::Transit& transit, bool received) {
@@ -155,7 +164,8 @@ void HostsCommunicator::wait(Network::Transit& transit, bool received) {
   if (!failure) return;
   if (failure.rank < 0) throw Error(ErrorKind::kRuntime, failure.how);
   // The peer may have told why before it went; its word arrives by another way.
-  for (int i = 0; i < 20 && !world_.block().aborted().is_set(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  for (int i = 0; i < 20 && !world_.block().aborted().is_set(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
   if (world_.block().aborted().is_set()) throw Error(ErrorKind::kRuntime, trouble(start));
   fail_runtime("{}: rank {} on {} {} ({}). Read rank {}'s output first.", mine_.op, failure.rank,
                world_.host_name(world_.host_of(failure.rank)), failure.how, call_text(), failure.rank);
@@ -180,7 +190,8 @@ std::span<const std::byte* const> HostsCommunicator::open(const CallInfo& info, 
   return guarded([&] { return open_or_throw(info, data, bytes); });
 }
 
-std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInfo& info, const void* data, size_t bytes) {
+std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInfo& info, const void* data,
+                                                                   size_t bytes) {
   begin(info, bytes);
   // Leaders tell each other what is called and how much each of their members shows.
   std::vector<uint64_t> sizes(ranks().size());
@@ -238,7 +249,8 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
     auto pulls_of = [&](int) {
       MemberPulls all;
       for (int o = 0; o < size(); ++o)
-        all.pulls.push_back(row({o}, 0, at[static_cast<size_t>(o)], static_cast<int64_t>(sizes[static_cast<size_t>(o)])));
+        all.pulls.push_back(
+            row({o}, 0, at[static_cast<size_t>(o)], static_cast<int64_t>(sizes[static_cast<size_t>(o)])));
       return all;
     };
     CallInfo bytes_info = info;
@@ -252,7 +264,8 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
 
 void HostsCommunicator::close() { shown_.reset(); }
 
-void HostsCommunicator::pull_by(const CallInfo& info, const PullsOf& pulls_of, const void* in, size_t in_bytes, void* out) {
+void HostsCommunicator::pull_by(const CallInfo& info, const PullsOf& pulls_of, const void* in, size_t in_bytes,
+                                void* out) {
   auto schedule = make_schedule(host_of_, index(), pulls_of, static_cast<int64_t>(size_bytes(info.dtype)));
   pull(info, schedule, in, in_bytes, out, {1});
 }
@@ -267,7 +280,8 @@ void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DTy
   if (bytes <= kInlineBytes) {
     // Everybody sums everything, so that one message is enough. Peers may still read `in` when `out` is written.
     Block sums(bytes);
-    pull_by(info, [&](int) { return MemberPulls{{row(everybody, 0, 0, count)}}; }, in, bytes, sums.data());
+    pull_by(
+        info, [&](int) { return MemberPulls{{row(everybody, 0, 0, count)}}; }, in, bytes, sums.data());
     if (bytes) std::memcpy(out, sums.data(), bytes);
     note_bytes(bytes * static_cast<size_t>(n - 1));
     return;
@@ -275,13 +289,17 @@ void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DTy
   const int64_t line = static_cast<int64_t>(64 / unit), lines = (count + line - 1) / line;
   auto begin_of = [&](int k) { return std::min(count, lines * k / n * line); };
   auto size_of = [&](int k) { return begin_of(k + 1) - begin_of(k); };
-  pull_by(info, [&](int m) { return MemberPulls{{row(everybody, begin_of(m), begin_of(m), size_of(m))}}; }, in, bytes, out);
-  pull_by(info, [&](int m) {
-    MemberPulls all;
-    for (int k = 0; k < n; ++k)
-      if (k != m) all.pulls.push_back(row({k}, begin_of(k), begin_of(k), size_of(k)));
-    return all;
-  }, out, bytes, out);
+  pull_by(
+      info, [&](int m) { return MemberPulls{{row(everybody, begin_of(m), begin_of(m), size_of(m))}}; }, in, bytes, out);
+  pull_by(
+      info,
+      [&](int m) {
+        MemberPulls all;
+        for (int k = 0; k < n; ++k)
+          if (k != m) all.pulls.push_back(row({k}, begin_of(k), begin_of(k), size_of(k)));
+        return all;
+      },
+      out, bytes, out);
   --stats_.calls;
   const size_t mine = static_cast<size_t>(size_of(index())) * unit;
   note_bytes(mine * static_cast<size_t>(n - 1) + bytes - mine);
@@ -292,20 +310,26 @@ void HostsCommunicator::reduce_scatter(const void* in, void* out, std::span<cons
   const int64_t count = sum(counts, size());
   std::vector<int> everybody(static_cast<size_t>(size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  pull_by({"reduce_scatter", dtype, {count}, hash_counts(counts)},
-          [&](int m) { return MemberPulls{{row(everybody, sum(counts, m), 0, counts[static_cast<size_t>(m)])}}; }, in,
-          static_cast<size_t>(count) * size_bytes(dtype), out);
-  note_bytes(static_cast<size_t>(counts[static_cast<size_t>(index())]) * size_bytes(dtype) * static_cast<size_t>(size() - 1));
+  pull_by(
+      {"reduce_scatter", dtype, {count}, hash_counts(counts)},
+      [&](int m) { return MemberPulls{{row(everybody, sum(counts, m), 0, counts[static_cast<size_t>(m)])}}; }, in,
+      static_cast<size_t>(count) * size_bytes(dtype), out);
+  note_bytes(static_cast<size_t>(counts[static_cast<size_t>(index())]) * size_bytes(dtype) *
+             static_cast<size_t>(size() - 1));
 }
 
 void HostsCommunicator::all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("all_gather", counts);
   const int64_t mine = counts[static_cast<size_t>(index())];
-  pull_by({"all_gather", dtype, {mine}, hash_counts(counts)}, [&](int) {
-    MemberPulls all;
-    for (int k = 0; k < size(); ++k) all.pulls.push_back(row({k}, 0, sum(counts, k), counts[static_cast<size_t>(k)]));
-    return all;
-  }, in, static_cast<size_t>(mine) * size_bytes(dtype), out);
+  pull_by(
+      {"all_gather", dtype, {mine}, hash_counts(counts)},
+      [&](int) {
+        MemberPulls all;
+        for (int k = 0; k < size(); ++k)
+          all.pulls.push_back(row({k}, 0, sum(counts, k), counts[static_cast<size_t>(k)]));
+        return all;
+      },
+      in, static_cast<size_t>(mine) * size_bytes(dtype), out);
   note_bytes(static_cast<size_t>(sum(counts, size()) - mine) * size_bytes(dtype));
 }
 
@@ -314,16 +338,19 @@ void HostsCommunicator::all_to_all(const void* in, void* out, std::span<const in
   auto sent = exchange_counts(send_counts, recv_counts, dtype);
   const auto n = static_cast<size_t>(size());
   auto sends = [&](int k) { return std::span<const int64_t>(sent).subspan(static_cast<size_t>(k) * n, n); };
-  pull_by({"all_to_all", dtype, {sum(send_counts, size())}}, [&](int m) {
-    MemberPulls all;
-    int64_t at = 0;
-    for (int k = 0; k < size(); ++k) {
-      int64_t count = sends(k)[static_cast<size_t>(m)];
-      all.pulls.push_back(row({k}, sum(sends(k), m), at, count));
-      at += count;
-    }
-    return all;
-  }, in, static_cast<size_t>(sum(send_counts, size())) * size_bytes(dtype), out);
+  pull_by(
+      {"all_to_all", dtype, {sum(send_counts, size())}},
+      [&](int m) {
+        MemberPulls all;
+        int64_t at = 0;
+        for (int k = 0; k < size(); ++k) {
+          int64_t count = sends(k)[static_cast<size_t>(m)];
+          all.pulls.push_back(row({k}, sum(sends(k), m), at, count));
+          at += count;
+        }
+        return all;
+      },
+      in, static_cast<size_t>(sum(send_counts, size())) * size_bytes(dtype), out);
   int64_t read = sum(recv_counts, size()) - recv_counts[static_cast<size_t>(index())];
   note_bytes(static_cast<size_t>(read) * size_bytes(dtype));
 }
@@ -334,11 +361,14 @@ void HostsCommunicator::broadcast(void* data, int64_t count, DType dtype, int ro
   const size_t bytes = static_cast<size_t>(count) * size_bytes(dtype);
   const bool root = index() == root_index;
   CallInfo info{"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)};
-  pull_by(info, [&](int m) {
-    MemberPulls all;
-    if (m != root_index) all.pulls.push_back(row({root_index}, 0, 0, count));
-    return all;
-  }, root ? data : nullptr, root ? bytes : 0, data);
+  pull_by(
+      info,
+      [&](int m) {
+        MemberPulls all;
+        if (m != root_index) all.pulls.push_back(row({root_index}, 0, 0, count));
+        return all;
+      },
+      root ? data : nullptr, root ? bytes : 0, data);
   if (!root) note_bytes(bytes);
 }
 

@@ -79,15 +79,15 @@ class HostsCommunicator final : public Communicator {
   World& world_;
   CommStats& stats_;
   const char* site_;
-  std::vector<int> host_of_;                // of each member
-  std::vector<std::vector<int>> by_host_;   // members of each of the group's hosts, in the order of their first members
-  int my_host_ = 0;                         // place there
-  Communicator* local_ = nullptr;           // of the members on this host
-  std::vector<int> local_place_;            // of each member among its host's
+  std::vector<int> host_of_;               // of each member
+  std::vector<std::vector<int>> by_host_;  // members of each of the group's hosts, in the order of their first members
+  int my_host_ = 0;                        // place there
+  Communicator* local_ = nullptr;          // of the members on this host
+  std::vector<int> local_place_;           // of each member among its host's
   uint64_t hash_ = 0, check_ = 0, calls_ = 0;
   Envelope mine_{};
   std::string failed_;
-  std::unique_ptr<Block> shown_;            // what open() has gathered
+  std::unique_ptr<Block> shown_;  // what open() has gathered
   std::vector<const std::byte*> pointers_;
 };
 

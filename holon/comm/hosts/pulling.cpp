@@ -22,7 +22,8 @@ HostsCommunicator::Pulling::Pulling(HostsCommunicator& group, const CallInfo& in
       staging_(s_.direct ? 0 : bytes_of(s_.shown_elements)),
       shown_(s_.direct ? out_ : staging_.data()) {}
 
-// Different calls have different tags, so that their data cannot meet; the leaders' envelopes show which calls they are.
+// Different calls have different tags, so that their data cannot meet; the leaders' envelopes show which calls they
+// are.
 uint64_t HostsCommunicator::Pulling::tag_of(const Packet& p) const {
   return group_.tag(kData, group_.check_, static_cast<uint64_t>(p.number));
 }

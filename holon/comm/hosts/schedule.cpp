@@ -13,8 +13,8 @@ struct Crossing {
   std::vector<int> addends;
   int64_t src_start;
   Dims src_strides, shape;
-  std::vector<int> wanted;       // members of one host, ascending
-  std::vector<int64_t> direct;   // for each: where it goes in its new part, -1 if not as a whole
+  std::vector<int> wanted;      // members of one host, ascending
+  std::vector<int64_t> direct;  // for each: where it goes in its new part, -1 if not as a whole
   int sender = -1, receiver = -1, number = 0, packet = -1;
   int64_t at = 0;
 };

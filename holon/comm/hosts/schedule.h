@@ -20,10 +20,10 @@ struct Packet {
   int64_t src_start = 0;
   Dims src_strides;
   Dims shape;
-  int peer = -1;        // the receiver of what I send, the sender of what I receive
-  int number = 0;       // counts the packets of this pair
+  int peer = -1;   // the receiver of what I send, the sender of what I receive
+  int number = 0;  // counts the packets of this pair
   int64_t elements = 0;
-  int64_t at = 0;       // in elements, in the memory that the receiver shows to its host
+  int64_t at = 0;  // in elements, in the memory that the receiver shows to its host
 };
 
 // One addend of a pull (or all it is): the sum over members of my host, or a packet that one of them has received.
@@ -46,12 +46,12 @@ struct HostPull {
 struct HostSchedule {
   std::vector<Packet> send, receive;  // this member's
   std::vector<HostPull> pulls;        // this member's
-  // Where this member receives: in the new part itself, if every box is a stretch of it that needs nothing added; else in
-  // staging memory of this many elements.
+  // Where this member receives: in the new part itself, if every box is a stretch of it that needs nothing added; else
+  // in staging memory of this many elements.
   bool direct = false;
   int64_t shown_elements = 0;
-  bool reads_before = false;          // some member of my host reads peers' parts: to copy, or to sum before it sends
-  bool reads_staged = false;          // some member of my host reads what another has received
+  bool reads_before = false;  // some member of my host reads peers' parts: to copy, or to sum before it sends
+  bool reads_staged = false;  // some member of my host reads what another has received
 };
 
 // What a member pulls, and the strides of its new part.

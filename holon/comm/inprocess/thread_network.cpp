@@ -66,7 +66,8 @@ class ThreadNetwork::Flight final : public Network::Transit {
   std::vector<Key> keys_;
 };
 
-std::unique_ptr<Network::Transit> ThreadNetwork::start(std::span<const Message> send, std::span<const Message> receive) {
+std::unique_ptr<Network::Transit> ThreadNetwork::start(std::span<const Message> send,
+                                                       std::span<const Message> receive) {
   return std::make_unique<Flight>(hub_, rank_, send, receive);
 }
 

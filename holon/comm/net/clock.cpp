@@ -33,7 +33,9 @@ int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreCli
     auto trouble = [&] { return now_ns() > give_up ? std::string("does not answer") : std::string(); };
     auto failure = t.wait_received(trouble);
     if (!failure) failure = t.wait_sent(trouble);
-    if (failure) fail_runtime("rank {}: rank {} on another host {}, though it has connected. See that the hosts reach each other.", rank, other, failure.how);
+    if (failure)
+      fail_runtime("rank {}: rank {} on another host {}, though it has connected. See that the hosts reach each other.",
+                   rank, other, failure.how);
   };
   if (rank == 0) {
     for (int host = 1; host < count; ++host)
@@ -54,7 +56,8 @@ int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreCli
   int64_t offset = 0, quickest = INT64_MAX;
   for (int round = 0; round < kRounds; ++round) {
     int64_t ask = 1, theirs = 0;
-    Network::Message to{0, tag(my_host, round, false), &ask, sizeof ask}, from{0, tag(my_host, round, true), &theirs, sizeof theirs};
+    Network::Message to{0, tag(my_host, round, false), &ask, sizeof ask},
+        from{0, tag(my_host, round, true), &theirs, sizeof theirs};
     const int64_t start = now_ns();
     finish(*network.start({&to, 1}, {&from, 1}), 0);
     const int64_t end = now_ns();

@@ -9,8 +9,9 @@
 
 namespace holon::comm {
 
-// Nanoseconds to add to this host's monotonic clock (which begins when a host does) to have rank 0's: by the quickest of
-// some round trips, so off by half of it at most. Collective over the world. Errors: an answer does not come within limit_s.
+// Nanoseconds to add to this host's monotonic clock (which begins when a host does) to have rank 0's: by the quickest
+// of some round trips, so off by half of it at most. Collective over the world. Errors: an answer does not come within
+// limit_s.
 int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreClient& store, double limit_s);
 
 }  // namespace holon::comm

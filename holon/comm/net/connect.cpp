@@ -64,8 +64,10 @@ std::string network_address(const std::string& master_addr) {
   if (std::string name = settings::text("HOLON_NET_INTERFACE"); !name.empty()) {
     std::string address = address_of_interface(name);
     if (address.empty())
-      fail_value("HOLON_NET_INTERFACE=\"{}\": this host has no such interface that is up and has an address. `ip address` "
-                 "lists them.", name);
+      fail_value(
+          "HOLON_NET_INTERFACE=\"{}\": this host has no such interface that is up and has an address. `ip address` "
+          "lists them.",
+          name);
     return address;
   }
   // The system says from where it would send; nothing is sent.

@@ -1,5 +1,5 @@
-// Messages over TCP, by Gloo (https://github.com/pytorch/gloo). A module that is loaded by the first world of several hosts:
-// other programs pay nothing for it.
+// Messages over TCP, by Gloo (https://github.com/pytorch/gloo). A module that is loaded by the first world of several
+// hosts: other programs pay nothing for it.
 
 #include <gloo/common/error.h>
 #include <gloo/transport/context.h>
@@ -27,8 +27,8 @@ namespace {
 namespace tcp = gloo::transport::tcp;
 using gloo::transport::UnboundBuffer;
 
-// Gloo writes to connections that a peer may have closed. In this scope that raises no SIGPIPE in the calling thread, nor
-// in those that it starts.
+// Gloo writes to connections that a peer may have closed. In this scope that raises no SIGPIPE in the calling thread,
+// nor in those that it starts.
 class NoBrokenPipe {
  public:
   NoBrokenPipe() {
@@ -200,7 +200,8 @@ class GlooNetwork final : public Network {
 
     static Failure failure_of(const Posted& p, const std::string& what) {
       bool closed = what.find("closed by peer") != std::string::npos || what.find("reset by peer") != std::string::npos;
-      return {p.rank, closed ? "has closed its connection: it has ended or crashed" : "is not reached any more: " + what};
+      return {p.rank,
+              closed ? "has closed its connection: it has ended or crashed" : "is not reached any more: " + what};
     }
 
     Failure wait(bool sends, const Trouble& trouble) {

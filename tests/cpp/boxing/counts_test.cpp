@@ -1,5 +1,5 @@
-// What plans move, counted: steps, messages and bytes. None of it depends on the machine that the test runs on, since the
-// one that is planned for is given.
+// What plans move, counted: steps, messages and bytes. None of it depends on the machine that the test runs on, since
+// the one that is planned for is given.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,11 +75,28 @@ TEST_F(CountsTest, StepsMessagesAndBytes) {
       {"three axes turned", cube, {S0, S1, S2}, cube, {S2, S0, S1}, {8, 8, 8}, one, {K::kExchange}, 6, 6 * 256, 256},
       // Sums over two axes: at once, or first within and then across.
       {"sums of a small grid at once", square, {P, P}, square, {B, B}, {4, 4}, one, {K::kAllReduce}, 12, 12 * 64, 192},
-      {"small sums of many ranks by rows and columns", chess, {P, P}, chess, {B, B}, {4, 4}, one,
-       {K::kAllReduce, K::kAllReduce}, 2 * 64 * 7, 2 * 64 * 7 * 64, 2 * 7 * 64},
-      {"scattered inside the hosts", chess, {P, P}, chess, {B, B}, {64, 64}, eight,
-       {K::kReduceScatter, K::kReduceScatter, K::kAllGather, K::kAllGather}, 4 * 64 * 7,
-       64 * 2 * (7 * 2048 + 7 * 256), 2 * (7 * 2048 + 7 * 256)},
+      {"small sums of many ranks by rows and columns",
+       chess,
+       {P, P},
+       chess,
+       {B, B},
+       {4, 4},
+       one,
+       {K::kAllReduce, K::kAllReduce},
+       2 * 64 * 7,
+       2 * 64 * 7 * 64,
+       2 * 7 * 64},
+      {"scattered inside the hosts",
+       chess,
+       {P, P},
+       chess,
+       {B, B},
+       {64, 64},
+       eight,
+       {K::kReduceScatter, K::kReduceScatter, K::kAllGather, K::kAllGather},
+       4 * 64 * 7,
+       64 * 2 * (7 * 2048 + 7 * 256),
+       2 * (7 * 2048 + 7 * 256)},
       // Between placements.
       {"a copy", row({0}), B, row({1}), B, {8, 8}, one, {K::kExchange}, 1, 256, 256},
       {"n to m, each element once", row({0, 1, 2}), S0, row({3, 4}), S0, {6, 4}, one, {K::kExchange}, 4, 96, 48},
@@ -87,11 +104,29 @@ TEST_F(CountsTest, StepsMessagesAndBytes) {
       {"what is there already stays", row({0, 1, 2}), S0, row({1, 2}), S0, {6, 4}, one, {K::kExchange}, 2, 48, 32},
       {"turned round", two, S0, row({1, 0}), S0, {6, 4}, one, {K::kExchange}, 2, 96, 48},
       {"the same ranks as a grid", four, S0, square, {S0, S0}, {8, 8}, one, {K::kSlice}, 0, 0, 0},
-      {"the same ranks as a grid with copies", four, S0, square, {S0, B}, {8, 8}, one, {K::kSlice, K::kAllGather}, 4,
-       4 * 64, 64},
+      {"the same ranks as a grid with copies",
+       four,
+       S0,
+       square,
+       {S0, B},
+       {8, 8},
+       one,
+       {K::kSlice, K::kAllGather},
+       4,
+       4 * 64,
+       64},
       {"addends move as they are", two, P, row({3, 2}), P, {8, 8}, one, {K::kExchange}, 2, 512, 256},
-      {"reduced before it leaves", row({0, 1, 2, 3}), P, row({4}), B, {1024, 1024}, one,
-       {K::kReduceScatter, K::kExchange}, 12 + 4, 12 * M + 4 * M, 4 * M},
+      {"reduced before it leaves",
+       row({0, 1, 2, 3}),
+       P,
+       row({4}),
+       B,
+       {1024, 1024},
+       one,
+       {K::kReduceScatter, K::kExchange},
+       12 + 4,
+       12 * M + 4 * M,
+       4 * M},
   };
   for (auto& r : rows) {
     Plan p = find_plan(intern_spec(r.from, r.before), intern_spec(r.to, r.after), r.shape, float32, r.machine);
@@ -133,7 +168,8 @@ TEST_F(CountsTest, BytesBetweenHosts) {
 
 // Ranks that hold the same are asked in turn.
 TEST_F(CountsTest, OwnersOfCopiesTakeTurns) {
-  Plan p = find_plan(intern_spec(row({0, 1, 2}), B), intern_spec(row({3, 4, 5, 6, 7, 8}), B), {6, 4}, float32, Machine{});
+  Plan p =
+      find_plan(intern_spec(row({0, 1, 2}), B), intern_spec(row({3, 4, 5, 6, 7, 8}), B), {6, 4}, float32, Machine{});
   std::vector<int64_t> given(3);
   for (auto& link : p.links()) given[static_cast<size_t>(link.from)] += link.bytes;
   EXPECT_EQ(given, (std::vector<int64_t>{192, 192, 192}));

@@ -17,7 +17,8 @@
 namespace holon::comm {
 namespace {
 
-const std::vector<std::vector<int>> kHosts = {{0, 1}, {0, 0, 1, 1}, {0, 1, 2}, {0, 1, 0, 1}, {0, 0, 0, 1}, {0, 0, 1, 2, 2}};
+const std::vector<std::vector<int>> kHosts = {{0, 1},       {0, 0, 1, 1}, {0, 1, 2},
+                                              {0, 1, 0, 1}, {0, 0, 0, 1}, {0, 0, 1, 2, 2}};
 
 Communicator& everybody() {
   std::vector<int> all(static_cast<size_t>(Context::current().world_size()));
@@ -75,9 +76,7 @@ TEST(Hosts, BytesThatCross) {
 
 TEST(Hosts, ABoxThatSeveralWantCrossesOnce) {
   const std::vector<int> hosts = {0, 1, 1, 1};
-  auto pulls_of = [](int m) {
-    return m == 0 ? MemberPulls{} : MemberPulls{{{{0}, 5, {10, 1}, 0, {3, 4}}}, {4, 1}};
-  };
+  auto pulls_of = [](int m) { return m == 0 ? MemberPulls{} : MemberPulls{{{{0}, 5, {10, 1}, 0, {3, 4}}}, {4, 1}}; };
   auto sender = make_schedule(hosts, 0, pulls_of, 4);
   ASSERT_EQ(sender.send.size(), 1u);
   EXPECT_EQ(sender.send[0].elements, 12);
@@ -121,7 +120,8 @@ TEST(Hosts, LargeBoxesTravelInPieces) {
   });
   // Half of the columns, from the other host: pieces of rows.
   auto pulls_of = [&](int m) {
-    return m == 0 ? MemberPulls{} : MemberPulls{{{{0}, columns / 2, {columns, 1}, 0, {rows, columns / 2}}}, {columns / 2, 1}};
+    return m == 0 ? MemberPulls{}
+                  : MemberPulls{{{{0}, columns / 2, {columns, 1}, 0, {rows, columns / 2}}}, {columns / 2, 1}};
   };
   auto s = make_schedule(std::vector{0, 1}, 1, pulls_of, 4);
   ASSERT_EQ(s.receive.size(), 3u);

@@ -96,7 +96,8 @@ TEST(Visualize, ManyRanksAndNoElements) {
   EXPECT_NE(seen(16, {2, 2}, many, {P}).find("ranks 0 + 1 + 2 + ... + 15 *"), std::string::npos);
   EXPECT_EQ(seen(16, {0, 3}, many, {S(1)}), "The tensor has no elements.\n");
   // A part for each of 16 stretches of the first axis: twelve are shown.
-  EXPECT_NE(seen(16, {16, 2, 2}, many, {S(0)}).find("4 more stretches of the first axes are not shown."), std::string::npos);
+  EXPECT_NE(seen(16, {16, 2, 2}, many, {S(0)}).find("4 more stretches of the first axes are not shown."),
+            std::string::npos);
 }
 
 // Every element is in exactly one cell, and the ranks of the cell are those whose part it is in.
