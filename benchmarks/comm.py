@@ -6,6 +6,7 @@ lower quartile of many short turns. A line for each thing to compare with: a bar
 touched memory, of the bytes that a rank must write at least), and, where $HOLON_BENCH_TORCH_PYTHON names a Python with
 PyTorch, gloo and DTensor there, whose programs take turns with Holon's on the same cores.
 """
+
 import json
 import os
 import socket
@@ -65,8 +66,14 @@ def holon_rank(rank):
     both = flow.placement("cpu", [0, 1])
     split, broadcast, partial = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
     one = [flow.placement("cpu", [r]) for r in (0, 1)]
-    specs = {"S(0)": (both, split(0)), "S(1)": (both, split(1)), "B": (both, broadcast), "P": (both, partial),
-             "rank 0": (one[0], broadcast), "rank 1": (one[1], broadcast)}
+    specs = {
+        "S(0)": (both, split(0)),
+        "S(1)": (both, split(1)),
+        "B": (both, broadcast),
+        "P": (both, partial),
+        "rank 0": (one[0], broadcast),
+        "rank 1": (one[1], broadcast),
+    }
     barrier = flow.ones(2, placement=both, sbp=split(0))
     kept = {}
 
@@ -101,8 +108,10 @@ def torch_rank(rank, kind):
             if case == "rank 0 -> B":
                 return lambda: dist.broadcast(full, 0)
             if case == "rank 0 -> rank 1":
+
                 def copy():
                     dist.send(full, 1) if rank == 0 else dist.recv(full, 0)
+
                 return copy
             return None  # the backend has no reduce_scatter, and none of them re-lays
 
@@ -145,8 +154,13 @@ class Pair:
             port = s.getsockname()[1]
         world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
         self.ranks = [
-            subprocess.Popen([python, __file__, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                             env=os.environ | world | {"RANK": str(r), "LOCAL_RANK": str(r)})
+            subprocess.Popen(
+                [python, __file__, kind],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | world | {"RANK": str(r), "LOCAL_RANK": str(r)},
+            )
             for r in (0, 1)
         ]
 

@@ -6,6 +6,7 @@ bytes that must cross in the busier direction, at the rate that iperf3 reaches w
 both ways at once where the boxing uses both ways. One JSON object a line; nothing where namespaces cannot be made or
 iperf3 is not installed.
 """
+
 import json
 import os
 import shutil
@@ -60,16 +61,26 @@ def rank():
                 if i:
                     times.append((time.perf_counter() - start) / inner)
             if flow.env.get_rank() == 0:
-                print("RES", json.dumps({"name": name, "size": size, "share": share, "both": both,
-                                         "s": statistics.median(times)}), flush=True)
+                print(
+                    "RES",
+                    json.dumps(
+                        {"name": name, "size": size, "share": share, "both": both, "s": statistics.median(times)}
+                    ),
+                    flush=True,
+                )
 
 
 def iperf(hosts, both_ways):
     """Bytes per second in the slower direction."""
     server = hosts.popen(1, ["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
     time.sleep(0.3)
-    done = hosts.run(0, ["iperf3", "-J", "-c", hosts.address(1), "-t", "2", "-P", RANKS_PER_HOST, *(["--bidir"] if both_ways else [])],
-                     capture_output=True, text=True, timeout=30)
+    done = hosts.run(
+        0,
+        ["iperf3", "-J", "-c", hosts.address(1), "-t", "2", "-P", RANKS_PER_HOST, *(["--bidir"] if both_ways else [])],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     server.wait(timeout=30)
     end = json.loads(done.stdout)["end"]
     rates = [end["sum_received"]["bits_per_second"] / 8]
@@ -88,9 +99,30 @@ def main():
     launch = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev")) / "bin/holon-launch"
     with Hosts(2) as hosts:
         before = {both: iperf(hosts, both) for both in (False, True)}
-        ranks = [hosts.popen(i, [launch, "--nnodes", 2, "--node_rank", i, "--nproc_per_node", RANKS_PER_HOST, "--master_addr",
-                                 hosts.address(0), "--master_port", PORT, "--python", sys.executable, __file__],
-                             stdout=subprocess.PIPE, text=True) for i in range(2)]
+        ranks = [
+            hosts.popen(
+                i,
+                [
+                    launch,
+                    "--nnodes",
+                    2,
+                    "--node_rank",
+                    i,
+                    "--nproc_per_node",
+                    RANKS_PER_HOST,
+                    "--master_addr",
+                    hosts.address(0),
+                    "--master_port",
+                    PORT,
+                    "--python",
+                    sys.executable,
+                    __file__,
+                ],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for i in range(2)
+        ]
         output = [p.communicate(timeout=300)[0] for p in ranks]
         after = {both: iperf(hosts, both) for both in (False, True)}
     if any(p.returncode for p in ranks):
@@ -101,9 +133,20 @@ def main():
             rate = (before[both] + after[both]) / 2
             limit = size * share / rate
             text = f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
-            print(json.dumps({"name": f"{name} {text}, 2 hosts x {RANKS_PER_HOST} ranks", "value": round(seconds * 1e6, 1), "unit": "us",
-                              "against": f"iperf3, {rate / 1e9:.2f} GB/s each way" if both else f"iperf3, {rate / 1e9:.2f} GB/s",
-                              "ratio": round(limit / seconds, 3)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "name": f"{name} {text}, 2 hosts x {RANKS_PER_HOST} ranks",
+                        "value": round(seconds * 1e6, 1),
+                        "unit": "us",
+                        "against": f"iperf3, {rate / 1e9:.2f} GB/s each way"
+                        if both
+                        else f"iperf3, {rate / 1e9:.2f} GB/s",
+                        "ratio": round(limit / seconds, 3),
+                    }
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """What a rank says to the others when it ends by an exception, and where errors say that the program was."""
+
 import _thread
 import os
 import sys

@@ -1,4 +1,5 @@
 """Pictures of who holds which part of a tensor."""
+
 import sys
 
 from . import _C
@@ -30,7 +31,9 @@ class Picture:
         for plane in self._parts["planes"]:
             # Stretches of rows stand in a column of their own, if there are any.
             named = any(plane["rows"])
-            table = Table(title=plane["title"] or None, title_justify="left", show_header=any(plane["columns"]), show_lines=True)
+            table = Table(
+                title=plane["title"] or None, title_justify="left", show_header=any(plane["columns"]), show_lines=True
+            )
             if named:
                 table.add_column("", justify="right", style="dim")
             for column in plane["columns"]:
@@ -38,7 +41,7 @@ class Picture:
             width = len(plane["columns"])
             for i, row in enumerate(plane["rows"]):
                 cells = []
-                for text, copies, mine in plane["cells"][i * width:(i + 1) * width]:
+                for text, copies, mine in plane["cells"][i * width : (i + 1) * width]:
                     here |= mine
                     style = _COLOURS[copies[0][0] % len(_COLOURS)] + (" bold" if mine else "")
                     cells.append(Text(text + (" *" if mine else ""), style=style))

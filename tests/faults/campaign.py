@@ -3,6 +3,7 @@
 Ranks are forks of a process that has imported holon, so that a world takes milliseconds to start. By hand, for longer:
     python tests/faults/campaign.py --kind kill --count 10000 --jobs 4
 """
+
 import argparse
 import ctypes
 import json
@@ -46,8 +47,17 @@ def start_rank(rank, world, port, output, variables, body):
     code = 0
     try:
         os.dup2(output.fileno(), 2)
-        os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
-                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **variables})
+        os.environ.update(
+            {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world),
+                "LOCAL_WORLD_SIZE": str(world),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                **variables,
+            }
+        )
         body()
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else 1 if e.code else 0
@@ -73,8 +83,17 @@ def one_world(kind, seed, timeout, steps, ranks=0):
     variables = {"HOLON_COMM_TIMEOUT_S": str(timeout), "HOLON_RENDEZVOUS_TIMEOUT_S": str(timeout)}
     files = [tempfile.TemporaryFile("w+") for _ in range(world)]
     start = time.monotonic()
-    pids = [start_rank(r, world, port, files[r], variables, lambda: programs.run(seed, world, steps, kind if inside else None, culprit, at))
-            for r in range(world)]
+    pids = [
+        start_rank(
+            r,
+            world,
+            port,
+            files[r],
+            variables,
+            lambda: programs.run(seed, world, steps, kind if inside else None, culprit, at),
+        )
+        for r in range(world)
+    ]
     running, ended, began = dict(zip(pids, range(world))), {}, None
     give_up = start + 60 + timeout * 4 if kind != "none" else start + 280
     while running:
@@ -97,8 +116,16 @@ def one_world(kind, seed, timeout, steps, ranks=0):
             for pid in running:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.002)
-    result = {"kind": kind, "seed": seed, "world": world, "culprit": culprit, "at": at, "delay": round(delay, 3), "ranks": [],
-              "port_free": port_is_free(port)}
+    result = {
+        "kind": kind,
+        "seed": seed,
+        "world": world,
+        "culprit": culprit,
+        "at": at,
+        "delay": round(delay, 3),
+        "ranks": [],
+        "port_free": port_is_free(port),
+    }
     texts = []
     for file in files:
         file.seek(0)
@@ -111,8 +138,14 @@ def one_world(kind, seed, timeout, steps, ranks=0):
     for r, text in enumerate(texts):
         lines = [x for x in text.splitlines() if x and not x.startswith((" ", "Traceback", "During", "The above"))]
         # Seconds from the fault, where its moment is known, else from the start of the program.
-        result["ranks"].append({"code": ended[r][0], "seconds": round(ended[r][1] - (began or start), 3),
-                                "says": lines[-1] if lines else "", "stderr": text[-2000:]})
+        result["ranks"].append(
+            {
+                "code": ended[r][0],
+                "seconds": round(ended[r][1] - (began or start), 3),
+                "says": lines[-1] if lines else "",
+                "stderr": text[-2000:],
+            }
+        )
     return result
 
 
@@ -136,7 +169,7 @@ def main():
         if pid:
             jobs.append(pid)
             continue
-        for kind, seed in work[j::args.jobs]:
+        for kind, seed in work[j :: args.jobs]:
             result = one_world(kind, seed, args.timeout, args.steps, args.ranks)
             os.write(1, (json.dumps(result) + "\n").encode())
         os._exit(0)

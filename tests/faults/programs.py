@@ -1,4 +1,5 @@
 """Random programs over global tensors, the same on every rank for a seed, that check their values against numpy as they go."""
+
 import os
 import random
 import re
@@ -115,7 +116,9 @@ def misbehave(program, fault):
     elif fault == "shape":
         flow.ones(program.world + 1, placement=world, sbp=flow.sbp.split(0)).to_global(world, flow.sbp.broadcast)
     elif fault == "dtype":
-        flow.ones(program.world, placement=world, sbp=flow.sbp.split(0), dtype=flow.float64).to_global(world, flow.sbp.broadcast)
+        flow.ones(program.world, placement=world, sbp=flow.sbp.split(0), dtype=flow.float64).to_global(
+            world, flow.sbp.broadcast
+        )
     elif fault == "sleep":
         time.sleep(60)
     elif fault == "spin":

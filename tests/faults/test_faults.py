@@ -2,6 +2,7 @@
 
 Worlds are random (tests/faults/programs.py); seeds are in the names and messages. Longer runs: tests/faults/campaign.py.
 """
+
 import json
 import os
 import re
@@ -33,10 +34,29 @@ def processes_with(mark):
 def campaign(kind, count, timeout=1, steps=40, first=0, jobs=4, **extra):
     mark = f"mark-{uuid.uuid4().hex}"
     before = set(os.listdir("/dev/shm"))
-    command = [sys.executable, str(CAMPAIGN), "--kind", kind, "--count", count, "--timeout", timeout, "--steps", steps, "--first", first,
-               "--jobs", jobs]
-    done = subprocess.run([str(c) for c in command], env=environment(HOLON_FAULTS_MARK=mark, OMP_NUM_THREADS=1, **extra),
-                          capture_output=True, text=True, timeout=280)
+    command = [
+        sys.executable,
+        str(CAMPAIGN),
+        "--kind",
+        kind,
+        "--count",
+        count,
+        "--timeout",
+        timeout,
+        "--steps",
+        steps,
+        "--first",
+        first,
+        "--jobs",
+        jobs,
+    ]
+    done = subprocess.run(
+        [str(c) for c in command],
+        env=environment(HOLON_FAULTS_MARK=mark, OMP_NUM_THREADS=1, **extra),
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     worlds = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(worlds) == count * len(kind.split(","))
@@ -48,7 +68,9 @@ def campaign(kind, count, timeout=1, steps=40, first=0, jobs=4, **extra):
 
 
 def name_of(world, rank):
-    return f"{world['kind']}, seed {world['seed']}, {world['world']} ranks, culprit {world['culprit']}; rank {rank} says"
+    return (
+        f"{world['kind']}, seed {world['seed']}, {world['world']} ranks, culprit {world['culprit']}; rank {rank} says"
+    )
 
 
 def check(world, timeout, says, culprit_too=False):
@@ -87,29 +109,38 @@ def test_killed_at_any_moment():
     assert hit > count * 0.9, f"only {hit} of {count} were still running"
 
 
-@pytest.mark.parametrize("fault, says", [
-    ("extra", "disagree.*rank CULPRIT called all_to_all|rank CULPRIT"),
-    ("skip", "disagree|has exited without|did not arrive|has failed"),
-    ("order", "disagree on what to call.*rank CULPRIT called all_to_all.* at .*programs.py"),
-    ("shape", "disagree on the call's arguments.* at .*programs.py:.* at .*programs.py"),
-    ("dtype", "disagree on dtype.*float64"),
-])
+@pytest.mark.parametrize(
+    "fault, says",
+    [
+        ("extra", "disagree.*rank CULPRIT called all_to_all|rank CULPRIT"),
+        ("skip", "disagree|has exited without|did not arrive|has failed"),
+        ("order", "disagree on what to call.*rank CULPRIT called all_to_all.* at .*programs.py"),
+        ("shape", "disagree on the call's arguments.* at .*programs.py:.* at .*programs.py"),
+        ("dtype", "disagree on dtype.*float64"),
+    ],
+)
 def test_other_calls(fault, says):
     for world in campaign(fault, 8):
         check(world, 1, says, culprit_too=True)
 
 
-@pytest.mark.parametrize("fault, says", [
-    ("sleep", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*programs.py:\d+ in misbehave"),
-    ("spin", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*programs.py:\d+ in misbehave"),
-    ("keeps the lock", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*/re/__init__.py:\d+ in match < .*programs.py:\d+ in misbehave"),
-    ("raise elsewhere", "did not arrive.*Another thread of it has failed: KeyError: 'milk'"),
-    ("exit 0", "rank CULPRIT has exited without joining this call"),
-    ("exit 3", "rank CULPRIT has failed: it has exited with status 3"),
-    ("_exit", "rank CULPRIT was killed or has crashed"),
-    ("kill", "rank CULPRIT was killed or has crashed"),
-    ("raise", r"rank CULPRIT has failed: ValueError: the milk is sour \(at .*programs.py:\d+\)"),
-])
+@pytest.mark.parametrize(
+    "fault, says",
+    [
+        ("sleep", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*programs.py:\d+ in misbehave"),
+        ("spin", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*programs.py:\d+ in misbehave"),
+        (
+            "keeps the lock",
+            r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*/re/__init__.py:\d+ in match < .*programs.py:\d+ in misbehave",
+        ),
+        ("raise elsewhere", "did not arrive.*Another thread of it has failed: KeyError: 'milk'"),
+        ("exit 0", "rank CULPRIT has exited without joining this call"),
+        ("exit 3", "rank CULPRIT has failed: it has exited with status 3"),
+        ("_exit", "rank CULPRIT was killed or has crashed"),
+        ("kill", "rank CULPRIT was killed or has crashed"),
+        ("raise", r"rank CULPRIT has failed: ValueError: the milk is sour \(at .*programs.py:\d+\)"),
+    ],
+)
 def test_ranks_that_do_not_come(fault, says):
     for world in campaign(fault, 5, first=100):
         if world["ranks"][world["culprit"]]["code"] or fault == "exit 0":

@@ -1,4 +1,5 @@
 """Faults under the launcher: it ends by itself, says which rank failed first and why, and leaves nothing behind."""
+
 import os
 import signal
 import subprocess
@@ -25,13 +26,32 @@ programs.run(7, 3, {steps}, {fault!r}, 1, {at})
 class Launched:
     def __init__(self, tmp_path, fault, ranks=3, **extra):
         program = tmp_path / "program.py"
-        program.write_text(PROGRAM.format(folder=str(Path(__file__).parent), fault=fault, steps=40 if fault else 10**6, at=10 if fault else None))
+        program.write_text(
+            PROGRAM.format(
+                folder=str(Path(__file__).parent), fault=fault, steps=40 if fault else 10**6, at=10 if fault else None
+            )
+        )
         self.mark, self.port = f"mark-{uuid.uuid4().hex}", free_port()
-        command = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", str(ranks), "--master_port", str(self.port), str(program)]
+        command = [
+            sys.executable,
+            "-m",
+            "holon.distributed.launch",
+            "--nproc_per_node",
+            str(ranks),
+            "--master_port",
+            str(self.port),
+            str(program),
+        ]
         self.start = time.monotonic()
         # A session of its own, as a terminal gives.
-        self.process = subprocess.Popen(command, env=environment(HOLON_FAULTS_MARK=self.mark, **extra), stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        self.process = subprocess.Popen(
+            command,
+            env=environment(HOLON_FAULTS_MARK=self.mark, **extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
     def wait(self, timeout=60):
         self.output, _ = self.process.communicate(timeout=timeout)
@@ -44,8 +64,12 @@ class Launched:
             found = {}
             for pid in processes_with(self.mark):
                 try:
-                    variables = dict(x.split("=", 1) for x in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in x)
-                    if "RANK" in variables and any("memfd:holon-control" in x for x in Path(f"/proc/{pid}/maps").read_text().splitlines()):
+                    variables = dict(
+                        x.split("=", 1) for x in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in x
+                    )
+                    if "RANK" in variables and any(
+                        "memfd:holon-control" in x for x in Path(f"/proc/{pid}/maps").read_text().splitlines()
+                    ):
                         found[int(variables["RANK"])] = pid
                 except (OSError, UnicodeDecodeError):
                     pass
@@ -62,14 +86,17 @@ class Launched:
         assert port_is_free(self.port)
 
 
-@pytest.mark.parametrize("fault, status, says", [
-    ("raise", 1, "rank 1 has failed: ValueError: the milk is sour (at "),
-    ("exit 3", 3, "holon-launch: rank 1 failed: exit status 3"),
-    ("kill", 128 + 9, "holon-launch: rank 1 failed: killed by signal 9"),
-    ("sleep", 1, "Rank 1 sleeps at "),
-    ("stop", 1, "Rank 1 is stopped"),
-    ("shape", 1, "the ranks disagree on the call's arguments"),
-])
+@pytest.mark.parametrize(
+    "fault, status, says",
+    [
+        ("raise", 1, "rank 1 has failed: ValueError: the milk is sour (at "),
+        ("exit 3", 3, "holon-launch: rank 1 failed: exit status 3"),
+        ("kill", 128 + 9, "holon-launch: rank 1 failed: killed by signal 9"),
+        ("sleep", 1, "Rank 1 sleeps at "),
+        ("stop", 1, "Rank 1 is stopped"),
+        ("shape", 1, "the ranks disagree on the call's arguments"),
+    ],
+)
 def test_a_fault(tmp_path, fault, status, says):
     job = Launched(tmp_path, fault, HOLON_COMM_TIMEOUT_S=1)
     assert job.wait() == status, job.output
@@ -101,7 +128,10 @@ def test_a_stopped_launcher_does_not_hold_up_errors(tmp_path):
     start, others = time.monotonic(), [ranks[0], ranks[2]]
 
     def ended(pid):
-        return not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        return (
+            not Path(f"/proc/{pid}").exists()
+            or Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        )
 
     while not all(ended(pid) for pid in others) and time.monotonic() - start < 20:
         time.sleep(0.02)

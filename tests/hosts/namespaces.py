@@ -7,6 +7,7 @@
 As a program: `python3 namespaces.py 2 -- command ...` runs the command on each of two hosts with NODE_RANK and NNODES
 set, and ends with the first exit status that is not 0. Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2.
 """
+
 import os
 import shutil
 import subprocess
@@ -56,8 +57,12 @@ class Hosts:
             for i in range(self.n):
                 ns = self.name(i)
                 self._ip("netns", "add", ns)
-                self._ip("link", "add", "eth0", "netns", ns, "type", "veth", "peer", "name", f"port{i}", "netns", self.switch)
-                self._ip("-n", self.switch, "link", "set", f"port{i}", *([] if self.slow else ["master", "bridge"]), "up")
+                self._ip(
+                    "link", "add", "eth0", "netns", ns, "type", "veth", "peer", "name", f"port{i}", "netns", self.switch
+                )
+                self._ip(
+                    "-n", self.switch, "link", "set", f"port{i}", *([] if self.slow else ["master", "bridge"]), "up"
+                )
                 self._ip("-n", ns, "address", "add", f"{self.address(i)}/24", "dev", "eth0")
                 self._ip("-n", ns, "link", "set", "eth0", "up")
                 self._ip("-n", ns, "link", "set", "lo", "up")
@@ -73,7 +78,19 @@ class Hosts:
         relay = [sys.executable, str(Path(__file__).with_name("relay.py"))]
         for i in range(2):
             self.run(i, [*relay, "--no-offload", "eth0"], check=True)
-        command = ["ip", "netns", "exec", self.switch, *relay, "port0", "port1", "--delay", str(self.slow[0]), "--rate", str(self.slow[1])]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            self.switch,
+            *relay,
+            "port0",
+            "port1",
+            "--delay",
+            str(self.slow[0]),
+            "--rate",
+            str(self.slow[1]),
+        ]
         self.relay = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.relay.stdout.readline().strip() == "relaying"
 
@@ -96,7 +113,10 @@ class Hosts:
 
     def processes(self):
         """The pids of everything that runs on the hosts."""
-        listed = [subprocess.run(["ip", "netns", "pids", self.name(i)], capture_output=True, text=True).stdout for i in range(self.n)]
+        listed = [
+            subprocess.run(["ip", "netns", "pids", self.name(i)], capture_output=True, text=True).stdout
+            for i in range(self.n)
+        ]
         return [int(pid) for pid in " ".join(listed).split()]
 
     def cut(self, i):
@@ -105,10 +125,16 @@ class Hosts:
 
 
 def main():
-    count, command = int(sys.argv[1]), sys.argv[sys.argv.index("--") + 1:]
+    count, command = int(sys.argv[1]), sys.argv[sys.argv.index("--") + 1 :]
     with Hosts(count) as hosts:
-        running = [hosts.popen(i, command, env={**os.environ, "NODE_RANK": str(i), "NNODES": str(count),
-                                                "MASTER_ADDR": hosts.address(0)}) for i in range(count)]
+        running = [
+            hosts.popen(
+                i,
+                command,
+                env={**os.environ, "NODE_RANK": str(i), "NNODES": str(count), "MASTER_ADDR": hosts.address(0)},
+            )
+            for i in range(count)
+        ]
         return max(p.wait() for p in running)
 
 

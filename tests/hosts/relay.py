@@ -5,6 +5,7 @@
 Not every kernel has `tc netem`. Ends with SIGTERM; prints "relaying" when it is ready. `relay.py --no-offload IFACE`
 makes the kernel finish frames of an interface (checksums, segments) before it hands them out, which a relay needs.
 """
+
 import argparse
 import ctypes
 import fcntl

@@ -1,4 +1,5 @@
 """Ranks that another engine has started find each other: Open MPI's mpirun, SLURM's srun."""
+
 import shutil
 import subprocess
 import sys
@@ -40,19 +41,36 @@ def test_mpirun(program):
 
 # What Open MPI 4 and SLURM 22 set, but for the many variables that are of no use here.
 def of_mpirun(rank, size):
-    return {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": size, "OMPI_COMM_WORLD_LOCAL_RANK": rank,
-            "OMPI_COMM_WORLD_LOCAL_SIZE": size, "PMIX_NAMESPACE": "2718281828"}
+    return {
+        "OMPI_COMM_WORLD_RANK": rank,
+        "OMPI_COMM_WORLD_SIZE": size,
+        "OMPI_COMM_WORLD_LOCAL_RANK": rank,
+        "OMPI_COMM_WORLD_LOCAL_SIZE": size,
+        "PMIX_NAMESPACE": "2718281828",
+    }
 
 
 def of_srun(rank, size, per_node, nodes):
-    return {"SLURM_JOB_ID": 314159, "SLURM_STEP_ID": 0, "SLURM_PROCID": rank, "SLURM_STEP_NUM_TASKS": size, "SLURM_NTASKS": size,
-            "SLURM_LOCALID": rank % per_node, "SLURM_NODEID": rank // per_node, "SLURM_STEP_NODELIST": nodes,
-            "SLURM_STEP_TASKS_PER_NODE": f"{per_node}(x{size // per_node})"}
+    return {
+        "SLURM_JOB_ID": 314159,
+        "SLURM_STEP_ID": 0,
+        "SLURM_PROCID": rank,
+        "SLURM_STEP_NUM_TASKS": size,
+        "SLURM_NTASKS": size,
+        "SLURM_LOCALID": rank % per_node,
+        "SLURM_NODEID": rank // per_node,
+        "SLURM_STEP_NODELIST": nodes,
+        "SLURM_STEP_TASKS_PER_NODE": f"{per_node}(x{size // per_node})",
+    }
 
 
 def start(command, variables, wrap=lambda rank, command: command):
-    ranks = [subprocess.Popen(wrap(r, command), env=environment(**v), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-             for r, v in enumerate(variables)]
+    ranks = [
+        subprocess.Popen(
+            wrap(r, command), env=environment(**v), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for r, v in enumerate(variables)
+    ]
     try:
         outputs = [p.communicate(timeout=60)[0] for p in ranks]
     finally:
@@ -63,7 +81,9 @@ def start(command, variables, wrap=lambda rank, command: command):
 
 
 def test_variables_of_mpirun(program):
-    assert start([sys.executable, program], [of_mpirun(r, 2) for r in range(2)]) == [f"rank {r} of 2, local {r}: 2" for r in range(2)]
+    assert start([sys.executable, program], [of_mpirun(r, 2) for r in range(2)]) == [
+        f"rank {r} of 2, local {r}: 2" for r in range(2)
+    ]
 
 
 def test_variables_of_srun(program):
@@ -83,4 +103,3 @@ def test_srun_on_two_hosts(program):
         variables = [of_srun(r, 4, 2, f"{hosts.address(0)},{hosts.address(1)}") for r in range(4)]
         lines = start([sys.executable, program], variables, wrap=lambda r, command: hosts.command(r // 2, command))
     assert lines == [f"rank {r} of 4, local {r % 2}: 4" for r in range(4)]
-

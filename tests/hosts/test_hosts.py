@@ -1,4 +1,5 @@
 """Worlds of several hosts, between network namespaces: by the launcher as the specification shows it, and by hand."""
+
 import json
 import os
 import re
@@ -26,18 +27,50 @@ LAUNCHER = [sys.executable, "-m", "holon.distributed.launch"]
 
 def launch(hosts, per_host, program, *arguments, launcher=LAUNCHER, **extra):
     """The launcher's process on each host, as the specification starts them."""
-    return [hosts.popen(i, [*launcher, f"--nnodes={hosts.n}", f"--node_rank={i}", f"--nproc_per_node={per_host}",
-                            f"--master_addr={hosts.address(0)}", f"--master_port={PORT}", program, *arguments],
-                        env=environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for i in range(hosts.n)]
+    return [
+        hosts.popen(
+            i,
+            [
+                *launcher,
+                f"--nnodes={hosts.n}",
+                f"--node_rank={i}",
+                f"--nproc_per_node={per_host}",
+                f"--master_addr={hosts.address(0)}",
+                f"--master_port={PORT}",
+                program,
+                *arguments,
+            ],
+            env=environment(**extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for i in range(hosts.n)
+    ]
 
 
 def by_hand(hosts, per_host, command, **extra):
     """A process for each rank, without a launcher."""
     size = hosts.n * per_host
-    return [hosts.popen(r // per_host, command,
-                        env=environment(RANK=r, WORLD_SIZE=size, LOCAL_RANK=r % per_host, LOCAL_WORLD_SIZE=per_host,
-                                        MASTER_ADDR=hosts.address(0), MASTER_PORT=PORT, **extra),
-                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for r in range(size)]
+    return [
+        hosts.popen(
+            r // per_host,
+            command,
+            env=environment(
+                RANK=r,
+                WORLD_SIZE=size,
+                LOCAL_RANK=r % per_host,
+                LOCAL_WORLD_SIZE=per_host,
+                MASTER_ADDR=hosts.address(0),
+                MASTER_PORT=PORT,
+                **extra,
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for r in range(size)
+    ]
 
 
 def finish(processes, timeout=120):
@@ -55,7 +88,9 @@ def finish(processes, timeout=120):
 @pytest.mark.parametrize("count, per_host", [(2, 2), (3, 1)])
 def test_every_collective(count, per_host):
     with Hosts(count) as hosts:
-        codes, outputs = finish(launch(hosts, per_host, RANK_PROGRAM, "collectives", launcher=[BUILD / "bin/holon-launch"]))
+        codes, outputs = finish(
+            launch(hosts, per_host, RANK_PROGRAM, "collectives", launcher=[BUILD / "bin/holon-launch"])
+        )
     assert codes == [0] * count, outputs
     said = sorted(re.findall(r"rank (\d+) ok", "".join(outputs)))
     assert said == [str(r) for r in range(count * per_host)]
@@ -83,18 +118,40 @@ def test_the_specifications_launch(tmp_path):
     assert len({tuple(line.split()[-2:]) for line in lines}) == 1, lines
 
 
-GPT = ["--layers", "2", "--width", "32", "--heads", "4", "--length", "32", "--batch", "8", "--steps", "12", "--sample", "1"]
+GPT = [
+    "--layers",
+    "2",
+    "--width",
+    "32",
+    "--heads",
+    "4",
+    "--length",
+    "32",
+    "--batch",
+    "8",
+    "--steps",
+    "12",
+    "--sample",
+    "1",
+]
 
 
 def test_a_gpt_trains_as_on_one_host(tmp_path):
     train, text = ROOT / "examples/gpt/train.py", tmp_path / "text.py"
     text.write_text("def f(x):\n    return x + 1\n\nclass A:\n    pass\n\n" * 4000)
     arguments = [*GPT, "--data", str(text)]
-    done = subprocess.run([sys.executable, str(train), *arguments, "--curve", str(tmp_path / "one")], env=environment(),
-                          capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, str(train), *arguments, "--curve", str(tmp_path / "one")],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     with Hosts(2) as hosts:
-        codes, outputs = finish(launch(hosts, 2, train, *arguments, "--dp", "2", "--tp", "2", "--curve", str(tmp_path / "two")))
+        codes, outputs = finish(
+            launch(hosts, 2, train, *arguments, "--dp", "2", "--tp", "2", "--curve", str(tmp_path / "two"))
+        )
     assert codes == [0, 0], outputs
     one, two = (np.loadtxt(tmp_path / name) for name in ("one", "two"))
     assert len(one) == 12
@@ -139,7 +196,9 @@ def test_a_cable_that_is_cut():
         assert "all_reduce" in text and f"{LIMIT} s" in text, text
         others = "[2, 3]" if rank < 2 else "[0, 1]"
         assert others in text or "has failed" in text or "did not arrive" in text, text
-    assert any("from other hosts" in text for text in outputs[:2]) and any("from other hosts" in text for text in outputs[2:])
+    assert any("from other hosts" in text for text in outputs[:2]) and any(
+        "from other hosts" in text for text in outputs[2:]
+    )
 
 
 @pytest.mark.parametrize("victim", [0, 3])

@@ -1,4 +1,5 @@
 """HOLON_TRACE: one valid JSON file in which every rank's ops and boxing steps are slices."""
+
 import json
 import os
 import subprocess
@@ -98,11 +99,13 @@ def test_a_killed_rank_leaves_what_it_has_done(tmp_path):
 
 def test_ranks_as_threads_and_without_a_launcher(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text("import holon as flow\n"
-                       "def f(rank):\n"
-                       "    p = flow.placement('cpu', ranks=[0, 1])\n"
-                       "    for i in range(30): flow.ones(4, placement=p, sbp=flow.sbp.split(0)).to_global(p, flow.sbp.broadcast)\n"
-                       "flow.run_ranks(2, f)\n")
+    program.write_text(
+        "import holon as flow\n"
+        "def f(rank):\n"
+        "    p = flow.placement('cpu', ranks=[0, 1])\n"
+        "    for i in range(30): flow.ones(4, placement=p, sbp=flow.sbp.split(0)).to_global(p, flow.sbp.broadcast)\n"
+        "flow.run_ranks(2, f)\n"
+    )
     done = ranks.run(program, cwd=tmp_path, HOLON_TRACE=tmp_path / "t.json")
     assert done.returncode == 0, done.stderr
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
@@ -114,12 +117,20 @@ def test_ranks_as_threads_and_without_a_launcher(tmp_path):
 
 def test_started_by_hand(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text("import holon as flow\n"
-                       "p = flow.placement('cpu', ranks=[0, 1])\n"
-                       "flow.ones(4, placement=p, sbp=flow.sbp.split(0)).to_global(p, flow.sbp.broadcast)\n")
+    program.write_text(
+        "import holon as flow\n"
+        "p = flow.placement('cpu', ranks=[0, 1])\n"
+        "flow.ones(4, placement=p, sbp=flow.sbp.split(0)).to_global(p, flow.sbp.broadcast)\n"
+    )
     port = ranks.free_port()
-    world = [subprocess.Popen([sys.executable, str(program)], cwd=tmp_path,
-                              env=ranks.environment(HOLON_TRACE="t.json", RANK=r, WORLD_SIZE=2, MASTER_PORT=port)) for r in range(2)]
+    world = [
+        subprocess.Popen(
+            [sys.executable, str(program)],
+            cwd=tmp_path,
+            env=ranks.environment(HOLON_TRACE="t.json", RANK=r, WORLD_SIZE=2, MASTER_PORT=port),
+        )
+        for r in range(2)
+    ]
     assert [p.wait(60) for p in world] == [0, 0]
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert {e["pid"] for e in slices(events)} == {0, 1}

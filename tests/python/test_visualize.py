@@ -1,4 +1,5 @@
 """visualize: who holds what, as text, in colour and as SVG, without a word to other ranks."""
+
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -16,10 +17,17 @@ def test_on_one_rank_alone(tmp_path):
         "if flow.env.get_rank() == 1:\n"
         "    before = flow._C.comm_stats()\n"
         "    flow.visualize(x, file='x.svg')\n"
-        "    assert flow._C.comm_stats() == before\n")
+        "    assert flow._C.comm_stats() == before\n"
+    )
     done = ranks.launch(program, 3, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1:] == ["          0:4", "  0:3 |  rank 0  |", "  3:5 | rank 1 * |", "  5:7 |  rank 2  |", "* this rank"]
+    assert done.stdout.splitlines()[1:] == [
+        "          0:4",
+        "  0:3 |  rank 0  |",
+        "  3:5 | rank 1 * |",
+        "  5:7 |  rank 2  |",
+        "* this rank",
+    ]
     svg = ElementTree.parse(tmp_path / "x.svg").getroot()
     texts = [e.text for e in svg.iter() if e.tag.endswith("text")]
     assert {"rank 0", "rank 1", "rank 2", "0:3", "3:5", "5:7"} <= set(texts)
@@ -47,7 +55,11 @@ def test_ranks_as_threads_and_every_layout():
 
 def test_local(capsys):
     picture = flow.visualize(flow.zeros(2, 3))
-    assert capsys.readouterr().out == str(picture) == "float32 [2, 3], local\n          0:3\n  0:2 | rank 0 * |\n* this rank\n"
+    assert (
+        capsys.readouterr().out
+        == str(picture)
+        == "float32 [2, 3], local\n          0:3\n  0:2 | rank 0 * |\n* this rank\n"
+    )
     assert "float32 [2, 3]" in repr(picture) and picture._repr_svg_() == picture.svg
 
 

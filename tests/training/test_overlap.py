@@ -1,4 +1,5 @@
 """Gradients that are summed while backward goes on: training has the same bits, by processes and by threads."""
+
 import os
 
 import pytest
