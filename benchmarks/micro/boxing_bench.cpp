@@ -187,6 +187,18 @@ void plan_times() {
     }
     emit(p.name, median(times), "us", "goal, " + std::to_string(p.goal_us) + " us", p.goal_us / median(times));
   }
+  Machine hosts;  // of eight ranks each
+  for (int r = 0; r < 8192; ++r) hosts.hosts.host_of_rank.push_back(r / 8);
+  for (auto& p : {pairs[2], pairs[6]}) {
+    std::vector<double> times;
+    for (int r = 0; r < kRepeats; ++r) {
+      double start = now_us();
+      boxing::find_plan(p.from, p.to, {4096, 1000, 77}, float32, hosts);
+      times.push_back(now_us() - start);
+    }
+    emit(p.name + ", eight to a host", median(times), "us", "goal on one host, " + std::to_string(p.goal_us) + " us",
+         p.goal_us / median(times));
+  }
   std::vector<double> times;
   auto &a = *pairs[0].from, &b = *pairs[0].to;
   for (int r = 0; r < kRepeats; ++r) {

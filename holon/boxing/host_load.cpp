@@ -1,7 +1,9 @@
 #include "holon/boxing/host_load.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <vector>
 
 #include "holon/boxing/regions.h"
 
@@ -93,6 +95,86 @@ HostLoad load_of_two_phases(const GlobalSpec& from, const GlobalSpec& to, unsign
 
 }  // namespace
 
+HostLoad load_of_first_host(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape,
+                            const HostMap& hosts) {
+  const int host = hosts.host(to.placement.ranks()[0]);
+  struct Part {
+    Slice slice;
+    std::vector<int64_t> apart;
+  };
+  // The host's parts, each once.
+  auto parts_of = [&](const GlobalSpec& s) {
+    std::map<std::vector<int64_t>, Part> parts;
+    for (int i = 0; i < s.placement.size(); ++i) {
+      if (hosts.host(s.placement.ranks()[static_cast<size_t>(i)]) != host) continue;
+      Dims at = s.placement.coordinate(i);
+      std::vector<int64_t> place, apart;
+      for (int a = 0; a < at.size(); ++a) {
+        const bool stays = s.nd_sbp[a].is_partial() && is_fixed(fixed, a);
+        if (stays) apart.push_back(at[a]);
+        if (stays || s.nd_sbp[a].is_split()) place.push_back(at[a]);
+      }
+      parts.try_emplace(place, Part{slice_of(shape, s.placement, s.nd_sbp, i), apart});
+    }
+    return parts;
+  };
+  auto wanted = parts_of(to);
+  HostLoad load;
+  if (addends(from, fixed) == 1) {
+    auto had = parts_of(from);
+    for (auto& [place, part] : wanted) {
+      load.in_elements += part.slice.shape.numel();
+      for (auto& [at, source] : had)
+        if (Slice box; source.apart == part.apart && intersect(source.slice, part.slice, &box))
+          load.in_elements -= box.shape.numel();
+    }
+  } else {
+    const Dims& h = from.placement.hierarchy();
+    const Dims strides = contiguous_strides(h);
+    auto summed = [&](int a) { return from.nd_sbp[a].is_partial() && !is_fixed(fixed, a); };
+    // Of copies, those that the host has itself, if it has any.
+    Dims copy = Dims::filled(h.size(), 0);
+    for (int i = 0; i < from.placement.size(); ++i)
+      if (hosts.host(from.placement.ranks()[static_cast<size_t>(i)]) == host) {
+        copy = from.placement.coordinate(i);
+        break;
+      }
+    std::vector<int64_t> line = {0};  // from one rank to its fellow addends
+    for (int a = 0; a < h.size(); ++a) {
+      if (!summed(a)) continue;
+      std::vector<int64_t> longer;
+      for (int64_t at : line)
+        for (int64_t c = 0; c < h[a]; ++c) longer.push_back(at + c * strides[a]);
+      line = std::move(longer);
+    }
+    for (int i = 0; i < from.placement.size(); ++i) {
+      Dims at = from.placement.coordinate(i);
+      bool stands = true;
+      for (int a = 0; a < at.size(); ++a)
+        stands &= summed(a) ? at[a] == 0 : !from.nd_sbp[a].is_broadcast() || at[a] == copy[a];
+      if (!stands) continue;
+      std::vector<int64_t> apart;
+      for (int a = 0; a < at.size(); ++a)
+        if (from.nd_sbp[a].is_partial() && is_fixed(fixed, a)) apart.push_back(at[a]);
+      const Slice source = slice_of(shape, from.placement, from.nd_sbp, i);
+      int64_t elements = 0;
+      for (auto& [place, part] : wanted)
+        if (Slice box; part.apart == apart && intersect(source, part.slice, &box)) elements += box.shape.numel();
+      if (elements == 0) continue;
+      std::map<int, int64_t> givers;
+      for (int64_t step : line) ++givers[hosts.host(from.placement.ranks()[static_cast<size_t>(i + step)])];
+      for (auto [giver, n] : givers) {
+        if (giver == host) continue;
+        load.in_elements += elements;
+        if (n > 1) load.summed_elements += elements * n;
+      }
+    }
+  }
+  load.out_elements = load.in_elements;
+  load.meet = load.in_elements > 0;
+  return load;
+}
+
 HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape, bool two_phase,
                    const HostMap& hosts) {
   if (two_phase) return load_of_two_phases(from, to, fixed, shape, hosts);
@@ -105,6 +187,11 @@ HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed,
     for (int a = 0; a < at.size(); ++a)
       if (!to.nd_sbp[a].is_broadcast() || is_fixed(fixed, a)) place.push_back(at[a]);
     wanted[hosts.host(to.placement.ranks()[static_cast<size_t>(i)])].emplace(place, i);
+  }
+  if (static_cast<int64_t>(from.placement.size()) * to.placement.size() > 1 << 18 && wanted.size() > 3) {
+    std::map<int, std::map<std::vector<int64_t>, int>> some;
+    for (size_t i : {size_t{0}, wanted.size() / 2, wanted.size() - 1}) some.insert(*std::next(wanted.begin(), static_cast<int64_t>(i)));
+    wanted = std::move(some);
   }
   std::map<int, int64_t> in, out, summed;
   for (auto& [host, parts] : wanted)

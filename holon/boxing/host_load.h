@@ -17,7 +17,12 @@ struct HostLoad {
   int64_t summed_elements = 0;  // addends that the busiest host sums before they leave
 };
 
-// Pre: one_move(from, to). two_phase: an all_reduce in which each rank sums a piece.
+// The same for the first host of the target alone: for the search in large placements.
+HostLoad load_of_first_host(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape,
+                            const HostMap& hosts);
+
+// Pre: one_move(from, to). two_phase: an all_reduce in which each rank sums a piece. In very large placements three hosts
+// stand for all.
 HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape, bool two_phase,
                    const HostMap& hosts);
 

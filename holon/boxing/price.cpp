@@ -14,6 +14,7 @@ namespace {
 
 // In placements of more ranks a search looks at some of them.
 constexpr int kEveryRank = 256;
+constexpr int kEveryHost = 64;  // of both ends together: with more, at one host
 constexpr int64_t kPerAxis = 6;
 
 std::vector<int> sample(const Placement& p, bool every_rank) {
@@ -107,7 +108,7 @@ struct Pricer::Impl {
   int64_t item;
   const Machine& machine;
   std::vector<int> cut;
-  bool one_placement, one_host;
+  bool one_placement, one_host, every_rank;
   int64_t rest = 1;             // elements along the axes that nobody cuts
   std::vector<int> looked[2];   // indices in the placements
   int hosts_of[2] = {1, 1};     // how many a placement is on
@@ -116,14 +117,15 @@ struct Pricer::Impl {
   std::vector<Layout> layouts;
 
   Impl(const Placement& source, const Placement& target, const Dims& s, DType dtype, const Machine& m,
-       std::vector<int> cut_axes, bool every_rank)
+       std::vector<int> cut_axes, bool all)
       : placements{source, target},
         shape(s),
         item(static_cast<int64_t>(size_bytes(dtype))),
         machine(m),
         cut(std::move(cut_axes)),
         one_placement(source == target),
-        one_host(m.hosts.one_host()) {
+        one_host(m.hosts.one_host()),
+        every_rank(all) {
     for (int d = 0; d < shape.size(); ++d)
       if (std::find(cut.begin(), cut.end(), d) == cut.end()) rest *= shape[d];
     for (int side = 0; side < (one_placement ? 1 : 2); ++side) {
@@ -315,7 +317,9 @@ struct Pricer::Impl {
   double finish(Work& work, const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, bool two_phase, Edge& e) const {
     work.net_meetings = 0;
     if (!one_host) {
-      HostLoad load = host_load(from, to, fixed, shape, two_phase, machine.hosts);
+      const bool quick = !every_rank && !two_phase && from.placement.size() + to.placement.size() > kEveryHost;
+      HostLoad load = quick ? load_of_first_host(from, to, fixed, shape, machine.hosts)
+                            : host_load(from, to, fixed, shape, two_phase, machine.hosts);
       e.host_bytes = load.in_elements * item;
       work.net_bytes = static_cast<double>(std::max(load.in_elements, load.out_elements) * item);
       if (load.meet) work.net_meetings = two_phase ? 3 : work.meetings;
