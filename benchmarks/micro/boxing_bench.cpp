@@ -1,5 +1,5 @@
-// Predicted times of boxings against measured ones, between two processes and between four ranks as threads (2 x 2), and
-// what planning costs. One JSON object per line. A case's ratio is the predicted time over the measured one (1: the
+// Predicted times of boxings against measured ones, between two processes and between four ranks as threads (2 x 2),
+// and what planning costs. One JSON object per line. A case's ratio is the predicted time over the measured one (1: the
 // model is right); the last lines say how far off it is over all (median of the relative errors) and whether it puts
 // them in the right order (Kendall's tau). An argument names one case.
 #include <sched.h>
@@ -84,9 +84,8 @@ std::vector<Case> cases_of_four() {
   Placement grid = Placement::nested("cpu", {{0, 1}, {2, 3}});
   std::vector<Case> cases;
   for (int64_t bytes : {4 << 10, 256 << 10, 4 << 20, 16 << 20}) {
-    std::pair<NdSbp, NdSbp> pairs[] = {{{P, P}, {B, B}},   {{S0, S1}, {S1, S0}}, {{S0, B}, {B, S0}},
-                                       {{P, S0}, {B, B}},  {{S0, S0}, {B, B}},   {{P, B}, {B, S1}},
-                                       {{B, B}, {P, S0}}};
+    std::pair<NdSbp, NdSbp> pairs[] = {{{P, P}, {B, B}},   {{S0, S1}, {S1, S0}}, {{S0, B}, {B, S0}}, {{P, S0}, {B, B}},
+                                       {{S0, S0}, {B, B}}, {{P, B}, {B, S1}},    {{B, B}, {P, S0}}};
     for (auto& [a, b] : pairs)
       cases.push_back({a.str() + " -> " + b.str() + " " + size_text(bytes) + " 2x2 threads", intern_spec(grid, a),
                        intern_spec(grid, b), square(bytes)});
@@ -137,7 +136,8 @@ void measure(const std::vector<Case>& cases, const std::string& only) {
       std::vector<double> all(2 * everyone.size());
       world.all_gather_bytes({"times"}, mine, sizeof mine, all.data());
       double start = mine[0], end = mine[1];
-      for (size_t i = 0; i < everyone.size(); ++i) start = std::min(start, all[2 * i]), end = std::max(end, all[2 * i + 1]);
+      for (size_t i = 0; i < everyone.size(); ++i)
+        start = std::min(start, all[2 * i]), end = std::max(end, all[2 * i + 1]);
       if (r >= 0) times.push_back((end - start) / inner);
     }
     double mine = quartile(times);

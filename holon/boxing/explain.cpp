@@ -15,7 +15,9 @@ constexpr size_t kNamed = 12;
 constexpr size_t kLinked = 512;
 
 std::string time_text(double s) {
-  return s < 1e-3 ? fmt::format("{:.3g} us", s * 1e6) : s < 1 ? fmt::format("{:.3g} ms", s * 1e3) : fmt::format("{:.3g} s", s);
+  return s < 1e-3 ? fmt::format("{:.3g} us", s * 1e6)
+      : s < 1     ? fmt::format("{:.3g} ms", s * 1e3)
+                  : fmt::format("{:.3g} s", s);
 }
 
 std::string read_text(const Step& s) {
@@ -91,7 +93,8 @@ std::string explain(const GlobalSpec* from, const GlobalSpec* to, const Dims& sh
   bool final = true;
   const Machine* m = machine_so_far(&final);
   if (final) return plan(from, to, shape, dtype).str();
-  return find_plan(from, to, shape, dtype, *m).str() + "\n  by built-in figures: the ranks have not met yet, and may plan by measured ones";
+  return find_plan(from, to, shape, dtype, *m).str() +
+      "\n  by built-in figures: the ranks have not met yet, and may plan by measured ones";
 }
 
 }  // namespace holon::boxing

@@ -22,7 +22,8 @@ struct Piece {
 };
 
 std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims& shape, const HostMap& hosts) {
-  std::map<std::vector<int64_t>, std::map<std::vector<int64_t>, std::map<int, int64_t>>> held;  // by place, then by copy
+  std::map<std::vector<int64_t>, std::map<std::vector<int64_t>, std::map<int, int64_t>>>
+      held;  // by place, then by copy
   std::map<std::vector<int64_t>, int> index;
   for (int i = 0; i < from.placement.size(); ++i) {
     Dims at = from.placement.coordinate(i);
@@ -190,7 +191,8 @@ HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed,
   }
   if (static_cast<int64_t>(from.placement.size()) * to.placement.size() > 1 << 18 && wanted.size() > 3) {
     std::map<int, std::map<std::vector<int64_t>, int>> some;
-    for (size_t i : {size_t{0}, wanted.size() / 2, wanted.size() - 1}) some.insert(*std::next(wanted.begin(), static_cast<int64_t>(i)));
+    for (size_t i : {size_t{0}, wanted.size() / 2, wanted.size() - 1})
+      some.insert(*std::next(wanted.begin(), static_cast<int64_t>(i)));
     wanted = std::move(some);
   }
   std::map<int, int64_t> in, out, summed;

@@ -109,10 +109,10 @@ struct Pricer::Impl {
   const Machine& machine;
   std::vector<int> cut;
   bool one_placement, one_host, every_rank;
-  int64_t rest = 1;             // elements along the axes that nobody cuts
-  std::vector<int> looked[2];   // indices in the placements
-  int hosts_of[2] = {1, 1};     // how many a placement is on
-  int both = 0;                 // ranks of the two placements
+  int64_t rest = 1;            // elements along the axes that nobody cuts
+  std::vector<int> looked[2];  // indices in the placements
+  int hosts_of[2] = {1, 1};    // how many a placement is on
+  int both = 0;                // ranks of the two placements
   double best_rate;
   std::vector<Layout> layouts;
 
@@ -242,7 +242,7 @@ struct Pricer::Impl {
     const auto bytes = static_cast<double>(item);
     // All ranks of a host, where those looked at stand for every one.
     const double scale = static_cast<double>(target.size()) / static_cast<double>(n) /
-                         static_cast<double>(hosts_of[to.on_target]) * bytes;
+        static_cast<double>(hosts_of[to.on_target]) * bytes;
     e.kind = local ? StepKind::kSlice : kind_of_move(from.spec, to.spec, fixed);
     e.out_bytes = most_new * item;
     e.read_bytes = most_read * item;
@@ -314,7 +314,8 @@ struct Pricer::Impl {
   }
 
   // The seconds, after what crosses between hosts has been put in.
-  double finish(Work& work, const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, bool two_phase, Edge& e) const {
+  double finish(Work& work, const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, bool two_phase,
+                Edge& e) const {
     work.net_meetings = 0;
     if (!one_host) {
       const bool quick = !every_rank && !two_phase && from.placement.size() + to.placement.size() > kEveryHost;
@@ -362,8 +363,8 @@ struct Pricer::Impl {
   }
 };
 
-Pricer::Pricer(const Placement& source, const Placement& target, const Dims& shape, DType dtype,
-               const Machine& machine, std::vector<int> cut, bool every_rank)
+Pricer::Pricer(const Placement& source, const Placement& target, const Dims& shape, DType dtype, const Machine& machine,
+               std::vector<int> cut, bool every_rank)
     : impl_(std::make_unique<Impl>(source, target, shape, dtype, machine, std::move(cut), every_rank)) {}
 Pricer::~Pricer() = default;
 
@@ -378,9 +379,7 @@ int Pricer::add(bool on_target, const NdSbp& nd_sbp) {
 
 const GlobalSpec& Pricer::spec(int layout) const { return impl_->layouts[static_cast<size_t>(layout)].spec; }
 
-int64_t Pricer::part_bytes(int layout) const {
-  return impl_->layouts[static_cast<size_t>(layout)].numel * impl_->item;
-}
+int64_t Pricer::part_bytes(int layout) const { return impl_->layouts[static_cast<size_t>(layout)].numel * impl_->item; }
 
 std::optional<Edge> Pricer::price(int from, int to, InPlan where, std::vector<int64_t>* read_by_index) {
   auto &a = impl_->layouts[static_cast<size_t>(from)], &b = impl_->layouts[static_cast<size_t>(to)];

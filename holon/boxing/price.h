@@ -21,8 +21,8 @@ struct Edge {
   int64_t host_bytes = 0;  // the most that comes into any host
 };
 
-// Where in its plan a step is. What one step has written is in its writer's cache, not in that of those who read it in the
-// next; and a view that goes on is copied, to lie in a row.
+// Where in its plan a step is. What one step has written is in its writer's cache, not in that of those who read it in
+// the next; and a view that goes on is copied, to lie in a row.
 struct InPlan {
   bool first = true, last = true;
 };
@@ -30,8 +30,8 @@ struct InPlan {
 // Prices steps between layouts (nd_sbp on one of two placements) of one tensor.
 class Pricer {
  public:
-  // `cut`: the tensor axes that layouts split. With `every_rank` the figures are exact; without it, in large placements,
-  // some ranks stand for the others: those at the ends and in the middle of each axis of the hierarchy.
+  // `cut`: the tensor axes that layouts split. With `every_rank` the figures are exact; without it, in large
+  // placements, some ranks stand for the others: those at the ends and in the middle of each axis of the hierarchy.
   Pricer(const Placement& source, const Placement& target, const Dims& shape, DType dtype, const Machine& machine,
          std::vector<int> cut, bool every_rank);
   ~Pricer();

@@ -12,9 +12,9 @@ namespace holon::boxing {
 // parts of the ends.
 //
 // On the source's placement and on the target's, every nd_sbp of B, S and P is a place to pass: P where an end on that
-// placement has it, and on the source's only if it begins there, unless there is but one placement. S is along all axes of the tensor, or, where those make too many places, along those that an end cuts and the longest
-// one. Of two equal paths the shorter wins, then the one that reads less. Hierarchies with too many places all the same
-// get an exchange.
+// placement has it, and on the source's only if it begins there, unless there is but one placement. S is along all axes
+// of the tensor, or, where those make too many places, along those that an end cuts and the longest one. Of two equal
+// paths the shorter wins, then the one that reads less. Hierarchies with too many places all the same get an exchange.
 std::vector<const GlobalSpec*> cheapest_path(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
                                              DType dtype, const Machine& machine);
 

@@ -111,8 +111,8 @@ Wanted wanted() {
   return w;
 }
 
-// The caller's meetings with one other rank, with one next to it and one further on by turns: ranks that share cores are
-// quick as long as the same two meet.
+// The caller's meetings with one other rank, with one next to it and one further on by turns: ranks that share cores
+// are quick as long as the same two meet.
 class Pairs {
  public:
   explicit Pairs(const std::vector<int>& ranks, int place) {
@@ -152,7 +152,8 @@ MachineCosts costs_of_threads(int ranks) {
   BlockingScope unlocked;
   std::lock_guard lock(*mutex);
   if (auto it = known->find(ranks); it != known->end()) return parse_costs(w.figures, it->second);
-  const int cores = comm::CoreSet::of_this_process().count(), threads = std::max(1, cores / ranks), mine = num_threads();
+  const int cores = comm::CoreSet::of_this_process().count(), threads = std::max(1, cores / ranks),
+            mine = num_threads();
   auto measured = memory->find(threads);
   if (measured == memory->end()) {
     set_num_threads(threads);  // as the ranks have
@@ -348,7 +349,8 @@ MachineCosts parse_costs(const std::string& text, const MachineCosts& base) {
       known = true;
       auto parts = pieces(value, '/');
       if (parts.size() != 1 && parts.size() != 3)
-        fail_value("machine costs \"{}\": {} takes one rate, or three (near/mid/far), got {}.", text, name, parts.size());
+        fail_value("machine costs \"{}\": {} takes one rate, or three (near/mid/far), got {}.", text, name,
+                   parts.size());
       Rates& v = costs.*r.field;
       v.near = number_of(text, parts[0], true);
       v.mid = parts.size() == 3 ? number_of(text, parts[1], true) : v.near;

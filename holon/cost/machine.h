@@ -1,6 +1,6 @@
-// The machine that this rank plans for. All ranks of a world have the same one: rank 0 measures, and the others take its
-// figures, as text, when the world meets. A world of threads has what its process has measured; a world of one rank,
-// where nothing moves, the built-in figures.
+// The machine that this rank plans for. All ranks of a world have the same one: rank 0 measures, and the others take
+// its figures, as text, when the world meets. A world of threads has what its process has measured; a world of one
+// rank, where nothing moves, the built-in figures.
 //
 // HOLON_MACHINE_COSTS (rank 0's counts) sets figures by hand: "sync=1e-6,copy=4e10/1.2e10/8e9,net=1e9". The others are
 // measured, or built in where the text begins with "fixed". One figure for a rate holds for all sizes.

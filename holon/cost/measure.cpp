@@ -130,9 +130,9 @@ MachineCosts measure_memory(const MachineCosts& base, int cores) {
         for (auto* block : {&b, &out}) std::memset(block->data(), 0, bytes);
       },
       2, {&b, &out});
-  c.reduce = rates(
-      [&](size_t bytes) { kernels::add_n(out.data(), two, static_cast<int64_t>(bytes / 4), DType::kFloat32); }, 2,
-      {&a, &b, &out});
+  c.reduce =
+      rates([&](size_t bytes) { kernels::add_n(out.data(), two, static_cast<int64_t>(bytes / 4), DType::kFloat32); }, 2,
+            {&a, &b, &out});
 
   const int64_t rows = 512, row = 64, step = 256;
   const int64_t to[] = {row, 1}, from[] = {step, 1}, shape[] = {rows, row};
@@ -150,14 +150,17 @@ MachineCosts measure_memory(const MachineCosts& base, int cores) {
 }
 
 MeetingTimes measure_meetings(int n, const std::function<void()>& pair, const std::function<void()>& all) {
-  // The first of a batch may find all others waiting. Many batches, since ranks that have just begun may share a core for
-  // a while.
+  // The first of a batch may find all others waiting. Many batches, since ranks that have just begun may share a core
+  // for a while.
   constexpr int kBatches = 10, kTimes = 4;
   auto each = [&](const std::function<void()>& meet) {
     all();
-    return least_s(kBatches, [] {}, [&] {
-             for (int i = 0; i < kTimes; ++i) meet();
-           }) / kTimes;
+    return least_s(
+               kBatches, [] {},
+               [&] {
+                 for (int i = 0; i < kTimes; ++i) meet();
+               }) /
+        kTimes;
   };
   MeetingTimes t;
   t.pair_s = each(pair);

@@ -1,17 +1,26 @@
 """Boxing from Python: what explain says, the live log, one set of figures for all ranks, and random conversions."""
+
 import re
 
 import numpy as np
 import pytest
 from harness import ranks
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import holon as flow
 from holon import _C
 
 tensor, sbp, placement = _C.tensor, _C.sbp, _C.placement
 B, P, S = sbp.broadcast, sbp.partial_sum, sbp.split
-DTYPES = {"float32": _C.float32, "float64": _C.float64, "int32": _C.int32, "int64": _C.int64, "float16": _C.float16, "bfloat16": _C.bfloat16}
+DTYPES = {
+    "float32": _C.float32,
+    "float64": _C.float64,
+    "int32": _C.int32,
+    "int64": _C.int64,
+    "float16": _C.float16,
+    "bfloat16": _C.bfloat16,
+}
 
 
 @st.composite
@@ -20,7 +29,7 @@ def placements(draw, world):
     grid = []
     for _ in range(draw(st.integers(1, 3))):
         grid.append(draw(st.integers(1, world // int(np.prod(grid, dtype=int)))))
-    some = draw(st.permutations(range(world)))[:int(np.prod(grid))]
+    some = draw(st.permutations(range(world)))[: int(np.prod(grid))]
     return np.array(some).reshape(grid).tolist(), len(grid)
 
 
@@ -49,8 +58,11 @@ def test_any_chain_of_conversions_keeps_the_tensor(case):
 
     def run(rank):
         where = placement("cpu", first[0])
-        x = tensor(data.tolist(), dtype=DTYPES[dtype], placement=where, sbp=sbp_of(first[1])) if data.size else flow.zeros(
-            shape, dtype=DTYPES[dtype], placement=where, sbp=sbp_of(first[1]))
+        x = (
+            tensor(data.tolist(), dtype=DTYPES[dtype], placement=where, sbp=sbp_of(first[1]))
+            if data.size
+            else flow.zeros(shape, dtype=DTYPES[dtype], placement=where, sbp=sbp_of(first[1]))
+        )
         for ranks_, kinds in path[1:]:
             p = placement("cpu", ranks_)
             text = _C.explain(x, p, sbp_of(kinds))
@@ -72,8 +84,12 @@ def test_explain_names_steps_links_memory_and_time():
     def run(rank):
         x = flow.zeros([5, 3], placement=placement("cpu", [0, 1]), sbp=S(0))
         lines = _C.explain(x, sbp=B).splitlines()
-        assert re.fullmatch(r"S\(0\) on .* -> B on .*, float32 \[5, 3\]: 1 step, at most 36 bytes per rank, [\d.]+ us", lines[0]), lines[0]
-        assert re.fullmatch(r"  1\. all_gather S\(0\) -> B: reads 24 bytes on rank 0, 36 bytes on rank 1, [\d.]+ us", lines[1]), lines[1]
+        assert re.fullmatch(
+            r"S\(0\) on .* -> B on .*, float32 \[5, 3\]: 1 step, at most 36 bytes per rank, [\d.]+ us", lines[0]
+        ), lines[0]
+        assert re.fullmatch(
+            r"  1\. all_gather S\(0\) -> B: reads 24 bytes on rank 0, 36 bytes on rank 1, [\d.]+ us", lines[1]
+        ), lines[1]
         assert lines[2:] == ["  links: 0->1: 36 bytes; 1->0: 24 bytes", "  memory: at most 60 bytes beside the input"]
         assert "nothing to do" in _C.explain(x)
         assert "reads nothing from other ranks" in _C.explain(x.to_global(sbp=B), sbp=S(0))
@@ -104,7 +120,9 @@ def lines_of(result, start):
 def test_processes_plan_alike(tmp_path, costs):
     """Also where each process has an environment of its own: rank 0's figures count."""
     program = tmp_path / "program.py"
-    program.write_text("import os\nif os.environ['RANK'] == '1': os.environ['HOLON_MACHINE_COSTS'] = 'sync=1'\n" + PROGRAM)
+    program.write_text(
+        "import os\nif os.environ['RANK'] == '1': os.environ['HOLON_MACHINE_COSTS'] = 'sync=1'\n" + PROGRAM
+    )
     result = ranks.launch(program, 2, HOLON_MACHINE_COSTS=costs)
     assert result.returncode == 0, result.stderr
     plans = lines_of(result, "plan")
@@ -141,6 +159,11 @@ def test_the_log_tells_of_every_boxing(tmp_path):
     said = [line for line in result.stderr.splitlines() if "boxing:" in line]
     for rank, read in ((0, 24), (1, 36)):
         mine = [line for line in said if f"[{rank}]" in line]
-        assert any(re.search(rf"to_global: S\(0\) -> B on .* float32 \[5, 3\]: all_gather; rank {rank} of 2 reads {read} bytes; took [\d.e+]+ us, predicted", line)
-                   for line in mine), mine
+        assert any(
+            re.search(
+                rf"to_global: S\(0\) -> B on .* float32 \[5, 3\]: all_gather; rank {rank} of 2 reads {read} bytes; took [\d.e+]+ us, predicted",
+                line,
+            )
+            for line in mine
+        ), mine
         assert any("matmul" in line for line in mine), mine

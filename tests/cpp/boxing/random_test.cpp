@@ -151,7 +151,8 @@ std::string wrong(const Case& c, const std::vector<Array>& parts) {
     std::vector<int64_t> key;
     for (int a = 0; a < at.size(); ++a)
       if (!to.nd_sbp[a].is_partial()) key.push_back(at[a]);
-    auto& [first, sum] = sums.try_emplace(key, index, std::vector<int64_t>(static_cast<size_t>(shape.numel()))).first->second;
+    auto& [first, sum] =
+        sums.try_emplace(key, index, std::vector<int64_t>(static_cast<size_t>(shape.numel()))).first->second;
     auto mine = numbers(part);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += mine[i];
   }
@@ -275,7 +276,8 @@ TEST_F(RandomTest, NoPairTakesMoreMemoryThanItsPlanSays) {
         Case c{from, to, shape, float32, false};
         Plan p = plan(from, to, shape, float32);
         for (size_t s = 0; s < p.steps().size(); ++s)
-          if (p.steps()[s].meets() && (from->placement.contains(rank) || to->placement.contains(rank))) p.transfer(s, rank);
+          if (p.steps()[s].meets() && (from->placement.contains(rank) || to->placement.contains(rank)))
+            p.transfer(s, rank);
         Array in = part_of(c, rank);
         world.barrier();
         if (rank == 0) reset_peak_memory();
@@ -287,11 +289,10 @@ TEST_F(RandomTest, NoPairTakesMoreMemoryThanItsPlanSays) {
           auto grown = static_cast<int64_t>(memory_stats().peak_bytes) - before;
           // Blocks are up to a quarter larger than what is asked for.
           if (grown > p.peak_bytes() * 4 * 5 / 4 + slack)
-            complaints.push_back(fmt::format("{} bytes more at once, {} planned on each rank: {}", grown, p.peak_bytes(), p));
+            complaints.push_back(
+                fmt::format("{} bytes more at once, {} planned on each rank: {}", grown, p.peak_bytes(), p));
         }
-        auto part = [&](const GlobalSpec* s) {
-          return slice_of(shape, s->placement, s->nd_sbp, 0).shape.numel() * 4;
-        };
+        auto part = [&](const GlobalSpec* s) { return slice_of(shape, s->placement, s->nd_sbp, 0).shape.numel() * 4; };
         if (rank == 0 && p.between_bytes() > std::max(part(from), part(to)))
           complaints.push_back(fmt::format("{} bytes between the ends: {}", p.between_bytes(), p));
         world.barrier();

@@ -55,7 +55,9 @@ class Oracle {
         if (double s = at[i] + price(to); s < best) best = s, *words = through(to);
         for (size_t j = 0; j < n; ++j) {
           double s = at[i] + price(j);
-          if (j == to || j == from || (specs_[j]->nd_sbp.has_partial() && !sums(j, from, to)) || part_[j] + (i == from ? 0 : part_[i]) > limit || s >= next[j]) continue;
+          if (j == to || j == from || (specs_[j]->nd_sbp.has_partial() && !sums(j, from, to)) ||
+              part_[j] + (i == from ? 0 : part_[i]) > limit || s >= next[j])
+            continue;
           next[j] = s;
           longer[j] = through(j);
         }
@@ -94,7 +96,8 @@ std::map<std::string, Machine> machines() {
 
 class SearchTest : public testing::Test {
  protected:
-  void compare(const std::vector<const GlobalSpec*>& from, const std::vector<const GlobalSpec*>& to, const Dims& shape) {
+  void compare(const std::vector<const GlobalSpec*>& from, const std::vector<const GlobalSpec*>& to,
+               const Dims& shape) {
     for (auto& [name, machine] : machines()) {
       std::vector<const GlobalSpec*> all = from;
       for (auto* s : to)
@@ -127,8 +130,10 @@ TEST_F(SearchTest, NoPathOnOnePlacementIsCheaper) {
 }
 
 TEST_F(SearchTest, NoPathBetweenPlacementsIsCheaper) {
-  auto two = all_specs(Placement("cpu", {0, 1}), options_of(2)), turned = all_specs(Placement("cpu", {1, 0}), options_of(2));
-  auto three = all_specs(Placement("cpu", {1, 2, 3}), options_of(2)), one = all_specs(Placement("cpu", {3}), options_of(2));
+  auto two = all_specs(Placement("cpu", {0, 1}), options_of(2)),
+       turned = all_specs(Placement("cpu", {1, 0}), options_of(2));
+  auto three = all_specs(Placement("cpu", {1, 2, 3}), options_of(2)),
+       one = all_specs(Placement("cpu", {3}), options_of(2));
   auto grid = all_specs(Placement::nested("cpu", {{0, 1}, {2, 3}}), options_of(2));
   auto other = all_specs(Placement::nested("cpu", {{2, 4}, {5, 1}}), options_of(2));
   for (const Dims& shape : {Dims{5, 7}, Dims{512, 300}, Dims{2, 70000}}) {
@@ -148,8 +153,8 @@ TEST_F(SearchTest, NoPathOverAThirdAxisOfTheTensorIsCheaper) {
   for (const Dims& shape : {Dims{6, 5, 4}, Dims{2, 3, 50000}}) compare(grid, grid, shape);
 }
 
-// Above some hundreds of ranks the search looks at part of them; the price of its path is that of all, and no worse than
-// that of the steps that name themselves.
+// Above some hundreds of ranks the search looks at part of them; the price of its path is that of all, and no worse
+// than that of the steps that name themselves.
 TEST_F(SearchTest, LargePlacementsArePricedExactly) {
   Context big(0, 2048, 0, 2048);
   ContextGuard guard(big);
@@ -159,7 +164,10 @@ TEST_F(SearchTest, LargePlacementsArePricedExactly) {
   std::mt19937 random(5);
   Machine machine;
   for (int trial = 0; trial < 60; ++trial) {
-    auto pick = [&] { return intern_spec(p, NdSbp({options_of(3)[random() % 5], options_of(3)[random() % 5], options_of(3)[random() % 5]})); };
+    auto pick = [&] {
+      return intern_spec(
+          p, NdSbp({options_of(3)[random() % 5], options_of(3)[random() % 5], options_of(3)[random() % 5]}));
+    };
     auto *from = pick(), *to = pick();
     Dims shape = {static_cast<int64_t>(1 + random() % 300), static_cast<int64_t>(1 + random() % 300), 50};
     Plan plan = find_plan(from, to, shape, float32, machine);
