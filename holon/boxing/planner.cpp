@@ -50,7 +50,7 @@ const GlobalSpec* Plan::from() const { return data_->from; }
 const GlobalSpec* Plan::to() const { return data_->to; }
 const Dims& Plan::shape() const { return data_->shape; }
 DType Plan::dtype() const { return data_->dtype; }
-const std::vector<Step>& Plan::steps() const { return data_->steps; }
+const std::vector<Step>& Plan::steps() const& { return data_->steps; }
 int64_t Plan::max_read_bytes() const { return data_->max_read_bytes; }
 double Plan::predicted_s() const { return data_->predicted_s; }
 int64_t Plan::peak_bytes() const { return data_->peak_bytes; }

@@ -32,7 +32,8 @@ class Plan {
   const GlobalSpec* to() const;
   const Dims& shape() const;
   DType dtype() const;
-  const std::vector<Step>& steps() const;
+  const std::vector<Step>& steps() const&;
+  void steps() const&& = delete;  // they live as long as a handle
   // What a rank reads from its peers in all steps; 0 outside the placements.
   int64_t read_bytes(int rank) const;
   int64_t max_read_bytes() const;  // the most of any rank, so the same on all

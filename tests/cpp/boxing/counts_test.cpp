@@ -148,7 +148,8 @@ TEST_F(CountsTest, StepsMessagesAndBytes) {
 TEST_F(CountsTest, BytesBetweenHosts) {
   auto crossing = [&](const Placement& p, NdSbp a, const Placement& q, NdSbp b, const Dims& shape, const Machine& m) {
     int64_t bytes = 0;
-    for (auto& s : find_plan(intern_spec(p, a), intern_spec(q, b), shape, float32, m).steps()) bytes += s.host_bytes;
+    const Plan found = find_plan(intern_spec(p, a), intern_spec(q, b), shape, float32, m);
+    for (auto& s : found.steps()) bytes += s.host_bytes;
     return bytes;
   };
   const Placement square = grid({2, 2}), two = row({0, 1}), others = row({2, 3});

@@ -36,7 +36,8 @@ using Kinds = std::vector<StepKind>;
 
 TEST_F(PlannerTest, NothingToDo) {
   auto* s = on({0, 1}, S0);
-  EXPECT_TRUE(plan(s, s, {4, 4}, float32).steps().empty());
+  const Plan nothing = plan(s, s, {4, 4}, float32);
+  EXPECT_TRUE(nothing.steps().empty());
   EXPECT_EQ(cost(s, s, {4, 4}, float32), 0.0);
   EXPECT_THAT(explain(s, s, {4, 4}, float32), testing::HasSubstr("nothing to do"));
 }
@@ -264,20 +265,23 @@ TEST_F(PlannerTest, ManyAxesStillHaveAPlan) {
 
 TEST_F(PlannerTest, CacheReturnsTheSamePlanAndIsBounded) {
   auto *a = on({0, 1}, S0), *b = on({0, 1}, B);
-  EXPECT_EQ(&plan(a, b, {6, 2}, float32).steps(), &plan(a, b, {6, 2}, float32).steps());
+  const Plan first = plan(a, b, {6, 2}, float32), second = plan(a, b, {6, 2}, float32);
+  EXPECT_EQ(&first.steps(), &second.steps());
   Plan kept = plan(a, b, {3, 3}, float32);
   std::set<const void*> seen;
   for (int64_t n = 1; n <= 10000; ++n) plan(a, b, {n, 1}, float32);
   // What the cache has let go of is valid for those who hold it.
   EXPECT_EQ(kept.read_bytes(0), 12);
-  EXPECT_NE(&kept.steps(), &plan(a, b, {3, 3}, float32).steps());
+  const Plan again = plan(a, b, {3, 3}, float32);
+  EXPECT_NE(&kept.steps(), &again.steps());
 }
 
 TEST_F(PlannerTest, CostsOfAnotherMachineChangeThePath) {
   auto *from = on_grid({P, S0}), *to = on_grid({B, B});
   MachineCosts slow_sync;
   slow_sync.sync_s = 1;
-  EXPECT_EQ(find_plan(from, to, {1024, 1024}, float32, slow_sync).steps().size(), 1u);
+  const Plan found = find_plan(from, to, {1024, 1024}, float32, slow_sync);
+  EXPECT_EQ(found.steps().size(), 1u);
 }
 
 }  // namespace
