@@ -2,8 +2,9 @@
 """Boxing between two hosts of two ranks each, against what iperf3 moves over the same link in the same run.
 
 The hosts are network namespaces of this machine, so both sides' work shares its cores. The limit's time is that of the
-bytes that must cross in the busier direction, at the rate that iperf3 reaches with as many streams as a host has ranks,
-both ways at once where the boxing uses both ways. One JSON object a line; nothing where namespaces cannot be made or
+bytes that must cross in the busier direction, at the rate that iperf3 reaches with as many processes as a host has ranks,
+both ways at once where the boxing uses both ways. iperf3 sends one small buffer again and again, so its bytes stay in the
+caches; what is boxed comes from memory and goes there. One JSON object a line; nothing where namespaces cannot be made or
 iperf3 is not installed.
 """
 
@@ -71,22 +72,23 @@ def rank():
 
 
 def iperf(hosts, both_ways):
-    """Bytes per second in the slower direction."""
-    server = hosts.popen(1, ["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    """Bytes per second in the slower direction: a client and a server for each rank, as one iperf3 has one thread."""
+    ways = [(0, 1), (1, 0)] if both_ways else [(0, 1)]
+    pairs = [(a, b, 5201 + 10 * a + k) for a, b in ways for k in range(RANKS_PER_HOST)]
+    servers = [hosts.popen(b, ["iperf3", "-s", "-1", "-p", port], stdout=subprocess.DEVNULL) for _, b, port in pairs]
     time.sleep(0.3)
-    done = hosts.run(
-        0,
-        ["iperf3", "-J", "-c", hosts.address(1), "-t", "2", "-P", RANKS_PER_HOST, *(["--bidir"] if both_ways else [])],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    server.wait(timeout=30)
-    end = json.loads(done.stdout)["end"]
-    rates = [end["sum_received"]["bits_per_second"] / 8]
-    if both_ways:
-        rates.append(end["sum_received_bidir_reverse"]["bits_per_second"] / 8)
-    return min(rates)
+    clients = [
+        hosts.popen(
+            a, ["iperf3", "-J", "-c", hosts.address(b), "-t", "2", "-p", port], stdout=subprocess.PIPE, text=True
+        )
+        for a, b, port in pairs
+    ]
+    rates = dict.fromkeys(ways, 0.0)
+    for (a, b, _), client in zip(pairs, clients, strict=True):
+        rates[a, b] += json.loads(client.communicate(timeout=30)[0])["end"]["sum_received"]["bits_per_second"] / 8
+    for server in servers:
+        server.wait(timeout=30)
+    return min(rates.values())
 
 
 def main():

@@ -14,8 +14,11 @@ World::World(int rank, int size, ControlBlock block, int cores, bool threads, Ho
   if (!threads && several_hosts())
     here = static_cast<int>(std::count(hosts_.of_rank.begin(), hosts_.of_rank.end(), host_of(rank)));
   ranks_here_ = here;
-  double us = here <= cores ? 50 : 0;
-  if (here > cores) yields_ = 2 * ((here + cores - 1) / cores);
+  // Each rank's connections with other hosts have a thread too. Where they share the cores with ranks, a rank sleeps at
+  // once: one that spins, or yields, keeps a connection from its core for the rest of a time slice, which is milliseconds.
+  const bool connected = !threads && several_hosts();
+  double us = (connected ? 2 * here : here) <= cores ? 50 : 0;
+  if (here > cores && !connected) yields_ = 2 * ((here + cores - 1) / cores);
   if (!settings::text("HOLON_SPIN_US").empty()) us = settings::number("HOLON_SPIN_US"), yields_ = 0;
   // Threads that wait for the interpreter's lock cannot come while a spinning one holds it.
   if (threads && blocking_hooks().enter) us = 0, yields_ = 0;
