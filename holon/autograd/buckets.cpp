@@ -48,7 +48,7 @@ bool GradientBuckets::take(TensorImpl& leaf, const Tensor& g) {
   bucket.bytes += bytes_of(g);
   if (bucket.bytes < limit_bytes_) return true;
   let_go();
-  bucket.work = comm::run_in_background([b = buckets_.back()] { sum_up(*b); });
+  works_.push_back(comm::run_in_background([b = buckets_.back()] { sum_up(*b); }));
   buckets_.push_back(std::make_shared<Bucket>());
   return true;
 }
@@ -117,7 +117,7 @@ void GradientBuckets::sum_up(Bucket& bucket) {
 
 // The addends of buckets that are done.
 void GradientBuckets::let_go() {
-  for (; let_go_ + 1 < buckets_.size() && buckets_[let_go_]->work.done(); ++let_go_)
+  for (; let_go_ < works_.size() && works_[let_go_].done(); ++let_go_)
     for (Item& item : buckets_[let_go_]->items)
       if (!item.summed)
         item.gradient = Tensor::global({}, item.gradient.shape(), item.gradient.dtype(), item.gradient.spec());
@@ -127,9 +127,9 @@ void GradientBuckets::finish(const std::function<void(TensorImpl&, Tensor)>& add
   if (buckets_.empty()) return;
   // This thread has nothing else to do. (On all ranks the same bucket is the last one.)
   sum_up(*buckets_.back());
-  for (auto& bucket : buckets_) {
-    bucket->work.wait();
-    for (Item& item : bucket->items) {
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (i < works_.size()) works_[i].wait();
+    for (Item& item : buckets_[i]->items) {
       Tensor g = item.summed
           ? item.gradient
           : Tensor::global(std::move(item.sum), item.gradient.shape(), item.gradient.dtype(), item.leaf->spec);
@@ -139,6 +139,7 @@ void GradientBuckets::finish(const std::function<void(TensorImpl&, Tensor)>& add
     }
   }
   buckets_.clear();
+  works_.clear();
   held_.clear();
 }
 

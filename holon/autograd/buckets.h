@@ -38,7 +38,6 @@ class GradientBuckets {
   struct Bucket {
     std::vector<Item> items;
     int64_t bytes = 0;
-    comm::Work work;
   };
 
   static void sum_up(Bucket& bucket);
@@ -48,6 +47,7 @@ class GradientBuckets {
 
   int64_t limit_bytes_ = -1;                      // 0: off; -1: not yet known
   std::vector<std::shared_ptr<Bucket>> buckets_;  // all but the last are on their way
+  std::vector<comm::Work> works_;                 // of these; a job holds its bucket, so no bucket holds its job
   size_t let_go_ = 0;                             // so many of them have no gradients any more
   std::set<const TensorImpl*> held_;
 };
