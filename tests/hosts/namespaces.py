@@ -15,19 +15,6 @@ import sys
 from pathlib import Path
 
 
-def missing():
-    """Why namespaces cannot be made here; None if they can."""
-    if not shutil.which("ip"):
-        return "needs the program ip (package iproute2)"
-    name = f"holon-probe-{os.getpid()}"
-    done = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
-    if done.returncode:
-        return f"network namespaces cannot be made: {done.stderr.strip()}"
-    exec_done = subprocess.run(["ip", "netns", "exec", name, "true"], capture_output=True, text=True)
-    subprocess.run(["ip", "netns", "delete", name], capture_output=True)
-    return f"network namespaces cannot be entered: {exec_done.stderr.strip()}" if exec_done.returncode else None
-
-
 class Hosts:
     """n namespaces with the addresses 10.77.0.1 to 10.77.0.n. slow: (delay in seconds, bytes per second) of the cable
     between two hosts, each way."""
@@ -122,6 +109,18 @@ class Hosts:
     def cut(self, i):
         """Takes the cable of host i out of the switch: nothing arrives, and nobody is told."""
         self._ip("-n", self.switch, "link", "set", f"port{i}", "down")
+
+
+def missing():
+    """Why hosts cannot be made here; None if they can."""
+    if not shutil.which("ip"):
+        return "needs the program ip (package iproute2)"
+    try:
+        with Hosts(1) as hosts:
+            hosts.run(0, ["true"], check=True, capture_output=True, text=True)
+    except subprocess.CalledProcessError as e:
+        return f"network namespaces cannot be made: {' '.join(e.cmd)}: {e.stderr.strip()}"
+    return None
 
 
 def main():
