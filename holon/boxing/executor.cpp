@@ -9,9 +9,10 @@
 #include "holon/base/trace.h"
 #include "holon/boxing/hosts.h"
 #include "holon/boxing/live_log.h"
-#include "holon/boxing/strided.h"
 #include "holon/comm/communicator.h"
 #include "holon/kernels/cpu/add_n.h"
+#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/stream.h"
 
 namespace holon::boxing {
@@ -37,7 +38,7 @@ Array window(const Step& step, const Dims& shape, DType dtype, int rank, const A
   if (step.from->placement.device_type() == step.to->placement.device_type()) return view;
   // Tensors on different devices share no memory, simulated ones neither.
   Array copy = Array::empty(dst.shape, dtype, device);
-  copy_box(copy.bytes(), copy.strides, view.bytes(), view.strides, view.shape, static_cast<int64_t>(size_bytes(dtype)));
+  kernels::copy_box(copy.bytes(), copy.strides, view.bytes(), view.strides, view.shape, static_cast<int64_t>(size_bytes(dtype)));
   return copy;
 }
 
@@ -57,7 +58,7 @@ Array zero_fill(const Step& step, const Dims& shape, DType dtype, int rank, cons
   Slice src = slice_of(shape, placement, step.from->nd_sbp, index);
   Array hole = out.view(in.shape, out.strides);
   for (int i = 0; i < src.offset.size(); ++i) hole.offset += (src.offset[i] - dst.offset[i]) * out.strides[i];
-  copy_box(hole.bytes(), hole.strides, in.bytes(), in.strides, in.shape, static_cast<int64_t>(size_bytes(dtype)));
+  kernels::copy_box(hole.bytes(), hole.strides, in.bytes(), in.strides, in.shape, static_cast<int64_t>(size_bytes(dtype)));
   return out;
 }
 
@@ -100,13 +101,13 @@ void pull_all(const Transfer& t, DType dtype, Peers peers, Array& out) {
     std::byte* dst = out.bytes() + pull.dst_start * item;
     int64_t start = pull.src_start * item;
     if (pull.owners.size() == 1) {
-      copy_box(dst, out.strides, peers[static_cast<size_t>(pull.owners[0])] + start, pull.src_strides, pull.shape, item,
+      kernels::copy_box(dst, out.strides, peers[static_cast<size_t>(pull.owners[0])] + start, pull.src_strides, pull.shape, item,
                out.nbytes());
       continue;
     }
     SmallVec<const std::byte*, 16> sources;
     for (int owner : pull.owners) sources.push_back(peers[static_cast<size_t>(owner)] + start);
-    sum_box(dst, out.strides, sources, pull.src_strides, pull.shape, dtype);
+    kernels::sum_box(dst, out.strides, sources, pull.src_strides, pull.shape, dtype);
   }
 }
 
@@ -115,7 +116,7 @@ Array meet(const Plan& plan, size_t number, int rank, const Array& in) {
   const Transfer& t = plan.transfer(number, rank);
   auto& group = comm::communicator(t.members);
   // Whatever may fail by lack of memory comes before peers begin to wait.
-  Array part = in.defined() ? contiguous(in) : in;
+  Array part = in.defined() ? kernels::contiguous(in) : in;
   int index = step.to->placement.index_of(rank);
   if (index >= 0) comm::note_bytes(static_cast<uint64_t>(step.read_bytes[static_cast<size_t>(index)]));
   if (auto* across = group.across_hosts()) return meet_across_hosts(plan, number, rank, *across, part);

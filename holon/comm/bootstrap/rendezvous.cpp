@@ -11,9 +11,9 @@
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
 #include "holon/comm/control.h"
+#include "holon/comm/bootstrap/address.h"
 #include "holon/comm/bootstrap/scheduler.h"
 #include "holon/comm/cores.h"
-#include "holon/comm/net/connect.h"
 
 namespace holon::comm {
 

@@ -30,7 +30,7 @@ struct Meeting {
 
 // Blocks until all ranks of the world have come to MASTER_ADDR:MASTER_PORT. Errors, all within
 // HOLON_RENDEZVOUS_TIMEOUT_S: ranks are missing (named), the port is in use, a rank is there twice, WORLD_SIZE or the
-// token differ, ranks are of different builds; MASTER_ADDR is this host's alone, but ranks are on several.
+// token differ, ranks are of different builds; ranks are on several hosts, of which one has no network address.
 Meeting meet(const Context& context, const std::string& socket_name);
 
 }  // namespace holon::comm

@@ -1,4 +1,4 @@
-// Where this host is on the network, and the connections with others.
+// The connections with other hosts.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,6 @@
 #include "holon/comm/world.h"
 
 namespace holon::comm {
-
-// The address at which ranks of other hosts reach this one: that of HOLON_NET_INTERFACE where it is set; else the one
-// from which this host reaches master_addr; else the first that is no loopback. Errors: no such interface or address.
-std::string network_address(const std::string& master_addr);
 
 // Connects this rank with every rank of every other host, through the store. Collective over the world. Errors: they do
 // not reach each other within timeout_s.

@@ -7,11 +7,11 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/boxing/strided.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/cost/machine.h"
 #include "holon/global/slice.h"
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::boxing {
 namespace {
@@ -47,7 +47,7 @@ TEST(BoxAsync, EqualsBox) {
         ASSERT_EQ(got.defined(), expected.defined()) << from->str() << " -> " << to->str();
         if (!got.defined()) continue;
         ASSERT_EQ(got.shape, expected.shape);
-        Array a = contiguous(got), b = contiguous(expected);
+        Array a = kernels::contiguous(got), b = kernels::contiguous(expected);
         ASSERT_EQ(std::memcmp(a.bytes(), b.bytes(), a.nbytes()), 0) << from->str() << " -> " << to->str();
       }
     }

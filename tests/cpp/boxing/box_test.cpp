@@ -11,9 +11,10 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/boxing/executor.h"
-#include "holon/boxing/strided.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::boxing {
 namespace {
@@ -88,7 +89,7 @@ Array part_of(const GlobalSpec& spec, const Dims& shape, int rank, bool strided)
     for (int64_t q = 0; place == places - 1 && q < place; ++q) v -= noise(element, q);
     flat.data<T>()[i] = static_cast<T>(static_cast<float>(v));
   });
-  if (strided) copy_box(a.bytes(), a.strides, flat.bytes(), flat.strides, a.shape, sizeof(T));
+  if (strided) kernels::copy_box(a.bytes(), a.strides, flat.bytes(), flat.strides, a.shape, sizeof(T));
   return a;
 }
 
@@ -107,7 +108,7 @@ std::string wrong(const Case& c, const std::vector<Array>& parts) {
     Slice slice = slice_of(c.shape, spec.placement, spec.nd_sbp, index);
     if (!part.defined() || !(part.shape == slice.shape) || part.dtype != DTypeOf<T>::value)
       return fmt::format("rank {} has a part of {}, not {}", rank, part.shape, slice.shape);
-    Array flat = contiguous(part);
+    Array flat = kernels::contiguous(part);
     Dims at = spec.placement.coordinate(index);
     std::vector<int64_t> key;
     for (int a = 0; a < at.size(); ++a)

@@ -13,9 +13,10 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/boxing/executor.h"
-#include "holon/boxing/strided.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::boxing {
 namespace {
@@ -112,12 +113,13 @@ Array part_of(const Case& c, int rank) {
   int64_t step = 2;
   for (int64_t n : slice.shape) strides.push_back(step), step *= std::max<int64_t>(n, 1);
   a = Array::empty({step + 3}, c.dtype).view(slice.shape, strides, 3);
-  copy_box(a.bytes(), a.strides, flat.bytes(), flat.strides, a.shape, static_cast<int64_t>(size_bytes(c.dtype)));
+  kernels::copy_box(a.bytes(), a.strides, flat.bytes(), flat.strides, a.shape,
+                    static_cast<int64_t>(size_bytes(c.dtype)));
   return a;
 }
 
 std::vector<int64_t> numbers(const Array& part) {
-  Array flat = contiguous(part);
+  Array flat = kernels::contiguous(part);
   std::vector<int64_t> list(static_cast<size_t>(flat.numel()));
   with_type(flat.dtype, [&](auto t) {
     using T = decltype(t);
@@ -171,7 +173,7 @@ std::string wrong(const Case& c, const std::vector<Array>& parts) {
 
 // int8 and uint8 wrap; the others' sums are small.
 bool same_bytes(const Array& a, const Array& b) {
-  Array x = contiguous(a), y = contiguous(b);
+  Array x = kernels::contiguous(a), y = kernels::contiguous(b);
   return x.nbytes() == y.nbytes() && std::memcmp(x.bytes(), y.bytes(), x.nbytes()) == 0;
 }
 

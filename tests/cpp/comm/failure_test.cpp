@@ -8,9 +8,12 @@
 #include "holon/base/error.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
+#include "tests/cpp/comm/messages.h"
 
 namespace holon::comm {
 namespace {
+
+using test::messages;
 
 // Sets a variable for a scope. No rank runs while it changes.
 class Environment {
@@ -22,22 +25,7 @@ class Environment {
   const char* name_;
 };
 
-// What each rank's body threw, "" for nothing.
-std::vector<std::string> messages(int n, const std::function<void(int)>& body) {
-  std::vector<std::string> result(static_cast<size_t>(n));
-  run_ranks(n, [&](int rank) {
-    try {
-      body(rank);
-    } catch (const std::exception& e) {
-      result[static_cast<size_t>(rank)] = e.what();
-    }
-  });
-  return result;
-}
-
 Communicator& group(std::vector<int> ranks) { return communicator(ranks); }
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST(Failure, DifferentCallsAreShownOnEveryRank) {
   auto heard = messages(3, [](int rank) {

@@ -13,9 +13,12 @@
 #include "holon/comm/hosts/schedule.h"
 #include "holon/comm/run_ranks.h"
 #include "tests/cpp/comm/collective_cases.h"
+#include "tests/cpp/comm/messages.h"
 
 namespace holon::comm {
 namespace {
+
+using test::messages;
 
 const std::vector<std::vector<int>> kHosts = {{0, 1},       {0, 0, 1, 1}, {0, 1, 2},
                                               {0, 1, 0, 1}, {0, 0, 0, 1}, {0, 0, 1, 2, 2}};
@@ -135,22 +138,8 @@ TEST(Hosts, LargeBoxesTravelInPieces) {
   EXPECT_EQ(elements, rows * columns / 2);
 }
 
-std::vector<std::string> messages(const std::vector<int>& hosts, const std::function<void(int)>& body) {
-  std::vector<std::string> result(hosts.size());
-  run_ranks(hosts, [&](int rank) {
-    try {
-      body(rank);
-    } catch (const std::exception& e) {
-      result[static_cast<size_t>(rank)] = e.what();
-    }
-  });
-  return result;
-}
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
-
 TEST(Hosts, DifferentCallsAreShownOnEveryRank) {
-  auto heard = messages({0, 0, 1, 1}, [](int rank) {
+  auto heard = messages(std::vector{0, 0, 1, 1}, [](int rank) {
     auto& g = everybody();
     g.barrier();
     set_call_site(rank >= 2 ? "train.py:31" : "train.py:30");
@@ -171,7 +160,7 @@ TEST(Hosts, DifferentCallsAreShownOnEveryRank) {
 TEST(Hosts, ALateHostIsNamed) {
   setenv("HOLON_COMM_TIMEOUT_S", "0.5", 1);
   auto start = std::chrono::steady_clock::now();
-  auto heard = messages({0, 0, 1, 1}, [](int rank) {
+  auto heard = messages(std::vector{0, 0, 1, 1}, [](int rank) {
     auto& g = everybody();
     g.barrier();
     if (rank >= 2) {
@@ -191,7 +180,7 @@ TEST(Hosts, ALateHostIsNamed) {
 }
 
 TEST(Hosts, ARankThatFailsIsNamedOnTheOtherHosts) {
-  auto heard = messages({0, 1, 1}, [](int rank) {
+  auto heard = messages(std::vector{0, 1, 1}, [](int rank) {
     everybody().barrier();
     if (rank == 2) {
       abort_world("the milk is sour");

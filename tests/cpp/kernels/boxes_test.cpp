@@ -1,13 +1,15 @@
-#include "holon/boxing/strided.h"
+#include "holon/kernels/cpu/boxes.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
+#include "holon/kernels/cpu/copy.h"
+
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/stream.h"
 
-namespace holon::boxing {
+namespace holon::kernels {
 namespace {
 
 Array numbers(const Dims& shape, DType dtype) {
@@ -92,4 +94,4 @@ TEST(SumBox, ShortAndLongRows) {
 }
 
 }  // namespace
-}  // namespace holon::boxing
+}  // namespace holon::kernels
