@@ -21,7 +21,7 @@ x = flow.ones(4, 5, placement=p, sbp=flow.sbp.split(0))
 w = flow.ones(5, 8, placement=p, sbp=flow.sbp.broadcast)
 y = flow.matmul(x, w)
 assert y.shape == (4, 8) and y.to_local().shape == (2, 8) and float(y.sum().item()) == 160.0, y
-print(flow.env.get_rank(), "of", flow.env.get_world_size())
+sys.stdout.write(f"{{flow.env.get_rank()}} of {{flow.env.get_world_size()}}\\n")  # in one piece, also where nothing is buffered
 """
 
 
