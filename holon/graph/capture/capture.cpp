@@ -58,6 +58,23 @@ Tensor Capture::input(const Dims& shape, DType dtype, const GlobalSpec* spec, De
   return t;
 }
 
+Tensor Capture::input_like(const Tensor& example) {
+  Dims shape = example.shape();
+  const int n = graph_.micro_batches;
+  if (n > 1 && shape.size() > 0) {
+    int64_t parts = n;
+    if (example.is_global())
+      for (int a = 0; a < example.nd_sbp().size(); ++a)
+        if (example.nd_sbp()[a].is_split(0)) parts *= example.placement().hierarchy()[a];
+    if (shape[0] % parts)
+      fail_value("input {} of the graph has {} rows, which {} micro-batches{} do not divide. Give a multiple of {} rows (drop_last=True in a loader), or "
+                 "another number by config.set_gradient_accumulation_steps().",
+                 graph_.inputs.size(), shape[0], n, parts > n ? fmt::format(" on {} ranks", parts / n) : "", parts);
+    shape[0] /= n;
+  }
+  return input(shape, example.dtype(), example.spec(), example.impl()->device);
+}
+
 int32_t Capture::external_of(const Tensor& t) {
   auto [it, fresh] = externals_.try_emplace(t.impl(), static_cast<int32_t>(graph_.externals.size()));
   if (!fresh) return it->second;

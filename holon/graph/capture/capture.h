@@ -31,6 +31,9 @@ class Capture final : public Tracer {
   void set_micro_batches(int n) { graph_.micro_batches = n; }
 
   Tensor input(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device);
+  // An input of which `example` is all micro-batches: its first axis is divided by their number; one without axes is the same in
+  // each. Errors: each rank's rows do not divide.
+  Tensor input_like(const Tensor& example);
 
   // For messages, pictures and stages: what t is called. parameter: backward may give it a gradient.
   void name_external(const Tensor& t, const std::string& path, bool parameter);
