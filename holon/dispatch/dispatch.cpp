@@ -9,6 +9,7 @@
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon {
 
@@ -24,7 +25,7 @@ const Array kUndefined{};
 constexpr size_t kLongKernelBytes = 64 << 10;
 
 struct Scan {
-  bool global = false, grad = false;
+  bool global = false, grad = false, symbolic = false;
   uint32_t present = 0;
 };
 
@@ -50,6 +51,7 @@ Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
     }
     s.present |= 1u << std::min<size_t>(i, 31);
     s.grad |= t.requires_grad();
+    s.symbolic |= t.is_symbolic();
     if (!first) {
       first = &t;
       s.global = t.is_global();
@@ -64,6 +66,12 @@ Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
   if (!first && op.schema.n_inputs > 0 && op.schema.input_list)
     fail_value("{}: an empty list of tensors was given; it needs at least one.", op.name());
   return s;
+}
+
+[[noreturn]] void fail_symbolic(const OpDef& op, std::span<const Tensor> inputs) {
+  for (auto& t : inputs)
+    if (t.defined()) t.require_value(op.name());
+  HOLON_CHECK(false, "no symbolic input of {}", op.name());
 }
 
 bool is_promoted(const OpDef& op, size_t input) { return op.promoted_inputs >> std::min<size_t>(input, 31) & 1; }
@@ -161,6 +169,10 @@ void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
   if (op.device_attr >= 0 && attrs.has(op.device_attr)) device = attrs.as_device(op.device_attr);
   Infer infer(op, attrs, metas, present);
   op.infer(infer);
+  if (Tracer* trace = tracer()) [[unlikely]] {
+    for (auto& m : infer.out_) outs.push_back(Tensor::without_data(m.shape, m.dtype, nullptr, device));
+    return trace->op(op, attrs, inputs, outs);
+  }
   if (op.view) {
     Array array = *in[0];
     ViewCall call(op, attrs, *in[0], infer.out_[0].shape);
@@ -304,6 +316,8 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t
   }
   for (size_t o = 0; o < call.out.size(); ++o)
     outs.push_back(Tensor::global({}, call.out[o].shape, call.out[o].dtype, call.signature.out[o]));
+  if (Tracer* trace = tracer()) [[unlikely]]
+    return trace->op(op, attrs, inputs, outs);
   if (!call.member) return;
   SmallVec<const Array*, 4> in;
   for (auto& t : inputs) in.push_back(t.defined() ? &t.array() : &kUndefined);
@@ -336,6 +350,11 @@ void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
     if (!attrs.has(op.counter_attr)) attrs.set_int(op.counter_attr, 0);
     return;
   }
+  if (Tracer* trace = tracer()) [[unlikely]] {
+    attrs.set_int(op.seed_attr, 0);
+    attrs.set_int(op.counter_attr, trace->draw(global));
+    return;
+  }
   RandomState& r = random_state();
   // Local draws of a program that set no seed differ from rank to rank.
   uint64_t seed = r.seed + (global || r.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull);
@@ -351,6 +370,8 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   if (Context::current().autocast()) [[unlikely]]
     autocast_inputs(op, inputs);
   Scan s = scan(op, inputs);
+  if (s.symbolic && !tracer()) [[unlikely]]
+    fail_symbolic(op, inputs);
   if (op.body) {
     BodyCall call(op, given, inputs);
     op.body(call);
