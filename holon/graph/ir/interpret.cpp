@@ -105,15 +105,20 @@ class Interpreter {
   void op(const Node& n) {
     TensorVec in;
     for (ValueId v : n.in) in.push_back(v == kNoValue ? Tensor() : at(v));
-    if (n.draw >= 0) {
-      // Eager fills seed and counter in from the rank's state, which stands where this draw is.
-      RandomState& r = random_state();
-      r.local_counter = before_.local_counter + micro_batch_ * g_.local_draws + n.draw;
-      r.global_counter = before_.global_counter + micro_batch_ * g_.global_draws + n.draw;
-    }
-    TensorVec out = dispatch(*n.op, std::move(in), n.attrs);
+    TensorVec out = dispatch(*n.op, std::move(in), n.draw >= 0 ? drawn(n) : n.attrs);
     HOLON_CHECK(out.size() == n.out.size(), "eager gives {} outputs for: {}", out.size(), str(g_, n));
     for (size_t o = 0; o < out.size(); ++o) make(n, o, out[o]);
+  }
+
+  // With the seed and the counter that eager would have filled in at this place of the step.
+  Attrs drawn(const Node& n) const {
+    const bool global = g_.value(n.out[0]).is_global();
+    const uint64_t own = global || before_.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull;
+    Attrs attrs = n.attrs;
+    attrs.set_int(n.op->seed_attr, static_cast<int64_t>(before_.seed + own));
+    attrs.set_int(n.op->counter_attr, n.draw + (global ? before_.global_counter + micro_batch_ * g_.global_draws
+                                                        : before_.local_counter + micro_batch_ * g_.local_draws));
+    return attrs;
   }
 
   void relabel(const Node& n) {
