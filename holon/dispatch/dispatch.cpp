@@ -7,6 +7,7 @@
 #include "holon/base/trace.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/box_input.h"
+#include "holon/dispatch/local_call.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
 #include "holon/tensor/tracer.h"
@@ -123,23 +124,6 @@ void check_attrs(const OpDef& op, const Attrs& attrs) {
         if (a.attr == at) fail_type("{}: argument {} is missing. Signature: {}", op.name(), a.name, op.schema.text);
 }
 
-Dims strides_for(const OpDef& op, const Dims& shape, std::span<const Array* const> in) {
-  if (op.layout == Layout::kLikeInput) {
-    for (auto* a : in)
-      if (a->defined() && a->shape == shape) {
-        if (!a->is_contiguous() && a->is_dense()) return a->strides;
-        return contiguous_strides(shape);
-      }
-    // Images of another size keep their channels where they were.
-    if (shape.size() == 4)
-      for (auto* a : in)
-        if (a->defined() && a->ndim() == 4 && !a->is_contiguous() && a->strides == channels_last_strides(a->shape)) return channels_last_strides(shape);
-  } else if (op.layout == Layout::kChannelsLast && shape.size() >= 4) {
-    return channels_last_strides(shape);
-  }
-  return contiguous_strides(shape);
-}
-
 void run_kernel(const OpDef& op, const Attrs& attrs, std::span<const Array* const> in, std::span<Array* const> out,
                 const KernelCall::GlobalPart* part) {
   HOLON_CHECK(op.kernel, "op {} has no kernel", op.name());
@@ -182,7 +166,7 @@ void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
   }
   SmallVec<Array*, 3> out;
   for (auto& m : infer.out_) {
-    Tensor t = Tensor::local(Array::empty_strided(m.shape, strides_for(op, m.shape, in), m.dtype, device));
+    Tensor t = Tensor::local(Array::empty_strided(m.shape, output_strides(op, m.shape, in), m.dtype, device));
     out.push_back(&t.impl()->array);
     outs.push_back(std::move(t));
   }
@@ -194,9 +178,7 @@ struct CachedCall {
   ChosenSignature signature;
   uint32_t boxed = 0;  // inputs that must move
   SmallVec<Meta, 3> out;
-  SmallVec<Dims, 3> out_local;
-  KernelCall::GlobalPart part;
-  bool member = false;
+  LocalCall local;
 };
 
 // Metas of a call -> what it needs. One per rank.
@@ -270,24 +252,7 @@ std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::
     for (size_t i = 0; i < specs.size(); ++i)
       if (specs[i] && specs[i] != c->signature.in[i]) c->boxed |= 1u << std::min<size_t>(i, 31);
   }
-  int index = placement.index_of(Context::current().rank());
-  c->member = index >= 0;
-  if (!c->member) return c;
-  Dims coordinate = placement.coordinate(index);
-  for (size_t o = 0; o < c->out.size(); ++o) {
-    const NdSbp& sbp = c->signature.out[o]->nd_sbp;
-    Slice s = slice_of(c->out[o].shape, placement, sbp, index);
-    c->out_local.push_back(s.shape);
-    c->part.out_shape.push_back(c->out[o].shape);
-    c->part.out_offset.push_back(s.offset);
-    for (int a = 0; o == 0 && a < sbp.size(); ++a)
-      if (sbp[a].is_partial() && coordinate[a] != 0) c->part.counts_once = false;
-  }
-  for (size_t i = 0; i < specs.size(); ++i) {
-    Slice s = specs[i] ? slice_of(metas[i].shape, placement, c->signature.in[i]->nd_sbp, index) : Slice{};
-    c->part.in_shape.push_back(metas[i].shape);
-    c->part.in_offset.push_back(s.offset);
-  }
+  c->local = local_call(metas, c->signature.in, c->out, c->signature.out, Context::current().rank());
   return c;
 }
 
@@ -318,13 +283,13 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t
     outs.push_back(Tensor::global({}, call.out[o].shape, call.out[o].dtype, call.signature.out[o]));
   if (Tracer* trace = tracer()) [[unlikely]]
     return trace->op(op, attrs, inputs, outs);
-  if (!call.member) return;
+  if (!call.local.member) return;
   SmallVec<const Array*, 4> in;
   for (auto& t : inputs) in.push_back(t.defined() ? &t.array() : &kUndefined);
   if (op.view) {
     Array& array = outs[0].impl()->array;
     array = *in[0];
-    ViewCall view(op, attrs, *in[0], call.out_local[0]);
+    ViewCall view(op, attrs, *in[0], call.local.out_shape[0]);
     op.view(view, array);
     return;
   }
@@ -332,10 +297,10 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t
   Device device = call.signature.out[0]->placement.device();
   for (size_t o = 0; o < outs.size(); ++o) {
     Array& a = outs[o].impl()->array;
-    a = Array::empty_strided(call.out_local[o], strides_for(op, call.out_local[o], in), call.out[o].dtype, device);
+    a = Array::empty_strided(call.local.out_shape[o], output_strides(op, call.local.out_shape[o], in), call.out[o].dtype, device);
     out.push_back(&a);
   }
-  run_kernel(op, attrs, in, out, &call.part);
+  run_kernel(op, attrs, in, out, &call.local.part);
 }
 
 void describe(tracing::Span& span, const TensorVec& outs) {

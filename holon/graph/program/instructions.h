@@ -1,0 +1,76 @@
+// The kinds of instructions.
+#pragma once
+
+#include <optional>
+
+#include "holon/boxing/prepared.h"
+#include "holon/dispatch/local_call.h"
+#include "holon/graph/program/program.h"
+
+namespace holon::graph {
+
+// One kernel of a registered op.
+class KernelInstruction final : public Instruction {
+ public:
+  // part: nullptr for a call on local tensors. draws: nullptr for an op that draws nothing.
+  KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out, const KernelCall::GlobalPart* part);
+  void draw(const Draws* draws, bool global, int64_t place);
+  void run() override {
+    if (draws_) set_draw();
+    op_.kernel(*call_);
+  }
+  std::string str() const override;
+
+ private:
+  void set_draw();
+  const OpDef& op_;
+  Attrs attrs_;
+  SmallVec<const Array*, 4> in_;
+  SmallVec<Array*, 3> out_;
+  KernelCall::GlobalPart part_;
+  std::optional<KernelCall> call_;
+  const Draws* draws_ = nullptr;
+  bool draws_globally_ = false;
+  int64_t place_ = 0;
+};
+
+class CopyInstruction final : public Instruction {
+ public:
+  CopyInstruction(const Array* from, Array* to, const char* what) : from_(from), to_(to), what_(what) {}
+  void run() override;
+  std::string str() const override;
+
+ private:
+  const Array* from_;
+  Array* to_;
+  const char* what_;
+};
+
+class BoxInstruction final : public Instruction {
+ public:
+  BoxInstruction(boxing::Prepared prepared, const Array* in, const Array* out, std::vector<Array> scratch)
+      : prepared_(std::move(prepared)), in_(in), out_(out), scratch_(std::move(scratch)) {}
+  void run() override { prepared_.run(*in_, *out_, scratch_); }
+  void bind() override { prepared_.bind(); }
+  std::string str() const override;
+
+ private:
+  boxing::Prepared prepared_;
+  const Array *in_, *out_;
+  std::vector<Array> scratch_;
+};
+
+// The update of an optimizer's group.
+class UpdateInstruction final : public Instruction {
+ public:
+  explicit UpdateInstruction(UpdateGroup& group) : group_(group) {}
+  void run() override;
+  std::string str() const override;
+
+ private:
+  UpdateGroup& group_;
+};
+
+std::string text_of(const Array& a);
+
+}  // namespace holon::graph
