@@ -13,7 +13,8 @@ namespace holon::graph {
 class KernelInstruction final : public Instruction {
  public:
   // part: nullptr for a call on local tensors. draws: nullptr for an op that draws nothing.
-  KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out, const KernelCall::GlobalPart* part);
+  KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out,
+                    const KernelCall::GlobalPart* part);
   void draw(const Draws* draws, bool global, int64_t place);
   void run() override {
     if (draws_) set_draw();
@@ -58,6 +59,21 @@ class BoxInstruction final : public Instruction {
   boxing::Prepared prepared_;
   const Array *in_, *out_;
   std::vector<Array> scratch_;
+};
+
+// Ranks take the value of the first one among them.
+class AgreeInstruction final : public Instruction {
+ public:
+  AgreeInstruction(const Array* in, Array* out, const GlobalSpec* spec, const Dims& shape)
+      : in_(in), out_(out), spec_(spec), shape_(shape) {}
+  void run() override;
+  std::string str() const override;
+
+ private:
+  const Array* in_;
+  Array* out_;
+  const GlobalSpec* spec_;
+  Dims shape_;
 };
 
 // The update of an optimizer's group.
