@@ -168,7 +168,7 @@ Tensor Capture::box(const Tensor& t, const GlobalSpec* to, bool asked) {
   ValueId from = value_of(t), v;
   Tensor out = symbol(t.shape(), t.dtype(), to, {}, &v);
   Node& n = append(NodeKind::kBox);
-  n.pinned = asked;
+  n.pinned = asked && !backward_;  // in backward autograd asks, not the user
   n.in.push_back(from);
   n.out.push_back(v);
   return out;
