@@ -7,6 +7,7 @@
 #include "holon/base/trace.h"
 #include "holon/comm/communicator.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/graph/passes/pass.h"
 #include "holon/graph/program/program.h"
 #include "holon/kernels/cpu/copy.h"
 
@@ -30,12 +31,22 @@ struct Step::Impl {
   StepStats stats;
   std::unique_ptr<Program> program;
   std::vector<int32_t> inputs, externals, outputs;  // buffers to bind
-  std::vector<const Storage*> bound;                // of externals: what they were bound to
+  std::vector<PassReport> reports;
   bool ready = false;
 
   Impl(Graph g, const StepOptions& o) : graph(std::move(g)), options(o) {
     stats.captured_nodes = static_cast<int64_t>(graph.nodes.size());
     auto start = std::chrono::steady_clock::now();
+    PassOptions passes;
+    passes.disabled = options.disabled_passes;
+    passes.verify = options.verify;
+    passes.zero_stage = options.zero_stage;
+    passes.recompute = options.recompute;
+    passes.memory_budget_bytes = options.memory_budget_bytes;
+    passes.bucket_bytes = options.bucket_bytes;
+    passes.split_weight = options.schedule == "zero_bubble";
+    if (passes.zero_stage == 3) shard_parameters(passes);
+    run_passes(graph, passes, &reports);
     stats.passes_s = seconds_since(start);
     stats.nodes = static_cast<int64_t>(graph.nodes.size());
     start = std::chrono::steady_clock::now();
@@ -51,7 +62,19 @@ struct Step::Impl {
       if (kind == Buffer::Kind::kExternal) externals.push_back(at);
       if (kind == Buffer::Kind::kOutput) outputs.push_back(at);
     }
-    bound.assign(externals.size(), nullptr);
+  }
+
+  // ZeRO 3: parameters are stored as shards from here on, here and in the program's own handles.
+  void shard_parameters(const PassOptions& passes) {
+    auto specs = zero3_specs(graph, passes);
+    NoGradGuard no_grad;
+    for (size_t e = 0; e < specs.size(); ++e) {
+      if (!specs[e]) continue;
+      Tensor& t = graph.externals[e].tensor;
+      Tensor part = t.detach().to_global(specs[e]->placement, specs[e]->nd_sbp);
+      t.impl()->array = kernels::contiguous(part.array().defined() ? part.array() : Array());
+      t.impl()->spec = specs[e];
+    }
   }
 
   Tensor checked_input(size_t i, const Tensor& given) const {
@@ -208,7 +231,12 @@ std::string Step::plan() const {
   return s;
 }
 
-std::string Step::passes() const { return ""; }
+std::string Step::passes() const {
+  std::string s;
+  for (auto& r : impl_->reports)
+    s += fmt::format("{:<18} {:>6} -> {:<6} nodes {:>10.0f} us\n", r.name, r.nodes_before, r.nodes_after, r.us);
+  return s;
+}
 
 size_t Step::n_updates() const { return impl_->program->updates.size(); }
 optim::Rule& Step::rule(size_t update) { return impl_->program->updates.at(update).rule; }

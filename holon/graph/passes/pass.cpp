@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "holon/base/error.h"
+#include "holon/graph/passes/fuse.h"
 
 namespace holon::graph {
 
@@ -22,6 +23,7 @@ constexpr Pass kPasses[] = {
     {"accumulate", accumulate_gradients},
     {"buckets", bucket_gradients},
     {"split_weight", split_weight},
+    {"fuse_elementwise", fuse_elementwise},
     {"dead_code_again", drop_dead_code},
 };
 

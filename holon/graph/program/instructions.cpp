@@ -52,6 +52,34 @@ std::string BoxInstruction::str() const {
                      prepared_.read_bytes());
 }
 
+std::string BatchInstruction::str() const {
+  return fmt::format("box of {} tensors in one meeting: {} bytes", batch_.size(), batch_.read_bytes());
+}
+
+std::string SumInBackground::str() const {
+  return fmt::format("box of {} tensors in one meeting, in the background: {} bytes", batch_.size(),
+                     batch_.read_bytes());
+}
+
+std::string PostInstruction::str() const {
+  return fmt::format("post({}) to {}", text_of(*in_), state_.hand_over.plan().to()->str());
+}
+std::string TakeInstruction::str() const {
+  return fmt::format("take -> {} from {}, {} bytes", text_of(*out_), state_.hand_over.plan().from()->str(),
+                     state_.hand_over.read_bytes());
+}
+std::string ReleaseInstruction::str() const {
+  return fmt::format("release to {}", state_.hand_over.plan().to()->str());
+}
+
+std::string FusedInstruction::str() const {
+  std::string s = "fused(";
+  for (size_t i = 0; i < in_.size(); ++i) s += fmt::format("{}{}", i ? ", " : "", text_of(*in_[i]));
+  s += ") ->";
+  for (auto* a : out_) s += " " + text_of(*a);
+  return s;
+}
+
 void AgreeInstruction::run() { kernels::copy(ops::agree_on_value(*in_, spec_, shape_), *out_); }
 
 std::string AgreeInstruction::str() const { return fmt::format("agree({}) on {}", text_of(*in_), spec_->str()); }

@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <array>
+#include <map>
 #include <unordered_map>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/comm/background.h"
 #include "holon/graph/program/instructions.h"
+#include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"
-#include "holon/graph/schedule/schedule.h"
 #include "holon/kernels/cpu/copy.h"
 
 namespace holon::graph {
@@ -20,25 +22,29 @@ bool per_micro_batch(Section s) { return s != Section::kOnceBefore && s != Secti
 class Lowering {
  public:
   Lowering(const Graph& g, const LoweringOptions& options)
-      : g_(g), options_(options), made_by_(producers(g)), rank_(Context::current().rank()) {}
+      : g_(g), made_by_(producers(g)), rank_(Context::current().rank()), pipeline_(g, options.schedule, rank_) {}
 
   std::unique_ptr<Program> run() {
     p_ = std::make_unique<Program>();
     micro_ = g_.micro_batches;
     sort_nodes();
     count_reads();
+    find_buckets();
     bind_outside();
     for (auto& u : g_.updates) p_->updates.push_back({u.rule, {}, u.clip_grad_max_norm, u.clip_grad_norm_type});
-    run_section(Section::kOnceBefore, -1, 0);
-    for (const Task& t : tasks()) {
-      run_section(t.phase == Phase::kForward        ? Section::kForward
-                      : t.phase == Phase::kBackward ? Section::kBackward
-                                                    : Section::kWeight,
-                  t.stage, t.micro_batch);
+    run_section(Section::kOnceBefore, 0, 0);
+    auto& tasks = pipeline_.tasks();
+    releases_.resize(tasks.size());
+    for (task_ = 0; task_ < static_cast<int>(tasks.size()); ++task_) {
+      const Task& t = tasks[static_cast<size_t>(task_)];
+      if (first_task_of(t.micro_batch)) post_outside(t.micro_batch);
+      run_section(section_of(t.phase), t.stage, t.micro_batch);
       put_out(t.micro_batch);
+      for (auto& posted : releases_[static_cast<size_t>(task_)]) release(posted);
     }
     for (int m = 0; m < micro_; ++m) put_out(m, true);
-    run_section(Section::kOnceAfter, -1, 0);
+    for (auto& posted : releases_at_end_) release(posted);
+    run_section(Section::kOnceAfter, 0, 0);
     put_out(0, true);
     finish_outputs();
     place();
@@ -48,6 +54,13 @@ class Lowering {
  private:
   struct Instance {
     int32_t array = -1, buffer = -1;
+  };
+  // A hand-over whose memory is not free yet.
+  struct Posted {
+    HandOverState* state;
+    NodeId node;
+    int micro_batch;
+    std::vector<int32_t> held;  // buffers
   };
 
   // What the rank does, by section and stage.
@@ -67,6 +80,11 @@ class Lowering {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
       if (!takes_part(node)) continue;
+      if (stages_ > 1 && pipeline_.crosses(static_cast<NodeId>(n))) {
+        crossings_from_[node.in[0]].push_back(static_cast<NodeId>(n));
+        crossing_to_[node.out[0]] = static_cast<NodeId>(n);
+        continue;
+      }
       const size_t stage = stages_ == 1 || !per_micro_batch(node.section)
           ? 0
           : static_cast<size_t>(std::clamp<int>(node.stage, 0, stages_ - 1));
@@ -85,14 +103,6 @@ class Lowering {
     for (ValueId v : n.in)
       if (v != kNoValue && member(v)) return true;
     return n.in.empty() && n.out.empty();
-  }
-
-  std::vector<Task> tasks() const {
-    bool training = false;
-    for (size_t s : {static_cast<size_t>(Section::kBackward), static_cast<size_t>(Section::kWeight)})
-      for (auto& list : lists_[s]) training |= !list.empty();
-    if (stages_ == 1) return sequential(1, micro_, training).tasks[0];
-    fail(ErrorKind::kNotImplemented, "a graph of {} stages", stages_);
   }
 
   Instance& instance(ValueId v, int m) {
@@ -146,6 +156,11 @@ class Lowering {
   // An array with memory of its own for the value.
   Array* fresh(ValueId v, int m, const Dims& shape, const Dims& strides) {
     const Value& value = g_.value(v);
+    if (auto it = place_in_bucket_.find(v); it != place_in_bucket_.end() && strides == contiguous_strides(shape)) {
+      auto [node, k] = it->second;
+      Bucket& b = bucket(*node, m);
+      return set(v, m, part_of(b.buffer, shape, b.batch.in_at()[k], value.dtype, device_of(value)), b.buffer);
+    }
     Array a = Array::placeholder(shape, strides, value.dtype, device_of(value));
     int32_t b = new_buffer(a.nbytes());
     a.storage = p_->buffers[static_cast<size_t>(b)].storage;
@@ -176,6 +191,147 @@ class Lowering {
     Buffer& b = p_->buffers[static_cast<size_t>(i.buffer)];
     --b.pending;
     b.life.last = std::max(b.life.first, now() - 1);
+  }
+
+  bool first_task_of(int m) const {
+    auto& tasks = pipeline_.tasks();
+    for (int t = 0; t < task_; ++t)
+      if (tasks[static_cast<size_t>(t)].micro_batch == m) return false;
+    return true;
+  }
+
+  // What stages need of inputs and parameters that other ranks hold.
+  void post_outside(int m) {
+    for (auto& [v, list] : crossings_from_) {
+      NodeId by = made_by_[static_cast<size_t>(v)];
+      if (by >= 0 && per_micro_batch(g_.nodes[static_cast<size_t>(by)].section)) continue;
+      for (NodeId n : list) post(n, m);
+    }
+  }
+
+  // The object through which a box hands over one micro-batch. Objects of all nodes and micro-batches differ in their
+  // channel.
+  HandOverState& hand_over(NodeId n, int m, const Array* in) {
+    auto [it, fresh] = hand_overs_.try_emplace({n, m}, nullptr);
+    if (!fresh) return *it->second;
+    const Node& node = g_.nodes[static_cast<size_t>(n)];
+    const Value &from = g_.value(node.in[0]), &to = g_.value(node.out[0]);
+    const bool strided = in && in->defined() && !in->is_contiguous();
+    p_->hand_overs.push_back(std::make_unique<HandOverState>(
+        HandOverState{boxing::HandOver::prepare(from.spec, to.spec, from.shape, from.dtype, n * micro_ + m,
+                                                strided ? boxing::Input::kAnyStrides : boxing::Input::kContiguous)}));
+    it->second = p_->hand_overs.back().get();
+    return *it->second;
+  }
+
+  std::vector<Array> scratch_of(std::span<const size_t> sizes, std::vector<int32_t>* held = nullptr) {
+    std::vector<Array> scratch;
+    for (size_t bytes : sizes) {
+      Array a = Array::placeholder({static_cast<int64_t>(bytes)}, {1}, uint8);
+      int32_t b = new_buffer(bytes);
+      if (held) held->push_back(b);
+      a.storage = p_->buffers[static_cast<size_t>(b)].storage;
+      scratch.push_back(std::move(a));
+    }
+    return scratch;
+  }
+
+  void post(NodeId n, int m) {
+    const Node& node = g_.nodes[static_cast<size_t>(n)];
+    if (!member(node.in[0])) return;
+    const Array* in = array(node.in[0], m);
+    HandOverState& h = hand_over(n, m, in);
+    Posted posted{&h, n, m, {instance(node.in[0], m).buffer}};
+    auto scratch = scratch_of(h.hand_over.post_scratch_bytes(), &posted.held);
+    for (int32_t b : posted.held) ++p_->buffers[static_cast<size_t>(b)].pending;
+    emit<PostInstruction>(&node, m, h, in, std::move(scratch));
+    read_done(node.in[0], m);
+    const int after = pipeline_.taken_by(n, m, task_);
+    (after < 0 ? releases_at_end_ : releases_[static_cast<size_t>(after)]).push_back(std::move(posted));
+  }
+
+  void take(NodeId n, int m) {
+    const Node& node = g_.nodes[static_cast<size_t>(n)];
+    HandOverState& h = hand_over(n, m, nullptr);
+    Array* out = fresh(node.out[0], m, h.hand_over.out_shape(), contiguous_strides(h.hand_over.out_shape()));
+    emit<TakeInstruction>(&node, m, h, out, scratch_of(h.hand_over.take_scratch_bytes()));
+    made(node.out[0], m);
+  }
+
+  void release(const Posted& posted) {
+    emit<ReleaseInstruction>(&g_.nodes[static_cast<size_t>(posted.node)], posted.micro_batch, *posted.state);
+    for (int32_t b : posted.held) {
+      Buffer& buffer = p_->buffers[static_cast<size_t>(b)];
+      --buffer.pending;
+      buffer.life.last = std::max(buffer.life.first, now() - 1);
+    }
+  }
+
+  // Gradients that one meeting sums lie side by side from the start.
+  void find_buckets() {
+    for (auto& n : g_.nodes)
+      if (n.kind == NodeKind::kBox && n.in.size() > 1 && takes_part(n))
+        for (size_t k = 0; k < n.in.size(); ++k) place_in_bucket_[n.in[k]] = {&n, k};
+  }
+
+  struct Bucket {
+    boxing::PreparedBatch batch;
+    int32_t buffer = -1;
+  };
+
+  Bucket& bucket(const Node& n, int m) {
+    auto [it, fresh] = buckets_.try_emplace({&n, m}, nullptr);
+    if (fresh) {
+      std::vector<Dims> shapes;
+      for (ValueId v : n.in) shapes.push_back(g_.value(v).shape);
+      it->second = std::make_unique<Bucket>(Bucket{boxing::PreparedBatch::prepare(
+          g_.value(n.in[0]).spec, g_.value(n.out[0]).spec, shapes, g_.value(n.in[0]).dtype)});
+    }
+    Bucket& b = *it->second;
+    if (b.buffer < 0 && b.batch.has_in())
+      b.buffer = new_buffer(static_cast<size_t>(b.batch.in_elements()) * size_bytes(g_.value(n.in[0]).dtype));
+    return b;
+  }
+
+  // A window on the memory of a bucket.
+  Array part_of(int32_t buffer, const Dims& shape, int64_t at, DType dtype, Device device) {
+    Array a = Array::placeholder(shape, contiguous_strides(shape), dtype, device);
+    a.storage = p_->buffers[static_cast<size_t>(buffer)].storage;
+    a.offset = at;
+    return a;
+  }
+
+  void lower_batch(const Node& n, int m) {
+    Bucket& b = bucket(n, m);
+    const Value &from = g_.value(n.in[0]), &to = g_.value(n.out[0]);
+    if (!b.batch.meets() && !b.batch.has_out()) return;
+    Array* whole = nullptr;
+    if (b.batch.has_in()) {
+      whole = keep(part_of(b.buffer, {b.batch.in_elements()}, 0, from.dtype, device_of(from)));
+      for (size_t k = 0; k < n.in.size(); ++k) {
+        const Array* a = array(n.in[k], m);
+        if (instance(n.in[k], m).buffer == b.buffer) continue;
+        emit<CopyInstruction>(
+            &n, m, a, keep(part_of(b.buffer, b.batch.in_shape(k), b.batch.in_at()[k], from.dtype, device_of(from))),
+            "its place in a bucket");
+      }
+    }
+    const Array* target = &kUndefined;
+    if (b.batch.has_out()) {
+      int32_t buffer = b.batch.in_place() && b.batch.has_in()
+          ? b.buffer
+          : new_buffer(static_cast<size_t>(b.batch.out_elements()) * size_bytes(to.dtype));
+      target = keep(part_of(buffer, {b.batch.out_elements()}, 0, to.dtype, device_of(to)));
+      for (size_t k = 0; k < n.out.size(); ++k)
+        set(n.out[k], m, part_of(buffer, b.batch.out_shape(k), b.batch.out_at()[k], to.dtype, device_of(to)), buffer);
+      p_->buffers[static_cast<size_t>(b.buffer < 0 ? buffer : b.buffer)].life.last = now();
+    }
+    if (!background_) {
+      emit<BatchInstruction>(&n, m, b.batch, whole ? whole : &kUndefined, target);
+      return;
+    }
+    auto& sum = emit<SumInBackground>(&n, m, b.batch, whole ? whole : &kUndefined, target);
+    for (ValueId v : n.out) summing_[v] = &sum;
   }
 
   void bind_outside() {
@@ -209,11 +365,32 @@ class Lowering {
 
   void run_section(Section section, int stage, int m) {
     auto& lists = lists_[static_cast<size_t>(section)];
-    for (NodeId n : lists[static_cast<size_t>(stage < 0 || stages_ == 1 ? 0 : stage)]) {
+    for (NodeId n : lists[static_cast<size_t>(stages_ == 1 || !per_micro_batch(section) ? 0 : stage)]) {
       const Node& node = g_.nodes[static_cast<size_t>(n)];
+      for (ValueId v : node.in) need(v, m);
       lower(node, m);
       for (ValueId v : node.in) read_done(v, m);
+      for (ValueId v : node.out) made(v, m);
     }
+  }
+
+  // Before v is read: what is on its way is waited for.
+  void need(ValueId v, int m) {
+    if (v == kNoValue) return;
+    if (auto it = crossing_to_.find(v); it != crossing_to_.end() && instance(v, m).array < 0 && member(v))
+      take(it->second, m);
+    if (auto it = summing_.find(v); it != summing_.end()) {
+      emit<WaitInstruction>(nullptr, m, *it->second);
+      const SumInBackground* waited = it->second;
+      std::erase_if(summing_, [&](auto& entry) { return entry.second == waited; });
+    }
+  }
+
+  // After v was made: stages that wait for it get it.
+  void made(ValueId v, int m) {
+    auto it = crossings_from_.find(v);
+    if (it == crossings_from_.end()) return;
+    for (NodeId n : it->second) post(n, m);
   }
 
   void lower(const Node& n, int m) {
@@ -256,7 +433,7 @@ class Lowering {
     SmallVec<Array*, 3> out;
     for (size_t o = 0; o < n.out.size(); ++o) {
       Dims strides = output_strides(*n.op, call.out_shape[o], in);
-      Array* a = n.out.size() == 1 ? in_place_of_input(n, m, in, call.out_shape[o], strides) : nullptr;
+      Array* a = n.out.size() == 1 ? in_place_of_input(n, m, call.out_shape[o], strides) : nullptr;
       out.push_back(a ? a : fresh(n.out[o], m, call.out_shape[o], strides));
     }
     auto& i =
@@ -267,21 +444,27 @@ class Lowering {
   }
 
   // The result over the first input, if nobody reads that any more.
-  Array* in_place_of_input(const Node& n, int m, const SmallVec<const Array*, 4>& in, const Dims& shape,
-                           const Dims& strides) {
-    if (!n.op->elementwise || in.empty() || !in[0]->defined() || n.in[0] == kNoValue) return nullptr;
-    if (in[0]->shape != shape || in[0]->strides != strides || in[0]->dtype != g_.value(n.out[0]).dtype) return nullptr;
-    Instance first = instance(n.in[0], m);
-    Buffer& b = p_->buffers[static_cast<size_t>(first.buffer)];
+  Array* in_place_of_input(const Node& n, int m, const Dims& shape, const Dims& strides) {
+    return n.op->elementwise && !n.in.empty() ? over_input(n, m, 0, 0, shape, strides) : nullptr;
+  }
+
+  // Output o in the memory of input i, where that is read for the last time. Pre: the kernel may do that.
+  Array* over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides) {
+    if (n.in[i] == kNoValue || place_in_bucket_.contains(n.out[o])) return nullptr;
+    const Array* in = array(n.in[i], m);
+    if (!in->defined() || in->shape != shape || in->strides != strides || in->dtype != g_.value(n.out[o]).dtype)
+      return nullptr;
+    const Instance own = instance(n.in[i], m);
+    Buffer& b = p_->buffers[static_cast<size_t>(own.buffer)];
     if (b.kind != Buffer::Kind::kArena) return nullptr;
     int64_t reads = 0;
-    for (size_t i = 0; i < n.in.size(); ++i) {
-      if (n.in[i] == kNoValue || instance(n.in[i], m).buffer != first.buffer) continue;
-      if (instance(n.in[i], m).array != first.array) return nullptr;
+    for (ValueId v : n.in) {
+      if (v == kNoValue || instance(v, m).buffer != own.buffer) continue;
+      if (instance(v, m).array != own.array) return nullptr;
       ++reads;
     }
     if (b.pending != reads) return nullptr;
-    return set(n.out[0], m, *in[0], first.buffer);
+    return set(n.out[o], m, *in, own.buffer);
   }
 
   void lower_view(const Node& n, int m, const Array& in, const Dims& shape) {
@@ -303,6 +486,7 @@ class Lowering {
   }
 
   void lower_box(const Node& n, int m) {
+    if (n.in.size() > 1) return lower_batch(n, m);
     for (size_t k = 0; k < n.in.size(); ++k) {
       const Value &from = g_.value(n.in[k]), &to = g_.value(n.out[k]);
       const Array* in = array(n.in[k], m);
@@ -317,12 +501,7 @@ class Lowering {
       const Array* out = prepared.has_out()
           ? fresh(n.out[k], m, prepared.out_shape(), contiguous_strides(prepared.out_shape()))
           : &kUndefined;
-      std::vector<Array> scratch;
-      for (size_t bytes : prepared.scratch_bytes()) {
-        Array a = Array::placeholder({static_cast<int64_t>(bytes)}, {1}, uint8, device_of(to));
-        a.storage = p_->buffers[static_cast<size_t>(new_buffer(bytes))].storage;
-        scratch.push_back(std::move(a));
-      }
+      auto scratch = scratch_of(prepared.scratch_bytes());
       emit<BoxInstruction>(&n, m, std::move(prepared), in, out, std::move(scratch));
     }
   }
@@ -353,7 +532,7 @@ class Lowering {
       Instance i = instance(n.in[0], m);
       Buffer& b = p_->buffers[static_cast<size_t>(i.buffer)];
       // The first micro-batch's gradient is the sum so far.
-      if (b.kind == Buffer::Kind::kArena && b.pending == 1 && in->is_dense()) {
+      if (b.kind == Buffer::Kind::kArena && b.pending == 1 && in->is_dense() && !place_in_bucket_.contains(n.out[0])) {
         set(n.out[0], m, *in, i.buffer);
         return;
       }
@@ -411,10 +590,31 @@ class Lowering {
   }
 
   void lower_fused(const Node& n, int m) {
-    const FusedBody& body = g_.bodies[static_cast<size_t>(n.target)];
-    (void)body;
-    (void)m;
-    fail(ErrorKind::kNotImplemented, "fused nodes");
+    if (!member(n.out[0])) return;
+    SmallVec<const Array*, 4> in;
+    std::vector<FusedChain::Operand> in_like, out_like;
+    for (ValueId v : n.in) {
+      const Array* a = array(v, m);
+      in.push_back(a);
+      in_like.push_back({a->shape, a->strides, a->dtype});
+    }
+    const Dims shape = local_shape(g_.value(n.out[0]));
+    Dims strides = contiguous_strides(shape);
+    for (auto* a : in)
+      if (a->shape == shape) {
+        if (a->is_dense()) strides = a->strides;
+        break;
+      }
+    for (ValueId v : n.out) out_like.push_back({shape, strides, g_.value(v).dtype});
+    FusedChain chain(g_.bodies[static_cast<size_t>(n.target)], in_like, out_like);
+    SmallVec<Array*, 3> out;
+    for (size_t o = 0; o < n.out.size(); ++o) {
+      Array* over = nullptr;
+      for (size_t i = 0; i < n.in.size() && !over; ++i)
+        if (chain.may_overwrite(i, o)) over = over_input(n, m, i, o, shape, strides);
+      out.push_back(over ? over : fresh(n.out[o], m, shape, strides));
+    }
+    emit<FusedInstruction>(&n, m, std::move(chain), std::move(in), std::move(out));
   }
 
   // Outputs that are there for the micro-batch. last: what is not there does not come.
@@ -430,8 +630,14 @@ class Lowering {
       if (part.external >= 0 || part.buffer == -1 || !per_micro_[static_cast<size_t>(v)]) continue;
       const size_t slot = o * static_cast<size_t>(micro_) + static_cast<size_t>(m);
       if (out_done_[slot]) continue;
+      if (last) need(v, m);
       const Array* from = array(v, m);
       if (!from->defined()) {
+        if (last && !g_.value(v).spec)
+          fail_value("output {} of the graph is a local tensor of one of its {} stages: the other stages' ranks do not "
+                     "have it. Make it global by "
+                     "to_global(placement, sbp) in build().",
+                     o, stages_);
         HOLON_CHECK(!last, "output {} is not computed for micro-batch {}", o, m);
         continue;
       }
@@ -509,7 +715,13 @@ class Lowering {
       const ValueId v = g_.outputs[o];
       OutputPart& part = p_->outputs[o];
       if (part.external >= 0 || per_micro_[static_cast<size_t>(v)] || !member(v)) continue;
+      need(v, 0);
       const Array* from = array(v, 0);
+      if (!from->defined() && !g_.value(v).spec)
+        fail_value("output {} of the graph is a local tensor of one of its {} stages: the other stages' ranks do not "
+                   "have it. Make it global by "
+                   "to_global(placement, sbp) in build().",
+                   o, stages_);
       HOLON_CHECK(from->defined(), "output {} is not computed", o);
       Buffer& b = p_->buffers[static_cast<size_t>(instance(v, 0).buffer)];
       if (b.kind == Buffer::Kind::kArena && from->is_dense() && from->nbytes() == b.bytes) {
@@ -543,10 +755,11 @@ class Lowering {
   }
 
   const Graph& g_;
-  const LoweringOptions& options_;
   std::vector<NodeId> made_by_;
   const int rank_;
-  int micro_ = 1, stages_ = 1;
+  Pipeline pipeline_;
+  int micro_ = 1, stages_ = 1, task_ = 0;
+  const bool background_ = comm::background_pays();
   std::unique_ptr<Program> p_;
   std::array<std::vector<std::vector<NodeId>>, 5> lists_;
   std::vector<bool> per_micro_;
@@ -554,6 +767,14 @@ class Lowering {
   std::vector<Instance> instances_;
   std::vector<int64_t> reads_;
   std::vector<bool> out_done_;
+  std::map<ValueId, std::vector<NodeId>> crossings_from_;
+  std::unordered_map<ValueId, NodeId> crossing_to_;
+  std::map<std::pair<NodeId, int>, HandOverState*> hand_overs_;
+  std::vector<std::vector<Posted>> releases_;  // after each task
+  std::vector<Posted> releases_at_end_;
+  std::unordered_map<ValueId, std::pair<const Node*, size_t>> place_in_bucket_;
+  std::map<std::pair<const Node*, int>, std::unique_ptr<Bucket>> buckets_;
+  std::unordered_map<ValueId, const SumInBackground*> summing_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/boxing/handover.h"
 #include "holon/graph/ir/graph.h"
 #include "holon/graph/program/memory.h"
 
@@ -58,12 +59,18 @@ struct UpdateGroup {
   double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
 };
 
+// A hand-over between stages: shared by the instructions that post, take and release it.
+struct HandOverState {
+  boxing::HandOver hand_over;
+};
+
 struct Program {
   std::vector<std::unique_ptr<Instruction>> instructions;
   std::deque<Array> arrays;  // addresses stay
   std::vector<Buffer> buffers;
   std::vector<OutputPart> outputs;
   std::deque<UpdateGroup> updates;
+  std::vector<std::unique_ptr<HandOverState>> hand_overs;
   Draws draws;
   MemoryPlan memory;
   Ref<Storage> arena;
