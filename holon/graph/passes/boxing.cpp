@@ -33,7 +33,9 @@ class MergeBoxes {
 
  private:
   const GlobalSpec* spec(ValueId v) const { return g_.value(v).spec; }
-  double cost(const GlobalSpec* from, const GlobalSpec* to, const Value& v) const { return from == to ? 0 : boxing::cost(from, to, v.shape, v.dtype); }
+  double cost(const GlobalSpec* from, const GlobalSpec* to, const Value& v) const {
+    return from == to ? 0 : boxing::cost(from, to, v.shape, v.dtype);
+  }
   const Node* producer(ValueId v) const {
     NodeId by = made_by_[static_cast<size_t>(v)];
     return by < 0 || edit_.is_dropped(by) ? nullptr : &g_.nodes[static_cast<size_t>(by)];
@@ -79,7 +81,8 @@ class MergeBoxes {
     if (!is_cast(n) || n.pinned || !spec(n.out[0]) || width(n.out[0]) >= width(n.in[0])) return;
     const ValueId moved = n.in[0];
     const Node* p = producer(moved);
-    if (!p || !is_single_box(*p) || p->pinned || uses(moved) != 1 || p->section != n.section || p->stage != n.stage) return;
+    if (!p || !is_single_box(*p) || p->pinned || uses(moved) != 1 || p->section != n.section || p->stage != n.stage)
+      return;
     if (!moves_whole_elements(spec(p->in[0]), spec(moved))) return;
     const Value& v = g_.value(moved);
     if (boxing::plan(spec(p->in[0]), spec(moved), v.shape, v.dtype).max_read_bytes() == 0) return;
@@ -100,7 +103,9 @@ class MergeBoxes {
     Node& n = g_.nodes[static_cast<size_t>(at)];
     const ValueId wide = n.in[0];
     const Node* p = producer(wide);
-    if (n.pinned || !p || !is_cast(*p) || p->pinned || uses(wide) != 1 || p->section != n.section || p->stage != n.stage) return;
+    if (n.pinned || !p || !is_cast(*p) || p->pinned || uses(wide) != 1 || p->section != n.section ||
+        p->stage != n.stage)
+      return;
     if (width(p->in[0]) >= width(wide) || !spec(wide) || !moves_whole_elements(spec(wide), spec(n.out[0]))) return;
     if (!(spec(wide)->placement == spec(n.out[0])->placement)) return;
     const Value& v = g_.value(wide);
@@ -143,9 +148,11 @@ void hoist_once(Graph& g, const PassOptions&) {
   for (auto& n : g.nodes)
     if (n.kind == NodeKind::kAssign && is_per_batch(n.section)) changes[static_cast<size_t>(n.target)] = true;
   std::vector<bool> once(g.values.size(), false);
-  for (auto& e : g.externals) once[static_cast<size_t>(e.value)] = !changes[static_cast<size_t>(g.value(e.value).index)];
+  for (auto& e : g.externals)
+    once[static_cast<size_t>(e.value)] = !changes[static_cast<size_t>(g.value(e.value).index)];
   for (auto& n : g.nodes) {
-    bool moves = is_pure(n) && n.kind != NodeKind::kAccumulate && n.kind != NodeKind::kFused && !n.pinned && n.draw < 0 && !(n.op && n.op->random);
+    bool moves = is_pure(n) && n.kind != NodeKind::kAccumulate && n.kind != NodeKind::kFused && !n.pinned &&
+        n.draw < 0 && !(n.op && n.op->random);
     for (ValueId v : n.in) moves = moves && (v == kNoValue || once[static_cast<size_t>(v)]);
     if (n.section == Section::kOnceBefore) moves = true;
     if (!moves || n.section == Section::kOnceAfter) continue;
