@@ -124,7 +124,7 @@ class Verifier {
       section_[at] = n.section;
       stage_[at] = n.stage;
     }
-    if (n.stage < -1 || n.stage >= std::max(g_.stages, 1)) wrong(n, "its stage is {} of {}", n.stage, g_.stages);
+    if (n.stage < -1 || (g_.stages > 1 && n.stage >= g_.stages)) wrong(n, "its stage is {} of {}", n.stage, g_.stages);
     switch (n.kind) {
       case NodeKind::kOp: return check_op(n);
       case NodeKind::kBox: return check_box(n);
