@@ -97,8 +97,9 @@ class GraphHash {
   void update(const Update& u) {
     const optim::Rule& r = u.rule;
     h_.add(static_cast<uint64_t>(r.kind));
-    h_.add(static_cast<uint64_t>(r.nesterov) | static_cast<uint64_t>(r.amsgrad) << 1 | static_cast<uint64_t>(r.centered) << 2 |
-           static_cast<uint64_t>(r.master_weights) << 3 | static_cast<uint64_t>(u.clip_grad_max_norm >= 0) << 4);
+    h_.add(static_cast<uint64_t>(r.nesterov) | static_cast<uint64_t>(r.amsgrad) << 1 |
+           static_cast<uint64_t>(r.centered) << 2 | static_cast<uint64_t>(r.master_weights) << 3 |
+           static_cast<uint64_t>(u.clip_grad_max_norm >= 0) << 4);
     for (size_t i = 0; i < u.externals.size(); ++i) {
       h_.add(static_cast<uint64_t>(u.externals[i]));
       h_.add(u.shards[i] ? spec(u.shards[i]) : 0);
@@ -106,7 +107,8 @@ class GraphHash {
   }
 
   void node(const Node& n) {
-    h_.add(static_cast<uint64_t>(n.kind) | static_cast<uint64_t>(n.section) << 8 | static_cast<uint64_t>(static_cast<uint16_t>(n.stage)) << 16 |
+    h_.add(static_cast<uint64_t>(n.kind) | static_cast<uint64_t>(n.section) << 8 |
+           static_cast<uint64_t>(static_cast<uint16_t>(n.stage)) << 16 |
            static_cast<uint64_t>(static_cast<uint32_t>(n.target)) << 32);
     h_.add(static_cast<uint64_t>(n.draw));
     list(n.in);

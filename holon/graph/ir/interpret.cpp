@@ -44,12 +44,15 @@ class Interpreter {
 
   void give(std::span<const Tensor> inputs) {
     if (inputs.size() != g_.inputs.size())
-      fail_value("interpret: {} inputs were given, the graph takes {}. Give them in build()'s order.", inputs.size(), g_.inputs.size());
+      fail_value("interpret: {} inputs were given, the graph takes {}. Give them in build()'s order.", inputs.size(),
+                 g_.inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Value& v = g_.value(g_.inputs[i]);
       if (inputs[i].spec() != v.spec || inputs[i].dtype() != v.dtype || (v.spec && !(inputs[i].shape() == v.shape)))
-        fail_value("interpret: input {} is {} {}{}, the graph takes {} {}{}. Convert it first.", i, holon::name(inputs[i].dtype()), inputs[i].shape(),
-                   inputs[i].spec() ? " " + inputs[i].spec()->str() : "", holon::name(v.dtype), v.shape, v.spec ? " " + v.spec->str() : "");
+        fail_value("interpret: input {} is {} {}{}, the graph takes {} {}{}. Convert it first.", i,
+                   holon::name(inputs[i].dtype()), inputs[i].shape(),
+                   inputs[i].spec() ? " " + inputs[i].spec()->str() : "", holon::name(v.dtype), v.shape,
+                   v.spec ? " " + v.spec->str() : "");
       of_[static_cast<size_t>(g_.inputs[i])] = inputs[i].detach();
     }
   }
@@ -64,7 +67,8 @@ class Interpreter {
   // Those that are left out are undefined.
   std::vector<Tensor> outputs(const std::vector<bool>& left_out = {}) const {
     std::vector<Tensor> all;
-    for (size_t o = 0; o < g_.outputs.size(); ++o) all.push_back(o < left_out.size() && left_out[o] ? Tensor() : at(g_.outputs[o]));
+    for (size_t o = 0; o < g_.outputs.size(); ++o)
+      all.push_back(o < left_out.size() && left_out[o] ? Tensor() : at(g_.outputs[o]));
     return all;
   }
 
@@ -77,8 +81,8 @@ class Interpreter {
 
   void make(const Node& n, size_t o, Tensor t) {
     const Value& v = g_.value(n.out[o]);
-    HOLON_CHECK(t.is_global() == v.is_global() && t.dtype() == v.dtype && (!v.spec || t.shape() == v.shape), "eager gives {} {} for: {}",
-                holon::name(t.dtype()), t.shape(), str(g_, n));
+    HOLON_CHECK(t.is_global() == v.is_global() && t.dtype() == v.dtype && (!v.spec || t.shape() == v.shape),
+                "eager gives {} {} for: {}", holon::name(t.dtype()), t.shape(), str(g_, n));
     if (v.spec && t.spec() != v.spec) t = boxed(t, v.spec);
     of_[static_cast<size_t>(n.out[o])] = std::move(t);
   }
@@ -113,11 +117,14 @@ class Interpreter {
   // With the seed and the counter that eager would have filled in at this place of the step.
   Attrs drawn(const Node& n) const {
     const bool global = g_.value(n.out[0]).is_global();
-    const uint64_t own = global || before_.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull;
+    const uint64_t own =
+        global || before_.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull;
     Attrs attrs = n.attrs;
     attrs.set_int(n.op->seed_attr, static_cast<int64_t>(before_.seed + own));
-    attrs.set_int(n.op->counter_attr, n.draw + (global ? before_.global_counter + micro_batch_ * g_.global_draws
-                                                        : before_.local_counter + micro_batch_ * g_.local_draws));
+    attrs.set_int(n.op->counter_attr,
+                  n.draw +
+                      (global ? before_.global_counter + micro_batch_ * g_.global_draws
+                              : before_.local_counter + micro_batch_ * g_.local_draws));
     return attrs;
   }
 
@@ -208,7 +215,8 @@ std::vector<Tensor> interpret(Graph& g, std::span<const Tensor> inputs, Optimize
   return run.outputs();
 }
 
-std::vector<std::vector<Tensor>> interpret_step(Graph& g, std::span<const std::vector<Tensor>> micro_batches, OptimizerState& state) {
+std::vector<std::vector<Tensor>> interpret_step(Graph& g, std::span<const std::vector<Tensor>> micro_batches,
+                                                OptimizerState& state) {
   NoGradGuard no_grad;
   AutocastPause plain;
   Interpreter run(g, state);
@@ -219,7 +227,9 @@ std::vector<std::vector<Tensor>> interpret_step(Graph& g, std::span<const std::v
   std::vector<NodeId> made_by = producers(g);
   for (size_t o = 0; o < g.outputs.size(); ++o) {
     NodeId by = made_by[static_cast<size_t>(g.outputs[o])];
-    once[o] = by >= 0 && (g.nodes[static_cast<size_t>(by)].section == Section::kOnceAfter || g.nodes[static_cast<size_t>(by)].kind == NodeKind::kAccumulate);
+    once[o] = by >= 0 &&
+        (g.nodes[static_cast<size_t>(by)].section == Section::kOnceAfter ||
+         g.nodes[static_cast<size_t>(by)].kind == NodeKind::kAccumulate);
   }
   for (size_t m = 0; m < micro_batches.size(); ++m) {
     run.give(micro_batches[m]);

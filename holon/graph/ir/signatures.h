@@ -7,8 +7,8 @@
 
 namespace holon::graph {
 
-// Whether the op runs on inputs of these specs without boxing and gives outputs of those. in_specs[i] is nullptr for an absent
-// input. Pre: the metas are what the op infers.
+// Whether the op runs on inputs of these specs without boxing and gives outputs of those. in_specs[i] is nullptr for an
+// absent input. Pre: the metas are what the op infers.
 bool has_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
                    std::span<const GlobalSpec* const> in_specs, std::span<const GlobalSpec* const> out_specs);
 

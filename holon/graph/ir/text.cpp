@@ -42,7 +42,8 @@ bool is_default(const Attrs& attrs, const Attrs& defaults, int i) {
 std::string ranks_text(const Placement& p) {
   std::string all = p.str();  // placement(type="cpu", ranks=[[0, 1], [2, 3]])
   auto at = all.find("ranks=");
-  return std::string(name(p.device_type())) + ":" + (at == std::string::npos ? all : all.substr(at + 6, all.size() - at - 7));
+  return std::string(name(p.device_type())) + ":" +
+      (at == std::string::npos ? all : all.substr(at + 6, all.size() - at - 7));
 }
 
 std::string value_text(const Graph& g, ValueId id) {
@@ -76,8 +77,8 @@ std::string call_text(const Graph& g, const Node& n) {
     case NodeKind::kOp: {
       if (!n.op) return "no op(" + args + ")";
       for (auto& a : n.op->schema.args)
-        if (a.attr >= 0 && a.attr < static_cast<int>(n.attrs.size()) && a.attr != n.op->placement_attr && a.attr != n.op->sbp_attr &&
-            !is_default(n.attrs, n.op->schema.defaults, a.attr))
+        if (a.attr >= 0 && a.attr < static_cast<int>(n.attrs.size()) && a.attr != n.op->placement_attr &&
+            a.attr != n.op->sbp_attr && !is_default(n.attrs, n.op->schema.defaults, a.attr))
           more(a.name + "=" + attr_text(n.attrs, a));
       if (n.draw >= 0) more(fmt::format("draw={}", n.draw));
       return fmt::format("{}({})", n.op->name(), args);
@@ -90,13 +91,15 @@ std::string call_text(const Graph& g, const Node& n) {
       std::string of;
       if (n.target >= 0 && n.target < static_cast<int32_t>(g.updates.size()))
         for (int32_t e : g.updates[static_cast<size_t>(n.target)].externals)
-          of += (of.empty() ? "" : ", ") + (e >= 0 && e < static_cast<int32_t>(g.externals.size()) ? g.externals[static_cast<size_t>(e)].name : "?");
+          of += (of.empty() ? "" : ", ") +
+              (e >= 0 && e < static_cast<int32_t>(g.externals.size()) ? g.externals[static_cast<size_t>(e)].name : "?");
       return fmt::format("update {} [{}] by ({})", n.target, of, args);
     }
     case NodeKind::kFused: {
       std::string ops;
       if (n.target >= 0 && n.target < static_cast<int32_t>(g.bodies.size()))
-        for (auto& p : g.bodies[static_cast<size_t>(n.target)].parts) ops += (ops.empty() ? "" : " ") + std::string(p.op ? p.op->name() : "?");
+        for (auto& p : g.bodies[static_cast<size_t>(n.target)].parts)
+          ops += (ops.empty() ? "" : " ") + std::string(p.op ? p.op->name() : "?");
       return fmt::format("fused[{}]({})", ops, args);
     }
     default: return fmt::format("{}({})", name(n.kind), args);
@@ -124,7 +127,8 @@ std::string str(const Graph& g, const Node& n) {
   }
   s += n.stage >= 0 ? fmt::format("  stage {} {}", n.stage, name(n.section)) : fmt::format("  {}", name(n.section));
   if (n.pinned) s += " pinned";
-  if (n.scope > 0 && n.scope < static_cast<int32_t>(g.scopes.size())) s += "  " + g.scopes[static_cast<size_t>(n.scope)];
+  if (n.scope > 0 && n.scope < static_cast<int32_t>(g.scopes.size()))
+    s += "  " + g.scopes[static_cast<size_t>(n.scope)];
   return s;
 }
 
@@ -132,7 +136,10 @@ std::string str(const Graph& g) {
   std::string s;
   for (ValueId v : g.inputs) s += fmt::format("{}: {}\n", reference(g, v), value_text(g, v));
   for (auto& e : g.externals)
-    s += fmt::format("{}: {}  {}{}\n", reference(g, e.value), value_text(g, e.value), e.parameter ? "parameter" : e.name.empty() ? "constant" : "buffer",
+    s += fmt::format("{}: {}  {}{}\n", reference(g, e.value), value_text(g, e.value),
+                     e.parameter          ? "parameter"
+                         : e.name.empty() ? "constant"
+                                          : "buffer",
                      e.assigned ? ", assigned" : "");
   for (auto& n : g.nodes) s += str(g, n) + "\n";
   return s + "outputs: " + list(g, g.outputs) + "\n";

@@ -50,8 +50,8 @@ bool has_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in
 
 namespace {
 
-// Calls that were found right. Passes leave most nodes as they are, and models repeat their blocks, so that a look-up is all
-// that most nodes take.
+// Calls that were found right. Passes leave most nodes as they are, and models repeat their blocks, so that a look-up
+// is all that most nodes take.
 struct RightCalls {
   std::unordered_set<uint64_t> keys;
   static constexpr size_t kMost = 1 << 18;
@@ -82,7 +82,8 @@ class Verifier {
   }
   template <class... Args>
   [[noreturn]] void wrong(const Node& n, fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::kInternal, "graph after {}: {}. The node: {}", after_, fmt::format(format, std::forward<Args>(args)...), str(g_, n));
+    fail(ErrorKind::kInternal, "graph after {}: {}. The node: {}", after_,
+         fmt::format(format, std::forward<Args>(args)...), str(g_, n));
   }
 
   bool exists(ValueId v) const { return v >= 0 && v < static_cast<ValueId>(g_.values.size()); }
@@ -99,9 +100,11 @@ class Verifier {
         broken("external {} (\"{}\") is value %{}, which does not say so", i, g_.externals[i].name, v);
     }
     for (auto& u : g_.updates) {
-      if (u.shards.size() != u.externals.size()) broken("an update has {} slots, but {} shards", u.externals.size(), u.shards.size());
+      if (u.shards.size() != u.externals.size())
+        broken("an update has {} slots, but {} shards", u.externals.size(), u.shards.size());
       for (int32_t e : u.externals)
-        if (e < 0 || e >= static_cast<int32_t>(g_.externals.size())) broken("an update is of external {}, which there is none", e);
+        if (e < 0 || e >= static_cast<int32_t>(g_.externals.size()))
+          broken("an update is of external {}, which there is none", e);
     }
   }
 
@@ -121,7 +124,7 @@ class Verifier {
       section_[at] = n.section;
       stage_[at] = n.stage;
     }
-    if (n.stage < -1 || n.stage >= std::max(g_.stages, 1)) wrong(n, "its stage is {} of {}", n.stage, g_.stages);
+    if (n.stage < -1 || (g_.stages > 1 && n.stage >= g_.stages)) wrong(n, "its stage is {} of {}", n.stage, g_.stages);
     switch (n.kind) {
       case NodeKind::kOp: return check_op(n);
       case NodeKind::kBox: return check_box(n);
@@ -135,13 +138,15 @@ class Verifier {
     wrong(n, "its kind is none");
   }
 
-  // A micro-batch is through with a section before the next one begins, and a stage needs nothing of what comes after it.
+  // A micro-batch is through with a section before the next one begins, and a stage needs nothing of what comes after
+  // it.
   void check_order(const Node& n, ValueId v) const {
     auto at = static_cast<size_t>(v);
     if (g_.values[at].kind == ValueKind::kInput && n.section == Section::kOnceBefore)
       wrong(n, "it runs before the micro-batches, but reads input %{}", v);
     if (g_.values[at].kind != ValueKind::kNode) return;
-    if (section_[at] > n.section) wrong(n, "it is {}, but reads %{}, which is {}", name(n.section), v, name(section_[at]));
+    if (section_[at] > n.section)
+      wrong(n, "it is {}, but reads %{}, which is {}", name(n.section), v, name(section_[at]));
     if (g_.micro_batches > 1) {
       if (made_[at] == 2 && n.section != Section::kOnceAfter)
         wrong(n, "it is {}, but reads the sum %{}, which is there after the micro-batches", name(n.section), v);
@@ -211,18 +216,20 @@ class Verifier {
       in.push_back({v.shape, v.dtype});
       in_specs.push_back(v.spec);
       present |= 1u << std::min<size_t>(i, 31);
-      if (v.is_global() != global) wrong(n, "%{} is {}, its output {}", n.in[i], v.is_global() ? "global" : "local", global ? "global" : "local");
+      if (v.is_global() != global)
+        wrong(n, "%{} is {}, its output {}", n.in[i], v.is_global() ? "global" : "local", global ? "global" : "local");
     }
     if (!op.schema.input_list && static_cast<int>(n.in.size()) != op.schema.n_inputs)
       wrong(n, "it has {} inputs, {} takes {}", n.in.size(), op.name(), op.schema.n_inputs);
     Infer infer(op, n.attrs, in, present);
     op.infer(infer);
-    if (infer.out_.size() != n.out.size()) wrong(n, "it has {} outputs, {} makes {}", n.out.size(), op.name(), infer.out_.size());
+    if (infer.out_.size() != n.out.size())
+      wrong(n, "it has {} outputs, {} makes {}", n.out.size(), op.name(), infer.out_.size());
     for (size_t o = 0; o < n.out.size(); ++o) {
       const Value& v = g_.value(n.out[o]);
       if (!(v.shape == infer.out_[o].shape) || v.dtype != infer.out_[o].dtype)
-        wrong(n, "%{} is {} {}, where {} infers {} {}", n.out[o], holon::name(v.dtype), v.shape, op.name(), holon::name(infer.out_[o].dtype),
-              infer.out_[o].shape);
+        wrong(n, "%{} is {} {}, where {} infers {} {}", n.out[o], holon::name(v.dtype), v.shape, op.name(),
+              holon::name(infer.out_[o].dtype), infer.out_[o].shape);
       if (v.is_global() != global) wrong(n, "some outputs are global, some local");
       out_specs.push_back(v.spec);
     }
@@ -231,7 +238,8 @@ class Verifier {
       if (s && !(s->placement == out_specs[0]->placement)) wrong(n, "an input is on {}", s->placement);
     for (auto* s : out_specs)
       if (!(s->placement == out_specs[0]->placement)) wrong(n, "an output is on {}", s->placement);
-    if (!has_signature(op, n.attrs, in, infer.out_, in_specs, out_specs)) wrong(n, "{} has no signature of these layouts", op.name());
+    if (!has_signature(op, n.attrs, in, infer.out_, in_specs, out_specs))
+      wrong(n, "{} has no signature of these layouts", op.name());
   }
 
   void check_box(const Node& n) const {
@@ -249,8 +257,10 @@ class Verifier {
   void check_relabel(const Node& n) const {
     counts(n, 1, 1);
     const Value &a = g_.value(n.in[0]), &b = g_.value(n.out[0]);
-    if (a.dtype != b.dtype || a.shape.size() != b.shape.size()) wrong(n, "it is of another dtype or number of axes than %{}", n.in[0]);
-    if (a.is_global() && b.is_global() && !(a.spec->placement == b.spec->placement)) wrong(n, "it is on other ranks than %{}", n.in[0]);
+    if (a.dtype != b.dtype || a.shape.size() != b.shape.size())
+      wrong(n, "it is of another dtype or number of axes than %{}", n.in[0]);
+    if (a.is_global() && b.is_global() && !(a.spec->placement == b.spec->placement))
+      wrong(n, "it is on other ranks than %{}", n.in[0]);
   }
 
   void check_accumulate(const Node& n) const {
@@ -258,12 +268,14 @@ class Verifier {
     const Value &a = g_.value(n.in[0]), &b = g_.value(n.out[0]);
     alike(n, b, a, "the sum");
     if (a.spec != b.spec) wrong(n, "the sum is in another layout than %{}", n.in[0]);
-    if (n.section == Section::kOnceBefore || n.section == Section::kOnceAfter) wrong(n, "it adds up outside of the micro-batches");
+    if (n.section == Section::kOnceBefore || n.section == Section::kOnceAfter)
+      wrong(n, "it adds up outside of the micro-batches");
   }
 
   void check_assign(const Node& n) const {
     counts(n, 1, 0);
-    if (n.target < 0 || n.target >= static_cast<int32_t>(g_.externals.size())) wrong(n, "it writes to external {}, which there is none", n.target);
+    if (n.target < 0 || n.target >= static_cast<int32_t>(g_.externals.size()))
+      wrong(n, "it writes to external {}, which there is none", n.target);
     const External& e = g_.externals[static_cast<size_t>(n.target)];
     if (!e.assigned) wrong(n, "external {} is not marked as assigned", n.target);
     const Value &a = g_.value(n.in[0]), &b = g_.value(e.value);
@@ -272,12 +284,14 @@ class Verifier {
   }
 
   void check_update(const Node& n) const {
-    if (n.target < 0 || n.target >= static_cast<int32_t>(g_.updates.size())) wrong(n, "it is of update {}, which there is none", n.target);
+    if (n.target < 0 || n.target >= static_cast<int32_t>(g_.updates.size()))
+      wrong(n, "it is of update {}, which there is none", n.target);
     const Update& u = g_.updates[static_cast<size_t>(n.target)];
     size_t shards = 0;
     for (auto* s : u.shards) shards += s != nullptr;
     if (n.in.size() != u.externals.size() || n.out.size() != shards)
-      wrong(n, "it has {} gradients and {} new values for {} slots, {} of them in shards", n.in.size(), n.out.size(), u.externals.size(), shards);
+      wrong(n, "it has {} gradients and {} new values for {} slots, {} of them in shards", n.in.size(), n.out.size(),
+            u.externals.size(), shards);
     size_t next = 0;
     for (size_t i = 0; i < n.in.size(); ++i) {
       const External& e = g_.externals[static_cast<size_t>(u.externals[i])];
@@ -291,20 +305,24 @@ class Verifier {
       if (n.in[i] == kNoValue) continue;
       const Value& d = g_.value(n.in[i]);
       alike(n, d, p, "a gradient");
-      bool fits = d.spec == (at ? at : p.spec) || (!at && d.spec && p.spec && d.spec == optim::state_spec(u.rule, e.tensor));
+      bool fits =
+          d.spec == (at ? at : p.spec) || (!at && d.spec && p.spec && d.spec == optim::state_spec(u.rule, e.tensor));
       if (!fits) wrong(n, "the gradient of \"{}\" is in another layout than it is updated in", e.name);
     }
   }
 
   void check_fused(const Node& n) const {
-    if (n.target < 0 || n.target >= static_cast<int32_t>(g_.bodies.size())) wrong(n, "its body is {}, which there is none", n.target);
+    if (n.target < 0 || n.target >= static_cast<int32_t>(g_.bodies.size()))
+      wrong(n, "its body is {}, which there is none", n.target);
     const FusedBody& body = g_.bodies[static_cast<size_t>(n.target)];
-    if (body.results.size() != n.out.size() || n.out.empty()) wrong(n, "it has {} outputs, its body {} results", n.out.size(), body.results.size());
+    if (body.results.size() != n.out.size() || n.out.empty())
+      wrong(n, "it has {} outputs, its body {} results", n.out.size(), body.results.size());
     const GlobalSpec* spec = g_.value(n.out[0]).spec;
     SmallVec<Meta, 16> metas;
     for (ValueId v : n.in) {
       metas.push_back(v == kNoValue ? Meta{} : Meta{g_.value(v).shape, g_.value(v).dtype});
-      if (v != kNoValue && g_.value(v).is_global() != (spec != nullptr)) wrong(n, "some of its values are global, some local");
+      if (v != kNoValue && g_.value(v).is_global() != (spec != nullptr))
+        wrong(n, "some of its values are global, some local");
     }
     for (auto& part : body.parts) {
       if (!part.op || !part.op->kernel) wrong(n, "a part has no op with a kernel");
@@ -312,7 +330,8 @@ class Verifier {
       uint32_t present = 0;
       for (size_t i = 0; i < part.in.size(); ++i) {
         int16_t at = part.in[i];
-        if (at >= static_cast<int>(metas.size())) wrong(n, "part {} reads operand {} before that is made", part.op->name(), at);
+        if (at >= static_cast<int>(metas.size()))
+          wrong(n, "part {} reads operand {} before that is made", part.op->name(), at);
         in.push_back(at < 0 ? Meta{} : metas[static_cast<size_t>(at)]);
         if (at >= 0) present |= 1u << i;
       }
@@ -324,10 +343,13 @@ class Verifier {
     for (size_t o = 0; o < n.out.size(); ++o) {
       const Value& v = g_.value(n.out[o]);
       auto at = n.in.size() + static_cast<size_t>(body.results[o]);
-      if (body.results[o] < 0 || at >= metas.size()) wrong(n, "result {} is of part {}, which there is none", o, body.results[o]);
+      if (body.results[o] < 0 || at >= metas.size())
+        wrong(n, "result {} is of part {}, which there is none", o, body.results[o]);
       if (!(metas[at].shape == v.shape) || metas[at].dtype != v.dtype)
-        wrong(n, "%{} is {} {}, where its parts infer {} {}", n.out[o], holon::name(v.dtype), v.shape, holon::name(metas[at].dtype), metas[at].shape);
-      if ((v.spec != nullptr) != (spec != nullptr) || (spec && !(v.spec->placement == spec->placement))) wrong(n, "its outputs are on unlike ranks");
+        wrong(n, "%{} is {} {}, where its parts infer {} {}", n.out[o], holon::name(v.dtype), v.shape,
+              holon::name(metas[at].dtype), metas[at].shape);
+      if ((v.spec != nullptr) != (spec != nullptr) || (spec && !(v.spec->placement == spec->placement)))
+        wrong(n, "its outputs are on unlike ranks");
     }
   }
 

@@ -9,11 +9,13 @@ namespace holon::graph {
 
 namespace {
 
-// Sums over micro-batches: sum(f(g)) = f(sum(g)) for a box, a rearrangement and an addition, so that the sum is taken of what backward
-// makes, and f runs once per step. Casts are left where they are: the sum is taken after them, in the wider dtype.
+// Sums over micro-batches: sum(f(g)) = f(sum(g)) for a box, a rearrangement and an addition, so that the sum is taken
+// of what backward makes, and f runs once per step. Casts are left where they are: the sum is taken after them, in the
+// wider dtype.
 class Accumulate {
  public:
-  Accumulate(Graph& g, const PassOptions& options) : g_(g), options_(options), edit_(g), made_by_(producers(g)), uses_(use_counts(g)) {}
+  Accumulate(Graph& g, const PassOptions& options)
+      : g_(g), options_(options), edit_(g), made_by_(producers(g)), uses_(use_counts(g)) {}
 
   void run() {
     const size_t nodes = g_.nodes.size();
@@ -42,14 +44,18 @@ class Accumulate {
   bool is_rearrangement(const Node& n) const {
     if (!is_op(n) || n.in.size() != 1 || n.out.size() != 1 || !n.op->view) return false;
     std::string_view name = n.op->name();
-    return name == "reshape" || name == "view" || name == "transpose" || name == "permute" || name == "unsqueeze" || name == "squeeze";
+    return name == "reshape" || name == "view" || name == "transpose" || name == "permute" || name == "unsqueeze" ||
+        name == "squeeze";
   }
-  bool is_addition(const Node& n) const { return is_op(n) && n.in.size() == 2 && n.out.size() == 1 && std::string_view(n.op->name()) == "add"; }
+  bool is_addition(const Node& n) const {
+    return is_op(n) && n.in.size() == 2 && n.out.size() == 1 && std::string_view(n.op->name()) == "add";
+  }
   // Its addends are not stretched by broadcasting, so that their sums take no more memory than its own.
   bool is_plain_addition(const Node& n) const {
     if (!is_addition(n)) return false;
     for (ValueId v : n.in)
-      if (!(g_.value(v).shape == g_.value(n.out[0]).shape) || g_.value(v).dtype != g_.value(n.out[0]).dtype) return false;
+      if (!(g_.value(v).shape == g_.value(n.out[0]).shape) || g_.value(v).dtype != g_.value(n.out[0]).dtype)
+        return false;
     return true;
   }
 

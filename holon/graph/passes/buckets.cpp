@@ -17,7 +17,8 @@ struct Way {
 
 class Buckets {
  public:
-  Buckets(Graph& g, int64_t bytes) : g_(g), most_bytes_(bytes), edit_(g), made_by_(producers(g)), uses_(use_counts(g)) {}
+  Buckets(Graph& g, int64_t bytes)
+      : g_(g), most_bytes_(bytes), edit_(g), made_by_(producers(g)), uses_(use_counts(g)) {}
 
   void run() {
     std::vector<Way> ways = find();
@@ -68,7 +69,9 @@ class Buckets {
           const Node& n = g_.nodes[static_cast<size_t>(by)];
           if (is_single_box(n)) {
             const Value &from = g_.value(n.in[0]), &to = g_.value(n.out[0]);
-            if (from.spec->nd_sbp.has_partial() && !to.spec->nd_sbp.has_partial() && from.spec->placement == to.spec->placement) way.box = by;
+            if (from.spec->nd_sbp.has_partial() && !to.spec->nd_sbp.has_partial() &&
+                from.spec->placement == to.spec->placement)
+              way.box = by;
             break;
           }
           if (!may_wait(n)) break;

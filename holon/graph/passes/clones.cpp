@@ -87,7 +87,8 @@ std::vector<bool> may_run_again(const Graph& g) {
     // A draw without a place is another one each time.
     ok = ok && !(is_op(n) && n.op->random && n.draw < 0 && !n.attrs.has(n.op->counter_attr));
     for (ValueId v : n.in)
-      if (v != kNoValue && root[static_cast<size_t>(v)] >= 0) ok = ok && !changes[static_cast<size_t>(root[static_cast<size_t>(v)])];
+      if (v != kNoValue && root[static_cast<size_t>(v)] >= 0)
+        ok = ok && !changes[static_cast<size_t>(root[static_cast<size_t>(v)])];
     may[i] = ok;
   }
   return may;

@@ -10,10 +10,12 @@ namespace holon::graph {
 namespace {
 
 bool mergeable(const Node& n) {
-  // What a pass has pinned is there to be computed again; what the user asked for (forward) may serve others who ask for the same.
+  // What a pass has pinned is there to be computed again; what the user asked for (forward) may serve others who ask
+  // for the same.
   if (n.pinned && n.section != Section::kForward) return false;
   switch (n.kind) {
-    case NodeKind::kOp: return !n.op->random || n.draw >= 0 || n.op->counter_attr < 0 || n.attrs.has(n.op->counter_attr);
+    case NodeKind::kOp:
+      return !n.op->random || n.draw >= 0 || n.op->counter_attr < 0 || n.attrs.has(n.op->counter_attr);
     case NodeKind::kBox: return n.in.size() == 1;
     case NodeKind::kRelabel:
     case NodeKind::kAgree:
@@ -31,7 +33,7 @@ bool serves(const Graph& g, const Node& earlier, const Node& later) {
 
 bool same_attrs(const Attrs& a, const Attrs& b) {
   return a.words().size() == b.words().size() && std::equal(a.words().begin(), a.words().end(), b.words().begin()) &&
-         a.starts().size() == b.starts().size() && std::equal(a.starts().begin(), a.starts().end(), b.starts().begin());
+      a.starts().size() == b.starts().size() && std::equal(a.starts().begin(), a.starts().end(), b.starts().begin());
 }
 
 }  // namespace
@@ -65,7 +67,8 @@ void merge_common(Graph& g, const PassOptions&) {
     for (ValueId v : n.out) h.add(reinterpret_cast<uint64_t>(g.value(v).spec));
     auto same = [&](const Seen& s) {
       const Node& o = g.nodes[static_cast<size_t>(s.node)];
-      if (s.epoch != e.value() || o.kind != n.kind || o.op != n.op || o.draw != n.draw || o.in.size() != n.in.size() || o.out.size() != n.out.size())
+      if (s.epoch != e.value() || o.kind != n.kind || o.op != n.op || o.draw != n.draw || o.in.size() != n.in.size() ||
+          o.out.size() != n.out.size())
         return false;
       for (size_t k = 0; k < n.in.size(); ++k)
         if (o.in[k] != n.in[k]) return false;

@@ -8,7 +8,8 @@ namespace holon::graph {
 namespace {
 
 bool is_under(const std::string& scope, const std::string& path) {
-  return scope.size() >= path.size() && scope.compare(0, path.size(), path) == 0 && (scope.size() == path.size() || scope[path.size()] == '.');
+  return scope.size() >= path.size() && scope.compare(0, path.size(), path) == 0 &&
+      (scope.size() == path.size() || scope[path.size()] == '.');
 }
 
 // By scope: the region that it belongs to, the outermost of the given modules; -1: none.
@@ -24,9 +25,10 @@ std::vector<int32_t> regions(const Graph& g, const std::vector<std::string>& pat
   for (size_t p = 0; p < paths.size(); ++p)
     if (!found[p]) {
       std::string some;
-      for (size_t s = 1; s < g.scopes.size() && s <= 8; ++s) some += (some.empty() ? "" : ", ") + ("\"" + g.scopes[s] + "\"");
-      fail_value("recompute: build() runs no module of the path \"{}\". Its modules are {}{}.", paths[p], some.empty() ? "none" : some,
-                 g.scopes.size() > 9 ? ", ..." : "");
+      for (size_t s = 1; s < g.scopes.size() && s <= 8; ++s)
+        some += (some.empty() ? "" : ", ") + ("\"" + g.scopes[s] + "\"");
+      fail_value("recompute: build() runs no module of the path \"{}\". Its modules are {}{}.", paths[p],
+                 some.empty() ? "none" : some, g.scopes.size() > 9 ? ", ..." : "");
     }
   return of;
 }
@@ -47,7 +49,8 @@ void by_module(Graph& g, const std::vector<std::string>& paths) {
     if (n.section == Section::kBackward || n.section == Section::kWeight) continue;
     const int32_t r = n.section == Section::kForward && is_pure(n) ? region[static_cast<size_t>(n.scope)] : -1;
     for (ValueId v : n.in)
-      if (v != kNoValue && made_in[static_cast<size_t>(v)] >= 0 && made_in[static_cast<size_t>(v)] != r) kept[static_cast<size_t>(v)] = true;
+      if (v != kNoValue && made_in[static_cast<size_t>(v)] >= 0 && made_in[static_cast<size_t>(v)] != r)
+        kept[static_cast<size_t>(v)] = true;
   }
   for (ValueId v : g.outputs) kept[static_cast<size_t>(v)] = true;
   clone_into_backward(g, chosen, kept);

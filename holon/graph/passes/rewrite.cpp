@@ -12,7 +12,8 @@ void Rewrite::replace(ValueId old, ValueId by) {
 ValueId Rewrite::replaced(ValueId v) {
   if (v == kNoValue || static_cast<size_t>(v) >= by_.size()) return v;
   ValueId end = v;
-  while (static_cast<size_t>(end) < by_.size() && by_[static_cast<size_t>(end)] != kNoValue) end = by_[static_cast<size_t>(end)];
+  while (static_cast<size_t>(end) < by_.size() && by_[static_cast<size_t>(end)] != kNoValue)
+    end = by_[static_cast<size_t>(end)];
   while (v != end) {  // so that long chains are walked once
     ValueId next = by_[static_cast<size_t>(v)];
     by_[static_cast<size_t>(v)] = end;
@@ -37,7 +38,8 @@ void Rewrite::commit() {
   };
   if (replaces)
     for (ValueId& v : g_.outputs) v = replaced(v);
-  std::stable_sort(insertions_.begin(), insertions_.end(), [](const Insertion& a, const Insertion& b) { return a.key < b.key; });
+  std::stable_sort(insertions_.begin(), insertions_.end(),
+                   [](const Insertion& a, const Insertion& b) { return a.key < b.key; });
   const bool moves = !insertions_.empty() || std::find(dropped_.begin(), dropped_.end(), true) != dropped_.end();
   if (!moves) {
     for (auto& n : g_.nodes) read(n);
@@ -85,7 +87,8 @@ Node box_node(const Node& like, ValueId from, ValueId to) {
 bool is_single_box(const Node& n) { return n.kind == NodeKind::kBox && n.in.size() == 1; }
 
 bool is_view(const Node& n) {
-  return (n.kind == NodeKind::kOp && n.op && n.op->view) || n.kind == NodeKind::kRelabel || n.kind == NodeKind::kBox || n.kind == NodeKind::kAgree;
+  return (n.kind == NodeKind::kOp && n.op && n.op->view) || n.kind == NodeKind::kRelabel || n.kind == NodeKind::kBox ||
+      n.kind == NodeKind::kAgree;
 }
 
 int64_t logical_bytes(const Value& v) { return v.shape.numel() * static_cast<int64_t>(size_bytes(v.dtype)); }

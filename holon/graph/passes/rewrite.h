@@ -47,7 +47,9 @@ inline bool is_op(const Node& n) { return n.kind == NodeKind::kOp && n.op; }
 // A window on its input's memory, or the same memory under another name.
 bool is_view(const Node& n);
 // Whether it belongs to each micro-batch.
-inline bool is_per_batch(Section s) { return s == Section::kForward || s == Section::kBackward || s == Section::kWeight; }
+inline bool is_per_batch(Section s) {
+  return s == Section::kForward || s == Section::kBackward || s == Section::kWeight;
+}
 
 int64_t logical_bytes(const Value& v);
 // Of the largest part that a rank of the placement holds.

@@ -10,7 +10,8 @@ void split_weight(Graph& g, const PassOptions& options) {
   constexpr int16_t kNobody = std::numeric_limits<int16_t>::max();
   // Of each value: the earliest stage that reads it in backward, and whether a node that is needed does.
   std::vector<int16_t> read_by(g.values.size(), kNobody);
-  std::vector<bool> read(g.values.size(), false), needed(g.nodes.size(), false), gives(static_cast<size_t>(g.stages), false);
+  std::vector<bool> read(g.values.size(), false), needed(g.nodes.size(), false),
+      gives(static_cast<size_t>(g.stages), false);
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];
     if (n.section != Section::kBackward) continue;
@@ -31,7 +32,8 @@ void split_weight(Graph& g, const PassOptions& options) {
   // A stage of which nobody waits for anything has nothing to hurry for, and less to keep if it does not split.
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     Node& n = g.nodes[i];
-    if (n.section == Section::kBackward && !needed[i] && n.stage >= 0 && gives[static_cast<size_t>(n.stage)]) n.section = Section::kWeight;
+    if (n.section == Section::kBackward && !needed[i] && n.stage >= 0 && gives[static_cast<size_t>(n.stage)])
+      n.section = Section::kWeight;
   }
 }
 

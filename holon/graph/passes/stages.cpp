@@ -46,9 +46,11 @@ class Stages {
     if (wanted > 1)
       for (int s = 0; s < wanted; ++s)
         if (s >= static_cast<int>(first.size()) || !first[static_cast<size_t>(s)])
-          fail_value("stage {} of the pipeline has nothing to do: the stages are counted to {}{}, and no module of stage {} computes anything. Number the "
+          fail_value("stage {} of the pipeline has nothing to do: the stages are counted to {}{}, and no module of "
+                     "stage {} computes anything. Number the "
                      "stages 0, 1, 2, ... by set_stage() without leaving one out.",
-                     s, wanted - 1, s < static_cast<int>(first.size()) ? fmt::format(" (\"{}\")", where(*first.back())) : "", s);
+                     s, wanted - 1,
+                     s < static_cast<int>(first.size()) ? fmt::format(" (\"{}\")", where(*first.back())) : "", s);
     g_.stages = std::max(1, static_cast<int>(first.size()));
     if (g_.stages > 1) return true;
     for (auto& n : g_.nodes) n.stage = 0;
@@ -116,7 +118,8 @@ class Stages {
   void check(const Node& n) const {
     for (ValueId v : n.in) {
       if (v == kNoValue || of_value_[static_cast<size_t>(v)] <= n.stage) continue;
-      fail_value("{}, of stage {}, reads what stage {} computes. Stages run one after the other: give the module a stage that is not before those "
+      fail_value("{}, of stage {}, reads what stage {} computes. Stages run one after the other: give the module a "
+                 "stage that is not before those "
                  "that it takes its input from, by set_stage().",
                  where(n), n.stage, of_value_[static_cast<size_t>(v)]);
     }

@@ -7,7 +7,8 @@ namespace holon::graph {
 
 namespace {
 
-// The spec with a broadcast axis of the hierarchy split along the first axis of the tensor that is long enough; nullptr: none is.
+// The spec with a broadcast axis of the hierarchy split along the first axis of the tensor that is long enough;
+// nullptr: none is.
 const GlobalSpec* split_along(const Value& v, const GlobalSpec* spec, int rank_axis) {
   const Dims& hierarchy = spec->placement.hierarchy();
   for (int d = 0; d < v.shape.size(); ++d) {
@@ -56,7 +57,8 @@ class Zero {
         const ValueId v = g_.nodes[i].in[k];
         if (v == kNoValue) continue;
         NodeId by = made_by[static_cast<size_t>(v)];
-        Node* box = by >= 0 && is_single_box(g_.nodes[static_cast<size_t>(by)]) ? &g_.nodes[static_cast<size_t>(by)] : nullptr;
+        Node* box =
+            by >= 0 && is_single_box(g_.nodes[static_cast<size_t>(by)]) ? &g_.nodes[static_cast<size_t>(by)] : nullptr;
         const GlobalSpec* shard;
         const bool stored = converted(e);
         if (stored) {
@@ -96,9 +98,12 @@ class Zero {
 
  private:
   // The caller has put the parameter into its shard's layout.
-  bool converted(const External& e) const { return options_.zero_stage >= 3 && stored_.size() > 0 && stored_[static_cast<size_t>(g_.value(e.value).index)]; }
+  bool converted(const External& e) const {
+    return options_.zero_stage >= 3 && stored_.size() > 0 && stored_[static_cast<size_t>(g_.value(e.value).index)];
+  }
 
-  // A parameter that lies in shards is boxed to its layout where forward begins to read it, and again where backward does.
+  // A parameter that lies in shards is boxed to its layout where forward begins to read it, and again where backward
+  // does.
   void gather_parameters() {
     stored_.assign(g_.externals.size(), false);
     std::vector<ValueId> whole(g_.values.size(), kNoValue);  // of externals that lie in shards
@@ -108,7 +113,8 @@ class Zero {
       Value& v = g_.value(e.value);
       if (!v.spec || !e.tensor.defined() || e.tensor.spec() == v.spec) continue;
       if (!e.tensor.spec() || !(e.tensor.spec()->placement == v.spec->placement))
-        fail_value("ZeRO 3: parameter \"{}\" lies on other ranks than when the graph was captured. Only its sbp may be changed, to what zero3_specs() says.",
+        fail_value("ZeRO 3: parameter \"{}\" lies on other ranks than when the graph was captured. Only its sbp may be "
+                   "changed, to what zero3_specs() says.",
                    e.name);
       asked[static_cast<size_t>(e.value)] = v.spec;
       v.spec = e.tensor.spec();
@@ -143,14 +149,17 @@ class Zero {
       }
     }
     edit.commit();
-    // What is made of a gathered parameter alone, at no cost to speak of, is made again too, so that it does not keep the parameter.
+    // What is made of a gathered parameter alone, at no cost to speak of, is made again too, so that it does not keep
+    // the parameter.
     std::vector<bool> chosen(g_.nodes.size(), false), of_parameter(g_.values.size(), false);
     for (size_t x = 0; x < g_.externals.size(); ++x)
       if (stored_[x]) of_parameter[static_cast<size_t>(g_.externals[x].value)] = true;
     const OpDef& cast = find_op("cast");
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       const Node& n = g_.nodes[i];
-      if (n.section != Section::kForward || n.in.size() != 1 || n.in[0] == kNoValue || !of_parameter[static_cast<size_t>(n.in[0])]) continue;
+      if (n.section != Section::kForward || n.in.size() != 1 || n.in[0] == kNoValue ||
+          !of_parameter[static_cast<size_t>(n.in[0])])
+        continue;
       if (!is_view(n) && !(is_op(n) && n.op == &cast)) continue;
       chosen[i] = true;
       for (ValueId v : n.out) of_parameter[static_cast<size_t>(v)] = true;
@@ -168,7 +177,8 @@ class Zero {
 std::vector<const GlobalSpec*> zero3_specs(const Graph& g, const PassOptions& options) {
   std::vector<const GlobalSpec*> specs(g.externals.size(), nullptr);
   for (auto& u : g.updates)
-    for (int32_t e : u.externals) specs[static_cast<size_t>(e)] = shard_of(g.value(g.externals[static_cast<size_t>(e)].value), nullptr, options);
+    for (int32_t e : u.externals)
+      specs[static_cast<size_t>(e)] = shard_of(g.value(g.externals[static_cast<size_t>(e)].value), nullptr, options);
   return specs;
 }
 

@@ -141,7 +141,10 @@ TEST(Boxing, ValuesMoveInTheirNarrowerDtype) {
       return c;
     };
     Captured after = expect_unchanged(make, only({"boxing"}));
-    EXPECT_EQ(count(after.g, [&](const Node& n) { return n.kind == NodeKind::kBox && after.g.value(n.in[0]).dtype == bfloat16; }), 2);
+    EXPECT_EQ(
+        count(after.g,
+              [&](const Node& n) { return n.kind == NodeKind::kBox && after.g.value(n.in[0]).dtype == bfloat16; }),
+        2);
   });
 }
 

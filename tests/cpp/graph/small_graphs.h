@@ -32,7 +32,8 @@ inline Layout tensor_parallel(std::vector<int64_t> ranks = {0, 1}) {
 }
 inline Layout grid() {  // data x tensor
   auto b = sbp::broadcast();
-  return {Placement::nested("cpu", {{0, 1}, {2, 3}}), {sbp::split(0), b}, {b, sbp::split(1)}, {b, sbp::split(0)}, {b, b}};
+  return {
+      Placement::nested("cpu", {{0, 1}, {2, 3}}), {sbp::split(0), b}, {b, sbp::split(1)}, {b, sbp::split(0)}, {b, b}};
 }
 
 // The same values whatever the layout.
@@ -180,10 +181,13 @@ inline Course run(Captured& c, int steps = 3) {
 }
 inline void expect_equal(const Course& a, const Course& b, double tolerance) {
   ASSERT_EQ(a.losses.size(), b.losses.size());
-  for (size_t i = 0; i < a.losses.size(); ++i) EXPECT_LE(difference(a.losses[i], b.losses[i]), tolerance) << "loss of step " << i;
-  for (size_t i = 0; i < a.parameters.size(); ++i) EXPECT_LE(difference(a.parameters[i], b.parameters[i]), tolerance) << "parameter " << i;
+  for (size_t i = 0; i < a.losses.size(); ++i)
+    EXPECT_LE(difference(a.losses[i], b.losses[i]), tolerance) << "loss of step " << i;
+  for (size_t i = 0; i < a.parameters.size(); ++i)
+    EXPECT_LE(difference(a.parameters[i], b.parameters[i]), tolerance) << "parameter " << i;
   ASSERT_EQ(a.others.size(), b.others.size());
-  for (size_t i = 0; i < a.others.size(); ++i) EXPECT_LE(difference(a.others[i], b.others[i]), tolerance) << "output " << i;
+  for (size_t i = 0; i < a.others.size(); ++i)
+    EXPECT_LE(difference(a.others[i], b.others[i]), tolerance) << "output " << i;
 }
 
 // The only passes that run are these.
@@ -195,7 +199,8 @@ inline PassOptions only(std::vector<std::string> names, PassOptions options = {}
 }
 
 // Whether the passes change nothing of what is computed.
-inline Captured expect_unchanged(const std::function<Captured()>& make, const PassOptions& options, double tolerance = 0) {
+inline Captured expect_unchanged(const std::function<Captured()>& make, const PassOptions& options,
+                                 double tolerance = 0) {
   Captured before = make(), after = make();
   run_passes(after.g, options);
   expect_equal(run(before), run(after), tolerance);
@@ -215,7 +220,8 @@ inline int64_t count_kind(const Graph& g, NodeKind kind) {
 inline int64_t count_meetings(const Graph& g, Section section) {
   return count(g, [&](const Node& n) {
     return n.kind == NodeKind::kBox && n.section == section &&
-        (g.value(n.in[0]).spec->nd_sbp.has_partial() || (g.value(n.in[0]).spec->nd_sbp.has_split() && g.value(n.out[0]).spec->nd_sbp.is_broadcast()));
+        (g.value(n.in[0]).spec->nd_sbp.has_partial() ||
+         (g.value(n.in[0]).spec->nd_sbp.has_split() && g.value(n.out[0]).spec->nd_sbp.is_broadcast()));
   });
 }
 
