@@ -1,0 +1,33 @@
+#include "holon/graph/ir/graph.h"
+
+namespace holon::graph {
+
+const char* name(NodeKind kind) {
+  const char* names[] = {"op", "box", "relabel", "agree", "accumulate", "assign", "update", "fused"};
+  return names[static_cast<int>(kind)];
+}
+
+const char* name(Section section) {
+  const char* names[] = {"once before", "forward", "backward", "weight", "once after"};
+  return names[static_cast<int>(section)];
+}
+
+std::vector<NodeId> producers(const Graph& g) {
+  std::vector<NodeId> made_by(g.values.size(), -1);
+  for (size_t n = 0; n < g.nodes.size(); ++n)
+    for (ValueId v : g.nodes[n].out) made_by[static_cast<size_t>(v)] = static_cast<NodeId>(n);
+  return made_by;
+}
+
+std::vector<int32_t> use_counts(const Graph& g) {
+  std::vector<int32_t> uses(g.values.size(), 0);
+  for (auto& n : g.nodes)
+    for (ValueId v : n.in)
+      if (v != kNoValue) ++uses[static_cast<size_t>(v)];
+  for (ValueId v : g.outputs) ++uses[static_cast<size_t>(v)];
+  return uses;
+}
+
+bool is_pure(const Node& n) { return n.kind != NodeKind::kAssign && n.kind != NodeKind::kUpdate; }
+
+}  // namespace holon::graph

@@ -1,0 +1,144 @@
+// The graph that a captured build() becomes: nodes in an order in which they can run, and the values between them.
+//
+// Everything is logical, as the user sees it: shapes and sbps of whole tensors, alike on every rank. Boxing is
+// explicit: a node's inputs have the very specs that its signature asks for. What one rank does of it is found by
+// lowering (graph/program). With several micro-batches the graph describes one of them; what happens once per step
+// (before, after) is told by the node's section.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "holon/optim/rule.h"
+#include "holon/registry/op_def.h"
+
+namespace holon::graph {
+
+using ValueId = int32_t;
+using NodeId = int32_t;  // a place in Graph::nodes: passes change it
+inline constexpr ValueId kNoValue = -1;
+
+enum class NodeKind : uint8_t {
+  kOp,          // a registered op with a kernel or a view
+  kBox,         // in[0] under another spec, maybe on another placement
+  kRelabel,     // this rank's part of in[0], seen as a local tensor or as a part of a global one; no bytes move
+  kAgree,       // a part in which ranks along broadcast axes take the first one's value (a local tensor made global)
+  kAccumulate,  // the sum of in[0] over the micro-batches; its output exists once per step
+  kAssign,      // in[0] is written into the external `target`
+  kUpdate,      // one group of an optimizer: in[i] is the gradient of slot i; out: the new values of slots with a shard
+  kFused,       // an element-wise chain run block by block (body)
+};
+const char* name(NodeKind kind);
+
+enum class Section : uint8_t {
+  kOnceBefore,  // of parameters and constants only: once per step, before the first micro-batch
+  kForward,     // for each micro-batch
+  kBackward,    // likewise; with zero-bubble schedules what gives the gradients of inputs to earlier stages
+  kWeight,      // likewise: what only gradients of parameters need, where the schedule splits it off
+  kOnceAfter,   // once per step, after the last micro-batch
+};
+const char* name(Section section);
+
+// One element-wise op inside a fused node: operands are inputs of the node (0, 1, ...), or results of earlier parts
+// (n_in + part).
+struct FusedPart {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  SmallVec<int16_t, 3> in;
+};
+struct FusedBody {
+  std::vector<FusedPart> parts;
+  SmallVec<int16_t, 2> results;  // parts whose result is an output of the node
+};
+
+struct Node {
+  NodeKind kind = NodeKind::kOp;
+  Section section = Section::kForward;
+  int16_t stage = 0;
+  bool pinned = false;  // stays where it is and is not merged with others: a recomputation
+  int32_t scope = 0;    // in Graph::scopes: the module's path
+  int32_t site = 0;     // in Graph::sites: the user's line
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  SmallVec<ValueId, 4> in;  // kNoValue: an absent optional input
+  SmallVec<ValueId, 2> out;
+  int32_t target = -1;  // kAssign: an external; kUpdate: in Graph::updates; kFused: in Graph::bodies
+  int32_t draw = -1;    // the op draws random numbers: the place of the draw among the local or global ones of a
+                      // micro-batch; its seed and counter attributes are given by the step
+};
+
+enum class ValueKind : uint8_t { kNode, kInput, kExternal };
+
+struct Value {
+  Dims shape;  // logical; of one micro-batch where it depends on one
+  DType dtype = DType::kFloat32;
+  const GlobalSpec* spec = nullptr;  // nullptr: local
+  Device device;
+  ValueKind kind = ValueKind::kNode;
+  int32_t index = -1;  // of the input or external
+  bool is_global() const { return spec != nullptr; }
+};
+
+// A tensor from outside: a parameter, a buffer, a constant. Its memory is read, and written by kAssign and kUpdate, in
+// place.
+struct External {
+  Tensor tensor;
+  ValueId value = kNoValue;
+  std::string name;  // "model.stage0.weight", or "" for a constant
+  bool parameter = false;
+  bool assigned = false;  // some node writes to it
+};
+
+// A group of an optimizer. Slots have parameters and state; gradients come from the graph.
+struct Update {
+  optim::Rule rule;
+  std::vector<int32_t> externals;         // of slot i
+  std::vector<const GlobalSpec*> shards;  // ZeRO: the layout in which slot i is updated; nullptr: the parameter's own
+  double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
+};
+
+struct Graph {
+  std::vector<Node> nodes;
+  std::vector<Value> values;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;  // of one micro-batch, or once per step
+  std::vector<External> externals;
+  std::vector<Update> updates;
+  std::vector<FusedBody> bodies;
+  std::vector<std::string> scopes{""}, sites{""};
+  int local_draws = 0, global_draws = 0;  // of random numbers, per micro-batch
+  int micro_batches = 1;
+  int stages = 1;
+
+  ValueId add_value(const Value& v) {
+    values.push_back(v);
+    return static_cast<ValueId>(values.size()) - 1;
+  }
+  const Value& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
+  Value& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+};
+
+// The node that makes each value; -1 for inputs and externals.
+std::vector<NodeId> producers(const Graph& g);
+// How many nodes read each value; outputs count once more each.
+std::vector<int32_t> use_counts(const Graph& g);
+// Nothing but its outputs comes of the node: it may be dropped when nobody reads them, merged and moved.
+bool is_pure(const Node& n);
+
+// Checks what every pass has to keep: values exist, are made once and before they are read; shapes, dtypes and specs
+// are those that the ops infer for their inputs, in a signature that the op has; sections and stages in order. Errors:
+// a sentence with the node's text (Error of kind kInternal). after: what has run last, for the message.
+void verify(const Graph& g, const char* after);
+
+// A line per node, e.g. "%12 = matmul(%3, %10)  float32 [4, 8] S(0) @cpu:[0, 1]  stage 0 forward  model.fc1".
+std::string str(const Graph& g);
+std::string str(const Graph& g, const Node& n);
+
+// The same on every rank that captured the same; depends on all that decides what ranks exchange.
+uint64_t hash(const Graph& g);
+
+// Runs the graph node by node with eager ops: the truth that passes and the executor are compared with. externals are
+// read and, by assignments and updates, written. Collective. Pre: one micro-batch.
+std::vector<Tensor> interpret(Graph& g, std::span<const Tensor> inputs);
+
+}  // namespace holon::graph
