@@ -91,8 +91,7 @@ void RankStep::run(comm::Communicator* group, const std::byte* in, const Dims& i
   const auto item = static_cast<int64_t>(size_bytes(plan_->dtype()));
   const Dims out_strides = contiguous_strides(shape_);
   if (!zeros_) {
-    if (copies_)
-      kernels::copy_box(out, out_strides, in + view_at(in_strides) * item, in_strides, box_, item);
+    if (copies_) kernels::copy_box(out, out_strides, in + view_at(in_strides) * item, in_strides, box_, item);
     return;
   }
   if (int64_t bytes = shape_.numel() * item) std::memset(out, 0, static_cast<size_t>(bytes));

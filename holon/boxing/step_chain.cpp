@@ -37,7 +37,8 @@ void check_scratch(std::span<const Array> scratch, std::span<const size_t> bytes
   HOLON_CHECK(scratch.size() >= bytes.size(), "prepared boxing: {} scratch arrays are needed, {} were given",
               bytes.size(), scratch.size());
   for (size_t i = 0; i < bytes.size(); ++i)
-    HOLON_CHECK(bytes[i] == 0 || (scratch[i].defined() && scratch[i].nbytes() >= bytes[i] && scratch[i].is_contiguous()),
+    HOLON_CHECK(bytes[i] == 0 ||
+                    (scratch[i].defined() && scratch[i].nbytes() >= bytes[i] && scratch[i].is_contiguous()),
                 "prepared boxing: scratch array {} should have {} bytes in one piece, but has {}", i, bytes[i],
                 scratch[i].defined() ? scratch[i].nbytes() : 0);
 }
@@ -96,7 +97,8 @@ void StepChain::plan_memory(Input input) {
   };
   for (size_t i = 0; i < ops_.size(); ++i) {
     Op& op = ops_[i];
-    if (op.step.meets() && held && !(strides && is_contiguous(shape, *strides))) op.pack = place(kNone, bytes_of(shape));
+    if (op.step.meets() && held && !(strides && is_contiguous(shape, *strides)))
+      op.pack = place(kNone, bytes_of(shape));
     shape = op.step.shape();
     held = op.step.makes() != RankStep::Makes::kNothing;
     if (op.step.makes() != RankStep::Makes::kPart) continue;
@@ -133,7 +135,9 @@ void StepChain::run(const Array& in, const Array& out, std::span<const Array> sc
   check(in, out, scratch);
   bind();
   const auto item = static_cast<int64_t>(size_bytes(plan_.dtype()));
-  auto memory = [&](int where) { return where == kOut ? memory_of(out) : memory_of(scratch[static_cast<size_t>(where)]); };
+  auto memory = [&](int where) {
+    return where == kOut ? memory_of(out) : memory_of(scratch[static_cast<size_t>(where)]);
+  };
 
   const std::byte* part = has_in_ ? memory_of(in) : nullptr;
   Dims shape = in_shape_, strides = has_in_ && in.defined() ? in.strides : contiguous_strides(in_shape_);

@@ -53,8 +53,8 @@ class StepChain {
   const Context* bound_ = nullptr;  // the context that the groups belong to
 };
 
-// Errors: `a` is undefined, of another shape or dtype, or not row-major where it has to be. An array without elements may
-// be undefined.
+// Errors: `a` is undefined, of another shape or dtype, or not row-major where it has to be. An array without elements
+// may be undefined.
 void check_part(const Array& a, const char* which, const Dims& shape, DType dtype, bool contiguous);
 
 // Errors: too few arrays, or one that is too small or not in one piece.
