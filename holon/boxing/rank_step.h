@@ -51,9 +51,4 @@ class RankStep {
 // What a rank shows in errors of the step, and what is compared.
 comm::CallInfo call_info(const Plan& plan, const Step& step);
 
-// dst receives what `pulls` say of the peers' parts, each of which begins at peers[owner]; dst_bytes: of the whole
-// part.
-void pull_all(std::span<const comm::Pull> pulls, DType dtype, std::span<const std::byte* const> peers, std::byte* dst,
-              const Dims& dst_strides, size_t dst_bytes);
-
 }  // namespace holon::boxing

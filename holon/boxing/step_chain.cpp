@@ -133,14 +133,18 @@ void StepChain::check(const Array& in, const Array& out, std::span<const Array> 
 void StepChain::run(const Array& in, const Array& out, std::span<const Array> scratch) {
   if (!has_in_ && !has_out_) return;
   check(in, out, scratch);
+  const bool given = has_in_ && in.defined();
+  run_on(given ? in.bytes() : nullptr, given ? in.strides : contiguous_strides(in_shape_),
+         has_out_ ? memory_of(out) : nullptr, scratch);
+}
+
+void StepChain::run_on(const std::byte* in, const Dims& in_strides, std::byte* out, std::span<const Array> scratch) {
   bind();
   const auto item = static_cast<int64_t>(size_bytes(plan_.dtype()));
-  auto memory = [&](int where) {
-    return where == kOut ? memory_of(out) : memory_of(scratch[static_cast<size_t>(where)]);
-  };
+  auto memory = [&](int where) { return where == kOut ? out : memory_of(scratch[static_cast<size_t>(where)]); };
 
-  const std::byte* part = has_in_ ? memory_of(in) : nullptr;
-  Dims shape = in_shape_, strides = has_in_ && in.defined() ? in.strides : contiguous_strides(in_shape_);
+  const std::byte* part = in;
+  Dims shape = in_shape_, strides = in_strides;
   for (Op& op : ops_) {
     tracing::Span span(op.step.step().label, "boxing");
     const std::byte* shown = part;
@@ -162,8 +166,7 @@ void StepChain::run(const Array& in, const Array& out, std::span<const Array> sc
       part = nullptr;
     }
   }
-  std::byte* result = memory_of(out);
-  if (has_out_ && part != result) kernels::copy_box(result, out_strides_, part, strides, out_shape_, item);
+  if (has_out_ && part != out) kernels::copy_box(out, out_strides_, part, strides, out_shape_, item);
 }
 
 }  // namespace holon::boxing

@@ -27,6 +27,8 @@ class StepChain {
   int64_t read_bytes() const { return read_bytes_; }
   std::span<const size_t> scratch_bytes() const { return scratch_bytes_; }
   void run(const Array& in, const Array& out, std::span<const Array> scratch);
+  // The same on memory that has been checked. in: with in_strides, row-major where prepared so.
+  void run_on(const std::byte* in, const Dims& in_strides, std::byte* out, std::span<const Array> scratch);
   void bind();
 
  private:

@@ -19,8 +19,10 @@ std::string list_text(std::span<const int> ranks) {
   return text;
 }
 
-Bounce::Bounce(const void* data, size_t bytes) : data_(allocate_block(bytes)), bytes_(bytes) {
-  std::memcpy(data_, data, bytes);
+Bounce::Bounce(size_t bytes) : data_(bytes ? allocate_block(bytes) : nullptr), bytes_(bytes) {}
+
+Bounce::Bounce(const void* data, size_t bytes) : Bounce(bytes) {
+  if (bytes) std::memcpy(data_, data, bytes);
 }
 
 Bounce::~Bounce() {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "holon/base/blocking.h"
@@ -152,6 +153,7 @@ std::string list_text(std::span<const int> ranks);
 class Bounce {
  public:
   Bounce() = default;
+  explicit Bounce(size_t bytes);  // uninitialised
   Bounce(const void* data, size_t bytes);
   Bounce(Bounce&& o) noexcept : data_(std::exchange(o.data_, nullptr)), bytes_(o.bytes_) {}
   Bounce& operator=(Bounce&& o) noexcept {

@@ -2,13 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "boxing/allocations.h"
 #include "boxing/prepared_cases.h"
 #include "boxing/specs.h"
 #include "comm/messages.h"
@@ -20,30 +19,6 @@
 #include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
-
-namespace {
-thread_local int64_t allocations = 0;
-
-void* counted(size_t size, size_t alignment) {
-  ++allocations;
-  size = (std::max<size_t>(size, 1) + alignment - 1) / alignment * alignment;
-  if (void* p = std::aligned_alloc(alignment, size)) return p;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new[](size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new(size_t size, std::align_val_t a) { return counted(size, static_cast<size_t>(a)); }
-void* operator new[](size_t size, std::align_val_t a) { return counted(size, static_cast<size_t>(a)); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace holon::boxing {
 namespace {
@@ -115,15 +90,6 @@ TEST(Prepared, ViewsAreToldApart) {
     EXPECT_EQ(half.data<float>(), in.data<float>() + 3 * rank);
     EXPECT_EQ(half.strides, (Dims{6, 1}));
   });
-}
-
-// Runs f some times, so that what is made once is made, and then counts.
-template <class F>
-void expect_no_allocation(const std::string& what, F&& f) {
-  for (int i = 0; i < 3; ++i) f();
-  const int64_t before = allocations;
-  for (int i = 0; i < 1000; ++i) f();
-  EXPECT_EQ(allocations - before, 0) << what;
 }
 
 TEST(Prepared, RunAllocatesNothing) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "boxing/handover_cases.h"
 #include "boxing/prepared_cases.h"
 #include "holon/base/context.h"
 #include "holon/comm/communicator.h"
@@ -13,6 +14,9 @@ namespace {
 
 const std::map<std::string, std::function<void()>> kModes = {
     {"prepared", check_prepared},
+    {"handover", check_handovers},
+    {"pipeline", [] { check_pipeline(4, 8); }},
+    {"die", die_before_posting},
 };
 
 }  // namespace
