@@ -37,7 +37,8 @@ Dims output_strides(const OpDef& op, const Dims& shape, std::span<const Array* c
     // Images of another size keep their channels where they were.
     if (shape.size() == 4)
       for (auto* a : in)
-        if (a->defined() && a->ndim() == 4 && !a->is_contiguous() && a->strides == channels_last_strides(a->shape)) return channels_last_strides(shape);
+        if (a->defined() && a->ndim() == 4 && !a->is_contiguous() && a->strides == channels_last_strides(a->shape))
+          return channels_last_strides(shape);
   } else if (op.layout == Layout::kChannelsLast && shape.size() >= 4) {
     return channels_last_strides(shape);
   }

@@ -6,7 +6,7 @@
 namespace holon {
 
 struct LocalCall {
-  bool member = false;         // this rank is in the placement; the rest is empty otherwise
+  bool member = false;          // this rank is in the placement; the rest is empty otherwise
   SmallVec<Dims, 3> out_shape;  // of this rank's parts
   KernelCall::GlobalPart part;
 };

@@ -74,11 +74,7 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
       r.rule.add(s);
     })
     .in_place().layout(Layout::kLikeInput)
-    .kernel([](KernelCall& c) {
-      Array value = Array::empty({}, c.in(0).dtype);
-      kernels::fill(value, c.scalar("value"));
-      kernels::where(c.in(1), value, c.in(0), c.out());
-    })
+    .kernel([](KernelCall& c) { kernels::masked_fill(c.in(0), c.in(1), c.scalar("value"), c.out()); })
     .saves({1})
     .grad([](Grad& g) { if (g.needs(0)) g.dx(0, masked_fill(g.dy(), g.x(1), 0)); });
 

@@ -13,6 +13,7 @@
 #include "holon/dispatch/record.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops.h"
+#include "holon/ops/agree.h"
 #include "holon/registry/op_def.h"
 #include "holon/tensor/tracer.h"
 
@@ -161,7 +162,8 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
   return shape;
 }
 
-// Along broadcast axes the first rank's value is taken. Collective over the placement. shape: the logical one.
+}  // namespace
+
 Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shape) {
   const Placement& p = spec->placement;
   auto source_of = [&](int index) {
@@ -201,6 +203,8 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
                  rank_text(), p.ranks()[static_cast<size_t>(source)], mine.shape);
   return value;
 }
+
+namespace {
 
 Tensor from_local(const Tensor& x, const GlobalSpec* spec, bool check_meta) {
   bool member = spec->placement.contains(this_rank());

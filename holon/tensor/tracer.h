@@ -1,5 +1,6 @@
-// What takes down ops instead of running them: while a rank has a Tracer, dispatch infers, chooses signatures and records for
-// backward as ever, but its tensors are symbolic (TensorImpl::capture) and no kernel runs. holon/graph/capture is the one.
+// What takes down ops instead of running them: while a rank has a Tracer, dispatch infers, chooses signatures and
+// records for backward as ever, but its tensors are symbolic (TensorImpl::capture) and no kernel runs.
+// holon/graph/capture is the one.
 #pragma once
 
 #include <span>
@@ -15,8 +16,8 @@ class Attrs;
 class Tracer {
  public:
   virtual ~Tracer() = default;
-  // A call of an op with a kernel or a view. inputs have the specs of the chosen signature; outputs, made by dispatch without
-  // data, become symbolic.
+  // A call of an op with a kernel or a view. inputs have the specs of the chosen signature; outputs, made by dispatch
+  // without data, become symbolic.
   virtual void op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) = 0;
   // t under another spec, outside of the recorded graph. asked: by the user, who is not second-guessed.
   virtual Tensor box(const Tensor& t, const GlobalSpec* to, bool asked) = 0;

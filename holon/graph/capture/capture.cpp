@@ -24,7 +24,8 @@ Capture* Capture::current() { return static_cast<Capture*>(Context::current().tr
 
 Capture::Capture() : id_(next_id()) {
   if (Context::current().tracer())
-    fail_runtime("a graph is being captured already on {}: a graph cannot be called inside of another one's build(). Call the module itself there.",
+    fail_runtime("a graph is being captured already on {}: a graph cannot be called inside of another one's build(). "
+                 "Call the module itself there.",
                  rank_text());
   Context::current().set_tracer(this);
 }
@@ -67,7 +68,8 @@ Tensor Capture::input_like(const Tensor& example) {
       for (int a = 0; a < example.nd_sbp().size(); ++a)
         if (example.nd_sbp()[a].is_split(0)) parts *= example.placement().hierarchy()[a];
     if (shape[0] % parts)
-      fail_value("input {} of the graph has {} rows, which {} micro-batches{} do not divide. Give a multiple of {} rows (drop_last=True in a loader), or "
+      fail_value("input {} of the graph has {} rows, which {} micro-batches{} do not divide. Give a multiple of {} "
+                 "rows (drop_last=True in a loader), or "
                  "another number by config.set_gradient_accumulation_steps().",
                  graph_.inputs.size(), shape[0], n, parts > n ? fmt::format(" on {} ranks", parts / n) : "", parts);
     shape[0] /= n;
@@ -91,7 +93,8 @@ ValueId Capture::value_of(const Tensor& t) {
   if (!t.defined()) return kNoValue;
   if (!t.is_symbolic()) return current_[static_cast<size_t>(external_of(t))];
   if (t.impl()->capture != id_)
-    fail_runtime("a tensor {} {} was made inside of another graph's build() and has no value here. Return it from that build(), and pass on what the graph "
+    fail_runtime("a tensor {} {} was made inside of another graph's build() and has no value here. Return it from that "
+                 "build(), and pass on what the graph "
                  "gives.",
                  holon::name(t.dtype()), t.shape());
   return t.impl()->symbol;
@@ -165,7 +168,7 @@ Tensor Capture::box(const Tensor& t, const GlobalSpec* to, bool asked) {
   ValueId from = value_of(t), v;
   Tensor out = symbol(t.shape(), t.dtype(), to, {}, &v);
   Node& n = append(NodeKind::kBox);
-  n.pinned = asked;
+  n.pinned = asked && !backward_;  // in backward autograd asks, not the user
   n.in.push_back(from);
   n.out.push_back(v);
   return out;
@@ -197,7 +200,8 @@ void Capture::write(const char* op, const Tensor& self, const Tensor& value) {
       for (ValueId out : graph_.nodes[i].out)
         if (out == own) {
           if (graph_.nodes[i].op && graph_.nodes[i].op->view)
-            fail_runtime("{}_: a view (made by {}) cannot be changed in place in a captured graph: what it is a view of would not change. Use {}() "
+            fail_runtime("{}_: a view (made by {}) cannot be changed in place in a captured graph: what it is a view "
+                         "of would not change. Use {}() "
                          "and the tensor that it returns.",
                          op, graph_.nodes[i].op->name(), op);
           i = 0;
@@ -241,11 +245,15 @@ void Capture::detached(const Tensor& t, const Tensor& copy) {
   kept_.push_back(copy.ref());
 }
 
-void Capture::add_update(const optim::Rule& rule, std::span<const Tensor> params, double clip_grad_max_norm, double clip_grad_norm_type) {
+void Capture::add_update(const optim::Rule& rule, std::span<const Tensor> params, double clip_grad_max_norm,
+                         double clip_grad_norm_type) {
   for (auto& u : updates_)
     for (auto& p : u.params)
       for (auto& q : params)
-        if (p == q) fail_value("add_optimizer: the parameter {} is in two optimizers or groups of this graph. Give each parameter to one.", p.shape());
+        if (p == q)
+          fail_value("add_optimizer: the parameter {} is in two optimizers or groups of this graph. Give each "
+                     "parameter to one.",
+                     p.shape());
   updates_.push_back({rule, {params.begin(), params.end()}, clip_grad_max_norm, clip_grad_norm_type});
 }
 
@@ -267,7 +275,8 @@ Graph Capture::finish(std::span<const Tensor> outputs) {
       update.shards.push_back(nullptr);
     }
     if (in.empty())
-      fail_runtime("add_optimizer: the graph computes no gradient for any of the {} parameters of this optimizer's group. Call loss.backward() in build(), and give the "
+      fail_runtime("add_optimizer: the graph computes no gradient for any of the {} parameters of this optimizer's "
+                   "group. Call loss.backward() in build(), and give the "
                    "optimizer the parameters of the module that build() uses.",
                    u.params.size());
     Node& n = append(NodeKind::kUpdate);

@@ -1,5 +1,5 @@
-// Takes down what a rank's program does between the making of a Capture and finish(): ops, boxing, gradients of backward(),
-// in-place writes. Tensors made meanwhile are symbolic; those from before become externals on first use.
+// Takes down what a rank's program does between the making of a Capture and finish(): ops, boxing, gradients of
+// backward(), in-place writes. Tensors made meanwhile are symbolic; those from before become externals on first use.
 //
 //   Capture capture;
 //   Tensor x = capture.input({32, 784}, float32, spec, {});
@@ -27,12 +27,13 @@ class Capture final : public Tracer {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // With n micro-batches, backward()'s own seed is divided by n, so that gradients summed over them are those of a mean loss.
+  // With n micro-batches, backward()'s own seed is divided by n, so that gradients summed over them are those of a mean
+  // loss.
   void set_micro_batches(int n) { graph_.micro_batches = n; }
 
   Tensor input(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device);
-  // An input of which `example` is all micro-batches: its first axis is divided by their number; one without axes is the same in
-  // each. Errors: each rank's rows do not divide.
+  // An input of which `example` is all micro-batches: its first axis is divided by their number; one without axes is
+  // the same in each. Errors: each rank's rows do not divide.
   Tensor input_like(const Tensor& example);
 
   // For messages, pictures and stages: what t is called. parameter: backward may give it a gradient.
@@ -50,9 +51,10 @@ class Capture final : public Tracer {
     leave_hook_ = std::move(leave);
   }
 
-  // A group of an optimizer: updated at the end of the step. Parameters without a gradient are left out. Errors: a parameter
-  // that another update has.
-  void add_update(const optim::Rule& rule, std::span<const Tensor> params, double clip_grad_max_norm = -1, double clip_grad_norm_type = 2);
+  // A group of an optimizer: updated at the end of the step. Parameters without a gradient are left out. Errors: a
+  // parameter that another update has.
+  void add_update(const optim::Rule& rule, std::span<const Tensor> params, double clip_grad_max_norm = -1,
+                  double clip_grad_norm_type = 2);
 
   // Ends the capture. Errors: no parameter of an update has a gradient.
   Graph finish(std::span<const Tensor> outputs);
@@ -106,10 +108,10 @@ class Capture final : public Tracer {
   std::vector<Place> scopes_{Place{}};  // open ones
   std::unordered_map<std::string, int32_t> scope_ids_, site_ids_;
   std::unordered_map<const TensorImpl*, int32_t> externals_;
-  std::vector<ValueId> current_;                              // of each external: what an in-place write made of it
+  std::vector<ValueId> current_;  // of each external: what an in-place write made of it
   std::vector<std::pair<Ref<TensorImpl>, Tensor>> gradients_;
   std::unordered_map<const TensorImpl*, size_t> gradient_of_;
-  std::vector<Ref<TensorImpl>> kept_;                         // detached handles: their addresses must stay theirs
+  std::vector<Ref<TensorImpl>> kept_;  // detached handles: their addresses must stay theirs
   std::vector<PendingUpdate> updates_;
   std::function<std::string()> site_hook_;
   std::function<Tensor(const void*, const Tensor&)> enter_hook_;

@@ -2,6 +2,7 @@
 
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/ops/agree.h"
 #include "holon/optim/update.h"
 
 namespace holon::graph {
@@ -10,8 +11,8 @@ std::string text_of(const Array& a) {
   return a.defined() ? fmt::format("{} {}", holon::name(a.dtype), a.shape) : "nothing";
 }
 
-KernelInstruction::KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out,
-                                     const KernelCall::GlobalPart* part)
+KernelInstruction::KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in,
+                                     SmallVec<Array*, 3> out, const KernelCall::GlobalPart* part)
     : op_(op), attrs_(attrs), in_(std::move(in)), out_(std::move(out)) {
   HOLON_CHECK(op.kernel, "op {} has no kernel", op.name());
   call_.emplace(op_, attrs_, std::span<const Array* const>(in_), std::span<Array* const>(out_));
@@ -47,8 +48,41 @@ std::string BoxInstruction::str() const {
   auto& plan = prepared_.plan();
   std::string steps;
   for (auto& s : plan.steps()) steps += (steps.empty() ? "" : ", ") + s.label;
-  return fmt::format("box({}) {} -> {}: {}, {} bytes", text_of(*in_), plan.from()->str(), plan.to()->str(), steps, prepared_.read_bytes());
+  return fmt::format("box({}) {} -> {}: {}, {} bytes", text_of(*in_), plan.from()->str(), plan.to()->str(), steps,
+                     prepared_.read_bytes());
 }
+
+std::string BatchInstruction::str() const {
+  return fmt::format("box of {} tensors in one meeting: {} bytes", batch_.size(), batch_.read_bytes());
+}
+
+std::string SumInBackground::str() const {
+  return fmt::format("box of {} tensors in one meeting, in the background: {} bytes", batch_.size(),
+                     batch_.read_bytes());
+}
+
+std::string PostInstruction::str() const {
+  return fmt::format("post({}) to {}", text_of(*in_), state_.hand_over.plan().to()->str());
+}
+std::string TakeInstruction::str() const {
+  return fmt::format("take -> {} from {}, {} bytes", text_of(*out_), state_.hand_over.plan().from()->str(),
+                     state_.hand_over.read_bytes());
+}
+std::string ReleaseInstruction::str() const {
+  return fmt::format("release to {}", state_.hand_over.plan().to()->str());
+}
+
+std::string FusedInstruction::str() const {
+  std::string s = "fused(";
+  for (size_t i = 0; i < in_.size(); ++i) s += fmt::format("{}{}", i ? ", " : "", text_of(*in_[i]));
+  s += ") ->";
+  for (auto* a : out_) s += " " + text_of(*a);
+  return s;
+}
+
+void AgreeInstruction::run() { kernels::copy(ops::agree_on_value(*in_, spec_, shape_), *out_); }
+
+std::string AgreeInstruction::str() const { return fmt::format("agree({}) on {}", text_of(*in_), spec_->str()); }
 
 void UpdateInstruction::run() {
   if (group_.clip_grad_max_norm >= 0) {

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "holon/boxing/prepared.h"
+#include "holon/comm/background.h"
 #include "holon/dispatch/local_call.h"
+#include "holon/graph/program/fused.h"
 #include "holon/graph/program/program.h"
 
 namespace holon::graph {
@@ -13,7 +15,8 @@ namespace holon::graph {
 class KernelInstruction final : public Instruction {
  public:
   // part: nullptr for a call on local tensors. draws: nullptr for an op that draws nothing.
-  KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out, const KernelCall::GlobalPart* part);
+  KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out,
+                    const KernelCall::GlobalPart* part);
   void draw(const Draws* draws, bool global, int64_t place);
   void run() override {
     if (draws_) set_draw();
@@ -58,6 +61,117 @@ class BoxInstruction final : public Instruction {
   boxing::Prepared prepared_;
   const Array *in_, *out_;
   std::vector<Array> scratch_;
+};
+
+// Many boxes in one meeting.
+class BatchInstruction final : public Instruction {
+ public:
+  BatchInstruction(boxing::PreparedBatch batch, const Array* in, const Array* out)
+      : batch_(std::move(batch)), in_(in), out_(out) {}
+  void run() override { batch_.run(*in_, *out_); }
+  void bind() override { batch_.bind(); }
+  std::string str() const override;
+
+ private:
+  boxing::PreparedBatch batch_;
+  const Array *in_, *out_;
+};
+
+// The same on the rank's second thread, while this one goes on. Pre: one WaitInstruction follows.
+class SumInBackground final : public Instruction {
+ public:
+  SumInBackground(boxing::PreparedBatch batch, const Array* in, const Array* out)
+      : batch_(std::move(batch)), in_(in), out_(out) {}
+  void run() override {
+    work_ = comm::run_in_background([this] { batch_.run(*in_, *out_); });
+  }
+  void wait() const { work_.wait(); }
+  std::string str() const override;
+
+ private:
+  boxing::PreparedBatch batch_;
+  const Array *in_, *out_;
+  mutable comm::Work work_;
+};
+
+class WaitInstruction final : public Instruction {
+ public:
+  explicit WaitInstruction(const SumInBackground& sum) : sum_(sum) {}
+  void run() override { sum_.wait(); }
+  std::string str() const override { return "wait for " + sum_.str(); }
+
+ private:
+  const SumInBackground& sum_;
+};
+
+// From one stage of a pipeline to another: the source shows its part...
+class PostInstruction final : public Instruction {
+ public:
+  PostInstruction(HandOverState& state, const Array* in, std::vector<Array> scratch)
+      : state_(state), in_(in), scratch_(std::move(scratch)) {}
+  void run() override { state_.hand_over.post(*in_, scratch_); }
+  void bind() override { state_.hand_over.bind(); }
+  std::string str() const override;
+
+ private:
+  HandOverState& state_;
+  const Array* in_;
+  std::vector<Array> scratch_;
+};
+
+// ... the target takes it...
+class TakeInstruction final : public Instruction {
+ public:
+  TakeInstruction(HandOverState& state, const Array* out, std::vector<Array> scratch)
+      : state_(state), out_(out), scratch_(std::move(scratch)) {}
+  void run() override { state_.hand_over.take(*out_, scratch_); }
+  void bind() override { state_.hand_over.bind(); }
+  std::string str() const override;
+
+ private:
+  HandOverState& state_;
+  const Array* out_;
+  std::vector<Array> scratch_;
+};
+
+// ... and the source may use the memory again.
+class ReleaseInstruction final : public Instruction {
+ public:
+  explicit ReleaseInstruction(HandOverState& state) : state_(state) {}
+  void run() override { state_.hand_over.release(); }
+  std::string str() const override;
+
+ private:
+  HandOverState& state_;
+};
+
+// A chain of element-wise ops, block by block.
+class FusedInstruction final : public Instruction {
+ public:
+  FusedInstruction(FusedChain chain, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out)
+      : chain_(std::move(chain)), in_(std::move(in)), out_(std::move(out)) {}
+  void run() override { chain_.run(in_, out_); }
+  std::string str() const override;
+
+ private:
+  FusedChain chain_;
+  SmallVec<const Array*, 4> in_;
+  SmallVec<Array*, 3> out_;
+};
+
+// Ranks take the value of the first one among them.
+class AgreeInstruction final : public Instruction {
+ public:
+  AgreeInstruction(const Array* in, Array* out, const GlobalSpec* spec, const Dims& shape)
+      : in_(in), out_(out), spec_(spec), shape_(shape) {}
+  void run() override;
+  std::string str() const override;
+
+ private:
+  const Array* in_;
+  Array* out_;
+  const GlobalSpec* spec_;
+  Dims shape_;
 };
 
 // The update of an optimizer's group.

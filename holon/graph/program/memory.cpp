@@ -110,7 +110,9 @@ size_t place_by_size(const std::vector<Lifetime>& lives, std::vector<size_t>& of
     }
     offsets[i] = at;
     end = std::max(end, at + bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), at, [&](size_t value, size_t p) { return value < offsets[p]; }), i);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), at,
+                                   [&](size_t value, size_t p) { return value < offsets[p]; }),
+                  i);
   }
   return end;
 }

@@ -19,8 +19,8 @@ struct MemoryPlan {
   size_t sum_bytes = 0;         // without sharing
 };
 
-// Two that live at once do not overlap. Best fit in the order of first use; for lists that are not long, also by falling size, and
-// the smaller block is taken. Deterministic.
+// Two that live at once do not overlap. Best fit in the order of first use; for lists that are not long, also by
+// falling size, and the smaller block is taken. Deterministic.
 MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes);
 
 }  // namespace holon::graph

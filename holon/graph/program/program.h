@@ -1,5 +1,5 @@
-// What one rank does in a step: a flat list of instructions over arrays whose memory is planned. A step allocates its outputs and
-// nothing else, looks nothing up, and calls no Python.
+// What one rank does in a step: a flat list of instructions over arrays whose memory is planned. A step allocates its
+// outputs and nothing else, looks nothing up, and calls no Python.
 #pragma once
 
 #include <deque>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/boxing/handover.h"
 #include "holon/graph/ir/graph.h"
 #include "holon/graph/program/memory.h"
 
@@ -29,21 +30,21 @@ class Instruction {
 struct Buffer {
   enum class Kind : uint8_t { kArena, kInput, kExternal, kOutput };
   Kind kind = Kind::kArena;
-  Ref<Storage> storage;       // what the arrays refer to; bound to memory when that is known
+  Ref<Storage> storage;  // what the arrays refer to; bound to memory when that is known
   size_t bytes = 0;
-  Lifetime life;              // kArena
-  int32_t index = -1;         // of the input, external or output
-  int64_t at = 0;             // kInput: where the micro-batch begins, in bytes after the input's first element
-  int64_t pending = 0;        // while lowering: reads to come
+  Lifetime life;        // kArena
+  int32_t index = -1;   // of the input, external or output
+  int64_t at = 0;       // kInput: where the micro-batch begins, in bytes after the input's first element
+  int64_t pending = 0;  // while lowering: reads to come
 };
 
 struct OutputPart {
-  Array array;                // with all micro-batches' rows
-  int32_t buffer = -1;        // -1: the rank has no part
-  Dims shape;                 // logical
+  Array array;          // with all micro-batches' rows
+  int32_t buffer = -1;  // -1: the rank has no part
+  Dims shape;           // logical
   DType dtype = DType::kFloat32;
   const GlobalSpec* spec = nullptr;
-  int32_t external = -1;      // the output is this external itself
+  int32_t external = -1;  // the output is this external itself
 };
 
 // Where in the random streams a step begins.
@@ -58,12 +59,18 @@ struct UpdateGroup {
   double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
 };
 
+// A hand-over between stages: shared by the instructions that post, take and release it.
+struct HandOverState {
+  boxing::HandOver hand_over;
+};
+
 struct Program {
   std::vector<std::unique_ptr<Instruction>> instructions;
-  std::deque<Array> arrays;   // addresses stay
+  std::deque<Array> arrays;  // addresses stay
   std::vector<Buffer> buffers;
   std::vector<OutputPart> outputs;
   std::deque<UpdateGroup> updates;
+  std::vector<std::unique_ptr<HandOverState>> hand_overs;
   Draws draws;
   MemoryPlan memory;
   Ref<Storage> arena;

@@ -46,6 +46,7 @@ std::string cycle_of(const Schedule& s, const TaskGraph& graph, const std::vecto
     if (wait.on < 0) wait = {graph.before(id), true};
     id = wait.on;
   }
+  while (waits[at(id)].in_list) id = waits[at(id)].on;  // begin with a wait for a result
   const int begin = id;
   std::string text = graph.task(begin).str();
   do {

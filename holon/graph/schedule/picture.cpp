@@ -149,13 +149,13 @@ std::string schedule_svg(const Schedule& schedule, const Simulation& simulation)
     for (int i = 0; i < shades; ++i, x += 12)
       d.rect(x, y, 12, 14, colour(phase, shades > 1 ? i * (schedule.stages - 1) / (shades - 1) : 0, schedule.stages));
     d.text(x + 6, y + 12, words, "start", "class=\"note\"");
-    x += 6 + 7.0 * static_cast<double>(words.size()) + 20;
+    x += 6 + 6.3 * static_cast<double>(words.size()) + 20;
   };
   legend(Phase::kForward, "F forward");
   if (schedule.training) legend(Phase::kBackward, schedule.splits_backward ? "B gradient of the input" : "B backward");
   if (schedule.splits_backward) legend(Phase::kWeight, "W gradients of the weights");
   const std::string shades =
-      schedule.stages > 1 ? fmt::format("light: stage 0, dark: stage {}", schedule.stages - 1) : "";
+      schedule.stages > 1 ? fmt::format("Light: stage 0, dark: stage {}", schedule.stages - 1) : "";
   d.text(kLeft, y + 34, shades.empty() ? "Numbers: micro-batches." : "Numbers: micro-batches. " + shades + ".", "start",
          "class=\"axis\"");
 

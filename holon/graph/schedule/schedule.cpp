@@ -94,15 +94,16 @@ std::vector<Task> one_f_one_b_list(int r, int p, int v, int micro_batches) {
   return list;
 }
 
-// ZB-H1 at position s of p. Stage s begins its W when s more B than in 1F1B have run, so that all stages hold p.
-std::vector<Task> zero_bubble_list(int s, int p, int micro_batches) {
+// ZB-H1 at position s of p. A stage's first W waits until it holds as many micro-batches as it may: p where stages are
+// equal.
+std::vector<Task> zero_bubble_list(int s, int p, int bound, int micro_batches) {
   std::vector<Task> list;
   int forwards = 0, backwards = 0, weights = 0;
   auto add = [&](int& next, Phase phase) { list.push_back({s, next++, phase}); };
   while (forwards < std::min(p - s, micro_batches)) add(forwards, Phase::kForward);
   while (backwards < micro_batches) {
     add(backwards, Phase::kBackward);
-    if (forwards - weights == p || forwards == micro_batches) add(weights, Phase::kWeight);
+    if (forwards - weights == bound || forwards == micro_batches) add(weights, Phase::kWeight);
     if (forwards < micro_batches) add(forwards, Phase::kForward);
   }
   while (weights < micro_batches) add(weights, Phase::kWeight);
@@ -123,11 +124,21 @@ std::vector<int> bounds_of(Scheme scheme, const Runs& runs, int micro_batches) {
   const int active = static_cast<int>(std::count_if(number.begin(), number.end(), [](int n) { return n > 0; }));
   std::vector<int> bounds(at(runs.devices));
   for (size_t d = 0; d < bounds.size(); ++d) {
-    const int behind = runs.size() - 1 - last[d];
-    if (number[d] > 0) bounds[d] = number[d] == 1 ? behind + 1 : (number[d] - 1) * active + 2 * behind + 1;
+    if (number[d] == 0) continue;
+    const int64_t behind = runs.size() - 1 - last[d];
+    const int64_t bound = number[d] == 1 ? behind + 1 : int64_t{number[d] - 1} * active + 2 * behind + 1;
+    bounds[d] = static_cast<int>(std::min<int64_t>(bound, kMostTasks));
   }
-  if (scheme == Scheme::kZeroBubble)
-    std::fill(bounds.begin(), bounds.end(), *std::max_element(bounds.begin(), bounds.end()));
+  if (scheme == Scheme::kZeroBubble) {
+    // W may wait while no device holds more stages than 1F1B's fullest one.
+    std::vector<int64_t> longest(bounds.size(), 1);
+    for (int r = 0; r < runs.size(); ++r)
+      longest[at(runs.device[at(r)])] = std::max<int64_t>(longest[at(runs.device[at(r)])], runs.length(r));
+    int64_t fullest = 0;
+    for (size_t d = 0; d < bounds.size(); ++d) fullest = std::max(fullest, bounds[d] * longest[d]);
+    for (size_t d = 0; d < bounds.size(); ++d)
+      bounds[d] = std::max(bounds[d], static_cast<int>(std::min(fullest / longest[d], kMostTasks)));
+  }
   for (size_t d = 0; d < bounds.size(); ++d) {
     const int all = number[d] * micro_batches;
     bounds[d] = scheme == Scheme::kGpipe ? all : std::min(bounds[d], all);
@@ -151,6 +162,7 @@ Lists lists_of(Scheme scheme, const Runs& runs, int micro_batches, bool training
     return list_schedule(runs.device, runs.devices, lengths, micro_batches, rules);
   }
   Lists lists(at(runs.devices));
+  const std::vector<int> bounds = bounds_of(scheme, runs, micro_batches);
   for (int r = 0; r < *period; ++r) {
     std::vector<Task>& list = lists[at(runs.device[at(r)])];
     if (scheme == Scheme::kGpipe || !training)
@@ -158,7 +170,7 @@ Lists lists_of(Scheme scheme, const Runs& runs, int micro_batches, bool training
     else if (scheme == Scheme::k1f1b)
       list = one_f_one_b_list(r, *period, runs.size() / *period, micro_batches);
     else
-      list = zero_bubble_list(r, *period, micro_batches);
+      list = zero_bubble_list(r, *period, bounds[at(runs.device[at(r)])], micro_batches);
   }
   return lists;
 }

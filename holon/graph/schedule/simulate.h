@@ -45,11 +45,13 @@ Simulation simulate(const Schedule& schedule, const Costs& costs);
 // tasks cost.
 std::vector<int> peak_in_flight(const Schedule& schedule);
 
-// The bubble of a schedule of make_schedule whose p devices have equal stages, for m micro-batches, when sends take no
-// time: "gpipe" and "1f1b" (p - 1) / (m + p - 1), for any m; "interleaved" with v chunks a device (p - 1) / (v m + p -
-// 1), for m a multiple of p; "zero_bubble" from an idle time a device of (p - 1) (F + B - W)
-// (https://arxiv.org/abs/2401.10241, table 2), for m >= p and W no longer than F and B. Errors (ValueError): another
-// name, a size below 1, costs below 0.
+// The bubble of a schedule of make_schedule with equal stages on p devices, for m micro-batches, when sends take no
+// time:
+//   "gpipe", "1f1b"  (p - 1) / (m + p - 1)
+//   "interleaved"    (p - 1) / (v m + p - 1) with v chunks a device, for m a multiple of p
+//   "zero_bubble"    from an idle time a device of (p - 1) (F + B - W) (https://arxiv.org/abs/2401.10241), or (p - 1)
+//                    times the longer of F and B where W is longer than one of them; for m >= p
+// Errors (ValueError): another name, a size below 1, costs below 0 or not finite.
 double bubble_formula(std::string_view name, int devices, int micro_batches, int chunks_per_device = 1,
                       double forward = 1, double backward = 1, double weight = 1);
 

@@ -205,7 +205,9 @@ void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array
   run_loop(loop);
 }
 
-void where(const Array& condition, const Array& a, const Array& b, Array& out) {
+namespace {
+
+void select(const Array& condition, const LoopInput& a, const Array& b, Array& out) {
   HOLON_CHECK(size_bytes(condition.dtype) == 1, "where: the condition is {}", holon::name(condition.dtype));
   HOLON_CHECK(a.dtype == out.dtype && b.dtype == out.dtype, "where: {} and {} into {}", holon::name(a.dtype),
               holon::name(b.dtype), holon::name(out.dtype));
@@ -214,11 +216,30 @@ void where(const Array& condition, const Array& a, const Array& b, Array& out) {
   loop.rows = table().select[size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3];
   loop.inputs = 3;
   loop.in[0] = LoopInput(condition, condition.dtype);
-  loop.in[1] = LoopInput(a, a.dtype);
+  loop.in[1] = a;
   loop.in[2] = LoopInput(b, b.dtype);
   loop.out = &out;
   loop.out_compute = out.dtype;
   run_loop(loop);
+}
+
+}  // namespace
+
+void where(const Array& condition, const Array& a, const Array& b, Array& out) {
+  select(condition, LoopInput(a, a.dtype), b, out);
+}
+
+void masked_fill(const Array& a, const Array& mask, Scalar value, Array& out) {
+  alignas(8) std::byte bytes[8];
+  const Number v = number_of(value);
+  const void* from = value.is_float() ? static_cast<const void*>(&v.d) : &v.i;
+  load_elements(static_cast<const std::byte*>(from), 8, value.is_float() ? DType::kFloat64 : DType::kInt64, out.dtype, bytes, 1, nullptr);
+  const Dims none{};
+  LoopInput number;
+  number.data = bytes;
+  number.shape = number.strides = &none;
+  number.dtype = number.compute = out.dtype;
+  select(mask, number, a, out);
 }
 
 void clamp(const Array& a, std::optional<Scalar> low, std::optional<Scalar> high, Array& out) {

@@ -38,6 +38,8 @@ void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array
 
 // out = condition ? a : b. condition is bool (or uint8); a, b and out have one dtype.
 void where(const Array& condition, const Array& a, const Array& b, Array& out);
+// out = mask ? value : a. The value takes a's dtype.
+void masked_fill(const Array& a, const Array& mask, Scalar value, Array& out);
 void clamp(const Array& a, std::optional<Scalar> low, std::optional<Scalar> high, Array& out);
 // out = a + alpha b
 inline void add_scaled(const Array& a, const Array& b, Scalar alpha, Array& out) {

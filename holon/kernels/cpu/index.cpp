@@ -353,12 +353,6 @@ void scatter_scalar(ScatterOp op, Array& out, int axis, const Array& index, Scal
   scatter(op, out, axis, index, one.view(index.shape, Dims::filled(index.ndim(), 0)));
 }
 
-void masked_fill(const Array& x, const Array& mask, Scalar value, Array& out) {
-  Array one = Array::empty({}, out.dtype);
-  fill(one, value);
-  where(mask, one, x, out);
-}
-
 namespace {
 
 // The truth of each element, in row-major order.

@@ -34,8 +34,6 @@ void scatter_scalar(ScatterOp op, Array& out, int axis, const Array& index, Scal
 // out[.., indices[j], ..] += src[.., j, ..] along the axis; indices [k] as for index_select.
 void index_add(Array& out, int axis, const Array& indices, const Array& src, AxisPart part = {});
 
-// out = mask ? value : x. mask (bool) broadcasts to x.
-void masked_fill(const Array& x, const Array& mask, Scalar value, Array& out);
 // How many elements are not 0.
 int64_t count_nonzero(const Array& x);
 // The indices of these elements in row-major order. out: int64 [count, axes].

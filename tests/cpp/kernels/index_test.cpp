@@ -3,6 +3,7 @@
 #include <map>
 
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/elementwise.h"
 #include "tests/cpp/kernels/util.h"
 
 namespace holon::kernels::testing {

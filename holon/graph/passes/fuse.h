@@ -1,0 +1,14 @@
+// Passes that put several ops of a graph into one. They run after autograd: what they make has no gradient.
+#pragma once
+
+#include "holon/graph/ir/graph.h"
+
+namespace holon::graph {
+
+struct PassOptions;
+
+// Chains of element-wise ops become kFused nodes: a value that only the chain reads never gets memory. Members of a
+// chain have one section, stage, shape and spec, and stand where the last of them stood.
+void fuse_elementwise(Graph& g, const PassOptions& options);
+
+}  // namespace holon::graph
