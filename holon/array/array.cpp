@@ -20,6 +20,16 @@ size_t checked_bytes(const Dims& shape, DType dtype) {
 
 }  // namespace
 
+Array Array::placeholder(const Dims& shape, const Dims& strides, DType dtype, Device device) {
+  Array a;
+  a.storage = make_ref<Storage>(nullptr, 0);
+  a.shape = shape;
+  a.strides = strides;
+  a.dtype = dtype;
+  a.device = device;
+  return a;
+}
+
 Array Array::empty(const Dims& shape, DType dtype, Device device) {
   Array a;
   a.storage = allocate_storage(checked_bytes(shape, dtype));

@@ -21,7 +21,11 @@ struct Array {
   // Uninitialised with the given strides, which must address each element once within numel() elements.
   static Array empty_strided(const Dims& shape, const Dims& strides, DType dtype, Device device = {});
 
+  // Without memory yet: its storage, which is its own, refers to nothing until it is bound (Storage::rebind).
+  static Array placeholder(const Dims& shape, const Dims& strides, DType dtype, Device device = {});
+
   bool defined() const { return static_cast<bool>(storage); }
+  bool is_placeholder() const { return storage && !storage->data(); }
   int ndim() const { return shape.size(); }
   int64_t numel() const { return shape.numel(); }
   size_t nbytes() const { return static_cast<size_t>(numel()) * size_bytes(dtype); }

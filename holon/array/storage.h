@@ -17,6 +17,11 @@ class Storage : public RefCounted {
   Storage(void* data, size_t size) : data_(data), size_(size) {}
   std::byte* data() const { return static_cast<std::byte*>(data_); }
   size_t size() const { return size_; }
+  // For a storage that owns nothing and stands for memory that is found later: what it refers to from here on.
+  void rebind(void* data, size_t size) {
+    data_ = data;
+    size_ = size;
+  }
   // Counts in-place writes, so that autograd can tell that a value it kept has changed.
   uint32_t version = 0;
 

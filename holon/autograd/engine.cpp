@@ -13,6 +13,7 @@
 #include "holon/dispatch/dispatch.h"
 #include "holon/ops.h"
 #include "holon/tensor/node.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon {
 
@@ -57,6 +58,7 @@ class Run {
         o.sbp = NdSbp::filled(root.nd_sbp().size(), sbp::broadcast());
       }
       gradient = ones(root.shape(), o);
+      if (tracer_) gradient = tracer_->seed(gradient);
     } else if (gradient.shape() != root.shape() || gradient.is_global() != root.is_global()) {
       fail_runtime("backward: the gradient has shape {} ({}), the tensor {} ({}). They must be alike.", gradient.shape(),
                    gradient.is_global() ? "global" : "local", root.shape(), root.is_global() ? "global" : "local");
@@ -75,6 +77,7 @@ class Run {
       for (uint32_t o = 0; o < grads.size(); ++o)
         if (auto c = node_capture_.find({node.get(), o}); c != node_capture_.end())
           for (size_t i : c->second) captured[i] = grads[o];
+      if (tracer_) tracer_->exchange_mark(node->mark);
       tracing::Span span(node->name(), "gradient");
       TensorVec below = node->backward(grads);
       if (!retain_) node->free_saved();
@@ -102,7 +105,7 @@ class Run {
   void add_to(Tensor& sum, Tensor more) {
     if (!sum.defined()) {
       sum = std::move(more);
-    } else if (!create_ && sum.is_local() && owned(sum) && sum.dtype() == more.dtype() && sum.array().is_contiguous()) {
+    } else if (!create_ && !tracer_ && sum.is_local() && owned(sum) && sum.dtype() == more.dtype() && sum.array().is_contiguous()) {
       add_(sum, more);
     } else {
       sum = add(sum, more);
@@ -153,6 +156,7 @@ class Run {
   }
 
   void add_up(TensorImpl& leaf, Tensor g) {
+    if (tracer_) return tracer_->gradient(leaf, g);
     if (!leaf.meta) leaf.meta = std::make_shared<AutogradMeta>();
     Tensor& sum = leaf.meta->grad;
     if (sum.defined()) {
@@ -167,11 +171,33 @@ class Run {
   }
 
   bool retain_, create_, capturing_ = false;
+  Tracer* tracer_ = tracer();
   std::optional<GradientBuckets> buckets_;
   std::priority_queue<Item> ready_;
   std::unordered_map<Node*, TensorVec> pending_;
   std::unordered_map<TensorImpl*, std::vector<size_t>> leaf_capture_;
   std::map<std::pair<Node*, uint32_t>, std::vector<size_t>> node_capture_;
+};
+
+// Tells the capture, if there is one, which ops are backward's.
+class TracedBackward {
+ public:
+  TracedBackward() : tracer_(tracer()) {
+    if (!tracer_) return;
+    tracer_->backward(true);
+    mark_ = tracer_->mark();
+  }
+  ~TracedBackward() {
+    if (!tracer_) return;
+    tracer_->exchange_mark(mark_);
+    tracer_->backward(false);
+  }
+  TracedBackward(const TracedBackward&) = delete;
+  TracedBackward& operator=(const TracedBackward&) = delete;
+
+ private:
+  Tracer* tracer_;
+  int32_t mark_ = -1;
 };
 
 void start(Run& run, std::span<const Tensor> roots, std::span<const Tensor> gradients) {
@@ -185,7 +211,8 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, 
   AutocastPause plain;
   tracing::Span span("backward", "autograd");
   Run run(retain_graph, create_graph);
-  if (!create_graph) run.overlap();
+  if (!create_graph && !tracer()) run.overlap();
+  TracedBackward traced;
   start(run, roots, gradients);
   run.walk();
   run.finish();
@@ -201,6 +228,7 @@ std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> 
   tracing::Span span("grad", "autograd");
   Run run(retain_graph, create_graph);
   run.capture(inputs);
+  TracedBackward traced;
   start(run, roots, gradients);
   run.walk();
   for (size_t i = 0; i < inputs.size(); ++i)

@@ -6,6 +6,7 @@
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::autograd {
 
@@ -181,6 +182,11 @@ TensorVec apply_function(FunctionCall call, TensorVec inputs) {
     needed |= t.requires_grad();
   }
   bool on_parts = global && !call.rule.empty();
+  if (on_parts && tracer())
+    fail(ErrorKind::kNotImplemented,
+         "{}: a function with a sharding rule cannot be part of a captured graph: its code runs on this rank's parts. Declare it as an op "
+         "(docs/guides/adding-an-op.md), or leave out the rule.",
+         call.name);
   TensorVec outs;
   {
     NoGradGuard no_grad;

@@ -8,6 +8,8 @@
 
 namespace holon {
 
+class Tracer;
+
 class Context {
  public:
   Context(int rank, int world_size, int local_rank, int local_world_size)
@@ -41,6 +43,9 @@ class Context {
   // Whether a region of automatic casts is open (holon/dispatch/autocast.h). A flag here, since every op asks.
   bool autocast() const { return autocast_; }
   void set_autocast(bool on) { autocast_ = on; }
+  // Who takes down ops instead of running them (holon/dispatch/tracer.h); nullptr: they run.
+  Tracer* tracer() const { return tracer_; }
+  void set_tracer(Tracer* tracer) { tracer_ = tracer; }
 
   // The part of a context that belongs to an upper layer, made on first use: struct with a default constructor.
   template <class T>
@@ -60,6 +65,7 @@ class Context {
 
   int rank_, world_size_, local_rank_, local_world_size_;
   bool threads_ = false, autocast_ = false;
+  Tracer* tracer_ = nullptr;
   std::vector<std::shared_ptr<void>> parts_;
 };
 

@@ -15,7 +15,10 @@ enum class Phase : uint64_t { kWhole, kSum, kShare };
 
 comm::MemberPulls pulls_of(const Plan& plan, size_t step, int rank, Phase phase) {
   const Transfer& t = plan.transfer(step, rank);
-  if (phase == Phase::kWhole) return {t.pulls, contiguous_strides(t.shape)};
+  const Step& s = plan.steps()[step];
+  // What a member has, it does not pull. (Nobody else's work depends on that.)
+  const bool view = t.whole_own && s.from->placement.device_type() == s.to->placement.device_type();
+  if (phase == Phase::kWhole) return {view ? std::vector<comm::Pull>{} : t.pulls, contiguous_strides(t.shape)};
   comm::MemberPulls all;
   int64_t n = t.shape.numel();
   if (n == 0) return all;
@@ -53,25 +56,20 @@ std::shared_ptr<const comm::HostSchedule> schedule_of(const Plan& plan, size_t s
 
 }  // namespace
 
-Array meet_across_hosts(const Plan& plan, size_t number, int rank, comm::HostsCommunicator& group, const Array& in) {
+void meet_across_hosts(const Plan& plan, size_t number, const Transfer& t, comm::HostsCommunicator& group,
+                       const std::byte* in, size_t in_bytes, std::byte* out) {
   const Step& step = plan.steps()[number];
-  const Transfer& t = plan.transfer(number, rank);
   comm::CallInfo info{step.label.c_str(), plan.dtype(), plan.shape(), step.fingerprint};
-  Array out;
-  if (step.to->placement.contains(rank)) out = Array::empty(t.shape, plan.dtype(), step.to->placement.device());
-  std::byte* to = out.defined() ? out.bytes() : nullptr;
-  const Dims strides = step.two_phase ? Dims{1} : out.defined() ? out.strides : Dims{};
-  const void* from = in.defined() ? in.bytes() : nullptr;
-  const size_t bytes = in.defined() ? in.nbytes() : 0;
+  const Dims strides = step.two_phase ? Dims{1} : contiguous_strides(t.shape);
   auto sched = [&](Phase phase) { return schedule_of(plan, number, t, group, phase); };
   if (!step.two_phase) {
-    group.pull(info, *sched(Phase::kWhole), from, bytes, to, strides);
-    return out;
+    group.pull(info, *sched(Phase::kWhole), in, in_bytes, out, strides);
+    return;
   }
-  group.pull(info, *sched(Phase::kSum), from, bytes, to, strides);
-  group.pull(info, *sched(Phase::kShare), to, out.nbytes(), to, strides);
+  const size_t out_bytes = static_cast<size_t>(t.shape.numel()) * size_bytes(plan.dtype());
+  group.pull(info, *sched(Phase::kSum), in, in_bytes, out, strides);
+  group.pull(info, *sched(Phase::kShare), out, out_bytes, out, strides);
   --comm::stats().calls;
-  return out;
 }
 
 }  // namespace holon::boxing

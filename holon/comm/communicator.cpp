@@ -61,8 +61,8 @@ int64_t before(std::span<const int64_t> counts, int k) {
 }
 
 // Peers' pointers, each moved by the same number of bytes.
-SmallVec<const void*, 16> shifted(std::span<const std::byte* const> peers, size_t bytes) {
-  SmallVec<const void*, 16> result(peers.size());
+SmallVec<const void*, 64> shifted(std::span<const std::byte* const> peers, size_t bytes) {
+  SmallVec<const void*, 64> result(peers.size());
   for (size_t i = 0; i < peers.size(); ++i) result[i] = peers[i] + bytes;
   return result;
 }

@@ -7,8 +7,10 @@
 #include "holon/base/trace.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/box_input.h"
+#include "holon/dispatch/local_call.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon {
 
@@ -24,7 +26,7 @@ const Array kUndefined{};
 constexpr size_t kLongKernelBytes = 64 << 10;
 
 struct Scan {
-  bool global = false, grad = false;
+  bool global = false, grad = false, symbolic = false;
   uint32_t present = 0;
 };
 
@@ -50,6 +52,7 @@ Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
     }
     s.present |= 1u << std::min<size_t>(i, 31);
     s.grad |= t.requires_grad();
+    s.symbolic |= t.is_symbolic();
     if (!first) {
       first = &t;
       s.global = t.is_global();
@@ -64,6 +67,12 @@ Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
   if (!first && op.schema.n_inputs > 0 && op.schema.input_list)
     fail_value("{}: an empty list of tensors was given; it needs at least one.", op.name());
   return s;
+}
+
+[[noreturn]] void fail_symbolic(const OpDef& op, std::span<const Tensor> inputs) {
+  for (auto& t : inputs)
+    if (t.defined()) t.require_value(op.name());
+  HOLON_CHECK(false, "no symbolic input of {}", op.name());
 }
 
 bool is_promoted(const OpDef& op, size_t input) { return op.promoted_inputs >> std::min<size_t>(input, 31) & 1; }
@@ -115,23 +124,6 @@ void check_attrs(const OpDef& op, const Attrs& attrs) {
         if (a.attr == at) fail_type("{}: argument {} is missing. Signature: {}", op.name(), a.name, op.schema.text);
 }
 
-Dims strides_for(const OpDef& op, const Dims& shape, std::span<const Array* const> in) {
-  if (op.layout == Layout::kLikeInput) {
-    for (auto* a : in)
-      if (a->defined() && a->shape == shape) {
-        if (!a->is_contiguous() && a->is_dense()) return a->strides;
-        return contiguous_strides(shape);
-      }
-    // Images of another size keep their channels where they were.
-    if (shape.size() == 4)
-      for (auto* a : in)
-        if (a->defined() && a->ndim() == 4 && !a->is_contiguous() && a->strides == channels_last_strides(a->shape)) return channels_last_strides(shape);
-  } else if (op.layout == Layout::kChannelsLast && shape.size() >= 4) {
-    return channels_last_strides(shape);
-  }
-  return contiguous_strides(shape);
-}
-
 void run_kernel(const OpDef& op, const Attrs& attrs, std::span<const Array* const> in, std::span<Array* const> out,
                 const KernelCall::GlobalPart* part) {
   HOLON_CHECK(op.kernel, "op {} has no kernel", op.name());
@@ -161,6 +153,10 @@ void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
   if (op.device_attr >= 0 && attrs.has(op.device_attr)) device = attrs.as_device(op.device_attr);
   Infer infer(op, attrs, metas, present);
   op.infer(infer);
+  if (Tracer* trace = tracer()) [[unlikely]] {
+    for (auto& m : infer.out_) outs.push_back(Tensor::without_data(m.shape, m.dtype, nullptr, device));
+    return trace->op(op, attrs, inputs, outs);
+  }
   if (op.view) {
     Array array = *in[0];
     ViewCall call(op, attrs, *in[0], infer.out_[0].shape);
@@ -170,7 +166,7 @@ void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
   }
   SmallVec<Array*, 3> out;
   for (auto& m : infer.out_) {
-    Tensor t = Tensor::local(Array::empty_strided(m.shape, strides_for(op, m.shape, in), m.dtype, device));
+    Tensor t = Tensor::local(Array::empty_strided(m.shape, output_strides(op, m.shape, in), m.dtype, device));
     out.push_back(&t.impl()->array);
     outs.push_back(std::move(t));
   }
@@ -182,9 +178,7 @@ struct CachedCall {
   ChosenSignature signature;
   uint32_t boxed = 0;  // inputs that must move
   SmallVec<Meta, 3> out;
-  SmallVec<Dims, 3> out_local;
-  KernelCall::GlobalPart part;
-  bool member = false;
+  LocalCall local;
 };
 
 // Metas of a call -> what it needs. One per rank.
@@ -258,24 +252,7 @@ std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::
     for (size_t i = 0; i < specs.size(); ++i)
       if (specs[i] && specs[i] != c->signature.in[i]) c->boxed |= 1u << std::min<size_t>(i, 31);
   }
-  int index = placement.index_of(Context::current().rank());
-  c->member = index >= 0;
-  if (!c->member) return c;
-  Dims coordinate = placement.coordinate(index);
-  for (size_t o = 0; o < c->out.size(); ++o) {
-    const NdSbp& sbp = c->signature.out[o]->nd_sbp;
-    Slice s = slice_of(c->out[o].shape, placement, sbp, index);
-    c->out_local.push_back(s.shape);
-    c->part.out_shape.push_back(c->out[o].shape);
-    c->part.out_offset.push_back(s.offset);
-    for (int a = 0; o == 0 && a < sbp.size(); ++a)
-      if (sbp[a].is_partial() && coordinate[a] != 0) c->part.counts_once = false;
-  }
-  for (size_t i = 0; i < specs.size(); ++i) {
-    Slice s = specs[i] ? slice_of(metas[i].shape, placement, c->signature.in[i]->nd_sbp, index) : Slice{};
-    c->part.in_shape.push_back(metas[i].shape);
-    c->part.in_offset.push_back(s.offset);
-  }
+  c->local = local_call(metas, c->signature.in, c->out, c->signature.out, Context::current().rank());
   return c;
 }
 
@@ -304,13 +281,15 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t
   }
   for (size_t o = 0; o < call.out.size(); ++o)
     outs.push_back(Tensor::global({}, call.out[o].shape, call.out[o].dtype, call.signature.out[o]));
-  if (!call.member) return;
+  if (Tracer* trace = tracer()) [[unlikely]]
+    return trace->op(op, attrs, inputs, outs);
+  if (!call.local.member) return;
   SmallVec<const Array*, 4> in;
   for (auto& t : inputs) in.push_back(t.defined() ? &t.array() : &kUndefined);
   if (op.view) {
     Array& array = outs[0].impl()->array;
     array = *in[0];
-    ViewCall view(op, attrs, *in[0], call.out_local[0]);
+    ViewCall view(op, attrs, *in[0], call.local.out_shape[0]);
     op.view(view, array);
     return;
   }
@@ -318,10 +297,10 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t
   Device device = call.signature.out[0]->placement.device();
   for (size_t o = 0; o < outs.size(); ++o) {
     Array& a = outs[o].impl()->array;
-    a = Array::empty_strided(call.out_local[o], strides_for(op, call.out_local[o], in), call.out[o].dtype, device);
+    a = Array::empty_strided(call.local.out_shape[o], output_strides(op, call.local.out_shape[o], in), call.out[o].dtype, device);
     out.push_back(&a);
   }
-  run_kernel(op, attrs, in, out, &call.part);
+  run_kernel(op, attrs, in, out, &call.local.part);
 }
 
 void describe(tracing::Span& span, const TensorVec& outs) {
@@ -334,6 +313,11 @@ void describe(tracing::Span& span, const TensorVec& outs) {
 void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
   if (attrs.has(op.seed_attr)) {
     if (!attrs.has(op.counter_attr)) attrs.set_int(op.counter_attr, 0);
+    return;
+  }
+  if (Tracer* trace = tracer()) [[unlikely]] {
+    attrs.set_int(op.seed_attr, 0);
+    attrs.set_int(op.counter_attr, trace->draw(global));
     return;
   }
   RandomState& r = random_state();
@@ -351,6 +335,8 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   if (Context::current().autocast()) [[unlikely]]
     autocast_inputs(op, inputs);
   Scan s = scan(op, inputs);
+  if (s.symbolic && !tracer()) [[unlikely]]
+    fail_symbolic(op, inputs);
   if (op.body) {
     BodyCall call(op, given, inputs);
     op.body(call);

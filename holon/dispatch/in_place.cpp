@@ -1,7 +1,9 @@
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
+#include "holon/dispatch/box_input.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon {
 
@@ -51,6 +53,25 @@ Tensor copy_of(const Tensor& t) {
   return copy;
 }
 
+void take_place_on_tape(const Tensor& self, const Tensor& result) {
+  if (!result.requires_grad()) return;
+  self.impl()->requires_grad = true;
+  self.impl()->grad_fn = result.impl()->grad_fn;
+  self.impl()->output_index = result.impl()->output_index;
+}
+
+void write_symbolic(Tracer& trace, const char* op, const Tensor& self, const Tensor& result) {
+  Tensor value = result;
+  if (value.dtype() != self.dtype()) {
+    Attrs a;
+    a.push_dtype(self.dtype());
+    value = dispatch_one(find_op("cast"), {value}, a);
+  }
+  if (self.is_global() && value.spec() != self.spec()) value = box_input(op, value, self.spec());
+  trace.write(op, self, value);
+  take_place_on_tape(self, value);
+}
+
 }  // namespace
 
 void check_in_place(const char* op, const Tensor& self) {
@@ -68,6 +89,8 @@ void write_in_place(const char* op, const Tensor& self, const Tensor& result) {
     fail_value("{}_: the result has shape {}, the tensor to write into {}. Use {}() instead.", op, result.shape(), self.shape(), op);
   if (category(result.dtype()) > category(self.dtype()))
     fail_type("{}_: the result is {}, which the tensor's {} cannot hold. Use {}() instead.", op, name(result.dtype()), name(self.dtype()), op);
+  if (Tracer* trace = tracer()) [[unlikely]]
+    return write_symbolic(*trace, op, self, result);
   Array value = result.array();
   if (self.is_global() && result.spec() != self.spec())
     value = boxing::box(result.spec(), self.spec(), self.shape(), result.dtype(), value);
@@ -75,11 +98,7 @@ void write_in_place(const char* op, const Tensor& self, const Tensor& result) {
     kernels::copy(value, self.impl()->array);
     ++self.array().storage->version;
   }
-  if (result.requires_grad()) {
-    self.impl()->requires_grad = true;
-    self.impl()->grad_fn = result.impl()->grad_fn;
-    self.impl()->output_index = result.impl()->output_index;
-  }
+  take_place_on_tape(self, result);
 }
 
 Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
@@ -87,7 +106,7 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
   if (!self.defined()) fail_type("{}_: there is no tensor to write into.", op.public_name());
   bool recording = grad_enabled() && any_requires_grad(inputs);
   if (recording) check_in_place(op.public_name(), self);
-  if (!recording && try_direct(op, inputs, attrs)) return self;
+  if (!recording && !tracer() && try_direct(op, inputs, attrs)) return self;
   // The gradient reads the tensor as it was, also where it is another input too.
   if (recording && (op.body || op.saves_in) && self.array().defined()) {
     Tensor before;

@@ -8,6 +8,7 @@
 #include "holon/kernels/cpu/indexing.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/whole.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::ops {
 namespace {
@@ -537,6 +538,7 @@ void index_put_(const Tensor& x, const std::vector<Index>& given, const Tensor& 
   if (assigned.is_global() && x.is_local()) fail_runtime("a global value cannot be assigned to a part of a local tensor. Use to_local() first.");
   bool recording = grad_enabled() && (x.requires_grad() || assigned.requires_grad());
   if (recording) check_in_place("index_put", x);
+  recording |= tracer() != nullptr;
   Tensor value = assigned.dtype() == x.dtype() ? assigned : cast(assigned, x.dtype());
   // One number under a mask needs no places: each rank asks its own part of the mask.
   if (given.size() == 1 && given[0].kind == Kind::kTensor && given[0].tensor.dtype() == boolean && given[0].tensor.ndim() > 0 && value.numel() == 1 &&

@@ -72,7 +72,8 @@ void reshape_view(ViewCall& v, Array& out) {
   if (view_strides(v.in.shape, v.in.strides, v.shape, &strides)) {
     out = v.in.view(v.shape, strides);
   } else {
-    Array a = kernels::contiguous(v.in);
+    // A compiled graph asks before there is memory, and copies by itself later.
+    Array a = v.in.is_placeholder() ? Array::placeholder(v.in.shape, contiguous_strides(v.in.shape), v.in.dtype, v.in.device) : kernels::contiguous(v.in);
     out = a.view(v.shape, contiguous_strides(v.shape));
   }
 }

@@ -13,7 +13,9 @@
 #include "holon/dispatch/record.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops.h"
+#include "holon/ops/agree.h"
 #include "holon/registry/op_def.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::ops {
 namespace {
@@ -30,6 +32,7 @@ NdSbp without_partial(const NdSbp& sbp) {
 
 Tensor boxed(const Tensor& x, const GlobalSpec* to) {
   if (x.spec() == to) return x;
+  if (Tracer* trace = tracer()) return trace->box(x, to, true);
   return Tensor::global(boxing::box(x.spec(), to, x.shape(), x.dtype(), x.array()), x.shape(), x.dtype(), to);
 }
 
@@ -81,6 +84,7 @@ class GlobalToLocal final : public Function {
     for (auto& s : list)
       if (!s.is_split()) s = s.is_broadcast() ? sbp::partial_sum() : sbp::broadcast();
     auto* spec = intern_spec(spec_->placement, NdSbp(list));
+    if (Tracer* trace = tracer()) return {trace->relabel(grads[0], shape_, spec)};
     Array part = spec_->placement.contains(this_rank()) ? grads[0].array() : Array();
     return {Tensor::global(part, shape_, grads[0].dtype(), spec)};
   }
@@ -158,7 +162,8 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
   return shape;
 }
 
-// Along broadcast axes the first rank's value is taken. Collective over the placement. shape: the logical one.
+}  // namespace
+
 Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shape) {
   const Placement& p = spec->placement;
   auto source_of = [&](int index) {
@@ -199,6 +204,8 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
   return value;
 }
 
+namespace {
+
 Tensor from_local(const Tensor& x, const GlobalSpec* spec, bool check_meta) {
   bool member = spec->placement.contains(this_rank());
   Dims shape = x.shape();
@@ -213,8 +220,13 @@ Tensor from_local(const Tensor& x, const GlobalSpec* spec, bool check_meta) {
     for (int a = 0; a < spec->nd_sbp.size(); ++a)
       if (spec->nd_sbp[a].is_split()) shape[spec->nd_sbp[a].axis] *= spec->placement.hierarchy()[a];
   }
-  if (member) part = agree_on_value(part, spec, shape);
-  Tensor out = Tensor::global(member ? part : Array(), shape, dtype, spec);
+  Tensor out;
+  if (Tracer* trace = tracer()) {
+    out = trace->agree(x, shape, spec);
+  } else {
+    if (member) part = agree_on_value(part, spec, shape);
+    out = Tensor::global(member ? part : Array(), shape, dtype, spec);
+  }
   if (x.requires_grad() && grad_enabled()) record_node(Ref<Node>(new LocalToGlobal(spec, x)), {&x, 1}, {&out, 1});
   return out;
 }
@@ -266,9 +278,15 @@ HOLON_OP(to_local, "to_local(Tensor x, *, bool copy=False) -> Tensor")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       if (x.is_local()) fail_runtime("Expected global tensor for to_local but got local tensor! Use the tensor as it is.");
-      Array part = x.array();
-      if (!part.defined()) part = Array::empty({0}, x.dtype());
-      Tensor out = Tensor::local(part);
+      Tensor out;
+      if (Tracer* trace = tracer()) {
+        const int index = x.placement().index_of(this_rank());
+        out = trace->relabel(x, index < 0 ? Dims{0} : slice_of(x.shape(), x.placement(), x.nd_sbp(), index).shape, nullptr);
+      } else {
+        Array part = x.array();
+        if (!part.defined()) part = Array::empty({0}, x.dtype());
+        out = Tensor::local(part);
+      }
       if (x.requires_grad() && grad_enabled()) record_node(Ref<Node>(new GlobalToLocal(x)), {&x, 1}, {&out, 1});
       c.out.push_back(c.b("copy") ? clone(out) : out);
     });
@@ -281,6 +299,7 @@ Tensor Tensor::to_global(const Placement& placement, const NdSbp& sbp) const { r
 Tensor Tensor::to_local() const { return holon::to_local(*this); }
 
 Tensor Tensor::full() const {
+  require_value("full");
   NoGradGuard no_grad;
   Tensor x = detach();
   if (is_global()) {
@@ -296,6 +315,7 @@ Tensor Tensor::full() const {
 
 Scalar Tensor::item() const {
   if (numel() != 1) fail_value("item: the tensor has shape {}; only a tensor of one element is a number. Reduce it first, e.g. by sum().", shape());
+  require_value("item");
   Tensor x = full();
   return visit_dtype(dtype(), [&](auto tag) -> Scalar {
     using T = typename decltype(tag)::type;

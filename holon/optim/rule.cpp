@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
 #include "holon/kernels/cpu/copy.h"
@@ -182,6 +183,10 @@ void check(const Rule& rule) {
 }
 
 void update(const Rule& rule, std::span<Slot> slots) {
+  if (Context::current().tracer())
+    fail_runtime("{}: step() inside of a graph that is being captured. Give the optimizer to the graph by add_optimizer(); it updates after "
+                 "each call.",
+                 rule_name(rule.kind));
   tracing::Span span("optimizer step", "optimizer");
   check(rule);
   for (size_t i = 0; i < slots.size(); ++i) check_slot(rule, slots[i], i);

@@ -45,6 +45,7 @@ class Node : public RefCounted {
   uint32_t n_outputs = 1;
   // Nodes are visited in falling order of this number, the same on every rank.
   uint64_t sequence;
+  int32_t mark = -1;  // where in a captured graph the op stands (Tracer::mark)
   // Outputs whose gradient is kept or hooked. What they have for it, not they themselves, which would be a cycle.
   SmallVec<std::pair<uint32_t, std::shared_ptr<AutogradMeta>>, 1> retained;
 };

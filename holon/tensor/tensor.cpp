@@ -3,6 +3,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/tensor/node.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon {
 
@@ -27,6 +28,21 @@ Tensor Tensor::global(Array local_part, const Dims& shape, DType dtype, const Gl
   return Tensor(std::move(impl));
 }
 
+Tensor Tensor::without_data(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device) {
+  if (spec) return global({}, shape, dtype, spec);
+  auto impl = make_ref<TensorImpl>();
+  impl->shape = shape;
+  impl->dtype = dtype;
+  impl->device = device;
+  return Tensor(std::move(impl));
+}
+
+void Tensor::fail_symbolic(const char* what) const {
+  fail_runtime("{}: the tensor {} {} is part of a graph that is being captured and has no value yet: a value cannot decide what build() does. "
+               "Use ops on tensors instead (e.g. where), return the tensor and look at it outside, or compute this part before the graph is called.",
+               what, name(dtype()), shape());
+}
+
 int64_t Tensor::size(int64_t dim) const {
   if (ndim() == 0) fail(ErrorKind::kIndex, "size: a tensor of shape [] has no axis {}.", dim);
   return shape()[normalize_axis(dim, ndim(), "size")];
@@ -49,6 +65,7 @@ const NdSbp& Tensor::nd_sbp() const {
 }
 
 void Tensor::check_data(DType wanted) const {
+  require_value("data");
   if (dtype() != wanted) fail_type("data<{}>() of a tensor of {}. Use the tensor's own type, or convert it by to().", name(wanted), name(dtype()));
   if (impl_->array.defined() && !impl_->array.is_contiguous())
     fail_value("data() of a tensor whose elements do not lie in order. Call contiguous() first.");
@@ -64,7 +81,11 @@ Tensor& Tensor::set_requires_grad(bool on) {
   return *this;
 }
 
-Tensor Tensor::grad() const { return impl_->meta ? impl_->meta->grad : Tensor(); }
+Tensor Tensor::grad() const {
+  if (Tracer* tracer = Context::current().tracer()) [[unlikely]]
+    if (is_leaf()) return tracer->gradient_of(*impl_);
+  return impl_->meta ? impl_->meta->grad : Tensor();
+}
 
 namespace {
 AutogradMeta& meta_of(TensorImpl& impl) {
@@ -106,7 +127,12 @@ Tensor Tensor::detach() const {
   impl->dtype = impl_->dtype;
   impl->device = impl_->device;
   impl->spec = impl_->spec;
-  return Tensor(std::move(impl));
+  impl->capture = impl_->capture;
+  impl->symbol = impl_->symbol;
+  Tensor copy(std::move(impl));
+  if (Tracer* tracer = Context::current().tracer()) [[unlikely]]
+    tracer->detached(*this, copy);
+  return copy;
 }
 
 bool grad_enabled() { return Context::current().part<GradMode>().enabled; }
@@ -157,7 +183,10 @@ struct Graveyard {
 thread_local Graveyard graveyard;
 }  // namespace
 
-Node::Node() : sequence(Context::current().part<SequenceCounter>().next++) {}
+Node::Node() : sequence(Context::current().part<SequenceCounter>().next++) {
+  if (Tracer* tracer = Context::current().tracer()) [[unlikely]]
+    mark = tracer->mark();
+}
 
 Node::~Node() {
   for (auto& e : edges)

@@ -32,6 +32,8 @@ class TensorImpl final : public RefCounted {
   const GlobalSpec* spec = nullptr;  // nullptr: local
   bool requires_grad = false;
   uint32_t output_index = 0;       // which output of grad_fn this is
+  uint32_t capture = 0;            // which capture of a graph this tensor is a symbol in, without a value; 0: none
+  int32_t symbol = -1;             // its number there
   Ref<Node> grad_fn;
   Ref<TensorImpl> alias_of;        // the leaf whose value this is, under another sbp: gradients go there
   std::shared_ptr<AutogradMeta> meta;  // what only leaves and hooked tensors have
@@ -46,6 +48,8 @@ class Tensor {
   static Tensor local(Array array);
   // local_part: this rank's part of the logical tensor; undefined outside the placement.
   static Tensor global(Array local_part, const Dims& shape, DType dtype, const GlobalSpec* spec);
+  // One without data, which a capture makes a symbol. spec: nullptr for a local one.
+  static Tensor without_data(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device);
 
   bool defined() const { return static_cast<bool>(impl_); }
   TensorImpl* impl() const { return impl_.get(); }
@@ -76,6 +80,13 @@ class Tensor {
   // Errors: a tensor of integers; turning it off on a result of a recorded op.
   Tensor& set_requires_grad(bool on = true);
   bool is_leaf() const { return !impl_->grad_fn; }
+  // A stand-in inside a graph that is being captured: it has a shape and a layout, but no value.
+  bool is_symbolic() const { return impl_->capture != 0; }
+  // Errors: a symbolic tensor (RuntimeError). what: for the message, e.g. "item".
+  void require_value(const char* what) const {
+    if (is_symbolic()) [[unlikely]]
+      fail_symbolic(what);
+  }
   Tensor grad() const;
   void set_grad(Tensor grad);
   void retain_grad();
@@ -116,6 +127,7 @@ class Tensor {
 
  private:
   void check_data(DType wanted) const;
+  [[noreturn]] void fail_symbolic(const char* what) const;
   Ref<TensorImpl> impl_;
 };
 

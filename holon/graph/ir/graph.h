@@ -1,9 +1,9 @@
 // The graph that a captured build() becomes: nodes in an order in which they can run, and the values between them.
 //
-// Everything is logical, as the user sees it: shapes and sbps of whole tensors, alike on every rank. Boxing is explicit: a
-// node's inputs have the very specs that its signature asks for. What one rank does of it is found by lowering
-// (graph/program). With several micro-batches the graph describes one of them; what happens once per step (before, after)
-// is told by the node's section.
+// Everything is logical, as the user sees it: shapes and sbps of whole tensors, alike on every rank. Boxing is
+// explicit: a node's inputs have the very specs that its signature asks for. What one rank does of it is found by
+// lowering (graph/program). With several micro-batches the graph describes one of them; what happens once per step
+// (before, after) is told by the node's section.
 #pragma once
 
 #include <string>
@@ -39,7 +39,8 @@ enum class Section : uint8_t {
 };
 const char* name(Section section);
 
-// One element-wise op inside a fused node: operands are inputs of the node (0, 1, ...), or results of earlier parts (n_in + part).
+// One element-wise op inside a fused node: operands are inputs of the node (0, 1, ...), or results of earlier parts
+// (n_in + part).
 struct FusedPart {
   const OpDef* op = nullptr;
   Attrs attrs;
@@ -54,16 +55,16 @@ struct Node {
   NodeKind kind = NodeKind::kOp;
   Section section = Section::kForward;
   int16_t stage = 0;
-  bool pinned = false;       // stays where it is and is not merged with others: a recomputation
-  int32_t scope = 0;         // in Graph::scopes: the module's path
-  int32_t site = 0;          // in Graph::sites: the user's line
+  bool pinned = false;  // stays where it is and is not merged with others: a recomputation
+  int32_t scope = 0;    // in Graph::scopes: the module's path
+  int32_t site = 0;     // in Graph::sites: the user's line
   const OpDef* op = nullptr;
   Attrs attrs;
-  SmallVec<ValueId, 4> in;   // kNoValue: an absent optional input
+  SmallVec<ValueId, 4> in;  // kNoValue: an absent optional input
   SmallVec<ValueId, 2> out;
-  int32_t target = -1;       // kAssign: an external; kUpdate: in Graph::updates; kFused: in Graph::bodies
-  int32_t draw = -1;         // the op draws random numbers: the place of the draw among the local or global ones of a micro-batch;
-                             // its seed and counter attributes are given by the step
+  int32_t target = -1;  // kAssign: an external; kUpdate: in Graph::updates; kFused: in Graph::bodies
+  int32_t draw = -1;    // the op draws random numbers: the place of the draw among the local or global ones of a
+                      // micro-batch; its seed and counter attributes are given by the step
 };
 
 enum class ValueKind : uint8_t { kNode, kInput, kExternal };
@@ -78,11 +79,12 @@ struct Value {
   bool is_global() const { return spec != nullptr; }
 };
 
-// A tensor from outside: a parameter, a buffer, a constant. Its memory is read, and written by kAssign and kUpdate, in place.
+// A tensor from outside: a parameter, a buffer, a constant. Its memory is read, and written by kAssign and kUpdate, in
+// place.
 struct External {
   Tensor tensor;
   ValueId value = kNoValue;
-  std::string name;    // "model.stage0.weight", or "" for a constant
+  std::string name;  // "model.stage0.weight", or "" for a constant
   bool parameter = false;
   bool assigned = false;  // some node writes to it
 };
@@ -90,8 +92,8 @@ struct External {
 // A group of an optimizer. Slots have parameters and state; gradients come from the graph.
 struct Update {
   optim::Rule rule;
-  std::vector<int32_t> externals;           // of slot i
-  std::vector<const GlobalSpec*> shards;    // ZeRO: the layout in which slot i is updated; nullptr: the parameter's own
+  std::vector<int32_t> externals;         // of slot i
+  std::vector<const GlobalSpec*> shards;  // ZeRO: the layout in which slot i is updated; nullptr: the parameter's own
   double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
 };
 
@@ -123,9 +125,9 @@ std::vector<int32_t> use_counts(const Graph& g);
 // Nothing but its outputs comes of the node: it may be dropped when nobody reads them, merged and moved.
 bool is_pure(const Node& n);
 
-// Checks what every pass has to keep: values exist, are made once and before they are read; shapes, dtypes and specs are
-// those that the ops infer for their inputs, in a signature that the op has; sections and stages in order.
-// Errors: a sentence with the node's text (Error of kind kInternal). after: what has run last, for the message.
+// Checks what every pass has to keep: values exist, are made once and before they are read; shapes, dtypes and specs
+// are those that the ops infer for their inputs, in a signature that the op has; sections and stages in order. Errors:
+// a sentence with the node's text (Error of kind kInternal). after: what has run last, for the message.
 void verify(const Graph& g, const char* after);
 
 // A line per node, e.g. "%12 = matmul(%3, %10)  float32 [4, 8] S(0) @cpu:[0, 1]  stage 0 forward  model.fc1".
@@ -135,8 +137,8 @@ std::string str(const Graph& g, const Node& n);
 // The same on every rank that captured the same; depends on all that decides what ranks exchange.
 uint64_t hash(const Graph& g);
 
-// Runs the graph node by node with eager ops: the truth that passes and the executor are compared with. externals are read and,
-// by assignments and updates, written. Collective. Pre: one micro-batch.
+// Runs the graph node by node with eager ops: the truth that passes and the executor are compared with. externals are
+// read and, by assignments and updates, written. Collective. Pre: one micro-batch.
 std::vector<Tensor> interpret(Graph& g, std::span<const Tensor> inputs);
 
 }  // namespace holon::graph

@@ -148,7 +148,7 @@ constexpr int64_t kStreamBytes = 8 << 20;
 void add_range(Function add, std::byte* dst, std::span<const void* const> src, int64_t item, int64_t begin, int64_t end,
                bool stream) {
   alignas(64) std::byte block[16 << 10];
-  SmallVec<const void*, 16> at(src.size());
+  SmallVec<const void*, 64> at(src.size());
   for (int64_t i = begin; i < end;) {
     // Whole lines are streamed, so the first block ends where one does.
     const auto into = static_cast<int64_t>(reinterpret_cast<uintptr_t>(dst + i * item) % 64);

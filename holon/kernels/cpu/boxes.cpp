@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "holon/base/parallel.h"
 #include "holon/base/small_vec.h"
@@ -98,36 +97,35 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
     box.a.push_back(1);
     box.b.push_back(1);
   }
-  int64_t row = box.shape.back();
-  SmallVec<const void*, 16> at(src.size());
-  if (row >= 64 || box.shape.size() == 1) {
+  const int64_t row = box.shape.back();
+  SmallVec<const void*, 64> at(src.size());
+  // Short rows are packed, so that one sum serves many of them.
+  alignas(64) std::byte packed[32 << 10];
+  int64_t targets[1024];
+  const int64_t room = std::min<int64_t>(1024, static_cast<int64_t>(sizeof packed / (src.size() + 1)) / item) / row * row;
+  if (row >= 64 || box.shape.size() == 1 || room == 0) {
     for_each_row(box, [&](int64_t to, int64_t from) {
       for (size_t k = 0; k < src.size(); ++k) at[k] = src[k] + from * item;
       add_n(dst + to * item, at, row, dtype);
     });
     return;
   }
-  // Short rows are packed, so that one sum serves many of them.
-  int64_t room = std::max<int64_t>(1, 1024 / row) * row;
-  std::vector<std::byte> packed(static_cast<size_t>(room * item) * (src.size() + 1));
-  auto pack = [&](size_t k) { return packed.data() + static_cast<int64_t>(k) * room * item; };
-  std::vector<int64_t> targets;
-  auto bytes = static_cast<size_t>(row * item);
+  auto pack = [&](size_t k) { return packed + static_cast<int64_t>(k) * room * item; };
+  const auto bytes = static_cast<size_t>(row * item);
+  int64_t rows = 0;
   auto flush = [&] {
-    auto rows = static_cast<int64_t>(targets.size());
     for (size_t k = 0; k < src.size(); ++k) at[k] = pack(k);
     add_n(pack(src.size()), at, rows * row, dtype);
     for (int64_t r = 0; r < rows; ++r)
-      std::memcpy(dst + targets[static_cast<size_t>(r)] * item, pack(src.size()) + r * row * item, bytes);
-    targets.clear();
+      std::memcpy(dst + targets[r] * item, pack(src.size()) + r * row * item, bytes);
+    rows = 0;
   };
   for_each_row(box, [&](int64_t to, int64_t from) {
-    auto r = static_cast<int64_t>(targets.size());
-    for (size_t k = 0; k < src.size(); ++k) std::memcpy(pack(k) + r * row * item, src[k] + from * item, bytes);
-    targets.push_back(to);
-    if ((r + 1) * row == room) flush();
+    for (size_t k = 0; k < src.size(); ++k) std::memcpy(pack(k) + rows * row * item, src[k] + from * item, bytes);
+    targets[rows++] = to;
+    if (rows * row == room) flush();
   });
-  if (!targets.empty()) flush();
+  if (rows > 0) flush();
 }
 
 }  // namespace holon::kernels

@@ -1,0 +1,54 @@
+// One step of a plan as one rank does it: what the eager executor and prepared boxings share.
+#pragma once
+
+#include <cstddef>
+
+#include "holon/boxing/planner.h"
+#include "holon/comm/communicator.h"
+
+namespace holon::boxing {
+
+class RankStep {
+ public:
+  enum class Makes : uint8_t {
+    kNothing,  // this rank is not in the step's target
+    kView,     // its new part is a window on the one before
+    kPart,     // a new part
+  };
+
+  // Pre: rank is in one of the plan's placements. The plan outlives the step.
+  RankStep(const Plan& plan, size_t number, int rank);
+
+  const Step& step() const { return *step_; }
+  Makes makes() const { return makes_; }
+  bool meets() const { return transfer_ != nullptr; }  // this rank takes part in the meeting
+  std::span<const int> members() const { return transfer_->members; }
+  const Dims& shape() const { return shape_; }  // of the new part; {} without one
+  // Where the window begins in a part with these strides, in elements. Pre: makes() is kView.
+  int64_t view_at(const Dims& strides) const;
+
+  // Does the step. in: the part before, row-major where meets(); null where there is none. out receives the new part,
+  // row-major; null where none is made. Collective among members() where meets(), in their communicator.
+  void run(comm::Communicator* group, const std::byte* in, const Dims& in_strides, size_t in_bytes,
+           std::byte* out) const;
+
+ private:
+  void meet(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const;
+  void reduce_in_two_phases(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const;
+
+  const Plan* plan_;
+  const Step* step_;
+  const Transfer* transfer_ = nullptr;
+  size_t number_;
+  Makes makes_ = Makes::kNothing;
+  bool zeros_ = false;  // fills with zeros, and copies the part before into them where copies_
+  bool copies_ = false;
+  int64_t read_bytes_ = 0;
+  Dims shape_, box_;  // box_: what is copied
+  Dims at_;  // where the window begins in the part before or, with zeros, where that part begins in the new one
+};
+
+// What a rank shows in errors of the step, and what is compared.
+comm::CallInfo call_info(const Plan& plan, const Step& step);
+
+}  // namespace holon::boxing

@@ -1,0 +1,48 @@
+#include "holon/dispatch/local_call.h"
+
+namespace holon {
+
+LocalCall local_call(std::span<const Meta> in, std::span<const GlobalSpec* const> in_specs, std::span<const Meta> out,
+                     std::span<const GlobalSpec* const> out_specs, int rank) {
+  LocalCall c;
+  const Placement& placement = out_specs[0]->placement;
+  const int index = placement.index_of(rank);
+  c.member = index >= 0;
+  if (!c.member) return c;
+  Dims coordinate = placement.coordinate(index);
+  for (size_t o = 0; o < out.size(); ++o) {
+    const NdSbp& sbp = out_specs[o]->nd_sbp;
+    Slice s = slice_of(out[o].shape, placement, sbp, index);
+    c.out_shape.push_back(s.shape);
+    c.part.out_shape.push_back(out[o].shape);
+    c.part.out_offset.push_back(s.offset);
+    for (int a = 0; o == 0 && a < sbp.size(); ++a)
+      if (sbp[a].is_partial() && coordinate[a] != 0) c.part.counts_once = false;
+  }
+  for (size_t i = 0; i < in.size(); ++i) {
+    Slice s = in_specs[i] ? slice_of(in[i].shape, placement, in_specs[i]->nd_sbp, index) : Slice{};
+    c.part.in_shape.push_back(in[i].shape);
+    c.part.in_offset.push_back(s.offset);
+  }
+  return c;
+}
+
+Dims output_strides(const OpDef& op, const Dims& shape, std::span<const Array* const> in) {
+  if (op.layout == Layout::kLikeInput) {
+    for (auto* a : in)
+      if (a->defined() && a->shape == shape) {
+        if (!a->is_contiguous() && a->is_dense()) return a->strides;
+        return contiguous_strides(shape);
+      }
+    // Images of another size keep their channels where they were.
+    if (shape.size() == 4)
+      for (auto* a : in)
+        if (a->defined() && a->ndim() == 4 && !a->is_contiguous() && a->strides == channels_last_strides(a->shape))
+          return channels_last_strides(shape);
+  } else if (op.layout == Layout::kChannelsLast && shape.size() >= 4) {
+    return channels_last_strides(shape);
+  }
+  return contiguous_strides(shape);
+}
+
+}  // namespace holon

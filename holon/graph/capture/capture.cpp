@@ -1,0 +1,300 @@
+#include "holon/graph/capture/capture.h"
+
+#include <atomic>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/ops.h"
+
+namespace holon::graph {
+
+namespace {
+
+// Marks the counter attribute of a draw inside of a capture; the rest of the number is the draw's place.
+constexpr int64_t kDrawMark = int64_t{1} << 62;
+
+uint32_t next_id() {
+  static std::atomic<uint32_t> next{1};
+  return next++;
+}
+
+}  // namespace
+
+Capture* Capture::current() { return static_cast<Capture*>(Context::current().tracer()); }
+
+Capture::Capture() : id_(next_id()) {
+  if (Context::current().tracer())
+    fail_runtime("a graph is being captured already on {}: a graph cannot be called inside of another one's build(). "
+                 "Call the module itself there.",
+                 rank_text());
+  Context::current().set_tracer(this);
+}
+
+Capture::~Capture() { end(); }
+
+void Capture::end() {
+  if (!open_) return;
+  open_ = false;
+  Context::current().set_tracer(nullptr);
+}
+
+void Capture::make_symbol(const Tensor& t, ValueId v) const {
+  t.impl()->capture = id_;
+  t.impl()->symbol = v;
+}
+
+Tensor Capture::symbol(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device, ValueId* v) {
+  Tensor t = Tensor::without_data(shape, dtype, spec, device);
+  *v = graph_.add_value({shape, dtype, spec, t.impl()->device});
+  make_symbol(t, *v);
+  return t;
+}
+
+Tensor Capture::input(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device) {
+  ValueId v;
+  Tensor t = symbol(shape, dtype, spec, device, &v);
+  graph_.value(v).kind = ValueKind::kInput;
+  graph_.value(v).index = static_cast<int32_t>(graph_.inputs.size());
+  graph_.inputs.push_back(v);
+  return t;
+}
+
+Tensor Capture::input_like(const Tensor& example) {
+  Dims shape = example.shape();
+  const int n = graph_.micro_batches;
+  if (n > 1 && shape.size() > 0) {
+    int64_t parts = n;
+    if (example.is_global())
+      for (int a = 0; a < example.nd_sbp().size(); ++a)
+        if (example.nd_sbp()[a].is_split(0)) parts *= example.placement().hierarchy()[a];
+    if (shape[0] % parts)
+      fail_value("input {} of the graph has {} rows, which {} micro-batches{} do not divide. Give a multiple of {} "
+                 "rows (drop_last=True in a loader), or "
+                 "another number by config.set_gradient_accumulation_steps().",
+                 graph_.inputs.size(), shape[0], n, parts > n ? fmt::format(" on {} ranks", parts / n) : "", parts);
+    shape[0] /= n;
+  }
+  return input(shape, example.dtype(), example.spec(), example.impl()->device);
+}
+
+int32_t Capture::external_of(const Tensor& t) {
+  auto [it, fresh] = externals_.try_emplace(t.impl(), static_cast<int32_t>(graph_.externals.size()));
+  if (!fresh) return it->second;
+  Value value{t.shape(), t.dtype(), t.spec(), t.impl()->device, ValueKind::kExternal, it->second};
+  External e;
+  e.tensor = t;
+  e.value = graph_.add_value(value);
+  current_.push_back(e.value);
+  graph_.externals.push_back(std::move(e));
+  return it->second;
+}
+
+ValueId Capture::value_of(const Tensor& t) {
+  if (!t.defined()) return kNoValue;
+  if (!t.is_symbolic()) return current_[static_cast<size_t>(external_of(t))];
+  if (t.impl()->capture != id_)
+    fail_runtime("a tensor {} {} was made inside of another graph's build() and has no value here. Return it from that "
+                 "build(), and pass on what the graph "
+                 "gives.",
+                 holon::name(t.dtype()), t.shape());
+  return t.impl()->symbol;
+}
+
+void Capture::name_external(const Tensor& t, const std::string& path, bool parameter) {
+  auto& e = graph_.externals[static_cast<size_t>(external_of(t))];
+  if (e.name.empty()) e.name = path;
+  e.parameter |= parameter;
+}
+
+void Capture::push_scope(const std::string& path, int stage) {
+  Place p = scopes_.back();
+  auto [it, fresh] = scope_ids_.try_emplace(path, static_cast<int32_t>(graph_.scopes.size()));
+  if (fresh) graph_.scopes.push_back(path);
+  p.scope = it->second;
+  if (stage >= 0) p.stage = static_cast<int16_t>(stage);
+  scopes_.push_back(p);
+  places_.push_back(p);
+  place_ = static_cast<int32_t>(places_.size()) - 1;
+}
+
+void Capture::pop_scope() {
+  HOLON_CHECK(scopes_.size() > 1, "a module's scope is left that was not entered");
+  scopes_.pop_back();
+  places_.push_back(scopes_.back());
+  place_ = static_cast<int32_t>(places_.size()) - 1;
+}
+
+void Capture::refresh_site() {
+  if (backward_ || !site_hook_) return;
+  Place p = places_[static_cast<size_t>(place_)];
+  auto [it, fresh] = site_ids_.try_emplace(site_hook_(), static_cast<int32_t>(graph_.sites.size()));
+  if (fresh) graph_.sites.push_back(it->first);
+  p.site = it->second;
+  if (p == places_[static_cast<size_t>(place_)]) return;
+  places_.push_back(p);
+  place_ = static_cast<int32_t>(places_.size()) - 1;
+}
+
+Node& Capture::append(NodeKind kind) {
+  refresh_site();
+  const Place& p = places_[static_cast<size_t>(place_)];
+  Node n;
+  n.kind = kind;
+  n.section = backward_ ? Section::kBackward : Section::kForward;
+  n.stage = p.stage;
+  n.scope = p.scope;
+  n.site = p.site;
+  graph_.nodes.push_back(std::move(n));
+  return graph_.nodes.back();
+}
+
+void Capture::op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  SmallVec<ValueId, 4> in;
+  for (auto& t : inputs) in.push_back(value_of(t));
+  Node& n = append(NodeKind::kOp);
+  n.op = &op;
+  n.attrs = attrs;
+  n.in = std::move(in);
+  if (op.counter_attr >= 0 && attrs.has(op.counter_attr) && attrs.as_int(op.counter_attr) >= kDrawMark)
+    n.draw = static_cast<int32_t>(attrs.as_int(op.counter_attr) - kDrawMark);
+  for (auto& t : outputs) {
+    ValueId v = graph_.add_value({t.shape(), t.dtype(), t.spec(), t.impl()->device});
+    n.out.push_back(v);
+    make_symbol(t, v);
+  }
+}
+
+Tensor Capture::box(const Tensor& t, const GlobalSpec* to, bool asked) {
+  ValueId from = value_of(t), v;
+  Tensor out = symbol(t.shape(), t.dtype(), to, {}, &v);
+  Node& n = append(NodeKind::kBox);
+  n.pinned = asked && !backward_;  // in backward autograd asks, not the user
+  n.in.push_back(from);
+  n.out.push_back(v);
+  return out;
+}
+
+Tensor Capture::relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) {
+  ValueId from = value_of(t), v;
+  Tensor out = symbol(shape, t.dtype(), spec, t.impl()->device, &v);
+  Node& n = append(NodeKind::kRelabel);
+  n.in.push_back(from);
+  n.out.push_back(v);
+  return out;
+}
+
+Tensor Capture::agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec) {
+  ValueId from = value_of(t), v;
+  Tensor out = symbol(shape, t.dtype(), spec, {}, &v);
+  Node& n = append(NodeKind::kAgree);
+  n.in.push_back(from);
+  n.out.push_back(v);
+  return out;
+}
+
+void Capture::write(const char* op, const Tensor& self, const Tensor& value) {
+  ValueId v = value_of(value);
+  if (self.is_symbolic()) {
+    ValueId own = value_of(self);
+    for (size_t i = graph_.nodes.size(); i-- > 0;)
+      for (ValueId out : graph_.nodes[i].out)
+        if (out == own) {
+          if (graph_.nodes[i].op && graph_.nodes[i].op->view)
+            fail_runtime("{}_: a view (made by {}) cannot be changed in place in a captured graph: what it is a view "
+                         "of would not change. Use {}() "
+                         "and the tensor that it returns.",
+                         op, graph_.nodes[i].op->name(), op);
+          i = 0;
+          break;
+        }
+    make_symbol(self, v);
+    return;
+  }
+  auto at = static_cast<size_t>(external_of(self));
+  graph_.externals[at].assigned = true;
+  current_[at] = v;
+}
+
+void Capture::gradient(TensorImpl& leaf, const Tensor& g) {
+  auto [it, fresh] = gradient_of_.try_emplace(&leaf, gradients_.size());
+  if (fresh) {
+    gradients_.emplace_back(Ref<TensorImpl>(&leaf), g);
+  } else {
+    NoGradGuard no_grad;
+    Tensor sum = add(gradients_[it->second].second, g);
+    gradients_[it->second].second = sum;
+  }
+}
+
+Tensor Capture::gradient_of(const TensorImpl& leaf) const {
+  auto it = gradient_of_.find(&leaf);
+  return it == gradient_of_.end() ? Tensor() : gradients_[it->second].second;
+}
+
+int64_t Capture::draw(bool global) { return kDrawMark + (global ? graph_.global_draws++ : graph_.local_draws++); }
+
+Tensor Capture::seed(Tensor ones) {
+  return graph_.micro_batches == 1 ? ones : div_scalar(ones, static_cast<double>(graph_.micro_batches));
+}
+
+void Capture::detached(const Tensor& t, const Tensor& copy) {
+  if (t.is_symbolic()) return;
+  auto it = externals_.find(t.impl());
+  int32_t at = it != externals_.end() ? it->second : external_of(t);
+  externals_.emplace(copy.impl(), at);
+  kept_.push_back(copy.ref());
+}
+
+void Capture::add_update(const optim::Rule& rule, std::span<const Tensor> params, double clip_grad_max_norm,
+                         double clip_grad_norm_type) {
+  for (auto& u : updates_)
+    for (auto& p : u.params)
+      for (auto& q : params)
+        if (p == q)
+          fail_value("add_optimizer: the parameter {} is in two optimizers or groups of this graph. Give each "
+                     "parameter to one.",
+                     p.shape());
+  updates_.push_back({rule, {params.begin(), params.end()}, clip_grad_max_norm, clip_grad_norm_type});
+}
+
+Graph Capture::finish(std::span<const Tensor> outputs) {
+  for (auto& t : outputs) graph_.outputs.push_back(value_of(t));
+  place_ = 0;
+  backward_ = true;
+  site_hook_ = nullptr;
+  for (auto& u : updates_) {
+    Update update{u.rule, {}, {}, u.clip_grad_max_norm, u.clip_grad_norm_type};
+    SmallVec<ValueId, 4> in;
+    for (auto& p : u.params) {
+      Tensor g = gradient_of(*p.impl());
+      if (!g.defined()) continue;
+      in.push_back(value_of(g));
+      int32_t at = external_of(p);
+      graph_.externals[static_cast<size_t>(at)].parameter = true;
+      update.externals.push_back(at);
+      update.shards.push_back(nullptr);
+    }
+    if (in.empty())
+      fail_runtime("add_optimizer: the graph computes no gradient for any of the {} parameters of this optimizer's "
+                   "group. Call loss.backward() in build(), and give the "
+                   "optimizer the parameters of the module that build() uses.",
+                   u.params.size());
+    Node& n = append(NodeKind::kUpdate);
+    n.section = Section::kOnceAfter;
+    n.in = std::move(in);
+    n.target = static_cast<int32_t>(graph_.updates.size());
+    graph_.updates.push_back(std::move(update));
+  }
+  // Writes come last: what reads the old value has run by then.
+  for (size_t e = 0; e < current_.size(); ++e) {
+    if (!graph_.externals[e].assigned) continue;
+    Node& n = append(NodeKind::kAssign);
+    n.section = graph_.micro_batches > 1 ? Section::kForward : Section::kOnceAfter;
+    n.in.push_back(current_[e]);
+    n.target = static_cast<int32_t>(e);
+  }
+  end();
+  return std::move(graph_);
+}
+
+}  // namespace holon::graph

@@ -1,0 +1,145 @@
+#include <unordered_map>
+
+#include "holon/graph/ir/graph.h"
+#include "holon/graph/ir/hasher.h"
+
+namespace holon::graph {
+
+namespace {
+
+// Interned things lie at other addresses on other ranks, so what they say is hashed, once for each.
+class GraphHash {
+ public:
+  explicit GraphHash(const Graph& g) : g_(g) {}
+
+  uint64_t run() {
+    h_.add(static_cast<uint64_t>(g_.micro_batches));
+    h_.add(static_cast<uint64_t>(g_.stages));
+    h_.add(static_cast<uint64_t>(g_.local_draws));
+    h_.add(static_cast<uint64_t>(g_.global_draws));
+    list(g_.inputs);
+    list(g_.outputs);
+    for (auto& e : g_.externals) {
+      value(e.value);
+      h_.add_text(e.name);
+      h_.add(static_cast<uint64_t>(e.parameter) << 1 | static_cast<uint64_t>(e.assigned));
+    }
+    for (auto& u : g_.updates) update(u);
+    for (auto& n : g_.nodes) node(n);
+    return h_.value();
+  }
+
+ private:
+  void list(std::span<const ValueId> values) {
+    h_.add(values.size());
+    for (ValueId v : values) value(v);
+  }
+
+  // A local tensor is this rank's own: its shape may be another elsewhere.
+  void value(ValueId id) {
+    h_.add(static_cast<uint64_t>(id));
+    if (id == kNoValue) return;
+    const Value& v = g_.value(id);
+    h_.add(static_cast<uint64_t>(v.dtype));
+    if (!v.spec) return;
+    h_.add(spec(v.spec));
+    for (int64_t x : v.shape) h_.add(static_cast<uint64_t>(x));
+  }
+
+  uint64_t placement(const Placement& p) {
+    auto [it, fresh] = known_.try_emplace(p.id());
+    if (fresh) {
+      Hasher h;
+      h.add(static_cast<uint64_t>(p.device_type()));
+      for (int64_t x : p.hierarchy()) h.add(static_cast<uint64_t>(x));
+      for (int r : p.ranks()) h.add(static_cast<uint64_t>(r));
+      it->second = h.value();
+    }
+    return it->second;
+  }
+  uint64_t nd_sbp(const NdSbp& sbp) {
+    Hasher h;
+    for (Sbp s : sbp) h.add(static_cast<uint64_t>(s.kind) << 8 | (s.is_split() ? static_cast<uint64_t>(s.axis) : 0));
+    return h.value();
+  }
+  uint64_t spec(const GlobalSpec* s) {
+    auto it = known_.find(s);
+    if (it != known_.end()) return it->second;
+    Hasher h;
+    h.add(placement(s->placement));
+    h.add(nd_sbp(s->nd_sbp));
+    return known_[s] = h.value();
+  }
+
+  void attrs(const OpDef& op, const Attrs& a) {
+    for (auto& arg : op.schema.args) {
+      if (arg.attr < 0) continue;
+      int i = arg.attr;
+      h_.add(a.has(i));
+      if (!a.has(i) || i == op.device_attr) continue;
+      switch (arg.type) {
+        case ArgType::kText: h_.add_text(a.as_text(i)); break;
+        case ArgType::kPlacement: h_.add(placement(a.as_placement(i))); break;
+        case ArgType::kSbp: h_.add(nd_sbp(a.as_nd_sbp(i))); break;
+        case ArgType::kScalar:
+          h_.add(static_cast<uint64_t>(a.as_scalar(i).kind()));
+          h_.add(std::bit_cast<uint64_t>(a.as_scalar(i).as_double()));
+          break;
+        case ArgType::kInts:
+          h_.add(a.as_ints(i).size());
+          for (int64_t x : a.as_ints(i)) h_.add(static_cast<uint64_t>(x));
+          break;
+        default: h_.add(static_cast<uint64_t>(a.as_int(i)));
+      }
+    }
+  }
+
+  void update(const Update& u) {
+    const optim::Rule& r = u.rule;
+    h_.add(static_cast<uint64_t>(r.kind));
+    h_.add(static_cast<uint64_t>(r.nesterov) | static_cast<uint64_t>(r.amsgrad) << 1 |
+           static_cast<uint64_t>(r.centered) << 2 | static_cast<uint64_t>(r.master_weights) << 3 |
+           static_cast<uint64_t>(u.clip_grad_max_norm >= 0) << 4);
+    for (size_t i = 0; i < u.externals.size(); ++i) {
+      h_.add(static_cast<uint64_t>(u.externals[i]));
+      h_.add(u.shards[i] ? spec(u.shards[i]) : 0);
+    }
+  }
+
+  void node(const Node& n) {
+    h_.add(static_cast<uint64_t>(n.kind) | static_cast<uint64_t>(n.section) << 8 |
+           static_cast<uint64_t>(static_cast<uint16_t>(n.stage)) << 16 |
+           static_cast<uint64_t>(static_cast<uint32_t>(n.target)) << 32);
+    h_.add(static_cast<uint64_t>(n.draw));
+    list(n.in);
+    list(n.out);
+    if (n.op) {
+      auto [it, fresh] = known_.try_emplace(n.op);
+      if (fresh) {
+        Hasher h;
+        h.add_text(n.op->schema.name);
+        it->second = h.value();
+      }
+      h_.add(it->second);
+      if (!n.out.empty() && g_.value(n.out[0]).is_global()) attrs(*n.op, n.attrs);
+    }
+    if (n.kind == NodeKind::kFused && n.target >= 0) {
+      auto& body = g_.bodies[static_cast<size_t>(n.target)];
+      for (auto& p : body.parts) {
+        h_.add_text(p.op->schema.name);
+        for (int16_t i : p.in) h_.add(static_cast<uint64_t>(i));
+      }
+      for (int16_t r : body.results) h_.add(static_cast<uint64_t>(r));
+    }
+  }
+
+  const Graph& g_;
+  Hasher h_;
+  std::unordered_map<const void*, uint64_t> known_;
+};
+
+}  // namespace
+
+uint64_t hash(const Graph& g) { return GraphHash(g).run(); }
+
+}  // namespace holon::graph

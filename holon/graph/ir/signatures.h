@@ -1,0 +1,15 @@
+// Which layouts an op takes as they are, on nodes of a graph.
+#pragma once
+
+#include <span>
+
+#include "holon/registry/op_def.h"
+
+namespace holon::graph {
+
+// Whether the op runs on inputs of these specs without boxing and gives outputs of those. in_specs[i] is nullptr for an
+// absent input. Pre: the metas are what the op infers.
+bool has_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
+                   std::span<const GlobalSpec* const> in_specs, std::span<const GlobalSpec* const> out_specs);
+
+}  // namespace holon::graph

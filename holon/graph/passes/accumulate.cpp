@@ -1,0 +1,136 @@
+#include <string_view>
+#include <unordered_map>
+
+#include "holon/boxing/planner.h"
+#include "holon/graph/passes/pass.h"
+#include "holon/graph/passes/rewrite.h"
+
+namespace holon::graph {
+
+namespace {
+
+// Sums over micro-batches: sum(f(g)) = f(sum(g)) for a box, a rearrangement and an addition, so that the sum is taken
+// of what backward makes, and f runs once per step. Casts are left where they are: the sum is taken after them, in the
+// wider dtype.
+class Accumulate {
+ public:
+  Accumulate(Graph& g, const PassOptions& options)
+      : g_(g), options_(options), edit_(g), made_by_(producers(g)), uses_(use_counts(g)) {}
+
+  void run() {
+    const size_t nodes = g_.nodes.size();
+    for (size_t i = 0; i < nodes; ++i) {
+      if (g_.nodes[i].kind != NodeKind::kUpdate) continue;
+      const Update& u = g_.updates[static_cast<size_t>(g_.nodes[i].target)];
+      for (size_t k = 0; k < g_.nodes[i].in.size(); ++k) {
+        ValueId v = g_.nodes[i].in[k];
+        if (v == kNoValue) continue;
+        sharded_ = options_.zero_stage >= 2 && sharded(u, k);
+        v = sum_of(v);
+        g_.nodes[i].in[k] = v;
+      }
+    }
+    edit_.commit();
+  }
+
+ private:
+  // Under ZeRO 2 no rank keeps more of a gradient than its shard.
+  bool sharded(const Update& u, size_t slot) const {
+    if (u.shards[slot]) return true;
+    const External& e = g_.externals[static_cast<size_t>(u.externals[slot])];
+    return options_.zero_stage >= 3 && e.tensor.spec() && e.tensor.spec()->nd_sbp.has_split();
+  }
+
+  bool is_rearrangement(const Node& n) const {
+    if (!is_op(n) || n.in.size() != 1 || n.out.size() != 1 || !n.op->view) return false;
+    std::string_view name = n.op->name();
+    return name == "reshape" || name == "view" || name == "transpose" || name == "permute" || name == "unsqueeze" ||
+        name == "squeeze";
+  }
+  bool is_addition(const Node& n) const {
+    return is_op(n) && n.in.size() == 2 && n.out.size() == 1 && std::string_view(n.op->name()) == "add";
+  }
+  // Its addends are not stretched by broadcasting, so that their sums take no more memory than its own.
+  bool is_plain_addition(const Node& n) const {
+    if (!is_addition(n)) return false;
+    for (ValueId v : n.in)
+      if (!(g_.value(v).shape == g_.value(n.out[0]).shape) || g_.value(v).dtype != g_.value(n.out[0]).dtype)
+        return false;
+    return true;
+  }
+
+  const Node* producer(ValueId v) const {
+    NodeId by = made_by_[static_cast<size_t>(v)];
+    return by < 0 ? nullptr : &g_.nodes[static_cast<size_t>(by)];
+  }
+  bool alone(ValueId v) const { return uses_[static_cast<size_t>(v)] == 1; }
+
+  // Whether the sum is better taken before the box.
+  bool box_waits(const Node& n) const {
+    const Value &from = g_.value(n.in[0]), &to = g_.value(n.out[0]);
+    const bool grows = local_bytes(from) > local_bytes(to);
+    if (grows && sharded_) return false;
+    return !grows || boxing::plan(from.spec, to.spec, from.shape, from.dtype).max_read_bytes() > 0;
+  }
+
+  // Whether ranks would meet once per micro-batch on the way to v, where once per step is enough.
+  bool meets_above(ValueId v, int depth) const {
+    const Node* n = producer(v);
+    if (!n || depth == 0 || !alone(v) || !is_per_batch(n->section)) return false;
+    if (is_single_box(*n)) return box_waits(*n) || meets_above(n->in[0], depth - 1);
+    if (is_rearrangement(*n)) return meets_above(n->in[0], depth - 1);
+    if (is_plain_addition(*n)) return meets_above(n->in[0], depth - 1) || meets_above(n->in[1], depth - 1);
+    return false;
+  }
+
+  static constexpr int kFar = 16;
+
+  // The value whose producer runs once per step and gives the sum of v.
+  ValueId sum_of(ValueId v) {
+    auto known = sums_.find(v);
+    if (known != sums_.end()) return known->second;
+    const NodeId by = made_by_[static_cast<size_t>(v)];
+    Node* n = by < 0 ? nullptr : &g_.nodes[static_cast<size_t>(by)];
+    if (n && n->section == Section::kOnceAfter) return v;
+    const bool passes = n && is_per_batch(n->section) && alone(v) &&
+        ((is_single_box(*n) && box_waits(*n)) || (is_rearrangement(*n) && meets_above(n->in[0], kFar)) ||
+         (is_plain_addition(*n) && (meets_above(n->in[0], kFar) || meets_above(n->in[1], kFar))));
+    if (passes) {
+      // Deeper than a chain of boxes and views goes, the recursion ends: an addition of a few gradients.
+      for (size_t k = 0; k < n->in.size(); ++k) {
+        ValueId sum = sum_of(n->in[k]);
+        g_.nodes[static_cast<size_t>(by)].in[k] = sum;
+      }
+      g_.nodes[static_cast<size_t>(by)].section = Section::kOnceAfter;
+      return sums_[v] = v;
+    }
+    ValueId sum = edit_.value_like(v, g_.value(v).spec);
+    made_by_.resize(g_.values.size(), -1);
+    uses_.resize(g_.values.size(), 1);
+    Node add;
+    if (n) add = node_like(*n, NodeKind::kAccumulate);
+    add.kind = NodeKind::kAccumulate;
+    if (!is_per_batch(add.section) || add.section == Section::kForward) add.section = Section::kBackward;
+    if (!n) add.stage = 0;
+    add.in.push_back(v);
+    add.out.push_back(sum);
+    edit_.insert_after(n ? by : -1, std::move(add));
+    return sums_[v] = sum;
+  }
+
+  Graph& g_;
+  const PassOptions& options_;
+  Rewrite edit_;
+  std::vector<NodeId> made_by_;
+  std::vector<int32_t> uses_;
+  std::unordered_map<ValueId, ValueId> sums_;
+  bool sharded_ = false;
+};
+
+}  // namespace
+
+void accumulate_gradients(Graph& g, const PassOptions& options) {
+  if (g.micro_batches > 1) Accumulate(g, options).run();
+}
+
+}  // namespace holon::graph

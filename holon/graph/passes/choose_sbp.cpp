@@ -1,0 +1,7 @@
+#include "holon/graph/passes/pass.h"
+
+namespace holon::graph {
+
+void choose_sbps(Graph&, const PassOptions&) {}
+
+}  // namespace holon::graph

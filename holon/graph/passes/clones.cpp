@@ -1,0 +1,97 @@
+#include "holon/graph/passes/clones.h"
+
+#include "holon/graph/passes/rewrite.h"
+
+namespace holon::graph {
+
+namespace {
+
+class Cloner {
+ public:
+  Cloner(Graph& g, const std::vector<bool>& chosen, const std::vector<bool>& kept)
+      : g_(g), chosen_(chosen), kept_(kept), edit_(g), made_by_(producers(g)), copy_(g.values.size(), kNoValue) {}
+
+  int64_t run() {
+    for (size_t i = 0; i < g_.nodes.size(); ++i) {
+      if (g_.nodes[i].section != Section::kBackward && g_.nodes[i].section != Section::kWeight) continue;
+      for (size_t k = 0; k < g_.nodes[i].in.size(); ++k) {
+        ValueId v = g_.nodes[i].in[k];
+        if (wanted(v)) g_.nodes[i].in[k] = copy_of(v, static_cast<NodeId>(i));
+      }
+    }
+    edit_.commit();
+    return count_;
+  }
+
+ private:
+  bool wanted(ValueId v) const {
+    if (v == kNoValue || static_cast<size_t>(v) >= made_by_.size()) return false;
+    NodeId by = made_by_[static_cast<size_t>(v)];
+    return by >= 0 && chosen_[static_cast<size_t>(by)] && !kept_[static_cast<size_t>(v)];
+  }
+
+  // A stack instead of recursion: a chain may be as long as the model.
+  ValueId copy_of(ValueId v, NodeId at) {
+    std::vector<NodeId> open{made_by_[static_cast<size_t>(v)]};
+    while (!open.empty()) {
+      const Node& n = g_.nodes[static_cast<size_t>(open.back())];
+      if (copy_[static_cast<size_t>(n.out[0])] != kNoValue) {
+        open.pop_back();
+        continue;
+      }
+      const size_t before = open.size();
+      for (ValueId u : n.in)
+        if (wanted(u) && copy_[static_cast<size_t>(u)] == kNoValue) open.push_back(made_by_[static_cast<size_t>(u)]);
+      if (open.size() > before) continue;
+      Node again = n;
+      again.section = Section::kBackward;
+      again.pinned = true;
+      for (ValueId& u : again.in)
+        if (wanted(u)) u = copy_[static_cast<size_t>(u)];
+      for (ValueId& out : again.out) {
+        ValueId fresh = edit_.value_like(out, g_.value(out).spec);
+        copy_[static_cast<size_t>(out)] = fresh;
+        out = fresh;
+      }
+      edit_.insert_before(at, std::move(again));
+      ++count_;
+      open.pop_back();
+    }
+    return copy_[static_cast<size_t>(v)];
+  }
+
+  Graph& g_;
+  const std::vector<bool>&chosen_, &kept_;
+  Rewrite edit_;
+  std::vector<NodeId> made_by_;
+  std::vector<ValueId> copy_;
+  int64_t count_ = 0;
+};
+
+}  // namespace
+
+int64_t clone_into_backward(Graph& g, const std::vector<bool>& chosen, const std::vector<bool>& kept) {
+  return Cloner(g, chosen, kept).run();
+}
+
+std::vector<bool> may_run_again(const Graph& g) {
+  std::vector<bool> changes(g.externals.size(), false);
+  for (auto& n : g.nodes)
+    if (n.kind == NodeKind::kAssign && is_per_batch(n.section)) changes[static_cast<size_t>(n.target)] = true;
+  const std::vector<int32_t> root = alias_roots(g);
+  std::vector<bool> may(g.nodes.size());
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    const Node& n = g.nodes[i];
+    bool ok = n.section == Section::kForward && is_pure(n) && n.kind != NodeKind::kAccumulate;
+    ok = ok && !(n.kind == NodeKind::kBox && n.in.size() != 1);
+    // A draw without a place is another one each time.
+    ok = ok && !(is_op(n) && n.op->random && n.draw < 0 && !n.attrs.has(n.op->counter_attr));
+    for (ValueId v : n.in)
+      if (v != kNoValue && root[static_cast<size_t>(v)] >= 0)
+        ok = ok && !changes[static_cast<size_t>(root[static_cast<size_t>(v)])];
+    may[i] = ok;
+  }
+  return may;
+}
+
+}  // namespace holon::graph

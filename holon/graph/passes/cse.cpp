@@ -1,0 +1,95 @@
+// Common subexpressions, by a table of what has been computed.
+#include <unordered_map>
+
+#include "holon/graph/ir/hasher.h"
+#include "holon/graph/passes/pass.h"
+#include "holon/graph/passes/rewrite.h"
+
+namespace holon::graph {
+
+namespace {
+
+bool mergeable(const Node& n) {
+  // What a pass has pinned is there to be computed again; what the user asked for (forward) may serve others who ask
+  // for the same.
+  if (n.pinned && n.section != Section::kForward) return false;
+  switch (n.kind) {
+    case NodeKind::kOp:
+      return !n.op->random || n.draw >= 0 || n.op->counter_attr < 0 || n.attrs.has(n.op->counter_attr);
+    case NodeKind::kBox: return n.in.size() == 1;
+    case NodeKind::kRelabel:
+    case NodeKind::kAgree:
+    case NodeKind::kAccumulate: return true;
+    default: return false;
+  }
+}
+
+// Whether what the earlier node makes is there for the later one's readers.
+bool serves(const Graph& g, const Node& earlier, const Node& later) {
+  if (earlier.stage != later.stage || earlier.section > later.section) return false;
+  const bool once_after = later.section == Section::kOnceAfter && earlier.section != later.section;
+  return !(once_after && g.micro_batches > 1 && is_per_batch(earlier.section));
+}
+
+bool same_attrs(const Attrs& a, const Attrs& b) {
+  return a.words().size() == b.words().size() && std::equal(a.words().begin(), a.words().end(), b.words().begin()) &&
+      a.starts().size() == b.starts().size() && std::equal(a.starts().begin(), a.starts().end(), b.starts().begin());
+}
+
+}  // namespace
+
+void merge_common(Graph& g, const PassOptions&) {
+  const std::vector<int32_t> root = alias_roots(g);
+  std::vector<int32_t> writes(g.externals.size(), 0);  // so far
+  struct Seen {
+    NodeId node;
+    uint64_t epoch;  // how often what it reads had been written to
+  };
+  std::unordered_multimap<uint64_t, Seen> seen;
+  seen.reserve(g.nodes.size());
+  Rewrite edit(g);
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    Node& n = g.nodes[i];
+    for (ValueId& v : n.in) v = edit.replaced(v);
+    if (n.kind == NodeKind::kAssign) ++writes[static_cast<size_t>(n.target)];
+    if (!mergeable(n)) continue;
+    Hasher h, e;
+    h.add(static_cast<uint64_t>(n.kind));
+    h.add(reinterpret_cast<uint64_t>(n.op));
+    for (ValueId v : n.in) {
+      h.add(static_cast<uint64_t>(v));
+      if (v != kNoValue)
+        if (int32_t r = root[static_cast<size_t>(v)]; r >= 0 && writes[static_cast<size_t>(r)] > 0)
+          e.add(static_cast<uint64_t>(writes[static_cast<size_t>(r)]));
+    }
+    for (int64_t w : n.attrs.words()) h.add(static_cast<uint64_t>(w));
+    h.add(static_cast<uint64_t>(n.draw));
+    for (ValueId v : n.out) h.add(reinterpret_cast<uint64_t>(g.value(v).spec));
+    auto same = [&](const Seen& s) {
+      const Node& o = g.nodes[static_cast<size_t>(s.node)];
+      if (s.epoch != e.value() || o.kind != n.kind || o.op != n.op || o.draw != n.draw || o.in.size() != n.in.size() ||
+          o.out.size() != n.out.size())
+        return false;
+      for (size_t k = 0; k < n.in.size(); ++k)
+        if (o.in[k] != n.in[k]) return false;
+      for (size_t k = 0; k < n.out.size(); ++k) {
+        const Value &a = g.value(o.out[k]), &b = g.value(n.out[k]);
+        if (a.spec != b.spec || a.dtype != b.dtype || !(a.shape == b.shape)) return false;
+      }
+      return same_attrs(o.attrs, n.attrs) && serves(g, o, n);
+    };
+    auto [begin, end] = seen.equal_range(h.value());
+    auto found = begin;
+    while (found != end && !same(found->second)) ++found;
+    if (found == end) {
+      seen.emplace(h.value(), Seen{static_cast<NodeId>(i), e.value()});
+      continue;
+    }
+    const Node& first = g.nodes[static_cast<size_t>(found->second.node)];
+    for (size_t k = 0; k < n.out.size(); ++k) edit.replace(n.out[k], first.out[k]);
+    edit.drop(static_cast<NodeId>(i));
+  }
+  edit.commit();
+}
+
+}  // namespace holon::graph

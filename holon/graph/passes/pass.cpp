@@ -1,0 +1,58 @@
+#include "holon/graph/passes/pass.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "holon/base/error.h"
+#include "holon/graph/passes/fuse.h"
+
+namespace holon::graph {
+
+namespace {
+
+constexpr Pass kPasses[] = {
+    {"stages", assign_stages},
+    {"dead_code", drop_dead_code},
+    {"constant_fold", fold_constants},
+    {"cse", merge_common},
+    {"choose_sbp", choose_sbps},
+    {"boxing", merge_boxes},
+    {"zero", shard_updates},
+    {"hoist", hoist_once},
+    {"recompute", recompute},
+    {"accumulate", accumulate_gradients},
+    {"buckets", bucket_gradients},
+    {"split_weight", split_weight},
+    {"fuse_elementwise", fuse_elementwise},
+    {"dead_code_again", drop_dead_code},
+};
+
+}  // namespace
+
+std::span<const Pass> passes() { return kPasses; }
+
+void run_passes(Graph& g, const PassOptions& options, std::vector<PassReport>* reports) {
+  for (auto& name : options.disabled)
+    if (std::none_of(std::begin(kPasses), std::end(kPasses), [&](const Pass& p) { return name == p.name; })) {
+      std::string all;
+      for (auto& p : kPasses) all += (all.empty() ? "" : ", ") + std::string(p.name);
+      fail_value("there is no pass \"{}\" to leave out. The passes are {}.", name, all);
+    }
+  if (options.verify) verify(g, "capture");
+  for (auto& pass : kPasses) {
+    if (std::find(options.disabled.begin(), options.disabled.end(), pass.name) != options.disabled.end()) continue;
+    const auto nodes = static_cast<int64_t>(g.nodes.size());
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      pass.run(g, options);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kInternal) throw;
+      throw Error(e.kind(), fmt::format("pass {}: {}", pass.name, e.what()));
+    }
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    if (reports) reports->push_back({pass.name, took.count(), nodes, static_cast<int64_t>(g.nodes.size())});
+    if (options.verify) verify(g, pass.name);
+  }
+}
+
+}  // namespace holon::graph

@@ -1,0 +1,72 @@
+#include <string_view>
+#include <unordered_map>
+
+#include "holon/base/error.h"
+#include "holon/graph/passes/clones.h"
+#include "holon/graph/passes/pass.h"
+#include "holon/graph/passes/rewrite.h"
+
+namespace holon::graph {
+
+namespace {
+
+// By scope: the region that it belongs to, the outermost of the given modules; -1: none.
+std::vector<int32_t> regions(const Graph& g, const std::vector<std::string>& paths) {
+  std::unordered_map<std::string_view, int32_t> wanted;
+  for (size_t p = 0; p < paths.size(); ++p) wanted.emplace(paths[p], static_cast<int32_t>(p));
+  std::vector<int32_t> of(g.scopes.size(), -1);
+  std::vector<bool> found(paths.size(), false);
+  for (size_t s = 0; s < g.scopes.size(); ++s) {
+    const std::string_view scope = g.scopes[s];
+    for (size_t end = scope.find('.'); !scope.empty(); end = scope.find('.', end + 1)) {
+      auto it = wanted.find(scope.substr(0, end));
+      if (it != wanted.end()) {
+        found[static_cast<size_t>(it->second)] = true;
+        if (of[s] < 0) of[s] = it->second;
+      }
+      if (end == std::string_view::npos) break;
+    }
+  }
+  for (size_t p = 0; p < paths.size(); ++p)
+    if (wanted.at(paths[p]) != static_cast<int32_t>(p)) found[p] = true;  // given twice
+  for (size_t p = 0; p < paths.size(); ++p)
+    if (!found[p]) {
+      std::string some;
+      for (size_t s = 1; s < g.scopes.size() && s <= 8; ++s)
+        some += (some.empty() ? "" : ", ") + ("\"" + g.scopes[s] + "\"");
+      fail_value("recompute: build() runs no module of the path \"{}\". Its modules are {}{}.", paths[p],
+                 some.empty() ? "none" : some, g.scopes.size() > 9 ? ", ..." : "");
+    }
+  return of;
+}
+
+void by_module(Graph& g, const std::vector<std::string>& paths) {
+  const std::vector<int32_t> region = regions(g, paths);
+  std::vector<bool> chosen = may_run_again(g);
+  std::vector<int32_t> made_in(g.values.size(), -1);
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    const int32_t r = region[static_cast<size_t>(g.nodes[i].scope)];
+    if (r < 0) chosen[i] = false;
+    if (!chosen[i]) continue;
+    for (ValueId v : g.nodes[i].out) made_in[static_cast<size_t>(v)] = r;
+  }
+  // What leaves a module is there anyway: others have been given it.
+  std::vector<bool> kept(g.values.size(), false);
+  for (auto& n : g.nodes) {
+    if (n.section == Section::kBackward || n.section == Section::kWeight) continue;
+    const int32_t r = n.section == Section::kForward && is_pure(n) ? region[static_cast<size_t>(n.scope)] : -1;
+    for (ValueId v : n.in)
+      if (v != kNoValue && made_in[static_cast<size_t>(v)] >= 0 && made_in[static_cast<size_t>(v)] != r)
+        kept[static_cast<size_t>(v)] = true;
+  }
+  for (ValueId v : g.outputs) kept[static_cast<size_t>(v)] = true;
+  clone_into_backward(g, chosen, kept);
+}
+
+}  // namespace
+
+void recompute(Graph& g, const PassOptions& options) {
+  if (!options.recompute.empty()) by_module(g, options.recompute);
+}
+
+}  // namespace holon::graph

@@ -1,0 +1,40 @@
+#include <limits>
+
+#include "holon/graph/passes/pass.h"
+#include "holon/graph/passes/rewrite.h"
+
+namespace holon::graph {
+
+void split_weight(Graph& g, const PassOptions& options) {
+  if (!options.split_weight || g.stages < 2) return;
+  constexpr int16_t kNobody = std::numeric_limits<int16_t>::max();
+  // Of each value: the earliest stage that reads it in backward, and whether a node that is needed does.
+  std::vector<int16_t> read_by(g.values.size(), kNobody);
+  std::vector<bool> read(g.values.size(), false), needed(g.nodes.size(), false),
+      gives(static_cast<size_t>(g.stages), false);
+  for (size_t i = g.nodes.size(); i-- > 0;) {
+    const Node& n = g.nodes[i];
+    if (n.section != Section::kBackward) continue;
+    bool need = !is_pure(n) && n.kind == NodeKind::kAssign;
+    for (ValueId v : n.out) {
+      const bool leaves = read_by[static_cast<size_t>(v)] < n.stage;
+      if (leaves && n.stage >= 0) gives[static_cast<size_t>(n.stage)] = true;
+      need = need || leaves || read[static_cast<size_t>(v)];
+    }
+    needed[i] = need;
+    for (ValueId v : n.in) {
+      if (v == kNoValue) continue;
+      auto at = static_cast<size_t>(v);
+      read_by[at] = std::min(read_by[at], n.stage);
+      if (need) read[at] = true;
+    }
+  }
+  // A stage of which nobody waits for anything has nothing to hurry for, and less to keep if it does not split.
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    Node& n = g.nodes[i];
+    if (n.section == Section::kBackward && !needed[i] && n.stage >= 0 && gives[static_cast<size_t>(n.stage)])
+      n.section = Section::kWeight;
+  }
+}
+
+}  // namespace holon::graph

@@ -1,0 +1,109 @@
+#include "holon/graph/program/instructions.h"
+
+#include "holon/dispatch/dispatch.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/ops/agree.h"
+#include "holon/optim/update.h"
+
+namespace holon::graph {
+
+std::string text_of(const Array& a) {
+  return a.defined() ? fmt::format("{} {}", holon::name(a.dtype), a.shape) : "nothing";
+}
+
+KernelInstruction::KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in,
+                                     SmallVec<Array*, 3> out, const KernelCall::GlobalPart* part)
+    : op_(op), attrs_(attrs), in_(std::move(in)), out_(std::move(out)) {
+  HOLON_CHECK(op.kernel, "op {} has no kernel", op.name());
+  call_.emplace(op_, attrs_, std::span<const Array* const>(in_), std::span<Array* const>(out_));
+  if (!part) return;
+  part_ = *part;
+  call_->set_global(&part_);
+}
+
+void KernelInstruction::draw(const Draws* draws, bool global, int64_t place) {
+  draws_ = draws;
+  draws_globally_ = global;
+  place_ = place;
+}
+
+void KernelInstruction::set_draw() {
+  attrs_.set_int(op_.seed_attr, static_cast<int64_t>(draws_globally_ ? draws_->global_seed : draws_->local_seed));
+  attrs_.set_int(op_.counter_attr, (draws_globally_ ? draws_->global_base : draws_->local_base) + place_);
+}
+
+std::string KernelInstruction::str() const {
+  std::string s = fmt::format("{}(", op_.name());
+  for (size_t i = 0; i < in_.size(); ++i) s += fmt::format("{}{}", i ? ", " : "", text_of(*in_[i]));
+  s += ") ->";
+  for (auto* a : out_) s += " " + text_of(*a);
+  return s;
+}
+
+void CopyInstruction::run() { kernels::copy(*from_, *to_); }
+
+std::string CopyInstruction::str() const { return fmt::format("copy({}) -> {}", text_of(*from_), what_); }
+
+std::string BoxInstruction::str() const {
+  auto& plan = prepared_.plan();
+  std::string steps;
+  for (auto& s : plan.steps()) steps += (steps.empty() ? "" : ", ") + s.label;
+  return fmt::format("box({}) {} -> {}: {}, {} bytes", text_of(*in_), plan.from()->str(), plan.to()->str(), steps,
+                     prepared_.read_bytes());
+}
+
+std::string BatchInstruction::str() const {
+  return fmt::format("box of {} tensors in one meeting: {} bytes", batch_.size(), batch_.read_bytes());
+}
+
+std::string SumInBackground::str() const {
+  return fmt::format("box of {} tensors in one meeting, in the background: {} bytes", batch_.size(),
+                     batch_.read_bytes());
+}
+
+std::string PostInstruction::str() const {
+  return fmt::format("post({}) to {}", text_of(*in_), state_.hand_over.plan().to()->str());
+}
+std::string TakeInstruction::str() const {
+  return fmt::format("take -> {} from {}, {} bytes", text_of(*out_), state_.hand_over.plan().from()->str(),
+                     state_.hand_over.read_bytes());
+}
+std::string ReleaseInstruction::str() const {
+  return fmt::format("release to {}", state_.hand_over.plan().to()->str());
+}
+
+std::string FusedInstruction::str() const {
+  std::string s = "fused(";
+  for (size_t i = 0; i < in_.size(); ++i) s += fmt::format("{}{}", i ? ", " : "", text_of(*in_[i]));
+  s += ") ->";
+  for (auto* a : out_) s += " " + text_of(*a);
+  return s;
+}
+
+void AgreeInstruction::run() { kernels::copy(ops::agree_on_value(*in_, spec_, shape_), *out_); }
+
+std::string AgreeInstruction::str() const { return fmt::format("agree({}) on {}", text_of(*in_), spec_->str()); }
+
+void UpdateInstruction::run() {
+  if (group_.clip_grad_max_norm >= 0) {
+    // The norm is that of the tensors' gradients: leaves that stand for the parameters carry them.
+    std::vector<Tensor> carriers;
+    for (auto& s : group_.slots) {
+      Tensor t = s.param.detach();
+      t.set_grad(s.grad);
+      carriers.push_back(std::move(t));
+    }
+    std::vector<Tensor> gradients;
+    for (auto& s : group_.slots) gradients.push_back(s.grad);
+    optim::clip_grad_norm(carriers, group_.clip_grad_max_norm, group_.clip_grad_norm_type);
+    for (size_t i = 0; i < carriers.size(); ++i) group_.slots[i].grad = carriers[i].grad();
+    optim::update(group_.rule, group_.slots);
+    for (size_t i = 0; i < carriers.size(); ++i) group_.slots[i].grad = gradients[i];
+    return;
+  }
+  optim::update(group_.rule, group_.slots);
+}
+
+std::string UpdateInstruction::str() const { return fmt::format("update of {} parameters", group_.slots.size()); }
+
+}  // namespace holon::graph

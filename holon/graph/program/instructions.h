@@ -1,0 +1,190 @@
+// The kinds of instructions.
+#pragma once
+
+#include <optional>
+
+#include "holon/boxing/prepared.h"
+#include "holon/comm/background.h"
+#include "holon/dispatch/local_call.h"
+#include "holon/graph/program/fused.h"
+#include "holon/graph/program/program.h"
+
+namespace holon::graph {
+
+// One kernel of a registered op.
+class KernelInstruction final : public Instruction {
+ public:
+  // part: nullptr for a call on local tensors. draws: nullptr for an op that draws nothing.
+  KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out,
+                    const KernelCall::GlobalPart* part);
+  void draw(const Draws* draws, bool global, int64_t place);
+  void run() override {
+    if (draws_) set_draw();
+    op_.kernel(*call_);
+  }
+  std::string str() const override;
+
+ private:
+  void set_draw();
+  const OpDef& op_;
+  Attrs attrs_;
+  SmallVec<const Array*, 4> in_;
+  SmallVec<Array*, 3> out_;
+  KernelCall::GlobalPart part_;
+  std::optional<KernelCall> call_;
+  const Draws* draws_ = nullptr;
+  bool draws_globally_ = false;
+  int64_t place_ = 0;
+};
+
+class CopyInstruction final : public Instruction {
+ public:
+  CopyInstruction(const Array* from, Array* to, const char* what) : from_(from), to_(to), what_(what) {}
+  void run() override;
+  std::string str() const override;
+
+ private:
+  const Array* from_;
+  Array* to_;
+  const char* what_;
+};
+
+class BoxInstruction final : public Instruction {
+ public:
+  BoxInstruction(boxing::Prepared prepared, const Array* in, const Array* out, std::vector<Array> scratch)
+      : prepared_(std::move(prepared)), in_(in), out_(out), scratch_(std::move(scratch)) {}
+  void run() override { prepared_.run(*in_, *out_, scratch_); }
+  void bind() override { prepared_.bind(); }
+  std::string str() const override;
+
+ private:
+  boxing::Prepared prepared_;
+  const Array *in_, *out_;
+  std::vector<Array> scratch_;
+};
+
+// Many boxes in one meeting.
+class BatchInstruction final : public Instruction {
+ public:
+  BatchInstruction(boxing::PreparedBatch batch, const Array* in, const Array* out)
+      : batch_(std::move(batch)), in_(in), out_(out) {}
+  void run() override { batch_.run(*in_, *out_); }
+  void bind() override { batch_.bind(); }
+  std::string str() const override;
+
+ private:
+  boxing::PreparedBatch batch_;
+  const Array *in_, *out_;
+};
+
+// The same on the rank's second thread, while this one goes on. Pre: one WaitInstruction follows.
+class SumInBackground final : public Instruction {
+ public:
+  SumInBackground(boxing::PreparedBatch batch, const Array* in, const Array* out)
+      : batch_(std::move(batch)), in_(in), out_(out) {}
+  void run() override {
+    work_ = comm::run_in_background([this] { batch_.run(*in_, *out_); });
+  }
+  void wait() const { work_.wait(); }
+  std::string str() const override;
+
+ private:
+  boxing::PreparedBatch batch_;
+  const Array *in_, *out_;
+  mutable comm::Work work_;
+};
+
+class WaitInstruction final : public Instruction {
+ public:
+  explicit WaitInstruction(const SumInBackground& sum) : sum_(sum) {}
+  void run() override { sum_.wait(); }
+  std::string str() const override { return "wait for " + sum_.str(); }
+
+ private:
+  const SumInBackground& sum_;
+};
+
+// From one stage of a pipeline to another: the source shows its part...
+class PostInstruction final : public Instruction {
+ public:
+  PostInstruction(HandOverState& state, const Array* in, std::vector<Array> scratch)
+      : state_(state), in_(in), scratch_(std::move(scratch)) {}
+  void run() override { state_.hand_over.post(*in_, scratch_); }
+  void bind() override { state_.hand_over.bind(); }
+  std::string str() const override;
+
+ private:
+  HandOverState& state_;
+  const Array* in_;
+  std::vector<Array> scratch_;
+};
+
+// ... the target takes it...
+class TakeInstruction final : public Instruction {
+ public:
+  TakeInstruction(HandOverState& state, const Array* out, std::vector<Array> scratch)
+      : state_(state), out_(out), scratch_(std::move(scratch)) {}
+  void run() override { state_.hand_over.take(*out_, scratch_); }
+  void bind() override { state_.hand_over.bind(); }
+  std::string str() const override;
+
+ private:
+  HandOverState& state_;
+  const Array* out_;
+  std::vector<Array> scratch_;
+};
+
+// ... and the source may use the memory again.
+class ReleaseInstruction final : public Instruction {
+ public:
+  explicit ReleaseInstruction(HandOverState& state) : state_(state) {}
+  void run() override { state_.hand_over.release(); }
+  std::string str() const override;
+
+ private:
+  HandOverState& state_;
+};
+
+// A chain of element-wise ops, block by block.
+class FusedInstruction final : public Instruction {
+ public:
+  FusedInstruction(FusedChain chain, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out)
+      : chain_(std::move(chain)), in_(std::move(in)), out_(std::move(out)) {}
+  void run() override { chain_.run(in_, out_); }
+  std::string str() const override;
+
+ private:
+  FusedChain chain_;
+  SmallVec<const Array*, 4> in_;
+  SmallVec<Array*, 3> out_;
+};
+
+// Ranks take the value of the first one among them.
+class AgreeInstruction final : public Instruction {
+ public:
+  AgreeInstruction(const Array* in, Array* out, const GlobalSpec* spec, const Dims& shape)
+      : in_(in), out_(out), spec_(spec), shape_(shape) {}
+  void run() override;
+  std::string str() const override;
+
+ private:
+  const Array* in_;
+  Array* out_;
+  const GlobalSpec* spec_;
+  Dims shape_;
+};
+
+// The update of an optimizer's group.
+class UpdateInstruction final : public Instruction {
+ public:
+  explicit UpdateInstruction(UpdateGroup& group) : group_(group) {}
+  void run() override;
+  std::string str() const override;
+
+ private:
+  UpdateGroup& group_;
+};
+
+std::string text_of(const Array& a);
+
+}  // namespace holon::graph

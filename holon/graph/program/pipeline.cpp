@@ -1,0 +1,138 @@
+#include "holon/graph/program/pipeline.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <set>
+
+#include "holon/base/error.h"
+
+namespace holon::graph {
+
+namespace {
+
+bool per_micro_batch(Section s) { return s != Section::kOnceBefore && s != Section::kOnceAfter; }
+
+Phase phase_of(Section s) {
+  return s == Section::kForward ? Phase::kForward : s == Section::kWeight ? Phase::kWeight : Phase::kBackward;
+}
+
+// The ranks that work for each stage.
+std::vector<std::set<int>> ranks_of_stages(const Graph& g, const std::vector<bool>& crosses) {
+  std::vector<std::set<int>> ranks(static_cast<size_t>(g.stages));
+  std::set<std::pair<int, const void*>> seen;
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    const Node& node = g.nodes[n];
+    if (crosses[n] || !per_micro_batch(node.section)) continue;
+    for (ValueId v : node.out) {
+      auto* spec = g.value(v).spec;
+      if (!spec || !seen.insert({node.stage, spec->placement.id()}).second) continue;
+      for (int r : spec->placement.ranks()) ranks[static_cast<size_t>(node.stage)].insert(r);
+    }
+  }
+  return ranks;
+}
+
+std::vector<int> devices_of(const std::vector<std::set<int>>& ranks) {
+  std::vector<int> device(ranks.size());
+  std::iota(device.begin(), device.end(), 0);
+  for (size_t a = 0; a < ranks.size(); ++a)
+    for (size_t b = 0; b < a; ++b) {
+      // A stage of local tensors alone is everybody's.
+      bool meet = ranks[a].empty() || ranks[b].empty() || std::any_of(ranks[a].begin(), ranks[a].end(), [&](int r) { return ranks[b].contains(r); });
+      if (!meet || device[a] == device[b]) continue;
+      const int old = std::max(device[a], device[b]), now = std::min(device[a], device[b]);
+      std::replace(device.begin(), device.end(), old, now);
+    }
+  // Counted from 0 in the order of the stages.
+  std::vector<int> number(ranks.size(), -1);
+  int next = 0;
+  for (int& d : device) {
+    int& n = number[static_cast<size_t>(d)];
+    if (n < 0) n = next++;
+    d = n;
+  }
+  return device;
+}
+
+}  // namespace
+
+Section section_of(Phase phase) {
+  return phase == Phase::kForward ? Section::kForward
+      : phase == Phase::kBackward ? Section::kBackward
+                                  : Section::kWeight;
+}
+
+Pipeline::Pipeline(const Graph& g, const std::string& name, int rank) : crosses_(g.nodes.size(), false) {
+  bool training = false;
+  for (auto& n : g.nodes) training |= n.section == Section::kBackward || n.section == Section::kWeight;
+  if (g.stages <= 1) {
+    schedule_ = sequential(1, g.micro_batches, training);
+    device_ = 0;
+    tasks_ = schedule_.tasks[0];
+    return;
+  }
+  edge_of_.resize(g.nodes.size());
+  std::vector<NodeId> made_by = producers(g);
+  std::vector<int> reader(g.values.size(), -1);  // the first that is no crossing itself
+  for (size_t n = g.nodes.size(); n-- > 0;)
+    for (ValueId v : g.nodes[n].in)
+      if (v != kNoValue) reader[static_cast<size_t>(v)] = static_cast<int>(n);
+  std::set<std::array<int, 4>> known;
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    const Node& node = g.nodes[n];
+    if (node.kind != NodeKind::kBox || node.in.size() != 1 || !per_micro_batch(node.section)) continue;
+    auto *from = g.value(node.in[0]).spec, *to = g.value(node.out[0]).spec;
+    if (from->placement == to->placement) continue;
+    crosses_[n] = true;
+    Edge e{node.stage, node.stage, phase_of(node.section), phase_of(node.section)};
+    if (NodeId by = made_by[static_cast<size_t>(node.in[0])];
+        by >= 0 && per_micro_batch(g.nodes[static_cast<size_t>(by)].section)) {
+      e.from_stage = g.nodes[static_cast<size_t>(by)].stage;
+      e.from = phase_of(g.nodes[static_cast<size_t>(by)].section);
+    }
+    if (int by = reader[static_cast<size_t>(node.out[0])];
+        by >= 0 && per_micro_batch(g.nodes[static_cast<size_t>(by)].section)) {
+      e.to_stage = g.nodes[static_cast<size_t>(by)].stage;
+      e.to = phase_of(g.nodes[static_cast<size_t>(by)].section);
+    }
+    edge_of_[n] = e;
+    if (known.insert({e.from_stage, e.to_stage, static_cast<int>(e.from), static_cast<int>(e.to)}).second)
+      edges_.push_back(e);
+  }
+  std::vector<std::set<int>> ranks = ranks_of_stages(g, crosses_);
+  schedule_ = make_schedule(name, devices_of(ranks), g.micro_batches, training);
+  for (size_t s = 0; s < ranks.size(); ++s)
+    if (ranks[s].empty() || ranks[s].contains(rank)) device_ = schedule_.device_of_stage[s];
+  if (device_ >= 0) tasks_ = schedule_.tasks[static_cast<size_t>(device_)];
+  place_.resize(schedule_.tasks.size());
+  for (size_t d = 0; d < place_.size(); ++d) {
+    place_[d].assign(static_cast<size_t>(g.stages * g.micro_batches * 3), -1);
+    for (size_t i = 0; i < schedule_.tasks[d].size(); ++i) {
+      const Task& t = schedule_.tasks[d][i];
+      place_[d][static_cast<size_t>((t.stage * g.micro_batches + t.micro_batch) * 3 + static_cast<int>(t.phase))] =
+          static_cast<int>(i);
+    }
+  }
+}
+
+int Pipeline::place_of(int device, const Task& t) const {
+  return place_[static_cast<size_t>(device)][static_cast<size_t>(
+      (t.stage * schedule_.micro_batches + t.micro_batch) * 3 + static_cast<int>(t.phase))];
+}
+
+int Pipeline::taken_by(NodeId crossing, int micro_batch, int posted) const {
+  const Edge& e = edge_of_[static_cast<size_t>(crossing)];
+  const int taker = schedule_.device_of_stage[static_cast<size_t>(e.to_stage)];
+  if (taker == device_) return -1;
+  const int taken = place_of(taker, {e.to_stage, micro_batch, e.to});
+  for (size_t x = static_cast<size_t>(posted) + 1; x < tasks_.size(); ++x)
+    for (auto& back : edges_) {
+      if (back.to_stage != tasks_[x].stage || back.to != tasks_[x].phase) continue;
+      if (schedule_.device_of_stage[static_cast<size_t>(back.from_stage)] != taker) continue;
+      if (place_of(taker, {back.from_stage, tasks_[x].micro_batch, back.from}) >= taken) return static_cast<int>(x);
+    }
+  return -1;
+}
+
+}  // namespace holon::graph

@@ -1,0 +1,46 @@
+// In which order a rank runs the parts of a step, and what crosses from one stage to another meanwhile.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "holon/graph/ir/graph.h"
+#include "holon/graph/schedule/schedule.h"
+
+namespace holon::graph {
+
+// What of a step a task of the schedule is.
+Section section_of(Phase phase);
+
+class Pipeline {
+ public:
+  // For the given rank. Stages whose ranks overlap share a device. Errors: a schedule of no known name.
+  Pipeline(const Graph& g, const std::string& schedule, int rank);
+
+  const std::vector<Task>& tasks() const { return tasks_; }  // of this rank
+  const Schedule& schedule() const { return schedule_; }
+  int device() const { return device_; }  // of this rank; -1: it has no stage
+
+  // A box that hands over from stage to stage, for each micro-batch.
+  bool crosses(NodeId n) const { return crosses_[static_cast<size_t>(n)]; }
+  // The place in tasks() after which a hand-over that this rank posted in tasks()[posted] has certainly been taken,
+  // since what the task took was posted later by the taker; -1: none.
+  int taken_by(NodeId crossing, int micro_batch, int posted) const;
+
+ private:
+  struct Edge {
+    int from_stage, to_stage;
+    Phase from, to;
+  };
+  int place_of(int device, const Task& t) const;
+
+  Schedule schedule_;
+  int device_ = -1;
+  std::vector<Task> tasks_;
+  std::vector<bool> crosses_;
+  std::vector<Edge> edges_;              // one for each pair
+  std::vector<Edge> edge_of_;            // of each crossing node
+  std::vector<std::vector<int>> place_;  // of each device: (stage, micro-batch, phase) -> place in its list
+};
+
+}  // namespace holon::graph

@@ -1,0 +1,89 @@
+// What one rank does in a step: a flat list of instructions over arrays whose memory is planned. A step allocates its
+// outputs and nothing else, looks nothing up, and calls no Python.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "holon/boxing/handover.h"
+#include "holon/graph/ir/graph.h"
+#include "holon/graph/program/memory.h"
+
+namespace holon::graph {
+
+struct Program;
+
+class Instruction {
+ public:
+  virtual ~Instruction() = default;
+  virtual void run() = 0;
+  // Called once, after memory was bound; may look up communicators. Not collective.
+  virtual void bind() {}
+  virtual std::string str() const = 0;
+  int32_t node = -1;  // of the graph; -1: the program's own
+  int16_t micro_batch = 0;
+};
+
+// Memory that several arrays may be windows on.
+struct Buffer {
+  enum class Kind : uint8_t { kArena, kInput, kExternal, kOutput };
+  Kind kind = Kind::kArena;
+  Ref<Storage> storage;  // what the arrays refer to; bound to memory when that is known
+  size_t bytes = 0;
+  Lifetime life;        // kArena
+  int32_t index = -1;   // of the input, external or output
+  int64_t at = 0;       // kInput: where the micro-batch begins, in bytes after the input's first element
+  int64_t pending = 0;  // while lowering: reads to come
+};
+
+struct OutputPart {
+  Array array;          // with all micro-batches' rows
+  int32_t buffer = -1;  // -1: the rank has no part
+  Dims shape;           // logical
+  DType dtype = DType::kFloat32;
+  const GlobalSpec* spec = nullptr;
+  int32_t external = -1;  // the output is this external itself
+};
+
+// Where in the random streams a step begins.
+struct Draws {
+  uint64_t global_seed = 0, local_seed = 0;
+  int64_t global_base = 0, local_base = 0;
+};
+
+struct UpdateGroup {
+  optim::Rule rule;
+  std::vector<optim::Slot> slots;
+  double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
+};
+
+// A hand-over between stages: shared by the instructions that post, take and release it.
+struct HandOverState {
+  boxing::HandOver hand_over;
+};
+
+struct Program {
+  std::vector<std::unique_ptr<Instruction>> instructions;
+  std::deque<Array> arrays;  // addresses stay
+  std::vector<Buffer> buffers;
+  std::vector<OutputPart> outputs;
+  std::deque<UpdateGroup> updates;
+  std::vector<std::unique_ptr<HandOverState>> hand_overs;
+  Draws draws;
+  MemoryPlan memory;
+  Ref<Storage> arena;
+  Program() = default;
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+};
+
+struct LoweringOptions {
+  std::string schedule = "1f1b";
+};
+
+// Lowers the graph for the current rank and binds its memory. Pre: passes have run.
+std::unique_ptr<Program> lower(const Graph& g, const LoweringOptions& options);
+
+}  // namespace holon::graph

@@ -1,0 +1,245 @@
+#include "holon/graph/step.h"
+
+#include <chrono>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/trace.h"
+#include "holon/comm/communicator.h"
+#include "holon/dispatch/dispatch.h"
+#include "holon/graph/passes/pass.h"
+#include "holon/graph/program/program.h"
+#include "holon/kernels/cpu/copy.h"
+
+namespace holon::graph {
+
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string layout_text(const Dims& shape, DType dtype, const GlobalSpec* spec) {
+  return fmt::format("{} {}{}", holon::name(dtype), shape, spec ? " " + spec->str() : ", local");
+}
+
+}  // namespace
+
+struct Step::Impl {
+  Graph graph;
+  StepOptions options;
+  StepStats stats;
+  std::unique_ptr<Program> program;
+  std::vector<int32_t> inputs, externals, outputs;  // buffers to bind
+  std::vector<PassReport> reports;
+  bool ready = false;
+
+  Impl(Graph g, const StepOptions& o) : graph(std::move(g)), options(o) {
+    stats.captured_nodes = static_cast<int64_t>(graph.nodes.size());
+    auto start = std::chrono::steady_clock::now();
+    PassOptions passes;
+    passes.disabled = options.disabled_passes;
+    passes.verify = options.verify;
+    passes.zero_stage = options.zero_stage;
+    passes.recompute = options.recompute;
+    passes.memory_budget_bytes = options.memory_budget_bytes;
+    passes.bucket_bytes = options.bucket_bytes;
+    passes.split_weight = options.schedule == "zero_bubble";
+    if (passes.zero_stage == 3) shard_parameters(passes);
+    run_passes(graph, passes, &reports);
+    stats.passes_s = seconds_since(start);
+    stats.nodes = static_cast<int64_t>(graph.nodes.size());
+    start = std::chrono::steady_clock::now();
+    program = lower(graph, {options.schedule});
+    stats.lowering_s = seconds_since(start);
+    stats.instructions = static_cast<int64_t>(program->instructions.size());
+    stats.arena_bytes = static_cast<int64_t>(program->memory.bytes);
+    stats.sum_bytes = static_cast<int64_t>(program->memory.sum_bytes);
+    for (size_t b = 0; b < program->buffers.size(); ++b) {
+      auto kind = program->buffers[b].kind;
+      auto at = static_cast<int32_t>(b);
+      if (kind == Buffer::Kind::kInput) inputs.push_back(at);
+      if (kind == Buffer::Kind::kExternal) externals.push_back(at);
+      if (kind == Buffer::Kind::kOutput) outputs.push_back(at);
+    }
+  }
+
+  // ZeRO 3: parameters are stored as shards from here on, here and in the program's own handles.
+  void shard_parameters(const PassOptions& passes) {
+    auto specs = zero3_specs(graph, passes);
+    NoGradGuard no_grad;
+    for (size_t e = 0; e < specs.size(); ++e) {
+      if (!specs[e]) continue;
+      Tensor& t = graph.externals[e].tensor;
+      Tensor part = t.detach().to_global(specs[e]->placement, specs[e]->nd_sbp);
+      t.impl()->array = kernels::contiguous(part.array().defined() ? part.array() : Array());
+      t.impl()->spec = specs[e];
+    }
+  }
+
+  Tensor checked_input(size_t i, const Tensor& given) const {
+    const Value& want = graph.value(graph.inputs[i]);
+    Dims shape = want.shape;
+    if (shape.size() > 0) shape[0] *= graph.micro_batches;
+    if (!given.defined() || given.shape() != shape || given.dtype() != want.dtype || given.spec() != want.spec)
+      fail_value("input {} of the graph is {}, but it was compiled for {}. Compile the graph for such inputs, too.", i,
+                 given.defined() ? layout_text(given.shape(), given.dtype(), given.spec()) : "undefined",
+                 layout_text(shape, want.dtype, want.spec));
+    given.require_value("a graph's call");
+    if (!given.array().defined() || given.array().is_contiguous()) return given;
+    Array a = kernels::contiguous(given.array());
+    return given.is_local() ? Tensor::local(std::move(a))
+                            : Tensor::global(std::move(a), given.shape(), given.dtype(), given.spec());
+  }
+
+  void bind_inputs(const std::vector<Tensor>& given) {
+    for (int32_t b : inputs) {
+      Buffer& buffer = program->buffers[static_cast<size_t>(b)];
+      const Array& a = given[static_cast<size_t>(buffer.index)].array();
+      buffer.storage->rebind(a.bytes() + buffer.at, buffer.bytes);
+    }
+  }
+
+  void bind_externals() {
+    for (size_t k = 0; k < externals.size(); ++k) {
+      Buffer& buffer = program->buffers[static_cast<size_t>(externals[k])];
+      const External& x = graph.externals[static_cast<size_t>(buffer.index)];
+      const Array& a = x.tensor.array();
+      std::byte* at = a.bytes();
+      if (buffer.storage->data() != at) buffer.storage->rebind(at, a.storage->size());
+    }
+  }
+
+  std::vector<Ref<Storage>> bind_outputs() {
+    std::vector<Ref<Storage>> made;
+    for (int32_t b : outputs) {
+      Buffer& buffer = program->buffers[static_cast<size_t>(b)];
+      made.push_back(allocate_storage(buffer.bytes));
+      buffer.storage->rebind(made.back()->data(), buffer.bytes);
+    }
+    return made;
+  }
+
+  void begin_draws() {
+    RandomState& r = random_state();
+    Draws& d = program->draws;
+    d.global_seed = r.seed;
+    // As for eager draws: those of a program that set no seed differ from rank to rank.
+    d.local_seed = r.seed + (r.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull);
+    d.global_base = r.global_counter;
+    d.local_base = r.local_counter;
+    r.global_counter += int64_t{graph.global_draws} * graph.micro_batches;
+    r.local_counter += int64_t{graph.local_draws} * graph.micro_batches;
+  }
+
+  std::string where(const Instruction& i) const {
+    if (i.node < 0) return "";
+    const Node& n = graph.nodes[static_cast<size_t>(i.node)];
+    std::string s;
+    if (const std::string& scope = graph.scopes[static_cast<size_t>(n.scope)]; !scope.empty()) s += " in " + scope;
+    if (const std::string& site = graph.sites[static_cast<size_t>(n.site)]; !site.empty()) s += " (" + site + ")";
+    return s;
+  }
+
+  std::string label(const Instruction& i) const {
+    if (i.node < 0) return "output";
+    const Node& n = graph.nodes[static_cast<size_t>(i.node)];
+    std::string op = n.op ? n.op->name() : name(n.kind);
+    const std::string& scope = graph.scopes[static_cast<size_t>(n.scope)];
+    return scope.empty() ? op : scope + "." + op;
+  }
+
+  void run_traced() {
+    for (auto& i : program->instructions) {
+      std::string text = label(*i);
+      tracing::Span span(text, "graph");
+      if (span) {
+        span.arg("micro_batch", static_cast<int64_t>(i->micro_batch));
+        if (i->node >= 0) span.arg("section", name(graph.nodes[static_cast<size_t>(i->node)].section));
+      }
+      i->run();
+    }
+  }
+
+  void run_instructions() {
+    size_t at = 0;
+    auto& list = program->instructions;
+    try {
+      if (tracing::on()) return run_traced();
+      for (; at < list.size(); ++at) list[at]->run();
+    } catch (const Error& e) {
+      std::string place = at < list.size() ? where(*list[at]) : "";
+      if (place.empty()) throw;
+      throw Error(e.kind(), fmt::format("{} [graph:{}]", e.what(), place));
+    }
+  }
+
+  std::vector<Tensor> run(std::span<const Tensor> given) {
+    tracing::Span span("graph step", "graph");
+    if (given.size() != graph.inputs.size())
+      fail_value("the graph takes {} tensors, {} were given. Call it as it was compiled.", graph.inputs.size(),
+                 given.size());
+    std::vector<Tensor> in;
+    in.reserve(given.size());
+    for (size_t i = 0; i < given.size(); ++i) in.push_back(checked_input(i, given[i]));
+    bind_inputs(in);
+    bind_externals();
+    std::vector<Ref<Storage>> storages = bind_outputs();
+    begin_draws();
+    if (!ready) {
+      for (auto& i : program->instructions) i->bind();
+      ready = true;
+    }
+    run_instructions();
+    std::vector<Tensor> out;
+    out.reserve(program->outputs.size());
+    for (auto& part : program->outputs) {
+      if (part.external >= 0) {
+        out.push_back(graph.externals[static_cast<size_t>(part.external)].tensor.detach());
+        continue;
+      }
+      Array a;
+      if (part.buffer >= 0) {
+        a = part.array;
+        a.storage =
+            storages[static_cast<size_t>(std::find(outputs.begin(), outputs.end(), part.buffer) - outputs.begin())];
+      }
+      out.push_back(part.spec ? Tensor::global(std::move(a), part.shape, part.dtype, part.spec)
+                              : Tensor::local(std::move(a)));
+    }
+    for (auto& x : graph.externals)
+      if (x.assigned && x.tensor.array().defined()) ++x.tensor.array().storage->version;
+    return out;
+  }
+};
+
+Step::Step(Graph captured, const StepOptions& options) : impl_(std::make_unique<Impl>(std::move(captured), options)) {}
+Step::~Step() = default;
+
+std::vector<Tensor> Step::run(std::span<const Tensor> inputs) { return impl_->run(inputs); }
+const Graph& Step::graph() const { return impl_->graph; }
+const StepStats& Step::stats() const { return impl_->stats; }
+
+std::string Step::plan() const {
+  std::string s;
+  for (size_t i = 0; i < impl_->program->instructions.size(); ++i) {
+    auto& instruction = *impl_->program->instructions[i];
+    s += fmt::format("{:>5} {}{}{}\n", i, instruction.str(),
+                     impl_->graph.micro_batches > 1 ? fmt::format("  micro-batch {}", instruction.micro_batch) : "",
+                     impl_->where(instruction));
+  }
+  return s;
+}
+
+std::string Step::passes() const {
+  std::string s;
+  for (auto& r : impl_->reports)
+    s += fmt::format("{:<18} {:>6} -> {:<6} nodes {:>10.0f} us\n", r.name, r.nodes_before, r.nodes_after, r.us);
+  return s;
+}
+
+size_t Step::n_updates() const { return impl_->program->updates.size(); }
+optim::Rule& Step::rule(size_t update) { return impl_->program->updates.at(update).rule; }
+std::span<optim::Slot> Step::slots(size_t update) { return impl_->program->updates.at(update).slots; }
+
+}  // namespace holon::graph

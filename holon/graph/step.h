@@ -1,0 +1,63 @@
+// One compiled step of a captured graph, for this rank: passes, then lowering to a flat list of instructions over one
+// arena.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "holon/graph/ir/graph.h"
+
+namespace holon::graph {
+
+struct StepOptions {
+  std::string schedule = "1f1b";  // of stages and micro-batches: see schedule/schedule.h
+  int zero_stage = 0;  // 1: states of optimizers are split over data-parallel ranks, 2: gradients too, 3: parameters
+  std::vector<std::string> recompute;       // modules' paths whose inner values backward computes again
+  int64_t memory_budget_bytes = 0;          // more is computed again until a rank needs no more than this; 0: no limit
+  int64_t bucket_bytes = int64_t{4} << 20;  // gradients are summed over ranks in parcels of about this size
+  std::vector<std::string> disabled_passes;
+  bool verify = false;  // the graph is checked after each pass
+};
+
+struct StepStats {
+  int64_t captured_nodes = 0, nodes = 0;  // before and after the passes, of all ranks
+  int64_t instructions = 0;               // of this rank, in a step
+  int64_t arena_bytes = 0;                // this rank's values, all of them
+  int64_t sum_bytes = 0;                  // what they would take without sharing memory
+  double capture_s = 0, passes_s = 0, lowering_s = 0;
+};
+
+class Step {
+ public:
+  // Collective where ranks exchange something in the step: they compare what they have compiled. Errors: ranks captured
+  // different graphs (naming the first node that differs); what a pass refuses.
+  Step(Graph captured, const StepOptions& options);
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  // inputs: as those of the capture, with all micro-batches' rows. Outputs have memory of their own. With several
+  // micro-batches, an output whose first axis is the micro-batch's rows comes joined along it; others get a new first
+  // axis of that many. Collective. Errors: another number of inputs, other shapes, dtypes or layouts; what an
+  // instruction raises, with its module and line.
+  std::vector<Tensor> run(std::span<const Tensor> inputs);
+
+  const Graph& graph() const;  // after the passes
+  const StepStats& stats() const;
+  std::string plan() const;    // this rank's instructions, a line each
+  std::string passes() const;  // what each pass did, and how long it took
+
+  // The groups of the optimizers in the order of Capture::add_update(). slots: those parameters that have a gradient.
+  // Their state is made by the first run() unless given before; learning rates may be changed between runs.
+  size_t n_updates() const;
+  optim::Rule& rule(size_t update);
+  std::span<optim::Slot> slots(size_t update);
+
+  struct Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace holon::graph

@@ -1,0 +1,220 @@
+// Passes on graphs with stages, and ZeRO 3.
+#include "holon/base/error.h"
+#include "tests/cpp/graph/small_graphs.h"
+
+namespace holon::graph {
+namespace {
+
+using namespace testing;
+
+struct PipelineOptions {
+  int micro_batches = 1;
+  bool tied = false;   // the last stage reads the first one's weight
+  bool marked = true;  // stages are given by scopes
+  std::vector<int> stage{0, 1};
+};
+
+// Each stage on ranks of its own: h = tanh(x w0) | loss = mean((h w1 - target)^2), with w1 the transpose of w0 if they
+// are tied.
+Captured pipeline(const Placement& p0, const Placement& p1, const PipelineOptions& o = {}) {
+  const auto b = NdSbp::filled(p0.hierarchy().size(), sbp::broadcast());
+  const auto split = b.with(0, sbp::split(0));
+  Layout l0{p0, split, b, b, b}, l1{p1, split, b, b, b};
+  Captured c;
+  c.parameters = {parameter(l0, {6, 8}, b, 0), parameter(l0, {8}, b, 1)};
+  if (!o.tied) c.parameters.push_back(parameter(l1, {8, 6}, b, 2));
+  c.inputs = {random(l0, {16, 6}, split, 1000), random(l1, {16, 6}, split, 1001)};
+  Capture capture;
+  capture.set_micro_batches(o.micro_batches);
+  Tensor x = capture.input_like(c.inputs[0]), target = capture.input_like(c.inputs[1]);
+  capture.push_scope("model.first", o.marked ? o.stage[0] : -1);
+  Tensor h = tanh(matmul(x, c.parameters[0]) + c.parameters[1]);
+  capture.pop_scope();
+  capture.push_scope("model.last", o.marked ? o.stage[1] : -1);
+  h = h.to_global(p1, split);
+  Tensor w = o.tied ? c.parameters[0].to_global(p1, b).transpose(0, 1) : c.parameters[2];
+  Tensor d = matmul(exp(h), w) - target;
+  capture.pop_scope();
+  Tensor loss = mean(d * d);
+  loss.backward();
+  optim::Rule rule;
+  rule.kind = optim::RuleKind::kAdam;
+  rule.lr = 0.05;
+  capture.add_update(rule, c.parameters);
+  c.g = capture.finish(std::vector<Tensor>{loss});
+  return c;
+}
+
+Placement on(std::vector<int64_t> ranks) { return Placement("cpu", std::move(ranks)); }
+
+TEST(Stages, NodesWithoutOneTakeThatOfWhatTheyBelongTo) {
+  comm::run_ranks(2, [](int) {
+    Captured c = pipeline(on({0}), on({1}));
+    run_passes(c.g, only({"stages"}));
+    EXPECT_EQ(c.g.stages, 2);
+    for (auto& n : c.g.nodes) {
+      ASSERT_GE(n.stage, 0) << str(c.g, n);
+      if (n.kind != NodeKind::kOp) continue;
+      const int rank = c.g.value(n.out[0]).spec->placement.ranks()[0];
+      EXPECT_EQ(n.stage, rank) << str(c.g, n);
+    }
+    // Without stages there is one.
+    c = pipeline(on({0}), on({1}), {.marked = false});
+    run_passes(c.g, only({"stages"}));
+    EXPECT_EQ(c.g.stages, 1);
+    for (auto& n : c.g.nodes) EXPECT_EQ(n.stage, 0);
+  });
+}
+
+std::string refused(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kValue) << e.what();
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Stages, ErrorsNameTheModule) {
+  comm::run_ranks(2, [](int) {
+    Captured c = pipeline(on({0}), on({1}), {.stage = {0, 2}});
+    std::string said = refused([&] { run_passes(c.g, only({"stages"})); });
+    EXPECT_NE(said.find("stage 1 of the pipeline has nothing to do"), std::string::npos) << said;
+    EXPECT_NE(said.find("model.last"), std::string::npos) << said;
+    c = pipeline(on({0}), on({1}), {.stage = {1, 0}});
+    said = refused([&] { run_passes(c.g, only({"stages"})); });
+    EXPECT_NE(said.find("model.last, of stage 0, reads what stage 1 computes"), std::string::npos) << said;
+    c = pipeline(on({0}), on({1}));
+    c.g.stages = 3;
+    said = refused([&] { run_passes(c.g, only({"stages"})); });
+    EXPECT_NE(said.find("stage 2"), std::string::npos) << said;
+  });
+}
+
+PassOptions everything(int zero = 0) {
+  PassOptions o;
+  o.verify = true;
+  o.bucket_bytes = 1 << 20;
+  o.split_weight = true;
+  o.zero_stage = zero;
+  return o;
+}
+
+TEST(Pipeline, AllPassesKeepWhatStagesCompute) {
+  auto check = [](const Placement& p0, const Placement& p1, bool tied, int zero) {
+    Captured whole = pipeline(p0, p1, {.tied = tied}), parts = pipeline(p0, p1, {.micro_batches = 4, .tied = tied});
+    run_passes(parts.g, everything(zero));
+    expect_equal(run(whole), run(parts), 1e-5);
+  };
+  comm::run_ranks(2, [&](int) {
+    for (bool tied : {false, true}) check(on({0}), on({1}), tied, 0);
+  });
+  comm::run_ranks(4, [&](int) {
+    for (bool tied : {false, true})
+      for (int zero : {0, 1, 2}) check(on({0, 1}), on({2, 3}), tied, zero);
+  });
+}
+
+TEST(Pipeline, ATiedWeightCrossesOncePerStep) {
+  comm::run_ranks(2, [](int) {
+    Captured c = pipeline(on({0}), on({1}), {.micro_batches = 4, .tied = true});
+    run_passes(c.g, everything());
+    auto crosses = [&](Section section) {
+      return count(c.g, [&](const Node& n) {
+        return n.kind == NodeKind::kBox && n.section == section &&
+            !(c.g.value(n.in[0]).spec->placement == c.g.value(n.out[0]).spec->placement);
+      });
+    };
+    EXPECT_EQ(crosses(Section::kOnceBefore), 1);  // the weight
+    EXPECT_EQ(crosses(Section::kForward), 1);     // activations
+    EXPECT_EQ(crosses(Section::kBackward), 1);    // their gradients
+    EXPECT_EQ(crosses(Section::kOnceAfter), 1);   // the weight's gradient
+  });
+}
+
+TEST(SplitWeight, WhatNoEarlierStageWaitsFor) {
+  comm::run_ranks(2, [](int) {
+    PassOptions o;
+    o.split_weight = true;
+    Captured whole = pipeline(on({0}), on({1})), c = pipeline(on({0}), on({1}), {.micro_batches = 4});
+    run_passes(c.g, only({"stages", "hoist", "accumulate", "split_weight"}, o));
+    expect_equal(run(whole), run(c), 1e-5);
+    // The last stage's product for its weight waits; the one for its input does not, nor does anything of stage 0.
+    int waiting = 0;
+    for (auto& n : c.g.nodes) {
+      if (n.section != Section::kWeight) continue;
+      EXPECT_EQ(n.stage, 1) << str(c.g, n);
+      waiting += n.kind == NodeKind::kOp && std::string_view(n.op->name()).starts_with("matmul");
+    }
+    EXPECT_EQ(waiting, 1) << str(c.g);
+  });
+}
+
+TEST(Zero3, ParametersLieInShards) {
+  auto check = [](const Layout& l, int micro_batches) {
+    PassOptions o = everything(3);
+    Captured whole = mlp(l, {.rows = 16, .dropout = 0.2, .repeats = 2});
+    Captured c = mlp(l, {.rows = 16, .dropout = 0.2, .micro_batches = micro_batches, .repeats = 2});
+    auto specs = zero3_specs(c.g, o);
+    int sharded = 0;
+    for (size_t e = 0; e < specs.size(); ++e) {
+      Tensor& t = c.g.externals[e].tensor;
+      if (!specs[e]) continue;
+      ++sharded;
+      NoGradGuard guard;
+      t = t.to_global(specs[e]->placement, specs[e]->nd_sbp).detach();
+    }
+    EXPECT_EQ(sharded, 6);
+    o.bucket_bytes = 0;
+    run_passes(c.g, o);
+    // Gathered where forward and where backward read it: the first product and the bias are not read in backward.
+    EXPECT_EQ(
+        count(c.g,
+              [](const Node& n) { return n.kind == NodeKind::kBox && n.pinned && n.section == Section::kForward; }),
+        6);
+    EXPECT_GE(
+        count(c.g,
+              [](const Node& n) { return n.kind == NodeKind::kBox && n.pinned && n.section == Section::kBackward; }),
+        3);
+    EXPECT_EQ(count_kind(c.g, NodeKind::kAssign), 0);
+    if (micro_batches > 1) whole = mlp(l, {.rows = 16, .repeats = 2});
+    Course a, b;
+    if (micro_batches > 1) {  // a micro-batch draws numbers of its own: compare without
+      whole = mlp(l, {.rows = 16, .repeats = 2});
+      c = mlp(l, {.rows = 16, .micro_batches = micro_batches, .repeats = 2});
+      for (size_t e = 0; e < specs.size(); ++e)
+        if (Tensor& t = c.g.externals[e].tensor; specs[e])
+          t = t.to_global(specs[e]->placement, specs[e]->nd_sbp).detach();
+      run_passes(c.g, o);
+    }
+    a = run(whole);
+    b = run(c);
+    a.others.clear();
+    b.others.clear();
+    b.parameters.clear();
+    for (auto& p : a.parameters)
+      for (size_t e = 0; e < c.g.externals.size(); ++e)
+        if (whole.g.externals[e].tensor == p) b.parameters.push_back(c.g.externals[e].tensor);
+    ASSERT_EQ(a.parameters.size(), b.parameters.size());
+    expect_equal(a, b, 1e-5);
+  };
+  comm::run_ranks(2, [&](int) {
+    check(data_parallel(), 1);
+    check(data_parallel(), 4);
+  });
+  comm::run_ranks(4, [&](int) { check(grid(), 1); });
+}
+
+TEST(Boxing, GradientsOfAParameterThatIsUsedTwiceMeetOnce) {
+  comm::run_ranks(2, [](int) {
+    auto make = [] { return mlp(data_parallel(), {.shared = true}); };
+    Captured before = make();
+    EXPECT_EQ(count_meetings(before.g, Section::kBackward), 6);
+    Captured after = expect_unchanged(make, only({"stages", "boxing", "dead_code_again"}), 1e-6);
+    EXPECT_EQ(count_meetings(after.g, Section::kBackward), 3) << str(after.g);
+  });
+}
+
+}  // namespace
+}  // namespace holon::graph
