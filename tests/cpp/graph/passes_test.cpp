@@ -148,6 +148,32 @@ TEST(Boxing, ValuesMoveInTheirNarrowerDtype) {
   });
 }
 
+TEST(ChooseSbp, ReadersCountAsWell) {
+  comm::run_ranks(2, [](int) {
+    // Eager splits each sum as what has come first; what is done with them wants the other axis.
+    auto make = [] {
+      Layout l = data_parallel();
+      Captured c;
+      c.inputs = {random(l, {8, 8}, sbp::split(0), 0)};
+      for (int i = 0; i < 4; ++i) c.inputs.push_back(random(l, {8, 8}, sbp::split(1), 1 + i));
+      Capture capture;
+      std::vector<Tensor> in;
+      for (auto& t : c.inputs) in.push_back(capture.input_like(t));
+      Tensor x = tanh(in[0]);
+      for (int i = 0; i < 4; ++i) x = tanh(x + in[1 + static_cast<size_t>(i)]);
+      c.g = capture.finish(std::vector<Tensor>{exp(x.to_global(l.placement, sbp::split(1)))});
+      return c;
+    };
+    Captured before = make(), after = expect_unchanged(make, only({"choose_sbp", "boxing", "dead_code_again"}));
+    EXPECT_EQ(count_kind(before.g, NodeKind::kBox), 5) << str(before.g);
+    EXPECT_EQ(count_kind(after.g, NodeKind::kBox), 1) << str(after.g);
+    PassOptions off;
+    off.choose_sbp = false;
+    after = expect_unchanged(make, only({"choose_sbp", "boxing", "dead_code_again"}, off));
+    EXPECT_EQ(count_kind(after.g, NodeKind::kBox), 5);
+  });
+}
+
 TEST(ConstantFold, WhatIsMadeOfNothingIsMadeOnce) {
   auto check = [](const Layout& l) {
     auto make = [&] {
