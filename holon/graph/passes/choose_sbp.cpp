@@ -9,6 +9,7 @@
 
 #include "holon/boxing/planner.h"
 #include "holon/dispatch/signature.h"
+#include "holon/graph/ir/hasher.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
@@ -67,6 +68,7 @@ class Choose {
     reader_.assign(values, -1);
     changed_.assign(values, 1);
     visited_.assign(g_.nodes.size(), 0);
+    known_of_.assign(g_.nodes.size(), nullptr);
     wants_.resize(g_.nodes.size());
     free_.assign(g_.nodes.size(), false);
     bool any = false;
@@ -191,7 +193,21 @@ class Choose {
     if (!is_op(n) || n.pinned || n.op->schema.n_inputs == 0 || !now(n.out[0])) return nullptr;
     for (ValueId v : n.out)
       if (fixed_[static_cast<size_t>(v)]) return nullptr;
-    auto [it, fresh] = known_.try_emplace(at);
+    if (known_of_[at]) return known_of_[at];
+    // Models repeat their blocks.
+    Hasher key;
+    key.add(reinterpret_cast<uint64_t>(n.op));
+    for (uint16_t s : n.attrs.starts()) key.add(s);
+    for (int64_t w : n.attrs.words()) key.add(static_cast<uint64_t>(w));
+    auto add = [&](ValueId v) {
+      if (v == kNoValue) return key.add(~0ull);
+      key.add(static_cast<uint64_t>(g_.value(v).dtype) << 8 | static_cast<uint64_t>(g_.value(v).shape.size()));
+      for (int64_t x : g_.value(v).shape) key.add(static_cast<uint64_t>(x));
+    };
+    for (ValueId v : n.in) add(v);
+    for (ValueId v : n.out) add(v);
+    auto [it, fresh] = known_.try_emplace(key.value());
+    known_of_[at] = &it->second;
     if (!fresh) return &it->second;
     Known& k = it->second;
     for (ValueId v : n.in) k.in.push_back(v == kNoValue ? Meta{} : Meta{g_.value(v).shape, g_.value(v).dtype});
@@ -372,13 +388,14 @@ class Choose {
   }
 
   Graph& g_;
-  std::vector<ValueId> source_;               // of each value, through free boxes
-  std::vector<const GlobalSpec*> now_;        // of each value
-  std::vector<bool> fixed_, free_;            // by value, by node
-  std::vector<std::vector<Wanted>> readers_;  // of each source
-  std::vector<NodeId> made_by_, reader_;      // of each value; reader_: the first one
-  std::unordered_map<size_t, Known> known_;
-  std::vector<int64_t> changed_, visited_;  // when: of each source, of each node
+  std::vector<ValueId> source_;                // of each value, through free boxes
+  std::vector<const GlobalSpec*> now_;         // of each value
+  std::vector<bool> fixed_, free_;             // by value, by node
+  std::vector<std::vector<Wanted>> readers_;   // of each source
+  std::vector<NodeId> made_by_, reader_;       // of each value; reader_: the first one
+  std::unordered_map<uint64_t, Known> known_;  // by what decides it
+  std::vector<const Known*> known_of_;         // of each node
+  std::vector<int64_t> changed_, visited_;     // when: of each source, of each node
   int64_t clock_ = 1;
   std::vector<SmallVec<const GlobalSpec*, 4>> wants_;  // of each node's inputs
 };
