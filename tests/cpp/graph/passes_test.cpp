@@ -287,6 +287,34 @@ TEST(Recompute, InnerValuesOfAModuleAreComputedAgain) {
   }
 }
 
+TEST(Recompute, AMemoryBudgetIsMet) {
+  auto check = [](const Layout& l) {
+    // Wide inside: what blocks keep for backward is most of the memory.
+    auto make = [&] { return mlp(l, {.blocks = 8, .rows = 64, .hidden = 64, .dropout = 0.3}); };
+    Captured before = make();
+    run_passes(before.g, only({"stages", "dead_code"}));
+    const int64_t most = estimate_peak_bytes(before.g);
+    for (double share : {0.9, 0.7, 0.5}) {
+      PassOptions o;
+      o.memory_budget_bytes = static_cast<int64_t>(share * static_cast<double>(most));
+      Captured after = expect_unchanged(make, only({"stages", "dead_code", "recompute", "dead_code_again"}, o), 1e-6);
+      EXPECT_LE(estimate_peak_bytes(after.g), o.memory_budget_bytes);
+      EXPECT_GT(count(after.g, [](const Node& n) { return n.pinned && n.section == Section::kBackward; }), 0) << share;
+    }
+    PassOptions o;
+    o.memory_budget_bytes = most / 100;
+    try {
+      run_passes(before.g, only({"recompute"}, o));
+      FAIL();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::kValue);
+      EXPECT_NE(std::string(e.what()).find("at the least"), std::string::npos) << e.what();
+    }
+  };
+  check(local());
+  comm::run_ranks(2, [&](int) { check(data_parallel()); });
+}
+
 TEST(Zero, StatesAreUpdatedInShards) {
   auto check = [](const Layout& l, int stage, int micro_batches) {
     PassOptions o;
