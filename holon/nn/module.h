@@ -11,6 +11,7 @@
 // in modules and optimizers, stay valid.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "holon/tensor/tensor.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::nn {
 
@@ -70,6 +72,8 @@ class Module {
   std::vector<Tensor> parameters() const;
   StateDict named_parameters(bool all_names = false) const;
   StateDict named_buffers(bool all_names = false) const;
+  // The same for all handles of a module.
+  const void* identity() const { return state_.get(); }
   // All modules below this one; those directly in it.
   std::vector<std::pair<std::string, Module>> named_modules() const;
   std::vector<std::pair<std::string, Module>> named_children() const;
@@ -124,12 +128,31 @@ class Module {
   std::shared_ptr<State> state_;
 };
 
+// A module's call while a graph is captured.
+struct TracedCall {
+  TracedCall(const void* module, const Tensor& x) : failing(std::uncaught_exceptions()), input(tracer()->enter(module, x)) {}
+  ~TracedCall() { tracer()->leave(std::uncaught_exceptions() > failing); }
+  TracedCall(const TracedCall&) = delete;
+  TracedCall& operator=(const TracedCall&) = delete;
+  int failing;
+  Tensor input;
+};
+
 // A module that is called: Self has a forward(), whose first argument and result hooks may see and replace.
 template <class Self>
 class Layer : public Module {
  public:
   template <class... Args>
   auto operator()(const Tensor& x, Args&&... args) const {
+    if (!tracer()) [[likely]]
+      return run_forward(x, std::forward<Args>(args)...);
+    TracedCall traced(identity(), x);
+    return run_forward(traced.input, std::forward<Args>(args)...);
+  }
+
+ private:
+  template <class... Args>
+  auto run_forward(const Tensor& x, Args&&... args) const {
     const Self& self = static_cast<const Self&>(*this);
     using Result = std::decay_t<decltype(self.forward(x, std::forward<Args>(args)...))>;
     if (!has_hooks()) return static_cast<Result>(self.forward(x, std::forward<Args>(args)...));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
@@ -53,7 +54,26 @@ void Optimizer::add(std::vector<Tensor> params, const Rule& rule, const GroupOpt
   groups_.push_back(std::move(g));
 }
 
+void Optimizer::take_back() const {
+  if (!borrower_) return;
+  borrower_ = nullptr;
+  auto give_back = std::exchange(give_back_, {});
+  give_back();
+}
+
+void Optimizer::lend_state(const void* borrower, std::function<void()> give_back) {
+  take_back();
+  borrower_ = borrower;
+  give_back_ = std::move(give_back);
+}
+
+std::span<Slot> Optimizer::slots(size_t group) {
+  take_back();
+  return groups_.at(group).slots;
+}
+
 void Optimizer::step() {
+  take_back();
   for (auto& g : groups_) {
     for (Slot& s : g.slots) s.grad = s.param.grad();
     update(g.rule, g.slots);
@@ -114,9 +134,16 @@ std::vector<Tensor> Optimizer::parameters() const {
   return all;
 }
 
+std::vector<Tensor> Optimizer::parameters(size_t group) const {
+  std::vector<Tensor> list;
+  for (auto& s : groups_.at(group).slots) list.push_back(s.param);
+  return list;
+}
+
 std::vector<std::pair<std::string, Tensor>> Optimizer::state() const { return state_dict().tensors; }
 
 StateDict Optimizer::state_dict() const {
+  take_back();
   StateDict dict;
   size_t index = 0;
   for (size_t i = 0; i < groups_.size(); ++i) {
@@ -134,6 +161,7 @@ StateDict Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const StateDict& dict) {
+  take_back();
   std::unordered_map<std::string, Tensor> tensors;
   std::unordered_map<std::string, double> numbers;
   for (auto& [name, t] : dict.tensors)

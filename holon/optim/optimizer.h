@@ -41,6 +41,10 @@ class Optimizer {
   double lr(size_t group) const;
   size_t n_groups() const { return groups_.size(); }
   std::vector<Tensor> parameters() const;
+  std::vector<Tensor> parameters(size_t group) const;
+  size_t n_parameters(size_t group) const { return groups_.at(group).slots.size(); }
+  const Rule& rule(size_t group) const { return groups_.at(group).rule; }
+  const GroupOptions& group_options(size_t group) const { return groups_.at(group).options; }
 
   // The state by name, without entries that do not exist yet. The tensors are the optimizer's own.
   std::vector<std::pair<std::string, Tensor>> state() const;
@@ -49,6 +53,12 @@ class Optimizer {
   // the entry: one that this optimizer has not, or a parameter with a part of its state only; another shape or kind (local,
   // global); a missing group.
   void load_state_dict(const StateDict& dict);
+
+  // A graph's steps update the state instead of step(), from lend_state() on until somebody asks for it: give_back() then puts it
+  // into slots(). borrower: who has it, nullptr for nobody.
+  void lend_state(const void* borrower, std::function<void()> give_back);
+  const void* borrower() const { return borrower_; }
+  std::span<Slot> slots(size_t group);
 
  protected:
   Optimizer() = default;
@@ -61,7 +71,11 @@ class Optimizer {
     Rule rule;
     GroupOptions options;
   };
+  void take_back() const;
+
   std::vector<Group> groups_;
+  mutable const void* borrower_ = nullptr;
+  mutable std::function<void()> give_back_;
 };
 
 // An optimizer whose groups have options of one type, one for each rule.

@@ -79,6 +79,9 @@ nb::object to_list(const Tensor& t);
 Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement,
                         nb::handle sbp);
 
+// Files in here are the package's own and not the user's program. In ranks.cpp.
+std::string& package_folder();
+
 // Indexing, in indexing.cpp.
 PyObject* get_item(PyObject* self, PyObject* key);
 int set_item(PyObject* self, PyObject* key, PyObject* value);
@@ -99,6 +102,7 @@ void bind_boxing(nb::module_& m);
 void bind_random(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_readers(nb::module_& m);
+void bind_graph(nb::module_& m);      // nn.Graph
 
 // What __reduce__ returns to have an object made by a function of this module.
 template <class... Args>

@@ -39,6 +39,7 @@ NB_MODULE(_C, m) {
   bind_boxing(m);
   bind_random(m);
   bind_optim(m);
+  bind_graph(m);
   bind_readers(m);
   bind_ranks(m);
 }

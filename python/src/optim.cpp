@@ -10,6 +10,7 @@
 #include "bind.h"
 #include "holon/base/error.h"
 #include "holon/optim/schedule.h"
+#include "optim.h"
 
 namespace holon::python {
 
@@ -32,39 +33,53 @@ optim::RuleKind kind_of(std::string_view name) {
   fail_value("there is no update rule '{}'.", name);
 }
 
-optim::Rule rule_of(std::string_view kind, const nb::dict& options) {
+// The names of options, as dicts have them.
+struct OptionNames {
+  PyObject* intern(const char* name) { return checked(PyUnicode_InternFromString(name)); }
+  PyObject *lr = intern("lr"), *weight_decay = intern("weight_decay"), *eps = intern("eps"), *momentum = intern("momentum"),
+           *dampening = intern("dampening"), *rho = intern("rho"), *alpha = intern("alpha"), *lr_decay = intern("lr_decay"),
+           *initial = intern("initial_accumulator_value"), *trust = intern("trust_coefficient"), *nesterov = intern("nesterov"),
+           *maximize = intern("maximize"), *amsgrad = intern("amsgrad"), *centered = intern("centered"), *decoupled = intern("decoupled"),
+           *adam_w_mode = intern("adam_w_mode"), *bias_correction = intern("do_bias_correction"), *master_weights = intern("master_weights"),
+           *betas = intern("betas");
+};
+
+}  // namespace
+
+optim::Rule rule_of(std::string_view kind, nb::handle options) {
+  static OptionNames& names = *new OptionNames;  // for the life of the process, as other interned names
   optim::Rule r;
   r.kind = kind_of(kind);
-  auto number = [&](const char* name, double* out) {
-    PyObject* o = PyDict_GetItemString(options.ptr(), name);
-    if (o && o != Py_None && !to_float(o, out)) fail_type("the option {} must be a number, got {}.", name, describe(o));
+  auto number = [&](PyObject* name, double* out) {
+    PyObject* o = PyDict_GetItem(options.ptr(), name);
+    if (o && o != Py_None && !to_float(o, out)) fail_type("the option {} must be a number, got {}.", PyUnicode_AsUTF8(name), describe(o));
   };
-  auto flag = [&](const char* name, bool* out) {
-    PyObject* o = PyDict_GetItemString(options.ptr(), name);
+  auto flag = [&](PyObject* name, bool* out) {
+    PyObject* o = PyDict_GetItem(options.ptr(), name);
     if (!o || o == Py_None) return;
     int truth = PyObject_IsTrue(o);
     if (truth < 0) raise_python();
     *out = truth;
   };
-  number("lr", &r.lr);
-  number("weight_decay", &r.weight_decay);
-  number("eps", &r.eps);
-  number("momentum", &r.momentum);
-  number("dampening", &r.dampening);
-  number("rho", &r.rho);
-  number("alpha", &r.rho);
-  number("lr_decay", &r.lr_decay);
-  number("initial_accumulator_value", &r.initial_accumulator_value);
-  number("trust_coefficient", &r.trust_coefficient);
-  flag("nesterov", &r.nesterov);
-  flag("maximize", &r.maximize);
-  flag("amsgrad", &r.amsgrad);
-  flag("centered", &r.centered);
-  flag("decoupled", &r.decoupled);
-  flag("adam_w_mode", &r.decoupled);
-  flag("do_bias_correction", &r.bias_correction);
-  flag("master_weights", &r.master_weights);
-  if (PyObject* betas = PyDict_GetItemString(options.ptr(), "betas")) {
+  number(names.lr, &r.lr);
+  number(names.weight_decay, &r.weight_decay);
+  number(names.eps, &r.eps);
+  number(names.momentum, &r.momentum);
+  number(names.dampening, &r.dampening);
+  number(names.rho, &r.rho);
+  number(names.alpha, &r.rho);
+  number(names.lr_decay, &r.lr_decay);
+  number(names.initial, &r.initial_accumulator_value);
+  number(names.trust, &r.trust_coefficient);
+  flag(names.nesterov, &r.nesterov);
+  flag(names.maximize, &r.maximize);
+  flag(names.amsgrad, &r.amsgrad);
+  flag(names.centered, &r.centered);
+  flag(names.decoupled, &r.decoupled);
+  flag(names.adam_w_mode, &r.decoupled);
+  flag(names.bias_correction, &r.bias_correction);
+  flag(names.master_weights, &r.master_weights);
+  if (PyObject* betas = PyDict_GetItem(options.ptr(), names.betas)) {
     nb::object pair = nb::steal(checked(PySequence_Fast(betas, "the option betas must be a pair of numbers")));
     if (nb::len(pair) != 2 || !to_float(PySequence_Fast_GET_ITEM(pair.ptr(), 0), &r.beta1) ||
         !to_float(PySequence_Fast_GET_ITEM(pair.ptr(), 1), &r.beta2))
@@ -79,6 +94,8 @@ Tensor state_in(const nb::dict& state, const char* name) {
   if (!is_tensor(o)) fail_type("the state '{}' of a parameter must be a tensor, got {}.", name, describe(o));
   return tensor_of(o);
 }
+
+namespace {
 
 // One step of parameters that have a gradient. states[i] is the dict of parameter i, with "step" and the rule's tensors;
 // what is missing is put there.

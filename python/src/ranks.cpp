@@ -16,6 +16,11 @@
 
 namespace holon::python {
 
+std::string& package_folder() {
+  static std::string folder;
+  return folder;
+}
+
 namespace {
 
 // A thread that does not hold the lock (one of the core's own) has nothing to give up.
@@ -25,12 +30,6 @@ void take_lock(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(s
 void look_at_signals() {
   nb::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() < 0) raise_python();
-}
-
-// Frames of files in here are the package's own and not the user's program.
-std::string& package_folder() {
-  static std::string folder;
-  return folder;
 }
 
 // The line of the innermost frame that is the user's. A thread of the core's own has none.

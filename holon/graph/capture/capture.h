@@ -45,6 +45,12 @@ class Capture final : public Tracer {
   // Asked once for each op: the user's line.
   void set_site_hook(std::function<std::string()> hook) { site_hook_ = std::move(hook); }
 
+  // Called around modules' calls (Tracer::enter, leave), and to push and pop their scopes.
+  void set_module_hooks(std::function<Tensor(const void*, const Tensor&)> enter, std::function<void(bool failed)> leave) {
+    enter_hook_ = std::move(enter);
+    leave_hook_ = std::move(leave);
+  }
+
   // A group of an optimizer: updated at the end of the step. Parameters without a gradient are left out. Errors: a
   // parameter that another update has.
   void add_update(const optim::Rule& rule, std::span<const Tensor> params, double clip_grad_max_norm = -1,
@@ -69,6 +75,10 @@ class Capture final : public Tracer {
   void backward(bool begins) override { backward_ = begins; }
   Tensor seed(Tensor ones) override;
   void detached(const Tensor& t, const Tensor& copy) override;
+  Tensor enter(const void* module, const Tensor& x) override { return enter_hook_ ? enter_hook_(module, x) : x; }
+  void leave(bool failed) override {
+    if (leave_hook_) leave_hook_(failed);
+  }
 
  private:
   struct Place {
@@ -104,6 +114,8 @@ class Capture final : public Tracer {
   std::vector<Ref<TensorImpl>> kept_;  // detached handles: their addresses must stay theirs
   std::vector<PendingUpdate> updates_;
   std::function<std::string()> site_hook_;
+  std::function<Tensor(const void*, const Tensor&)> enter_hook_;
+  std::function<void(bool)> leave_hook_;
 };
 
 }  // namespace holon::graph

@@ -37,6 +37,12 @@ __all__ = sorted(name for name in globals() if not name.startswith("_") and name
 
 
 def __getattr__(name):
+    if name in ("graph", "Graph"):
+        # Loaded on first use, as it needs optimizers.
+        from importlib import import_module
+
+        module = import_module(f"{__name__}.graph")
+        return module if name == "graph" else module.Graph
     message = f"nn has no '{name}'"
     if not name.startswith("_"):
         from difflib import get_close_matches

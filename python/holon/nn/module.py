@@ -26,6 +26,9 @@ def _indent(text):
     return text.replace("\n", "\n  ")
 
 
+# While a graph is captured: what calls modules instead (nn/graph/scopes.py).
+_captured_call = None
+
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks",
           "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
@@ -57,6 +60,8 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward: define it, as in `def forward(self, x): ...`.")
 
     def __call__(self, *args, **kwargs):
+        if _captured_call is not None:
+            return _captured_call(self, args, kwargs)
         if not (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks):
             return self.forward(*args, **kwargs)
         return hooks.call(self, args, kwargs)
@@ -79,8 +84,11 @@ class Module:
                             f"cannot assign {type(value).__name__} as '{name}' of {type(self).__name__}: it is registered as "
                             f"{kind[0].__name__}. Assign one, or None, or `del` the attribute first.")
                     items[name] = value
+                    _C.note_module_change()
                     return
             object.__setattr__(self, name, value)
+            if name == "training":
+                _C.note_module_change()
 
     def __getattr__(self, name):
         state = self.__dict__
@@ -97,6 +105,7 @@ class Module:
         for registered in _REGISTERED:
             if name in self.__dict__[registered]:
                 del self.__dict__[registered][name]
+                _C.note_module_change()
                 self._non_persistent_buffers.discard(name)
                 return
         object.__delattr__(self, name)
@@ -125,6 +134,7 @@ class Module:
         if parameter is not None and not isinstance(parameter, Parameter):
             raise TypeError(f"'{name}' must be a Parameter or None, not {type(parameter).__name__}: wrap it as nn.Parameter(x).")
         self._parameters[name] = parameter
+        _C.note_module_change()
 
     def register_buffer(self, name, tensor, persistent=True):
         """Adds a tensor that belongs to the state but is not learned."""
@@ -132,6 +142,7 @@ class Module:
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"'{name}' must be a tensor or None, not {type(tensor).__name__}.")
         self._buffers[name] = tensor
+        _C.note_module_change()
         (self._non_persistent_buffers.discard if persistent else self._non_persistent_buffers.add)(name)
 
     def add_module(self, name, module):
@@ -140,6 +151,7 @@ class Module:
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"'{name}' must be a Module or None, not {type(module).__name__}.")
         self._modules[name] = module
+        _C.note_module_change()
 
     register_module = add_module
 
@@ -351,7 +363,14 @@ class Module:
 
     def to(self, *args, **kwargs):
         """Converts all parameters and buffers: to(device), to(dtype), to(device, dtype), to(tensor). A dtype converts floating
-        ones only."""
+        ones only. to(nn.graph.GraphModule) gives the module as a graph sees it."""
+        if len(args) == 1 and isinstance(args[0], type) and not kwargs:
+            from .graph.module import GraphModule, block_of
+
+            if args[0] is GraphModule:
+                return block_of(self)
+            if args[0] is Module:
+                return self
         device, dtype, options = kwargs.pop("device", None), kwargs.pop("dtype", None), kwargs
         for i, value in enumerate(args):
             if isinstance(value, _C.dtype):

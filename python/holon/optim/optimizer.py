@@ -16,6 +16,7 @@ class Optimizer:
     Example: optimizer = optim.SGD([{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}], lr=0.1)"""
 
     _rule = None
+    _give_back = None  # set while a graph has the state and updates it in its own steps
 
     def __init__(self, params, defaults):
         if isinstance(params, _C.Tensor):
@@ -30,6 +31,22 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)
+
+    @property
+    def state(self):
+        """A dict from parameters to what the rule keeps for them."""
+        if self._give_back is not None:
+            give_back, self._give_back = self._give_back, None
+            give_back()
+        return self._state
+
+    @state.setter
+    def state(self, value):
+        self._give_back = None
+        self._state = value
+
+    def __getstate__(self):
+        return {**vars(self), "_state": self.state, "_give_back": None}
 
     def add_param_group(self, param_group):
         """Adds {"params": [...], options...}; options left out have their defaults."""

@@ -1,0 +1,640 @@
+#include "holon/graph/nn_graph.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <typeinfo>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/dispatch/autocast.h"
+
+namespace holon::nn {
+
+// GraphConfig
+
+void GraphConfig::enable_amp(bool on, DType dtype) {
+  if (dtype != bfloat16 && dtype != float16)
+    fail_value("config.enable_amp: the dtype is {}; it must be bfloat16 or float16.", holon::name(dtype));
+  amp_ = on;
+  amp_dtype_ = dtype;
+  ++revision_;
+}
+
+void GraphConfig::set_gradient_accumulation_steps(int n) {
+  if (n < 1) fail_value("config.set_gradient_accumulation_steps: {} micro-batches; there is at least one.", n);
+  micro_batches_ = n;
+  ++revision_;
+}
+
+void GraphConfig::enable_zero(bool on, int stage) {
+  if (on && (stage < 1 || stage > 3))
+    fail_value("config.enable_zero: stage {}; it is 1 (optimizer states are split over data-parallel ranks), 2 "
+               "(gradients too) or 3 (parameters too).",
+               stage);
+  step_.zero_stage = on ? stage : 0;
+  ++revision_;
+}
+
+void GraphConfig::set_memory_budget(int64_t bytes) {
+  if (bytes < 0) fail_value("config.set_memory_budget: {} bytes; give a positive number, or 0 for no limit.", bytes);
+  step_.memory_budget_bytes = bytes;
+  ++revision_;
+}
+
+void GraphConfig::set_schedule(const std::string& schedule) {
+  step_.schedule = schedule;
+  ++revision_;
+}
+
+void GraphConfig::set_bucket_bytes(int64_t bytes) {
+  if (bytes < 1) fail_value("config.set_bucket_bytes: {} bytes; give a positive number.", bytes);
+  step_.bucket_bytes = bytes;
+  ++revision_;
+}
+
+void GraphConfig::disable_passes(std::vector<std::string> names) {
+  step_.disabled_passes = std::move(names);
+  ++revision_;
+}
+
+void GraphConfig::verify(bool on) {
+  step_.verify = on;
+  ++revision_;
+}
+
+std::string GraphConfig::str() const {
+  const graph::StepOptions plain;
+  std::vector<std::string> parts;
+  if (amp_) parts.push_back(fmt::format("amp {}", holon::name(amp_dtype_)));
+  if (micro_batches_ > 1) parts.push_back(fmt::format("{} micro-batches", micro_batches_));
+  if (step_.schedule != plain.schedule) parts.push_back("schedule " + step_.schedule);
+  if (step_.zero_stage) parts.push_back(fmt::format("ZeRO stage {}", step_.zero_stage));
+  if (step_.memory_budget_bytes) parts.push_back(fmt::format("memory budget {} bytes", step_.memory_budget_bytes));
+  if (step_.bucket_bytes != plain.bucket_bytes) parts.push_back(fmt::format("buckets of {} bytes", step_.bucket_bytes));
+  for (auto& p : step_.disabled_passes) parts.push_back("without pass " + p);
+  if (step_.verify) parts.push_back("verified after each pass");
+  std::string text;
+  for (auto& p : parts) text += (text.empty() ? "" : ", ") + p;
+  return text;
+}
+
+namespace {
+
+// An optimizer of this library.
+class CppOptimizer final : public GraphOptimizer {
+ public:
+  CppOptimizer(optim::Optimizer& o, std::function<double(int64_t)> lr) : optimizer_(o), lr_(std::move(lr)) {
+    if (lr_) optimizer_.set_lr(lr_(0));
+  }
+  std::string name() const override {
+    return fmt::format("an optimizer of {} parameters", optimizer_.parameters().size());
+  }
+  size_t n_groups() const override { return optimizer_.n_groups(); }
+  Group group(size_t i) const override {
+    auto& o = optimizer_.group_options(i);
+    return {optimizer_.rule(i), o.clip_grad_max_norm, o.clip_grad_norm_type, optimizer_.n_parameters(i)};
+  }
+  std::vector<Tensor> params(size_t i) const override { return optimizer_.parameters(i); }
+  void read(size_t group, std::span<const size_t> params, std::span<optim::Slot> slots) override {
+    auto own = optimizer_.slots(group);
+    for (size_t i = 0; i < params.size(); ++i) copy_state(own[params[i]], slots[i]);
+  }
+  void write(size_t group, std::span<const size_t> params, std::span<const optim::Slot> slots) override {
+    auto own = optimizer_.slots(group);
+    for (size_t i = 0; i < params.size(); ++i) copy_state(slots[i], own[params[i]]);
+  }
+  void lend(const void* borrower, std::function<void()> give_back) override {
+    optimizer_.lend_state(borrower, std::move(give_back));
+  }
+  const void* borrower() const override { return optimizer_.borrower(); }
+  void stepped() override {
+    if (lr_) optimizer_.set_lr(lr_(++step_));
+  }
+  optim::Optimizer& optimizer() const { return optimizer_; }
+  int64_t step() const { return step_; }
+  void set_step(int64_t step) {
+    step_ = step;
+    if (lr_) optimizer_.set_lr(lr_(step_));
+  }
+
+ private:
+  static void copy_state(const optim::Slot& from, optim::Slot& to) {
+    to.master = from.master;
+    to.state = from.state;
+    to.step = from.step;
+  }
+
+  optim::Optimizer& optimizer_;
+  std::function<double(int64_t)> lr_;
+  int64_t step_ = 0;
+};
+
+// Which graph updates a parameter. Ranks may be threads, so that all of a process are here.
+struct Owners {
+  struct Owner {
+    uint64_t graph;
+    std::string name;
+  };
+  std::mutex mutex;
+  std::unordered_map<const TensorImpl*, Owner> of;
+};
+Owners& owners() {
+  static Owners o;
+  return o;
+}
+
+uint64_t next_number() {
+  static std::atomic<uint64_t> n{1};
+  return n++;
+}
+
+// What a compiled step has taken for granted of a tensor from outside.
+struct Fingerprint {
+  const TensorImpl* impl;  // held by the step's graph
+  const Storage* storage;
+  const GlobalSpec* spec;
+  int64_t offset;
+  Dims shape;
+  DType dtype;
+  bool requires_grad;
+
+  explicit Fingerprint(const Tensor& t)
+      : impl(t.impl()),
+        storage(t.array().storage.get()),
+        spec(t.spec()),
+        offset(t.array().offset),
+        shape(t.shape()),
+        dtype(t.dtype()),
+        requires_grad(t.requires_grad()) {}
+  bool holds() const {
+    return impl->array.storage.get() == storage && impl->spec == spec && impl->array.offset == offset &&
+        impl->requires_grad == requires_grad && impl->dtype == dtype && impl->shape == shape;
+  }
+};
+
+struct InputMeta {
+  Dims shape;
+  DType dtype;
+  const GlobalSpec* spec;
+  Device device;
+  bool requires_grad;
+  bool operator==(const InputMeta&) const = default;
+};
+InputMeta meta_of(const Tensor& t) { return {t.shape(), t.dtype(), t.spec(), t.impl()->device, t.requires_grad()}; }
+bool is_like(const InputMeta& m, const Tensor& t) {
+  const TensorImpl& i = *t.impl();
+  return m.dtype == i.dtype && m.spec == i.spec && m.requires_grad == i.requires_grad && m.shape == i.shape &&
+      m.device == i.device;
+}
+
+std::string str(const InputMeta& m) {
+  return fmt::format("{} {}{}", holon::name(m.dtype), m.shape, m.spec ? " " + m.spec->str() : "");
+}
+
+std::string size_text(int64_t bytes) {
+  if (bytes < 10 << 10) return fmt::format("{} B", bytes);
+  if (bytes < 10 << 20) return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / (1 << 10));
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+// Whether slots made for one rule can go on with the other; the rates may differ.
+bool same_state(const optim::Rule& a, const optim::Rule& b) {
+  if (a.kind != b.kind || a.nesterov != b.nesterov || a.maximize != b.maximize || a.decoupled != b.decoupled ||
+      a.bias_correction != b.bias_correction || a.master_weights != b.master_weights)
+    return false;
+  for (int i = 0; i < optim::kMaxStates; ++i)
+    if (!optim::state_name(a, i) != !optim::state_name(b, i)) return false;
+  return true;
+}
+
+// A capture begins without casts of parameters from outside, which would pass for constants, and leaves none of its own
+// behind.
+class FreshCasts {
+ public:
+  explicit FreshCasts(const GraphConfig& config) : before_(autocast_mode()) {
+    clear_autocast_cache();
+    if (config.amp()) exchange_autocast({true, config.amp_dtype(), true, before_.depth + 1});
+  }
+  ~FreshCasts() {
+    exchange_autocast(before_);
+    clear_autocast_cache();
+  }
+  FreshCasts(const FreshCasts&) = delete;
+  FreshCasts& operator=(const FreshCasts&) = delete;
+
+ private:
+  AutocastMode before_;
+};
+
+}  // namespace
+
+// A compiled signature. Optimizers that have lent it their state keep it alive until they have it back.
+struct Graph::Entry {
+  struct Link {
+    size_t optimizer, group;
+    std::vector<size_t> params;  // of slot i: its place in the group
+    GraphOptimizer::Group seen;
+  };
+  std::vector<InputMeta> inputs;
+  uint64_t variant = 0, revision = 0;
+  bool grad = true, autocast = false;
+  DType autocast_dtype = bfloat16;
+  std::vector<Fingerprint> externals;
+  std::vector<Link> links;
+  std::vector<size_t> n_groups;  // of each optimizer
+  graph::Graph captured;
+  std::unique_ptr<graph::Step> step;
+};
+
+Graph::Graph() : number_(next_number()) {}
+
+Graph::~Graph() {
+  if (claimed_.empty()) return;
+  std::lock_guard lock(owners().mutex);
+  for (auto& p : claimed_)
+    if (auto it = owners().of.find(p.impl()); it != owners().of.end() && it->second.graph == number_)
+      owners().of.erase(it);
+}
+
+std::string Graph::name() const {
+  int status = 0;
+  const char* mangled = typeid(*this).name();
+  std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
+  return status == 0 ? text.get() : mangled;
+}
+
+void Graph::add_module(const std::string& name, const Module& module) {
+  if (name.empty() || name.find('.') != std::string::npos)
+    fail_value("register_module: '{}' cannot be a name within a graph: it must not be empty and have no dot.", name);
+  for (auto& [taken, m] : modules_)
+    if (taken == name) fail_value("register_module: the graph has a module '{}' already.", name);
+  modules_.emplace_back(name, module);
+  block_of(module, "register_module");
+}
+
+Graph::Block& Graph::block_of(const Module& module, const char* call) {
+  for (auto& [name, root] : modules_) {
+    blocks_[root.identity()].path = name;
+    for (auto& [path, m] : root.named_modules()) blocks_[m.identity()].path = name + "." + path;
+  }
+  auto it = blocks_.find(module.identity());
+  if (it == blocks_.end())
+    fail_value("{}: the module is none of this graph's. Register it, or one that holds it, by register_module() first.",
+               call);
+  return it->second;
+}
+
+void Graph::set_stage(const Module& module, int stage, const Placement* placement) {
+  if (stage < 0) fail_value("set_stage: stage {}; stages count from 0.", stage);
+  Block& b = block_of(module, "set_stage");
+  b.stage = stage;
+  if (placement) b.placement = placements_.emplace_back(std::make_shared<Placement>(*placement)).get();
+  entries_.clear();
+}
+
+void Graph::set_activation_checkpointing(const Module& module, bool on) {
+  block_of(module, "set_activation_checkpointing").checkpointing = on;
+  entries_.clear();
+}
+
+void Graph::add_optimizer(optim::Optimizer& optimizer, std::function<double(int64_t step)> lr) {
+  add_optimizer(std::make_shared<CppOptimizer>(optimizer, std::move(lr)));
+}
+
+void Graph::add_optimizer(std::shared_ptr<GraphOptimizer> optimizer) {
+  if (!entries_.empty())
+    fail_runtime("add_optimizer: {} has been captured already. Add optimizers in the constructor.", name());
+  optimizers_.push_back(std::move(optimizer));
+}
+
+void check_stages(const std::string& graph, std::span<const std::pair<std::string, int>> stages) {
+  std::vector<bool> used;
+  for (auto& [path, stage] : stages) {
+    if (stage >= static_cast<int>(used.size())) used.resize(static_cast<size_t>(stage) + 1);
+    used[static_cast<size_t>(stage)] = true;
+  }
+  for (size_t s = 0; s < used.size(); ++s) {
+    if (used[s]) continue;
+    auto after = std::find_if(stages.begin(), stages.end(), [&](auto& e) { return e.second > static_cast<int>(s); });
+    fail_value("set_stage: {} has no module in stage {}, but {} in stage {}. Stages count from 0 without gaps.", graph,
+               s, after->first, after->second);
+  }
+}
+
+Tensor on_stage(const Tensor& x, const Placement& placement) {
+  if (!x.defined() || x.is_local() || x.placement() == placement) return x;
+  NdSbp sbp = x.nd_sbp();
+  if (sbp.size() != static_cast<int>(placement.hierarchy().size()))
+    sbp = NdSbp::filled(static_cast<int>(placement.hierarchy().size()), sbp::broadcast());
+  return x.to_global(placement, sbp);
+}
+
+// Calls of modules while build() runs.
+class ModuleScopes {
+ public:
+  ModuleScopes(Graph& graph, graph::Capture& capture) : graph_(graph), capture_(capture) {
+    capture.set_module_hooks([this](const void* module, const Tensor& x) { return enter(module, x); },
+                             [this](bool failed) { leave(failed); });
+  }
+  ~ModuleScopes() { capture_.set_module_hooks({}, {}); }
+  ModuleScopes(const ModuleScopes&) = delete;
+  ModuleScopes& operator=(const ModuleScopes&) = delete;
+  const std::string& failed_in() const { return failed_; }
+
+ private:
+  Tensor enter(const void* module, const Tensor& x) {
+    auto it = graph_.blocks_.find(module);
+    if (it == graph_.blocks_.end()) {
+      open_.push_back(open_.empty() ? "" : open_.back());
+      capture_.push_scope(open_.back());
+      return x;
+    }
+    open_.push_back(it->second.path);
+    capture_.push_scope(it->second.path, it->second.stage);
+    return it->second.placement ? on_stage(x, *it->second.placement) : x;
+  }
+  void leave(bool failed) {
+    if (failed && failed_.empty()) failed_ = open_.back();
+    open_.pop_back();
+    capture_.pop_scope();
+  }
+
+  Graph& graph_;
+  graph::Capture& capture_;
+  std::vector<std::string> open_;
+  std::string failed_;
+};
+
+bool Graph::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const {
+  if (e.variant != variant || e.inputs.size() != inputs.size() || e.revision != config.revision() ||
+      e.grad != grad_enabled())
+    return false;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!is_like(e.inputs[i], inputs[i])) return false;
+  auto& mode = autocast_mode();
+  return e.autocast == mode.enabled && (!mode.enabled || e.autocast_dtype == mode.dtype);
+}
+
+// Whether parameters and options are still what the step was compiled for. Takes over new learning rates and the like.
+bool Graph::is_current(Entry& e) {
+  for (auto& f : e.externals)
+    if (!f.holds()) return false;
+  for (size_t o = 0; o < optimizers_.size(); ++o)
+    if (optimizers_[o]->n_groups() != e.n_groups[o]) return false;
+  for (size_t u = 0; u < e.links.size(); ++u) {
+    auto& link = e.links[u];
+    auto now = optimizers_[link.optimizer]->group(link.group);
+    if (now.n_params != link.seen.n_params || now.clip_grad_max_norm != link.seen.clip_grad_max_norm ||
+        now.clip_grad_norm_type != link.seen.clip_grad_norm_type || !same_state(now.rule, link.seen.rule))
+      return false;
+    e.step->rule(u) = now.rule;
+  }
+  return true;
+}
+
+int Graph::find(std::span<const Tensor> inputs, uint64_t variant) const {
+  if (last_ < entries_.size() && fits(*entries_[last_], inputs, variant)) return static_cast<int>(last_);
+  for (size_t i = 0; i < entries_.size(); ++i)
+    if (fits(*entries_[i], inputs, variant)) return static_cast<int>(i);
+  return -1;
+}
+
+void Graph::claim_parameters() {
+  std::lock_guard lock(owners().mutex);
+  auto& of = owners().of;
+  for (auto& o : optimizers_)
+    for (size_t g = 0; g < o->n_groups(); ++g)
+      for (auto& p : o->params(g))
+        if (auto it = of.find(p.impl()); it != of.end() && it->second.graph != number_)
+          fail_runtime("{}: a parameter {} of its {} is updated by another graph, {}. One graph may update a "
+                       "parameter: give both steps to one, leave the optimizer "
+                       "out of this one, or delete the other first.",
+                       name(), p.shape(), o->name(), it->second.name);
+  for (auto& o : optimizers_)
+    for (size_t g = 0; g < o->n_groups(); ++g)
+      for (auto& p : o->params(g))
+        if (of.try_emplace(p.impl(), Owners::Owner{number_, name()}).second) claimed_.push_back(p);
+}
+
+TensorVec Graph::run_build(std::span<const Tensor> symbols) {
+  ModuleScopes scopes(*this, *graph::Capture::current());
+  try {
+    return build(symbols);
+  } catch (const Error& e) {
+    if (scopes.failed_in().empty()) throw;
+    throw Error(e.kind(), fmt::format("{} (in {}, while {} was captured)", e.what(), scopes.failed_in(), name()));
+  }
+}
+
+std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
+  claim_parameters();
+  auto e = std::make_unique<Entry>();
+  for (auto& t : inputs) {
+    t.require_value("an input of a graph");
+    e->inputs.push_back(meta_of(t));
+  }
+  e->variant = variant;
+  e->revision = config.revision();
+  e->grad = grad_enabled();
+  e->autocast = autocast_mode().enabled;
+  e->autocast_dtype = autocast_mode().dtype;
+  graph::StepOptions options = config.step();
+  std::vector<std::pair<std::string, int>> stages;
+  for (auto& [name, root] : modules_) {
+    auto note = [&](const Module& m) {
+      Block& b = blocks_[m.identity()];
+      if (b.stage >= 0) stages.emplace_back(b.path, b.stage);
+      if (b.checkpointing) options.recompute.push_back(b.path);
+    };
+    block_of(root, "capture");
+    note(root);
+    for (auto& [path, m] : root.named_modules()) note(m);
+  }
+  check_stages(name(), stages);
+  step_options(&options);
+  {
+    FreshCasts casts(config);
+    graph::Capture capture;
+    capture.set_micro_batches(config.micro_batches());
+    for (auto& [name, root] : modules_) {
+      for (auto& [path, t] : root.named_parameters()) capture.name_external(t, name + "." + path, true);
+      for (auto& [path, t] : root.named_buffers()) capture.name_external(t, name + "." + path, false);
+    }
+    capture_begins(capture);
+    TensorVec symbols;
+    for (auto& t : inputs) {
+      symbols.push_back(capture.input_like(t));
+      if (t.requires_grad()) symbols.back().set_requires_grad();
+    }
+    TensorVec outputs = run_build(symbols);
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (!outputs[i].defined()) fail_value("{}: output {} of build() is an undefined tensor.", name(), i);
+    capture_ends(capture);
+    for (size_t o = 0; o < optimizers_.size(); ++o) {
+      e->n_groups.push_back(optimizers_[o]->n_groups());
+      for (size_t g = 0; g < e->n_groups[o]; ++g) {
+        auto group = optimizers_[o]->group(g);
+        capture.add_update(group.rule, optimizers_[o]->params(g), group.clip_grad_max_norm, group.clip_grad_norm_type);
+        e->links.push_back({o, g, {}, group});
+      }
+    }
+    e->captured = capture.finish({outputs.begin(), outputs.size()});
+  }
+  e->step = std::make_unique<graph::Step>(graph::Graph(e->captured), options);
+  for (auto& x : e->captured.externals) e->externals.emplace_back(x.tensor);
+  for (size_t u = 0; u < e->links.size(); ++u) {
+    auto& link = e->links[u];
+    auto params = optimizers_[link.optimizer]->params(link.group);
+    std::unordered_map<const TensorImpl*, size_t> place;
+    for (size_t i = 0; i < params.size(); ++i) place.emplace(params[i].impl(), i);
+    for (auto& slot : e->step->slots(u)) link.params.push_back(place.at(slot.param.impl()));
+  }
+  return e;
+}
+
+void Graph::check_not_capturing() const {
+  if (Context::current().tracer()) [[unlikely]]
+    fail_runtime(
+        "{}: a graph is called inside of another one's build(), which is being captured. Call the module itself there.",
+        name());
+}
+
+int Graph::find_current(std::span<const Tensor> inputs, uint64_t variant) {
+  int found = find(inputs, variant);
+  if (found < 0 || !is_current(*entries_[static_cast<size_t>(found)])) return -1;
+  last_ = static_cast<size_t>(found);
+  return found;
+}
+
+size_t Graph::entry_for(std::span<const Tensor> inputs, uint64_t variant) {
+  check_not_capturing();
+  int found = find_current(inputs, variant);
+  if (found >= 0) return static_cast<size_t>(found);
+  found = find(inputs, variant);
+  std::shared_ptr<Entry> e = compile_entry(inputs, variant);
+  if (found >= 0) {
+    entries_[static_cast<size_t>(found)] = e;
+    return last_ = static_cast<size_t>(found);
+  }
+  entries_.push_back(e);
+  return last_ = entries_.size() - 1;
+}
+
+// From here on the state of the optimizers is the step's.
+void Graph::take_states(const std::shared_ptr<Entry>& e) {
+  std::vector<bool> seen(optimizers_.size());
+  for (auto& link : e->links) {
+    GraphOptimizer& o = *optimizers_[link.optimizer];
+    if (seen[link.optimizer]) continue;
+    seen[link.optimizer] = true;
+    if (o.borrower() == e.get()) continue;
+    for (size_t u = 0; u < e->links.size(); ++u)
+      if (e->links[u].optimizer == link.optimizer) o.read(e->links[u].group, e->links[u].params, e->step->slots(u));
+    o.lend(e.get(), [e, port = optimizers_[link.optimizer], at = link.optimizer] {
+      for (size_t u = 0; u < e->links.size(); ++u)
+        if (e->links[u].optimizer == at) port->write(e->links[u].group, e->links[u].params, e->step->slots(u));
+    });
+  }
+}
+
+std::vector<Tensor> Graph::run(size_t signature, std::span<const Tensor> inputs) {
+  auto& e = entries_[signature];
+  if (!e->links.empty()) take_states(e);
+  auto outputs = run_step(*e->step, inputs);
+  for (auto& o : optimizers_) o->stepped();
+  return outputs;
+}
+
+std::vector<Tensor> Graph::call(std::span<const Tensor> inputs, uint64_t variant, size_t* signature) {
+  size_t at = entry_for(inputs, variant);
+  if (signature) *signature = at;
+  return run(at, inputs);
+}
+
+void Graph::set_variant(size_t signature, uint64_t variant) { entries_[signature]->variant = variant; }
+
+const graph::Step& Graph::step(size_t signature) const {
+  if (signature >= entries_.size()) fail(ErrorKind::kIndex, "step: signature {} of {}.", signature, entries_.size());
+  return *entries_[signature]->step;
+}
+
+std::string Graph::describe() const {
+  std::string text;
+  for (auto& [name, m] : modules_) text += fmt::format("  ({}): {} parameters\n", name, m.parameter_count());
+  for (auto& o : optimizers_) text += "  (optimizer): " + o->name() + "\n";
+  return text;
+}
+
+std::string Graph::str() const {
+  std::string text = name() + "(\n";
+  if (auto c = config.str(); !c.empty()) text += "  (config): " + c + "\n";
+  text += describe();
+  if (entries_.empty()) text += "  not captured yet: call it, or compile(inputs)\n";
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    auto& e = *entries_[i];
+    std::string in;
+    for (auto& m : e.inputs) in += (in.empty() ? "" : ", ") + nn::str(m);
+    auto& s = e.step->stats();
+    text += fmt::format("  (signature {}): ({}){}\n    {} nodes captured, {} after the passes; {} instructions on this "
+                        "rank; memory {} of {}\n"
+                        "    capture {:.1f} ms, passes {:.1f} ms, lowering {:.1f} ms\n",
+                        i, in, e.grad ? "" : ", no_grad", s.captured_nodes, s.nodes, s.instructions,
+                        size_text(s.arena_bytes), size_text(s.sum_bytes), s.capture_s * 1e3, s.passes_s * 1e3,
+                        s.lowering_s * 1e3);
+    std::string passes = e.step->passes();
+    for (size_t from = 0; from < passes.size();) {
+      size_t end = std::min(passes.find('\n', from), passes.size());
+      text += "    " + passes.substr(from, end - from) + "\n";
+      from = end + 1;
+    }
+  }
+  return text + ")";
+}
+
+std::string Graph::plan() const {
+  std::string text;
+  for (auto& e : entries_) text += e->step->plan();
+  return text;
+}
+
+std::string Graph::captured() const {
+  std::string text;
+  for (auto& e : entries_) text += graph::str(e->captured);
+  return text;
+}
+
+Graph::State Graph::state_dict() const {
+  State state;
+  for (auto& [name, m] : modules_)
+    for (auto& [path, t] : m.state_dict()) state.modules.emplace_back(name + "." + path, t);
+  for (auto& o : optimizers_)
+    if (auto* own = dynamic_cast<CppOptimizer*>(o.get())) {
+      state.optimizers.push_back(own->optimizer().state_dict());
+      state.steps.push_back(own->step());
+    }
+  return state;
+}
+
+void Graph::load_state_dict(const State& state) {
+  std::vector<CppOptimizer*> own;
+  for (auto& o : optimizers_)
+    if (auto* c = dynamic_cast<CppOptimizer*>(o.get())) own.push_back(c);
+  if (own.size() != state.optimizers.size() || own.size() != state.steps.size())
+    fail_value("load_state_dict: it has {} optimizers, the graph {}.", state.optimizers.size(), own.size());
+  for (auto& [name, m] : modules_) {
+    StateDict part;
+    for (auto& [path, t] : state.modules)
+      if (path.compare(0, name.size() + 1, name + ".") == 0) part.emplace_back(path.substr(name.size() + 1), t);
+    m.load_state_dict(part);
+  }
+  for (size_t i = 0; i < own.size(); ++i) {
+    own[i]->optimizer().load_state_dict(state.optimizers[i]);
+    own[i]->set_step(state.steps[i]);
+  }
+}
+
+}  // namespace holon::nn

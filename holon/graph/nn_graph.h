@@ -1,0 +1,210 @@
+// nn::Graph: a whole training step, captured once for each kind of input and run as one compiled step.
+//
+//   struct Train : nn::Graph {
+//     Net net;
+//     optim::SGD sgd{net.parameters(), {.lr = 0.1}};
+//     Train() { register_module("net", net); add_optimizer(sgd); }
+//     TensorVec build(std::span<const Tensor> in) override {
+//       Tensor loss = cross_entropy(net(in[0]), in[1]);
+//       loss.backward();
+//       return {loss};
+//     }
+//   };
+//   Train train;
+//   Tensor loss = train(images, labels)[0];
+//
+// build() runs once for each signature: the shapes, dtypes, layouts and devices of the inputs, the gradient and
+// autocast mode, the modules' training flags and the config. Nothing is computed meanwhile; later calls run what was
+// taken down. A parameter's grad stays untouched. A parameter that gets other memory or another layout (to_global, to)
+// is captured anew.
+//
+// Ops, parameters and errors go by the modules' paths ("net.fc1"): calls of modules that derive from nn::Layer are
+// seen.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "holon/graph/capture/capture.h"
+#include "holon/graph/step.h"
+#include "holon/nn/module.h"
+#include "holon/optim/optimizer.h"
+
+namespace holon::nn {
+
+// What is asked of compilation. A change counts from the next call on, which captures again.
+class GraphConfig {
+ public:
+  // build() runs in an autocast region; parameters stay as they are. Errors: neither bfloat16 nor float16.
+  void enable_amp(bool on = true, DType dtype = bfloat16);
+  // The inputs' rows are cut into n micro-batches, whose gradients are added up before the update. Errors: n < 1.
+  void set_gradient_accumulation_steps(int n);
+  // Splits over data-parallel ranks the state of optimizers (stage 1), gradients too (2), parameters too (3).
+  void enable_zero(bool on = true, int stage = 1);
+  // Inner values are computed again in backward until a rank needs no more than this. 0: no limit.
+  void set_memory_budget(int64_t bytes);
+  // How stages and micro-batches follow each other: "gpipe", "1f1b", "interleaved", "zb-h1".
+  void set_schedule(const std::string& schedule);
+  void set_bucket_bytes(int64_t bytes);
+  void disable_passes(std::vector<std::string> names);
+  // The graph is checked after each pass.
+  void verify(bool on = true);
+
+  bool amp() const { return amp_; }
+  DType amp_dtype() const { return amp_dtype_; }
+  int micro_batches() const { return micro_batches_; }
+  const graph::StepOptions& step() const { return step_; }
+  uint64_t revision() const { return revision_; }
+  std::string str() const;  // what differs from the defaults: "amp bfloat16, 4 micro-batches"; "" for nothing
+
+ private:
+  bool amp_ = false;
+  DType amp_dtype_ = bfloat16;
+  int micro_batches_ = 1;
+  graph::StepOptions step_;
+  uint64_t revision_ = 0;
+};
+
+// How a graph reaches an optimizer, of this library or of a language over it. The state is at one place at a time: the
+// graph reads it before its first step and gives it back when somebody asks.
+class GraphOptimizer {
+ public:
+  struct Group {
+    optim::Rule rule;
+    double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
+    size_t n_params = 0;
+  };
+  virtual ~GraphOptimizer() = default;
+  virtual std::string name() const = 0;
+  virtual size_t n_groups() const = 0;
+  virtual Group group(size_t i) const = 0;  // as its options are now
+  virtual std::vector<Tensor> params(size_t i) const = 0;
+  // Puts the states of these parameters of a group into the slots, or takes them over.
+  virtual void read(size_t group, std::span<const size_t> params, std::span<optim::Slot> slots) = 0;
+  virtual void write(size_t group, std::span<const size_t> params, std::span<const optim::Slot> slots) = 0;
+  // Whoever asks for the state next calls give_back() first. borrower: who has it now, or nullptr.
+  virtual void lend(const void* borrower, std::function<void()> give_back) = 0;
+  virtual const void* borrower() const = 0;
+  // After a call of the graph: a schedule goes on by one step.
+  virtual void stepped() {}
+};
+
+class Graph {
+ public:
+  Graph();
+  virtual ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  // What a call computes. Called while the graph is captured, with inputs that have no values.
+  virtual TensorVec build(std::span<const Tensor> inputs) = 0;
+
+  GraphConfig config;
+
+  // Runs build(), compiled. Collective where it communicates. Errors: what build() and the passes raise; a call from
+  // inside of another graph's build(); a parameter that another graph updates.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs) { return call(inputs, 0); }
+  template <class... T>
+  requires(std::convertible_to<T, Tensor>&&...) std::vector<Tensor>
+  operator()(const T&... inputs) {
+    const Tensor list[] = {inputs..., Tensor()};
+    return call({list, sizeof...(T)}, 0);
+  }
+  // Captures and compiles for inputs like these, which are not read. Collective.
+  void compile(std::span<const Tensor> examples) { entry_for(examples, 0); }
+
+  // A line for each signature that was compiled, with what came of it. Modules and the config stand before.
+  std::string str() const;
+  // This rank's instructions, and the graph as it was captured, of each signature.
+  std::string plan() const;
+  std::string captured() const;
+  size_t n_signatures() const { return entries_.size(); }
+  // Of a signature, in order of their first calls. Errors: there is none of this number.
+  const graph::Step& step(size_t signature) const;
+
+  // The modules' parameters and buffers ("net.fc1.weight"), and the optimizers' states in the order of add_optimizer().
+  struct State {
+    StateDict modules;
+    std::vector<optim::StateDict> optimizers;
+    std::vector<int64_t> steps;  // of their learning rates
+  };
+  State state_dict() const;
+  void load_state_dict(const State& state);
+
+ protected:
+  // Names the module for messages, stages and state_dict(). Errors: a name that is taken or has a dot.
+  template <class M>
+  M&& register_module(const std::string& name, M&& module) {
+    add_module(name, module);
+    return std::forward<M>(module);
+  }
+  // Updates the optimizer's parameters at the end of each call. lr: the learning rate of all groups at a step, counted
+  // from 0 over the calls of this graph. The optimizer must outlive the graph. Errors: a call has captured the graph
+  // already.
+  void add_optimizer(optim::Optimizer& optimizer, std::function<double(int64_t step)> lr = {});
+  // The module's ops belong to this stage of a pipeline; its first input is brought to the placement, under its own sbp
+  // where that fits, else broadcast. Errors: a negative stage; a module that is none of this graph's.
+  void set_stage(const Module& module, int stage, const Placement* placement = nullptr);
+  void set_stage(const Module& module, int stage, const Placement& placement) { set_stage(module, stage, &placement); }
+  // What the module computes inside is computed again in backward.
+  void set_activation_checkpointing(const Module& module, bool on = true);
+
+  // For front ends in other languages.
+  void add_optimizer(std::shared_ptr<GraphOptimizer> optimizer);
+  // variant: what else the signature depends on.
+  std::vector<Tensor> call(std::span<const Tensor> inputs, uint64_t variant, size_t* signature = nullptr);
+  // The number of the compiled signature, or -1.
+  int find(std::span<const Tensor> inputs, uint64_t variant) const;
+  // The same, of one that still holds: parameters lie where they lay, options of optimizers fit. Takes over new rates.
+  int find_current(std::span<const Tensor> inputs, uint64_t variant);
+  size_t entry_for(std::span<const Tensor> inputs, uint64_t variant);
+  std::vector<Tensor> run(size_t signature, std::span<const Tensor> inputs);
+  void set_variant(size_t signature, uint64_t variant);
+  void check_not_capturing() const;
+  virtual std::string name() const;      // of the class
+  virtual std::string describe() const;  // modules, stages and optimizers
+  virtual void capture_begins(graph::Capture&) {}
+  virtual void capture_ends(graph::Capture&) {}
+  virtual void step_options(graph::StepOptions*) const {}  // adds what is not in the config
+  virtual std::vector<Tensor> run_step(graph::Step& step, std::span<const Tensor> inputs) { return step.run(inputs); }
+
+ private:
+  friend class ModuleScopes;
+  struct Entry;
+  struct Block {
+    std::string path;
+    int stage = -1;
+    const Placement* placement = nullptr;
+    bool checkpointing = false;
+  };
+  void add_module(const std::string& name, const Module& module);
+  Block& block_of(const Module& module, const char* call);
+  std::unique_ptr<Entry> compile_entry(std::span<const Tensor> inputs, uint64_t variant);
+  TensorVec run_build(std::span<const Tensor> symbols);
+  bool fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const;
+  bool is_current(Entry& e);
+  void claim_parameters();
+  void take_states(const std::shared_ptr<Entry>& e);
+
+  std::vector<std::pair<std::string, Module>> modules_;
+  std::unordered_map<const void*, Block> blocks_;
+  std::vector<std::shared_ptr<Placement>> placements_;
+  std::vector<std::shared_ptr<GraphOptimizer>> optimizers_;
+  std::vector<std::shared_ptr<Entry>> entries_;
+  std::vector<Tensor> claimed_;
+  size_t last_ = 0;
+  const uint64_t number_;
+};
+
+// Stages of a pipeline by module path. Errors (ValueError): a number is skipped, naming the path that comes after the
+// gap.
+void check_stages(const std::string& graph, std::span<const std::pair<std::string, int>> stages);
+// x on the placement: under its own sbp where that has as many axes, else broadcast. Local tensors stay.
+Tensor on_stage(const Tensor& x, const Placement& placement);
+
+}  // namespace holon::nn

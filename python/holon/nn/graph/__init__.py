@@ -1,0 +1,6 @@
+"""nn.Graph: a training step captured once and run as one compiled step; GraphModule: a module as a graph sees it."""
+from .config import GraphConfig
+from .graph import Graph
+from .module import GraphModule
+
+__all__ = ["Graph", "GraphConfig", "GraphModule"]

@@ -1,0 +1,103 @@
+"""GraphConfig: what is asked of a graph's compilation."""
+_SCHEDULES = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "zero_bubble": "zero_bubble", "zb-h1": "zero_bubble"}
+
+
+class GraphConfig:
+    """What is asked of a graph's compilation: `self.config` in a graph. A change counts from the next call on, which captures again.
+    Names are OneFlow's where it has the thing."""
+
+    def __init__(self, core):
+        self._core, self._pipeline = core, None
+
+    def enable_amp(self, mode=True, *, dtype=None):
+        """build() runs in an autocast region: products in `dtype` (bfloat16). Parameters stay float32."""
+        self._core.enable_amp(bool(mode), dtype)
+
+    def set_gradient_accumulation_steps(self, value):
+        """The rows of the inputs are cut into so many micro-batches, whose gradients are added up before the update. An output with a
+        micro-batch's rows comes joined; others, such as a loss, come with a first axis of that many values."""
+        self._core.set_gradient_accumulation_steps(_count("set_gradient_accumulation_steps", value))
+
+    def enable_zero(self, mode=True, *, stage=1, shard_min_size=None, shard_restore_level=None):
+        """Splits over data-parallel ranks the states of optimizers (stage 1), gradients too (2), parameters too (3)."""
+        self._core.enable_zero(bool(mode), stage)
+
+    def set_zero_redundancy_optimizer_mode(self, mode):
+        """OneFlow's older name: "distributed_split" is enable_zero(stage=1)."""
+        if mode not in ("distributed_split", "non_distributed"):
+            raise ValueError(f"config.set_zero_redundancy_optimizer_mode: {mode!r}; it is 'distributed_split' or 'non_distributed'.")
+        self.enable_zero(mode == "distributed_split", stage=1)
+
+    def set_memory_budget(self, size):
+        """Inner values are computed again in backward until a rank needs no more than `size` bytes; 0 is no limit."""
+        self._core.set_memory_budget(_count("set_memory_budget", size, least=0))
+
+    def set_bucket_bytes(self, size):
+        """Gradients are summed over ranks in parcels of about this size."""
+        self._core.set_bucket_bytes(_count("set_bucket_bytes", size))
+
+    def pipeline(self, stages=None, schedule="1f1b", placements=None):
+        """How stages follow each other: schedule is "gpipe", "1f1b", "interleaved" or "zero_bubble".
+
+        stages: the graph is cut into so many by cost where no module has a stage of its own; placements: one for each stage, to
+        which the parameters of its modules are moved, under their own sbp. Without stages, set_stage() says it.
+        """
+        if schedule not in _SCHEDULES:
+            raise ValueError(f"config.pipeline: there is no schedule {schedule!r}; there are {', '.join(map(repr, _SCHEDULES))}.")
+        if stages is not None:
+            _count("pipeline", stages)
+            if placements is not None and len(placements) != stages:
+                raise ValueError(f"config.pipeline: {len(placements)} placements for {stages} stages; give one for each.")
+        elif placements is not None:
+            raise ValueError("config.pipeline: placements without stages. Say how many stages there are, or place modules by set_stage().")
+        self._pipeline = None if stages is None else (stages, None if placements is None else list(placements))
+        self._core.set_schedule(_SCHEDULES[schedule])
+
+    def disable_passes(self, names):
+        """Leaves out passes of the compiler, by name; print(graph) lists them."""
+        self._core.disable_passes([names] if isinstance(names, str) else list(names))
+
+    def verify(self, mode=True):
+        """The graph is checked after each pass."""
+        self._core.verify(bool(mode))
+
+    def allow_fuse_add_to_output(self, mode=True):
+        """Whether element-wise ops, sums among them, are fused; on from the start."""
+        self._switch("fuse_elementwise", mode)
+
+    def allow_fuse_cast_scale(self, mode=True):
+        """Whether casts and scalings are fused with what is around them: as allow_fuse_add_to_output."""
+        self._switch("fuse_elementwise", mode)
+
+    def allow_fuse_model_update_ops(self, mode=True):
+        """Does nothing: an optimizer's group is always updated in one go."""
+
+    def set_outputs_buffer_size(self, value=2):
+        """Does nothing: a call returns when its outputs are there, so that there is one of each."""
+
+    def enable_cudnn_conv_heuristic_search_algo(self, mode=True):
+        """Does nothing: there is no cuDNN here."""
+
+    def _switch(self, name, on):
+        off = [x for x in self._core.disabled_passes if x != name]
+        self._core.disable_passes(off if on else [*off, name])
+
+    def __repr__(self):
+        return f"GraphConfig({self._core})"
+
+    def __setattr__(self, name, value):
+        if not name.startswith("_"):
+            raise AttributeError(f"config.{name} cannot be set. Its methods change it: {', '.join(n for n in dir(self) if n[0] != '_')}.")
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name):
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [n for n in dir(type(self)) if n[0] != "_"], 1)
+        raise AttributeError(f"config has no {name!r}." + (f" Did you mean {near[0]}?" if near else ""))
+
+
+def _count(name, value, least=1):
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"config.{name}: {value!r}; it must be an int of {least} or more.")
+    return value

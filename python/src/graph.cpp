@@ -1,0 +1,531 @@
+// nn.Graph: arguments taken apart and put together, Python's optimizers and lines of code for the core's Graph.
+#include "holon/graph/nn_graph.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <unordered_map>
+
+#include "args.h"
+#include "bind.h"
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "optim.h"
+
+namespace holon::python {
+
+namespace {
+
+// Counts changes of modules that a graph may have to see: a flag, a parameter, a submodule.
+std::atomic<uint64_t> module_changes{0};
+
+using Tensors = SmallVec<Tensor, 8>;
+
+// Nested values as a tree of tuples: None for a tensor, ("const", type, value), ("dict", type, keys, children...),
+// ("list", type, children...), ("tuple", type, children...), ("named", type, children...). Hashable where its constants
+// are.
+struct Tags {
+  PyObject *constant = PyUnicode_InternFromString("const"), *dict = PyUnicode_InternFromString("dict"),
+           *list = PyUnicode_InternFromString("list"), *tuple = PyUnicode_InternFromString("tuple"),
+           *named = PyUnicode_InternFromString("named");
+};
+const Tags& tags() {
+  static const Tags& t = *new Tags;
+  return t;
+}
+
+nb::object take_apart(PyObject* o, Tensors& tensors) {
+  const Tags& t = tags();
+  if (is_tensor(o)) {
+    tensors.push_back(tensor_of(o));
+    return nb::none();
+  }
+  auto type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(o)));
+  if (PyDict_Check(o)) {
+    nb::list parts, keys;
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    parts.append(nb::handle(t.dict));
+    parts.append(type);
+    parts.append(nb::none());
+    while (PyDict_Next(o, &at, &key, &value)) {
+      keys.append(nb::handle(key));
+      parts.append(take_apart(value, tensors));
+    }
+    parts[2] = nb::tuple(keys);
+    return nb::tuple(parts);
+  }
+  if (PyList_Check(o) || PyTuple_Check(o)) {
+    nb::list parts;
+    parts.append(nb::handle(PyList_Check(o) ? t.list : PyObject_HasAttrString(o, "_fields") ? t.named : t.tuple));
+    parts.append(type);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i)
+      parts.append(take_apart(PySequence_Fast_GET_ITEM(o, i), tensors));
+    return nb::tuple(parts);
+  }
+  return nb::make_tuple(nb::handle(t.constant), type, nb::handle(o));
+}
+
+// The values of a tree, with these tensors in order.
+nb::object put_together(PyObject* tree, std::span<const Tensor> tensors, size_t* next) {
+  if (tree == Py_None) return wrap_object(tensors[(*next)++]);
+  const Tags& t = tags();
+  PyObject* tag = PyTuple_GET_ITEM(tree, 0);
+  PyObject* type = PyTuple_GET_ITEM(tree, 1);
+  if (tag == t.constant) return nb::borrow(PyTuple_GET_ITEM(tree, 2));
+  if (tag == t.dict) {
+    nb::object keys = nb::borrow(PyTuple_GET_ITEM(tree, 2));
+    nb::dict d;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.ptr()); ++i)
+      d[nb::handle(PyTuple_GET_ITEM(keys.ptr(), i))] = put_together(PyTuple_GET_ITEM(tree, i + 3), tensors, next);
+    if (type == reinterpret_cast<PyObject*>(&PyDict_Type)) return d;
+    // A dict with a constructor of its own, such as defaultdict, is copied as a plain one.
+    PyObject* made = PyObject_CallOneArg(type, d.ptr());
+    if (made) return nb::steal(made);
+    PyErr_Clear();
+    return d;
+  }
+  const Py_ssize_t n = PyTuple_GET_SIZE(tree) - 2;
+  if (type == reinterpret_cast<PyObject*>(&PyList_Type)) {
+    nb::object l = nb::steal(checked(PyList_New(n)));
+    for (Py_ssize_t i = 0; i < n; ++i)
+      PyList_SET_ITEM(l.ptr(), i, put_together(PyTuple_GET_ITEM(tree, i + 2), tensors, next).release().ptr());
+    return l;
+  }
+  nb::object items = nb::steal(checked(PyTuple_New(n)));
+  for (Py_ssize_t i = 0; i < n; ++i)
+    PyTuple_SET_ITEM(items.ptr(), i, put_together(PyTuple_GET_ITEM(tree, i + 2), tensors, next).release().ptr());
+  if (type == reinterpret_cast<PyObject*>(&PyTuple_Type)) return items;
+  return nb::steal(
+      checked(tag == t.named ? PyObject_CallObject(type, items.ptr()) : PyObject_CallOneArg(type, items.ptr())));
+}
+
+// Where in a tree the first constant stands that has no hash: "args[0]['mask'][2], a numpy.ndarray".
+bool find_unhashable(PyObject* tree, const std::string& path, std::string* found) {
+  if (tree == Py_None) return false;
+  const Tags& t = tags();
+  PyObject* tag = PyTuple_GET_ITEM(tree, 0);
+  if (tag == t.constant) {
+    PyObject* value = PyTuple_GET_ITEM(tree, 2);
+    if (PyObject_Hash(value) != -1) return false;
+    PyErr_Clear();
+    *found = fmt::format("{}, a {}", path, Py_TYPE(value)->tp_name);
+    return true;
+  }
+  const Py_ssize_t first = tag == t.dict ? 3 : 2;
+  for (Py_ssize_t i = first; i < PyTuple_GET_SIZE(tree); ++i) {
+    std::string place = fmt::format("[{}]", i - first);
+    if (tag == t.dict)
+      place =
+          fmt::format("[{}]", nb::cast<std::string>(nb::repr(PyTuple_GET_ITEM(PyTuple_GET_ITEM(tree, 2), i - first))));
+    if (find_unhashable(PyTuple_GET_ITEM(tree, i), path + place, found)) return true;
+  }
+  return false;
+}
+
+// The user's line for each op of a capture: the innermost frame of a file outside of the package, remembered by its
+// place in the code.
+class UserLines {
+ public:
+  std::string operator()() {
+    nb::object frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
+    while (frame.ptr()) {
+      auto* f = reinterpret_cast<PyFrameObject*>(frame.ptr());
+      nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(f)));
+      if (is_users(code)) {
+#if PY_VERSION_HEX >= 0x030B0000
+        const int place = PyFrame_GetLasti(f);
+#else
+        const int place = PyFrame_GetLineNumber(f);
+#endif
+        auto [it, fresh] = lines_.try_emplace({code.ptr(), place});
+        if (fresh) {
+          const char* file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code.ptr())->co_filename);
+          it->second = fmt::format("{}:{}", file ? file : "?", PyFrame_GetLineNumber(f));
+          PyErr_Clear();
+        }
+        return it->second;
+      }
+      frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
+    }
+    return {};
+  }
+
+ private:
+  bool is_users(const nb::object& code) {
+    auto [it, fresh] = codes_.try_emplace(code.ptr());
+    if (fresh) {
+      const char* file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code.ptr())->co_filename);
+      it->second = {code, file && std::string_view(file).compare(0, package_folder().size(), package_folder()) != 0};
+      PyErr_Clear();
+    }
+    return it->second.second;
+  }
+
+  struct Hash {
+    size_t operator()(const std::pair<PyObject*, int>& k) const {
+      return std::hash<void*>()(k.first) * 31 + static_cast<size_t>(k.second);
+    }
+  };
+  std::unordered_map<PyObject*, std::pair<nb::object, bool>> codes_;  // held, so that an address stays one code's
+  std::unordered_map<std::pair<PyObject*, int>, std::string, Hash> lines_;
+};
+
+// An optimizer of the Python package. Its class has `_rule`, `_state` and `_give_back`
+// (python/holon/optim/optimizer.py).
+class PyOptimizer final : public nn::GraphOptimizer {
+ public:
+  explicit PyOptimizer(nb::handle optimizer)
+      : weak_(nb::steal(checked(PyWeakref_NewRef(optimizer.ptr(), nullptr)))),
+        kind_(nb::cast<std::string>(optimizer.attr("_rule"))),
+        name_(Py_TYPE(optimizer.ptr())->tp_name) {}
+
+  std::string name() const override { return name_; }
+  size_t n_groups() const override { return nb::len(groups()); }
+  Group group(size_t i) const override {
+    nb::object options = dict(i);
+    Group g{rule_of(kind_, options), -1, 2, 0};
+    auto number = [&](const char* name, double* out) {
+      PyObject* o = PyDict_GetItemString(options.ptr(), name);
+      if (o && o != Py_None && !to_float(o, out))
+        fail_type("the option {} must be a number, got {}.", name, describe(o));
+    };
+    number("clip_grad_max_norm", &g.clip_grad_max_norm);
+    number("clip_grad_norm_type", &g.clip_grad_norm_type);
+    g.n_params = nb::len(nb::object(options["params"]));
+    return g;
+  }
+  std::vector<Tensor> params(size_t i) const override {
+    std::vector<Tensor> list;
+    for (nb::handle p : nb::object(dict(i)["params"])) list.push_back(expect_tensor(p, name_.c_str(), "a parameter"));
+    return list;
+  }
+  void read(size_t group, std::span<const size_t> params, std::span<optim::Slot> slots) override {
+    nb::object options = dict(group), list = options["params"],
+               all = optimizer().attr("state");  // who has it gives it back
+    const optim::Rule rule = rule_of(kind_, options);
+    for (size_t i = 0; i < params.size(); ++i) {
+      optim::Slot& slot = slots[i];
+      nb::object p = list[params[i]];
+      PyObject* found = PyDict_GetItemWithError(all.ptr(), p.ptr());
+      if (!found && PyErr_Occurred()) raise_python();
+      nb::dict state = found ? nb::borrow<nb::dict>(found) : nb::dict();
+      for (int k = 0; k < optim::kMaxStates; ++k)
+        if (const char* name = optim::state_name(rule, k)) slot.state[static_cast<size_t>(k)] = state_in(state, name);
+      slot.master = state_in(state, "master");
+      slot.step = 0;
+      if (PyObject* step = PyDict_GetItemString(state.ptr(), "step")) {
+        double x = 0;
+        if (!to_float(step, &x)) fail_type("the state 'step' of a parameter must be a number, got {}.", describe(step));
+        slot.step = static_cast<int64_t>(x);
+      }
+    }
+  }
+  void write(size_t group, std::span<const size_t> params, std::span<const optim::Slot> slots) override {
+    nb::object o = nb::borrow(PyWeakref_GetObject(weak_.ptr()));
+    if (o.is_none()) return;
+    nb::object options = dict(group), list = options["params"], all = o.attr("_state");
+    const optim::Rule rule = rule_of(kind_, options);
+    for (size_t i = 0; i < params.size(); ++i) {
+      const optim::Slot& slot = slots[i];
+      if (slot.step == 0) continue;
+      nb::object p = list[params[i]], state = all[p];
+      state["step"] = slot.step;
+      for (int k = 0; k < optim::kMaxStates; ++k)
+        if (const char* name = optim::state_name(rule, k); name && slot.state[static_cast<size_t>(k)].defined())
+          state[name] = wrap_object(in_own_layout(rule, slot.param, slot.state[static_cast<size_t>(k)]));
+      if (slot.master.defined()) state["master"] = wrap_object(in_own_layout(rule, slot.param, slot.master));
+    }
+  }
+  void lend(const void* borrower, std::function<void()> give_back) override {
+    nb::object o = optimizer();
+    (void)o.attr("state");
+    borrower_ = borrower;
+    o.attr("_give_back") = nb::cpp_function([this, give_back = std::move(give_back)] {
+      borrower_ = nullptr;
+      give_back();
+    });
+  }
+  const void* borrower() const override { return borrower_; }
+
+ private:
+  nb::object optimizer() const {
+    nb::object o = nb::borrow(PyWeakref_GetObject(weak_.ptr()));
+    if (o.is_none()) fail_runtime("the {} of a graph is gone. Keep it as long as the graph.", name_);
+    return o;
+  }
+  nb::object groups() const { return optimizer().attr("param_groups"); }
+  nb::object dict(size_t i) const { return groups()[i]; }
+  // ZeRO splits the state over ranks; who asks gets it as the parameter lies. Collective then.
+  static Tensor in_own_layout(const optim::Rule& rule, const Tensor& param, const Tensor& state) {
+    const GlobalSpec* own = optim::state_spec(rule, param);
+    if (!own || state.spec() == own) return state;
+    NoGradGuard guard;
+    return state.to_global(own->placement, own->nd_sbp);
+  }
+
+  nb::object weak_;  // the graph's Python object holds it; a strong reference would be a cycle through its lent state
+  std::string kind_, name_;
+  const void* borrower_ = nullptr;
+};
+
+// The core's graph under Python's nn.Graph, which build() and the names of things come from.
+class PyGraph final : public nn::Graph {
+ public:
+  explicit PyGraph(std::string name) : name_(std::move(name)) {}
+
+  // The outputs, or NotImplemented where nothing is compiled for these arguments yet or modules have changed.
+  nb::object run_compiled(nb::handle args, nb::handle kwargs) {
+    check_not_capturing();
+    if (changes_ != module_changes.load(std::memory_order_relaxed)) return nb::borrow(Py_NotImplemented);
+    Tensors tensors;
+    int64_t structure = structure_of(args, kwargs, tensors, false);
+    if (structure < 0) return nb::borrow(Py_NotImplemented);
+    const int at = find_current(tensors, variant(structure));
+    if (at < 0) return nb::borrow(Py_NotImplemented);
+    auto outputs = run(static_cast<size_t>(at), tensors);
+    size_t next = 0;
+    return put_together(out_trees_[static_cast<size_t>(at)].ptr(), outputs, &next);
+  }
+
+  // front: has begin(), build(args, kwargs) and end().
+  void compile_for(nb::handle args, nb::handle kwargs, nb::handle front) {
+    Tensors tensors;
+    int64_t structure = structure_of(args, kwargs, tensors, true);
+    front_ = front;
+    structure_ = structure;
+    size_t at;
+    try {
+      at = entry_for(tensors, variant(structure));
+    } catch (...) {
+      front_ = {};
+      throw;
+    }
+    front_ = {};
+    if (at >= out_trees_.size()) out_trees_.resize(at + 1);
+    if (out_tree_.is_valid()) out_trees_[at] = std::move(out_tree_);
+    out_tree_.reset();
+    compiled_ = at;
+    compiled_structure_ = structure;
+  }
+
+  // flags: a number for the state that modules are in now. The signature compiled last has it from now on, if relabel.
+  void set_flags(uint32_t flags, bool relabel) {
+    flags_ = flags;
+    changes_ = module_changes.load(std::memory_order_relaxed);
+    if (relabel) set_variant(compiled_, variant(compiled_structure_));
+  }
+  void add(nb::handle optimizer) { add_optimizer(std::make_shared<PyOptimizer>(optimizer)); }
+  std::string text(const std::string& description) {
+    description_ = description;
+    return str();
+  }
+  size_t n_structures() const { return n_structures_; }
+
+  std::vector<std::string> recompute;
+
+  TensorVec build(std::span<const Tensor> symbols) override {
+    const bool flat = structure_ < kFlat;
+    size_t next = 0;
+    nb::object args, kwargs;
+    if (flat) {
+      args = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(symbols.size()))));
+      for (size_t i = 0; i < symbols.size(); ++i)
+        PyTuple_SET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i), wrap(symbols[i]));
+      kwargs = nb::dict();
+    } else {
+      nb::object both = put_together(trees_[static_cast<size_t>(structure_ - kFlat)].ptr(), symbols, &next);
+      args = both[0];
+      kwargs = both[1];
+    }
+    nb::object result = front_.attr("build")(args, kwargs);
+    Tensors tensors;
+    out_tree_ = take_apart(result.ptr(), tensors);
+    TensorVec outputs;
+    for (auto& t : tensors) outputs.push_back(std::move(t));
+    return outputs;
+  }
+
+ protected:
+  std::string name() const override { return name_; }
+  std::string describe() const override { return description_; }
+  void capture_begins(graph::Capture& capture) override {
+    capture.set_site_hook(UserLines());
+    front_.attr("begin")();
+  }
+  void capture_ends(graph::Capture&) override { front_.attr("end")(); }
+  void step_options(graph::StepOptions* o) const override { o->recompute = recompute; }
+  std::vector<Tensor> run_step(graph::Step& step, std::span<const Tensor> inputs) override {
+    nb::gil_scoped_release released;
+    return step.run(inputs);
+  }
+
+ private:
+  static constexpr int64_t kFlat = 1 << 20;  // below: so many tensors and nothing else
+
+  uint64_t variant(int64_t structure) const {
+    return static_cast<uint64_t>(flags_) << 32 | static_cast<uint64_t>(structure);
+  }
+
+  // A number for how the arguments are nested and for those that are no tensors. -1: not known, and not to be made.
+  int64_t structure_of(nb::handle args, nb::handle kwargs, Tensors& tensors, bool make) {
+    const Py_ssize_t n = PyTuple_GET_SIZE(args.ptr());
+    const bool named = PyDict_GET_SIZE(kwargs.ptr()) > 0;
+    Py_ssize_t i = 0;
+    if (!named)
+      for (; i < n && is_tensor(PyTuple_GET_ITEM(args.ptr(), i)); ++i)
+        tensors.push_back(tensor_of(PyTuple_GET_ITEM(args.ptr(), i)));
+    if (!named && i == n) return n;
+    tensors.clear();
+    nb::object both = nb::make_tuple(args, kwargs);
+    nb::object tree = take_apart(both.ptr(), tensors);
+    PyObject* known = PyDict_GetItemWithError(structures_.ptr(), tree.ptr());
+    if (known) return PyLong_AsLongLong(known);
+    if (PyErr_Occurred()) {
+      std::string what;
+      if (!PyErr_ExceptionMatches(PyExc_TypeError)) raise_python();
+      PyErr_Clear();
+      if (!find_unhashable(PyTuple_GET_ITEM(tree.ptr(), 2), "args", &what))
+        find_unhashable(PyTuple_GET_ITEM(tree.ptr(), 3), "kwargs", &what);
+      fail_type("{}: {}, cannot be compared with that of the next call. Arguments of a graph are tensors "
+                "(holon.tensor(x)), hashable values, and lists, "
+                "tuples and dicts of them.",
+                name_, what.empty() ? "an argument" : what);
+    }
+    if (!make) return -1;
+    const int64_t number = kFlat + static_cast<int64_t>(trees_.size());
+    trees_.push_back(tree);
+    structures_[tree] = number;
+    ++n_structures_;
+    return number;
+  }
+
+  std::string name_, description_;
+  nb::handle front_;       // while a capture goes on
+  int64_t structure_ = 0;  // of that capture's arguments
+  nb::object out_tree_;
+  std::vector<nb::object> out_trees_;  // of each signature
+  std::vector<nb::object> trees_;
+  nb::dict structures_;
+  uint32_t flags_ = 0;
+  uint64_t changes_ = ~uint64_t{0};
+  size_t compiled_ = 0, n_structures_ = 0;
+  int64_t compiled_structure_ = 0;
+};
+
+graph::Capture& open_capture(const char* what) {
+  if (auto* c = graph::Capture::current()) return *c;
+  fail_runtime("{}: no graph is being captured.", what);
+}
+
+std::vector<std::pair<std::string, int>> stage_list(nb::handle list) {
+  return nb::cast<std::vector<std::pair<std::string, int>>>(list);
+}
+
+}  // namespace
+
+void bind_graph(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<nn::GraphConfig>(m, "GraphConfig", "What is asked of a graph's compilation.")
+      .def(
+          "enable_amp",
+          [](nn::GraphConfig& c, bool on, nb::handle dtype) {
+            c.enable_amp(on, dtype.is_none() ? bfloat16 : expect_dtype(dtype, "config.enable_amp"));
+          },
+          "on"_a, "dtype"_a.none())
+      .def("set_gradient_accumulation_steps", &nn::GraphConfig::set_gradient_accumulation_steps, "n"_a)
+      .def("enable_zero", &nn::GraphConfig::enable_zero, "on"_a, "stage"_a)
+      .def("set_memory_budget", &nn::GraphConfig::set_memory_budget, "bytes"_a)
+      .def("set_schedule", &nn::GraphConfig::set_schedule, "schedule"_a)
+      .def("set_bucket_bytes", &nn::GraphConfig::set_bucket_bytes, "bytes"_a)
+      .def("disable_passes", &nn::GraphConfig::disable_passes, "names"_a)
+      .def("verify", &nn::GraphConfig::verify, "on"_a)
+      .def_prop_ro("micro_batches", &nn::GraphConfig::micro_batches)
+      .def_prop_ro("disabled_passes", [](const nn::GraphConfig& c) { return c.step().disabled_passes; })
+      .def_prop_ro("zero_stage", [](const nn::GraphConfig& c) { return c.step().zero_stage; })
+      .def("__str__", &nn::GraphConfig::str);
+  nb::class_<PyGraph>(m, "Graph", "The core under an nn.Graph.")
+      .def(nb::init<std::string>(), "name"_a)
+      .def_prop_ro(
+          "config", [](PyGraph& g) -> nn::GraphConfig& { return g.config; }, nb::rv_policy::reference_internal)
+      .def("run", &PyGraph::run_compiled, "args"_a, "kwargs"_a)
+      .def("compile", &PyGraph::compile_for, "args"_a, "kwargs"_a, "front"_a)
+      .def("set_flags", &PyGraph::set_flags, "flags"_a, "relabel"_a)
+      .def("add_optimizer", &PyGraph::add, "optimizer"_a)
+      .def(
+          "set_recompute", [](PyGraph& g, std::vector<std::string> paths) { g.recompute = std::move(paths); },
+          "paths"_a)
+      .def("text", &PyGraph::text, "description"_a)
+      .def("plan", [](const PyGraph& g) { return g.plan(); })
+      .def("captured", [](const PyGraph& g) { return g.captured(); })
+      .def_prop_ro("n_signatures", [](const PyGraph& g) { return g.n_signatures(); })
+      .def_prop_ro("n_structures", &PyGraph::n_structures)
+      .def(
+          "stats",
+          [](const PyGraph& g, size_t signature) {
+            auto& s = g.step(signature).stats();
+            nb::dict d;
+            d["captured_nodes"] = s.captured_nodes;
+            d["nodes"] = s.nodes;
+            d["instructions"] = s.instructions;
+            d["arena_bytes"] = s.arena_bytes;
+            d["sum_bytes"] = s.sum_bytes;
+            d["capture_s"] = s.capture_s;
+            d["passes_s"] = s.passes_s;
+            d["lowering_s"] = s.lowering_s;
+            return d;
+          },
+          "signature"_a);
+  m.def(
+      "note_module_change", [] { module_changes.fetch_add(1, std::memory_order_relaxed); },
+      "A module has got another flag, parameter or submodule: graphs look at their modules again.");
+  m.def(
+      "capture_open", [] { return graph::Capture::current() != nullptr; }, "Whether this rank is capturing a graph.");
+  m.def(
+      "capture_push", [](const std::string& path, int stage) { open_capture("capture_push").push_scope(path, stage); },
+      "path"_a, "stage"_a);
+  m.def("capture_pop", [] { open_capture("capture_pop").pop_scope(); });
+  m.def(
+      "capture_name",
+      [](nb::handle t, const std::string& path, bool parameter) {
+        open_capture("capture_name").name_external(expect_tensor(t, "capture_name", "t"), path, parameter);
+      },
+      "t"_a, "path"_a, "parameter"_a);
+  m.def(
+      "capture_write",
+      [](nb::handle self, nb::handle value) {
+        open_capture("capture_write")
+            .write("assign", expect_tensor(self, "capture_write", "self"),
+                   expect_tensor(value, "capture_write", "value"));
+      },
+      "self"_a, "value"_a, "self has this value from here on, in the graph that is captured.");
+  m.def(
+      "tensor_ids",
+      [](nb::handle list) {
+        nb::list ids;
+        for (nb::handle t : list)
+          ids.append(reinterpret_cast<uintptr_t>(expect_tensor(t, "tensor_ids", "an item").impl()));
+        return nb::tuple(ids);
+      },
+      "tensors"_a, "A number for each tensor, the same for all handles of it while it lives.");
+  m.def(
+      "is_symbolic", [](nb::handle t) { return expect_tensor(t, "is_symbolic", "t").is_symbolic(); }, "t"_a,
+      "Whether the tensor stands for a value of a graph that is being captured.");
+  m.def(
+      "on_stage",
+      [](nb::handle t, nb::handle placement) {
+        return wrap_object(nn::on_stage(expect_tensor(t, "on_stage", "t"), expect_placement(placement, "on_stage")));
+      },
+      "t"_a, "placement"_a, "A global tensor on the placement, under its own sbp where that fits, else broadcast.");
+  m.def(
+      "check_stages",
+      [](const std::string& graph, nb::handle stages) {
+        auto list = stage_list(stages);
+        nn::check_stages(graph, list);
+      },
+      "graph"_a, "stages"_a, "Raises ValueError where a number between 0 and the last stage is skipped.");
+}
+
+}  // namespace holon::python
