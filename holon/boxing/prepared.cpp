@@ -7,8 +7,7 @@
 namespace holon::boxing {
 
 struct Prepared::Data {
-  Data(const Plan& p, Input input)
-      : plan(p), chain(plan, 0, plan.steps().size(), Context::current().rank(), input) {}
+  Data(const Plan& p, Input input) : plan(p), chain(plan, 0, plan.steps().size(), Context::current().rank(), input) {}
   const Plan plan;
   StepChain chain;
 };

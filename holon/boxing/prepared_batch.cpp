@@ -134,6 +134,7 @@ struct PreparedBatch::Data {
       std::byte* result = dst ? dst + out.at[i] * static_cast<int64_t>(item()) : nullptr;
       across.pull(call, schedules[i], part, bytes, result, has_out ? contiguous_strides(out.shapes[i]) : Dims{});
     }
+    comm::stats().calls -= shapes.size() - 1;
   }
 
   void run(const Array& from_array, const Array& to_array) {
@@ -145,7 +146,7 @@ struct PreparedBatch::Data {
     if (auto* across = group->across_hosts()) return run_across_hosts(*across, src, dst);
     auto peers = group->open(info(), src, src ? in_bytes : 0);
     for (size_t i = 0; i < pulls.size(); ++i)
-      pull_all({&pulls[i], 1}, dtype, peers, dst, dst_strides[i], static_cast<size_t>(out.elements) * item());
+      comm::pull_all({&pulls[i], 1}, dtype, peers, dst, dst_strides[i], static_cast<size_t>(out.elements) * item());
     group->close();
   }
 };

@@ -21,23 +21,6 @@ comm::CallInfo call_info(const Plan& plan, const Step& step) {
   return {step.label.c_str(), plan.dtype(), plan.shape(), step.fingerprint};
 }
 
-void pull_all(std::span<const comm::Pull> pulls, DType dtype, Peers peers, std::byte* dst, const Dims& dst_strides,
-              size_t dst_bytes) {
-  auto item = static_cast<int64_t>(size_bytes(dtype));
-  for (auto& pull : pulls) {
-    std::byte* to = dst + pull.dst_start * item;
-    int64_t start = pull.src_start * item;
-    if (pull.owners.size() == 1) {
-      const std::byte* from = peers[static_cast<size_t>(pull.owners[0])] + start;
-      kernels::copy_box(to, dst_strides, from, pull.src_strides, pull.shape, item, dst_bytes);
-      continue;
-    }
-    SmallVec<const std::byte*, 64> sources;
-    for (int owner : pull.owners) sources.push_back(peers[static_cast<size_t>(owner)] + start);
-    kernels::sum_box(to, dst_strides, sources, pull.src_strides, pull.shape, dtype);
-  }
-}
-
 RankStep::RankStep(const Plan& plan, size_t number, int rank)
     : plan_(&plan), step_(&plan.steps()[number]), number_(number) {
   auto &from = *step_->from, &to = *step_->to;
@@ -91,8 +74,7 @@ void RankStep::run(comm::Communicator* group, const std::byte* in, const Dims& i
   const auto item = static_cast<int64_t>(size_bytes(plan_->dtype()));
   const Dims out_strides = contiguous_strides(shape_);
   if (!zeros_) {
-    if (copies_)
-      kernels::copy_box(out, out_strides, in + view_at(in_strides) * item, in_strides, box_, item);
+    if (copies_) kernels::copy_box(out, out_strides, in + view_at(in_strides) * item, in_strides, box_, item);
     return;
   }
   if (int64_t bytes = shape_.numel() * item) std::memset(out, 0, static_cast<size_t>(bytes));
@@ -136,8 +118,8 @@ void RankStep::meet(comm::Communicator& group, const std::byte* in, size_t in_by
   if (step_->two_phase) return reduce_in_two_phases(group, in, in_bytes, out);
   Peers peers = group.open(call_info(*plan_, *step_), in, in_bytes);
   if (makes_ == Makes::kPart)
-    pull_all(transfer_->pulls, plan_->dtype(), peers, out, contiguous_strides(shape_),
-             static_cast<size_t>(shape_.numel()) * size_bytes(plan_->dtype()));
+    comm::pull_all(transfer_->pulls, plan_->dtype(), peers, out, contiguous_strides(shape_),
+                   static_cast<size_t>(shape_.numel()) * size_bytes(plan_->dtype()));
   group.close();
 }
 

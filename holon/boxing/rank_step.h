@@ -45,14 +45,10 @@ class RankStep {
   bool copies_ = false;
   int64_t read_bytes_ = 0;
   Dims shape_, box_;  // box_: what is copied
-  Dims at_;           // where the window begins in the part before or, with zeros, where that part begins in the new one
+  Dims at_;  // where the window begins in the part before or, with zeros, where that part begins in the new one
 };
 
 // What a rank shows in errors of the step, and what is compared.
 comm::CallInfo call_info(const Plan& plan, const Step& step);
-
-// dst receives what `pulls` say of the peers' parts, each of which begins at peers[owner]; dst_bytes: of the whole part.
-void pull_all(std::span<const comm::Pull> pulls, DType dtype, std::span<const std::byte* const> peers, std::byte* dst,
-              const Dims& dst_strides, size_t dst_bytes);
 
 }  // namespace holon::boxing

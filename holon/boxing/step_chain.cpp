@@ -37,7 +37,8 @@ void check_scratch(std::span<const Array> scratch, std::span<const size_t> bytes
   HOLON_CHECK(scratch.size() >= bytes.size(), "prepared boxing: {} scratch arrays are needed, {} were given",
               bytes.size(), scratch.size());
   for (size_t i = 0; i < bytes.size(); ++i)
-    HOLON_CHECK(bytes[i] == 0 || (scratch[i].defined() && scratch[i].nbytes() >= bytes[i] && scratch[i].is_contiguous()),
+    HOLON_CHECK(bytes[i] == 0 ||
+                    (scratch[i].defined() && scratch[i].nbytes() >= bytes[i] && scratch[i].is_contiguous()),
                 "prepared boxing: scratch array {} should have {} bytes in one piece, but has {}", i, bytes[i],
                 scratch[i].defined() ? scratch[i].nbytes() : 0);
 }
@@ -96,7 +97,8 @@ void StepChain::plan_memory(Input input) {
   };
   for (size_t i = 0; i < ops_.size(); ++i) {
     Op& op = ops_[i];
-    if (op.step.meets() && held && !(strides && is_contiguous(shape, *strides))) op.pack = place(kNone, bytes_of(shape));
+    if (op.step.meets() && held && !(strides && is_contiguous(shape, *strides)))
+      op.pack = place(kNone, bytes_of(shape));
     shape = op.step.shape();
     held = op.step.makes() != RankStep::Makes::kNothing;
     if (op.step.makes() != RankStep::Makes::kPart) continue;
@@ -131,12 +133,18 @@ void StepChain::check(const Array& in, const Array& out, std::span<const Array> 
 void StepChain::run(const Array& in, const Array& out, std::span<const Array> scratch) {
   if (!has_in_ && !has_out_) return;
   check(in, out, scratch);
+  const bool given = has_in_ && in.defined();
+  run_on(given ? in.bytes() : nullptr, given ? in.strides : contiguous_strides(in_shape_),
+         has_out_ ? memory_of(out) : nullptr, scratch);
+}
+
+void StepChain::run_on(const std::byte* in, const Dims& in_strides, std::byte* out, std::span<const Array> scratch) {
   bind();
   const auto item = static_cast<int64_t>(size_bytes(plan_.dtype()));
-  auto memory = [&](int where) { return where == kOut ? memory_of(out) : memory_of(scratch[static_cast<size_t>(where)]); };
+  auto memory = [&](int where) { return where == kOut ? out : memory_of(scratch[static_cast<size_t>(where)]); };
 
-  const std::byte* part = has_in_ ? memory_of(in) : nullptr;
-  Dims shape = in_shape_, strides = has_in_ && in.defined() ? in.strides : contiguous_strides(in_shape_);
+  const std::byte* part = in;
+  Dims shape = in_shape_, strides = in_strides;
   for (Op& op : ops_) {
     tracing::Span span(op.step.step().label, "boxing");
     const std::byte* shown = part;
@@ -158,8 +166,7 @@ void StepChain::run(const Array& in, const Array& out, std::span<const Array> sc
       part = nullptr;
     }
   }
-  std::byte* result = memory_of(out);
-  if (has_out_ && part != result) kernels::copy_box(result, out_strides_, part, strides, out_shape_, item);
+  if (has_out_ && part != out) kernels::copy_box(out, out_strides_, part, strides, out_shape_, item);
 }
 
 }  // namespace holon::boxing

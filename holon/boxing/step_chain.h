@@ -27,6 +27,8 @@ class StepChain {
   int64_t read_bytes() const { return read_bytes_; }
   std::span<const size_t> scratch_bytes() const { return scratch_bytes_; }
   void run(const Array& in, const Array& out, std::span<const Array> scratch);
+  // The same on memory that has been checked. in: with in_strides, row-major where prepared so.
+  void run_on(const std::byte* in, const Dims& in_strides, std::byte* out, std::span<const Array> scratch);
   void bind();
 
  private:
@@ -53,8 +55,8 @@ class StepChain {
   const Context* bound_ = nullptr;  // the context that the groups belong to
 };
 
-// Errors: `a` is undefined, of another shape or dtype, or not row-major where it has to be. An array without elements may
-// be undefined.
+// Errors: `a` is undefined, of another shape or dtype, or not row-major where it has to be. An array without elements
+// may be undefined.
 void check_part(const Array& a, const char* which, const Dims& shape, DType dtype, bool contiguous);
 
 // Errors: too few arrays, or one that is too small or not in one piece.

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <cstring>
 
+#include "holon/base/blocking.h"
 #include "holon/base/error.h"
 
 namespace holon::comm {
@@ -23,6 +25,11 @@ struct GroupDescriptor {
   uint64_t hash;
   uint64_t offset;
 };
+
+inline uint64_t mix(uint64_t h, uint64_t v) {
+  h = (h ^ v) * 0x9e3779b97f4a7c15;
+  return h ^ h >> 32;
+}
 
 constexpr size_t align64(size_t n) { return (n + 63) & ~size_t{63}; }
 
@@ -51,6 +58,50 @@ std::string CallDetails::str() const {
                   Dims(std::span<const int64_t>(shape, std::min<size_t>(axes, kMaxAxes))), name(dtype), bytes);
   if (has_site() && site[0]) text += fmt::format(" at {}", site);
   return text;
+}
+
+uint64_t CallDetails::describe(const CallInfo& info, uint64_t number, size_t size, const char* where) {
+  call = number;
+  bytes = size;
+  fingerprint = info.fingerprint;
+  axes = static_cast<uint8_t>(info.shape.size());
+  for (int i = 0; i < info.shape.size(); ++i) shape[i] = info.shape[i];
+  dtype = info.dtype;
+  uint64_t check = mix(mix(info.fingerprint + 1, number), static_cast<uint64_t>(info.dtype));
+  const size_t length = info.op ? std::strlen(info.op) : 0, n = std::min(length, sizeof op - 1);
+  for (size_t i = 0; i < length; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, info.op + i, std::min(length - i, sizeof word));
+    check = mix(check, word);
+  }
+  if (n) std::memcpy(op, info.op, n);
+  op[n] = 0;
+  set_sited(false);
+  if (where[0]) {
+    std::memcpy(site, where, sizeof site);
+    set_sited(true);
+  }
+  return mix(check, 0);
+}
+
+void CallDetails::note_site() {
+  if (has_site()) return;
+  site[0] = 0;
+  if (auto line = blocking_hooks().where) line(site, sizeof site);
+  set_sited(true);
+}
+
+CallNote note_of(const CallDetails& details, int table_index) {
+  CallNote note;
+  note.call = details.call;
+  note.bytes = details.bytes;
+  std::copy_n(details.shape, std::size(note.shape), note.shape);
+  note.group = table_index;
+  note.axes = details.axes;
+  note.dtype = details.dtype;
+  static_assert(sizeof note.op == sizeof details.op);
+  std::memcpy(note.op, details.op, sizeof note.op);
+  return note;
 }
 
 std::string ranks_text(std::span<const int> ranks) {

@@ -52,8 +52,16 @@ struct CallDetails {
   bool has_site() const { return std::atomic_ref(const_cast<uint32_t&>(sited)).load(std::memory_order_acquire) != 0; }
   void set_sited(bool is) { std::atomic_ref(sited).store(is, std::memory_order_release); }
 
+  // Writes the call down, with the site if there is one. Returns the hash of what must be alike.
+  uint64_t describe(const CallInfo& info, uint64_t number, size_t size, const char* where);
+  // Looks up where the user's program is, if that is not known yet.
+  void note_site();
+
   std::string str() const;  // "all_reduce [4, 5] float32 (80 bytes)"
 };
+
+// In the rank's report.
+CallNote note_of(const CallDetails& details, int table_index);
 
 // Written by one member, read by the others. The two halves of published, details and payload alternate between calls:
 // a peer may still read the one of call n while call n + 1 is written, and nobody writes call n + 2 before all members

@@ -1,12 +1,10 @@
 // The Communicator of ranks on one host, processes or threads: publishes in the group's slots and waits there.
 #pragma once
 
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "holon/comm/communicator.h"
-#include "holon/comm/world.h"
+#include "holon/comm/waiting.h"
 
 namespace holon::comm {
 
@@ -19,25 +17,11 @@ class GroupCommunicator final : public Communicator {
   void close() override;
 
  private:
-  // A copy of a caller's buffer in memory that peers reach.
-  struct Bounce {
-    void* data = nullptr;
-    size_t bytes = 0;
-    Bounce() = default;
-    Bounce(Bounce&& o) noexcept : data(std::exchange(o.data, nullptr)), bytes(o.bytes) {}
-    Bounce& operator=(Bounce&& o) noexcept {
-      std::swap(data, o.data), std::swap(bytes, o.bytes);
-      return *this;
-    }
-    ~Bounce();
-  };
-  class Sleeping;
+  // What sleep_until() asks of the call to which `target` belongs.
+  struct Wait;
 
-  void record(const CallDetails& details);  // in the rank's report
-  void note_site();                         // where the user's program is, once per call
   void exchange_sites();
   void arrive_and_wait();
-  bool spin(uint64_t target) const;
   void sleep(uint64_t target);
   // Why waiting for target is hopeless; empty while it is not. *ended: the rank that is gone, if that is why.
   std::string trouble(uint64_t target, int64_t waited_ns, int* ended) const;
@@ -47,8 +31,6 @@ class GroupCommunicator final : public Communicator {
   void compare();
   [[noreturn]] void raise_mismatch();
   std::vector<int> missing(uint64_t target) const;
-  int rank_of(const RankReport& report) const;
-  std::string last_seen(int rank) const;  // "Its last call was ... . "
   const CallDetails& my_details() const { return group_.slots[index()].details[calls_ & 1]; }
   std::string call_text() const;  // "group [0-3], call 127, [4, 5] float32, 80 bytes"
 
@@ -56,8 +38,7 @@ class GroupCommunicator final : public Communicator {
   CommStats& stats_;
   const char* site_;
   const int channel_;
-  const int64_t spin_ns_;
-  const int yields_;
+  const Patience patience_;
   int table_index_ = 0;
   Group group_;
   uint64_t calls_ = 0;     // opens

@@ -1,3 +1,6 @@
+#include <string_view>
+#include <unordered_map>
+
 #include "holon/base/error.h"
 #include "holon/graph/passes/clones.h"
 #include "holon/graph/passes/pass.h"
@@ -7,21 +10,25 @@ namespace holon::graph {
 
 namespace {
 
-bool is_under(const std::string& scope, const std::string& path) {
-  return scope.size() >= path.size() && scope.compare(0, path.size(), path) == 0 &&
-      (scope.size() == path.size() || scope[path.size()] == '.');
-}
-
 // By scope: the region that it belongs to, the outermost of the given modules; -1: none.
 std::vector<int32_t> regions(const Graph& g, const std::vector<std::string>& paths) {
+  std::unordered_map<std::string_view, int32_t> wanted;
+  for (size_t p = 0; p < paths.size(); ++p) wanted.emplace(paths[p], static_cast<int32_t>(p));
   std::vector<int32_t> of(g.scopes.size(), -1);
   std::vector<bool> found(paths.size(), false);
-  for (size_t s = 0; s < g.scopes.size(); ++s)
-    for (size_t p = 0; p < paths.size(); ++p) {
-      if (!is_under(g.scopes[s], paths[p])) continue;
-      found[p] = true;
-      if (of[s] < 0 || paths[p].size() < paths[static_cast<size_t>(of[s])].size()) of[s] = static_cast<int32_t>(p);
+  for (size_t s = 0; s < g.scopes.size(); ++s) {
+    const std::string_view scope = g.scopes[s];
+    for (size_t end = scope.find('.'); !scope.empty(); end = scope.find('.', end + 1)) {
+      auto it = wanted.find(scope.substr(0, end));
+      if (it != wanted.end()) {
+        found[static_cast<size_t>(it->second)] = true;
+        if (of[s] < 0) of[s] = it->second;
+      }
+      if (end == std::string_view::npos) break;
     }
+  }
+  for (size_t p = 0; p < paths.size(); ++p)
+    if (wanted.at(paths[p]) != static_cast<int32_t>(p)) found[p] = true;  // given twice
   for (size_t p = 0; p < paths.size(); ++p)
     if (!found[p]) {
       std::string some;

@@ -69,9 +69,10 @@ class Lowering {
     first_.assign(g_.values.size() + 1, 0);
     for (size_t v = 0; v < g_.values.size(); ++v) {
       NodeId by = made_by_[v];
+      const Node* maker = by < 0 ? nullptr : &g_.nodes[static_cast<size_t>(by)];
       per_micro_[v] = micro_ > 1 &&
-          (by >= 0 ? per_micro_batch(g_.nodes[static_cast<size_t>(by)].section)
-                   : g_.values[v].kind == ValueKind::kInput);
+          (maker ? per_micro_batch(maker->section) && maker->kind != NodeKind::kAccumulate
+                 : g_.values[v].kind == ValueKind::kInput);
       first_[v + 1] = first_[v] + (per_micro_[v] ? micro_ : 1);
     }
     instances_.resize(static_cast<size_t>(first_.back()));
@@ -367,7 +368,11 @@ class Lowering {
     auto& lists = lists_[static_cast<size_t>(section)];
     for (NodeId n : lists[static_cast<size_t>(stages_ == 1 || !per_micro_batch(section) ? 0 : stage)]) {
       const Node& node = g_.nodes[static_cast<size_t>(n)];
-      for (ValueId v : node.in) need(v, m);
+      for (ValueId v : node.in) {
+        need(v, m);
+        HOLON_CHECK(v == kNoValue || !member(v) || array(v, m)->defined(), "{} reads value {} before it is made",
+                    graph::str(g_, node), v);
+      }
       lower(node, m);
       for (ValueId v : node.in) read_done(v, m);
       for (ValueId v : node.out) made(v, m);

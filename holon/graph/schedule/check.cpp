@@ -28,35 +28,34 @@ void check_sizes(const Schedule& s) {
                  s.devices - 1);
 }
 
-// From a task that cannot run, back along what it waits for until a task comes again.
+// The first task of a device that cannot run waits for a result; that is made on a device which is stuck in turn.
 std::string cycle_of(const Schedule& s, const TaskGraph& graph, const std::vector<int>& order) {
   std::vector<bool> runs(at(graph.size()));
   for (int id : order) runs[at(id)] = true;
-  int id = 0;
-  while (runs[at(id)]) ++id;
-  struct Wait {
-    int on;
-    bool in_list;  // only because of the order of its device
-  };
-  std::vector<Wait> waits(at(graph.size()), {-1, false});
-  while (waits[at(id)].on < 0) {
-    Wait& wait = waits[at(id)];
-    for (int input : graph.inputs(id))
-      if (!runs[at(input)]) wait.on = input;
-    if (wait.on < 0) wait = {graph.before(id), true};
-    id = wait.on;
+  std::vector<int> stuck;  // by device; its end where it is not
+  for (size_t d = 0; d < s.tasks.size(); ++d) {
+    int id = graph.first(d);
+    while (id < graph.first(d + 1) && runs[at(id)]) ++id;
+    stuck.push_back(id);
   }
-  while (waits[at(id)].in_list) id = waits[at(id)].on;  // begin with a wait for a result
-  const int begin = id;
-  std::string text = graph.task(begin).str();
+  auto wanted = [&](int id) {
+    for (int input : graph.inputs(id))
+      if (!runs[at(input)]) return input;
+    HOLON_CHECK(false, "{} could run", graph.task(id).str());
+    return id;
+  };
+  size_t d = 0;
+  while (stuck[d] == graph.first(d + 1)) ++d;
+  for (std::vector<bool> seen(stuck.size()); !seen[d]; d = at(graph.device(wanted(stuck[d])))) seen[d] = true;
+  const size_t begin = d;
+  std::string text = graph.task(stuck[d]).str();
   do {
-    // A stretch of a device's list is one wait: for the task at its head that waits for another device.
-    const bool in_list = waits[at(id)].in_list;
-    do id = waits[at(id)].on;
-    while (id != begin && in_list && waits[at(id)].in_list);
-    text += (text.find(" waits") == std::string::npos ? " waits for " : ", which waits for ") + graph.task(id).str();
-    if (in_list) text += " before it on device " + std::to_string(s.device_of_stage[at(graph.task(id).stage)]);
-  } while (id != begin);
+    const int input = wanted(stuck[d]);
+    text += (d == begin ? " waits for " : ", which waits for ") + graph.task(input).str();
+    d = at(graph.device(input));
+    if (stuck[d] != input)
+      text += fmt::format(", which waits for {} before it on device {}", graph.task(stuck[d]).str(), d);
+  } while (d != begin);
   return text;
 }
 
@@ -170,7 +169,8 @@ void check(const Schedule& schedule) {
   const TaskGraph graph(schedule);
   const std::vector<int> order = graph.order();
   if (static_cast<int>(order.size()) == graph.size()) return;
-  fail_value("schedule {}: the devices would wait for each other: {}. Run one of these tasks later on its device.",
+  fail_value("schedule {}: the devices would wait for each other: {}. Put one of the tasks that come before another "
+             "behind it.",
              schedule.name, cycle_of(schedule, graph, order));
 }
 

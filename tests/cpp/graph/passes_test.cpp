@@ -148,6 +148,38 @@ TEST(Boxing, ValuesMoveInTheirNarrowerDtype) {
   });
 }
 
+TEST(ConstantFold, WhatIsMadeOfNothingIsMadeOnce) {
+  auto check = [](const Layout& l) {
+    auto make = [&] {
+      Captured c;
+      c.inputs = {random(l, {6, 6}, l.data, 0)};
+      Tensor outside = random(l, {6, 6}, l.data, 1);
+      c.parameters = {outside};
+      Capture capture;
+      Tensor x = capture.input_like(c.inputs[0]);
+      OnesOptions o;
+      if (!l.is_local()) {
+        o.placement = l.placement;
+        o.sbp = sbp::broadcast();
+      }
+      Tensor mask = triu(ones({6, 6}, o) * Scalar(3.0), 1), noise = dropout(ones({6, 6}, o));
+      c.g = capture.finish(std::vector<Tensor>{x * mask, exp(outside), noise, mask + mask});
+      return c;
+    };
+    Captured after = expect_unchanged(make, only({"constant_fold", "dead_code_again"}));
+    EXPECT_EQ(count_op(after.g, "triu"), 0);
+    EXPECT_EQ(count_op(after.g, "add"), 0);
+    EXPECT_EQ(count_op(after.g, "exp"), 1);           // the program may change what it is of
+    EXPECT_EQ(count_op(after.g, "dropout_mask"), 1);  // another draw in each step
+    PassOptions none;
+    none.fold_bytes = 0;
+    after = expect_unchanged(make, only({"constant_fold"}, none));
+    EXPECT_EQ(count_op(after.g, "triu"), 1);
+  };
+  check(local());
+  comm::run_ranks(2, [&](int) { check(data_parallel()); });
+}
+
 TEST(Accumulate, GradientsAreBoxedOncePerStep) {
   auto check = [](const Layout& l) {
     MlpOptions whole{.rows = 16}, parts{.rows = 16, .micro_batches = 4};

@@ -1,0 +1,224 @@
+#include "holon/boxing/handover.h"
+
+#include <algorithm>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/trace.h"
+#include "holon/boxing/live_log.h"
+#include "holon/boxing/step_chain.h"
+#include "holon/comm/handover.h"
+#include "holon/kernels/cpu/boxes.h"
+
+namespace holon::boxing {
+
+namespace {
+
+// The step between the placements; the number of steps if there is one placement.
+size_t crossing_of(const Plan& plan) {
+  auto& steps = plan.steps();
+  auto it =
+      std::find_if(steps.begin(), steps.end(), [](const Step& s) { return s.from->placement != s.to->placement; });
+  return static_cast<size_t>(it - steps.begin());
+}
+
+std::vector<int> sorted_ranks(const GlobalSpec& s) {
+  std::vector<int> ranks(s.placement.ranks().begin(), s.placement.ranks().end());
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+}  // namespace
+
+struct HandOver::Data {
+  Data(const Plan& p, int number, Input with)
+      : plan(p),
+        rank(Context::current().rank()),
+        channel(number),
+        input(with),
+        steps(plan.steps().size()),
+        crossing(crossing_of(plan)),
+        crosses(crossing < steps && plan.steps()[crossing].meets()),
+        first(crossing < steps ? crossing : 0),
+        before(plan, 0, first, rank, input),
+        after(plan, crosses ? crossing + 1 : first, steps, rank, crosses || first > 0 ? Input::kContiguous : input) {
+    const auto item = size_bytes(plan.dtype());
+    read_bytes = before.read_bytes() + after.read_bytes();
+    // What is shown lies in the first array, where it is not the input itself.
+    if (before.has_in() && (first > 0 || (crosses && input == Input::kAnyStrides)))
+      post_scratch.push_back(static_cast<size_t>(before.out_shape().numel()) * item);
+    if (first > 0) add(post_scratch, before.scratch_bytes());
+    if (!crosses) {
+      add(take_scratch, after.scratch_bytes());
+      return;
+    }
+    const Step& step = plan.steps()[crossing];
+    const int index = step.to->placement.index_of(rank);
+    if (index < 0) return;
+    crossing_bytes = step.read_bytes[static_cast<size_t>(index)];
+    read_bytes += crossing_bytes;
+    crossed = after.in_shape();
+    crossed_bytes = static_cast<size_t>(crossed.numel()) * item;
+    // What has been pulled lies in the first array, where more is to be done with it.
+    if (crossing + 1 == steps) return;
+    take_scratch.push_back(crossed_bytes);
+    add(take_scratch, after.scratch_bytes());
+  }
+
+  static void add(std::vector<size_t>& list, std::span<const size_t> more) {
+    list.insert(list.end(), more.begin(), more.end());
+  }
+
+  bool has_in() const { return before.has_in(); }
+  bool has_out() const { return after.has_out(); }
+  const Dims& in_shape() const { return before.in_shape(); }
+  bool takes_own() const { return !crosses && has_in() && has_out(); }
+
+  comm::HandOver& bound() {
+    if (!object) make();
+    return *object;
+  }
+
+  void make() {
+    const Step& step = plan.steps()[crossing];
+    const std::vector<int> givers = sorted_ranks(*step.from), takers = sorted_ranks(*step.to);
+    auto pulls_of = [&](int taker) {
+      const Transfer& t = plan.transfer(crossing, takers[static_cast<size_t>(taker)]);
+      comm::MemberPulls pulls{t.pulls, contiguous_strides(t.shape)};
+      for (auto& pull : pulls.pulls)
+        for (int& owner : pull.owners) {
+          const int owner_rank = t.members[static_cast<size_t>(owner)];
+          owner = static_cast<int>(std::lower_bound(givers.begin(), givers.end(), owner_rank) - givers.begin());
+        }
+      return pulls;
+    };
+    object = std::make_unique<comm::HandOver>(givers, takers, channel, plan.dtype(), pulls_of);
+  }
+
+  void post(const Array& in, std::span<const Array> scratch) {
+    check_part(in, "the part", in_shape(), plan.dtype(), input == Input::kContiguous);
+    check_scratch(scratch, post_scratch);
+    if (takes_own() && posted != taken)
+      fail_runtime("a hand-over: {} posts again before it has taken its own post, which it alone can. Take first.",
+                   rank_text());
+    if (crosses) bound();
+    const std::byte* shown = memory_of(in);
+    Dims strides = in.defined() ? in.strides : contiguous_strides(in_shape());
+    if (first > 0 || (crosses && in.defined() && !in.is_contiguous())) {
+      if (object) object->release();  // the scratch memory that is written now
+      std::byte* packed = memory_of(scratch[0]);
+      if (first > 0)
+        before.run_on(shown, strides, packed, scratch.subspan(1));
+      else
+        kernels::copy_box(packed, contiguous_strides(in.shape), shown, strides, in.shape,
+                          static_cast<int64_t>(size_bytes(plan.dtype())));
+      shown = packed;
+      strides = contiguous_strides(before.out_shape());
+    }
+    if (!crosses) {
+      kept = shown;
+      kept_strides = strides;
+      ++posted;
+      return;
+    }
+    const Step& step = plan.steps()[crossing];
+    tracing::Span span("post", "boxing");
+    if (span) span.arg("step", step.label);
+    const size_t bytes = static_cast<size_t>(before.out_shape().numel()) * size_bytes(plan.dtype());
+    object->post(call_info(plan, step), shown, bytes);
+  }
+
+  void take(const Array& out, std::span<const Array> scratch) {
+    check_part(out, "the result", after.out_shape(), plan.dtype(), true);
+    check_scratch(scratch, take_scratch);
+    if (!crosses) {
+      if (takes_own() && posted == taken)
+        fail_runtime("a hand-over: {} takes what it has not posted yet. Post first.", rank_text());
+      after.run_on(kept, kept_strides, memory_of(out), scratch);
+      ++taken;
+      return;
+    }
+    const Step& step = plan.steps()[crossing];
+    const bool more = crossing + 1 < steps;
+    std::byte* to = more ? memory_of(scratch[0]) : memory_of(out);
+    {
+      tracing::Span span("take", "boxing");
+      if (span) {
+        span.arg("step", step.label);
+        span.arg("bytes", crossing_bytes);
+      }
+      bound().take(call_info(plan, step), to, crossed_bytes);
+      comm::note_bytes(static_cast<uint64_t>(crossing_bytes));
+    }
+    if (more) after.run_on(to, contiguous_strides(crossed), memory_of(out), scratch.subspan(1));
+  }
+
+  const Plan plan;
+  const int rank, channel;
+  const Input input;
+  const size_t steps, crossing;
+  const bool crosses;  // ranks meet in the step between the placements; else what a rank takes, it has posted itself
+  const size_t first;  // so many steps come before
+  StepChain before, after;
+  int64_t read_bytes = 0, crossing_bytes = 0;
+  Dims crossed;  // this rank's part behind the crossing
+  size_t crossed_bytes = 0;
+  std::vector<size_t> post_scratch, take_scratch;
+  std::unique_ptr<comm::HandOver> object;
+  // Where nothing crosses: what take() will use.
+  const std::byte* kept = nullptr;
+  Dims kept_strides;
+  uint64_t posted = 0, taken = 0;
+};
+
+HandOver HandOver::prepare(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, int channel,
+                           Input input) {
+  if (channel < 0) fail_value("a hand-over on channel {}: channels are 0 or more.", channel);
+  return HandOver(std::make_shared<Data>(boxing::plan(from, to, shape, dtype), channel, input));
+}
+
+const Plan& HandOver::plan() const { return data_->plan; }
+bool HandOver::has_in() const { return data_->has_in(); }
+bool HandOver::has_out() const { return data_->has_out(); }
+const Dims& HandOver::in_shape() const { return data_->in_shape(); }
+const Dims& HandOver::out_shape() const { return data_->after.out_shape(); }
+int64_t HandOver::read_bytes() const { return data_->read_bytes; }
+bool HandOver::post_meets() const { return data_->before.meets(); }
+bool HandOver::take_meets() const { return data_->after.meets(); }
+std::span<const size_t> HandOver::post_scratch_bytes() const { return data_->post_scratch; }
+std::span<const size_t> HandOver::take_scratch_bytes() const { return data_->take_scratch; }
+
+void HandOver::post(const Array& in, std::span<const Array> scratch) {
+  if (has_in()) data_->post(in, scratch);
+}
+
+void HandOver::take(const Array& out, std::span<const Array> scratch) {
+  if (!has_out()) return;
+  LiveLog live(data_->plan);
+  data_->take(out, scratch);
+}
+
+bool HandOver::try_release() {
+  if (!data_->crosses) return !data_->takes_own() || data_->posted == data_->taken;
+  return !data_->object || data_->object->try_release();
+}
+
+void HandOver::release() {
+  Data& d = *data_;
+  if (d.crosses) {
+    if (d.object) d.object->release();
+  } else if (!try_release()) {
+    fail_runtime("a hand-over: {} releases what it has not taken itself yet, which it alone can. Take first.",
+                 rank_text());
+  }
+}
+
+void HandOver::bind() {
+  Data& d = *data_;
+  if (!has_in() && !has_out()) return;
+  d.before.bind();
+  d.after.bind();
+  if (d.crosses) d.bound();
+}
+
+}  // namespace holon::boxing

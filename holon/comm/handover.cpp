@@ -1,0 +1,384 @@
+#include "holon/comm/handover.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <map>
+
+#include "holon/base/error.h"
+#include "holon/base/log.h"
+#include "holon/base/small_vec.h"
+#include "holon/base/trace.h"
+#include "holon/comm/hosts/remote_handover.h"
+#include "holon/kernels/cpu/boxes.h"
+
+namespace holon::comm {
+
+namespace {
+
+uint64_t mix(uint64_t h, uint64_t v) {
+  h = (h ^ v) * 0x9e3779b97f4a7c15;
+  return h ^ h >> 29;
+}
+
+int place_of(const std::vector<int>& list, int value) {
+  auto it = std::find(list.begin(), list.end(), value);
+  return it == list.end() ? -1 : static_cast<int>(it - list.begin());
+}
+
+bool reads_from(const MemberPulls& pulls, int giver) {
+  return std::any_of(pulls.pulls.begin(), pulls.pulls.end(),
+                     [&](const Pull& p) { return p.shape.numel() > 0 && place_of(p.owners, giver) >= 0; });
+}
+
+// What a taker pulls of one giver.
+std::vector<Pull> boxes_of(const MemberPulls& pulls, int giver) {
+  std::vector<Pull> boxes;
+  for (const Pull& p : pulls.pulls)
+    if (p.shape.numel() > 0 && place_of(p.owners, giver) >= 0) boxes.push_back(p);
+  return boxes;
+}
+
+constexpr uint64_t kSlowBytesPerNs = 4, kMostWorkNs = 20'000'000;
+
+}  // namespace
+
+HandOver::HandOver(std::vector<int> givers, std::vector<int> takers, int number, DType dtype, const PullsOf& pulls_of)
+    : kept_(shared_world()),
+      world_(*kept_),
+      stats_(stats()),
+      site_(call_site()),
+      own_thread_(channel() == 0),
+      patience_(world_, channel()),
+      givers_(std::move(givers)),
+      takers_(std::move(takers)),
+      number_(number),
+      dtype_(dtype) {
+  for (auto* ranks : {&givers_, &takers_})
+    for (int r : *ranks)
+      if (r < 0 || r >= world_.size())
+        fail_value(
+            "the hand-over {} -> {} names rank {}, but the world has the ranks 0 to {}. Start more ranks or name "
+            "others.",
+            ranks_text(givers_), ranks_text(takers_), r, world_.size() - 1);
+  giver_ = place_of(givers_, world_.rank());
+  taker_ = place_of(takers_, world_.rank());
+  if (giver_ >= 0 || taker_ >= 0) connect(pulls_of);
+}
+
+void HandOver::connect(const PullsOf& pulls_of) {
+  // Ranks of other hosts have slots in other memory. What tells objects apart is all ranks, so it is in the key.
+  uint64_t key = mix(givers_.size(), static_cast<uint64_t>(number_));
+  for (auto* ranks : {&givers_, &takers_})
+    for (int r : *ranks) key = mix(key, static_cast<uint64_t>(r) + 1);
+  const int here = world_.host_of(world_.rank());
+  std::vector<int> giver_slots(givers_.size(), -1), taker_slots(takers_.size(), -1);
+  auto add = [&](const std::vector<int>& ranks, std::vector<int>& slots) {
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      if (world_.host_of(ranks[i]) != here) continue;
+      slots[i] = static_cast<int>(slot_ranks_.size());
+      slot_ranks_.push_back(ranks[i]);
+    }
+  };
+  add(givers_, giver_slots);
+  add(takers_, taker_slots);
+  // The channels of a rank's threads are small numbers.
+  const int group_channel = static_cast<int>((key >> 33) | 0x40000000);
+  group_ = world_.block().group(slot_ranks_, group_channel, &table_index_);
+
+  const bool apart = slot_ranks_.size() < givers_.size() + takers_.size();
+  if (apart) remote_ = std::make_unique<RemoteHandOver>(world_, stats_, dtype_, key);
+  auto pair = [&](int giver, size_t taker) { return static_cast<uint64_t>(giver) << 32 | taker; };
+  if (giver_ >= 0) {
+    my_post_ = giver_slots[static_cast<size_t>(giver_)];
+    for (size_t t = 0; t < takers_.size(); ++t) {
+      const MemberPulls theirs = pulls_of(static_cast<int>(t));
+      if (!reads_from(theirs, giver_)) continue;
+      if (taker_slots[t] >= 0)
+        readers_.push_back(taker_slots[t]);
+      else
+        remote_->add_taker(takers_[t], pair(giver_, t), boxes_of(theirs, giver_));
+    }
+  }
+  if (taker_ < 0) return;
+  my_take_ = taker_slots[static_cast<size_t>(taker_)];
+  pulls_ = pulls_of(taker_);
+  pointers_.resize(givers_.size());
+  remote_places_.resize(givers_.size(), -1);
+  for (size_t g = 0; g < givers_.size(); ++g) {
+    const int giver = static_cast<int>(g);
+    if (!reads_from(pulls_, giver)) continue;
+    if (giver_slots[g] >= 0) {
+      sources_.push_back(giver_slots[g]);
+      source_places_.push_back(giver);
+    } else {
+      remote_places_[g] =
+          remote_->add_giver(givers_[g], pair(giver, static_cast<size_t>(taker_)), boxes_of(pulls_, giver));
+    }
+  }
+}
+
+HandOver::~HandOver() {
+  if (!group_.header || group_.header->failed.state.load() != 0 || std::uncaught_exceptions() > 0) {
+    bounce_.leave();
+    return;
+  }
+  try {
+    wait_for(readers_, bounced_, posting_, work_ns_);
+    if (remote_) remote_->flush();
+  } catch (...) {
+    bounce_.leave();  // whoever reads it late reads what was there
+  }
+}
+
+bool HandOver::have_arrived(const std::vector<int>& slots, uint64_t round) const {
+  for (int s : slots)
+    if (group_.slots[s].arrived.load() < round) return false;
+  return true;
+}
+
+void HandOver::arrive(int slot, uint64_t round) {
+  group_.slots[slot].arrived.store(round);
+  // A sleeper counts itself before it looks for the last time, and we arrive before we look for sleepers.
+  if (group_.header->sleepers.load() != 0) world_.block().wake(group_.header->wake);
+}
+
+void HandOver::check_failed() const {
+  auto& failed = group_.header->failed;
+  if (failed.state.load() == 0) [[likely]]
+    return;
+  while (!failed.is_set()) pause_cpu();
+  if (failed.rank == world_.rank())
+    fail_runtime("the hand-over {} -> {} cannot go on, since an earlier call failed: {}", ranks_text(givers_),
+                 ranks_text(takers_), failed.text);
+  fail_runtime("{} (found by rank {})", failed.text, failed.rank);
+}
+
+void HandOver::fail(const std::string& why) {
+  group_.header->failed.set(world_.rank(), 0, why);
+  world_.block().wake(group_.header->wake);
+}
+
+struct HandOver::Wait {
+  HandOver& h;
+  const std::vector<int>& slots;
+  const uint64_t round;
+  CallDetails& call;
+
+  bool posts() const { return &call == &h.taking_; }  // what the others have to do
+  bool done() const { return h.have_arrived(slots, round); }
+  void check() const { h.check_failed(); }
+  std::string trouble(int64_t waited_ns, int* ended) const { return h.trouble(*this, waited_ns, ended); }
+  void give_up(const std::string& why) const { h.fail(why); }
+  std::string op() const { return call.op; }
+  std::string text() const { return h.text_of(call); }
+};
+
+std::string HandOver::text_of(CallDetails& call) const {
+  std::string text = fmt::format("hand-over {} -> {}, channel {}, {} {}, {} {}, {} bytes", ranks_text(givers_),
+                                 ranks_text(takers_), number_, &call == &taking_ ? "take" : "post", call.call,
+                                 Dims(std::span<const int64_t>(call.shape, call.axes)), name(call.dtype), call.bytes);
+  if (call.has_site() && call.site[0]) text += fmt::format(", at {}", call.site);
+  return text;
+}
+
+std::string HandOver::trouble(const Wait& wait, int64_t waited_ns, int* ended) const {
+  const char* op = wait.call.op;
+  auto missing = [&] {
+    std::vector<int> ranks;
+    for (int s : wait.slots)
+      if (group_.slots[s].arrived.load() < wait.round) ranks.push_back(slot_ranks_[static_cast<size_t>(s)]);
+    return ranks;
+  };
+  auto& aborted = world_.block().aborted();
+  if (aborted.is_set()) {
+    if (wait.done()) return {};
+    return fmt::format("{}: rank {} has failed: {} ({})", op, aborted.rank, aborted.text, wait.text());
+  }
+  for (int s : wait.slots) {
+    if (group_.slots[s].arrived.load() >= wait.round) continue;
+    const int rank = slot_ranks_[static_cast<size_t>(s)];
+    std::string how = world_.ended(rank);
+    if (how.empty() || group_.slots[s].arrived.load() >= wait.round) continue;  // it may have come just before
+    *ended = rank;
+    return fmt::format("{}: rank {} {} without {} ({}). {}Read rank {}'s output first.", op, rank, how,
+                       wait.posts() ? "posting" : "taking", wait.text(), last_seen(world_, rank), rank);
+  }
+  if (static_cast<double>(waited_ns) < world_.timeout_s() * 1e9) return {};
+  const std::vector<int> asked = missing();
+  const std::vector<std::string> found = describe_late(world_, asked, table_index_);
+  const std::vector<int> late = missing();
+  if (late.empty()) return {};
+  std::string about;
+  for (size_t i = 0; i < found.size(); ++i)
+    if (place_of(late, asked[i]) >= 0) about += found[i];
+  if (about.empty() || about.back() != ' ') about += ' ';
+  return fmt::format("{}: rank{} {} did not {} within {:g} s ({}).{}Read the log of rank {} first; "
+                     "HOLON_COMM_TIMEOUT_S raises the limit.",
+                     op, late.size() > 1 ? "s" : "", list_text(late), wait.posts() ? "post" : "take",
+                     world_.timeout_s(), wait.text(), about, late[0]);
+}
+
+void HandOver::wait_for(const std::vector<int>& slots, uint64_t round, CallDetails& call, int64_t work_ns) {
+  auto all_here = [&, i = size_t{0}]() mutable {
+    while (i < slots.size() && group_.slots[slots[i]].arrived.load() >= round) ++i;
+    return i == slots.size();
+  };
+  if (all_here()) return;
+  tracing::Span span("wait", "wait");
+  if (spin_until(all_here, patience_, work_ns)) return;
+  call.note_site();  // who sleeps has the time
+  Sleeping scope(world_, *group_.header, table_index_, call.call, own_thread_);
+  Wait wait{*this, slots, round, call};
+  if (!sleep_until(wait, world_, *group_.header)) check_failed();
+}
+
+uint64_t HandOver::owed(uint64_t round) const {
+  // A slot has room for two posts.
+  return std::max({held_, bounced_, round > 2 ? round - 2 : 0});
+}
+
+void HandOver::post(const CallInfo& info, const void* data, size_t bytes) {
+  if (giver_ < 0) return;
+  check_failed();
+  ++stats_.calls;
+  MemberSlot& slot = group_.slots[my_post_];
+  const uint64_t round = slot.arrived.load() + 1;
+  const size_t half = round & 1;
+  const uint64_t check = posting_.describe(info, round, bytes, site_);
+  if (own_thread_) world_.block().rank_entry(world_.rank()).report.add(note_of(posting_, table_index_));
+  if (log::enabled(log::Channel::kComm))
+    log::line(log::Channel::kComm, fmt::format("{} ({})", posting_.op, text_of(posting_)));
+  wait_for(readers_, owed(round), posting_, work_ns_);
+  if (remote_) remote_->flush();
+
+  held_ = bounced_ = 0;
+  bounce_ = Bounce();
+  shown_ = static_cast<const std::byte*>(data);
+  uint64_t offset = MemberSlot::kInline;
+  if (!readers_.empty()) {
+    if (bytes <= Communicator::kInlineBytes) {
+      if (bytes) std::memcpy(slot.payload[half], data, bytes);
+    } else if (auto reachable = world_.publish(data, bytes)) {
+      offset = *reachable;
+      held_ = round;
+    } else {
+      bounce_ = Bounce(data, bytes);
+      offset = *world_.publish(bounce_.data(), bytes);
+      bounced_ = round;
+    }
+  }
+  work_ns_ = static_cast<int64_t>(std::min(bytes / kSlowBytesPerNs, kMostWorkNs));
+  slot.published[half] = {check, bytes, offset};
+  slot.details[half] = posting_;
+  arrive(my_post_, round);
+  if (remote_) remote_->send({round, check, posting_.op, text_of(posting_)}, shown_);
+}
+
+bool HandOver::try_release() {
+  if (giver_ < 0 || held_ == 0) return true;
+  if (have_arrived(readers_, held_)) {
+    held_ = 0;
+    return true;
+  }
+  check_failed();
+  if (auto& aborted = world_.block().aborted(); aborted.is_set())
+    fail_runtime("{}: rank {} has failed: {} ({})", posting_.op, aborted.rank, aborted.text, text_of(posting_));
+  return false;
+}
+
+void HandOver::release() {
+  if (giver_ < 0 || held_ == 0) return;
+  wait_for(readers_, held_, posting_, work_ns_);
+  held_ = 0;
+}
+
+void HandOver::raise_mismatch(int slot, uint64_t round) {
+  const int giver = slot_ranks_[static_cast<size_t>(slot)];
+  taking_.note_site();
+  const CallDetails& theirs = group_.slots[slot].details[round & 1];
+  const bool dtype = theirs.dtype != taking_.dtype;
+  std::string why = fmt::format(
+      "{}: the ranks disagree on {}: rank {} posted {}; rank {} takes {} (hand-over {} -> {}, channel {}, take {}). {}",
+      taking_.op,
+      std::strcmp(theirs.op, taking_.op) != 0 ? "what is handed over"
+          : dtype                             ? "dtype"
+                                              : "the call's arguments",
+      giver, theirs.str(), world_.rank(), taking_.str(), ranks_text(givers_), ranks_text(takers_), number_, round,
+      dtype
+          ? "Convert first, so that all ranks pass the same dtype."
+          : "Pass the same shape, placement and sbp on all of these ranks, and give each object a channel of its own.");
+  fail(why);
+  throw Error(ErrorKind::kRuntime, why);
+}
+
+void HandOver::pull(std::byte* out, size_t bytes) const {
+  const auto item = static_cast<int64_t>(size_bytes(dtype_));
+  if (!remote_) return pull_all(pulls_.pulls, dtype_, pointers_, out, pulls_.out_strides, bytes);
+  std::vector<size_t> next(givers_.size());  // box of each giver
+  for (const Pull& p : pulls_.pulls) {
+    if (p.shape.numel() == 0) continue;
+    const Dims packed = contiguous_strides(p.shape);
+    std::byte* to = out + p.dst_start * item;
+    std::vector<const std::byte*> from;
+    std::vector<std::unique_ptr<Bounce>> copies;
+    bool remote = false;
+    for (int o : p.owners) remote |= remote_places_[static_cast<size_t>(o)] >= 0;
+    for (int o : p.owners) {
+      const auto g = static_cast<size_t>(o);
+      if (remote_places_[g] >= 0) {
+        from.push_back(remote_->box(remote_places_[g], next[g]++));
+        continue;
+      }
+      from.push_back(pointers_[g] + p.src_start * item);
+      if (!remote) continue;
+      // Addends are laid out alike.
+      copies.push_back(std::make_unique<Bounce>(static_cast<size_t>(p.shape.numel() * item)));
+      auto* copy = static_cast<std::byte*>(copies.back()->data());
+      kernels::copy_box(copy, packed, from.back(), p.src_strides, p.shape, item);
+      from.back() = copy;
+    }
+    const Dims& strides = remote ? packed : p.src_strides;
+    if (from.size() > 1)
+      kernels::sum_box(to, pulls_.out_strides, from, strides, p.shape, dtype_);
+    else
+      kernels::copy_box(to, pulls_.out_strides, from[0], strides, p.shape, item, bytes);
+  }
+}
+
+void HandOver::take(const CallInfo& info, void* out, size_t bytes) {
+  if (taker_ < 0) return;
+  check_failed();
+  ++stats_.calls;
+  const uint64_t round = group_.slots[my_take_].arrived.load() + 1;
+  const uint64_t check = taking_.describe(info, round, bytes, site_);
+  if (own_thread_) world_.block().rank_entry(world_.rank()).report.add(note_of(taking_, table_index_));
+  if (log::enabled(log::Channel::kComm))
+    log::line(log::Channel::kComm, fmt::format("{} ({})", taking_.op, text_of(taking_)));
+  if (my_post_ >= 0 && group_.slots[my_post_].arrived.load() < round && place_of(sources_, my_post_) >= 0)
+    fail_runtime("{}: rank {} takes what it has not posted yet ({}). Post first.", taking_.op, world_.rank(),
+                 text_of(taking_));
+  RemoteHandOver::Call call;
+  if (remote_) remote_->start_receive(call = {round, check, taking_.op, text_of(taking_)});
+  wait_for(sources_, round, taking_, 0);
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const int s = sources_[i];
+    const MemberSlot& slot = group_.slots[s];
+    const auto& shown = slot.published[round & 1];
+    if (shown.check != check) [[unlikely]]
+      raise_mismatch(s, round);
+    const std::byte*& pointer = pointers_[static_cast<size_t>(source_places_[i])];
+    if (shown.offset == MemberSlot::kInline)
+      pointer = slot.payload[round & 1];
+    else if (s == my_post_)
+      pointer = shown_;
+    else
+      pointer = world_.address(slot_ranks_[static_cast<size_t>(s)], shown.offset);
+  }
+  if (remote_) remote_->finish_receive(call);
+  pull(static_cast<std::byte*>(out), bytes);
+  check_failed();  // a giver that has given up may have changed what was read
+  arrive(my_take_, round);
+}
+
+}  // namespace holon::comm

@@ -1,0 +1,169 @@
+#include "holon/comm/hosts/remote_handover.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "holon/base/blocking.h"
+#include "holon/base/error.h"
+#include "holon/comm/background.h"
+#include "holon/comm/waiting.h"
+#include "holon/kernels/cpu/boxes.h"
+
+namespace holon::comm {
+
+namespace {
+
+uint64_t mix(uint64_t h, uint64_t v) {
+  h = (h ^ v) * 0x9e3779b97f4a7c15;
+  return h ^ h >> 32;
+}
+
+}  // namespace
+
+RemoteHandOver::RemoteHandOver(World& world, CommStats& stats, DType dtype, uint64_t key)
+    : world_(world), stats_(stats), dtype_(dtype), key_(key) {}
+
+RemoteHandOver::~RemoteHandOver() {
+  for (auto* peers : {&takers_, &givers_})
+    for (Peer& p : *peers) {
+      p.note_transit.reset();
+      p.data_transit.reset();
+      if (p.memory) free_block(p.memory, p.bytes);
+    }
+}
+
+RemoteHandOver::Peer RemoteHandOver::peer(int rank, uint64_t pair, std::vector<Pull> boxes) const {
+  Peer p;
+  p.rank = rank;
+  p.pair = pair;
+  p.boxes = std::move(boxes);
+  for (const Pull& b : p.boxes) {
+    p.at.push_back(p.bytes);
+    p.bytes += (static_cast<size_t>(b.shape.numel()) * size_bytes(dtype_) + 63) & ~size_t{63};
+  }
+  if (p.bytes) p.memory = static_cast<std::byte*>(allocate_block(p.bytes));
+  return p;
+}
+
+void RemoteHandOver::add_taker(int rank, uint64_t pair, std::vector<Pull> boxes) {
+  takers_.push_back(peer(rank, pair, std::move(boxes)));
+}
+
+int RemoteHandOver::add_giver(int rank, uint64_t pair, std::vector<Pull> boxes) {
+  givers_.push_back(peer(rank, pair, std::move(boxes)));
+  return static_cast<int>(givers_.size()) - 1;
+}
+
+// The data of different calls has different tags and cannot meet; the notes show which calls they are.
+uint64_t RemoteHandOver::tag(const Peer& p, uint64_t round, uint64_t kind) const {
+  return mix(mix(mix(mix(key_, 0x68616e64), p.pair), round), kind);
+}
+
+const std::byte* RemoteHandOver::box(int giver, size_t box) const {
+  const Peer& p = givers_[static_cast<size_t>(giver)];
+  return p.memory + p.at[box];
+}
+
+void RemoteHandOver::fail(const std::string& why) {
+  failed_ = why;
+  world_.abort(why);  // ranks of other hosts hear of it in no other way
+  throw Error(ErrorKind::kRuntime, why);
+}
+
+void RemoteHandOver::wait(Network::Transit& transit, bool received, const Call& call, const Peer& p) {
+  const int64_t start = now_ns();
+  auto aborted = [&]() -> std::string {
+    auto& a = world_.block().aborted();
+    return a.is_set() ? fmt::format("{}: rank {} has failed: {} ({})", call.op, a.rank, a.text, call.text) : "";
+  };
+  auto trouble = [&]() -> std::string {
+    if (std::string why = aborted(); !why.empty()) return why;
+    if (auto poll = blocking_hooks().poll) poll();
+    if (background_must_end())
+      return fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.",
+                         call.op, world_.rank(), call.text);
+    if (static_cast<double>(now_ns() - start) < world_.timeout_s() * 1e9) return {};
+    return fmt::format(
+        "{}: rank {} on {} did not {} within {:g} s ({}). Read its log first, and see that the hosts reach "
+        "each other; HOLON_COMM_TIMEOUT_S raises the limit.",
+        call.op, p.rank, world_.host_name(world_.host_of(p.rank)), received ? "post" : "take", world_.timeout_s(),
+        call.text);
+  };
+  Network::Failure failure;
+  try {
+    failure = received ? transit.wait_received(trouble) : transit.wait_sent(trouble);
+  } catch (const std::exception& e) {
+    failed_ = fmt::format("{}: rank {} was interrupted while it waited ({}).", call.op, world_.rank(), call.text);
+    world_.abort(failed_);
+    throw;
+  }
+  if (!failure) return;
+  if (failure.rank < 0) fail(failure.how);
+  // The peer may have told why before it went; its word arrives by another way.
+  for (int i = 0; i < 20 && !world_.block().aborted().is_set(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  if (std::string why = aborted(); !why.empty()) fail(why);
+  fail(fmt::format("{}: rank {} on {} {} ({}). Read rank {}'s output first.", call.op, failure.rank,
+                   world_.host_name(world_.host_of(failure.rank)), failure.how, call.text, failure.rank));
+}
+
+void RemoteHandOver::send(Call call, const std::byte* data) {
+  if (!failed_.empty()) fail_runtime("this hand-over has failed: {}", failed_);
+  sent_ = std::move(call);
+  const auto item = static_cast<int64_t>(size_bytes(dtype_));
+  for (Peer& p : takers_) {
+    p.note = {};
+    p.note.check = sent_.check;
+    sent_.text.copy(p.note.text, sizeof p.note.text - 1);
+    Network::Message note{p.rank, tag(p, sent_.round, 0), &p.note, sizeof p.note};
+    p.note_transit = world_.network().start({&note, 1}, {});
+    for (size_t i = 0; i < p.boxes.size(); ++i) {
+      const Pull& b = p.boxes[i];
+      kernels::copy_box(p.memory + p.at[i], contiguous_strides(b.shape), data + b.src_start * item, b.src_strides,
+                        b.shape, item);
+    }
+    Network::Message message{p.rank, tag(p, sent_.round, sent_.check), p.memory, p.bytes};
+    p.data_transit = world_.network().start({&message, 1}, {});
+  }
+}
+
+void RemoteHandOver::flush() {
+  if (!failed_.empty()) fail_runtime("this hand-over has failed: {}", failed_);
+  for (Peer& p : takers_)
+    for (auto* transit : {&p.note_transit, &p.data_transit})
+      if (*transit) {
+        wait(**transit, false, sent_, p);
+        transit->reset();
+      }
+}
+
+void RemoteHandOver::start_receive(const Call& call) {
+  if (!failed_.empty()) fail_runtime("this hand-over has failed: {}", failed_);
+  for (Peer& p : givers_) {
+    Network::Message note{p.rank, tag(p, call.round, 0), &p.note, sizeof p.note};
+    Network::Message message{p.rank, tag(p, call.round, call.check), p.memory, p.bytes};
+    p.note_transit = world_.network().start({}, {&note, 1});
+    p.data_transit = world_.network().start({}, {&message, 1});
+    stats_.bytes_received += p.bytes;
+  }
+}
+
+void RemoteHandOver::finish_receive(const Call& call) {
+  for (Peer& p : givers_) {
+    wait(*p.note_transit, true, call, p);
+    p.note_transit.reset();
+    p.note.text[sizeof p.note.text - 1] = 0;
+    if (p.note.check != call.check)
+      fail(fmt::format("{}: the ranks disagree on the call's arguments: rank {} posted {}; rank {} takes {}. Pass the "
+                       "same shape, dtype, placement and sbp on all of these ranks.",
+                       call.op, p.rank, p.note.text, world_.rank(), call.text));
+  }
+  for (Peer& p : givers_) {
+    wait(*p.data_transit, true, call, p);
+    p.data_transit.reset();
+  }
+}
+
+}  // namespace holon::comm

@@ -1,0 +1,35 @@
+// One rank as a process, for tests: does what its argument says. Exit status 0, or 1 with "error: ..." on stderr.
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "boxing/handover_cases.h"
+#include "boxing/prepared_cases.h"
+#include "holon/base/context.h"
+#include "holon/comm/communicator.h"
+
+namespace holon::testing_boxing {
+namespace {
+
+const std::map<std::string, std::function<void()>> kModes = {
+    {"prepared", check_prepared},
+    {"handover", check_handovers},
+    {"pipeline", [] { check_pipeline(4, 8); }},
+    {"die", die_before_posting},
+};
+
+}  // namespace
+}  // namespace holon::testing_boxing
+
+int main(int argc, char** argv) {
+  using namespace holon;
+  try {
+    testing_boxing::kModes.at(argc > 1 ? argv[1] : "")();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "rank %d error: %s\n", Context::current().rank(), e.what());
+    comm::abort_world(e.what());
+    return 1;
+  }
+  return 0;
+}
