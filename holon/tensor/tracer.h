@@ -43,6 +43,8 @@ class Tracer {
   virtual Tensor seed(Tensor ones) = 0;
   // copy is t outside of the tape.
   virtual void detached(const Tensor& t, const Tensor& copy) = 0;
+  // Whether the tensor, which has a value now, has another one at each step: a parameter, a buffer, what an op has written to.
+  virtual bool varies(const TensorImpl& t) const = 0;
   // A call of a module begins; what is returned takes its first input's place. It ends, by an exception if failed.
   virtual Tensor enter(const void* module, const Tensor& x) = 0;
   virtual void leave(bool failed) = 0;
