@@ -262,6 +262,7 @@ Tensor from_dlpack(nb::handle source) {
 
 nb::object to_numpy(const Tensor& given) {
   given.require_constant("numpy");
+  TracerPause untraced;
   Tensor t = given.detach();
   if (t.is_global()) t = t.full();
   if (t.dtype() == bfloat16) t = OpCall("cast").in(t).set("dtype", float32).run();
