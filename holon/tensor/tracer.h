@@ -43,6 +43,8 @@ class Tracer {
   virtual Tensor seed(Tensor ones) = 0;
   // copy is t outside of the tape.
   virtual void detached(const Tensor& t, const Tensor& copy) = 0;
+  // The other ranks of the world are not there to be asked: they do as this one.
+  virtual bool alone() const { return false; }
   // A call of a module begins; what is returned takes its first input's place. It ends, by an exception if failed.
   virtual Tensor enter(const void* module, const Tensor& x) = 0;
   virtual void leave(bool failed) = 0;
