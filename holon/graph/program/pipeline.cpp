@@ -38,7 +38,8 @@ std::vector<int> devices_of(const std::vector<std::set<int>>& ranks) {
   std::iota(device.begin(), device.end(), 0);
   for (size_t a = 0; a < ranks.size(); ++a)
     for (size_t b = 0; b < a; ++b) {
-      bool meet = std::any_of(ranks[a].begin(), ranks[a].end(), [&](int r) { return ranks[b].contains(r); });
+      // A stage of local tensors alone is everybody's.
+      bool meet = ranks[a].empty() || ranks[b].empty() || std::any_of(ranks[a].begin(), ranks[a].end(), [&](int r) { return ranks[b].contains(r); });
       if (!meet || device[a] == device[b]) continue;
       const int old = std::max(device[a], device[b]), now = std::min(device[a], device[b]);
       std::replace(device.begin(), device.end(), old, now);
@@ -102,7 +103,7 @@ Pipeline::Pipeline(const Graph& g, const std::string& name, int rank) : crosses_
   std::vector<std::set<int>> ranks = ranks_of_stages(g, crosses_);
   schedule_ = make_schedule(name, devices_of(ranks), g.micro_batches, training);
   for (size_t s = 0; s < ranks.size(); ++s)
-    if (ranks[s].contains(rank)) device_ = schedule_.device_of_stage[s];
+    if (ranks[s].empty() || ranks[s].contains(rank)) device_ = schedule_.device_of_stage[s];
   if (device_ >= 0) tasks_ = schedule_.tasks[static_cast<size_t>(device_)];
   place_.resize(schedule_.tasks.size());
   for (size_t d = 0; d < place_.size(); ++d) {
