@@ -83,6 +83,13 @@ std::string GraphConfig::str() const {
   return text;
 }
 
+Tensor state_for(const optim::Rule& rule, const Tensor& param, const Tensor& state) {
+  const GlobalSpec* spec = optim::state_spec(rule, param);
+  if (!state.defined() || !spec || state.spec() == spec) return state;
+  NoGradGuard no_grad;
+  return state.to_global(spec->placement, spec->nd_sbp);
+}
+
 namespace {
 
 // An optimizer of this library.
@@ -102,11 +109,11 @@ class CppOptimizer final : public GraphOptimizer {
   std::vector<Tensor> params(size_t i) const override { return optimizer_.parameters(i); }
   void read(size_t group, std::span<const size_t> params, std::span<optim::Slot> slots) override {
     auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(own[params[i]], slots[i]);
+    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), own[params[i]], slots[i]);
   }
   void write(size_t group, std::span<const size_t> params, std::span<const optim::Slot> slots) override {
     auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(slots[i], own[params[i]]);
+    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), slots[i], own[params[i]]);
   }
   void lend(const void* borrower, std::function<void()> give_back) override {
     optimizer_.lend_state(borrower, std::move(give_back));
@@ -123,9 +130,9 @@ class CppOptimizer final : public GraphOptimizer {
   }
 
  private:
-  static void copy_state(const optim::Slot& from, optim::Slot& to) {
-    to.master = from.master;
-    to.state = from.state;
+  static void copy_state(const optim::Rule& rule, const optim::Slot& from, optim::Slot& to) {
+    to.master = state_for(rule, to.param, from.master);
+    for (size_t k = 0; k < to.state.size(); ++k) to.state[k] = state_for(rule, to.param, from.state[k]);
     to.step = from.step;
   }
 
@@ -170,7 +177,7 @@ struct Fingerprint {
         requires_grad(t.requires_grad()) {}
   bool holds() const {
     return impl->spec == spec && impl->requires_grad == requires_grad && impl->dtype == dtype && impl->shape == shape &&
-           impl->array.strides == strides;
+        impl->array.strides == strides;
   }
 };
 
@@ -492,7 +499,10 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     auto params = optimizers_[link.optimizer]->params(link.group);
     std::unordered_map<const TensorImpl*, size_t> place;
     for (size_t i = 0; i < params.size(); ++i) place.emplace(params[i].impl(), i);
-    for (auto& slot : e->step->slots(u)) link.params.push_back(place.at(slot.param.impl()));
+    for (int32_t x : e->captured.updates[u].externals)
+      link.params.push_back(place.at(e->captured.externals[static_cast<size_t>(x)].tensor.impl()));
+    HOLON_CHECK(link.params.size() == e->step->slots(u).size(), "{} slots for {} parameters", e->step->slots(u).size(),
+                link.params.size());
   }
   return e;
 }
