@@ -245,6 +245,7 @@ struct Graph::Entry {
     GraphOptimizer::Group seen;
   };
   std::vector<InputMeta> inputs;
+  std::vector<std::pair<Module, bool>> training;  // the modules' flags
   uint64_t variant = 0, revision = 0;
   bool grad = true, autocast = false;
   DType autocast_dtype = bfloat16;
@@ -381,6 +382,8 @@ bool Graph::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t varian
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!is_like(e.inputs[i], inputs[i])) return false;
+  for (auto& [module, flag] : e.training)
+    if (module.is_training() != flag) return false;
   auto& mode = autocast_mode();
   return e.autocast == mode.enabled && (!mode.enabled || e.autocast_dtype == mode.dtype);
 }
@@ -455,6 +458,7 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
       Block& b = blocks_[m.identity()];
       if (b.stage >= 0) stages.emplace_back(b.path, b.stage);
       if (b.checkpointing) options.recompute.push_back(b.path);
+      e->training.emplace_back(m, m.is_training());
     };
     block_of(root, "capture");
     note(root);
