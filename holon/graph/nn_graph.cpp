@@ -83,6 +83,13 @@ std::string GraphConfig::str() const {
   return text;
 }
 
+Tensor state_for(const optim::Rule& rule, const Tensor& param, const Tensor& state) {
+  const GlobalSpec* spec = optim::state_spec(rule, param);
+  if (!state.defined() || !spec || state.spec() == spec) return state;
+  NoGradGuard no_grad;
+  return state.to_global(spec->placement, spec->nd_sbp);
+}
+
 namespace {
 
 // An optimizer of this library.
@@ -102,11 +109,11 @@ class CppOptimizer final : public GraphOptimizer {
   std::vector<Tensor> params(size_t i) const override { return optimizer_.parameters(i); }
   void read(size_t group, std::span<const size_t> params, std::span<optim::Slot> slots) override {
     auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(own[params[i]], slots[i]);
+    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), own[params[i]], slots[i]);
   }
   void write(size_t group, std::span<const size_t> params, std::span<const optim::Slot> slots) override {
     auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(slots[i], own[params[i]]);
+    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), slots[i], own[params[i]]);
   }
   void lend(const void* borrower, std::function<void()> give_back) override {
     optimizer_.lend_state(borrower, std::move(give_back));
@@ -123,9 +130,9 @@ class CppOptimizer final : public GraphOptimizer {
   }
 
  private:
-  static void copy_state(const optim::Slot& from, optim::Slot& to) {
-    to.master = from.master;
-    to.state = from.state;
+  static void copy_state(const optim::Rule& rule, const optim::Slot& from, optim::Slot& to) {
+    to.master = state_for(rule, to.param, from.master);
+    for (size_t k = 0; k < to.state.size(); ++k) to.state[k] = state_for(rule, to.param, from.state[k]);
     to.step = from.step;
   }
 
@@ -170,7 +177,7 @@ struct Fingerprint {
         requires_grad(t.requires_grad()) {}
   bool holds() const {
     return impl->spec == spec && impl->requires_grad == requires_grad && impl->dtype == dtype && impl->shape == shape &&
-           impl->array.strides == strides;
+        impl->array.strides == strides;
   }
 };
 
@@ -238,6 +245,7 @@ struct Graph::Entry {
     GraphOptimizer::Group seen;
   };
   std::vector<InputMeta> inputs;
+  std::vector<std::pair<Module, bool>> training;  // the modules' flags
   uint64_t variant = 0, revision = 0;
   bool grad = true, autocast = false;
   DType autocast_dtype = bfloat16;
@@ -374,6 +382,8 @@ bool Graph::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t varian
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!is_like(e.inputs[i], inputs[i])) return false;
+  for (auto& [module, flag] : e.training)
+    if (module.is_training() != flag) return false;
   auto& mode = autocast_mode();
   return e.autocast == mode.enabled && (!mode.enabled || e.autocast_dtype == mode.dtype);
 }
@@ -448,6 +458,7 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
       Block& b = blocks_[m.identity()];
       if (b.stage >= 0) stages.emplace_back(b.path, b.stage);
       if (b.checkpointing) options.recompute.push_back(b.path);
+      e->training.emplace_back(m, m.is_training());
     };
     block_of(root, "capture");
     note(root);
@@ -492,8 +503,10 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     auto params = optimizers_[link.optimizer]->params(link.group);
     std::unordered_map<const TensorImpl*, size_t> place;
     for (size_t i = 0; i < params.size(); ++i) place.emplace(params[i].impl(), i);
-    auto& g = e->step->graph();
-    for (int32_t x : g.updates[u].externals) link.params.push_back(place.at(g.externals[static_cast<size_t>(x)].tensor.impl()));
+    for (int32_t x : e->captured.updates[u].externals)
+      link.params.push_back(place.at(e->captured.externals[static_cast<size_t>(x)].tensor.impl()));
+    HOLON_CHECK(link.params.size() == e->step->slots(u).size(), "{} slots for {} parameters", e->step->slots(u).size(),
+                link.params.size());
   }
   return e;
 }
