@@ -8,14 +8,19 @@ namespace holon::graph {
 namespace {
 
 // The spec with a broadcast axis of the hierarchy split along the first axis of the tensor that is long enough;
-// nullptr: none is.
+// nullptr: none is. Each rank's shard lies in the part that it has: axes of the hierarchy cut in order, so that none
+// after this one may cut there.
 const GlobalSpec* split_along(const Value& v, const GlobalSpec* spec, int rank_axis) {
   const Dims& hierarchy = spec->placement.hierarchy();
   for (int d = 0; d < v.shape.size(); ++d) {
     int64_t ranks = hierarchy[rank_axis];
-    for (int a = 0; a < spec->nd_sbp.size(); ++a)
-      if (spec->nd_sbp[a].is_split(d)) ranks *= hierarchy[a];
-    if (v.shape[d] >= ranks) return intern_spec(spec->placement, spec->nd_sbp.with(rank_axis, sbp::split(d)));
+    bool inside = true;
+    for (int a = 0; a < spec->nd_sbp.size(); ++a) {
+      if (!spec->nd_sbp[a].is_split(d)) continue;
+      ranks *= hierarchy[a];
+      inside = inside && a < rank_axis;
+    }
+    if (inside && v.shape[d] >= ranks) return intern_spec(spec->placement, spec->nd_sbp.with(rank_axis, sbp::split(d)));
   }
   return nullptr;
 }
