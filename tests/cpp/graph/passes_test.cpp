@@ -1,4 +1,5 @@
 #include "holon/base/error.h"
+#include "holon/graph/step.h"
 #include "tests/cpp/graph/small_graphs.h"
 
 namespace holon::graph {
@@ -313,6 +314,23 @@ TEST(Recompute, AMemoryBudgetIsMet) {
   };
   check(local());
   comm::run_ranks(2, [&](int) { check(data_parallel()); });
+}
+
+TEST(Recompute, TheArenaIsWithinTheBudget) {
+  auto make = [] { return mlp(local(), {.blocks = 8, .rows = 64, .hidden = 64, .dropout = 0.3}); };
+  Captured plain = make();
+  Step free(std::move(plain.g), {});
+  manual_seed(3);
+  const Tensor expected = free.run(plain.inputs)[1];
+  for (double share : {0.95, 0.8, 0.6, 0.5}) {
+    Captured c = make();
+    StepOptions o;
+    o.memory_budget_bytes = static_cast<int64_t>(share * static_cast<double>(free.stats().arena_bytes));
+    Step step(std::move(c.g), o);
+    EXPECT_LE(step.stats().arena_bytes, o.memory_budget_bytes) << share;
+    manual_seed(3);
+    EXPECT_EQ(difference(expected, step.run(c.inputs)[1]), 0);
+  }
 }
 
 TEST(Zero, StatesAreUpdatedInShards) {
