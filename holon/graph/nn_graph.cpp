@@ -492,7 +492,8 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     auto params = optimizers_[link.optimizer]->params(link.group);
     std::unordered_map<const TensorImpl*, size_t> place;
     for (size_t i = 0; i < params.size(); ++i) place.emplace(params[i].impl(), i);
-    for (auto& slot : e->step->slots(u)) link.params.push_back(place.at(slot.param.impl()));
+    auto& g = e->step->graph();
+    for (int32_t x : g.updates[u].externals) link.params.push_back(place.at(g.externals[static_cast<size_t>(x)].tensor.impl()));
   }
   return e;
 }
