@@ -1,5 +1,6 @@
 #include "holon/base/error.h"
 #include "holon/graph/step.h"
+#include "holon/graph/virtual_rank.h"
 #include "tests/cpp/graph/small_graphs.h"
 
 namespace holon::graph {
@@ -24,6 +25,24 @@ TEST(Passes, KeepWhatSmallModelsCompute) {
     same(tensor_parallel());
   });
   comm::run_ranks(4, [&](int) { same(grid()); });
+}
+
+TEST(Passes, DoTheSameOnEveryRankAndForOneThatIsNotThere) {
+  PassOptions all;
+  all.verify = true;
+  all.bucket_bytes = 1000;
+  all.zero_stage = 2;
+  all.recompute = {"model.block0"};
+  auto hash_of = [&] {
+    Captured c = mlp(grid(), {.dropout = 0.3, .micro_batches = 4});
+    run_passes(c.g, all);
+    return hash(c.g);
+  };
+  std::vector<uint64_t> hashes(4);
+  comm::run_ranks(4, [&](int rank) { hashes[static_cast<size_t>(rank)] = hash_of(); });
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(hashes[static_cast<size_t>(rank)], hashes[0]) << rank;
+  VirtualRank rank(2, 4);
+  EXPECT_EQ(hash_of(), hashes[0]);
 }
 
 TEST(Passes, AreNamedTimedAndSwitchable) {
