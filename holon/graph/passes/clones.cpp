@@ -84,6 +84,8 @@ std::vector<bool> may_run_again(const Graph& g) {
     const Node& n = g.nodes[i];
     bool ok = n.section == Section::kForward && is_pure(n) && n.kind != NodeKind::kAccumulate;
     ok = ok && !(n.kind == NodeKind::kBox && n.in.size() != 1);
+    // What another stage hands over is handed over once.
+    ok = ok && !(n.kind == NodeKind::kBox && !(g.value(n.in[0]).spec->placement == g.value(n.out[0]).spec->placement));
     // A draw without a place is another one each time.
     ok = ok && !(is_op(n) && n.op->random && n.draw < 0 && !n.attrs.has(n.op->counter_attr));
     for (ValueId v : n.in)
