@@ -170,7 +170,7 @@ struct Fingerprint {
         requires_grad(t.requires_grad()) {}
   bool holds() const {
     return impl->spec == spec && impl->requires_grad == requires_grad && impl->dtype == dtype && impl->shape == shape &&
-           impl->array.strides == strides;
+        impl->array.strides == strides;
   }
 };
 

@@ -162,7 +162,8 @@ class Zero {
         continue;
       if (!is_view(n) && !(is_op(n) && n.op == &cast)) continue;
       // Another stage has been handed the parameter in forward, and keeps it.
-      if (n.kind == NodeKind::kBox && !(g_.value(n.in[0]).spec->placement == g_.value(n.out[0]).spec->placement)) continue;
+      if (n.kind == NodeKind::kBox && !(g_.value(n.in[0]).spec->placement == g_.value(n.out[0]).spec->placement))
+        continue;
       chosen[i] = true;
       for (ValueId v : n.out) of_parameter[static_cast<size_t>(v)] = true;
     }
