@@ -300,7 +300,8 @@ Tensor Tensor::to_global(const Placement& placement, const NdSbp& sbp) const { r
 Tensor Tensor::to_local() const { return holon::to_local(*this); }
 
 Tensor Tensor::full() const {
-  require_value("full");
+  require_constant("full");
+  TracerPause untraced;
   NoGradGuard no_grad;
   Tensor x = detach();
   if (is_global()) {
@@ -316,7 +317,8 @@ Tensor Tensor::full() const {
 
 Scalar Tensor::item() const {
   if (numel() != 1) fail_value("item: the tensor has shape {}; only a tensor of one element is a number. Reduce it first, e.g. by sum().", shape());
-  require_value("item");
+  require_constant("item");
+  TracerPause untraced;
   Tensor x = full();
   return visit_dtype(dtype(), [&](auto tag) -> Scalar {
     using T = typename decltype(tag)::type;

@@ -192,6 +192,13 @@ Tensor Capture::agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec
   return out;
 }
 
+bool Capture::varies(const TensorImpl& t) const {
+  auto it = externals_.find(&t);
+  if (it == externals_.end()) return false;
+  auto& e = graph_.externals[static_cast<size_t>(it->second)];
+  return e.assigned || e.parameter || !e.name.empty();
+}
+
 void Capture::write(const char* op, const Tensor& self, const Tensor& value) {
   ValueId v = value_of(value);
   if (self.is_symbolic()) {

@@ -75,6 +75,7 @@ class Capture final : public Tracer {
   void backward(bool begins) override { backward_ = begins; }
   Tensor seed(Tensor ones) override;
   void detached(const Tensor& t, const Tensor& copy) override;
+  bool varies(const TensorImpl& t) const override;
   bool alone() const override { return before_ != nullptr; }
   Tensor enter(const void* module, const Tensor& x) override { return enter_hook_ ? enter_hook_(module, x) : x; }
   void leave(bool failed) override {

@@ -73,6 +73,27 @@ TEST(HandOver, GiversAndTakersTellObjectsApart) {
     });
 }
 
+TEST(HandOver, EveryKeyIsAnother) {
+  run_ranks(4, [&](int rank) {
+    for (int64_t i = 0; i < 3; ++i) {
+      std::vector<std::unique_ptr<Line>> lines;
+      const std::vector<int> all = {0, 1, 2, 3};
+      for (int split = 1; split < 4; ++split)
+        for (int number = 0; number < 8; ++number)
+          lines.push_back(std::make_unique<Line>(std::vector<int>(all.begin(), all.begin() + split),
+                                                 std::vector<int>(all.begin() + split, all.end()), number, 4));
+      for (size_t k = 0; k < lines.size(); ++k) lines[k]->post(1000 * static_cast<int64_t>(k) + rank);
+      for (size_t k = 0; k < lines.size(); ++k) {
+        Values expected;
+        for (int g = 0; g <= static_cast<int>(k) / 8; ++g) expected.push_back(1000 * static_cast<int64_t>(k) + g);
+        if (rank > static_cast<int>(k) / 8) {
+          EXPECT_EQ(lines[k]->take(), expected) << k;
+        }
+      }
+    }
+  });
+}
+
 TEST(HandOver, ALaterObjectGoesOnWhereTheFirstOneEnded) {
   for (int64_t count : {3, 3000})
     run_ranks(2, [&](int rank) {
