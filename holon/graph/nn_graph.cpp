@@ -539,6 +539,16 @@ size_t Graph::entry_for(std::span<const Tensor> inputs, uint64_t variant) {
   return last_ = entries_.size() - 1;
 }
 
+// The states in the layout that the rule wants for the parameter. Collective where it is another one.
+static void lay_out(optim::Slot& slot, const optim::Rule& rule, const Tensor& param) {
+  NoGradGuard no_grad;
+  auto bring = [](Tensor& t, const GlobalSpec* spec) {
+    if (t.defined() && spec && t.spec() && t.spec() != spec) t = t.to_global(spec->placement, spec->nd_sbp);
+  };
+  for (Tensor& t : slot.state) bring(t, optim::state_spec(rule, param));
+  bring(slot.master, optim::state_spec(rule, param));
+}
+
 // From here on the state of the optimizers is the step's.
 void Graph::take_states(const std::shared_ptr<Entry>& e) {
   std::vector<bool> seen(optimizers_.size());
@@ -547,11 +557,22 @@ void Graph::take_states(const std::shared_ptr<Entry>& e) {
     if (seen[link.optimizer]) continue;
     seen[link.optimizer] = true;
     if (o.borrower() == e.get()) continue;
-    for (size_t u = 0; u < e->links.size(); ++u)
-      if (e->links[u].optimizer == link.optimizer) o.read(e->links[u].group, e->links[u].params, e->step->slots(u));
+    for (size_t u = 0; u < e->links.size(); ++u) {
+      if (e->links[u].optimizer != link.optimizer) continue;
+      auto slots = e->step->slots(u);
+      o.read(e->links[u].group, e->links[u].params, slots);
+      for (auto& slot : slots) lay_out(slot, e->step->rule(u), slot.param);
+    }
     o.lend(e.get(), [e, port = optimizers_[link.optimizer], at = link.optimizer] {
-      for (size_t u = 0; u < e->links.size(); ++u)
-        if (e->links[u].optimizer == at) port->write(e->links[u].group, e->links[u].params, e->step->slots(u));
+      for (size_t u = 0; u < e->links.size(); ++u) {
+        auto& own = e->links[u];
+        if (own.optimizer != at) continue;
+        auto lent = e->step->slots(u);
+        std::vector<optim::Slot> slots(lent.begin(), lent.end());
+        auto params = port->params(own.group);
+        for (size_t i = 0; i < slots.size(); ++i) lay_out(slots[i], e->step->rule(u), params[own.params[i]]);
+        port->write(own.group, own.params, slots);
+      }
     });
   }
 }
