@@ -1,5 +1,8 @@
 // nn.Graph: arguments taken apart and put together, Python's optimizers and lines of code for the core's Graph.
 #include "holon/graph/nn_graph.h"
+#include "holon/graph/picture/memory_use.h"
+#include "holon/graph/picture/plan.h"
+#include "holon/graph/picture/timetable.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -460,6 +463,23 @@ void bind_graph(nb::module_& m) {
       .def("text", &PyGraph::text, "description"_a)
       .def("plan", [](const PyGraph& g) { return g.plan(); })
       .def("captured", [](const PyGraph& g) { return g.captured(); })
+      .def("plan_svg", [](const PyGraph& g, size_t signature, std::string title, int most_items,
+                          bool fold) { return graph::plan_svg(g.step(signature).graph(), {std::move(title), most_items, fold}); },
+           "signature"_a, "title"_a, "most_items"_a, "fold"_a)
+      .def("schedule_svg", [](const PyGraph& g, size_t signature) { return graph::schedule_svg(g.step(signature)); }, "signature"_a)
+      .def("schedule_text", [](const PyGraph& g, size_t signature) { return graph::schedule_text(g.step(signature)); }, "signature"_a)
+      .def(
+          "memory",
+          [](const PyGraph& g, size_t signature, bool all_ranks, bool svg) {
+            nb::gil_scoped_release released;
+            std::vector<graph::MemoryUse> uses;
+            if (all_ranks)
+              uses = graph::memory_use_of_all(g.step(signature));
+            else
+              uses.push_back(graph::memory_use(g.step(signature)));
+            return svg ? graph::memory_svg(uses) : graph::memory_text(uses);
+          },
+          "signature"_a, "all_ranks"_a, "svg"_a)
       .def_prop_ro("n_signatures", [](const PyGraph& g) { return g.n_signatures(); })
       .def_prop_ro("n_structures", &PyGraph::n_structures)
       .def(

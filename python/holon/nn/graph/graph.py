@@ -10,6 +10,7 @@ from ..module import Module, _indent
 from ..parameter import Parameter
 from .config import GraphConfig
 from .module import GraphModule, under_construction
+from .pictures import Pictures
 from .scopes import Scopes, explain
 
 _MANY_SIGNATURES = 32
@@ -28,7 +29,7 @@ class _GraphType(type):
         return graph
 
 
-class Graph(metaclass=_GraphType):
+class Graph(Pictures, metaclass=_GraphType):
     """A training step, or any function of tensors, captured once for each kind of input and run as one compiled step.
 
     Derive from it: __init__ assigns modules, calls add_optimizer() and sets config; build() computes, with loss.backward() inside
