@@ -1,7 +1,8 @@
 // Predicted times of boxings against measured ones, between two processes and between four ranks as threads (2 x 2),
 // and what planning costs. One JSON object per line. A case's ratio is the predicted time over the measured one (1: the
 // model is right); the last lines say how far off it is over all (median of the relative errors) and whether it puts
-// them in the right order (Kendall's tau). An argument names one case.
+// them in the right order (Kendall's tau). Then what preparing a boxing saves (execute()'s time over run()'s), and how
+// long a hand-over from stage to stage takes. An argument names one case.
 #include <sched.h>
 #include <unistd.h>
 
@@ -20,7 +21,9 @@
 #include "holon/array/array.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
+#include "holon/boxing/handover.h"
 #include "holon/boxing/planner.h"
+#include "holon/boxing/prepared.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
 
@@ -146,6 +149,80 @@ void measure(const std::vector<Case>& cases, const std::string& only) {
   }
 }
 
+// Microseconds of f(), called some times at once by both ranks: a quartile of the repeats.
+template <class F>
+double time_of(comm::Communicator& world, int inner, F&& f) {
+  std::vector<double> times;
+  for (int r = -2; r < kRepeats; ++r) {
+    world.barrier();
+    const double start = now_us();
+    for (int i = 0; i < inner; ++i) f();
+    if (r >= 0) times.push_back((now_us() - start) / inner);
+  }
+  return quartile(times);
+}
+
+std::vector<Array> scratch_of(std::span<const size_t> bytes) {
+  std::vector<Array> list;
+  for (size_t n : bytes) list.push_back(Array::empty({static_cast<int64_t>(n)}, DType::kUInt8));
+  return list;
+}
+
+// Between two processes.
+void prepared_times(const std::string& only) {
+  const int rank = Context::current().rank();
+  const std::vector<int> both = {0, 1};
+  auto& world = comm::communicator(both);
+  const Placement p("cpu", {0, 1}), first("cpu", {0}), second("cpu", {1});
+  for (int64_t bytes : {4 << 10, 1 << 20}) {
+    const Dims shape = square(bytes);
+    const int inner = bytes > 1 << 16 ? 50 : 500;
+    for (auto [a, b] : {std::pair{S0, B}, {P, B}, {P, S0}, {B, S0}}) {
+      const std::string name = "prepared " + a.str() + " -> " + b.str() + " " + size_text(bytes) + " 2 processes";
+      if (!only.empty() && name.find(only) == std::string::npos) continue;
+      auto *from = intern_spec(p, a), *to = intern_spec(p, b);
+      auto prepared = boxing::Prepared::prepare(from, to, shape, float32);
+      const Array in = Array::empty(prepared.in_shape(), float32), out = Array::empty(prepared.out_shape(), float32);
+      std::fill_n(in.data<float>(), in.numel(), 1.f);
+      auto scratch = scratch_of(prepared.scratch_bytes());
+      // In turns, as the machine's speed changes.
+      std::vector<double> ran, executed;
+      for (int turn = 0; turn < 3; ++turn) {
+        executed.push_back(time_of(world, inner, [&] { boxing::box(from, to, shape, float32, in); }));
+        ran.push_back(time_of(world, inner, [&] {
+          if (prepared.is_view())
+            prepared.view_of(in);
+          else
+            prepared.run(in, out, scratch);
+        }));
+      }
+      if (rank == 0)
+        emit(name, median(ran), "us", "box(), " + std::to_string(median(executed)) + " us",
+             median(executed) / median(ran));
+    }
+    const std::string name = "hand-over " + size_text(bytes) + " 2 processes";
+    if (!only.empty() && name.find(only) == std::string::npos) continue;
+    auto *here = intern_spec(first, B), *there = intern_spec(second, B);
+    auto to = boxing::HandOver::prepare(here, there, shape, float32, 0);
+    auto back = boxing::HandOver::prepare(there, here, shape, float32, 0);
+    const Array a = Array::empty(shape, float32), b = Array::empty(shape, float32);
+    std::fill_n(a.data<float>(), a.numel(), 1.f);
+    std::fill_n(b.data<float>(), b.numel(), 1.f);
+    const double both_ways = time_of(world, inner, [&] {
+      to.post(a, {});
+      to.take(a, {});
+      back.post(b, {});
+      back.take(b, {});
+    });
+    std::vector<float> x(static_cast<size_t>(shape.numel())), y(x.size());
+    const double copy = time_of(world, inner, [&] {
+      std::memcpy(y.data(), x.data(), x.size() * sizeof(float));
+      asm volatile("" ::"r"(y.data()) : "memory");
+    });
+    if (rank == 0) emit(name, both_ways / 2, "us", "memcpy, " + std::to_string(copy) + " us", copy / (both_ways / 2));
+  }
+}
+
 // Planning alone, on placements that no world is behind.
 void plan_times() {
   Context big(0, 8192, 0, 8192);
@@ -239,6 +316,7 @@ int main(int argc, char** argv) {
     CPU_SET(static_cast<size_t>(Context::current().rank()) % static_cast<size_t>(sysconf(_SC_NPROCESSORS_ONLN)), &cpu);
     sched_setaffinity(0, sizeof cpu, &cpu);
     measure(cases_of_two(), only);
+    prepared_times(only);
     return 0;
   }
   if (only.empty() || only == "plan") plan_times();

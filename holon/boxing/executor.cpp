@@ -22,21 +22,24 @@ void describe(tracing::Span& span, const Step& step, int rank) {
 
 Array run_step(const Plan& plan, const RankStep& step, const Array& part) {
   comm::Communicator* group = nullptr;
-  Array packed = part, out;
+  const Array* shown = &part;
+  Array packed, out;
   // Whatever may fail by lack of memory comes before peers begin to wait.
   if (step.meets()) {
     group = &comm::communicator(step.members());
-    if (part.defined()) packed = kernels::contiguous(part);
+    if (part.defined() && !part.is_contiguous()) {
+      packed = kernels::contiguous(part);
+      shown = &packed;
+    }
   }
-  if (step.makes() == RankStep::Makes::kPart)
+  const bool makes_part = step.makes() == RankStep::Makes::kPart;
+  if (makes_part)
     out = Array::empty(step.shape(), plan.dtype(), step.step().to->placement.device());
   else if (step.makes() == RankStep::Makes::kView)
     out = part.view(step.shape(), part.strides, step.view_at(part.strides));
-  const bool makes_part = step.makes() == RankStep::Makes::kPart;
-  if (packed.defined())
-    step.run(group, packed.bytes(), packed.strides, packed.nbytes(), makes_part ? out.bytes() : nullptr);
-  else
-    step.run(group, nullptr, {}, 0, makes_part ? out.bytes() : nullptr);
+  const bool has = shown->defined();
+  step.run(group, has ? shown->bytes() : nullptr, shown->strides, has ? shown->nbytes() : 0,
+           makes_part ? out.bytes() : nullptr);
   return out;
 }
 

@@ -9,7 +9,11 @@
 // A rank that a call does not concern returns from it at once, so every rank may make all calls; a rank in both
 // placements posts before it takes. Each object has a channel of its own: any number of objects may have posts
 // outstanding, taken in any order. One object has one post outstanding: a second post() releases the first one before
-// it shows the next.
+// it shows the next. So a schedule that lets a stage run k micro-batches ahead of the next one takes turns among k
+// objects, and then waits for nobody whom it does not have to wait for.
+//
+// What small parts (4 KiB) and parts for other hosts take with them is a copy; other parts are read where they lie.
+// Sums over ranks of several hosts are taken in the order of the source's ranks.
 #pragma once
 
 #include <cstddef>

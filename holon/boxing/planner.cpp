@@ -127,6 +127,22 @@ std::vector<Link> Plan::links() const {
   return list;
 }
 
+namespace {
+
+uint64_t fingerprint(const Step& s, size_t number, const Dims& shape, DType dtype) {
+  return hash_text(fmt::format("{} {} {} {} {} {} {}", s.label, s.from->placement, s.to->placement, number, shape, static_cast<int>(dtype), s.two_phase));
+}
+
+std::vector<int> ranks_of(const GlobalSpec* from, const GlobalSpec* to) {
+  std::vector<int> ranks(from->placement.ranks().begin(), from->placement.ranks().end());
+  if (from->placement != to->placement) ranks.insert(ranks.end(), to->placement.ranks().begin(), to->placement.ranks().end());
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+}  // namespace
+
 Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Machine& machine) {
   check_nd_sbp(shape, from->placement, from->nd_sbp, "boxing");
   check_nd_sbp(shape, to->placement, to->nd_sbp, "boxing");
@@ -153,8 +169,7 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
       s.out_bytes = e.out_bytes;
       s.host_bytes = e.host_bytes;
       s.label = fmt::format("{} {} -> {}", name(s.kind), s.from->nd_sbp, s.to->nd_sbp);
-      s.fingerprint = hash_text(fmt::format("{} {} {} {} {} {} {}", s.label, s.from->placement, s.to->placement, i,
-                                            shape, static_cast<int>(dtype), s.two_phase));
+      s.fingerprint = fingerprint(s, i, shape, dtype);
       data->predicted_s += s.predicted_s;
       data->peak_bytes = std::max(data->peak_bytes, held + s.out_bytes);
       held = s.out_bytes;
@@ -164,13 +179,7 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
       data->steps.push_back(std::move(s));
     }
   }
-  auto add = [&](const GlobalSpec* s) {
-    data->ranks.insert(data->ranks.end(), s->placement.ranks().begin(), s->placement.ranks().end());
-  };
-  add(from);
-  if (from->placement != to->placement) add(to);
-  std::sort(data->ranks.begin(), data->ranks.end());
-  data->ranks.erase(std::unique(data->ranks.begin(), data->ranks.end()), data->ranks.end());
+  data->ranks = ranks_of(from, to);
   data->transfers = std::vector<std::atomic<const Transfer*>>(data->steps.size() * data->ranks.size());
   Plan plan(data);
   for (int r : data->ranks) data->max_read_bytes = std::max(data->max_read_bytes, plan.read_bytes(r));
@@ -178,6 +187,58 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
 }
 
 namespace {
+
+// By how much all ranks of both placements can be lowered, so that they share hosts as before: a pipeline's stages are alike but for
+// that, and are planned once.
+int lowest_shift(const std::vector<int>& ranks, const HostMap& hosts) {
+  auto alike = [&](int shift) {
+    std::map<int, int> to, back;
+    for (int r : ranks) {
+      const int a = hosts.host(r), b = hosts.host(r - shift);
+      if (to.try_emplace(a, b).first->second != b || back.try_emplace(b, a).first->second != a) return false;
+    }
+    return true;
+  };
+  const int low = ranks.front();
+  if (low == 0 || alike(low)) return low;
+  int of_first_host = 0;
+  while (hosts.host(of_first_host) == hosts.host(0) && of_first_host < low) ++of_first_host;
+  const int whole = low / of_first_host * of_first_host;
+  return whole > 0 && alike(whole) ? whole : 0;
+}
+
+const GlobalSpec* lowered(const GlobalSpec* spec, int by) {
+  std::vector<int64_t> ranks;
+  for (int r : spec->placement.ranks()) ranks.push_back(r - by);
+  return intern_spec(Placement(name(spec->placement.device_type()), spec->placement.hierarchy(), std::move(ranks)), spec->nd_sbp);
+}
+
+// The plan of other ranks that stand to each other as these do.
+Plan moved(const Plan& base, const GlobalSpec* from, const GlobalSpec* to, const HostMap& hosts) {
+  auto data = std::make_shared<Plan::Data>();
+  data->from = from;
+  data->to = to;
+  data->shape = base.shape();
+  data->dtype = base.dtype();
+  data->hosts = hosts;
+  data->predicted_s = base.predicted_s();
+  data->peak_bytes = base.peak_bytes();
+  data->between_bytes = base.between_bytes();
+  data->max_read_bytes = base.max_read_bytes();
+  data->steps = base.steps();
+  auto here = [&](const GlobalSpec* s) {
+    return intern_spec(s->placement == base.from()->placement ? from->placement : to->placement, s->nd_sbp);
+  };
+  for (size_t i = 0; i < data->steps.size(); ++i) {
+    Step& s = data->steps[i];
+    s.from = here(s.from);
+    s.to = here(s.to);
+    s.fingerprint = fingerprint(s, i, data->shape, data->dtype);
+  }
+  data->ranks = ranks_of(from, to);
+  data->transfers = std::vector<std::atomic<const Transfer*>>(data->steps.size() * data->ranks.size());
+  return Plan(data);
+}
 
 struct Key {
   const GlobalSpec* from = nullptr;
@@ -210,12 +271,21 @@ class PlanCache {
       if (auto it = young_.find(key); it != young_.end()) return it->second;
       if (auto it = old_.find(key); it != old_.end()) return keep(key, it->second);
     }
-    Plan made = find_plan(key.from, key.to, key.shape, key.dtype, *key.machine);
+    Plan made = find(key);
     std::lock_guard lock(mutex_);
     return keep(key, made);
   }
 
  private:
+  Plan find(const Key& key) {
+    const int shift = lowest_shift(ranks_of(key.from, key.to), key.machine->hosts);
+    if (shift == 0) return find_plan(key.from, key.to, key.shape, key.dtype, *key.machine);
+    Key low = key;
+    low.from = lowered(key.from, shift);
+    low.to = lowered(key.to, shift);
+    return moved(get(low), key.from, key.to, key.machine->hosts);
+  }
+
   // The first one in stays, so that ranks as threads share its transfers.
   Plan keep(const Key& key, Plan plan) {
     if (young_.size() >= kGeneration) {

@@ -28,7 +28,7 @@ enum class Input : uint8_t {
   kAnyStrides,  // may differ from run to run; a packed copy has its place in the scratch memory
 };
 
-// Belongs to the rank that prepared it. Preparing is pure: it meets nobody and needs no world. The communicators are
+// Belongs to the rank that prepared it. Preparing plans (planner.h) and meets nobody. The communicators are
 // looked up by the first run(), in the context that it runs in: that of the rank's own thread or of its background
 // thread (comm/background.h), and again where the context has changed.
 class Prepared {

@@ -32,10 +32,13 @@ RankStep::RankStep(const Plan& plan, size_t number, int rank)
   }
   if (index < 0) return;
 
+  makes_ = Makes::kPart;
+  if (meets() && !(transfer_->whole_own && one_device)) {
+    shape_ = transfer_->shape;
+    return;
+  }
   const Slice dst = slice_of(plan.shape(), to.placement, to.nd_sbp, index);
   shape_ = dst.shape;
-  makes_ = Makes::kPart;
-  if (meets() && !(transfer_->whole_own && one_device)) return;
   zeros_ = step_->kind == StepKind::kZeroFill;
   if ((!zeros_ && dst.shape.numel() == 0) || own < 0) return;
   const Slice src = slice_of(plan.shape(), from.placement, from.nd_sbp, own);

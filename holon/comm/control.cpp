@@ -21,7 +21,7 @@ namespace {
 struct GroupDescriptor {
   std::atomic<uint32_t> state;  // 0 free, 1 being claimed, 2 ready
   uint32_t size;
-  int32_t channel;
+  int64_t channel;
   uint64_t hash;
   uint64_t offset;
 };
@@ -37,8 +37,8 @@ size_t group_bytes(size_t members) {
   return align64(sizeof(GroupHeader) + members * sizeof(int32_t)) + members * sizeof(MemberSlot);
 }
 
-uint64_t hash_of(std::span<const int> ranks, int channel) {
-  uint64_t h = ranks.size() + (static_cast<uint64_t>(channel) << 32);
+uint64_t hash_of(std::span<const int> ranks, int64_t channel) {
+  uint64_t h = mix(ranks.size(), static_cast<uint64_t>(channel));
   for (int r : ranks) h = (h ^ static_cast<uint64_t>(r)) * 0x9e3779b97f4a7c15, h ^= h >> 29;
   return h;
 }
@@ -139,7 +139,7 @@ const int32_t* ControlBlock::members(uint64_t offset) const {
 }
 
 // Everybody walks the table from its start, and entries are never freed: the first that fits is the same for all.
-Group ControlBlock::group(std::span<const int> ranks, int channel, int* table_index) const {
+Group ControlBlock::group(std::span<const int> ranks, int64_t channel, int* table_index) const {
   const uint64_t hash = hash_of(ranks, channel);
   for (int i = 0; i < kMaxGroups; ++i) {
     GroupDescriptor& d = header().groups[i];

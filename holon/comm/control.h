@@ -122,7 +122,7 @@ class ControlBlock {
   OneText<2000>& aborted() const;
 
   // The group of exactly these ranks, in this order, on this channel. Errors: the table is full.
-  Group group(std::span<const int> ranks, int channel = 0, int* table_index = nullptr) const;
+  Group group(std::span<const int> ranks, int64_t channel = 0, int* table_index = nullptr) const;
   std::string group_text(int table_index) const;  // "[0-3]"
 
   // Makes everybody who sleeps in any group look again.

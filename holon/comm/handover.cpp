@@ -68,7 +68,7 @@ HandOver::HandOver(std::vector<int> givers, std::vector<int> takers, int number,
 
 void HandOver::connect(const PullsOf& pulls_of) {
   // Ranks of other hosts have slots in other memory. What tells objects apart is all ranks, so it is in the key.
-  uint64_t key = mix(givers_.size(), static_cast<uint64_t>(number_));
+  uint64_t key = mix(mix(0, givers_.size()), static_cast<uint64_t>(number_));
   for (auto* ranks : {&givers_, &takers_})
     for (int r : *ranks) key = mix(key, static_cast<uint64_t>(r) + 1);
   const int here = world_.host_of(world_.rank());
@@ -83,7 +83,7 @@ void HandOver::connect(const PullsOf& pulls_of) {
   add(givers_, giver_slots);
   add(takers_, taker_slots);
   // The channels of a rank's threads are small numbers.
-  const int group_channel = static_cast<int>((key >> 33) | 0x40000000);
+  const auto group_channel = static_cast<int64_t>(key >> 2 | uint64_t{1} << 61);
   group_ = world_.block().group(slot_ranks_, group_channel, &table_index_);
 
   const bool apart = slot_ranks_.size() < givers_.size() + takers_.size();

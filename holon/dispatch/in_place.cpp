@@ -104,6 +104,9 @@ void write_in_place(const char* op, const Tensor& self, const Tensor& result) {
 Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
   Tensor self = inputs[0];
   if (!self.defined()) fail_type("{}_: there is no tensor to write into.", op.public_name());
+  if (!tracer()) [[likely]]
+    for (auto& t : inputs)
+      if (t.defined()) t.require_value(op.public_name());
   bool recording = grad_enabled() && any_requires_grad(inputs);
   if (recording) check_in_place(op.public_name(), self);
   if (!recording && !tracer() && try_direct(op, inputs, attrs)) return self;

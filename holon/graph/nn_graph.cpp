@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <typeinfo>
@@ -152,27 +153,24 @@ uint64_t next_number() {
   return n++;
 }
 
-// What a compiled step has taken for granted of a tensor from outside.
+// What a compiled step has taken for granted of a tensor from outside. Where its memory lies may change.
 struct Fingerprint {
   const TensorImpl* impl;  // held by the step's graph
-  const Storage* storage;
   const GlobalSpec* spec;
-  int64_t offset;
-  Dims shape;
+  Dims shape, strides;
   DType dtype;
   bool requires_grad;
 
   explicit Fingerprint(const Tensor& t)
       : impl(t.impl()),
-        storage(t.array().storage.get()),
         spec(t.spec()),
-        offset(t.array().offset),
         shape(t.shape()),
+        strides(t.array().strides),
         dtype(t.dtype()),
         requires_grad(t.requires_grad()) {}
   bool holds() const {
-    return impl->array.storage.get() == storage && impl->spec == spec && impl->array.offset == offset &&
-        impl->requires_grad == requires_grad && impl->dtype == dtype && impl->shape == shape;
+    return impl->spec == spec && impl->requires_grad == requires_grad && impl->dtype == dtype && impl->shape == shape &&
+           impl->array.strides == strides;
   }
 };
 
@@ -247,6 +245,7 @@ struct Graph::Entry {
   std::vector<Link> links;
   std::vector<size_t> n_groups;  // of each optimizer
   graph::Graph captured;
+  double capture_s = 0;
   std::unique_ptr<graph::Step> step;
 };
 
@@ -456,6 +455,7 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
   }
   check_stages(name(), stages);
   step_options(&options);
+  const auto start = std::chrono::steady_clock::now();
   {
     FreshCasts casts(config);
     graph::Capture capture;
@@ -484,6 +484,7 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     }
     e->captured = capture.finish({outputs.begin(), outputs.size()});
   }
+  e->capture_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   e->step = std::make_unique<graph::Step>(graph::Graph(e->captured), options);
   for (auto& x : e->captured.externals) e->externals.emplace_back(x.tensor);
   for (size_t u = 0; u < e->links.size(); ++u) {
@@ -557,6 +558,12 @@ std::vector<Tensor> Graph::call(std::span<const Tensor> inputs, uint64_t variant
 
 void Graph::set_variant(size_t signature, uint64_t variant) { entries_[signature]->variant = variant; }
 
+graph::StepStats Graph::stats(size_t signature) const {
+  graph::StepStats s = step(signature).stats();
+  s.capture_s = entries_[signature]->capture_s;
+  return s;
+}
+
 const graph::Step& Graph::step(size_t signature) const {
   if (signature >= entries_.size()) fail(ErrorKind::kIndex, "step: signature {} of {}.", signature, entries_.size());
   return *entries_[signature]->step;
@@ -583,7 +590,7 @@ std::string Graph::str() const {
                         "rank; memory {} of {}\n"
                         "    capture {:.1f} ms, passes {:.1f} ms, lowering {:.1f} ms\n",
                         i, in, e.grad ? "" : ", no_grad", s.captured_nodes, s.nodes, s.instructions,
-                        size_text(s.arena_bytes), size_text(s.sum_bytes), s.capture_s * 1e3, s.passes_s * 1e3,
+                        size_text(s.arena_bytes), size_text(s.sum_bytes), e.capture_s * 1e3, s.passes_s * 1e3,
                         s.lowering_s * 1e3);
     std::string passes = e.step->passes();
     for (size_t from = 0; from < passes.size();) {

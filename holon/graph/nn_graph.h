@@ -125,6 +125,7 @@ class Graph {
   std::string captured() const;
   size_t n_signatures() const { return entries_.size(); }
   // Of a signature, in order of their first calls. Errors: there is none of this number.
+  graph::StepStats stats(size_t signature) const;
   const graph::Step& step(size_t signature) const;
 
   // The modules' parameters and buffers ("net.fc1.weight"), and the optimizers' states in the order of add_optimizer().

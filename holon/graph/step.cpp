@@ -5,10 +5,12 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
+#include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/program/pipeline.h"
+#include "holon/graph/virtual_rank.h"
 #include "holon/graph/program/program.h"
 #include "holon/kernels/cpu/copy.h"
 
@@ -51,7 +53,7 @@ struct Step::Impl {
     stats.passes_s = seconds_since(start);
     stats.nodes = static_cast<int64_t>(graph.nodes.size());
     start = std::chrono::steady_clock::now();
-    program = lower(graph, {options.schedule});
+    program = lower(graph, {options.schedule, !is_virtual() && comm::background_pays()});
     stats.lowering_s = seconds_since(start);
     stats.instructions = static_cast<int64_t>(program->instructions.size());
     stats.arena_bytes = static_cast<int64_t>(program->memory.bytes);
@@ -202,6 +204,7 @@ struct Step::Impl {
   }
 
   std::vector<Tensor> run(std::span<const Tensor> given) {
+    if (is_virtual()) fail_runtime("a graph cannot be run by a virtual rank: there is no data. Run it in a world of real ranks.");
     tracing::Span span("graph step", "graph");
     if (given.size() != graph.inputs.size())
       fail_value("the graph takes {} tensors, {} were given. Call it as it was compiled.", graph.inputs.size(),
@@ -214,6 +217,7 @@ struct Step::Impl {
     std::vector<Ref<Storage>> storages = bind_outputs();
     begin_draws();
     if (!ready) {
+      program->allocate();
       for (auto& i : program->instructions) i->bind();
       ready = true;
     }

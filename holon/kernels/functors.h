@@ -255,6 +255,13 @@ HOLON_FN float gelu_slope(float x) {
   float h = e * polynomial<kMills>(z > 5.6f ? 5.6f : z);
   return (x > 0.f ? 1.f - h : h) + x * (e * 0.3989422804014327f);
 }
+// The same, and gelu(x), which is made of the same tail.
+HOLON_FN float gelu_and_slope(float x, float* slope) {
+  float z = f::abs(x), e = exp_nonpositive(-0.5f * x * x);
+  float h = e * polynomial<kMills>(z > 5.6f ? 5.6f : z);
+  *slope = (x > 0.f ? 1.f - h : h) + x * (e * 0.3989422804014327f);
+  return (x < 0.f ? 0.f : x) - magnitude_to_10(x) * h;
+}
 
 inline constexpr float kErf[] = {1.1283791666278349f,   0.6366198345777202f,   0.10277127711702584f,   -0.019117694582433935f,
                                  -0.0002530619569939477f, 0.0017993552949804653f, -0.0007406871680098887f, 0.00016748157265496946f,
@@ -359,6 +366,11 @@ HOLON_FN double tanh_softplus(double x) { return tanh(softplus(x)); }
 HOLON_FN double gelu(double x) { return 0.5 * x * __builtin_erfc(-x * 0.70710678118654752440); }
 HOLON_FN double normal_cdf(double x) { return 0.5 * __builtin_erfc(-x * 0.70710678118654752440); }
 HOLON_FN double gelu_slope(double x) { return normal_cdf(x) + x * exp(-0.5 * x * x) * 0.39894228040143267794; }
+HOLON_FN double gelu_and_slope(double x, double* slope) {
+  double p = normal_cdf(x);
+  *slope = p + x * exp(-0.5 * x * x) * 0.39894228040143267794;
+  return x * p;
+}
 
 // GELU by tanh is x sigmoid(this).
 template <class T>
@@ -369,6 +381,12 @@ template <class T>
 HOLON_FN T gelu_tanh_slope(T x) {
   T s = sigmoid(gelu_tanh_inner(x));
   return s + x * s * (T(1) - s) * T(1.5957691216057308) * (T(1) + T(3 * 0.044715) * x * x);
+}
+template <class T>
+HOLON_FN T gelu_tanh_and_slope(T x, T* slope) {
+  T s = sigmoid(gelu_tanh_inner(x));
+  *slope = s + x * s * (T(1) - s) * T(1.5957691216057308) * (T(1) + T(3 * 0.044715) * x * x);
+  return x * s;
 }
 template <class T>
 HOLON_FN T silu_slope(T x) {

@@ -114,8 +114,9 @@ std::vector<PartMeta> exchange_metas(const Tensor& x, const GlobalSpec* spec) {
   std::copy(x.shape().begin(), x.shape().end(), mine.sizes);
   int world = Context::current().world_size();
   std::vector<PartMeta> all(static_cast<size_t>(world));
-  if (world == 1) {
-    all[0] = mine;
+  Tracer* trace = tracer();
+  if (world == 1 || (trace && trace->alone())) {
+    std::fill(all.begin(), all.end(), mine);
     return all;
   }
   std::vector<int> ranks(static_cast<size_t>(world));
@@ -299,7 +300,8 @@ Tensor Tensor::to_global(const Placement& placement, const NdSbp& sbp) const { r
 Tensor Tensor::to_local() const { return holon::to_local(*this); }
 
 Tensor Tensor::full() const {
-  require_value("full");
+  require_constant("full");
+  TracerPause untraced;
   NoGradGuard no_grad;
   Tensor x = detach();
   if (is_global()) {
@@ -315,7 +317,8 @@ Tensor Tensor::full() const {
 
 Scalar Tensor::item() const {
   if (numel() != 1) fail_value("item: the tensor has shape {}; only a tensor of one element is a number. Reduce it first, e.g. by sum().", shape());
-  require_value("item");
+  require_constant("item");
+  TracerPause untraced;
   Tensor x = full();
   return visit_dtype(dtype(), [&](auto tag) -> Scalar {
     using T = typename decltype(tag)::type;

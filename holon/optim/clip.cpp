@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/optim.h"
@@ -19,6 +20,9 @@ struct Gradients {
 
   // With whole: addends of a partial sum come together first, because what follows is not linear. Collective then.
   Gradients(std::span<const Tensor> of, bool whole) {
+    if (Context::current().tracer())
+      fail_runtime("gradients are clipped or scaled inside of a graph that is being captured. Give the optimizer's groups a clip_grad_max_norm instead; the graph "
+                   "clips before it updates.");
     NoGradGuard guard;
     for (auto& p : of) {
       Tensor g = p.defined() ? p.grad() : Tensor();

@@ -158,7 +158,10 @@ std::string text_of(const Tensor& t, const Array& a, bool whole) {
   else if (t.requires_grad()) add("requires_grad=True");
 
   std::string values, mark;
-  if (!a.defined()) {
+  if (t.is_symbolic()) {
+    values = "...";
+    mark = fmt::format(", shape={}, of a captured graph", t.shape());
+  } else if (!a.defined()) {
     values = "...";
     mark = fmt::format(", shape={}, part=none on {}", t.shape(), rank_text());
   } else {

@@ -38,9 +38,21 @@ Tensor Tensor::without_data(const Dims& shape, DType dtype, const GlobalSpec* sp
 }
 
 void Tensor::fail_symbolic(const char* what) const {
+  if (!Context::current().tracer())
+    fail_runtime("{}: the tensor {} {} was made in a graph's build() while that was captured, and has no value outside of it. Return it from build() and use "
+                 "what the graph's call gives.",
+                 what, name(dtype()), shape());
   fail_runtime("{}: the tensor {} {} is part of a graph that is being captured and has no value yet: a value cannot decide what build() does. "
                "Use ops on tensors instead (e.g. where), return the tensor and look at it outside, or compute this part before the graph is called.",
                what, name(dtype()), shape());
+}
+
+void Tensor::require_constant(const char* what) const {
+  require_value(what);
+  if (Tracer* tracer = Context::current().tracer(); tracer && tracer->varies(*impl_)) [[unlikely]]
+    fail_runtime("{}: the tensor {} {} is a parameter or buffer of a graph that is being captured: what it holds now would be taken for each later call. Use ops on "
+                 "tensors instead, or look at it outside.",
+                 what, name(dtype()), shape());
 }
 
 int64_t Tensor::size(int64_t dim) const {
@@ -95,6 +107,13 @@ AutogradMeta& meta_of(TensorImpl& impl) {
 }  // namespace
 
 void Tensor::set_grad(Tensor grad) {
+  if (Tracer* tracer = Context::current().tracer()) [[unlikely]] {
+    // Each call of a graph begins without gradients, so that there is nothing to clear.
+    if (!grad.defined() && !tracer->gradient_of(*impl_).defined()) return;
+    fail_runtime("grad of a tensor {} {} is set while a graph is captured: gradients of a graph are those that backward() in build() gives. Change the loss, or "
+                 "use what the optimizer's groups offer (clip_grad_max_norm).",
+                 name(dtype()), shape());
+  }
   if (grad.defined()) {
     if (grad.shape() != shape() || grad.dtype() != dtype() || grad.is_global() != is_global())
       fail_value("grad of a tensor {} {} must be like it; found {} {}{}.", shape(), name(dtype()), grad.shape(), name(grad.dtype()),

@@ -87,6 +87,8 @@ class Tensor {
     if (is_symbolic()) [[unlikely]]
       fail_symbolic(what);
   }
+  // The same for values that a program looks at: while a graph is captured, parameters and buffers have none either.
+  void require_constant(const char* what) const;
   Tensor grad() const;
   void set_grad(Tensor grad);
   void retain_grad();

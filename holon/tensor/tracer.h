@@ -43,6 +43,10 @@ class Tracer {
   virtual Tensor seed(Tensor ones) = 0;
   // copy is t outside of the tape.
   virtual void detached(const Tensor& t, const Tensor& copy) = 0;
+  // Whether the tensor, which has a value now, has another one at each step: a parameter, a buffer, what an op has written to.
+  virtual bool varies(const TensorImpl& t) const = 0;
+  // The other ranks of the world are not there to be asked: they do as this one.
+  virtual bool alone() const { return false; }
   // A call of a module begins; what is returned takes its first input's place. It ends, by an exception if failed.
   virtual Tensor enter(const void* module, const Tensor& x) = 0;
   virtual void leave(bool failed) = 0;
@@ -50,5 +54,17 @@ class Tracer {
 
 // That of this rank, or nullptr.
 inline Tracer* tracer() { return Context::current().tracer(); }
+
+// Ops run for a while, although a graph is being captured: on constants that a program looks at.
+class TracerPause {
+ public:
+  TracerPause() : paused_(tracer()) { Context::current().set_tracer(nullptr); }
+  ~TracerPause() { Context::current().set_tracer(paused_); }
+  TracerPause(const TracerPause&) = delete;
+  TracerPause& operator=(const TracerPause&) = delete;
+
+ private:
+  Tracer* paused_;
+};
 
 }  // namespace holon

@@ -40,6 +40,8 @@ globals().update(_C.ops)
 from .random import get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 
 is_grad_enabled = _C.is_grad_enabled
+# Loaded on first use.
+_LAZY = {"jit": "_jit"}
 _SUBMODULES = {"amp", "autograd", "boxing", "comm", "data", "distributed", "env", "linalg", "nn", "optim", "utils"}
 
 
@@ -95,15 +97,19 @@ def __getattr__(name):
         from importlib import import_module
 
         return import_module(f"{__name__}.{name}")
+    if name in _LAZY:
+        from importlib import import_module
+
+        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_LAZY[name]}"), name))
     message = f"holon has no '{name}'"
     if not name.startswith("_"):
         from difflib import get_close_matches
 
-        known = {*(n for n in globals() if n[0] != "_"), *_SUBMODULES}
+        known = {*(n for n in globals() if n[0] != "_"), *_SUBMODULES, *_LAZY}
         near = get_close_matches(name, known, 3, 0.75)
         message += f". Did you mean {' or '.join(near)}?" if near else "; holon.ops() lists the ops that there are."
     raise AttributeError(message)
 
 
 def __dir__():
-    return sorted({*globals(), *_SUBMODULES})
+    return sorted({*globals(), *_SUBMODULES, *_LAZY})

@@ -1,5 +1,8 @@
 #include "call.h"
 
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+
 #include <structseq.h>
 
 #include <map>
@@ -91,6 +94,10 @@ void ArgParser::take_generator(PyObject* generator, ReadyCall* call) const {
   if (generator == Py_None) return;
   Generator* g;
   if (!nb::try_cast(nb::handle(generator), g)) fail_type("{}: generator must be holon.Generator, got {}.", op_.public_name(), describe(generator));
+  if (Context::current().tracer())
+    fail_runtime("{}: a Generator inside of a graph that is being captured would draw the same numbers in each call. Leave it out: the rank's own source goes on "
+                 "with each call (holon.manual_seed).",
+                 op_.public_name());
   call->attrs.set_int(op_.seed_attr, static_cast<int64_t>(g->seed));
   call->attrs.set_int(op_.counter_attr, g->counter++);
 }

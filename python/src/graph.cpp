@@ -485,7 +485,7 @@ void bind_graph(nb::module_& m) {
       .def(
           "stats",
           [](const PyGraph& g, size_t signature) {
-            auto& s = g.step(signature).stats();
+            auto s = g.stats(signature);
             nb::dict d;
             d["captured_nodes"] = s.captured_nodes;
             d["nodes"] = s.nodes;

@@ -201,6 +201,7 @@ DLDataType dl_type(DType d) {
 }
 
 nb::object to_dlpack(const Tensor& t) {
+  t.require_constant("__dlpack__");
   if (t.is_global()) fail_runtime("__dlpack__ of a global tensor: other libraries know local memory only. Use to_local() or numpy().");
   if (t.requires_grad()) fail_runtime("__dlpack__ of a tensor that requires grad: writes elsewhere would go unnoticed. Use detach() first.");
   auto* lent = new Lent{{}, t.array()};
@@ -260,6 +261,8 @@ Tensor from_dlpack(nb::handle source) {
 }  // namespace
 
 nb::object to_numpy(const Tensor& given) {
+  given.require_constant("numpy");
+  TracerPause untraced;
   Tensor t = given.detach();
   if (t.is_global()) t = t.full();
   if (t.dtype() == bfloat16) t = OpCall("cast").in(t).set("dtype", float32).run();

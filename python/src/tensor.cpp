@@ -1,5 +1,7 @@
 // Properties of Tensor, and the methods that are no ops.
 #include "call.h"
+#include "holon/base/context.h"
+#include "holon/base/error.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/print.h"
 
@@ -66,6 +68,8 @@ int set_grad(PyObject* self, PyObject* value, void*) {
 int set_data(PyObject* self, PyObject* value, void*) {
   return guarded([&] {
     const Tensor& to = expect_tensor(value ? value : Py_None, "data", "the value");
+    if (Context::current().tracer() || to.is_symbolic())
+      fail_runtime("data of a tensor {} is set while a graph is captured. Write into it instead, by copy_() or another op in place.", tensor_of(self).shape());
     TensorImpl& impl = *tensor_of(self).impl();
     impl.array = to.array();
     impl.shape = to.shape();
@@ -193,8 +197,10 @@ void bind_tensor(nb::module_&) {
   def_method("is_floating_point", [](const Tensor& t) { return is_floating(t.dtype()); }, "Whether the elements are floating point numbers.");
   def_method("is_contiguous", [](const Tensor& t) { return !t.array().defined() || t.array().is_contiguous(); },
              "Whether this rank's elements lie in row-major order.");
-  def_method("data_ptr", [](const Tensor& t) { return t.array().defined() ? reinterpret_cast<uintptr_t>(t.array().bytes()) : 0; },
-             "The address of this rank's first element; 0 outside the placement.");
+  def_method("data_ptr", [](const Tensor& t) {
+    t.require_value("data_ptr");
+    return t.array().defined() ? reinterpret_cast<uintptr_t>(t.array().bytes()) : 0;
+  }, "The address of this rank's first element; 0 outside the placement.");
   def_method("storage_offset", [](const Tensor& t) { return t.array().offset; }, "The place of the first element in its memory.");
   def_method("get_device", [](const Tensor& t) { return t.impl()->device.type == DeviceType::kCpu ? -1 : t.impl()->device.index; },
              "The number of the cuda device, -1 on the CPU.");

@@ -225,7 +225,7 @@ Py_hash_t hash(PyObject* self) { return _Py_HashPointer(self); }
 PyObject* repr(PyObject* self) {
   return guarded([&] {
     const Tensor& t = tensor_of(self);
-    bool gather = print_options().gather && t.is_global();
+    bool gather = print_options().gather && t.is_global() && !t.is_symbolic();
     std::string s = gather ? to_string(t, t.full().array()) : to_string(t);
     return checked(PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace"));
   });

@@ -20,10 +20,10 @@ uint32_t next_id() {
 
 }  // namespace
 
-Capture* Capture::current() { return static_cast<Capture*>(Context::current().tracer()); }
+Capture* Capture::current() { return dynamic_cast<Capture*>(Context::current().tracer()); }
 
-Capture::Capture() : id_(next_id()) {
-  if (Context::current().tracer())
+Capture::Capture() : id_(next_id()), before_(Context::current().tracer()) {
+  if (current())
     fail_runtime("a graph is being captured already on {}: a graph cannot be called inside of another one's build(). "
                  "Call the module itself there.",
                  rank_text());
@@ -35,7 +35,7 @@ Capture::~Capture() { end(); }
 void Capture::end() {
   if (!open_) return;
   open_ = false;
-  Context::current().set_tracer(nullptr);
+  Context::current().set_tracer(before_);
 }
 
 void Capture::make_symbol(const Tensor& t, ValueId v) const {
@@ -190,6 +190,13 @@ Tensor Capture::agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec
   n.in.push_back(from);
   n.out.push_back(v);
   return out;
+}
+
+bool Capture::varies(const TensorImpl& t) const {
+  auto it = externals_.find(&t);
+  if (it == externals_.end()) return false;
+  auto& e = graph_.externals[static_cast<size_t>(it->second)];
+  return e.assigned || e.parameter || !e.name.empty();
 }
 
 void Capture::write(const char* op, const Tensor& self, const Tensor& value) {

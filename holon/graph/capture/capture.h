@@ -75,6 +75,8 @@ class Capture final : public Tracer {
   void backward(bool begins) override { backward_ = begins; }
   Tensor seed(Tensor ones) override;
   void detached(const Tensor& t, const Tensor& copy) override;
+  bool varies(const TensorImpl& t) const override;
+  bool alone() const override { return before_ != nullptr; }
   Tensor enter(const void* module, const Tensor& x) override { return enter_hook_ ? enter_hook_(module, x) : x; }
   void leave(bool failed) override {
     if (leave_hook_) leave_hook_(failed);
@@ -102,6 +104,7 @@ class Capture final : public Tracer {
 
   Graph graph_;
   const uint32_t id_;
+  Tracer* before_;  // a virtual rank's
   bool open_ = true, backward_ = false;
   int32_t place_ = 0;
   std::vector<Place> places_{Place{}};

@@ -27,7 +27,7 @@ class MergeBoxes {
       }
       widen_after(static_cast<NodeId>(i));
       shorten(n);
-      if (spec(n.in[0]) == spec(n.out[0]) && !n.pinned) {
+      if (spec(n.in[0]) == spec(n.out[0])) {
         replace(n.out[0], n.in[0]);
         remove(static_cast<NodeId>(i));
       }

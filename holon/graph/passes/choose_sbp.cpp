@@ -1,7 +1,409 @@
+// Eager chooses a signature for each call by what its own inputs cost; here all readers of a result count as well.
+//
+// Boxes that ops have asked for are taken away in thought: an input of a node is then a value, its source, in a wanted
+// layout, and what all boxes cost is the sum over the different pairs of the two. The signature of a node is changed,
+// along one axis of the ranks, where that sum falls and the node holds no more bytes than before. Sweeps end when
+// nothing is gained.
+#include <optional>
+#include <unordered_map>
+
+#include "holon/boxing/planner.h"
+#include "holon/dispatch/signature.h"
+#include "holon/graph/ir/hasher.h"
+#include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/pass.h"
+#include "holon/graph/passes/rewrite.h"
 
 namespace holon::graph {
 
-void choose_sbps(Graph&, const PassOptions&) {}
+namespace {
+
+constexpr double kLeastGain = 0.02;  // of what the boxes around a node cost
+constexpr int kMostSweeps = 4;
+constexpr int kFar = 6;  // nodes that a box is carried through
+
+class Choose {
+ public:
+  explicit Choose(Graph& g) : g_(g) {}
+
+  void run() {
+    if (!look()) return;
+    bool changed = false;
+    for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+      bool gained = false;
+      // There and back: what a node gains may depend on those before it, or on those after it.
+      const size_t n = g_.nodes.size();
+      for (size_t i = 0; i < n; ++i) gained |= improve(sweep % 2 ? i : n - 1 - i);
+      changed |= gained;
+      if (!gained) break;
+    }
+    if (changed) rebuild();
+  }
+
+ private:
+  struct Wanted {
+    const GlobalSpec* spec;
+    int32_t readers = 0, often = 0;  // of them, those in each micro-batch
+  };
+  // The layouts of a node's inputs and outputs.
+  struct State {
+    SmallVec<const GlobalSpec*, 4> in;
+    SmallVec<const GlobalSpec*, 2> out;
+  };
+
+  const GlobalSpec*& now(ValueId v) { return now_[static_cast<size_t>(v)]; }
+  ValueId source(ValueId v) const { return source_[static_cast<size_t>(v)]; }
+
+  // Which boxes are free to go, and who wants what of whom. False: none is.
+  bool look() {
+    const size_t values = g_.values.size();
+    fixed_.assign(values, false);
+    for (ValueId v : g_.outputs) fixed_[static_cast<size_t>(v)] = true;  // the user sees their layout
+    for (size_t v = 0; v < values; ++v) {
+      source_.push_back(static_cast<ValueId>(v));
+      now_.push_back(g_.values[v].spec);
+    }
+    readers_.resize(values);
+    made_by_ = producers(g_);
+    reader_.assign(values, -1);
+    changed_.assign(values, 1);
+    visited_.assign(g_.nodes.size(), 0);
+    known_of_.assign(g_.nodes.size(), nullptr);
+    wants_.resize(g_.nodes.size());
+    free_.assign(g_.nodes.size(), false);
+    bool any = false;
+    for (size_t i = 0; i < g_.nodes.size(); ++i) {
+      const Node& n = g_.nodes[i];
+      if (is_single_box(n) && !n.pinned && !fixed_[static_cast<size_t>(n.out[0])] &&
+          now(n.in[0])->placement == now(n.out[0])->placement) {
+        free_[i] = any = true;
+        source_[static_cast<size_t>(n.out[0])] = source(n.in[0]);
+        continue;
+      }
+      for (ValueId v : n.in) {
+        // A box that stays takes its input as it is.
+        const GlobalSpec* spec = v == kNoValue ? nullptr
+            : is_single_box(n)                 ? g_.value(n.out[0]).spec
+                                               : g_.value(v).spec;
+        wants_[i].push_back(spec);
+        if (!spec) continue;
+        want(source(v), spec, n, 1);
+        if (NodeId& first = reader_[static_cast<size_t>(source(v))]; first < 0) first = static_cast<NodeId>(i);
+      }
+    }
+    for (ValueId v : g_.outputs)
+      if (now(v)) want(source(v), now(v), Node(), 1);
+    return any;
+  }
+
+  void want(ValueId of, const GlobalSpec* spec, const Node& by, int32_t more) {
+    auto& all = readers_[static_cast<size_t>(of)];
+    Wanted* found = nullptr;
+    for (Wanted& w : all)
+      if (w.spec == spec) found = &w;
+    if (!found) found = &all.emplace_back(Wanted{spec});
+    found->readers += more;
+    // Gradients are boxed when they are summed over the micro-batches.
+    if (by.kind != NodeKind::kUpdate && is_per_batch(by.section)) found->often += more;
+  }
+
+  double cost(ValueId of) {
+    const Value& v = g_.value(of);
+    const GlobalSpec* from = now(of);
+    const double seldom = 1.0 / std::max(1, g_.micro_batches);
+    double sum = 0;
+    for (const Wanted& w : readers_[static_cast<size_t>(of)])
+      if (w.readers > 0 && w.spec != from)
+        sum +=
+            boxing::cost(from, w.spec, v.shape, v.dtype) * (w.often > 0 && v.kind != ValueKind::kExternal ? 1 : seldom);
+    return sum;
+  }
+
+  // Of all boxes that the node's signature has a part in.
+  double cost_around(const Node& n) {
+    double sum = 0;
+    for (size_t i = 0; i < n.in.size(); ++i) {
+      if (n.in[i] == kNoValue) continue;
+      bool counted = false;
+      for (size_t k = 0; k < i; ++k) counted |= n.in[k] != kNoValue && source(n.in[k]) == source(n.in[i]);
+      if (!counted) sum += cost(source(n.in[i]));
+    }
+    for (ValueId v : n.out) sum += cost(v);
+    return sum;
+  }
+
+  int64_t held(const Node& n, const State& s) const {
+    int64_t bytes = 0;
+    auto add = [&](ValueId id, const GlobalSpec* spec) {
+      if (!spec) return;
+      Value v = g_.value(id);
+      v.spec = spec;
+      bytes += local_bytes(v);
+    };
+    for (size_t i = 0; i < n.in.size(); ++i) add(n.in[i], s.in[i]);
+    for (size_t o = 0; o < n.out.size(); ++o) add(n.out[o], s.out[o]);
+    return bytes;
+  }
+
+  void set(size_t at, const State& s) {
+    const Node& n = g_.nodes[at];
+    for (size_t i = 0; i < n.in.size(); ++i) {
+      if (!s.in[i] || s.in[i] == wants_[at][i]) continue;
+      want(source(n.in[i]), wants_[at][i], n, -1);
+      want(source(n.in[i]), s.in[i], n, 1);
+      wants_[at][i] = s.in[i];
+    }
+    for (size_t o = 0; o < n.out.size(); ++o) now(n.out[o]) = s.out[o];
+  }
+
+  bool is_boxed(size_t at) {
+    const Node& n = g_.nodes[at];
+    for (size_t i = 0; i < n.in.size(); ++i)
+      if (wants_[at][i] && now(source(n.in[i])) != wants_[at][i]) return true;
+    for (ValueId v : n.out)
+      for (const Wanted& w : readers_[static_cast<size_t>(v)])
+        if (w.readers > 0 && w.spec != now(v)) return true;
+    return false;
+  }
+
+  // The state with the signature along one axis of the ranks; false: it cannot be had.
+  bool along(const Node& n, State& s, int axis, const Signature& signature) {
+    for (size_t i = 0; i < n.in.size(); ++i) {
+      if (!s.in[i]) continue;
+      // An op never makes partial sums out of whole values by itself.
+      if (signature.in[i].is_partial() && !now(source(n.in[i]))->nd_sbp[axis].is_partial()) return false;
+      if (!(s.in[i]->nd_sbp[axis] == signature.in[i]))
+        s.in[i] = intern_spec(s.in[i]->placement, s.in[i]->nd_sbp.with(axis, signature.in[i]));
+    }
+    for (size_t o = 0; o < n.out.size(); ++o)
+      if (!(s.out[o]->nd_sbp[axis] == signature.out[o]))
+        s.out[o] = intern_spec(s.out[o]->placement, s.out[o]->nd_sbp.with(axis, signature.out[o]));
+    return !(signature.even_units && signature.even_units % s.out[0]->placement.hierarchy()[axis]);
+  }
+
+  // What is asked once and again of a node.
+  struct Known {
+    SmallVec<Meta, 4> in;
+    SmallVec<Meta, 2> out;
+    std::vector<Signature> signatures;
+  };
+  // nullptr: the node's signature is not to be changed.
+  const Known* known(size_t at) {
+    const Node& n = g_.nodes[at];
+    if (!is_op(n) || n.pinned || n.op->schema.n_inputs == 0 || !now(n.out[0])) return nullptr;
+    for (ValueId v : n.out)
+      if (fixed_[static_cast<size_t>(v)]) return nullptr;
+    if (known_of_[at]) return known_of_[at];
+    // Models repeat their blocks.
+    Hasher key;
+    key.add(reinterpret_cast<uint64_t>(n.op));
+    for (uint16_t s : n.attrs.starts()) key.add(s);
+    for (int64_t w : n.attrs.words()) key.add(static_cast<uint64_t>(w));
+    auto add = [&](ValueId v) {
+      if (v == kNoValue) return key.add(~0ull);
+      key.add(static_cast<uint64_t>(g_.value(v).dtype) << 8 | static_cast<uint64_t>(g_.value(v).shape.size()));
+      for (int64_t x : g_.value(v).shape) key.add(static_cast<uint64_t>(x));
+    };
+    for (ValueId v : n.in) add(v);
+    for (ValueId v : n.out) add(v);
+    auto [it, fresh] = known_.try_emplace(key.value());
+    known_of_[at] = &it->second;
+    if (!fresh) return &it->second;
+    Known& k = it->second;
+    for (ValueId v : n.in) k.in.push_back(v == kNoValue ? Meta{} : Meta{g_.value(v).shape, g_.value(v).dtype});
+    for (ValueId v : n.out) k.out.push_back({g_.value(v).shape, g_.value(v).dtype});
+    k.signatures = signatures_of(*n.op, n.attrs, k.in, k.out);
+    return &k;
+  }
+
+  State state_of(size_t at) {
+    State s;
+    for (auto* spec : wants_[at]) s.in.push_back(spec);
+    for (ValueId v : g_.nodes[at].out) s.out.push_back(now(v));
+    return s;
+  }
+
+  // The state of the least cost among those that one axis of the ranks can change and `allowed` lets through; what it
+  // changes the cost of all boxes by.
+  template <class Allowed>
+  std::optional<std::pair<State, double>> best(size_t at, Allowed allowed) {
+    const Known* k = known(at);
+    if (!k) return {};
+    const Node& n = g_.nodes[at];
+    const State before = state_of(at);
+    const double cost_before = cost_around(n);
+    const int64_t held_before = held(n, before);
+    std::optional<std::pair<State, double>> found;
+    for (int a = 0; a < now(n.out[0])->placement.hierarchy().size(); ++a)
+      for (const Signature& signature : k->signatures) {
+        State tried = before;
+        if (!along(n, tried, a, signature) || !allowed(tried) || held(n, tried) > held_before) continue;
+        set(at, tried);
+        const double gain = cost_around(n) - cost_before;
+        set(at, before);
+        if (found && gain >= found->second) continue;
+        if (has_signature(*n.op, n.attrs, k->in, k->out, tried.in, tried.out)) found = {tried, gain};
+      }
+    return found;
+  }
+
+  bool improve(size_t at) {
+    if (!is_boxed(at) || !known(at)) return false;
+    const Node& n = g_.nodes[at];
+    if (visited_[at] > last_change(n)) return false;
+    visited_[at] = ++clock_;
+    const double least = -kLeastGain * cost_around(n);
+    auto one = best(at, [](const State&) { return true; });
+    if (one && one->second < least) {
+      set(at, one->first);
+      mark(at);
+      return true;
+    }
+    return carry(at, true, least) || carry(at, false, least);
+  }
+
+  // Moves a box from node to node, against the order (up) or along it: each takes the layout on the other side of the
+  // box. What is gained may come some nodes later, where the box meets another one.
+  bool carry(size_t at, bool up, double least) {
+    std::vector<std::pair<size_t, State>> path;  // with the states before
+    double sum = 0, lowest = least;
+    size_t keep = 0;
+    for (int step = 0; step < kFar; ++step) {
+      const Node& n = g_.nodes[at];
+      if (!known(at)) break;
+      const GlobalSpec* to = nullptr;
+      size_t input = 0;
+      if (up) {
+        for (const Wanted& w : readers_[static_cast<size_t>(n.out[0])])
+          if (w.readers > 0 && w.spec != now(n.out[0])) to = w.spec;
+      } else {
+        for (size_t i = 0; i < n.in.size() && !to; ++i)
+          if (wants_[at][i] && now(source(n.in[i])) != wants_[at][i]) {
+            to = now(source(n.in[i]));
+            input = i;
+          }
+      }
+      if (!to) break;
+      auto next = best(at, [&](const State& s) { return (up ? s.out[0] : s.in[input]) == to; });
+      if (!next) break;
+      path.emplace_back(at, state_of(at));
+      set(at, next->first);
+      sum += next->second;
+      if (sum < lowest) {
+        lowest = sum;
+        keep = path.size();
+      }
+      // On to where the box is now.
+      NodeId on = -1;
+      if (up) {
+        for (size_t i = 0; i < n.in.size() && on < 0; ++i)
+          if (wants_[at][i] && now(source(n.in[i])) != wants_[at][i])
+            on = made_by_[static_cast<size_t>(source(n.in[i]))];
+      } else {
+        on = reader_[static_cast<size_t>(n.out[0])];
+      }
+      if (on < 0) break;
+      at = static_cast<size_t>(on);
+    }
+    for (size_t i = path.size(); i-- > keep;) set(path[i].first, path[i].second);
+    for (size_t i = 0; i < keep; ++i) mark(path[i].first);
+    return keep > 0;
+  }
+
+  // A node is looked at again when something around it has changed.
+  int64_t last_change(const Node& n) const {
+    int64_t last = 0;
+    for (ValueId v : n.in)
+      if (v != kNoValue) last = std::max(last, changed_[static_cast<size_t>(source(v))]);
+    for (ValueId v : n.out) last = std::max(last, changed_[static_cast<size_t>(v)]);
+    return last;
+  }
+  void mark(size_t at) {
+    const Node& n = g_.nodes[at];
+    ++clock_;
+    for (ValueId v : n.in)
+      if (v != kNoValue) changed_[static_cast<size_t>(source(v))] = clock_;
+    for (ValueId v : n.out) changed_[static_cast<size_t>(v)] = clock_;
+  }
+
+  // Puts boxes where sources are not as they are wanted, one for all readers of a layout that it can serve.
+  void rebuild() {
+    struct Key {
+      ValueId source;
+      const GlobalSpec* spec;
+      int16_t stage;
+      Section section;
+      bool operator==(const Key&) const = default;
+    };
+    struct HashKey {
+      size_t operator()(const Key& k) const {
+        return static_cast<size_t>(k.source) * 0x9e3779b97f4a7c15ull ^ reinterpret_cast<size_t>(k.spec) ^
+            static_cast<size_t>(k.stage) << 48 ^ static_cast<size_t>(k.section) << 40;
+      }
+    };
+    std::unordered_map<Key, ValueId, HashKey> boxes;
+    Rewrite edit(g_);
+    for (size_t v = 0; v < now_.size(); ++v) g_.values[v].spec = now_[v];
+    for (size_t i = 0; i < wants_.size(); ++i) {
+      if (free_[i]) {
+        // It stays where it is if it still is of use; if nobody reads it any more, it is dead code.
+        Node& n = g_.nodes[i];
+        n.in[0] = source(n.in[0]);
+        const bool useful = now(n.in[0]) != now(n.out[0]);
+        if (!useful || !boxes.try_emplace({n.in[0], now(n.out[0]), n.stage, n.section}, n.out[0]).second)
+          edit.drop(static_cast<NodeId>(i));
+        continue;
+      }
+      for (size_t k = 0; k < g_.nodes[i].in.size(); ++k) {
+        Node& n = g_.nodes[i];
+        if (n.in[k] == kNoValue || !wants_[i][k]) continue;
+        const ValueId from = source(n.in[k]);
+        if (is_single_box(n) || g_.value(from).spec == wants_[i][k]) {
+          n.in[k] = from;
+          continue;
+        }
+        const NodeId by = made_by_[static_cast<size_t>(from)];
+        const bool gradient = n.kind == NodeKind::kUpdate && by >= 0;  // it moves as soon as it is there
+        const Node& like = gradient ? g_.nodes[static_cast<size_t>(by)] : n;
+        ValueId boxed = kNoValue;
+        for (int s = 0; s <= static_cast<int>(n.section) && boxed == kNoValue; ++s) {
+          const auto section = static_cast<Section>(s);
+          if (n.section == Section::kOnceAfter && !gradient && g_.micro_batches > 1 && is_per_batch(section)) continue;
+          auto it = boxes.find({from, wants_[i][k], like.stage, section});
+          if (it != boxes.end()) boxed = it->second;
+        }
+        if (boxed == kNoValue) {
+          boxed = edit.value_like(from, wants_[i][k]);
+          boxes[{from, wants_[i][k], like.stage, like.section}] = boxed;
+          Node box = box_node(like, from, boxed);
+          if (gradient)
+            edit.insert_after(by, std::move(box));
+          else
+            edit.insert_before(static_cast<NodeId>(i), std::move(box));
+        }
+        g_.nodes[i].in[k] = boxed;
+      }
+    }
+    edit.commit();
+  }
+
+  Graph& g_;
+  std::vector<ValueId> source_;                // of each value, through free boxes
+  std::vector<const GlobalSpec*> now_;         // of each value
+  std::vector<bool> fixed_, free_;             // by value, by node
+  std::vector<std::vector<Wanted>> readers_;   // of each source
+  std::vector<NodeId> made_by_, reader_;       // of each value; reader_: the first one
+  std::unordered_map<uint64_t, Known> known_;  // by what decides it
+  std::vector<const Known*> known_of_;         // of each node
+  std::vector<int64_t> changed_, visited_;     // when: of each source, of each node
+  int64_t clock_ = 1;
+  std::vector<SmallVec<const GlobalSpec*, 4>> wants_;  // of each node's inputs
+};
+
+}  // namespace
+
+void choose_sbps(Graph& g, const PassOptions& options) {
+  if (options.choose_sbp) Choose(g).run();
+}
 
 }  // namespace holon::graph

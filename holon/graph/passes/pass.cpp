@@ -23,6 +23,7 @@ constexpr Pass kPasses[] = {
     {"accumulate", accumulate_gradients},
     {"buckets", bucket_gradients},
     {"split_weight", split_weight},
+    {"fuse_epilogue", fuse_epilogue},
     {"fuse_elementwise", fuse_elementwise},
     {"dead_code_again", drop_dead_code},
 };

@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/graph/passes/budget.h"
 #include "holon/graph/passes/clones.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
@@ -50,23 +51,16 @@ void by_module(Graph& g, const std::vector<std::string>& paths) {
     if (!chosen[i]) continue;
     for (ValueId v : g.nodes[i].out) made_in[static_cast<size_t>(v)] = r;
   }
-  // What leaves a module is there anyway: others have been given it.
-  std::vector<bool> kept(g.values.size(), false);
-  for (auto& n : g.nodes) {
-    if (n.section == Section::kBackward || n.section == Section::kWeight) continue;
-    const int32_t r = n.section == Section::kForward && is_pure(n) ? region[static_cast<size_t>(n.scope)] : -1;
-    for (ValueId v : n.in)
-      if (v != kNoValue && made_in[static_cast<size_t>(v)] >= 0 && made_in[static_cast<size_t>(v)] != r)
-        kept[static_cast<size_t>(v)] = true;
-  }
-  for (ValueId v : g.outputs) kept[static_cast<size_t>(v)] = true;
-  clone_into_backward(g, chosen, kept);
+  std::vector<int32_t> of_node;
+  for (auto& n : g.nodes) of_node.push_back(region[static_cast<size_t>(n.scope)]);
+  clone_into_backward(g, chosen, leaving_values(g, of_node, made_in));
 }
 
 }  // namespace
 
 void recompute(Graph& g, const PassOptions& options) {
   if (!options.recompute.empty()) by_module(g, options.recompute);
+  if (options.memory_budget_bytes > 0) recompute_for_budget(g, options.memory_budget_bytes);
 }
 
 }  // namespace holon::graph

@@ -22,7 +22,7 @@ bool per_micro_batch(Section s) { return s != Section::kOnceBefore && s != Secti
 class Lowering {
  public:
   Lowering(const Graph& g, const LoweringOptions& options)
-      : g_(g), made_by_(producers(g)), rank_(Context::current().rank()), pipeline_(g, options.schedule, rank_) {}
+      : g_(g), made_by_(producers(g)), rank_(Context::current().rank()), pipeline_(g, options.schedule, rank_), background_(options.background) {}
 
   std::unique_ptr<Program> run() {
     p_ = std::make_unique<Program>();
@@ -752,16 +752,11 @@ class Lowering {
 
   void place() {
     std::vector<Lifetime> lives;
-    std::vector<size_t> which;
     for (size_t b = 0; b < p_->buffers.size(); ++b)
       if (p_->buffers[b].kind == Buffer::Kind::kArena) {
         lives.push_back(p_->buffers[b].life);
-        which.push_back(b);
       }
     p_->memory = plan_memory(lives);
-    p_->arena = allocate_storage(std::max<size_t>(p_->memory.bytes, 1));
-    for (size_t i = 0; i < which.size(); ++i)
-      p_->buffers[which[i]].storage->rebind(p_->arena->data() + p_->memory.offsets[i], lives[i].bytes);
   }
 
   const Graph& g_;
@@ -770,7 +765,7 @@ class Lowering {
   Pipeline pipeline_;
   int micro_ = 1, stages_ = 1, task_ = 0;
   Section section_ = Section::kOnceBefore;
-  const bool background_ = comm::background_pays();
+  const bool background_;
   std::unique_ptr<Program> p_;
   std::array<std::vector<std::vector<NodeId>>, 5> lists_;
   std::vector<bool> per_micro_;
@@ -789,6 +784,13 @@ class Lowering {
 };
 
 }  // namespace
+
+void Program::allocate() {
+  arena = allocate_storage(std::max<size_t>(memory.bytes, 1));
+  size_t next = 0;
+  for (Buffer& b : buffers)
+    if (b.kind == Buffer::Kind::kArena) b.storage->rebind(arena->data() + memory.offsets[next++], b.bytes);
+}
 
 std::unique_ptr<Program> lower(const Graph& g, const LoweringOptions& options) { return Lowering(g, options).run(); }
 

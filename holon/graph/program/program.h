@@ -90,13 +90,16 @@ struct Program {
   Program() = default;
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
+  // Gives the values their memory. Before the first step.
+  void allocate();
 };
 
 struct LoweringOptions {
   std::string schedule = "1f1b";
+  bool background = false;  // gradients are summed by the rank's second thread
 };
 
-// Lowers the graph for the current rank and binds its memory. Pre: passes have run.
+// Lowers the graph for the current rank. Pre: passes have run.
 std::unique_ptr<Program> lower(const Graph& g, const LoweringOptions& options);
 
 }  // namespace holon::graph

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "holon/base/error.h"
+#include "holon/base/parallel.h"
 #include "holon/kernels/cpu/gemm_bf16.h"
 #include "holon/kernels/cpu/half.h"
 #include "holon/kernels/cpu/scratch.h"
@@ -42,6 +43,8 @@ struct Product {
   View<const T> a, b;
   View<T> c;
   const T* bias;
+  Finish finish = {};
+  T* row_sums = nullptr;  // of a; only where c has contiguous rows
 };
 
 template <class T>
@@ -98,7 +101,12 @@ void run_own(const Product<T>& g, int64_t i0, int64_t m, int64_t j0, int64_t n) 
                    g.c.data + i0 * g.c.rs + j0,
                    g.c.rs,
                    g.bias ? g.bias + j0 : nullptr,
-                   pack_buffer};
+                   pack_buffer,
+                   g.finish.run,
+                   g.finish.state,
+                   i0,
+                   j0,
+                   g.row_sums && j0 == 0 ? g.row_sums + i0 : nullptr};
   if constexpr (std::is_same_v<T, float>)
     small_gemm().f32(args);
   else
@@ -132,6 +140,13 @@ bool own_is_faster(const Product<float>& g) {
   const int64_t work = g.m * g.n * g.k;
   if (small_gemm().vector_bytes < 32) return work <= 8 * 8 * 8;
   if (work <= 64 * 64 * 64 || g.m <= 4 || g.n <= 4) return true;
+  if (small_gemm().vector_bytes == 64) {
+    // sgemm leaves c to be read again by what follows.
+    if (g.finish.run) return work <= int64_t{1} << 31;
+    if (g.a.cs != 1) return work <= int64_t{1} << 29;
+    if (g.b.cs != 1) return g.n <= 512 && work <= int64_t{1} << 29;
+    if (work <= 128 * 128 * 128) return true;
+  }
   if (g.b.cs == 1) return work <= 80 * 80 * 80;
   // b transposed: sgemm copies it with more effort than we do.
   if (g.a.cs != 1) return work <= 256 * 256 * 256;
@@ -146,17 +161,36 @@ void add_bias(const Product<float>& g) {
   }
 }
 
+void finish_all(const Finish& finish, int64_t m, int64_t n) {
+  if (finish.run) parallel_for(m, std::max<int64_t>(1, 65536 / n), [&](int64_t begin, int64_t end) { finish.run(finish.state, begin, end - begin, 0, n); });
+}
+
+template <class T>
+void sum_rows(const Product<T>& g) {
+  for (int64_t i = 0; i < g.m; ++i) g.row_sums[i] = T{0};
+  for (int64_t p = 0; p < g.k; ++p)
+    for (int64_t i = 0; i < g.m; ++i) g.row_sums[i] += g.a.data[i * g.a.rs + p * g.a.cs];
+}
+
 // Pre: m, n, k >= 1.
 template <class T>
 void run(Product<T> g) {
   tidy(g);
+  if ((g.finish.run || g.row_sums) && (g.c.cs != 1 || (g.m > 1 && g.c.rs < g.n))) {
+    if (g.row_sums) sum_rows(g);
+    const Finish finish = std::exchange(g.finish, {});
+    g.row_sums = nullptr;
+    run(g);
+    finish_all(finish, g.m, g.n);
+    return;
+  }
   if (g.c.cs != 1 && g.c.rs == 1 && !g.bias) {
     std::swap(g.m, g.n);
     std::swap(g.a, g.b);
     std::swap(g.a.rs, g.a.cs);
     std::swap(g.b.rs, g.b.cs);
     std::swap(g.c.rs, g.c.cs);
-  } else if (g.n == 1 && g.c.rs == 1 && g.m > 1 && !g.bias && g.a.rs == 1) {
+  } else if (g.n == 1 && g.c.rs == 1 && g.m > 1 && !g.bias && !g.finish.run && !g.row_sums && g.a.rs == 1) {
     // a^T x with a's columns contiguous: as a row, it is a sum of rows.
     g = {1, g.m, g.k, g.alpha, g.beta, {g.b.data, g.k, g.b.rs}, {g.a.data, g.a.cs, 1}, {g.c.data, g.m, 1}, nullptr};
   }
@@ -201,6 +235,8 @@ void run(Product<T> g) {
       HOLON_CHECK(status == dnnl_success, "sgemm of {} x {} x {} failed with status {}.", g.m, g.n, g.k,
                   static_cast<int>(status));
       if (g.bias) add_bias(g);
+      if (g.row_sums) sum_rows(g);
+      finish_all(g.finish, g.m, g.n);
       return;
     }
   }
@@ -249,10 +285,13 @@ template <class T>
 void run_any(const Product<T>& g) {
   if (g.m == 0 || g.n == 0) return;
   if constexpr (std::is_floating_point_v<T>) {
-    if (g.k == 0)
+    if (g.k == 0) {
       scale(g);
-    else
+      if (g.row_sums) std::fill_n(g.row_sums, g.m, T{0});
+      finish_all(g.finish, g.m, g.n);
+    } else {
       run(g);
+    }
   } else {
     run_integer(g);
   }
@@ -452,6 +491,25 @@ Array as_matrix(const Array& x) {
   return y;
 }
 
+// Leading axes join the rows, which blocks of the finish are counted in.
+void finished(const Array& a, const Array& b, const Array* bias, Array& out, double alpha, const Finish& finish) {
+  HOLON_CHECK(out.dtype == DType::kFloat32 && a.dtype == out.dtype && b.dtype == out.dtype && out.is_contiguous(), "a product with a finish: {} into {} {}",
+              name(a.dtype), name(out.dtype), out.shape);
+  const Array rows = as_matrix(a), dense = bias ? dense_vector(*bias) : Array();
+  const int64_t m = rows.shape[0], k = rows.shape[1], n = b.shape[1];
+  HOLON_CHECK(b.shape[0] == k && out.numel() == m * n, "a product with a finish: {} @ {} does not give {}", a.shape, b.shape, out.shape);
+  run_any(Product<float>{m,
+                         n,
+                         k,
+                         static_cast<float>(alpha),
+                         0,
+                         {rows.data<float>(), rows.strides[0], rows.strides[1]},
+                         {b.data<float>(), b.strides[0], b.strides[1]},
+                         {out.data<float>(), n, 1},
+                         bias ? dense.data<float>() : nullptr,
+                         finish});
+}
+
 Array transposed(const Array& x) { return x.view({x.shape[1], x.shape[0]}, {x.strides[1], x.strides[0]}); }
 
 template <class T>
@@ -490,7 +548,12 @@ void matmul(const Array& a, const Array& b, Array& out, double alpha, double bet
   product(a, b, nullptr, out, alpha, beta);
 }
 
-void linear(const Array& x, const Array& w, const Array* bias, Array& out) {
+void matmul(const Array& a, const Array& b, Array& out, double alpha, const Finish& finish) {
+  HOLON_CHECK(b.ndim() == 2, "matmul with a finish: b is {}", b.shape);
+  finished(a, b, nullptr, out, alpha, finish);
+}
+
+void linear(const Array& x, const Array& w, const Array* bias, Array& out, const Finish& finish) {
   HOLON_CHECK(w.ndim() == 2 && x.ndim() >= 1 && out.ndim() == x.ndim(), "linear: {} and weight {} do not give {}.",
               x.shape, w.shape, out.shape);
   HOLON_CHECK(!bias || (bias->ndim() == 1 && bias->shape[0] == w.shape[0] && bias->dtype == out.dtype),
@@ -498,18 +561,36 @@ void linear(const Array& x, const Array& w, const Array* bias, Array& out) {
   if (x.ndim() == 1) {
     Array row = x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]});
     Array row_out = out.view({1, out.shape[0]}, {out.shape[0], out.strides[0]});
-    product(row, transposed(w), bias, row_out, 1, 0);
+    finish.run ? finished(row, transposed(w), bias, row_out, 1, finish) : product(row, transposed(w), bias, row_out, 1, 0);
     return;
   }
-  product(x, transposed(w), bias, out, 1, 0);
+  finish.run ? finished(x, transposed(w), bias, out, 1, finish) : product(x, transposed(w), bias, out, 1, 0);
 }
 
 void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias, double beta) {
   HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape,
               x.shape);
   Array rows = as_matrix(dy.ndim() == 1 ? dy.view({1, dy.shape[0]}, {dy.shape[0], dy.strides[0]}) : dy);
-  matmul(transposed(rows), as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x), dw, 1,
-         beta);
+  Array columns = as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x);
+  const int64_t n = rows.shape[1], k = columns.shape[1];
+  if (dbias && dw.dtype == DType::kFloat32 && beta == 0 && rows.strides[1] == 1 && dw.is_contiguous() && dbias->is_contiguous() && dy.dtype == dw.dtype &&
+      x.dtype == dw.dtype && dbias->dtype == dw.dtype && rows.shape[0] == columns.shape[0] && dw.shape == Dims{n, k} && dbias->shape == Dims{n}) {
+    // dy is read for the product anyway.
+    run_any(Product<float>{n,
+                           k,
+                           rows.shape[0],
+                           1,
+                           0,
+                           {rows.data<float>(), 1, rows.strides[0]},
+                           {columns.data<float>(), columns.strides[0], columns.strides[1]},
+                           {dw.data<float>(), k, 1},
+                           nullptr,
+                           {},
+                           dbias->data<float>()});
+    if (k == 0) column_sums(rows, *dbias, beta);
+    return;
+  }
+  matmul(transposed(rows), columns, dw, 1, beta);
   if (!dbias) return;
   column_sums(rows, *dbias, beta);
 }

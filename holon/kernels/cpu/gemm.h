@@ -7,12 +7,22 @@
 
 namespace holon::kernels {
 
+// What is done with a float32 product block by block, while a block is in the cache: with rows [i, i + m) and columns [j, j + n) of
+// out, seen as a matrix. Each element belongs to one block; blocks may be given to several threads at once.
+struct Finish {
+  void (*run)(void* state, int64_t i, int64_t m, int64_t j, int64_t n) = nullptr;
+  void* state = nullptr;
+};
+
 // out[..., m, n] = alpha * a[..., m, k] @ b[..., k, n] + beta * out. Leading axes broadcast; out has the common ones.
 // beta == 0: out is not read. k == 0 gives beta * out.
 void matmul(const Array& a, const Array& b, Array& out, double alpha = 1, double beta = 0);
 
-// out[..., n] = x[..., k] @ w[n, k]^T + bias[n]; bias may be nullptr.
-void linear(const Array& x, const Array& w, const Array* bias, Array& out);
+// The same with a finish. Pre: float32, b has two axes, out is contiguous.
+void matmul(const Array& a, const Array& b, Array& out, double alpha, const Finish& finish);
+
+// out[..., n] = x[..., k] @ w[n, k]^T + bias[n]; bias may be nullptr. With a finish: float32, out is contiguous.
+void linear(const Array& x, const Array& w, const Array* bias, Array& out, const Finish& finish = {});
 
 // dw[n, k] = beta * dw + dy[..., n]^T @ x[..., k] over all leading axes, and dbias[n] = beta * dbias + the sum of dy
 // over them if dbias is not nullptr.

@@ -22,9 +22,15 @@ struct GemmArgs {
   int64_t c_row_stride;
   const T* bias;  // nullptr: none
   void* (*pack)();
+  // What is done with blocks of c once they are there, while they are in the cache: rows [i, i + m) and columns [j, j + n),
+  // counted from row0 and col0. nullptr: nothing.
+  void (*done)(void* state, int64_t i, int64_t m, int64_t j, int64_t n) = nullptr;
+  void* state = nullptr;
+  int64_t row0 = 0, col0 = 0;
+  T* row_sums = nullptr;  // the sums of the rows of a are written there
 };
 
-inline constexpr size_t kPackBytes = (1 << 20) + (64 << 10);
+inline constexpr size_t kPackBytes = (1 << 20) + (384 << 10);
 
 struct SmallGemm {
   // c = a @ b with contiguous rows and n <= vector_bytes / 4; arguments in registers, as it takes no longer than a copy

@@ -8,7 +8,14 @@ namespace {
 // Rows of a tile and vectors per row: 24 of 32 registers hold sums with AVX-512, 12 of 16 without.
 constexpr int kRows = kVectorBytes == 64 ? 8 : 4;
 constexpr int kVectors = 3;
-constexpr int64_t kBlockK = 256;
+// A block of a large product: kBlockK values of k for kBlockM rows of a and as many columns of b as fit into kPackB bytes.
+// These stay in the second cache, and one panel of b in the first.
+constexpr int64_t kBlockK = 384, kBlockM = 96;
+constexpr size_t kPackB = 1 << 20;
+static_assert(kPackB + kBlockK * kBlockM * sizeof(double) <= kPackBytes);
+
+// How a lies: its rows' values adjacent, its columns' values adjacent, or packed into tiles of kRows rows.
+enum class Lie { kRows, kColumns, kPacked };
 
 // One call's constants.
 template <class T>
@@ -19,26 +26,29 @@ struct Out {
   const T* bias;
 };
 
-// c[kR, kN vectors] of a[kR, k] @ b[k, ...]: b's rows are adjacent values, each value of a is spread over a vector.
-// kRowA: a's rows are contiguous and as is their stride; else its columns are.
-template <class T, int kR, int kN, bool kTail, bool kRowA>
+// c[kR, kN vectors] of a[kR, k] @ b[k, ...]: b's rows are adjacent values, each value of a is spread over a vector. as is the
+// stride of a's rows, or else of its columns.
+template <class T, int kR, int kN, bool kTail, Lie kA>
 void tile(int64_t k, const T* a, int64_t as, const T* b, int64_t bs, const Out<T>& out, int tail) {
   constexpr int kW = Simd<T>::kWidth;
   const Mask mask = make_mask(kTail ? tail : kW - 1, sizeof(T) / 4);
   Vec<T> acc[kR][kN];
   HOLON_UNROLL for (int i = 0; i < kR; ++i) HOLON_UNROLL for (int j = 0; j < kN; ++j) acc[i][j] = Vec<T>{};
+  // Memory of c comes while the products are made.
+  HOLON_UNROLL for (int i = 0; i < kR; ++i) HOLON_UNROLL for (int j = 0; j < kN; ++j) __builtin_prefetch(out.c + i * out.stride + j * kW, 1);
   const T* rows[kR];
-  if constexpr (kRowA) HOLON_UNROLL for (int i = 0; i < kR; ++i) rows[i] = a + i * as;
-  for (int64_t p = 0; p < k; ++p) {
+  if constexpr (kA == Lie::kRows) HOLON_UNROLL for (int i = 0; i < kR; ++i) rows[i] = a + i * as;
+  _Pragma("GCC unroll 4") for (int64_t p = 0; p < k; ++p) {
     Vec<T> bv[kN];
     HOLON_UNROLL for (int j = 0; j < kN; ++j) bv[j] = kTail && j == kN - 1 ? load(b + j * kW, mask) : load(b + j * kW);
     HOLON_UNROLL for (int i = 0; i < kR; ++i) {
-      const T value = kRowA ? rows[i][p] : a[i];
+      const T value = kA == Lie::kRows ? rows[i][p] : a[i];
       const Vec<T> av = value - Vec<T>{};
       HOLON_UNROLL for (int j = 0; j < kN; ++j) acc[i][j] += av * bv[j];
     }
     b += bs;
-    if constexpr (!kRowA) a += as;
+    if constexpr (kA == Lie::kColumns) a += as;
+    if constexpr (kA == Lie::kPacked) a += kRows;
   }
   Vec<T> add[kN];
   HOLON_UNROLL for (int j = 0; j < kN; ++j) add[j] = !out.bias ? Vec<T>{}
@@ -59,12 +69,11 @@ void tile(int64_t k, const T* a, int64_t as, const T* b, int64_t bs, const Out<T
 }
 
 // All rows of one column panel of kN vectors.
-template <class T, int kN, bool kTail, bool kRowA>
+template <class T, int kN, bool kTail, Lie kA>
 void panel(int64_t m, int64_t k, const T* a, int64_t as, const T* b, int64_t bs, Out<T> out, int tail) {
-  const int64_t step = kRowA ? as : 1;
   auto run = [&]<int kR>() __attribute__((always_inline)) {
-    tile<T, kR, kN, kTail, kRowA>(k, a, as, b, bs, out, tail);
-    a += kR * step;
+    tile<T, kR, kN, kTail, kA>(k, a, as, b, bs, out, tail);
+    a += kA == Lie::kRows ? kR * as : kA == Lie::kPacked && kR == kRows ? kR * k : kR;
     out.c += kR * out.stride;
     m -= kR;
   };
@@ -76,16 +85,16 @@ void panel(int64_t m, int64_t k, const T* a, int64_t as, const T* b, int64_t bs,
   if (m & 1) run.template operator()<1>();
 }
 
-template <class T, bool kRowA>
+template <class T, Lie kA>
 HOLON_INLINE void any_panel(int vectors, int tail, int64_t m, int64_t k, const T* a, int64_t as, const T* b, int64_t bs,
                             const Out<T>& out) {
   switch (vectors * 2 + (tail != 0)) {
-    case 2: return panel<T, 1, false, kRowA>(m, k, a, as, b, bs, out, 0);
-    case 3: return panel<T, 1, true, kRowA>(m, k, a, as, b, bs, out, tail);
-    case 4: return panel<T, 2, false, kRowA>(m, k, a, as, b, bs, out, 0);
-    case 5: return panel<T, 2, true, kRowA>(m, k, a, as, b, bs, out, tail);
-    case 6: return panel<T, 3, false, kRowA>(m, k, a, as, b, bs, out, 0);
-    default: return panel<T, 3, true, kRowA>(m, k, a, as, b, bs, out, tail);
+    case 2: return panel<T, 1, false, kA>(m, k, a, as, b, bs, out, 0);
+    case 3: return panel<T, 1, true, kA>(m, k, a, as, b, bs, out, tail);
+    case 4: return panel<T, 2, false, kA>(m, k, a, as, b, bs, out, 0);
+    case 5: return panel<T, 2, true, kA>(m, k, a, as, b, bs, out, tail);
+    case 6: return panel<T, 3, false, kA>(m, k, a, as, b, bs, out, 0);
+    default: return panel<T, 3, true, kA>(m, k, a, as, b, bs, out, tail);
   }
 }
 
@@ -110,18 +119,44 @@ HOLON_INLINE void transpose4(const float* src, int64_t stride, float* dst, int64
   *reinterpret_cast<F4U*>(dst + 3 * width) = __builtin_shuffle(t2, t3, I4{2, 3, 6, 7});
 }
 
-// dst[k, width] = b[k, n], zeros beyond n.
-template <class T>
-void pack(int64_t k, int64_t n, int width, const T* b, int64_t brs, int64_t bcs, T* dst) {
-  if (bcs == 1) {
-    for (int64_t p = 0; p < k; ++p, b += brs, dst += width) {
-      for (int64_t j = 0; j < n; ++j) dst[j] = b[j];
-      for (int64_t j = n; j < width; ++j) dst[j] = 0;
-    }
-    return;
+#if HOLON_VECTOR_BYTES == 64
+// dst[p, j] (rows of `width`) = src[j * stride + p] for j, p < 16.
+HOLON_INLINE void transpose16(const float* src, int64_t stride, float* dst, int64_t width) {
+  __m512 r[16], t[16];
+  HOLON_UNROLL for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(src + i * stride);
+  HOLON_UNROLL for (int i = 0; i < 16; i += 2) t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+  HOLON_UNROLL for (int i = 0; i < 16; i += 4) {
+    const __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]), c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
+    r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c)), r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d)), r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
   }
+  HOLON_UNROLL for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88), t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88), t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  HOLON_UNROLL for (int i = 0; i < 4; ++i) {
+    _mm512_storeu_ps(dst + i * width, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
+    _mm512_storeu_ps(dst + (i + 8) * width, _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
+    _mm512_storeu_ps(dst + (i + 4) * width, _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88));
+    _mm512_storeu_ps(dst + (i + 12) * width, _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd));
+  }
+}
+#endif
+
+// dst[k, width] = b[k, n], zeros beyond n, where the columns of b (or neither rows nor columns) are contiguous.
+template <class T>
+void pack_turned(int64_t k, int64_t n, int width, const T* b, int64_t brs, int64_t bcs, T* dst) {
   int64_t done = 0;
   if constexpr (sizeof(T) == 4) {
+#if HOLON_VECTOR_BYTES == 64
+    for (; brs == 1 && done + 16 <= n; done += 16) {
+      const T* s = b + done * bcs;
+      int64_t p = 0;
+      for (; p + 16 <= k; p += 16) transpose16(s + p, bcs, dst + p * width + done, width);
+      for (; p < k; ++p)
+        for (int j = 0; j < 16; ++j) dst[p * width + done + j] = s[j * bcs + p];
+    }
+#endif
     if (brs == 1) {
       int64_t k4 = k & ~int64_t{3};
       for (; done + 4 <= n; done += 4) {
@@ -138,42 +173,120 @@ void pack(int64_t k, int64_t n, int width, const T* b, int64_t brs, int64_t bcs,
     for (int64_t p = 0; p < k; ++p) dst[p * width + j] = 0;
 }
 
-template <class T, bool kRowA>
-void by_rows(const GemmArgs<T>& g, bool packed) {
+// Calls f(column, width, columns) for the panels of n columns.
+template <class T, class F>
+HOLON_INLINE void each_panel(int64_t n, F&& f) {
   constexpr int kW = Simd<T>::kWidth;
-  const int64_t as = kRowA ? g.a_row_stride : g.a_col_stride;
-  T* buffer = packed ? static_cast<T*>(g.pack()) : nullptr;
-  const int64_t block_n =
-      packed ? static_cast<int64_t>((1 << 20) / (kBlockK * sizeof(T))) / (kW * kVectors) * (kW * kVectors) : g.n;
-  // Rows of a that stay in the second cache while all panels pass.
-  const int64_t block_m = packed ? 192 : g.m, block_k = packed ? kBlockK : g.k;
+  for (int64_t j = 0; j < n;) {
+    const int64_t left = n - j;
+    const int width = next_vectors((left + kW - 1) / kW) * kW;
+    const int columns = left < width ? static_cast<int>(left) : width;
+    f(j, width, columns);
+    j += columns;
+  }
+}
+
+// All panels of b[k, n], one after the other.
+template <class T>
+void pack_panels(int64_t k, int64_t n, const T* b, int64_t brs, int64_t bcs, T* dst) {
+  constexpr int kW = Simd<T>::kWidth;
+  if (bcs != 1) {
+    each_panel<T>(n, [&](int64_t j, int width, int columns) {
+      pack_turned(k, columns, width, b + j * bcs, brs, bcs, dst);
+      dst += k * width;
+    });
+    return;
+  }
+  // Row by row, so that b is read in order.
+  for (int64_t p = 0; p < k; ++p, b += brs) {
+    T* to = dst;
+    each_panel<T>(n, [&](int64_t j, int width, int columns) __attribute__((always_inline)) {
+      T* row = to + p * width;
+      if (columns == width)
+        for (int v = 0; v < width; v += kW) store(row + v, load(b + j + v));
+      else
+        for (int i = 0; i < width; ++i) row[i] = i < columns ? b[j + i] : T{0};
+      to += k * width;
+    });
+  }
+}
+
+// dst: tiles of kRows rows of a[m, k], whose columns are contiguous; the last one is filled up with zeros. sums: the rows' own, unless
+// it is nullptr.
+template <class T>
+void pack_rows(int64_t m, int64_t k, const T* a, int64_t acs, T* dst, T* sums) {
+  const int64_t whole = m / kRows * kRows;
+  if (sums)
+    for (int64_t i = 0; i < m; ++i) sums[i] = 0;
+  for (int64_t p = 0; p < k; p += 4, a += 4 * acs) {
+    const int64_t count = k - p < 4 ? k - p : 4;
+    for (int64_t i = 0; i < whole; i += kRows) {
+      T* to = dst + i * k + p * kRows;
+      typedef T Row __attribute__((vector_size(kRows * sizeof(T)), aligned(sizeof(T)), may_alias));
+      if (count == 4) {
+        const Row r0 = *reinterpret_cast<const Row*>(a + i), r1 = *reinterpret_cast<const Row*>(a + i + acs);
+        const Row r2 = *reinterpret_cast<const Row*>(a + i + 2 * acs), r3 = *reinterpret_cast<const Row*>(a + i + 3 * acs);
+        *reinterpret_cast<Row*>(to) = r0, *reinterpret_cast<Row*>(to + kRows) = r1;
+        *reinterpret_cast<Row*>(to + 2 * kRows) = r2, *reinterpret_cast<Row*>(to + 3 * kRows) = r3;
+        if (sums) *reinterpret_cast<Row*>(sums + i) += (r0 + r1) + (r2 + r3);
+      } else {
+        for (int64_t q = 0; q < count; ++q) {
+          const Row r = *reinterpret_cast<const Row*>(a + i + q * acs);
+          *reinterpret_cast<Row*>(to + q * kRows) = r;
+          if (sums) *reinterpret_cast<Row*>(sums + i) += r;
+        }
+      }
+    }
+    for (int64_t q = 0; whole < m && q < count; ++q)
+      for (int64_t i = 0; i < kRows; ++i) {
+        const T v = whole + i < m ? a[whole + i + q * acs] : T{0};
+        dst[whole * k + (p + q) * kRows + i] = v;
+        if (sums && whole + i < m) sums[whole + i] += v;
+      }
+  }
+}
+
+template <class T, Lie kA>
+HOLON_INLINE void panels(int64_t m, int64_t n, int64_t k, const T* a, int64_t as, const T* b, int64_t brs, bool packed, const Out<T>& out) {
+  constexpr int kW = Simd<T>::kWidth;
+  each_panel<T>(n, [&](int64_t j, int width, int columns) __attribute__((always_inline)) {
+    const int vectors = width / kW;
+    const Out<T> here = {out.alpha, out.beta, out.c + j, out.stride, out.bias ? out.bias + j : nullptr};
+    any_panel<T, kA>(vectors, columns < width ? columns - (vectors - 1) * kW : 0, m, k, a, as, packed ? b : b + j, packed ? width : brs, here);
+    if (packed) b += k * width;
+  });
+}
+
+// b, and a where its columns are contiguous, are copied block by block into the order in which tiles read them.
+template <class T>
+void by_blocks(const GemmArgs<T>& g, bool row_a) {
+  constexpr int64_t kPanel = Simd<T>::kWidth * kVectors;
+  const int64_t parts = (g.k + kBlockK - 1) / kBlockK;
+  const int64_t block_k = ((g.k + parts - 1) / parts + 15) / 16 * 16;
+  const int64_t block_n = static_cast<int64_t>(kPackB / sizeof(T)) / block_k / kPanel * kPanel;
+  T* packed_b = static_cast<T*>(g.pack());
+  T* packed_a = packed_b + kPackB / sizeof(T);
   for (int64_t j0 = 0; j0 < g.n; j0 += block_n) {
     const int64_t n = g.n - j0 < block_n ? g.n - j0 : block_n;
     for (int64_t p0 = 0; p0 < g.k; p0 += block_k) {
       const int64_t k = g.k - p0 < block_k ? g.k - p0 : block_k;
-      const bool first = p0 == 0;
-      for (int64_t i0 = 0; i0 < g.m; i0 += block_m) {
-        const int64_t m = g.m - i0 < block_m ? g.m - i0 : block_m;
-        T* packs = buffer;
+      const bool first = p0 == 0, last = p0 + k == g.k;
+      pack_panels(k, n, g.b + p0 * g.b_row_stride + j0 * g.b_col_stride, g.b_row_stride, g.b_col_stride, packed_b);
+      for (int64_t i0 = 0; i0 < g.m; i0 += kBlockM) {
+        const int64_t m = g.m - i0 < kBlockM ? g.m - i0 : kBlockM;
         const T* a = g.a + i0 * g.a_row_stride + p0 * g.a_col_stride;
-        for (int64_t j = 0; j < n;) {
-          const int64_t left = n - j;
-          const int vectors = next_vectors((left + kW - 1) / kW);
-          const int width = vectors * kW;
-          const int columns = left < width ? static_cast<int>(left) : width;
-          const T* b = g.b + p0 * g.b_row_stride + (j0 + j) * g.b_col_stride;
-          int64_t bs = g.b_row_stride;
-          if (packed) {
-            if (i0 == 0) pack(k, columns, width, b, g.b_row_stride, g.b_col_stride, packs);
-            b = packs;
-            bs = width;
-            packs += k * width;
-          }
-          Out<T> out = {g.alpha, first ? g.beta : T{1}, g.c + i0 * g.c_row_stride + j0 + j, g.c_row_stride,
-                        first && g.bias ? g.bias + j0 + j : nullptr};
-          any_panel<T, kRowA>(vectors, columns < width ? columns - (vectors - 1) * kW : 0, m, k, a, as, b, bs, out);
-          j += columns;
+        const Out<T> out = {g.alpha, first ? g.beta : T{1}, g.c + i0 * g.c_row_stride + j0, g.c_row_stride, first && g.bias ? g.bias + j0 : nullptr};
+        if (row_a) {
+          panels<T, Lie::kRows>(m, n, k, a, g.a_row_stride, packed_b, 0, true, out);
+        } else {
+          // Sums of blocks first, which loses fewer digits.
+          T sums[kBlockM];
+          const bool add_up = g.row_sums && j0 == 0;
+          pack_rows(m, k, a, g.a_col_stride, packed_a, add_up ? sums : nullptr);
+          for (int64_t i = 0; add_up && i < m; ++i) g.row_sums[i0 + i] = first ? sums[i] : g.row_sums[i0 + i] + sums[i];
+          panels<T, Lie::kPacked>(m, n, k, packed_a, 0, packed_b, 0, true, out);
         }
+        if (last && g.done) g.done(g.state, g.row0 + i0, m, g.col0 + j0, n);
       }
     }
   }
@@ -315,26 +428,39 @@ void by_row_sums(const GemmArgs<T>& g) {
   }
 }
 
+// Rows of a and columns of b that are contiguous, and too few of one of them for tiles.
+template <class T>
+bool takes_dots(const GemmArgs<T>& g, bool row_a) {
+  constexpr int kW = Simd<T>::kWidth;
+  return row_a && g.b_row_stride == 1 && g.b_col_stride != 1 && ((g.n == 1 && g.k >= kW) || (g.k >= 8 * kW && (g.m <= 16 || g.n <= kW)));
+}
+
+template <class T>
+void by_panels(const GemmArgs<T>& g, bool row_a, bool dots) {
+  if (dots) return by_dots(g);
+  if (g.m == 1 && g.b_col_stride == 1 && g.n * g.k >= 4096) return by_row_sums(g);
+  const Out<T> out = {g.alpha, g.beta, g.c, g.c_row_stride, g.bias};
+  if (row_a)
+    panels<T, Lie::kRows>(g.m, g.n, g.k, g.a, g.a_row_stride, g.b, g.b_row_stride, false, out);
+  else
+    panels<T, Lie::kColumns>(g.m, g.n, g.k, g.a, g.a_col_stride, g.b, g.b_row_stride, false, out);
+}
+
 template <class T>
 void run(const GemmArgs<T>& g) {
-  constexpr int kW = Simd<T>::kWidth;
   const bool row_a = g.a_col_stride == 1 || g.k == 1;
-  if (row_a && g.b_row_stride == 1 && g.b_col_stride != 1 &&
-      ((g.n == 1 && g.k >= kW) || (g.k >= 8 * kW && (g.m <= 16 || g.n <= kW)))) {
-    by_dots(g);
-    return;
-  }
-  if (g.m == 1 && g.b_col_stride == 1 && g.n * g.k >= 4096) {
-    by_row_sums(g);
-    return;
-  }
+  const bool dots = takes_dots(g, row_a);
   // A panel of b whose rows lie far apart collides in the first cache; a copy pays once several tiles use it.
-  const bool packed =
-      g.b_col_stride != 1 || (g.m > 2 * kRows && g.n * g.k * static_cast<int64_t>(sizeof(T)) > (64 << 10));
-  if (row_a)
-    by_rows<T, true>(g, packed);
-  else
-    by_rows<T, false>(g, packed);
+  const bool blocks = !dots && (g.b_col_stride != 1 || (g.m > 2 * kRows && g.n * g.k * static_cast<int64_t>(sizeof(T)) > (64 << 10)));
+  if (g.row_sums && (row_a || !blocks))
+    for (int64_t i = 0; i < g.m; ++i) {
+      T sum{};
+      for (int64_t p = 0; p < g.k; ++p) sum += g.a[i * g.a_row_stride + p * g.a_col_stride];
+      g.row_sums[i] = sum;
+    }
+  if (blocks) return by_blocks(g, row_a);
+  by_panels(g, row_a, dots);
+  if (g.done) g.done(g.state, g.row0, g.m, g.col0, g.n);
 }
 
 template <int kR>

@@ -125,12 +125,16 @@ using NormFnOf = double (*)(const void* x, int64_t n, double p);
 // x = x * factor, then not below low and not above high; returns whether all of it was finite before.
 using ScaleFn = bool (*)(void* x, int64_t n, double factor, double low, double high);
 
+// y = gelu(x) and its slope there; y may be x.
+using GeluFn = void (*)(const void* x, void* y, void* slope, int64_t n);
+
 struct Table {
   const char* name;
   RowFn unary[static_cast<int>(UnaryOp::kCount)][kComputeCount];
   // The forms with a scalar are there for kF32 only.
   RowFn binary[static_cast<int>(BinaryOp::kCount)][kComputeCount][kFormCount];
   RowFn ternary[static_cast<int>(TernaryOp::kCount)][kComputeCount];
+  GeluFn gelu_and_slope[2][2];  // [by erf, by tanh][kF32, kF64]
   RowFn select[4];  // out = in[0] (bytes, 0 or not) ? in[1] : in[2], by log2 of the element's size
   ConvertFn convert[9][9];  // [from][to] by DType; null on the diagonal
   ReduceRowFn reduce_row[static_cast<int>(ReduceOp::kCount)][kComputeCount];

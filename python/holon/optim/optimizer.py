@@ -35,15 +35,18 @@ class Optimizer:
     @property
     def state(self):
         """A dict from parameters to what the rule keeps for them."""
-        if self._give_back is not None:
-            give_back, self._give_back = self._give_back, None
-            give_back()
+        self._take_back()
         return self._state
 
     @state.setter
     def state(self, value):
-        self._give_back = None
+        self._take_back()
         self._state = value
+
+    def _take_back(self):
+        if self._give_back is not None:
+            give_back, self._give_back = self._give_back, None
+            give_back()
 
     def __getstate__(self):
         return {**vars(self), "_state": self.state, "_give_back": None}

@@ -89,6 +89,37 @@ void check_handovers() {
   check(grids, {70, 50}, float32, true);
 }
 
+void check_handovers_between_hosts() {
+  int channel = 0;
+  for (auto& specs : {specs_of_rows(), specs_of_grids()})
+    for (size_t i = 0; i < specs.size(); ++i)
+      for (size_t k = i % 3; k < specs.size(); k += 3) {
+        const Dims shape = i % 2 ? Dims{6, 5} : Dims{70, 50};
+        auto wrong = handover_is_wrong(specs[i], specs[k], shape, float32, channel++ % 2, (i + k) % 2, false);
+        if (!wrong.empty()) fail_runtime("{} -> {}, {}: {}", *specs[i], *specs[k], shape, wrong);
+      }
+}
+
+void check_private_memory() {
+  const int rank = Context::current().rank();
+  auto spec = [](int s) { return intern_spec(Placement("cpu", {s}), sbp::broadcast()); };
+  auto h = HandOver::prepare(spec(0), spec(1), {5000}, float32, 0);
+  std::vector<float> mine(5000);
+  Array in = garbage(rank == 0, {5000}, float32);
+  if (rank == 0) in.storage = borrow_storage(mine.data(), mine.size() * sizeof(float), nullptr, [](void*) {});
+  const Array out = garbage(rank == 1, {5000}, float32);
+  for (int round = 0; round < 20; ++round) {
+    std::fill(mine.begin(), mine.end(), static_cast<float>(round));
+    h.post(in, {});
+    // A copy has been posted.
+    if (!h.try_release()) fail_runtime("round {} is not released", round);
+    std::fill(mine.begin(), mine.end(), -1.f);
+    h.take(out, {});
+    for (int i = 0; rank == 1 && i < 5000; ++i)
+      if (out.data<float>()[i] != static_cast<float>(round)) fail_runtime("round {}: {}", round, out.data<float>()[i]);
+  }
+}
+
 void check_pipeline(int stages, int micro_batches) {
   const int stage = Context::current().rank();
   const Dims shape = {40, 50};

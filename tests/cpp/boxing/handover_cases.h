@@ -15,6 +15,12 @@ std::string handover_is_wrong(const GlobalSpec* from, const GlobalSpec* to, cons
 // Every pair, of rows and of grids: throws what is wrong. For a world of four.
 void check_handovers();
 
+// Some of the pairs in a world of four on several hosts, whose sums may be taken in another order.
+void check_handovers_between_hosts();
+
+// Posts memory that peers do not reach. Throws what is wrong. For two ranks that are processes.
+void check_private_memory();
+
 // A pipeline of one rank a stage in the order of 1F1B: micro-batches go forth and back through buffers that are used
 // again. Throws what is wrong.
 void check_pipeline(int stages, int micro_batches);

@@ -15,6 +15,8 @@ namespace {
 const std::map<std::string, std::function<void()>> kModes = {
     {"prepared", check_prepared},
     {"handover", check_handovers},
+    {"handover_hosts", check_handovers_between_hosts},
+    {"private_memory", check_private_memory},
     {"pipeline", [] { check_pipeline(4, 8); }},
     {"die", die_before_posting},
 };
@@ -31,5 +33,6 @@ int main(int argc, char** argv) {
     comm::abort_world(e.what());
     return 1;
   }
+  std::printf("rank %d ok\n", Context::current().rank());
   return 0;
 }

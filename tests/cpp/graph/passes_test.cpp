@@ -148,6 +148,32 @@ TEST(Boxing, ValuesMoveInTheirNarrowerDtype) {
   });
 }
 
+TEST(ChooseSbp, ReadersCountAsWell) {
+  comm::run_ranks(2, [](int) {
+    // Eager splits each sum as what has come first; what is done with them wants the other axis.
+    auto make = [] {
+      Layout l = data_parallel();
+      Captured c;
+      c.inputs = {random(l, {8, 8}, sbp::split(0), 0)};
+      for (int i = 0; i < 4; ++i) c.inputs.push_back(random(l, {8, 8}, sbp::split(1), 1 + i));
+      Capture capture;
+      std::vector<Tensor> in;
+      for (auto& t : c.inputs) in.push_back(capture.input_like(t));
+      Tensor x = tanh(in[0]);
+      for (int i = 0; i < 4; ++i) x = tanh(x + in[1 + static_cast<size_t>(i)]);
+      c.g = capture.finish(std::vector<Tensor>{exp(x.to_global(l.placement, sbp::split(1)))});
+      return c;
+    };
+    Captured before = make(), after = expect_unchanged(make, only({"choose_sbp", "boxing", "dead_code_again"}));
+    EXPECT_EQ(count_kind(before.g, NodeKind::kBox), 5) << str(before.g);
+    EXPECT_EQ(count_kind(after.g, NodeKind::kBox), 1) << str(after.g);
+    PassOptions off;
+    off.choose_sbp = false;
+    after = expect_unchanged(make, only({"choose_sbp", "boxing", "dead_code_again"}, off));
+    EXPECT_EQ(count_kind(after.g, NodeKind::kBox), 5);
+  });
+}
+
 TEST(ConstantFold, WhatIsMadeOfNothingIsMadeOnce) {
   auto check = [](const Layout& l) {
     auto make = [&] {
@@ -259,6 +285,34 @@ TEST(Recompute, InnerValuesOfAModuleAreComputedAgain) {
     EXPECT_EQ(e.kind(), ErrorKind::kValue);
     EXPECT_NE(std::string(e.what()).find("model.block0"), std::string::npos) << e.what();
   }
+}
+
+TEST(Recompute, AMemoryBudgetIsMet) {
+  auto check = [](const Layout& l) {
+    // Wide inside: what blocks keep for backward is most of the memory.
+    auto make = [&] { return mlp(l, {.blocks = 8, .rows = 64, .hidden = 64, .dropout = 0.3}); };
+    Captured before = make();
+    run_passes(before.g, only({"stages", "dead_code"}));
+    const int64_t most = estimate_peak_bytes(before.g);
+    for (double share : {0.9, 0.7, 0.5}) {
+      PassOptions o;
+      o.memory_budget_bytes = static_cast<int64_t>(share * static_cast<double>(most));
+      Captured after = expect_unchanged(make, only({"stages", "dead_code", "recompute", "dead_code_again"}, o), 1e-6);
+      EXPECT_LE(estimate_peak_bytes(after.g), o.memory_budget_bytes);
+      EXPECT_GT(count(after.g, [](const Node& n) { return n.pinned && n.section == Section::kBackward; }), 0) << share;
+    }
+    PassOptions o;
+    o.memory_budget_bytes = most / 100;
+    try {
+      run_passes(before.g, only({"recompute"}, o));
+      FAIL();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::kValue);
+      EXPECT_NE(std::string(e.what()).find("at the least"), std::string::npos) << e.what();
+    }
+  };
+  check(local());
+  comm::run_ranks(2, [&](int) { check(data_parallel()); });
 }
 
 TEST(Zero, StatesAreUpdatedInShards) {

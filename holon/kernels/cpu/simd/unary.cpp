@@ -56,6 +56,19 @@ void trigonometric_row(const void* const* in, void* out, int64_t n, const Number
     unary_row<Op, float>(&from, y + at, m, p);
   }
 }
+template <class T, bool by_tanh>
+void gelu_row(const void* in, void* out, void* slopes, int64_t n) {
+  const T* x = static_cast<const T*>(in);
+  T *y = static_cast<T*>(out), *slope = static_cast<T*>(slopes);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    T s;
+    const T v = by_tanh ? f::gelu_tanh_and_slope(x[i], &s) : f::gelu_and_slope(x[i], &s);
+    y[i] = v;
+    slope[i] = s;
+  }
+}
+
 float exact_sin(float x) { return __builtin_sinf(x); }
 float exact_cos(float x) { return __builtin_cosf(x); }
 
@@ -77,6 +90,8 @@ void fill_unary(Table& t) {
 #define HOLON_FILL(name, kinds, result, value) fill<name>(t.unary[static_cast<int>(UnaryOp::name)]);
   HOLON_UNARY_OPS(HOLON_FILL)
 #undef HOLON_FILL
+  t.gelu_and_slope[0][0] = gelu_row<float, false>, t.gelu_and_slope[0][1] = gelu_row<double, false>;
+  t.gelu_and_slope[1][0] = gelu_row<float, true>, t.gelu_and_slope[1][1] = gelu_row<double, true>;
   t.unary[static_cast<int>(UnaryOp::Sin)][0] = trigonometric_row<Sin, exact_sin>;
   t.unary[static_cast<int>(UnaryOp::Cos)][0] = trigonometric_row<Cos, exact_cos>;
 }

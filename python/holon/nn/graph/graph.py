@@ -40,13 +40,15 @@ class Graph(Pictures, metaclass=_GraphType):
     Example: class Train(nn.Graph): ...; loss = Train()(images, labels)
     """
 
-    def __init__(self):
+    def __init__(self, name=None):
         state = self.__dict__
-        state["_core"] = _C.Graph(type(self).__name__)
+        state["_name"] = name or type(self).__name__
+        state["_core"] = _C.Graph(state["_name"])
         state["_members"] = {}       # modules and parameters by the attribute's name
         state["_blocks"] = {}        # modules to their GraphModules of this graph
         state["_optimizers"] = []
-        state["_schedulers"] = []
+        state["_schedulers"] = []    # those that step with the graph
+        state["_schedule_of"] = []   # of each optimizer, or None
         state["_variants"] = {}      # what modules look like -> a number
         state["_seen"] = {}          # modules that build() called and that are no members
         state["_scopes"] = None
@@ -68,7 +70,7 @@ class Graph(Pictures, metaclass=_GraphType):
 
     def add_optimizer(self, optim, *, lr_sch=None):
         """Updates the optimizer's parameters at the end of each call; then lr_sch goes on by one step. May be called several times."""
-        name = type(self).__name__
+        name = self._name
         if not isinstance(optim, Optimizer):
             raise TypeError(f"add_optimizer of {name}: takes an optimizer, got {type(optim).__name__}.")
         own_step = next((m for m in ("step", "_update") if getattr(type(optim), m) is not getattr(Optimizer, m)), None)
@@ -87,7 +89,7 @@ class Graph(Pictures, metaclass=_GraphType):
                 raise TypeError(f"add_optimizer of {name}: {type(lr_sch).__name__}.step() needs an argument. Call it yourself after the graph.")
         self._core.add_optimizer(optim)
         self._optimizers.append(optim)
-        self.__dict__.setdefault("_schedule_of", []).append(lr_sch)
+        self._schedule_of.append(lr_sch)
         if lr_sch is not None:
             self._schedulers.append(lr_sch)
 
@@ -114,7 +116,8 @@ class Graph(Pictures, metaclass=_GraphType):
 
     @property
     def name(self):
-        return type(self).__name__
+        """The class's, for messages."""
+        return self._name
 
     @property
     def is_compiled(self):
@@ -137,7 +140,7 @@ class Graph(Pictures, metaclass=_GraphType):
         missing, unexpected = [n for n in own if n not in state_dict], [n for n in state_dict if n not in own]
         if strict and (missing or unexpected):
             lines = [f"{what}: {', '.join(sorted(names))}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
-            raise RuntimeError(f"load_state_dict of {type(self).__name__}: {'; '.join(lines)}.")
+            raise RuntimeError(f"load_state_dict of {self._name}: {'; '.join(lines)}.")
         for name, member in self._members.items():
             if name in state_dict:
                 if isinstance(member, Module):
@@ -151,7 +154,7 @@ class Graph(Pictures, metaclass=_GraphType):
     def _training_parts(self):
         for i, optimizer in enumerate(self._optimizers):
             yield f"optimizer_{i}", optimizer
-        for i, schedule in enumerate(self.__dict__.get("_schedule_of", ())):
+        for i, schedule in enumerate(self._schedule_of):
             if schedule is not None:
                 yield f"lr_scheduler_{i}", schedule
 
@@ -217,12 +220,12 @@ class Graph(Pictures, metaclass=_GraphType):
         self._capture(args, kwargs)
         result = self._core.run(args, kwargs)
         if result is NotImplemented:
-            raise RuntimeError(f"{type(self).__name__}: what was compiled does not fit its own arguments: build() changes modules or "
+            raise RuntimeError(f"{self._name}: what was compiled does not fit its own arguments: build() changes modules or "
                                "parameters in each call. Change them outside of build().")
         return result
 
     def _capture(self, args, kwargs):
-        name, recompute, stages = type(self).__name__, [], []
+        name, recompute, stages = self._name, [], []
         for path, module in self._modules():
             block = self._block_of(module)
             if block is not None:
@@ -258,10 +261,10 @@ class Graph(Pictures, metaclass=_GraphType):
         for path, module in self._modules():
             for key, tensor in module._parameters.items():
                 if tensor is not None:
-                    _C.capture_name(tensor, f"{path}.{key}", True)
+                    _C.capture_name(tensor, f"{path}.{key}" if path else key, True)
             for key, tensor in module._buffers.items():
                 if tensor is not None:
-                    _C.capture_name(tensor, f"{path}.{key}", False)
+                    _C.capture_name(tensor, f"{path}.{key}" if path else key, False)
 
     def _end(self):
         """A buffer that build() bound anew takes the new value after each call."""

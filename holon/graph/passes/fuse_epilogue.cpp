@@ -1,0 +1,187 @@
+#include <algorithm>
+#include <string_view>
+
+#include "holon/base/error.h"
+#include "holon/graph/ir/signatures.h"
+#include "holon/graph/passes/fuse.h"
+#include "holon/graph/passes/readers.h"
+
+namespace holon::graph {
+namespace {
+
+using namespace std::string_view_literals;
+
+class Epilogues {
+ public:
+  explicit Epilogues(Graph& g) : g_(g), gone_(g.nodes.size(), false), readers_(g) {}
+
+  void run() {
+    each(&Epilogues::bias_gradient);
+    each(&Epilogues::activation);
+    readers_ = Readers(g_);
+    each(&Epilogues::scale_before);
+    each(&Epilogues::scale_after);
+    each(&Epilogues::second_operand);
+    remove_nodes(g_, gone_);
+  }
+
+ private:
+  Node& node(NodeId n) { return g_.nodes[static_cast<size_t>(n)]; }
+  bool gone(NodeId n) const { return gone_[static_cast<size_t>(n)]; }
+  void each(void (Epilogues::*pattern)(NodeId)) {
+    for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes.size()); ++n)
+      if (!gone(n) && is_plain(n)) (this->*pattern)(n);
+  }
+  // An op of float32, which is the only dtype whose products can finish blocks.
+  bool is_plain(NodeId n) {
+    const Node& at = node(n);
+    return at.kind == NodeKind::kOp && at.op && !at.pinned && !at.out.empty() && g_.value(at.out[0]).dtype == float32;
+  }
+  bool is(NodeId n, std::string_view op) { return n >= 0 && !gone(n) && is_plain(n) && node(n).op->schema.name == op; }
+  bool together(NodeId a, NodeId b) { return node(a).section == node(b).section && node(a).stage == node(b).stage; }
+
+  // Whether the op takes and gives these values in the layouts that they have.
+  bool fits(const Node& n) {
+    if (!g_.value(n.out[0]).spec) return true;
+    SmallVec<Meta, 4> in, out;
+    SmallVec<const GlobalSpec*, 4> in_specs, out_specs;
+    for (ValueId v : n.in) {
+      in.push_back(v == kNoValue ? Meta{} : Meta{g_.value(v).shape, g_.value(v).dtype});
+      in_specs.push_back(v == kNoValue ? nullptr : g_.value(v).spec);
+    }
+    for (ValueId v : n.out) {
+      out.push_back({g_.value(v).shape, g_.value(v).dtype});
+      out_specs.push_back(g_.value(v).spec);
+    }
+    return has_signature(*n.op, n.attrs, in, out, in_specs, out_specs);
+  }
+
+  // Node `at` becomes the op, and `absorbed` goes. False, and nothing is changed, where the layouts do not allow it.
+  bool become(NodeId at, NodeId absorbed, const char* op, SmallVec<ValueId, 4> in, SmallVec<ValueId, 2> out, const std::vector<NamedAttr>& attrs) {
+    Node n = node(at);
+    n.op = &find_op(op);
+    n.attrs = make_attrs(n.op->schema, attrs);
+    n.in = std::move(in);
+    n.out = std::move(out);
+    if (!fits(n)) return false;
+    node(at) = std::move(n);
+    if (absorbed >= 0) gone_[static_cast<size_t>(absorbed)] = true;
+    return true;
+  }
+
+  // linear_weight_grad(dy, x) and the sum of dy over its rows, which the product reads anyway.
+  void bias_gradient(NodeId n) {
+    if (!is(n, "linear_weight_grad"sv)) return;
+    const ValueId dy = node(n).in[0];
+    const Dims& shape = g_.value(dy).shape;
+    Dims summed = Dims::filled(shape.size(), 1);
+    summed.back() = shape.back();
+    for (NodeId s : readers_.of(dy)) {
+      if (s < n || !is(s, "sum"sv) || !together(n, s) || !(g_.value(node(s).out[0]).shape == summed)) continue;
+      const NodeId r = readers_.only(node(s).out[0]);
+      if (!is(r, "reshape"sv) || !together(n, r) || !(g_.value(node(r).out[0]).shape == Dims{shape.back()})) continue;
+      if (become(n, s, "linear_gradients", {dy, node(n).in[1]}, {node(n).out[0], node(r).out[0]}, {})) gone_[static_cast<size_t>(r)] = true;
+      return;
+    }
+  }
+
+  // relu or gelu of linear. Where backward reads what gelu read, it gets gelu's slope instead.
+  void activation(NodeId n) {
+    if (!is(n, "linear"sv)) return;
+    const ValueId before = node(n).out[0];
+    SmallVec<ValueId, 4> in = node(n).in;
+    if (in.size() < 3) in.push_back(kNoValue);
+    if (const NodeId relu = readers_.only(before); is(relu, "relu"sv) && together(n, relu)) {
+      in.push_back(kNoValue);
+      become(n, relu, "linear_then", in, {node(relu).out[0]}, {{"then", std::string("relu")}});
+      return;
+    }
+    if (readers_.is_output(before)) return;
+    NodeId gelu = -1;
+    SmallVec<NodeId, 2> backward;
+    for (NodeId r : readers_.of(before)) {
+      if (gelu < 0 && is(r, "gelu"sv) && together(n, r))
+        gelu = r;
+      else if ((is(r, "gelu_backward"sv) || is(r, "gelu_tanh_backward"sv)) && node(r).in[0] != before)
+        backward.push_back(r);
+      else
+        return;
+    }
+    if (gelu < 0) return;
+    const bool by_tanh = node(gelu).attrs.as_text(node(gelu).op->schema.attr("approximate")) == "tanh"sv;
+    for (NodeId r : backward)
+      if (is(r, "gelu_tanh_backward"sv) != by_tanh) return;
+    const ValueId y = node(gelu).out[0];
+    if (backward.empty()) {
+      in.push_back(kNoValue);
+      become(n, gelu, "linear_then", in, {y}, {{"then", std::string(by_tanh ? "gelu_tanh" : "gelu")}});
+      return;
+    }
+    Value like = g_.value(y);
+    const ValueId slope = g_.add_value(like);
+    if (!become(n, gelu, "linear_gelu", in, {y, slope}, {{"approximate", std::string(by_tanh ? "tanh" : "none")}})) return;
+    for (NodeId r : backward) {
+      node(r).op = &find_op("mul");
+      node(r).attrs = make_attrs(node(r).op->schema, {});
+      node(r).in[1] = slope;
+    }
+  }
+
+  // A number times an operand of products only becomes theirs.
+  void scale_before(NodeId n) {
+    if (!is(n, "mul_scalar"sv) || readers_.is_output(node(n).out[0]) || readers_.of(node(n).out[0]).empty()) return;
+    const ValueId x = node(n).in[0], scaled = node(n).out[0];
+    if (g_.value(x).dtype != float32 || g_.value(x).spec != g_.value(scaled).spec) return;
+    for (NodeId r : readers_.of(scaled)) {
+      if (!is(r, "matmul_nd"sv) || !together(n, r) || node(r).in[0] == node(r).in[1] || !readers_.may_read_later(g_, n, r)) return;
+    }
+    const double alpha = node(n).attrs.as_scalar(node(n).op->schema.attr("value")).as_double();
+    const SmallVec<NodeId, 4> products(readers_.of(scaled));
+    for (NodeId r : products) {
+      SmallVec<ValueId, 4> in = node(r).in;
+      for (ValueId& v : in)
+        if (v == scaled) v = x;
+      // Products that are linear in each operand have the layouts of matmul_nd.
+      const bool fits = become(r, -1, "matmul_scaled", in, node(r).out, {{"alpha", alpha}});
+      HOLON_CHECK(fits, "matmul_scaled lacks a layout that matmul_nd has: {}", str(g_, node(r)));
+    }
+    gone_[static_cast<size_t>(n)] = true;
+  }
+
+  void scale_after(NodeId n) {
+    if (!is(n, "matmul_nd"sv)) return;
+    const NodeId s = readers_.only(node(n).out[0]);
+    if (!is(s, "mul_scalar"sv) || !together(n, s)) return;
+    const double alpha = node(s).attrs.as_scalar(node(s).op->schema.attr("value")).as_double();
+    become(n, s, "matmul_scaled", node(n).in, node(s).out, {{"alpha", alpha}});
+  }
+
+  // What is added to a product, or what it is multiplied by, in place of the op that does it.
+  void second_operand(NodeId n) {
+    const bool linear = is(n, "linear"sv);
+    if (!linear && !(is(n, "matmul_nd"sv) && g_.value(node(n).in[1]).shape.size() == 2)) return;
+    const ValueId product = node(n).out[0];
+    const NodeId r = readers_.only(product);
+    const bool add = is(r, "add"sv), mul = is(r, "mul"sv), relu = is(r, "relu_backward"sv);
+    if ((!add && !mul && !relu) || !together(n, r) || !readers_.may_read_later(g_, n, r)) return;
+    const ValueId other = node(r).in[node(r).in[0] == product];
+    if (other == product || (relu && node(r).in[0] != product)) return;
+    const Value &a = g_.value(product), &b = g_.value(other);
+    if (!(a.shape == b.shape) || b.dtype != a.dtype || a.spec != b.spec || !(a.device == b.device)) return;
+    SmallVec<ValueId, 4> in = node(n).in;
+    if (linear && in.size() < 3) in.push_back(kNoValue);
+    in.push_back(other);
+    const std::string then = add ? "add" : mul ? "mul" : "relu_backward";
+    if (become(r, n, linear ? "linear_then" : "matmul_then", in, node(r).out, {{"then", then}})) node(r).scope = node(n).scope, node(r).site = node(n).site;
+  }
+
+  Graph& g_;
+  std::vector<bool> gone_;
+  Readers readers_;
+};
+
+}  // namespace
+
+void fuse_epilogue(Graph& g, const PassOptions&) { Epilogues(g).run(); }
+
+}  // namespace holon::graph

@@ -1,0 +1,161 @@
+// What a hand-over is between ranks, without boxing. (tests/cpp/boxing/handover_test.cpp has values, failures and
+// hosts.)
+#include "holon/comm/handover.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "holon/base/context.h"
+#include "tests/cpp/comm/messages.h"
+
+namespace holon::comm {
+namespace {
+
+using test::messages;
+
+// Every taker gets all that each giver shows: count elements of each, one giver after the other.
+PullsOf all_of(int givers, int64_t count) {
+  return [=](int) {
+    MemberPulls pulls;
+    for (int g = 0; g < givers; ++g) pulls.pulls.push_back({{g}, 0, {1}, g * count, {count}});
+    return pulls;
+  };
+}
+
+struct Line {
+  HandOver h;
+  std::vector<int64_t> in, out;
+  Line(const std::vector<int>& givers, const std::vector<int>& takers, int number, int64_t count)
+      : h(givers, takers, number, int64, all_of(static_cast<int>(givers.size()), count)),
+        in(static_cast<size_t>(count)),
+        out(givers.size() * in.size()) {}
+  CallInfo info() const { return {"hand over", int64, {static_cast<int64_t>(in.size())}}; }
+  void post(int64_t value) {
+    h.release();
+    std::iota(in.begin(), in.end(), value);
+    h.post(info(), in.data(), in.size() * sizeof(int64_t));
+  }
+  // The first element of each giver.
+  std::vector<int64_t> take() {
+    h.take(info(), out.data(), out.size() * sizeof(int64_t));
+    std::vector<int64_t> firsts;
+    for (size_t i = 0; i < out.size(); i += in.size()) firsts.push_back(out[i]);
+    return firsts;
+  }
+};
+
+using Values = std::vector<int64_t>;
+
+// The same ranks and the same number, but other givers.
+TEST(HandOver, GiversAndTakersTellObjectsApart) {
+  for (int64_t count : {3, 3000})
+    run_ranks(3, [&](int rank) {
+      Line one({0}, {1, 2}, 0, count), two({0, 1}, {2}, 0, count), back({2}, {0, 1}, 0, count);
+      for (int64_t i = 0; i < 50; ++i) {
+        if (rank == 0) one.post(1000 * i);
+        if (rank < 2) two.post(1000 * i + 100 * (rank + 1));
+        if (rank == 2) {
+          EXPECT_EQ(two.take(), (Values{1000 * i + 100, 1000 * i + 200}));
+          EXPECT_EQ(one.take(), Values{1000 * i});
+          back.post(-i);
+        }
+        if (rank == 1) {
+          EXPECT_EQ(one.take(), Values{1000 * i});
+        }
+        if (rank < 2) {
+          EXPECT_EQ(back.take(), Values{-i});
+        }
+      }
+      for (Line* line : {&one, &two, &back}) line->h.release();
+    });
+}
+
+TEST(HandOver, EveryKeyIsAnother) {
+  run_ranks(4, [&](int rank) {
+    for (int64_t i = 0; i < 3; ++i) {
+      std::vector<std::unique_ptr<Line>> lines;
+      const std::vector<int> all = {0, 1, 2, 3};
+      for (int split = 1; split < 4; ++split)
+        for (int number = 0; number < 8; ++number)
+          lines.push_back(std::make_unique<Line>(std::vector<int>(all.begin(), all.begin() + split),
+                                                 std::vector<int>(all.begin() + split, all.end()), number, 4));
+      for (size_t k = 0; k < lines.size(); ++k) lines[k]->post(1000 * static_cast<int64_t>(k) + rank);
+      for (size_t k = 0; k < lines.size(); ++k) {
+        Values expected;
+        for (int g = 0; g <= static_cast<int>(k) / 8; ++g) expected.push_back(1000 * static_cast<int64_t>(k) + g);
+        if (rank > static_cast<int>(k) / 8) {
+          EXPECT_EQ(lines[k]->take(), expected) << k;
+        }
+      }
+    }
+  });
+}
+
+TEST(HandOver, ALaterObjectGoesOnWhereTheFirstOneEnded) {
+  for (int64_t count : {3, 3000})
+    run_ranks(2, [&](int rank) {
+      for (int64_t object = 0; object < 20; ++object) {
+        Line line({1}, {0}, 4, count);
+        for (int64_t i = 0; i < 1 + object % 3; ++i) {
+          if (rank == 1) line.post(object * 10 + i);
+          if (rank == 0) {
+            EXPECT_EQ(line.take(), Values{object * 10 + i});
+          }
+        }
+        line.h.release();
+      }
+    });
+}
+
+// A giver may be two small posts ahead, and then waits for the first.
+TEST(HandOver, SmallPostsStayUntilTheyAreTaken) {
+  run_ranks(2, [&](int rank) {
+    Line line({0}, {1}, 0, 2);
+    for (int64_t i = 0; i < 2000; ++i) {
+      if (rank == 0) line.post(i);
+      if (rank == 1) {
+        ASSERT_EQ(line.take(), Values{i});
+      }
+    }
+  });
+}
+
+TEST(HandOver, OutlivesTheRank) {
+  std::vector<std::unique_ptr<Line>> lines(2);
+  run_ranks(2, [&](int rank) {
+    auto& line = lines[static_cast<size_t>(rank)];
+    line = std::make_unique<Line>(std::vector<int>{0}, std::vector<int>{1}, 0, 5000);
+    if (rank == 0) line->post(7);
+    if (rank == 1) {
+      EXPECT_EQ(line->take(), Values{7});
+    }
+    line->h.release();
+  });
+}
+
+TEST(HandOver, RanksOutsideDoNothing) {
+  run_ranks(3, [&](int rank) {
+    Line line({0}, {1}, 0, 5000);
+    line.post(5);
+    if (rank == 1) {
+      EXPECT_EQ(line.take(), Values{5});
+    }
+    if (rank == 2) {
+      EXPECT_EQ(line.take(), Values{0});
+    }
+    line.h.release();
+    EXPECT_TRUE(line.h.try_release());
+  });
+}
+
+TEST(HandOver, RanksThatTheWorldDoesNotHave) {
+  auto heard = messages(2, [](int) { Line({0}, {1, 2}, 0, 5); });
+  for (auto& text : heard)
+    EXPECT_HAS(text, "the hand-over [0] -> [1, 2] names rank 2, but the world has the ranks 0 to 1");
+}
+
+}  // namespace
+}  // namespace holon::comm
