@@ -1,4 +1,5 @@
 // nn.Graph: arguments taken apart and put together, Python's optimizers and lines of code for the core's Graph.
+#include "holon/graph/capture/blocks.h"
 #include "holon/graph/nn_graph.h"
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/plan.h"
@@ -314,6 +315,34 @@ class PyGraph final : public nn::Graph {
     compiled_structure_ = structure;
   }
 
+  // Where to cut the chain of these modules into stages: see graph/capture/blocks.h. Nothing is compiled.
+  nb::dict cut(nb::handle args, nb::handle kwargs, nb::handle front, const std::vector<std::string>& paths, int stages) {
+    Tensors tensors;
+    structure_ = structure_of(args, kwargs, tensors, true);
+    front_ = front;
+    graph::Graph g;
+    try {
+      g = capture(tensors);
+    } catch (...) {
+      front_ = {};
+      throw;
+    }
+    front_ = {};
+    out_tree_.reset();
+    const graph::Chain chain = graph::cut_chain(g, paths, stages);
+    nb::dict d, readers;
+    for (size_t e = 0; e < g.externals.size(); ++e)
+      if (!g.externals[e].name.empty()) readers[g.externals[e].name.c_str()] = nb::cast(chain.external_readers[e]);
+    d["blocks"] = nb::cast(chain.blocks);
+    d["costs"] = nb::cast(chain.costs);
+    d["bytes"] = nb::cast(chain.bytes);
+    d["cut_costs"] = nb::cast(chain.cut_costs);
+    d["first"] = nb::cast(chain.first);
+    d["input_readers"] = nb::cast(chain.input_readers);
+    d["readers"] = readers;
+    return d;
+  }
+
   // flags: a number for the state that modules are in now. The signature compiled last has it from now on, if relabel.
   void set_flags(uint32_t flags, bool relabel) {
     flags_ = flags;
@@ -455,6 +484,7 @@ void bind_graph(nb::module_& m) {
           "config", [](PyGraph& g) -> nn::GraphConfig& { return g.config; }, nb::rv_policy::reference_internal)
       .def("run", &PyGraph::run_compiled, "args"_a, "kwargs"_a)
       .def("compile", &PyGraph::compile_for, "args"_a, "kwargs"_a, "front"_a)
+      .def("cut", &PyGraph::cut, "args"_a, "kwargs"_a, "front"_a, "paths"_a, "stages"_a)
       .def("set_flags", &PyGraph::set_flags, "flags"_a, "relabel"_a)
       .def("add_optimizer", &PyGraph::add, "optimizer"_a)
       .def(
