@@ -56,6 +56,7 @@ class VirtualRank::Shapes final : public Tracer {
   bool varies(const TensorImpl&) const override { return false; }
   Tensor enter(const void*, const Tensor& x) override { return x; }
   void leave(bool) override {}
+  bool varies(const TensorImpl&) const override { return true; }
 
  private:
   std::map<const TensorImpl*, Tensor> gradients_;
