@@ -53,7 +53,6 @@ class VirtualRank::Shapes final : public Tracer {
   Tensor seed(Tensor ones) override { return ones; }
   void detached(const Tensor&, const Tensor&) override {}
   bool alone() const override { return true; }
-  bool varies(const TensorImpl&) const override { return false; }
   Tensor enter(const void*, const Tensor& x) override { return x; }
   void leave(bool) override {}
   bool varies(const TensorImpl&) const override { return true; }

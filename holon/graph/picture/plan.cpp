@@ -38,8 +38,17 @@ const char* colour(boxing::StepKind kind) {
   return kColours[static_cast<size_t>(kind)];
 }
 
+size_t letters_of(const std::string& s) {
+  return static_cast<size_t>(std::count_if(s.begin(), s.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+// The first so many letters of a text in UTF-8.
 std::string cut(const std::string& s, size_t letters) {
-  return s.size() <= letters ? s : s.substr(0, letters - 3) + "...";
+  if (letters_of(s) <= letters) return s;
+  size_t end = 0;
+  for (size_t n = 0; end < s.size(); ++end)
+    if ((s[end] & 0xc0) != 0x80 && ++n > letters - 1) break;
+  return s.substr(0, end) + "\u2026";
 }
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') == path.npos ? 0 : path.rfind('.') + 1); }
@@ -152,7 +161,7 @@ class Drawing {
       auto *from = g_.value(n.in[0]).spec, *to = g_.value(n.out[0]).spec;
       const bool crosses = from && to && !(from->placement == to->placement);
       item.label = fmt::format("{}{} {}", n.in.size() > 1 ? fmt::format("{} \u00d7 ", n.in.size()) : "", m.steps, bytes_text(m.bytes));
-      if (item.label.size() > kLetters)
+      if (letters_of(item.label) > kLetters)
         item.label = fmt::format("{}{} {}", n.in.size() > 1 ? fmt::format("{} \u00d7 ", n.in.size()) : "", boxing::name(m.kind), bytes_text(m.bytes));
       if (crosses) item.type += fmt::format("  from {}", ranks_text(from));
       item.title += fmt::format("\n{}\n{} bytes read by a rank at most, {:.0f} us", m.steps, m.bytes, m.seconds * 1e6);
