@@ -439,8 +439,7 @@ TensorVec Graph::run_build(std::span<const Tensor> symbols) {
   }
 }
 
-std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
-  claim_parameters();
+std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> inputs, uint64_t variant) {
   auto e = std::make_unique<Entry>();
   for (auto& t : inputs) {
     t.require_value("an input of a graph");
@@ -451,21 +450,10 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
   e->grad = grad_enabled();
   e->autocast = autocast_mode().enabled;
   e->autocast_dtype = autocast_mode().dtype;
-  graph::StepOptions options = config.step();
-  std::vector<std::pair<std::string, int>> stages;
   for (auto& [name, root] : modules_) {
-    auto note = [&](const Module& m) {
-      Block& b = blocks_[m.identity()];
-      if (b.stage >= 0) stages.emplace_back(b.path, b.stage);
-      if (b.checkpointing) options.recompute.push_back(b.path);
-      e->training.emplace_back(m, m.is_training());
-    };
-    block_of(root, "capture");
-    note(root);
-    for (auto& [path, m] : root.named_modules()) note(m);
+    e->training.emplace_back(root, root.is_training());
+    for (auto& [path, m] : root.named_modules()) e->training.emplace_back(m, m.is_training());
   }
-  check_stages(name(), stages);
-  step_options(&options);
   const auto start = std::chrono::steady_clock::now();
   {
     FreshCasts casts(config);
@@ -496,6 +484,31 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     e->captured = capture.finish({outputs.begin(), outputs.size()});
   }
   e->capture_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return e;
+}
+
+graph::Graph Graph::capture(std::span<const Tensor> inputs) {
+  check_not_capturing();
+  return std::move(capture_entry(inputs, 0)->captured);
+}
+
+std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
+  claim_parameters();
+  graph::StepOptions options = config.step();
+  std::vector<std::pair<std::string, int>> stages;
+  for (auto& [name, root] : modules_) {
+    auto note = [&](const Module& m) {
+      Block& b = blocks_[m.identity()];
+      if (b.stage >= 0) stages.emplace_back(b.path, b.stage);
+      if (b.checkpointing) options.recompute.push_back(b.path);
+    };
+    block_of(root, "capture");
+    note(root);
+    for (auto& [path, m] : root.named_modules()) note(m);
+  }
+  check_stages(name(), stages);
+  step_options(&options);
+  auto e = capture_entry(inputs, variant);
   e->step = std::make_unique<graph::Step>(graph::Graph(e->captured), options);
   for (auto& x : e->captured.externals) e->externals.emplace_back(x.tensor);
   for (size_t u = 0; u < e->links.size(); ++u) {
