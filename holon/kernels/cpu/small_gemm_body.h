@@ -202,17 +202,18 @@ void pack_panels(int64_t k, int64_t n, const T* b, int64_t brs, int64_t bcs, T* 
   for (int64_t p0 = 0; p0 < k; p0 += kAtOnce, b += kAtOnce * brs) {
     const int64_t rows = k - p0 < kAtOnce ? k - p0 : kAtOnce;
     T* to = dst;
-    each_panel<T>(n, [&](int64_t j, int width, int columns) __attribute__((always_inline)) {
-      T* row = to + p0 * width;
-      const T* from = b + j;
-      for (int64_t p = 0; p < rows; ++p, row += width, from += brs) {
-        if (columns == width)
-          for (int v = 0; v < width; v += kW) store(row + v, load(from + v));
-        else
-          for (int i = 0; i < width; ++i) row[i] = i < columns ? from[i] : T{0};
-      }
-      to += k * width;
-    });
+    each_panel<T>(
+        n, [&](int64_t j, int width, int columns) __attribute__((always_inline)) {
+          T* row = to + p0 * width;
+          const T* from = b + j;
+          for (int64_t p = 0; p < rows; ++p, row += width, from += brs) {
+            if (columns == width)
+              for (int v = 0; v < width; v += kW) store(row + v, load(from + v));
+            else
+              for (int i = 0; i < width; ++i) row[i] = i < columns ? from[i] : T{0};
+          }
+          to += k * width;
+        });
   }
 }
 
