@@ -10,7 +10,7 @@ constexpr int kRows = kVectorBytes == 64 ? 8 : 4;
 constexpr int kVectors = 3;
 // A block of a large product: kBlockK values of k for kBlockM rows of a and as many columns of b as fit into kPackB bytes.
 // These stay in the second cache, and one panel of b in the first.
-constexpr int64_t kBlockK = 384, kBlockM = 96;
+constexpr int64_t kBlockK = 400, kBlockM = 96;
 constexpr size_t kPackB = 1 << 20;
 static_assert(kPackB + kBlockK * kBlockM * sizeof(double) <= kPackBytes);
 
