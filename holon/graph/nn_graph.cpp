@@ -525,6 +525,49 @@ int Graph::find_current(std::span<const Tensor> inputs, uint64_t variant) {
   return found;
 }
 
+namespace {
+
+// Multiplications and additions of products, else a few for each element that comes out.
+double cost_of(const graph::Graph& g, const graph::Node& n) {
+  double elements = 0;
+  for (auto v : n.out) elements += static_cast<double>(g.value(v).shape.numel());
+  if (n.kind != graph::NodeKind::kOp || n.op->view) return 0;
+  const std::string_view op = n.op->name();
+  const bool conv = op.find("conv") != op.npos, product = op.find("matmul") != op.npos || op.find("linear") != op.npos;
+  if ((!conv && !product) || n.in.size() < 2 || n.in[1] == graph::kNoValue) return 4 * elements;
+  const Dims &x = g.value(n.in[0]).shape, &weight = g.value(n.in[1]).shape;
+  if (x.size() == 0 || weight.size() == 0) return 4 * elements;
+  const auto inner = conv ? weight.numel() / std::max<int64_t>(weight[0], 1) : x[x.size() - 1];
+  return 2 * elements * static_cast<double>(inner);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, double>> Graph::costs_by_scope(std::span<const Tensor> inputs, const Placement* on) {
+  check_not_capturing();
+  FreshCasts casts(config);
+  graph::Capture capture;
+  capture.set_micro_batches(config.micro_batches());
+  capture_begins(capture);
+  TensorVec symbols;
+  for (auto& t : inputs) {
+    t.require_value("an input of a graph");
+    if (!on || t.is_local()) {
+      symbols.push_back(capture.input_like(t));
+      continue;
+    }
+    NdSbp all = NdSbp::filled(static_cast<int>(on->hierarchy().size()), sbp::broadcast());
+    symbols.push_back(capture.input(t.shape(), t.dtype(), intern_spec(*on, all), {}));
+  }
+  TensorVec outputs = run_build(symbols);
+  graph::Graph g = capture.finish({outputs.begin(), outputs.size()});
+  std::vector<std::pair<std::string, double>> costs;
+  for (auto& n : g.nodes)
+    if (n.section == graph::Section::kForward)
+      costs.emplace_back(g.scopes[static_cast<size_t>(n.scope)], cost_of(g, n));
+  return costs;
+}
+
 size_t Graph::entry_for(std::span<const Tensor> inputs, uint64_t variant) {
   check_not_capturing();
   int found = find_current(inputs, variant);

@@ -171,6 +171,9 @@ class Graph {
   std::vector<Tensor> run(size_t signature, std::span<const Tensor> inputs);
   void set_variant(size_t signature, uint64_t variant);
   void check_not_capturing() const;
+  // What forward computes for inputs like these, in order: how much under which module path, in about floating-point
+  // operations. Runs build(); on: where global inputs are taken to be, or nullptr.
+  std::vector<std::pair<std::string, double>> costs_by_scope(std::span<const Tensor> inputs, const Placement* on);
   virtual std::string name() const;      // of the class
   virtual std::string describe() const;  // modules, stages and optimizers
   virtual void capture_begins(graph::Capture&) {}

@@ -12,6 +12,7 @@
 #include "bind.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/graph/schedule/cut.h"
 #include "optim.h"
 
 namespace holon::python {
@@ -305,6 +306,24 @@ class PyGraph final : public nn::Graph {
     compiled_structure_ = structure;
   }
 
+  // For each op of forward, in order: the module's path, and about how many floating-point operations.
+  std::vector<std::pair<std::string, double>> costs(nb::handle args, nb::handle kwargs, nb::handle front,
+                                                    nb::handle on) {
+    Tensors tensors;
+    structure_ = structure_of(args, kwargs, tensors, true);
+    Placement placement;
+    if (!on.is_none()) placement = expect_placement(on, "costs");
+    front_ = front;
+    try {
+      auto list = costs_by_scope(tensors, on.is_none() ? nullptr : &placement);
+      front_ = {};
+      return list;
+    } catch (...) {
+      front_ = {};
+      throw;
+    }
+  }
+
   // flags: a number for the state that modules are in now. The signature compiled last has it from now on, if relabel.
   void set_flags(uint32_t flags, bool relabel) {
     flags_ = flags;
@@ -446,6 +465,7 @@ void bind_graph(nb::module_& m) {
           "config", [](PyGraph& g) -> nn::GraphConfig& { return g.config; }, nb::rv_policy::reference_internal)
       .def("run", &PyGraph::run_compiled, "args"_a, "kwargs"_a)
       .def("compile", &PyGraph::compile_for, "args"_a, "kwargs"_a, "front"_a)
+      .def("costs", &PyGraph::costs, "args"_a, "kwargs"_a, "front"_a, "on"_a.none())
       .def("set_flags", &PyGraph::set_flags, "flags"_a, "relabel"_a)
       .def("add_optimizer", &PyGraph::add, "optimizer"_a)
       .def(
@@ -513,6 +533,10 @@ void bind_graph(nb::module_& m) {
         return wrap_object(nn::on_stage(expect_tensor(t, "on_stage", "t"), expect_placement(placement, "on_stage")));
       },
       "t"_a, "placement"_a, "A global tensor on the placement, under its own sbp where that fits, else broadcast.");
+  m.def(
+      "cut_stages", [](const std::vector<double>& costs, int stages) { return graph::cut_stages(costs, stages); },
+      "costs"_a, "stages"_a,
+      "The first block of each stage of a chain of blocks, such that the most expensive stage costs least.");
   m.def(
       "check_stages",
       [](const std::string& graph, nb::handle stages) {

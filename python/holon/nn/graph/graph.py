@@ -9,6 +9,7 @@ from ...optim.optimizer import Optimizer
 from ..module import Module, _indent
 from ..parameter import Parameter
 from .config import GraphConfig
+from .cut import cut
 from .module import GraphModule, under_construction
 from .scopes import Scopes, explain
 
@@ -225,6 +226,9 @@ class Graph(metaclass=_GraphType):
 
     def _capture(self, args, kwargs):
         name, recompute, stages = self._name, [], []
+        if self.config._pipeline and not self._has_stages():
+            self._scoped(lambda: cut(self, args, kwargs, *self.config._pipeline))
+            self._look()
         for path, module in self._modules():
             block = self._block_of(module)
             if block is not None:
@@ -234,24 +238,32 @@ class Graph(metaclass=_GraphType):
                     stages.append((path, block._stage_id))
         _C.check_stages(name, stages)
         self._core.set_recompute(recompute)
-        self._scopes = Scopes(name, [(n, m) for n, m in self._members.items() if isinstance(m, Module)], self._block_of)
+        self._scoped(lambda: self._core.compile(args, kwargs, _Front(self)))
+        self._look(relabel=True)
+        if self._core.n_signatures >= _MANY_SIGNATURES and not self._warned:
+            self.__dict__["_warned"] = True
+            warnings.warn(f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new value of an argument that is "
+                          "no tensor, compiles again. Give inputs few shapes, and numbers that change as tensors.", stacklevel=4)
+
+    def _has_stages(self):
+        blocks = (self._block_of(module) for _, module in self._modules())
+        return any(block is not None and block._stage_id is not None for block in blocks)
+
+    def _scoped(self, capture):
+        """Runs what captures build(), with calls of modules seen and buffers as they were afterwards."""
+        self._scopes = Scopes(self._name, [(n, m) for n, m in self._members.items() if isinstance(m, Module)], self._block_of)
         self._buffers_before = [(path, module, key, tensor) for path, module in self._modules()
                                 for key, tensor in module._buffers.items() if tensor is not None]
         try:
-            self._core.compile(args, kwargs, _Front(self))
+            capture()
         except Exception as error:
-            explain(error, name, "")
+            explain(error, self._name, "")
             raise
         finally:
             for _, module, key, tensor in self._buffers_before:
                 module._buffers[key] = tensor
             self._seen.update(self._scopes.seen)
             self._scopes, self._buffers_before = None, ()
-        self._look(relabel=True)
-        if self._core.n_signatures >= _MANY_SIGNATURES and not self._warned:
-            self.__dict__["_warned"] = True
-            warnings.warn(f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new value of an argument that is "
-                          "no tensor, compiles again. Give inputs few shapes, and numbers that change as tensors.", stacklevel=4)
 
     def _begin(self):
         for name, member in self._members.items():
