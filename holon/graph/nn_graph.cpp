@@ -439,8 +439,7 @@ TensorVec Graph::run_build(std::span<const Tensor> symbols) {
   }
 }
 
-std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
-  claim_parameters();
+std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> inputs, uint64_t variant) {
   auto e = std::make_unique<Entry>();
   for (auto& t : inputs) {
     t.require_value("an input of a graph");
@@ -451,21 +450,10 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
   e->grad = grad_enabled();
   e->autocast = autocast_mode().enabled;
   e->autocast_dtype = autocast_mode().dtype;
-  graph::StepOptions options = config.step();
-  std::vector<std::pair<std::string, int>> stages;
   for (auto& [name, root] : modules_) {
-    auto note = [&](const Module& m) {
-      Block& b = blocks_[m.identity()];
-      if (b.stage >= 0) stages.emplace_back(b.path, b.stage);
-      if (b.checkpointing) options.recompute.push_back(b.path);
-      e->training.emplace_back(m, m.is_training());
-    };
-    block_of(root, "capture");
-    note(root);
-    for (auto& [path, m] : root.named_modules()) note(m);
+    e->training.emplace_back(root, root.is_training());
+    for (auto& [path, m] : root.named_modules()) e->training.emplace_back(m, m.is_training());
   }
-  check_stages(name(), stages);
-  step_options(&options);
   const auto start = std::chrono::steady_clock::now();
   {
     FreshCasts casts(config);
@@ -496,6 +484,31 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     e->captured = capture.finish({outputs.begin(), outputs.size()});
   }
   e->capture_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return e;
+}
+
+graph::Graph Graph::capture(std::span<const Tensor> inputs) {
+  check_not_capturing();
+  return std::move(capture_entry(inputs, 0)->captured);
+}
+
+std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
+  claim_parameters();
+  graph::StepOptions options = config.step();
+  std::vector<std::pair<std::string, int>> stages;
+  for (auto& [name, root] : modules_) {
+    auto note = [&](const Module& m) {
+      Block& b = blocks_[m.identity()];
+      if (b.stage >= 0) stages.emplace_back(b.path, b.stage);
+      if (b.checkpointing) options.recompute.push_back(b.path);
+    };
+    block_of(root, "capture");
+    note(root);
+    for (auto& [path, m] : root.named_modules()) note(m);
+  }
+  check_stages(name(), stages);
+  step_options(&options);
+  auto e = capture_entry(inputs, variant);
   e->step = std::make_unique<graph::Step>(graph::Graph(e->captured), options);
   for (auto& x : e->captured.externals) e->externals.emplace_back(x.tensor);
   for (size_t u = 0; u < e->links.size(); ++u) {
@@ -525,49 +538,6 @@ int Graph::find_current(std::span<const Tensor> inputs, uint64_t variant) {
   return found;
 }
 
-namespace {
-
-// Multiplications and additions of products, else a few for each element that comes out.
-double cost_of(const graph::Graph& g, const graph::Node& n) {
-  double elements = 0;
-  for (auto v : n.out) elements += static_cast<double>(g.value(v).shape.numel());
-  if (n.kind != graph::NodeKind::kOp || n.op->view) return 0;
-  const std::string_view op = n.op->name();
-  const bool conv = op.find("conv") != op.npos, product = op.find("matmul") != op.npos || op.find("linear") != op.npos;
-  if ((!conv && !product) || n.in.size() < 2 || n.in[1] == graph::kNoValue) return 4 * elements;
-  const Dims &x = g.value(n.in[0]).shape, &weight = g.value(n.in[1]).shape;
-  if (x.size() == 0 || weight.size() == 0) return 4 * elements;
-  const auto inner = conv ? weight.numel() / std::max<int64_t>(weight[0], 1) : x[x.size() - 1];
-  return 2 * elements * static_cast<double>(inner);
-}
-
-}  // namespace
-
-std::vector<std::pair<std::string, double>> Graph::costs_by_scope(std::span<const Tensor> inputs, const Placement* on) {
-  check_not_capturing();
-  FreshCasts casts(config);
-  graph::Capture capture;
-  capture.set_micro_batches(config.micro_batches());
-  capture_begins(capture);
-  TensorVec symbols;
-  for (auto& t : inputs) {
-    t.require_value("an input of a graph");
-    if (!on || t.is_local()) {
-      symbols.push_back(capture.input_like(t));
-      continue;
-    }
-    NdSbp all = NdSbp::filled(static_cast<int>(on->hierarchy().size()), sbp::broadcast());
-    symbols.push_back(capture.input(t.shape(), t.dtype(), intern_spec(*on, all), {}));
-  }
-  TensorVec outputs = run_build(symbols);
-  graph::Graph g = capture.finish({outputs.begin(), outputs.size()});
-  std::vector<std::pair<std::string, double>> costs;
-  for (auto& n : g.nodes)
-    if (n.section == graph::Section::kForward)
-      costs.emplace_back(g.scopes[static_cast<size_t>(n.scope)], cost_of(g, n));
-  return costs;
-}
-
 size_t Graph::entry_for(std::span<const Tensor> inputs, uint64_t variant) {
   check_not_capturing();
   int found = find_current(inputs, variant);
@@ -582,6 +552,16 @@ size_t Graph::entry_for(std::span<const Tensor> inputs, uint64_t variant) {
   return last_ = entries_.size() - 1;
 }
 
+// The states in the layout that the rule wants for the parameter. Collective where it is another one.
+static void lay_out(optim::Slot& slot, const optim::Rule& rule, const Tensor& param) {
+  NoGradGuard no_grad;
+  auto bring = [](Tensor& t, const GlobalSpec* spec) {
+    if (t.defined() && spec && t.spec() && t.spec() != spec) t = t.to_global(spec->placement, spec->nd_sbp);
+  };
+  for (Tensor& t : slot.state) bring(t, optim::state_spec(rule, param));
+  bring(slot.master, optim::state_spec(rule, param));
+}
+
 // From here on the state of the optimizers is the step's.
 void Graph::take_states(const std::shared_ptr<Entry>& e) {
   std::vector<bool> seen(optimizers_.size());
@@ -590,11 +570,22 @@ void Graph::take_states(const std::shared_ptr<Entry>& e) {
     if (seen[link.optimizer]) continue;
     seen[link.optimizer] = true;
     if (o.borrower() == e.get()) continue;
-    for (size_t u = 0; u < e->links.size(); ++u)
-      if (e->links[u].optimizer == link.optimizer) o.read(e->links[u].group, e->links[u].params, e->step->slots(u));
+    for (size_t u = 0; u < e->links.size(); ++u) {
+      if (e->links[u].optimizer != link.optimizer) continue;
+      auto slots = e->step->slots(u);
+      o.read(e->links[u].group, e->links[u].params, slots);
+      for (auto& slot : slots) lay_out(slot, e->step->rule(u), slot.param);
+    }
     o.lend(e.get(), [e, port = optimizers_[link.optimizer], at = link.optimizer] {
-      for (size_t u = 0; u < e->links.size(); ++u)
-        if (e->links[u].optimizer == at) port->write(e->links[u].group, e->links[u].params, e->step->slots(u));
+      for (size_t u = 0; u < e->links.size(); ++u) {
+        auto& own = e->links[u];
+        if (own.optimizer != at) continue;
+        auto lent = e->step->slots(u);
+        std::vector<optim::Slot> slots(lent.begin(), lent.end());
+        auto params = port->params(own.group);
+        for (size_t i = 0; i < slots.size(); ++i) lay_out(slots[i], e->step->rule(u), params[own.params[i]]);
+        port->write(own.group, own.params, slots);
+      }
     });
   }
 }

@@ -168,12 +168,11 @@ class Graph {
   // The same, of one that still holds: parameters lie where they lay, options of optimizers fit. Takes over new rates.
   int find_current(std::span<const Tensor> inputs, uint64_t variant);
   size_t entry_for(std::span<const Tensor> inputs, uint64_t variant);
+  // What build() does with inputs like these; nothing is compiled.
+  graph::Graph capture(std::span<const Tensor> inputs);
   std::vector<Tensor> run(size_t signature, std::span<const Tensor> inputs);
   void set_variant(size_t signature, uint64_t variant);
   void check_not_capturing() const;
-  // What forward computes for inputs like these, in order: how much under which module path, in about floating-point
-  // operations. Runs build(); on: where global inputs are taken to be, or nullptr.
-  std::vector<std::pair<std::string, double>> costs_by_scope(std::span<const Tensor> inputs, const Placement* on);
   virtual std::string name() const;      // of the class
   virtual std::string describe() const;  // modules, stages and optimizers
   virtual void capture_begins(graph::Capture&) {}
@@ -192,6 +191,7 @@ class Graph {
   };
   void add_module(const std::string& name, const Module& module);
   Block& block_of(const Module& module, const char* call);
+  std::unique_ptr<Entry> capture_entry(std::span<const Tensor> inputs, uint64_t variant);
   std::unique_ptr<Entry> compile_entry(std::span<const Tensor> inputs, uint64_t variant);
   TensorVec run_build(std::span<const Tensor> symbols);
   bool fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const;

@@ -1,5 +1,9 @@
 // nn.Graph: arguments taken apart and put together, Python's optimizers and lines of code for the core's Graph.
+#include "holon/graph/capture/blocks.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/graph/picture/memory_use.h"
+#include "holon/graph/picture/plan.h"
+#include "holon/graph/picture/timetable.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -12,7 +16,6 @@
 #include "bind.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/graph/schedule/cut.h"
 #include "optim.h"
 
 namespace holon::python {
@@ -306,22 +309,32 @@ class PyGraph final : public nn::Graph {
     compiled_structure_ = structure;
   }
 
-  // For each op of forward, in order: the module's path, and about how many floating-point operations.
-  std::vector<std::pair<std::string, double>> costs(nb::handle args, nb::handle kwargs, nb::handle front,
-                                                    nb::handle on) {
+  // Where to cut the chain of these modules into stages: see graph/capture/blocks.h. Nothing is compiled.
+  nb::dict cut(nb::handle args, nb::handle kwargs, nb::handle front, const std::vector<std::string>& paths, int stages) {
     Tensors tensors;
     structure_ = structure_of(args, kwargs, tensors, true);
-    Placement placement;
-    if (!on.is_none()) placement = expect_placement(on, "costs");
     front_ = front;
+    graph::Graph g;
     try {
-      auto list = costs_by_scope(tensors, on.is_none() ? nullptr : &placement);
-      front_ = {};
-      return list;
+      g = capture(tensors);
     } catch (...) {
       front_ = {};
       throw;
     }
+    front_ = {};
+    out_tree_.reset();
+    const graph::Chain chain = graph::cut_chain(g, paths, stages);
+    nb::dict d, readers;
+    for (size_t e = 0; e < g.externals.size(); ++e)
+      if (!g.externals[e].name.empty()) readers[g.externals[e].name.c_str()] = nb::cast(chain.external_readers[e]);
+    d["blocks"] = nb::cast(chain.blocks);
+    d["costs"] = nb::cast(chain.costs);
+    d["bytes"] = nb::cast(chain.bytes);
+    d["cut_costs"] = nb::cast(chain.cut_costs);
+    d["first"] = nb::cast(chain.first);
+    d["input_readers"] = nb::cast(chain.input_readers);
+    d["readers"] = readers;
+    return d;
   }
 
   // flags: a number for the state that modules are in now. The signature compiled last has it from now on, if relabel.
@@ -465,7 +478,7 @@ void bind_graph(nb::module_& m) {
           "config", [](PyGraph& g) -> nn::GraphConfig& { return g.config; }, nb::rv_policy::reference_internal)
       .def("run", &PyGraph::run_compiled, "args"_a, "kwargs"_a)
       .def("compile", &PyGraph::compile_for, "args"_a, "kwargs"_a, "front"_a)
-      .def("costs", &PyGraph::costs, "args"_a, "kwargs"_a, "front"_a, "on"_a.none())
+      .def("cut", &PyGraph::cut, "args"_a, "kwargs"_a, "front"_a, "paths"_a, "stages"_a)
       .def("set_flags", &PyGraph::set_flags, "flags"_a, "relabel"_a)
       .def("add_optimizer", &PyGraph::add, "optimizer"_a)
       .def(
@@ -474,6 +487,23 @@ void bind_graph(nb::module_& m) {
       .def("text", &PyGraph::text, "description"_a)
       .def("plan", [](const PyGraph& g) { return g.plan(); })
       .def("captured", [](const PyGraph& g) { return g.captured(); })
+      .def("plan_svg", [](const PyGraph& g, size_t signature, std::string title, int most_items,
+                          bool fold) { return graph::plan_svg(g.step(signature).graph(), {std::move(title), most_items, fold}); },
+           "signature"_a, "title"_a, "most_items"_a, "fold"_a)
+      .def("schedule_svg", [](const PyGraph& g, size_t signature) { return graph::schedule_svg(g.step(signature)); }, "signature"_a)
+      .def("schedule_text", [](const PyGraph& g, size_t signature) { return graph::schedule_text(g.step(signature)); }, "signature"_a)
+      .def(
+          "memory",
+          [](const PyGraph& g, size_t signature, bool all_ranks, bool svg) {
+            nb::gil_scoped_release released;
+            std::vector<graph::MemoryUse> uses;
+            if (all_ranks)
+              uses = graph::memory_use_of_all(g.step(signature));
+            else
+              uses.push_back(graph::memory_use(g.step(signature)));
+            return svg ? graph::memory_svg(uses) : graph::memory_text(uses);
+          },
+          "signature"_a, "all_ranks"_a, "svg"_a)
       .def_prop_ro("n_signatures", [](const PyGraph& g) { return g.n_signatures(); })
       .def_prop_ro("n_structures", &PyGraph::n_structures)
       .def(
@@ -533,10 +563,6 @@ void bind_graph(nb::module_& m) {
         return wrap_object(nn::on_stage(expect_tensor(t, "on_stage", "t"), expect_placement(placement, "on_stage")));
       },
       "t"_a, "placement"_a, "A global tensor on the placement, under its own sbp where that fits, else broadcast.");
-  m.def(
-      "cut_stages", [](const std::vector<double>& costs, int stages) { return graph::cut_stages(costs, stages); },
-      "costs"_a, "stages"_a,
-      "The first block of each stage of a chain of blocks, such that the most expensive stage costs least.");
   m.def(
       "check_stages",
       [](const std::string& graph, nb::handle stages) {

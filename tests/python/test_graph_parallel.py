@@ -159,51 +159,6 @@ def test_stages_before_assignment_and_from_outside():
     holon.run_ranks(2, program)
 
 
-class Deep(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(12, 12), nn.ReLU()) for _ in range(6)])
-        self.head = nn.Linear(12, 4)
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
-
-
-def test_stages_cut_by_cost():
-    def program(rank):
-        both, placements = holon.placement("cpu", [0, 1]), [holon.placement("cpu", [0]), holon.placement("cpu", [1])]
-        models = []
-        for _ in range(2):
-            holon.manual_seed(0)
-            models.append(Deep())
-            models[-1].to_global(both, B)
-        optimizers = [adamw(m.parameters()) for m in models]
-        graph = Train(models[1], optimizers[1])
-        graph.config.pipeline(stages=2, placements=placements)
-        graph.config.set_gradient_accumulation_steps(2)
-        for x, y in numbers(4):
-            optimizers[0].zero_grad()
-            loss = nn.functional.mse_loss(models[0](holon.tensor(x, placement=both, sbp=B)), holon.tensor(y, placement=both, sbp=B))
-            loss.backward()
-            optimizers[0].step()
-            found = graph(holon.tensor(x, placement=placements[0], sbp=B), holon.tensor(y, placement=placements[1], sbp=B))
-            np.testing.assert_allclose(found.full_value().numpy().mean(), loss.item(), rtol=1e-4)
-        for p, q in zip(models[0].parameters(), models[1].parameters()):
-            np.testing.assert_allclose(q.full_value().numpy(), p.full_value().numpy(), rtol=1e-4, atol=1e-5)
-        # Six blocks of one cost and a small head: the cut is in the middle.
-        assert [m[0].weight.placement == placements[0] for m in models[1].blocks] == [True] * 3 + [False] * 3
-        assert "stage 1 on" in repr(graph)
-        few = Mlp()
-        few = Train(few, adamw(few.parameters()))
-        few.config.pipeline(stages=3)
-        with pytest.raises(ValueError, match="3 stages, but there are only 2 modules to share among them: model.first, model.second"):
-            few(*(holon.tensor(v) for v in numbers(1)[0]))
-
-    holon.run_ranks(2, program)
-
-
 def test_layouts_belong_to_the_signature():
     def program(rank):
         p, q = holon.placement("cpu", [0, 1]), holon.placement("cpu", [1])
