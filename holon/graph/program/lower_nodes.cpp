@@ -192,21 +192,23 @@ void Lowering::lower_fused(const Node& n, int m) {
     in.push_back(a);
     in_like.push_back({a->shape, a->strides, a->dtype});
   }
-  const Dims shape = local_shape(g_.value(n.out[0]));
-  Dims strides = contiguous_strides(shape);
-  for (auto* a : in)
-    if (a->shape == shape) {
-      if (a->is_dense()) strides = a->strides;
-      break;
-    }
-  for (ValueId v : n.out) out_like.push_back({shape, strides, g_.value(v).dtype});
+  for (ValueId v : n.out) {
+    const Dims shape = local_shape(g_.value(v));
+    Dims strides = contiguous_strides(shape);
+    for (auto* a : in)
+      if (a->shape == shape) {
+        if (a->is_dense()) strides = a->strides;
+        break;
+      }
+    out_like.push_back({shape, strides, g_.value(v).dtype});
+  }
   FusedChain chain(g_.bodies[static_cast<size_t>(n.target)], in_like, out_like);
   SmallVec<Array*, 3> out;
   for (size_t o = 0; o < n.out.size(); ++o) {
     Array* over = nullptr;
     for (size_t i = 0; i < n.in.size() && !over; ++i)
-      if (chain.may_overwrite(i, o)) over = over_input(n, m, i, o, shape, strides);
-    out.push_back(over ? over : fresh(n.out[o], m, shape, strides));
+      if (chain.may_overwrite(i, o)) over = over_input(n, m, i, o, out_like[o].shape, out_like[o].strides);
+    out.push_back(over ? over : fresh(n.out[o], m, out_like[o].shape, out_like[o].strides));
   }
   emit<FusedInstruction>(&n, m, std::move(chain), std::move(in), std::move(out));
 }
