@@ -12,6 +12,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/dispatch/autocast.h"
+#include "holon/graph/schedule/schedule.h"
 
 namespace holon::nn {
 
@@ -47,7 +48,8 @@ void GraphConfig::set_memory_budget(int64_t bytes) {
 }
 
 void GraphConfig::set_schedule(const std::string& schedule) {
-  step_.schedule = schedule;
+  step_.schedule = schedule == "zb-h1" ? "zero_bubble" : schedule;
+  graph::make_schedule(step_.schedule, {0}, 1);  // refuses a name that it does not know
   ++revision_;
 }
 
