@@ -32,15 +32,18 @@ class Lowering {
     find_buckets();
     bind_outside();
     for (auto& u : g_.updates) p_->updates.push_back({u.rule, {}, u.clip_grad_max_norm, u.clip_grad_norm_type});
+    p_->schedule = pipeline_.schedule();
     run_section(Section::kOnceBefore, 0, 0);
     auto& tasks = pipeline_.tasks();
     releases_.resize(tasks.size());
     for (task_ = 0; task_ < static_cast<int>(tasks.size()); ++task_) {
       const Task& t = tasks[static_cast<size_t>(task_)];
+      p_->tasks.push_back({t, now(), 0});
       if (first_task_of(t.micro_batch)) post_outside(t.micro_batch);
       run_section(section_of(t.phase), t.stage, t.micro_batch);
       put_out(t.micro_batch);
       for (auto& posted : releases_[static_cast<size_t>(task_)]) release(posted);
+      p_->tasks.back().end = now();
     }
     for (int m = 0; m < micro_; ++m) put_out(m, true);
     for (auto& posted : releases_at_end_) release(posted);
@@ -191,6 +194,7 @@ class Lowering {
     if (i.buffer < 0) return;
     Buffer& b = p_->buffers[static_cast<size_t>(i.buffer)];
     --b.pending;
+    b.read_in |= static_cast<uint8_t>(1u << static_cast<unsigned>(section_));
     b.life.last = std::max(b.life.first, now() - 1);
   }
 
@@ -365,6 +369,7 @@ class Lowering {
   }
 
   void run_section(Section section, int stage, int m) {
+    section_ = section;
     auto& lists = lists_[static_cast<size_t>(section)];
     for (NodeId n : lists[static_cast<size_t>(stages_ == 1 || !per_micro_batch(section) ? 0 : stage)]) {
       const Node& node = g_.nodes[static_cast<size_t>(n)];
@@ -759,6 +764,7 @@ class Lowering {
   const int rank_;
   Pipeline pipeline_;
   int micro_ = 1, stages_ = 1, task_ = 0;
+  Section section_ = Section::kOnceBefore;
   const bool background_;
   std::unique_ptr<Program> p_;
   std::array<std::vector<std::vector<NodeId>>, 5> lists_;
