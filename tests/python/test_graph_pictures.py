@@ -176,7 +176,7 @@ whole = [B, B] if everywhere.ranks.ndim == 2 else B
 
 def data(step):
     generator = np.random.default_rng(step)
-    x, y = generator.standard_normal((24, 6)).astype("float32"), generator.integers(0, 3, 24)
+    x, y = generator.standard_normal((48, 6)).astype("float32"), generator.integers(0, 3, 48)
     return holon.tensor(x, placement=everywhere, sbp=layout), holon.tensor(y, placement=everywhere, sbp=layout)
 
 def model():
