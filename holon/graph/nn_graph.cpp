@@ -83,6 +83,13 @@ std::string GraphConfig::str() const {
   return text;
 }
 
+Tensor state_for(const optim::Rule& rule, const Tensor& param, const Tensor& state) {
+  const GlobalSpec* spec = optim::state_spec(rule, param);
+  if (!state.defined() || !spec || state.spec() == spec) return state;
+  NoGradGuard no_grad;
+  return state.to_global(spec->placement, spec->nd_sbp);
+}
+
 namespace {
 
 // An optimizer of this library.
@@ -102,11 +109,11 @@ class CppOptimizer final : public GraphOptimizer {
   std::vector<Tensor> params(size_t i) const override { return optimizer_.parameters(i); }
   void read(size_t group, std::span<const size_t> params, std::span<optim::Slot> slots) override {
     auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(own[params[i]], slots[i]);
+    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), own[params[i]], slots[i]);
   }
   void write(size_t group, std::span<const size_t> params, std::span<const optim::Slot> slots) override {
     auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(slots[i], own[params[i]]);
+    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), slots[i], own[params[i]]);
   }
   void lend(const void* borrower, std::function<void()> give_back) override {
     optimizer_.lend_state(borrower, std::move(give_back));
@@ -123,9 +130,9 @@ class CppOptimizer final : public GraphOptimizer {
   }
 
  private:
-  static void copy_state(const optim::Slot& from, optim::Slot& to) {
-    to.master = from.master;
-    to.state = from.state;
+  static void copy_state(const optim::Rule& rule, const optim::Slot& from, optim::Slot& to) {
+    to.master = state_for(rule, to.param, from.master);
+    for (size_t k = 0; k < to.state.size(); ++k) to.state[k] = state_for(rule, to.param, from.state[k]);
     to.step = from.step;
   }
 
@@ -170,7 +177,7 @@ struct Fingerprint {
         requires_grad(t.requires_grad()) {}
   bool holds() const {
     return impl->spec == spec && impl->requires_grad == requires_grad && impl->dtype == dtype && impl->shape == shape &&
-           impl->array.strides == strides;
+        impl->array.strides == strides;
   }
 };
 
@@ -238,6 +245,7 @@ struct Graph::Entry {
     GraphOptimizer::Group seen;
   };
   std::vector<InputMeta> inputs;
+  std::vector<std::pair<Module, bool>> training;  // the modules' flags
   uint64_t variant = 0, revision = 0;
   bool grad = true, autocast = false;
   DType autocast_dtype = bfloat16;
@@ -374,6 +382,8 @@ bool Graph::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t varian
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!is_like(e.inputs[i], inputs[i])) return false;
+  for (auto& [module, flag] : e.training)
+    if (module.is_training() != flag) return false;
   auto& mode = autocast_mode();
   return e.autocast == mode.enabled && (!mode.enabled || e.autocast_dtype == mode.dtype);
 }
@@ -440,6 +450,10 @@ std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> input
   e->grad = grad_enabled();
   e->autocast = autocast_mode().enabled;
   e->autocast_dtype = autocast_mode().dtype;
+  for (auto& [name, root] : modules_) {
+    e->training.emplace_back(root, root.is_training());
+    for (auto& [path, m] : root.named_modules()) e->training.emplace_back(m, m.is_training());
+  }
   const auto start = std::chrono::steady_clock::now();
   {
     FreshCasts casts(config);
@@ -502,7 +516,10 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     auto params = optimizers_[link.optimizer]->params(link.group);
     std::unordered_map<const TensorImpl*, size_t> place;
     for (size_t i = 0; i < params.size(); ++i) place.emplace(params[i].impl(), i);
-    for (auto& slot : e->step->slots(u)) link.params.push_back(place.at(slot.param.impl()));
+    for (int32_t x : e->captured.updates[u].externals)
+      link.params.push_back(place.at(e->captured.externals[static_cast<size_t>(x)].tensor.impl()));
+    HOLON_CHECK(link.params.size() == e->step->slots(u).size(), "{} slots for {} parameters", e->step->slots(u).size(),
+                link.params.size());
   }
   return e;
 }
@@ -535,6 +552,16 @@ size_t Graph::entry_for(std::span<const Tensor> inputs, uint64_t variant) {
   return last_ = entries_.size() - 1;
 }
 
+// The states in the layout that the rule wants for the parameter. Collective where it is another one.
+static void lay_out(optim::Slot& slot, const optim::Rule& rule, const Tensor& param) {
+  NoGradGuard no_grad;
+  auto bring = [](Tensor& t, const GlobalSpec* spec) {
+    if (t.defined() && spec && t.spec() && t.spec() != spec) t = t.to_global(spec->placement, spec->nd_sbp);
+  };
+  for (Tensor& t : slot.state) bring(t, optim::state_spec(rule, param));
+  bring(slot.master, optim::state_spec(rule, param));
+}
+
 // From here on the state of the optimizers is the step's.
 void Graph::take_states(const std::shared_ptr<Entry>& e) {
   std::vector<bool> seen(optimizers_.size());
@@ -543,11 +570,22 @@ void Graph::take_states(const std::shared_ptr<Entry>& e) {
     if (seen[link.optimizer]) continue;
     seen[link.optimizer] = true;
     if (o.borrower() == e.get()) continue;
-    for (size_t u = 0; u < e->links.size(); ++u)
-      if (e->links[u].optimizer == link.optimizer) o.read(e->links[u].group, e->links[u].params, e->step->slots(u));
+    for (size_t u = 0; u < e->links.size(); ++u) {
+      if (e->links[u].optimizer != link.optimizer) continue;
+      auto slots = e->step->slots(u);
+      o.read(e->links[u].group, e->links[u].params, slots);
+      for (auto& slot : slots) lay_out(slot, e->step->rule(u), slot.param);
+    }
     o.lend(e.get(), [e, port = optimizers_[link.optimizer], at = link.optimizer] {
-      for (size_t u = 0; u < e->links.size(); ++u)
-        if (e->links[u].optimizer == at) port->write(e->links[u].group, e->links[u].params, e->step->slots(u));
+      for (size_t u = 0; u < e->links.size(); ++u) {
+        auto& own = e->links[u];
+        if (own.optimizer != at) continue;
+        auto lent = e->step->slots(u);
+        std::vector<optim::Slot> slots(lent.begin(), lent.end());
+        auto params = port->params(own.group);
+        for (size_t i = 0; i < slots.size(); ++i) lay_out(slots[i], e->step->rule(u), params[own.params[i]]);
+        port->write(own.group, own.params, slots);
+      }
     });
   }
 }

@@ -94,6 +94,10 @@ class GraphOptimizer {
   virtual void stepped() {}
 };
 
+// A state of the parameter's, in the layout that the rule wants for it: ZeRO splits states. Collective where it is
+// another one.
+Tensor state_for(const optim::Rule& rule, const Tensor& param, const Tensor& state);
+
 class Graph {
  public:
   Graph();

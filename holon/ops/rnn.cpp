@@ -2,6 +2,7 @@
 // and the gradients of the weights are products over all steps at once. The batch splits; steps and units are whole.
 #include "holon/kernels/cpu/rnn.h"
 
+#include "holon/dispatch/autocast.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/rules.h"
@@ -34,6 +35,12 @@ struct Weights {
   Tensor w_ih, w_hh, b_ih, b_hh;
 };
 
+// In an autocast region a layer before may give another dtype than the weights have.
+Tensor as_weights(const Tensor& t, const Tensor& weight) {
+  const bool other = autocast_mode().enabled && t.defined() && weight.defined() && t.dtype() != weight.dtype();
+  return other && is_floating(t.dtype()) ? t.to(weight.dtype()) : t;
+}
+
 // One direction of one layer over x [T, B, I]: {y, h_n, c_n}.
 std::array<Tensor, 3> run(const char* op, const Tensor& x, const Tensor& h0, const Tensor& c0, const Weights& w, std::string_view mode, bool reverse) {
   int64_t hidden = h0.size(-1), width = hidden * kernels::rnn_gates(mode_of(mode));
@@ -59,7 +66,8 @@ void layers_body(BodyCall& c, std::string_view mode) {
   if (c.n_in() != wanted)
     fail_value("{}: {} tensors were given, it takes {}: input, h0, {}then weight_ih, weight_hh{} for each of {} layers in {} direction(s).", op, c.n_in(), wanted, lstm ? "c0, " : "",
                biases ? ", bias_ih, bias_hh" : "", layers, ways);
-  Tensor x = c.in(0), h0 = c.in(1), c0 = lstm ? c.in(2) : Tensor();
+  const Tensor& weight = c.in(first);
+  Tensor x = as_weights(c.in(0), weight), h0 = as_weights(c.in(1), weight), c0 = lstm ? as_weights(c.in(2), weight) : Tensor();
   if (x.ndim() != 3 && x.ndim() != 2) fail_value("{}: the input is {}; it takes [steps, batch, size] (or [batch, steps, size] if batch_first), or [steps, size].", op, x.shape());
   if (!is_floating(x.dtype())) fail_type("{}: the input is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", op, name(x.dtype()));
   bool batched = x.ndim() == 3;
@@ -82,7 +90,7 @@ void layers_body(BodyCall& c, std::string_view mode) {
     for (int64_t way = 0; way < ways; ++way, at += each) {
       Weights w{c.in(at), c.in(at + 1), biases ? c.in(at + 2) : Tensor(), biases ? c.in(at + 3) : Tensor()};
       int64_t k = layer * ways + way;
-      auto [y, h, cell] = run(op, x, select(h0, 0, k), lstm ? select(c0, 0, k) : Tensor(), w, mode, way == 1);
+      auto [y, h, cell] = run(op, as_weights(x, w.w_ih), select(h0, 0, k), lstm ? select(c0, 0, k) : Tensor(), w, mode, way == 1);
       sides.push_back(y);
       hs.push_back(h);
       if (lstm) cs.push_back(cell);
@@ -103,7 +111,8 @@ void cell_body(BodyCall& c, std::string_view mode) {
   const char* op = c.op().name();
   bool lstm = mode == "lstm";
   size_t first = lstm ? 3 : 2;
-  Tensor x = c.in(0), h = c.in(1), cell = lstm ? c.in(2) : Tensor();
+  const Tensor& weight = c.in(first);
+  Tensor x = as_weights(c.in(0), weight), h = as_weights(c.in(1), weight), cell = lstm ? as_weights(c.in(2), weight) : Tensor();
   bool batched = x.ndim() == 2;
   if (x.ndim() != 1 && x.ndim() != 2) fail_value("{}: the input is {}; it takes [batch, size], or [size].", op, x.shape());
   if (!is_floating(x.dtype())) fail_type("{}: the input is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", op, name(x.dtype()));

@@ -217,8 +217,9 @@ class PyOptimizer final : public nn::GraphOptimizer {
       if (!found && PyErr_Occurred()) raise_python();
       nb::dict state = found ? nb::borrow<nb::dict>(found) : nb::dict();
       for (int k = 0; k < optim::kMaxStates; ++k)
-        if (const char* name = optim::state_name(rule, k)) slot.state[static_cast<size_t>(k)] = state_in(state, name);
-      slot.master = state_in(state, "master");
+        if (const char* name = optim::state_name(rule, k))
+          slot.state[static_cast<size_t>(k)] = nn::state_for(rule, slot.param, state_in(state, name));
+      slot.master = nn::state_for(rule, slot.param, state_in(state, "master"));
       slot.step = 0;
       if (PyObject* step = PyDict_GetItemString(state.ptr(), "step")) {
         double x = 0;
@@ -236,11 +237,12 @@ class PyOptimizer final : public nn::GraphOptimizer {
       const optim::Slot& slot = slots[i];
       if (slot.step == 0) continue;
       nb::object p = list[params[i]], state = all[p];
+      const Tensor& param = tensor_of(p.ptr());
       state["step"] = slot.step;
       for (int k = 0; k < optim::kMaxStates; ++k)
         if (const char* name = optim::state_name(rule, k); name && slot.state[static_cast<size_t>(k)].defined())
-          state[name] = wrap_object(in_own_layout(rule, slot.param, slot.state[static_cast<size_t>(k)]));
-      if (slot.master.defined()) state["master"] = wrap_object(in_own_layout(rule, slot.param, slot.master));
+          state[name] = wrap_object(nn::state_for(rule, param, slot.state[static_cast<size_t>(k)]));
+      if (slot.master.defined()) state["master"] = wrap_object(nn::state_for(rule, param, slot.master));
     }
   }
   void lend(const void* borrower, std::function<void()> give_back) override {
@@ -262,14 +264,6 @@ class PyOptimizer final : public nn::GraphOptimizer {
   }
   nb::object groups() const { return optimizer().attr("param_groups"); }
   nb::object dict(size_t i) const { return groups()[i]; }
-  // ZeRO splits the state over ranks; who asks gets it as the parameter lies. Collective then.
-  static Tensor in_own_layout(const optim::Rule& rule, const Tensor& param, const Tensor& state) {
-    const GlobalSpec* own = optim::state_spec(rule, param);
-    if (!own || state.spec() == own) return state;
-    NoGradGuard guard;
-    return state.to_global(own->placement, own->nd_sbp);
-  }
-
   nb::object weak_;  // the graph's Python object holds it; a strong reference would be a cycle through its lent state
   std::string kind_, name_;
   const void* borrower_ = nullptr;

@@ -22,11 +22,11 @@ class Mlp(nn.Module):
 
 
 class Noisy(nn.Module):
-    """With running statistics and random numbers."""
+    """With running statistics and random numbers. (No bias before the norm: its gradient is rounding only, which Adam makes large.)"""
 
     def __init__(self):
         super().__init__()
-        self.fc1, self.norm, self.drop, self.fc2 = nn.Linear(12, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 4)
+        self.fc1, self.norm, self.drop, self.fc2 = nn.Linear(12, 16, bias=False), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 4)
 
     def forward(self, x):
         return self.fc2(self.drop(holon.relu(self.norm(self.fc1(x)))))
@@ -36,7 +36,7 @@ class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.attention = nn.MultiheadAttention(width, heads, bias=False, batch_first=True)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "graph/training_models.h"
+#include "holon/base/parallel.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/nn_graph.h"
 
@@ -27,7 +28,8 @@ struct Options {
   bool recompute = false;
   const char* schedule = "1f1b";
   std::string str() const {
-    return fmt::format("{} micro-batches{}, ZeRO {}{}, {}", micro_batches, amp ? ", amp" : "", zero, recompute ? ", recomputation" : "", schedule);
+    return fmt::format("{} micro-batches{}, ZeRO {}{}, {}", micro_batches, amp ? ", amp" : "", zero,
+                       recompute ? ", recomputation" : "", schedule);
   }
 };
 
@@ -43,7 +45,9 @@ Net make(Maker maker, const Layout& layout) {
   return net;
 }
 
-optim::SGD make_optimizer(const Net& net) { return optim::SGD(net.parameters(), {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3}); }
+optim::SGD make_optimizer(const Net& net) {
+  return optim::SGD(net.parameters(), {.lr = net.lr, .momentum = 0.9, .weight_decay = 1e-3});
+}
 
 Tensor on(const Tensor& local, const Layout& layout) {
   return local.to_global(layout.placement(0), layout.whole()).to_global(layout.placement(0), layout.batch());
@@ -53,7 +57,8 @@ Tensor on(const Tensor& local, const Layout& layout) {
 Tensor rows_of(const Tensor& x, int k, int n, int groups) {
   const int64_t per_group = x.shape()[0] / groups, rows = per_group / n;
   std::vector<Tensor> parts;
-  for (int g = 0; g < groups; ++g) parts.push_back(slice(x, 0, g * per_group + k * rows, g * per_group + (k + 1) * rows));
+  for (int g = 0; g < groups; ++g)
+    parts.push_back(slice(x, 0, g * per_group + k * rows, g * per_group + (k + 1) * rows));
   return parts.size() == 1 ? parts[0] : cat(parts, 0);
 }
 
@@ -63,7 +68,8 @@ Result take_down(const Net& net, std::vector<double> losses) {
   for (size_t p = 0; p < net.parts.size(); ++p)
     for (auto& [name, t] : net.parts[p].state_dict()) {
       Tensor whole = t.full().to(float32);
-      r.state.emplace_back(fmt::format("part{}.{}", p, name), std::vector<float>(whole.data<float>().begin(), whole.data<float>().end()));
+      r.state.emplace_back(fmt::format("part{}.{}", p, name),
+                           std::vector<float>(whole.data<float>().begin(), whole.data<float>().end()));
     }
   return r;
 }
@@ -77,7 +83,8 @@ Result eager(Maker maker, const Layout& layout, const Options& o, int groups) {
     Batch b = net.data(step);
     double sum = 0;
     for (int k = 0; k < o.micro_batches; ++k) {
-      Tensor x = on(rows_of(b.x, k, o.micro_batches, groups), layout), y = on(rows_of(b.y, k, o.micro_batches, groups), layout), loss;
+      Tensor x = on(rows_of(b.x, k, o.micro_batches, groups), layout),
+             y = on(rows_of(b.y, k, o.micro_batches, groups), layout), loss;
       {
         AutocastGuard region(bfloat16, o.amp);
         loss = net.loss(x, y);
@@ -126,8 +133,12 @@ Result compiled(Maker maker, const Layout& layout, const Options& o) {
   return take_down(net, losses);
 }
 
-// The largest difference relative to the larger of 1 and the value; what: of losses, then of state.
+// Differences are relative to the larger of 1 and the value. The losses of the first steps, in which rounding has not
+// been multiplied yet, must be ten times as near.
 void expect_near(const Result& want, const Result& got, double tolerance, const char* what) {
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(want.losses[i], got.losses[i], tolerance / 10 * std::max(1.0, want.losses[i]))
+        << "against " << what << ": loss " << i;
   double worst = 0;
   std::string where;
   auto compare = [&](double a, double b, const std::string& name) {
@@ -148,6 +159,7 @@ void expect_near(const Result& want, const Result& got, double tolerance, const 
 Result on_ranks(int n, const std::function<Result()>& f) {
   Result result;
   comm::run_ranks(n, [&](int rank) {
+    set_num_threads(1);  // these tensors are smaller than what a thread is woken for
     Result r = f();
     if (rank == 0) result = std::move(r);
   });
@@ -158,7 +170,8 @@ Result on_ranks(int n, const std::function<Result()>& f) {
 const Result& cached(Maker maker, const Layout& layout, const Options& o, int groups) {
   using Key = std::tuple<Maker, int, int, int, int, int, bool, int>;
   static std::map<Key, Result> known;
-  auto [it, fresh] = known.try_emplace({maker, layout.dp, layout.tp, layout.pp, layout.chunks, o.micro_batches, o.amp, groups});
+  auto [it, fresh] =
+      known.try_emplace({maker, layout.dp, layout.tp, layout.pp, layout.chunks, o.micro_batches, o.amp, groups});
   if (fresh) it->second = on_ranks(layout.ranks(), [&] { return eager(maker, layout, o, groups); });
   return it->second;
 }
@@ -179,32 +192,61 @@ constexpr Layout kLayouts[] = {
 
 // Each pair of settings of two options is somewhere.
 constexpr Options kOptions[] = {
-    {1, false, 0, false, "1f1b"},       {4, false, 1, true, "1f1b"},       {2, true, 2, false, "gpipe"},
-    {4, true, 3, true, "zero_bubble"},  {2, false, 3, false, "1f1b"},      {1, true, 1, true, "zero_bubble"},
-    {4, false, 2, true, "zero_bubble"}, {2, true, 0, true, "1f1b"},        {1, false, 3, true, "gpipe"},
+    {1, false, 0, false, "1f1b"},       {4, false, 1, true, "1f1b"},         {2, true, 2, false, "gpipe"},
+    {4, true, 3, true, "zero_bubble"},  {2, false, 3, false, "1f1b"},        {1, true, 1, true, "zero_bubble"},
+    {4, false, 2, true, "zero_bubble"}, {2, true, 0, true, "1f1b"},          {1, false, 3, true, "gpipe"},
     {4, true, 1, false, "1f1b"},        {2, false, 0, false, "zero_bubble"}, {1, false, 2, false, "1f1b"},
 };
 
+// float32: sums are taken in another order, by fused kernels and by micro-batches on the same ranks, and by parts on
+// others. bfloat16 has 8 bits, and which way a number of 8 bits is rounded decides about 2^-9 of it. ResNet-18 asks 1.5
+// million times whether a number is above 0 and divides by deviations of a few rows: where the number is 0 but for
+// rounding, a gradient of another row comes through. Eager runs on unlike ranks differ as much there.
+double tolerance(const Net& net, const Options& o, bool same_ranks) {
+  const bool steep = net.name == "ResNet-18";
+  if (o.amp) return steep ? 0.2 : same_ranks ? 2e-2 : 5e-2;
+  return steep ? 5e-3 : same_ranks ? 2e-5 : 1e-4;
+}
+
 void check(Maker maker, const Layout& layout, const Options& o) {
   SCOPED_TRACE(fmt::format("layout {}, {}", layout.name, o.str()));
-  Result got = on_ranks(layout.ranks(), [&] { return compiled(maker, layout, o); });
-  expect_near(cached(maker, layout, o, layout.dp), got, o.amp ? 2e-2 : 2e-5, "eager on the same ranks");
-  if (layout.ranks() > 1) expect_near(cached(maker, kOne, o, layout.dp), got, o.amp ? 2e-2 : 1e-4, "eager on one rank");
+  try {
+    Result got = on_ranks(layout.ranks(), [&] { return compiled(maker, layout, o); });
+    const Net net = maker(kOne);
+    expect_near(cached(maker, layout, o, layout.dp), got, tolerance(net, o, true), "eager on the same ranks");
+    if (layout.ranks() > 1)
+      expect_near(cached(maker, kOne, o, layout.dp), got, tolerance(net, o, false), "eager on one rank");
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what();
+  }
 }
 
-class Equality : public ::testing::TestWithParam<std::pair<const char*, Maker>> {};
+struct Model {
+  const char* name;
+  Maker maker;
+};
+constexpr Model kModels[] = {{"MLP", models::mlp},       {"LeNet", models::lenet},       {"GPT", models::gpt},
+                             {"LSTM", models::lstm_net}, {"ResNet18", models::resnet18}, {"UNet", models::unet}};
+
+class Equality : public ::testing::TestWithParam<std::tuple<size_t, size_t>> {};
 
 TEST_P(Equality, TrainsAsEager) {
-  size_t next = 0;
-  for (auto& layout : kLayouts)
-    for (int i = 0; i < 4; ++i) check(GetParam().second, layout, kOptions[next++ % std::size(kOptions)]);
+  auto [model, layout] = GetParam();
+  for (size_t i = 0; i < 3; ++i)
+    check(kModels[model].maker, kLayouts[layout], kOptions[(model * 5 + layout * 3 + i * 4) % std::size(kOptions)]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Equality,
-                         ::testing::Values(std::pair{"MLP", Maker(models::mlp)}, std::pair{"LeNet", Maker(models::lenet)},
-                                           std::pair{"GPT", Maker(models::gpt)}, std::pair{"LSTM", Maker(models::lstm_net)},
-                                           std::pair{"ResNet18", Maker(models::resnet18)}, std::pair{"UNet", Maker(models::unet)}),
-                         [](auto& info) { return std::string(info.param.first); });
+std::string name_of(const ::testing::TestParamInfo<std::tuple<size_t, size_t>>& info) {
+  auto [model, layout] = info.param;
+  std::string name = fmt::format("{}_{}", kModels[model].name, kLayouts[layout].name);
+  std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '_'; });
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Equality,
+                         ::testing::Combine(::testing::Range(size_t{0}, std::size(kModels)),
+                                            ::testing::Range(size_t{0}, std::size(kLayouts))),
+                         name_of);
 
 }  // namespace
 }  // namespace holon::graph
