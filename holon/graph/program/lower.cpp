@@ -102,6 +102,7 @@ class Lowering {
   }
 
   bool takes_part(const Node& n) const {
+    if (n.kind == NodeKind::kUpdate) return true;  // every rank knows all states, as after an eager step
     for (ValueId v : n.out)
       if (member(v)) return true;
     for (ValueId v : n.in)
