@@ -9,6 +9,7 @@
 #include "holon/graph/program/instructions.h"
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"
+#include "holon/graph/program/value_strides.h"
 #include "holon/kernels/cpu/copy.h"
 
 namespace holon::graph {
@@ -22,7 +23,12 @@ bool per_micro_batch(Section s) { return s != Section::kOnceBefore && s != Secti
 class Lowering {
  public:
   Lowering(const Graph& g, const LoweringOptions& options)
-      : g_(g), made_by_(producers(g)), rank_(Context::current().rank()), pipeline_(g, options.schedule, rank_), background_(options.background) {}
+      : g_(g),
+        made_by_(producers(g)),
+        rank_(Context::current().rank()),
+        strides_(g, rank_),
+        pipeline_(g, options.schedule, rank_),
+        background_(options.background) {}
 
   std::unique_ptr<Program> run() {
     p_ = std::make_unique<Program>();
@@ -443,7 +449,8 @@ class Lowering {
     if (n.op->view) return lower_view(n, m, *in[0], call.out_shape[0]);
     SmallVec<Array*, 3> out;
     for (size_t o = 0; o < n.out.size(); ++o) {
-      Dims strides = output_strides(*n.op, call.out_shape[o], in);
+      Dims strides = strides_.of(n, call.out_shape[o]);
+      if (strides.empty()) strides = output_strides(*n.op, call.out_shape[o], in);
       Array* a = n.out.size() == 1 ? in_place_of_input(n, m, call.out_shape[o], strides) : nullptr;
       out.push_back(a ? a : fresh(n.out[o], m, call.out_shape[o], strides));
     }
@@ -763,6 +770,7 @@ class Lowering {
   const Graph& g_;
   std::vector<NodeId> made_by_;
   const int rank_;
+  const ValueStrides strides_;
   Pipeline pipeline_;
   int micro_ = 1, stages_ = 1, task_ = 0;
   Section section_ = Section::kOnceBefore;
