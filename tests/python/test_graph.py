@@ -358,6 +358,28 @@ def test_gradient_accumulation_equals_the_whole_batch():
         graph(*batches(1, rows=6)[0])
 
 
+@pytest.mark.parametrize("how", ["module", "budget"])
+def test_recomputation_equals_eager(how):
+    (a, eager), (b, compiled) = made(Noisy, adamw), made(Noisy, adamw)
+    graph = Train(b, compiled)
+    if how == "module":
+        b.to(nn.graph.GraphModule).activation_checkpointing = True
+    else:
+        graph.config.set_memory_budget(1 << 20)
+    data = batches(6)
+    holon.manual_seed(3)
+    losses = [eager_step(a, eager, x, y).item() for x, y in data]
+    holon.manual_seed(3)
+    np.testing.assert_allclose([graph(x, y).item() for x, y in data], losses, rtol=1e-5)
+    assert_same_state(a, b)
+    if how == "module":
+        assert graph.stats()["nodes"] > 0 and "recomputed" in repr(graph)
+        tight = Train(*made(Mlp, sgd))
+        tight.config.set_memory_budget(8)
+        with pytest.raises(ValueError, match="budget"):
+            tight(*data[0])
+
+
 def test_compile_does_not_run():
     model, optimizer = made(Mlp, sgd)
     before = {k: v.clone() for k, v in model.state_dict().items()}

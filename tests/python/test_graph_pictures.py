@@ -176,7 +176,7 @@ whole = [B, B] if everywhere.ranks.ndim == 2 else B
 
 def data(step):
     generator = np.random.default_rng(step)
-    x, y = generator.standard_normal((24, 6)).astype("float32"), generator.integers(0, 3, 24)
+    x, y = generator.standard_normal((48, 6)).astype("float32"), generator.integers(0, 3, 48)
     return holon.tensor(x, placement=everywhere, sbp=layout), holon.tensor(y, placement=everywhere, sbp=layout)
 
 def model():
@@ -225,6 +225,43 @@ table = graph.memory(all_ranks=True)
 if holon.env.get_rank() == 0:
     print(json.dumps({{"ranks": [line.split()[1] for line in table.splitlines() if line.startswith("rank")], "schedule": graph.schedule()}}))
 """
+
+
+CONSTANT_GRADIENT = """
+import holon
+from holon import nn, optim
+P, B = [holon.placement("cpu", [r]) for r in range(3)], holon.sbp.broadcast
+
+class Train(nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4, placement=p, sbp=B) for p in P])
+        for stage, layer in enumerate(self.layers):
+            layer.to(nn.graph.GraphModule).set_stage(stage, P[stage])
+        self.add_optimizer(optim.SGD(self.layers.parameters(), lr=0.1))
+        self.config.set_gradient_accumulation_steps(3)
+
+    def build(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        loss = x.sum()
+        loss.backward()
+        return loss
+
+graph = Train()
+graph(holon.randn(6, 4, placement=P[0], sbp=B))
+if holon.env.get_rank() == 0:
+    print(graph.schedule(), end="")
+"""
+
+
+def test_a_gradient_that_is_a_constant_stays_with_its_stage(tmp_path):
+    """A bias in front of a sum has one: it must not make the last stage share a device with the first."""
+    program = tmp_path / "program.py"
+    program.write_text(CONSTANT_GRADIENT)
+    done = ranks.launch(program, 3, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "0: F0 F1 F2 B0 B1 B2\n1: F0 F1 B0 F2 B1 B2\n2: F0 B0 F1 B1 F2 B2\n"
 
 
 @pytest.mark.parametrize(

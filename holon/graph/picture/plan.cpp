@@ -101,7 +101,7 @@ class Drawing {
     Svg d;
     d.body = frames_.body + arrows_.body + items_svg_.body;
     head(d);
-    return d.page(std::max(x - 90 + kMargin, 980.0), bottom + kMargin);
+    return d.page(std::max(x - 90 + kMargin, 720.0), bottom + kMargin);
   }
 
  private:
@@ -163,7 +163,7 @@ class Drawing {
       item.label = fmt::format("{}{} {}", n.in.size() > 1 ? fmt::format("{} \u00d7 ", n.in.size()) : "", m.steps, bytes_text(m.bytes));
       if (letters_of(item.label) > kLetters)
         item.label = fmt::format("{}{} {}", n.in.size() > 1 ? fmt::format("{} \u00d7 ", n.in.size()) : "", boxing::name(m.kind), bytes_text(m.bytes));
-      if (crosses) item.type += fmt::format("  from {}", ranks_text(from));
+      if (crosses) item.type = fmt::format("{} {} from {}", holon::name(g_.value(n.out[0]).dtype), g_.value(n.out[0]).shape, ranks_text(from));
       item.title += fmt::format("\n{}\n{} bytes read by a rank at most, {:.0f} us", m.steps, m.bytes, m.seconds * 1e6);
     }
     return item;

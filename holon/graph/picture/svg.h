@@ -39,7 +39,7 @@ struct Svg {
         "font-family=\"sans-serif\" font-size=\"13\">\n<style>.axis {{ fill: #555; font-size: 11px; }} "
         ".note {{ fill: #333; font-size: 12px; }} .head {{ font-weight: bold; font-size: 15px; }} "
         ".type {{ fill: #666; font-size: 10px; }} .op {{ font-size: 11px; }}</style>\n"
-        "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"6\" markerHeight=\"6\" "
+        "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" markerUnits=\"userSpaceOnUse\" "
         "orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"#777\"/></marker></defs>\n"
         "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{2}</svg>\n",
         width, height, body);

@@ -35,8 +35,9 @@ double flops(const Graph& g, const Node& n) {
   const Dims a = part_shape(g.value(n.in[0])), b = part_shape(g.value(n.in[1])), out = part_shape(g.value(n.out[0]));
   const bool any = a.size() > 0 && b.size() > 0;
   if (!any) return 0;
-  if (op == "linear_weight_grad") return 2 * elements(out) * elements(a) / static_cast<double>(std::max<int64_t>(1, a.back()));
-  if (op == "mm" || op == "bmm" || op == "linear" || op.find("matmul") != op.npos)
+  // Weights' gradients: rows of dy, by what comes out.
+  if (op.starts_with("linear_") && op.find("grad") != op.npos) return 2 * elements(out) * elements(a) / static_cast<double>(std::max<int64_t>(1, a.back()));
+  if (op == "mm" || op == "bmm" || op.starts_with("linear") || op.find("matmul") != op.npos)
     return 2 * elements(out) * static_cast<double>(a.back());
   if (op == "addmm" || op == "baddbmm" || op == "addbmm") return 2 * elements(out) * static_cast<double>(b.back());
   if (op == "convolution") return 2 * elements(out) * elements(b) / static_cast<double>(std::max<int64_t>(1, b[0]));

@@ -233,5 +233,81 @@ TEST(FuseElementwise, NeverPastAReader) {
   EXPECT_EQ(count_kind(after.g, NodeKind::kFused), 1);
 }
 
+// Attention of [rows, heads, length, size], and its gradients: scores, weights and their gradients stay inside.
+Captured attention(const Layout& l, bool masked, bool train) {
+  Captured c;
+  auto b = sbp::broadcast();
+  NdSbp by_heads = l.whole;
+  for (int a = 0; a < by_heads.size(); ++a)
+    by_heads = by_heads.with(a, l.up[a].is_split() ? sbp::split(1) : l.data[a].is_split() ? sbp::split(0) : b);
+  for (int i = 0; i < 3; ++i) c.parameters.push_back(parameter(l, {4, 2, 5, 3}, by_heads, i));
+  c.inputs = {random(l, {5, 5}, l.whole, 1000)};
+  Capture capture;
+  Tensor mask = capture.input_like(c.inputs[0]);
+  Tensor q = c.parameters[0], k = c.parameters[1], v = c.parameters[2];
+  Tensor scores = matmul(q, transpose(k, -2, -1)) * Scalar(0.5);
+  if (masked) scores = scores + mask;
+  Tensor y = matmul(softmax(scores, -1), v);
+  Tensor loss = mean(square(transpose(y, 1, 2)));
+  if (train) {
+    loss.backward();
+    optim::Rule rule;
+    rule.kind = optim::RuleKind::kSgd;
+    rule.lr = 0.5;
+    capture.add_update(rule, c.parameters);
+  }
+  c.g = capture.finish(std::vector<Tensor>{loss});
+  return c;
+}
+
+TEST(FuseMatrices, Attention) {
+  for (bool masked : {false, true}) {
+    Captured after = expect_unchanged([&] { return attention(local(), masked, false); }, only({"fuse_matrices"}));
+    EXPECT_EQ(count_kind(after.g, NodeKind::kFused), 1);
+    EXPECT_EQ(count_op(after.g, "matmul_nd") + count_op(after.g, "softmax"), 0);
+    for (auto& n : after.g.nodes) {
+      if (n.kind != NodeKind::kFused) continue;
+      EXPECT_EQ(n.out.size(), 1u) << "weights stay inside";
+    }
+    after = expect_unchanged([&] { return attention(local(), masked, true); }, only({"fuse_matrices"}));
+    EXPECT_EQ(count_kind(after.g, NodeKind::kFused), 2) << str(after.g);
+    for (const char* gone : {"matmul_nd", "softmax", "softmax_backward"})
+      EXPECT_EQ(count_op(after.g, gone), 0) << gone << "\n" << str(after.g);
+    for (auto& n : after.g.nodes) {
+      if (n.kind != NodeKind::kFused || n.section != Section::kBackward) continue;
+      EXPECT_EQ(n.out.size(), 3u) << "gradients of q, k and v";
+    }
+  }
+}
+
+TEST(FuseMatrices, OnSeveralRanks) {
+  auto same = [](const Layout& l) {
+    PassOptions all;
+    all.verify = true;
+    Captured after = expect_unchanged([&] { return attention(l, true, true); }, all, 1e-6);
+    EXPECT_EQ(count_op(after.g, "softmax"), 0);
+  };
+  same(local());
+  comm::run_ranks(2, [&](int) {
+    same(data_parallel());
+    same(tensor_parallel());
+  });
+  comm::run_ranks(4, [&](int) { same(grid()); });
+}
+
+TEST(FuseMatrices, LeavesProductsWithOneMatrix) {
+  Captured after = expect_unchanged(
+      [] {
+        Captured c;
+        c.inputs = {random(local(), {3, 4, 5}, {}, 0), random(local(), {5, 4}, {}, 1)};
+        Capture capture;
+        Tensor x = capture.input_like(c.inputs[0]), w = capture.input_like(c.inputs[1]);
+        c.g = capture.finish(std::vector<Tensor>{softmax(matmul(x, w), -1), softmax(matmul(tanh(x), w), 2)});
+        return c;
+      },
+      only({"fuse_matrices"}));
+  EXPECT_EQ(count_kind(after.g, NodeKind::kFused), 0);
+}
+
 }  // namespace
 }  // namespace holon::graph
