@@ -29,7 +29,8 @@ void Lowering::lower_op(const Node& n, int m) {
   if (n.op->view) return lower_view(n, m, *in[0], call.out_shape[0]);
   SmallVec<Array*, 3> out;
   for (size_t o = 0; o < n.out.size(); ++o) {
-    Dims strides = output_strides(*n.op, call.out_shape[o], in);
+    Dims strides = strides_.of(n, call.out_shape[o]);
+    if (strides.empty()) strides = output_strides(*n.op, call.out_shape[o], in);
     Array* a = n.out.size() == 1 ? in_place_of_input(n, m, call.out_shape[o], strides) : nullptr;
     out.push_back(a ? a : fresh(n.out[o], m, call.out_shape[o], strides));
   }

@@ -12,6 +12,7 @@
 #include "holon/graph/program/instructions.h"
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"
+#include "holon/graph/program/value_strides.h"
 #include "holon/kernels/cpu/copy.h"
 
 namespace holon::graph {
@@ -27,6 +28,7 @@ class Lowering {
       : g_(g),
         made_by_(producers(g)),
         rank_(Context::current().rank()),
+        strides_(g, rank_),
         pipeline_(g, options.schedule, rank_),
         background_(options.background) {}
 
@@ -166,6 +168,7 @@ class Lowering {
   const Graph& g_;
   std::vector<NodeId> made_by_;
   const int rank_;
+  const ValueStrides strides_;
   Pipeline pipeline_;
   int micro_ = 1, stages_ = 1, task_ = 0;
   Section section_ = Section::kOnceBefore;
