@@ -1,4 +1,5 @@
 #include "holon/base/error.h"
+#include "holon/graph/schedule/schedule.h"
 #include "holon/graph/nn_graph.h"
 
 namespace holon::nn {
@@ -33,7 +34,8 @@ void GraphConfig::set_memory_budget(int64_t bytes) {
 }
 
 void GraphConfig::set_schedule(const std::string& schedule) {
-  step_.schedule = schedule;
+  step_.schedule = schedule == "zb-h1" ? "zero_bubble" : schedule;
+  graph::make_schedule(step_.schedule, {0}, 1);  // refuses a name that it does not know
   ++revision_;
 }
 

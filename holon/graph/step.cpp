@@ -8,6 +8,7 @@
 #include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/graph/agreement.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/virtual_rank.h"
@@ -48,8 +49,11 @@ struct Step::Impl {
     passes.memory_budget_bytes = options.memory_budget_bytes;
     passes.bucket_bytes = options.bucket_bytes;
     passes.split_weight = options.schedule == "zero_bubble";
+    const std::vector<int> ranks = is_virtual() ? std::vector<int>() : ranks_of(graph);
+    check_captures_agree(ranks, graph, options);
     if (passes.zero_stage == 3) shard_parameters(passes);
     run_passes(graph, passes, &reports);
+    check_plans_agree(ranks, graph);
     stats.passes_s = seconds_since(start);
     stats.nodes = static_cast<int64_t>(graph.nodes.size());
     start = std::chrono::steady_clock::now();

@@ -136,6 +136,8 @@ std::string str(const Graph& g, const Node& n);
 
 // The same on every rank that captured the same; depends on all that decides what ranks exchange.
 uint64_t hash(const Graph& g);
+// The same of each node by itself.
+std::vector<uint64_t> node_hashes(const Graph& g);
 
 // Runs the graph node by node with eager ops: the truth that passes and the executor are compared with. externals are
 // read and, by assignments and updates, written. Collective. Pre: one micro-batch.

@@ -29,6 +29,16 @@ class GraphHash {
     return h_.value();
   }
 
+  std::vector<uint64_t> nodes() {
+    std::vector<uint64_t> all;
+    for (auto& n : g_.nodes) {
+      h_ = Hasher();
+      node(n);
+      all.push_back(h_.value());
+    }
+    return all;
+  }
+
  private:
   void list(std::span<const ValueId> values) {
     h_.add(values.size());
@@ -141,5 +151,6 @@ class GraphHash {
 }  // namespace
 
 uint64_t hash(const Graph& g) { return GraphHash(g).run(); }
+std::vector<uint64_t> node_hashes(const Graph& g) { return GraphHash(g).nodes(); }
 
 }  // namespace holon::graph

@@ -1,0 +1,139 @@
+#include "holon/graph/agreement.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <unordered_set>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/comm/communicator.h"
+#include "holon/graph/ir/hasher.h"
+
+namespace holon::graph {
+
+namespace {
+
+constexpr size_t kTextBytes = 600;
+
+bool alone(const std::vector<int>& ranks) {
+  return ranks.size() < 2 || std::find(ranks.begin(), ranks.end(), Context::current().rank()) == ranks.end();
+}
+
+std::vector<uint64_t> gather(comm::Communicator& c, const char* what, uint64_t mine) {
+  std::vector<uint64_t> all(static_cast<size_t>(c.size()));
+  c.all_gather_bytes({.op = what, .dtype = DType::kInt64, .shape = {1}}, &mine, sizeof mine, all.data());
+  return all;
+}
+
+bool alike(const std::vector<uint64_t>& values) {
+  return std::all_of(values.begin(), values.end(), [&](uint64_t v) { return v == values[0]; });
+}
+
+// The first place at which lists of the ranks differ; the length of the shortest where it is the beginning of all.
+size_t first_difference(comm::Communicator& c, const std::vector<uint64_t>& mine) {
+  std::vector<uint64_t> sizes = gather(c, "graph's length", mine.size());
+  std::vector<int64_t> counts(sizes.begin(), sizes.end());
+  int64_t total = 0;
+  for (int64_t n : counts) total += n;
+  std::vector<uint64_t> all(static_cast<size_t>(total));
+  c.all_gather(mine.data(), all.data(), counts, DType::kInt64);
+  const int64_t shortest = *std::min_element(counts.begin(), counts.end());
+  for (int64_t i = 0; i < shortest; ++i) {
+    int64_t at = 0;
+    for (int64_t n : counts) {
+      if (all[static_cast<size_t>(at + i)] != all[static_cast<size_t>(i)]) return static_cast<size_t>(i);
+      at += n;
+    }
+  }
+  return static_cast<size_t>(shortest);
+}
+
+// What each rank says, with the ranks that say the same.
+std::string everyones(comm::Communicator& c, std::string mine) {
+  if (mine.size() > kTextBytes) mine.replace(kTextBytes - 3, std::string::npos, "...");
+  mine.resize(kTextBytes, '\0');
+  std::string all(kTextBytes * static_cast<size_t>(c.size()), '\0');
+  c.all_gather_bytes({.op = "graph's text"}, mine.data(), kTextBytes, all.data());
+  std::vector<std::pair<std::string, std::string>> said;  // what, by which ranks
+  for (int r = 0; r < c.size(); ++r) {
+    std::string text = all.c_str() + kTextBytes * static_cast<size_t>(r);
+    const std::string who = std::to_string(c.ranks()[static_cast<size_t>(r)]);
+    auto it = std::find_if(said.begin(), said.end(), [&](auto& s) { return s.first == text; });
+    if (it == said.end())
+      said.emplace_back(text, "rank " + who);
+    else
+      it->second += ", " + who;
+  }
+  std::string s;
+  for (auto& [text, who] : said) s += fmt::format("\n  on {}: {}", who, text);
+  return s;
+}
+
+std::string place_of(const Graph& g, const Node& n) {
+  const std::string &scope = g.scopes[static_cast<size_t>(n.scope)], &site = g.sites[static_cast<size_t>(n.site)];
+  return scope.empty() && site.empty()
+      ? ""
+      : fmt::format("  [{}{}{}]", scope, scope.empty() || site.empty() ? "" : ", ", site);
+}
+
+std::string options_text(const Graph& g, const StepOptions& o) {
+  std::string s =
+      fmt::format("{} inputs, {} outputs, {} parameters and constants, {} micro-batches, schedule {}, ZeRO {}, "
+                  "memory budget {}, buckets of {} bytes",
+                  g.inputs.size(), g.outputs.size(), g.externals.size(), g.micro_batches, o.schedule, o.zero_stage,
+                  o.memory_budget_bytes, o.bucket_bytes);
+  for (auto& path : o.recompute) s += ", recomputes " + path;
+  for (auto& pass : o.disabled_passes) s += ", without pass " + pass;
+  return s;
+}
+
+uint64_t text_hash(const std::string& text) {
+  Hasher h;
+  h.add_text(text);
+  return h.value();
+}
+
+}  // namespace
+
+std::vector<int> ranks_of(const Graph& g) {
+  std::set<int> ranks;
+  std::unordered_set<const void*> seen;
+  for (auto& v : g.values)
+    if (v.spec && seen.insert(v.spec->placement.id()).second)
+      for (int r : v.spec->placement.ranks()) ranks.insert(r);
+  return {ranks.begin(), ranks.end()};
+}
+
+void check_captures_agree(const std::vector<int>& ranks, const Graph& g, const StepOptions& options) {
+  if (alone(ranks)) return;
+  comm::Communicator& c = comm::communicator(ranks);
+  const std::string text = options_text(g, options);
+  if (alike(gather(c, "compilation of a graph", hash(g) ^ text_hash(text)))) return;
+  const char* way_out =
+      "Every rank must run the same build() with the same config: let nothing in them depend on the rank.";
+  const std::vector<uint64_t> nodes = node_hashes(g);
+  Hasher all;
+  for (uint64_t n : nodes) all.add(n);
+  if (!alike(gather(c, "a graph's nodes", all.value()))) {
+    const size_t at = first_difference(c, nodes);
+    const std::string mine = at < g.nodes.size() ? str(g, g.nodes[at]) + place_of(g, g.nodes[at]) : "nothing more";
+    fail_runtime("the ranks have captured different graphs. The first difference is node {}:{}\n{}", at,
+                 everyones(c, mine), way_out);
+  }
+  fail_runtime("the ranks compile a graph differently:{}\n{}", everyones(c, text), way_out);
+}
+
+void check_plans_agree(const std::vector<int>& ranks, const Graph& g) {
+  if (alone(ranks)) return;
+  comm::Communicator& c = comm::communicator(ranks);
+  if (alike(gather(c, "the plan of a graph", hash(g)))) return;
+  const size_t at = first_difference(c, node_hashes(g));
+  const std::string mine = at < g.nodes.size() ? str(g, g.nodes[at]) + place_of(g, g.nodes[at]) : "nothing more";
+  fail_runtime("the ranks have compiled one graph to different plans. The first difference is node {}:{}\nSet "
+               "HOLON_MACHINE_COSTS=fixed on "
+               "all ranks, or report this.",
+               at, everyones(c, mine));
+}
+
+}  // namespace holon::graph

@@ -1,0 +1,20 @@
+// Ranks that run a step together have captured the same graph and compiled the same plan, or all of them fail.
+#pragma once
+
+#include <vector>
+
+#include "holon/graph/ir/graph.h"
+#include "holon/graph/step.h"
+
+namespace holon::graph {
+
+// The ranks that anything of the graph lies on, in order; none for a graph of local tensors.
+std::vector<int> ranks_of(const Graph& g);
+
+// Collective over ranks (nothing, if this rank is not among them or alone). Errors (RuntimeError, on all of them): they
+// differ, naming the first node that does, with its module and line, or the options.
+void check_captures_agree(const std::vector<int>& ranks, const Graph& g, const StepOptions& options);
+// The same after the passes.
+void check_plans_agree(const std::vector<int>& ranks, const Graph& g);
+
+}  // namespace holon::graph
