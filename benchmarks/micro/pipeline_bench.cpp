@@ -1,5 +1,6 @@
-// The bubble of pipelines: what share of a step ranks stand idle, against what the schedule says. Four thread ranks whose
-// kernels sleep a fixed time, so that ranks do not compete for cores. One JSON object a line; ratio: formula / measured.
+// The bubble of pipelines: what share of a step ranks stand idle, against what the schedule says. Four thread ranks
+// whose kernels sleep a fixed time, so that ranks do not compete for cores. One JSON object a line; ratio: formula /
+// measured.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -38,14 +39,25 @@ void work(KernelCall& c) {
 }
 
 HOLON_OP(bench_work, "bench_work(Tensor x, Tensor w, *, float ms=1.0) -> Tensor")
-    .doc("x, after some time.").infer(as_first).only_whole("it stands for work").kernel(work).saves({0, 1}).grad([](Grad& g) {
+    .doc("x, after some time.")
+    .infer(as_first)
+    .only_whole("it stands for work")
+    .kernel(work)
+    .saves({0, 1})
+    .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, call("bench_work_input_grad", {g.dy(), g.x(1)}, {{"ms", g.f("ms")}})[0]);
       if (g.needs(1)) g.dx(1, call("bench_work_weight_grad", {g.x(1), g.dy()}, {{"ms", g.f("ms")}})[0]);
     });
 HOLON_OP(bench_work_input_grad, "bench_work_input_grad(Tensor dy, Tensor w, *, float ms=1.0) -> Tensor")
-    .doc("dy, after some time.").infer(as_first).only_whole("it stands for work").kernel(work);
+    .doc("dy, after some time.")
+    .infer(as_first)
+    .only_whole("it stands for work")
+    .kernel(work);
 HOLON_OP(bench_work_weight_grad, "bench_work_weight_grad(Tensor w, Tensor dy, *, float ms=1.0) -> Tensor")
-    .doc("w, after some time.").infer(as_first).only_whole("it stands for work").kernel(work);
+    .doc("w, after some time.")
+    .infer(as_first)
+    .only_whole("it stands for work")
+    .kernel(work);
 
 constexpr int kRanks = 4;
 
@@ -71,7 +83,8 @@ std::unique_ptr<graph::Step> pipeline(const Case& c, double ms) {
   h = add(h, weights[0]);  // so that the first stage has an input's gradient to compute, as the others
   for (int s = 0; s < stages; ++s) {
     capture.push_scope(fmt::format("stage{}", s), s);
-    h = call("bench_work", {h.to_global(spec_of(s)->placement, spec_of(s)->nd_sbp), weights[static_cast<size_t>(s)]}, {{"ms", ms / c.chunks}})[0];
+    h = call("bench_work", {h.to_global(spec_of(s)->placement, spec_of(s)->nd_sbp), weights[static_cast<size_t>(s)]},
+             {{"ms", ms / c.chunks}})[0];
     capture.pop_scope();
   }
   Tensor loss = mean(square(h));  // whose gradient depends on the micro-batch
@@ -106,7 +119,8 @@ double measured(const Case& c, double ms) {
       ends[static_cast<size_t>(rank)] = Clock::now();
       group.barrier();
       if (rank != 0 || i == 0) continue;
-      const auto whole = std::chrono::duration<double, std::nano>(*std::max_element(ends.begin(), ends.end()) - start).count();
+      const auto whole =
+          std::chrono::duration<double, std::nano>(*std::max_element(ends.begin(), ends.end()) - start).count();
       bubbles.push_back(1 - static_cast<double>(slept_ns) / (kRanks * whole));
     }
   });
@@ -118,10 +132,12 @@ double measured(const Case& c, double ms) {
 
 int main(int argc, char** argv) {
   const double ms = argc > 1 ? std::atof(argv[1]) : 8;  // of a forward on a rank; a backward takes twice as long
-  for (const Case& c : {Case{"gpipe", 1, 4}, Case{"gpipe", 1, 8}, Case{"1f1b", 1, 4}, Case{"1f1b", 1, 8}, Case{"1f1b", 1, 16},
-                        Case{"interleaved", 2, 8}, Case{"interleaved", 2, 16}, Case{"zero_bubble", 1, 4}, Case{"zero_bubble", 1, 8}, Case{"zero_bubble", 1, 16}}) {
+  for (const Case& c : {Case{"gpipe", 1, 4}, Case{"gpipe", 1, 8}, Case{"1f1b", 1, 4}, Case{"1f1b", 1, 8},
+                        Case{"1f1b", 1, 16}, Case{"interleaved", 2, 8}, Case{"interleaved", 2, 16},
+                        Case{"zero_bubble", 1, 4}, Case{"zero_bubble", 1, 8}, Case{"zero_bubble", 1, 16}}) {
     const double want = graph::bubble_formula(c.schedule, kRanks, c.micro_batches, c.chunks), got = measured(c, ms);
-    std::printf("{\"name\": \"pipeline: bubble of %s, %d ranks, %d micro-batches%s\", \"value\": %.4f, \"unit\": \"of the time\", \"against\": \"formula %.4f\", \"ratio\": %.3f}\n",
+    std::printf("{\"name\": \"pipeline: bubble of %s, %d ranks, %d micro-batches%s\", \"value\": %.4f, \"unit\": \"of "
+                "the time\", \"against\": \"formula %.4f\", \"ratio\": %.3f}\n",
                 c.schedule, kRanks, c.micro_batches, c.chunks > 1 ? ", 2 chunks a rank" : "", got, want, want / got);
     std::fflush(stdout);
   }

@@ -397,9 +397,10 @@ std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> input
     }
     capture_begins(capture);
     TensorVec symbols;
-    for (auto& t : inputs) {
-      symbols.push_back(capture.input_like(t));
-      if (t.requires_grad()) symbols.back().set_requires_grad();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      symbols.push_back(capture.input_like(inputs[i]));
+      if (inputs[i].requires_grad()) symbols.back().set_requires_grad();
+      if (i < input_placements_.size() && input_placements_[i]) symbols[i] = on_stage(symbols[i], *input_placements_[i]);
     }
     TensorVec outputs = run_build(symbols);
     for (size_t i = 0; i < outputs.size(); ++i)
@@ -426,6 +427,7 @@ graph::Graph Graph::capture(std::span<const Tensor> inputs) {
 
 std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
   claim_parameters();
+  if (config.stages() > 1) cut_into_stages(inputs);
   graph::StepOptions options = config.step();
   std::vector<std::pair<std::string, int>> stages;
   for (auto& [name, root] : modules_) {

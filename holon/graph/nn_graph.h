@@ -50,6 +50,11 @@ class GraphConfig {
   void set_memory_budget(int64_t bytes);
   // How stages and micro-batches follow each other: "gpipe", "1f1b", "interleaved", "zb-h1".
   void set_schedule(const std::string& schedule);
+  // The graph's modules are cut into so many stages by cost, where none has a stage of its own, and their parameters moved to
+  // the stages' placements: those given, else those of the parameters cut along their first axis. A block that is cut between is a
+  // direct child of a registered module, or in a Sequential or ModuleList, whose children are numbered. Counts for the first
+  // capture. Errors: n < 1; another number of placements.
+  void set_stages(int n, std::vector<Placement> placements = {});
   void set_bucket_bytes(int64_t bytes);
   void disable_passes(std::vector<std::string> names);
   // The graph is checked after each pass.
@@ -59,13 +64,16 @@ class GraphConfig {
   DType amp_dtype() const { return amp_dtype_; }
   int micro_batches() const { return micro_batches_; }
   const graph::StepOptions& step() const { return step_; }
+  int stages() const { return stages_; }
+  const std::vector<Placement>& placements() const { return placements_; }
   uint64_t revision() const { return revision_; }
   std::string str() const;  // what differs from the defaults: "amp bfloat16, 4 micro-batches"; "" for nothing
 
  private:
   bool amp_ = false;
   DType amp_dtype_ = bfloat16;
-  int micro_batches_ = 1;
+  int micro_batches_ = 1, stages_ = 0;
+  std::vector<Placement> placements_;
   graph::StepOptions step_;
   uint64_t revision_ = 0;
 };
@@ -194,6 +202,7 @@ class Graph {
   std::unique_ptr<Entry> capture_entry(std::span<const Tensor> inputs, uint64_t variant);
   std::unique_ptr<Entry> compile_entry(std::span<const Tensor> inputs, uint64_t variant);
   TensorVec run_build(std::span<const Tensor> symbols);
+  void cut_into_stages(std::span<const Tensor> inputs);
   bool fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const;
   bool is_current(Entry& e);
   void claim_parameters();
@@ -204,6 +213,7 @@ class Graph {
   std::vector<std::shared_ptr<Placement>> placements_;
   std::vector<std::shared_ptr<GraphOptimizer>> optimizers_;
   std::vector<std::shared_ptr<Entry>> entries_;
+  std::vector<const Placement*> input_placements_;  // where inputs are brought, after a cut into stages; nullptr: nowhere
   std::vector<Tensor> claimed_;
   size_t last_ = 0;
   const uint64_t number_;

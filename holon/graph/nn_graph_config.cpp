@@ -39,6 +39,15 @@ void GraphConfig::set_schedule(const std::string& schedule) {
   ++revision_;
 }
 
+void GraphConfig::set_stages(int n, std::vector<Placement> placements) {
+  if (n < 1) fail_value("config.set_stages: {} stages; there is at least one.", n);
+  if (!placements.empty() && static_cast<int>(placements.size()) != n)
+    fail_value("config.set_stages: {} placements for {} stages; give one for each, or none.", placements.size(), n);
+  stages_ = n;
+  placements_ = std::move(placements);
+  ++revision_;
+}
+
 void GraphConfig::set_bucket_bytes(int64_t bytes) {
   if (bytes < 1) fail_value("config.set_bucket_bytes: {} bytes; give a positive number.", bytes);
   step_.bucket_bytes = bytes;

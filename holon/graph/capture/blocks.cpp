@@ -19,10 +19,12 @@ class Chains {
   Chain run(int stages) {
     find_blocks();
     if (static_cast<int>(chain_.blocks.size()) < stages)
-      fail_value("config.pipeline: {} stages, but the graph's modules make a chain of {} block{}{}. A block is a member of a "
-                 "Sequential or ModuleList, or another direct child of a graph's module. Ask for fewer stages, or give "
-                 "modules their stages by set_stage().",
-                 stages, chain_.blocks.size(), chain_.blocks.size() == 1 ? "" : "s", chain_.blocks.empty() ? "" : " (" + list() + ")");
+      fail_value(
+          "config.pipeline: {} stages, but the graph's modules make a chain of {} block{}{}. A block is a member of a "
+          "Sequential or ModuleList, or another direct child of a graph's module. Ask for fewer stages, or give "
+          "modules their stages by set_stage().",
+          stages, chain_.blocks.size(), chain_.blocks.size() == 1 ? "" : "s",
+          chain_.blocks.empty() ? "" : " (" + list() + ")");
     place_nodes();
     count();
     chain_.first = cut_stages(chain_.costs, stages, chain_.cut_costs);
@@ -107,7 +109,8 @@ class Chains {
         for (int b = of_value_[v]; b < last[v]; ++b) chain_.bytes[static_cast<size_t>(b)] += part_bytes(g_.values[v]);
     const MachineCosts& m = machine_costs();
     for (int64_t bytes : chain_.bytes)
-      chain_.cut_costs.push_back(2 * (m.step_s + m.sync_s + static_cast<double>(bytes) / rate(m.copy, static_cast<double>(bytes), m)));
+      chain_.cut_costs.push_back(
+          2 * (m.step_s + m.sync_s + static_cast<double>(bytes) / rate(m.copy, static_cast<double>(bytes), m)));
   }
 
   static void note(std::vector<int>& readers, int block) {

@@ -12,7 +12,8 @@ namespace {
 constexpr double kLeft = 110, kWidth = 780, kHeight = 150, kBar = 14, kGap = 48, kTop = 84;
 constexpr size_t kMostPoints = 780;
 // From the bottom of a panel to its top: what stays, then what comes and goes.
-constexpr const char* kColours[] = {"#6b7a99", "#9aa7c4", "#c9cfdd", "#c7b299", "#4c92c3", "#f28e3c", "#b07cc6", "#d9d9d9"};
+constexpr const char* kColours[] = {"#6b7a99", "#9aa7c4", "#c9cfdd", "#c7b299",
+                                    "#4c92c3", "#f28e3c", "#b07cc6", "#d9d9d9"};
 
 // The instruction with the most memory in each of so many equal parts.
 std::vector<size_t> points_of(const MemoryUse& use) {
@@ -31,7 +32,8 @@ std::vector<size_t> points_of(const MemoryUse& use) {
 double tick_of(double most) { return std::exp2(std::floor(std::log2(std::max(most, 8.0) / 4))); }
 
 void panel(Svg& d, const MemoryUse& use, double y, double most) {
-  const double bottom = y + kHeight, scale = kHeight / most, n = static_cast<double>(std::max<size_t>(use.at.size(), 1));
+  const double bottom = y + kHeight, scale = kHeight / most,
+               n = static_cast<double>(std::max<size_t>(use.at.size(), 1));
   for (double tick = tick_of(most), at = 0; at <= most; at += tick) {
     d.line(kLeft, bottom - at * scale, kLeft + kWidth, bottom - at * scale, "stroke=\"#e5e5e5\"");
     d.text(kLeft - 6, bottom - at * scale + 4, bytes_text(static_cast<int64_t>(at)), "class=\"axis\"", "end");
@@ -59,20 +61,23 @@ void panel(Svg& d, const MemoryUse& use, double y, double most) {
   d.text(kLeft - 6, y - 10, fmt::format("rank {}", use.rank), "font-weight=\"bold\"", "end");
   const size_t peak = use.peak();
   if (peak < use.at.size()) {
-    const double x = kLeft + (static_cast<double>(peak) + 0.5) / n * kWidth, top = bottom - static_cast<double>(use.total(peak)) * scale;
+    const double x = kLeft + (static_cast<double>(peak) + 0.5) / n * kWidth,
+                 top = bottom - static_cast<double>(use.total(peak)) * scale;
     d.line(x, top - 6, x, top, "stroke=\"#c00\" stroke-width=\"2\"");
     const bool right = x < kLeft + kWidth - 180;
-    d.text(right ? x + 5 : x - 5, top - 3, fmt::format("peak {}", bytes_text(use.total(peak))), "class=\"note\" fill=\"#c00\"",
-           right ? "start" : "end");
+    d.text(right ? x + 5 : x - 5, top - 3, fmt::format("peak {}", bytes_text(use.total(peak))),
+           "class=\"note\" fill=\"#c00\"", right ? "start" : "end");
   }
   d.text(kLeft + kWidth + 8, bottom - 2, fmt::format("arena {}", bytes_text(use.arena_bytes)), "class=\"axis\"");
   for (auto& t : use.tasks) {
     static constexpr const char* kPhases[] = {"#9ecae1", "#fdae6b", "#a1d99b"};
     const double x = kLeft + t.first / n * kWidth, width = (t.end - t.first) / n * kWidth;
-    d.rect(x, bottom + 3, width, kBar, fmt::format("fill=\"{}\" stroke=\"#fff\" stroke-width=\"0.7\"", kPhases[static_cast<size_t>(t.task.phase)]),
+    d.rect(x, bottom + 3, width, kBar,
+           fmt::format("fill=\"{}\" stroke=\"#fff\" stroke-width=\"0.7\"", kPhases[static_cast<size_t>(t.task.phase)]),
            t.task.str());
     const std::string label = fmt::format("{}{}", letter(t.task.phase), t.task.micro_batch);
-    if (width > 8.0 * static_cast<double>(label.size())) d.text(x + width / 2, bottom + kBar, label, "class=\"axis\"", "middle");
+    if (width > 8.0 * static_cast<double>(label.size()))
+      d.text(x + width / 2, bottom + kBar, label, "class=\"axis\"", "middle");
   }
 }
 
@@ -101,7 +106,9 @@ std::string memory_svg(std::span<const MemoryUse> ranks) {
     panel(d, use, y, most);
     y += kHeight + kBar + kGap;
   }
-  d.text(kLeft, y - kGap + 20, "Instructions of the step from left to right; below them the tasks: F forward, B backward, W gradients of weights, with the micro-batch.",
+  d.text(kLeft, y - kGap + 20,
+         "Instructions of the step from left to right; below them the tasks: F forward, B backward, W gradients of "
+         "weights, with the micro-batch.",
          "class=\"axis\"");
   return d.page(std::max(kLeft + kWidth + 110, x + 20), y);
 }

@@ -52,7 +52,9 @@ MemoryKind kind_of(const Buffer& b, const Places& places) {
   return reads(b, Section::kBackward) || reads(b, Section::kWeight) ? MemoryKind::kActivations : MemoryKind::kTransit;
 }
 
-int64_t bytes_of(const Tensor& t) { return t.defined() && t.array().defined() ? static_cast<int64_t>(t.array().nbytes()) : 0; }
+int64_t bytes_of(const Tensor& t) {
+  return t.defined() && t.array().defined() ? static_cast<int64_t>(t.array().nbytes()) : 0;
+}
 
 int64_t state_bytes(const UpdateGroup& group) {
   int64_t bytes = 0;
@@ -62,17 +64,20 @@ int64_t state_bytes(const UpdateGroup& group) {
       bytes += t.defined() ? bytes_of(t) : elements * static_cast<int64_t>(size_bytes(dtype));
     };
     for (int i = 0; i < optim::kMaxStates; ++i)
-      if (optim::state_name(group.rule, i)) there_or_to_come(slot.state[static_cast<size_t>(i)], optim::state_dtype(slot.param));
+      if (optim::state_name(group.rule, i))
+        there_or_to_come(slot.state[static_cast<size_t>(i)], optim::state_dtype(slot.param));
     if (group.rule.master_weights && size_bytes(slot.param.dtype()) == 2) there_or_to_come(slot.master, float32);
   }
   return bytes;
 }
 
 std::vector<int64_t> words_of(const MemoryUse& use) {
-  std::vector<int64_t> w{use.rank, use.arena_bytes, static_cast<int64_t>(use.at.size()), static_cast<int64_t>(use.tasks.size())};
+  std::vector<int64_t> w{use.rank, use.arena_bytes, static_cast<int64_t>(use.at.size()),
+                         static_cast<int64_t>(use.tasks.size())};
   for (auto& at : use.at) w.insert(w.end(), at.begin(), at.end());
   w.insert(w.end(), use.arena.begin(), use.arena.end());
-  for (auto& t : use.tasks) w.insert(w.end(), {t.first, t.end, t.task.stage, t.task.micro_batch, static_cast<int64_t>(t.task.phase)});
+  for (auto& t : use.tasks)
+    w.insert(w.end(), {t.first, t.end, t.task.stage, t.task.micro_batch, static_cast<int64_t>(t.task.phase)});
   return w;
 }
 
@@ -98,8 +103,9 @@ MemoryUse use_of(const int64_t* w) {
 }  // namespace
 
 const char* name(MemoryKind kind) {
-  static constexpr const char* kNames[] = {"parameters",  "optimizer states", "inputs, outputs, buffers", "copies of parameters",
-                                           "activations", "gradients",        "on the way to a stage",    "workspace"};
+  static constexpr const char* kNames[] = {
+      "parameters",  "optimizer states", "inputs, outputs, buffers", "copies of parameters",
+      "activations", "gradients",        "on the way to a stage",    "workspace"};
   return kNames[index(kind)];
 }
 
@@ -127,7 +133,8 @@ MemoryUse memory_use(const Step& step) {
   use.arena_bytes = static_cast<int64_t>(p.memory.bytes);
   for (auto& t : p.tasks) use.tasks.push_back({t.first, t.end, t.task});
   MemoryBytes fixed{};
-  for (auto& x : g.externals) fixed[index(x.parameter ? MemoryKind::kParameters : MemoryKind::kOutside)] += bytes_of(x.tensor);
+  for (auto& x : g.externals)
+    fixed[index(x.parameter ? MemoryKind::kParameters : MemoryKind::kOutside)] += bytes_of(x.tensor);
   for (auto& u : p.updates) fixed[index(MemoryKind::kStates)] += state_bytes(u);
   for (auto& b : p.buffers)
     if (b.kind == Buffer::Kind::kInput || b.kind == Buffer::Kind::kOutput)
@@ -177,8 +184,9 @@ std::string bytes_text(int64_t bytes) {
   double value = static_cast<double>(bytes);
   size_t unit = 0;
   for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  return unit == 0 || value == static_cast<double>(static_cast<int64_t>(value)) ? fmt::format("{:.0f} {}", value, kUnits[unit])
-                                                                                : fmt::format("{:.1f} {}", value, kUnits[unit]);
+  return unit == 0 || value == static_cast<double>(static_cast<int64_t>(value))
+      ? fmt::format("{:.0f} {}", value, kUnits[unit])
+      : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 std::string memory_text(std::span<const MemoryUse> ranks) {
@@ -195,7 +203,8 @@ std::string memory_text(std::span<const MemoryUse> ranks) {
     const MemoryBytes most = use.most();
     for (size_t k = 0; k < kMemoryKinds; ++k)
       if (most[k] > 0)
-        text += fmt::format("  {:<26}{:>12}{:>12}\n", name(static_cast<MemoryKind>(k)), bytes_text(use.at[peak][k]), bytes_text(most[k]));
+        text += fmt::format("  {:<26}{:>12}{:>12}\n", name(static_cast<MemoryKind>(k)), bytes_text(use.at[peak][k]),
+                            bytes_text(most[k]));
     text += fmt::format("  {:<26}{:>12}{:>12}\n", "arena", bytes_text(use.arena[peak]), bytes_text(use.arena_bytes));
   }
   return text;

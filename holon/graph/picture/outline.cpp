@@ -45,7 +45,8 @@ class Backward {
         ++at_;
         if (static_cast<size_t>(at_) == o_.rows.size() || o_.rows[static_cast<size_t>(at_)].group) {
           o_.rows.insert(o_.rows.begin() + at_, Outline::Row{});
-          inner_.insert(inner_.begin() + std::min<std::ptrdiff_t>(at_, static_cast<std::ptrdiff_t>(inner_.size())), nullptr);
+          inner_.insert(inner_.begin() + std::min<std::ptrdiff_t>(at_, static_cast<std::ptrdiff_t>(inner_.size())),
+                        nullptr);
         }
       }
       o_.rows[static_cast<size_t>(at_)].backward.push_back(n);
@@ -83,13 +84,18 @@ class Backward {
 
 std::string signature(const Graph& g, NodeId n) {
   const Node& node = g.nodes[static_cast<size_t>(n)];
-  std::string s = fmt::format("{}{}{}", static_cast<int>(node.kind), static_cast<int>(node.section), node.op ? node.op->name() : "");
+  std::string s = fmt::format("{}{}{}", static_cast<int>(node.kind), static_cast<int>(node.section),
+                              node.op ? node.op->name() : "");
   if (node.kind == NodeKind::kFused)
     for (auto& p : g.bodies[static_cast<size_t>(node.target)].parts) s += fmt::format(" {}", p.op->name());
   for (auto* list : {&node.in})
-    for (ValueId v : *list) s += v == kNoValue ? " -" : fmt::format(" {}{}", static_cast<int>(g.value(v).kind), g.value(v).spec ? g.value(v).spec->nd_sbp.str() : "");
+    for (ValueId v : *list)
+      s += v == kNoValue ? " -"
+                         : fmt::format(" {}{}", static_cast<int>(g.value(v).kind),
+                                       g.value(v).spec ? g.value(v).spec->nd_sbp.str() : "");
   for (ValueId v : node.out)
-    s += fmt::format(">{}{}{}", static_cast<int>(g.value(v).dtype), g.value(v).shape, g.value(v).spec ? g.value(v).spec->str() : "");
+    s += fmt::format(">{}{}{}", static_cast<int>(g.value(v).dtype), g.value(v).shape,
+                     g.value(v).spec ? g.value(v).spec->str() : "");
   return s;
 }
 
@@ -143,7 +149,8 @@ int Outline::depth() const {
 int Outline::items(int depth) const {
   int n = 0;
   for (auto& row : rows)
-    n += row.group ? (depth <= 1 ? 1 : row.group->items(depth - 1)) : static_cast<int>(std::max(row.forward.size(), row.backward.size()));
+    n += row.group ? (depth <= 1 ? 1 : row.group->items(depth - 1))
+                   : static_cast<int>(std::max(row.forward.size(), row.backward.size()));
   return n;
 }
 

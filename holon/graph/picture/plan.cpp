@@ -16,7 +16,7 @@ namespace holon::graph {
 namespace {
 
 constexpr double kLane = 216, kBetween = 16, kInset = 7, kItem = 19, kType = 15, kTitle = 18, kSkips = 26, kMargin = 24;
-constexpr size_t kLetters = 36;  // that fit into a lane
+constexpr size_t kLetters = 34;  // that fit into a lane
 
 enum class Lane : uint8_t { kForward, kBackward };
 
@@ -34,7 +34,8 @@ Style style_of(Section s) {
 }
 
 const char* colour(boxing::StepKind kind) {
-  static constexpr const char* kColours[] = {"#8a8a8a", "#a08f70", "#8657b5", "#b0478f", "#c7742a", "#c23b3b", "#1f8a7d", "#5d6fc0"};
+  static constexpr const char* kColours[] = {"#8a8a8a", "#a08f70", "#8657b5", "#b0478f",
+                                             "#c7742a", "#c23b3b", "#1f8a7d", "#5d6fc0"};
   return kColours[static_cast<size_t>(kind)];
 }
 
@@ -51,7 +52,9 @@ std::string cut(const std::string& s, size_t letters) {
   return s.substr(0, end) + "\u2026";
 }
 
-std::string last_part(const std::string& path) { return path.substr(path.rfind('.') == path.npos ? 0 : path.rfind('.') + 1); }
+std::string last_part(const std::string& path) {
+  return path.substr(path.rfind('.') == path.npos ? 0 : path.rfind('.') + 1);
+}
 
 std::string type_text(const Value& v) {
   std::string s = fmt::format("{} {}", holon::name(v.dtype), v.shape);
@@ -77,7 +80,8 @@ struct Moves {
 
 class Drawing {
  public:
-  Drawing(const Graph& g, const PlotOptions& options) : g_(g), options_(options), made_by_(producers(g)), item_of_(g.nodes.size(), -1) {
+  Drawing(const Graph& g, const PlotOptions& options)
+      : g_(g), options_(options), made_by_(producers(g)), item_of_(g.nodes.size(), -1) {
     for (size_t e = 0; e < g.externals.size(); ++e) stage_of_external_.push_back(std::max(0, g.stages - 1));
     std::vector<bool> seen(g.externals.size(), false);
     for (auto& n : g.nodes)
@@ -160,10 +164,14 @@ class Drawing {
       item.style = {colour(m.kind), "#444", "#fff"};
       auto *from = g_.value(n.in[0]).spec, *to = g_.value(n.out[0]).spec;
       const bool crosses = from && to && !(from->placement == to->placement);
-      item.label = fmt::format("{}{} {}", n.in.size() > 1 ? fmt::format("{} \u00d7 ", n.in.size()) : "", m.steps, bytes_text(m.bytes));
+      item.label = fmt::format("{}{} {}", n.in.size() > 1 ? fmt::format("{} \u00d7 ", n.in.size()) : "", m.steps,
+                               bytes_text(m.bytes));
       if (letters_of(item.label) > kLetters)
-        item.label = fmt::format("{}{} {}", n.in.size() > 1 ? fmt::format("{} \u00d7 ", n.in.size()) : "", boxing::name(m.kind), bytes_text(m.bytes));
-      if (crosses) item.type = fmt::format("{} {} from {}", holon::name(g_.value(n.out[0]).dtype), g_.value(n.out[0]).shape, ranks_text(from));
+        item.label = fmt::format("{}{} {}", n.in.size() > 1 ? fmt::format("{} \u00d7 ", n.in.size()) : "",
+                                 boxing::name(m.kind), bytes_text(m.bytes));
+      if (crosses)
+        item.type = fmt::format("{} {} from {}", holon::name(g_.value(n.out[0]).dtype), g_.value(n.out[0]).shape,
+                                ranks_text(from));
       item.title += fmt::format("\n{}\n{} bytes read by a rank at most, {:.0f} us", m.steps, m.bytes, m.seconds * 1e6);
     }
     return item;
@@ -200,11 +208,12 @@ class Drawing {
     }
     item.stage = last ? stage_of(*last) : 0;
     item.style = lane == Lane::kForward ? kForwardStyle : kBackwardStyle;
-    item.label = fmt::format("{}: {} ops", name, ops);
+    const std::string counted = fmt::format("{} op{}", ops, ops == 1 ? "" : "s");
+    item.label = fmt::format("{}: {}", name, counted);
     for (auto& [op, n] : count) item.title += fmt::format("{}{} {}", item.title.empty() ? "" : ", ", n, op);
     if (boxes) {
       kinds_.insert(kind);
-      item.label = fmt::format("{}: {} ops, {}", name, ops, bytes_text(bytes));
+      item.label = fmt::format("{}: {}, {}", name, counted, bytes_text(bytes));
       item.title += fmt::format("\n{} boxes, {} bytes read by a rank at most", boxes, bytes);
       item.style.stroke = colour(kind);
       item.box = true;
@@ -225,7 +234,8 @@ class Drawing {
     for (auto& row : o.rows) {
       if (!row.group) {
         const size_t n = std::max(row.forward.size(), row.backward.size());
-        for (size_t i = 0; i < row.forward.size(); ++i) place(item_of(node(row.forward[i])), {row.forward[i]}, y + static_cast<double>(i) * (kItem + kType));
+        for (size_t i = 0; i < row.forward.size(); ++i)
+          place(item_of(node(row.forward[i])), {row.forward[i]}, y + static_cast<double>(i) * (kItem + kType));
         // What is not as long stands at the end where the other lane goes on.
         for (size_t i = 0; i < row.backward.size(); ++i)
           place(item_of(node(row.backward[i])), {row.backward[i]}, y + static_cast<double>(i) * (kItem + kType));
@@ -271,7 +281,8 @@ class Drawing {
   void hide(const Outline& o) {
     const auto own = o.nodes();
     for (auto& other : o.others)
-      for (size_t i = 0; i < own.size() && i < other.size(); ++i) item_of_[static_cast<size_t>(other[i])] = item_of_[static_cast<size_t>(own[i])];
+      for (size_t i = 0; i < own.size() && i < other.size(); ++i)
+        item_of_[static_cast<size_t>(other[i])] = item_of_[static_cast<size_t>(own[i])];
   }
 
   // What happens once per step: a line for all that look alike.
@@ -279,9 +290,11 @@ class Drawing {
     std::map<std::string, std::pair<int, Item>> lines;
     std::vector<std::string> order;
     for (auto& n : g_.nodes) {
-      if (n.section != section || stage_of(n) != stage || n.kind == NodeKind::kUpdate || n.kind == NodeKind::kRelabel) continue;
+      if (n.section != section || stage_of(n) != stage || n.kind == NodeKind::kUpdate || n.kind == NodeKind::kRelabel)
+        continue;
       Item item = item_of(n);
-      const std::string key = n.kind == NodeKind::kBox ? fmt::format("{}{}", item.label, item.title.size() < 2) : (n.op ? n.op->name() : name(n.kind));
+      const std::string key = n.kind == NodeKind::kBox ? fmt::format("{}{}", item.label, item.title.size() < 2)
+                                                       : (n.op ? n.op->name() : name(n.kind));
       auto [it, fresh] = lines.try_emplace(key, 0, item);
       if (fresh) order.push_back(key);
       if (++it->second.first > 1) it->second.second.type = "";
@@ -306,7 +319,9 @@ class Drawing {
     if (order.empty()) return y;
     const double top = y;
     const size_t under = frames_.body.size();
-    frames_.text(left + 7, y + 13, section == Section::kOnceBefore ? "once, before the first micro-batch" : "once, after the last micro-batch",
+    frames_.text(left + 7, y + 13,
+                 section == Section::kOnceBefore ? "once, before the first micro-batch"
+                                                 : "once, after the last micro-batch",
                  "class=\"note\" font-style=\"italic\"");
     y += kTitle + 2;
     for (auto& key : order) {
@@ -317,9 +332,11 @@ class Drawing {
       draw_item(item, width - 2 * (lane_x_[0] - left));
       y += kItem + 4;
     }
-    frames_.body.insert(under, fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"5\" fill=\"#f6f6f6\" stroke=\"#bbb\" "
-                               "stroke-dasharray=\"4 3\"/>\n",
-                               left, top, width, y - top + 2));
+    frames_.body.insert(under,
+                        fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"5\" "
+                                    "fill=\"#f6f6f6\" stroke=\"#bbb\" "
+                                    "stroke-dasharray=\"4 3\"/>\n",
+                                    left, top, width, y - top + 2));
     return y + 12;
   }
 
@@ -343,7 +360,9 @@ class Drawing {
     std::string s;
     for (auto& w : where) s += (s.empty() ? "" : " and ") + w;
     if (s.empty()) s = "local tensors";
-    return kept ? s + fmt::format("; keeps {} for backward{}", bytes_text(kept), g_.micro_batches > 1 ? " of a micro-batch" : "") : s;
+    return kept ? s +
+            fmt::format("; keeps {} for backward{}", bytes_text(kept), g_.micro_batches > 1 ? " of a micro-batch" : "")
+                : s;
   }
 
   std::pair<double, double> column(int stage, double x, double y) {
@@ -351,7 +370,8 @@ class Drawing {
     int depth = o.depth() + 1;
     while (depth > 2 && o.items(depth) > options_.most_items) --depth;
     two_lanes_ = false;
-    for (auto& n : g_.nodes) two_lanes_ |= stage_of(n) == stage && (n.section == Section::kBackward || n.section == Section::kWeight);
+    for (auto& n : g_.nodes)
+      two_lanes_ |= stage_of(n) == stage && (n.section == Section::kBackward || n.section == Section::kWeight);
     const double inset = kInset * depth + kSkips;
     lane_x_ = {x + inset, x + inset + kLane + kBetween};
     const double width = 2 * inset + kLane + (two_lanes_ ? kLane + kBetween : 0);
@@ -368,14 +388,18 @@ class Drawing {
   }
 
   void draw_item(const Item& item, double width) {
-    items_svg_.rect(item.x, item.y, width, kItem, fmt::format("rx=\"3\" fill=\"{}\" stroke=\"{}\"{}", item.style.fill, item.style.stroke,
-                    item.box && item.style.text[1] != 'f' ? " stroke-width=\"2.5\"" : ""), item.title);
-    items_svg_.text(item.x + 6, item.y + 13.5, cut(item.label, static_cast<size_t>(width / kLane * kLetters)), fmt::format("class=\"op\" fill=\"{}\" pointer-events=\"none\"", item.style.text).c_str());
-    if (!item.type.empty() && width == kLane) items_svg_.text(item.x + 18, item.y + kItem + 10.5, cut(item.type, kLetters + 2), "class=\"type\"");
+    items_svg_.rect(item.x, item.y, width, kItem,
+                    fmt::format("rx=\"3\" fill=\"{}\" stroke=\"{}\"{}", item.style.fill, item.style.stroke,
+                                item.box && item.style.text[1] != 'f' ? " stroke-width=\"2.5\"" : ""),
+                    item.title);
+    items_svg_.text(item.x + 6, item.y + 13.5, cut(item.label, static_cast<size_t>(width / kLane * kLetters)),
+                    fmt::format("class=\"op\" fill=\"{}\" pointer-events=\"none\"", item.style.text).c_str());
+    if (!item.type.empty() && width == kLane)
+      items_svg_.text(item.x + 18, item.y + kItem + 10.5, cut(item.type, kLetters + 2), "class=\"type\"");
   }
 
-  // From who makes a value to who reads it. Neighbours of a lane get a short arrow, others a curve beside the lane; from
-  // stage to stage a thick one with what moves.
+  // From who makes a value to who reads it. Neighbours of a lane get a short arrow, others a curve beside the lane;
+  // from stage to stage a thick one with what moves.
   void arrows() {
     std::set<std::pair<int, int>> done;
     for (auto& n : g_.nodes) {
@@ -391,13 +415,17 @@ class Drawing {
   }
 
   void arrow(const Item& a, const Item& b) {
-    const char* colour = b.box || a.box ? (b.box ? b.style.fill : a.style.fill) : "#999";
+    auto colour_of = [](const Item& i) { return i.style.text[1] == 'f' ? i.style.fill : i.style.stroke; };
+    const char* colour = b.box ? colour_of(b) : a.box ? colour_of(a) : "#999";
     if (a.stage != b.stage) {
       const bool right = b.x > a.x;
-      const double x1 = right ? a.x + kLane : a.x, x2 = right ? b.x : b.x + kLane, y1 = a.y + kItem / 2, y2 = b.y + kItem / 2;
+      const double x1 = right ? a.x + kLane : a.x, x2 = right ? b.x : b.x + kLane, y1 = a.y + kItem / 2,
+                   y2 = b.y + kItem / 2;
       const double bend = (right ? 1 : -1) * std::clamp(std::abs(x2 - x1) / 2, 30.0, 120.0);
-      arrows_.path(fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x1, y1, x1 + bend, y1, x2 - bend, y2, x2, y2),
-                   fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"2.2\" marker-end=\"url(#tip)\"", b.box ? b.style.fill : "#1f8a7d"));
+      arrows_.path(fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x1, y1, x1 + bend, y1,
+                               x2 - bend, y2, x2, y2),
+                   fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"2.2\" marker-end=\"url(#tip)\"",
+                               b.box ? colour_of(b) : "#1f8a7d"));
       return;
     }
     if (a.lane != b.lane) return;  // what backward keeps of forward: the frame beside it says so
@@ -406,22 +434,25 @@ class Drawing {
     if (distance <= 0) return;
     bool between = false;
     for (auto& other : items_)
-      between |= other.stage == a.stage && other.lane == a.lane && other.y > std::min(a.y, b.y) && other.y < std::max(a.y, b.y);
+      between |= other.stage == a.stage && other.lane == a.lane && other.y > std::min(a.y, b.y) &&
+          other.y < std::max(a.y, b.y);
     if (!between) {
       const double x = a.x + 9, y1 = up ? a.y : a.y + kItem, y2 = up ? b.y + kItem : b.y;
       arrows_.line(x, y1, x, y2, fmt::format("stroke=\"{}\" marker-end=\"url(#tip)\"", colour));
       return;
     }
-    const double out = std::min(kSkips - 4.0, 8 + distance / 40), side = up ? a.x + kLane : a.x, x = up ? side + out : side - out;
-    arrows_.path(fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", side, a.y + kItem / 2, x, a.y + kItem / 2, x,
-                             b.y + kItem / 2, side, b.y + kItem / 2),
+    const double out = std::min(kSkips - 4.0, 8 + distance / 40), side = up ? a.x + kLane : a.x,
+                 x = up ? side + out : side - out;
+    arrows_.path(fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", side, a.y + kItem / 2, x,
+                             a.y + kItem / 2, x, b.y + kItem / 2, side, b.y + kItem / 2),
                  "fill=\"none\" stroke=\"#b5b5b5\" marker-end=\"url(#tip)\"");
   }
 
   void head(Svg& d) const {
     d.text(kMargin, 30, options_.title.empty() ? "plan of a step" : options_.title, "class=\"head\"");
-    std::string sizes = fmt::format("{} nodes, {} stage{}, {}", g_.nodes.size(), g_.stages, g_.stages == 1 ? "" : "s",
-                                    g_.micro_batches == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", g_.micro_batches));
+    std::string sizes =
+        fmt::format("{} nodes, {} stage{}, {}", g_.nodes.size(), g_.stages, g_.stages == 1 ? "" : "s",
+                    g_.micro_batches == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", g_.micro_batches));
     d.text(kMargin + 260, 30, sizes, "class=\"note\"");
     double x = kMargin;
     auto legend = [&](const char* fill, const std::string& words) {

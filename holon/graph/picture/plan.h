@@ -9,8 +9,9 @@ namespace holon::graph {
 
 struct PlotOptions {
   std::string title;
-  int most_items = 90;  // of a column: deep modules become one item until no column has more, or only the outermost are left
-  bool fold = true;     // modules that follow each other and are alike are drawn once, with their number
+  int most_items =
+      90;  // of a column: deep modules become one item until no column has more, or only the outermost are left
+  bool fold = true;  // modules that follow each other and are alike are drawn once, with their number
 };
 
 // An SVG with stages as columns from left to right and modules as frames in each other. Forward runs down in the left

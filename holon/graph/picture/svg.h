@@ -23,7 +23,8 @@ struct Svg {
   }
   // title: what is shown when it is pointed at.
   void rect(double x, double y, double width, double height, const std::string& style, const std::string& title = "") {
-    body += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" {}", x, y, width, height, style);
+    body += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" {}", x, y, width, height,
+                        style);
     body += title.empty() ? "/>\n" : fmt::format("><title>{}</title></rect>\n", svg_escaped(title));
   }
   void line(double x1, double y1, double x2, double y2, const std::string& style) {
@@ -34,15 +35,16 @@ struct Svg {
     body += title.empty() ? "/>\n" : fmt::format("><title>{}</title></path>\n", svg_escaped(title));
   }
   std::string page(double width, double height) const {
-    return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
-        "font-family=\"sans-serif\" font-size=\"13\">\n<style>.axis {{ fill: #555; font-size: 11px; }} "
-        ".note {{ fill: #333; font-size: 12px; }} .head {{ font-weight: bold; font-size: 15px; }} "
-        ".type {{ fill: #666; font-size: 10px; }} .op {{ font-size: 11px; }}</style>\n"
-        "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" markerUnits=\"userSpaceOnUse\" "
-        "orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"#777\"/></marker></defs>\n"
-        "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{2}</svg>\n",
-        width, height, body);
+    return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 "
+                       "{0:.0f} {1:.0f}\" "
+                       "font-family=\"sans-serif\" font-size=\"13\">\n<style>.axis {{ fill: #555; font-size: 11px; }} "
+                       ".note {{ fill: #333; font-size: 12px; }} .head {{ font-weight: bold; font-size: 15px; }} "
+                       ".type {{ fill: #666; font-size: 10px; }} .op {{ font-size: 11px; }}</style>\n"
+                       "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" "
+                       "markerHeight=\"7\" markerUnits=\"userSpaceOnUse\" "
+                       "orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"#777\"/></marker></defs>\n"
+                       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{2}</svg>\n",
+                       width, height, body);
   }
 };
 

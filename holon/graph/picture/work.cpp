@@ -25,9 +25,7 @@ double elements(const Dims& shape) {
 
 }  // namespace
 
-int64_t part_bytes(const Value& v) {
-  return part_shape(v).numel() * static_cast<int64_t>(size_bytes(v.dtype));
-}
+int64_t part_bytes(const Value& v) { return part_shape(v).numel() * static_cast<int64_t>(size_bytes(v.dtype)); }
 
 double flops(const Graph& g, const Node& n) {
   if (n.kind != NodeKind::kOp || !n.op || n.in.size() < 2 || n.in[0] == kNoValue || n.in[1] == kNoValue) return 0;
@@ -36,7 +34,8 @@ double flops(const Graph& g, const Node& n) {
   const bool any = a.size() > 0 && b.size() > 0;
   if (!any) return 0;
   // Weights' gradients: rows of dy, by what comes out.
-  if (op.starts_with("linear_") && op.find("grad") != op.npos) return 2 * elements(out) * elements(a) / static_cast<double>(std::max<int64_t>(1, a.back()));
+  if (op.starts_with("linear_") && op.find("grad") != op.npos)
+    return 2 * elements(out) * elements(a) / static_cast<double>(std::max<int64_t>(1, a.back()));
   if (op == "mm" || op == "bmm" || op.starts_with("linear") || op.find("matmul") != op.npos)
     return 2 * elements(out) * static_cast<double>(a.back());
   if (op == "addmm" || op == "baddbmm" || op == "addbmm") return 2 * elements(out) * static_cast<double>(b.back());

@@ -1,5 +1,5 @@
-// What the trace of a pipeline shows: the tasks of the schedule's table, in its order, with their instructions inside, and
-// waits apart from work.
+// What the trace of a pipeline shows: the tasks of the schedule's table, in its order, with their instructions inside,
+// and waits apart from work.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -79,7 +79,8 @@ Traced trace(const std::vector<int>& rank_of_stage, int world, const std::string
   for (auto& e : events)
     if (e["ph"] == "X") t.slices[e["pid"].get<int>()].push_back(e);
   for (auto& [rank, list] : t.slices)
-    std::stable_sort(list.begin(), list.end(), [](const json& a, const json& b) { return a["ts"].get<double>() < b["ts"].get<double>(); });
+    std::stable_sort(list.begin(), list.end(),
+                     [](const json& a, const json& b) { return a["ts"].get<double>() < b["ts"].get<double>(); });
   std::filesystem::remove(path);
   return t;
 }
@@ -114,7 +115,8 @@ void check_order(const std::vector<int>& rank_of_stage, int world, const std::st
       if (name.ends_with("post")) continue;
       ++works;
       // Work belongs to the task around it.
-      const auto in = std::find_if(tasks.rbegin(), tasks.rend(), [&](const json* task) { return (*task)["ts"] <= e["ts"]; });
+      const auto in =
+          std::find_if(tasks.rbegin(), tasks.rend(), [&](const json* task) { return (*task)["ts"] <= e["ts"]; });
       ASSERT_NE(in, tasks.rend()) << e;
       EXPECT_LE(end_of(e), end_of(**in) + 1e-3) << e;
       EXPECT_EQ((**in)["args"]["stage"], e["args"]["stage"]) << e;
@@ -126,7 +128,8 @@ void check_order(const std::vector<int>& rank_of_stage, int world, const std::st
     int borders = 0;
     for (int s = 0; s < stages; ++s)
       if (rank_of_stage[static_cast<size_t>(s)] == rank)
-        borders += (s > 0 && rank_of_stage[static_cast<size_t>(s) - 1] != rank) + (s + 1 < stages && rank_of_stage[static_cast<size_t>(s) + 1] != rank);
+        borders += (s > 0 && rank_of_stage[static_cast<size_t>(s) - 1] != rank) +
+            (s + 1 < stages && rank_of_stage[static_cast<size_t>(s) + 1] != rank);
     EXPECT_EQ(takes, borders * micro_batches) << "rank " << rank;
     EXPECT_GT(works, 0);
   }
