@@ -26,6 +26,10 @@ class Model(nn.Module):
         return x
 
 
+def sour():
+    raise ValueError("the milk is sour")
+
+
 class Train(nn.Graph):
     def __init__(self, world, parallel, before_build=None):
         super().__init__()
@@ -63,7 +67,7 @@ def run(seed, world, steps, fault=None, culprit=None, at=None):
         if misbehaves:
             print(f"fault at {time.monotonic()}", file=sys.stderr, flush=True)
         if i == at and fault == "build":  # captured anew by all
-            train.before_build = (lambda: programs.misbehave(None, "raise")) if misbehaves else None
+            train.before_build = sour if misbehaves else None
             losses = train(batch(2 * rows))
         elif misbehaves and fault == "other graph":
             losses = other(batch(2 * rows))

@@ -1,5 +1,6 @@
 """Training by nn.Graph against the same model trained eagerly: losses, parameters and buffers over 20 steps. The large matrix is
 tests/cpp/graph/equality_test.cpp; here are models as users write them in Python."""
+
 import numpy as np
 import pytest
 
@@ -55,7 +56,9 @@ class Gpt(nn.Module):
     def __init__(self, layout):
         super().__init__()
         self.layout = layout
-        self.stages = nn.ModuleList([nn.Sequential(Embed(12, 8), Block(8, 2)), nn.Sequential(Block(8, 2), nn.LayerNorm(8))])
+        self.stages = nn.ModuleList(
+            [nn.Sequential(Embed(12, 8), Block(8, 2)), nn.Sequential(Block(8, 2), nn.LayerNorm(8))]
+        )
 
     def forward(self, x, y):
         x = self.stages[0](x)
@@ -77,10 +80,12 @@ class Convnet(nn.Module):
     def __init__(self, layout):
         super().__init__()
         self.layout = layout
-        self.stages = nn.ModuleList([
-            nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Tanh(), nn.AvgPool2d(2)),
-            nn.Sequential(nn.Flatten(), nn.Linear(4 * 9, 8), nn.Tanh(), nn.Linear(8, 4)),
-        ])
+        self.stages = nn.ModuleList(
+            [
+                nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Tanh(), nn.AvgPool2d(2)),
+                nn.Sequential(nn.Flatten(), nn.Linear(4 * 9, 8), nn.Tanh(), nn.Linear(8, 4)),
+            ]
+        )
 
     def forward(self, x, y):
         last = self.layout.placement(self.layout.pp - 1)
@@ -107,7 +112,9 @@ def make(kind, layout):
 
 
 def on(array, layout):
-    return flow.tensor(array, placement=layout.placement(0), sbp=layout.whole).to_global(layout.placement(0), layout.rows)
+    return flow.tensor(array, placement=layout.placement(0), sbp=layout.whole).to_global(
+        layout.placement(0), layout.rows
+    )
 
 
 def part(array, k, n, groups):
@@ -180,18 +187,22 @@ def expect_alike(want, got, tolerance):
 
 
 @pytest.mark.parametrize("kind", [Gpt, Convnet], ids=lambda k: k.__name__)
-@pytest.mark.parametrize("shape, options", [
-    ((1, 1, 1), {"micro_batches": 4, "checkpoint": True}),
-    ((2, 1, 1), {"micro_batches": 2, "zero": 2}),
-    ((2, 1, 1), {"amp": True, "zero": 3, "checkpoint": True}),
-    ((1, 2, 1), {"amp": True, "micro_batches": 2}),
-    ((1, 1, 2), {"micro_batches": 4, "schedule": "gpipe"}),
-    ((1, 1, 2), {"micro_batches": 8, "schedule": "zero_bubble", "checkpoint": True}),
-    ((2, 2, 1), {"zero": 1}),
-    ((2, 1, 2), {"micro_batches": 4, "zero": 3}),
-    ((1, 2, 2), {"micro_batches": 2, "amp": True, "schedule": "zero_bubble"}),
-    ((2, 2, 2), {"micro_batches": 2, "zero": 2, "checkpoint": True}),
-], ids=str)
+@pytest.mark.parametrize(
+    "shape, options",
+    [
+        ((1, 1, 1), {"micro_batches": 4, "checkpoint": True}),
+        ((2, 1, 1), {"micro_batches": 2, "zero": 2}),
+        ((2, 1, 1), {"amp": True, "zero": 3, "checkpoint": True}),
+        ((1, 2, 1), {"amp": True, "micro_batches": 2}),
+        ((1, 1, 2), {"micro_batches": 4, "schedule": "gpipe"}),
+        ((1, 1, 2), {"micro_batches": 8, "schedule": "zero_bubble", "checkpoint": True}),
+        ((2, 2, 1), {"zero": 1}),
+        ((2, 1, 2), {"micro_batches": 4, "zero": 3}),
+        ((1, 2, 2), {"micro_batches": 2, "amp": True, "schedule": "zero_bubble"}),
+        ((2, 2, 2), {"micro_batches": 2, "zero": 2, "checkpoint": True}),
+    ],
+    ids=str,
+)
 def test_graph_follows_eager(kind, shape, options):
     layout = Layout(*shape)
     got = flow.run_ranks(layout.ranks, lambda rank: compiled(kind, layout, options))[0]
