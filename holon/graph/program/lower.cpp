@@ -333,6 +333,7 @@ class Lowering {
     }
     auto& sum = emit<SumInBackground>(&n, m, b.batch, whole ? whole : &kUndefined, target);
     for (ValueId v : n.out) summing_[v] = &sum;
+    if (whole) summed_from_[&sum] = b.buffer;
   }
 
   void bind_outside() {
@@ -387,6 +388,9 @@ class Lowering {
     if (auto it = summing_.find(v); it != summing_.end()) {
       emit<WaitInstruction>(nullptr, m, *it->second);
       const SumInBackground* waited = it->second;
+      // What it reads stays until then.
+      if (auto from = summed_from_.find(waited); from != summed_from_.end())
+        p_->buffers[static_cast<size_t>(from->second)].life.last = now() - 1;
       std::erase_if(summing_, [&](auto& entry) { return entry.second == waited; });
     }
   }
@@ -775,6 +779,7 @@ class Lowering {
   std::unordered_map<ValueId, std::pair<const Node*, size_t>> place_in_bucket_;
   std::map<std::pair<const Node*, int>, std::unique_ptr<Bucket>> buckets_;
   std::unordered_map<ValueId, const SumInBackground*> summing_;
+  std::unordered_map<const SumInBackground*, int32_t> summed_from_;  // buffers
 };
 
 }  // namespace
