@@ -26,6 +26,7 @@ struct Work::State {
   std::function<void()> job;
   std::vector<std::function<void()>> inherited;
   std::string site;
+  uint64_t owner = 0;
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -77,6 +78,7 @@ class Background {
     for (auto capture : captures())
       if (auto apply = capture()) state->inherited.push_back(std::move(apply));
     state->site = call_site();
+    state->owner = call_owner();
     if (auto where = blocking_hooks().where; where && state->site.empty()) {
       char line[sizeof(CallDetails::site)];
       where(line, sizeof line);
@@ -100,6 +102,7 @@ class Background {
     set_channel(1);
     while (auto state = next()) {
       set_call_site(state->site.c_str());
+      set_call_owner(state->owner);
       const CommStats before = stats();
       std::exception_ptr error;
       try {

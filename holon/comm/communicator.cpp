@@ -47,6 +47,7 @@ struct SpanLess {
 struct CommPart {
   CommStats stats;
   char site[sizeof(CallDetails::site)] = "";
+  uint64_t owner = 0;
   std::shared_ptr<World> world;
   int channel = 0;
   std::map<std::vector<int>, std::unique_ptr<Communicator>, SpanLess> communicators;
@@ -131,6 +132,9 @@ CommStats& stats() { return part().stats; }
 void note_bytes(uint64_t bytes) { stats().bytes_read += bytes; }
 
 const char* call_site() { return part().site; }
+
+void set_call_owner(uint64_t owner) { part().owner = owner; }
+uint64_t call_owner() { return part().owner; }
 
 void set_call_site(const char* text) {
   CommPart& p = part();

@@ -108,6 +108,11 @@ void note_bytes(uint64_t bytes);
 void set_call_site(const char* text);
 const char* call_site();  // "" if nothing is set
 
+// What the rank's calls belong to from now on, e.g. a compiled step, alike on all ranks; 0: nothing. A rank whose call
+// belongs to something else disagrees with the others, even where bytes and arguments are the same.
+void set_call_owner(uint64_t owner);
+uint64_t call_owner();
+
 // Meets the other ranks of the world now rather than at the first communicator of several ranks. Collective.
 void join_world();
 

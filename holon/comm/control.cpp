@@ -63,11 +63,11 @@ std::string CallDetails::str() const {
 uint64_t CallDetails::describe(const CallInfo& info, uint64_t number, size_t size, const char* where) {
   call = number;
   bytes = size;
-  fingerprint = info.fingerprint;
+  fingerprint = info.fingerprint ^ call_owner();
   axes = static_cast<uint8_t>(info.shape.size());
   for (int i = 0; i < info.shape.size(); ++i) shape[i] = info.shape[i];
   dtype = info.dtype;
-  uint64_t check = mix(mix(info.fingerprint + 1, number), static_cast<uint64_t>(info.dtype));
+  uint64_t check = mix(mix(fingerprint + 1, number), static_cast<uint64_t>(info.dtype));
   const size_t length = info.op ? std::strlen(info.op) : 0, n = std::min(length, sizeof op - 1);
   for (size_t i = 0; i < length; i += sizeof(uint64_t)) {
     uint64_t word = 0;

@@ -269,7 +269,7 @@ void GroupCommunicator::raise_mismatch() {
       text, ranks_text(ranks()), calls_,
       other_op ? "All ranks of a group make the same calls in the same order: look for code that only some of them run."
           : other_dtype ? "Convert first, so that all ranks pass the same dtype."
-                        : "Pass the same shape, placement and sbp on all of these ranks.");
+                        : "Pass the same shape, placement and sbp on all of these ranks, and call the same graph.");
   // A rank out of step has left a call half way; the group cannot find together again.
   if (!in_step) group_.header->failed.set(world_.rank(), arrivals_, message), world_.block().wake(group_.header->wake);
   throw Error(ErrorKind::kRuntime, message);

@@ -37,6 +37,7 @@ struct Step::Impl {
   std::vector<int32_t> inputs, externals, outputs;  // buffers to bind
   std::vector<PassReport> reports;
   bool ready = false;
+  uint64_t owner = 0;  // of the calls that the instructions make
 
   Impl(Graph g, const StepOptions& o) : graph(std::move(g)), options(o) {
     stats.captured_nodes = static_cast<int64_t>(graph.nodes.size());
@@ -50,7 +51,7 @@ struct Step::Impl {
     passes.bucket_bytes = options.bucket_bytes;
     passes.split_weight = options.schedule == "zero_bubble";
     const std::vector<int> ranks = is_virtual() ? std::vector<int>() : ranks_of(graph);
-    check_captures_agree(ranks, graph, options);
+    owner = check_captures_agree(ranks, graph, options);
     if (passes.zero_stage == 3) shard_parameters(passes);
     run_passes(graph, passes, &reports);
     check_plans_agree(ranks, graph);
@@ -195,6 +196,10 @@ struct Step::Impl {
   }
 
   void run_instructions() {
+    struct Own {
+      explicit Own(uint64_t owner) { comm::set_call_owner(owner); }
+      ~Own() { comm::set_call_owner(0); }
+    } own(owner);
     size_t at = 0;
     auto& list = program->instructions;
     try {

@@ -70,9 +70,12 @@ def start_rank(rank, world, port, output, variables, body):
 
 
 def one_world(kind, seed, timeout, steps, ranks=0):
-    """What came of a world: its plan, and for each rank how it ended, when, and what it said."""
+    """What came of a world: its plan, and for each rank how it ended, when, and what it said. Kinds of "graph ..." run graphs.py."""
+    import graphs
     import programs
 
+    named, program = kind, graphs if kind.startswith("graph ") else programs
+    kind = kind.removeprefix("graph ")
     rng = random.Random(seed * 7919 + 13)
     world = ranks or rng.randint(2, 4)
     culprit = rng.randrange(world) if kind != "none" else None
@@ -90,7 +93,7 @@ def one_world(kind, seed, timeout, steps, ranks=0):
             port,
             files[r],
             variables,
-            lambda: programs.run(seed, world, steps, kind if inside else None, culprit, at),
+            lambda: program.run(seed, world, steps, kind if inside else None, culprit, at),
         )
         for r in range(world)
     ]
@@ -117,7 +120,7 @@ def one_world(kind, seed, timeout, steps, ranks=0):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.002)
     result = {
-        "kind": kind,
+        "kind": named,
         "seed": seed,
         "world": world,
         "culprit": culprit,
@@ -160,7 +163,7 @@ def main():
     parser.add_argument("--steps", type=int, default=300)
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    import programs  # noqa: F401  (holon, once for all forks)
+    import graphs  # noqa: F401  (holon, once for all forks)
 
     kinds, jobs = args.kind.split(","), []
     work = [(k, s) for s in range(args.first, args.first + args.count) for k in kinds]

@@ -15,7 +15,7 @@ import pytest
 from harness.ranks import environment
 
 CAMPAIGN = Path(__file__).parent / "campaign.py"
-PLACE = r"programs\.py:\d+"
+PLACE = r"(programs|graphs)\.py:\d+"
 # Before the ranks have met there is no call yet; they say who is missing.
 MEETING = r"did not come together|is no store of Holon's|while the world came together|no store answers|closed the connection|has met the others"
 
@@ -164,3 +164,58 @@ def test_no_false_alarm(timeout, load, steps):
         for b in burners:
             b.kill()
             b.wait()
+
+
+def check_graph(world, timeout, says, culprit_too=False):
+    """As check(), of a graph: hand-overs of a pipeline have no group, and a rank may hear of it from one in between."""
+    culprit = world["culprit"]
+    for rank, r in enumerate(world["ranks"]):
+        if rank == culprit and not culprit_too:
+            continue
+        what = f"{name_of(world, rank)}: {r['stderr']}"
+        assert r["code"] == 1, what
+        assert r["seconds"] < timeout + 2, f"after {r['seconds']} s, {what}"
+        if re.search(MEETING, r["says"]):
+            continue
+        assert re.search(PLACE, r["says"]) and re.search(r"Error: \w+.*: .*(call|take) \d+", r["says"]), what
+    said = [r["says"] for rank, r in enumerate(world["ranks"]) if rank != culprit or culprit_too]
+    if not all(re.search(MEETING, s) for s in said):
+        says = says.replace("CULPRIT", str(culprit))
+        assert any(re.search(says, s) for s in said), f"{name_of(world, '*')}: {said}"
+
+
+@pytest.mark.parametrize(
+    "fault, says",
+    [
+        ("kill", "rank CULPRIT was killed or has crashed"),
+        ("stop", r"Rank CULPRIT is stopped.*kill -CONT \d+"),
+        ("raise", r"rank CULPRIT has failed: ValueError: the milk is sour \(at .*:\d+\)"),
+        (
+            "build",
+            r"compilation of a graph: rank CULPRIT has failed: ValueError: the milk is sour.*while Train was captured",
+        ),
+        ("sleep", r"Rank CULPRIT (sleeps|runs) at .*programs.py:\d+ in misbehave"),
+    ],
+)
+def test_graphs_of_which_a_rank_does_not_come(fault, says):
+    for world in campaign(f"graph {fault}", 6, steps=20000 if fault == "kill" else 40):
+        if world["ranks"][world["culprit"]]["code"]:
+            check_graph(world, 1, says)
+
+
+@pytest.mark.parametrize(
+    "fault, says",
+    [
+        ("skip", "disagree on what to call|did not (post|arrive|take).*Rank CULPRIT waits in another group"),
+        ("other graph", "disagree on the call's arguments"),
+    ],
+)
+def test_another_graph_or_none(fault, says):
+    for world in campaign(f"graph {fault}", 6):
+        check_graph(world, 1, says, culprit_too=True)
+
+
+def test_graphs_without_a_fault():
+    for world in campaign("graph none", 4, timeout=30):
+        for rank, r in enumerate(world["ranks"]):
+            assert r["code"] == 0 and r["says"] == "", name_of(world, rank) + r["stderr"]

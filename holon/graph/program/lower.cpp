@@ -136,6 +136,9 @@ void Lowering::need(ValueId v, int m) {
   if (auto it = summing_.find(v); it != summing_.end()) {
     emit<WaitInstruction>(nullptr, m, *it->second);
     const SumInBackground* waited = it->second;
+    // What it reads stays until then.
+    if (auto from = summed_from_.find(waited); from != summed_from_.end())
+      p_->buffers[static_cast<size_t>(from->second)].life.last = now() - 1;
     std::erase_if(summing_, [&](auto& entry) { return entry.second == waited; });
   }
 }

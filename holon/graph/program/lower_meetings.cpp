@@ -133,6 +133,7 @@ void Lowering::lower_batch(const Node& n, int m) {
   }
   auto& sum = emit<SumInBackground>(&n, m, b.batch, whole ? whole : &kUndefined, target);
   for (ValueId v : n.out) summing_[v] = &sum;
+  if (whole) summed_from_[&sum] = b.buffer;
 }
 
 }  // namespace holon::graph

@@ -188,6 +188,7 @@ class Lowering {
   std::unordered_map<ValueId, std::pair<const Node*, size_t>> place_in_bucket_;
   std::map<std::pair<const Node*, int>, std::unique_ptr<Bucket>> buckets_;
   std::unordered_map<ValueId, const SumInBackground*> summing_;
+  std::unordered_map<const SumInBackground*, int32_t> summed_from_;  // buffers
 };
 
 }  // namespace holon::graph
