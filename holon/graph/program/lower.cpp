@@ -48,8 +48,10 @@ void Lowering::sort_nodes() {
   for (auto& lists : lists_) lists.resize(static_cast<size_t>(stages_));
   for (size_t n = 0; n < g_.nodes.size(); ++n) {
     const Node& node = g_.nodes[n];
+    const bool crosses = stages_ > 1 && pipeline_.crosses(static_cast<NodeId>(n));
+    if (crosses) crossing_number_.emplace(static_cast<NodeId>(n), static_cast<int>(crossing_number_.size()));
     if (!takes_part(node)) continue;
-    if (stages_ > 1 && pipeline_.crosses(static_cast<NodeId>(n))) {
+    if (crosses) {
       crossings_from_[node.in[0]].push_back(static_cast<NodeId>(n));
       crossing_to_[node.out[0]] = static_cast<NodeId>(n);
       continue;
