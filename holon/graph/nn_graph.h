@@ -42,18 +42,20 @@ class GraphConfig {
  public:
   // build() runs in an autocast region; parameters stay as they are. Errors: neither bfloat16 nor float16.
   void enable_amp(bool on = true, DType dtype = bfloat16);
-  // The inputs' rows are cut into n micro-batches, whose gradients are added up before the update. Errors: n < 1.
+  // The inputs' rows are cut into n micro-batches, each with its share of the mean gradient (backward() divides by n).
+  // Errors: n < 1.
   void set_gradient_accumulation_steps(int n);
   // Splits over data-parallel ranks the state of optimizers (stage 1), gradients too (2), parameters too (3).
-  void enable_zero(bool on = true, int stage = 1);
+  // Parameters of fewer than min_elements stay whole.
+  void enable_zero(bool on = true, int stage = 1, int64_t min_elements = 1);
   // Inner values are computed again in backward until a rank needs no more than this. 0: no limit.
   void set_memory_budget(int64_t bytes);
   // How stages and micro-batches follow each other: "gpipe", "1f1b", "interleaved", "zb-h1".
   void set_schedule(const std::string& schedule);
-  // The graph's modules are cut into so many stages by cost, where none has a stage of its own, and their parameters moved to
-  // the stages' placements: those given, else those of the parameters cut along their first axis. A block that is cut between is a
-  // direct child of a registered module, or in a Sequential or ModuleList, whose children are numbered. Counts for the first
-  // capture. Errors: n < 1; another number of placements.
+  // The graph's modules are cut into so many stages by cost, where none has a stage of its own, and their parameters
+  // moved to the stages' placements: those given, else those of the parameters cut along their first axis. A block that
+  // is cut between is a direct child of a registered module, or in a Sequential or ModuleList, whose children are
+  // numbered. Counts for the first capture. Errors: n < 1; another number of placements.
   void set_stages(int n, std::vector<Placement> placements = {});
   void set_bucket_bytes(int64_t bytes);
   void disable_passes(std::vector<std::string> names);
@@ -213,7 +215,8 @@ class Graph {
   std::vector<std::shared_ptr<Placement>> placements_;
   std::vector<std::shared_ptr<GraphOptimizer>> optimizers_;
   std::vector<std::shared_ptr<Entry>> entries_;
-  std::vector<const Placement*> input_placements_;  // where inputs are brought, after a cut into stages; nullptr: nowhere
+  std::vector<const Placement*>
+      input_placements_;  // where inputs are brought, after a cut into stages; nullptr: nowhere
   std::vector<Tensor> claimed_;
   size_t last_ = 0;
   const uint64_t number_;

@@ -1,6 +1,6 @@
 #include "holon/base/error.h"
-#include "holon/graph/schedule/schedule.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/graph/schedule/schedule.h"
 
 namespace holon::nn {
 
@@ -18,12 +18,15 @@ void GraphConfig::set_gradient_accumulation_steps(int n) {
   ++revision_;
 }
 
-void GraphConfig::enable_zero(bool on, int stage) {
+void GraphConfig::enable_zero(bool on, int stage, int64_t min_elements) {
   if (on && (stage < 1 || stage > 3))
     fail_value("config.enable_zero: stage {}; it is 1 (optimizer states are split over data-parallel ranks), 2 "
                "(gradients too) or 3 (parameters too).",
                stage);
+  if (min_elements < 0)
+    fail_value("config.enable_zero: shards of at least {} elements; give a number from 0 on.", min_elements);
   step_.zero_stage = on ? stage : 0;
+  step_.zero_min_elements = min_elements;
   ++revision_;
 }
 

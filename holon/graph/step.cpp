@@ -46,6 +46,7 @@ struct Step::Impl {
     passes.disabled = options.disabled_passes;
     passes.verify = options.verify;
     passes.zero_stage = options.zero_stage;
+    passes.zero_min_elements = options.zero_min_elements;
     passes.recompute = options.recompute;
     passes.memory_budget_bytes = options.memory_budget_bytes;
     passes.bucket_bytes = options.bucket_bytes;

@@ -15,6 +15,7 @@ struct Program;
 struct StepOptions {
   std::string schedule = "1f1b";  // of stages and micro-batches: see schedule/schedule.h
   int zero_stage = 0;  // 1: states of optimizers are split over data-parallel ranks, 2: gradients too, 3: parameters
+  int64_t zero_min_elements = 1;            // parameters with fewer stay whole
   std::vector<std::string> recompute;       // modules' paths whose inner values backward computes again
   int64_t memory_budget_bytes = 0;          // more is computed again until a rank needs no more than this; 0: no limit
   int64_t bucket_bytes = int64_t{4} << 20;  // gradients are summed over ranks in parcels of about this size
@@ -45,7 +46,7 @@ class Step {
   // instruction raises, with its module and line.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
 
-  const Graph& graph() const;  // after the passes
+  const Graph& graph() const;      // after the passes
   const Program& program() const;  // this rank's
   const StepStats& stats() const;
   std::string plan() const;    // this rank's instructions, a line each

@@ -14,13 +14,14 @@ class GraphConfig:
         self._core.enable_amp(bool(mode), dtype)
 
     def set_gradient_accumulation_steps(self, value):
-        """The rows of the inputs are cut into so many micro-batches, whose gradients are added up before the update. An output with a
-        micro-batch's rows comes joined; others, such as a loss, come with a first axis of that many values."""
+        """The rows of the inputs are cut into so many micro-batches; one update follows, by the mean of their gradients (backward() divides
+        by their number). An output with a micro-batch's rows comes joined; others, such as a loss, come with a first axis of that many values."""
         self._core.set_gradient_accumulation_steps(_count("set_gradient_accumulation_steps", value))
 
     def enable_zero(self, mode=True, *, stage=1, shard_min_size=None, shard_restore_level=None):
-        """Splits over data-parallel ranks the states of optimizers (stage 1), gradients too (2), parameters too (3)."""
-        self._core.enable_zero(bool(mode), stage)
+        """Splits over data-parallel ranks the states of optimizers (stage 1), gradients too (2), parameters too (3). Parameters of fewer than
+        shard_min_size elements stay whole. shard_restore_level, OneFlow's, has no effect: parameters are gathered where they are read."""
+        self._core.enable_zero(bool(mode), stage, 1 if shard_min_size is None else _count("enable_zero", shard_min_size, least=0))
 
     def set_zero_redundancy_optimizer_mode(self, mode):
         """OneFlow's older name: "distributed_split" is enable_zero(stage=1)."""
