@@ -187,7 +187,7 @@ def their_split(kind, model):
         plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     else:
         plan = {}
-        for i, block in enumerate(model.blocks):
+        for i in range(len(model.blocks)):
             plan |= {f"blocks.{i}.{n}": ColwiseParallel() for n in ("q", "k", "v", "up")}
             plan |= {f"blocks.{i}.{n}": RowwiseParallel() for n in ("out", "down")}
     model = parallelize_module(model, init_device_mesh("cpu", (WORLD,)), plan)

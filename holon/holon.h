@@ -12,6 +12,7 @@
 #include "holon/data/sampler.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/graph/nn_graph.h"
 #include "holon/nn/init.h"
 #include "holon/nn/layers.h"
 #include "holon/nn/module.h"

@@ -5,12 +5,16 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "holon/graph/program/fused.h"
+#include "holon/kernels/cpu/elementwise.h"
+#include "holon/kernels/cpu/epilogue.h"
+#include "holon/kernels/cpu/gemm.h"
 
 namespace {
 
@@ -63,8 +67,9 @@ struct PartOf {
   std::vector<NamedAttr> attrs;
 };
 
-// The chain on these inputs, its last result being its output, against the kernels on whole arrays.
-void chain(const std::string& name, const Dims& shape, const std::vector<Array>& in, const std::vector<PartOf>& parts) {
+// The chain on these inputs, with the last part's result or those of `results`, against the kernels on whole arrays.
+void chain(const std::string& name, const std::vector<Array>& in, const std::vector<PartOf>& parts,
+           std::vector<int16_t> results = {}) {
   FusedBody body;
   std::vector<Array> made;
   std::vector<const Array*> operands;
@@ -80,17 +85,23 @@ void chain(const std::string& name, const Dims& shape, const std::vector<Array>&
     }
     Infer infer(op, part.attrs, metas, ~0u);
     op.infer(infer);
-    made.push_back(Array::empty(shape, infer.out_[0].dtype));
+    made.push_back(Array::empty(infer.out_[0].shape, infer.out_[0].dtype));
     operands.push_back(&made.back());
     body.parts.push_back(std::move(part));
   }
-  body.results.push_back(static_cast<int16_t>(parts.size()) - 1);
-  std::vector<FusedChain::Operand> layouts;
+  if (results.empty()) results.push_back(static_cast<int16_t>(parts.size() - 1));
+  std::vector<FusedChain::Operand> layouts, out_layouts;
   for (auto& x : in) layouts.push_back({x.shape, x.strides, x.dtype});
-  Array out = Array::empty(shape, made.back().dtype);
-  FusedChain::Operand result{out.shape, out.strides, out.dtype};
-  FusedChain fused(body, layouts, {&result, 1});
-  Array* outs[] = {&out};
+  std::vector<Array> outputs;
+  std::vector<Array*> outs;
+  for (int16_t r : results) {
+    body.results.push_back(r);
+    const Array& like = made[static_cast<size_t>(r)];
+    outputs.push_back(Array::empty(like.shape, like.dtype));
+    out_layouts.push_back({like.shape, like.strides, like.dtype});
+  }
+  for (auto& x : outputs) outs.push_back(&x);
+  FusedChain fused(body, layouts, out_layouts);
   compare(
       name, [&] { fused.run(std::span<const Array* const>(operands.data(), in.size()), outs); },
       [&] {
@@ -104,20 +115,55 @@ void chain(const std::string& name, const Dims& shape, const std::vector<Array>&
       });
 }
 
+// Products with what follows them, of an MLP's and a GPT's sizes.
+void epilogues() {
+  using namespace kernels;
+  for (auto [m, n, k] : {std::array<int64_t, 3>{256, 512, 784},
+                         {256, 512, 512},
+                         {1024, 1024, 256},
+                         {1024, 256, 1024},
+                         {1024, 256, 256}}) {
+    const std::string at = " " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
+    Array x = random({m, k}), w = random({n, k}), b = random({k, n}), bias = random({n}), other = random({m, n});
+    Array y = random({m, n}), z = random({m, n}), slope = random({m, n}), dw = random({n, k}), db = random({n});
+    compare(
+        "linear, relu" + at, [&] { linear_then(x, w, &bias, Then::kRelu, nullptr, z); },
+        [&] { linear(x, w, &bias, y), unary(UnaryOp::Relu, y, z); });
+    compare(
+        "linear, add" + at, [&] { linear_then(x, w, &bias, Then::kAdd, &other, z); },
+        [&] { linear(x, w, &bias, y), binary(BinaryOp::Add, y, other, z); });
+    compare(
+        "product, relu_backward" + at, [&] { matmul_then(x, b, Then::kReluBackward, &other, z); },
+        [&] { matmul(x, b, y), binary(BinaryOp::ReluBackward, y, other, z); });
+    compare(
+        "linear, gelu; product, gelu_backward" + at,
+        [&] {
+          linear_gelu(x, w, &bias, false, z, slope);
+          matmul_then(x, b, Then::kMul, &slope, y);
+        },
+        [&] {
+          linear(x, w, &bias, y), unary(UnaryOp::Gelu, y, z);
+          matmul(x, b, slope), binary(BinaryOp::GeluBackward, slope, y, z);
+        });
+    compare(
+        "gradients of weight and bias" + at, [&] { linear_weight_grad(other, x, dw, &db); },
+        [&] { linear_weight_grad(other, x, dw), column_sums(other, db); });
+  }
+}
+
 void chains() {
   for (int64_t rows : {1, 16, 256, 4096}) {
     const Dims s{rows, 1024};
     const std::string at = " [" + std::to_string(rows) + ", 1024]";
     Array a = random(s), b = random(s), c = random(s), row = random({1024}), column = random({rows, 1}),
           one = random({}), mask = random(s, boolean);
-    chain("two adds" + at, s, {a, b, c}, {{"add", {0, 1}, {}}, {"add", {3, 2}, {}}});
-    chain("scale, add" + at, s, {a, b}, {{"mul_scalar", {0}, {{"value", 0.5}}}, {"add", {2, 1}, {}}});
-    chain("bias, gelu" + at, s, {a, row}, {{"add", {0, 1}, {}}, {"gelu", {2}, {{"approximate", std::string("tanh")}}}});
-    chain("gelu_backward, mask" + at, s, {a, b, mask},
+    chain("two adds" + at, {a, b, c}, {{"add", {0, 1}, {}}, {"add", {3, 2}, {}}});
+    chain("scale, add" + at, {a, b}, {{"mul_scalar", {0}, {{"value", 0.5}}}, {"add", {2, 1}, {}}});
+    chain("bias, gelu" + at, {a, row}, {{"add", {0, 1}, {}}, {"gelu", {2}, {{"approximate", std::string("tanh")}}}});
+    chain("gelu_backward, mask" + at, {a, b, mask},
           {{"gelu_tanh_backward", {0, 1}, {}}, {"masked_fill", {3, 2}, {{"value", 0.0}}}});
-    chain("column and number" + at, s, {a, column, one},
-          {{"sub", {0, 1}, {}}, {"mul", {3, 2}, {}}, {"square", {4}, {}}});
-    chain("lstm cell" + at, s, {a, b, c, a},
+    chain("column and number" + at, {a, column, one}, {{"sub", {0, 1}, {}}, {"mul", {3, 2}, {}}, {"square", {4}, {}}});
+    chain("lstm cell" + at, {a, b, c, a},
           {{"sigmoid", {0}, {}},
            {"sigmoid", {1}, {}},
            {"tanh", {2}, {}},
@@ -126,17 +172,47 @@ void chains() {
            {"add", {7, 8}, {}},
            {"tanh", {9}, {}}});
     Array h = random(s, bfloat16);
-    chain("bfloat16: scale, add, relu" + at, s, {h, h},
+    chain("bfloat16: scale, add, relu" + at, {h, h},
           {{"mul_scalar", {0}, {{"value", 0.5}}}, {"add", {2, 1}, {}}, {"relu", {3}, {}}});
   }
   Array scores = random({8, 4, 128, 128}), mask = random({128, 128});
-  chain("scores: scale, mask [8, 4, 128, 128]", scores.shape, {scores, mask},
+  chain("scores: scale, mask [8, 4, 128, 128]", {scores, mask},
         {{"mul_scalar", {0}, {{"value", 0.125}}}, {"add", {2, 1}, {}}});
   Array mask_of_bools = random({128, 128}, boolean);
-  chain("scores: scale, masked_fill [8, 4, 128, 128]", scores.shape, {scores, mask_of_bools},
+  chain("scores: scale, masked_fill [8, 4, 128, 128]", {scores, mask_of_bools},
         {{"mul_scalar", {0}, {{"value", 0.125}}}, {"masked_fill", {2, 1}, {{"value", -1e9}}}});
+}
+
+// Attention of 8 rows, 4 heads of 64: one head after the other against product after product.
+void attention() {
+  const Dims s{8, 4, 128, 64};
+  const Dims heads{128 * 256, 64, 256, 1};
+  auto head = [&](bool turned) {
+    Array x = random({8, 128, 256}).view(s, heads);
+    if (turned) std::swap(x.shape[2], x.shape[3]), std::swap(x.strides[2], x.strides[3]);
+    return x;
+  };
+  Array p = random({8, 4, 128, 128}), pt = p;
+  std::swap(pt.strides[2], pt.strides[3]);
+  chain("attention [8, 4, 128, 64]", {head(false), head(true), random({128, 128}), head(false)},
+        {{"matmul_scaled", {0, 1}, {{"alpha", 0.125}}},
+         {"add", {4, 2}, {}},
+         {"softmax", {5}, {}},
+         {"matmul_nd", {6, 3}, {}}},
+        {2, 3});
+  chain("attention, backward [8, 4, 128, 64]", {head(false), head(true), p, pt, head(false), head(true)},
+        {{"matmul_nd", {0, 1}, {}},
+         {"matmul_nd", {3, 0}, {}},
+         {"softmax_backward", {6, 2}, {{"dim", int64_t{-1}}}},
+         {"matmul_scaled", {8, 4}, {{"alpha", 0.125}}},
+         {"matmul_scaled", {5, 8}, {{"alpha", 0.125}}}},
+        {1, 3, 4});
 }
 
 }  // namespace
 
-int main() { chains(); }
+int main() {
+  chains();
+  epilogues();
+  attention();
+}

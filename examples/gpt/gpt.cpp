@@ -1,14 +1,17 @@
 // Trains a small GPT to write Python, on any number of ranks: the twin of train.py.
 //   ./gpt                                      (one rank)
 //   holon-launch --nproc_per_node 4 ./gpt --dp 2 --tp 2
-// The text is the source of Python's standard library, or files of your own (--data). At the end stand the loss on text that
-// was not trained on and the loss of the best guess from one byte before. The layout changes the speed, not the numbers.
+//   holon-launch --nproc_per_node 4 ./gpt --tp 2 --pipeline 2
+// --graph compiles the step, which a pipeline needs anyway. The text is the source of Python's standard library, or
+// files of your own (--data). At the end stand the loss on text that was not trained on and the loss of the best guess
+// from one byte before. The layout changes the speed, not the numbers.
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -21,9 +24,11 @@ using namespace gpt;
 using flow::data::ByteCorpus;
 
 struct Options {
-  int64_t dp = 0, tp = 1, steps = 0, layers = 4, width = 128, heads = 4, length = 128, batch = 16;
+  int64_t dp = 0, tp = 1, pipeline = 1, micro_batches = 0, steps = 0, layers = 4, width = 128, heads = 4, length = 128,
+          batch = 16;
   double seconds = 75, lr = 3e-3;
   uint64_t seed = 1;
+  bool graph = false;
   std::vector<std::string> files;
 };
 
@@ -38,7 +43,7 @@ uint32_t crc32(const std::string& text) {
 
 // The modules of the newest Python below /usr/lib or /usr/local/lib, without tests and installed packages, by name.
 std::vector<std::pair<std::string, fs::path>> standard_library() {
-  static const std::set<std::string> skipped{"test",          "tests",         "idle_test", "site-packages",
+  static const std::set<std::string> skipped{"test",          "tests",       "idle_test", "site-packages",
                                              "dist-packages", "__pycache__", "lib2to3"};
   fs::path root;
   for (auto base : {"/usr/lib", "/usr/local/lib"})
@@ -63,8 +68,9 @@ std::pair<ByteCorpus, ByteCorpus> load(const std::vector<std::string>& files) {
   std::vector<fs::path> parts[2];
   for (auto& [name, path] : named) parts[crc32(name) % 10 == 0].push_back(path);
   if (parts[0].empty() || parts[1].empty())
-    flow::fail_value("{} files are too few to train on nine in ten and validate with the others: give more with --data FILE ...",
-                     named.size());
+    flow::fail_value(
+        "{} files are too few to train on nine in ten and validate with the others: give more with --data FILE ...",
+        named.size());
   return {ByteCorpus(parts[0]), ByteCorpus(parts[1])};
 }
 
@@ -102,39 +108,52 @@ double learning_rate(int64_t step, double done, double peak) {
 int train(const Options& o) {
   auto [text, held_out] = load(o.files);
   if (std::min(text.size(), held_out.size()) < o.length + 2)
-    flow::fail_value("{} bytes to train on and {} to validate with are too few for rows of {}: give larger files with --data FILE ...",
+    flow::fail_value("{} bytes to train on and {} to validate with are too few for rows of {}: give larger files with "
+                     "--data FILE ...",
                      text.size(), held_out.size(), o.length);
   bool first = flow::rank() == 0;
   if (first)
-    std::printf("%lld bytes to train on, %lld to validate with; %lld x %lld ranks (data x tensor parallel)\n",
-                static_cast<long long>(text.size()), static_cast<long long>(held_out.size()), static_cast<long long>(o.dp),
-                static_cast<long long>(o.tp));
+    std::printf("%lld bytes to train on, %lld to validate with; %lld x %lld x %lld ranks (data x tensor x pipeline "
+                "parallel), %s\n",
+                static_cast<long long>(text.size()), static_cast<long long>(held_out.size()),
+                static_cast<long long>(o.dp), static_cast<long long>(o.tp), static_cast<long long>(o.pipeline),
+                o.graph ? "compiled" : "eager");
   flow::manual_seed(o.seed);
-  Layout layout = Layout::over(o.dp, o.tp);
-  GPT model(o.layers, o.width, o.heads, o.length, layout);
+  GPT model(o.layers, o.width, o.heads, o.length, Layout::over(o.dp, o.tp, o.pipeline));
   std::vector<Tensor> matrices, others;
   for (auto& p : model.parameters()) (p.ndim() == 2 ? matrices : others).push_back(p);
-  flow::optim::AdamW optimizer(matrices, {.beta2 = 0.95, .weight_decay = 0.1});
-  optimizer.add_group(others, {.beta2 = 0.95});
+  flow::optim::AdamW optimizer(matrices, {.beta2 = 0.95, .weight_decay = 0.1, .group = {.clip_grad_max_norm = 1}});
+  optimizer.add_group(others, {.beta2 = 0.95, .group = {.clip_grad_max_norm = 1}});
+  std::optional<Step> graph;
+  if (o.graph) graph.emplace(model, optimizer, static_cast<int>(o.micro_batches));
 
   std::mt19937_64 random(o.seed);
   double begin = now(), shown = begin, recent = 0, progress = 0;
   int64_t step = 0;
   for (; progress < 1; ++step) {
     std::vector<int64_t> starts;
-    for (int64_t i = 0; i < o.batch; ++i) starts.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(text.size() - o.length)));
+    for (int64_t i = 0; i < o.batch; ++i)
+      starts.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(text.size() - o.length)));
     optimizer.set_lr(learning_rate(step, progress, o.lr));
-    auto loss = model.loss(text.rows(starts, o.length + 1));
-    optimizer.zero_grad();
-    loss.backward();
-    flow::optim::clip_grad_norm(model.parameters(), 1.0);
-    optimizer.step();
+    auto [seen, following] = model.pair(text.rows(starts, o.length + 1));
+    Tensor loss;
+    if (graph) {
+      loss = flow::mean((*graph)(seen, following)[0]);  // over the micro-batches
+    } else {
+      optimizer.zero_grad();
+      loss = model.loss(seen, following);
+      loss.backward();
+      optimizer.clip_grad();
+      optimizer.step();
+    }
 
     double value = loss.item().as_double();
     recent = step == 0 ? value : 0.9 * recent + 0.1 * value;
     // The ranks' clocks differ; broadcast takes that of the first for all.
-    auto clock = flow::full({}, now() - begin, {.dtype = flow::float64}).to_global(layout.placement, layout.whole);
-    progress = o.steps ? static_cast<double>(step + 1) / static_cast<double>(o.steps) : clock.item().as_double() / o.seconds;
+    auto clock = flow::full({}, now() - begin, {.dtype = flow::float64})
+                     .to_global(flow::Placement::all("cpu"), flow::sbp::broadcast());
+    progress =
+        o.steps ? static_cast<double>(step + 1) / static_cast<double>(o.steps) : clock.item().as_double() / o.seconds;
     if (first && (step == 0 || progress >= 1 || now() - shown >= 5)) {
       shown = now();
       std::printf("step %5lld  loss %.4f  %.0f bytes/s\n", static_cast<long long>(step + 1), recent,
@@ -152,10 +171,12 @@ int train(const Options& o) {
     for (int64_t i = 0; i < o.batch; ++i)
       starts.push_back((held_out.size() - o.length - 1) * (k * o.batch + i) / (kPairs * o.batch));
     pairs.push_back(held_out.rows(starts, o.length + 1));
-    validation += model.loss(pairs.back()).item().as_double() / kPairs;
+    auto [seen, following] = model.pair(pairs.back());
+    validation += model.loss(seen, following).item().as_double() / kPairs;
   }
   if (first)
-    std::printf("after %lld steps, nats per byte on files that were not trained on:\nvalidation loss %.4f\nbigram loss     %.4f\n",
+    std::printf("after %lld steps, nats per byte on files that were not trained on:\nvalidation loss %.4f\nbigram loss "
+                "    %.4f\n",
                 static_cast<long long>(step), validation, bigram_loss(text, pairs));
   return std::isfinite(validation) ? 0 : 1;
 }
@@ -165,8 +186,14 @@ int train(const Options& o) {
 int main(int argc, char** argv) {
   Options o;
   CLI::App app("Trains a small GPT on a grid of ranks");
-  app.add_option("--dp", o.dp, "groups that share the rows of a batch (default: ranks / tp)");
+  app.add_option("--dp", o.dp, "groups that share the rows of a batch (default: what the others leave)");
   app.add_option("--tp", o.tp, "ranks that share the heads and hidden units of a block")->check(CLI::PositiveNumber);
+  app.add_option("--pipeline", o.pipeline, "stages that share the blocks; more than one implies --graph")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--micro-batches", o.micro_batches,
+                 "parts of a batch, one after another (default: twice the stages; 1 without)")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--graph", o.graph, "compile the training step");
   app.add_option("--steps", o.steps, "steps to train (default: as many as --seconds allow)");
   app.add_option("--seconds", o.seconds)->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--layers", o.layers)->capture_default_str();
@@ -179,9 +206,17 @@ int main(int argc, char** argv) {
   app.add_option("--data", o.files, "files to learn from instead");
   CLI11_PARSE(app, argc, argv);
   int world = flow::world_size();
-  if (!o.dp) o.dp = world / o.tp;
+  if (!o.dp) o.dp = std::max<int64_t>(1, world / (o.tp * o.pipeline));
+  if (!o.micro_batches) o.micro_batches = o.pipeline > 1 ? 2 * o.pipeline : 1;
+  o.graph |= o.pipeline > 1 || o.micro_batches > 1;
   try {
-    if (o.dp * o.tp != world) flow::fail_value("--dp {} x --tp {} are {} ranks; {} are running", o.dp, o.tp, o.dp * o.tp, world);
+    if (o.dp * o.tp * o.pipeline != world)
+      flow::fail_value("--dp {} x --tp {} x --pipeline {} are {} ranks; {} are running", o.dp, o.tp, o.pipeline,
+                       o.dp * o.tp * o.pipeline, world);
+    if (o.layers < o.pipeline)
+      flow::fail_value("--layers {} are fewer than --pipeline {}: a stage has a block at least", o.layers, o.pipeline);
+    if (o.batch % o.micro_batches)
+      flow::fail_value("--batch {} is no multiple of --micro-batches {}", o.batch, o.micro_batches);
     if (o.heads % o.tp) flow::fail_value("--heads {} do not divide among --tp {}", o.heads, o.tp);
     return train(o);
   } catch (const std::exception& e) {

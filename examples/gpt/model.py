@@ -1,8 +1,8 @@
 """A GPT of bytes, written once for one rank and for many.
 
-The placement has two rank dimensions: data-parallel and tensor-parallel. Activations are split by rows over the first;
-attention heads and the hidden layer of each block are split over the second. Every layout stands in `Layout`; what has to
-be sent follows from it.
+The blocks are shared out among the stages of a pipeline, each of which has ranks of its own. A stage's placement has two
+rank dimensions: data-parallel and tensor-parallel. Activations are split by rows over the first; attention heads and the
+hidden layer of each block are split over the second. Every layout stands in `Layout`; what has to be sent follows from it.
 """
 from typing import NamedTuple
 
@@ -22,8 +22,14 @@ class Layout(NamedTuple):
     row: tuple = (B, S(1))     # weights [out, in] by their inputs
 
     @staticmethod
-    def over(dp, tp, device="cpu"):
-        return Layout(flow.placement(device, np.arange(dp * tp).reshape(dp, tp).tolist()))
+    def over(dp, tp, stages=1, device="cpu"):
+        """A layout for each stage of a pipeline."""
+        return [Layout(flow.placement(device, ranks.tolist())) for ranks in np.arange(stages * dp * tp).reshape(stages, dp, tp)]
+
+
+def everywhere(x):
+    """The whole tensor on every rank."""
+    return x.to_global(flow.placement.all("cpu"), flow.sbp.broadcast)
 
 
 class Attention(nn.Module):
@@ -45,7 +51,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     def __init__(self, width, heads, layout):
         super().__init__()
-        placement = layout.placement
+        self.layout, placement = layout, layout.placement
         self.norm1 = nn.LayerNorm(width, placement=placement, sbp=layout.whole)
         self.attention = Attention(width, heads, layout)
         self.norm2 = nn.LayerNorm(width, placement=placement, sbp=layout.whole)
@@ -58,16 +64,20 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, layers, width, heads, length, layout, vocabulary=256):
+    """layouts: one for each stage of the pipeline."""
+
+    def __init__(self, layers, width, heads, length, layouts, vocabulary=256):
         super().__init__()
-        self.length, self.layout = length, layout
-        where = {"placement": layout.placement, "sbp": layout.whole}
-        self.tokens = nn.Embedding(vocabulary, width, **where)
-        self.positions = nn.Parameter(flow.zeros(length, width, **where))
-        self.blocks = nn.ModuleList(Block(width, heads, layout) for _ in range(layers))
-        self.norm = nn.LayerNorm(width, **where)
-        self.head = nn.Linear(width, vocabulary, bias=False, **where)
-        self.register_buffer("future", flow.ones(length, length, dtype=flow.bool, **where).triu(1), persistent=False)
+        self.length, self.layouts = length, layouts
+        first, last = ({"placement": layout.placement, "sbp": layout.whole} for layout in (layouts[0], layouts[-1]))
+        self.tokens = nn.Embedding(vocabulary, width, **first)
+        self.positions = nn.Parameter(flow.zeros(length, width, **first))
+        self.blocks = nn.ModuleList(Block(width, heads, layouts[i * len(layouts) // layers]) for i in range(layers))
+        self.norm = nn.LayerNorm(width, **last)
+        self.head = nn.Linear(width, vocabulary, bias=False, **last)
+        for stage, layout in enumerate(layouts):
+            future = flow.ones(length, length, dtype=flow.bool, placement=layout.placement, sbp=layout.whole).triu(1)
+            self.register_buffer(f"future{stage}", future, persistent=False)
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -79,16 +89,27 @@ class GPT(nn.Module):
         """Returns the scores of the bytes that follow each of tokens [rows, length]."""
         x = self.tokens(tokens) + self.positions
         for block in self.blocks:
-            x = block(x, self.future)
+            x = block(x.to_global(block.layout.placement), getattr(self, f"future{self.layouts.index(block.layout)}"))
         return self.head(self.norm(x))
 
-    def place(self, array, sbp=None):
+    def stages(self):
+        """Yields every part of the model with its stage's number."""
+        yield self.tokens, 0
+        for block in self.blocks:
+            yield block, self.layouts.index(block.layout)
+        yield from ((part, len(self.layouts) - 1) for part in (self.norm, self.head))
+
+    def place(self, array, stage=0, sbp=None):
         """Returns an array, which every rank has alike, as a global tensor: by rows, unless sbp says otherwise."""
-        return flow.tensor(array, placement=self.layout.placement, sbp=sbp or self.layout.rows)
+        return flow.tensor(array, placement=self.layouts[stage].placement, sbp=sbp or self.layouts[stage].rows)
+
+    def pair(self, seen, following):
+        """The first stage's input and what the last stage compares with."""
+        return self.place(seen), self.place(following, -1)
 
     def loss(self, seen, following):
-        logits = self(self.place(seen))
-        return nn.functional.cross_entropy(logits.flatten(0, 1), self.place(following).flatten())
+        """Of global tensors, as pair() makes them; on the last stage."""
+        return nn.functional.cross_entropy(self(seen).flatten(0, 1), following.flatten())
 
     def write(self, start, count, seed, temperature=0.8):
         """Returns start and count bytes more, drawn one by one; every rank draws the same."""
@@ -96,7 +117,8 @@ class GPT(nn.Module):
         for _ in range(count):
             seen = text[-self.length:]
             padded = np.array([seen + [0] * (self.length - len(seen))])  # one shape; the padding lies in the future
-            scores = self(self.place(padded, self.layout.whole))[0, len(seen) - 1].numpy().astype(np.float64) / temperature
+            row = self(self.place(padded, sbp=self.layouts[0].whole))[0, len(seen) - 1]
+            scores = everywhere(row).numpy().astype(np.float64) / temperature
             chances = np.exp(scores - scores.max())
             text.append(int(rng.choice(256, p=chances / chances.sum())))
         return bytes(text)

@@ -2,8 +2,9 @@
 
     python examples/gpt/train.py
     python -m holon.distributed.launch --nproc_per_node 4 examples/gpt/train.py --dp 2 --tp 2
+    python -m holon.distributed.launch --nproc_per_node 4 examples/gpt/train.py --tp 2 --pipeline 2
 
-The text is the standard library's own source. At the end stand the loss on files that were not trained on, the loss of the
+--graph compiles the step, which a pipeline needs anyway; the numbers stay those of the eager step. The text is the standard library's own source. At the end stand the loss on files that were not trained on, the loss of the
 best guess from one byte before, and a sample. The layout changes the speed, not the numbers.
 """
 import argparse
@@ -16,13 +17,16 @@ import numpy as np
 import data
 import holon as flow
 from holon import nn, optim
-from model import GPT, Layout
+from model import GPT, Layout, everywhere
 
 
 def arguments(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dp", type=int, help="groups that share the rows of a batch (default: ranks / tp)")
+    parser.add_argument("--dp", type=int, help="groups that share the rows of a batch (default: what the others leave)")
     parser.add_argument("--tp", type=int, default=1, help="ranks that share the heads and hidden units of a block")
+    parser.add_argument("--pipeline", type=int, default=1, metavar="STAGES", help="stages that share the blocks; more than one implies --graph")
+    parser.add_argument("--micro-batches", type=int, help="parts of a batch, one after another (default: twice the stages; 1 without)")
+    parser.add_argument("--graph", action="store_true", help="compile the training step")
     parser.add_argument("--steps", type=int, help="steps to train (default: as many as --seconds allow)")
     parser.add_argument("--seconds", type=float, default=75)
     parser.add_argument("--layers", type=int, default=4)
@@ -37,9 +41,19 @@ def arguments(argv=None):
     parser.add_argument("--sample", type=int, default=400, help="bytes to write at the end")
     options = parser.parse_args(argv)
     world = flow.env.get_world_size()
-    options.dp = options.dp or world // options.tp
-    if options.dp * options.tp != world:
-        parser.error(f"--dp {options.dp} x --tp {options.tp} are {options.dp * options.tp} ranks; {world} are running")
+    options.dp = options.dp or max(1, world // max(1, options.tp * options.pipeline))
+    options.micro_batches = options.micro_batches or (2 * options.pipeline if options.pipeline > 1 else 1)
+    options.graph |= options.pipeline > 1 or options.micro_batches > 1
+    for name in ("dp", "tp", "pipeline", "micro_batches"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)} is less than one")
+    ranks = options.dp * options.tp * options.pipeline
+    if ranks != world:
+        parser.error(f"--dp {options.dp} x --tp {options.tp} x --pipeline {options.pipeline} are {ranks} ranks; {world} are running")
+    if options.layers < options.pipeline:
+        parser.error(f"--layers {options.layers} are fewer than --pipeline {options.pipeline}: a stage has a block at least")
+    if options.batch % options.micro_batches:
+        parser.error(f"--batch {options.batch} is no multiple of --micro-batches {options.micro_batches}")
     if options.heads % options.tp:
         parser.error(f"--heads {options.heads} do not divide among --tp {options.tp}")
     return options
@@ -53,15 +67,32 @@ def learning_rate(step, total, peak, warmup=40):
     return peak * (0.55 + 0.45 * math.cos(math.pi * done))
 
 
+class Step(nn.Graph):
+    """The eager step of train(), compiled, with the parts of the model as stages of a pipeline."""
+
+    def __init__(self, model, optimizer, micro_batches):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer)
+        self.config.set_gradient_accumulation_steps(micro_batches)
+        if len(model.layouts) > 1:
+            for part, stage in model.stages():
+                part.to(nn.graph.GraphModule).set_stage(stage, model.layouts[stage].placement)
+
+    def build(self, seen, following):
+        loss = self.model.loss(seen, following)
+        loss.backward()
+        return loss
+
+
 class Clock:
     """How many steps the time allows. The ranks' clocks differ, so they take the mean of what each has measured."""
 
-    def __init__(self, seconds, placement):
-        self.seconds, self.placement, self.begin = seconds, placement, time.monotonic()
+    def __init__(self, seconds):
+        self.seconds, self.placement, self.begin = seconds, flow.placement.all("cpu"), time.monotonic()
 
     def total_steps(self, step):
-        sbp = [flow.sbp.partial_sum] * 2
-        elapsed = flow.tensor([time.monotonic() - self.begin]).to_global(self.placement, sbp).sum().item()
+        elapsed = flow.tensor([time.monotonic() - self.begin]).to_global(self.placement, flow.sbp.partial_sum).sum().item()
         elapsed /= flow.env.get_world_size()
         return step + max(0, round((self.seconds - elapsed) * step / elapsed)) if step else sys.maxsize
 
@@ -104,24 +135,29 @@ class Progress:
 def train(options, text):
     """Returns the trained model and the loss of every step."""
     flow.manual_seed(options.seed)
-    layout = Layout.over(options.dp, options.tp)
-    model = GPT(options.layers, options.width, options.heads, options.length, layout)
+    model = GPT(options.layers, options.width, options.heads, options.length, Layout.over(options.dp, options.tp, options.pipeline))
     decayed = [p for p in model.parameters() if p.ndim == 2]
     others = [p for p in model.parameters() if p.ndim != 2]
-    optimizer = optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+    common = {"clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}
+    optimizer = optim.AdamW([{"params": decayed, "weight_decay": 0.1, **common}, {"params": others, "weight_decay": 0.0, **common}],
                             betas=(0.9, 0.95))
+    graph = Step(model, optimizer, options.micro_batches) if options.graph else None
     rng, losses = np.random.default_rng(options.seed), []
-    clock, progress = Clock(options.seconds, layout.placement), Progress(options)
+    clock, progress = Clock(options.seconds), Progress(options)
     step, total = 0, options.steps or sys.maxsize
     while step < total:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, total, options.lr)
-        loss = model.loss(*data.batch(text, rng, options.batch, options.length))
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
+        pair = model.pair(*data.batch(text, rng, options.batch, options.length))
+        if graph:
+            loss = graph(*pair).mean()  # over the micro-batches
+        else:
+            optimizer.zero_grad()
+            loss = model.loss(*pair)
+            loss.backward()
+            optimizer.clip_grad()
+            optimizer.step()
+        losses.append(everywhere(loss).item())
         step += 1
         if not options.steps and step % 20 == 0:
             total = clock.total_steps(step)
@@ -135,12 +171,12 @@ def main():
     text, held_out = data.load(options.data)
     first = flow.env.get_rank() == 0
     if first:
-        print(f"{len(text):,} bytes to train on, {len(held_out):,} to validate with; {options.dp} x {options.tp} ranks "
-              f"(data x tensor parallel)", flush=True)
+        print(f"{len(text):,} bytes to train on, {len(held_out):,} to validate with; {options.dp} x {options.tp} x {options.pipeline} ranks "
+              f"(data x tensor x pipeline parallel), {'compiled' if options.graph else 'eager'}", flush=True)
     model, losses = train(options, text)
     pairs = list(data.windows(held_out, options.batch, options.length, 24))
     with flow.no_grad():
-        loss = np.mean([model.loss(*pair).item() for pair in pairs])
+        loss = np.mean([everywhere(model.loss(*model.pair(*pair))).item() for pair in pairs])
         sample = model.write(b"def ", options.sample, options.seed)
     if first:
         print(f"after {len(losses)} steps, nats per byte on files that were not trained on:")

@@ -12,77 +12,14 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/dispatch/autocast.h"
-#include "holon/graph/schedule/schedule.h"
 
 namespace holon::nn {
 
-// GraphConfig
-
-void GraphConfig::enable_amp(bool on, DType dtype) {
-  if (dtype != bfloat16 && dtype != float16)
-    fail_value("config.enable_amp: the dtype is {}; it must be bfloat16 or float16.", holon::name(dtype));
-  amp_ = on;
-  amp_dtype_ = dtype;
-  ++revision_;
-}
-
-void GraphConfig::set_gradient_accumulation_steps(int n) {
-  if (n < 1) fail_value("config.set_gradient_accumulation_steps: {} micro-batches; there is at least one.", n);
-  micro_batches_ = n;
-  ++revision_;
-}
-
-void GraphConfig::enable_zero(bool on, int stage) {
-  if (on && (stage < 1 || stage > 3))
-    fail_value("config.enable_zero: stage {}; it is 1 (optimizer states are split over data-parallel ranks), 2 "
-               "(gradients too) or 3 (parameters too).",
-               stage);
-  step_.zero_stage = on ? stage : 0;
-  ++revision_;
-}
-
-void GraphConfig::set_memory_budget(int64_t bytes) {
-  if (bytes < 0) fail_value("config.set_memory_budget: {} bytes; give a positive number, or 0 for no limit.", bytes);
-  step_.memory_budget_bytes = bytes;
-  ++revision_;
-}
-
-void GraphConfig::set_schedule(const std::string& schedule) {
-  step_.schedule = schedule == "zb-h1" ? "zero_bubble" : schedule;
-  graph::make_schedule(step_.schedule, {0}, 1);  // refuses a name that it does not know
-  ++revision_;
-}
-
-void GraphConfig::set_bucket_bytes(int64_t bytes) {
-  if (bytes < 1) fail_value("config.set_bucket_bytes: {} bytes; give a positive number.", bytes);
-  step_.bucket_bytes = bytes;
-  ++revision_;
-}
-
-void GraphConfig::disable_passes(std::vector<std::string> names) {
-  step_.disabled_passes = std::move(names);
-  ++revision_;
-}
-
-void GraphConfig::verify(bool on) {
-  step_.verify = on;
-  ++revision_;
-}
-
-std::string GraphConfig::str() const {
-  const graph::StepOptions plain;
-  std::vector<std::string> parts;
-  if (amp_) parts.push_back(fmt::format("amp {}", holon::name(amp_dtype_)));
-  if (micro_batches_ > 1) parts.push_back(fmt::format("{} micro-batches", micro_batches_));
-  if (step_.schedule != plain.schedule) parts.push_back("schedule " + step_.schedule);
-  if (step_.zero_stage) parts.push_back(fmt::format("ZeRO stage {}", step_.zero_stage));
-  if (step_.memory_budget_bytes) parts.push_back(fmt::format("memory budget {} bytes", step_.memory_budget_bytes));
-  if (step_.bucket_bytes != plain.bucket_bytes) parts.push_back(fmt::format("buckets of {} bytes", step_.bucket_bytes));
-  for (auto& p : step_.disabled_passes) parts.push_back("without pass " + p);
-  if (step_.verify) parts.push_back("verified after each pass");
-  std::string text;
-  for (auto& p : parts) text += (text.empty() ? "" : ", ") + p;
-  return text;
+Tensor state_for(const optim::Rule& rule, const Tensor& param, const Tensor& state) {
+  const GlobalSpec* spec = optim::state_spec(rule, param);
+  if (!state.defined() || !spec || state.spec() == spec) return state;
+  NoGradGuard no_grad;
+  return state.to_global(spec->placement, spec->nd_sbp);
 }
 
 namespace {
@@ -104,11 +41,11 @@ class CppOptimizer final : public GraphOptimizer {
   std::vector<Tensor> params(size_t i) const override { return optimizer_.parameters(i); }
   void read(size_t group, std::span<const size_t> params, std::span<optim::Slot> slots) override {
     auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(own[params[i]], slots[i]);
+    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), own[params[i]], slots[i]);
   }
   void write(size_t group, std::span<const size_t> params, std::span<const optim::Slot> slots) override {
     auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(slots[i], own[params[i]]);
+    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), slots[i], own[params[i]]);
   }
   void lend(const void* borrower, std::function<void()> give_back) override {
     optimizer_.lend_state(borrower, std::move(give_back));
@@ -125,9 +62,9 @@ class CppOptimizer final : public GraphOptimizer {
   }
 
  private:
-  static void copy_state(const optim::Slot& from, optim::Slot& to) {
-    to.master = from.master;
-    to.state = from.state;
+  static void copy_state(const optim::Rule& rule, const optim::Slot& from, optim::Slot& to) {
+    to.master = state_for(rule, to.param, from.master);
+    for (size_t k = 0; k < to.state.size(); ++k) to.state[k] = state_for(rule, to.param, from.state[k]);
     to.step = from.step;
   }
 
@@ -240,6 +177,7 @@ struct Graph::Entry {
     GraphOptimizer::Group seen;
   };
   std::vector<InputMeta> inputs;
+  std::vector<std::pair<Module, bool>> training;  // the modules' flags
   uint64_t variant = 0, revision = 0;
   bool grad = true, autocast = false;
   DType autocast_dtype = bfloat16;
@@ -376,6 +314,8 @@ bool Graph::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t varian
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!is_like(e.inputs[i], inputs[i])) return false;
+  for (auto& [module, flag] : e.training)
+    if (module.is_training() != flag) return false;
   auto& mode = autocast_mode();
   return e.autocast == mode.enabled && (!mode.enabled || e.autocast_dtype == mode.dtype);
 }
@@ -431,8 +371,7 @@ TensorVec Graph::run_build(std::span<const Tensor> symbols) {
   }
 }
 
-std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
-  claim_parameters();
+std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> inputs, uint64_t variant) {
   auto e = std::make_unique<Entry>();
   for (auto& t : inputs) {
     t.require_value("an input of a graph");
@@ -443,20 +382,10 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
   e->grad = grad_enabled();
   e->autocast = autocast_mode().enabled;
   e->autocast_dtype = autocast_mode().dtype;
-  graph::StepOptions options = config.step();
-  std::vector<std::pair<std::string, int>> stages;
   for (auto& [name, root] : modules_) {
-    auto note = [&](const Module& m) {
-      Block& b = blocks_[m.identity()];
-      if (b.stage >= 0) stages.emplace_back(b.path, b.stage);
-      if (b.checkpointing) options.recompute.push_back(b.path);
-    };
-    block_of(root, "capture");
-    note(root);
-    for (auto& [path, m] : root.named_modules()) note(m);
+    e->training.emplace_back(root, root.is_training());
+    for (auto& [path, m] : root.named_modules()) e->training.emplace_back(m, m.is_training());
   }
-  check_stages(name(), stages);
-  step_options(&options);
   const auto start = std::chrono::steady_clock::now();
   {
     FreshCasts casts(config);
@@ -487,6 +416,31 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     e->captured = capture.finish({outputs.begin(), outputs.size()});
   }
   e->capture_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return e;
+}
+
+graph::Graph Graph::capture(std::span<const Tensor> inputs) {
+  check_not_capturing();
+  return std::move(capture_entry(inputs, 0)->captured);
+}
+
+std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
+  claim_parameters();
+  graph::StepOptions options = config.step();
+  std::vector<std::pair<std::string, int>> stages;
+  for (auto& [name, root] : modules_) {
+    auto note = [&](const Module& m) {
+      Block& b = blocks_[m.identity()];
+      if (b.stage >= 0) stages.emplace_back(b.path, b.stage);
+      if (b.checkpointing) options.recompute.push_back(b.path);
+    };
+    block_of(root, "capture");
+    note(root);
+    for (auto& [path, m] : root.named_modules()) note(m);
+  }
+  check_stages(name(), stages);
+  step_options(&options);
+  auto e = capture_entry(inputs, variant);
   e->step = std::make_unique<graph::Step>(graph::Graph(e->captured), options);
   for (auto& x : e->captured.externals) e->externals.emplace_back(x.tensor);
   for (size_t u = 0; u < e->links.size(); ++u) {
@@ -494,12 +448,10 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     auto params = optimizers_[link.optimizer]->params(link.group);
     std::unordered_map<const TensorImpl*, size_t> place;
     for (size_t i = 0; i < params.size(); ++i) place.emplace(params[i].impl(), i);
-    // A slot's own tensor may be a shard.
-    const graph::Graph& compiled = e->step->graph();
-    for (size_t i = 0; i < e->step->slots(u).size(); ++i) {
-      auto x = static_cast<size_t>(compiled.updates[u].externals[i]);
-      link.params.push_back(place.at(compiled.externals[x].tensor.impl()));
-    }
+    for (int32_t x : e->captured.updates[u].externals)
+      link.params.push_back(place.at(e->captured.externals[static_cast<size_t>(x)].tensor.impl()));
+    HOLON_CHECK(link.params.size() == e->step->slots(u).size(), "{} slots for {} parameters", e->step->slots(u).size(),
+                link.params.size());
   }
   return e;
 }

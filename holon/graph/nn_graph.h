@@ -94,6 +94,10 @@ class GraphOptimizer {
   virtual void stepped() {}
 };
 
+// A state of the parameter's, in the layout that the rule wants for it: ZeRO splits states. Collective where it is
+// another one.
+Tensor state_for(const optim::Rule& rule, const Tensor& param, const Tensor& state);
+
 class Graph {
  public:
   Graph();
@@ -164,6 +168,8 @@ class Graph {
   // The same, of one that still holds: parameters lie where they lay, options of optimizers fit. Takes over new rates.
   int find_current(std::span<const Tensor> inputs, uint64_t variant);
   size_t entry_for(std::span<const Tensor> inputs, uint64_t variant);
+  // What build() does with inputs like these; nothing is compiled.
+  graph::Graph capture(std::span<const Tensor> inputs);
   std::vector<Tensor> run(size_t signature, std::span<const Tensor> inputs);
   void set_variant(size_t signature, uint64_t variant);
   void check_not_capturing() const;
@@ -185,6 +191,7 @@ class Graph {
   };
   void add_module(const std::string& name, const Module& module);
   Block& block_of(const Module& module, const char* call);
+  std::unique_ptr<Entry> capture_entry(std::span<const Tensor> inputs, uint64_t variant);
   std::unique_ptr<Entry> compile_entry(std::span<const Tensor> inputs, uint64_t variant);
   TensorVec run_build(std::span<const Tensor> symbols);
   bool fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const;

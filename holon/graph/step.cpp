@@ -10,6 +10,7 @@
 #include "holon/dispatch/dispatch.h"
 #include "holon/graph/agreement.h"
 #include "holon/graph/passes/pass.h"
+#include "holon/graph/program/pipeline.h"
 #include "holon/graph/virtual_rank.h"
 #include "holon/graph/program/program.h"
 #include "holon/kernels/cpu/copy.h"
@@ -149,22 +150,48 @@ struct Step::Impl {
   }
 
   std::string label(const Instruction& i) const {
-    if (i.node < 0) return "output";
+    if (i.node < 0) return i.verb() ? i.verb() : "output";
     const Node& n = graph.nodes[static_cast<size_t>(i.node)];
     std::string op = n.op ? n.op->name() : name(n.kind);
     const std::string& scope = graph.scopes[static_cast<size_t>(n.scope)];
+    if (i.verb()) op = i.verb();
     return scope.empty() ? op : scope + "." + op;
   }
 
-  void run_traced() {
-    for (auto& i : program->instructions) {
-      std::string text = label(*i);
-      tracing::Span span(text, "graph");
+  // What a lane of the trace shows: tasks of the schedule, in them instructions by the modules' names. Waits for other
+  // ranks are of another category than work.
+  void run_traced(size_t& at) {
+    const size_t n = program->instructions.size();
+    for (auto& range : program->tasks) {
+      run_traced(at, static_cast<size_t>(range.first));
+      const Task& t = range.task;
+      const std::string text = t.str();
+      tracing::Span span(graph.stages * graph.micro_batches > 1 ? std::string_view(text) : name(section_of(t.phase)), "task");
       if (span) {
-        span.arg("micro_batch", static_cast<int64_t>(i->micro_batch));
-        if (i->node >= 0) span.arg("section", name(graph.nodes[static_cast<size_t>(i->node)].section));
+        span.arg("stage", static_cast<int64_t>(t.stage));
+        span.arg("micro_batch", static_cast<int64_t>(t.micro_batch));
+        span.arg("section", name(section_of(t.phase)));
       }
-      i->run();
+      run_traced(at, static_cast<size_t>(range.end));
+    }
+    run_traced(at, n);
+  }
+
+  void run_traced(size_t& at, size_t end) {
+    for (; at < end; ++at) {
+      Instruction& i = *program->instructions[at];
+      const std::string text = label(i);
+      tracing::Span span(text, i.waits() ? "graph wait" : "graph");
+      if (span) {
+        if (i.node >= 0) {
+          const Node& n = graph.nodes[static_cast<size_t>(i.node)];
+          span.arg("stage", static_cast<int64_t>(n.stage));
+          span.arg("section", name(n.section));
+        }
+        span.arg("micro_batch", static_cast<int64_t>(i.micro_batch));
+        span.arg("does", i.str());
+      }
+      i.run();
     }
   }
 
@@ -176,7 +203,7 @@ struct Step::Impl {
     size_t at = 0;
     auto& list = program->instructions;
     try {
-      if (tracing::on()) return run_traced();
+      if (tracing::on()) return run_traced(at);
       for (; at < list.size(); ++at) list[at]->run();
     } catch (const Error& e) {
       std::string place = at < list.size() ? where(*list[at]) : "";
@@ -231,6 +258,7 @@ Step::~Step() = default;
 
 std::vector<Tensor> Step::run(std::span<const Tensor> inputs) { return impl_->run(inputs); }
 const Graph& Step::graph() const { return impl_->graph; }
+const Program& Step::program() const { return *impl_->program; }
 const StepStats& Step::stats() const { return impl_->stats; }
 
 std::string Step::plan() const {

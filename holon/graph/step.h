@@ -10,6 +10,8 @@
 
 namespace holon::graph {
 
+struct Program;
+
 struct StepOptions {
   std::string schedule = "1f1b";  // of stages and micro-batches: see schedule/schedule.h
   int zero_stage = 0;  // 1: states of optimizers are split over data-parallel ranks, 2: gradients too, 3: parameters
@@ -44,6 +46,7 @@ class Step {
   std::vector<Tensor> run(std::span<const Tensor> inputs);
 
   const Graph& graph() const;  // after the passes
+  const Program& program() const;  // this rank's
   const StepStats& stats() const;
   std::string plan() const;    // this rank's instructions, a line each
   std::string passes() const;  // what each pass did, and how long it took

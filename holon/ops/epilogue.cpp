@@ -1,9 +1,10 @@
 // Products together with what follows them. The graph's passes put them in place of pairs of ops, after backward has been recorded,
-// so that they have no gradients. What follows is not linear in the product: the contracted axis is whole.
+// so that they have no gradients. Where what follows is not linear in the product, the contracted axis is whole.
 #include "holon/kernels/cpu/epilogue.h"
 
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/gemm.h"
+#include "holon/ops/rules.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {
@@ -39,6 +40,27 @@ Dims linear_shape(const Infer& c) {
   return out;
 }
 
+// The product's operands, and the bias and other behind them where the op has them; what is done is linear in the product, and add in
+// other too.
+void partial_products(RuleCall& r, int w_axis, bool has_bias) {
+  const kernels::Then then = then_of(r);
+  if (then < kernels::Then::kAdd) return;
+  auto add = [&](Sbp x, Sbp w, Sbp bias, Sbp other) {
+    Signature s;
+    s.in.push_back(x);
+    s.in.push_back(w);
+    if (has_bias) s.in.push_back(given(r, 2) ? bias : sbp::broadcast());
+    s.in.push_back(other);
+    s.out.push_back(sbp::partial_sum());
+    r.rule.add(s);
+  };
+  const Sbp p = sbp::partial_sum(), b = sbp::broadcast(), other = then == kernels::Then::kAdd ? p : b;
+  add(p, b, p, other);
+  add(b, p, p, other);
+  add(sbp::split(r.in[0].shape.size() - 1), sbp::split(w_axis), p, other);
+  if (then == kernels::Then::kMul) add(b, b, b, p);
+}
+
 const Array* given(const KernelCall& c, size_t i) { return c.present(i) ? &c.in(i) : nullptr; }
 
 }  // namespace
@@ -50,7 +72,10 @@ HOLON_OP(linear_then, "linear_then(Tensor x, Tensor weight, Tensor? bias, Tensor
       check_other(c, 3, out);
       c.out(out, c.dtype_of(0));
     })
-    .rule("... K, n K, n, ... n -> ... n")
+    .rule([](RuleCall& r) {
+      apply_rule_text("... K, n K, n, ... n -> ... n", r.in, r.out, r.rule, r.op().name());
+      partial_products(r, 1, true);
+    })
     .kernel([](KernelCall& c) { kernels::linear_then(c.in(0), c.in(1), given(c, 2), then_of(c), given(c, 3), c.out()); });
 
 HOLON_OP(linear_gelu, "linear_gelu(Tensor x, Tensor weight, Tensor? bias, *, str approximate) -> (Tensor, Tensor)")
@@ -77,7 +102,10 @@ HOLON_OP(matmul_then, "matmul_then(Tensor x, Tensor w, Tensor other, *, str then
       check_other(c, 2, out);
       c.out(out, c.dtype_of(0));
     })
-    .rule("... m K, K n, ... m n -> ... m n")
+    .rule([](RuleCall& r) {
+      apply_rule_text("... m K, K n, ... m n -> ... m n", r.in, r.out, r.rule, r.op().name());
+      partial_products(r, 0, false);
+    })
     .kernel([](KernelCall& c) { kernels::matmul_then(c.in(0), c.in(1), then_of(c), &c.in(2), c.out()); });
 
 HOLON_OP(matmul_scaled, "matmul_scaled(Tensor x, Tensor w, *, float alpha) -> Tensor")
@@ -119,12 +147,19 @@ HOLON_OP(linear_gradients, "linear_gradients(Tensor dy, Tensor x) -> (Tensor, Te
         r.rule.in(0, a, f);
         r.rule.in(1, a, f);
       }
-      int fn = r.rule.factor(), fk = r.rule.factor();
+      int fn = r.rule.factor();
       r.rule.in(0, n - 1, fn);
       r.rule.out(0, 0, fn);
       r.rule.out(1, 0, fn);
-      r.rule.in(1, n - 1, fk);
-      r.rule.out(0, 1, fk);
+      // The bias has nothing of x.
+      for (bool split : {true, false}) {
+        Signature s;
+        s.in.push_back(sbp::broadcast());
+        s.in.push_back(split ? sbp::split(n - 1) : sbp::partial_sum());
+        s.out.push_back(split ? sbp::split(1) : sbp::partial_sum());
+        s.out.push_back(sbp::broadcast());
+        r.rule.add(s);
+      }
     })
     .linear_in({0})
     .kernel([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(0), &c.out(1)); });

@@ -1,5 +1,9 @@
 // nn.Graph: arguments taken apart and put together, Python's optimizers and lines of code for the core's Graph.
+#include "holon/graph/capture/blocks.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/graph/picture/memory_use.h"
+#include "holon/graph/picture/plan.h"
+#include "holon/graph/picture/timetable.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -213,8 +217,9 @@ class PyOptimizer final : public nn::GraphOptimizer {
       if (!found && PyErr_Occurred()) raise_python();
       nb::dict state = found ? nb::borrow<nb::dict>(found) : nb::dict();
       for (int k = 0; k < optim::kMaxStates; ++k)
-        if (const char* name = optim::state_name(rule, k)) slot.state[static_cast<size_t>(k)] = state_in(state, name);
-      slot.master = state_in(state, "master");
+        if (const char* name = optim::state_name(rule, k))
+          slot.state[static_cast<size_t>(k)] = nn::state_for(rule, slot.param, state_in(state, name));
+      slot.master = nn::state_for(rule, slot.param, state_in(state, "master"));
       slot.step = 0;
       if (PyObject* step = PyDict_GetItemString(state.ptr(), "step")) {
         double x = 0;
@@ -232,11 +237,12 @@ class PyOptimizer final : public nn::GraphOptimizer {
       const optim::Slot& slot = slots[i];
       if (slot.step == 0) continue;
       nb::object p = list[params[i]], state = all[p];
+      const Tensor& param = tensor_of(p.ptr());
       state["step"] = slot.step;
       for (int k = 0; k < optim::kMaxStates; ++k)
         if (const char* name = optim::state_name(rule, k); name && slot.state[static_cast<size_t>(k)].defined())
-          state[name] = wrap_object(in_own_layout(rule, slot.param, slot.state[static_cast<size_t>(k)]));
-      if (slot.master.defined()) state["master"] = wrap_object(in_own_layout(rule, slot.param, slot.master));
+          state[name] = wrap_object(nn::state_for(rule, param, slot.state[static_cast<size_t>(k)]));
+      if (slot.master.defined()) state["master"] = wrap_object(nn::state_for(rule, param, slot.master));
     }
   }
   void lend(const void* borrower, std::function<void()> give_back) override {
@@ -258,14 +264,6 @@ class PyOptimizer final : public nn::GraphOptimizer {
   }
   nb::object groups() const { return optimizer().attr("param_groups"); }
   nb::object dict(size_t i) const { return groups()[i]; }
-  // ZeRO splits the state over ranks; who asks gets it as the parameter lies. Collective then.
-  static Tensor in_own_layout(const optim::Rule& rule, const Tensor& param, const Tensor& state) {
-    const GlobalSpec* own = optim::state_spec(rule, param);
-    if (!own || state.spec() == own) return state;
-    NoGradGuard guard;
-    return state.to_global(own->placement, own->nd_sbp);
-  }
-
   nb::object weak_;  // the graph's Python object holds it; a strong reference would be a cycle through its lent state
   std::string kind_, name_;
   const void* borrower_ = nullptr;
@@ -309,6 +307,34 @@ class PyGraph final : public nn::Graph {
     out_tree_.reset();
     compiled_ = at;
     compiled_structure_ = structure;
+  }
+
+  // Where to cut the chain of these modules into stages: see graph/capture/blocks.h. Nothing is compiled.
+  nb::dict cut(nb::handle args, nb::handle kwargs, nb::handle front, const std::vector<std::string>& paths, int stages) {
+    Tensors tensors;
+    structure_ = structure_of(args, kwargs, tensors, true);
+    front_ = front;
+    graph::Graph g;
+    try {
+      g = capture(tensors);
+    } catch (...) {
+      front_ = {};
+      throw;
+    }
+    front_ = {};
+    out_tree_.reset();
+    const graph::Chain chain = graph::cut_chain(g, paths, stages);
+    nb::dict d, readers;
+    for (size_t e = 0; e < g.externals.size(); ++e)
+      if (!g.externals[e].name.empty()) readers[g.externals[e].name.c_str()] = nb::cast(chain.external_readers[e]);
+    d["blocks"] = nb::cast(chain.blocks);
+    d["costs"] = nb::cast(chain.costs);
+    d["bytes"] = nb::cast(chain.bytes);
+    d["cut_costs"] = nb::cast(chain.cut_costs);
+    d["first"] = nb::cast(chain.first);
+    d["input_readers"] = nb::cast(chain.input_readers);
+    d["readers"] = readers;
+    return d;
   }
 
   // flags: a number for the state that modules are in now. The signature compiled last has it from now on, if relabel.
@@ -452,6 +478,7 @@ void bind_graph(nb::module_& m) {
           "config", [](PyGraph& g) -> nn::GraphConfig& { return g.config; }, nb::rv_policy::reference_internal)
       .def("run", &PyGraph::run_compiled, "args"_a, "kwargs"_a)
       .def("compile", &PyGraph::compile_for, "args"_a, "kwargs"_a, "front"_a)
+      .def("cut", &PyGraph::cut, "args"_a, "kwargs"_a, "front"_a, "paths"_a, "stages"_a)
       .def("set_flags", &PyGraph::set_flags, "flags"_a, "relabel"_a)
       .def("add_optimizer", &PyGraph::add, "optimizer"_a)
       .def(
@@ -460,6 +487,23 @@ void bind_graph(nb::module_& m) {
       .def("text", &PyGraph::text, "description"_a)
       .def("plan", [](const PyGraph& g) { return g.plan(); })
       .def("captured", [](const PyGraph& g) { return g.captured(); })
+      .def("plan_svg", [](const PyGraph& g, size_t signature, std::string title, int most_items,
+                          bool fold) { return graph::plan_svg(g.step(signature).graph(), {std::move(title), most_items, fold}); },
+           "signature"_a, "title"_a, "most_items"_a, "fold"_a)
+      .def("schedule_svg", [](const PyGraph& g, size_t signature) { return graph::schedule_svg(g.step(signature)); }, "signature"_a)
+      .def("schedule_text", [](const PyGraph& g, size_t signature) { return graph::schedule_text(g.step(signature)); }, "signature"_a)
+      .def(
+          "memory",
+          [](const PyGraph& g, size_t signature, bool all_ranks, bool svg) {
+            nb::gil_scoped_release released;
+            std::vector<graph::MemoryUse> uses;
+            if (all_ranks)
+              uses = graph::memory_use_of_all(g.step(signature));
+            else
+              uses.push_back(graph::memory_use(g.step(signature)));
+            return svg ? graph::memory_svg(uses) : graph::memory_text(uses);
+          },
+          "signature"_a, "all_ranks"_a, "svg"_a)
       .def_prop_ro("n_signatures", [](const PyGraph& g) { return g.n_signatures(); })
       .def_prop_ro("n_structures", &PyGraph::n_structures)
       .def(

@@ -144,3 +144,48 @@ def test_a_path_that_cannot_be_written(tmp_path, path):
     done = ranks.run(program, cwd=tmp_path, HOLON_TRACE=path)
     assert done.returncode == 0 and done.stdout.strip() == "2.0"
     assert "no/such/folder/t.json cannot be written" in done.stderr
+
+
+GRAPH = """
+import holon as flow
+from holon import nn
+p = flow.placement("cpu", ranks=[0, 1])
+model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).to_global(p, flow.sbp.broadcast)
+
+class Train(nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+
+    def build(self, x):
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        return loss
+
+train = Train()
+x = flow.randn(8, 8, placement=p, sbp=flow.sbp.split(0))
+for _ in range(3):
+    train(x)
+"""
+
+
+def test_a_graphs_instructions_lead_to_modules_and_waits_are_apart(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(GRAPH)
+    done = ranks.launch(program, 2, cwd=tmp_path, HOLON_TRACE="trace.json", HOLON_OVERLAP="1")
+    assert done.returncode == 0, done.stderr
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert_nested(events)
+    for rank in range(2):
+        mine = [e for e in slices(events) if e["pid"] == rank]
+        assert sum(e["name"] == "graph step" for e in mine) == 3
+        assert Counter(e["name"] for e in mine if e["cat"] == "task") == {"forward": 3, "backward": 3}
+        work = [e for e in mine if e["cat"] == "graph" and "section" in e.get("args", {})]
+        assert any(e["name"].startswith("model.0.") and e["args"]["section"] == "forward" for e in work)
+        assert any(e["name"].startswith("model.2.") and e["args"]["section"] == "backward" for e in work)
+        assert all(e["args"]["does"] and e["args"]["stage"] == 0 and e["args"]["micro_batch"] == 0 for e in work)
+        # What the second thread does lies in a lane of its own; the first one waits for it.
+        sums = [e for e in mine if e["name"] == "sum in background"]
+        assert sums and not {e["tid"] for e in sums} & {e["tid"] for e in work}
+        assert sum(e["cat"] == "graph wait" for e in mine) == len(sums)

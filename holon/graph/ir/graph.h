@@ -20,7 +20,7 @@ inline constexpr ValueId kNoValue = -1;
 
 enum class NodeKind : uint8_t {
   kOp,          // a registered op with a kernel or a view
-  kBox,         // in[0] under another spec, maybe on another placement
+  kBox,         // in[i] under another spec or placement: out[i]; several in one meeting, if layouts and dtypes are alike
   kRelabel,     // this rank's part of in[0], seen as a local tensor or as a part of a global one; no bytes move
   kAgree,       // a part in which ranks along broadcast axes take the first one's value (a local tensor made global)
   kAccumulate,  // the sum of in[0] over the micro-batches; its output exists once per step
@@ -55,7 +55,7 @@ struct Node {
   NodeKind kind = NodeKind::kOp;
   Section section = Section::kForward;
   int16_t stage = 0;
-  bool pinned = false;  // stays where it is and is not merged with others: a recomputation
+  bool pinned = false;  // stays and is not merged: computed again; in forward also a layout that the user asked for
   int32_t scope = 0;    // in Graph::scopes: the module's path
   int32_t site = 0;     // in Graph::sites: the user's line
   const OpDef* op = nullptr;

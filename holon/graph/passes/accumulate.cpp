@@ -83,6 +83,15 @@ class Accumulate {
     return false;
   }
 
+  // Of a constant gradient: the first stage that works where it lies.
+  int16_t stage_where(ValueId v) const {
+    if (auto* spec = g_.value(v).spec)
+      for (auto& n : g_.nodes)
+        if (!n.out.empty() && n.section == Section::kForward)
+          if (auto* other = g_.value(n.out[0]).spec; other && other->placement == spec->placement) return n.stage;
+    return 0;
+  }
+
   static constexpr int kFar = 16;
 
   // The value whose producer runs once per step and gives the sum of v.
@@ -111,7 +120,7 @@ class Accumulate {
     if (n) add = node_like(*n, NodeKind::kAccumulate);
     add.kind = NodeKind::kAccumulate;
     if (!is_per_batch(add.section) || add.section == Section::kForward) add.section = Section::kBackward;
-    if (!n) add.stage = 0;
+    if (!n) add.stage = stage_where(v);
     add.in.push_back(v);
     add.out.push_back(sum);
     edit_.insert_after(n ? by : -1, std::move(add));

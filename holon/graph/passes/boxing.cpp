@@ -93,6 +93,7 @@ class MergeBoxes {
     const ValueId narrow = edit_.value_like(n.out[0], spec(p->in[0])), start = p->in[0];
     track(narrow);
     const Node box = box_node(*p, narrow, n.out[0]);
+    forget(n.out[0]);
     remove(made_by_[static_cast<size_t>(moved)]);
     n.in[0] = start;
     n.out[0] = narrow;
@@ -122,6 +123,7 @@ class MergeBoxes {
     const ValueId sum = edit_.value_like(n.out[0], from);
     track(sum);
     const Node box = box_node(n, sum, n.out[0]);
+    forget(n.out[0]);
     for (ValueId& v : n.in) {
       const ValueId start = g_.nodes[static_cast<size_t>(made_by_[static_cast<size_t>(v)])].in[0];
       ++uses(start);
@@ -151,6 +153,7 @@ class MergeBoxes {
     Node cast = *p;
     cast.in[0] = narrow;
     cast.out[0] = n.out[0];
+    forget(n.out[0]);
     remove(made_by_[static_cast<size_t>(wide)]);
     n.in[0] = start;
     n.out[0] = narrow;
@@ -160,7 +163,9 @@ class MergeBoxes {
     edit_.insert_after(at, std::move(cast));
   }
 
-  // A value that the pass has made: what makes it is not looked at again.
+  // What makes the value now is no node of the graph yet, and is not looked at again.
+  void forget(ValueId v) { made_by_[static_cast<size_t>(v)] = -1; }
+  // A value that the pass has made.
   void track(ValueId v) {
     made_by_.resize(static_cast<size_t>(v) + 1, -1);
     uses_.resize(static_cast<size_t>(v) + 1, 0);

@@ -9,7 +9,13 @@ namespace {
 class Cloner {
  public:
   Cloner(Graph& g, const std::vector<bool>& chosen, const std::vector<bool>& kept)
-      : g_(g), chosen_(chosen), kept_(kept), edit_(g), made_by_(producers(g)), copy_(g.values.size(), kNoValue) {}
+      : g_(g),
+        chosen_(chosen),
+        kept_(kept),
+        edit_(g),
+        made_by_(producers(g)),
+        copy_(g.values.size(), kNoValue),
+        copy_stage_(g.values.size(), -1) {}
 
   int64_t run() {
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
@@ -30,27 +36,35 @@ class Cloner {
     return by >= 0 && chosen_[static_cast<size_t>(by)] && !kept_[static_cast<size_t>(v)];
   }
 
+  // A stage of the pipeline waits for no other one's copy.
+  bool has_copy(ValueId v, int16_t stage) const {
+    return copy_[static_cast<size_t>(v)] != kNoValue && copy_stage_[static_cast<size_t>(v)] == stage;
+  }
+
   // A stack instead of recursion: a chain may be as long as the model.
   ValueId copy_of(ValueId v, NodeId at) {
+    const int16_t stage = g_.nodes[static_cast<size_t>(at)].stage;
     std::vector<NodeId> open{made_by_[static_cast<size_t>(v)]};
     while (!open.empty()) {
       const Node& n = g_.nodes[static_cast<size_t>(open.back())];
-      if (copy_[static_cast<size_t>(n.out[0])] != kNoValue) {
+      if (has_copy(n.out[0], stage)) {
         open.pop_back();
         continue;
       }
       const size_t before = open.size();
       for (ValueId u : n.in)
-        if (wanted(u) && copy_[static_cast<size_t>(u)] == kNoValue) open.push_back(made_by_[static_cast<size_t>(u)]);
+        if (wanted(u) && !has_copy(u, stage)) open.push_back(made_by_[static_cast<size_t>(u)]);
       if (open.size() > before) continue;
       Node again = n;
       again.section = Section::kBackward;
       again.pinned = true;
+      again.stage = stage;
       for (ValueId& u : again.in)
         if (wanted(u)) u = copy_[static_cast<size_t>(u)];
       for (ValueId& out : again.out) {
         ValueId fresh = edit_.value_like(out, g_.value(out).spec);
         copy_[static_cast<size_t>(out)] = fresh;
+        copy_stage_[static_cast<size_t>(out)] = stage;
         out = fresh;
       }
       edit_.insert_before(at, std::move(again));
@@ -64,7 +78,8 @@ class Cloner {
   const std::vector<bool>&chosen_, &kept_;
   Rewrite edit_;
   std::vector<NodeId> made_by_;
-  std::vector<ValueId> copy_;
+  std::vector<ValueId> copy_;  // of each value: the last one made
+  std::vector<int16_t> copy_stage_;
   int64_t count_ = 0;
 };
 
@@ -83,9 +98,10 @@ std::vector<bool> may_run_again(const Graph& g) {
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     const Node& n = g.nodes[i];
     bool ok = n.section == Section::kForward && is_pure(n) && n.kind != NodeKind::kAccumulate;
-    ok = ok && !(n.kind == NodeKind::kBox && n.in.size() != 1);
-    // What another stage hands over is handed over once.
-    ok = ok && !(n.kind == NodeKind::kBox && !(g.value(n.in[0]).spec->placement == g.value(n.out[0]).spec->placement));
+    // Nor what another stage would have to send once more.
+    ok = ok &&
+        !(n.kind == NodeKind::kBox &&
+          (n.in.size() != 1 || !(g.value(n.in[0]).spec->placement == g.value(n.out[0]).spec->placement)));
     // A draw without a place is another one each time.
     ok = ok && !(is_op(n) && n.op->random && n.draw < 0 && !n.attrs.has(n.op->counter_attr));
     for (ValueId v : n.in)

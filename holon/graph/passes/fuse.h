@@ -7,9 +7,13 @@ namespace holon::graph {
 
 struct PassOptions;
 
-// Products do what follows them (activations, sums with another tensor, a gradient's factor) while their blocks are in the cache;
-// gradients of biases come with those of weights; numbers that products are multiplied by become theirs.
+// Products do what follows them (activations, sums with another tensor, a gradient's factor) while their blocks are in
+// the cache; gradients of biases come with those of weights; numbers that products are multiplied by become theirs.
 void fuse_epilogue(Graph& g, const PassOptions& options);
+
+// Products of stacks of matrices, softmax and what is element-wise between them (attention) become kFused nodes that
+// take one matrix after the other: what only they read stays in the cache.
+void fuse_matrices(Graph& g, const PassOptions& options);
 
 // Chains of element-wise ops become kFused nodes: a value that only the chain reads never gets memory. Members of a
 // chain have one section, stage, shape and spec, and stand where the last of them stood.

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <queue>
 
+#include "holon/graph/passes/chains.h"
 #include "holon/graph/passes/fuse.h"
-#include "holon/graph/passes/readers.h"
 #include "holon/graph/program/fused.h"
 
 namespace holon::graph {
@@ -28,18 +28,6 @@ bool alike(const Graph& g, const Node& a, const Node& b) {
   return a.section == b.section && a.stage == b.stage && x.shape == y.shape && x.spec == y.spec && x.device == y.device;
 }
 
-// Inputs that the members do not make themselves, each once, in the order in which they are read.
-std::vector<ValueId> inputs_of(const Graph& g, const std::vector<NodeId>& members) {
-  std::vector<ValueId> inputs, made;
-  for (NodeId m : members) made.push_back(g.nodes[static_cast<size_t>(m)].out[0]);
-  for (NodeId m : members)
-    for (ValueId v : g.nodes[static_cast<size_t>(m)].in)
-      if (std::find(made.begin(), made.end(), v) == made.end() &&
-          std::find(inputs.begin(), inputs.end(), v) == inputs.end())
-        inputs.push_back(v);
-  return inputs;
-}
-
 // The chain that ends with node `last`: from there towards the inputs, every op whose result nobody else reads before.
 std::vector<NodeId> chain(const Graph& g, const Readers& readers, const std::vector<bool>& taken, NodeId last) {
   std::vector<NodeId> members{last};
@@ -58,11 +46,7 @@ std::vector<NodeId> chain(const Graph& g, const Readers& readers, const std::vec
     before = p;
     const Node& n = g.nodes[static_cast<size_t>(p)];
     if (taken[static_cast<size_t>(p)] || !eligible(g, n) || !alike(g, n, g.nodes[static_cast<size_t>(last)])) continue;
-    auto all = readers.of(n.out[0]);
-    const bool later = std::all_of(all.begin(), all.end(), [&](NodeId r) {
-      return r > last || std::find(members.begin(), members.end(), r) != members.end();
-    });
-    if (!later || !readers.may_read_later(g, p, last)) continue;
+    if (!read_later_only(readers, n, members, last) || !readers.may_read_later(g, p, last)) continue;
     members.push_back(p);
     if (inputs_of(g, members).size() > kMostInputs) {
       members.pop_back();
@@ -83,40 +67,8 @@ void fuse_elementwise(Graph& g, const PassOptions&) {
     if (taken[static_cast<size_t>(last)] || !eligible(g, g.nodes[static_cast<size_t>(last)])) continue;
     const std::vector<NodeId> members = chain(g, readers, taken, last);
     if (members.size() < 2) continue;
-    const std::vector<ValueId> inputs = inputs_of(g, members);
-    FusedBody body;
-    Node fused = g.nodes[static_cast<size_t>(last)];
-    fused.kind = NodeKind::kFused;
-    fused.op = nullptr;
-    fused.attrs = {};
-    fused.in = SmallVec<ValueId, 4>(std::span<const ValueId>(inputs));
-    fused.out.clear();
-    for (size_t i = 0; i < members.size(); ++i) {
-      const Node& n = g.nodes[static_cast<size_t>(members[i])];
-      FusedPart part{n.op, n.attrs, {}};
-      for (ValueId v : n.in) {
-        auto at = std::find(inputs.begin(), inputs.end(), v);
-        if (at != inputs.end()) {
-          part.in.push_back(static_cast<int16_t>(at - inputs.begin()));
-          continue;
-        }
-        auto maker = std::find(members.begin(), members.end(), readers.maker(v));
-        part.in.push_back(static_cast<int16_t>(inputs.size() + static_cast<size_t>(maker - members.begin())));
-      }
-      body.parts.push_back(std::move(part));
-      auto all = readers.of(n.out[0]);
-      const bool leaves = members[i] == last || readers.is_output(n.out[0]) ||
-          std::any_of(all.begin(), all.end(), [&](NodeId r) { return r > last; });
-      if (leaves) {
-        body.results.push_back(static_cast<int16_t>(i));
-        fused.out.push_back(n.out[0]);
-      }
-      taken[static_cast<size_t>(members[i])] = true;
-      gone[static_cast<size_t>(members[i])] = members[i] != last;
-    }
-    fused.target = static_cast<int32_t>(g.bodies.size());
-    g.bodies.push_back(std::move(body));
-    g.nodes[static_cast<size_t>(last)] = std::move(fused);
+    for (NodeId m : members) taken[static_cast<size_t>(m)] = true;
+    make_chain(g, readers, members, last, gone);
   }
   remove_nodes(g, gone);
 }

@@ -57,7 +57,8 @@ class Epilogues {
   }
 
   // Node `at` becomes the op, and `absorbed` goes. False, and nothing is changed, where the layouts do not allow it.
-  bool become(NodeId at, NodeId absorbed, const char* op, SmallVec<ValueId, 4> in, SmallVec<ValueId, 2> out, const std::vector<NamedAttr>& attrs) {
+  bool become(NodeId at, NodeId absorbed, const char* op, SmallVec<ValueId, 4> in, SmallVec<ValueId, 2> out,
+              const std::vector<NamedAttr>& attrs) {
     Node n = node(at);
     n.op = &find_op(op);
     n.attrs = make_attrs(n.op->schema, attrs);
@@ -79,10 +80,34 @@ class Epilogues {
     for (NodeId s : readers_.of(dy)) {
       if (s < n || !is(s, "sum"sv) || !together(n, s) || !(g_.value(node(s).out[0]).shape == summed)) continue;
       const NodeId r = readers_.only(node(s).out[0]);
-      if (!is(r, "reshape"sv) || !together(n, r) || !(g_.value(node(r).out[0]).shape == Dims{shape.back()})) continue;
-      if (become(n, s, "linear_gradients", {dy, node(n).in[1]}, {node(n).out[0], node(r).out[0]}, {})) gone_[static_cast<size_t>(r)] = true;
+      if (is(r, "reshape"sv) && together(n, r) && g_.value(node(r).out[0]).shape == Dims{shape.back()}) {
+        if (become(n, s, "linear_gradients", {dy, node(n).in[1]}, {node(n).out[0], node(r).out[0]}, {}))
+          gone_[static_cast<size_t>(r)] = true;
+        return;
+      }
+      // Somebody else reads the sum as it is: it is made a view of the gradient.
+      Value bias = g_.value(node(s).out[0]);
+      bias.shape = Dims{shape.back()};
+      if (bias.spec && !(bias.spec = without_leading(bias.spec, shape.size()))) return;
+      const ValueId made = g_.add_value(bias);
+      Node view = node(s);
+      view.op = &find_op("reshape");
+      view.attrs = make_attrs(view.op->schema, std::vector<NamedAttr>{{"shape", summed}});
+      view.in = {made};
+      if (fits(view) && become(n, -1, "linear_gradients", {dy, node(n).in[1]}, {node(n).out[0], made}, {}))
+        node(s) = std::move(view);
       return;
     }
+  }
+
+  // The layout of [n] for that of [1, ..., 1, n]; nullptr where a leading axis is split.
+  static const GlobalSpec* without_leading(const GlobalSpec* spec, int axes) {
+    NdSbp to = spec->nd_sbp;
+    for (int a = 0; a < to.size(); ++a) {
+      if (to[a].is_split() && to[a].axis != axes - 1) return nullptr;
+      if (to[a].is_split()) to = to.with(a, sbp::split(0));
+    }
+    return intern_spec(spec->placement, to);
   }
 
   // relu or gelu of linear. Where backward reads what gelu read, it gets gelu's slope instead.
@@ -119,7 +144,8 @@ class Epilogues {
     }
     Value like = g_.value(y);
     const ValueId slope = g_.add_value(like);
-    if (!become(n, gelu, "linear_gelu", in, {y, slope}, {{"approximate", std::string(by_tanh ? "tanh" : "none")}})) return;
+    if (!become(n, gelu, "linear_gelu", in, {y, slope}, {{"approximate", std::string(by_tanh ? "tanh" : "none")}}))
+      return;
     for (NodeId r : backward) {
       node(r).op = &find_op("mul");
       node(r).attrs = make_attrs(node(r).op->schema, {});
@@ -133,7 +159,9 @@ class Epilogues {
     const ValueId x = node(n).in[0], scaled = node(n).out[0];
     if (g_.value(x).dtype != float32 || g_.value(x).spec != g_.value(scaled).spec) return;
     for (NodeId r : readers_.of(scaled)) {
-      if (!is(r, "matmul_nd"sv) || !together(n, r) || node(r).in[0] == node(r).in[1] || !readers_.may_read_later(g_, n, r)) return;
+      if (!is(r, "matmul_nd"sv) || !together(n, r) || node(r).in[0] == node(r).in[1] ||
+          !readers_.may_read_later(g_, n, r))
+        return;
     }
     const double alpha = node(n).attrs.as_scalar(node(n).op->schema.attr("value")).as_double();
     const SmallVec<NodeId, 4> products(readers_.of(scaled));
@@ -172,7 +200,8 @@ class Epilogues {
     if (linear && in.size() < 3) in.push_back(kNoValue);
     in.push_back(other);
     const std::string then = add ? "add" : mul ? "mul" : "relu_backward";
-    if (become(r, n, linear ? "linear_then" : "matmul_then", in, node(r).out, {{"then", then}})) node(r).scope = node(n).scope, node(r).site = node(n).site;
+    if (become(r, n, linear ? "linear_then" : "matmul_then", in, node(r).out, {{"then", then}}))
+      node(r).scope = node(n).scope, node(r).site = node(n).site;
   }
 
   Graph& g_;

@@ -8,14 +8,19 @@ namespace holon::graph {
 namespace {
 
 // The spec with a broadcast axis of the hierarchy split along the first axis of the tensor that is long enough;
-// nullptr: none is.
+// nullptr: none is. Each rank's shard lies in the part that it has: axes of the hierarchy cut in order, so that none
+// after this one may cut there.
 const GlobalSpec* split_along(const Value& v, const GlobalSpec* spec, int rank_axis) {
   const Dims& hierarchy = spec->placement.hierarchy();
   for (int d = 0; d < v.shape.size(); ++d) {
     int64_t ranks = hierarchy[rank_axis];
-    for (int a = 0; a < spec->nd_sbp.size(); ++a)
-      if (spec->nd_sbp[a].is_split(d)) ranks *= hierarchy[a];
-    if (v.shape[d] >= ranks) return intern_spec(spec->placement, spec->nd_sbp.with(rank_axis, sbp::split(d)));
+    bool inside = true;
+    for (int a = 0; a < spec->nd_sbp.size(); ++a) {
+      if (!spec->nd_sbp[a].is_split(d)) continue;
+      ranks *= hierarchy[a];
+      inside = inside && a < rank_axis;
+    }
+    if (inside && v.shape[d] >= ranks) return intern_spec(spec->placement, spec->nd_sbp.with(rank_axis, sbp::split(d)));
   }
   return nullptr;
 }
@@ -102,6 +107,10 @@ class Zero {
     return options_.zero_stage >= 3 && stored_.size() > 0 && stored_[static_cast<size_t>(g_.value(e.value).index)];
   }
 
+  bool is_narrowing(const Node& n) const {
+    return is_op(n) && n.op == &cast_ && size_bytes(g_.value(n.out[0]).dtype) < size_bytes(g_.value(n.in[0]).dtype);
+  }
+
   // A parameter that lies in shards is boxed to its layout where forward begins to read it, and again where backward
   // does.
   void gather_parameters() {
@@ -136,6 +145,16 @@ class Zero {
       for (size_t k = 0; k < n.in.size(); ++k) {
         const ValueId v = n.in[k];
         if (v == kNoValue || static_cast<size_t>(v) >= asked.size() || !asked[static_cast<size_t>(v)]) continue;
+        if (n.section == Section::kForward && is_narrowing(n)) {
+          // It is cast first, and gathered in fewer bytes.
+          Node& cast = g_.nodes[i];
+          const ValueId narrow = edit.value_like(cast.out[0], g_.value(v).spec);
+          Node gather = box_node(cast, narrow, cast.out[0]);
+          gather.pinned = true;
+          cast.out[0] = narrow;
+          edit.insert_after(static_cast<NodeId>(i), std::move(gather));
+          continue;
+        }
         ValueId& full = whole[static_cast<size_t>(v)];
         if (full == kNoValue) {
           full = edit.value_like(v, asked[static_cast<size_t>(v)]);
@@ -154,14 +173,12 @@ class Zero {
     std::vector<bool> chosen(g_.nodes.size(), false), of_parameter(g_.values.size(), false);
     for (size_t x = 0; x < g_.externals.size(); ++x)
       if (stored_[x]) of_parameter[static_cast<size_t>(g_.externals[x].value)] = true;
-    const OpDef& cast = find_op("cast");
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       const Node& n = g_.nodes[i];
       if (n.section != Section::kForward || n.in.size() != 1 || n.in[0] == kNoValue ||
           !of_parameter[static_cast<size_t>(n.in[0])])
         continue;
-      if (!is_view(n) && !(is_op(n) && n.op == &cast)) continue;
-      // Another stage has been handed the parameter in forward, and keeps it.
+      if (!is_view(n) && !(is_op(n) && n.op == &cast_)) continue;
       if (n.kind == NodeKind::kBox && !(g_.value(n.in[0]).spec->placement == g_.value(n.out[0]).spec->placement))
         continue;
       chosen[i] = true;
@@ -172,6 +189,7 @@ class Zero {
 
   Graph& g_;
   const PassOptions& options_;
+  const OpDef& cast_ = find_op("cast");
   std::vector<bool> stored_;
 };
 

@@ -61,6 +61,11 @@ std::vector<Axis> merged_axes(std::span<const FusedChain::Operand> in, std::span
   return merged;
 }
 
+// Whether the axes before the last two are the same.
+bool same_leading(const Dims& a, const Dims& b) {
+  return a.size() == b.size() && a.size() >= 2 && std::equal(a.begin(), a.end() - 2, b.begin());
+}
+
 }  // namespace
 
 bool fusible(const OpDef& op) {
@@ -70,6 +75,17 @@ bool fusible(const OpDef& op) {
   if (op.schema.name == "fill"sv || op.schema.name == "zero"sv) return false;
   return op.elementwise || op.schema.name == "cast"sv || op.schema.name == "where"sv ||
       op.schema.name == "masked_fill"sv;
+}
+
+bool fusible_by_matrix(const OpDef& op, const Attrs& attrs) {
+  using namespace std::string_view_literals;
+  if (op.schema.name == "matmul_nd"sv || op.schema.name == "matmul_scaled"sv) return true;
+  // In a window the axes are counted from the end.
+  if (op.schema.name == "softmax"sv || op.schema.name == "softmax_backward"sv) {
+    const int64_t dim = attrs.as_int(op.schema.attr("dim"));
+    return dim == -1 || dim == -2;
+  }
+  return fusible(op);
 }
 
 // Slots: inputs, outputs, then scratch.
@@ -91,55 +107,87 @@ struct FusedChain::Plan {
   };
 
   std::vector<Part> parts;
-  size_t n_in = 0, n_out = 0, n_scratch = 0;
-  std::vector<Axis> axes;
-  std::vector<DType> dtypes;      // of inputs and outputs
-  size_t block_axis = 0;          // cut into pieces; the axes after it are whole in a window
-  int64_t piece = 1, pieces = 1;  // of the block axis
-  int64_t inner = 1;              // elements of the axes after it
+  size_t n_in = 0, n_out = 0;
+  bool by_matrix = false;             // blocks are matrices of the last two axes, not runs of elements
+  std::vector<Axis> axes;             // that blocks are counted along
+  std::vector<DType> dtypes;          // of inputs and outputs
+  std::vector<Dims> shapes, strides;  // of their windows
+  std::vector<Dims> result_shapes;    // of the parts' windows
+  std::vector<size_t> scratch_bytes;  // of each scratch slot
+  size_t block_axis = 0;              // cut into pieces
+  int64_t piece = 1, pieces = 1;      // of the block axis
   int64_t blocks = 1, block_elements = 1;
   int64_t numel = 0;
   std::vector<std::unique_ptr<Worker>> workers;
 
-  void choose_blocks(int64_t bytes_per_element) {
+  // Runs of elements: the axes from the block axis on are in a window.
+  void choose_runs(int64_t bytes_per_element) {
     const int64_t most = std::clamp(kBlockBytes / bytes_per_element, kLeastBlock, kMostBlock) / 64 * 64;
+    int64_t inner = 1;  // elements of the axes behind the block axis
     block_axis = axes.size() - 1;
     if (axes.back().size < kLongRow)
       while (block_axis > 0 && inner * axes[block_axis].size <= most / 2) inner *= axes[block_axis--].size;
-    const int64_t size = axes[block_axis].size;
-    piece = std::clamp<int64_t>(most / inner, 1, size);
-    pieces = (size + piece - 1) / piece;
+    piece = std::clamp<int64_t>(most / inner, 1, axes[block_axis].size);
+    Dims shape;
+    for (size_t a = block_axis; a < axes.size(); ++a) shape.push_back(a == block_axis ? piece : axes[a].size);
+    shapes.assign(n_in + n_out, shape);
+    strides.resize(n_in + n_out);
+    for (size_t k = 0; k < n_in + n_out; ++k)
+      for (size_t a = block_axis; a < axes.size(); ++a) strides[k].push_back(axes[a].strides[k]);
+    result_shapes.assign(parts.size(), shape);
+    block_elements = piece * inner;
+    count_blocks();
+  }
+
+  void count_blocks() {
+    pieces = (axes[block_axis].size + piece - 1) / piece;
     blocks = pieces;
     for (size_t a = 0; a < block_axis; ++a) blocks *= axes[a].size;
-    block_elements = piece * inner;
+  }
+
+  // Matrices: one for each index of the axes before the last two.
+  void choose_matrices(std::span<const Operand> in, std::span<const Operand> out) {
+    const int ndim = out[0].shape.size(), leading = std::max(ndim - 2, 0);
+    for (int a = 0; a < leading; ++a) axes.push_back({out[0].shape[a], {}});
+    if (leading == 0) axes.push_back({1, {}});
+    auto add = [&](const Operand& o) {
+      for (int a = 0; a < std::max(leading, 1); ++a)
+        axes[static_cast<size_t>(a)].strides.push_back(a < leading ? stride_of(o, a, ndim) : 0);
+      const int first = std::max(o.shape.size() - 2, 0);
+      shapes.emplace_back(std::span<const int64_t>(o.shape).subspan(static_cast<size_t>(first)));
+      strides.emplace_back(std::span<const int64_t>(o.strides).subspan(static_cast<size_t>(first)));
+    };
+    for (auto& o : in) add(o);
+    for (auto& o : out) add(o);
+    block_axis = axes.size() - 1;
+    for (auto& shape : result_shapes) {
+      shape = Dims(std::span<const int64_t>(shape).subspan(static_cast<size_t>(std::max(shape.size() - 2, 0))));
+      block_elements += 64 * shape.numel();  // a product's element takes longer than a sum's
+    }
+    count_blocks();
   }
 
   std::unique_ptr<Worker> make_worker() const {
     auto w = std::make_unique<Worker>();
-    Dims shape;
-    for (size_t a = block_axis; a < axes.size(); ++a) shape.push_back(a == block_axis ? piece : axes[a].size);
     w->windows.resize(n_in + n_out);
     for (size_t k = 0; k < w->windows.size(); ++k) {
-      Array& x = w->windows[k];
-      x.shape = shape;
-      for (size_t a = block_axis; a < axes.size(); ++a) x.strides.push_back(axes[a].strides[k]);
-      x.dtype = dtypes[k];
+      w->windows[k].shape = shapes[k];
+      w->windows[k].strides = strides[k];
+      w->windows[k].dtype = dtypes[k];
     }
-    const size_t scratch_bytes = static_cast<size_t>(block_elements) * 8;
-    Ref<Storage> scratch = n_scratch ? allocate_storage(scratch_bytes * n_scratch) : Ref<Storage>();
+    std::vector<Ref<Storage>> scratch;
+    for (size_t bytes : scratch_bytes) scratch.push_back(allocate_storage(bytes));
     w->results.resize(parts.size());
     for (size_t p = 0; p < parts.size(); ++p) {
       if (static_cast<size_t>(parts[p].out) < n_in + n_out) continue;
       Array& x = w->results[p];
-      x.storage = scratch;
-      x.shape = shape;
-      x.strides = contiguous_strides(shape);
+      x.storage = scratch[static_cast<size_t>(parts[p].out) - n_in - n_out];
+      x.shape = result_shapes[p];
+      x.strides = contiguous_strides(x.shape);
       x.dtype = parts[p].dtype;
-      x.offset = static_cast<int64_t>((static_cast<size_t>(parts[p].out) - n_in - n_out) * scratch_bytes /
-                                      size_bytes(x.dtype));
     }
     // Scratch slots are named by the part that has written them last.
-    std::vector<Array*> slot(n_in + n_out + n_scratch);
+    std::vector<Array*> slot(n_in + n_out + scratch_bytes.size());
     for (size_t k = 0; k < n_in + n_out; ++k) slot[k] = &w->windows[k];
     for (size_t p = 0; p < parts.size(); ++p) {
       for (int16_t k : parts[p].in) w->in.push_back(slot[static_cast<size_t>(k)]);
@@ -181,7 +229,7 @@ struct FusedChain::Plan {
         w.windows[k].offset = offset;
       }
       const int64_t now = std::min(piece, axes[block_axis].size - index[block_axis]);
-      if (now != length) set_length(w, length = now);
+      if (now != length && !by_matrix) set_length(w, length = now);
       for (size_t p = 0; p < parts.size(); ++p) parts[p].op->kernel(w.calls[p]);
     }
     for (auto& x : w.windows) x.storage = nullptr;
@@ -195,11 +243,18 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
               "a fused chain of {} ops with {} outputs for {} results", body.parts.size(), out.size(),
               body.results.size());
   plan.n_in = in.size(), plan.n_out = out.size();
-  plan.numel = out[0].shape.numel();
   const size_t n = body.parts.size();
   for (auto& o : in) plan.dtypes.push_back(o.dtype);
+  for (auto& part : body.parts) plan.by_matrix |= !fusible(*part.op);
+  plan.numel = out[0].shape.numel();
+  if (plan.by_matrix) {  // matrices without elements have products, too
+    HOLON_CHECK(out[0].shape.size() >= 2, "a chain of matrices gives {}", out[0].shape);
+    plan.numel =
+        Dims(std::span<const int64_t>(out[0].shape).first(static_cast<size_t>(out[0].shape.size() - 2))).numel();
+  }
   for (auto& o : out) {
-    HOLON_CHECK(o.shape == out[0].shape, "outputs of a fused chain have shapes {} and {}", out[0].shape, o.shape);
+    HOLON_CHECK(plan.by_matrix || o.shape == out[0].shape, "outputs of a fused chain have shapes {} and {}",
+                out[0].shape, o.shape);
     plan.dtypes.push_back(o.dtype);
   }
 
@@ -208,20 +263,24 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
   std::vector<size_t> last_use(n);
   for (size_t p = 0; p < n; ++p) {
     const FusedPart& part = body.parts[p];
-    HOLON_CHECK(fusible(*part.op), "{} cannot be a part of a fused chain", part.op->name());
+    HOLON_CHECK(fusible(*part.op) || fusible_by_matrix(*part.op, part.attrs), "{} cannot be a part of a fused chain",
+                part.op->name());
     SmallVec<Meta, 4> metas;
     for (int16_t k : part.in) {
       const size_t i = static_cast<size_t>(k);
       HOLON_CHECK(k >= 0 && i < in.size() + p, "part {} of a fused chain, {}, reads operand {}", p, part.op->name(), k);
       if (i >= in.size()) last_use[i - in.size()] = p;
       // An operand with one element is like any other in a window.
-      metas.push_back(i < in.size() ? Meta{in[i].shape, in[i].dtype} : Meta{out[0].shape, dtype[i - in.size()]});
+      metas.push_back(i < in.size() ? Meta{in[i].shape, in[i].dtype}
+                                    : Meta{plan.result_shapes[i - in.size()], dtype[i - in.size()]});
     }
     Infer infer(*part.op, part.attrs, metas, (1u << part.in.size()) - 1);
     part.op->infer(infer);
-    HOLON_CHECK(infer.out_[0].shape == out[0].shape,
-                "part {} of a fused chain, {}, gives {} where the chain's shape is {}", p, part.op->name(),
-                infer.out_[0].shape, out[0].shape);
+    const Dims& made = infer.out_[0].shape;
+    HOLON_CHECK(plan.by_matrix ? same_leading(made, out[0].shape) : made == out[0].shape,
+                "part {} of a fused chain, {}, gives {} where the chain gives {}", p, part.op->name(), made,
+                out[0].shape);
+    plan.result_shapes.push_back(made);
     dtype[p] = infer.out_[0].dtype;
   }
 
@@ -229,15 +288,16 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
   std::vector<int16_t> slot(n, -1);
   for (size_t r = 0; r < body.results.size(); ++r) {
     const size_t p = static_cast<size_t>(body.results[r]);
-    HOLON_CHECK(p < n && slot[p] < 0 && dtype[p] == out[r].dtype, "result {} of a fused chain is part {} {}", r, p,
-                name(out[r].dtype));
+    HOLON_CHECK(p < n && slot[p] < 0 && dtype[p] == out[r].dtype && plan.result_shapes[p] == out[r].shape,
+                "result {} of a fused chain is part {} {}", r, p, name(out[r].dtype));
     slot[p] = static_cast<int16_t>(plan.n_in + r);
   }
   std::vector<int16_t> free;
+  size_t n_scratch = 0;
   const size_t fixed = plan.n_in + plan.n_out;
   for (size_t p = 0; p < n; ++p) {
     if (slot[p] < 0) {
-      if (free.empty()) free.push_back(static_cast<int16_t>(fixed + plan.n_scratch++));
+      if (free.empty()) free.push_back(static_cast<int16_t>(fixed + n_scratch++));
       slot[p] = free.back();
       free.pop_back();
     }
@@ -251,18 +311,29 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
     plan.parts.push_back(std::move(part));
   }
 
-  plan.axes = merged_axes(in, out);
-  int64_t bytes = 0;
-  for (size_t k = 0; k < fixed; ++k)
-    if (plan.axes.back().strides[k] != 0 || k >= plan.n_in) bytes += static_cast<int64_t>(size_bytes(plan.dtypes[k]));
-  for (size_t s = 0; s < plan.n_scratch; ++s) {
-    size_t most = 1;
-    for (auto& part : plan.parts)
-      if (static_cast<size_t>(part.out) == fixed + s) most = std::max(most, size_bytes(part.dtype));
-    bytes += static_cast<int64_t>(most);
-  }
   if (plan.numel == 0) return;
-  plan.choose_blocks(bytes);
+  std::vector<size_t> widest(n_scratch, 1);
+  if (plan.by_matrix) {
+    plan.choose_matrices(in, out);
+  } else {
+    for (auto& part : plan.parts)
+      if (static_cast<size_t>(part.out) >= fixed) {
+        size_t& most = widest[static_cast<size_t>(part.out) - fixed];
+        most = std::max(most, size_bytes(part.dtype));
+      }
+    plan.axes = merged_axes(in, out);
+    int64_t bytes = 0;
+    for (size_t k = 0; k < fixed; ++k)
+      if (plan.axes.back().strides[k] != 0 || k >= plan.n_in) bytes += static_cast<int64_t>(size_bytes(plan.dtypes[k]));
+    for (size_t most : widest) bytes += static_cast<int64_t>(most);
+    plan.choose_runs(bytes);
+  }
+  plan.scratch_bytes.assign(n_scratch, 1);
+  for (size_t p = 0; p < n; ++p)
+    if (static_cast<size_t>(slot[p]) >= fixed) {
+      size_t& most = plan.scratch_bytes[static_cast<size_t>(slot[p]) - fixed];
+      most = std::max(most, static_cast<size_t>(plan.result_shapes[p].numel()) * size_bytes(dtype[p]));
+    }
   for (int t = 0; t < std::min<int64_t>(num_threads(), plan.blocks); ++t) plan.workers.push_back(plan.make_worker());
 }
 
@@ -287,6 +358,7 @@ void FusedChain::run(std::span<const Array* const> in, std::span<Array* const> o
 
 bool FusedChain::may_overwrite(size_t in, size_t out) const {
   const Plan& plan = *plan_;
+  if (plan.by_matrix) return false;
   if (plan.dtypes[in] != plan.dtypes[plan.n_in + out]) return false;
   for (auto& axis : plan.axes)
     if (axis.strides[in] != axis.strides[plan.n_in + out]) return false;

@@ -14,6 +14,9 @@ namespace holon::graph {
 // Whether an op may be a part: element by element, from its operands alone (no random draws, no place in a whole
 // tensor).
 bool fusible(const OpDef& op);
+// Whether it may be one where blocks are the matrices of the last two axes, each on its own: products and softmax as
+// well.
+bool fusible_by_matrix(const OpDef& op, const Attrs& attrs);
 
 class FusedChain {
  public:

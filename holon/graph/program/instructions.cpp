@@ -1,5 +1,6 @@
 #include "holon/graph/program/instructions.h"
 
+#include "holon/base/trace.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops/agree.h"
@@ -54,6 +55,14 @@ std::string BoxInstruction::str() const {
 
 std::string BatchInstruction::str() const {
   return fmt::format("box of {} tensors in one meeting: {} bytes", batch_.size(), batch_.read_bytes());
+}
+
+void SumInBackground::run() {
+  work_ = comm::run_in_background([this] {
+    tracing::Span span("sum in background", "graph");
+    if (span) span.arg("does", str());
+    batch_.run(*in_, *out_);
+  });
 }
 
 std::string SumInBackground::str() const {

@@ -82,11 +82,10 @@ class SumInBackground final : public Instruction {
  public:
   SumInBackground(boxing::PreparedBatch batch, const Array* in, const Array* out)
       : batch_(std::move(batch)), in_(in), out_(out) {}
-  void run() override {
-    work_ = comm::run_in_background([this] { batch_.run(*in_, *out_); });
-  }
+  void run() override;
   void wait() const { work_.wait(); }
   std::string str() const override;
+  const char* verb() const override { return "sum in background"; }
 
  private:
   boxing::PreparedBatch batch_;
@@ -99,6 +98,8 @@ class WaitInstruction final : public Instruction {
   explicit WaitInstruction(const SumInBackground& sum) : sum_(sum) {}
   void run() override { sum_.wait(); }
   std::string str() const override { return "wait for " + sum_.str(); }
+  const char* verb() const override { return "wait"; }
+  bool waits() const override { return true; }
 
  private:
   const SumInBackground& sum_;
@@ -112,6 +113,7 @@ class PostInstruction final : public Instruction {
   void run() override { state_.hand_over.post(*in_, scratch_); }
   void bind() override { state_.hand_over.bind(); }
   std::string str() const override;
+  const char* verb() const override { return "post"; }
 
  private:
   HandOverState& state_;
@@ -127,6 +129,8 @@ class TakeInstruction final : public Instruction {
   void run() override { state_.hand_over.take(*out_, scratch_); }
   void bind() override { state_.hand_over.bind(); }
   std::string str() const override;
+  const char* verb() const override { return "take"; }
+  bool waits() const override { return true; }
 
  private:
   HandOverState& state_;
@@ -140,6 +144,8 @@ class ReleaseInstruction final : public Instruction {
   explicit ReleaseInstruction(HandOverState& state) : state_(state) {}
   void run() override { state_.hand_over.release(); }
   std::string str() const override;
+  const char* verb() const override { return "release"; }
+  bool waits() const override { return true; }
 
  private:
   HandOverState& state_;

@@ -11,8 +11,6 @@ namespace holon::graph {
 
 namespace {
 
-bool per_micro_batch(Section s) { return s != Section::kOnceBefore && s != Section::kOnceAfter; }
-
 Phase phase_of(Section s) {
   return s == Section::kForward ? Phase::kForward : s == Section::kWeight ? Phase::kWeight : Phase::kBackward;
 }
@@ -39,7 +37,8 @@ std::vector<int> devices_of(const std::vector<std::set<int>>& ranks) {
   for (size_t a = 0; a < ranks.size(); ++a)
     for (size_t b = 0; b < a; ++b) {
       // A stage of local tensors alone is everybody's.
-      bool meet = ranks[a].empty() || ranks[b].empty() || std::any_of(ranks[a].begin(), ranks[a].end(), [&](int r) { return ranks[b].contains(r); });
+      bool meet = ranks[a].empty() || ranks[b].empty() ||
+          std::any_of(ranks[a].begin(), ranks[a].end(), [&](int r) { return ranks[b].contains(r); });
       if (!meet || device[a] == device[b]) continue;
       const int old = std::max(device[a], device[b]), now = std::min(device[a], device[b]);
       std::replace(device.begin(), device.end(), old, now);

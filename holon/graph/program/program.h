@@ -10,6 +10,7 @@
 #include "holon/boxing/handover.h"
 #include "holon/graph/ir/graph.h"
 #include "holon/graph/program/memory.h"
+#include "holon/graph/schedule/schedule.h"
 
 namespace holon::graph {
 
@@ -22,6 +23,9 @@ class Instruction {
   // Called once, after memory was bound; may look up communicators. Not collective.
   virtual void bind() {}
   virtual std::string str() const = 0;
+  // For traces: what it does between stages or threads ("take", "wait"); nullptr for the work of its node.
+  virtual const char* verb() const { return nullptr; }
+  virtual bool waits() const { return false; }  // run() may stand still until another rank or thread has done something
   int32_t node = -1;  // of the graph; -1: the program's own
   int16_t micro_batch = 0;
 };
@@ -36,6 +40,7 @@ struct Buffer {
   int32_t index = -1;   // of the input, external or output
   int64_t at = 0;       // kInput: where the micro-batch begins, in bytes after the input's first element
   int64_t pending = 0;  // while lowering: reads to come
+  uint8_t read_in = 0;  // a bit for each section that reads it
 };
 
 struct OutputPart {
@@ -64,6 +69,12 @@ struct HandOverState {
   boxing::HandOver hand_over;
 };
 
+// The instructions of a task of the schedule: [first, end).
+struct TaskRange {
+  Task task;
+  int32_t first = 0, end = 0;
+};
+
 struct Program {
   std::vector<std::unique_ptr<Instruction>> instructions;
   std::deque<Array> arrays;  // addresses stay
@@ -71,6 +82,8 @@ struct Program {
   std::vector<OutputPart> outputs;
   std::deque<UpdateGroup> updates;
   std::vector<std::unique_ptr<HandOverState>> hand_overs;
+  std::vector<TaskRange> tasks;
+  Schedule schedule;
   Draws draws;
   MemoryPlan memory;
   Ref<Storage> arena;

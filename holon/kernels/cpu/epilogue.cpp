@@ -11,8 +11,12 @@ namespace holon::kernels {
 namespace {
 
 bool reads_other(Then then) { return then == Then::kAdd || then == Then::kMul || then == Then::kReluBackward; }
-UnaryOp unary_of(Then then) { return then == Then::kRelu ? UnaryOp::Relu : then == Then::kGelu ? UnaryOp::Gelu : UnaryOp::GeluTanh; }
-BinaryOp binary_of(Then then) { return then == Then::kAdd ? BinaryOp::Add : then == Then::kMul ? BinaryOp::Mul : BinaryOp::ReluBackward; }
+UnaryOp unary_of(Then then) {
+  return then == Then::kRelu ? UnaryOp::Relu : then == Then::kGelu ? UnaryOp::Gelu : UnaryOp::GeluTanh;
+}
+BinaryOp binary_of(Then then) {
+  return then == Then::kAdd ? BinaryOp::Add : then == Then::kMul ? BinaryOp::Mul : BinaryOp::ReluBackward;
+}
 
 // Calls f(at, n) for the runs of a block of a contiguous matrix with rows of `width` elements.
 template <class F>
@@ -49,14 +53,17 @@ struct GeluRows {
 // product(out, finish) with the finish that `then` is; where there is none, one kernel after the other.
 template <class F>
 void run(Then then, const Array* other, Array& out, F&& product) {
-  HOLON_CHECK(reads_other(then) == (other != nullptr) && (!other || (other->shape == out.shape && other->dtype == out.dtype)),
-              "a product into {} {} is followed by an operation with {}", name(out.dtype), out.shape, other ? other->shape : Dims{});
+  HOLON_CHECK(reads_other(then) == (other != nullptr) &&
+                  (!other || (other->shape == out.shape && other->dtype == out.dtype)),
+              "a product into {} {} is followed by an operation with {}", name(out.dtype), out.shape,
+              other ? other->shape : Dims{});
   // In other's own memory the product would be written over what is still to be read.
   const bool in_place = other && other->storage.get() == out.storage.get();
   if (out.dtype == DType::kFloat32 && out.is_contiguous() && !in_place) {
     const Array dense = other ? contiguous(*other) : Array();
-    Rows rows{other ? table().binary[static_cast<int>(binary_of(then))][0][0] : table().unary[static_cast<int>(unary_of(then))][0], out.data<float>(),
-              other ? dense.data<float>() : nullptr, out.ndim() ? out.shape.back() : 1};
+    Rows rows{other ? table().binary[static_cast<int>(binary_of(then))][0][0]
+                    : table().unary[static_cast<int>(unary_of(then))][0],
+              out.data<float>(), other ? dense.data<float>() : nullptr, out.ndim() ? out.shape.back() : 1};
     product(out, Finish{Rows::run, &rows});
     return;
   }
@@ -75,13 +82,15 @@ void linear_then(const Array& x, const Array& w, const Array* bias, Then then, c
 }
 
 void matmul_then(const Array& a, const Array& b, Then then, const Array* other, Array& out) {
-  run(then, other, out, [&](Array& to, const Finish& finish) { finish.run ? matmul(a, b, to, 1, finish) : matmul(a, b, to); });
+  run(then, other, out,
+      [&](Array& to, const Finish& finish) { finish.run ? matmul(a, b, to, 1, finish) : matmul(a, b, to); });
 }
 
 void linear_gelu(const Array& x, const Array& w, const Array* bias, bool by_tanh, Array& y, Array& slope) {
   HOLON_CHECK(y.shape == slope.shape && y.dtype == slope.dtype, "linear_gelu: {} and slopes {}", y.shape, slope.shape);
   const Compute compute = compute_type(y.dtype);
-  HOLON_CHECK(compute == Compute::kF32 || compute == Compute::kF64, "linear_gelu: {} is no floating point type", name(y.dtype));
+  HOLON_CHECK(compute == Compute::kF32 || compute == Compute::kF64, "linear_gelu: {} is no floating point type",
+              name(y.dtype));
   const GeluFn fn = table().gelu_and_slope[by_tanh][compute == Compute::kF64];
   if (y.dtype == DType::kFloat32 && y.is_contiguous() && slope.is_contiguous()) {
     GeluRows rows{fn, y.data<float>(), slope.data<float>(), y.shape.back()};

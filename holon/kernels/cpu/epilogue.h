@@ -1,5 +1,5 @@
-// Products together with what follows them, which is done while a block of the product is in the cache. Results are those of the
-// kernels one after the other, but for the order of a product's sums.
+// Products together with what follows them, which is done while a block of the product is in the cache. Results are
+// those of the kernels one after the other, but for the order of a product's sums.
 #pragma once
 
 #include "holon/array/array.h"
@@ -15,8 +15,9 @@ enum class Then : uint8_t {
   kReluBackward,  // 0 where other, relu's result, is 0
 };
 
-// out = then(x[..., k] @ w[n, k]^T + bias[n], other). bias may be nullptr; other has out's shape, and is nullptr where `then` needs
-// none. All arrays have one floating dtype and any strides; out overlaps no operand but other, which it may be.
+// out = then(x[..., k] @ w[n, k]^T + bias[n], other). bias may be nullptr; other has out's shape, and is nullptr where
+// `then` needs none. All arrays have one floating dtype and any strides; out overlaps no operand but other, which it
+// may be.
 void linear_then(const Array& x, const Array& w, const Array* bias, Then then, const Array* other, Array& out);
 
 // out[..., m, n] = then(a[..., m, k] @ b[k, n], other), likewise.

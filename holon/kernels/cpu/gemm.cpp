@@ -140,9 +140,11 @@ bool own_is_faster(const Product<float>& g) {
   const int64_t work = g.m * g.n * g.k;
   if (small_gemm().vector_bytes < 32) return work <= 8 * 8 * 8;
   if (work <= 64 * 64 * 64 || g.m <= 4 || g.n <= 4) return true;
-  if (small_gemm().vector_bytes == 64) {
+  // Each thread packs what it needs for itself, which wants rows enough to pay for it.
+  const int64_t threads = omp_in_parallel() ? 1 : omp_get_max_threads();
+  if (small_gemm().vector_bytes == 64 && (threads == 1 || std::max(g.m, g.n) >= 256 * threads)) {
     // sgemm leaves c to be read again by what follows.
-    if (g.finish.run) return work <= int64_t{1} << 31;
+    if (g.finish.run && (g.a.cs != 1 || g.b.cs != 1 || g.m * g.n >= 1 << 18)) return work <= int64_t{1} << 31;
     if (g.a.cs != 1) return work <= int64_t{1} << 29;
     if (g.b.cs != 1) return g.n <= 512 && work <= int64_t{1} << 29;
     if (work <= 128 * 128 * 128) return true;
@@ -230,10 +232,15 @@ void run(Product<T> g) {
         run(g);
         return;
       }
-      dnnl_status_t status =
-          dnnl_sgemm(ta, tb, g.m, g.n, g.k, g.alpha, g.a.data, lda, g.b.data, ldb, g.beta, g.c.data, g.c.rs);
-      HOLON_CHECK(status == dnnl_success, "sgemm of {} x {} x {} failed with status {}.", g.m, g.n, g.k,
-                  static_cast<int>(status));
+      // A transposed a is read a column a step: long ones lose the first cache, most of all at a stride of whole pages.
+      const int64_t run = ta == 'N' || g.k < 512 ? g.k : lda % 1024 == 0 ? 128 : 256;
+      for (int64_t p = 0; p < g.k; p += run) {
+        const int64_t k = std::min(run, g.k - p);
+        dnnl_status_t status = dnnl_sgemm(ta, tb, g.m, g.n, k, g.alpha, g.a.data + p * g.a.cs, lda, g.b.data + p * g.b.rs, ldb,
+                                          p ? 1.0f : g.beta, g.c.data, g.c.rs);
+        HOLON_CHECK(status == dnnl_success, "sgemm of {} x {} x {} failed with status {}.", g.m, g.n, k,
+                    static_cast<int>(status));
+      }
       if (g.bias) add_bias(g);
       if (g.row_sums) sum_rows(g);
       finish_all(g.finish, g.m, g.n);

@@ -1,5 +1,5 @@
-// Own products for one thread: small ones, skinny ones, and float64. Three builds of one body (small_gemm_body.h), the
-// best of which is chosen at run time.
+// Own products for one thread: float64, and float32 where they are faster than oneDNN's, or finish blocks of the result. Three
+// builds of one body (small_gemm_body.h), the best of which is chosen at run time.
 #pragma once
 
 #include <cstddef>

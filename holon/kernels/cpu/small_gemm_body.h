@@ -10,7 +10,7 @@ constexpr int kRows = kVectorBytes == 64 ? 8 : 4;
 constexpr int kVectors = 3;
 // A block of a large product: kBlockK values of k for kBlockM rows of a and as many columns of b as fit into kPackB bytes.
 // These stay in the second cache, and one panel of b in the first.
-constexpr int64_t kBlockK = 384, kBlockM = 96;
+constexpr int64_t kBlockK = 400, kBlockM = 96;
 constexpr size_t kPackB = 1 << 20;
 static_assert(kPackB + kBlockK * kBlockM * sizeof(double) <= kPackBytes);
 
@@ -197,17 +197,23 @@ void pack_panels(int64_t k, int64_t n, const T* b, int64_t brs, int64_t bcs, T* 
     });
     return;
   }
-  // Row by row, so that b is read in order.
-  for (int64_t p = 0; p < k; ++p, b += brs) {
+  // Some rows at a time: b is read in order, and written in runs.
+  constexpr int64_t kAtOnce = 8;
+  for (int64_t p0 = 0; p0 < k; p0 += kAtOnce, b += kAtOnce * brs) {
+    const int64_t rows = k - p0 < kAtOnce ? k - p0 : kAtOnce;
     T* to = dst;
-    each_panel<T>(n, [&](int64_t j, int width, int columns) __attribute__((always_inline)) {
-      T* row = to + p * width;
-      if (columns == width)
-        for (int v = 0; v < width; v += kW) store(row + v, load(b + j + v));
-      else
-        for (int i = 0; i < width; ++i) row[i] = i < columns ? b[j + i] : T{0};
-      to += k * width;
-    });
+    each_panel<T>(
+        n, [&](int64_t j, int width, int columns) __attribute__((always_inline)) {
+          T* row = to + p0 * width;
+          const T* from = b + j;
+          for (int64_t p = 0; p < rows; ++p, row += width, from += brs) {
+            if (columns == width)
+              for (int v = 0; v < width; v += kW) store(row + v, load(from + v));
+            else
+              for (int i = 0; i < width; ++i) row[i] = i < columns ? from[i] : T{0};
+          }
+          to += k * width;
+        });
   }
 }
 

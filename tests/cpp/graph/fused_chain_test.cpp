@@ -178,6 +178,43 @@ TEST(FusedChain, AnErrorLeavesItUsable) {
   set_num_threads(1);
 }
 
+TEST(FusedChain, TakesMatricesOneByOne) {
+  for (int threads : {1, 2}) {
+    set_num_threads(threads);
+    for (const Dims& lead : {Dims{3, 2}, Dims{5}, Dims{1}, Dims{}, Dims{0}}) {
+      auto of = [&](int64_t m, int64_t n) {
+        Dims s = lead;
+        s.push_back(m);
+        s.push_back(n);
+        return s;
+      };
+      const int nd = lead.size() + 2;
+      Tensor q = noise(of(9, 4)), k = noise(of(7, 4)), v = noise(of(7, 5)), mask = noise({9, 7}), row = noise({7});
+      Tensor kt = transpose(k, nd - 2, nd - 1);
+      // The weights leave, too; the mask is one for all.
+      Chain chain({q, kt, mask, v, row},
+                  {{"matmul_scaled", {0, 1}, {{"alpha", 0.5}}},
+                   {"add", {5, 2}},
+                   {"mul", {6, 4}},
+                   {"softmax", {7}},
+                   {"matmul_nd", {8, 3}}},
+                  {3, 4});
+      expect_equal({q, kt, mask, v, row}, chain, lead.str() + "+2 axes");
+      Tensor dy = noise(of(9, 5)), p = softmax(noise(of(9, 7)), -1), vt = transpose(v, nd - 2, nd - 1),
+             pt = transpose(p, nd - 2, nd - 1);
+      expect_equal({dy, vt, p, pt, k},
+                   Chain({dy, vt, p, pt, k},
+                         {{"matmul_nd", {0, 1}},
+                          {"matmul_nd", {3, 0}},
+                          {"softmax_backward", {5, 2}, {{"dim", int64_t{-1}}}},
+                          {"matmul_nd", {7, 4}}},
+                         {1, 3}),
+                   lead.str() + "+2 axes, backward");
+    }
+  }
+  set_num_threads(1);
+}
+
 TEST(FusedChain, RefusesWhatIsNotElementwise) {
   EXPECT_TRUE(fusible(find_op("add")) && fusible(find_op("gelu")) && fusible(find_op("cast")) &&
               fusible(find_op("where")));
@@ -185,7 +222,7 @@ TEST(FusedChain, RefusesWhatIsNotElementwise) {
        {"sum", "softmax", "matmul", "matmul_nd", "dropout_mask", "fill", "zero", "triu", "reshape", "normal_fill"})
     EXPECT_FALSE(fusible(find_op(op))) << op;
   FusedBody body;
-  const OpDef& op = find_op("softmax");
+  const OpDef& op = find_op("sum");
   body.parts.push_back({&op, make_attrs(op.schema, {}), {0}});
   body.results.push_back(0);
   FusedChain::Operand x{{4}, {1}, float32};

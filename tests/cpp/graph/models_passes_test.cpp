@@ -153,11 +153,12 @@ PassOptions all_passes(int zero) {
 
 void check(const std::function<Captured(int)>& make, double tolerance) {
   for (int micro_batches : {1, 2})
-    for (int zero : {0, 2}) {
+    for (int zero : {0, 2, 3}) {
       Captured before = make(micro_batches), after = make(micro_batches);
       // Gradients have to be summed for there to be something to compare with.
       PassOptions plain = only({"stages", "accumulate"});
       run_passes(before.g, plain);
+      if (zero == 3) store_shards(after.g, all_passes(zero));
       run_passes(after.g, all_passes(zero));
       expect_equal(run(before), run(after), tolerance);
     }
@@ -173,6 +174,24 @@ TEST(Models, Transformer) {
     });
     comm::run_ranks(4, [&](int) { on(grid()); });
   }
+}
+
+// What is cast to two bytes is gathered in two bytes.
+TEST(Models, Zero3GathersWhatIsRead) {
+  comm::run_ranks(2, [](int) {
+    Captured c = language(data_parallel(), 1, true);
+    PassOptions o = all_passes(3);
+    store_shards(c.g, o);
+    run_passes(c.g, o);
+    auto gathers = [&](DType dtype) {
+      return count(c.g, [&](const Node& n) {
+        return n.kind == NodeKind::kBox && n.pinned && n.section == Section::kForward &&
+            c.g.value(n.in[0]).dtype == dtype && c.g.value(n.in[0]).shape.size() == 2;
+      });
+    };
+    EXPECT_EQ(gathers(bfloat16), 8);  // four matrices in each of the layers
+    EXPECT_EQ(gathers(float32), 1);   // the table
+  });
 }
 
 TEST(Models, ConvolutionWithBatchNorm) {

@@ -1,4 +1,6 @@
 #include "holon/base/error.h"
+#include "holon/graph/step.h"
+#include "holon/graph/virtual_rank.h"
 #include "tests/cpp/graph/small_graphs.h"
 
 namespace holon::graph {
@@ -23,6 +25,24 @@ TEST(Passes, KeepWhatSmallModelsCompute) {
     same(tensor_parallel());
   });
   comm::run_ranks(4, [&](int) { same(grid()); });
+}
+
+TEST(Passes, DoTheSameOnEveryRankAndForOneThatIsNotThere) {
+  PassOptions all;
+  all.verify = true;
+  all.bucket_bytes = 1000;
+  all.zero_stage = 2;
+  all.recompute = {"model.block0"};
+  auto hash_of = [&] {
+    Captured c = mlp(grid(), {.dropout = 0.3, .micro_batches = 4});
+    run_passes(c.g, all);
+    return hash(c.g);
+  };
+  std::vector<uint64_t> hashes(4);
+  comm::run_ranks(4, [&](int rank) { hashes[static_cast<size_t>(rank)] = hash_of(); });
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(hashes[static_cast<size_t>(rank)], hashes[0]) << rank;
+  VirtualRank rank(2, 4);
+  EXPECT_EQ(hash_of(), hashes[0]);
 }
 
 TEST(Passes, AreNamedTimedAndSwitchable) {
@@ -315,6 +335,23 @@ TEST(Recompute, AMemoryBudgetIsMet) {
   comm::run_ranks(2, [&](int) { check(data_parallel()); });
 }
 
+TEST(Recompute, TheArenaIsWithinTheBudget) {
+  auto make = [] { return mlp(local(), {.blocks = 8, .rows = 64, .hidden = 64, .dropout = 0.3}); };
+  Captured plain = make();
+  Step free(std::move(plain.g), {});
+  manual_seed(3);
+  const Tensor expected = free.run(plain.inputs)[1];
+  for (double share : {0.95, 0.8, 0.6, 0.5}) {
+    Captured c = make();
+    StepOptions o;
+    o.memory_budget_bytes = static_cast<int64_t>(share * static_cast<double>(free.stats().arena_bytes));
+    Step step(std::move(c.g), o);
+    EXPECT_LE(step.stats().arena_bytes, o.memory_budget_bytes) << share;
+    manual_seed(3);
+    EXPECT_EQ(difference(expected, step.run(c.inputs)[1]), 0);
+  }
+}
+
 TEST(Zero, StatesAreUpdatedInShards) {
   auto check = [](const Layout& l, int stage, int micro_batches) {
     PassOptions o;
@@ -325,8 +362,11 @@ TEST(Zero, StatesAreUpdatedInShards) {
     a.others.clear();
     b.others.clear();
     expect_equal(a, b, 1e-5);
-    for (auto* s : after.g.updates[0].shards) EXPECT_TRUE(s && s->nd_sbp.has_split());
-    EXPECT_EQ(count_kind(after.g, NodeKind::kAssign), 6);
+    // All, but for biases whose only axis the tensor-parallel ranks divide.
+    const int sharded = l.up.size() > 1 ? 4 : 6;
+    const auto& shards = after.g.updates[0].shards;
+    EXPECT_EQ(std::count_if(shards.begin(), shards.end(), [](auto* s) { return s && s->nd_sbp.has_split(); }), sharded);
+    EXPECT_EQ(count_kind(after.g, NodeKind::kAssign), sharded);
     // With stage 2 a micro-batch's gradients go to the shards at once.
     for (auto& n : after.g.nodes) {
       if (n.kind != NodeKind::kAccumulate) continue;
@@ -338,6 +378,20 @@ TEST(Zero, StatesAreUpdatedInShards) {
       for (int n : {1, 4}) check(data_parallel(), stage, n);
   });
   comm::run_ranks(4, [&](int) { check(grid(), 1, 1); });
+  // A shard lies in the part that its rank has: rows that the second axis cuts are not cut by the first.
+  comm::run_ranks(4, [&](int) {
+    PassOptions o;
+    o.zero_stage = 1;
+    Captured c = mlp(grid());
+    run_passes(c.g, only({"zero"}, o));
+    const Update& u = c.g.updates[0];
+    for (size_t i = 0; i < u.externals.size(); ++i) {
+      const std::string& name = c.g.externals[static_cast<size_t>(u.externals[i])].name;
+      if (!name.ends_with("down")) continue;
+      ASSERT_TRUE(u.shards[i]);
+      EXPECT_EQ(u.shards[i]->nd_sbp, (NdSbp{sbp::split(1), sbp::split(0)})) << name;
+    }
+  });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/ir/interpret.h"
 #include "holon/graph/passes/pass.h"
+#include "holon/kernels/cpu/copy.h"
 #include "holon/ops.h"
 
 namespace holon::graph::testing {
@@ -196,6 +197,22 @@ inline PassOptions only(std::vector<std::string> names, PassOptions options = {}
   for (auto& p : passes())
     if (std::find(names.begin(), names.end(), p.name) == names.end()) options.disabled.push_back(p.name);
   return options;
+}
+
+// Puts parameters into the shards that ZeRO 3 asks for, here and in all handles. Returns how many.
+inline int store_shards(Graph& g, const PassOptions& options) {
+  const auto specs = zero3_specs(g, options);
+  NoGradGuard guard;
+  int n = 0;
+  for (size_t e = 0; e < specs.size(); ++e) {
+    if (!specs[e]) continue;
+    Tensor& t = g.externals[e].tensor;
+    Tensor part = t.detach().to_global(specs[e]->placement, specs[e]->nd_sbp);
+    t.impl()->array = part.array().defined() ? kernels::contiguous(part.array()) : Array();
+    t.impl()->spec = specs[e];
+    ++n;
+  }
+  return n;
 }
 
 // Whether the passes change nothing of what is computed.

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -359,6 +361,76 @@ TEST(Linear, WeightGrad) {
         for (size_t i = 0; i < fb.size(); ++i)
           ASSERT_NEAR(fb[i], eb[i], tolerance(dtype, rows) * 2) << name(dtype) << axes;
       }
+}
+
+// The bias's gradient comes with the product where dy is packed for it, in several blocks of rows and columns.
+TEST(Linear, WeightGradOfBlocks) {
+  for (int threads : {1, 2}) {
+    omp_set_num_threads(threads);
+    for (auto [rows, n, k] : {std::array<int64_t, 3>{900, 203, 61}, {400, 30, 700}, {1, 100, 100}, {777, 9, 1400}}) {
+      Array dy = make({rows, n}, float32, Layout::kRows), x = make({rows, k}, float32, Layout::kPadded);
+      Array dw = Array::empty({n, k}, float32), db = Array::empty({n}, float32);
+      Array dw_of_double = Array::empty({n, k}, float64), wide_dy = Array::empty({rows, n}, float64), wide_x = Array::empty({rows, k}, float64);
+      std::vector<double> vdy = values(dy), vx = values(x);
+      std::copy(vdy.begin(), vdy.end(), wide_dy.data<double>());
+      std::copy(vx.begin(), vx.end(), wide_x.data<double>());
+      Array db_of_double = Array::empty({n}, float64);
+      linear_weight_grad(wide_dy, wide_x, dw_of_double, &db_of_double);
+      linear_weight_grad(dy, x, dw, &db);
+      for (int64_t i = 0; i < n * k; ++i) ASSERT_NEAR(dw.data<float>()[i], dw_of_double.data<double>()[i], 1e-4) << rows << " " << n;
+      for (int64_t i = 0; i < n; ++i) ASSERT_NEAR(db.data<float>()[i], db_of_double.data<double>()[i], 1e-4) << rows << " " << n;
+    }
+  }
+  omp_set_num_threads(1);
+}
+
+// Own products in blocks, in each build: all orders of a and b, sizes that fill no block; blocks are told of once.
+template <class T>
+void check_blocks(const SmallGemm& build, void (*run)(const SmallGemm&, const GemmArgs<T>&)) {
+  static std::vector<std::byte> memory(kPackBytes + 64);
+  auto pack = []() -> void* { return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63}); };
+  for (auto [m, n, k] : {std::array<int64_t, 3>{201, 147, 801}, {17, 1000, 385}, {100, 700, 33}, {300, 65, 16}})
+    for (int lie = 0; lie < 4; ++lie) {
+      const DType t = std::is_same_v<T, float> ? float32 : float64;
+      Array a = make({m, k}, t, lie & 1 ? Layout::kColumns : Layout::kRows), b = make({k, n}, t, lie & 2 ? Layout::kColumns : Layout::kRows);
+      Array c = make({m, n}, t, Layout::kPadded), bias = make({1, n}, t, Layout::kRows);
+      const std::vector<double> expected = reference(a, b, c, values(c), 0.5, 2);
+      std::vector<T> sums(static_cast<size_t>(m));
+      std::vector<int> told(static_cast<size_t>(m * n));
+      struct State {
+        std::vector<int>* told;
+        int64_t n;
+      } state{&told, n};
+      GemmArgs<T> g{m, n, k, T(0.5), a.data<T>(), a.strides[0], a.strides[1], b.data<T>(), b.strides[0], b.strides[1], T(2), c.data<T>(), c.strides[0], bias.data<T>(), pack};
+      g.row0 = 0, g.state = &state, g.row_sums = sums.data();
+      g.done = [](void* s, int64_t i, int64_t rows, int64_t j, int64_t columns) {
+        auto* at = static_cast<State*>(s);
+        for (int64_t r = i; r < i + rows; ++r)
+          for (int64_t q = j; q < j + columns; ++q) ++(*at->told)[static_cast<size_t>(r * at->n + q)];
+      };
+      run(build, g);
+      const std::vector<double> got = values(c), va = values(a), vb = values(bias);
+      const double near = (t == float32 ? 1e-6 : 1e-14) * static_cast<double>(k);
+      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i] + vb[i % static_cast<size_t>(n)], near) << m << " " << n << " " << lie;
+      for (int64_t i = 0; i < m; ++i) {
+        double sum = 0;
+        for (int64_t p = 0; p < k; ++p) sum += va[static_cast<size_t>(i * k + p)];
+        ASSERT_NEAR(sums[static_cast<size_t>(i)], sum, near);
+      }
+      EXPECT_EQ(std::count(told.begin(), told.end(), 1), m * n);
+    }
+}
+
+TEST(SmallGemm, BlocksInEveryBuild) {
+  std::vector<SmallGemm> builds{base::small_gemm()};
+#if defined(__x86_64__)
+  if (instruction_level() >= 1) builds.push_back(avx2::small_gemm());
+  if (instruction_level() >= 2) builds.push_back(avx512::small_gemm());
+#endif
+  for (auto& build : builds) {
+    check_blocks<float>(build, [](const SmallGemm& s, const GemmArgs<float>& g) { s.f32(g); });
+    check_blocks<double>(build, [](const SmallGemm& s, const GemmArgs<double>& g) { s.f64(g); });
+  }
 }
 
 }  // namespace

@@ -8,8 +8,10 @@ from ...optim.lr_scheduler import LRScheduler
 from ...optim.optimizer import Optimizer
 from ..module import Module, _indent
 from ..parameter import Parameter
+from . import pipeline
 from .config import GraphConfig
 from .module import GraphModule, under_construction
+from .pictures import Pictures
 from .scopes import Scopes, explain
 
 _MANY_SIGNATURES = 32
@@ -28,7 +30,7 @@ class _GraphType(type):
         return graph
 
 
-class Graph(metaclass=_GraphType):
+class Graph(Pictures, metaclass=_GraphType):
     """A training step, or any function of tensors, captured once for each kind of input and run as one compiled step.
 
     Derive from it: __init__ assigns modules, calls add_optimizer() and sets config; build() computes, with loss.backward() inside
@@ -224,6 +226,7 @@ class Graph(metaclass=_GraphType):
         return result
 
     def _capture(self, args, kwargs):
+        self._cut(args, kwargs)
         name, recompute, stages = self._name, [], []
         for path, module in self._modules():
             block = self._block_of(module)
@@ -234,24 +237,37 @@ class Graph(metaclass=_GraphType):
                     stages.append((path, block._stage_id))
         _C.check_stages(name, stages)
         self._core.set_recompute(recompute)
-        self._scopes = Scopes(name, [(n, m) for n, m in self._members.items() if isinstance(m, Module)], self._block_of)
+        self._building(lambda front: self._core.compile(args, kwargs, front))
+        self._look(relabel=True)
+        if self._core.n_signatures >= _MANY_SIGNATURES and not self._warned:
+            self.__dict__["_warned"] = True
+            warnings.warn(f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new value of an argument that is "
+                          "no tensor, compiles again. Give inputs few shapes, and numbers that change as tensors.", stacklevel=4)
+
+    def _building(self, capture):
+        """Returns capture(front), which calls build()."""
+        self._scopes = Scopes(self._name, [(n, m) for n, m in self._members.items() if isinstance(m, Module)], self._block_of)
         self._buffers_before = [(path, module, key, tensor) for path, module in self._modules()
                                 for key, tensor in module._buffers.items() if tensor is not None]
         try:
-            self._core.compile(args, kwargs, _Front(self))
+            return capture(_Front(self))
         except Exception as error:
-            explain(error, name, "")
+            explain(error, self._name, "")
             raise
         finally:
             for _, module, key, tensor in self._buffers_before:
                 module._buffers[key] = tensor
             self._seen.update(self._scopes.seen)
             self._scopes, self._buffers_before = None, ()
-        self._look(relabel=True)
-        if self._core.n_signatures >= _MANY_SIGNATURES and not self._warned:
-            self.__dict__["_warned"] = True
-            warnings.warn(f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new value of an argument that is "
-                          "no tensor, compiles again. Give inputs few shapes, and numbers that change as tensors.", stacklevel=4)
+
+    def _cut(self, args, kwargs):
+        """Stages by cost, where config.pipeline(stages=...) asks for them, once."""
+        asked, stages = self.config._pipeline, self.__dict__.get("_automatic_stages")
+        if stages is not None and asked != stages.asked:
+            raise RuntimeError(f"config.pipeline of {self._name}: the graph has been cut into {stages.asked[0]} stages already, and its parameters are there. "
+                               "Make a new graph of a model whose parameters lie on all ranks.")
+        if asked is not None and stages is None:
+            self.__dict__["_automatic_stages"] = self._building(lambda front: pipeline.cut(self, asked, args, kwargs, front))
 
     def _begin(self):
         for name, member in self._members.items():
@@ -311,6 +327,9 @@ class _Front:
         self._graph._begin()
 
     def build(self, args, kwargs):
+        stages = self._graph.__dict__.get("_automatic_stages")
+        if stages is not None:
+            args, kwargs = stages.bring_inputs(args, kwargs)
         with self._graph._scopes:
             return self._graph.build(*args, **kwargs)
 

@@ -1,0 +1,139 @@
+// What crosses from stage to stage, and boxes that meet together.
+#include "holon/graph/program/lowering.h"
+
+namespace holon::graph {
+
+bool Lowering::first_task_of(int m) const {
+  auto& tasks = pipeline_.tasks();
+  for (int t = 0; t < task_; ++t)
+    if (tasks[static_cast<size_t>(t)].micro_batch == m) return false;
+  return true;
+}
+
+void Lowering::post_outside(int m) {
+  for (auto& [v, list] : crossings_from_) {
+    NodeId by = made_by_[static_cast<size_t>(v)];
+    if (by >= 0 && per_micro_batch(g_.nodes[static_cast<size_t>(by)].section)) continue;
+    for (NodeId n : list) post(n, m);
+  }
+}
+
+HandOverState& Lowering::hand_over(NodeId n, int m, const Array* in) {
+  auto [it, fresh] = hand_overs_.try_emplace({n, m}, nullptr);
+  if (!fresh) return *it->second;
+  const Node& node = g_.nodes[static_cast<size_t>(n)];
+  const Value &from = g_.value(node.in[0]), &to = g_.value(node.out[0]);
+  const bool strided = in && in->defined() && !in->is_contiguous();
+  p_->hand_overs.push_back(std::make_unique<HandOverState>(
+      HandOverState{boxing::HandOver::prepare(from.spec, to.spec, from.shape, from.dtype, n * micro_ + m,
+                                              strided ? boxing::Input::kAnyStrides : boxing::Input::kContiguous)}));
+  it->second = p_->hand_overs.back().get();
+  return *it->second;
+}
+
+std::vector<Array> Lowering::scratch_of(std::span<const size_t> sizes, std::vector<int32_t>* held) {
+  std::vector<Array> scratch;
+  for (size_t bytes : sizes) {
+    Array a = Array::placeholder({static_cast<int64_t>(bytes)}, {1}, uint8);
+    int32_t b = new_buffer(bytes);
+    if (held) held->push_back(b);
+    a.storage = p_->buffers[static_cast<size_t>(b)].storage;
+    scratch.push_back(std::move(a));
+  }
+  return scratch;
+}
+
+void Lowering::post(NodeId n, int m) {
+  const Node& node = g_.nodes[static_cast<size_t>(n)];
+  if (!member(node.in[0])) return;
+  const Array* in = array(node.in[0], m);
+  HandOverState& h = hand_over(n, m, in);
+  Posted posted{&h, n, m, {instance(node.in[0], m).buffer}};
+  auto scratch = scratch_of(h.hand_over.post_scratch_bytes(), &posted.held);
+  for (int32_t b : posted.held) ++p_->buffers[static_cast<size_t>(b)].pending;
+  emit<PostInstruction>(&node, m, h, in, std::move(scratch));
+  read_done(node.in[0], m);
+  const int after = pipeline_.taken_by(n, m, task_);
+  (after < 0 ? releases_at_end_ : releases_[static_cast<size_t>(after)]).push_back(std::move(posted));
+}
+
+void Lowering::take(NodeId n, int m) {
+  const Node& node = g_.nodes[static_cast<size_t>(n)];
+  HandOverState& h = hand_over(n, m, nullptr);
+  Array* out = fresh(node.out[0], m, h.hand_over.out_shape(), contiguous_strides(h.hand_over.out_shape()));
+  emit<TakeInstruction>(&node, m, h, out, scratch_of(h.hand_over.take_scratch_bytes()));
+  made(node.out[0], m);
+}
+
+void Lowering::release(const Posted& posted) {
+  emit<ReleaseInstruction>(&g_.nodes[static_cast<size_t>(posted.node)], posted.micro_batch, *posted.state);
+  for (int32_t b : posted.held) {
+    Buffer& buffer = p_->buffers[static_cast<size_t>(b)];
+    --buffer.pending;
+    buffer.life.last = std::max(buffer.life.first, now() - 1);
+  }
+}
+
+void Lowering::find_buckets() {
+  for (auto& n : g_.nodes)
+    if (n.kind == NodeKind::kBox && n.in.size() > 1 && takes_part(n))
+      for (size_t k = 0; k < n.in.size(); ++k) place_in_bucket_[n.in[k]] = {&n, k};
+}
+
+Lowering::Bucket& Lowering::bucket(const Node& n, int m) {
+  auto [it, fresh] = buckets_.try_emplace({&n, m}, nullptr);
+  if (fresh) {
+    std::vector<Dims> shapes;
+    for (ValueId v : n.in) shapes.push_back(g_.value(v).shape);
+    it->second =
+        std::make_unique<Bucket>(Bucket{boxing::PreparedBatch::prepare(g_.value(n.in[0]).spec, g_.value(n.out[0]).spec,
+                                                                       shapes, g_.value(n.in[0]).dtype)});
+  }
+  Bucket& b = *it->second;
+  if (b.buffer < 0 && b.batch.has_in())
+    b.buffer = new_buffer(static_cast<size_t>(b.batch.in_elements()) * size_bytes(g_.value(n.in[0]).dtype));
+  return b;
+}
+
+Array Lowering::part_of(int32_t buffer, const Dims& shape, int64_t at, DType dtype, Device device) {
+  Array a = Array::placeholder(shape, contiguous_strides(shape), dtype, device);
+  a.storage = p_->buffers[static_cast<size_t>(buffer)].storage;
+  a.offset = at;
+  return a;
+}
+
+void Lowering::lower_batch(const Node& n, int m) {
+  Bucket& b = bucket(n, m);
+  const Value &from = g_.value(n.in[0]), &to = g_.value(n.out[0]);
+  if (!b.batch.meets() && !b.batch.has_out()) return;
+  Array* whole = nullptr;
+  if (b.batch.has_in()) {
+    whole = keep(part_of(b.buffer, {b.batch.in_elements()}, 0, from.dtype, device_of(from)));
+    for (size_t k = 0; k < n.in.size(); ++k) {
+      const Array* a = array(n.in[k], m);
+      if (instance(n.in[k], m).buffer == b.buffer) continue;
+      emit<CopyInstruction>(
+          &n, m, a, keep(part_of(b.buffer, b.batch.in_shape(k), b.batch.in_at()[k], from.dtype, device_of(from))),
+          "its place in a bucket");
+    }
+  }
+  const Array* target = &kUndefined;
+  if (b.batch.has_out()) {
+    int32_t buffer = b.batch.in_place() && b.batch.has_in()
+        ? b.buffer
+        : new_buffer(static_cast<size_t>(b.batch.out_elements()) * size_bytes(to.dtype));
+    target = keep(part_of(buffer, {b.batch.out_elements()}, 0, to.dtype, device_of(to)));
+    for (size_t k = 0; k < n.out.size(); ++k)
+      set(n.out[k], m, part_of(buffer, b.batch.out_shape(k), b.batch.out_at()[k], to.dtype, device_of(to)), buffer);
+    p_->buffers[static_cast<size_t>(b.buffer < 0 ? buffer : b.buffer)].life.last = now();
+  }
+  if (!background_) {
+    emit<BatchInstruction>(&n, m, b.batch, whole ? whole : &kUndefined, target);
+    return;
+  }
+  auto& sum = emit<SumInBackground>(&n, m, b.batch, whole ? whole : &kUndefined, target);
+  for (ValueId v : n.out) summing_[v] = &sum;
+  if (whole) summed_from_[&sum] = b.buffer;
+}
+
+}  // namespace holon::graph

@@ -1,0 +1,216 @@
+// Each kind of node as instructions.
+#include "holon/graph/program/lowering.h"
+
+namespace holon::graph {
+
+void Lowering::lower_op(const Node& n, int m) {
+  SmallVec<const Array*, 4> in;
+  SmallVec<Meta, 4> metas;
+  SmallVec<const GlobalSpec*, 4> specs;
+  for (ValueId v : n.in) {
+    in.push_back(array(v, m));
+    metas.push_back(v == kNoValue ? Meta{} : Meta{g_.value(v).shape, g_.value(v).dtype});
+    specs.push_back(v == kNoValue ? nullptr : g_.value(v).spec);
+  }
+  const bool global = g_.value(n.out[0]).is_global();
+  LocalCall call;
+  if (global) {
+    SmallVec<Meta, 3> out;
+    SmallVec<const GlobalSpec*, 3> out_specs;
+    for (ValueId v : n.out) {
+      out.push_back({g_.value(v).shape, g_.value(v).dtype});
+      out_specs.push_back(g_.value(v).spec);
+    }
+    call = local_call(metas, specs, out, out_specs, rank_);
+    if (!call.member) return;
+  } else {
+    for (ValueId v : n.out) call.out_shape.push_back(g_.value(v).shape);
+  }
+  if (n.op->view) return lower_view(n, m, *in[0], call.out_shape[0]);
+  SmallVec<Array*, 3> out;
+  for (size_t o = 0; o < n.out.size(); ++o) {
+    Dims strides = output_strides(*n.op, call.out_shape[o], in);
+    Array* a = n.out.size() == 1 ? in_place_of_input(n, m, call.out_shape[o], strides) : nullptr;
+    out.push_back(a ? a : fresh(n.out[o], m, call.out_shape[o], strides));
+  }
+  auto& i =
+      emit<KernelInstruction>(&n, m, *n.op, n.attrs, std::move(in), std::move(out), global ? &call.part : nullptr);
+  if (n.draw >= 0)
+    i.draw(&p_->draws, global,
+           n.draw + (per_micro_batch(n.section) ? m : 0) * (global ? g_.global_draws : g_.local_draws));
+}
+
+Array* Lowering::in_place_of_input(const Node& n, int m, const Dims& shape, const Dims& strides) {
+  return n.op->elementwise && !n.in.empty() ? over_input(n, m, 0, 0, shape, strides) : nullptr;
+}
+
+Array* Lowering::over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides) {
+  if (n.in[i] == kNoValue || place_in_bucket_.contains(n.out[o])) return nullptr;
+  const Array* in = array(n.in[i], m);
+  if (!in->defined() || in->shape != shape || in->strides != strides || in->dtype != g_.value(n.out[o]).dtype)
+    return nullptr;
+  const Instance own = instance(n.in[i], m);
+  Buffer& b = p_->buffers[static_cast<size_t>(own.buffer)];
+  if (b.kind != Buffer::Kind::kArena) return nullptr;
+  int64_t reads = 0;
+  for (ValueId v : n.in) {
+    if (v == kNoValue || instance(v, m).buffer != own.buffer) continue;
+    if (instance(v, m).array != own.array) return nullptr;
+    ++reads;
+  }
+  if (b.pending != reads) return nullptr;
+  return set(n.out[o], m, *in, own.buffer);
+}
+
+void Lowering::lower_view(const Node& n, int m, const Array& in, const Dims& shape) {
+  Array out = in;
+  ViewCall call(*n.op, n.attrs, in, shape);
+  n.op->view(call, out);
+  if (out.storage == in.storage) {
+    set(n.out[0], m, std::move(out), instance(n.in[0], m).buffer);
+    return;
+  }
+  // Strides did not allow a view: a copy in row-major order, seen in the new shape.
+  HOLON_CHECK(out.is_contiguous() && out.numel() == in.numel(), "the view {} of {} is neither a window nor a copy",
+              n.op->name(), in.shape);
+  Array* made = fresh(n.out[0], m, out.shape, out.strides);
+  Array as_given = *made;
+  as_given.shape = in.shape;
+  as_given.strides = contiguous_strides(in.shape);
+  emit<CopyInstruction>(&n, m, array(n.in[0], m), keep(std::move(as_given)), n.op->name());
+}
+
+void Lowering::lower_box(const Node& n, int m) {
+  if (n.in.size() > 1) return lower_batch(n, m);
+  for (size_t k = 0; k < n.in.size(); ++k) {
+    const Value &from = g_.value(n.in[k]), &to = g_.value(n.out[k]);
+    const Array* in = array(n.in[k], m);
+    auto prepared = boxing::Prepared::prepare(from.spec, to.spec, from.shape, from.dtype,
+                                              !in->defined() || in->is_contiguous() ? boxing::Input::kContiguous
+                                                                                    : boxing::Input::kAnyStrides);
+    if (prepared.is_view() && prepared.has_in() && prepared.has_out() && !prepared.meets()) {
+      set(n.out[k], m, prepared.view_of(*in), instance(n.in[k], m).buffer);
+      continue;
+    }
+    if (!prepared.meets() && !prepared.has_out()) continue;
+    const Array* out = prepared.has_out()
+        ? fresh(n.out[k], m, prepared.out_shape(), contiguous_strides(prepared.out_shape()))
+        : &kUndefined;
+    auto scratch = scratch_of(prepared.scratch_bytes());
+    emit<BoxInstruction>(&n, m, std::move(prepared), in, out, std::move(scratch));
+  }
+}
+
+void Lowering::lower_relabel(const Node& n, int m) {
+  const Value& to = g_.value(n.out[0]);
+  if (!member(n.out[0])) return;
+  const Array* in = array(n.in[0], m);
+  if (in->defined()) {
+    set(n.out[0], m, *in, instance(n.in[0], m).buffer);
+    return;
+  }
+  fresh(n.out[0], m, to.shape,
+        contiguous_strides(to.shape));  // a rank outside of the placement: a local tensor without elements
+}
+
+void Lowering::lower_agree(const Node& n, int m) {
+  if (!member(n.out[0])) return;
+  Array* out = fresh(n.out[0], m, array(n.in[0], m)->shape, contiguous_strides(array(n.in[0], m)->shape));
+  const Value& to = g_.value(n.out[0]);
+  emit<AgreeInstruction>(&n, m, array(n.in[0], m), out, to.spec, to.shape);
+}
+
+void Lowering::lower_accumulate(const Node& n, int m) {
+  const Array* in = array(n.in[0], m);
+  if (!in->defined()) return;
+  if (m == 0) {
+    Instance i = instance(n.in[0], m);
+    Buffer& b = p_->buffers[static_cast<size_t>(i.buffer)];
+    // The first micro-batch's gradient is the sum so far.
+    if (b.kind == Buffer::Kind::kArena && b.pending == 1 && in->is_dense() && !place_in_bucket_.contains(n.out[0])) {
+      set(n.out[0], m, *in, i.buffer);
+      return;
+    }
+    Array* out = fresh(n.out[0], m, in->shape, in->is_dense() ? in->strides : contiguous_strides(in->shape));
+    emit<CopyInstruction>(&n, m, in, out, "the sum over micro-batches");
+    return;
+  }
+  static const OpDef& add = find_op("add");
+  Array* sum = const_cast<Array*>(array(n.out[0], m));
+  emit<KernelInstruction>(&n, m, add, add.schema.defaults, SmallVec<const Array*, 4>{sum, in}, SmallVec<Array*, 3>{sum},
+                          nullptr);
+}
+
+void Lowering::lower_assign(const Node& n, int m) {
+  const External& x = g_.externals[static_cast<size_t>(n.target)];
+  const Array *in = array(n.in[0], m), *to = array(x.value, 0);
+  if (!to->defined() || !in->defined()) return;
+  if (in->storage == to->storage && in->offset == to->offset && in->strides == to->strides) return;
+  emit<CopyInstruction>(&n, m, in, const_cast<Array*>(to), x.name.empty() ? "a tensor from outside" : x.name.c_str());
+}
+
+void Lowering::lower_update(const Node& n, int m) {
+  const Update& u = g_.updates[static_cast<size_t>(n.target)];
+  UpdateGroup& group = p_->updates[static_cast<size_t>(n.target)];
+  size_t next_out = 0;
+  for (size_t i = 0; i < n.in.size(); ++i) {
+    const Value& v = g_.value(n.in[i]);
+    const External& x = g_.externals[static_cast<size_t>(u.externals[i])];
+    const Array* grad = array(n.in[i], m);
+    optim::Slot slot;
+    slot.grad = v.spec ? Tensor::global(*grad, v.shape, v.dtype, v.spec) : Tensor::local(*grad);
+    slot.param = x.tensor;
+    if (u.shards[i]) {
+      const ValueId out = n.out[next_out++];
+      Array part;
+      if (member(out)) {
+        const Array& whole = *array(x.value, 0);
+        part = window(whole, v.shape, x.tensor.spec(), u.shards[i]);
+        set(out, m, part, instance(x.value, 0).buffer);
+      }
+      slot.param = Tensor::global(part, v.shape, v.dtype, u.shards[i]);
+    }
+    group.slots.push_back(std::move(slot));
+  }
+  emit<UpdateInstruction>(&n, m, group);
+}
+
+Array Lowering::window(const Array& a, const Dims& shape, const GlobalSpec* from, const GlobalSpec* to) const {
+  Slice have = slice_of(shape, from->placement, from->nd_sbp, from->placement.index_of(rank_));
+  Slice want = slice_of(shape, to->placement, to->nd_sbp, to->placement.index_of(rank_));
+  int64_t at = 0;
+  for (int d = 0; d < shape.size(); ++d) at += (want.offset[d] - have.offset[d]) * a.strides[d];
+  return a.view(want.shape, a.strides, at);
+}
+
+void Lowering::lower_fused(const Node& n, int m) {
+  if (!member(n.out[0])) return;
+  SmallVec<const Array*, 4> in;
+  std::vector<FusedChain::Operand> in_like, out_like;
+  for (ValueId v : n.in) {
+    const Array* a = array(v, m);
+    in.push_back(a);
+    in_like.push_back({a->shape, a->strides, a->dtype});
+  }
+  for (ValueId v : n.out) {
+    const Dims shape = local_shape(g_.value(v));
+    Dims strides = contiguous_strides(shape);
+    for (auto* a : in)
+      if (a->shape == shape) {
+        if (a->is_dense()) strides = a->strides;
+        break;
+      }
+    out_like.push_back({shape, strides, g_.value(v).dtype});
+  }
+  FusedChain chain(g_.bodies[static_cast<size_t>(n.target)], in_like, out_like);
+  SmallVec<Array*, 3> out;
+  for (size_t o = 0; o < n.out.size(); ++o) {
+    Array* over = nullptr;
+    for (size_t i = 0; i < n.in.size() && !over; ++i)
+      if (chain.may_overwrite(i, o)) over = over_input(n, m, i, o, out_like[o].shape, out_like[o].strides);
+    out.push_back(over ? over : fresh(n.out[o], m, out_like[o].shape, out_like[o].strides));
+  }
+  emit<FusedInstruction>(&n, m, std::move(chain), std::move(in), std::move(out));
+}
+
+}  // namespace holon::graph

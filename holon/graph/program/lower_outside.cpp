@@ -1,0 +1,170 @@
+// Inputs, externals and outputs, and where values lie.
+#include "holon/graph/program/lowering.h"
+
+namespace holon::graph {
+
+void Lowering::bind_outside() {
+  for (size_t i = 0; i < g_.inputs.size(); ++i) {
+    ValueId v = g_.inputs[i];
+    if (!member(v)) continue;
+    const Value& value = g_.value(v);
+    const Dims shape = local_shape(value);
+    for (int m = 0; m < (per_micro_[static_cast<size_t>(v)] ? micro_ : 1); ++m) {
+      Array a = Array::placeholder(shape, contiguous_strides(shape), value.dtype, device_of(value));
+      int32_t b = new_buffer(a.nbytes(), Buffer::Kind::kInput);
+      Buffer& buffer = p_->buffers[static_cast<size_t>(b)];
+      buffer.index = static_cast<int32_t>(i);
+      buffer.at = value.shape.size() ? m * static_cast<int64_t>(a.nbytes()) : 0;
+      a.storage = buffer.storage;
+      set(v, m, std::move(a), b);
+    }
+  }
+  for (size_t e = 0; e < g_.externals.size(); ++e) {
+    const External& x = g_.externals[e];
+    const Array& own = x.tensor.array();
+    if (!own.defined()) continue;
+    Array a = own;
+    int32_t b = new_buffer(0, Buffer::Kind::kExternal);
+    p_->buffers[static_cast<size_t>(b)].index = static_cast<int32_t>(e);
+    a.storage = p_->buffers[static_cast<size_t>(b)].storage;
+    a.offset = 0;
+    set(x.value, 0, std::move(a), b);
+  }
+}
+
+void Lowering::put_out(int m, bool last) {
+  if (out_done_.empty()) {
+    out_done_.assign(g_.outputs.size() * static_cast<size_t>(micro_), false);
+    p_->outputs.resize(g_.outputs.size());
+    for (size_t o = 0; o < g_.outputs.size(); ++o) describe_output(o);
+  }
+  for (size_t o = 0; o < g_.outputs.size(); ++o) {
+    ValueId v = g_.outputs[o];
+    OutputPart& part = p_->outputs[o];
+    if (part.external >= 0 || part.buffer == -1 || !per_micro_[static_cast<size_t>(v)]) continue;
+    const size_t slot = o * static_cast<size_t>(micro_) + static_cast<size_t>(m);
+    if (out_done_[slot]) continue;
+    if (last) need(v, m);
+    const Array* from = array(v, m);
+    if (!from->defined()) {
+      if (last && !g_.value(v).spec)
+        fail_value("output {} of the graph is a local tensor of one of its {} stages: the other stages' ranks do not "
+                   "have it. Make it global by "
+                   "to_global(placement, sbp) in build().",
+                   o, stages_);
+      HOLON_CHECK(!last, "output {} is not computed for micro-batch {}", o, m);
+      continue;
+    }
+    out_done_[slot] = true;
+    Array to = part.array;
+    const bool joined = joins(o);
+    if (joined) {
+      to.shape[0] = from->shape[0];
+      to.offset += m * from->shape[0] * to.strides[0];
+    } else {
+      to.offset += m * to.strides[0];
+      to.shape.erase(0);
+      to.strides.erase(0);
+    }
+    emit<CopyInstruction>(nullptr, m, from, keep(std::move(to)), "an output");
+    read_done(v, m);
+  }
+}
+
+bool Lowering::joins(size_t o) const {
+  const Value& v = g_.value(g_.outputs[o]);
+  if (v.shape.size() == 0) return false;
+  for (ValueId i : g_.inputs)
+    if (g_.value(i).shape.size() > 0 && g_.value(i).shape[0] == v.shape[0]) return true;
+  return false;
+}
+
+void Lowering::describe_output(size_t o) {
+  const ValueId v = g_.outputs[o];
+  const Value& value = g_.value(v);
+  OutputPart& part = p_->outputs[o];
+  part.shape = value.shape;
+  part.dtype = value.dtype;
+  part.spec = value.spec;
+  if (value.kind == ValueKind::kExternal) {
+    part.external = value.index;
+    return;
+  }
+  if (!per_micro_[static_cast<size_t>(v)]) return;
+  if (joins(o))
+    part.shape[0] *= micro_;
+  else
+    part.shape = with_leading(micro_, value.shape);
+  if (value.spec && !joins(o)) part.spec = shifted(value.spec);
+  if (!member(v)) return;
+  Dims local = local_shape(value);
+  if (joins(o))
+    local[0] *= micro_;
+  else
+    local = with_leading(micro_, local);
+  part.array = Array::placeholder(local, contiguous_strides(local), value.dtype, device_of(value));
+  part.buffer = new_buffer(part.array.nbytes(), Buffer::Kind::kOutput);
+  p_->buffers[static_cast<size_t>(part.buffer)].index = static_cast<int32_t>(o);
+  part.array.storage = p_->buffers[static_cast<size_t>(part.buffer)].storage;
+}
+
+Dims Lowering::with_leading(int64_t n, const Dims& shape) {
+  Dims d{n};
+  for (int64_t s : shape) d.push_back(s);
+  return d;
+}
+
+const GlobalSpec* Lowering::shifted(const GlobalSpec* spec) {
+  std::vector<Sbp> list(spec->nd_sbp.begin(), spec->nd_sbp.end());
+  for (auto& s : list)
+    if (s.is_split()) s = sbp::split(s.axis + 1);
+  return intern_spec(spec->placement, NdSbp(list));
+}
+
+void Lowering::finish_outputs() {
+  for (size_t o = 0; o < g_.outputs.size(); ++o) {
+    const ValueId v = g_.outputs[o];
+    OutputPart& part = p_->outputs[o];
+    if (part.external >= 0 || per_micro_[static_cast<size_t>(v)] || !member(v)) continue;
+    need(v, 0);
+    const Array* from = array(v, 0);
+    if (!from->defined() && !g_.value(v).spec)
+      fail_value("output {} of the graph is a local tensor of one of its {} stages: the other stages' ranks do not "
+                 "have it. Make it global by "
+                 "to_global(placement, sbp) in build().",
+                 o, stages_);
+    HOLON_CHECK(from->defined(), "output {} is not computed", o);
+    Buffer& b = p_->buffers[static_cast<size_t>(instance(v, 0).buffer)];
+    if (b.kind == Buffer::Kind::kArena && from->is_dense() && from->nbytes() == b.bytes) {
+      b.kind = Buffer::Kind::kOutput;
+      b.index = static_cast<int32_t>(o);
+      part.array = *from;
+      part.buffer = instance(v, 0).buffer;
+      continue;
+    }
+    part.array = Array::placeholder(from->shape, contiguous_strides(from->shape), from->dtype, from->device);
+    part.buffer = new_buffer(part.array.nbytes(), Buffer::Kind::kOutput);
+    p_->buffers[static_cast<size_t>(part.buffer)].index = static_cast<int32_t>(o);
+    part.array.storage = p_->buffers[static_cast<size_t>(part.buffer)].storage;
+    emit<CopyInstruction>(nullptr, 0, from, keep(part.array), "an output");
+    read_done(v, 0);
+  }
+}
+
+void Lowering::place() {
+  std::vector<Lifetime> lives;
+  for (size_t b = 0; b < p_->buffers.size(); ++b)
+    if (p_->buffers[b].kind == Buffer::Kind::kArena) {
+      lives.push_back(p_->buffers[b].life);
+    }
+  p_->memory = plan_memory(lives);
+}
+
+void Program::allocate() {
+  arena = allocate_storage(std::max<size_t>(memory.bytes, 1));
+  size_t next = 0;
+  for (Buffer& b : buffers)
+    if (b.kind == Buffer::Kind::kArena) b.storage->rebind(arena->data() + memory.offsets[next++], b.bytes);
+}
+
+}  // namespace holon::graph

@@ -1,0 +1,191 @@
+// Lowering: from a graph to the instructions of one rank.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <unordered_map>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/comm/background.h"
+#include "holon/graph/program/instructions.h"
+#include "holon/graph/program/pipeline.h"
+#include "holon/graph/program/program.h"
+#include "holon/kernels/cpu/copy.h"
+
+namespace holon::graph {
+
+// What an absent operand is.
+inline const Array kUndefined{};
+
+// One use: makes the program of the current rank. Values become instances (one, or one per micro-batch), instances
+// windows on buffers, and buffers live from the instruction that makes them to the last that reads them.
+class Lowering {
+ public:
+  Lowering(const Graph& g, const LoweringOptions& options)
+      : g_(g),
+        made_by_(producers(g)),
+        rank_(Context::current().rank()),
+        pipeline_(g, options.schedule, rank_),
+        background_(options.background) {}
+
+  std::unique_ptr<Program> run();
+
+ private:
+  struct Instance {
+    int32_t array = -1, buffer = -1;
+  };
+
+  // A hand-over whose memory is not free yet.
+  struct Posted {
+    HandOverState* state;
+    NodeId node;
+    int micro_batch;
+    std::vector<int32_t> held;  // buffers
+  };
+
+  // What the rank does, by section and stage.
+  void sort_nodes();
+  bool member(ValueId v) const {
+    auto* spec = g_.value(v).spec;
+    return !spec || spec->placement.contains(rank_);
+  }
+  bool takes_part(const Node& n) const;
+  Instance& instance(ValueId v, int m) {
+    return instances_[static_cast<size_t>(first_[static_cast<size_t>(v)] +
+                                          (per_micro_[static_cast<size_t>(v)] ? m : 0))];
+  }
+  const Array* array(ValueId v, int m) {
+    if (v == kNoValue) return &kUndefined;
+    Instance& i = instance(v, m);
+    return i.array < 0 ? &kUndefined : &p_->arrays[static_cast<size_t>(i.array)];
+  }
+
+  // How often one instance of each value is read here.
+  void count_reads();
+  int32_t now() const { return static_cast<int32_t>(p_->instructions.size()); }
+  int32_t new_buffer(size_t bytes, Buffer::Kind kind = Buffer::Kind::kArena);
+  Array* keep(Array a) {
+    p_->arrays.push_back(std::move(a));
+    return &p_->arrays.back();
+  }
+  Array* set(ValueId v, int m, Array a, int32_t buffer);
+
+  // An array with memory of its own for the value.
+  Array* fresh(ValueId v, int m, const Dims& shape, const Dims& strides);
+  static Device device_of(const Value& v) { return v.spec ? v.spec->placement.device() : v.device; }
+  Dims local_shape(const Value& v) const {
+    if (!v.spec) return v.shape;
+    return slice_of(v.shape, v.spec->placement, v.spec->nd_sbp, v.spec->placement.index_of(rank_)).shape;
+  }
+  template <class T, class... Args>
+  T& emit(const Node* n, int m, Args&&... args) {
+    auto made = std::make_unique<T>(std::forward<Args>(args)...);
+    made->node = n ? static_cast<int32_t>(n - g_.nodes.data()) : -1;
+    made->micro_batch = static_cast<int16_t>(m);
+    T& ref = *made;
+    p_->instructions.push_back(std::move(made));
+    return ref;
+  }
+  void read_done(ValueId v, int m) {
+    if (v == kNoValue) return;
+    Instance& i = instance(v, m);
+    if (i.buffer < 0) return;
+    Buffer& b = p_->buffers[static_cast<size_t>(i.buffer)];
+    --b.pending;
+    b.read_in |= static_cast<uint8_t>(1u << static_cast<unsigned>(section_));
+    b.life.last = std::max(b.life.first, now() - 1);
+  }
+  bool first_task_of(int m) const;
+
+  // What stages need of inputs and parameters that other ranks hold.
+  void post_outside(int m);
+
+  // The object through which a box hands over one micro-batch. Objects of all nodes and micro-batches differ in their
+  // channel.
+  HandOverState& hand_over(NodeId n, int m, const Array* in);
+  std::vector<Array> scratch_of(std::span<const size_t> sizes, std::vector<int32_t>* held = nullptr);
+  void post(NodeId n, int m);
+  void take(NodeId n, int m);
+  void release(const Posted& posted);
+
+  // Gradients that one meeting sums lie side by side from the start.
+  void find_buckets();
+  struct Bucket {
+    boxing::PreparedBatch batch;
+    int32_t buffer = -1;
+  };
+  Bucket& bucket(const Node& n, int m);
+
+  // A window on the memory of a bucket.
+  Array part_of(int32_t buffer, const Dims& shape, int64_t at, DType dtype, Device device);
+  void lower_batch(const Node& n, int m);
+  void bind_outside();
+  void run_section(Section section, int stage, int m);
+
+  // Before v is read: what is on its way is waited for.
+  void need(ValueId v, int m);
+
+  // After v was made: stages that wait for it get it.
+  void made(ValueId v, int m);
+  void lower(const Node& n, int m);
+  void lower_op(const Node& n, int m);
+
+  // The result over the first input, if nobody reads that any more.
+  Array* in_place_of_input(const Node& n, int m, const Dims& shape, const Dims& strides);
+
+  // Output o in the memory of input i, where that is read for the last time. Pre: the kernel may do that.
+  Array* over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides);
+  void lower_view(const Node& n, int m, const Array& in, const Dims& shape);
+  void lower_box(const Node& n, int m);
+  void lower_relabel(const Node& n, int m);
+  void lower_agree(const Node& n, int m);
+  void lower_accumulate(const Node& n, int m);
+  void lower_assign(const Node& n, int m);
+  void lower_update(const Node& n, int m);
+
+  // This rank's part under `to` in its part under `from`, which holds it.
+  Array window(const Array& a, const Dims& shape, const GlobalSpec* from, const GlobalSpec* to) const;
+  void lower_fused(const Node& n, int m);
+
+  // Outputs that are there for the micro-batch. last: what is not there does not come.
+  void put_out(int m, bool last = false);
+
+  // Whether the micro-batches' values of an output are rows of one tensor.
+  bool joins(size_t o) const;
+  void describe_output(size_t o);
+  static Dims with_leading(int64_t n, const Dims& shape);
+
+  // The same layout behind a new first axis.
+  static const GlobalSpec* shifted(const GlobalSpec* spec);
+
+  // Outputs of one instance lie in memory that the step allocates for them: the value's own where it fills its buffer.
+  void finish_outputs();
+  void place();
+  const Graph& g_;
+  std::vector<NodeId> made_by_;
+  const int rank_;
+  Pipeline pipeline_;
+  int micro_ = 1, stages_ = 1, task_ = 0;
+  Section section_ = Section::kOnceBefore;
+  const bool background_;
+  std::unique_ptr<Program> p_;
+  std::array<std::vector<std::vector<NodeId>>, 5> lists_;
+  std::vector<bool> per_micro_;
+  std::vector<int64_t> first_;  // of each value's instances
+  std::vector<Instance> instances_;
+  std::vector<int64_t> reads_;
+  std::vector<bool> out_done_;
+  std::map<ValueId, std::vector<NodeId>> crossings_from_;
+  std::unordered_map<ValueId, NodeId> crossing_to_;
+  std::map<std::pair<NodeId, int>, HandOverState*> hand_overs_;
+  std::vector<std::vector<Posted>> releases_;  // after each task
+  std::vector<Posted> releases_at_end_;
+  std::unordered_map<ValueId, std::pair<const Node*, size_t>> place_in_bucket_;
+  std::map<std::pair<const Node*, int>, std::unique_ptr<Bucket>> buckets_;
+  std::unordered_map<ValueId, const SumInBackground*> summing_;
+  std::unordered_map<const SumInBackground*, int32_t> summed_from_;  // buffers
+};
+
+}  // namespace holon::graph
