@@ -1,5 +1,5 @@
-// What a compiled step costs: an instruction beside its kernel, a training step of small layers against the same one run eagerly, and
-// compiling by the node. One rank. One JSON object a line.
+// What a compiled step costs: an instruction beside its kernel, a training step of small layers against the same one
+// run eagerly, and compiling by the node. One rank. One JSON object a line.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -31,7 +31,8 @@ double microseconds(const std::function<void()>& f, int calls) {
 }
 
 void report(const std::string& name, double value, const char* unit, const char* against, double ratio) {
-  std::printf("{\"name\": \"graph: %s\", \"value\": %.4f, \"unit\": \"%s\", \"against\": \"%s\", \"ratio\": %.3f}\n", name.c_str(), value, unit, against, ratio);
+  std::printf("{\"name\": \"graph: %s\", \"value\": %.4f, \"unit\": \"%s\", \"against\": \"%s\", \"ratio\": %.3f}\n",
+              name.c_str(), value, unit, against, ratio);
   std::fflush(stdout);
 }
 
@@ -59,7 +60,8 @@ struct Layers {
   }
 };
 
-std::unique_ptr<flow::graph::Step> compiled(const Layers& layers, const flow::Tensor& x, const flow::Tensor& y, std::vector<std::string> disabled = {}) {
+std::unique_ptr<flow::graph::Step> compiled(const Layers& layers, const flow::Tensor& x, const flow::Tensor& y,
+                                            std::vector<std::string> disabled = {}) {
   flow::graph::Capture capture;
   flow::Tensor images = capture.input_like(x), classes = capture.input_like(y);
   flow::Tensor loss = layers.loss(images, classes);
@@ -83,8 +85,10 @@ void model(const char* name, const std::vector<int64_t>& widths, int64_t batch, 
   std::vector<flow::Tensor> in{x, y};
   auto run = [&] { step->run(in); };
   double of_eager = microseconds(eager, calls), of_graph = microseconds(run, calls), again = microseconds(eager, calls);
-  report(fmt::format("step of {} ({} instructions)", name, step->stats().instructions), of_graph, "us", "eager", (of_eager + again) / 2 / of_graph);
-  report(fmt::format("memory of {}", name), static_cast<double>(step->stats().arena_bytes) / 1024, "KiB", "values without sharing",
+  report(fmt::format("step of {} ({} instructions)", name, step->stats().instructions), of_graph, "us", "eager",
+         (of_eager + again) / 2 / of_graph);
+  report(fmt::format("memory of {}", name), static_cast<double>(step->stats().arena_bytes) / 1024, "KiB",
+         "values without sharing",
          static_cast<double>(step->stats().sum_bytes) / static_cast<double>(step->stats().arena_bytes));
 }
 
@@ -103,7 +107,8 @@ void instruction() {
   flow::Array out = flow::Array::empty({4, 4}, flow::float32), a = x.array(), b = w.array();
   double kernel = microseconds([&] { flow::kernels::matmul(a, b, out); }, 20000);
   double all = microseconds([&] { step->run(in); }, 20) / kOps;
-  report("an instruction beside its kernel", all - kernel, "us", "a goal of 0.2 us", 0.2 / std::max(all - kernel, 1e-3));
+  report("an instruction beside its kernel", all - kernel, "us", "a goal of 0.2 us",
+         0.2 / std::max(all - kernel, 1e-3));
 }
 
 void compiling() {
@@ -112,11 +117,13 @@ void compiling() {
   Layers layers(widths);
   auto start = Clock::now();
   auto step = compiled(layers, x, y);
-  double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count() / static_cast<double>(step->stats().captured_nodes);
+  double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count() /
+      static_cast<double>(step->stats().captured_nodes);
   report(fmt::format("compiling, {} nodes", step->stats().captured_nodes), us, "us a node", "a goal of 20 us", 20 / us);
 }
 
-// GPT-3 as the specification places it: 64 stages of 6 x 8 ranks, data-parallel by 6 and tensor-parallel by 8; for one of the ranks, without data.
+// GPT-3 as the specification places it: 64 stages of 6 x 8 ranks, data-parallel by 6 and tensor-parallel by 8; for one
+// of the ranks, without data.
 struct Gpt3 {
   static constexpr int64_t kWidth = 12288, kHeads = 96, kWords = 51200, kLength = 2048;
   int layers, stages, dp, tp;
@@ -149,9 +156,10 @@ struct Gpt3 {
     places = make({kLength, kWidth}, ranks_of(0), b);
     for (int i = 0; i < layers; ++i) {
       auto p = ranks_of(stage_of(i));
-      blocks.push_back({make({kWidth}, p, b), make({kWidth}, p, b), make({3 * kWidth, kWidth}, p, s0), make({3 * kWidth}, p, s0), make({kWidth, kWidth}, p, s1),
-                        make({kWidth}, p, b), make({kWidth}, p, b), make({kWidth}, p, b), make({4 * kWidth, kWidth}, p, s0), make({4 * kWidth}, p, s0),
-                        make({kWidth, 4 * kWidth}, p, s1), make({kWidth}, p, b)});
+      blocks.push_back({make({kWidth}, p, b), make({kWidth}, p, b), make({3 * kWidth, kWidth}, p, s0),
+                        make({3 * kWidth}, p, s0), make({kWidth, kWidth}, p, s1), make({kWidth}, p, b),
+                        make({kWidth}, p, b), make({kWidth}, p, b), make({4 * kWidth, kWidth}, p, s0),
+                        make({4 * kWidth}, p, s0), make({kWidth, 4 * kWidth}, p, s1), make({kWidth}, p, b)});
     }
     norm = make({kWidth}, ranks_of(stages - 1), b);
     norm_b = make({kWidth}, ranks_of(stages - 1), b);
@@ -167,7 +175,9 @@ struct Gpt3 {
       h = h.to_global(ranks_of(stage_of(i)), along_batch);
       flow::Tensor n = flow::layer_norm(h, {kWidth}, k.n1, k.b1);
       flow::Tensor q = flow::reshape(flow::linear(n, k.qkv, k.qkv_b), {rows, length, kHeads, 3, kWidth / kHeads});
-      auto part = [&](int64_t which) { return flow::transpose(flow::squeeze(flow::slice(q, 3, which, which + 1), flow::Dims{3}), 1, 2); };
+      auto part = [&](int64_t which) {
+        return flow::transpose(flow::squeeze(flow::slice(q, 3, which, which + 1), flow::Dims{3}), 1, 2);
+      };
       flow::Tensor a = flow::scaled_dot_product_attention(part(0), part(1), part(2), {}, 0.0, true);
       a = flow::reshape(flow::transpose(a, 1, 2), {rows, length, kWidth});
       h = flow::add(h, flow::linear(a, k.out, k.out_b));
@@ -179,7 +189,8 @@ struct Gpt3 {
     auto p = ranks_of(stages - 1);
     h = flow::layer_norm(h, {kWidth}, norm, norm_b);
     flow::Tensor head = words.to_global(p, flow::NdSbp({flow::sbp::broadcast(), flow::sbp::split(0)}));
-    flow::Tensor out = flow::cross_entropy(flow::reshape(flow::linear(h, head), {rows * length, kWords}), flow::reshape(y.to_global(p, along_batch), {rows * length}));
+    flow::Tensor out = flow::cross_entropy(flow::reshape(flow::linear(h, head), {rows * length, kWords}),
+                                           flow::reshape(y.to_global(p, along_batch), {rows * length}));
     capture.pop_scope();
     return out;
   }
@@ -204,8 +215,9 @@ void gpt3(int layers, int stages, int dp, int tp) {
   }
   double s = std::chrono::duration<double>(Clock::now() - start).count();
   const auto& stats = step->stats();
-  report(fmt::format("compiling GPT-3 of {} layers for a rank of {} ({} nodes, {} instructions, {:.1f} GiB of values)", layers, stages * dp * tp, stats.captured_nodes,
-                     stats.instructions, static_cast<double>(stats.arena_bytes) / (1 << 30)),
+  report(fmt::format("compiling GPT-3 of {} layers for a rank of {} ({} nodes, {} instructions, {:.1f} GiB of values)",
+                     layers, stages * dp * tp, stats.captured_nodes, stats.instructions,
+                     static_cast<double>(stats.arena_bytes) / (1 << 30)),
          s, "s", "a goal of 5 s", 5 / s);
   std::fputs(step->passes().c_str(), stderr);
   std::fprintf(stderr, "passes %.3f s, lowering %.3f s\n", stats.passes_s, stats.lowering_s);

@@ -400,7 +400,8 @@ std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> input
     for (size_t i = 0; i < inputs.size(); ++i) {
       symbols.push_back(capture.input_like(inputs[i]));
       if (inputs[i].requires_grad()) symbols.back().set_requires_grad();
-      if (i < input_placements_.size() && input_placements_[i]) symbols[i] = on_stage(symbols[i], *input_placements_[i]);
+      if (i < input_placements_.size() && input_placements_[i])
+        symbols[i] = on_stage(symbols[i], *input_placements_[i]);
     }
     TensorVec outputs = run_build(symbols);
     for (size_t i = 0; i < outputs.size(); ++i)

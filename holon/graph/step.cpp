@@ -11,8 +11,8 @@
 #include "holon/graph/agreement.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/program/pipeline.h"
-#include "holon/graph/virtual_rank.h"
 #include "holon/graph/program/program.h"
+#include "holon/graph/virtual_rank.h"
 #include "holon/kernels/cpu/copy.h"
 
 namespace holon::graph {
@@ -167,7 +167,8 @@ struct Step::Impl {
       run_traced(at, static_cast<size_t>(range.first));
       const Task& t = range.task;
       const std::string text = t.str();
-      tracing::Span span(graph.stages * graph.micro_batches > 1 ? std::string_view(text) : name(section_of(t.phase)), "task");
+      tracing::Span span(graph.stages * graph.micro_batches > 1 ? std::string_view(text) : name(section_of(t.phase)),
+                         "task");
       if (span) {
         span.arg("stage", static_cast<int64_t>(t.stage));
         span.arg("micro_batch", static_cast<int64_t>(t.micro_batch));
@@ -214,7 +215,8 @@ struct Step::Impl {
   }
 
   std::vector<Tensor> run(std::span<const Tensor> given) {
-    if (is_virtual()) fail_runtime("a graph cannot be run by a virtual rank: there is no data. Run it in a world of real ranks.");
+    if (is_virtual())
+      fail_runtime("a graph cannot be run by a virtual rank: there is no data. Run it in a world of real ranks.");
     tracing::Span span("graph step", "graph");
     if (given.size() != graph.inputs.size())
       fail_value("the graph takes {} tensors, {} were given. Call it as it was compiled.", graph.inputs.size(),

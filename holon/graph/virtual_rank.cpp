@@ -37,8 +37,12 @@ class VirtualRank::Shapes final : public Tracer {
   void op(const OpDef&, const Attrs&, std::span<const Tensor>, std::span<Tensor> outputs) override {
     for (auto& t : outputs) t.impl()->array = shaped(t.shape(), t.dtype(), t.spec(), t.impl()->device).array();
   }
-  Tensor box(const Tensor& t, const GlobalSpec* to, bool) override { return shaped(t.shape(), t.dtype(), to, t.impl()->device); }
-  Tensor relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override { return shaped(shape, t.dtype(), spec, t.impl()->device); }
+  Tensor box(const Tensor& t, const GlobalSpec* to, bool) override {
+    return shaped(t.shape(), t.dtype(), to, t.impl()->device);
+  }
+  Tensor relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override {
+    return shaped(shape, t.dtype(), spec, t.impl()->device);
+  }
   Tensor agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override { return relabel(t, shape, spec); }
   void write(const char*, const Tensor&, const Tensor&) override {}
   void gradient(TensorImpl& leaf, const Tensor& g) override { gradients_[&leaf] = g; }
@@ -64,7 +68,8 @@ class VirtualRank::Shapes final : public Tracer {
 VirtualRank::VirtualRank(int rank, int world_size, int ranks_per_host) {
   if (world_size < 1 || rank < 0 || rank >= world_size)
     fail_value("virtual rank {} of {}: a rank lies from 0 to the size of the world less one.", rank, world_size);
-  if (Context::current().tracer()) fail_runtime("a virtual rank cannot begin inside of build(). Begin it before the graph is called.");
+  if (Context::current().tracer())
+    fail_runtime("a virtual rank cannot begin inside of build(). Begin it before the graph is called.");
   bool known;
   Machine machine = *machine_so_far(&known);
   machine.hosts = {};

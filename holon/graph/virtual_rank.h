@@ -1,4 +1,5 @@
-// One rank of a world that is not there: to compile a graph for it, and see what it would hold and send, on any machine.
+// One rank of a world that is not there: to compile a graph for it, and see what it would hold and send, on any
+// machine.
 #pragma once
 
 #include <memory>
@@ -8,15 +9,15 @@
 
 namespace holon::graph {
 
-// While it lives, this thread is that rank, and tensors have shapes and layouts but no data: nothing is computed and nothing sent.
-// Models are made and graphs captured and compiled as ever; a step cannot be run.
+// While it lives, this thread is that rank, and tensors have shapes and layouts but no data: nothing is computed and
+// nothing sent. Models are made and graphs captured and compiled as ever; a step cannot be run.
 //
 //   VirtualRank rank(17, 3072, 8);
 //   auto w = randn({12288, 12288}, {.placement = p, .sbp = s});   // takes no memory
 class VirtualRank {
  public:
-  // ranks_per_host: hosts have so many consecutive ranks; 0: all are on one. Errors: a rank that the world has not; a graph is being
-  // captured on this thread.
+  // ranks_per_host: hosts have so many consecutive ranks; 0: all are on one. Errors: a rank that the world has not; a
+  // graph is being captured on this thread.
   VirtualRank(int rank, int world_size, int ranks_per_host = 0);
   ~VirtualRank();
   VirtualRank(const VirtualRank&) = delete;

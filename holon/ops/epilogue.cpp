@@ -1,5 +1,6 @@
-// Products together with what follows them. The graph's passes put them in place of pairs of ops, after backward has been recorded,
-// so that they have no gradients. Where what follows is not linear in the product, the contracted axis is whole.
+// Products together with what follows them. The graph's passes put them in place of pairs of ops, after backward has
+// been recorded, so that they have no gradients. Where what follows is not linear in the product, the contracted axis
+// is whole.
 #include "holon/kernels/cpu/epilogue.h"
 
 #include "holon/dispatch/dispatch.h"
@@ -18,13 +19,15 @@ constexpr std::pair<std::string_view, kernels::Then> kThen[] = {
 kernels::Then then_of(const AttrReader& c) {
   for (auto& [name, then] : kThen)
     if (c.text("then") == name) return then;
-  fail_value("{}: then is '{}'; it is relu, gelu, gelu_tanh, add, mul or relu_backward.", c.op().name(), c.text("then"));
+  fail_value("{}: then is '{}'; it is relu, gelu, gelu_tanh, add, mul or relu_backward.", c.op().name(),
+             c.text("then"));
 }
 
 // What other must be for what is done with it.
 void check_other(const Infer& c, size_t other, const Dims& out) {
   const bool needed = then_of(c) >= kernels::Then::kAdd;
-  c.require(c.present(other) == needed, needed ? "other is missing" : "other is not read", needed ? "Give it." : "Leave it out.");
+  c.require(c.present(other) == needed, needed ? "other is missing" : "other is not read",
+            needed ? "Give it." : "Leave it out.");
   c.require(!needed || c.shape(other) == out, "other has not the product's shape", "Broadcast it first.");
   c.require_dtype(!needed || c.dtype_of(other) == c.dtype_of(0), "the dtypes differ", "Convert them by to().");
 }
@@ -32,16 +35,20 @@ void check_other(const Infer& c, size_t other, const Dims& out) {
 Dims linear_shape(const Infer& c) {
   c.require_floating(0);
   c.require(c.ndim(0) >= 1 && c.ndim(1) == 2, "x needs an axis and weight two", "weight is [out, in].");
-  c.require(c.shape(0).back() == c.shape(1)[1], "inner sizes differ", "weight is [out, in]; its in is the last size of x.");
-  if (c.present(2)) c.require(c.ndim(2) == 1 && c.shape(2)[0] == c.shape(1)[0], "bias is not [out]", "Give one value per row of weight.");
-  c.require_dtype(c.dtype_of(0) == c.dtype_of(1) && (!c.present(2) || c.dtype_of(2) == c.dtype_of(0)), "the dtypes differ", "Convert them by to().");
+  c.require(c.shape(0).back() == c.shape(1)[1], "inner sizes differ",
+            "weight is [out, in]; its in is the last size of x.");
+  if (c.present(2))
+    c.require(c.ndim(2) == 1 && c.shape(2)[0] == c.shape(1)[0], "bias is not [out]",
+              "Give one value per row of weight.");
+  c.require_dtype(c.dtype_of(0) == c.dtype_of(1) && (!c.present(2) || c.dtype_of(2) == c.dtype_of(0)),
+                  "the dtypes differ", "Convert them by to().");
   Dims out = c.shape(0);
   out.back() = c.shape(1)[0];
   return out;
 }
 
-// The product's operands, and the bias and other behind them where the op has them; what is done is linear in the product, and add in
-// other too.
+// The product's operands, and the bias and other behind them where the op has them; what is done is linear in the
+// product, and add in other too.
 void partial_products(RuleCall& r, int w_axis, bool has_bias) {
   const kernels::Then then = then_of(r);
   if (then < kernels::Then::kAdd) return;
@@ -66,7 +73,8 @@ const Array* given(const KernelCall& c, size_t i) { return c.present(i) ? &c.in(
 }  // namespace
 
 HOLON_OP(linear_then, "linear_then(Tensor x, Tensor weight, Tensor? bias, Tensor? other, *, str then) -> Tensor")
-    .doc("linear, then relu, gelu or gelu_tanh of it, or add or mul with other.").hidden()
+    .doc("linear, then relu, gelu or gelu_tanh of it, or add or mul with other.")
+    .hidden()
     .infer([](Infer& c) {
       Dims out = linear_shape(c);
       check_other(c, 3, out);
@@ -76,21 +84,28 @@ HOLON_OP(linear_then, "linear_then(Tensor x, Tensor weight, Tensor? bias, Tensor
       apply_rule_text("... K, n K, n, ... n -> ... n", r.in, r.out, r.rule, r.op().name());
       partial_products(r, 1, true);
     })
-    .kernel([](KernelCall& c) { kernels::linear_then(c.in(0), c.in(1), given(c, 2), then_of(c), given(c, 3), c.out()); });
+    .kernel([](KernelCall& c) {
+      kernels::linear_then(c.in(0), c.in(1), given(c, 2), then_of(c), given(c, 3), c.out());
+    });
 
 HOLON_OP(linear_gelu, "linear_gelu(Tensor x, Tensor weight, Tensor? bias, *, str approximate) -> (Tensor, Tensor)")
-    .doc("gelu of linear, and its slope, which backward multiplies by.").hidden()
+    .doc("gelu of linear, and its slope, which backward multiplies by.")
+    .hidden()
     .infer([](Infer& c) {
       Dims out = linear_shape(c);
-      c.require(c.text("approximate") == "none" || c.text("approximate") == "tanh", "approximate must be 'none' or 'tanh'", "Choose one of them.");
+      c.require(c.text("approximate") == "none" || c.text("approximate") == "tanh",
+                "approximate must be 'none' or 'tanh'", "Choose one of them.");
       c.out(out, c.dtype_of(0));
       c.out(out, c.dtype_of(0));
     })
     .rule("... K, n K, n -> ... n, ... n")
-    .kernel([](KernelCall& c) { kernels::linear_gelu(c.in(0), c.in(1), given(c, 2), c.text("approximate") == "tanh", c.out(0), c.out(1)); });
+    .kernel([](KernelCall& c) {
+      kernels::linear_gelu(c.in(0), c.in(1), given(c, 2), c.text("approximate") == "tanh", c.out(0), c.out(1));
+    });
 
 HOLON_OP(matmul_then, "matmul_then(Tensor x, Tensor w, Tensor other, *, str then) -> Tensor")
-    .doc("x [..., m, k] @ w [k, n], then add, mul or relu_backward with other [..., m, n].").hidden()
+    .doc("x [..., m, k] @ w [k, n], then add, mul or relu_backward with other [..., m, n].")
+    .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
       c.require(c.ndim(0) >= 2 && c.ndim(1) == 2, "x needs two axes, w has two", "Leading axes are those of x.");
@@ -109,7 +124,8 @@ HOLON_OP(matmul_then, "matmul_then(Tensor x, Tensor w, Tensor other, *, str then
     .kernel([](KernelCall& c) { kernels::matmul_then(c.in(0), c.in(1), then_of(c), &c.in(2), c.out()); });
 
 HOLON_OP(matmul_scaled, "matmul_scaled(Tensor x, Tensor w, *, float alpha) -> Tensor")
-    .doc("alpha times the product of x [..., m, k] and w [..., k, n].").hidden()
+    .doc("alpha times the product of x [..., m, k] and w [..., k, n].")
+    .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
       c.require(c.ndim(0) >= 2 && c.ndim(1) >= 2, "both need two axes", "Add one by unsqueeze().");
@@ -124,11 +140,14 @@ HOLON_OP(matmul_scaled, "matmul_scaled(Tensor x, Tensor w, *, float alpha) -> Te
       out.push_back(n);
       c.out(out, c.dtype_of(0));
     })
-    .rule("... m k, ... k n -> ... m n").linear_in({0, 1})
+    .rule("... m k, ... k n -> ... m n")
+    .linear_in({0, 1})
     .kernel([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out(), c.f("alpha")); });
 
 HOLON_OP(linear_gradients, "linear_gradients(Tensor dy, Tensor x) -> (Tensor, Tensor)")
-    .doc("Gradients of linear in weight and bias: dy [..., n] and x [..., k] contracted over all leading axes, and the sum of dy over them.").hidden()
+    .doc("Gradients of linear in weight and bias: dy [..., n] and x [..., k] contracted over all leading axes, and the "
+         "sum of dy over them.")
+    .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
       Dims a = c.shape(0), b = c.shape(1);

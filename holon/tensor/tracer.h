@@ -43,7 +43,8 @@ class Tracer {
   virtual Tensor seed(Tensor ones) = 0;
   // copy is t outside of the tape.
   virtual void detached(const Tensor& t, const Tensor& copy) = 0;
-  // Whether the tensor, which has a value now, has another one at each step: a parameter, a buffer, what an op has written to.
+  // Whether the tensor, which has a value now, has another one at each step: a parameter, a buffer, what an op has
+  // written to.
   virtual bool varies(const TensorImpl&) const { return false; }
   // The other ranks of the world are not there to be asked: they do as this one.
   virtual bool alone() const { return false; }

@@ -310,7 +310,8 @@ class PyGraph final : public nn::Graph {
   }
 
   // Where to cut the chain of these modules into stages: see graph/capture/blocks.h. Nothing is compiled.
-  nb::dict cut(nb::handle args, nb::handle kwargs, nb::handle front, const std::vector<std::string>& paths, int stages) {
+  nb::dict cut(nb::handle args, nb::handle kwargs, nb::handle front, const std::vector<std::string>& paths,
+               int stages) {
     Tensors tensors;
     structure_ = structure_of(args, kwargs, tensors, true);
     front_ = front;
@@ -487,11 +488,18 @@ void bind_graph(nb::module_& m) {
       .def("text", &PyGraph::text, "description"_a)
       .def("plan", [](const PyGraph& g) { return g.plan(); })
       .def("captured", [](const PyGraph& g) { return g.captured(); })
-      .def("plan_svg", [](const PyGraph& g, size_t signature, std::string title, int most_items,
-                          bool fold) { return graph::plan_svg(g.step(signature).graph(), {std::move(title), most_items, fold}); },
-           "signature"_a, "title"_a, "most_items"_a, "fold"_a)
-      .def("schedule_svg", [](const PyGraph& g, size_t signature) { return graph::schedule_svg(g.step(signature)); }, "signature"_a)
-      .def("schedule_text", [](const PyGraph& g, size_t signature) { return graph::schedule_text(g.step(signature)); }, "signature"_a)
+      .def(
+          "plan_svg",
+          [](const PyGraph& g, size_t signature, std::string title, int most_items, bool fold) {
+            return graph::plan_svg(g.step(signature).graph(), {std::move(title), most_items, fold});
+          },
+          "signature"_a, "title"_a, "most_items"_a, "fold"_a)
+      .def(
+          "schedule_svg", [](const PyGraph& g, size_t signature) { return graph::schedule_svg(g.step(signature)); },
+          "signature"_a)
+      .def(
+          "schedule_text", [](const PyGraph& g, size_t signature) { return graph::schedule_text(g.step(signature)); },
+          "signature"_a)
       .def(
           "memory",
           [](const PyGraph& g, size_t signature, bool all_ranks, bool svg) {

@@ -46,7 +46,8 @@ class Capture final : public Tracer {
   void set_site_hook(std::function<std::string()> hook) { site_hook_ = std::move(hook); }
 
   // Called around modules' calls (Tracer::enter, leave), and to push and pop their scopes.
-  void set_module_hooks(std::function<Tensor(const void*, const Tensor&)> enter, std::function<void(bool failed)> leave) {
+  void set_module_hooks(std::function<Tensor(const void*, const Tensor&)> enter,
+                        std::function<void(bool failed)> leave) {
     enter_hook_ = std::move(enter);
     leave_hook_ = std::move(leave);
   }

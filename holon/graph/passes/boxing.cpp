@@ -194,8 +194,8 @@ void hoist_once(Graph& g, const PassOptions& options) {
   for (auto& n : g.nodes) {
     // What ZeRO 3 gathers is let go again, and what backward computes again stays there.
     const bool stays = n.pinned && (n.section != Section::kForward || options.zero_stage >= 3);
-    bool moves = is_pure(n) && n.kind != NodeKind::kAccumulate && n.kind != NodeKind::kFused && !stays &&
-        n.draw < 0 && !(n.op && n.op->random);
+    bool moves = is_pure(n) && n.kind != NodeKind::kAccumulate && n.kind != NodeKind::kFused && !stays && n.draw < 0 &&
+        !(n.op && n.op->random);
     for (ValueId v : n.in) moves = moves && (v == kNoValue || once[static_cast<size_t>(v)]);
     if (n.section == Section::kOnceBefore) moves = true;
     if (!moves || n.section == Section::kOnceAfter) continue;

@@ -24,9 +24,9 @@ HandOverState& Lowering::hand_over(NodeId n, int m, const Array* in) {
   const Node& node = g_.nodes[static_cast<size_t>(n)];
   const Value &from = g_.value(node.in[0]), &to = g_.value(node.out[0]);
   const bool strided = in && in->defined() && !in->is_contiguous();
-  p_->hand_overs.push_back(std::make_unique<HandOverState>(
-      HandOverState{boxing::HandOver::prepare(from.spec, to.spec, from.shape, from.dtype, crossing_number_.at(n) * micro_ + m,
-                                              strided ? boxing::Input::kAnyStrides : boxing::Input::kContiguous)}));
+  p_->hand_overs.push_back(std::make_unique<HandOverState>(HandOverState{
+      boxing::HandOver::prepare(from.spec, to.spec, from.shape, from.dtype, crossing_number_.at(n) * micro_ + m,
+                                strided ? boxing::Input::kAnyStrides : boxing::Input::kContiguous)}));
   it->second = p_->hand_overs.back().get();
   return *it->second;
 }

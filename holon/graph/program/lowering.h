@@ -182,7 +182,8 @@ class Lowering {
   std::vector<bool> out_done_;
   std::map<ValueId, std::vector<NodeId>> crossings_from_;
   std::unordered_map<ValueId, NodeId> crossing_to_;
-  // Counted over all crossings of the graph, so that the steps of a program share channels, of which a world has a number.
+  // Counted over all crossings of the graph, so that the steps of a program share channels, of which a world has a
+  // number.
   std::unordered_map<NodeId, int> crossing_number_;
   std::map<std::pair<NodeId, int>, HandOverState*> hand_overs_;
   std::vector<std::vector<Posted>> releases_;  // after each task

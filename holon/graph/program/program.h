@@ -26,7 +26,7 @@ class Instruction {
   // For traces: what it does between stages or threads ("take", "wait"); nullptr for the work of its node.
   virtual const char* verb() const { return nullptr; }
   virtual bool waits() const { return false; }  // run() may stand still until another rank or thread has done something
-  int32_t node = -1;  // of the graph; -1: the program's own
+  int32_t node = -1;                            // of the graph; -1: the program's own
   int16_t micro_batch = 0;
 };
 

@@ -23,7 +23,8 @@ struct Model {
     for (int s = 0; s < n_stages; ++s)
       for (int k = 0; k < 2; ++k) {
         RandnOptions o;
-        if (!where.empty()) o.placement = where[static_cast<size_t>(s)]->placement, o.sbp = where[static_cast<size_t>(s)]->nd_sbp;
+        if (!where.empty())
+          o.placement = where[static_cast<size_t>(s)]->placement, o.sbp = where[static_cast<size_t>(s)]->nd_sbp;
         weights.push_back(mul_scalar(randn({kWidth, kWidth}, o), 0.5).detach());
         weights.back().set_requires_grad();
       }
@@ -47,7 +48,8 @@ Tensor data(int step, const GlobalSpec* spec) {
   return randn({kRows, kWidth}, o);
 }
 
-Result train(const Model& m, size_t stages, const std::vector<const GlobalSpec*>& activations, const std::string& schedule, int micro_batches) {
+Result train(const Model& m, size_t stages, const std::vector<const GlobalSpec*>& activations,
+             const std::string& schedule, int micro_batches) {
   const GlobalSpec* first = activations.empty() ? nullptr : activations.front();
   std::unique_ptr<Step> step;
   {
@@ -83,9 +85,11 @@ Result train(const Model& m, size_t stages, const std::vector<const GlobalSpec*>
 }
 
 void expect_alike(const Result& want, const Result& got) {
-  for (size_t i = 0; i < want.losses.size(); ++i) EXPECT_NEAR(want.losses[i], got.losses[i], 1e-5 * std::abs(want.losses[i])) << "step " << i;
+  for (size_t i = 0; i < want.losses.size(); ++i)
+    EXPECT_NEAR(want.losses[i], got.losses[i], 1e-5 * std::abs(want.losses[i])) << "step " << i;
   for (size_t w = 0; w < want.weights.size(); ++w)
-    for (size_t i = 0; i < want.weights[w].size(); ++i) ASSERT_NEAR(want.weights[w][i], got.weights[w][i], 1e-5) << "weight " << w;
+    for (size_t i = 0; i < want.weights[w].size(); ++i)
+      ASSERT_NEAR(want.weights[w][i], got.weights[w][i], 1e-5) << "weight " << w;
 }
 
 // Stage s on the ranks ranks[s], data-parallel inside.
@@ -102,7 +106,8 @@ void check(int world, const std::vector<std::vector<int>>& ranks) {
           weights.push_back(intern_spec(p, sbp::broadcast()));
           activations.push_back(intern_spec(p, sbp::split(0)));
         }
-        expect_alike(want, train(Model(weights, static_cast<int>(stages)), stages, activations, schedule, micro_batches));
+        expect_alike(want,
+                     train(Model(weights, static_cast<int>(stages)), stages, activations, schedule, micro_batches));
       });
     }
   }
