@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "holon/graph/passes/readers.h"
+#include "holon/graph/ir/readers.h"
 
 namespace holon::graph {
 

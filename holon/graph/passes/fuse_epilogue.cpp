@@ -2,9 +2,9 @@
 #include <string_view>
 
 #include "holon/base/error.h"
+#include "holon/graph/ir/readers.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
-#include "holon/graph/passes/readers.h"
 
 namespace holon::graph {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "holon/graph/ir/graph.h"
-#include "holon/graph/passes/readers.h"
+#include "holon/graph/ir/readers.h"
 
 namespace holon::graph {
 

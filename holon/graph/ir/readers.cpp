@@ -1,4 +1,4 @@
-#include "holon/graph/passes/readers.h"
+#include "holon/graph/ir/readers.h"
 
 #include <algorithm>
 
