@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -99,6 +100,20 @@ std::vector<Part> parts_of(const std::string& path) {
   return parts;
 }
 
+// The file is removed when its last user is done. Who waited for it meanwhile holds a file that nobody finds any more,
+// and must begin again, or two would be at work.
+int locked_file(const std::string& path) {
+  while (true) {
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (file < 0) return -1;
+    while (flock(file, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    struct stat mine, there;
+    if (fstat(file, &mine) == 0 && stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino) return file;
+    close(file);
+  }
+}
+
 }  // namespace
 
 std::string json_text(std::string_view text) {
@@ -128,9 +143,8 @@ bool written_by_another(const std::string& path) {
 bool join_parts(const std::string& path, bool all_ended, std::filesystem::file_time_type add_to_since) {
   // One at a time: of two that end together the second finds both ended.
   const std::string lock_path = path + ".lock";
-  const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int lock = locked_file(lock_path);
   if (lock < 0) return false;
-  flock(lock, LOCK_EX);
   std::vector<Part> parts = parts_of(path);
   const bool any_open = std::any_of(parts.begin(), parts.end(), [](const Part& p) { return p.open(); });
   const bool join = !parts.empty() && !any_open && (all_ended || static_cast<int>(parts.size()) >= parts[0].processes);

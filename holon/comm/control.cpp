@@ -13,13 +13,16 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/comm/world.h"
 
 namespace holon::comm {
 
 namespace {
 
+constexpr uint32_t kFree = 0, kReady = 1, kClaimed = 2;
+
 struct GroupDescriptor {
-  std::atomic<uint32_t> state;  // 0 free, 1 being claimed, 2 ready
+  std::atomic<uint32_t> state;  // kFree, kReady, or kClaimed + the rank that writes it
   uint32_t size;
   int64_t channel;
   uint64_t hash;
@@ -138,14 +141,35 @@ const int32_t* ControlBlock::members(uint64_t offset) const {
   return reinterpret_cast<const int32_t*>(base_ + offset + sizeof(GroupHeader));
 }
 
+// The claimer needs well under a microsecond, unless it was stopped or killed just there. An entry that a dead rank left
+// is nobody's: what groups need that rank find out elsewhere, and the others go on.
+void ControlBlock::await_claim(const World& world, int table_index, std::span<const int> ranks) const {
+  using Clock = std::chrono::steady_clock;
+  GroupDescriptor& d = header().groups[table_index];
+  const auto give_up = Clock::now() + std::chrono::duration<double>(world.timeout_s());
+  auto look_again = Clock::now() + std::chrono::milliseconds(1);
+  for (uint32_t state; (state = d.state.load()) != kReady; sched_yield()) {
+    if (Clock::now() < look_again) continue;
+    look_again = Clock::now() + std::chrono::milliseconds(20);
+    const auto claimer = static_cast<int>(state - kClaimed);
+    if (!world.ended(claimer).empty() && d.state.load() == state) {
+      d.size = 0;
+      d.state.compare_exchange_strong(state, kReady);
+    } else if (Clock::now() > give_up) {
+      fail_runtime("the group {} could not be formed: rank {} has stopped while it enters its groups.", ranks_text(ranks),
+                   claimer);
+    }
+  }
+}
+
 // Everybody walks the table from its start, and entries are never freed: the first that fits is the same for all.
-Group ControlBlock::group(std::span<const int> ranks, int64_t channel, int* table_index) const {
+Group ControlBlock::group(const World& world, std::span<const int> ranks, int64_t channel, int* table_index) const {
   const uint64_t hash = hash_of(ranks, channel);
   for (int i = 0; i < kMaxGroups; ++i) {
     GroupDescriptor& d = header().groups[i];
     if (table_index) *table_index = i;
     uint32_t state = d.state.load();
-    if (state == 0 && d.state.compare_exchange_strong(state, 1)) {
+    if (state == kFree && d.state.compare_exchange_strong(state, kClaimed + static_cast<uint32_t>(world.rank()))) {
       uint64_t bytes = group_bytes(ranks.size());
       uint64_t offset = header().used.fetch_add(bytes);
       bool fits = offset + bytes <= kRegionBytes;
@@ -155,17 +179,11 @@ Group ControlBlock::group(std::span<const int> ranks, int64_t channel, int* tabl
       d.hash = hash;
       d.offset = offset;
       if (fits) std::copy(ranks.begin(), ranks.end(), reinterpret_cast<int32_t*>(base_ + offset + sizeof(GroupHeader)));
-      d.state.store(2);
+      d.state.store(kReady);
       if (!fits) break;
       return view(offset, d.size);
     }
-    // The claimer needs well under a microsecond, unless it was killed just there.
-    auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (d.state.load() == 1) {
-      if (std::chrono::steady_clock::now() > give_up)
-        fail_runtime("the group {} could not be formed: a rank died while it entered its groups.", ranks_text(ranks));
-      sched_yield();
-    }
+    if (d.state.load() != kReady) await_claim(world, i, ranks);
     if (d.hash == hash && d.channel == channel && d.size == ranks.size() && std::equal(ranks.begin(), ranks.end(), members(d.offset)))
       return view(d.offset, d.size);
   }
@@ -181,9 +199,9 @@ std::string ControlBlock::group_text(int table_index) const {
 }
 
 void ControlBlock::wake_all() const {
-  for (int i = 0; i < kMaxGroups && header().groups[i].state.load() != 0; ++i) {
+  for (int i = 0; i < kMaxGroups && header().groups[i].state.load() != kFree; ++i) {
     const GroupDescriptor& d = header().groups[i];
-    if (d.state.load() != 2 || d.size == 0) continue;
+    if (d.state.load() != kReady || d.size == 0) continue;
     GroupHeader& group = *view(d.offset, d.size).header;
     if (group.sleepers.load() != 0) wake(group.wake);
   }

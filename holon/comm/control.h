@@ -37,6 +37,8 @@ struct OneText {
   bool is_set() const { return state.load() == 2; }
 };
 
+class World;
+
 // What a member says about its call; peers read it only to word an error.
 struct CallDetails {
   uint64_t call;  // the group's opens, counted from 1
@@ -121,8 +123,9 @@ class ControlBlock {
   RankEntry& rank_entry(int rank) const;
   OneText<2000>& aborted() const;
 
-  // The group of exactly these ranks, in this order, on this channel. Errors: the table is full.
-  Group group(std::span<const int> ranks, int64_t channel = 0, int* table_index = nullptr) const;
+  // The group of exactly these ranks, in this order, on this channel, for a rank of `world`. Errors: the table is full; a
+  // rank that was about to enter a group is neither dead nor goes on within the communication time-out.
+  Group group(const World& world, std::span<const int> ranks, int64_t channel = 0, int* table_index = nullptr) const;
   std::string group_text(int table_index) const;  // "[0-3]"
 
   // Makes everybody who sleeps in any group look again.
@@ -136,6 +139,7 @@ class ControlBlock {
   Header& header() const;
   Group view(uint64_t offset, uint32_t size) const;
   const int32_t* members(uint64_t offset) const;
+  void await_claim(const World& world, int table_index, std::span<const int> ranks) const;
 
   std::byte* base_ = nullptr;
   bool between_processes_ = false;

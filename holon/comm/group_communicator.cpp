@@ -30,7 +30,7 @@ GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int i
       site_(site),
       channel_(channel),
       patience_(world, channel) {
-  group_ = world_.block().group(this->ranks(), channel, &table_index_);
+  group_ = world_.block().group(world_, this->ranks(), channel, &table_index_);
   pointers_.resize(static_cast<size_t>(size()));
 }
 

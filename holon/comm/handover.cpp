@@ -84,7 +84,7 @@ void HandOver::connect(const PullsOf& pulls_of) {
   add(takers_, taker_slots);
   // The channels of a rank's threads are small numbers.
   const auto group_channel = static_cast<int64_t>(key >> 2 | uint64_t{1} << 61);
-  group_ = world_.block().group(slot_ranks_, group_channel, &table_index_);
+  group_ = world_.block().group(world_, slot_ranks_, group_channel, &table_index_);
 
   const bool apart = slot_ranks_.size() < givers_.size() + takers_.size();
   if (apart) remote_ = std::make_unique<RemoteHandOver>(world_, stats_, dtype_, key);
