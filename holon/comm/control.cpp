@@ -141,8 +141,8 @@ const int32_t* ControlBlock::members(uint64_t offset) const {
   return reinterpret_cast<const int32_t*>(base_ + offset + sizeof(GroupHeader));
 }
 
-// The claimer needs well under a microsecond, unless it was stopped or killed just there. An entry that a dead rank left
-// is nobody's: what groups need that rank find out elsewhere, and the others go on.
+// The claimer needs well under a microsecond, unless it was stopped or killed just there. An entry that a dead rank
+// left is nobody's: what groups need that rank find out elsewhere, and the others go on.
 void ControlBlock::await_claim(const World& world, int table_index, std::span<const int> ranks) const {
   using Clock = std::chrono::steady_clock;
   GroupDescriptor& d = header().groups[table_index];
@@ -156,8 +156,8 @@ void ControlBlock::await_claim(const World& world, int table_index, std::span<co
       d.size = 0;
       d.state.compare_exchange_strong(state, kReady);
     } else if (Clock::now() > give_up) {
-      fail_runtime("the group {} could not be formed: rank {} has stopped while it enters its groups.", ranks_text(ranks),
-                   claimer);
+      fail_runtime("the group {} could not be formed: rank {} has stopped while it enters its groups.",
+                   ranks_text(ranks), claimer);
     }
   }
 }
@@ -184,7 +184,8 @@ Group ControlBlock::group(const World& world, std::span<const int> ranks, int64_
       return view(offset, d.size);
     }
     if (d.state.load() != kReady) await_claim(world, i, ranks);
-    if (d.hash == hash && d.channel == channel && d.size == ranks.size() && std::equal(ranks.begin(), ranks.end(), members(d.offset)))
+    if (d.hash == hash && d.channel == channel && d.size == ranks.size() &&
+        std::equal(ranks.begin(), ranks.end(), members(d.offset)))
       return view(d.offset, d.size);
   }
   fail_runtime(
