@@ -31,7 +31,7 @@ void Lowering::lower_op(const Node& n, int m) {
   for (size_t o = 0; o < n.out.size(); ++o) {
     Dims strides = strides_.of(n, call.out_shape[o]);
     if (strides.empty()) strides = output_strides(*n.op, call.out_shape[o], in);
-    Array* a = n.out.size() == 1 ? in_place_of_input(n, m, call.out_shape[o], strides) : nullptr;
+    Array* a = o == 0 ? in_place_of_input(n, m, call.out_shape[o], strides) : nullptr;
     out.push_back(a ? a : fresh(n.out[o], m, call.out_shape[o], strides));
   }
   auto& i =
@@ -42,7 +42,11 @@ void Lowering::lower_op(const Node& n, int m) {
 }
 
 Array* Lowering::in_place_of_input(const Node& n, int m, const Dims& shape, const Dims& strides) {
-  return n.op->elementwise && !n.in.empty() ? over_input(n, m, 0, 0, shape, strides) : nullptr;
+  const uint32_t over = n.op->writes_over | (n.op->elementwise && n.out.size() == 1 ? 1u : 0u);
+  for (size_t i = 0; i < n.in.size(); ++i)
+    if (over >> i & 1)
+      if (Array* a = over_input(n, m, i, 0, shape, strides)) return a;
+  return nullptr;
 }
 
 Array* Lowering::over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides) {
