@@ -190,7 +190,7 @@ struct OpDef {
   std::string in_place_name;               // if it is another name: then the op is bound under this one only
   bool gives_number = false;               // Python gets its one element as a number
   bool elementwise = false;                // its kernel may write over input 0
-  uint32_t writes_over = 0;                // inputs that its kernel may write output 0 over
+  uint32_t writes_over = 0;                // inputs that its kernel may write outputs over
   bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
   bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
   bool unwraps = false;                    // a list of one output is that output in Python

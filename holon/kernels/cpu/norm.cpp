@@ -40,6 +40,12 @@ void check_statistic(const Array& a, int64_t rows, DType compute) {
   HOLON_CHECK(a.numel() == rows && a.dtype == compute && a.is_contiguous(), "norm: a statistic of shape {} {} for {} rows",
               a.shape, name(a.dtype), rows);
 }
+// A rank's part of a statistic may be a window on the whole.
+Array statistic_of(const Array& a, int64_t rows, DType compute) {
+  Array packed = contiguous(a);
+  check_statistic(packed, rows, compute);
+  return packed;
+}
 
 void check_operand(const char* op, const Array& a, const Array& like, DType compute) {
   HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} beside {} {}", op, name(a.dtype),
@@ -118,8 +124,7 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
              dxs = Rows::along_last(out, axes, compute),
              others = other ? Rows::along_last(more, axes, compute) : xs;
   const int64_t n = xs.length(), rows = xs.count(), width = static_cast<int64_t>(size_bytes(compute));
-  check_statistic(rstd, rows, compute);
-  if (mean) check_statistic(*mean, rows, compute);
+  const Array r = statistic_of(rstd, rows, compute), m = mean ? statistic_of(*mean, rows, compute) : Array();
   const Array w = as_row(weight, compute, n);
   const NormBackwardFn run = (mean ? table().layer_norm_backward : table().rms_norm_backward)[compute == DType::kFloat64];
   const bool sums = dweight || dbias;
@@ -137,7 +142,7 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
         void* dw = dweight ? part.data() : nullptr;
         void* db = dbias ? part.data() + n * width : nullptr;
         for (int64_t i = at; i < std::min(at + kRowsPerBlock, end); ++i) {
-          run(dys.read(i, b), xs.read(i, a), data(w), mean ? get(*mean, i) : 0.0, get(rstd, i),
+          run(dys.read(i, b), xs.read(i, a), data(w), mean ? get(m, i) : 0.0, get(r, i),
               other ? others.read(i, d) : nullptr, dxs.target(i, c), dw, db, n);
           dxs.write(i, c);
         }

@@ -2,7 +2,7 @@
 //
 // x, y, dy and dx have one floating dtype, one shape and any strides; y may be x, and dx may be dy. weight, bias, dweight
 // and dbias have the shape of a row and any floating dtype; they may be undefined arrays. mean and rstd have one element
-// for each row (any shape) in float32 (float64 for float64 inputs), contiguous.
+// for each row (any shape) in float32 (float64 for float64 inputs), contiguous where they are made.
 #pragma once
 
 #include "holon/array/array.h"
@@ -16,7 +16,8 @@ void layer_norm_backward(const Array& dy, const Array& x, int axes, const Array&
                          const Array& rstd, Array& dx, Array* dweight, Array* dbias);
 
 // The same of x + other, in one pass over memory: sum = x + other and its norm y. x, other and y may be of other floating
-// dtypes than sum; float64 goes with a sum in float64 only. sum may be x or other.
+// dtypes than sum; float64 goes with a sum in float64 only. sum may be x or other, and y the
+// other one.
 void add_layer_norm(const Array& x, const Array& other, int axes, const Array& weight, const Array& bias, double eps,
                     Array& sum, Array& y, Array& mean, Array& rstd);
 // dx = the gradient of layer_norm in x, plus other. dy and other may be of other floating dtypes than x, as above; dx may
