@@ -65,21 +65,28 @@ int axes_of(const AttrReader& c) { return static_cast<int>(c.i("axes")); }
 
 }  // namespace
 
-HOLON_OP(add_layer_norm, "add_layer_norm(Tensor x, Tensor other, Tensor? weight, Tensor? bias, int axes, float eps, dtype dtype) -> (Tensor, Tensor, Tensor, Tensor)")
+HOLON_OP(add_layer_norm,
+         "add_layer_norm(Tensor x, Tensor other, Tensor? weight, Tensor? bias, int axes, float eps, dtype dtype) -> "
+         "(Tensor, Tensor, Tensor, Tensor)")
     .doc("x + other, its layer_norm as dtype, and the mean and reciprocal deviation of each row.")
     .hidden()
     .writes_over({0, 1})
     .infer([](Infer& c) { infer_forward(c, 2, 2); })
     .rule([](RuleCall& r) {
       row_rule(r, axes_of(r), 2);
-      if (given(r, 2) && given(r, 3)) pass_partial(r, {2, 3}, {1});
-      else if (given(r, 2)) pass_partial(r, {2}, {1});
+      if (given(r, 2) && given(r, 3))
+        pass_partial(r, {2, 3}, {1});
+      else if (given(r, 2))
+        pass_partial(r, {2}, {1});
     })
     .kernel([](KernelCall& c) {
-      kernels::add_layer_norm(c.in(0), c.in(1), axes_of(c), c.in(2), c.in(3), c.f("eps"), c.out(0), c.out(1), c.out(2), c.out(3));
+      kernels::add_layer_norm(c.in(0), c.in(1), axes_of(c), c.in(2), c.in(3), c.f("eps"), c.out(0), c.out(1), c.out(2),
+                              c.out(3));
     });
 
-HOLON_OP(layer_norm_backward_add, "layer_norm_backward_add(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor? weight, Tensor other, int axes) -> (Tensor, Tensor, Tensor)")
+HOLON_OP(layer_norm_backward_add,
+         "layer_norm_backward_add(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor? weight, Tensor other, int "
+         "axes) -> (Tensor, Tensor, Tensor)")
     .doc("Gradients of layer_norm in x, to which other is added, weight and bias.")
     .hidden()
     .writes_over({0, 5})
@@ -90,10 +97,13 @@ HOLON_OP(layer_norm_backward_add, "layer_norm_backward_add(Tensor dy, Tensor x, 
       if (given(r, 4)) pass_partial(r, {4, 5}, {0});
     })
     .kernel([](KernelCall& c) {
-      kernels::layer_norm_backward_add(c.in(0), c.in(1), axes_of(c), c.in(4), c.in(2), c.in(3), c.in(5), c.out(0), &c.out(1), &c.out(2));
+      kernels::layer_norm_backward_add(c.in(0), c.in(1), axes_of(c), c.in(4), c.in(2), c.in(3), c.in(5), c.out(0),
+                                       &c.out(1), &c.out(2));
     });
 
-HOLON_OP(add_rms_norm, "add_rms_norm(Tensor x, Tensor other, Tensor? weight, int axes, float eps, dtype dtype) -> (Tensor, Tensor, Tensor)")
+HOLON_OP(add_rms_norm,
+         "add_rms_norm(Tensor x, Tensor other, Tensor? weight, int axes, float eps, dtype dtype) -> (Tensor, Tensor, "
+         "Tensor)")
     .doc("x + other, its rms_norm as dtype, and the reciprocal root of each row.")
     .hidden()
     .writes_over({0, 1})
@@ -106,7 +116,9 @@ HOLON_OP(add_rms_norm, "add_rms_norm(Tensor x, Tensor other, Tensor? weight, int
       kernels::add_rms_norm(c.in(0), c.in(1), axes_of(c), c.in(2), c.f("eps"), c.out(0), c.out(1), c.out(2));
     });
 
-HOLON_OP(rms_norm_backward_add, "rms_norm_backward_add(Tensor dy, Tensor x, Tensor rstd, Tensor? weight, Tensor other, int axes) -> (Tensor, Tensor)")
+HOLON_OP(rms_norm_backward_add,
+         "rms_norm_backward_add(Tensor dy, Tensor x, Tensor rstd, Tensor? weight, Tensor other, int axes) -> (Tensor, "
+         "Tensor)")
     .doc("Gradients of rms_norm in x, to which other is added, and weight.")
     .hidden()
     .writes_over({0, 4})

@@ -49,8 +49,8 @@ class Norms {
   // The cast that makes v for node `reader` alone and might be done where node `at` is; -1: none.
   NodeId cast_before(ValueId v, NodeId reader, NodeId at) {
     const NodeId c = readers_.maker(v);
-    return is_cast(c, true) && readers_.only(v) == reader && together(c, reader) && readers_.may_read_later(g_, c, at) &&
-            alike(v, node(c).in[0])
+    return is_cast(c, true) && readers_.only(v) == reader && together(c, reader) &&
+            readers_.may_read_later(g_, c, at) && alike(v, node(c).in[0])
         ? c
         : -1;
   }
@@ -87,16 +87,17 @@ class Norms {
     for (size_t i = 1; i < n.in.size(); ++i) in.push_back(n.in[i]);
     ValueId y = n.out[0];
     // Rounded once, where the norm is given in the type that it is computed in.
-    if (const NodeId c = readers_.only(y); is_cast(c, false) && together(c, norm) && alike(y, node(c).out[0]) &&
-        (dtype == float32 || dtype == float64)) {
+    if (const NodeId c = readers_.only(y);
+        is_cast(c, false) && together(c, norm) && alike(y, node(c).out[0]) && (dtype == float32 || dtype == float64)) {
       narrow = c;
       y = node(c).out[0];
     }
     const Attrs& old = n.attrs;
     auto attr = [&](const char* name) { return n.op->schema.attr(name); };
-    n.attrs = make_attrs(find_op(op).schema, std::vector<NamedAttr>{{"axes", old.as_int(attr("axes"))},
-                                                                    {"eps", old.as_float(attr("eps"))},
-                                                                    {"dtype", value(y).dtype}});
+    n.attrs = make_attrs(find_op(op).schema,
+                         std::vector<NamedAttr>{{"axes", old.as_int(attr("axes"))},
+                                                {"eps", old.as_float(attr("eps"))},
+                                                {"dtype", value(y).dtype}});
     n.op = &find_op(op);
     n.in = std::move(in);
     SmallVec<ValueId, 2> out{sum, y};
@@ -131,8 +132,8 @@ class Norms {
     Node n = node(norm);
     if (wide_dy >= 0) n.in[0] = node(wide_dy).in[0];
     n.in.push_back(wide_other >= 0 ? node(wide_other).in[0] : other);
-    n.attrs = make_attrs(find_op(op).schema,
-                         std::vector<NamedAttr>{{"axes", n.attrs.as_int(n.op->schema.attr("axes"))}});
+    n.attrs =
+        make_attrs(find_op(op).schema, std::vector<NamedAttr>{{"axes", n.attrs.as_int(n.op->schema.attr("axes"))}});
     n.op = &find_op(op);
     n.out[0] = sum;
     if (!has_signature(g_, n)) return;

@@ -82,7 +82,8 @@ TEST(FuseNorm, ATrainingStep) {
     for (bool by_two_axes : {false, true})
       for (double dropped : {0.0, 0.3}) {
         NormOptions o{.rms = rms, .by_two_axes = by_two_axes, .dropout = dropped};
-        Captured after = expect_unchanged([&] { return transformer(local(), o); }, only({"dead_code", "fuse_norm"}), 2e-6);
+        Captured after =
+            expect_unchanged([&] { return transformer(local(), o); }, only({"dead_code", "fuse_norm"}), 2e-6);
         // The input needs no gradient: nothing is added to that of the first norm.
         expect_fused(after.g, rms, 2, 1);
         EXPECT_EQ(count_op(after.g, "add"), 1) << "of the loss, which multiplies d by itself; " << str(after.g);
@@ -222,15 +223,13 @@ TEST(FuseNorm, LeavesWhatOthersNeed) {
     Tensor sum = x + y, other = tanh(sum);
     return std::vector<Tensor>{normed(sum, w), other};
   });
-  unchanged("a broadcast", [](const Tensor& x, const Tensor&, const Tensor& w) {
-    return std::vector<Tensor>{normed(x + w, w)};
-  });
+  unchanged("a broadcast",
+            [](const Tensor& x, const Tensor&, const Tensor& w) { return std::vector<Tensor>{normed(x + w, w)}; });
   unchanged("a chain", [](const Tensor& x, const Tensor& y, const Tensor& w) {
     return std::vector<Tensor>{normed(x + exp(y), w)};
   });
-  unchanged("no sum", [](const Tensor& x, const Tensor& y, const Tensor& w) {
-    return std::vector<Tensor>{normed(x - y, w)};
-  });
+  unchanged("no sum",
+            [](const Tensor& x, const Tensor& y, const Tensor& w) { return std::vector<Tensor>{normed(x - y, w)}; });
   // A cast that others read, too, stays; the sum is taken.
   Captured after = expect_unchanged(
       [&] {
