@@ -35,10 +35,13 @@ class Epilogues {
   // An op of float32, which is the only dtype whose products can finish blocks.
   bool is_plain(NodeId n) {
     const Node& at = node(n);
-    return at.kind == NodeKind::kOp && at.op && !at.pinned && !at.out.empty() && g_.value(at.out[0]).dtype == float32;
+    return at.kind == NodeKind::kOp && at.op && !at.out.empty() && g_.value(at.out[0]).dtype == float32;
   }
   bool is(NodeId n, std::string_view op) { return n >= 0 && !gone(n) && is_plain(n) && node(n).op->schema.name == op; }
-  bool together(NodeId a, NodeId b) { return node(a).section == node(b).section && node(a).stage == node(b).stage; }
+  // What is computed again stays with what is.
+  bool together(NodeId a, NodeId b) {
+    return node(a).section == node(b).section && node(a).stage == node(b).stage && node(a).pinned == node(b).pinned;
+  }
 
   // Node `at` becomes the op, and `absorbed` goes. False, and nothing is changed, where the layouts do not allow it.
   bool become(NodeId at, NodeId absorbed, const char* op, SmallVec<ValueId, 4> in, SmallVec<ValueId, 2> out,
