@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "holon/base/error.h"
+#include "holon/checkpoint/printable.h"
 #include "holon/data/mapped_file.h"
 
 namespace holon::checkpoint {
@@ -124,7 +125,7 @@ Index parse_index(std::string_view text, std::string_view name) {
   try {
     j = json::parse(text.begin(), text.end());
   } catch (const json::exception& e) {
-    reader.damaged(e.what());
+    reader.damaged(printable(e.what()));
   }
   if (reader.text(j, "format") != kFormat) reader.damaged("it is no index of Holon");
   if (reader.member(j, "version") != kVersion)

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "holon/base/error.h"
+#include "holon/checkpoint/printable.h"
 #include "holon/kernels/cpu/copy.h"
 
 namespace holon::checkpoint {
@@ -37,7 +38,7 @@ json parse_header(std::string_view text, std::string_view file) {
   try {
     header = json::parse(text.begin(), text.end(), look);
   } catch (const json::exception& e) {
-    fail_runtime("{}: its header is no JSON: {}. The file is damaged, or is no safetensors file.", file, e.what());
+    fail_runtime("{}: its header is no JSON: {}. The file is damaged, or is no safetensors file.", file, printable(e.what()));
   }
   if (!header.is_object())
     fail_runtime("{}: its header is no JSON object. The file is damaged, or is no safetensors file.", file);

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "holon/base/error.h"
+#include "holon/checkpoint/printable.h"
 
 namespace holon::checkpoint {
 
@@ -98,7 +99,7 @@ class Restorer {
     try {
       parsed = json::parse(tree.begin(), tree.end());
     } catch (const json::exception& e) {
-      damaged(e.what());
+      damaged(printable(e.what()));
     }
     return decode(parsed, 0);
   }

@@ -1,4 +1,5 @@
 """save and load: state dicts and other nested values, in files of the format safetensors."""
+
 import os
 
 from . import _C

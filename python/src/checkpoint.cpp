@@ -107,7 +107,7 @@ void bind_checkpoint(nb::module_& m) {
         nb::gil_scoped_release released;
         save(value, path, {.global_dst_rank = global_dst_rank});
       },
-      "obj"_a, "path"_a, "global_dst_rank"_a.none(), "Writes an object to a file or folder.");
+      "obj"_a.none(), "path"_a, "global_dst_rank"_a.none(), "Writes an object to a file or folder.");
   m.def(
       "load",
       [](const std::string& path, std::optional<int> global_src_rank, nb::handle placement, nb::handle sbp,

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import re
 import struct
 import textwrap
 
@@ -24,7 +25,9 @@ def bits(tensor):
     tensor = tensor.detach()
     if tensor.is_global:
         tensor = tensor.full_value()
-    plain = tensor.to(holon.float32) if tensor.dtype in (holon.float16, holon.bfloat16) else tensor  # exact, and NumPy has it
+    plain = (
+        tensor.to(holon.float32) if tensor.dtype in (holon.float16, holon.bfloat16) else tensor
+    )  # exact, and NumPy has it
     return str(tensor.dtype), tuple(tensor.shape), plain.numpy().tobytes()
 
 
@@ -44,9 +47,17 @@ def names_in(folder):
 
 def test_values_come_back_with_their_types(tmp_path):
     obj = {
-        "none": None, "bools": [True, False], "ints": [0, 1, -1, 2**63 - 1, -(2**63)], "floats": [0.1, 1.0, 1e308, 5e-324, math.pi, 1 / 3],
-        "special": [math.inf, -math.inf, math.nan], "text": ["", "ä\0\"\\\n漢😀", "tensor"], "tuple": (1, (2.0, [3])), "empty": [[], (), {}],
-        "dict": {0: "a", -1.5: "b", None: "c", "0": "d", "tensor": 1, "dict": [], "float": "inf"}, "a.b": holon.ones(1), "a": {"b": holon.zeros(1)},
+        "none": None,
+        "bools": [True, False],
+        "ints": [0, 1, -1, 2**63 - 1, -(2**63)],
+        "floats": [0.1, 1.0, 1e308, 5e-324, math.pi, 1 / 3],
+        "special": [math.inf, -math.inf, math.nan],
+        "text": ["", 'ä\0"\\\n漢😀', "tensor"],
+        "tuple": (1, (2.0, [3])),
+        "empty": [[], (), {}],
+        "dict": {0: "a", -1.5: "b", None: "c", "0": "d", "tensor": 1, "dict": [], "float": "inf"},
+        "a.b": holon.ones(1),
+        "a": {"b": holon.zeros(1)},
         "__metadata__": holon.ones(2),
     }
     for i, value in enumerate([obj, holon.ones(3), [holon.ones(1), 2], None, 3.5]):
@@ -64,8 +75,16 @@ def test_values_come_back_with_their_types(tmp_path):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensors_of_every_dtype(tmp_path, dtype):
     base = (holon.randn(4, 6) * 3).to(getattr(holon, dtype))
-    tensors = {"plain": base, "turned": base.transpose(0, 1), "every second": base[:, ::2], "row": base[1], "scalar": base[2, 3], "empty": base[:0],
-               "expanded": base[0].expand(3, 6), "no elements": holon.zeros(2, 0, 3, dtype=base.dtype)}
+    tensors = {
+        "plain": base,
+        "turned": base.transpose(0, 1),
+        "every second": base[:, ::2],
+        "row": base[1],
+        "scalar": base[2, 3],
+        "empty": base[:0],
+        "expanded": base[0].expand(3, 6),
+        "no elements": holon.zeros(2, 0, 3, dtype=base.dtype),
+    }
     holon.save(tensors, tmp_path / "x")
     found = holon.load(tmp_path / "x")
     assert same(found, tensors)
@@ -79,16 +98,19 @@ def test_special_bits_of_floats(tmp_path):
     assert holon.load(tmp_path / "x").numpy().tobytes() == words.numpy().tobytes()
 
 
-@pytest.mark.parametrize("obj, error, message", [
-    ({"a": [1, {2}]}, TypeError, r"obj\['a'\]\[1\] is of type set"),
-    ({"m": {"x": (0, object())}}, TypeError, r"obj\['m'\]\['x'\]\[1\] is of type object.*convert it"),
-    ([np.ones(2)], TypeError, r"obj\[0\] is of type numpy.ndarray"),
-    ({"f": len}, TypeError, r"obj\['f'\] is of type builtin_function"),
-    ({(1, 2): 0}, TypeError, "a key of the dict obj is tuple"),
-    ({"b": b"x"}, TypeError, r"obj\['b'\] is of type bytes"),
-    ({"n": 2**63}, ValueError, r"obj\['n'\] does not fit in 64 bits"),
-    (["\ud800"], ValueError, r"obj\[0\] is no valid Unicode"),
-])
+@pytest.mark.parametrize(
+    "obj, error, message",
+    [
+        ({"a": [1, {2}]}, TypeError, r"obj\['a'\]\[1\] is of type set"),
+        ({"m": {"x": (0, object())}}, TypeError, r"obj\['m'\]\['x'\]\[1\] is of type object.*convert it"),
+        ([np.ones(2)], TypeError, r"obj\[0\] is of type numpy.ndarray"),
+        ({"f": len}, TypeError, r"obj\['f'\] is of type builtin_function"),
+        ({(1, 2): 0}, TypeError, "a key of the dict obj is tuple"),
+        ({"b": b"x"}, TypeError, r"obj\['b'\] is of type bytes"),
+        ({"n": 2**63}, ValueError, r"obj\['n'\] does not fit in 64 bits"),
+        (["\ud800"], ValueError, r"obj\[0\] is no valid Unicode"),
+    ],
+)
 def test_what_cannot_be_saved_is_named(tmp_path, obj, error, message):
     with pytest.raises(error, match=message):
         holon.save(obj, tmp_path / "x")
@@ -145,7 +167,8 @@ def test_files_are_replaced_as_a_whole(tmp_path):
 
 def test_a_full_disk_leaves_the_old_file(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent("""
+    program.write_text(
+        textwrap.dedent("""
         import os, resource, signal, sys
         import holon
         os.chdir(sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(__file__))
@@ -157,7 +180,8 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
         except RuntimeError as e:
             print(e)
         assert holon.load("f")["x"].tolist() == [1.0] * 10
-    """))
+    """)
+    )
     done = ranks.run(program)
     assert done.returncode == 0, done.stderr
     assert "cannot write f: File too large" in done.stdout
@@ -179,7 +203,9 @@ def make(kind, **where):
     model = Net(**where)
     optimizer = {
         "sgd": lambda: optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True),
-        "adamw": lambda: optim.AdamW([{"params": [p], "lr": 0.01 * (i + 1)} for i, p in enumerate(model.parameters())], amsgrad=True),
+        "adamw": lambda: optim.AdamW(
+            [{"params": [p], "lr": 0.01 * (i + 1)} for i, p in enumerate(model.parameters())], amsgrad=True
+        ),
         "adagrad": lambda: optim.Adagrad(model.parameters(), lr=0.1),
     }[kind]()
     return model, optimizer, optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
@@ -202,7 +228,9 @@ def test_training_goes_on_as_if_nothing_had_happened(tmp_path, kind):
     x = holon.randn(5, 6)
     parts = make(kind)
     train(*parts, 4, x)
-    holon.save({name: part.state_dict() for name, part in zip(("model", "optimizer", "schedule"), parts)}, tmp_path / "run")
+    holon.save(
+        {name: part.state_dict() for name, part in zip(("model", "optimizer", "schedule"), parts)}, tmp_path / "run"
+    )
     rest = train(*parts, 4, x)
     others = make(kind)
     found = holon.load(tmp_path / "run")
@@ -243,8 +271,14 @@ def test_a_graph_goes_on(tmp_path):
 LAYOUTS = {
     1: [([0], S(0)), ([0], B)],
     2: [([0, 1], S(0)), ([0, 1], S(1)), ([1, 0], S(0)), ([0, 1], B), ([0, 1], P), ([1], B)],
-    4: [([0, 1, 2, 3], S(0)), ([3, 1], S(1)), ([[0, 1], [2, 3]], [S(0), S(1)]), ([[0, 1], [2, 3]], [S(0), B]), ([[0, 1], [2, 3]], [B, P]),
-        ([[0, 2], [1, 3]], [S(0), S(0)])],
+    4: [
+        ([0, 1, 2, 3], S(0)),
+        ([3, 1], S(1)),
+        ([[0, 1], [2, 3]], [S(0), S(1)]),
+        ([[0, 1], [2, 3]], [S(0), B]),
+        ([[0, 1], [2, 3]], [B, P]),
+        ([[0, 2], [1, 3]], [S(0), S(0)]),
+    ],
 }
 
 
@@ -307,15 +341,24 @@ def test_global_tensors_in_a_folder(tmp_path, n):
     (want, found), *others = holon.run_ranks(n, save)
     assert found == want and all(o == (want, found) for o in others)
     files = names_in(tmp_path / "x")
-    assert files[0] == "holon-index.json" and len(files) <= n + 1 and all(f.endswith(f"-of-{n}.safetensors") for f in files[1:])
+    assert (
+        files[0] == "holon-index.json"
+        and len(files) <= n + 1
+        and all(f.endswith(f"-of-{n}.safetensors") for f in files[1:])
+    )
     # A part is held by one rank only: the folder is no larger than the values.
     assert sum((tmp_path / "x" / f).stat().st_size for f in files[1:]) < sum(len(b[2]) for b in flat(want)) + n * 6000
 
     def load(rank):
         world = holon.env.get_world_size()
         everywhere = holon.placement.all("cpu")
-        found = [holon.load(tmp_path / "x"), holon.load(tmp_path / "x", "cpu"), holon.load(tmp_path / "x", global_src_rank=world - 1),
-                 holon.load(tmp_path / "x", everywhere), holon.load(tmp_path / "x", everywhere, sbp=S(0))]
+        found = [
+            holon.load(tmp_path / "x"),
+            holon.load(tmp_path / "x", "cpu"),
+            holon.load(tmp_path / "x", global_src_rank=world - 1),
+            holon.load(tmp_path / "x", everywhere),
+            holon.load(tmp_path / "x", everywhere, sbp=S(0)),
+        ]
         assert not found[1]["x0"].is_global and found[2]["x0"].placement == holon.placement("cpu", [world - 1])
         return [wholes(f) for f in found]
 
@@ -337,7 +380,12 @@ def test_between_the_two_forms(tmp_path):
         names = names_in(tmp_path / "d")
         holon.comm.barrier()
         holon.save({"x": x * 3}, tmp_path / "d")
-        return two, names, holon.load(tmp_path / "d")["x"].full_value().tolist(), "holon.safetensors" in names_in(tmp_path / "d")
+        return (
+            two,
+            names,
+            holon.load(tmp_path / "d")["x"].full_value().tolist(),
+            "holon.safetensors" in names_in(tmp_path / "d"),
+        )
 
     for found in holon.run_ranks(2, program):
         assert found == ([2] * 4, ["holon.safetensors"], [3] * 4, False)
@@ -400,17 +448,28 @@ def test_errors_are_the_same_on_all_ranks(tmp_path):
     assert all(r == results[0] for r in results)
     messages, total = results[0]
     assert total == 12
-    for found, text in zip(messages, ["rank 1: cannot write .*missing/x: No such file", "rank 0: cannot make the folder",
-                                      r"ValueError: .*different global tensors.*rank 0 b: float32 \[6\] S\(0\).*rank 1 a: ", "rank 1 1: float32",
-                                      "rank 0 to rank 0; rank 1 to rank 1", "rank 2: cannot open", "rank 0: cannot open", "rank 0: cannot make the folder"]):
-        assert found is not None and __import__("re").search(text, found), found
+    for found, text in zip(
+        messages,
+        [
+            "rank 1: cannot write .*missing/x: No such file",
+            "rank 0: cannot make the folder",
+            r"ValueError: .*different global tensors.*rank 0 b: float32 \[6\] S\(0\).*rank 1 a: ",
+            "rank 1 1: float32",
+            "rank 0 to rank 0; rank 1 to rank 1",
+            "rank 2: cannot open",
+            "rank 0: cannot open",
+            "rank 0: cannot make the folder",
+        ],
+    ):
+        assert found is not None and re.search(text, found), found
     assert names_in(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "something"
 
 
 def test_one_rank_cannot_write_its_part(tmp_path):
     """Rank 1's disk fills up in the middle: both raise, and the earlier save is still there."""
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent("""
+    program.write_text(
+        textwrap.dedent("""
         import os, resource, signal
         import holon
         os.chdir(os.path.dirname(__file__))
@@ -429,7 +488,8 @@ def test_one_rank_cannot_write_its_part(tmp_path):
                 print("error" if "rank 1: cannot write" in str(e) and "too large" in str(e) else e)
             found = holon.load(target, global_src_rank=0)
             print(found["n"], found["x"].full_value().tolist() == [10] * 10)
-    """))
+    """)
+    )
     done = ranks.launch(program, 2, timeout=60)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n")) == sorted(["error", "10 True"] * 4 + [""])
@@ -439,7 +499,8 @@ def test_one_rank_cannot_write_its_part(tmp_path):
 def test_processes(tmp_path):
     """Four processes save, two load."""
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent("""
+    program.write_text(
+        textwrap.dedent("""
         import os, sys
         import holon
         os.chdir(os.path.dirname(__file__))
@@ -456,7 +517,8 @@ def test_processes(tmp_path):
                 found = found.full_value() if found.is_global else found
                 assert (found == x).all().item(), (options, name)
         print("fine")
-    """))
+    """)
+    )
     for n in (4, 2):
         done = ranks.launch(program, n, timeout=60)
         assert done.returncode == 0, done.stderr
@@ -476,7 +538,14 @@ def safetensors_file(tensors, metadata=None):
 
 
 def test_a_file_of_another_program(tmp_path):
-    content = safetensors_file({"b.w": ("F32", [2, 1], struct.pack("<2f", 1, 2)), "a": ("I64", [], struct.pack("<q", -5)), "e": ("BF16", [0], b"")}, {"format": "pt"})
+    content = safetensors_file(
+        {
+            "b.w": ("F32", [2, 1], struct.pack("<2f", 1, 2)),
+            "a": ("I64", [], struct.pack("<q", -5)),
+            "e": ("BF16", [0], b""),
+        },
+        {"format": "pt"},
+    )
     (tmp_path / "x").write_bytes(content)
     found = holon.load(tmp_path / "x")
     assert found["b.w"].tolist() == [[1], [2]] and found["a"].item() == -5 and found["e"].dtype == holon.bfloat16
@@ -485,7 +554,12 @@ def test_a_file_of_another_program(tmp_path):
 
 def test_the_package_safetensors_reads_our_files(tmp_path):
     package = pytest.importorskip("safetensors.numpy", reason="the package safetensors is not installed")
-    tensors = {"layer.weight": holon.randn(3, 4), "n": holon.arange(5), "flag": holon.tensor([True, False]), "half": holon.ones(3, dtype=holon.float16)}
+    tensors = {
+        "layer.weight": holon.randn(3, 4),
+        "n": holon.arange(5),
+        "flag": holon.tensor([True, False]),
+        "half": holon.ones(3, dtype=holon.float16),
+    }
     holon.save({"model": tensors, "step": 3}, tmp_path / "x")
     found = package.load_file(tmp_path / "x")
     assert {f"model.{name}" for name in tensors} == set(found)
@@ -499,37 +573,58 @@ def header(text, data=b""):
     return struct.pack("<Q", len(text)) + text + data
 
 
-@pytest.mark.parametrize("content, message", [
-    (b"", "found 0 bytes"),
-    (b"\0" * 7, "found 7 bytes"),
-    (b"\xff" * 8 + b"{}", "its header should have 18446744073709551615 bytes"),
-    (struct.pack("<Q", 3) + b"{}", "should have 3 bytes"),
-    (header(b"{"), "no JSON"),
-    (header(b"[]"), "no JSON object"),
-    (header(b"[" * 100000), "no JSON"),
-    (header(b"[" * 100000 + b"]" * 100000), "no JSON object"),
-    (header(b'{"a":3}'), "no dtype, shape and data_offsets"),
-    (header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'), "cut off"),
-    (header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', b"12345"), "cut off or damaged"),
-    (header(b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', b"1234"), "does not take the bytes 0 to 4"),
-    (header(b'{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}', b"1234"), "no list of sizes"),
-    (header(b'{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}'), "does not take"),
-    (header(b'{"a":{"dtype":"F32","shape":[1e30],"data_offsets":[0,0]}}'), "no list of sizes"),
-    (header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}', b"1234"), "does not take"),
-    (header(b'{"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}}', b"1"), "F8_E4M3, which Holon has not"),
-    (header(b'{"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}', b"1"), "9 axes"),
-    (header(b'{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}', b"123"), "begin at 1; those before it end at 2"),
-    (header(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}', b"123"), "begin at 2"),
-    (header(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"1"), "'a' is there twice"),
-    (header(b'{"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}}', b"\1\2"), "element 1 is no bool"),
-    (header(b'{"__metadata__":{"holon":3}}'), "no text"),
-    (header(b'{"__metadata__":{"holon":"x"}}'), "structure"),
-    (header(b'{"__metadata__":{"holon":"{\\"tensor\\":\\"q\\"}"}}'), "tensor 'q' is spoken of"),
-    (header(b'{"__metadata__":{"holon":"{\\"dict\\":[[[],1]]}"}}'), "a key that is none"),
-    (header(b'{"__metadata__":{"holon":"{\\"dict\\":[[1]]}"}}'), "no pair"),
-    (header(b'{"__metadata__":{"holon":"{\\"code\\":1}"}}'), "an object 'code'"),
-    (header(b'{"__metadata__":{"holon":"' + b"[" * 5000 + b"]" * 5000 + b'"}}'), "too many levels"),
-])
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "found 0 bytes"),
+        (b"\0" * 7, "found 7 bytes"),
+        (b"\xff" * 8 + b"{}", "its header should have 18446744073709551615 bytes"),
+        (struct.pack("<Q", 3) + b"{}", "should have 3 bytes"),
+        (header(b"{"), "no JSON"),
+        (header(b"[]"), "no JSON object"),
+        (header(b"[" * 100000), "no JSON"),
+        (header(b"[" * 100000 + b"]" * 100000), "no JSON object"),
+        (header(b'{"a":3}'), "no dtype, shape and data_offsets"),
+        (header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'), "cut off"),
+        (header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', b"12345"), "cut off or damaged"),
+        (header(b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', b"1234"), "does not take the bytes 0 to 4"),
+        (header(b'{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}', b"1234"), "no list of sizes"),
+        (header(b'{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}'), "does not take"),
+        (header(b'{"a":{"dtype":"F32","shape":[1e30],"data_offsets":[0,0]}}'), "no list of sizes"),
+        (header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}', b"1234"), "does not take"),
+        (header(b'{"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}}', b"1"), "F8_E4M3, which Holon has not"),
+        (header(b'{"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}', b"1"), "9 axes"),
+        (
+            header(
+                b'{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}',
+                b"123",
+            ),
+            "begin at 1; those before it end at 2",
+        ),
+        (
+            header(
+                b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}',
+                b"123",
+            ),
+            "begin at 2",
+        ),
+        (
+            header(
+                b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+                b"1",
+            ),
+            "'a' is there twice",
+        ),
+        (header(b'{"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}}', b"\1\2"), "element 1 is no bool"),
+        (header(b'{"__metadata__":{"holon":3}}'), "no text"),
+        (header(b'{"__metadata__":{"holon":"x"}}'), "structure"),
+        (header(b'{"__metadata__":{"holon":"{\\"tensor\\":\\"q\\"}"}}'), "tensor 'q' is spoken of"),
+        (header(b'{"__metadata__":{"holon":"{\\"dict\\":[[[],1]]}"}}'), "a key that is none"),
+        (header(b'{"__metadata__":{"holon":"{\\"dict\\":[[1]]}"}}'), "no pair"),
+        (header(b'{"__metadata__":{"holon":"{\\"code\\":1}"}}'), "an object 'code'"),
+        (header(b'{"__metadata__":{"holon":"' + b"[" * 5000 + b"]" * 5000 + b'"}}'), "too many levels"),
+    ],
+)
 def test_damaged_files_are_named(tmp_path, content, message):
     (tmp_path / "x.safetensors").write_bytes(content)
     with pytest.raises(RuntimeError, match=message) as e:
@@ -563,7 +658,10 @@ def test_random_damage_never_does_worse_than_an_error(tmp_path):
         holon.save(laid_out(2), tmp_path / "folder")
 
     holon.run_ranks(2, save)
-    holon.save({"a": holon.randn(7, 3), "b": [holon.arange(5), {"c": holon.tensor([True, False])}], "n": 1.5}, tmp_path / "file")
+    holon.save(
+        {"a": holon.randn(7, 3), "b": [holon.arange(5), {"c": holon.tensor([True, False])}], "n": 1.5},
+        tmp_path / "file",
+    )
     rng, loaded, refused = random.Random(0), 0, 0
     targets = [tmp_path / "file", *(tmp_path / "folder").iterdir()]
     whole = {path: path.read_bytes() for path in targets}
@@ -571,7 +669,9 @@ def test_random_damage_never_does_worse_than_an_error(tmp_path):
         path = rng.choice(targets)
         path.write_bytes(damage(whole[path], rng))
         try:
-            holon.load(path if path.name == "file" else tmp_path / "folder", map_location="cpu" if rng.random() < 0.5 else None)
+            holon.load(
+                path if path.name == "file" else tmp_path / "folder", map_location="cpu" if rng.random() < 0.5 else None
+            )
             loaded += 1
         except RuntimeError as e:
             assert str(tmp_path) in str(e)
