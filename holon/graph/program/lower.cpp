@@ -81,6 +81,9 @@ void Lowering::count_reads() {
       if (v != kNoValue) reads_[static_cast<size_t>(v)] += often && !per_micro_[static_cast<size_t>(v)] ? micro_ : 1;
   }
   for (ValueId v : g_.outputs) ++reads_[static_cast<size_t>(v)];
+  for (auto& n : g_.nodes)
+    if (n.kind == NodeKind::kAccumulate && takes_part(n) && reads_[static_cast<size_t>(n.in[0])] == 1)
+      sum_of_[n.in[0]] = n.out[0];
 }
 
 int32_t Lowering::new_buffer(size_t bytes, Buffer::Kind kind) {
