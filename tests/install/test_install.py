@@ -34,7 +34,7 @@ def test_a_project_outside_builds_and_runs(prefix, tmp_path):
     same = [f"-D{k}={re.search(rf'^{k}:[A-Z]+=(.*)$', cache, re.M).group(1)}" for k in ("CMAKE_MAKE_PROGRAM", "CMAKE_CXX_COMPILER")]
     sh("cmake", "-G", "Ninja", "-S", ROOT / "tests/install/consumer", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", *same)
     sh("cmake", "--build", tmp_path)
-    assert sh(tmp_path / "consumer") == "[2, 4] 3\n"
+    assert sh(tmp_path / "consumer") == "[2, 1] 6\nlearnt\n"
 
 
 @pytest.mark.slow
