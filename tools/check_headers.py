@@ -4,6 +4,7 @@
 That a header which some source of the library includes first does so is what the build shows; the others are compiled here,
 as many at a time as there are cores. All say #pragma once.
 """
+
 import os
 import re
 import subprocess
@@ -19,7 +20,9 @@ FIRST = re.compile(r'(?:\s*//[^\n]*\n)*\s*#include "(holon/[^"]+)"')  # behind c
 def main():
     root, command = Path(sys.argv[1]), [*sys.argv[2:], "-fsyntax-only", "-x", "c++", "-"]
     headers = {p.relative_to(root).as_posix() for p in root.glob("holon/**/*.h") if not PARTS.search(p.as_posix())}
-    errors = [f"{h}: it does not say #pragma once" for h in sorted(headers) if "#pragma once\n" not in (root / h).read_text()]
+    errors = [
+        f"{h}: it does not say #pragma once" for h in sorted(headers) if "#pragma once\n" not in (root / h).read_text()
+    ]
     shown = {m[1] for p in root.glob("holon/**/*.cpp") if (m := FIRST.match(p.read_text()))}
 
     def compiled(header):

@@ -4,6 +4,7 @@
 check installs them into an empty environment, runs a product on two ranks there, and looks at every shared library that is
 loaded or asked for: it comes from inside of the package, or is glibc's or the compiler's own.
 """
+
 import importlib.metadata
 import os
 import re
@@ -18,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_BYTES = 60 * 2**20
 OF_THE_SYSTEM = re.compile(r"(linux-vdso|linux-gate|ld-linux|lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+)[.-])")
 PROGRAM = """
+import ctypes
+import glob
 import sys
 def mapped():
     return {{line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}}
@@ -29,6 +32,8 @@ x = flow.ones(4, 5, placement=p, sbp=flow.sbp.split(0))
 w = flow.ones(5, 8, placement=p, sbp=flow.sbp.broadcast)
 y = flow.matmul(x, w)
 assert y.shape == (4, 8) and y.to_local().shape == (2, 8) and float(y.sum().item()) == 160.0, y
+for module in glob.glob(sys.modules["holon"].__path__[0] + "/lib/libholon_*.so"):  # loaded where they are needed
+    ctypes.CDLL(module)
 sys.stdout.write("".join(f"{{path}}\\n" for path in mapped() - of_python))  # in one piece, also where nothing is buffered
 """
 
@@ -45,8 +50,25 @@ def build(dist):
     shutil.rmtree(dist, ignore_errors=True)
     # The compiler by the name that CMake calls it, so that the cache knows what ./dev build has compiled.
     environment = os.environ | {"CXX": os.environ.get("CXX", "/usr/bin/c++")}
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-input", "--no-build-isolation", "--no-index", "--disable-pip-version-check",
-        "--wheel-dir", dist, "--config-settings=cmake.define.HOLON_WERROR=ON", ROOT, ROOT / "python/oneflow", env=environment, stdin=subprocess.DEVNULL)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-input",
+        "--no-build-isolation",
+        "--no-index",
+        "--disable-pip-version-check",
+        "--wheel-dir",
+        dist,
+        "--config-settings=cmake.define.HOLON_WERROR=ON",
+        ROOT,
+        ROOT / "python/oneflow",
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
     return wheels(dist)
 
 
@@ -76,7 +98,11 @@ class Environment:
 
     def binaries(self):
         """What is loaded first; the libraries that these need are found by their run paths."""
-        return [*self.package.glob("_C*.so"), *self.package.glob("lib/libholon*.so*"), self.package / "bin/holon-launch"]
+        return [
+            *self.package.glob("_C*.so"),
+            *self.package.glob("lib/libholon*.so*"),
+            self.package / "bin/holon-launch",
+        ]
 
 
 def foreign_libraries(env):
@@ -95,7 +121,10 @@ def check(dist):
         env = Environment(Path(folder, "env"), found)
         if foreign := foreign_libraries(env):
             sys.exit("not in the wheel:\n" + "\n".join(foreign))
-        inside = (str(env.package.parent.resolve()), env.run(env.python, "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))").strip())
+        inside = (
+            str(env.package.parent.resolve()),
+            env.run(env.python, "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))").strip(),
+        )
         for module in ("holon", "oneflow"):
             program = Path(folder, f"{module}_program.py")
             program.write_text(PROGRAM.format(module=module, tree=ROOT))

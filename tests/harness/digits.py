@@ -1,4 +1,5 @@
 """Digits in MNIST's form, for tests: python digits.py FOLDER TRAIN TEST writes seven-segment figures, shifted and in noise."""
+
 import random
 import struct
 import sys
@@ -18,7 +19,7 @@ def draw(digit, rng):
         if LIT[digit] >> bar & 1:
             for r in range(row + down, row + down + rows):
                 at = r * SIDE + column + right
-                pixels[at:at + columns] = bytes(200 + x // 8 for x in rng.randbytes(columns))
+                pixels[at : at + columns] = bytes(200 + x // 8 for x in rng.randbytes(columns))
     return bytes(pixels)
 
 

@@ -1,4 +1,5 @@
-// A model, trained on two ranks as threads by one compiled step on batches of a data set: what a program asks of an installed Holon.
+// A model, trained on two ranks as threads by one compiled step on batches of a data set: what a program asks of an
+// installed Holon.
 #include <holon/holon.h>
 
 #include <atomic>
