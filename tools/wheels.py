@@ -50,25 +50,10 @@ def build(dist):
     shutil.rmtree(dist, ignore_errors=True)
     # The compiler by the name that CMake calls it, so that the cache knows what ./dev build has compiled.
     environment = os.environ | {"CXX": os.environ.get("CXX", "/usr/bin/c++")}
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-input",
-        "--no-build-isolation",
-        "--no-index",
-        "--disable-pip-version-check",
-        "--wheel-dir",
-        dist,
-        "--config-settings=cmake.define.HOLON_WERROR=ON",
-        ROOT,
-        ROOT / "python/oneflow",
-        env=environment,
-        stdin=subprocess.DEVNULL,
-    )
+    options = "-q --no-deps --no-input --no-build-isolation --no-index --disable-pip-version-check".split()
+    options += ["--config-settings=cmake.define.HOLON_WERROR=ON", "--wheel-dir", dist]
+    sources = [ROOT, ROOT / "python/oneflow"]
+    run(sys.executable, "-m", "pip", "wheel", *options, *sources, env=environment, stdin=subprocess.DEVNULL)
     return wheels(dist)
 
 
