@@ -1,4 +1,4 @@
-// The one header for C++ programs: tensors, placements and sbps, all ops, modules, optimizers and data.
+// The one header for C++ programs: tensors, placements and sbps, all ops, modules, optimizers, graphs, data and checkpoints.
 #pragma once
 
 #include "holon/autograd/engine.h"
@@ -7,6 +7,7 @@
 #include "holon/base/error.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/planner.h"
+#include "holon/checkpoint/checkpoint.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/data/corpus.h"
