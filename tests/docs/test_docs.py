@@ -64,7 +64,7 @@ def test_cpp(block, tmp_path):
         return
     n = int(block.options.get("ranks", 1))
     start = [built / "bin/holon-launch", "--nproc_per_node", n, "--master_port", ranks.free_port()] if n > 1 else []
-    done = subprocess.run([str(c) for c in [*start, tmp_path / "block"]], env=ranks.environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(c) for c in [*start, tmp_path / "block"]], env=ranks.environment(), capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     why = docs.differs(block.expected, done.stdout, ordered=n == 1)
     assert why is None, why
