@@ -43,6 +43,13 @@ def __getattr__(name):
 
         module = import_module(f"{__name__}.graph")
         return module if name == "graph" else module.Graph
+    if name[:2] != "__":
+        from importlib import import_module
+
+        try:
+            return getattr(import_module("..legacy.nn", __name__), name)
+        except (ImportError, AttributeError):
+            pass
     message = f"nn has no '{name}'"
     if not name.startswith("_"):
         from difflib import get_close_matches

@@ -1,0 +1,61 @@
+"""The older interface: job functions in the consistent or the mirrored view. `import holon` finds its names here when they are first used."""
+
+from importlib import import_module
+
+# Modules that are names of holon's: flow.scope.placement(...).
+MODULES = {name: name for name in ("advanced", "checkpoint", "config", "distribute", "scope", "train")}
+# The module of each of the other names.
+NAMES = {
+    "CheckPoint": "train",
+    "FixedTensorDef": "signature",
+    "FunctionConfig": "function_config",
+    "MirroredTensorDef": "signature",
+    "MirroredTensorListDef": "signature",
+    "acc": "streams",
+    "assign": "variable",
+    "cast_to_current_logical_view": "streams",
+    "clear_default_session": "session",
+    "consistent_view_enabled": "scope",
+    "current_machine_id": "env",
+    "current_resource": "env",
+    "current_scope": "scope",
+    "eager_execution_enabled": "session",
+    "enable_eager_execution": "session",
+    "function_config": "function_config",
+    "get_all_variables": "checkpoint",
+    "get_variable": "variable",
+    "global_function": "job",
+    "load_variables": "checkpoint",
+    "mirrored_view_enabled": "scope",
+    "pack": "streams",
+    "parallel_cast": "distribute",
+    "sync_default_session": "session",
+    "unpack": "streams",
+    "watch": "watch",
+    "watch_diff": "watch",
+}
+# Other names for the same.
+_OLD = {"function_config": "FunctionConfig"}
+
+_loaded = []
+
+
+def lookup(name):
+    """What holon.<name> is of the older interface; None where there is no such name."""
+    if name in MODULES:
+        return import_module(f"{__name__}.{MODULES[name]}")
+    if name in NAMES:
+        return getattr(import_module(f"{__name__}.{NAMES[name]}"), _OLD.get(name, name))
+    return None
+
+
+def load_ops():
+    """Loads the modules whose ops take the place of holon's for blobs."""
+    if not _loaded:
+        _loaded.append(True)
+        for name in ("streams", *OPS):
+            import_module(f"{__name__}.{name}")
+
+
+# Modules of ops.
+OPS = ()

@@ -1,0 +1,154 @@
+"""What one rank does: it keeps its part of the variables, and replays the recorded ops of a job on tensors."""
+
+import numpy as np
+
+from .. import _C
+from ..autograd import no_grad
+from .blob import Blob
+from .record import apply, leaves, map_leaves, placed
+
+B = _C.sbp.broadcast
+
+
+class Plan:
+    """What all ranks of a session know."""
+
+    def __init__(self, session, variables):
+        self.session, self.variables = session, variables
+        self.jobs = list(session.jobs.values())
+        self.processes = _C.world_size() > 1
+        self.seed = _C.initial_seed()
+        machines, devices = session.machines_and_devices()
+        self.n = machines * devices
+
+
+class Rank:
+    """The state of one rank: variables (name -> global tensor), optimizer states among them, and a runner for each job."""
+
+    def __init__(self, rank, plan):
+        self.rank, self.plan = rank, plan
+        self._placements, self._runners = {}, {}
+        _C.manual_seed(plan.seed)
+        self.variables = {}
+        with no_grad():
+            for name, d in plan.variables.items():
+                placement = self.placement(plan.session.ranks_of(d.placement))
+                sbp = d.distribute.sbp()
+                t = _C.ops["empty"](*d.shape, dtype=d.dtype, placement=placement, sbp=B if sbp is None else sbp)
+                d.initializer.fill(t, name)
+                self.variables[name] = t
+        for d in plan.variables.values():
+            if d.trainable and d.dtype.is_floating_point:
+                self.variables[d.name].requires_grad_(True)
+        for job in plan.jobs:
+            if job.optimizer is not None:
+                self._make_states(job)
+
+    def _make_states(self, job):
+        job_states = {}
+        with no_grad():
+            for use in job.variables.values():
+                w = self.variables[use.name]
+                if w.requires_grad:
+                    job_states[use.name] = {}
+                    for suffix, state in job.optimizer.state_of(use.name, w).items():
+                        job_states[use.name][suffix] = self.variables.setdefault(f"{use.name}-{suffix}", state)
+        self._runners[job.name, "states"] = job_states
+
+    def placement(self, ranks):
+        found = self._placements.get(ranks)
+        if found is None:
+            found = self._placements[ranks] = _C.placement("cpu", list(ranks))
+        return found
+
+    def states_of(self, job):
+        return self._runners[job.name, "states"]
+
+    def call(self, job, arrays, numbers):
+        """One call of the job: the values of its results and then of what is watched, None where another rank has it."""
+        runner = self._runners.get(job.name)
+        if runner is None:
+            if job.mirrored:
+                from .mirrored import Mirrored as kind
+            else:
+                from .consistent import Consistent as kind
+            runner = self._runners[job.name] = kind(job, self)
+        return runner(arrays, numbers)
+
+    # Variables as a whole
+
+    def read(self, name):
+        """The whole value, on the ranks that the caller sees."""
+        with no_grad():
+            return self.host(self.whole(self.variables[name].detach()))
+
+    def write(self, name, array):
+        with no_grad():
+            t = self.variables[name]
+            t.detach().copy_(_C.tensor(array, dtype=t.dtype, placement=t.placement, sbp=t.sbp))
+
+    def whole(self, t):
+        """t broadcast to where its value is read: every process, or one of the ranks that have it."""
+        ranks = tuple(range(self.plan.n)) if self.plan.processes else tuple(t.placement.ranks)[:1]
+        return t.to_global(self.placement(ranks), B)
+
+    def host(self, t):
+        """The array of what whole() returned; None where this rank has nothing of it."""
+        return np.array(t.to_local().numpy()) if self.rank in t.placement.ranks else None
+
+
+def play(job, rank, values):
+    """Runs the job's recorded ops. values: blobs to tensors, or to lists of the parts of streams; those of the inputs and variables are there."""
+    for node in job.nodes:
+        placement = None if job.mirrored else rank.placement(rank.plan.session.ranks_of(node.scope.placement))
+        try:
+            with placed(placement):
+                _play_one(node, values, placement)
+        except Exception as error:
+            _explain(error, node)
+            raise
+
+
+def _play_one(node, values, placement):
+    def bring(t):
+        if isinstance(t, list):
+            return [bring(part) for part in t]
+        if placement is None or (t.is_global and t.placement == placement):
+            return t
+        return _C.on_stage(t, placement) if t.is_global else t.to_global(placement, B)
+
+    streams = {}
+
+    def value(x):
+        if not isinstance(x, Blob):
+            return bring(x)
+        v = values[x]
+        if isinstance(v, list) and node.spread:
+            streams[id(x)] = bring(v)
+            return x
+        return bring(v)
+
+    args, kwargs = map_leaves((node.args, node.kwargs), (Blob, _C.Tensor), value)
+    if not node.spread:
+        values[node.outputs] = node.fn(*args, **kwargs)
+        return
+    if not streams:
+        out = apply(node.fn, args, kwargs)
+        for blob, t in zip(leaves(node.outputs, Blob), leaves(out, _C.Tensor)):
+            values[blob] = t
+        return
+    n = len(next(iter(streams.values())))
+    blobs = leaves(node.outputs, Blob)
+    for blob in blobs:
+        values[blob] = []
+    for i in range(n):
+        part_args, part_kwargs = map_leaves((args, kwargs), Blob, lambda b, i=i: streams[id(b)][i])
+        for blob, t in zip(blobs, leaves(apply(node.fn, part_args, part_kwargs), _C.Tensor)):
+            values[blob].append(t)
+
+
+def _explain(error, node):
+    """Says in the error which op it was, once."""
+    if not getattr(error, "_holon_op", None) and error.args and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]} (in {node.name}, {node.site})", *error.args[1:])
+        error._holon_op = node.name
