@@ -3,7 +3,7 @@
 from importlib import import_module
 
 # Modules that are names of holon's: flow.scope.placement(...).
-MODULES = {name: name for name in ("advanced", "checkpoint", "config", "distribute", "scope", "train")}
+MODULES = {name: name for name in ("advanced", "checkpoint", "config", "distribute", "layers", "math", "optimizer", "regularizers", "scope", "train")}
 # The module of each of the other names.
 NAMES = {
     "CheckPoint": "train",
@@ -34,6 +34,23 @@ NAMES = {
     "watch": "watch",
     "watch_diff": "watch",
 }
+# Ops and initializers whose names holon does not have.
+NAMES |= dict.fromkeys(
+    (
+        "clip_by_scalar", "clip_by_value", "constant", "constant_like", "constant_pad2d", "constant_scalar", "dim_gather", "dynamic_reshape",
+        "elem_cnt", "expand_dims", "identity", "identity_n", "range", "reflection_pad2d", "replication_pad2d", "reshape_like", "reverse",
+        "slice_update", "slice_v2", "sync_dynamic_resize", "tensor_scatter_nd_add", "zero_pad_2d",
+    ),
+    "arrays",
+)  # fmt: skip
+NAMES |= dict.fromkeys(
+    (
+        "constant_initializer", "glorot_normal_initializer", "glorot_uniform_initializer", "kaiming_initializer", "ones_initializer",
+        "random_normal_initializer", "random_uniform_initializer", "truncated_normal", "truncated_normal_initializer",
+        "variance_scaling_initializer", "xavier_normal_initializer", "xavier_uniform_initializer", "zeros_initializer",
+    ),
+    "initializers",
+)  # fmt: skip
 # Other names for the same.
 _OLD = {"function_config": "FunctionConfig"}
 
@@ -58,4 +75,4 @@ def load_ops():
 
 
 # Modules of ops.
-OPS = ()
+OPS = ("arrays", "math", "nn")

@@ -398,15 +398,6 @@ def elem_cnt(input, dtype=None):
     return _ops["full"]([1], input.numel(), dtype=dtype or _C.int32, **where_is(input))
 
 
-@op
-def assign(ref, value, dtype=None):
-    """Gives ref, a variable, the value, and returns it."""
-    if list(ref.shape) != list(value.shape):
-        raise ValueError(f"assign: the variable is {list(ref.shape)}, the value {list(value.shape)}. Their shapes must be equal.")
-    ref.detach().copy_(value.detach())
-    return ref
-
-
 @op(overrides="matmul")
 def matmul(a, b, transpose_a=False, transpose_b=False):
     """The product of the matrices of the last two axes, each transposed first if so asked."""
@@ -421,7 +412,7 @@ def diag(input, diagonal=0):
     return _ops["diag"](input, diagonal)
 
 
-@op
+@op(overrides="smooth_l1_loss")
 def smooth_l1_loss(prediction, label, beta=1.0):
     """0.5 d^2 / beta where |d| = |prediction - label| < beta, else |d| - beta / 2; not reduced."""
     return _ops["smooth_l1_loss"](prediction, label, reduction="none", beta=beta)
