@@ -208,7 +208,7 @@ class SGDW(SGD):
 
 def _taken_in(beta, t):
     """1 - beta^t, in a form that keeps its digits where beta^t is nearly 1."""
-    return -_ops["expm1"](t * math.log(beta)) if beta else 1.0
+    return -_ops["expm1"](t * math.log(beta)) if beta else t * 0 + 1
 
 
 class Adam(Optimizer):
