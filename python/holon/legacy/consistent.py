@@ -36,16 +36,15 @@ class Consistent:
                 )
                 self.inputs[blob] = t
                 self.arguments.append(
-                    None if at is None else (t.to_local(), _part(blob.shape, axis, at, len(job.device_ranks)))
+                    None if at is None else (t.to_local(), part_of(blob.shape, axis, at, len(job.device_ranks)))
                 )
-            self.numbers = {}
-            if job.optimizer is not None:
-                for use in job.variables.values():
-                    p = rank.variables[use.name].placement
-                    if p not in self.numbers:
-                        self.numbers[p] = tuple(
-                            _C.ops["zeros"](dtype=_C.parse_dtype("float32"), placement=p, sbp=B) for _ in range(2)
-                        )
+            # The learning rate, the number of the call, the loss scale: read by the graph, on all ranks.
+            everywhere = rank.placement(tuple(range(rank.plan.n)))
+            self.numbers = [_C.ops["zeros"](dtype=_C.float32, placement=everywhere, sbp=B) for _ in range(3)]
+        for w in job.watches:
+            if w.of_gradient and w.blob in self.inputs and w.blob.dtype.is_floating_point:
+                self.inputs[w.blob].requires_grad_(True)
+        self.scale = training.LossScale(job)
         self.graph = _Step(self)
 
     def __call__(self, arrays, numbers):
@@ -53,12 +52,12 @@ class Consistent:
             for array, argument in zip(arrays, self.arguments):
                 if argument is not None:
                     argument[0].copy_(_C.from_numpy(array[argument[1]]))
-            for placement, tensors in self.numbers.items():
-                if self.rank.rank in placement.ranks:
-                    for t, value in zip(tensors, numbers):
-                        t.to_local().fill_(value)
+            for t, value in zip(self.numbers, (*numbers, self.scale.value or 1.0)):
+                t.to_local().fill_(value)
         with enable_grad() if self.job.optimizer is not None else no_grad():
-            outputs = self.graph()
+            outputs, finite = self.graph()
+        if finite is not None:
+            self.scale.after(bool(finite.to_local().item()))
         return [self.rank.host(t) for t in outputs]
 
     def build(self):
@@ -72,46 +71,39 @@ class Consistent:
             before = {b: values[b].detach().clone() for b in shown if b in values}
         replay.play(job, rank, values)
         watched = [w.blob for w in job.watches if w.of_gradient]
-        found = {}
+        found, finite = {}, None
         if job.optimizer is not None:
             trained = [use.name for use in job.variables.values() if rank.variables[use.name].requires_grad]
             weights = [rank.variables[name] for name in trained]
             inner = [values[b] for b in watched]
             flat = [t for v in inner for t in (v if isinstance(v, list) else [v])]
             known = [t for t in flat if t.requires_grad]
-            all_grads = training.gradients(job, values, [*weights, *known])
+            lr, t, scale = self.numbers
+            scale = scale if self.scale.policy is not None else None
+            all_grads = training.gradients(job, values, [*weights, *known], scale)
             of_flat = dict(zip(map(id, known), all_grads[len(weights) :]))
             for b, v in zip(watched, inner):
-                found[b] = [_or_zeros(of_flat.get(id(t)), t) for t in (v if isinstance(v, list) else [v])]
+                found[b] = [training.watched(of_flat.get(id(t)), t, scale) for t in (v if isinstance(v, list) else [v])]
             entries = [(name, w, g) for name, w, g in zip(trained, weights, all_grads) if g is not None]
             first = job.losses[0]
-            training.update(
-                job,
-                entries,
-                first.numel() * (first._parts or 1),
-                rank.states_of(job),
-                lambda w: self.numbers[w.placement],
-            )
+            count = first.numel() * (first._parts or 1)
+            finite = training.update(job, entries, count, rank.states_of(job), lr, t, scale)
         outputs = []
         with no_grad():
             for blob in leaves(job.result, Blob):
                 outputs.append(before.get(blob, values[blob]))
             for w in job.watches:
                 outputs.append(found[w.blob] if w.of_gradient else before.get(w.blob, values[w.blob]))
-            return [rank.whole(_joined(v)) for v in outputs]
+            return [rank.whole(_joined(v)) for v in outputs], finite
 
 
-def _part(shape, axis, at, n):
+def part_of(shape, axis, at, n):
     """The slice of an array of this shape that part `at` of n has: sizes differ by one at most, the larger first."""
     if axis is None:
         return ()
     size, more = divmod(shape[axis], n)
     first = at * size + min(at, more)
     return (slice(None),) * axis + (slice(first, first + size + (at < more)),)
-
-
-def _or_zeros(g, t):
-    return _C.ops["zeros_like"](t) if g is None else g
 
 
 def _joined(v):

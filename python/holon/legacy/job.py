@@ -103,20 +103,13 @@ class Job:
         _tracing.job = self
         try:
             self.device_ranks = session.ranks_of(self.config.scope.placement)
-            args = signature_args = [self._input(session, name, tree) for name, tree in self.parameters]
-            result = self.function(*signature_args)
+            result = self.function(*(self._input(session, name, tree) for name, tree in self.parameters))
         finally:
             _tracing.job = None
-        del args
         if self.type == "train" and self.optimizer is None:
-            if self.losses:
-                from .train import optimizer_of_config
-
-                self.optimizer = optimizer_of_config(self.config.train.values)
-            else:
-                raise RuntimeError(
-                    f"{self.name}: loss not found: a train job must call minimize(loss) of an optimizer once."
-                )
+            if not self.losses:
+                raise RuntimeError(f"{self.name}: loss not found: a train job must call minimize(loss) of an optimizer once.")
+            self.optimizer = self._older_optimizer()
         signature.check_result(self.name, self.returns, result)
         bad = [type(x).__name__ for x in _other_leaves(result)]
         assert not bad, (
@@ -132,6 +125,14 @@ class Job:
                 "function_config.default_logical_view(...)."
             )
         self.mirrored = views.pop()
+
+    def _older_optimizer(self):
+        from .train_conf import optimizer_of
+
+        values = self.config.train.values
+        if "model_update_conf" not in values:
+            raise RuntimeError(f"{self.name}: losses.add_loss() without an optimizer: call minimize(loss) of one, or set function_config.train.model_update_conf.")
+        return optimizer_of(values.get("primary_lr", 0.0), values["model_update_conf"], values.get("loss_scale_factor"))
 
     def _input(self, session, name, tree):
         leaves_of = signature.placeholders(tree)
@@ -224,6 +225,11 @@ def _other_leaves(tree):
     if isinstance(tree, (list, tuple)):
         return [x for v in tree for x in _other_leaves(v)]
     return [] if tree is None or isinstance(tree, Blob) else [tree]
+
+
+def add_loss(loss):
+    """losses.add_loss: the loss of a train job whose optimizer function_config.train describes."""
+    current("losses.add_loss").add_loss(loss)
 
 
 def global_function(type="predict", function_config=None):

@@ -35,7 +35,7 @@ class Rank:
                 placement = self.placement(plan.session.ranks_of(d.placement))
                 sbp = d.distribute.sbp()
                 t = _C.ops["empty"](*d.shape, dtype=d.dtype, placement=placement, sbp=B if sbp is None else sbp)
-                d.initializer.fill(t, name)
+                d.initializer.fill(t, name, d.seed)
                 self.variables[name] = t
         for d in plan.variables.values():
             if d.trainable and d.dtype.is_floating_point:

@@ -1,68 +1,83 @@
 """The training step of a job: gradients of the sum of the losses, what is done to them before the update, and the update."""
-
 from .. import _C
 from ..autograd import grad, no_grad
 
 
-def losses_of(job, values):
-    """The loss tensors, parts of streams one by one."""
-    found = []
-    for blob in job.losses:
-        v = values[blob]
-        found += v if isinstance(v, list) else [v]
-    return found
-
-
-def gradients(job, values, wanted):
-    """Of the sum of all losses' elements for each of the wanted tensors, None where it does not depend on one."""
+def gradients(job, values, wanted, scale):
+    """Of the sum of all losses' elements for each of the wanted tensors, None where it does not depend on one; times scale, unless None."""
     total = None
-    for loss in losses_of(job, values):
-        s = loss.sum()
-        if total is not None and s.is_global and s.placement != total.placement:
-            s = _C.on_stage(s, total.placement)
-        total = s if total is None else total + s
+    for blob in job.losses:
+        parts = values[blob]
+        for loss in parts if isinstance(parts, list) else [parts]:
+            s = loss.sum()
+            total = s if total is None else total + on_placement(s, total)
     if not total.requires_grad:
         raise RuntimeError(f"{job.name}: the loss {job.losses[0]!r} depends on no variable that is trainable.")
-    scale = _loss_scale(job.optimizer)
-    if scale != 1:
-        total = total * scale
-    found = grad(total, wanted, allow_unused=True)
-    return [g if g is None or scale == 1 else g / scale for g in found]
+    if scale is not None:
+        total = total * on_placement(scale, total)
+    return grad(total, wanted, allow_unused=True)
 
 
-def _loss_scale(optimizer):
-    factor = getattr(optimizer, "loss_scale_factor", None)
-    return 1.0 if factor is None else float(factor)
+def on_placement(t, like):
+    """t where like is."""
+    return _C.on_stage(t, like.placement) if t.is_global and t.placement != like.placement else t
 
 
-def update(job, entries, count, states, numbers_at):
-    """Updates variables and states in place. entries: (name, w, gradient of the sum); count: what the gradients are divided by;
-    numbers_at(w): the learning rate and the number of the call as tensors where w is."""
+def watched(g, t, scale):
+    """The gradient of t without the loss scale, zeros where no loss depends on t."""
+    if g is None:
+        return _C.ops["zeros_like"](t)
+    return g if scale is None else g / on_placement(scale, g)
+
+
+def update(job, entries, count, states, lr, t, scale):
+    """Updates variables and their states in place. entries: (name, w, gradient of the sum); count: what that is divided by; lr, t, scale: the
+    learning rate, the number of the call, and None or the factor of the gradients, tensors without axes.
+
+    Returns whether all gradients were finite, where the scale is dynamic: else nothing has changed. Without that, None.
+    """
+    dynamic = job.optimizer.loss_scale is not None and job.optimizer.loss_scale.is_dynamic
     with no_grad():
         made = []
         for name, w, g in entries:
             if g.is_global and (g.placement != w.placement or g.sbp != w.sbp):
                 g = g.to_global(w.placement, w.sbp)
-            g = g / count
+            g = g / on_placement(count, g) if isinstance(count, _C.Tensor) else g / count
+            if scale is not None:
+                g = g / on_placement(scale, g)
+            made.append(g)
+        finite = _all_finite(made, scale) if dynamic else None
+        for i, (name, w, _) in enumerate(entries):
             regularizer = job.variables[name].declaration.regularizer
             if regularizer is not None:
-                g = g + regularizer.gradient(w)
-            made.append(g)
-        clipping = getattr(job.optimizer, "grad_clipping", None)
-        if clipping is not None:
-            made = _clipped(clipping, made)
-        groups = {}
-        for (name, w, _), g in zip(entries, made):
-            key = w.placement if w.is_global else None
-            groups.setdefault(key, []).append((name, w, g, states[name]))
-        for group in groups.values():
-            job.optimizer.update(group, *numbers_at(group[0][1]))
+                made[i] = made[i] + regularizer.gradient(w)
+        if job.optimizer.grad_clipping is not None:
+            made = job.optimizer.grad_clipping.apply(made)
+        kept = []
+        if dynamic:
+            kept = [(v, v.detach().clone()) for name, w, _ in entries for v in (w, *states[name].values())]
+        job.optimizer.update([(name, w, g, states[name]) for (name, w, _), g in zip(entries, made)], lr, t)
+        for v, old in kept:
+            v.copy_(_C.ops["where"](on_placement(finite, v), v, old))
+        return finite
 
 
-def _clipped(clipping, gradients):
-    if not gradients[0].is_global or len({g.placement for g in gradients}) == 1:
-        return clipping.apply(gradients)
-    # A norm over gradients of several scopes: they meet on all ranks, and go back.
-    everywhere = _C.placement.all(gradients[0].placement.type)
-    together = clipping.apply([g.to_global(everywhere, _C.sbp.broadcast) for g in gradients])
-    return [c.to_global(g.placement, g.sbp) for c, g in zip(together, gradients)]
+def _all_finite(gradients, beside):
+    finite = None
+    for g in gradients:
+        f = on_placement(g.isfinite().all(), beside)
+        finite = f if finite is None else finite & f
+    return finite
+
+
+class LossScale:
+    """The factor of the losses from call to call, on one rank."""
+
+    def __init__(self, job):
+        policy = getattr(job.optimizer, "loss_scale", None)
+        self.policy, self.value, self.good_steps = policy, policy and policy.initial, 0
+
+    def after(self, finite):
+        """finite: whether the gradients of the call were, where that is known."""
+        if finite is not None:
+            self.value, self.good_steps = self.policy.after(self.value, self.good_steps, finite)

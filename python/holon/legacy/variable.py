@@ -11,15 +11,10 @@ __all__ = ["assign", "get_variable"]
 class Declaration:
     """What a job function says of a variable."""
 
-    def __init__(self, name, shape, dtype, initializer, regularizer, trainable, distribute, placement, site):
+    def __init__(self, name, shape, dtype, initializer, regularizer, trainable, distribute, placement, seed, site):
         self.name, self.shape, self.dtype, self.initializer = name, shape, dtype, initializer
-        self.regularizer, self.trainable, self.distribute, self.placement, self.site = (
-            regularizer,
-            trainable,
-            distribute,
-            placement,
-            site,
-        )
+        self.regularizer, self.trainable, self.distribute = regularizer, trainable, distribute
+        self.placement, self.seed, self.site = placement, seed, site
 
     def difference(self, other):
         """In words what does not agree with another job's, or None."""
@@ -96,8 +91,7 @@ def get_variable(
         regularizer,
         trainable is None or bool(trainable),
         distribute,
-        scope.placement,
-        _C.user_line(),
+        scope.placement, random_seed, _C.user_line(),
     )
     blob = Blob(current, shape, dtype, full, scope.placement)
     blob._distribute = distribute
