@@ -3,6 +3,7 @@
 The session averages the gradients, divides by the loss scale, adds regularizers and clips; then update() changes variables and
 their states in place.
 """
+import math
 import re
 
 from .. import _C
@@ -205,6 +206,11 @@ class SGDW(SGD):
             w.sub_(shrinkage)
 
 
+def _taken_in(beta, t):
+    """1 - beta^t, in a form that keeps its digits where beta^t is nearly 1."""
+    return -_ops["expm1"](t * math.log(beta)) if beta else t * 0 + 1
+
+
 class Adam(Optimizer):
     """w -= lr * m / (sqrt(v) + epsilon), with running means m of g and v of g * g. do_bias_correction: with lr * sqrt(1 - beta2^t) /
     (1 - beta1^t) in place of lr."""
@@ -221,7 +227,7 @@ class Adam(Optimizer):
     def _rate(self, lr, t):
         if not self.do_bias_correction:
             return lr
-        return lr * _ops["sqrt"](1 - _ops["pow"](self.beta2, t)) / (1 - _ops["pow"](self.beta1, t))
+        return lr * _ops["sqrt"](_taken_in(self.beta2, t)) / _taken_in(self.beta1, t)
 
     def _take_in(self, g, states):
         """The running means with g."""
@@ -316,7 +322,7 @@ class LAMB(Adam):
 
     def _update(self, name, w, g, states, lr, t):
         m, v = self._take_in(g, states)
-        m, v = m / (1 - _ops["pow"](self.beta1, t)), v / (1 - _ops["pow"](self.beta2, t))
+        m, v = m / _taken_in(self.beta1, t), v / _taken_in(self.beta2, t)
         u = m * _ops["rsqrt"](v + self.epsilon)
         of_w, of_u = (_ops["sqrt"](_ops["sum"](_ops["square"](x))) for x in (w, u))
         known = _ops["logical_and"](of_w > 0, of_u > 0)
