@@ -3,6 +3,15 @@
 from .. import _C
 
 
+class Rows(int):
+    """A blob's size along its first axis in the mirrored view, where devices may have less: an op that gets it gets the device's own."""
+
+    def __new__(cls, blob):
+        self = super().__new__(cls, blob._shape[0])
+        self.blob = blob
+        return self
+
+
 class Blob:
     """A value of a job function: shape and dtype, no data.
 
@@ -18,7 +27,12 @@ class Blob:
         self._parts = parts
         self._distribute = None
 
-    shape = property(lambda self: self._shape)
+    @property
+    def shape(self):
+        if self._shape and self._job.scope().mirrored:
+            return (Rows(self), *self._shape[1:])
+        return self._shape
+
     dtype = property(lambda self: self._dtype)
     op_name = property(lambda self: self._name)
     name = property(lambda self: self._name)
