@@ -112,10 +112,12 @@ class Blob:
     def __getattr__(self, name):
         # Tensor's methods that are ops.
         if name.startswith("_") or name not in _C.ops or not hasattr(_C.Tensor, name):
-            raise AttributeError(
-                f"a blob has no '{name}'. Its ops are functions: flow.reshape(x, shape), flow.math.add(x, y)."
-            )
-        return lambda *args, **kwargs: self.__holon_function__(_C.ops[name], (self, *args), kwargs)
+            raise AttributeError(f"a blob has no '{name}'. Its ops are functions: flow.reshape(x, shape), flow.math.add(x, y).")
+        if name.endswith("_"):
+            raise TypeError(f"{name}: a blob cannot be changed in place. Use {name[:-1]}().")
+        from .record import record
+
+        return lambda *args, **kwargs: record(lambda x, *a, **k: getattr(x, name)(*a, **k), (self, *args), kwargs, name)
 
     def __hash__(self):
         return id(self)

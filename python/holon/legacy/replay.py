@@ -151,7 +151,7 @@ def _play_one(node, values, placement):
 
 
 def _explain(error, node):
-    """Says in the error which op it was, once."""
-    if not getattr(error, "_holon_op", None) and error.args and isinstance(error.args[0], str):
+    """Says in the error which op it was, once, and not what a graph would add."""
+    if not getattr(error, "_explained", False) and error.args and isinstance(error.args[0], str):
         error.args = (f"{error.args[0]} (in {node.name}, {node.site})", *error.args[1:])
-        error._holon_op = node.name
+        error._explained = True
