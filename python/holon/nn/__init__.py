@@ -35,6 +35,9 @@ globals().update({name: value for family in _FAMILIES for name, value in vars(fa
 __all__ = sorted(name for name in globals() if not name.startswith("_") and name not in {f.__name__.rpartition(".")[2] for f in _FAMILIES}
                  and name not in ("module", "parameter"))
 
+# nn.dropout is the older interface's function.
+del dropout  # noqa: F821
+
 
 def __getattr__(name):
     if name in ("graph", "Graph"):
