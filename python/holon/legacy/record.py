@@ -206,6 +206,12 @@ def call_op(function, args, kwargs):
 
     load_ops()
     name = function.__name__
+    if isinstance(function, type):  # one of nn's classes, whose name was a function's
+        from . import nn
+
+        if not hasattr(nn, name):
+            raise TypeError(f"nn.{name}: takes a module's options, not blobs. Modules do not work in job functions: use flow.layers and functions of flow.nn.")
+        return getattr(nn, name)(*args, **kwargs)
     if name in overrides:
         return overrides[name](*args, **kwargs)
     if name.endswith("_") and name[:-1] in _C.ops:

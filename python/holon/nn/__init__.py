@@ -35,8 +35,8 @@ globals().update({name: value for family in _FAMILIES for name, value in vars(fa
 __all__ = sorted(name for name in globals() if not name.startswith("_") and name not in {f.__name__.rpartition(".")[2] for f in _FAMILIES}
                  and name not in ("module", "parameter"))
 
-# nn.dropout is the older interface's function.
-del dropout  # noqa: F821
+# nn.dropout is a function of job functions (holon.legacy); the module of this name is found by import.
+del dropout
 
 
 def __getattr__(name):
@@ -47,12 +47,10 @@ def __getattr__(name):
         module = import_module(f"{__name__}.graph")
         return module if name == "graph" else module.Graph
     if name[:2] != "__":
-        from importlib import import_module
+        from ..legacy import nn as older  # functions of job functions
 
-        try:
-            return getattr(import_module("..legacy.nn", __name__), name)
-        except (ImportError, AttributeError):
-            pass
+        if name in older.__all__:
+            return getattr(older, name)
     message = f"nn has no '{name}'"
     if not name.startswith("_"):
         from difflib import get_close_matches
