@@ -8,6 +8,7 @@
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
 #include "holon/data/loader.h"
+#include "holon/data/mnist.h"
 #include "holon/data/place.h"
 #include "holon/data/sampler.h"
 #include "holon/dispatch/autocast.h"

@@ -8,6 +8,7 @@
 #include "holon/base/parallel.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
+#include "holon/data/mnist.h"
 #include "holon/data/place.h"
 #include "holon/data/sampler.h"
 
@@ -43,9 +44,12 @@ void bind_readers(nb::module_& m) {
     nb::gil_scoped_release released;
     return data::read_idx(path);
   }, "path"_a, "The values of an IDX file as a local tensor.");
-  m.def("parse_idx", [](nb::bytes bytes, const std::string& name) {
-    return data::parse_idx({static_cast<const std::byte*>(bytes.data()), bytes.size()}, name);
-  }, "bytes"_a, "name"_a, "The same for bytes at hand; name stands in messages.");
+  m.def("find_mnist", [](const std::vector<std::string>& folders) { return data::mnist_folder(paths_of(folders)).string(); }, "folders"_a,
+        "The first of the folders that has MNIST's four files.");
+  m.def("read_mnist", [](const std::string& folder, bool train) {
+    nb::gil_scoped_release released;
+    return data::read_mnist(folder, train);
+  }, "folder"_a, "train"_a, "Images, uint8 [samples, 28, 28], and labels, uint8 [samples].");
   nb::class_<data::ByteCorpus>(m, "ByteCorpus", "The bytes of many files as one row, by memory map.")
       .def("__init__", [](data::ByteCorpus* self, const std::vector<std::string>& files) { new (self) data::ByteCorpus(paths_of(files)); }, "files"_a)
       .def("__len__", &data::ByteCorpus::size)

@@ -14,7 +14,6 @@ import op_cases as table  # noqa: E402
 ELSEWHERE = {
     "argwhere": "its size depends on values: test_positions",
     "nonzero": "its size depends on values: test_positions",
-    "assign": "test_assign",
     "random_mask_like": "test_random_masks",
     "sync_dynamic_resize": "not supported: test_ops_errors.py",
     "max_pool1d": "not supported: test_ops_errors.py",
@@ -65,12 +64,6 @@ def test_positions():
     compare(run(arrays.argwhere, x, flow.int64), np.argwhere(x))
     compare(run(arrays.where, x), np.argwhere(x).astype(np.int32))
     compare(run(arrays.nonzero, x), np.argwhere(x).T.astype(np.int32))
-
-
-def test_assign():
-    ref = flow.zeros(2, 3)
-    assert arrays.assign.fn(ref, flow.ones(2, 3)) is ref
-    compare(ref, np.ones((2, 3), np.float32))
 
 
 def test_dropout():

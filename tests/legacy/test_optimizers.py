@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import holon as flow
+import holon.typing as tp
+from holon.legacy import initializers
 from holon.legacy import optimizer as o
 from holon.legacy.train_conf import optimizer_of
 
@@ -166,6 +168,47 @@ def test_on_two_ranks(name):
     for weight, bias in ((B, B), (S(0), B), (S(1), S(0))):
         for found in flow.run_ranks(2, lambda rank, sbps=dict(zip(NAMES, (weight, bias))): by_holon(optimizer, sbps)):
             compare(found, expected)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_in_jobs(devices):
+    """All rules, each in a train job whose arguments are the gradients."""
+    flow.clear_default_session()
+    flow.config.gpu_device_num(devices)
+
+    def job_of(number, optimizer):
+        def body(gw, gb):
+            total = None
+            for name, g in zip(NAMES, (gw, gb)):
+                w = flow.get_variable(f"{number}-{name}", FIRST[name].shape, initializer=Given(FIRST[name]))
+                part = flow.math.reduce_sum(flow.math.multiply(w, g))
+                total = part if total is None else flow.math.add(total, part)
+            optimizer.minimize(total)
+            return total
+
+        def train_job(gw: tp.Numpy.Placeholder((4, 3)), gb: tp.Numpy.Placeholder((3,))) -> tp.Numpy:
+            return body(gw, gb)
+
+        train_job.__name__ = f"train_{number}"
+        return flow.global_function(type="train")(train_job)
+
+    class Given(initializers.Initializer):
+        def __init__(self, values):
+            self.values = values
+
+        def fill(self, tensor, name, seed=None):
+            with flow.no_grad():
+                return tensor.copy_(flow.tensor(self.values, dtype=tensor.dtype, placement=tensor.placement, sbp=tensor.sbp))
+
+    jobs = [job_of(number, case[0]) for number, case in enumerate(CASES.values())]
+    for step in range(STEPS):
+        for job in jobs:
+            job(*(gradient(n, step).astype(np.float32) for n in NAMES))
+    found = {name: v.numpy() for name, v in flow.get_all_variables().items()}
+    flow.clear_default_session()
+    for number, (_, rule, *clip) in enumerate(CASES.values()):
+        for name, value in by_numpy(rule, *clip).items():
+            np.testing.assert_allclose(found[f"{number}-{name}"], value, rtol=2e-4, atol=2e-5, err_msg=f"{list(CASES)[number]} {name}")
 
 
 def test_lamb_of_a_zero_variable():

@@ -4,7 +4,7 @@ from ..nn import functional as _F
 from . import windows
 from .axes import one_axis, where_is
 from .losses import *  # noqa: F403
-from .math import l2_normalize, reduce_mean, tril  # noqa: F401
+from .math import l2_normalize  # noqa: F401
 from .record import op
 from .windows import *  # noqa: F403
 

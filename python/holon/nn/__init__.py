@@ -49,8 +49,8 @@ def __getattr__(name):
     if name[:2] != "__":
         from ..legacy import nn as older  # functions of job functions
 
-        if name in vars(older):
-            return vars(older)[name]
+        if name in older.__all__:
+            return getattr(older, name)
     message = f"nn has no '{name}'"
     if not name.startswith("_"):
         from difflib import get_close_matches
