@@ -3,7 +3,22 @@
 from importlib import import_module
 
 # Modules that are names of holon's: flow.scope.placement(...).
-MODULES = {name: name for name in ("advanced", "checkpoint", "config", "distribute", "layers", "losses", "math", "optimizer", "regularizers", "scope", "train")}
+MODULES = {
+    name: name
+    for name in (
+        "advanced",
+        "checkpoint",
+        "config",
+        "distribute",
+        "layers",
+        "losses",
+        "math",
+        "optimizer",
+        "regularizers",
+        "scope",
+        "train",
+    )
+}
 # The module of each of the other names.
 NAMES = {
     "CheckPoint": "train",
@@ -19,14 +34,17 @@ NAMES = {
     "current_machine_id": "env",
     "current_resource": "env",
     "current_scope": "scope",
+    "device_prior_placement": "scope",
     "eager_execution_enabled": "session",
     "enable_eager_execution": "session",
+    "fixed_placement": "scope",
     "function_config": "function_config",
     "get_all_variables": "checkpoint",
     "get_variable": "variable",
     "global_function": "job",
     "load_variables": "checkpoint",
     "mirrored_view_enabled": "scope",
+    "name_scope": "scope",
     "pack": "streams",
     "parallel_cast": "distribute",
     "sync_default_session": "session",
@@ -52,7 +70,12 @@ NAMES |= dict.fromkeys(
     "initializers",
 )  # fmt: skip
 # Other names for the same.
-_OLD = {"function_config": "FunctionConfig"}
+_OLD = {
+    "device_prior_placement": "placement",
+    "fixed_placement": "placement",
+    "function_config": "FunctionConfig",
+    "name_scope": "namespace",
+}
 
 _loaded = []
 
