@@ -42,7 +42,7 @@ from .random import get_rng_state, initial_seed, seed, set_rng_state  # noqa: E4
 is_grad_enabled = _C.is_grad_enabled
 # Loaded on first use.
 _LAZY = {"jit": "_jit", "load": "_checkpoint", "save": "_checkpoint"}
-_SUBMODULES = {"amp", "autograd", "boxing", "comm", "data", "distributed", "env", "linalg", "nn", "optim", "utils"}
+_SUBMODULES = {"amp", "autograd", "boxing", "comm", "data", "distributed", "env", "legacy", "linalg", "nn", "optim", "typing", "utils"}
 
 
 def is_tensor(obj):
@@ -101,6 +101,12 @@ def __getattr__(name):
         from importlib import import_module
 
         return globals().setdefault(name, getattr(import_module(f"{__name__}.{_LAZY[name]}"), name))
+    if name[:2] != "__":
+        from . import legacy
+
+        found = legacy.lookup(name)
+        if found is not None:
+            return found
     message = f"holon has no '{name}'"
     if not name.startswith("_"):
         from difflib import get_close_matches

@@ -15,3 +15,12 @@ def get_node_rank():
 def get_node_size():
     """Returns the number of hosts."""
     return get_world_size() // get_local_world_size()
+
+
+def __getattr__(name):
+    # What older programs say of machines: env.machine([...]), env.init().
+    from .legacy import env
+
+    if name[0] != "_" and hasattr(env, name):
+        return getattr(env, name)
+    raise AttributeError(f"env has no '{name}'. It has {', '.join(__all__)}, and of the older interface machine, ctrl_port, data_port, log_dir, init.")
