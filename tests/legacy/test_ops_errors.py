@@ -1,9 +1,9 @@
 """Wrong calls of the older API's ops: what is raised, and that it says what was asked and found."""
 
 import pytest
+from holon.legacy import arrays, losses, math, nn, random, windows
 
 import holon as flow
-from holon.legacy import arrays, losses, math, nn, random, windows
 
 X, V, I, W = flow.ones(4, 6), flow.ones(2, 3, 4), flow.ones(1, 2, 5, 5), flow.ones(3, 2, 3, 3)
 K = flow.tensor([1, 0], dtype=flow.int32)
@@ -99,7 +99,9 @@ CALLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function, args, error, says", CALLS, ids=[f"{c[0].__name__}-{n}" for n, c in enumerate(CALLS)])
+@pytest.mark.parametrize(
+    "function, args, error, says", CALLS, ids=[f"{c[0].__name__}-{n}" for n, c in enumerate(CALLS)]
+)
 def test_bad_calls(function, args, error, says):
     with pytest.raises(error, match=says):
         function.fn(*args)

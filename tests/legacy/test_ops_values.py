@@ -3,10 +3,11 @@
 import pathlib
 import sys
 
-import holon as flow
 import numpy as np
 import pytest
 from holon.legacy import arrays, losses, math, nn, random, record, windows
+
+import holon as flow
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import op_cases as table  # noqa: E402
@@ -88,7 +89,12 @@ def test_random():
     flow.manual_seed(2)
     p = np.tile(np.array([0, 0.25, 1], np.float32), (2000, 1))
     drawn = run(random.bernoulli, p).numpy()
-    assert drawn.dtype == np.float32 and (drawn[:, 0] == 0).all() and (drawn[:, 2] == 1).all() and abs(drawn[:, 1].mean() - 0.25) < 0.05
+    assert (
+        drawn.dtype == np.float32
+        and (drawn[:, 0] == 0).all()
+        and (drawn[:, 2] == 1).all()
+        and abs(drawn[:, 1].mean() - 0.25) < 0.05
+    )
     assert run(random.bernoulli, p, None, flow.int8).numpy().dtype == np.int8
     coins = run(random.coin_flip, 4000, probability=0.75).numpy()
     assert coins.dtype == np.int8 and coins.shape == (4000,) and abs(coins.mean() - 0.75) < 0.04

@@ -3,7 +3,7 @@
 from importlib import import_module
 
 # Modules that are names of holon's: flow.scope.placement(...).
-MODULES = {name: name for name in ("advanced", "checkpoint", "config", "distribute", "layers", "math", "optimizer", "regularizers", "scope", "train")}
+MODULES = {name: name for name in ("advanced", "checkpoint", "config", "distribute", "image", "layers", "math", "optimizer", "regularizers", "scope", "summary", "train")}
 # The module of each of the other names.
 NAMES = {
     "CheckPoint": "train",
