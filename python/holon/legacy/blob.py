@@ -3,6 +3,15 @@
 from .. import _C
 
 
+class Rows(int):
+    """A blob's size along its first axis in the mirrored view, where devices may have less: an op that gets it gets the device's own."""
+
+    def __new__(cls, blob):
+        self = super().__new__(cls, blob._shape[0])
+        self.blob = blob
+        return self
+
+
 class Blob:
     """A value of a job function: shape and dtype, no data.
 
@@ -18,7 +27,12 @@ class Blob:
         self._parts = parts
         self._distribute = None
 
-    shape = property(lambda self: self._shape)
+    @property
+    def shape(self):
+        if self._shape and self._job.scope().mirrored:
+            return (Rows(self), *self._shape[1:])
+        return self._shape
+
     dtype = property(lambda self: self._dtype)
     op_name = property(lambda self: self._name)
     name = property(lambda self: self._name)
@@ -98,10 +112,12 @@ class Blob:
     def __getattr__(self, name):
         # Tensor's methods that are ops.
         if name.startswith("_") or name not in _C.ops or not hasattr(_C.Tensor, name):
-            raise AttributeError(
-                f"a blob has no '{name}'. Its ops are functions: flow.reshape(x, shape), flow.math.add(x, y)."
-            )
-        return lambda *args, **kwargs: self.__holon_function__(_C.ops[name], (self, *args), kwargs)
+            raise AttributeError(f"a blob has no '{name}'. Its ops are functions: flow.reshape(x, shape), flow.math.add(x, y).")
+        if name.endswith("_"):
+            raise TypeError(f"{name}: a blob cannot be changed in place. Use {name[:-1]}().")
+        from .record import record
+
+        return lambda *args, **kwargs: record(lambda x, *a, **k: getattr(x, name)(*a, **k), (self, *args), kwargs, name)
 
     def __hash__(self):
         return id(self)

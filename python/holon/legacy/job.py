@@ -227,11 +227,6 @@ def _other_leaves(tree):
     return [] if tree is None or isinstance(tree, Blob) else [tree]
 
 
-def add_loss(loss):
-    """losses.add_loss: the loss of a train job whose optimizer function_config.train describes."""
-    current("losses.add_loss").add_loss(loss)
-
-
 def global_function(type="predict", function_config=None):
     """Makes a job function of a function: @global_function(type="train", function_config=config). type: "train" or "predict".
 

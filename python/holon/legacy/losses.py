@@ -122,4 +122,11 @@ def TripletMarginLoss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, s
     )
 
 
+def add_loss(loss):
+    """Makes the job a step of training on this loss, by the optimizer that function_config.train describes."""
+    from . import job
+
+    job.current("losses.add_loss").add_loss(loss)
+
+
 __all__ = sorted(name for name, value in globals().items() if hasattr(value, "fn") and name[0] != "_")

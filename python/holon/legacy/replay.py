@@ -4,7 +4,7 @@ import numpy as np
 
 from .. import _C
 from ..autograd import no_grad
-from .blob import Blob
+from .blob import Blob, Rows
 from .record import apply, leaves, map_leaves, placed
 
 B = _C.sbp.broadcast
@@ -120,6 +120,9 @@ def _play_one(node, values, placement):
     streams = {}
 
     def value(x):
+        if isinstance(x, Rows):
+            v = values[x.blob]
+            return (v[0] if isinstance(v, list) else v).shape[0]
         if not isinstance(x, Blob):
             return bring(x)
         v = values[x]
@@ -128,7 +131,7 @@ def _play_one(node, values, placement):
             return x
         return bring(v)
 
-    args, kwargs = map_leaves((node.args, node.kwargs), (Blob, _C.Tensor), value)
+    args, kwargs = map_leaves((node.args, node.kwargs), (Blob, Rows, _C.Tensor), value)
     if not node.spread:
         values[node.outputs] = node.fn(*args, **kwargs)
         return
@@ -148,7 +151,7 @@ def _play_one(node, values, placement):
 
 
 def _explain(error, node):
-    """Says in the error which op it was, once."""
-    if not getattr(error, "_holon_op", None) and error.args and isinstance(error.args[0], str):
+    """Says in the error which op it was, once, and not what a graph would add."""
+    if not getattr(error, "_explained", False) and error.args and isinstance(error.args[0], str):
         error.args = (f"{error.args[0]} (in {node.name}, {node.site})", *error.args[1:])
-        error._holon_op = node.name
+        error._explained = True

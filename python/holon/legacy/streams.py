@@ -2,7 +2,7 @@
 
 from .. import _C
 from .blob import Blob
-from .record import Meta, record
+from .record import Meta, overrides, record
 
 __all__ = ["acc", "cast_to_current_logical_view", "pack", "repeat", "unpack"]
 
@@ -101,3 +101,6 @@ def cast_to_current_logical_view(x):
     """x itself: a job function has one view."""
     assert isinstance(x, Blob), f"cast_to_current_logical_view: takes a blob, got {type(x).__name__}."
     return x
+
+
+overrides["repeat"] = repeat  # of holon's, which repeats along axes
