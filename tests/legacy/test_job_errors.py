@@ -1,11 +1,11 @@
 """What goes wrong says so, at the call that it concerns, and hangs nobody."""
 import threading
 
+import holon.typing as tp
 import numpy as np
 import pytest
 
 import holon as flow
-import holon.typing as tp
 
 X = np.ones((4, 2), np.float32)
 

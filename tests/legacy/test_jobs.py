@@ -1,10 +1,10 @@
 """Job functions on several devices compute what they compute on one, and that is what eager steps compute."""
+import holon.typing as tp
 import numpy as np
 import pytest
 from legacy.small_net import CLASSES, WAYS, batches, data, eager, model, run, sgd, train_and_predict
 
 import holon as flow
-import holon.typing as tp
 
 
 def close(a, b):

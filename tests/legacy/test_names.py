@@ -2,12 +2,12 @@
 import subprocess
 import sys
 
+import holon.typing as tp
 import numpy as np
 import pytest
 from harness.ranks import environment
 
 import holon as flow
-import holon.typing as tp
 
 
 def test_holon_does_not_load_the_older_interface():

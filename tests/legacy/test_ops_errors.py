@@ -43,6 +43,8 @@ CALLS = [
     (arrays.range, (3, 5, 0), ValueError, "delta is 0"),
     (arrays.matmul, (X, flow.ones(6)), ValueError, "two axes or more"),
     (arrays.matmul, (X, X), ValueError, "."),
+    (arrays.argwhere, (X,), NotImplementedError, "known only when the job runs"),
+    (arrays.where, (X,), NotImplementedError, "known only when the job runs"),
     (arrays.sync_dynamic_resize, (X, 3), NotImplementedError, "known only when the job runs"),
     (math.add_n, ([],), ValueError, "there is no blob to add"),
     (math.add_n, ([X, flow.ones(4, 1)],), ValueError, "shapes and dtypes must be equal"),

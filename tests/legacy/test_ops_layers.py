@@ -347,15 +347,12 @@ def test_random_ops_in_jobs(devices):
     assert (again[0] != shuffled).any() and (again[2] != drawn).any()
 
 
-def test_positions_in_jobs(devices):
-    """What NumPy cannot be asked: sizes that are known only when the job runs."""
-
-    @flow.global_function()
-    def job(x: tp.Numpy.Placeholder((4, 6))) -> tp.Numpy:
-        return flow.argwhere(x)
-
-    with pytest.raises((RuntimeError, NotImplementedError, ValueError)):
-        job(np.eye(4, 6, dtype=np.float32))
+def test_positions_in_jobs():
+    for positions in (flow.argwhere, flow.nonzero, flow.where):
+        flow.clear_default_session()
+        with pytest.raises(NotImplementedError, match="Use where.condition, x, y. or masked_fill"):
+            predict(positions, X)
+    flow.clear_default_session()
 
 
 # Bad input

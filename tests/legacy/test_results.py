@@ -1,11 +1,11 @@
 """What a call of a job gives back, in each of the ways that an annotation may ask for; handlers of watch()."""
 import threading
 
+import holon.typing as tp
 import numpy as np
 import pytest
 
 import holon as flow
-import holon.typing as tp
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 

@@ -275,7 +275,7 @@ def tensor_scatter_nd_add(params, indices, updates):
 
 @op(overrides="where")
 def where(condition, x=None, y=None):
-    """x where condition is not 0, else y; without x and y the positions of what is not 0, as int32."""
+    """x where condition is not 0, else y."""
     if (x is None) != (y is None):
         raise ValueError("where: give both x and y, or neither.")
     if x is None:
@@ -283,18 +283,16 @@ def where(condition, x=None, y=None):
     return _ops["where"](as_bool(condition), x, y)
 
 
-@op(overrides="argwhere")
+@op(overrides=["argwhere", "nonzero"])
 def argwhere(condition, dtype=None):
-    """The positions of what is not 0, a row each, as int32 or dtype. How many there are is known only when the job runs."""
-    return _ops["argwhere"](condition).to(dtype or _C.int32)
+    """Not supported: how many positions there are is known only when the job runs."""
+    raise NotImplementedError(
+        "argwhere: how many positions there are is known only when the job runs, and blobs have shapes that are known before. Use where(condition, "
+        "x, y) or masked_fill, or return the condition and call numpy.argwhere."
+    )
 
 
-def nonzero(a, name=None):
-    """The positions of what is not 0, a column each, as int32."""
-    return transpose(argwhere(a, name=name), [1, 0])
-
-
-nonzero.fn = lambda a: transpose.fn(argwhere.fn(a), [1, 0])
+nonzero = argwhere
 
 
 @op(overrides="masked_fill")
