@@ -1,4 +1,5 @@
 """Annotations of job functions: `import holon.typing as tp`."""
+
 import sys
 
 from .legacy import typing

@@ -1,4 +1,5 @@
 """Each test has a session of its own."""
+
 import pytest
 
 import holon as flow

@@ -1,19 +1,29 @@
 """A small classifier as a job function in each way of distributing it, and the same in eager mode."""
-import holon.typing as tp
+
 import numpy as np
 
 import holon as flow
+import holon.typing as tp
 
 ROWS, WIDE, CLASSES = 10, 8, 6
 
 
 def batches(n, rows=ROWS, seed=0):
     rng = np.random.default_rng(seed)
-    return [(rng.normal(size=(rows, 2, 4)).astype(np.float32), rng.integers(0, CLASSES, rows).astype(np.int32)) for _ in range(n)]
+    return [
+        (rng.normal(size=(rows, 2, 4)).astype(np.float32), rng.integers(0, CLASSES, rows).astype(np.int32))
+        for _ in range(n)
+    ]
 
 
 def hidden(x):
-    return flow.layers.dense(flow.reshape(x, [x.shape[0], -1]), WIDE, activation=flow.nn.relu, kernel_initializer=flow.truncated_normal(0.3), name="hidden")
+    return flow.layers.dense(
+        flow.reshape(x, [x.shape[0], -1]),
+        WIDE,
+        activation=flow.nn.relu,
+        kernel_initializer=flow.truncated_normal(0.3),
+        name="hidden",
+    )
 
 
 def output(h, **options):

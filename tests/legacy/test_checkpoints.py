@@ -1,4 +1,5 @@
 """Variables as a whole: read, loaded, written to folders and read back on other devices."""
+
 import os
 
 import numpy as np
@@ -52,7 +53,9 @@ def test_files(tmp_path):
     saved = values()
     assert (path / "snapshot_done").read_bytes() == b""
     for name, value in saved.items():
-        np.testing.assert_array_equal(np.frombuffer((path / name / "out").read_bytes(), value.dtype).reshape(value.shape), value)
+        np.testing.assert_array_equal(
+            np.frombuffer((path / name / "out").read_bytes(), value.dtype).reshape(value.shape), value
+        )
         assert "data_type: k" in (path / name / "meta").read_text()
     got = flow.checkpoint.get(path)
     same({name: v.numpy() for name, v in got.items()}, saved)
@@ -124,7 +127,10 @@ def test_manager(tmp_path):
     for x, y in batches(3):
         train(x, y)
         manager.save()
-    assert manager.list_checkpoints() == [f"snapshot_{i:08d}" for i in range(3)] and manager.latest_checkpoint() == "snapshot_00000002"
+    assert (
+        manager.list_checkpoints() == [f"snapshot_{i:08d}" for i in range(3)]
+        and manager.latest_checkpoint() == "snapshot_00000002"
+    )
     saved = values()
     trained(1, model, 1)
     manager.initialize_or_restore()

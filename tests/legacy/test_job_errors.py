@@ -1,11 +1,12 @@
 """What goes wrong says so, at the call that it concerns, and hangs nobody."""
+
 import threading
 
-import holon.typing as tp
 import numpy as np
 import pytest
 
 import holon as flow
+import holon.typing as tp
 
 X = np.ones((4, 2), np.float32)
 
@@ -30,15 +31,28 @@ def weight(shape=(2,), name="w", **options):
 
 # Arguments
 
-@pytest.mark.parametrize("args, error, text", [
-    ((), AssertionError, r"job: takes 1 argument \(x\), got 0"),
-    ((X, X), AssertionError, "takes 1 argument .* got 2"),
-    ((X.tolist(),), AssertionError, r"x must be a numpy.ndarray \(an array of holon.float32 \[4, 2\]\), got list of 4"),
-    ((flow.ones(4, 2),), AssertionError, "must be a numpy.ndarray .* got Tensor"),
-    ((X[:3],), AssertionError, r"must have the shape \[4, 2\] of its placeholder, got \[3, 2\]"),
-    ((X.astype(np.float64),), TypeError, "must be holon.float32 as its placeholder, got float64. Convert it: x.astype"),
-    ((X.astype("U4"),), TypeError, "must be holon.float32 as its placeholder"),
-], ids=["none", "two", "list", "tensor", "shape", "dtype", "text"])
+
+@pytest.mark.parametrize(
+    "args, error, text",
+    [
+        ((), AssertionError, r"job: takes 1 argument \(x\), got 0"),
+        ((X, X), AssertionError, "takes 1 argument .* got 2"),
+        (
+            (X.tolist(),),
+            AssertionError,
+            r"x must be a numpy.ndarray \(an array of holon.float32 \[4, 2\]\), got list of 4",
+        ),
+        ((flow.ones(4, 2),), AssertionError, "must be a numpy.ndarray .* got Tensor"),
+        ((X[:3],), AssertionError, r"must have the shape \[4, 2\] of its placeholder, got \[3, 2\]"),
+        (
+            (X.astype(np.float64),),
+            TypeError,
+            "must be holon.float32 as its placeholder, got float64. Convert it: x.astype",
+        ),
+        ((X.astype("U4"),), TypeError, "must be holon.float32 as its placeholder"),
+    ],
+    ids=["none", "two", "list", "tensor", "shape", "dtype", "text"],
+)
 def test_arguments(args, error, text):
     flow.config.gpu_device_num(2)
     job = make()
@@ -54,11 +68,16 @@ def test_arguments_by_name():
 
 # Definitions
 
-@pytest.mark.parametrize("make_function, error, text", [
-    (lambda: lambda *args: None, NotImplementedError, r"\*args stands for any number"),
-    (lambda: lambda x: None, NotImplementedError, "what is the parameter 'x'"),
-    (lambda: lambda x=3: None, NotImplementedError, "default of 'x' is int"),
-], ids=["any", "untold", "default"])
+
+@pytest.mark.parametrize(
+    "make_function, error, text",
+    [
+        (lambda: lambda *args: None, NotImplementedError, r"\*args stands for any number"),
+        (lambda: lambda x: None, NotImplementedError, "what is the parameter 'x'"),
+        (lambda: lambda x=3: None, NotImplementedError, "default of 'x' is int"),
+    ],
+    ids=["any", "untold", "default"],
+)
 def test_parameters(make_function, error, text):
     with pytest.raises(error, match=text):
         flow.global_function()(make_function())
@@ -66,6 +85,7 @@ def test_parameters(make_function, error, text):
 
 def test_mixed_parameters():
     with pytest.raises(NotImplementedError, match="some parameters are annotated"):
+
         @flow.global_function()
         def job(x: tp.Numpy.Placeholder((2,)), y=flow.FixedTensorDef((2,))):
             return x
@@ -73,6 +93,7 @@ def test_mixed_parameters():
 
 def test_annotation_that_is_none():
     with pytest.raises(NotImplementedError, match="annotation of 'x' is <class 'int'>"):
+
         @flow.global_function()
         def job(x: int):
             return x
@@ -85,7 +106,7 @@ def test_placeholder(shape):
 
 
 def test_type_of_the_job():
-    with pytest.raises(AssertionError, match="'serve'; it must be \"train\" or \"predict\""):
+    with pytest.raises(AssertionError, match='\'serve\'; it must be "train" or "predict"'):
         flow.global_function(type="serve")
     with pytest.raises(TypeError, match="function_config must be"):
         flow.global_function(function_config={})
@@ -118,6 +139,7 @@ def test_list_placeholder_in_the_consistent_view():
 
 
 # Bodies
+
 
 def test_error_of_any_body_surfaces_at_the_first_call():
     good = make(name="good")
@@ -199,6 +221,7 @@ def test_change_in_place():
 
 # Variables
 
+
 def test_variable_of_another_shape():
     one = make(lambda x: x * weight((2,)), name="one")
     make(lambda x: x * weight((4, 2)), name="two")
@@ -206,7 +229,11 @@ def test_variable_of_another_shape():
         one(X)
 
 
-@pytest.mark.parametrize("what, other", [("dtype", {"dtype": flow.float64}), ("distribute", {"distribute": flow.distribute.split(0)})], ids=["dtype", "split"])
+@pytest.mark.parametrize(
+    "what, other",
+    [("dtype", {"dtype": flow.float64}), ("distribute", {"distribute": flow.distribute.split(0)})],
+    ids=["dtype", "split"],
+)
 def test_variable_that_differs(what, other):
     one = make(lambda x: weight(), name="one")
     make(lambda x: weight(**other), name="two")
@@ -227,15 +254,23 @@ def test_variable_on_other_devices():
         one(X)
 
 
-@pytest.mark.parametrize("body, error, text", [
-    (lambda x: weight() + weight((3,)), ValueError, r"'w' is holon.float32 \[2\] .* cannot be .* \(3,\)"),
-    (lambda x: weight() + weight(reuse=False), AssertionError, "has a variable 'w' already, and reuse=False"),
-    (lambda x: weight(3), AssertionError, "the shape of 'w' must be a list or tuple, got 3"),
-    (lambda x: flow.get_variable("w", (2,)), ValueError, "'w' has no initializer, and function_config has no default_initializer_conf"),
-    (lambda x: weight(distribute=flow.distribute.split(1)), ValueError, "has no axis 1 to split along"),
-    (lambda x: weight(distribute=3), AssertionError, "3 is none of distribute.split"),
-    (lambda x: flow.layers.dense(flow.layers.dense(x, 3), 3), AssertionError, "'Dense-weight' already"),
-], ids=["shape", "reuse", "int", "initializer", "axis", "distribute", "layers"])
+@pytest.mark.parametrize(
+    "body, error, text",
+    [
+        (lambda x: weight() + weight((3,)), ValueError, r"'w' is holon.float32 \[2\] .* cannot be .* \(3,\)"),
+        (lambda x: weight() + weight(reuse=False), AssertionError, "has a variable 'w' already, and reuse=False"),
+        (lambda x: weight(3), AssertionError, "the shape of 'w' must be a list or tuple, got 3"),
+        (
+            lambda x: flow.get_variable("w", (2,)),
+            ValueError,
+            "'w' has no initializer, and function_config has no default_initializer_conf",
+        ),
+        (lambda x: weight(distribute=flow.distribute.split(1)), ValueError, "has no axis 1 to split along"),
+        (lambda x: weight(distribute=3), AssertionError, "3 is none of distribute.split"),
+        (lambda x: flow.layers.dense(flow.layers.dense(x, 3), 3), AssertionError, "'Dense-weight' already"),
+    ],
+    ids=["shape", "reuse", "int", "initializer", "axis", "distribute", "layers"],
+)
 def test_variables(body, error, text):
     with pytest.raises(error, match=text):
         make(body)(X)
@@ -249,9 +284,12 @@ def test_default_initializer():
 
 # Devices and scopes
 
+
 def test_fewer_rows_than_devices():
     flow.config.gpu_device_num(5)
-    with pytest.raises(ValueError, match=r"job: argument x \[4, 2\] is split along axis 0 over 5 devices, and has only 4"):
+    with pytest.raises(
+        ValueError, match=r"job: argument x \[4, 2\] is split along axis 0 over 5 devices, and has only 4"
+    ):
         make()(X)
 
 
@@ -266,7 +304,11 @@ def test_device_that_is_not_there():
         make(body)(X)
 
 
-@pytest.mark.parametrize("tag, ids", [("npu", "0:0"), ("gpu", "0"), ("gpu", "0:3-1"), ("gpu", []), ("gpu", 3), ("gpu", ["0:0", 1]), ("gpu", "0:a")], ids=str)
+@pytest.mark.parametrize(
+    "tag, ids",
+    [("npu", "0:0"), ("gpu", "0"), ("gpu", "0:3-1"), ("gpu", []), ("gpu", 3), ("gpu", ["0:0", 1]), ("gpu", "0:a")],
+    ids=str,
+)
 def test_placement(tag, ids):
     with pytest.raises(AssertionError, match="scope.placement"):
         flow.scope.placement(tag, ids)
@@ -278,7 +320,10 @@ def test_forms_of_placement():
 
 
 def test_split_axes():
-    assert flow.distribute.split(axis=1) is flow.distribute.split(1) and flow.distribute.broadcast() is flow.distribute.broadcast()
+    assert (
+        flow.distribute.split(axis=1) is flow.distribute.split(1)
+        and flow.distribute.broadcast() is flow.distribute.broadcast()
+    )
     for axis in (-1, 11, 1.0, True):
         with pytest.raises(AssertionError, match="must be an int from 0 to 10"):
             flow.distribute.split(axis)
@@ -296,19 +341,25 @@ def test_both_views_in_one_job():
 
 # Streams
 
-@pytest.mark.parametrize("body, text", [
-    (lambda x: flow.unpack(x, 3), r"cannot be cut along its first axis into 3 equal parts"),
-    (lambda x: flow.unpack(flow.unpack(x, 2), 2), "is a stream already"),
-    (lambda x: flow.pack(flow.unpack(x, 2), 4), "has 2 part.s.; pack_num is 4"),
-    (lambda x: flow.unpack(x, 2) + flow.unpack(x[0:2], 1) + flow.unpack(x, 4), "inputs are streams of"),
-    (lambda x: flow.acc(flow.unpack(x, 4), 3), "cannot be summed by 3"),
-], ids=["divide", "twice", "pack", "mixed", "acc"])
+
+@pytest.mark.parametrize(
+    "body, text",
+    [
+        (lambda x: flow.unpack(x, 3), r"cannot be cut along its first axis into 3 equal parts"),
+        (lambda x: flow.unpack(flow.unpack(x, 2), 2), "is a stream already"),
+        (lambda x: flow.pack(flow.unpack(x, 2), 4), "has 2 part.s.; pack_num is 4"),
+        (lambda x: flow.unpack(x, 2) + flow.unpack(x[0:2], 1) + flow.unpack(x, 4), "inputs are streams of"),
+        (lambda x: flow.acc(flow.unpack(x, 4), 3), "cannot be summed by 3"),
+    ],
+    ids=["divide", "twice", "pack", "mixed", "acc"],
+)
 def test_streams(body, text):
     with pytest.raises(ValueError, match=text):
         make(body)(X)
 
 
 # Ranks
+
 
 def test_error_on_one_rank_reaches_the_caller():
     """What one rank alone raises ends the waits of the others, and each later call says why there is no session any more."""
@@ -371,6 +422,7 @@ def test_error_of_a_call_that_nobody_waits_for():
 
 # Settings
 
+
 def test_config():
     config = flow.function_config()
     config.enable_auto_mixed_precision(True)
@@ -384,11 +436,21 @@ def test_config():
         config.default_placement_scope("0:0")
     with pytest.raises(TypeError, match="default_logical_view: takes scope.mirrored_view"):
         config.default_logical_view("mirrored")
-    assert make(lambda x: flow.get_variable("w", (2,), initializer=flow.ones_initializer()), function_config=config)(X).dtype == np.float64
+    assert (
+        make(lambda x: flow.get_variable("w", (2,), initializer=flow.ones_initializer()), function_config=config)(
+            X
+        ).dtype
+        == np.float64
+    )
 
-    for call, error in ((lambda: flow.config.gpu_device_num(1.0), TypeError), (lambda: flow.config.machine_num(0), ValueError),
-                        (lambda: flow.config.nothing(1), AttributeError), (lambda: flow.config.collective_boxing.nothing(1), AttributeError),
-                        (lambda: flow.env.machine([{"addr": "a"}, {"addr": "a"}]), AssertionError), (lambda: flow.env.ctrl_port("x"), TypeError)):
+    for call, error in (
+        (lambda: flow.config.gpu_device_num(1.0), TypeError),
+        (lambda: flow.config.machine_num(0), ValueError),
+        (lambda: flow.config.nothing(1), AttributeError),
+        (lambda: flow.config.collective_boxing.nothing(1), AttributeError),
+        (lambda: flow.env.machine([{"addr": "a"}, {"addr": "a"}]), AssertionError),
+        (lambda: flow.env.ctrl_port("x"), TypeError),
+    ):
         with pytest.raises(error):
             call()
 

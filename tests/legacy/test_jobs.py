@@ -1,10 +1,11 @@
 """Job functions on several devices compute what they compute on one, and that is what eager steps compute."""
-import holon.typing as tp
+
 import numpy as np
 import pytest
 from legacy.small_net import CLASSES, WAYS, batches, data, eager, model, run, sgd, train_and_predict
 
 import holon as flow
+import holon.typing as tp
 
 
 def close(a, b):
@@ -57,6 +58,7 @@ def test_job_on_some_of_the_devices():
 @pytest.mark.parametrize("n", [1, 2])
 def test_loss_in_parts_is_averaged_over_all(n):
     """unpack without pack: the same steps as with the whole batch."""
+
     def of_parts():
         flow.config.gpu_device_num(n)
 
@@ -78,7 +80,9 @@ def test_loss_in_parts_is_averaged_over_all(n):
         @flow.global_function(type="train")
         def train(x: tp.Numpy.Placeholder((10, 2, 4)), y: tp.Numpy.Placeholder((10,), dtype=flow.int32)) -> tp.Numpy:
             w = flow.get_variable("w", (CLASSES, 8), initializer=flow.truncated_normal(0.3))
-            loss = flow.nn.sparse_softmax_cross_entropy_with_logits(y, flow.matmul(flow.reshape(x, [10, 8]), w, transpose_b=True))
+            loss = flow.nn.sparse_softmax_cross_entropy_with_logits(
+                y, flow.matmul(flow.reshape(x, [10, 8]), w, transpose_b=True)
+            )
             sgd().minimize(loss)
             return loss
 
@@ -114,7 +118,11 @@ def test_distribute_lists(n):
     def job(x: tp.Numpy.Placeholder((7, 2))) -> tp.Tuple[tp.Numpy, tp.Numpy, tp.Numpy]:
         copies = flow.advanced.distribute_clone(x)
         assert len(copies) == n
-        return flow.advanced.distribute_add(copies), flow.advanced.distribute_concat(flow.advanced.distribute_split(x)), flow.advanced.distribute_map(x, lambda p: p * p)
+        return (
+            flow.advanced.distribute_add(copies),
+            flow.advanced.distribute_concat(flow.advanced.distribute_split(x)),
+            flow.advanced.distribute_map(x, lambda p: p * p),
+        )
 
     x = np.arange(14, dtype=np.float32).reshape(7, 2)
     summed, joined, squared = job(x)
@@ -147,10 +155,14 @@ def test_several_losses_and_regularizers():
 
     @flow.global_function(type="train")
     def job(x: tp.Numpy.Placeholder((4, 3))) -> tp.Numpy:
-        w = flow.get_variable("w", (3,), initializer=flow.constant_initializer(2.0), regularizer=flow.regularizers.l2(0.5))
+        w = flow.get_variable(
+            "w", (3,), initializer=flow.constant_initializer(2.0), regularizer=flow.regularizers.l2(0.5)
+        )
         a, b = x * w, x * x * w
         clipping = flow.optimizer.grad_clipping.by_global_norm(1.0)
-        flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [1.0]), momentum=0, grad_clipping=clipping).minimize([a, b])
+        flow.optimizer.SGD(
+            flow.optimizer.PiecewiseConstantScheduler([], [1.0]), momentum=0, grad_clipping=clipping
+        ).minimize([a, b])
         return a
 
     x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -162,8 +174,11 @@ def test_several_losses_and_regularizers():
 @pytest.mark.parametrize("policy", ["factor", "static", "dynamic"])
 def test_loss_scale_changes_nothing(policy):
     scale = flow.optimizer.loss_scale
-    options = {"factor": {"loss_scale_factor": 64.0}, "static": {"loss_scale_policy": scale.static_loss_scale(64.0)},
-               "dynamic": {"loss_scale_policy": scale.dynamic_loss_scale(2.0**10, 2)}}[policy]
+    options = {
+        "factor": {"loss_scale_factor": 64.0},
+        "static": {"loss_scale_policy": scale.static_loss_scale(64.0)},
+        "dynamic": {"loss_scale_policy": scale.dynamic_loss_scale(2.0**10, 2)},
+    }[policy]
     want, got = run(1, steps=4), run(2, steps=4, optimizer=lambda: sgd(**options))
     close(got[0], want[0])
     for name in want[2]:
@@ -176,8 +191,11 @@ def test_dynamic_loss_scale_skips_overflow():
     @flow.global_function(type="train")
     def job(x: tp.Numpy.Placeholder((4,))) -> tp.Numpy:
         w = flow.get_variable("w", (4,), initializer=flow.ones_initializer())
-        flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [1.0]), momentum=0.9,
-                           loss_scale_policy=flow.optimizer.loss_scale.dynamic_loss_scale(2.0**60, 2)).minimize(x * w)
+        flow.optimizer.SGD(
+            flow.optimizer.PiecewiseConstantScheduler([], [1.0]),
+            momentum=0.9,
+            loss_scale_policy=flow.optimizer.loss_scale.dynamic_loss_scale(2.0**60, 2),
+        ).minimize(x * w)
         return x
 
     job(np.full(4, 1e30, np.float32))  # overflows float32, and again, until the scale is small enough
@@ -192,6 +210,7 @@ def test_older_optimizer_of_the_config():
     config.train.model_update_conf(dict(naive_conf={}))
 
     with pytest.warns(DeprecationWarning):
+
         @flow.global_function(config)
         def job(x: tp.Numpy.Placeholder((4,))) -> tp.Numpy:
             w = flow.get_variable("w", (4,), initializer=flow.zeros_initializer())

@@ -1,4 +1,5 @@
 """The same programs as processes of the launcher, one for each device."""
+
 import textwrap
 
 import pytest
@@ -65,7 +66,11 @@ def program(tmp_path):
 
     def write(text, **words):
         path = tmp_path / "program.py"
-        path.write_text(textwrap.dedent(text.format(tests=str(Path(__file__).parent.parent), **words)) if words else textwrap.dedent(text))
+        path.write_text(
+            textwrap.dedent(text.format(tests=str(Path(__file__).parent.parent), **words))
+            if words
+            else textwrap.dedent(text)
+        )
         return path
 
     return write

@@ -1,10 +1,11 @@
 """The mirrored view: one array for each device in and out, and the steps of the whole batch."""
-import holon.typing as tp
+
 import numpy as np
 import pytest
 from legacy.small_net import batches, data, run, sgd
 
 import holon as flow
+import holon.typing as tp
 
 
 def close(a, b):
@@ -22,8 +23,12 @@ def trained(n, rows, sizes_of, optimizer=sgd):
     flow.config.gpu_device_num(n)
 
     @flow.global_function(type="train", function_config=mirrored())
-    def train(x: tp.ListNumpy.Placeholder((rows, 2, 4)), y: tp.ListNumpy.Placeholder((rows,), dtype=flow.int32)) -> tp.ListNumpy:
-        assert x.shape == (rows, 2, 4) and flow.scope.mirrored_view_enabled() and not flow.scope.consistent_view_enabled()
+    def train(
+        x: tp.ListNumpy.Placeholder((rows, 2, 4)), y: tp.ListNumpy.Placeholder((rows,), dtype=flow.int32)
+    ) -> tp.ListNumpy:
+        assert (
+            x.shape == (rows, 2, 4) and flow.scope.mirrored_view_enabled() and not flow.scope.consistent_view_enabled()
+        )
         loss = flow.nn.sparse_softmax_cross_entropy_with_logits(y, data(x, n))
         optimizer().minimize(loss)
         return loss
@@ -57,7 +62,9 @@ def test_whole_arrays_are_cut_and_joined():
     flow.config.gpu_device_num(3)
 
     @flow.global_function(function_config=mirrored())
-    def job(x: tp.Numpy.Placeholder((7, 2)), b: tp.Numpy.Placeholder((2,), batch_axis=None)) -> tp.Tuple[tp.Numpy, tp.ListNumpy]:
+    def job(
+        x: tp.Numpy.Placeholder((7, 2)), b: tp.Numpy.Placeholder((2,), batch_axis=None)
+    ) -> tp.Tuple[tp.Numpy, tp.ListNumpy]:
         assert x.shape == (3, 2) and b.shape == (2,)
         y = x + b
         return y, y
@@ -172,14 +179,18 @@ def bad(n, call, error, text):
     assert len(job([good] * n)) == n  # it is still usable
 
 
-@pytest.mark.parametrize("given, error, text", [
-    (np.ones((4, 2), np.float32), AssertionError, "must be a list with one entry for each of 2 devices"),
-    ([np.ones((4, 2), np.float32)], AssertionError, "has 1 entries; there are 2 devices"),
-    ([np.ones((4, 2), np.float32), np.ones(4, np.float32)], AssertionError, r"x\[1\] must have 2 axes"),
-    ([np.ones((4, 2), np.float32), np.ones((5, 2), np.float32)], AssertionError, r"\[5, 2\]: more elements"),
-    ([np.ones((4, 2), np.float32), np.ones((4, 2))], TypeError, "must be holon.float32 .* got float64"),
-    ([np.ones((4, 2), np.float32), 3], AssertionError, r"x\[1\] must be a numpy.ndarray"),
-], ids=["array", "length", "rank", "size", "dtype", "number"])
+@pytest.mark.parametrize(
+    "given, error, text",
+    [
+        (np.ones((4, 2), np.float32), AssertionError, "must be a list with one entry for each of 2 devices"),
+        ([np.ones((4, 2), np.float32)], AssertionError, "has 1 entries; there are 2 devices"),
+        ([np.ones((4, 2), np.float32), np.ones(4, np.float32)], AssertionError, r"x\[1\] must have 2 axes"),
+        ([np.ones((4, 2), np.float32), np.ones((5, 2), np.float32)], AssertionError, r"\[5, 2\]: more elements"),
+        ([np.ones((4, 2), np.float32), np.ones((4, 2))], TypeError, "must be holon.float32 .* got float64"),
+        ([np.ones((4, 2), np.float32), 3], AssertionError, r"x\[1\] must be a numpy.ndarray"),
+    ],
+    ids=["array", "length", "rank", "size", "dtype", "number"],
+)
 def test_arguments_that_do_not_fit(given, error, text):
     bad(2, lambda job: job(given), error, text)
 

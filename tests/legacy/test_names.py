@@ -1,13 +1,14 @@
 """`import holon as flow` and `import oneflow as flow` give the older names; the ops of both interfaces know blobs from tensors."""
+
 import subprocess
 import sys
 
-import holon.typing as tp
 import numpy as np
 import pytest
 from harness.ranks import environment
 
 import holon as flow
+import holon.typing as tp
 
 
 def test_holon_does_not_load_the_older_interface():
@@ -16,7 +17,12 @@ def test_holon_does_not_load_the_older_interface():
         holon.nn.ReLU(), holon.nn.functional.relu(holon.ones(2))
         assert not any("legacy" in m for m in sys.modules), [m for m in sys.modules if "legacy" in m]
     """
-    subprocess.run([sys.executable, "-c", "\n".join(line.strip() for line in code.splitlines())], env=environment(), check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", "\n".join(line.strip() for line in code.splitlines())],
+        env=environment(),
+        check=True,
+        timeout=60,
+    )
 
 
 def test_names():
@@ -27,12 +33,50 @@ def test_names():
     flow.set_printoptions(prefix="holon", gather=False)
     assert oneflow.typing is tp is flow.legacy.typing
     for name in (
-        "global_function", "function_config", "FunctionConfig", "get_variable", "get_all_variables", "load_variables", "parallel_cast", "pack", "unpack", "repeat",
-        "acc", "watch", "watch_diff", "clear_default_session", "sync_default_session", "eager_execution_enabled", "enable_eager_execution", "config.gpu_device_num",
-        "config.machine_num", "config.collective_boxing.nccl_num_streams", "env.machine", "env.ctrl_port", "env.init", "scope.placement", "scope.mirrored_view",
-        "scope.consistent_view", "scope.namespace", "distribute.split", "distribute.mirrored_strategy", "advanced.distribute_clone", "advanced.distribute_map",
-        "train.CheckPoint", "train.SimpleCheckPointManager", "checkpoint.save", "checkpoint.get", "current_scope", "current_machine_id", "current_resource",
-        "mirrored_view_enabled", "consistent_view_enabled", "cast_to_current_logical_view", "MirroredTensorDef", "MirroredTensorListDef", "nn.dropout",
+        "global_function",
+        "function_config",
+        "FunctionConfig",
+        "get_variable",
+        "get_all_variables",
+        "load_variables",
+        "parallel_cast",
+        "pack",
+        "unpack",
+        "repeat",
+        "acc",
+        "watch",
+        "watch_diff",
+        "clear_default_session",
+        "sync_default_session",
+        "eager_execution_enabled",
+        "enable_eager_execution",
+        "config.gpu_device_num",
+        "config.machine_num",
+        "config.collective_boxing.nccl_num_streams",
+        "env.machine",
+        "env.ctrl_port",
+        "env.init",
+        "scope.placement",
+        "scope.mirrored_view",
+        "scope.consistent_view",
+        "scope.namespace",
+        "distribute.split",
+        "distribute.mirrored_strategy",
+        "advanced.distribute_clone",
+        "advanced.distribute_map",
+        "train.CheckPoint",
+        "train.SimpleCheckPointManager",
+        "checkpoint.save",
+        "checkpoint.get",
+        "current_scope",
+        "current_machine_id",
+        "current_resource",
+        "mirrored_view_enabled",
+        "consistent_view_enabled",
+        "cast_to_current_logical_view",
+        "MirroredTensorDef",
+        "MirroredTensorListDef",
+        "nn.dropout",
     ):
         ours, theirs = flow, oneflow
         for part in name.split("."):
@@ -45,6 +89,7 @@ def test_names():
 
 def test_functions_of_both_interfaces():
     """Names that mean something else for tensors, and classes that were functions, go by their arguments."""
+
     @flow.global_function()
     def job(x: tp.Numpy.Placeholder((2, 3))) -> tp.Tuple[tp.Numpy, tp.Numpy, tp.Numpy, tp.Numpy, tp.Numpy]:
         assert flow.reshape(x, [3, -1]).shape == (3, 2) and flow.relu(x).dtype == flow.float

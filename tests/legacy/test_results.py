@@ -1,11 +1,12 @@
 """What a call of a job gives back, in each of the ways that an annotation may ask for; handlers of watch()."""
+
 import threading
 
-import holon.typing as tp
 import numpy as np
 import pytest
 
 import holon as flow
+import holon.typing as tp
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -24,7 +25,9 @@ def devices():
 
 
 def test_tuples_lists_and_dicts():
-    job = job_of(lambda x: (x, [x + 1, x + 2], {"three": x + 3}), tp.Tuple[tp.Numpy, tp.List[tp.Numpy], tp.Dict[str, tp.Numpy]])
+    job = job_of(
+        lambda x: (x, [x + 1, x + 2], {"three": x + 3}), tp.Tuple[tp.Numpy, tp.List[tp.Numpy], tp.Dict[str, tp.Numpy]]
+    )
     a, (b, c), d = job(X)
     for i, found in enumerate((a, b, c, d["three"])):
         np.testing.assert_array_equal(found, X + i)
@@ -96,15 +99,19 @@ def test_nothing_is_returned():
     np.testing.assert_array_equal(seen[1], X + 1)
 
 
-@pytest.mark.parametrize("result, returns, text", [
-    (lambda x: (x, x), tp.Numpy, "promises tp.Numpy, and the body returns tuple of 2"),
-    (lambda x: (x, x), tp.Tuple[tp.Numpy], "promises a tuple of 1"),
-    (lambda x: x, tp.List[tp.Numpy], "promises a list"),
-    (lambda x: {1: x}, tp.Dict[str, tp.Numpy], "the key 1"),
-    (lambda x: None, tp.Numpy, "returns NoneType"),
-    (lambda x: x, np.ndarray, "return annotation .* is none of"),
-    (lambda x: (x, 3), tp.Bundle[tp.Numpy], "this one returns int"),
-], ids=["leaf", "length", "list", "key", "none", "unknown", "number"])
+@pytest.mark.parametrize(
+    "result, returns, text",
+    [
+        (lambda x: (x, x), tp.Numpy, "promises tp.Numpy, and the body returns tuple of 2"),
+        (lambda x: (x, x), tp.Tuple[tp.Numpy], "promises a tuple of 1"),
+        (lambda x: x, tp.List[tp.Numpy], "promises a list"),
+        (lambda x: {1: x}, tp.Dict[str, tp.Numpy], "the key 1"),
+        (lambda x: None, tp.Numpy, "returns NoneType"),
+        (lambda x: x, np.ndarray, "return annotation .* is none of"),
+        (lambda x: (x, 3), tp.Bundle[tp.Numpy], "this one returns int"),
+    ],
+    ids=["leaf", "length", "list", "key", "none", "unknown", "number"],
+)
 def test_body_that_returns_something_else(result, returns, text):
     job = job_of(result, returns)
     with pytest.raises(AssertionError, match=text):
@@ -139,11 +146,14 @@ def test_watch_and_watch_diff():
         w = flow.get_variable("w", (2,), initializer=flow.constant_initializer(3.0))
         y = x * w
         loss = y * y
-        flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.1]), momentum=0, loss_scale_factor=8.0).minimize(loss)
+        flow.optimizer.SGD(
+            flow.optimizer.PiecewiseConstantScheduler([], [0.1]), momentum=0, loss_scale_factor=8.0
+        ).minimize(loss)
 
         def keep(name):
             def handler(v: tp.Numpy):
                 seen[name] = v
+
             return handler
 
         flow.watch(y, keep("y"))

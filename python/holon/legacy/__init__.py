@@ -22,14 +22,17 @@ NAMES = {
     "current_machine_id": "env",
     "current_resource": "env",
     "current_scope": "scope",
+    "device_prior_placement": "scope",
     "eager_execution_enabled": "session",
     "enable_eager_execution": "session",
+    "fixed_placement": "scope",
     "function_config": "function_config",
     "get_all_variables": "checkpoint",
     "get_variable": "variable",
     "global_function": "job",
     "load_variables": "checkpoint",
     "mirrored_view_enabled": "scope",
+    "name_scope": "scope",
     "pack": "streams",
     "parallel_cast": "distribute",
     "sync_default_session": "session",
@@ -55,7 +58,12 @@ NAMES |= dict.fromkeys(
     "initializers",
 )  # fmt: skip
 # Other names for the same.
-_OLD = {"function_config": "FunctionConfig"}
+_OLD = {
+    "device_prior_placement": "placement",
+    "fixed_placement": "placement",
+    "function_config": "FunctionConfig",
+    "name_scope": "namespace",
+}
 
 _loaded = []
 

@@ -1,4 +1,5 @@
 """One blob as a list with one blob for each device of the scope, and back."""
+
 from .. import _C
 from .blob import Blob
 from .record import op
@@ -38,7 +39,9 @@ def _concat(xs, axis):
 
 
 def _check(what, xs):
-    assert isinstance(xs, (list, tuple)) and all(isinstance(x, Blob) for x in xs), f"advanced.{what}: takes a list of blobs, one for each device."
+    assert isinstance(xs, (list, tuple)) and all(isinstance(x, Blob) for x in xs), (
+        f"advanced.{what}: takes a list of blobs, one for each device."
+    )
     n = _devices()
     assert len(xs) == n, f"advanced.{what}: got {len(xs)} blobs; the scope has {n} devices."
 
@@ -52,7 +55,9 @@ def distribute_split(x, axis=0, name=None):
     """The parts of x along axis, one for each device; sizes differ by one at most."""
     n = _devices()
     if x.shape[axis] < n:
-        raise ValueError(f"advanced.distribute_split: {x!r} has {x.shape[axis]} along axis {axis}, which {n} devices cannot share.")
+        raise ValueError(
+            f"advanced.distribute_split: {x!r} has {x.shape[axis]} along axis {axis}, which {n} devices cannot share."
+        )
     return _split(x, n, axis, name=name)
 
 

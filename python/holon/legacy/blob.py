@@ -112,7 +112,9 @@ class Blob:
     def __getattr__(self, name):
         # Tensor's methods that are ops.
         if name.startswith("_") or name not in _C.ops or not hasattr(_C.Tensor, name):
-            raise AttributeError(f"a blob has no '{name}'. Its ops are functions: flow.reshape(x, shape), flow.math.add(x, y).")
+            raise AttributeError(
+                f"a blob has no '{name}'. Its ops are functions: flow.reshape(x, shape), flow.math.add(x, y)."
+            )
         if name.endswith("_"):
             raise TypeError(f"{name}: a blob cannot be changed in place. Use {name[:-1]}().")
         from .record import record

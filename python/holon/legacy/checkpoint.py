@@ -1,4 +1,5 @@
 """Values of variables as a whole, and checkpoints: a folder for each variable, with its bytes and what they are."""
+
 import os
 import re
 
@@ -11,8 +12,17 @@ __all__ = ["get", "get_all_variables", "load_variables", "save"]
 
 _STEP = "System-Train-TrainStep-"
 # The words of the older files for numpy's dtypes.
-_WORDS = {"float32": "kFloat", "float64": "kDouble", "float16": "kFloat16", "int8": "kInt8", "int32": "kInt32", "int64": "kInt64", "uint8": "kUInt8", "bool": "kBool",
-          "int16": "kInt16"}
+_WORDS = {
+    "float32": "kFloat",
+    "float64": "kDouble",
+    "float16": "kFloat16",
+    "int8": "kInt8",
+    "int32": "kInt32",
+    "int64": "kInt64",
+    "uint8": "kUInt8",
+    "bool": "kBool",
+    "int16": "kInt16",
+}
 
 
 class StoredVariable:
@@ -57,20 +67,26 @@ def load_variables(value_dict, ignore_mismatch=True):
 
     Errors: a name that no variable has (RuntimeError, unless ignore_mismatch); another shape or dtype (AssertionError).
     """
-    assert isinstance(value_dict, dict), f"load_variables: takes a dict from names to values, got {type(value_dict).__name__}."
+    assert isinstance(value_dict, dict), (
+        f"load_variables: takes a dict from names to values, got {type(value_dict).__name__}."
+    )
     session = _session.default()
     known = session.run(lambda rank: {name: (tuple(t.shape), t.dtype) for name, t in rank.variables.items()})[0]
     jobs = {_STEP + job.name: job for job in session.jobs.values() if job.optimizer is not None}
     unknown = [name for name in value_dict if name not in known and name not in jobs]
     if unknown and not ignore_mismatch:
-        raise RuntimeError(f"load_variables: there is no variable named {', '.join(map(repr, sorted(unknown)))}. The session has {', '.join(sorted(known))}.")
+        raise RuntimeError(
+            f"load_variables: there is no variable named {', '.join(map(repr, sorted(unknown)))}. The session has {', '.join(sorted(known))}."
+        )
     arrays = {}
     for name, value in value_dict.items():
         if name in unknown:
             continue
         array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
         shape, dtype = known.get(name, ((1,), _C.parse_dtype("int64")))
-        assert tuple(array.shape) == shape, f"load_variables: '{name}' has the shape {list(shape)}; the value has {list(array.shape)}."
+        assert tuple(array.shape) == shape, (
+            f"load_variables: '{name}' has the shape {list(shape)}; the value has {list(array.shape)}."
+        )
         assert _C.parse_dtype(array.dtype) == dtype, f"load_variables: '{name}' is {dtype}; the value is {array.dtype}."
         arrays[name] = np.array(array, order="C")
 
@@ -89,13 +105,15 @@ def save(path, var_dict=None):
     """Writes variables (all, if None) to a folder, which must be empty or not exist. Collective under the launcher."""
     path = os.fspath(path)
     values = get_all_variables() if var_dict is None else var_dict
-    assert not os.path.exists(path) or os.path.isdir(path) and not os.listdir(path), f"checkpoint.save: {path} is not an empty folder. Name one that does not exist."
+    assert not os.path.exists(path) or os.path.isdir(path) and not os.listdir(path), (
+        f"checkpoint.save: {path} is not an empty folder. Name one that does not exist."
+    )
     session = _session.default()
     session.run(lambda rank: _C.barrier())  # every process has looked
     if _C.rank() == 0:
         for name, value in values.items():
             array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
-            folder = os.path.join(path, name)
+            folder = _folder(path, name)
             os.makedirs(folder, exist_ok=True)
             with open(os.path.join(folder, "out"), "wb") as f:
                 f.write(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
@@ -112,8 +130,23 @@ def get(path):
     path = os.fspath(path)
     assert os.path.isdir(path), f"checkpoint.get: {path} is no folder."
     if not os.path.exists(os.path.join(path, "snapshot_done")):
-        raise RuntimeError(f"checkpoint.get: {path} has no snapshot_done: it is no checkpoint, or was not written to its end.")
-    return {name: _stored(name, os.path.join(path, name)) for name in sorted(os.listdir(path)) if os.path.isdir(os.path.join(path, name))}
+        raise RuntimeError(
+            f"checkpoint.get: {path} has no snapshot_done: it is no checkpoint, or was not written to its end."
+        )
+    found = {}
+    for folder, _, files in os.walk(path):
+        if folder != path and ("meta" in files or "out" in files or not os.listdir(folder)):
+            name = os.path.relpath(folder, path).replace(os.sep, "/")
+            found[name] = _stored(name, folder)
+    return dict(sorted(found.items()))
+
+
+def _folder(path, name):
+    """Of a variable; its name may have slashes."""
+    assert not os.path.isabs(name) and ".." not in name.split("/"), (
+        f"checkpoint.save: the variable's name '{name}' leads out of the folder."
+    )
+    return os.path.join(path, *name.split("/"))
 
 
 def _stored(name, folder):
@@ -135,4 +168,6 @@ def _stored(name, folder):
     size = os.path.getsize(file) if os.path.exists(file) else -1
     if size != want:
         raise damaged(f"out has {max(size, 0)} bytes; {dtype} {list(shape)} needs {want}")
-    return StoredVariable(name, shape, dtype, lambda: np.fromfile(file, dtype.newbyteorder("<")).astype(dtype).reshape(shape))
+    return StoredVariable(
+        name, shape, dtype, lambda: np.fromfile(file, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+    )

@@ -108,7 +108,9 @@ class Job:
             _tracing.job = None
         if self.type == "train" and self.optimizer is None:
             if not self.losses:
-                raise RuntimeError(f"{self.name}: loss not found: a train job must call minimize(loss) of an optimizer once.")
+                raise RuntimeError(
+                    f"{self.name}: loss not found: a train job must call minimize(loss) of an optimizer once."
+                )
             self.optimizer = self._older_optimizer()
         signature.check_result(self.name, self.returns, result)
         bad = [type(x).__name__ for x in _other_leaves(result)]
@@ -131,7 +133,9 @@ class Job:
 
         values = self.config.train.values
         if "model_update_conf" not in values:
-            raise RuntimeError(f"{self.name}: losses.add_loss() without an optimizer: call minimize(loss) of one, or set function_config.train.model_update_conf.")
+            raise RuntimeError(
+                f"{self.name}: losses.add_loss() without an optimizer: call minimize(loss) of one, or set function_config.train.model_update_conf."
+            )
         return optimizer_of(values.get("primary_lr", 0.0), values["model_update_conf"], values.get("loss_scale_factor"))
 
     def _input(self, session, name, tree):
@@ -177,9 +181,9 @@ class Job:
         return (float(self.optimizer.lr_at(step)) if self.optimizer is not None else 0.0), step + 1
 
     @property
-    def waits(self):
-        """Whether a call returns its result."""
-        return not (self.returns in (inspect.Signature.empty, None, type(None)) or _is_callback(self.returns))
+    def is_watched(self):
+        """Whether somebody asks for a call's result, and with it for its error."""
+        return not (self.returns is None or self.returns is type(None) or _is_callback(self.returns))
 
     def returned(self, future):
         """What a call gives its caller."""

@@ -1,4 +1,5 @@
 """A job in the mirrored view on one rank: its ops run on this rank's own tensors, and gradients are summed over the ranks."""
+
 import numpy as np
 
 from .. import _C
@@ -26,8 +27,10 @@ class Mirrored:
                 # Copies of this rank, which share the memory of the variables.
                 w = rank.variables[use.name]
                 if w.placement != self.placement or any(s != B for s in w.sbp):
-                    raise ValueError(f"{job.name}: the variable '{use.name}' lies on {w.placement} under {w.sbp}. In the mirrored view each device of the job has "
-                                     "a copy of every variable: no scope.placement or distribute.split for it.")
+                    raise ValueError(
+                        f"{job.name}: the variable '{use.name}' lies on {w.placement} under {w.sbp}. In the mirrored view each device of the job has "
+                        "a copy of every variable: no scope.placement or distribute.split for it."
+                    )
                 if self.at is not None:
                     self.variables[use.name] = w.to_local().detach().requires_grad_(w.requires_grad)
             if job.optimizer is not None and self.at is not None:
@@ -53,7 +56,9 @@ class Mirrored:
         job, values = self.job, {}
         for (blob, placeholder), array in zip(job.inputs, arrays):
             if placeholder.kind == "Numpy":
-                values[blob] = _C.from_numpy(np.array(array[part_of(array.shape, placeholder.batch_axis, self.at, job.n_devices)], order="C"))
+                values[blob] = _C.from_numpy(
+                    np.array(array[part_of(array.shape, placeholder.batch_axis, self.at, job.n_devices)], order="C")
+                )
             elif placeholder.kind == "ListNumpy":
                 values[blob] = _C.from_numpy(array[self.at])
             else:
@@ -71,7 +76,9 @@ class Mirrored:
             self._train(values, numbers, watched)
         outputs = [before[b] if b in before else _host(values[b]) for b in leaves(job.result, Blob)]
         for w in job.watches:
-            outputs.append(watched[w.blob] if w.of_gradient else before[w.blob] if w.blob in before else _host(values[w.blob]))
+            outputs.append(
+                watched[w.blob] if w.of_gradient else before[w.blob] if w.blob in before else _host(values[w.blob])
+            )
         return outputs
 
     def _train(self, values, numbers, watched):
@@ -82,14 +89,16 @@ class Mirrored:
         known = [t for t in flat if t.requires_grad]
         scale = None if self.scale.policy is None else _C.tensor(float(self.scale.value))
         found = training.gradients(job, values, [*(w for _, w in trained), *known], scale)
-        of_flat = dict(zip(map(id, known), found[len(trained):]))
+        of_flat = dict(zip(map(id, known), found[len(trained) :]))
         with no_grad():
             # Sums over the ranks: of gradients, and of the number of samples.
             entries = [(name, w, self._sum(g)) for (name, w), g in zip(trained, found) if g is not None]
             of_flat |= {id(w): g for _, w, g in entries}
             for b in inner:
                 v = values[b]
-                gradients = [training.watched(of_flat.get(id(t)), t, scale) for t in (v if isinstance(v, list) else [v])]
+                gradients = [
+                    training.watched(of_flat.get(id(t)), t, scale) for t in (v if isinstance(v, list) else [v])
+                ]
                 watched[b] = _host(gradients if isinstance(v, list) else gradients[0])
             first = values[job.losses[0]]
             n = sum(t.numel() for t in first) if isinstance(first, list) else first.numel()
@@ -111,10 +120,15 @@ class Mirrored:
 
     def _gather_lists(self, mine):
         # Lists of tensors first agree on how many there are.
-        several = self._all(np.array([len(mine) if isinstance(mine, list) else -1 if mine is not None else -2], np.int64)).reshape(-1)
+        several = self._all(
+            np.array([len(mine) if isinstance(mine, list) else -1 if mine is not None else -2], np.int64)
+        ).reshape(-1)
         if (several < 0).all():
             return [a for a, n in zip(self._gather(mine), several) if n == -1]
-        by_item = [self._gather(mine[i] if isinstance(mine, list) and i < len(mine) else None) for i in range(int(several.max()))]
+        by_item = [
+            self._gather(mine[i] if isinstance(mine, list) and i < len(mine) else None)
+            for i in range(int(several.max()))
+        ]
         return [[item[r] for item in by_item[:n]] for r, n in enumerate(several) if n >= 0]
 
     def _gather(self, mine):
@@ -127,9 +141,9 @@ class Mirrored:
         dtype = np.dtype(_DTYPES[int(kinds.max())])
         flat = np.zeros((1, longest), dtype)
         if mine is not None:
-            flat[0, :mine.size] = mine.reshape(-1)
+            flat[0, : mine.size] = mine.reshape(-1)
         every = self._all(flat)
-        return [every[r, :int(s.prod())].reshape(s) for r, s in enumerate(shapes)]
+        return [every[r, : int(s.prod())].reshape(s) for r, s in enumerate(shapes)]
 
     def _all(self, row):
         """The rows of all ranks, one after the other."""

@@ -68,7 +68,11 @@ class _World:
         self._not_delivering(job.name)
         self._in_flight.acquire()
         numbers = job.next_step()
-        task = self.submit(lambda rank: rank.call(job, arrays, numbers))
+        try:
+            task = self.submit(lambda rank: rank.call(job, arrays, numbers))
+        except BaseException:
+            self._in_flight.release()
+            raise
         future = Future()
         self._deliveries.put((task, job, future))
         return job.returned(future)
@@ -113,7 +117,7 @@ class _World:
         try:
             value = job.delivered(task.wait())
         except BaseException as error:
-            if not job.waits:
+            if not job.is_watched:
                 self._unseen = error
             future.finish(error=error)
         else:

@@ -210,7 +210,9 @@ def call_op(function, args, kwargs):
         from . import nn
 
         if not hasattr(nn, name):
-            raise TypeError(f"nn.{name}: takes a module's options, not blobs. Modules do not work in job functions: use flow.layers and functions of flow.nn.")
+            raise TypeError(
+                f"nn.{name}: takes a module's options, not blobs. Modules do not work in job functions: use flow.layers and functions of flow.nn."
+            )
         return getattr(nn, name)(*args, **kwargs)
     if name in overrides:
         return overrides[name](*args, **kwargs)

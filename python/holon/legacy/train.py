@@ -1,7 +1,9 @@
 """Checkpoints as training programs use them: train.CheckPoint, train.SimpleCheckPointManager."""
+
 import os
 import warnings
 
+from .. import _C
 from . import checkpoint
 
 __all__ = ["CheckPoint", "SimpleCheckPointManager"]
@@ -15,7 +17,8 @@ class CheckPoint:
 
     def init(self):
         """Does nothing: variables are initialised when the session starts. Weights that are trained stay."""
-        print("CheckPoint.init() is no longer needed: variables are initialised at the first call of a job.")
+        if _C.rank() == 0:
+            print("CheckPoint.init() is no longer needed: variables are initialised at the first call of a job.")
 
     def save(self, path):
         """As checkpoint.save(path)."""
@@ -40,7 +43,11 @@ class SimpleCheckPointManager:
         """Their names, the oldest first."""
         if not os.path.isdir(self._root):
             return []
-        return sorted(d for d in os.listdir(self._root) if d.startswith(self._prefix) and os.path.isfile(os.path.join(self._root, d, "snapshot_done")))
+        return sorted(
+            d
+            for d in os.listdir(self._root)
+            if d.startswith(self._prefix) and os.path.isfile(os.path.join(self._root, d, "snapshot_done"))
+        )
 
     def latest_checkpoint(self):
         """The name of the newest, or None."""

@@ -1,4 +1,5 @@
 """The training step of a job: gradients of the sum of the losses, what is done to them before the update, and the update."""
+
 from .. import _C
 from ..autograd import grad, no_grad
 

@@ -91,7 +91,9 @@ def get_variable(
         regularizer,
         trainable is None or bool(trainable),
         distribute,
-        scope.placement, random_seed, _C.user_line(),
+        scope.placement,
+        random_seed,
+        _C.user_line(),
     )
     blob = Blob(current, shape, dtype, full, scope.placement)
     blob._distribute = distribute
