@@ -5,6 +5,7 @@
 #include "holon/autograd/function.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/checkpoint/checkpoint.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
 #include "holon/data/loader.h"

@@ -41,7 +41,7 @@ from .random import get_rng_state, initial_seed, seed, set_rng_state  # noqa: E4
 
 is_grad_enabled = _C.is_grad_enabled
 # Loaded on first use.
-_LAZY = {"jit": "_jit"}
+_LAZY = {"jit": "_jit", "load": "_checkpoint", "save": "_checkpoint"}
 _SUBMODULES = {"amp", "autograd", "boxing", "comm", "data", "distributed", "env", "legacy", "linalg", "nn", "optim", "typing", "utils"}
 
 
