@@ -15,6 +15,7 @@ def _rows(labels, scores, what):
         raise ValueError(
             f"{what}: labels {list(labels.shape)} do not fit the scores {list(scores.shape)}: give one class for each of {rows}."
         )
+    labels = labels if labels.dtype in (_C.int32, _C.int64) else labels.to(_C.int32)
     return labels if labels.ndim == len(rows) else labels.reshape(rows)
 
 
