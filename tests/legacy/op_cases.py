@@ -6,9 +6,10 @@ import math as pymath
 from collections.abc import Callable
 from typing import Any
 
-import holon as flow
 import numpy as np
 from holon.legacy import arrays, losses, math, nn, windows
+
+import holon as flow
 
 
 @dataclasses.dataclass
@@ -86,7 +87,13 @@ for name, f in [
 ]:  # fmt: skip
     case(getattr(math, name), f(X, Y), X, Y)
     case(getattr(math, name), f(X, Y[:, :1]), X, Y[:, :1])
-for name, f in [("add", np.add), ("subtract", np.subtract), ("multiply", np.multiply), ("divide", np.divide), ("maximum", np.maximum)]:
+for name, f in [
+    ("add", np.add),
+    ("subtract", np.subtract),
+    ("multiply", np.multiply),
+    ("divide", np.divide),
+    ("maximum", np.maximum),
+]:
     case(getattr(math, name), f(X, np.float32(0.75)), X, 0.75)
     case(getattr(math, name), f(np.float32(0.75), X), 0.75, X)
 case(math.pow, P**Y, P, Y)
@@ -105,7 +112,12 @@ for name, f in [("equal", np.equal), ("not_equal", np.not_equal), ("less", np.le
     case(getattr(math, name), f(R, np.round(Y)).astype(np.int8), R, np.round(Y))
     case(getattr(math, name), f(R, 1).astype(np.int8), R, 1)
 for name, f in [("logical_and", np.logical_and), ("logical_or", np.logical_or), ("logical_xor", np.logical_xor)]:
-    case(getattr(math, name), f(i(4, 6, high=2), i(4, 6, high=2, seed=1)).astype(np.int8), i(4, 6, high=2), i(4, 6, high=2, seed=1))
+    case(
+        getattr(math, name),
+        f(i(4, 6, high=2), i(4, 6, high=2, seed=1)).astype(np.int8),
+        i(4, 6, high=2),
+        i(4, 6, high=2, seed=1),
+    )
 
 case(math.clip_by_value, np.clip(X, -1, 0.5), X, -1, 0.5)
 case(math.clip_by_value, np.clip(X, None, 0.5), X, max_value=0.5)
@@ -139,7 +151,13 @@ case(math.argmax, V.argmax(0).astype(np.int32), V, axis=0)
 case(math.argmax, np.array([2], np.int32), np.array([1, 2, 5, 0], np.float32))
 case(math.top_k, np.argsort(-X, 1)[:, :3].astype(np.int32), X, k=3)
 case(math.top_k, np.argsort(-X, 0)[:1].astype(np.int32), X, axis=0)
-case(math.in_top_k, np.array([1, 0, 1], np.int8), np.array([0, 1, 2], np.int32), np.array([[9, 1, 2], [3, 0, 5], [1, 2, 1.5]], np.float32), 2)
+case(
+    math.in_top_k,
+    np.array([1, 0, 1], np.int8),
+    np.array([0, 1, 2], np.int32),
+    np.array([[9, 1, 2], [3, 0, 5], [1, 2, 1.5]], np.float32),
+    2,
+)
 case(math.tril, np.tril(X), X)
 case(math.tril, np.tril(X, 1) + np.triu(np.full_like(X, 7), 2), X, 1, 7)
 case(math.fused_scale_tril, np.tril(X, -1) * 3, X, -1, scale=3)
@@ -202,7 +220,14 @@ case(arrays.slice_update, S, X, np.full((2, 3), 9, np.float32), [(1, 3, 1), (Non
 case(arrays.gather, X[[3, 1, 1]], X, np.array([3, 1, 1], np.int32))
 case(arrays.gather, V[:, [[0, 3], [2, 2]]], V, np.array([[0, 3], [2, 2]], np.int64), axis=1)
 case(arrays.gather, np.stack([V[0, [1, 0]], V[1, [3, 3]]]), V, np.array([[1, 0], [3, 3]], np.int32), batch_dims=1)
-case(arrays.gather, np.stack([V[0][:, [1, 2]], V[1][:, [0, 0]]]), V, np.array([[1, 2], [0, 0]], np.int32), axis=2, batch_dims=1)
+case(
+    arrays.gather,
+    np.stack([V[0][:, [1, 2]], V[1][:, [0, 0]]]),
+    V,
+    np.array([[1, 2], [0, 0]], np.int32),
+    axis=2,
+    batch_dims=1,
+)
 case(arrays.dim_gather, np.take_along_axis(X, i(4, 2, high=6).astype(int), 1), X, 1, i(4, 2, high=6))
 case(arrays.gather_nd, X[[1, 3], [5, 0]], X, np.array([[1, 5], [3, 0]], np.int32))
 case(arrays.gather_nd, X[[2, 0]], X, np.array([[2], [0]], np.int32))
@@ -295,7 +320,12 @@ case(nn.dropout, X, X, 0.4, training=False)
 case(nn.dropout, X, X, 0.0, training=True)
 case(nn.upsample, I.repeat(2, 2).repeat(3, 3), I, (2, 3))
 case(nn.upsample, I.repeat(2, 1).repeat(2, 2), I, data_format="NHWC")
-case(nn.pixel_shuffle, a(1, 8, 2, 3).reshape(1, 2, 2, 2, 2, 3).transpose(0, 1, 4, 2, 5, 3).reshape(1, 2, 4, 6), a(1, 8, 2, 3), 2)
+case(
+    nn.pixel_shuffle,
+    a(1, 8, 2, 3).reshape(1, 2, 2, 2, 2, 3).transpose(0, 1, 4, 2, 5, 3).reshape(1, 2, 4, 6),
+    a(1, 8, 2, 3),
+    2,
+)
 
 
 def bilinear_by_2(x):
@@ -314,11 +344,16 @@ own = -np.log(softmax(X)[np.arange(4), L])
 case(losses.sparse_softmax_cross_entropy_with_logits, own, L, X)
 case(losses.sparse_softmax_cross_entropy_with_logits, own, L[:, None], X)
 case(losses.sparse_softmax_cross_entropy_with_logits, own.reshape(2, 2), L.reshape(2, 2), X.reshape(2, 2, 6))
+case(losses.sparse_softmax_cross_entropy_with_logits, own, L.astype(np.int8), X)
 case(losses.sparse_cross_entropy, -np.log(P[np.arange(4), L]), L, P)
 case(losses.sparse_cross_entropy, -np.log(P[np.arange(4), L]), L[:, None].astype(np.int64), P)
 case(losses.softmax_cross_entropy_with_logits, -(P * np.log(softmax(X))).sum(1), P, X)
 case(losses.sigmoid_cross_entropy_with_logits, np.log1p(np.exp(X)) - X * P, P, X)
-for reduction, r in [("none", lambda x: x), ("mean", lambda x: x.mean().reshape(1)), ("sum", lambda x: x.sum().reshape(1))]:
+for reduction, r in [
+    ("none", lambda x: x),
+    ("mean", lambda x: x.mean().reshape(1)),
+    ("sum", lambda x: x.sum().reshape(1)),
+]:
     case(losses.MSELoss, r((X - Y) ** 2), X, Y, reduction)
     case(losses.L1Loss, r(np.abs(X - Y)), X, Y, reduction)
     case(losses.BCELoss, r(-np.log(np.where(Y > 0, P, 1 - P))), P, (Y > 0).astype(np.float32), None, reduction)
@@ -365,14 +400,19 @@ def convolved(x, w, stride, padding, dilation=None, groups=1):
         result = np.zeros((x.shape[0], w.shape[0], *outs)) if result is None else result
         for g in range(groups):
             part = window[:, g * w.shape[1] : (g + 1) * w.shape[1]]
-            result[(slice(None), slice(g * per, (g + 1) * per), *place)] = np.tensordot(part, w[g * per : (g + 1) * per], ([*range(1, n + 2)],) * 2)
+            result[(slice(None), slice(g * per, (g + 1) * per), *place)] = np.tensordot(
+                part, w[g * per : (g + 1) * per], ([*range(1, n + 2)],) * 2
+            )
     return result
 
 
 def pooled(kind, x, kernel, stride, padding, ceil=False):
     n = x.ndim - 2
     kernel, stride = ([v] * n if isinstance(v, int) else v for v in (kernel, stride))
-    around = [sides(padding if isinstance(padding, str) else padding[2 + d], x.shape[2 + d], kernel[d], stride[d]) for d in range(n)]
+    around = [
+        sides(padding if isinstance(padding, str) else padding[2 + d], x.shape[2 + d], kernel[d], stride[d])
+        for d in range(n)
+    ]
     if ceil:
         around = [(b, e + (-(size + b + e - k)) % s) for (b, e), size, k, s in zip(around, x.shape[2:], kernel, stride)]
     result = None
@@ -395,23 +435,51 @@ for padding in ("VALID", "SAME", "same_lower", "SAME_UPPER", ((0, 0), (0, 0), (1
     for stride in (1, 2, [2, 3]):
         case(windows.conv2d, convolved(I, W, stride, word), I, W, stride, padding)
 case(windows.conv2d, last(convolved(I, W, 2, "SAME")), last(I), last(W), 2, "SAME", "NHWC")
-case(windows.conv2d, last(convolved(I, W, 1, [(0, 0), (0, 0), (0, 2), (1, 1)])), last(I), last(W), 1, [0, (0, 2), (1, 1), 0], "NHWC")
+case(
+    windows.conv2d,
+    last(convolved(I, W, 1, [(0, 0), (0, 0), (0, 2), (1, 1)])),
+    last(I),
+    last(W),
+    1,
+    [0, (0, 2), (1, 1), 0],
+    "NHWC",
+)
 case(windows.conv2d, convolved(I, W, 1, "SAME", [2, 1]), I, W, 1, "SAME", dilations=[2, 1])
 case(windows.conv2d, convolved(I, W[:, :2], 1, "VALID", None, 2), I, W[:, :2], 1, "VALID", groups=2)
 case(windows.conv1d, convolved(a(3, 4, 9), a(2, 4, 4), 2, "SAME"), a(3, 4, 9), a(2, 4, 4), 2, "SAME")
-case(windows.conv1d, last(convolved(a(3, 4, 9), a(2, 4, 3), 1, "VALID", 2)), last(a(3, 4, 9)), last(a(2, 4, 3)), 1, "VALID", "NWC", 2)
-case(windows.conv3d, convolved(a(2, 2, 4, 5, 3), a(3, 2, 2, 2, 3), 1, "SAME"), a(2, 2, 4, 5, 3), a(3, 2, 2, 2, 3), 1, "SAME")
+case(
+    windows.conv1d,
+    last(convolved(a(3, 4, 9), a(2, 4, 3), 1, "VALID", 2)),
+    last(a(3, 4, 9)),
+    last(a(2, 4, 3)),
+    1,
+    "VALID",
+    "NWC",
+    2,
+)
+case(
+    windows.conv3d,
+    convolved(a(2, 2, 4, 5, 3), a(3, 2, 2, 2, 3), 1, "SAME"),
+    a(2, 2, 4, 5, 3),
+    a(3, 2, 2, 2, 3),
+    1,
+    "SAME",
+)
 case(windows.conv3d, last(convolved(a(2, 2, 4, 5, 3), a(3, 2, 2, 2, 3), [2, 1, 1], "VALID")), last(a(2, 2, 4, 5, 3)), last(a(3, 2, 2, 2, 3)),
      [2, 1, 1], "VALID", "NDHWC")  # fmt: skip
 case(windows.compat_conv2d, convolved(I, W, 1, "SAME_UPPER"), I, W, 1, "SAME")
 case(windows.same_padding, np.pad(I, ((0, 0), (0, 0), (1, 1), (1, 0))), I, "SAME_LOWER", "NCHW", (3, 2), (1, 1), (1, 1))
-case(windows.same_padding, np.pad(last(I), ((0, 0), (1, 1), (0, 1), (0, 0))), last(I), "SAME_UPPER", "NHWC", (3, 2), 1, 1)
+case(
+    windows.same_padding, np.pad(last(I), ((0, 0), (1, 1), (0, 1), (0, 0))), last(I), "SAME_UPPER", "NHWC", (3, 2), 1, 1
+)
 
 
 def transposed(x, w, stride, around, sizes):
     """Every element of x spreads w over the result, of which around and sizes cut a part."""
     stride = [stride] * 2 if isinstance(stride, int) else stride
-    full = np.zeros((x.shape[0], w.shape[1], *[(n - 1) * s + k + 8 for n, s, k in zip(x.shape[2:], stride, w.shape[2:])]))
+    full = np.zeros(
+        (x.shape[0], w.shape[1], *[(n - 1) * s + k + 8 for n, s, k in zip(x.shape[2:], stride, w.shape[2:])])
+    )
     for y0, x0 in itertools.product(range(x.shape[2]), range(x.shape[3])):
         spread = np.einsum("nc,cohw->nohw", x[:, :, y0, x0], w)
         full[:, :, y0 * stride[0] : y0 * stride[0] + w.shape[2], x0 * stride[1] : x0 * stride[1] + w.shape[3]] += spread
@@ -426,7 +494,16 @@ case(windows.conv2d_transpose, transposed(J, U, 2, (0, 0), (8, 10)), J, U, None,
 case(windows.conv2d_transpose, transposed(J, U, 2, (1, 1), (7, 9)), J, U, [2, 2, 7, 9], 2, "SAME")
 case(windows.conv2d_transpose, transposed(J, U[..., :2, :2], 1, (0, 0), (4, 5)), J, U[..., :2, :2], None, 1, "SAME")
 case(windows.conv2d_transpose, transposed(J, U, 2, (1, 0), (7, 11)), J, U, None, 2, ((0, 0), (0, 0), (1, 1), (0, 0)))
-case(windows.conv2d_transpose, last(transposed(J, U, 2, (0, 0), (8, 10))), last(J), last(U), [2, 8, 10, 2], 2, "SAME", "NHWC")
+case(
+    windows.conv2d_transpose,
+    last(transposed(J, U, 2, (0, 0), (8, 10))),
+    last(J),
+    last(U),
+    [2, 8, 10, 2],
+    2,
+    "SAME",
+    "NHWC",
+)
 case(windows.deconv2d, transposed(J, U, 1, (0, 0), (6, 7)), strides=1, input=J, filters=U)
 
 for kind, f2, f3 in [("max", windows.max_pool2d, windows.max_pool3d), ("avg", windows.avg_pool2d, windows.avg_pool3d)]:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from holon.legacy import initializers, regularizers
 
 import holon as flow
-from holon.legacy import initializers, regularizers
 
 B, S = flow.sbp.broadcast, flow.sbp.split
 
@@ -76,7 +76,11 @@ def test_what_decides_the_values():
     normal = initializers.random_normal_initializer()
     x = filled(normal)
     np.testing.assert_array_equal(filled(normal), x)
-    for other in (filled(normal, name="v"), filled(normal, seed=5), filled(initializers.random_normal_initializer(seed=5))):
+    for other in (
+        filled(normal, name="v"),
+        filled(normal, seed=5),
+        filled(initializers.random_normal_initializer(seed=5)),
+    ):
         assert abs(np.corrcoef(x.ravel(), other.ravel())[0, 1]) < 0.02
     np.testing.assert_array_equal(filled(normal, seed=5), filled(initializers.random_normal_initializer(seed=5)))
     assert (filled(normal, seed=5) != filled(normal, name="v", seed=5)).mean() > 0.99

@@ -1,9 +1,9 @@
 """Wrong calls of the older API's ops: what is raised, and that it says what was asked and found."""
 
 import pytest
+from holon.legacy import arrays, losses, math, nn, random, windows
 
 import holon as flow
-from holon.legacy import arrays, losses, math, nn, random, windows
 
 X, V, I, W = flow.ones(4, 6), flow.ones(2, 3, 4), flow.ones(1, 2, 5, 5), flow.ones(3, 2, 3, 3)
 K = flow.tensor([1, 0], dtype=flow.int32)
@@ -43,6 +43,8 @@ CALLS = [
     (arrays.range, (3, 5, 0), ValueError, "delta is 0"),
     (arrays.matmul, (X, flow.ones(6)), ValueError, "two axes or more"),
     (arrays.matmul, (X, X), ValueError, "."),
+    (arrays.argwhere, (X,), NotImplementedError, "known only when the job runs"),
+    (arrays.where, (X,), NotImplementedError, "known only when the job runs"),
     (arrays.sync_dynamic_resize, (X, 3), NotImplementedError, "known only when the job runs"),
     (math.add_n, ([],), ValueError, "there is no blob to add"),
     (math.add_n, ([X, flow.ones(4, 1)],), ValueError, "shapes and dtypes must be equal"),
@@ -99,7 +101,9 @@ CALLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function, args, error, says", CALLS, ids=[f"{c[0].__name__}-{n}" for n, c in enumerate(CALLS)])
+@pytest.mark.parametrize(
+    "function, args, error, says", CALLS, ids=[f"{c[0].__name__}-{n}" for n, c in enumerate(CALLS)]
+)
 def test_bad_calls(function, args, error, says):
     with pytest.raises(error, match=says):
         function.fn(*args)

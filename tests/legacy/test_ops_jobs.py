@@ -4,12 +4,12 @@ devices there are."""
 import pathlib
 import sys
 
+import holon.typing as tp
 import numpy as np
 import pytest
+from holon.legacy import math
 
 import holon as flow
-import holon.typing as tp
-from holon.legacy import math
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import op_cases as table  # noqa: E402
@@ -75,7 +75,17 @@ def is_float(expected):
     return all(is_float(e) for e in expected) if isinstance(expected, list) else expected.dtype.kind == "f"
 
 
-NO_GRADIENT = {"constant", "constant_scalar", "constant_like", "range", "one_hot", "zeros_like", "ones_like", "logical_not", "elem_cnt"}
+NO_GRADIENT = {
+    "constant",
+    "constant_scalar",
+    "constant_like",
+    "range",
+    "one_hot",
+    "zeros_like",
+    "ones_like",
+    "logical_not",
+    "elem_cnt",
+}
 
 
 def differentiable(case):
@@ -114,22 +124,32 @@ def results(devices):
     return _results[devices]
 
 
+def numbers_of(wanted):
+    """The cases of each op, by its name."""
+    found = {}
+    for number, case in enumerate(table.cases):
+        if wanted(case):
+            found.setdefault(case.function.__name__, []).append(number)
+    return found
+
+
+VALUES, GRADIENTS = numbers_of(lambda case: not case.training), numbers_of(differentiable)
+
+
 @pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize("number", range(len(table.cases)), ids=lambda n: str(table.cases[n]))
-def test_values(number, devices):
-    case = table.cases[number]
-    if case.training:
-        pytest.skip("for train jobs")
-    plain, _, _ = results(devices)[number]
-    compare(plain, case.expected)
+@pytest.mark.parametrize("op", VALUES)
+def test_values(op, devices):
+    for number in VALUES[op]:
+        compare(results(devices)[number][0], table.cases[number].expected)
 
 
 @pytest.mark.parametrize("devices", DEVICES[1:])
-@pytest.mark.parametrize("number", [n for n, c in enumerate(table.cases) if differentiable(c)], ids=lambda n: str(table.cases[n]))
-def test_gradients(number, devices):
-    one, more = results(1)[number], results(devices)[number]
-    compare(more[1], one[1] if isinstance(one[1], list) else np.asarray(one[1]))
-    assert 0 < len(one[2]) == len(more[2])
-    for a, b in zip(one[2], more[2]):
-        assert np.isfinite(a).all()
-        np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+@pytest.mark.parametrize("op", GRADIENTS)
+def test_gradients(op, devices):
+    for number in GRADIENTS[op]:
+        (_, one, gradients), (_, more, others) = results(1)[number], results(devices)[number]
+        compare(more, one)
+        assert 0 < len(gradients) == len(others), table.cases[number]
+        for a, b in zip(gradients, others):
+            assert np.isfinite(a).all(), table.cases[number]
+            np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5, err_msg=str(table.cases[number]))

@@ -1,10 +1,10 @@
 """The ops by the names and parameters of the older API, as programs call them in job functions."""
 
+import holon.typing as tp
 import numpy as np
 import pytest
 
 import holon as flow
-import holon.typing as tp
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
 I = np.array([3, 0, 2], np.int32)
@@ -94,6 +94,47 @@ def test_names_are_found():
         assert getattr(flow, name).__name__ == f"holon.legacy.{name}"
     assert flow.truncated_normal(0.1).stddev == 0.1
     with pytest.raises(AttributeError, match="holon.random has no 'normally'"):
-        flow.random.normally
+        _ = flow.random.normally
     with pytest.raises(AttributeError, match="nn has no 'relu9'"):
-        flow.nn.relu9
+        _ = flow.nn.relu9
+
+
+def test_what_is_not_there():
+    with pytest.raises(AttributeError, match="image has no 'decode': images are decoded .* outside of job functions"):
+        _ = flow.image.decode
+    with pytest.raises(
+        AttributeError, match="data has no 'ofrecord_reader': files are not read inside of job functions"
+    ):
+        _ = flow.data.ofrecord_reader
+    with pytest.raises(AttributeError, match="summary has no 'histogram': event files are not written"):
+        _ = flow.summary.histogram
+
+
+def test_summary(capsys):
+    flow.clear_default_session()
+
+    @flow.global_function()
+    def by_step(x: tp.Numpy.Placeholder((2, 2)), step: tp.Numpy.Placeholder((1,), dtype=flow.int64)) -> tp.Numpy:
+        flow.summary.scalar(flow.math.reduce_sum(x), step, "sum")
+        return x
+
+    @flow.global_function(type="train")
+    def by_call(x: tp.Numpy.Placeholder((2, 3))) -> tp.Numpy:
+        loss = flow.layers.dense(x, 1, name="fc", kernel_initializer=flow.ones_initializer())
+        flow.summary.scalar(flow.math.reduce_mean(loss), tag="loss")
+        flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.5]), momentum=0).minimize(loss)
+        return loss
+
+    by_step(np.full((2, 2), 0.5, np.float32), np.array([7]))
+    for _ in range(2):
+        by_call(np.ones((2, 3), np.float32))
+    flow.sync_default_session()
+    assert capsys.readouterr().out.splitlines() == ["sum 7 2", "loss 0 3", "loss 1 1"]
+    text = flow.summary.describe(by_call).splitlines()
+    assert text[:3] == ["by_call (train)", "  variable fc-weight  [1, 3]  3", "  variable fc-bias  [1]  1"]
+    assert text[3] == "  fc  [2, 1]" and text[-1] == "  4 numbers are trained"
+    with pytest.raises(TypeError, match="is no job function"):
+        flow.summary.describe(np.sum)
+    flow.clear_default_session()
+    with pytest.raises(ValueError, match="a blob of one element"):
+        flow.summary.scalar(3.0)

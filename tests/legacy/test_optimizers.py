@@ -2,14 +2,14 @@
 
 import math
 
+import holon.typing as tp
 import numpy as np
 import pytest
-
-import holon as flow
-import holon.typing as tp
 from holon.legacy import initializers
 from holon.legacy import optimizer as o
 from holon.legacy.train_conf import optimizer_of
+
+import holon as flow
 
 B, S = flow.sbp.broadcast, flow.sbp.split
 RATES = o.PiecewiseConstantScheduler([1, 3], [0.5, 0.1, 0.02])
@@ -33,12 +33,15 @@ def gradient(name, step):
 
 def by_holon(optimizer, sbps=None):
     """Variables and states after STEPS steps; sbps: of the variables, on the ranks that there are."""
+
     def place(value, name):
         where = {} if sbps is None else {"placement": flow.placement.all("cpu"), "sbp": sbps[name]}
         return flow.tensor(value, dtype=flow.float64, **where)
 
     def number(value):
-        return flow.tensor(value, dtype=flow.float64, **({} if sbps is None else {"placement": flow.placement.all("cpu"), "sbp": B}))
+        return flow.tensor(
+            value, dtype=flow.float64, **({} if sbps is None else {"placement": flow.placement.all("cpu"), "sbp": B})
+        )
 
     with flow.no_grad():
         ws = {n: place(FIRST[n], n) for n in NAMES}
@@ -49,7 +52,10 @@ def by_holon(optimizer, sbps=None):
                 grads = optimizer.grad_clipping.apply(grads)
             entries = [(n, ws[n], g, states[n]) for n, g in zip(NAMES, grads)]
             optimizer.update(entries, number(optimizer.lr_at(step)), number(step + 1.0))
-    return {**{n: w.numpy() for n, w in ws.items()}, **{f"{n}-{k}": t.numpy() for n in NAMES for k, t in states[n].items()}}
+    return {
+        **{n: w.numpy() for n, w in ws.items()},
+        **{f"{n}-{k}": t.numpy() for n in NAMES for k, t in states[n].items()},
+    }
 
 
 def rms(x):
@@ -166,7 +172,8 @@ def test_on_two_ranks(name):
     optimizer, rule, *clip = CASES[name]
     expected = by_numpy(rule, *clip)
     for weight, bias in ((B, B), (S(0), B), (S(1), S(0))):
-        for found in flow.run_ranks(2, lambda rank, sbps=dict(zip(NAMES, (weight, bias))): by_holon(optimizer, sbps)):
+        sbps = {"dense-weight": weight, "dense-bias": bias}
+        for found in flow.run_ranks(2, lambda rank, sbps=sbps: by_holon(optimizer, sbps)):
             compare(found, expected)
 
 
@@ -198,7 +205,9 @@ def test_in_jobs(devices):
 
         def fill(self, tensor, name, seed=None):
             with flow.no_grad():
-                return tensor.copy_(flow.tensor(self.values, dtype=tensor.dtype, placement=tensor.placement, sbp=tensor.sbp))
+                return tensor.copy_(
+                    flow.tensor(self.values, dtype=tensor.dtype, placement=tensor.placement, sbp=tensor.sbp)
+                )
 
     jobs = [job_of(number, case[0]) for number, case in enumerate(CASES.values())]
     for step in range(STEPS):
@@ -208,7 +217,41 @@ def test_in_jobs(devices):
     flow.clear_default_session()
     for number, (_, rule, *clip) in enumerate(CASES.values()):
         for name, value in by_numpy(rule, *clip).items():
-            np.testing.assert_allclose(found[f"{number}-{name}"], value, rtol=2e-4, atol=2e-5, err_msg=f"{list(CASES)[number]} {name}")
+            np.testing.assert_allclose(
+                found[f"{number}-{name}"], value, rtol=2e-4, atol=2e-5, err_msg=f"{list(CASES)[number]} {name}"
+            )
+
+
+def test_variables_of_two_scopes():
+    """The norm for clipping is that of all gradients, wherever they are."""
+    flow.clear_default_session()
+    flow.config.gpu_device_num(2)
+    optimizer = o.AdamW(
+        RATES, do_bias_correction=True, weight_decay=0.1, grad_clipping=o.grad_clipping.by_global_norm(0.1)
+    )
+
+    @flow.global_function(type="train")
+    def job(gw: tp.Numpy.Placeholder((4, 3)), gb: tp.Numpy.Placeholder((3,))) -> tp.Numpy:
+        parts = []
+        for name, g, device in zip(NAMES, (gw, gb), ("0:0", "0:1")):
+            with flow.scope.placement("gpu", device):
+                w = flow.get_variable(name, FIRST[name].shape, initializer=flow.zeros_initializer())
+                parts.append(flow.math.reduce_sum(flow.math.multiply(w, g)))
+        total = flow.math.add(*parts)
+        optimizer.minimize(total)
+        return total
+
+    ws, states = {n: np.zeros_like(FIRST[n]) for n in NAMES}, {n: {} for n in NAMES}
+    rule = adam(True, decay=lambda n: 0.1)
+    for step in range(STEPS):
+        job(*(gradient(n, step).astype(np.float32) for n in NAMES))
+        whole = math.sqrt(sum((gradient(n, step) ** 2).sum() for n in NAMES))
+        for n in NAMES:
+            ws[n] = rule(n, ws[n], gradient(n, step) * 0.1 / whole, states[n], RATES.lr_at(step), step + 1)
+    found = flow.get_all_variables()
+    for n in NAMES:
+        np.testing.assert_allclose(found[n].numpy(), ws[n], rtol=2e-4, atol=2e-5)
+    flow.clear_default_session()
 
 
 def test_lamb_of_a_zero_variable():
@@ -322,7 +365,9 @@ def test_train_conf():
                                   clip_conf={"clip_by_global_norm": {"clip_norm": 3.0}}))  # fmt: skip
     assert isinstance(adam, o.Adam) and adam.beta1 == 0.8 and adam.grad_clipping.clip_norm == 3
     assert [adam.lr_at(s) for s in (0, 1, 5)] == pytest.approx([0, 0.05, 0.05])
-    piecewise = dict(learning_rate_decay={"piecewise_constant_conf": {"boundaries": [2], "values": [0.3, 0.2]}}, lars_conf={})
+    piecewise = dict(
+        learning_rate_decay={"piecewise_constant_conf": {"boundaries": [2], "values": [0.3, 0.2]}}, lars_conf={}
+    )
     assert [optimizer_of(0.1, piecewise).lr_at(s) for s in (2, 3)] == [0.3, 0.2]
     with pytest.raises(ValueError, match="must be a dict with one of naive_conf"):
         optimizer_of(0.1, {"sgd": {}})

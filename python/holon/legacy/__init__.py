@@ -3,22 +3,10 @@
 from importlib import import_module
 
 # Modules that are names of holon's: flow.scope.placement(...).
-MODULES = {
-    name: name
-    for name in (
-        "advanced",
-        "checkpoint",
-        "config",
-        "distribute",
-        "layers",
-        "losses",
-        "math",
-        "optimizer",
-        "regularizers",
-        "scope",
-        "train",
-    )
-}
+MODULES = (
+    "advanced", "checkpoint", "config", "distribute", "image", "layers", "losses", "math", "optimizer", "regularizers", "scope", "summary",
+    "train",
+)  # fmt: skip
 # The module of each of the other names.
 NAMES = {
     "CheckPoint": "train",
@@ -83,7 +71,7 @@ _loaded = []
 def lookup(name):
     """What holon.<name> is of the older interface; None where there is no such name."""
     if name in MODULES:
-        return import_module(f"{__name__}.{MODULES[name]}")
+        return import_module(f"{__name__}.{name}")
     if name in NAMES:
         return getattr(import_module(f"{__name__}.{NAMES[name]}"), _OLD.get(name, name))
     return None

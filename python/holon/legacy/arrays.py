@@ -1,5 +1,6 @@
 """The older API's functions of shapes, positions and values (flow.reshape, flow.concat, ...), where their parameters differ from
 those of holon's ops of the same names."""
+
 import builtins
 
 from .. import _C
@@ -11,6 +12,7 @@ _ops = _C.ops
 
 
 # Shapes
+
 
 @op(overrides="reshape")
 def reshape(x, shape):
@@ -51,7 +53,9 @@ def transpose(a, perm=None, conjugate=False, batch_axis_non_change=False):
         raise NotImplementedError("transpose: conjugate and batch_axis_non_change are not supported. Leave them out.")
     order = [one_axis(p, a.ndim, "transpose") for p in (builtins.range(a.ndim - 1, -1, -1) if perm is None else perm)]
     if sorted(order) != list(builtins.range(a.ndim)):
-        raise ValueError(f"transpose: perm is {list(perm)}; it must name each of the {a.ndim} axes of {list(a.shape)} once.")
+        raise ValueError(
+            f"transpose: perm is {list(perm)}; it must name each of the {a.ndim} axes of {list(a.shape)} once."
+        )
     return _ops["permute"](a, order)
 
 
@@ -63,7 +67,9 @@ def squeeze(input, axis=None):
         axes = [a for a in axes if input.shape[a] == 1]
     for a in axes:
         if input.shape[a] != 1:
-            raise ValueError(f"squeeze: axis {a} of {list(input.shape)} has {input.shape[a]} elements; only axes of size 1 can go.")
+            raise ValueError(
+                f"squeeze: axis {a} of {list(input.shape)} has {input.shape[a]} elements; only axes of size 1 can go."
+            )
     return _ops["squeeze"](input, axes) if axes else input
 
 
@@ -108,8 +114,14 @@ def reverse(input, axis):
 @op(overrides="pad")
 def pad(x, paddings, constant_value=0):
     """x with paddings[i] = (before, after) elements of constant_value around axis i."""
-    if not isinstance(paddings, (list, tuple)) or len(paddings) != x.ndim or any(len(p) != 2 or min(p) < 0 for p in paddings):
-        raise ValueError(f"pad: paddings is {paddings}; it must have two counts of at least 0 for each of the {x.ndim} axes of {list(x.shape)}.")
+    if (
+        not isinstance(paddings, (list, tuple))
+        or len(paddings) != x.ndim
+        or any(len(p) != 2 or min(p) < 0 for p in paddings)
+    ):
+        raise ValueError(
+            f"pad: paddings is {paddings}; it must have two counts of at least 0 for each of the {x.ndim} axes of {list(x.shape)}."
+        )
     sides = [int(side) for pair in reversed(paddings) for side in pair]
     return _ops["pad"](x, sides, "constant", constant_value)
 
@@ -141,16 +153,21 @@ def zero_pad_2d(x, padding):
 
 # Parts and positions
 
+
 def _steps(x, begin, size):
     begin, size = list(begin), list(size)
     if len(begin) != x.ndim or len(size) != x.ndim:
-        raise ValueError(f"slice: begin {begin} and size {size} must have one number for each of the {x.ndim} axes of {list(x.shape)}.")
+        raise ValueError(
+            f"slice: begin {begin} and size {size} must have one number for each of the {x.ndim} axes of {list(x.shape)}."
+        )
     for axis, (first, count) in enumerate(zip(begin, size)):
         n = x.shape[axis]
         first = 0 if first is None else first + n if first < 0 else first
         count = n - first if count in (None, -1) else count
         if not 0 <= first < n or not 0 < count <= n - first:
-            raise ValueError(f"slice: axis {axis} of {list(x.shape)} has no {size[axis]} elements from {begin[axis]} on.")
+            raise ValueError(
+                f"slice: axis {axis} of {list(x.shape)} has no {size[axis]} elements from {begin[axis]} on."
+            )
         yield axis, first, count
 
 
@@ -167,7 +184,9 @@ def _key(x, slices, what):
     """A key for indexing from (start, stop, step) of the first axes."""
     slices = list(slices)
     if len(slices) > x.ndim or any(not isinstance(s, (list, tuple)) or len(s) != 3 for s in slices):
-        raise ValueError(f"{what}: takes (start, stop, step) for the first of the {x.ndim} axes of {list(x.shape)}; found {slices}.")
+        raise ValueError(
+            f"{what}: takes (start, stop, step) for the first of the {x.ndim} axes of {list(x.shape)}; found {slices}."
+        )
     if any(s[2] == 0 for s in slices):
         raise ValueError(f"{what}: a step is 0; it must not be.")
     return [builtins.slice(*s) for s in slices]
@@ -211,11 +230,13 @@ def gather(params, indices, validate_indices=None, axis=None, batch_dims=0):
         if axis == 0 and params.ndim == 2:
             return _ops["embedding"](params, indices)
         found = _ops["index_select"](params, axis, indices.reshape(-1))
-        return found.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1:])
+        return found.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :])
     if list(params.shape[:batch]) != list(indices.shape[:batch]):
-        raise ValueError(f"gather: the first {batch} axes of params {list(params.shape)} and indices {list(indices.shape)} must be equal.")
+        raise ValueError(
+            f"gather: the first {batch} axes of params {list(params.shape)} and indices {list(indices.shape)} must be equal."
+        )
     # One index for each slice along axis: the axes between and behind are walked by broadcasting.
-    between, behind = list(params.shape[batch:axis]), list(params.shape[axis + 1:])
+    between, behind = list(params.shape[batch:axis]), list(params.shape[axis + 1 :])
     flat = indices.reshape(*indices.shape[:batch], *[1] * len(between), -1, *[1] * len(behind))
     flat = flat.expand(*params.shape[:batch], *between, flat.shape[axis], *behind)
     found = _ops["gather"](params, axis, flat)
@@ -254,7 +275,7 @@ def tensor_scatter_nd_add(params, indices, updates):
 
 @op(overrides="where")
 def where(condition, x=None, y=None):
-    """x where condition is not 0, else y; without x and y the positions of what is not 0, as int32."""
+    """x where condition is not 0, else y."""
     if (x is None) != (y is None):
         raise ValueError("where: give both x and y, or neither.")
     if x is None:
@@ -262,18 +283,16 @@ def where(condition, x=None, y=None):
     return _ops["where"](as_bool(condition), x, y)
 
 
-@op(overrides="argwhere")
+@op(overrides=["argwhere", "nonzero"])
 def argwhere(condition, dtype=None):
-    """The positions of what is not 0, a row each, as int32 or dtype. How many there are is known only when the job runs."""
-    return _ops["argwhere"](condition).to(dtype or _C.int32)
+    """Not supported: how many positions there are is known only when the job runs."""
+    raise NotImplementedError(
+        "argwhere: how many positions there are is known only when the job runs, and blobs have shapes that are known before. Use where(condition, "
+        "x, y) or masked_fill, or return the condition and call numpy.argwhere."
+    )
 
 
-def nonzero(a, name=None):
-    """The positions of what is not 0, a column each, as int32."""
-    return transpose(argwhere(a, name=name), [1, 0])
-
-
-nonzero.fn = lambda a: transpose.fn(argwhere.fn(a), [1, 0])
+nonzero = argwhere
 
 
 @op(overrides="masked_fill")
@@ -309,6 +328,7 @@ def _sorting(input, axis, direction, what):
 
 
 # Values
+
 
 @op(overrides="one_hot")
 def one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None):
@@ -420,7 +440,9 @@ def smooth_l1_loss(prediction, label, beta=1.0):
 
 def sync_dynamic_resize(inputs, size, name=None):
     """Not supported: every blob's shape is known before the job runs."""
-    raise NotImplementedError("sync_dynamic_resize: blobs whose size is known only when the job runs are not supported. Take a slice of a fixed size.")
+    raise NotImplementedError(
+        "sync_dynamic_resize: blobs whose size is known only when the job runs are not supported. Take a slice of a fixed size."
+    )
 
 
 sync_dynamic_resize.fn = sync_dynamic_resize

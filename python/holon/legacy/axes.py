@@ -1,4 +1,5 @@
 """What the older API's ops say about axes and shapes, brought to the forms that holon's ops take."""
+
 from .. import _C
 
 _ops = _C.ops
@@ -69,7 +70,7 @@ def channels_last(x):
 
 def channels_are_last(data_format, n, what):
     """Whether a format such as "NHWC" has the channels last. n: axes of the image."""
-    image = "DHW"[3 - n:]
+    image = "DHW"[3 - n :]
     first, last = f"NC{image}", f"N{image}C"
     if not isinstance(data_format, str) or data_format.upper() not in (first, last):
         raise ValueError(f"{what}: data_format is {data_format!r}; it must be {first!r} or {last!r}.")

@@ -1,14 +1,27 @@
 """Initializers of variables. Values follow the seed, the variable's name and its whole shape: not how it is distributed, how many
 devices there are, nor in which order variables are made."""
+
 import math
 import zlib
 
 from .. import _C
 from ..autograd import no_grad
 
-__all__ = ["constant_initializer", "glorot_normal_initializer", "glorot_uniform_initializer", "kaiming_initializer", "ones_initializer",
-           "random_normal_initializer", "random_uniform_initializer", "truncated_normal", "truncated_normal_initializer",
-           "variance_scaling_initializer", "xavier_normal_initializer", "xavier_uniform_initializer", "zeros_initializer"]
+__all__ = [
+    "constant_initializer",
+    "glorot_normal_initializer",
+    "glorot_uniform_initializer",
+    "kaiming_initializer",
+    "ones_initializer",
+    "random_normal_initializer",
+    "random_uniform_initializer",
+    "truncated_normal",
+    "truncated_normal_initializer",
+    "variance_scaling_initializer",
+    "xavier_normal_initializer",
+    "xavier_uniform_initializer",
+    "zeros_initializer",
+]
 
 # The standard deviation of a standard normal distribution cut at 2.
 _CUT_AT_2 = 0.87962566103423978
@@ -75,7 +88,9 @@ class random_uniform_initializer(Initializer):
     """Evenly from [minval, maxval); whole numbers for an integer variable."""
 
     def __init__(self, minval=0, maxval=1, dtype=None):
-        self.minval, self.maxval = (_number(v, f"random_uniform_initializer: {w}") for v, w in ((minval, "minval"), (maxval, "maxval")))
+        self.minval, self.maxval = (
+            _number(v, f"random_uniform_initializer: {w}") for v, w in ((minval, "minval"), (maxval, "maxval"))
+        )
         if minval > maxval:
             raise ValueError(f"random_uniform_initializer: minval {minval} is more than maxval {maxval}.")
 
@@ -87,7 +102,11 @@ class random_normal_initializer(Initializer):
     """The normal distribution."""
 
     def __init__(self, mean=0.0, stddev=1.0, seed=None, dtype=None):
-        self.mean, self.stddev, self.seed = _number(mean, "random_normal_initializer: mean"), _spread(stddev, "random_normal_initializer"), seed
+        self.mean, self.stddev, self.seed = (
+            _number(mean, "random_normal_initializer: mean"),
+            _spread(stddev, "random_normal_initializer"),
+            seed,
+        )
 
     def _draw(self, tensor, seed):
         tensor.normal_(self.mean, self.stddev, seed=seed)
@@ -97,10 +116,15 @@ class truncated_normal_initializer(Initializer):
     """The normal distribution, drawn again beyond 2 stddev of the mean."""
 
     def __init__(self, mean=0.0, stddev=1.0):
-        self.mean, self.stddev = _number(mean, "truncated_normal_initializer: mean"), _spread(stddev, "truncated_normal_initializer")
+        self.mean, self.stddev = (
+            _number(mean, "truncated_normal_initializer: mean"),
+            _spread(stddev, "truncated_normal_initializer"),
+        )
 
     def _draw(self, tensor, seed):
-        tensor.trunc_normal_(self.mean, self.stddev, self.mean - 2 * self.stddev, self.mean + 2 * self.stddev, seed=seed)
+        tensor.trunc_normal_(
+            self.mean, self.stddev, self.mean - 2 * self.stddev, self.mean + 2 * self.stddev, seed=seed
+        )
 
 
 def truncated_normal(stddev=1.0):
@@ -161,11 +185,15 @@ class variance_scaling_initializer(Initializer):
         if _number(scale, f"{what}: scale") <= 0:
             raise ValueError(f"{what}: scale is {scale}; it must be more than 0.")
         self.scale, self.mode = scale, _one_of(mode.lower() if isinstance(mode, str) else mode, _MODES, f"{what}: mode")
-        self.distribution = _one_of(distribution, ("truncated_normal", "random_normal", "random_uniform"), f"{what}: distribution")
+        self.distribution = _one_of(
+            distribution, ("truncated_normal", "random_normal", "random_uniform"), f"{what}: distribution"
+        )
         self.data_format = _text(data_format, what)
 
     def _draw(self, tensor, seed):
-        _fill_by_variance(tensor, self.scale / max(1, fan(tensor.shape, self.mode, self.data_format)), self.distribution, seed)
+        _fill_by_variance(
+            tensor, self.scale / max(1, fan(tensor.shape, self.mode, self.data_format)), self.distribution, seed
+        )
 
 
 def glorot_uniform_initializer(data_format=""):
@@ -184,14 +212,29 @@ xavier_uniform_initializer, xavier_normal_initializer = glorot_uniform_initializ
 class kaiming_initializer(Initializer):
     """Mean 0 and standard deviation gain / sqrt(fan): the gain makes up for the nonlinearity that follows. shape: the variable's."""
 
-    def __init__(self, shape, distribution="random_normal", mode="fan_in", nonlinearity="leaky_relu", negative_slope=0.0, data_format="NCHW"):
+    def __init__(
+        self,
+        shape,
+        distribution="random_normal",
+        mode="fan_in",
+        nonlinearity="leaky_relu",
+        negative_slope=0.0,
+        data_format="NCHW",
+    ):
         what = "kaiming_initializer"
         self.distribution = _one_of(distribution, ("random_normal", "random_uniform"), f"{what}: distribution")
         self.mode, self.data_format = _one_of(mode, _MODES, f"{what}: mode"), _text(data_format, what)
         if shape is not None and not isinstance(shape, (tuple, list)):
             raise TypeError(f"{what}: shape is {shape!r}; it must be a tuple or a list.")
-        gains = {None: 1.0, "none": 1.0, "linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2),
-                 "leaky_relu": math.sqrt(2 / (1 + negative_slope**2))}
+        gains = {
+            None: 1.0,
+            "none": 1.0,
+            "linear": 1.0,
+            "sigmoid": 1.0,
+            "tanh": 5 / 3,
+            "relu": math.sqrt(2),
+            "leaky_relu": math.sqrt(2 / (1 + negative_slope**2)),
+        }
         self.shape = shape and tuple(shape)
         self.gain = gains[_one_of(nonlinearity, tuple(gains), f"{what}: nonlinearity")]
 
@@ -202,16 +245,21 @@ class kaiming_initializer(Initializer):
 
 def from_dict(conf):
     """The initializer that function_config.default_initializer_conf describes, as dict(constant_conf=dict(value=0))."""
-    kinds = {"constant_conf": constant_initializer, "constant_int_conf": constant_initializer,
-             "random_uniform_conf": lambda min=0, max=1: random_uniform_initializer(min, max),
-             "random_uniform_int_conf": lambda min=0, max=1: random_uniform_initializer(min, max),
-             "random_normal_conf": lambda mean=0.0, std=1.0: random_normal_initializer(mean, std),
-             "truncated_normal_conf": lambda mean=0.0, std=1.0: truncated_normal_initializer(mean, std)}
+    kinds = {
+        "constant_conf": constant_initializer,
+        "constant_int_conf": constant_initializer,
+        "random_uniform_conf": lambda min=0, max=1: random_uniform_initializer(min, max),
+        "random_uniform_int_conf": lambda min=0, max=1: random_uniform_initializer(min, max),
+        "random_normal_conf": lambda mean=0.0, std=1.0: random_normal_initializer(mean, std),
+        "truncated_normal_conf": lambda mean=0.0, std=1.0: truncated_normal_initializer(mean, std),
+    }
     if isinstance(conf, Initializer):
         return conf
     if not isinstance(conf, dict) or len(conf) != 1 or next(iter(conf)) not in kinds:
-        raise ValueError(f"default_initializer_conf: {conf!r} is no dict with one of {', '.join(kinds)}. Example: dict(constant_conf=dict(value=0)).")
-    (kind, options), = conf.items()
+        raise ValueError(
+            f"default_initializer_conf: {conf!r} is no dict with one of {', '.join(kinds)}. Example: dict(constant_conf=dict(value=0))."
+        )
+    ((kind, options),) = conf.items()
     try:
         return kinds[kind](**options)
     except TypeError as error:

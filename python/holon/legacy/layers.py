@@ -1,4 +1,5 @@
 """flow.layers of the older API: ops with variables of their own, named after the layer."""
+
 from .. import _C
 from . import nn, windows
 from .axes import one_axis, pair
@@ -9,16 +10,35 @@ from .variable import get_variable
 
 _ops = _C.ops
 
-__all__ = ["batch_normalization", "batch_normalization_add_relu", "batch_normalization_relu", "conv1d", "conv2d", "conv3d", "dense",
-           "layer_norm", "prelu", "upsample_2d"]
+__all__ = [
+    "batch_normalization",
+    "batch_normalization_add_relu",
+    "batch_normalization_relu",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "dense",
+    "layer_norm",
+    "prelu",
+    "upsample_2d",
+]
 
 
 def _variable(name, shape, like, initializer, regularizer=None, trainable=True, distribute=None):
-    return get_variable(name, list(shape), like.dtype, initializer, regularizer, trainable,
-                        distribute=distribute if distribute is not None else broadcast(), reuse=False)
+    return get_variable(
+        name,
+        list(shape),
+        like.dtype,
+        initializer,
+        regularizer,
+        trainable,
+        distribute=distribute if distribute is not None else broadcast(),
+        reuse=False,
+    )
 
 
 # Dense
+
 
 @op
 def _dense(x, weight, bias=None):
@@ -29,8 +49,19 @@ def _dense(x, weight, bias=None):
     return y.reshape(*x.shape[:-1], weight.shape[0])
 
 
-def dense(inputs, units, activation=None, use_bias=True, kernel_initializer=None, bias_initializer=None, kernel_regularizer=None,
-          bias_regularizer=None, trainable=True, name="Dense", model_distribute=None):
+def dense(
+    inputs,
+    units,
+    activation=None,
+    use_bias=True,
+    kernel_initializer=None,
+    bias_initializer=None,
+    kernel_regularizer=None,
+    bias_regularizer=None,
+    trainable=True,
+    name="Dense",
+    model_distribute=None,
+):
     """Returns inputs x the transposed weight [units, size of inputs' last axis] + bias, through activation.
 
     Variables "<name>-weight" and "<name>-bias", zeros unless initializers are given. model_distribute: split(0) keeps some of the
@@ -39,16 +70,27 @@ def dense(inputs, units, activation=None, use_bias=True, kernel_initializer=None
     model_distribute = broadcast() if model_distribute is None else model_distribute
     assert len(inputs.shape) >= 2, f"layers.dense: inputs are {list(inputs.shape)}; they must have two axes or more."
     assert model_distribute in (auto(), broadcast(), split(0)), (
-        f"layers.dense: model_distribute is {model_distribute!r}; it must be distribute.split(0), broadcast() or auto().")
+        f"layers.dense: model_distribute is {model_distribute!r}; it must be distribute.split(0), broadcast() or auto()."
+    )
     assert model_distribute is not split(0) or len(inputs.shape) == 2, (
-        f"layers.dense: with model_distribute=split(0) inputs must have two axes; found {list(inputs.shape)}.")
+        f"layers.dense: with model_distribute=split(0) inputs must have two axes; found {list(inputs.shape)}."
+    )
     assert isinstance(units, int) and units > 0, f"layers.dense: units is {units!r}; it must be an int of 1 or more."
     zeros = constant_initializer(0)
-    weight = _variable(f"{name}-weight", (units, inputs.shape[-1]), inputs, kernel_initializer or zeros, kernel_regularizer, trainable,
-                       model_distribute)
+    weight = _variable(
+        f"{name}-weight",
+        (units, inputs.shape[-1]),
+        inputs,
+        kernel_initializer or zeros,
+        kernel_regularizer,
+        trainable,
+        model_distribute,
+    )
     bias = None
     if use_bias:
-        bias = _variable(f"{name}-bias", (units,), inputs, bias_initializer or zeros, bias_regularizer, trainable, model_distribute)
+        bias = _variable(
+            f"{name}-bias", (units,), inputs, bias_initializer or zeros, bias_regularizer, trainable, model_distribute
+        )
     return _activated(_dense(inputs, weight, bias, name=name), activation)
 
 
@@ -58,6 +100,7 @@ def _activated(blob, activation):
 
 # Convolutions
 
+
 @op
 def _conv(x, weight, bias, n, strides, padding, data_format, dilations, groups):
     return windows._convolve(n, f"layers.conv{n}d", x, weight, strides, padding, data_format, dilations, groups, bias)
@@ -66,23 +109,58 @@ def _conv(x, weight, bias, n, strides, padding, data_format, dilations, groups):
 def _conv_layer(n, default_format):
     what = f"layers.conv{n}d"
 
-    def conv(inputs, filters, kernel_size=1, strides=1, padding="VALID", data_format=default_format, dilation_rate=None, groups=1,
-             activation=None, use_bias=True, kernel_initializer=None, bias_initializer=None, kernel_regularizer=None, bias_regularizer=None,
-             trainable=True, name=f"Conv{n}d", weight_name=None, bias_name=None):
+    def conv(
+        inputs,
+        filters,
+        kernel_size=1,
+        strides=1,
+        padding="VALID",
+        data_format=default_format,
+        dilation_rate=None,
+        groups=1,
+        activation=None,
+        use_bias=True,
+        kernel_initializer=None,
+        bias_initializer=None,
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        trainable=True,
+        name=f"Conv{n}d",
+        weight_name=None,
+        bias_name=None,
+    ):
         assert len(inputs.shape) == n + 2, f"{what}: inputs are {list(inputs.shape)}; they must have {n + 2} axes."
         last = windows.channels_are_last(data_format, n, what)
         window = pair(kernel_size, n, f"{what}: kernel_size")
         channels = inputs.shape[-1] if last else inputs.shape[1]
-        assert isinstance(groups, int) and groups > 0 and not (last and groups > 1), f"{what}: {groups!r} groups with data_format {data_format!r}."
-        assert filters % groups == 0 and channels % groups == 0, f"{what}: {groups} groups do not divide {channels} channels and {filters} filters."
+        assert isinstance(groups, int) and groups > 0 and not (last and groups > 1), (
+            f"{what}: {groups!r} groups with data_format {data_format!r}."
+        )
+        assert filters % groups == 0 and channels % groups == 0, (
+            f"{what}: {groups} groups do not divide {channels} channels and {filters} filters."
+        )
         shape = (filters, *window, channels) if last else (filters, channels // groups, *window)
-        weight = _variable(weight_name or f"{name}-weight", shape, inputs, kernel_initializer or xavier_uniform_initializer(data_format),
-                           kernel_regularizer, trainable)
+        weight = _variable(
+            weight_name or f"{name}-weight",
+            shape,
+            inputs,
+            kernel_initializer or xavier_uniform_initializer(data_format),
+            kernel_regularizer,
+            trainable,
+        )
         bias = None
         if use_bias:
-            bias = _variable(bias_name or f"{name}-bias", (filters,), inputs, bias_initializer or constant_initializer(0), bias_regularizer,
-                             trainable)
-        return _activated(_conv(inputs, weight, bias, n, strides, padding, data_format, dilation_rate, groups, name=name), activation)
+            bias = _variable(
+                bias_name or f"{name}-bias",
+                (filters,),
+                inputs,
+                bias_initializer or constant_initializer(0),
+                bias_regularizer,
+                trainable,
+            )
+        return _activated(
+            _conv(inputs, weight, bias, n, strides, padding, data_format, dilation_rate, groups, name=name), activation
+        )
 
     conv.__name__ = conv.__qualname__ = f"conv{n}d"
     conv.__doc__ = f"""Returns the convolution of inputs, {default_format} unless data_format has the channels last, plus bias, through activation.
@@ -97,6 +175,7 @@ conv1d, conv2d, conv3d = _conv_layer(1, "NCW"), _conv_layer(2, "NCHW"), _conv_la
 
 
 # Normalisation
+
 
 @op(training=True)
 def _batch_norm(x, mean, variance, gamma, beta, axis, momentum, epsilon, by_batch, training):
@@ -113,15 +192,31 @@ def _batch_norm(x, mean, variance, gamma, beta, axis, momentum, epsilon, by_batc
     return y if axis == 1 else _ops["movedim"](y, 1, axis)
 
 
-def batch_normalization(inputs, axis=-1, momentum=0.99, epsilon=0.001, center=True, scale=True, beta_initializer=None,
-                        gamma_initializer=None, beta_regularizer=None, gamma_regularizer=None, moving_mean_initializer=None,
-                        moving_variance_initializer=None, trainable=True, training=True, name="BatchNorm"):
+def batch_normalization(
+    inputs,
+    axis=-1,
+    momentum=0.99,
+    epsilon=0.001,
+    center=True,
+    scale=True,
+    beta_initializer=None,
+    gamma_initializer=None,
+    beta_regularizer=None,
+    gamma_regularizer=None,
+    moving_mean_initializer=None,
+    moving_variance_initializer=None,
+    trainable=True,
+    training=True,
+    name="BatchNorm",
+):
     """Returns inputs brought to mean 0 and variance 1 for each element of axis, times gamma plus beta.
 
     In a train job by mean and variance of the whole batch, which the moving ones take in with the share 1 - momentum; in a predict
     job, or unless trainable and training, by the moving ones. Variables "<name>-beta", "-gamma", "-moving_mean", "-moving_variance".
     """
-    assert len(inputs.shape) >= 2, f"layers.batch_normalization: inputs are {list(inputs.shape)}; they must have two axes or more."
+    assert len(inputs.shape) >= 2, (
+        f"layers.batch_normalization: inputs are {list(inputs.shape)}; they must have two axes or more."
+    )
     axis = one_axis(axis, len(inputs.shape), "layers.batch_normalization")
     assert 0 <= momentum <= 1, f"layers.batch_normalization: momentum is {momentum}; it must lie between 0 and 1."
     shape = (inputs.shape[axis],)
@@ -133,30 +228,101 @@ def batch_normalization(inputs, axis=-1, momentum=0.99, epsilon=0.001, center=Tr
         gamma = _variable(f"{name}-gamma", shape, inputs, gamma_initializer or ones, gamma_regularizer, trainable)
     mean = _variable(f"{name}-moving_mean", shape, inputs, moving_mean_initializer or zeros, trainable=False)
     variance = _variable(f"{name}-moving_variance", shape, inputs, moving_variance_initializer or ones, trainable=False)
-    return _batch_norm(inputs, mean, variance, gamma, beta, axis, momentum, epsilon, bool(trainable and training), name=name)
+    return _batch_norm(
+        inputs, mean, variance, gamma, beta, axis, momentum, epsilon, bool(trainable and training), name=name
+    )
 
 
-def batch_normalization_relu(inputs, axis=-1, momentum=0.99, epsilon=0.001, center=True, scale=True, beta_initializer=None,
-                             gamma_initializer=None, beta_regularizer=None, gamma_regularizer=None, moving_mean_initializer=None,
-                             moving_variance_initializer=None, trainable=True, training=True, name="BatchNorm"):
+def batch_normalization_relu(
+    inputs,
+    axis=-1,
+    momentum=0.99,
+    epsilon=0.001,
+    center=True,
+    scale=True,
+    beta_initializer=None,
+    gamma_initializer=None,
+    beta_regularizer=None,
+    gamma_regularizer=None,
+    moving_mean_initializer=None,
+    moving_variance_initializer=None,
+    trainable=True,
+    training=True,
+    name="BatchNorm",
+):
     """Returns relu(batch_normalization(inputs))."""
-    return batch_normalization_add_relu(inputs, None, axis, momentum, epsilon, center, scale, beta_initializer, gamma_initializer,
-                                        beta_regularizer, gamma_regularizer, moving_mean_initializer, moving_variance_initializer, trainable,
-                                        training, name)
+    return batch_normalization_add_relu(
+        inputs,
+        None,
+        axis,
+        momentum,
+        epsilon,
+        center,
+        scale,
+        beta_initializer,
+        gamma_initializer,
+        beta_regularizer,
+        gamma_regularizer,
+        moving_mean_initializer,
+        moving_variance_initializer,
+        trainable,
+        training,
+        name,
+    )
 
 
-def batch_normalization_add_relu(inputs, addend=None, axis=-1, momentum=0.99, epsilon=0.001, center=True, scale=True, beta_initializer=None,
-                                 gamma_initializer=None, beta_regularizer=None, gamma_regularizer=None, moving_mean_initializer=None,
-                                 moving_variance_initializer=None, trainable=True, training=True, name="BatchNorm"):
+def batch_normalization_add_relu(
+    inputs,
+    addend=None,
+    axis=-1,
+    momentum=0.99,
+    epsilon=0.001,
+    center=True,
+    scale=True,
+    beta_initializer=None,
+    gamma_initializer=None,
+    beta_regularizer=None,
+    gamma_regularizer=None,
+    moving_mean_initializer=None,
+    moving_variance_initializer=None,
+    trainable=True,
+    training=True,
+    name="BatchNorm",
+):
     """Returns relu(batch_normalization(inputs) + addend)."""
     assert addend is None or tuple(addend.shape) == tuple(inputs.shape), (
-        f"layers.batch_normalization_add_relu: the addend is {list(addend.shape)}, inputs are {list(inputs.shape)}.")
-    y = batch_normalization(inputs, axis, momentum, epsilon, center, scale, beta_initializer, gamma_initializer, beta_regularizer,
-                            gamma_regularizer, moving_mean_initializer, moving_variance_initializer, trainable, training, name)
+        f"layers.batch_normalization_add_relu: the addend is {list(addend.shape)}, inputs are {list(inputs.shape)}."
+    )
+    y = batch_normalization(
+        inputs,
+        axis,
+        momentum,
+        epsilon,
+        center,
+        scale,
+        beta_initializer,
+        gamma_initializer,
+        beta_regularizer,
+        gamma_regularizer,
+        moving_mean_initializer,
+        moving_variance_initializer,
+        trainable,
+        training,
+        name,
+    )
     return nn.relu(y if addend is None else y + addend)
 
 
-def layer_norm(inputs, center=True, scale=True, trainable=True, begin_norm_axis=1, begin_params_axis=-1, epsilon=1e-5, name="LayerNorm"):
+def layer_norm(
+    inputs,
+    center=True,
+    scale=True,
+    trainable=True,
+    begin_norm_axis=1,
+    begin_params_axis=-1,
+    epsilon=1e-5,
+    name="LayerNorm",
+):
     """Returns inputs brought to mean 0 and variance 1 over the axes from begin_norm_axis on, times gamma plus beta.
 
     Variables "<name>-beta" and "<name>-gamma", of the shape from begin_params_axis on.
@@ -171,19 +337,38 @@ def layer_norm(inputs, center=True, scale=True, trainable=True, begin_norm_axis=
 
 # Others
 
+
 @op
 def _prelu(x, alpha):
     return _ops["where"](x > 0, x, x * alpha)
 
 
-def prelu(inputs, alpha_initializer=None, alpha_regularizer=None, shared_axes=None, trainable=True, name="PRelu", model_distribute=None):
+def prelu(
+    inputs,
+    alpha_initializer=None,
+    alpha_regularizer=None,
+    shared_axes=None,
+    trainable=True,
+    name="PRelu",
+    model_distribute=None,
+):
     """Returns inputs where they are positive, else alpha * inputs; alpha, "<name>-alpha", has the shape of a sample, and size 1 along
     shared_axes."""
     shape = list(inputs.shape[1:])
     for axis in shared_axes or ():
-        assert 1 <= axis < len(inputs.shape), f"layers.prelu: shared_axes {list(shared_axes)} must be axes of {list(inputs.shape)} from 1 on."
+        assert 1 <= axis < len(inputs.shape), (
+            f"layers.prelu: shared_axes {list(shared_axes)} must be axes of {list(inputs.shape)} from 1 on."
+        )
         shape[axis - 1] = 1
-    alpha = _variable(f"{name}-alpha", shape, inputs, alpha_initializer or constant_initializer(0), alpha_regularizer, trainable, model_distribute)
+    alpha = _variable(
+        f"{name}-alpha",
+        shape,
+        inputs,
+        alpha_initializer or constant_initializer(0),
+        alpha_regularizer,
+        trainable,
+        model_distribute,
+    )
     return _prelu(inputs, alpha, name=name)
 
 

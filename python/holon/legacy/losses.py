@@ -1,4 +1,5 @@
 """Losses of the older API: those that give one loss a sample, and those that are reduced."""
+
 from .. import _C
 from .record import op
 
@@ -11,14 +12,19 @@ def _rows(labels, scores, what):
         raise TypeError(f"{what}: labels are {labels.dtype}; they must be classes, as ints.")
     rows = list(scores.shape[:-1])
     if scores.ndim < 2 or list(labels.shape) not in (rows, [*rows, 1]):
-        raise ValueError(f"{what}: labels {list(labels.shape)} do not fit the scores {list(scores.shape)}: give one class for each of {rows}.")
+        raise ValueError(
+            f"{what}: labels {list(labels.shape)} do not fit the scores {list(scores.shape)}: give one class for each of {rows}."
+        )
+    labels = labels if labels.dtype in (_C.int32, _C.int64) else labels.to(_C.int32)
     return labels if labels.ndim == len(rows) else labels.reshape(rows)
 
 
 @op
 def sparse_softmax_cross_entropy_with_logits(labels, logits):
     """Minus the log probability that softmax(logits) gives to each sample's class: [n], not reduced. logits may be split by class."""
-    return _ops["sparse_softmax_cross_entropy"](logits, _rows(labels, logits, "sparse_softmax_cross_entropy_with_logits"))
+    return _ops["sparse_softmax_cross_entropy"](
+        logits, _rows(labels, logits, "sparse_softmax_cross_entropy_with_logits")
+    )
 
 
 @op
@@ -79,7 +85,9 @@ def BCELoss(input, target, weight=None, reduction="mean"):
 def BCEWithLogitsLoss(input, target, weight=None, pos_weight=None, reduction="mean"):
     """BCELoss of sigmoid(input)."""
     _alike("BCEWithLogitsLoss", input=input, target=target)
-    return _ops["binary_cross_entropy_with_logits"](input, target, weight, pos_weight, reduction=_reduction(reduction, "BCEWithLogitsLoss"))
+    return _ops["binary_cross_entropy_with_logits"](
+        input, target, weight, pos_weight, reduction=_reduction(reduction, "BCEWithLogitsLoss")
+    )
 
 
 @op
@@ -93,7 +101,9 @@ def KLDivLoss(input, target, log_target=False, reduction="mean"):
 def MarginRankingLoss(input1, input2, target, margin=0.0, reduction="mean"):
     """max(0, margin - target (input1 - input2)); target is 1 where input1 should be larger, else -1."""
     _alike("MarginRankingLoss", input1=input1, input2=input2)
-    return _ops["margin_ranking_loss"](input1, input2, target, margin=margin, reduction=_reduction(reduction, "MarginRankingLoss"))
+    return _ops["margin_ranking_loss"](
+        input1, input2, target, margin=margin, reduction=_reduction(reduction, "MarginRankingLoss")
+    )
 
 
 @op
@@ -101,8 +111,16 @@ def TripletMarginLoss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, s
     """How much nearer than margin negative is to anchor than positive; swap: its distance from positive counts if that is less."""
     _alike("TripletMarginLoss", anchor=anchor, positive=positive)
     _alike("TripletMarginLoss", anchor=anchor, negative=negative)
-    return _ops["triplet_margin_loss"](anchor, positive, negative, margin=margin, p=p, eps=eps, swap=swap,
-                                       reduction=_reduction(reduction, "TripletMarginLoss"))
+    return _ops["triplet_margin_loss"](
+        anchor,
+        positive,
+        negative,
+        margin=margin,
+        p=p,
+        eps=eps,
+        swap=swap,
+        reduction=_reduction(reduction, "TripletMarginLoss"),
+    )
 
 
 def add_loss(loss):

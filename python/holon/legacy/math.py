@@ -1,4 +1,5 @@
 """flow.math of the older API: elementwise functions, comparisons (int8) and reductions (never fewer than one axis)."""
+
 from .. import _C
 from .axes import as_bool, as_flags, one_axis, some_axes, where_is
 from .record import op
@@ -7,6 +8,7 @@ _ops = _C.ops
 
 
 # Elementwise functions of one blob
+
 
 def _unary(name, of=None):
     holon_op = _ops[of or name]
@@ -21,11 +23,13 @@ def _unary(name, of=None):
 
 square, sqrt, rsqrt, exp, expm1, log, log1p = map(_unary, ("square", "sqrt", "rsqrt", "exp", "expm1", "log", "log1p"))
 abs, sign, negative, floor, ceil, round, reciprocal = map(
-    _unary, ("abs", "sign", "negative", "floor", "ceil", "round", "reciprocal"))
+    _unary, ("abs", "sign", "negative", "floor", "ceil", "round", "reciprocal")
+)
 sin, cos, tan, asin, acos, atan = map(_unary, ("sin", "cos", "tan", "asin", "acos", "atan"))
 sinh, cosh, tanh, asinh, acosh, atanh = map(_unary, ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"))
 sigmoid, softplus, softsign, gelu, relu, mish, erf, erfc = map(
-    _unary, ("sigmoid", "softplus", "softsign", "gelu", "relu", "mish", "erf", "erfc"))
+    _unary, ("sigmoid", "softplus", "softsign", "gelu", "relu", "mish", "erf", "erfc")
+)
 log_sigmoid, rint = _unary("log_sigmoid", "logsigmoid"), _unary("rint", "round")
 tanh_v2, sigmoid_v2 = _unary("tanh_v2", "tanh"), _unary("sigmoid_v2", "sigmoid")
 
@@ -45,6 +49,7 @@ def reciprocal_no_nan(x):
 
 # Of two, with broadcasting; each may be a number
 
+
 def _binary(name, of=None, flags=False, overrides=None):
     holon_op = _ops[of or name]
 
@@ -62,12 +67,26 @@ def _comparison(name, of=None):
 
 subtract, multiply, divide = map(_binary, ("subtract", "multiply", "divide"))
 minimum, maximum, pow, atan2, xlogy = map(_binary, ("minimum", "maximum", "pow", "atan2", "xlogy"))
-mod, floordiv, floor_mod = _binary("mod", "remainder"), _binary("floordiv", "floor_divide"), _binary("floor_mod", "remainder")
+mod, floordiv, floor_mod = (
+    _binary("mod", "remainder"),
+    _binary("floordiv", "floor_divide"),
+    _binary("floor_mod", "remainder"),
+)
 broadcast_max, broadcast_min, broadcast_pow = (
-    _binary(name, of) for name, of in (("broadcast_max", "maximum"), ("broadcast_min", "minimum"), ("broadcast_pow", "pow")))
+    _binary(name, of)
+    for name, of in (("broadcast_max", "maximum"), ("broadcast_min", "minimum"), ("broadcast_pow", "pow"))
+)
 equal, not_equal, less, less_equal, greater, greater_equal = (
-    _comparison(name, of) for name, of in (("equal", "eq"), ("not_equal", "ne"), ("less", "lt"), ("less_equal", "le"),
-                                           ("greater", "gt"), ("greater_equal", "ge")))
+    _comparison(name, of)
+    for name, of in (
+        ("equal", "eq"),
+        ("not_equal", "ne"),
+        ("less", "lt"),
+        ("less_equal", "le"),
+        ("greater", "gt"),
+        ("greater_equal", "ge"),
+    )
+)
 logical_and, logical_or, logical_xor = map(_comparison, ("logical_and", "logical_or", "logical_xor"))
 
 
@@ -98,8 +117,10 @@ def add_n(inputs):
         raise ValueError("add_n: there is no blob to add. Give one or more.")
     for x in inputs[1:]:
         if x.shape != inputs[0].shape or x.dtype != inputs[0].dtype:
-            raise ValueError(f"add_n: shapes and dtypes must be equal; found {inputs[0].dtype} {list(inputs[0].shape)} and "
-                             f"{x.dtype} {list(x.shape)}.")
+            raise ValueError(
+                f"add_n: shapes and dtypes must be equal; found {inputs[0].dtype} {list(inputs[0].shape)} and "
+                f"{x.dtype} {list(x.shape)}."
+            )
     total = inputs[0]
     for x in inputs[1:]:
         total = total + x
@@ -137,6 +158,7 @@ def polyval(coeffs, x):
 
 # Reductions
 
+
 def _reduced(x, axis, keepdims, what, function):
     axes = some_axes(axis, x.ndim, what)
     return function(x, axes, keepdims) if axes else x
@@ -156,12 +178,24 @@ reduce_prod = _reduction("reduce_prod", lambda x, a, k: _ops["prod"](x, a, k, dt
 reduce_mean = _reduction("reduce_mean", lambda x, a, k: _ops["mean"](x, a, k), "The mean")
 reduce_max = _reduction("reduce_max", lambda x, a, k: _ops["amax"](x, a, k), "The largest element")
 reduce_min = _reduction("reduce_min", lambda x, a, k: _ops["amin"](x, a, k), "The smallest element")
-reduce_any = _reduction("reduce_any", lambda x, a, k: as_flags(_ops["any"](as_bool(x), a, k)), "Whether any element is not 0, as int8,")
-reduce_all = _reduction("reduce_all", lambda x, a, k: as_flags(_ops["all"](as_bool(x), a, k)), "Whether no element is 0, as int8,")
-reduce_variance = _reduction("reduce_variance", lambda x, a, k: _ops["var"](x, a, False, k), "The variance of the population")
-reduce_std = _reduction("reduce_std", lambda x, a, k: _ops["std"](x, a, False, k), "The standard deviation of the population")
-reduce_euclidean_norm = _reduction("reduce_euclidean_norm", lambda x, a, k: _ops["linalg_vector_norm"](x, 2, a, k), "The Euclidean norm")
-reduce_logsumexp = _reduction("reduce_logsumexp", lambda x, a, k: _ops["logsumexp"](x, a, k), "The logarithm of the sum of exp(x)")
+reduce_any = _reduction(
+    "reduce_any", lambda x, a, k: as_flags(_ops["any"](as_bool(x), a, k)), "Whether any element is not 0, as int8,"
+)
+reduce_all = _reduction(
+    "reduce_all", lambda x, a, k: as_flags(_ops["all"](as_bool(x), a, k)), "Whether no element is 0, as int8,"
+)
+reduce_variance = _reduction(
+    "reduce_variance", lambda x, a, k: _ops["var"](x, a, False, k), "The variance of the population"
+)
+reduce_std = _reduction(
+    "reduce_std", lambda x, a, k: _ops["std"](x, a, False, k), "The standard deviation of the population"
+)
+reduce_euclidean_norm = _reduction(
+    "reduce_euclidean_norm", lambda x, a, k: _ops["linalg_vector_norm"](x, 2, a, k), "The Euclidean norm"
+)
+reduce_logsumexp = _reduction(
+    "reduce_logsumexp", lambda x, a, k: _ops["logsumexp"](x, a, k), "The logarithm of the sum of exp(x)"
+)
 
 
 def two_stage_reduce_max(x, axis=None, keepdims=False, name=None):
@@ -178,6 +212,7 @@ two_stage_reduce_max.fn, two_stage_reduce_min.fn = reduce_max.fn, reduce_min.fn
 
 
 # Positions and orders
+
 
 @op
 def argmax(input, axis=-1):
@@ -222,7 +257,9 @@ def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
 @op
 def l2_normalize(input, axis=None, epsilon=1e-12):
     """input / sqrt(max(the sum of its squares along axis, epsilon)); axis None is the last."""
-    axis = one_axis(-1 if axis is None else axis[0] if isinstance(axis, (list, tuple)) else axis, input.ndim, "l2_normalize")
+    axis = one_axis(
+        -1 if axis is None else axis[0] if isinstance(axis, (list, tuple)) else axis, input.ndim, "l2_normalize"
+    )
     squares = _ops["sum"](_ops["square"](input), [axis], True)
     return input * _ops["rsqrt"](_ops["clamp"](squares, epsilon, None))
 
@@ -232,10 +269,12 @@ def unsorted_segment_sum(data, segment_ids, num_segments, axis=0):
     """Sums the slices of data along axis by the segment that segment_ids gives each: num_segments of them."""
     axis = one_axis(axis, data.ndim, "unsorted_segment_sum")
     ids = segment_ids.ndim
-    if list(data.shape[axis:axis + ids]) != list(segment_ids.shape):
-        raise ValueError(f"unsorted_segment_sum: segment_ids is {list(segment_ids.shape)}; data {list(data.shape)} must have that shape "
-                         f"from axis {axis} on.")
-    before, after = list(data.shape[:axis]), list(data.shape[axis + ids:])
+    if list(data.shape[axis : axis + ids]) != list(segment_ids.shape):
+        raise ValueError(
+            f"unsorted_segment_sum: segment_ids is {list(segment_ids.shape)}; data {list(data.shape)} must have that shape "
+            f"from axis {axis} on."
+        )
+    before, after = list(data.shape[:axis]), list(data.shape[axis + ids :])
     rows = data.reshape(*before, -1, *after)
     zeros = _ops["zeros"]([*before, int(num_segments), *after], dtype=data.dtype, **where_is(data))
     return _ops["index_add"](zeros, axis, segment_ids.reshape(-1).to(_C.int64), rows)
@@ -246,7 +285,9 @@ def unsorted_segment_sum_like(data, segment_ids, like, axis=0, name=None):
     return unsorted_segment_sum(data, segment_ids, like.shape[axis], axis, name=name)
 
 
-unsorted_segment_sum_like.fn = lambda data, segment_ids, like, axis=0: unsorted_segment_sum.fn(data, segment_ids, like.shape[axis], axis)
+unsorted_segment_sum_like.fn = lambda data, segment_ids, like, axis=0: unsorted_segment_sum.fn(
+    data, segment_ids, like.shape[axis], axis
+)
 
 
 __all__ = sorted(name for name, value in globals().items() if hasattr(value, "fn") and name[0] != "_")

@@ -1,4 +1,5 @@
 """flow.nn of the older API, as far as it differs from holon.nn: functions, where that has modules."""
+
 from .. import _C
 from ..nn import functional as _F
 from . import windows
@@ -13,6 +14,7 @@ _ops = _C.ops
 
 # Activations
 
+
 def _activation(name, of=None):
     holon_op = _ops[of or name]
 
@@ -25,10 +27,17 @@ def _activation(name, of=None):
 
 
 relu, relu6, selu, softsign, softplus, mish, gelu, sigmoid, tanh = map(
-    _activation, ("relu", "relu6", "selu", "softsign", "softplus", "mish", "gelu", "sigmoid", "tanh"))
+    _activation, ("relu", "relu6", "selu", "softsign", "softplus", "mish", "gelu", "sigmoid", "tanh")
+)
 swish, hardswish, hardsigmoid, logsigmoid = (
-    _activation(name, of) for name, of in (("swish", "silu"), ("hardswish", "hardswish"), ("hardsigmoid", "hardsigmoid"),
-                                           ("logsigmoid", "logsigmoid")))
+    _activation(name, of)
+    for name, of in (
+        ("swish", "silu"),
+        ("hardswish", "hardswish"),
+        ("hardsigmoid", "hardsigmoid"),
+        ("logsigmoid", "logsigmoid"),
+    )
+)
 
 
 @op
@@ -63,10 +72,13 @@ def logsoftmax(logits, axis=None):
 
 # Biases and normalisation
 
+
 @op
 def bias_add(value, bias, data_format=None):
     """value plus one bias for each channel: along axis 1, or the last if data_format is "N...C"."""
-    if data_format is not None and (not isinstance(data_format, str) or data_format[:1].upper() != "N" or "C" not in data_format.upper()):
+    if data_format is not None and (
+        not isinstance(data_format, str) or data_format[:1].upper() != "N" or "C" not in data_format.upper()
+    ):
         raise ValueError(f"bias_add: data_format is {data_format!r}; it must be 'NC...' or 'N...C'.")
     last = data_format is not None and data_format.upper().endswith("C") and len(data_format) > 2
     axis = value.ndim - 1 if last else 1
@@ -88,7 +100,9 @@ def _along(values, x, axis, what):
     if values.ndim == x.ndim:
         return values
     if list(values.shape) != [x.shape[axis]]:
-        raise ValueError(f"{what}: found {list(values.shape)} for axis {axis} of {list(x.shape)}. Give one value for each of its elements.")
+        raise ValueError(
+            f"{what}: found {list(values.shape)} for axis {axis} of {list(x.shape)}. Give one value for each of its elements."
+        )
     return values.reshape(-1, *[1] * (x.ndim - 1 - axis))
 
 
@@ -112,7 +126,9 @@ def layer_norm(inputs, gamma=None, beta=None, begin_norm_axis=1, begin_params_ax
     shape = list(inputs.shape)
     for what, t in (("gamma", gamma), ("beta", beta)):
         if t is not None and list(t.shape) != shape[params:]:
-            raise ValueError(f"layer_norm: {what} is {list(t.shape)}; it must be {shape[params:]}, what inputs {shape} are from axis {params} on.")
+            raise ValueError(
+                f"layer_norm: {what} is {list(t.shape)}; it must be {shape[params:]}, what inputs {shape} are from axis {params} on."
+            )
     if norm == params:
         return _ops["layer_norm"](inputs, shape[norm:], gamma, beta, epsilon)
     y = _ops["layer_norm"](inputs, shape[norm:], None, None, epsilon)
@@ -122,9 +138,11 @@ def layer_norm(inputs, gamma=None, beta=None, begin_norm_axis=1, begin_params_ax
 
 # Dropout
 
+
 def _checked_rate(rate, what):
     assert not isinstance(rate, bool) and isinstance(rate, (int, float)) and 0 <= rate < 1, (
-        f"{what}: rate is {rate!r}; it must be a number of at least 0 and less than 1.")
+        f"{what}: rate is {rate!r}; it must be a number of at least 0 and less than 1."
+    )
     return rate
 
 
@@ -168,6 +186,7 @@ def random_mask_like(like, rate, seed=None, noise_shape=None):
 
 # Images
 
+
 @op
 def upsample(x, size=(2, 2), data_format="NCHW", interpolation="nearest"):
     """An image size times as high and as wide, by its nearest elements or bilinear."""
@@ -177,8 +196,13 @@ def upsample(x, size=(2, 2), data_format="NCHW", interpolation="nearest"):
     times = windows.pair(size, 2, "upsample_2d: size")
     if min(times) < 1:
         raise ValueError(f"upsample_2d: size is {size}; it must be 1 or more.")
-    y = _ops["interpolate"](image, [n * t for n, t in zip(image.shape[2:], times)], None, interpolation,
-                            None if interpolation == "nearest" else False)
+    y = _ops["interpolate"](
+        image,
+        [n * t for n, t in zip(image.shape[2:], times)],
+        None,
+        interpolation,
+        None if interpolation == "nearest" else False,
+    )
     return windows.channels_last(y) if last else y
 
 
@@ -190,4 +214,7 @@ def pixel_shuffle(input, upscale_factor):
 
 PixelShuffle = pixel_shuffle
 
-__all__ = sorted(name for name, value in globals().items() if hasattr(value, "fn") and name[0] != "_") + ["avg_pool1d", "max_pool1d"]
+__all__ = sorted(name for name, value in globals().items() if hasattr(value, "fn") and name[0] != "_") + [
+    "avg_pool1d",
+    "max_pool1d",
+]

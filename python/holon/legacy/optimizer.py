@@ -3,6 +3,7 @@
 The session averages the gradients, divides by the loss scale, adds regularizers and clips; then update() changes variables and
 their states in place.
 """
+
 import math
 import re
 
@@ -14,7 +15,19 @@ from .schedulers import *  # noqa: F403
 
 _ops = _C.ops
 
-__all__ = [*schedulers.__all__, "Adam", "AdamW", "LAMB", "LARS", "LazyAdam", "RMSProp", "SGD", "SGDW", "grad_clipping", "loss_scale"]
+__all__ = [
+    *schedulers.__all__,
+    "Adam",
+    "AdamW",
+    "LAMB",
+    "LARS",
+    "LazyAdam",
+    "RMSProp",
+    "SGD",
+    "SGDW",
+    "grad_clipping",
+    "loss_scale",
+]
 
 
 def _number(value, what, low=None, below=None):
@@ -27,6 +40,7 @@ def _number(value, what, low=None, below=None):
 
 
 # Gradient clipping and loss scales
+
 
 class ByGlobalNorm:
     """Scales all gradients so that their common norm is at most clip_norm."""
@@ -92,7 +106,9 @@ class loss_scale:
     def dynamic_loss_scale(initial_loss_scale=2**15, increment_period=2000, multiplier=2.0):
         """A factor that grows by multiplier after so many steps of finite gradients, and shrinks after one that has others."""
         if isinstance(increment_period, bool) or not isinstance(increment_period, int) or increment_period < 1:
-            raise ValueError(f"dynamic_loss_scale: increment_period is {increment_period!r}; it must be an int of 1 or more.")
+            raise ValueError(
+                f"dynamic_loss_scale: increment_period is {increment_period!r}; it must be an int of 1 or more."
+            )
         if _number(multiplier, "dynamic_loss_scale: multiplier") <= 1:
             raise ValueError(f"dynamic_loss_scale: multiplier is {multiplier}; it must be more than 1.")
         return LossScale(initial_loss_scale, increment_period, float(multiplier))
@@ -100,23 +116,32 @@ class loss_scale:
 
 # Optimizers
 
+
 class Optimizer:
     """What all optimizers share. scheduler.lr_at(step) is the learning rate; _states names the tensors kept for each variable."""
 
     _states = ()
 
-    def __init__(self, lr_scheduler, loss_scale_factor=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None):
+    def __init__(
+        self, lr_scheduler, loss_scale_factor=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None
+    ):
         what = type(self).__name__
         if not isinstance(lr_scheduler, schedulers.LrScheduler):
-            raise TypeError(f"{what}: the learning rate is {lr_scheduler!r}; it must be a scheduler, such as PiecewiseConstantScheduler([], [0.1]).")
+            raise TypeError(
+                f"{what}: the learning rate is {lr_scheduler!r}; it must be a scheduler, such as PiecewiseConstantScheduler([], [0.1])."
+            )
         if grad_clipping is not None and not hasattr(grad_clipping, "apply"):
-            raise TypeError(f"{what}: grad_clipping is {grad_clipping!r}; it must be optimizer.grad_clipping.by_global_norm(...).")
+            raise TypeError(
+                f"{what}: grad_clipping is {grad_clipping!r}; it must be optimizer.grad_clipping.by_global_norm(...)."
+            )
         if loss_scale_policy is not None and not isinstance(loss_scale_policy, LossScale):
             raise TypeError(f"{what}: loss_scale_policy is {loss_scale_policy!r}; it must be of optimizer.loss_scale.")
         if loss_scale_factor is not None and loss_scale_policy is not None:
             raise ValueError(f"{what}: give loss_scale_factor or loss_scale_policy, not both.")
         if train_step_lbn is not None:
-            raise NotImplementedError(f"{what}: train_step_lbn names a blob that counts steps, which is not supported. Leave it out.")
+            raise NotImplementedError(
+                f"{what}: train_step_lbn names a blob that counts steps, which is not supported. Leave it out."
+            )
         self.scheduler, self.grad_clipping = lr_scheduler, grad_clipping
         self.loss_scale = loss_scale_policy if loss_scale_factor is None else LossScale(loss_scale_factor)
 
@@ -125,11 +150,14 @@ class Optimizer:
         losses = list(loss) if isinstance(loss, (list, tuple)) else [loss]
         for one in losses:
             if not isinstance(one, Blob):
-                raise TypeError(f"minimize of {type(self).__name__}: a loss is {type(one).__name__}; it must be a blob of the job.")
+                raise TypeError(
+                    f"minimize of {type(self).__name__}: a loss is {type(one).__name__}; it must be a blob of the job."
+                )
         assert losses, f"minimize of {type(self).__name__}: there is no loss."
         for one in losses[1:]:
             assert tuple(one.shape) == tuple(losses[0].shape) and one.dtype == losses[0].dtype, (
-                f"minimize of {type(self).__name__}: losses must have equal shapes and dtypes; found {losses[0]!r} and {one!r}.")
+                f"minimize of {type(self).__name__}: losses must have equal shapes and dtypes; found {losses[0]!r} and {one!r}."
+            )
         from . import job
 
         job.current("minimize").set_train_step(self, losses)
@@ -154,7 +182,15 @@ class Optimizer:
 class SGD(Optimizer):
     """m = momentum * m - lr * g; w += m. Note that momentum is 0.9 unless given."""
 
-    def __init__(self, lr_scheduler, loss_scale_factor=None, momentum=0.9, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None):
+    def __init__(
+        self,
+        lr_scheduler,
+        loss_scale_factor=None,
+        momentum=0.9,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+    ):
         super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy)
         self.momentum = _number(momentum, f"{type(self).__name__}: momentum", 0)
         self._states = ("momentum",) if self.momentum else ()
@@ -172,7 +208,9 @@ class _WeightDecay:
     """Which variables shrink, and how much: those whose names one of the patterns of includes is found in, or none of excludes."""
 
     def __init__(self, what, weight_decay, includes, excludes):
-        assert includes is None or excludes is None, f"{what}: give weight_decay_includes or weight_decay_excludes, not both."
+        assert includes is None or excludes is None, (
+            f"{what}: give weight_decay_includes or weight_decay_excludes, not both."
+        )
         self.rate = 0.0 if weight_decay is None else _number(weight_decay, f"{what}: weight_decay", 0)
         self._excluded = excludes is not None
         patterns = includes if includes is not None else excludes
@@ -193,8 +231,18 @@ class _WeightDecay:
 class SGDW(SGD):
     """SGD whose variables also shrink by lr * weight_decay * w."""
 
-    def __init__(self, lr_scheduler, loss_scale_factor=None, momentum=0.9, weight_decay=None, weight_decay_includes=None,
-                 weight_decay_excludes=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None):
+    def __init__(
+        self,
+        lr_scheduler,
+        loss_scale_factor=None,
+        momentum=0.9,
+        weight_decay=None,
+        weight_decay_includes=None,
+        weight_decay_excludes=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+    ):
         super().__init__(lr_scheduler, loss_scale_factor, momentum, grad_clipping, train_step_lbn, loss_scale_policy)
         self._decay = _WeightDecay("SGDW", weight_decay, weight_decay_includes, weight_decay_excludes)
 
@@ -217,8 +265,18 @@ class Adam(Optimizer):
 
     _states = ("m", "v")
 
-    def __init__(self, lr_scheduler, beta1=0.9, beta2=0.999, epsilon=1e-8, do_bias_correction=False, loss_scale_factor=None,
-                 grad_clipping=None, train_step_lbn=None, loss_scale_policy=None):
+    def __init__(
+        self,
+        lr_scheduler,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        do_bias_correction=False,
+        loss_scale_factor=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+    ):
         super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy)
         what = type(self).__name__
         self.beta1, self.beta2 = (_number(b, f"{what}: {w}", 0, 1) for b, w in ((beta1, "beta1"), (beta2, "beta2")))
@@ -244,10 +302,32 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """w -= lr * (m / (sqrt(v) + epsilon) + weight_decay * w), otherwise as Adam."""
 
-    def __init__(self, lr_scheduler, beta1=0.9, beta2=0.999, epsilon=1e-8, do_bias_correction=False, loss_scale_factor=None, weight_decay=None,
-                 weight_decay_includes=None, weight_decay_excludes=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None):
-        super().__init__(lr_scheduler, beta1, beta2, epsilon, do_bias_correction, loss_scale_factor, grad_clipping, train_step_lbn,
-                         loss_scale_policy)
+    def __init__(
+        self,
+        lr_scheduler,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        do_bias_correction=False,
+        loss_scale_factor=None,
+        weight_decay=None,
+        weight_decay_includes=None,
+        weight_decay_excludes=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+    ):
+        super().__init__(
+            lr_scheduler,
+            beta1,
+            beta2,
+            epsilon,
+            do_bias_correction,
+            loss_scale_factor,
+            grad_clipping,
+            train_step_lbn,
+            loss_scale_policy,
+        )
         self._decay = _WeightDecay("AdamW", weight_decay, weight_decay_includes, weight_decay_excludes)
 
     def _update(self, name, w, g, states, lr, t):
@@ -259,9 +339,28 @@ class AdamW(Adam):
 class LazyAdam(Adam):
     """Adam for tables of which a step reads few rows: rows without a gradient, and their running means, stay as they are."""
 
-    def __init__(self, lr_scheduler, beta1=0.9, beta2=0.999, epsilon=1e-8, loss_scale_factor=None, grad_clipping=None, train_step_lbn=None,
-                 loss_scale_policy=None):
-        super().__init__(lr_scheduler, beta1, beta2, epsilon, False, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy)
+    def __init__(
+        self,
+        lr_scheduler,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        loss_scale_factor=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+    ):
+        super().__init__(
+            lr_scheduler,
+            beta1,
+            beta2,
+            epsilon,
+            False,
+            loss_scale_factor,
+            grad_clipping,
+            train_step_lbn,
+            loss_scale_policy,
+        )
 
     def _update(self, name, w, g, states, lr, t):
         touched = g != 0
@@ -277,8 +376,17 @@ class LazyAdam(Adam):
 class RMSProp(Optimizer):
     """w -= lr * g / sqrt(q + epsilon), with a running mean q of g * g; centered: less the square of that of g."""
 
-    def __init__(self, lr_scheduler, decay_rate=0.99, epsilon=1e-8, centered=False, loss_scale_factor=None, grad_clipping=None,
-                 train_step_lbn=None, loss_scale_policy=None):
+    def __init__(
+        self,
+        lr_scheduler,
+        decay_rate=0.99,
+        epsilon=1e-8,
+        centered=False,
+        loss_scale_factor=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+    ):
         super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy)
         self.decay_rate = _number(decay_rate, "RMSProp: decay_rate", 0, 1)
         self.epsilon, self.centered = _number(epsilon, "RMSProp: epsilon", 0), bool(centered)
@@ -299,10 +407,22 @@ class LARS(Optimizer):
 
     _states = ("momentum",)
 
-    def __init__(self, lr_scheduler, momentum_beta=0.9, epsilon=1e-9, lars_coefficient=0.0001, loss_scale_factor=None, grad_clipping=None,
-                 train_step_lbn=None, loss_scale_policy=None):
+    def __init__(
+        self,
+        lr_scheduler,
+        momentum_beta=0.9,
+        epsilon=1e-9,
+        lars_coefficient=0.0001,
+        loss_scale_factor=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+    ):
         super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy)
-        self.momentum_beta, self.epsilon = _number(momentum_beta, "LARS: momentum_beta", 0), _number(epsilon, "LARS: epsilon", 0)
+        self.momentum_beta, self.epsilon = (
+            _number(momentum_beta, "LARS: momentum_beta", 0),
+            _number(epsilon, "LARS: epsilon", 0),
+        )
         self.lars_coefficient = _number(lars_coefficient, "LARS: lars_coefficient", 0)
 
     def _update(self, name, w, g, states, lr, t):
@@ -316,9 +436,28 @@ class LARS(Optimizer):
 class LAMB(Adam):
     """Steps u = m' / sqrt(v' + epsilon) with means m', v' that are corrected for their start, scaled for each variable by |w| / |u|."""
 
-    def __init__(self, lr_scheduler, beta1=0.9, beta2=0.999, epsilon=1e-6, loss_scale_factor=None, grad_clipping=None, train_step_lbn=None,
-                 loss_scale_policy=None):
-        super().__init__(lr_scheduler, beta1, beta2, epsilon, True, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy)
+    def __init__(
+        self,
+        lr_scheduler,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-6,
+        loss_scale_factor=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+    ):
+        super().__init__(
+            lr_scheduler,
+            beta1,
+            beta2,
+            epsilon,
+            True,
+            loss_scale_factor,
+            grad_clipping,
+            train_step_lbn,
+            loss_scale_policy,
+        )
 
     def _update(self, name, w, g, states, lr, t):
         m, v = self._take_in(g, states)

@@ -1,4 +1,5 @@
 """Regularizers: what is added to a variable's gradient, after it has been averaged and before it is clipped."""
+
 from .. import _C
 
 __all__ = ["l1", "l1_l2", "l2"]

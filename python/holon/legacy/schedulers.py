@@ -1,9 +1,20 @@
 """Learning rates as functions of the step, and warm-up. Step s is the number of earlier calls of the train job."""
+
 import math
 
-__all__ = ["CosineScheduler", "CustomScheduler", "ExponentialScheduler", "InverseTimeScheduler", "LinearCosineScheduler",
-           "NaturalExpScheduler", "PiecewiseConstantScheduler", "PiecewiseScalingScheduler", "PolynomialScheduler", "PolynomialSchduler",
-           "warmup"]
+__all__ = [
+    "CosineScheduler",
+    "CustomScheduler",
+    "ExponentialScheduler",
+    "InverseTimeScheduler",
+    "LinearCosineScheduler",
+    "NaturalExpScheduler",
+    "PiecewiseConstantScheduler",
+    "PiecewiseScalingScheduler",
+    "PolynomialScheduler",
+    "PolynomialSchduler",
+    "warmup",
+]
 
 
 def _number(value, what):
@@ -24,7 +35,9 @@ class LrScheduler:
     def __init__(self, base_lr, warmup=None):
         what = type(self).__name__
         if warmup is not None and not isinstance(warmup, _Warmup):
-            raise TypeError(f"{what}: warmup is {warmup!r}; it must be optimizer.warmup.linear(...) or optimizer.warmup.constant(...).")
+            raise TypeError(
+                f"{what}: warmup is {warmup!r}; it must be optimizer.warmup.linear(...) or optimizer.warmup.constant(...)."
+            )
         self.base_lr, self.warmup = _number(base_lr, f"{what}: the learning rate"), warmup
 
     def lr_at(self, step):
@@ -43,7 +56,8 @@ class PiecewiseConstantScheduler(LrScheduler):
     def __init__(self, boundaries, values, warmup=None):
         boundaries, values = list(boundaries), list(values)
         assert len(values) == len(boundaries) + 1, (
-            f"PiecewiseConstantScheduler: {len(boundaries)} boundaries need {len(boundaries) + 1} values; found {len(values)}.")
+            f"PiecewiseConstantScheduler: {len(boundaries)} boundaries need {len(boundaries) + 1} values; found {len(values)}."
+        )
         _rising(boundaries, "PiecewiseConstantScheduler")
         self.boundaries, self.values = boundaries, [_number(v, "PiecewiseConstantScheduler: a value") for v in values]
         super().__init__(self.values[0], warmup)
@@ -64,9 +78,13 @@ class PiecewiseScalingScheduler(LrScheduler):
         boundaries = list(boundaries)
         scales = [scale] * len(boundaries) if isinstance(scale, (int, float)) else list(scale)
         assert len(scales) == len(boundaries), (
-            f"PiecewiseScalingScheduler: {len(boundaries)} boundaries need as many scales, or one number; found {len(scales)}.")
+            f"PiecewiseScalingScheduler: {len(boundaries)} boundaries need as many scales, or one number; found {len(scales)}."
+        )
         _rising(boundaries, "PiecewiseScalingScheduler")
-        self.boundaries, self.scales = boundaries, [1.0] + [_number(s, "PiecewiseScalingScheduler: a scale") for s in scales]
+        self.boundaries, self.scales = (
+            boundaries,
+            [1.0] + [_number(s, "PiecewiseScalingScheduler: a scale") for s in scales],
+        )
         super().__init__(base_lr, warmup)
 
     def _rate(self, step):
@@ -79,7 +97,11 @@ class PolynomialScheduler(LrScheduler):
     def __init__(self, base_lr, steps, end_learning_rate=0.0001, power=1.0, cycle=False, warmup=None):
         super().__init__(base_lr, warmup)
         self.steps = _steps(steps, f"{type(self).__name__}: steps")
-        self.end, self.power, self.cycle = _number(end_learning_rate, "end_learning_rate"), _number(power, "power"), bool(cycle)
+        self.end, self.power, self.cycle = (
+            _number(end_learning_rate, "end_learning_rate"),
+            _number(power, "power"),
+            bool(cycle),
+        )
 
     def _rate(self, step):
         at, whole = min(step, self.steps), self.steps
@@ -110,7 +132,9 @@ class LinearCosineScheduler(LrScheduler):
     def __init__(self, base_lr, steps, num_periods=0.5, alpha=0.0, beta=0.001, warmup=None):
         super().__init__(base_lr, warmup)
         self.steps = _steps(steps, "LinearCosineScheduler: steps")
-        self.periods, self.alpha, self.beta = (_number(v, "LinearCosineScheduler: an option") for v in (num_periods, alpha, beta))
+        self.periods, self.alpha, self.beta = (
+            _number(v, "LinearCosineScheduler: an option") for v in (num_periods, alpha, beta)
+        )
 
     def _rate(self, step):
         at = min(step, self.steps)
@@ -125,7 +149,11 @@ class _Decay(LrScheduler):
     def __init__(self, base_lr, steps, decay_rate, staircase=False, warmup=None):
         super().__init__(base_lr, warmup)
         what = type(self).__name__
-        self.steps, self.decay_rate, self.staircase = _steps(steps, f"{what}: steps"), _number(decay_rate, f"{what}: decay_rate"), bool(staircase)
+        self.steps, self.decay_rate, self.staircase = (
+            _steps(steps, f"{what}: steps"),
+            _number(decay_rate, f"{what}: decay_rate"),
+            bool(staircase),
+        )
 
     def _rate(self, step):
         return self.base_lr * self._factor(step // self.steps if self.staircase else step / self.steps)
@@ -157,8 +185,10 @@ class CustomScheduler(LrScheduler):
 
     def __init__(self, lbn):
         if not callable(lbn):
-            raise NotImplementedError(f"CustomScheduler: {lbn!r} names a blob of the job, which cannot be a learning rate here. Give a function "
-                                      "step -> learning rate.")
+            raise NotImplementedError(
+                f"CustomScheduler: {lbn!r} names a blob of the job, which cannot be a learning rate here. Give a function "
+                "step -> learning rate."
+            )
         super().__init__(_number(lbn(0), "CustomScheduler: the learning rate"))
         self.function = lbn
 
@@ -167,6 +197,7 @@ class CustomScheduler(LrScheduler):
 
 
 # Warm-up
+
 
 class _Warmup:
     """For the first steps the base learning rate times factor(step)."""

@@ -1,4 +1,5 @@
 """The first versions' way of describing an optimizer: dicts in function_config().train, with losses.add_loss in the job's body."""
+
 from . import optimizer as _optimizer
 from . import schedulers as _schedulers
 
@@ -32,7 +33,7 @@ def _one(conf, table, what):
     """What the one entry of conf names in the table, and its options by their later names."""
     if not isinstance(conf, dict) or len(conf) != 1 or next(iter(conf)) not in table:
         raise ValueError(f"{what}: {conf!r} must be a dict with one of {', '.join(table)}.")
-    (kind, options), = conf.items()
+    ((kind, options),) = conf.items()
     make, names = table[kind]
     return kind, make, {names.get(k, k): v for k, v in (options or {}).items()}
 

@@ -1,5 +1,6 @@
 """Convolutions and pools of the older API. Their padding goes by words or by numbers for every axis of the blob, and before and
 behind an image it may differ."""
+
 import math
 
 from .. import _C
@@ -17,16 +18,21 @@ def _same(size, kernel, stride, dilation):
 
 def _sides_in_numbers(padding, last, what):
     """((before, after), ...) of the image's axes from numbers for every axis of the blob."""
+
     def two(p):
         values = [p, p] if isinstance(p, int) else list(p)
         if len(values) != 2 or any(not isinstance(v, int) or v < 0 for v in values):
-            raise ValueError(f"{what}: padding is {padding}; each axis takes a count of at least 0, or two: before and after.")
+            raise ValueError(
+                f"{what}: padding is {padding}; each axis takes a count of at least 0, or two: before and after."
+            )
         return tuple(values)
 
     sides = [two(p) for p in padding]
     image = sides[1:-1] if last else sides[2:]
     if any(side != (0, 0) for side in (sides[:1] + sides[-1:] if last else sides[:2])):
-        raise ValueError(f"{what}: padding is {padding}; the axes of samples and channels cannot be padded: give (0, 0) for them.")
+        raise ValueError(
+            f"{what}: padding is {padding}; the axes of samples and channels cannot be padded: give (0, 0) for them."
+        )
     return image
 
 
@@ -37,7 +43,9 @@ def sides_of(padding, sizes, kernel, stride, dilation, last, what):
         if word == "VALID":
             return [(0, 0)] * len(sizes)
         if word not in ("SAME", "SAME_LOWER", "SAME_UPPER"):
-            raise ValueError(f"{what}: padding is {padding!r}; it must be 'SAME', 'SAME_LOWER', 'SAME_UPPER', 'VALID' or numbers for every axis.")
+            raise ValueError(
+                f"{what}: padding is {padding!r}; it must be 'SAME', 'SAME_LOWER', 'SAME_UPPER', 'VALID' or numbers for every axis."
+            )
         sides = []
         for axis in zip(sizes, kernel, stride, dilation):
             needed = _same(*axis)
@@ -45,7 +53,9 @@ def sides_of(padding, sizes, kernel, stride, dilation, last, what):
             sides.append((less, needed - less) if word == "SAME_UPPER" else (needed - less, less))
         return sides
     if not isinstance(padding, (list, tuple)) or len(padding) != len(sizes) + 2:
-        raise ValueError(f"{what}: padding is {padding!r}; in numbers it needs one or two for each of the blob's {len(sizes) + 2} axes.")
+        raise ValueError(
+            f"{what}: padding is {padding!r}; in numbers it needs one or two for each of the blob's {len(sizes) + 2} axes."
+        )
     return _sides_in_numbers(padding, last, what)
 
 
@@ -61,6 +71,7 @@ def _padded(x, sides, value):
 
 # Convolutions
 
+
 def _convolve(n, what, input, filters, strides, padding, data_format, dilations, groups, bias=None):
     x, last = channels_first(input, data_format, what, n)
     if filters.ndim != n + 2:
@@ -68,9 +79,14 @@ def _convolve(n, what, input, filters, strides, padding, data_format, dilations,
     if last and groups != 1:
         raise ValueError(f"{what}: {groups} groups need the channels in front: data_format 'NC...'.")
     w = filters.permute(0, n + 1, *range(1, n + 1)) if last else filters
-    strides, dilations = pair(strides, n, f"{what}: strides"), pair(1 if dilations is None else dilations, n, f"{what}: dilations")
+    strides, dilations = (
+        pair(strides, n, f"{what}: strides"),
+        pair(1 if dilations is None else dilations, n, f"{what}: dilations"),
+    )
     if w.shape[1] * groups != x.shape[1] or w.shape[0] % groups:
-        raise ValueError(f"{what}: filters {list(filters.shape)} in {groups} groups do not fit the {x.shape[1]} channels of the input {list(input.shape)}.")
+        raise ValueError(
+            f"{what}: filters {list(filters.shape)} in {groups} groups do not fit the {x.shape[1]} channels of the input {list(input.shape)}."
+        )
     sides = sides_of(padding, x.shape[2:], w.shape[2:], strides, dilations, last, what)
     y = _ops[f"conv{n}d"](x, w, bias, strides, _as_option(sides), dilations, groups)
     return channels_last(y) if last else y
@@ -83,8 +99,10 @@ def _convolution(n, data_format):
         return _convolve(n, what, input, filters, strides, padding, data_format, dilations, groups)
 
     conv.__name__ = conv.__qualname__ = what
-    conv.__doc__ = ("The convolution of input [n, channels, ...] with filters [out, channels / groups, window...]; channels come last in both "
-                    "if data_format says so.")
+    conv.__doc__ = (
+        "The convolution of input [n, channels, ...] with filters [out, channels / groups, window...]; channels come last in both "
+        "if data_format says so."
+    )
     return op(conv, overrides=what)
 
 
@@ -100,8 +118,17 @@ def compat_conv2d(input, filters, strides, padding, data_format="NCHW", dilation
 
 
 @op
-def conv2d_transpose(value=None, filter=None, output_shape=None, strides=None, padding="VALID", data_format="NCHW", input=None,
-                     filters=None, dilations=None):
+def conv2d_transpose(
+    value=None,
+    filter=None,
+    output_shape=None,
+    strides=None,
+    padding="VALID",
+    data_format="NCHW",
+    input=None,
+    filters=None,
+    dilations=None,
+):
     """The transpose of a convolution: filter is [channels of value, out, window...], or with the last of them behind if the channels
     come last. output_shape: all sizes of the result, where several fit the padding."""
     what = "conv2d_transpose"
@@ -111,13 +138,20 @@ def conv2d_transpose(value=None, filter=None, output_shape=None, strides=None, p
     x, last = channels_first(value, data_format, what, 2)
     w = filter.permute(0, 3, 1, 2) if last else filter
     if filter.ndim != 4 or w.shape[0] != x.shape[1]:
-        raise ValueError(f"{what}: the filter {list(filter.shape)} does not fit the {x.shape[1]} channels of {list(value.shape)}.")
-    strides, dilations = pair(strides, 2, f"{what}: strides"), pair(1 if dilations is None else dilations, 2, f"{what}: dilations")
+        raise ValueError(
+            f"{what}: the filter {list(filter.shape)} does not fit the {x.shape[1]} channels of {list(value.shape)}."
+        )
+    strides, dilations = (
+        pair(strides, 2, f"{what}: strides"),
+        pair(1 if dilations is None else dilations, 2, f"{what}: dilations"),
+    )
     windows = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations)]
     whole = [(n - 1) * s + k for n, s, k in zip(x.shape[2:], strides, windows)]
     word = padding.upper() if isinstance(padding, str) else None
     if word not in (None, "SAME", "SAME_LOWER", "SAME_UPPER", "VALID"):
-        raise ValueError(f"{what}: padding is {padding!r}; it must be 'SAME', 'SAME_LOWER', 'SAME_UPPER', 'VALID' or numbers for every axis.")
+        raise ValueError(
+            f"{what}: padding is {padding!r}; it must be 'SAME', 'SAME_LOWER', 'SAME_UPPER', 'VALID' or numbers for every axis."
+        )
     if word is None:
         sides = sides_of(padding, x.shape[2:], w.shape[2:], strides, dilations, last, what)
     # Sizes of the result: each is cut out of what a transpose without padding gives.
@@ -133,8 +167,10 @@ def conv2d_transpose(value=None, filter=None, output_shape=None, strides=None, p
     for i, (n, full, s, k) in enumerate(zip(sizes, whole, strides, windows)):
         extra = sum(sides[i]) if word is None else 0 if word == "VALID" else max(0, full - n)
         if not 0 <= n - (full - extra) < s and not (word and word != "VALID" and -(-n // s) == x.shape[2 + i]):
-            raise ValueError(f"{what}: output_shape {output_shape} cannot come of {list(value.shape)} by strides {strides}, padding {padding!r} and a "
-                             f"window of {k}.")
+            raise ValueError(
+                f"{what}: output_shape {output_shape} cannot come of {list(value.shape)} by strides {strides}, padding {padding!r} and a "
+                f"window of {k}."
+            )
         less = extra // 2
         cuts.append((sides[i][0] if word is None else extra - less if word == "SAME_LOWER" else less, n))
     y = _ops["conv_transpose2d"](x, w, None, strides, 0, 0, 1, dilations)
@@ -147,16 +183,29 @@ def conv2d_transpose(value=None, filter=None, output_shape=None, strides=None, p
     return channels_last(y) if last else y
 
 
-def deconv2d(value=None, filter=None, output_shape=None, strides=None, padding="VALID", data_format="NCHW", name=None, input=None,
-             filters=None, dilations=None):
+def deconv2d(
+    value=None,
+    filter=None,
+    output_shape=None,
+    strides=None,
+    padding="VALID",
+    data_format="NCHW",
+    name=None,
+    input=None,
+    filters=None,
+    dilations=None,
+):
     """conv2d_transpose by its older name."""
-    return conv2d_transpose(value, filter, output_shape, strides, padding, data_format, input, filters, dilations, name=name)
+    return conv2d_transpose(
+        value, filter, output_shape, strides, padding, data_format, input, filters, dilations, name=name
+    )
 
 
 deconv2d.fn = conv2d_transpose.fn
 
 
 # Pools
+
 
 def _hanging_over(sides, sizes, kernel, stride):
     """Sides of which the last is so large that a window begins at every stride within the image or before it."""
@@ -193,15 +242,23 @@ def _pool(n, kind, data_format):
         sizes = list(x.shape[2:])
         sides = sides_of(padding, sizes, kernel, stride, [1] * n, last, what)
         if any(size + b + a < k for size, (b, a), k in zip(sizes, sides, kernel)):
-            raise ValueError(f"{what}: a window of {kernel} does not fit into the input {list(input.shape)} with padding {padding!r}.")
+            raise ValueError(
+                f"{what}: a window of {kernel} does not fit into the input {list(input.shape)} with padding {padding!r}."
+            )
         if any(b >= k or a >= k for (b, a), k in zip(sides, kernel)):
-            raise ValueError(f"{what}: padding {padding!r} would leave windows of {kernel} without an element of the image.")
+            raise ValueError(
+                f"{what}: padding {padding!r} would leave windows of {kernel} without an element of the image."
+            )
         if ceil_mode:
             sides = _hanging_over(sides, sizes, kernel, stride)
         simple = all(b == a and 2 * b <= k for (b, a), k in zip(sides, kernel))
         before = [b for b, _ in sides]
         if kind == "max":
-            y = _ops[what](x, kernel, stride, before) if simple else _ops[what](_padded(x, sides, -math.inf), kernel, stride)
+            y = (
+                _ops[what](x, kernel, stride, before)
+                if simple
+                else _ops[what](_padded(x, sides, -math.inf), kernel, stride)
+            )
         elif simple:
             y = _ops[what](x, kernel, stride, before, False, False)
         else:
@@ -210,8 +267,11 @@ def _pool(n, kind, data_format):
         return channels_last(y) if last else y
 
     pool.__name__ = pool.__qualname__ = what
-    pool.__doc__ = ("The largest element of each window of an image." if kind == "max" else
-                    "The mean of each window of an image; what is padding does not count.")
+    pool.__doc__ = (
+        "The largest element of each window of an image."
+        if kind == "max"
+        else "The mean of each window of an image; what is padding does not count."
+    )
     return op(pool, overrides=what)
 
 
@@ -221,7 +281,9 @@ max_pool3d, avg_pool3d = _pool(3, "max", "NCDHW"), _pool(3, "avg", "NCDHW")
 
 def _no_pool1d(what):
     def function(input, ksize, strides, padding, data_format="NCW", name=None):
-        raise NotImplementedError(f"{what}: not there, as in the older API. Use {what[:-2]}2d on a blob with one more axis of size 1.")
+        raise NotImplementedError(
+            f"{what}: not there, as in the older API. Use {what[:-2]}2d on a blob with one more axis of size 1."
+        )
 
     function.__name__ = function.__qualname__ = what
     function.__doc__ = "Not implemented, as in the older API."
@@ -237,9 +299,15 @@ def same_padding(x, padding, data_format, kernel_size, strides, dilation_rate):
     n = x.ndim - 2
     last = channels_are_last(data_format, n, "same_padding")
     sizes = x.shape[1:-1] if last else x.shape[2:]
-    numbers = (pair(v, n, f"same_padding: {w}") for v, w in ((kernel_size, "kernel_size"), (strides, "strides"), (dilation_rate, "dilation_rate")))
+    numbers = (
+        pair(v, n, f"same_padding: {w}")
+        for v, w in ((kernel_size, "kernel_size"), (strides, "strides"), (dilation_rate, "dilation_rate"))
+    )
     sides = sides_of(padding, sizes, *numbers, last, "same_padding")
     return _padded(x, sides + [(0, 0)] if last else sides, 0)
 
 
-__all__ = sorted(name for name, value in globals().items() if hasattr(value, "fn") and name[0] != "_") + ["avg_pool1d", "max_pool1d"]
+__all__ = sorted(name for name, value in globals().items() if hasattr(value, "fn") and name[0] != "_") + [
+    "avg_pool1d",
+    "max_pool1d",
+]
