@@ -1,10 +1,12 @@
 #include "call.h"
 
+#include "global_mode.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 
 #include <structseq.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -48,7 +50,10 @@ const char* type_text(const ArgDef& a) {
 
 // PyTorch's and numpy's words for the same arguments.
 bool same_word(std::string_view wanted, std::string_view given) {
-  return (wanted == "dim" && given == "axis") || (wanted == "keepdim" && given == "keepdims");
+  static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"dim", "axis"}, {"keepdim", "keepdims"}, {"other", "exponent"}, {"split_sizes", "split_size_or_sections"}, {"sections", "indices_or_sections"},
+      {"indices", "indices_or_sections"}, {"w", "other"}};
+  return std::find(std::begin(kWords), std::end(kWords), std::pair(wanted, given)) != std::end(kWords);
 }
 
 }  // namespace
@@ -315,6 +320,10 @@ bool ArgParser::fits(PyObject* const* args, size_t nargs, PyObject* kwnames) con
   return true;
 }
 
+bool ArgParser::takes_as_it_stands(PyObject* const* args, size_t nargs) const {
+  return plain_tensors_ && nargs == op_.schema.args.size() && std::all_of(args, args + nargs, is_tensor);
+}
+
 bool ArgParser::has_needed_keywords(PyObject* kwnames) const {
   for (PyObject* needed : needed_keywords_) {
     bool given = false;
@@ -336,6 +345,7 @@ const ArgParser* Overloads::plain() const {
 }
 
 const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
+  if (!kwnames && forms[0]->takes_as_it_stands(args, nargs)) return *forms[0];
   // A keyword that one form alone needs tells which is meant, and its absence too: that form's parser tells best what is wrong.
   for (auto* form : forms)
     if (kwnames && form->needs_keywords() && form->has_needed_keywords(kwnames)) return *form;
@@ -419,6 +429,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     }
   }
   if (!numbers.empty()) wrap_numbers(numbers, call);
+  if (op_.placement_attr >= 0 && op_.schema.n_inputs == 0 && global_mode().enabled) apply_global_mode(op_, &call->attrs);
   if (placed.generator) take_generator(placed.generator, call);
 }
 

@@ -34,6 +34,8 @@ class ArgParser {
 
   // Whether the arguments can be those of this op, by their number, names and types. Never raises.
   bool fits(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+  // Whether the arguments are the op's tensors, all of them, and nothing else.
+  bool takes_as_it_stands(PyObject* const* args, size_t nargs) const;
   // Whether the keywords that the op cannot do without are among these.
   bool has_needed_keywords(PyObject* kwnames) const;
   bool needs_keywords() const { return !needed_keywords_.empty(); }

@@ -43,10 +43,10 @@ def __getattr__(name):
 
         module = import_module(f"{__name__}.graph")
         return module if name == "graph" else module.Graph
-    message = f"nn has no '{name}'"
-    if not name.startswith("_"):
-        from difflib import get_close_matches
+    if name == "parallel":
+        from importlib import import_module
 
-        near = get_close_matches(name, __all__, 3, 0.75)
-        message += f". Did you mean {' or '.join(near)}?" if near else f". It has {', '.join(__all__)}."
-    raise AttributeError(message)
+        return import_module(f"{__name__}.parallel")
+    from .._missing import error
+
+    raise error("nn", name, __all__)

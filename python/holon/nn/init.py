@@ -162,3 +162,9 @@ def kaiming_uniform_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
 def kaiming_normal_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
     """Draws from the normal distribution with the variance gain**2 / fan, likewise."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
+
+
+def __getattr__(name):
+    from .._missing import error
+
+    raise error("nn.init", name, [n for n in globals() if n[0] != "_"])

@@ -619,3 +619,9 @@ class ReduceLROnPlateau:
             raise ValueError(f"load_state_dict of ReduceLROnPlateau: there is no {sorted(missing)[0]!r}.")
         self.last_step, p.best = state_dict["last_step"], state_dict["best"]
         p.bad_steps, p.cooling = state_dict["bad_steps"], state_dict["cooling"]
+
+
+def __getattr__(name):
+    from .._missing import error
+
+    raise error("optim.lr_scheduler", name, [n for n in globals() if n[0] != "_"])
