@@ -81,8 +81,7 @@ def fused_bias_add_scale_mask_softmax_dropout(x, bias, mask, *, fill_value=0.0, 
 
 
 def fused_scale_tril_softmax_mask_scale(a, *, p=0.5, diagonal=0, tril_scale_value=1.0, tril_fill_value=0.0, generator=None):
-    # What lies beyond the diagonal has no part in the softmax, whatever the fill: OneFlow's kernel leaves it out.
-    return _ops["fused_scale_tril_softmax_mask_scale"](a, p, diagonal, 1.0 if tril_scale_value is None else tril_scale_value, float("-inf"))
+    return _ops["fused_scale_tril_softmax_mask_scale"](a, p, diagonal, 1.0 if tril_scale_value is None else tril_scale_value, tril_fill_value)
 
 
 def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):

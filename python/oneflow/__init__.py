@@ -8,7 +8,9 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 
 _PREFIX = __name__ + "."
+# What lies here as a file.
 _OWN = {"_C", "distributed"}
+_FILES = {*_OWN, "elsewhere", "missing"}
 
 
 class _HolonsModules:
@@ -16,7 +18,9 @@ class _HolonsModules:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        return ModuleSpec(name, _HolonsModules) if name.startswith(_PREFIX) else None
+        if not name.startswith(_PREFIX) or name[len(_PREFIX):].partition(".")[0] in _FILES:
+            return None
+        return ModuleSpec(name, _HolonsModules)
 
     @staticmethod
     def create_module(spec):
@@ -41,7 +45,8 @@ class _HolonsModules:
             raise ModuleNotFoundError(module_text(path), name=name) from None
 
 
-sys.meta_path.append(_HolonsModules)
+# First of all: below a package of Holon the files would be found, and become modules twice.
+sys.meta_path.insert(0, _HolonsModules)
 
 
 def _holon():
