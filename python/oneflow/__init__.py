@@ -40,9 +40,12 @@ class _HolonsModules:
             # What the module itself imports may be missing, too: that is told as it is.
             if error.name is None or not (target + ".").startswith(error.name + "."):
                 raise
-            from .missing import module_text
+            found = getattr(sys.modules["holon"], path, None) if "." not in path else None
+            if not isinstance(found, type(sys)):
+                from .missing import module_text
 
-            raise ModuleNotFoundError(module_text(path), name=name) from None
+                raise ModuleNotFoundError(module_text(path), name=name) from None
+            sys.modules[name] = found  # sbp is a part of the extension, and no module of its own to import
 
 
 # First of all: below a package of Holon the files would be found, and become modules twice.
