@@ -69,6 +69,7 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
     if (!a.keyword_only) ++n_positional_;
     plain_tensors_ &= a.type == ArgType::kTensor && !a.optional && !a.has_default;
     if (a.keyword_only && !a.has_default) needed_keywords_.push_back(names_.back());
+    if (a.type == ArgType::kTensor && (a.name == "mask" || a.name == "condition")) mask_ = a.input;
   }
   if (op.scalar_form.empty()) return;
   scalar_op_ = try_find_op(op.scalar_form);
@@ -222,6 +223,12 @@ void ArgParser::take_scalar_form(size_t place, PyObject* const* given, const Sca
   }
 }
 
+void ArgParser::make_mask_bool(ReadyCall* call) const {
+  Tensor& mask = call->inputs[static_cast<size_t>(mask_)];
+  if (!mask.defined() || mask.dtype() == boolean || is_floating(mask.dtype())) return;
+  mask = OpCall("cast").in(mask).set("dtype", boolean).run();
+}
+
 // where(c, x, 0.5): numbers as tensors without axes beside the other inputs, in the dtype that they promote these to.
 void ArgParser::wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const {
   const Tensor* beside = nullptr;
@@ -370,7 +377,10 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     size_t i = 0;
     for (; i < nargs && is_tensor(args[i]); ++i) call->inputs.push_back(tensor_of(args[i]));
     call->first = nargs ? args[0] : nullptr;
-    if (i == nargs) return;
+    if (i == nargs) {
+      if (mask_ >= 0) make_mask_bool(call);
+      return;
+    }
     call->inputs.clear();
   }
 
@@ -428,6 +438,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
       push(a, o, &call->attrs);
     }
   }
+  if (mask_ >= 0) make_mask_bool(call);
   if (!numbers.empty()) wrap_numbers(numbers, call);
   if (op_.placement_attr >= 0 && op_.schema.n_inputs == 0 && global_mode().enabled) apply_global_mode(op_, &call->attrs);
   if (placed.generator) take_generator(placed.generator, call);

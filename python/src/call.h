@@ -64,6 +64,7 @@ class ArgParser {
   void push(const ArgDef& a, PyObject* o, Attrs* attrs) const;
   void push_default(const ArgDef& a, Attrs* attrs) const;
   void take_scalar_form(size_t place, PyObject* const* given, const Scalar& value, ReadyCall* call) const;
+  void make_mask_bool(ReadyCall* call) const;
   void wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const;
   int find(PyObject* name) const;
   [[noreturn]] void wrong(const ArgDef& a, PyObject* o) const;
@@ -74,6 +75,7 @@ class ArgParser {
   size_t n_positional_ = 0;
   int variadic_ = -1;
   bool plain_tensors_ = false;  // nothing but required tensors
+  int mask_ = -1;               // the input that is a mask: one of integers is taken for what is not 0
   std::string signature_;
   std::vector<PyObject*> names_;  // interned
   std::vector<PyObject*> needed_keywords_;

@@ -122,6 +122,9 @@ _GAINS = {"sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4, "l
 _GAINS.update({f"conv{transpose}{n}d": 1.0 for transpose in ("", "_transpose") for n in (1, 2, 3)})
 
 
+_calculate_fan_in_and_fan_out = fans
+
+
 def calculate_gain(nonlinearity, param=None):
     """Returns the factor by which a weight's std makes up for what follows it."""
     if nonlinearity == "leaky_relu":
