@@ -70,6 +70,10 @@ class GraphConfig:
         """Whether casts and scalings are fused with what is around them: as allow_fuse_add_to_output."""
         self._switch("fuse_elementwise", mode)
 
+    def allow_fuse_norm(self, mode=True):
+        """Whether the sum with a residual is computed together with the norm behind it; on from the start."""
+        self._switch("fuse_norm", mode)
+
     def allow_fuse_model_update_ops(self, mode=True):
         """Does nothing: an optimizer's group is always updated in one go."""
 
