@@ -5,16 +5,18 @@ namespace holon::graph {
 
 void Lowering::bind_outside() {
   for (size_t i = 0; i < g_.inputs.size(); ++i) {
-    ValueId v = g_.inputs[i];
-    if (!member(v)) continue;
-    const Value& value = g_.value(v);
-    const Dims shape = local_shape(value);
-    for (int m = 0; m < (per_micro_[static_cast<size_t>(v)] ? micro_ : 1); ++m) {
+    if (!member(g_.inputs[i])) continue;
+    int64_t at = 0;
+    for (int m = 0; m < micro_; ++m) {
+      const ValueId v = g_.inputs_of(g_.form(m))[i];
+      const Value& value = g_.value(v);
+      const Dims shape = local_shape(value);
       Array a = Array::placeholder(shape, contiguous_strides(shape), value.dtype, device_of(value));
       int32_t b = new_buffer(a.nbytes(), Buffer::Kind::kInput);
       Buffer& buffer = p_->buffers[static_cast<size_t>(b)];
       buffer.index = static_cast<int32_t>(i);
-      buffer.at = value.shape.size() ? m * static_cast<int64_t>(a.nbytes()) : 0;
+      buffer.at = at;
+      if (value.shape.size()) at += static_cast<int64_t>(a.nbytes());
       a.storage = buffer.storage;
       set(v, m, std::move(a), b);
     }
@@ -39,7 +41,7 @@ void Lowering::put_out(int m, bool last) {
     for (size_t o = 0; o < g_.outputs.size(); ++o) describe_output(o);
   }
   for (size_t o = 0; o < g_.outputs.size(); ++o) {
-    ValueId v = g_.outputs[o];
+    const ValueId v = output(o, m);
     OutputPart& part = p_->outputs[o];
     if (part.external >= 0 || part.buffer == -1 || !per_micro_[static_cast<size_t>(v)]) continue;
     const size_t slot = o * static_cast<size_t>(micro_) + static_cast<size_t>(m);
@@ -60,7 +62,7 @@ void Lowering::put_out(int m, bool last) {
     const bool joined = joins(o);
     if (joined) {
       to.shape[0] = from->shape[0];
-      to.offset += m * from->shape[0] * to.strides[0];
+      to.offset += rows_before(o, m, true) * to.strides[0];
     } else {
       to.offset += m * to.strides[0];
       to.shape.erase(0);
@@ -74,9 +76,34 @@ void Lowering::put_out(int m, bool last) {
 bool Lowering::joins(size_t o) const {
   const Value& v = g_.value(g_.outputs[o]);
   if (v.shape.size() == 0) return false;
+  for (int f = 1; f < g_.forms(); ++f) {
+    const Dims& other = g_.value(g_.outputs_of(f)[o]).shape;
+    Dims rest = v.shape, others = other;
+    if (other.size() != v.shape.size()) {
+      rest = {};
+    } else {
+      rest.erase(0);
+      others.erase(0);
+    }
+    if (rest != others)
+      fail_value("output {} of the graph is {} for some micro-batches and {} for others, whose rows differ. Only the "
+                 "first axis of an output may depend on the rows: transpose it in build().",
+                 o, v.shape, other);
+    if (other[0] != v.shape[0]) return true;
+  }
+  if (g_.forms() > 1) return false;
   for (ValueId i : g_.inputs)
     if (g_.value(i).shape.size() > 0 && g_.value(i).shape[0] == v.shape[0]) return true;
   return false;
+}
+
+int64_t Lowering::rows_before(size_t o, int m, bool local) const {
+  int64_t rows = 0;
+  for (int k = 0; k < m; ++k) {
+    const Value& v = g_.value(output(o, k));
+    rows += (local ? local_shape(v) : v.shape)[0];
+  }
+  return rows;
 }
 
 void Lowering::describe_output(size_t o) {
@@ -91,15 +118,16 @@ void Lowering::describe_output(size_t o) {
     return;
   }
   if (!per_micro_[static_cast<size_t>(v)]) return;
-  if (joins(o))
-    part.shape[0] *= micro_;
+  const bool joined = joins(o);
+  if (joined)
+    part.shape[0] = rows_before(o, micro_, false);
   else
     part.shape = with_leading(micro_, value.shape);
-  if (value.spec && !joins(o)) part.spec = shifted(value.spec);
+  if (value.spec && !joined) part.spec = shifted(value.spec);
   if (!member(v)) return;
   Dims local = local_shape(value);
-  if (joins(o))
-    local[0] *= micro_;
+  if (joined)
+    local[0] = rows_before(o, micro_, true);
   else
     local = with_leading(micro_, local);
   part.array = Array::placeholder(local, contiguous_strides(local), value.dtype, device_of(value));

@@ -64,6 +64,13 @@ class Lowering {
     return i.array < 0 ? &kUndefined : &p_->arrays[static_cast<size_t>(i.array)];
   }
 
+  // The nodes of a section for a micro-batch, in a stage.
+  std::vector<NodeId>& list(Section section, int stage, int form) {
+    const bool often = per_micro_batch(section);
+    return lists_[static_cast<size_t>(section)][static_cast<size_t>(often ? form * stages_ + stage : 0)];
+  }
+  bool runs_for(const Node& n, int m) const { return !per_micro_batch(n.section) || n.form == g_.form(m); }
+
   // How often one instance of each value is read here.
   void count_reads();
   int32_t now() const { return static_cast<int32_t>(p_->instructions.size()); }
@@ -156,6 +163,9 @@ class Lowering {
 
   // Whether the micro-batches' values of an output are rows of one tensor.
   bool joins(size_t o) const;
+  // What lies before the micro-batch's rows along an output's first axis: of the whole tensor or this rank's part.
+  int64_t rows_before(size_t o, int m, bool local) const;
+  ValueId output(size_t o, int m) const { return g_.outputs_of(g_.form(m))[o]; }
   void describe_output(size_t o);
   static Dims with_leading(int64_t n, const Dims& shape);
 
@@ -174,7 +184,7 @@ class Lowering {
   Section section_ = Section::kOnceBefore;
   const bool background_;
   std::unique_ptr<Program> p_;
-  std::array<std::vector<std::vector<NodeId>>, 5> lists_;
+  std::array<std::vector<std::vector<NodeId>>, 5> lists_;  // by section; then form and stage
   std::vector<bool> per_micro_;
   std::vector<int64_t> first_;  // of each value's instances
   std::vector<Instance> instances_;

@@ -1,0 +1,132 @@
+#include "holon/graph/capture/micro_batches.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "holon/base/error.h"
+
+namespace holon::graph {
+
+namespace {
+
+// Between how many ranks the rows are split.
+int64_t row_ranks(const Tensor& t) {
+  int64_t ranks = 1;
+  if (t.is_global())
+    for (int a = 0; a < t.nd_sbp().size(); ++a)
+      if (t.nd_sbp()[a].is_split(0)) ranks *= t.placement().hierarchy()[a];
+  return ranks;
+}
+
+bool has_rows(const Tensor& t) { return t.ndim() > 0; }
+
+// Which values depend on the inputs, or are drawn anew.
+std::vector<bool> of_inputs(const Graph& g) {
+  std::vector<bool> of(g.values.size(), false);
+  for (ValueId v : g.inputs) of[static_cast<size_t>(v)] = true;
+  for (auto& n : g.nodes) {
+    bool varies = n.draw >= 0;
+    for (ValueId v : n.in) varies = varies || (v != kNoValue && of[static_cast<size_t>(v)]);
+    for (ValueId v : n.out) of[static_cast<size_t>(v)] = varies;
+  }
+  return of;
+}
+
+void weigh(Graph& g, ValueId& output, double factor) {
+  const NodeId by = producers(g)[static_cast<size_t>(output)];
+  const Node& maker = g.nodes[static_cast<size_t>(by)];
+  Node n;
+  n.section = maker.section;
+  n.stage = maker.stage;
+  n.scope = maker.scope;
+  n.site = maker.site;
+  n.op = &find_op("mul_scalar");
+  n.attrs.push_scalar(Scalar(factor));  // the value; then what has a default
+  for (int i = 1; i < n.op->schema.n_attrs; ++i) n.attrs.push_from(n.op->schema.defaults, i);
+  n.in.push_back(output);
+  const Value like = g.value(output);
+  output = g.add_value(like);
+  n.out.push_back(output);
+  g.nodes.push_back(std::move(n));
+}
+
+}  // namespace
+
+int64_t equal_rows(const Tensor& input, size_t number, int n) {
+  const int64_t rows = input.shape()[0];
+  if (n == 1) return rows;
+  const int64_t parts = n * row_ranks(input);
+  if (rows % parts)
+    fail_value("input {} of the graph has {} rows, which {} micro-batches{} do not divide. Give a multiple of {} rows "
+               "(drop_last=True in a loader), or another number by config.set_gradient_accumulation_steps(), or allow "
+               "micro-batches of unequal rows by config.set_gradient_accumulation_steps({}, uneven=True).",
+               number, rows, n, parts > n ? fmt::format(" on {} ranks", parts / n) : "", parts, n);
+  return rows / n;
+}
+
+MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven) {
+  MicroBatches all;
+  const bool divides = std::all_of(inputs.begin(), inputs.end(), [&](const Tensor& t) {
+    return !has_rows(t) || n == 1 || t.shape()[0] % (n * row_ranks(t)) == 0;
+  });
+  if (divides || !uneven) {
+    all.count = n;
+    all.shares.push_back(1.0 / n);
+    all.rows.emplace_back();
+    for (size_t i = 0; i < inputs.size(); ++i)
+      all.rows[0].push_back(has_rows(inputs[i]) ? equal_rows(inputs[i], i, n) : 0);
+    return all;
+  }
+  const size_t first = static_cast<size_t>(std::find_if(inputs.begin(), inputs.end(), has_rows) - inputs.begin());
+  const int64_t rows = inputs[first].shape()[0];
+  int64_t ranks = 1;
+  for (size_t i = first; i < inputs.size(); ++i) {
+    if (!has_rows(inputs[i])) continue;
+    if (rows == 0 || inputs[i].shape()[0] % rows)
+      fail_value("input {} of the graph has {} rows and input {} has {}: with micro-batches of unequal rows each "
+                 "input's must be a multiple of the first one's. Give what does not belong to the rows as a buffer of "
+                 "a module, or with no axes.",
+                 i, inputs[i].shape()[0], first, rows);
+    ranks = std::lcm(ranks, row_ranks(inputs[i]));
+  }
+  const int64_t each = rows / ranks;  // of a rank
+  all.count = static_cast<int>(std::clamp<int64_t>(each, 1, n));
+  std::vector<int64_t> sizes;
+  for (int m = 0; m < all.count; ++m) {
+    const int64_t own = each / all.count + (m < each % all.count), rest = m == all.count - 1 ? rows % ranks : 0;
+    const int64_t size = own * ranks + rest;
+    auto known = std::find(sizes.begin(), sizes.end(), size);
+    all.form_of.push_back(static_cast<int8_t>(known - sizes.begin()));
+    if (known == sizes.end()) sizes.push_back(size);
+  }
+  if (sizes.size() == 1) all.form_of.clear();
+  for (int64_t size : sizes) {
+    all.shares.push_back(static_cast<double>(size) / static_cast<double>(rows));
+    all.rows.emplace_back();
+    for (auto& t : inputs) all.rows.back().push_back(has_rows(t) ? t.shape()[0] / rows * size : 0);
+  }
+  return all;
+}
+
+void weigh_outputs(std::span<Graph> captured, const MicroBatches& all) {
+  if (captured.size() < 2) return;
+  std::vector<std::vector<bool>> varies;
+  for (auto& g : captured) varies.push_back(of_inputs(g));
+  const std::vector<NodeId> made_by = producers(captured[0]);
+  for (size_t o = 0; o < captured[0].outputs.size(); ++o) {
+    const ValueId v = captured[0].outputs[o];
+    const NodeId by = made_by[static_cast<size_t>(v)];
+    bool weighed = by >= 0 && captured[0].nodes[static_cast<size_t>(by)].section == Section::kForward &&
+        is_floating(captured[0].value(v).dtype);
+    for (size_t f = 0; f < captured.size(); ++f) {
+      const ValueId own = captured[f].outputs[o];
+      weighed = weighed && varies[f][static_cast<size_t>(own)] &&
+          captured[f].value(own).shape == captured[0].value(v).shape;
+    }
+    if (!weighed) continue;
+    for (size_t f = 0; f < captured.size(); ++f)
+      weigh(captured[f], captured[f].outputs[o], all.shares[f] * all.count);
+  }
+}
+
+}  // namespace holon::graph
