@@ -126,10 +126,23 @@ struct Step::Impl {
                  given.defined() ? layout_text(given.shape(), given.dtype(), given.spec()) : "undefined",
                  layout_text(shape, want.dtype, want.spec));
     given.require_value("a graph's call");
-    if (!given.array().defined() || given.array().is_contiguous()) return given;
+    const auto& moved = program->moved_rows[i];
+    if (!given.array().defined() || (given.array().is_contiguous() && moved.empty())) return given;
     Array a = kernels::contiguous(given.array());
+    if (!moved.empty()) a = with_rows_moved(a, moved);
     return given.is_local() ? Tensor::local(std::move(a))
                             : Tensor::global(std::move(a), given.shape(), given.dtype(), given.spec());
+  }
+
+  static Array with_rows_moved(const Array& a, const std::vector<RowPiece>& pieces) {
+    Array moved = Array::empty(a.shape, a.dtype, a.device);
+    for (auto& piece : pieces) {
+      Dims shape = a.shape;
+      shape[0] = piece.rows;
+      Array to = moved.view(shape, moved.strides, piece.to * moved.strides[0]);
+      kernels::copy(a.view(shape, a.strides, piece.from * a.strides[0]), to);
+    }
+    return moved;
   }
 
   void bind_inputs(const std::vector<Tensor>& given) {

@@ -35,6 +35,7 @@ Capture::~Capture() { end(); }
 void Capture::set_micro_batches(const MicroBatches& all, int form) {
   graph_.micro_batches = all.count;
   rows_ = &all.rows[static_cast<size_t>(form)];
+  graph_.row_parts = all.parts[static_cast<size_t>(form)];
   if (all.forms() > 1) share_ = all.shares[static_cast<size_t>(form)];
 }
 

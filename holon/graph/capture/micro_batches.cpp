@@ -18,6 +18,20 @@ int64_t row_ranks(const Tensor& t) {
   return ranks;
 }
 
+// How many of so many rows are of each rank between which the tensor's rows are split.
+std::vector<int64_t> parts_of(int64_t rows, const Tensor& t) {
+  std::vector<int64_t> parts{rows};
+  for (int a = 0; t.is_global() && a < t.nd_sbp().size(); ++a) {
+    if (!t.nd_sbp()[a].is_split(0)) continue;
+    const int64_t n = t.placement().hierarchy()[a];
+    std::vector<int64_t> finer;
+    for (int64_t part : parts)
+      for (int64_t k = 0; k < n; ++k) finer.push_back(part / n + (k < part % n));
+    parts = std::move(finer);
+  }
+  return parts;
+}
+
 bool has_rows(const Tensor& t) { return t.ndim() > 0; }
 
 // Which values depend on the inputs, or are drawn anew.
@@ -64,7 +78,22 @@ int64_t equal_rows(const Tensor& input, size_t number, int n) {
   return rows / n;
 }
 
-MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven) {
+namespace {
+
+// Whether the ranks that have these parts of an input's rows have whole parts of the finest input's.
+bool fits(const std::vector<int64_t>& own, const std::vector<int64_t>& finest, int64_t rows, int64_t finest_rows) {
+  if (own.size() == 1) return true;  // all ranks have all rows
+  if (finest.size() % own.size()) return false;
+  const size_t each = finest.size() / own.size();
+  for (size_t p = 0; p < own.size(); ++p) {
+    const auto first = finest.begin() + static_cast<std::ptrdiff_t>(p * each);
+    if (std::accumulate(first, first + static_cast<std::ptrdiff_t>(each), int64_t{0}) * rows != own[p] * finest_rows)
+      return false;
+  }
+  return true;
+}
+
+MicroBatches divide(std::span<const Tensor> inputs, int n, bool uneven) {
   MicroBatches all;
   const bool divides = std::all_of(inputs.begin(), inputs.end(), [&](const Tensor& t) {
     return !has_rows(t) || n == 1 || t.shape()[0] % (n * row_ranks(t)) == 0;
@@ -104,6 +133,31 @@ MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven) {
     all.shares.push_back(static_cast<double>(size) / static_cast<double>(rows));
     all.rows.emplace_back();
     for (auto& t : inputs) all.rows.back().push_back(has_rows(t) ? t.shape()[0] / rows * size : 0);
+  }
+  return all;
+}
+
+}  // namespace
+
+MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven) {
+  MicroBatches all = divide(inputs, n, uneven);
+  size_t finest = 0;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (has_rows(inputs[i]) && (!has_rows(inputs[finest]) || row_ranks(inputs[i]) > row_ranks(inputs[finest])))
+      finest = i;
+  all.parts.resize(all.rows.size());
+  // Rows of a local tensor are the rank's own: build() says what they are of a global one.
+  const bool known = std::none_of(inputs.begin(), inputs.end(), [](auto& t) { return has_rows(t) && t.is_local(); });
+  if (all.count == 1 || inputs.empty() || !has_rows(inputs[finest]) || !known) return all;
+  for (size_t f = 0; f < all.rows.size(); ++f) {
+    const int64_t rows = all.rows[f][finest];
+    if (rows > 0) all.parts[f] = parts_of(rows, inputs[finest]);
+    for (size_t i = 0; i < inputs.size() && rows > 0; ++i)
+      if (has_rows(inputs[i]) && !fits(parts_of(all.rows[f][i], inputs[i]), all.parts[f], all.rows[f][i], rows))
+        fail_value("input {} of the graph is {} and input {} is {}: their rows are split between ranks in ways that do "
+                   "not fit, so that a micro-batch of one would have other rows than that of the other. Split both "
+                   "alike along the rows, or give one as broadcast.",
+                   i, inputs[i].spec()->str(), finest, inputs[finest].spec()->str());
   }
   return all;
 }

@@ -15,10 +15,11 @@ struct MicroBatches {
   std::vector<int8_t> form_of;              // of each micro-batch; empty: all have equal rows
   std::vector<std::vector<int64_t>> rows;   // of each form: its rows of each input, 0 for an input without axes
   std::vector<double> shares;               // of each form: its rows as a part of the batch's
+  std::vector<std::vector<int64_t>> parts;  // of each form: Graph::row_parts
   int forms() const { return static_cast<int>(rows.size()); }
 };
 
-// n micro-batches of equal rows where each rank's rows divide. Else, if uneven, each rank's rows in a balanced split,
+// n micro-batches of equal rows where each rank's rows divide. A micro-batch has rows of each rank. Else, if uneven, each rank's rows in a balanced split,
 // one more for the first: no more micro-batches than ranks have rows, so that none is empty. What the ranks' rows
 // differ by is in the last. Errors (ValueError): rows do not divide, and uneven is off; an input's rows are no multiple
 // of the first input's, so that it is not known how they belong together.

@@ -112,10 +112,14 @@ struct Graph {
   int micro_batches = 1;
   int stages = 1;
   std::vector<int8_t> form_of;  // of each micro-batch; empty: all have form 0
+  // How many of a micro-batch's rows are of each of the ranks between which the batch's rows are split, in their order;
+  // empty: it is not known.
+  std::vector<int64_t> row_parts;
   struct Form {
     std::vector<ValueId> inputs, outputs;
+    std::vector<int64_t> row_parts;
   };
-  std::vector<Form> more_forms;  // 1, 2, ...; form 0's are `inputs` and `outputs`
+  std::vector<Form> more_forms;  // 1, 2, ...; form 0's are in the graph itself
 
   int forms() const { return static_cast<int>(more_forms.size()) + 1; }
   int form(int micro_batch) const { return form_of.empty() ? 0 : form_of[static_cast<size_t>(micro_batch)]; }
@@ -124,6 +128,9 @@ struct Graph {
   }
   const std::vector<ValueId>& outputs_of(int form) const {
     return form == 0 ? outputs : more_forms[static_cast<size_t>(form) - 1].outputs;
+  }
+  const std::vector<int64_t>& row_parts_of(int form) const {
+    return form == 0 ? row_parts : more_forms[static_cast<size_t>(form) - 1].row_parts;
   }
   ValueId add_value(const Value& v) {
     values.push_back(v);

@@ -70,7 +70,7 @@ class Join {
   }
 
   void add_inputs() {
-    g_.more_forms.emplace_back();
+    g_.more_forms.push_back({{}, {}, f_.row_parts});
     for (ValueId v : f_.inputs) {
       of(v) = g_.add_value(f_.value(v));
       g_.more_forms.back().inputs.push_back(of(v));
@@ -234,6 +234,7 @@ Graph only_form(const Graph& g, int form) {
   for (auto& n : one.nodes) n.form = 0;
   one.inputs = g.inputs_of(form);
   one.outputs = g.outputs_of(form);
+  one.row_parts = g.row_parts_of(form);
   one.more_forms.clear();
   one.form_of.clear();
   return one;

@@ -12,6 +12,7 @@
 #include "holon/graph/program/instructions.h"
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"
+#include "holon/graph/program/row_order.h"
 #include "holon/graph/program/value_strides.h"
 #include "holon/kernels/cpu/copy.h"
 
@@ -29,6 +30,7 @@ class Lowering {
         made_by_(producers(g)),
         rank_(Context::current().rank()),
         strides_(g, rank_),
+        order_(g, rank_),
         pipeline_(g, options.schedule, rank_),
         background_(options.background) {}
 
@@ -131,6 +133,7 @@ class Lowering {
   Array part_of(int32_t buffer, const Dims& shape, int64_t at, DType dtype, Device device);
   void lower_batch(const Node& n, int m);
   void bind_outside();
+  void bind_input(size_t i);
   void run_section(Section section, int stage, int m);
 
   // Before v is read: what is on its way is waited for.
@@ -163,6 +166,8 @@ class Lowering {
 
   // Whether the micro-batches' values of an output are rows of one tensor.
   bool joins(size_t o) const;
+  // That the rows of an output can come in the batch's order.
+  void check_row_order(size_t o) const;
   // What lies before the micro-batch's rows along an output's first axis: of the whole tensor or this rank's part.
   int64_t rows_before(size_t o, int m, bool local) const;
   ValueId output(size_t o, int m) const { return g_.outputs_of(g_.form(m))[o]; }
@@ -179,6 +184,7 @@ class Lowering {
   std::vector<NodeId> made_by_;
   const int rank_;
   const ValueStrides strides_;
+  const RowOrder order_;
   Pipeline pipeline_;
   int micro_ = 1, stages_ = 1, task_ = 0;
   Section section_ = Section::kOnceBefore;
