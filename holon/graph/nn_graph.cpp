@@ -390,7 +390,7 @@ std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> input
   const auto start = std::chrono::steady_clock::now();
   const graph::MicroBatches all = graph::divide_rows(inputs, config.micro_batches(), config.uneven());
   for (int form = 0; form < all.forms(); ++form) e->captured.push_back(capture_form(inputs, all, form, *e));
-  weigh_outputs(e->captured, all);
+  match_outputs(e->captured, all);
   e->form_of = all.form_of;
   e->capture_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return e;

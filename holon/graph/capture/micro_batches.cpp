@@ -46,21 +46,34 @@ std::vector<bool> of_inputs(const Graph& g) {
   return of;
 }
 
-void weigh(Graph& g, ValueId& output, double factor) {
-  const NodeId by = producers(g)[static_cast<size_t>(output)];
-  const Node& maker = g.nodes[static_cast<size_t>(by)];
+// A node that makes another output of an output, beside the one that made it.
+Node after_output(Graph& g, ValueId& output, NodeKind kind, const GlobalSpec* spec) {
   Node n;
-  n.section = maker.section;
-  n.stage = maker.stage;
-  n.scope = maker.scope;
-  n.site = maker.site;
+  n.kind = kind;
+  if (const NodeId by = producers(g)[static_cast<size_t>(output)]; by >= 0) {
+    const Node& maker = g.nodes[static_cast<size_t>(by)];
+    n.section = maker.section;
+    n.stage = maker.stage;
+    n.scope = maker.scope;
+    n.site = maker.site;
+  } else {
+    n.stage = -1;
+  }
+  n.in.push_back(output);
+  Value like = g.value(output);
+  like.kind = ValueKind::kNode;
+  like.index = -1;
+  like.spec = spec;
+  output = g.add_value(like);
+  n.out.push_back(output);
+  return n;
+}
+
+void weigh(Graph& g, ValueId& output, double factor) {
+  Node n = after_output(g, output, NodeKind::kOp, g.value(output).spec);
   n.op = &find_op("mul_scalar");
   n.attrs.push_scalar(Scalar(factor));  // the value; then what has a default
   for (int i = 1; i < n.op->schema.n_attrs; ++i) n.attrs.push_from(n.op->schema.defaults, i);
-  n.in.push_back(output);
-  const Value like = g.value(output);
-  output = g.add_value(like);
-  n.out.push_back(output);
   g.nodes.push_back(std::move(n));
 }
 
@@ -162,8 +175,21 @@ MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven) {
   return all;
 }
 
-void weigh_outputs(std::span<Graph> captured, const MicroBatches& all) {
+void match_outputs(std::span<Graph> captured, const MicroBatches& all) {
   if (captured.size() < 2) return;
+  for (size_t o = 0; o < captured[0].outputs.size(); ++o) {
+    const Value& first = captured[0].value(captured[0].outputs[o]);
+    for (size_t f = 1; f < captured.size(); ++f) {
+      Graph& g = captured[f];
+      const Value& v = g.value(g.outputs[o]);
+      if (v.dtype != first.dtype || v.is_global() != first.is_global() || v.shape.size() != first.shape.size())
+        fail_value("output {} of the graph is {} {}{} for some micro-batches and {} {}{} for others, whose rows differ. "
+                   "Give batches that the micro-batches divide, or make build() return the same for any rows.",
+                   o, name(first.dtype), first.shape, first.is_global() ? "" : ", local", name(v.dtype), v.shape,
+                   v.is_global() ? "" : ", local");
+      if (v.spec != first.spec) g.nodes.push_back(after_output(g, g.outputs[o], NodeKind::kBox, first.spec));
+    }
+  }
   std::vector<std::vector<bool>> varies;
   for (auto& g : captured) varies.push_back(of_inputs(g));
   const std::vector<NodeId> made_by = producers(captured[0]);

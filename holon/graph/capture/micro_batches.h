@@ -28,8 +28,9 @@ MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven);
 // Rows of one of n equal micro-batches of the input. Errors (ValueError): each rank's rows do not divide.
 int64_t equal_rows(const Tensor& input, size_t number, int n);
 
-// An output that has no rows, such as a mean loss, is weighed by its form's part of the batch, so that the mean over
-// the micro-batches is that of the batch: what forward makes of the inputs, in floating point. captured: of each form.
-void weigh_outputs(std::span<Graph> captured, const MicroBatches& all);
+// Outputs of the forms get the layout that they have in the first. One that has no rows, such as a mean loss, is weighed
+// by its form's part of the batch, so that the mean over the micro-batches is that of the batch: what forward makes of
+// the inputs, in floating point. captured: of each form. Errors (ValueError): other dtypes or numbers of axes.
+void match_outputs(std::span<Graph> captured, const MicroBatches& all);
 
 }  // namespace holon::graph
