@@ -183,7 +183,7 @@ struct Graph::Entry {
   DType autocast_dtype = bfloat16;
   std::vector<Fingerprint> externals;
   std::vector<Link> links;
-  std::vector<size_t> n_groups;  // of each optimizer
+  std::vector<size_t> n_groups;        // of each optimizer
   std::vector<graph::Graph> captured;  // for each form of micro-batches
   std::vector<int8_t> form_of;         // of each micro-batch; empty: there is one
   double capture_s = 0;
@@ -427,9 +427,10 @@ graph::Graph Graph::capture_form(std::span<const Tensor> inputs, const graph::Mi
   }
   graph::Graph captured = capture.finish({outputs.begin(), outputs.size()});
   if (form > 0 && captured.outputs.size() != e.captured[0].outputs.size())
-    fail_value("{}: build() returns {} tensors for micro-batches of some rows and {} for others. It must return as many "
-               "for any number of rows.",
-               name(), e.captured[0].outputs.size(), captured.outputs.size());
+    fail_value(
+        "{}: build() returns {} tensors for micro-batches of some rows and {} for others. It must return as many "
+        "for any number of rows.",
+        name(), e.captured[0].outputs.size(), captured.outputs.size());
   return captured;
 }
 

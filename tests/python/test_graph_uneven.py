@@ -285,7 +285,14 @@ def test_outputs():
             self.config.set_gradient_accumulation_steps(4, uneven=True)
 
         def build(self, x):
-            return {"rows": x * 2, "mean": x.mean(), "columns": x.mean(0), "count": (x > 0).sum(), "plain": 3}
+            return {
+                "rows": x * 2,
+                "mean": x.mean(),
+                "columns": x.mean(0),
+                "count": (x > 0).sum(),
+                "length": holon.ones_like(x)[:, 0].sum(),
+                "plain": 3,
+            }
 
     x = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
     found = Predict()(holon.tensor(x))
@@ -293,6 +300,7 @@ def test_outputs():
     assert tuple(found["mean"].shape) == (4,) and tuple(found["columns"].shape) == (4, 3) and found["plain"] == 3
     np.testing.assert_allclose(found["mean"].mean().item(), x.mean(), rtol=1e-5)
     np.testing.assert_allclose(found["columns"].mean(0).numpy(), x.mean(0), rtol=1e-4, atol=1e-6)
+    assert found["length"].tolist() == [3, 3, 2, 2]
     np.testing.assert_array_equal(found["count"].numpy(), [(part > 0).sum() for part in np.array_split(x, 4)])
 
 

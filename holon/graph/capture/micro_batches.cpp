@@ -183,10 +183,11 @@ void match_outputs(std::span<Graph> captured, const MicroBatches& all) {
       Graph& g = captured[f];
       const Value& v = g.value(g.outputs[o]);
       if (v.dtype != first.dtype || v.is_global() != first.is_global() || v.shape.size() != first.shape.size())
-        fail_value("output {} of the graph is {} {}{} for some micro-batches and {} {}{} for others, whose rows differ. "
-                   "Give batches that the micro-batches divide, or make build() return the same for any rows.",
-                   o, name(first.dtype), first.shape, first.is_global() ? "" : ", local", name(v.dtype), v.shape,
-                   v.is_global() ? "" : ", local");
+        fail_value(
+            "output {} of the graph is {} {}{} for some micro-batches and {} {}{} for others, whose rows differ. "
+            "Give batches that the micro-batches divide, or make build() return the same for any rows.",
+            o, name(first.dtype), first.shape, first.is_global() ? "" : ", local", name(v.dtype), v.shape,
+            v.is_global() ? "" : ", local");
       if (v.spec != first.spec) g.nodes.push_back(after_output(g, g.outputs[o], NodeKind::kBox, first.spec));
     }
   }
@@ -200,12 +201,11 @@ void match_outputs(std::span<Graph> captured, const MicroBatches& all) {
         is_floating(captured[0].value(v).dtype);
     for (size_t f = 0; f < captured.size(); ++f) {
       const ValueId own = captured[f].outputs[o];
-      weighed = weighed && varies[f][static_cast<size_t>(own)] &&
-          captured[f].value(own).shape == captured[0].value(v).shape;
+      weighed =
+          weighed && varies[f][static_cast<size_t>(own)] && captured[f].value(own).shape == captured[0].value(v).shape;
     }
     if (!weighed) continue;
-    for (size_t f = 0; f < captured.size(); ++f)
-      weigh(captured[f], captured[f].outputs[o], all.shares[f] * all.count);
+    for (size_t f = 0; f < captured.size(); ++f) weigh(captured[f], captured[f].outputs[o], all.shares[f] * all.count);
   }
 }
 

@@ -88,8 +88,7 @@ class Join {
       return h.value();
     };
     for (size_t i = 0; i < g_.nodes.size(); ++i)
-      if (g_.nodes[i].section == Section::kOnceBefore)
-        known.emplace(key(g_.nodes[i], [](ValueId v) { return v; }), i);
+      if (g_.nodes[i].section == Section::kOnceBefore) known.emplace(key(g_.nodes[i], [](ValueId v) { return v; }), i);
     for (auto& n : f_.nodes) {
       if (n.section != Section::kOnceBefore) continue;
       auto [begin, end] = known.equal_range(key(n, [&](ValueId v) { return of(v); }));
@@ -156,8 +155,7 @@ class Join {
       }
       if (mine->section != Section::kOnceAfter || other->section != Section::kOnceAfter || mine->op != other->op ||
           mine->in.size() != other->in.size() || mine->out.size() != other->out.size() ||
-          mine->target != other->target || !same_attrs(mine->attrs, other->attrs) ||
-          mine->kind == NodeKind::kFused)
+          mine->target != other->target || !same_attrs(mine->attrs, other->attrs) || mine->kind == NodeKind::kFused)
         return false;
       for (size_t o = 0; o < mine->out.size(); ++o) {
         if ((mine->out[o] == a) != (other->out[o] == b)) return false;
@@ -210,10 +208,37 @@ class Join {
   const int8_t form_;
   const std::vector<NodeId> g_made_by_;
   const std::vector<NodeId> f_made_by_;
-  std::vector<ValueId> value_;      // of the other form's values: those here
-  std::vector<int32_t> external_;   // of the other form's externals
+  std::vector<ValueId> value_;     // of the other form's values: those here
+  std::vector<int32_t> external_;  // of the other form's externals
   std::unordered_map<int32_t, int32_t> scopes_, sites_;
 };
+
+// An output that depends on the number of rows alone is there once for each form: it becomes one of each micro-batch.
+void separate_outputs(Graph& g) {
+  const std::vector<NodeId> made_by = producers(g);
+  for (size_t o = 0; o < g.outputs.size(); ++o) {
+    bool alike = true;
+    for (auto& form : g.more_forms) alike = alike && form.outputs[o] == g.outputs[o];
+    for (int f = 0; f < g.forms() && !alike; ++f) {
+      ValueId& v = f == 0 ? g.outputs[o] : g.more_forms[static_cast<size_t>(f) - 1].outputs[o];
+      const NodeId by = made_by[static_cast<size_t>(v)];
+      if (g.value(v).kind == ValueKind::kInput) continue;
+      if (by >= 0 && is_per_batch(g.nodes[static_cast<size_t>(by)].section)) continue;
+      Node n;
+      if (by >= 0) n = node_like(g.nodes[static_cast<size_t>(by)], NodeKind::kRelabel);
+      n.kind = NodeKind::kRelabel;
+      n.section = Section::kForward;
+      n.form = static_cast<int8_t>(f);
+      n.in.push_back(v);
+      Value seen = g.value(v);
+      seen.kind = ValueKind::kNode;
+      seen.index = -1;
+      v = g.add_value(seen);
+      n.out.push_back(v);
+      g.nodes.push_back(std::move(n));
+    }
+  }
+}
 
 }  // namespace
 
@@ -224,6 +249,7 @@ std::optional<Graph> join_forms(const std::vector<Graph>& forms, std::vector<int
       if (missing) *missing = name;
       return std::nullopt;
     }
+  separate_outputs(g);
   g.form_of = std::move(form_of);
   return g;
 }

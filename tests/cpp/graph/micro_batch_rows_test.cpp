@@ -59,7 +59,8 @@ void check(int ranks, const Where& a, const Where& b, const std::vector<Where>& 
         EXPECT_NEAR(mean(got[0]).full().item().as_double(), mean(want * want).item().as_double(), 1e-4);
         for (size_t o = 0; o < out.size(); ++o) {
           EXPECT_EQ(got[o + 1].shape(), want.shape());
-          EXPECT_LE(max(abs(sub(got[o + 1].full(), want))).item().as_double(), 1e-5) << "output as " << out[o].sbp.str();
+          EXPECT_LE(max(abs(sub(got[o + 1].full(), want))).item().as_double(), 1e-5)
+              << "output as " << out[o].sbp.str();
         }
       }
   });

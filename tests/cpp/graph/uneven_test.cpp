@@ -256,12 +256,14 @@ TEST(Uneven, IsTheWholeBatch) {
         size_t signatures = 0;
         const Options o{.micro_batches = n};
         try {
-          expect_near(want, on_ranks(layout.ranks(), [&] {
-                        size_t found = 0;
-                        Result r = compiled(maker, layout, o, rows, false, &found);
-                        if (layout.ranks() == 1) signatures = found;
-                        return r;
-                      }),
+          expect_near(want,
+                      on_ranks(layout.ranks(),
+                               [&] {
+                                 size_t found = 0;
+                                 Result r = compiled(maker, layout, o, rows, false, &found);
+                                 if (layout.ranks() == 1) signatures = found;
+                                 return r;
+                               }),
                       1e-4);
         } catch (const std::exception& e) {
           ADD_FAILURE() << e.what();
@@ -281,7 +283,8 @@ TEST(Uneven, DrawsAndStatisticsGoFromMicroBatchToMicroBatch) {
     check(models::lstm_net, layout, {}, rows, 2e-5);
   }
   // Statistics of one row of one pixel are none: batches that leave two to each.
-  for (auto& layout : {kOne, kData, kPipeline, kBoth}) check(models::resnet18, layout, {.micro_batches = 2}, {8, 7, 5, 6}, 5e-3);
+  for (auto& layout : {kOne, kData, kPipeline, kBoth})
+    check(models::resnet18, layout, {.micro_batches = 2}, {8, 7, 5, 6}, 5e-3);
 }
 
 TEST(Uneven, UnderEverySchedule) {
@@ -419,7 +422,9 @@ TEST(Uneven, WhatCannotBeDivided) {
   NoGradGuard no_grad;
   // Without the option, the error names it.
   Predict strict(net, 3, false);
-  EXPECT_NE(said([&] { strict(zeros({8, 6})); }).find("config.set_gradient_accumulation_steps(3, uneven=True)"),
+  EXPECT_NE(said([&] {
+              strict(zeros({8, 6}));
+            }).find("config.set_gradient_accumulation_steps(3, uneven=True)"),
             std::string::npos);
   // Rows that do not belong together.
   struct Two : nn::Graph {
