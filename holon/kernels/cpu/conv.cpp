@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <unordered_map>
+#include <utility>
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/half.h"
@@ -285,6 +286,24 @@ void check(const Array& x, const Array& w, const Array* bias, const Conv2d& conv
   }
 }
 
+// The pixels of x that a kernel of one pixel with strides reads, as an input for strides of 1. oneDNN collects them by
+// itself for the gradient of the weights, in a block of as many channels as there are, but writes whole vectors of them
+// (its issue 6035; 2.6 and 3.x): the heap is overwritten. So it is not asked to where channels fill no vectors.
+bool reads_some_pixels(const Array& dw, const Conv2d& conv) {
+  const int n = dw.ndim() - 2;
+  bool strides = false;
+  for (int i = 0; i < n; ++i) {
+    if (dw.shape[2 + i] != 1 || conv.padding[i] || conv.padding[n + i]) return false;
+    strides |= conv.stride[i] > 1;
+  }
+  return strides && dw.shape[1] % 16;
+}
+Array pixels_read(const Array& x, const Array& dy, Conv2d& conv) {
+  Dims shape = x.shape, strides = x.strides;
+  for (int i = 2; i < x.ndim(); ++i) shape[i] = dy.shape[i], strides[i] *= std::exchange(conv.stride[i - 2], 1);
+  return x.view(shape, strides);
+}
+
 void zero(Array& x) {
   const size_t size = size_bytes(x.dtype);
   const int last = x.ndim() - 1;
@@ -394,6 +413,12 @@ void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv
   }
   if (x.dtype != DType::kFloat32) {
     conv2d_backward_weights_plain(dy, x, conv, dw, dbias);
+    return;
+  }
+  if (reads_some_pixels(dw, conv)) {
+    Conv2d dense = conv;
+    const Array pixels = pixels_read(x, dy, dense);
+    conv2d_backward_weights(dy, pixels, dense, dw, dbias);
     return;
   }
   try {
