@@ -16,6 +16,7 @@
 #include "holon/data/mnist.h"
 #include "holon/data/place.h"
 #include "holon/data/sampler.h"
+#include "holon/data/synthetic_digits.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/graph/nn_graph.h"
