@@ -12,66 +12,11 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/dispatch/autocast.h"
+#include "holon/graph/cpp_optimizer.h"
 
 namespace holon::nn {
 
-Tensor state_for(const optim::Rule& rule, const Tensor& param, const Tensor& state) {
-  const GlobalSpec* spec = optim::state_spec(rule, param);
-  if (!state.defined() || !spec || state.spec() == spec) return state;
-  NoGradGuard no_grad;
-  return state.to_global(spec->placement, spec->nd_sbp);
-}
-
 namespace {
-
-// An optimizer of this library.
-class CppOptimizer final : public GraphOptimizer {
- public:
-  CppOptimizer(optim::Optimizer& o, std::function<double(int64_t)> lr) : optimizer_(o), lr_(std::move(lr)) {
-    if (lr_) optimizer_.set_lr(lr_(0));
-  }
-  std::string name() const override {
-    return fmt::format("an optimizer of {} parameters", optimizer_.parameters().size());
-  }
-  size_t n_groups() const override { return optimizer_.n_groups(); }
-  Group group(size_t i) const override {
-    auto& o = optimizer_.group_options(i);
-    return {optimizer_.rule(i), o.clip_grad_max_norm, o.clip_grad_norm_type, optimizer_.n_parameters(i)};
-  }
-  std::vector<Tensor> params(size_t i) const override { return optimizer_.parameters(i); }
-  void read(size_t group, std::span<const size_t> params, std::span<optim::Slot> slots) override {
-    auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), own[params[i]], slots[i]);
-  }
-  void write(size_t group, std::span<const size_t> params, std::span<const optim::Slot> slots) override {
-    auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), slots[i], own[params[i]]);
-  }
-  void lend(const void* borrower, std::function<void()> give_back) override {
-    optimizer_.lend_state(borrower, std::move(give_back));
-  }
-  const void* borrower() const override { return optimizer_.borrower(); }
-  void stepped() override {
-    if (lr_) optimizer_.set_lr(lr_(++step_));
-  }
-  optim::Optimizer& optimizer() const { return optimizer_; }
-  int64_t step() const { return step_; }
-  void set_step(int64_t step) {
-    step_ = step;
-    if (lr_) optimizer_.set_lr(lr_(step_));
-  }
-
- private:
-  static void copy_state(const optim::Rule& rule, const optim::Slot& from, optim::Slot& to) {
-    to.master = state_for(rule, to.param, from.master);
-    for (size_t k = 0; k < to.state.size(); ++k) to.state[k] = state_for(rule, to.param, from.state[k]);
-    to.step = from.step;
-  }
-
-  optim::Optimizer& optimizer_;
-  std::function<double(int64_t)> lr_;
-  int64_t step_ = 0;
-};
 
 // Which graph updates a parameter. Ranks may be threads, so that all of a process are here.
 struct Owners {
