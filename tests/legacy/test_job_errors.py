@@ -455,6 +455,33 @@ def test_config():
             call()
 
 
+def test_machines_without_a_launcher():
+    flow.env.machine(["10.0.0.1", "10.0.0.2"])
+    with pytest.raises(RuntimeError, match="env.machine names 2 machines, and this process runs alone"):
+        make()(X)
+
+
+def test_machines_in_one_process():
+    flow.config.machine_num(2)
+    flow.config.gpu_device_num(2)
+
+    def body(x):
+        with flow.scope.placement("gpu", ["0:1", "1:0"]):
+            return x + 1
+
+    np.testing.assert_array_equal(make(body)(X), X + 1)
+
+
+def test_variable_named_as_a_state():
+    def body(x):
+        loss = x * weight() * weight(name="w-momentum")
+        flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.1])).minimize(loss)
+        return loss
+
+    with pytest.raises(ValueError, match="a state 'w-momentum', and a variable has this name"):
+        make(body, type="train")(X)
+
+
 def test_cpu_devices():
     flow.config.cpu_device_num(2)
 

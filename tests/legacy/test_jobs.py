@@ -1,5 +1,7 @@
 """Job functions on several devices compute what they compute on one, and that is what eager steps compute."""
 
+import re
+
 import numpy as np
 import pytest
 from legacy.small_net import CLASSES, WAYS, batches, data, eager, model, run, sgd, train_and_predict
@@ -280,3 +282,73 @@ def test_new_session_on_other_devices():
     flow.clear_default_session()
     train, _ = train_and_predict(1, data)
     assert "train" in str(train.__holon_job__.name)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1], ids=str)
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint8", "int32", "int64"])
+def test_inputs_of_each_dtype_split_along_each_axis(axis, dtype):
+    flow.config.gpu_device_num(3)
+
+    @flow.global_function()
+    def job(
+        x: tp.Numpy.Placeholder((4, 5), dtype=getattr(flow, dtype), batch_axis=axis),
+    ) -> tp.Tuple[tp.Numpy, tp.Numpy]:
+        assert x.dtype == getattr(flow, dtype)
+        return x, x + x
+
+    for start in (0, 3):
+        x = (np.arange(20).reshape(5, 4).T + start).astype(dtype)  # not contiguous
+        same, twice = job(x)
+        np.testing.assert_array_equal(same, x)
+        np.testing.assert_array_equal(twice, 2 * x)
+        assert same.dtype == dtype
+
+
+def test_parts_are_a_pipeline():
+    """Each device works through the parts one after the other and hands each on: the second has its first part before the first has its last."""
+    from legacy.small_net import parts
+
+    from holon.legacy import session
+
+    train, _ = train_and_predict(2, parts)
+    train(*batches(1)[0])
+    first, second = session.default().run(
+        lambda rank: rank._runners["train"].graph.plan().split("cross_entropy")[0].splitlines()
+    )
+    handed = re.compile(r"box.* on placement\(type=.cpu., ranks=\[0\]\) -> .* on placement\(type=.cpu., ranks=\[1\]\)")
+
+    def order(lines):
+        return ["work" if "linear(" in line else "hand" for line in lines if "linear(" in line or handed.search(line)]
+
+    assert order(first) == ["work", "hand"] * 5
+    assert order(second) == ["hand", "work"] * 5
+    given = [i for i, line in enumerate(second) if "box" in line and not handed.search(line)]
+    taken = [i for i, line in enumerate(second) if handed.search(line)]
+    assert max(i for i in given if i < max(taken)) < min(
+        taken
+    )  # the input is given away before: the first device waits for nobody
+
+
+def test_two_train_jobs_share_variables_and_momentum():
+    """As two kinds of steps that alternate."""
+
+    def make(name, n):
+        def job(x):
+            loss = x * flow.get_variable("w", (2,), initializer=flow.ones_initializer())
+            sgd().minimize(loss)
+            return loss
+
+        job.__name__, job.__annotations__ = name, {"x": tp.Numpy.Placeholder((n, 2)), "return": tp.Numpy}
+        return flow.global_function(type="train")(job)
+
+    flow.config.gpu_device_num(2)
+    large, small = make("large", 6), make("small", 3)
+    w, m = np.ones(2), np.zeros(2)
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        x = rng.normal(size=(3 if i % 2 else 6, 2)).astype(np.float32)
+        (small if i % 2 else large)(x)
+        m = 0.9 * m - 0.5 * x.sum(0) / x.size
+        w = w + m
+    close(flow.get_all_variables()["w"].numpy(), w)
+    close(flow.get_all_variables()["w-momentum"].numpy(), m)

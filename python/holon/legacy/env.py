@@ -2,8 +2,6 @@
 
 from . import session as _session
 
-_settings = {}
-
 
 def _set(name, value, kind):
     if not isinstance(value, kind) or isinstance(value, bool) and kind is int:
@@ -11,7 +9,7 @@ def _set(name, value, kind):
     if _session.default().is_started:
         print(f"env.{name}({value!r}): the session runs already, so this changes nothing.")
         return False
-    _settings[name] = value
+    _session.default().settings[f"env.{name}"] = value
     return True
 
 
@@ -24,6 +22,11 @@ def machine(*machines):
     )
     assert len(set(addresses)) == len(addresses), f"env.machine: {', '.join(addresses)}: an address is there twice."
     return _set("machine", addresses, list)
+
+
+def addresses():
+    """What machine() was given."""
+    return _session.default().settings.get("env.machine", [])
 
 
 def ctrl_port(port):

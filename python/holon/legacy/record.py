@@ -41,10 +41,12 @@ class placed:
 
 
 class Node:
-    """One recorded op. spread: called once for each part of streams among its arguments; else its function takes lists of parts."""
+    """One recorded op. spread: called once for each part of streams among its arguments, which have so many parts; else its function
+    takes lists of parts, and parts is how many there are of its result."""
 
-    def __init__(self, fn, args, kwargs, name, scope, spread):
-        self.fn, self.args, self.kwargs, self.name, self.scope, self.spread = fn, args, kwargs, name, scope, spread
+    def __init__(self, fn, args, kwargs, name, scope, spread, parts):
+        self.fn, self.args, self.kwargs, self.name, self.scope = fn, args, kwargs, name, scope
+        self.spread, self.parts = spread, parts
         self.site = _C.user_line()
         self.outputs = None
 
@@ -155,7 +157,7 @@ def record(fn, args, kwargs, op_name, name=None, spread=True, parts=None, metas=
         parts = next(iter(streams), None)
     name = current.unique_name(name or op_name, given=name is not None)
     scope = current.scope() if placement is None else current.scope().changed(placement=placement)
-    node = Node(fn, args, kwargs, name, scope, spread)
+    node = Node(fn, args, kwargs, name, scope, spread, parts)
     if metas is None:
         metas = infer(fn, args, kwargs)
     n_out = len(leaves(metas, Meta))

@@ -52,6 +52,10 @@ class Rank:
                 if w.requires_grad:
                     job_states[use.name] = {}
                     for suffix, state in job.optimizer.state_of(use.name, w).items():
+                        if f"{use.name}-{suffix}" in self.plan.variables:
+                            raise ValueError(
+                                f"{job.name}: the optimizer keeps a state '{use.name}-{suffix}', and a variable has this name. Rename it."
+                            )
                         job_states[use.name][suffix] = self.variables.setdefault(f"{use.name}-{suffix}", state)
         self._runners[job.name, "states"] = job_states
 
@@ -99,55 +103,81 @@ class Rank:
 
 def play(job, rank, values):
     """Runs the job's recorded ops. values: blobs to tensors, or to lists of the parts of streams; those of the inputs and variables are there."""
+    # Ops on streams that follow each other go part by part, so that devices of different scopes work on different parts at a time.
+    waiting = []
     for node in job.nodes:
-        placement = None if job.mirrored else rank.placement(rank.plan.session.ranks_of(node.scope.placement))
-        try:
-            with placed(placement):
-                _play_one(node, values, placement)
-        except Exception as error:
-            _explain(error, node)
-            raise
+        if node.spread and node.parts:
+            if waiting and waiting[0].parts != node.parts:
+                _play_parts(waiting, job, rank, values)
+            waiting.append(node)
+            continue
+        begins_stream = not node.spread and node.parts and all(b in values for b in leaves(node.args, Blob))
+        if waiting and not begins_stream:
+            _play_parts(waiting, job, rank, values)
+        _play(node, job, rank, values)
+    _play_parts(waiting, job, rank, values)
 
 
-def _play_one(node, values, placement):
-    def bring(t):
-        if isinstance(t, list):
-            return [bring(part) for part in t]
-        if placement is None or (t.is_global and t.placement == placement):
-            return t
-        return _C.on_stage(t, placement) if t.is_global else t.to_global(placement, B)
+def _play_parts(nodes, job, rank, values):
+    if not nodes:
+        return
+    first = next(b for b in leaves((nodes[0].args, nodes[0].kwargs), Blob) if b._parts)
+    made = {blob for node in nodes for blob in leaves(node.outputs, Blob)}
+    # What comes from before goes to its devices first: a device that gives some of it would else be waited for by each part.
+    before = {}
+    for node in nodes:
+        placement = _placement_of(node, job, rank)
+        for blob in leaves((node.args, node.kwargs), Blob):
+            if blob not in made and (blob, placement) not in before:
+                before[blob, placement] = _bring(values[blob], placement)
+    for blob in made:
+        values[blob] = []
+    for part in range(len(values[first])):
+        for node in nodes:
+            _play(node, job, rank, values, part, before)
+    nodes.clear()
 
-    streams = {}
+
+def _placement_of(node, job, rank):
+    return None if job.mirrored else rank.placement(rank.plan.session.ranks_of(node.scope.placement))
+
+
+def _bring(t, placement):
+    """A tensor, or each of a stream, to the placement of an op; None: where it is."""
+    if isinstance(t, list):
+        return [_bring(one, placement) for one in t]
+    if placement is None or (t.is_global and t.placement == placement):
+        return t
+    return _C.on_stage(t, placement) if t.is_global else t.to_global(placement, B)
+
+
+def _play(node, job, rank, values, part=None, before=None):
+    """part: which of the streams among the arguments; None: there is none, or the function takes lists. before: values that are there already."""
+    placement = _placement_of(node, job, rank)
 
     def value(x):
         if isinstance(x, Rows):
             v = values[x.blob]
-            return (v[0] if isinstance(v, list) else v).shape[0]
-        if not isinstance(x, Blob):
-            return bring(x)
-        v = values[x]
-        if isinstance(v, list) and node.spread:
-            streams[id(x)] = bring(v)
-            return x
-        return bring(v)
+            return (v[part or 0] if isinstance(v, list) else v).shape[0]
+        v = x
+        if isinstance(x, Blob):
+            v = before[x, placement] if before and (x, placement) in before else values[x]
+        return _bring(v[part] if part is not None and isinstance(v, list) else v, placement)
 
-    args, kwargs = map_leaves((node.args, node.kwargs), (Blob, Rows, _C.Tensor), value)
-    if not node.spread:
-        values[node.outputs] = node.fn(*args, **kwargs)
-        return
-    if not streams:
-        out = apply(node.fn, args, kwargs)
-        for blob, t in zip(leaves(node.outputs, Blob), leaves(out, _C.Tensor)):
-            values[blob] = t
-        return
-    n = len(next(iter(streams.values())))
-    blobs = leaves(node.outputs, Blob)
-    for blob in blobs:
-        values[blob] = []
-    for i in range(n):
-        part_args, part_kwargs = map_leaves((args, kwargs), Blob, lambda b, i=i: streams[id(b)][i])
-        for blob, t in zip(blobs, leaves(apply(node.fn, part_args, part_kwargs), _C.Tensor)):
-            values[blob].append(t)
+    try:
+        with placed(placement):
+            args, kwargs = map_leaves((node.args, node.kwargs), (Blob, Rows, _C.Tensor), value)
+            if not node.spread:
+                values[node.outputs] = node.fn(*args, **kwargs)
+                return
+            for blob, t in zip(leaves(node.outputs, Blob), leaves(apply(node.fn, args, kwargs), _C.Tensor)):
+                if part is None:
+                    values[blob] = t
+                else:
+                    values[blob].append(t)
+    except Exception as error:
+        _explain(error, node)
+        raise
 
 
 def _explain(error, node):

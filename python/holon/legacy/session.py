@@ -24,7 +24,14 @@ class Session:
 
     def machines_and_devices(self):
         """The number of machines, and of devices on each."""
+        from . import env
+
         settings, launched = self.settings, _C.world_size() > 1
+        if len(env.addresses()) > 1 and not launched:
+            raise RuntimeError(
+                f"env.machine names {len(env.addresses())} machines, and this process runs alone. Start the program on each machine "
+                "by holon.distributed.launch --nnodes, one process for each device."
+            )
         machines = settings.get("machine_num", _C.world_size() // _C.local_world_size() if launched else 1)
         counts = [settings[key] for key in ("gpu_device_num", "cpu_device_num") if settings.get(key)]
         devices = max(counts) if counts else _C.local_world_size() if launched else 1

@@ -22,7 +22,9 @@ def unpack(input, unpack_num, name=None):
         raise ValueError(f"unpack: {input!r} cannot be cut along its first axis into {unpack_num} equal parts.")
 
     def cut(x):
-        return list(_C.ops["chunk"](x, unpack_num))
+        parts = _C.ops["chunk"](x, unpack_num)
+        # Each part lies on the devices as the whole did: a batch that is split stays so.
+        return [p.to_global(p.placement, x.sbp) for p in parts] if x.is_global else list(parts)
 
     return record(
         cut,
