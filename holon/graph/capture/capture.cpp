@@ -32,6 +32,13 @@ Capture::Capture() : id_(next_id()), before_(Context::current().tracer()) {
 
 Capture::~Capture() { end(); }
 
+void Capture::set_micro_batches(const MicroBatches& all, int form) {
+  graph_.micro_batches = all.count;
+  rows_ = &all.rows[static_cast<size_t>(form)];
+  graph_.row_parts = all.parts[static_cast<size_t>(form)];
+  if (all.forms() > 1) share_ = all.shares[static_cast<size_t>(form)];
+}
+
 void Capture::end() {
   if (!open_) return;
   open_ = false;
@@ -61,19 +68,8 @@ Tensor Capture::input(const Dims& shape, DType dtype, const GlobalSpec* spec, De
 
 Tensor Capture::input_like(const Tensor& example) {
   Dims shape = example.shape();
-  const int n = graph_.micro_batches;
-  if (n > 1 && shape.size() > 0) {
-    int64_t parts = n;
-    if (example.is_global())
-      for (int a = 0; a < example.nd_sbp().size(); ++a)
-        if (example.nd_sbp()[a].is_split(0)) parts *= example.placement().hierarchy()[a];
-    if (shape[0] % parts)
-      fail_value("input {} of the graph has {} rows, which {} micro-batches{} do not divide. Give a multiple of {} "
-                 "rows (drop_last=True in a loader), or "
-                 "another number by config.set_gradient_accumulation_steps().",
-                 graph_.inputs.size(), shape[0], n, parts > n ? fmt::format(" on {} ranks", parts / n) : "", parts);
-    shape[0] /= n;
-  }
+  const size_t number = graph_.inputs.size();
+  if (shape.size() > 0) shape[0] = rows_ ? (*rows_)[number] : equal_rows(example, number, graph_.micro_batches);
   return input(shape, example.dtype(), example.spec(), example.impl()->device);
 }
 
@@ -248,6 +244,7 @@ Tensor Capture::gradient_of(const TensorImpl& leaf) const {
 int64_t Capture::draw(bool global) { return kDrawMark + (global ? graph_.global_draws++ : graph_.local_draws++); }
 
 Tensor Capture::seed(Tensor ones) {
+  if (share_ > 0) return mul_scalar(ones, share_);
   return graph_.micro_batches == 1 ? ones : div_scalar(ones, static_cast<double>(graph_.micro_batches));
 }
 

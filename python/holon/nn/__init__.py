@@ -46,15 +46,15 @@ def __getattr__(name):
 
         module = import_module(f"{__name__}.graph")
         return module if name == "graph" else module.Graph
+    if name == "parallel":
+        from importlib import import_module
+
+        return import_module(f"{__name__}.parallel")
     if name[:2] != "__":
         from ..legacy import nn as older  # functions of job functions
 
         if name in older.__all__:
             return getattr(older, name)
-    message = f"nn has no '{name}'"
-    if not name.startswith("_"):
-        from difflib import get_close_matches
+    from .._missing import error
 
-        near = get_close_matches(name, __all__, 3, 0.75)
-        message += f". Did you mean {' or '.join(near)}?" if near else f". It has {', '.join(__all__)}."
-    raise AttributeError(message)
+    raise error("nn", name, __all__)
