@@ -51,7 +51,19 @@ MIRRORED = """
     for _ in range(3):
         a, b = train(parts)
     assert seen == [[(3, 2), (1, 2)]] * 3, seen
-    print("RESULT", a.shape, b.shape, f"{a.sum():.4f} {b.sum():.4f}", flow.get_all_variables()["w"].numpy(), flush=True)
+    w = flow.get_all_variables()["w"].numpy()
+
+    flow.clear_default_session()
+    flow.config.gpu_device_num(2)
+    config.default_placement_scope(flow.scope.placement("gpu", ["0:1", "0:0"]))
+
+    @flow.global_function(function_config=config)
+    def lists(x: tp.ListListNumpy.Placeholder((2, 2))) -> tp.ListListNumpy:
+        return x * 2
+
+    found = lists([[np.ones((1, 2), np.float32), np.ones((2, 1), np.float32)], [np.full((2, 2), 3, np.float32)]])
+    assert [[x.tolist() for x in device] for device in found] == [[[[2, 2]], [[2], [2]]], [[[6, 6], [6, 6]]]], found
+    print("RESULT", a.shape, b.shape, f"{a.sum():.4f} {b.sum():.4f}", w, flush=True)
 """
 
 

@@ -90,6 +90,24 @@ def test_lists_of_tensors():
     close(found[1][0], given[1][0] * 2)
 
 
+@pytest.mark.parametrize("view", ["mirrored", "consistent"])
+def test_devices_in_another_order(view):
+    """Of a job on some of the devices, the first named has the first part."""
+    flow.config.gpu_device_num(4)
+    config = mirrored() if view == "mirrored" else flow.function_config()
+    config.default_placement_scope(flow.scope.placement("gpu", ["0:3", "0:1"]))
+
+    @flow.global_function(function_config=config)
+    def job(x: tp.Numpy.Placeholder((5, 2))) -> tp.Tuple[tp.Numpy, tp.ListNumpy]:
+        return x * 2, x * 3
+
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    whole, parts = job(x)
+    close(whole, x * 2)
+    close(np.concatenate(parts), x * 3)
+    assert [len(p) for p in parts] == ([3, 2] if view == "mirrored" else [5])
+
+
 def test_devices_draw_different_numbers():
     flow.config.gpu_device_num(2)
 
