@@ -143,8 +143,8 @@ def test_error_of_one_process(program):
     assert done.returncode != 0 and "ZeroDivisionError: on one rank (in odd" in done.stderr
 
 
-def test_program_ends_while_jobs_run(program):
-    """Nothing is waited for that nobody asked for, and nothing is left behind."""
+def test_end_of_the_program_waits_for_callbacks(program):
+    """And an error that nobody asked for is shown."""
     path = program("""
         import numpy as np
         import holon as flow
@@ -156,8 +156,11 @@ def test_program_ends_while_jobs_run(program):
         def job(x: tp.Numpy.Placeholder((300, 300))) -> tp.Callback[tp.Numpy]:
             return flow.matmul(x, x)
 
-        for _ in range(10):
-            job(np.ones((300, 300), np.float32))(lambda v: None)
-        print("RESULT")
+        for i in range(4):
+            job(np.ones((300, 300), np.float32))(lambda v, i=i: print("RESULT", i, v[0, 0]))
+        job(np.ones((300, 300), np.float32))(lambda v: v[300])
     """)
-    assert results(run(path, timeout=60)) == ["RESULT"]
+    for done in (run(path, timeout=60), launch(path, 3)):
+        got = results(done)
+        assert sorted(set(got)) == [f"RESULT {i} 300.0" for i in range(4)], done.stdout
+        assert "IndexError" in done.stderr
