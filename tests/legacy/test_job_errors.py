@@ -2,11 +2,11 @@
 
 import threading
 
+import holon.typing as tp
 import numpy as np
 import pytest
 
 import holon as flow
-import holon.typing as tp
 
 X = np.ones((4, 2), np.float32)
 
@@ -87,7 +87,7 @@ def test_mixed_parameters():
     with pytest.raises(NotImplementedError, match="some parameters are annotated"):
 
         @flow.global_function()
-        def job(x: tp.Numpy.Placeholder((2,)), y=flow.FixedTensorDef((2,))):
+        def job(x: tp.Numpy.Placeholder((2,)), y=flow.FixedTensorDef((2,))):  # noqa: B008
             return x
 
 

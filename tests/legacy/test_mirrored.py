@@ -1,11 +1,11 @@
 """The mirrored view: one array for each device in and out, and the steps of the whole batch."""
 
+import holon.typing as tp
 import numpy as np
 import pytest
 from legacy.small_net import batches, data, run, sgd
 
 import holon as flow
-import holon.typing as tp
 
 
 def close(a, b):
