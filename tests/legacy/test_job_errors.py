@@ -293,6 +293,26 @@ def test_fewer_rows_than_devices():
         make()(X)
 
 
+@pytest.mark.parametrize(
+    "body, text",
+    [
+        (
+            lambda x: weight(distribute=flow.distribute.split(0)),
+            r"get_variable: 'w' \[2\] is split along axis 0 over 3 devices, and has only 2",
+        ),
+        (
+            lambda x: (x + 1).with_split_distribute(1),
+            r"parallel_cast: add_0 \[4, 2\] is split along axis 1 over 3 devices",
+        ),
+    ],
+    ids=["variable", "blob"],
+)
+def test_split_axis_smaller_than_the_devices(body, text):
+    flow.config.gpu_device_num(3)
+    with pytest.raises(ValueError, match=text):
+        make(body)(X)
+
+
 def test_device_that_is_not_there():
     flow.config.gpu_device_num(2)
 

@@ -328,6 +328,29 @@ def test_parts_are_a_pipeline():
     )  # the input is given away before: the first device waits for nobody
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_casts_change_no_value(n):
+    """Nor do they change gradients, however a blob and its gradient are laid out."""
+    flow.config.gpu_device_num(n)
+    split, broadcast, auto = flow.distribute.split, flow.distribute.broadcast(), flow.distribute.auto()
+
+    @flow.global_function(type="train")
+    def job(x: tp.Numpy.Placeholder((6, 4))) -> tp.Tuple[tp.Numpy, tp.Numpy]:
+        w = flow.get_variable("w", (4, 3), initializer=flow.ones_initializer(), distribute=split(0))
+        assert w.split_axis == 0 and x.with_distribute(broadcast).split_axis is None
+        y = flow.parallel_cast(x, distribute=split(1), gradient_distribute=split(0))
+        y = flow.matmul(y, w).with_broadcast_distribute().with_gradient_distribute(split(1)).with_distribute(auto)
+        loss = y * y
+        sgd().minimize(loss)
+        return y, loss
+
+    x = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    y, loss = job(x)
+    close(y, x @ np.ones((4, 3)))
+    close(loss, y * y)
+    close(flow.get_all_variables()["w"].numpy(), 1 - 0.5 * x.T @ (2 * y) / 18)
+
+
 def test_two_train_jobs_share_variables_and_momentum():
     """As two kinds of steps that alternate."""
 

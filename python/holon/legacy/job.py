@@ -55,6 +55,15 @@ class Job:
     def scope(self):
         return self.scopes[-1]
 
+    def check_split(self, what, axis, shape):
+        """Errors (ValueError): an axis that is smaller than the number of the scope's devices."""
+        n = len(self._session.ranks_of(self.scope().placement))
+        if shape[axis] < n:
+            raise ValueError(
+                f"{what} {list(shape)} is split along axis {axis} over {n} devices, and has only {shape[axis]} there. "
+                "Broadcast it, split another axis, or take fewer devices (scope.placement)."
+            )
+
     def unique_name(self, name, given):
         count = self._names.get(name, 0)
         self._names[name] = count + 1
@@ -102,6 +111,7 @@ class Job:
         self._clear()
         _tracing.job = self
         try:
+            self._session = session
             self.device_ranks = session.ranks_of(self.config.scope.placement)
             result = self.function(*(self._input(session, name, tree) for name, tree in self.parameters))
         finally:
