@@ -1,4 +1,5 @@
-// The one header for C++ programs: tensors, placements and sbps, all ops, modules, optimizers, graphs, data and checkpoints.
+// The one header for C++ programs: tensors, placements and sbps, all ops, modules, optimizers, graphs, data and
+// checkpoints.
 #pragma once
 
 #include "holon/autograd/engine.h"
@@ -38,7 +39,9 @@
 namespace holon {
 
 // placement("cpu", {0, 1}): ranks in a row. placement("cpu", {2, 2}, {0, 1, 2, 3}): in a grid, row by row.
-inline Placement placement(std::string_view type, std::vector<int64_t> ranks) { return Placement(type, std::move(ranks)); }
+inline Placement placement(std::string_view type, std::vector<int64_t> ranks) {
+  return Placement(type, std::move(ranks));
+}
 inline Placement placement(std::string_view type, const Dims& hierarchy, std::vector<int64_t> ranks) {
   return Placement(type, hierarchy, std::move(ranks));
 }
@@ -56,7 +59,8 @@ inline void barrier() {
 
 // The steps that x.to_global(placement, sbp) takes, in words. Moves nothing.
 inline std::string explain(const Tensor& x, const Placement& placement, const NdSbp& sbp) {
-  if (x.is_local()) fail_runtime("explain: the tensor is local; boxing is between global ones. Use to_global(placement, sbp) first.");
+  if (x.is_local())
+    fail_runtime("explain: the tensor is local; boxing is between global ones. Use to_global(placement, sbp) first.");
   check_nd_sbp(x.shape(), placement, sbp, "explain");
   return boxing::explain(x.spec(), intern_spec(placement, sbp), x.shape(), x.dtype());
 }

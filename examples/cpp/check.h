@@ -19,7 +19,8 @@ inline int expect(bool ok) {
   return ok ? 0 : 1;
 }
 
-// Runs the program on the launcher's ranks, or, where it was started alone, on n ranks that are threads of this process.
+// Runs the program on the launcher's ranks, or, where it was started alone, on n ranks that are threads of this
+// process.
 inline int on_ranks(int n, const std::function<int()>& program) {
   if (holon::world_size() > 1) return program();
   std::atomic<int> status = 0;

@@ -11,7 +11,8 @@ std::pair<int64_t, int64_t> part_rows(int64_t size, const Placement& placement, 
   // Splits along other axes have no say in the rows.
   NdSbp rows = nd_sbp;
   for (int d = 0; d < rows.size(); ++d) {
-    if (rows[d].is_partial()) fail_value("a batch cannot be loaded as a partial sum {}. Split or broadcast it.", nd_sbp);
+    if (rows[d].is_partial())
+      fail_value("a batch cannot be loaded as a partial sum {}. Split or broadcast it.", nd_sbp);
     if (rows[d].is_split() && rows[d].axis != 0) rows = rows.with(d, sbp::broadcast());
   }
   check_nd_sbp({size}, placement, rows, "a batch");
@@ -28,7 +29,8 @@ Tensor join_rows(const Tensor& rows, int64_t size, const Placement& placement, c
   Dims shape = rows.shape();
   shape[0] = size;
   check_nd_sbp(shape, placement, nd_sbp, "a batch");
-  if (count > 0 && rows.shape()[0] != count) fail_value("this rank's part of a batch has {} rows; found {}.", count, rows.shape());
+  if (count > 0 && rows.shape()[0] != count)
+    fail_value("this rank's part of a batch has {} rows; found {}.", count, rows.shape());
   NoGradGuard guard;
   Array part;
   int index = placement.index_of(Context::current().rank());

@@ -18,13 +18,17 @@ bool is_relu(std::string_view nonlinearity, const char* layer) {
 // Where x is, the same on all ranks.
 Tensor zero_state(const Tensor& x, const Dims& shape) {
   if (x.is_local()) return zeros(shape, {.dtype = x.dtype(), .device = x.device()});
-  return zeros(shape, {.placement = x.placement(), .sbp = NdSbp::filled(x.nd_sbp().size(), sbp::broadcast()), .dtype = x.dtype()});
+  return zeros(
+      shape,
+      {.placement = x.placement(), .sbp = NdSbp::filled(x.nd_sbp().size(), sbp::broadcast()), .dtype = x.dtype()});
 }
 
 }  // namespace
 
-Recurrent::Recurrent(int64_t input_size, int64_t hidden_size, int64_t gates, const RecurrentOptions& o) : options_(o), hidden_size_(hidden_size) {
-  if (hidden_size < 1 || o.num_layers < 1) fail_value("a recurrent layer: hidden_size is {}, num_layers {}; both count from 1.", hidden_size, o.num_layers);
+Recurrent::Recurrent(int64_t input_size, int64_t hidden_size, int64_t gates, const RecurrentOptions& o)
+    : options_(o), hidden_size_(hidden_size) {
+  if (hidden_size < 1 || o.num_layers < 1)
+    fail_value("a recurrent layer: hidden_size is {}, num_layers {}; both count from 1.", hidden_size, o.num_layers);
   double bound = 1 / std::sqrt(static_cast<double>(hidden_size));
   auto add = [&](const std::string& name, const Dims& shape, const NdSbp& sbp) {
     weights_.push_back(register_parameter(name, blank(shape, o.placement, sbp, o.dtype)));
@@ -43,7 +47,9 @@ Recurrent::Recurrent(int64_t input_size, int64_t hidden_size, int64_t gates, con
 }
 
 std::vector<Tensor> Recurrent::arguments(const Tensor& x, std::vector<Tensor> states) const {
-  if (x.ndim() != 2 && x.ndim() != 3) fail_value("a recurrent layer: x must be [length, batch, width], or [length, width] for one sample; found {}.", x.shape());
+  if (x.ndim() != 2 && x.ndim() != 3)
+    fail_value("a recurrent layer: x must be [length, batch, width], or [length, width] for one sample; found {}.",
+               x.shape());
   Dims shape{options_.num_layers * (options_.bidirectional ? 2 : 1)};
   if (x.ndim() == 3) shape.push_back(x.shape()[options_.batch_first ? 0 : 1]);
   shape.push_back(hidden_size_);
@@ -56,13 +62,15 @@ std::vector<Tensor> Recurrent::arguments(const Tensor& x, std::vector<Tensor> st
   return all;
 }
 
-LSTM::LSTM(int64_t input_size, int64_t hidden_size, const RecurrentOptions& o) : Recurrent(input_size, hidden_size, 4, o) {}
+LSTM::LSTM(int64_t input_size, int64_t hidden_size, const RecurrentOptions& o)
+    : Recurrent(input_size, hidden_size, 4, o) {}
 std::array<Tensor, 3> LSTM::operator()(const Tensor& x, const Tensor& h0, const Tensor& c0) const {
   auto& o = options_;
   return lstm(arguments(x, {h0, c0}), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional, o.batch_first);
 }
 
-GRU::GRU(int64_t input_size, int64_t hidden_size, const RecurrentOptions& o) : Recurrent(input_size, hidden_size, 3, o) {}
+GRU::GRU(int64_t input_size, int64_t hidden_size, const RecurrentOptions& o)
+    : Recurrent(input_size, hidden_size, 3, o) {}
 std::array<Tensor, 2> GRU::operator()(const Tensor& x, const Tensor& h0) const {
   auto& o = options_;
   return gru(arguments(x, {h0}), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional, o.batch_first);
@@ -93,7 +101,8 @@ Cell::Cell(int64_t input_size, int64_t hidden_size, int64_t gates, const CellOpt
 }
 
 Tensor Cell::state(const Tensor& x, const Tensor& given) const {
-  if (x.ndim() != 1 && x.ndim() != 2) fail_value("a recurrent cell: x must be [batch, width], or [width] for one sample; found {}.", x.shape());
+  if (x.ndim() != 1 && x.ndim() != 2)
+    fail_value("a recurrent cell: x must be [batch, width], or [width] for one sample; found {}.", x.shape());
   if (given.defined()) return given;
   return zero_state(x, x.ndim() == 2 ? Dims{x.shape()[0], hidden_size_} : Dims{hidden_size_});
 }

@@ -77,14 +77,14 @@ void run_batch(const Batch& g, double alpha, double beta, const T* a, const T* b
       oa += index * g.a[i], ob += index * g.b[i], oc += index * g.c[i];
     }
     run_product(MatrixProduct<T>{g.m,
-                       g.n,
-                       g.k,
-                       static_cast<T>(alpha),
-                       static_cast<T>(beta),
-                       {a + oa, g.ars, g.acs},
-                       {b + ob, g.brs, g.bcs},
-                       {c + oc, g.crs, g.ccs},
-                       bias});
+                                 g.n,
+                                 g.k,
+                                 static_cast<T>(alpha),
+                                 static_cast<T>(beta),
+                                 {a + oa, g.ars, g.acs},
+                                 {b + ob, g.brs, g.bcs},
+                                 {c + oc, g.crs, g.ccs},
+                                 bias});
   };
   const int64_t count = g.shape.numel();
   if (count == 1) {
@@ -130,7 +130,8 @@ bool product_bf16(const Array& a, const Array& b, const Array* bias, Array& out)
     const int last = a.ndim() - 1;
     const int64_t rows = a.shape[last] == 0 ? 0 : a.numel() / a.shape[last];
     Dims shape{rows, a.shape[last]}, out_shape{rows, out.shape[last]}, strides, out_strides;
-    if (rows == 0 || !view_strides(a.shape, a.strides, shape, &strides) || !view_strides(out.shape, out.strides, out_shape, &out_strides))
+    if (rows == 0 || !view_strides(a.shape, a.strides, shape, &strides) ||
+        !view_strides(out.shape, out.strides, out_shape, &out_strides))
       return false;
     Array matrix = a.view(shape, strides), out_matrix = out.view(out_shape, out_strides);
     return matmul_bf16(matrix, b, bias, out_matrix);
@@ -153,14 +154,14 @@ void product(const Array& a, const Array& b, const Array* bias, Array& out, doub
       return;
     }
     run_product(MatrixProduct<float>{m,
-                           n,
-                           k,
-                           static_cast<float>(alpha),
-                           static_cast<float>(beta),
-                           {a.data<float>(), a.strides[0], a.strides[1]},
-                           {b.data<float>(), b.strides[0], b.strides[1]},
-                           {out.data<float>(), out.strides[0], out.strides[1]},
-                           bias ? bias->data<float>() : nullptr});
+                                     n,
+                                     k,
+                                     static_cast<float>(alpha),
+                                     static_cast<float>(beta),
+                                     {a.data<float>(), a.strides[0], a.strides[1]},
+                                     {b.data<float>(), b.strides[0], b.strides[1]},
+                                     {out.data<float>(), out.strides[0], out.strides[1]},
+                                     bias ? bias->data<float>() : nullptr});
     return;
   }
   if (out.numel() == 0) return;
@@ -214,21 +215,22 @@ Array as_matrix(const Array& x) {
 
 // Leading axes join the rows, which blocks of the finish are counted in.
 void finished(const Array& a, const Array& b, const Array* bias, Array& out, double alpha, const Finish& finish) {
-  HOLON_CHECK(out.dtype == DType::kFloat32 && a.dtype == out.dtype && b.dtype == out.dtype && out.is_contiguous(), "a product with a finish: {} into {} {}",
-              name(a.dtype), name(out.dtype), out.shape);
+  HOLON_CHECK(out.dtype == DType::kFloat32 && a.dtype == out.dtype && b.dtype == out.dtype && out.is_contiguous(),
+              "a product with a finish: {} into {} {}", name(a.dtype), name(out.dtype), out.shape);
   const Array rows = as_matrix(a), dense = bias ? dense_vector(*bias) : Array();
   const int64_t m = rows.shape[0], k = rows.shape[1], n = b.shape[1];
-  HOLON_CHECK(b.shape[0] == k && out.numel() == m * n, "a product with a finish: {} @ {} does not give {}", a.shape, b.shape, out.shape);
+  HOLON_CHECK(b.shape[0] == k && out.numel() == m * n, "a product with a finish: {} @ {} does not give {}", a.shape,
+              b.shape, out.shape);
   run_product(MatrixProduct<float>{m,
-                         n,
-                         k,
-                         static_cast<float>(alpha),
-                         0,
-                         {rows.data<float>(), rows.strides[0], rows.strides[1]},
-                         {b.data<float>(), b.strides[0], b.strides[1]},
-                         {out.data<float>(), n, 1},
-                         bias ? dense.data<float>() : nullptr,
-                         finish});
+                                   n,
+                                   k,
+                                   static_cast<float>(alpha),
+                                   0,
+                                   {rows.data<float>(), rows.strides[0], rows.strides[1]},
+                                   {b.data<float>(), b.strides[0], b.strides[1]},
+                                   {out.data<float>(), n, 1},
+                                   bias ? dense.data<float>() : nullptr,
+                                   finish});
 }
 
 Array transposed(const Array& x) { return x.view({x.shape[1], x.shape[0]}, {x.strides[1], x.strides[0]}); }
@@ -282,7 +284,8 @@ void linear(const Array& x, const Array& w, const Array* bias, Array& out, const
   if (x.ndim() == 1) {
     Array row = x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]});
     Array row_out = out.view({1, out.shape[0]}, {out.shape[0], out.strides[0]});
-    finish.run ? finished(row, transposed(w), bias, row_out, 1, finish) : product(row, transposed(w), bias, row_out, 1, 0);
+    finish.run ? finished(row, transposed(w), bias, row_out, 1, finish)
+               : product(row, transposed(w), bias, row_out, 1, 0);
     return;
   }
   finish.run ? finished(x, transposed(w), bias, out, 1, finish) : product(x, transposed(w), bias, out, 1, 0);
@@ -294,20 +297,21 @@ void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias
   Array rows = as_matrix(dy.ndim() == 1 ? dy.view({1, dy.shape[0]}, {dy.shape[0], dy.strides[0]}) : dy);
   Array columns = as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x);
   const int64_t n = rows.shape[1], k = columns.shape[1];
-  if (dbias && dw.dtype == DType::kFloat32 && beta == 0 && rows.strides[1] == 1 && dw.is_contiguous() && dbias->is_contiguous() && dy.dtype == dw.dtype &&
-      x.dtype == dw.dtype && dbias->dtype == dw.dtype && rows.shape[0] == columns.shape[0] && dw.shape == Dims{n, k} && dbias->shape == Dims{n}) {
+  if (dbias && dw.dtype == DType::kFloat32 && beta == 0 && rows.strides[1] == 1 && dw.is_contiguous() &&
+      dbias->is_contiguous() && dy.dtype == dw.dtype && x.dtype == dw.dtype && dbias->dtype == dw.dtype &&
+      rows.shape[0] == columns.shape[0] && dw.shape == Dims{n, k} && dbias->shape == Dims{n}) {
     // dy is read for the product anyway.
     run_product(MatrixProduct<float>{n,
-                           k,
-                           rows.shape[0],
-                           1,
-                           0,
-                           {rows.data<float>(), 1, rows.strides[0]},
-                           {columns.data<float>(), columns.strides[0], columns.strides[1]},
-                           {dw.data<float>(), k, 1},
-                           nullptr,
-                           {},
-                           dbias->data<float>()});
+                                     k,
+                                     rows.shape[0],
+                                     1,
+                                     0,
+                                     {rows.data<float>(), 1, rows.strides[0]},
+                                     {columns.data<float>(), columns.strides[0], columns.strides[1]},
+                                     {dw.data<float>(), k, 1},
+                                     nullptr,
+                                     {},
+                                     dbias->data<float>()});
     if (k == 0) column_sums(rows, *dbias, beta);
     return;
   }
@@ -328,14 +332,14 @@ void column_sums(const Array& x, Array& out, double beta) {
 void gemm(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, MatrixView b, float beta, float* c,
           int64_t c_row_stride, const float* bias) {
   run_product(MatrixProduct<float>{m,
-                         n,
-                         k,
-                         alpha,
-                         beta,
-                         {a.data, a.row_stride, a.col_stride},
-                         {b.data, b.row_stride, b.col_stride},
-                         {c, c_row_stride, 1},
-                         bias});
+                                   n,
+                                   k,
+                                   alpha,
+                                   beta,
+                                   {a.data, a.row_stride, a.col_stride},
+                                   {b.data, b.row_stride, b.col_stride},
+                                   {c, c_row_stride, 1},
+                                   bias});
 }
 
 }  // namespace holon::kernels

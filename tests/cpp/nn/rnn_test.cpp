@@ -25,10 +25,12 @@ TEST(Recurrent, StepsAreThoseOfTheCell) {
   auto part = [](const Module& m, const char* name) { return m.get_parameter(std::string(name) + "_l0"); };
   for (int t = 0; t < 5; ++t) {
     Tensor step = select(x, 0, t);
-    auto next = lstm_cell(step, h, c, part(lstm, "weight_ih"), part(lstm, "weight_hh"), part(lstm, "bias_ih"), part(lstm, "bias_hh"));
+    auto next = lstm_cell(step, h, c, part(lstm, "weight_ih"), part(lstm, "weight_hh"), part(lstm, "bias_ih"),
+                          part(lstm, "bias_hh"));
     h = next[0], c = next[1];
     g = gru_cell(step, g, part(gru, "weight_ih"), part(gru, "weight_hh"), part(gru, "bias_ih"), part(gru, "bias_hh"));
-    r = rnn_relu_cell(step, r, part(rnn, "weight_ih"), part(rnn, "weight_hh"), part(rnn, "bias_ih"), part(rnn, "bias_hh"));
+    r = rnn_relu_cell(step, r, part(rnn, "weight_ih"), part(rnn, "weight_hh"), part(rnn, "bias_ih"),
+                      part(rnn, "bias_hh"));
   }
   auto [y, hn, cn] = lstm(x);
   EXPECT_LT(difference(select(y, 0, 4), h), 1e-5);
