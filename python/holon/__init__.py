@@ -43,12 +43,16 @@ from .random import get_rng_state, initial_seed, seed, set_rng_state  # noqa: E4
 
 is_grad_enabled = _C.is_grad_enabled
 # Loaded on first use.
-_LAZY = {"jit": "_jit", **dict.fromkeys(("BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
-                                         "IntTensor", "LongTensor"), "_typed"),
-         **dict.fromkeys(("broadcast_shapes", "get_default_dtype", "is_nonzero", "new_empty", "new_full", "new_ones", "new_zeros",
-                          "set_default_dtype"), "_more")}
-_SUBMODULES = {"amp", "autograd", "backends", "boxing", "comm", "cuda", "data", "distributed", "env", "linalg", "nn", "optim", "random", "sysconfig",
-               "utils"}
+_LAZY = {
+    "jit": "_jit",
+    **dict.fromkeys(("load", "save"), "_checkpoint"),
+    **dict.fromkeys(("BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
+                     "LongTensor"), "_typed"),
+    **dict.fromkeys(("broadcast_shapes", "get_default_dtype", "is_nonzero", "new_empty", "new_full", "new_ones", "new_zeros",
+                     "set_default_dtype"), "_more"),
+}
+_SUBMODULES = {"amp", "autograd", "backends", "boxing", "comm", "cuda", "data", "distributed", "env", "legacy", "linalg", "nn", "optim",
+               "random", "sysconfig", "typing", "utils"}
 
 # OneFlow's names for the two halves of to_global.
 local_to_global = global_to_global = to_global  # noqa: F821
@@ -111,6 +115,12 @@ def __getattr__(name):
         from importlib import import_module
 
         return globals().setdefault(name, getattr(import_module(f"{__name__}.{_LAZY[name]}"), name))
+    if name[:2] != "__":
+        from . import legacy
+
+        found = legacy.lookup(name)
+        if found is not None:
+            return found
     from ._missing import error
 
     prefix = _C.get_printoptions()["prefix"]

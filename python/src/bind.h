@@ -104,6 +104,7 @@ void bind_boxing(nb::module_& m);
 void bind_random(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_readers(nb::module_& m);
+void bind_checkpoint(nb::module_& m);  // save, load
 void bind_graph(nb::module_& m);      // nn.Graph
 
 // What __reduce__ returns to have an object made by a function of this module.

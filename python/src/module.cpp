@@ -43,5 +43,6 @@ NB_MODULE(_C, m) {
   bind_optim(m);
   bind_graph(m);
   bind_readers(m);
+  bind_checkpoint(m);
   bind_ranks(m);
 }

@@ -35,6 +35,9 @@ globals().update({name: value for family in _FAMILIES for name, value in vars(fa
 __all__ = sorted(name for name in globals() if not name.startswith("_") and name not in {f.__name__.rpartition(".")[2] for f in _FAMILIES}
                  and name not in ("module", "parameter"))
 
+# nn.dropout is a function of job functions (holon.legacy); the module of this name is found by import.
+del dropout
+
 
 def __getattr__(name):
     if name in ("graph", "Graph"):
@@ -47,6 +50,11 @@ def __getattr__(name):
         from importlib import import_module
 
         return import_module(f"{__name__}.parallel")
+    if name[:2] != "__":
+        from ..legacy import nn as older  # functions of job functions
+
+        if name in older.__all__:
+            return getattr(older, name)
     from .._missing import error
 
     raise error("nn", name, __all__)

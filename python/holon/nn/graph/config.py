@@ -13,10 +13,14 @@ class GraphConfig:
         """build() runs in an autocast region: products in `dtype` (bfloat16). Parameters stay float32."""
         self._core.enable_amp(bool(mode), dtype)
 
-    def set_gradient_accumulation_steps(self, value):
+    def set_gradient_accumulation_steps(self, value, *, uneven=False):
         """The rows of the inputs are cut into so many micro-batches; one update follows, by the mean of their gradients (backward() divides
-        by their number). An output with a micro-batch's rows comes joined; others, such as a loss, come with a first axis of that many values."""
-        self._core.set_gradient_accumulation_steps(_count("set_gradient_accumulation_steps", value))
+        by their number). An output with a micro-batch's rows comes joined; others, such as a loss, come with a first axis of that many values.
+
+        uneven: where they do not divide each rank's rows, the first micro-batches have a row more, and where there are fewer rows there are
+        fewer micro-batches. Gradients are then weighed by rows, and so is an output without rows: the mean of its values is the batch's.
+        """
+        self._core.set_gradient_accumulation_steps(_count("set_gradient_accumulation_steps", value), bool(uneven))
 
     def enable_zero(self, mode=True, *, stage=1, shard_min_size=None, shard_restore_level=None):
         """Splits over data-parallel ranks the states of optimizers (stage 1), gradients too (2), parameters too (3). Parameters of fewer than
@@ -69,6 +73,10 @@ class GraphConfig:
     def allow_fuse_cast_scale(self, mode=True):
         """Whether casts and scalings are fused with what is around them: as allow_fuse_add_to_output."""
         self._switch("fuse_elementwise", mode)
+
+    def allow_fuse_norm(self, mode=True):
+        """Whether the sum with a residual is computed together with the norm behind it; on from the start."""
+        self._switch("fuse_norm", mode)
 
     def allow_fuse_model_update_ops(self, mode=True):
         """Does nothing: an optimizer's group is always updated in one go."""

@@ -358,6 +358,9 @@ class _Front:
         self._graph = graph
 
     def begin(self):
+        # A form of micro-batches that was captured before has bound buffers anew.
+        for _, module, key, tensor in self._graph._buffers_before:
+            module._buffers[key] = tensor
         self._graph._begin()
 
     def build(self, args, kwargs):
