@@ -217,22 +217,23 @@ def test_masks_of_integers():
     assert flow.arange(3).masked_select(mask).tolist() == [0, 2]
 
 
-def test_settings_of_a_graphs_modules_after_it_was_made():
+def test_what_a_graph_keeps_of_a_module():
     class Run(nn.Graph):
         def __init__(self):
             super().__init__()
             self.model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-            self.model[1].to(nn.graph.GraphModule).set_stage(1)
+            self.block = [self.model[1].to(nn.graph.GraphModule)]
+            assert self.model[1].origin is self.model[1] and self.model[1].config is self.block[0]
+            self.model[1].config.set_stage(0)
 
         def build(self, x):
             return self.model(x)
 
     graph = Run()
-    block = graph.model[1].to(nn.graph.GraphModule)
-    assert block.stage_id == 1 and block.name == "model.1" and block.name_prefix == "model." and block.type == "MODULE"
-    block.activation_checkpointing = True
-    assert graph.model[1].to(nn.graph.GraphModule).activation_checkpointing
+    (block,) = graph.block
+    assert block.stage_id == 0 and block.name == "model.1" and block.name_prefix == "model." and block.type == "MODULE" and block.scope == "model.1"
     assert isinstance(graph.model, nn.graph.Proxy) and isinstance(flow.ones(1), nn.graph.GraphTensor)
+    assert not hasattr(graph.model, "origin") and not hasattr(graph.model, "config")
 
 
 def test_arguments_as_a_tree():

@@ -135,11 +135,10 @@ def block_of(module):
         if blocks is None:
             raise RuntimeError(f"{type(under_construction.graphs[-1]).__name__}: call super().__init__() first in its __init__.")
         if module not in blocks:
-            blocks[module] = module.__dict__["_latest_block"] = GraphModule(module)
+            blocks[module] = GraphModule(module)
             under_construction.graphs[-1]._name_blocks()
         return blocks[module]
-    # Later, where a graph has settings of its own for the module, they are what counts, and what is seen and changed.
-    block = module.__dict__.get("_graph_block") or module.__dict__.get("_latest_block")
+    block = module.__dict__.get("_graph_block")
     if block is None:
         block = module.__dict__["_graph_block"] = GraphModule(module)
     return block
