@@ -262,3 +262,51 @@ def test_debug_prints_what_is_compiled(capsys):
         graph.set_grad_scaler(1)
     with pytest.raises(AttributeError, match="no protobuf"):
         graph._full_graph_proto
+
+
+def test_placements_by_host_and_with_a_hierarchy():
+    def check(rank):
+        assert flow.placement("cpu", {0: [0, 1]}) == flow.placement("cpu", [0, 1]) == flow.placement("cpu", {0: range(2)})
+        assert flow.placement("cpu", {0: 1}) == flow.placement("cpu", [1])
+        assert flow.placement("cpu", {0: [0, 1, 2, 3]}, (2, 2)) == flow.placement("cpu", [[0, 1], [2, 3]])
+        assert flow.placement("cpu", [0, 1], hierarchy=(2, 1)).ranks.tolist() == [[0], [1]]
+        with pytest.raises(ValueError, match="host 0 has no device 4"):
+            flow.placement("cpu", {0: [4]})
+        with pytest.raises(TypeError, match="a host must be a number"):
+            flow.placement("cpu", {"a": [0]})
+        with pytest.raises(TypeError, match="hierarchy must be"):
+            flow.placement("cpu", [0, 1], hierarchy="2x1")
+        with pytest.raises(ValueError):
+            flow.placement("cpu", [0, 1], hierarchy=(3,))
+
+    flow.run_ranks(4, check)
+
+
+def test_tests_that_ask_for_ranks():
+    import unittest
+
+    class Tests(flow.unittest.TestCase):
+        @flow.unittest.skip_unless_1n1d()
+        def test_here(self):
+            self.assertEqual(flow.env.get_world_size(), 1)
+
+        @flow.unittest.skip_unless_1n2d()
+        def test_elsewhere(self):
+            raise AssertionError
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Tests).run(result)
+    assert (result.testsRun, len(result.skipped), len(result.failures)) == (2, 1, 0)
+    assert "for 1 hosts with 2 ranks each; here are 1 with 1" in result.skipped[0][1]
+
+
+def test_tensors_of_a_captured_graph_are_lazy():
+    seen = []
+
+    class Run(nn.Graph):
+        def build(self, x):
+            seen.append((x.is_lazy, x.is_eager))
+            return x
+
+    y = Run()(flow.ones(1))
+    assert seen == [(True, False)] and (y.is_lazy, y.is_eager) == (False, True)
