@@ -2,11 +2,11 @@
 
 import threading
 
+import holon.typing as tp
 import numpy as np
 import pytest
 
 import holon as flow
-import holon.typing as tp
 
 X = np.ones((4, 2), np.float32)
 
@@ -87,7 +87,7 @@ def test_mixed_parameters():
     with pytest.raises(NotImplementedError, match="some parameters are annotated"):
 
         @flow.global_function()
-        def job(x: tp.Numpy.Placeholder((2,)), y=flow.FixedTensorDef((2,))):
+        def job(x: tp.Numpy.Placeholder((2,)), y=flow.FixedTensorDef((2,))):  # noqa: B008
             return x
 
 
@@ -291,6 +291,26 @@ def test_fewer_rows_than_devices():
         ValueError, match=r"job: argument x \[4, 2\] is split along axis 0 over 5 devices, and has only 4"
     ):
         make()(X)
+
+
+@pytest.mark.parametrize(
+    "body, text",
+    [
+        (
+            lambda x: weight(distribute=flow.distribute.split(0)),
+            r"get_variable: 'w' \[2\] is split along axis 0 over 3 devices, and has only 2",
+        ),
+        (
+            lambda x: (x + 1).with_split_distribute(1),
+            r"parallel_cast: add_0 \[4, 2\] is split along axis 1 over 3 devices",
+        ),
+    ],
+    ids=["variable", "blob"],
+)
+def test_split_axis_smaller_than_the_devices(body, text):
+    flow.config.gpu_device_num(3)
+    with pytest.raises(ValueError, match=text):
+        make(body)(X)
 
 
 def test_device_that_is_not_there():

@@ -2,12 +2,12 @@
 
 import re
 
+import holon.typing as tp
 import numpy as np
 import pytest
 from legacy.small_net import CLASSES, WAYS, batches, data, eager, model, run, sgd, train_and_predict
 
 import holon as flow
-import holon.typing as tp
 
 
 def close(a, b):
@@ -306,9 +306,8 @@ def test_inputs_of_each_dtype_split_along_each_axis(axis, dtype):
 
 def test_parts_are_a_pipeline():
     """Each device works through the parts one after the other and hands each on: the second has its first part before the first has its last."""
-    from legacy.small_net import parts
-
     from holon.legacy import session
+    from legacy.small_net import parts
 
     train, _ = train_and_predict(2, parts)
     train(*batches(1)[0])
@@ -327,6 +326,29 @@ def test_parts_are_a_pipeline():
     assert max(i for i in given if i < max(taken)) < min(
         taken
     )  # the input is given away before: the first device waits for nobody
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_casts_change_no_value(n):
+    """Nor do they change gradients, however a blob and its gradient are laid out."""
+    flow.config.gpu_device_num(n)
+    split, broadcast, auto = flow.distribute.split, flow.distribute.broadcast(), flow.distribute.auto()
+
+    @flow.global_function(type="train")
+    def job(x: tp.Numpy.Placeholder((6, 4))) -> tp.Tuple[tp.Numpy, tp.Numpy]:
+        w = flow.get_variable("w", (4, 3), initializer=flow.ones_initializer(), distribute=split(0))
+        assert w.split_axis == 0 and x.with_distribute(broadcast).split_axis is None
+        y = flow.parallel_cast(x, distribute=split(1), gradient_distribute=split(0))
+        y = flow.matmul(y, w).with_broadcast_distribute().with_gradient_distribute(split(1)).with_distribute(auto)
+        loss = y * y
+        sgd().minimize(loss)
+        return y, loss
+
+    x = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    y, loss = job(x)
+    close(y, x @ np.ones((4, 3)))
+    close(loss, y * y)
+    close(flow.get_all_variables()["w"].numpy(), 1 - 0.5 * x.T @ (2 * y) / 18)
 
 
 def test_two_train_jobs_share_variables_and_momentum():

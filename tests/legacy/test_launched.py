@@ -51,7 +51,19 @@ MIRRORED = """
     for _ in range(3):
         a, b = train(parts)
     assert seen == [[(3, 2), (1, 2)]] * 3, seen
-    print("RESULT", a.shape, b.shape, f"{a.sum():.4f} {b.sum():.4f}", flow.get_all_variables()["w"].numpy(), flush=True)
+    w = flow.get_all_variables()["w"].numpy()
+
+    flow.clear_default_session()
+    flow.config.gpu_device_num(2)
+    config.default_placement_scope(flow.scope.placement("gpu", ["0:1", "0:0"]))
+
+    @flow.global_function(function_config=config)
+    def lists(x: tp.ListListNumpy.Placeholder((2, 2))) -> tp.ListListNumpy:
+        return x * 2
+
+    found = lists([[np.ones((1, 2), np.float32), np.ones((2, 1), np.float32)], [np.full((2, 2), 3, np.float32)]])
+    assert [[x.tolist() for x in device] for device in found] == [[[[2, 2]], [[2], [2]]], [[[6, 6], [6, 6]]]], found
+    print("RESULT", a.shape, b.shape, f"{a.sum():.4f} {b.sum():.4f}", w, flush=True)
 """
 
 
@@ -131,8 +143,8 @@ def test_error_of_one_process(program):
     assert done.returncode != 0 and "ZeroDivisionError: on one rank (in odd" in done.stderr
 
 
-def test_program_ends_while_jobs_run(program):
-    """Nothing is waited for that nobody asked for, and nothing is left behind."""
+def test_end_of_the_program_waits_for_callbacks(program):
+    """And an error that nobody asked for is shown."""
     path = program("""
         import numpy as np
         import holon as flow
@@ -144,8 +156,11 @@ def test_program_ends_while_jobs_run(program):
         def job(x: tp.Numpy.Placeholder((300, 300))) -> tp.Callback[tp.Numpy]:
             return flow.matmul(x, x)
 
-        for _ in range(10):
-            job(np.ones((300, 300), np.float32))(lambda v: None)
-        print("RESULT")
+        for i in range(4):
+            job(np.ones((300, 300), np.float32))(lambda v, i=i: print("RESULT", i, v[0, 0]))
+        job(np.ones((300, 300), np.float32))(lambda v: v[300])
     """)
-    assert results(run(path, timeout=60)) == ["RESULT"]
+    for done in (run(path, timeout=60), launch(path, 3)):
+        got = results(done)
+        assert sorted(set(got)) == [f"RESULT {i} 300.0" for i in range(4)], done.stdout
+        assert "IndexError" in done.stderr

@@ -1,11 +1,11 @@
 """The mirrored view: one array for each device in and out, and the steps of the whole batch."""
 
+import holon.typing as tp
 import numpy as np
 import pytest
 from legacy.small_net import batches, data, run, sgd
 
 import holon as flow
-import holon.typing as tp
 
 
 def close(a, b):
@@ -88,6 +88,24 @@ def test_lists_of_tensors():
     assert [[a.shape for a in device] for device in found] == [[(1, 2), (4, 2)], [(3, 2)]]
     close(found[0][1], given[0][1] * 2)
     close(found[1][0], given[1][0] * 2)
+
+
+@pytest.mark.parametrize("view", ["mirrored", "consistent"])
+def test_devices_in_another_order(view):
+    """Of a job on some of the devices, the first named has the first part."""
+    flow.config.gpu_device_num(4)
+    config = mirrored() if view == "mirrored" else flow.function_config()
+    config.default_placement_scope(flow.scope.placement("gpu", ["0:3", "0:1"]))
+
+    @flow.global_function(function_config=config)
+    def job(x: tp.Numpy.Placeholder((5, 2))) -> tp.Tuple[tp.Numpy, tp.ListNumpy]:
+        return x * 2, x * 3
+
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    whole, parts = job(x)
+    close(whole, x * 2)
+    close(np.concatenate(parts), x * 3)
+    assert [len(p) for p in parts] == ([3, 2] if view == "mirrored" else [5])
 
 
 def test_devices_draw_different_numbers():

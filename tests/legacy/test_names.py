@@ -3,12 +3,12 @@
 import subprocess
 import sys
 
+import holon.typing as tp
 import numpy as np
 import pytest
 from harness.ranks import environment
 
 import holon as flow
-import holon.typing as tp
 
 
 def test_holon_does_not_load_the_older_interface():
@@ -84,7 +84,7 @@ def test_names():
         assert callable(ours), name
     for where in (flow, oneflow, flow.nn, flow.scope, flow.distribute, flow.config, flow.env):
         with pytest.raises(AttributeError, match="no (attribute )?'no_such_name"):
-            where.no_such_name
+            where.no_such_name  # noqa: B018
 
 
 def test_functions_of_both_interfaces():

@@ -2,11 +2,11 @@
 
 import threading
 
+import holon.typing as tp
 import numpy as np
 import pytest
 
 import holon as flow
-import holon.typing as tp
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -124,7 +124,7 @@ def test_nested_arguments_and_older_definitions():
         return pair[0] + pair[1][0]
 
     @flow.global_function()
-    def older(a=flow.FixedTensorDef((3, 2)), b=[flow.FixedTensorDef((1, 2), dtype=flow.float, batch_axis=None)]):
+    def older(a=flow.FixedTensorDef((3, 2)), b=[flow.FixedTensorDef((1, 2), dtype=flow.float, batch_axis=None)]):  # noqa: B006, B008
         return a * b[0]
 
     @flow.global_function()

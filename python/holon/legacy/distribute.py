@@ -74,6 +74,9 @@ def parallel_cast(input, name=None, distribute=None, gradient_distribute=None):
         return x.to_global(x.placement, x.sbp if sbp is None else sbp, grad_sbp=grad_sbp)
 
     assert isinstance(input, Blob), f"parallel_cast: takes a blob, got {type(input).__name__}."
+    for d in (distribute, gradient_distribute):
+        if d is not None and d.axis is not None and not input._job.scope().mirrored:
+            input._job.check_split(f"parallel_cast: {input.op_name}", d.axis, input.shape)
     out = record(cast, (input,), {}, "parallel_cast", name)
     out._distribute = distribute
     return out

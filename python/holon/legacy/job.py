@@ -55,6 +55,15 @@ class Job:
     def scope(self):
         return self.scopes[-1]
 
+    def check_split(self, what, axis, shape):
+        """Errors (ValueError): an axis that is smaller than the number of the scope's devices."""
+        n = len(self._session.ranks_of(self.scope().placement))
+        if shape[axis] < n:
+            raise ValueError(
+                f"{what} {list(shape)} is split along axis {axis} over {n} devices, and has only {shape[axis]} there. "
+                "Broadcast it, split another axis, or take fewer devices (scope.placement)."
+            )
+
     def unique_name(self, name, given):
         count = self._names.get(name, 0)
         self._names[name] = count + 1
@@ -102,6 +111,7 @@ class Job:
         self._clear()
         _tracing.job = self
         try:
+            self._session = session
             self.device_ranks = session.ranks_of(self.config.scope.placement)
             result = self.function(*(self._input(session, name, tree) for name, tree in self.parameters))
         finally:
@@ -118,9 +128,7 @@ class Job:
             f"{self.name}: a job function returns blobs, and lists, tuples and dicts of them; this one returns {bad[0]}."
         )
         self.result = result
-        views = {node.scope.mirrored for node in self.nodes} | {self.scopes[0].mirrored}
-        if len(views) > 1 and {node.scope.mirrored for node in self.nodes} != {self.scopes[0].mirrored}:
-            views = {node.scope.mirrored for node in self.nodes}
+        views = {node.scope.mirrored for node in self.nodes} or {self.scopes[0].mirrored}
         if len(views) > 1:
             raise NotImplementedError(
                 f"{self.name}: some of its ops are in the mirrored view, others in the consistent one. Choose one for the job: "
@@ -200,10 +208,10 @@ class Job:
         n_out = len(leaves(self.result, Blob))
 
         def value(at):
-            parts = [r[at] for r in results if r[at] is not None]
             if not self.mirrored:
-                return Value(parts[:1], False)
-            return Value(parts[0] if len(results) == 1 and self.gathers else parts, True)
+                return Value([next(r[at] for r in results if r[at] is not None)], False)
+            by_rank = results[0][at] if _C.world_size() > 1 else [r[at] for r in results]
+            return Value([by_rank[rank] for rank in self.device_ranks], True)
 
         for i, watched in enumerate(self.watches):
             watched.show(value(n_out + i))
@@ -211,8 +219,6 @@ class Job:
         result = map_leaves(self.result, Blob, lambda _: next(made))
         annotation = self.returns.__args__[0] if _is_callback(self.returns) else self.returns
         return signature.converted(annotation, result)
-
-    gathers = property(lambda self: _C.world_size() > 1)
 
 
 def _is_callback(annotation):

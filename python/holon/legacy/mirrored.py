@@ -112,38 +112,38 @@ class Mirrored:
         return t.to_global(self.placement, _C.sbp.partial_sum).to_global(self.placement, B).to_local()
 
     def _gathered(self, outputs):
-        """As they are where the ranks are threads; under the launcher every process gets the arrays of all devices."""
+        """As they are where the ranks are threads; under the launcher every process gets a list with what each rank has."""
         if not self.rank.plan.processes:
             return outputs
         with no_grad():
             return [self._gather_lists(o) for o in outputs]
 
     def _gather_lists(self, mine):
-        # Lists of tensors first agree on how many there are.
-        several = self._all(
-            np.array([len(mine) if isinstance(mine, list) else -1 if mine is not None else -2], np.int64)
-        ).reshape(-1)
+        # Lists of tensors first agree on how many there are; -1: one tensor, -2: nothing.
+        kind = len(mine) if isinstance(mine, list) else -2 if mine is None else -1
+        several = self._all(np.array([kind], np.int64)).reshape(-1)
         if (several < 0).all():
-            return [a for a, n in zip(self._gather(mine), several) if n == -1]
-        by_item = [
+            return self._gather(mine)
+        items = [
             self._gather(mine[i] if isinstance(mine, list) and i < len(mine) else None)
             for i in range(int(several.max()))
         ]
-        return [[item[r] for item in by_item[:n]] for r, n in enumerate(several) if n >= 0]
+        return [[item[r] for item in items[:n]] if n >= 0 else None for r, n in enumerate(several)]
 
     def _gather(self, mine):
-        """[array of each rank]; shapes may differ, so they are padded to one length."""
-        rank_of_array = self._all(np.array([-1 if mine is None else mine.ndim], np.int64)).reshape(-1)
-        ndim = int(rank_of_array.max())
-        shapes = self._all(np.array([mine.shape if mine is not None else (0,) * ndim], np.int64).reshape(1, ndim))
-        kinds = self._all(np.array([-1 if mine is None else _DTYPES.index(mine.dtype.name)], np.int64)).reshape(-1)
-        longest = int(shapes.prod(axis=1).max()) if ndim else 1
-        dtype = np.dtype(_DTYPES[int(kinds.max())])
-        flat = np.zeros((1, longest), dtype)
-        if mine is not None:
+        """[array of each rank, or None]; shapes may differ, so they are padded to one length."""
+        none = mine is None
+        about = np.array([[-1, -1] if none else [mine.ndim, _DTYPES.index(mine.dtype.name)]], np.int64)
+        ndims, kinds = self._all(about).T
+        ndim, dtype = int(ndims.max()), np.dtype(_DTYPES[int(kinds.max())])
+        shapes = self._all(np.array([(0,) * ndim if none else mine.shape], np.int64).reshape(1, ndim))
+        flat = np.zeros((1, int(shapes.prod(axis=1).max())), dtype)
+        if not none:
             flat[0, : mine.size] = mine.reshape(-1)
         every = self._all(flat)
-        return [every[r, : int(s.prod())].reshape(s) for r, s in enumerate(shapes)]
+        return [
+            every[r, : int(shape.prod())].reshape(shape) if ndims[r] >= 0 else None for r, shape in enumerate(shapes)
+        ]
 
     def _all(self, row):
         """The rows of all ranks, one after the other."""

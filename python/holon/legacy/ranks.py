@@ -92,7 +92,11 @@ class _World:
             raise error
 
     def close(self):
+        """Ends when all calls are delivered. Returns the error that nobody has seen, or None."""
         self._deliveries.put(None)
+        if threading.current_thread() is not self._deliverer:
+            self._deliverer.join()
+        return self._unseen
 
     def _not_delivering(self, what):
         if threading.current_thread() is self._deliverer:
@@ -151,7 +155,7 @@ class Threads(_World):
         for q in self._queues:
             q.put(None)
         self._thread.join()
-        super().close()
+        return super().close()
 
     def _run(self):
         try:

@@ -1,6 +1,7 @@
 """The session: the job functions of a program, their variables, and the ranks that run them."""
 
 import atexit
+import traceback
 
 from .. import _C
 from . import ranks, replay
@@ -111,9 +112,9 @@ class Session:
             self.world.sync()
 
     def close(self):
+        """Waits for all calls, and ends. Returns the error of one that nobody has seen, or None."""
         self.closed = True
-        if self.world is not None:
-            self.world.close()
+        return self.world.close() if self.world is not None else None
 
 
 _default = Session()
@@ -148,4 +149,10 @@ def enable_eager_execution(val=True):
     return True
 
 
-atexit.register(lambda: _default.close())
+def _end():
+    error = _default.close()
+    if error is not None:
+        traceback.print_exception(error)
+
+
+atexit.register(_end)

@@ -40,7 +40,7 @@ def update(job, entries, count, states, lr, t, scale):
     dynamic = job.optimizer.loss_scale is not None and job.optimizer.loss_scale.is_dynamic
     with no_grad():
         made = []
-        for name, w, g in entries:
+        for _, w, g in entries:
             if g.is_global and (g.placement != w.placement or g.sbp != w.sbp):
                 g = g.to_global(w.placement, w.sbp)
             g = g / on_placement(count, g) if isinstance(count, _C.Tensor) else g / count

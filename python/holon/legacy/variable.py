@@ -83,6 +83,8 @@ def get_variable(
         )
     if distribute.axis is not None and distribute.axis >= len(shape):
         raise ValueError(f"get_variable: '{full}' {list(shape)} has no axis {distribute.axis} to split along.")
+    if distribute.axis is not None:
+        current.check_split(f"get_variable: '{full}'", distribute.axis, shape)
     declaration = Declaration(
         full,
         tuple(shape),
