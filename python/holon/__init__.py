@@ -52,7 +52,7 @@ _LAZY = {
                      "set_default_dtype"), "_more"),
 }
 _SUBMODULES = {"amp", "autograd", "backends", "boxing", "comm", "cuda", "data", "distributed", "env", "legacy", "linalg", "nn", "optim",
-               "random", "sysconfig", "typing", "utils"}
+               "random", "sysconfig", "typing", "unittest", "utils"}
 
 # OneFlow's names for the two halves of to_global.
 local_to_global = global_to_global = to_global  # noqa: F821

@@ -68,12 +68,12 @@ manual_seed_all = manual_seed
 
 def memory_allocated(device=None):
     """Returns the bytes that tensors of this rank hold."""
-    return _C.memory_stats()["live"]
+    return _C.memory_stats()["in_use_bytes"]
 
 
 def max_memory_allocated(device=None):
     """Returns the most bytes that tensors of this rank have held at one time."""
-    return _C.memory_stats()["peak"]
+    return _C.memory_stats()["peak_bytes"]
 
 
 def reset_peak_memory_stats(device=None):

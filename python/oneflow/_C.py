@@ -25,8 +25,42 @@ def dim_gather(input, dim, index, sparse_grad=False):
     return _ops["gather"](input, dim, index)
 
 
-def transpose(input, perm):
-    return _ops["permute"](input, perm)
+def transpose(input, *dims, perm=None, **named):
+    """By all axes in their new order, or by two that change places."""
+    if perm is None and len(dims) == 1:
+        (perm,) = dims
+    return _ops["transpose"](input, *dims, **named) if perm is None else _ops["permute"](input, perm)
+
+
+def _like(name, make):
+    """The op of a name; under a placement and sbp, or on a device, of one's own: what make() makes of the shape."""
+
+    def function(input, *values, dtype=None, device=None, placement=None, sbp=None, requires_grad=False, generator=None):
+        drawn = {} if generator is None else {"generator": generator}
+        if device is None and placement is None and sbp is None:
+            return _ops[name](input, *values, dtype=dtype, requires_grad=requires_grad, **drawn)
+        return make(input.shape, *values, dtype=input.dtype if dtype is None else dtype, device=device, placement=placement, sbp=sbp,
+                    requires_grad=requires_grad, **drawn)
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+zeros_like, ones_like, empty_like = (_like(f"{name}_like", _ops[name]) for name in ("zeros", "ones", "empty"))
+rand_like, randn_like = _like("rand_like", _ops["rand"]), _like("randn_like", _ops["randn"])
+full_like = _like("full_like", _ops["full"])
+randint_like = _like("randint_like", lambda shape, *bounds, **options: _ops["randint"](*bounds, shape, **options))
+
+
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dtype=None):
+    """dtype: of the indices and counts."""
+    found = _ops["unique"](input, sorted, return_inverse, return_counts)
+    return (found[0], *(t.to(dtype) for t in found[1:])) if dtype is not None and isinstance(found, tuple) else found
+
+
+def argwhere(input, dtype=None):
+    found = _ops["argwhere"](input)
+    return found if dtype is None else found.to(dtype)
 
 
 def layer_norm(x, begin_norm_axis, begin_params_axis, epsilon=1e-5):

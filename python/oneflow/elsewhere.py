@@ -30,4 +30,6 @@ MODULES = {
 }
 
 # Functions of the package whose parameters are not Holon's: their names in _C.
-FUNCTIONS = {"slice": "slice", "slice_update": "slice_update"}
+FUNCTIONS = {name: name for name in (
+    "argwhere", "empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "slice", "slice_update", "transpose", "unique",
+    "zeros_like")}

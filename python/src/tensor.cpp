@@ -28,6 +28,8 @@ PyObject* get_placement(const Tensor& t) { return nb::cast(t.placement()).releas
 PyObject* get_sbp(const Tensor& t) { return sbp_tuple(t.nd_sbp()).release().ptr(); }
 PyObject* get_is_local(const Tensor& t) { return flag(t.is_local()); }
 PyObject* get_is_global(const Tensor& t) { return flag(t.is_global()); }
+PyObject* get_is_lazy(const Tensor& t) { return flag(t.is_symbolic()); }
+PyObject* get_is_eager(const Tensor& t) { return flag(!t.is_symbolic()); }
 PyObject* get_requires_grad(const Tensor& t) { return flag(t.requires_grad()); }
 PyObject* get_grad(const Tensor& t) { return wrap(t.grad()); }
 PyObject* get_is_leaf(const Tensor& t) { return flag(t.is_leaf()); }
@@ -175,6 +177,8 @@ PyGetSetDef tensor_properties[] = {
     HOLON_READ("sbp", get_sbp, "How a global tensor lies along each axis of its placement."),
     HOLON_READ("is_local", get_is_local, "Whether the tensor is this rank's own."),
     HOLON_READ("is_global", get_is_global, "Whether the tensor has a placement and an sbp."),
+    HOLON_READ("is_lazy", get_is_lazy, "Whether the tensor stands in a graph that is being captured, without a value."),
+    HOLON_READ("is_eager", get_is_eager, "Whether the tensor has its value."),
     HOLON_READ("is_leaf", get_is_leaf, "Whether no recorded op made the tensor."),
     HOLON_READ("grad_fn", get_grad_fn, "The recorded op that made the tensor, or None."),
     HOLON_READ("ndim", get_ndim, "The number of axes."),

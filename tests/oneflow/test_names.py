@@ -88,7 +88,7 @@ MODULES = """
     nn nn.functional nn.init nn.graph nn.graph.graph_config nn.graph.util nn.parallel nn.utils nn.utils.rnn nn.modules nn.modules.module
     nn.modules.utils nn.modules.linear nn.optimizer.lr_scheduler optim optim.lr_scheduler utils utils.data utils.data.distributed utils.global_view
     utils.checkpoint env comm sbp boxing boxing.nccl cuda amp autograd backends backends.cudnn linalg sysconfig framework framework.tensor
-    framework.dtype distributed distributed.launch _C
+    framework.dtype distributed distributed.launch unittest _C
 """.split()
 
 

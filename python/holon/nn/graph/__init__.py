@@ -3,9 +3,9 @@ from . import util
 from .config import GraphConfig
 from .graph import Graph
 from .module import GraphModule
-from .proxy import GraphTensor, Proxy, ProxyModule
+from .proxy import Block, GraphTensor, Proxy, ProxyModule
 
-__all__ = ["Graph", "GraphConfig", "GraphModule", "GraphTensor", "Proxy", "ProxyModule", "util"]
+__all__ = ["Block", "Graph", "GraphConfig", "GraphModule", "GraphTensor", "Proxy", "ProxyModule", "util"]
 
 
 def __getattr__(name):

@@ -4,7 +4,7 @@ from ... import _C
 from ..module import Module
 from .module import GraphModule
 
-__all__ = ["ArgsTree", "GraphTensor", "NamedArg", "Proxy", "ProxyModule"]
+__all__ = ["ArgsTree", "Block", "GraphTensor", "NamedArg", "Proxy", "ProxyModule"]
 
 
 class _ProxyType(type):
@@ -16,7 +16,8 @@ class Proxy(metaclass=_ProxyType):
     """A module of a graph: isinstance(graph.model, Proxy)."""
 
 
-ProxyModule = Proxy
+# What OneFlow 0.7 called it, and 0.9 the kind for modules.
+Block = ProxyModule = Proxy
 
 
 class _GraphTensorType(type):
