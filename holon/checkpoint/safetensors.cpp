@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <unordered_set>
 
 #include "holon/base/error.h"
 #include "holon/checkpoint/printable.h"
@@ -25,24 +25,46 @@ constexpr std::pair<std::string_view, DType> kNames[] = {{"BOOL", boolean},  {"U
                                                          {"I32", int32},     {"I64", int64},   {"F16", float16},
                                                          {"BF16", bfloat16}, {"F32", float32}, {"F64", float64}};
 
-// The header as JSON in which no name comes twice.
-json parse_header(std::string_view text, std::string_view file) {
-  std::set<std::string> seen;
-  std::string twice;
-  auto look = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::key && depth == 1 && !seen.insert(parsed.get<std::string>()).second)
-      twice = parsed.get<std::string>();
+// Looks for a name that comes twice at the top of a JSON object, of which the parser would keep the last. (Its callback
+// could tell, but takes time that grows with the square of the number of names.)
+class TwiceNamed final : public nlohmann::json_sax<json> {
+ public:
+  std::string found;
+  bool key(std::string& name) override {
+    if (depth_ == 1 && !seen_.insert(name).second) found = name;
     return true;
-  };
+  }
+  bool start_object(size_t) override { return ++depth_; }
+  bool start_array(size_t) override { return ++depth_; }
+  bool end_object() override { return depth_--; }
+  bool end_array() override { return depth_--; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(json::binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  size_t depth_ = 0;
+  std::unordered_set<std::string> seen_;
+};
+
+json parse_header(std::string_view text, std::string_view file) {
   json header;
   try {
-    header = json::parse(text.begin(), text.end(), look);
+    header = json::parse(text.begin(), text.end());
   } catch (const json::exception& e) {
-    fail_runtime("{}: its header is no JSON: {}. The file is damaged, or is no safetensors file.", file, printable(e.what()));
+    fail_runtime("{}: its header is no JSON: {}. The file is damaged, or is no safetensors file.", file,
+                 printable(e.what()));
   }
   if (!header.is_object())
     fail_runtime("{}: its header is no JSON object. The file is damaged, or is no safetensors file.", file);
-  if (!twice.empty()) fail_runtime("{}: '{}' is there twice. The file is damaged.", file, twice);
+  TwiceNamed twice;
+  json::sax_parse(text.begin(), text.end(), &twice);
+  if (!twice.found.empty()) fail_runtime("{}: '{}' is there twice. The file is damaged.", file, twice.found);
   return header;
 }
 

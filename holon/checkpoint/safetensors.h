@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "holon/array/array.h"
-#include "holon/checkpoint/atomic_file.h"
+#include "holon/data/atomic_file.h"
 #include "holon/data/mapped_file.h"
 #include "holon/global/slice.h"
 
@@ -77,7 +77,7 @@ class SafetensorsWriter {
   void commit();
 
  private:
-  AtomicFile file_;
+  data::AtomicFile file_;
   std::vector<TensorInfo> tensors_;
   size_t written_ = 0;
 };

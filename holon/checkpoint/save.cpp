@@ -163,7 +163,7 @@ void save_parts(Flat flat, const fs::path& path) {
       if (rank != 0) return;
       old = files_of_index(path);
       std::string text = index_text(index);
-      AtomicFile file(path / kIndexFile);
+      data::AtomicFile file(path / kIndexFile);
       file.write(text.data(), text.size());
       file.commit();
     });

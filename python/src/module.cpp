@@ -29,6 +29,8 @@ NB_MODULE(_C, m) {
   bind_errors(m);
   bind_types(m);
   bind_global(m);
+  bind_global_mode(m);
+  bind_point_to_point(m);
   bind_tensor_type(m);
   bind_ops(m);
   bind_tensor(m);

@@ -11,6 +11,7 @@
 #include "holon/data/mnist.h"
 #include "holon/data/place.h"
 #include "holon/data/sampler.h"
+#include "holon/data/synthetic_digits.h"
 
 namespace holon::python {
 
@@ -50,6 +51,14 @@ void bind_readers(nb::module_& m) {
     nb::gil_scoped_release released;
     return data::read_mnist(folder, train);
   }, "folder"_a, "train"_a, "Images, uint8 [samples, 28, 28], and labels, uint8 [samples].");
+  m.def("draw_digits", [](int64_t n, uint64_t seed, uint64_t stream) {
+    nb::gil_scoped_release released;
+    return data::draw_digits(n, seed, stream);
+  }, "n"_a, "seed"_a, "stream"_a, "Drawn digits, uint8 [n, 28, 28], and which they are, uint8 [n].");
+  m.def("write_synthetic_mnist", [](const std::string& folder, int64_t train, int64_t test, uint64_t seed, bool force) {
+    nb::gil_scoped_release released;
+    data::write_synthetic_mnist(folder, {.train = train, .test = test, .seed = seed, .force = force});
+  }, "folder"_a, "train"_a, "test"_a, "seed"_a, "force"_a, "Writes MNIST's four files, of drawn digits.");
   nb::class_<data::ByteCorpus>(m, "ByteCorpus", "The bytes of many files as one row, by memory map.")
       .def("__init__", [](data::ByteCorpus* self, const std::vector<std::string>& files) { new (self) data::ByteCorpus(paths_of(files)); }, "files"_a)
       .def("__len__", &data::ByteCorpus::size)

@@ -1,6 +1,8 @@
 """load_mnist and the data set MNIST: batches as OneFlow cuts them, and files that are missing, damaged or do not fit."""
 
 import gzip
+import os
+import random
 import struct
 from pathlib import Path
 
@@ -168,3 +170,32 @@ def test_the_real_digits(tmp_path):
     (images, labels), _ = data.load_mnist(root=tmp_path)
     assert images.shape == (100, 100, 1, 28, 28) and np.bincount(labels.ravel()).tolist()[:3] == [980, 1135, 1032]
     assert images.max() == 1 and abs(float(images.mean()) - 0.1325) < 1e-3
+
+
+def test_random_damage_is_an_error_that_names_a_file(tmp_path):
+    rng = random.Random(0)
+    write(tmp_path)
+    refused = 0
+    for i in range(400):
+        pack = i % 2 == 0
+        write(tmp_path, pack=pack)
+        path = tmp_path / (rng.choice(NAMES) + (".gz" if pack else ""))
+        content = bytearray(path.read_bytes())
+        if i % 3 == 0:
+            del content[rng.randrange(len(content)) :]
+        elif i % 3 == 1:
+            for _ in range(rng.choice([1, 3])):
+                content[rng.randrange(min(20, len(content)))] = rng.randrange(256)
+        else:
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content)
+        try:
+            data.load_mnist(12, 8, root=tmp_path)
+        except RuntimeError as e:
+            assert str(path) in str(e)
+            refused += 1
+        except ValueError as e:  # one image and one label fewer
+            assert "do not divide" in str(e)
+        for name in os.listdir(tmp_path):
+            (tmp_path / name).unlink()
+    assert refused > 200

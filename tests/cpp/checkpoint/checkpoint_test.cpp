@@ -166,6 +166,20 @@ TEST_P(OnRanks, PartsAreReadByOtherWorlds) {
     });
 }
 
+TEST(Checkpoint, RanksOfSeveralHosts) {
+  Folder folder;
+  const int host_of_rank[] = {0, 0, 1};
+  comm::run_ranks(host_of_rank, [&](int) {
+    Tensor t = arange(10).to_global(Placement::all("cpu"), sbp::broadcast());
+    Tensor split = t.to_global(Placement::all("cpu"), sbp::split(0));
+    save({{"t", split}}, folder / "file", {.global_dst_rank = 2});
+    save({{"t", split}}, folder / "parts");
+    for (auto& name : {"file", "parts"}) EXPECT_TRUE(same_bits(load(folder / name, {.global_src_rank = 1})["t"].tensor(), arange(10)));
+    EXPECT_TRUE(same_bits(load(folder / "parts")["t"].tensor(), arange(10)));
+    EXPECT_NE(message([&] { save({{"t", split}}, folder / "none/x"); }).find("rank 0: cannot make"), std::string::npos);
+  });
+}
+
 TEST(Checkpoint, OnlyTheNewFilesStay) {
   Folder folder;
   comm::run_ranks(3, [&](int) {

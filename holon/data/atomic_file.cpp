@@ -1,4 +1,4 @@
-#include "holon/checkpoint/atomic_file.h"
+#include "holon/data/atomic_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #include "holon/base/error.h"
 
-namespace holon::checkpoint {
+namespace holon::data {
 
 namespace fs = std::filesystem;
 
@@ -74,4 +74,4 @@ void AtomicFile::commit() {
   }
 }
 
-}  // namespace holon::checkpoint
+}  // namespace holon::data

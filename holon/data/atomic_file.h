@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 
-namespace holon::checkpoint {
+namespace holon::data {
 
 class AtomicFile {
  public:
@@ -26,4 +26,4 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-}  // namespace holon::checkpoint
+}  // namespace holon::data
