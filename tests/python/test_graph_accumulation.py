@@ -81,6 +81,18 @@ def test_no_sum_is_taken_by_itself():
     assert "add" not in ops(graph, "")
 
 
+def test_with_micro_batches_of_unequal_rows(monkeypatch):
+    monkeypatch.setitem(globals(), "ROWS", 14)
+    want, model = eager(), made()
+    graph = Train(model)
+    graph.config.set_gradient_accumulation_steps(MICRO, uneven=True)
+    for x, y in data():
+        graph(x, y)
+    for name, p in model.state_dict().items():
+        np.testing.assert_allclose(p.numpy(), want[1][name], rtol=1e-5, atol=1e-6, err_msg=name)
+    assert len(ops(graph, "added to")) == 4 * (MICRO - 1) and "add" not in ops(graph, "")
+
+
 @pytest.mark.parametrize("zero", [0, 1, 2])
 def test_on_two_ranks(zero):
     want = eager()
