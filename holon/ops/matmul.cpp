@@ -40,6 +40,7 @@ HOLON_OP(matmul_nd, "matmul_nd(Tensor x, Tensor w) -> Tensor")
     .rule("... m k, ... k n -> ... m n")
     .linear_in({0, 1})
     .kernel([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out()); })
+    .kernel_that_adds([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out(), 1, 1); })
     .saves({0, 1})
     .grad(matmul_grad);
 
@@ -119,6 +120,7 @@ HOLON_OP(linear_weight_grad, "linear_weight_grad(Tensor dy, Tensor x) -> Tensor"
     })
     .linear_in({0, 1})
     .kernel([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out()); })
+    .kernel_that_adds([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(), nullptr, 1); })
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, linear(g.x(1), g.dy()));

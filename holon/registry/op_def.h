@@ -178,6 +178,7 @@ struct OpDef {
   std::function<void(Infer&)> infer;
   std::function<void(RuleCall&)> rule;
   void (*kernel)(KernelCall&) = nullptr;
+  void (*adds)(KernelCall&) = nullptr;  // adds to its outputs what the kernel would write; float32 and float64, contiguous
   void (*view)(ViewCall&, Array& out) = nullptr;
   void (*body)(BodyCall&) = nullptr;
   void (*grad)(Grad&) = nullptr;
@@ -225,6 +226,7 @@ class OpBuilder {
   OpBuilder& linear() { def_->joint = ~0u; return *this; }              // jointly in all inputs
   OpBuilder& linear_in(std::initializer_list<int> inputs);              // in each of these, the others fixed
   OpBuilder& kernel(void (*f)(KernelCall&)) { def_->kernel = f; return *this; }
+  OpBuilder& kernel_that_adds(void (*f)(KernelCall&)) { def_->adds = f; return *this; }
   OpBuilder& view(void (*f)(ViewCall&, Array&)) { def_->view = f; return *this; }
   OpBuilder& body(void (*f)(BodyCall&)) { def_->body = f; return *this; }
   OpBuilder& grad(void (*f)(Grad&)) { def_->grad = f; return *this; }

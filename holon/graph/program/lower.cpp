@@ -84,6 +84,9 @@ void Lowering::count_reads() {
   for (int f = 0; f < g_.forms(); ++f)
     for (ValueId v : g_.outputs_of(f))
       if (f == 0 || per_micro_[static_cast<size_t>(v)]) ++reads_[static_cast<size_t>(v)];
+  for (auto& n : g_.nodes)
+    if (n.kind == NodeKind::kAccumulate && takes_part(n) && reads_[static_cast<size_t>(n.in[0])] == 1)
+      sum_of_[n.in[0]] = n.out[0];
 }
 
 int32_t Lowering::new_buffer(size_t bytes, Buffer::Kind kind) {

@@ -144,6 +144,11 @@ class Lowering {
   void lower(const Node& n, int m);
   void lower_op(const Node& n, int m);
 
+  // Whether all that the op gives is only added up over micro-batches, and its kernel may do that.
+  bool sums_can_be_added_to(const Node& n, int m, std::span<const Dims> shapes);
+  // The value in the memory of its sum over micro-batches.
+  Array* in_sum(ValueId v, int m);
+
   // Output o over one of the given inputs that nobody reads any more, which is taken out of them; else nullptr.
   Array* in_place_of_input(const Node& n, int m, size_t o, const Dims& shape, const Dims& strides, uint32_t& inputs);
 
@@ -195,6 +200,7 @@ class Lowering {
   std::vector<int64_t> first_;  // of each value's instances
   std::vector<Instance> instances_;
   std::vector<int64_t> reads_;
+  std::unordered_map<ValueId, ValueId> sum_of_;  // of a value that is only added up over micro-batches
   std::vector<bool> out_done_;
   std::map<ValueId, std::vector<NodeId>> crossings_from_;
   std::unordered_map<ValueId, NodeId> crossing_to_;

@@ -297,21 +297,27 @@ void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias
   Array rows = as_matrix(dy.ndim() == 1 ? dy.view({1, dy.shape[0]}, {dy.shape[0], dy.strides[0]}) : dy);
   Array columns = as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x);
   const int64_t n = rows.shape[1], k = columns.shape[1];
-  if (dbias && dw.dtype == DType::kFloat32 && beta == 0 && rows.strides[1] == 1 && dw.is_contiguous() &&
-      dbias->is_contiguous() && dy.dtype == dw.dtype && x.dtype == dw.dtype && dbias->dtype == dw.dtype &&
-      rows.shape[0] == columns.shape[0] && dw.shape == Dims{n, k} && dbias->shape == Dims{n}) {
+  if (dbias && dw.dtype == DType::kFloat32 && rows.strides[1] == 1 && dw.is_contiguous() && dbias->is_contiguous() &&
+      dy.dtype == dw.dtype && x.dtype == dw.dtype && dbias->dtype == dw.dtype && rows.shape[0] == columns.shape[0] &&
+      dw.shape == Dims{n, k} && dbias->shape == Dims{n}) {
     // dy is read for the product anyway.
+    const bool joins = beta != 0 && k > 0;
+    Scratch sums(joins ? static_cast<size_t>(n) * sizeof(float) : 0);
     run_product(MatrixProduct<float>{n,
                                      k,
                                      rows.shape[0],
                                      1,
-                                     0,
+                                     static_cast<float>(beta),
                                      {rows.data<float>(), 1, rows.strides[0]},
                                      {columns.data<float>(), columns.strides[0], columns.strides[1]},
                                      {dw.data<float>(), k, 1},
                                      nullptr,
                                      {},
-                                     dbias->data<float>()});
+                                     joins ? sums.as<float>() : dbias->data<float>()});
+    for (int64_t j = 0; joins && j < n; ++j) {
+      float& d = dbias->data<float>()[j];
+      d = static_cast<float>(beta) * d + sums.as<float>()[j];
+    }
     if (k == 0) column_sums(rows, *dbias, beta);
     return;
   }
