@@ -4,6 +4,7 @@ import inspect
 import warnings
 
 from ... import _C
+from ...amp.grad_scaler import GradScaler
 from ...optim.lr_scheduler import LRScheduler
 from ...optim.optimizer import Optimizer
 from ..module import Module, _indent
@@ -48,6 +49,7 @@ class Graph(Pictures, metaclass=_GraphType):
         state["_members"] = {}       # modules and parameters by the attribute's name
         state["_blocks"] = {}        # modules to their GraphModules of this graph
         state["_optimizers"] = []
+        state["_scaler"] = None
         state["_schedulers"] = []    # those that step with the graph
         state["_schedule_of"] = []   # of each optimizer, or None
         state["_variants"] = {}      # what modules look like -> a number
@@ -93,6 +95,19 @@ class Graph(Pictures, metaclass=_GraphType):
         self._schedule_of.append(lr_sch)
         if lr_sch is not None:
             self._schedulers.append(lr_sch)
+
+    def set_grad_scaler(self, grad_scaler=None):
+        """loss.backward() in build() begins with the scaler's scale, and gradients are divided by it before they are clipped and updated.
+
+        An optimizer with a gradient that is not finite leaves the step out, and the scaler learns of it: build() does not call it, nor do
+        you after the graph. None: no scaler. What is compiled is captured again.
+        """
+        if grad_scaler is not None and not isinstance(grad_scaler, GradScaler):
+            raise TypeError(f"set_grad_scaler of {self._name}: takes a holon.amp.GradScaler, got {type(grad_scaler).__name__}.")
+        if grad_scaler is not None and not grad_scaler.is_enabled():
+            grad_scaler = None
+        self._core.set_grad_scaler(grad_scaler)
+        self.__dict__["_scaler"] = grad_scaler
 
     def compile(self, *args, **kwargs):
         """Captures and compiles for arguments like these, whose values are not read. Collective."""
@@ -158,6 +173,8 @@ class Graph(Pictures, metaclass=_GraphType):
         for i, schedule in enumerate(self._schedule_of):
             if schedule is not None:
                 yield f"lr_scheduler_{i}", schedule
+        if self._scaler is not None:
+            yield "grad_scaler", self._scaler
 
     # Attributes
 
