@@ -265,8 +265,9 @@ void Capture::add_update(const optim::Rule& rule, std::span<const Tensor> params
 
 Graph Capture::finish(std::span<const Tensor> outputs) {
   if (unscaled_)
-    fail_runtime("set_grad_scaler: build() gives backward() a gradient of its own, which is not scaled. Call backward() "
-                 "of a loss of one element without one.");
+    fail_runtime(
+        "set_grad_scaler: build() gives backward() a gradient of its own, which is not scaled. Call backward() "
+        "of a loss of one element without one.");
   for (auto& t : outputs) graph_.outputs.push_back(value_of(t));
   place_ = 0;
   backward_ = true;

@@ -200,7 +200,7 @@ class UnscaleInstruction final : public Instruction {
   };
   LossScale& scale_;
   std::vector<Copy> copies_;
-  std::vector<std::vector<Array>> arrays_;           // of each optimizer, on this rank
+  std::vector<std::vector<Array>> arrays_;             // of each optimizer, on this rank
   std::vector<std::vector<const GlobalSpec*>> specs_;  // where else they are: a row over each placement
   std::vector<double> found_;
 };

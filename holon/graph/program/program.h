@@ -68,7 +68,7 @@ struct UpdateGroup {
 
 // Of losses, for a step.
 struct LossScale {
-  double factor = 1;           // of gradients: one by the scale
+  double factor = 1;            // of gradients: one by the scale
   std::vector<uint8_t> finite;  // of each optimizer: whether all gradients were; else it does nothing
 };
 
