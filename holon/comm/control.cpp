@@ -194,9 +194,11 @@ Group ControlBlock::group(const World& world, std::span<const int> ranks, int64_
       ranks_text(ranks), kMaxGroups, kRegionBytes >> 20);
 }
 
-std::string ControlBlock::group_text(int table_index) const {
+std::string ControlBlock::group_text(int table_index) const { return ranks_text(group_ranks(table_index)); }
+
+std::vector<int> ControlBlock::group_ranks(int table_index) const {
   const GroupDescriptor& d = header().groups[table_index];
-  return ranks_text(std::span<const int>(members(d.offset), d.size));
+  return {members(d.offset), members(d.offset) + d.size};
 }
 
 void ControlBlock::wake_all() const {

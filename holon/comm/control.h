@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 #include <string_view>
 
 #include "holon/array/dims.h"
@@ -127,6 +128,7 @@ class ControlBlock {
   // rank that was about to enter a group is neither dead nor goes on within the communication time-out.
   Group group(const World& world, std::span<const int> ranks, int64_t channel = 0, int* table_index = nullptr) const;
   std::string group_text(int table_index) const;  // "[0-3]"
+  std::vector<int> group_ranks(int table_index) const;
 
   // Makes everybody who sleeps in any group look again.
   void wake_all() const;

@@ -1,5 +1,6 @@
 #include "holon/comm/waiting.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "holon/array/storage.h"
@@ -10,6 +11,32 @@ namespace {
 
 // How long a late rank gets to say where it is.
 constexpr double kAskSeconds = 0.5;
+
+bool has(std::span<const int> ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+
+// For whom a rank that sleeps in a group waits there, and for whom that one waits, and so on: stages of a pipeline wait
+// in chains, and whoever gives up first is often far from the one that does not come. *last: where the chain ends, if
+// that is one rank and not this one.
+std::string follow(const World& world, uint32_t group, int* last) {
+  std::string text = " It waits there for";
+  std::vector<int> seen = {world.rank()};
+  for (;;) {
+    std::vector<int> missed = world.block().group_ranks(static_cast<int>(group) - 1);
+    std::erase_if(missed, [&](int r) { return world.block().rank_entry(r).waiting_group.load() == group; });
+    if (missed.empty()) return seen.size() == 1 ? "" : text + " others.";
+    text += fmt::format(" rank{} {}", missed.size() > 1 ? "s" : "", list_text(missed));
+    if (missed.size() > 1 || has(seen, missed[0])) return text + '.';
+    seen.push_back(missed[0]);
+    const RankEntry& entry = world.block().rank_entry(missed[0]);
+    group = entry.waiting_group.load();
+    if (group == 0) {
+      *last = missed[0];
+      return text + '.';
+    }
+    text += fmt::format(", which waits in {}, call {}, for", world.block().group_text(static_cast<int>(group) - 1),
+                        entry.waiting_call.load());
+  }
+}
 
 }  // namespace
 
@@ -46,19 +73,30 @@ std::vector<std::string> describe_late(const World& world, std::span<const int> 
   std::vector<RankReport*> reports;
   // A rank that waits elsewhere may give up at the same time as this one: looked at first.
   std::vector<std::string> texts;
+  std::vector<int> ends;
+  std::vector<size_t> asked_for;  // of an end: the text that tells of it
   for (int rank : ranks) {
     RankEntry& entry = world.block().rank_entry(rank);
     reports.push_back(&entry.report);
     const uint32_t other = entry.waiting_group.load();
-    texts.push_back(other == 0 || other == static_cast<uint32_t>(table_index) + 1
-                        ? ""
-                        : fmt::format(" Rank {} waits in another group, {}, in its call {}.", rank,
-                                      world.block().group_text(static_cast<int>(other) - 1),
-                                      entry.waiting_call.load()));
+    texts.emplace_back();
+    if (other == 0 || other == static_cast<uint32_t>(table_index) + 1) continue;
+    int end = -1;
+    texts.back() = fmt::format(" Rank {} waits in another group, {}, in its call {}.{}", rank,
+                               world.block().group_text(static_cast<int>(other) - 1), entry.waiting_call.load(),
+                               follow(world, other, &end));
+    if (end < 0 || has(ranks, end) || has(ends, end)) continue;
+    ends.push_back(end);
+    asked_for.push_back(texts.size() - 1);
   }
+  for (int rank : ends) reports.push_back(&world.block().rank_entry(rank).report);
   std::vector<std::string> where = ask_where(reports, kAskSeconds);
-  for (size_t i = 0; i < texts.size(); ++i)
-    texts[i] += fmt::format(" Rank {} {}. {}", ranks[i], where[i], last_seen(world, ranks[i]));
+  auto about = [&](int rank, size_t i) {
+    std::string text = fmt::format(" Rank {} {}. {}", rank, where[i], last_seen(world, rank));
+    return text.substr(0, text.find_last_not_of(' ') + 1);
+  };
+  for (size_t i = 0; i < ends.size(); ++i) texts[asked_for[i]] += about(ends[i], ranks.size() + i);
+  for (size_t i = 0; i < texts.size(); ++i) texts[i] += about(ranks[i], i);
   return texts;
 }
 

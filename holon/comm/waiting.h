@@ -139,9 +139,8 @@ bool sleep_until(Call& call, World& world, GroupHeader& header) {
 inline constexpr size_t kMostDescribed = 4;
 
 // What is known of ranks that do not come, a text for each of the first kMostDescribed: " Rank 2 waits in another
-// group,
-// ... Rank 2 sleeps at train.py:31. Its last call was ... . " They are asked, which takes a moment. table_index: of the
-// group that waits.
+// group, ... It waits there for rank 3. Rank 3 is stopped ... Rank 2 sleeps at train.py:31. Its last call was ... . "
+// They are asked, which takes a moment. table_index: of the group that waits.
 std::vector<std::string> describe_late(const World& world, std::span<const int> ranks, int table_index);
 // "Its last call was ... . "
 std::string last_seen(const World& world, int rank);

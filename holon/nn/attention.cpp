@@ -142,4 +142,13 @@ Tensor TransformerDecoderLayer::forward(const Tensor& x, const Tensor& memory, c
   return added(y, norm3, dropout_, norm_first_, [&](const Tensor& t) { return linear2(dropout_(activation_(linear1(t)))); });
 }
 
+Transformer::Transformer(int64_t d_model, int64_t heads, const TransformerOptions& o)
+    : encoder(register_module("encoder", TransformerEncoder(o.num_encoder_layers, [&] { return TransformerEncoderLayer(d_model, heads, o.layers); },
+                                                            LayerNorm({d_model}, norm_options(o.layers, "norm"))))),
+      decoder(register_module("decoder", TransformerDecoder(o.num_decoder_layers, [&] { return TransformerDecoderLayer(d_model, heads, o.layers); },
+                                                            LayerNorm({d_model}, norm_options(o.layers, "norm"))))) {
+  for (const Tensor& p : parameters())
+    if (p.ndim() > 1) init::xavier_uniform_(p);
+}
+
 }  // namespace holon::nn

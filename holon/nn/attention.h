@@ -125,4 +125,22 @@ class TransformerStack : public Layer<TransformerStack<L>> {
 using TransformerEncoder = TransformerStack<TransformerEncoderLayer>;
 using TransformerDecoder = TransformerStack<TransformerDecoderLayer>;
 
+struct TransformerOptions {
+  int64_t num_encoder_layers = 6, num_decoder_layers = 6;
+  TransformerLayerOptions layers{};  // a layout is by names in one layer ("linear1.weight"); norms of the stacks have "norm.weight"
+};
+
+// Encoder and decoder, each with a norm behind. src is [s, n, d_model], tgt [t, n, d_model]; [n, ...] if batch_first.
+class Transformer : public Module {
+ public:
+  explicit Transformer(int64_t d_model = 512, int64_t heads = 8, const TransformerOptions& options = {});
+  // src_arguments: of the encoder. tgt_arguments: of the decoder's self-attention; memory_arguments: of that over the encoder's result.
+  Tensor operator()(const Tensor& src, const Tensor& tgt, const AttentionArguments& src_arguments = {}, const AttentionArguments& tgt_arguments = {},
+                    const AttentionArguments& memory_arguments = {}) const {
+    return decoder(tgt, encoder(src, src_arguments), tgt_arguments, memory_arguments);
+  }
+  TransformerEncoder encoder;
+  TransformerDecoder decoder;
+};
+
 }  // namespace holon::nn

@@ -62,4 +62,49 @@ class RNN : public Recurrent {
   bool relu_;
 };
 
+struct CellOptions {
+  bool bias = true;
+  Placement placement{};
+  NdSbp sbp{};  // of both weights; biases lie as their rows
+  DType dtype = float32;
+};
+
+// One step over x [n, input_size] ([input_size] for one sample), with states [n, hidden_size], which are zeros where undefined. The
+// parameters weight_ih, weight_hh, bias_ih and bias_hh are drawn within 1 / sqrt(hidden_size).
+class Cell : public Module {
+ public:
+  Tensor weight_ih, weight_hh, bias_ih, bias_hh;  // biases: undefined without them
+
+ protected:
+  Cell(int64_t input_size, int64_t hidden_size, int64_t gates, const CellOptions& options);
+  // Errors: x has other axes.
+  Tensor state(const Tensor& x, const Tensor& given) const;
+
+ private:
+  int64_t hidden_size_;
+};
+
+// tanh, or relu, of x weight_ih^T + bias_ih + h weight_hh^T + bias_hh.
+class RNNCell : public Cell {
+ public:
+  RNNCell(int64_t input_size, int64_t hidden_size, const CellOptions& options = {}, std::string_view nonlinearity = "tanh");
+  Tensor operator()(const Tensor& x, const Tensor& h = {}) const;
+
+ private:
+  bool relu_;
+};
+
+class GRUCell : public Cell {
+ public:
+  GRUCell(int64_t input_size, int64_t hidden_size, const CellOptions& options = {}) : Cell(input_size, hidden_size, 3, options) {}
+  Tensor operator()(const Tensor& x, const Tensor& h = {}) const;
+};
+
+class LSTMCell : public Cell {
+ public:
+  LSTMCell(int64_t input_size, int64_t hidden_size, const CellOptions& options = {}) : Cell(input_size, hidden_size, 4, options) {}
+  // {h, c}
+  std::array<Tensor, 2> operator()(const Tensor& x, const Tensor& h = {}, const Tensor& c = {}) const;
+};
+
 }  // namespace holon::nn

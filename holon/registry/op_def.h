@@ -190,6 +190,7 @@ struct OpDef {
   std::string in_place_name;               // if it is another name: then the op is bound under this one only
   bool gives_number = false;               // Python gets its one element as a number
   bool elementwise = false;                // its kernel may write over input 0
+  uint32_t writes_over = 0;                // inputs that its kernel may write outputs over
   bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
   bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
   bool unwraps = false;                    // a list of one output is that output in Python
@@ -240,6 +241,10 @@ class OpBuilder {
     return *this;
   }
   OpBuilder& elementwise() { def_->elementwise = true; def_->layout = Layout::kLikeInput; return rule_elementwise(); }
+  OpBuilder& writes_over(std::initializer_list<int> inputs) {
+    for (int i : inputs) def_->writes_over |= 1u << i;
+    return *this;
+  }
   OpBuilder& wraps_numbers() { def_->wraps_numbers = true; return *this; }
   OpBuilder& in_place(std::string_view name = {}) {
     def_->in_place = true;
@@ -266,7 +271,7 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 3;
+inline constexpr int kOpVersion = 4;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another version.
 OpBuilder define_op(std::string_view schema, int version = kOpVersion);

@@ -1,5 +1,6 @@
 // Properties of Tensor, and the methods that are no ops.
 #include "call.h"
+#include "global_mode.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/tensor/node.h"
@@ -19,7 +20,10 @@ PyObject* get(PyObject* self, void*) {
 PyObject* flag(bool b) { return PyBool_FromLong(b); }
 PyObject* get_shape(const Tensor& t) { return size_object(t.shape()).release().ptr(); }
 PyObject* get_dtype(const Tensor& t) { return dtype_object(t.dtype()).release().ptr(); }
-PyObject* get_device(const Tensor& t) { return nb::cast(t.device()).release().ptr(); }
+// Inside of global_mode a global tensor tells a device too, to make tensors beside it.
+PyObject* get_device(const Tensor& t) {
+  return nb::cast(t.is_global() && global_mode().enabled ? t.placement().device() : t.device()).release().ptr();
+}
 PyObject* get_placement(const Tensor& t) { return nb::cast(t.placement()).release().ptr(); }
 PyObject* get_sbp(const Tensor& t) { return sbp_tuple(t.nd_sbp()).release().ptr(); }
 PyObject* get_is_local(const Tensor& t) { return flag(t.is_local()); }

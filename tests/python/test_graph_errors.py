@@ -117,7 +117,7 @@ def test_a_graph_inside_of_a_graph():
             inner(X)
         for argument in (lambda x: x, lambda x: X):
             with pytest.raises(RuntimeError, match="called inside of another one's build.* Call the module itself"):
-                graph_of(lambda x: inner(argument(x)))(X)
+                graph_of(lambda x, argument=argument: inner(argument(x)))(X)
 
 
 def test_what_cannot_be_done_in_build():
@@ -133,7 +133,7 @@ def test_what_cannot_be_done_in_build():
         (lambda x: holon.rand(4, generator=holon.Generator()), "would draw the same numbers in each call")]
     for use, way_out in cases:
         with pytest.raises(RuntimeError, match=way_out):
-            graph_of(lambda x: use(backward(x)) or x)(X)
+            graph_of(lambda x, use=use: use(backward(x)) or x)(X)
     assert p.grad is None and p.tolist() == [1] * 4
 
     def cleared(x):
@@ -165,7 +165,7 @@ def test_construction():
     with pytest.raises(NotImplementedError, match="has no build: define it"):
         type("Empty", (nn.Graph,), {})()(X)
     with pytest.raises(AttributeError, match="G has no attribute 'modle'"):
-        type("G", (nn.Graph,), {})().modle
+        _ = type("G", (nn.Graph,), {})().modle
     with pytest.raises(AttributeError, match="Did you mean enable_amp"):
         type("G", (nn.Graph,), {})().config.enable_amps(True)
     with pytest.raises(AttributeError, match="cannot be set"):

@@ -169,7 +169,7 @@ def test_bookkeeping():
     before = [value(p).copy() for p in model.parameters()]
     graph(x, y)
     assert off.get_scale() == 1.0 and not np.array_equal(before[0], value(next(iter(model.parameters()))))
-    with pytest.raises(TypeError, match="takes a holon.amp.GradScaler, got float"):
+    with pytest.raises(TypeError, match="takes a GradScaler, got float"):
         graph.set_grad_scaler(2.0)
 
     class Given(Train):

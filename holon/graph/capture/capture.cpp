@@ -131,12 +131,16 @@ void Capture::refresh_site() {
   place_ = static_cast<int32_t>(places_.size()) - 1;
 }
 
-Node& Capture::append(NodeKind kind) {
+Node& Capture::append(NodeKind kind, SmallVec<ValueId, 4> in) {
   refresh_site();
   const Place& p = places_[static_cast<size_t>(place_)];
   Node n;
   n.kind = kind;
-  n.section = backward_ ? Section::kBackward : Section::kForward;
+  // What build() computes from gradients comes after them.
+  bool late = backward_;
+  for (ValueId v : in) late |= is_late(v);
+  n.section = late ? Section::kBackward : Section::kForward;
+  n.in = std::move(in);
   n.stage = p.stage;
   n.scope = p.scope;
   n.site = p.site;
@@ -144,18 +148,24 @@ Node& Capture::append(NodeKind kind) {
   return graph_.nodes.back();
 }
 
+void Capture::add_output(Node& n, ValueId v) {
+  n.out.push_back(v);
+  if (n.section != Section::kBackward) return;
+  late_.resize(static_cast<size_t>(v) + 1);
+  late_.back() = true;
+}
+
 void Capture::op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   SmallVec<ValueId, 4> in;
   for (auto& t : inputs) in.push_back(value_of(t));
-  Node& n = append(NodeKind::kOp);
+  Node& n = append(NodeKind::kOp, std::move(in));
   n.op = &op;
   n.attrs = attrs;
-  n.in = std::move(in);
   if (op.counter_attr >= 0 && attrs.has(op.counter_attr) && attrs.as_int(op.counter_attr) >= kDrawMark)
     n.draw = static_cast<int32_t>(attrs.as_int(op.counter_attr) - kDrawMark);
   for (auto& t : outputs) {
     ValueId v = graph_.add_value({t.shape(), t.dtype(), t.spec(), t.impl()->device});
-    n.out.push_back(v);
+    add_output(n, v);
     make_symbol(t, v);
   }
 }
@@ -163,28 +173,25 @@ void Capture::op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in
 Tensor Capture::box(const Tensor& t, const GlobalSpec* to, bool asked) {
   ValueId from = value_of(t), v;
   Tensor out = symbol(t.shape(), t.dtype(), to, {}, &v);
-  Node& n = append(NodeKind::kBox);
+  Node& n = append(NodeKind::kBox, {from});
   n.pinned = asked && !backward_;  // in backward autograd asks, not the user
-  n.in.push_back(from);
-  n.out.push_back(v);
+  add_output(n, v);
   return out;
 }
 
 Tensor Capture::relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) {
   ValueId from = value_of(t), v;
   Tensor out = symbol(shape, t.dtype(), spec, t.impl()->device, &v);
-  Node& n = append(NodeKind::kRelabel);
-  n.in.push_back(from);
-  n.out.push_back(v);
+  Node& n = append(NodeKind::kRelabel, {from});
+  add_output(n, v);
   return out;
 }
 
 Tensor Capture::agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec) {
   ValueId from = value_of(t), v;
   Tensor out = symbol(shape, t.dtype(), spec, {}, &v);
-  Node& n = append(NodeKind::kAgree);
-  n.in.push_back(from);
-  n.out.push_back(v);
+  Node& n = append(NodeKind::kAgree, {from});
+  add_output(n, v);
   return out;
 }
 
@@ -289,18 +296,18 @@ Graph Capture::finish(std::span<const Tensor> outputs) {
                    "group. Call loss.backward() in build(), and give the "
                    "optimizer the parameters of the module that build() uses.",
                    u.params.size());
-    Node& n = append(NodeKind::kUpdate);
+    Node& n = append(NodeKind::kUpdate, std::move(in));
     n.section = Section::kOnceAfter;
-    n.in = std::move(in);
     n.target = static_cast<int32_t>(graph_.updates.size());
     graph_.updates.push_back(std::move(update));
   }
   // Writes come last: what reads the old value has run by then.
   for (size_t e = 0; e < current_.size(); ++e) {
     if (!graph_.externals[e].assigned) continue;
-    Node& n = append(NodeKind::kAssign);
-    n.section = graph_.micro_batches > 1 ? Section::kForward : Section::kOnceAfter;
-    n.in.push_back(current_[e]);
+    Node& n = append(NodeKind::kAssign, {current_[e]});
+    n.section = graph_.micro_batches == 1 ? Section::kOnceAfter
+        : is_late(current_[e])            ? Section::kBackward
+                                          : Section::kForward;
     n.target = static_cast<int32_t>(e);
   }
   end();

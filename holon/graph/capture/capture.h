@@ -110,7 +110,11 @@ class Capture final : public Tracer {
     int optimizer;
   };
 
-  Node& append(NodeKind kind);
+  Node& append(NodeKind kind, SmallVec<ValueId, 4> in);
+  void add_output(Node& n, ValueId v);
+  bool is_late(ValueId v) const {
+    return v != kNoValue && static_cast<size_t>(v) < late_.size() && late_[static_cast<size_t>(v)];
+  }
   ValueId value_of(const Tensor& t);
   int32_t external_of(const Tensor& t);
   void make_symbol(const Tensor& t, ValueId v) const;
@@ -131,6 +135,7 @@ class Capture final : public Tracer {
   std::vector<Place> scopes_{Place{}};  // open ones
   std::unordered_map<std::string, int32_t> scope_ids_, site_ids_;
   std::unordered_map<const TensorImpl*, int32_t> externals_;
+  std::vector<bool> late_;        // values that depend on gradients
   std::vector<ValueId> current_;  // of each external: what an in-place write made of it
   std::vector<std::pair<Ref<TensorImpl>, Tensor>> gradients_;
   std::unordered_map<const TensorImpl*, size_t> gradient_of_;

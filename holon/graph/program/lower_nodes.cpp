@@ -28,10 +28,11 @@ void Lowering::lower_op(const Node& n, int m) {
   }
   if (n.op->view) return lower_view(n, m, *in[0], call.out_shape[0]);
   SmallVec<Array*, 3> out;
+  uint32_t over = n.op->writes_over | (n.op->elementwise && n.out.size() == 1 ? 1u : 0u);
   for (size_t o = 0; o < n.out.size(); ++o) {
     Dims strides = strides_.of(n, call.out_shape[o]);
     if (strides.empty()) strides = output_strides(*n.op, call.out_shape[o], in);
-    Array* a = n.out.size() == 1 ? in_place_of_input(n, m, call.out_shape[o], strides) : nullptr;
+    Array* a = in_place_of_input(n, m, o, call.out_shape[o], strides, over);
     out.push_back(a ? a : fresh(n.out[o], m, call.out_shape[o], strides));
   }
   auto& i =
@@ -41,8 +42,15 @@ void Lowering::lower_op(const Node& n, int m) {
            n.draw + (per_micro_batch(n.section) ? m : 0) * (global ? g_.global_draws : g_.local_draws));
 }
 
-Array* Lowering::in_place_of_input(const Node& n, int m, const Dims& shape, const Dims& strides) {
-  return n.op->elementwise && !n.in.empty() ? over_input(n, m, 0, 0, shape, strides) : nullptr;
+Array* Lowering::in_place_of_input(const Node& n, int m, size_t o, const Dims& shape, const Dims& strides,
+                                   uint32_t& inputs) {
+  for (size_t i = 0; i < n.in.size(); ++i) {
+    Array* a = inputs >> i & 1 ? over_input(n, m, i, o, shape, strides) : nullptr;
+    if (!a) continue;
+    inputs &= ~(1u << i);
+    return a;
+  }
+  return nullptr;
 }
 
 Array* Lowering::over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides) {

@@ -144,8 +144,8 @@ class Lowering {
   void lower(const Node& n, int m);
   void lower_op(const Node& n, int m);
 
-  // The result over the first input, if nobody reads that any more.
-  Array* in_place_of_input(const Node& n, int m, const Dims& shape, const Dims& strides);
+  // Output o over one of the given inputs that nobody reads any more, which is taken out of them; else nullptr.
+  Array* in_place_of_input(const Node& n, int m, size_t o, const Dims& shape, const Dims& strides, uint32_t& inputs);
 
   // Output o in the memory of input i, where that is read for the last time. Pre: the kernel may do that.
   Array* over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides);

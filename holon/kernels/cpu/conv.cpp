@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <unordered_map>
+#include <utility>
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/half.h"
@@ -142,7 +143,8 @@ Problem problem_of(const Key& k) {
   p.x = with({v[kN], v[kC]}, kIn);
   p.out = with({v[kN], v[kO]}, kOut);
   p.bias = {v[kO]};
-  p.w = v[kGroups] == 1 ? with({v[kO], v[kC]}, kKernel) : with({v[kGroups], v[kO] / v[kGroups], v[kC] / v[kGroups]}, kKernel);
+  p.w = v[kGroups] == 1 ? with({v[kO], v[kC]}, kKernel)
+                        : with({v[kGroups], v[kO] / v[kGroups], v[kC] / v[kGroups]}, kKernel);
   p.stride = with({}, kStride);
   p.dilation = with({}, kDilation);
   p.before = with({}, kPadding);
@@ -200,7 +202,8 @@ memory::desc weights_desc(const Array& w, const Conv2d& conv) {
   const int64_t g = conv.groups;
   const int n = w.ndim();
   if (g == 1) return strided(w.shape.begin(), w.strides.begin(), n);
-  int64_t dims[kMaxSpatial + 3] = {g, w.shape[0] / g}, strides[kMaxSpatial + 3] = {w.shape[0] / g * w.strides[0], w.strides[0]};
+  int64_t dims[kMaxSpatial + 3] = {g, w.shape[0] / g},
+                             strides[kMaxSpatial + 3] = {w.shape[0] / g * w.strides[0], w.strides[0]};
   for (int i = 1; i < n; ++i) dims[1 + i] = w.shape[i], strides[1 + i] = w.strides[i];
   return strided(dims, strides, n + 1);
 }
@@ -267,8 +270,8 @@ Array dense_bias(const Array& bias) {
 }
 
 void check(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, const Array& out) {
-  HOLON_CHECK((x.ndim() == 4 || x.ndim() == 5) && w.ndim() == x.ndim() && out.ndim() == x.ndim() && conv.groups >= 1 && x.shape[0] == out.shape[0] &&
-                  x.shape[1] == w.shape[1] * conv.groups && w.shape[0] == out.shape[1] &&
+  HOLON_CHECK((x.ndim() == 4 || x.ndim() == 5) && w.ndim() == x.ndim() && out.ndim() == x.ndim() && conv.groups >= 1 &&
+                  x.shape[0] == out.shape[0] && x.shape[1] == w.shape[1] * conv.groups && w.shape[0] == out.shape[1] &&
                   w.shape[0] % conv.groups == 0 && x.dtype == w.dtype && x.dtype == out.dtype,
               "conv2d: {} {} with the weight {} {} in {} groups does not give {} {}.", name(x.dtype), x.shape,
               name(w.dtype), w.shape, conv.groups, name(out.dtype), out.shape);
@@ -283,6 +286,24 @@ void check(const Array& x, const Array& w, const Array* bias, const Conv2d& conv
     HOLON_CHECK(out.shape[2 + i] == size, "conv2d: the output has {} places along axis {}, not {}.", out.shape[2 + i],
                 2 + i, size);
   }
+}
+
+// The pixels of x that a kernel of one pixel with strides reads, as an input for strides of 1. oneDNN collects them by
+// itself for the gradient of the weights, in a block of as many channels as there are, but writes whole vectors of them
+// (its issue 6035; 2.6 and 3.x): the heap is overwritten. So it is not asked to where channels fill no vectors.
+bool reads_some_pixels(const Array& dw, const Conv2d& conv) {
+  const int n = dw.ndim() - 2;
+  bool strides = false;
+  for (int i = 0; i < n; ++i) {
+    if (dw.shape[2 + i] != 1 || conv.padding[i] || conv.padding[n + i]) return false;
+    strides |= conv.stride[i] > 1;
+  }
+  return strides && dw.shape[1] % 16;
+}
+Array pixels_read(const Array& x, const Array& dy, Conv2d& conv) {
+  Dims shape = x.shape, strides = x.strides;
+  for (int i = 2; i < x.ndim(); ++i) shape[i] = dy.shape[i], strides[i] *= std::exchange(conv.stride[i - 2], 1);
+  return x.view(shape, strides);
 }
 
 void zero(Array& x) {
@@ -365,11 +386,10 @@ void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, A
     Weights weights(w, conv, e.weights);
     weights.read();
     with_channels_last(dx, [&](Array& y) {
-      e.primitive.execute(
-          stream(),
-          {{DNNL_ARG_DIFF_DST, at(activations(p.out), source.data<float>())},
-           {DNNL_ARG_WEIGHTS, weights.inside()},
-           {DNNL_ARG_DIFF_SRC, at(activations(p.x), y.data<float>())}});
+      e.primitive.execute(stream(),
+                          {{DNNL_ARG_DIFF_DST, at(activations(p.out), source.data<float>())},
+                           {DNNL_ARG_WEIGHTS, weights.inside()},
+                           {DNNL_ARG_DIFF_SRC, at(activations(p.x), y.data<float>())}});
       stream().wait();
     });
   } catch (const dnnl::error&) {
@@ -396,6 +416,12 @@ void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv
     conv2d_backward_weights_plain(dy, x, conv, dw, dbias);
     return;
   }
+  if (reads_some_pixels(dw, conv)) {
+    Conv2d dense = conv;
+    const Array pixels = pixels_read(x, dy, dense);
+    conv2d_backward_weights(dy, pixels, dense, dw, dbias);
+    return;
+  }
   try {
     const Key key = problem_key(dbias ? Kind::kWeightsBias : Kind::kWeights, x, dw, dy, conv);
     Entry e = cached(key, make_conv);
@@ -403,10 +429,9 @@ void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv
     Array source = to_channels_last(x), grad = to_channels_last(dy), b;
     if (dbias) b = dbias->strides[0] == 1 ? *dbias : Array::empty(dbias->shape, DType::kFloat32);
     Weights weights(dw, conv, e.weights);
-    std::unordered_map<int, memory> args = {
-        {DNNL_ARG_SRC, at(activations(p.x), source.data<float>())},
-        {DNNL_ARG_DIFF_DST, at(activations(p.out), grad.data<float>())},
-        {DNNL_ARG_DIFF_WEIGHTS, weights.inside()}};
+    std::unordered_map<int, memory> args = {{DNNL_ARG_SRC, at(activations(p.x), source.data<float>())},
+                                            {DNNL_ARG_DIFF_DST, at(activations(p.out), grad.data<float>())},
+                                            {DNNL_ARG_DIFF_WEIGHTS, weights.inside()}};
     if (dbias) args[DNNL_ARG_DIFF_BIAS] = at({p.bias, memory::data_type::f32, memory::format_tag::x}, b.data<float>());
     e.primitive.execute(stream(), args);
     stream().wait();

@@ -278,16 +278,20 @@ class CosineDecayLR(LRScheduler):
 
 class CosineAnnealingWarmRestarts(LRScheduler):
     """Half a cosine from the base rate to eta_min over T_0 steps, then anew, each time over T_mult times as many.
+
+    decay_rate: by which the base rate is multiplied at each restart; restart_limit: the restart from which on the rate is eta_min (0: none).
+
     Example: schedule = lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2, T_mult=2)"""
 
-    def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_step=-1, verbose=False, *, last_epoch=None):
+    def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_step=-1, verbose=False, *, decay_rate=1.0, restart_limit=0, last_epoch=None):
         _at_least_one("CosineAnnealingWarmRestarts", "T_0", T_0)
         _at_least_one("CosineAnnealingWarmRestarts", "T_mult", T_mult)
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        self.decay_rate, self.restart_limit = decay_rate, restart_limit
         super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):
-        return _formulas.cosine_warm_restarts_lr(step, base_lr, self.T_0, self.T_mult, self.eta_min)
+        return _formulas.cosine_warm_restarts_lr(step, base_lr, self.T_0, self.T_mult, self.eta_min, self.decay_rate, self.restart_limit)
 
 
 class PolynomialLR(LRScheduler):
@@ -619,3 +623,9 @@ class ReduceLROnPlateau:
             raise ValueError(f"load_state_dict of ReduceLROnPlateau: there is no {sorted(missing)[0]!r}.")
         self.last_step, p.best = state_dict["last_step"], state_dict["best"]
         p.bad_steps, p.cooling = state_dict["bad_steps"], state_dict["cooling"]
+
+
+def __getattr__(name):
+    from .._missing import error
+
+    raise error("optim.lr_scheduler", name, [n for n in globals() if n[0] != "_"])

@@ -120,7 +120,9 @@ TEST(Failure, WhereRanksWaitIsShownWhereItDiffers) {
   });
   // Whoever is first to give up speaks for all.
   const bool by_me = heard[0].find("(found by rank 1)") == std::string::npos;
-  EXPECT_HAS(heard[0], by_me ? "at train.py:30). Arrived: 0, 1 (at train.py:31)." : "at train.py:31). Arrived: 0 (at train.py:30), 1.");
+  EXPECT_HAS(heard[0],
+             by_me ? "at train.py:30). Arrived: 0, 1 (at train.py:31)."
+                   : "at train.py:31). Arrived: 0 (at train.py:30), 1.");
   EXPECT_HAS(heard[0], "It has called no collective yet.");
 }
 
@@ -159,7 +161,33 @@ TEST(Failure, ARankThatWaitsElsewhereIsTold) {
     if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(600));
   });
   EXPECT_HAS(heard[0], "rank 1 did not arrive");
-  EXPECT_HAS(heard[0], "Rank 1 waits in another group, [1, 2], in its call 1.");
+  EXPECT_HAS(heard[0], "Rank 1 waits in another group, [1, 2], in its call 1. It waits there for rank 2.");
+  EXPECT_HAS(heard[0], "nanosleep");  // where rank 2 is
+}
+
+// 0 waits for 1, which waits for 2, and so on: whoever gives up first names the last.
+TEST(Failure, AChainOfWaitsIsFollowedToItsEnd) {
+  Environment limit("HOLON_COMM_TIMEOUT_S", "0.4");
+  auto heard = messages(4, [](int rank) {
+    if (rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    std::this_thread::sleep_for(std::chrono::milliseconds(40 * rank));
+    if (rank < 3) group({rank, rank + 1}).barrier();
+  });
+  EXPECT_HAS(heard[0],
+             "Rank 1 waits in another group, [1, 2], in its call 1. It waits there for rank 2, which waits in "
+             "[2, 3], call 1, for rank 3.");
+  EXPECT_HAS(heard[0], " Rank 3 sleeps in ");
+  EXPECT_HAS(heard[0], "nanosleep");
+}
+
+// Two ranks that wait for each other in different calls.
+TEST(Failure, WhoWaitsForTheAskerIsTold) {
+  Environment limit("HOLON_COMM_TIMEOUT_S", "0.3");
+  auto heard = messages(2, [](int rank) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 * rank));
+    group(rank == 0 ? std::vector<int>{0, 1} : std::vector<int>{1, 0}).barrier();
+  });
+  EXPECT_HAS(heard[0], "Rank 1 waits in another group, [1, 0], in its call 1. It waits there for rank 0.");
 }
 
 TEST(Failure, AFailedGroupStaysFailed) {

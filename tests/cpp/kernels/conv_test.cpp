@@ -179,6 +179,17 @@ TEST(Conv2d, ManyThreadsAndManyCallers) {
   for (std::thread& t : threads) t.join();
 }
 
+// Every other pixel of few channels, which oneDNN writes past its block for, and odd sizes of the same.
+TEST(Conv2d, PixelsThatAreLeftOut) {
+  for (const Case& t :
+       {Case{{32, 4, 128, 128}, {8, 4, 1, 1}, {{2, 2}}}, Case{{8, 12, 64, 64}, {16, 12, 1, 1}, {{2, 2}}},
+        Case{{2, 4, 7, 10}, {6, 2, 1, 1}, {{3, 2}, {0, 0, 0, 0}, {2, 1}, 2}}})
+    for (Layout layout : {Layout::kPlanes, Layout::kChannelsLast}) {
+      check(t, float32, layout, layout, false);
+      if (HasFatalFailure()) return;
+    }
+}
+
 // More shapes than the cache of primitives holds.
 TEST(Conv2d, ManyShapes) {
   for (int64_t w = 1; w < 150; ++w) {

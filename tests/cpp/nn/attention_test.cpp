@@ -36,6 +36,17 @@ TEST(Attention, StateHasPyTorchsNames) {
   EXPECT_THROW(MultiheadAttention(4, 2, {.kdim = 3, .packed = true}), Error);
 }
 
+TEST(Attention, ATransformerIsItsEncoderAndDecoder) {
+  Transformer t(8, 2, {.num_encoder_layers = 2, .num_decoder_layers = 1, .layers = {.dim_feedforward = 16, .batch_first = true}});
+  t.eval();
+  Tensor src = randn({2, 5, 8}), tgt = randn({2, 3, 8});
+  Tensor y = t(src, tgt, {}, {.is_causal = true});
+  EXPECT_EQ(y.shape(), (Dims{2, 3, 8}));
+  EXPECT_LT(difference(y, t.decoder(tgt, t.encoder(src), AttentionArguments{.is_causal = true})), 1e-6);
+  EXPECT_TRUE(t.get_parameter("encoder.layers.1.linear2.bias").defined() && t.get_parameter("decoder.norm.weight").defined());
+  EXPECT_EQ(t.get_parameter("decoder.layers.0.multihead_attn.in_proj_weight").shape(), (Dims{24, 8}));
+}
+
 TEST(Attention, WithAndWithoutTheWeightsGivesTheSame) {
   MultiheadAttention layer(8, 2, {.batch_first = true});
   Tensor x = randn({2, 5, 8}), memory = randn({2, 7, 8});

@@ -57,6 +57,7 @@ class Graph(Pictures, metaclass=_GraphType):
         state["_scopes"] = None
         state["_buffers_before"] = ()
         state["_warned"] = False
+        state["_debug"] = False
         state["config"] = GraphConfig(state["_core"].config)
 
     def build(self, *args, **kwargs):
@@ -103,17 +104,32 @@ class Graph(Pictures, metaclass=_GraphType):
         you after the graph. None: no scaler. What is compiled is captured again.
         """
         if grad_scaler is not None and not isinstance(grad_scaler, GradScaler):
-            raise TypeError(f"set_grad_scaler of {self._name}: takes a holon.amp.GradScaler, got {type(grad_scaler).__name__}.")
+            raise TypeError(f"set_grad_scaler of {self._name}: takes a GradScaler, got {type(grad_scaler).__name__}.")
         if grad_scaler is not None and not grad_scaler.is_enabled():
             grad_scaler = None
         self._core.set_grad_scaler(grad_scaler)
         self.__dict__["_scaler"] = grad_scaler
+
+    def debug(self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
+        """Prints what was captured and the plan of each compilation from now on, where v_level is 0 or more; on rank 0, or on `ranks` (a
+        rank or a list of them, -1 for all)."""
+        wanted = [0] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
+        self.__dict__["_debug"] = v_level >= 0 and (-1 in wanted or _C.rank() in wanted)
 
     def compile(self, *args, **kwargs):
         """Captures and compiles for arguments like these, whose values are not read. Collective."""
         self._look()
         self._capture(args, kwargs)
         return self
+
+    _compile = build_graph = compile
+
+    @staticmethod
+    def trace(function):
+        """As holon.jit."""
+        from ..._jit import jit
+
+        return jit(function)
 
     def plan(self):
         """This rank's instructions as text, for each signature."""
@@ -138,6 +154,11 @@ class Graph(Pictures, metaclass=_GraphType):
     @property
     def is_compiled(self):
         return self._core.n_signatures > 0
+
+    @property
+    def training(self):
+        """Whether the graph updates parameters: it has an optimizer."""
+        return bool(self._optimizers)
 
     # State
 
@@ -200,7 +221,10 @@ class Graph(Pictures, metaclass=_GraphType):
     def __getattr__(self, name):
         if "_core" not in self.__dict__ and not name.startswith("__"):
             raise AttributeError(f"{type(self).__name__} has no attribute '{name}'. Call super().__init__() first in its __init__.")
-        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'.")
+        from ..._missing import class_hints
+
+        text = class_hints.get("Graph", {}).get(name)
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'" + (f": {text}" if text else "."))
 
     # Capturing
 
@@ -256,6 +280,8 @@ class Graph(Pictures, metaclass=_GraphType):
         self._core.set_recompute(recompute)
         self._building(lambda front: self._core.compile(args, kwargs, front))
         self._look(relabel=True)
+        if self._debug:
+            print(f"{self._name}, as captured:\n{self.captured()}\n{self._name}, the plan of rank {_C.rank()}:\n{self.plan()}")
         if self._core.n_signatures >= _MANY_SIGNATURES and not self._warned:
             self.__dict__["_warned"] = True
             warnings.warn(f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new value of an argument that is "
