@@ -15,6 +15,11 @@ if(SKBUILD)
   get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/holon ${PROJECT_BINARY_DIR}/generated/holon ${fmt_headers}/fmt DESTINATION holon/include
           FILES_MATCHING PATTERN "*.h" PATTERN "*_body.h" EXCLUDE)
+  # And for programs: find_package(Holon) with the package's folder as prefix.
+  set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Holon)
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(FILES ${CMAKE_CURRENT_LIST_DIR}/HolonWheelConfig.cmake DESTINATION ${package_folder} RENAME HolonConfig.cmake)
+  install(FILES ${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake DESTINATION ${package_folder})
   return()
 endif()
 

@@ -1,6 +1,7 @@
 // Fused chains and epilogues against the ops one after the other, in the same run. One JSON object per line; ratio is
 // the time of the ops one by one over that of the fused form (above 1: fusion pays). Set OMP_NUM_THREADS=1 for one
 // thread.
+#include <fmt/format.h>
 #include <omp.h>
 #include <time.h>
 
@@ -12,9 +13,11 @@
 #include <vector>
 
 #include "holon/graph/program/fused.h"
+#include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/elementwise.h"
 #include "holon/kernels/cpu/epilogue.h"
 #include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/cpu/norm.h"
 
 namespace {
 
@@ -209,9 +212,45 @@ void attention() {
         {1, 3, 4});
 }
 
+// A residual and the norm behind it, forward and backward, in rows of a GPT's width; and with products in bfloat16, as
+// autocast has it.
+void norms() {
+  using namespace kernels;
+  for (auto [rows, n] : {std::array<int64_t, 2>{1024, 256}, {1024, 1024}, {4096, 1024}})
+    for (DType narrow : {float32, bfloat16}) {
+      const Dims s{rows, n};
+      const std::string at = fmt::format(" [{}, {}]{}", rows, n, narrow == bfloat16 ? ", bfloat16 beside it" : "");
+      const bool mixed = narrow != float32;
+      Array f = random(s, narrow), x = random(s), w = random({n}), b = random({n}), wide = random(s), sum = random(s);
+      Array y = random(s), small = random(s, narrow), mean = random({rows}), rstd = random({rows}), dx = random(s);
+      Array dw = random({n}), db = random({n});
+      auto widened = [&](const Array& a) -> const Array& { return mixed ? copy(a, wide), wide : a; };
+      compare(
+          "add, layer_norm" + at, [&] { add_layer_norm(f, x, 1, w, b, 1e-5, sum, mixed ? small : y, mean, rstd); },
+          [&] {
+            binary(BinaryOp::Add, widened(f), x, sum), layer_norm(sum, 1, w, b, 1e-5, y, mean, rstd);
+            if (mixed) copy(y, small);
+          });
+      compare(
+          "layer_norm_backward, add" + at,
+          [&] { layer_norm_backward_add(f, sum, 1, w, mean, rstd, x, dx, &dw, &db); },
+          [&] {
+            layer_norm_backward(widened(f), sum, 1, w, mean, rstd, y, &dw, &db);
+            binary(BinaryOp::Add, y, x, dx);
+          });
+      compare(
+          "add, rms_norm" + at, [&] { add_rms_norm(f, x, 1, w, 1e-5, sum, mixed ? small : y, rstd); },
+          [&] {
+            binary(BinaryOp::Add, widened(f), x, sum), rms_norm(sum, 1, w, 1e-5, y, rstd);
+            if (mixed) copy(y, small);
+          });
+    }
+}
+
 }  // namespace
 
 int main() {
+  norms();
   chains();
   epilogues();
   attention();

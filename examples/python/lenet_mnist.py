@@ -2,30 +2,15 @@
 
     python -m holon.distributed.launch --nproc_per_node 2 examples/python/lenet_mnist.py
 
-Reads the four IDX files, plain or .gz, from $HOLON_DATA_DIR/mnist.
+Reads MNIST's four files, plain or .gz, from $HOLON_DATA_DIR/mnist. `python -m holon.data.synthetic_mnist DIR/mnist` draws such digits.
 """
 import argparse
-import gzip
-import os
-import sys
-from pathlib import Path
 
 import numpy as np
 
 import holon as flow
 from holon import nn, optim
-
-
-def read_idx(folder, name):
-    """Returns the array of an IDX file."""
-    for path, opened in ((folder / name, open), (folder / f"{name}.gz", gzip.open)):
-        if path.exists():
-            with opened(path, "rb") as file:
-                raw = file.read()
-            sizes = np.frombuffer(raw, ">u4", raw[3], 4)
-            return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(sizes)
-    sys.exit(f"{folder / name} is not there, nor with .gz. Put MNIST's files train-images-idx3-ubyte, train-labels-idx1-ubyte,\n"
-             "t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte into one folder mnist/ and set HOLON_DATA_DIR to the folder above.")
+from holon.data import MNIST
 
 
 class LeNet(nn.Module):
@@ -46,9 +31,8 @@ def main():
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=100)
     options = parser.parse_args()
-    folder = Path(os.environ.get("HOLON_DATA_DIR", "data")) / "mnist"
-    images, labels = read_idx(folder, "train-images-idx3-ubyte"), read_idx(folder, "train-labels-idx1-ubyte")
-    test_images, test_labels = read_idx(folder, "t10k-images-idx3-ubyte"), read_idx(folder, "t10k-labels-idx1-ubyte")
+    train, test = MNIST(), MNIST(train=False)
+    images, labels, test_images, test_labels = train.images, train.labels, test.images, test.labels
 
     flow.manual_seed(0)
     everywhere, rank = flow.placement.all("cpu"), flow.env.get_rank()

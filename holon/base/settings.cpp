@@ -13,6 +13,7 @@ constexpr Setting kTable[] = {
     {"HOLON_BOXING_POLICY", "silent", "What an op does when it must move data by itself: silent, warn or raise."},
     {"HOLON_CHECK", "0", "1 checks that values given as broadcast are alike on every rank."},
     {"HOLON_COMM_TIMEOUT_S", "300", "Seconds after which a collective that some rank has not joined is an error."},
+    {"HOLON_DATA_DIR", "", "Folder of data sets: MNIST's files lie in its folder mnist."},
     {"HOLON_HOST", "", "Name of the host that this rank is on; ranks with different names share no memory. Empty: the host's own."},
     {"HOLON_GRADIENT_BUCKET_MB", "4", "MiB of gradients that backward collects before it sums them between the ranks in the background."},
     {"HOLON_ISA", "", "Instruction set of the CPU kernels: base, v3 (AVX2) or v4 (AVX-512); empty takes the best there is."},

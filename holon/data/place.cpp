@@ -7,30 +7,12 @@
 
 namespace holon::data {
 
-Tensor place(const Tensor& alike, const Placement& placement, const NdSbp& nd_sbp) {
-  if (alike.is_global()) fail_type("place: the tensor is global already. Use to_global().");
-  check_nd_sbp(alike.shape(), placement, nd_sbp, "place");
-  NoGradGuard guard;
-  Array part;
-  int index = placement.index_of(Context::current().rank());
-  if (index >= 0) {
-    Slice slice = slice_of(alike.shape(), placement, nd_sbp, index);
-    Tensor mine = alike.detach();
-    for (int a = 0; a < alike.ndim(); ++a) mine = narrow(mine, a, slice.offset[a], slice.shape[a]);
-    Dims at = placement.coordinate(index);
-    bool counts = true;
-    for (int d = 0; d < nd_sbp.size(); ++d) counts &= !nd_sbp[d].is_partial() || at[d] == 0;
-    part = (counts ? clone(mine) : zeros(slice.shape, {.dtype = alike.dtype()})).array();
-    part.device = placement.device();
-  }
-  return Tensor::global(std::move(part), alike.shape(), alike.dtype(), intern_spec(placement, nd_sbp));
-}
-
 std::pair<int64_t, int64_t> part_rows(int64_t size, const Placement& placement, const NdSbp& nd_sbp) {
   // Splits along other axes have no say in the rows.
   NdSbp rows = nd_sbp;
   for (int d = 0; d < rows.size(); ++d) {
-    if (rows[d].is_partial()) fail_value("a batch cannot be loaded as a partial sum {}. Split or broadcast it.", nd_sbp);
+    if (rows[d].is_partial())
+      fail_value("a batch cannot be loaded as a partial sum {}. Split or broadcast it.", nd_sbp);
     if (rows[d].is_split() && rows[d].axis != 0) rows = rows.with(d, sbp::broadcast());
   }
   check_nd_sbp({size}, placement, rows, "a batch");
@@ -47,7 +29,8 @@ Tensor join_rows(const Tensor& rows, int64_t size, const Placement& placement, c
   Dims shape = rows.shape();
   shape[0] = size;
   check_nd_sbp(shape, placement, nd_sbp, "a batch");
-  if (count > 0 && rows.shape()[0] != count) fail_value("this rank's part of a batch has {} rows; found {}.", count, rows.shape());
+  if (count > 0 && rows.shape()[0] != count)
+    fail_value("this rank's part of a batch has {} rows; found {}.", count, rows.shape());
   NoGradGuard guard;
   Array part;
   int index = placement.index_of(Context::current().rank());

@@ -3,18 +3,15 @@
 
 #include <utility>
 
-#include "holon/tensor/tensor.h"
+#include "holon/ops/values.h"
 
 namespace holon::data {
 
-// The global tensor whose whole value is `alike`, a local tensor with the same values on every rank: each keeps a copy of its
-// part, and nothing is sent. As a partial sum the value lies on the first rank. Errors: a global tensor; an nd_sbp that does
-// not fit.
-Tensor place(const Tensor& alike, const Placement& placement, const NdSbp& nd_sbp);
+using holon::place;
 
-// The global tensor of `size` rows of which each rank loaded its part: `rows` are those that part_rows() names, as a local tensor;
-// where they are none, any row, which tells shape and dtype. Nothing is sent. Axes behind the first are cut here.
-// Errors: another number of rows; a partial sum; a global tensor.
+// The global tensor of `size` rows of which each rank loaded its part: `rows` are those that part_rows() names, as a
+// local tensor; where they are none, any row, which tells shape and dtype. Nothing is sent. Axes behind the first are
+// cut here. Errors: another number of rows; a partial sum; a global tensor.
 Tensor join_rows(const Tensor& rows, int64_t size, const Placement& placement, const NdSbp& nd_sbp);
 
 // The first row and the number of rows that this rank has of a tensor with `size` rows; none on ranks outside.

@@ -78,12 +78,13 @@ std::string place_of(const Graph& g, const Node& n) {
       : fmt::format("  [{}{}{}]", scope, scope.empty() || site.empty() ? "" : ", ", site);
 }
 
-std::string options_text(const Graph& g, const StepOptions& o) {
+std::string options_text(const Graph& g, const std::vector<int8_t>& form_of, const StepOptions& o) {
   std::string s =
       fmt::format("{} inputs, {} outputs, {} parameters and constants, {} micro-batches, schedule {}, ZeRO {}, "
-                  "memory budget {}, buckets of {} bytes",
+                  "memory budget {}, buckets of {} bytes{}",
                   g.inputs.size(), g.outputs.size(), g.externals.size(), g.micro_batches, o.schedule, o.zero_stage,
-                  o.memory_budget_bytes, o.bucket_bytes);
+                  o.memory_budget_bytes, o.bucket_bytes, form_of.empty() ? "" : ", forms of micro-batches");
+  for (int8_t f : form_of) s += fmt::format(" {}", f);
   for (auto& path : o.recompute) s += ", recomputes " + path;
   for (auto& pass : o.disabled_passes) s += ", without pass " + pass;
   return s;
@@ -111,11 +112,15 @@ std::vector<int> ranks_of(const Graph& g) {
   return {ranks.begin(), ranks.end()};
 }
 
-uint64_t check_captures_agree(const std::vector<int>& ranks, const Graph& g, const StepOptions& options) {
+uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<Graph>& forms,
+                              const std::vector<int8_t>& form_of, const StepOptions& options) {
   if (alone(ranks)) return 0;
   comm::Communicator& c = comm::communicator(ranks);
-  const std::string text = options_text(g, options);
-  const uint64_t mine_hash = hash(g) ^ text_hash(text);
+  const Graph& g = forms[0];
+  const std::string text = options_text(g, form_of, options);
+  Hasher captures;
+  for (auto& form : forms) captures.add(hash(form));
+  const uint64_t mine_hash = (forms.size() == 1 ? hash(g) : captures.value()) ^ text_hash(text);
   if (alike(gather(c, "compilation of a graph", mine_hash))) {
     Hasher h;
     h.add(mine_hash);
@@ -124,12 +129,18 @@ uint64_t check_captures_agree(const std::vector<int>& ranks, const Graph& g, con
   }
   const char* way_out =
       "Every rank must run the same build() with the same config: let nothing in them depend on the rank.";
-  const std::vector<uint64_t> nodes = node_hashes(g);
+  std::vector<uint64_t> nodes;
+  std::vector<std::pair<const Graph*, const Node*>> of;
+  for (auto& form : forms) {
+    for (uint64_t h : node_hashes(form)) nodes.push_back(h);
+    for (auto& n : form.nodes) of.emplace_back(&form, &n);
+  }
   Hasher all;
   for (uint64_t n : nodes) all.add(n);
   if (!alike(gather(c, "a graph's nodes", all.value()))) {
     const size_t at = first_difference(c, nodes);
-    const std::string mine = at < g.nodes.size() ? str(g, g.nodes[at]) + place_of(g, g.nodes[at]) : "nothing more";
+    const std::string mine =
+        at < of.size() ? str(*of[at].first, *of[at].second) + place_of(*of[at].first, *of[at].second) : "nothing more";
     fail_runtime("the ranks have captured different graphs. The first difference is node {}:{}\n{}", at,
                  everyones(c, mine), way_out);
   }

@@ -14,7 +14,9 @@ std::vector<int> ranks_of(const Graph& g);
 // Returns a number for the graph that is the same on all of ranks, and another for the same graph compiled again; 0
 // where this rank is not among them or alone. Collective over ranks. Errors (RuntimeError, on all of them): they
 // differ, naming the first node that does, with its module and line, or the options.
-uint64_t check_captures_agree(const std::vector<int>& ranks, const Graph& g, const StepOptions& options);
+// forms: a capture for each of unequal micro-batches; form_of: of each micro-batch.
+uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<Graph>& forms,
+                              const std::vector<int8_t>& form_of, const StepOptions& options);
 // The same after the passes.
 void check_plans_agree(const std::vector<int>& ranks, const Graph& g);
 

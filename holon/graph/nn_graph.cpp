@@ -12,66 +12,11 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/dispatch/autocast.h"
+#include "holon/graph/cpp_optimizer.h"
 
 namespace holon::nn {
 
-Tensor state_for(const optim::Rule& rule, const Tensor& param, const Tensor& state) {
-  const GlobalSpec* spec = optim::state_spec(rule, param);
-  if (!state.defined() || !spec || state.spec() == spec) return state;
-  NoGradGuard no_grad;
-  return state.to_global(spec->placement, spec->nd_sbp);
-}
-
 namespace {
-
-// An optimizer of this library.
-class CppOptimizer final : public GraphOptimizer {
- public:
-  CppOptimizer(optim::Optimizer& o, std::function<double(int64_t)> lr) : optimizer_(o), lr_(std::move(lr)) {
-    if (lr_) optimizer_.set_lr(lr_(0));
-  }
-  std::string name() const override {
-    return fmt::format("an optimizer of {} parameters", optimizer_.parameters().size());
-  }
-  size_t n_groups() const override { return optimizer_.n_groups(); }
-  Group group(size_t i) const override {
-    auto& o = optimizer_.group_options(i);
-    return {optimizer_.rule(i), o.clip_grad_max_norm, o.clip_grad_norm_type, optimizer_.n_parameters(i)};
-  }
-  std::vector<Tensor> params(size_t i) const override { return optimizer_.parameters(i); }
-  void read(size_t group, std::span<const size_t> params, std::span<optim::Slot> slots) override {
-    auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), own[params[i]], slots[i]);
-  }
-  void write(size_t group, std::span<const size_t> params, std::span<const optim::Slot> slots) override {
-    auto own = optimizer_.slots(group);
-    for (size_t i = 0; i < params.size(); ++i) copy_state(optimizer_.rule(group), slots[i], own[params[i]]);
-  }
-  void lend(const void* borrower, std::function<void()> give_back) override {
-    optimizer_.lend_state(borrower, std::move(give_back));
-  }
-  const void* borrower() const override { return optimizer_.borrower(); }
-  void stepped() override {
-    if (lr_) optimizer_.set_lr(lr_(++step_));
-  }
-  optim::Optimizer& optimizer() const { return optimizer_; }
-  int64_t step() const { return step_; }
-  void set_step(int64_t step) {
-    step_ = step;
-    if (lr_) optimizer_.set_lr(lr_(step_));
-  }
-
- private:
-  static void copy_state(const optim::Rule& rule, const optim::Slot& from, optim::Slot& to) {
-    to.master = state_for(rule, to.param, from.master);
-    for (size_t k = 0; k < to.state.size(); ++k) to.state[k] = state_for(rule, to.param, from.state[k]);
-    to.step = from.step;
-  }
-
-  optim::Optimizer& optimizer_;
-  std::function<double(int64_t)> lr_;
-  int64_t step_ = 0;
-};
 
 // Which graph updates a parameter. Ranks may be threads, so that all of a process are here.
 struct Owners {
@@ -183,8 +128,9 @@ struct Graph::Entry {
   DType autocast_dtype = bfloat16;
   std::vector<Fingerprint> externals;
   std::vector<Link> links;
-  std::vector<size_t> n_groups;  // of each optimizer
-  graph::Graph captured;
+  std::vector<size_t> n_groups;        // of each optimizer
+  std::vector<graph::Graph> captured;  // for each form of micro-batches
+  std::vector<int8_t> form_of;         // of each micro-batch; empty: there is one
   double capture_s = 0;
   std::unique_ptr<graph::Step> step;
 };
@@ -387,43 +333,55 @@ std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> input
     for (auto& [path, m] : root.named_modules()) e->training.emplace_back(m, m.is_training());
   }
   const auto start = std::chrono::steady_clock::now();
-  {
-    FreshCasts casts(config);
-    graph::Capture capture;
-    capture.set_micro_batches(config.micro_batches());
-    for (auto& [name, root] : modules_) {
-      for (auto& [path, t] : root.named_parameters()) capture.name_external(t, name + "." + path, true);
-      for (auto& [path, t] : root.named_buffers()) capture.name_external(t, name + "." + path, false);
-    }
-    capture_begins(capture);
-    TensorVec symbols;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      symbols.push_back(capture.input_like(inputs[i]));
-      if (inputs[i].requires_grad()) symbols.back().set_requires_grad();
-      if (i < input_placements_.size() && input_placements_[i])
-        symbols[i] = on_stage(symbols[i], *input_placements_[i]);
-    }
-    TensorVec outputs = run_build(symbols);
-    for (size_t i = 0; i < outputs.size(); ++i)
-      if (!outputs[i].defined()) fail_value("{}: output {} of build() is an undefined tensor.", name(), i);
-    capture_ends(capture);
-    for (size_t o = 0; o < optimizers_.size(); ++o) {
-      e->n_groups.push_back(optimizers_[o]->n_groups());
-      for (size_t g = 0; g < e->n_groups[o]; ++g) {
-        auto group = optimizers_[o]->group(g);
-        capture.add_update(group.rule, optimizers_[o]->params(g), group.clip_grad_max_norm, group.clip_grad_norm_type);
-        e->links.push_back({o, g, {}, group});
-      }
-    }
-    e->captured = capture.finish({outputs.begin(), outputs.size()});
-  }
+  const graph::MicroBatches all = graph::divide_rows(inputs, config.micro_batches(), config.uneven());
+  for (int form = 0; form < all.forms(); ++form) e->captured.push_back(capture_form(inputs, all, form, *e));
+  match_outputs(e->captured, all);
+  e->form_of = all.form_of;
   e->capture_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return e;
 }
 
+graph::Graph Graph::capture_form(std::span<const Tensor> inputs, const graph::MicroBatches& all, int form, Entry& e) {
+  FreshCasts casts(config);
+  graph::Capture capture;
+  capture.set_micro_batches(all, form);
+  for (auto& [name, root] : modules_) {
+    for (auto& [path, t] : root.named_parameters()) capture.name_external(t, name + "." + path, true);
+    for (auto& [path, t] : root.named_buffers()) capture.name_external(t, name + "." + path, false);
+  }
+  capture_begins(capture);
+  TensorVec symbols;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    symbols.push_back(capture.input_like(inputs[i]));
+    if (inputs[i].requires_grad()) symbols.back().set_requires_grad();
+    if (i < input_placements_.size() && input_placements_[i]) symbols[i] = on_stage(symbols[i], *input_placements_[i]);
+  }
+  TensorVec outputs = run_build(symbols);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (!outputs[i].defined()) fail_value("{}: output {} of build() is an undefined tensor.", name(), i);
+  capture_ends(capture);
+  e.n_groups.clear();
+  e.links.clear();
+  for (size_t o = 0; o < optimizers_.size(); ++o) {
+    e.n_groups.push_back(optimizers_[o]->n_groups());
+    for (size_t g = 0; g < e.n_groups[o]; ++g) {
+      auto group = optimizers_[o]->group(g);
+      capture.add_update(group.rule, optimizers_[o]->params(g), group.clip_grad_max_norm, group.clip_grad_norm_type);
+      e.links.push_back({o, g, {}, group});
+    }
+  }
+  graph::Graph captured = capture.finish({outputs.begin(), outputs.size()});
+  if (form > 0 && captured.outputs.size() != e.captured[0].outputs.size())
+    fail_value(
+        "{}: build() returns {} tensors for micro-batches of some rows and {} for others. It must return as many "
+        "for any number of rows.",
+        name(), e.captured[0].outputs.size(), captured.outputs.size());
+  return captured;
+}
+
 graph::Graph Graph::capture(std::span<const Tensor> inputs) {
   check_not_capturing();
-  return std::move(capture_entry(inputs, 0)->captured);
+  return std::move(capture_entry(inputs, 0)->captured[0]);
 }
 
 std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
@@ -444,15 +402,17 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
   check_stages(name(), stages);
   step_options(&options);
   auto e = capture_entry(inputs, variant);
-  e->step = std::make_unique<graph::Step>(graph::Graph(e->captured), options);
-  for (auto& x : e->captured.externals) e->externals.emplace_back(x.tensor);
+  e->step = std::make_unique<graph::Step>(e->captured, e->form_of, options);
+  for (auto& form : e->captured)
+    for (auto& x : form.externals) e->externals.emplace_back(x.tensor);
   for (size_t u = 0; u < e->links.size(); ++u) {
     auto& link = e->links[u];
     auto params = optimizers_[link.optimizer]->params(link.group);
     std::unordered_map<const TensorImpl*, size_t> place;
     for (size_t i = 0; i < params.size(); ++i) place.emplace(params[i].impl(), i);
-    for (int32_t x : e->captured.updates[u].externals)
-      link.params.push_back(place.at(e->captured.externals[static_cast<size_t>(x)].tensor.impl()));
+    const graph::Graph& first = e->captured[0];
+    for (int32_t x : first.updates[u].externals)
+      link.params.push_back(place.at(first.externals[static_cast<size_t>(x)].tensor.impl()));
     HOLON_CHECK(link.params.size() == e->step->slots(u).size(), "{} slots for {} parameters", e->step->slots(u).size(),
                 link.params.size());
   }
@@ -593,7 +553,8 @@ std::string Graph::plan() const {
 
 std::string Graph::captured() const {
   std::string text;
-  for (auto& e : entries_) text += graph::str(e->captured);
+  for (auto& e : entries_)
+    for (auto& form : e->captured) text += graph::str(form);
   return text;
 }
 

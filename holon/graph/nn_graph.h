@@ -43,8 +43,10 @@ class GraphConfig {
   // build() runs in an autocast region; parameters stay as they are. Errors: neither bfloat16 nor float16.
   void enable_amp(bool on = true, DType dtype = bfloat16);
   // The inputs' rows are cut into n micro-batches, each with its share of the mean gradient (backward() divides by n).
-  // Errors: n < 1.
-  void set_gradient_accumulation_steps(int n);
+  // uneven: where n does not divide each rank's rows, the first micro-batches have a row more, and where there are
+  // fewer rows than n there are fewer micro-batches. Gradients are then weighed by rows, and so is an output without
+  // rows, such as a mean loss: the mean over its micro-batches is that of the batch. Errors: n < 1.
+  void set_gradient_accumulation_steps(int n, bool uneven = false);
   // Splits over data-parallel ranks the state of optimizers (stage 1), gradients too (2), parameters too (3).
   // Parameters of fewer than min_elements stay whole.
   void enable_zero(bool on = true, int stage = 1, int64_t min_elements = 1);
@@ -65,6 +67,7 @@ class GraphConfig {
   bool amp() const { return amp_; }
   DType amp_dtype() const { return amp_dtype_; }
   int micro_batches() const { return micro_batches_; }
+  bool uneven() const { return uneven_; }
   const graph::StepOptions& step() const { return step_; }
   int stages() const { return stages_; }
   const std::vector<Placement>& placements() const { return placements_; }
@@ -72,7 +75,7 @@ class GraphConfig {
   std::string str() const;  // what differs from the defaults: "amp bfloat16, 4 micro-batches"; "" for nothing
 
  private:
-  bool amp_ = false;
+  bool amp_ = false, uneven_ = false;
   DType amp_dtype_ = bfloat16;
   int micro_batches_ = 1, stages_ = 0;
   std::vector<Placement> placements_;
@@ -203,6 +206,7 @@ class Graph {
   Block& block_of(const Module& module, const char* call);
   std::unique_ptr<Entry> capture_entry(std::span<const Tensor> inputs, uint64_t variant);
   std::unique_ptr<Entry> compile_entry(std::span<const Tensor> inputs, uint64_t variant);
+  graph::Graph capture_form(std::span<const Tensor> inputs, const graph::MicroBatches& all, int form, Entry& e);
   TensorVec run_build(std::span<const Tensor> symbols);
   void cut_into_stages(std::span<const Tensor> inputs);
   bool fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const;

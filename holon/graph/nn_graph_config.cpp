@@ -12,9 +12,10 @@ void GraphConfig::enable_amp(bool on, DType dtype) {
   ++revision_;
 }
 
-void GraphConfig::set_gradient_accumulation_steps(int n) {
+void GraphConfig::set_gradient_accumulation_steps(int n, bool uneven) {
   if (n < 1) fail_value("config.set_gradient_accumulation_steps: {} micro-batches; there is at least one.", n);
   micro_batches_ = n;
+  uneven_ = uneven;
   ++revision_;
 }
 
@@ -71,7 +72,8 @@ std::string GraphConfig::str() const {
   const graph::StepOptions plain;
   std::vector<std::string> parts;
   if (amp_) parts.push_back(fmt::format("amp {}", holon::name(amp_dtype_)));
-  if (micro_batches_ > 1) parts.push_back(fmt::format("{} micro-batches", micro_batches_));
+  if (micro_batches_ > 1)
+    parts.push_back(fmt::format("{} micro-batches{}", micro_batches_, uneven_ ? ", uneven if need be" : ""));
   if (step_.schedule != plain.schedule) parts.push_back("schedule " + step_.schedule);
   if (step_.zero_stage) parts.push_back(fmt::format("ZeRO stage {}", step_.zero_stage));
   if (step_.memory_budget_bytes) parts.push_back(fmt::format("memory budget {} bytes", step_.memory_budget_bytes));

@@ -9,6 +9,7 @@
 #include "holon/comm/communicator.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/graph/agreement.h"
+#include "holon/graph/passes/forms.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"
@@ -39,8 +40,8 @@ struct Step::Impl {
   bool ready = false;
   uint64_t owner = 0;  // of the calls that the instructions make
 
-  Impl(Graph g, const StepOptions& o) : graph(std::move(g)), options(o) {
-    stats.captured_nodes = static_cast<int64_t>(graph.nodes.size());
+  Impl(std::vector<Graph> captured, std::vector<int8_t> form_of, const StepOptions& o) : options(o) {
+    for (auto& g : captured) stats.captured_nodes += static_cast<int64_t>(g.nodes.size());
     auto start = std::chrono::steady_clock::now();
     PassOptions passes;
     passes.disabled = options.disabled_passes;
@@ -51,10 +52,10 @@ struct Step::Impl {
     passes.memory_budget_bytes = options.memory_budget_bytes;
     passes.bucket_bytes = options.bucket_bytes;
     passes.split_weight = options.schedule == "zero_bubble";
-    const std::vector<int> ranks = is_virtual() ? std::vector<int>() : ranks_of(graph);
-    owner = check_captures_agree(ranks, graph, options);
-    if (passes.zero_stage == 3) shard_parameters(passes);
-    run_passes(graph, passes, &reports);
+    const std::vector<int> ranks = is_virtual() ? std::vector<int>() : ranks_of(captured[0]);
+    owner = check_captures_agree(ranks, captured, form_of, options);
+    if (passes.zero_stage == 3) shard_parameters(captured[0], passes);
+    graph = passed(std::move(captured), std::move(form_of), passes);
     check_plans_agree(ranks, graph);
     stats.passes_s = seconds_since(start);
     stats.nodes = static_cast<int64_t>(graph.nodes.size());
@@ -73,8 +74,35 @@ struct Step::Impl {
     }
   }
 
+  // The forms after the passes, as one graph.
+  Graph passed(std::vector<Graph> captured, std::vector<int8_t> form_of, PassOptions passes) {
+    if (captured.size() == 1) {
+      run_passes(captured[0], passes, &reports);
+      return std::move(captured[0]);
+    }
+    auto join = [&](std::vector<Graph> forms, std::string* missing) {
+      reports.clear();
+      for (size_t f = 0; f < forms.size(); ++f) run_passes(forms[f], passes, f == 0 ? &reports : nullptr);
+      return join_forms(forms, form_of, missing);
+    };
+    std::optional<Graph> all = join(captured, nullptr);
+    if (!all) {
+      // What passes choose by cost depends on the rows. Without it, sums are of what the updates take.
+      passes.disabled.push_back("choose_sbp");
+      passes.sum_last = true;
+      std::string missing;
+      all = join(std::move(captured), &missing);
+      if (!all)
+        fail_runtime("micro-batches of unequal rows come to different layouts of the gradient of \"{}\". Give batches "
+                     "that the micro-batches divide, or bring the gradient to one layout by to_global() in build().",
+                     missing);
+    }
+    if (passes.verify) verify(*all, "joining its forms");
+    return *std::move(all);
+  }
+
   // ZeRO 3: parameters are stored as shards from here on, here and in the program's own handles.
-  void shard_parameters(const PassOptions& passes) {
+  static void shard_parameters(Graph& graph, const PassOptions& passes) {
     auto specs = zero3_specs(graph, passes);
     NoGradGuard no_grad;
     for (size_t e = 0; e < specs.size(); ++e) {
@@ -89,16 +117,32 @@ struct Step::Impl {
   Tensor checked_input(size_t i, const Tensor& given) const {
     const Value& want = graph.value(graph.inputs[i]);
     Dims shape = want.shape;
-    if (shape.size() > 0) shape[0] *= graph.micro_batches;
+    if (shape.size() > 0) {
+      shape[0] = 0;
+      for (int m = 0; m < graph.micro_batches; ++m) shape[0] += graph.value(graph.inputs_of(graph.form(m))[i]).shape[0];
+    }
     if (!given.defined() || given.shape() != shape || given.dtype() != want.dtype || given.spec() != want.spec)
       fail_value("input {} of the graph is {}, but it was compiled for {}. Compile the graph for such inputs, too.", i,
                  given.defined() ? layout_text(given.shape(), given.dtype(), given.spec()) : "undefined",
                  layout_text(shape, want.dtype, want.spec));
     given.require_value("a graph's call");
-    if (!given.array().defined() || given.array().is_contiguous()) return given;
+    const auto& moved = program->moved_rows[i];
+    if (!given.array().defined() || (given.array().is_contiguous() && moved.empty())) return given;
     Array a = kernels::contiguous(given.array());
+    if (!moved.empty()) a = with_rows_moved(a, moved);
     return given.is_local() ? Tensor::local(std::move(a))
                             : Tensor::global(std::move(a), given.shape(), given.dtype(), given.spec());
+  }
+
+  static Array with_rows_moved(const Array& a, const std::vector<RowPiece>& pieces) {
+    Array moved = Array::empty(a.shape, a.dtype, a.device);
+    for (auto& piece : pieces) {
+      Dims shape = a.shape;
+      shape[0] = piece.rows;
+      Array to = moved.view(shape, moved.strides, piece.to * moved.strides[0]);
+      kernels::copy(a.view(shape, a.strides, piece.from * a.strides[0]), to);
+    }
+    return moved;
   }
 
   void bind_inputs(const std::vector<Tensor>& given) {
@@ -256,7 +300,17 @@ struct Step::Impl {
   }
 };
 
-Step::Step(Graph captured, const StepOptions& options) : impl_(std::make_unique<Impl>(std::move(captured), options)) {}
+namespace {
+std::vector<Graph> only(Graph g) {
+  std::vector<Graph> one;
+  one.push_back(std::move(g));
+  return one;
+}
+}  // namespace
+
+Step::Step(Graph captured, const StepOptions& options) : Step(only(std::move(captured)), {}, options) {}
+Step::Step(std::vector<Graph> captured, std::vector<int8_t> form_of, const StepOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(captured), std::move(form_of), options)) {}
 Step::~Step() = default;
 
 std::vector<Tensor> Step::run(std::span<const Tensor> inputs) { return impl_->run(inputs); }

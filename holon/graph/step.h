@@ -36,6 +36,8 @@ class Step {
   // Collective where ranks exchange something in the step: they compare what they have compiled. Errors: ranks captured
   // different graphs (naming the first node that differs); what a pass refuses.
   Step(Graph captured, const StepOptions& options);
+  // For micro-batches of unequal rows: a capture for each form, and the form of each micro-batch.
+  Step(std::vector<Graph> captured, std::vector<int8_t> form_of, const StepOptions& options);
   ~Step();
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
@@ -46,7 +48,7 @@ class Step {
   // instruction raises, with its module and line.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
 
-  const Graph& graph() const;      // after the passes
+  const Graph& graph() const;      // after the passes, with all forms
   const Program& program() const;  // this rank's
   const StepStats& stats() const;
   std::string plan() const;    // this rank's instructions, a line each

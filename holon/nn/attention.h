@@ -15,8 +15,9 @@ struct MultiheadAttentionOptions {
   bool bias = true;
   std::optional<int64_t> kdim{}, vdim{};  // the widths of key and value, by default embed_dim
   bool batch_first = false;
-  // Whether one in_proj_weight holds the weights of query, key and value, as it does by default where the widths are alike. Apart,
-  // as q_proj_weight, k_proj_weight and v_proj_weight, they split by heads: S(0), with out_proj.weight S(1) and all others B.
+  // Whether one in_proj_weight holds the weights of query, key and value, as it does by default where the widths are
+  // alike. Apart, as q_proj_weight, k_proj_weight and v_proj_weight, they split by heads: S(0), with out_proj.weight
+  // S(1) and all others B.
   std::optional<bool> packed{};
   Placement placement{};
   LayoutByName layout{};  // by the parameter's name (its tensor undefined yet); by default all broadcast
@@ -31,16 +32,19 @@ struct AttentionArguments {
   bool average_weights = true;  // over the heads
 };
 
-// Attention of query [l, n, embed_dim] over key and value [s, n, ...]; [n, l, ...] if batch_first, and without n for one sample.
+// Attention of query [l, n, embed_dim] over key and value [s, n, ...]; [n, l, ...] if batch_first, and without n for
+// one sample.
 class MultiheadAttention : public Layer<MultiheadAttention> {
  public:
   // Errors: heads that do not divide embed_dim; packed weights of unlike widths.
   MultiheadAttention(int64_t embed_dim, int64_t num_heads, const MultiheadAttentionOptions& options = {});
-  Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionArguments& arguments = {}) const {
+  Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value,
+                    const AttentionArguments& arguments = {}) const {
     return Layer::operator()(query, key, value, arguments);
   }
   // The scores are never whole in memory.
-  Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionArguments& arguments = {}) const;
+  Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value,
+                 const AttentionArguments& arguments = {}) const;
   // The result, and the weights [n, queries, keys] ([n, heads, queries, keys] unless averaged).
   std::pair<Tensor, Tensor> with_weights(const Tensor& query, const Tensor& key, const Tensor& value,
                                          const AttentionArguments& arguments = {}) const;
@@ -48,7 +52,8 @@ class MultiheadAttention : public Layer<MultiheadAttention> {
   Linear out_proj;
 
  private:
-  std::vector<Tensor> run(Tensor query, Tensor key, Tensor value, const AttentionArguments& arguments, bool need_weights) const;
+  std::vector<Tensor> run(Tensor query, Tensor key, Tensor value, const AttentionArguments& arguments,
+                          bool need_weights) const;
   int64_t heads_;
   double dropout_;
   bool batch_first_;
@@ -72,7 +77,9 @@ struct TransformerLayerOptions {
 class TransformerEncoderLayer : public Layer<TransformerEncoderLayer> {
  public:
   TransformerEncoderLayer(int64_t d_model, int64_t heads, const TransformerLayerOptions& options = {});
-  Tensor operator()(const Tensor& x, const AttentionArguments& arguments = {}) const { return Layer::operator()(x, arguments); }
+  Tensor operator()(const Tensor& x, const AttentionArguments& arguments = {}) const {
+    return Layer::operator()(x, arguments);
+  }
   Tensor forward(const Tensor& x, const AttentionArguments& arguments = {}) const;
   MultiheadAttention self_attn;
   Linear linear1, linear2;
@@ -88,10 +95,12 @@ class TransformerEncoderLayer : public Layer<TransformerEncoderLayer> {
 class TransformerDecoderLayer : public Layer<TransformerDecoderLayer> {
  public:
   TransformerDecoderLayer(int64_t d_model, int64_t heads, const TransformerLayerOptions& options = {});
-  Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionArguments& self = {}, const AttentionArguments& cross = {}) const {
+  Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionArguments& self = {},
+                    const AttentionArguments& cross = {}) const {
     return Layer::operator()(x, memory, self, cross);
   }
-  Tensor forward(const Tensor& x, const Tensor& memory, const AttentionArguments& self = {}, const AttentionArguments& cross = {}) const;
+  Tensor forward(const Tensor& x, const Tensor& memory, const AttentionArguments& self = {},
+                 const AttentionArguments& cross = {}) const;
   MultiheadAttention self_attn, multihead_attn;
   Linear linear1, linear2;
   LayerNorm norm1, norm2, norm3;
@@ -107,7 +116,8 @@ template <class L>
 class TransformerStack : public Layer<TransformerStack<L>> {
  public:
   // make: a new layer each time.
-  TransformerStack(int64_t num_layers, const std::function<L()>& make, std::optional<LayerNorm> norm = {}) : norm_(std::move(norm)) {
+  TransformerStack(int64_t num_layers, const std::function<L()>& make, std::optional<LayerNorm> norm = {})
+      : norm_(std::move(norm)) {
     for (int64_t i = 0; i < num_layers; ++i) layers.push_back(make());
     this->register_module("layers", layers);
     if (norm_) this->register_module("norm", *norm_);
@@ -124,5 +134,26 @@ class TransformerStack : public Layer<TransformerStack<L>> {
 };
 using TransformerEncoder = TransformerStack<TransformerEncoderLayer>;
 using TransformerDecoder = TransformerStack<TransformerDecoderLayer>;
+
+struct TransformerOptions {
+  int64_t num_encoder_layers = 6, num_decoder_layers = 6;
+  TransformerLayerOptions
+      layers{};  // a layout is by names in one layer ("linear1.weight"); norms of the stacks have "norm.weight"
+};
+
+// Encoder and decoder, each with a norm behind. src is [s, n, d_model], tgt [t, n, d_model]; [n, ...] if batch_first.
+class Transformer : public Module {
+ public:
+  explicit Transformer(int64_t d_model = 512, int64_t heads = 8, const TransformerOptions& options = {});
+  // src_arguments: of the encoder. tgt_arguments: of the decoder's self-attention; memory_arguments: of that over the
+  // encoder's result.
+  Tensor operator()(const Tensor& src, const Tensor& tgt, const AttentionArguments& src_arguments = {},
+                    const AttentionArguments& tgt_arguments = {},
+                    const AttentionArguments& memory_arguments = {}) const {
+    return decoder(tgt, encoder(src, src_arguments), tgt_arguments, memory_arguments);
+  }
+  TransformerEncoder encoder;
+  TransformerDecoder decoder;
+};
 
 }  // namespace holon::nn

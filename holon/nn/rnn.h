@@ -21,8 +21,8 @@ struct RecurrentOptions {
   DType dtype = float32;
 };
 
-// What the recurrent layers share: the parameters weight_ih_l<k>, weight_hh_l<k>, bias_ih_l<k> and bias_hh_l<k> of layer k, with
-// _reverse behind for the other direction, drawn within 1 / sqrt(hidden).
+// What the recurrent layers share: the parameters weight_ih_l<k>, weight_hh_l<k>, bias_ih_l<k> and bias_hh_l<k> of
+// layer k, with _reverse behind for the other direction, drawn within 1 / sqrt(hidden).
 class Recurrent : public Module {
  protected:
   Recurrent(int64_t input_size, int64_t hidden_size, int64_t gates, const RecurrentOptions& options);
@@ -35,8 +35,8 @@ class Recurrent : public Module {
   int64_t hidden_size_;
 };
 
-// Over x [l, n, input_size] ([n, l, ...] if batch_first; without n for one sample). Returns the last layer's states of all
-// steps, and the last states of all layers [num_layers * directions, n, hidden_size].
+// Over x [l, n, input_size] ([n, l, ...] if batch_first; without n for one sample). Returns the last layer's states of
+// all steps, and the last states of all layers [num_layers * directions, n, hidden_size].
 class LSTM : public Recurrent {
  public:
   LSTM(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {});
@@ -54,12 +54,61 @@ class GRU : public Recurrent {
 class RNN : public Recurrent {
  public:
   // nonlinearity: "tanh" or "relu".
-  RNN(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {}, std::string_view nonlinearity = "tanh");
+  RNN(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {},
+      std::string_view nonlinearity = "tanh");
   // {y, h}
   std::array<Tensor, 2> operator()(const Tensor& x, const Tensor& h0 = {}) const;
 
  private:
   bool relu_;
+};
+
+struct CellOptions {
+  bool bias = true;
+  Placement placement{};
+  NdSbp sbp{};  // of both weights; biases lie as their rows
+  DType dtype = float32;
+};
+
+// One step over x [n, input_size] ([input_size] for one sample), with states [n, hidden_size], which are zeros where
+// undefined. The parameters weight_ih, weight_hh, bias_ih and bias_hh are drawn within 1 / sqrt(hidden_size).
+class Cell : public Module {
+ public:
+  Tensor weight_ih, weight_hh, bias_ih, bias_hh;  // biases: undefined without them
+
+ protected:
+  Cell(int64_t input_size, int64_t hidden_size, int64_t gates, const CellOptions& options);
+  // Errors: x has other axes.
+  Tensor state(const Tensor& x, const Tensor& given) const;
+
+ private:
+  int64_t hidden_size_;
+};
+
+// tanh, or relu, of x weight_ih^T + bias_ih + h weight_hh^T + bias_hh.
+class RNNCell : public Cell {
+ public:
+  RNNCell(int64_t input_size, int64_t hidden_size, const CellOptions& options = {},
+          std::string_view nonlinearity = "tanh");
+  Tensor operator()(const Tensor& x, const Tensor& h = {}) const;
+
+ private:
+  bool relu_;
+};
+
+class GRUCell : public Cell {
+ public:
+  GRUCell(int64_t input_size, int64_t hidden_size, const CellOptions& options = {})
+      : Cell(input_size, hidden_size, 3, options) {}
+  Tensor operator()(const Tensor& x, const Tensor& h = {}) const;
+};
+
+class LSTMCell : public Cell {
+ public:
+  LSTMCell(int64_t input_size, int64_t hidden_size, const CellOptions& options = {})
+      : Cell(input_size, hidden_size, 4, options) {}
+  // {h, c}
+  std::array<Tensor, 2> operator()(const Tensor& x, const Tensor& h = {}, const Tensor& c = {}) const;
 };
 
 }  // namespace holon::nn

@@ -299,8 +299,10 @@ HOLON_OP(cross_entropy_joined, "cross_entropy_joined(Tensor logits, Tensor targe
     })
     .kernel([](KernelCall& c) {
       kernels::binary(BinaryOp::Sub, c.in(2), c.in(3), c.out());
+      const int64_t ignore = c.i("ignore_index");
+      if (c.in(1).dtype == int32 && ignore != static_cast<int32_t>(ignore)) return;  // no target can have it
       Array skipped = Array::empty(c.in(1).shape, boolean), zero = Array::empty({}, c.out().dtype);
-      kernels::binary_scalar(BinaryOp::Eq, c.in(1), c.i("ignore_index"), skipped);
+      kernels::binary_scalar(BinaryOp::Eq, c.in(1), ignore, skipped);
       kernels::fill(zero, 0.0);
       kernels::where(skipped, zero, c.out(), c.out());
     })

@@ -181,6 +181,7 @@ HOLON_OP(linear_gradients, "linear_gradients(Tensor dy, Tensor x) -> (Tensor, Te
       }
     })
     .linear_in({0})
-    .kernel([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(0), &c.out(1)); });
+    .kernel([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(0), &c.out(1)); })
+    .kernel_that_adds([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(0), &c.out(1), 1); });
 
 }  // namespace holon::ops

@@ -93,6 +93,9 @@ HOLON_OP(embedding_backward, "embedding_backward(Tensor dy, Tensor indices, int 
     })
     .linear_in({0})
     .kernel([](KernelCall& c) { kernels::embedding_backward(c.in(0), c.in(1), c.offset_out()[0], c.logical_out()[0], c.out()); })
+    .kernel_that_adds([](KernelCall& c) {
+      kernels::embedding_backward(c.in(0), c.in(1), c.offset_out()[0], c.logical_out()[0], c.out(), true);
+    })
     .saves({1})
     .grad([](Grad& g) { if (g.needs(0)) g.dx(0, embedding(g.dy(), g.x(1))); });
 

@@ -40,6 +40,7 @@ HOLON_OP(matmul_nd, "matmul_nd(Tensor x, Tensor w) -> Tensor")
     .rule("... m k, ... k n -> ... m n")
     .linear_in({0, 1})
     .kernel([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out()); })
+    .kernel_that_adds([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out(), 1, 1); })
     .saves({0, 1})
     .grad(matmul_grad);
 
@@ -59,6 +60,19 @@ HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
       if (w.ndim() == 1) s.erase(s.size() - 1);
       if (x.ndim() == 1) s.erase(s.size() - 1 - (w.ndim() != 1));
       c.out.push_back(reshape(y, s));
+    });
+
+HOLON_OP(matmul_with, "matmul_with(Tensor x, Tensor other, *, bool transpose_a=False, bool transpose_b=False, float alpha=1.0) -> Tensor")
+    .doc("alpha times the product of x and other, each with its last two axes exchanged where transpose_a, transpose_b say so.",
+         "matmul(ones(2, 3), ones(4, 3), transpose_b=True, alpha=0.5)")
+    .overload_of("matmul").python_only()
+    .body([](BodyCall& c) {
+      auto turned = [&](int i, bool turn, const char* option) {
+        if (turn && c.in(i).ndim() < 2) fail_value("matmul: {} exchanges the last two axes of a tensor, but that one is {}. Leave it out.", option, c.in(i).shape());
+        return turn ? transpose(c.in(i), -2, -1) : c.in(i);
+      };
+      Tensor y = matmul(turned(0, c.b("transpose_a"), "transpose_a"), turned(1, c.b("transpose_b"), "transpose_b"));
+      c.out.push_back(c.f("alpha") == 1 ? y : mul_scalar(y, c.f("alpha")));
     });
 
 HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
@@ -106,6 +120,7 @@ HOLON_OP(linear_weight_grad, "linear_weight_grad(Tensor dy, Tensor x) -> Tensor"
     })
     .linear_in({0, 1})
     .kernel([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out()); })
+    .kernel_that_adds([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(), nullptr, 1); })
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, linear(g.x(1), g.dy()));

@@ -5,6 +5,7 @@
 
 #include "holon/kernels/cpu/softmax.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/norm_rules.h"
 #include "holon/ops/rules.h"
 
 namespace holon::ops {
@@ -29,16 +30,6 @@ void softmax_rule(RuleCall& r) {
 
 int dim_of(const KernelCall& c) { return normalize_axis(c.i("dim"), c.out().ndim(), c.op().name()); }
 
-// Rows: the leading axes; columns: the `n` normalised ones.
-void row_rule(RuleCall& r, int n_columns) {
-  for (int a = 0; a < r.in[0].shape.size() - n_columns; ++a) {
-    int f = r.rule.factor();
-    r.rule.in(0, a, f);
-    r.rule.out(0, a, f);
-    for (size_t o = 1; o < r.out.size(); ++o) r.rule.out(o, a, f);
-  }
-}
-
 // normalized_shape must be the end of x's shape, and the weights of that shape. Returns it.
 Dims row_shape(const BodyCall& c, size_t n_weights) {
   const Tensor& x = c.in(0);
@@ -53,23 +44,6 @@ Dims row_shape(const BodyCall& c, size_t n_weights) {
       fail_value("{}: {} has shape {}, normalized_shape is {}. They must be alike.", c.op().name(), i == 1 ? "weight" : "bias",
                  c.in(i).shape(), shape);
   return shape;
-}
-
-DType statistics_dtype(DType dtype) { return dtype == float64 ? float64 : float32; }
-
-// Rows are contracted in the gradients of weight and bias, which become partial sums, and split in that of x.
-void row_backward_rule(RuleCall& r, size_t n_rows) {
-  for (int a = 0; a < r.in[1].shape.size() - static_cast<int>(r.i("axes")); ++a) {
-    int f = r.rule.factor(true);
-    for (size_t i = 0; i < n_rows; ++i) r.rule.in(i, a, f);
-    r.rule.out(0, a, f);
-  }
-}
-
-Dims columns_of(const Infer& c) {
-  Dims columns;
-  for (int a = c.ndim(1) - static_cast<int>(c.i("axes")); a < c.ndim(1); ++a) columns.push_back(c.shape(1)[a]);
-  return columns;
 }
 
 }  // namespace
@@ -147,13 +121,13 @@ HOLON_OP(layer_norm_backward, "layer_norm_backward(Tensor dy, Tensor x, Tensor m
     .doc("Gradients of layer_norm in x, weight and bias.")
     .hidden()
     .infer([](Infer& c) {
-      Dims columns = columns_of(c);
+      Dims columns = columns_of(c, c.shape(1));
       c.out(c.shape(1), c.dtype_of(1));
       c.out(columns, c.dtype_of(1));
       c.out(columns, c.dtype_of(1));
     })
     .rule([](RuleCall& r) {
-      row_backward_rule(r, 4);
+      row_backward_rule(r, {0, 1, 2, 3});
       if (given(r, 4)) pass_partial(r, {4}, {0});
     })
     .linear_in({0})
@@ -196,10 +170,10 @@ HOLON_OP(rms_norm_backward, "rms_norm_backward(Tensor dy, Tensor x, Tensor rstd,
     .hidden()
     .infer([](Infer& c) {
       c.out(c.shape(1), c.dtype_of(1));
-      c.out(columns_of(c), c.dtype_of(1));
+      c.out(columns_of(c, c.shape(1)), c.dtype_of(1));
     })
     .rule([](RuleCall& r) {
-      row_backward_rule(r, 3);
+      row_backward_rule(r, {0, 1, 2});
       if (given(r, 3)) pass_partial(r, {3}, {0});
     })
     .linear_in({0})

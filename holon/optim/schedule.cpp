@@ -64,13 +64,18 @@ double cosine_annealing_lr(int64_t step, double base, int64_t t_max, double eta_
   return eta_min + (base - eta_min) * half_cosine(real(step) / real(t_max));
 }
 
-double cosine_warm_restarts_lr(int64_t step, double base, int64_t t_0, int64_t t_mult, double eta_min) {
+double cosine_warm_restarts_lr(int64_t step, double base, int64_t t_0, int64_t t_mult, double eta_min, double decay_rate, int64_t restart_limit) {
   at_least_one(t_0, "cosine_warm_restarts_lr: t_0");
   if (t_mult < 1) fail_value("cosine_warm_restarts_lr: t_mult must be at least 1, found {}.", t_mult);
-  int64_t period = t_0;
-  if (t_mult == 1) step %= t_0;
-  else
-    for (; step >= period; period *= t_mult) step -= period;
+  int64_t period = t_0, restarts = 0;
+  if (t_mult == 1) {
+    restarts = step / t_0;
+    step %= t_0;
+  } else {
+    for (; step >= period; period *= t_mult, ++restarts) step -= period;
+  }
+  if (restart_limit > 0 && restarts >= restart_limit) return eta_min;
+  base *= std::pow(decay_rate, real(restarts));
   return eta_min + (base - eta_min) * half_cosine(real(step) / real(period));
 }
 

@@ -178,6 +178,7 @@ struct OpDef {
   std::function<void(Infer&)> infer;
   std::function<void(RuleCall&)> rule;
   void (*kernel)(KernelCall&) = nullptr;
+  void (*adds)(KernelCall&) = nullptr;  // adds to its outputs what the kernel would write; float32 and float64, contiguous
   void (*view)(ViewCall&, Array& out) = nullptr;
   void (*body)(BodyCall&) = nullptr;
   void (*grad)(Grad&) = nullptr;
@@ -190,6 +191,7 @@ struct OpDef {
   std::string in_place_name;               // if it is another name: then the op is bound under this one only
   bool gives_number = false;               // Python gets its one element as a number
   bool elementwise = false;                // its kernel may write over input 0
+  uint32_t writes_over = 0;                // inputs that its kernel may write outputs over
   bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
   bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
   bool unwraps = false;                    // a list of one output is that output in Python
@@ -224,6 +226,7 @@ class OpBuilder {
   OpBuilder& linear() { def_->joint = ~0u; return *this; }              // jointly in all inputs
   OpBuilder& linear_in(std::initializer_list<int> inputs);              // in each of these, the others fixed
   OpBuilder& kernel(void (*f)(KernelCall&)) { def_->kernel = f; return *this; }
+  OpBuilder& kernel_that_adds(void (*f)(KernelCall&)) { def_->adds = f; return *this; }
   OpBuilder& view(void (*f)(ViewCall&, Array&)) { def_->view = f; return *this; }
   OpBuilder& body(void (*f)(BodyCall&)) { def_->body = f; return *this; }
   OpBuilder& grad(void (*f)(Grad&)) { def_->grad = f; return *this; }
@@ -240,6 +243,10 @@ class OpBuilder {
     return *this;
   }
   OpBuilder& elementwise() { def_->elementwise = true; def_->layout = Layout::kLikeInput; return rule_elementwise(); }
+  OpBuilder& writes_over(std::initializer_list<int> inputs) {
+    for (int i : inputs) def_->writes_over |= 1u << i;
+    return *this;
+  }
   OpBuilder& wraps_numbers() { def_->wraps_numbers = true; return *this; }
   OpBuilder& in_place(std::string_view name = {}) {
     def_->in_place = true;
@@ -266,7 +273,7 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 3;
+inline constexpr int kOpVersion = 4;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another version.
 OpBuilder define_op(std::string_view schema, int version = kOpVersion);

@@ -114,9 +114,10 @@ void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<
       for (int a = 0; a < metas[i].shape.size(); ++a) {
         if (a < lead) {
           int64_t full = metas[i].shape[a];
-          for (auto& o : out)
-            if (int shift = o.shape.size() - metas[i].shape.size(); shift + a >= 0 && shift + a < o.shape.size())
-              full = std::max(full, o.shape[shift + a]);
+          for (size_t o = 0; o < out.size(); ++o) {
+            const int out_lead = out[o].shape.size() - static_cast<int>(outs[o].names.size());
+            if (int at = out_lead - lead + a; at >= 0 && at < out_lead) full = std::max(full, out[o].shape[at]);
+          }
           if (metas[i].shape[a] == 1 && full != 1) continue;
           std::string n = "...";
           n += std::to_string(lead - 1 - a);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <vector>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -124,8 +125,8 @@ class Printer {
       s += item;
       column += static_cast<int>(item.size()) + 2;
       if (next > i + 1 && next < a_.shape[axis]) {
-        s += last ? ", ..." : ",\n" + std::string(static_cast<size_t>(indent + 1), ' ') + "...";
-        column += 5;
+        s += last ? ",  ..." : ",\n" + std::string(static_cast<size_t>(indent + 1), ' ') + "...";
+        column += 6;
       }
     }
     return s + "]";
@@ -145,8 +146,8 @@ namespace {
 
 std::string text_of(const Tensor& t, const Array& a, bool whole) {
   if (!t.defined()) return "tensor(undefined)";
-  std::string tail;
-  auto add = [&](const std::string& s) { tail += ", " + s; };
+  std::vector<std::string> tail;
+  auto add = [&](std::string s) { tail.push_back(std::move(s)); };
   if (t.is_global()) {
     add("placement=" + to_string(t.placement()));
     add("sbp=" + to_string(t.nd_sbp()));
@@ -169,7 +170,15 @@ std::string text_of(const Tensor& t, const Array& a, bool whole) {
     if (!whole) mark = fmt::format(", shape={}, part=rank {}", t.shape(), Context::current().rank());
     if (a.numel() == 0) values += fmt::format(", size=({}{})", t.shape().str().substr(1, t.shape().str().size() - 2), t.ndim() == 1 ? "," : "");
   }
-  return "tensor(" + values + mark + tail + ")";
+  constexpr size_t kIndent = 7;  // of "tensor("
+  std::string text = "tensor(" + values + mark;
+  size_t last_line = text.size() - (text.rfind('\n') + 1) + 2;
+  for (auto& s : tail) {
+    const bool breaks = print_options().gather && last_line + s.size() + 2 > static_cast<size_t>(print_options().line_width);
+    text += (breaks ? ",\n" + std::string(kIndent, ' ') : ", ") + s;
+    last_line = s.size() + (breaks ? kIndent : last_line + 2);
+  }
+  return text + ")";
 }
 
 }  // namespace

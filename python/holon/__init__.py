@@ -18,6 +18,7 @@ from ._C import (  # noqa: E402
     device,
     dtype,
     explain,
+    from_dlpack,
     from_numpy,
     manual_seed,
     placement,
@@ -36,13 +37,26 @@ from .limits import finfo, iinfo
 # Below this line some of Python's own names (float, sum, ...) are dtypes and ops.
 globals().update({name: value for name, value in vars(_C).items() if isinstance(value, dtype)})
 globals().update(_C.ops)
+to_dlpack = Tensor.__dlpack__
 
 from .random import get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 
 is_grad_enabled = _C.is_grad_enabled
 # Loaded on first use.
-_LAZY = {"jit": "_jit"}
-_SUBMODULES = {"amp", "autograd", "boxing", "comm", "data", "distributed", "env", "linalg", "nn", "optim", "utils"}
+_LAZY = {
+    "jit": "_jit",
+    **dict.fromkeys(("load", "save"), "_checkpoint"),
+    **dict.fromkeys(("BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
+                     "LongTensor"), "_typed"),
+    **dict.fromkeys(("broadcast_shapes", "get_default_dtype", "is_nonzero", "new_empty", "new_full", "new_ones", "new_zeros",
+                     "set_default_dtype"), "_more"),
+}
+_SUBMODULES = {"amp", "autograd", "backends", "boxing", "comm", "cuda", "data", "distributed", "env", "legacy", "linalg", "nn", "optim",
+               "random", "sysconfig", "typing", "unittest", "utils"}
+
+# OneFlow's names for the two halves of to_global.
+local_to_global = global_to_global = to_global  # noqa: F821
+Tensor.local_to_global = Tensor.global_to_global = Tensor.to_global
 
 
 def is_tensor(obj):
@@ -101,14 +115,16 @@ def __getattr__(name):
         from importlib import import_module
 
         return globals().setdefault(name, getattr(import_module(f"{__name__}.{_LAZY[name]}"), name))
-    message = f"holon has no '{name}'"
-    if not name.startswith("_"):
-        from difflib import get_close_matches
+    if name[:2] != "__":
+        from . import legacy
 
-        known = {*(n for n in globals() if n[0] != "_"), *_SUBMODULES, *_LAZY}
-        near = get_close_matches(name, known, 3, 0.75)
-        message += f". Did you mean {' or '.join(near)}?" if near else "; holon.ops() lists the ops that there are."
-    raise AttributeError(message)
+        found = legacy.lookup(name)
+        if found is not None:
+            return found
+    from ._missing import error
+
+    prefix = _C.get_printoptions()["prefix"]
+    raise error("", name, {*(n for n in globals() if n[0] != "_"), *_SUBMODULES, *_LAZY}, f"{prefix}.ops() lists the ops that there are.")
 
 
 def __dir__():

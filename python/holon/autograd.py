@@ -1,6 +1,8 @@
 """Gradients: `grad`, `backward`, functions with a backward of their own, and whether ops are recorded."""
 from . import _C
 
+is_grad_enabled = _C.is_grad_enabled
+
 
 class _GradMode:
     """For a `with` block, or as a decorator for each call, records ops or not; what was before comes back afterwards."""

@@ -1,10 +1,12 @@
 """Where this rank stands among all ranks."""
+from . import _C
 from ._C import local_rank as get_local_rank
 from ._C import local_world_size as get_local_world_size
 from ._C import rank as get_rank
 from ._C import world_size as get_world_size
 
-__all__ = ["get_local_rank", "get_local_world_size", "get_node_rank", "get_node_size", "get_rank", "get_world_size"]
+__all__ = ["all_device_placement", "get_local_rank", "get_local_world_size", "get_node_rank", "get_node_size", "get_rank",
+           "get_world_size", "init_rdma", "rdma_is_initialized"]
 
 
 def get_node_rank():
@@ -15,3 +17,28 @@ def get_node_rank():
 def get_node_size():
     """Returns the number of hosts."""
     return get_world_size() // get_local_world_size()
+
+
+def all_device_placement(device_type):
+    """Returns the placement of all ranks: placement.all(device_type)."""
+    return _C.placement.all(device_type)
+
+
+def init_rdma():
+    """Does nothing: messages between hosts go over TCP."""
+
+
+def rdma_is_initialized():
+    return False
+
+
+def __getattr__(name):
+    from ._missing import error
+
+    if name[0] != "_":
+        # What older programs say of machines: env.machine([...]), env.init().
+        from .legacy import env
+
+        if hasattr(env, name):
+            return getattr(env, name)
+    raise error("env", name, __all__)

@@ -22,3 +22,12 @@ def get_rng_state():
 def set_rng_state(new_state):
     """Puts back what get_rng_state() returned."""
     _C.set_rng_state(new_state)
+
+
+def __getattr__(name):
+    if name[:2] != "__":
+        from .legacy import random as older  # random ops of job functions
+
+        if name in older.__all__:
+            return getattr(older, name)
+    raise AttributeError(f"holon.random has no '{name}'. It has {', '.join(__all__)}.")

@@ -1,10 +1,16 @@
-"""OneFlow's names on Holon: `import oneflow as flow` gives what `import holon` gives; only the texts say "oneflow"."""
+"""OneFlow's names on Holon: `import oneflow as flow` gives what `import holon` gives; only the texts say "oneflow".
+
+Here is no more than a table: modules that are files here (and what `python -m` starts), names that lie elsewhere in Holon (elsewhere.py),
+functions whose parameters are others (_C.py), and names that are not there, with what to use instead (missing.py).
+"""
 import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 
-# Modules that are files here are what `python -m` starts; all others are holon's own.
 _PREFIX = __name__ + "."
+# What lies here as a file.
+_OWN = {"_C", "distributed"}
+_FILES = {*_OWN, "elsewhere", "missing"}
 
 
 class _HolonsModules:
@@ -12,7 +18,9 @@ class _HolonsModules:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        return ModuleSpec(name, _HolonsModules) if name.startswith(_PREFIX) else None
+        if not name.startswith(_PREFIX) or name[len(_PREFIX):].partition(".")[0] in _FILES:
+            return None
+        return ModuleSpec(name, _HolonsModules)
 
     @staticmethod
     def create_module(spec):
@@ -20,11 +28,28 @@ class _HolonsModules:
 
     @staticmethod
     def exec_module(module):
+        name = module.__name__
+        path = name[len(_PREFIX):]
         _holon()
-        sys.modules[module.__name__] = import_module("holon." + module.__name__[len(_PREFIX):])
+        from .elsewhere import MODULES
+
+        target = "holon." + MODULES.get(path, path)
+        try:
+            sys.modules[name] = import_module(target)
+        except ModuleNotFoundError as error:
+            # What the module itself imports may be missing, too: that is told as it is.
+            if error.name is None or not (target + ".").startswith(error.name + "."):
+                raise
+            found = getattr(sys.modules["holon"], path, None) if "." not in path else None
+            if not isinstance(found, type(sys)):
+                from .missing import module_text
+
+                raise ModuleNotFoundError(module_text(path), name=name) from None
+            sys.modules[name] = found  # sbp is a part of the extension, and no module of its own to import
 
 
-sys.meta_path.append(_HolonsModules)
+# First of all: below a package of Holon the files would be found, and become modules twice.
+sys.meta_path.insert(0, _HolonsModules)
 
 
 def _holon():
@@ -33,6 +58,9 @@ def _holon():
     if holon is None or not _loaded:
         holon = import_module("holon")
         holon.set_printoptions(prefix=__name__, gather=True)
+        from .missing import tell
+
+        tell(holon)
         _loaded.append(True)
     return holon
 
@@ -41,8 +69,19 @@ _loaded = []
 
 
 def __getattr__(name):
-    return getattr(_holon(), name)
+    holon = _holon()
+    if name in _OWN:
+        return import_module(_PREFIX + name)
+    from .elsewhere import FUNCTIONS, MODULES
+
+    if name in FUNCTIONS:
+        return getattr(import_module(_PREFIX + "_C"), FUNCTIONS[name])
+    if name in MODULES:
+        return import_module(_PREFIX + name)
+    return getattr(holon, name)
 
 
 def __dir__():
-    return dir(_holon())
+    from .elsewhere import FUNCTIONS, MODULES
+
+    return sorted({*dir(_holon()), *_OWN, *FUNCTIONS, *(m for m in MODULES if "." not in m)})

@@ -144,6 +144,11 @@ bool to_dtype(PyObject* o, DType* out) {
       text = nb::cast<std::string>(nb::handle(o));
     } else if (is_numpy(o) || (PyType_Check(o) && std::strncmp(reinterpret_cast<PyTypeObject*>(o)->tp_name, "numpy.", 6) == 0)) {
       text = nb::cast<std::string>(nb::str(numpy().dtype(nb::handle(o)).attr("name")));
+    } else if (PyType_Check(o) && PyObject_HasAttrString(o, "dtype")) {  // FloatTensor and its like
+      DTypeObject d;
+      if (!nb::try_cast(nb::handle(o).attr("dtype"), d)) return false;
+      *out = d.value;
+      return true;
     } else {
       return false;
     }

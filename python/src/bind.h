@@ -90,6 +90,8 @@ int set_item(PyObject* self, PyObject* key, PyObject* value);
 void bind_errors(nb::module_& m);
 void bind_types(nb::module_& m);      // dtype, device, Size
 void bind_global(nb::module_& m);     // placement, sbp
+void bind_global_mode(nb::module_& m);
+void bind_point_to_point(nb::module_& m);  // comm.send, comm.recv
 void bind_tensor_type(nb::module_& m);
 void bind_ops(nb::module_& m);        // op functions, also as methods of Tensor
 void bind_tensor(nb::module_& m);     // properties and methods by hand
@@ -102,6 +104,7 @@ void bind_boxing(nb::module_& m);
 void bind_random(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_readers(nb::module_& m);
+void bind_checkpoint(nb::module_& m);  // save, load
 void bind_graph(nb::module_& m);      // nn.Graph
 
 // What __reduce__ returns to have an object made by a function of this module.

@@ -1,10 +1,12 @@
 #include "call.h"
 
+#include "global_mode.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 
 #include <structseq.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -48,7 +50,10 @@ const char* type_text(const ArgDef& a) {
 
 // PyTorch's and numpy's words for the same arguments.
 bool same_word(std::string_view wanted, std::string_view given) {
-  return (wanted == "dim" && given == "axis") || (wanted == "keepdim" && given == "keepdims");
+  static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"dim", "axis"}, {"keepdim", "keepdims"}, {"other", "exponent"}, {"split_sizes", "split_size_or_sections"}, {"sections", "indices_or_sections"},
+      {"indices", "indices_or_sections"}, {"w", "other"}};
+  return std::find(std::begin(kWords), std::end(kWords), std::pair(wanted, given)) != std::end(kWords);
 }
 
 }  // namespace
@@ -64,6 +69,7 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
     if (!a.keyword_only) ++n_positional_;
     plain_tensors_ &= a.type == ArgType::kTensor && !a.optional && !a.has_default;
     if (a.keyword_only && !a.has_default) needed_keywords_.push_back(names_.back());
+    if (a.type == ArgType::kTensor && (a.name == "mask" || a.name == "condition")) mask_ = a.input;
   }
   if (op.scalar_form.empty()) return;
   scalar_op_ = try_find_op(op.scalar_form);
@@ -217,6 +223,12 @@ void ArgParser::take_scalar_form(size_t place, PyObject* const* given, const Sca
   }
 }
 
+void ArgParser::make_mask_bool(ReadyCall* call) const {
+  Tensor& mask = call->inputs[static_cast<size_t>(mask_)];
+  if (!mask.defined() || mask.dtype() == boolean || is_floating(mask.dtype())) return;
+  mask = OpCall("cast").in(mask).set("dtype", boolean).run();
+}
+
 // where(c, x, 0.5): numbers as tensors without axes beside the other inputs, in the dtype that they promote these to.
 void ArgParser::wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const {
   const Tensor* beside = nullptr;
@@ -315,6 +327,10 @@ bool ArgParser::fits(PyObject* const* args, size_t nargs, PyObject* kwnames) con
   return true;
 }
 
+bool ArgParser::takes_as_it_stands(PyObject* const* args, size_t nargs) const {
+  return plain_tensors_ && nargs == op_.schema.args.size() && std::all_of(args, args + nargs, is_tensor);
+}
+
 bool ArgParser::has_needed_keywords(PyObject* kwnames) const {
   for (PyObject* needed : needed_keywords_) {
     bool given = false;
@@ -336,6 +352,7 @@ const ArgParser* Overloads::plain() const {
 }
 
 const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
+  if (!kwnames && forms[0]->takes_as_it_stands(args, nargs)) return *forms[0];
   // A keyword that one form alone needs tells which is meant, and its absence too: that form's parser tells best what is wrong.
   for (auto* form : forms)
     if (kwnames && form->needs_keywords() && form->has_needed_keywords(kwnames)) return *form;
@@ -360,7 +377,10 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     size_t i = 0;
     for (; i < nargs && is_tensor(args[i]); ++i) call->inputs.push_back(tensor_of(args[i]));
     call->first = nargs ? args[0] : nullptr;
-    if (i == nargs) return;
+    if (i == nargs) {
+      if (mask_ >= 0) make_mask_bool(call);
+      return;
+    }
     call->inputs.clear();
   }
 
@@ -418,7 +438,9 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
       push(a, o, &call->attrs);
     }
   }
+  if (mask_ >= 0) make_mask_bool(call);
   if (!numbers.empty()) wrap_numbers(numbers, call);
+  if (op_.placement_attr >= 0 && op_.schema.n_inputs == 0 && global_mode().enabled) apply_global_mode(op_, &call->attrs);
   if (placed.generator) take_generator(placed.generator, call);
 }
 

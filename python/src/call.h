@@ -34,6 +34,8 @@ class ArgParser {
 
   // Whether the arguments can be those of this op, by their number, names and types. Never raises.
   bool fits(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
+  // Whether the arguments are the op's tensors, all of them, and nothing else.
+  bool takes_as_it_stands(PyObject* const* args, size_t nargs) const;
   // Whether the keywords that the op cannot do without are among these.
   bool has_needed_keywords(PyObject* kwnames) const;
   bool needs_keywords() const { return !needed_keywords_.empty(); }
@@ -62,6 +64,7 @@ class ArgParser {
   void push(const ArgDef& a, PyObject* o, Attrs* attrs) const;
   void push_default(const ArgDef& a, Attrs* attrs) const;
   void take_scalar_form(size_t place, PyObject* const* given, const Scalar& value, ReadyCall* call) const;
+  void make_mask_bool(ReadyCall* call) const;
   void wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const;
   int find(PyObject* name) const;
   [[noreturn]] void wrong(const ArgDef& a, PyObject* o) const;
@@ -72,6 +75,7 @@ class ArgParser {
   size_t n_positional_ = 0;
   int variadic_ = -1;
   bool plain_tensors_ = false;  // nothing but required tensors
+  int mask_ = -1;               // the input that is a mask: one of integers is taken for what is not 0
   std::string signature_;
   std::vector<PyObject*> names_;  // interned
   std::vector<PyObject*> needed_keywords_;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "call.h"
+#include "global_mode.h"
 #include "holon/base/context.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/cpu/copy.h"
@@ -172,7 +173,12 @@ Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bo
 
 void bind_data(nb::module_& m) {
   using namespace nb::literals;
-  m.def("tensor", tensor_from_data, "data"_a.none(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false,
+  m.def("tensor", [](nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement, nb::handle sbp) {
+    if (!global_mode().enabled || !placement.is_none() || !sbp.is_none()) return tensor_from_data(data, dtype, device, requires_grad, placement, sbp);
+    Device d;
+    if (!device.is_none()) d = expect_device(device, "tensor");
+    return tensor_from_data(data, dtype, nb::none(), requires_grad, nb::cast(mode_placement(device.is_none() ? nullptr : &d)), sbp_tuple(global_mode().sbp));
+  }, "data"_a.none(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false,
         "placement"_a = nb::none(), "sbp"_a = nb::none(),
         "A tensor from numbers, nested lists, arrays or tensors. With placement and sbp every rank passes the same data and keeps its part.");
   m.def("as_tensor", [](nb::object data, nb::handle dtype, nb::handle device) -> nb::object {

@@ -6,9 +6,12 @@ namespace holon::python {
 
 namespace {
 
+// A ValueError that `except RuntimeError` catches as well: programs for PyTorch and OneFlow, where sizes that do not fit are one, expect that.
+PyObject* value_error = PyExc_ValueError;
+
 PyObject* exception_type(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kValue: return PyExc_ValueError;
+    case ErrorKind::kValue: return value_error;
     case ErrorKind::kType: return PyExc_TypeError;
     case ErrorKind::kIndex: return PyExc_IndexError;
     case ErrorKind::kAttribute: return PyExc_AttributeError;
@@ -38,6 +41,12 @@ void set_python_error() noexcept {
 }
 
 void bind_errors(nb::module_&) {
+  nb::object bases = nb::make_tuple(nb::handle(PyExc_ValueError), nb::handle(PyExc_RuntimeError));
+  value_error = checked(PyErr_NewException("builtins.ValueError", bases.ptr(), nullptr));
+  // In another process it is the plain one.
+  nb::setattr(nb::handle(value_error), "__reduce__", nb::cpp_function([](nb::handle self) {
+    return nb::make_tuple(nb::handle(PyExc_ValueError), self.attr("args"));
+  }, nb::is_method()));
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);

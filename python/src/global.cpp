@@ -32,14 +32,39 @@ void read_ranks(PyObject* o, size_t depth, Dims* hierarchy, std::vector<int64_t>
   for (int64_t i = 0; i < n; ++i) read_ranks(PySequence_Fast_GET_ITEM(items.ptr(), i), depth + 1, hierarchy, ranks);
 }
 
-Placement make_placement(nb::handle type, nb::handle given) {
+// OneFlow's older form: devices by host, {0: [0, 1], 1: [0, 1]}. The ranks of a host follow each other.
+nb::list ranks_of_hosts(nb::dict hosts) {
+  nb::list ranks;
+  const int per_host = Context::current().local_world_size();
+  for (auto [host, devices] : hosts) {
+    int64_t h, one;
+    IntList list;
+    if (!to_int(host.ptr(), &h) || h < 0) fail_type("placement: a host must be a number from 0 on, got {}.", describe(host.ptr()));
+    nb::object items = PyRange_Check(devices.ptr()) ? nb::object(nb::list(devices)) : nb::borrow(devices);
+    if (to_int(items.ptr(), &one)) list.push_back(one);
+    else if (!to_ints(items.ptr(), &list)) fail_type("placement: the devices of host {} must be a list of int, got {}.", h, describe(items.ptr()));
+    for (int64_t d : list) {
+      if (d < 0 || d >= per_host) fail_value("placement: host {} has no device {}; it has {} of them, one for each rank.", h, d, per_host);
+      ranks.append(h * per_host + d);
+    }
+  }
+  return ranks;
+}
+
+Placement make_placement(nb::handle type, nb::handle given, nb::handle shape) {
   if (!PyUnicode_Check(type.ptr()))
     fail_type("placement: type must be \"cpu\" or \"cuda\", got {}. As in holon.placement(type=\"cpu\", ranks=[0, 1]).", describe(type.ptr()));
   Dims hierarchy;
   std::vector<int64_t> ranks;
   nb::object o = nb::borrow(given);
   if (is_numpy_array(o.ptr())) o = o.attr("tolist")();
+  if (PyDict_Check(o.ptr())) o = ranks_of_hosts(nb::borrow<nb::dict>(o));
   read_ranks(o.ptr(), 0, &hierarchy, &ranks);
+  if (!shape.is_none()) {
+    IntList sizes;
+    if (!to_ints(shape.ptr(), &sizes)) fail_type("placement: hierarchy must be a list of int, got {}.", describe(shape.ptr()));
+    hierarchy = Dims(sizes);
+  }
   if (hierarchy.empty()) hierarchy.push_back(1);
   return {nb::cast<std::string>(type), hierarchy, std::move(ranks)};
 }
@@ -82,8 +107,10 @@ nb::object sbp_tuple(const NdSbp& list) {
 
 void bind_global(nb::module_& m) {
   nb::class_<Placement>(m, "placement", "Where a global tensor lives: placement(type=\"cpu\", ranks=[[0, 1], [2, 3]]).")
-      .def("__init__", [](Placement* p, nb::handle type, nb::handle ranks) { new (p) Placement(make_placement(type, ranks)); },
-           nb::arg("type"), nb::arg("ranks"))
+      .def("__init__", [](Placement* p, nb::handle type, nb::handle ranks, nb::handle hierarchy) {
+        new (p) Placement(make_placement(type, ranks, hierarchy));
+      }, nb::arg("type"), nb::arg("ranks"), nb::arg("hierarchy") = nb::none(),
+           "hierarchy: the sizes of the grid that the ranks, row by row, make; ranks that are lists in lists say it themselves.")
       .def_static("all", [](const std::string& type) { return Placement::all(type); }, nb::arg("type"), "All ranks of the world.")
       .def("__repr__", [](const Placement& p) { return to_string(p); })
       .def("__eq__", [](const Placement& p, nb::handle o) {

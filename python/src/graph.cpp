@@ -462,7 +462,7 @@ void bind_graph(nb::module_& m) {
             c.enable_amp(on, dtype.is_none() ? bfloat16 : expect_dtype(dtype, "config.enable_amp"));
           },
           "on"_a, "dtype"_a.none())
-      .def("set_gradient_accumulation_steps", &nn::GraphConfig::set_gradient_accumulation_steps, "n"_a)
+      .def("set_gradient_accumulation_steps", &nn::GraphConfig::set_gradient_accumulation_steps, "n"_a, "uneven"_a)
       .def("enable_zero", &nn::GraphConfig::enable_zero, "on"_a, "stage"_a, "min_elements"_a)
       .def("set_memory_budget", &nn::GraphConfig::set_memory_budget, "bytes"_a)
       .def("set_schedule", &nn::GraphConfig::set_schedule, "schedule"_a)

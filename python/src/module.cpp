@@ -29,6 +29,8 @@ NB_MODULE(_C, m) {
   bind_errors(m);
   bind_types(m);
   bind_global(m);
+  bind_global_mode(m);
+  bind_point_to_point(m);
   bind_tensor_type(m);
   bind_ops(m);
   bind_tensor(m);
@@ -41,5 +43,6 @@ NB_MODULE(_C, m) {
   bind_optim(m);
   bind_graph(m);
   bind_readers(m);
+  bind_checkpoint(m);
   bind_ranks(m);
 }

@@ -54,6 +54,54 @@ PyObject* call_overloaded(PyObject* self, PyObject* const* args, size_t nargsf, 
   });
 }
 
+// __holon_function__ of the object's type, or, of a list or tuple, of an item's: a new reference, or nullptr without an error.
+PyObject* find_override(PyObject* o) {
+  static PyObject* const name = PyUnicode_InternFromString("__holon_function__");
+  if (is_tensor(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyUnicode_CheckExact(o)) return nullptr;
+  if (PyList_Check(o) || PyTuple_Check(o)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(o, i);
+      PyObject* found = PyList_Check(item) || PyTuple_Check(item) ? nullptr : find_override(item);
+      if (found) return found;
+    }
+    return nullptr;
+  }
+  PyObject* found = PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(o)), name);
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+// A call that failed is taken over by an argument that is no tensor and whose type has __holon_function__(op, args, kwargs);
+// else its error stays.
+PyObject* call_override(PyObject* self, PyObject* const* args, size_t nargs, PyObject* kwnames) noexcept {
+  return guarded([&]() -> PyObject* {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    const size_t n_named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+    PyObject* override = nullptr;
+    for (size_t i = 0; i < nargs + n_named && !override; ++i) override = find_override(args[i]);
+    if (!override) {
+      PyErr_Restore(type, value, trace);
+      return nullptr;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    nb::object function = nb::steal(override), positional = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(nargs))));
+    for (size_t i = 0; i < nargs; ++i) PyTuple_SET_ITEM(positional.ptr(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
+    nb::dict named;
+    for (size_t i = 0; i < n_named; ++i)
+      named[nb::handle(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)))] = nb::handle(args[nargs + i]);
+    return function(nb::handle(self), positional, named).release().ptr();
+  });
+}
+
+template <auto kCall>
+PyObject* call_or_override(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) noexcept {
+  PyObject* result = kCall(self, args, nargsf, kwnames);
+  return result ? result : call_override(self, args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+}
+
 PyObject* descr_get(PyObject* self, PyObject* object, PyObject*) {
   return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
 }
@@ -165,9 +213,9 @@ void make_type() {
 nb::object make_function(const ArgParser* parser, const std::string& name, bool in_place, const Overloads* overloads = nullptr) {
   auto* f = PyObject_New(OpFunction, op_function_type);
   if (!f) raise_python();
-  f->vectorcall = overloads  ? in_place ? call_overloaded<call_in_place> : call_overloaded<call_op>
-                  : in_place ? call_in_place
-                             : call_op;
+  f->vectorcall = overloads  ? in_place ? call_or_override<call_overloaded<call_in_place>> : call_or_override<call_overloaded<call_op>>
+                  : in_place ? call_or_override<call_in_place>
+                             : call_or_override<call_op>;
   f->parser = parser;
   f->overloads = overloads;
   f->in_place = in_place;

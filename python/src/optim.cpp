@@ -183,7 +183,8 @@ void bind_schedule(nb::module_& m) {
     return optim::warmup_factor(step, factor, iters, method);
   }, "step"_a, "factor"_a, "iters"_a, "method"_a);
   m.def("cosine_annealing_lr", &optim::cosine_annealing_lr, "step"_a, "base"_a, "t_max"_a, "eta_min"_a);
-  m.def("cosine_warm_restarts_lr", &optim::cosine_warm_restarts_lr, "step"_a, "base"_a, "t_0"_a, "t_mult"_a, "eta_min"_a);
+  m.def("cosine_warm_restarts_lr", &optim::cosine_warm_restarts_lr, "step"_a, "base"_a, "t_0"_a, "t_mult"_a, "eta_min"_a, "decay_rate"_a = 1.0,
+        "restart_limit"_a = 0);
   m.def("polynomial_lr", &optim::polynomial_lr, "step"_a, "base"_a, "steps"_a, "end"_a, "power"_a, "cycle"_a);
   nb::class_<optim::OneCycle>(m, "OneCycle", "One rise and one fall of the learning rate.")
       .def(nb::init<>())

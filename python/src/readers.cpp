@@ -8,8 +8,10 @@
 #include "holon/base/parallel.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
+#include "holon/data/mnist.h"
 #include "holon/data/place.h"
 #include "holon/data/sampler.h"
+#include "holon/data/synthetic_digits.h"
 
 namespace holon::python {
 
@@ -43,9 +45,20 @@ void bind_readers(nb::module_& m) {
     nb::gil_scoped_release released;
     return data::read_idx(path);
   }, "path"_a, "The values of an IDX file as a local tensor.");
-  m.def("parse_idx", [](nb::bytes bytes, const std::string& name) {
-    return data::parse_idx({static_cast<const std::byte*>(bytes.data()), bytes.size()}, name);
-  }, "bytes"_a, "name"_a, "The same for bytes at hand; name stands in messages.");
+  m.def("find_mnist", [](const std::vector<std::string>& folders) { return data::mnist_folder(paths_of(folders)).string(); }, "folders"_a,
+        "The first of the folders that has MNIST's four files.");
+  m.def("read_mnist", [](const std::string& folder, bool train) {
+    nb::gil_scoped_release released;
+    return data::read_mnist(folder, train);
+  }, "folder"_a, "train"_a, "Images, uint8 [samples, 28, 28], and labels, uint8 [samples].");
+  m.def("draw_digits", [](int64_t n, uint64_t seed, uint64_t stream) {
+    nb::gil_scoped_release released;
+    return data::draw_digits(n, seed, stream);
+  }, "n"_a, "seed"_a, "stream"_a, "Drawn digits, uint8 [n, 28, 28], and which they are, uint8 [n].");
+  m.def("write_synthetic_mnist", [](const std::string& folder, int64_t train, int64_t test, uint64_t seed, bool force) {
+    nb::gil_scoped_release released;
+    data::write_synthetic_mnist(folder, {.train = train, .test = test, .seed = seed, .force = force});
+  }, "folder"_a, "train"_a, "test"_a, "seed"_a, "force"_a, "Writes MNIST's four files, of drawn digits.");
   nb::class_<data::ByteCorpus>(m, "ByteCorpus", "The bytes of many files as one row, by memory map.")
       .def("__init__", [](data::ByteCorpus* self, const std::vector<std::string>& files) { new (self) data::ByteCorpus(paths_of(files)); }, "files"_a)
       .def("__len__", &data::ByteCorpus::size)

@@ -1,5 +1,6 @@
 // Properties of Tensor, and the methods that are no ops.
 #include "call.h"
+#include "global_mode.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/tensor/node.h"
@@ -19,11 +20,16 @@ PyObject* get(PyObject* self, void*) {
 PyObject* flag(bool b) { return PyBool_FromLong(b); }
 PyObject* get_shape(const Tensor& t) { return size_object(t.shape()).release().ptr(); }
 PyObject* get_dtype(const Tensor& t) { return dtype_object(t.dtype()).release().ptr(); }
-PyObject* get_device(const Tensor& t) { return nb::cast(t.device()).release().ptr(); }
+// Inside of global_mode a global tensor tells a device too, to make tensors beside it.
+PyObject* get_device(const Tensor& t) {
+  return nb::cast(t.is_global() && global_mode().enabled ? t.placement().device() : t.device()).release().ptr();
+}
 PyObject* get_placement(const Tensor& t) { return nb::cast(t.placement()).release().ptr(); }
 PyObject* get_sbp(const Tensor& t) { return sbp_tuple(t.nd_sbp()).release().ptr(); }
 PyObject* get_is_local(const Tensor& t) { return flag(t.is_local()); }
 PyObject* get_is_global(const Tensor& t) { return flag(t.is_global()); }
+PyObject* get_is_lazy(const Tensor& t) { return flag(t.is_symbolic()); }
+PyObject* get_is_eager(const Tensor& t) { return flag(!t.is_symbolic()); }
 PyObject* get_requires_grad(const Tensor& t) { return flag(t.requires_grad()); }
 PyObject* get_grad(const Tensor& t) { return wrap(t.grad()); }
 PyObject* get_is_leaf(const Tensor& t) { return flag(t.is_leaf()); }
@@ -171,6 +177,8 @@ PyGetSetDef tensor_properties[] = {
     HOLON_READ("sbp", get_sbp, "How a global tensor lies along each axis of its placement."),
     HOLON_READ("is_local", get_is_local, "Whether the tensor is this rank's own."),
     HOLON_READ("is_global", get_is_global, "Whether the tensor has a placement and an sbp."),
+    HOLON_READ("is_lazy", get_is_lazy, "Whether the tensor stands in a graph that is being captured, without a value."),
+    HOLON_READ("is_eager", get_is_eager, "Whether the tensor has its value."),
     HOLON_READ("is_leaf", get_is_leaf, "Whether no recorded op made the tensor."),
     HOLON_READ("grad_fn", get_grad_fn, "The recorded op that made the tensor, or None."),
     HOLON_READ("ndim", get_ndim, "The number of axes."),

@@ -1,7 +1,8 @@
 """Every code block of the documents runs, and prints what the page says.
 
 python: runs, with as many ranks as its fence says (```python ranks=2), by the launcher, beside the page's blocks that are files
-(```cpp file=NAME); a text fence after it is what it prints. cpp: is compiled. Other languages (bash, cmake) are for the reader. `no-run` on a fence needs a reason in the page.
+(```cpp file=NAME); a text fence after it is what it prints. cpp: is compiled, and runs likewise if a text fence follows. Other languages (bash, cmake) are for
+the reader. `no-run` on a fence needs a reason in the page.
 """
 import subprocess
 
@@ -51,9 +52,22 @@ def test_cpp(block, tmp_path):
         text = "\n".join(["#include <holon/holon.h>", "namespace flow = holon;", "using namespace holon;", *head, *body])
     source = tmp_path / "block.cpp"
     source.write_text(text)
-    command = ["c++", "-std=c++20", "-fsyntax-only", "-fopenmp", "-DFMT_SHARED", f"-I{ROOT}", f"-I{ROOT}/build/dev/generated", str(source)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    built = ROOT / "build/dev"
+    command = ["c++", "-std=c++20", "-fopenmp", "-DFMT_SHARED", f"-I{ROOT}", f"-I{built}/generated", source]
+    if block.expected is None:
+        command.append("-fsyntax-only")
+    else:
+        command += ["-o", tmp_path / "block", built / "lib/libholon.so", "-lfmt", f"-Wl,-rpath,{built}/lib"]
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    if block.expected is None:
+        return
+    n = int(block.options.get("ranks", 1))
+    start = [built / "bin/holon-launch", "--nproc_per_node", n, "--master_port", ranks.free_port()] if n > 1 else []
+    done = subprocess.run([str(c) for c in [*start, tmp_path / "block"]], env=ranks.environment(), capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    why = docs.differs(block.expected, done.stdout, ordered=n == 1)
+    assert why is None, why
 
 
 def test_there_are_blocks():

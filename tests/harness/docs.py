@@ -17,7 +17,7 @@ class Block:
 
 
 def blocks(page):
-    """All fenced blocks of a page in order; a text fence right after a python one (blank lines or one line of words between
+    """All fenced blocks of a page in order; a text fence right after a python or cpp one (blank lines or one line of words between
     them do not matter) is that one's expected output and no block of its own."""
     found, lines, i = [], page.splitlines(), 0
     while i < len(lines):
@@ -39,7 +39,7 @@ def blocks(page):
         language = words[0] if words else ""
         text = "\n".join(body) + "\n"
         previous = found[-1] if found else None
-        if language == "text" and previous and previous.language == "python" and previous.expected is None:
+        if language == "text" and previous and previous.language in ("python", "cpp") and previous.expected is None:
             previous.expected = text
         else:
             found.append(Block(language, options, text, start + 1))

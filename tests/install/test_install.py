@@ -5,7 +5,8 @@ import shutil
 import subprocess
 
 import pytest
-from harness.ranks import ROOT
+from harness import docs
+from harness.ranks import ROOT, free_port
 
 BUILD = ROOT / "build/dev"
 
@@ -28,13 +29,27 @@ def prefix(tmp_path_factory):
     return moved
 
 
-@pytest.mark.slow
-def test_a_project_outside_builds_and_runs(prefix, tmp_path):
+def build(source, binary, prefix):
     cache = (BUILD / "CMakeCache.txt").read_text()
     same = [f"-D{k}={re.search(rf'^{k}:[A-Z]+=(.*)$', cache, re.M).group(1)}" for k in ("CMAKE_MAKE_PROGRAM", "CMAKE_CXX_COMPILER")]
-    sh("cmake", "-G", "Ninja", "-S", ROOT / "tests/install/consumer", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", *same)
-    sh("cmake", "--build", tmp_path)
-    assert sh(tmp_path / "consumer") == "[2, 4] 3\n"
+    sh("cmake", "-G", "Ninja", "-S", source, "-B", binary, f"-DCMAKE_PREFIX_PATH={prefix}", *same)
+    sh("cmake", "--build", binary)
+
+
+@pytest.mark.slow
+def test_a_project_outside_builds_and_runs(prefix, tmp_path):
+    build(ROOT / "tests/install/consumer", tmp_path, prefix)
+    assert sh(tmp_path / "consumer") == "[2, 1] 6\nlearnt\n"
+
+
+@pytest.mark.slow
+def test_the_guides_first_program(prefix, tmp_path):
+    blocks = docs.blocks((ROOT / "docs/guides/cpp.md").read_text())
+    for name, language in (("CMakeLists.txt", "cmake"), ("program.cpp", "cpp")):
+        (tmp_path / name).write_text(next(b.text for b in blocks if b.language == language))
+    build(tmp_path, tmp_path / "build", prefix)
+    printed = sh(prefix / "bin/holon-launch", "--nproc_per_node", 2, "--master_port", free_port(), tmp_path / "build/program")
+    assert "rank 0: y is [4, 8] under S(0)" in printed
 
 
 @pytest.mark.slow

@@ -171,7 +171,9 @@ def test_text_of_global_tensors():
     before = _C.get_printoptions()
     try:
         _C.set_printoptions(gather=True)
-        assert {t for t, _ in _C.run_ranks(2, check)} == {f"tensor([1., 2., 3.], {where}"}
+        # As OneFlow: whole, and what does not fit into 80 columns on a line of its own.
+        broken = where.replace(", sbp=", ",\n       sbp=")
+        assert {t for t, _ in _C.run_ranks(2, check)} == {f"tensor([1., 2., 3.], {broken}"}
     finally:
         _C.set_printoptions(**before)
 

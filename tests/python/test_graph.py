@@ -477,3 +477,40 @@ def test_text():
     for part in ("(signature 0): (float32 [8, 12], float32 [8, 4])", "nodes captured", "instructions on this rank", "memory", "capture", "fuse_elementwise"):
         assert part in text, text
     assert "cse" not in text.split("(signature 0)")[1]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_gradients_used_in_build(micro_batches):
+    """What build() computes from gradients comes after them: an update of its own, a penalty's value, a state."""
+    w = nn.Parameter(holon.tensor([1.0, 2.0, 3.0]))
+    norms = holon.zeros(1)
+
+    class Own(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_gradient_accumulation_steps(micro_batches)
+            self.config.verify(True)
+
+        def build(self, x):
+            y = (x * w).relu()
+            loss = (y * y).sum()
+            (g,) = holon.autograd.grad(loss, [w])
+            with holon.no_grad():
+                norms.add_(g.norm().reshape(1))
+                if micro_batches == 1:
+                    w.sub_(g * 0.01)
+            return loss, g
+
+    graph, x = Own(), holon.tensor([[1.0, -1.0, 2.0], [0.5, 1.0, -1.0]])
+    want_w, want_norm = np.array([1.0, 2.0, 3.0]), 0.0
+    for _ in range(3):
+        loss, g = graph(x)
+        for part in np.split(x.numpy(), micro_batches):
+            y = np.maximum(part * want_w, 0)
+            grad = (2 * y * part).sum(0) / micro_batches  # of the mean over micro-batches
+            want_norm += np.linalg.norm(grad)
+            if micro_batches == 1:
+                np.testing.assert_allclose(g.numpy(), grad, rtol=1e-5)
+                want_w = want_w - 0.01 * grad
+    np.testing.assert_allclose(w.detach().numpy(), want_w, rtol=1e-5)
+    np.testing.assert_allclose(norms.item(), want_norm, rtol=1e-5)

@@ -211,3 +211,32 @@ def test_parameters_that_get_another_layout_are_captured_again():
         np.testing.assert_allclose(before.full_value().numpy(), after.full_value().numpy(), rtol=1e-6)
 
     holon.run_ranks(2, program)
+
+
+class Returned(Staged):
+    """Brings the loss to the first stage's ranks, and goes on with it there, to return it."""
+
+    def build(self, x, y):
+        loss = super().build(x, y)
+        return loss.to_global(placement=holon.placement("cpu", [0]), sbp=B) * 2
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_results_may_go_back_to_the_first_stages_ranks(micro_batches):
+    def program(rank):
+        placements = [holon.placement("cpu", [0]), holon.placement("cpu", [1])]
+        found = []
+        for kind in (Staged, Returned):
+            holon.manual_seed(0)
+            model = Mlp().to_global(holon.placement.all("cpu"), B)
+            model.first.to_global(placements[0], B)
+            model.second.to_global(placements[1], B)
+            graph = kind(model, adamw(model.parameters()), placements, micro_batches)
+            found.append([])
+            for x, y in numbers(3):
+                loss = graph(holon.tensor(x, placement=placements[0], sbp=B), holon.tensor(y, placement=placements[1], sbp=B))
+                assert loss.placement == placements[kind is Staged]
+                found[-1].append(loss.full_value().numpy())
+        np.testing.assert_allclose(np.array(found[1]), 2 * np.array(found[0]), rtol=1e-6)
+
+    holon.run_ranks(2, program)

@@ -7,29 +7,11 @@ import pickle
 import holon
 import numpy as np
 import pytest
+from harness.arrays import array, same, tensor
 from holon import nn
 
 F = nn.functional
 B, S = holon.sbp.broadcast, holon.sbp.split
-
-
-def array(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def tensor(*shape, seed=0):
-    return holon.tensor(array(*shape, seed=seed))
-
-
-def same(a, b, tolerance=1e-6):
-    if isinstance(a, (tuple, list)):
-        assert len(a) == len(b)
-        for x, y in zip(a, b):
-            same(x, y, tolerance)
-        return
-    a, b = (x.detach().numpy() if isinstance(x, holon.Tensor) else np.asarray(x) for x in (a, b))
-    assert a.shape == b.shape
-    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
 X = {1: (2, 4, 8), 2: (2, 4, 6, 8), 3: (2, 4, 4, 6, 8)}  # signals, images, volumes
@@ -343,100 +325,6 @@ def test_distances():
     same(nn.PairwiseDistance()(holon.tensor(a), holon.tensor(b)), np.linalg.norm(a - b + 1e-6, axis=1), 1e-5)
 
 
-# Attention
-
-
-def plain_attention(layer, query, key, value, allowed=None):
-    """On arrays [n, length, width]; allowed broadcasts to [n, heads, queries, keys]."""
-    state = {k: v.numpy() for k, v in layer.state_dict().items()}
-    if "in_proj_weight" in state:
-        weights = np.split(state["in_proj_weight"], 3)
-    else:
-        weights = [state[f"{n}_proj_weight"] for n in "qkv"]
-    biases = np.split(state.get("in_proj_bias", np.zeros(3 * layer.embed_dim)), 3)
-    n, heads, width = len(query), layer.num_heads, layer.head_dim
-    q, k, v = ((x @ w.T + b).reshape(n, -1, heads, width).swapaxes(1, 2) for x, w, b in zip((query, key, value), weights, biases))
-    scores = q @ k.swapaxes(-1, -2) / math.sqrt(width)
-    if allowed is not None:
-        scores = np.where(allowed, scores, -np.inf)
-    p = np.exp(scores - scores.max(-1, keepdims=True))
-    p /= p.sum(-1, keepdims=True)
-    y = (p @ v).swapaxes(1, 2).reshape(n, -1, layer.embed_dim)
-    return y @ state["out_proj.weight"].T + state.get("out_proj.bias", 0), p.mean(1)
-
-
-@pytest.mark.parametrize("options", [{}, {"packed": False}, {"bias": False}, {"kdim": 3, "vdim": 5}], ids=str)
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_multihead_attention(options, need_weights):
-    layer = nn.MultiheadAttention(6, 2, batch_first=True, **options)
-    q, k, v = array(2, 5, 6), array(2, 4, layer.kdim, seed=1), array(2, 4, layer.vdim, seed=2)
-    expected, weights = plain_attention(layer, q, k, v)
-    result, found = layer(*map(holon.tensor, (q, k, v)), need_weights=need_weights)
-    same(result, expected, 1e-5)
-    assert found is None if not need_weights else same(found, weights, 1e-5) is None
-    layer.batch_first = False
-    turned = layer(*(holon.tensor(x.swapaxes(0, 1).copy()) for x in (q, k, v)), need_weights=need_weights)[0]
-    same(turned, expected.swapaxes(0, 1), 1e-5)
-    same(layer(*(holon.tensor(x[1]) for x in (q, k, v)), need_weights=need_weights)[0], expected[1], 1e-5)
-
-
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_multihead_attention_masks(need_weights):
-    layer, x = nn.MultiheadAttention(6, 2, batch_first=True), array(2, 5, 6)
-    t = holon.tensor(x)
-    causal, padding = np.tril(np.ones((5, 5), bool)), np.array([[False] * 5, [False, False, False, True, True]])
-    seen = ~padding[:, None, None, :]
-    added = np.where(causal, 0, -np.inf).astype(np.float32)
-    for options, allowed in [
-            ({"is_causal": True}, causal), ({"attn_mask": holon.tensor(~causal)}, causal), ({"attn_mask": holon.tensor(added)}, causal),
-            ({"key_padding_mask": holon.tensor(padding)}, seen), ({"key_padding_mask": holon.tensor(padding), "is_causal": True}, causal & seen),
-            ({"attn_mask": holon.tensor(np.stack([~causal] * 4))}, causal)]:
-        expected, weights = plain_attention(layer, x, x, x, allowed)
-        result, found = layer(t, t, t, need_weights=need_weights, **options)
-        same(result, expected, 1e-5)
-        if need_weights:
-            same(found, weights, 1e-5)
-    with pytest.raises(ValueError, match=r"key_padding_mask has shape \[2, 4\]"):
-        layer(t, t, t, key_padding_mask=holon.zeros(2, 4, dtype=holon.bool))
-    with pytest.raises(ValueError, match="attn_mask has shape"):
-        layer(t, t, t, attn_mask=holon.zeros(4, 4, dtype=holon.bool))
-    with pytest.raises(ValueError, match="does not divide into 4 heads"):
-        nn.MultiheadAttention(6, 4)
-
-
-def test_packed_and_separate_weights_load_into_each_other():
-    one, other = nn.MultiheadAttention(4, 2), nn.MultiheadAttention(4, 2, packed=False)
-    x = tensor(3, 2, 4)
-    other.load_state_dict(one.state_dict())
-    same(other(x, x, x)[0], one(x, x, x)[0], 1e-5)
-    nn.init.normal_(other.q_proj_weight)
-    one.load_state_dict(other.state_dict())
-    same(other(x, x, x)[0], one(x, x, x)[0], 1e-5)
-
-
-def test_transformer():
-    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
-    x = tensor(2, 3, 4)
-    y = layer.norm1(x + layer.self_attn(x, x, x)[0])
-    same(layer(x), layer.norm2(y + layer.linear2(F.relu(layer.linear1(y)))), 1e-5)
-    first = nn.TransformerEncoderLayer(4, 2, 8, 0.0, "gelu", batch_first=True, norm_first=True)
-    n = first.norm1(x)
-    y = x + first.self_attn(n, n, n, is_causal=True)[0]
-    same(first(x, is_causal=True), y + first.linear2(F.gelu(first.linear1(first.norm2(y)))), 1e-5)
-    model = nn.Transformer(4, 2, 2, 2, 8, dropout=0.0)
-    src, tgt = tensor(5, 2, 4), tensor(3, 2, 4, seed=1)
-    mask = model.generate_square_subsequent_mask(3)
-    assert mask.tolist()[0] == [0, -math.inf, -math.inf]
-    same(model(src, tgt, tgt_mask=mask), model(src, tgt, tgt_is_causal=True), 1e-5)
-    model(src, tgt, tgt_mask=mask).square().sum().backward()
-    assert all(p.grad is not None for p in model.parameters())
-    stack = nn.TransformerEncoder(layer, 2, nn.LayerNorm(4))
-    assert stack.layers[0].linear1.weight is not stack.layers[1].linear1.weight
-    same(stack(x), stack.norm(layer(layer(x))), 1e-5)
-    with pytest.raises(ValueError, match="activation is 'swish'"):
-        nn.TransformerEncoderLayer(4, 2, activation="swish")
-
-
 # Initial values and utilities
 
 
@@ -533,97 +421,6 @@ def test_weight_norm():
     assert whole.weight_g.shape == (1, 1, 1, 1)
     with pytest.raises(IndexError, match="dim 4"):
         nn.utils.weight_norm(nn.Conv2d(1, 2, 3), dim=4)
-
-
-# Recurrent layers
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def plain_step(kind, x, h, c, w_ih, w_hh, b_ih, b_hh):
-    a, b = x @ w_ih.T + b_ih, h @ w_hh.T + b_hh
-    if kind == "LSTM":
-        i, f, g, o = np.split(a + b, 4, -1)
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        return sigmoid(o) * np.tanh(c), c
-    if kind == "GRU":
-        (ar, az, an), (br, bz, bn) = np.split(a, 3, -1), np.split(b, 3, -1)
-        z = sigmoid(az + bz)
-        return (1 - z) * np.tanh(an + sigmoid(ar + br) * bn) + z * h, c
-    return np.tanh(a + b), c
-
-
-def plain_recurrent(layer, kind, x):
-    state, size = {k: v.numpy() for k, v in layer.state_dict().items()}, layer.hidden_size
-    hs, cs = [], []
-    for k in range(layer.num_layers):
-        sides = []
-        for suffix in ("", "_reverse") if layer.bidirectional else ("",):
-            weights = [state.get(f"{n}_l{k}{suffix}", np.float32(0)) for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-            h = c = np.zeros((x.shape[1], size), np.float32)
-            steps = list(range(len(x)))[::-1 if suffix else 1]
-            y = np.zeros((*x.shape[:2], size), np.float32)
-            for t in steps:
-                h, c = plain_step(kind, x[t], h, c, *weights)
-                y[t] = h
-            sides.append(y)
-            hs.append(h)
-            cs.append(c)
-        x = np.concatenate(sides, -1)
-    return x, np.stack(hs), np.stack(cs)
-
-
-@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
-@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False, "num_layers": 2}], ids=str)
-def test_recurrent_layers(kind, options):
-    layer, x = getattr(nn, kind)(3, 4, **options), array(5, 2, 3)
-    y, h, c = plain_recurrent(layer, kind, x)
-    found, states = layer(holon.tensor(x))
-    same(found, y, 1e-5)
-    same(states if kind == "LSTM" else (states,), (h, c) if kind == "LSTM" else (h,), 1e-5)
-    layer.batch_first = True
-    same(layer(holon.tensor(x.swapaxes(0, 1).copy()))[0], y.swapaxes(0, 1), 1e-5)
-    one, one_state = layer(holon.tensor(x[:, 1]))
-    same(one, y[:, 1], 1e-5)
-    assert (one_state[0] if kind == "LSTM" else one_state).shape == h[:, 1].shape
-    given = tuple(holon.tensor(s) for s in (h, c)) if kind == "LSTM" else holon.tensor(h)
-    layer.batch_first = False
-    assert np.abs(layer(holon.tensor(x), given)[0].detach().numpy() - y).max() > 1e-3
-    assert max(np.abs(p.detach().numpy()).max() for p in layer.parameters()) <= 0.5
-    found.square().sum().backward()
-    assert all(np.isfinite(p.grad.numpy()).all() for p in layer.parameters())
-
-
-def test_recurrent_state_and_repr():
-    assert repr(nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True)) == "LSTM(3, 4, num_layers=2, batch_first=True, bidirectional=True)"
-    assert repr(nn.GRU(3, 4, bias=False, dropout=0.5)) == "GRU(3, 4, bias=False, dropout=0.5)" and repr(nn.RNN(3, 4)) == "RNN(3, 4)"
-    shapes = {n: tuple(v.shape) for n, v in nn.LSTM(3, 4, 2, bidirectional=True).state_dict().items()}
-    assert shapes["weight_ih_l0"] == (16, 3) and shapes["weight_ih_l1_reverse"] == (16, 8) and shapes["bias_hh_l1"] == (16,)
-    assert list(shapes)[:5] == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight_ih_l0_reverse"] and len(shapes) == 16
-    assert pickle.loads(pickle.dumps(nn.GRU(3, 4)))(tensor(5, 2, 3))[0].shape == (5, 2, 4)
-    for wrong in (lambda: nn.RNN(3, 4, nonlinearity="gelu"), lambda: nn.LSTM(3, 0), lambda: nn.GRU(3, 4, dropout=2)):
-        with pytest.raises(ValueError):
-            wrong()
-    with pytest.raises(ValueError, match="x must be"):
-        nn.LSTM(3, 4)(tensor(3))
-
-
-@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
-def test_cells(kind):
-    cell = getattr(nn, kind + "Cell")(3, 4)
-    assert repr(cell) == f"{kind}Cell(3, 4)"
-    x, h, c = array(2, 3), array(2, 4, seed=1), array(2, 4, seed=2)
-    weights = [p.detach().numpy() for p in (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)]
-    expected = plain_step(kind, x, h, c, *weights)
-    hx = (holon.tensor(h), holon.tensor(c)) if kind == "LSTM" else holon.tensor(h)
-    found = cell(holon.tensor(x), hx)
-    same(found if kind == "LSTM" else (found,), expected if kind == "LSTM" else expected[:1], 1e-5)
-    zeros = cell(holon.tensor(x[0]))
-    same(zeros[0] if kind == "LSTM" else zeros, plain_step(kind, x[0], 0 * h[0], 0 * c[0], *weights)[0], 1e-5)
-    relu = nn.RNNCell(3, 4, nonlinearity="relu")
-    assert relu(tensor(2, 3)).detach().numpy().min() >= 0 and repr(relu).endswith("nonlinearity=relu)")
 
 
 CORE = """linear relu gelu softmax log_softmax dropout layer_norm embedding cross_entropy sparse_softmax_cross_entropy nll_loss mse_loss conv1d

@@ -32,6 +32,13 @@ Capture::Capture() : id_(next_id()), before_(Context::current().tracer()) {
 
 Capture::~Capture() { end(); }
 
+void Capture::set_micro_batches(const MicroBatches& all, int form) {
+  graph_.micro_batches = all.count;
+  rows_ = &all.rows[static_cast<size_t>(form)];
+  graph_.row_parts = all.parts[static_cast<size_t>(form)];
+  if (all.forms() > 1) share_ = all.shares[static_cast<size_t>(form)];
+}
+
 void Capture::end() {
   if (!open_) return;
   open_ = false;
@@ -61,19 +68,8 @@ Tensor Capture::input(const Dims& shape, DType dtype, const GlobalSpec* spec, De
 
 Tensor Capture::input_like(const Tensor& example) {
   Dims shape = example.shape();
-  const int n = graph_.micro_batches;
-  if (n > 1 && shape.size() > 0) {
-    int64_t parts = n;
-    if (example.is_global())
-      for (int a = 0; a < example.nd_sbp().size(); ++a)
-        if (example.nd_sbp()[a].is_split(0)) parts *= example.placement().hierarchy()[a];
-    if (shape[0] % parts)
-      fail_value("input {} of the graph has {} rows, which {} micro-batches{} do not divide. Give a multiple of {} "
-                 "rows (drop_last=True in a loader), or "
-                 "another number by config.set_gradient_accumulation_steps().",
-                 graph_.inputs.size(), shape[0], n, parts > n ? fmt::format(" on {} ranks", parts / n) : "", parts);
-    shape[0] /= n;
-  }
+  const size_t number = graph_.inputs.size();
+  if (shape.size() > 0) shape[0] = rows_ ? (*rows_)[number] : equal_rows(example, number, graph_.micro_batches);
   return input(shape, example.dtype(), example.spec(), example.impl()->device);
 }
 
@@ -135,12 +131,16 @@ void Capture::refresh_site() {
   place_ = static_cast<int32_t>(places_.size()) - 1;
 }
 
-Node& Capture::append(NodeKind kind) {
+Node& Capture::append(NodeKind kind, SmallVec<ValueId, 4> in) {
   refresh_site();
   const Place& p = places_[static_cast<size_t>(place_)];
   Node n;
   n.kind = kind;
-  n.section = backward_ ? Section::kBackward : Section::kForward;
+  // What build() computes from gradients comes after them.
+  bool late = backward_;
+  for (ValueId v : in) late |= is_late(v);
+  n.section = late ? Section::kBackward : Section::kForward;
+  n.in = std::move(in);
   n.stage = p.stage;
   n.scope = p.scope;
   n.site = p.site;
@@ -148,18 +148,24 @@ Node& Capture::append(NodeKind kind) {
   return graph_.nodes.back();
 }
 
+void Capture::add_output(Node& n, ValueId v) {
+  n.out.push_back(v);
+  if (n.section != Section::kBackward) return;
+  late_.resize(static_cast<size_t>(v) + 1);
+  late_.back() = true;
+}
+
 void Capture::op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   SmallVec<ValueId, 4> in;
   for (auto& t : inputs) in.push_back(value_of(t));
-  Node& n = append(NodeKind::kOp);
+  Node& n = append(NodeKind::kOp, std::move(in));
   n.op = &op;
   n.attrs = attrs;
-  n.in = std::move(in);
   if (op.counter_attr >= 0 && attrs.has(op.counter_attr) && attrs.as_int(op.counter_attr) >= kDrawMark)
     n.draw = static_cast<int32_t>(attrs.as_int(op.counter_attr) - kDrawMark);
   for (auto& t : outputs) {
     ValueId v = graph_.add_value({t.shape(), t.dtype(), t.spec(), t.impl()->device});
-    n.out.push_back(v);
+    add_output(n, v);
     make_symbol(t, v);
   }
 }
@@ -167,28 +173,25 @@ void Capture::op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in
 Tensor Capture::box(const Tensor& t, const GlobalSpec* to, bool asked) {
   ValueId from = value_of(t), v;
   Tensor out = symbol(t.shape(), t.dtype(), to, {}, &v);
-  Node& n = append(NodeKind::kBox);
+  Node& n = append(NodeKind::kBox, {from});
   n.pinned = asked && !backward_;  // in backward autograd asks, not the user
-  n.in.push_back(from);
-  n.out.push_back(v);
+  add_output(n, v);
   return out;
 }
 
 Tensor Capture::relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) {
   ValueId from = value_of(t), v;
   Tensor out = symbol(shape, t.dtype(), spec, t.impl()->device, &v);
-  Node& n = append(NodeKind::kRelabel);
-  n.in.push_back(from);
-  n.out.push_back(v);
+  Node& n = append(NodeKind::kRelabel, {from});
+  add_output(n, v);
   return out;
 }
 
 Tensor Capture::agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec) {
   ValueId from = value_of(t), v;
   Tensor out = symbol(shape, t.dtype(), spec, {}, &v);
-  Node& n = append(NodeKind::kAgree);
-  n.in.push_back(from);
-  n.out.push_back(v);
+  Node& n = append(NodeKind::kAgree, {from});
+  add_output(n, v);
   return out;
 }
 
@@ -241,6 +244,7 @@ Tensor Capture::gradient_of(const TensorImpl& leaf) const {
 int64_t Capture::draw(bool global) { return kDrawMark + (global ? graph_.global_draws++ : graph_.local_draws++); }
 
 Tensor Capture::seed(Tensor ones) {
+  if (share_ > 0) return mul_scalar(ones, share_);
   return graph_.micro_batches == 1 ? ones : div_scalar(ones, static_cast<double>(graph_.micro_batches));
 }
 
@@ -286,18 +290,18 @@ Graph Capture::finish(std::span<const Tensor> outputs) {
                    "group. Call loss.backward() in build(), and give the "
                    "optimizer the parameters of the module that build() uses.",
                    u.params.size());
-    Node& n = append(NodeKind::kUpdate);
+    Node& n = append(NodeKind::kUpdate, std::move(in));
     n.section = Section::kOnceAfter;
-    n.in = std::move(in);
     n.target = static_cast<int32_t>(graph_.updates.size());
     graph_.updates.push_back(std::move(update));
   }
   // Writes come last: what reads the old value has run by then.
   for (size_t e = 0; e < current_.size(); ++e) {
     if (!graph_.externals[e].assigned) continue;
-    Node& n = append(NodeKind::kAssign);
-    n.section = graph_.micro_batches > 1 ? Section::kForward : Section::kOnceAfter;
-    n.in.push_back(current_[e]);
+    Node& n = append(NodeKind::kAssign, {current_[e]});
+    n.section = graph_.micro_batches == 1 ? Section::kOnceAfter
+        : is_late(current_[e])            ? Section::kBackward
+                                          : Section::kForward;
     n.target = static_cast<int32_t>(e);
   }
   end();

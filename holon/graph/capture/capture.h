@@ -14,6 +14,7 @@
 #include <functional>
 #include <unordered_map>
 
+#include "holon/graph/capture/micro_batches.h"
 #include "holon/graph/ir/graph.h"
 #include "holon/tensor/tracer.h"
 
@@ -30,10 +31,12 @@ class Capture final : public Tracer {
   // With n micro-batches, backward()'s own seed is divided by n, so that gradients summed over them are those of a mean
   // loss.
   void set_micro_batches(int n) { graph_.micro_batches = n; }
+  // The same, for micro-batches of this form: the seed is multiplied by its share of the rows. `all` outlives this.
+  void set_micro_batches(const MicroBatches& all, int form);
 
   Tensor input(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device);
-  // An input of which `example` is all micro-batches: its first axis is divided by their number; one without axes is
-  // the same in each. Errors: each rank's rows do not divide.
+  // An input of which `example` is all micro-batches: its first axis is divided by their number, or has its form's
+  // rows; one without axes is the same in each. Errors: each rank's rows do not divide.
   Tensor input_like(const Tensor& example);
 
   // For messages, pictures and stages: what t is called. parameter: backward may give it a gradient.
@@ -95,7 +98,11 @@ class Capture final : public Tracer {
     double clip_grad_max_norm, clip_grad_norm_type;
   };
 
-  Node& append(NodeKind kind);
+  Node& append(NodeKind kind, SmallVec<ValueId, 4> in);
+  void add_output(Node& n, ValueId v);
+  bool is_late(ValueId v) const {
+    return v != kNoValue && static_cast<size_t>(v) < late_.size() && late_[static_cast<size_t>(v)];
+  }
   ValueId value_of(const Tensor& t);
   int32_t external_of(const Tensor& t);
   void make_symbol(const Tensor& t, ValueId v) const;
@@ -104,6 +111,8 @@ class Capture final : public Tracer {
   void end();
 
   Graph graph_;
+  const std::vector<int64_t>* rows_ = nullptr;  // of a micro-batch of each input; nullptr: equal ones
+  double share_ = 0;                            // of the rows; 0: an equal one
   const uint32_t id_;
   Tracer* before_;  // a virtual rank's
   bool open_ = true, backward_ = false;
@@ -112,6 +121,7 @@ class Capture final : public Tracer {
   std::vector<Place> scopes_{Place{}};  // open ones
   std::unordered_map<std::string, int32_t> scope_ids_, site_ids_;
   std::unordered_map<const TensorImpl*, int32_t> externals_;
+  std::vector<bool> late_;        // values that depend on gradients
   std::vector<ValueId> current_;  // of each external: what an in-place write made of it
   std::vector<std::pair<Ref<TensorImpl>, Tensor>> gradients_;
   std::unordered_map<const TensorImpl*, size_t> gradient_of_;

@@ -24,7 +24,8 @@ std::vector<int32_t> use_counts(const Graph& g) {
   for (auto& n : g.nodes)
     for (ValueId v : n.in)
       if (v != kNoValue) ++uses[static_cast<size_t>(v)];
-  for (ValueId v : g.outputs) ++uses[static_cast<size_t>(v)];
+  for (int f = 0; f < g.forms(); ++f)
+    for (ValueId v : g.outputs_of(f)) ++uses[static_cast<size_t>(v)];
   return uses;
 }
 

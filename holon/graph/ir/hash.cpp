@@ -17,8 +17,11 @@ class GraphHash {
     h_.add(static_cast<uint64_t>(g_.stages));
     h_.add(static_cast<uint64_t>(g_.local_draws));
     h_.add(static_cast<uint64_t>(g_.global_draws));
-    list(g_.inputs);
-    list(g_.outputs);
+    for (int8_t f : g_.form_of) h_.add(static_cast<uint64_t>(f));
+    for (int f = 0; f < g_.forms(); ++f) {
+      list(g_.inputs_of(f));
+      list(g_.outputs_of(f));
+    }
     for (auto& e : g_.externals) {
       value(e.value);
       h_.add_text(e.name);
@@ -120,7 +123,7 @@ class GraphHash {
     h_.add(static_cast<uint64_t>(n.kind) | static_cast<uint64_t>(n.section) << 8 |
            static_cast<uint64_t>(static_cast<uint16_t>(n.stage)) << 16 |
            static_cast<uint64_t>(static_cast<uint32_t>(n.target)) << 32);
-    h_.add(static_cast<uint64_t>(n.draw));
+    h_.add(static_cast<uint64_t>(static_cast<uint32_t>(n.draw)) | static_cast<uint64_t>(n.form) << 32);
     list(n.in);
     list(n.out);
     if (n.op) {

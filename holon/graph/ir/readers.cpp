@@ -19,8 +19,9 @@ Readers::Readers(const Graph& g)
   for (size_t i = 0; i < g.nodes.size(); ++i)
     for (ValueId v : g.nodes[i].in)
       if (v != kNoValue) readers_[begin_[static_cast<size_t>(v) + 1]++] = static_cast<NodeId>(i);
-  for (ValueId v : g.outputs)
-    if (v != kNoValue) output_[static_cast<size_t>(v)] = true;
+  for (int f = 0; f < g.forms(); ++f)
+    for (ValueId v : g.outputs_of(f))
+      if (v != kNoValue) output_[static_cast<size_t>(v)] = true;
 
   for (size_t v = 0; v < g.values.size(); ++v)
     if (g.values[v].kind == ValueKind::kExternal) external_[v] = g.values[v].index;
@@ -43,11 +44,11 @@ NodeId Readers::only(ValueId v) const {
   return all.size() == 1 && !is_output(v) ? all[0] : -1;
 }
 
-bool Readers::may_read_later(const Graph& g, NodeId at, NodeId until) const {
-  for (ValueId v : g.nodes[static_cast<size_t>(at)].in) {
+bool Readers::unwritten(const Graph& g, NodeId reader, NodeId after, NodeId until) const {
+  for (ValueId v : g.nodes[static_cast<size_t>(reader)].in) {
     if (v == kNoValue || external_[static_cast<size_t>(v)] < 0) continue;
     for (NodeId w : writers_[static_cast<size_t>(external_[static_cast<size_t>(v)])])
-      if (w > at && w <= until) return false;
+      if (w > after && w <= until) return false;
   }
   return true;
 }

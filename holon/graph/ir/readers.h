@@ -24,7 +24,9 @@ class Readers {
   NodeId only(ValueId v) const;
   // Whether what node `at` reads is the same after node `until`: no node in between writes to the memory of an external
   // that it sees.
-  bool may_read_later(const Graph& g, NodeId at, NodeId until) const;
+  bool may_read_later(const Graph& g, NodeId at, NodeId until) const { return unwritten(g, at, at, until); }
+  // The same of what node `reader` reads, between two others.
+  bool unwritten(const Graph& g, NodeId reader, NodeId after, NodeId until) const;
 
  private:
   std::vector<NodeId> maker_, readers_;

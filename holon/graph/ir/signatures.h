@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "holon/registry/op_def.h"
+#include "holon/graph/ir/graph.h"
 
 namespace holon::graph {
 
@@ -11,5 +11,7 @@ namespace holon::graph {
 // absent input. Pre: the metas are what the op infers.
 bool has_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
                    std::span<const GlobalSpec* const> in_specs, std::span<const GlobalSpec* const> out_specs);
+// The same of a node and its values; true for local ones.
+bool has_signature(const Graph& g, const Node& n);
 
 }  // namespace holon::graph

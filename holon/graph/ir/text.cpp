@@ -126,6 +126,8 @@ std::string str(const Graph& g, const Node& n) {
       s += " @" + ranks_text(from->placement);
   }
   s += n.stage >= 0 ? fmt::format("  stage {} {}", n.stage, name(n.section)) : fmt::format("  {}", name(n.section));
+  if (g.forms() > 1 && n.section != Section::kOnceBefore && n.section != Section::kOnceAfter)
+    s += fmt::format(" form {}", n.form);
   if (n.pinned) s += " pinned";
   if (n.scope > 0 && n.scope < static_cast<int32_t>(g.scopes.size()))
     s += "  " + g.scopes[static_cast<size_t>(n.scope)];
@@ -134,7 +136,9 @@ std::string str(const Graph& g, const Node& n) {
 
 std::string str(const Graph& g) {
   std::string s;
-  for (ValueId v : g.inputs) s += fmt::format("{}: {}\n", reference(g, v), value_text(g, v));
+  auto of_form = [&](int f) { return g.forms() > 1 ? fmt::format("  form {}", f) : std::string(); };
+  for (int f = 0; f < g.forms(); ++f)
+    for (ValueId v : g.inputs_of(f)) s += fmt::format("{}: {}{}\n", reference(g, v), value_text(g, v), of_form(f));
   for (auto& e : g.externals)
     s += fmt::format("{}: {}  {}{}\n", reference(g, e.value), value_text(g, e.value),
                      e.parameter          ? "parameter"
@@ -142,7 +146,8 @@ std::string str(const Graph& g) {
                                           : "buffer",
                      e.assigned ? ", assigned" : "");
   for (auto& n : g.nodes) s += str(g, n) + "\n";
-  return s + "outputs: " + list(g, g.outputs) + "\n";
+  for (int f = 0; f < g.forms(); ++f) s += fmt::format("outputs: {}{}\n", list(g, g.outputs_of(f)), of_form(f));
+  return s;
 }
 
 }  // namespace holon::graph

@@ -48,6 +48,21 @@ bool has_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in
   return true;
 }
 
+bool has_signature(const Graph& g, const Node& n) {
+  if (!g.value(n.out[0]).spec) return true;
+  SmallVec<Meta, 4> in, out;
+  SmallVec<const GlobalSpec*, 4> in_specs, out_specs;
+  for (ValueId v : n.in) {
+    in.push_back(v == kNoValue ? Meta{} : Meta{g.value(v).shape, g.value(v).dtype});
+    in_specs.push_back(v == kNoValue ? nullptr : g.value(v).spec);
+  }
+  for (ValueId v : n.out) {
+    out.push_back({g.value(v).shape, g.value(v).dtype});
+    out_specs.push_back(g.value(v).spec);
+  }
+  return has_signature(*n.op, n.attrs, in, out, in_specs, out_specs);
+}
+
 namespace {
 
 // Calls that were found right. Passes leave most nodes as they are, and models repeat their blocks, so that a look-up
@@ -69,10 +84,14 @@ class Verifier {
     made_.assign(g_.values.size(), 0);
     section_.assign(g_.values.size(), Section::kOnceBefore);
     stage_.assign(g_.values.size(), -1);
+    form_.assign(g_.values.size(), -1);
+    for (int f = 0; f < g_.forms(); ++f)
+      for (ValueId v : g_.inputs_of(f)) form_[static_cast<size_t>(v)] = static_cast<int8_t>(f);
     for (size_t v = 0; v < g_.values.size(); ++v) made_[v] = g_.values[v].kind != ValueKind::kNode;
     for (auto& n : g_.nodes) check(n);
-    for (ValueId v : g_.outputs)
-      if (!exists(v) || !made_[static_cast<size_t>(v)]) broken("output %{} is made by no node", v);
+    for (int f = 0; f < g_.forms(); ++f)
+      for (ValueId v : g_.outputs_of(f))
+        if (!exists(v) || !made_[static_cast<size_t>(v)]) broken("output %{} is made by no node", v);
   }
 
  private:
@@ -89,10 +108,20 @@ class Verifier {
   bool exists(ValueId v) const { return v >= 0 && v < static_cast<ValueId>(g_.values.size()); }
 
   void check_ends() const {
-    for (size_t i = 0; i < g_.inputs.size(); ++i) {
-      ValueId v = g_.inputs[i];
-      if (!exists(v) || g_.value(v).kind != ValueKind::kInput || g_.value(v).index != static_cast<int32_t>(i))
-        broken("input {} is value %{}, which does not say so", i, v);
+    if (!g_.form_of.empty() && static_cast<int>(g_.form_of.size()) != g_.micro_batches)
+      broken("it has {} micro-batches, but {} have a form", g_.micro_batches, g_.form_of.size());
+    for (int8_t f : g_.form_of)
+      if (f < 0 || f >= g_.forms()) broken("a micro-batch is of form {} of {}", f, g_.forms());
+    for (int f = 0; f < g_.forms(); ++f) {
+      auto& inputs = g_.inputs_of(f);
+      if (inputs.size() != g_.inputs.size() || g_.outputs_of(f).size() != g_.outputs.size())
+        broken("form {} has {} inputs and {} outputs instead of {} and {}", f, inputs.size(), g_.outputs_of(f).size(),
+               g_.inputs.size(), g_.outputs.size());
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        ValueId v = inputs[i];
+        if (!exists(v) || g_.value(v).kind != ValueKind::kInput || g_.value(v).index != static_cast<int32_t>(i))
+          broken("input {} is value %{}, which does not say so", i, v);
+      }
     }
     for (size_t i = 0; i < g_.externals.size(); ++i) {
       ValueId v = g_.externals[i].value;
@@ -119,11 +148,14 @@ class Verifier {
     }
     for (ValueId v : n.out) {
       auto at = static_cast<size_t>(v);
-      if (made_[at]) wrong(n, "%{} is made twice, or is an input or external", v);
+      const bool adds = n.kind == NodeKind::kAccumulate && made_[at] == 2 && form_[at] != n.form;
+      if (made_[at] && !adds) wrong(n, "%{} is made twice, or is an input or external", v);
       made_[at] = n.kind == NodeKind::kAccumulate ? 2 : 1;
+      form_[at] = n.section == Section::kOnceBefore || n.section == Section::kOnceAfter ? -1 : n.form;
       section_[at] = n.section;
       stage_[at] = n.stage;
     }
+    if (n.form < 0 || n.form >= g_.forms()) wrong(n, "its form is {} of {}", n.form, g_.forms());
     if (n.stage < -1 || (g_.stages > 1 && n.stage >= g_.stages)) wrong(n, "its stage is {} of {}", n.stage, g_.stages);
     switch (n.kind) {
       case NodeKind::kOp: return check_op(n);
@@ -144,6 +176,8 @@ class Verifier {
     auto at = static_cast<size_t>(v);
     if (g_.values[at].kind == ValueKind::kInput && n.section == Section::kOnceBefore)
       wrong(n, "it runs before the micro-batches, but reads input %{}", v);
+    if (n.section != Section::kOnceAfter && form_[at] >= 0 && form_[at] != n.form)
+      wrong(n, "it is of form {}, but reads %{} of form {}", n.form, v, form_[at]);
     if (g_.values[at].kind != ValueKind::kNode) return;
     if (section_[at] > n.section)
       wrong(n, "it is {}, but reads %{}, which is {}", name(n.section), v, name(section_[at]));
@@ -360,6 +394,7 @@ class Verifier {
   std::vector<uint8_t> made_;  // 2: by kAccumulate
   std::vector<Section> section_;
   std::vector<int16_t> stage_;
+  std::vector<int8_t> form_;  // -1: there once per step
 };
 
 }  // namespace

@@ -101,7 +101,7 @@ class Accumulate {
     const NodeId by = made_by_[static_cast<size_t>(v)];
     Node* n = by < 0 ? nullptr : &g_.nodes[static_cast<size_t>(by)];
     if (n && n->section == Section::kOnceAfter) return v;
-    const bool passes = n && is_per_batch(n->section) && alone(v) &&
+    const bool passes = n && !options_.sum_last && is_per_batch(n->section) && alone(v) &&
         ((is_single_box(*n) && box_waits(*n)) || (is_rearrangement(*n) && meets_above(n->in[0], kFar)) ||
          (is_plain_addition(*n) && (meets_above(n->in[0], kFar) || meets_above(n->in[1], kFar))));
     if (passes) {

@@ -11,6 +11,11 @@ struct PassOptions;
 // the cache; gradients of biases come with those of weights; numbers that products are multiplied by become theirs.
 void fuse_epilogue(Graph& g, const PassOptions& options);
 
+// A residual's sum and the norm of it become one op, and in backward the norm's gradient and what is added to it; casts
+// that autocast has put around them become theirs. Sums that products have taken, or a chain of element-wise ops saves
+// more with, stay.
+void fuse_norm(Graph& g, const PassOptions& options);
+
 // Products of stacks of matrices, softmax and what is element-wise between them (attention) become kFused nodes that
 // take one matrix after the other: what only they read stays in the cache.
 void fuse_matrices(Graph& g, const PassOptions& options);

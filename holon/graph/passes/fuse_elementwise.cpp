@@ -12,8 +12,7 @@ namespace {
 constexpr size_t kMostParts = 32, kMostInputs = 12;
 
 bool eligible(const Graph& g, const Node& n) {
-  if (n.kind != NodeKind::kOp || n.pinned || n.draw >= 0 || n.out.size() != 1 || n.in.empty() || !n.op ||
-      !fusible(*n.op))
+  if (n.kind != NodeKind::kOp || n.draw >= 0 || n.out.size() != 1 || n.in.empty() || !n.op || !fusible(*n.op))
     return false;
   const Value& out = g.value(n.out[0]);
   for (ValueId v : n.in) {
@@ -25,7 +24,8 @@ bool eligible(const Graph& g, const Node& n) {
 
 bool alike(const Graph& g, const Node& a, const Node& b) {
   const Value &x = g.value(a.out[0]), &y = g.value(b.out[0]);
-  return a.section == b.section && a.stage == b.stage && x.shape == y.shape && x.spec == y.spec && x.device == y.device;
+  return a.section == b.section && a.stage == b.stage && a.pinned == b.pinned && x.shape == y.shape &&
+      x.spec == y.spec && x.device == y.device;
 }
 
 // The chain that ends with node `last`: from there towards the inputs, every op whose result nobody else reads before.

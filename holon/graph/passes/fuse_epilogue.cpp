@@ -35,25 +35,12 @@ class Epilogues {
   // An op of float32, which is the only dtype whose products can finish blocks.
   bool is_plain(NodeId n) {
     const Node& at = node(n);
-    return at.kind == NodeKind::kOp && at.op && !at.pinned && !at.out.empty() && g_.value(at.out[0]).dtype == float32;
+    return at.kind == NodeKind::kOp && at.op && !at.out.empty() && g_.value(at.out[0]).dtype == float32;
   }
   bool is(NodeId n, std::string_view op) { return n >= 0 && !gone(n) && is_plain(n) && node(n).op->schema.name == op; }
-  bool together(NodeId a, NodeId b) { return node(a).section == node(b).section && node(a).stage == node(b).stage; }
-
-  // Whether the op takes and gives these values in the layouts that they have.
-  bool fits(const Node& n) {
-    if (!g_.value(n.out[0]).spec) return true;
-    SmallVec<Meta, 4> in, out;
-    SmallVec<const GlobalSpec*, 4> in_specs, out_specs;
-    for (ValueId v : n.in) {
-      in.push_back(v == kNoValue ? Meta{} : Meta{g_.value(v).shape, g_.value(v).dtype});
-      in_specs.push_back(v == kNoValue ? nullptr : g_.value(v).spec);
-    }
-    for (ValueId v : n.out) {
-      out.push_back({g_.value(v).shape, g_.value(v).dtype});
-      out_specs.push_back(g_.value(v).spec);
-    }
-    return has_signature(*n.op, n.attrs, in, out, in_specs, out_specs);
+  // What is computed again stays with what is.
+  bool together(NodeId a, NodeId b) {
+    return node(a).section == node(b).section && node(a).stage == node(b).stage && node(a).pinned == node(b).pinned;
   }
 
   // Node `at` becomes the op, and `absorbed` goes. False, and nothing is changed, where the layouts do not allow it.
@@ -64,7 +51,7 @@ class Epilogues {
     n.attrs = make_attrs(n.op->schema, attrs);
     n.in = std::move(in);
     n.out = std::move(out);
-    if (!fits(n)) return false;
+    if (!has_signature(g_, n)) return false;
     node(at) = std::move(n);
     if (absorbed >= 0) gone_[static_cast<size_t>(absorbed)] = true;
     return true;
@@ -94,7 +81,7 @@ class Epilogues {
       view.op = &find_op("reshape");
       view.attrs = make_attrs(view.op->schema, std::vector<NamedAttr>{{"shape", summed}});
       view.in = {made};
-      if (fits(view) && become(n, -1, "linear_gradients", {dy, node(n).in[1]}, {node(n).out[0], made}, {}))
+      if (has_signature(g_, view) && become(n, -1, "linear_gradients", {dy, node(n).in[1]}, {node(n).out[0], made}, {}))
         node(s) = std::move(view);
       return;
     }

@@ -34,8 +34,8 @@ class Matrices {
 
   bool eligible(NodeId at) const {
     const Node& n = node(at);
-    if (taken_[static_cast<size_t>(at)] || n.kind != NodeKind::kOp || n.pinned || n.draw >= 0 || n.out.size() != 1 ||
-        !n.op || !fusible_by_matrix(*n.op, n.attrs))
+    if (taken_[static_cast<size_t>(at)] || n.kind != NodeKind::kOp || n.draw >= 0 || n.out.size() != 1 || !n.op ||
+        !fusible_by_matrix(*n.op, n.attrs))
       return false;
     const Value& out = result(at);
     const Dims& shape = out.shape;
@@ -54,8 +54,8 @@ class Matrices {
 
   bool alike(NodeId a, NodeId b) const {
     const Value &x = result(a), &y = result(b);
-    return node(a).section == node(b).section && node(a).stage == node(b).stage && x.spec == y.spec &&
-        x.device == y.device && x.shape.size() == y.shape.size() &&
+    return node(a).section == node(b).section && node(a).stage == node(b).stage && node(a).pinned == node(b).pinned &&
+        x.spec == y.spec && x.device == y.device && x.shape.size() == y.shape.size() &&
         std::equal(x.shape.begin(), x.shape.end() - 2, y.shape.begin());
   }
 

@@ -24,6 +24,7 @@ constexpr Pass kPasses[] = {
     {"buckets", bucket_gradients},
     {"split_weight", split_weight},
     {"fuse_epilogue", fuse_epilogue},
+    {"fuse_norm", fuse_norm},
     {"fuse_matrices", fuse_matrices},
     {"fuse_elementwise", fuse_elementwise},
     {"dead_code_again", drop_dead_code},

@@ -27,6 +27,7 @@ struct PassOptions {
   int64_t bucket_bytes = 0;               // gradients are boxed together in parcels of about this size; 0: one by one
   bool split_weight = false;              // gradients of parameters become Section::kWeight (zero-bubble schedules)
   bool choose_sbp = true;                 // signatures are reconsidered over the whole graph
+  bool sum_last = false;                  // gradients are summed over micro-batches right before the update
   int64_t fold_bytes = int64_t{1} << 20;  // the largest constant that is computed while compiling
 };
 

@@ -78,7 +78,13 @@ class Stages {
   }
 
   void place(Node& n) {
-    if (n.stage < 0) n.stage = by_placement(n);
+    if (n.stage < 0) {
+      n.stage = by_placement(n);
+      // A result that build() brings back to the ranks of an earlier stage, to return it there, is still the later stage's.
+      if (n.section == Section::kForward && n.stage >= 0)
+        for (ValueId v : n.in)
+          if (v != kNoValue) n.stage = std::max(n.stage, of_value_[static_cast<size_t>(v)]);
+    }
     if (n.stage < 0 && n.kind == NodeKind::kAssign) {
       const Value& to = g_.value(g_.externals[static_cast<size_t>(n.target)].value);
       if (to.spec)

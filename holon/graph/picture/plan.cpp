@@ -6,6 +6,7 @@
 #include <set>
 
 #include "holon/boxing/planner.h"
+#include "holon/graph/passes/forms.h"
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/outline.h"
 #include "holon/graph/picture/svg.h"
@@ -482,6 +483,10 @@ class Drawing {
 
 }  // namespace
 
-std::string plan_svg(const Graph& g, const PlotOptions& options) { return Drawing(g, options).draw(); }
+std::string plan_svg(const Graph& g, const PlotOptions& options) {
+  if (g.forms() == 1) return Drawing(g, options).draw();
+  const Graph one = only_form(g, 0);
+  return Drawing(one, options).draw();
+}
 
 }  // namespace holon::graph

@@ -76,6 +76,7 @@ Costs estimate_costs(const Graph& g) {
   c.weight.assign(n, 0);
   bool split = false;
   for (auto& node : g.nodes) {
+    if (node.form != 0) continue;
     const size_t stage = static_cast<size_t>(std::clamp<int>(node.stage, 0, static_cast<int>(n) - 1));
     double s = seconds(g, node);
     if (node.kind == NodeKind::kBox && node.in.size() == 1) {

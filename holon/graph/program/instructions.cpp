@@ -14,7 +14,7 @@ std::string text_of(const Array& a) {
 
 KernelInstruction::KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in,
                                      SmallVec<Array*, 3> out, const KernelCall::GlobalPart* part)
-    : op_(op), attrs_(attrs), in_(std::move(in)), out_(std::move(out)) {
+    : op_(op), kernel_(op.kernel), attrs_(attrs), in_(std::move(in)), out_(std::move(out)) {
   HOLON_CHECK(op.kernel, "op {} has no kernel", op.name());
   call_.emplace(op_, attrs_, std::span<const Array* const>(in_), std::span<Array* const>(out_));
   if (!part) return;
@@ -36,7 +36,7 @@ void KernelInstruction::set_draw() {
 std::string KernelInstruction::str() const {
   std::string s = fmt::format("{}(", op_.name());
   for (size_t i = 0; i < in_.size(); ++i) s += fmt::format("{}{}", i ? ", " : "", text_of(*in_[i]));
-  s += ") ->";
+  s += kernel_ == op_.adds ? ") added to" : ") ->";
   for (auto* a : out_) s += " " + text_of(*a);
   return s;
 }

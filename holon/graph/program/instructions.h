@@ -18,15 +18,18 @@ class KernelInstruction final : public Instruction {
   KernelInstruction(const OpDef& op, const Attrs& attrs, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out,
                     const KernelCall::GlobalPart* part);
   void draw(const Draws* draws, bool global, int64_t place);
+  // Instead of writing its outputs it adds to them. Pre: the op's kernel that does is there.
+  void add_to_outputs() { kernel_ = op_.adds; }
   void run() override {
     if (draws_) set_draw();
-    op_.kernel(*call_);
+    kernel_(*call_);
   }
   std::string str() const override;
 
  private:
   void set_draw();
   const OpDef& op_;
+  void (*kernel_)(KernelCall&);
   Attrs attrs_;
   SmallVec<const Array*, 4> in_;
   SmallVec<Array*, 3> out_;

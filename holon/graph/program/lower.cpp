@@ -45,21 +45,20 @@ void Lowering::sort_nodes() {
   }
   instances_.resize(static_cast<size_t>(first_.back()));
   stages_ = std::max(1, g_.stages);
-  for (auto& lists : lists_) lists.resize(static_cast<size_t>(stages_));
+  for (auto& lists : lists_) lists.resize(static_cast<size_t>(stages_ * g_.forms()));
+  std::vector<int> crossings(static_cast<size_t>(g_.forms()), 0);
   for (size_t n = 0; n < g_.nodes.size(); ++n) {
     const Node& node = g_.nodes[n];
     const bool crosses = stages_ > 1 && pipeline_.crosses(static_cast<NodeId>(n));
-    if (crosses) crossing_number_.emplace(static_cast<NodeId>(n), static_cast<int>(crossing_number_.size()));
+    // A micro-batch has one form, so that the same number in another one is another channel.
+    if (crosses) crossing_number_.emplace(static_cast<NodeId>(n), crossings[static_cast<size_t>(node.form)]++);
     if (!takes_part(node)) continue;
     if (crosses) {
       crossings_from_[node.in[0]].push_back(static_cast<NodeId>(n));
       crossing_to_[node.out[0]] = static_cast<NodeId>(n);
       continue;
     }
-    const size_t stage = stages_ == 1 || !per_micro_batch(node.section)
-        ? 0
-        : static_cast<size_t>(std::clamp<int>(node.stage, 0, stages_ - 1));
-    lists_[static_cast<size_t>(node.section)][stage].push_back(static_cast<NodeId>(n));
+    list(node.section, std::clamp<int>(node.stage, 0, stages_ - 1), node.form).push_back(static_cast<NodeId>(n));
   }
 }
 
@@ -74,13 +73,20 @@ bool Lowering::takes_part(const Node& n) const {
 
 void Lowering::count_reads() {
   reads_.assign(g_.values.size(), 0);
+  std::vector<int> times(static_cast<size_t>(g_.forms()), 0);  // that a form runs
+  for (int m = 0; m < micro_; ++m) ++times[static_cast<size_t>(g_.form(m))];
   for (auto& n : g_.nodes) {
     if (!takes_part(n)) continue;
-    const bool often = micro_ > 1 && per_micro_batch(n.section);
+    const int often = micro_ > 1 && per_micro_batch(n.section) ? times[static_cast<size_t>(n.form)] : 1;
     for (ValueId v : n.in)
-      if (v != kNoValue) reads_[static_cast<size_t>(v)] += often && !per_micro_[static_cast<size_t>(v)] ? micro_ : 1;
+      if (v != kNoValue) reads_[static_cast<size_t>(v)] += per_micro_[static_cast<size_t>(v)] ? 1 : often;
   }
-  for (ValueId v : g_.outputs) ++reads_[static_cast<size_t>(v)];
+  for (int f = 0; f < g_.forms(); ++f)
+    for (ValueId v : g_.outputs_of(f))
+      if (f == 0 || per_micro_[static_cast<size_t>(v)]) ++reads_[static_cast<size_t>(v)];
+  for (auto& n : g_.nodes)
+    if (n.kind == NodeKind::kAccumulate && takes_part(n) && reads_[static_cast<size_t>(n.in[0])] == 1)
+      sum_of_[n.in[0]] = n.out[0];
 }
 
 int32_t Lowering::new_buffer(size_t bytes, Buffer::Kind kind) {
@@ -117,8 +123,7 @@ Array* Lowering::fresh(ValueId v, int m, const Dims& shape, const Dims& strides)
 
 void Lowering::run_section(Section section, int stage, int m) {
   section_ = section;
-  auto& lists = lists_[static_cast<size_t>(section)];
-  for (NodeId n : lists[static_cast<size_t>(stages_ == 1 || !per_micro_batch(section) ? 0 : stage)]) {
+  for (NodeId n : list(section, stage, g_.form(m))) {
     const Node& node = g_.nodes[static_cast<size_t>(n)];
     for (ValueId v : node.in) {
       need(v, m);

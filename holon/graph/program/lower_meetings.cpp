@@ -14,7 +14,8 @@ void Lowering::post_outside(int m) {
   for (auto& [v, list] : crossings_from_) {
     NodeId by = made_by_[static_cast<size_t>(v)];
     if (by >= 0 && per_micro_batch(g_.nodes[static_cast<size_t>(by)].section)) continue;
-    for (NodeId n : list) post(n, m);
+    for (NodeId n : list)
+      if (runs_for(g_.nodes[static_cast<size_t>(n)], m)) post(n, m);
   }
 }
 

@@ -28,21 +28,59 @@ void Lowering::lower_op(const Node& n, int m) {
   }
   if (n.op->view) return lower_view(n, m, *in[0], call.out_shape[0]);
   SmallVec<Array*, 3> out;
+  const bool adds = m > 0 && n.op->adds && sums_can_be_added_to(n, m, call.out_shape);
+  uint32_t over = n.op->writes_over | (n.op->elementwise && n.out.size() == 1 ? 1u : 0u);
   for (size_t o = 0; o < n.out.size(); ++o) {
+    if (adds) {
+      out.push_back(in_sum(n.out[o], m));
+      continue;
+    }
     Dims strides = strides_.of(n, call.out_shape[o]);
     if (strides.empty()) strides = output_strides(*n.op, call.out_shape[o], in);
-    Array* a = n.out.size() == 1 ? in_place_of_input(n, m, call.out_shape[o], strides) : nullptr;
+    // The first gradient is written to where the sum has its place among others.
+    if (auto sum = sum_of_.find(n.out[o]); m == 0 && sum != sum_of_.end() && place_in_bucket_.contains(sum->second) &&
+        strides == contiguous_strides(call.out_shape[o])) {
+      fresh(sum->second, m, call.out_shape[o], strides);
+      out.push_back(in_sum(n.out[o], m));
+      continue;
+    }
+    Array* a = in_place_of_input(n, m, o, call.out_shape[o], strides, over);
     out.push_back(a ? a : fresh(n.out[o], m, call.out_shape[o], strides));
   }
   auto& i =
       emit<KernelInstruction>(&n, m, *n.op, n.attrs, std::move(in), std::move(out), global ? &call.part : nullptr);
+  if (adds) i.add_to_outputs();
   if (n.draw >= 0)
     i.draw(&p_->draws, global,
            n.draw + (per_micro_batch(n.section) ? m : 0) * (global ? g_.global_draws : g_.local_draws));
 }
 
-Array* Lowering::in_place_of_input(const Node& n, int m, const Dims& shape, const Dims& strides) {
-  return n.op->elementwise && !n.in.empty() ? over_input(n, m, 0, 0, shape, strides) : nullptr;
+bool Lowering::sums_can_be_added_to(const Node& n, int m, std::span<const Dims> shapes) {
+  for (size_t o = 0; o < n.out.size(); ++o) {
+    auto sum = sum_of_.find(n.out[o]);
+    if (sum == sum_of_.end()) return false;
+    const Array* a = array(sum->second, m);
+    if (!a->defined() || !a->is_contiguous() || !(a->shape == shapes[o]) ||
+        (a->dtype != float32 && a->dtype != float64))
+      return false;
+  }
+  return true;
+}
+
+Array* Lowering::in_sum(ValueId v, int m) {
+  const Instance sum = instance(sum_of_.at(v), m);
+  return set(v, m, p_->arrays[static_cast<size_t>(sum.array)], sum.buffer);
+}
+
+Array* Lowering::in_place_of_input(const Node& n, int m, size_t o, const Dims& shape, const Dims& strides,
+                                   uint32_t& inputs) {
+  for (size_t i = 0; i < n.in.size(); ++i) {
+    Array* a = inputs >> i & 1 ? over_input(n, m, i, o, shape, strides) : nullptr;
+    if (!a) continue;
+    inputs &= ~(1u << i);
+    return a;
+  }
+  return nullptr;
 }
 
 Array* Lowering::over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides) {
@@ -124,6 +162,9 @@ void Lowering::lower_agree(const Node& n, int m) {
 void Lowering::lower_accumulate(const Node& n, int m) {
   const Array* in = array(n.in[0], m);
   if (!in->defined()) return;
+  if (const Instance sum = instance(n.out[0], m); sum.array >= 0 && sum.buffer == instance(n.in[0], m).buffer &&
+      p_->arrays[static_cast<size_t>(sum.array)].offset == in->offset)
+    return;  // it has been added, or written, there
   if (m == 0) {
     Instance i = instance(n.in[0], m);
     Buffer& b = p_->buffers[static_cast<size_t>(i.buffer)];

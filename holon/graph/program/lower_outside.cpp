@@ -3,22 +3,46 @@
 
 namespace holon::graph {
 
-void Lowering::bind_outside() {
-  for (size_t i = 0; i < g_.inputs.size(); ++i) {
-    ValueId v = g_.inputs[i];
-    if (!member(v)) continue;
+void Lowering::bind_input(size_t i) {
+  if (!member(g_.inputs[i])) return;
+  std::vector<std::vector<RowPiece>> pieces;  // of each micro-batch, if known
+  bool moves = false;                         // some micro-batch's rows do not lie together
+  for (int m = 0; m < micro_; ++m) {
+    auto found = order_.of(g_.value(g_.inputs_of(g_.form(m))[i]), m);
+    if (!found) {
+      pieces.clear();
+      moves = false;
+      break;
+    }
+    moves |= found->size() > 1;
+    pieces.push_back(std::move(*found));
+  }
+  int64_t rows = 0;
+  for (int m = 0; m < micro_; ++m) {
+    const ValueId v = g_.inputs_of(g_.form(m))[i];
     const Value& value = g_.value(v);
     const Dims shape = local_shape(value);
-    for (int m = 0; m < (per_micro_[static_cast<size_t>(v)] ? micro_ : 1); ++m) {
-      Array a = Array::placeholder(shape, contiguous_strides(shape), value.dtype, device_of(value));
-      int32_t b = new_buffer(a.nbytes(), Buffer::Kind::kInput);
-      Buffer& buffer = p_->buffers[static_cast<size_t>(b)];
-      buffer.index = static_cast<int32_t>(i);
-      buffer.at = value.shape.size() ? m * static_cast<int64_t>(a.nbytes()) : 0;
-      a.storage = buffer.storage;
-      set(v, m, std::move(a), b);
+    Array a = Array::placeholder(shape, contiguous_strides(shape), value.dtype, device_of(value));
+    int32_t b = new_buffer(a.nbytes(), Buffer::Kind::kInput);
+    Buffer& buffer = p_->buffers[static_cast<size_t>(b)];
+    buffer.index = static_cast<int32_t>(i);
+    if (shape.size() > 0) {
+      const bool together = !moves && !pieces.empty() && pieces[static_cast<size_t>(m)].size() == 1;
+      buffer.at = (together ? pieces[static_cast<size_t>(m)][0].to : rows) * a.strides[0] *
+          static_cast<int64_t>(size_bytes(value.dtype));
+      if (moves)
+        for (RowPiece& piece : pieces[static_cast<size_t>(m)])
+          p_->moved_rows[i].push_back({piece.to, rows + piece.from, piece.rows});
+      rows += shape[0];
     }
+    a.storage = buffer.storage;
+    set(v, m, std::move(a), b);
   }
+}
+
+void Lowering::bind_outside() {
+  p_->moved_rows.resize(g_.inputs.size());
+  for (size_t i = 0; i < g_.inputs.size(); ++i) bind_input(i);
   for (size_t e = 0; e < g_.externals.size(); ++e) {
     const External& x = g_.externals[e];
     const Array& own = x.tensor.array();
@@ -39,7 +63,7 @@ void Lowering::put_out(int m, bool last) {
     for (size_t o = 0; o < g_.outputs.size(); ++o) describe_output(o);
   }
   for (size_t o = 0; o < g_.outputs.size(); ++o) {
-    ValueId v = g_.outputs[o];
+    const ValueId v = output(o, m);
     OutputPart& part = p_->outputs[o];
     if (part.external >= 0 || part.buffer == -1 || !per_micro_[static_cast<size_t>(v)]) continue;
     const size_t slot = o * static_cast<size_t>(micro_) + static_cast<size_t>(m);
@@ -56,17 +80,26 @@ void Lowering::put_out(int m, bool last) {
       continue;
     }
     out_done_[slot] = true;
-    Array to = part.array;
-    const bool joined = joins(o);
-    if (joined) {
-      to.shape[0] = from->shape[0];
-      to.offset += m * from->shape[0] * to.strides[0];
+    if (joins(o)) {
+      auto pieces = order_.of(g_.value(v), m);
+      if (!pieces) pieces = {{0, rows_before(o, m, true), from->shape[0]}};
+      for (const RowPiece& piece : *pieces) {
+        auto rows = [&](const Array& a, int64_t first) {
+          Array some = a;
+          some.shape[0] = piece.rows;
+          some.offset += first * a.strides[0];
+          return keep(std::move(some));
+        };
+        const Array* some = piece.rows == from->shape[0] ? from : rows(*from, piece.from);
+        emit<CopyInstruction>(nullptr, m, some, rows(part.array, piece.to), "an output");
+      }
     } else {
+      Array to = part.array;
       to.offset += m * to.strides[0];
       to.shape.erase(0);
       to.strides.erase(0);
+      emit<CopyInstruction>(nullptr, m, from, keep(std::move(to)), "an output");
     }
-    emit<CopyInstruction>(nullptr, m, from, keep(std::move(to)), "an output");
     read_done(v, m);
   }
 }
@@ -74,9 +107,48 @@ void Lowering::put_out(int m, bool last) {
 bool Lowering::joins(size_t o) const {
   const Value& v = g_.value(g_.outputs[o]);
   if (v.shape.size() == 0) return false;
+  for (int f = 1; f < g_.forms(); ++f) {
+    const Dims& other = g_.value(g_.outputs_of(f)[o]).shape;
+    Dims rest = v.shape, others = other;
+    if (other.size() != v.shape.size()) {
+      rest = {};
+    } else {
+      rest.erase(0);
+      others.erase(0);
+    }
+    if (rest != others)
+      fail_value("output {} of the graph is {} for some micro-batches and {} for others, whose rows differ. Only the "
+                 "first axis of an output may depend on the rows: transpose it in build().",
+                 o, v.shape, other);
+    if (other[0] != v.shape[0]) return true;
+  }
+  if (g_.forms() > 1) return false;
   for (ValueId i : g_.inputs)
     if (g_.value(i).shape.size() > 0 && g_.value(i).shape[0] == v.shape[0]) return true;
   return false;
+}
+
+void Lowering::check_row_order(size_t o) const {
+  if (g_.row_parts.empty()) return;
+  const GlobalSpec* spec = g_.value(g_.outputs[o]).spec;
+  int64_t ranks = 1;
+  for (int a = 0; spec && a < spec->nd_sbp.size(); ++a)
+    if (spec->nd_sbp[a].is_split(0)) ranks *= spec->placement.hierarchy()[a];
+  const auto parts = static_cast<int64_t>(g_.row_parts.size());
+  if (parts % ranks)
+    fail_value("output {} of the graph is {}: its rows are split between {} ranks, those of the inputs between {}, so "
+               "that with {} micro-batches they would come in another order. Split the inputs' rows alike, or return "
+               "it as broadcast.",
+               o, spec->str(), ranks, parts, micro_);
+}
+
+int64_t Lowering::rows_before(size_t o, int m, bool local) const {
+  int64_t rows = 0;
+  for (int k = 0; k < m; ++k) {
+    const Value& v = g_.value(output(o, k));
+    rows += (local ? local_shape(v) : v.shape)[0];
+  }
+  return rows;
 }
 
 void Lowering::describe_output(size_t o) {
@@ -91,15 +163,17 @@ void Lowering::describe_output(size_t o) {
     return;
   }
   if (!per_micro_[static_cast<size_t>(v)]) return;
-  if (joins(o))
-    part.shape[0] *= micro_;
+  const bool joined = joins(o);
+  if (joined) check_row_order(o);
+  if (joined)
+    part.shape[0] = rows_before(o, micro_, false);
   else
     part.shape = with_leading(micro_, value.shape);
-  if (value.spec && !joins(o)) part.spec = shifted(value.spec);
+  if (value.spec && !joined) part.spec = shifted(value.spec);
   if (!member(v)) return;
   Dims local = local_shape(value);
-  if (joins(o))
-    local[0] *= micro_;
+  if (joined)
+    local[0] = rows_before(o, micro_, true);
   else
     local = with_leading(micro_, local);
   part.array = Array::placeholder(local, contiguous_strides(local), value.dtype, device_of(value));

@@ -12,6 +12,7 @@
 #include "holon/graph/program/instructions.h"
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"
+#include "holon/graph/program/row_order.h"
 #include "holon/graph/program/value_strides.h"
 #include "holon/kernels/cpu/copy.h"
 
@@ -29,6 +30,7 @@ class Lowering {
         made_by_(producers(g)),
         rank_(Context::current().rank()),
         strides_(g, rank_),
+        order_(g, rank_),
         pipeline_(g, options.schedule, rank_),
         background_(options.background) {}
 
@@ -63,6 +65,13 @@ class Lowering {
     Instance& i = instance(v, m);
     return i.array < 0 ? &kUndefined : &p_->arrays[static_cast<size_t>(i.array)];
   }
+
+  // The nodes of a section for a micro-batch, in a stage.
+  std::vector<NodeId>& list(Section section, int stage, int form) {
+    const bool often = per_micro_batch(section);
+    return lists_[static_cast<size_t>(section)][static_cast<size_t>(often ? form * stages_ + stage : 0)];
+  }
+  bool runs_for(const Node& n, int m) const { return !per_micro_batch(n.section) || n.form == g_.form(m); }
 
   // How often one instance of each value is read here.
   void count_reads();
@@ -124,6 +133,7 @@ class Lowering {
   Array part_of(int32_t buffer, const Dims& shape, int64_t at, DType dtype, Device device);
   void lower_batch(const Node& n, int m);
   void bind_outside();
+  void bind_input(size_t i);
   void run_section(Section section, int stage, int m);
 
   // Before v is read: what is on its way is waited for.
@@ -134,8 +144,13 @@ class Lowering {
   void lower(const Node& n, int m);
   void lower_op(const Node& n, int m);
 
-  // The result over the first input, if nobody reads that any more.
-  Array* in_place_of_input(const Node& n, int m, const Dims& shape, const Dims& strides);
+  // Whether all that the op gives is only added up over micro-batches, and its kernel may do that.
+  bool sums_can_be_added_to(const Node& n, int m, std::span<const Dims> shapes);
+  // The value in the memory of its sum over micro-batches.
+  Array* in_sum(ValueId v, int m);
+
+  // Output o over one of the given inputs that nobody reads any more, which is taken out of them; else nullptr.
+  Array* in_place_of_input(const Node& n, int m, size_t o, const Dims& shape, const Dims& strides, uint32_t& inputs);
 
   // Output o in the memory of input i, where that is read for the last time. Pre: the kernel may do that.
   Array* over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides);
@@ -156,6 +171,11 @@ class Lowering {
 
   // Whether the micro-batches' values of an output are rows of one tensor.
   bool joins(size_t o) const;
+  // That the rows of an output can come in the batch's order.
+  void check_row_order(size_t o) const;
+  // What lies before the micro-batch's rows along an output's first axis: of the whole tensor or this rank's part.
+  int64_t rows_before(size_t o, int m, bool local) const;
+  ValueId output(size_t o, int m) const { return g_.outputs_of(g_.form(m))[o]; }
   void describe_output(size_t o);
   static Dims with_leading(int64_t n, const Dims& shape);
 
@@ -169,16 +189,18 @@ class Lowering {
   std::vector<NodeId> made_by_;
   const int rank_;
   const ValueStrides strides_;
+  const RowOrder order_;
   Pipeline pipeline_;
   int micro_ = 1, stages_ = 1, task_ = 0;
   Section section_ = Section::kOnceBefore;
   const bool background_;
   std::unique_ptr<Program> p_;
-  std::array<std::vector<std::vector<NodeId>>, 5> lists_;
+  std::array<std::vector<std::vector<NodeId>>, 5> lists_;  // by section; then form and stage
   std::vector<bool> per_micro_;
   std::vector<int64_t> first_;  // of each value's instances
   std::vector<Instance> instances_;
   std::vector<int64_t> reads_;
+  std::unordered_map<ValueId, ValueId> sum_of_;  // of a value that is only added up over micro-batches
   std::vector<bool> out_done_;
   std::map<ValueId, std::vector<NodeId>> crossings_from_;
   std::unordered_map<ValueId, NodeId> crossing_to_;

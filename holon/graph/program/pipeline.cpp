@@ -77,14 +77,15 @@ Pipeline::Pipeline(const Graph& g, const std::string& name, int rank) : crosses_
   for (size_t n = g.nodes.size(); n-- > 0;)
     for (ValueId v : g.nodes[n].in)
       if (v != kNoValue) reader[static_cast<size_t>(v)] = static_cast<int>(n);
-  std::set<std::array<int, 4>> known;
+  form_of_ = g.form_of;
+  std::set<std::array<int, 5>> known;
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     const Node& node = g.nodes[n];
     if (node.kind != NodeKind::kBox || node.in.size() != 1 || !per_micro_batch(node.section)) continue;
     auto *from = g.value(node.in[0]).spec, *to = g.value(node.out[0]).spec;
     if (from->placement == to->placement) continue;
     crosses_[n] = true;
-    Edge e{node.stage, node.stage, phase_of(node.section), phase_of(node.section)};
+    Edge e{node.stage, node.stage, phase_of(node.section), phase_of(node.section), node.form};
     if (NodeId by = made_by[static_cast<size_t>(node.in[0])];
         by >= 0 && per_micro_batch(g.nodes[static_cast<size_t>(by)].section)) {
       e.from_stage = g.nodes[static_cast<size_t>(by)].stage;
@@ -96,7 +97,7 @@ Pipeline::Pipeline(const Graph& g, const std::string& name, int rank) : crosses_
       e.to = phase_of(g.nodes[static_cast<size_t>(by)].section);
     }
     edge_of_[n] = e;
-    if (known.insert({e.from_stage, e.to_stage, static_cast<int>(e.from), static_cast<int>(e.to)}).second)
+    if (known.insert({e.from_stage, e.to_stage, static_cast<int>(e.from), static_cast<int>(e.to), e.form}).second)
       edges_.push_back(e);
   }
   std::vector<std::set<int>> ranks = ranks_of_stages(g, crosses_);
@@ -128,6 +129,7 @@ int Pipeline::taken_by(NodeId crossing, int micro_batch, int posted) const {
   for (size_t x = static_cast<size_t>(posted) + 1; x < tasks_.size(); ++x)
     for (auto& back : edges_) {
       if (back.to_stage != tasks_[x].stage || back.to != tasks_[x].phase) continue;
+      if (!form_of_.empty() && back.form != form_of_[static_cast<size_t>(tasks_[x].micro_batch)]) continue;
       if (schedule_.device_of_stage[static_cast<size_t>(back.from_stage)] != taker) continue;
       if (place_of(taker, {back.from_stage, tasks_[x].micro_batch, back.from}) >= taken) return static_cast<int>(x);
     }

@@ -10,6 +10,7 @@
 #include "holon/boxing/handover.h"
 #include "holon/graph/ir/graph.h"
 #include "holon/graph/program/memory.h"
+#include "holon/graph/program/row_order.h"
 #include "holon/graph/schedule/schedule.h"
 
 namespace holon::graph {
@@ -80,6 +81,9 @@ struct Program {
   std::deque<Array> arrays;  // addresses stay
   std::vector<Buffer> buffers;
   std::vector<OutputPart> outputs;
+  // Of each input: rows (from, to) to be moved before the micro-batches lie one after the other; none: they do, or each
+  // lies together somewhere.
+  std::vector<std::vector<RowPiece>> moved_rows;
   std::deque<UpdateGroup> updates;
   std::vector<std::unique_ptr<HandOverState>> hand_overs;
   std::vector<TaskRange> tasks;

@@ -149,7 +149,7 @@ void embedding(const Array& weight, const Array& indices, int64_t row_offset, in
   });
 }
 
-void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight) {
+void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight, bool adds) {
   HOLON_CHECK(dweight.ndim() == 2 && dy.ndim() == indices.ndim() + 1 && dy.shape.back() == dweight.shape[1] &&
                   dy.numel() == indices.numel() * dweight.shape[1],
               "embedding_backward: {} of {} into {}", dy.shape, indices.shape, dweight.shape);
@@ -160,7 +160,8 @@ void embedding_backward(const Array& dy, const Array& indices, int64_t row_offse
   const DType wide = dtype_of(compute_type(dweight.dtype));
   const bool direct = dweight.dtype == wide && dweight.is_contiguous();
   Array sum = direct ? dweight : Array::empty(dweight.shape, wide, dweight.device);
-  fill(sum, 0);
+  if (!adds) fill(sum, 0);
+  else if (!direct) copy(dweight, sum);
   const int64_t size = bytes_of(dy.dtype), width = bytes_of(wide);
   const RowFn add = table().binary[static_cast<int>(BinaryOp::Add)][static_cast<int>(compute_type(wide))][0];
   const Number none[3] = {};

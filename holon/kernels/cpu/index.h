@@ -12,8 +12,9 @@ namespace holon::kernels {
 // out[..., :] = weight[indices[...] - row_offset, :]. weight holds the rows from row_offset on of a table of v_logical
 // rows; the other rows of the table give zeros. An index outside the table is an error.
 void embedding(const Array& weight, const Array& indices, int64_t row_offset, int64_t v_logical, Array& out);
-// dweight = 0, then dweight[indices[...] - row_offset, :] += dy[..., :].
-void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight);
+// dweight = 0 unless it adds, then dweight[indices[...] - row_offset, :] += dy[..., :].
+void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight,
+                        bool adds = false);
 
 // The part of an indexed axis that an array holds: its elements from offset on, of size in all (-1: what the array has). Indices
 // count in the whole axis; what they name elsewhere reads as zero and is not written.

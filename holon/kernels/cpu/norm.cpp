@@ -40,13 +40,39 @@ void check_statistic(const Array& a, int64_t rows, DType compute) {
   HOLON_CHECK(a.numel() == rows && a.dtype == compute && a.is_contiguous(), "norm: a statistic of shape {} {} for {} rows",
               a.shape, name(a.dtype), rows);
 }
+// A rank's part of a statistic may be a window on the whole.
+Array statistic_of(const Array& a, int64_t rows, DType compute) {
+  Array packed = contiguous(a);
+  check_statistic(packed, rows, compute);
+  return packed;
+}
+
+void check_operand(const char* op, const Array& a, const Array& like, DType compute) {
+  HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} beside {} {}", op, name(a.dtype),
+              a.shape, name(like.dtype), like.shape);
+}
+
+RowFn add_of(DType compute) {
+  const Compute c = compute == DType::kFloat64 ? Compute::kF64 : Compute::kF32;
+  return table().binary[static_cast<int>(BinaryOp::Add)][static_cast<int>(c)][static_cast<int>(Form::kVectorVector)];
+}
+
+// Rows that are added to those of x before they are normalised, and where the sums go.
+struct Addend {
+  const Array& other;
+  Array& sum;
+};
 
 void forward(const char* op, const Array& x, int axes, const Array& weight, const Array& bias, double eps, Array& y,
-             Array* mean, Array& rstd) {
-  const DType compute = float_compute(x.dtype, op);
-  HOLON_CHECK(x.shape == y.shape && x.dtype == y.dtype, "{}: {} into {}", op, x.shape, y.shape);
-  const Array in = with_rows(x, axes);
-  Array out = with_rows(y, axes);
+             Array* mean, Array& rstd, const Addend* addend = nullptr) {
+  const Array& normed = addend ? addend->sum : x;
+  const DType compute = float_compute(normed.dtype, op);
+  HOLON_CHECK(addend || x.dtype == y.dtype, "{}: {} into {}", op, name(x.dtype), name(y.dtype));
+  check_operand(op, x, normed, compute);
+  check_operand(op, y, normed, compute);
+  if (addend) check_operand(op, addend->other, normed, compute);
+  const Array in = with_rows(x, axes), more = addend ? with_rows(addend->other, axes) : Array();
+  Array out = with_rows(y, axes), sum = addend ? with_rows(addend->sum, axes) : Array();
   const Rows from = Rows::along_last(in, axes, compute), to = Rows::along_last(out, axes, compute);
   const int64_t n = from.length();
   check_statistic(rstd, from.count(), compute);
@@ -54,17 +80,29 @@ void forward(const char* op, const Array& x, int axes, const Array& weight, cons
   if (x.numel() == 0) return;
   const Array w = as_row(weight, compute, n), b = as_row(bias, compute, n);
   const NormFn run = (mean ? table().layer_norm : table().rms_norm)[compute == DType::kFloat64];
+  const RowFn add = add_of(compute);
+  const Rows others = addend ? Rows::along_last(more, axes, compute) : from,
+             sums = addend ? Rows::along_last(sum, axes, compute) : from;
   parallel_for(from.count(), std::max<int64_t>(1, kRowGrain / n), [&](int64_t begin, int64_t end) {
-    RowBuffer source(from.direct() ? 0 : n), target(to.direct() ? 0 : n);
+    RowBuffer source(from.direct() ? 0 : n), target(to.direct() ? 0 : n), other(others.direct() || !addend ? 0 : n),
+        total(sums.direct() || !addend ? 0 : n);
     for (int64_t i = begin; i < end; ++i) {
+      const void* row = from.read(i, source);
+      if (addend) {
+        const void* both[] = {row, others.read(i, other)};
+        add(both, sums.target(i, total), n, nullptr);
+        sums.write(i, total);
+        row = sums.read(i, total);  // as it was rounded
+      }
       double m, r;
-      run(from.read(i, source), data(w), data(b), eps, to.target(i, target), n, &m, &r);
+      run(row, data(w), data(b), eps, to.target(i, target), n, &m, &r);
       to.write(i, target);
       if (mean) put(*mean, i, m);
       put(rstd, i, r);
     }
   });
   if (out.storage.get() != y.storage.get()) copy(out, y);
+  if (addend && sum.storage.get() != addend->sum.storage.get()) copy(sum, addend->sum);
 }
 
 template <class T>
@@ -73,17 +111,20 @@ void add_up(const void* part, double* total, int64_t n) {
 }
 
 void backward(const char* op, const Array& dy, const Array& x, int axes, const Array& weight, const Array* mean,
-              const Array& rstd, Array& dx, Array* dweight, Array* dbias) {
+              const Array& rstd, Array& dx, Array* dweight, Array* dbias, const Array* other = nullptr) {
   const DType compute = float_compute(x.dtype, op);
-  HOLON_CHECK(x.shape == dy.shape && x.shape == dx.shape && x.dtype == dy.dtype && x.dtype == dx.dtype, "{}: {} and {} into {}",
-              op, dy.shape, x.shape, dx.shape);
-  const Array in = with_rows(x, axes), gradient = with_rows(dy, axes);
+  HOLON_CHECK(x.shape == dx.shape && x.dtype == dx.dtype, "{}: {} {} into {} {}", op, name(x.dtype), x.shape,
+              name(dx.dtype), dx.shape);
+  HOLON_CHECK(other || x.dtype == dy.dtype, "{}: {} and {}", op, name(x.dtype), name(dy.dtype));
+  check_operand(op, dy, x, compute);
+  if (other) check_operand(op, *other, x, compute);
+  const Array in = with_rows(x, axes), gradient = with_rows(dy, axes), more = other ? with_rows(*other, axes) : Array();
   Array out = with_rows(dx, axes);
   const Rows xs = Rows::along_last(in, axes, compute), dys = Rows::along_last(gradient, axes, compute),
-             dxs = Rows::along_last(out, axes, compute);
+             dxs = Rows::along_last(out, axes, compute),
+             others = other ? Rows::along_last(more, axes, compute) : xs;
   const int64_t n = xs.length(), rows = xs.count(), width = static_cast<int64_t>(size_bytes(compute));
-  check_statistic(rstd, rows, compute);
-  if (mean) check_statistic(*mean, rows, compute);
+  const Array r = statistic_of(rstd, rows, compute), m = mean ? statistic_of(*mean, rows, compute) : Array();
   const Array w = as_row(weight, compute, n);
   const NormBackwardFn run = (mean ? table().layer_norm_backward : table().rms_norm_backward)[compute == DType::kFloat64];
   const bool sums = dweight || dbias;
@@ -91,7 +132,8 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
   const int64_t blocks = std::clamp<int64_t>(rows / kRowsPerBlock, 1, sums ? kMaxBlocks : std::max<int64_t>(rows, 1));
   std::vector<double> totals(sums ? static_cast<size_t>(blocks * 2 * n) : 0);
   parallel_for(blocks, std::max<int64_t>(1, kRowGrain * blocks / std::max<int64_t>(n * rows, 1)), [&](int64_t first, int64_t last) {
-    RowBuffer a(xs.direct() ? 0 : n), b(dys.direct() ? 0 : n), c(dxs.direct() ? 0 : n);
+    RowBuffer a(xs.direct() ? 0 : n), b(dys.direct() ? 0 : n), c(dxs.direct() ? 0 : n),
+        d(others.direct() || !other ? 0 : n);
     std::vector<std::byte> part(sums ? static_cast<size_t>(2 * n * width) : 0);
     for (int64_t block = first; block < last; ++block) {
       const int64_t begin = rows * block / blocks, end = rows * (block + 1) / blocks;
@@ -100,7 +142,8 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
         void* dw = dweight ? part.data() : nullptr;
         void* db = dbias ? part.data() + n * width : nullptr;
         for (int64_t i = at; i < std::min(at + kRowsPerBlock, end); ++i) {
-          run(dys.read(i, b), xs.read(i, a), data(w), mean ? get(*mean, i) : 0.0, get(rstd, i), dxs.target(i, c), dw, db, n);
+          run(dys.read(i, b), xs.read(i, a), data(w), mean ? get(m, i) : 0.0, get(r, i),
+              other ? others.read(i, d) : nullptr, dxs.target(i, c), dw, db, n);
           dxs.write(i, c);
         }
         if (!sums) continue;
@@ -132,12 +175,34 @@ void layer_norm_backward(const Array& dy, const Array& x, int axes, const Array&
   backward("layer_norm_backward", dy, x, axes, weight, &mean, rstd, dx, dweight, dbias);
 }
 
+void add_layer_norm(const Array& x, const Array& other, int axes, const Array& weight, const Array& bias, double eps,
+                    Array& sum, Array& y, Array& mean, Array& rstd) {
+  const Addend addend{other, sum};
+  forward("add_layer_norm", x, axes, weight, bias, eps, y, &mean, rstd, &addend);
+}
+
+void layer_norm_backward_add(const Array& dy, const Array& x, int axes, const Array& weight, const Array& mean,
+                             const Array& rstd, const Array& other, Array& dx, Array* dweight, Array* dbias) {
+  backward("layer_norm_backward_add", dy, x, axes, weight, &mean, rstd, dx, dweight, dbias, &other);
+}
+
 void rms_norm(const Array& x, int axes, const Array& weight, double eps, Array& y, Array& rstd) {
   forward("rms_norm", x, axes, weight, Array(), eps, y, nullptr, rstd);
 }
 
 void rms_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd, Array& dx, Array* dweight) {
   backward("rms_norm_backward", dy, x, axes, weight, nullptr, rstd, dx, dweight, nullptr);
+}
+
+void add_rms_norm(const Array& x, const Array& other, int axes, const Array& weight, double eps, Array& sum, Array& y,
+                  Array& rstd) {
+  const Addend addend{other, sum};
+  forward("add_rms_norm", x, axes, weight, Array(), eps, y, nullptr, rstd, &addend);
+}
+
+void rms_norm_backward_add(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd,
+                           const Array& other, Array& dx, Array* dweight) {
+  backward("rms_norm_backward_add", dy, x, axes, weight, nullptr, rstd, dx, dweight, nullptr, &other);
 }
 
 }  // namespace holon::kernels

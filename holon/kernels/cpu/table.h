@@ -66,9 +66,9 @@ using LogSumExpFn = double (*)(const void* x, int64_t n);
 using CrossEntropyBackwardFn = void (*)(const void* x, void* dx, int64_t n, double lse, double g, double even);
 // y = (x - mean) rstd w + b, with w and b null or of n elements. root: the mean is taken as 0.
 using NormFn = void (*)(const void* x, const void* w, const void* b, double eps, void* y, int64_t n, double* mean, double* rstd);
-// dx, and dw += dy xhat, db += dy where they are not null.
-using NormBackwardFn = void (*)(const void* dy, const void* x, const void* w, double mean, double rstd, void* dx, void* dw,
-                                void* db, int64_t n);
+// dx (plus `plus`, unless that is null), and dw += dy xhat, db += dy where they are not null. dx may be dy or plus.
+using NormBackwardFn = void (*)(const void* dy, const void* x, const void* w, double mean, double rstd, const void* plus, void* dx,
+                                void* dw, void* db, int64_t n);
 
 // Channels of batch and group normalisation: along rows (a channel's elements are adjacent) and columns (the channels are).
 struct ChannelLoops {

@@ -8,4 +8,6 @@ __all__ = ["GradScaler", "StaticGradScaler", "autocast", "clear_autocast_cache",
 
 
 def __getattr__(name):
-    raise AttributeError(f"amp has no '{name}'. It has {', '.join(__all__)}.")
+    from .._missing import error
+
+    raise error("amp", name, __all__)

@@ -1,5 +1,4 @@
 """Readers of data files, and what `holon.utils.data` has."""
-import gzip
 import os
 
 from .. import _C
@@ -26,27 +25,19 @@ from ..utils.data import (
     get_worker_info,
     random_split,
 )
+from .mnist import MNIST, load_mnist
 
 __all__ = [
     "BatchSampler", "ByteCorpus", "ByteDataset", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler",
-    "GlobalDataLoader", "IdxDataset", "IterableDataset", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
+    "GlobalDataLoader", "IdxDataset", "IterableDataset", "MNIST", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
     "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate", "default_convert", "files_below",
-    "get_worker_info", "random_split", "read_idx",
+    "get_worker_info", "load_mnist", "random_split", "read_idx",
 ]
 
 
 def read_idx(path):
     """Returns the values of an IDX file (the format of MNIST) as a local tensor; a file compressed by gzip is unpacked."""
-    path = os.fspath(path)
-    with open(path, "rb") as f:
-        packed = f.read(2) == b"\x1f\x8b"
-    if not packed:
-        return _C.read_idx(path)
-    try:
-        with gzip.open(path) as f:
-            return _C.parse_idx(f.read(), path)
-    except (EOFError, OSError, gzip.zlib.error) as e:
-        raise RuntimeError(f"{path}: its gzip data is damaged: {e}.") from e
+    return _C.read_idx(os.fspath(path))
 
 
 class IdxDataset(TensorDataset):
@@ -89,4 +80,7 @@ class ByteDataset(Dataset):
 
 
 def __getattr__(name):
+    if name.lower().startswith(("ofrecord", "onerec", "coco", "image_")):
+        raise AttributeError(f"data has no '{name}': files are not read inside of job functions. Read them into arrays, for example by a DataLoader, "
+                             "and call the job function with those.")
     raise AttributeError(f"data has no '{name}'. It has {', '.join(__all__)}.")

@@ -35,6 +35,9 @@ globals().update({name: value for family in _FAMILIES for name, value in vars(fa
 __all__ = sorted(name for name in globals() if not name.startswith("_") and name not in {f.__name__.rpartition(".")[2] for f in _FAMILIES}
                  and name not in ("module", "parameter"))
 
+# nn.dropout is a function of job functions (holon.legacy); the module of this name is found by import.
+del dropout
+
 
 def __getattr__(name):
     if name in ("graph", "Graph"):
@@ -43,10 +46,15 @@ def __getattr__(name):
 
         module = import_module(f"{__name__}.graph")
         return module if name == "graph" else module.Graph
-    message = f"nn has no '{name}'"
-    if not name.startswith("_"):
-        from difflib import get_close_matches
+    if name == "parallel":
+        from importlib import import_module
 
-        near = get_close_matches(name, __all__, 3, 0.75)
-        message += f". Did you mean {' or '.join(near)}?" if near else f". It has {', '.join(__all__)}."
-    raise AttributeError(message)
+        return import_module(f"{__name__}.parallel")
+    if name[:2] != "__":
+        from ..legacy import nn as older  # functions of job functions
+
+        if name in older.__all__:
+            return getattr(older, name)
+    from .._missing import error
+
+    raise error("nn", name, __all__)

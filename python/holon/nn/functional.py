@@ -9,7 +9,9 @@ def __getattr__(name):
     try:
         return _ops[name]
     except KeyError:
-        raise AttributeError(f"nn.functional has no '{name}'; holon.ops() lists the ops that there are.") from None
+        from .._missing import error
+
+        raise error("nn.functional", name, dir(), "holon.ops() lists the ops that there are.") from None
 
 
 def __dir__():

@@ -122,6 +122,9 @@ _GAINS = {"sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4, "l
 _GAINS.update({f"conv{transpose}{n}d": 1.0 for transpose in ("", "_transpose") for n in (1, 2, 3)})
 
 
+_calculate_fan_in_and_fan_out = fans
+
+
 def calculate_gain(nonlinearity, param=None):
     """Returns the factor by which a weight's std makes up for what follows it."""
     if nonlinearity == "leaky_relu":
@@ -162,3 +165,9 @@ def kaiming_uniform_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
 def kaiming_normal_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
     """Draws from the normal distribution with the variance gain**2 / fan, likewise."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
+
+
+def __getattr__(name):
+    from .._missing import error
+
+    raise error("nn.init", name, [n for n in globals() if n[0] != "_"])

@@ -99,6 +99,12 @@ class Module:
         if "_parameters" not in state:
             raise AttributeError(
                 f"{type(self).__name__} has no attribute '{name}'. Call super().__init__() first in its __init__.")
+        if name in ("config", "origin"):
+            # In a graph's __init__ OneFlow 0.7 and 0.8 had these of a module: what the graph keeps of it, and itself.
+            from .graph.module import block_of, under_construction
+
+            if under_construction.graphs:
+                return self if name == "origin" else block_of(self)
         raise AttributeError(f"{type(self).__name__} has no attribute '{name}'.")
 
     def __delattr__(self, name):

@@ -23,6 +23,13 @@ class FunctionModule(Module):
             cls.__signature__ = inspect.Signature(
                 [inspect.Parameter(name, kind, default=default) for name, default in cls._options.items()])
 
+    def __new__(cls, *args, **kwargs):
+        # A function of this name, called with what stands for tensors: nn.MSELoss(input, target) in a job function.
+        for value in (*args, *kwargs.values()):
+            if hasattr(type(value), "__holon_function__"):
+                return type(value).__holon_function__(cls, args, kwargs)
+        return super().__new__(cls)
+
     def __init__(self, *args, **kwargs):
         super().__init__()
         signature = inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)

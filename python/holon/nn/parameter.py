@@ -20,7 +20,8 @@ class Parameter(Tensor):
         return self
 
     def __repr__(self):
-        return "Parameter containing:\n" + super().__repr__()
+        text = super().__repr__()
+        return text if _C.get_printoptions()["gather"] else "Parameter containing:\n" + text  # as OneFlow, as PyTorch
 
     def __reduce_ex__(self, protocol):
         return Parameter, (self.detach(), self.requires_grad)

@@ -6,4 +6,6 @@ __all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "LAMB", "LARS", "Optimizer", 
 
 
 def __getattr__(name):
-    raise AttributeError(f"optim has no '{name}'. It has {', '.join(__all__)}.")
+    from .._missing import error
+
+    raise error("optim", name, __all__)

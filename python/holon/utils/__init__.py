@@ -1,6 +1,10 @@
-"""What stands around training: data, and op libraries of one's own (cpp_extension)."""
+"""What stands around training: data, op libraries of one's own (cpp_extension), recomputation (checkpoint), values between the local and
+the global view (global_view)."""
+from .. import load_library
 
-_SUBMODULES = ("cpp_extension", "data")
+_SUBMODULES = ("checkpoint", "cpp_extension", "data", "global_view")
+
+__all__ = ["load_library", *_SUBMODULES]
 
 
 def __getattr__(name):
@@ -8,4 +12,6 @@ def __getattr__(name):
         from importlib import import_module
 
         return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"utils has no '{name}'. It has {', '.join(_SUBMODULES)}.")
+    from .._missing import error
+
+    raise error("utils", name, __all__)

@@ -193,6 +193,23 @@ TEST(FuseEpilogue, NumbersBecomeTheProducts) {
   EXPECT_EQ(count_op(after.g, "mul_scalar"), 0);
 }
 
+// Copies for backward are fused among themselves, as what they are copies of is.
+TEST(Fuse, WhatIsComputedAgain) {
+  PassOptions o = only({"stages", "recompute", "fuse_elementwise", "dead_code_again"});
+  o.recompute = {"model.block0", "model.block1"};
+  Captured after = expect_unchanged([] { return mlp(local()); }, o);
+  auto chains = [&](Section s, bool pinned) {
+    return count(after.g,
+                 [&](const Node& n) { return n.kind == NodeKind::kFused && n.section == s && n.pinned == pinned; });
+  };
+  EXPECT_EQ(chains(Section::kForward, false), 3) << str(after.g);
+  EXPECT_EQ(chains(Section::kBackward, true), 2) << str(after.g);
+  for (auto& n : after.g.nodes)
+    if (n.kind == NodeKind::kFused && n.pinned) {
+      EXPECT_EQ(after.g.bodies[static_cast<size_t>(n.target)].parts.size(), 2u) << str(after.g, n);
+    }
+}
+
 TEST(FuseElementwise, ChainsWithSeveralResults) {
   Captured after = expect_unchanged(
       [&] {

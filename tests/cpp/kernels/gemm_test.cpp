@@ -379,6 +379,10 @@ TEST(Linear, WeightGradOfBlocks) {
       linear_weight_grad(dy, x, dw, &db);
       for (int64_t i = 0; i < n * k; ++i) ASSERT_NEAR(dw.data<float>()[i], dw_of_double.data<double>()[i], 1e-4) << rows << " " << n;
       for (int64_t i = 0; i < n; ++i) ASSERT_NEAR(db.data<float>()[i], db_of_double.data<double>()[i], 1e-4) << rows << " " << n;
+      // Once more, on top of half of it.
+      linear_weight_grad(dy, x, dw, &db, 0.5);
+      for (int64_t i = 0; i < n * k; ++i) ASSERT_NEAR(dw.data<float>()[i], 1.5 * dw_of_double.data<double>()[i], 2e-4) << rows << " " << n;
+      for (int64_t i = 0; i < n; ++i) ASSERT_NEAR(db.data<float>()[i], 1.5 * db_of_double.data<double>()[i], 2e-4) << rows << " " << n;
     }
   }
   omp_set_num_threads(1);

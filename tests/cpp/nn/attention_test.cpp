@@ -29,11 +29,26 @@ TEST(Attention, StateHasPyTorchsNames) {
             (std::vector<std::string>{"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}));
   EXPECT_EQ(names(MultiheadAttention(4, 2, {.bias = false, .kdim = 3}).state_dict()),
             (std::vector<std::string>{"q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"}));
-  TransformerEncoder encoder(2, [] { return TransformerEncoderLayer(4, 2, {.dim_feedforward = 8}); }, LayerNorm({4}));
+  TransformerEncoder encoder(
+      2, [] { return TransformerEncoderLayer(4, 2, {.dim_feedforward = 8}); }, LayerNorm({4}));
   EXPECT_EQ(encoder.named_parameters()[0].first, "layers.0.self_attn.in_proj_weight");
-  EXPECT_TRUE(encoder.get_parameter("layers.1.linear2.bias").defined() && encoder.get_parameter("norm.weight").defined());
+  EXPECT_TRUE(encoder.get_parameter("layers.1.linear2.bias").defined() &&
+              encoder.get_parameter("norm.weight").defined());
   EXPECT_THROW(MultiheadAttention(6, 4), Error);
   EXPECT_THROW(MultiheadAttention(4, 2, {.kdim = 3, .packed = true}), Error);
+}
+
+TEST(Attention, ATransformerIsItsEncoderAndDecoder) {
+  Transformer t(
+      8, 2, {.num_encoder_layers = 2, .num_decoder_layers = 1, .layers = {.dim_feedforward = 16, .batch_first = true}});
+  t.eval();
+  Tensor src = randn({2, 5, 8}), tgt = randn({2, 3, 8});
+  Tensor y = t(src, tgt, {}, {.is_causal = true});
+  EXPECT_EQ(y.shape(), (Dims{2, 3, 8}));
+  EXPECT_LT(difference(y, t.decoder(tgt, t.encoder(src), AttentionArguments{.is_causal = true})), 1e-6);
+  EXPECT_TRUE(t.get_parameter("encoder.layers.1.linear2.bias").defined() &&
+              t.get_parameter("decoder.norm.weight").defined());
+  EXPECT_EQ(t.get_parameter("decoder.layers.0.multihead_attn.in_proj_weight").shape(), (Dims{24, 8}));
 }
 
 TEST(Attention, WithAndWithoutTheWeightsGivesTheSame) {
@@ -57,15 +72,19 @@ TEST(Attention, WithAndWithoutTheWeightsGivesTheSame) {
 
 // Heads and hidden units over the ranks, by the names of the parameters.
 TEST(Attention, LayersDividedByHeadsEqualWhole) {
-  auto heads = layout_by_patterns({{"*?_proj_weight", sbp::split(0)}, {"linear1.*", sbp::split(0)}, {"*out_proj.weight", sbp::split(1)},
-                                   {"linear2.weight", sbp::split(1)}, {"*", sbp::broadcast()}});
+  auto heads = layout_by_patterns({{"*?_proj_weight", sbp::split(0)},
+                                   {"linear1.*", sbp::split(0)},
+                                   {"*out_proj.weight", sbp::split(1)},
+                                   {"linear2.weight", sbp::split(1)},
+                                   {"*", sbp::broadcast()}});
   std::vector<float> expected, gradient;
   auto run = [&](const LayoutByName& layout, int64_t ranks) {
     std::vector<int64_t> all;
     for (int64_t r = 0; r < ranks; ++r) all.push_back(r);
     Placement p("cpu", all);
     manual_seed(3);
-    TransformerLayerOptions options{.dim_feedforward = 12, .dropout = 0, .batch_first = true, .packed = false, .placement = p, .layout = layout};
+    TransformerLayerOptions options{
+        .dim_feedforward = 12, .dropout = 0, .batch_first = true, .packed = false, .placement = p, .layout = layout};
     TransformerEncoderLayer encoder(8, 4, options);
     TransformerDecoderLayer decoder(8, 4, options);
     Tensor x = randn({2, 5, 8}, {.placement = p, .sbp = sbp::broadcast()});

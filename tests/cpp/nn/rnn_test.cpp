@@ -25,10 +25,12 @@ TEST(Recurrent, StepsAreThoseOfTheCell) {
   auto part = [](const Module& m, const char* name) { return m.get_parameter(std::string(name) + "_l0"); };
   for (int t = 0; t < 5; ++t) {
     Tensor step = select(x, 0, t);
-    auto next = lstm_cell(step, h, c, part(lstm, "weight_ih"), part(lstm, "weight_hh"), part(lstm, "bias_ih"), part(lstm, "bias_hh"));
+    auto next = lstm_cell(step, h, c, part(lstm, "weight_ih"), part(lstm, "weight_hh"), part(lstm, "bias_ih"),
+                          part(lstm, "bias_hh"));
     h = next[0], c = next[1];
     g = gru_cell(step, g, part(gru, "weight_ih"), part(gru, "weight_hh"), part(gru, "bias_ih"), part(gru, "bias_hh"));
-    r = rnn_relu_cell(step, r, part(rnn, "weight_ih"), part(rnn, "weight_hh"), part(rnn, "bias_ih"), part(rnn, "bias_hh"));
+    r = rnn_relu_cell(step, r, part(rnn, "weight_ih"), part(rnn, "weight_hh"), part(rnn, "bias_ih"),
+                      part(rnn, "bias_hh"));
   }
   auto [y, hn, cn] = lstm(x);
   EXPECT_LT(difference(select(y, 0, 4), h), 1e-5);
@@ -50,6 +52,57 @@ TEST(Recurrent, LayersDirectionsAndNames) {
   EXPECT_THROW(RNN(3, 4, {}, "gelu"), Error);
   EXPECT_THROW(GRU(3, 0), Error);
   EXPECT_THROW(lstm(randn({3})), Error);
+}
+
+// A layer's parameters under a cell's names.
+template <class C>
+C cell_of(const Module& layer, C cell) {
+  StateDict state;
+  for (auto& [name, t] : layer.state_dict()) state.emplace_back(name.substr(0, name.size() - 3), t);
+  cell.load_state_dict(state);
+  return cell;
+}
+
+TEST(Cells, AreStepsOfTheLayers) {
+  LSTM lstm(3, 4);
+  GRU gru(3, 4);
+  RNN rnn(3, 4, {}, "relu");
+  LSTMCell lstm_step = cell_of(lstm, LSTMCell(3, 4));
+  GRUCell gru_step = cell_of(gru, GRUCell(3, 4));
+  RNNCell rnn_step = cell_of(rnn, RNNCell(3, 4, {}, "relu"));
+  Tensor x = randn({5, 2, 3}), h, c, g, r;
+  for (int t = 0; t < 5; ++t) {
+    Tensor step = select(x, 0, t);
+    auto next = lstm_step(step, h, c);
+    h = next[0], c = next[1];
+    g = gru_step(step, g);
+    r = rnn_step(step, r);
+  }
+  auto [y, hn, cn] = lstm(x);
+  EXPECT_LT(difference(select(hn, 0, 0), h), 1e-5);
+  EXPECT_LT(difference(select(cn, 0, 0), c), 1e-5);
+  EXPECT_LT(difference(select(gru(x)[0], 0, 4), g), 1e-5);
+  EXPECT_LT(difference(select(rnn(x)[0], 0, 4), r), 1e-5);
+  EXPECT_EQ(gru_step(randn({3})).shape(), (Dims{4}));
+  EXPECT_EQ(GRUCell(3, 4, {.bias = false}).named_parameters().size(), 2u);
+  EXPECT_THROW(RNNCell(3, 4, {}, "gelu"), Error);
+  EXPECT_THROW(GRUCell(3, 0), Error);
+  EXPECT_THROW(gru_step(randn({1, 2, 3})), Error);
+}
+
+TEST(Cells, RowsDividedEqualWhole) {
+  comm::run_ranks(2, [](int) {
+    Placement p = Placement::all("cpu");
+    LSTMCell cell(3, 4, {.placement = p, .sbp = sbp::broadcast()});
+    Tensor x = randn({3, 3}, {.placement = p, .sbp = sbp::split(0)});
+    Tensor h = cell(x)[0];
+    LSTMCell whole(3, 4);
+    StateDict state;
+    for (auto& [name, t] : cell.state_dict()) state.emplace_back(name, t.full());
+    whole.load_state_dict(state);
+    EXPECT_EQ(h.nd_sbp(), NdSbp(sbp::split(0)));
+    EXPECT_LT(difference(h, whole(x.full())[0]), 1e-5);
+  });
 }
 
 TEST(Recurrent, RowsDividedEqualWhole) {

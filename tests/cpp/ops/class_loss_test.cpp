@@ -74,6 +74,20 @@ TEST(ClassLoss, SplitClassesGiveTheSameLossAndGradient) {
       }
 }
 
+// An axis of size 1 is a row as any other: it is not taken for one that is broadcast along the classes.
+TEST(ClassLoss, OneRowOnTwoRanks) {
+  Tensor x = logits_of(1, 6).set_requires_grad(), t = targets_of(1, 6);
+  cross_entropy(x, t).backward();
+  Values slope = values_of(x.grad().array());
+  comm::run_ranks(2, [&](int) {
+    Placement p("cpu", {0, 1});
+    auto rows = [&](const Tensor& whole) { return to_global(to_global(whole, p, {broadcast()}), p, {split(0)}).detach(); };
+    Tensor g = rows(x.detach()).set_requires_grad();
+    cross_entropy(g, rows(t)).backward();
+    EXPECT_EQ(differs(values_of(g.grad().full().array()), slope, 1e-6), "");
+  });
+}
+
 TEST(ClassLoss, NoBoxingMovesSplitLogits) {
   for (auto& l : kLayouts) {
     bool partial = l.sbp[0].is_partial();

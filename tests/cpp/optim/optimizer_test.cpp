@@ -230,6 +230,11 @@ TEST(Schedule, FactorsFollowTheirFormulas) {
     double at = t < 2 ? x / 2 : t < 6 ? (x - 2) / 4 : (x - 6) / 8;
     EXPECT_DOUBLE_EQ(cosine_warm_restarts_lr(t, 2, 2, 2, 0), 1 + std::cos(M_PI * at));
   }
+  // Each restart begins at a rate lower by the decay, until there are no more.
+  EXPECT_DOUBLE_EQ(cosine_warm_restarts_lr(2, 2, 2, 2, 0.1, 0.5), 1);
+  EXPECT_DOUBLE_EQ(cosine_warm_restarts_lr(7, 2, 2, 1, 0.1, 0.5), 0.1 + (0.25 - 0.1) / 2);
+  EXPECT_DOUBLE_EQ(cosine_warm_restarts_lr(1, 2, 2, 2, 0.1, 0.5, 1), 0.1 + 1.9 / 2);
+  EXPECT_DOUBLE_EQ(cosine_warm_restarts_lr(2, 2, 2, 2, 0.1, 0.5, 1), 0.1);
   EXPECT_THROW(warmup_factor(0, 1, 1, "quick"), Error);
   EXPECT_THROW(polynomial_lr(0, 1, 0, 0, 1, false), Error);
 }

@@ -219,8 +219,8 @@ void norm(const void* px, const void* pw, const void* pb, double eps, void* py, 
   *rstd = r;
 }
 
-template <class T, bool centered, bool weighted>
-HOLON_FN void norm_backward_row(const T* dy, const T* x, const T* w, T m, T r, T* dx, T* dw, T* db, int64_t n) {
+template <class T, bool centered, bool weighted, bool adds>
+HOLON_FN void norm_backward_row(const T* dy, const T* x, const T* w, T m, T r, const T* plus, T* dx, T* dw, T* db, int64_t n) {
   constexpr int width = VecOf<T>::width;
   // sum(dy w) and sum(dy w xhat) in one pass, block by block.
   double s = 0, q = 0;
@@ -260,7 +260,8 @@ HOLON_FN void norm_backward_row(const T* dy, const T* x, const T* w, T m, T r, T
       const T h = (x[j] - m) * r, d = dy[j], g = weighted ? d * w[j] : d;
       dw[j] += d * h;
       db[j] += d;
-      dx[j] = r * (g - c1 - h * c2);
+      const T slope = r * (g - c1 - h * c2);
+      dx[j] = adds ? slope + plus[j] : slope;
     }
     return;
   }
@@ -268,21 +269,26 @@ HOLON_FN void norm_backward_row(const T* dy, const T* x, const T* w, T m, T r, T
   for (int64_t j = 0; j < n; ++j) {
     const T h = (x[j] - m) * r, g = weighted ? dy[j] * w[j] : dy[j];
     if (dw) dw[j] += dy[j] * h;
-    dx[j] = r * (g - c1 - h * c2);
+    if (db) db[j] += dy[j];  // before dx, which may be dy
+    const T slope = r * (g - c1 - h * c2);
+    dx[j] = adds ? slope + plus[j] : slope;
   }
-  if (db)
-    for (int64_t j = 0; j < n; ++j) db[j] += dy[j];
+}
+
+template <class T, bool centered, bool weighted>
+HOLON_FN void norm_backward_with(const T* dy, const T* x, const T* w, T m, T r, const T* plus, T* dx, T* dw, T* db, int64_t n) {
+  plus ? norm_backward_row<T, centered, weighted, true>(dy, x, w, m, r, plus, dx, dw, db, n)
+       : norm_backward_row<T, centered, weighted, false>(dy, x, w, m, r, nullptr, dx, dw, db, n);
 }
 
 template <class T, bool centered>
-void norm_backward(const void* dy, const void* x, const void* w, double mean, double rstd, void* dx, void* dw, void* db,
-                   int64_t n) {
-  const T *a = static_cast<const T*>(dy), *b = static_cast<const T*>(x), *c = static_cast<const T*>(w);
+void norm_backward(const void* dy, const void* x, const void* w, double mean, double rstd, const void* plus, void* dx, void* dw,
+                   void* db, int64_t n) {
+  const T *a = static_cast<const T*>(dy), *b = static_cast<const T*>(x), *c = static_cast<const T*>(w), *p = static_cast<const T*>(plus);
   const T m = static_cast<T>(mean), r = static_cast<T>(rstd);
-  if (w)
-    norm_backward_row<T, centered, true>(a, b, c, m, r, static_cast<T*>(dx), static_cast<T*>(dw), static_cast<T*>(db), n);
-  else
-    norm_backward_row<T, centered, false>(a, b, c, m, r, static_cast<T*>(dx), static_cast<T*>(dw), static_cast<T*>(db), n);
+  T *to = static_cast<T*>(dx), *to_w = static_cast<T*>(dw), *to_b = static_cast<T*>(db);
+  w ? norm_backward_with<T, centered, true>(a, b, c, m, r, p, to, to_w, to_b, n)
+    : norm_backward_with<T, centered, false>(a, b, c, m, r, p, to, to_w, to_b, n);
 }
 
 template <class T>

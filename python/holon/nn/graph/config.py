@@ -13,10 +13,14 @@ class GraphConfig:
         """build() runs in an autocast region: products in `dtype` (bfloat16). Parameters stay float32."""
         self._core.enable_amp(bool(mode), dtype)
 
-    def set_gradient_accumulation_steps(self, value):
+    def set_gradient_accumulation_steps(self, value, *, uneven=False):
         """The rows of the inputs are cut into so many micro-batches; one update follows, by the mean of their gradients (backward() divides
-        by their number). An output with a micro-batch's rows comes joined; others, such as a loss, come with a first axis of that many values."""
-        self._core.set_gradient_accumulation_steps(_count("set_gradient_accumulation_steps", value))
+        by their number). An output with a micro-batch's rows comes joined; others, such as a loss, come with a first axis of that many values.
+
+        uneven: where they do not divide each rank's rows, the first micro-batches have a row more, and where there are fewer rows there are
+        fewer micro-batches. Gradients are then weighed by rows, and so is an output without rows: the mean of its values is the batch's.
+        """
+        self._core.set_gradient_accumulation_steps(_count("set_gradient_accumulation_steps", value), bool(uneven))
 
     def enable_zero(self, mode=True, *, stage=1, shard_min_size=None, shard_restore_level=None):
         """Splits over data-parallel ranks the states of optimizers (stage 1), gradients too (2), parameters too (3). Parameters of fewer than
@@ -70,6 +74,10 @@ class GraphConfig:
         """Whether casts and scalings are fused with what is around them: as allow_fuse_add_to_output."""
         self._switch("fuse_elementwise", mode)
 
+    def allow_fuse_norm(self, mode=True):
+        """Whether the sum with a residual is computed together with the norm behind it; on from the start."""
+        self._switch("fuse_norm", mode)
+
     def allow_fuse_model_update_ops(self, mode=True):
         """Does nothing: an optimizer's group is always updated in one go."""
 
@@ -78,6 +86,41 @@ class GraphConfig:
 
     def enable_cudnn_conv_heuristic_search_algo(self, mode=True):
         """Does nothing: there is no cuDNN here."""
+
+    def enable_straighten_algorithm(self, mode="MemoryFirst"):
+        """Does nothing: the order of instructions is that of the schedule, and memory is planned for it."""
+
+    def enable_compress_memory(self, mode=True):
+        """Does nothing: values whose lifetimes do not meet share memory anyway."""
+
+    def enable_multi_tensor_update(self, mode=True):
+        """Does nothing: an optimizer's group is always updated in one go."""
+
+    def enable_fused_model_update_cast(self, mode=True):
+        """Does nothing: parameters are cast where they are read."""
+
+    def enable_auto_parallel(self, mode=True):
+        """Does nothing: where build() leaves the sbp of a value open, the cheapest is chosen anyway; what it says by to_global stays."""
+
+    def enable_auto_parallel_ignore_user_sbp_config(self, mode=True):
+        """Not there: what build() says by to_global stays."""
+        if mode:
+            raise NotImplementedError("config.enable_auto_parallel_ignore_user_sbp_config: the sbps that a program gives are kept. Leave out the "
+                                      "to_global calls whose sbp is to be chosen.")
+
+    def set_auto_parallel_computation_cost_ratio(self, ratio):
+        """Does nothing: costs are measured (HOLON_MACHINE_COSTS)."""
+
+    def set_auto_parallel_wait_time(self, cost):
+        """Does nothing: as set_auto_parallel_computation_cost_ratio."""
+
+    def enable_auto_parallel_trunk_algo(self, mode=True):
+        """Does nothing: as enable_auto_parallel."""
+
+    enable_auto_parallel_mainstem_algo = enable_auto_parallel_prune_parallel_cast_ops = enable_auto_parallel_trunk_algo
+
+    def enable_auto_parallel_sbp_collector(self, mode=True):
+        """Does nothing: as enable_auto_parallel."""
 
     def _switch(self, name, on):
         off = [x for x in self._core.disabled_passes if x != name]

@@ -4,6 +4,7 @@ import inspect
 import warnings
 
 from ... import _C
+from ...amp.grad_scaler import GradScaler
 from ...optim.lr_scheduler import LRScheduler
 from ...optim.optimizer import Optimizer
 from ..module import Module, _indent
@@ -55,6 +56,7 @@ class Graph(Pictures, metaclass=_GraphType):
         state["_scopes"] = None
         state["_buffers_before"] = ()
         state["_warned"] = False
+        state["_debug"] = False
         state["config"] = GraphConfig(state["_core"].config)
 
     def build(self, *args, **kwargs):
@@ -94,11 +96,33 @@ class Graph(Pictures, metaclass=_GraphType):
         if lr_sch is not None:
             self._schedulers.append(lr_sch)
 
+    def set_grad_scaler(self, grad_scaler=None):
+        """Takes the GradScaler of a program for mixed precision. It has no effect: products in bfloat16 have float32's range, so that no
+        gradient becomes 0 for want of a scale."""
+        if grad_scaler is not None and not isinstance(grad_scaler, GradScaler):
+            raise TypeError(f"set_grad_scaler of {self._name}: takes a GradScaler, got {type(grad_scaler).__name__}.")
+        self.__dict__["_grad_scaler"] = grad_scaler
+
+    def debug(self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
+        """Prints what was captured and the plan of each compilation from now on, where v_level is 0 or more; on rank 0, or on `ranks` (a
+        rank or a list of them, -1 for all)."""
+        wanted = [0] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
+        self.__dict__["_debug"] = v_level >= 0 and (-1 in wanted or _C.rank() in wanted)
+
     def compile(self, *args, **kwargs):
         """Captures and compiles for arguments like these, whose values are not read. Collective."""
         self._look()
         self._capture(args, kwargs)
         return self
+
+    _compile = build_graph = compile
+
+    @staticmethod
+    def trace(function):
+        """As holon.jit."""
+        from ..._jit import jit
+
+        return jit(function)
 
     def plan(self):
         """This rank's instructions as text, for each signature."""
@@ -123,6 +147,11 @@ class Graph(Pictures, metaclass=_GraphType):
     @property
     def is_compiled(self):
         return self._core.n_signatures > 0
+
+    @property
+    def training(self):
+        """Whether the graph updates parameters: it has an optimizer."""
+        return bool(self._optimizers)
 
     # State
 
@@ -183,7 +212,10 @@ class Graph(Pictures, metaclass=_GraphType):
     def __getattr__(self, name):
         if "_core" not in self.__dict__ and not name.startswith("__"):
             raise AttributeError(f"{type(self).__name__} has no attribute '{name}'. Call super().__init__() first in its __init__.")
-        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'.")
+        from ..._missing import class_hints
+
+        text = class_hints.get("Graph", {}).get(name)
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'" + (f": {text}" if text else "."))
 
     # Capturing
 
@@ -239,6 +271,8 @@ class Graph(Pictures, metaclass=_GraphType):
         self._core.set_recompute(recompute)
         self._building(lambda front: self._core.compile(args, kwargs, front))
         self._look(relabel=True)
+        if self._debug:
+            print(f"{self._name}, as captured:\n{self.captured()}\n{self._name}, the plan of rank {_C.rank()}:\n{self.plan()}")
         if self._core.n_signatures >= _MANY_SIGNATURES and not self._warned:
             self.__dict__["_warned"] = True
             warnings.warn(f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new value of an argument that is "
@@ -324,6 +358,9 @@ class _Front:
         self._graph = graph
 
     def begin(self):
+        # A form of micro-batches that was captured before has bound buffers anew.
+        for _, module, key, tensor in self._graph._buffers_before:
+            module._buffers[key] = tensor
         self._graph._begin()
 
     def build(self, args, kwargs):

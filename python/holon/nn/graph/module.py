@@ -33,6 +33,25 @@ class GraphModule:
         return self._name
 
     @property
+    def name_prefix(self):
+        """What stands before the last part of the name: "blocks." of "blocks.0"."""
+        head, dot, _ = self._name.rpartition(".")
+        return head + dot
+
+    @property
+    def type(self):
+        """OneFlow's word for what this stands for."""
+        return "MODULE"
+
+    @property
+    def scope(self):
+        """The name under which ops of the module are shown."""
+        return self._name or None
+
+    def debug(self, v_level=-1, **options):
+        """Accepted; the debug() of the graph shows all of it."""
+
+    @property
     def stage_id(self):
         return self._stage_id
 
@@ -43,6 +62,10 @@ class GraphModule:
     @property
     def stage_placement(self):
         return self._stage_placement
+
+    @stage_placement.setter
+    def stage_placement(self, value):
+        self.set_stage(self._stage_id, value)
 
     @property
     def activation_checkpointing(self):
@@ -71,7 +94,7 @@ class GraphModule:
         return getattr(self._module, name)
 
     def __setattr__(self, name, value):
-        if name in ("stage_id", "activation_checkpointing"):
+        if name in ("stage_id", "stage_placement", "activation_checkpointing"):
             object.__setattr__(self, name, value)
         else:
             setattr(self._module, name, value)

@@ -21,4 +21,6 @@ __all__ = [
 
 
 def __getattr__(name):
-    raise AttributeError(f"utils.data has no '{name}'. It has {', '.join(__all__)}.")
+    from ..._missing import error
+
+    raise error("utils.data", name, __all__)

@@ -1,5 +1,7 @@
 """Boxing, the moving of data between layouts: what it would do, and what ops may do of it by themselves."""
-from . import _C
+from .. import _C
+
+__all__ = ["boxing_policy", "counters", "enable_fusion", "events", "explain", "nccl"]
 
 explain = _C.explain
 boxing_policy = _C.boxing_policy
@@ -13,3 +15,17 @@ def counters():
 def events():
     """Returns the last such moves on this rank, oldest first: op, from, to, shape, dtype, bytes, line."""
     return _C.boxing_events()
+
+
+def enable_fusion(flag=True):
+    """Accepted, as all of boxing.nccl; has no effect."""
+
+
+def __getattr__(name):
+    if name == "nccl":
+        from importlib import import_module
+
+        return import_module(f"{__name__}.nccl")
+    from .._missing import error
+
+    raise error("boxing", name, __all__)

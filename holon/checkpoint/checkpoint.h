@@ -1,0 +1,47 @@
+// save() and load(): whole objects, such as state dicts, in files that other programs read, too (safetensors). No code
+// is ever loaded from a file.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "holon/checkpoint/value.h"
+
+namespace holon {
+
+struct SaveOptions {
+  // The rank that gets global tensors whole, one after the other, and writes one file, for all. Nothing: see below.
+  std::optional<int> global_dst_rank = {};
+};
+
+struct LoadOptions {
+  // The only rank that reads: every tensor becomes a global one of which this rank holds the whole (B on its
+  // placement).
+  std::optional<int> global_src_rank = {};
+  // Where every tensor goes, as a global one, and how it lies there: each rank reads its own part only. Tensors that
+  // have no such axis are broadcast. With global_src_rank they are sent there.
+  Placement placement = {};
+  NdSbp sbp = sbp::broadcast();
+  // Every tensor becomes a local one on this device, whole on each rank that calls.
+  std::optional<Device> device = {};
+};
+
+// Writes a value to `path`; what stood there before stays until all of the new is on the disk.
+//  - With global_dst_rank, one file. Tensors that are local, and all other values, are that rank's. Collective over the
+//  world.
+//  - Without, and with global tensors among the values: a folder, into which each rank writes its own parts beside an
+//  index. What is
+//    not global is rank 0's. Collective over the world.
+//  - Without, and with none: one file, written by each rank that calls.
+// If `path` is a folder, the one file goes into it. Errors: the ranks' global tensors are not alike; a rank cannot
+// write: an error of one rank is raised on all. The value: see checkpoint::flatten().
+void save(const checkpoint::Value& value, const std::filesystem::path& path, const SaveOptions& options = {});
+
+// Returns what save() wrote, or the tensors of any safetensors file, as a dict. Tensors of a file are local; those of a
+// folder that were global are so again, as they lay, or, where the world lacks a rank of their placement, over all its
+// ranks; the options change that. Each rank reads only what it needs. Collective over the world where results are
+// global. Errors (RuntimeError), naming the file: it cannot be opened, is damaged in whatever way, or is something
+// else.
+checkpoint::Value load(const std::filesystem::path& path, const LoadOptions& options = {});
+
+}  // namespace holon

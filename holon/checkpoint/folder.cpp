@@ -1,0 +1,241 @@
+#include "holon/checkpoint/folder.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "holon/base/error.h"
+#include "holon/checkpoint/printable.h"
+#include "holon/data/mapped_file.h"
+
+namespace holon::checkpoint {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kFormat = "holon-folder";
+constexpr int kVersion = 1;
+
+std::vector<int64_t> list(const Dims& d) { return {d.begin(), d.end()}; }
+
+// Reads JSON of which nothing is certain.
+class Reader {
+ public:
+  explicit Reader(std::string_view name) : name_(name) {}
+
+  [[noreturn]] void damaged(std::string_view what) const {
+    fail_runtime("{}: {}. The file is damaged, or was written by something else.", name_, what);
+  }
+
+  const json& member(const json& object, const char* key) const {
+    if (!object.is_object() || !object.contains(key)) damaged(fmt::format("there is no '{}'", key));
+    return object[key];
+  }
+  std::string text(const json& object, const char* key) const {
+    const json& j = member(object, key);
+    if (!j.is_string()) damaged(fmt::format("'{}' is no text", key));
+    return j.get<std::string>();
+  }
+  const json& array(const json& object, const char* key) const {
+    const json& j = member(object, key);
+    if (!j.is_array()) damaged(fmt::format("'{}' is no list", key));
+    return j;
+  }
+  std::vector<int64_t> counts(const json& object, const char* key) const {
+    std::vector<int64_t> out;
+    for (auto& n : array(object, key)) {
+      if (!n.is_number_unsigned() || n.get<uint64_t>() > INT64_MAX)
+        damaged(fmt::format("'{}' is no list of sizes", key));
+      out.push_back(n.get<int64_t>());
+    }
+    return out;
+  }
+  Dims dims(const json& object, const char* key) const {
+    auto sizes = counts(object, key);
+    if (sizes.size() > kMaxAxes) damaged(fmt::format("'{}' has {} axes", key, sizes.size()));
+    return sizes;
+  }
+  Sbp sbp(const json& j) const {
+    if (j == "B") return sbp::broadcast();
+    if (j.is_number_unsigned() && j.get<uint64_t>() < kMaxAxes) return sbp::split(j.get<int>());
+    damaged("an sbp is neither \"B\" nor an axis");
+  }
+
+ private:
+  std::string_view name_;
+};
+
+bool overlap(const Part& a, const Part& b) {
+  for (int d = 0; d < a.shape.size(); ++d)
+    if (a.offset[d] + a.shape[d] <= b.offset[d] || b.offset[d] + b.shape[d] <= a.offset[d]) return false;
+  return true;
+}
+
+// Disjoint boxes inside of the shape, with as many elements as it, are the whole of it.
+void check_parts(const IndexEntry& entry, const std::string& name, const Reader& reader) {
+  uint64_t covered = 0;
+  for (size_t i = 0; i < entry.parts.size(); ++i) {
+    const Part& p = entry.parts[i];
+    bool inside = p.offset.size() == entry.shape.size() && p.shape.size() == entry.shape.size();
+    for (int d = 0; inside && d < entry.shape.size(); ++d)
+      inside = p.shape[d] > 0 && p.shape[d] <= entry.shape[d] && p.offset[d] <= entry.shape[d] - p.shape[d];
+    if (!inside) reader.damaged(fmt::format("a part of tensor '{}' lies outside of its shape {}", name, entry.shape));
+    for (size_t k = 0; k < i; ++k)
+      if (overlap(entry.parts[k], p)) reader.damaged(fmt::format("two parts of tensor '{}' overlap", name));
+    covered += static_cast<uint64_t>(p.shape.numel());
+  }
+  if (covered != static_cast<uint64_t>(entry.shape.numel()))
+    reader.damaged(fmt::format("tensor '{}' is not whole: {} of {} elements", name, covered, entry.shape.numel()));
+}
+
+SavedLayout parse_layout(const json& j, const Reader& reader) {
+  SavedLayout layout{reader.text(j, "type"), reader.counts(j, "hierarchy"), reader.counts(j, "ranks"), {}};
+  for (auto& s : reader.array(j, "sbp")) layout.nd_sbp.push_back(reader.sbp(s));
+  if (layout.nd_sbp.empty() || layout.nd_sbp.size() != layout.hierarchy.size() || layout.nd_sbp.size() > kMaxAxes)
+    reader.damaged("a layout has not one sbp for each axis of its hierarchy");
+  return layout;
+}
+
+}  // namespace
+
+std::string index_text(const Index& index) {
+  json tensors = json::object();
+  for (auto& [name, entry] : index.tensors) {
+    json j = {{"dtype", format_name(entry.dtype)}, {"shape", list(entry.shape)}, {"parts", json::array()}};
+    if (entry.layout) {
+      json sbps = json::array();
+      for (auto& s : entry.layout->nd_sbp)
+        sbps.push_back(s.is_split() ? json(static_cast<unsigned>(s.axis)) : json("B"));
+      j["layout"] = {{"type", entry.layout->device_type},
+                     {"hierarchy", entry.layout->hierarchy},
+                     {"ranks", entry.layout->ranks},
+                     {"sbp", sbps}};
+    }
+    for (auto& p : entry.parts)
+      j["parts"].push_back({{"file", p.file}, {"offset", list(p.offset)}, {"shape", list(p.shape)}});
+    tensors[name] = std::move(j);
+  }
+  return json{{"format", kFormat}, {"version", kVersion}, {"tree", index.tree}, {"tensors", tensors}}.dump(1) + "\n";
+}
+
+Index parse_index(std::string_view text, std::string_view name) {
+  Reader reader(name);
+  json j;
+  try {
+    j = json::parse(text.begin(), text.end());
+  } catch (const json::exception& e) {
+    reader.damaged(printable(e.what()));
+  }
+  if (reader.text(j, "format") != kFormat) reader.damaged("it is no index of Holon");
+  if (reader.member(j, "version") != kVersion)
+    fail_runtime("{}: it is of version {}; this Holon reads version {}. Use the Holon that wrote it.", name,
+                 j["version"].dump(), kVersion);
+  Index index;
+  index.tree = reader.text(j, "tree");
+  if (!reader.member(j, "tensors").is_object()) reader.damaged("'tensors' is no JSON object");
+  for (auto& [tensor, item] : j["tensors"].items()) {
+    IndexEntry entry;
+    auto dtype = dtype_of_format(reader.text(item, "dtype"));
+    if (!dtype) reader.damaged(fmt::format("tensor '{}' is of an unknown dtype", tensor));
+    entry.dtype = *dtype;
+    entry.shape = reader.dims(item, "shape");
+    if (!bytes_of(entry.shape, entry.dtype))
+      reader.damaged(fmt::format("tensor '{}' {} is larger than any memory", tensor, entry.shape));
+    if (item.contains("layout")) entry.layout = parse_layout(item["layout"], reader);
+    for (auto& p : reader.array(item, "parts")) {
+      Part part{reader.text(p, "file"), reader.dims(p, "offset"), reader.dims(p, "shape")};
+      if (part.file.empty() || fs::path(part.file).filename() != part.file || part.file == "..")
+        reader.damaged(fmt::format("'{}' is no name of a file", part.file));
+      entry.parts.push_back(std::move(part));
+    }
+    check_parts(entry, tensor, reader);
+    index.tensors.emplace(tensor, std::move(entry));
+  }
+  return index;
+}
+
+std::vector<Part> parts_of(const Dims& shape, const GlobalSpec& spec,
+                           const std::function<std::string(int rank)>& file_of) {
+  const Placement& p = spec.placement;
+  std::vector<Part> parts;
+  for (int i = 0; i < p.size(); ++i) {
+    Dims at = p.coordinate(i);
+    bool first = true;  // along the axes on which ranks hold the same
+    for (int a = 0; a < at.size(); ++a) first &= spec.nd_sbp[a].is_split() || at[a] == 0;
+    Slice slice = slice_of(shape, p, spec.nd_sbp, i);
+    if (first && slice.shape.numel() > 0)
+      parts.push_back({file_of(p.ranks()[static_cast<size_t>(i)]), slice.offset, slice.shape});
+  }
+  return parts;
+}
+
+FolderReader::FolderReader(const fs::path& folder) : folder_(folder) {
+  data::MappedFile file(folder / kIndexFile);
+  index_ = parse_index({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, name());
+}
+
+const IndexEntry& FolderReader::entry(const std::string& tensor) const {
+  auto it = index_.tensors.find(tensor);
+  if (it == index_.tensors.end()) fail_runtime("{}: there is no tensor '{}'. The file is damaged.", name(), tensor);
+  return it->second;
+}
+
+const SafetensorsFile& FolderReader::file(const std::string& file_name) {
+  auto& file = files_[file_name];
+  if (!file) file = std::make_unique<SafetensorsFile>(folder_ / file_name);
+  return *file;
+}
+
+Array FolderReader::read(const std::string& tensor, const Dims& offset, const Dims& shape) {
+  const IndexEntry& entry = this->entry(tensor);
+  struct Piece {
+    const SafetensorsFile* file;
+    const TensorInfo* info;
+    Dims from, size, to;
+  };
+  // All files are looked at before memory is taken: a size that nothing stands behind is found here.
+  std::vector<Piece> pieces;
+  for (auto& part : entry.parts) {
+    Piece piece{nullptr, nullptr, shape, shape, shape};
+    bool meets = true;
+    for (int d = 0; d < shape.size(); ++d) {
+      int64_t begin = std::max(offset[d], part.offset[d]),
+              end = std::min(offset[d] + shape[d], part.offset[d] + part.shape[d]);
+      meets &= begin < end;
+      piece.from[d] = begin - part.offset[d], piece.size[d] = end - begin, piece.to[d] = begin - offset[d];
+    }
+    if (!meets) continue;
+    piece.file = &file(part.file);
+    piece.info = piece.file->find(tensor);
+    if (!piece.info || piece.info->dtype != entry.dtype || piece.info->shape != part.shape)
+      fail_runtime("{}: it should hold {} {} of tensor '{}', as {} says. The two are not of one save.",
+                   piece.file->name(), format_name(entry.dtype), part.shape, tensor, name());
+    pieces.push_back(piece);
+  }
+  Array out = Array::empty(shape, entry.dtype);
+  for (auto& piece : pieces) piece.file->read(*piece.info, piece.from, piece.size, out, piece.to);
+  return out;
+}
+
+Array FolderReader::read(const std::string& tensor) {
+  const Dims& shape = entry(tensor).shape;
+  return read(tensor, Dims::filled(shape.size(), 0), shape);
+}
+
+std::vector<std::string> files_of_index(const fs::path& folder) {
+  std::vector<std::string> files;
+  try {
+    data::MappedFile file(folder / kIndexFile);
+    for (auto& [name, entry] :
+         parse_index({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, kIndexFile).tensors)
+      for (auto& part : entry.parts) files.push_back(part.file);
+  } catch (const Error&) {
+    return {};
+  }
+  std::sort(files.begin(), files.end());
+  files.erase(std::unique(files.begin(), files.end()), files.end());
+  return files;
+}
+
+}  // namespace holon::checkpoint

@@ -1,0 +1,84 @@
+// A folder that several ranks wrote: a file of parts for each (safetensors), and an index of what lies where (JSON).
+//
+// The files of one save have names of their own, and the index is replaced last: what was there before stays whole
+// until then.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "holon/checkpoint/safetensors.h"
+#include "holon/global/spec.h"
+
+namespace holon::checkpoint {
+
+inline constexpr const char* kIndexFile = "holon-index.json";
+// The name under which a single file lies in a folder that was there.
+inline constexpr const char* kWholeFile = "holon.safetensors";
+// The key of a file's metadata under which the structure of what was saved is kept.
+inline constexpr const char* kTreeKey = "holon";
+
+// A box of a tensor, in a file under the tensor's name.
+struct Part {
+  std::string file;
+  Dims offset, shape;
+};
+
+// A placement as it was; the world that reads may lack its ranks.
+struct SavedLayout {
+  std::string device_type;
+  std::vector<int64_t> hierarchy, ranks;
+  std::vector<Sbp> nd_sbp;
+};
+
+struct IndexEntry {
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  std::optional<SavedLayout> layout;  // nothing: a local tensor
+  std::vector<Part> parts;            // disjoint; together the whole tensor
+};
+
+struct Index {
+  std::string tree;
+  std::map<std::string, IndexEntry> tensors;
+};
+
+std::string index_text(const Index& index);
+// Errors (RuntimeError), naming the file: no JSON of this form; parts that overlap, lie outside or leave something out;
+// a part's file that is not a plain name.
+Index parse_index(std::string_view text, std::string_view name);
+
+// The parts of a global tensor, one for each rank of its placement whose piece no earlier rank has, too, but for empty
+// ones. Pre: no partial sum. file_of: by rank.
+std::vector<Part> parts_of(const Dims& shape, const GlobalSpec& spec,
+                           const std::function<std::string(int rank)>& file_of);
+
+// Reads boxes of tensors out of a folder's files, each opened when first needed.
+class FolderReader {
+ public:
+  // Errors: as parse_index(), and an index that cannot be opened.
+  explicit FolderReader(const std::filesystem::path& folder);
+  const Index& index() const { return index_; }
+  std::string name() const { return (folder_ / kIndexFile).string(); }
+  const IndexEntry& entry(const std::string& tensor) const;
+  // Errors: a file that is missing, damaged, or holds another part than the index says.
+  Array read(const std::string& tensor, const Dims& offset, const Dims& shape);
+  Array read(const std::string& tensor);
+
+ private:
+  const SafetensorsFile& file(const std::string& name);
+  std::filesystem::path folder_;
+  Index index_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+};
+
+// The names of part files that an index in the folder speaks of, if there is a readable one: for removal when it is
+// replaced.
+std::vector<std::string> files_of_index(const std::filesystem::path& folder);
+
+}  // namespace holon::checkpoint

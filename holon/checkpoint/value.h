@@ -1,0 +1,90 @@
+// Value: what save() takes and load() returns: tensors, numbers, text, and lists and dicts of such values.
+//
+//   holon::save({{"model", model.state_dict()}, {"optimizer", adam.state_dict()}, {"epoch", 3}}, "run.safetensors");
+//   auto run = holon::load("run.safetensors");
+//   model.load_state_dict(run["model"].state_dict());
+//   int64_t epoch = run["epoch"].integer();
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "holon/nn/module.h"
+#include "holon/optim/optimizer.h"
+#include "holon/tensor/tensor.h"
+
+namespace holon::checkpoint {
+
+class Value {
+ public:
+  struct Entry;
+  using List = std::vector<Value>;
+  using Dict = std::vector<Entry>;  // in the order of insertion; keys are null, bools, numbers or text
+  // A list whose length means something: Python's tuple.
+  struct Tuple {
+    List items;
+  };
+
+  Value() = default;  // null
+  Value(std::nullptr_t) {}
+  Value(bool b) : value_(b) {}
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Value(T n) : value_(static_cast<int64_t>(n)) {}
+  Value(double x) : value_(x) {}
+  Value(const char* text) : value_(std::string(text)) {}
+  Value(std::string text) : value_(std::move(text)) {}
+  Value(std::string_view text) : value_(std::string(text)) {}
+  Value(Tensor tensor) : value_(std::move(tensor)) {}
+  Value(List list) : value_(std::move(list)) {}
+  Value(Tuple tuple) : value_(std::move(tuple)) {}
+  Value(Dict dict);
+  Value(std::initializer_list<std::pair<std::string, Value>> dict);
+  // A module's; an optimizer's, as a dict of "tensors" and "numbers".
+  Value(const nn::StateDict& state);
+  Value(const optim::StateDict& state);
+
+  template <class T>
+  const T* get_if() const {
+    return std::get_if<T>(&value_);
+  }
+  bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
+  // Errors (TypeError), in all of these, naming what is there: something else.
+  const Tensor& tensor() const;
+  bool boolean() const;
+  int64_t integer() const;
+  double number() const;  // an integer, too
+  const std::string& text() const;
+  const List& list() const;  // a tuple, too
+  const Dict& dict() const;
+  size_t size() const;  // of a list, tuple or dict
+
+  bool contains(std::string_view key) const;
+  // Errors also (ValueError): a dict has no such key, which names those that it has (IndexError: no such place in a
+  // list).
+  const Value& operator[](std::string_view key) const;
+  const Value& operator[](const char* key) const { return (*this)[std::string_view(key)]; }
+  const Value& operator[](size_t index) const;
+
+  // A dict of tensors for Module::load_state_dict(); names of dicts within are joined by dots.
+  nn::StateDict state_dict() const;
+  // For Optimizer::load_state_dict().
+  optim::StateDict optimizer_state() const;
+
+  // "dict", "Tensor": for messages.
+  const char* kind() const;
+
+ private:
+  std::variant<std::monostate, bool, int64_t, double, std::string, Tensor, List, Tuple, Dict> value_;
+};
+
+struct Value::Entry {
+  Value key, value;
+};
+
+}  // namespace holon::checkpoint

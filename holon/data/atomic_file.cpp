@@ -1,0 +1,77 @@
+#include "holon/data/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "holon/base/error.h"
+
+namespace holon::data {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+[[noreturn]] void fail_write(const fs::path& path, int error) {
+  fail_runtime("cannot write {}: {}. Check the folder, its rights and the space that is left.", path.string(),
+               std::strerror(error));
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
+  std::error_code none;
+  // A link stays, and what it leads to is replaced.
+  if (fs::is_symlink(path_, none))
+    if (auto target = fs::canonical(path_, none); !none) path_ = target;
+  if (fs::exists(path_, none) && !fs::is_regular_file(path_, none))
+    fail_runtime("cannot write {}: it is there and is no regular file. Choose another name.", path_.string());
+  static std::atomic<int> counter{0};
+  do {
+    temporary_ = path_.parent_path() / fmt::format(".holon-tmp-{}-{}", ::getpid(), counter++);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (fd_ < 0 && (errno == EEXIST || errno == EINTR));
+  if (fd_ < 0) fail_write(path_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  close();
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::close() {
+  ::close(fd_);
+  fd_ = -1;
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+  auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    ssize_t n = ::write(fd_, from, std::min(bytes, size_t{1} << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_write(path_, errno);
+    from += n;
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+void AtomicFile::commit() {
+  if (::fsync(fd_) != 0) fail_write(path_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_write(path_, errno);
+  close();
+  // The new name is an entry of the folder. Some file systems cannot sync one: then there is nothing to be done about
+  // it.
+  fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
+  int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {
+    ::fsync(fd);
+    ::close(fd);
+  }
+}
+
+}  // namespace holon::data

@@ -1,0 +1,212 @@
+#include "holon/graph/capture/micro_batches.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "holon/base/error.h"
+
+namespace holon::graph {
+
+namespace {
+
+// Between how many ranks the rows are split.
+int64_t row_ranks(const Tensor& t) {
+  int64_t ranks = 1;
+  if (t.is_global())
+    for (int a = 0; a < t.nd_sbp().size(); ++a)
+      if (t.nd_sbp()[a].is_split(0)) ranks *= t.placement().hierarchy()[a];
+  return ranks;
+}
+
+// How many of so many rows are of each rank between which the tensor's rows are split.
+std::vector<int64_t> parts_of(int64_t rows, const Tensor& t) {
+  std::vector<int64_t> parts{rows};
+  for (int a = 0; t.is_global() && a < t.nd_sbp().size(); ++a) {
+    if (!t.nd_sbp()[a].is_split(0)) continue;
+    const int64_t n = t.placement().hierarchy()[a];
+    std::vector<int64_t> finer;
+    for (int64_t part : parts)
+      for (int64_t k = 0; k < n; ++k) finer.push_back(part / n + (k < part % n));
+    parts = std::move(finer);
+  }
+  return parts;
+}
+
+bool has_rows(const Tensor& t) { return t.ndim() > 0; }
+
+// Which values depend on the inputs, or are drawn anew.
+std::vector<bool> of_inputs(const Graph& g) {
+  std::vector<bool> of(g.values.size(), false);
+  for (ValueId v : g.inputs) of[static_cast<size_t>(v)] = true;
+  for (auto& n : g.nodes) {
+    bool varies = n.draw >= 0;
+    for (ValueId v : n.in) varies = varies || (v != kNoValue && of[static_cast<size_t>(v)]);
+    for (ValueId v : n.out) of[static_cast<size_t>(v)] = varies;
+  }
+  return of;
+}
+
+// A node that makes another output of an output, beside the one that made it.
+Node after_output(Graph& g, ValueId& output, NodeKind kind, const GlobalSpec* spec) {
+  Node n;
+  n.kind = kind;
+  if (const NodeId by = producers(g)[static_cast<size_t>(output)]; by >= 0) {
+    const Node& maker = g.nodes[static_cast<size_t>(by)];
+    n.section = maker.section;
+    n.stage = maker.stage;
+    n.scope = maker.scope;
+    n.site = maker.site;
+  } else {
+    n.stage = -1;
+  }
+  n.in.push_back(output);
+  Value like = g.value(output);
+  like.kind = ValueKind::kNode;
+  like.index = -1;
+  like.spec = spec;
+  output = g.add_value(like);
+  n.out.push_back(output);
+  return n;
+}
+
+void weigh(Graph& g, ValueId& output, double factor) {
+  Node n = after_output(g, output, NodeKind::kOp, g.value(output).spec);
+  n.op = &find_op("mul_scalar");
+  n.attrs.push_scalar(Scalar(factor));  // the value; then what has a default
+  for (int i = 1; i < n.op->schema.n_attrs; ++i) n.attrs.push_from(n.op->schema.defaults, i);
+  g.nodes.push_back(std::move(n));
+}
+
+}  // namespace
+
+int64_t equal_rows(const Tensor& input, size_t number, int n) {
+  const int64_t rows = input.shape()[0];
+  if (n == 1) return rows;
+  const int64_t parts = n * row_ranks(input);
+  if (rows % parts)
+    fail_value("input {} of the graph has {} rows, which {} micro-batches{} do not divide. Give a multiple of {} rows "
+               "(drop_last=True in a loader), or another number by config.set_gradient_accumulation_steps(), or allow "
+               "micro-batches of unequal rows by config.set_gradient_accumulation_steps({}, uneven=True).",
+               number, rows, n, parts > n ? fmt::format(" on {} ranks", parts / n) : "", parts, n);
+  return rows / n;
+}
+
+namespace {
+
+// Whether the ranks that have these parts of an input's rows have whole parts of the finest input's.
+bool fits(const std::vector<int64_t>& own, const std::vector<int64_t>& finest, int64_t rows, int64_t finest_rows) {
+  if (own.size() == 1) return true;  // all ranks have all rows
+  if (finest.size() % own.size()) return false;
+  const size_t each = finest.size() / own.size();
+  for (size_t p = 0; p < own.size(); ++p) {
+    const auto first = finest.begin() + static_cast<std::ptrdiff_t>(p * each);
+    if (std::accumulate(first, first + static_cast<std::ptrdiff_t>(each), int64_t{0}) * rows != own[p] * finest_rows)
+      return false;
+  }
+  return true;
+}
+
+MicroBatches divide(std::span<const Tensor> inputs, int n, bool uneven) {
+  MicroBatches all;
+  const bool divides = std::all_of(inputs.begin(), inputs.end(), [&](const Tensor& t) {
+    return !has_rows(t) || n == 1 || t.shape()[0] % (n * row_ranks(t)) == 0;
+  });
+  if (divides || !uneven) {
+    all.count = n;
+    all.shares.push_back(1.0 / n);
+    all.rows.emplace_back();
+    for (size_t i = 0; i < inputs.size(); ++i)
+      all.rows[0].push_back(has_rows(inputs[i]) ? equal_rows(inputs[i], i, n) : 0);
+    return all;
+  }
+  const size_t first = static_cast<size_t>(std::find_if(inputs.begin(), inputs.end(), has_rows) - inputs.begin());
+  const int64_t rows = inputs[first].shape()[0];
+  int64_t ranks = 1;
+  for (size_t i = first; i < inputs.size(); ++i) {
+    if (!has_rows(inputs[i])) continue;
+    if (rows == 0 || inputs[i].shape()[0] % rows)
+      fail_value("input {} of the graph has {} rows and input {} has {}: with micro-batches of unequal rows each "
+                 "input's must be a multiple of the first one's. Give what does not belong to the rows as a buffer of "
+                 "a module, or with no axes.",
+                 i, inputs[i].shape()[0], first, rows);
+    ranks = std::lcm(ranks, row_ranks(inputs[i]));
+  }
+  const int64_t each = rows / ranks;  // of a rank
+  all.count = static_cast<int>(std::clamp<int64_t>(each, 1, n));
+  std::vector<int64_t> sizes;
+  for (int m = 0; m < all.count; ++m) {
+    const int64_t own = each / all.count + (m < each % all.count), rest = m == all.count - 1 ? rows % ranks : 0;
+    const int64_t size = own * ranks + rest;
+    auto known = std::find(sizes.begin(), sizes.end(), size);
+    all.form_of.push_back(static_cast<int8_t>(known - sizes.begin()));
+    if (known == sizes.end()) sizes.push_back(size);
+  }
+  if (sizes.size() == 1) all.form_of.clear();
+  for (int64_t size : sizes) {
+    all.shares.push_back(static_cast<double>(size) / static_cast<double>(rows));
+    all.rows.emplace_back();
+    for (auto& t : inputs) all.rows.back().push_back(has_rows(t) ? t.shape()[0] / rows * size : 0);
+  }
+  return all;
+}
+
+}  // namespace
+
+MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven) {
+  MicroBatches all = divide(inputs, n, uneven);
+  size_t finest = 0;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (has_rows(inputs[i]) && (!has_rows(inputs[finest]) || row_ranks(inputs[i]) > row_ranks(inputs[finest])))
+      finest = i;
+  all.parts.resize(all.rows.size());
+  // Rows of a local tensor are the rank's own: build() says what they are of a global one.
+  const bool known = std::none_of(inputs.begin(), inputs.end(), [](auto& t) { return has_rows(t) && t.is_local(); });
+  if (all.count == 1 || inputs.empty() || !has_rows(inputs[finest]) || !known) return all;
+  for (size_t f = 0; f < all.rows.size(); ++f) {
+    const int64_t rows = all.rows[f][finest];
+    if (rows > 0) all.parts[f] = parts_of(rows, inputs[finest]);
+    for (size_t i = 0; i < inputs.size() && rows > 0; ++i)
+      if (has_rows(inputs[i]) && !fits(parts_of(all.rows[f][i], inputs[i]), all.parts[f], all.rows[f][i], rows))
+        fail_value("input {} of the graph is {} and input {} is {}: their rows are split between ranks in ways that do "
+                   "not fit, so that a micro-batch of one would have other rows than that of the other. Split both "
+                   "alike along the rows, or give one as broadcast.",
+                   i, inputs[i].spec()->str(), finest, inputs[finest].spec()->str());
+  }
+  return all;
+}
+
+void match_outputs(std::span<Graph> captured, const MicroBatches& all) {
+  if (captured.size() < 2) return;
+  for (size_t o = 0; o < captured[0].outputs.size(); ++o) {
+    const Value& first = captured[0].value(captured[0].outputs[o]);
+    for (size_t f = 1; f < captured.size(); ++f) {
+      Graph& g = captured[f];
+      const Value& v = g.value(g.outputs[o]);
+      if (v.dtype != first.dtype || v.is_global() != first.is_global() || v.shape.size() != first.shape.size())
+        fail_value(
+            "output {} of the graph is {} {}{} for some micro-batches and {} {}{} for others, whose rows differ. "
+            "Give batches that the micro-batches divide, or make build() return the same for any rows.",
+            o, name(first.dtype), first.shape, first.is_global() ? "" : ", local", name(v.dtype), v.shape,
+            v.is_global() ? "" : ", local");
+      if (v.spec != first.spec) g.nodes.push_back(after_output(g, g.outputs[o], NodeKind::kBox, first.spec));
+    }
+  }
+  std::vector<std::vector<bool>> varies;
+  for (auto& g : captured) varies.push_back(of_inputs(g));
+  const std::vector<NodeId> made_by = producers(captured[0]);
+  for (size_t o = 0; o < captured[0].outputs.size(); ++o) {
+    const ValueId v = captured[0].outputs[o];
+    const NodeId by = made_by[static_cast<size_t>(v)];
+    bool weighed = by >= 0 && captured[0].nodes[static_cast<size_t>(by)].section == Section::kForward &&
+        is_floating(captured[0].value(v).dtype);
+    for (size_t f = 0; f < captured.size(); ++f) {
+      const ValueId own = captured[f].outputs[o];
+      weighed =
+          weighed && varies[f][static_cast<size_t>(own)] && captured[f].value(own).shape == captured[0].value(v).shape;
+    }
+    if (!weighed) continue;
+    for (size_t f = 0; f < captured.size(); ++f) weigh(captured[f], captured[f].outputs[o], all.shares[f] * all.count);
+  }
+}
+
+}  // namespace holon::graph

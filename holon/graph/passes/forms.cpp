@@ -1,0 +1,269 @@
+#include "holon/graph/passes/forms.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "holon/graph/ir/hasher.h"
+#include "holon/graph/passes/rewrite.h"
+
+namespace holon::graph {
+
+namespace {
+
+bool same_attrs(const Attrs& a, const Attrs& b) {
+  return std::ranges::equal(a.words(), b.words()) && std::ranges::equal(a.starts(), b.starts());
+}
+
+// Adds one form to the graph that begins as the first.
+class Join {
+ public:
+  Join(Graph& g, const Graph& from, int form)
+      : g_(g),
+        f_(from),
+        form_(static_cast<int8_t>(form)),
+        g_made_by_(producers(g)),
+        f_made_by_(producers(from)),
+        value_(from.values.size(), kNoValue) {}
+
+  // What is missing for it: the name of a parameter, or "" for nothing.
+  std::string run() {
+    add_externals();
+    add_inputs();
+    add_what_is_once_before();
+    if (std::string name = match_updates(); !name.empty()) return name;
+    for (auto& n : f_.nodes)
+      if (is_per_batch(n.section)) add(n);
+    for (ValueId v : f_.outputs) {
+      if (of(v) == kNoValue) return "an output";
+      g_.more_forms[static_cast<size_t>(form_) - 1].outputs.push_back(of(v));
+    }
+    g_.local_draws = std::max(g_.local_draws, f_.local_draws);
+    g_.global_draws = std::max(g_.global_draws, f_.global_draws);
+    return "";
+  }
+
+ private:
+  ValueId& of(ValueId v) { return value_[static_cast<size_t>(v)]; }
+  const Node* maker(const Graph& g, const std::vector<NodeId>& made_by, ValueId v) const {
+    const NodeId by = made_by[static_cast<size_t>(v)];
+    return by < 0 ? nullptr : &g.nodes[static_cast<size_t>(by)];
+  }
+
+  void add_externals() {
+    std::unordered_map<const TensorImpl*, size_t> known;
+    for (size_t e = 0; e < g_.externals.size(); ++e) known.emplace(g_.externals[e].tensor.impl(), e);
+    for (auto& x : f_.externals) {
+      auto [it, fresh] = known.try_emplace(x.tensor.impl(), g_.externals.size());
+      if (fresh) {
+        External mine = x;
+        Value v = f_.value(x.value);
+        v.index = static_cast<int32_t>(g_.externals.size());
+        mine.value = g_.add_value(v);
+        g_.externals.push_back(std::move(mine));
+      }
+      External& mine = g_.externals[it->second];
+      mine.assigned |= x.assigned;
+      mine.parameter |= x.parameter;
+      external_.push_back(static_cast<int32_t>(it->second));
+      of(x.value) = mine.value;
+    }
+  }
+
+  void add_inputs() {
+    g_.more_forms.push_back({{}, {}, f_.row_parts});
+    for (ValueId v : f_.inputs) {
+      of(v) = g_.add_value(f_.value(v));
+      g_.more_forms.back().inputs.push_back(of(v));
+    }
+  }
+
+  // What reads the same is the same: a weight is cast, gathered or transposed once for all forms.
+  void add_what_is_once_before() {
+    std::unordered_multimap<uint64_t, size_t> known;
+    auto key = [](const Node& n, auto&& input) {
+      Hasher h;
+      h.add(static_cast<uint64_t>(n.kind));
+      h.add(reinterpret_cast<uint64_t>(n.op));
+      for (ValueId v : n.in) h.add(static_cast<uint64_t>(v == kNoValue ? v : input(v)));
+      return h.value();
+    };
+    for (size_t i = 0; i < g_.nodes.size(); ++i)
+      if (g_.nodes[i].section == Section::kOnceBefore) known.emplace(key(g_.nodes[i], [](ValueId v) { return v; }), i);
+    for (auto& n : f_.nodes) {
+      if (n.section != Section::kOnceBefore) continue;
+      auto [begin, end] = known.equal_range(key(n, [&](ValueId v) { return of(v); }));
+      auto found = std::find_if(begin, end, [&](auto& e) { return serves(g_.nodes[e.second], n); });
+      if (found == end) {
+        add(n);
+        g_.nodes.back().form = 0;
+        continue;
+      }
+      for (size_t o = 0; o < n.out.size(); ++o) of(n.out[o]) = g_.nodes[found->second].out[o];
+    }
+  }
+
+  bool alike(const Value& a, const Value& b) const {
+    return a.spec == b.spec && a.dtype == b.dtype && a.shape == b.shape;
+  }
+  bool serves(const Node& mine, const Node& other) {
+    if (mine.kind != other.kind || mine.op != other.op || mine.stage != other.stage ||
+        mine.in.size() != other.in.size() || mine.out.size() != other.out.size() ||
+        !same_attrs(mine.attrs, other.attrs) || mine.kind == NodeKind::kFused)
+      return false;
+    for (size_t k = 0; k < mine.in.size(); ++k)
+      if ((other.in[k] == kNoValue ? kNoValue : of(other.in[k])) != mine.in[k]) return false;
+    for (size_t o = 0; o < mine.out.size(); ++o)
+      if (!alike(g_.value(mine.out[o]), f_.value(other.out[o]))) return false;
+    return true;
+  }
+
+  // From each update back to the sums that it is made of: the other form's are the same ones.
+  std::string match_updates() {
+    const size_t nodes = g_.nodes.size();
+    std::unordered_map<int32_t, const Node*> mine;
+    for (size_t i = 0; i < nodes; ++i)
+      if (g_.nodes[i].kind == NodeKind::kUpdate) mine[g_.nodes[i].target] = &g_.nodes[i];
+    for (auto& n : f_.nodes) {
+      if (n.kind != NodeKind::kUpdate) continue;
+      auto it = mine.find(n.target);
+      if (it == mine.end() || it->second->in.size() != n.in.size()) return "an optimizer's group";
+      for (size_t k = 0; k < n.in.size(); ++k)
+        if (!match(it->second->in[k], n.in[k]))
+          return g_.externals[static_cast<size_t>(g_.updates[static_cast<size_t>(n.target)].externals[k])].name;
+    }
+    return "";
+  }
+
+  // Whether b, which is there after the micro-batches, is a. The sums on the way take a's place.
+  bool match(ValueId first, ValueId second) {
+    std::vector<std::pair<ValueId, ValueId>> open{{first, second}};
+    while (!open.empty()) {
+      auto [a, b] = open.back();
+      open.pop_back();
+      if (a == kNoValue || b == kNoValue) {
+        if (a != b) return false;
+        continue;
+      }
+      if (of(b) == a) continue;
+      if (of(b) != kNoValue || !alike(g_.value(a), f_.value(b))) return false;
+      const Node *mine = maker(g_, g_made_by_, a), *other = maker(f_, f_made_by_, b);
+      if (!mine || !other || mine->kind != other->kind) return false;
+      if (mine->kind == NodeKind::kAccumulate) {
+        if (mine->stage != other->stage) return false;
+        of(b) = a;
+        continue;
+      }
+      if (mine->section != Section::kOnceAfter || other->section != Section::kOnceAfter || mine->op != other->op ||
+          mine->in.size() != other->in.size() || mine->out.size() != other->out.size() ||
+          mine->target != other->target || !same_attrs(mine->attrs, other->attrs) || mine->kind == NodeKind::kFused)
+        return false;
+      for (size_t o = 0; o < mine->out.size(); ++o) {
+        if ((mine->out[o] == a) != (other->out[o] == b)) return false;
+        of(other->out[o]) = mine->out[o];
+      }
+      for (size_t k = 0; k < mine->in.size(); ++k) open.emplace_back(mine->in[k], other->in[k]);
+    }
+    return true;
+  }
+
+  int32_t named(std::vector<std::string>& names, const std::string& name) {
+    auto it = std::find(names.begin(), names.end(), name);
+    if (it == names.end()) it = names.insert(names.end(), name);
+    return static_cast<int32_t>(it - names.begin());
+  }
+
+  void add(const Node& n) {
+    Node mine = n;
+    mine.form = form_;
+    mine.scope = scope(n.scope);
+    mine.site = site(n.site);
+    for (ValueId& v : mine.in)
+      if (v != kNoValue) v = of(v);
+    for (ValueId& v : mine.out) {
+      ValueId& at = of(v);
+      if (at == kNoValue) at = g_.add_value(f_.value(v));  // a sum is there already
+      v = at;
+    }
+    if (n.kind == NodeKind::kFused) {
+      mine.target = static_cast<int32_t>(g_.bodies.size());
+      g_.bodies.push_back(f_.bodies[static_cast<size_t>(n.target)]);
+    }
+    if (n.kind == NodeKind::kAssign) mine.target = external_[static_cast<size_t>(n.target)];
+    g_.nodes.push_back(std::move(mine));
+  }
+
+  int32_t scope(int32_t i) {
+    auto [it, fresh] = scopes_.try_emplace(i, 0);
+    if (fresh) it->second = named(g_.scopes, f_.scopes[static_cast<size_t>(i)]);
+    return it->second;
+  }
+  int32_t site(int32_t i) {
+    auto [it, fresh] = sites_.try_emplace(i, 0);
+    if (fresh) it->second = named(g_.sites, f_.sites[static_cast<size_t>(i)]);
+    return it->second;
+  }
+
+  Graph& g_;
+  const Graph& f_;
+  const int8_t form_;
+  const std::vector<NodeId> g_made_by_;
+  const std::vector<NodeId> f_made_by_;
+  std::vector<ValueId> value_;     // of the other form's values: those here
+  std::vector<int32_t> external_;  // of the other form's externals
+  std::unordered_map<int32_t, int32_t> scopes_, sites_;
+};
+
+// An output that depends on the number of rows alone is there once for each form: it becomes one of each micro-batch.
+void separate_outputs(Graph& g) {
+  const std::vector<NodeId> made_by = producers(g);
+  for (size_t o = 0; o < g.outputs.size(); ++o) {
+    bool alike = true;
+    for (auto& form : g.more_forms) alike = alike && form.outputs[o] == g.outputs[o];
+    for (int f = 0; f < g.forms() && !alike; ++f) {
+      ValueId& v = f == 0 ? g.outputs[o] : g.more_forms[static_cast<size_t>(f) - 1].outputs[o];
+      const NodeId by = made_by[static_cast<size_t>(v)];
+      if (g.value(v).kind == ValueKind::kInput) continue;
+      if (by >= 0 && is_per_batch(g.nodes[static_cast<size_t>(by)].section)) continue;
+      Node n;
+      if (by >= 0) n = node_like(g.nodes[static_cast<size_t>(by)], NodeKind::kRelabel);
+      n.kind = NodeKind::kRelabel;
+      n.section = Section::kForward;
+      n.form = static_cast<int8_t>(f);
+      n.in.push_back(v);
+      Value seen = g.value(v);
+      seen.kind = ValueKind::kNode;
+      seen.index = -1;
+      v = g.add_value(seen);
+      n.out.push_back(v);
+      g.nodes.push_back(std::move(n));
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<Graph> join_forms(const std::vector<Graph>& forms, std::vector<int8_t> form_of, std::string* missing) {
+  Graph g = forms[0];
+  for (size_t f = 1; f < forms.size(); ++f)
+    if (std::string name = Join(g, forms[f], static_cast<int>(f)).run(); !name.empty()) {
+      if (missing) *missing = name;
+      return std::nullopt;
+    }
+  separate_outputs(g);
+  g.form_of = std::move(form_of);
+  return g;
+}
+
+Graph only_form(const Graph& g, int form) {
+  Graph one = g;
+  std::erase_if(one.nodes, [&](const Node& n) { return is_per_batch(n.section) && n.form != form; });
+  for (auto& n : one.nodes) n.form = 0;
+  one.inputs = g.inputs_of(form);
+  one.outputs = g.outputs_of(form);
+  one.row_parts = g.row_parts_of(form);
+  one.more_forms.clear();
+  one.form_of.clear();
+  return one;
+}
+
+}  // namespace holon::graph

@@ -1,0 +1,4 @@
+"""Settings of the libraries beneath."""
+from . import cudnn
+
+__all__ = ["cudnn"]

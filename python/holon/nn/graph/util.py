@@ -1,0 +1,4 @@
+"""Where OneFlow has ArgsTree and NamedArg."""
+from .proxy import ArgsTree, NamedArg
+
+__all__ = ["ArgsTree", "NamedArg"]

@@ -1,0 +1,130 @@
+// save and load: Python's objects as the core's values and back.
+#include "holon/checkpoint/checkpoint.h"
+
+#include <nanobind/stl/optional.h>
+
+#include "args.h"
+#include "bind.h"
+#include "holon/base/error.h"
+#include "holon/checkpoint/tree.h"
+
+namespace holon::python {
+
+using checkpoint::Value;
+
+namespace {
+
+std::string text_of(PyObject* o, const std::string& path) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(o, &size);
+  if (!text) {
+    PyErr_Clear();
+    fail_value("save: the text at obj{} is no valid Unicode. Save such bytes as a uint8 tensor.", path);
+  }
+  return {text, static_cast<size_t>(size)};
+}
+
+// What can be a key, too; false: something else.
+bool simple_value(PyObject* o, const std::string& path, Value* out) {
+  if (o == Py_None) {
+    *out = Value();
+  } else if (PyBool_Check(o)) {
+    *out = Value(o == Py_True);
+  } else if (PyLong_Check(o)) {
+    int overflow = 0;
+    int64_t n = PyLong_AsLongLongAndOverflow(o, &overflow);
+    if (overflow) fail_value("save: the integer at obj{} does not fit in 64 bits. Save it as text.", path);
+    *out = Value(n);
+  } else if (PyFloat_Check(o)) {
+    *out = Value(PyFloat_AS_DOUBLE(o));
+  } else if (PyUnicode_Check(o)) {
+    *out = Value(text_of(o, path));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+constexpr const char* kTaken =
+    "It can hold tensors, numbers, strings, bools and None, and dicts, lists and tuples of these";
+
+Value value_of(PyObject* o, const std::string& path, int depth) {
+  if (depth > checkpoint::kMaxDepth)
+    fail_value("save: the object has more than {} levels. Does a list or dict hold itself? The path begins with obj{}.",
+               checkpoint::kMaxDepth, path.substr(0, 100));
+  Value simple;
+  if (is_tensor(o)) return Value(tensor_of(o));
+  if (simple_value(o, path, &simple)) return simple;
+  if (PyList_Check(o) || PyTuple_Check(o)) {
+    Value::List items;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i)
+      items.push_back(value_of(PySequence_Fast_GET_ITEM(o, i), fmt::format("{}[{}]", path, i), depth + 1));
+    return PyList_Check(o) ? Value(std::move(items)) : Value(Value::Tuple{std::move(items)});
+  }
+  if (!PyDict_Check(o))
+    fail_type("save: obj{} is of type {}, which cannot be saved. {}: convert it, or leave it out.", path, Py_TYPE(o)->tp_name,
+              kTaken);
+  Value::Dict dict;
+  // By items(), which keeps the order of subclasses such as OrderedDict.
+  for (nb::handle item : nb::borrow(o).attr("items")()) {
+    nb::object key = item[0], value = item[1];
+    std::string below = path + "[" + nb::cast<std::string>(nb::repr(key)) + "]";
+    Value k;
+    if (!simple_value(key.ptr(), below, &k))
+      fail_type("save: a key of the dict obj{} is {}. Keys are strings, numbers, bools or None.", path,
+                describe(key.ptr()));
+    dict.push_back({std::move(k), value_of(value.ptr(), below, depth + 1)});
+  }
+  return dict;
+}
+
+nb::object object_of(const Value& v) {
+  if (auto* t = v.get_if<Tensor>()) return wrap_object(*t);
+  if (auto* b = v.get_if<bool>()) return nb::bool_(*b);
+  if (auto* n = v.get_if<int64_t>()) return nb::int_(*n);
+  if (auto* x = v.get_if<double>()) return nb::float_(*x);
+  if (auto* s = v.get_if<std::string>()) return nb::str(s->data(), s->size());
+  if (v.get_if<Value::List>() || v.get_if<Value::Tuple>()) {
+    nb::list out;
+    for (auto& item : v.list()) out.append(object_of(item));
+    if (v.get_if<Value::Tuple>()) return nb::tuple(out);
+    return out;
+  }
+  if (!v.get_if<Value::Dict>()) return nb::none();
+  nb::dict out;
+  for (auto& [key, value] : v.dict()) out[object_of(key)] = object_of(value);
+  return out;
+}
+
+}  // namespace
+
+void bind_checkpoint(nb::module_& m) {
+  using namespace nb::literals;
+  m.def(
+      "save",
+      [](nb::handle obj, const std::string& path, std::optional<int> global_dst_rank) {
+        Value value = value_of(obj.ptr(), "", 0);
+        nb::gil_scoped_release released;
+        save(value, path, {.global_dst_rank = global_dst_rank});
+      },
+      "obj"_a.none(), "path"_a, "global_dst_rank"_a.none(), "Writes an object to a file or folder.");
+  m.def(
+      "load",
+      [](const std::string& path, std::optional<int> global_src_rank, nb::handle placement, nb::handle sbp,
+         nb::handle device) {
+        LoadOptions options{.global_src_rank = global_src_rank};
+        if (!placement.is_none()) options.placement = expect_placement(placement, "load");
+        if (!sbp.is_none()) options.sbp = expect_nd_sbp(sbp, "load");
+        if (!device.is_none()) options.device = expect_device(device, "load");
+        Value value;
+        {
+          nb::gil_scoped_release released;
+          value = load(path, options);
+        }
+        return object_of(value);
+      },
+      "path"_a, "global_src_rank"_a.none(), "placement"_a.none(), "sbp"_a.none(), "device"_a.none(),
+      "Reads what save() wrote.");
+}
+
+}  // namespace holon::python
