@@ -5,9 +5,9 @@ import sys
 
 import oneflow as flow
 import pytest
+from harness.oneflow_names import NAMES, OPERATORS
 from oneflow import missing
 
-from harness.oneflow_names import NAMES, OPERATORS
 
 class Some(flow.nn.Graph):
     def build(self, x):
