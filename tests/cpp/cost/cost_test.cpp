@@ -145,6 +145,12 @@ TEST(Machine, MeasuresSomethingReal) {
     EXPECT_LE(r.mid, r.near);
     EXPECT_LT(r.near, 1e13);
   }
+  // However busy the machine is, a sum of two is not measured as something else than a copy of somewhat more.
+  for (double Rates::*level : {&Rates::near, &Rates::mid, &Rates::far}) {
+    EXPECT_GE(c.reduce.*level, 0.7 * c.copy.*level);
+    EXPECT_LE(c.reduce.*level, 3.1 * c.copy.*level);
+  }
+  EXPECT_GE(c.copy.mid, c.copy.near / 9);
   EXPECT_GT(c.row_s, 0);
   EXPECT_GT(c.cache_bytes, 0);
   EXPECT_EQ(parse_costs(text_of(c), {}), c);
