@@ -13,6 +13,8 @@
 #include "holon/base/error.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/graph/cpp_optimizer.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/ops.h"
 
 namespace holon::nn {
 
@@ -196,6 +198,36 @@ void Graph::add_optimizer(std::shared_ptr<GraphOptimizer> optimizer) {
   optimizers_.push_back(std::move(optimizer));
 }
 
+namespace {
+struct CppScaler final : GraphScaler {
+  optim::GradScaler& of;
+  explicit CppScaler(optim::GradScaler& s) : of(s) {}
+  double scale() const override { return of.scale; }
+  void stepped(bool finite) override { of.update(finite); }
+};
+}  // namespace
+
+void Graph::set_grad_scaler(optim::GradScaler& scaler) { set_grad_scaler(std::make_shared<CppScaler>(scaler)); }
+
+void Graph::set_grad_scaler(std::shared_ptr<GraphScaler> scaler) {
+  scaler_ = std::move(scaler);
+  entries_.clear();
+}
+
+// A tensor with the scale's value, on the ranks and in the dtype of what backward() begins with.
+Tensor Graph::scale_for(const Tensor& seed) {
+  for (auto& t : scales_)
+    if (t.dtype() == seed.dtype() && t.spec() == seed.spec() && t.impl()->device == seed.impl()->device) return t;
+  TracerPause pause;
+  OnesOptions o;
+  o.dtype = seed.dtype();
+  if (seed.is_global()) {
+    o.placement = seed.placement();
+    o.sbp = seed.nd_sbp();
+  }
+  return scales_.emplace_back(ones(Dims{}, o));
+}
+
 void check_stages(const std::string& graph, std::span<const std::pair<std::string, int>> stages) {
   std::vector<bool> used;
   for (auto& [path, stage] : stages) {
@@ -345,6 +377,12 @@ graph::Graph Graph::capture_form(std::span<const Tensor> inputs, const graph::Mi
   FreshCasts casts(config);
   graph::Capture capture;
   capture.set_micro_batches(all, form);
+  if (scaler_)
+    capture.set_loss_scale([&](const Tensor& seed) {
+      Tensor scale = scale_for(seed);
+      capture.name_external(scale, "grad_scale", false);
+      return scale;
+    });
   for (auto& [name, root] : modules_) {
     for (auto& [path, t] : root.named_parameters()) capture.name_external(t, name + "." + path, true);
     for (auto& [path, t] : root.named_buffers()) capture.name_external(t, name + "." + path, false);
@@ -366,7 +404,8 @@ graph::Graph Graph::capture_form(std::span<const Tensor> inputs, const graph::Mi
     e.n_groups.push_back(optimizers_[o]->n_groups());
     for (size_t g = 0; g < e.n_groups[o]; ++g) {
       auto group = optimizers_[o]->group(g);
-      capture.add_update(group.rule, optimizers_[o]->params(g), group.clip_grad_max_norm, group.clip_grad_norm_type);
+      capture.add_update(group.rule, optimizers_[o]->params(g), group.clip_grad_max_norm, group.clip_grad_norm_type,
+                         static_cast<int>(o));
       e.links.push_back({o, g, {}, group});
     }
   }
@@ -488,8 +527,19 @@ void Graph::take_states(const std::shared_ptr<Entry>& e) {
 std::vector<Tensor> Graph::run(size_t signature, std::span<const Tensor> inputs) {
   auto& e = entries_[signature];
   if (!e->links.empty()) take_states(e);
+  const bool scaled = scaler_ && !e->links.empty();
+  if (scaled) {
+    const double scale = scaler_->scale();
+    e->step->set_loss_scale(scale);
+    for (auto& t : scales_)
+      if (Array a = t.array(); a.defined()) kernels::fill(a, Scalar(scale));
+  }
   auto outputs = run_step(*e->step, inputs);
   for (auto& o : optimizers_) o->stepped();
+  if (scaled) {
+    auto finite = e->step->finite();
+    scaler_->stepped(std::all_of(finite.begin(), finite.end(), [](uint8_t f) { return f != 0; }));
+  }
   return outputs;
 }
 

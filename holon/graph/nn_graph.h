@@ -33,6 +33,7 @@
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/step.h"
 #include "holon/nn/module.h"
+#include "holon/optim/grad_scaler.h"
 #include "holon/optim/optimizer.h"
 
 namespace holon::nn {
@@ -107,6 +108,15 @@ class GraphOptimizer {
   virtual void stepped() {}
 };
 
+// How a graph reaches a scaler of losses.
+class GraphScaler {
+ public:
+  virtual ~GraphScaler() = default;
+  virtual double scale() const = 0;  // of the next step
+  // After a call: whether all gradients were finite. Optimizers whose were not have done nothing.
+  virtual void stepped(bool finite) = 0;
+};
+
 // A state of the parameter's, in the layout that the rule wants for it: ZeRO splits states. Collective where it is
 // another one.
 Tensor state_for(const optim::Rule& rule, const Tensor& param, const Tensor& state);
@@ -165,6 +175,10 @@ class Graph {
   // from 0 over the calls of this graph. The optimizer must outlive the graph. Errors: a call has captured the graph
   // already.
   void add_optimizer(optim::Optimizer& optimizer, std::function<double(int64_t step)> lr = {});
+  // backward() in build() begins with the scaler's scale instead of 1, and gradients are divided by it before they are
+  // clipped and updated. An optimizer with a gradient that is not finite leaves the step out. The scaler must outlive
+  // the graph. Errors: build() gives backward() a gradient of its own.
+  void set_grad_scaler(optim::GradScaler& scaler);
   // The module's ops belong to this stage of a pipeline; its first input is brought to the placement, under its own sbp
   // where that fits, else broadcast. Errors: a negative stage; a module that is none of this graph's.
   void set_stage(const Module& module, int stage, const Placement* placement = nullptr);
@@ -174,6 +188,7 @@ class Graph {
 
   // For front ends in other languages.
   void add_optimizer(std::shared_ptr<GraphOptimizer> optimizer);
+  void set_grad_scaler(std::shared_ptr<GraphScaler> scaler);  // nullptr: none
   // variant: what else the signature depends on.
   std::vector<Tensor> call(std::span<const Tensor> inputs, uint64_t variant, size_t* signature = nullptr);
   // The number of the compiled signature, or -1.
@@ -213,11 +228,14 @@ class Graph {
   bool is_current(Entry& e);
   void claim_parameters();
   void take_states(const std::shared_ptr<Entry>& e);
+  Tensor scale_for(const Tensor& seed);
 
   std::vector<std::pair<std::string, Module>> modules_;
   std::unordered_map<const void*, Block> blocks_;
   std::vector<std::shared_ptr<Placement>> placements_;
   std::vector<std::shared_ptr<GraphOptimizer>> optimizers_;
+  std::shared_ptr<GraphScaler> scaler_;
+  std::vector<Tensor> scales_;  // the scale, where losses lie
   std::vector<std::shared_ptr<Entry>> entries_;
   std::vector<const Placement*>
       input_placements_;  // where inputs are brought, after a cut into stages; nullptr: nowhere

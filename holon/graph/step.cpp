@@ -336,6 +336,15 @@ std::string Step::passes() const {
   return s;
 }
 
+void Step::set_loss_scale(double scale) {
+  HOLON_CHECK(impl_->program->loss_scale, "the loss was captured without a scale");
+  impl_->program->loss_scale->factor = 1 / scale;
+}
+std::span<const uint8_t> Step::finite() const {
+  HOLON_CHECK(impl_->program->loss_scale, "the loss was captured without a scale");
+  return impl_->program->loss_scale->finite;
+}
+
 size_t Step::n_updates() const { return impl_->program->updates.size(); }
 optim::Rule& Step::rule(size_t update) { return impl_->program->updates.at(update).rule; }
 std::span<optim::Slot> Step::slots(size_t update) { return impl_->program->updates.at(update).slots; }

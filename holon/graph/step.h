@@ -54,6 +54,11 @@ class Step {
   std::string plan() const;    // this rank's instructions, a line each
   std::string passes() const;  // what each pass did, and how long it took
 
+  // With a scaled loss: by what the next runs divide gradients, and of which optimizers the last one's were finite.
+  // Those whose were not have done nothing. Errors: the loss was captured without a scale.
+  void set_loss_scale(double scale);
+  std::span<const uint8_t> finite() const;
+
   // The groups of the optimizers in the order of Capture::add_update(). slots: those parameters that have a gradient.
   // Their state is made by the first run() unless given before; learning rates may be changed between runs.
   size_t n_updates() const;

@@ -2,6 +2,7 @@
 
 #include "holon/base/error.h"
 #include "holon/nn/init.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::nn {
 
@@ -21,6 +22,21 @@ Tensor counter(const Placement& placement, const NdSbp& sbp) {
 void check_axes(const Tensor& x, int least, int most, const char* layer) {
   if (x.ndim() < least || x.ndim() > most)
     fail_value("{}: x is {}; it must have {} axes{}.", layer, x.shape(), least, least == most ? "" : fmt::format(" to {}", most));
+}
+
+// In a graph: the number of batches is another one in each step, so that the share is a tensor.
+Tensor counted(const BatchNorm& norm, const Tensor& x, double eps) {
+  const Tensor running[] = {norm.running_mean, norm.running_var};
+  Tensor before[2];
+  {
+    NoGradGuard no_grad;
+    for (int i = 0; i < 2; ++i) before[i] = clone(running[i]);
+  }
+  Tensor y = batch_norm(x, running[0], running[1], norm.weight, norm.bias, true, 1.0, eps);  // they become the batch's
+  NoGradGuard no_grad;
+  for (int i = 0; i < 2; ++i)
+    copy_(running[i], add(before[i], div(sub(running[i], before[i]), norm.num_batches_tracked)));
+  return y;
 }
 
 }  // namespace
@@ -43,6 +59,7 @@ Tensor BatchNorm::forward(const Tensor& x) const {
   bool tracks = is_training() && running_mean.defined();
   if (tracks) {
     add_scalar_(num_batches_tracked, int64_t{1});
+    if (!momentum_ && tracer()) return counted(*this, x, eps_);
     if (!momentum_) share = 1 / num_batches_tracked.item().as_double();
   }
   return batch_norm(x, running_mean, running_var, weight, bias, is_training() || !running_mean.defined(), share, eps_);

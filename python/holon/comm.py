@@ -80,7 +80,8 @@ def all_gather_into_tensor(output_tensor, input_tensor):
     _tensor("all_gather_into_tensor", output_tensor)
     value = _moved(_tensor("all_gather_into_tensor", input_tensor).unsqueeze(0), _split, _broadcast)
     if output_tensor.numel() != value.numel():
-        raise ValueError(f"comm.all_gather_into_tensor: {_C.world_size()} inputs of {list(input_tensor.shape)} do not fill an output of {list(output_tensor.shape)}.")
+        raise ValueError(f"comm.all_gather_into_tensor: {_C.world_size()} inputs of {list(input_tensor.shape)} do not fill an output of "
+                         f"{list(output_tensor.shape)}.")
     _write("all_gather_into_tensor", output_tensor, value.reshape(output_tensor.shape))
 
 

@@ -10,7 +10,6 @@ _INIT = "fill x by nn.init.{}(x)."
 
 NAMES = {
     # the package
-    "FunctionConfig": "the settings of a graph are its config: self.config in an nn.Graph.",
     "asyncs": "threads of one's own are not there: a graph overlaps communication with computation by itself.",
     "as_strided": "choose the view by slices, reshape, permute and expand.",
     "column_stack": "use flow.cat(tensors, dim=1), of columns made by unsqueeze(1).",

@@ -18,10 +18,14 @@ void apply_global_mode(const OpDef& op, Attrs* attrs) {
   const Device device = has_device ? attrs->as_device(op.device_attr) : Device();
   Attrs all;
   for (int i = 0; i < static_cast<int>(attrs->size()); ++i) {
-    if (i == op.placement_attr) all.push_placement(mode_placement(has_device ? &device : nullptr));
-    else if (i == op.sbp_attr) all.push_nd_sbp(global_mode().sbp);
-    else if (i == op.device_attr) all.push_none();
-    else all.push_from(*attrs, i);
+    if (i == op.placement_attr)
+      all.push_placement(mode_placement(has_device ? &device : nullptr));
+    else if (i == op.sbp_attr)
+      all.push_nd_sbp(global_mode().sbp);
+    else if (i == op.device_attr)
+      all.push_none();
+    else
+      all.push_from(*attrs, i);
   }
   *attrs = all;
 }
@@ -37,21 +41,29 @@ nb::object as_tuple(const GlobalMode& m) {
 
 void bind_global_mode(nb::module_& m) {
   using namespace nb::literals;
-  m.def("global_mode", [] { return as_tuple(global_mode()); }, "(enabled, placement, sbp) of the region that this rank is in.");
-  m.def("exchange_global_mode", [](bool enabled, nb::handle placement, nb::handle sbp) {
-    GlobalMode next;
-    next.enabled = enabled;
-    if (enabled) {
-      next.placement = expect_placement(placement, "global_mode");
-      next.sbp = expect_nd_sbp(sbp, "global_mode");
-      if (next.sbp.size() == 1 && next.placement.hierarchy().size() > 1) next.sbp = NdSbp::filled(next.placement.hierarchy().size(), next.sbp[0]);
-      if (next.sbp.size() != next.placement.hierarchy().size())
-        fail_value("global_mode: {} sbps for a placement of {} axes; give one for each.", next.sbp.size(), next.placement.hierarchy().size());
-    }
-    nb::object before = as_tuple(global_mode());
-    global_mode() = next;
-    return before;
-  }, "enabled"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(), "Begins or ends a region and returns (enabled, placement, sbp) of the one before.");
+  m.def(
+      "global_mode", [] { return as_tuple(global_mode()); },
+      "(enabled, placement, sbp) of the region that this rank is in.");
+  m.def(
+      "exchange_global_mode",
+      [](bool enabled, nb::handle placement, nb::handle sbp) {
+        GlobalMode next;
+        next.enabled = enabled;
+        if (enabled) {
+          next.placement = expect_placement(placement, "global_mode");
+          next.sbp = expect_nd_sbp(sbp, "global_mode");
+          if (next.sbp.size() == 1 && next.placement.hierarchy().size() > 1)
+            next.sbp = NdSbp::filled(next.placement.hierarchy().size(), next.sbp[0]);
+          if (next.sbp.size() != next.placement.hierarchy().size())
+            fail_value("global_mode: {} sbps for a placement of {} axes; give one for each.", next.sbp.size(),
+                       next.placement.hierarchy().size());
+        }
+        nb::object before = as_tuple(global_mode());
+        global_mode() = next;
+        return before;
+      },
+      "enabled"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(),
+      "Begins or ends a region and returns (enabled, placement, sbp) of the one before.");
 }
 
 }  // namespace holon::python

@@ -17,7 +17,8 @@ GlobalMode& global_mode();
 // The mode's placement, on the device type of a call that names one.
 Placement mode_placement(const Device* device);
 
-// Gives a call that makes a tensor from nothing the mode's placement and sbp, in the place of a device. Pre: the op has both.
+// Gives a call that makes a tensor from nothing the mode's placement and sbp, in the place of a device. Pre: the op has
+// both.
 void apply_global_mode(const OpDef& op, Attrs* attrs);
 
 }  // namespace holon::python

@@ -269,6 +269,17 @@ class PyOptimizer final : public nn::GraphOptimizer {
   const void* borrower_ = nullptr;
 };
 
+// An amp.GradScaler.
+class PyScaler final : public nn::GraphScaler {
+ public:
+  explicit PyScaler(nb::handle scaler) : scaler_(nb::borrow(scaler)) {}
+  double scale() const override { return nb::cast<double>(scaler_.attr("get_scale")()); }
+  void stepped(bool finite) override { scaler_.attr("_stepped_by_graph")(finite); }
+
+ private:
+  nb::object scaler_;
+};
+
 // The core's graph under Python's nn.Graph, which build() and the names of things come from.
 class PyGraph final : public nn::Graph {
  public:
@@ -345,6 +356,9 @@ class PyGraph final : public nn::Graph {
     if (relabel) set_variant(compiled_, variant(compiled_structure_));
   }
   void add(nb::handle optimizer) { add_optimizer(std::make_shared<PyOptimizer>(optimizer)); }
+  void set_scaler(nb::handle scaler) {
+    set_grad_scaler(scaler.is_none() ? std::shared_ptr<nn::GraphScaler>() : std::make_shared<PyScaler>(scaler));
+  }
   std::string text(const std::string& description) {
     description_ = description;
     return str();
@@ -482,6 +496,7 @@ void bind_graph(nb::module_& m) {
       .def("cut", &PyGraph::cut, "args"_a, "kwargs"_a, "front"_a, "paths"_a, "stages"_a)
       .def("set_flags", &PyGraph::set_flags, "flags"_a, "relabel"_a)
       .def("add_optimizer", &PyGraph::add, "optimizer"_a)
+      .def("set_grad_scaler", &PyGraph::set_scaler, "scaler"_a.none())
       .def(
           "set_recompute", [](PyGraph& g, std::vector<std::string> paths) { g.recompute = std::move(paths); },
           "paths"_a)

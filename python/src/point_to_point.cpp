@@ -1,4 +1,5 @@
-// comm.send and comm.recv: a tensor from one rank to another. The two of them are a group, in which the sender broadcasts.
+// comm.send and comm.recv: a tensor from one rank to another. The two of them are a group, in which the sender
+// broadcasts.
 #include <algorithm>
 #include <array>
 
@@ -21,13 +22,16 @@ int peer(nb::handle rank, const char* call, const char* argument) {
   int64_t r;
   const Context& c = Context::current();
   if (!to_int(rank.ptr(), &r) || r < 0 || r >= c.world_size())
-    fail_value("comm.{}: {} is {}; it must be a rank from 0 to {}.", call, argument, describe(rank.ptr()), c.world_size() - 1);
+    fail_value("comm.{}: {} is {}; it must be a rank from 0 to {}.", call, argument, describe(rank.ptr()),
+               c.world_size() - 1);
   if (r == c.rank()) fail_value("comm.{}: {} is {}, which is this rank itself.", call, argument, r);
   return static_cast<int>(r);
 }
 
 void send(const Tensor& t, nb::handle dst, bool send_meta) {
-  if (t.is_global()) fail_value("comm.send: takes a local tensor; this one is global {}. Send its part, to_local(), or use to_global.", t.shape());
+  if (t.is_global())
+    fail_value("comm.send: takes a local tensor; this one is global {}. Send its part, to_local(), or use to_global.",
+               t.shape());
   t.require_value("comm.send");
   const std::array<int, 2> both{Context::current().rank(), peer(dst, "send", "dst")};
   auto& pair = comm::communicator(both);
@@ -57,7 +61,8 @@ Tensor recv(nb::handle src, nb::handle shape, nb::handle dtype, nb::handle devic
     sizes = Dims(std::span<const int64_t>(h.sizes, static_cast<size_t>(h.ndim)));
   } else {
     IntList list;
-    if (!to_ints(shape.ptr(), &list)) fail_type("comm.recv: shape must be a list of int, got {}.", describe(shape.ptr()));
+    if (!to_ints(shape.ptr(), &list))
+      fail_type("comm.recv: shape must be a list of int, got {}.", describe(shape.ptr()));
     sizes = Dims(list);
     type = expect_dtype(dtype, "recv");
   }
@@ -70,7 +75,8 @@ Tensor recv(nb::handle src, nb::handle shape, nb::handle dtype, nb::handle devic
 
 void bind_point_to_point(nb::module_& m) {
   using namespace nb::literals;
-  m.def("send", send, "tensor"_a, "dst"_a, "send_meta"_a = true, "Gives a local tensor to rank dst, which calls recv().");
+  m.def("send", send, "tensor"_a, "dst"_a, "send_meta"_a = true,
+        "Gives a local tensor to rank dst, which calls recv().");
   m.def("recv", recv, "src"_a, "shape"_a = nb::none(), "dtype"_a = nb::none(), "device"_a = nb::none(),
         "The tensor that rank src gives by send(). shape and dtype: where it does not tell them (send_meta=False).");
 }

@@ -261,7 +261,7 @@ def test_debug_prints_what_is_compiled(capsys):
     with pytest.raises(TypeError, match="takes a GradScaler"):
         graph.set_grad_scaler(1)
     with pytest.raises(AttributeError, match="no protobuf"):
-        graph._full_graph_proto
+        graph._full_graph_proto  # noqa: B018
 
 
 def test_placements_by_host_and_with_a_hierarchy():

@@ -5,12 +5,8 @@ import sys
 
 import oneflow as flow
 import pytest
-from oneflow import missing
-
 from harness.oneflow_names import NAMES, OPERATORS
-
-# Saving, and the consistent view, are made elsewhere; what is not merged yet is left out here.
-ELSEWHERE = {"save", "load"}
+from oneflow import missing
 
 
 class Some(flow.nn.Graph):
@@ -51,7 +47,7 @@ def left_out(path, name):
     return next((missing.NAMES[".".join(parts[:n])] for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in missing.NAMES), None)
 
 
-ALL = [(path, name) for path, names in NAMES.items() for name in names if name not in ELSEWHERE]
+ALL = [(path, name) for path, names in NAMES.items() for name in names]
 
 
 @pytest.mark.parametrize("path, name", ALL, ids=[f"{p}.{n}" if p else n for p, n in ALL])

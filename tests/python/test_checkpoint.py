@@ -1,10 +1,10 @@
 """utils.checkpoint: gradients as without it, the same draws the second time, and nothing kept in between."""
 import numpy as np
 import pytest
+from holon.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import holon
 from holon import amp, nn, sbp
-from holon.utils.checkpoint import checkpoint, checkpoint_sequential
 
 
 def block(p):

@@ -3,10 +3,10 @@ import warnings
 from collections import OrderedDict, namedtuple
 
 import pytest
+from holon.utils.global_view import current_global_mode, global_mode, to_global, to_local
 
 import holon
 from holon import sbp
-from holon.utils.global_view import current_global_mode, global_mode, to_global, to_local
 
 P = lambda: holon.placement.all("cpu")  # noqa: E731
 Pair = namedtuple("Pair", "left right")
@@ -62,9 +62,9 @@ def test_new_tensors_in_the_region_are_global():
             assert mode is not None
         assert holon.ones(2).is_local and not current_global_mode().is_enabled
         with pytest.raises(RuntimeError, match="Only local tensors have 'device'"):
-            made[0].device
+            made[0].device  # noqa: B018
         with pytest.raises(RuntimeError, match="there is no placement"):
-            current_global_mode().placement
+            current_global_mode().placement  # noqa: B018
 
     holon.run_ranks(2, check)
 

@@ -322,3 +322,25 @@ def test_errors_name_the_way_out():
         graph(holon.ones(6, 2), holon.ones(5))
     with pytest.raises(ValueError, match="0; it must be an int of 1 or more"):
         graph.config.set_gradient_accumulation_steps(0, uneven=True)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_running_statistics_of_all_batches_alike(layout, micro_batches):
+    """BatchNorm(momentum=None): the share of a batch is 1 / the number of batches, which is another one in each step."""
+
+    def model():
+        net = Normed()
+        for part in net:
+            part[1].momentum = None
+        return net
+
+    data = batches([12, 23, 34, 46, 55])
+
+    def program(rank):
+        want = train_eager(model, layout, data, micro_batches)
+        assert want[1]["0.1.num_batches_tracked"] == len(data) * micro_batches
+        _, *found, _ = train_graph(model, layout, data, micro_batches)
+        assert_near(found, want)
+
+    run(layout, program)

@@ -10,7 +10,9 @@ namespace holon::comm {
 
 namespace {
 
-constexpr int kRounds = 5;
+// Few are all slow on a busy host, which puts the clocks off by a millisecond; many take long on a slow cable.
+constexpr int kLeast = 5, kRounds = 25;
+constexpr int64_t kEnoughNs = 200'000'000;
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -47,20 +49,24 @@ int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreCli
         int64_t now = now_ns();
         Network::Message to{other, tag(host, round, true), &now, sizeof now};
         finish(*network.start({&to, 1}, {}), other);
+        if (!ask) break;
       }
     return 0;
   }
   if (my_host == 0) return 0;
   const std::string key = fmt::format("clock/{}", my_host);
   if (rank != leader(my_host)) return std::stoll(store.get(key, limit_s));
-  int64_t offset = 0, quickest = INT64_MAX;
-  for (int round = 0; round < kRounds; ++round) {
-    int64_t ask = 1, theirs = 0;
+  int64_t offset = 0, quickest = INT64_MAX, ask = 1;  // 0: for the last time
+  int64_t enough = INT64_MAX;                         // rank 0 may have others to answer first
+  for (int round = 0; ask; ++round) {
+    ask = round + 1 < kRounds && (round + 1 < kLeast || now_ns() < enough);
+    int64_t theirs = 0;
     Network::Message to{0, tag(my_host, round, false), &ask, sizeof ask},
         from{0, tag(my_host, round, true), &theirs, sizeof theirs};
     const int64_t start = now_ns();
     finish(*network.start({&to, 1}, {&from, 1}), 0);
     const int64_t end = now_ns();
+    if (round == 0) enough = end + kEnoughNs;
     if (end - start < quickest) quickest = end - start, offset = theirs - (start + (end - start) / 2);
   }
   store.set(key, std::to_string(offset));

@@ -244,6 +244,8 @@ Tensor Capture::gradient_of(const TensorImpl& leaf) const {
 int64_t Capture::draw(bool global) { return kDrawMark + (global ? graph_.global_draws++ : graph_.local_draws++); }
 
 Tensor Capture::seed(Tensor ones) {
+  seeded_ = true;
+  if (loss_scale_) ones = mul(ones, loss_scale_(ones));
   if (share_ > 0) return mul_scalar(ones, share_);
   return graph_.micro_batches == 1 ? ones : div_scalar(ones, static_cast<double>(graph_.micro_batches));
 }
@@ -257,7 +259,7 @@ void Capture::detached(const Tensor& t, const Tensor& copy) {
 }
 
 void Capture::add_update(const optim::Rule& rule, std::span<const Tensor> params, double clip_grad_max_norm,
-                         double clip_grad_norm_type) {
+                         double clip_grad_norm_type, int optimizer) {
   for (auto& u : updates_)
     for (auto& p : u.params)
       for (auto& q : params)
@@ -265,16 +267,20 @@ void Capture::add_update(const optim::Rule& rule, std::span<const Tensor> params
           fail_value("add_optimizer: the parameter {} is in two optimizers or groups of this graph. Give each "
                      "parameter to one.",
                      p.shape());
-  updates_.push_back({rule, {params.begin(), params.end()}, clip_grad_max_norm, clip_grad_norm_type});
+  updates_.push_back({rule, {params.begin(), params.end()}, clip_grad_max_norm, clip_grad_norm_type, optimizer});
 }
 
 Graph Capture::finish(std::span<const Tensor> outputs) {
+  if (unscaled_)
+    fail_runtime(
+        "set_grad_scaler: build() gives backward() a gradient of its own, which is not scaled. Call backward() "
+        "of a loss of one element without one.");
   for (auto& t : outputs) graph_.outputs.push_back(value_of(t));
   place_ = 0;
   backward_ = true;
   site_hook_ = nullptr;
   for (auto& u : updates_) {
-    Update update{u.rule, {}, {}, u.clip_grad_max_norm, u.clip_grad_norm_type};
+    Update update{u.rule, {}, {}, u.clip_grad_max_norm, u.clip_grad_norm_type, u.optimizer};
     SmallVec<ValueId, 4> in;
     for (auto& p : u.params) {
       Tensor g = gradient_of(*p.impl());

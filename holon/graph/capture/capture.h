@@ -48,6 +48,13 @@ class Capture final : public Tracer {
   // Asked once for each op: the user's line.
   void set_site_hook(std::function<std::string()> hook) { site_hook_ = std::move(hook); }
 
+  // backward()'s own seed is multiplied by what `scale` returns for it: a tensor from outside without axes, whose value
+  // may be another one in each step. Step::set_loss_scale() says by what gradients are divided.
+  void set_loss_scale(std::function<Tensor(const Tensor& seed)> scale) {
+    loss_scale_ = std::move(scale);
+    graph_.scaled = true;
+  }
+
   // Called around modules' calls (Tracer::enter, leave), and to push and pop their scopes.
   void set_module_hooks(std::function<Tensor(const void*, const Tensor&)> enter,
                         std::function<void(bool failed)> leave) {
@@ -58,7 +65,7 @@ class Capture final : public Tracer {
   // A group of an optimizer: updated at the end of the step. Parameters without a gradient are left out. Errors: a
   // parameter that another update has.
   void add_update(const optim::Rule& rule, std::span<const Tensor> params, double clip_grad_max_norm = -1,
-                  double clip_grad_norm_type = 2);
+                  double clip_grad_norm_type = 2, int optimizer = 0);
 
   // Ends the capture. Errors: no parameter of an update has a gradient.
   Graph finish(std::span<const Tensor> outputs);
@@ -76,7 +83,11 @@ class Capture final : public Tracer {
   int64_t draw(bool global) override;
   int32_t mark() const override { return place_; }
   int32_t exchange_mark(int32_t mark) override { return std::exchange(place_, mark < 0 ? place_ : mark); }
-  void backward(bool begins) override { backward_ = begins; }
+  void backward(bool begins) override {
+    backward_ = begins;
+    unscaled_ |= !begins && loss_scale_ && !seeded_;
+    seeded_ = false;
+  }
   Tensor seed(Tensor ones) override;
   void detached(const Tensor& t, const Tensor& copy) override;
   bool varies(const TensorImpl& t) const override;
@@ -96,6 +107,7 @@ class Capture final : public Tracer {
     optim::Rule rule;
     std::vector<Tensor> params;
     double clip_grad_max_norm, clip_grad_norm_type;
+    int optimizer;
   };
 
   Node& append(NodeKind kind, SmallVec<ValueId, 4> in);
@@ -116,6 +128,8 @@ class Capture final : public Tracer {
   const uint32_t id_;
   Tracer* before_;  // a virtual rank's
   bool open_ = true, backward_ = false;
+  bool seeded_ = false, unscaled_ = false;  // this backward() has its own seed; one had another
+  std::function<Tensor(const Tensor&)> loss_scale_;
   int32_t place_ = 0;
   std::vector<Place> places_{Place{}};
   std::vector<Place> scopes_{Place{}};  // open ones

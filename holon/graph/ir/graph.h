@@ -97,6 +97,7 @@ struct Update {
   std::vector<int32_t> externals;         // of slot i
   std::vector<const GlobalSpec*> shards;  // ZeRO: the layout in which slot i is updated; nullptr: the parameter's own
   double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
+  int optimizer = 0;  // groups of one are updated together or, under a loss scale, not at all
 };
 
 struct Graph {
@@ -111,6 +112,7 @@ struct Graph {
   int local_draws = 0, global_draws = 0;  // of random numbers, per micro-batch
   int micro_batches = 1;
   int stages = 1;
+  bool scaled = false;          // the loss is multiplied by a scale, by which gradients are divided before the updates
   std::vector<int8_t> form_of;  // of each micro-batch; empty: all have form 0
   // How many of a micro-batch's rows are of each of the ranks between which the batch's rows are split, in their order;
   // empty: it is not known.

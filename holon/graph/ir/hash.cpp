@@ -17,6 +17,7 @@ class GraphHash {
     h_.add(static_cast<uint64_t>(g_.stages));
     h_.add(static_cast<uint64_t>(g_.local_draws));
     h_.add(static_cast<uint64_t>(g_.global_draws));
+    h_.add(g_.scaled);
     for (int8_t f : g_.form_of) h_.add(static_cast<uint64_t>(f));
     for (int f = 0; f < g_.forms(); ++f) {
       list(g_.inputs_of(f));

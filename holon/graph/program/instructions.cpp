@@ -1,9 +1,13 @@
 #include "holon/graph/program/instructions.h"
 
+#include <algorithm>
+
 #include "holon/base/trace.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/optim.h"
 #include "holon/ops/agree.h"
+#include "holon/optim/over_ranks.h"
 #include "holon/optim/update.h"
 
 namespace holon::graph {
@@ -93,7 +97,46 @@ void AgreeInstruction::run() { kernels::copy(ops::agree_on_value(*in_, spec_, sh
 
 std::string AgreeInstruction::str() const { return fmt::format("agree({}) on {}", text_of(*in_), spec_->str()); }
 
+UnscaleInstruction::UnscaleInstruction(LossScale& scale, const std::vector<Gradient>& gradients) : scale_(scale) {
+  size_t optimizers = 0;
+  for (auto& g : gradients) optimizers = std::max(optimizers, static_cast<size_t>(g.optimizer) + 1);
+  arrays_.resize(optimizers);
+  specs_.resize(optimizers);
+  scale_.finite.assign(optimizers, 1);
+  for (auto& g : gradients) {
+    const auto o = static_cast<size_t>(g.optimizer);
+    if (g.in->defined()) {
+      if (g.out != g.in) copies_.push_back({g.in, g.out});
+      arrays_[o].push_back(*g.out);
+    }
+    if (!g.spec) continue;
+    const GlobalSpec* row = intern_spec(g.spec->placement, NdSbp::filled(g.spec->nd_sbp.size(), sbp::split(0)));
+    if (std::find(specs_[o].begin(), specs_[o].end(), row) == specs_[o].end()) specs_[o].push_back(row);
+  }
+  for (auto& specs : specs_) found_.resize(std::max(found_.size(), specs.size()));
+}
+
+void UnscaleInstruction::run() {
+  for (auto& c : copies_) kernels::copy(*c.from, *c.to);
+  for (size_t o = 0; o < arrays_.size(); ++o) {
+    bool finite = kernels::scale_all(arrays_[o], scale_.factor);
+    // Every rank's finding counts, whatever it holds.
+    const std::span<double> found(found_.data(), specs_[o].size());
+    std::fill(found.begin(), found.end(), finite ? 0 : 1);
+    optim::combine_over_ranks(specs_[o], 1, optim::Combine::kLargest, true, found);
+    for (double other : found) finite = finite && other == 0;
+    scale_.finite[o] = finite;
+  }
+}
+
+std::string UnscaleInstruction::str() const {
+  size_t n = 0;
+  for (auto& arrays : arrays_) n += arrays.size();
+  return fmt::format("divide {} gradients by the scale of the loss", n);
+}
+
 void UpdateInstruction::run() {
+  if (scale_ && !scale_->finite[static_cast<size_t>(group_.optimizer)]) return;
   if (group_.clip_grad_max_norm >= 0) {
     // The norm is that of the tensors' gradients: leaves that stand for the parameters carry them.
     std::vector<Tensor> carriers;

@@ -183,15 +183,42 @@ class AgreeInstruction final : public Instruction {
   Dims shape_;
 };
 
+// All gradients divided by the scale of the loss, and a look whether they are finite.
+class UnscaleInstruction final : public Instruction {
+ public:
+  struct Gradient {
+    const Array* in;
+    Array* out;  // may be the same
+    const GlobalSpec* spec;
+    int optimizer;
+  };
+  UnscaleInstruction(LossScale& scale, const std::vector<Gradient>& gradients);
+  void run() override;
+  std::string str() const override;
+
+ private:
+  struct Copy {
+    const Array* from;
+    Array* to;
+  };
+  LossScale& scale_;
+  std::vector<Copy> copies_;
+  std::vector<std::vector<Array>> arrays_;             // of each optimizer, on this rank
+  std::vector<std::vector<const GlobalSpec*>> specs_;  // where else they are: a row over each placement
+  std::vector<double> found_;
+};
+
 // The update of an optimizer's group.
 class UpdateInstruction final : public Instruction {
  public:
-  explicit UpdateInstruction(UpdateGroup& group) : group_(group) {}
+  // scale: nullptr where gradients are as they are.
+  UpdateInstruction(UpdateGroup& group, const LossScale* scale) : group_(group), scale_(scale) {}
   void run() override;
   std::string str() const override;
 
  private:
   UpdateGroup& group_;
+  const LossScale* scale_;
 };
 
 std::string text_of(const Array& a);

@@ -9,7 +9,8 @@ std::unique_ptr<Program> Lowering::run() {
   count_reads();
   find_buckets();
   bind_outside();
-  for (auto& u : g_.updates) p_->updates.push_back({u.rule, {}, u.clip_grad_max_norm, u.clip_grad_norm_type});
+  for (auto& u : g_.updates)
+    p_->updates.push_back({u.rule, {}, u.clip_grad_max_norm, u.clip_grad_norm_type, u.optimizer});
   p_->schedule = pipeline_.schedule();
   run_section(Section::kOnceBefore, 0, 0);
   auto& tasks = pipeline_.tasks();
@@ -25,6 +26,7 @@ std::unique_ptr<Program> Lowering::run() {
   }
   for (int m = 0; m < micro_; ++m) put_out(m, true);
   for (auto& posted : releases_at_end_) release(posted);
+  if (g_.scaled) put_updates_last();
   run_section(Section::kOnceAfter, 0, 0);
   put_out(0, true);
   finish_outputs();

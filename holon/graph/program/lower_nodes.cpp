@@ -191,7 +191,61 @@ void Lowering::lower_assign(const Node& n, int m) {
   emit<CopyInstruction>(&n, m, in, const_cast<Array*>(to), x.name.empty() ? "a tensor from outside" : x.name.c_str());
 }
 
+void Lowering::put_updates_last() {
+  auto& nodes = list(Section::kOnceAfter, 0, 0);
+  std::vector<bool> after(g_.values.size(), false);  // made of an update
+  std::vector<NodeId> first, last;
+  for (NodeId id : nodes) {
+    const Node& n = g_.nodes[static_cast<size_t>(id)];
+    bool waits = n.kind == NodeKind::kUpdate;
+    for (ValueId v : n.in) waits = waits || (v != kNoValue && after[static_cast<size_t>(v)]);
+    for (ValueId v : n.out) after[static_cast<size_t>(v)] = waits;
+    (waits ? last : first).push_back(id);
+  }
+  first.insert(first.end(), last.begin(), last.end());
+  nodes = std::move(first);
+}
+
+bool Lowering::may_change(ValueId v) {
+  const Instance& own = instance(v, 0);
+  const Buffer& b = p_->buffers[static_cast<size_t>(own.buffer)];
+  if (b.kind != Buffer::Kind::kArena || reads_[static_cast<size_t>(v)] != 1 || !array(v, 0)->is_dense()) return false;
+  if (b.pending == 1) return true;
+  // Others in the buffer are its neighbours in a bucket, unless it is a window on one of them.
+  const NodeId by = made_by_[static_cast<size_t>(v)];
+  const Node& maker = g_.nodes[static_cast<size_t>(by)];
+  const bool window = maker.kind == NodeKind::kRelabel || (maker.op && maker.op->view) ||
+      (maker.kind == NodeKind::kBox && maker.in.size() == 1);
+  return !window;
+}
+
+void Lowering::unscale_gradients() {
+  std::vector<UnscaleInstruction::Gradient> gradients;
+  for (NodeId id : list(Section::kOnceAfter, 0, 0)) {
+    const Node& n = g_.nodes[static_cast<size_t>(id)];
+    if (n.kind != NodeKind::kUpdate) continue;
+    for (size_t i = 0; i < n.in.size(); ++i) {
+      const ValueId v = n.in[i];
+      need(v, 0);
+      Array* in = const_cast<Array*>(array(v, 0));
+      Array* out = in;
+      int32_t buffer = -1;
+      if (in->defined() && !may_change(v)) {
+        Array a = Array::placeholder(in->shape, contiguous_strides(in->shape), in->dtype, in->device);
+        buffer = new_buffer(a.nbytes());
+        a.storage = p_->buffers[static_cast<size_t>(buffer)].storage;
+        out = keep(std::move(a));
+      }
+      unscaled_[{&n, i}] = {out, buffer};
+      gradients.push_back({in, out, g_.value(v).spec, g_.updates[static_cast<size_t>(n.target)].optimizer});
+    }
+  }
+  p_->loss_scale = std::make_unique<LossScale>();
+  emit<UnscaleInstruction>(nullptr, 0, *p_->loss_scale, gradients);
+}
+
 void Lowering::lower_update(const Node& n, int m) {
+  if (g_.scaled && unscaled_.empty()) unscale_gradients();
   const Update& u = g_.updates[static_cast<size_t>(n.target)];
   UpdateGroup& group = p_->updates[static_cast<size_t>(n.target)];
   size_t next_out = 0;
@@ -199,6 +253,11 @@ void Lowering::lower_update(const Node& n, int m) {
     const Value& v = g_.value(n.in[i]);
     const External& x = g_.externals[static_cast<size_t>(u.externals[i])];
     const Array* grad = array(n.in[i], m);
+    if (g_.scaled) {
+      auto [array, buffer] = unscaled_.at({&n, i});
+      grad = array;
+      if (buffer >= 0) p_->buffers[static_cast<size_t>(buffer)].life.last = now();
+    }
     optim::Slot slot;
     slot.grad = v.spec ? Tensor::global(*grad, v.shape, v.dtype, v.spec) : Tensor::local(*grad);
     slot.param = x.tensor;
@@ -214,7 +273,7 @@ void Lowering::lower_update(const Node& n, int m) {
     }
     group.slots.push_back(std::move(slot));
   }
-  emit<UpdateInstruction>(&n, m, group);
+  emit<UpdateInstruction>(&n, m, group, p_->loss_scale.get());
 }
 
 Array Lowering::window(const Array& a, const Dims& shape, const GlobalSpec* from, const GlobalSpec* to) const {

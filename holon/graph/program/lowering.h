@@ -162,6 +162,12 @@ class Lowering {
   void lower_assign(const Node& n, int m);
   void lower_update(const Node& n, int m);
 
+  // Whether any update is left out is known when all gradients are there.
+  void put_updates_last();
+  void unscale_gradients();
+  // Whether nothing else lies where v does, or will be read there.
+  bool may_change(ValueId v);
+
   // This rank's part under `to` in its part under `from`, which holds it.
   Array window(const Array& a, const Dims& shape, const GlobalSpec* from, const GlobalSpec* to) const;
   void lower_fused(const Node& n, int m);
@@ -212,6 +218,7 @@ class Lowering {
   std::vector<Posted> releases_at_end_;
   std::unordered_map<ValueId, std::pair<const Node*, size_t>> place_in_bucket_;
   std::map<std::pair<const Node*, int>, std::unique_ptr<Bucket>> buckets_;
+  std::map<std::pair<const Node*, size_t>, std::pair<const Array*, int32_t>> unscaled_;  // gradients with their buffers
   std::unordered_map<ValueId, const SumInBackground*> summing_;
   std::unordered_map<const SumInBackground*, int32_t> summed_from_;  // buffers
 };

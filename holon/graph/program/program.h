@@ -63,6 +63,13 @@ struct UpdateGroup {
   optim::Rule rule;
   std::vector<optim::Slot> slots;
   double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
+  int optimizer = 0;
+};
+
+// Of losses, for a step.
+struct LossScale {
+  double factor = 1;            // of gradients: one by the scale
+  std::vector<uint8_t> finite;  // of each optimizer: whether all gradients were; else it does nothing
 };
 
 // A hand-over between stages: shared by the instructions that post, take and release it.
@@ -85,6 +92,7 @@ struct Program {
   // lies together somewhere.
   std::vector<std::vector<RowPiece>> moved_rows;
   std::deque<UpdateGroup> updates;
+  std::unique_ptr<LossScale> loss_scale;  // nullptr: losses have none
   std::vector<std::unique_ptr<HandOverState>> hand_overs;
   std::vector<TaskRange> tasks;
   Schedule schedule;

@@ -79,6 +79,14 @@ class GradScaler:
             self._scale, self._good_steps = self._scale * self._backoff_factor, 0
         self._seen.clear()
 
+    def _stepped_by_graph(self, finite):
+        """What nn.Graph has found out of a step: as step() and update() of an eager one."""
+        self._seen = {None: {"finite": finite, "stepped": True}}
+        try:
+            self.update()
+        finally:
+            self._seen = weakref.WeakKeyDictionary()
+
     def get_scale(self):
         """Returns the scale; 1.0 where scaling is turned off."""
         return self._scale if self._enabled else 1.0

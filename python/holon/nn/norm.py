@@ -1,4 +1,6 @@
 """Normalisation: to mean 0 and variance 1 over the batch, a sample, a group of channels or the last axes."""
+from .. import _C
+from ..autograd import no_grad
 from . import functional as F
 from . import init
 from .module import Module
@@ -72,11 +74,24 @@ class _BatchNorm(_Statistics):
         share = self.momentum or 0.0
         if tracks:
             self.num_batches_tracked.add_(1)
+            if self.momentum is None and _C.capture_open():
+                return self._counted(x)
             if self.momentum is None:
                 share = 1 / self.num_batches_tracked.item()
         by_batch = self.training or self.running_mean is None
         mean, var = (self.running_mean, self.running_var) if tracks or not by_batch else (None, None)
         return F.batch_norm(x, mean, var, self.weight, self.bias, by_batch, share, self.eps)
+
+    def _counted(self, x):
+        """In a graph: the number of batches is another one in each step, so that the share is a tensor."""
+        running = self.running_mean, self.running_var
+        with no_grad():
+            before = [r.clone() for r in running]
+        y = F.batch_norm(x, *running, self.weight, self.bias, True, 1.0, self.eps)  # they become the batch's
+        with no_grad():
+            for r, old in zip(running, before):
+                r.copy_(old + (r - old) / self.num_batches_tracked)
+        return y
 
 
 class BatchNorm1d(_BatchNorm):

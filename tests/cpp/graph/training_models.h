@@ -49,6 +49,7 @@ struct Net {
   std::function<Batch(int step)> data;  // local tensors, alike on every rank
   Layout layout;
   double lr = 0.05;
+  DType dtype = float32;
 
   int stage(size_t part) const { return static_cast<int>(part) * layout.stages() / static_cast<int>(parts.size()); }
   // x, made by some stage, where the part is.
@@ -78,6 +79,7 @@ struct Net {
   void place() {
     for (size_t p = 0; p < parts.size(); ++p) {
       Placement where = layout.placement(stage(p));
+      parts[p].to(dtype);
       std::vector<std::pair<std::string, NdSbp>> patterns = split;
       patterns.emplace_back("*", layout.whole());
       parts[p].to_global(where, layout.whole());
@@ -201,8 +203,8 @@ inline Net lstm_net(const Layout& layout) {
 
 // The 18 layers of ResNet-18, thin. Its rate is so low because normalised layers over a few rows multiply any
 // difference of rounding from step to step.
-inline Net resnet18(const Layout& layout) {
-  Net net{.name = "ResNet-18", .layout = layout, .lr = 1e-3};
+inline Net resnet18_of(const Layout& layout, std::string name, Tensor (*bend)(const Tensor&)) {
+  Net net{.name = std::move(name), .layout = layout, .lr = 1e-3};
   const int64_t widths[] = {4, 4, 6, 8};
   nn::Conv2d stem(3, 4, {3}, {.padding = {1}, .bias = false});
   nn::BatchNorm2d stem_norm(4);
@@ -213,7 +215,7 @@ inline Net resnet18(const Layout& layout) {
     if (group == 0) {
       all.register_module("stem", stem);
       all.register_module("stem_norm", stem_norm);
-      blocks.push_back([=](const Tensor& x) { return relu(stem_norm(stem(x))); });
+      blocks.push_back([=](const Tensor& x) { return bend(stem_norm(stem(x))); });
     }
     for (int b = 0; b < 2; ++b) {
       const int64_t out = widths[group];
@@ -234,7 +236,7 @@ inline Net resnet18(const Layout& layout) {
         block.register_module("down_norm", down_norm);
         shortcut = [=](const Tensor& x) { return down_norm(down(x)); };
       }
-      block.run = [=](const Tensor& x) { return relu(add(n2(c2(relu(n1(c1(x))))), shortcut(x))); };
+      block.run = [=](const Tensor& x) { return bend(add(n2(c2(bend(n1(c1(x))))), shortcut(x))); };
       all.register_module("block" + std::to_string(b), block);
       blocks.push_back([block](const Tensor& x) { return block(x); });
       in = out;
@@ -257,6 +259,13 @@ inline Net resnet18(const Layout& layout) {
                {"block?.c2.weight", layout.weight(1)}};
   net.data = [](int step) { return Batch{images({kRows, 3, 12, 12}, step), numbers({kRows}, 4, step)}; };
   return net;
+}
+inline Net resnet18(const Layout& layout) {
+  return resnet18_of(layout, "ResNet-18", [](const Tensor& x) { return relu(x); });
+}
+// Without the steps that relu's gradient has.
+inline Net resnet18_smooth(const Layout& layout) {
+  return resnet18_of(layout, "smooth ResNet-18", [](const Tensor& x) { return gelu(x); });
 }
 
 // What the first part makes is read by the last as well.

@@ -287,6 +287,23 @@ TEST(Uneven, DrawsAndStatisticsGoFromMicroBatchToMicroBatch) {
     check(models::resnet18, layout, {.micro_batches = 2}, {8, 7, 5, 6}, 5e-3);
 }
 
+// The share of a batch in the running statistics is another one in each step.
+Net counting(const Layout& layout) {
+  Net net{.name = "counting", .layout = layout};
+  for (int i = 0; i < 4; ++i) {
+    nn::Linear f(6, 6);
+    nn::BatchNorm1d norm(6, {.momentum = std::nullopt});
+    net.parts.push_back(models::part([=](const Tensor& x) { return norm(f(x)); }, {{"f", f}, {"norm", norm}}));
+  }
+  net.data = models::unet(layout).data;
+  return net;
+}
+
+TEST(Uneven, RunningStatisticsOfAllBatchesAlike) {
+  for (auto& layout : {kOne, kData, kPipeline, kBoth})
+    for (int n : {1, 2}) check(counting, layout, {.micro_batches = n}, {8, 7, 5, 6}, 5e-4);
+}
+
 TEST(Uneven, UnderEverySchedule) {
   for (const char* schedule : kSchedules)
     for (auto& layout : {kPipeline, kInterleaved, kBoth, kLong}) {

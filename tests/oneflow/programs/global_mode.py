@@ -63,12 +63,12 @@ def main():
         assert y.is_global and (y.sbp == (S0,) or P.ranks.size == 1)
         np.testing.assert_allclose(y.numpy(), expected, atol=1e-3)
     try:
-        x.device
+        x.device  # noqa: B018
     except RuntimeError as error:
         assert "Only local tensors have 'device'" in str(error)
     else:
         raise AssertionError("a global tensor told a device outside of global_mode")
-    print("result %.4f" % float(np.abs(expected).sum()))
+    print("result", f"{np.abs(expected).sum():.4f}")
 
 
 if __name__ == "__main__":

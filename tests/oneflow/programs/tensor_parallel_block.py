@@ -106,7 +106,7 @@ def main():
     w = n(m(z))
     expected = (np.ones((BATCH, 8)) @ m.weight.numpy().T + m.bias.numpy()) @ n.weight.numpy().T + n.bias.numpy()
     np.testing.assert_allclose(w.numpy(), expected, rtol=1e-4, atol=1e-5)
-    print("result", "%.5f" % float((gy * gy).mean().item()))
+    print("result", f"{(gy * gy).mean().item():.5f}")
 
 
 if __name__ == "__main__":

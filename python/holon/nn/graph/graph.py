@@ -49,6 +49,7 @@ class Graph(Pictures, metaclass=_GraphType):
         state["_members"] = {}       # modules and parameters by the attribute's name
         state["_blocks"] = {}        # modules to their GraphModules of this graph
         state["_optimizers"] = []
+        state["_scaler"] = None
         state["_schedulers"] = []    # those that step with the graph
         state["_schedule_of"] = []   # of each optimizer, or None
         state["_variants"] = {}      # what modules look like -> a number
@@ -97,11 +98,17 @@ class Graph(Pictures, metaclass=_GraphType):
             self._schedulers.append(lr_sch)
 
     def set_grad_scaler(self, grad_scaler=None):
-        """Takes the GradScaler of a program for mixed precision. It has no effect: products in bfloat16 have float32's range, so that no
-        gradient becomes 0 for want of a scale."""
+        """loss.backward() in build() begins with the scaler's scale, and gradients are divided by it before they are clipped and updated.
+
+        An optimizer with a gradient that is not finite leaves the step out, and the scaler learns of it: build() does not call it, nor do
+        you after the graph. None: no scaler. What is compiled is captured again.
+        """
         if grad_scaler is not None and not isinstance(grad_scaler, GradScaler):
             raise TypeError(f"set_grad_scaler of {self._name}: takes a GradScaler, got {type(grad_scaler).__name__}.")
-        self.__dict__["_grad_scaler"] = grad_scaler
+        if grad_scaler is not None and not grad_scaler.is_enabled():
+            grad_scaler = None
+        self._core.set_grad_scaler(grad_scaler)
+        self.__dict__["_scaler"] = grad_scaler
 
     def debug(self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
         """Prints what was captured and the plan of each compilation from now on, where v_level is 0 or more; on rank 0, or on `ranks` (a
@@ -187,6 +194,8 @@ class Graph(Pictures, metaclass=_GraphType):
         for i, schedule in enumerate(self._schedule_of):
             if schedule is not None:
                 yield f"lr_scheduler_{i}", schedule
+        if self._scaler is not None:
+            yield "grad_scaler", self._scaler
 
     # Attributes
 
