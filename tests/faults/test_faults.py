@@ -206,7 +206,10 @@ def test_graphs_of_which_a_rank_does_not_come(fault, says):
 @pytest.mark.parametrize(
     "fault, says",
     [
-        ("skip", r"disagree on what to call|did not (post|arrive|take).*(Rank CULPRIT waits in another group|for rank CULPRIT\b)"),
+        (
+            "skip",
+            r"disagree on what to call|did not (post|arrive|take).*(Rank CULPRIT waits in another group|for rank CULPRIT\b)",
+        ),
         ("other graph", "disagree on the call's arguments"),
     ],
 )
