@@ -38,7 +38,7 @@ def test_placements():
         assert pickle.loads(pickle.dumps(grid)) == grid and p.index_of(1) == 1 and p.index_of(3) == -1
         for ranks, kind, text in [([], ValueError, "empty"), ([0, 0], ValueError, "twice"), ([4], ValueError, "rank 4 is not in the world of 4"),
                                   ([-1], ValueError, "negative"), ("0", TypeError, "got str '0'"), ([[0], [1, 2]], ValueError, "unlike lengths"),
-                                  ([0, [1]], ValueError, "unlike lengths|one depth"), ([0.5], TypeError, "got float"), ({0: 1}, TypeError, "got dict")]:
+                                  ([0, [1]], ValueError, "unlike lengths|one depth"), ([0.5], TypeError, "got float"), ({0, 1}, TypeError, "got set")]:
             with pytest.raises(kind, match=text):
                 placement("cpu", ranks)
         with pytest.raises(Exception, match="tpu"):
