@@ -10,7 +10,7 @@ import zipfile
 import pytest
 from harness import digits
 from harness.ranks import ROOT, free_port
-from programs.test_seeds import PROGRAMS, RUNNER
+from harness.specification import PROGRAMS, RUNNER
 
 spec = importlib.util.spec_from_file_location("wheels", ROOT / "tools/wheels.py")
 wheels = importlib.util.module_from_spec(spec)
