@@ -1,0 +1,63 @@
+// What a compiled signature of an nn::Graph consists of. Header of graph/'s own sources.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "holon/graph/nn_graph.h"
+
+namespace holon::nn {
+
+// What a compiled step has taken for granted of a tensor from outside. Where its memory lies may change.
+struct Fingerprint {
+  const TensorImpl* impl;  // held by the step's graph
+  const GlobalSpec* spec;
+  Dims shape, strides;
+  DType dtype;
+  bool requires_grad;
+
+  explicit Fingerprint(const Tensor& t)
+      : impl(t.impl()),
+        spec(t.spec()),
+        shape(t.shape()),
+        strides(t.array().strides),
+        dtype(t.dtype()),
+        requires_grad(t.requires_grad()) {}
+  bool holds() const {
+    return impl->spec == spec && impl->requires_grad == requires_grad && impl->dtype == dtype && impl->shape == shape &&
+        impl->array.strides == strides;
+  }
+};
+
+struct InputMeta {
+  Dims shape;
+  DType dtype;
+  const GlobalSpec* spec;
+  Device device;
+  bool requires_grad;
+  bool operator==(const InputMeta&) const = default;
+};
+
+// A compiled signature. Optimizers that have lent it their state keep it alive until they have it back.
+struct Graph::Entry {
+  struct Link {
+    size_t optimizer, group;
+    std::vector<size_t> params;  // of slot i: its place in the group
+    GraphOptimizer::Group seen;
+  };
+  std::vector<InputMeta> inputs;
+  std::vector<std::pair<Module, bool>> training;  // the modules' flags
+  uint64_t variant = 0, revision = 0;
+  bool grad = true, autocast = false;
+  DType autocast_dtype = bfloat16;
+  std::vector<Fingerprint> externals;
+  std::vector<Link> links;
+  std::vector<size_t> n_groups;        // of each optimizer
+  std::vector<graph::Graph> captured;  // for each form of micro-batches
+  std::vector<int8_t> form_of;         // of each micro-batch; empty: there is one
+  double capture_s = 0;
+  std::unique_ptr<graph::Step> step;
+};
+
+}  // namespace holon::nn
