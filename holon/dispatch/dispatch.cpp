@@ -7,6 +7,7 @@
 #include "holon/base/trace.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/box_input.h"
+#include "holon/dispatch/draw_seed.h"
 #include "holon/dispatch/local_call.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
@@ -16,7 +17,10 @@ namespace holon {
 
 RandomState& random_state() { return Context::current().part<RandomState>(); }
 
-void manual_seed(uint64_t seed) { random_state() = {seed, true, 0, 0}; }
+void manual_seed(uint64_t seed) {
+  random_state() = {seed, true, 0, 0};
+  forget_agreed_seeds();
+}
 
 namespace {
 
@@ -310,7 +314,7 @@ void describe(tracing::Span& span, const TensorVec& outs) {
   if (out.is_global()) span.arg("layout", out.spec()->str());
 }
 
-void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
+void fill_draw(const OpDef& op, std::span<const Tensor> inputs, Attrs& attrs, bool global) {
   if (attrs.has(op.seed_attr)) {
     if (!attrs.has(op.counter_attr)) attrs.set_int(op.counter_attr, 0);
     return;
@@ -322,7 +326,11 @@ void fill_draw(const OpDef& op, Attrs& attrs, bool global) {
   }
   RandomState& r = random_state();
   // Local draws of a program that set no seed differ from rank to rank.
-  uint64_t seed = r.seed + (global || r.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull);
+  uint64_t seed = r.seed;
+  if (global)
+    seed = seed_of_global_draws(inputs.empty() ? attrs.as_placement(op.placement_attr) : inputs[0].spec()->placement);
+  else if (!r.seeded)
+    seed += static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull;
   attrs.set_int(op.seed_attr, static_cast<int64_t>(seed));
   attrs.set_int(op.counter_attr, global ? r.global_counter++ : r.local_counter++);
 }
@@ -355,7 +363,7 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   const Attrs* attrs = &given;
   if (op.random) {
     drawn = given;
-    fill_draw(op, drawn, s.global);
+    fill_draw(op, inputs, drawn, s.global);
     attrs = &drawn;
   }
   TensorVec outs;

@@ -8,6 +8,7 @@
 #include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/draw_seed.h"
 #include "holon/graph/agreement.h"
 #include "holon/graph/passes/forms.h"
 #include "holon/graph/passes/pass.h"
@@ -39,6 +40,7 @@ struct Step::Impl {
   std::vector<PassReport> reports;
   bool ready = false;
   uint64_t owner = 0;  // of the calls that the instructions make
+  std::vector<int> ranks;
 
   Impl(std::vector<Graph> captured, std::vector<int8_t> form_of, const StepOptions& o) : options(o) {
     for (auto& g : captured) stats.captured_nodes += static_cast<int64_t>(g.nodes.size());
@@ -52,7 +54,7 @@ struct Step::Impl {
     passes.memory_budget_bytes = options.memory_budget_bytes;
     passes.bucket_bytes = options.bucket_bytes;
     passes.split_weight = options.schedule == "zero_bubble";
-    const std::vector<int> ranks = is_virtual() ? std::vector<int>() : ranks_of(captured[0]);
+    if (!is_virtual()) ranks = ranks_of(captured[0]);
     owner = check_captures_agree(ranks, captured, form_of, options);
     if (passes.zero_stage == 3) shard_parameters(captured[0], passes);
     graph = passed(std::move(captured), std::move(form_of), passes);
@@ -176,7 +178,7 @@ struct Step::Impl {
   void begin_draws() {
     RandomState& r = random_state();
     Draws& d = program->draws;
-    d.global_seed = r.seed;
+    d.global_seed = graph.global_draws > 0 ? seed_of_global_draws(ranks) : r.seed;
     // As for eager draws: those of a program that set no seed differ from rank to rank.
     d.local_seed = r.seed + (r.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull);
     d.global_base = r.global_counter;

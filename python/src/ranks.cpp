@@ -12,6 +12,7 @@
 #include "holon/comm/report.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/draw_seed.h"
 #include "holon/tensor/print.h"
 
 namespace holon::python {
@@ -190,7 +191,7 @@ void bind_ranks(nb::module_& m) {
     int64_t v;
     if (!to_int(seed.ptr(), &v)) fail_type("manual_seed: seed must be int, got {}.", describe(seed.ptr()));
     manual_seed(static_cast<uint64_t>(v));
-  }, "seed"_a, "Seeds this rank's random numbers; local draws are then alike on all ranks.");
+  }, "seed"_a, "Seeds this rank's random numbers. Local draws are alike on ranks of one seed; a global draw takes the seed of its placement's first rank.");
   m.def("initial_seed", [] { return random_state().seed; }, "The seed of this rank's random numbers.");
   m.def("get_rng_state", [] {
     const RandomState& r = random_state();
@@ -199,6 +200,7 @@ void bind_ranks(nb::module_& m) {
   m.def("set_rng_state", [](nb::tuple s) {
     if (s.size() != 4) fail_value("set_rng_state: takes what get_rng_state() returned, got {} items.", s.size());
     random_state() = {nb::cast<uint64_t>(s[0]), nb::cast<bool>(s[1]), nb::cast<int64_t>(s[2]), nb::cast<int64_t>(s[3])};
+    forget_agreed_seeds();
   }, "state"_a, "Puts back what get_rng_state() returned.");
 
   m.def("memory_stats", [] {

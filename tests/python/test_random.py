@@ -100,3 +100,37 @@ def test_global_draws_are_alike_under_any_sbp():
     for ranks in (1, 2, 3):
         first, *others = flow.run_ranks(ranks, rank)[0]
         assert all(o == first for o in others)
+
+
+def test_global_draws_of_ranks_that_seed_each_in_its_own_way():
+    """They take the first rank's seed, again after each manual_seed, eager and in a graph; local draws differ."""
+
+    class Drop(flow.nn.Graph):
+        def build(self, x):
+            return flow.nn.functional.dropout(x, 0.5)
+
+    def run(rank):
+        p, turned = flow.placement("cpu", [0, 1, 2]), flow.placement("cpu", [2, 1])
+        drawn = []
+        drop = Drop()
+        for seed in (5, 9):
+            flow.manual_seed(seed + rank)
+            drawn.append(flow.randn(4, 3, placement=p, sbp=flow.sbp.broadcast).to_local().tolist())
+            drawn.append(flow.randn(4, 3, placement=p, sbp=flow.sbp.split(0)).numpy().tolist())
+            drawn.append(drop(flow.ones(64, placement=p, sbp=flow.sbp.broadcast)).to_local().tolist())
+            other = flow.rand(5, placement=turned, sbp=flow.sbp.broadcast)
+            drawn.append(other.to_local().tolist() if rank else None)
+        return drawn, flow.randn(3).tolist()
+
+    found = flow.run_ranks(3, run)
+    (first, local), (second, local_1), (third, _) = found
+    assert local != local_1
+    assert second == third and all(a == b for a, b in zip(first, second) if a is not None)
+    assert first[:3] != first[4:7]
+
+    def alike(rank):
+        p = flow.placement("cpu", [0, 1, 2])
+        flow.manual_seed(5)
+        return flow.randn(4, 3, placement=p, sbp=flow.sbp.broadcast).to_local().tolist()
+
+    assert flow.run_ranks(3, alike)[0] == first[0]
