@@ -103,12 +103,27 @@ DType common_dtype(const OpDef& op, std::span<const Tensor> inputs, const Attrs&
 
 namespace {
 
+// A number that the integers of the result cannot hold would wrap around: 2**32 would equal 0.
+void check_number(const OpDef& op, const Scalar& number, DType common) {
+  if (number.kind() != Scalar::Kind::kInt || is_floating(common) || common == int64 || common == boolean) return;
+  const int bits = 8 * static_cast<int>(size_bytes(common)) - (common == uint8 ? 0 : 1);
+  const int64_t most = (int64_t{1} << bits) - 1, least = common == uint8 ? -most : -most - 1;
+  const int64_t v = number.as_int();
+  if (v >= least && v <= most) return;
+  std::string_view called = op.public_name();
+  if (called.ends_with("_scalar")) called.remove_suffix(7);
+  fail_value("{}: the number {} does not fit {}, the type of the tensor. Convert the tensor first, e.g. x.to(int64).",
+             called, v, name(common));
+}
+
 void promote_inputs(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
   // The usual case first: floating point tensors of one dtype need nothing, whatever the number beside them.
   bool alike = true;
   for (auto& t : inputs) alike &= t.defined() && t.dtype() == inputs[0].dtype();
   if (alike && is_floating(inputs[0].dtype())) return;
   DType common = common_dtype(op, inputs, attrs);
+  for (int a : op.promote_attrs)
+    if (attrs.has(a)) check_number(op, attrs.as_scalar(a), common);
   static const OpDef& cast = find_op("cast");
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto& t = inputs[i];

@@ -197,3 +197,17 @@ def test_one_name_for_several_ops():
     assert ops["max"].__doc__.count("Signature: max(") == 3 and "3 forms" in repr(ops["max"])
     text = refused(lambda: x.max("a", keepdim=3))
     assert "max: no form of it takes (Tensor [2, 2], str 'a', keepdim=int 3)" in text and "max(Tensor x, int dim, bool keepdim=False)" in text
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: x == 2**32, lambda x: x < 2**31, lambda x: x + 2**32, lambda x: 2**40 - x, lambda x: x.clamp(0, 2**40), lambda x: x.to(_C.int8) * 200,
+    lambda x: x.to(_C.uint8) + 256])
+def test_a_number_that_the_integers_cannot_hold(call):
+    with pytest.raises(ValueError, match=r"the number \d+ does not fit u?int(8|32).*to\(int64\)"):
+        call(tensor([0, 1], dtype=_C.int32))
+
+
+def test_numbers_at_the_ends_of_integers():
+    x = tensor([0, -1], dtype=_C.int32)
+    assert (x + (2**31 - 1)).tolist() == [2**31 - 1, 2**31 - 2] and (x >= -(2**31)).tolist() == [True, True]
+    assert (x.to(_C.int64) == 2**32).tolist() == [False, False] and (tensor([1], dtype=_C.uint8) + -1).tolist() == [0]
