@@ -53,7 +53,8 @@ class GraphConfig {
   void enable_zero(bool on = true, int stage = 1, int64_t min_elements = 1);
   // Inner values are computed again in backward until a rank needs no more than this. 0: no limit.
   void set_memory_budget(int64_t bytes);
-  // How stages and micro-batches follow each other: "gpipe", "1f1b", "interleaved", "zb-h1".
+  // How stages and micro-batches follow each other: "gpipe", "1f1b", "interleaved", "zero_bubble" (ZB-H1), or "auto":
+  // zero_bubble where each stage has ranks of its own, else 1f1b.
   void set_schedule(const std::string& schedule);
   // The graph's modules are cut into so many stages by cost, where none has a stage of its own, and their parameters
   // moved to the stages' placements: those given, else those of the parameters cut along their first axis. A block that

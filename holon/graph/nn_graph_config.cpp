@@ -39,7 +39,7 @@ void GraphConfig::set_memory_budget(int64_t bytes) {
 
 void GraphConfig::set_schedule(const std::string& schedule) {
   step_.schedule = schedule == "zb-h1" ? "zero_bubble" : schedule;
-  graph::make_schedule(step_.schedule, {0}, 1);  // refuses a name that it does not know
+  if (schedule != graph::kAutoSchedule) graph::make_schedule(step_.schedule, {0}, 1);  // refuses unknown names
   ++revision_;
 }
 

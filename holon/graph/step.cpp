@@ -53,7 +53,9 @@ struct Step::Impl {
     passes.recompute = options.recompute;
     passes.memory_budget_bytes = options.memory_budget_bytes;
     passes.bucket_bytes = options.bucket_bytes;
-    passes.split_weight = options.schedule == "zero_bubble";
+    passes.split_weight = options.schedule == "zero_bubble" ? SplitWeight::kYes
+        : options.schedule == kAutoSchedule                 ? SplitWeight::kWhereItPays
+                                                            : SplitWeight::kNo;
     if (!is_virtual()) ranks = ranks_of(captured[0]);
     owner = check_captures_agree(ranks, captured, form_of, options);
     if (passes.zero_stage == 3) shard_parameters(captured[0], passes);

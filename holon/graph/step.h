@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "holon/graph/ir/graph.h"
+#include "holon/graph/schedule/schedule.h"
 
 namespace holon::graph {
 
 struct Program;
 
 struct StepOptions {
-  std::string schedule = "1f1b";  // of stages and micro-batches: see schedule/schedule.h
+  std::string schedule = kAutoSchedule;  // of stages and micro-batches: see schedule/schedule.h
   int zero_stage = 0;  // 1: states of optimizers are split over data-parallel ranks, 2: gradients too, 3: parameters
   int64_t zero_min_elements = 1;            // parameters with fewer stay whole
   std::vector<std::string> recompute;       // modules' paths whose inner values backward computes again

@@ -39,6 +39,8 @@ enum class Section : uint8_t {
   kOnceAfter,   // once per step, after the last micro-batch
 };
 const char* name(Section section);
+// Whether it runs for each micro-batch.
+inline bool per_micro_batch(Section s) { return s != Section::kOnceBefore && s != Section::kOnceAfter; }
 
 // One element-wise op inside a fused node: operands are inputs of the node (0, 1, ...), or results of earlier parts
 // (n_in + part).

@@ -12,6 +12,10 @@
 
 namespace holon::graph {
 
+// Whether gradients of parameters become Section::kWeight, as zero-bubble schedules want it. It pays where each stage has
+// ranks of its own.
+enum class SplitWeight : uint8_t { kNo, kWhereItPays, kYes };
+
 struct PassOptions {
   std::vector<std::string> disabled;  // names of passes that are left out
   bool verify = false;                // check the graph after each pass
@@ -25,7 +29,7 @@ struct PassOptions {
       0;  // what is kept for backward is computed again until a rank holds no more; 0: no limit
 
   int64_t bucket_bytes = 0;               // gradients are boxed together in parcels of about this size; 0: one by one
-  bool split_weight = false;              // gradients of parameters become Section::kWeight (zero-bubble schedules)
+  SplitWeight split_weight = SplitWeight::kNo;
   bool choose_sbp = true;                 // signatures are reconsidered over the whole graph
   bool sum_last = false;                  // gradients are summed over micro-batches right before the update
   int64_t fold_bytes = int64_t{1} << 20;  // the largest constant that is computed while compiling

@@ -1,12 +1,25 @@
+#include <algorithm>
 #include <limits>
 
+#include "holon/graph/ir/stage_devices.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
 
 namespace holon::graph {
 
+namespace {
+
+// Where a rank has several stages they fill each other's gaps, and there is nothing to hurry for with one micro-batch.
+bool waits_for_other_ranks(const Graph& g) {
+  const std::vector<int> device = devices_of(ranks_of_stages(g));
+  return g.micro_batches > 1 && *std::max_element(device.begin(), device.end()) == g.stages - 1;
+}
+
+}  // namespace
+
 void split_weight(Graph& g, const PassOptions& options) {
-  if (!options.split_weight || g.stages < 2) return;
+  if (options.split_weight == SplitWeight::kNo || g.stages < 2) return;
+  if (options.split_weight == SplitWeight::kWhereItPays && !waits_for_other_ranks(g)) return;
   constexpr int16_t kNobody = std::numeric_limits<int16_t>::max();
   // Of each value: the earliest stage that reads it in backward, and whether a node that is needed does.
   std::vector<int16_t> read_by(g.values.size(), kNobody);

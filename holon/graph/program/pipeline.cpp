@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <set>
 
 #include "holon/base/error.h"
+#include "holon/graph/ir/stage_devices.h"
 
 namespace holon::graph {
 
@@ -13,45 +13,6 @@ namespace {
 
 Phase phase_of(Section s) {
   return s == Section::kForward ? Phase::kForward : s == Section::kWeight ? Phase::kWeight : Phase::kBackward;
-}
-
-// The ranks that work for each stage.
-std::vector<std::set<int>> ranks_of_stages(const Graph& g, const std::vector<bool>& crosses) {
-  std::vector<std::set<int>> ranks(static_cast<size_t>(g.stages));
-  std::set<std::pair<int, const void*>> seen;
-  for (size_t n = 0; n < g.nodes.size(); ++n) {
-    const Node& node = g.nodes[n];
-    if (crosses[n] || !per_micro_batch(node.section)) continue;
-    for (ValueId v : node.out) {
-      auto* spec = g.value(v).spec;
-      if (!spec || !seen.insert({node.stage, spec->placement.id()}).second) continue;
-      for (int r : spec->placement.ranks()) ranks[static_cast<size_t>(node.stage)].insert(r);
-    }
-  }
-  return ranks;
-}
-
-std::vector<int> devices_of(const std::vector<std::set<int>>& ranks) {
-  std::vector<int> device(ranks.size());
-  std::iota(device.begin(), device.end(), 0);
-  for (size_t a = 0; a < ranks.size(); ++a)
-    for (size_t b = 0; b < a; ++b) {
-      // A stage of local tensors alone is everybody's.
-      bool meet = ranks[a].empty() || ranks[b].empty() ||
-          std::any_of(ranks[a].begin(), ranks[a].end(), [&](int r) { return ranks[b].contains(r); });
-      if (!meet || device[a] == device[b]) continue;
-      const int old = std::max(device[a], device[b]), now = std::min(device[a], device[b]);
-      std::replace(device.begin(), device.end(), old, now);
-    }
-  // Counted from 0 in the order of the stages.
-  std::vector<int> number(ranks.size(), -1);
-  int next = 0;
-  for (int& d : device) {
-    int& n = number[static_cast<size_t>(d)];
-    if (n < 0) n = next++;
-    d = n;
-  }
-  return device;
 }
 
 }  // namespace
@@ -81,9 +42,7 @@ Pipeline::Pipeline(const Graph& g, const std::string& name, int rank) : crosses_
   std::set<std::array<int, 5>> known;
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     const Node& node = g.nodes[n];
-    if (node.kind != NodeKind::kBox || node.in.size() != 1 || !per_micro_batch(node.section)) continue;
-    auto *from = g.value(node.in[0]).spec, *to = g.value(node.out[0]).spec;
-    if (from->placement == to->placement) continue;
+    if (!per_micro_batch(node.section) || !changes_placement(g, node)) continue;
     crosses_[n] = true;
     Edge e{node.stage, node.stage, phase_of(node.section), phase_of(node.section), node.form};
     if (NodeId by = made_by[static_cast<size_t>(node.in[0])];
@@ -100,8 +59,10 @@ Pipeline::Pipeline(const Graph& g, const std::string& name, int rank) : crosses_
     if (known.insert({e.from_stage, e.to_stage, static_cast<int>(e.from), static_cast<int>(e.to), e.form}).second)
       edges_.push_back(e);
   }
-  std::vector<std::set<int>> ranks = ranks_of_stages(g, crosses_);
-  schedule_ = make_schedule(name, devices_of(ranks), g.micro_batches, training);
+  const std::vector<std::set<int>> ranks = ranks_of_stages(g);
+  const bool split = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n.section == Section::kWeight; });
+  const std::string scheme = name != kAutoSchedule ? name : split ? "zero_bubble" : "1f1b";
+  schedule_ = make_schedule(scheme, devices_of(ranks), g.micro_batches, training);
   for (size_t s = 0; s < ranks.size(); ++s)
     if (ranks[s].empty() || ranks[s].contains(rank)) device_ = schedule_.device_of_stage[s];
   if (device_ >= 0) tasks_ = schedule_.tasks[static_cast<size_t>(device_)];

@@ -9,9 +9,6 @@
 
 namespace holon::graph {
 
-// Whether it runs for each micro-batch.
-inline bool per_micro_batch(Section s) { return s != Section::kOnceBefore && s != Section::kOnceAfter; }
-
 // What of a step a task of the schedule is.
 Section section_of(Phase phase);
 

@@ -107,7 +107,7 @@ struct Program {
 };
 
 struct LoweringOptions {
-  std::string schedule = "1f1b";
+  std::string schedule = kAutoSchedule;
   bool background = false;  // gradients are summed by the rank's second thread
 };
 

@@ -60,6 +60,9 @@ Schedule forward_only(const std::vector<int>& device_of_stage, int micro_batches
 // in reverse.
 Schedule sequential(int stages, int micro_batches, bool training = true);
 
+// What stands for zero_bubble where each stage has ranks of its own, else for 1f1b; make_schedule() does not know it.
+inline constexpr const char* kAutoSchedule = "auto";
+
 // The schedule named "gpipe", "1f1b", "interleaved" or "zero_bubble" for any device_of_stage. With one run of
 // consecutive stages a device it is the function above; "1f1b" and "interleaved" are the same scheme, as the mapping
 // says which one it is. Other mappings (a device that comes up again in another order) get a list schedule with the

@@ -97,7 +97,7 @@ PassOptions everything(int zero = 0) {
   PassOptions o;
   o.verify = true;
   o.bucket_bytes = 1 << 20;
-  o.split_weight = true;
+  o.split_weight = SplitWeight::kYes;
   o.zero_stage = zero;
   return o;
 }
@@ -169,7 +169,7 @@ TEST(Pipeline, ATiedWeightCrossesOncePerStep) {
 TEST(SplitWeight, WhatNoEarlierStageWaitsFor) {
   comm::run_ranks(2, [](int) {
     PassOptions o;
-    o.split_weight = true;
+    o.split_weight = SplitWeight::kYes;
     Captured whole = pipeline(on({0}), on({1})), c = pipeline(on({0}), on({1}), {.micro_batches = 4});
     run_passes(c.g, only({"stages", "hoist", "accumulate", "split_weight"}, o));
     expect_equal(run(whole), run(c), 1e-5);

@@ -1,5 +1,5 @@
 """GraphConfig: what is asked of a graph's compilation."""
-_SCHEDULES = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "zero_bubble": "zero_bubble", "zb-h1": "zero_bubble"}
+_SCHEDULES = {"auto": "auto", "gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "zero_bubble": "zero_bubble", "zb-h1": "zero_bubble"}
 
 
 class GraphConfig:
@@ -41,8 +41,9 @@ class GraphConfig:
         """Gradients are summed over ranks in parcels of about this size."""
         self._core.set_bucket_bytes(_count("set_bucket_bytes", size))
 
-    def pipeline(self, stages=None, schedule="1f1b", placements=None):
-        """How stages follow each other: schedule is "gpipe", "1f1b", "interleaved" or "zero_bubble".
+    def pipeline(self, stages=None, schedule="auto", placements=None):
+        """How stages follow each other: schedule is "gpipe", "1f1b", "interleaved", "zero_bubble", or "auto": zero_bubble where each stage
+        has ranks of its own, else 1f1b.
 
         stages: the graph is cut into so many by cost where no module has a stage of its own; placements: one for each stage, to
         which the parameters of its modules are moved, under their own sbp. Without stages, set_stage() says it.
