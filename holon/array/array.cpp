@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 
 namespace holon {
@@ -32,7 +33,8 @@ Array Array::placeholder(const Dims& shape, const Dims& strides, DType dtype, De
 
 Array Array::empty(const Dims& shape, DType dtype, Device device) {
   Array a;
-  a.storage = allocate_storage(checked_bytes(shape, dtype));
+  const size_t bytes = checked_bytes(shape, dtype);
+  a.storage = device.is_cuda() ? device_runtime()->allocate(device.index, bytes) : allocate_storage(bytes);
   a.shape = shape;
   a.strides = contiguous_strides(shape);
   a.dtype = dtype;

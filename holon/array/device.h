@@ -15,7 +15,11 @@ struct Device {
   // A "cuda" device that is simulated on the CPU (HOLON_SIMULATE=cuda): its bytes are host memory.
   bool simulated = false;
 
-  // "cpu", "cuda", "cuda:1", "gpu". Errors: another type; cuda where there is neither a device nor the simulation.
+  // Its memory is not the host's.
+  bool is_cuda() const { return type == DeviceType::kCuda && !simulated; }
+
+  // "cpu", "cuda", "cuda:1", "gpu". "cuda" alone is the rank's own. Errors: another type; cuda where there is neither a
+  // device nor the simulation; an index that no device has.
   static Device parse(std::string_view text);
   std::string str() const;
   bool operator==(const Device& o) const { return type == o.type && index == o.index; }
@@ -25,5 +29,7 @@ struct Device {
 bool check_device_type(DeviceType type);
 DeviceType parse_device_type(std::string_view text);
 const char* name(DeviceType type);
+// The device of that type which the current rank works on: its local rank's, counted round where ranks outnumber devices.
+Device device_of_rank(DeviceType type, bool simulated);
 
 }  // namespace holon

@@ -12,7 +12,8 @@
 namespace holon {
 
 // Which Python exception an error becomes; in C++ they are all holon::Error.
-enum class ErrorKind { kRuntime, kValue, kType, kIndex, kAttribute, kNotImplemented, kInternal };
+// kLayout: a placement, sbp or device that is left out, given twice or does not fit the others.
+enum class ErrorKind { kRuntime, kValue, kType, kIndex, kAttribute, kNotImplemented, kLayout, kInternal };
 
 class Error : public std::exception {
  public:
@@ -50,6 +51,11 @@ template <class... Args>
 template <class... Args>
 [[noreturn]] void fail_runtime(fmt::format_string<Args...> format, Args&&... args) {
   detail::throw_error(ErrorKind::kRuntime, format, fmt::make_format_args(args...));
+}
+
+template <class... Args>
+[[noreturn]] void fail_layout(fmt::format_string<Args...> format, Args&&... args) {
+  detail::throw_error(ErrorKind::kLayout, format, fmt::make_format_args(args...));
 }
 
 template <class... Args>

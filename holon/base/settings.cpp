@@ -13,6 +13,7 @@ constexpr Setting kTable[] = {
     {"HOLON_BOXING_POLICY", "silent", "What an op does when it must move data by itself: silent, warn or raise."},
     {"HOLON_CHECK", "0", "1 checks that values given as broadcast are alike on every rank."},
     {"HOLON_COMM_TIMEOUT_S", "300", "Seconds after which a collective that some rank has not joined is an error."},
+    {"HOLON_CUDA_LIBRARY", "", "The CUDA backend's library; empty takes libholon_cuda.so beside libholon.so, if it is there."},
     {"HOLON_DATA_DIR", "", "Folder of data sets: MNIST's files lie in its folder mnist."},
     {"HOLON_HOST", "", "Name of the host that this rank is on; ranks with different names share no memory. Empty: the host's own."},
     {"HOLON_GRADIENT_BUCKET_MB", "4", "MiB of gradients that backward collects before it sums them between the ranks in the background."},
@@ -26,6 +27,7 @@ constexpr Setting kTable[] = {
     {"HOLON_SPIN_US", "", "Microseconds that a waiting rank spins before it sleeps; empty chooses by cores and ranks."},
     {"HOLON_STORE_HOSTED", "0", "1 means that somebody else, the launcher, serves the store at MASTER_PORT: rank 0 does not."},
     {"HOLON_STORE_TOKEN", "", "Secret that the ranks of one program share; the launcher draws one."},
+    {"HOLON_SYNC", "0", "1 waits for every op on a cuda device before the next, so that an error names the op it is of."},
     {"HOLON_TRACE", "", "A file that gets a trace of every rank's ops and boxing, for ui.perfetto.dev; empty means none."},
 };
 

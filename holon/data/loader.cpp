@@ -67,7 +67,7 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptio
   if (options.batch_size < 1) fail_value("DataLoader: batch_size is {}; it must be at least 1.", options.batch_size);
   if (options.prefetch < 0) fail_value("DataLoader: prefetch is {}; it must not be negative.", options.prefetch);
   if (static_cast<bool>(options.placement) != static_cast<bool>(options.sbp))
-    fail_value("DataLoader: placement and sbp belong together. Give both for global batches, neither for local ones.");
+    fail_layout("DataLoader: placement and sbp belong together. Give both for global batches, neither for local ones.");
   if (options.placement) part_rows(options.batch_size, options.placement, options.sbp);  // raises what is wrong with them
   start();
 }

@@ -9,6 +9,7 @@
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/draw_seed.h"
 #include "holon/dispatch/local_call.h"
+#include "holon/dispatch/on_device.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
 #include "holon/tensor/tracer.h"
@@ -148,6 +149,8 @@ void run_kernel(const OpDef& op, const Attrs& attrs, std::span<const Array* cons
   HOLON_CHECK(op.kernel, "op {} has no kernel", op.name());
   KernelCall call(op, attrs, in, out);
   call.set_global(part);
+  if (runs_on_device(call)) [[unlikely]]
+    return run_on_device(op, call);
   size_t bytes = 0;
   for (auto* a : out) bytes += a->nbytes();
   for (auto* a : in) bytes += a->defined() ? a->nbytes() : 0;
@@ -158,10 +161,9 @@ void run_kernel(const OpDef& op, const Attrs& attrs, std::span<const Array* cons
 void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, uint32_t present, TensorVec& outs) {
   SmallVec<Meta, 4> metas;
   SmallVec<const Array*, 4> in;
-  Device device;
+  Device device = common_device(op, inputs);
   for (auto& t : inputs) {
     if (t.defined()) {
-      if (metas.empty()) device = t.impl()->device;
       metas.push_back({t.shape(), t.dtype()});
       in.push_back(&t.array());
     } else {
@@ -369,10 +371,10 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   if (op.schema.n_inputs == 0 && op.placement_attr >= 0) {
     s.global = given.has(op.placement_attr);
     if (s.global != given.has(op.sbp_attr))
-      fail_value("{}: placement and sbp belong together; only {} was given. Give both for a global tensor, neither for a local one.", op.name(),
+      fail_layout("{}: placement and sbp belong together; only {} was given. Give both for a global tensor, neither for a local one.", op.name(),
                  s.global ? "placement" : "sbp");
     if (s.global && op.device_attr >= 0 && given.has(op.device_attr))
-      fail_value("{}: both placement and device were given. A global tensor has a placement, a local one a device.", op.name());
+      fail_layout("{}: both placement and device were given. A global tensor has a placement, a local one a device.", op.name());
   }
   Attrs drawn;
   const Attrs* attrs = &given;

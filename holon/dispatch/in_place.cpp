@@ -2,6 +2,7 @@
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/on_device.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/tensor/tracer.h"
 
@@ -36,7 +37,8 @@ bool try_direct(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
   if (infer.out_.size() != 1 || infer.out_[0].shape != inputs[0].shape() || infer.out_[0].dtype != inputs[0].dtype()) return false;
   Array* out = &inputs[0].impl()->array;
   KernelCall call(op, attrs, in, {&out, 1});
-  op.kernel(call);
+  if (runs_on_device(call)) run_on_device(op, call);
+  else op.kernel(call);
   ++out->storage->version;
   return true;
 }

@@ -71,11 +71,7 @@ Placement Placement::all(std::string_view type) {
 }
 
 Device Placement::device() const {
-  Device d;
-  d.type = data_->type;
-  d.simulated = data_->simulated;
-  if (d.type == DeviceType::kCuda) d.index = static_cast<int16_t>(Context::current().local_rank());
-  return d;
+  return device_of_rank(data_->type, data_->simulated);
 }
 
 Dims Placement::coordinate(int index) const {

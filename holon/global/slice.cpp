@@ -20,7 +20,7 @@ Slice slice_of(const Dims& logical, const Placement& placement, const NdSbp& nd_
 void check_nd_sbp(const Dims& shape, const Placement& placement, const NdSbp& nd_sbp, const char* op) {
   int axes = placement.hierarchy().size();
   if (nd_sbp.size() != axes)
-    fail_runtime("{}: {} sbp for {}, whose hierarchy has {} {}. Give one sbp per axis of the hierarchy.", op,
+    fail_layout("{}: {} sbp for {}, whose hierarchy has {} {}. Give one sbp per axis of the hierarchy.", op,
                  nd_sbp.size(), placement, axes, axes == 1 ? "axis" : "axes");
   for (Sbp s : nd_sbp)
     if (s.is_split() && s.axis >= shape.size())

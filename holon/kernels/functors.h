@@ -97,11 +97,13 @@ HOLON_ROUNDING(trunc)
 // The polynomial with the coefficients c, from the constant on, in a tree of short dependence (Estrin's).
 template <const auto& c, int begin, int n, class T>
 HOLON_FN T tree(T x, T x2, T x4, T x8, T x16) {
-  if constexpr (n == 1)
-    return c[begin];
-  else if constexpr (n == 2)
-    return c[begin + 1] * x + c[begin];
-  else if constexpr (n <= 4)
+  constexpr auto c0 = c[begin];  // a value, so that no other device needs the table itself
+  if constexpr (n == 1) {
+    return c0;
+  } else if constexpr (n == 2) {
+    constexpr auto c1 = c[begin + 1];
+    return c1 * x + c0;
+  } else if constexpr (n <= 4)
     return tree<c, begin + 2, n - 2>(x, x2, x4, x8, x16) * x2 + tree<c, begin, 2>(x, x2, x4, x8, x16);
   else if constexpr (n <= 8)
     return tree<c, begin + 4, n - 4>(x, x2, x4, x8, x16) * x4 + tree<c, begin, 4>(x, x2, x4, x8, x16);

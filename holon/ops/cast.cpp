@@ -24,7 +24,17 @@ HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
 
 HOLON_OP(to_device, "to_device(Tensor x, device device) -> Tensor")
     .doc("x [...] on another device of this rank; a simulated device shares the memory.", "to_device(ones(2), 'cpu')")
-    .function_only().infer_like().rule_elementwise().linear()
+    .function_only()
+    .body([](BodyCall& c) {
+      const Device to = c.device("device"), from = c.in(0).impl()->device;
+      c.out.push_back(from.is_cuda() || to.is_cuda() ? copy_to_device(c.in(0), to, from) : same_on_device(c.in(0), to));
+    });
+HOLON_OP(copy_to_device, "copy_to_device(Tensor x, device device, device source) -> Tensor")
+    .doc("to_device between memories.").hidden().infer_like().rule_elementwise().linear()
+    .kernel([](KernelCall& c) { kernels::copy(c.in(0), c.out()); })
+    .grad([](Grad& g) { g.dx(0, to_device(g.dy(), g.device("source"))); });
+HOLON_OP(same_on_device, "same_on_device(Tensor x, device device) -> Tensor")
+    .doc("to_device in one memory.").hidden().infer_like().rule_elementwise().linear()
     .view([](ViewCall& v, Array& out) {
       out = v.in;
       out.device = v.attrs().as_device(v.op().device_attr);

@@ -245,7 +245,7 @@ HOLON_OP(to_global, "to_global(Tensor x, placement? placement=None, sbp? sbp=Non
       bool has_placement = c.attrs().has(at), has_sbp = c.attrs().has(sbp_at);
       if (x.is_local()) {
         if (!has_placement || !has_sbp)
-          fail_runtime("to_global: a local tensor needs both placement and sbp; {} is missing. Example: x.to_global(placement=placement(\"cpu\", "
+          fail_layout("to_global: a local tensor needs both placement and sbp; {} is missing. Example: x.to_global(placement=placement(\"cpu\", "
                        "[0, 1]), sbp=sbp.split(0)).",
                        has_placement ? "sbp" : has_sbp ? "placement" : "each of them");
         Placement p = c.attrs().as_placement(at);

@@ -33,7 +33,7 @@ Tensor from_array(Array values, const TensorOptions& o) {
   NoGradGuard guard;
   TracerPause untraced;  // in a graph's build() these are constants
   if (bool(o.placement) != bool(o.sbp))
-    fail_value("tensor: placement and sbp belong together; only {} was given. Give both for a global tensor, neither "
+    fail_layout("tensor: placement and sbp belong together; only {} was given. Give both for a global tensor, neither "
                "for a local one.",
                o.placement ? "placement" : "sbp");
   Tensor t = Tensor::local(std::move(values));

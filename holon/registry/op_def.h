@@ -28,6 +28,7 @@ class AttrReader {
   double f(std::string_view name) const { return attrs_->as_float(at(name)); }
   bool b(std::string_view name) const { return attrs_->as_bool(at(name)); }
   Scalar scalar(std::string_view name) const { return attrs_->as_scalar(at(name)); }
+  Device device(std::string_view name) const { return attrs_->as_device(at(name)); }
   DType dtype(std::string_view name) const { return attrs_->as_dtype(at(name)); }
   std::string_view text(std::string_view name) const { return attrs_->as_text(at(name)); }
   std::span<const int64_t> ints(std::string_view name) const { return attrs_->as_ints(at(name)); }
@@ -106,6 +107,13 @@ class KernelCall : public AttrReader {
     bool counts_once = true;
   };
   void set_global(const GlobalPart* part) { global_ = part; }
+  // The same call on other arrays, which the caller keeps.
+  KernelCall with_inputs(std::span<const Array* const> in) const { return with_arrays(in, out_); }
+  KernelCall with_arrays(std::span<const Array* const> in, std::span<Array* const> out) const {
+    KernelCall call(*op_, *attrs_, in, out);
+    call.global_ = global_;
+    return call;
+  }
 
  private:
   std::span<const Array* const> in_;
@@ -196,6 +204,7 @@ struct OpDef {
   bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
   bool unwraps = false;                    // a list of one output is that output in Python
   std::string unwraps_unless;              // ... unless this bool attribute is true
+  bool on_host = false;                    // its kernel reads arrays itself, as only the CPU can
   bool random = false;                     // draws numbers: its "seed" and "counter" attributes are filled on call
   Layout layout = Layout::kContiguous;
   Autocast autocast = Autocast::kNone;
@@ -258,6 +267,7 @@ class OpBuilder {
   OpBuilder& autocast(Autocast c) { def_->autocast = c; return *this; }
   OpBuilder& function_only() { def_->method = false; return *this; }
   OpBuilder& hidden() { def_->method = def_->function = false; return *this; }  // for gradients of other ops
+  OpBuilder& on_host() { def_->on_host = true; return *this; }
   OpBuilder& random() { def_->random = true; return *this; }
   OpBuilder& scalar_form(std::string_view op) { def_->scalar_form = op; return *this; }
   // The op is one of several under a public name, and has none of its own: a call of that name goes to the first whose
@@ -273,7 +283,7 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 4;
+inline constexpr int kOpVersion = 5;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another version.
 OpBuilder define_op(std::string_view schema, int version = kOpVersion);

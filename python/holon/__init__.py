@@ -12,6 +12,7 @@ _os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 from . import _C  # noqa: E402
 from ._C import (  # noqa: E402
     Generator,
+    LayoutError,
     Size,
     Tensor,
     as_tensor,

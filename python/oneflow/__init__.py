@@ -6,6 +6,7 @@ functions whose parameters are others (_C.py), and names that are not there, wit
 import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from operator import attrgetter
 
 _PREFIX = __name__ + "."
 # What lies here as a file.
@@ -58,9 +59,12 @@ def _holon():
     if holon is None or not _loaded:
         holon = import_module("holon")
         holon.set_printoptions(prefix=__name__, gather=True)
+        from .elsewhere import DEFAULTS
         from .missing import tell
 
         tell(holon)
+        for path, name, value in DEFAULTS:
+            setattr(attrgetter(path)(holon), name, value)
         _loaded.append(True)
     return holon
 

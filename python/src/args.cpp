@@ -211,7 +211,7 @@ Placement expect_placement(nb::handle o, const char* call) {
 NdSbp expect_nd_sbp(nb::handle o, const char* call) {
   NdSbp s;
   if (!to_nd_sbp(o.ptr(), &s))
-    fail_type("{}: sbp must be an sbp such as holon.sbp.split(0), or a list of them, got {}.", call, describe(o.ptr()));
+    fail_layout("{}: sbp must be an sbp such as holon.sbp.split(0), or a list of them, got {}.", call, describe(o.ptr()));
   return s;
 }
 

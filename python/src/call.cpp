@@ -131,8 +131,8 @@ bool ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, Plac
 void ArgParser::wrong(const ArgDef& a, PyObject* o) const {
   if (!o) fail_type("{}: argument {} is missing. Signature: {}", op_.public_name(), a.name, signature_);
   bool number_too = a.type == ArgType::kTensor && scalar_op_;
-  fail_type("{}: argument {} must be {}{}{}, got {}. Signature: {}", op_.public_name(), a.name, type_text(a), number_too ? " or a number" : "",
-            a.optional ? " or None" : "", describe(o), signature_);
+  fail(a.type == ArgType::kSbp ? ErrorKind::kLayout : ErrorKind::kType, "{}: argument {} must be {}{}{}, got {}. Signature: {}", op_.public_name(),
+       a.name, type_text(a), number_too ? " or a number" : "", a.optional ? " or None" : "", describe(o), signature_);
 }
 
 void ArgParser::push_default(const ArgDef& a, Attrs* attrs) const {

@@ -73,12 +73,12 @@ nb::object to(nb::handle self, nb::args args, nb::kwargs kwargs) {
   if (!w.dtype.is_none()) t = cast(t, expect_dtype(w.dtype, "to"));
   if (!w.device.is_none()) {
     if (!w.placement.is_none() || !w.sbp.is_none())
-      fail_value("to: both device and placement or sbp were given. A global tensor has a placement, a local one a device.");
+      fail_layout("to: both device and placement or sbp were given. A global tensor has a placement, a local one a device.");
     t = to_device(t, expect_device(w.device, "to"));
   }
   if (!w.placement.is_none() || !w.sbp.is_none()) {
     if (t.is_local() && (w.placement.is_none() || w.sbp.is_none()))
-      fail_value("to: a local tensor becomes global with both placement and sbp; only {} was given.", w.sbp.is_none() ? "placement" : "sbp");
+      fail_layout("to: a local tensor becomes global with both placement and sbp; only {} was given.", w.sbp.is_none() ? "placement" : "sbp");
     t = to_global(t, w.placement.is_none() ? t.placement() : expect_placement(w.placement, "to"),
                   w.sbp.is_none() ? t.nd_sbp() : expect_nd_sbp(w.sbp, "to"));
   }

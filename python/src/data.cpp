@@ -144,10 +144,10 @@ Array part_of(const Array& whole, const Placement& placement, const NdSbp& sbp) 
 Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement, nb::handle sbp) {
   bool global = !placement.is_none();
   if (global != !sbp.is_none())
-    fail_value("tensor: placement and sbp belong together; only {} was given. Give both for a global tensor, neither for a local one.",
+    fail_layout("tensor: placement and sbp belong together; only {} was given. Give both for a global tensor, neither for a local one.",
                global ? "placement" : "sbp");
   if (global && !device.is_none())
-    fail_value("tensor: both placement and device were given. A global tensor has a placement, a local one a device.");
+    fail_layout("tensor: both placement and device were given. A global tensor has a placement, a local one a device.");
   DType wanted;
   if (!dtype.is_none()) wanted = expect_dtype(dtype, "tensor");
   Placement p;

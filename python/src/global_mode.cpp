@@ -55,7 +55,7 @@ void bind_global_mode(nb::module_& m) {
           if (next.sbp.size() == 1 && next.placement.hierarchy().size() > 1)
             next.sbp = NdSbp::filled(next.placement.hierarchy().size(), next.sbp[0]);
           if (next.sbp.size() != next.placement.hierarchy().size())
-            fail_value("global_mode: {} sbps for a placement of {} axes; give one for each.", next.sbp.size(),
+            fail_layout("global_mode: {} sbps for a placement of {} axes; give one for each.", next.sbp.size(),
                        next.placement.hierarchy().size());
         }
         nb::object before = as_tuple(global_mode());

@@ -124,7 +124,7 @@ Tensor new_filled(const char* op, const Tensor& t, const Dims& shape, const Scal
   bool global = !placement.is_none() || !sbp.is_none() || (t.is_global() && device.is_none());
   if (global) {
     if (t.is_local() && (placement.is_none() || sbp.is_none()))
-      fail_value("{}: placement and sbp belong together; give both for a global tensor.", op);
+      fail_layout("{}: placement and sbp belong together; give both for a global tensor.", op);
     call.set("placement", placement.is_none() ? t.placement() : expect_placement(placement, op));
     call.set("sbp", sbp.is_none() ? t.nd_sbp() : expect_nd_sbp(sbp, op));
   } else {

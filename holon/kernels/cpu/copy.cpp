@@ -7,6 +7,7 @@
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/loops.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -204,6 +205,8 @@ void copy_bytes_strided(void* dst, std::span<const int64_t> dst_strides, const v
 }
 
 void copy(const Array& src, Array& dst) {
+  if (src.device.is_cuda() || dst.device.is_cuda()) [[unlikely]]
+    return copy_on_devices(src, dst);
   HOLON_CHECK(src.shape == dst.shape, "copy: the shapes {} and {} differ", src.shape, dst.shape);
   const int64_t n = dst.numel();
   if (n == 0) return;
@@ -247,6 +250,7 @@ Array contiguous(const Array& a) {
 }
 
 void fill(Array& out, Scalar value) {
+  HOLON_ON_DEVICE(out, fill, out, value);
   if (out.numel() == 0) return;
   // The value in out's own type, seen as an array with no axes.
   alignas(8) std::byte element[8];

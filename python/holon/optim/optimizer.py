@@ -228,15 +228,16 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameters directly: p -= lr * weight_decay * p.
+    """Adam whose weight decay shrinks the parameters directly: p -= lr * weight_decay * p; 0.01 where none is given.
     Example: optimizer = optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)"""
 
     _decoupled = True
+    _weight_decay = 1e-2
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, do_bias_correction=True, *,
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=None, amsgrad=False, do_bias_correction=True, *,
                  maximize=False, master_weights=False, **ignored):
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, do_bias_correction, maximize=maximize,
-                         master_weights=master_weights, **ignored)
+        super().__init__(params, lr, betas, eps, self._weight_decay if weight_decay is None else weight_decay, amsgrad, do_bias_correction,
+                         maximize=maximize, master_weights=master_weights, **ignored)
 
 
 class Adagrad(Optimizer):

@@ -1,0 +1,13 @@
+# The CUDA backend, where the toolkit is asked for (./dev build --cuda) and found.
+option(HOLON_WITH_CUDA "Build the CUDA backend" OFF)
+if(HOLON_WITH_CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin REQUIRED)
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual")
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  if(HOLON_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+  endif()
+endif()

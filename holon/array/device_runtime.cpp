@@ -1,0 +1,54 @@
+#include "holon/array/device_runtime.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "holon/base/settings.h"
+
+namespace holon {
+
+namespace {
+
+struct Backend {
+  DeviceRuntime* runtime = nullptr;
+  std::string missing;
+
+  Backend() {
+    // The library lies beside this one.
+    std::filesystem::path path = settings::text("HOLON_CUDA_LIBRARY");
+    if (path.empty()) {
+      Dl_info here;
+      path = "libholon_cuda.so";
+      if (dladdr(reinterpret_cast<void*>(&device_runtime), &here) && here.dli_fname)
+        path = std::filesystem::path(here.dli_fname).parent_path() / path;
+    }
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) {
+      missing = "this build has no CUDA backend (" + path.string() + " is not there; ./dev build --cuda makes it)";
+      return;
+    }
+    void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    using Start = DeviceRuntime*(std::string* why_not);
+    auto* start = module ? reinterpret_cast<Start*>(dlsym(module, "holon_cuda_runtime")) : nullptr;
+    if (!start) {
+      const char* text = dlerror();
+      missing = path.string() + " cannot be loaded: " + (text ? text : "it has no runtime");
+      return;
+    }
+    runtime = start(&missing);
+  }
+};
+
+// Never destroyed: storages may be freed by static destructors.
+Backend& backend() {
+  static auto* b = new Backend;
+  return *b;
+}
+
+}  // namespace
+
+DeviceRuntime* device_runtime() { return backend().runtime; }
+const std::string& why_no_device() { return backend().missing; }
+
+}  // namespace holon

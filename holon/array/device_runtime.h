@@ -1,0 +1,72 @@
+// What the library of a device backend does with the memory of its devices. The library is no part of libholon: it is
+// loaded when the first "cuda" device or placement is asked for, so that one build serves machines with and without.
+//
+// Work on a device is put in order on the current rank's stream, and a call returns before that work is done unless it
+// says that it waits. What a kernel finds wrong is raised by the next call that waits or looks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "holon/array/storage.h"
+
+namespace holon {
+
+struct DeviceProperties {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  size_t total_bytes = 0;
+  int multiprocessors = 0;
+};
+
+// Work that was recorded instead of done, to be done as often as wanted.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  // Puts all of it on the current rank's stream. Pre: the memory it was recorded with is still there.
+  virtual void launch() = 0;
+};
+
+class DeviceRuntime {
+ public:
+  virtual ~DeviceRuntime() = default;
+  virtual int device_count() const = 0;
+  virtual DeviceProperties properties(int index) = 0;
+
+  // Uninitialised memory, aligned to 256 bytes, usable from here on in the stream's order; freed in that order too.
+  // Errors: out of memory, naming the size and what is in use.
+  virtual Ref<Storage> allocate(int index, size_t bytes) = 0;
+  virtual MemoryStats memory_stats(int index) = 0;
+  virtual void reset_peak_memory(int index) = 0;
+  virtual void release_cached_memory(int index) = 0;
+
+  // Waits until the bytes have arrived.
+  virtual void copy_to_host(int index, void* host, const void* device, size_t bytes) = 0;
+  // The host's bytes may be changed as soon as it returns.
+  virtual void copy_from_host(int index, void* device, const void* host, size_t bytes) = 0;
+  virtual void copy_between(int to_index, void* to, int from_index, const void* from, size_t bytes) = 0;
+  virtual void fill_bytes(int index, void* device, int value, size_t bytes) = 0;
+
+  // Waits for all of the rank's work on the device. Errors: what that work found wrong.
+  virtual void synchronize(int index) = 0;
+  // Errors: what work that is done has found wrong. Does not wait, but for HOLON_SYNC=1.
+  virtual void check(int index) = 0;
+  // The op that the next work belongs to, for errors. The name is never freed.
+  virtual void set_op(const char* name) = 0;
+
+  // What the rank puts on its stream of the device from begin to end is recorded and not done. Memory that is freed in
+  // between is not given to others while the graph lives. Errors: work that cannot be recorded, e.g. a wait.
+  virtual void begin_capture(int index) = 0;
+  virtual std::unique_ptr<DeviceGraph> end_capture(int index) = 0;
+  // Ends a recording that has failed; no effect without one.
+  virtual void abandon_capture(int index) = 0;
+};
+
+// nullptr where there is no library or no device. Loads the library on the first call; thread-safe.
+DeviceRuntime* device_runtime();
+// In a few words, for errors. Pre: device_runtime() is nullptr.
+const std::string& why_no_device();
+
+}  // namespace holon

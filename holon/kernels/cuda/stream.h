@@ -1,0 +1,53 @@
+// The current rank's stream, and errors of the CUDA libraries.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "holon/array/array.h"
+
+namespace holon::kernels::cuda {
+
+// Makes the device current on this thread and returns the rank's stream of it, in the order of which all of its work
+// is done. Holds for the launches that follow.
+cudaStream_t use_device(int index);
+inline cudaStream_t use_device_of(const Array& a) { return use_device(a.device.index); }
+// That of the last use_device() on this thread, and its device.
+cudaStream_t stream();
+int device_index();
+// How many blocks fit on the current device at once, for grids that stride over more.
+int multiprocessors();
+
+// Errors (RuntimeError): the call failed; names it, the op in progress and what CUDA says.
+void check(cudaError_t error, const char* call);
+[[noreturn]] void fail(const char* text);
+
+// What a kernel finds wrong in its data: written once, by the first thread that does, and raised by the next look
+// (DeviceRuntime::check). The text has places for the numbers, "{value}", "{low}" and so on: see runtime.cpp.
+enum class Fault : int32_t { kNone, kIndex, kTarget, kDivision };
+struct FaultReport {
+  int32_t fault;
+  int32_t axis;  // where it is known, else -1
+  int64_t value, position, low, high;
+  const char* op;  // a literal of the host's
+};
+// Of the current device and rank; lies in host memory that the device can write.
+FaultReport* fault_report();
+// The name of the op in progress, for FaultReport::op.
+const char* current_op();
+
+// Memory for the time of one kernel or a few, in the stream's order.
+class Scratch {
+ public:
+  explicit Scratch(size_t bytes);
+  template <class T>
+  T* data() const {
+    return reinterpret_cast<T*>(storage_->data());
+  }
+
+ private:
+  Ref<Storage> storage_;
+};
+
+}  // namespace holon::kernels::cuda

@@ -1,0 +1,407 @@
+#include "cuda_runtime.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace emulator {
+
+struct Event {
+  Stream* stream = nullptr;
+  uint64_t ticket = 0;
+};
+
+struct Graph {
+  std::vector<std::function<void()>> work;
+};
+
+struct Stream {
+  int device = 0;
+  bool capturing = false;
+  Graph recorded;
+  std::recursive_mutex mutex;
+  std::deque<std::function<void()>> waiting;
+  uint64_t put = 0, done = 0;
+};
+
+namespace {
+
+long setting(const char* name, long otherwise) {
+  const char* text = std::getenv(name);
+  return text && *text ? std::atol(text) : otherwise;
+}
+
+thread_local int device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t result(cudaError_t e) {
+  if (e != cudaSuccess && e != cudaErrorNotReady) last_error = e;
+  return e;
+}
+
+[[noreturn]] void stop(const char* text) {
+  std::fprintf(stderr, "emulator: %s\n", text);
+  std::abort();
+}
+
+// The memory of all devices: one range of addresses for each, open to the host only while work is done.
+class Memory {
+ public:
+  static Memory& get() {
+    static auto* m = new Memory;
+    return *m;
+  }
+
+  void* take(int of, size_t bytes) {
+    std::lock_guard lock(mutex_);
+    Device& d = devices_[static_cast<size_t>(of)];
+    bytes = (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+    if (d.used + bytes > most_) return nullptr;
+    auto found = std::find_if(d.free.begin(), d.free.end(), [&](auto& f) { return f.second >= bytes; });
+    char* p;
+    if (found != d.free.end()) {
+      p = found->first;
+      if (found->second > bytes) d.free[p + bytes] = found->second - bytes;
+      d.free.erase(p);
+    } else {
+      p = d.base + d.top;
+      if (d.top + bytes > kRange) return nullptr;
+      d.top += bytes;
+      if (open_ > 0) protect(p, bytes, true);
+    }
+    d.used += bytes;
+    d.blocks[p] = bytes;
+    return p;
+  }
+
+  bool give(void* p) {
+    std::lock_guard lock(mutex_);
+    for (Device& d : devices_) {
+      auto found = d.blocks.find(static_cast<char*>(p));
+      if (found == d.blocks.end()) continue;
+      d.used -= found->second;
+      d.free[found->first] = found->second;
+      d.blocks.erase(found);
+      return true;
+    }
+    return false;
+  }
+
+  // The device whose allocated memory [p, p + bytes) is, -1 for the host's. Stops where it is a device's but not allocated.
+  int owner(const void* p, size_t bytes) {
+    std::lock_guard lock(mutex_);
+    auto* at = static_cast<const char*>(p);
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      Device& d = devices_[i];
+      if (at < d.base || at >= d.base + kRange) continue;
+      auto next = d.blocks.upper_bound(const_cast<char*>(at));
+      if (next == d.blocks.begin()) stop("a copy of device memory that is not allocated");
+      --next;
+      if (at + bytes > next->first + next->second) stop("a copy beyond the end of its device memory");
+      return static_cast<int>(i);
+    }
+    return -1;
+  }
+
+  void open() {
+    std::lock_guard lock(mutex_);
+    if (open_++ == 0) each(true);
+  }
+  void close() {
+    std::lock_guard lock(mutex_);
+    if (--open_ == 0) each(false);
+  }
+
+  size_t used(int of) {
+    std::lock_guard lock(mutex_);
+    return devices_[static_cast<size_t>(of)].used;
+  }
+  size_t most() const { return most_; }
+  int count() const { return static_cast<int>(devices_.size()); }
+
+ private:
+  static constexpr size_t kPage = 4096, kRange = size_t{64} << 30;
+  struct Device {
+    char* base = nullptr;
+    size_t top = 0, used = 0;
+    std::map<char*, size_t> blocks, free;
+  };
+
+  Memory() : devices_(static_cast<size_t>(setting("EMULATED_DEVICES", 2))), most_(static_cast<size_t>(setting("EMULATED_MEMORY_MB", 4096)) << 20) {
+    for (Device& d : devices_) {
+      void* p = mmap(nullptr, kRange, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (p == MAP_FAILED) stop("no address space for a device");
+      d.base = static_cast<char*>(p);
+    }
+  }
+  void protect(char* p, size_t bytes, bool readable) {
+    if (bytes && mprotect(p, bytes, readable ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) stop("mprotect failed");
+  }
+  void each(bool readable) {
+    for (Device& d : devices_) protect(d.base, d.top, readable);
+  }
+
+  std::mutex mutex_;
+  std::vector<Device> devices_;
+  size_t most_;
+  int open_ = 0;
+};
+
+void do_now(const std::function<void()>& work) {
+  Memory::get().open();
+  work();
+  Memory::get().close();
+}
+
+bool lazy() {
+  static const bool on = setting("EMULATED_LAZY", 0) != 0;
+  return on;
+}
+
+// Does what waits on the stream, up to the ticket.
+void drain(Stream& s, uint64_t ticket) {
+  std::lock_guard lock(s.mutex);
+  while (s.done < ticket && !s.waiting.empty()) {
+    auto work = std::move(s.waiting.front());
+    s.waiting.pop_front();
+    ++s.done;
+    do_now(work);
+  }
+}
+
+std::mutex streams_mutex;
+std::vector<Stream*>& streams() {
+  static auto* all = new std::vector<Stream*>;
+  return *all;
+}
+
+}  // namespace
+
+void enqueue(Stream* s, std::function<void()> work) {
+  if (!s) stop("work for the default stream: every rank has its own");
+  std::lock_guard lock(s->mutex);
+  if (s->capturing) {
+    s->recorded.work.push_back(std::move(work));
+    return;
+  }
+  if (lazy()) {
+    s->waiting.push_back(std::move(work));
+    ++s->put;
+    return;
+  }
+  do_now(work);
+}
+
+}  // namespace emulator
+
+using namespace emulator;
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = Memory::get().count();
+  return result(*count ? cudaSuccess : cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int index) {
+  if (index < 0 || index >= Memory::get().count()) return result(cudaErrorInvalidDevice);
+  device = index;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* index) {
+  *index = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int index) {
+  if (index < 0 || index >= Memory::get().count()) return result(cudaErrorInvalidDevice);
+  *p = {};
+  std::snprintf(p->name, sizeof p->name, "emulated device");
+  p->totalGlobalMem = Memory::get().most();
+  p->major = 9;
+  p->multiProcessorCount = 4;
+  p->sharedMemPerBlockOptin = 227 * 1024;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  std::vector<Stream*> all;
+  {
+    std::lock_guard lock(streams_mutex);
+    all = streams();
+  }
+  for (Stream* s : all)
+    if (s->device == device) drain(*s, s->put);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int a, int b) {
+  *can = a != b;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
+cudaError_t cudaGetLastError() {
+  cudaError_t e = last_error;
+  last_error = cudaSuccess;
+  return e;
+}
+cudaError_t cudaPeekAtLastError() { return last_error; }
+const char* cudaGetErrorName(cudaError_t e) {
+  switch (e) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    default: return "cudaErrorInvalidValue";
+  }
+}
+const char* cudaGetErrorString(cudaError_t e) {
+  return e == cudaErrorMemoryAllocation ? "out of memory" : e == cudaSuccess ? "no error" : "an emulated error";
+}
+
+cudaError_t cudaMalloc(void** p, size_t bytes) {
+  *p = Memory::get().take(device, bytes);
+  return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFree(void* p) {
+  if (!p) return cudaSuccess;
+  cudaDeviceSynchronize();  // as the real one does
+  return result(Memory::get().give(p) ? cudaSuccess : cudaErrorInvalidValue);
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *total = Memory::get().most();
+  *free = *total - Memory::get().used(device);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
+  *p = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFreeHost(void* p) {
+  std::free(p);
+  return cudaSuccess;
+}
+cudaError_t cudaHostGetDevicePointer(void** to, void* host, unsigned) {
+  *to = host;
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  const bool to_device = Memory::get().owner(to, bytes) >= 0, from_device = Memory::get().owner(from, bytes) >= 0;
+  const bool fits = kind == cudaMemcpyDefault || (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
+                                                  from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
+  if (!fits) return result(cudaErrorInvalidValue);
+  enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_index, const void* from, int from_index, size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (Memory::get().owner(to, bytes) != to_index || Memory::get().owner(from, bytes) != from_index) return result(cudaErrorInvalidValue);
+  enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (Memory::get().owner(p, bytes) < 0) return result(cudaErrorInvalidValue);
+  enqueue(stream, [=] { std::memset(p, value, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new Stream;
+  (*stream)->device = device;
+  std::lock_guard lock(streams_mutex);
+  streams().push_back(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) { return cudaStreamCreateWithFlags(stream, flags); }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  drain(*stream, stream->put);
+  {
+    std::lock_guard lock(streams_mutex);
+    std::erase(streams(), stream);
+  }
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream->capturing) return result(cudaErrorStreamCaptureUnsupported);
+  drain(*stream, stream->put);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return stream->done == stream->put ? cudaSuccess : cudaErrorNotReady; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new Event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->stream = stream;
+  event->ticket = stream->put;
+  return cudaSuccess;
+}
+// On one thread a stream's work is done before it goes on: waiting for an event is doing what lies before it.
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (!event->stream) return cudaSuccess;
+  if (event->stream->capturing && !stream->capturing) {
+    // The waiting stream joins the recording in a real capture; here its work would be lost.
+    return result(cudaErrorStreamCaptureUnsupported);
+  }
+  if (!stream->capturing) enqueue(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return !event->stream || event->stream->done >= event->ticket ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->stream) {
+    if (event->stream->capturing) return result(cudaErrorStreamCaptureUnsupported);
+    drain(*event->stream, event->ticket);
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->capturing) return result(cudaErrorInvalidValue);
+  drain(*stream, stream->put);
+  stream->capturing = true;
+  stream->recorded.work.clear();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (!stream->capturing) return result(cudaErrorInvalidValue);
+  stream->capturing = false;
+  *graph = new Graph{std::move(stream->recorded)};
+  stream->recorded = {};
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = stream->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new Graph(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  enqueue(stream, [work = exec->work] {
+    for (auto& w : work) w();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
