@@ -93,6 +93,21 @@ struct Staged<std::span<const Array* const>> {
   std::vector<const Array*> pointers;
 };
 
+// What such a function may write to.
+template <>
+struct Staged<std::span<const Array>> {
+  explicit Staged(std::span<const Array> given) : given(given) {
+    for (const Array& a : given) copies.push_back(host_copy(a));
+  }
+  ~Staged() noexcept(false) {
+    if (std::uncaught_exceptions()) return;
+    for (size_t i = 0; i < copies.size(); ++i) write_back(copies[i], given[i]);
+  }
+  std::span<const Array> get() { return copies; }
+  std::span<const Array> given;
+  std::vector<Array> copies;
+};
+
 }  // namespace detail
 
 template <class R, class... P, class... A>

@@ -14,6 +14,7 @@
 #include "holon/kernels/cpu/half.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/table.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -372,6 +373,7 @@ Attention with_mask(const Attention& o, DType compute) {
 }  // namespace
 
 void attention(const Array& q, const Array& k, const Array& v, const Attention& options, Array& out, Array* lse) {
+  HOLON_ON_DEVICE(out, attention, q, k, v, options, out, lse);
   const Sizes n = check(q, k, v, out, lse, options.mask);
   if (!is_floating(q.dtype)) refuse(q.dtype);
   if (n.b * n.h * n.t == 0) return;
@@ -393,6 +395,7 @@ void attention(const Array& q, const Array& k, const Array& v, const Attention& 
 
 void attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
                         const Array& lse, const Attention& options, Array& dq, Array& dk, Array& dv) {
+  HOLON_ON_DEVICE(dq, attention_backward, dout, q, k, v, out, lse, options, dq, dk, dv);
   const Sizes n = check(q, k, v, out, &lse, options.mask);
   HOLON_CHECK(dout.shape == out.shape && dq.shape == q.shape && dk.shape == k.shape && dv.shape == v.shape &&
                   dout.dtype == q.dtype && dq.dtype == q.dtype && dk.dtype == q.dtype && dv.dtype == q.dtype,

@@ -9,6 +9,7 @@
 #include "holon/kernels/cpu/half.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/cpu/table.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -145,6 +146,7 @@ void into(Array& out, const Dims& strides, DType compute, F&& f) {
 }  // namespace
 
 void channel_moments(const Array& x, Array& out) {
+  HOLON_ON_DEVICE(out, channel_moments, x, out);
   const DType compute = compute_of(x);
   const Layout l(x);
   const Array in = laid_out(x, l.strides, compute);
@@ -155,6 +157,7 @@ void channel_moments(const Array& x, Array& out) {
 }
 
 void channel_products(const Array& dy, const Array& x, const Array& mean, Array& out) {
+  HOLON_ON_DEVICE(out, channel_products, dy, x, mean, out);
   const DType compute = compute_of(x);
   const Layout l(x);
   const Array in = laid_out(x, l.strides, compute), g = laid_out(dy, l.strides, compute);
@@ -168,6 +171,7 @@ void channel_products(const Array& dy, const Array& x, const Array& mean, Array&
 }
 
 void channel_normalize(const Array& x, const Array& mean, const Array& rstd, const Array& weight, const Array& bias, Array& y) {
+  HOLON_ON_DEVICE(y, channel_normalize, x, mean, rstd, weight, bias, y);
   const DType compute = compute_of(x);
   const Layout l(x);
   if (x.numel() == 0) return;
@@ -187,6 +191,7 @@ void channel_normalize(const Array& x, const Array& mean, const Array& rstd, con
 
 void channel_normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd, const Array& weight,
                                 const Array& products, double count, Array& dx) {
+  HOLON_ON_DEVICE(dx, channel_normalize_backward, dy, x, mean, rstd, weight, products, count, dx);
   const DType compute = compute_of(x);
   const Layout l(x);
   if (x.numel() == 0) return;
@@ -234,6 +239,7 @@ double get(const Array& a, int64_t i) { return a.dtype == DType::kFloat64 ? a.da
 }  // namespace
 
 void group_norm(const Array& x, const Array& weight, const Array& bias, double eps, Array& y, Array& mean, Array& rstd) {
+  HOLON_ON_DEVICE(y, group_norm, x, weight, bias, eps, y, mean, rstd);
   const DType compute = compute_of(x);
   const Groups n(x, mean);
   HOLON_CHECK(rstd.shape == mean.shape && mean.dtype == compute && rstd.dtype == compute && mean.is_contiguous() && rstd.is_contiguous(),
@@ -274,6 +280,7 @@ void group_norm(const Array& x, const Array& weight, const Array& bias, double e
 
 void group_norm_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd, const Array& weight, Array& dx,
                          Array& dweight, Array& dbias) {
+  HOLON_ON_DEVICE(dx, group_norm_backward, dy, x, mean, rstd, weight, dx, dweight, dbias);
   const DType compute = compute_of(x);
   const Groups n(x, mean);
   const Dims strides = contiguous_strides(x.shape);

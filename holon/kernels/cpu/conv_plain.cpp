@@ -6,6 +6,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/kernels/cpu/scratch.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -114,6 +115,7 @@ void refuse_half(DType dtype) {
 }  // namespace
 
 void conv2d_plain(const Array& x_, const Array& w_, const Array* bias, const Conv2d& conv_, Array& out_) {
+  HOLON_ON_DEVICE(out_, conv2d_plain, x_, w_, bias, conv_, out_);
   refuse_half(x_.dtype);
   if (out_.numel() == 0) return;
   const Array x = with_depth(x_), w = with_depth(w_), out = with_depth(out_);
@@ -148,6 +150,7 @@ void conv2d_plain(const Array& x_, const Array& w_, const Array* bias, const Con
 }
 
 void conv2d_backward_data_plain(const Array& dy_, const Array& w_, const Conv2d& conv_, Array& dx_) {
+  HOLON_ON_DEVICE(dx_, conv2d_backward_data_plain, dy_, w_, conv_, dx_);
   refuse_half(dx_.dtype);
   if (dx_.numel() == 0) return;
   const Array dy = with_depth(dy_), w = with_depth(w_), dx = with_depth(dx_);
@@ -174,6 +177,7 @@ void conv2d_backward_data_plain(const Array& dy_, const Array& w_, const Conv2d&
 }
 
 void conv2d_backward_weights_plain(const Array& dy_, const Array& x_, const Conv2d& conv_, Array& dw_, Array* dbias) {
+  HOLON_ON_DEVICE(dw_, conv2d_backward_weights_plain, dy_, x_, conv_, dw_, dbias);
   refuse_half(x_.dtype);
   const Array dy = with_depth(dy_), x = with_depth(x_), dw = with_depth(dw_);
   const Conv2d conv = with_depth(conv_, x_.ndim());

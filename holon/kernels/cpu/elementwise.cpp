@@ -4,6 +4,7 @@
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/loops.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -85,6 +86,7 @@ bool gives_bool(UnaryOp op) { return kUnaryGivesBool[static_cast<int>(op)]; }
 bool gives_bool(BinaryOp op) { return kBinaryGivesBool[static_cast<int>(op)]; }
 
 void unary(UnaryOp op, const Array& a, Array& out, const Params& params) {
+  HOLON_ON_DEVICE(out, unary, op, a, out, params);
   const Numbers p(params);
   if (op == UnaryOp::BitNot && a.dtype == DType::kBool) op = UnaryOp::LogicalNot;
   RowFn rows = table().unary[static_cast<int>(op)][static_cast<int>(compute_type(a.dtype))];
@@ -106,6 +108,7 @@ void unary(UnaryOp op, const Array& a, Array& out, const Params& params) {
 }
 
 void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Params& params) {
+  HOLON_ON_DEVICE(out, binary, op, a, b, out, params);
   const Numbers p(params);
   const Compute compute = compute_type(a.dtype);
   RowFn const* forms = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
@@ -146,6 +149,7 @@ std::optional<UnaryOp> power_op(const Array& a, Scalar exponent) {
 }  // namespace
 
 void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool scalar_on_left, const Params& params) {
+  HOLON_ON_DEVICE(out, binary_scalar, op, a, scalar, out, scalar_on_left, params);
   if (op == BinaryOp::Pow && !scalar_on_left)
     if (auto cheaper = power_op(a, scalar)) return unary(*cheaper, a, out);
   const Numbers p(params);
@@ -187,6 +191,7 @@ void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool 
 }
 
 void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array& out, const Params& params) {
+  HOLON_ON_DEVICE(out, ternary, op, a, b, c, out, params);
   const Numbers p(params);
   const Compute compute = compute_type(a.dtype);
   RowFn rows = table().ternary[static_cast<int>(op)][static_cast<int>(compute)];
@@ -226,10 +231,12 @@ void select(const Array& condition, const LoopInput& a, const Array& b, Array& o
 }  // namespace
 
 void where(const Array& condition, const Array& a, const Array& b, Array& out) {
+  HOLON_ON_DEVICE(out, where, condition, a, b, out);
   select(condition, LoopInput(a, a.dtype), b, out);
 }
 
 void masked_fill(const Array& a, const Array& mask, Scalar value, Array& out) {
+  HOLON_ON_DEVICE(out, masked_fill, a, mask, value, out);
   alignas(8) std::byte bytes[8];
   const Number v = number_of(value);
   const void* from = value.is_float() ? static_cast<const void*>(&v.d) : &v.i;
@@ -243,6 +250,7 @@ void masked_fill(const Array& a, const Array& mask, Scalar value, Array& out) {
 }
 
 void clamp(const Array& a, std::optional<Scalar> low, std::optional<Scalar> high, Array& out) {
+  HOLON_ON_DEVICE(out, clamp, a, low, high, out);
   if (low && high)
     unary(UnaryOp::Clamp, a, out, {*low, *high});
   else if (low)

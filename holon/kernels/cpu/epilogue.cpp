@@ -6,6 +6,7 @@
 #include "holon/kernels/cpu/elementwise.h"
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/kernels/cpu/loops.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 namespace {
@@ -78,15 +79,18 @@ void run(Then then, const Array* other, Array& out, F&& product) {
 }  // namespace
 
 void linear_then(const Array& x, const Array& w, const Array* bias, Then then, const Array* other, Array& out) {
+  HOLON_ON_DEVICE(out, linear_then, x, w, bias, then, other, out);
   run(then, other, out, [&](Array& to, const Finish& finish) { linear(x, w, bias, to, finish); });
 }
 
 void matmul_then(const Array& a, const Array& b, Then then, const Array* other, Array& out) {
+  HOLON_ON_DEVICE(out, matmul_then, a, b, then, other, out);
   run(then, other, out,
       [&](Array& to, const Finish& finish) { finish.run ? matmul(a, b, to, 1, finish) : matmul(a, b, to); });
 }
 
 void linear_gelu(const Array& x, const Array& w, const Array* bias, bool by_tanh, Array& y, Array& slope) {
+  HOLON_ON_DEVICE(y, linear_gelu, x, w, bias, by_tanh, y, slope);
   HOLON_CHECK(y.shape == slope.shape && y.dtype == slope.dtype, "linear_gelu: {} and slopes {}", y.shape, slope.shape);
   const Compute compute = compute_type(y.dtype);
   HOLON_CHECK(compute == Compute::kF32 || compute == Compute::kF64, "linear_gelu: {} is no floating point type",

@@ -13,6 +13,7 @@
 #include "holon/kernels/cpu/matrix_product.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -268,6 +269,8 @@ void sum_columns(const Array& x, Array& out, double beta) {
 }  // namespace
 
 void matmul(const Array& a, const Array& b, Array& out, double alpha, double beta) {
+  using Form = void (*)(const Array&, const Array&, Array&, double, double);
+  HOLON_ON_DEVICE_AS(out, "matmul", Form, matmul, a, b, out, alpha, beta);
   product(a, b, nullptr, out, alpha, beta);
 }
 
@@ -292,6 +295,7 @@ void linear(const Array& x, const Array& w, const Array* bias, Array& out, const
 }
 
 void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias, double beta) {
+  HOLON_ON_DEVICE(dw, linear_weight_grad, dy, x, dw, dbias, beta);
   HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape,
               x.shape);
   Array rows = as_matrix(dy.ndim() == 1 ? dy.view({1, dy.shape[0]}, {dy.shape[0], dy.strides[0]}) : dy);
@@ -327,6 +331,7 @@ void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias
 }
 
 void column_sums(const Array& x, Array& out, double beta) {
+  HOLON_ON_DEVICE(out, column_sums, x, out, beta);
   HOLON_CHECK(x.ndim() == 2 && out.ndim() == 1 && out.shape[0] == x.shape[1] && out.dtype == x.dtype,
               "column_sums: {} of {} does not fit {}.", out.shape, x.shape, name(x.dtype));
   visit_dtype(x.dtype, [&](auto tag) {

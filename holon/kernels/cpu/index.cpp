@@ -9,6 +9,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/elementwise.h"
 #include "holon/kernels/cpu/loops.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -114,6 +115,7 @@ T combine(ScatterOp op, T a, T b) {
 }  // namespace
 
 void embedding(const Array& weight, const Array& indices, int64_t row_offset, int64_t v_logical, Array& out) {
+  HOLON_ON_DEVICE(out, embedding, weight, indices, row_offset, v_logical, out);
   HOLON_CHECK(weight.ndim() == 2 && out.ndim() == indices.ndim() + 1 && out.shape.back() == weight.shape[1] &&
                   weight.dtype == out.dtype && out.numel() == indices.numel() * weight.shape[1],
               "embedding: {} of {} into {}", indices.shape, weight.shape, out.shape);
@@ -150,6 +152,7 @@ void embedding(const Array& weight, const Array& indices, int64_t row_offset, in
 }
 
 void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight, bool adds) {
+  HOLON_ON_DEVICE(dweight, embedding_backward, dy, indices, row_offset, v_logical, dweight, adds);
   HOLON_CHECK(dweight.ndim() == 2 && dy.ndim() == indices.ndim() + 1 && dy.shape.back() == dweight.shape[1] &&
                   dy.numel() == indices.numel() * dweight.shape[1],
               "embedding_backward: {} of {} into {}", dy.shape, indices.shape, dweight.shape);
@@ -349,6 +352,7 @@ void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array
 }
 
 void scatter_scalar(ScatterOp op, Array& out, int axis, const Array& index, Scalar value) {
+  HOLON_ON_DEVICE(out, scatter_scalar, op, out, axis, index, value);
   Array one = Array::empty({}, out.dtype);
   fill(one, value);
   scatter(op, out, axis, index, one.view(index.shape, Dims::filled(index.ndim(), 0)));
@@ -367,6 +371,7 @@ Array truth_of(const Array& x) {
 }  // namespace
 
 int64_t count_nonzero(const Array& x) {
+  HOLON_ON_DEVICE(x, count_nonzero, x);
   const Array t = truth_of(x);
   const uint8_t* p = t.data<uint8_t>();
   const int64_t n = t.numel();
@@ -376,6 +381,7 @@ int64_t count_nonzero(const Array& x) {
 }
 
 void nonzero(const Array& x, Array& out) {
+  HOLON_ON_DEVICE(out, nonzero, x, out);
   HOLON_CHECK(out.dtype == DType::kInt64 && out.ndim() == 2 && out.shape[1] == x.ndim(), "nonzero: {} into {} {}", x.shape,
               name(out.dtype), out.shape);
   const Array t = truth_of(x);
@@ -396,6 +402,7 @@ void nonzero(const Array& x, Array& out) {
 }
 
 void masked_select(const Array& x, const Array& mask, Array& out) {
+  HOLON_ON_DEVICE(out, masked_select, x, mask, out);
   HOLON_CHECK(x.shape == mask.shape && x.dtype == out.dtype && out.ndim() == 1 && size_bytes(mask.dtype) == 1,
               "masked_select: {} by {} into {}", x.shape, mask.shape, out.shape);
   int64_t row = 0;
@@ -411,6 +418,7 @@ void masked_select(const Array& x, const Array& mask, Array& out) {
 }
 
 void one_hot(const Array& indices, int64_t classes, int64_t class_offset, Array& out) {
+  HOLON_ON_DEVICE(out, one_hot, indices, classes, class_offset, out);
   HOLON_CHECK(out.ndim() == indices.ndim() + 1, "one_hot: {} into {}", indices.shape, out.shape);
   const Indices columns("one_hot", indices, 0, classes);
   const std::vector<int64_t> rows = row_offsets(out);
@@ -456,13 +464,16 @@ void triangle(const char* op, const Array& x, int64_t diagonal, int64_t row_offs
 }  // namespace
 
 void tril(const Array& x, int64_t diagonal, int64_t row_offset, int64_t col_offset, Array& out) {
+  HOLON_ON_DEVICE(out, tril, x, diagonal, row_offset, col_offset, out);
   triangle("tril", x, diagonal, row_offset, col_offset, out, true);
 }
 void triu(const Array& x, int64_t diagonal, int64_t row_offset, int64_t col_offset, Array& out) {
+  HOLON_ON_DEVICE(out, triu, x, diagonal, row_offset, col_offset, out);
   triangle("triu", x, diagonal, row_offset, col_offset, out, false);
 }
 
 void arange(Scalar start, Scalar step, int64_t offset, Array& out) {
+  HOLON_ON_DEVICE(out, arange, start, step, offset, out);
   HOLON_CHECK(out.ndim() == 1, "arange: {}", out.shape);
   const int64_t n = out.shape[0], stride = out.strides[0] * bytes_of(out.dtype);
   const bool whole = !start.is_float() && !step.is_float();
@@ -484,6 +495,7 @@ void arange(Scalar start, Scalar step, int64_t offset, Array& out) {
 }
 
 void linspace(double start, double end, int64_t steps, int64_t offset, Array& out) {
+  HOLON_ON_DEVICE(out, linspace, start, end, steps, offset, out);
   HOLON_CHECK(out.ndim() == 1 && offset >= 0 && offset + out.shape[0] <= steps, "linspace: {} from {} of {}", out.shape, offset, steps);
   const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   const int64_t stride = out.strides[0] * bytes_of(out.dtype);
@@ -497,6 +509,7 @@ void linspace(double start, double end, int64_t steps, int64_t offset, Array& ou
 }
 
 void eye(int64_t row_offset, int64_t col_offset, Array& out) {
+  HOLON_ON_DEVICE(out, eye, row_offset, col_offset, out);
   HOLON_CHECK(out.ndim() == 2, "eye: {}", out.shape);
   fill(out, 0);
   const int64_t shift = row_offset - col_offset;  // the diagonal's column less its row

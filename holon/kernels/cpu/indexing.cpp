@@ -6,6 +6,7 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -179,6 +180,7 @@ void index_put_axes(Array& x, int axis, std::span<const Array* const> indices, s
 
 void window_put(Array& x, const Dims& offset, std::span<const int64_t> starts, std::span<const int64_t> steps, std::span<const int64_t> sizes,
                 const Array& value, const Dims& value_offset) {
+  HOLON_ON_DEVICE(x, window_put, x, offset, starts, steps, sizes, value, value_offset);
   Array to = x, from = value;
   for (int d = 0; d < x.ndim(); ++d) {
     const auto a = static_cast<size_t>(d);

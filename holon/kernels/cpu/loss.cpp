@@ -7,6 +7,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -74,6 +75,7 @@ double get(const Array& a, int64_t i) {
 }  // namespace
 
 void cross_entropy(const Array& logits, const Array& target, const CrossEntropy& options, Array& loss, Array& lse) {
+  HOLON_ON_DEVICE(loss, cross_entropy, logits, target, options, loss, lse);
   const Problem p("cross_entropy", logits, target, options);
   HOLON_CHECK(p.columns == p.classes, "cross_entropy: {} of {} classes; a part needs cross_entropy_picked", p.columns, p.classes);
   p.check("loss", loss);
@@ -91,6 +93,7 @@ void cross_entropy(const Array& logits, const Array& target, const CrossEntropy&
 }
 
 void cross_entropy_picked(const Array& logits, const Array& target, const CrossEntropy& options, Array& picked) {
+  HOLON_ON_DEVICE(picked, cross_entropy_picked, logits, target, options, picked);
   const Problem p("cross_entropy", logits, target, options);
   p.check("picked", picked);
   parallel_for(p.n, p.grain(), [&](int64_t begin, int64_t end) {
@@ -102,6 +105,7 @@ void cross_entropy_picked(const Array& logits, const Array& target, const CrossE
 
 void cross_entropy_backward(const Array& logits, const Array& target, const CrossEntropy& options, const Array& lse,
                             const Array& dloss, Array& dlogits) {
+  HOLON_ON_DEVICE(dlogits, cross_entropy_backward, logits, target, options, lse, dloss, dlogits);
   const Problem p("cross_entropy_backward", logits, target, options);
   p.check("lse", lse);
   p.check("dloss", dloss);
@@ -132,6 +136,7 @@ void cross_entropy_backward(const Array& logits, const Array& target, const Cros
 }
 
 void nll(const Array& log_probability, const Array& target, const CrossEntropy& options, Array& loss) {
+  HOLON_ON_DEVICE(loss, nll, log_probability, target, options, loss);
   CrossEntropy plain = options;
   plain.label_smoothing = 0;
   const Problem p("nll_loss", log_probability, target, plain);
@@ -148,6 +153,7 @@ void nll(const Array& log_probability, const Array& target, const CrossEntropy& 
 }
 
 void nll_backward(const Array& target, const CrossEntropy& options, const Array& dloss, Array& dlog_probability) {
+  HOLON_ON_DEVICE(dlog_probability, nll_backward, target, options, dloss, dlog_probability);
   const Problem p("nll_loss_backward", dlog_probability, target, options);
   p.check("dloss", dloss);
   const DType dtype = dlog_probability.dtype;

@@ -6,10 +6,12 @@
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/random.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
 void multinomial(uint64_t seed, uint64_t counter, const Array& weights, int64_t first_row, int64_t rows, bool replacement, Array& out) {
+  HOLON_ON_DEVICE(out, multinomial, seed, counter, weights, first_row, rows, replacement, out);
   const int64_t n = out.ndim() == 2 ? out.shape[0] : 1, classes = weights.shape.back(), draws = out.shape.back();
   Array w = Array::empty({n, classes}, DType::kFloat64), drawn = Array::empty({n, draws}, DType::kInt64);
   copy(weights.ndim() == 2 ? weights : weights.view({1, classes}, {0, weights.strides[0]}), w);

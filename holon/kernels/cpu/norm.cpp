@@ -7,6 +7,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -167,41 +168,49 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
 }  // namespace
 
 void layer_norm(const Array& x, int axes, const Array& weight, const Array& bias, double eps, Array& y, Array& mean, Array& rstd) {
+  HOLON_ON_DEVICE(y, layer_norm, x, axes, weight, bias, eps, y, mean, rstd);
   forward("layer_norm", x, axes, weight, bias, eps, y, &mean, rstd);
 }
 
 void layer_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& mean,
                          const Array& rstd, Array& dx, Array* dweight, Array* dbias) {
+  HOLON_ON_DEVICE(dx, layer_norm_backward, dy, x, axes, weight, mean, rstd, dx, dweight, dbias);
   backward("layer_norm_backward", dy, x, axes, weight, &mean, rstd, dx, dweight, dbias);
 }
 
 void add_layer_norm(const Array& x, const Array& other, int axes, const Array& weight, const Array& bias, double eps,
                     Array& sum, Array& y, Array& mean, Array& rstd) {
+  HOLON_ON_DEVICE(sum, add_layer_norm, x, other, axes, weight, bias, eps, sum, y, mean, rstd);
   const Addend addend{other, sum};
   forward("add_layer_norm", x, axes, weight, bias, eps, y, &mean, rstd, &addend);
 }
 
 void layer_norm_backward_add(const Array& dy, const Array& x, int axes, const Array& weight, const Array& mean,
                              const Array& rstd, const Array& other, Array& dx, Array* dweight, Array* dbias) {
+  HOLON_ON_DEVICE(dx, layer_norm_backward_add, dy, x, axes, weight, mean, rstd, other, dx, dweight, dbias);
   backward("layer_norm_backward_add", dy, x, axes, weight, &mean, rstd, dx, dweight, dbias, &other);
 }
 
 void rms_norm(const Array& x, int axes, const Array& weight, double eps, Array& y, Array& rstd) {
+  HOLON_ON_DEVICE(y, rms_norm, x, axes, weight, eps, y, rstd);
   forward("rms_norm", x, axes, weight, Array(), eps, y, nullptr, rstd);
 }
 
 void rms_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd, Array& dx, Array* dweight) {
+  HOLON_ON_DEVICE(dx, rms_norm_backward, dy, x, axes, weight, rstd, dx, dweight);
   backward("rms_norm_backward", dy, x, axes, weight, nullptr, rstd, dx, dweight, nullptr);
 }
 
 void add_rms_norm(const Array& x, const Array& other, int axes, const Array& weight, double eps, Array& sum, Array& y,
                   Array& rstd) {
+  HOLON_ON_DEVICE(sum, add_rms_norm, x, other, axes, weight, eps, sum, y, rstd);
   const Addend addend{other, sum};
   forward("add_rms_norm", x, axes, weight, Array(), eps, y, nullptr, rstd, &addend);
 }
 
 void rms_norm_backward_add(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd,
                            const Array& other, Array& dx, Array* dweight) {
+  HOLON_ON_DEVICE(dx, rms_norm_backward_add, dy, x, axes, weight, rstd, other, dx, dweight);
   backward("rms_norm_backward_add", dy, x, axes, weight, nullptr, rstd, dx, dweight, nullptr, &other);
 }
 

@@ -9,8 +9,32 @@
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
+
+namespace detail {
+template <>
+struct Staged<std::span<const UpdateTensor>> {
+  explicit Staged(std::span<const UpdateTensor> given) : given(given), copies(given.begin(), given.end()) {
+    for (size_t i = 0; i < copies.size(); ++i) each(i, [](Array& copy, const Array& of) { copy = host_copy(of); });
+  }
+  ~Staged() noexcept(false) {
+    if (std::uncaught_exceptions()) return;
+    for (size_t i = 0; i < copies.size(); ++i) each(i, [](Array& copy, const Array& of) { write_back(copy, of); });
+  }
+  std::span<const UpdateTensor> get() { return copies; }
+  template <class F>
+  void each(size_t i, F f) {
+    f(copies[i].parameter, given[i].parameter);
+    f(copies[i].gradient, given[i].gradient);
+    for (int k = 0; k < kUpdateStates; ++k) f(copies[i].state[k], given[i].state[k]);
+    f(copies[i].rounded, given[i].rounded);
+  }
+  std::span<const UpdateTensor> given;
+  std::vector<UpdateTensor> copies;
+};
+}  // namespace detail
 
 namespace {
 
@@ -158,6 +182,7 @@ int needed_states(UpdateRule rule) {
 }  // namespace
 
 void update(UpdateRule rule, std::span<const UpdateTensor> tensors) {
+  if (!tensors.empty()) HOLON_ON_DEVICE(tensors[0].parameter, update, rule, tensors);
   for (const UpdateTensor& t : tensors)
     for (int k = 0; k < needed_states(rule); ++k) HOLON_CHECK(t.state[k].defined(), "optimizer: a parameter without its state {}", k);
   const uint32_t written = rule == UpdateRule::kLamb ? bits({0}) : bits({0, 2, 3, 4});
@@ -192,6 +217,7 @@ void update(UpdateRule rule, std::span<const UpdateTensor> tensors) {
 }
 
 void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::span<double> sums) {
+  if (!tensors.empty()) HOLON_ON_DEVICE(tensors[0].parameter, update_norms, rule, tensors, sums);
   HOLON_CHECK(rule == UpdateRule::kSgd || rule == UpdateRule::kLamb, "optimizer: this rule takes no norms");
   const bool lamb = rule == UpdateRule::kLamb;
   std::vector<Arrays> all = arrays_of(tensors, lamb ? bits({2, 3}) : 0);
@@ -209,6 +235,7 @@ void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::s
 }
 
 void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<double> sums) {
+  if (!arrays.empty()) HOLON_ON_DEVICE(arrays[0], norms_of, kind, p, arrays, sums);
   std::vector<Arrays> all;
   for (const Array& a : arrays) all.push_back(together({&a}, 0, "norm"));
   const std::vector<Chunk> chunks = chunks_of(all);
@@ -245,11 +272,18 @@ bool change_all(std::span<const Array> arrays, const ScaleFn (&fns)[2], double f
 
 }  // namespace
 
-bool scale_all(std::span<const Array> arrays, double factor) { return change_all(arrays, table().scale, factor, 0, 0); }
+bool scale_all(std::span<const Array> arrays, double factor) {
+  if (!arrays.empty()) HOLON_ON_DEVICE(arrays[0], scale_all, arrays, factor);
+  return change_all(arrays, table().scale, factor, 0, 0);
+}
 
-void clamp_all(std::span<const Array> arrays, double low, double high) { change_all(arrays, table().clamp, 1, low, high); }
+void clamp_all(std::span<const Array> arrays, double low, double high) {
+  if (!arrays.empty()) HOLON_ON_DEVICE(arrays[0], clamp_all, arrays, low, high);
+  change_all(arrays, table().clamp, 1, low, high);
+}
 
 double squared_norm(const Array& a) {
+  HOLON_ON_DEVICE(a, squared_norm, a);
   double sum = 0;
   norms_of(NormKind::kSquares, 2, {&a, 1}, {&sum, 1});
   return sum;

@@ -9,6 +9,7 @@
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/pool_loops.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -392,6 +393,7 @@ int64_t pool_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad_
 }
 
 void max_pool2d(const Array& x, const Pool2d& pool, Array& out, Array* index) {
+  HOLON_ON_DEVICE(out, max_pool2d, x, pool, out, index);
   Plan p = make_plan(x, out, &pool);
   if (index) check_index(*index, out, pool);
   if (out.numel() == 0) return;
@@ -429,6 +431,7 @@ void max_pool2d(const Array& x, const Pool2d& pool, Array& out, Array* index) {
 }
 
 void max_pool2d_backward(const Array& dy, const Array& index, const Pool2d& pool, Array& dx) {
+  HOLON_ON_DEVICE(dx, max_pool2d_backward, dy, index, pool, dx);
   Plan p = make_plan(dx, dy, &pool);
   check_index(index, dy, pool);
   if (dy.numel() == 0 || dx.numel() == 0) {
@@ -449,20 +452,29 @@ void max_pool2d_backward(const Array& dy, const Array& index, const Pool2d& pool
 }
 
 void avg_pool2d(const Array& x, const Pool2d& pool, Array& out) {
+  HOLON_ON_DEVICE(out, avg_pool2d, x, pool, out);
   HOLON_CHECK(pool.dilation[0] == 1 && pool.dilation[1] == 1, "avg_pool2d has no dilation.");
   average(make_plan(x, out, &pool), x, out);
 }
 
 void avg_pool2d_backward(const Array& dy, const Pool2d& pool, Array& dx) {
+  HOLON_ON_DEVICE(dx, avg_pool2d_backward, dy, pool, dx);
   HOLON_CHECK(pool.dilation[0] == 1 && pool.dilation[1] == 1, "avg_pool2d has no dilation.");
   average_backward(make_plan(dx, dy, &pool), dy, dx);
 }
 
-void adaptive_avg_pool2d(const Array& x, Array& out) { average(make_plan(x, out, nullptr), x, out); }
+void adaptive_avg_pool2d(const Array& x, Array& out) {
+  HOLON_ON_DEVICE(out, adaptive_avg_pool2d, x, out);
+  average(make_plan(x, out, nullptr), x, out);
+}
 
-void adaptive_avg_pool2d_backward(const Array& dy, Array& dx) { average_backward(make_plan(dx, dy, nullptr), dy, dx); }
+void adaptive_avg_pool2d_backward(const Array& dy, Array& dx) {
+  HOLON_ON_DEVICE(dx, adaptive_avg_pool2d_backward, dy, dx);
+  average_backward(make_plan(dx, dy, nullptr), dy, dx);
+}
 
 void adaptive_max_pool2d(const Array& x, Array& out, Array& index) {
+  HOLON_ON_DEVICE(out, adaptive_max_pool2d, x, out, index);
   const Plan p = make_plan(x, out, nullptr);
   HOLON_CHECK(index.shape == out.shape && index.dtype == DType::kInt64, "adaptive_max_pool2d: an index of {} {}.", name(index.dtype), index.shape);
   if (out.numel() == 0) return;

@@ -12,6 +12,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -192,6 +193,7 @@ double probability(double x) { return x <= 0 ? lower_tail(x) : 1 - lower_tail(-x
 }  // namespace
 
 void uniform(const RandomPart& part, double low, double high, Array& out) {
+  HOLON_ON_DEVICE(out, uniform, part, low, high, out);
   if (!(low <= high)) fail_value("uniform: the range [{}, {}) is empty. Give the smaller number first.", low, high);
   RandomNumbers p;
   p.a = low;
@@ -203,6 +205,7 @@ void uniform(const RandomPart& part, double low, double high, Array& out) {
 }
 
 void normal(const RandomPart& part, double mean, double deviation, Array& out) {
+  HOLON_ON_DEVICE(out, normal, part, mean, deviation, out);
   RandomNumbers p;
   p.a = mean;
   p.b = deviation;
@@ -210,6 +213,7 @@ void normal(const RandomPart& part, double mean, double deviation, Array& out) {
 }
 
 void truncated_normal(const RandomPart& part, double mean, double deviation, double low, double high, Array& out) {
+  HOLON_ON_DEVICE(out, truncated_normal, part, mean, deviation, low, high, out);
   if (!(low < high) || !(deviation > 0))
     fail_value("truncated_normal: mean {}, deviation {}, range [{}, {}]. It needs a positive deviation and low < high.", mean, deviation, low, high);
   RandomNumbers p;
@@ -232,6 +236,7 @@ void truncated_normal(const RandomPart& part, double mean, double deviation, dou
 }
 
 void randint(const RandomPart& part, int64_t low, int64_t high, Array& out) {
+  HOLON_ON_DEVICE(out, randint, part, low, high, out);
   if (low >= high) fail_value("randint: the range [{}, {}) is empty. The upper end is not part of it.", low, high);
   const uint64_t span = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
   draw(part, true, nullptr, DType::kInt64, out, DType::kInt64, [&](const void* bits, const void*, void* y, int64_t n) {
@@ -243,6 +248,8 @@ void randint(const RandomPart& part, int64_t low, int64_t high, Array& out) {
 }
 
 void bernoulli(const RandomPart& part, double probability_of_one, Array& out) {
+  using Form = void (*)(const RandomPart&, double, Array&);
+  HOLON_ON_DEVICE_AS(out, "bernoulli", Form, bernoulli, part, probability_of_one, out);
   RandomNumbers p;
   p.threshold = threshold_of("bernoulli", probability_of_one);
   draw(part, false, nullptr, DType::kBool, out, DType::kBool,
@@ -250,12 +257,15 @@ void bernoulli(const RandomPart& part, double probability_of_one, Array& out) {
 }
 
 void bernoulli(const RandomPart& part, const Array& probabilities, Array& out) {
+  using Form = void (*)(const RandomPart&, const Array&, Array&);
+  HOLON_ON_DEVICE_AS(out, "bernoulli_of", Form, bernoulli, part, probabilities, out);
   HOLON_CHECK(probabilities.shape == out.shape, "bernoulli: {} into {}", probabilities.shape, out.shape);
   draw(part, false, &probabilities, DType::kFloat32, out, DType::kBool,
        [&](const void* bits, const void* x, void* y, int64_t n) { table().bernoulli_of(bits, x, y, n, {}); });
 }
 
 void dropout(const RandomPart& part, const Array& x, double p, Array& out) {
+  HOLON_ON_DEVICE(out, dropout, part, x, p, out);
   HOLON_CHECK(x.shape == out.shape && x.dtype == out.dtype, "dropout: {} into {}", x.shape, out.shape);
   RandomNumbers numbers;
   numbers.threshold = threshold_of("dropout", p);
@@ -267,6 +277,7 @@ void dropout(const RandomPart& part, const Array& x, double p, Array& out) {
 }
 
 void randperm(const RandomPart& part, Array& out) {
+  HOLON_ON_DEVICE(out, randperm, part, out);
   HOLON_CHECK(out.ndim() == 1 && part.logical_shape.size() == 1 && part.offset[0] >= 0 &&
                   part.offset[0] + out.shape[0] <= part.logical_shape[0],
               "randperm: {} at {} of {}", out.shape, part.offset, part.logical_shape);

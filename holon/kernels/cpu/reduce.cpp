@@ -9,6 +9,7 @@
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/loops.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -208,6 +209,7 @@ void reduce_flat(const Plan& p, const Array& a, int64_t n, Array& out) {
 }  // namespace
 
 void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
+  HOLON_ON_DEVICE(out, reduce, op, a, axes, out);
   int64_t count = 1;
   for (int i = 0; i < a.ndim(); ++i)
     if (axes >> i & 1u) count *= a.shape[i];
@@ -297,6 +299,7 @@ Lines lines_of(const Array& a, int axis, const Array& out, bool out_has_axis) {
 }  // namespace
 
 void argreduce(bool max, const Array& a, int axis, Array& out) {
+  HOLON_ON_DEVICE(out, argreduce, max, a, axis, out);
   HOLON_CHECK(out.dtype == DType::kInt64, "argreduce: the output is {}", name(out.dtype));
   if (out.numel() == 0) return;
   const Lines l = lines_of(a, axis, out, false);
@@ -363,6 +366,7 @@ void scan(const Array& a, int axis, Array& out, DType wide) {
 }  // namespace
 
 void cumsum(const Array& a, int axis, Array& out) {
+  HOLON_ON_DEVICE(out, cumsum, a, axis, out);
   if (is_floating(a.dtype))
     scan<double, false>(a, axis, out, DType::kFloat64);
   else
@@ -370,6 +374,7 @@ void cumsum(const Array& a, int axis, Array& out) {
 }
 
 void cumprod(const Array& a, int axis, Array& out) {
+  HOLON_ON_DEVICE(out, cumprod, a, axis, out);
   if (is_floating(a.dtype))
     scan<double, true>(a, axis, out, DType::kFloat64);
   else

@@ -8,6 +8,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/index.h"
 #include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -90,6 +91,7 @@ Array index_array(const Taps& taps) {
 }  // namespace
 
 void pad_constant(const Array& x, const Dims& before, Scalar value, Array& out) {
+  HOLON_ON_DEVICE(out, pad_constant, x, before, value, out);
   fill(out, value);
   Dims shape = out.shape;
   int64_t from = 0, to = 0;
@@ -105,6 +107,7 @@ void pad_constant(const Array& x, const Dims& before, Scalar value, Array& out) 
 }
 
 void resample(const Array& x, int axis, const Taps& taps, Array& out) {
+  HOLON_ON_DEVICE(out, resample, x, axis, taps, out);
   const int64_t m = out.shape[axis], n = x.shape[axis];
   HOLON_CHECK(static_cast<int64_t>(taps.index.size()) == m * taps.taps, "resample: {} taps for {} elements.", taps.index.size(), m);
   if (out.numel() == 0) return;
@@ -124,6 +127,7 @@ void resample(const Array& x, int axis, const Taps& taps, Array& out) {
 }
 
 void resample_backward(const Array& dy, int axis, const Taps& taps, Array& dx) {
+  HOLON_ON_DEVICE(dx, resample_backward, dy, axis, taps, dx);
   const int64_t m = dy.shape[axis], n = dx.shape[axis];
   HOLON_CHECK(static_cast<int64_t>(taps.index.size()) == m * taps.taps, "resample: {} taps for {} elements.", taps.index.size(), m);
   if (dx.numel() == 0) return;
@@ -183,6 +187,7 @@ void over_planes(const Array& x, const Array& columns, const Window2d& w, F&& f)
 }  // namespace
 
 void im2col(const Array& x, const Window2d& w, Array& out) {
+  HOLON_ON_DEVICE(out, im2col, x, w, out);
   const Array in = contiguous(x);
   into(out, out.dtype, [&](Array& y) {
     visit_dtype(x.dtype, [&](auto tag) {
@@ -200,6 +205,7 @@ void im2col(const Array& x, const Window2d& w, Array& out) {
 }
 
 void col2im(const Array& columns, const Window2d& w, Array& x) {
+  HOLON_ON_DEVICE(x, col2im, columns, w, x);
   const DType compute = float_compute(x.dtype, "fold");
   const Array in = ready(columns, compute);
   auto run = [&](auto zero, Array& y) {

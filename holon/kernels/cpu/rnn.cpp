@@ -8,6 +8,7 @@
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/cpu/table.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -180,6 +181,7 @@ int rnn_saved(RnnMode mode) { return mode == RnnMode::kLstm || mode == RnnMode::
 
 void rnn_sequence(RnnMode mode, const Array& gx_, const Array& h0_, const Array& c0_, const Array& w_, const Array& bias_, bool reverse, Array& y_,
                   Array& c_, Array& saved_) {
+  HOLON_ON_DEVICE(y_, rnn_sequence, mode, gx_, h0_, c0_, w_, bias_, reverse, y_, c_, saved_);
   const Sizes n = check(mode, gx_, h0_, w_, y_);
   if (y_.numel() == 0) return;
   const DType compute = float_compute(gx_.dtype, "rnn");
@@ -211,6 +213,7 @@ void rnn_sequence(RnnMode mode, const Array& gx_, const Array& h0_, const Array&
 
 void rnn_sequence_backward(RnnMode mode, const Array& dy_, const Array& dc_, const Array& y_, const Array& c_, const Array& saved_, const Array& h0_,
                            const Array& c0_, const Array& w_, bool reverse, Array& dgx_, Array& dgh_, Array& dh0_, Array& dc0_) {
+  HOLON_ON_DEVICE(dgx_, rnn_sequence_backward, mode, dy_, dc_, y_, c_, saved_, h0_, c0_, w_, reverse, dgx_, dgh_, dh0_, dc0_);
   const Sizes n = check(mode, dgx_, h0_, w_, y_);
   const DType compute = float_compute(y_.dtype, "rnn");
   const bool lstm = mode == RnnMode::kLstm, gru = mode == RnnMode::kGru;

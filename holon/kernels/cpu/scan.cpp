@@ -6,6 +6,7 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -59,6 +60,7 @@ double log_add(double a, double b) {
 }  // namespace
 
 void logcumsumexp(const Array& x, int axis, Array& out) {
+  HOLON_ON_DEVICE(out, logcumsumexp, x, axis, out);
   visit_floating("logcumsumexp", x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Array* const arrays[] = {&x, &out};
@@ -75,6 +77,7 @@ void logcumsumexp(const Array& x, int axis, Array& out) {
 }
 
 void logcumsumexp_backward(const Array& dy, const Array& x, const Array& y, int axis, Array& out) {
+  HOLON_ON_DEVICE(out, logcumsumexp_backward, dy, x, y, axis, out);
   visit_floating("logcumsumexp", x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Array* const arrays[] = {&dy, &x, &y, &out};
@@ -96,6 +99,7 @@ void logcumsumexp_backward(const Array& dy, const Array& x, const Array& y, int 
 }
 
 void cumprod_backward(const Array& dy, const Array& x, int axis, Array& out) {
+  HOLON_ON_DEVICE(out, cumprod_backward, dy, x, axis, out);
   visit_floating("cumprod", x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Array* const arrays[] = {&dy, &x, &out};
@@ -121,6 +125,7 @@ void cumprod_backward(const Array& dy, const Array& x, int axis, Array& out) {
 }
 
 void cumextremum(bool max, const Array& x, int axis, Array& values, Array& indices) {
+  HOLON_ON_DEVICE(values, cumextremum, max, x, axis, values, indices);
   visit_dtype(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Array* const arrays[] = {&x, &values, &indices};
@@ -143,6 +148,7 @@ void cumextremum(bool max, const Array& x, int axis, Array& values, Array& indic
 }
 
 void flip(const Array& x, uint32_t axes, Array& out) {
+  HOLON_ON_DEVICE(out, flip, x, axes, out);
   if (x.numel() == 0) return;
   Array turned = x;
   for (int d = 0; d < x.ndim(); ++d)

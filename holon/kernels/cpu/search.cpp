@@ -6,6 +6,7 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -26,6 +27,7 @@ void put(Array& out, int64_t at, int64_t v) {
 }  // namespace
 
 void searchsorted(const Array& sorted_in, const Array& values_in, bool right, Array& out) {
+  HOLON_ON_DEVICE(out, searchsorted, sorted_in, values_in, right, out);
   HOLON_CHECK(sorted_in.dtype == values_in.dtype && out.shape == values_in.shape && out.is_contiguous() &&
                   (out.dtype == DType::kInt32 || out.dtype == DType::kInt64),
               "searchsorted: {} in {} into {}", values_in.shape, sorted_in.shape, out.shape);
@@ -43,6 +45,7 @@ void searchsorted(const Array& sorted_in, const Array& values_in, bool right, Ar
 }
 
 int64_t largest_count(const Array& x_in) {
+  HOLON_ON_DEVICE(x_in, largest_count, x_in);
   const Array x = contiguous(x_in);
   int64_t largest = -1;
   visit_dtype(x.dtype, [&](auto tag) {
@@ -61,6 +64,7 @@ int64_t largest_count(const Array& x_in) {
 }
 
 void bincount(const Array& x_in, const Array* weights, Array& out) {
+  HOLON_ON_DEVICE(out, bincount, x_in, weights, out);
   const Array x = contiguous(x_in);
   fill(out, 0);
   visit_dtype(x.dtype, [&](auto tag) {
@@ -86,6 +90,7 @@ void bincount(const Array& x_in, const Array* weights, Array& out) {
 }
 
 void histc(const Array& x_in, double low, double high, Array& out) {
+  HOLON_ON_DEVICE(out, histc, x_in, low, high, out);
   const Array x = contiguous(x_in);
   const int64_t bins = out.numel();
   Array counts = Array::empty({bins}, DType::kInt64);
@@ -103,6 +108,7 @@ void histc(const Array& x_in, double low, double high, Array& out) {
 }
 
 int64_t unique_rows(const Array& x_in, Array& order, Array& group) {
+  HOLON_ON_DEVICE(order, unique_rows, x_in, order, group);
   const Array x = contiguous(x_in);
   const int64_t n = x.shape[0], width = x.shape[1];
   auto* o = order.data<int64_t>();

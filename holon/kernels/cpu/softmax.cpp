@@ -6,6 +6,7 @@
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -111,26 +112,37 @@ void backward(const char* op, const Array& dy, const Array& y, int axis, double 
 
 }  // namespace
 
-void softmax(const Array& x, int axis, Array& out) { forward("softmax", x, axis, 1, std::nullopt, out, false); }
-void log_softmax(const Array& x, int axis, Array& out) { forward("log_softmax", x, axis, 1, std::nullopt, out, true); }
+void softmax(const Array& x, int axis, Array& out) {
+  HOLON_ON_DEVICE(out, softmax, x, axis, out);
+  forward("softmax", x, axis, 1, std::nullopt, out, false);
+}
+void log_softmax(const Array& x, int axis, Array& out) {
+  HOLON_ON_DEVICE(out, log_softmax, x, axis, out);
+  forward("log_softmax", x, axis, 1, std::nullopt, out, true);
+}
 void softmax_backward(const Array& dy, const Array& y, int axis, Array& dx) {
+  HOLON_ON_DEVICE(dx, softmax_backward, dy, y, axis, dx);
   backward("softmax_backward", dy, y, axis, 1, dx, false);
 }
 void log_softmax_backward(const Array& dy, const Array& y, int axis, Array& dx) {
+  HOLON_ON_DEVICE(dx, log_softmax_backward, dy, y, axis, dx);
   backward("log_softmax_backward", dy, y, axis, 1, dx, true);
 }
 
 void scale_mask_softmax(const Array& x, double scale, std::optional<int64_t> diagonal, Array& out) {
+  HOLON_ON_DEVICE(out, scale_mask_softmax, x, scale, diagonal, out);
   HOLON_CHECK(x.ndim() >= 2, "scale_mask_softmax: scores of shape {}", x.shape);
   if (!(scale > 0)) fail_value("scale_mask_softmax: scale is {}. It must be positive.", scale);
   forward("scale_mask_softmax", x, x.ndim() - 1, scale, diagonal, out, false);
 }
 
 void scale_mask_softmax_backward(const Array& dy, const Array& y, double scale, Array& dx) {
+  HOLON_ON_DEVICE(dx, scale_mask_softmax_backward, dy, y, scale, dx);
   backward("scale_mask_softmax_backward", dy, y, dy.ndim() - 1, scale, dx, false);
 }
 
 void log_sum_exp(const Array& x, Array& out) {
+  HOLON_ON_DEVICE(out, log_sum_exp, x, out);
   const DType compute = float_compute(x.dtype, "log_sum_exp");
   HOLON_CHECK(out.dtype == compute && out.is_contiguous(), "log_sum_exp: the output is {}", name(out.dtype));
   const Rows rows(x, x.ndim() - 1, compute);

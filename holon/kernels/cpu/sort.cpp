@@ -10,6 +10,7 @@
 #include "holon/kernels/cpu/index.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/scratch.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -133,11 +134,13 @@ void order_rows(const Array& x, int64_t k, bool descending, Array* values, Array
 }  // namespace
 
 void sort(const Array& x, bool descending, Array* values, Array& indices) {
+  HOLON_ON_DEVICE(indices, sort, x, descending, values, indices);
   HOLON_CHECK(indices.shape == x.shape && (!values || values->shape == x.shape), "sort: {} into {}", x.shape, indices.shape);
   order_rows(x, x.ndim() == 0 ? 1 : x.shape.back(), descending, values, indices);
 }
 
 void topk(const Array& x, int64_t k, bool largest, Array& values, Array& indices) {
+  HOLON_ON_DEVICE(values, topk, x, k, largest, values, indices);
   const int64_t n = x.ndim() == 0 ? 1 : x.shape.back();
   if (k < 0 || k > n) fail_value("topk: {} of {} elements were asked for (shape {}).", k, n, x.shape);
   HOLON_CHECK(values.shape == indices.shape && (x.ndim() == 0 || values.shape.back() == k), "topk: {} into {}", x.shape, values.shape);
