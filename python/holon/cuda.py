@@ -1,5 +1,5 @@
-"""CUDA devices. Without one, HOLON_SIMULATE=cuda (the launcher's --simulate cuda) lets "cuda" devices and placements run on the CPU;
-there is then one device for each rank of this host."""
+"""CUDA devices: one for each rank of a host, counted round where ranks outnumber them. Without one, HOLON_SIMULATE=cuda (the launcher's
+--simulate cuda) lets "cuda" devices and placements run on the CPU; there is then one device for each rank of this host."""
 import os
 from collections import namedtuple
 
@@ -18,7 +18,7 @@ from ._typed import (
 __all__ = [
     "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "current_device",
     "device_count", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties", "is_available", "manual_seed",
-    "manual_seed_all", "max_memory_allocated", "memory_allocated",
+    "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved",
     "reset_peak_memory_stats", "set_device", "synchronize",
 ]
 
@@ -27,35 +27,42 @@ _Properties = namedtuple("_Properties", "name major minor total_memory multi_pro
 
 def is_available():
     """Returns whether "cuda" devices can be used: where they are simulated, they can."""
+    return _simulated() or _C.cuda_device_count() > 0
+
+
+def _simulated():
     return _C.setting("HOLON_SIMULATE") == "cuda"
 
 
 def device_count():
-    """Returns the number of devices of this host that programs can use: one for each of its ranks, 0 without CUDA."""
-    return _C.local_world_size() if is_available() else 0
+    """Returns the number of devices of this host that programs can use, 0 without CUDA; of simulated ones there is one for each rank."""
+    return _C.local_world_size() if _simulated() else _C.cuda_device_count()
 
 
 def current_device():
     """Returns the number of this rank's device."""
-    _require()
-    return _C.local_rank()
+    return _C.device("cuda").index  # raises, and says what to do, where there is none
 
 
 def set_device(device):
     """Checks that the device is this rank's own, which every rank uses from the start."""
     index = _index(device)
-    if index not in (None, _C.local_rank()):
-        raise ValueError(f"cuda.set_device: device {index} was asked for, but rank {_C.rank()} has device {_C.local_rank()}: the one of its "
+    if index not in (None, current_device()):
+        raise ValueError(f"cuda.set_device: device {index} was asked for, but rank {_C.rank()} has device {current_device()}: the one of its "
                          "number on this host. Leave the call out, or pass env.get_local_rank().")
 
 
 def synchronize(device=None):
-    """Returns at once: ops have run when they return."""
+    """Waits for all work of this rank on the device, and raises what that found wrong. Of simulated devices, ops have run when they return."""
+    if not _simulated():
+        _C.cuda_synchronize(_of(device))
 
 
 def empty_cache():
     """Gives memory that is free back to the system."""
     _C.release_cached_memory()
+    if not _simulated() and is_available():
+        _C.cuda_release_cached_memory(current_device())
 
 
 def manual_seed(seed):
@@ -67,45 +74,62 @@ manual_seed_all = manual_seed
 
 
 def memory_allocated(device=None):
-    """Returns the bytes that tensors of this rank hold."""
-    return _C.memory_stats()["in_use_bytes"]
+    """Returns the bytes that tensors of this rank hold on the device."""
+    return _stats(device)["in_use_bytes"]
 
 
 def max_memory_allocated(device=None):
-    """Returns the most bytes that tensors of this rank have held at one time."""
-    return _C.memory_stats()["peak_bytes"]
+    """Returns the most bytes that tensors of this rank have held on the device at one time."""
+    return _stats(device)["peak_bytes"]
+
+
+def memory_reserved(device=None):
+    """Returns the bytes that this rank has taken from the device, cached ones included."""
+    stats = _stats(device)
+    return stats["in_use_bytes"] + stats["cached_bytes"]
 
 
 def reset_peak_memory_stats(device=None):
     """Counts max_memory_allocated() from now on."""
-    _C.reset_peak_memory()
+    if _simulated():
+        _C.reset_peak_memory()
+    else:
+        _C.cuda_reset_peak_memory(_of(device))
 
 
 def get_device_name(device=None):
-    _require()
-    return "simulated cuda device"
+    """Returns the device's name, e.g. "NVIDIA H200"."""
+    return get_device_properties(device).name
 
 
 def get_device_capability(device=None):
-    _require()
-    return 0, 0
+    """Returns the compute capability as (major, minor)."""
+    return get_device_properties(device)[1:3]
 
 
 def get_device_properties(device=None):
-    """Returns name, major, minor, total_memory and multi_processor_count: of a simulated device, those of this host."""
-    _require()
+    """Returns name, major, minor, total_memory (bytes) and multi_processor_count: of a simulated device, those of this host."""
+    index = _of(device)
+    if not _simulated():
+        return _Properties(*_C.cuda_properties(index))
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return _Properties(get_device_name(), 0, 0, total, os.cpu_count() or 1)
+    return _Properties("simulated cuda device", 0, 0, total, os.cpu_count() or 1)
+
+
+def _stats(device):
+    return _C.memory_stats() if _simulated() else _C.cuda_memory_stats(_of(device))
+
+
+def _of(device):
+    """The number of a device, this rank's where none is given. Errors: there is none of that number."""
+    index = _index(device)
+    return current_device() if index is None else _C.device(f"cuda:{index}").index
 
 
 def _index(device):
     if device is None or isinstance(device, int):
         return device
     return (device if isinstance(device, _C.device) else _C.device(device)).index
-
-
-def _require():
-    _C.device("cuda")  # raises, and says what to do, where there is none
 
 
 def __getattr__(name):

@@ -88,6 +88,7 @@ int set_item(PyObject* self, PyObject* key, PyObject* value);
 
 // The parts, in the order in which module.cpp calls them.
 void bind_errors(nb::module_& m);
+void bind_cuda(nb::module_& m);
 void bind_types(nb::module_& m);      // dtype, device, Size
 void bind_global(nb::module_& m);     // placement, sbp
 void bind_global_mode(nb::module_& m);

@@ -27,6 +27,7 @@ NB_MODULE(_C, m) {
   nb::set_leak_warnings(false);
   if (PyModule_AddFunctions(m.ptr(), functions) < 0) raise_python();
   bind_errors(m);
+  bind_cuda(m);
   bind_types(m);
   bind_global(m);
   bind_global_mode(m);

@@ -1,0 +1,47 @@
+// What Python sees of the device backend: holon/cuda.py names it.
+#include "bind.h"
+#include "holon/array/device_runtime.h"
+#include "holon/base/error.h"
+#include "holon/kernels/device.h"
+
+namespace holon::python {
+
+namespace {
+
+DeviceRuntime& runtime() {
+  DeviceRuntime* r = device_runtime();
+  if (!r) fail_runtime("there is no cuda device: {}.", why_no_device());
+  return *r;
+}
+
+nb::dict by_name(const MemoryStats& s) {
+  nb::dict d;
+  d["in_use_bytes"] = s.in_use_bytes;
+  d["peak_bytes"] = s.peak_bytes;
+  d["cached_bytes"] = s.cached_bytes;
+  return d;
+}
+
+}  // namespace
+
+void bind_cuda(nb::module_& m) {
+  m.def("cuda_device_count", [] { return device_runtime() ? device_runtime()->device_count() : 0; }, "How many cuda devices there are.");
+  m.def("why_no_device", [] { return device_runtime() ? std::string() : why_no_device(); }, "Why there is no cuda device; empty where there is one.");
+  m.def("cuda_properties", [](int index) {
+    DeviceProperties p = runtime().properties(index);
+    return nb::make_tuple(p.name, p.major, p.minor, p.total_bytes, p.multiprocessors);
+  }, "Name, major, minor, bytes and multiprocessors of a device.");
+  m.def("cuda_synchronize", [](int index) { runtime().synchronize(index); }, "Waits for this rank's work on a device.");
+  m.def("cuda_memory_stats", [](int index) { return by_name(runtime().memory_stats(index)); }, "Bytes in use, at the peak and cached on a device.");
+  m.def("cuda_reset_peak_memory", [](int index) { runtime().reset_peak_memory(index); }, "Counts the peak from now on.");
+  m.def("cuda_release_cached_memory", [](int index) { runtime().release_cached_memory(index); }, "Gives a device's cached memory back.");
+  m.def("host_runs", [] {
+    nb::dict d;
+    for (auto& [name, count] : kernels::host_runs()) d[name.c_str()] = count;
+    return d;
+  }, "How often each kernel function has run on copies of a device's arrays, on the CPU.");
+  m.def("device_kernels", [] { return device_runtime() ? kernels::device_kernels() : std::vector<std::string>(); },
+        "The kernel functions that run on the device itself.");
+}
+
+}  // namespace holon::python

@@ -1,0 +1,51 @@
+"""Tests of the CUDA backend: on a device where there is one and the backend is built, else on the emulator (emulator/emulator.h).
+
+HOLON_TEST_CUDA=device or emulator chooses by hand."""
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EMULATED = ROOT / "build/dev/lib/libholon_cuda_emulated.so"
+
+
+def _choose():
+    wanted = os.environ.get("HOLON_TEST_CUDA")
+    if os.environ.get("HOLON_CUDA_LIBRARY"):
+        return wanted or "given"
+    if wanted != "emulator" and (wanted == "device" or os.path.exists("/dev/nvidiactl")):
+        return "device"
+    os.environ["HOLON_CUDA_LIBRARY"] = str(EMULATED)
+    return "emulator"
+
+
+# Before holon is asked for its first device.
+CHOSEN = _choose()
+
+
+def pytest_collection_modifyitems(items):
+    import holon
+
+    if holon.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason=f"no cuda device and no emulator: {holon._C.why_no_device()}")
+    for item in items:
+        if Path(item.fspath).parent == Path(__file__).parent:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def native():
+    """with native(): no kernel function may run on host copies inside."""
+    import holon
+
+    @contextlib.contextmanager
+    def check():
+        before = dict(holon._C.host_runs())
+        yield
+        staged = {name: n - before.get(name, 0) for name, n in holon._C.host_runs().items() if n > before.get(name, 0)}
+        assert not staged, f"ran on host copies: {staged}"
+
+    return check
