@@ -1,4 +1,7 @@
 // What Python sees of the device backend: holon/cuda.py names it.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include "bind.h"
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
