@@ -1,5 +1,4 @@
 // What Python sees of the device backend: holon/cuda.py names it.
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
