@@ -196,7 +196,7 @@ def test_linear_then(dtype, bias, then):
     alone = then in ("relu", "gelu", "gelu_tanh")
 
     def f(x, w, b, other):
-        return flow._C.ops.linear_then(x, w, b if bias else None, None if alone else other, then=then)
+        return flow._C.call("linear_then", x, w, b if bias else None, None if alone else other, then=then)
 
     on_both(f, x, w, b, other, factor=2)
     turned = values((9, 5, 2), dtype, 3)
@@ -206,7 +206,7 @@ def test_linear_then(dtype, bias, then):
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("then", ["add", "mul", "relu_backward"])
 def test_matmul_then(dtype, then):
-    on_both(lambda a, b, other: flow._C.ops.matmul_then(a, b, other, then=then), values((3, 5, 6), dtype), values((6, 9), dtype, 1),
+    on_both(lambda a, b, other: flow._C.call("matmul_then", a, b, other, then=then), values((3, 5, 6), dtype), values((6, 9), dtype, 1),
             values((3, 5, 9), dtype, 2), factor=2)
 
 
@@ -214,45 +214,11 @@ def test_matmul_then(dtype, then):
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_linear_gelu(native, dtype, approximate):
     x, w, b = values((2, 5, 6), dtype), values((9, 6), dtype, 1), values((9,), dtype, 2)
-    wanted = flow._C.ops.linear_gelu(x, w, b, approximate=approximate)
+    wanted = flow._C.call("linear_gelu", x, w, b, approximate=approximate)
     with native():
-        got = flow._C.ops.linear_gelu(x.cuda(), w.cuda(), b.cuda(), approximate=approximate)
+        got = flow._C.call("linear_gelu", x.cuda(), w.cuda(), b.cuda(), approximate=approximate)
     for g, v in zip(got, wanted):
         assert_same(g, v, 2)
-
-
-def test_a_graph_with_epilogues():
-    """What nn.Graph fuses: a two-layer network with each activation, and its gradients."""
-    class Network(flow.nn.Module):
-        def __init__(self, act):
-            super().__init__()
-            self.first, self.act, self.second = flow.nn.Linear(6, 16), act, flow.nn.Linear(16, 3)
-
-        def forward(self, x):
-            return self.second(self.act(self.first(x)))
-
-    def train(act, device):
-        flow.manual_seed(0)
-        model = Network(act).to(device)
-        optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
-
-        class Train(flow.nn.Graph):
-            def __init__(self):
-                super().__init__()
-                self.model = model
-                self.add_optimizer(optimizer)
-
-            def build(self, x):
-                loss = self.model(x).square().mean()
-                loss.backward()
-                return loss
-
-        step = Train()
-        x = values((8, 6)).to(device)
-        return [float(step(x).cpu().numpy()) for _ in range(4)]
-
-    for act in (flow.nn.ReLU(), flow.nn.GELU()):
-        np.testing.assert_allclose(train(act, "cuda"), train(act, "cpu"), rtol=2e-5)
 
 
 def test_tf32_is_a_setting():

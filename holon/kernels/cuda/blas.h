@@ -18,8 +18,8 @@ struct Operand {
 
 // d = act(alpha * a @ b + beta * c + bias) for each of a batch, where c and d lie alike, are not transposed, and may be one.
 struct Product {
-  DType dtype = DType::kFloat32;  // of a and b: a floating one
-  DType result = DType::kFloat32;  // of c, d and bias: the same or, for the two-byte ones, float32
+  DType dtype = DType::kFloat32;           // of a and b: a floating one
+  DType result = DType::kFloat32;          // of c, d and bias: the same or, for the two-byte ones, float32
   int64_t m = 0, n = 0, k = 0, batch = 1;  // all at least 1
   Operand a, b, d;
   double alpha = 1, beta = 0;  // beta == 0: c is not read

@@ -193,10 +193,11 @@ bool multiply(const Array& a, const Array& b, Array& out, const ProductOptions& 
     add_before(false);
   if (added || other) p.beta = 1;
   if (by_library(g, p, left, right, source, out, bias_after ? &bias : nullptr)) return true;
-  if (!added && (bias_after || other)) {
+  if (added && bias_after)
+    binary(BinaryOp::Add, out, expanded(bias, out.shape), out);
+  else if (!added)
     add_before(bias_after);
-    p.beta = 1;
-  }
+  if (added) p.beta = 1;
   p.act = Act::kNone;
   if ((bias_after || other || options.act != Act::kNone) && by_library(g, p, left, right, out, out, nullptr)) return options.act == Act::kNone;
   plain_product(g, left, right, out, p.alpha, p.beta);

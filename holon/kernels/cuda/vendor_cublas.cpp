@@ -85,8 +85,7 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
 // rows x cols as cuBLASLt sees it.
 void describe(cublasLtMatrixLayout_t layout, DType dtype, int64_t rows, int64_t cols, const Operand& o, int64_t batch) {
   if (o.transposed) std::swap(rows, cols);
-  check(cublasLtMatrixLayoutInit(layout, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), o.ld),
-        "cublasLtMatrixLayoutInit");
+  check(cublasLtMatrixLayoutInit(layout, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), o.ld), "cublasLtMatrixLayoutInit");
   if (batch == 1) return;
   set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(batch));
   set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, o.batch_stride);
@@ -104,7 +103,10 @@ Plan make_plan(const Product& p, const Key& key, const void* bias) {
   Plan plan;
   plan.handle = handle();
   const bool wide = p.dtype == DType::kFloat64;
-  check(cublasLtMatmulDescInit(&plan.product, wide ? CUBLAS_COMPUTE_64F : p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+  check(cublasLtMatmulDescInit(&plan.product,
+                               wide         ? CUBLAS_COMPUTE_64F
+                                   : p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                            : CUBLAS_COMPUTE_32F,
                                wide ? CUDA_R_64F : CUDA_R_32F),
         "cublasLtMatmulDescInit");
   set(&plan.product, CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
