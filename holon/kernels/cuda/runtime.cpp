@@ -101,7 +101,7 @@ namespace {
 
 void raise(FaultReport& slot) {
   const FaultReport r = slot;
-  slot.fault = 0;
+  slot.fault = slot.claimed = 0;
   const char* op = r.op && *r.op ? r.op : "an op on a cuda device";
   switch (static_cast<Fault>(r.fault)) {
     case Fault::kTarget:
