@@ -1,6 +1,7 @@
 #include "holon/comm/device_communicator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -16,6 +17,7 @@ namespace holon::comm {
 namespace {
 
 DeviceCommunicatorMaker* the_maker = nullptr;
+std::atomic<bool> any_failed{false};
 
 struct DevicePart {
   std::map<std::vector<int>, std::unique_ptr<DeviceCommunicator>> known;  // nullptr: there is no way
@@ -66,7 +68,11 @@ DeviceCommunicator* device_communicator(std::span<const int> ranks, Device devic
   return known.emplace(std::move(key), std::move(made)).first->second.get();
 }
 
+void note_device_failure() { any_failed.store(true); }
+
 void check_device_communication() {
+  if (!any_failed.load(std::memory_order_relaxed)) [[likely]]
+    return;
   for (auto& [ranks, group] : Context::current().part<DevicePart>().known)
     if (group) group->check();
 }

@@ -91,5 +91,7 @@ DeviceCommunicator* device_communicator(std::span<const int> ranks, Device devic
 
 // Raises what has gone wrong in this rank's device communication. Does not wait; cheap.
 void check_device_communication();
+// By the backend, from any thread: from now on the check above looks.
+void note_device_failure();
 
 }  // namespace holon::comm

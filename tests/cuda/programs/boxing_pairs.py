@@ -37,7 +37,6 @@ def compare(shape, dtype, source, target, before, after, where=("cuda", "cuda"),
     a, b = part_of(cpu), part_of(cuda)
     assert a.shape == b.shape and a.dtype == b.dtype, (a.shape, b.shape)
     np.testing.assert_array_equal(a, b, err_msg=f"{shape} {dtype} {source} {before} -> {target} {after} {where} on rank {rank}")
-    np.testing.assert_array_equal(cpu.numpy(), cuda.numpy())
     done += 1
 
 
