@@ -300,7 +300,7 @@ class Together {
     if (!is_floating(first.dtype))
       fail_type("{} takes floating point tensors, found {}. Convert it first.", op, name(first.dtype));
     compute_ = first.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-    const Dims layout = first.is_dense() ? first.strides : row_major(first.shape);
+    const Dims layout = first.is_dense() ? first.strides : contiguous_strides(first.shape);
     item_.n = first.numel();
     item_.packed = true;
     int k = 0;
@@ -317,15 +317,6 @@ class Together {
   DType compute() const { return compute_; }
 
  private:
-  static Dims row_major(const Dims& shape) {
-    Dims s = shape;
-    int64_t step = 1;
-    for (int i = shape.size() - 1; i >= 0; --i) {
-      s[i] = step;
-      step *= shape[i];
-    }
-    return s;
-  }
   void add(const Array* given, int k, bool written, const Dims& strides, const Array& first, const char* op) {
     item_.a[k] = nullptr;
     item_.kind[k] = Kind::kPlain;
