@@ -95,6 +95,9 @@ bool gives_bool(UnaryOp op) { return kUnaryGivesBool[static_cast<int>(op)]; }
 bool gives_bool(BinaryOp op) { return kBinaryGivesBool[static_cast<int>(op)]; }
 bool divides(BinaryOp op) { return kBinaryTypes[static_cast<int>(op)] == kDivides; }
 
+namespace {
+
+// Before any device's form. Gives the operation that is computed.
 UnaryOp checked(UnaryOp op, const Array& a, const Array& out) {
   if (op == UnaryOp::BitNot && a.dtype == DType::kBool) op = UnaryOp::LogicalNot;
   check_types(name(op), kUnaryTypes[static_cast<int>(op)], a.dtype);
@@ -117,10 +120,12 @@ void check_where(const Array& condition, DType a, DType b, const Array& out) {
   HOLON_CHECK(a == out.dtype && b == out.dtype, "where: {} and {} into {}", holon::name(a), holon::name(b), holon::name(out.dtype));
 }
 
+}  // namespace
+
 void unary(UnaryOp op, const Array& a, Array& out, const Params& params) {
+  op = checked(op, a, out);
   HOLON_ON_DEVICE(out, unary, op, a, out, params);
   const Numbers p(params);
-  op = checked(op, a, out);
   RowFn rows = table().unary[static_cast<int>(op)][static_cast<int>(compute_type(a.dtype))];
   if (is_compute_type(a.dtype) && same_layout(a, out) && out.is_contiguous()) {
     const size_t size = size_bytes(a.dtype);
@@ -138,11 +143,11 @@ void unary(UnaryOp op, const Array& a, Array& out, const Params& params) {
 }
 
 void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Params& params) {
+  check(op, a, b.dtype, out);
   HOLON_ON_DEVICE(out, binary, op, a, b, out, params);
   const Numbers p(params);
   const Compute compute = compute_type(a.dtype);
   RowFn const* forms = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
-  check(op, a, b.dtype, out);
   if (is_compute_type(a.dtype) && same_layout(a, out) && same_layout(b, out) && out.is_contiguous()) {
     const size_t size = size_bytes(a.dtype);
     run_flat(forms[0], {a.bytes(), b.bytes(), size, size, out.bytes(), size_bytes(out.dtype)}, out.numel(), p.p);
@@ -161,6 +166,9 @@ void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Param
   run_loop(loop);
 }
 
+namespace {
+
+// Powers by a constant that have a cheaper operation.
 std::optional<UnaryOp> power_op(const Array& a, Scalar exponent) {
   if (exponent.as_double() == 2) return UnaryOp::Square;
   if (exponent.as_double() == 3) return UnaryOp::Cube;
@@ -171,15 +179,17 @@ std::optional<UnaryOp> power_op(const Array& a, Scalar exponent) {
   return std::nullopt;
 }
 
+}  // namespace
+
 void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool scalar_on_left, const Params& params) {
-  HOLON_ON_DEVICE(out, binary_scalar, op, a, scalar, out, scalar_on_left, params);
   if (op == BinaryOp::Pow && !scalar_on_left)
     if (auto cheaper = power_op(a, scalar)) return unary(*cheaper, a, out);
+  check(op, a, a.dtype, out);
+  HOLON_ON_DEVICE(out, binary_scalar, op, a, scalar, out, scalar_on_left, params);
   const Numbers p(params);
   const Number number = number_of(scalar);
   const Compute compute = compute_type(a.dtype);
   RowFn const* forms = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
-  check(op, a, a.dtype, out);
   alignas(8) std::byte value[8];
   switch (compute) {
     case Compute::kF32: *reinterpret_cast<float*>(value) = number.to<float>(); break;
@@ -213,11 +223,11 @@ void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool 
 }
 
 void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array& out, const Params& params) {
+  check(op, a, b, c, out);
   HOLON_ON_DEVICE(out, ternary, op, a, b, c, out, params);
   const Numbers p(params);
   const Compute compute = compute_type(a.dtype);
   RowFn rows = table().ternary[static_cast<int>(op)][static_cast<int>(compute)];
-  check(op, a, b, c, out);
   Loop loop;
   loop.rows = rows;
   loop.inputs = 3;
@@ -232,7 +242,6 @@ void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array
 namespace {
 
 void select(const Array& condition, const LoopInput& a, const Array& b, Array& out) {
-  check_where(condition, a.dtype, b.dtype, out);
   const size_t size = size_bytes(out.dtype);
   Loop loop;
   loop.rows = table().select[size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3];
@@ -248,6 +257,7 @@ void select(const Array& condition, const LoopInput& a, const Array& b, Array& o
 }  // namespace
 
 void where(const Array& condition, const Array& a, const Array& b, Array& out) {
+  check_where(condition, a.dtype, b.dtype, out);
   HOLON_ON_DEVICE(out, where, condition, a, b, out);
   select(condition, LoopInput(a, a.dtype), b, out);
 }
@@ -261,6 +271,7 @@ uint64_t element_bits(Scalar value, DType dtype) {
 }
 
 void masked_fill(const Array& a, const Array& mask, Scalar value, Array& out) {
+  check_where(mask, a.dtype, a.dtype, out);
   HOLON_ON_DEVICE(out, masked_fill, a, mask, value, out);
   const uint64_t bits = element_bits(value, out.dtype);
   const Dims none{};

@@ -61,14 +61,6 @@ const char* name(TernaryOp op);
 bool gives_bool(UnaryOp op);
 bool gives_bool(BinaryOp op);
 bool divides(BinaryOp op);  // an integer 0 on the right is an error
-
-// What a form on any device checks first (TypeError: the dtype does not have the operation). Gives the operation that is computed.
-UnaryOp checked(UnaryOp op, const Array& a, const Array& out);
-void check(BinaryOp op, const Array& a, DType b, const Array& out);
-void check(TernaryOp op, const Array& a, const Array& b, const Array& c, const Array& out);
-void check_where(const Array& condition, DType a, DType b, const Array& out);
-// Powers by a constant that have a cheaper operation.
-std::optional<UnaryOp> power_op(const Array& a, Scalar exponent);
 // A number as an element of the dtype, in the first bytes.
 uint64_t element_bits(Scalar value, DType dtype);
 

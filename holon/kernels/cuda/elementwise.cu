@@ -1,4 +1,4 @@
-// The element-wise functions: checks, layouts, and which instance runs; selection by a condition.
+// The element-wise functions (checked by the CPU's): layouts, and which instance runs.
 #include "holon/kernels/cuda/elementwise.h"
 
 #include "holon/kernels/cpu/elementwise.h"
@@ -61,19 +61,14 @@ void run(RunFn<kInputs> form, const Array* const (&in)[kInputs], const Array& ou
 }
 
 void unary(UnaryOp op, const Array& a, Array& out, const Params& params) {
-  op = checked(op, a, out);
   run<1>(forms().unary[static_cast<int>(op)][compute_row(a.dtype)], {&a}, out, params);
 }
 
 void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Params& params) {
-  check(op, a, b.dtype, out);
   run<2>(forms().binary[static_cast<int>(op)][compute_row(a.dtype)], {&a, &b}, out, params);
 }
 
 void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool scalar_on_left, const Params& params) {
-  if (op == BinaryOp::Pow && !scalar_on_left)
-    if (auto cheaper = power_op(a, scalar)) return kernels::unary(*cheaper, a, out);
-  check(op, a, a.dtype, out);
   const Number number = number_of(scalar);
   if (!scalar_on_left && divides(op) && !is_floating(a.dtype) && out.numel() > 0) {
     const bool zero =
@@ -88,86 +83,13 @@ void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool 
 }
 
 void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array& out, const Params& params) {
-  check(op, a, b, c, out);
   run<3>(forms().ternary[static_cast<int>(op)][compute_row(a.dtype)], {&a, &b, &c}, out, params);
-}
-
-// out = condition ? a : b for elements of a size; a is null for one value.
-template <class S>
-__global__ void __launch_bounds__(kElementwiseThreads)
-    select(const uint8_t* condition, const S* a, S value, const S* b, S* out, const Layout<4> layout) {
-  constexpr int wide = kPack<S>;
-  const int64_t first = blockIdx.x * int64_t{kElementwiseThreads} + threadIdx.x,
-                step = int64_t{kElementwiseThreads} * gridDim.x;
-  for (int64_t u = first; u < layout.packs; u += step) {
-    const auto at = layout.at_pack(u, wide);
-    Pack<uint8_t, wide> c;
-    Pack<S, wide> x, y;
-    if (layout.repeated[1])
-      c.v[0] = condition[at.v[1]];
-    else
-      c = *reinterpret_cast<const Pack<uint8_t, wide>*>(condition + at.v[1]);
-    if (!a)
-      x.v[0] = value;
-    else if (layout.repeated[2])
-      x.v[0] = a[at.v[2]];
-    else
-      x = *reinterpret_cast<const Pack<S, wide>*>(a + at.v[2]);
-    if (layout.repeated[3])
-      y.v[0] = b[at.v[3]];
-    else
-      y = *reinterpret_cast<const Pack<S, wide>*>(b + at.v[3]);
-#pragma unroll
-    for (int w = 0; w < wide; ++w) {
-      const S left = !a || layout.repeated[2] ? x.v[0] : x.v[w], right = layout.repeated[3] ? y.v[0] : y.v[w];
-      const uint8_t taken = layout.repeated[1] ? c.v[0] : c.v[w];
-      y.v[w] = taken != 0 ? left : right;
-    }
-    *reinterpret_cast<Pack<S, wide>*>(out + at.v[0]) = y;
-  }
-  for (int64_t e = layout.rest + first; e < layout.count; e += step) {
-    const auto at = layout.index.at(e);
-    const S left = a ? a[at.v[2]] : value;
-    out[at.v[0]] = condition[at.v[1]] != 0 ? left : b[at.v[3]];
-  }
-}
-
-template <class S>
-void run_select(const Array& condition, const Array* a, uint64_t bits, const Array& b, Array& out) {
-  use_device_of(out);
-  const Part parts[] = {{out.bytes(), out.strides, sizeof(S)},
-                        part_of(condition, out.shape),
-                        a ? part_of(*a, out.shape) : Part{nullptr, Dims::filled(out.ndim(), 0), 1},
-                        part_of(b, out.shape)};
-  const Layout<4> layout(out.shape, parts, kPack<S>);
-  const unsigned blocks = std::max(blocks_for(layout.packs, kElementwiseThreads),
-                                   blocks_for(layout.count - layout.rest, kElementwiseThreads));
-  launch(select<S>, blocks, kElementwiseThreads, 0, reinterpret_cast<const uint8_t*>(condition.bytes()),
-         a ? a->data<S>() : nullptr, static_cast<S>(bits), b.data<S>(), out.data<S>(), layout);
-}
-
-void select_any(const Array& condition, const Array* a, uint64_t bits, const Array& b, Array& out) {
-  check_where(condition, a ? a->dtype : out.dtype, b.dtype, out);
-  if (out.numel() == 0) return;
-  switch (size_bytes(out.dtype)) {
-    case 1: return run_select<uint8_t>(condition, a, bits, b, out);
-    case 2: return run_select<uint16_t>(condition, a, bits, b, out);
-    case 4: return run_select<uint32_t>(condition, a, bits, b, out);
-    default: return run_select<uint64_t>(condition, a, bits, b, out);
-  }
-}
-
-void where(const Array& condition, const Array& a, const Array& b, Array& out) { select_any(condition, &a, 0, b, out); }
-void masked_fill(const Array& a, const Array& mask, Scalar value, Array& out) {
-  select_any(mask, nullptr, element_bits(value, out.dtype), a, out);
 }
 
 HOLON_DEVICE_KERNEL(unary, unary);
 HOLON_DEVICE_KERNEL(binary, binary);
 HOLON_DEVICE_KERNEL(binary_scalar, binary_scalar);
 HOLON_DEVICE_KERNEL(ternary, ternary);
-HOLON_DEVICE_KERNEL(where, where);
-HOLON_DEVICE_KERNEL(masked_fill, masked_fill);
 
 }  // namespace
 }  // namespace holon::kernels::cuda
