@@ -11,5 +11,11 @@ for folder in (ROOT / "tests", ROOT / "python"):
 os.environ.setdefault("HOLON_MACHINE_COSTS", "fixed")  # plans do not depend on how busy the machine is
 
 
+def pytest_ignore_collect(collection_path, config):
+    """tests/cuda chooses the process's devices: it is run by itself (./dev test does, after the others)."""
+    alone = any((Path(config.invocation_params.dir) / a.split("::")[0]).resolve().is_relative_to(ROOT / "tests/cuda") for a in config.args)
+    return True if collection_path == ROOT / "tests/cuda" and not alone else None
+
+
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)

@@ -1,6 +1,6 @@
 """Every code block of the documents runs, and prints what the page says.
 
-python: runs, with as many ranks as its fence says (```python ranks=2), by the launcher, beside the page's blocks that are files
+python: runs, with as many ranks as its fence says (```python ranks=2), by the launcher (those with `cuda` in tests/cuda), beside the page's blocks that are files
 (```cpp file=NAME); a text fence after it is what it prints. cpp: is compiled, and runs likewise if a text fence follows. Other languages (bash, cmake) are for
 the reader. `no-run` on a fence needs a reason in the page.
 """
@@ -14,29 +14,14 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def collect(language):
-    found = []
-    for page in PAGES:
-        for block in docs.blocks(page.read_text()):
-            if block.language == language and "no-run" not in block.options:
-                block.page = page
-                found.append(pytest.param(block, id=f"{page.relative_to(ROOT)}:{block.line}"))
-    return found
+    """As pytest's parameters. Blocks for devices are run by tests/cuda."""
+    found = [b for b in docs.of_pages(PAGES, language) if "cuda" not in b.options]
+    return [pytest.param(b, id=f"{b.page.relative_to(ROOT)}:{b.line}") for b in found]
 
 
 @pytest.mark.parametrize("block", collect("python"))
 def test_python(block, tmp_path):
-    program = tmp_path / "block.py"
-    program.write_text(block.text)
-    for other in docs.blocks(block.page.read_text()):
-        if "file" in other.options:
-            (tmp_path / other.options["file"]).write_text(other.text)
-    n = int(block.options.get("ranks", 1))
-    start = ranks.launch if n > 1 else ranks.run
-    done = start(program, *([n] if n > 1 else []), cwd=tmp_path, HOME=tmp_path)
-    assert done.returncode == 0, done.stderr
-    if block.expected is not None:
-        why = docs.differs(block.expected, done.stdout, ordered=n == 1)
-        assert why is None, why
+    docs.run_python(block, tmp_path)
 
 
 @pytest.mark.parametrize("block", collect("cpp"))

@@ -3,6 +3,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import ranks
+
 FENCE = re.compile(r"^(\s*)(`{3,})\s*(.*)$")
 
 
@@ -44,6 +46,33 @@ def blocks(page):
         else:
             found.append(Block(language, options, text, start + 1))
     return found
+
+
+def of_pages(pages, language):
+    """The blocks of a language that run, each with its page."""
+    found = []
+    for page in pages:
+        for block in blocks(page.read_text()):
+            if block.language == language and "no-run" not in block.options:
+                block.page = page
+                found.append(block)
+    return found
+
+
+def run_python(block, folder, **environment):
+    """Runs a block as its fence says and compares what it prints."""
+    program = folder / "block.py"
+    program.write_text(block.text)
+    for other in blocks(block.page.read_text()):
+        if "file" in other.options:
+            (folder / other.options["file"]).write_text(other.text)
+    n = int(block.options.get("ranks", 1))
+    start = ranks.launch if n > 1 else ranks.run
+    done = start(program, *([n] if n > 1 else []), cwd=folder, HOME=folder, **environment)
+    assert done.returncode == 0, done.stderr
+    if block.expected is not None:
+        why = differs(block.expected, done.stdout, ordered=n == 1)
+        assert why is None, why
 
 
 def line_pattern(line):

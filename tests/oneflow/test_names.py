@@ -106,3 +106,10 @@ def test_missing_module():
         importlib.import_module("oneflow.one_embedding")
     with pytest.raises(ModuleNotFoundError, match="there is no module oneflow.qqqq"):
         importlib.import_module("oneflow.qqqq")
+
+
+def test_adamw_decays_as_oneflows():
+    """Not at all unless it is told to; Holon's own decays by 0.01."""
+    code = "import {0} as flow; o = flow.optim.AdamW([flow.nn.Parameter(flow.ones(2))], lr=0.1); print(o.param_groups[0]['weight_decay'])"
+    for package, decay in (("oneflow", "0.0"), ("holon", "0.01")):
+        assert subprocess.run([sys.executable, "-c", code.format(package)], capture_output=True, text=True, check=True).stdout.strip() == decay

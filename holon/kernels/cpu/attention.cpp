@@ -18,6 +18,15 @@
 
 namespace holon::kernels {
 
+namespace detail {
+template <>
+struct Staged<const Attention&> {
+  explicit Staged(const Attention& options) : copy(options) { copy.mask = host_copy(options.mask); }
+  const Attention& get() { return copy; }
+  Attention copy;
+};
+}  // namespace detail
+
 namespace {
 
 // Queries of one block: its scores (64 x 128) and sums stay in the first two caches.

@@ -24,7 +24,8 @@ thread_local const char* op_name = "";
 
 // What one rank has on one device. Never given back: the driver may be gone when threads end.
 struct RankDevice {
-  cudaStream_t stream = nullptr;
+  cudaStream_t stream = nullptr, communication = nullptr;
+  cudaEvent_t computed = nullptr, communicated = nullptr;
   FaultReport* faults = nullptr;
 };
 struct RankDevices {
@@ -58,6 +59,28 @@ cudaStream_t use_device(int index) {
   return current_stream = rank_device(index).stream;
 }
 cudaStream_t stream() { return current_stream; }
+cudaStream_t communication_stream() {
+  RankDevice& d = rank_device(current_index);
+  if (!d.communication) [[unlikely]] {
+    check(cudaStreamCreateWithFlags(&d.communication, cudaStreamNonBlocking), "cudaStreamCreate");
+    check(cudaEventCreateWithFlags(&d.computed, cudaEventDisableTiming), "cudaEventCreate");
+    check(cudaEventCreateWithFlags(&d.communicated, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  return d.communication;
+}
+void wait_for_compute() {
+  const cudaStream_t to = communication_stream();
+  RankDevice& d = rank_device(current_index);
+  check(cudaEventRecord(d.computed, d.stream), "cudaEventRecord");
+  check(cudaStreamWaitEvent(to, d.computed, 0), "cudaStreamWaitEvent");
+}
+void compute_waits_for_communication() {
+  const cudaStream_t from = communication_stream();
+  RankDevice& d = rank_device(current_index);
+  check(cudaEventRecord(d.communicated, from), "cudaEventRecord");
+  check(cudaStreamWaitEvent(d.stream, d.communicated, 0), "cudaStreamWaitEvent");
+}
+void used_for_communication(const Array&) {}  // freed memory waits for all streams of the device
 int device_index() { return current_index; }
 int multiprocessors() { return processor_counts()[static_cast<size_t>(current_index)]; }
 FaultReport* fault_report() { return rank_device(current_index).faults; }

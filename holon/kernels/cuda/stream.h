@@ -19,6 +19,15 @@ int device_index();
 // How many blocks fit on the current device at once, for grids that stride over more.
 int multiprocessors();
 
+// The rank's second stream of the current device, for communication beside its computation. Made on first use.
+cudaStream_t communication_stream();
+// What is put on the communication stream from here on begins after all that the compute stream has now...
+void wait_for_compute();
+// ... and the other way round. Neither waits on the host.
+void compute_waits_for_communication();
+// The array's memory is used on the communication stream: freed, it is given to others only when that is done.
+void used_for_communication(const Array& a);
+
 // Errors (RuntimeError): the call failed; names it, the op in progress and what CUDA says.
 void check(cudaError_t error, const char* call);
 [[noreturn]] void fail(const char* text);

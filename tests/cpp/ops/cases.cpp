@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
+
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::testing {
 namespace {
@@ -115,7 +118,8 @@ std::vector<double> input_values(const Case& c, size_t i, uint64_t variant) {
   return v;
 }
 
-std::vector<double> values_of(const Array& a) {
+std::vector<double> values_of(const Array& given) {
+  const Array a = given.device.is_cuda() ? on_device(given, {}) : given;
   std::vector<double> v(static_cast<size_t>(a.numel()));
   visit_dtype(a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -144,6 +148,17 @@ Array array_of(const std::vector<double>& values, const Dims& shape, DType dtype
   return a;
 }
 
+Array on_device(const Array& a, Device device) {
+  Array there = Array::empty(a.shape, a.dtype, device);
+  kernels::copy(a, there);
+  return there;
+}
+
+const char* test_device() {
+  const char* name = std::getenv("HOLON_TEST_DEVICE");
+  return name && *name ? name : "cpu";
+}
+
 Array part_of(const std::vector<double>& values, const Dims& shape, DType dtype, const Placement& placement, const NdSbp& sbp,
               int index) {
   Dims coordinate = placement.coordinate(index);
@@ -168,7 +183,7 @@ Array part_of(const std::vector<double>& values, const Dims& shape, DType dtype,
     }
     for (int d = shape.size() - 1; d >= 0 && ++at[d] == s.shape[d]; --d) at[d] = 0;
   }
-  return array_of(part, s.shape, dtype);
+  return on_device(array_of(part, s.shape, dtype), placement.device());
 }
 
 std::string differs(const std::vector<double>& got, const std::vector<double>& want, double rtol) {

@@ -51,7 +51,12 @@ std::vector<double> input_values(const Case& c, size_t i, uint64_t variant = 0);
 std::vector<double> values_of(const Array& a);
 Array array_of(const std::vector<double>& values, const Dims& shape, DType dtype);
 
-// The part of a tensor that a rank holds. Addends of partial sums are uneven and add up to the value exactly.
+// A row-major copy there.
+Array on_device(const Array& a, Device device);
+// What the conformance table runs on: "cpu", or what HOLON_TEST_DEVICE says.
+const char* test_device();
+
+// The part of a tensor that a rank holds, on the placement's device. Addends of partial sums are uneven and add up to the value exactly.
 Array part_of(const std::vector<double>& values, const Dims& shape, DType dtype, const Placement& placement, const NdSbp& sbp,
               int index);
 

@@ -24,6 +24,7 @@ struct World {
 void PrintTo(const World& w, std::ostream* out) { *out << w.name; }
 
 const std::vector<World> kWorlds{
+    {"one rank", 1, {1}, {0}, 4},
     {"two ranks", 2, {2}, {0, 1}, 40},
     {"three ranks", 3, {3}, {0, 1, 2}, 20},
     {"two of three ranks", 3, {2}, {2, 0}, 6},
@@ -187,7 +188,7 @@ std::string failures(const World& world, const Case& c, const Truth& truth, cons
   std::string first;
   try {
     comm::run_ranks(world.ranks, [&](int) {
-      Placement placement("cpu", world.hierarchy, world.members);
+      Placement placement(test_device(), world.hierarchy, world.members);
       for (auto& sbps : layouts) {
         std::string wrong;
         try {
@@ -217,6 +218,7 @@ TEST_P(Conformance, GlobalEqualsLocal) {
   const World& world = GetParam();
   for (auto& c : cases()) {
     SCOPED_TRACE(c.name());
+    if (std::getenv("HOLON_TEST_VERBOSE")) std::fprintf(stderr, "%s\n", c.name().c_str());  // a crash leaves the last one
     Truth truth;
     try {
       truth = local_truth(c);

@@ -1,0 +1,60 @@
+"""Devices as programs see them."""
+import pytest
+
+import holon as flow
+
+
+def test_devices():
+    assert flow.cuda.is_available() and flow.cuda.device_count() >= 1
+    x = flow.ones(2, 3, device="cuda")
+    assert x.is_cuda and x.device.type == "cuda" and x.device.index == 0
+    assert flow.cuda.current_device() == 0
+    name, major, minor, total, processors = flow.cuda.get_device_properties(0)
+    assert name and major >= 8 and total > 0 and processors > 0
+
+
+def test_copies_there_and_back():
+    x = flow.arange(24, dtype=flow.float32).reshape(4, 6)
+    for given in (x, x.t(), x[1:3, ::2], x[:0], x[0, 0]):
+        there = given.cuda()
+        assert there.is_cuda and there.shape == given.shape
+        assert there.cpu().tolist() == given.tolist()
+
+
+def test_to_keeps_what_is_there():
+    x = flow.ones(2, device="cuda")
+    assert x.cuda() is x and x.to("cuda:0") is x
+    assert x.cpu().cpu().device.type == "cpu"
+
+
+def test_gradients_come_back():
+    x = flow.ones(3, requires_grad=True)
+    (x.cuda() * 2).sum().backward()
+    assert x.grad.device.type == "cpu" and x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_device_that_is_not_there():
+    with pytest.raises(RuntimeError, match=f'device "cuda:99": this host has {flow.cuda.device_count()} cuda device'):
+        flow.ones(2, device="cuda:99")
+
+
+def test_devices_are_not_mixed():
+    x = flow.ones(2, 3, device="cuda")
+    with pytest.raises(RuntimeError, match=r"add: Expected all tensors to be on the same device.*cuda:0 and cpu.*\.to"):
+        x + flow.ones(3)
+    assert (x + flow.tensor(2.0)).cpu().tolist() == [[3.0] * 3] * 2  # a number may lie on the CPU
+
+
+def test_global_tensors():
+    p = flow.placement("cuda", [0])
+    x = flow.randn(4, 5, placement=p, sbp=flow.sbp.split(0))
+    assert x.placement.type == "cuda" and x.to_local().is_cuda
+    flow.manual_seed(3)
+    a = flow.randn(4, 5, placement=p, sbp=flow.sbp.split(0))
+    flow.manual_seed(3)
+    b = flow.randn(4, 5, placement=flow.placement("cpu", [0]), sbp=flow.sbp.split(0))
+    assert a.to_local().cpu().tolist() == b.to_local().tolist()
+
+
+def test_every_form_is_of_a_kernel():
+    assert {"copy", "fill"} <= set(flow._C.device_kernels())
