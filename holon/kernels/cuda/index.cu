@@ -7,8 +7,16 @@
 namespace holon::kernels::cuda {
 
 Lookup::Lookup(const Array& array, int64_t size, int64_t offset, int64_t held, int64_t step, int64_t behind)
-    : indices(array.bytes()), wide(array.dtype == DType::kInt64), size(size), offset(offset), held(held), step(step), behind(std::max<int64_t>(behind, 1)),
-      count(std::max<int64_t>(array.numel(), 1)), faults(fault_report()), op(current_op()) {
+    : indices(array.bytes()),
+      wide(array.dtype == DType::kInt64),
+      size(size),
+      offset(offset),
+      held(held),
+      step(step),
+      behind(std::max<int64_t>(behind, 1)),
+      count(std::max<int64_t>(array.numel(), 1)),
+      faults(fault_report()),
+      op(current_op()) {
   if (array.dtype != DType::kInt32 && array.dtype != DType::kInt64)
     fail_type("{}: indices are {}. They must be int32 or int64.", op, name(array.dtype));
 }
@@ -20,7 +28,8 @@ constexpr int kThreads = 256;
 // Rows of `width` V's each; `behind` elements to a row. Strides and places are in V's, of 2^shift elements.
 template <class V>
 __global__ void __launch_bounds__(kThreads)
-    take_rows(const V* x, V* out, Strided<3> rows, int64_t width, Divider by_width, int64_t count, int64_t row_elements, Lookup lookup, int shift) {
+    take_rows(const V* x, V* out, Strided<3> rows, int64_t width, Divider by_width, int64_t count, int64_t row_elements,
+              Lookup lookup, int shift) {
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count; i += int64_t{kThreads} * gridDim.x) {
     int64_t row = i, column = 0;
     if (width > 1) {
@@ -36,13 +45,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class V>
-void run_take(const Array& x, const Array& out, const Dims& shape, Dims x_strides, Dims out_strides, const Dims& index_strides, int64_t inner,
-              const Lookup& lookup, int shift) {
+void run_take(const Array& x, const Array& out, const Dims& shape, Dims x_strides, Dims out_strides,
+              const Dims& index_strides, int64_t inner, const Lookup& lookup, int shift) {
   for (int d = 0; d < shape.size(); ++d) x_strides[d] >>= shift, out_strides[d] >>= shift;
   const Strided<3> rows(shape, {x_strides, out_strides, index_strides});
   const int64_t width = inner >> shift, count = rows.count * width;
   launch(take_rows<V>, blocks_for(count, kThreads), kThreads, 0, x.data<V>(), out.data<V>(), rows, width,
-         width > 1 && count < (int64_t{1} << 31) ? Divider(static_cast<uint32_t>(width)) : Divider(), count, inner, lookup, shift);
+         width > 1 && count < (int64_t{1} << 31) ? Divider(static_cast<uint32_t>(width)) : Divider(), count, inner,
+         lookup, shift);
 }
 
 }  // namespace
@@ -65,7 +75,8 @@ void take(const Array& x, const Dims& x_strides, const Lookup& lookup, const Dim
   const auto size = static_cast<int64_t>(size_bytes(x.dtype));
   auto fits = [&](int64_t bytes) {
     const int64_t n = bytes / size;
-    bool ok = inner % n == 0 && reinterpret_cast<uintptr_t>(x.bytes()) % bytes == 0 && reinterpret_cast<uintptr_t>(out.bytes()) % bytes == 0;
+    bool ok = inner % n == 0 && reinterpret_cast<uintptr_t>(x.bytes()) % bytes == 0 &&
+        reinterpret_cast<uintptr_t>(out.bytes()) % bytes == 0;
     ok = ok && lookup.step % n == 0;
     for (int d = 0; d < shape.size(); ++d) ok = ok && (shape[d] == 1 || (in_x[d] % n == 0 && in_out[d] % n == 0));
     return ok;
@@ -86,18 +97,20 @@ void take(const Array& x, const Dims& x_strides, const Lookup& lookup, const Dim
 namespace {
 
 void embedding(const Array& weight, const Array& indices, int64_t row_offset, int64_t v_logical, Array& out) {
-  HOLON_CHECK(weight.ndim() == 2 && out.ndim() == indices.ndim() + 1 && out.shape.back() == weight.shape[1] && weight.dtype == out.dtype &&
-                  out.numel() == indices.numel() * weight.shape[1],
+  HOLON_CHECK(weight.ndim() == 2 && out.ndim() == indices.ndim() + 1 && out.shape.back() == weight.shape[1] &&
+                  weight.dtype == out.dtype && out.numel() == indices.numel() * weight.shape[1],
               "embedding: {} of {} into {}", indices.shape, weight.shape, out.shape);
   use_device_of(out);
   Dims in_weight = Dims::filled(out.ndim(), 0), in_indices = indices.strides;
   in_weight[out.ndim() - 1] = weight.strides[1];
   in_indices.push_back(0);
-  take(weight, in_weight, Lookup(indices, v_logical, row_offset, weight.shape[0], weight.strides[0], weight.shape[1]), in_indices, out);
+  take(weight, in_weight, Lookup(indices, v_logical, row_offset, weight.shape[0], weight.strides[0], weight.shape[1]),
+       in_indices, out);
 }
 
 void index_select(const Array& x, int axis, const Array& indices, Array& out, AxisPart part) {
-  HOLON_CHECK(x.dtype == out.dtype && x.ndim() == out.ndim() && indices.ndim() <= 1 && out.shape[axis] == indices.numel(),
+  HOLON_CHECK(x.dtype == out.dtype && x.ndim() == out.ndim() && indices.ndim() <= 1 &&
+                  out.shape[axis] == indices.numel(),
               "index_select: {} of {} along axis {} into {}", indices.shape, x.shape, axis, out.shape);
   use_device_of(out);
   int64_t behind = 1;
@@ -105,17 +118,21 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out, Ax
   Dims in_x = x.strides, in_indices = Dims::filled(x.ndim(), 0);
   in_x[axis] = 0;
   in_indices[axis] = indices.ndim() ? indices.strides[0] : 0;
-  take(x, in_x, Lookup(indices, part.size < 0 ? x.shape[axis] : part.size, part.offset, x.shape[axis], x.strides[axis], behind), in_indices, out);
+  take(x, in_x,
+       Lookup(indices, part.size < 0 ? x.shape[axis] : part.size, part.offset, x.shape[axis], x.strides[axis], behind),
+       in_indices, out);
 }
 
 void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart part) {
-  HOLON_CHECK(x.dtype == out.dtype && index.shape == out.shape && index.ndim() == x.ndim(), "gather: {} of {} into {}", index.shape, x.shape, out.shape);
+  HOLON_CHECK(x.dtype == out.dtype && index.shape == out.shape && index.ndim() == x.ndim(), "gather: {} of {} into {}",
+              index.shape, x.shape, out.shape);
   use_device_of(out);
   const bool single = x.ndim() == 0;
   Dims in_x = x.strides;
   if (!single) in_x[axis] = 0;
   const int64_t held = single ? 1 : x.shape[axis];
-  take(x, in_x, Lookup(index, part.size < 0 ? held : part.size, part.offset, held, single ? 0 : x.strides[axis], 1), index.strides, out);
+  take(x, in_x, Lookup(index, part.size < 0 ? held : part.size, part.offset, held, single ? 0 : x.strides[axis], 1),
+       index.strides, out);
 }
 
 HOLON_DEVICE_KERNEL(embedding, embedding);

@@ -1,6 +1,6 @@
-// A radix sort, least significant digit first, of 8 bits a pass: counts of the digits in each tile, their sums, and every tile
-// puts its pairs in order in shared memory before it writes them out in runs. Ranks within a warp come from ballots, as in
-// Merrill and Grimshaw, "High performance and scalable radix sorting" (2011).
+// A radix sort, least significant digit first, of 8 bits a pass: counts of the digits in each tile, their sums, and
+// every tile puts its pairs in order in shared memory before it writes them out in runs. Ranks within a warp come from
+// ballots, as in Merrill and Grimshaw, "High performance and scalable radix sorting" (2011).
 #include "holon/kernels/cuda/order.h"
 
 namespace holon::kernels::cuda {
@@ -44,11 +44,12 @@ __global__ void __launch_bounds__(kThreads) sum_counts(uint32_t* counts, int64_t
 
 template <class K>
 __global__ void __launch_bounds__(kThreads)
-    move_pairs(const K* keys, const uint32_t* places, K* keys_to, uint32_t* places_to, int64_t n, int shift, const uint32_t* counts,
-               const uint32_t* totals, bool first) {
-  HOLON_SHARED(uint32_t, of_warp, kWarps* kDigits);  // how many of a digit the warp has seen, then those of the warps before
-  HOLON_SHARED(uint32_t, start, kDigits);            // of a digit in the tile
-  HOLON_SHARED(uint32_t, out_start, kDigits);        // what takes a number in the tile to its place in the row
+    move_pairs(const K* keys, const uint32_t* places, K* keys_to, uint32_t* places_to, int64_t n, int shift,
+               const uint32_t* counts, const uint32_t* totals, bool first) {
+  HOLON_SHARED(uint32_t, of_warp,
+               kWarps * kDigits);              // how many of a digit the warp has seen, then those of the warps before
+  HOLON_SHARED(uint32_t, start, kDigits);      // of a digit in the tile
+  HOLON_SHARED(uint32_t, out_start, kDigits);  // what takes a number in the tile to its place in the row
   K* tile_keys = dynamic_shared<K>();
   uint32_t* tile_places = reinterpret_cast<uint32_t*>(tile_keys + kTile);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -117,7 +118,9 @@ struct Entry {
   uint32_t place;
   static constexpr int kMost = 2048;  // as many in a row take 32 KiB
   __device__ Entry(K key, uint32_t place) : key(key), place(place) {}
-  __device__ __forceinline__ bool operator<(const Entry& o) const { return key < o.key || (key == o.key && place < o.place); }
+  __device__ __forceinline__ bool operator<(const Entry& o) const {
+    return key < o.key || (key == o.key && place < o.place);
+  }
   __device__ __forceinline__ K key_of() const { return key; }
   __device__ __forceinline__ uint32_t place_of() const { return place; }
 };
@@ -133,7 +136,8 @@ struct Entry<uint32_t> {
 
 // A bitonic network over rows of a padded length, a power of two; `size` / `padded` rows for a block.
 template <class K>
-__global__ void __launch_bounds__(1024) order_small(const K* keys, int64_t rows, int n, int padded, int size, K* keys_to, uint32_t* places_to) {
+__global__ void __launch_bounds__(1024)
+    order_small(const K* keys, int64_t rows, int n, int padded, int size, K* keys_to, uint32_t* places_to) {
   Entry<K>* e = dynamic_shared<Entry<K>>();
   const int64_t first_row = blockIdx.x * int64_t{size / padded};
   for (int i = threadIdx.x; i < size; i += blockDim.x) {
@@ -176,14 +180,16 @@ RowOrder<K> order_rows_by_bits(K* keys, int64_t rows, int64_t n, int bits) {
     int padded = 2;
     while (padded < n) padded *= 2;
     const int size = std::max(padded, 512), rows_per_block = size / padded;
-    launch(order_small<K>, dim3(static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block)), dim3(static_cast<unsigned>(std::min(size / 2, 1024))),
-           size * sizeof(Entry<K>), keys, rows, static_cast<int>(n), padded, size, other_keys, places);
+    launch(order_small<K>, dim3(static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block)),
+           dim3(static_cast<unsigned>(std::min(size / 2, 1024))), size * sizeof(Entry<K>), keys, rows,
+           static_cast<int>(n), padded, size, other_keys, places);
     out.keys = other_keys;
     out.places = places;
     return out;
   }
   const int64_t tiles = (n + kTile - 1) / kTile, most_rows = std::min<int64_t>(rows, 65535);
-  const Scratch counts(static_cast<size_t>(most_rows * kDigits * tiles) * sizeof(uint32_t)), totals(static_cast<size_t>(most_rows * kDigits) * sizeof(uint32_t));
+  const Scratch counts(static_cast<size_t>(most_rows * kDigits * tiles) * sizeof(uint32_t)),
+      totals(static_cast<size_t>(most_rows * kDigits) * sizeof(uint32_t));
   bool first = true;
   for (int shift = 0; shift < bits; shift += 8) {
     for (int64_t r = 0; r < rows; r += most_rows) {
@@ -191,8 +197,9 @@ RowOrder<K> order_rows_by_bits(K* keys, int64_t rows, int64_t n, int bits) {
       const dim3 grid(static_cast<unsigned>(tiles), here);
       launch(count_digits<K>, grid, kThreads, 0, keys + r * n, n, shift, counts.data<uint32_t>());
       launch(sum_counts, dim3(kDigits, here), kThreads, 0, counts.data<uint32_t>(), tiles, totals.data<uint32_t>());
-      launch(move_pairs<K>, grid, kThreads, kTile * (sizeof(K) + sizeof(uint32_t)), keys + r * n, places + r * n, other_keys + r * n,
-             other_places + r * n, n, shift, counts.data<uint32_t>(), totals.data<uint32_t>(), first);
+      launch(move_pairs<K>, grid, kThreads, kTile * (sizeof(K) + sizeof(uint32_t)), keys + r * n, places + r * n,
+             other_keys + r * n, other_places + r * n, n, shift, counts.data<uint32_t>(), totals.data<uint32_t>(),
+             first);
     }
     std::swap(keys, other_keys);
     std::swap(places, other_places);

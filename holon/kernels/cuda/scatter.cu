@@ -1,5 +1,5 @@
-// Writing by index. The entries are put in the order of the places that they write to, those of one place in their own order, and
-// one thread writes each element: no atomics, and the same sums as on the CPU.
+// Writing by index. The entries are put in the order of the places that they write to, those of one place in their own
+// order, and one thread writes each element: no atomics, and the same sums as on the CPU.
 #include <numeric>
 
 #include "holon/base/error.h"
@@ -16,8 +16,10 @@ constexpr int kThreads = 256;
 
 // A key for each entry that rises with its place in x; `limit` for those that write nothing.
 template <class K>
-__global__ void __launch_bounds__(kThreads) make_put_keys(Strided<2> entries, Lookup lookup, int64_t low, int64_t unit, int64_t limit, K* keys) {
-  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < entries.count; i += int64_t{kThreads} * gridDim.x) {
+__global__ void __launch_bounds__(kThreads)
+    make_put_keys(Strided<2> entries, Lookup lookup, int64_t low, int64_t unit, int64_t limit, K* keys) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < entries.count;
+       i += int64_t{kThreads} * gridDim.x) {
     const auto at = entries.at(i);
     const int64_t place = lookup.place(at.v[1], i);
     keys[i] = static_cast<K>(place == kElsewhere ? limit : (at.v[0] + place - low) / unit);
@@ -42,15 +44,19 @@ struct Columns {
   Divider by_count;
   bool small;
 
-  explicit Columns(const Strided<2>& columns, int64_t entries) : in(columns), small(columns.count * entries < (int64_t{1} << 31)) {
+  explicit Columns(const Strided<2>& columns, int64_t entries)
+      : in(columns), small(columns.count * entries < (int64_t{1} << 31)) {
     if (small) by_count = Divider(static_cast<uint32_t>(columns.count));
   }
-  __device__ __forceinline__ int64_t entry_of(int64_t i) const { return small ? by_count.quotient(static_cast<uint32_t>(i)) : i / in.count; }
+  __device__ __forceinline__ int64_t entry_of(int64_t i) const {
+    return small ? by_count.quotient(static_cast<uint32_t>(i)) : i / in.count;
+  }
 };
 
 // The last entry of a place writes. V: so many bytes; x, source and the strides in V's, of 2^shift elements.
 template <class V, class K>
-__global__ void __launch_bounds__(kThreads) set_entries(V* x, const V* source, Entries<K> entries, Columns columns, int shift) {
+__global__ void __launch_bounds__(kThreads)
+    set_entries(V* x, const V* source, Entries<K> entries, Columns columns, int shift) {
   const int64_t count = entries.count * columns.in.count;
   for (int64_t t = blockIdx.x * int64_t{kThreads} + threadIdx.x; t < count; t += int64_t{kThreads} * gridDim.x) {
     const int64_t i = columns.entry_of(t);
@@ -79,7 +85,8 @@ __device__ __forceinline__ T combine_half(PutOp op, T a, T b) {
 
 // The first entry of a place adds up all of them, kN columns at a time. kWide: in float32.
 template <class T, int kN, bool kWide, class K>
-__global__ void __launch_bounds__(kThreads) add_entries(PutOp op, bool onto, T* x, const T* source, Entries<K> entries, Columns columns) {
+__global__ void __launch_bounds__(kThreads)
+    add_entries(PutOp op, bool onto, T* x, const T* source, Entries<K> entries, Columns columns) {
   constexpr bool kHalf = sizeof(Compute<T>) == 4 && std::is_same_v<Compute<T>, float> && sizeof(T) == 2;
   using Sum = std::conditional_t<kWide, Compute<T>, T>;
   using Row = Pack<T, kN>;
@@ -96,14 +103,18 @@ __global__ void __launch_bounds__(kThreads) add_entries(PutOp op, bool onto, T* 
     if (onto) row = *to;
 #pragma unroll
     for (int k = 0; k < kN; ++k) {
-      if constexpr (kWide) sum[k] = widen(row.v[k]);
-      else sum[k] = row.v[k];
+      if constexpr (kWide)
+        sum[k] = widen(row.v[k]);
+      else
+        sum[k] = row.v[k];
     }
     auto take_in = [&](const Row& r) {
 #pragma unroll
       for (int k = 0; k < kN; ++k) {
-        if constexpr (kHalf && !kWide) sum[k] = combine_half(op, sum[k], r.v[k]);
-        else sum[k] = combine<T>(op, sum[k], r.v[k]);
+        if constexpr (kHalf && !kWide)
+          sum[k] = combine_half(op, sum[k], r.v[k]);
+        else
+          sum[k] = combine<T>(op, sum[k], r.v[k]);
       }
     };
     // Four loads at a time, as each addition waits for the one before.
@@ -116,11 +127,14 @@ __global__ void __launch_bounds__(kThreads) add_entries(PutOp op, bool onto, T* 
       for (int a = 0; a < kAhead; ++a) take_in(rows[a]);
       i += kAhead;
     }
-    for (; i < entries.count && entries.keys[i] == key; ++i) take_in(*reinterpret_cast<const Row*>(from + entries.source(i)));
+    for (; i < entries.count && entries.keys[i] == key; ++i)
+      take_in(*reinterpret_cast<const Row*>(from + entries.source(i)));
 #pragma unroll
     for (int k = 0; k < kN; ++k) {
-      if constexpr (kWide) row.v[k] = narrow<T>(sum[k]);
-      else row.v[k] = sum[k];
+      if constexpr (kWide)
+        row.v[k] = narrow<T>(sum[k]);
+      else
+        row.v[k] = sum[k];
     }
     *to = row;
   }
@@ -131,7 +145,8 @@ bool packs(const Array& x, const Array& source, const Puts& p, int64_t n) {
   const int last = p.columns.size() - 1;
   if (last < 0 || p.columns[last] % n != 0 || p.column_x[last] != 1 || p.column_source[last] != 1) return false;
   const auto bytes = static_cast<uintptr_t>(n) * size_bytes(x.dtype);
-  if (reinterpret_cast<uintptr_t>(x.bytes()) % bytes || reinterpret_cast<uintptr_t>(source.bytes()) % bytes) return false;
+  if (reinterpret_cast<uintptr_t>(x.bytes()) % bytes || reinterpret_cast<uintptr_t>(source.bytes()) % bytes)
+    return false;
   if (p.unit % n || p.low % n) return false;
   for (int d = 0; d < last; ++d)
     if (p.columns[d] != 1 && (p.column_x[d] % n || p.column_source[d] % n)) return false;
@@ -153,22 +168,23 @@ void run_set(const Array& x, const Array& source, const Entries<K>& entries, con
   int shift = 0;
   while (int64_t{1} << shift < n) ++shift;
   const Columns columns = columns_of(p, n, entries.count);
-  launch(set_entries<V, K>, blocks_for(entries.count * columns.in.count, kThreads), kThreads, 0, x.data<V>(), source.data<V>(), entries, columns, shift);
+  launch(set_entries<V, K>, blocks_for(entries.count * columns.in.count, kThreads), kThreads, 0, x.data<V>(),
+         source.data<V>(), entries, columns, shift);
 }
 
 template <class T, int kN, bool kWide, class K>
 void run_add(PutOp op, bool onto, const Array& x, const Array& source, const Entries<K>& entries, const Puts& p) {
   const Columns columns = columns_of(p, kN, entries.count);
-  launch(add_entries<T, kN, kWide, K>, blocks_for(entries.count * columns.in.count, kThreads), kThreads, 0, op, onto, x.data<T>(), source.data<T>(), entries,
-         columns);
+  launch(add_entries<T, kN, kWide, K>, blocks_for(entries.count * columns.in.count, kThreads), kThreads, 0, op, onto,
+         x.data<T>(), source.data<T>(), entries, columns);
 }
 
 template <class K>
 void run_put(PutOp op, const Array& x, const Array& source, const Lookup& lookup, const Puts& p, bool onto) {
   const int64_t n = p.entries.numel(), limit = (p.high - p.low) / p.unit + 1;
   const Scratch memory(static_cast<size_t>(n) * sizeof(K));
-  launch(make_put_keys<K>, blocks_for(n, kThreads), kThreads, 0, Strided<2>(p.entries, {p.entry_x, p.entry_index}), lookup, p.low, p.unit, limit,
-         memory.data<K>());
+  launch(make_put_keys<K>, blocks_for(n, kThreads), kThreads, 0, Strided<2>(p.entries, {p.entry_x, p.entry_index}),
+         lookup, p.low, p.unit, limit, memory.data<K>());
   const RowOrder<K> order = order_rows_by_bits(memory.data<K>(), 1, n, bits_of(static_cast<uint64_t>(limit)));
   const Entries<K> entries{order.keys, order.places, n, p.low, p.unit, limit, Strided<1>(p.entries, {p.entry_source})};
   if (op == PutOp::kSet) {
@@ -189,7 +205,8 @@ void run_put(PutOp op, const Array& x, const Array& source, const Lookup& lookup
       const bool packed = packs(x, source, p, kPack<T>);
       if constexpr (sizeof(T) == 2)
         if (op == PutOp::kAddWide)
-          return packed ? run_add<T, kPack<T>, true>(op, onto, x, source, entries, p) : run_add<T, 1, true>(op, onto, x, source, entries, p);
+          return packed ? run_add<T, kPack<T>, true>(op, onto, x, source, entries, p)
+                        : run_add<T, 1, true>(op, onto, x, source, entries, p);
       if (packed) return run_add<T, kPack<T>, false>(op, onto, x, source, entries, p);
     }
     run_add<T, 1, false>(op, onto, x, source, entries, p);
@@ -203,8 +220,10 @@ void put(PutOp op, const Array& x, const Array& source, const Lookup& lookup, co
   if (n == 0 || p.columns.numel() == 0) return;
   if (n >= int64_t{1} << 32) fail("more than 2^32 indices at once; write in several parts");
   use_device_of(x);
-  if (bits_of(static_cast<uint64_t>((p.high - p.low) / p.unit + 1)) <= 32) run_put<uint32_t>(op, x, source, lookup, p, onto);
-  else run_put<uint64_t>(op, x, source, lookup, p, onto);
+  if (bits_of(static_cast<uint64_t>((p.high - p.low) / p.unit + 1)) <= 32)
+    run_put<uint32_t>(op, x, source, lookup, p, onto);
+  else
+    run_put<uint64_t>(op, x, source, lookup, p, onto);
 }
 
 namespace {
@@ -224,8 +243,8 @@ Puts rows_along(const Array& x, int axis, const Array& source) {
 }
 
 void index_add(Array& out, int axis, const Array& indices, const Array& src, AxisPart part) {
-  HOLON_CHECK(src.dtype == out.dtype && src.ndim() == out.ndim() && src.shape[axis] == indices.numel(), "index_add: {} of {} along axis {} into {}",
-              indices.shape, src.shape, axis, out.shape);
+  HOLON_CHECK(src.dtype == out.dtype && src.ndim() == out.ndim() && src.shape[axis] == indices.numel(),
+              "index_add: {} of {} along axis {} into {}", indices.shape, src.shape, axis, out.shape);
   use_device_of(out);
   const int64_t n = out.shape[axis];
   Puts p = rows_along(out, axis, src);
@@ -236,7 +255,8 @@ void index_add(Array& out, int axis, const Array& indices, const Array& src, Axi
   put(PutOp::kAdd, out, src, Lookup(indices, part.size < 0 ? n : part.size, part.offset, n, out.strides[axis], 1), p);
 }
 
-void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight, bool adds) {
+void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight,
+                        bool adds) {
   HOLON_CHECK(dweight.ndim() == 2 && dy.ndim() == indices.ndim() + 1 && dy.shape.back() == dweight.shape[1] &&
                   dy.numel() == indices.numel() * dweight.shape[1],
               "embedding_backward: {} of {} into {}", dy.shape, indices.shape, dweight.shape);
@@ -257,12 +277,13 @@ void embedding_backward(const Array& dy, const Array& indices, int64_t row_offse
   p.entry_source = dy.strides;
   p.entry_source.erase(dy.ndim() - 1);
   p.entry_index = indices.strides;
-  put(PutOp::kAddWide, dweight, dy, Lookup(indices, v_logical, row_offset, dweight.shape[0], dweight.strides[0], 1), p, adds);
+  put(PutOp::kAddWide, dweight, dy, Lookup(indices, v_logical, row_offset, dweight.shape[0], dweight.strides[0], 1), p,
+      adds);
 }
 
 void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part, const char*) {
-  HOLON_CHECK(src.dtype == out.dtype && index.ndim() == out.ndim() && src.ndim() == out.ndim(), "scatter: {} {} by {} into {} {}", name(src.dtype),
-              src.shape, index.shape, name(out.dtype), out.shape);
+  HOLON_CHECK(src.dtype == out.dtype && index.ndim() == out.ndim() && src.ndim() == out.ndim(),
+              "scatter: {} {} by {} into {} {}", name(src.dtype), src.shape, index.shape, name(out.dtype), out.shape);
   use_device_of(out);
   const bool single = out.ndim() == 0;
   Puts p;
@@ -281,8 +302,10 @@ void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array
   reach(held, step);
   for (int d = 0; d < out.ndim(); ++d) reach(d == axis ? 1 : index.shape[d], p.entry_x[d]);
   if (p.unit == 0) p.unit = 1;
-  put(op == ScatterOp::kSet ? PutOp::kSet : op == ScatterOp::kAdd ? PutOp::kAdd : PutOp::kMultiply, out, src,
-      Lookup(index, part.size < 0 ? held : part.size, part.offset, held, step, 1), p);
+  put(op == ScatterOp::kSet       ? PutOp::kSet
+          : op == ScatterOp::kAdd ? PutOp::kAdd
+                                  : PutOp::kMultiply,
+      out, src, Lookup(index, part.size < 0 ? held : part.size, part.offset, held, step, 1), p);
 }
 
 void scatter_scalar(ScatterOp op, Array& out, int axis, const Array& index, Scalar value) {
