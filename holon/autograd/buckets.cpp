@@ -1,7 +1,6 @@
 #include "holon/autograd/buckets.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -42,6 +41,8 @@ bool GradientBuckets::take(TensorImpl& leaf, const Tensor& g) {
   if (!leaf.spec || !g.is_global() || (leaf.meta && !leaf.meta->hooks.empty())) return false;
   if (g.spec() == leaf.spec || g.placement() != leaf.spec->placement || !g.nd_sbp().has_partial() || !on())
     return false;
+  // A device's communication is asynchronous without this.
+  if (g.placement().device().is_cuda()) return false;
   put(leaf, g);
   Bucket& bucket = *buckets_.back();
   bucket.items.back().summed = false;
@@ -95,20 +96,21 @@ void GradientBuckets::sum_up(Bucket& bucket) {
       const bool here = first.gradient.array().defined();
       if (here) {
         joined = Array::empty({together}, dtype, from->placement.device());
-        std::byte* at = joined.bytes();
+        int64_t at = 0;
         for (size_t k = i; k < end; ++k) {
-          Array part = kernels::contiguous(items[k].gradient.array());
-          if (part.nbytes()) std::memcpy(at, part.bytes(), part.nbytes());
-          at += part.nbytes();
+          const Array& part = items[k].gradient.array();
+          Array to = joined.view(part.shape, contiguous_strides(part.shape), at);
+          kernels::copy(part, to);
+          at += part.numel();
         }
       }
       Array sum = boxing::execute(plan, joined);
-      const std::byte* at = here ? sum.bytes() : nullptr;
+      int64_t at = 0;
       for (size_t k = i; here && k < end; ++k) {
-        items[k].sum = Array::empty(items[k].gradient.shape(), dtype, to->placement.device());
-        const size_t bytes = items[k].sum.nbytes();
-        if (bytes) std::memcpy(items[k].sum.bytes(), at, bytes);
-        at += bytes;
+        const Dims& shape = items[k].gradient.shape();
+        items[k].sum = Array::empty(shape, dtype, to->placement.device());
+        kernels::copy(sum.view(shape, contiguous_strides(shape), at), items[k].sum);
+        at += shape.numel();
       }
     }
     i = end;
