@@ -72,4 +72,9 @@ DeviceRuntime* device_runtime();
 // In a few words, for errors. Pre: device_runtime() is nullptr.
 const std::string& why_no_device();
 
+// What else a look at a device raises, beside what its kernels report: set by the layer that moves data between devices.
+void set_device_check(void (*check)());
+// By the backend, in DeviceRuntime::check() and synchronize().
+void run_device_check();
+
 }  // namespace holon
