@@ -56,6 +56,8 @@ class Run {
         o.placement = root.placement();
         // The derivative of a logical value by itself is one, also where the value lies as addends.
         o.sbp = NdSbp::filled(root.nd_sbp().size(), sbp::broadcast());
+      } else {
+        o.device = root.device();
       }
       gradient = ones(root.shape(), o);
       if (tracer_) gradient = tracer_->seed(gradient);

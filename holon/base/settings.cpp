@@ -28,6 +28,7 @@ constexpr Setting kTable[] = {
     {"HOLON_STORE_HOSTED", "0", "1 means that somebody else, the launcher, serves the store at MASTER_PORT: rank 0 does not."},
     {"HOLON_STORE_TOKEN", "", "Secret that the ranks of one program share; the launcher draws one."},
     {"HOLON_SYNC", "0", "1 waits for every op on a cuda device before the next, so that an error names the op it is of."},
+    {"HOLON_TF32", "0", "1 lets cuda devices round the factors of float32 products and convolutions to TF32, which is several times faster."},
     {"HOLON_TRACE", "", "A file that gets a trace of every rank's ops and boxing, for ui.perfetto.dev; empty means none."},
 };
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
@@ -25,8 +26,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::string layout_text(const Dims& shape, DType dtype, const GlobalSpec* spec) {
-  return fmt::format("{} {}{}", holon::name(dtype), shape, spec ? " " + spec->str() : ", local");
+std::string layout_text(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device) {
+  return fmt::format("{} {}{}", holon::name(dtype), shape, spec ? " " + spec->str() : ", local on " + device.str());
 }
 
 }  // namespace
@@ -125,10 +126,11 @@ struct Step::Impl {
       shape[0] = 0;
       for (int m = 0; m < graph.micro_batches; ++m) shape[0] += graph.value(graph.inputs_of(graph.form(m))[i]).shape[0];
     }
-    if (!given.defined() || given.shape() != shape || given.dtype() != want.dtype || given.spec() != want.spec)
+    if (!given.defined() || given.shape() != shape || given.dtype() != want.dtype || given.spec() != want.spec ||
+        (!want.spec && !(given.impl()->device == want.device)))
       fail_value("input {} of the graph is {}, but it was compiled for {}. Compile the graph for such inputs, too.", i,
-                 given.defined() ? layout_text(given.shape(), given.dtype(), given.spec()) : "undefined",
-                 layout_text(shape, want.dtype, want.spec));
+                 given.defined() ? layout_text(given.shape(), given.dtype(), given.spec(), given.impl()->device) : "undefined",
+                 layout_text(shape, want.dtype, want.spec, want.device));
     given.require_value("a graph's call");
     const auto& moved = program->moved_rows[i];
     if (!given.array().defined() || (given.array().is_contiguous() && moved.empty())) return given;
@@ -171,7 +173,8 @@ struct Step::Impl {
     std::vector<Ref<Storage>> made;
     for (int32_t b : outputs) {
       Buffer& buffer = program->buffers[static_cast<size_t>(b)];
-      made.push_back(allocate_storage(buffer.bytes));
+      made.push_back(buffer.device.is_cuda() ? device_runtime()->allocate(buffer.device.index, buffer.bytes)
+                                             : allocate_storage(buffer.bytes));
       buffer.storage->rebind(made.back()->data(), buffer.bytes);
     }
     return made;

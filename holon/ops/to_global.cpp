@@ -13,6 +13,7 @@
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/device.h"
 #include "holon/ops.h"
 #include "holon/ops/agree.h"
 #include "holon/registry/op_def.h"
@@ -350,9 +351,10 @@ Scalar Tensor::item() const {
   require_constant("item");
   TracerPause untraced;
   Tensor x = full();
+  const Array one = kernels::detail::host_copy(x.array());
   return visit_dtype(dtype(), [&](auto tag) -> Scalar {
     using T = typename decltype(tag)::type;
-    T v = *ops::on_host(x.array()).data<T>();
+    T v = *one.data<T>();
     if constexpr (std::is_same_v<T, bool>) return Scalar(v);
     else if constexpr (std::is_integral_v<T>) return Scalar(static_cast<int64_t>(v));
     else return Scalar(static_cast<double>(v));

@@ -5,6 +5,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/tf32.h"
 
 namespace holon::python {
 
@@ -42,6 +43,10 @@ void bind_cuda(nb::module_& m) {
     for (auto& [name, count] : kernels::host_runs()) d[name.c_str()] = count;
     return d;
   }, "How often each kernel function has run on copies of a device's arrays, on the CPU.");
+  m.def("tf32_products", [] { return kernels::tf32_allowed(kernels::Tf32::kProducts); }, "Whether float32 products may take TF32 on devices.");
+  m.def("set_tf32_products", [](bool on) { kernels::allow_tf32(kernels::Tf32::kProducts, on); }, "Lets them, or does not.");
+  m.def("tf32_convolutions", [] { return kernels::tf32_allowed(kernels::Tf32::kConvolutions); }, "The same of convolutions.");
+  m.def("set_tf32_convolutions", [](bool on) { kernels::allow_tf32(kernels::Tf32::kConvolutions, on); }, "The same of convolutions.");
   m.def("device_kernels", [] { return device_runtime() ? kernels::device_kernels() : std::vector<std::string>(); },
         "The kernel functions that run on the device itself.");
 }

@@ -21,6 +21,7 @@ KernelInstruction::KernelInstruction(const OpDef& op, const Attrs& attrs, SmallV
     : op_(op), kernel_(op.kernel), attrs_(attrs), in_(std::move(in)), out_(std::move(out)) {
   HOLON_CHECK(op.kernel, "op {} has no kernel", op.name());
   call_.emplace(op_, attrs_, std::span<const Array* const>(in_), std::span<Array* const>(out_));
+  on_device_ = runs_on_device(*call_);
   if (!part) return;
   part_ = *part;
   call_->set_global(&part_);

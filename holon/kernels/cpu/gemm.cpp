@@ -14,62 +14,14 @@
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/matmul_plan.h"
 
 namespace holon::kernels {
 
 namespace {
 
-// What a call of matmul is after its leading axes were merged.
-struct Batch {
-  int64_t m, n, k;
-  int64_t ars, acs, brs, bcs, crs, ccs;
-  Dims shape, a, b, c;  // leading axes and their strides, 0 where broadcast
-};
-
-Batch plan(const Array& a, const Array& b, const Array& out) {
-  HOLON_CHECK(a.ndim() >= 2 && b.ndim() >= 2, "matmul: operands of shapes {} and {} are no matrices.", a.shape,
-              b.shape);
-  const int na = a.ndim(), nb = b.ndim(), nc = out.ndim();
-  Batch g;
-  g.m = a.shape[na - 2], g.k = a.shape[na - 1], g.n = b.shape[nb - 1];
-  g.ars = a.strides[na - 2], g.acs = a.strides[na - 1];
-  g.brs = b.strides[nb - 2], g.bcs = b.strides[nb - 1];
-  Dims lead_a(std::span<const int64_t>(a.shape.begin(), na - 2)),
-      lead_b(std::span<const int64_t>(b.shape.begin(), nb - 2));
-  Dims expected = broadcast_shapes(lead_a, lead_b, "matmul");
-  expected.push_back(g.m);
-  expected.push_back(g.n);
-  HOLON_CHECK(b.shape[nb - 2] == g.k && out.shape == expected && a.dtype == out.dtype && b.dtype == out.dtype,
-              "matmul: {} {} @ {} {} does not give {} {}.", name(a.dtype), a.shape, name(b.dtype), b.shape,
-              name(out.dtype), out.shape);
-  g.crs = out.strides[nc - 2], g.ccs = out.strides[nc - 1];
-  auto stride = [](const Array& x, int axis) { return axis < 0 || x.shape[axis] == 1 ? 0 : x.strides[axis]; };
-  // From the last leading axis on: into the rows where b is the same for all, else with the axis before it if possible.
-  bool merging = true;
-  for (int i = nc - 3; i >= 0; --i) {
-    const int64_t size = out.shape[i];
-    if (size == 1) continue;
-    const int64_t sa = stride(a, i - nc + na), sb = stride(b, i - nc + nb), sc = out.strides[i];
-    if (merging && sb == 0 && (g.m == 1 || (sa == g.m * g.ars && sc == g.m * g.crs))) {
-      if (g.m == 1) g.ars = sa, g.crs = sc;
-      g.m *= size;
-      continue;
-    }
-    merging = false;
-    if (!g.shape.empty() && sa == g.a[0] * g.shape[0] && sb == g.b[0] * g.shape[0] && sc == g.c[0] * g.shape[0]) {
-      g.shape[0] *= size;
-      continue;
-    }
-    g.shape.insert(0, size);
-    g.a.insert(0, sa);
-    g.b.insert(0, sb);
-    g.c.insert(0, sc);
-  }
-  return g;
-}
-
 template <class T>
-void run_batch(const Batch& g, double alpha, double beta, const T* a, const T* b, T* c, const T* bias) {
+void run_batch(const MatmulPlan& g, double alpha, double beta, const T* a, const T* b, T* c, const T* bias) {
   auto one = [&](int64_t at) {
     int64_t oa = 0, ob = 0, oc = 0;
     for (int i = g.shape.size() - 1; i >= 0; --i) {
@@ -186,7 +138,7 @@ void product(const Array& a, const Array& b, const Array* bias, Array& out, doub
     from_float(c, out);
     return;
   }
-  const Batch batch = plan(a, b, out);
+  const MatmulPlan batch = plan_matmul(a, b, out);
   visit_dtype(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!std::is_same_v<T, Float16> && !std::is_same_v<T, BFloat16>) {
@@ -280,6 +232,7 @@ void matmul(const Array& a, const Array& b, Array& out, double alpha, const Fini
 }
 
 void linear(const Array& x, const Array& w, const Array* bias, Array& out, const Finish& finish) {
+  HOLON_ON_DEVICE(out, linear, x, w, bias, out, finish);
   HOLON_CHECK(w.ndim() == 2 && x.ndim() >= 1 && out.ndim() == x.ndim(), "linear: {} and weight {} do not give {}.",
               x.shape, w.shape, out.shape);
   HOLON_CHECK(!bias || (bias->ndim() == 1 && bias->shape[0] == w.shape[0] && bias->dtype == out.dtype),

@@ -1,4 +1,4 @@
 """Settings of the libraries beneath."""
-from . import cudnn
+from . import cuda, cudnn
 
-__all__ = ["cudnn"]
+__all__ = ["cuda", "cudnn"]

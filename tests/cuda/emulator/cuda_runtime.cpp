@@ -16,6 +16,7 @@ namespace emulator {
 struct Event {
   Stream* stream = nullptr;
   uint64_t ticket = 0;
+  Stream* recorded = nullptr;  // the stream of the recording that it is a part of
 };
 
 struct Graph {
@@ -25,7 +26,9 @@ struct Graph {
 
 struct Stream {
   int device = 0;
-  bool capturing = false;
+  // Of a recording: the stream that began it, for that one and those that have joined it.
+  Stream* capturing = nullptr;
+  std::vector<Stream*> joined;
   Graph recorded;
   std::recursive_mutex mutex;
   std::deque<std::function<void()>> waiting;
@@ -191,7 +194,7 @@ void enqueue(Stream* s, std::function<void()> work) {
   if (!s) stop("work for the default stream: every rank has its own");
   std::lock_guard lock(s->mutex);
   if (s->capturing) {
-    s->recorded.work.push_back(std::move(work));
+    s->capturing->recorded.work.push_back(std::move(work));  // in the order of the calls: one of those that are allowed
     return;
   }
   if (lazy()) {
@@ -352,28 +355,37 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  std::lock_guard lock(stream->mutex);
   event->stream = stream;
   event->ticket = stream->put;
+  event->recorded = stream->capturing;
   return cudaSuccess;
 }
 // On one thread a stream's work is done before it goes on: waiting for an event is doing what lies before it.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!event->stream) return cudaSuccess;
-  if (event->stream->capturing && !stream->capturing) {
-    // The waiting stream joins the recording in a real capture; here its work would be lost.
-    return result(cudaErrorStreamCaptureUnsupported);
+  if (event->recorded) {
+    if (stream->capturing && stream->capturing != event->recorded) return result(cudaErrorStreamCaptureIsolation);
+    if (!stream->capturing) {
+      drain(*stream, stream->put);
+      stream->capturing = event->recorded;
+      event->recorded->joined.push_back(stream);
+    }
+    return cudaSuccess;
   }
-  if (!stream->capturing) enqueue(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
+  if (stream->capturing) return result(cudaErrorStreamCaptureIsolation);
+  enqueue(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return !event->stream || event->stream->done >= event->ticket ? cudaSuccess : cudaErrorNotReady;
+  if (event->recorded) return result(cudaErrorStreamCaptureUnsupported);
+  if (!event->stream) return cudaSuccess;
+  std::lock_guard lock(event->stream->mutex);
+  return event->stream->done >= event->ticket ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (event->stream) {
-    if (event->stream->capturing) return result(cudaErrorStreamCaptureUnsupported);
-    drain(*event->stream, event->ticket);
-  }
+  if (event->recorded) return result(cudaErrorStreamCaptureUnsupported);
+  if (event->stream) drain(*event->stream, event->ticket);
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -381,16 +393,23 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  thread_local cudaStreamCaptureMode now = cudaStreamCaptureModeGlobal;
+  std::swap(now, *mode);
+  return cudaSuccess;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream->capturing) return result(cudaErrorInvalidValue);
   drain(*stream, stream->put);
-  stream->capturing = true;
+  stream->capturing = stream;
   stream->recorded.work.clear();
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  if (!stream->capturing) return result(cudaErrorInvalidValue);
-  stream->capturing = false;
+  if (stream->capturing != stream) return result(cudaErrorInvalidValue);
+  stream->capturing = nullptr;
+  for (Stream* s : stream->joined) s->capturing = nullptr;
+  stream->joined.clear();
   *graph = new Graph{std::move(stream->recorded)};
   stream->recorded = {};
   return cudaSuccess;

@@ -1,0 +1,33 @@
+// Products of matrices by a library: cuBLASLt on devices (vendor_cublas.cpp), loops in the emulator.
+#pragma once
+
+#include <cstdint>
+
+#include "holon/array/dtype.h"
+
+namespace holon::kernels::cuda {
+
+enum class Act : uint8_t { kNone, kRelu, kGeluTanh };
+
+// A matrix of a batch, in elements. As it stands: element (i, j) at i * ld + j; transposed: at j * ld + i.
+struct Operand {
+  int64_t ld = 0;
+  int64_t batch_stride = 0;  // from matrix to matrix; 0: the same one for all
+  bool transposed = false;
+};
+
+// d = act(alpha * a @ b + beta * c + bias) for each of a batch, where c and d lie alike, are not transposed, and may be one.
+struct Product {
+  DType dtype = DType::kFloat32;           // of a and b: a floating one
+  DType result = DType::kFloat32;          // of c, d and bias: the same or, for the two-byte ones, float32
+  int64_t m = 0, n = 0, k = 0, batch = 1;  // all at least 1
+  Operand a, b, d;
+  double alpha = 1, beta = 0;  // beta == 0: c is not read
+  Act act = Act::kNone;
+  bool tf32 = false;
+};
+
+// Puts the product on the current stream (stream.h). bias[n] may be nullptr. False, with nothing done: the library has no way to do it.
+bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias);
+
+}  // namespace holon::kernels::cuda

@@ -1,0 +1,235 @@
+"""Matrix products on a cuda device against the CPU's."""
+import numpy as np
+import pytest
+
+import holon as flow
+
+FLOATS = [flow.float32, flow.float64, flow.float16, flow.bfloat16]
+# Of the result's size: sums of a few hundred products in another order, then one rounding to the dtype.
+TOLERANCE = {flow.float32: 2e-6, flow.float64: 1e-14, flow.float16: 2e-3, flow.bfloat16: 1.6e-2}
+
+
+def values(shape, dtype=flow.float32, seed=0):
+    rng = np.random.default_rng([seed, *shape])
+    if dtype in FLOATS:
+        return flow.tensor(rng.standard_normal(shape).astype(np.float32)).to(dtype)
+    if dtype == flow.bool:
+        return flow.tensor(rng.random(shape) < 0.2)
+    return flow.tensor(rng.integers(-9, 10, shape)).to(dtype)
+
+
+def as_numpy(x):
+    x = x.detach().cpu()
+    return x.to(flow.float64 if x.dtype in FLOATS else flow.int64).numpy()
+
+
+def assert_same(got, wanted, factor=1.0):
+    assert got.is_cuda and got.dtype == wanted.dtype and tuple(got.shape) == tuple(wanted.shape)
+    a, b = as_numpy(got), as_numpy(wanted)
+    if wanted.dtype not in FLOATS:
+        return np.testing.assert_array_equal(a, b)
+    scale = max(1.0, float(np.abs(b).max(initial=0)))
+    np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE[wanted.dtype] * scale * factor)
+
+
+def on_both(f, *inputs, factor=1.0):
+    wanted = f(*inputs)
+    assert_same(f(*(x.cuda() for x in inputs)), wanted, factor)
+
+
+ALL = [*FLOATS, flow.int32, flow.int64, flow.int8, flow.uint8]
+
+
+@pytest.mark.parametrize("dtype", [*ALL, flow.bool], ids=str)
+@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (3, 5, 7), (33, 70, 65), (1, 64, 40), (40, 64, 1), (17, 1, 9)])
+def test_sizes(native, dtype, m, k, n):
+    a, b = values((m, k), dtype), values((k, n), dtype, 1)
+    with native():
+        y = a.cuda() @ b.cuda()
+    assert_same(y, a @ b)
+
+
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float16, flow.int32], ids=str)
+@pytest.mark.parametrize("of_a", ["plain", "transposed", "sliced", "every second", "expanded"])
+@pytest.mark.parametrize("of_b", ["plain", "transposed", "sliced", "every second", "expanded"])
+def test_strides(native, dtype, of_a, of_b):
+    def laid_out(x, how):
+        r, c = x.shape
+        if how == "transposed":
+            return x.transpose(0, 1).contiguous().transpose(0, 1)
+        if how == "sliced":
+            y = flow.zeros(r + 3, c + 5, dtype=dtype, device=x.device)
+            y[1:r + 1, 2:c + 2] = x
+            return y[1:r + 1, 2:c + 2]
+        if how == "every second":
+            y = flow.zeros(2 * r, 2 * c, dtype=dtype, device=x.device)
+            y[::2, ::2] = x
+            return y[::2, ::2]
+        return x[:1].expand(r, c) if how == "expanded" else x
+
+    a, b = values((19, 24), dtype), values((24, 13), dtype, 1)
+    wanted = laid_out(a, of_a) @ laid_out(b, of_b)
+    a, b = laid_out(a.cuda(), of_a), laid_out(b.cuda(), of_b)
+    with native():
+        y = a @ b
+    assert_same(y, wanted)
+
+
+@pytest.mark.parametrize("dtype", [flow.float32, flow.bfloat16, flow.int64, flow.bool], ids=str)
+@pytest.mark.parametrize("shape_a, shape_b", [
+    ((4, 5, 6), (4, 6, 3)), ((4, 5, 6), (6, 3)), ((5, 6), (4, 6, 3)), ((2, 3, 5, 6), (2, 3, 6, 4)), ((2, 1, 5, 6), (1, 3, 6, 4)),
+    ((2, 3, 5, 6), (6, 4)), ((3, 1, 6), (6, 4)), ((1, 3, 6), (5, 6, 2)), ((20, 1, 3, 4), (1, 19, 4, 2)), ((2, 3, 1, 6), (3, 6, 4)), ((0, 5, 6), (6, 3)),
+    ((4, 0, 6), (4, 6, 3)), ((4, 5, 0), (4, 0, 3)), ((3, 4, 0), (0, 2)),
+])
+def test_leading_axes(native, dtype, shape_a, shape_b):
+    a, b = values(shape_a, dtype), values(shape_b, dtype, 1)
+    with native():
+        y = flow.matmul(a.cuda(), b.cuda())
+    assert_same(y, flow.matmul(a, b))
+
+
+def test_vectors():
+    on_both(flow.matmul, values((7,)), values((7,), seed=1))
+    on_both(flow.matmul, values((7,)), values((7, 3)))
+    on_both(flow.matmul, values((2, 3, 7)), values((7,)))
+
+
+@pytest.mark.parametrize("heads, size", [(3, 5), (20, 4)])
+def test_heads_side_by_side(native, heads, size):
+    """q and k as views of [batch, tokens, heads, size], as attention has them: no axis joins another; many are packed."""
+    shape = (18 if heads > 16 else 2, 6, heads, size)
+    q, k = values(shape), values(shape, seed=1)
+
+    def scores(q, k):
+        return flow.matmul(q.permute(0, 2, 1, 3), k.permute(0, 2, 3, 1))
+
+    with native():
+        y = scores(q.cuda(), k.cuda())
+    assert_same(y, scores(q, k))
+
+
+def test_expanded_rows(native):
+    a, b = values((1, 8)), values((8, 3))
+    with native():
+        y = flow.matmul(a.cuda().expand(5, 1, 8), b.cuda())
+        z = flow.matmul(a.cuda().unsqueeze(0), b.cuda().expand(5, 8, 3))
+    wanted = flow.matmul(a.expand(5, 1, 8), b)
+    assert_same(y, wanted)
+    assert_same(z, wanted)
+
+
+def test_many_small(native):
+    a, b = values((70001, 2, 1)), values((70001, 1, 2), seed=1)
+    with native():
+        y = flow.bmm(a.cuda(), b.cuda())
+    assert_same(y, flow.bmm(a, b))
+
+
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float16], ids=str)
+def test_add_to_products(dtype):
+    c, a, b = values((5, 4), dtype), values((5, 6), dtype, 1), values((6, 4), dtype, 2)
+    on_both(lambda c, a, b: flow.addmm(c, a, b, beta=0.5, alpha=2), c, a, b, factor=3)
+    on_both(lambda c, a, b: flow.baddbmm(c, a, b, beta=0.5, alpha=2), values((3, 5, 4), dtype), values((3, 5, 6), dtype, 1), values((3, 6, 4), dtype, 2),
+            factor=3)
+    on_both(lambda a, b: flow.matmul(a, b, transpose_b=True, alpha=0.5), a, values((4, 6), dtype, 3))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", [(6,), (5, 6), (2, 3, 6), (0, 6)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_linear(native, dtype, shape, bias):
+    x, w, b = values(shape, dtype), values((9, 6), dtype, 1), values((9,), dtype, 2)
+    with native():
+        y = flow.nn.functional.linear(x.cuda(), w.cuda(), b.cuda() if bias else None)
+    assert_same(y, flow.nn.functional.linear(x, w, b if bias else None))
+
+
+def test_linear_of_views(native):
+    """A bias of steps, x permuted so that its axes do not join."""
+    x, w, b = values((4, 3, 6)), values((6, 9), seed=1), values((18,), seed=2)
+
+    def f(x, w, b):
+        return flow.nn.functional.linear(x.permute(1, 0, 2), w.transpose(0, 1), b[::2])
+
+    with native():
+        y = f(x.cuda(), w.cuda(), b.cuda())
+    assert_same(y, f(x, w, b))
+
+
+def gradients(f, inputs, device):
+    xs = [x.to(device).requires_grad_() for x in inputs]
+    y = f(*xs)
+    weights = values(tuple(y.shape), y.dtype, 9).to(device)
+    y.backward(weights)
+    return [x.grad for x in xs]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["matmul", "broadcast", "linear", "linear 1-d"])
+def test_gradients(dtype, name):
+    f, inputs = {
+        "matmul": (flow.matmul, [values((2, 5, 6), dtype), values((2, 6, 4), dtype, 1)]),
+        "broadcast": (flow.matmul, [values((2, 5, 6), dtype), values((6, 4), dtype, 1)]),
+        "linear": (flow.nn.functional.linear, [values((2, 5, 6), dtype), values((4, 6), dtype, 1), values((4,), dtype, 2)]),
+        "linear 1-d": (flow.nn.functional.linear, [values((6,), dtype), values((4, 6), dtype, 1), values((4,), dtype, 2)]),
+    }[name]
+    for got, wanted in zip(gradients(f, inputs, "cuda"), gradients(f, inputs, "cpu")):
+        assert_same(got, wanted, 4)
+
+
+def test_accumulated_gradients():
+    """The second backward adds to the first one's results within the product."""
+    def twice(device):
+        x, w = values((5, 6)).to(device), values((4, 6), seed=1).to(device).requires_grad_()
+        for _ in range(2):
+            flow.nn.functional.linear(x, w).sum().backward()
+        return w.grad
+
+    assert_same(twice("cuda"), twice("cpu"))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("then", ["relu", "gelu", "gelu_tanh", "add", "mul", "relu_backward"])
+def test_linear_then(dtype, bias, then):
+    x, w, b, other = values((2, 5, 6), dtype), values((9, 6), dtype, 1), values((9,), dtype, 2), values((2, 5, 9), dtype, 3)
+    alone = then in ("relu", "gelu", "gelu_tanh")
+
+    def f(x, w, b, other):
+        return flow._C.call("linear_then", x, w, b if bias else None, None if alone else other, then=then)
+
+    on_both(f, x, w, b, other, factor=2)
+    turned = values((9, 5, 2), dtype, 3)
+    on_both(lambda x, w, b, t: f(x, w, b, t.permute(2, 1, 0)), x, w, b, turned, factor=2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("then", ["add", "mul", "relu_backward"])
+def test_matmul_then(dtype, then):
+    on_both(lambda a, b, other: flow._C.call("matmul_then", a, b, other, then=then), values((3, 5, 6), dtype), values((6, 9), dtype, 1),
+            values((3, 5, 9), dtype, 2), factor=2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_linear_gelu(native, dtype, approximate):
+    x, w, b = values((2, 5, 6), dtype), values((9, 6), dtype, 1), values((9,), dtype, 2)
+    wanted = flow._C.call("linear_gelu", x, w, b, approximate=approximate)
+    with native():
+        got = flow._C.call("linear_gelu", x.cuda(), w.cuda(), b.cuda(), approximate=approximate)
+    for g, v in zip(got, wanted):
+        assert_same(g, v, 2)
+
+
+def test_tf32_is_a_setting():
+    assert flow.backends.cuda.matmul.allow_tf32 is False
+    flow.backends.cuda.matmul.allow_tf32 = True
+    try:
+        on_both(flow.matmul, values((9, 8)), values((8, 7)), factor=1000)
+    finally:
+        flow.backends.cuda.matmul.allow_tf32 = False
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="inner sizes"):
+        values((2, 3)).cuda() @ values((2, 3)).cuda()
