@@ -177,7 +177,10 @@ void drain(Stream& s, uint64_t ticket) {
   while (s.done < ticket && !s.waiting.empty()) {
     auto work = std::move(s.waiting.front());
     s.waiting.pop_front();
-    ++s.done;
+    struct Count {  // also of what throws
+      uint64_t& done;
+      ~Count() { ++done; }
+    } count{s.done};
     do_now(work);
   }
 }
@@ -197,12 +200,18 @@ void enqueue(Stream* s, std::function<void()> work) {
     s->capturing->recorded.work.push_back(std::move(work));  // in the order of the calls: one of those that are allowed
     return;
   }
-  if (lazy()) {
+  if (lazy() || !s->waiting.empty()) {
     s->waiting.push_back(std::move(work));
     ++s->put;
     return;
   }
   do_now(work);
+}
+
+void enqueue_late(Stream* s, std::function<void()> work) {
+  std::lock_guard lock(s->mutex);
+  s->waiting.push_back(std::move(work));
+  ++s->put;
 }
 
 void enqueue_meeting(Stream* s, std::function<void()> work) {
