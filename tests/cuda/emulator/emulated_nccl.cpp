@@ -1,7 +1,7 @@
 // holon/comm/nccl/vendor_nccl.h on the emulator: what the streams of several ranks do together is done over the CPU's
-// communicators, in which other processes read copies of the device's memory. Collectives are done when they are put on a stream
-// (or when a recording is launched), also where other work waits (EMULATED_LAZY): ranks that wait for each other on the host must
-// not wait for what nobody does.
+// communicators, in which other processes read copies of the device's memory. Collectives are done when they are put on
+// a stream (or when a recording is launched), also where other work waits (EMULATED_LAZY): ranks that wait for each
+// other on the host must not wait for what nobody does.
 #include "holon/comm/nccl/vendor_nccl.h"
 
 #include <atomic>
@@ -25,8 +25,8 @@ struct Member {
   std::atomic<bool> hangs{false}, aborted{false};
 };
 
-// EMULATED_NCCL_HANGS=n: from the n-th call of a communicator on nothing is done, and the stream waits until it is aborted. With
-// EMULATED_NCCL_ERROR=text the library knows why.
+// EMULATED_NCCL_HANGS=n: from the n-th call of a communicator on nothing is done, and the stream waits until it is
+// aborted. With EMULATED_NCCL_ERROR=text the library knows why.
 int hangs_at() {
   const char* text = std::getenv("EMULATED_NCCL_HANGS");
   return text ? std::atoi(text) : 0;
@@ -53,11 +53,11 @@ std::string do_together(Handle h, cudaStream_t stream, std::function<void()> wor
 std::string missing() { return std::getenv("EMULATED_NO_NCCL") ? "EMULATED_NO_NCCL is set" : ""; }
 std::string identity(int) { return {}; }
 void make_id(std::byte* id) { std::memset(id, 0, DeviceCommunicatorMaker::kIdBytes); }
-Handle start(std::span<const int> ranks, int, const std::byte*) { 
+Handle start(std::span<const int> ranks, int, const std::byte*) {
   auto* member = new Member;
   member->ranks.assign(ranks.begin(), ranks.end());
   return member;
- }
+}
 
 std::string all_reduce(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
   return do_together(h, stream, [=] { group(h).all_reduce(in, out, static_cast<int64_t>(count), dtype); });
@@ -81,7 +81,8 @@ std::string broadcast(Handle h, void* data, size_t bytes, int root_index, cudaSt
   return do_together(h, stream, [=] { group(h).broadcast(data, static_cast<int64_t>(bytes), uint8, root_index); });
 }
 
-std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives, cudaStream_t stream) {
+std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives,
+                     cudaStream_t stream) {
   std::vector<DeviceMessage> out(sends.begin(), sends.end()), in(receives.begin(), receives.end());
   return do_together(h, stream, [=] {
     const auto n = static_cast<size_t>(group(h).size());
@@ -98,9 +99,11 @@ std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<c
     const auto send_counts = counts_of(out), receive_counts = counts_of(in);
     const auto send_at = starts_of(send_counts), receive_at = starts_of(receive_counts);
     std::vector<std::byte> packed(static_cast<size_t>(send_at[n])), arrived(static_cast<size_t>(receive_at[n]));
-    for (const DeviceMessage& m : out) std::memcpy(packed.data() + send_at[static_cast<size_t>(m.peer)], m.data, m.bytes);
+    for (const DeviceMessage& m : out)
+      std::memcpy(packed.data() + send_at[static_cast<size_t>(m.peer)], m.data, m.bytes);
     group(h).all_to_all(packed.data(), arrived.data(), send_counts, receive_counts, uint8);
-    for (const DeviceMessage& m : in) std::memcpy(m.data, arrived.data() + receive_at[static_cast<size_t>(m.peer)], m.bytes);
+    for (const DeviceMessage& m : in)
+      std::memcpy(m.data, arrived.data() + receive_at[static_cast<size_t>(m.peer)], m.bytes);
   });
 }
 

@@ -46,7 +46,7 @@ def compare(shape, dtype, source, target, before, after, where=("cuda", "cuda"))
 ranks = list(range(world))
 one = [S(0), S(1), B, P]
 for before, after in itertools.product(one, one):
-    for shape in ((4, 6), (5, 3), (1, 7), (0, 3), (3, 1)):
+    for shape in ((5, 3), (4, 6), (1, 7), (0, 3), (3, 1))[:5 if world == 2 else 2]:
         compare(shape, flow.float32, ranks, ranks, before, after)
     for where in (("cuda", "cpu"), ("cpu", "cuda")):
         compare((5, 7), flow.float32, ranks, ranks, before, after, where)
@@ -71,7 +71,7 @@ if world == 4:
     grid = [[0, 1], [2, 3]]
     two = list(itertools.product(one, one))
     for k, (before, after) in enumerate(itertools.product(two, two)):
-        if k % 3 == 0:  # every layout comes before and after
+        if k % 7 == 0:  # every layout comes before and after
             compare([(4, 6), (5, 3), (3, 7)][k % 3], flow.float32, grid, grid, list(before), list(after))
     for before in two:
         compare((6, 5), flow.float32, grid, [0, 1, 2, 3], list(before), S(0))

@@ -8,7 +8,7 @@ import holon as flow
 rank, world = flow.env.get_rank(), flow.env.get_world_size()
 B, P, S = flow.sbp.broadcast, flow.sbp.partial_sum, flow.sbp.split
 everyone = flow.placement("cuda", list(range(world)))
-kind = sys.argv[1]
+kind = os.environ["WORDS"]
 
 
 def part(*shape, sbp=P, place=everyone):
