@@ -5,7 +5,6 @@
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/kernels/cpu/index.h"
 #include "holon/kernels/cpu/rows.h"
-#include "holon/kernels/cpu/search.h"
 #include "holon/kernels/cuda/reduction.h"
 #include "holon/kernels/device.h"
 
