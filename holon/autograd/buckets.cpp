@@ -1,7 +1,6 @@
 #include "holon/autograd/buckets.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -17,6 +16,11 @@ namespace {
 constexpr int64_t kSmallBytes = 256 << 10;
 
 int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(size_bytes(t.dtype())); }
+
+// Elements of a row from `at` on, in order, as an array of the shape.
+Array piece(const Array& row, size_t at, const Dims& shape) {
+  return row.view(shape, contiguous_strides(shape), static_cast<int64_t>(at));
+}
 
 // Every rank's part is the whole tensor and is summed element by element, so several can be seen as one.
 bool joinable(const boxing::Plan& plan) {
@@ -42,6 +46,8 @@ bool GradientBuckets::take(TensorImpl& leaf, const Tensor& g) {
   if (!leaf.spec || !g.is_global() || (leaf.meta && !leaf.meta->hooks.empty())) return false;
   if (g.spec() == leaf.spec || g.placement() != leaf.spec->placement || !g.nd_sbp().has_partial() || !on())
     return false;
+  // A device's communication is asynchronous without this.
+  if (g.placement().device().is_cuda()) return false;
   put(leaf, g);
   Bucket& bucket = *buckets_.back();
   bucket.items.back().summed = false;
@@ -95,20 +101,18 @@ void GradientBuckets::sum_up(Bucket& bucket) {
       const bool here = first.gradient.array().defined();
       if (here) {
         joined = Array::empty({together}, dtype, from->placement.device());
-        std::byte* at = joined.bytes();
-        for (size_t k = i; k < end; ++k) {
-          Array part = kernels::contiguous(items[k].gradient.array());
-          if (part.nbytes()) std::memcpy(at, part.bytes(), part.nbytes());
-          at += part.nbytes();
+        for (size_t k = i, at = 0; k < end; ++k) {
+          const Array& part = items[k].gradient.array();
+          Array place = piece(joined, at, part.shape);
+          kernels::copy(part, place);
+          at += static_cast<size_t>(part.numel());
         }
       }
       Array sum = boxing::execute(plan, joined);
-      const std::byte* at = here ? sum.bytes() : nullptr;
-      for (size_t k = i; here && k < end; ++k) {
+      for (size_t k = i, at = 0; here && k < end; ++k) {
         items[k].sum = Array::empty(items[k].gradient.shape(), dtype, to->placement.device());
-        const size_t bytes = items[k].sum.nbytes();
-        if (bytes) std::memcpy(items[k].sum.bytes(), at, bytes);
-        at += bytes;
+        kernels::copy(piece(sum, at, items[k].sum.shape), items[k].sum);
+        at += static_cast<size_t>(items[k].sum.numel());
       }
     }
     i = end;

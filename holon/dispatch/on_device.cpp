@@ -30,7 +30,8 @@ Device common_device(const OpDef& op, std::span<const Tensor> inputs) {
   return first ? first->impl()->device : Device{};
 }
 
-void run_on_device(const OpDef& op, KernelCall& call) {
+void run_on_device(const OpDef& op, KernelCall& call, bool adds) {
+  const auto kernel = adds ? op.adds : op.kernel;
   DeviceRuntime& devices = *device_runtime();
   devices.set_op(op.public_name());
   Device device;
@@ -51,9 +52,9 @@ void run_on_device(const OpDef& op, KernelCall& call) {
       in.push_back(a);
     }
     KernelCall here = moved.empty() ? call : call.with_inputs(in);
-    op.kernel(here);
+    kernel(here);
   } else if (moves) {
-    op.kernel(call);
+    kernel(call);
   } else {
     kernels::detail::count_host_run(op.name());
     std::list<Array> copies;
@@ -69,7 +70,7 @@ void run_on_device(const OpDef& op, KernelCall& call) {
       out.push_back(copy ? copy : &copies.emplace_back(kernels::detail::host_copy(call.out(i))));
     }
     KernelCall on_host = call.with_arrays(in, out);
-    op.kernel(on_host);
+    kernel(on_host);
     for (size_t i = 0; i < call.n_out(); ++i) kernels::detail::write_back(*out[i], call.out(i));
   }
   devices.check(device.index);

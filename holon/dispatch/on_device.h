@@ -17,7 +17,7 @@ inline bool runs_on_device(const KernelCall& call) {
     if (call.in(i).device.is_cuda()) return true;
   return false;
 }
-// Runs the kernel; of an op that is on_host(), on copies.
-void run_on_device(const OpDef& op, KernelCall& call);
+// Runs the kernel; of an op that is on_host(), on copies. adds: the one that adds to its outputs.
+void run_on_device(const OpDef& op, KernelCall& call, bool adds = false);
 
 }  // namespace holon

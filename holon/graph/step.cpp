@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
@@ -14,6 +15,7 @@
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"
+#include "holon/graph/program/recordings.h"
 #include "holon/graph/virtual_rank.h"
 #include "holon/kernels/cpu/copy.h"
 
@@ -25,8 +27,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::string layout_text(const Dims& shape, DType dtype, const GlobalSpec* spec) {
-  return fmt::format("{} {}{}", holon::name(dtype), shape, spec ? " " + spec->str() : ", local");
+std::string layout_text(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device) {
+  return fmt::format("{} {}{}", holon::name(dtype), shape, spec ? " " + spec->str() : ", local on " + device.str());
 }
 
 }  // namespace
@@ -36,6 +38,7 @@ struct Step::Impl {
   StepOptions options;
   StepStats stats;
   std::unique_ptr<Program> program;
+  std::unique_ptr<Recordings> recordings;           // nullptr: nothing is on a device
   std::vector<int32_t> inputs, externals, outputs;  // buffers to bind
   std::vector<PassReport> reports;
   bool ready = false;
@@ -64,7 +67,12 @@ struct Step::Impl {
     stats.passes_s = seconds_since(start);
     stats.nodes = static_cast<int64_t>(graph.nodes.size());
     start = std::chrono::steady_clock::now();
-    program = lower(graph, {options.schedule, !is_virtual() && comm::background_pays()});
+    // The background thread has streams of its own on devices, which would have to be put in order with this one's.
+    const bool on_devices = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& v) {
+      return (v.spec ? v.spec->placement.device() : v.device).is_cuda();
+    });
+    program = lower(graph, {options.schedule, !is_virtual() && !on_devices && comm::background_pays()});
+    if (on_devices && !is_virtual()) recordings = std::make_unique<Recordings>(*program);
     stats.lowering_s = seconds_since(start);
     stats.instructions = static_cast<int64_t>(program->instructions.size());
     stats.arena_bytes = static_cast<int64_t>(program->memory.bytes);
@@ -125,10 +133,11 @@ struct Step::Impl {
       shape[0] = 0;
       for (int m = 0; m < graph.micro_batches; ++m) shape[0] += graph.value(graph.inputs_of(graph.form(m))[i]).shape[0];
     }
-    if (!given.defined() || given.shape() != shape || given.dtype() != want.dtype || given.spec() != want.spec)
+    if (!given.defined() || given.shape() != shape || given.dtype() != want.dtype || given.spec() != want.spec ||
+        (!want.spec && !(given.impl()->device == want.device)))
       fail_value("input {} of the graph is {}, but it was compiled for {}. Compile the graph for such inputs, too.", i,
-                 given.defined() ? layout_text(given.shape(), given.dtype(), given.spec()) : "undefined",
-                 layout_text(shape, want.dtype, want.spec));
+                 given.defined() ? layout_text(given.shape(), given.dtype(), given.spec(), given.impl()->device) : "undefined",
+                 layout_text(shape, want.dtype, want.spec, want.device));
     given.require_value("a graph's call");
     const auto& moved = program->moved_rows[i];
     if (!given.array().defined() || (given.array().is_contiguous() && moved.empty())) return given;
@@ -171,7 +180,8 @@ struct Step::Impl {
     std::vector<Ref<Storage>> made;
     for (int32_t b : outputs) {
       Buffer& buffer = program->buffers[static_cast<size_t>(b)];
-      made.push_back(allocate_storage(buffer.bytes));
+      made.push_back(buffer.device.is_cuda() ? device_runtime()->allocate(buffer.device.index, buffer.bytes)
+                                             : allocate_storage(buffer.bytes));
       buffer.storage->rebind(made.back()->data(), buffer.bytes);
     }
     return made;
@@ -254,6 +264,7 @@ struct Step::Impl {
     auto& list = program->instructions;
     try {
       if (tracing::on()) return run_traced(at);
+      if (recordings) return recordings->run(at);
       for (; at < list.size(); ++at) list[at]->run();
     } catch (const Error& e) {
       std::string place = at < list.size() ? where(*list[at]) : "";
@@ -281,7 +292,12 @@ struct Step::Impl {
       for (auto& i : program->instructions) i->bind();
       ready = true;
     }
+    if (recordings) recordings->before_step();
     run_instructions();
+    if (recordings) {
+      recordings->after_step();
+      stats.recorded = static_cast<int64_t>(recordings->recorded());
+    }
     std::vector<Tensor> out;
     out.reserve(program->outputs.size());
     for (auto& part : program->outputs) {

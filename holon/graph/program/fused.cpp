@@ -6,6 +6,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
+#include "holon/dispatch/on_device.h"
 
 namespace holon::graph {
 namespace {
@@ -96,6 +97,9 @@ struct FusedChain::Plan {
     SmallVec<int16_t, 3> in;  // slots
     int16_t out;
     DType dtype;
+    SmallVec<int16_t, 3> operands;  // as the body names them
+    Dims shape;                     // of the whole result
+    size_t last_use;
   };
   // What one thread works with: windows whose offsets move from block to block.
   struct Worker {
@@ -205,6 +209,24 @@ struct FusedChain::Plan {
     return w;
   }
 
+  // On a device: whole arrays, one part after the other.
+  void run_on_device(std::span<const Array* const> in, std::span<Array* const> out) const {
+    std::vector<Array> made(parts.size());
+    std::vector<Array*> result(parts.size());
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const Part& part = parts[p];
+      const auto to = static_cast<size_t>(part.out);
+      result[p] = to < n_in + n_out ? out[to - n_in] : &made[p];
+      if (result[p] == &made[p]) made[p] = Array::empty(part.shape, part.dtype, out[0]->device);
+      SmallVec<const Array*, 3> operands;
+      for (int16_t k : part.operands) operands.push_back(static_cast<size_t>(k) < n_in ? in[static_cast<size_t>(k)] : result[static_cast<size_t>(k) - n_in]);
+      KernelCall call(*part.op, part.attrs, std::span<const Array* const>(operands), std::span<Array* const>(&result[p], 1));
+      holon::run_on_device(*part.op, call);
+      for (size_t q = 0; q <= p; ++q)
+        if (parts[q].last_use == p) made[q] = {};
+    }
+  }
+
   void set_length(Worker& w, int64_t length) const {
     for (auto& x : w.windows) x.shape[0] = length;
     for (auto& x : w.results)
@@ -301,7 +323,7 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
       slot[p] = free.back();
       free.pop_back();
     }
-    Plan::Part part{body.parts[p].op, body.parts[p].attrs, {}, slot[p], dtype[p]};
+    Plan::Part part{body.parts[p].op, body.parts[p].attrs, {}, slot[p], dtype[p], body.parts[p].in, plan.result_shapes[p], std::max(last_use[p], p)};
     for (int16_t k : body.parts[p].in) {
       const size_t i = static_cast<size_t>(k);
       part.in.push_back(i < plan.n_in ? k : slot[i - plan.n_in]);
@@ -347,6 +369,7 @@ void FusedChain::run(std::span<const Array* const> in, std::span<Array* const> o
               "a fused chain of {} inputs and {} outputs was given {} and {}", plan.n_in, plan.n_out, in.size(),
               out.size());
   if (plan.numel == 0) return;
+  if (out[0]->device.is_cuda()) return plan.run_on_device(in, out);
   while (static_cast<int64_t>(plan.workers.size()) < std::min<int64_t>(num_threads(), plan.blocks))
     plan.workers.push_back(plan.make_worker());
   const int64_t work = plan.block_elements * static_cast<int64_t>(plan.parts.size());

@@ -21,6 +21,7 @@ KernelInstruction::KernelInstruction(const OpDef& op, const Attrs& attrs, SmallV
     : op_(op), kernel_(op.kernel), attrs_(attrs), in_(std::move(in)), out_(std::move(out)) {
   HOLON_CHECK(op.kernel, "op {} has no kernel", op.name());
   call_.emplace(op_, attrs_, std::span<const Array* const>(in_), std::span<Array* const>(out_));
+  on_device_ = runs_on_device(*call_);
   if (!part) return;
   part_ = *part;
   call_->set_global(&part_);
@@ -119,7 +120,8 @@ UnscaleInstruction::UnscaleInstruction(LossScale& scale, const std::vector<Gradi
 void UnscaleInstruction::run() {
   for (auto& c : copies_) kernels::copy(*c.from, *c.to);
   for (size_t o = 0; o < arrays_.size(); ++o) {
-    bool finite = kernels::scale_all(arrays_[o], scale_.factor);
+    bool finite = true;
+    kernels::scale_all(arrays_[o], scale_.factor, &finite);
     // Every rank's finding counts, whatever it holds.
     const std::span<double> found(found_.data(), specs_[o].size());
     std::fill(found.begin(), found.end(), finite ? 0 : 1);

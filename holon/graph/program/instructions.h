@@ -6,6 +6,7 @@
 #include "holon/boxing/prepared.h"
 #include "holon/comm/background.h"
 #include "holon/dispatch/local_call.h"
+#include "holon/dispatch/on_device.h"
 #include "holon/graph/program/fused.h"
 #include "holon/graph/program/program.h"
 
@@ -22,8 +23,10 @@ class KernelInstruction final : public Instruction {
   void add_to_outputs() { kernel_ = op_.adds; }
   void run() override {
     if (draws_) set_draw();
+    if (on_device_) return run_on_device(op_, *call_, kernel_ == op_.adds);
     kernel_(*call_);
   }
+  bool records() const override { return on_device_ && !draws_ && !op_.on_host; }
   std::string str() const override;
 
  private:
@@ -36,7 +39,7 @@ class KernelInstruction final : public Instruction {
   KernelCall::GlobalPart part_;
   std::optional<KernelCall> call_;
   const Draws* draws_ = nullptr;
-  bool draws_globally_ = false;
+  bool draws_globally_ = false, on_device_ = false;
   int64_t place_ = 0;
 };
 
@@ -44,6 +47,7 @@ class CopyInstruction final : public Instruction {
  public:
   CopyInstruction(const Array* from, Array* to, const char* what) : from_(from), to_(to), what_(what) {}
   void run() override;
+  bool records() const override { return from_->device.is_cuda() && from_->device == to_->device; }
   std::string str() const override;
 
  private:
@@ -58,6 +62,7 @@ class BoxInstruction final : public Instruction {
       : prepared_(std::move(prepared)), in_(in), out_(out), scratch_(std::move(scratch)) {}
   void run() override { prepared_.run(*in_, *out_, scratch_); }
   void bind() override { prepared_.bind(); }
+  bool records() const override { return !prepared_.meets() && out_->defined() && out_->device.is_cuda(); }
   std::string str() const override;
 
  private:
@@ -160,6 +165,7 @@ class FusedInstruction final : public Instruction {
   FusedInstruction(FusedChain chain, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out)
       : chain_(std::move(chain)), in_(std::move(in)), out_(std::move(out)) {}
   void run() override { chain_.run(in_, out_); }
+  bool records() const override { return out_[0]->device.is_cuda(); }
   std::string str() const override;
 
  private:

@@ -91,8 +91,9 @@ void Lowering::count_reads() {
       sum_of_[n.in[0]] = n.out[0];
 }
 
-int32_t Lowering::new_buffer(size_t bytes, Buffer::Kind kind) {
+int32_t Lowering::new_buffer(size_t bytes, Device device, Buffer::Kind kind) {
   Buffer b;
+  b.device = device;
   b.kind = kind;
   b.bytes = bytes;
   b.storage = make_ref<Storage>(nullptr, 0);
@@ -118,7 +119,7 @@ Array* Lowering::fresh(ValueId v, int m, const Dims& shape, const Dims& strides)
     return set(v, m, part_of(b.buffer, shape, b.batch.in_at()[k], value.dtype, device_of(value)), b.buffer);
   }
   Array a = Array::placeholder(shape, strides, value.dtype, device_of(value));
-  int32_t b = new_buffer(a.nbytes());
+  int32_t b = new_buffer(a.nbytes(), a.device);
   a.storage = p_->buffers[static_cast<size_t>(b)].storage;
   return set(v, m, std::move(a), b);
 }

@@ -32,11 +32,11 @@ HandOverState& Lowering::hand_over(NodeId n, int m, const Array* in) {
   return *it->second;
 }
 
-std::vector<Array> Lowering::scratch_of(std::span<const size_t> sizes, std::vector<int32_t>* held) {
+std::vector<Array> Lowering::scratch_of(std::span<const size_t> sizes, Device device, std::vector<int32_t>* held) {
   std::vector<Array> scratch;
   for (size_t bytes : sizes) {
-    Array a = Array::placeholder({static_cast<int64_t>(bytes)}, {1}, uint8);
-    int32_t b = new_buffer(bytes);
+    Array a = Array::placeholder({static_cast<int64_t>(bytes)}, {1}, uint8, device);
+    int32_t b = new_buffer(bytes, device);
     if (held) held->push_back(b);
     a.storage = p_->buffers[static_cast<size_t>(b)].storage;
     scratch.push_back(std::move(a));
@@ -50,7 +50,7 @@ void Lowering::post(NodeId n, int m) {
   const Array* in = array(node.in[0], m);
   HandOverState& h = hand_over(n, m, in);
   Posted posted{&h, n, m, {instance(node.in[0], m).buffer}};
-  auto scratch = scratch_of(h.hand_over.post_scratch_bytes(), &posted.held);
+  auto scratch = scratch_of(h.hand_over.post_scratch_bytes(), device_of(g_.value(node.in[0])), &posted.held);
   for (int32_t b : posted.held) ++p_->buffers[static_cast<size_t>(b)].pending;
   emit<PostInstruction>(&node, m, h, in, std::move(scratch));
   read_done(node.in[0], m);
@@ -62,7 +62,7 @@ void Lowering::take(NodeId n, int m) {
   const Node& node = g_.nodes[static_cast<size_t>(n)];
   HandOverState& h = hand_over(n, m, nullptr);
   Array* out = fresh(node.out[0], m, h.hand_over.out_shape(), contiguous_strides(h.hand_over.out_shape()));
-  emit<TakeInstruction>(&node, m, h, out, scratch_of(h.hand_over.take_scratch_bytes()));
+  emit<TakeInstruction>(&node, m, h, out, scratch_of(h.hand_over.take_scratch_bytes(), out->device));
   made(node.out[0], m);
 }
 
@@ -92,7 +92,8 @@ Lowering::Bucket& Lowering::bucket(const Node& n, int m) {
   }
   Bucket& b = *it->second;
   if (b.buffer < 0 && b.batch.has_in())
-    b.buffer = new_buffer(static_cast<size_t>(b.batch.in_elements()) * size_bytes(g_.value(n.in[0]).dtype));
+    b.buffer = new_buffer(static_cast<size_t>(b.batch.in_elements()) * size_bytes(g_.value(n.in[0]).dtype),
+                          device_of(g_.value(n.in[0])));
   return b;
 }
 
@@ -122,7 +123,7 @@ void Lowering::lower_batch(const Node& n, int m) {
   if (b.batch.has_out()) {
     int32_t buffer = b.batch.in_place() && b.batch.has_in()
         ? b.buffer
-        : new_buffer(static_cast<size_t>(b.batch.out_elements()) * size_bytes(to.dtype));
+        : new_buffer(static_cast<size_t>(b.batch.out_elements()) * size_bytes(to.dtype), device_of(to));
     target = keep(part_of(buffer, {b.batch.out_elements()}, 0, to.dtype, device_of(to)));
     for (size_t k = 0; k < n.out.size(); ++k)
       set(n.out[k], m, part_of(buffer, b.batch.out_shape(k), b.batch.out_at()[k], to.dtype, device_of(to)), buffer);

@@ -135,7 +135,7 @@ void Lowering::lower_box(const Node& n, int m) {
     const Array* out = prepared.has_out()
         ? fresh(n.out[k], m, prepared.out_shape(), contiguous_strides(prepared.out_shape()))
         : &kUndefined;
-    auto scratch = scratch_of(prepared.scratch_bytes());
+    auto scratch = scratch_of(prepared.scratch_bytes(), device_of(from));
     emit<BoxInstruction>(&n, m, std::move(prepared), in, out, std::move(scratch));
   }
 }
@@ -232,7 +232,7 @@ void Lowering::unscale_gradients() {
       int32_t buffer = -1;
       if (in->defined() && !may_change(v)) {
         Array a = Array::placeholder(in->shape, contiguous_strides(in->shape), in->dtype, in->device);
-        buffer = new_buffer(a.nbytes());
+        buffer = new_buffer(a.nbytes(), a.device);
         a.storage = p_->buffers[static_cast<size_t>(buffer)].storage;
         out = keep(std::move(a));
       }

@@ -1,4 +1,5 @@
 // Inputs, externals and outputs, and where values lie.
+#include "holon/array/device_runtime.h"
 #include "holon/graph/program/lowering.h"
 
 namespace holon::graph {
@@ -23,7 +24,7 @@ void Lowering::bind_input(size_t i) {
     const Value& value = g_.value(v);
     const Dims shape = local_shape(value);
     Array a = Array::placeholder(shape, contiguous_strides(shape), value.dtype, device_of(value));
-    int32_t b = new_buffer(a.nbytes(), Buffer::Kind::kInput);
+    int32_t b = new_buffer(a.nbytes(), a.device, Buffer::Kind::kInput);
     Buffer& buffer = p_->buffers[static_cast<size_t>(b)];
     buffer.index = static_cast<int32_t>(i);
     if (shape.size() > 0) {
@@ -48,7 +49,7 @@ void Lowering::bind_outside() {
     const Array& own = x.tensor.array();
     if (!own.defined()) continue;
     Array a = own;
-    int32_t b = new_buffer(0, Buffer::Kind::kExternal);
+    int32_t b = new_buffer(0, a.device, Buffer::Kind::kExternal);
     p_->buffers[static_cast<size_t>(b)].index = static_cast<int32_t>(e);
     a.storage = p_->buffers[static_cast<size_t>(b)].storage;
     a.offset = 0;
@@ -177,7 +178,7 @@ void Lowering::describe_output(size_t o) {
   else
     local = with_leading(micro_, local);
   part.array = Array::placeholder(local, contiguous_strides(local), value.dtype, device_of(value));
-  part.buffer = new_buffer(part.array.nbytes(), Buffer::Kind::kOutput);
+  part.buffer = new_buffer(part.array.nbytes(), part.array.device, Buffer::Kind::kOutput);
   p_->buffers[static_cast<size_t>(part.buffer)].index = static_cast<int32_t>(o);
   part.array.storage = p_->buffers[static_cast<size_t>(part.buffer)].storage;
 }
@@ -217,7 +218,7 @@ void Lowering::finish_outputs() {
       continue;
     }
     part.array = Array::placeholder(from->shape, contiguous_strides(from->shape), from->dtype, from->device);
-    part.buffer = new_buffer(part.array.nbytes(), Buffer::Kind::kOutput);
+    part.buffer = new_buffer(part.array.nbytes(), part.array.device, Buffer::Kind::kOutput);
     p_->buffers[static_cast<size_t>(part.buffer)].index = static_cast<int32_t>(o);
     part.array.storage = p_->buffers[static_cast<size_t>(part.buffer)].storage;
     emit<CopyInstruction>(nullptr, 0, from, keep(part.array), "an output");
@@ -226,19 +227,40 @@ void Lowering::finish_outputs() {
 }
 
 void Lowering::place() {
-  std::vector<Lifetime> lives;
-  for (size_t b = 0; b < p_->buffers.size(); ++b)
-    if (p_->buffers[b].kind == Buffer::Kind::kArena) {
-      lives.push_back(p_->buffers[b].life);
-    }
-  p_->memory = plan_memory(lives);
+  MemoryPlan& all = p_->memory;
+  std::vector<const Buffer*> placed;
+  for (const Buffer& b : p_->buffers) {
+    if (b.kind != Buffer::Kind::kArena) continue;
+    placed.push_back(&b);
+    auto same = [&](const Program::Arena& a) { return a.device == b.device; };
+    if (std::none_of(p_->arenas.begin(), p_->arenas.end(), same)) p_->arenas.push_back({b.device, 0, {}});
+  }
+  all.offsets.resize(placed.size());
+  for (Program::Arena& arena : p_->arenas) {
+    std::vector<Lifetime> lives;
+    std::vector<size_t> which;
+    for (size_t k = 0; k < placed.size(); ++k)
+      if (placed[k]->device == arena.device) {
+        lives.push_back(placed[k]->life);
+        which.push_back(k);
+      }
+    const MemoryPlan plan = plan_memory(lives);
+    for (size_t k = 0; k < which.size(); ++k) all.offsets[which[k]] = plan.offsets[k];
+    arena.bytes = plan.bytes;
+    all.bytes += plan.bytes;
+    all.peak_bytes += plan.peak_bytes;
+    all.sum_bytes += plan.sum_bytes;
+  }
 }
 
 void Program::allocate() {
-  arena = allocate_storage(std::max<size_t>(memory.bytes, 1));
+  for (Arena& a : arenas) a.storage = a.device.is_cuda() ? device_runtime()->allocate(a.device.index, a.bytes) : allocate_storage(a.bytes);
   size_t next = 0;
-  for (Buffer& b : buffers)
-    if (b.kind == Buffer::Kind::kArena) b.storage->rebind(arena->data() + memory.offsets[next++], b.bytes);
+  for (Buffer& b : buffers) {
+    if (b.kind != Buffer::Kind::kArena) continue;
+    const Arena& of = *std::find_if(arenas.begin(), arenas.end(), [&](const Arena& a) { return a.device == b.device; });
+    b.storage->rebind(of.storage->data() + memory.offsets[next++], b.bytes);
+  }
 }
 
 }  // namespace holon::graph

@@ -76,7 +76,7 @@ class Lowering {
   // How often one instance of each value is read here.
   void count_reads();
   int32_t now() const { return static_cast<int32_t>(p_->instructions.size()); }
-  int32_t new_buffer(size_t bytes, Buffer::Kind kind = Buffer::Kind::kArena);
+  int32_t new_buffer(size_t bytes, Device device, Buffer::Kind kind = Buffer::Kind::kArena);
   Array* keep(Array a) {
     p_->arrays.push_back(std::move(a));
     return &p_->arrays.back();
@@ -116,7 +116,7 @@ class Lowering {
   // The object through which a box hands over one micro-batch. Objects of all nodes and micro-batches differ in their
   // channel.
   HandOverState& hand_over(NodeId n, int m, const Array* in);
-  std::vector<Array> scratch_of(std::span<const size_t> sizes, std::vector<int32_t>* held = nullptr);
+  std::vector<Array> scratch_of(std::span<const size_t> sizes, Device device, std::vector<int32_t>* held = nullptr);
   void post(NodeId n, int m);
   void take(NodeId n, int m);
   void release(const Posted& posted);

@@ -27,6 +27,8 @@ class Instruction {
   // For traces: what it does between stages or threads ("take", "wait"); nullptr for the work of its node.
   virtual const char* verb() const { return nullptr; }
   virtual bool waits() const { return false; }  // run() may stand still until another rank or thread has done something
+  // All that it does is on one device and the same in every step, so that it can be recorded: unless its kernels need the host.
+  virtual bool records() const { return false; }
   int32_t node = -1;                            // of the graph; -1: the program's own
   int16_t micro_batch = 0;
 };
@@ -36,6 +38,7 @@ struct Buffer {
   enum class Kind : uint8_t { kArena, kInput, kExternal, kOutput };
   Kind kind = Kind::kArena;
   Ref<Storage> storage;  // what the arrays refer to; bound to memory when that is known
+  Device device;
   size_t bytes = 0;
   Lifetime life;        // kArena
   int32_t index = -1;   // of the input, external or output
@@ -97,8 +100,13 @@ struct Program {
   std::vector<TaskRange> tasks;
   Schedule schedule;
   Draws draws;
-  MemoryPlan memory;
-  Ref<Storage> arena;
+  MemoryPlan memory;  // of the buffers of kind kArena in their order; bytes: of all arenas together
+  struct Arena {
+    Device device;
+    size_t bytes = 0;
+    Ref<Storage> storage;
+  };
+  std::vector<Arena> arenas;  // one for each device that values lie on
   Program() = default;
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

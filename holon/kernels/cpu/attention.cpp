@@ -382,9 +382,9 @@ Attention with_mask(const Attention& o, DType compute) {
 }  // namespace
 
 void attention(const Array& q, const Array& k, const Array& v, const Attention& options, Array& out, Array* lse) {
-  HOLON_ON_DEVICE(out, attention, q, k, v, options, out, lse);
   const Sizes n = check(q, k, v, out, lse, options.mask);
   if (!is_floating(q.dtype)) refuse(q.dtype);
+  HOLON_ON_DEVICE(out, attention, q, k, v, options, out, lse);
   if (n.b * n.h * n.t == 0) return;
   const Attention o = with_mask(options, q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   if (q.dtype == DType::kFloat64) {
@@ -404,13 +404,13 @@ void attention(const Array& q, const Array& k, const Array& v, const Attention& 
 
 void attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
                         const Array& lse, const Attention& options, Array& dq, Array& dk, Array& dv) {
-  HOLON_ON_DEVICE(dq, attention_backward, dout, q, k, v, out, lse, options, dq, dk, dv);
   const Sizes n = check(q, k, v, out, &lse, options.mask);
   HOLON_CHECK(dout.shape == out.shape && dq.shape == q.shape && dk.shape == k.shape && dv.shape == v.shape &&
                   dout.dtype == q.dtype && dq.dtype == q.dtype && dk.dtype == q.dtype && dv.dtype == q.dtype,
               "attention_backward: dout {}, dq {}, dk {}, dv {} do not fit q {}, k {}, v {}.", dout.shape, dq.shape,
               dk.shape, dv.shape, q.shape, k.shape, v.shape);
   if (!is_floating(q.dtype)) refuse(q.dtype);
+  HOLON_ON_DEVICE(dq, attention_backward, dout, q, k, v, out, lse, options, dq, dk, dv);
   const Attention o = with_mask(options, q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   bool dense = true;
   for (const Array* x : {&dq, &dk, &dv}) dense = dense && (x->strides[3] == 1 || x->shape[3] <= 1);

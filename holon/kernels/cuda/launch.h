@@ -94,16 +94,15 @@ struct Min {
 // Notes a fault; the first one stays.
 __device__ __forceinline__ void report(FaultReport* to, Fault fault, const char* op, int64_t value, int64_t position, int64_t low,
                                        int64_t high, int32_t axis = -1) {
-  if (atomicCAS(reinterpret_cast<int*>(&to->fault), 0, static_cast<int>(fault)) != 0) return;
+  if (atomicCAS(&to->claimed, 0, 1) != 0) return;
   to->axis = axis;
   to->value = value;
   to->position = position;
   to->low = low;
   to->high = high;
   to->op = op;
-#ifndef HOLON_EMULATED
   __threadfence_system();
-#endif
+  *static_cast<volatile int32_t*>(&to->fault) = static_cast<int32_t>(fault);
 }
 
 }  // namespace holon::kernels::cuda

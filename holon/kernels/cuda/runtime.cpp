@@ -1,12 +1,16 @@
 // The device runtime on CUDA: streams of ranks, memory, copies, errors.
 #include "holon/array/device_runtime.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <vector>
 
+#include "holon/array/device_allocator.h"
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -21,12 +25,27 @@ constexpr int kMostDevices = 64;
 thread_local int current_index = -1;
 thread_local cudaStream_t current_stream = nullptr;
 thread_local const char* op_name = "";
+thread_local int64_t meetings = 0;  // of the host with a device
+
+// Pinned memory through which bytes of the host go to a device: pieces are used round and round, each again when the
+// copies out of it are done.
+struct Staging {
+  static constexpr size_t kPiece = size_t{4} << 20;
+  static constexpr int kPieces = 4;
+  std::byte* at = nullptr;
+  std::array<cudaEvent_t, kPieces> copied{};
+  int piece = 0, ready = 0;  // pieces before `ready` have been used
+  size_t used = 0;           // of the piece
+};
 
 // What one rank has on one device. Never given back: the driver may be gone when threads end.
 struct RankDevice {
   cudaStream_t stream = nullptr, communication = nullptr;
-  cudaEvent_t computed = nullptr, communicated = nullptr;
+  cudaEvent_t computed = nullptr, communicated = nullptr, crossed = nullptr;
   FaultReport* faults = nullptr;
+  Staging staging;
+  bool recording = false;
+  DeviceAllocator::PoolId pool = 0;  // of the recording
 };
 struct RankDevices {
   std::array<RankDevice, kMostDevices> of{};
@@ -80,7 +99,6 @@ void compute_waits_for_communication() {
   check(cudaEventRecord(d.communicated, from), "cudaEventRecord");
   check(cudaStreamWaitEvent(d.stream, d.communicated, 0), "cudaStreamWaitEvent");
 }
-void used_for_communication(const Array&) {}  // freed memory waits for all streams of the device
 int device_index() { return current_index; }
 int multiprocessors() { return processor_counts()[static_cast<size_t>(current_index)]; }
 FaultReport* fault_report() { return rank_device(current_index).faults; }
@@ -101,7 +119,7 @@ namespace {
 
 void raise(FaultReport& slot) {
   const FaultReport r = slot;
-  slot.fault = 0;
+  slot.fault = slot.claimed = 0;
   const char* op = r.op && *r.op ? r.op : "an op on a cuda device";
   switch (static_cast<Fault>(r.fault)) {
     case Fault::kTarget:
@@ -116,24 +134,149 @@ void raise(FaultReport& slot) {
   }
 }
 
-class CudaStorage final : public Storage {
+// What records a stream may not do meanwhile (cudaMalloc, looking at events) is allowed in this scope: it has no part in
+// the recording.
+class OutsideOfRecording {
  public:
-  CudaStorage(void* p, size_t bytes, int index) : Storage(p, bytes), index_(index) {}
-  ~CudaStorage() override {
-    int before = 0;
-    cudaGetDevice(&before);
-    cudaSetDevice(index_);
-    cudaFree(data());
-    cudaSetDevice(before);
+  OutsideOfRecording() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~OutsideOfRecording() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  OutsideOfRecording(const OutsideOfRecording&) = delete;
+  OutsideOfRecording& operator=(const OutsideOfRecording&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// Makes another device current for a scope.
+class OnDevice {
+ public:
+  explicit OnDevice(int index) {
+    if (index == current_index) return;
+    cudaGetDevice(&before_);
+    cudaSetDevice(index);
   }
+  ~OnDevice() {
+    if (before_ >= 0) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = -1;
+};
+
+// Called by the allocator, under its lock.
+class CudaDriver final : public DeviceDriver {
+ public:
+  explicit CudaDriver(int index) : index_(index) {}
+  void* take(size_t bytes) override {
+    OutsideOfRecording outside;
+    OnDevice on(index_);
+    void* p = nullptr;
+    const cudaError_t error = cudaMalloc(&p, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check(error, "cudaMalloc");
+    return p;
+  }
+  void give(void* segment) override {
+    OutsideOfRecording outside;
+    OnDevice on(index_);
+    cudaFree(segment);
+  }
+  Event record(Stream stream) override {
+    OutsideOfRecording outside;
+    OnDevice on(index_);
+    cudaEvent_t event = nullptr;
+    if (events_.empty()) {
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    } else {
+      event = events_.back();
+      events_.pop_back();
+    }
+    check(cudaEventRecord(event, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+    return event;
+  }
+  bool done(Event event) override {
+    OutsideOfRecording outside;
+    const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    check(error, "cudaEventQuery");
+    return true;
+  }
+  void wait(Event event) override {
+    BlockingScope unlocked;
+    OutsideOfRecording outside;
+    check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "cudaEventSynchronize");
+  }
+  void drop(Event event) override { events_.push_back(static_cast<cudaEvent_t>(event)); }
+  Bytes bytes() override {
+    OutsideOfRecording outside;
+    OnDevice on(index_);
+    Bytes b;
+    cudaMemGetInfo(&b.free, &b.total);
+    return b;
+  }
+  std::string name() override { return "cuda:" + std::to_string(index_); }
 
  private:
   int index_;
+  std::vector<cudaEvent_t> events_;
+};
+
+struct DeviceMemory {
+  explicit DeviceMemory(int index) : driver(index), allocator(driver) {}
+  CudaDriver driver;
+  DeviceAllocator allocator;
+};
+
+class CudaStorage final : public Storage {
+ public:
+  CudaStorage(DeviceAllocator& allocator, DeviceAllocator::Block* block, size_t bytes)
+      : Storage(DeviceAllocator::data(block), bytes), allocator_(allocator), block_(block) {}
+  ~CudaStorage() override {
+    try {
+      allocator_.free(block_);
+    } catch (...) {  // the driver is gone, or its context is lost: so is the memory
+    }
+  }
+  void record_stream(cudaStream_t stream) { allocator_.record_stream(block_, stream); }
+
+ private:
+  DeviceAllocator& allocator_;
+  DeviceAllocator::Block* block_;
+};
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  CudaGraph(int index, cudaGraphExec_t exec, DeviceAllocator& allocator, DeviceAllocator::PoolId pool)
+      : index_(index), exec_(exec), allocator_(allocator), pool_(pool) {}
+  ~CudaGraph() override {
+    cudaGraphExecDestroy(exec_);
+    try {
+      allocator_.release(pool_);
+    } catch (...) {  // the driver is gone
+    }
+  }
+  DeviceAllocator::PoolId pool() const { return pool_; }
+  void launch() override { check(cudaGraphLaunch(exec_, use_device(index_)), "cudaGraphLaunch"); }
+
+ private:
+  int index_;
+  cudaGraphExec_t exec_;
+  DeviceAllocator& allocator_;
+  DeviceAllocator::PoolId pool_;
 };
 
 class CudaRuntime final : public DeviceRuntime {
  public:
   explicit CudaRuntime(int count) : count_(count) {
+    for (int i = 0; i < count; ++i) memory_.push_back(std::make_unique<DeviceMemory>(i));
     for (int i = 0; i < count; ++i)
       cudaDeviceGetAttribute(&processor_counts()[static_cast<size_t>(i)], cudaDevAttrMultiProcessorCount, i);
   }
@@ -146,27 +289,49 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   Ref<Storage> allocate(int index, size_t bytes) override {
-    use_device(index);
-    void* p = nullptr;
-    check(cudaMalloc(&p, bytes ? bytes : 1), "cudaMalloc");
-    return Ref<Storage>(new CudaStorage(p, bytes, index));
+    DeviceAllocator& a = allocator(index);
+    return Ref<Storage>(new CudaStorage(a, a.allocate(use_device(index), bytes), bytes));
   }
-  MemoryStats memory_stats(int) override { return {}; }
-  void reset_peak_memory(int) override {}
-  void release_cached_memory(int) override {}
+  MemoryStats memory_stats(int index) override { return allocator(index).stats(); }
+  void reset_peak_memory(int index) override { allocator(index).reset_peak(); }
+  void release_cached_memory(int index) override {
+    BlockingScope unlocked;
+    allocator(index).release_cached();
+  }
 
   void copy_to_host(int index, void* host, const void* device, size_t bytes) override {
     if (bytes == 0) return synchronize(index);
-    BlockingScope unlocked;
-    check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, use_device(index)), "a copy to the host");
+    cudaStream_t s = use_device(index);
+    meets_host(index, "a copy to the host");
+    {
+      BlockingScope unlocked;
+      check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, s), "a copy to the host");
+    }
     synchronize(index);
   }
   void copy_from_host(int index, void* device, const void* host, size_t bytes) override {
     if (bytes == 0) return;
-    BlockingScope unlocked;
     cudaStream_t s = use_device(index);
-    check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, s), "a copy from the host");
-    check(cudaStreamSynchronize(s), "a copy from the host");
+    meets_host(index, "a copy from the host");
+    Staging& staging = rank_device(index).staging;
+    if (!staging.at) {
+      void* p = nullptr;
+      check(cudaHostAlloc(&p, Staging::kPiece * Staging::kPieces, cudaHostAllocPortable), "cudaHostAlloc");
+      staging.at = static_cast<std::byte*>(p);
+      for (auto& event : staging.copied) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    }
+    BlockingScope unlocked(bytes > (64 << 10));
+    auto *from = static_cast<const std::byte*>(host), *end = from + bytes;
+    for (auto* to = static_cast<std::byte*>(device); from < end;) {
+      if (staging.used >= Staging::kPiece) next_piece(staging, s);
+      const size_t n = std::min(static_cast<size_t>(end - from), Staging::kPiece - staging.used);
+      std::byte* through = staging.at + static_cast<size_t>(staging.piece) * Staging::kPiece + staging.used;
+      std::memcpy(through, from, n);
+      check(cudaMemcpyAsync(to, through, n, cudaMemcpyHostToDevice, s), "a copy from the host");
+      staging.used += (n + 63) / 64 * 64;
+      from += n;
+      to += n;
+    }
   }
   void copy_between(int to_index, void* to, int from_index, const void* from, size_t bytes) override {
     if (bytes == 0) return;
@@ -174,43 +339,140 @@ class CudaRuntime final : public DeviceRuntime {
       check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, use_device(to_index)), "a copy on the device");
       return;
     }
-    synchronize(from_index);
-    check(cudaMemcpyPeerAsync(to, to_index, from, from_index, bytes, use_device(to_index)), "a copy between devices");
-    synchronize(to_index);
+    allow_access(to_index, from_index);
+    // After the source's work, and the source's later work after it.
+    const cudaStream_t source = use_device(from_index);
+    check(cudaEventRecord(crossing(from_index), source), "cudaEventRecord");
+    const cudaStream_t target = use_device(to_index);
+    check(cudaStreamWaitEvent(target, crossing(from_index), 0), "cudaStreamWaitEvent");
+    check(cudaMemcpyPeerAsync(to, to_index, from, from_index, bytes, target), "a copy between devices");
+    check(cudaEventRecord(crossing(to_index), target), "cudaEventRecord");
+    use_device(from_index);
+    check(cudaStreamWaitEvent(source, crossing(to_index), 0), "cudaStreamWaitEvent");
+    use_device(to_index);
   }
   void fill_bytes(int index, void* device, int value, size_t bytes) override {
     if (bytes) check(cudaMemsetAsync(device, value, bytes, use_device(index)), "cudaMemset");
   }
 
   void synchronize(int index) override {
-    BlockingScope unlocked;
-    check(cudaStreamSynchronize(use_device(index)), "cudaStreamSynchronize");
+    cudaStream_t s = use_device(index);
+    meets_host(index, "waiting for the device");
+    {
+      BlockingScope unlocked;
+      check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    }
     look(index);
   }
   void check(int index) override {
     static const bool sync = settings::flag("HOLON_SYNC");
-    if (sync) return synchronize(index);
+    if (sync && !rank_device(index).recording) return synchronize(index);
     look(index);
   }
+  int64_t host_meetings() const override { return meetings; }
   void set_op(const char* name) override { op_name = name; }
 
-  void begin_capture(int index) override {
-    check(cudaStreamBeginCapture(use_device(index), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  void begin_capture(int index, const DeviceGraph* with) override {
+    cudaStream_t s = use_device(index);
+    RankDevice& d = rank_device(index);
+    if (d.recording) cuda::fail("this rank records work already");
+    d.pool = allocator(index).begin_recording(s, with ? static_cast<const CudaGraph*>(with)->pool() : 0);
+    d.recording = true;
+    const cudaError_t error = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+    if (error != cudaSuccess) {
+      end_recording(index);
+      allocator(index).release(d.pool);
+      check(error, "cudaStreamBeginCapture");
+    }
   }
-  std::unique_ptr<DeviceGraph> end_capture(int) override { cuda::fail("recording is not there yet"); }
-  void abandon_capture(int) override {}
+  std::unique_ptr<DeviceGraph> end_capture(int index) override {
+    cudaStream_t s = use_device(index);
+    RankDevice& d = rank_device(index);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    const char* call = "cudaStreamEndCapture";
+    cudaError_t error = cudaStreamEndCapture(s, &graph);
+    end_recording(index);
+    if (error == cudaSuccess) {
+      call = "cudaGraphInstantiate";
+      error = cudaGraphInstantiate(&exec, graph, 0);
+      cudaGraphDestroy(graph);
+    }
+    if (error != cudaSuccess) {
+      cudaGetLastError();
+      allocator(index).release(d.pool);
+      check(error, call);
+    }
+    return std::make_unique<CudaGraph>(index, exec, allocator(index), d.pool);
+  }
+  void abandon_capture(int index) override {
+    RankDevice& d = rank_device(index);
+    if (!d.recording) return;
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(use_device(index), &graph) == cudaSuccess && graph) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    end_recording(index);
+    allocator(index).release(d.pool);
+  }
 
  private:
+  DeviceAllocator& allocator(int index) { return memory_[static_cast<size_t>(index)]->allocator; }
+  void end_recording(int index) {
+    RankDevice& d = rank_device(index);
+    d.recording = false;
+    allocator(index).end_recording(d.stream);
+  }
+  // The host takes no part when what was recorded is done again.
+  static void meets_host(int index, const char* what) {
+    ++meetings;
+    if (rank_device(index).recording) [[unlikely]]
+      fail_runtime("{}: {} cannot be recorded.", *op_name ? op_name : "cuda", what);
+  }
+  static void next_piece(Staging& staging, cudaStream_t s) {
+    check(cudaEventRecord(staging.copied[static_cast<size_t>(staging.piece)], s), "cudaEventRecord");
+    staging.ready = std::max(staging.ready, staging.piece + 1);
+    staging.piece = (staging.piece + 1) % Staging::kPieces;
+    staging.used = 0;
+    if (staging.piece < staging.ready)
+      check(cudaEventSynchronize(staging.copied[static_cast<size_t>(staging.piece)]), "cudaEventSynchronize");
+  }
+  static cudaEvent_t crossing(int index) {
+    RankDevice& d = rank_device(index);
+    if (!d.crossed) {
+      use_device(index);
+      check(cudaEventCreateWithFlags(&d.crossed, cudaEventDisableTiming), "cudaEventCreate");
+    }
+    return d.crossed;
+  }
+  // Copies between devices that cannot reach each other go through the host.
+  void allow_access(int a, int b) {
+    std::lock_guard lock(mutex_);
+    if (!allowed_.insert({a, b}).second) return;
+    for (auto [device, peer] : {std::pair{a, b}, std::pair{b, a}}) {
+      OnDevice on(device);
+      int can = 0;
+      if (cudaDeviceCanAccessPeer(&can, device, peer) == cudaSuccess && can) cudaDeviceEnablePeerAccess(peer, 0);
+      cudaGetLastError();  // it may have been allowed before
+    }
+  }
   static void check(cudaError_t e, const char* call) { cuda::check(e, call); }
   static void look(int index) {
+    run_device_check();
     FaultReport& r = *rank_device(index).faults;
     if (*static_cast<volatile int32_t*>(&r.fault)) [[unlikely]]
       raise(r);
   }
   int count_;
+  std::vector<std::unique_ptr<DeviceMemory>> memory_;
+  std::mutex mutex_;
+  std::set<std::pair<int, int>> allowed_;
 };
 
 }  // namespace
+
+void used_for_communication(const Array& a) {
+  if (auto* storage = dynamic_cast<CudaStorage*>(a.storage.get())) storage->record_stream(communication_stream());
+}
 
 }  // namespace holon::kernels::cuda
 

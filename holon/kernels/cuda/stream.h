@@ -36,7 +36,8 @@ void check(cudaError_t error, const char* call);
 // (DeviceRuntime::check). The text has places for the numbers, "{value}", "{low}" and so on: see runtime.cpp.
 enum class Fault : int32_t { kNone, kIndex, kTarget, kDivision };
 struct FaultReport {
-  int32_t fault;
+  int32_t fault;    // written last, so that who sees it sees the rest
+  int32_t claimed;  // by the thread that writes the rest
   int32_t axis;  // where it is known, else -1
   int64_t value, position, low, high;
   const char* op;  // a literal of the host's

@@ -16,15 +16,19 @@ namespace emulator {
 struct Event {
   Stream* stream = nullptr;
   uint64_t ticket = 0;
+  Stream* recorded = nullptr;  // the stream of the recording that it is a part of
 };
 
 struct Graph {
   std::vector<std::function<void()>> work;
+  bool meets = false;  // other ranks
 };
 
 struct Stream {
   int device = 0;
-  bool capturing = false;
+  // Of a recording: the stream that began it, for that one and those that have joined it.
+  Stream* capturing = nullptr;
+  std::vector<Stream*> joined;
   Graph recorded;
   std::recursive_mutex mutex;
   std::deque<std::function<void()>> waiting;
@@ -155,9 +159,11 @@ class Memory {
 };
 
 void do_now(const std::function<void()>& work) {
-  Memory::get().open();
+  struct Open {
+    Open() { Memory::get().open(); }
+    ~Open() { Memory::get().close(); }
+  } open;  // collectives of the emulator throw
   work();
-  Memory::get().close();
 }
 
 bool lazy() {
@@ -188,7 +194,7 @@ void enqueue(Stream* s, std::function<void()> work) {
   if (!s) stop("work for the default stream: every rank has its own");
   std::lock_guard lock(s->mutex);
   if (s->capturing) {
-    s->recorded.work.push_back(std::move(work));
+    s->capturing->recorded.work.push_back(std::move(work));  // in the order of the calls: one of those that are allowed
     return;
   }
   if (lazy()) {
@@ -197,6 +203,15 @@ void enqueue(Stream* s, std::function<void()> work) {
     return;
   }
   do_now(work);
+}
+
+void enqueue_meeting(Stream* s, std::function<void()> work) {
+  enqueue(s, std::move(work));
+  std::lock_guard lock(s->mutex);
+  if (s->capturing)
+    s->recorded.meets = true;
+  else
+    drain(*s, s->put);
 }
 
 }  // namespace emulator
@@ -340,28 +355,37 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  std::lock_guard lock(stream->mutex);
   event->stream = stream;
   event->ticket = stream->put;
+  event->recorded = stream->capturing;
   return cudaSuccess;
 }
 // On one thread a stream's work is done before it goes on: waiting for an event is doing what lies before it.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!event->stream) return cudaSuccess;
-  if (event->stream->capturing && !stream->capturing) {
-    // The waiting stream joins the recording in a real capture; here its work would be lost.
-    return result(cudaErrorStreamCaptureUnsupported);
+  if (event->recorded) {
+    if (stream->capturing && stream->capturing != event->recorded) return result(cudaErrorStreamCaptureIsolation);
+    if (!stream->capturing) {
+      drain(*stream, stream->put);
+      stream->capturing = event->recorded;
+      event->recorded->joined.push_back(stream);
+    }
+    return cudaSuccess;
   }
-  if (!stream->capturing) enqueue(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
+  if (stream->capturing) return result(cudaErrorStreamCaptureIsolation);
+  enqueue(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return !event->stream || event->stream->done >= event->ticket ? cudaSuccess : cudaErrorNotReady;
+  if (event->recorded) return result(cudaErrorStreamCaptureUnsupported);
+  if (!event->stream) return cudaSuccess;
+  std::lock_guard lock(event->stream->mutex);
+  return event->stream->done >= event->ticket ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (event->stream) {
-    if (event->stream->capturing) return result(cudaErrorStreamCaptureUnsupported);
-    drain(*event->stream, event->ticket);
-  }
+  if (event->recorded) return result(cudaErrorStreamCaptureUnsupported);
+  if (event->stream) drain(*event->stream, event->ticket);
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -369,16 +393,23 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  thread_local cudaStreamCaptureMode now = cudaStreamCaptureModeGlobal;
+  std::swap(now, *mode);
+  return cudaSuccess;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream->capturing) return result(cudaErrorInvalidValue);
   drain(*stream, stream->put);
-  stream->capturing = true;
+  stream->capturing = stream;
   stream->recorded.work.clear();
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  if (!stream->capturing) return result(cudaErrorInvalidValue);
-  stream->capturing = false;
+  if (stream->capturing != stream) return result(cudaErrorInvalidValue);
+  stream->capturing = nullptr;
+  for (Stream* s : stream->joined) s->capturing = nullptr;
+  stream->joined.clear();
   *graph = new Graph{std::move(stream->recorded)};
   stream->recorded = {};
   return cudaSuccess;
@@ -395,6 +426,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   enqueue(stream, [work = exec->work] {
     for (auto& w : work) w();
   });
+  if (exec->meets) drain(*stream, stream->put);
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {

@@ -41,6 +41,8 @@ inline unsigned lane() {
 struct Stream;
 // Puts work on a stream (done at once, unless the stream is being captured or EMULATED_LAZY=1).
 void enqueue(Stream* stream, std::function<void()> work);
+// The same for work that waits for other ranks: it is done at once also where other work waits.
+void enqueue_meeting(Stream* stream, std::function<void()> work);
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 void* dynamic_shared();
 
@@ -48,7 +50,19 @@ void block_barrier();
 void warp_barrier(unsigned mask);
 // Writes this lane's bytes, waits for the lanes of the mask, and returns where lane `of`'s bytes are.
 const void* warp_exchange(unsigned mask, const void* mine, size_t bytes, unsigned of);
+constexpr unsigned kExchangeBytes = 32;  // of a lane, at most
 unsigned warp_ballot(unsigned mask, bool predicate);
+
+// One exchange after which a lane sees every lane's value, until its next one: operations of a whole warp.
+template <class T>
+class WarpValues {
+ public:
+  WarpValues(unsigned mask, const T& mine) : slots_(static_cast<const unsigned char*>(warp_exchange(mask, &mine, sizeof(T), 0))) {}
+  const T& operator[](unsigned lane) const { return *reinterpret_cast<const T*>(slots_ + lane * kExchangeBytes); }
+
+ private:
+  const unsigned char* slots_;
+};
 
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, A... args) {

@@ -17,7 +17,7 @@ thread_local Thread* current = nullptr;
 namespace {
 
 constexpr size_t kStack = 256 << 10;
-constexpr unsigned kMostThreads = 1024, kExchangeBytes = 32;
+constexpr unsigned kMostThreads = 1024;
 
 [[noreturn]] void stop(const char* text) {
   std::fprintf(stderr, "emulator: %s (block %u, thread %u)\n", text, current ? current->block_index.x : 0,

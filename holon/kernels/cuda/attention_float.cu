@@ -1,0 +1,8 @@
+#include "holon/kernels/cuda/attention_tiles.h"
+
+namespace holon::kernels::cuda::attention {
+
+template void run_forward<float>(const Numbers& p);
+template void run_backward<float>(const Numbers& p);
+
+}  // namespace holon::kernels::cuda::attention

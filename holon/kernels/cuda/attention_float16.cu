@@ -1,0 +1,8 @@
+#include "holon/kernels/cuda/attention_tiles.h"
+
+namespace holon::kernels::cuda::attention {
+
+template void run_forward<Float16>(const Numbers& p);
+template void run_backward<Float16>(const Numbers& p);
+
+}  // namespace holon::kernels::cuda::attention

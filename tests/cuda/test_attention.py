@@ -1,0 +1,189 @@
+"""scaled_dot_product_attention and its gradients on a device against the CPU's."""
+import numpy as np
+import pytest
+
+import holon as flow
+
+F = flow.nn.functional
+# float32 differs by the order of sums; the two-byte types round probabilities and gradients of scores to themselves.
+TOLERANCE = {"float32": 4e-6, "float64": 1e-12, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+def draw(seed, *shape):
+    return np.random.RandomState(seed).randn(*shape).astype("float64")
+
+
+def close(got, want, dtype, what):
+    got, want = got.double().cpu().numpy(), want.double().numpy()
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE[dtype] * max(1.0, np.abs(want).max(initial=0)), err_msg=what)
+
+
+def check(native, dtype, q_shape, kv_shape, e=None, mask=None, view=None, seed=None, gradients=True, **options):
+    """The same call on both; view(tensor) makes the operands from the tensors whose gradients are compared."""
+    kind = getattr(flow, dtype)
+    v_shape = (*kv_shape[:-1], e or kv_shape[-1])
+    arrays = [draw(i, *shape) for i, shape in enumerate((q_shape, kv_shape, v_shape))]
+    results = []
+    for device in ("cpu", "cuda"):
+        leaves = [flow.tensor(a).to(kind).to(device).requires_grad_() for a in arrays]
+        operands = [view(x) for x in leaves] if view else leaves
+        m = None if mask is None else mask.to(device)
+        if seed is not None:
+            flow.manual_seed(seed)
+
+        def run():
+            y = F.scaled_dot_product_attention(*operands, attn_mask=m, **options)
+            if not gradients:
+                return [y]
+            dy = flow.tensor(draw(9, *y.shape)).to(kind).to(device)
+            return [y, *flow.autograd.grad(y, leaves, dy)]
+
+        if device == "cpu":
+            results.append(run())
+        else:
+            run_cuda = run
+    with native():
+        results.append(run_cuda())
+    for name, want, got in zip(("out", "dq", "dk", "dv"), *results):
+        assert got.device.type == "cuda" and got.dtype == kind
+        close(got, want, dtype, name)
+    return results
+
+
+DTYPES = ["float32", "float64", "float16", "bfloat16"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_basic(native, dtype, causal):
+    check(native, dtype, (2, 2, 70, 40), (2, 2, 70, 40), is_causal=causal)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("heads", [1, 5])
+@pytest.mark.parametrize("d, e", [(8, 8), (64, 64), (33, 17), (128, 72), (80, 128), (256, 256), (200, 131)])
+def test_widths(native, dtype, d, e, heads):
+    check(native, dtype, (1, heads, 19, d), (1, heads, 37, d), e, is_causal=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("t, s", [(1, 1), (1, 130), (130, 1), (64, 64), (65, 129), (16, 128), (3, 200)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_lengths(native, dtype, t, s, causal):
+    check(native, dtype, (1, 2, t, 16), (1, 2, s, 16), is_causal=causal)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_grouped_queries(native, dtype):
+    check(native, dtype, (2, 6, 70, 24), (2, 2, 66, 24), enable_gqa=True, is_causal=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(2, 3, 21, 70), (2, 1, 21, 70), (1, 3, 1, 70), (21, 1), (2, 1, 1, 70)])
+@pytest.mark.parametrize("kind", ["bool", "added", "own"])
+def test_masks(native, dtype, shape, kind):
+    a = draw(7, *shape)
+    mask = flow.tensor(a > 0) if kind == "bool" else flow.tensor(a).to(flow.float32 if kind == "added" else getattr(flow, dtype))
+    check(native, dtype, (2, 3, 21, 16), (2, 3, 70, 16), mask=mask)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_that_see_nothing(native, dtype):
+    seen = np.ones((1, 1, 40, 70), bool)
+    seen[..., 3, :] = seen[..., 20:, :] = False
+    seen[..., 10, 1:] = False
+    got = check(native, dtype, (1, 2, 40, 16), (1, 2, 70, 16), mask=flow.tensor(seen))[1]
+    assert not got[0][:, :, 3].cpu().any() and not got[1][:, :, 20:].cpu().any()
+    added = np.where(seen, 0, -np.inf)
+    check(native, dtype, (1, 2, 40, 16), (1, 2, 70, 16), mask=flow.tensor(added).to(getattr(flow, dtype)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("p", [0.3, 1.0])
+def test_dropout(native, dtype, p):
+    check(native, dtype, (2, 2, 40, 16), (2, 2, 150, 16), seed=5, dropout_p=p)
+    check(native, dtype, (1, 4, 70, 200), (1, 2, 70, 200), seed=6, dropout_p=p, is_causal=True, enable_gqa=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_strides(native, dtype):
+    # [b, t, h, d], as linear layers leave it; columns that are not adjacent; rows that begin anywhere
+    check(native, dtype, (2, 21, 3, 16), (2, 35, 3, 16), view=lambda x: x.transpose(1, 2), is_causal=True)
+    check(native, dtype, (1, 2, 16, 21), (1, 2, 16, 35), e=35, view=lambda x: x.transpose(2, 3) if x.shape[3] in (21, 35) else x, gradients=False)
+    check(native, dtype, (1, 2, 21, 19), (1, 2, 35, 19), view=lambda x: x[..., 1:18])
+    check(native, dtype, (1, 1, 21, 16), (1, 1, 35, 16), view=lambda x: x.expand(2, 3, *x.shape[2:]), gradients=False)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_empty(native, dtype):
+    check(native, dtype, (1, 2, 5, 8), (1, 2, 0, 8))
+    check(native, dtype, (1, 2, 0, 8), (1, 2, 5, 8))
+    check(native, dtype, (0, 2, 5, 8), (0, 2, 5, 8))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_wider_than_tiles(native, dtype):
+    check(native, dtype, (1, 2, 9, 300), (1, 1, 11, 300), e=270, enable_gqa=True, is_causal=True)
+
+
+def test_large_scores():
+    """Where rounding of the scores shows the device is as near to the true result as the CPU."""
+    arrays = [draw(i, 1, 1, n, 64) for i, n in enumerate((21, 70, 70))]
+
+    def run(kind, device):
+        x = [flow.tensor(a).to(kind).to(device).requires_grad_() for a in arrays]
+        y = F.scaled_dot_product_attention(*x, scale=8.0)
+        return [r.detach().cpu().double().numpy() for r in (y, *flow.autograd.grad(y, x, flow.ones_like(y)))]
+
+    for true, near, got in zip(run(flow.float64, "cpu"), run(flow.float32, "cpu"), run(flow.float32, "cuda")):
+        assert np.abs(got - true).max() <= 2 * np.abs(near - true).max() + 1e-6
+
+
+def on_two_ranks(device, run):
+    """The parts of the results that each of two ranks has. Nothing is sent: what is tested is where parts take their numbers from."""
+    parts = flow.run_ranks(2, lambda rank: [y.to_local().cpu() for y in run(flow.placement(device, [0, 1]))])
+    return [part for rank in parts for part in rank]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("p", [0.0, 0.4])
+def test_split_queries(dtype, axis, p):
+    arrays = [draw(i, 2, 2, 71 + 70 * (i > 0), 16) for i in range(3)]
+
+    def run(placement):
+        flow.manual_seed(3)
+        whole = flow.sbp.broadcast
+        x = [flow.tensor(a, placement=placement, sbp=whole).to(getattr(flow, dtype)) for a in arrays]
+        x = [a.to_global(placement, flow.sbp.split(axis) if i == 0 or axis < 2 else whole) for i, a in enumerate(x)]
+        y = F.scaled_dot_product_attention(*x, is_causal=True, dropout_p=p)
+        assert y.sbp == (flow.sbp.split(axis),)
+        return [y]
+
+    for want, got in zip(on_two_ranks("cpu", run), on_two_ranks("cuda", run)):
+        close(got, want, dtype, "")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("causal", [False, True])
+def test_split_keys(dtype, p, causal):
+    """The backward pass with a half of the keys on each rank; the halves do not begin where groups of random numbers do."""
+    kind = getattr(flow, dtype)
+    name = "attention_dropout" if p else "attention_flash"
+    draws = {"dropout_p": p, "seed": 3, "counter": 1} if p else {}
+    q, k, v, dy = (flow.tensor(draw(i, 1, 2, 181, 16)).to(kind) for i in range(4))
+    forward, backward = flow._C.find_op_function(name), flow._C.find_op_function(name.replace("_flash", "") + "_backward")
+    y, lse = forward(q, k, v, None, is_causal=causal, scale=0.25, **draws)
+
+    def run(placement):
+        parts = [flow.tensor(a.float().numpy(), placement=placement, sbp=flow.sbp.broadcast).to(lse.dtype if a is lse else kind)
+                 for a in (dy, q, k, v, y, lse)]
+        parts = [a.to_global(placement, flow.sbp.split(2)) if i in (2, 3) else a for i, a in enumerate(parts)]
+        out = backward(*parts, None, is_causal=causal, scale=0.25, **draws)
+        assert [o.sbp for o in out] == [(flow.sbp.partial_sum,), (flow.sbp.split(2),), (flow.sbp.split(2),)]
+        return out
+
+    for want, got in zip(on_two_ranks("cpu", run), on_two_ranks("cuda", run)):
+        close(got, want, dtype, "")
