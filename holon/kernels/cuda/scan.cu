@@ -229,9 +229,9 @@ struct Recurrence {
   static constexpr bool kBackwards = true;
   using State = Step;
   __device__ State identity() const { return {1, 0}; }
-  // The later step of the one before; 0 stands for what is cut off, whatever t is.
+  // A factor of 0 cuts off what was before, whatever it is; and no step at all must not make a NaN of an infinite factor.
   __device__ __forceinline__ State join(const State& a, const State& b) const {
-    if (b.factor == 0) return b;
+    if (b.factor == 0 || (a.factor == 1 && a.term == 0)) return b;
     return {a.factor * b.factor, b.factor * a.term + b.term};
   }
 };
