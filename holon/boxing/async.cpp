@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "holon/boxing/rank_step.h"
+
 namespace holon::boxing {
 
 PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in) {
@@ -11,7 +13,7 @@ PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims&
     return result;
   }
   Plan way = plan(from, to, shape, dtype);
-  if (std::none_of(way.steps().begin(), way.steps().end(), [](const Step& s) { return s.meets(); })) {
+  if (std::none_of(way.steps().begin(), way.steps().end(), [](const Step& s) { return s.meets(); }) || on_device(way)) {
     *result.out_ = execute(way, in);
     return result;
   }

@@ -25,7 +25,8 @@ class PendingArray {
   std::shared_ptr<Array> out_ = std::make_shared<Array>();
 };
 
-// box() in the background (comm/background.h has what that means); at once where no rank reads from another.
+// box() in the background (comm/background.h has what that means); at once where no rank reads from another, and on
+// devices, whose communication is asynchronous by itself.
 // Collective. Pre: nobody writes to `in` until it is done.
 PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in);
 

@@ -21,6 +21,7 @@ void describe(tracing::Span& span, const Step& step, int rank) {
 }
 
 Array run_step(const Plan& plan, const RankStep& step, const Array& part) {
+  if (step.on_device()) return step.run_on_device(part);
   comm::Communicator* group = nullptr;
   const Array* shown = &part;
   Array packed, out;

@@ -9,6 +9,7 @@
 #include "holon/boxing/step_chain.h"
 #include "holon/comm/handover.h"
 #include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::boxing {
 
@@ -43,6 +44,7 @@ struct HandOver::Data {
         before(plan, 0, first, rank, input),
         after(plan, crosses ? crossing + 1 : first, steps, rank, crosses || first > 0 ? Input::kContiguous : input) {
     const auto item = size_bytes(plan.dtype());
+    device = on_device(plan);
     read_bytes = before.read_bytes() + after.read_bytes();
     // What is shown lies in the first array, where it is not the input itself.
     if (before.has_in() && (first > 0 || (crosses && input == Input::kAnyStrides)))
@@ -97,6 +99,7 @@ struct HandOver::Data {
 
   void post(const Array& in, std::span<const Array> scratch) {
     check_part(in, "the part", in_shape(), plan.dtype(), input == Input::kContiguous);
+    if (device) return post_on_device(in);
     check_scratch(scratch, post_scratch);
     if (takes_own() && posted != taken)
       fail_runtime("a hand-over: {} posts again before it has taken its own post, which it alone can. Take first.",
@@ -130,6 +133,7 @@ struct HandOver::Data {
 
   void take(const Array& out, std::span<const Array> scratch) {
     check_part(out, "the result", after.out_shape(), plan.dtype(), true);
+    if (device) return take_on_device(out);
     check_scratch(scratch, take_scratch);
     if (!crosses) {
       if (takes_own() && posted == taken)
@@ -153,6 +157,50 @@ struct HandOver::Data {
     if (more) after.run_on(to, contiguous_strides(crossed), memory_of(out), scratch.subspan(1));
   }
 
+  // Between devices of several ranks what is posted waits in the host's memory: the givers' devices go on whenever it is taken.
+  void post_on_device(const Array& in) {
+    if (takes_own() && posted != taken)
+      fail_runtime("a hand-over: {} posts again before it has taken its own post, which it alone can. Take first.", rank_text());
+    if (!crosses) {
+      kept_part = first > 0 ? before.run_on_device(in, {}) : in;
+      ++posted;
+      return;
+    }
+    Array part = first > 0 ? before.run_on_device(in, {}) : in;
+    bound().release();  // the memory that is written now
+    const Step& step = plan.steps()[crossing];
+    tracing::Span span("post", "boxing");
+    if (span) span.arg("step", step.label);
+    if (part.defined() && !shown.defined()) shown = Array::empty(part.shape, part.dtype);
+    if (part.defined()) kernels::copy(part, shown);
+    object->post(call_info(plan, step), memory_of(shown), shown.defined() ? shown.nbytes() : 0);
+  }
+
+  void take_on_device(const Array& out) {
+    if (!crosses) {
+      if (takes_own() && posted == taken)
+        fail_runtime("a hand-over: {} takes what it has not posted yet. Post first.", rank_text());
+      after.run_on_device(kept_part, out);
+      kept_part = {};
+      ++taken;
+      return;
+    }
+    const Step& step = plan.steps()[crossing];
+    const Array pulled = Array::empty(crossed, plan.dtype());
+    {
+      tracing::Span span("take", "boxing");
+      if (span) {
+        span.arg("step", step.label);
+        span.arg("bytes", crossing_bytes);
+      }
+      bound().take(call_info(plan, step), pulled.bytes(), crossed_bytes);
+      comm::note_bytes(static_cast<uint64_t>(crossing_bytes));
+    }
+    Array arrived = crossing + 1 == steps && out.defined() ? out : Array::empty(crossed, plan.dtype(), step.to->placement.device());
+    kernels::copy(pulled, arrived);
+    if (crossing + 1 < steps) after.run_on_device(arrived, out);
+  }
+
   const Plan plan;
   const int rank, channel;
   const Input input;
@@ -165,6 +213,8 @@ struct HandOver::Data {
   size_t crossed_bytes = 0;
   std::vector<size_t> post_scratch, take_scratch;
   std::unique_ptr<comm::HandOver> object;
+  bool device = false;      // some part lies on a device
+  Array shown, kept_part;  // there: the post in the host's memory; where nothing crosses, what take() will use
   // Where nothing crosses: what take() will use.
   const std::byte* kept = nullptr;
   Dims kept_strides;
@@ -185,8 +235,12 @@ const Dims& HandOver::out_shape() const { return data_->after.out_shape(); }
 int64_t HandOver::read_bytes() const { return data_->read_bytes; }
 bool HandOver::post_meets() const { return data_->before.meets(); }
 bool HandOver::take_meets() const { return data_->after.meets(); }
-std::span<const size_t> HandOver::post_scratch_bytes() const { return data_->post_scratch; }
-std::span<const size_t> HandOver::take_scratch_bytes() const { return data_->take_scratch; }
+std::span<const size_t> HandOver::post_scratch_bytes() const {
+  return data_->device ? std::span<const size_t>() : data_->post_scratch;
+}
+std::span<const size_t> HandOver::take_scratch_bytes() const {
+  return data_->device ? std::span<const size_t>() : data_->take_scratch;
+}
 
 void HandOver::post(const Array& in, std::span<const Array> scratch) {
   if (has_in()) data_->post(in, scratch);

@@ -12,6 +12,8 @@
 // it shows the next. So a schedule that lets a stage run k micro-batches ahead of the next one takes turns among k
 // objects, and then waits for nobody whom it does not have to wait for.
 //
+// On devices posts wait in the host's memory: post() waits for the device, not for takers. No scratch memory is needed.
+//
 // What small parts (4 KiB) and parts for other hosts take with them is a copy; other parts are read where they lie.
 // Sums over ranks of several hosts are taken in the order of the source's ranks.
 #pragma once

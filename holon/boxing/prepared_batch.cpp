@@ -3,10 +3,13 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
+#include "holon/boxing/device_exchange.h"
 #include "holon/boxing/prepared.h"
 #include "holon/boxing/rank_step.h"
 #include "holon/boxing/step_chain.h"
+#include "holon/comm/device_communicator.h"
 #include "holon/comm/hosts/hosts_communicator.h"
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::boxing {
 
@@ -60,6 +63,7 @@ struct PreparedBatch::Data {
 
   const Context* bound = nullptr;
   comm::Communicator* group = nullptr;
+  std::unique_ptr<DeviceExchange> exchange;  // on devices, made by the first run
   std::vector<comm::HostSchedule> schedules;  // of each tensor, where the group spans hosts
 
   size_t item() const { return size_bytes(dtype); }
@@ -87,23 +91,70 @@ struct PreparedBatch::Data {
 
   comm::CallInfo info() const { return {label.c_str(), dtype, Dims{in.elements}, fingerprint}; }
 
-  void make_pulls(const HostMap& hosts) {
+  // What a rank pulls, its members and its place among them.
+  std::vector<PlacedPull> pulls_of(int of_rank, const HostMap& hosts, std::vector<int>* of_members, int* me) const {
     std::vector<Layout> layouts;  // of the members' parts before
+    const Layout result = of_rank == rank ? out : layout_of(*to, of_rank);
+    std::vector<PlacedPull> all;
     for (size_t i = 0; i < shapes.size(); ++i) {
-      const Transfer t = transfer_of(*from, *to, shapes[i], rank, hosts);
+      const Transfer t = transfer_of(*from, *to, shapes[i], of_rank, hosts);
       if (layouts.empty())
         for (int m : t.members) layouts.push_back(layout_of(*from, m));
-      members = t.members;
+      *of_members = t.members;
+      *me = t.me;
       for (const comm::Pull& p : t.pulls) {
-        pulls.push_back(p);
-        comm::Pull& mine = pulls.back();
-        mine.src_start += layouts[static_cast<size_t>(p.owners[0])].at[i];
-        mine.dst_start += out.at[i];
-        dst_strides.push_back(contiguous_strides(t.shape));
-        const auto peers = static_cast<int64_t>(p.owners.size()) - std::count(p.owners.begin(), p.owners.end(), t.me);
-        read_bytes += peers * p.shape.numel() * static_cast<int64_t>(item());
+        all.push_back({p, contiguous_strides(t.shape)});
+        comm::Pull& placed = all.back().pull;
+        placed.src_start += layouts[static_cast<size_t>(p.owners[0])].at[i];
+        placed.dst_start += result.at[i];
       }
     }
+    return all;
+  }
+
+  void make_pulls(const HostMap& hosts) {
+    int me = -1;
+    for (PlacedPull& p : pulls_of(rank, hosts, &members, &me)) {
+      const auto& owners = p.pull.owners;
+      const auto peers = static_cast<int64_t>(owners.size()) - std::count(owners.begin(), owners.end(), me);
+      read_bytes += peers * p.pull.shape.numel() * static_cast<int64_t>(item());
+      pulls.push_back(std::move(p.pull));
+      dst_strides.push_back(p.dst_strides);
+    }
+  }
+
+  void run_on_device(const Array& src, const Array& dst) {
+    comm::DeviceCommunicator* devices = nullptr;
+    if (boxing::on_device(*from) && boxing::on_device(*to)) devices = comm::device_communicator(members, to->placement.device());
+    if (!devices) return run_through_host(src, dst);
+    if (in_place) return devices->all_reduce(info(), memory_of(src), memory_of(dst), in.elements, dtype);
+    comm::note_bytes(static_cast<uint64_t>(read_bytes));
+    if (!exchange) {
+      int me = group_place();
+      exchange = std::make_unique<DeviceExchange>(
+          static_cast<int>(members.size()), me,
+          [&](int member) {
+            std::vector<int> theirs;
+            int place;
+            return pulls_of(members[static_cast<size_t>(member)], machine()->hosts, &theirs, &place);
+          },
+          StepKind::kExchange);
+    }
+    exchange->run(*devices, info(), has_in ? src : Array{}, has_out ? dst : Array{});
+  }
+  int group_place() const { return static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin()); }
+
+  void run_through_host(const Array& src, const Array& dst) {
+    Array shown, arrived;
+    if (has_in) {
+      shown = Array::empty({in.elements}, dtype);
+      if (src.defined()) kernels::copy(src.view({in.elements}, {1}), shown);
+    }
+    if (has_out) arrived = in_place ? shown : Array::empty({out.elements}, dtype);
+    run_on_host(shown, arrived);
+    if (!has_out || !dst.defined()) return;
+    Array to = dst.view({out.elements}, {1});
+    kernels::copy(arrived, to);
   }
 
   void bind() {
@@ -138,6 +189,11 @@ struct PreparedBatch::Data {
   }
 
   void run(const Array& from_array, const Array& to_array) {
+    if (boxing::on_device(*from) || boxing::on_device(*to)) return run_on_device(from_array, to_array);
+    run_on_host(from_array, to_array);
+  }
+
+  void run_on_host(const Array& from_array, const Array& to_array) {
     const std::byte* src = has_in ? memory_of(from_array) : nullptr;
     std::byte* dst = has_out ? memory_of(to_array) : nullptr;
     const auto in_bytes = static_cast<size_t>(in.elements) * item();

@@ -17,6 +17,8 @@ using Peers = std::span<const std::byte* const>;
 
 }  // namespace
 
+bool on_device(const Plan& plan) { return on_device(*plan.from()) || on_device(*plan.to()); }
+
 comm::CallInfo call_info(const Plan& plan, const Step& step) {
   return {step.label.c_str(), plan.dtype(), plan.shape(), step.fingerprint};
 }
@@ -26,6 +28,7 @@ RankStep::RankStep(const Plan& plan, size_t number, int rank)
   auto &from = *step_->from, &to = *step_->to;
   const int index = to.placement.index_of(rank), own = from.placement.index_of(rank);
   const bool one_device = from.placement.device_type() == to.placement.device_type();
+  on_device_ = holon::boxing::on_device(from) || holon::boxing::on_device(to);
   if (step_->meets() && (index >= 0 || own >= 0)) {
     transfer_ = &plan.transfer(number, rank);
     if (index >= 0) read_bytes_ = step_->read_bytes[static_cast<size_t>(index)];

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "holon/array/array.h"
 #include "holon/boxing/planner.h"
 #include "holon/comm/communicator.h"
 
@@ -32,7 +33,15 @@ class RankStep {
   void run(comm::Communicator* group, const std::byte* in, const Dims& in_strides, size_t in_bytes,
            std::byte* out) const;
 
+  // The same where on_device(): on arrays. into: where a new part is to lie, row-major; undefined: in memory of its own.
+  // Returns the part that comes out: new, a window, or undefined. Waits for peers' calls at most, not for the devices.
+  Array run_on_device(const Array& part, const Array& into = {}) const;
+  // Memory of a device is read or written.
+  bool on_device() const { return on_device_; }
+
  private:
+  Array meet_on_device(const Array& part, Array out) const;
+  Array meet_through_host(const Array& part, Array out) const;
   void meet(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const;
   void reduce_in_two_phases(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const;
 
@@ -41,12 +50,18 @@ class RankStep {
   const Transfer* transfer_ = nullptr;
   size_t number_;
   Makes makes_ = Makes::kNothing;
+  bool on_device_ = false;
   bool zeros_ = false;  // fills with zeros, and copies the part before into them where copies_
   bool copies_ = false;
   int64_t read_bytes_ = 0;
   Dims shape_, box_;  // box_: what is copied
   Dims at_;  // where the window begins in the part before or, with zeros, where that part begins in the new one
 };
+
+// Its parts lie in memory of a device, which is not the host's.
+inline bool on_device(const GlobalSpec& spec) { return spec.placement.device().is_cuda(); }
+// Some step reads or writes memory of a device.
+bool on_device(const Plan& plan);
 
 // What a rank shows in errors of the step, and what is compared.
 comm::CallInfo call_info(const Plan& plan, const Step& step);

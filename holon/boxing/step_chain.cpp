@@ -5,6 +5,7 @@
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
 #include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/cpu/copy.h"
 
 namespace holon::boxing {
 
@@ -66,7 +67,11 @@ StepChain::StepChain(const Plan& plan, size_t first, size_t last, int rank, Inpu
       read_bytes_ += steps[i].read_bytes[static_cast<size_t>(index)];
   }
   is_view_ &= !meets_;
+  on_device_ = holon::boxing::on_device(from) || holon::boxing::on_device(to);
   if (has_in_ || has_out_) plan_memory(input);
+  // Devices' memory comes from their own allocator, in the stream's order.
+  if (on_device_) scratch_bytes_.clear();
+  in_device_ = from.placement.device();
 }
 
 // Parts take turns in two scratch arrays, with packed copies beside them in a third.
@@ -120,7 +125,7 @@ void StepChain::bind() {
   const Context* here = &Context::current();
   if (bound_ == here) return;
   for (Op& op : ops_)
-    if (op.step.meets()) op.group = &comm::communicator(op.step.members());
+    if (op.step.meets() && !on_device_) op.group = &comm::communicator(op.step.members());
   bound_ = here;
 }
 
@@ -133,9 +138,27 @@ void StepChain::check(const Array& in, const Array& out, std::span<const Array> 
 void StepChain::run(const Array& in, const Array& out, std::span<const Array> scratch) {
   if (!has_in_ && !has_out_) return;
   check(in, out, scratch);
+  if (on_device_) {
+    run_on_device(in, out);
+    return;
+  }
   const bool given = has_in_ && in.defined();
   run_on(given ? in.bytes() : nullptr, given ? in.strides : contiguous_strides(in_shape_),
          has_out_ ? memory_of(out) : nullptr, scratch);
+}
+
+Array StepChain::run_on_device(const Array& in, const Array& into) {
+  Array part = has_in_ ? in : Array{};
+  if (has_in_ && !in.defined()) part = Array::empty(in_shape_, plan_.dtype(), in_device_);
+  for (const Op& op : ops_) {
+    tracing::Span span(op.step.step().label, "boxing");
+    part = op.step.run_on_device(part, op.part == kOut ? into : Array{});
+  }
+  if (!has_out_) return {};
+  if (!into.defined() || part.bytes() == into.bytes()) return part;
+  Array out = into;
+  kernels::copy(part, out);
+  return out;
 }
 
 void StepChain::run_on(const std::byte* in, const Dims& in_strides, std::byte* out, std::span<const Array> scratch) {

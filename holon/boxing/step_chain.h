@@ -28,6 +28,9 @@ class StepChain {
   std::span<const size_t> scratch_bytes() const { return scratch_bytes_; }
   void run(const Array& in, const Array& out, std::span<const Array> scratch);
   // The same on memory that has been checked. in: with in_strides, row-major where prepared so.
+  // On arrays of devices; into: where the result is to lie, or undefined. Returns the result.
+  Array run_on_device(const Array& in, const Array& into);
+  bool on_device() const { return on_device_; }
   void run_on(const std::byte* in, const Dims& in_strides, std::byte* out, std::span<const Array> scratch);
   void bind();
 
@@ -47,6 +50,8 @@ class StepChain {
 
   const Plan& plan_;
   const Input input_;
+  bool on_device_ = false;
+  Device in_device_;
   bool has_in_ = false, has_out_ = false, meets_ = false, is_view_ = false;
   int64_t read_bytes_ = 0;
   Dims in_shape_, out_shape_, out_strides_;

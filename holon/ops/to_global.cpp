@@ -8,6 +8,7 @@
 #include "holon/base/settings.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/communicator.h"
+#include "holon/comm/device_communicator.h"
 #include "holon/comm/hosts/hosts_communicator.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
@@ -164,6 +165,14 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
   return shape;
 }
 
+// The same values in the CPU's memory.
+Array on_host(const Array& a) {
+  if (!a.device.is_cuda()) return a;
+  Array copy = Array::empty(a.shape, a.dtype);
+  kernels::copy(a, copy);
+  return copy;
+}
+
 }  // namespace
 
 Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shape) {
@@ -180,8 +189,29 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
   if (!any) return mine;
   const int index = p.index_of(this_rank()), source = source_of(index);
   const bool takes = source != index;
-  const Array own = kernels::contiguous(mine);
-  Array value = takes ? Array::empty(own.shape, own.dtype, own.device) : own;
+  auto check_alike = [&](const Array& own, const Array& value) {
+    if (!takes || !settings::flag("HOLON_CHECK")) return;
+    const Array mine = on_host(own), theirs = on_host(value);
+    if (std::memcmp(theirs.bytes(), mine.bytes(), mine.nbytes()) != 0)
+      fail_runtime("to_global: the value given as broadcast differs on {} from that of rank {} (shape {}). Give the same value on every "
+                   "rank, or use split or partial_sum.",
+                   rank_text(), p.ranks()[static_cast<size_t>(source)], mine.shape);
+  };
+  if (mine.device.is_cuda())
+    if (auto* devices = comm::device_communicator(p.ranks(), mine.device)) {
+      const Array own = kernels::contiguous(mine);
+      Array value = takes ? Array::empty(own.shape, own.dtype, own.device) : own;
+      std::vector<comm::DeviceMessage> sends, receives;
+      for (int m = 0; m < p.size(); ++m)
+        if (m != index && source_of(m) == index && own.nbytes()) sends.push_back({m, own.bytes(), own.nbytes()});
+      if (takes && own.nbytes()) receives.push_back({source, value.bytes(), value.nbytes()});
+      devices->exchange({"to_global", mine.dtype, mine.shape, 0}, sends, receives);
+      if (takes) comm::note_bytes(value.nbytes());
+      check_alike(own, value);
+      return value;
+    }
+  const Array own = on_host(kernels::contiguous(mine));
+  Array value = takes ? Array::empty(own.shape, own.dtype) : own;
   const comm::CallInfo info{"to_global", mine.dtype, mine.shape, 0};
   auto& group = comm::communicator(p.ranks());
   if (auto* across = group.across_hosts()) {
@@ -198,12 +228,12 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
     group.close();
   }
   if (takes) comm::note_bytes(value.nbytes());
-  const bool differs = takes && settings::flag("HOLON_CHECK") && std::memcmp(value.bytes(), own.bytes(), own.nbytes()) != 0;
-  if (differs)
-    fail_runtime("to_global: the value given as broadcast differs on {} from that of rank {} (shape {}). Give the same value on every "
-                 "rank, or use split or partial_sum.",
-                 rank_text(), p.ranks()[static_cast<size_t>(source)], mine.shape);
-  return value;
+  check_alike(own, value);
+  if (!mine.device.is_cuda()) return value;
+  if (!takes) return mine;
+  Array arrived = Array::empty(mine.shape, mine.dtype, mine.device);
+  kernels::copy(value, arrived);
+  return arrived;
 }
 
 namespace {

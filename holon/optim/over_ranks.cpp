@@ -49,7 +49,7 @@ void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Com
   for (auto& [placement, which] : by_placement) {
     const int64_t n = static_cast<int64_t>(which.size() * w), ranks = placement.size();
     const int index = placement.index_of(context.rank());
-    Placement row(name(placement.device_type()), std::vector<int64_t>(placement.ranks().begin(), placement.ranks().end()));
+    Placement row("cpu", std::vector<int64_t>(placement.ranks().begin(), placement.ranks().end()));
     Array part;
     if (index >= 0) {
       part = Array::empty({1, n}, float64);

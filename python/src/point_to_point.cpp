@@ -41,7 +41,7 @@ void send(const Tensor& t, nb::handle dst, bool send_meta) {
     pair.broadcast(&h, sizeof h / sizeof(int64_t), int64, 0);
   }
   Array a = t.array();
-  if (!a.is_contiguous()) {
+  if (!a.is_contiguous() || a.device.is_cuda()) {
     Array packed = Array::empty(a.shape, a.dtype);
     kernels::copy(a, packed);
     a = packed;
@@ -66,9 +66,13 @@ Tensor recv(nb::handle src, nb::handle shape, nb::handle dtype, nb::handle devic
     sizes = Dims(list);
     type = expect_dtype(dtype, "recv");
   }
-  Array a = Array::empty(sizes, type, device.is_none() ? Device() : expect_device(device, "recv"));
+  const Device to = device.is_none() ? Device() : expect_device(device, "recv");
+  Array a = Array::empty(sizes, type, to.is_cuda() ? Device() : to);
   pair.broadcast(a.bytes(), a.numel(), type, 0);
-  return Tensor::local(a);
+  if (!to.is_cuda()) return Tensor::local(a);
+  Array arrived = Array::empty(sizes, type, to);
+  kernels::copy(a, arrived);
+  return Tensor::local(arrived);
 }
 
 }  // namespace

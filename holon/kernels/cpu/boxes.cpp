@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "holon/base/parallel.h"
 #include "holon/base/small_vec.h"
 #include "holon/kernels/cpu/add_n.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/stream.h"
+#include "holon/kernels/device.h"
 
 namespace holon::kernels {
 
@@ -126,6 +128,20 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
     if (rows * row == room) flush();
   });
   if (rows > 0) flush();
+}
+
+void sum_arrays(std::span<const Array* const> parts, Array& out) {
+  if (out.numel() == 0) return;
+  HOLON_ON_DEVICE(out, sum_arrays, parts, out);
+  std::vector<Array> packed;
+  SmallVec<const std::byte*, 64> sources;
+  for (const Array* part : parts) {
+    packed.push_back(contiguous(*part));
+    sources.push_back(packed.back().bytes());
+  }
+  const Array result = out.is_contiguous() ? out : Array::empty(out.shape, out.dtype);
+  sum_box(result.bytes(), result.strides, sources, contiguous_strides(out.shape), out.shape, out.dtype);
+  if (!out.is_contiguous()) copy(result, out);
 }
 
 }  // namespace holon::kernels

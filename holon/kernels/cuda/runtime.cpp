@@ -15,6 +15,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
+#include "holon/comm/device_communicator.h"
 #include "holon/kernels/cuda/stream.h"
 
 namespace holon::kernels::cuda {
@@ -453,6 +454,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
   static void check(cudaError_t e, const char* call) { cuda::check(e, call); }
   static void look(int index) {
+    comm::check_device_communication();
     FaultReport& r = *rank_device(index).faults;
     if (*static_cast<volatile int32_t*>(&r.fault)) [[unlikely]]
       raise(r);

@@ -21,6 +21,7 @@ struct Event {
 
 struct Graph {
   std::vector<std::function<void()>> work;
+  bool meets = false;  // other ranks
 };
 
 struct Stream {
@@ -158,9 +159,11 @@ class Memory {
 };
 
 void do_now(const std::function<void()>& work) {
-  Memory::get().open();
+  struct Open {
+    Open() { Memory::get().open(); }
+    ~Open() { Memory::get().close(); }
+  } open;  // collectives of the emulator throw
   work();
-  Memory::get().close();
 }
 
 bool lazy() {
@@ -200,6 +203,15 @@ void enqueue(Stream* s, std::function<void()> work) {
     return;
   }
   do_now(work);
+}
+
+void enqueue_meeting(Stream* s, std::function<void()> work) {
+  enqueue(s, std::move(work));
+  std::lock_guard lock(s->mutex);
+  if (s->capturing)
+    s->recorded.meets = true;
+  else
+    drain(*s, s->put);
 }
 
 }  // namespace emulator
@@ -414,6 +426,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   enqueue(stream, [work = exec->work] {
     for (auto& w : work) w();
   });
+  if (exec->meets) drain(*stream, stream->put);
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {

@@ -41,6 +41,8 @@ inline unsigned lane() {
 struct Stream;
 // Puts work on a stream (done at once, unless the stream is being captured or EMULATED_LAZY=1).
 void enqueue(Stream* stream, std::function<void()> work);
+// The same for work that waits for other ranks: it is done at once also where other work waits.
+void enqueue_meeting(Stream* stream, std::function<void()> work);
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 void* dynamic_shared();
 

@@ -1,0 +1,208 @@
+#include "holon/boxing/device_exchange.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "holon/base/context.h"
+#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/cpu/copy.h"
+
+namespace holon::boxing {
+
+namespace {
+
+bool is_row_major(const Dims& shape, const Dims& strides) {
+  int64_t step = 1;
+  for (int i = shape.size() - 1; i >= 0; --i) {
+    if (shape[i] != 1 && strides[i] != step) return false;
+    step *= shape[i];
+  }
+  return true;
+}
+
+Array window(const Array& whole, const Dims& shape, const Dims& strides, int64_t start) { return whole.view(shape, strides, start); }
+
+}  // namespace
+
+DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vector<PlacedPull>(int)>& pulls_of, StepKind kind) {
+  const std::vector<PlacedPull> mine = pulls_of(me);
+  const auto all = static_cast<size_t>(members);
+  // Every member finds the same: they pull alike.
+  if (kind == StepKind::kAllReduce && mine.size() == 1 && mine[0].pull.owners.size() == all) {
+    way_ = Way::kAllReduce;
+    return;
+  }
+  if (kind == StepKind::kAllGather && mine.size() == all) {
+    std::vector<Box> places(all);
+    std::vector<bool> seen(all);
+    bool even = true;
+    for (const PlacedPull& p : mine) {
+      even &= p.pull.owners.size() == 1 && p.pull.shape == mine[0].pull.shape && p.pull.src_start == 0 &&
+              is_row_major(p.pull.shape, p.pull.src_strides) && !seen[static_cast<size_t>(p.pull.owners[0])];
+      if (!even) break;
+      seen[static_cast<size_t>(p.pull.owners[0])] = true;
+      places[static_cast<size_t>(p.pull.owners[0])] = {p.pull.dst_start, p.dst_strides, p.pull.shape, 0};
+    }
+    if (even) {
+      way_ = Way::kAllGather;
+      pieces_ = std::move(places);
+    }
+  }
+  if (kind == StepKind::kReduceScatter) {
+    bool even = true;
+    for (int m = 0; m < members && even; ++m) {
+      const std::vector<PlacedPull> theirs = m == me ? mine : pulls_of(m);
+      even = theirs.size() == 1 && theirs[0].pull.owners.size() == all && (m == 0 || theirs[0].pull.shape == pieces_[0].shape);
+      if (even) pieces_.push_back({theirs[0].pull.src_start, theirs[0].pull.src_strides, theirs[0].pull.shape, 0});
+    }
+    if (even) way_ = Way::kReduceScatter;
+  }
+  if (way_ != Way::kExchange) {
+    in_order_ = true;
+    for (size_t k = 0; k < all; ++k) {
+      pieces_[k].at = static_cast<int64_t>(k) * pieces_[k].shape.numel();
+      in_order_ &= pieces_[k].start == pieces_[k].at && is_row_major(pieces_[k].shape, pieces_[k].strides);
+    }
+    return;
+  }
+  pieces_.clear();
+
+  for (int m = 0; m < members; ++m) {
+    if (m == me) continue;
+    std::vector<Box> boxes;
+    int64_t count = 0;
+    for (const PlacedPull& p : pulls_of(m)) {
+      if (std::find(p.pull.owners.begin(), p.pull.owners.end(), me) == p.pull.owners.end() || p.pull.shape.numel() == 0) continue;
+      boxes.push_back({p.pull.src_start, p.pull.src_strides, p.pull.shape, send_elements_ + count});
+      count += p.pull.shape.numel();
+    }
+    if (count == 0) continue;
+    const bool direct = boxes.size() == 1 && is_row_major(boxes[0].shape, boxes[0].strides);
+    sends_.push_back({m, send_elements_, count, direct, boxes[0].start});
+    if (direct) continue;
+    send_elements_ += count;
+    packed_.insert(packed_.end(), boxes.begin(), boxes.end());
+  }
+
+  std::vector<int64_t> counts(all, 0), starts(all, 0);
+  std::vector<const PlacedPull*> only(all, nullptr);  // the pull of a member's one box, if nothing is added to it
+  std::vector<int> boxes(all, 0);
+  for (const PlacedPull& p : mine)
+    for (int owner : p.pull.owners) {
+      counts[static_cast<size_t>(owner)] += p.pull.shape.numel();
+      ++boxes[static_cast<size_t>(owner)];
+      only[static_cast<size_t>(owner)] = p.pull.owners.size() == 1 ? &p : nullptr;
+    }
+  for (int m = 0; m < members; ++m) {
+    const auto k = static_cast<size_t>(m);
+    if (m == me || counts[k] == 0) continue;
+    const bool direct = boxes[k] == 1 && only[k] && is_row_major(only[k]->pull.shape, only[k]->dst_strides);
+    receives_.push_back({m, receive_elements_, counts[k], direct, direct ? only[k]->pull.dst_start : 0});
+    starts[k] = receive_elements_;
+    if (!direct) receive_elements_ += counts[k], only[k] = nullptr;
+  }
+  for (const PlacedPull& p : mine) {
+    Taken t{p.pull.src_strides, p.pull.dst_start, p.dst_strides, p.pull.shape, {}};
+    if (t.shape.numel() == 0) continue;
+    for (int owner : p.pull.owners) {
+      const auto k = static_cast<size_t>(owner);
+      if (owner == me) {
+        t.addends.push_back({true, p.pull.src_start});
+        continue;
+      }
+      t.direct = only[k] == &p;
+      t.addends.push_back({false, starts[k]});
+      starts[k] += t.shape.numel();
+    }
+    if (!t.direct) taken_.push_back(std::move(t));
+  }
+}
+
+void DeviceExchange::run(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const {
+  if (way_ == Way::kAllReduce) return group.all_reduce(info, in.bytes(), out.bytes(), in.numel(), in.dtype);
+  if (way_ == Way::kAllGather) return run_gather(group, info, in, out);
+  if (way_ == Way::kReduceScatter) return run_scatter(group, info, in, out);
+
+  const DType dtype = info.dtype;
+  const Device device = in.defined() ? in.device : out.device;
+  const size_t item = size_bytes(dtype);
+  auto buffer = [&](int64_t elements) { return elements ? Array::empty({elements}, dtype, device) : Array{}; };
+  const Array packed = buffer(send_elements_), received = buffer(receive_elements_);
+  for (const Box& b : packed_) {
+    Array to = window(packed, b.shape, contiguous_strides(b.shape), b.at);
+    kernels::copy(window(in, b.shape, b.strides, b.start), to);
+  }
+  auto place = [&](const Array& part, const Array& messages, const Message& m) {
+    return (m.direct ? part : messages).bytes() + (m.direct ? m.start : m.at) * static_cast<int64_t>(item);
+  };
+  std::vector<comm::DeviceMessage> sends, receives;
+  for (const Message& m : sends_) sends.push_back({m.peer, place(in, packed, m), static_cast<size_t>(m.count) * item});
+  for (const Message& m : receives_) receives.push_back({m.peer, place(out, received, m), static_cast<size_t>(m.count) * item});
+  group.exchange(info, sends, receives);
+
+  for (const Taken& t : taken_) {
+    Array to = window(out, t.shape, t.dst_strides, t.dst_start);
+    std::vector<Array> addends;
+    for (const Addend& a : t.addends)
+      addends.push_back(a.own ? window(in, t.shape, t.src_strides, a.at) : window(received, t.shape, contiguous_strides(t.shape), a.at));
+    if (addends.size() == 1) {
+      kernels::copy(addends[0], to);
+      continue;
+    }
+    std::vector<const Array*> pointers;
+    for (const Array& a : addends) pointers.push_back(&a);
+    kernels::sum_arrays(pointers, to);
+  }
+}
+
+void DeviceExchange::run_gather(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const {
+  Array gathered = in_order_ ? out : Array::empty({out.numel()}, out.dtype, out.device);
+  group.all_gather(info, in.bytes(), gathered.bytes(), in.numel(), in.dtype);
+  if (in_order_) return;
+  for (const Box& b : pieces_) {
+    Array to = window(out, b.shape, b.strides, b.start);
+    kernels::copy(window(gathered, b.shape, contiguous_strides(b.shape), b.at), to);
+  }
+}
+
+void DeviceExchange::run_scatter(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const {
+  Array pieces = in;
+  if (!in_order_) {
+    pieces = Array::empty({in.numel()}, in.dtype, in.device);
+    for (const Box& b : pieces_) {
+      Array to = window(pieces, b.shape, contiguous_strides(b.shape), b.at);
+      kernels::copy(window(in, b.shape, b.strides, b.start), to);
+    }
+  }
+  group.reduce_scatter(info, pieces.bytes(), out.bytes(), out.numel(), in.dtype);
+}
+
+namespace {
+
+struct ExchangeCache {
+  std::unordered_map<uint64_t, std::shared_ptr<const DeviceExchange>> known;
+};
+
+}  // namespace
+
+std::shared_ptr<const DeviceExchange> exchange_of(const Plan& plan, size_t number, const Transfer& transfer) {
+  auto& known = Context::current().part<ExchangeCache>().known;
+  constexpr size_t kMost = 4096;
+  if (known.size() > kMost) known.clear();
+  const Step& step = plan.steps()[number];
+  auto& found = known[step.fingerprint];
+  if (!found)
+    found = std::make_shared<DeviceExchange>(
+        static_cast<int>(transfer.members.size()), transfer.me,
+        [&](int member) {
+          const Transfer& t = plan.transfer(number, transfer.members[static_cast<size_t>(member)]);
+          std::vector<PlacedPull> pulls;
+          if (t.whole_own) return pulls;  // a window: both sides are devices here
+          for (const comm::Pull& p : t.pulls) pulls.push_back({p, contiguous_strides(t.shape)});
+          return pulls;
+        },
+        step.kind);
+  return found;
+}
+
+}  // namespace holon::boxing

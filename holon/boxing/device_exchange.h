@@ -1,0 +1,72 @@
+// What a rank sends to and receives from its peers when parts on devices change hands: a collective where one does it, else one
+// message from each member to each other, packed and unpacked on the devices.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "holon/array/array.h"
+#include "holon/boxing/planner.h"
+#include "holon/comm/device_communicator.h"
+
+namespace holon::boxing {
+
+// A pull, and the strides of the new part that it belongs to.
+struct PlacedPull {
+  comm::Pull pull;
+  Dims dst_strides;
+};
+
+class DeviceExchange {
+ public:
+  // pulls_of(member): what it pulls, owners as places among `members`. kind: what the step is; the collective of that name is
+  // taken where the pulls fit it, alike on all members.
+  DeviceExchange(int members, int me, const std::function<std::vector<PlacedPull>(int member)>& pulls_of, StepKind kind);
+
+  // Collective. in: this rank's part, in one piece, or undefined; out likewise, written. Sums are taken in the order of the owners,
+  // float16 and bfloat16 in float32; those of all_reduce and reduce_scatter as the communicator does it.
+  void run(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const;
+
+ private:
+  enum class Way : uint8_t { kExchange, kAllReduce, kAllGather, kReduceScatter };
+  // A box of a part and its place among the packed elements of a message.
+  struct Box {
+    int64_t start = 0;  // in elements of the part
+    Dims strides, shape;
+    int64_t at = 0;  // in elements of all messages of the rank
+  };
+  struct Message {
+    int peer = 0;
+    int64_t at = 0, count = 0;
+    bool direct = false;  // lies in the part as it travels, from `start` on
+    int64_t start = 0;
+  };
+  struct Addend {
+    bool own = false;
+    int64_t at = 0;  // of the box: in the part, or among what was received
+  };
+  struct Taken {
+    Dims src_strides;  // in this rank's own part
+    int64_t dst_start = 0;
+    Dims dst_strides, shape;
+    std::vector<Addend> addends;
+    bool direct = false;  // has been received in its place
+  };
+
+  void run_gather(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const;
+  void run_scatter(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const;
+
+  Way way_ = Way::kExchange;
+  std::vector<Message> sends_, receives_;
+  std::vector<Box> packed_;  // what is copied into messages before they are sent
+  std::vector<Taken> taken_;
+  int64_t send_elements_ = 0, receive_elements_ = 0;  // that are packed, and that are not received in place
+  std::vector<Box> pieces_;                           // of reduce_scatter: what each member gets; of all_gather: where each one's part lies
+  bool in_order_ = false;                             // the pieces are one after the other
+};
+
+// That of a step, kept by the rank.
+std::shared_ptr<const DeviceExchange> exchange_of(const Plan& plan, size_t step, const Transfer& transfer);
+
+}  // namespace holon::boxing

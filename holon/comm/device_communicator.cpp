@@ -1,0 +1,115 @@
+#include "holon/comm/device_communicator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/log.h"
+#include "holon/base/settings.h"
+#include "holon/comm/world.h"
+
+namespace holon::comm {
+
+namespace {
+
+DeviceCommunicatorMaker* the_maker = nullptr;
+std::atomic<bool> any_failed{false};
+
+struct DevicePart {
+  std::map<std::vector<int>, std::unique_ptr<DeviceCommunicator>> known;  // nullptr: there is no way
+};
+
+// What a member says about its device.
+struct Card {
+  char missing[120] = "";
+  char identity[64] = "";
+  std::byte id[DeviceCommunicatorMaker::kIdBytes] = {};  // the first member's
+};
+
+void put(char* to, size_t size, const std::string& text) { to[text.copy(to, size - 1)] = 0; }
+
+std::unique_ptr<DeviceCommunicator> meet(std::span<const int> ranks, Device device) {
+  Communicator& group = communicator(ranks);
+  Card mine;
+  put(mine.missing, sizeof mine.missing, the_maker ? the_maker->missing() : "the backend has none");
+  if (!*mine.missing) {
+    const std::string identity = the_maker->identity(device.index);
+    if (!identity.empty()) put(mine.identity, sizeof mine.identity, fmt::format("{} {}", world().host_of(Context::current().rank()), identity));
+    if (group.index() == 0) the_maker->make_id(mine.id);
+  }
+  std::vector<Card> cards(ranks.size());
+  group.all_gather_bytes({"device communicator"}, &mine, sizeof mine, cards.data());
+  std::string why;
+  for (size_t i = 0; i < cards.size() && why.empty(); ++i) {
+    if (*cards[i].missing) why = fmt::format("rank {} has no library for it: {}", ranks[i], cards[i].missing);
+    for (size_t k = 0; k < i && why.empty(); ++k)
+      if (*cards[i].identity && std::strcmp(cards[i].identity, cards[k].identity) == 0)
+        why = fmt::format("ranks {} and {} are on one device", ranks[k], ranks[i]);
+  }
+  if (why.empty()) return the_maker->make(ranks, group.index(), cards[0].id, device.index);
+  if (group.index() == 0)
+    std::fprintf(stderr, "holon: data of cuda devices of the ranks %s travels through host memory: %s.\n", ranks_text(ranks).c_str(), why.c_str());
+  return nullptr;
+}
+
+}  // namespace
+
+void set_device_communicator_maker(DeviceCommunicatorMaker* maker) { the_maker = maker; }
+
+DeviceCommunicator* device_communicator(std::span<const int> ranks, Device device) {
+  auto& known = Context::current().part<DevicePart>().known;
+  std::vector<int> key(ranks.begin(), ranks.end());
+  if (auto found = known.find(key); found != known.end()) return found->second.get();
+  auto made = meet(ranks, device);
+  return known.emplace(std::move(key), std::move(made)).first->second.get();
+}
+
+void note_device_failure() { any_failed.store(true); }
+
+void check_device_communication() {
+  if (!any_failed.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  for (auto& [ranks, group] : Context::current().part<DevicePart>().known)
+    if (group) group->check();
+}
+
+void DeviceCommunicator::begin(const CallInfo& info, uint64_t count) {
+  check();
+  ++stats().calls;
+  if (log::enabled(log::Channel::kComm)) log::line(log::Channel::kComm, fmt::format("{} on devices of ranks {}", info.op, ranks_text(ranks_)));
+  static const bool compares = settings::flag("HOLON_CHECK");
+  if (!compares) return;
+  CallInfo all = info;
+  all.fingerprint = info.fingerprint * 31 + count;
+  Communicator& group = communicator(ranks_);
+  group.open(all, nullptr, 0);
+  group.close();
+  --stats().calls;
+}
+
+void DeviceCommunicator::all_reduce(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) {
+  begin(info, static_cast<uint64_t>(count));
+  if (count) do_all_reduce(info, in, out, count, dtype);
+}
+void DeviceCommunicator::reduce_scatter(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) {
+  begin(info, static_cast<uint64_t>(count));
+  if (count) do_reduce_scatter(info, in, out, count, dtype);
+}
+void DeviceCommunicator::all_gather(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) {
+  begin(info, static_cast<uint64_t>(count));
+  if (count) do_all_gather(info, in, out, count, dtype);
+}
+void DeviceCommunicator::broadcast(const CallInfo& info, void* data, size_t bytes, int root_index) {
+  begin(info, bytes);
+  if (bytes) do_broadcast(info, data, bytes, root_index);
+}
+void DeviceCommunicator::exchange(const CallInfo& info, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives) {
+  begin(info, 0);
+  do_exchange(info, sends, receives);
+}
+
+}  // namespace holon::comm

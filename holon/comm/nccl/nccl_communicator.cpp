@@ -1,0 +1,250 @@
+// DeviceCommunicator on NCCL. A thread of the process watches what has been put on the devices: where it does not come to an end
+// it is aborted, so that whoever waits for the device goes on, to an error.
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "holon/base/blocking.h"
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/comm/nccl/vendor_nccl.h"
+#include "holon/comm/waiting.h"
+#include "holon/kernels/cuda/stream.h"
+
+namespace holon::comm {
+
+namespace {
+
+namespace cuda = kernels::cuda;
+
+constexpr auto kTick = std::chrono::milliseconds(50);
+// A rank that has ended in order may have done its part of what is still under way here.
+constexpr int64_t kGraceNs = 3'000'000'000;
+
+class NcclCommunicator;
+
+// The communicators of the process. Never freed, as its thread outlives main().
+class Watch {
+ public:
+  static Watch& get() {
+    static auto* w = new Watch;
+    return *w;
+  }
+  void add(NcclCommunicator* c) {
+    std::lock_guard lock(mutex_);
+    watched_.push_back(c);
+    if (!running_) std::thread([this] { run(); }).detach();
+    running_ = true;
+  }
+  void remove(NcclCommunicator* c) {
+    std::lock_guard lock(mutex_);
+    std::erase(watched_, c);
+  }
+
+ private:
+  void run();
+  std::mutex mutex_;
+  std::vector<NcclCommunicator*> watched_;
+  bool running_ = false;
+};
+
+class NcclCommunicator final : public DeviceCommunicator {
+ public:
+  NcclCommunicator(std::span<const int> ranks, int index, const std::byte* id, int device_index)
+      : DeviceCommunicator({ranks.begin(), ranks.end()}, index), device_index_(device_index), world_(shared_world()) {
+    BlockingScope unlocked;
+    cuda::use_device(device_index);
+    handle_ = nccl::start(ranks, index, id);
+    Watch::get().add(this);
+  }
+  // The library's own part is left to the end of the process: the driver may be gone by now, and peers may still be at work.
+  ~NcclCommunicator() override {
+    for (int64_t end = now_ns() + kGraceNs; now_ns() < end && !failed_.load() && under_way();) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Watch::get().remove(this);
+  }
+
+  void check() override {
+    if (!failed_.load()) [[likely]]
+      return;
+    std::lock_guard lock(mutex_);
+    fail_runtime("{}", why_);
+  }
+
+  void abort(const std::string& reason) override {
+    {
+      std::lock_guard lock(mutex_);
+      if (failed_.load()) return;
+      why_ = reason;
+      failed_.store(true);
+      pending_.clear();
+    }
+    note_device_failure();
+    world_->abort(reason);
+    nccl::abort(handle_);
+  }
+
+  // By the watching thread, which has made the device current.
+  int device_index() const { return device_index_; }
+  void look() {
+    const std::string why = trouble();
+    if (!why.empty()) abort(why);
+  }
+
+ private:
+  // An op that has been put on the stream.
+  struct Pending {
+    cudaEvent_t began, done;
+    std::string op;
+    DType dtype;
+    Dims shape;
+    int64_t began_ns = 0;  // when it was first seen to be at work; 0: it waits for what is before it
+  };
+
+  void do_all_reduce(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) override {
+    put(info, [&](cudaStream_t s) { return nccl::all_reduce(handle_, in, out, static_cast<size_t>(count), dtype, s); });
+  }
+  void do_reduce_scatter(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) override {
+    put(info, [&](cudaStream_t s) { return nccl::reduce_scatter(handle_, in, out, static_cast<size_t>(count), dtype, s); });
+  }
+  void do_all_gather(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) override {
+    put(info, [&](cudaStream_t s) { return nccl::all_gather(handle_, in, out, static_cast<size_t>(count), dtype, s); });
+  }
+  void do_broadcast(const CallInfo& info, void* data, size_t bytes, int root_index) override {
+    put(info, [&](cudaStream_t s) { return nccl::broadcast(handle_, data, bytes, root_index, s); });
+  }
+  void do_exchange(const CallInfo& info, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives) override {
+    put(info, [&](cudaStream_t s) { return nccl::exchange(handle_, sends, receives, s); });
+  }
+
+  // On the communication stream, between events of the compute stream; while that is recorded, on itself.
+  template <class F>
+  void put(const CallInfo& info, F&& call) {
+    cuda::use_device(device_index_);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cuda::check(cudaStreamIsCapturing(cuda::stream(), &status), "cudaStreamIsCapturing");
+    const bool recorded = status != cudaStreamCaptureStatusNone;
+    if (recorded) return must_be_fine(info, call(cuda::stream()));
+    cuda::wait_for_compute();
+    const cudaStream_t s = cuda::communication_stream();
+    Pending p{event(), event(), info.op, info.dtype, info.shape};
+    cuda::check(cudaEventRecord(p.began, s), "cudaEventRecord");
+    must_be_fine(info, call(s));
+    cuda::check(cudaEventRecord(p.done, s), "cudaEventRecord");
+    {
+      std::lock_guard lock(mutex_);
+      pending_.push_back(std::move(p));
+    }
+    cuda::compute_waits_for_communication();
+  }
+
+  void must_be_fine(const CallInfo& info, const std::string& error) {
+    if (error.empty()) [[likely]]
+      return;
+    abort(fmt::format("{}: {}.", text_of(info.op, info.shape, info.dtype), error));
+    check();
+  }
+
+  std::string text_of(const std::string& op, const Dims& shape, DType dtype) const {
+    return fmt::format("{} {} {} between the cuda devices of ranks {}", op, shape, name(dtype), ranks_text(ranks()));
+  }
+
+  cudaEvent_t event() {
+    std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      cudaEvent_t e = free_.back();
+      free_.pop_back();
+      return e;
+    }
+    cudaEvent_t e = nullptr;
+    cuda::check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "cudaEventCreate");
+    return e;
+  }
+
+  bool under_way() {
+    std::lock_guard lock(mutex_);
+    while (!pending_.empty() && cudaEventQuery(pending_.front().done) != cudaErrorNotReady) {
+      free_.push_back(pending_.front().began);
+      free_.push_back(pending_.front().done);
+      pending_.pop_front();
+    }
+    return !pending_.empty();
+  }
+
+  // Why what is under way will not come to its end, as far as is known; "" where nothing speaks against it.
+  std::string trouble() {
+    if (failed_.load()) return {};
+    if (const std::string error = nccl::trouble(handle_); !error.empty())
+      return fmt::format("communication between the cuda devices of ranks {} failed: {}.", ranks_text(ranks()), error);
+    if (!under_way()) {
+      ended_ns_ = 0;
+      return {};
+    }
+    std::string what;
+    double waited_s = 0;
+    const int64_t now = now_ns();
+    {
+      std::lock_guard lock(mutex_);
+      Pending& head = pending_.front();
+      what = text_of(head.op, head.shape, head.dtype);
+      if (head.began_ns == 0 && cudaEventQuery(head.began) != cudaErrorNotReady) head.began_ns = now;
+      if (head.began_ns) waited_s = static_cast<double>(now - head.began_ns) * 1e-9;
+    }
+    auto& aborted = world_->block().aborted();
+    if (aborted.is_set()) return fmt::format("{} does not go on: {}", what, aborted.text);
+    for (int r : ranks()) {
+      if (r == world_->rank() || world_->host_of(r) != world_->host_of(world_->rank())) continue;
+      std::string how = world_->ended(r);
+      if (how.empty() && world_->block().rank_entry(r).finished.load()) how = "has ended";
+      if (how.empty()) continue;
+      if (ended_ns_ == 0) ended_ns_ = now;
+      if (now - ended_ns_ < kGraceNs) return {};
+      world_->report_failure(r);
+      return fmt::format("{}: rank {} {}.", what, r, how);
+    }
+    if (waited_s > world_->timeout_s())
+      return fmt::format("{}: rank {} has waited {:.0f} s for the others (HOLON_COMM_TIMEOUT_S). A rank that does something else, or in "
+                         "another order, is shown by HOLON_CHECK=1.",
+                         what, world_->rank(), waited_s);
+    return {};
+  }
+
+  const int device_index_;
+  const std::shared_ptr<World> world_;
+  nccl::Handle handle_ = nullptr;
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  std::string why_;
+  std::deque<Pending> pending_;
+  std::vector<cudaEvent_t> free_;
+  int64_t ended_ns_ = 0;  // since when a member is known to have ended
+};
+
+void Watch::run() {
+  leave_host_language();
+  for (;;) {
+    std::this_thread::sleep_for(kTick);
+    std::lock_guard lock(mutex_);
+    for (NcclCommunicator* c : watched_) {
+      if (cudaSetDevice(c->device_index()) != cudaSuccess) continue;
+      c->look();
+    }
+  }
+}
+
+class Maker final : public DeviceCommunicatorMaker {
+ public:
+  std::string missing() override { return nccl::missing(); }
+  std::string identity(int device_index) override { return nccl::identity(device_index); }
+  void make_id(std::byte* id) override { nccl::make_id(id); }
+  std::unique_ptr<DeviceCommunicator> make(std::span<const int> ranks, int index, const std::byte* id, int device_index) override {
+    return std::make_unique<NcclCommunicator>(ranks, index, id, device_index);
+  }
+};
+
+const bool registered = (set_device_communicator_maker(new Maker), true);
+
+}  // namespace
+
+}  // namespace holon::comm

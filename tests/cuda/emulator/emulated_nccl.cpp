@@ -1,0 +1,83 @@
+// holon/comm/nccl/vendor_nccl.h on the emulator: what the streams of several ranks do together is done over the CPU's
+// communicators, in which other processes read copies of the device's memory. Collectives are done when they are put on a stream
+// (or when a recording is launched), also where other work waits (EMULATED_LAZY): ranks that wait for each other on the host must
+// not wait for what nobody does.
+#include "holon/comm/nccl/vendor_nccl.h"
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "holon/comm/communicator.h"
+
+namespace holon::comm::nccl {
+
+namespace {
+
+struct Member {
+  std::vector<int> ranks;
+};
+
+Communicator& group(Handle h) { return communicator(static_cast<Member*>(h)->ranks); }
+
+std::string do_together(cudaStream_t stream, std::function<void()> work) {
+  emulator::enqueue_meeting(stream, std::move(work));
+  return {};
+}
+
+}  // namespace
+
+std::string missing() { return std::getenv("EMULATED_NO_NCCL") ? "EMULATED_NO_NCCL is set" : ""; }
+std::string identity(int) { return {}; }
+void make_id(std::byte* id) { std::memset(id, 0, DeviceCommunicatorMaker::kIdBytes); }
+Handle start(std::span<const int> ranks, int, const std::byte*) { return new Member{{ranks.begin(), ranks.end()}}; }
+
+std::string all_reduce(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
+  return do_together(stream, [=] { group(h).all_reduce(in, out, static_cast<int64_t>(count), dtype); });
+}
+
+std::string reduce_scatter(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
+  return do_together(stream, [=] {
+    std::vector<int64_t> counts(static_cast<size_t>(group(h).size()), static_cast<int64_t>(count));
+    group(h).reduce_scatter(in, out, counts, dtype);
+  });
+}
+
+std::string all_gather(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
+  return do_together(stream, [=] {
+    std::vector<int64_t> counts(static_cast<size_t>(group(h).size()), static_cast<int64_t>(count));
+    group(h).all_gather(in, out, counts, dtype);
+  });
+}
+
+std::string broadcast(Handle h, void* data, size_t bytes, int root_index, cudaStream_t stream) {
+  return do_together(stream, [=] { group(h).broadcast(data, static_cast<int64_t>(bytes), uint8, root_index); });
+}
+
+std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives, cudaStream_t stream) {
+  std::vector<DeviceMessage> out(sends.begin(), sends.end()), in(receives.begin(), receives.end());
+  return do_together(stream, [=] {
+    const auto n = static_cast<size_t>(group(h).size());
+    auto counts_of = [&](const std::vector<DeviceMessage>& messages) {
+      std::vector<int64_t> counts(n, 0);
+      for (const DeviceMessage& m : messages) counts[static_cast<size_t>(m.peer)] = static_cast<int64_t>(m.bytes);
+      return counts;
+    };
+    auto starts_of = [&](const std::vector<int64_t>& counts) {
+      std::vector<int64_t> starts(n + 1, 0);
+      std::partial_sum(counts.begin(), counts.end(), starts.begin() + 1);
+      return starts;
+    };
+    const auto send_counts = counts_of(out), receive_counts = counts_of(in);
+    const auto send_at = starts_of(send_counts), receive_at = starts_of(receive_counts);
+    std::vector<std::byte> packed(static_cast<size_t>(send_at[n])), arrived(static_cast<size_t>(receive_at[n]));
+    for (const DeviceMessage& m : out) std::memcpy(packed.data() + send_at[static_cast<size_t>(m.peer)], m.data, m.bytes);
+    group(h).all_to_all(packed.data(), arrived.data(), send_counts, receive_counts, uint8);
+    for (const DeviceMessage& m : in) std::memcpy(m.data, arrived.data() + receive_at[static_cast<size_t>(m.peer)], m.bytes);
+  });
+}
+
+std::string trouble(Handle) { return {}; }
+void abort(Handle) {}
+
+}  // namespace holon::comm::nccl
