@@ -1,6 +1,7 @@
 // Shapes, continued: axes moved and turned, repetition, grids, diagonals, windows. Most are made of views; those with a kernel are
 // linear, so partial sums pass.
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/on_device.h"
 #include "holon/ops/axes.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/whole.h"
@@ -142,7 +143,7 @@ HOLON_OP(repeat_interleave_each, "repeat_interleave_each(Tensor x, Tensor repeat
       if (is_floating(repeats.dtype()) || repeats.ndim() > 1 || (repeats.numel() != 1 && repeats.numel() != x.shape()[d]))
         fail_value("repeat_interleave: repeats is {} {}; it takes one integer, or one for each of the {} along the axis.", name(repeats.dtype()),
                    repeats.shape(), x.shape()[d]);
-      Array times = cast(repeats, int64).full().array();
+      const Array times = kernels::on_device(cast(repeats, int64).full().array(), {});
       std::vector<int64_t> places;
       for (int64_t i = 0; i < x.shape()[d]; ++i) {
         int64_t n = times.data<int64_t>()[times.numel() == 1 ? 0 : i];

@@ -354,6 +354,12 @@ class CudaRuntime final : public DeviceRuntime {
     if (bytes) check(cudaMemsetAsync(device, value, bytes, use_device(index)), "cudaMemset");
   }
 
+  void wait_for_all(int index) override {
+    use_device(index);
+    require_no_recording(index, "sharing memory with another library");
+    BlockingScope unlocked;
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
   void synchronize(int index) override {
     cudaStream_t s = use_device(index);
     require_no_recording(index, "waiting for the device");
