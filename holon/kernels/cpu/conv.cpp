@@ -324,8 +324,8 @@ int64_t conv_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t befo
 }
 
 void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, Array& out) {
-  HOLON_ON_DEVICE(out, conv2d, x, w, bias, conv, out);
   check(x, w, bias, conv, out);
+  HOLON_ON_DEVICE(out, conv2d, x, w, bias, conv, out);
   if (out.numel() == 0) return;
   if (is_half(x.dtype)) {
     Array b;
@@ -362,8 +362,8 @@ void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& con
 }
 
 void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, Array& dx) {
-  HOLON_ON_DEVICE(dx, conv2d_backward_data, dy, w, conv, dx);
   check(dx, w, nullptr, conv, dy);
+  HOLON_ON_DEVICE(dx, conv2d_backward_data, dy, w, conv, dx);
   if (dx.numel() == 0) return;
   if (dy.numel() == 0 || w.numel() == 0) {
     zero(dx);
@@ -401,8 +401,8 @@ void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, A
 }
 
 void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv, Array& dw, Array* dbias) {
-  HOLON_ON_DEVICE(dw, conv2d_backward_weights, dy, x, conv, dw, dbias);
   check(x, dw, dbias, conv, dy);
+  HOLON_ON_DEVICE(dw, conv2d_backward_weights, dy, x, conv, dw, dbias);
   if (dy.numel() == 0 || x.numel() == 0) {
     zero(dw);
     if (dbias) zero(*dbias);
