@@ -357,7 +357,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   void wait_for_all(int index) override {
     use_device(index);
-    require_no_recording(index, "sharing memory with another library");
+    meets_host(index, "sharing memory with another library");
     BlockingScope unlocked;
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
