@@ -56,6 +56,7 @@ struct DeviceAllocator::Pool {
   using Free = std::set<Block*, Smaller>;
   std::unordered_map<Stream, Free> free[2];  // large, small
   std::vector<Block*> held;
+  int recordings = 1;
 };
 
 struct DeviceAllocator::StreamState {
@@ -331,9 +332,15 @@ void DeviceAllocator::give_segments() {
   }
 }
 
-DeviceAllocator::PoolId DeviceAllocator::begin_recording(Stream stream) {
+DeviceAllocator::PoolId DeviceAllocator::begin_recording(Stream stream, PoolId with) {
   std::lock_guard lock(mutex_);
   HOLON_CHECK(!recording(stream), "a stream is recorded twice");
+  if (auto found = s_->pools.find(with); found != s_->pools.end()) {
+    ++found->second->recordings;
+    s_->streams[stream].recorded = found->second.get();
+    ++s_->recordings;
+    return with;
+  }
   auto& pool = s_->pools[s_->next_pool] = std::make_unique<Pool>();
   s_->streams[stream].recorded = pool.get();
   ++s_->recordings;
@@ -350,7 +357,7 @@ void DeviceAllocator::end_recording(Stream stream) {
 void DeviceAllocator::release(PoolId id) {
   std::lock_guard lock(mutex_);
   auto found = s_->pools.find(id);
-  if (found == s_->pools.end()) return;
+  if (found == s_->pools.end() || --found->second->recordings > 0) return;
   std::unique_ptr<Pool> pool = std::move(found->second);
   s_->pools.erase(found);
   for (auto& [at, segment] : s_->segments)

@@ -58,7 +58,8 @@ class DeviceAllocator {
 
   // A recording (CUDA graph) of the stream begins: its memory comes from a pool of its own, and what is freed on the stream
   // meanwhile is not given to others, until the pool is released. Pre: the stream is not being recorded.
-  PoolId begin_recording(Stream stream);
+  // with: the pool of an earlier recording of the stream, of which one more release() is needed then.
+  PoolId begin_recording(Stream stream, PoolId with = 0);
   void end_recording(Stream stream);
   // The recording is not done any more; its last run has been put on the stream.
   void release(PoolId pool);

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <filesystem>
 
 #include "holon/base/settings.h"
@@ -46,7 +47,14 @@ Backend& backend() {
   return *b;
 }
 
+std::atomic<void (*)()> further_check{nullptr};
+
 }  // namespace
+
+void set_device_check(void (*check)()) { further_check.store(check); }
+void run_device_check() {
+  if (auto* check = further_check.load(std::memory_order_relaxed)) check();
+}
 
 DeviceRuntime* device_runtime() { return backend().runtime; }
 const std::string& why_no_device() { return backend().missing; }

@@ -53,12 +53,15 @@ class DeviceRuntime {
   virtual void synchronize(int index) = 0;
   // Errors: what work that is done has found wrong. Does not wait, but for HOLON_SYNC=1.
   virtual void check(int index) = 0;
+  // How often this thread has waited for a device or copied between it and the host: such work cannot be recorded.
+  virtual int64_t host_meetings() const = 0;
   // The op that the next work belongs to, for errors. The name is never freed.
   virtual void set_op(const char* name) = 0;
 
   // What the rank puts on its stream of the device from begin to end is recorded and not done. Memory that is freed in
   // between is not given to others while the graph lives. Errors: work that cannot be recorded, e.g. a wait.
-  virtual void begin_capture(int index) = 0;
+  // with: a recording whose memory this one may use too, as the two are never done at once.
+  virtual void begin_capture(int index, const DeviceGraph* with = nullptr) = 0;
   virtual std::unique_ptr<DeviceGraph> end_capture(int index) = 0;
   // Ends a recording that has failed; no effect without one.
   virtual void abandon_capture(int index) = 0;
@@ -68,5 +71,10 @@ class DeviceRuntime {
 DeviceRuntime* device_runtime();
 // In a few words, for errors. Pre: device_runtime() is nullptr.
 const std::string& why_no_device();
+
+// What else a look at a device raises, beside what its kernels report: set by the layer that moves data between devices.
+void set_device_check(void (*check)());
+// By the backend, in DeviceRuntime::check() and synchronize().
+void run_device_check();
 
 }  // namespace holon

@@ -17,6 +17,11 @@ constexpr int64_t kSmallBytes = 256 << 10;
 
 int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(size_bytes(t.dtype())); }
 
+// Elements of a row from `at` on, in order, as an array of the shape.
+Array piece(const Array& row, size_t at, const Dims& shape) {
+  return row.view(shape, contiguous_strides(shape), static_cast<int64_t>(at));
+}
+
 // Every rank's part is the whole tensor and is summed element by element, so several can be seen as one.
 bool joinable(const boxing::Plan& plan) {
   for (Sbp s : plan.from()->nd_sbp)
@@ -96,21 +101,18 @@ void GradientBuckets::sum_up(Bucket& bucket) {
       const bool here = first.gradient.array().defined();
       if (here) {
         joined = Array::empty({together}, dtype, from->placement.device());
-        int64_t at = 0;
-        for (size_t k = i; k < end; ++k) {
+        for (size_t k = i, at = 0; k < end; ++k) {
           const Array& part = items[k].gradient.array();
-          Array to = joined.view(part.shape, contiguous_strides(part.shape), at);
-          kernels::copy(part, to);
-          at += part.numel();
+          Array place = piece(joined, at, part.shape);
+          kernels::copy(part, place);
+          at += static_cast<size_t>(part.numel());
         }
       }
       Array sum = boxing::execute(plan, joined);
-      int64_t at = 0;
-      for (size_t k = i; here && k < end; ++k) {
-        const Dims& shape = items[k].gradient.shape();
-        items[k].sum = Array::empty(shape, dtype, to->placement.device());
-        kernels::copy(sum.view(shape, contiguous_strides(shape), at), items[k].sum);
-        at += shape.numel();
+      for (size_t k = i, at = 0; here && k < end; ++k) {
+        items[k].sum = Array::empty(items[k].gradient.shape(), dtype, to->placement.device());
+        kernels::copy(piece(sum, at, items[k].sum.shape), items[k].sum);
+        at += static_cast<size_t>(items[k].sum.numel());
       }
     }
     i = end;

@@ -1,11 +1,10 @@
 #include "holon/autograd/function.h"
 
-#include <cstring>
-
 #include "holon/base/context.h"
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
+#include "holon/kernels/cpu/copy.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::autograd {
@@ -94,8 +93,9 @@ class FunctionNode final : public Node {
 
   Array zeros_for(size_t i) const {
     int index = in_[i].spec->placement.index_of(Context::current().rank());
-    Array a = Array::empty(slice_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape, dtypes_[i]);
-    if (a.nbytes()) std::memset(a.bytes(), 0, a.nbytes());
+    Array a = Array::empty(slice_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape, dtypes_[i],
+                           in_[i].spec->placement.device());
+    kernels::fill(a, 0);
     return a;
   }
 

@@ -13,6 +13,7 @@ constexpr Setting kTable[] = {
     {"HOLON_BOXING_POLICY", "silent", "What an op does when it must move data by itself: silent, warn or raise."},
     {"HOLON_CHECK", "0", "1 checks that values given as broadcast are alike on every rank."},
     {"HOLON_COMM_TIMEOUT_S", "300", "Seconds after which a collective that some rank has not joined is an error."},
+    {"HOLON_CUDA_GRAPHS", "1", "1 lets nn.Graph record a step's work on a cuda device and launch it as one, 0 launches every kernel by itself."},
     {"HOLON_CUDA_LIBRARY", "", "The CUDA backend's library; empty takes libholon_cuda.so beside libholon.so, if it is there."},
     {"HOLON_DATA_DIR", "", "Folder of data sets: MNIST's files lie in its folder mnist."},
     {"HOLON_HOST", "", "Name of the host that this rank is on; ranks with different names share no memory. Empty: the host's own."},

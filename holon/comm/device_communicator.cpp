@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/log.h"
@@ -58,7 +59,10 @@ std::unique_ptr<DeviceCommunicator> meet(std::span<const int> ranks, Device devi
 
 }  // namespace
 
-void set_device_communicator_maker(DeviceCommunicatorMaker* maker) { the_maker = maker; }
+void set_device_communicator_maker(DeviceCommunicatorMaker* maker) {
+  the_maker = maker;
+  set_device_check(&check_device_communication);
+}
 
 DeviceCommunicator* device_communicator(std::span<const int> ranks, Device device) {
   auto& known = Context::current().part<DevicePart>().known;

@@ -15,6 +15,7 @@
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"
+#include "holon/graph/program/recordings.h"
 #include "holon/graph/virtual_rank.h"
 #include "holon/kernels/cpu/copy.h"
 
@@ -37,6 +38,7 @@ struct Step::Impl {
   StepOptions options;
   StepStats stats;
   std::unique_ptr<Program> program;
+  std::unique_ptr<Recordings> recordings;           // nullptr: nothing is on a device
   std::vector<int32_t> inputs, externals, outputs;  // buffers to bind
   std::vector<PassReport> reports;
   bool ready = false;
@@ -65,7 +67,12 @@ struct Step::Impl {
     stats.passes_s = seconds_since(start);
     stats.nodes = static_cast<int64_t>(graph.nodes.size());
     start = std::chrono::steady_clock::now();
-    program = lower(graph, {options.schedule, !is_virtual() && comm::background_pays()});
+    // The background thread has streams of its own on devices, which would have to be put in order with this one's.
+    const bool on_devices = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& v) {
+      return (v.spec ? v.spec->placement.device() : v.device).is_cuda();
+    });
+    program = lower(graph, {options.schedule, !is_virtual() && !on_devices && comm::background_pays()});
+    if (on_devices && !is_virtual()) recordings = std::make_unique<Recordings>(*program);
     stats.lowering_s = seconds_since(start);
     stats.instructions = static_cast<int64_t>(program->instructions.size());
     stats.arena_bytes = static_cast<int64_t>(program->memory.bytes);
@@ -257,6 +264,7 @@ struct Step::Impl {
     auto& list = program->instructions;
     try {
       if (tracing::on()) return run_traced(at);
+      if (recordings) return recordings->run(at);
       for (; at < list.size(); ++at) list[at]->run();
     } catch (const Error& e) {
       std::string place = at < list.size() ? where(*list[at]) : "";
@@ -284,7 +292,12 @@ struct Step::Impl {
       for (auto& i : program->instructions) i->bind();
       ready = true;
     }
+    if (recordings) recordings->before_step();
     run_instructions();
+    if (recordings) {
+      recordings->after_step();
+      stats.recorded = static_cast<int64_t>(recordings->recorded());
+    }
     std::vector<Tensor> out;
     out.reserve(program->outputs.size());
     for (auto& part : program->outputs) {

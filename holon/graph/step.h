@@ -29,6 +29,7 @@ struct StepStats {
   int64_t instructions = 0;               // of this rank, in a step
   int64_t arena_bytes = 0;                // this rank's values, all of them
   int64_t sum_bytes = 0;                  // what they would take without sharing memory
+  int64_t recorded = 0;                   // launches of a step that stand for many instructions (CUDA graphs)
   double capture_s = 0, passes_s = 0, lowering_s = 0;
 };
 

@@ -125,7 +125,8 @@ void clip_grad_value(std::span<const Tensor> params, double clip_value) {
 bool scale_grads(std::span<const Tensor> params, double factor) {
   Gradients all(params, false);
   all.make_own();
-  const bool finite = kernels::scale_all(all.parts(), factor);
+  bool finite = true;
+  kernels::scale_all(all.parts(), factor, &finite);
   all.count_versions();
   // Every rank's finding counts, whatever it holds: one number for each placement, as if that were split over its ranks.
   std::vector<const GlobalSpec*> specs;

@@ -14,12 +14,12 @@ namespace {
 
 constexpr const char* kMaster = "master";
 
-// A copy with the dtype and layout that the slot's state has. Collective where it must be boxed.
-Tensor loaded(const Tensor& t, DType dtype, const GlobalSpec* spec) {
+// A copy with the dtype, layout and device that the parameter's state has. Collective where it must be boxed.
+Tensor loaded(const Tensor& t, DType dtype, const GlobalSpec* spec, const Tensor& param) {
   Tensor boxed = !spec || t.spec() == spec ? t : t.to_global(spec->placement, spec->nd_sbp);
   Array a;
   if (boxed.array().defined()) {
-    a = Array::empty(boxed.array().shape, dtype, boxed.array().device);
+    a = Array::empty(boxed.array().shape, dtype, spec ? boxed.array().device : param.device());
     kernels::copy(boxed.array(), a);
   }
   return spec ? Tensor::global(std::move(a), t.shape(), dtype, spec) : Tensor::local(std::move(a));
@@ -227,7 +227,7 @@ void Optimizer::load_state_dict(const StateDict& dict) {
       s.step = step == numbers.end() ? 0 : static_cast<int64_t>(step->second);
       for_state(g.rule, s, [&](const char* name, Tensor& t) {
         auto it = tensors.find(fmt::format("{}.{}", index, name));
-        t = it == tensors.end() ? Tensor() : loaded(it->second, state_dtype(s.param), state_spec(g.rule, s.param));
+        t = it == tensors.end() ? Tensor() : loaded(it->second, state_dtype(s.param), state_spec(g.rule, s.param), s.param);
       });
       ++index;
     }

@@ -6,6 +6,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/kernels/cpu/copy.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon::optim {
@@ -51,15 +52,25 @@ void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Com
     Placement row("cpu", std::vector<int64_t>(placement.ranks().begin(), placement.ranks().end()));
     Array part;
     if (index >= 0) {
-      part = Array::empty({1, n}, float64, row.device());
+      part = Array::empty({1, n}, float64);
       for (size_t k = 0; k < which.size(); ++k)
         for (size_t j = 0; j < w; ++j)
           part.data<double>()[k * w + j] = counts(*specs[which[k]], index) ? values[which[k] * w + j] : nothing(how);
+      if (row.device() != part.device) {
+        Array there = Array::empty(part.shape, float64, row.device());
+        kernels::copy(part, there);
+        part = there;
+      }
     }
     Tensor all = Tensor::global(part, {ranks, n}, float64, intern_spec(row, sbp::split(0)));
     all = everywhere ? all.full() : all.to_global(row, sbp::broadcast());
     if (!all.array().defined()) continue;
-    const double* found = all.array().data<double>();
+    Array totals = all.array();
+    if (totals.device.is_cuda()) {
+      totals = Array::empty(totals.shape, float64);
+      kernels::copy(all.array(), totals);
+    }
+    const double* found = totals.data<double>();
     for (size_t k = 0; k < which.size(); ++k)
       for (size_t j = 0; j < w; ++j) {
         double total = nothing(how);

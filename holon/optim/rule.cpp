@@ -41,10 +41,16 @@ void check_slot(const Rule& rule, const Slot& s, size_t i) {
     fail_type("{}: parameter {} is of {}; only floating point parameters are updated. Leave it out.", what, i, name(p.dtype()));
   if (g.defined() && (g.shape() != p.shape() || g.dtype() != p.dtype() || g.is_global() != p.is_global()))
     fail_value("{}: parameter {} is {}, its gradient {}. They must be alike.", what, i, layout_text(p), layout_text(g));
+  auto check_device = [&](const Tensor& t, const char* of) {
+    if (p.is_local() && t.defined() && t.is_local() && !(t.device() == p.device()))
+      fail_runtime("{}: parameter {} is on {}, its {} on {}. Move the module before its optimizer is made.", what, i, p.device(), of, t.device());
+  };
+  check_device(g, "gradient");
   auto check_state = [&](const Tensor& t, const char* state) {
     if (t.defined() && (t.shape() != p.shape() || t.dtype() != state_dtype(p) || t.spec() != state_spec(rule, p)))
       fail_value("{}: {} of parameter {} must be {} {} in the parameter's layout; found {}. Box or convert it first.", what, state, i,
                  name(state_dtype(p)), p.shape(), layout_text(t));
+    check_device(t, state);
   };
   for (int k = 0; k < kMaxStates; ++k)
     if (const char* state = state_name(rule, k)) check_state(s.state[static_cast<size_t>(k)], state);

@@ -539,6 +539,7 @@ void bind_graph(nb::module_& m) {
             d["instructions"] = s.instructions;
             d["arena_bytes"] = s.arena_bytes;
             d["sum_bytes"] = s.sum_bytes;
+            d["recorded"] = s.recorded;
             d["capture_s"] = s.capture_s;
             d["passes_s"] = s.passes_s;
             d["lowering_s"] = s.lowering_s;

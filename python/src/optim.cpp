@@ -9,6 +9,7 @@
 #include "args.h"
 #include "bind.h"
 #include "holon/base/error.h"
+#include "holon/ops.h"
 #include "holon/optim/schedule.h"
 #include "optim.h"
 
@@ -140,13 +141,14 @@ void optimizer_step(const std::string& kind, nb::handle params, nb::list states,
   }
 }
 
-// A state tensor as the rule wants it for the parameter: its dtype and layout, in memory of its own. Collective.
+// A state tensor as the rule wants it for the parameter: its dtype, layout and device, in memory of its own. Collective.
 nb::object state_like(const std::string& kind, nb::dict options, const Tensor& param, const Tensor& value) {
   const optim::Rule rule = rule_of(kind, options);
   const GlobalSpec* spec = optim::state_spec(rule, param);
   NoGradGuard guard;
   Tensor t = value.detach();
   if (spec && t.spec() != spec) t = t.to_global(spec->placement, spec->nd_sbp);
+  if (!spec) t = holon::to_device(t, param.device());
   t = t.to(optim::state_dtype(param));
   return wrap_object(t);
 }

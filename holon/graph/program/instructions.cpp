@@ -120,7 +120,8 @@ UnscaleInstruction::UnscaleInstruction(LossScale& scale, const std::vector<Gradi
 void UnscaleInstruction::run() {
   for (auto& c : copies_) kernels::copy(*c.from, *c.to);
   for (size_t o = 0; o < arrays_.size(); ++o) {
-    bool finite = kernels::scale_all(arrays_[o], scale_.factor);
+    bool finite = true;
+    kernels::scale_all(arrays_[o], scale_.factor, &finite);
     // Every rank's finding counts, whatever it holds.
     const std::span<double> found(found_.data(), specs_[o].size());
     std::fill(found.begin(), found.end(), finite ? 0 : 1);

@@ -62,6 +62,7 @@ class BoxInstruction final : public Instruction {
       : prepared_(std::move(prepared)), in_(in), out_(out), scratch_(std::move(scratch)) {}
   void run() override { prepared_.run(*in_, *out_, scratch_); }
   void bind() override { prepared_.bind(); }
+  bool records() const override { return !prepared_.meets() && out_->defined() && out_->device.is_cuda(); }
   std::string str() const override;
 
  private:

@@ -168,6 +168,28 @@ std::vector<Arrays> arrays_of(std::span<const UpdateTensor> tensors, uint32_t wr
   return all;
 }
 
+// Where the items lie on several devices: f(those of a device, their numbers) for each, and true.
+template <class Item, class DeviceOf, class F>
+bool by_device(std::span<const Item> items, DeviceOf&& device_of, F&& f) {
+  auto same = [&](const Item& i) { return device_of(i) == device_of(items[0]); };
+  if (std::all_of(items.begin(), items.end(), same)) [[likely]]
+    return false;
+  std::vector<Device> done;
+  for (const Item& of : items) {
+    const Device device = device_of(of);
+    if (std::find(done.begin(), done.end(), device) != done.end()) continue;
+    done.push_back(device);
+    std::vector<Item> some;
+    std::vector<size_t> which;
+    for (size_t i = 0; i < items.size(); ++i)
+      if (device_of(items[i]) == device) some.push_back(items[i]), which.push_back(i);
+    f(std::span<const Item>(some), which);
+  }
+  return true;
+}
+Device device_of(const Array& a) { return a.device; }
+Device parameter_device(const UpdateTensor& t) { return t.parameter.device; }
+
 int place_of(DType compute) { return compute == DType::kFloat64; }
 
 int needed_states(UpdateRule rule) {
@@ -182,6 +204,7 @@ int needed_states(UpdateRule rule) {
 }  // namespace
 
 void update(UpdateRule rule, std::span<const UpdateTensor> tensors) {
+  if (by_device(tensors, parameter_device, [&](std::span<const UpdateTensor> some, auto&) { update(rule, some); })) return;
   if (!tensors.empty()) HOLON_ON_DEVICE(tensors[0].parameter, update, rule, tensors);
   for (const UpdateTensor& t : tensors)
     for (int k = 0; k < needed_states(rule); ++k) HOLON_CHECK(t.state[k].defined(), "optimizer: a parameter without its state {}", k);
@@ -217,6 +240,13 @@ void update(UpdateRule rule, std::span<const UpdateTensor> tensors) {
 }
 
 void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::span<double> sums) {
+  if (by_device(tensors, parameter_device, [&](std::span<const UpdateTensor> some, const std::vector<size_t>& which) {
+        std::vector<double> found(which.size() * 2);
+        update_norms(rule, some, found);
+        for (size_t i = 0; i < which.size(); ++i)
+          for (size_t k = 0; k < 2; ++k) sums[2 * which[i] + k] = found[2 * i + k];
+      }))
+    return;
   if (!tensors.empty()) HOLON_ON_DEVICE(tensors[0].parameter, update_norms, rule, tensors, sums);
   HOLON_CHECK(rule == UpdateRule::kSgd || rule == UpdateRule::kLamb, "optimizer: this rule takes no norms");
   const bool lamb = rule == UpdateRule::kLamb;
@@ -235,6 +265,12 @@ void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::s
 }
 
 void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<double> sums) {
+  if (by_device(arrays, device_of, [&](std::span<const Array> some, const std::vector<size_t>& which) {
+        std::vector<double> found(which.size());
+        norms_of(kind, p, some, found);
+        for (size_t i = 0; i < which.size(); ++i) sums[which[i]] = found[i];
+      }))
+    return;
   if (!arrays.empty()) HOLON_ON_DEVICE(arrays[0], norms_of, kind, p, arrays, sums);
   std::vector<Arrays> all;
   for (const Array& a : arrays) all.push_back(together({&a}, 0, "norm"));
@@ -272,12 +308,21 @@ bool change_all(std::span<const Array> arrays, const ScaleFn (&fns)[2], double f
 
 }  // namespace
 
-bool scale_all(std::span<const Array> arrays, double factor) {
-  if (!arrays.empty()) HOLON_ON_DEVICE(arrays[0], scale_all, arrays, factor);
-  return change_all(arrays, table().scale, factor, 0, 0);
+void scale_all(std::span<const Array> arrays, double factor, bool* finite) {
+  if (finite) *finite = true;
+  if (by_device(arrays, device_of, [&](std::span<const Array> some, auto&) {
+        bool of_some = true;
+        scale_all(some, factor, finite ? &of_some : nullptr);
+        if (finite) *finite = *finite && of_some;
+      }))
+    return;
+  if (!arrays.empty()) HOLON_ON_DEVICE(arrays[0], scale_all, arrays, factor, finite);
+  const bool all = change_all(arrays, table().scale, factor, 0, 0);
+  if (finite) *finite = all;
 }
 
 void clamp_all(std::span<const Array> arrays, double low, double high) {
+  if (by_device(arrays, device_of, [&](std::span<const Array> some, auto&) { clamp_all(some, low, high); })) return;
   if (!arrays.empty()) HOLON_ON_DEVICE(arrays[0], clamp_all, arrays, low, high);
   change_all(arrays, table().clamp, 1, low, high);
 }

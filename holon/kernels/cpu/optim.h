@@ -2,7 +2,7 @@
 // shared out to the threads as one range, and no temporary tensor is made.
 //
 // All arrays of a tensor have one shape and any strides; they are floating. Those of two bytes an element are computed in
-// float32, a few at a time. Sums do not depend on the number of threads.
+// float32, a few at a time. Sums do not depend on the number of threads. The tensors of a call may lie on several devices.
 #pragma once
 
 #include <span>
@@ -32,8 +32,8 @@ void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::s
 
 // sums[i]: of array i alone, of the kind; p for kPowers. Nothing: 0, or inf for kSmallest.
 void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<double> sums);
-// a = a * factor for all. Returns whether every element was finite before.
-bool scale_all(std::span<const Array> arrays, double factor);
+// a = a * factor for all. finite, if not null, gets whether every element was finite before: what a device must be waited for.
+void scale_all(std::span<const Array> arrays, double factor, bool* finite = nullptr);
 // a = min(max(a, low), high) for all; a NaN stays.
 void clamp_all(std::span<const Array> arrays, double low, double high);
 

@@ -15,7 +15,6 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
-#include "holon/comm/device_communicator.h"
 #include "holon/kernels/cuda/stream.h"
 
 namespace holon::kernels::cuda {
@@ -26,6 +25,7 @@ constexpr int kMostDevices = 64;
 thread_local int current_index = -1;
 thread_local cudaStream_t current_stream = nullptr;
 thread_local const char* op_name = "";
+thread_local int64_t meetings = 0;  // of the host with a device
 
 // Pinned memory through which bytes of the host go to a device: pieces are used round and round, each again when the
 // copies out of it are done.
@@ -263,6 +263,7 @@ class CudaGraph final : public DeviceGraph {
     } catch (...) {  // the driver is gone
     }
   }
+  DeviceAllocator::PoolId pool() const { return pool_; }
   void launch() override { check(cudaGraphLaunch(exec_, use_device(index_)), "cudaGraphLaunch"); }
 
  private:
@@ -301,7 +302,7 @@ class CudaRuntime final : public DeviceRuntime {
   void copy_to_host(int index, void* host, const void* device, size_t bytes) override {
     if (bytes == 0) return synchronize(index);
     cudaStream_t s = use_device(index);
-    require_no_recording(index, "a copy to the host");
+    meets_host(index, "a copy to the host");
     {
       BlockingScope unlocked;
       check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, s), "a copy to the host");
@@ -311,7 +312,7 @@ class CudaRuntime final : public DeviceRuntime {
   void copy_from_host(int index, void* device, const void* host, size_t bytes) override {
     if (bytes == 0) return;
     cudaStream_t s = use_device(index);
-    require_no_recording(index, "a copy from the host");
+    meets_host(index, "a copy from the host");
     Staging& staging = rank_device(index).staging;
     if (!staging.at) {
       void* p = nullptr;
@@ -356,7 +357,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   void synchronize(int index) override {
     cudaStream_t s = use_device(index);
-    require_no_recording(index, "waiting for the device");
+    meets_host(index, "waiting for the device");
     {
       BlockingScope unlocked;
       check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
@@ -368,13 +369,14 @@ class CudaRuntime final : public DeviceRuntime {
     if (sync && !rank_device(index).recording) return synchronize(index);
     look(index);
   }
+  int64_t host_meetings() const override { return meetings; }
   void set_op(const char* name) override { op_name = name; }
 
-  void begin_capture(int index) override {
+  void begin_capture(int index, const DeviceGraph* with) override {
     cudaStream_t s = use_device(index);
     RankDevice& d = rank_device(index);
     if (d.recording) cuda::fail("this rank records work already");
-    d.pool = allocator(index).begin_recording(s);
+    d.pool = allocator(index).begin_recording(s, with ? static_cast<const CudaGraph*>(with)->pool() : 0);
     d.recording = true;
     const cudaError_t error = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
     if (error != cudaSuccess) {
@@ -421,7 +423,8 @@ class CudaRuntime final : public DeviceRuntime {
     allocator(index).end_recording(d.stream);
   }
   // The host takes no part when what was recorded is done again.
-  static void require_no_recording(int index, const char* what) {
+  static void meets_host(int index, const char* what) {
+    ++meetings;
     if (rank_device(index).recording) [[unlikely]]
       fail_runtime("{}: {} cannot be recorded.", *op_name ? op_name : "cuda", what);
   }
@@ -454,7 +457,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
   static void check(cudaError_t e, const char* call) { cuda::check(e, call); }
   static void look(int index) {
-    comm::check_device_communication();
+    run_device_check();
     FaultReport& r = *rank_device(index).faults;
     if (*static_cast<volatile int32_t*>(&r.fault)) [[unlikely]]
       raise(r);

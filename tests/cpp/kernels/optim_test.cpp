@@ -195,12 +195,15 @@ TEST(Optim, NormsOfEveryKindScaleAndClamp) {
             else EXPECT_NEAR(found[k], want, 2e-6 * want) << static_cast<int>(kind);
           }
         }
-        EXPECT_TRUE(scale_all(list, 4));
+        bool finite = false;
+        scale_all(list, 4, &finite);
+        EXPECT_TRUE(finite);
         clamp_all(list, -0.5, 0.5);
         each(list[0].shape, [&](const Dims& i) { EXPECT_LE(std::abs(get(list[0], i)), 0.5); });
         for (double bad : std::initializer_list<double>{INFINITY, -INFINITY, NAN}) {
           put(list[0], {8, 69}, bad);
-          EXPECT_FALSE(scale_all(list, 0.5));
+          scale_all(list, 0.5, &finite);
+          EXPECT_FALSE(finite);
         }
         clamp_all(list, -0.5, 0.5);
         EXPECT_TRUE(std::isnan(get(list[0], {8, 69})));
