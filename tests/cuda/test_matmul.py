@@ -221,6 +221,40 @@ def test_linear_gelu(native, dtype, approximate):
         assert_same(g, v, 2)
 
 
+def test_a_graph_with_epilogues():
+    """What nn.Graph fuses: a two-layer network with each activation, and its gradients."""
+    class Network(flow.nn.Module):
+        def __init__(self, act):
+            super().__init__()
+            self.first, self.act, self.second = flow.nn.Linear(6, 16), act, flow.nn.Linear(16, 3)
+
+        def forward(self, x):
+            return self.second(self.act(self.first(x)))
+
+    def train(act, device):
+        flow.manual_seed(0)
+        model = Network(act).to(device)
+        optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+
+        class Train(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+
+            def build(self, x):
+                loss = self.model(x).square().mean()
+                loss.backward()
+                return loss
+
+        step = Train()
+        x = values((8, 6)).to(device)
+        return [float(step(x).cpu().numpy()) for _ in range(4)]
+
+    for act in (flow.nn.ReLU(), flow.nn.GELU()):
+        np.testing.assert_allclose(train(act, "cuda"), train(act, "cpu"), rtol=2e-5)
+
+
 def test_tf32_is_a_setting():
     assert flow.backends.cuda.matmul.allow_tf32 is False
     flow.backends.cuda.matmul.allow_tf32 = True
