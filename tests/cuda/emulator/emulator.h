@@ -45,6 +45,8 @@ struct Stream;
 // Puts work on a stream (done at once, unless the stream is being captured or EMULATED_LAZY=1).
 void enqueue(Stream* stream, std::function<void()> work);
 // The same for work that waits for other ranks: it is done at once also where other work waits.
+// And for work that is done when somebody waits for the stream, as with EMULATED_LAZY; what is put after it waits, too.
+void enqueue_late(Stream* stream, std::function<void()> work);
 void enqueue_meeting(Stream* stream, std::function<void()> work);
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 void* dynamic_shared();
