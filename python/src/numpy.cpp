@@ -272,6 +272,11 @@ nb::object to_numpy(const Tensor& given) {
 
 nb::object to_list(const Tensor& t) {
   Array a = t.full().array();
+  if (a.device.is_cuda()) {
+    Array here = Array::empty(a.shape, a.dtype);
+    kernels::copy(a, here);
+    a = std::move(here);
+  }
   return nested(a, 0, a.offset);
 }
 

@@ -18,6 +18,7 @@ struct Draw {
   uint64_t seed, counter;
   Runs runs;
   int64_t run = 0, blocks_of_run = 0, blocks = 0;
+  uint64_t start = 0;  // of the first run in the logical tensor
   bool contiguous = false;
   Strided<2> index{};  // out, x
   void* out = nullptr;
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) draw_elements(Draw d, Map map) {
   const bool one_run = d.blocks == d.blocks_of_run;
   for (int64_t t = blockIdx.x * int64_t{kThreads} + threadIdx.x; t < d.blocks; t += int64_t{kThreads} * gridDim.x) {
     const int64_t run = one_run ? 0 : t / d.blocks_of_run;
-    const uint64_t start = d.runs.logical_index(run * d.run);
+    const uint64_t start = one_run ? d.start : d.runs.logical_index(run * d.run);
     const uint64_t number = start / per_group * 16 + static_cast<uint64_t>(t - run * d.blocks_of_run);
     // Where the block's elements lie in the run: at first, first + 16 and so on.
     const auto first = static_cast<int64_t>(number / 16 * per_group + number % 16 - start);
@@ -154,10 +155,8 @@ void run(const RandomPart& part, const Array* x, Array& out, const Map& map) {
   const int64_t runs = count / d.run;
   // A run that does not begin where a group does reaches into one more.
   int64_t groups = (d.run + per_group - 1) / per_group + 1;
-  if (runs == 1) {
-    const auto start = static_cast<int64_t>(d.runs.logical_index(0) % per_group);
-    groups = (start + d.run + per_group - 1) / per_group;
-  }
+  d.start = d.runs.logical_index(0);
+  if (runs == 1) groups = (static_cast<int64_t>(d.start % per_group) + d.run + per_group - 1) / per_group;
   d.blocks_of_run = groups * 16;
   d.blocks = d.blocks_of_run * runs;
   d.index = Strided<2>(out.shape, {out.strides, x ? x->strides : out.strides});
