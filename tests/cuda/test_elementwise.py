@@ -228,3 +228,7 @@ def test_operations_that_a_dtype_does_not_have():
         with pytest.raises(TypeError):
             x & flow.tensor([1.0, 2.0], device=x.device).to(flow.float32)
         del y
+
+
+def test_a_list_of_what_lies_on_a_device():
+    assert flow.tensor([[1.0, 2.0], [3.0, 4.0]]).cuda().transpose(0, 1).tolist() == [[1, 3], [2, 4]]

@@ -422,8 +422,9 @@ void masked_select(const Array& x, const Array& mask, Array& out) {
 }
 
 void one_hot(const Array& indices, int64_t classes, int64_t class_offset, Array& out) {
-  HOLON_ON_DEVICE(out, one_hot, indices, classes, class_offset, out);
   HOLON_CHECK(out.ndim() == indices.ndim() + 1, "one_hot: {} into {}", indices.shape, out.shape);
+  check_index_dtype("one_hot", indices);
+  HOLON_ON_DEVICE(out, one_hot, indices, classes, class_offset, out);
   const Indices columns("one_hot", indices, 0, classes);
   const std::vector<int64_t> rows = row_offsets(out);
   HOLON_CHECK(rows.size() == columns.size(), "one_hot: {} into {}", indices.shape, out.shape);
@@ -477,8 +478,8 @@ void triu(const Array& x, int64_t diagonal, int64_t row_offset, int64_t col_offs
 }
 
 void arange(Scalar start, Scalar step, int64_t offset, Array& out) {
-  HOLON_ON_DEVICE(out, arange, start, step, offset, out);
   HOLON_CHECK(out.ndim() == 1, "arange: {}", out.shape);
+  HOLON_ON_DEVICE(out, arange, start, step, offset, out);
   const int64_t n = out.shape[0], stride = out.strides[0] * bytes_of(out.dtype);
   const bool whole = !start.is_float() && !step.is_float();
   constexpr int64_t kBlock = 512;
@@ -499,8 +500,8 @@ void arange(Scalar start, Scalar step, int64_t offset, Array& out) {
 }
 
 void linspace(double start, double end, int64_t steps, int64_t offset, Array& out) {
-  HOLON_ON_DEVICE(out, linspace, start, end, steps, offset, out);
   HOLON_CHECK(out.ndim() == 1 && offset >= 0 && offset + out.shape[0] <= steps, "linspace: {} from {} of {}", out.shape, offset, steps);
+  HOLON_ON_DEVICE(out, linspace, start, end, steps, offset, out);
   const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   const int64_t stride = out.strides[0] * bytes_of(out.dtype);
   alignas(8) std::byte scratch[8];
@@ -513,15 +514,13 @@ void linspace(double start, double end, int64_t steps, int64_t offset, Array& ou
 }
 
 void eye(int64_t row_offset, int64_t col_offset, Array& out) {
-  HOLON_ON_DEVICE(out, eye, row_offset, col_offset, out);
   HOLON_CHECK(out.ndim() == 2, "eye: {}", out.shape);
   fill(out, 0);
   const int64_t shift = row_offset - col_offset;  // the diagonal's column less its row
-  for (int64_t i = std::max<int64_t>(0, -shift); i < std::min(out.shape[0], out.shape[1] - shift); ++i) {
-    const int64_t j = i + shift;
-    Array one = out.view({}, {}, i * out.strides[0] + j * out.strides[1]);
-    fill(one, 1);
-  }
+  const int64_t first = std::max<int64_t>(0, -shift), n = std::min(out.shape[0], out.shape[1] - shift) - first;
+  if (n <= 0) return;
+  Array ones = out.view({n}, {out.strides[0] + out.strides[1]}, first * out.strides[0] + (first + shift) * out.strides[1]);
+  fill(ones, 1);
 }
 
 }  // namespace holon::kernels

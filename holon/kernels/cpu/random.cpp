@@ -16,49 +16,32 @@
 
 namespace holon::kernels {
 
+Runs::Runs(const RandomPart& part, const Array& out) {
+  HOLON_CHECK(part.logical_shape.size() == out.ndim() && part.offset.size() == out.ndim(), "random: {} as a part of {} at {}",
+              out.shape, part.logical_shape, part.offset);
+  for (int i = 0; i < out.ndim(); ++i) {
+    HOLON_CHECK(part.offset[i] >= 0 && part.offset[i] + out.shape[i] <= part.logical_shape[i], "random: {} at {} of {}",
+                out.shape, part.offset, part.logical_shape);
+    if (n > 0 && out.shape[i] == part.logical_shape[i]) {
+      shape[n - 1] *= out.shape[i];
+      logical[n - 1] *= out.shape[i];
+      offset[n - 1] *= out.shape[i];
+    } else {
+      shape[n] = out.shape[i];
+      logical[n] = part.logical_shape[i];
+      offset[n++] = part.offset[i];
+    }
+  }
+  if (n == 0) {
+    n = 1;
+    shape[0] = logical[0] = 1;
+    offset[0] = 0;
+  }
+}
+
 namespace {
 
 constexpr int64_t kBlock = 512;  // elements that are drawn at a time
-
-// The part as runs: last axis first merged as far as the part has whole axes of the logical tensor.
-struct Runs {
-  int n = 0;
-  int64_t shape[kMaxAxes], logical[kMaxAxes], offset[kMaxAxes];  // the last one is the run
-
-  Runs(const RandomPart& part, const Array& out) {
-    HOLON_CHECK(part.logical_shape.size() == out.ndim() && part.offset.size() == out.ndim(), "random: {} as a part of {} at {}",
-                out.shape, part.logical_shape, part.offset);
-    for (int i = 0; i < out.ndim(); ++i) {
-      HOLON_CHECK(part.offset[i] >= 0 && part.offset[i] + out.shape[i] <= part.logical_shape[i], "random: {} at {} of {}",
-                  out.shape, part.offset, part.logical_shape);
-      if (n > 0 && out.shape[i] == part.logical_shape[i]) {
-        shape[n - 1] *= out.shape[i];
-        logical[n - 1] *= out.shape[i];
-        offset[n - 1] *= out.shape[i];
-      } else {
-        shape[n] = out.shape[i];
-        logical[n] = part.logical_shape[i];
-        offset[n++] = part.offset[i];
-      }
-    }
-    if (n == 0) {
-      n = 1;
-      shape[0] = logical[0] = 1;
-      offset[0] = 0;
-    }
-  }
-
-  // The logical number of the local element `linear`.
-  uint64_t logical_index(int64_t linear) const {
-    uint64_t index = 0, step = 1;
-    for (int i = n - 1; i >= 0; --i) {
-      index += static_cast<uint64_t>(linear % shape[i] + offset[i]) * step;
-      step *= static_cast<uint64_t>(logical[i]);
-      linear /= shape[i];
-    }
-    return index;
-  }
-};
 
 // The bits of a few neighbouring groups, kept for the next run: short runs often lie in the same group.
 class Bits {
@@ -111,7 +94,7 @@ struct Walker {
 
 // out = map(bits, x) through buffers of the types that the map reads and writes.
 template <class F>
-void draw(const RandomPart& part, bool wide, const Array* x, DType x_compute, Array& out, DType out_compute, F&& map) {
+void draw_blocks(const RandomPart& part, bool wide, const Array* x, DType x_compute, Array& out, DType out_compute, F&& map) {
   const int64_t n = out.numel();
   const Runs runs(part, out);
   if (n == 0) return;
@@ -146,13 +129,6 @@ void draw(const RandomPart& part, bool wide, const Array* x, DType x_compute, Ar
       begin += m;
     }
   });
-}
-
-void draw_rows(const RandomPart& part, const RandomRowFn* rows, const char* op, const RandomNumbers& p, Array& out) {
-  const DType compute = float_compute(out.dtype, op);
-  const bool wide = compute == DType::kFloat64;
-  draw(part, wide, nullptr, compute, out, compute,
-       [&](const void* bits, const void*, void* y, int64_t n) { rows[wide](bits, nullptr, y, n, p); });
 }
 
 uint64_t threshold_of(const char* op, double p) {
@@ -192,8 +168,31 @@ double probability(double x) { return x <= 0 ? lower_tail(x) : 1 - lower_tail(-x
 
 }  // namespace
 
+void draw(Distribution distribution, const RandomPart& part, const RandomNumbers& p, const Array* x, Array& out) {
+  HOLON_ON_DEVICE(out, draw, distribution, part, p, x, out);
+  const auto along_rows = [&](RandomRowFn rows, bool wide, DType x_compute, DType out_compute) {
+    draw_blocks(part, wide, x, x_compute, out, out_compute, [&](const void* bits, const void* from, void* y, int64_t n) { rows(bits, from, y, n, p); });
+  };
+  const bool f64 = out.dtype == DType::kFloat64;
+  const DType compute = f64 ? DType::kFloat64 : DType::kFloat32;
+  switch (distribution) {
+    case Distribution::kUniform: return along_rows(table().uniform[f64], f64, compute, compute);
+    case Distribution::kNormal: return along_rows(table().normal[f64], f64, compute, compute);
+    case Distribution::kTruncatedNormal: return along_rows(table().truncated_normal[f64], f64, compute, compute);
+    case Distribution::kBernoulli: return along_rows(table().bernoulli, false, DType::kBool, DType::kBool);
+    case Distribution::kBernoulliOf: return along_rows(table().bernoulli_of, false, DType::kFloat32, DType::kBool);
+    case Distribution::kDropout: return along_rows(table().dropout[f64], false, compute, compute);
+    case Distribution::kIntegers:
+      return draw_blocks(part, true, nullptr, DType::kInt64, out, DType::kInt64, [&](const void* bits, const void*, void* y, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) {
+          const auto product = static_cast<unsigned __int128>(static_cast<const uint64_t*>(bits)[i]) * p.threshold;
+          static_cast<int64_t*>(y)[i] = static_cast<int64_t>(static_cast<uint64_t>(p.from) + static_cast<uint64_t>(product >> 64));
+        }
+      });
+  }
+}
+
 void uniform(const RandomPart& part, double low, double high, Array& out) {
-  HOLON_ON_DEVICE(out, uniform, part, low, high, out);
   if (!(low <= high)) fail_value("uniform: the range [{}, {}) is empty. Give the smaller number first.", low, high);
   RandomNumbers p;
   p.a = low;
@@ -201,19 +200,19 @@ void uniform(const RandomPart& part, double low, double high, Array& out) {
   // Rounding must not reach the upper end.
   p.c = out.dtype == DType::kFloat64 ? std::nextafter(high, low)
                                      : static_cast<double>(std::nextafter(static_cast<float>(high), static_cast<float>(low)));
-  draw_rows(part, table().uniform, "uniform", p, out);
+  float_compute(out.dtype, "uniform");
+  draw(Distribution::kUniform, part, p, nullptr, out);
 }
 
 void normal(const RandomPart& part, double mean, double deviation, Array& out) {
-  HOLON_ON_DEVICE(out, normal, part, mean, deviation, out);
   RandomNumbers p;
   p.a = mean;
   p.b = deviation;
-  draw_rows(part, table().normal, "normal", p, out);
+  float_compute(out.dtype, "normal");
+  draw(Distribution::kNormal, part, p, nullptr, out);
 }
 
 void truncated_normal(const RandomPart& part, double mean, double deviation, double low, double high, Array& out) {
-  HOLON_ON_DEVICE(out, truncated_normal, part, mean, deviation, low, high, out);
   if (!(low < high) || !(deviation > 0))
     fail_value("truncated_normal: mean {}, deviation {}, range [{}, {}]. It needs a positive deviation and low < high.", mean, deviation, low, high);
   RandomNumbers p;
@@ -232,55 +231,43 @@ void truncated_normal(const RandomPart& part, double mean, double deviation, dou
   p.c = probability(a);
   p.d = probability(b);
   p.threshold = mirrored;
-  draw_rows(part, table().truncated_normal, "truncated_normal", p, out);
+  float_compute(out.dtype, "truncated_normal");
+  draw(Distribution::kTruncatedNormal, part, p, nullptr, out);
 }
 
 void randint(const RandomPart& part, int64_t low, int64_t high, Array& out) {
-  HOLON_ON_DEVICE(out, randint, part, low, high, out);
   if (low >= high) fail_value("randint: the range [{}, {}) is empty. The upper end is not part of it.", low, high);
-  const uint64_t span = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-  draw(part, true, nullptr, DType::kInt64, out, DType::kInt64, [&](const void* bits, const void*, void* y, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-      const auto product = static_cast<unsigned __int128>(static_cast<const uint64_t*>(bits)[i]) * span;
-      static_cast<int64_t*>(y)[i] = static_cast<int64_t>(static_cast<uint64_t>(low) + static_cast<uint64_t>(product >> 64));
-    }
-  });
+  RandomNumbers p;
+  p.from = low;
+  p.threshold = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+  draw(Distribution::kIntegers, part, p, nullptr, out);
 }
 
 void bernoulli(const RandomPart& part, double probability_of_one, Array& out) {
-  using Form = void (*)(const RandomPart&, double, Array&);
-  HOLON_ON_DEVICE_AS(out, "bernoulli", Form, bernoulli, part, probability_of_one, out);
   RandomNumbers p;
   p.threshold = threshold_of("bernoulli", probability_of_one);
-  draw(part, false, nullptr, DType::kBool, out, DType::kBool,
-       [&](const void* bits, const void*, void* y, int64_t n) { table().bernoulli(bits, nullptr, y, n, p); });
+  draw(Distribution::kBernoulli, part, p, nullptr, out);
 }
 
 void bernoulli(const RandomPart& part, const Array& probabilities, Array& out) {
-  using Form = void (*)(const RandomPart&, const Array&, Array&);
-  HOLON_ON_DEVICE_AS(out, "bernoulli_of", Form, bernoulli, part, probabilities, out);
   HOLON_CHECK(probabilities.shape == out.shape, "bernoulli: {} into {}", probabilities.shape, out.shape);
-  draw(part, false, &probabilities, DType::kFloat32, out, DType::kBool,
-       [&](const void* bits, const void* x, void* y, int64_t n) { table().bernoulli_of(bits, x, y, n, {}); });
+  draw(Distribution::kBernoulliOf, part, {}, &probabilities, out);
 }
 
 void dropout(const RandomPart& part, const Array& x, double p, Array& out) {
-  HOLON_ON_DEVICE(out, dropout, part, x, p, out);
   HOLON_CHECK(x.shape == out.shape && x.dtype == out.dtype, "dropout: {} into {}", x.shape, out.shape);
   RandomNumbers numbers;
   numbers.threshold = threshold_of("dropout", p);
   numbers.a = p < 1 ? 1 / (1 - p) : 0;
-  const DType compute = float_compute(x.dtype, "dropout");
-  const RandomRowFn run = table().dropout[compute == DType::kFloat64];
-  draw(part, false, &x, compute, out, compute,
-       [&](const void* bits, const void* from, void* y, int64_t n) { run(bits, from, y, n, numbers); });
+  float_compute(x.dtype, "dropout");
+  draw(Distribution::kDropout, part, numbers, &x, out);
 }
 
 void randperm(const RandomPart& part, Array& out) {
-  HOLON_ON_DEVICE(out, randperm, part, out);
   HOLON_CHECK(out.ndim() == 1 && part.logical_shape.size() == 1 && part.offset[0] >= 0 &&
                   part.offset[0] + out.shape[0] <= part.logical_shape[0],
               "randperm: {} at {} of {}", out.shape, part.offset, part.logical_shape);
+  HOLON_ON_DEVICE(out, randperm, part, out);
   // Every part orders all of it by random keys; ties (one pair in 2^64) by number.
   const int64_t n = part.logical_shape[0];
   std::vector<uint64_t> keys(static_cast<size_t>((n + 31) / 32 * 32));

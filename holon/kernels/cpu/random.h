@@ -5,6 +5,8 @@
 #pragma once
 
 #include "holon/array/array.h"
+#include "holon/kernels/cpu/table.h"
+#include "holon/kernels/functors.h"
 
 namespace holon::kernels {
 
@@ -18,6 +20,29 @@ struct RandomPart {
     return {seed, counter, shape, Dims::filled(shape.size(), 0)};
   }
 };
+
+// A part as runs of elements that are neighbours in the logical tensor: its last axes merged as far as the part has all of them.
+struct Runs {
+  int n = 0;
+  int64_t shape[kMaxAxes], logical[kMaxAxes], offset[kMaxAxes];  // the last one is the run
+
+  Runs(const RandomPart& part, const Array& out);
+  // The logical number of the local element `linear`.
+  HOLON_FN uint64_t logical_index(int64_t linear) const {
+    uint64_t index = 0, step = 1;
+    for (int i = n - 1; i >= 0; --i) {
+      index += static_cast<uint64_t>(linear % shape[i] + offset[i]) * step;
+      step *= static_cast<uint64_t>(logical[i]);
+      linear /= shape[i];
+    }
+    return index;
+  }
+};
+
+// What most of the functions below come down to, with checked numbers (see their definitions for which); the form of devices.
+// kIntegers: from `from` on, `threshold` of them. x: the input of kDropout, the probabilities of kBernoulliOf.
+enum class Distribution : uint8_t { kUniform, kNormal, kTruncatedNormal, kIntegers, kBernoulli, kBernoulliOf, kDropout };
+void draw(Distribution distribution, const RandomPart& part, const RandomNumbers& numbers, const Array* x, Array& out);
 
 // out has any strides; a floating dtype except where said.
 void uniform(const RandomPart& part, double low, double high, Array& out);  // [low, high)

@@ -148,7 +148,6 @@ void cumextremum(bool max, const Array& x, int axis, Array& values, Array& indic
 }
 
 void flip(const Array& x, uint32_t axes, Array& out) {
-  HOLON_ON_DEVICE(out, flip, x, axes, out);
   if (x.numel() == 0) return;
   Array turned = x;
   for (int d = 0; d < x.ndim(); ++d)

@@ -95,6 +95,7 @@ using RandomBitsFn = void (*)(uint64_t seed, uint64_t counter, uint64_t first_gr
 struct RandomNumbers {
   double a = 0, b = 0, c = 0, d = 0, low = 0, high = 0;
   uint64_t threshold = 0;
+  int64_t from = 0;
 };
 using RandomRowFn = void (*)(const void* bits, const void* x, void* out, int64_t n, const RandomNumbers& p);
 

@@ -11,16 +11,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <class D, class S>
-__device__ __forceinline__ D convert(S x) {
-  if constexpr (std::is_same_v<D, S>)
-    return x;
-  else if constexpr (std::is_same_v<D, bool>)
-    return widen(x) != Compute<S>(0);
-  else
-    return narrow<D>(static_cast<Compute<D>>(widen(x)));
-}
-
 template <class S, class D>
 __global__ void copy_strided(const S* src, D* dst, Strided<2> index) {
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < index.count; i += int64_t{kThreads} * gridDim.x) {

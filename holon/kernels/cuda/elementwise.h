@@ -48,30 +48,6 @@ void fill_ternary(Forms& t);
 namespace ops = HOLON_ISA::ops;
 namespace f = HOLON_ISA::f;
 
-// f(TypeTag<S>) with the type that elements computed in C are stored as.
-template <class C, class F>
-__device__ __forceinline__ void with_stored(DType stored, F&& f) {
-  if constexpr (std::is_same_v<C, float>) {
-    if (stored == DType::kFloat32)
-      f(TypeTag<float>{});
-    else if (stored == DType::kBFloat16)
-      f(TypeTag<BFloat16>{});
-    else
-      f(TypeTag<Float16>{});
-  } else if constexpr (std::is_same_v<C, int32_t>) {
-    if (stored == DType::kInt32)
-      f(TypeTag<int32_t>{});
-    else if (stored == DType::kUInt8)
-      f(TypeTag<uint8_t>{});
-    else if (stored == DType::kInt8)
-      f(TypeTag<int8_t>{});
-    else
-      f(TypeTag<bool>{});
-  } else {
-    f(TypeTag<C>{});
-  }
-}
-
 // One element's value. A divisor of 0 is reported and taken as 1.
 template <class Op, class C, int kInputs>
 __device__ __forceinline__ typename Op::template Out<C> apply(const C* x, const C* p, const Call<kInputs>& c) {

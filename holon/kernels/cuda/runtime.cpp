@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -126,6 +127,9 @@ void raise(FaultReport& slot) {
       fail(ErrorKind::kIndex, "{}: target {} at row {} is outside [{}, {}). Check the labels, or pass it as ignore_index.", op, r.value, r.position,
            r.low, r.high);
     case Fault::kDivision: fail_value("{}: an integer is divided by 0.", op);
+    case Fault::kWeight:
+      fail_value("{}: the weight {} of class {} in row {} is negative or not finite.", op, std::bit_cast<double>(r.value), r.high, r.position);
+    case Fault::kFewWeights: fail_value("{}: row {} has {} weights above 0; {} are needed.", op, r.position, r.value, r.high);
     default:
       if (r.axis >= 0)
         fail(ErrorKind::kIndex, "{}: index {} is out of range for axis {} of size {} (at position {} of the indices).", op, r.value, r.axis,

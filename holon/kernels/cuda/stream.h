@@ -34,7 +34,7 @@ void check(cudaError_t error, const char* call);
 
 // What a kernel finds wrong in its data: written once, by the first thread that does, and raised by the next look
 // (DeviceRuntime::check). The text has places for the numbers, "{value}", "{low}" and so on: see runtime.cpp.
-enum class Fault : int32_t { kNone, kIndex, kTarget, kDivision };
+enum class Fault : int32_t { kNone, kIndex, kTarget, kDivision, kWeight, kFewWeights };
 struct FaultReport {
   int32_t fault;    // written last, so that who sees it sees the rest
   int32_t claimed;  // by the thread that writes the rest

@@ -83,6 +83,57 @@ requires std::is_same_v<T, BFloat16> __device__ __forceinline__ T narrow(C x) {
 }
 #endif
 
+// From one dtype to another, as on the CPU: float16 and bfloat16 by way of float32, to bool by comparison with 0.
+template <class D, class S>
+__device__ __forceinline__ D convert(S x) {
+  if constexpr (std::is_same_v<D, S>)
+    return x;
+  else if constexpr (std::is_same_v<D, bool>)
+    return widen(x) != Compute<S>(0);
+  else
+    return narrow<D>(static_cast<Compute<D>>(widen(x)));
+}
+
+// f(TypeTag<S>) with the type that elements computed in C are stored as.
+template <class C, class F>
+__device__ __forceinline__ void with_stored(DType stored, F&& f) {
+  if constexpr (std::is_same_v<C, float>) {
+    if (stored == DType::kFloat32)
+      f(TypeTag<float>{});
+    else if (stored == DType::kBFloat16)
+      f(TypeTag<BFloat16>{});
+    else
+      f(TypeTag<Float16>{});
+  } else if constexpr (std::is_same_v<C, int32_t>) {
+    if (stored == DType::kInt32)
+      f(TypeTag<int32_t>{});
+    else if (stored == DType::kUInt8)
+      f(TypeTag<uint8_t>{});
+    else if (stored == DType::kInt8)
+      f(TypeTag<int8_t>{});
+    else
+      f(TypeTag<bool>{});
+  } else {
+    f(TypeTag<C>{});
+  }
+}
+
+// f(TypeTag<T>) with any dtype.
+template <class F>
+__device__ __forceinline__ void with_dtype(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kBool: return f(TypeTag<bool>{});
+    case DType::kUInt8: return f(TypeTag<uint8_t>{});
+    case DType::kInt8: return f(TypeTag<int8_t>{});
+    case DType::kInt32: return f(TypeTag<int32_t>{});
+    case DType::kInt64: return f(TypeTag<int64_t>{});
+    case DType::kFloat16: return f(TypeTag<Float16>{});
+    case DType::kBFloat16: return f(TypeTag<BFloat16>{});
+    case DType::kFloat32: return f(TypeTag<float>{});
+    case DType::kFloat64: return f(TypeTag<double>{});
+  }
+}
+
 // N elements that are loaded and stored as one. Addresses must be multiples of its size.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
