@@ -48,6 +48,15 @@ def test_numpy_says_what_to_do():
     np.testing.assert_array_equal(t.cpu().numpy(), X)
 
 
+def test_numpy_copies_where_oneflow_s_does():
+    t = flow.tensor(X).cuda()
+    flow._C.set_numpy_copies(True)
+    try:
+        np.testing.assert_array_equal(t.numpy(), X)
+    finally:
+        flow._C.set_numpy_copies(False)
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (3, 4), (5, 2000), (1200,), (2, 3, 4, 5), (1001, 7, 9)], ids=str)
 @pytest.mark.parametrize("dtype", [flow.float32, flow.int64, flow.boolean if hasattr(flow, "boolean") else flow.bool], ids=str)
 def test_printing(shape, dtype):

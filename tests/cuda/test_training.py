@@ -11,7 +11,7 @@ def mlp():
 
 
 def lenet():
-    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 8, 3), nn.ReLU(), nn.AvgPool2d(2),
+    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 8, 3), nn.ReLU(), nn.AvgPool2d(2),
                          nn.Flatten(), nn.Linear(8 * 3 * 3, 16), nn.ReLU(), nn.Linear(16, 5))
 
 
@@ -42,12 +42,16 @@ OPTIMIZERS = {"adam": lambda p: flow.optim.Adam(p, lr=1e-2), "sgd": lambda p: fl
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("clip", [None, 0.5])
-def test_mlp(optimizer, clip):
-    here, there = (losses(mlp, d, (20,), OPTIMIZERS[optimizer], 6, clip) for d in ("cpu", "cuda"))
+def test_mlp(optimizer, clip, native):
+    here = losses(mlp, "cpu", (20,), OPTIMIZERS[optimizer], 6, clip)
+    with native():
+        there = losses(mlp, "cuda", (20,), OPTIMIZERS[optimizer], 6, clip)
     np.testing.assert_allclose(there, here, rtol=2e-5)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_lenet(optimizer):
-    here, there = (losses(lenet, d, (1, 16, 16), OPTIMIZERS[optimizer], 3) for d in ("cpu", "cuda"))
+def test_lenet(optimizer, native):
+    here = losses(lenet, "cpu", (1, 16, 16), OPTIMIZERS[optimizer], 3)
+    with native():
+        there = losses(lenet, "cuda", (1, 16, 16), OPTIMIZERS[optimizer], 3)
     np.testing.assert_allclose(there, here, rtol=1e-4)
