@@ -20,11 +20,14 @@ bool is_row_major(const Dims& shape, const Dims& strides) {
   return true;
 }
 
-Array window(const Array& whole, const Dims& shape, const Dims& strides, int64_t start) { return whole.view(shape, strides, start); }
+Array window(const Array& whole, const Dims& shape, const Dims& strides, int64_t start) {
+  return whole.view(shape, strides, start);
+}
 
 }  // namespace
 
-DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vector<PlacedPull>(int)>& pulls_of, StepKind kind) {
+DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vector<PlacedPull>(int)>& pulls_of,
+                               StepKind kind) {
   const std::vector<PlacedPull> mine = pulls_of(me);
   const auto all = static_cast<size_t>(members);
   // Every member finds the same: they pull alike.
@@ -38,7 +41,7 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
     bool even = true;
     for (const PlacedPull& p : mine) {
       even &= p.pull.owners.size() == 1 && p.pull.shape == mine[0].pull.shape && p.pull.src_start == 0 &&
-              is_row_major(p.pull.shape, p.pull.src_strides) && !seen[static_cast<size_t>(p.pull.owners[0])];
+          is_row_major(p.pull.shape, p.pull.src_strides) && !seen[static_cast<size_t>(p.pull.owners[0])];
       if (!even) break;
       seen[static_cast<size_t>(p.pull.owners[0])] = true;
       places[static_cast<size_t>(p.pull.owners[0])] = {p.pull.dst_start, p.dst_strides, p.pull.shape, 0};
@@ -52,7 +55,8 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
     bool even = true;
     for (int m = 0; m < members && even; ++m) {
       const std::vector<PlacedPull> theirs = m == me ? mine : pulls_of(m);
-      even = theirs.size() == 1 && theirs[0].pull.owners.size() == all && (m == 0 || theirs[0].pull.shape == pieces_[0].shape);
+      even = theirs.size() == 1 && theirs[0].pull.owners.size() == all &&
+          (m == 0 || theirs[0].pull.shape == pieces_[0].shape);
       if (even) pieces_.push_back({theirs[0].pull.src_start, theirs[0].pull.src_strides, theirs[0].pull.shape, 0});
     }
     if (even) way_ = Way::kReduceScatter;
@@ -72,7 +76,8 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
     std::vector<Box> boxes;
     int64_t count = 0;
     for (const PlacedPull& p : pulls_of(m)) {
-      if (std::find(p.pull.owners.begin(), p.pull.owners.end(), me) == p.pull.owners.end() || p.pull.shape.numel() == 0) continue;
+      if (std::find(p.pull.owners.begin(), p.pull.owners.end(), me) == p.pull.owners.end() || p.pull.shape.numel() == 0)
+        continue;
       boxes.push_back({p.pull.src_start, p.pull.src_strides, p.pull.shape, send_elements_ + count});
       count += p.pull.shape.numel();
     }
@@ -118,7 +123,8 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
   }
 }
 
-void DeviceExchange::run(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const {
+void DeviceExchange::run(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in,
+                         const Array& out) const {
   if (way_ == Way::kAllReduce) return group.all_reduce(info, in.bytes(), out.bytes(), in.numel(), in.dtype);
   if (way_ == Way::kAllGather) return run_gather(group, info, in, out);
   if (way_ == Way::kReduceScatter) return run_scatter(group, info, in, out);
@@ -137,14 +143,16 @@ void DeviceExchange::run(comm::DeviceCommunicator& group, const comm::CallInfo& 
   };
   std::vector<comm::DeviceMessage> sends, receives;
   for (const Message& m : sends_) sends.push_back({m.peer, place(in, packed, m), static_cast<size_t>(m.count) * item});
-  for (const Message& m : receives_) receives.push_back({m.peer, place(out, received, m), static_cast<size_t>(m.count) * item});
+  for (const Message& m : receives_)
+    receives.push_back({m.peer, place(out, received, m), static_cast<size_t>(m.count) * item});
   group.exchange(info, sends, receives);
 
   for (const Taken& t : taken_) {
     Array to = window(out, t.shape, t.dst_strides, t.dst_start);
     std::vector<Array> addends;
     for (const Addend& a : t.addends)
-      addends.push_back(a.own ? window(in, t.shape, t.src_strides, a.at) : window(received, t.shape, contiguous_strides(t.shape), a.at));
+      addends.push_back(a.own ? window(in, t.shape, t.src_strides, a.at)
+                              : window(received, t.shape, contiguous_strides(t.shape), a.at));
     if (addends.size() == 1) {
       kernels::copy(addends[0], to);
       continue;
@@ -155,7 +163,8 @@ void DeviceExchange::run(comm::DeviceCommunicator& group, const comm::CallInfo& 
   }
 }
 
-void DeviceExchange::run_gather(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const {
+void DeviceExchange::run_gather(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in,
+                                const Array& out) const {
   Array gathered = in_order_ ? out : Array::empty({out.numel()}, out.dtype, out.device);
   group.all_gather(info, in.bytes(), gathered.bytes(), in.numel(), in.dtype);
   if (in_order_) return;
@@ -165,7 +174,8 @@ void DeviceExchange::run_gather(comm::DeviceCommunicator& group, const comm::Cal
   }
 }
 
-void DeviceExchange::run_scatter(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const {
+void DeviceExchange::run_scatter(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in,
+                                 const Array& out) const {
   Array pieces = in;
   if (!in_order_) {
     pieces = Array::empty({in.numel()}, in.dtype, in.device);

@@ -1,5 +1,5 @@
-// What a rank sends to and receives from its peers when parts on devices change hands: a collective where one does it, else one
-// message from each member to each other, packed and unpacked on the devices.
+// What a rank sends to and receives from its peers when parts on devices change hands: a collective where one does it,
+// else one message from each member to each other, packed and unpacked on the devices.
 #pragma once
 
 #include <functional>
@@ -20,12 +20,13 @@ struct PlacedPull {
 
 class DeviceExchange {
  public:
-  // pulls_of(member): what it pulls, owners as places among `members`. kind: what the step is; the collective of that name is
-  // taken where the pulls fit it, alike on all members.
-  DeviceExchange(int members, int me, const std::function<std::vector<PlacedPull>(int member)>& pulls_of, StepKind kind);
+  // pulls_of(member): what it pulls, owners as places among `members`. kind: what the step is; the collective of that
+  // name is taken where the pulls fit it, alike on all members.
+  DeviceExchange(int members, int me, const std::function<std::vector<PlacedPull>(int member)>& pulls_of,
+                 StepKind kind);
 
-  // Collective. in: this rank's part, in one piece, or undefined; out likewise, written. Sums are taken in the order of the owners,
-  // float16 and bfloat16 in float32; those of all_reduce and reduce_scatter as the communicator does it.
+  // Collective. in: this rank's part, in one piece, or undefined; out likewise, written. Sums are taken in the order of
+  // the owners, float16 and bfloat16 in float32; those of all_reduce and reduce_scatter as the communicator does it.
   void run(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const;
 
  private:
@@ -55,15 +56,16 @@ class DeviceExchange {
   };
 
   void run_gather(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const;
-  void run_scatter(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const;
+  void run_scatter(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in,
+                   const Array& out) const;
 
   Way way_ = Way::kExchange;
   std::vector<Message> sends_, receives_;
   std::vector<Box> packed_;  // what is copied into messages before they are sent
   std::vector<Taken> taken_;
   int64_t send_elements_ = 0, receive_elements_ = 0;  // that are packed, and that are not received in place
-  std::vector<Box> pieces_;                           // of reduce_scatter: what each member gets; of all_gather: where each one's part lies
-  bool in_order_ = false;                             // the pieces are one after the other
+  std::vector<Box> pieces_;  // of reduce_scatter: what each member gets; of all_gather: where each one's part lies
+  bool in_order_ = false;    // the pieces are one after the other
 };
 
 // That of a step, kept by the rank.

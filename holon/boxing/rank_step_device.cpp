@@ -52,7 +52,8 @@ Array RankStep::meet_through_host(const Array& part, Array out) const {
   }
   const bool makes_part = makes_ == Makes::kPart;
   if (makes_part) arrived = out.device.is_cuda() ? Array::empty(out.shape, out.dtype) : out;
-  meet(group, shown.defined() ? shown.bytes() : nullptr, shown.defined() ? shown.nbytes() : 0, makes_part ? arrived.bytes() : nullptr);
+  meet(group, shown.defined() ? shown.bytes() : nullptr, shown.defined() ? shown.nbytes() : 0,
+       makes_part ? arrived.bytes() : nullptr);
   if (makes_part && out.device.is_cuda()) kernels::copy(arrived, out);
   return out;
 }

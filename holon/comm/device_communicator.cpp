@@ -39,7 +39,9 @@ std::unique_ptr<DeviceCommunicator> meet(std::span<const int> ranks, Device devi
   put(mine.missing, sizeof mine.missing, the_maker ? the_maker->missing() : "the backend has none");
   if (!*mine.missing) {
     const std::string identity = the_maker->identity(device.index);
-    if (!identity.empty()) put(mine.identity, sizeof mine.identity, fmt::format("{} {}", world().host_of(Context::current().rank()), identity));
+    if (!identity.empty())
+      put(mine.identity, sizeof mine.identity,
+          fmt::format("{} {}", world().host_of(Context::current().rank()), identity));
     if (group.index() == 0) the_maker->make_id(mine.id);
   }
   std::vector<Card> cards(ranks.size());
@@ -53,7 +55,8 @@ std::unique_ptr<DeviceCommunicator> meet(std::span<const int> ranks, Device devi
   }
   if (why.empty()) return the_maker->make(ranks, group.index(), cards[0].id, device.index);
   if (group.index() == 0)
-    std::fprintf(stderr, "holon: data of cuda devices of the ranks %s travels through host memory: %s.\n", ranks_text(ranks).c_str(), why.c_str());
+    std::fprintf(stderr, "holon: data of cuda devices of the ranks %s travels through host memory: %s.\n",
+                 ranks_text(ranks).c_str(), why.c_str());
   return nullptr;
 }
 
@@ -84,7 +87,8 @@ void check_device_communication() {
 void DeviceCommunicator::begin(const CallInfo& info, uint64_t count) {
   check();
   ++stats().calls;
-  if (log::enabled(log::Channel::kComm)) log::line(log::Channel::kComm, fmt::format("{} on devices of ranks {}", info.op, ranks_text(ranks_)));
+  if (log::enabled(log::Channel::kComm))
+    log::line(log::Channel::kComm, fmt::format("{} on devices of ranks {}", info.op, ranks_text(ranks_)));
   static const bool compares = settings::flag("HOLON_CHECK");
   if (!compares) return;
   CallInfo all = info;
@@ -111,7 +115,8 @@ void DeviceCommunicator::broadcast(const CallInfo& info, void* data, size_t byte
   begin(info, bytes);
   if (bytes) do_broadcast(info, data, bytes, root_index);
 }
-void DeviceCommunicator::exchange(const CallInfo& info, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives) {
+void DeviceCommunicator::exchange(const CallInfo& info, std::span<const DeviceMessage> sends,
+                                  std::span<const DeviceMessage> receives) {
   begin(info, 0);
   do_exchange(info, sends, receives);
 }

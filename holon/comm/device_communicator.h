@@ -1,9 +1,9 @@
 // Collectives between ranks whose data lies on devices: what Communicator is for the CPU's memory.
 //
-// A call is put in order after the rank's work so far and before what follows on its device, and returns at once: nothing waits on
-// the host but for the making of the group. Every call is made by all members in the same order. What goes wrong later (a member
-// dies, does not come in time, the library fails) raises from the rank's next call here, or where it next waits for or looks at its
-// device (DeviceRuntime); then nothing of the world goes on.
+// A call is put in order after the rank's work so far and before what follows on its device, and returns at once:
+// nothing waits on the host but for the making of the group. Every call is made by all members in the same order. What
+// goes wrong later (a member dies, does not come in time, the library fails) raises from the rank's next call here, or
+// where it next waits for or looks at its device (DeviceRuntime); then nothing of the world goes on.
 #pragma once
 
 #include <cstddef>
@@ -35,21 +35,22 @@ class DeviceCommunicator {
   int size() const { return static_cast<int>(ranks_.size()); }
   int index() const { return index_; }
 
-  // Collective, all of them; pointers are to memory of this rank's device. bool is summed as "or". The order of a sum is the
-  // library's, and the same on every rank; float16 and bfloat16 may be rounded between additions.
+  // Collective, all of them; pointers are to memory of this rank's device. bool is summed as "or". The order of a sum
+  // is the library's, and the same on every rank; float16 and bfloat16 may be rounded between additions.
   void all_reduce(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype);  // in may be out
   // in: size() pieces of `count` elements; out: the sum of everybody's piece index().
   void reduce_scatter(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype);
   // out: size() pieces of `count` elements, in the members' order.
   void all_gather(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype);
   void broadcast(const CallInfo& info, void* data, size_t bytes, int root_index);
-  // At most one message to each peer and one from each, all at once; what one side sends the other receives. Members without any
-  // call it, too.
+  // At most one message to each peer and one from each, all at once; what one side sends the other receives. Members
+  // without any call it, too.
   void exchange(const CallInfo& info, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives);
 
   // Errors: what has gone wrong since. Does not wait.
   virtual void check() = 0;
-  // Ends what is under way, here and, as far as the library can, on the peers. The communicator is of no use from then on.
+  // Ends what is under way, here and, as far as the library can, on the peers. The communicator is of no use from then
+  // on.
   virtual void abort(const std::string& reason) = 0;
 
  protected:
@@ -60,7 +61,8 @@ class DeviceCommunicator {
   virtual void do_reduce_scatter(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) = 0;
   virtual void do_all_gather(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) = 0;
   virtual void do_broadcast(const CallInfo& info, void* data, size_t bytes, int root_index) = 0;
-  virtual void do_exchange(const CallInfo& info, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives) = 0;
+  virtual void do_exchange(const CallInfo& info, std::span<const DeviceMessage> sends,
+                           std::span<const DeviceMessage> receives) = 0;
   // Counts the call and, with HOLON_CHECK=1, compares it with the other members' before it reaches the devices.
   void begin(const CallInfo& info, uint64_t count);
 
@@ -79,14 +81,15 @@ class DeviceCommunicatorMaker {
   virtual std::string identity(int device_index) = 0;
   virtual void make_id(std::byte* id) = 0;  // kIdBytes
   // Collective among the ranks, on which id is the same. Errors: a rank does not come, the library.
-  virtual std::unique_ptr<DeviceCommunicator> make(std::span<const int> ranks, int index, const std::byte* id, int device_index) = 0;
+  virtual std::unique_ptr<DeviceCommunicator> make(std::span<const int> ranks, int index, const std::byte* id,
+                                                   int device_index) = 0;
 };
 // Called by the backend when it is loaded; the maker is never freed.
 void set_device_communicator_maker(DeviceCommunicatorMaker* maker);
 
-// Of exactly these ranks, in this order, made on first use and kept by the rank. nullptr, on all of them alike, where their devices
-// have no way to each other (no library, two ranks on one device): then data travels through the hosts' memory, and rank 0 of them
-// says so once. Collective on first use. Errors: as communicator(ranks).
+// Of exactly these ranks, in this order, made on first use and kept by the rank. nullptr, on all of them alike, where
+// their devices have no way to each other (no library, two ranks on one device): then data travels through the hosts'
+// memory, and rank 0 of them says so once. Collective on first use. Errors: as communicator(ranks).
 DeviceCommunicator* device_communicator(std::span<const int> ranks, Device device);
 
 // Raises what has gone wrong in this rank's device communication. Does not wait; cheap.

@@ -61,11 +61,12 @@ class GlobalToGlobal final : public Function {
 
 class LocalToGlobal final : public Function {
  public:
-  LocalToGlobal(const GlobalSpec* spec, const Tensor& x) : Function("to_global"), spec_(spec), shape_(x.shape()), dtype_(x.dtype()) {}
+  LocalToGlobal(const GlobalSpec* spec, const Tensor& x)
+      : Function("to_global"), spec_(spec), shape_(x.shape()), dtype_(x.dtype()), device_(x.device()) {}
   TensorVec backward(std::span<const Tensor> grads) override {
     Tensor g = to_local(to_global(grads[0], spec_->placement, without_partial(spec_->nd_sbp)));
     int index = spec_->placement.index_of(this_rank());
-    if (index < 0) return {zeros(shape_, {.dtype = dtype_})};
+    if (index < 0) return {zeros(shape_, {.dtype = dtype_, .device = device_})};
     Dims at = spec_->placement.coordinate(index);
     for (int a = 0; a < at.size(); ++a)
       if (spec_->nd_sbp[a].is_broadcast() && at[a] != 0) return {zeros_like(g)};
@@ -76,6 +77,7 @@ class LocalToGlobal final : public Function {
   const GlobalSpec* spec_;
   Dims shape_;
   DType dtype_;
+  Device device_;
 };
 
 class GlobalToLocal final : public Function {
@@ -238,8 +240,11 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
 
 namespace {
 
-Tensor from_local(const Tensor& x, const GlobalSpec* spec, bool check_meta) {
+Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) {
   bool member = spec->placement.contains(this_rank());
+  const Device device = spec->placement.device();
+  const bool moves = member && given.device() != device && (given.device().is_cuda() || device.is_cuda());
+  const Tensor x = moves ? to_device(given, device) : given;
   Dims shape = x.shape();
   DType dtype = x.dtype();
   Array part = x.array();

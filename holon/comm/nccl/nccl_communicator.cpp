@@ -1,5 +1,5 @@
-// DeviceCommunicator on NCCL. A thread of the process watches what has been put on the devices: where it does not come to an end
-// it is aborted, so that whoever waits for the device goes on, to an error.
+// DeviceCommunicator on NCCL. A thread of the process watches what has been put on the devices: where it does not come
+// to an end it is aborted, so that whoever waits for the device goes on, to an error.
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -59,9 +59,11 @@ class NcclCommunicator final : public DeviceCommunicator {
     handle_ = nccl::start(ranks, index, id);
     Watch::get().add(this);
   }
-  // The library's own part is left to the end of the process: the driver may be gone by now, and peers may still be at work.
+  // The library's own part is left to the end of the process: the driver may be gone by now, and peers may still be at
+  // work.
   ~NcclCommunicator() override {
-    for (int64_t end = now_ns() + kGraceNs; now_ns() < end && !failed_.load() && under_way();) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int64_t end = now_ns() + kGraceNs; now_ns() < end && !failed_.load() && under_way();)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Watch::get().remove(this);
   }
 
@@ -106,7 +108,8 @@ class NcclCommunicator final : public DeviceCommunicator {
     put(info, [&](cudaStream_t s) { return nccl::all_reduce(handle_, in, out, static_cast<size_t>(count), dtype, s); });
   }
   void do_reduce_scatter(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) override {
-    put(info, [&](cudaStream_t s) { return nccl::reduce_scatter(handle_, in, out, static_cast<size_t>(count), dtype, s); });
+    put(info,
+        [&](cudaStream_t s) { return nccl::reduce_scatter(handle_, in, out, static_cast<size_t>(count), dtype, s); });
   }
   void do_all_gather(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) override {
     put(info, [&](cudaStream_t s) { return nccl::all_gather(handle_, in, out, static_cast<size_t>(count), dtype, s); });
@@ -114,7 +117,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   void do_broadcast(const CallInfo& info, void* data, size_t bytes, int root_index) override {
     put(info, [&](cudaStream_t s) { return nccl::broadcast(handle_, data, bytes, root_index, s); });
   }
-  void do_exchange(const CallInfo& info, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives) override {
+  void do_exchange(const CallInfo& info, std::span<const DeviceMessage> sends,
+                   std::span<const DeviceMessage> receives) override {
     put(info, [&](cudaStream_t s) { return nccl::exchange(handle_, sends, receives, s); });
   }
 
@@ -204,7 +208,8 @@ class NcclCommunicator final : public DeviceCommunicator {
       return fmt::format("{}: rank {} {}.", what, r, how);
     }
     if (waited_s > world_->timeout_s())
-      return fmt::format("{}: rank {} has waited {:.0f} s for the others (HOLON_COMM_TIMEOUT_S). A rank that does something else, or in "
+      return fmt::format("{}: rank {} has waited {:.0f} s for the others (HOLON_COMM_TIMEOUT_S). A rank that does "
+                         "something else, or in "
                          "another order, is shown by HOLON_CHECK=1.",
                          what, world_->rank(), waited_s);
     return {};
@@ -238,7 +243,8 @@ class Maker final : public DeviceCommunicatorMaker {
   std::string missing() override { return nccl::missing(); }
   std::string identity(int device_index) override { return nccl::identity(device_index); }
   void make_id(std::byte* id) override { nccl::make_id(id); }
-  std::unique_ptr<DeviceCommunicator> make(std::span<const int> ranks, int index, const std::byte* id, int device_index) override {
+  std::unique_ptr<DeviceCommunicator> make(std::span<const int> ranks, int index, const std::byte* id,
+                                           int device_index) override {
     return std::make_unique<NcclCommunicator>(ranks, index, id, device_index);
   }
 };

@@ -14,7 +14,7 @@ namespace {
 
 struct Library {
   std::string missing;
-#define HOLON_NCCL_CALLS(call)                                                                                       \
+#define HOLON_NCCL_CALLS(call)                                                                                      \
   call(GetUniqueId) call(CommInitRank) call(CommGetAsyncError) call(CommAbort) call(GetErrorString) call(AllReduce) \
       call(ReduceScatter) call(AllGather) call(Broadcast) call(Send) call(Recv) call(GroupStart) call(GroupEnd)
 #define HOLON_NCCL_POINTER(name) decltype(&nccl##name) name = nullptr;
@@ -27,8 +27,8 @@ struct Library {
       missing = text ? text : "libnccl.so.2 cannot be loaded";
       return;
     }
-#define HOLON_NCCL_FIND(name)                                                            \
-  name = reinterpret_cast<decltype(name)>(dlsym(module, "nccl" #name));                  \
+#define HOLON_NCCL_FIND(name)                                           \
+  name = reinterpret_cast<decltype(name)>(dlsym(module, "nccl" #name)); \
   if (!name) missing = "libnccl.so.2 has no nccl" #name "; a newer NCCL is needed";
     HOLON_NCCL_CALLS(HOLON_NCCL_FIND)
   }
@@ -85,9 +85,11 @@ Handle start(std::span<const int> ranks, int index, const std::byte* id) {
   ncclUniqueId unique;
   std::memcpy(&unique, id, sizeof unique);
   ncclComm_t comm = nullptr;
-  const std::string error = words(library().CommInitRank(&comm, static_cast<int>(ranks.size()), unique, index), "ncclCommInitRank");
+  const std::string error =
+      words(library().CommInitRank(&comm, static_cast<int>(ranks.size()), unique, index), "ncclCommInitRank");
   if (!error.empty())
-    fail_runtime("a communicator of {} cuda devices cannot be made: {}. NCCL_DEBUG=WARN prints more.", ranks.size(), error);
+    fail_runtime("a communicator of {} cuda devices cannot be made: {}. NCCL_DEBUG=WARN prints more.", ranks.size(),
+                 error);
   return comm;
 }
 
@@ -96,7 +98,8 @@ std::string all_reduce(Handle h, const void* in, void* out, size_t count, DType 
 }
 
 std::string reduce_scatter(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
-  return words(library().ReduceScatter(in, out, count, type_of(dtype), sum_of(dtype), comm_of(h), stream), "ncclReduceScatter");
+  return words(library().ReduceScatter(in, out, count, type_of(dtype), sum_of(dtype), comm_of(h), stream),
+               "ncclReduceScatter");
 }
 
 std::string all_gather(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
@@ -107,14 +110,17 @@ std::string broadcast(Handle h, void* data, size_t bytes, int root_index, cudaSt
   return words(library().Broadcast(data, data, bytes, ncclUint8, root_index, comm_of(h), stream), "ncclBroadcast");
 }
 
-std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives, cudaStream_t stream) {
+std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives,
+                     cudaStream_t stream) {
   if (sends.empty() && receives.empty()) return {};
   std::string error = words(library().GroupStart(), "ncclGroupStart");
   if (!error.empty()) return error;
   for (const DeviceMessage& m : sends)
-    if (error.empty()) error = words(library().Send(m.data, m.bytes, ncclUint8, m.peer, comm_of(h), stream), "ncclSend");
+    if (error.empty())
+      error = words(library().Send(m.data, m.bytes, ncclUint8, m.peer, comm_of(h), stream), "ncclSend");
   for (const DeviceMessage& m : receives)
-    if (error.empty()) error = words(library().Recv(m.data, m.bytes, ncclUint8, m.peer, comm_of(h), stream), "ncclRecv");
+    if (error.empty())
+      error = words(library().Recv(m.data, m.bytes, ncclUint8, m.peer, comm_of(h), stream), "ncclRecv");
   // A group that was begun is ended, whatever is wrong in it.
   const std::string end = words(library().GroupEnd(), "ncclGroupEnd");
   return error.empty() ? end : error;

@@ -13,7 +13,7 @@ namespace holon::comm::nccl {
 
 using Handle = void*;  // one member's communicator
 
-std::string missing();                    // DeviceCommunicatorMaker has what these three mean
+std::string missing();  // DeviceCommunicatorMaker has what these three mean
 std::string identity(int device_index);
 void make_id(std::byte* id);
 
@@ -25,7 +25,8 @@ std::string all_reduce(Handle h, const void* in, void* out, size_t count, DType 
 std::string reduce_scatter(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream);
 std::string all_gather(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream);
 std::string broadcast(Handle h, void* data, size_t bytes, int root_index, cudaStream_t stream);
-std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives, cudaStream_t stream);
+std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives,
+                     cudaStream_t stream);
 
 // What has gone wrong in work that was put before, "" if nothing has. From any thread, as abort().
 std::string trouble(Handle h);

@@ -129,7 +129,8 @@ void Lowering::lower_batch(const Node& n, int m) {
       set(n.out[k], m, part_of(buffer, b.batch.out_shape(k), b.batch.out_at()[k], to.dtype, device_of(to)), buffer);
     p_->buffers[static_cast<size_t>(b.buffer < 0 ? buffer : b.buffer)].life.last = now();
   }
-  if (!background_) {
+  // A device's communication is beside its computation already, and in the order of this thread's streams.
+  if (!background_ || device_of(from).is_cuda()) {
     emit<BatchInstruction>(&n, m, b.batch, whole ? whole : &kUndefined, target);
     return;
   }

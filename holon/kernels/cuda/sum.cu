@@ -79,8 +79,8 @@ void sum_arrays(std::span<const Array* const> parts, Array& out) {
     const Strided<1> index(out.shape, {out.strides});
     constexpr int n = kPack<T>;
     if (index.contiguous())
-      launch(sum_packs<T, n>, blocks_for(index.count, int64_t{kThreads} * n), kThreads, 0, at, out.data<T>(), aligned ? index.count / n : 0,
-             index.count);
+      launch(sum_packs<T, n>, blocks_for(index.count, int64_t{kThreads} * n), kThreads, 0, at, out.data<T>(),
+             aligned ? index.count / n : 0, index.count);
     else
       launch(sum_strided<T>, blocks_for(index.count, kThreads), kThreads, 0, at, out.data<T>(), index);
   });

@@ -32,7 +32,7 @@ struct Stream {
   Graph recorded;
   std::recursive_mutex mutex;
   std::deque<std::function<void()>> waiting;
-  uint64_t put = 0, done = 0;
+  std::atomic<uint64_t> put = 0, done = 0;  // events are asked on other threads while work is done
 };
 
 namespace {
@@ -177,7 +177,10 @@ void drain(Stream& s, uint64_t ticket) {
   while (s.done < ticket && !s.waiting.empty()) {
     auto work = std::move(s.waiting.front());
     s.waiting.pop_front();
-    ++s.done;
+    struct Count {  // also of what throws
+      std::atomic<uint64_t>& done;
+      ~Count() { ++done; }
+    } count{s.done};
     do_now(work);
   }
 }
@@ -197,7 +200,7 @@ void enqueue(Stream* s, std::function<void()> work) {
     s->capturing->recorded.work.push_back(std::move(work));  // in the order of the calls: one of those that are allowed
     return;
   }
-  if (lazy()) {
+  if (lazy() || !s->waiting.empty()) {
     s->waiting.push_back(std::move(work));
     ++s->put;
     return;
@@ -205,11 +208,17 @@ void enqueue(Stream* s, std::function<void()> work) {
   do_now(work);
 }
 
+void enqueue_late(Stream* s, std::function<void()> work) {
+  std::lock_guard lock(s->mutex);
+  s->waiting.push_back(std::move(work));
+  ++s->put;
+}
+
 void enqueue_meeting(Stream* s, std::function<void()> work) {
   enqueue(s, std::move(work));
   std::lock_guard lock(s->mutex);
   if (s->capturing)
-    s->recorded.meets = true;
+    s->capturing->recorded.meets = true;
   else
     drain(*s, s->put);
 }
@@ -380,7 +389,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->recorded) return result(cudaErrorStreamCaptureUnsupported);
   if (!event->stream) return cudaSuccess;
-  std::lock_guard lock(event->stream->mutex);
   return event->stream->done >= event->ticket ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -402,7 +410,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream->capturing) return result(cudaErrorInvalidValue);
   drain(*stream, stream->put);
   stream->capturing = stream;
-  stream->recorded.work.clear();
+  stream->recorded = {};
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
