@@ -6,6 +6,7 @@
 #include "holon/boxing/executor.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/indexing.h"
+#include "holon/kernels/on_device.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/whole.h"
 #include "holon/tensor/tracer.h"
@@ -250,22 +251,11 @@ HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] ste
       }
     });
 
-namespace {
-
-Array on_device(const Array& a, Device device) {
-  if (a.device == device) return a;
-  Array there = Array::empty(a.shape, a.dtype, device);
-  kernels::copy(a, there);
-  return there;
-}
-
-}  // namespace
-
 Tensor beside(const Tensor& x, const Array& values) {
-  if (x.is_local()) return Tensor::local(on_device(values, x.device()));
+  if (x.is_local()) return Tensor::local(kernels::on_device(values, x.device()));
   auto* spec = intern_spec(x.placement(), NdSbp::filled(x.nd_sbp().size(), sbp::broadcast()));
   bool member = x.placement().contains(Context::current().rank());
-  return Tensor::global(member ? on_device(values, x.placement().device()) : Array(), values.shape, values.dtype, spec);
+  return Tensor::global(member ? kernels::on_device(values, x.placement().device()) : Array(), values.shape, values.dtype, spec);
 }
 
 Tensor number_beside(const Tensor& x, const Scalar& value) {
@@ -591,7 +581,7 @@ void index_put_(const Tensor& x, const std::vector<Index>& given, const Tensor& 
   NoGradGuard no_grad;
   Array source = value.full().array();
   if (source.storage == x.array().storage) source = clone(value).array();
-  if (x.array().defined()) source = ops::on_device(source, x.array().device);
+  if (x.array().defined()) source = kernels::on_device(source, x.array().device);
   Tensor v = expand(reshaped(Tensor::local(source), own), shape);
   // Every rank has the indices brought to it, also where none of them falls.
   for (auto& t : key.tensors) t = Tensor::local(t.full().array());

@@ -26,13 +26,17 @@ def varied(t):
 
 
 def results(call, tensors, device, extra=None, gradients=True):
-    """What the call returns with its tensors there, flat, and the gradients of its floating point tensors by the sum of it."""
+    """What the call returns with its tensors there, flat, and the gradients of its floating point tensors."""
     flow.manual_seed(0)
     there = {place: t.detach().to(device) for place, t in tensors.items()}
     leaves = [t.requires_grad_() for t in there.values() if gradients and t.dtype.is_floating_point]
     out = examples.flat(call.run(there, **(extra or {})))
     taking = [t for t in out if t.requires_grad]
-    return out, _C.grad(taking, leaves, [flow.ones_like(t) for t in taking], allow_unused=True) if taking and leaves else []
+    if not taking or not leaves:
+        return out, []
+    # Not all alike: what is divided by a sum would have gradients that are nothing but rounding.
+    dy = [varied(flow.ones(*t.shape, dtype=t.dtype)).to(t.device) if t.is_local else flow.ones_like(t) for t in taking]
+    return out, _C.grad(taking, leaves, dy, allow_unused=True)
 
 
 def number_array(t):

@@ -174,3 +174,35 @@ def test_wrong_indices(f, bad):
     assert "position 1" in str(on_device.value)
     # The error is gone with it.
     same(x, x.cuda() + 0)
+
+
+def test_gradients_add_up():
+    table, index = values(30, 16), places(30, 50)
+
+    def twice(x, i):
+        x = x.detach().clone().requires_grad_()
+        for _ in range(2):
+            flow.embedding(x, i).sum().backward()
+        return x.grad
+    both(twice, table, index)
+
+
+def test_a_table_on_several_ranks():
+    """Each rank reads and writes the rows that it holds."""
+    table, index = values(10, 8), places(10, 6)
+    leaf = table.clone().requires_grad_()
+    (flow.embedding(leaf, index) * 2).sum().backward()
+    expected = flow.embedding(table, index).numpy(), leaf.grad.numpy()
+
+    def rank(_):
+        where = flow.placement("cuda", ranks=[0, 1])
+        w = table.to_global(where, flow.sbp.broadcast).to_global(sbp=flow.sbp.split(0)).detach().requires_grad_()
+        i = index.to_global(where, flow.sbp.broadcast)
+        y = flow.embedding(w, i)
+        (y * 2).sum().backward()
+        z = flow.index_select(w.detach(), 0, i)
+        return [t.to_global(sbp=flow.sbp.broadcast).to_local().detach().to("cpu").numpy() for t in (y, w.grad, z)]
+
+    for y, grad, z in flow.run_ranks(2, rank):
+        assert np.array_equal(y, expected[0]) and np.array_equal(z, expected[0])
+        assert np.array_equal(grad, expected[1])

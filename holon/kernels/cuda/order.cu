@@ -6,7 +6,12 @@
 namespace holon::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp, kItems = 16, kTile = kThreads * kItems;
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+// With the static part a tile stays below the 48 KiB of shared memory that a kernel need not ask for.
+template <class K>
+constexpr int kItems = sizeof(K) == 8 ? 8 : 16;
+template <class K>
+constexpr int kTile = kThreads* kItems<K>;
 constexpr int kDigits = 256;  // a thread for each
 
 template <class K>
@@ -20,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) count_digits(const K* keys, int64_t 
   HOLON_SHARED(uint32_t, of_digit, kDigits);
   of_digit[threadIdx.x] = 0;
   __syncthreads();
-  const int64_t begin = blockIdx.x * int64_t{kTile}, end = begin + kTile < n ? begin + kTile : n;
+  const int64_t begin = blockIdx.x * int64_t{kTile<K>}, end = begin + kTile<K> < n ? begin + kTile<K> : n;
   const K* row = keys + blockIdx.y * n;
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) atomicAdd(&of_digit[digit_of(row[i], shift)], 1u);
   __syncthreads();
@@ -51,21 +56,21 @@ __global__ void __launch_bounds__(kThreads)
   HOLON_SHARED(uint32_t, start, kDigits);      // of a digit in the tile
   HOLON_SHARED(uint32_t, out_start, kDigits);  // what takes a number in the tile to its place in the row
   K* tile_keys = dynamic_shared<K>();
-  uint32_t* tile_places = reinterpret_cast<uint32_t*>(tile_keys + kTile);
+  uint32_t* tile_places = reinterpret_cast<uint32_t*>(tile_keys + kTile<K>);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t begin = blockIdx.x * int64_t{kTile}, row = blockIdx.y;
-  const int count = static_cast<int>(n - begin < kTile ? n - begin : kTile);
+  const int64_t begin = blockIdx.x * int64_t{kTile<K>}, row = blockIdx.y;
+  const int count = static_cast<int>(n - begin < kTile<K> ? n - begin : kTile<K>);
   keys += row * n;
   places += row * n;
   keys_to += row * n;
   places_to += row * n;
   for (int i = threadIdx.x; i < kWarps * kDigits; i += kThreads) of_warp[i] = 0;
   __syncthreads();
-  K key[kItems];
-  uint32_t rank[kItems];
+  K key[kItems<K>];
+  uint32_t rank[kItems<K>];
 #pragma unroll
-  for (int j = 0; j < kItems; ++j) {
-    const int at = warp * kWarp * kItems + j * kWarp + lane;
+  for (int j = 0; j < kItems<K>; ++j) {
+    const int at = warp * kWarp * kItems<K> + j * kWarp + lane;
     // What lies behind the end counts as the last digit, and comes after all that has it.
     key[j] = at < count ? keys[begin + at] : ~K(0);
     const unsigned digit = digit_of(key[j], shift);
@@ -95,10 +100,10 @@ __global__ void __launch_bounds__(kThreads)
   out_start[threadIdx.x] = in_row + counts[(row * kDigits + threadIdx.x) * gridDim.x + blockIdx.x] - in_tile;
   __syncthreads();
 #pragma unroll
-  for (int j = 0; j < kItems; ++j) {
+  for (int j = 0; j < kItems<K>; ++j) {
     const unsigned digit = digit_of(key[j], shift);
     const uint32_t to = start[digit] + of_warp[warp * kDigits + digit] + rank[j];
-    const int at = warp * kWarp * kItems + j * kWarp + lane;
+    const int at = warp * kWarp * kItems<K> + j * kWarp + lane;
     tile_keys[to] = key[j];
     if (at < count) tile_places[to] = first ? static_cast<uint32_t>(begin + at) : places[begin + at];
   }
@@ -187,7 +192,7 @@ RowOrder<K> order_rows_by_bits(K* keys, int64_t rows, int64_t n, int bits) {
     out.places = places;
     return out;
   }
-  const int64_t tiles = (n + kTile - 1) / kTile, most_rows = std::min<int64_t>(rows, 65535);
+  const int64_t tiles = (n + kTile<K> - 1) / kTile<K>, most_rows = std::min<int64_t>(rows, 65535);
   const Scratch counts(static_cast<size_t>(most_rows * kDigits * tiles) * sizeof(uint32_t)),
       totals(static_cast<size_t>(most_rows * kDigits) * sizeof(uint32_t));
   bool first = true;
@@ -197,7 +202,7 @@ RowOrder<K> order_rows_by_bits(K* keys, int64_t rows, int64_t n, int bits) {
       const dim3 grid(static_cast<unsigned>(tiles), here);
       launch(count_digits<K>, grid, kThreads, 0, keys + r * n, n, shift, counts.data<uint32_t>());
       launch(sum_counts, dim3(kDigits, here), kThreads, 0, counts.data<uint32_t>(), tiles, totals.data<uint32_t>());
-      launch(move_pairs<K>, grid, kThreads, kTile * (sizeof(K) + sizeof(uint32_t)), keys + r * n, places + r * n,
+      launch(move_pairs<K>, grid, kThreads, kTile<K> * (sizeof(K) + sizeof(uint32_t)), keys + r * n, places + r * n,
              other_keys + r * n, other_places + r * n, n, shift, counts.data<uint32_t>(), totals.data<uint32_t>(),
              first);
     }

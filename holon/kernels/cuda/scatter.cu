@@ -27,16 +27,28 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The entries in order: where they are in source, and where the keys lie in x.
-template <class K>
 struct Entries {
-  const K* keys;
+  const void* keys;
+  bool wide;  // 64 bits, else 32: not worth kernels of their own
   const uint32_t* order;
   int64_t count, low, unit, limit;
-  Strided<1> in_source;
+  int64_t source_step;     // from one entry to the next in source, where it is one step
+  const int64_t* located;  // else where the i-th of the order is
 
-  __device__ __forceinline__ int64_t source(int64_t i) const { return in_source.at(order[i]).v[0]; }
-  __device__ __forceinline__ int64_t place(K key) const { return static_cast<int64_t>(key) * unit + low; }
+  __device__ __forceinline__ int64_t key(int64_t i) const {
+    return wide ? static_cast<const int64_t*>(keys)[i] : static_cast<const uint32_t*>(keys)[i];
+  }
+  __device__ __forceinline__ int64_t source(int64_t i) const {
+    return located ? located[i] : static_cast<int64_t>(order[i]) * source_step;
+  }
+  __device__ __forceinline__ int64_t place(int64_t key) const { return key * unit + low; }
 };
+
+__global__ void __launch_bounds__(kThreads)
+    locate_sources(Strided<1> in_source, const uint32_t* order, int64_t count, int64_t* located) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count; i += int64_t{kThreads} * gridDim.x)
+    located[i] = in_source.at(order[i]).v[0];
+}
 
 // A row of columns for every entry, as the number of a thread's element tells.
 struct Columns {
@@ -54,14 +66,14 @@ struct Columns {
 };
 
 // The last entry of a place writes. V: so many bytes; x, source and the strides in V's, of 2^shift elements.
-template <class V, class K>
+template <class V>
 __global__ void __launch_bounds__(kThreads)
-    set_entries(V* x, const V* source, Entries<K> entries, Columns columns, int shift) {
+    set_entries(V* x, const V* source, Entries entries, Columns columns, int shift) {
   const int64_t count = entries.count * columns.in.count;
   for (int64_t t = blockIdx.x * int64_t{kThreads} + threadIdx.x; t < count; t += int64_t{kThreads} * gridDim.x) {
     const int64_t i = columns.entry_of(t);
-    const K key = entries.keys[i];
-    if (static_cast<int64_t>(key) >= entries.limit || (i + 1 < entries.count && entries.keys[i + 1] == key)) continue;
+    const int64_t key = entries.key(i);
+    if (key >= entries.limit || (i + 1 < entries.count && entries.key(i + 1) == key)) continue;
     const auto at = columns.in.at(t - i * columns.in.count);
     x[(entries.place(key) >> shift) + at.v[0]] = source[(entries.source(i) >> shift) + at.v[1]];
   }
@@ -84,17 +96,17 @@ __device__ __forceinline__ T combine_half(PutOp op, T a, T b) {
 }
 
 // The first entry of a place adds up all of them, kN columns at a time. kWide: in float32.
-template <class T, int kN, bool kWide, class K>
+template <class T, int kN, bool kWide>
 __global__ void __launch_bounds__(kThreads)
-    add_entries(PutOp op, bool onto, T* x, const T* source, Entries<K> entries, Columns columns) {
+    add_entries(PutOp op, bool onto, T* x, const T* source, Entries entries, Columns columns) {
   constexpr bool kHalf = sizeof(Compute<T>) == 4 && std::is_same_v<Compute<T>, float> && sizeof(T) == 2;
   using Sum = std::conditional_t<kWide, Compute<T>, T>;
   using Row = Pack<T, kN>;
   const int64_t count = entries.count * columns.in.count;
   for (int64_t t = blockIdx.x * int64_t{kThreads} + threadIdx.x; t < count; t += int64_t{kThreads} * gridDim.x) {
     int64_t i = columns.entry_of(t);
-    const K key = entries.keys[i];
-    if (static_cast<int64_t>(key) >= entries.limit || (i > 0 && entries.keys[i - 1] == key)) continue;
+    const int64_t key = entries.key(i);
+    if (key >= entries.limit || (i > 0 && entries.key(i - 1) == key)) continue;
     const auto at = columns.in.at(t - i * columns.in.count);
     Row* to = reinterpret_cast<Row*>(x + entries.place(key) + at.v[0] * kN);
     const T* from = source + at.v[1] * kN;
@@ -117,9 +129,9 @@ __global__ void __launch_bounds__(kThreads)
           sum[k] = combine<T>(op, sum[k], r.v[k]);
       }
     };
-    // Four loads at a time, as each addition waits for the one before.
-    constexpr int kAhead = 4;
-    while (i + kAhead <= entries.count && entries.keys[i + kAhead - 1] == key) {
+    // Several loads at a time, as each addition waits for the one before.
+    constexpr int kAhead = 8;
+    while (i + kAhead <= entries.count && entries.key(i + kAhead - 1) == key) {
       Row rows[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) rows[a] = *reinterpret_cast<const Row*>(from + entries.source(i + a));
@@ -127,7 +139,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int a = 0; a < kAhead; ++a) take_in(rows[a]);
       i += kAhead;
     }
-    for (; i < entries.count && entries.keys[i] == key; ++i)
+    for (; i < entries.count && entries.key(i) == key; ++i)
       take_in(*reinterpret_cast<const Row*>(from + entries.source(i)));
 #pragma unroll
     for (int k = 0; k < kN; ++k) {
@@ -163,30 +175,23 @@ Columns columns_of(const Puts& p, int64_t n, int64_t entries) {
   return Columns(Strided<2>(shape, {in_x, in_source}), entries);
 }
 
-template <class V, class K>
-void run_set(const Array& x, const Array& source, const Entries<K>& entries, const Puts& p, int64_t n) {
+template <class V>
+void run_set(const Array& x, const Array& source, const Entries& entries, const Puts& p, int64_t n) {
   int shift = 0;
   while (int64_t{1} << shift < n) ++shift;
   const Columns columns = columns_of(p, n, entries.count);
-  launch(set_entries<V, K>, blocks_for(entries.count * columns.in.count, kThreads), kThreads, 0, x.data<V>(),
+  launch(set_entries<V>, blocks_for(entries.count * columns.in.count, kThreads), kThreads, 0, x.data<V>(),
          source.data<V>(), entries, columns, shift);
 }
 
-template <class T, int kN, bool kWide, class K>
-void run_add(PutOp op, bool onto, const Array& x, const Array& source, const Entries<K>& entries, const Puts& p) {
+template <class T, int kN, bool kWide>
+void run_add(PutOp op, bool onto, const Array& x, const Array& source, const Entries& entries, const Puts& p) {
   const Columns columns = columns_of(p, kN, entries.count);
-  launch(add_entries<T, kN, kWide, K>, blocks_for(entries.count * columns.in.count, kThreads), kThreads, 0, op, onto,
+  launch(add_entries<T, kN, kWide>, blocks_for(entries.count * columns.in.count, kThreads), kThreads, 0, op, onto,
          x.data<T>(), source.data<T>(), entries, columns);
 }
 
-template <class K>
-void run_put(PutOp op, const Array& x, const Array& source, const Lookup& lookup, const Puts& p, bool onto) {
-  const int64_t n = p.entries.numel(), limit = (p.high - p.low) / p.unit + 1;
-  const Scratch memory(static_cast<size_t>(n) * sizeof(K));
-  launch(make_put_keys<K>, blocks_for(n, kThreads), kThreads, 0, Strided<2>(p.entries, {p.entry_x, p.entry_index}),
-         lookup, p.low, p.unit, limit, memory.data<K>());
-  const RowOrder<K> order = order_rows_by_bits(memory.data<K>(), 1, n, bits_of(static_cast<uint64_t>(limit)));
-  const Entries<K> entries{order.keys, order.places, n, p.low, p.unit, limit, Strided<1>(p.entries, {p.entry_source})};
+void put_entries(PutOp op, const Array& x, const Array& source, const Puts& p, bool onto, const Entries& entries) {
   if (op == PutOp::kSet) {
     const auto size = static_cast<int64_t>(size_bytes(x.dtype));
     int64_t bytes = size;
@@ -211,6 +216,23 @@ void run_put(PutOp op, const Array& x, const Array& source, const Lookup& lookup
     }
     run_add<T, 1, false>(op, onto, x, source, entries, p);
   });
+}
+
+template <class K>
+void run_put(PutOp op, const Array& x, const Array& source, const Lookup& lookup, const Puts& p, bool onto) {
+  const int64_t n = p.entries.numel(), limit = (p.high - p.low) / p.unit + 1;
+  const Scratch memory(static_cast<size_t>(n) * sizeof(K));
+  launch(make_put_keys<K>, blocks_for(n, kThreads), kThreads, 0, Strided<2>(p.entries, {p.entry_x, p.entry_index}),
+         lookup, p.low, p.unit, limit, memory.data<K>());
+  const RowOrder<K> order = order_rows_by_bits(memory.data<K>(), 1, n, bits_of(static_cast<uint64_t>(limit)));
+  const Strided<1> in_source(p.entries, {p.entry_source});
+  const bool apart = in_source.axes > 1;
+  const Scratch located(apart ? static_cast<size_t>(n) * sizeof(int64_t) : 0);
+  if (apart)
+    launch(locate_sources, blocks_for(n, kThreads), kThreads, 0, in_source, order.places, n, located.data<int64_t>());
+  put_entries(op, x, source, p, onto,
+              {order.keys, sizeof(K) == 8, order.places, n, p.low, p.unit, limit,
+               in_source.axes ? in_source.stride[0][0] : 0, apart ? located.data<int64_t>() : nullptr});
 }
 
 }  // namespace

@@ -28,9 +28,10 @@ __device__ __forceinline__ bool below(T x, T y) {
   }
 }
 
-template <class T, class I>
-__global__ void __launch_bounds__(kThreads) search_rows(const T* sorted, int64_t n, int64_t row_step, const T* values,
-                                                        int64_t per_row, int64_t count, bool right, I* out) {
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    search_rows(const T* sorted, int64_t n, int64_t row_step, const T* values, int64_t per_row, int64_t count,
+                bool right, bool wide, void* out) {
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count; i += int64_t{kThreads} * gridDim.x) {
     const T* row = sorted + i / per_row * row_step;
     const T v = values[i];
@@ -45,7 +46,10 @@ __global__ void __launch_bounds__(kThreads) search_rows(const T* sorted, int64_t
         left = half;
       }
     }
-    out[i] = static_cast<I>(first);
+    if (wide)
+      static_cast<int64_t*>(out)[i] = first;
+    else
+      static_cast<int32_t*>(out)[i] = static_cast<int32_t>(first);
   }
 }
 
@@ -60,15 +64,9 @@ void searchsorted(const Array& sorted_in, const Array& values_in, bool right, Ar
                 per_row = sorted.ndim() == 1 ? count : values.shape.back();
   visit_dtype(sorted.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    auto run = [&](auto* to) {
-      using I = std::remove_pointer_t<decltype(to)>;
-      launch(search_rows<T, I>, blocks_for(count, kThreads), kThreads, 0, sorted.data<T>(), n,
-             sorted.ndim() == 1 ? int64_t{0} : n, values.data<T>(), per_row, count, right, to);
-    };
-    if (out.dtype == DType::kInt32)
-      run(out.data<int32_t>());
-    else
-      run(out.data<int64_t>());
+    launch(search_rows<T>, blocks_for(count, kThreads), kThreads, 0, sorted.data<T>(), n,
+           sorted.ndim() == 1 ? int64_t{0} : n, values.data<T>(), per_row, count, right, out.dtype == DType::kInt64,
+           static_cast<void*>(out.bytes()));
   });
 }
 
