@@ -292,8 +292,14 @@ HOLON_FN float sin_quadrant(float x, int offset) {
   float v = static_cast<float>((q & 1) != 0 ? b : a);
   return (q & 2) != 0 ? -v : v;
 }
+#if defined(__CUDA_ARCH__) || defined(HOLON_EMULATED)
+// Without a limit; branches cost little there, and float64 much.
+HOLON_FN float sin(float x) { return __builtin_sinf(x); }
+HOLON_FN float cos(float x) { return __builtin_cosf(x); }
+#else
 HOLON_FN float sin(float x) { return sin_quadrant(x, 0); }
 HOLON_FN float cos(float x) { return sin_quadrant(x, 1); }
+#endif
 
 // 2^(y log2|x|) in float64, then the limits and the sign.
 HOLON_FN float pow(float x, float y) {

@@ -250,21 +250,36 @@ HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] ste
       }
     });
 
+namespace {
+
+Array on_device(const Array& a, Device device) {
+  if (a.device == device) return a;
+  Array there = Array::empty(a.shape, a.dtype, device);
+  kernels::copy(a, there);
+  return there;
+}
+
+}  // namespace
+
 Tensor beside(const Tensor& x, const Array& values) {
-  if (x.is_local()) return Tensor::local(values);
+  if (x.is_local()) return Tensor::local(on_device(values, x.device()));
   auto* spec = intern_spec(x.placement(), NdSbp::filled(x.nd_sbp().size(), sbp::broadcast()));
   bool member = x.placement().contains(Context::current().rank());
-  return Tensor::global(member ? values : Array(), values.shape, values.dtype, spec);
+  return Tensor::global(member ? on_device(values, x.placement().device()) : Array(), values.shape, values.dtype, spec);
 }
 
 Tensor number_beside(const Tensor& x, const Scalar& value) {
   FullOptions o{.dtype = x.dtype()};
+  if (x.is_local()) o.device = x.device();
   if (x.is_global()) o.placement = x.placement(), o.sbp = NdSbp::filled(x.nd_sbp().size(), sbp::broadcast());
   return full({}, value, o);
 }
 
 Tensor bring_beside(const Tensor& x, const Tensor& t) {
-  if (x.is_local()) return t.is_local() ? t : t.full();
+  if (x.is_local()) {
+    Tensor whole = t.is_local() ? t : t.full();
+    return x.device().is_cuda() && !whole.device().is_cuda() ? copy_to_device(whole, x.device(), whole.device()) : whole;
+  }
   if (t.is_global() && t.placement() == x.placement()) return t;
   return beside(x, t.full().array());
 }
@@ -576,6 +591,7 @@ void index_put_(const Tensor& x, const std::vector<Index>& given, const Tensor& 
   NoGradGuard no_grad;
   Array source = value.full().array();
   if (source.storage == x.array().storage) source = clone(value).array();
+  if (x.array().defined()) source = ops::on_device(source, x.array().device);
   Tensor v = expand(reshaped(Tensor::local(source), own), shape);
   // Every rank has the indices brought to it, also where none of them falls.
   for (auto& t : key.tensors) t = Tensor::local(t.full().array());

@@ -3,6 +3,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops/axes.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/values.h"
 #include "holon/ops/whole.h"
 
 namespace holon::ops {
@@ -142,10 +143,10 @@ HOLON_OP(repeat_interleave_each, "repeat_interleave_each(Tensor x, Tensor repeat
       if (is_floating(repeats.dtype()) || repeats.ndim() > 1 || (repeats.numel() != 1 && repeats.numel() != x.shape()[d]))
         fail_value("repeat_interleave: repeats is {} {}; it takes one integer, or one for each of the {} along the axis.", name(repeats.dtype()),
                    repeats.shape(), x.shape()[d]);
-      Array times = cast(repeats, int64).full().array();
+      std::vector<int64_t> times = to_vector<int64_t>(repeats);
       std::vector<int64_t> places;
       for (int64_t i = 0; i < x.shape()[d]; ++i) {
-        int64_t n = times.data<int64_t>()[times.numel() == 1 ? 0 : i];
+        int64_t n = times[times.size() == 1 ? 0 : static_cast<size_t>(i)];
         if (n < 0) fail_value("repeat_interleave: repeats has {} at {}; give 0 or more.", n, i);
         places.insert(places.end(), static_cast<size_t>(n), i);
       }

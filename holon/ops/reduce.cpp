@@ -7,6 +7,7 @@
 
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/index.h"
+#include "holon/kernels/cpu/search.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
@@ -172,29 +173,32 @@ void extremum_kernel(KernelCall& c) {
   pick(c.in(0), d, c.out(1), c.out(0));
 }
 
+// Where in each of the sorted rows [..., n] its k-th element is; the first NaN instead where there is one and `nan_wins`.
+// [rows, 1]
+Array kth_places(const Array& sorted, int64_t k, bool nan_wins) {
+  int64_t n = sorted.shape.back(), rows = n ? sorted.numel() / n : 0;
+  Array places = Array::empty({rows, 1}, int64, sorted.device);
+  if (!nan_wins || !is_floating(sorted.dtype)) {
+    kernels::fill(places, k);
+    return places;
+  }
+  Array nan = Array::empty({}, sorted.dtype, sorted.device), none = Array::empty({rows, 1}, boolean, sorted.device);
+  kernels::fill(nan, std::numeric_limits<double>::quiet_NaN());
+  kernels::searchsorted(sorted.view({rows, n}, {n, 1}), nan.view({rows, 1}, {0, 0}), false, places);
+  kernels::binary_scalar(kernels::BinaryOp::Eq, places, n, none);
+  kernels::masked_fill(places, none, k, places);
+  return places;
+}
+
 // The k-th smallest (from 0) of each row, NaNs above all; the first NaN instead where there is one and `nan_wins`.
 void kth_kernel(KernelCall& c, int64_t k, bool nan_wins) {
   int d = normalize_axis(c.i("dim"), c.in(0).ndim(), c.op().public_name());
   Array x = axis_last(c.in(0), d);
-  int64_t n = x.shape.back();
-  Array values = Array::empty(x.shape, x.dtype), order = Array::empty(x.shape, int64);
+  int64_t n = x.ndim() ? x.shape.back() : 1, rows = n ? x.numel() / n : 0;
+  Array values = Array::empty(x.shape, x.dtype, x.device), order = Array::empty(x.shape, int64, x.device);
   kernels::sort(x, false, &values, order);
-  int64_t rows = n ? x.numel() / n : 0;
-  Array at = Array::empty({rows}, int64);
-  visit_dtype(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    for (int64_t r = 0; r < rows; ++r) {
-      const T* row = values.data<T>() + r * n;
-      int64_t place = k;
-      auto is_nan = [&](int64_t i) {
-        if constexpr (std::is_integral_v<T>) return false;
-        else return std::isnan(static_cast<double>(row[i]));
-      };
-      if (nan_wins && n > 0 && is_nan(n - 1))
-        for (place = n - 1; place > 0 && is_nan(place - 1);) --place;
-      at.data<int64_t>()[r] = order.data<int64_t>()[r * n + place];
-    }
-  });
+  Array at = Array::empty({rows, 1}, int64, x.device);
+  kernels::gather(order.view({rows, n}, {n, 1}), 1, kth_places(values.view({rows, n}, {n, 1}), k, nan_wins), at);
   Array index = at.view(c.out(1).shape, contiguous_strides(c.out(1).shape));
   kernels::copy(index, c.out(1));
   if (c.in(0).ndim() == 0) kernels::copy(c.in(0), c.out(0));
@@ -372,14 +376,10 @@ HOLON_OP(median, "median(Tensor x) -> Tensor")
       Array flat = kernels::contiguous(c.in(0));
       int64_t n = flat.numel();
       flat = flat.view({n}, {1});
-      Array values = Array::empty({n}, flat.dtype), order = Array::empty({n}, int64);
-      kernels::sort(flat, false, &values, order);
-      bool nan = visit_dtype(flat.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        if constexpr (std::is_integral_v<T>) return false;
-        else return std::isnan(static_cast<double>(values.data<T>()[n - 1]));
-      });
-      kernels::copy(values.view({}, {}, nan ? n - 1 : (n - 1) / 2), c.out());
+      Array values = Array::empty({1, n}, flat.dtype, flat.device), order = Array::empty({1, n}, int64, flat.device);
+      kernels::sort(flat.view({1, n}, {n, 1}), false, &values, order);
+      Array out = c.out().view({1, 1}, {1, 1});
+      kernels::gather(values, 1, kth_places(values, (n - 1) / 2, true), out);
     })
     .saves({0}, {0})
     .grad([](Grad& g) {

@@ -67,14 +67,18 @@ void reshape_rule(RuleCall& r) {
   }
 }
 
+// A compiled graph asks before there is memory, and copies by itself later.
+Array row_major(const Array& a) {
+  if (a.is_contiguous() || !a.is_placeholder()) return kernels::contiguous(a);
+  return Array::placeholder(a.shape, contiguous_strides(a.shape), a.dtype, a.device);
+}
+
 void reshape_view(ViewCall& v, Array& out) {
   Dims strides;
   if (view_strides(v.in.shape, v.in.strides, v.shape, &strides)) {
     out = v.in.view(v.shape, strides);
   } else {
-    // A compiled graph asks before there is memory, and copies by itself later.
-    Array a = v.in.is_placeholder() ? Array::placeholder(v.in.shape, contiguous_strides(v.in.shape), v.in.dtype, v.in.device) : kernels::contiguous(v.in);
-    out = a.view(v.shape, contiguous_strides(v.shape));
+    out = row_major(v.in).view(v.shape, contiguous_strides(v.shape));
   }
 }
 
@@ -425,7 +429,7 @@ HOLON_OP(clone, "clone(Tensor x) -> Tensor")
 HOLON_OP(contiguous, "contiguous(Tensor x) -> Tensor")
     .doc("x with its elements in row-major order; x itself where they are.", "contiguous(ones(2, 3))")
     .infer_like().rule_elementwise().linear()
-    .view([](ViewCall& v, Array& out) { out = kernels::contiguous(v.in); })
+    .view([](ViewCall& v, Array& out) { out = row_major(v.in); })
     .grad([](Grad& g) { g.dx(0, g.dy()); });
 
 HOLON_OP(copy, "copy(Tensor x, Tensor src) -> Tensor")

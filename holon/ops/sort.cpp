@@ -6,6 +6,7 @@
 #include "holon/kernels/cpu/index.h"
 #include "holon/kernels/cpu/search.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/values.h"
 #include "holon/ops/whole.h"
 
 namespace holon::ops {
@@ -142,7 +143,7 @@ HOLON_OP(bucketize, "bucketize(Tensor x, Tensor boundaries, *, bool out_int32=Fa
 std::vector<Tensor> nonzero_columns(const Tensor& x) {
   Array whole = x.full().array();
   int64_t n = kernels::count_nonzero(whole);
-  Array places = Array::empty({n, whole.ndim()}, int64);
+  Array places = Array::empty({n, whole.ndim()}, int64, whole.device);
   kernels::nonzero(whole, places);
   std::vector<Tensor> columns;
   for (int a = 0; a < whole.ndim(); ++a) columns.push_back(beside(x, kernels::contiguous(places.view({n}, {whole.ndim()}, a))));
@@ -153,7 +154,7 @@ namespace {
 
 Tensor nonzero_places(const Tensor& x) {
   Array whole = x.full().array();
-  Array places = Array::empty({kernels::count_nonzero(whole), whole.ndim()}, int64);
+  Array places = Array::empty({kernels::count_nonzero(whole), whole.ndim()}, int64, whole.device);
   kernels::nonzero(whole, places);
   return beside(x, places);
 }
@@ -210,16 +211,15 @@ HOLON_OP(unique, "unique(Tensor x, bool sorted=True, bool return_inverse=False, 
         whole = kernels::contiguous(permute(Tensor::local(whole), order).array());
       }
       int64_t n = d >= 0 ? x.shape()[d] : x.numel(), width = slice_shape.numel();
-      Array rows = whole.view({n, width}, {width, 1}), order = Array::empty({n}, int64), group = Array::empty({n}, int64);
+      Array rows = whole.view({n, width}, {width, 1}), order = Array::empty({n}, int64, whole.device), group = Array::empty({n}, int64, whole.device);
       int64_t groups = kernels::unique_rows(rows, order, group);
-      Array first = Array::empty({groups}, int64), counts = Array::empty({groups}, int64);
-      kernels::fill(counts, 0);
-      for (int64_t i = n - 1; i >= 0; --i) {
-        int64_t row = order.data<int64_t>()[i], g = group.data<int64_t>()[row];
-        first.data<int64_t>()[g] = row;
-        ++counts.data<int64_t>()[g];
-      }
-      Array out = Array::empty({groups, width}, x.dtype());
+      Array first = Array::empty({groups}, int64, whole.device), counts = Array::empty({groups}, int64, whole.device);
+      // From the last row to the first, so that the first of each group is what stays.
+      Array downwards = Array::empty({n}, int64, whole.device);
+      kernels::arange(n - 1, -1, 0, downwards);
+      kernels::scatter(kernels::ScatterOp::kSet, first, 0, n ? group.view({n}, {-1}, n - 1) : group, downwards);
+      kernels::bincount(group, nullptr, counts);
+      Array out = Array::empty({groups, width}, x.dtype(), whole.device);
       kernels::index_select(rows, 0, first, out);
       Dims shape = slice_shape;
       shape.insert(0, groups);
@@ -250,7 +250,7 @@ HOLON_OP(bincount, "bincount(Tensor x, Tensor? weights=None, int minlength=0) ->
         NoGradGuard no_grad;
         weights = cast(c.in(1), dtype).full().array();
       }
-      Array out = Array::empty({std::max(kernels::largest_count(whole) + 1, c.i("minlength"))}, dtype);
+      Array out = Array::empty({std::max(kernels::largest_count(whole) + 1, c.i("minlength"))}, dtype, whole.device);
       kernels::bincount(whole, c.present(1) ? &weights : nullptr, out);
       c.out.push_back(beside(x, out));
     });
@@ -264,8 +264,8 @@ HOLON_OP(histc, "histc(Tensor x, int bins=100, Scalar min=0, Scalar max=0) -> Te
       if (low == high && x.numel() > 0) low = amin(x).item().as_double(), high = amax(x).item().as_double();
       if (low == high) low -= 1, high += 1;
       if (!std::isfinite(low) || !std::isfinite(high) || low > high) fail_value("histc: the range from {} to {} is no interval. Give min < max.", low, high);
-      Array out = Array::empty({c.i("bins")}, x.dtype());
-      kernels::histc(x.full().array(), low, high, out);
+      Array whole = x.full().array(), out = Array::empty({c.i("bins")}, x.dtype(), whole.device);
+      kernels::histc(whole, low, high, out);
       c.out.push_back(beside(x, out));
     });
 
@@ -324,9 +324,7 @@ void quantile(BodyCall& c, const std::vector<double>& qs, bool list, bool skip_n
 std::vector<double> numbers_of(const BodyCall& c) {
   const Tensor& q = c.in(1);
   if (q.ndim() > 1 || !is_floating(q.dtype())) fail_value("{}: q is {} {}; it takes one number or a row of them.", c.op().public_name(), name(q.dtype()), q.shape());
-  NoGradGuard no_grad;
-  Tensor whole = cast(q, float64).full();
-  return {whole.data<double>().begin(), whole.data<double>().end()};
+  return to_vector<double>(q);
 }
 
 }  // namespace

@@ -57,7 +57,9 @@ void check_row(size_t row, size_t found, size_t expected) {
 
 Tensor whole_as(const Tensor& t, DType dtype) {
   NoGradGuard guard;
-  return t.detach().full().to(dtype);
+  Tensor whole = t.detach().full();
+  if (whole.device().is_cuda()) whole = copy_to_device(whole, Device(), whole.device());
+  return whole.to(dtype);
 }
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/kernels/device.h"
 #include "holon/tensor/node.h"
 
 namespace holon {
@@ -166,7 +167,7 @@ std::string text_of(const Tensor& t, const Array& a, bool whole) {
     values = "...";
     mark = fmt::format(", shape={}, part=none on {}", t.shape(), rank_text());
   } else {
-    values = array_to_string(a, 7);
+    values = array_to_string(kernels::detail::host_copy(a), 7);
     if (!whole) mark = fmt::format(", shape={}, part=rank {}", t.shape(), Context::current().rank());
     if (a.numel() == 0) values += fmt::format(", size=({}{})", t.shape().str().substr(1, t.shape().str().size() - 2), t.ndim() == 1 ? "," : "");
   }

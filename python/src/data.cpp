@@ -164,7 +164,12 @@ Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bo
     check_nd_sbp(whole.shape, p, s, "tensor");
     t = Tensor::global(part_of(whole, p, s), whole.shape, whole.dtype, intern_spec(p, s));
   } else {
-    whole.device = d;
+    if (d.is_cuda()) {
+      Array there = Array::empty(whole.shape, whole.dtype, d);
+      kernels::copy(whole, there);
+      whole = std::move(there);
+    }
+    whole.device = d;  // a simulated device shares the memory
     t = Tensor::local(whole);
   }
   if (requires_grad) t.set_requires_grad();

@@ -61,9 +61,10 @@ def test_basic(native, dtype, causal):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("heads", [1, 5])
 @pytest.mark.parametrize("d, e", [(8, 8), (64, 64), (33, 17), (128, 72), (80, 128), (256, 256), (200, 131)])
-def test_widths(native, dtype, d, e):
-    check(native, dtype, (1, 1, 19, d), (1, 1, 37, d), e, is_causal=True)
+def test_widths(native, dtype, d, e, heads):
+    check(native, dtype, (1, heads, 19, d), (1, heads, 37, d), e, is_causal=True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

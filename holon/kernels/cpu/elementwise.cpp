@@ -11,13 +11,18 @@ namespace holon::kernels {
 namespace {
 
 constexpr bool kSame = false, kBool = true;
+constexpr int kFloats = 1, kInts = 2, kAll = 3, kDivides = 7;
 #define HOLON_NAME(name, types, result, value) #name,
 #define HOLON_RESULT(name, types, result, value) result,
+#define HOLON_TYPES(name, types, result, value) types,
 constexpr const char* kUnaryNames[] = {HOLON_UNARY_OPS(HOLON_NAME)};
 constexpr const char* kBinaryNames[] = {HOLON_BINARY_OPS(HOLON_NAME)};
 constexpr const char* kTernaryNames[] = {HOLON_TERNARY_OPS(HOLON_NAME)};
 constexpr bool kUnaryGivesBool[] = {HOLON_UNARY_OPS(HOLON_RESULT)};
 constexpr bool kBinaryGivesBool[] = {HOLON_BINARY_OPS(HOLON_RESULT)};
+constexpr int kUnaryTypes[] = {HOLON_UNARY_OPS(HOLON_TYPES)};
+constexpr int kBinaryTypes[] = {HOLON_BINARY_OPS(HOLON_TYPES)};
+constexpr int kTernaryTypes[] = {HOLON_TERNARY_OPS(HOLON_TYPES)};
 
 [[noreturn]] void fail_dtype(const char* op, DType dtype) {
   fail_type("{} is not defined for {}. Convert the input to {} first.", op, holon::name(dtype),
@@ -28,6 +33,10 @@ bool is_compute_type(DType dtype) { return dtype_of(compute_type(dtype)) == dtyp
 
 // The dtype that the row function writes.
 DType out_compute(DType in, bool gives_bool) { return gives_bool ? DType::kBool : dtype_of(compute_type(in)); }
+
+void check_types(const char* op, int types, DType dtype) {
+  if ((types & (is_floating(dtype) ? kFloats : kInts)) == 0) fail_dtype(op, dtype);
+}
 
 void check_out(const char* op, DType in, const Array& out, bool gives_bool) {
   HOLON_CHECK(out.dtype == (gives_bool ? DType::kBool : in), "{}: the output is {}, the inputs are {}", op,
@@ -84,14 +93,40 @@ const char* name(BinaryOp op) { return kBinaryNames[static_cast<int>(op)]; }
 const char* name(TernaryOp op) { return kTernaryNames[static_cast<int>(op)]; }
 bool gives_bool(UnaryOp op) { return kUnaryGivesBool[static_cast<int>(op)]; }
 bool gives_bool(BinaryOp op) { return kBinaryGivesBool[static_cast<int>(op)]; }
+bool divides(BinaryOp op) { return kBinaryTypes[static_cast<int>(op)] == kDivides; }
+
+namespace {
+
+// Before any device's form. Gives the operation that is computed.
+UnaryOp checked(UnaryOp op, const Array& a, const Array& out) {
+  if (op == UnaryOp::BitNot && a.dtype == DType::kBool) op = UnaryOp::LogicalNot;
+  check_types(name(op), kUnaryTypes[static_cast<int>(op)], a.dtype);
+  check_out(name(op), a.dtype, out, gives_bool(op));
+  return op;
+}
+void check(BinaryOp op, const Array& a, DType b, const Array& out) {
+  check_types(name(op), kBinaryTypes[static_cast<int>(op)], a.dtype);
+  HOLON_CHECK(a.dtype == b, "{}: the inputs are {} and {}", name(op), holon::name(a.dtype), holon::name(b));
+  check_out(name(op), a.dtype, out, gives_bool(op));
+}
+void check(TernaryOp op, const Array& a, const Array& b, const Array& c, const Array& out) {
+  check_types(name(op), kTernaryTypes[static_cast<int>(op)], a.dtype);
+  HOLON_CHECK(a.dtype == b.dtype && a.dtype == c.dtype, "{}: the inputs are {}, {} and {}", name(op), holon::name(a.dtype),
+              holon::name(b.dtype), holon::name(c.dtype));
+  check_out(name(op), a.dtype, out, false);
+}
+void check_where(const Array& condition, DType a, DType b, const Array& out) {
+  HOLON_CHECK(size_bytes(condition.dtype) == 1, "where: the condition is {}", holon::name(condition.dtype));
+  HOLON_CHECK(a == out.dtype && b == out.dtype, "where: {} and {} into {}", holon::name(a), holon::name(b), holon::name(out.dtype));
+}
+
+}  // namespace
 
 void unary(UnaryOp op, const Array& a, Array& out, const Params& params) {
+  op = checked(op, a, out);
   HOLON_ON_DEVICE(out, unary, op, a, out, params);
   const Numbers p(params);
-  if (op == UnaryOp::BitNot && a.dtype == DType::kBool) op = UnaryOp::LogicalNot;
   RowFn rows = table().unary[static_cast<int>(op)][static_cast<int>(compute_type(a.dtype))];
-  if (!rows) fail_dtype(name(op), a.dtype);
-  check_out(name(op), a.dtype, out, gives_bool(op));
   if (is_compute_type(a.dtype) && same_layout(a, out) && out.is_contiguous()) {
     const size_t size = size_bytes(a.dtype);
     run_flat(rows, {a.bytes(), a.bytes(), size, size, out.bytes(), size_bytes(out.dtype)}, out.numel(), p.p);
@@ -108,13 +143,11 @@ void unary(UnaryOp op, const Array& a, Array& out, const Params& params) {
 }
 
 void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Params& params) {
+  check(op, a, b.dtype, out);
   HOLON_ON_DEVICE(out, binary, op, a, b, out, params);
   const Numbers p(params);
   const Compute compute = compute_type(a.dtype);
   RowFn const* forms = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
-  if (!forms[0]) fail_dtype(name(op), a.dtype);
-  HOLON_CHECK(a.dtype == b.dtype, "{}: the inputs are {} and {}", name(op), holon::name(a.dtype), holon::name(b.dtype));
-  check_out(name(op), a.dtype, out, gives_bool(op));
   if (is_compute_type(a.dtype) && same_layout(a, out) && same_layout(b, out) && out.is_contiguous()) {
     const size_t size = size_bytes(a.dtype);
     run_flat(forms[0], {a.bytes(), b.bytes(), size, size, out.bytes(), size_bytes(out.dtype)}, out.numel(), p.p);
@@ -149,15 +182,14 @@ std::optional<UnaryOp> power_op(const Array& a, Scalar exponent) {
 }  // namespace
 
 void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool scalar_on_left, const Params& params) {
-  HOLON_ON_DEVICE(out, binary_scalar, op, a, scalar, out, scalar_on_left, params);
   if (op == BinaryOp::Pow && !scalar_on_left)
     if (auto cheaper = power_op(a, scalar)) return unary(*cheaper, a, out);
+  check(op, a, a.dtype, out);
+  HOLON_ON_DEVICE(out, binary_scalar, op, a, scalar, out, scalar_on_left, params);
   const Numbers p(params);
   const Number number = number_of(scalar);
   const Compute compute = compute_type(a.dtype);
   RowFn const* forms = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
-  if (!forms[0]) fail_dtype(name(op), a.dtype);
-  check_out(name(op), a.dtype, out, gives_bool(op));
   alignas(8) std::byte value[8];
   switch (compute) {
     case Compute::kF32: *reinterpret_cast<float*>(value) = number.to<float>(); break;
@@ -191,14 +223,11 @@ void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool 
 }
 
 void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array& out, const Params& params) {
+  check(op, a, b, c, out);
   HOLON_ON_DEVICE(out, ternary, op, a, b, c, out, params);
   const Numbers p(params);
   const Compute compute = compute_type(a.dtype);
   RowFn rows = table().ternary[static_cast<int>(op)][static_cast<int>(compute)];
-  if (!rows) fail_dtype(name(op), a.dtype);
-  HOLON_CHECK(a.dtype == b.dtype && a.dtype == c.dtype, "{}: the inputs are {}, {} and {}", name(op),
-              holon::name(a.dtype), holon::name(b.dtype), holon::name(c.dtype));
-  check_out(name(op), a.dtype, out, false);
   Loop loop;
   loop.rows = rows;
   loop.inputs = 3;
@@ -213,9 +242,6 @@ void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array
 namespace {
 
 void select(const Array& condition, const LoopInput& a, const Array& b, Array& out) {
-  HOLON_CHECK(size_bytes(condition.dtype) == 1, "where: the condition is {}", holon::name(condition.dtype));
-  HOLON_CHECK(a.dtype == out.dtype && b.dtype == out.dtype, "where: {} and {} into {}", holon::name(a.dtype),
-              holon::name(b.dtype), holon::name(out.dtype));
   const size_t size = size_bytes(out.dtype);
   Loop loop;
   loop.rows = table().select[size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3];
@@ -231,26 +257,32 @@ void select(const Array& condition, const LoopInput& a, const Array& b, Array& o
 }  // namespace
 
 void where(const Array& condition, const Array& a, const Array& b, Array& out) {
+  check_where(condition, a.dtype, b.dtype, out);
   HOLON_ON_DEVICE(out, where, condition, a, b, out);
   select(condition, LoopInput(a, a.dtype), b, out);
 }
 
-void masked_fill(const Array& a, const Array& mask, Scalar value, Array& out) {
-  HOLON_ON_DEVICE(out, masked_fill, a, mask, value, out);
-  alignas(8) std::byte bytes[8];
+uint64_t element_bits(Scalar value, DType dtype) {
+  uint64_t bits = 0;
   const Number v = number_of(value);
   const void* from = value.is_float() ? static_cast<const void*>(&v.d) : &v.i;
-  load_elements(static_cast<const std::byte*>(from), 8, value.is_float() ? DType::kFloat64 : DType::kInt64, out.dtype, bytes, 1, nullptr);
+  load_elements(static_cast<const std::byte*>(from), 8, value.is_float() ? DType::kFloat64 : DType::kInt64, dtype, &bits, 1, nullptr);
+  return bits;
+}
+
+void masked_fill(const Array& a, const Array& mask, Scalar value, Array& out) {
+  check_where(mask, a.dtype, a.dtype, out);
+  HOLON_ON_DEVICE(out, masked_fill, a, mask, value, out);
+  const uint64_t bits = element_bits(value, out.dtype);
   const Dims none{};
   LoopInput number;
-  number.data = bytes;
+  number.data = reinterpret_cast<const std::byte*>(&bits);
   number.shape = number.strides = &none;
   number.dtype = number.compute = out.dtype;
   select(mask, number, a, out);
 }
 
 void clamp(const Array& a, std::optional<Scalar> low, std::optional<Scalar> high, Array& out) {
-  HOLON_ON_DEVICE(out, clamp, a, low, high, out);
   if (low && high)
     unary(UnaryOp::Clamp, a, out, {*low, *high});
   else if (low)

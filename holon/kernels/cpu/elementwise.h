@@ -60,5 +60,8 @@ const char* name(TernaryOp op);
 // Whether the result is bool, whatever the inputs.
 bool gives_bool(UnaryOp op);
 bool gives_bool(BinaryOp op);
+bool divides(BinaryOp op);  // an integer 0 on the right is an error
+// A number as an element of the dtype, in the first bytes.
+uint64_t element_bits(Scalar value, DType dtype);
 
 }  // namespace holon::kernels

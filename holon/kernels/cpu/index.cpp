@@ -192,6 +192,7 @@ void embedding_backward(const Array& dy, const Array& indices, int64_t row_offse
 }
 
 void index_select(const Array& x, int axis, const Array& indices, Array& out, AxisPart part) {
+  HOLON_ON_DEVICE(out, index_select, x, axis, indices, out, part);
   HOLON_CHECK(x.dtype == out.dtype && x.ndim() == out.ndim() && indices.ndim() <= 1 && out.shape[axis] == indices.numel(),
               "index_select: {} of {} along axis {} into {}", indices.shape, x.shape, axis, out.shape);
   const int64_t n = x.shape[axis];
@@ -258,6 +259,7 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out, Ax
 }
 
 void index_add(Array& out, int axis, const Array& indices, const Array& src, AxisPart part) {
+  HOLON_ON_DEVICE(out, index_add, out, axis, indices, src, part);
   HOLON_CHECK(src.dtype == out.dtype && src.ndim() == out.ndim() && src.shape[axis] == indices.numel(),
               "index_add: {} of {} along axis {} into {}", indices.shape, src.shape, axis, out.shape);
   const int64_t n = out.shape[axis];
@@ -313,6 +315,7 @@ struct RowSteps {
 }  // namespace
 
 void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart part) {
+  HOLON_ON_DEVICE(out, gather, x, axis, index, out, part);
   HOLON_CHECK(x.dtype == out.dtype && index.shape == out.shape, "gather: {} into {}", index.shape, out.shape);
   const RowSteps step(x, axis, index, out);
   visit_size(x.dtype, [&](auto tag) {
@@ -334,6 +337,7 @@ void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart p
 }
 
 void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part, const char* shown) {
+  HOLON_ON_DEVICE(out, scatter, op, out, axis, index, src, part, shown);
   HOLON_CHECK(src.dtype == out.dtype, "scatter: {} into {}", name(src.dtype), name(out.dtype));
   const RowSteps step(out, axis, index, src);
   visit_dtype(out.dtype, [&](auto tag) {

@@ -114,6 +114,7 @@ T sum_of(T a, T b) {
 
 void index_axes(const Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap, Array& out,
                 std::string_view prefix) {
+  HOLON_ON_DEVICE(out, index_axes, x, axis, indices, parts, wrap, out, prefix);
   HOLON_CHECK(x.dtype == out.dtype, "index: {} into {}", name(x.dtype), name(out.dtype));
   const Joined j = join(x, axis, indices, parts, wrap, prefix);
   const int n_post = x.ndim() - axis - static_cast<int>(indices.size());
@@ -137,6 +138,7 @@ void index_axes(const Array& x, int axis, std::span<const Array* const> indices,
 
 void index_put_axes(Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap, bool accumulate,
                     const Array& value, std::string_view prefix) {
+  HOLON_ON_DEVICE(x, index_put_axes, x, axis, indices, parts, wrap, accumulate, value, prefix);
   HOLON_CHECK(x.dtype == value.dtype, "index_put: {} into {}", name(value.dtype), name(x.dtype));
   const Joined j = join(x, axis, indices, parts, wrap, prefix);
   const int n_post = x.ndim() - axis - static_cast<int>(indices.size());
@@ -180,7 +182,6 @@ void index_put_axes(Array& x, int axis, std::span<const Array* const> indices, s
 
 void window_put(Array& x, const Dims& offset, std::span<const int64_t> starts, std::span<const int64_t> steps, std::span<const int64_t> sizes,
                 const Array& value, const Dims& value_offset) {
-  HOLON_ON_DEVICE(x, window_put, x, offset, starts, steps, sizes, value, value_offset);
   Array to = x, from = value;
   for (int d = 0; d < x.ndim(); ++d) {
     const auto a = static_cast<size_t>(d);

@@ -1,7 +1,6 @@
 // Sorting along the last axis: rows become keys, unsigned integers in the order that is asked for, with the place of their
 // element behind them, so that sorting is stable and compares nothing but integers.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/sort_keys.h"
 
 namespace holon::kernels {
 
@@ -18,19 +18,7 @@ namespace {
 
 int64_t bytes_of(DType dtype) { return static_cast<int64_t>(size_bytes(dtype)); }
 
-// An unsigned integer that compares as x does; a NaN is above all, and 0 and -0 are equal.
-uint32_t key_of(int32_t x) { return static_cast<uint32_t>(x) ^ 0x80000000u; }
-uint64_t key_of(int64_t x) { return static_cast<uint64_t>(x) ^ 0x8000000000000000u; }
-uint32_t key_of(float x) {
-  if (x != x) return ~0u;
-  const auto b = std::bit_cast<uint32_t>(x + 0.f);
-  return b >> 31 ? ~b : b ^ 0x80000000u;
-}
-uint64_t key_of(double x) {
-  if (x != x) return ~uint64_t{0};
-  const auto b = std::bit_cast<uint64_t>(x + 0.0);
-  return b >> 63 ? ~b : b ^ 0x8000000000000000u;
-}
+using HOLON_ISA::f::sort_key;
 
 struct WideEntry {
   uint64_t key;
@@ -46,12 +34,12 @@ class Orderer {
     // Keys of 32 bits and their places fit one number, unless the row is longer than 2^32.
     if constexpr (sizeof(T) == 4)
       if (n <= (int64_t{1} << 32)) {
-        first(narrow_, n, k, [&](int64_t i) { return uint64_t{descending ? ~key_of(row[i]) : key_of(row[i])} << 32 | static_cast<uint64_t>(i); });
+        first(narrow_, n, k, [&](int64_t i) { return uint64_t{descending ? ~sort_key(row[i]) : sort_key(row[i])} << 32 | static_cast<uint64_t>(i); });
         for (int64_t j = 0; j < k; ++j) order[j] = static_cast<int64_t>(narrow_[static_cast<size_t>(j)] & 0xffffffffu);
         return;
       }
     first(wide_, n, k, [&](int64_t i) {
-      const uint64_t key = key_of(row[i]);
+      const uint64_t key = sort_key(row[i]);
       const uint64_t top = sizeof(T) == 4 ? 0xffffffffu : ~uint64_t{0};
       return WideEntry{descending ? top - key : key, i};
     });

@@ -1,4 +1,4 @@
-// What the kernels of attention are told: attention.cu chooses them, attention_float.cu and attention_half.cu have
+// What the kernels of attention are told: attention.cu chooses them, attention_float*.cu and attention_bfloat16.cu have
 // those by tiles.
 #pragma once
 

@@ -24,19 +24,21 @@ constexpr float kNothing = -INFINITY;
 template <class T, int kWidth>
 struct Shape {
   static constexpr bool kHalf = sizeof(T) == 2;
-  static constexpr int kRows = !kHalf && kWidth == 256 ? 32 : 64;  // of the block's own tile
-  static constexpr int kWarps = kRows / 16, kThreads = kWarps * kWarp;
+  static constexpr int kWarps = !kHalf && kWidth == 256 ? 2 : 4, kThreads = kWarps * kWarp;
+  static constexpr int kRows = kWarps * 16;                                        // of the block's own tile
   static constexpr int kCols = (kHalf ? kWidth == 256 : kWidth >= 128) ? 32 : 64;  // rows of the tiles that pass by
-  static constexpr int kStages = kHalf ? 2 : 1;                                    // tiles on their way
+  static constexpr int kStages = kHalf ? 2 : 1;                              // of those under way in the backward pass
   static constexpr int kStride = kWidth + 16 / static_cast<int>(sizeof(T));  // of rows in shared memory: no bank twice
   static constexpr int kOut = kWidth < 128 ? kWidth : 128;                   // columns of dk, dv that a block makes
   static constexpr int kOwn = kRows * kStride, kPassing = kCols * kStride;   // elements of tiles
-  static constexpr int kProbabilities = kHalf ? 0 : kWarps * 16 * (kCols + 4);  // floats: see add_rows
-  // Bytes, with `own` and `passing` tiles of each kind.
-  static constexpr size_t shared_bytes(int own, int passing) {
-    return static_cast<size_t>(own * kOwn + passing * kStages * kPassing) * sizeof(T) + kProbabilities * sizeof(float) +
-        64 * 8 + 2 * 64 * 4;
-  }
+  static constexpr int kStaged = kHalf ? 0 : 16 * (kCols + 4);               // floats for a warp: see add_rows
+  // Row after row of bits (draw_kept), and two numbers for each of the passing rows.
+  static constexpr size_t kBackwardBytes = static_cast<size_t>(2 * kOwn + 2 * kStages * kPassing) * sizeof(T) +
+      kWarps * kStaged * sizeof(float) + 64 * 8 + 2 * 64 * 4;
+  // With kM times as many rows of queries for each warp.
+  template <int kM>
+  static constexpr size_t kForwardBytes =
+      static_cast<size_t>(kM* kOwn + 2 * kPassing) * sizeof(T) + kWarps* kStaged * sizeof(float) + kM* kRows * 8;
 };
 
 // The unit of scores: powers of two are what the hardware computes; float32 takes the exact function of the CPU's kind.
@@ -70,18 +72,23 @@ __device__ __forceinline__ T* head_of(const Rows& x, int64_t image, int64_t head
 template <class T, int kWidth, int kRows, int kThreads>
 __device__ __forceinline__ void fetch_tile(T* to, const Rows& x, const T* from, int64_t first, int64_t count,
                                            int width) {
-  constexpr int kStride = Shape<T, kWidth>::kStride, kN = kPack<T>, kPacks = kWidth / kN;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < kRows * kPacks; i += kThreads) {
-    const int r = i / kPacks, c = i % kPacks * kN;
-    const bool there = first + r < count;
-    const T* source = from + (first + r) * x.row + c;
-    T* target = to + r * kStride + c;
-    if (x.packs) {
-      copy_async(target, there && c < width ? source : from, there && c < width);
-    } else {
+  constexpr int kStride = Shape<T, kWidth>::kStride, kN = kPack<T>, kPacks = kWidth / kN, kStep = kThreads / kPacks;
+  static_assert(kThreads % kPacks == 0 && kRows % kStep == 0);
+  const int r = threadIdx.x / kPacks, c = threadIdx.x % kPacks * kN;
+  const T* source = from + (first + r) * x.row + c;
+  T* target = to + r * kStride + c;
+  const int64_t left = count - first - r;
+  const int rows = left < kRows ? static_cast<int>(left) : kRows;
+  if (x.packs) {
 #pragma unroll
-      for (int k = 0; k < kN; ++k) target[k] = there && c + k < width ? source[k] : T{};
+    for (int n = 0; n < kRows; n += kStep, source += kStep * x.row, target += kStep * kStride) {
+      const bool there = n < rows && c < width;
+      copy_async(target, there ? source : from, there);
+    }
+  } else {
+    for (int n = 0; n < kRows; n += kStep, source += kStep * x.row, target += kStep * kStride) {
+#pragma unroll
+      for (int k = 0; k < kN; ++k) target[k] = n < rows && c + k < width ? source[k] : T{};
     }
   }
 }
@@ -93,30 +100,37 @@ __device__ __forceinline__ int out_column(int n, int i, int t) {
   return sizeof(T) == 2 ? 8 * n + 2 * t + i % 2 : n / 2 * 16 + 4 * t + n % 2 * 2 + i % 2;
 }
 
-// c[16, kN] = a[16, width] b[kN, width]^T; a and b in shared memory, with zeros up to a multiple of 16 columns.
-template <class T, int kN, int kStride>
-__device__ __forceinline__ void scores_of(float (&c)[kN / 8][4], const T* a, const T* b, int width) {
+// c[16 kM, kN] = a[16 kM, width] b[kN, width]^T; a and b in shared memory, with zeros up to a multiple of 16 columns.
+template <class T, int kN, int kStride, int kM>
+__device__ __forceinline__ void scores_of(float (&c)[kM][kN / 8][4], const T* a, const T* b, int width) {
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
-  for (int n = 0; n < kN / 8; ++n)
+  for (int m = 0; m < kM; ++m)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) c[n][i] = 0;
+    for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c[m][n][i] = 0;
   if constexpr (sizeof(T) == 2) {
     const T* row_a = a + lane % 16 * kStride + lane / 16 * 8;
     const T* row_b = b + (lane % 8 + lane / 16 * 8) * kStride + lane / 8 % 2 * 8;
-#pragma unroll 4
+#pragma unroll(kM == 1 ? 4 : 2)
     for (int k = 0; k < width; k += 16) {
-      uint32_t fa[4];
-      load_matrices(fa, row_a + k);
+      uint32_t fa[kM][4];
+#pragma unroll
+      for (int m = 0; m < kM; ++m) load_matrices(fa[m], row_a + m * 16 * kStride + k);
 #pragma unroll
       for (int n = 0; n < kN / 16; ++n) {
         uint32_t fb[4];
         load_matrices(fb, row_b + n * 16 * kStride + k);
-        mma<T>(c[2 * n], fa, fb[0], fb[1]);
-        mma<T>(c[2 * n + 1], fa, fb[2], fb[3]);
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          mma<T>(c[m][2 * n], fa[m], fb[0], fb[1]);
+          mma<T>(c[m][2 * n + 1], fa[m], fb[2], fb[3]);
+        }
       }
     }
   } else {
+    static_assert(kM == 1);
     using P = Pack<T, 4>;
     const int g = lane / 4, t = lane % 4;
     for (int k = 0; k < width; k += 4) {
@@ -129,34 +143,42 @@ __device__ __forceinline__ void scores_of(float (&c)[kN / 8][4], const T* a, con
           const P y = *reinterpret_cast<const P*>(b + (8 * n + 2 * t + i) * kStride + k);
 #pragma unroll
           for (int u = 0; u < 4; ++u) {
-            c[n][i] += low.v[u] * y.v[u];
-            c[n][2 + i] += high.v[u] * y.v[u];
+            c[0][n][i] += low.v[u] * y.v[u];
+            c[0][n][2 + i] += high.v[u] * y.v[u];
           }
         }
     }
   }
 }
 
-// out[16, kOut] += c[16, kK] b[kK, width], c as scores_of leaves it. float32 passes c through `staged` [16, kK + 4],
-// the warp's own.
-template <class T, int kK, int kOut, int kStride>
-__device__ __forceinline__ void add_rows(float (&out)[kOut / 8][4], const float (&c)[kK / 8][4], const T* b, int width,
-                                         float* staged) {
+// out[16 kM, kOut] += c[16 kM, kK] b[kK, width], c as scores_of leaves it. float32 passes c through `staged` [16, kK +
+// 4], the warp's own.
+template <class T, int kK, int kOut, int kStride, int kM>
+__device__ __forceinline__ void add_rows(float (&out)[kM][kOut / 8][4], const float (&c)[kM][kK / 8][4], const T* b,
+                                         int width, float* staged) {
   const int lane = threadIdx.x % kWarp;
   if constexpr (sizeof(T) == 2) {
     const T* row_b = b + lane % 16 * kStride + lane / 16 * 8;
 #pragma unroll
     for (int k = 0; k < kK / 16; ++k) {
-      const uint32_t fa[4] = {pack_halves<T>(c[2 * k][0], c[2 * k][1]), pack_halves<T>(c[2 * k][2], c[2 * k][3]),
-                              pack_halves<T>(c[2 * k + 1][0], c[2 * k + 1][1]),
-                              pack_halves<T>(c[2 * k + 1][2], c[2 * k + 1][3])};
+      uint32_t fa[kM][4];
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float(&pair)[4] = c[m][2 * k + i / 2];
+          fa[m][i] = pack_halves<T>(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+        }
 #pragma unroll
       for (int n = 0; n < kOut / 16; ++n) {
         if (16 * n >= width) continue;
         uint32_t fb[4];
         load_matrices_transposed(fb, row_b + k * 16 * kStride + n * 16);
-        mma<T>(out[2 * n], fa, fb[0], fb[1]);
-        mma<T>(out[2 * n + 1], fa, fb[2], fb[3]);
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          mma<T>(out[m][2 * n], fa[m], fb[0], fb[1]);
+          mma<T>(out[m][2 * n + 1], fa[m], fb[2], fb[3]);
+        }
       }
     }
   } else {
@@ -166,7 +188,7 @@ __device__ __forceinline__ void add_rows(float (&out)[kOut / 8][4], const float 
 #pragma unroll
     for (int n = 0; n < kK / 8; ++n)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) staged[(g + i / 2 * 8) * kS + 8 * n + 2 * t + i % 2] = c[n][i];
+      for (int i = 0; i < 4; ++i) staged[(g + i / 2 * 8) * kS + 8 * n + 2 * t + i % 2] = c[0][n][i];
     __syncwarp();
     for (int k = 0; k < kK; k += 4) {
       const P low = *reinterpret_cast<const P*>(staged + g * kS + k),
@@ -179,8 +201,8 @@ __device__ __forceinline__ void add_rows(float (&out)[kOut / 8][4], const float 
           const P y = *reinterpret_cast<const P*>(b + (k + u) * kStride + n * 16 + 4 * t);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            out[2 * n + i / 2][i % 2] += low.v[u] * y.v[i];
-            out[2 * n + i / 2][2 + i % 2] += high.v[u] * y.v[i];
+            out[0][2 * n + i / 2][i % 2] += low.v[u] * y.v[i];
+            out[0][2 * n + i / 2][2 + i % 2] += high.v[u] * y.v[i];
           }
         }
     }
@@ -215,34 +237,50 @@ __device__ __forceinline__ void store_rows(const Rows& x, T* to, const float (&o
   }
 }
 
-// What is done to a score, in units of kUnit: scale, mask, and -inf for what is not seen.
-template <class T>
-struct Scores {
-  const Numbers& p;
-  int64_t mask_head;
-  float scale;
-  bool partly;  // some of the tile's scores do not count
-  __device__ __forceinline__ Scores(const Numbers& p, int64_t image, int64_t head)
-      : p(p),
-        mask_head(image * p.mask.image + head * p.mask.head),
-        scale(static_cast<float>(p.scale) * kUnit<T>),
-        partly(true) {}
-  // Of the queries [i, i + queries) and the keys [j, j + keys).
-  __device__ __forceinline__ void look_at(int64_t i, int queries, int64_t j, int keys) {
-    partly = i + queries > p.t || j + keys > p.s || (p.causal && j + keys - 1 > i + p.diagonal);
+// Products become scores in units of kUnit: scale, mask, and -inf for what is not seen. Rows are queries and columns
+// keys, or, with kTurned, the other way round; c[0][0] is that of row + g and column + 2 t.
+template <class T, bool kTurned, int kN, int kM>
+__device__ __forceinline__ void finish_scores(float (&c)[kM][kN / 8][4], const Numbers& p, int64_t image, int64_t head,
+                                              int64_t row, int64_t column) {
+  constexpr int kRows = 16 * kM;
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  const float scale = static_cast<float>(p.scale) * kUnit<T>;
+  const int64_t last_i = kTurned ? column + kN : row + kRows, last_j = kTurned ? row + kRows : column + kN;
+  const bool whole =
+      last_i <= p.t && last_j <= p.s && (!p.causal || last_j - 1 <= (kTurned ? column : row) + p.diagonal);
+  if (whole && p.mask.kind == MaskKind::kNone) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) c[m][n][i] *= scale;
+    return;
   }
-  __device__ __forceinline__ float operator()(float dot, int64_t i, int64_t j) const {
-    float s = dot * scale;
-    if (partly && (i >= p.t || j >= p.s || (p.causal && j > i + p.diagonal))) return kNothing;
-    if (p.mask.kind == MaskKind::kNone) return s;
-    const int64_t at = mask_head + i * p.mask.row + j * p.mask.col;
-    if (p.mask.kind == MaskKind::kBool) return static_cast<const bool*>(p.mask.data)[at] ? s : kNothing;
-    return s +
-        (p.mask.kind == MaskKind::kFloat ? static_cast<const float*>(p.mask.data)[at]
-                                         : widen(static_cast<const T*>(p.mask.data)[at])) *
-        kUnit<T>;
-  }
-};
+  const int64_t mask_head = image * p.mask.image + head * p.mask.head;
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int64_t r = row + 16 * m + g + k / 2 * 8, col = column + 8 * n + 2 * t + k % 2, i = kTurned ? col : r,
+                      j = kTurned ? r : col;
+        float& s = c[m][n][k];
+        s *= scale;
+        if (i >= p.t || j >= p.s || (p.causal && j > i + p.diagonal)) {
+          s = kNothing;
+        } else if (p.mask.kind != MaskKind::kNone) {
+          const int64_t at = mask_head + i * p.mask.row + j * p.mask.col;
+          if (p.mask.kind == MaskKind::kBool)
+            s = static_cast<const bool*>(p.mask.data)[at] ? s : kNothing;
+          else
+            s += (p.mask.kind == MaskKind::kFloat ? static_cast<const float*>(p.mask.data)[at]
+                                                  : widen(static_cast<const T*>(p.mask.data)[at])) *
+                kUnit<T>;
+        }
+      }
+}
 
 // kept[r] = which of the keys [j, j + keys) query i + r keeps, for n queries; bit by bit, keys <= 64. By one warp.
 __device__ __forceinline__ void draw_kept(uint64_t* kept, const Numbers& p, int64_t image, int64_t head, int64_t i,
@@ -283,95 +321,104 @@ __device__ __forceinline__ float quad_max(float v) {
   return fmaxf(v, __shfl_xor_sync(kAllLanes, v, 2));
 }
 
-template <class T, int kWidth>
+// Keys and values take turns: while scores are computed values come, and the next keys while values are summed up. A
+// warp has kM times 16 rows, which share what it loads of keys and values.
+template <class T, int kWidth, int kM>
 __global__ void __launch_bounds__(Shape<T, kWidth>::kThreads) forward(Numbers p) {
   using S = Shape<T, kWidth>;
-  constexpr int kN = S::kCols, kStride = S::kStride;
+  constexpr int kN = S::kCols, kStride = S::kStride, kRows = kM * S::kRows, kOfWarp = 16 * kM;
   T* const q = dynamic_shared<T>();
-  T *const k = q + S::kOwn, *const v = k + S::kStages * S::kPassing;
-  float* const staged = reinterpret_cast<float*>(v + S::kStages * S::kPassing);
-  uint64_t* const kept = reinterpret_cast<uint64_t*>(staged + S::kProbabilities);
+  T *const k = q + kM * S::kOwn, *const v = k + S::kPassing;
+  float* const staged = reinterpret_cast<float*>(v + S::kPassing);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
-  const int64_t tiles = (p.t + S::kRows - 1) / S::kRows;
+  uint64_t* const kept = reinterpret_cast<uint64_t*>(staged + S::kWarps * S::kStaged) + warp * kOfWarp;
+  T* const own_q = q + warp * kOfWarp * kStride;
+  const int64_t tiles = (p.t + kRows - 1) / kRows;
   const Place at = place_of(blockIdx.x, tiles, p.h);
-  const int64_t i0 = (tiles - 1 - at.tile) * S::kRows, own = i0 + warp * 16;  // the tiles with most keys first
+  const int64_t i0 = (tiles - 1 - at.tile) * kRows, own = i0 + warp * kOfWarp;  // the tiles with most keys first
   const T *from_k = head_of<T>(p.k, at.image, at.head / p.share),
           *from_v = head_of<T>(p.v, at.image, at.head / p.share);
-  auto fetch = [&](int64_t tile) {
-    const int stage = static_cast<int>(tile % S::kStages);
-    fetch_tile<T, kWidth, kN, S::kThreads>(k + stage * S::kPassing, p.k, from_k, tile * kN, p.s, p.d);
-    fetch_tile<T, kWidth, kN, S::kThreads>(v + stage * S::kPassing, p.v, from_v, tile * kN, p.s, p.e);
-    copies_commit();
-  };
-  const int64_t passing = (keys_seen(p, i0 + S::kRows) + kN - 1) / kN;
-  fetch_tile<T, kWidth, S::kRows, S::kThreads>(q, p.q, head_of<T>(p.q, at.image, at.head), i0, p.t, p.d);
-  if (passing > 0) fetch(0);
+  const int64_t passing = (keys_seen(p, i0 + kRows) + kN - 1) / kN;
+  fetch_tile<T, kWidth, kRows, S::kThreads>(q, p.q, head_of<T>(p.q, at.image, at.head), i0, p.t, p.d);
+  if (passing > 0) fetch_tile<T, kWidth, kN, S::kThreads>(k, p.k, from_k, 0, p.s, p.d);
+  copies_commit();
 
-  Scores<T> score(p, at.image, at.head);
-  float out[kWidth / 8][4] = {}, max[2] = {kNothing, kNothing}, sum[2] = {};
+  float out[kM][kWidth / 8][4] = {}, max[kM][2], sum[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m) max[m][0] = max[m][1] = kNothing, sum[m][0] = sum[m][1] = 0;
   for (int64_t tile = 0; tile < passing; ++tile) {
-    if (S::kStages == 2 && tile + 1 < passing) {
-      fetch(tile + 1);
-      copies_wait<1>();
-    } else {
-      copies_wait<0>();
-    }
-    __syncthreads();
     const int64_t j0 = tile * kN;
-    const int stage = static_cast<int>(tile % S::kStages);
-    float c[kN / 8][4];
-    scores_of<T, kN, kStride>(c, q + warp * 16 * kStride, k + stage * S::kPassing, p.d);
-    score.look_at(own, 16, j0, kN);
-    float now[2] = {max[0], max[1]};
+    copies_wait<0>();
+    __syncthreads();  // keys are there, and nobody reads the last values any more
+    fetch_tile<T, kWidth, kN, S::kThreads>(v, p.v, from_v, j0, p.s, p.e);
+    copies_commit();
+    float c[kM][kN / 8][4];
+    scores_of<T, kN, kStride>(c, own_q, k, p.d);
+    finish_scores<T, false, kN>(c, p, at.image, at.head, own, j0);
 #pragma unroll
-    for (int n = 0; n < kN / 8; ++n)
+    for (int m = 0; m < kM; ++m) {
+      float factor[2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        c[n][i] = score(c[n][i], own + g + i / 2 * 8, j0 + 8 * n + 2 * t + i % 2);
-        now[i / 2] = fmaxf(now[i / 2], c[n][i]);
+      for (int r = 0; r < 2; ++r) {
+        float now = max[m][r];
+#pragma unroll
+        for (int n = 0; n < kN / 8; ++n) now = fmaxf(now, fmaxf(c[m][n][2 * r], c[m][n][2 * r + 1]));
+        now = quad_max(now);
+        const float base = now == kNothing ? 0.f : now;
+        factor[r] = power<T>(max[m][r] - base);
+        max[m][r] = now;
+        float sums = 0;
+#pragma unroll
+        for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+          for (int i = 2 * r; i < 2 * r + 2; ++i) sums += c[m][n][i] = power<T>(c[m][n][i] - base);
+        sum[m][r] = sum[m][r] * factor[r] + sums;
       }
+      // After a few tiles maxima seldom grow.
+      if (__any_sync(kAllLanes, factor[0] != 1 || factor[1] != 1)) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      now[r] = quad_max(now[r]);
-      const float base = now[r] == kNothing ? 0.f : now[r], factor = power<T>(max[r] - base);
-      max[r] = now[r];
-      sum[r] *= factor;
+        for (int n = 0; n < kWidth / 8; ++n)
 #pragma unroll
-      for (int n = 0; n < kWidth / 8; ++n) out[n][2 * r] *= factor, out[n][2 * r + 1] *= factor;
-#pragma unroll
-      for (int n = 0; n < kN / 8; ++n)
-#pragma unroll
-        for (int i = 2 * r; i < 2 * r + 2; ++i) sum[r] += c[n][i] = power<T>(c[n][i] - base);
+          for (int i = 0; i < 4; ++i) out[m][n][i] *= factor[i / 2];
+      }
     }
     if (p.dropout) {
-      draw_kept(kept + warp * 16, p, at.image, at.head, own, 16, j0, kN);
+      draw_kept(kept, p, at.image, at.head, own, kOfWarp, j0, kN);
 #pragma unroll
-      for (int n = 0; n < kN / 8; ++n)
+      for (int m = 0; m < kM; ++m)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (!(kept[warp * 16 + g + i / 2 * 8] >> (8 * n + 2 * t + i % 2) & 1)) c[n][i] = 0;
-      __syncwarp();
+        for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (!(kept[16 * m + g + i / 2 * 8] >> (8 * n + 2 * t + i % 2) & 1)) c[m][n][i] = 0;
     }
-    add_rows<T, kN, kWidth, kStride>(out, c, v + stage * S::kPassing, p.e, staged + warp * 16 * (kN + 4));
-    __syncthreads();
-    if (S::kStages == 1 && tile + 1 < passing) fetch(tile + 1);
+    copies_wait<0>();
+    __syncthreads();  // values are there, and nobody reads these keys any more
+    if (tile + 1 < passing) {
+      fetch_tile<T, kWidth, kN, S::kThreads>(k, p.k, from_k, j0 + kN, p.s, p.d);
+      copies_commit();
+    }
+    add_rows<T, kN, kWidth, kStride>(out, c, v, p.e, staged + warp * S::kStaged);
   }
   if (passing <= 0) {
     copies_finish();
     __syncthreads();  // q is written over
   }
-  float factor[2];
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    sum[r] = quad_sum(sum[r]);
-    factor[r] = sum[r] != 0 ? p.factor / sum[r] : 0;
-    const int64_t i = own + g + 8 * r;
-    if (p.lse && t == 0 && i < p.t)
-      static_cast<float*>(p.lse)[at.image * p.lse_image + at.head * p.lse_head + i * p.lse_row] =
-          sum[r] != 0 ? max[r] * (1.f / kUnit<T>)+logf(sum[r]) : kNothing;
+  for (int m = 0; m < kM; ++m) {
+    float factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float total = quad_sum(sum[m][r]);
+      factor[r] = total != 0 ? p.factor / total : 0;
+      const int64_t i = own + 16 * m + g + 8 * r;
+      if (p.lse && t == 0 && i < p.t)
+        static_cast<float*>(p.lse)[at.image * p.lse_image + at.head * p.lse_head + i * p.lse_row] =
+            total != 0 ? max[m][r] * (1.f / kUnit<T>)+logf(total) : kNothing;
+    }
+    store_rows<T, kWidth, kStride>(p.out, head_of<T>(p.out, at.image, at.head), out[m], factor,
+                                   own_q + 16 * m * kStride, own + 16 * m, p.t, 0, p.e);
   }
-  store_rows<T, kWidth, kStride>(p.out, head_of<T>(p.out, at.image, at.head), out, factor, q + warp * 16 * kStride, own,
-                                 p.t, 0, p.e);
 }
 
 // The sum that a row's scores are normalised by, in units of kUnit: for a row that sees nothing, one that makes
@@ -393,7 +440,7 @@ __global__ void __launch_bounds__(Shape<T, kWidth>::kThreads) backward_queries(N
   T* const q = dynamic_shared<T>();
   T *const dout = q + S::kOwn, *const k = dout + S::kOwn, *const v = k + S::kStages * S::kPassing;
   float* const staged = reinterpret_cast<float*>(v + S::kStages * S::kPassing);
-  uint64_t* const kept = reinterpret_cast<uint64_t*>(staged + S::kProbabilities);
+  uint64_t* const kept = reinterpret_cast<uint64_t*>(staged + S::kWarps * S::kStaged);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int64_t tiles = (p.t + S::kRows - 1) / S::kRows;
   const Place at = place_of(blockIdx.x, tiles, p.h);
@@ -411,10 +458,9 @@ __global__ void __launch_bounds__(Shape<T, kWidth>::kThreads) backward_queries(N
   fetch_tile<T, kWidth, S::kRows, S::kThreads>(dout, p.dout, head_of<T>(p.dout, at.image, at.head), i0, p.t, p.e);
   if (passing > 0) fetch(0);
 
-  Scores<T> score(p, at.image, at.head);
   const float base[2] = {row_base<T>(p, at.image, at.head, own + g), row_base<T>(p, at.image, at.head, own + g + 8)};
   const float delta[2] = {row_delta(p, at.image, at.head, own + g), row_delta(p, at.image, at.head, own + g + 8)};
-  float dq[kWidth / 8][4] = {};
+  float dq[1][kWidth / 8][4] = {};
   for (int64_t tile = 0; tile < passing; ++tile) {
     if (S::kStages == 2 && tile + 1 < passing) {
       fetch(tile + 1);
@@ -425,22 +471,22 @@ __global__ void __launch_bounds__(Shape<T, kWidth>::kThreads) backward_queries(N
     __syncthreads();
     const int64_t j0 = tile * kN;
     const T *this_k = k + tile % S::kStages * S::kPassing, *this_v = v + tile % S::kStages * S::kPassing;
-    float c[kN / 8][4], dp[kN / 8][4];
+    float c[1][kN / 8][4], dp[1][kN / 8][4];
     scores_of<T, kN, kStride>(c, q + warp * 16 * kStride, this_k, p.d);
     scores_of<T, kN, kStride>(dp, dout + warp * 16 * kStride, this_v, p.e);
     if (p.dropout) draw_kept(kept + warp * 16, p, at.image, at.head, own, 16, j0, kN);
-    score.look_at(own, 16, j0, kN);
+    finish_scores<T, false, kN>(c, p, at.image, at.head, own, j0);
 #pragma unroll
     for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int r = g + i / 2 * 8, col = 8 * n + 2 * t + i % 2;
-        const float probability = power<T>(score(c[n][i], own + r, j0 + col) - base[i / 2]);
-        if (p.dropout) dp[n][i] = kept[warp * 16 + r] >> col & 1 ? dp[n][i] * p.factor : 0.f;
-        c[n][i] = probability * (dp[n][i] - delta[i / 2]);
+        const float probability = power<T>(c[0][n][i] - base[i / 2]);
+        if (p.dropout) dp[0][n][i] = kept[warp * 16 + r] >> col & 1 ? dp[0][n][i] * p.factor : 0.f;
+        c[0][n][i] = probability * (dp[0][n][i] - delta[i / 2]);
       }
     if (p.dropout) __syncwarp();
-    add_rows<T, kN, kWidth, kStride>(dq, c, this_k, p.d, staged + warp * 16 * (kN + 4));
+    add_rows<T, kN, kWidth, kStride>(dq, c, this_k, p.d, staged + warp * S::kStaged);
     __syncthreads();
     if (S::kStages == 1 && tile + 1 < passing) fetch(tile + 1);
   }
@@ -449,7 +495,7 @@ __global__ void __launch_bounds__(Shape<T, kWidth>::kThreads) backward_queries(N
     __syncthreads();
   }
   const float factor[2] = {static_cast<float>(p.scale), static_cast<float>(p.scale)};
-  store_rows<T, kWidth, kStride>(p.dq, head_of<T>(p.dq, at.image, at.head), dq, factor, q + warp * 16 * kStride, own,
+  store_rows<T, kWidth, kStride>(p.dq, head_of<T>(p.dq, at.image, at.head), dq[0], factor, q + warp * 16 * kStride, own,
                                  p.t, 0, p.d);
 }
 
@@ -462,7 +508,7 @@ __global__ void __launch_bounds__(Shape<T, kWidth>::kThreads) backward_keys(Numb
   T* const k = dynamic_shared<T>();
   T *const v = k + S::kOwn, *const q = v + S::kOwn, *const dout = q + S::kStages * S::kPassing;
   float* const staged = reinterpret_cast<float*>(dout + S::kStages * S::kPassing);
-  uint64_t* const kept = reinterpret_cast<uint64_t*>(staged + S::kProbabilities);
+  uint64_t* const kept = reinterpret_cast<uint64_t*>(staged + S::kWarps * S::kStaged);
   float *const bases = reinterpret_cast<float*>(kept + 64), *const deltas = bases + 64;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int64_t tiles = (p.s + S::kRows - 1) / S::kRows;
@@ -485,7 +531,7 @@ __global__ void __launch_bounds__(Shape<T, kWidth>::kThreads) backward_keys(Numb
   };
   if (passing > 0) fetch(0);
 
-  float dk[S::kOut / 8][4] = {}, dv[S::kOut / 8][4] = {};
+  float dk[1][S::kOut / 8][4] = {}, dv[1][S::kOut / 8][4] = {};
   for (int64_t number = 0; number < passing; ++number) {
     const int64_t head = at.head * p.share + number / each, i0 = (first + number % each) * kN;
     if (S::kStages == 2 && number + 1 < passing) {
@@ -503,37 +549,36 @@ __global__ void __launch_bounds__(Shape<T, kWidth>::kThreads) backward_keys(Numb
                 S::kRows);
     __syncthreads();
     const T *this_q = q + number % S::kStages * S::kPassing, *this_dout = dout + number % S::kStages * S::kPassing;
-    Scores<T> score(p, at.image, head);
-    score.look_at(i0, kN, own, 16);
-    float c[kN / 8][4], dp[kN / 8][4];
+    float c[1][kN / 8][4], dp[1][kN / 8][4];
     scores_of<T, kN, kStride>(c, k + warp * 16 * kStride, this_q, p.d);
+    finish_scores<T, true, kN>(c, p, at.image, head, own, i0);
 #pragma unroll
     for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int col = 8 * n + 2 * t + i % 2;
-        c[n][i] = power<T>(score(c[n][i], i0 + col, own + g + i / 2 * 8) - bases[col]);
+        c[0][n][i] = power<T>(c[0][n][i] - bases[col]);
       }
     scores_of<T, kN, kStride>(dp, v + warp * 16 * kStride, this_dout, p.e);
     if (p.dropout) {
-      float seen[kN / 8][4];
+      float seen[1][kN / 8][4];
 #pragma unroll
       for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const bool keep = kept[8 * n + 2 * t + i % 2] >> (warp * 16 + g + i / 2 * 8) & 1;
-          seen[n][i] = keep ? c[n][i] : 0.f;
-          dp[n][i] = keep ? dp[n][i] * p.factor : 0.f;
+          seen[0][n][i] = keep ? c[0][n][i] : 0.f;
+          dp[0][n][i] = keep ? dp[0][n][i] * p.factor : 0.f;
         }
-      add_rows<T, kN, S::kOut, kStride>(dv, seen, this_dout + column, p.e - column, staged + warp * 16 * (kN + 4));
+      add_rows<T, kN, S::kOut, kStride>(dv, seen, this_dout + column, p.e - column, staged + warp * S::kStaged);
     } else {
-      add_rows<T, kN, S::kOut, kStride>(dv, c, this_dout + column, p.e - column, staged + warp * 16 * (kN + 4));
+      add_rows<T, kN, S::kOut, kStride>(dv, c, this_dout + column, p.e - column, staged + warp * S::kStaged);
     }
 #pragma unroll
     for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) c[n][i] *= dp[n][i] - deltas[8 * n + 2 * t + i % 2];
-    add_rows<T, kN, S::kOut, kStride>(dk, c, this_q + column, p.d - column, staged + warp * 16 * (kN + 4));
+      for (int i = 0; i < 4; ++i) c[0][n][i] *= dp[0][n][i] - deltas[8 * n + 2 * t + i % 2];
+    add_rows<T, kN, S::kOut, kStride>(dk, c, this_q + column, p.d - column, staged + warp * S::kStaged);
     __syncthreads();
     if (S::kStages == 1 && number + 1 < passing) fetch(number + 1);
   }
@@ -542,9 +587,9 @@ __global__ void __launch_bounds__(Shape<T, kWidth>::kThreads) backward_keys(Numb
     __syncthreads();
   }
   const float of_k[2] = {static_cast<float>(p.scale), static_cast<float>(p.scale)}, of_v[2] = {p.factor, p.factor};
-  store_rows<T, S::kOut, kStride>(p.dk, head_of<T>(p.dk, at.image, at.head), dk, of_k, k + warp * 16 * kStride, own,
+  store_rows<T, S::kOut, kStride>(p.dk, head_of<T>(p.dk, at.image, at.head), dk[0], of_k, k + warp * 16 * kStride, own,
                                   p.s, column, p.d);
-  store_rows<T, S::kOut, kStride>(p.dv, head_of<T>(p.dv, at.image, at.head), dv, of_v, v + warp * 16 * kStride, own,
+  store_rows<T, S::kOut, kStride>(p.dv, head_of<T>(p.dv, at.image, at.head), dv[0], of_v, v + warp * 16 * kStride, own,
                                   p.s, column, p.e);
 }
 
@@ -595,12 +640,23 @@ inline unsigned grid_of(int64_t heads, int64_t rows, int per_block) {
   return static_cast<unsigned>(blocks);
 }
 
+template <class T, int kWidth, int kM>
+void start_forward(const Numbers& p) {
+  using S = Shape<T, kWidth>;
+  launch(forward<T, kWidth, kM>, grid_of(p.b * p.h, p.t, kM * S::kRows), S::kThreads, S::template kForwardBytes<kM>, p);
+}
+
 template <class T>
 void run_forward(const Numbers& p) {
   with_width(std::max(p.d, p.e), [&](auto width) {
-    using S = Shape<T, decltype(width)::value>;
-    launch(forward<T, decltype(width)::value>, grid_of(p.b * p.h, p.t, S::kRows), S::kThreads, S::shared_bytes(1, 2),
-           p);
+    constexpr int w = decltype(width)::value;
+    using S = Shape<T, w>;
+    // Tiles of twice the rows where there is enough for all multiprocessors.
+    if constexpr (S::kHalf && w <= 128) {
+      if (p.b * p.h * ((p.t + 2 * S::kRows - 1) / (2 * S::kRows)) >= multiprocessors())
+        return start_forward<T, w, 2>(p);
+    }
+    start_forward<T, w, 1>(p);
   });
 }
 
@@ -608,12 +664,12 @@ template <class T>
 void run_backward(const Numbers& p) {
   launch(row_products<T>, blocks_for(p.b * p.h * p.t, 32), 256, 0, p);
   with_width(std::max(p.d, p.e), [&](auto width) {
-    using S = Shape<T, decltype(width)::value>;
+    constexpr int w = decltype(width)::value;
+    using S = Shape<T, w>;
     const unsigned parts = static_cast<unsigned>((std::max(p.d, p.e) + S::kOut - 1) / S::kOut);
-    launch(backward_keys<T, decltype(width)::value>, dim3(grid_of(p.b * (p.h / p.share), p.s, S::kRows), parts),
-           S::kThreads, S::shared_bytes(2, 2), p);
-    launch(backward_queries<T, decltype(width)::value>, grid_of(p.b * p.h, p.t, S::kRows), S::kThreads,
-           S::shared_bytes(2, 2), p);
+    launch(backward_keys<T, w>, dim3(grid_of(p.b * (p.h / p.share), p.s, S::kRows), parts), S::kThreads,
+           S::kBackwardBytes, p);
+    launch(backward_queries<T, w>, grid_of(p.b * p.h, p.t, S::kRows), S::kThreads, S::kBackwardBytes, p);
   });
 }
 

@@ -80,6 +80,7 @@ struct Strided {
     for (int k = 0; k < kArrays; ++k) p.v[k] = 0;
     if (small) {
       auto n = static_cast<uint32_t>(i);
+#pragma unroll 1
       for (int a = 0; a < axes; ++a) {
         const uint32_t q = divider[a].quotient(n);
         const uint32_t r = n - q * divider[a].d;
@@ -87,6 +88,7 @@ struct Strided {
         n = q;
       }
     } else {
+#pragma unroll 1
       for (int a = 0; a < axes; ++a) {
         const int64_t q = i / size[a], r = i - q * size[a];
         for (int k = 0; k < kArrays; ++k) p.v[k] += r * stride[a][k];

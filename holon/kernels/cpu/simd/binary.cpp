@@ -1,41 +1,12 @@
 // Element-wise loops of two and three inputs. Compiled for each instruction set.
 #include "holon/kernels/cpu/table.h"
-#include "holon/kernels/functors.h"
+#include "holon/kernels/elementwise_functors.h"
 
 namespace holon::kernels::HOLON_ISA {
 
 namespace {
 
-constexpr int kFloats = 1, kInts = 2, kAll = 3, kDivides = 7;
-struct kSame {
-  template <class T>
-  using type = T;
-};
-struct kBool {
-  template <class T>
-  using type = uint8_t;
-};
-
-#define HOLON_BINARY_FUNCTOR(name, kinds, result, value)          \
-  struct name {                                                   \
-    static constexpr int types = kinds;                           \
-    template <class T>                                            \
-    using Out = result::type<T>;                                  \
-    template <class T>                                            \
-    HOLON_FN static Out<T> apply(T x, T y, T p0, T p1) {          \
-      return static_cast<Out<T>>(value);                          \
-    }                                                             \
-  };
-HOLON_BINARY_OPS(HOLON_BINARY_FUNCTOR)
-#define HOLON_TERNARY_FUNCTOR(name, kinds, result, value)         \
-  struct name {                                                   \
-    static constexpr int types = kinds;                           \
-    template <class T>                                            \
-    HOLON_FN static T apply(T x, T y, T z, T p0) {                \
-      return static_cast<T>(value);                               \
-    }                                                             \
-  };
-HOLON_TERNARY_OPS(HOLON_TERNARY_FUNCTOR)
+using ops::kFloats, ops::kInts;
 
 template <class T>
 void check_divisors(const T* y, int64_t n) {
@@ -119,10 +90,10 @@ void fill(RowFn* row) {
 }  // namespace
 
 void fill_binary(Table& t) {
-#define HOLON_FILL(name, kinds, result, value) fill<name>(t.binary[static_cast<int>(BinaryOp::name)]);
+#define HOLON_FILL(name, kinds, result, value) fill<ops::name>(t.binary[static_cast<int>(BinaryOp::name)]);
   HOLON_BINARY_OPS(HOLON_FILL)
 #undef HOLON_FILL
-#define HOLON_FILL(name, kinds, result, value) fill<name>(t.ternary[static_cast<int>(TernaryOp::name)]);
+#define HOLON_FILL(name, kinds, result, value) fill<ops::name>(t.ternary[static_cast<int>(TernaryOp::name)]);
   HOLON_TERNARY_OPS(HOLON_FILL)
 #undef HOLON_FILL
   t.select[0] = select_row<uint8_t>;

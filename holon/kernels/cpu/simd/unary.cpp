@@ -1,32 +1,12 @@
 // Element-wise loops of one input. Compiled for each instruction set.
 #include "holon/kernels/cpu/table.h"
-#include "holon/kernels/functors.h"
+#include "holon/kernels/elementwise_functors.h"
 
 namespace holon::kernels::HOLON_ISA {
 
 namespace {
 
-constexpr int kFloats = 1, kInts = 2, kAll = 3;
-struct kSame {
-  template <class T>
-  using type = T;
-};
-struct kBool {
-  template <class T>
-  using type = uint8_t;
-};
-
-#define HOLON_UNARY_FUNCTOR(name, kinds, result, value)           \
-  struct name {                                                   \
-    static constexpr int types = kinds;                           \
-    template <class T>                                            \
-    using Out = result::type<T>;                                  \
-    template <class T>                                            \
-    HOLON_FN static Out<T> apply(T x, T p0, T p1, T p2) {         \
-      return static_cast<Out<T>>(value);                          \
-    }                                                             \
-  };
-HOLON_UNARY_OPS(HOLON_UNARY_FUNCTOR)
+using ops::kFloats, ops::kInts;
 
 template <class Op, class T>
 void unary_row(const void* const* in, void* out, int64_t n, const Number* p) {
@@ -87,13 +67,13 @@ void fill(RowFn* row) {
 }  // namespace
 
 void fill_unary(Table& t) {
-#define HOLON_FILL(name, kinds, result, value) fill<name>(t.unary[static_cast<int>(UnaryOp::name)]);
+#define HOLON_FILL(name, kinds, result, value) fill<ops::name>(t.unary[static_cast<int>(UnaryOp::name)]);
   HOLON_UNARY_OPS(HOLON_FILL)
 #undef HOLON_FILL
   t.gelu_and_slope[0][0] = gelu_row<float, false>, t.gelu_and_slope[0][1] = gelu_row<double, false>;
   t.gelu_and_slope[1][0] = gelu_row<float, true>, t.gelu_and_slope[1][1] = gelu_row<double, true>;
-  t.unary[static_cast<int>(UnaryOp::Sin)][0] = trigonometric_row<Sin, exact_sin>;
-  t.unary[static_cast<int>(UnaryOp::Cos)][0] = trigonometric_row<Cos, exact_cos>;
+  t.unary[static_cast<int>(UnaryOp::Sin)][0] = trigonometric_row<ops::Sin, exact_sin>;
+  t.unary[static_cast<int>(UnaryOp::Cos)][0] = trigonometric_row<ops::Cos, exact_cos>;
 }
 
 }  // namespace holon::kernels::HOLON_ISA

@@ -4,7 +4,5 @@ namespace holon::kernels::cuda::attention {
 
 template void run_forward<Float16>(const Numbers& p);
 template void run_backward<Float16>(const Numbers& p);
-template void run_forward<BFloat16>(const Numbers& p);
-template void run_backward<BFloat16>(const Numbers& p);
 
 }  // namespace holon::kernels::cuda::attention

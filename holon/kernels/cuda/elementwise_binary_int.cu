@@ -1,0 +1,13 @@
+#include "holon/kernels/cuda/elementwise.h"
+
+namespace holon::kernels::cuda {
+
+void fill_binary_int(Forms& t) {
+#define HOLON_FILL(name, kinds, result, value)                                  \
+  fill_form<ops::name, int32_t, 2>(t.binary[static_cast<int>(BinaryOp::name)]); \
+  fill_form<ops::name, int64_t, 2>(t.binary[static_cast<int>(BinaryOp::name)]);
+  HOLON_BINARY_OPS(HOLON_FILL)
+#undef HOLON_FILL
+}
+
+}  // namespace holon::kernels::cuda

@@ -1,0 +1,417 @@
+// Layer norm and RMS norm with gradients. Rows that fit into the registers of their group are read once. The gradients of weight and
+// bias are added up by each group over its rows, by each block over its groups, and then over the blocks, in a fixed order.
+#include "holon/kernels/cpu/norm.h"
+
+#include "holon/base/error.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/cuda/reduction.h"
+#include "holon/kernels/device.h"
+#include "holon/kernels/functors.h"
+
+namespace holon::kernels::cuda {
+namespace {
+
+namespace f = HOLON_ISA::f;
+
+constexpr int kMost = 512;           // threads
+constexpr int kMostOfWeights = 1024;  // of a row whose weight's gradient is added up in the same pass
+
+enum : int { kX, kOther, kSum, kY };
+
+// Arrays: x, other, sum = x + other, y; without `adds` the middle ones are not looked at.
+template <class C, int kN>
+__global__ void __launch_bounds__(kMost) norm_rows(RowSet<4> set, bool adds, bool centered, RowArray weight, RowArray bias, C eps, C* mean, C* rstd) {
+  const Group g(set.group, set.columns);
+  const bool resident = set.length <= int64_t{g.size} * kN;
+  const C count = static_cast<C>(set.length);
+  for (int64_t row0 = int64_t{blockIdx.x} * g.count; row0 < set.rows.count; row0 += int64_t{gridDim.x} * g.count) {
+    const int64_t row = row0 + g.index;
+    const bool live = row < set.rows.count;
+    const auto at = set.rows.at(live ? row : 0);
+    const int64_t n = live ? set.length : 0, step = int64_t{g.size} * kN;
+    C v[kN];
+    auto load = [&](const Part<kN>& part, bool first) {
+      part.load(v, set.array[adds && !first ? kSum : kX], at.v[adds && !first ? kSum : kX], n, C(0));
+      if (!adds || !first) return;
+      C other[kN];
+      part.load(other, set.array[kOther], at.v[kOther], n, C(0));
+#pragma unroll
+      for (int e = 0; e < kN; ++e) v[e] += other[e];
+      part.store(v, set.array[kSum], at.v[kSum], n);
+      round_to(set.array[kSum].dtype, v);
+    };
+    auto sum = [&] {
+      C s = 0;
+#pragma unroll
+      for (int e = 0; e < kN; ++e) s += v[e];
+      return s;
+    };
+    auto squares = [&](const Part<kN>& part, C m) {
+      C s = 0;
+      const int end = part.limit(n);
+#pragma unroll
+      for (int e = 0; e < kN; ++e) s += part.offset(e) < end ? (v[e] - m) * (v[e] - m) : C(0);
+      return s;
+    };
+    auto finish = [&](const Part<kN>& part, C m, C r) {
+#pragma unroll
+      for (int e = 0; e < kN; ++e) v[e] = (v[e] - m) * r;
+      C w[kN];
+      if (weight.data) {
+        part.load(w, weight, 0, n, C(0));
+#pragma unroll
+        for (int e = 0; e < kN; ++e) v[e] *= w[e];
+      }
+      if (bias.data) {
+        part.load(w, bias, 0, n, C(0));
+#pragma unroll
+        for (int e = 0; e < kN; ++e) v[e] += w[e];
+      }
+      part.store(v, set.array[kY], at.v[kY], n);
+    };
+    C m = 0, r;
+    if (resident) {
+      const Part<kN> part(g, 0, set.units);
+      load(part, true);
+      if (centered) m = g.reduce(sum(), Add()) / count;
+      r = C(1) / f::sqrt(g.reduce(squares(part, m), Add()) / count + eps);
+      finish(part, m, r);
+    } else {
+      C s = 0;
+      if (centered) {
+        for (int64_t first = 0; first < set.length; first += step) {
+          load(Part<kN>(g, first, set.units), true);
+          s += sum();
+        }
+        m = g.reduce(s, Add()) / count;
+      }
+      s = 0;
+      for (int64_t first = 0; first < set.length; first += step) {
+        const Part<kN> part(g, first, set.units);
+        load(part, !centered);
+        s += squares(part, m);
+      }
+      r = C(1) / f::sqrt(g.reduce(s, Add()) / count + eps);
+      for (int64_t first = 0; first < set.length; first += step) {
+        const Part<kN> part(g, first, set.units);
+        load(part, false);
+        finish(part, m, r);
+      }
+    }
+    if (!live || g.rank != 0) continue;
+    if (centered) mean[row] = m;
+    rstd[row] = r;
+  }
+}
+
+enum : int { kDy, kInput, kAdded, kDx };
+
+// Arrays: dy, x, other, dx. parts, if any: for each block the sums over its rows of dy xhat, and of dy.
+template <class C, int kN, bool kParts>
+__global__ void __launch_bounds__(kParts ? kMostOfWeights : kMost)
+    norm_rows_backward(RowSet<4> set, bool adds, RowArray weight, const C* mean, const C* rstd, C* parts) {
+  const Group g(set.group, set.columns);
+  const bool resident = kParts || set.length <= int64_t{g.size} * kN;
+  const C count = static_cast<C>(set.length);
+  C dw[kParts ? kN : 1] = {}, db[kParts ? kN : 1] = {};
+  for (int64_t row0 = int64_t{blockIdx.x} * g.count; row0 < set.rows.count; row0 += int64_t{gridDim.x} * g.count) {
+    const int64_t row = row0 + g.index;
+    const bool live = row < set.rows.count;
+    const auto at = set.rows.at(live ? row : 0);
+    const int64_t n = live ? set.length : 0, step = int64_t{g.size} * kN;
+    const C m = live && mean ? mean[row] : C(0), r = live ? rstd[row] : C(0);
+    C d[kN], h[kN];  // dy weight, xhat
+    auto load = [&](const Part<kN>& part) {
+      part.load(d, set.array[kDy], at.v[kDy], n, C(0));
+      part.load(h, set.array[kInput], at.v[kInput], n, m);
+#pragma unroll
+      for (int e = 0; e < kN; ++e) {
+        h[e] = (h[e] - m) * r;
+        if constexpr (kParts) {
+          dw[e] += d[e] * h[e];
+          db[e] += d[e];
+        }
+      }
+      if (!weight.data) return;
+      C w[kN];
+      part.load(w, weight, 0, n, C(0));
+#pragma unroll
+      for (int e = 0; e < kN; ++e) d[e] *= w[e];
+    };
+    C s = 0, q = 0;
+    auto add_up = [&] {
+#pragma unroll
+      for (int e = 0; e < kN; ++e) {
+        s += d[e];
+        q += d[e] * h[e];
+      }
+    };
+    auto finish = [&](const Part<kN>& part) {
+#pragma unroll
+      for (int e = 0; e < kN; ++e) d[e] = r * (d[e] - s - h[e] * q);
+      if (adds) {
+        part.load(h, set.array[kAdded], at.v[kAdded], n, C(0));
+#pragma unroll
+        for (int e = 0; e < kN; ++e) d[e] += h[e];
+      }
+      part.store(d, set.array[kDx], at.v[kDx], n);
+    };
+    auto means = [&] {
+      s = mean ? g.reduce(s, Add()) / count : C(0);
+      q = g.reduce(q, Add()) / count;
+    };
+    if (resident) {
+      const Part<kN> part(g, 0, set.units);
+      load(part);
+      add_up();
+      means();
+      finish(part);
+    } else {
+      for (int64_t first = 0; first < set.length; first += step) {
+        load(Part<kN>(g, first, set.units));
+        add_up();
+      }
+      means();
+      for (int64_t first = 0; first < set.length; first += step) {
+        const Part<kN> part(g, first, set.units);
+        load(part);
+        finish(part);
+      }
+    }
+  }
+  if constexpr (kParts) {
+    const Part<kN> part(g, 0, set.units);
+    const int end = part.limit(set.length);
+    C* out = parts + int64_t{blockIdx.x} * 2 * set.length;
+    C* total = g.count > 1 ? dynamic_shared<C>() : out;
+    for (int turn = 0; turn < g.count; ++turn) {
+      if (turn == g.index) {
+#pragma unroll
+        for (int e = 0; e < kN; ++e) {
+          if (part.offset(e) >= end) continue;
+          const int64_t j = part.begin() + part.offset(e);
+          total[j] = turn == 0 ? dw[e] : total[j] + dw[e];
+          total[set.length + j] = turn == 0 ? db[e] : total[set.length + j] + db[e];
+        }
+      }
+      __syncthreads();
+    }
+    if (g.count > 1)
+      for (int64_t j = threadIdx.x; j < 2 * set.length; j += blockDim.x) out[j] = total[j];
+  }
+}
+
+template <class C>
+__global__ void __launch_bounds__(256) sum_parts(const C* parts, int64_t blocks, int64_t n, RowArray dweight, RowArray dbias, Strided<2> index) {
+  const Group g(8, true);
+  for (int64_t j0 = int64_t{blockIdx.x} * g.count; j0 < 2 * n; j0 += int64_t{gridDim.x} * g.count) {
+    const int64_t j = j0 + g.index;
+    const RowArray& out = j < n ? dweight : dbias;
+    const bool wanted = j < 2 * n && out.data;
+    double s = 0;
+    for (int64_t b = g.rank; b < blocks && wanted; b += g.size) s += static_cast<double>(parts[b * 2 * n + j]);
+    s = g.reduce(s, Add());
+    if (!wanted || g.rank != 0) continue;
+    const auto at = index.at(j < n ? j : j - n);
+    store_any(out.data, out.dtype, j < n ? at.v[0] : at.v[1], s);
+  }
+}
+
+// Sums over the rows, for weights too long for the pass over the rows: of dy xhat into dweight, of dy into dbias.
+template <class C>
+struct WeightSums {
+  static constexpr int kInputs = 2;
+  using Stored = C;
+  struct Lane {
+    C product, sum;
+  };
+  struct State {
+    double product, sum;
+  };
+  const C *mean, *rstd;
+  RowArray dweight, dbias;
+
+  __device__ Lane lane() const { return {0, 0}; }
+  __device__ State state() const { return {0, 0}; }
+  __device__ __forceinline__ void take(Lane& l, const C (&x)[2], int64_t, int64_t row) const {
+    l.product += x[0] * ((x[1] - (mean ? mean[row] : C(0))) * rstd[row]);
+    l.sum += x[0];
+  }
+  __device__ __forceinline__ void fold(State& s, const Lane& l) const {
+    s.product += static_cast<double>(l.product);
+    s.sum += static_cast<double>(l.sum);
+  }
+  __device__ __forceinline__ State merge(const State& a, const State& b) const { return {a.product + b.product, a.sum + b.sum}; }
+  __device__ __forceinline__ void store(int64_t at, const State& s) const {
+    if (dweight.data) store_any(dweight.data, dweight.dtype, at, s.product);
+    if (dbias.data) store_any(dbias.data, dbias.dtype, at, s.sum);
+  }
+};
+
+// A weight as the rows' kernels take it: elements of equal steps, of a dtype that is loaded as the one that is computed in.
+Array as_weight(const Array& a, DType compute, int64_t n) {
+  if (!a.defined()) return a;
+  HOLON_CHECK(a.numel() == n, "norm: a weight of shape {} for rows of {} elements", a.shape, n);
+  if (a.dtype <= compute) return contiguous(a);
+  Array b = Array::empty(a.shape, compute, a.device);
+  copy(a, b);
+  return b;
+}
+bool whole_units(const Array& a) { return !a.defined() || reinterpret_cast<uintptr_t>(a.bytes()) % (size_bytes(a.dtype) * kUnit) == 0; }
+
+void check_operand(const char* op, const Array& a, const Array& like, DType compute) {
+  HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} beside {} {}", op, name(a.dtype), a.shape,
+              name(like.dtype), like.shape);
+}
+void check_statistic(const Array& a, int64_t rows, DType compute) {
+  HOLON_CHECK(a.numel() == rows && a.dtype == compute && a.is_contiguous(), "norm: a statistic of shape {} {} for {} rows", a.shape,
+              name(a.dtype), rows);
+}
+
+void forward(const char* op, const Array& x, const Array* other, int axes, const Array& weight, const Array& bias, double eps, Array* sum,
+             Array& y, Array* mean, Array& rstd) {
+  const Array& normed = sum ? *sum : x;
+  const DType compute = float_compute(normed.dtype, op);
+  HOLON_CHECK(sum || x.dtype == y.dtype, "{}: {} into {}", op, name(x.dtype), name(y.dtype));
+  check_operand(op, x, normed, compute);
+  check_operand(op, y, normed, compute);
+  if (other) check_operand(op, *other, normed, compute);
+  if (x.numel() == 0) return;
+  use_device_of(y);
+  const Array in = with_rows(x, axes), more = other ? with_rows(*other, axes) : in;
+  Array out = with_rows(y, axes), total = sum ? with_rows(*sum, axes) : in;
+  RowSet<4> set({&in, &more, &total, &out}, x.ndim() - axes, axes, true);
+  check_statistic(rstd, set.rows.count, compute);
+  if (mean) check_statistic(*mean, set.rows.count, compute);
+  const Array w = as_weight(weight, compute, set.length), b = as_weight(bias, compute, set.length);
+  set.units = set.units && whole_units(w) && whole_units(b);
+  auto run = [&]<class C, int kN>() {
+    set.choose_group(kN, kMost);
+    launch(norm_rows<C, kN>, set.blocks(), set.threads(), 0, set, other != nullptr, mean != nullptr, RowArray(w, 1), RowArray(b, 1),
+           static_cast<C>(eps), mean ? mean->data<C>() : nullptr, rstd.data<C>());
+  };
+  if (compute == DType::kFloat64)
+    run.operator()<double, 8>();
+  else if (set.length <= 256)
+    run.operator()<float, 8>();
+  else
+    run.operator()<float, 16>();
+  if (out.storage.get() != y.storage.get()) copy(out, y);
+  if (sum && total.storage.get() != sum->storage.get()) copy(total, *sum);
+}
+
+// In the dtype, and as rows of equal steps.
+Array converted(const Array& a, DType dtype) {
+  if (a.dtype == dtype) return a;
+  Array b = Array::empty(a.shape, dtype, a.device);
+  copy(a, b);
+  return b;
+}
+// The rows' axes and the others as one each.
+Array as_matrix(const Array& a, int64_t rows, int64_t n) {
+  const Array c = contiguous(a);
+  return c.view({rows, n}, {n, 1});
+}
+
+template <class C>
+void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, const Array& w, const Array& mean, const Array& rstd,
+                  Array* dweight, Array* dbias) {
+  const C *m = mean.defined() ? mean.data<C>() : nullptr, *r = rstd.data<C>();
+  const int64_t rows = set.rows.count, n = set.length;
+  constexpr int kN = 8;
+  if ((dweight || dbias) && n <= kMostOfWeights * kN && !set.columns) {
+    set.choose_group(kN, kMostOfWeights);
+    const int threads = std::max(set.group, kMost), of_block = threads / set.group;
+    const int64_t blocks = std::min((rows + of_block - 1) / of_block, int64_t{multiprocessors()} * (kMostOfWeights / threads));
+    const Scratch parts(static_cast<size_t>(blocks * 2 * n) * sizeof(C));
+    const size_t shared = of_block > 1 ? static_cast<size_t>(2 * n) * sizeof(C) : 0;
+    launch(norm_rows_backward<C, kN, true>, static_cast<unsigned>(blocks), threads, shared, set, adds, RowArray(w, 1), m, r, parts.data<C>());
+    const Array& shaped = dweight ? *dweight : *dbias;
+    const Strided<2> index(shaped.shape, {shaped.strides, dbias ? dbias->strides : shaped.strides});
+    launch(sum_parts<C>, blocks_for(2 * n, kWarp), 256, 0, parts.data<C>(), blocks, n, dweight ? RowArray(*dweight, 1) : RowArray(),
+           dbias ? RowArray(*dbias, 1) : RowArray(), index);
+    return;
+  }
+  if (dweight || dbias) {  // first: dx may be dy
+    const Array matrices[] = {as_matrix(converted(dy, x.dtype), rows, n), as_matrix(x, rows, n)};
+    const Array* const in[] = {&matrices[0], &matrices[1]};
+    Array sums[2];
+    for (int k = 0; k < 2; ++k)
+      if (k ? dbias : dweight) sums[k] = Array::empty({n}, DType::kFloat64, x.device);
+    run_reduction(WeightSums<C>{m, r, RowArray(sums[0], 1), RowArray(sums[1], 1)}, in, 1, {0, 1});
+    for (int k = 0; k < 2; ++k)
+      if (Array* d = k ? dbias : dweight) copy(sums[k].view(d->shape, contiguous_strides(d->shape)), *d);
+  }
+  set.choose_group(kN, kMost);
+  launch(norm_rows_backward<C, kN, false>, set.blocks(), set.threads(), 0, set, adds, RowArray(w, 1), m, r, nullptr);
+}
+
+void backward(const char* op, const Array& dy, const Array& x, int axes, const Array& weight, const Array* mean, const Array& rstd,
+              const Array* other, Array& dx, Array* dweight, Array* dbias) {
+  const DType compute = float_compute(x.dtype, op);
+  HOLON_CHECK(x.shape == dx.shape && x.dtype == dx.dtype, "{}: {} {} into {} {}", op, name(x.dtype), x.shape, name(dx.dtype), dx.shape);
+  HOLON_CHECK(other || x.dtype == dy.dtype, "{}: {} and {}", op, name(x.dtype), name(dy.dtype));
+  check_operand(op, dy, x, compute);
+  if (other) check_operand(op, *other, x, compute);
+  use_device_of(dx);
+  for (Array* d : {dweight, dbias})
+    if (d && x.numel() == 0) fill(*d, 0);
+  if (x.numel() == 0) return;
+  const Array in = with_rows(x, axes), gradient = with_rows(dy, axes), more = other ? with_rows(*other, axes) : in;
+  Array out = with_rows(dx, axes);
+  RowSet<4> set({&gradient, &in, &more, &out}, x.ndim() - axes, axes, true);
+  // A rank's part of a statistic may be a window on the whole.
+  const Array r = contiguous(rstd), m = mean ? contiguous(*mean) : Array(), w = as_weight(weight, compute, set.length);
+  check_statistic(r, set.rows.count, compute);
+  if (mean) check_statistic(m, set.rows.count, compute);
+  for (Array* d : {dweight, dbias})
+    HOLON_CHECK(!d || d->numel() == set.length, "{}: a gradient of shape {} for rows of {} elements", op, d->shape, set.length);
+  set.units = set.units && whole_units(w);
+  if (compute == DType::kFloat64)
+    run_backward<double>(set, gradient, in, other != nullptr, w, m, r, dweight, dbias);
+  else
+    run_backward<float>(set, gradient, in, other != nullptr, w, m, r, dweight, dbias);
+  if (out.storage.get() != dx.storage.get()) copy(out, dx);
+}
+
+void layer_norm(const Array& x, int axes, const Array& weight, const Array& bias, double eps, Array& y, Array& mean, Array& rstd) {
+  forward("layer_norm", x, nullptr, axes, weight, bias, eps, nullptr, y, &mean, rstd);
+}
+void layer_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& mean, const Array& rstd, Array& dx,
+                         Array* dweight, Array* dbias) {
+  backward("layer_norm_backward", dy, x, axes, weight, &mean, rstd, nullptr, dx, dweight, dbias);
+}
+void add_layer_norm(const Array& x, const Array& other, int axes, const Array& weight, const Array& bias, double eps, Array& sum, Array& y,
+                    Array& mean, Array& rstd) {
+  forward("add_layer_norm", x, &other, axes, weight, bias, eps, &sum, y, &mean, rstd);
+}
+void layer_norm_backward_add(const Array& dy, const Array& x, int axes, const Array& weight, const Array& mean, const Array& rstd,
+                             const Array& other, Array& dx, Array* dweight, Array* dbias) {
+  backward("layer_norm_backward_add", dy, x, axes, weight, &mean, rstd, &other, dx, dweight, dbias);
+}
+void rms_norm(const Array& x, int axes, const Array& weight, double eps, Array& y, Array& rstd) {
+  forward("rms_norm", x, nullptr, axes, weight, Array(), eps, nullptr, y, nullptr, rstd);
+}
+void rms_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd, Array& dx, Array* dweight) {
+  backward("rms_norm_backward", dy, x, axes, weight, nullptr, rstd, nullptr, dx, dweight, nullptr);
+}
+void add_rms_norm(const Array& x, const Array& other, int axes, const Array& weight, double eps, Array& sum, Array& y, Array& rstd) {
+  forward("add_rms_norm", x, &other, axes, weight, Array(), eps, &sum, y, nullptr, rstd);
+}
+void rms_norm_backward_add(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd, const Array& other, Array& dx,
+                           Array* dweight) {
+  backward("rms_norm_backward_add", dy, x, axes, weight, nullptr, rstd, &other, dx, dweight, nullptr);
+}
+
+HOLON_DEVICE_KERNEL(layer_norm, layer_norm);
+HOLON_DEVICE_KERNEL(layer_norm_backward, layer_norm_backward);
+HOLON_DEVICE_KERNEL(add_layer_norm, add_layer_norm);
+HOLON_DEVICE_KERNEL(layer_norm_backward_add, layer_norm_backward_add);
+HOLON_DEVICE_KERNEL(rms_norm, rms_norm);
+HOLON_DEVICE_KERNEL(rms_norm_backward, rms_norm_backward);
+HOLON_DEVICE_KERNEL(add_rms_norm, add_rms_norm);
+HOLON_DEVICE_KERNEL(rms_norm_backward_add, rms_norm_backward_add);
+
+}  // namespace
+}  // namespace holon::kernels::cuda
