@@ -238,24 +238,10 @@ int64_t count_nonzero(const Array& x) {
   return read_number(count);
 }
 
-int64_t largest_count(const Array& x) {
-  if (x.numel() == 0 && is_integral(x.dtype)) return -1;
-  // Its errors name the element: those are the CPU's to find.
-  if (!is_floating(x.dtype)) {
-    const uint32_t all = (1u << x.ndim()) - 1;
-    Array least = Array::empty({}, DType::kInt64, x.device), most = Array::empty({}, DType::kInt64, x.device);
-    cuda::reduce(ReduceOp::Min, x, all, least);
-    cuda::reduce(ReduceOp::Max, x, all, most);
-    if (read_number(least) >= 0) return read_number(most);
-  }
-  return run_on_host("largest_count", &kernels::largest_count, x);
-}
-
 HOLON_DEVICE_KERNEL(reduce, reduce);
 HOLON_DEVICE_KERNEL(column_sums, column_sums);
 HOLON_DEVICE_KERNEL(argreduce, argreduce);
 HOLON_DEVICE_KERNEL(count_nonzero, count_nonzero);
-HOLON_DEVICE_KERNEL(largest_count, largest_count);
 
 }  // namespace
 }  // namespace holon::kernels::cuda
