@@ -1,6 +1,6 @@
-// CUDA's device language on the host, so that the kernels' own source runs where no device is: every thread of a block is a fiber,
-// blocks run one after the other. Barriers and warp exchanges are real: threads that do not come to one stop the program with a
-// message, where a device would hang or return garbage.
+// CUDA's device language on the host, so that the kernels' own source runs where no device is: every thread of a block
+// is a fiber, blocks run one after the other. Barriers and warp exchanges are real: threads that do not come to one
+// stop the program with a message, where a device would hang or return garbage.
 #pragma once
 
 #include <cmath>
@@ -19,8 +19,11 @@
 #define __restrict__ __restrict
 #define __align__(n) alignas(n)
 #define __constant__ static
-// One block runs at a time on a host thread.
-#define HOLON_SHARED(type, name, count) static thread_local type name[count]
+// One block runs at a time on a host thread. What a block has not written itself is all ones (NaN).
+#define HOLON_SHARED(type, name, count)                     \
+  static thread_local type name[count];                     \
+  static thread_local uint64_t name##_written_in_block = 0; \
+  ::emulator::fresh_shared(name, sizeof(name), name##_written_in_block)
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -47,6 +50,12 @@ void enqueue_late(Stream* stream, std::function<void()> work);
 void enqueue_meeting(Stream* stream, std::function<void()> work);
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 void* dynamic_shared();
+uint64_t block_number();  // of the blocks that this host thread has run
+inline void fresh_shared(void* data, size_t bytes, uint64_t& block) {
+  if (block == block_number()) return;
+  block = block_number();
+  std::memset(data, 0xff, bytes);
+}
 
 void block_barrier();
 void warp_barrier(unsigned mask);
@@ -59,7 +68,8 @@ unsigned warp_ballot(unsigned mask, bool predicate);
 template <class T>
 class WarpValues {
  public:
-  WarpValues(unsigned mask, const T& mine) : slots_(static_cast<const unsigned char*>(warp_exchange(mask, &mine, sizeof(T), 0))) {}
+  WarpValues(unsigned mask, const T& mine)
+      : slots_(static_cast<const unsigned char*>(warp_exchange(mask, &mine, sizeof(T), 0))) {}
   const T& operator[](unsigned lane) const { return *reinterpret_cast<const T*>(slots_ + lane * kExchangeBytes); }
 
  private:
@@ -90,7 +100,9 @@ template <class T>
 T __shfl_sync(unsigned mask, T v, int from, int width = 32) {
   const unsigned lane = ::emulator::lane(), base = lane / static_cast<unsigned>(width) * static_cast<unsigned>(width);
   T out;
-  std::memcpy(&out, ::emulator::warp_exchange(mask, &v, sizeof v, base + static_cast<unsigned>(from) % static_cast<unsigned>(width)),
+  std::memcpy(&out,
+              ::emulator::warp_exchange(mask, &v, sizeof v,
+                                        base + static_cast<unsigned>(from) % static_cast<unsigned>(width)),
               sizeof v);
   return out;
 }

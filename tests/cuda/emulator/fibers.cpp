@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -69,7 +70,11 @@ class Block {
     if (shared_.size() < shared_bytes + 64) shared_.resize(shared_bytes + 64);
     for (unsigned z = 0; z < grid.z; ++z)
       for (unsigned y = 0; y < grid.y; ++y)
-        for (unsigned x = 0; x < grid.x; ++x) run_block({x, y, z});
+        for (unsigned x = 0; x < grid.x; ++x) {
+          ++block_number_;
+          std::memset(shared(), 0xff, shared_bytes);  // NaN
+          run_block(reversed_ ? dim3(grid.x - 1 - x, grid.y - 1 - y, grid.z - 1 - z) : dim3(x, y, z));
+        }
     running_ = false;
     current = nullptr;
   }
@@ -78,6 +83,8 @@ class Block {
     auto p = reinterpret_cast<uintptr_t>(shared_.data());
     return reinterpret_cast<void*>((p + 63) & ~uintptr_t{63});
   }
+
+  uint64_t number() const { return block_number_; }
 
   void block_barrier() {
     const uint64_t round = barrier_.round;
@@ -152,7 +159,8 @@ class Block {
         resume(*fibers_[used++]);
         progress_ = true;
       }
-      if (alive_ && !progress_) stop("threads of a block wait for each other for ever: a barrier not all of them reach");
+      if (alive_ && !progress_)
+        stop("threads of a block wait for each other for ever: a barrier not all of them reach");
     } while (alive_);
   }
 
@@ -179,7 +187,7 @@ class Block {
       Fiber& f = *fiber_;
       f.idle = false;
       while (next_ < threads_) {
-        const unsigned t = next_++;
+        const unsigned t = reversed_ ? threads_ - ++next_ : next_++;
         f.index = t;
         f.thread = {{t % size_.x, t / size_.x % size_.y, t / (size_.x * size_.y)}, block_, size_, grid_};
         (*body_)();
@@ -203,9 +211,11 @@ class Block {
     if (_setjmp(f->at) == 0) _longjmp(home_, 1);
   }
 
+  const bool reversed_ = std::getenv("EMULATED_REVERSED") && *std::getenv("EMULATED_REVERSED") == '1';
   bool running_ = false, progress_ = false;
   const std::function<void()>* body_ = nullptr;
   dim3 grid_, size_, block_;
+  uint64_t block_number_ = 0;
   unsigned threads_ = 0, next_ = 0, alive_ = 0;
   Barrier barrier_;
   std::vector<Warp> warps_;
@@ -220,6 +230,7 @@ class Block {
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body) {
   Block::of_thread().run(grid, block, shared_bytes, body);
 }
+uint64_t block_number() { return Block::of_thread().number(); }
 void* dynamic_shared() { return Block::of_thread().shared(); }
 void block_barrier() { Block::of_thread().block_barrier(); }
 void warp_barrier(unsigned mask) { Block::of_thread().warp_barrier(mask); }
