@@ -133,6 +133,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   // On the communication stream, between events of the compute stream; while that is recorded, on itself.
   template <class F>
   void put(const CallInfo& info, F&& call) {
+    // The first call connects with the peers, which may be threads that need the interpreter.
+    BlockingScope unlocked(Context::current().ranks_are_threads());
     cuda::use_device(device_index_);
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda::check(cudaStreamIsCapturing(cuda::stream(), &status), "cudaStreamIsCapturing");
