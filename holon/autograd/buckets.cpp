@@ -1,11 +1,13 @@
 #include "holon/autograd/buckets.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
 #include "holon/boxing/executor.h"
+#include "holon/comm/device_communicator.h"
 #include "holon/kernels/cpu/copy.h"
 
 namespace holon::autograd {
@@ -18,8 +20,8 @@ constexpr int64_t kSmallBytes = 256 << 10;
 int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(size_bytes(t.dtype())); }
 
 // Elements of a row from `at` on, in order, as an array of the shape.
-Array piece(const Array& row, size_t at, const Dims& shape) {
-  return row.view(shape, contiguous_strides(shape), static_cast<int64_t>(at));
+Array piece(const Array& row, int64_t at, const Dims& shape) {
+  return row.view(shape, contiguous_strides(shape), at);
 }
 
 // Every rank's part is the whole tensor and is summed element by element, so several can be seen as one.
@@ -32,31 +34,44 @@ bool joinable(const boxing::Plan& plan) {
 }  // namespace
 
 // Asked at the first gradient that matters: before, a program of local tensors need not have met the other ranks.
-bool GradientBuckets::on() {
-  if (limit_bytes_ >= 0) return limit_bytes_ > 0;
-  limit_bytes_ = 0;
-  if (!comm::background_pays()) return false;
+bool GradientBuckets::on(bool device) {
+  int64_t& limit = limit_bytes_[device];
+  if (limit >= 0) return limit > 0;
+  limit = 0;
+  if (device ? !comm::device_overlap_wanted() || Context::current().world_size() == 1 : !comm::background_pays()) return false;
   double mib = settings::number("HOLON_GRADIENT_BUCKET_MB");
   if (!(mib > 0)) fail_value("HOLON_GRADIENT_BUCKET_MB=\"{}\" is no size. Give a number of MiB above 0.", mib);
-  limit_bytes_ = std::max<int64_t>(1, static_cast<int64_t>(std::min(mib, 1e6) * (1 << 20)));
+  limit = std::max<int64_t>(1, static_cast<int64_t>(std::min(mib, 1e6) * (1 << 20)));
   return true;
 }
 
 bool GradientBuckets::take(TensorImpl& leaf, const Tensor& g) {
   if (!leaf.spec || !g.is_global() || (leaf.meta && !leaf.meta->hooks.empty())) return false;
-  if (g.spec() == leaf.spec || g.placement() != leaf.spec->placement || !g.nd_sbp().has_partial() || !on())
-    return false;
-  // A device's communication is asynchronous without this.
-  if (g.placement().device().is_cuda()) return false;
+  if (g.spec() == leaf.spec || g.placement() != leaf.spec->placement || !g.nd_sbp().has_partial()) return false;
+  const bool device = g.placement().device().is_cuda();
+  if (!on(device)) return false;
+  if (!buckets_.empty() && buckets_.back()->bytes > 0 && buckets_.back()->device != device) close();
   put(leaf, g);
   Bucket& bucket = *buckets_.back();
+  bucket.device = device;
   bucket.items.back().summed = false;
   bucket.bytes += bytes_of(g);
-  if (bucket.bytes < limit_bytes_) return true;
-  let_go();
-  works_.push_back(comm::run_in_background([b = buckets_.back()] { sum_up(*b); }));
-  buckets_.push_back(std::make_shared<Bucket>());
+  if (bucket.bytes >= limit_bytes_[device]) close();
   return true;
+}
+
+void GradientBuckets::close() {
+  let_go();
+  if (buckets_.back()->device) {
+    begin(*buckets_.back());
+    works_.emplace_back();
+  } else {
+    works_.push_back(comm::run_in_background([b = buckets_.back()] {
+      begin(*b);
+      share_out(*b);
+    }));
+  }
+  buckets_.push_back(std::make_shared<Bucket>());
 }
 
 void GradientBuckets::put(TensorImpl& leaf, const Tensor& g) {
@@ -66,7 +81,7 @@ void GradientBuckets::put(TensorImpl& leaf, const Tensor& g) {
 }
 
 // On whichever thread: touches nothing but the bucket.
-void GradientBuckets::sum_up(Bucket& bucket) {
+void GradientBuckets::begin(Bucket& bucket) {
   auto& items = bucket.items;
   for (size_t i = 0; i < items.size();) {
     Item& first = items[i];
@@ -94,34 +109,51 @@ void GradientBuckets::sum_up(Bucket& bucket) {
         end = i + 1;
       }
     }
-    if (end == i + 1) {
-      first.sum = boxing::execute(plan, first.gradient.array());
-    } else {
-      Array joined;
-      const bool here = first.gradient.array().defined();
-      if (here) {
-        joined = Array::empty({together}, dtype, from->placement.device());
-        for (size_t k = i, at = 0; k < end; ++k) {
+    Sum sum{i, end, {}, {}};
+    if (first.gradient.array().defined()) {
+      if (end == i + 1) {
+        sum.joined = kernels::contiguous(first.gradient.array());
+      } else {
+        sum.joined = Array::empty({together}, dtype, from->placement.device());
+        int64_t at = 0;
+        for (size_t k = i; k < end; ++k) {
           const Array& part = items[k].gradient.array();
-          Array place = piece(joined, at, part.shape);
+          Array place = piece(sum.joined, at, part.shape);
           kernels::copy(part, place);
-          at += static_cast<size_t>(part.numel());
+          at += part.numel();
         }
       }
-      Array sum = boxing::execute(plan, joined);
-      for (size_t k = i, at = 0; here && k < end; ++k) {
-        items[k].sum = Array::empty(items[k].gradient.shape(), dtype, to->placement.device());
-        kernels::copy(piece(sum, at, items[k].sum.shape), items[k].sum);
-        at += static_cast<size_t>(items[k].sum.numel());
-      }
     }
+    // Nothing follows the collective on the device where that is all of the plan.
+    std::optional<comm::DeviceOverlapScope> beside;
+    if (bucket.device && joinable(plan)) beside.emplace();
+    sum.sum = boxing::execute(plan, sum.joined);
+    bucket.sums.push_back(std::move(sum));
     i = end;
   }
 }
 
+void GradientBuckets::share_out(Bucket& bucket) {
+  for (Sum& s : bucket.sums) {
+    int64_t at = 0;
+    for (size_t k = s.first; k < s.end; ++k) {
+      Item& item = bucket.items[k];
+      if (s.end == s.first + 1) {
+        item.sum = std::move(s.sum);
+      } else if (s.joined.defined()) {
+        const Dims& shape = item.gradient.shape();
+        item.sum = Array::empty(shape, item.gradient.dtype(), item.leaf->spec->placement.device());
+        kernels::copy(piece(s.sum, at, shape), item.sum);
+        at += shape.numel();
+      }
+    }
+  }
+  bucket.sums.clear();
+}
+
 // The addends of buckets that are done.
 void GradientBuckets::let_go() {
-  for (; let_go_ < works_.size() && works_[let_go_].done(); ++let_go_)
+  for (; let_go_ < works_.size() && !buckets_[let_go_]->device && works_[let_go_].done(); ++let_go_)
     for (Item& item : buckets_[let_go_]->items)
       if (!item.summed)
         item.gradient = Tensor::global({}, item.gradient.shape(), item.gradient.dtype(), item.gradient.spec());
@@ -130,9 +162,11 @@ void GradientBuckets::let_go() {
 void GradientBuckets::finish(const std::function<void(TensorImpl&, Tensor)>& add) {
   if (buckets_.empty()) return;
   // This thread has nothing else to do. (On all ranks the same bucket is the last one.)
-  sum_up(*buckets_.back());
+  begin(*buckets_.back());
+  if (std::any_of(buckets_.begin(), buckets_.end(), [](auto& b) { return b->device; })) comm::join_device_communication();
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (i < works_.size()) works_[i].wait();
+    share_out(*buckets_[i]);
     for (Item& item : buckets_[i]->items) {
       Tensor g = item.summed
           ? item.gradient

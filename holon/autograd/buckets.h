@@ -2,7 +2,8 @@
 //
 // A leaf whose gradient comes as partial_sum (data parallelism) needs it summed. One bucket after the other collects
 // such gradients in the order in which backward makes them, alike on all ranks; a full one is summed by the rank's
-// second thread (comm/background.h), the last one by finish(). Small gradients of a bucket travel together. Sums have
+// second thread (comm/background.h) or beside a device's computation (comm/device_communicator.h), the last one by
+// finish(). Small gradients of a bucket travel together. Sums have
 // the bits that to_global would give one by one.
 #pragma once
 
@@ -35,19 +36,29 @@ class GradientBuckets {
     Array sum;
     bool summed = false;  // it came as the leaf wants it
   };
+  // Neighbours that travel together, or one alone.
+  struct Sum {
+    size_t first, end;
+    Array joined, sum;  // joined: what is summed, where it is a copy
+  };
   struct Bucket {
     std::vector<Item> items;
     int64_t bytes = 0;
+    bool device = false;  // of tensors on devices
+    std::vector<Sum> sums;
   };
 
-  static void sum_up(Bucket& bucket);
+  // Begins the sums, and gives each item its own. On devices they are there after join_device_communication().
+  static void begin(Bucket& bucket);
+  static void share_out(Bucket& bucket);
+  void close();  // the last bucket
   void let_go();
 
-  bool on();
+  bool on(bool device);
 
-  int64_t limit_bytes_ = -1;                      // 0: off; -1: not yet known
+  int64_t limit_bytes_[2] = {-1, -1};             // on the CPU, on devices; 0: off; -1: not yet known
   std::vector<std::shared_ptr<Bucket>> buckets_;  // all but the last are on their way
-  std::vector<comm::Work> works_;                 // of these; a job holds its bucket, so no bucket holds its job
+  std::vector<comm::Work> works_;                 // of these, nothing where on devices; a job holds its bucket, so no bucket holds its job
   size_t let_go_ = 0;                             // so many of them have no gradients any more
   std::set<const TensorImpl*> held_;
 };

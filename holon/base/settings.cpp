@@ -22,7 +22,7 @@ constexpr Setting kTable[] = {
     {"HOLON_LOG", "", "Comma-separated channels to log to stderr: boxing, dispatch, comm, or all."},
     {"HOLON_MACHINE_COSTS", "", "Figures that boxing is planned by, as sync=1e-6,copy=1e10 (holon/cost/machine.h); the rest is measured, or built in after fixed."},
     {"HOLON_NET_INTERFACE", "", "Network interface to other hosts, e.g. eth0; empty takes the one that leads to MASTER_ADDR."},
-    {"HOLON_OVERLAP", "", "1 lets backward sum gradients between ranks in the background, 0 does not; empty: where cores or a network are free."},
+    {"HOLON_OVERLAP", "", "1 lets backward sum gradients between ranks in the background, 0 does not; empty: where cores or a network are free, and on cuda devices."},
     {"HOLON_RENDEZVOUS_TIMEOUT_S", "60", "Seconds in which all ranks of a world must have started."},
     {"HOLON_SIMULATE", "", "cuda lets \"cuda\" placements and devices run on the CPU, with one warning."},
     {"HOLON_SPIN_US", "", "Microseconds that a waiting rank spins before it sleeps; empty chooses by cores and ranks."},

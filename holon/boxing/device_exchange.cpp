@@ -146,6 +146,7 @@ void DeviceExchange::run(comm::DeviceCommunicator& group, const comm::CallInfo& 
   for (const Message& m : receives_)
     receives.push_back({m.peer, place(out, received, m), static_cast<size_t>(m.count) * item});
   group.exchange(info, sends, receives);
+  if (!taken_.empty()) group.join();
 
   for (const Taken& t : taken_) {
     Array to = window(out, t.shape, t.dst_strides, t.dst_start);
@@ -168,6 +169,7 @@ void DeviceExchange::run_gather(comm::DeviceCommunicator& group, const comm::Cal
   Array gathered = in_order_ ? out : Array::empty({out.numel()}, out.dtype, out.device);
   group.all_gather(info, in.bytes(), gathered.bytes(), in.numel(), in.dtype);
   if (in_order_) return;
+  group.join();
   for (const Box& b : pieces_) {
     Array to = window(out, b.shape, b.strides, b.start);
     kernels::copy(window(gathered, b.shape, contiguous_strides(b.shape), b.at), to);

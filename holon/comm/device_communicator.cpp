@@ -21,6 +21,7 @@ DeviceCommunicatorMaker* the_maker = nullptr;
 std::atomic<bool> any_failed{false};
 
 struct DevicePart {
+  int overlapping = 0;  // scopes
   std::map<std::vector<int>, std::unique_ptr<DeviceCommunicator>> known;  // nullptr: there is no way
 };
 
@@ -82,6 +83,16 @@ void check_device_communication() {
     return;
   for (auto& [ranks, group] : Context::current().part<DevicePart>().known)
     if (group) group->check();
+}
+
+DeviceOverlapScope::DeviceOverlapScope() { ++Context::current().part<DevicePart>().overlapping; }
+DeviceOverlapScope::~DeviceOverlapScope() { --Context::current().part<DevicePart>().overlapping; }
+bool DeviceCommunicator::overlaps() { return Context::current().part<DevicePart>().overlapping > 0; }
+bool device_overlap_wanted() { return settings::text("HOLON_OVERLAP") != "0"; }
+
+void join_device_communication() {
+  for (auto& [ranks, group] : Context::current().part<DevicePart>().known)
+    if (group) group->join();
 }
 
 void DeviceCommunicator::begin(const CallInfo& info, uint64_t count) {

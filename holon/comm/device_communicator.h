@@ -49,12 +49,15 @@ class DeviceCommunicator {
 
   // Errors: what has gone wrong since. Does not wait.
   virtual void check() = 0;
+  // What follows on the device waits for all calls so far.
+  virtual void join() = 0;
   // Ends what is under way, here and, as far as the library can, on the peers. The communicator is of no use from then
   // on.
   virtual void abort(const std::string& reason) = 0;
 
  protected:
   DeviceCommunicator(std::vector<int> ranks, int index) : ranks_(std::move(ranks)), index_(index) {}
+  static bool overlaps();  // in a DeviceOverlapScope
 
  private:
   virtual void do_all_reduce(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) = 0;
@@ -91,6 +94,20 @@ void set_device_communicator_maker(DeviceCommunicatorMaker* maker);
 // their devices have no way to each other (no library, two ranks on one device): then data travels through the hosts'
 // memory, and rank 0 of them says so once. Collective on first use. Errors: as communicator(ranks).
 DeviceCommunicator* device_communicator(std::span<const int> ranks, Device device);
+
+// In its scope what this rank computes next does not wait for its collectives, which are done beside it: their results may be used,
+// and the memory that they read or write given to others, after join_device_communication() only.
+class DeviceOverlapScope {
+ public:
+  DeviceOverlapScope();
+  ~DeviceOverlapScope();
+  DeviceOverlapScope(const DeviceOverlapScope&) = delete;
+  DeviceOverlapScope& operator=(const DeviceOverlapScope&) = delete;
+};
+// Does not wait on the host. Errors: as check_device_communication().
+void join_device_communication();
+// Whether collectives are to be done beside computing, if there is a choice: not with HOLON_OVERLAP=0.
+bool device_overlap_wanted();
 
 // Raises what has gone wrong in this rank's device communication. Does not wait; cheap.
 void check_device_communication();

@@ -74,6 +74,14 @@ class NcclCommunicator final : public DeviceCommunicator {
     fail_runtime("{}", why_);
   }
 
+  void join() override {
+    if (!unjoined_) return;
+    unjoined_ = false;
+    cuda::use_device(device_index_);
+    cuda::compute_waits_for_communication();
+    check();
+  }
+
   void abort(const std::string& reason) override {
     {
       std::lock_guard lock(mutex_);
@@ -125,11 +133,17 @@ class NcclCommunicator final : public DeviceCommunicator {
   // On the communication stream, between events of the compute stream; while that is recorded, on itself.
   template <class F>
   void put(const CallInfo& info, F&& call) {
+    // The first call connects with the peers, which may be threads that need the interpreter.
+    BlockingScope unlocked(Context::current().ranks_are_threads());
     cuda::use_device(device_index_);
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda::check(cudaStreamIsCapturing(cuda::stream(), &status), "cudaStreamIsCapturing");
     const bool recorded = status != cudaStreamCaptureStatusNone;
-    if (recorded) return must_be_fine(info, call(cuda::stream()));
+    if (recorded) {
+      const std::string error = call(cuda::stream());
+      if (!error.empty()) fail_runtime("{}: {}.", text_of(info.op, info.shape, info.dtype), error);
+      return;
+    }
     cuda::wait_for_compute();
     const cudaStream_t s = cuda::communication_stream();
     Pending p{event(), event(), info.op, info.dtype, info.shape};
@@ -140,7 +154,8 @@ class NcclCommunicator final : public DeviceCommunicator {
       std::lock_guard lock(mutex_);
       pending_.push_back(std::move(p));
     }
-    cuda::compute_waits_for_communication();
+    unjoined_ = true;
+    if (!overlaps()) join();
   }
 
   void must_be_fine(const CallInfo& info, const std::string& error) {
@@ -218,6 +233,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   const int device_index_;
   const std::shared_ptr<World> world_;
   nccl::Handle handle_ = nullptr;
+  bool unjoined_ = false;  // by the rank's own thread
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   std::string why_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "holon/base/trace.h"
+#include "holon/comm/device_communicator.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/optim.h"
@@ -63,11 +64,20 @@ std::string BatchInstruction::str() const {
 }
 
 void SumInBackground::run() {
+  if (on_device()) {
+    comm::DeviceOverlapScope beside;
+    return batch_.run(*in_, *out_);
+  }
   work_ = comm::run_in_background([this] {
     tracing::Span span("sum in background", "graph");
     if (span) span.arg("does", str());
     batch_.run(*in_, *out_);
   });
+}
+
+void SumInBackground::wait() const {
+  if (on_device()) return comm::join_device_communication();
+  work_.wait();
 }
 
 std::string SumInBackground::str() const {

@@ -85,17 +85,18 @@ class BatchInstruction final : public Instruction {
   const Array *in_, *out_;
 };
 
-// The same on the rank's second thread, while this one goes on. Pre: one WaitInstruction follows.
+// The same on the rank's second thread, or on a device's second stream, while this one goes on. Pre: one WaitInstruction follows.
 class SumInBackground final : public Instruction {
  public:
   SumInBackground(boxing::PreparedBatch batch, const Array* in, const Array* out)
       : batch_(std::move(batch)), in_(in), out_(out) {}
   void run() override;
-  void wait() const { work_.wait(); }
+  void wait() const;
   std::string str() const override;
   const char* verb() const override { return "sum in background"; }
 
  private:
+  bool on_device() const { return out_->device.is_cuda(); }
   boxing::PreparedBatch batch_;
   const Array *in_, *out_;
   mutable comm::Work work_;

@@ -1,4 +1,5 @@
 // What crosses from stage to stage, and boxes that meet together.
+#include "holon/comm/device_communicator.h"
 #include "holon/graph/program/lowering.h"
 
 namespace holon::graph {
@@ -129,8 +130,9 @@ void Lowering::lower_batch(const Node& n, int m) {
       set(n.out[k], m, part_of(buffer, b.batch.out_shape(k), b.batch.out_at()[k], to.dtype, device_of(to)), buffer);
     p_->buffers[static_cast<size_t>(b.buffer < 0 ? buffer : b.buffer)].life.last = now();
   }
-  // A device's communication is beside its computation already, and in the order of this thread's streams.
-  if (!background_ || device_of(from).is_cuda()) {
+  // Beside a device's computation goes what only the collective itself touches.
+  const bool beside = device_of(from).is_cuda() ? b.batch.in_place() && whole && comm::device_overlap_wanted() : background_;
+  if (!beside) {
     emit<BatchInstruction>(&n, m, b.batch, whole ? whole : &kUndefined, target);
     return;
   }

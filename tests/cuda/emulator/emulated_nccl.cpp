@@ -1,14 +1,16 @@
 // holon/comm/nccl/vendor_nccl.h on the emulator: what the streams of several ranks do together is done over the CPU's
 // communicators, in which other processes read copies of the device's memory. Collectives are done when they are put on
 // a stream (or when a recording is launched), also where other work waits (EMULATED_LAZY): ranks that wait for each
-// other on the host must not wait for what nobody does.
+// other on the host must not wait for what nobody does. Only the results come when somebody waits for the stream.
 #include "holon/comm/nccl/vendor_nccl.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
+#include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -34,7 +36,14 @@ int hangs_at() {
 
 Communicator& group(Handle h) { return communicator(static_cast<Member*>(h)->ranks); }
 
-std::string do_together(Handle h, cudaStream_t stream, std::function<void()> work) {
+// Memory of the device that receives.
+struct Result {
+  void* to;
+  size_t bytes;
+};
+
+// work writes the results one after the other into host memory; they reach the device in the stream's order.
+std::string do_together(Handle h, cudaStream_t stream, std::vector<Result> results, std::function<void(std::byte*)> work) {
   auto* member = static_cast<Member*>(h);
   if (++member->calls >= hangs_at() && hangs_at() > 0) {
     member->hangs = true;
@@ -44,7 +53,20 @@ std::string do_together(Handle h, cudaStream_t stream, std::function<void()> wor
     });
     return {};
   }
-  emulator::enqueue_meeting(stream, std::move(work));
+  auto host = std::make_shared<std::vector<std::byte>>();
+  size_t bytes = 0;
+  for (const Result& r : results) bytes += r.bytes;
+  emulator::enqueue_meeting(stream, [=] {
+    host->resize(bytes);
+    work(host->data());
+  });
+  emulator::enqueue(stream, [=] {
+    const std::byte* from = host->data();
+    for (const Result& r : results) {
+      std::memcpy(r.to, from, r.bytes);
+      from += r.bytes;
+    }
+  });
   return {};
 }
 
@@ -60,50 +82,49 @@ Handle start(std::span<const int> ranks, int, const std::byte*) {
 }
 
 std::string all_reduce(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
-  return do_together(h, stream, [=] { group(h).all_reduce(in, out, static_cast<int64_t>(count), dtype); });
+  return do_together(h, stream, {{out, count * size_bytes(dtype)}}, [=](std::byte* result) {
+    group(h).all_reduce(in, result, static_cast<int64_t>(count), dtype);
+  });
 }
 
 std::string reduce_scatter(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
-  return do_together(h, stream, [=] {
+  return do_together(h, stream, {{out, count * size_bytes(dtype)}}, [=](std::byte* result) {
     std::vector<int64_t> counts(static_cast<size_t>(group(h).size()), static_cast<int64_t>(count));
-    group(h).reduce_scatter(in, out, counts, dtype);
+    group(h).reduce_scatter(in, result, counts, dtype);
   });
 }
 
 std::string all_gather(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
-  return do_together(h, stream, [=] {
-    std::vector<int64_t> counts(static_cast<size_t>(group(h).size()), static_cast<int64_t>(count));
-    group(h).all_gather(in, out, counts, dtype);
+  const auto members = static_cast<Member*>(h)->ranks.size();
+  return do_together(h, stream, {{out, members * count * size_bytes(dtype)}}, [=](std::byte* result) {
+    std::vector<int64_t> counts(members, static_cast<int64_t>(count));
+    group(h).all_gather(in, result, counts, dtype);
   });
 }
 
 std::string broadcast(Handle h, void* data, size_t bytes, int root_index, cudaStream_t stream) {
-  return do_together(h, stream, [=] { group(h).broadcast(data, static_cast<int64_t>(bytes), uint8, root_index); });
+  return do_together(h, stream, {{data, bytes}}, [=](std::byte* result) {
+    std::memcpy(result, data, bytes);
+    group(h).broadcast(result, static_cast<int64_t>(bytes), uint8, root_index);
+  });
 }
 
-std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives,
-                     cudaStream_t stream) {
-  std::vector<DeviceMessage> out(sends.begin(), sends.end()), in(receives.begin(), receives.end());
-  return do_together(h, stream, [=] {
-    const auto n = static_cast<size_t>(group(h).size());
-    auto counts_of = [&](const std::vector<DeviceMessage>& messages) {
-      std::vector<int64_t> counts(n, 0);
-      for (const DeviceMessage& m : messages) counts[static_cast<size_t>(m.peer)] = static_cast<int64_t>(m.bytes);
-      return counts;
-    };
-    auto starts_of = [&](const std::vector<int64_t>& counts) {
-      std::vector<int64_t> starts(n + 1, 0);
-      std::partial_sum(counts.begin(), counts.end(), starts.begin() + 1);
-      return starts;
-    };
-    const auto send_counts = counts_of(out), receive_counts = counts_of(in);
-    const auto send_at = starts_of(send_counts), receive_at = starts_of(receive_counts);
-    std::vector<std::byte> packed(static_cast<size_t>(send_at[n])), arrived(static_cast<size_t>(receive_at[n]));
-    for (const DeviceMessage& m : out)
-      std::memcpy(packed.data() + send_at[static_cast<size_t>(m.peer)], m.data, m.bytes);
-    group(h).all_to_all(packed.data(), arrived.data(), send_counts, receive_counts, uint8);
-    for (const DeviceMessage& m : in)
-      std::memcpy(m.data, arrived.data() + receive_at[static_cast<size_t>(m.peer)], m.bytes);
+std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives, cudaStream_t stream) {
+  std::vector<DeviceMessage> in(sends.begin(), sends.end()), out(receives.begin(), receives.end());
+  auto by_peer = [](const DeviceMessage& a, const DeviceMessage& b) { return a.peer < b.peer; };
+  std::sort(in.begin(), in.end(), by_peer);
+  std::sort(out.begin(), out.end(), by_peer);
+  std::vector<Result> results;
+  for (const DeviceMessage& m : out) results.push_back({m.data, m.bytes});
+  return do_together(h, stream, std::move(results), [=](std::byte* result) {
+    std::vector<int64_t> send_counts(static_cast<size_t>(group(h).size())), receive_counts = send_counts;
+    std::vector<std::byte> packed;
+    for (const DeviceMessage& m : in) {
+      send_counts[static_cast<size_t>(m.peer)] = static_cast<int64_t>(m.bytes);
+      packed.insert(packed.end(), static_cast<std::byte*>(m.data), static_cast<std::byte*>(m.data) + m.bytes);
+    }
+    for (const DeviceMessage& m : out) receive_counts[static_cast<size_t>(m.peer)] = static_cast<int64_t>(m.bytes);
+    group(h).all_to_all(packed.data(), result, send_counts, receive_counts, uint8);
   });
 }
 

@@ -71,9 +71,9 @@ if world == 4:
     grid = [[0, 1], [2, 3]]
     two = list(itertools.product(one, one))
     for k, (before, after) in enumerate(itertools.product(two, two)):
-        if k % 7 == 0:  # every layout comes before and after
+        if k % 11 == 0:  # every layout comes before and after
             compare([(4, 6), (5, 3), (3, 7)][k % 3], flow.float32, grid, grid, list(before), list(after))
-    for before in two:
+    for before in two[::2]:
         compare((6, 5), flow.float32, grid, [0, 1, 2, 3], list(before), S(0))
         compare((6, 5), flow.float32, [3, 1, 2, 0], grid, S(1), list(before))
 sys.stdout.write(f"rank {rank}: {done} boxings\n")
