@@ -120,15 +120,15 @@ __global__ void __launch_bounds__(kMost)
     const auto at = set.rows.at(live ? row : 0);
     const int64_t n = live ? set.length : 0, step = int64_t{g.size} * kN;
     const C m = live && mean ? mean[row] : C(0), r = live ? rstd[row] : C(0);
-    C d[kN], h[kN];  // dy weight, xhat
+    C d[kN], h[kN];  // dy weight, x - mean: scaled late, so that their products cancel where they should
     auto load = [&](const Part<kN>& part) {
       part.load(d, set.array[kDy], at.v[kDy], n, C(0));
       part.load(h, set.array[kInput], at.v[kInput], n, m);
 #pragma unroll
       for (int e = 0; e < kN; ++e) {
-        h[e] = (h[e] - m) * r;
+        h[e] -= m;
         if constexpr (kParts) {
-          dw[e] += d[e] * h[e];
+          dw[e] += d[e] * (h[e] * r);
           db[e] += d[e];
         }
       }
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kMost)
     };
     auto finish = [&](const Part<kN>& part) {
 #pragma unroll
-      for (int e = 0; e < kN; ++e) d[e] = r * (d[e] - s - h[e] * q);
+      for (int e = 0; e < kN; ++e) d[e] = r * (d[e] - s - h[e] * r * q);
       if (adds) {
         part.load(h, set.array[kAdded], at.v[kAdded], n, C(0));
 #pragma unroll
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kMost)
     };
     auto means = [&] {
       s = mean ? g.reduce(s, Add()) / count : C(0);
-      q = g.reduce(q, Add()) / count;
+      q = g.reduce(q, Add()) * r / count;
     };
     if (resident) {
       const Part<kN> part(g, 0, set.units);
