@@ -18,6 +18,15 @@ constexpr int kMost = 512;  // threads
 
 enum : int { kX, kOther, kSum, kY };
 
+// Sums of deviations from a mean, and of their squares. The first ones tell how far the mean was rounded off.
+template <class C>
+struct Spread {
+  C sum, squares;
+  struct Merge {
+    __device__ __forceinline__ Spread operator()(const Spread& a, const Spread& b) const { return {a.sum + b.sum, a.squares + b.squares}; }
+  };
+};
+
 // Arrays: x, other, sum = x + other, y; without `adds` the middle ones are not looked at.
 template <class C, int kN>
 __global__ void __launch_bounds__(kMost) norm_rows(RowSet<4> set, bool adds, bool centered, RowArray weight, RowArray bias, C eps, C* mean, C* rstd) {
@@ -46,12 +55,15 @@ __global__ void __launch_bounds__(kMost) norm_rows(RowSet<4> set, bool adds, boo
       for (int e = 0; e < kN; ++e) s += v[e];
       return s;
     };
-    auto squares = [&](const Part<kN>& part, C m) {
-      C s = 0;
+    Spread<C> spread{0, 0};
+    auto add_spread = [&](const Part<kN>& part, C m) {
       const int end = part.limit(n);
 #pragma unroll
-      for (int e = 0; e < kN; ++e) s += part.offset(e) < end ? (v[e] - m) * (v[e] - m) : C(0);
-      return s;
+      for (int e = 0; e < kN; ++e) {
+        const C d = part.offset(e) < end ? v[e] - m : C(0);
+        spread.sum += d;
+        spread.squares += d * d;
+      }
     };
     auto finish = [&](const Part<kN>& part, C m, C r) {
 #pragma unroll
@@ -70,11 +82,18 @@ __global__ void __launch_bounds__(kMost) norm_rows(RowSet<4> set, bool adds, boo
       part.store(v, set.array[kY], at.v[kY], n);
     };
     C m = 0, r;
+    auto settle = [&] {
+      spread = g.reduce(spread, typename Spread<C>::Merge());
+      const C off = centered ? spread.sum / count : C(0), variance = spread.squares / count - off * off;
+      m += off;
+      r = C(1) / f::sqrt((variance < C(0) ? C(0) : variance) + eps);
+    };
     if (resident) {
       const Part<kN> part(g, 0, set.units);
       load(part, true);
       if (centered) m = g.reduce(sum(), Add()) / count;
-      r = C(1) / f::sqrt(g.reduce(squares(part, m), Add()) / count + eps);
+      add_spread(part, m);
+      settle();
       finish(part, m, r);
     } else {
       C s = 0;
@@ -85,13 +104,12 @@ __global__ void __launch_bounds__(kMost) norm_rows(RowSet<4> set, bool adds, boo
         }
         m = g.reduce(s, Add()) / count;
       }
-      s = 0;
       for (int64_t first = 0; first < set.length; first += step) {
         const Part<kN> part(g, first, set.units);
         load(part, !centered);
-        s += squares(part, m);
+        add_spread(part, m);
       }
-      r = C(1) / f::sqrt(g.reduce(s, Add()) / count + eps);
+      settle();
       for (int64_t first = 0; first < set.length; first += step) {
         const Part<kN> part(g, first, set.units);
         load(part, false);
