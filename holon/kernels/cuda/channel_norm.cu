@@ -1,5 +1,5 @@
-// Batch norm and group norm: sums over everything but the channels (reduction.h), a few numbers for each channel, and one pass over the
-// elements with them.
+// Batch norm and group norm: sums over everything but the channels (reduction.h), a few numbers for each channel, and
+// one pass over the elements with them.
 #include "holon/kernels/cpu/channel_norm.h"
 
 #include "holon/base/error.h"
@@ -26,7 +26,9 @@ struct AddsTwo {
   __device__ TwoSums lane() const { return {0, 0}; }
   __device__ TwoSums state() const { return {0, 0}; }
   __device__ __forceinline__ void fold(TwoSums& s, const TwoSums& l) const { s = merge(s, l); }
-  __device__ __forceinline__ TwoSums merge(const TwoSums& a, const TwoSums& b) const { return {a.first + b.first, a.second + b.second}; }
+  __device__ __forceinline__ TwoSums merge(const TwoSums& a, const TwoSums& b) const {
+    return {a.first + b.first, a.second + b.second};
+  }
 };
 
 // out[at] and out[count + at] = the sums of x and of its squares.
@@ -66,8 +68,8 @@ struct Products : AddsTwo {
   }
 };
 
-// Mean and reciprocal deviation of groups of `size` elements. refines: mean is there already and is only used, because the squares of
-// float64 elements lose digits that count.
+// Mean and reciprocal deviation of groups of `size` elements. refines: mean is there already and is only used, because
+// the squares of float64 elements lose digits that count.
 template <class C>
 struct GroupStatistics : AddsTwo {
   static constexpr int kInputs = 1;
@@ -93,10 +95,13 @@ struct Channels {
   const void* data;
   DType dtype;
   explicit Channels(const Array& a) : data(a.defined() ? a.bytes() : nullptr), dtype(a.dtype) {}
-  __device__ __forceinline__ double at(int64_t c, double otherwise) const { return data ? load_any<double>(data, dtype, c) : otherwise; }
+  __device__ __forceinline__ double at(int64_t c, double otherwise) const {
+    return data ? load_any<double>(data, dtype, c) : otherwise;
+  }
 };
 
-// Images of channels in groups: batch norm has one image, and groups of one channel. Number i is that of image i / channels.
+// Images of channels in groups: batch norm has one image, and groups of one channel. Number i is that of image i /
+// channels.
 struct Layout {
   int64_t images, channels, per_group;
   __device__ __forceinline__ int64_t group_of(int64_t i) const {
@@ -105,16 +110,20 @@ struct Layout {
   HOLON_BOTH int64_t count() const { return images * channels; }
 };
 
-// y = (x - mean) factor + shift, or dx = dy factor - shift - (x - mean) slope; one of each for each channel of each image.
+// y = (x - mean) factor + shift, or dx = dy factor - shift - (x - mean) slope; one of each for each channel of each
+// image.
 template <class C>
 struct Coefficients {
   C *mean, *factor, *shift, *slope;
-  Coefficients(const Scratch& room, int64_t n) : mean(room.data<C>()), factor(mean + n), shift(factor + n), slope(shift + n) {}
+  Coefficients(const Scratch& room, int64_t n)
+      : mean(room.data<C>()), factor(mean + n), shift(factor + n), slope(shift + n) {}
 };
 
 template <class C>
-__global__ void make_coefficients(Layout layout, const C* mean, const C* rstd, Channels weight, Channels bias, Coefficients<C> out) {
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < layout.count(); i += int64_t{gridDim.x} * kThreads) {
+__global__ void make_coefficients(Layout layout, const C* mean, const C* rstd, Channels weight, Channels bias,
+                                  Coefficients<C> out) {
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < layout.count();
+       i += int64_t{gridDim.x} * kThreads) {
     const int64_t c = i % layout.channels, g = layout.group_of(i);
     out.mean[i] = mean[g];
     out.factor[i] = static_cast<C>(static_cast<double>(rstd[g]) * weight.at(c, 1));
@@ -124,8 +133,10 @@ __global__ void make_coefficients(Layout layout, const C* mean, const C* rstd, C
 
 // sums: as Products makes them. size: elements that the statistics of a group are of; 0: they are constants.
 template <class C>
-__global__ void make_slopes(Layout layout, const C* mean, const C* rstd, Channels weight, const double* sums, double size, Coefficients<C> out) {
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < layout.count(); i += int64_t{gridDim.x} * kThreads) {
+__global__ void make_slopes(Layout layout, const C* mean, const C* rstd, Channels weight, const double* sums,
+                            double size, Coefficients<C> out) {
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < layout.count();
+       i += int64_t{gridDim.x} * kThreads) {
     const int64_t c = i % layout.channels, g = layout.group_of(i), first = c - c % layout.per_group;
     const auto r = static_cast<double>(rstd[g]);
     double s = 0, q = 0;
@@ -149,7 +160,8 @@ __global__ void spread_means(Layout layout, const C* mean, C* out) {
 }
 
 template <class C>
-__global__ void __launch_bounds__(kThreads) sum_images(Layout layout, const double* sums, const C* rstd, RowArray dweight, RowArray dbias) {
+__global__ void __launch_bounds__(kThreads)
+    sum_images(Layout layout, const double* sums, const C* rstd, RowArray dweight, RowArray dbias) {
   const Group g(8, true);
   for (int64_t c0 = int64_t{blockIdx.x} * g.count; c0 < layout.channels; c0 += int64_t{gridDim.x} * g.count) {
     const int64_t c = c0 + g.index;
@@ -169,10 +181,11 @@ __global__ void __launch_bounds__(kThreads) sum_images(Layout layout, const doub
 
 enum : int { kX, kOut, kDy };
 
-// data: x, out and for gradients dy; the last array of the index is the coefficients' number. kWidth elements of a unit have the same
-// coefficients, or (by_channel) those that follow each other.
+// data: x, out and for gradients dy; the last array of the index is the coefficients' number. kWidth elements of a unit
+// have the same coefficients, or (by_channel) those that follow each other.
 template <class C, int kArrays, int kWidth>
-__global__ void __launch_bounds__(kThreads) scale_channels(Strided<kArrays + 1> index, RowArray x, RowArray out, RowArray dy, bool by_channel, Coefficients<C> k) {
+__global__ void __launch_bounds__(kThreads) scale_channels(Strided<kArrays + 1> index, RowArray x, RowArray out,
+                                                           RowArray dy, bool by_channel, Coefficients<C> k) {
   constexpr int kUnroll = 2;
   const int64_t step = int64_t{gridDim.x} * kThreads;
   visit_stored<C>(x.dtype, [&](auto tag) {
@@ -187,7 +200,8 @@ __global__ void __launch_bounds__(kThreads) scale_channels(Strided<kArrays + 1> 
         if (i + u * step >= index.count) continue;
         at[u] = index.at(i + u * step);
         xs[u] = *reinterpret_cast<const Unit*>(static_cast<const T*>(x.data) + at[u].v[kX]);
-        if constexpr (kArrays > 2) gs[u] = *reinterpret_cast<const Unit*>(static_cast<const T*>(dy.data) + at[u].v[kDy]);
+        if constexpr (kArrays > 2)
+          gs[u] = *reinterpret_cast<const Unit*>(static_cast<const T*>(dy.data) + at[u].v[kDy]);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
@@ -209,10 +223,12 @@ __global__ void __launch_bounds__(kThreads) scale_channels(Strided<kArrays + 1> 
           const Numbers s = numbers(k.slope);
 #pragma unroll
           for (int w = 0; w < kWidth; ++w)
-            result.v[w] = narrow<T>(value_of<C>(gs[u].v[w]) * a.v[w] - b.v[w] - (value_of<C>(xs[u].v[w]) - m.v[w]) * s.v[w]);
+            result.v[w] =
+                narrow<T>(value_of<C>(gs[u].v[w]) * a.v[w] - b.v[w] - (value_of<C>(xs[u].v[w]) - m.v[w]) * s.v[w]);
         } else {
 #pragma unroll
-          for (int w = 0; w < kWidth; ++w) result.v[w] = narrow<T>((value_of<C>(xs[u].v[w]) - m.v[w]) * a.v[w] + b.v[w]);
+          for (int w = 0; w < kWidth; ++w)
+            result.v[w] = narrow<T>((value_of<C>(xs[u].v[w]) - m.v[w]) * a.v[w] + b.v[w]);
         }
         *reinterpret_cast<Unit*>(static_cast<T*>(out.data) + at[u].v[kOut]) = result;
       }
@@ -226,7 +242,8 @@ void run_scale(const Array* const (&arrays)[kArrays], const Layout& layout, cons
   const Array& x = *arrays[0];
   int order[kMaxAxes];
   for (int i = 0; i < x.ndim(); ++i) order[i] = i;
-  std::stable_sort(order, order + x.ndim(), [&](int i, int j) { return std::abs(x.strides[i]) > std::abs(x.strides[j]); });
+  std::stable_sort(order, order + x.ndim(),
+                   [&](int i, int j) { return std::abs(x.strides[i]) > std::abs(x.strides[j]); });
   Dims shape, strides[kArrays + 1];
   for (int o = 0; o < x.ndim(); ++o) {
     const int i = order[o];
@@ -240,26 +257,31 @@ void run_scale(const Array* const (&arrays)[kArrays], const Layout& layout, cons
   const bool by_channel = last >= 0 && index.stride[0][kArrays] == 1;
   bool units = last >= 0 && index.size[0] % kUnit == 0 && (by_channel || index.stride[0][kArrays] == 0);
   for (int a = 0; a < kArrays && units; ++a) {
-    HOLON_CHECK(arrays[a]->shape == x.shape && arrays[a]->dtype == x.dtype, "batch_norm: {} {} with {} {}", arrays[a]->shape, name(arrays[a]->dtype),
-                x.shape, name(x.dtype));
-    units = index.stride[0][a] == 1 && reinterpret_cast<uintptr_t>(arrays[a]->bytes()) % (size_bytes(x.dtype) * kUnit) == 0;
+    HOLON_CHECK(arrays[a]->shape == x.shape && arrays[a]->dtype == x.dtype, "batch_norm: {} {} with {} {}",
+                arrays[a]->shape, name(arrays[a]->dtype), x.shape, name(x.dtype));
+    units =
+        index.stride[0][a] == 1 && reinterpret_cast<uintptr_t>(arrays[a]->bytes()) % (size_bytes(x.dtype) * kUnit) == 0;
     for (int d = 1; d < index.axes; ++d) units = units && index.stride[d][a] % kUnit == 0;
   }
   for (int d = 1; d < index.axes && by_channel; ++d) units = units && index.stride[d][kArrays] % kUnit == 0;
-  units = units && (!by_channel || layout.count() % kUnit == 0);  // then each kind of coefficient begins at a whole unit
+  units =
+      units && (!by_channel || layout.count() % kUnit == 0);  // then each kind of coefficient begins at a whole unit
   const RowArray in(x, 1), out(*arrays[1], 1), dy = kArrays > 2 ? RowArray(*arrays[kArrays - 1], 1) : RowArray();
   if (!units) {
-    launch(scale_channels<C, kArrays, 1>, blocks_for(index.count, kThreads * 2), kThreads, 0, index, in, out, dy, by_channel, k);
+    launch(scale_channels<C, kArrays, 1>, blocks_for(index.count, kThreads * 2), kThreads, 0, index, in, out, dy,
+           by_channel, k);
     return;
   }
   shape = {};
   Dims unit_strides[kArrays + 1];
   for (int d = last; d >= 0; --d) {
     shape.push_back(d == 0 ? index.size[0] / kUnit : index.size[d]);
-    for (int a = 0; a <= kArrays; ++a) unit_strides[a].push_back(d == 0 ? index.stride[0][a] * kUnit : index.stride[d][a]);
+    for (int a = 0; a <= kArrays; ++a)
+      unit_strides[a].push_back(d == 0 ? index.stride[0][a] * kUnit : index.stride[d][a]);
   }
   const Strided<kArrays + 1> of_units(shape, unit_strides);
-  launch(scale_channels<C, kArrays, kUnit>, blocks_for(of_units.count, kThreads * 2), kThreads, 0, of_units, in, out, dy, by_channel, k);
+  launch(scale_channels<C, kArrays, kUnit>, blocks_for(of_units.count, kThreads * 2), kThreads, 0, of_units, in, out,
+         dy, by_channel, k);
 }
 
 DType compute_of(const Array& x) {
@@ -283,8 +305,8 @@ Array numbers(const Array& a, int64_t n, DType dtype) {
 Array weights(const Array& a, int64_t n) { return numbers(a, n, a.dtype); }
 
 void check_sums(const Array& out, int64_t channels) {
-  HOLON_CHECK(out.shape == (Dims{2, channels}) && out.dtype == DType::kFloat64 && out.is_contiguous(), "batch_norm: sums into {} {}",
-              name(out.dtype), out.shape);
+  HOLON_CHECK(out.shape == (Dims{2, channels}) && out.dtype == DType::kFloat64 && out.is_contiguous(),
+              "batch_norm: sums into {} {}", name(out.dtype), out.shape);
 }
 Dims channel_strides(const Array& x, int64_t of_images) {
   Dims s = Dims::filled(x.ndim(), 0);
@@ -310,41 +332,48 @@ void channel_products(const Array& dy, const Array& x, const Array& mean, Array&
     check_sums(out, n);
     const Array m = numbers(mean, n, DTypeOf<C>::value);
     const Array* const in[] = {&dy, &x};
-    run_reduction(Products<C>{{}, out.data<double>(), n, m.data<C>()}, in, ((1u << x.ndim()) - 1) & ~2u, channel_strides(x, 0));
+    run_reduction(Products<C>{{}, out.data<double>(), n, m.data<C>()}, in, ((1u << x.ndim()) - 1) & ~2u,
+                  channel_strides(x, 0));
   });
 }
 
-void channel_normalize(const Array& x, const Array& mean, const Array& rstd, const Array& weight, const Array& bias, Array& y) {
+void channel_normalize(const Array& x, const Array& mean, const Array& rstd, const Array& weight, const Array& bias,
+                       Array& y) {
   if (x.numel() == 0) return;
   use_device_of(y);
   with_compute(x, [&]<class C>() {
     const Layout layout{1, x.shape[1], 1};
     const int64_t n = layout.channels;
-    const Array m = numbers(mean, n, DTypeOf<C>::value), r = numbers(rstd, n, DTypeOf<C>::value), w = weights(weight, n), b = weights(bias, n);
+    const Array m = numbers(mean, n, DTypeOf<C>::value), r = numbers(rstd, n, DTypeOf<C>::value),
+                w = weights(weight, n), b = weights(bias, n);
     const Scratch room(static_cast<size_t>(4 * n) * sizeof(C));
     const Coefficients<C> k(room, n);
-    launch(make_coefficients<C>, blocks_for(n, kThreads), kThreads, 0, layout, m.data<C>(), r.data<C>(), Channels(w), Channels(b), k);
+    launch(make_coefficients<C>, blocks_for(n, kThreads), kThreads, 0, layout, m.data<C>(), r.data<C>(), Channels(w),
+           Channels(b), k);
     run_scale<C, 2>({&x, &y}, layout, k);
   });
 }
 
-void channel_normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd, const Array& weight,
-                                const Array& products, double count, Array& dx) {
+void channel_normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd,
+                                const Array& weight, const Array& products, double count, Array& dx) {
   if (x.numel() == 0) return;
   use_device_of(dx);
   with_compute(x, [&]<class C>() {
     const Layout layout{1, x.shape[1], 1};
     const int64_t n = layout.channels;
-    const Array m = numbers(mean, n, DTypeOf<C>::value), r = numbers(rstd, n, DTypeOf<C>::value), w = weights(weight, n);
+    const Array m = numbers(mean, n, DTypeOf<C>::value), r = numbers(rstd, n, DTypeOf<C>::value),
+                w = weights(weight, n);
     const Scratch room(static_cast<size_t>(4 * n) * sizeof(C));
     const Coefficients<C> k(room, n);
-    launch(make_slopes<C>, blocks_for(n, kThreads), kThreads, 0, layout, m.data<C>(), r.data<C>(), Channels(w), products.data<double>(), count, k);
+    launch(make_slopes<C>, blocks_for(n, kThreads), kThreads, 0, layout, m.data<C>(), r.data<C>(), Channels(w),
+           products.data<double>(), count, k);
     run_scale<C, 3>({&x, &dx, &dy}, layout, k);
   });
 }
 
-__global__ void make_statistics(const double* sums, int64_t n, double count, double eps, double momentum, RowArray old_mean, RowArray old_var,
-                                RowArray mean, RowArray rstd, RowArray new_mean, RowArray new_var) {
+__global__ void make_statistics(const double* sums, int64_t n, double count, double eps, double momentum,
+                                RowArray old_mean, RowArray old_var, RowArray mean, RowArray rstd, RowArray new_mean,
+                                RowArray new_var) {
   for (int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x; c < n; c += int64_t{gridDim.x} * kThreads) {
     const double m = sums[c] / count;
     double var = sums[n + c] / count - m * m;
@@ -360,26 +389,30 @@ __global__ void make_statistics(const double* sums, int64_t n, double count, dou
   }
 }
 
-RowArray of_channels(const Array& a) { return a.defined() ? RowArray(a, a.ndim() ? a.strides[a.ndim() - 1] : 1) : RowArray(); }
+RowArray of_channels(const Array& a) {
+  return a.defined() ? RowArray(a, a.ndim() ? a.strides[a.ndim() - 1] : 1) : RowArray();
+}
 
-void channel_statistics(const Array& sums, const Array& running_mean, const Array& running_var, double count, double eps, double momentum,
-                        Array& mean, Array& rstd, Array& new_mean, Array& new_var) {
+void channel_statistics(const Array& sums, const Array& running_mean, const Array& running_var, double count,
+                        double eps, double momentum, Array& mean, Array& rstd, Array& new_mean, Array& new_var) {
   const int64_t n = mean.numel();
   use_device_of(mean);
-  launch(make_statistics, blocks_for(n, kThreads), kThreads, 0, sums.data<double>(), n, count, eps, momentum, of_channels(running_mean),
-         of_channels(running_var), of_channels(mean), of_channels(rstd), of_channels(new_mean), of_channels(new_var));
+  launch(make_statistics, blocks_for(n, kThreads), kThreads, 0, sums.data<double>(), n, count, eps, momentum,
+         of_channels(running_mean), of_channels(running_var), of_channels(mean), of_channels(rstd),
+         of_channels(new_mean), of_channels(new_var));
 }
 
 void channel_weight_gradients(const Array& products, const Array& rstd, Array& dweight, Array& dbias) {
   use_device_of(dweight);
   const int64_t n = rstd.numel();
   const Array r = numbers(rstd, n, DType::kFloat64);
-  launch(sum_images<double>, blocks_for(n, kWarp), kThreads, 0, Layout{1, n, 1}, products.data<double>(), r.data<double>(), of_channels(dweight),
-         of_channels(dbias));
+  launch(sum_images<double>, blocks_for(n, kWarp), kThreads, 0, Layout{1, n, 1}, products.data<double>(),
+         r.data<double>(), of_channels(dweight), of_channels(dbias));
 }
 
 Layout groups_of(const Array& x, const Array& mean) {
-  HOLON_CHECK(x.ndim() >= 2 && mean.ndim() == 2 && mean.shape[0] == x.shape[0], "group_norm: statistics {} of {}", mean.shape, x.shape);
+  HOLON_CHECK(x.ndim() >= 2 && mean.ndim() == 2 && mean.shape[0] == x.shape[0], "group_norm: statistics {} of {}",
+              mean.shape, x.shape);
   const int64_t groups = mean.shape[1], channels = x.shape[1];
   HOLON_CHECK(groups > 0 && channels % groups == 0, "group_norm: {} channels in {} groups.", channels, groups);
   return {x.shape[0], channels, channels / groups};
@@ -399,7 +432,8 @@ Array in_groups(const Array& x, const Layout& l) {
   return x.view(shape, strides);
 }
 
-void group_norm(const Array& x, const Array& weight, const Array& bias, double eps, Array& y, Array& mean, Array& rstd) {
+void group_norm(const Array& x, const Array& weight, const Array& bias, double eps, Array& y, Array& mean,
+                Array& rstd) {
   if (x.numel() == 0) {
     fill(mean, 0);
     return fill(rstd, 1 / std::sqrt(eps));
@@ -408,24 +442,28 @@ void group_norm(const Array& x, const Array& weight, const Array& bias, double e
   with_compute(x, [&]<class C>() {
     const Layout layout = groups_of(x, mean);
     const int64_t n = layout.count(), groups = layout.channels / layout.per_group;
-    HOLON_CHECK(mean.is_contiguous() && rstd.is_contiguous() && mean.dtype == DTypeOf<C>::value && rstd.dtype == mean.dtype,
+    HOLON_CHECK(mean.is_contiguous() && rstd.is_contiguous() && mean.dtype == DTypeOf<C>::value &&
+                    rstd.dtype == mean.dtype,
                 "group_norm: statistics {} {}", name(mean.dtype), mean.shape);
-    const Array grouped = in_groups(x, layout), w = weights(weight, layout.channels), b = weights(bias, layout.channels);
+    const Array grouped = in_groups(x, layout), w = weights(weight, layout.channels),
+                b = weights(bias, layout.channels);
     const Array* const in[] = {&grouped};
     const uint32_t axes = ((1u << grouped.ndim()) - 1) & ~3u;
-    GroupStatistics<C> statistics{{}, mean.data<C>(), rstd.data<C>(), static_cast<double>(x.numel() / (layout.images * groups)), eps, false};
+    GroupStatistics<C> statistics{
+        {}, mean.data<C>(), rstd.data<C>(), static_cast<double>(x.numel() / (layout.images * groups)), eps, false};
     run_reduction(statistics, in, axes, channel_strides(grouped, groups));
     statistics.refines = std::is_same_v<C, double>;
     if (statistics.refines) run_reduction(statistics, in, axes, channel_strides(grouped, groups));
     const Scratch room(static_cast<size_t>(4 * n) * sizeof(C));
     const Coefficients<C> k(room, n);
-    launch(make_coefficients<C>, blocks_for(n, kThreads), kThreads, 0, layout, mean.data<C>(), rstd.data<C>(), Channels(w), Channels(b), k);
+    launch(make_coefficients<C>, blocks_for(n, kThreads), kThreads, 0, layout, mean.data<C>(), rstd.data<C>(),
+           Channels(w), Channels(b), k);
     run_scale<C, 2>({&x, &y}, layout, k);
   });
 }
 
-void group_norm_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd, const Array& weight, Array& dx,
-                         Array& dweight, Array& dbias) {
+void group_norm_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd, const Array& weight,
+                         Array& dx, Array& dweight, Array& dbias) {
   use_device_of(dx);
   if (x.numel() == 0) {
     fill(dweight, 0);
@@ -434,17 +472,19 @@ void group_norm_backward(const Array& dy, const Array& x, const Array& mean, con
   with_compute(x, [&]<class C>() {
     const Layout layout = groups_of(x, mean);
     const int64_t n = layout.count(), groups = layout.channels / layout.per_group;
-    const Array m = numbers(mean, layout.images * groups, DTypeOf<C>::value), r = numbers(rstd, layout.images * groups, DTypeOf<C>::value);
+    const Array m = numbers(mean, layout.images * groups, DTypeOf<C>::value),
+                r = numbers(rstd, layout.images * groups, DTypeOf<C>::value);
     const Array w = weights(weight, layout.channels);
     const Scratch room(static_cast<size_t>(4 * n) * sizeof(C)), sums(static_cast<size_t>(2 * n) * sizeof(double));
     const Coefficients<C> k(room, n);
     launch(spread_means<C>, blocks_for(n, kThreads), kThreads, 0, layout, m.data<C>(), k.mean);
     const Array* const in[] = {&dy, &x};
-    run_reduction(Products<C>{{}, sums.data<double>(), n, k.mean}, in, ((1u << x.ndim()) - 1) & ~3u, channel_strides(x, layout.channels));
-    launch(make_slopes<C>, blocks_for(n, kThreads), kThreads, 0, layout, m.data<C>(), r.data<C>(), Channels(w), sums.data<double>(),
-           static_cast<double>(x.numel() / (layout.images * groups)), k);
-    launch(sum_images<C>, blocks_for(layout.channels, kWarp), kThreads, 0, layout, sums.data<double>(), r.data<C>(), of_channels(dweight),
-           of_channels(dbias));
+    run_reduction(Products<C>{{}, sums.data<double>(), n, k.mean}, in, ((1u << x.ndim()) - 1) & ~3u,
+                  channel_strides(x, layout.channels));
+    launch(make_slopes<C>, blocks_for(n, kThreads), kThreads, 0, layout, m.data<C>(), r.data<C>(), Channels(w),
+           sums.data<double>(), static_cast<double>(x.numel() / (layout.images * groups)), k);
+    launch(sum_images<C>, blocks_for(layout.channels, kWarp), kThreads, 0, layout, sums.data<double>(), r.data<C>(),
+           of_channels(dweight), of_channels(dbias));
     run_scale<C, 3>({&x, &dx, &dy}, layout, k);
   });
 }

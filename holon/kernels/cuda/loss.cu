@@ -22,13 +22,22 @@ struct Targets {
   const char* op;
 
   Targets(const Array& target, int64_t rows, int64_t columns, const CrossEntropy& o)
-      : data(target.bytes()), wide(target.dtype == DType::kInt64), rows(rows), columns(columns), classes(o.num_classes < 0 ? columns : o.num_classes),
-        offset(o.class_offset), ignore(o.ignore_index), smoothing(o.label_smoothing), report_to(fault_report()), op(current_op()) {
+      : data(target.bytes()),
+        wide(target.dtype == DType::kInt64),
+        rows(rows),
+        columns(columns),
+        classes(o.num_classes < 0 ? columns : o.num_classes),
+        offset(o.class_offset),
+        ignore(o.ignore_index),
+        smoothing(o.label_smoothing),
+        report_to(fault_report()),
+        op(current_op()) {
     HOLON_CHECK(target.numel() == rows && target.is_contiguous() && (wide || target.dtype == DType::kInt32),
                 "cross_entropy: targets of shape {} {} for {} rows", target.shape, name(target.dtype), rows);
   }
 
-  // Whether the row counts; its column, which other ranks may have: any that is not in [0, columns). first: this thread reports.
+  // Whether the row counts; its column, which other ranks may have: any that is not in [0, columns). first: this thread
+  // reports.
   __device__ __forceinline__ bool find(int64_t row, bool first, int64_t* column) const {
     const int64_t c = wide ? static_cast<const int64_t*>(data)[row] : int64_t{static_cast<const int32_t*>(data)[row]};
     *column = c - offset;
@@ -42,7 +51,8 @@ struct Targets {
 
 // With a loss: it and lse; otherwise picked.
 template <class C>
-__global__ void __launch_bounds__(kMost) cross_entropy_rows(RowSet<1> set, Targets targets, C* loss, C* lse, C* picked) {
+__global__ void __launch_bounds__(kMost)
+    cross_entropy_rows(RowSet<1> set, Targets targets, C* loss, C* lse, C* picked) {
   constexpr int kN = 16;
   const Group g(set.group, set.columns);
   const bool sums = targets.smoothing != 0;
@@ -72,7 +82,8 @@ __global__ void __launch_bounds__(kMost) cross_entropy_rows(RowSet<1> set, Targe
     const bool counts = targets.find(row, true, &column);
     C v = 0;
     if (counts) {
-      if (targets.here(column)) v = static_cast<C>(1 - targets.smoothing) * load_one<C>(set.array[0], at.v[0] + column * set.array[0].step);
+      if (targets.here(column))
+        v = static_cast<C>(1 - targets.smoothing) * load_one<C>(set.array[0], at.v[0] + column * set.array[0].step);
       if (sums) v += static_cast<C>(targets.smoothing / static_cast<double>(targets.classes)) * plain;
     }
     if (loss) {
@@ -86,11 +97,14 @@ __global__ void __launch_bounds__(kMost) cross_entropy_rows(RowSet<1> set, Targe
 }
 
 template <class C>
-__global__ void __launch_bounds__(kMost) cross_entropy_rows_backward(RowSet<2> set, Targets targets, const C* lse, const C* dloss) {
+__global__ void __launch_bounds__(kMost)
+    cross_entropy_rows_backward(RowSet<2> set, Targets targets, const C* lse, const C* dloss) {
   constexpr int kN = 8;
   const Group g(set.group, set.columns);
-  const C even = static_cast<C>(targets.smoothing / static_cast<double>(targets.classes)), one = static_cast<C>(1 - targets.smoothing);
-  for (int64_t row = int64_t{blockIdx.x} * g.count + g.index; row < set.rows.count; row += int64_t{gridDim.x} * g.count) {
+  const C even = static_cast<C>(targets.smoothing / static_cast<double>(targets.classes)),
+          one = static_cast<C>(1 - targets.smoothing);
+  for (int64_t row = int64_t{blockIdx.x} * g.count + g.index; row < set.rows.count;
+       row += int64_t{gridDim.x} * g.count) {
     const auto at = set.rows.at(row);
     int64_t column;
     const bool counts = targets.find(row, g.rank == 0, &column);
@@ -112,7 +126,8 @@ __global__ void __launch_bounds__(kMost) cross_entropy_rows_backward(RowSet<2> s
 
 template <class C>
 __global__ void nll_rows(RowArray x, int64_t row_step, Targets targets, C* loss) {
-  for (int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; row < targets.rows; row += int64_t{gridDim.x} * blockDim.x) {
+  for (int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; row < targets.rows;
+       row += int64_t{gridDim.x} * blockDim.x) {
     int64_t column;
     const bool counts = targets.find(row, true, &column) && targets.here(column);
     loss[row] = counts ? -load_one<C>(x, row * row_step + column * x.step) : -C(0);
@@ -121,9 +136,11 @@ __global__ void nll_rows(RowArray x, int64_t row_step, Targets targets, C* loss)
 
 template <class C>
 __global__ void nll_rows_backward(RowArray dx, int64_t row_step, Targets targets, const C* dloss) {
-  for (int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; row < targets.rows; row += int64_t{gridDim.x} * blockDim.x) {
+  for (int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; row < targets.rows;
+       row += int64_t{gridDim.x} * blockDim.x) {
     int64_t column;
-    if (targets.find(row, true, &column) && targets.here(column)) store_one<C>(dx, row * row_step + column * dx.step, -dloss[row]);
+    if (targets.find(row, true, &column) && targets.here(column))
+      store_one<C>(dx, row * row_step + column * dx.step, -dloss[row]);
   }
 }
 
@@ -132,8 +149,8 @@ DType check_logits(const char* op, const Array& logits) {
   return float_compute(logits.dtype, op);
 }
 void check_row(const char* what, const Array& a, const Array& logits, DType compute) {
-  HOLON_CHECK(a.numel() == logits.shape[0] && a.dtype == compute && a.is_contiguous(), "cross_entropy: {} of shape {} {} for {} rows", what,
-              a.shape, name(a.dtype), logits.shape[0]);
+  HOLON_CHECK(a.numel() == logits.shape[0] && a.dtype == compute && a.is_contiguous(),
+              "cross_entropy: {} of shape {} {} for {} rows", what, a.shape, name(a.dtype), logits.shape[0]);
 }
 
 void run_forward(const Array& logits, const Targets& targets, DType compute, Array* loss, Array* lse, Array* picked) {
@@ -141,8 +158,8 @@ void run_forward(const Array& logits, const Targets& targets, DType compute, Arr
   RowSet<1> set({&logits}, 1, 1, true);
   set.choose_group(16, kMost);
   auto run = [&]<class C>() {
-    launch(cross_entropy_rows<C>, set.blocks(), set.threads(), 0, set, targets, loss ? loss->data<C>() : nullptr, lse ? lse->data<C>() : nullptr,
-           picked ? picked->data<C>() : nullptr);
+    launch(cross_entropy_rows<C>, set.blocks(), set.threads(), 0, set, targets, loss ? loss->data<C>() : nullptr,
+           lse ? lse->data<C>() : nullptr, picked ? picked->data<C>() : nullptr);
   };
   compute == DType::kFloat64 ? run.operator()<double>() : run.operator()<float>();
 }
@@ -151,8 +168,8 @@ void cross_entropy(const Array& logits, const Array& target, const CrossEntropy&
   const DType compute = check_logits("cross_entropy", logits);
   use_device_of(loss);
   const Targets targets(target, logits.shape[0], logits.shape[1], options);
-  HOLON_CHECK(targets.columns == targets.classes, "cross_entropy: {} of {} classes; a part needs cross_entropy_picked", targets.columns,
-              targets.classes);
+  HOLON_CHECK(targets.columns == targets.classes, "cross_entropy: {} of {} classes; a part needs cross_entropy_picked",
+              targets.columns, targets.classes);
   check_row("loss", loss, logits, compute);
   check_row("lse", lse, logits, compute);
   run_forward(logits, targets, compute, &loss, &lse, nullptr);
@@ -165,21 +182,24 @@ void cross_entropy_picked(const Array& logits, const Array& target, const CrossE
   run_forward(logits, Targets(target, logits.shape[0], logits.shape[1], options), compute, nullptr, nullptr, &picked);
 }
 
-void cross_entropy_backward(const Array& logits, const Array& target, const CrossEntropy& options, const Array& lse, const Array& dloss,
-                            Array& dlogits) {
+void cross_entropy_backward(const Array& logits, const Array& target, const CrossEntropy& options, const Array& lse,
+                            const Array& dloss, Array& dlogits) {
   const DType compute = check_logits("cross_entropy_backward", logits);
   use_device_of(dlogits);
   const Targets targets(target, logits.shape[0], logits.shape[1], options);
   check_row("lse", lse, logits, compute);
   check_row("dloss", dloss, logits, compute);
-  HOLON_CHECK(dlogits.shape == logits.shape && dlogits.dtype == logits.dtype, "cross_entropy_backward: {} into {}", logits.shape, dlogits.shape);
+  HOLON_CHECK(dlogits.shape == logits.shape && dlogits.dtype == logits.dtype, "cross_entropy_backward: {} into {}",
+              logits.shape, dlogits.shape);
   if (logits.numel() == 0) return;
   RowSet<2> set({&logits, &dlogits}, 1, 1, true);
   set.choose_group(8, kMost);
   if (compute == DType::kFloat64)
-    launch(cross_entropy_rows_backward<double>, set.blocks(), set.threads(), 0, set, targets, lse.data<double>(), dloss.data<double>());
+    launch(cross_entropy_rows_backward<double>, set.blocks(), set.threads(), 0, set, targets, lse.data<double>(),
+           dloss.data<double>());
   else
-    launch(cross_entropy_rows_backward<float>, set.blocks(), set.threads(), 0, set, targets, lse.data<float>(), dloss.data<float>());
+    launch(cross_entropy_rows_backward<float>, set.blocks(), set.threads(), 0, set, targets, lse.data<float>(),
+           dloss.data<float>());
 }
 
 void nll(const Array& x, const Array& target, const CrossEntropy& options, Array& loss) {
@@ -202,9 +222,11 @@ void nll_backward(const Array& target, const CrossEntropy& options, const Array&
   check_row("dloss", dloss, dx, compute);
   const RowArray to(dx, dx.strides[1]);
   if (compute == DType::kFloat64)
-    launch(nll_rows_backward<double>, blocks_for(targets.rows, 256), 256, 0, to, dx.strides[0], targets, dloss.data<double>());
+    launch(nll_rows_backward<double>, blocks_for(targets.rows, 256), 256, 0, to, dx.strides[0], targets,
+           dloss.data<double>());
   else
-    launch(nll_rows_backward<float>, blocks_for(targets.rows, 256), 256, 0, to, dx.strides[0], targets, dloss.data<float>());
+    launch(nll_rows_backward<float>, blocks_for(targets.rows, 256), 256, 0, to, dx.strides[0], targets,
+           dloss.data<float>());
 }
 
 HOLON_DEVICE_KERNEL(cross_entropy, cross_entropy);

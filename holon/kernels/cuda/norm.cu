@@ -1,5 +1,6 @@
-// Layer norm and RMS norm with gradients. Rows that fit into the registers of their group are read once. The gradients of weight and
-// bias are added up by each group over its rows, by each block over its groups, and then over the blocks, in a fixed order.
+// Layer norm and RMS norm with gradients. Rows that fit into the registers of their group are read once. The gradients
+// of weight and bias are added up by each group over its rows, by each block over its groups, and then over the blocks,
+// in a fixed order.
 #include "holon/kernels/cpu/norm.h"
 
 #include "holon/base/error.h"
@@ -18,9 +19,21 @@ constexpr int kMost = 512;  // threads
 
 enum : int { kX, kOther, kSum, kY };
 
+// Sums of deviations from a mean, and of their squares. The first ones tell how far the mean was rounded off.
+template <class C>
+struct Spread {
+  C sum, squares;
+  struct Merge {
+    __device__ __forceinline__ Spread operator()(const Spread& a, const Spread& b) const {
+      return {a.sum + b.sum, a.squares + b.squares};
+    }
+  };
+};
+
 // Arrays: x, other, sum = x + other, y; without `adds` the middle ones are not looked at.
 template <class C, int kN>
-__global__ void __launch_bounds__(kMost) norm_rows(RowSet<4> set, bool adds, bool centered, RowArray weight, RowArray bias, C eps, C* mean, C* rstd) {
+__global__ void __launch_bounds__(kMost)
+    norm_rows(RowSet<4> set, bool adds, bool centered, RowArray weight, RowArray bias, C eps, C* mean, C* rstd) {
   const Group g(set.group, set.columns);
   const bool resident = set.length <= int64_t{g.size} * kN;
   const C count = static_cast<C>(set.length);
@@ -46,12 +59,15 @@ __global__ void __launch_bounds__(kMost) norm_rows(RowSet<4> set, bool adds, boo
       for (int e = 0; e < kN; ++e) s += v[e];
       return s;
     };
-    auto squares = [&](const Part<kN>& part, C m) {
-      C s = 0;
+    Spread<C> spread{0, 0};
+    auto add_spread = [&](const Part<kN>& part, C m) {
       const int end = part.limit(n);
 #pragma unroll
-      for (int e = 0; e < kN; ++e) s += part.offset(e) < end ? (v[e] - m) * (v[e] - m) : C(0);
-      return s;
+      for (int e = 0; e < kN; ++e) {
+        const C d = part.offset(e) < end ? v[e] - m : C(0);
+        spread.sum += d;
+        spread.squares += d * d;
+      }
     };
     auto finish = [&](const Part<kN>& part, C m, C r) {
 #pragma unroll
@@ -70,11 +86,18 @@ __global__ void __launch_bounds__(kMost) norm_rows(RowSet<4> set, bool adds, boo
       part.store(v, set.array[kY], at.v[kY], n);
     };
     C m = 0, r;
+    auto settle = [&] {
+      spread = g.reduce(spread, typename Spread<C>::Merge());
+      const C off = centered ? spread.sum / count : C(0), variance = spread.squares / count - off * off;
+      m += off;
+      r = C(1) / f::sqrt((variance < C(0) ? C(0) : variance) + eps);
+    };
     if (resident) {
       const Part<kN> part(g, 0, set.units);
       load(part, true);
       if (centered) m = g.reduce(sum(), Add()) / count;
-      r = C(1) / f::sqrt(g.reduce(squares(part, m), Add()) / count + eps);
+      add_spread(part, m);
+      settle();
       finish(part, m, r);
     } else {
       C s = 0;
@@ -85,13 +108,12 @@ __global__ void __launch_bounds__(kMost) norm_rows(RowSet<4> set, bool adds, boo
         }
         m = g.reduce(s, Add()) / count;
       }
-      s = 0;
       for (int64_t first = 0; first < set.length; first += step) {
         const Part<kN> part(g, first, set.units);
         load(part, !centered);
-        s += squares(part, m);
+        add_spread(part, m);
       }
-      r = C(1) / f::sqrt(g.reduce(s, Add()) / count + eps);
+      settle();
       for (int64_t first = 0; first < set.length; first += step) {
         const Part<kN> part(g, first, set.units);
         load(part, false);
@@ -120,15 +142,15 @@ __global__ void __launch_bounds__(kMost)
     const auto at = set.rows.at(live ? row : 0);
     const int64_t n = live ? set.length : 0, step = int64_t{g.size} * kN;
     const C m = live && mean ? mean[row] : C(0), r = live ? rstd[row] : C(0);
-    C d[kN], h[kN];  // dy weight, xhat
+    C d[kN], h[kN];  // dy weight, x - mean: scaled late, so that their products cancel where they should
     auto load = [&](const Part<kN>& part) {
       part.load(d, set.array[kDy], at.v[kDy], n, C(0));
       part.load(h, set.array[kInput], at.v[kInput], n, m);
 #pragma unroll
       for (int e = 0; e < kN; ++e) {
-        h[e] = (h[e] - m) * r;
+        h[e] -= m;
         if constexpr (kParts) {
-          dw[e] += d[e] * h[e];
+          dw[e] += d[e] * (h[e] * r);
           db[e] += d[e];
         }
       }
@@ -148,7 +170,7 @@ __global__ void __launch_bounds__(kMost)
     };
     auto finish = [&](const Part<kN>& part) {
 #pragma unroll
-      for (int e = 0; e < kN; ++e) d[e] = r * (d[e] - s - h[e] * q);
+      for (int e = 0; e < kN; ++e) d[e] = r * (d[e] - s - h[e] * r * q);
       if (adds) {
         part.load(h, set.array[kAdded], at.v[kAdded], n, C(0));
 #pragma unroll
@@ -158,7 +180,7 @@ __global__ void __launch_bounds__(kMost)
     };
     auto means = [&] {
       s = mean ? g.reduce(s, Add()) / count : C(0);
-      q = g.reduce(q, Add()) / count;
+      q = g.reduce(q, Add()) * r / count;
     };
     if (resident) {
       const Part<kN> part(g, 0, set.units);
@@ -202,7 +224,8 @@ __global__ void __launch_bounds__(kMost)
 }
 
 template <class C>
-__global__ void __launch_bounds__(256) sum_parts(const C* parts, int64_t blocks, int64_t n, RowArray dweight, RowArray dbias, Strided<2> index) {
+__global__ void __launch_bounds__(256)
+    sum_parts(const C* parts, int64_t blocks, int64_t n, RowArray dweight, RowArray dbias, Strided<2> index) {
   const Group g(8, true);
   for (int64_t j0 = int64_t{blockIdx.x} * g.count; j0 < 2 * n; j0 += int64_t{gridDim.x} * g.count) {
     const int64_t j = j0 + g.index;
@@ -241,14 +264,17 @@ struct WeightSums {
     s.product += static_cast<double>(l.product);
     s.sum += static_cast<double>(l.sum);
   }
-  __device__ __forceinline__ State merge(const State& a, const State& b) const { return {a.product + b.product, a.sum + b.sum}; }
+  __device__ __forceinline__ State merge(const State& a, const State& b) const {
+    return {a.product + b.product, a.sum + b.sum};
+  }
   __device__ __forceinline__ void store(int64_t at, const State& s) const {
     if (dweight.data) store_any(dweight.data, dweight.dtype, at, s.product);
     if (dbias.data) store_any(dbias.data, dbias.dtype, at, s.sum);
   }
 };
 
-// A weight as the rows' kernels take it: elements of equal steps, of a dtype that is loaded as the one that is computed in.
+// A weight as the rows' kernels take it: elements of equal steps, of a dtype that is loaded as the one that is computed
+// in.
 Array as_weight(const Array& a, DType compute, int64_t n) {
   if (!a.defined()) return a;
   HOLON_CHECK(a.numel() == n, "norm: a weight of shape {} for rows of {} elements", a.shape, n);
@@ -257,19 +283,21 @@ Array as_weight(const Array& a, DType compute, int64_t n) {
   copy(a, b);
   return b;
 }
-bool whole_units(const Array& a) { return !a.defined() || reinterpret_cast<uintptr_t>(a.bytes()) % (size_bytes(a.dtype) * kUnit) == 0; }
+bool whole_units(const Array& a) {
+  return !a.defined() || reinterpret_cast<uintptr_t>(a.bytes()) % (size_bytes(a.dtype) * kUnit) == 0;
+}
 
 void check_operand(const char* op, const Array& a, const Array& like, DType compute) {
-  HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} beside {} {}", op, name(a.dtype), a.shape,
-              name(like.dtype), like.shape);
+  HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} beside {} {}", op,
+              name(a.dtype), a.shape, name(like.dtype), like.shape);
 }
 void check_statistic(const Array& a, int64_t rows, DType compute) {
-  HOLON_CHECK(a.numel() == rows && a.dtype == compute && a.is_contiguous(), "norm: a statistic of shape {} {} for {} rows", a.shape,
-              name(a.dtype), rows);
+  HOLON_CHECK(a.numel() == rows && a.dtype == compute && a.is_contiguous(),
+              "norm: a statistic of shape {} {} for {} rows", a.shape, name(a.dtype), rows);
 }
 
-void forward(const char* op, const Array& x, const Array* other, int axes, const Array& weight, const Array& bias, double eps, Array* sum,
-             Array& y, Array* mean, Array& rstd) {
+void forward(const char* op, const Array& x, const Array* other, int axes, const Array& weight, const Array& bias,
+             double eps, Array* sum, Array& y, Array* mean, Array& rstd) {
   const Array& normed = sum ? *sum : x;
   const DType compute = float_compute(normed.dtype, op);
   HOLON_CHECK(sum || x.dtype == y.dtype, "{}: {} into {}", op, name(x.dtype), name(y.dtype));
@@ -287,8 +315,8 @@ void forward(const char* op, const Array& x, const Array* other, int axes, const
   set.units = set.units && whole_units(w) && whole_units(b);
   auto run = [&]<class C, int kN>() {
     set.choose_group(kN, kMost);
-    launch(norm_rows<C, kN>, set.blocks(), set.threads(), 0, set, other != nullptr, mean != nullptr, RowArray(w, 1), RowArray(b, 1),
-           static_cast<C>(eps), mean ? mean->data<C>() : nullptr, rstd.data<C>());
+    launch(norm_rows<C, kN>, set.blocks(), set.threads(), 0, set, other != nullptr, mean != nullptr, RowArray(w, 1),
+           RowArray(b, 1), static_cast<C>(eps), mean ? mean->data<C>() : nullptr, rstd.data<C>());
   };
   if (compute == DType::kFloat64)
     run.operator()<double, 8>();
@@ -314,8 +342,8 @@ Array as_matrix(const Array& a, int64_t rows, int64_t n) {
 }
 
 template <class C>
-void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, const Array& w, const Array& mean, const Array& rstd,
-                  Array* dweight, Array* dbias) {
+void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, const Array& w, const Array& mean,
+                  const Array& rstd, Array* dweight, Array* dbias) {
   const C *m = mean.defined() ? mean.data<C>() : nullptr, *r = rstd.data<C>();
   const int64_t rows = set.rows.count, n = set.length;
   // Rows whose part of the weights' gradients fits into registers beside them.
@@ -340,8 +368,8 @@ void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, co
     }
     const Array& shaped = dweight ? *dweight : *dbias;
     const Strided<2> index(shaped.shape, {shaped.strides, dbias ? dbias->strides : shaped.strides});
-    launch(sum_parts<C>, blocks_for(2 * n, kWarp), 256, 0, parts.data<C>(), blocks, n, dweight ? RowArray(*dweight, 1) : RowArray(),
-           dbias ? RowArray(*dbias, 1) : RowArray(), index);
+    launch(sum_parts<C>, blocks_for(2 * n, kWarp), 256, 0, parts.data<C>(), blocks, n,
+           dweight ? RowArray(*dweight, 1) : RowArray(), dbias ? RowArray(*dbias, 1) : RowArray(), index);
     return;
   }
   if (dweight || dbias) {  // first: dx may be dy
@@ -358,10 +386,11 @@ void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, co
   launch(norm_rows_backward<C, 8, false>, set.blocks(), set.threads(), 0, set, adds, RowArray(w, 1), m, r, nullptr);
 }
 
-void backward(const char* op, const Array& dy, const Array& x, int axes, const Array& weight, const Array* mean, const Array& rstd,
-              const Array* other, Array& dx, Array* dweight, Array* dbias) {
+void backward(const char* op, const Array& dy, const Array& x, int axes, const Array& weight, const Array* mean,
+              const Array& rstd, const Array* other, Array& dx, Array* dweight, Array* dbias) {
   const DType compute = float_compute(x.dtype, op);
-  HOLON_CHECK(x.shape == dx.shape && x.dtype == dx.dtype, "{}: {} {} into {} {}", op, name(x.dtype), x.shape, name(dx.dtype), dx.shape);
+  HOLON_CHECK(x.shape == dx.shape && x.dtype == dx.dtype, "{}: {} {} into {} {}", op, name(x.dtype), x.shape,
+              name(dx.dtype), dx.shape);
   HOLON_CHECK(other || x.dtype == dy.dtype, "{}: {} and {}", op, name(x.dtype), name(dy.dtype));
   check_operand(op, dy, x, compute);
   if (other) check_operand(op, *other, x, compute);
@@ -377,7 +406,8 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
   check_statistic(r, set.rows.count, compute);
   if (mean) check_statistic(m, set.rows.count, compute);
   for (Array* d : {dweight, dbias})
-    HOLON_CHECK(!d || d->numel() == set.length, "{}: a gradient of shape {} for rows of {} elements", op, d->shape, set.length);
+    HOLON_CHECK(!d || d->numel() == set.length, "{}: a gradient of shape {} for rows of {} elements", op, d->shape,
+                set.length);
   set.units = set.units && whole_units(w);
   if (compute == DType::kFloat64)
     run_backward<double>(set, gradient, in, other != nullptr, w, m, r, dweight, dbias);
@@ -386,32 +416,35 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
   if (out.storage.get() != dx.storage.get()) copy(out, dx);
 }
 
-void layer_norm(const Array& x, int axes, const Array& weight, const Array& bias, double eps, Array& y, Array& mean, Array& rstd) {
+void layer_norm(const Array& x, int axes, const Array& weight, const Array& bias, double eps, Array& y, Array& mean,
+                Array& rstd) {
   forward("layer_norm", x, nullptr, axes, weight, bias, eps, nullptr, y, &mean, rstd);
 }
-void layer_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& mean, const Array& rstd, Array& dx,
-                         Array* dweight, Array* dbias) {
+void layer_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& mean,
+                         const Array& rstd, Array& dx, Array* dweight, Array* dbias) {
   backward("layer_norm_backward", dy, x, axes, weight, &mean, rstd, nullptr, dx, dweight, dbias);
 }
-void add_layer_norm(const Array& x, const Array& other, int axes, const Array& weight, const Array& bias, double eps, Array& sum, Array& y,
-                    Array& mean, Array& rstd) {
+void add_layer_norm(const Array& x, const Array& other, int axes, const Array& weight, const Array& bias, double eps,
+                    Array& sum, Array& y, Array& mean, Array& rstd) {
   forward("add_layer_norm", x, &other, axes, weight, bias, eps, &sum, y, &mean, rstd);
 }
-void layer_norm_backward_add(const Array& dy, const Array& x, int axes, const Array& weight, const Array& mean, const Array& rstd,
-                             const Array& other, Array& dx, Array* dweight, Array* dbias) {
+void layer_norm_backward_add(const Array& dy, const Array& x, int axes, const Array& weight, const Array& mean,
+                             const Array& rstd, const Array& other, Array& dx, Array* dweight, Array* dbias) {
   backward("layer_norm_backward_add", dy, x, axes, weight, &mean, rstd, &other, dx, dweight, dbias);
 }
 void rms_norm(const Array& x, int axes, const Array& weight, double eps, Array& y, Array& rstd) {
   forward("rms_norm", x, nullptr, axes, weight, Array(), eps, nullptr, y, nullptr, rstd);
 }
-void rms_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd, Array& dx, Array* dweight) {
+void rms_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd, Array& dx,
+                       Array* dweight) {
   backward("rms_norm_backward", dy, x, axes, weight, nullptr, rstd, nullptr, dx, dweight, nullptr);
 }
-void add_rms_norm(const Array& x, const Array& other, int axes, const Array& weight, double eps, Array& sum, Array& y, Array& rstd) {
+void add_rms_norm(const Array& x, const Array& other, int axes, const Array& weight, double eps, Array& sum, Array& y,
+                  Array& rstd) {
   forward("add_rms_norm", x, &other, axes, weight, Array(), eps, &sum, y, nullptr, rstd);
 }
-void rms_norm_backward_add(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd, const Array& other, Array& dx,
-                           Array* dweight) {
+void rms_norm_backward_add(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd,
+                           const Array& other, Array& dx, Array* dweight) {
   backward("rms_norm_backward_add", dy, x, axes, weight, nullptr, rstd, &other, dx, dweight, nullptr);
 }
 

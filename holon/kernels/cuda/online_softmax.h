@@ -1,5 +1,5 @@
-// The largest element and the sum of exponentials of a row in one pass, after Milakov and Gimelshein, "Online normalizer calculation
-// for softmax" (2018).
+// The largest element and the sum of exponentials of a row in one pass, after Milakov and Gimelshein, "Online
+// normalizer calculation for softmax" (2018).
 #pragma once
 
 #include "holon/kernels/cuda/rows.h"

@@ -19,7 +19,8 @@ __device__ __forceinline__ V infinity(bool negative) {
     return negative ? std::numeric_limits<V>::min() : std::numeric_limits<V>::max();
 }
 
-// The operations: those that differ little are one, chosen between when they run. take() folds an element, merge() a partial result.
+// The operations: those that differ little are one, chosen between when they run. take() folds an element, merge() a
+// partial result.
 enum class Sums { kPlain, kMagnitudes, kSquares };
 struct Summation {
   static constexpr bool kExact = false;
@@ -113,7 +114,8 @@ void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
   if (out.numel() == 0) return;
   const bool extreme = op == ReduceOp::Max || op == ReduceOp::Min || op == ReduceOp::AbsMax;
   if (extreme && count == 0)
-    fail_value("the largest or smallest of no elements was asked for (shape {}). Reduce over axes that are not empty.", a.shape);
+    fail_value("the largest or smallest of no elements was asked for (shape {}). Reduce over axes that are not empty.",
+               a.shape);
   use_device_of(out);
   switch (op) {
     case ReduceOp::Sum: return run_as(Summation{}, a, axes, out);
@@ -155,7 +157,9 @@ struct Places {
 
   __device__ Lane lane() const { return {S(0), -1}; }
   __device__ State state() const { return lane(); }
-  __device__ __forceinline__ bool beats(S v, S other) const { return (max ? v > other : v < other) | ((v != v) & (other == other)); }
+  __device__ __forceinline__ bool beats(S v, S other) const {
+    return (max ? v > other : v < other) | ((v != v) & (other == other));
+  }
   __device__ __forceinline__ void take(Lane& l, const S (&x)[1], int64_t, int64_t index) const {
     if (l.index < 0 || beats(x[0], l.value)) l = {x[0], index};
   }
@@ -171,7 +175,8 @@ struct Places {
 void argreduce(bool max, const Array& a, int axis, Array& out) {
   HOLON_CHECK(out.dtype == DType::kInt64, "argreduce: the output is {}", name(out.dtype));
   if (out.numel() == 0) return;
-  if (a.ndim() > 0 && a.shape[axis] == 0) fail_value("arg{}: axis {} of shape {} has no elements.", max ? "max" : "min", axis, a.shape);
+  if (a.ndim() > 0 && a.shape[axis] == 0)
+    fail_value("arg{}: axis {} of shape {} has no elements.", max ? "max" : "min", axis, a.shape);
   use_device_of(out);
   const uint32_t axes = a.ndim() > 0 ? 1u << axis : 0;
   const Dims strides = kept_strides(a, axes, out);
@@ -190,7 +195,8 @@ int64_t count_nonzero(const Array& x) {
   use_device_of(x);
   const Array count = Array::empty({}, DType::kInt64, x.device);
   const Array* const in[] = {&x};
-  run_reduction(Elements<Truth, Summation>{{}, count.bytes(), DType::kInt64, 1, 0}, in, (1u << x.ndim()) - 1, Dims::filled(x.ndim(), 0));
+  run_reduction(Elements<Truth, Summation>{{}, count.bytes(), DType::kInt64, 1, 0}, in, (1u << x.ndim()) - 1,
+                Dims::filled(x.ndim(), 0));
   int64_t n = 0;
   check(cudaMemcpyAsync(&n, count.bytes(), sizeof n, cudaMemcpyDeviceToHost, stream()), "a copy to the host");
   check(cudaStreamSynchronize(stream()), "a copy to the host");

@@ -1,13 +1,14 @@
-// Reductions of any axes of one array, or of several of one shape together. Groups of threads fold an output each: along the reduced
-// axes where those lie together in memory, with the outputs side by side where the kept ones do. Few outputs of many elements are
-// folded in parts first, whose number depends on the sizes and the device alone: results are the same each time.
+// Reductions of any axes of one array, or of several of one shape together. Groups of threads fold an output each:
+// along the reduced axes where those lie together in memory, with the outputs side by side where the kept ones do. Few
+// outputs of many elements are folded in parts first, whose number depends on the sizes and the device alone: results
+// are the same each time.
 //
 // A reduction R is a value that is passed to the kernels:
 //   Stored            what the elements are loaded as (rows.h); they arrive as x[kInputs] of Value<Stored>
 //   Lane, State       what a thread folds a few dozen elements into, and what lanes are folded into; of whole 4 bytes
 //   lane(), state()   of no elements
-//   take(lane, x, at, index)   at: the output's place in out; index: the element's number along the reduced axis, if it is one
-//   fold(state, lane), merge(state, state) -> state, store(at, state)
+//   take(lane, x, at, index)   at: the output's place in out; index: the element's number along the reduced axis, if it
+//   is one fold(state, lane), merge(state, state) -> state, store(at, state)
 #pragma once
 
 #include "holon/kernels/cuda/rows.h"
@@ -26,7 +27,8 @@ struct Reduction {
 };
 
 template <bool kWide, int kArrays>
-__device__ __forceinline__ void place_of(const Strided<kArrays>& s, bool single, int64_t i, int64_t (&offset)[kArrays]) {
+__device__ __forceinline__ void place_of(const Strided<kArrays>& s, bool single, int64_t i,
+                                         int64_t (&offset)[kArrays]) {
 #pragma unroll
   for (int64_t& o : offset) o = 0;
   if (single) {
@@ -54,8 +56,8 @@ __device__ __forceinline__ void place_of(const Strided<kArrays>& s, bool single,
 
 // kWide: 2^31 items or more of several axes, whose places take 64-bit divisions.
 template <class R, class T, int kWidth, bool kWide>
-__device__ __forceinline__ void fold_items(const R& r, const Reduction<R::kInputs>& p, const Group& g, const int64_t* at, int64_t begin,
-                                           int64_t end, typename R::State& state) {
+__device__ __forceinline__ void fold_items(const R& r, const Reduction<R::kInputs>& p, const Group& g,
+                                           const int64_t* at, int64_t begin, int64_t end, typename R::State& state) {
   constexpr int kUnroll = kWide ? 1 : kWidth > 1 || std::is_integral_v<T> ? 4 : 8, kLanes = kWide ? 1 : 4, kRounds = 16;
   typename R::Lane lanes[kLanes];
   const int64_t step = int64_t{g.size} * kUnroll;
@@ -124,8 +126,8 @@ __global__ void __launch_bounds__(256) reduce_groups(R r, Reduction<R::kInputs> 
 }
 
 template <class R>
-__global__ void __launch_bounds__(256) reduce_parts(R r, Strided<R::kInputs + 1> kept, const typename R::State* parts, int64_t splits, int group,
-                                                    bool columns) {
+__global__ void __launch_bounds__(256) reduce_parts(R r, Strided<R::kInputs + 1> kept, const typename R::State* parts,
+                                                    int64_t splits, int group, bool columns) {
   const Group g(group, columns);
   for (int64_t o0 = int64_t{blockIdx.x} * g.count; o0 < kept.count; o0 += int64_t{gridDim.x} * g.count) {
     const int64_t o = o0 + g.index;
@@ -145,7 +147,8 @@ void run_reduction(const R& r, const Array* const (&in)[R::kInputs], uint32_t ax
   Reduction<kIn> p;
   int order[kMaxAxes];
   for (int i = 0; i < shape.size(); ++i) order[i] = i;
-  std::stable_sort(order, order + shape.size(), [&](int i, int j) { return std::abs(in[0]->strides[i]) > std::abs(in[0]->strides[j]); });
+  std::stable_sort(order, order + shape.size(),
+                   [&](int i, int j) { return std::abs(in[0]->strides[i]) > std::abs(in[0]->strides[j]); });
   Dims kept, reduced, kept_strides[kIn + 1], reduced_strides[kIn];
   for (int o = 0; o < shape.size(); ++o) {
     const int i = order[o];
@@ -158,7 +161,8 @@ void run_reduction(const R& r, const Array* const (&in)[R::kInputs], uint32_t ax
   p.reduced = Strided<kIn>(reduced, reduced_strides);
   p.dtype = in[0]->dtype;
   for (int k = 0; k < kIn; ++k) {
-    HOLON_CHECK(in[k]->dtype == p.dtype && in[k]->shape == shape, "reduction: {} {} with {} {}", in[k]->shape, name(in[k]->dtype), shape, name(p.dtype));
+    HOLON_CHECK(in[k]->dtype == p.dtype && in[k]->shape == shape, "reduction: {} {} with {} {}", in[k]->shape,
+                name(in[k]->dtype), shape, name(p.dtype));
     p.data[k] = in[k]->bytes();
   }
   if (p.kept.count == 0) return;
@@ -183,7 +187,8 @@ void run_reduction(const R& r, const Array* const (&in)[R::kInputs], uint32_t ax
   while (p.group < most && p.group * each < items) p.group *= 2;
   const int threads = p.columns ? p.group * kWarp : 256;
   const int64_t outputs_of_block = threads / p.group;
-  const int64_t blocks = (p.kept.count + outputs_of_block - 1) / outputs_of_block, wanted = int64_t{6} * multiprocessors();
+  const int64_t blocks = (p.kept.count + outputs_of_block - 1) / outputs_of_block,
+                wanted = int64_t{6} * multiprocessors();
   p.per_split = items;
   if (2 * blocks < wanted && items > int64_t{p.group} * 64) {
     const int64_t splits = std::min(wanted / blocks, items / (int64_t{p.group} * 32));
@@ -196,7 +201,8 @@ void run_reduction(const R& r, const Array* const (&in)[R::kInputs], uint32_t ax
   auto* to = parts.data<typename R::State>();
   launch(reduce_groups<R>, dim3(grid_x, static_cast<unsigned>(p.splits)), threads, 0, r, p, to);
   const bool by_columns = p.kept.count >= kWarp;
-  launch(reduce_parts<R>, blocks_for(p.kept.count, by_columns ? kWarp : 1), 256, 0, r, p.kept, to, p.splits, by_columns ? 8 : 256, by_columns);
+  launch(reduce_parts<R>, blocks_for(p.kept.count, by_columns ? kWarp : 1), 256, 0, r, p.kept, to, p.splits,
+         by_columns ? 8 : 256, by_columns);
 }
 
 // A reduction's result in whatever dtype.
@@ -213,11 +219,14 @@ __device__ __forceinline__ void store_any(void* out, DType dtype, int64_t at, V 
 template <class V>
 __device__ __forceinline__ V load_any(const void* in, DType dtype, int64_t at) {
   V v = 0;
-  visit_stored<Truth>(dtype, [&](auto tag) { v = static_cast<V>(widen(static_cast<const typename decltype(tag)::type*>(in)[at])); });
+  visit_stored<Truth>(dtype, [&](auto tag) {
+    v = static_cast<V>(widen(static_cast<const typename decltype(tag)::type*>(in)[at]));
+  });
   return v;
 }
 
-// The strides that an output of the kept axes has for each axis of the input; the reduced ones may be left out or stand as size 1.
+// The strides that an output of the kept axes has for each axis of the input; the reduced ones may be left out or stand
+// as size 1.
 inline Dims kept_strides(const Array& a, uint32_t axes, const Array& out) {
   int kept = 0;
   for (int i = 0; i < a.ndim(); ++i) kept += !(axes >> i & 1u);

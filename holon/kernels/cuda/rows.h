@@ -1,5 +1,5 @@
-// Rows of arrays in device code: groups of threads that share a row each, keep its elements in registers and fold them. Kernels are
-// made for the type that is computed in; how the elements are stored is looked up when they are loaded.
+// Rows of arrays in device code: groups of threads that share a row each, keep its elements in registers and fold them.
+// Kernels are made for the type that is computed in; how the elements are stored is looked up when they are loaded.
 #pragma once
 
 #include <cstring>
@@ -14,7 +14,8 @@ namespace holon::kernels::cuda {
 // What is computed with numbers that are 0 or 1 for what is not 0.
 struct Truth {};
 
-// Calls f(TypeTag<T>{}) for the element types that are computed in C: floats up to C, integers in int64, all of them for Truth.
+// Calls f(TypeTag<T>{}) for the element types that are computed in C: floats up to C, integers in int64, all of them
+// for Truth.
 template <class C, class F>
 __device__ __forceinline__ void visit_stored(DType dtype, F&& f) {
   if constexpr (std::is_same_v<C, int64_t> || std::is_same_v<C, Truth>) {
@@ -71,7 +72,8 @@ struct RowArray {
 template <class C>
 __device__ __forceinline__ C load_one(const RowArray& a, int64_t at) {
   C v{};
-  visit_stored<C>(a.dtype, [&](auto tag) { v = value_of<C>(static_cast<const typename decltype(tag)::type*>(a.data)[at]); });
+  visit_stored<C>(a.dtype,
+                  [&](auto tag) { v = value_of<C>(static_cast<const typename decltype(tag)::type*>(a.data)[at]); });
   return v;
 }
 template <class C>
@@ -108,14 +110,15 @@ __device__ __forceinline__ T shuffle_xor(T v, int with) {
   }
 }
 
-// The threads of a block in groups of `size`, a power of two. By rows: a group's threads are neighbours, along the memory of a row.
-// By columns: neighbouring threads belong to 32 groups, whose rows lie side by side.
+// The threads of a block in groups of `size`, a power of two. By rows: a group's threads are neighbours, along the
+// memory of a row. By columns: neighbouring threads belong to 32 groups, whose rows lie side by side.
 struct Group {
   int size, count;  // threads of a group, groups of the block
   int rank, index;  // this thread's place in its group, this group's place in the block
   bool columns;
 
-  __device__ __forceinline__ Group(int threads_of_group, bool by_columns) : size(threads_of_group), columns(by_columns) {
+  __device__ __forceinline__ Group(int threads_of_group, bool by_columns)
+      : size(threads_of_group), columns(by_columns) {
     const int t = static_cast<int>(threadIdx.x);
     count = static_cast<int>(blockDim.x) / size;
     rank = by_columns ? t / kWarp : t % size;
@@ -131,7 +134,8 @@ struct Group {
     for (int o = lanes / 2; o > 0; o /= 2) v = combine(v, shuffle_xor(v, o));
     if (size <= kWarp) return v;
     HOLON_SHARED(T, of_warps, kWarp);
-    const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp, warps = size / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp,
+              warps = size / kWarp;
     __syncthreads();  // of_warps may still be read for an earlier value
     if (lane == 0) of_warps[warp] = v;
     __syncthreads();
@@ -157,15 +161,16 @@ struct Group {
 // Elements of a row that are loaded and stored as one where its memory allows it.
 constexpr int kUnit = 4;
 
-// kN elements of a row in the registers of each thread of a group: those of the part from `first` on. Element e of a thread stands
-// offset(e) behind begin(), the first one of the thread.
+// kN elements of a row in the registers of each thread of a group: those of the part from `first` on. Element e of a
+// thread stands offset(e) behind begin(), the first one of the thread.
 template <int kN>
 struct Part {
   int64_t first;
   int size, rank;
   bool units;
 
-  __device__ __forceinline__ Part(const Group& g, int64_t first, bool units) : first(first), size(g.size), rank(g.rank), units(units) {}
+  __device__ __forceinline__ Part(const Group& g, int64_t first, bool units)
+      : first(first), size(g.size), rank(g.rank), units(units) {}
   __device__ __forceinline__ int64_t begin() const { return first + (units ? rank * kUnit : rank); }
   __device__ __forceinline__ int offset(int e) const { return units ? e / kUnit * kUnit * size + e % kUnit : e * size; }
   // Elements e with offset(e) < limit(n) stand before place n of the row.
@@ -235,8 +240,8 @@ struct RowSet {
   bool columns = false;  // rows lie side by side rather than along memory
   int group = 1;         // threads for a row
 
-  // Rows along the axes [axis, axis + axes), which must be a single row of equal steps in each array (with_rows()). in_order: rows
-  // are numbered in row-major order; otherwise in that of memory.
+  // Rows along the axes [axis, axis + axes), which must be a single row of equal steps in each array (with_rows()).
+  // in_order: rows are numbered in row-major order; otherwise in that of memory.
   RowSet(const Array* const (&arrays)[kArrays], int axis, int axes, bool in_order) {
     const Dims& shape = arrays[0]->shape;
     SmallAxes others;
@@ -251,7 +256,8 @@ struct RowSet {
         for (int k = 0; k < kArrays; ++k) array[k].step = arrays[k]->strides[i];
     }
     if (!in_order)
-      std::stable_sort(others.list, others.list + others.n, [&](int i, int j) { return arrays[0]->strides[i] > arrays[0]->strides[j]; });
+      std::stable_sort(others.list, others.list + others.n,
+                       [&](int i, int j) { return arrays[0]->strides[i] > arrays[0]->strides[j]; });
     Dims sizes, strides[kArrays];
     int last = -1;
     for (int o = 0; o < others.n; ++o) {
@@ -263,7 +269,8 @@ struct RowSet {
     rows = Strided<kArrays>(sizes, strides);
     units = length % kUnit == 0;
     for (int k = 0; k < kArrays; ++k) {
-      units = units && array[k].step == 1 && reinterpret_cast<uintptr_t>(array[k].data) % (size_bytes(array[k].dtype) * kUnit) == 0;
+      units = units && array[k].step == 1 &&
+          reinterpret_cast<uintptr_t>(array[k].data) % (size_bytes(array[k].dtype) * kUnit) == 0;
       for (int a = 0; a < rows.axes; ++a) units = units && rows.stride[a][k] % kUnit == 0;
     }
     columns = last >= 0 && length > 1 && array[0].step != 1 && arrays[0]->strides[last] == 1 && shape[last] >= 8;

@@ -1,6 +1,6 @@
-// Scans along one axis. A scan is a fold of elements from the left (or right) whose partial results are all kept; its state combines
-// associatively, so that threads fold pieces of a row first and then join them, always in the same order. Few long rows are cut into
-// parts: their totals are folded first and carried into them.
+// Scans along one axis. A scan is a fold of elements from the left (or right) whose partial results are all kept; its
+// state combines associatively, so that threads fold pieces of a row first and then join them, always in the same
+// order. Few long rows are cut into parts: their totals are folded first and carried into them.
 #include "holon/kernels/cpu/scan.h"
 
 #include "holon/base/error.h"
@@ -36,7 +36,8 @@ struct Lines {
     columns = set.columns;
     std::copy_n(set.array, kArrays, array);
     const int64_t wanted = int64_t{4} * multiprocessors();
-    if (!columns && rows.count < wanted / 2 && length > 4 * kTile) parts = std::min(wanted / rows.count, (length + kTile - 1) / kTile);
+    if (!columns && rows.count < wanted / 2 && length > 4 * kTile)
+      parts = std::min(wanted / rows.count, (length + kTile - 1) / kTile);
     per_part = ((length + parts - 1) / parts + kTile - 1) / kTile * kTile;
     parts = (length + per_part - 1) / per_part;
   }
@@ -119,7 +120,9 @@ __global__ void __launch_bounds__(kThreads) scan_rows(S s, Lines<S::kArrays> lin
         for (int k = 0; k < kEach; ++k) {
           const int t = k * kThreads + static_cast<int>(threadIdx.x);
           const int64_t i = first + t;
-          if (i < end) s.store(lines.array, at.v, S::kBackwards ? n - 1 - i : i, n, tile[t], t % kEach ? tile[t - 1] : edges[t / kEach]);
+          if (i < end)
+            s.store(lines.array, at.v, S::kBackwards ? n - 1 - i : i, n, tile[t],
+                    t % kEach ? tile[t - 1] : edges[t / kEach]);
         }
       }
     }
@@ -144,7 +147,8 @@ __global__ void carry_parts(S s, int64_t rows, int64_t count, typename S::State*
 template <class S>
 __global__ void __launch_bounds__(kThreads) scan_columns(S s, Lines<S::kArrays> lines) {
   const int64_t n = lines.length;
-  for (int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x; row < lines.rows.count; row += int64_t{gridDim.x} * kThreads) {
+  for (int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x; row < lines.rows.count;
+       row += int64_t{gridDim.x} * kThreads) {
     const auto at = lines.rows.at(row);
     typename S::State before = s.identity();
     for (int64_t j = 0; j < n; ++j) {
@@ -184,7 +188,8 @@ struct Cumulative {
   __device__ __forceinline__ State load(const RowArray* a, const int64_t* at, int64_t i, int64_t) const {
     return load_any<V>(a[0].data, a[0].dtype, at[0] + i * a[0].step);
   }
-  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, State v, State) const {
+  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, State v,
+                                        State) const {
     store_any(a[1].data, a[1].dtype, at[1] + i * a[1].step, v);
   }
 };
@@ -215,8 +220,11 @@ struct LogSums {
     const double high = a > b ? a : b, low = a > b ? b : a;
     return f::is_inf(high) ? high : high + f::log1p(f::exp(low - high));
   }
-  __device__ __forceinline__ State load(const RowArray* a, const int64_t* at, int64_t i, int64_t) const { return load_double(a, at, 0, i); }
-  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, State v, State) const {
+  __device__ __forceinline__ State load(const RowArray* a, const int64_t* at, int64_t i, int64_t) const {
+    return load_double(a, at, 0, i);
+  }
+  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, State v,
+                                        State) const {
     store_one<double>(a[1], at[1] + i * a[1].step, v);
   }
 };
@@ -229,7 +237,8 @@ struct Recurrence {
   static constexpr bool kBackwards = true;
   using State = Step;
   __device__ State identity() const { return {1, 0}; }
-  // A factor of 0 cuts off what was before, whatever it is; and no step at all must not make a NaN of an infinite factor.
+  // A factor of 0 cuts off what was before, whatever it is; and no step at all must not make a NaN of an infinite
+  // factor.
   __device__ __forceinline__ State join(const State& a, const State& b) const {
     if (b.factor == 0 || (a.factor == 1 && a.term == 0)) return b;
     return {a.factor * b.factor, b.factor * a.term + b.term};
@@ -244,15 +253,18 @@ struct LogSumsBackward : Recurrence {
     const bool starts = i + 1 == n || (f::is_inf(y) && y < 0);
     return {starts ? 0.0 : f::exp(y - load_double(a, at, 2, i + 1)), load_double(a, at, 0, i)};
   }
-  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, const State& v, const State&) const {
+  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, const State& v,
+                                        const State&) const {
     const double y = load_double(a, at, 2, i);
-    store_one<double>(a[3], at[3] + i * a[3].step, f::is_inf(y) && y < 0 ? 0.0 : f::exp(load_double(a, at, 1, i) - y) * v.term);
+    store_one<double>(a[3], at[3] + i * a[3].step,
+                      f::is_inf(y) && y < 0 ? 0.0 : f::exp(load_double(a, at, 1, i) - y) * v.term);
   }
 };
 
 // The products of all elements before each.
 struct ProductsBefore : Cumulative<double, true> {
-  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, State, State before) const {
+  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, State,
+                                        State before) const {
     static_cast<double*>(a[1].data)[at[1] + i * a[1].step] = before;
   }
 };
@@ -263,8 +275,10 @@ struct ProductsBackward : Recurrence {
   __device__ __forceinline__ State load(const RowArray* a, const int64_t* at, int64_t i, int64_t n) const {
     return {i + 1 < n ? load_double(a, at, 1, i + 1) : 0.0, load_double(a, at, 0, i)};
   }
-  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, const State& v, const State&) const {
-    store_one<double>(a[3], at[3] + i * a[3].step, static_cast<const double*>(a[2].data)[at[2] + i * a[2].step] * v.term);
+  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, const State& v,
+                                        const State&) const {
+    store_one<double>(a[3], at[3] + i * a[3].step,
+                      static_cast<const double*>(a[2].data)[at[2] + i * a[2].step] * v.term);
   }
 };
 
@@ -310,7 +324,8 @@ struct Extremes {
   __device__ __forceinline__ State load(const RowArray* a, const int64_t* at, int64_t i, int64_t) const {
     return {load_any<V>(a[0].data, a[0].dtype, at[0] + i * a[0].step), i};
   }
-  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, const State& v, const State&) const {
+  __device__ __forceinline__ void store(const RowArray* a, const int64_t* at, int64_t i, int64_t, const State& v,
+                                        const State&) const {
     store_any(a[1].data, a[1].dtype, at[1] + i * a[1].step, v.value);
     static_cast<int64_t*>(a[2].data)[at[2] + i * a[2].step] = v.index;
   }

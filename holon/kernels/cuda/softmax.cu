@@ -1,5 +1,5 @@
-// Softmax, its logarithm and their gradients. A row that fits into its group's registers is read once; a longer one once for the
-// largest element and the sum of exponentials together, and once for the result.
+// Softmax, its logarithm and their gradients. A row that fits into its group's registers is read once; a longer one
+// once for the largest element and the sum of exponentials together, and once for the result.
 #include "holon/kernels/cpu/softmax.h"
 
 #include "holon/base/error.h"
@@ -139,10 +139,12 @@ __global__ void __launch_bounds__(kMost) log_sum_exp_rows(RowSet<1> set, C* out)
 }
 
 void check_alike(const char* op, const Array& a, const Array& b) {
-  HOLON_CHECK(a.shape == b.shape && a.dtype == b.dtype, "{}: {} {} and {} {}", op, a.shape, name(a.dtype), b.shape, name(b.dtype));
+  HOLON_CHECK(a.shape == b.shape && a.dtype == b.dtype, "{}: {} {} and {} {}", op, a.shape, name(a.dtype), b.shape,
+              name(b.dtype));
 }
 
-void forward(const char* op, const Array& x, int axis, double scale, std::optional<int64_t> diagonal, Array& out, bool log) {
+void forward(const char* op, const Array& x, int axis, double scale, std::optional<int64_t> diagonal, Array& out,
+             bool log) {
   check_alike(op, x, out);
   const DType compute = float_compute(x.dtype, op);
   if (x.numel() == 0) return;
@@ -182,7 +184,9 @@ void backward(const char* op, const Array& dy, const Array& y, int axis, double 
 
 void softmax(const Array& x, int axis, Array& out) { forward("softmax", x, axis, 1, std::nullopt, out, false); }
 void log_softmax(const Array& x, int axis, Array& out) { forward("log_softmax", x, axis, 1, std::nullopt, out, true); }
-void softmax_backward(const Array& dy, const Array& y, int axis, Array& dx) { backward("softmax_backward", dy, y, axis, 1, dx, false); }
+void softmax_backward(const Array& dy, const Array& y, int axis, Array& dx) {
+  backward("softmax_backward", dy, y, axis, 1, dx, false);
+}
 void log_softmax_backward(const Array& dy, const Array& y, int axis, Array& dx) {
   backward("log_softmax_backward", dy, y, axis, 1, dx, true);
 }
