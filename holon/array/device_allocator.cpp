@@ -24,7 +24,9 @@ size_t segment_bytes(size_t bytes) {
   return bytes < kMiddle ? kMiddleSegment : round_up(bytes, kLargeUnit);
 }
 
-std::string mib(size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / static_cast<double>(kMiB)); }
+std::string mib(size_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / static_cast<double>(kMiB));
+}
 
 }  // namespace
 
@@ -45,13 +47,15 @@ struct DeviceAllocator::Block {
   Stream stream = nullptr;                    // in whose order it is; of a free one nullptr: any
   uint64_t freed = 0;                         // the time of that
   State state = State::kFree;
-  int events = 0;               // of a pending one: still to come
-  std::vector<Stream> users;    // other streams
+  int events = 0;             // of a pending one: still to come
+  std::vector<Stream> users;  // other streams
 };
 
 struct DeviceAllocator::Pool {
   struct Smaller {
-    bool operator()(const Block* a, const Block* b) const { return a->bytes != b->bytes ? a->bytes < b->bytes : a->at < b->at; }
+    bool operator()(const Block* a, const Block* b) const {
+      return a->bytes != b->bytes ? a->bytes < b->bytes : a->at < b->at;
+    }
   };
   using Free = std::set<Block*, Smaller>;
   std::unordered_map<Stream, Free> free[2];  // large, small
@@ -194,7 +198,9 @@ void DeviceAllocator::insert(Block* block) {
   block->segment->pool->free[block->segment->small][block->stream].insert(block);
 }
 
-void DeviceAllocator::remove(Block* block) { block->segment->pool->free[block->segment->small][block->stream].erase(block); }
+void DeviceAllocator::remove(Block* block) {
+  block->segment->pool->free[block->segment->small][block->stream].erase(block);
+}
 
 void DeviceAllocator::free(Block* block) {
   std::lock_guard lock(mutex_);
@@ -223,7 +229,8 @@ void DeviceAllocator::free(Block* block) {
 
 void DeviceAllocator::record_stream(Block* block, Stream stream) {
   std::lock_guard lock(mutex_);
-  if (stream == block->stream || std::find(block->users.begin(), block->users.end(), stream) != block->users.end()) return;
+  if (stream == block->stream || std::find(block->users.begin(), block->users.end(), stream) != block->users.end())
+    return;
   block->users.push_back(stream);
 }
 
@@ -256,7 +263,8 @@ DeviceAllocator::Block* DeviceAllocator::join(Block* block) {
 void DeviceAllocator::lend(bool small, Stream to, size_t bytes) {
   std::vector<Stream> others;
   for (auto& [stream, blocks] : s_->common.free[small])
-    if (stream && stream != to && !recording(stream) && !blocks.empty() && (*blocks.rbegin())->bytes >= bytes) others.push_back(stream);
+    if (stream && stream != to && !recording(stream) && !blocks.empty() && (*blocks.rbegin())->bytes >= bytes)
+      others.push_back(stream);
   for (Stream stream : others) {
     StreamState& state = s_->streams[stream];
     if (!state.fence) {
@@ -293,7 +301,9 @@ void DeviceAllocator::settle_all() {
   std::vector<Stream> streams;
   for (auto& by_stream : s_->common.free)
     for (auto& [stream, blocks] : by_stream)
-      if (stream && !recording(stream) && !blocks.empty() && std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+      if (stream && !recording(stream) && !blocks.empty() &&
+          std::find(streams.begin(), streams.end(), stream) == streams.end())
+        streams.push_back(stream);
   for (Stream stream : streams) {
     const auto event = driver_.record(stream);
     driver_.wait(event);
@@ -398,10 +408,11 @@ void DeviceAllocator::release_cached() {
 
 void DeviceAllocator::out_of_memory(size_t bytes) {
   const auto device = driver_.bytes();
-  fail_runtime("out of memory on {}: {} ({} bytes) were asked for; {} are in use and {} are cached in pieces, the device has {} free of {} ({}). "
+  fail_runtime("out of memory on {}: {} ({} bytes) were asked for; {} are in use and {} are cached in pieces, the "
+               "device has {} free of {} ({}). "
                "Use smaller batches or tensors, split them over more ranks, or free what is not needed.",
-               driver_.name(), mib(bytes), bytes, mib(s_->in_use), mib(s_->reserved - s_->in_use), mib(device.free), mib(device.total),
-               rank_text());
+               driver_.name(), mib(bytes), bytes, mib(s_->in_use), mib(s_->reserved - s_->in_use), mib(device.free),
+               mib(device.total), rank_text());
 }
 
 }  // namespace holon

@@ -1,8 +1,9 @@
-// Caching allocator of one device's memory, in the order of streams: what is freed on a stream is used again there at once,
-// and by other streams when the work that lay before it is done. It knows the device by a driver only.
+// Caching allocator of one device's memory, in the order of streams: what is freed on a stream is used again there at
+// once, and by other streams when the work that lay before it is done. It knows the device by a driver only.
 //
-// Memory comes in segments: 2 MiB for blocks of at most 1 MiB, 20 MiB for those below 10 MiB, one of its own (a multiple of
-// 2 MiB) for each larger one. Segments are split, and free neighbours joined; the smallest block that fits is taken.
+// Memory comes in segments: 2 MiB for blocks of at most 1 MiB, 20 MiB for those below 10 MiB, one of its own (a
+// multiple of 2 MiB) for each larger one. Segments are split, and free neighbours joined; the smallest block that fits
+// is taken.
 #pragma once
 
 #include <cstddef>
@@ -48,17 +49,18 @@ class DeviceAllocator {
   DeviceAllocator(const DeviceAllocator&) = delete;
   DeviceAllocator& operator=(const DeviceAllocator&) = delete;
 
-  // At least `bytes` bytes, aligned to 512, for work that is put on the stream from here on. Errors (RuntimeError): out of
-  // memory, also with all that was cached given back; names the size, what is in use and cached, and what the device has.
+  // At least `bytes` bytes, aligned to 512, for work that is put on the stream from here on. Errors (RuntimeError): out
+  // of memory, also with all that was cached given back; names the size, what is in use and cached, and what the device
+  // has.
   Block* allocate(Stream stream, size_t bytes);
   // No further work uses it.
   void free(Block* block);
   // Work on this stream, too, uses it. For all such work that has been put there when it is freed.
   void record_stream(Block* block, Stream stream);
 
-  // A recording (CUDA graph) of the stream begins: its memory comes from a pool of its own, and what is freed on the stream
-  // meanwhile is not given to others, until the pool is released. Pre: the stream is not being recorded.
-  // with: the pool of an earlier recording of the stream, of which one more release() is needed then.
+  // A recording (CUDA graph) of the stream begins: its memory comes from a pool of its own, and what is freed on the
+  // stream meanwhile is not given to others, until the pool is released. Pre: the stream is not being recorded. with:
+  // the pool of an earlier recording of the stream, of which one more release() is needed then.
   PoolId begin_recording(Stream stream, PoolId with = 0);
   void end_recording(Stream stream);
   // The recording is not done any more; its last run has been put on the stream.

@@ -51,6 +51,8 @@ class DeviceRuntime {
 
   // Waits for all of the rank's work on the device. Errors: what that work found wrong.
   virtual void synchronize(int index) = 0;
+  // Waits for all work of the process on the device, also of other libraries, with which memory is shared.
+  virtual void wait_for_all(int index) = 0;
   // Errors: what work that is done has found wrong. Does not wait, but for HOLON_SYNC=1.
   virtual void check(int index) = 0;
   // How often this thread has waited for a device or copied between it and the host: such work cannot be recorded.

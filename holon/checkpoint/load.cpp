@@ -8,6 +8,7 @@
 #include "holon/checkpoint/tree.h"
 #include "holon/checkpoint/world.h"
 #include "holon/global/slice.h"
+#include "holon/kernels/on_device.h"
 #include "holon/ops.h"
 
 namespace holon {
@@ -110,8 +111,7 @@ const GlobalSpec* restored_spec(const SavedLayout& saved, const Dims& shape, con
 
 Tensor read_local(Source& source, const TensorInfo& info, Device device) {
   Array array = source.read(info.name, Dims::filled(info.shape.size(), 0), info.shape);
-  array.device = device;
-  return Tensor::local(std::move(array));
+  return Tensor::local(kernels::on_device(array, device));
 }
 
 Tensor read_global(Source& source, const TensorInfo& info, const GlobalSpec* spec) {
@@ -119,7 +119,7 @@ Tensor read_global(Source& source, const TensorInfo& info, const GlobalSpec* spe
   if (int index = spec->placement.index_of(Context::current().rank()); index >= 0) {
     Slice slice = slice_of(info.shape, spec->placement, spec->nd_sbp, index);
     part = source.read(info.name, slice.offset, slice.shape);
-    part.device = spec->placement.device();
+    part = kernels::on_device(part, spec->placement.device());
   }
   return Tensor::global(std::move(part), info.shape, info.dtype, spec);
 }

@@ -9,6 +9,7 @@
 #include "holon/base/error.h"
 #include "holon/checkpoint/printable.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/on_device.h"
 
 namespace holon::checkpoint {
 
@@ -228,7 +229,7 @@ void SafetensorsWriter::write(const Array& array) {
               "tensor {} of {} is another than was announced", written_, tensors_.size());
   ++written_;
   if (array.numel() == 0) return;
-  Array dense = kernels::contiguous(array);
+  const Array dense = kernels::contiguous(kernels::on_device(array, {}));
   file_.write(dense.bytes(), dense.nbytes());
 }
 

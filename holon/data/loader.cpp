@@ -9,6 +9,7 @@
 #include "holon/base/parallel.h"
 #include "holon/data/sampler.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/on_device.h"
 
 namespace holon::data {
 
@@ -18,7 +19,7 @@ TensorDataset::TensorDataset(std::vector<Tensor> tensors) {
     if (t.is_global()) fail_type("TensorDataset: a global tensor {}. Give local ones; the loader makes global batches.", t.shape());
     if (t.ndim() == 0 || t.shape()[0] != tensors[0].shape()[0])
       fail_value("TensorDataset: the tensors must have as many samples; found {} and {}.", tensors[0].shape(), t.shape());
-    tensors_.push_back(Tensor::local(kernels::contiguous(t.array())));
+    tensors_.push_back(Tensor::local(kernels::contiguous(kernels::on_device(t.array(), {}))));
   }
 }
 

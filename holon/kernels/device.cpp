@@ -7,6 +7,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/on_device.h"
 
 namespace holon::kernels {
 
@@ -111,6 +112,17 @@ void copy_on_devices(const Array& src, Array& dst) {
     devices.copy_to_host(src.device.index, dst.bytes(), packed.bytes(), dst.nbytes());
   else
     devices.copy_between(dst.device.index, dst.bytes(), src.device.index, packed.bytes(), dst.nbytes());
+}
+
+Array on_device(const Array& a, Device device) {
+  if (!a.defined() || (a.device.is_cuda() == device.is_cuda() && (!device.is_cuda() || a.device.index == device.index))) {
+    Array same = a;
+    same.device = device;
+    return same;
+  }
+  Array there = Array::empty(a.shape, a.dtype, device);
+  copy(a, there);
+  return there;
 }
 
 }  // namespace holon::kernels

@@ -2,8 +2,6 @@
 // whole one: sums of x and of its squares are contracted, become partial sums, and are added up over the ranks before use.
 #include "holon/kernels/cpu/channel_norm.h"
 
-#include <cmath>
-
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/rules.h"
@@ -39,16 +37,6 @@ Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t
 Tensor batch_norm_fixed(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias, double eps) {
   DType dtype = statistics_dtype(x.dtype());
   return batch_norm_apply(x, as(mean.detach(), dtype), rsqrt(add_scalar(as(var.detach(), dtype), eps)), weight, bias, 0);
-}
-
-// From the sums of dy and dy (x - mean).
-void weight_gradients(const Array& products, const Array& rstd, Array& dweight, Array& dbias) {
-  int64_t n = rstd.numel();
-  Array r = Array::empty({n}, float64), dw = Array::empty({n}, float64);
-  kernels::copy(rstd, r);
-  for (int64_t k = 0; k < n; ++k) dw.data<double>()[k] = products.data<double>()[n + k] * r.data<double>()[k];
-  kernels::copy(dw, dweight);
-  kernels::copy(products.view({n}, {1}), dbias);
 }
 
 }  // namespace
@@ -109,25 +97,8 @@ HOLON_OP(batch_norm_moments, "batch_norm_moments(Tensor stats, Tensor? running_m
     })
     .rule("K c, c, c -> c, c, c, c")
     .kernel([](KernelCall& c) {
-      int64_t n = c.out(0).numel();
-      const Array sums = kernels::contiguous(c.in(0));
-      double count = static_cast<double>(c.i("count")), momentum = c.f("momentum");
-      Array out[4];
-      for (Array& a : out) a = Array::empty({n}, float64);
-      Array old[2] = {Array::empty({n}, float64), Array::empty({n}, float64)};
-      for (size_t i = 0; i < 2; ++i)
-        if (c.present(i + 1)) kernels::copy(c.in(i + 1), old[i]);
-      for (int64_t k = 0; k < n; ++k) {
-        double mean = sums.data<double>()[k] / count;
-        double var = std::max(0.0, sums.data<double>()[n + k] / count - mean * mean);
-        if (std::isnan(mean)) var = mean;
-        const double fresh[] = {mean, var * count / (count - 1)};
-        out[0].data<double>()[k] = mean;
-        out[1].data<double>()[k] = 1 / std::sqrt(var + c.f("eps"));
-        for (size_t i = 0; i < 2; ++i)
-          out[2 + i].data<double>()[k] = c.present(i + 1) ? (1 - momentum) * old[i].data<double>()[k] + momentum * fresh[i] : fresh[i];
-      }
-      for (size_t o = 0; o < 4; ++o) kernels::copy(out[o], c.out(o));
+      kernels::channel_statistics(kernels::contiguous(c.in(0)), c.in(1), c.in(2), static_cast<double>(c.i("count")), c.f("eps"), c.f("momentum"),
+                                  c.out(0), c.out(1), c.out(2), c.out(3));
     });
 
 HOLON_OP(batch_norm_apply, "batch_norm_apply(Tensor x, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, int count) -> Tensor")
@@ -226,7 +197,7 @@ HOLON_OP(batch_norm_backward, "batch_norm_backward(Tensor x, Tensor dy, Tensor m
     .kernel([](KernelCall& c) {
       const Array products = kernels::contiguous(c.in(5));
       kernels::channel_normalize_backward(c.in(1), c.in(0), c.in(2), c.in(3), c.in(4), products, static_cast<double>(c.i("count")), c.out(0));
-      weight_gradients(products, c.in(3), c.out(1), c.out(2));
+      kernels::channel_weight_gradients(products, c.in(3), c.out(1), c.out(2));
     });
 HOLON_OP(batch_norm_weight_grad, "batch_norm_weight_grad(Tensor products, Tensor rstd, dtype dtype) -> (Tensor, Tensor)")
     .doc("Gradients of batch_norm_apply in weight and bias.")
@@ -244,7 +215,7 @@ HOLON_OP(batch_norm_weight_grad, "batch_norm_weight_grad(Tensor products, Tensor
       pass_partial(r, {1}, {0});
     })
     .linear_in({0})
-    .kernel([](KernelCall& c) { weight_gradients(kernels::contiguous(c.in(0)), c.in(1), c.out(0), c.out(1)); });
+    .kernel([](KernelCall& c) { kernels::channel_weight_gradients(kernels::contiguous(c.in(0)), c.in(1), c.out(0), c.out(1)); });
 
 HOLON_OP(group_norm, "group_norm(Tensor x, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
     .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each of num_groups groups of channels of each sample, times weight plus bias.",

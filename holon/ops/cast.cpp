@@ -37,6 +37,7 @@ HOLON_OP(same_on_device, "same_on_device(Tensor x, device device) -> Tensor")
     .doc("to_device in one memory.").hidden().infer_like().rule_elementwise().linear()
     .view([](ViewCall& v, Array& out) {
       out = v.in;
+      HOLON_CHECK(!v.in.device.is_cuda(), "same_on_device: {} has memory of its own", v.in.device);
       out.device = v.attrs().as_device(v.op().device_attr);
     })
     .grad([](Grad& g) { g.dx(0, g.dy()); });

@@ -259,7 +259,7 @@ HOLON_OP(class_log_sum_exp, "class_log_sum_exp(Tensor logits, int[] parts) -> Te
         Dims shape = x.shape, rows = rows_of(x.shape), row_strides = c.out().strides;
         shape[last] = end - begin;
         row_strides.resize(last);
-        Array part = Array::empty(rows, c.out().dtype), to = c.out().view(rows, row_strides, j * c.out().strides[last]);
+        Array part = Array::empty(rows, c.out().dtype, c.out().device), to = c.out().view(rows, row_strides, j * c.out().strides[last]);
         if (begin == end) kernels::fill(part, -std::numeric_limits<double>::infinity());
         else kernels::log_sum_exp(x.view(shape, x.strides, begin * x.strides[last]), part);
         kernels::copy(part, to);
@@ -301,7 +301,7 @@ HOLON_OP(cross_entropy_joined, "cross_entropy_joined(Tensor logits, Tensor targe
       kernels::binary(BinaryOp::Sub, c.in(2), c.in(3), c.out());
       const int64_t ignore = c.i("ignore_index");
       if (c.in(1).dtype == int32 && ignore != static_cast<int32_t>(ignore)) return;  // no target can have it
-      Array skipped = Array::empty(c.in(1).shape, boolean), zero = Array::empty({}, c.out().dtype);
+      Array skipped = Array::empty(c.in(1).shape, boolean, c.out().device), zero = Array::empty({}, c.out().dtype, c.out().device);
       kernels::binary_scalar(BinaryOp::Eq, c.in(1), ignore, skipped);
       kernels::fill(zero, 0.0);
       kernels::where(skipped, zero, c.out(), c.out());

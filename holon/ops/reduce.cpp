@@ -107,7 +107,7 @@ void arg_kernel(KernelCall& c) {
   Array x = c.in(0);
   int axis = c.has("dim") ? normalize_axis(c.i("dim"), x.ndim(), c.op().public_name()) : 0;
   if (!c.has("dim") || x.ndim() == 0) {
-    Array flat = Array::empty(x.shape, x.dtype);
+    Array flat = Array::empty(x.shape, x.dtype, x.device);
     kernels::copy(x, flat);
     x = flat.view({x.numel()}, {1});
     axis = 0;

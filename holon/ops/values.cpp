@@ -3,6 +3,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/global/slice.h"
+#include "holon/kernels/on_device.h"
 #include "holon/ops.h"
 #include "holon/tensor/tracer.h"
 
@@ -22,7 +23,7 @@ Tensor place(const Tensor& alike, const Placement& placement, const NdSbp& nd_sb
     bool counts = true;
     for (int d = 0; d < nd_sbp.size(); ++d) counts &= !nd_sbp[d].is_partial() || at[d] == 0;
     part = (counts ? clone(mine) : zeros(slice.shape, {.dtype = alike.dtype()})).array();
-    part.device = placement.device();
+    part = kernels::on_device(part, placement.device());
   }
   return Tensor::global(std::move(part), alike.shape(), alike.dtype(), intern_spec(placement, nd_sbp));
 }

@@ -6,7 +6,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/on_device.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon::optim {
@@ -56,20 +56,12 @@ void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Com
       for (size_t k = 0; k < which.size(); ++k)
         for (size_t j = 0; j < w; ++j)
           part.data<double>()[k * w + j] = counts(*specs[which[k]], index) ? values[which[k] * w + j] : nothing(how);
-      if (row.device() != part.device) {
-        Array there = Array::empty(part.shape, float64, row.device());
-        kernels::copy(part, there);
-        part = there;
-      }
+      part = kernels::on_device(part, row.device());
     }
     Tensor all = Tensor::global(part, {ranks, n}, float64, intern_spec(row, sbp::split(0)));
     all = everywhere ? all.full() : all.to_global(row, sbp::broadcast());
     if (!all.array().defined()) continue;
-    Array totals = all.array();
-    if (totals.device.is_cuda()) {
-      totals = Array::empty(totals.shape, float64);
-      kernels::copy(all.array(), totals);
-    }
+    const Array totals = kernels::on_device(all.array(), {});
     const double* found = totals.data<double>();
     for (size_t k = 0; k < which.size(); ++k)
       for (size_t j = 0; j < w; ++j) {

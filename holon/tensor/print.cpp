@@ -6,7 +6,8 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/kernels/device.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/on_device.h"
 #include "holon/tensor/node.h"
 
 namespace holon {
@@ -51,9 +52,10 @@ class Printer {
  public:
   Printer(const Array& a, int indent) : a_(a), indent_(indent) {
     summarize_ = a.numel() > print_options().threshold;
+    if (a.device.is_cuda()) a_ = kernels::on_device(summarize_ ? edges(a) : a, {});
     format_.floating = is_floating(a.dtype);
     double largest = 0, smallest = INFINITY;
-    each(0, a.offset, [&](int64_t at) {
+    each(0, a_.offset, [&](int64_t at) {
       double v = std::fabs(number(at));
       if (!std::isfinite(v)) return;
       if (v != std::floor(v)) format_.whole = false;
@@ -63,7 +65,7 @@ class Printer {
     if (format_.floating && largest > 0)
       format_.exponent = largest / smallest > 1000 || largest > 1e8 || smallest < 1e-4;
     if (format_.whole && largest < 1e8) format_.exponent = false;
-    each(0, a.offset, [&](int64_t at) { format_.width = std::max(format_.width, static_cast<int>(text(at).size())); });
+    each(0, a_.offset, [&](int64_t at) { format_.width = std::max(format_.width, static_cast<int>(text(at).size())); });
   }
 
   std::string run() {
@@ -73,6 +75,28 @@ class Printer {
   }
 
  private:
+  // What is shown of an array, and one element between along each axis that is cut, so that no more than that leaves the device.
+  static Array edges(Array a) {
+    const int64_t edge = print_options().edge_items;
+    for (int axis = 0; axis < a.ndim(); ++axis) {
+      const int64_t n = a.shape[axis];
+      if (n <= 2 * edge + 1) continue;
+      Dims shape = a.shape;
+      shape[axis] = 2 * edge + 1;
+      Array less = Array::empty(shape, a.dtype, a.device);
+      auto part = [&](const Array& of, int64_t at, int64_t size) {
+        Dims cut = shape;
+        cut[axis] = size;
+        return of.view(cut, of.strides, at * of.strides[axis]);
+      };
+      Array first = part(less, 0, edge + 1), last = part(less, edge + 1, edge);
+      kernels::copy(part(a, 0, edge + 1), first);
+      kernels::copy(part(a, n - edge, edge), last);
+      a = less;
+    }
+    return a;
+  }
+
   int64_t shown(int axis, int64_t i) const {  // the next index to show after i
     int64_t n = a_.shape[axis], edge = print_options().edge_items;
     return summarize_ && n > 2 * edge && i + 1 == edge ? n - edge : i + 1;
@@ -133,7 +157,7 @@ class Printer {
     return s + "]";
   }
 
-  const Array& a_;
+  Array a_;
   int indent_;
   bool summarize_ = false;
   NumberFormat format_;
@@ -167,7 +191,7 @@ std::string text_of(const Tensor& t, const Array& a, bool whole) {
     values = "...";
     mark = fmt::format(", shape={}, part=none on {}", t.shape(), rank_text());
   } else {
-    values = array_to_string(kernels::detail::host_copy(a), 7);
+    values = array_to_string(a, 7);
     if (!whole) mark = fmt::format(", shape={}, part=rank {}", t.shape(), Context::current().rank());
     if (a.numel() == 0) values += fmt::format(", size=({}{})", t.shape().str().substr(1, t.shape().str().size() - 2), t.ndim() == 1 ? "," : "");
   }

@@ -79,6 +79,8 @@ const NdSbp& Tensor::nd_sbp() const {
 void Tensor::check_data(DType wanted) const {
   require_value("data");
   if (dtype() != wanted) fail_type("data<{}>() of a tensor of {}. Use the tensor's own type, or convert it by to().", name(wanted), name(dtype()));
+  if (impl_->device.is_cuda())
+    fail_type("data() of a tensor on {}, whose memory the host cannot read. Bring it here first: to_vector(x), or to_device(x, Device()).", impl_->device);
   if (impl_->array.defined() && !impl_->array.is_contiguous())
     fail_value("data() of a tensor whose elements do not lie in order. Call contiguous() first.");
 }

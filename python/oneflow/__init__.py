@@ -59,6 +59,7 @@ def _holon():
     if holon is None or not _loaded:
         holon = import_module("holon")
         holon.set_printoptions(prefix=__name__, gather=True)
+        holon._C.set_numpy_copies(True)
         from .elsewhere import DEFAULTS
         from .missing import tell
 

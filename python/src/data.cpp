@@ -6,10 +6,12 @@
 #include "holon/base/context.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/on_device.h"
 
 namespace holon::python {
 
 Tensor tensor_over_numpy(nb::handle a, const char* call);  // in numpy.cpp
+nb::object to_host_numpy(const Tensor& t);
 
 namespace {
 
@@ -93,7 +95,7 @@ Array converted(const Array& a, const DType* wanted, bool copy) {
 
 // Lists with arrays, numpy scalars or tensors in them: numpy puts them together.
 nb::object without_tensors(nb::handle o) {
-  if (is_tensor(o.ptr())) return to_numpy(tensor_of(o.ptr()));
+  if (is_tensor(o.ptr())) return to_host_numpy(tensor_of(o.ptr()));
   if (!PyList_Check(o.ptr()) && !PyTuple_Check(o.ptr())) return nb::borrow(o);
   nb::list l;
   for (nb::handle item : nb::steal(checked(PySequence_Fast(o.ptr(), "")))) l.append(without_tensors(item));
@@ -164,13 +166,8 @@ Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bo
     check_nd_sbp(whole.shape, p, s, "tensor");
     t = Tensor::global(part_of(whole, p, s), whole.shape, whole.dtype, intern_spec(p, s));
   } else {
-    if (d.is_cuda()) {
-      Array there = Array::empty(whole.shape, whole.dtype, d);
-      kernels::copy(whole, there);
-      whole = std::move(there);
-    }
-    whole.device = d;  // a simulated device shares the memory
-    t = Tensor::local(whole);
+    if (device.is_none() && is_tensor(data.ptr()) && tensor_of(data.ptr()).is_local()) d = tensor_of(data.ptr()).device();
+    t = Tensor::local(kernels::on_device(whole, d));
   }
   if (requires_grad) t.set_requires_grad();
   return t;

@@ -1,11 +1,17 @@
 // Values to and from numpy and DLPack. A local CPU tensor shares its memory with the array, both ways.
 #include "call.h"
+#include "holon/array/device_runtime.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/on_device.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::python {
 
+using namespace nb::literals;
+
 namespace {
+
+bool copies_from_devices = false;
 
 // What the buffer protocol calls each dtype; bfloat16 has no name there.
 const char* format_of(DType d) {
@@ -188,11 +194,25 @@ struct DLManagedTensor {
   void (*deleter)(DLManagedTensor*);
 };
 enum : uint8_t { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLBool = 6 };
-constexpr int32_t kDLCpu = 1;
+constexpr int32_t kDLCpu = 1, kDLCuda = 2;
+
+DLDevice dl_device(const Tensor& t) {
+  const Device d = t.impl()->device;
+  return d.is_cuda() ? DLDevice{kDLCuda, d.index} : DLDevice{kDLCpu, 0};
+}
+
+// Libraries have streams of their own: what one hands to another has been waited for, both ways.
+void wait_for(const DLDevice& d) {
+  if (d.type == kDLCuda) device_runtime()->wait_for_all(d.id);
+}
 
 struct Lent {
   DLManagedTensor managed;
   Array array;
+};
+struct Borrowed {
+  DLManagedTensor* managed;
+  DLDevice device;
 };
 
 DLDataType dl_type(DType d) {
@@ -205,17 +225,24 @@ nb::object to_dlpack(const Tensor& t) {
   t.require_constant("__dlpack__");
   if (t.is_global()) fail_runtime("__dlpack__ of a global tensor: other libraries know local memory only. Use to_local() or numpy().");
   if (t.requires_grad()) fail_runtime("__dlpack__ of a tensor that requires grad: writes elsewhere would go unnoticed. Use detach() first.");
+  wait_for(dl_device(t));
   auto* lent = new Lent{{}, t.array()};
   DLTensor& d = lent->managed.tensor;
   d.data = lent->array.bytes();
-  d.device = {kDLCpu, 0};
+  d.device = dl_device(t);
   d.ndim = lent->array.ndim();
   d.dtype = dl_type(t.dtype());
   d.shape = lent->array.shape.begin();
   d.strides = lent->array.strides.begin();
   d.byte_offset = 0;
   lent->managed.context = lent;
-  lent->managed.deleter = [](DLManagedTensor* m) { delete static_cast<Lent*>(m->context); };
+  lent->managed.deleter = [](DLManagedTensor* m) {
+    try {
+      wait_for(m->tensor.device);
+    } catch (...) {  // the taker's work has failed, or the driver is gone
+    }
+    delete static_cast<Lent*>(m->context);
+  };
   PyObject* capsule = PyCapsule_New(&lent->managed, "dltensor", [](PyObject* c) {
     if (!PyCapsule_IsValid(c, "dltensor")) return;  // its taker has renamed it and frees it
     auto* m = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(c, "dltensor"));
@@ -226,15 +253,28 @@ nb::object to_dlpack(const Tensor& t) {
 }
 
 Tensor from_dlpack(nb::handle source) {
-  nb::object capsule = PyCapsule_CheckExact(source.ptr()) ? nb::borrow(source) : nb::object(source.attr("__dlpack__")());
+  nb::object capsule;
+  if (PyCapsule_CheckExact(source.ptr())) {
+    capsule = nb::borrow(source);
+  } else {
+    const bool cuda = nb::hasattr(source, "__dlpack_device__") && nb::cast<int>(nb::object(source.attr("__dlpack_device__")())[0]) == kDLCuda;
+    // 1 is the default stream; what it is ready in the order of is waited for below.
+    capsule = cuda ? nb::object(source.attr("__dlpack__")("stream"_a = 1)) : nb::object(source.attr("__dlpack__")());
+  }
   auto* m = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
   if (!m) {
     PyErr_Clear();
     fail_value("from_dlpack: the capsule was taken already, or is of a version that Holon does not read.");
   }
   const DLTensor& d = m->tensor;
-  if (d.device.type != kDLCpu) fail_value("from_dlpack: the data lies on a device of kind {}; only CPU memory can be shared.", d.device.type);
+  if (d.device.type != kDLCpu && d.device.type != kDLCuda)
+    fail_value("from_dlpack: the data lies on a device of kind {}; memory of the CPU and of cuda devices can be shared.", d.device.type);
   Array a;
+  if (d.device.type == kDLCuda) {
+    a.device = Device::parse(fmt::format("cuda:{}", d.device.id));
+    if (!a.device.is_cuda()) fail_value("from_dlpack: the data lies on a cuda device, while this process simulates them.");
+    wait_for(d.device);
+  }
   bool known = false;
   for (int i = 0; i < kDTypeCount && !known; ++i) {
     DLDataType t = dl_type(static_cast<DType>(i));
@@ -250,28 +290,43 @@ Tensor from_dlpack(nb::handle source) {
     extent += (std::max<int64_t>(a.shape[i], 1) - 1) * a.strides[i];
   }
   PyCapsule_SetName(capsule.ptr(), "used_dltensor");
-  a.storage = borrow_storage(static_cast<std::byte*>(d.data) + d.byte_offset, static_cast<size_t>(extent) * size_bytes(a.dtype), m, [](void* p) {
+  a.storage = borrow_storage(static_cast<std::byte*>(d.data) + d.byte_offset, static_cast<size_t>(extent) * size_bytes(a.dtype), new Borrowed{m, d.device}, [](void* p) {
     if (!Py_IsInitialized()) return;
     nb::gil_scoped_acquire gil;
-    auto* managed = static_cast<DLManagedTensor*>(p);
-    if (managed->deleter) managed->deleter(managed);
+    auto* borrowed = static_cast<Borrowed*>(p);
+    try {
+      wait_for(borrowed->device);
+    } catch (...) {  // the driver is gone
+    }
+    if (borrowed->managed->deleter) borrowed->managed->deleter(borrowed->managed);
+    delete borrowed;
   });
   return Tensor::local(a);
 }
 
 }  // namespace
 
-nb::object to_numpy(const Tensor& given) {
+nb::object to_host_numpy(const Tensor& given);
+
+// A global tensor's value is gathered in any case, so that it may as well be brought here.
+nb::object to_numpy(const Tensor& t) {
+  if (t.is_local() && t.device().is_cuda() && !copies_from_devices)
+    fail_type("numpy: the tensor lies on {}, whose memory numpy cannot read. Use Tensor.cpu() first to copy it to the host.", t.device().str());
+  return to_host_numpy(t);
+}
+
+// Of a tensor on any device: a copy where its memory is not the host's.
+nb::object to_host_numpy(const Tensor& given) {
   given.require_constant("numpy");
   TracerPause untraced;
   Tensor t = given.detach();
   if (t.is_global()) t = t.full();
   if (t.dtype() == bfloat16) t = OpCall("cast").in(t).set("dtype", float32).run();
-  return numpy_of(t.array());
+  return numpy_of(kernels::on_device(t.array(), {}));
 }
 
 nb::object to_list(const Tensor& t) {
-  Array a = t.full().array();
+  const Array a = kernels::on_device(t.full().array(), {});
   return nested(a, 0, a.offset);
 }
 
@@ -281,15 +336,20 @@ void bind_numpy(nb::module_& m) {
   using namespace nb::literals;
   make_lent_type();
   auto numpy = [](const Tensor& t) { return to_numpy(t); };
-  def_method("numpy", numpy, "The whole value as a numpy array; a local tensor's shares its memory. Collective for a global tensor.");
+  def_method("numpy", numpy, "The whole value as a numpy array; a local CPU tensor's shares its memory. Collective for a global tensor.");
   def_method("__array__", array_method, "dtype"_a = nb::none(), "copy"_a = nb::none());
   def_method("__dlpack__", [](const Tensor& t, nb::kwargs) { return to_dlpack(t); }, "kwargs"_a, "The memory of a local tensor as a DLPack capsule.");
-  def_method("__dlpack_device__", [](const Tensor&) { return nb::make_tuple(kDLCpu, 0); });
+  def_method("__dlpack_device__", [](const Tensor& t) {
+    const DLDevice d = dl_device(t);
+    return nb::make_tuple(d.type, d.id);
+  });
+  m.def("set_numpy_copies", [](bool on) { copies_from_devices = on; }, "on"_a,
+        "Whether numpy() of a tensor on a cuda device copies it, as OneFlow's does, instead of failing, as PyTorch's does.");
   m.def("from_numpy", [](nb::handle a) {
     if (!is_numpy_array(a.ptr())) fail_type("from_numpy: takes a numpy array, got {}. Use holon.tensor() for other data.", describe(a.ptr()));
     return tensor_over_numpy(a, "from_numpy");
   }, "array"_a, "A tensor over the array's memory.");
-  m.def("from_dlpack", from_dlpack, "source"_a, "A tensor over the memory of another library's CPU tensor.");
+  m.def("from_dlpack", from_dlpack, "source"_a, "A tensor over the memory of another library's tensor, on the CPU or a cuda device of this process.");
 }
 
 }  // namespace holon::python

@@ -9,6 +9,7 @@
 namespace holon::python {
 
 nb::object grad_fn_object(const Tensor& t);  // in autograd.cpp
+nb::object to_host_numpy(const Tensor& t);   // in numpy.cpp
 
 namespace {
 
@@ -264,7 +265,9 @@ void bind_tensor(nb::module_&) {
     const Tensor& t = tensor_of(self.ptr());
     if (t.is_global())
       fail_type("a global tensor cannot be pickled: its parts lie on several ranks. Use holon.save, or to_local() first.");
-    return pickled("tensor", to_numpy(t.detach()), dtype_object(t.dtype()), nb::none(), t.requires_grad());
+    const bool here = !t.device().is_cuda();
+    return pickled("tensor", to_host_numpy(t.detach()), dtype_object(t.dtype()), here ? nb::object(nb::none()) : nb::object(nb::str(t.device().str().c_str())),
+                   t.requires_grad());
   }, "protocol"_a);
   def_new("new_zeros", "zeros");
   def_new("new_ones", "ones");

@@ -2,12 +2,17 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import holon as flow
 from holon import nn
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from harness import ranks  # noqa: E402
 
 STEPS = 5
 
@@ -218,3 +223,9 @@ def test_without_recording_and_with_waits_after_every_op():
         done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen],
                               env={**os.environ, name: value}, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_ranks_with_a_device_each_train_as_on_the_cpu():
+    done = ranks.launch(HERE / "programs" / "graph_pairs.py", 2, timeout=120, EMULATED_DEVICES=2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("as on the CPU") == 2

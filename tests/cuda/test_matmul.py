@@ -88,10 +88,11 @@ def test_leading_axes(native, dtype, shape_a, shape_b):
     assert_same(y, flow.matmul(a, b))
 
 
-def test_vectors():
-    on_both(flow.matmul, values((7,)), values((7,), seed=1))
-    on_both(flow.matmul, values((7,)), values((7, 3)))
-    on_both(flow.matmul, values((2, 3, 7)), values((7,)))
+def test_vectors(native):
+    with native():
+        on_both(flow.matmul, values((7,)), values((7,), seed=1))
+        on_both(flow.matmul, values((7,)), values((7, 3)))
+        on_both(flow.matmul, values((2, 3, 7)), values((7,)))
 
 
 @pytest.mark.parametrize("heads, size", [(3, 5), (20, 4)])
@@ -126,12 +127,13 @@ def test_many_small(native):
 
 
 @pytest.mark.parametrize("dtype", [flow.float32, flow.float16], ids=str)
-def test_add_to_products(dtype):
+def test_add_to_products(native, dtype):
     c, a, b = values((5, 4), dtype), values((5, 6), dtype, 1), values((6, 4), dtype, 2)
-    on_both(lambda c, a, b: flow.addmm(c, a, b, beta=0.5, alpha=2), c, a, b, factor=3)
-    on_both(lambda c, a, b: flow.baddbmm(c, a, b, beta=0.5, alpha=2), values((3, 5, 4), dtype), values((3, 5, 6), dtype, 1), values((3, 6, 4), dtype, 2),
-            factor=3)
-    on_both(lambda a, b: flow.matmul(a, b, transpose_b=True, alpha=0.5), a, values((4, 6), dtype, 3))
+    with native():
+        on_both(lambda c, a, b: flow.addmm(c, a, b, beta=0.5, alpha=2), c, a, b, factor=3)
+        on_both(lambda c, a, b: flow.baddbmm(c, a, b, beta=0.5, alpha=2), values((3, 5, 4), dtype), values((3, 5, 6), dtype, 1), values((3, 6, 4), dtype, 2),
+                factor=3)
+        on_both(lambda a, b: flow.matmul(a, b, transpose_b=True, alpha=0.5), a, values((4, 6), dtype, 3))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -166,15 +168,16 @@ def gradients(f, inputs, device):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("name", ["matmul", "broadcast", "linear", "linear 1-d"])
-def test_gradients(dtype, name):
+def test_gradients(native, dtype, name):
     f, inputs = {
         "matmul": (flow.matmul, [values((2, 5, 6), dtype), values((2, 6, 4), dtype, 1)]),
         "broadcast": (flow.matmul, [values((2, 5, 6), dtype), values((6, 4), dtype, 1)]),
         "linear": (flow.nn.functional.linear, [values((2, 5, 6), dtype), values((4, 6), dtype, 1), values((4,), dtype, 2)]),
         "linear 1-d": (flow.nn.functional.linear, [values((6,), dtype), values((4, 6), dtype, 1), values((4,), dtype, 2)]),
     }[name]
-    for got, wanted in zip(gradients(f, inputs, "cuda"), gradients(f, inputs, "cpu")):
-        assert_same(got, wanted, 4)
+    with native():
+        for got, wanted in zip(gradients(f, inputs, "cuda"), gradients(f, inputs, "cpu")):
+            assert_same(got, wanted, 4)
 
 
 def test_accumulated_gradients():
@@ -191,23 +194,25 @@ def test_accumulated_gradients():
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("then", ["relu", "gelu", "gelu_tanh", "add", "mul", "relu_backward"])
-def test_linear_then(dtype, bias, then):
+def test_linear_then(native, dtype, bias, then):
     x, w, b, other = values((2, 5, 6), dtype), values((9, 6), dtype, 1), values((9,), dtype, 2), values((2, 5, 9), dtype, 3)
     alone = then in ("relu", "gelu", "gelu_tanh")
 
     def f(x, w, b, other):
         return flow._C.call("linear_then", x, w, b if bias else None, None if alone else other, then=then)
 
-    on_both(f, x, w, b, other, factor=2)
-    turned = values((9, 5, 2), dtype, 3)
-    on_both(lambda x, w, b, t: f(x, w, b, t.permute(2, 1, 0)), x, w, b, turned, factor=2)
+    with native():
+        on_both(f, x, w, b, other, factor=2)
+        turned = values((9, 5, 2), dtype, 3)
+        on_both(lambda x, w, b, t: f(x, w, b, t.permute(2, 1, 0)), x, w, b, turned, factor=2)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("then", ["add", "mul", "relu_backward"])
-def test_matmul_then(dtype, then):
-    on_both(lambda a, b, other: flow._C.call("matmul_then", a, b, other, then=then), values((3, 5, 6), dtype), values((6, 9), dtype, 1),
-            values((3, 5, 9), dtype, 2), factor=2)
+def test_matmul_then(native, dtype, then):
+    with native():
+        on_both(lambda a, b, other: flow._C.call("matmul_then", a, b, other, then=then), values((3, 5, 6), dtype), values((6, 9), dtype, 1),
+                values((3, 5, 9), dtype, 2), factor=2)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -219,6 +224,41 @@ def test_linear_gelu(native, dtype, approximate):
         got = flow._C.call("linear_gelu", x.cuda(), w.cuda(), b.cuda(), approximate=approximate)
     for g, v in zip(got, wanted):
         assert_same(g, v, 2)
+
+
+def test_a_graph_with_epilogues(native):
+    """What nn.Graph fuses: a two-layer network with each activation, and its gradients."""
+    class Network(flow.nn.Module):
+        def __init__(self, act):
+            super().__init__()
+            self.first, self.act, self.second = flow.nn.Linear(6, 16), act, flow.nn.Linear(16, 3)
+
+        def forward(self, x):
+            return self.second(self.act(self.first(x)))
+
+    def train(act, device):
+        flow.manual_seed(0)
+        model = Network(act).to(device)
+        optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+
+        class Train(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+
+            def build(self, x):
+                loss = self.model(x).square().mean()
+                loss.backward()
+                return loss
+
+        step = Train()
+        x = values((8, 6)).to(device)
+        return [float(step(x).cpu().numpy()) for _ in range(4)]
+
+    with native():
+        for act in (flow.nn.ReLU(), flow.nn.GELU()):
+            np.testing.assert_allclose(train(act, "cuda"), train(act, "cpu"), rtol=2e-5)
 
 
 def test_tf32_is_a_setting():

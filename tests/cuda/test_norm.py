@@ -66,3 +66,49 @@ def test_far_from_zero(native):
         y = flow.layer_norm(x.reshape(rows).cuda(), (n,))
         want = flow.layer_norm(x.reshape(rows).double(), (n,))
         np.testing.assert_allclose(y.cpu().numpy(), want.numpy(), atol=2e-4)
+
+
+CHANNELS = [(4, 6, 5, 3), (3, 8, 4, 4), (2, 4, 40), (16, 5), (2, 64, 3, 8), (70, 12), (300, 3, 2)]
+
+
+def channels_last(t):
+    order = [0, *range(2, t.ndim), 1]
+    return t.permute(order).contiguous().permute([0, t.ndim - 1, *range(1, t.ndim - 1)])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("last", [False, True])
+def test_batch_norm(native, dtype, last):
+    # Where the weights' gradients lose digits by their size.
+    for shape in CHANNELS:
+        c = shape[1]
+        change = channels_last if last and len(shape) > 2 else lambda t: t
+        both(native, lambda x, w, b: flow.batch_norm(change(x), None, None, w, b, True), draw(shape, dtype), draw((c,), dtype, 1), draw((c,), dtype, 2), scale=4 + (np.prod(shape) / c) ** 0.5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_batch_norm_running_statistics(native, dtype):
+    x, w, b = draw((4, 6, 5, 3), dtype), draw((6,), "float32", 1), draw((6,), "float32", 2)
+    kept = []
+    for device in ("cpu", "cuda"):
+        mean, var = flow.zeros(6).to(device), flow.ones(6).to(device)
+        with native():
+            y = flow.batch_norm(x.to(device), mean, var, w.to(device), b.to(device), True, 0.3)
+        z = flow.batch_norm(x.to(device), mean, var, w.to(device), b.to(device), False)
+        kept.append((mean, var, y, z))
+    for want, got in zip(*kept):
+        close(got, want, 4)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("last", [False, True])
+def test_group_norm(native, dtype, last):
+    for shape in CHANNELS:
+        c = shape[1]
+        for groups in {1, c, 2 if c % 2 == 0 else 1}:
+            if np.prod(shape[2:]) * c // groups < 3:
+                continue
+            change = channels_last if last and len(shape) > 2 else lambda t: t
+            both(native, lambda x, w, b: flow.group_norm(change(x), groups, w, b), draw(shape, dtype), draw((c,), dtype, 1), draw((c,), dtype, 2), scale=8 + (np.prod(shape) / c) ** 0.5)
+    both(native, lambda x: flow.group_norm(x[:, :, 1:], 2), draw((3, 4, 9), dtype), scale=8)
+    both(native, lambda x: flow.instance_norm(x), draw((3, 4, 9), dtype), scale=8)

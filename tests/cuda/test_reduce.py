@@ -111,3 +111,53 @@ def test_nothing():
 def test_long_sums_do_not_drift():
     x = flow.full((3_000_000,), 0.1)
     assert abs(flow.sum(x.cuda()).cpu().item() / 3e5 - 1) < 1e-6
+
+
+LINES = [((7,), 0), ((3, 5), 1), ((3, 50), 0), ((2, 2000), 1), ((2, 70, 9), 1), ((5000,), 0), ((2, 40, 40), 1), ((300, 4), 1), ((9000, 2), 0), ((0, 3), 1)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scans(native, dtype):
+    for shape, dim in LINES:
+        x = draw(shape, dtype)
+        for name in ("cumsum", "cummax", "cummin", "logcumsumexp"):
+            if name == "logcumsumexp" and dtype not in FLOATS:
+                continue
+            run = getattr(flow, name)
+            with native():
+                y = run(x.cuda(), dim)
+            want = run(x, dim)
+            for a, b in zip(*([y], [want]) if name in ("cumsum", "logcumsumexp") else (y, want)):
+                same(a, b, np.sqrt(x.shape[dim]))
+    for shape, dim in (((7,), 0), ((3, 9), 1), ((40, 3), 0), ((2, 1, 300), 2)):
+        x = draw(shape, dtype) if shape[dim] < 100 else draw(shape, dtype) * 0.3 if dtype in FLOATS else draw(shape, dtype)
+        with native():
+            y = flow.cumprod(x.cuda(), dim)
+        same(y, flow.cumprod(x, dim), 1e-3)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_scans(native, dtype):
+    for (shape, dim), name in itertools.product([((7,), 0), ((3, 50), 1), ((40, 12), 0), ((6000,), 0)], ["logcumsumexp", "cumprod"]):
+        x = draw(shape, dtype) if name == "logcumsumexp" else draw(shape, dtype, 4) / 2.5
+        if name == "cumprod":
+            x.flatten()[3] = 0.0
+        dy = draw(shape, dtype, 1)
+        grads = []
+        for device in ("cpu", "cuda"):
+            a = x.detach().to(device).requires_grad_()
+            y = getattr(flow, name)(a, dim)
+            with native():
+                (g,) = flow.autograd.grad(y, a, dy.to(device))
+            grads.append(g)
+        same(grads[1], grads[0], 4)
+
+
+def test_infinities_in_scans():
+    inf, nan = float("inf"), float("nan")
+    x = flow.tensor([[-inf, -inf, 1.0, 2.0, -inf], [1.0, inf, 2.0, -inf, 0.0], [1.0, nan, 2.0, 5.0, nan], [-inf] * 5])
+    for name in ("logcumsumexp", "cumsum"):
+        same(getattr(flow, name)(x.cuda(), 1), getattr(flow, name)(x, 1))
+    for name in ("cummax", "cummin"):
+        for got, want in zip(getattr(flow, name)(x.cuda(), 1), getattr(flow, name)(x, 1)):
+            same(got, want)

@@ -10,8 +10,8 @@ namespace holon::graph {
 
 namespace {
 
-constexpr size_t kShortest = 3;   // instructions that are worth a launch of their own kind
-constexpr int kMostMoves = 4;     // of parameters, after each of which all is recorded again
+constexpr size_t kShortest = 3;  // instructions that are worth a launch of their own kind
+constexpr int kMostMoves = 4;    // of parameters, after each of which all is recorded again
 
 }  // namespace
 
@@ -43,8 +43,10 @@ void Recordings::find_ranges() {
   if (!on_) return;
   for (Buffer& b : program_.buffers) {
     if (b.kind == Buffer::Kind::kExternal) outside_.emplace_back(&b, b.storage->data());
-    if ((b.kind != Buffer::Kind::kInput && b.kind != Buffer::Kind::kOutput) || !(b.device == device_) || b.bytes == 0) continue;
-    (b.kind == Buffer::Kind::kInput ? inputs_ : outputs_).push_back({&b, device_runtime()->allocate(device_.index, b.bytes)});
+    if ((b.kind != Buffer::Kind::kInput && b.kind != Buffer::Kind::kOutput) || !(b.device == device_) || b.bytes == 0)
+      continue;
+    (b.kind == Buffer::Kind::kInput ? inputs_ : outputs_)
+        .push_back({&b, device_runtime()->allocate(device_.index, b.bytes)});
   }
 }
 
@@ -62,11 +64,13 @@ void Recordings::before_step() {
   if (!on_) return;
   if (moved()) {
     for (Range& r : ranges_) r.graph.reset();
-    if (++times_moved_ > kMostMoves) return give_up("parameters or other tensors from outside have new memory in every step");
+    if (++times_moved_ > kMostMoves)
+      return give_up("parameters or other tensors from outside have new memory in every step");
   }
   for (Fixed& f : inputs_) {
     if (!f.buffer->storage->data()) continue;
-    device_runtime()->copy_between(device_.index, f.storage->data(), device_.index, f.buffer->storage->data(), f.buffer->bytes);
+    device_runtime()->copy_between(device_.index, f.storage->data(), device_.index, f.buffer->storage->data(),
+                                   f.buffer->bytes);
     f.buffer->storage->rebind(f.storage->data(), f.buffer->bytes);
   }
   for (Fixed& f : outputs_) {
@@ -131,7 +135,8 @@ void Recordings::record(Range& range) {
 }
 
 void Recordings::give_up(const char* why) {
-  log::warn(fmt::format("nn.Graph: the step is not recorded as a CUDA graph, its kernels are launched one by one: {}", why));
+  log::warn(
+      fmt::format("nn.Graph: the step is not recorded as a CUDA graph, its kernels are launched one by one: {}", why));
   on_ = false;
   for (Range& r : ranges_) r.graph.reset();
 }

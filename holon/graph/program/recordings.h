@@ -1,8 +1,8 @@
 // A program's instructions on a device, recorded once and launched as one from then on (CUDA graphs).
 //
 // Recorded are runs of neighbours that do the same in every step. What needs the host (an op without a kernel on the
-// device, a number that is read back), draws random numbers, meets other ranks or updates parameters stays as it is. The
-// first step finds out, the second one records, and a recording that fails is never tried again: then everything is
+// device, a number that is read back), draws random numbers, meets other ranks or updates parameters stays as it is.
+// The first step finds out, the second one records, and a recording that fails is never tried again: then everything is
 // launched one by one.
 #pragma once
 

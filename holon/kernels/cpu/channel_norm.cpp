@@ -216,6 +216,38 @@ void channel_normalize_backward(const Array& dy, const Array& x, const Array& me
   });
 }
 
+void channel_statistics(const Array& sums, const Array& running_mean, const Array& running_var, double count, double eps, double momentum,
+                        Array& mean, Array& rstd, Array& new_mean, Array& new_var) {
+  HOLON_ON_DEVICE(mean, channel_statistics, sums, running_mean, running_var, count, eps, momentum, mean, rstd, new_mean, new_var);
+  const int64_t n = mean.numel();
+  Array out[4];
+  for (Array& a : out) a = Array::empty({n}, DType::kFloat64);
+  const Numbers old[] = {Numbers(running_mean, n, 0), Numbers(running_var, n, 0)};
+  const double* s = sums.data<double>();
+  for (int64_t k = 0; k < n; ++k) {
+    const double m = s[k] / count;
+    double var = std::max(0.0, s[n + k] / count - m * m);
+    if (std::isnan(m)) var = m;
+    const double fresh[] = {m, var * count / (count - 1)};
+    out[0].data<double>()[k] = m;
+    out[1].data<double>()[k] = 1 / std::sqrt(var + eps);
+    for (int i = 0; i < 2; ++i)
+      out[2 + i].data<double>()[k] = (i ? running_var : running_mean).defined() ? (1 - momentum) * old[i][k] + momentum * fresh[i] : fresh[i];
+  }
+  Array* const to[] = {&mean, &rstd, &new_mean, &new_var};
+  for (int i = 0; i < 4; ++i) copy(out[i], *to[i]);
+}
+
+void channel_weight_gradients(const Array& products, const Array& rstd, Array& dweight, Array& dbias) {
+  HOLON_ON_DEVICE(dweight, channel_weight_gradients, products, rstd, dweight, dbias);
+  const int64_t n = rstd.numel();
+  const Numbers r(rstd, n, 1);
+  Array dw = Array::empty({n}, DType::kFloat64);
+  for (int64_t k = 0; k < n; ++k) dw.data<double>()[k] = products.data<double>()[n + k] * r[k];
+  copy(dw, dweight);
+  copy(products.view({n}, {1}), dbias);
+}
+
 namespace {
 
 // Channels of images as rows, whatever the strides.

@@ -19,6 +19,14 @@ void channel_normalize(const Array& x, const Array& mean, const Array& rstd, con
 void channel_normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd, const Array& weight,
                                 const Array& products, double count, Array& dx);
 
+// What a training step takes from the sums of channel_moments() over `count` elements: mean and rstd = 1 / sqrt(variance + eps), and the
+// running statistics brought nearer to them by momentum, or the batch's own where there are none. Any floating dtypes; sums are
+// contiguous.
+void channel_statistics(const Array& sums, const Array& running_mean, const Array& running_var, double count, double eps, double momentum,
+                        Array& mean, Array& rstd, Array& new_mean, Array& new_var);
+// dweight and dbias from the sums of channel_products(). Any floating dtypes.
+void channel_weight_gradients(const Array& products, const Array& rstd, Array& dweight, Array& dbias);
+
 // The channels in groups of equal size, as many as mean and rstd [n, groups] say, which are outputs.
 void group_norm(const Array& x, const Array& weight, const Array& bias, double eps, Array& y, Array& mean, Array& rstd);
 void group_norm_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd, const Array& weight, Array& dx,

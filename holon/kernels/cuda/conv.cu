@@ -4,6 +4,7 @@
 #include "holon/kernels/cpu/conv.h"
 
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/elementwise.h"
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/kernels/cpu/half.h"
 #include "holon/kernels/cuda/dnn.h"
@@ -429,7 +430,10 @@ void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& con
   use_device_of(out);
   if (x.numel() == 0 || w.numel() == 0) return bias ? copy(expanded(*bias, out.shape), out) : fill(out, 0);
   require_floating(x);
-  if (dnn_forward(x, w, bias, conv, out)) return;
+  if (dnn_forward(x, w, conv, out)) {
+    if (bias) binary(BinaryOp::Add, out, expanded(*bias, out.shape), out);
+    return;
+  }
   forward(x, w, bias, conv, out);
 }
 

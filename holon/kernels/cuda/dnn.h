@@ -6,8 +6,8 @@
 
 namespace holon::kernels::cuda {
 
-// As kernels::conv2d and its gradients, for floating types and arrays with elements.
-bool dnn_forward(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, Array& y);
+// As kernels::conv2d without a bias and its gradients, for floating types and arrays with elements.
+bool dnn_forward(const Array& x, const Array& w, const Conv2d& conv, Array& y);
 bool dnn_backward_data(const Array& dy, const Array& w, const Conv2d& conv, Array& dx);
 bool dnn_backward_weights(const Array& dy, const Array& x, const Conv2d& conv, Array& dw);
 

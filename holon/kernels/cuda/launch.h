@@ -24,8 +24,8 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A&
 #ifdef HOLON_EMULATED
   emulator::launch(kernel, grid, block, shared_bytes, stream(), static_cast<P>(args)...);
 #else
-  // Above 48 KiB a kernel must ask for it.
-  if (shared_bytes > 48 * 1024)
+  // Above 48 KiB a kernel must ask for it, what it declares itself (at most 32 KiB) included.
+  if (shared_bytes > 16 * 1024)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
           "cudaFuncSetAttribute");
   kernel<<<grid, block, shared_bytes, stream()>>>(static_cast<P>(args)...);

@@ -14,8 +14,7 @@ namespace {
 
 namespace f = HOLON_ISA::f;
 
-constexpr int kMost = 512;           // threads
-constexpr int kMostOfWeights = 1024;  // of a row whose weight's gradient is added up in the same pass
+constexpr int kMost = 512;  // threads
 
 enum : int { kX, kOther, kSum, kY };
 
@@ -109,7 +108,7 @@ enum : int { kDy, kInput, kAdded, kDx };
 
 // Arrays: dy, x, other, dx. parts, if any: for each block the sums over its rows of dy xhat, and of dy.
 template <class C, int kN, bool kParts>
-__global__ void __launch_bounds__(kParts ? kMostOfWeights : kMost)
+__global__ void __launch_bounds__(kMost)
     norm_rows_backward(RowSet<4> set, bool adds, RowArray weight, const C* mean, const C* rstd, C* parts) {
   const Group g(set.group, set.columns);
   const bool resident = kParts || set.length <= int64_t{g.size} * kN;
@@ -319,14 +318,26 @@ void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, co
                   Array* dweight, Array* dbias) {
   const C *m = mean.defined() ? mean.data<C>() : nullptr, *r = rstd.data<C>();
   const int64_t rows = set.rows.count, n = set.length;
-  constexpr int kN = 8;
-  if ((dweight || dbias) && n <= kMostOfWeights * kN && !set.columns) {
-    set.choose_group(kN, kMostOfWeights);
-    const int threads = std::max(set.group, kMost), of_block = threads / set.group;
-    const int64_t blocks = std::min((rows + of_block - 1) / of_block, int64_t{multiprocessors()} * (kMostOfWeights / threads));
+  // Rows whose part of the weights' gradients fits into registers beside them.
+  const bool fits = n <= kMost * (std::is_same_v<C, float> ? 16 : 8);
+  if ((dweight || dbias) && fits && !set.columns) {
+    const bool is_long = n > kMost * 8;
+    set.choose_group(is_long ? 16 : 8, kMost);
+    const int of_block = kMost / set.group;
+    const int64_t blocks = std::min((rows + of_block - 1) / of_block, int64_t{multiprocessors()} * (is_long ? 1 : 2));
     const Scratch parts(static_cast<size_t>(blocks * 2 * n) * sizeof(C));
     const size_t shared = of_block > 1 ? static_cast<size_t>(2 * n) * sizeof(C) : 0;
-    launch(norm_rows_backward<C, kN, true>, static_cast<unsigned>(blocks), threads, shared, set, adds, RowArray(w, 1), m, r, parts.data<C>());
+    auto run = [&](auto kernel) {
+      launch(kernel, static_cast<unsigned>(blocks), kMost, shared, set, adds, RowArray(w, 1), m, r, parts.data<C>());
+    };
+    if constexpr (std::is_same_v<C, float>) {
+      if (is_long)
+        run(norm_rows_backward<C, 16, true>);
+      else
+        run(norm_rows_backward<C, 8, true>);
+    } else {
+      run(norm_rows_backward<C, 8, true>);
+    }
     const Array& shaped = dweight ? *dweight : *dbias;
     const Strided<2> index(shaped.shape, {shaped.strides, dbias ? dbias->strides : shaped.strides});
     launch(sum_parts<C>, blocks_for(2 * n, kWarp), 256, 0, parts.data<C>(), blocks, n, dweight ? RowArray(*dweight, 1) : RowArray(),
@@ -343,8 +354,8 @@ void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, co
     for (int k = 0; k < 2; ++k)
       if (Array* d = k ? dbias : dweight) copy(sums[k].view(d->shape, contiguous_strides(d->shape)), *d);
   }
-  set.choose_group(kN, kMost);
-  launch(norm_rows_backward<C, kN, false>, set.blocks(), set.threads(), 0, set, adds, RowArray(w, 1), m, r, nullptr);
+  set.choose_group(8, kMost);
+  launch(norm_rows_backward<C, 8, false>, set.blocks(), set.threads(), 0, set, adds, RowArray(w, 1), m, r, nullptr);
 }
 
 void backward(const char* op, const Array& dy, const Array& x, int axes, const Array& weight, const Array* mean, const Array& rstd,

@@ -5,7 +5,6 @@
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/kernels/cpu/index.h"
 #include "holon/kernels/cpu/rows.h"
-#include "holon/kernels/cpu/search.h"
 #include "holon/kernels/cuda/reduction.h"
 #include "holon/kernels/device.h"
 
@@ -20,84 +19,54 @@ __device__ __forceinline__ V infinity(bool negative) {
     return negative ? std::numeric_limits<V>::min() : std::numeric_limits<V>::max();
 }
 
-struct OfSum {
+// The operations: those that differ little are one, chosen between when they run. take() folds an element, merge() a partial result.
+enum class Sums { kPlain, kMagnitudes, kSquares };
+struct Summation {
   static constexpr bool kExact = false;
+  Sums of = Sums::kPlain;
   template <class V>
-  __device__ static V start() {
+  __device__ V start() const {
     return 0;
   }
   template <class V>
-  __device__ __forceinline__ static V take(V a, V x) {
-    return a + x;
+  __device__ __forceinline__ V take(V a, V x) const {
+    return a + (of == Sums::kPlain ? x : of == Sums::kSquares ? x * x : x < V(0) ? -x : x);
   }
   template <class V>
-  __device__ __forceinline__ static V merge(V a, V b) {
+  __device__ __forceinline__ V merge(V a, V b) const {
     return a + b;
   }
 };
-struct OfSquares : OfSum {
-  template <class V>
-  __device__ __forceinline__ static V take(V a, V x) {
-    return a + x * x;
-  }
-};
-struct OfMagnitudes : OfSum {
-  template <class V>
-  __device__ __forceinline__ static V take(V a, V x) {
-    return a + (x < V(0) ? -x : x);
-  }
-};
-struct OfProduct {
+struct Product {
   static constexpr bool kExact = false;
   template <class V>
-  __device__ static V start() {
+  __device__ V start() const {
     return 1;
   }
   template <class V>
-  __device__ __forceinline__ static V take(V a, V x) {
+  __device__ __forceinline__ V take(V a, V x) const {
     return a * x;
   }
   template <class V>
-  __device__ __forceinline__ static V merge(V a, V b) {
+  __device__ __forceinline__ V merge(V a, V b) const {
     return a * b;
   }
 };
-template <bool kMax>
-struct OfExtreme {
+// A NaN replaces a number and is replaced by nothing.
+struct Extreme {
   static constexpr bool kExact = true;
+  bool max, of_magnitudes = false, of_truths = false;
   template <class V>
-  __device__ static V start() {
-    return infinity<V>(kMax);
+  __device__ V start() const {
+    return of_magnitudes ? V(0) : of_truths ? V(max ? 0 : 1) : infinity<V>(max);
   }
   template <class V>
-  __device__ __forceinline__ static V take(V a, V x) {
-    return ((kMax ? x > a : x < a) | (x != x)) ? x : a;
+  __device__ __forceinline__ V take(V a, V x) const {
+    return merge(a, of_magnitudes && x < V(0) ? -x : x);
   }
   template <class V>
-  __device__ __forceinline__ static V merge(V a, V b) {
-    return take(a, b);
-  }
-};
-struct OfLargestMagnitude : OfExtreme<true> {
-  template <class V>
-  __device__ static V start() {
-    return 0;
-  }
-  template <class V>
-  __device__ __forceinline__ static V take(V a, V x) {
-    return OfExtreme<true>::take(a, x < V(0) ? -x : x);
-  }
-};
-struct OfAny : OfExtreme<true> {
-  template <class V>
-  __device__ static V start() {
-    return 0;
-  }
-};
-struct OfAll : OfExtreme<false> {
-  template <class V>
-  __device__ static V start() {
-    return 1;
+  __device__ __forceinline__ V merge(V a, V x) const {
+    return ((max ? x > a : x < a) | (x != x)) ? x : a;
   }
 };
 
@@ -107,15 +76,16 @@ struct Elements {
   using Stored = S;
   using Lane = Value<S>;
   using State = std::conditional_t<std::is_same_v<S, float> && !Op::kExact, double, Lane>;
+  Op op;
   void* out;
   DType dtype;
   double divisor, beta;  // out = state / divisor + beta out
 
-  __device__ Lane lane() const { return Op::template start<Lane>(); }
-  __device__ State state() const { return Op::template start<State>(); }
-  __device__ __forceinline__ void take(Lane& l, const Lane (&x)[1], int64_t, int64_t) const { l = Op::take(l, x[0]); }
-  __device__ __forceinline__ void fold(State& s, Lane l) const { s = Op::merge(s, static_cast<State>(l)); }
-  __device__ __forceinline__ State merge(State a, State b) const { return Op::merge(a, b); }
+  __device__ Lane lane() const { return op.template start<Lane>(); }
+  __device__ State state() const { return op.template start<State>(); }
+  __device__ __forceinline__ void take(Lane& l, const Lane (&x)[1], int64_t, int64_t) const { l = op.take(l, x[0]); }
+  __device__ __forceinline__ void fold(State& s, Lane l) const { s = op.merge(s, static_cast<State>(l)); }
+  __device__ __forceinline__ State merge(State a, State b) const { return op.merge(a, b); }
   __device__ __forceinline__ void store(int64_t at, State s) const {
     if (divisor == 1 && beta == 0) return store_any(out, dtype, at, s);
     double v = static_cast<double>(s) / divisor;
@@ -124,19 +94,16 @@ struct Elements {
   }
 };
 
-template <class Op>
-void run_as(const Array& a, uint32_t axes, Array& out, double divisor, double beta = 0) {
-  const Dims strides = kept_strides(a, axes, out);
+template <class S, class Op>
+void run_in(const Op& op, const Array& a, uint32_t axes, Array& out, double divisor, double beta) {
   const Array* const in[] = {&a};
-  auto run = [&]<class S>() { run_reduction(Elements<S, Op>{out.bytes(), out.dtype, divisor, beta}, in, axes, strides); };
-  if constexpr (std::is_same_v<Op, OfAny> || std::is_same_v<Op, OfAll>)
-    run.template operator()<Truth>();
-  else if (a.dtype == DType::kFloat64)
-    run.template operator()<double>();
-  else if (is_floating(a.dtype))
-    run.template operator()<float>();
-  else
-    run.template operator()<int64_t>();
+  run_reduction(Elements<S, Op>{op, out.bytes(), out.dtype, divisor, beta}, in, axes, kept_strides(a, axes, out));
+}
+template <class Op>
+void run_as(const Op& op, const Array& a, uint32_t axes, Array& out, double divisor = 1, double beta = 0) {
+  if (a.dtype == DType::kFloat64) return run_in<double>(op, a, axes, out, divisor, beta);
+  if (is_floating(a.dtype)) return run_in<float>(op, a, axes, out, divisor, beta);
+  run_in<int64_t>(op, a, axes, out, divisor, beta);
 }
 
 void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
@@ -149,16 +116,16 @@ void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
     fail_value("the largest or smallest of no elements was asked for (shape {}). Reduce over axes that are not empty.", a.shape);
   use_device_of(out);
   switch (op) {
-    case ReduceOp::Sum: return run_as<OfSum>(a, axes, out, 1);
-    case ReduceOp::Mean: return run_as<OfSum>(a, axes, out, static_cast<double>(count));
-    case ReduceOp::Prod: return run_as<OfProduct>(a, axes, out, 1);
-    case ReduceOp::Max: return run_as<OfExtreme<true>>(a, axes, out, 1);
-    case ReduceOp::Min: return run_as<OfExtreme<false>>(a, axes, out, 1);
-    case ReduceOp::SumSquares: return run_as<OfSquares>(a, axes, out, 1);
-    case ReduceOp::AbsMax: return run_as<OfLargestMagnitude>(a, axes, out, 1);
-    case ReduceOp::SumAbs: return run_as<OfMagnitudes>(a, axes, out, 1);
-    case ReduceOp::Any: return run_as<OfAny>(a, axes, out, 1);
-    case ReduceOp::All: return run_as<OfAll>(a, axes, out, 1);
+    case ReduceOp::Sum: return run_as(Summation{}, a, axes, out);
+    case ReduceOp::Mean: return run_as(Summation{}, a, axes, out, static_cast<double>(count));
+    case ReduceOp::SumSquares: return run_as(Summation{Sums::kSquares}, a, axes, out);
+    case ReduceOp::SumAbs: return run_as(Summation{Sums::kMagnitudes}, a, axes, out);
+    case ReduceOp::Prod: return run_as(Product{}, a, axes, out);
+    case ReduceOp::Max: return run_as(Extreme{true}, a, axes, out);
+    case ReduceOp::Min: return run_as(Extreme{false}, a, axes, out);
+    case ReduceOp::AbsMax: return run_as(Extreme{true, true}, a, axes, out);
+    case ReduceOp::Any: return run_in<Truth>(Extreme{true, false, true}, a, axes, out, 1, 0);
+    case ReduceOp::All: return run_in<Truth>(Extreme{false, false, true}, a, axes, out, 1, 0);
     default: HOLON_CHECK(false, "reduce: no such operation");
   }
 }
@@ -168,7 +135,7 @@ void column_sums(const Array& x, Array& out, double beta) {
               "column_sums: {} of {} does not fit {}.", out.shape, x.shape, name(x.dtype));
   if (out.numel() == 0 || x.dtype == DType::kBool) return;
   use_device_of(out);
-  run_as<OfSum>(x, 1, out, 1, beta);
+  run_as(Summation{}, x, 1, out, 1, beta);
 }
 
 template <class T>
@@ -177,17 +144,18 @@ struct Place {
   int64_t index;  // -1: of none yet
 };
 
-template <class S, bool kMax>
+template <class S>
 struct Places {
   static constexpr int kInputs = 1;
   using Stored = S;
   using Lane = Place<S>;
   using State = Lane;
+  bool max;
   int64_t* out;
 
   __device__ Lane lane() const { return {S(0), -1}; }
   __device__ State state() const { return lane(); }
-  __device__ __forceinline__ static bool beats(S v, S other) { return (kMax ? v > other : v < other) | ((v != v) & (other == other)); }
+  __device__ __forceinline__ bool beats(S v, S other) const { return (max ? v > other : v < other) | ((v != v) & (other == other)); }
   __device__ __forceinline__ void take(Lane& l, const S (&x)[1], int64_t, int64_t index) const {
     if (l.index < 0 || beats(x[0], l.value)) l = {x[0], index};
   }
@@ -208,12 +176,7 @@ void argreduce(bool max, const Array& a, int axis, Array& out) {
   const uint32_t axes = a.ndim() > 0 ? 1u << axis : 0;
   const Dims strides = kept_strides(a, axes, out);
   const Array* const in[] = {&a};
-  auto run = [&]<class S>() {
-    if (max)
-      run_reduction(Places<S, true>{out.data<int64_t>()}, in, axes, strides);
-    else
-      run_reduction(Places<S, false>{out.data<int64_t>()}, in, axes, strides);
-  };
+  auto run = [&]<class S>() { run_reduction(Places<S>{max, out.data<int64_t>()}, in, axes, strides); };
   if (a.dtype == DType::kFloat64)
     run.operator()<double>();
   else if (is_floating(a.dtype))
@@ -222,20 +185,16 @@ void argreduce(bool max, const Array& a, int axis, Array& out) {
     run.operator()<int64_t>();
 }
 
-int64_t read_number(const Array& a) {
-  int64_t v = 0;
-  check(cudaMemcpyAsync(&v, a.bytes(), sizeof v, cudaMemcpyDeviceToHost, stream()), "a copy to the host");
-  check(cudaStreamSynchronize(stream()), "a copy to the host");
-  return v;
-}
-
 int64_t count_nonzero(const Array& x) {
   if (x.numel() == 0) return 0;
   use_device_of(x);
   const Array count = Array::empty({}, DType::kInt64, x.device);
   const Array* const in[] = {&x};
-  run_reduction(Elements<Truth, OfSum>{count.bytes(), DType::kInt64, 1, 0}, in, (1u << x.ndim()) - 1, Dims::filled(x.ndim(), 0));
-  return read_number(count);
+  run_reduction(Elements<Truth, Summation>{{}, count.bytes(), DType::kInt64, 1, 0}, in, (1u << x.ndim()) - 1, Dims::filled(x.ndim(), 0));
+  int64_t n = 0;
+  check(cudaMemcpyAsync(&n, count.bytes(), sizeof n, cudaMemcpyDeviceToHost, stream()), "a copy to the host");
+  check(cudaStreamSynchronize(stream()), "a copy to the host");
+  return n;
 }
 
 HOLON_DEVICE_KERNEL(reduce, reduce);

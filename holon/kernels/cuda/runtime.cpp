@@ -355,6 +355,12 @@ class CudaRuntime final : public DeviceRuntime {
     if (bytes) check(cudaMemsetAsync(device, value, bytes, use_device(index)), "cudaMemset");
   }
 
+  void wait_for_all(int index) override {
+    use_device(index);
+    meets_host(index, "sharing memory with another library");
+    BlockingScope unlocked;
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
   void synchronize(int index) override {
     cudaStream_t s = use_device(index);
     meets_host(index, "waiting for the device");

@@ -28,7 +28,7 @@ constexpr size_t kMostWorkspace = size_t{512} << 20;
           X(cudnnCreateConvolutionDescriptor) X(cudnnDestroyConvolutionDescriptor) X(cudnnSetConvolutionNdDescriptor)                        \
               X(cudnnSetConvolutionGroupCount) X(cudnnSetConvolutionMathType) X(cudnnGetConvolutionForwardAlgorithm_v7)                      \
                   X(cudnnGetConvolutionBackwardDataAlgorithm_v7) X(cudnnGetConvolutionBackwardFilterAlgorithm_v7) X(cudnnConvolutionForward) \
-                      X(cudnnConvolutionBackwardData) X(cudnnConvolutionBackwardFilter) X(cudnnAddTensor)
+                      X(cudnnConvolutionBackwardData) X(cudnnConvolutionBackwardFilter)
 
 struct Library {
 #define HOLON_CUDNN_MEMBER(f) decltype(&::f) f = nullptr;
@@ -94,7 +94,7 @@ struct KeyHash {
 };
 
 struct Plan {
-  cudnnTensorDescriptor_t x = nullptr, y = nullptr, bias = nullptr;
+  cudnnTensorDescriptor_t x = nullptr, y = nullptr;
   cudnnFilterDescriptor_t w = nullptr;
   cudnnConvolutionDescriptor_t conv = nullptr;
   int algo = 0;
@@ -103,7 +103,7 @@ struct Plan {
 
   void clear() {
     const Library& l = library();
-    for (auto* d : {&x, &y, &bias})
+    for (auto* d : {&x, &y})
       if (*d) l.cudnnDestroyTensorDescriptor(std::exchange(*d, nullptr));
     if (w) l.cudnnDestroyFilterDescriptor(std::exchange(w, nullptr));
     if (conv) l.cudnnDestroyConvolutionDescriptor(std::exchange(conv, nullptr));
@@ -150,8 +150,6 @@ void make_plan(const Key& key, Plan& plan) {
   const auto dtype = static_cast<DType>(key.dtype);
   plan.x = tensor(key.x, key);
   plan.y = tensor(key.y, key);
-  int32_t bias[kMostAxes] = {1, key.y[1], 1, 1, 1};
-  plan.bias = tensor(bias, key);
   check(l.cudnnCreateFilterDescriptor(&plan.w), "cudnnCreateFilterDescriptor");
   check(l.cudnnSetFilterNdDescriptor(plan.w, type_of(dtype), key.channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW, key.axes, key.w),
         "cudnnSetFilterNdDescriptor");
@@ -294,19 +292,16 @@ bool run(const Key& key, F&& f) {
 
 }  // namespace
 
-bool dnn_forward(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, Array& y) {
+bool dnn_forward(const Array& x, const Array& w, const Conv2d& conv, Array& y) {
   const Library& l = library();
   const bool last = wants_channels_last(y);
   Key key;
   if (!find_handle() || !key_of(Kind::kForward, x, w, y, conv, last, &key) || !plan_of(key).possible) return false;
-  const Array from = laid_out(x, last), filter = laid_out(w, last), b = bias ? contiguous(*bias) : Array();
+  const Array from = laid_out(x, last), filter = laid_out(w, last);
   return into(y, last, [&](Array& to) {
     return run(key, [&](cudnnHandle_t h, Plan& p, const Factors& f, void* workspace) {
-      const cudnnStatus_t status =
-          l.cudnnConvolutionForward(h, f.one, p.x, from.bytes(), p.w, filter.bytes(), p.conv, static_cast<cudnnConvolutionFwdAlgo_t>(p.algo),
-                                    workspace, p.workspace, f.zero, p.y, to.bytes());
-      if (status == CUDNN_STATUS_SUCCESS && bias) check(l.cudnnAddTensor(h, f.one, p.bias, b.bytes(), f.one, p.y, to.bytes()), "cudnnAddTensor");
-      return status;
+      return l.cudnnConvolutionForward(h, f.one, p.x, from.bytes(), p.w, filter.bytes(), p.conv, static_cast<cudnnConvolutionFwdAlgo_t>(p.algo),
+                                       workspace, p.workspace, f.zero, p.y, to.bytes());
     });
   });
 }
@@ -346,7 +341,7 @@ bool dnn_backward_weights(const Array& dy, const Array& x, const Conv2d& conv, A
 
 namespace holon::kernels::cuda {
 
-bool dnn_forward(const Array&, const Array&, const Array*, const Conv2d&, Array&) { return false; }
+bool dnn_forward(const Array&, const Array&, const Conv2d&, Array&) { return false; }
 bool dnn_backward_data(const Array&, const Array&, const Conv2d&, Array&) { return false; }
 bool dnn_backward_weights(const Array&, const Array&, const Conv2d&, Array&) { return false; }
 

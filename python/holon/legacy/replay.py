@@ -98,7 +98,7 @@ class Rank:
 
     def host(self, t):
         """The array of what whole() returned; None where this rank has nothing of it."""
-        return np.array(t.to_local().numpy()) if self.rank in t.placement.ranks else None
+        return np.array(t.to_local().cpu().numpy()) if self.rank in t.placement.ranks else None
 
 
 def play(job, rank, values):

@@ -178,9 +178,11 @@ TEST(DeviceAllocator, GivesCachedSegmentsBackBeforeItFails) {
     a.allocate(&s, 8 * kMiB);
     FAIL();
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("out of memory on cuda:0: 8.0 MiB (8388608 bytes) were asked for; 60.0 MiB are in use and 0.0 MiB are "
-                                         "cached in pieces, the device has 4.0 MiB free of 64.0 MiB"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(e.what()).find(
+            "out of memory on cuda:0: 8.0 MiB (8388608 bytes) were asked for; 60.0 MiB are in use and 0.0 MiB are "
+            "cached in pieces, the device has 4.0 MiB free of 64.0 MiB"),
+        std::string::npos)
         << e.what();
   }
   // A segment that is smaller than usual is better than none.
@@ -298,7 +300,9 @@ TEST(DeviceAllocator, RandomWork) {
       if (what < 50) {
         const size_t stream = random() % streams.size();
         const size_t kind = random() % 4;
-        const size_t bytes = kind < 2 ? random() % 5000 + 1 : kind == 2 ? random() % kMiB + 1 : random() % (14 * kMiB) + 1;
+        const size_t bytes = kind < 2 ? random() % 5000 + 1
+            : kind == 2               ? random() % kMiB + 1
+                                      : random() % (14 * kMiB) + 1;
         Block* b = nullptr;
         try {
           b = a.allocate(&streams[stream], bytes);
@@ -309,11 +313,14 @@ TEST(DeviceAllocator, RandomWork) {
         ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % 512, 0u);
         auto segment = std::prev(driver.segments.upper_bound(p));
         ASSERT_LE(p + bytes, segment->first + segment->second);
-        for (auto& [other, l] : live) ASSERT_TRUE(p + bytes <= l.p || l.p + l.bytes <= p) << "two live blocks overlap, seed " << seed;
+        for (auto& [other, l] : live)
+          ASSERT_TRUE(p + bytes <= l.p || l.p + l.bytes <= p) << "two live blocks overlap, seed " << seed;
         for (auto& u : uses) {
           if (p + bytes <= u.begin || u.end <= p) continue;
-          ASSERT_TRUE(u.pool == 0 || (u.pool == pool && stream == 0)) << "a recording's memory was given away, seed " << seed;
-          ASSERT_TRUE(u.stream == stream || streams[u.stream].done >= u.until) << "used before its event, seed " << seed;
+          ASSERT_TRUE(u.pool == 0 || (u.pool == pool && stream == 0))
+              << "a recording's memory was given away, seed " << seed;
+          ASSERT_TRUE(u.stream == stream || streams[u.stream].done >= u.until)
+              << "used before its event, seed " << seed;
         }
         live[b] = {p, bytes, stream, {}};
       } else if (what < 85 && !live.empty()) {

@@ -3,7 +3,7 @@
 
 namespace holon::kernels::cuda {
 
-bool dnn_forward(const Array&, const Array&, const Array*, const Conv2d&, Array&) { return false; }
+bool dnn_forward(const Array&, const Array&, const Conv2d&, Array&) { return false; }
 bool dnn_backward_data(const Array&, const Array&, const Conv2d&, Array&) { return false; }
 bool dnn_backward_weights(const Array&, const Array&, const Conv2d&, Array&) { return false; }
 

@@ -14,7 +14,6 @@ static const Samples samples([](const Samples::Add& add) {
   add("masked_fill", {x({5, 3}), mask({3})}, {{"value", 0.0}});
   add("to_device", {x({5, 3})}, {{"device", Device{}}});
   add("copy_to_device", {x({5, 3})}, {{"device", Device{}}, {"source", Device{}}});
-  add("same_on_device", {x({5, 3})}, {{"device", Device{}}});
   add("clamp", {x({5, 3})}, {{"min", -0.5}, {"max", 1.0}});
   add("clamp", {x({5, 3})}, {{"max", 0.7}});
   add("clamp", {ints({5, 3}, -4, 4)}, {{"min", -2}, {"max", 2}});
