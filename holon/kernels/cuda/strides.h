@@ -8,8 +8,11 @@
 
 #ifdef __CUDACC__
 #define HOLON_BOTH __host__ __device__ __forceinline__
+// Loops of few rounds that would only cost registers.
+#define HOLON_NO_UNROLL _Pragma("unroll 1")
 #else
 #define HOLON_BOTH inline
+#define HOLON_NO_UNROLL
 #endif
 
 namespace holon::kernels::cuda {
@@ -80,7 +83,7 @@ struct Strided {
     for (int k = 0; k < kArrays; ++k) p.v[k] = 0;
     if (small) {
       auto n = static_cast<uint32_t>(i);
-#pragma unroll 1
+HOLON_NO_UNROLL
       for (int a = 0; a < axes; ++a) {
         const uint32_t q = divider[a].quotient(n);
         const uint32_t r = n - q * divider[a].d;
@@ -88,7 +91,7 @@ struct Strided {
         n = q;
       }
     } else {
-#pragma unroll 1
+HOLON_NO_UNROLL
       for (int a = 0; a < axes; ++a) {
         const int64_t q = i / size[a], r = i - q * size[a];
         for (int k = 0; k < kArrays; ++k) p.v[k] += r * stride[a][k];
