@@ -3,6 +3,7 @@
 //
 // EMULATED_DEVICES=N      how many devices there are (2)
 // EMULATED_MEMORY_MB=N    how much memory each has (4096)
+// EMULATED_STRICT=0       the host may touch device memory: quicker, where that has been tested
 // EMULATED_LAZY=1         work waits on its stream until somebody waits for it: missing waits show
 // EMULATED_REVERSED=1     threads and blocks run from the last to the first: a barrier that is missing shows in one of the two orders
 #pragma once
