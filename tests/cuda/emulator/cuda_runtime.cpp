@@ -91,8 +91,17 @@ class Memory {
       auto found = d.blocks.find(static_cast<char*>(p));
       if (found == d.blocks.end()) continue;
       d.used -= found->second;
+      // Ranges at the end, and pages, are given back: opening and closing them takes time.
+      madvise(found->first, found->second, MADV_DONTNEED);
       d.free[found->first] = found->second;
       d.blocks.erase(found);
+      while (!d.free.empty()) {
+        auto last = std::prev(d.free.end());
+        if (last->first + last->second != d.base + d.top) break;
+        if (open_ > 0) protect(last->first, last->second, false);
+        d.top -= last->second;
+        d.free.erase(last);
+      }
       return true;
     }
     return false;
