@@ -4,7 +4,7 @@ import subprocess
 import pytest
 from harness import ranks
 
-WORLDS = ["one_rank", "two_ranks", "three_ranks", "two_of_three_ranks", "2x2_ranks"]
+WORLDS = ["one_rank", "two_ranks", "two_of_three_ranks"]
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -236,6 +236,14 @@ void enqueue_meeting(Stream* s, std::function<void()> work) {
 
 using namespace emulator;
 
+// Whether the host may touch device memory from now on. Opening and closing it for each kernel takes most of a test's time.
+extern "C" void emulated_strict(int strict) {
+  static bool now = setting("EMULATED_STRICT", 1) != 0;
+  if (now == (strict != 0)) return;
+  now = !now;
+  now ? Memory::get().close() : Memory::get().open();
+}
+
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = Memory::get().count();
   return result(*count ? cudaSuccess : cudaErrorNoDevice);
