@@ -1,4 +1,4 @@
-#include "holon/kernels/cuda/attention_tiles.h"
+#include "holon/kernels/cuda/attention_passes.h"
 
 namespace holon::kernels::cuda::attention {
 
