@@ -1,6 +1,7 @@
 // Sums, products and extremes along axes, and where an extreme stands.
 #include "holon/kernels/cpu/reduce.h"
 
+#include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/kernels/cpu/index.h"
@@ -198,8 +199,7 @@ int64_t count_nonzero(const Array& x) {
   run_reduction(Elements<Truth, Summation>{{}, count.bytes(), DType::kInt64, 1, 0}, in, (1u << x.ndim()) - 1,
                 Dims::filled(x.ndim(), 0));
   int64_t n = 0;
-  check(cudaMemcpyAsync(&n, count.bytes(), sizeof n, cudaMemcpyDeviceToHost, stream()), "a copy to the host");
-  check(cudaStreamSynchronize(stream()), "a copy to the host");
+  device_runtime()->copy_to_host(count.device.index, &n, count.bytes(), sizeof n);
   return n;
 }
 
