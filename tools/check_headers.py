@@ -14,6 +14,8 @@ from pathlib import Path
 
 # Parts of a body that is compiled once for each instruction set, and of no use outside of it.
 PARTS = re.compile(r"(_body|cpu/vectors|functors64)\.h$")
+# Of the backend for CUDA: read as its emulator reads them.
+DEVICE = re.compile(r"^holon/(kernels/cuda|comm/nccl)/")
 FIRST = re.compile(r'(?:\s*//[^\n]*\n)*\s*#include "(holon/[^"]+)"')  # behind comments
 
 
@@ -26,7 +28,8 @@ def main():
     shown = {m[1] for p in root.glob("holon/**/*.cpp") if (m := FIRST.match(p.read_text()))}
 
     def compiled(header):
-        done = subprocess.run(command, input=f'#include "{header}"\n', capture_output=True, text=True)
+        device = ["-DHOLON_EMULATED", "-DHOLON_ISA=isa_cuda", f"-I{root}/tests/cuda/emulator", "-Wno-unknown-pragmas"] if DEVICE.match(header) else []
+        done = subprocess.run([command[0], *device, *command[1:]], input=f'#include "{header}"\n', capture_output=True, text=True)
         return f"{header}:\n{done.stderr}" if done.returncode else None
 
     rest = sorted(headers - shown)

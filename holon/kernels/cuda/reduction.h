@@ -11,6 +11,7 @@
 //   is one fold(state, lane), merge(state, state) -> state, store(at, state)
 #pragma once
 
+#include "holon/base/error.h"
 #include "holon/kernels/cuda/rows.h"
 
 namespace holon::kernels::cuda {

@@ -3,7 +3,9 @@
 
 #include "holon/array/dtype.h"
 
-#ifndef HOLON_EMULATED
+#ifdef HOLON_EMULATED
+#include "emulator.h"
+#else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #endif

@@ -141,12 +141,12 @@ TEST(Errors, OfLayouts) {
     expect_error([&] { add(a, b); }, {"same placement", "positional 0", "positional 1", "[0, 1, 2]"});
     expect_error([&] { to_global(a, two, NdSbp(sbp::split(2))); }, {"axis", "2"});
     expect_error([&] { ones({4}, {.placement = two, .sbp = NdSbp(sbp::split(1))}); }, {"axis"});
-    expect_error([&] { ones({4}, {.placement = two, .sbp = {sbp::broadcast(), sbp::broadcast()}}); }, {"sbp"});
+    expect_error([&] { ones({4}, {.placement = two, .sbp = {sbp::broadcast(), sbp::broadcast()}}); }, {"sbp"}, ErrorKind::kLayout);
     expect_error([&] { sbp::split(-1); }, {"negative", "-1"});
     expect_error([&] { to_local(local); }, {"Expected global tensor for to_local"});
-    expect_error([&] { to_global(local, two); }, {"sbp"});
-    expect_error([&] { to_global(local, {}, NdSbp(sbp::broadcast())); }, {"placement"});
-    expect_error([&] { ones({4}, {.placement = two}); }, {"placement", "sbp"}, ErrorKind::kValue);
+    expect_error([&] { to_global(local, two); }, {"sbp"}, ErrorKind::kLayout);
+    expect_error([&] { to_global(local, {}, NdSbp(sbp::broadcast())); }, {"placement"}, ErrorKind::kLayout);
+    expect_error([&] { ones({4}, {.placement = two}); }, {"placement", "sbp"}, ErrorKind::kLayout);
     expect_error([&] { a.device(); }, {"Only local tensors have 'device'"});
     expect_error([&] { local.placement(); }, {"Only global tensors have 'placement'"});
     expect_error([&] { local.nd_sbp(); }, {"no sbp"});
