@@ -53,8 +53,9 @@ def set_device(device):
 
 
 def synchronize(device=None):
-    """Waits for all work of this rank on the device, and raises what that found wrong. Of simulated devices, ops have run when they return."""
-    if not _simulated():
+    """Waits for all work of this rank on the device, and raises what that found wrong. Of simulated devices, ops have run when they return;
+    without any there is nothing to wait for."""
+    if not _simulated() and is_available():
         _C.cuda_synchronize(_of(device))
 
 
@@ -74,7 +75,7 @@ manual_seed_all = manual_seed
 
 
 def memory_allocated(device=None):
-    """Returns the bytes that tensors of this rank hold on the device."""
+    """Returns the bytes that tensors of this rank hold on the device; without one, those on the CPU, as for the other figures."""
     return _stats(device)["in_use_bytes"]
 
 
@@ -91,7 +92,7 @@ def memory_reserved(device=None):
 
 def reset_peak_memory_stats(device=None):
     """Counts max_memory_allocated() from now on."""
-    if _simulated():
+    if _simulated() or not is_available():
         _C.reset_peak_memory()
     else:
         _C.cuda_reset_peak_memory(_of(device))
@@ -117,7 +118,7 @@ def get_device_properties(device=None):
 
 
 def _stats(device):
-    return _C.memory_stats() if _simulated() else _C.cuda_memory_stats(_of(device))
+    return _C.memory_stats() if _simulated() or not is_available() else _C.cuda_memory_stats(_of(device))
 
 
 def _of(device):

@@ -11,7 +11,7 @@ EXAMPLES = {op["name"]: op["example"] for op in holon._C.op_table() if op["examp
 # Their results have shapes that values decide, are numbers of Python's, or take some argument's values as numbers.
 NEED_VALUES = {
     "allclose", "argwhere", "equal", "histc", "masked_select", "nanquantile_list", "nonzero", "nonzero_tuple", "quantile_list",
-    "repeat_interleave_each", "unique", "where_condition"}
+    "unique", "where_condition"}
 
 
 def value_of(x):
