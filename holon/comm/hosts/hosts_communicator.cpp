@@ -131,8 +131,8 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
   if (aborted.is_set())
     return fmt::format("{}: rank {} has failed: {} ({})", mine_.op, aborted.rank, aborted.text, call_text());
   for (int r : local_->ranks()) {
-    // Who has ended in order has done its part: nobody waits here before all of the host have joined the call, and small
-    // buffers let a rank leave before others have what comes from other hosts.
+    // Who has ended in order has done its part: nobody waits here before all of the host have joined the call, and
+    // small buffers let a rank leave before others have what comes from other hosts.
     if (world_.block().rank_entry(r).finished.load()) continue;
     if (std::string how = world_.ended(r); !how.empty())
       return fmt::format("{}: rank {} {} in this call ({}). Read rank {}'s output first.", mine_.op, r, how,
