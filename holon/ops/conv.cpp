@@ -7,6 +7,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/windows.h"
 
 namespace holon::ops {
 namespace {
@@ -30,16 +31,6 @@ kernels::Conv2d conv_of(const AttrReader& c, int64_t channels, int64_t per_group
 int group_factor(RuleCall& r, const Dims& x, const Dims& y) {
   int64_t groups = r.i("groups");
   return r.rule.factor(false, x[1] == groups && y[1] == groups ? 0 : groups);
-}
-
-// Numbers of an attribute for n axes: one for each, or one for all.
-Dims per_axis(const BodyCall& c, std::string_view attr, int n, int64_t least) {
-  Dims v(c.ints(attr));
-  if (v.size() == 1 && n > 1) v = Dims::filled(n, v[0]);
-  bool ok = v.size() == n;
-  for (int64_t x : v) ok &= x >= least;
-  if (!ok) fail_value("{}: {} must be one number or {}, each at least {}; found {}.", c.op().name(), attr, n, least, Dims(c.ints(attr)));
-  return v;
 }
 
 // Before all axes, then behind: padding may be given as n numbers, or as 2 n.

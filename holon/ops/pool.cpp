@@ -6,6 +6,7 @@
 
 #include "holon/ops/elementwise.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/windows.h"
 
 namespace holon::ops {
 namespace {
@@ -48,15 +49,6 @@ struct Windows {
     return count == 2 ? Dims{v[first], v[first + 1]} : Dims{neutral, v[first]};
   }
 };
-
-Dims per_axis(const BodyCall& c, std::string_view attr, int n, int64_t least) {
-  Dims v(c.ints(attr));
-  if (v.size() == 1 && n > 1) v = Dims::filled(n, v[0]);
-  bool ok = v.size() == n;
-  for (int64_t x : v) ok &= x >= least;
-  if (!ok) fail_value("{}: {} must be one number or {}, each at least {}; found {}.", c.op().name(), attr, n, least, Dims(c.ints(attr)));
-  return v;
-}
 
 void require_axes(const BodyCall& c, int n) {
   const Tensor& x = c.in(0);

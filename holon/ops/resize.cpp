@@ -59,6 +59,15 @@ void other_axes(RuleCall& r, int whole) {
   }
 }
 
+// One axis, `dim`, gets another size.
+void resample_infer(Infer& c) {
+  Dims s = c.shape(0);
+  s[static_cast<int>(c.i("dim"))] = c.i("size");
+  c.out(s, c.dtype_of(0));
+}
+
+void resample_rule(RuleCall& r) { other_axes(r, static_cast<int>(r.i("dim"))); }
+
 kernels::Window2d window_of(const AttrReader& c) {
   kernels::Window2d w;
   for (size_t i = 0; i < 2; ++i)
@@ -210,12 +219,8 @@ HOLON_ALIAS(upsample, interpolate);
 HOLON_OP(resample, "resample(Tensor x, int dim, int size, str mode, float scale, int before) -> Tensor")
     .doc("The elements of an axis that a padding or an interpolation takes.")
     .hidden()
-    .infer([](Infer& c) {
-      Dims s = c.shape(0);
-      s[static_cast<int>(c.i("dim"))] = c.i("size");
-      c.out(s, c.dtype_of(0));
-    })
-    .rule([](RuleCall& r) { other_axes(r, static_cast<int>(r.i("dim"))); })
+    .infer(resample_infer)
+    .rule(resample_rule)
     .linear()
     .kernel([](KernelCall& c) {
       int d = static_cast<int>(c.i("dim"));
@@ -225,12 +230,8 @@ HOLON_OP(resample, "resample(Tensor x, int dim, int size, str mode, float scale,
 HOLON_OP(resample_backward, "resample_backward(Tensor dy, int dim, int size, str mode, float scale, int before) -> Tensor")
     .doc("Gradient of resample.")
     .hidden()
-    .infer([](Infer& c) {
-      Dims s = c.shape(0);
-      s[static_cast<int>(c.i("dim"))] = c.i("size");
-      c.out(s, c.dtype_of(0));
-    })
-    .rule([](RuleCall& r) { other_axes(r, static_cast<int>(r.i("dim"))); })
+    .infer(resample_infer)
+    .rule(resample_rule)
     .linear()
     .kernel([](KernelCall& c) {
       int d = static_cast<int>(c.i("dim"));

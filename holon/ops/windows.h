@@ -1,0 +1,24 @@
+// Attributes of ops that slide a window over the last axes.
+#pragma once
+
+#include <string_view>
+
+#include "holon/base/error.h"
+#include "holon/registry/op_def.h"
+
+namespace holon::ops {
+
+// The integers of an attribute for n axes, which may be given as one number for all. Errors: another count, a number
+// below `least` (ValueError).
+inline Dims per_axis(const BodyCall& c, std::string_view attr, int n, int64_t least) {
+  Dims v(c.ints(attr));
+  if (v.size() == 1 && n > 1) v = Dims::filled(n, v[0]);
+  bool ok = v.size() == n;
+  for (int64_t x : v) ok &= x >= least;
+  if (!ok)
+    fail_value("{}: {} must be one number or {}, each at least {}; found {}.", c.op().name(), attr, n, least,
+               Dims(c.ints(attr)));
+  return v;
+}
+
+}  // namespace holon::ops
