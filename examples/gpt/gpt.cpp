@@ -28,7 +28,8 @@ struct Options {
           batch = 16;
   double seconds = 75, lr = 3e-3;
   uint64_t seed = 1;
-  bool graph = false;
+  bool graph = false, amp = false;
+  std::string device = "cpu";
   std::vector<std::string> files;
 };
 
@@ -119,13 +120,13 @@ int train(const Options& o) {
                 static_cast<long long>(o.dp), static_cast<long long>(o.tp), static_cast<long long>(o.pipeline),
                 o.graph ? "compiled" : "eager");
   flow::manual_seed(o.seed);
-  GPT model(o.layers, o.width, o.heads, o.length, Layout::over(o.dp, o.tp, o.pipeline));
+  GPT model(o.layers, o.width, o.heads, o.length, Layout::over(o.dp, o.tp, o.pipeline, o.device));
   std::vector<Tensor> matrices, others;
   for (auto& p : model.parameters()) (p.ndim() == 2 ? matrices : others).push_back(p);
   flow::optim::AdamW optimizer(matrices, {.beta2 = 0.95, .weight_decay = 0.1, .group = {.clip_grad_max_norm = 1}});
   optimizer.add_group(others, {.beta2 = 0.95, .group = {.clip_grad_max_norm = 1}});
   std::optional<Step> graph;
-  if (o.graph) graph.emplace(model, optimizer, static_cast<int>(o.micro_batches));
+  if (o.graph) graph.emplace(model, optimizer, static_cast<int>(o.micro_batches), o.amp);
 
   std::mt19937_64 random(o.seed);
   double begin = now(), shown = begin, recent = 0, progress = 0;
@@ -141,7 +142,10 @@ int train(const Options& o) {
       loss = flow::mean((*graph)(seen, following)[0]);  // over the micro-batches
     } else {
       optimizer.zero_grad();
-      loss = model.loss(seen, following);
+      {
+        flow::AutocastGuard autocast(flow::bfloat16, o.amp);
+        loss = model.loss(seen, following);
+      }
       loss.backward();
       optimizer.clip_grad();
       optimizer.step();
@@ -194,6 +198,10 @@ int main(int argc, char** argv) {
                  "parts of a batch, one after another (default: twice the stages; 1 without)")
       ->check(CLI::PositiveNumber);
   app.add_flag("--graph", o.graph, "compile the training step");
+  app.add_option("--device", o.device, "where the ranks keep their parts; cuda: a device for each rank")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_flag("--amp", o.amp, "products in bfloat16, parameters and sums in float32");
   app.add_option("--steps", o.steps, "steps to train (default: as many as --seconds allow)");
   app.add_option("--seconds", o.seconds)->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--layers", o.layers)->capture_default_str();

@@ -10,7 +10,6 @@
 #include <holon/holon.h>
 
 #include <cmath>
-#include <limits>
 
 namespace gpt {
 
@@ -26,12 +25,12 @@ struct Layout {
   flow::NdSbp row{flow::sbp::broadcast(), flow::sbp::split(1)};       // weights [out, in] by their inputs
 
   // One for each stage of a pipeline.
-  static std::vector<Layout> over(int64_t dp, int64_t tp, int64_t stages = 1) {
+  static std::vector<Layout> over(int64_t dp, int64_t tp, int64_t stages = 1, const std::string& device = "cpu") {
     std::vector<Layout> layouts;
     for (int64_t s = 0; s < stages; ++s) {
       std::vector<int64_t> ranks;
       for (int64_t r = 0; r < dp * tp; ++r) ranks.push_back(s * dp * tp + r);
-      layouts.push_back({flow::placement("cpu", {dp, tp}, ranks)});
+      layouts.push_back({flow::placement(device, {dp, tp}, ranks)});
     }
     return layouts;
   }
@@ -45,14 +44,13 @@ struct Attention : nn::Layer<Attention> {
         qkv(register_module("qkv", nn::Linear(width, 3 * width, {.placement = l.placement, .sbp = l.column}))),
         out(register_module("out", nn::Linear(width, width, {.placement = l.placement, .sbp = l.row}))) {}
 
-  Tensor forward(const Tensor& x, const Tensor& future) const {
+  Tensor forward(const Tensor& x) const {
     int64_t b = x.size(0), t = x.size(1), width = x.size(2);
     // Outputs are ordered by head first, so that a split by heads leaves q, k and v of a head together.
     auto parts = flow::chunk(qkv(x).reshape({b, t, heads, -1}).transpose(1, 2), 3, -1);
-    auto &q = parts[0], &k = parts[1], &v = parts[2];
-    auto scores = flow::matmul(q * (1 / std::sqrt(static_cast<double>(width / heads))), k.transpose(2, 3));
-    auto weights = flow::softmax(flow::masked_fill(scores, future, -std::numeric_limits<double>::infinity()), -1);
-    return out(flow::matmul(weights, v).transpose(1, 2).reshape({b, t, width}));
+    auto y =
+        flow::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0, true);  // no mask, no dropout, causal
+    return out(y.transpose(1, 2).reshape({b, t, width}));
   }
 };
 
@@ -72,8 +70,8 @@ struct Block : nn::Layer<Block> {
         up(register_module("up", nn::Linear(width, 4 * width, {.placement = l.placement, .sbp = l.column}))),
         down(register_module("down", nn::Linear(4 * width, width, {.placement = l.placement, .sbp = l.row}))) {}
 
-  Tensor forward(const Tensor& input, const Tensor& future) const {
-    auto x = input + attention(norm1(input), future);
+  Tensor forward(const Tensor& input) const {
+    auto x = input + attention(norm1(input));
     return x + down(flow::gelu(up(norm2(x)), {.approximate = "tanh"}));
   }
 };
@@ -82,7 +80,6 @@ struct GPT : nn::Layer<GPT> {
   std::vector<Layout> layouts;  // of the stages
   nn::Embedding tokens;
   Tensor positions;
-  std::vector<Tensor> future;  // on each stage
   nn::ModuleList<Block> blocks;
   nn::LayerNorm norm;
   nn::Linear head;
@@ -96,9 +93,6 @@ struct GPT : nn::Layer<GPT> {
             "positions", flow::zeros({length, width}, {.placement = first().placement, .sbp = first().whole}))),
         norm(nn::LayerNorm({width}, {.placement = last().placement, .sbp = last().whole})),
         head(nn::Linear(width, vocabulary, {.bias = false, .placement = last().placement, .sbp = last().whole})) {
-    for (auto& l : layouts)
-      future.push_back(flow::triu(
-          flow::ones({length, length}, {.placement = l.placement, .sbp = l.whole, .dtype = flow::boolean}), 1));
     register_module("blocks", blocks);
     for (int64_t i = 0; i < layers; ++i) {
       auto stage = static_cast<size_t>(i) * layouts.size() / static_cast<size_t>(layers);
@@ -123,7 +117,7 @@ struct GPT : nn::Layer<GPT> {
     auto x = tokens(seen) + positions;
     for (auto& block : blocks) {
       if (x.spec()->placement != block.placement) x = x.to_global(block.placement, first().rows);
-      x = block(x, future[static_cast<size_t>(block.stage)]);
+      x = block(x);
     }
     return head(norm(x));
   }
@@ -149,10 +143,11 @@ struct GPT : nn::Layer<GPT> {
 // The eager step of train(), compiled, with the parts of the model as stages of a pipeline.
 struct Step : nn::Graph {
   GPT model;
-  Step(const GPT& m, flow::optim::Optimizer& optimizer, int micro_batches) : model(m) {
+  Step(const GPT& m, flow::optim::Optimizer& optimizer, int micro_batches, bool amp = false) : model(m) {
     register_module("model", model);
     add_optimizer(optimizer);
     config.set_gradient_accumulation_steps(micro_batches);
+    config.enable_amp(amp);
     if (model.layouts.size() == 1) return;
     set_stage(model.tokens, 0, model.first().placement);
     for (auto& block : model.blocks) set_stage(block, block.stage, block.placement);

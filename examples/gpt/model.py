@@ -39,13 +39,12 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, placement=layout.placement, sbp=layout.column)
         self.out = nn.Linear(width, width, placement=layout.placement, sbp=layout.row)
 
-    def forward(self, x, mask):
+    def forward(self, x):
         b, t, width = x.shape
         # Outputs are ordered by head first, so that a split by heads leaves q, k and v of a head together.
         q, k, v = self.qkv(x).reshape(b, t, self.heads, -1).transpose(1, 2).chunk(3, -1)
-        scores = flow.matmul(q * (width // self.heads) ** -0.5, k.transpose(2, 3))
-        weights = flow.softmax(scores.masked_fill(mask, float("-inf")), -1)
-        return self.out(flow.matmul(weights, v).transpose(1, 2).reshape(b, t, width))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(b, t, width))
 
 
 class Block(nn.Module):
@@ -58,8 +57,8 @@ class Block(nn.Module):
         self.up = nn.Linear(width, 4 * width, placement=placement, sbp=layout.column)
         self.down = nn.Linear(4 * width, width, placement=placement, sbp=layout.row)
 
-    def forward(self, x, mask):
-        x = x + self.attention(self.norm1(x), mask)
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
         return x + self.down(flow.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
@@ -75,9 +74,6 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(width, heads, layouts[i * len(layouts) // layers]) for i in range(layers))
         self.norm = nn.LayerNorm(width, **last)
         self.head = nn.Linear(width, vocabulary, bias=False, **last)
-        for stage, layout in enumerate(layouts):
-            future = flow.ones(length, length, dtype=flow.bool, placement=layout.placement, sbp=layout.whole).triu(1)
-            self.register_buffer(f"future{stage}", future, persistent=False)
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -89,7 +85,7 @@ class GPT(nn.Module):
         """Returns the scores of the bytes that follow each of tokens [rows, length]."""
         x = self.tokens(tokens) + self.positions
         for block in self.blocks:
-            x = block(x.to_global(block.layout.placement), getattr(self, f"future{self.layouts.index(block.layout)}"))
+            x = block(x.to_global(block.layout.placement))
         return self.head(self.norm(x))
 
     def stages(self):

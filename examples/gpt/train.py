@@ -3,6 +3,7 @@
     python examples/gpt/train.py
     python -m holon.distributed.launch --nproc_per_node 4 examples/gpt/train.py --dp 2 --tp 2
     python -m holon.distributed.launch --nproc_per_node 4 examples/gpt/train.py --tp 2 --pipeline 2
+    python -m holon.distributed.launch --nproc_per_node 2 examples/gpt/train.py --device cuda --graph --amp
 
 --graph compiles the step, which a pipeline needs anyway; the numbers stay those of the eager step. The text is the standard library's own source. At the end stand the loss on files that were not trained on, the loss of the
 best guess from one byte before, and a sample. The layout changes the speed, not the numbers.
@@ -27,6 +28,8 @@ def arguments(argv=None):
     parser.add_argument("--pipeline", type=int, default=1, metavar="STAGES", help="stages that share the blocks; more than one implies --graph")
     parser.add_argument("--micro-batches", type=int, help="parts of a batch, one after another (default: twice the stages; 1 without)")
     parser.add_argument("--graph", action="store_true", help="compile the training step")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the ranks keep their parts; cuda: a device for each rank")
+    parser.add_argument("--amp", action="store_true", help="products in bfloat16, parameters and sums in float32")
     parser.add_argument("--steps", type=int, help="steps to train (default: as many as --seconds allow)")
     parser.add_argument("--seconds", type=float, default=75)
     parser.add_argument("--layers", type=int, default=4)
@@ -70,11 +73,12 @@ def learning_rate(step, total, peak, warmup=40):
 class Step(nn.Graph):
     """The eager step of train(), compiled, with the parts of the model as stages of a pipeline."""
 
-    def __init__(self, model, optimizer, micro_batches):
+    def __init__(self, model, optimizer, micro_batches, amp):
         super().__init__()
         self.model = model
         self.add_optimizer(optimizer)
         self.config.set_gradient_accumulation_steps(micro_batches)
+        self.config.enable_amp(amp, dtype=flow.bfloat16)
         if len(model.layouts) > 1:
             for part, stage in model.stages():
                 part.to(nn.graph.GraphModule).set_stage(stage, model.layouts[stage].placement)
@@ -135,13 +139,13 @@ class Progress:
 def train(options, text):
     """Returns the trained model and the loss of every step."""
     flow.manual_seed(options.seed)
-    model = GPT(options.layers, options.width, options.heads, options.length, Layout.over(options.dp, options.tp, options.pipeline))
+    model = GPT(options.layers, options.width, options.heads, options.length, Layout.over(options.dp, options.tp, options.pipeline, options.device))
     decayed = [p for p in model.parameters() if p.ndim == 2]
     others = [p for p in model.parameters() if p.ndim != 2]
     common = {"clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}
     optimizer = optim.AdamW([{"params": decayed, "weight_decay": 0.1, **common}, {"params": others, "weight_decay": 0.0, **common}],
                             betas=(0.9, 0.95))
-    graph = Step(model, optimizer, options.micro_batches) if options.graph else None
+    graph = Step(model, optimizer, options.micro_batches, options.amp) if options.graph else None
     rng, losses = np.random.default_rng(options.seed), []
     clock, progress = Clock(options.seconds), Progress(options)
     step, total = 0, options.steps or sys.maxsize
@@ -153,7 +157,8 @@ def train(options, text):
             loss = graph(*pair).mean()  # over the micro-batches
         else:
             optimizer.zero_grad()
-            loss = model.loss(*pair)
+            with flow.autocast(options.device, flow.bfloat16, enabled=options.amp):
+                loss = model.loss(*pair)
             loss.backward()
             optimizer.clip_grad()
             optimizer.step()

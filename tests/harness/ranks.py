@@ -24,10 +24,10 @@ def environment(**extra):
     return env | {k: str(v) for k, v in extra.items()}
 
 
-def launch(program, ranks, timeout=120, cwd=None, **extra):
+def launch(program, ranks, timeout=120, cwd=None, arguments=(), **extra):
     """Runs a Python program by holon.distributed.launch; returns the finished process with stdout and stderr as text."""
     command = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", str(ranks),
-               "--master_port", str(free_port()), str(program)]
+               "--master_port", str(free_port()), str(program), *map(str, arguments)]
     return subprocess.run(command, env=environment(**extra), capture_output=True, text=True, timeout=timeout,
                           cwd=cwd)
 
