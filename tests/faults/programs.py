@@ -128,7 +128,7 @@ def misbehave(program, fault):
         re.match("(a+)+$", "a" * 64 + "b")  # takes for ever, in C, and no other thread of Python runs meanwhile
     elif fault == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
-    elif fault == "kill":
+    elif fault == "kills itself":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault == "raise":
         raise ValueError("the milk is sour")

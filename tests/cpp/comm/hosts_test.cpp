@@ -1,6 +1,7 @@
 // Groups across hosts, which here are threads that play at it: values, bytes that cross, and failures.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <numeric>
@@ -177,6 +178,37 @@ TEST(Hosts, ALateHostIsNamed) {
     EXPECT_HAS(text, "all_reduce");
     EXPECT_HAS(text, "[2, 3] on host 1");
   }
+}
+
+// Rank 1 has what it wants from its host's memory, and nobody waits for it: it may leave while rank 0 still waits for
+// the other host.
+TEST(Hosts, ARankThatHasEndedIsNotMissedByThoseWhoWaitForASlowHost) {
+  std::atomic<bool> left = false;
+  auto heard = messages(std::vector{0, 0, 1}, [&](int rank) {
+    auto& g = everybody();
+    g.barrier();
+    // Long enough for rank 0 to look for trouble several times.
+    if (rank == 2) {
+      while (!left) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    float x[2] = {rank == 0 ? 3.f : 0.f, rank == 0 ? 4.f : 0.f};
+    g.broadcast(x, 2, float32, 0);
+    if (rank == 1) left = true;
+    if (x[0] != 3 || x[1] != 4) fail_runtime("it is {} {}", x[0], x[1]);
+  });
+  for (auto& text : heard) EXPECT_EQ(text, "");
+}
+
+TEST(Hosts, ARankThatEndsWithoutTheCallIsNamedOnAllHosts) {
+  auto heard = messages(std::vector{0, 0, 1}, [](int rank) {
+    auto& g = everybody();
+    g.barrier();
+    float x[2] = {};
+    if (rank != 1) g.broadcast(x, 2, float32, 0);
+  });
+  EXPECT_HAS(heard[0], "rank 1 has ended without joining this call");
+  EXPECT_HAS(heard[2], "rank 1 has ended without joining this call");
 }
 
 TEST(Hosts, ARankThatFailsIsNamedOnTheOtherHosts) {
