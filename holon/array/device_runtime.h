@@ -29,6 +29,20 @@ class DeviceGraph {
   virtual void launch() = 0;
 };
 
+// A place in the order of a rank's work on a device. Of the rank that made it.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  // Moves it behind all work so far.
+  virtual void record() = 0;
+  // Whether the work before it is done. True for one that was never recorded.
+  virtual bool query() = 0;
+  virtual void synchronize() = 0;
+  // Milliseconds from the one to the other as the device has counted them. Errors: one of them is not recorded, not
+  // done, made without timing, or of another device.
+  virtual double elapsed_ms(const DeviceEvent& since) = 0;
+};
+
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -57,6 +71,7 @@ class DeviceRuntime {
   virtual void check(int index) = 0;
   // How often this thread has waited for a device or copied between it and the host: such work cannot be recorded.
   virtual int64_t host_meetings() const = 0;
+  virtual std::unique_ptr<DeviceEvent> make_event(int index, bool timing) = 0;
   // The op that the next work belongs to, for errors. The name is never freed.
   virtual void set_op(const char* name) = 0;
 
@@ -74,7 +89,8 @@ DeviceRuntime* device_runtime();
 // In a few words, for errors. Pre: device_runtime() is nullptr.
 const std::string& why_no_device();
 
-// What else a look at a device raises, beside what its kernels report: set by the layer that moves data between devices.
+// What else a look at a device raises, beside what its kernels report: set by the layer that moves data between
+// devices.
 void set_device_check(void (*check)());
 // By the backend, in DeviceRuntime::check() and synchronize().
 void run_device_check();

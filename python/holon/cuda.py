@@ -1,6 +1,7 @@
 """CUDA devices: one for each rank of a host, counted round where ranks outnumber them. Without one, HOLON_SIMULATE=cuda (the launcher's
 --simulate cuda) lets "cuda" devices and placements run on the CPU; there is then one device for each rank of this host."""
 import os
+import time
 from collections import namedtuple
 
 from . import _C
@@ -16,7 +17,7 @@ from ._typed import (
 )
 
 __all__ = [
-    "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "current_device",
+    "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "Event", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "current_device",
     "device_count", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties", "is_available", "manual_seed",
     "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved",
     "reset_peak_memory_stats", "set_device", "synchronize",
@@ -57,6 +58,49 @@ def synchronize(device=None):
     without any there is nothing to wait for."""
     if not _simulated() and is_available():
         _C.cuda_synchronize(_of(device))
+
+
+class Event:
+    """A place in the order of this rank's work on its device, to wait for or to take times by. Where devices are simulated, the host's clock."""
+
+    def __init__(self, enable_timing=False, blocking=False):
+        self._event = _HostEvent() if _simulated() else _C.cuda_event(current_device(), bool(enable_timing))
+
+    def record(self):
+        """Moves it behind all work so far."""
+        self._event.record()
+
+    def query(self):
+        """Returns whether the work before it is done."""
+        return self._event.query()
+
+    def synchronize(self):
+        """Waits for the work before it, and raises what that found wrong."""
+        self._event.synchronize()
+
+    def elapsed_time(self, end_event):
+        """Returns the milliseconds from this event to `end_event`; both take times (enable_timing=True) and are done."""
+        return end_event._event.elapsed_ms(self._event)
+
+
+class _HostEvent:
+    """That of a simulated device, whose work is done when a call returns."""
+
+    at = None
+
+    def record(self):
+        self.at = time.perf_counter()
+
+    def query(self):
+        return True
+
+    def synchronize(self):
+        pass
+
+    def elapsed_ms(self, since):
+        if self.at is None or since.at is None:
+            raise RuntimeError("the time between two events: one of them was never recorded. Call record() on both.")
+        return (self.at - since.at) * 1e3
 
 
 def empty_cache():

@@ -58,3 +58,33 @@ def test_global_tensors():
 
 def test_every_form_is_of_a_kernel():
     assert {"copy", "fill"} <= set(flow._C.device_kernels())
+
+
+def test_events_take_times():
+    x = flow.ones(64, 64, device="cuda")
+    begin, end = flow.cuda.Event(enable_timing=True), flow.cuda.Event(enable_timing=True)
+    assert begin.query()  # nothing to wait for
+    begin.record()
+    for _ in range(3):
+        x = x @ x * 0.01
+    end.record()
+    end.synchronize()
+    assert begin.query() and end.query()
+    assert 0 < begin.elapsed_time(end) < 60_000 and end.elapsed_time(begin) < 0
+
+
+def test_events_without_times():
+    plain, timed, unused = flow.cuda.Event(), flow.cuda.Event(enable_timing=True), flow.cuda.Event(enable_timing=True)
+    plain.record(), timed.record(), timed.synchronize(), plain.synchronize()
+    with pytest.raises(RuntimeError, match="the first takes no times. Make both with enable_timing"):
+        plain.elapsed_time(timed)
+    with pytest.raises(RuntimeError, match="the second was never recorded"):
+        timed.elapsed_time(unused)
+
+
+def test_an_events_wait_raises_what_was_found_wrong():
+    event = flow.cuda.Event()
+    with pytest.raises(IndexError, match="index 7"):
+        flow.embedding(flow.ones(4, 2, device="cuda"), flow.tensor([7], device="cuda"))
+        event.record()
+        event.synchronize()

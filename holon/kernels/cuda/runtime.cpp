@@ -112,6 +112,12 @@ void check(cudaError_t error, const char* call) {
                "find the op that it comes from.",
                *op_name ? op_name : "cuda", cudaGetErrorName(error), cudaGetErrorString(error), call, current_index, rank_text());
 }
+// The host takes no part when what was recorded is done again.
+void meets_host(int index, const char* what) {
+  ++meetings;
+  if (rank_device(index).recording) [[unlikely]]
+    fail_runtime("{}: {} cannot be recorded.", *op_name ? op_name : "cuda", what);
+}
 void fail(const char* text) { fail_runtime("{}: {}", *op_name ? op_name : "cuda", text); }
 
 Scratch::Scratch(size_t bytes) : storage_(device_runtime()->allocate(current_index, bytes)) {}
@@ -380,6 +386,7 @@ class CudaRuntime final : public DeviceRuntime {
     look(index);
   }
   int64_t host_meetings() const override { return meetings; }
+  std::unique_ptr<DeviceEvent> make_event(int index, bool timing) override { return cuda::make_event(index, timing); }
   void set_op(const char* name) override { op_name = name; }
 
   void begin_capture(int index, const DeviceGraph* with) override {
@@ -431,12 +438,6 @@ class CudaRuntime final : public DeviceRuntime {
     RankDevice& d = rank_device(index);
     d.recording = false;
     allocator(index).end_recording(d.stream);
-  }
-  // The host takes no part when what was recorded is done again.
-  static void meets_host(int index, const char* what) {
-    ++meetings;
-    if (rank_device(index).recording) [[unlikely]]
-      fail_runtime("{}: {} cannot be recorded.", *op_name ? op_name : "cuda", what);
   }
   static void next_piece(Staging& staging, cudaStream_t s) {
     check(cudaEventRecord(staging.copied[static_cast<size_t>(staging.piece)], s), "cudaEventRecord");

@@ -4,8 +4,10 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "holon/array/array.h"
+#include "holon/array/device_runtime.h"
 
 namespace holon::kernels::cuda {
 
@@ -31,6 +33,10 @@ void used_for_communication(const Array& a);
 // Errors (RuntimeError): the call failed; names it, the op in progress and what CUDA says.
 void check(cudaError_t error, const char* call);
 [[noreturn]] void fail(const char* text);
+
+std::unique_ptr<DeviceEvent> make_event(int index, bool timing);
+// Counts a wait of the host, which cannot be recorded. Errors: the rank is recording.
+void meets_host(int index, const char* what);
 
 // What a kernel finds wrong in its data: written once, by the first thread that does, and raised by the next look
 // (DeviceRuntime::check). The text has places for the numbers, "{value}", "{low}" and so on: see runtime.cpp.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -17,6 +18,8 @@ struct Event {
   Stream* stream = nullptr;
   uint64_t ticket = 0;
   Stream* recorded = nullptr;  // the stream of the recording that it is a part of
+  bool timing = false;
+  std::chrono::steady_clock::time_point at;  // when the work before it was done
 };
 
 struct Graph {
@@ -376,15 +379,17 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return stream->done == stream->put ? cudaSuccess : cudaErrorNotReady; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new Event;
+  (*event)->timing = !(flags & cudaEventDisableTiming);
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   std::lock_guard lock(stream->mutex);
   event->stream = stream;
-  event->ticket = stream->put;
   event->recorded = stream->capturing;
+  if (event->timing && !stream->capturing) enqueue(stream, [event] { event->at = std::chrono::steady_clock::now(); });
+  event->ticket = stream->put;
   return cudaSuccess;
 }
 // On one thread a stream's work is done before it goes on: waiting for an event is doing what lies before it.
@@ -411,6 +416,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event->recorded) return result(cudaErrorStreamCaptureUnsupported);
   if (event->stream) drain(*event->stream, event->ticket);
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  if (!from->timing || !to->timing || !from->stream || !to->stream) return result(cudaErrorInvalidValue);
+  if (cudaEventQuery(from) != cudaSuccess || cudaEventQuery(to) != cudaSuccess) return cudaErrorNotReady;
+  *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
