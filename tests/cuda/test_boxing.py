@@ -88,3 +88,11 @@ def test_what_hangs_on_the_device_is_aborted():
     assert "all_reduce P -> B [4] float32 between the cuda devices of ranks [0, 1]" in text and "waited 3 s" in text, text
     text = fault("late", EMULATED_NCCL_HANGS=2, EMULATED_NCCL_ERROR="NCCL says: remote process exited")
     assert "remote process exited" in text, text
+
+
+@emulated_only
+def test_a_member_that_never_comes_is_not_waited_for_without_end():
+    text = fault("alone", EMULATED_NCCL_START="waits")
+    assert "making a communicator of the cuda devices of ranks [0, 1]" in text and "has waited 3 s" in text, text
+    text = fault("alone", EMULATED_NCCL_START="fails")
+    assert "out of memory" in text and "has waited" not in text, text

@@ -1,7 +1,10 @@
 // DeviceCommunicator on NCCL. A thread of the process watches what has been put on the devices: where it does not come
 // to an end it is aborted, so that whoever waits for the device goes on, to an error.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -56,7 +59,7 @@ class NcclCommunicator final : public DeviceCommunicator {
       : DeviceCommunicator({ranks.begin(), ranks.end()}, index), device_index_(device_index), world_(shared_world()) {
     BlockingScope unlocked;
     cuda::use_device(device_index);
-    handle_ = nccl::start(ranks, index, id);
+    handle_ = meet(id);
     Watch::get().add(this);
   }
   // The library's own part is left to the end of the process: the driver may be gone by now, and peers may still be at
@@ -92,6 +95,9 @@ class NcclCommunicator final : public DeviceCommunicator {
     }
     note_device_failure();
     world_->abort(reason);
+    // "It is not allowed to issue NCCL operations to a single communicator in parallel with multiple threads." A call
+    // that waits for a peer which is gone comes back by the abort only, though.
+    std::unique_lock alone(calling_, std::chrono::nanoseconds(kGraceNs));
     nccl::abort(handle_);
   }
 
@@ -140,7 +146,7 @@ class NcclCommunicator final : public DeviceCommunicator {
     cuda::check(cudaStreamIsCapturing(cuda::stream(), &status), "cudaStreamIsCapturing");
     const bool recorded = status != cudaStreamCaptureStatusNone;
     if (recorded) {
-      const std::string error = call(cuda::stream());
+      const std::string error = to_library(call, cuda::stream());
       if (!error.empty()) fail_runtime("{}: {}.", text_of(info.op, info.shape, info.dtype), error);
       return;
     }
@@ -148,7 +154,7 @@ class NcclCommunicator final : public DeviceCommunicator {
     const cudaStream_t s = cuda::communication_stream();
     Pending p{event(), event(), info.op, info.dtype, info.shape};
     cuda::check(cudaEventRecord(p.began, s), "cudaEventRecord");
-    must_be_fine(info, call(s));
+    must_be_fine(info, to_library(call, s));
     cuda::check(cudaEventRecord(p.done, s), "cudaEventRecord");
     {
       std::lock_guard lock(mutex_);
@@ -156,6 +162,59 @@ class NcclCommunicator final : public DeviceCommunicator {
     }
     unjoined_ = true;
     if (!overlaps()) join();
+  }
+
+  // The handle is gone when the watching thread has given up.
+  template <class F>
+  std::string to_library(F&& call, cudaStream_t s) {
+    std::lock_guard alone(calling_);
+    check();
+    return call(s);
+  }
+
+  // The library waits without end for a member that does not come, and cannot be told to stop before there is a handle:
+  // a thread does that, and is left to it where nobody will come.
+  nccl::Handle meet(const std::byte* id) {
+    struct Start {
+      std::mutex mutex;
+      std::condition_variable changed;
+      std::vector<int> ranks;
+      std::array<std::byte, DeviceCommunicatorMaker::kIdBytes> id;
+      bool over = false;
+      std::string error;
+      nccl::Handle handle = nullptr;
+    };
+    auto start = std::make_shared<Start>();
+    start->ranks.assign(ranks().begin(), ranks().end());
+    std::copy_n(id, start->id.size(), start->id.begin());
+    std::thread([start, index = index(), device = device_index_] {
+      leave_host_language();
+      std::string error;
+      nccl::Handle handle = nullptr;
+      try {
+        cuda::check(cudaSetDevice(device), "cudaSetDevice");
+        handle = nccl::start(start->ranks, index, start->id.data());
+      } catch (const std::exception& e) {
+        error = e.what();
+      }
+      std::lock_guard lock(start->mutex);
+      start->over = true;
+      start->error = error;
+      start->handle = handle;
+      start->changed.notify_one();
+    }).detach();
+    const std::string what = fmt::format("making a communicator of the cuda devices of ranks {}", ranks_text(ranks()));
+    const int64_t began = now_ns();
+    std::unique_lock lock(start->mutex);
+    while (!start->changed.wait_for(lock, kTick, [&] { return start->over; })) {
+      const std::string why = hopeless(what, static_cast<double>(now_ns() - began) * 1e-9);
+      if (why.empty()) continue;
+      world_->abort(why);
+      fail_runtime("{}", why);
+    }
+    if (start->error.empty()) return start->handle;
+    world_->abort(start->error);
+    fail_runtime("{}", start->error);
   }
 
   void must_be_fine(const CallInfo& info, const std::string& error) {
@@ -181,9 +240,16 @@ class NcclCommunicator final : public DeviceCommunicator {
     return e;
   }
 
+  // Or never will.
+  static bool has_come(cudaEvent_t e) {
+    if (cudaEventQuery(e) != cudaErrorNotReady) return true;
+    cudaGetLastError();  // where it would stay until it is taken for the next launch's
+    return false;
+  }
+
   bool under_way() {
     std::lock_guard lock(mutex_);
-    while (!pending_.empty() && cudaEventQuery(pending_.front().done) != cudaErrorNotReady) {
+    while (!pending_.empty() && has_come(pending_.front().done)) {
       free_.push_back(pending_.front().began);
       free_.push_back(pending_.front().done);
       pending_.pop_front();
@@ -194,7 +260,9 @@ class NcclCommunicator final : public DeviceCommunicator {
   // Why what is under way will not come to its end, as far as is known; "" where nothing speaks against it.
   std::string trouble() {
     if (failed_.load()) return {};
-    if (const std::string error = nccl::trouble(handle_); !error.empty())
+    std::string error;
+    if (std::unique_lock alone(calling_, std::try_to_lock); alone && !failed_.load()) error = nccl::trouble(handle_);
+    if (!error.empty())
       return fmt::format("communication between the cuda devices of ranks {} failed: {}.", ranks_text(ranks()), error);
     if (!under_way()) {
       ended_ns_ = 0;
@@ -207,9 +275,15 @@ class NcclCommunicator final : public DeviceCommunicator {
       std::lock_guard lock(mutex_);
       Pending& head = pending_.front();
       what = text_of(head.op, head.shape, head.dtype);
-      if (head.began_ns == 0 && cudaEventQuery(head.began) != cudaErrorNotReady) head.began_ns = now;
+      if (head.began_ns == 0 && has_come(head.began)) head.began_ns = now;
       if (head.began_ns) waited_s = static_cast<double>(now - head.began_ns) * 1e-9;
     }
+    return hopeless(what, waited_s);
+  }
+
+  // Why those who are missing from `what` will not come; "" where they may.
+  std::string hopeless(const std::string& what, double waited_s) {
+    const int64_t now = now_ns();
     auto& aborted = world_->block().aborted();
     if (aborted.is_set()) return fmt::format("{} does not go on: {}", what, aborted.text);
     for (int r : ranks()) {
@@ -235,6 +309,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   nccl::Handle handle_ = nullptr;
   bool unjoined_ = false;  // by the rank's own thread
   std::atomic<bool> failed_{false};
+  std::timed_mutex calling_;  // the library, with the handle
   std::mutex mutex_;
   std::string why_;
   std::deque<Pending> pending_;
@@ -244,6 +319,9 @@ class NcclCommunicator final : public DeviceCommunicator {
 
 void Watch::run() {
   leave_host_language();
+  // Looking at events would spoil what another library of the process records meanwhile.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
   for (;;) {
     std::this_thread::sleep_for(kTick);
     std::lock_guard lock(mutex_);

@@ -72,7 +72,9 @@ std::array<int, kMostDevices>& processor_counts() {
 }  // namespace
 
 cudaStream_t use_device(int index) {
-  if (index != current_index) {
+  // Other libraries of the process choose devices for this thread, too.
+  int now = -1;
+  if (index != current_index || cudaGetDevice(&now) != cudaSuccess || now != index) {
     check(cudaSetDevice(index), "cudaSetDevice");
     current_index = index;
   }
@@ -108,6 +110,7 @@ const char* current_op() { return op_name; }
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) [[likely]]
     return;
+  cudaGetLastError();  // it is told here: no later launch of this thread is to blame
   fail_runtime("{}: CUDA reports {} ({}) at {} on cuda:{} ({}). Work on a device is done later than it is asked for: set HOLON_SYNC=1 to "
                "find the op that it comes from.",
                *op_name ? op_name : "cuda", cudaGetErrorName(error), cudaGetErrorString(error), call, current_index, rank_text());
@@ -161,9 +164,10 @@ class OutsideOfRecording {
 class OnDevice {
  public:
   explicit OnDevice(int index) {
-    if (index == current_index) return;
-    cudaGetDevice(&before_);
-    cudaSetDevice(index);
+    if (cudaGetDevice(&before_) == cudaSuccess && before_ == index)
+      before_ = -1;
+    else
+      check(cudaSetDevice(index), "cudaSetDevice");
   }
   ~OnDevice() {
     if (before_ >= 0) cudaSetDevice(before_);
@@ -395,7 +399,9 @@ class CudaRuntime final : public DeviceRuntime {
     if (d.recording) cuda::fail("this rank records work already");
     d.pool = allocator(index).begin_recording(s, with ? static_cast<const CudaGraph*>(with)->pool() : 0);
     d.recording = true;
-    const cudaError_t error = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+    // Relaxed: what a library does when it is first used, and loading a kernel that has not run yet, may be no part of
+    // a recording and yet must be allowed. Waits are refused by meets_host(), and by CUDA in any mode.
+    const cudaError_t error = cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed);
     if (error != cudaSuccess) {
       end_recording(index);
       allocator(index).release(d.pool);

@@ -104,10 +104,11 @@ Plan make_plan(const Product& p, const Key& key, const void* bias) {
   Plan plan;
   plan.handle = handle();
   const bool wide = p.dtype == DType::kFloat64;
+  const bool tf32 = p.tf32 && p.dtype == DType::kFloat32;  // of the two-byte ones into float32 there is no such product
   check(cublasLtMatmulDescInit(&plan.product,
-                               wide         ? CUBLAS_COMPUTE_64F
-                                   : p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                            : CUBLAS_COMPUTE_32F,
+                               wide       ? CUBLAS_COMPUTE_64F
+                                   : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                          : CUBLAS_COMPUTE_32F,
                                wide ? CUDA_R_64F : CUDA_R_32F),
         "cublasLtMatmulDescInit");
   set(&plan.product, CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -121,6 +122,9 @@ Plan make_plan(const Product& p, const Key& key, const void* bias) {
   cublasLtMatmulPreferenceOpaque_t preference;
   check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
   set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  // Parts of a sum are added up in float32 and rounded once.
+  set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   auto bytes = [&](int shift) { return uint32_t{1} << (key.alignment >> shift & 15); };
   set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes(4));
   set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes(0));
@@ -155,6 +159,8 @@ Plan& plan_of(const Product& p, const Key& key, const void* bias) {
 
 bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias) {
   if (p.beta == 0) c = d;
+  // Epilogues read a bias by vectors, and no preference speaks of its address.
+  if (bias && alignment(bias) < 4) return false;
   const int aligned_d = std::min(alignment(d), bias ? alignment(bias) : 8);
   const Key key{p.m,
                 p.n,

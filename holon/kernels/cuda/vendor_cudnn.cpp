@@ -131,15 +131,19 @@ cudnnTensorDescriptor_t tensor(const int32_t* sizes, const Key& key) {
   return d;
 }
 
-// The first that works within the memory, one with the same bits in every run before others.
+// The first that works within the memory, one with the same bits in every run before others. What is found holds for
+// the kind of arithmetic that it names, which need not be the one that was asked for. exact: no tensor cores.
 template <class Perf>
-void choose(const Perf* found, int count, Plan& plan) {
+void choose(const Perf* found, int count, bool exact, Plan& plan) {
   for (const bool deterministic : {true, false})
     for (int i = 0; i < count; ++i) {
-      if (found[i].status != CUDNN_STATUS_SUCCESS || found[i].memory > kMostWorkspace) continue;
-      if (deterministic && found[i].determinism != CUDNN_DETERMINISTIC) continue;
-      plan.algo = static_cast<int>(found[i].algo);
-      plan.workspace = found[i].memory;
+      const Perf& f = found[i];
+      if (f.status != CUDNN_STATUS_SUCCESS || f.memory > kMostWorkspace) continue;
+      if (deterministic && f.determinism != CUDNN_DETERMINISTIC) continue;
+      if (exact && (f.mathType == CUDNN_TENSOR_OP_MATH || f.mathType == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION)) continue;
+      if (!exact) check(library().cudnnSetConvolutionMathType(plan.conv, f.mathType), "cudnnSetConvolutionMathType");
+      plan.algo = static_cast<int>(f.algo);
+      plan.workspace = f.memory;
       plan.possible = true;
       return;
     }
@@ -160,25 +164,26 @@ void make_plan(const Key& key, Plan& plan) {
   check(l.cudnnSetConvolutionGroupCount(plan.conv, key.groups), "cudnnSetConvolutionGroupCount");
   const cudnnMathType_t math = is_half(dtype) ? CUDNN_TENSOR_OP_MATH : key.tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
   check(l.cudnnSetConvolutionMathType(plan.conv, math), "cudnnSetConvolutionMathType");
+  const bool exact = math == CUDNN_FMA_MATH;
   constexpr int kMost = 16;
   int count = 0;
   switch (static_cast<Kind>(key.kind)) {
     case Kind::kForward: {
       cudnnConvolutionFwdAlgoPerf_t found[kMost];
       if (l.cudnnGetConvolutionForwardAlgorithm_v7(handle(), plan.x, plan.w, plan.conv, plan.y, kMost, &count, found) == CUDNN_STATUS_SUCCESS)
-        choose(found, count, plan);
+        choose(found, count, exact, plan);
       break;
     }
     case Kind::kData: {
       cudnnConvolutionBwdDataAlgoPerf_t found[kMost];
       if (l.cudnnGetConvolutionBackwardDataAlgorithm_v7(handle(), plan.w, plan.y, plan.conv, plan.x, kMost, &count, found) == CUDNN_STATUS_SUCCESS)
-        choose(found, count, plan);
+        choose(found, count, exact, plan);
       break;
     }
     case Kind::kWeights: {
       cudnnConvolutionBwdFilterAlgoPerf_t found[kMost];
       if (l.cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle(), plan.x, plan.y, plan.conv, plan.w, kMost, &count, found) == CUDNN_STATUS_SUCCESS)
-        choose(found, count, plan);
+        choose(found, count, exact, plan);
       break;
     }
   }

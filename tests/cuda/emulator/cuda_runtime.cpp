@@ -33,6 +33,8 @@ struct Stream {
   Stream* capturing = nullptr;
   std::vector<Stream*> joined;
   Graph recorded;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // of a recording that it has begun
+  bool spoilt = false;                                        // that has done what a recording may not
   std::recursive_mutex mutex;
   std::deque<std::function<void()>> waiting;
   std::atomic<uint64_t> put = 0, done = 0;  // events are asked on other threads while work is done
@@ -48,9 +50,27 @@ long setting(const char* name, long otherwise) {
 thread_local int device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
+// As on a device, "not ready" stays to be found by cudaGetLastError().
 cudaError_t result(cudaError_t e) {
-  if (e != cudaSuccess && e != cudaErrorNotReady) last_error = e;
+  if (e != cudaSuccess) last_error = e;
   return e;
+}
+
+// Recordings that this thread has begun in a mode that is not relaxed, and those of all threads in the global one.
+thread_local std::vector<Stream*> own_recordings;
+std::atomic<int> global_recordings = 0;
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
+// Whether a call that takes no part in a recording and might be meant to is refused to this thread
+// (cudaThreadExchangeStreamCaptureMode); the thread's recordings are of no use then.
+bool unsafe_now() {
+  if (thread_mode == cudaStreamCaptureModeRelaxed) return false;
+  for (Stream* s : own_recordings) s->spoilt = true;
+  return !own_recordings.empty() || (thread_mode == cudaStreamCaptureModeGlobal && global_recordings > 0);
+}
+cudaError_t refused(Stream* recorded = nullptr) {
+  if (recorded) recorded->spoilt = true;
+  return result(cudaErrorStreamCaptureUnsupported);
 }
 
 [[noreturn]] void stop(const char* text) {
@@ -275,6 +295,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  if (unsafe_now()) return refused();
   std::vector<Stream*> all;
   {
     std::lock_guard lock(streams_mutex);
@@ -300,6 +321,7 @@ const char* cudaGetErrorName(cudaError_t e) {
     case cudaSuccess: return "cudaSuccess";
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     default: return "cudaErrorInvalidValue";
   }
@@ -309,11 +331,13 @@ const char* cudaGetErrorString(cudaError_t e) {
 }
 
 cudaError_t cudaMalloc(void** p, size_t bytes) {
+  if (unsafe_now()) return refused();
   *p = Memory::get().take(device, bytes);
   return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* p) {
   if (!p) return cudaSuccess;
+  if (unsafe_now()) return refused();
   cudaDeviceSynchronize();  // as the real one does
   return result(Memory::get().give(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
@@ -323,10 +347,12 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
+  if (unsafe_now()) return refused();
   *p = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeHost(void* p) {
+  if (unsafe_now()) return refused();
   std::free(p);
   return cudaSuccess;
 }
@@ -374,11 +400,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (stream->capturing) return result(cudaErrorStreamCaptureUnsupported);
+  if (stream->capturing || unsafe_now()) return refused(stream->capturing);
   drain(*stream, stream->put);
   return cudaSuccess;
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return stream->done == stream->put ? cudaSuccess : cudaErrorNotReady; }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (stream->capturing || unsafe_now()) return refused(stream->capturing);
+  return result(stream->done == stream->put ? cudaSuccess : cudaErrorNotReady);
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new Event;
   (*event)->timing = !(flags & cudaEventDisableTiming);
@@ -409,12 +438,14 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (event->recorded) return result(cudaErrorStreamCaptureUnsupported);
+  if (event->recorded) return result(cudaErrorCapturedEvent);
+  if (unsafe_now()) return refused();
   if (!event->stream) return cudaSuccess;
-  return event->stream->done >= event->ticket ? cudaSuccess : cudaErrorNotReady;
+  return result(event->stream->done >= event->ticket ? cudaSuccess : cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (event->recorded) return result(cudaErrorStreamCaptureUnsupported);
+  if (event->recorded) return result(cudaErrorCapturedEvent);
+  if (unsafe_now()) return refused();
   if (event->stream) drain(*event->stream, event->ticket);
   return cudaSuccess;
 }
@@ -430,15 +461,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  thread_local cudaStreamCaptureMode now = cudaStreamCaptureModeGlobal;
-  std::swap(now, *mode);
+  std::swap(thread_mode, *mode);
   return cudaSuccess;
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (stream->capturing) return result(cudaErrorInvalidValue);
   drain(*stream, stream->put);
   stream->capturing = stream;
   stream->recorded = {};
+  stream->mode = mode;
+  stream->spoilt = false;
+  if (mode != cudaStreamCaptureModeRelaxed) own_recordings.push_back(stream);
+  if (mode == cudaStreamCaptureModeGlobal) ++global_recordings;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
@@ -446,12 +480,18 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   stream->capturing = nullptr;
   for (Stream* s : stream->joined) s->capturing = nullptr;
   stream->joined.clear();
-  *graph = new Graph{std::move(stream->recorded)};
+  if (stream->mode != cudaStreamCaptureModeRelaxed && std::erase(own_recordings, stream) == 0)
+    return result(cudaErrorStreamCaptureWrongThread);
+  if (stream->mode == cudaStreamCaptureModeGlobal) --global_recordings;
+  Graph recorded = std::move(stream->recorded);
   stream->recorded = {};
-  return cudaSuccess;
+  *graph = stream->spoilt ? nullptr : new Graph(std::move(recorded));
+  return result(stream->spoilt ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  *status = stream->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *status = !stream->capturing    ? cudaStreamCaptureStatusNone
+      : stream->capturing->spoilt ? cudaStreamCaptureStatusInvalidated
+                                  : cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "holon/base/blocking.h"
+#include "holon/base/error.h"
 #include "holon/comm/communicator.h"
 
 namespace holon::comm::nccl {
@@ -43,7 +44,8 @@ struct Result {
 };
 
 // work writes the results one after the other into host memory; they reach the device in the stream's order.
-std::string do_together(Handle h, cudaStream_t stream, std::vector<Result> results, std::function<void(std::byte*)> work) {
+std::string do_together(Handle h, cudaStream_t stream, std::vector<Result> results,
+                        std::function<void(std::byte*)> work) {
   auto* member = static_cast<Member*>(h);
   if (++member->calls >= hangs_at() && hangs_at() > 0) {
     member->hangs = true;
@@ -75,16 +77,20 @@ std::string do_together(Handle h, cudaStream_t stream, std::vector<Result> resul
 std::string missing() { return std::getenv("EMULATED_NO_NCCL") ? "EMULATED_NO_NCCL is set" : ""; }
 std::string identity(int) { return {}; }
 void make_id(std::byte* id) { std::memset(id, 0, DeviceCommunicatorMaker::kIdBytes); }
-Handle start(std::span<const int> ranks, int, const std::byte*) {
+// EMULATED_NCCL_START=waits: as where a member never comes; fails: that is the first one, whose device has no memory
+// left.
+Handle start(std::span<const int> ranks, int index, const std::byte*) {
+  const char* text = std::getenv("EMULATED_NCCL_START");
+  if (text && std::strcmp(text, "fails") == 0 && index == 0) fail_runtime("ncclCommInitRank says: out of memory");
+  while (text) std::this_thread::sleep_for(std::chrono::seconds(1));
   auto* member = new Member;
   member->ranks.assign(ranks.begin(), ranks.end());
   return member;
 }
 
 std::string all_reduce(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
-  return do_together(h, stream, {{out, count * size_bytes(dtype)}}, [=](std::byte* result) {
-    group(h).all_reduce(in, result, static_cast<int64_t>(count), dtype);
-  });
+  return do_together(h, stream, {{out, count * size_bytes(dtype)}},
+                     [=](std::byte* result) { group(h).all_reduce(in, result, static_cast<int64_t>(count), dtype); });
 }
 
 std::string reduce_scatter(Handle h, const void* in, void* out, size_t count, DType dtype, cudaStream_t stream) {
@@ -109,7 +115,8 @@ std::string broadcast(Handle h, void* data, size_t bytes, int root_index, cudaSt
   });
 }
 
-std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives, cudaStream_t stream) {
+std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives,
+                     cudaStream_t stream) {
   std::vector<DeviceMessage> in(sends.begin(), sends.end()), out(receives.begin(), receives.end());
   auto by_peer = [](const DeviceMessage& a, const DeviceMessage& b) { return a.peer < b.peer; };
   std::sort(in.begin(), in.end(), by_peer);

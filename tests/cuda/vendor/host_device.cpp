@@ -1,0 +1,15 @@
+// What the files that call NVIDIA's libraries take from the backend (stream.h), on the host: the device's memory is the
+// host's. In place of the library's functions that need a device stand this folder's, which read what they are given by
+// the library's own ones.
+#include "holon/base/error.h"
+#include "holon/kernels/cuda/stream.h"
+
+namespace holon::kernels::cuda {
+
+cudaStream_t use_device(int) { return nullptr; }
+cudaStream_t stream() { return nullptr; }
+int device_index() { return 0; }
+void fail(const char* text) { fail_runtime("{}", text); }
+Scratch::Scratch(size_t bytes) : storage_(allocate_storage(bytes)) {}
+
+}  // namespace holon::kernels::cuda
