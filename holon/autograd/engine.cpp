@@ -118,16 +118,19 @@ class Run {
     if (edge.leaf) return accumulate(*edge.leaf, std::move(g));
     auto [it, fresh] = pending_.try_emplace(edge.node.get());
     if (fresh) {
-      it->second.resize(edge.node->n_outputs);
+      it->second.resize(edge.node->output_dtypes.size());
       ready_.push({edge.node});
     }
-    add_to(it->second[edge.index], std::move(g));
+    add_to(it->second[edge.index], in_dtype(std::move(g), edge.node->output_dtypes[edge.index]));
   }
+
+  // Ops with inputs of several dtypes may give all their gradients in one of them.
+  static Tensor in_dtype(Tensor g, DType dtype) { return g.dtype() == dtype ? std::move(g) : cast(g, dtype); }
 
   static Tensor run_hooks(const AutogradMeta* meta, Tensor g) {
     if (!meta) return g;
     for (auto& hook : meta->hooks)
-      if (Tensor replaced = hook(g); replaced.defined()) g = std::move(replaced);
+      if (Tensor replaced = hook(g); replaced.defined()) g = in_dtype(std::move(replaced), g.dtype());
     return g;
   }
 
@@ -145,7 +148,7 @@ class Run {
   // Brings a gradient to the leaf's dtype, placement and sbp, and adds it up.
   void accumulate(TensorImpl& leaf, Tensor g) {
     if (capturing_ && !leaf_capture_.count(&leaf)) return;
-    if (g.dtype() != leaf.dtype) g = cast(g, leaf.dtype);
+    g = in_dtype(std::move(g), leaf.dtype);
     if (buckets_ && buckets_->take(leaf, g)) return;
     if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, leaf.spec->placement, leaf.spec->nd_sbp);
     g = run_hooks(leaf.meta.get(), std::move(g));

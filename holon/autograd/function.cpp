@@ -5,6 +5,7 @@
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/ops.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::autograd {
@@ -55,6 +56,8 @@ class FunctionNode final : public Node {
       int index = in_[0].spec->placement.index_of(Context::current().rank());
       given = checked(call_.backward(parts),
                       [&](size_t i) { return slice_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape; });
+      for (size_t i = 0; i < given.size(); ++i)
+        if (given[i].defined() && given[i].dtype() != dtypes_[i]) given[i] = cast(given[i], dtypes_[i]);
     }
     // Ranks agree on which gradients there are by which are asked for: an input that needs one gets one.
     TensorVec result(in_.size());

@@ -77,8 +77,8 @@ class NoGradientNode final : public Node {
 
 void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   for (auto& x : inputs) node->edges.push_back(edge_of(x));
-  node->n_outputs = static_cast<uint32_t>(outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o) {
+    node->output_dtypes.push_back(outputs[o].dtype());
     if (!is_floating(outputs[o].dtype())) continue;
     auto* impl = outputs[o].impl();
     impl->requires_grad = true;

@@ -8,6 +8,13 @@
 
 namespace holon::kernels {
 
+// How many rows x has if its leading axes are one: also where rows have no elements.
+inline int64_t rows_in_all(const Array& x) {
+  int64_t rows = 1;
+  for (int i = 0; i < x.ndim() - 1; ++i) rows *= x.shape[i];
+  return rows;
+}
+
 // What a call of matmul is after its leading axes were merged. Strides in elements: ars from row to row of a, acs from column to
 // column, and so on.
 struct MatmulPlan {

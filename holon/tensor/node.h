@@ -42,7 +42,7 @@ class Node : public RefCounted {
   virtual void free_saved() = 0;
 
   SmallVec<Edge, 3> edges;
-  uint32_t n_outputs = 1;
+  SmallVec<DType, 4> output_dtypes;  // their gradients' too
   // Nodes are visited in falling order of this number, the same on every rank.
   uint64_t sequence;
   int32_t mark = -1;  // where in a captured graph the op stands (Tracer::mark)

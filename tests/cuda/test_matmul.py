@@ -167,13 +167,14 @@ def gradients(f, inputs, device):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("name", ["matmul", "broadcast", "linear", "linear 1-d"])
+@pytest.mark.parametrize("name", ["matmul", "broadcast", "linear", "linear 1-d", "linear of nothing"])
 def test_gradients(native, dtype, name):
     f, inputs = {
         "matmul": (flow.matmul, [values((2, 5, 6), dtype), values((2, 6, 4), dtype, 1)]),
         "broadcast": (flow.matmul, [values((2, 5, 6), dtype), values((6, 4), dtype, 1)]),
         "linear": (flow.nn.functional.linear, [values((2, 5, 6), dtype), values((4, 6), dtype, 1), values((4,), dtype, 2)]),
         "linear 1-d": (flow.nn.functional.linear, [values((6,), dtype), values((4, 6), dtype, 1), values((4,), dtype, 2)]),
+        "linear of nothing": (flow.nn.functional.linear, [values((2, 5, 0), dtype), values((4, 0), dtype, 1), values((4,), dtype, 2)]),
     }[name]
     with native():
         for got, wanted in zip(gradients(f, inputs, "cuda"), gradients(f, inputs, "cpu")):

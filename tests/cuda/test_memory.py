@@ -1,10 +1,10 @@
 """Memory of a device: what is counted, used again and given back, copies in the stream's order, and what the errors say."""
-import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from harness import ranks
 
 import holon as flow
 
@@ -102,6 +102,7 @@ except Exception as e:
 
 @pytest.mark.parametrize("sync", ["0", "1"])
 def test_a_fault_names_its_op(sync):
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env={**os.environ, "HOLON_SYNC": sync}, capture_output=True, text=True, timeout=100)
+    command, env = [sys.executable, "-c", PROGRAM], ranks.environment(HOLON_SYNC=sync)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("IndexError index_select"), done.stdout

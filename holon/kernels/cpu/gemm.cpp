@@ -152,7 +152,7 @@ void product(const Array& a, const Array& b, const Array* bias, Array& out, doub
 // The leading axes as one, copied if the strides do not allow a view.
 Array as_matrix(const Array& x) {
   const int last = x.ndim() - 1;
-  Dims shape{x.shape[last] == 0 ? 0 : x.numel() / x.shape[last], x.shape[last]}, strides;
+  Dims shape{rows_in_all(x), x.shape[last]}, strides;
   if (x.ndim() == 2) return x;
   if (view_strides(x.shape, x.strides, shape, &strides)) return x.view(shape, strides);
   Array y = Array::empty(shape, x.dtype);

@@ -115,7 +115,7 @@ Array as_matrix(const Array& x) {
   if (x.ndim() == 1) return x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]});
   if (x.ndim() == 2) return x;
   const int last = x.ndim() - 1;
-  const Dims shape{x.shape[last] == 0 ? 0 : x.numel() / x.shape[last], x.shape[last]};
+  const Dims shape{rows_in_all(x), x.shape[last]};
   Dims strides;
   if (view_strides(x.shape, x.strides, shape, &strides)) return x.view(shape, strides);
   return contiguous(x).view(shape, {shape[1], 1});

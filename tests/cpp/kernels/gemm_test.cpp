@@ -240,6 +240,23 @@ TEST(Matmul, EmptyAndZeroInner) {
   }
 }
 
+TEST(Matmul, ZeroInnerWithAFinish) {
+  Array x = Array::empty({2, 3, 0}, float32), w = Array::empty({5, 0}, float32), y = make({2, 3, 5}, float32, Layout::kRows);
+  int64_t seen = 0;
+  Finish count{[](void* state, int64_t, int64_t m, int64_t, int64_t n) { *static_cast<int64_t*>(state) += m * n; }, &seen};
+  linear(x, w, nullptr, y, count);
+  EXPECT_EQ(seen, 30);
+  for (double v : values(y)) EXPECT_EQ(v, 0);
+  Array dy = make({2, 3, 5}, float32, Layout::kRows), dw = Array::empty({5, 0}, float32), db = make({5}, float32, Layout::kRows);
+  linear_weight_grad(dy, x, dw, &db);
+  const std::vector<double> from = values(dy), sums = values(db);
+  for (size_t j = 0; j < 5; ++j) {
+    double sum = 0;
+    for (size_t i = 0; i < 6; ++i) sum += from[i * 5 + j];
+    EXPECT_NEAR(sums[j], sum, 1e-5);
+  }
+}
+
 TEST(Matmul, ShapesThatDoNotFitAreAnError) {
   Array a = Array::empty({3, 4}, float32), b = Array::empty({5, 6}, float32), c = Array::empty({3, 6}, float32);
   EXPECT_THROW(matmul(a, b, c), Error);

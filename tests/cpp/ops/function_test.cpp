@@ -49,6 +49,24 @@ TEST(Function, RunsOnPartsByItsRule) {
   }
 }
 
+TEST(Function, AGradientOfAnotherDtypeIsConverted) {
+  comm::run_ranks(2, [](int rank) {
+    Placement placement("cpu", {0, 1});
+    const std::vector<double> values(6, 3);
+    Tensor x = Tensor::global(part_of(values, {3, 2}, float64, placement, sbp::split(0), rank), {3, 2}, float64,
+                              intern_spec(placement, sbp::split(0)));
+    x.set_requires_grad();
+    autograd::FunctionCall f;
+    f.name = "twice";
+    f.rule = "n k -> n k";
+    f.forward = [](std::span<const Tensor> in) { return TensorVec{mul_scalar(in[0], 2.0)}; };
+    f.backward = [](std::span<const Tensor> dy) { return TensorVec{cast(mul_scalar(dy[0], 2.0), float32)}; };
+    autograd::apply_function(f, {x})[0].sum().backward();
+    EXPECT_EQ(x.grad().dtype(), float64);
+    for (double v : values_of(x.grad().full().array())) EXPECT_EQ(v, 2);
+  });
+}
+
 TEST(Function, AGradientOfAnotherShapeIsAnError) {
   autograd::FunctionCall f;
   f.name = "wrong";
