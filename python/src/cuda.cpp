@@ -33,7 +33,7 @@ void bind_cuda(nb::module_& m) {
       .def("query", &DeviceEvent::query, "Whether the work before it is done.")
       .def("synchronize", &DeviceEvent::synchronize, "Waits for the work before it.")
       .def("elapsed_ms", &DeviceEvent::elapsed_ms, nb::arg("since"), "Milliseconds from another event to this one.");
-  m.def("cuda_event", [](int index, bool timing) { return runtime().make_event(index, timing); }, nb::arg("index"), nb::arg("timing"), "A new event.");
+  m.def("cuda_event", [](int index, bool timing) { return runtime().make_event(index, timing).release(); }, nb::arg("index"), nb::arg("timing"), "A new event.");
   m.def("cuda_device_count", [] { return device_runtime() ? device_runtime()->device_count() : 0; }, "How many cuda devices there are.");
   m.def("why_no_device", [] { return device_runtime() ? std::string() : why_no_device(); }, "Why there is no cuda device; empty where there is one.");
   m.def("cuda_properties", [](int index) {
