@@ -1,4 +1,4 @@
-// What launches ask for: a limit on shared memory, and a list of them.
+// What launches ask for: a limit on shared memory, and a list of them. And what kernels ask of it: conflicts of banks.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -38,7 +38,17 @@ List& list() {
   return of_process;
 }
 
+std::atomic<int64_t> matrices_loaded{0}, matrices_in_conflict{0};
+
 }  // namespace
+
+void note_matrix(const void* const (&rows)[8]) {
+  // A row is 16 bytes: four of the 32 banks.
+  unsigned groups = 0;
+  for (const void* row : rows) groups |= 1u << (reinterpret_cast<uintptr_t>(row) / 16 % 8);
+  matrices_loaded.fetch_add(1, std::memory_order_relaxed);
+  if (groups != 0xff) matrices_in_conflict.fetch_add(1, std::memory_order_relaxed);
+}
 
 size_t shared_bytes_of_block() { return most_shared(); }
 
@@ -52,13 +62,17 @@ void note_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes)
   const auto at = static_cast<const char*>(kernel) - static_cast<const char*>(module.dli_fbase);
   std::fprintf(l.file, "%tx %" PRIu64 " %u %zu\n", at, uint64_t{grid.x} * grid.y * grid.z, block.x * block.y * block.z,
                shared_bytes);
-  std::fflush(l.file);
 }
 
 }  // namespace emulator
 
 extern "C" {
 void emulated_shared_kb(int kb) { emulator::most_shared() = static_cast<size_t>(kb) << 10; }
+// Since the last call: matrices that were loaded from shared memory, and those of which two rows lie in one bank.
+void emulated_matrices(int64_t* loaded, int64_t* in_conflict) {
+  *loaded = emulator::matrices_loaded.exchange(0);
+  *in_conflict = emulator::matrices_in_conflict.exchange(0);
+}
 // The file is begun anew; null or "": no more.
 void emulated_launches(const char* path) { emulator::list().write_to(path); }
 }
