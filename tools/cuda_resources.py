@@ -1,6 +1,6 @@
 """What the kernels of libholon_cuda.so need of a multiprocessor, as compiled: registers, local and shared memory.
 
-    tools/cuda_resources.py [--arch 90] [PATTERN]   a line for each kernel whose name contains PATTERN, most local memory first
+    tools/cuda_resources.py [--arch 90] [PATTERN]   a line for each kernel with PATTERN in its name, by local memory
 """
 import argparse
 import os
@@ -52,7 +52,8 @@ def short_name(name):
 
 
 def demangled(names):
-    return subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.split("\n")
+    done = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
+    return done.stdout.split("\n")
 
 
 def kernels(module=MODULE):

@@ -161,8 +161,9 @@ def test_functions_of_python():
 def test_copies_between_layouts(native, kind, to):
     """Rows of packs in another order, rows that no pack begins at, one element for all of a row, and what is left at the end."""
     x = (flow.arange(2 * 3 * 5 * 32) % 101).reshape(2, 3, 5, 32).to(getattr(flow, kind))
-    views = [lambda t: t.transpose(1, 2), lambda t: t[..., 1:30], lambda t: t[..., 8:24], lambda t: t.permute(3, 0, 1, 2), lambda t: t[:1, :1, :1, :1].expand(2, 3, 5, 32),
-             lambda t: t[..., :1].expand(2, 3, 5, 32), lambda t: t.reshape(-1)[:957], lambda t: t.reshape(-1)[3:]]
+    views = [lambda t: t.transpose(1, 2), lambda t: t[..., 1:30], lambda t: t[..., 8:24], lambda t: t.permute(3, 0, 1, 2),
+             lambda t: t[:1, :1, :1, :1].expand(2, 3, 5, 32), lambda t: t[..., :1].expand(2, 3, 5, 32),
+             lambda t: t.reshape(-1)[:957], lambda t: t.reshape(-1)[3:]]
     there = x.cuda()
     for view in views:
         want = view(x).to(getattr(flow, to)).contiguous()
