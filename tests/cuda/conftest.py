@@ -4,6 +4,8 @@ HOLON_TEST_CUDA=device or emulator chooses by hand."""
 import contextlib
 import ctypes
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -24,12 +26,21 @@ def _choose():
 
 # Before holon is asked for its first device.
 CHOSEN = _choose()
+EMULATED_RUN = os.environ.get("HOLON_CUDA_LIBRARY", "").endswith("emulated.so")
+LAUNCHES = Path(tempfile.mkdtemp(prefix="holon-launches-")) / "list"
+
+
+def pytest_sessionfinish():
+    shutil.rmtree(LAUNCHES.parent, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items):
     import holon
 
     if holon.cuda.is_available():
+        items.sort(key=lambda item: Path(item.fspath).name == "test_resources.py")  # last: it judges what the others launch
+        if EMULATED_RUN:
+            ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_launches(str(LAUNCHES).encode())
         return
     skip = pytest.mark.skip(reason=f"no cuda device and no emulator: {holon._C.why_no_device()}")
     for item in items:
@@ -44,13 +55,22 @@ OPEN = {f"test_{name}.py" for name in ("attention", "conv", "elementwise", "inde
 
 @pytest.fixture(scope="module", autouse=True)
 def memory_of_devices(request):
-    if not os.environ.get("HOLON_CUDA_LIBRARY", "").endswith("emulated.so"):
+    if not EMULATED_RUN:
         yield
         return
     strict = ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_strict
     strict(int(Path(request.fspath).name not in OPEN))
     yield
     strict(1)
+
+
+@pytest.fixture
+def launches():
+    """Where the launches of this session are listed, as EMULATED_LAUNCHES does; the list ends here."""
+    if not EMULATED_RUN:
+        pytest.skip("launches are listed by the emulator")
+    ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_launches(b"")
+    return LAUNCHES
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
 """scaled_dot_product_attention and its gradients on a device against the CPU's."""
+import ctypes
+import os
+
 import numpy as np
 import pytest
 
@@ -65,6 +68,21 @@ def test_basic(native, dtype, causal):
 @pytest.mark.parametrize("d, e", [(8, 8), (64, 64), (33, 17), (128, 72), (80, 128), (256, 256), (200, 131)])
 def test_widths(native, dtype, d, e, heads):
     check(native, dtype, (1, heads, 19, d), (1, heads, 37, d), e, is_causal=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("d, e", [(64, 64), (128, 96), (200, 256)])
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_devices_with_less_shared_memory(native, dtype, d, e, p):
+    """Of compute capability 8.6 and 8.9: a launch that asks for more than they have stops the emulator."""
+    if not os.environ.get("HOLON_CUDA_LIBRARY", "").endswith("emulated.so"):
+        pytest.skip("a device has what it has")
+    set_kb = ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_shared_kb
+    set_kb(99)
+    try:
+        check(native, dtype, (1, 4, 37, d), (1, 2, 75, d), e, is_causal=True, enable_gqa=True, dropout_p=p, seed=4)
+    finally:
+        set_kb(227)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

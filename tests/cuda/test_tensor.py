@@ -154,3 +154,24 @@ def test_functions_of_python():
     x, y = (flow.ones(3, device="cuda", requires_grad=True) for _ in range(2))
     Double.apply(x, y).sum().backward()
     assert x.grad.tolist() == [2.0] * 3 and x.grad.device.type == "cuda"
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "uint8", "int64"])
+@pytest.mark.parametrize("to", ["float32", "bfloat16", "int64"])
+def test_copies_between_layouts(native, kind, to):
+    """Rows of packs in another order, rows that no pack begins at, one element for all of a row, and what is left at the end."""
+    x = (flow.arange(2 * 3 * 5 * 32) % 101).reshape(2, 3, 5, 32).to(getattr(flow, kind))
+    views = [lambda t: t.transpose(1, 2), lambda t: t[..., 1:30], lambda t: t[..., 8:24], lambda t: t.permute(3, 0, 1, 2),
+             lambda t: t[:1, :1, :1, :1].expand(2, 3, 5, 32), lambda t: t[..., :1].expand(2, 3, 5, 32),
+             lambda t: t.reshape(-1)[:957], lambda t: t.reshape(-1)[3:]]
+    there = x.cuda()
+    for view in views:
+        want = view(x).to(getattr(flow, to)).contiguous()
+        with native():
+            got = view(there).to(getattr(flow, to)).contiguous()
+        assert got.shape == want.shape and (got.cpu() == want).all().item()
+        written = flow.zeros(*there.shape, dtype=getattr(flow, to)).cuda()
+        if want.ndim == 4 and want.shape == there.shape:
+            with native():
+                written.transpose(0, 1).copy_(view(there).transpose(0, 1))
+            assert (written.cpu() == want).all().item()

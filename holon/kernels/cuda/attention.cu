@@ -1,6 +1,7 @@
 // Attention on a device: by tiles (attention_tiles.h), and a plain form in float64 that takes any widths.
 #include "holon/kernels/cuda/attention.h"
 
+#include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/device.h"
@@ -16,7 +17,8 @@ using attention::MaskKind;
 using attention::Numbers;
 using attention::Rows;
 
-constexpr int kMostWidth = 256;  // of tiles
+constexpr int kMostWidth = 256;                  // of tiles
+constexpr int64_t kMostRows = int64_t{1} << 30;  // which they count in 32 bits
 
 // float64: a warp for each row, keys (queries) one to a lane, then columns.
 constexpr int kWarps = 4, kParts = 8, kColumns = kParts * kWarp;
@@ -215,7 +217,9 @@ Numbers numbers(const Array& q, const Array& k, const Array& v, const Attention&
   p.share = static_cast<int>(q.shape[1] / k.shape[1]);
   p.scale = o.scale;
   p.causal = o.causal;
-  p.diagonal = o.first_query - o.first_key;
+  p.diagonal = std::clamp(o.first_query - o.first_key, -p.t, p.s);  // beyond, all or nothing is seen, too
+  HOLON_CHECK(q.dtype == float64 || std::max(p.t, p.s) <= kMostRows,
+              "attention: {} queries and {} keys; at most {} of {}", p.t, p.s, kMostRows, name(q.dtype));
   if (o.mask.defined()) {
     auto step = [&](int a) { return o.mask.shape[a] == 1 ? 0 : o.mask.strides[a]; };
     p.mask = {o.mask.bytes(),

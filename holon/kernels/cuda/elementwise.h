@@ -12,10 +12,12 @@
 namespace holon::kernels::cuda {
 
 constexpr int kElementwiseThreads = 256;
-// Elements of a pack: those of 16 bytes of the compute type; a thread has two packs at a time.
+// Elements of a pack: those of 16 bytes of the compute type. A thread has as many packs under way as keep 32 bytes or
+// more of two-byte elements in flight.
 template <class C>
 inline constexpr int kWide = 16 / static_cast<int>(sizeof(C));
-constexpr int kPacksAtOnce = 2;
+template <int kInputs>
+inline constexpr int kPacksAtOnce = kInputs == 1 ? 4 : 2;
 
 template <int kInputs>
 struct Call {
@@ -67,10 +69,16 @@ __device__ __forceinline__ typename Op::template Out<C> apply(const C* x, const 
   }
 }
 
+// Blocks that a multiprocessor has at once, at least: with their packs that is 24 KB of two-byte elements under way.
+template <class C, int kInputs>
+inline constexpr int kElementwiseBlocks = kInputs == 3 || !std::is_same_v<C, float> ? 2
+    : kInputs == 2                                                                  ? 4
+                                                                                    : 3;
+
 template <class Op, class C, int kInputs>
-__global__ void __launch_bounds__(kElementwiseThreads, kInputs == 3 || sizeof(C) == 8 ? 2 : 4)
+__global__ void __launch_bounds__(kElementwiseThreads, kElementwiseBlocks<C, kInputs>)
     elementwise(const Call<kInputs> c) {
-  constexpr int wide = kWide<C>, at_once = kPacksAtOnce;
+  constexpr int wide = kWide<C>, at_once = kPacksAtOnce<kInputs>;
   using Out = typename Op::template Out<C>;
   constexpr bool to_bool = !std::is_same_v<Out, C>;
   const C p[3] = {c.p[0].template to<C>(), c.p[1].template to<C>(), c.p[2].template to<C>()};
@@ -162,7 +170,7 @@ __global__ void __launch_bounds__(kElementwiseThreads, kInputs == 3 || sizeof(C)
 
 template <int kArrays>
 unsigned elementwise_blocks(const Layout<kArrays>& l) {
-  return std::max(blocks_for(l.packs, int64_t{kElementwiseThreads} * kPacksAtOnce),
+  return std::max(blocks_for(l.packs, int64_t{kElementwiseThreads} * kPacksAtOnce<kArrays - 1>),
                   blocks_for(l.count - l.rest, kElementwiseThreads));
 }
 

@@ -50,8 +50,8 @@ struct Targets {
 };
 
 // With a loss: it and lse; otherwise picked.
-template <class C>
-__global__ void __launch_bounds__(kMost)
+template <class C, bool kUnits>
+__global__ void __launch_bounds__(kMost, kRowBlocks<C>)
     cross_entropy_rows(RowSet<1> set, Targets targets, C* loss, C* lse, C* picked) {
   constexpr int kN = 16;
   const Group g(set.group, set.columns);
@@ -65,12 +65,11 @@ __global__ void __launch_bounds__(kMost)
     if (loss || sums) {
       for (int64_t first = 0; first < set.length; first += int64_t{g.size} * kN) {
         C v[kN];
-        const Part<kN> part(g, first, set.units);
-        const int64_t n = live ? set.length : 0;
-        part.load(v, set.array[0], at.v[0], n, lowest<C>());
+        const Part<kN, kUnits> part(g, first);
+        const int end = part.limit(live ? set.length : 0);
+        part.load(v, set.array[0], at.v[0], end, lowest<C>());
         if (loss) sum.take(v, C(1));
         if (!sums) continue;
-        const int end = part.limit(n);
 #pragma unroll
         for (int e = 0; e < kN; ++e) plain += part.offset(e) < end ? v[e] : C(0);
       }
@@ -96,8 +95,8 @@ __global__ void __launch_bounds__(kMost)
   }
 }
 
-template <class C>
-__global__ void __launch_bounds__(kMost)
+template <class C, bool kUnits>
+__global__ void __launch_bounds__(kMost, kRowBlocks<C>)
     cross_entropy_rows_backward(RowSet<2> set, Targets targets, const C* lse, const C* dloss) {
   constexpr int kN = 8;
   const Group g(set.group, set.columns);
@@ -111,15 +110,16 @@ __global__ void __launch_bounds__(kMost)
     const C l = lse[row], k = dloss[row];
     for (int64_t first = 0; first < set.length; first += int64_t{g.size} * kN) {
       C v[kN];
-      const Part<kN> part(g, first, set.units);
-      if (counts) part.load(v, set.array[0], at.v[0], set.length, C(0));
+      const Part<kN, kUnits> part(g, first);
+      const int end = part.limit(set.length);
+      if (counts) part.load(v, set.array[0], at.v[0], end, C(0));
       const int64_t hit = column - part.begin();
 #pragma unroll
       for (int e = 0; e < kN; ++e) {
         v[e] = counts ? k * (f::exp_nonpositive(v[e] - l) - even) : C(0);
         if (counts && hit == part.offset(e)) v[e] -= k * one;
       }
-      part.store(v, set.array[1], at.v[1], set.length);
+      part.store(v, set.array[1], at.v[1], end);
     }
   }
 }
@@ -157,11 +157,14 @@ void run_forward(const Array& logits, const Targets& targets, DType compute, Arr
   if (targets.rows == 0) return;
   RowSet<1> set({&logits}, 1, 1, true);
   set.choose_group(16, kMost);
-  auto run = [&]<class C>() {
-    launch(cross_entropy_rows<C>, set.blocks(), set.threads(), 0, set, targets, loss ? loss->data<C>() : nullptr,
-           lse ? lse->data<C>() : nullptr, picked ? picked->data<C>() : nullptr);
+  auto run = [&]<class C, bool kUnits>() {
+    launch(cross_entropy_rows<C, kUnits>, set.blocks(), set.threads(), 0, set, targets,
+           loss ? loss->data<C>() : nullptr, lse ? lse->data<C>() : nullptr, picked ? picked->data<C>() : nullptr);
   };
-  compute == DType::kFloat64 ? run.operator()<double>() : run.operator()<float>();
+  if (compute == DType::kFloat64)
+    run.operator()<double, false>();
+  else
+    set.units ? run.operator()<float, true>() : run.operator()<float, false>();
 }
 
 void cross_entropy(const Array& logits, const Array& target, const CrossEntropy& options, Array& loss, Array& lse) {
@@ -195,11 +198,11 @@ void cross_entropy_backward(const Array& logits, const Array& target, const Cros
   RowSet<2> set({&logits, &dlogits}, 1, 1, true);
   set.choose_group(8, kMost);
   if (compute == DType::kFloat64)
-    launch(cross_entropy_rows_backward<double>, set.blocks(), set.threads(), 0, set, targets, lse.data<double>(),
+    launch(cross_entropy_rows_backward<double, false>, set.blocks(), set.threads(), 0, set, targets, lse.data<double>(),
            dloss.data<double>());
   else
-    launch(cross_entropy_rows_backward<float>, set.blocks(), set.threads(), 0, set, targets, lse.data<float>(),
-           dloss.data<float>());
+    launch(set.units ? cross_entropy_rows_backward<float, true> : cross_entropy_rows_backward<float, false>,
+           set.blocks(), set.threads(), 0, set, targets, lse.data<float>(), dloss.data<float>());
 }
 
 void nll(const Array& x, const Array& target, const CrossEntropy& options, Array& loss) {

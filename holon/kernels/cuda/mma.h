@@ -39,11 +39,20 @@ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
           half_of<T>(of[4 * col + k % 8 / 2].b[k / 8], k % 2);
   }
 }
+inline void note_rows(const emulator::WarpValues<const void*>& of) {
+  if (emulator::lane() != 0) return;
+  for (unsigned i = 0; i < 4; ++i) {
+    const void* rows[8];
+    for (unsigned j = 0; j < 8; ++j) rows[j] = of[8 * i + j];
+    emulator::note_matrix(rows);
+  }
+}
 // Four matrices of 8 x 8 two-byte elements; lane l gives the address of row l % 8 of matrix l / 8. r[i]: elements 2t,
 // 2t+1 of row g of matrix i.
 inline void load_matrices(uint32_t (&r)[4], const void* row) {
   const emulator::WarpValues<const void*> of(kAllLanes, row);
   const unsigned lane = emulator::lane();
+  note_rows(of);
   for (unsigned i = 0; i < 4; ++i)
     std::memcpy(&r[i], static_cast<const uint16_t*>(of[8 * i + lane / 4]) + 2 * (lane % 4), 4);
 }
@@ -51,6 +60,7 @@ inline void load_matrices(uint32_t (&r)[4], const void* row) {
 inline void load_matrices_transposed(uint32_t (&r)[4], const void* row) {
   const emulator::WarpValues<const void*> of(kAllLanes, row);
   const unsigned lane = emulator::lane(), g = lane / 4, t = lane % 4;
+  note_rows(of);
   for (unsigned i = 0; i < 4; ++i)
     r[i] = static_cast<const uint16_t*>(of[8 * i + 2 * t])[g] |
         static_cast<uint32_t>(static_cast<const uint16_t*>(of[8 * i + 2 * t + 1])[g]) << 16;

@@ -31,8 +31,8 @@ struct Spread {
 };
 
 // Arrays: x, other, sum = x + other, y; without `adds` the middle ones are not looked at.
-template <class C, int kN>
-__global__ void __launch_bounds__(kMost)
+template <class C, int kN, bool kUnits>
+__global__ void __launch_bounds__(kMost, kRowBlocks<C>)
     norm_rows(RowSet<4> set, bool adds, bool centered, RowArray weight, RowArray bias, C eps, C* mean, C* rstd) {
   const Group g(set.group, set.columns);
   const bool resident = set.length <= int64_t{g.size} * kN;
@@ -41,16 +41,15 @@ __global__ void __launch_bounds__(kMost)
     const int64_t row = row0 + g.index;
     const bool live = row < set.rows.count;
     const auto at = set.rows.at(live ? row : 0);
-    const int64_t n = live ? set.length : 0, step = int64_t{g.size} * kN;
+    const int64_t length = live ? set.length : 0, step = int64_t{g.size} * kN;
     C v[kN];
-    auto load = [&](const Part<kN>& part, bool first) {
-      part.load(v, set.array[adds && !first ? kSum : kX], at.v[adds && !first ? kSum : kX], n, C(0));
-      if (!adds || !first) return;
-      C other[kN];
-      part.load(other, set.array[kOther], at.v[kOther], n, C(0));
-#pragma unroll
-      for (int e = 0; e < kN; ++e) v[e] += other[e];
-      part.store(v, set.array[kSum], at.v[kSum], n);
+    auto load = [&](const Part<kN, kUnits>& part, bool first) {
+      const int end = part.limit(length);
+      if (adds && !first) return part.load(v, set.array[kSum], at.v[kSum], end, C(0));
+      part.load(v, set.array[kX], at.v[kX], end, C(0));
+      if (!adds) return;
+      part.template each<C>(set.array[kOther], at.v[kOther], end, [&](int e, C other) { v[e] += other; });
+      part.store(v, set.array[kSum], at.v[kSum], end);
       round_to(set.array[kSum].dtype, v);
     };
     auto sum = [&] {
@@ -60,8 +59,8 @@ __global__ void __launch_bounds__(kMost)
       return s;
     };
     Spread<C> spread{0, 0};
-    auto add_spread = [&](const Part<kN>& part, C m) {
-      const int end = part.limit(n);
+    auto add_spread = [&](const Part<kN, kUnits>& part, C m) {
+      const int end = part.limit(length);
 #pragma unroll
       for (int e = 0; e < kN; ++e) {
         const C d = part.offset(e) < end ? v[e] - m : C(0);
@@ -69,21 +68,13 @@ __global__ void __launch_bounds__(kMost)
         spread.squares += d * d;
       }
     };
-    auto finish = [&](const Part<kN>& part, C m, C r) {
+    auto finish = [&](const Part<kN, kUnits>& part, C m, C r) {
 #pragma unroll
       for (int e = 0; e < kN; ++e) v[e] = (v[e] - m) * r;
-      C w[kN];
-      if (weight.data) {
-        part.load(w, weight, 0, n, C(0));
-#pragma unroll
-        for (int e = 0; e < kN; ++e) v[e] *= w[e];
-      }
-      if (bias.data) {
-        part.load(w, bias, 0, n, C(0));
-#pragma unroll
-        for (int e = 0; e < kN; ++e) v[e] += w[e];
-      }
-      part.store(v, set.array[kY], at.v[kY], n);
+      const int end = part.limit(length);
+      if (weight.data) part.template each<C>(weight, 0, end, [&](int e, C w) { v[e] *= w; });
+      if (bias.data) part.template each<C>(bias, 0, end, [&](int e, C w) { v[e] += w; });
+      part.store(v, set.array[kY], at.v[kY], end);
     };
     C m = 0, r;
     auto settle = [&] {
@@ -93,7 +84,7 @@ __global__ void __launch_bounds__(kMost)
       r = C(1) / f::sqrt((variance < C(0) ? C(0) : variance) + eps);
     };
     if (resident) {
-      const Part<kN> part(g, 0, set.units);
+      const Part<kN, kUnits> part(g, 0);
       load(part, true);
       if (centered) m = g.reduce(sum(), Add()) / count;
       add_spread(part, m);
@@ -103,19 +94,19 @@ __global__ void __launch_bounds__(kMost)
       C s = 0;
       if (centered) {
         for (int64_t first = 0; first < set.length; first += step) {
-          load(Part<kN>(g, first, set.units), true);
+          load(Part<kN, kUnits>(g, first), true);
           s += sum();
         }
         m = g.reduce(s, Add()) / count;
       }
       for (int64_t first = 0; first < set.length; first += step) {
-        const Part<kN> part(g, first, set.units);
+        const Part<kN, kUnits> part(g, first);
         load(part, !centered);
         add_spread(part, m);
       }
       settle();
       for (int64_t first = 0; first < set.length; first += step) {
-        const Part<kN> part(g, first, set.units);
+        const Part<kN, kUnits> part(g, first);
         load(part, false);
         finish(part, m, r);
       }
@@ -129,8 +120,8 @@ __global__ void __launch_bounds__(kMost)
 enum : int { kDy, kInput, kAdded, kDx };
 
 // Arrays: dy, x, other, dx. parts, if any: for each block the sums over its rows of dy xhat, and of dy.
-template <class C, int kN, bool kParts>
-__global__ void __launch_bounds__(kMost)
+template <class C, int kN, bool kUnits, bool kParts>
+__global__ void __launch_bounds__(kMost, kN <= 8 ? kRowBlocks<C> : 1)
     norm_rows_backward(RowSet<4> set, bool adds, RowArray weight, const C* mean, const C* rstd, C* parts) {
   const Group g(set.group, set.columns);
   const bool resident = kParts || set.length <= int64_t{g.size} * kN;
@@ -140,12 +131,13 @@ __global__ void __launch_bounds__(kMost)
     const int64_t row = row0 + g.index;
     const bool live = row < set.rows.count;
     const auto at = set.rows.at(live ? row : 0);
-    const int64_t n = live ? set.length : 0, step = int64_t{g.size} * kN;
+    const int64_t length = live ? set.length : 0, step = int64_t{g.size} * kN;
     const C m = live && mean ? mean[row] : C(0), r = live ? rstd[row] : C(0);
     C d[kN], h[kN];  // dy weight, x - mean: scaled late, so that their products cancel where they should
-    auto load = [&](const Part<kN>& part) {
-      part.load(d, set.array[kDy], at.v[kDy], n, C(0));
-      part.load(h, set.array[kInput], at.v[kInput], n, m);
+    auto load = [&](const Part<kN, kUnits>& part) {
+      const int end = part.limit(length);
+      part.load(d, set.array[kDy], at.v[kDy], end, C(0));
+      part.load(h, set.array[kInput], at.v[kInput], end, m);
 #pragma unroll
       for (int e = 0; e < kN; ++e) {
         h[e] -= m;
@@ -154,11 +146,7 @@ __global__ void __launch_bounds__(kMost)
           db[e] += d[e];
         }
       }
-      if (!weight.data) return;
-      C w[kN];
-      part.load(w, weight, 0, n, C(0));
-#pragma unroll
-      for (int e = 0; e < kN; ++e) d[e] *= w[e];
+      if (weight.data) part.template each<C>(weight, 0, end, [&](int e, C w) { d[e] *= w; });
     };
     C s = 0, q = 0;
     auto add_up = [&] {
@@ -168,41 +156,38 @@ __global__ void __launch_bounds__(kMost)
         q += d[e] * h[e];
       }
     };
-    auto finish = [&](const Part<kN>& part) {
+    auto finish = [&](const Part<kN, kUnits>& part) {
 #pragma unroll
       for (int e = 0; e < kN; ++e) d[e] = r * (d[e] - s - h[e] * r * q);
-      if (adds) {
-        part.load(h, set.array[kAdded], at.v[kAdded], n, C(0));
-#pragma unroll
-        for (int e = 0; e < kN; ++e) d[e] += h[e];
-      }
-      part.store(d, set.array[kDx], at.v[kDx], n);
+      const int end = part.limit(length);
+      if (adds) part.template each<C>(set.array[kAdded], at.v[kAdded], end, [&](int e, C added) { d[e] += added; });
+      part.store(d, set.array[kDx], at.v[kDx], end);
     };
     auto means = [&] {
       s = mean ? g.reduce(s, Add()) / count : C(0);
       q = g.reduce(q, Add()) * r / count;
     };
     if (resident) {
-      const Part<kN> part(g, 0, set.units);
+      const Part<kN, kUnits> part(g, 0);
       load(part);
       add_up();
       means();
       finish(part);
     } else {
       for (int64_t first = 0; first < set.length; first += step) {
-        load(Part<kN>(g, first, set.units));
+        load(Part<kN, kUnits>(g, first));
         add_up();
       }
       means();
       for (int64_t first = 0; first < set.length; first += step) {
-        const Part<kN> part(g, first, set.units);
+        const Part<kN, kUnits> part(g, first);
         load(part);
         finish(part);
       }
     }
   }
   if constexpr (kParts) {
-    const Part<kN> part(g, 0, set.units);
+    const Part<kN, kUnits> part(g, 0);
     const int end = part.limit(set.length);
     C* out = parts + int64_t{blockIdx.x} * 2 * set.length;
     C* total = g.count > 1 ? dynamic_shared<C>() : out;
@@ -229,14 +214,15 @@ __global__ void __launch_bounds__(256)
   const Group g(8, true);
   for (int64_t j0 = int64_t{blockIdx.x} * g.count; j0 < 2 * n; j0 += int64_t{gridDim.x} * g.count) {
     const int64_t j = j0 + g.index;
-    const RowArray& out = j < n ? dweight : dbias;
-    const bool wanted = j < 2 * n && out.data;
+    // Not a reference to one of the parameters, for which they would be copied to memory.
+    void* const out = j < n ? dweight.data : dbias.data;
+    const bool wanted = j < 2 * n && out;
     double s = 0;
     for (int64_t b = g.rank; b < blocks && wanted; b += g.size) s += static_cast<double>(parts[b * 2 * n + j]);
     s = g.reduce(s, Add());
     if (!wanted || g.rank != 0) continue;
     const auto at = index.at(j < n ? j : j - n);
-    store_any(out.data, out.dtype, j < n ? at.v[0] : at.v[1], s);
+    store_any(out, j < n ? dweight.dtype : dbias.dtype, j < n ? at.v[0] : at.v[1], s);
   }
 }
 
@@ -313,17 +299,15 @@ void forward(const char* op, const Array& x, const Array* other, int axes, const
   if (mean) check_statistic(*mean, set.rows.count, compute);
   const Array w = as_weight(weight, compute, set.length), b = as_weight(bias, compute, set.length);
   set.units = set.units && whole_units(w) && whole_units(b);
-  auto run = [&]<class C, int kN>() {
+  auto run = [&]<class C, int kN, bool kUnits>() {
     set.choose_group(kN, kMost);
-    launch(norm_rows<C, kN>, set.blocks(), set.threads(), 0, set, other != nullptr, mean != nullptr, RowArray(w, 1),
-           RowArray(b, 1), static_cast<C>(eps), mean ? mean->data<C>() : nullptr, rstd.data<C>());
+    launch(norm_rows<C, kN, kUnits>, set.blocks(), set.threads(), 0, set, other != nullptr, mean != nullptr,
+           RowArray(w, 1), RowArray(b, 1), static_cast<C>(eps), mean ? mean->data<C>() : nullptr, rstd.data<C>());
   };
   if (compute == DType::kFloat64)
-    run.operator()<double, 8>();
-  else if (set.length <= 256)
-    run.operator()<float, 8>();
+    run.operator()<double, 8, false>();
   else
-    run.operator()<float, 16>();
+    set.units ? run.operator()<float, 8, true>() : run.operator()<float, 8, false>();
   if (out.storage.get() != y.storage.get()) copy(out, y);
   if (sum && total.storage.get() != sum->storage.get()) copy(total, *sum);
 }
@@ -347,7 +331,7 @@ void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, co
   const C *m = mean.defined() ? mean.data<C>() : nullptr, *r = rstd.data<C>();
   const int64_t rows = set.rows.count, n = set.length;
   // Rows whose part of the weights' gradients fits into registers beside them.
-  const bool fits = n <= kMost * (std::is_same_v<C, float> ? 16 : 8);
+  const bool fits = n <= kMost * (std::is_same_v<C, float> && set.units ? 16 : 8);
   if ((dweight || dbias) && fits && !set.columns) {
     const bool is_long = n > kMost * 8;
     set.choose_group(is_long ? 16 : 8, kMost);
@@ -359,12 +343,12 @@ void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, co
       launch(kernel, static_cast<unsigned>(blocks), kMost, shared, set, adds, RowArray(w, 1), m, r, parts.data<C>());
     };
     if constexpr (std::is_same_v<C, float>) {
-      if (is_long)
-        run(norm_rows_backward<C, 16, true>);
+      if (set.units)
+        run(is_long ? norm_rows_backward<C, 16, true, true> : norm_rows_backward<C, 8, true, true>);
       else
-        run(norm_rows_backward<C, 8, true>);
+        run(norm_rows_backward<C, 8, false, true>);
     } else {
-      run(norm_rows_backward<C, 8, true>);
+      run(norm_rows_backward<C, 8, false, true>);
     }
     const Array& shaped = dweight ? *dweight : *dbias;
     const Strided<2> index(shaped.shape, {shaped.strides, dbias ? dbias->strides : shaped.strides});
@@ -383,7 +367,10 @@ void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, co
       if (Array* d = k ? dbias : dweight) copy(sums[k].view(d->shape, contiguous_strides(d->shape)), *d);
   }
   set.choose_group(8, kMost);
-  launch(norm_rows_backward<C, 8, false>, set.blocks(), set.threads(), 0, set, adds, RowArray(w, 1), m, r, nullptr);
+  auto kernel = norm_rows_backward<C, 8, false, false>;
+  if constexpr (std::is_same_v<C, float>)
+    if (set.units) kernel = norm_rows_backward<C, 8, true, false>;
+  launch(kernel, set.blocks(), set.threads(), 0, set, adds, RowArray(w, 1), m, r, nullptr);
 }
 
 void backward(const char* op, const Array& dy, const Array& x, int axes, const Array& weight, const Array* mean,

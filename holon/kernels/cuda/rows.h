@@ -14,30 +14,18 @@ namespace holon::kernels::cuda {
 // What is computed with numbers that are 0 or 1 for what is not 0.
 struct Truth {};
 
-// Calls f(TypeTag<T>{}) for the element types that are computed in C: floats up to C, integers in int64, all of them
-// for Truth.
+// f(TypeTag<T>) with a dtype that rows computed in C may have: floats up to C, integers for int64, all of them for
+// Truth.
 template <class C, class F>
 __device__ __forceinline__ void visit_stored(DType dtype, F&& f) {
-  if constexpr (std::is_same_v<C, int64_t> || std::is_same_v<C, Truth>) {
-    switch (dtype) {
-      case DType::kBool: return f(TypeTag<bool>{});
-      case DType::kUInt8: return f(TypeTag<uint8_t>{});
-      case DType::kInt8: return f(TypeTag<int8_t>{});
-      case DType::kInt32: return f(TypeTag<int32_t>{});
-      case DType::kInt64: return f(TypeTag<int64_t>{});
-      default: break;
-    }
-  }
-  if constexpr (std::is_floating_point_v<C> || std::is_same_v<C, Truth>) {
-    switch (dtype) {
-      case DType::kFloat16: return f(TypeTag<Float16>{});
-      case DType::kBFloat16: return f(TypeTag<BFloat16>{});
-      case DType::kFloat32: return f(TypeTag<float>{});
-      default: break;
-    }
-  }
-  if constexpr (std::is_same_v<C, double> || std::is_same_v<C, Truth>)
-    if (dtype == DType::kFloat64) f(TypeTag<double>{});
+  if constexpr (std::is_same_v<C, Truth>)
+    with_type_of(AllTypes{}, dtype, static_cast<F&&>(f));
+  else if constexpr (std::is_same_v<C, int64_t>)
+    with_type_of(IntTypes{}, dtype, static_cast<F&&>(f));
+  else if constexpr (std::is_same_v<C, double>)
+    with_type_of(FloatTypes{}, dtype, static_cast<F&&>(f));
+  else
+    with_stored<C>(dtype, static_cast<F&&>(f));
 }
 
 template <class C>
@@ -162,37 +150,41 @@ struct Group {
 constexpr int kUnit = 4;
 
 // kN elements of a row in the registers of each thread of a group: those of the part from `first` on. Element e of a
-// thread stands offset(e) behind begin(), the first one of the thread.
-template <int kN>
+// thread stands offset(e) behind begin(), the first one of the thread. kUnits: in whole units (RowSet::units).
+template <int kN, bool kUnits>
 struct Part {
   int64_t first;
   int size, rank;
-  bool units;
 
-  __device__ __forceinline__ Part(const Group& g, int64_t first, bool units)
-      : first(first), size(g.size), rank(g.rank), units(units) {}
-  __device__ __forceinline__ int64_t begin() const { return first + (units ? rank * kUnit : rank); }
-  __device__ __forceinline__ int offset(int e) const { return units ? e / kUnit * kUnit * size + e % kUnit : e * size; }
+  __device__ __forceinline__ Part(const Group& g, int64_t first) : first(first), size(g.size), rank(g.rank) {
+    // Else the addresses of all arrays, for all dtypes, are worked out before the loop over the rows, and spilled.
+    asm volatile("" : "+r"(rank));
+  }
+  __device__ __forceinline__ int64_t begin() const { return first + (kUnits ? rank * kUnit : rank); }
+  __device__ __forceinline__ int offset(int e) const {
+    return kUnits ? e / kUnit * kUnit * size + e % kUnit : e * size;
+  }
   // Elements e with offset(e) < limit(n) stand before place n of the row.
   __device__ __forceinline__ int limit(int64_t n) const {
     const int64_t left = n - begin();
     return left < 0 ? 0 : left > 0x7fffffff ? 0x7fffffff : static_cast<int>(left);
   }
 
-  // From a's row that begins at element `at`; places from n on become `none`.
+  // From a's row that begins at element `at`; elements from end = limit(n) on become `none`.
   template <class C>
-  __device__ __forceinline__ void load(C (&v)[kN], const RowArray& a, int64_t at, int64_t n, C none) const {
-    const int end = limit(n);
+  __device__ __forceinline__ void load(C (&v)[kN], const RowArray& a, int64_t at, int end, C none) const {
     visit_stored<C>(a.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      if (units) {
+      if constexpr (kUnits) {
         const auto* p = reinterpret_cast<const Pack<T, kUnit>*>(static_cast<const T*>(a.data) + at + begin());
         Pack<T, kUnit> packs[kN / kUnit];
 #pragma unroll
         for (int u = 0; u < kN / kUnit; ++u)
           if (u * kUnit * size < end) packs[u] = p[u * size];
+            // Units are whole: they stand before n or behind it.
 #pragma unroll
-        for (int e = 0; e < kN; ++e) v[e] = offset(e) < end ? value_of<C>(packs[e / kUnit].v[e % kUnit]) : none;
+        for (int e = 0; e < kN; ++e)
+          v[e] = e / kUnit * kUnit * size < end ? value_of<C>(packs[e / kUnit].v[e % kUnit]) : none;
       } else {
         const T* p = static_cast<const T*>(a.data) + at + begin() * a.step;
         const int64_t step = size * a.step;
@@ -205,12 +197,34 @@ struct Part {
       }
     });
   }
-  template <class C>
-  __device__ __forceinline__ void store(const C (&v)[kN], const RowArray& a, int64_t at, int64_t n) const {
-    const int end = limit(n);
+  // take(e, value) with the same elements but those from `end` on: they are held no longer than that.
+  template <class C, class F>
+  __device__ __forceinline__ void each(const RowArray& a, int64_t at, int end, F&& take) const {
     visit_stored<C>(a.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      if (units) {
+      if constexpr (kUnits) {
+        const auto* p = reinterpret_cast<const Pack<T, kUnit>*>(static_cast<const T*>(a.data) + at + begin());
+#pragma unroll
+        for (int u = 0; u < kN / kUnit; ++u) {
+          if (u * kUnit * size >= end) continue;
+          const Pack<T, kUnit> pack = p[u * size];
+#pragma unroll
+          for (int k = 0; k < kUnit; ++k) take(u * kUnit + k, value_of<C>(pack.v[k]));
+        }
+      } else {
+        const T* p = static_cast<const T*>(a.data) + at + begin() * a.step;
+        const int64_t step = size * a.step;
+#pragma unroll
+        for (int e = 0; e < kN; ++e, p += step)
+          if (e * size < end) take(e, value_of<C>(*p));
+      }
+    });
+  }
+  template <class C>
+  __device__ __forceinline__ void store(const C (&v)[kN], const RowArray& a, int64_t at, int end) const {
+    visit_stored<C>(a.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      if constexpr (kUnits) {
         auto* p = reinterpret_cast<Pack<T, kUnit>*>(static_cast<T*>(a.data) + at + begin());
 #pragma unroll
         for (int u = 0; u < kN / kUnit; ++u) {
@@ -229,6 +243,10 @@ struct Part {
     });
   }
 };
+
+// The registers that leave room for two of the largest blocks on a multiprocessor: reading and computing overlap.
+template <class C>
+inline constexpr int kRowBlocks = sizeof(C) == 8 ? 1 : 2;
 
 // The rows of kArrays arrays of one shape.
 template <int kArrays>

@@ -104,6 +104,11 @@ void compute_waits_for_communication() {
 }
 int device_index() { return current_index; }
 int multiprocessors() { return processor_counts()[static_cast<size_t>(current_index)]; }
+size_t shared_bytes_of_block() {
+  int bytes = 0;
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current_index), "cudaDeviceGetAttribute");
+  return static_cast<size_t>(bytes);
+}
 FaultReport* fault_report() { return rank_device(current_index).faults; }
 const char* current_op() { return op_name; }
 

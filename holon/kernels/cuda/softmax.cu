@@ -22,19 +22,19 @@ struct Mask {
   }
 };
 
-template <class C, int kN>
-__global__ void __launch_bounds__(kMost) softmax_rows(RowSet<2> set, bool log, C scale, Mask mask) {
+template <class C, int kN, bool kUnits>
+__global__ void __launch_bounds__(kMost, kRowBlocks<C>) softmax_rows(RowSet<2> set, bool log, C scale, Mask mask) {
   const Group g(set.group, set.columns);
   for (int64_t row0 = int64_t{blockIdx.x} * g.count; row0 < set.rows.count; row0 += int64_t{gridDim.x} * g.count) {
     const int64_t row = row0 + g.index;
     const bool live = row < set.rows.count;
     const auto at = set.rows.at(live ? row : 0);
-    const int64_t n = live ? set.length : 0, valid = mask.valid(row, n);
+    const int64_t length = live ? set.length : 0, valid = mask.valid(row, length);
     C v[kN];
     if (set.length <= int64_t{g.size} * kN) {
-      const Part<kN> part(g, 0, set.units);
+      const Part<kN, kUnits> part(g, 0);
       const int seen = part.limit(valid);
-      part.load(v, set.array[0], at.v[0], valid, lowest<C>());
+      part.load(v, set.array[0], at.v[0], seen, lowest<C>());
       C m = lowest<C>();
 #pragma unroll
       for (int e = 0; e < kN; ++e) m = MaxNumber()(m, v[e]);
@@ -50,42 +50,43 @@ __global__ void __launch_bounds__(kMost) softmax_rows(RowSet<2> set, bool log, C
       const C k = log ? f::log(s) : C(1) / s;
 #pragma unroll
       for (int e = 0; e < kN; ++e) v[e] = log ? v[e] - k : part.offset(e) < seen ? v[e] * k : C(0);
-      part.store(v, set.array[1], at.v[1], n);
+      part.store(v, set.array[1], at.v[1], part.limit(length));
       continue;
     }
     OnlineSum<C> sum = OnlineSum<C>::empty();
     for (int64_t first = 0; first < set.length; first += int64_t{g.size} * kN) {
-      const Part<kN> part(g, first, set.units);
-      part.load(v, set.array[0], at.v[0], valid, lowest<C>());
+      const Part<kN, kUnits> part(g, first);
+      part.load(v, set.array[0], at.v[0], part.limit(valid), lowest<C>());
       sum.take(v, scale);
     }
     sum = g.reduce(sum, typename OnlineSum<C>::Merge{scale});
     const C k = log ? f::log(sum.sum) : C(1) / sum.sum;
     for (int64_t first = 0; first < set.length; first += int64_t{g.size} * kN) {
-      const Part<kN> part(g, first, set.units);
+      const Part<kN, kUnits> part(g, first);
       const int seen = part.limit(valid);
-      part.load(v, set.array[0], at.v[0], valid, lowest<C>());
+      part.load(v, set.array[0], at.v[0], seen, lowest<C>());
 #pragma unroll
       for (int e = 0; e < kN; ++e) {
         const C d = (v[e] - sum.max) * scale;
         v[e] = log ? d - k : part.offset(e) < seen ? f::exp_nonpositive(d) * k : C(0);
       }
-      part.store(v, set.array[1], at.v[1], n);
+      part.store(v, set.array[1], at.v[1], part.limit(length));
     }
   }
 }
 
-template <class C, int kN>
-__global__ void __launch_bounds__(kMost) softmax_rows_backward(RowSet<3> set, bool log, C scale) {
+template <class C, int kN, bool kUnits>
+__global__ void __launch_bounds__(kMost, kRowBlocks<C>) softmax_rows_backward(RowSet<3> set, bool log, C scale) {
   const Group g(set.group, set.columns);
   for (int64_t row0 = int64_t{blockIdx.x} * g.count; row0 < set.rows.count; row0 += int64_t{gridDim.x} * g.count) {
     const bool live = row0 + g.index < set.rows.count;
     const auto at = set.rows.at(live ? row0 + g.index : 0);
-    const int64_t n = live ? set.length : 0;
+    const int64_t length = live ? set.length : 0;
     C dy[kN], y[kN];
-    auto load = [&](const Part<kN>& part) {
-      part.load(dy, set.array[0], at.v[0], n, C(0));
-      part.load(y, set.array[1], at.v[1], n, C(0));
+    auto load = [&](const Part<kN, kUnits>& part) {
+      const int end = part.limit(length);
+      part.load(dy, set.array[0], at.v[0], end, C(0));
+      part.load(y, set.array[1], at.v[1], end, C(0));
     };
     auto add_up = [&] {
       C s = 0;
@@ -93,34 +94,34 @@ __global__ void __launch_bounds__(kMost) softmax_rows_backward(RowSet<3> set, bo
       for (int e = 0; e < kN; ++e) s += log ? dy[e] : dy[e] * y[e];
       return s;
     };
-    auto finish = [&](const Part<kN>& part, C s) {
+    auto finish = [&](const Part<kN, kUnits>& part, C s) {
 #pragma unroll
       for (int e = 0; e < kN; ++e) dy[e] = log ? dy[e] - f::exp_nonpositive(y[e]) * s : scale * y[e] * (dy[e] - s);
-      part.store(dy, set.array[2], at.v[2], n);
+      part.store(dy, set.array[2], at.v[2], part.limit(length));
     };
     if (set.length <= int64_t{g.size} * kN) {
-      const Part<kN> part(g, 0, set.units);
+      const Part<kN, kUnits> part(g, 0);
       load(part);
       finish(part, g.reduce(add_up(), Add()));
       continue;
     }
     C s = 0;
     for (int64_t first = 0; first < set.length; first += int64_t{g.size} * kN) {
-      const Part<kN> part(g, first, set.units);
+      const Part<kN, kUnits> part(g, first);
       load(part);
       s += add_up();
     }
     s = g.reduce(s, Add());
     for (int64_t first = 0; first < set.length; first += int64_t{g.size} * kN) {
-      const Part<kN> part(g, first, set.units);
+      const Part<kN, kUnits> part(g, first);
       load(part);
       finish(part, s);
     }
   }
 }
 
-template <class C>
-__global__ void __launch_bounds__(kMost) log_sum_exp_rows(RowSet<1> set, C* out) {
+template <class C, bool kUnits>
+__global__ void __launch_bounds__(kMost, kRowBlocks<C>) log_sum_exp_rows(RowSet<1> set, C* out) {
   constexpr int kN = 16;
   const Group g(set.group, set.columns);
   for (int64_t row0 = int64_t{blockIdx.x} * g.count; row0 < set.rows.count; row0 += int64_t{gridDim.x} * g.count) {
@@ -130,7 +131,8 @@ __global__ void __launch_bounds__(kMost) log_sum_exp_rows(RowSet<1> set, C* out)
     OnlineSum<C> sum = OnlineSum<C>::empty();
     for (int64_t first = 0; first < set.length; first += int64_t{g.size} * kN) {
       C v[kN];
-      Part<kN>(g, first, set.units).load(v, set.array[0], at.v[0], live ? set.length : 0, lowest<C>());
+      const Part<kN, kUnits> part(g, first);
+      part.load(v, set.array[0], at.v[0], part.limit(live ? set.length : 0), lowest<C>());
       sum.take(v, C(1));
     }
     sum = g.reduce(sum, typename OnlineSum<C>::Merge{C(1)});
@@ -151,16 +153,18 @@ void forward(const char* op, const Array& x, int axis, double scale, std::option
   use_device_of(out);
   RowSet<2> set({&x, &out}, axis, 1, diagonal.has_value());
   const Mask mask{diagonal.has_value(), diagonal ? x.shape[x.ndim() - 2] : 1, diagonal.value_or(0)};
-  auto run = [&]<class C, int kN>() {
+  auto run = [&]<class C, int kN, bool kUnits>() {
     set.choose_group(kN, kMost);
-    launch(softmax_rows<C, kN>, set.blocks(), set.threads(), 0, set, log, static_cast<C>(scale), mask);
+    launch(softmax_rows<C, kN, kUnits>, set.blocks(), set.threads(), 0, set, log, static_cast<C>(scale), mask);
   };
   if (compute == DType::kFloat64)
-    run.operator()<double, 8>();
+    run.operator()<double, 8, false>();
+  else if (!set.units)
+    run.operator()<float, 8, false>();
   else if (set.length <= 256)  // few registers for short rows, so that they do not stand empty
-    run.operator()<float, 8>();
+    run.operator()<float, 8, true>();
   else
-    run.operator()<float, 16>();
+    run.operator()<float, 16, true>();
 }
 
 void backward(const char* op, const Array& dy, const Array& y, int axis, double scale, Array& dx, bool log) {
@@ -170,16 +174,14 @@ void backward(const char* op, const Array& dy, const Array& y, int axis, double 
   if (dy.numel() == 0) return;
   use_device_of(dx);
   RowSet<3> set({&dy, &y, &dx}, axis, 1, false);
-  auto run = [&]<class C, int kN>() {
+  auto run = [&]<class C, int kN, bool kUnits>() {
     set.choose_group(kN, kMost);
-    launch(softmax_rows_backward<C, kN>, set.blocks(), set.threads(), 0, set, log, static_cast<C>(scale));
+    launch(softmax_rows_backward<C, kN, kUnits>, set.blocks(), set.threads(), 0, set, log, static_cast<C>(scale));
   };
   if (compute == DType::kFloat64)
-    run.operator()<double, 8>();
-  else if (set.length <= 256)
-    run.operator()<float, 8>();
+    run.operator()<double, 8, false>();
   else
-    run.operator()<float, 16>();
+    set.units ? run.operator()<float, 8, true>() : run.operator()<float, 8, false>();
 }
 
 void softmax(const Array& x, int axis, Array& out) { forward("softmax", x, axis, 1, std::nullopt, out, false); }
@@ -209,9 +211,10 @@ void log_sum_exp(const Array& x, Array& out) {
   HOLON_CHECK(out.numel() == set.rows.count, "log_sum_exp: {} into {}", x.shape, out.shape);
   set.choose_group(16, kMost);
   if (compute == DType::kFloat64)
-    launch(log_sum_exp_rows<double>, set.blocks(), set.threads(), 0, set, out.data<double>());
+    launch(log_sum_exp_rows<double, false>, set.blocks(), set.threads(), 0, set, out.data<double>());
   else
-    launch(log_sum_exp_rows<float>, set.blocks(), set.threads(), 0, set, out.data<float>());
+    launch(set.units ? log_sum_exp_rows<float, true> : log_sum_exp_rows<float, false>, set.blocks(), set.threads(), 0,
+           set, out.data<float>());
 }
 
 HOLON_DEVICE_KERNEL(softmax, softmax);

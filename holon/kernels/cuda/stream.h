@@ -20,6 +20,8 @@ cudaStream_t stream();
 int device_index();
 // How many blocks fit on the current device at once, for grids that stride over more.
 int multiprocessors();
+// What a block may have of shared memory on the current device, where its kernel asks for it.
+size_t shared_bytes_of_block();
 
 // The rank's second stream of the current device, for communication beside its computation. Made on first use.
 cudaStream_t communication_stream();

@@ -96,44 +96,58 @@ __device__ __forceinline__ D convert(S x) {
     return narrow<D>(static_cast<Compute<D>>(widen(x)));
 }
 
-// f(TypeTag<S>) with the type that elements computed in C are stored as.
-template <class C, class F>
-__device__ __forceinline__ void with_stored(DType stored, F&& f) {
-  if constexpr (std::is_same_v<C, float>) {
-    if (stored == DType::kFloat32)
-      f(TypeTag<float>{});
-    else if (stored == DType::kBFloat16)
-      f(TypeTag<BFloat16>{});
-    else
-      f(TypeTag<Float16>{});
-  } else if constexpr (std::is_same_v<C, int32_t>) {
-    if (stored == DType::kInt32)
-      f(TypeTag<int32_t>{});
-    else if (stored == DType::kUInt8)
-      f(TypeTag<uint8_t>{});
-    else if (stored == DType::kInt8)
-      f(TypeTag<int8_t>{});
-    else
-      f(TypeTag<bool>{});
+template <class... T>
+struct TypeList {};
+template <class A, class B>
+struct Joined;
+template <class... A, class... B>
+struct Joined<TypeList<A...>, TypeList<B...>> {
+  using type = TypeList<A..., B...>;
+};
+template <class A, class B>
+using Join = typename Joined<A, B>::type;
+
+// f(TypeTag<T>) with that of the types whose dtype it is. Pre: it is one of them. The last one is not asked for, so
+// that there is no way past f, on which its results would be undefined and take registers.
+template <class T, class... More, class F>
+__device__ __forceinline__ void with_type_of(TypeList<T, More...>, DType dtype, F&& f) {
+  if constexpr (sizeof...(More) == 0) {
+    f(TypeTag<T>{});
   } else {
-    f(TypeTag<C>{});
+    if (dtype == DTypeOf<T>::value)
+      f(TypeTag<T>{});
+    else
+      with_type_of(TypeList<More...>{}, dtype, static_cast<F&&>(f));
   }
 }
 
-// f(TypeTag<T>) with any dtype.
+// The types of elements that are computed in C.
+template <class C>
+struct StoredTypesOf {
+  using type = TypeList<C>;
+};
+template <>
+struct StoredTypesOf<float> {
+  using type = TypeList<float, BFloat16, Float16>;
+};
+template <>
+struct StoredTypesOf<int32_t> {
+  using type = TypeList<int32_t, uint8_t, int8_t, bool>;
+};
+template <class C>
+using StoredTypes = typename StoredTypesOf<C>::type;
+using FloatTypes = Join<StoredTypes<float>, TypeList<double>>;
+using IntTypes = Join<StoredTypes<int32_t>, TypeList<int64_t>>;
+using AllTypes = Join<FloatTypes, IntTypes>;
+
+template <class C, class F>
+__device__ __forceinline__ void with_stored(DType stored, F&& f) {
+  with_type_of(StoredTypes<C>{}, stored, static_cast<F&&>(f));
+}
+// With any dtype.
 template <class F>
 __device__ __forceinline__ void with_dtype(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kBool: return f(TypeTag<bool>{});
-    case DType::kUInt8: return f(TypeTag<uint8_t>{});
-    case DType::kInt8: return f(TypeTag<int8_t>{});
-    case DType::kInt32: return f(TypeTag<int32_t>{});
-    case DType::kInt64: return f(TypeTag<int64_t>{});
-    case DType::kFloat16: return f(TypeTag<Float16>{});
-    case DType::kBFloat16: return f(TypeTag<BFloat16>{});
-    case DType::kFloat32: return f(TypeTag<float>{});
-    case DType::kFloat64: return f(TypeTag<double>{});
-  }
+  with_type_of(AllTypes{}, dtype, static_cast<F&&>(f));
 }
 
 // N elements that are loaded and stored as one. Addresses must be multiples of its size.

@@ -287,11 +287,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int index) {
   p->totalGlobalMem = Memory::get().most();
   p->major = 9;
   p->multiProcessorCount = 4;
-  p->sharedMemPerBlockOptin = 227 * 1024;
+  p->sharedMemPerBlockOptin = emulator::shared_bytes_of_block();
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+  *value = attribute == cudaDevAttrMultiProcessorCount          ? 4
+      : attribute == cudaDevAttrComputeCapabilityMajor         ? 9
+      : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? static_cast<int>(emulator::shared_bytes_of_block())
+                                                             : 0;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {

@@ -5,6 +5,9 @@
 // EMULATED_MEMORY_MB=N    how much memory each has (4096)
 // EMULATED_STRICT=0       the host may touch device memory: quicker, where that has been tested
 // EMULATED_LAZY=1         work waits on its stream until somebody waits for it: missing waits show
+// EMULATED_SHARED_KB=N    the shared memory that a block may have (227); emulated_shared_kb(N) later on
+// EMULATED_LAUNCHES=FILE  a line for each launch: where in the module the kernel begins (hexadecimal), and the numbers of
+//                         blocks, threads of a block, and bytes of dynamic shared memory; emulated_launches(FILE) later on
 // EMULATED_REVERSED=1     threads and blocks run from the last to the first: a barrier that is missing shows in one of the two orders
 #pragma once
 
@@ -33,7 +36,12 @@ enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDe
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive, cudaStreamCaptureStatusInvalidated };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
 
 using cudaStream_t = emulator::Stream*;
 namespace emulator {

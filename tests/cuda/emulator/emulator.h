@@ -48,6 +48,11 @@ void enqueue(Stream* stream, std::function<void()> work);
 // And for work that is done when somebody waits for the stream, as with EMULATED_LAZY; what is put after it waits, too.
 void enqueue_late(Stream* stream, std::function<void()> work);
 void enqueue_meeting(Stream* stream, std::function<void()> work);
+// Adds to the list of EMULATED_LAUNCHES.
+void note_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
+size_t shared_bytes_of_block();  // the most
+// Counts the loads of matrices from shared memory (emulated_matrices in launches.cpp).
+void note_matrix(const void* const (&rows)[8]);
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 void* dynamic_shared();
 uint64_t block_number();  // of the blocks that this host thread has run
@@ -78,6 +83,7 @@ class WarpValues {
 
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, A... args) {
+  note_launch(reinterpret_cast<const void*>(kernel), grid, block, shared_bytes);
   enqueue(stream, [=, values = std::tuple<std::decay_t<P>...>(args...)] {
     run_grid(grid, block, shared_bytes, [&] { std::apply([&](const auto&... v) { kernel(v...); }, values); });
   });

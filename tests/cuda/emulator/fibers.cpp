@@ -60,7 +60,7 @@ class Block {
     if (running_) stop("a kernel was started inside a kernel");
     const uint64_t threads = uint64_t{size.x} * size.y * size.z;
     if (threads == 0 || threads > kMostThreads) stop("a block has 1 to 1024 threads");
-    if (shared_bytes > 227 * 1024) stop("a block has at most 227 KiB of shared memory");
+    if (shared_bytes > shared_bytes_of_block()) stop("a block asks for more shared memory than the device has for one");
     if (grid.y > 65535 || grid.z > 65535) stop("a grid has at most 65535 blocks along y and z");
     running_ = true;
     body_ = &body;
