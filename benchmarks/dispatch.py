@@ -51,8 +51,9 @@ def peer():
 
 
 def main():
-    import holon as flow
     import numpy
+
+    import holon as flow
 
     where = {"placement": flow.placement("cpu", [0]), "sbp": flow.sbp.broadcast}
     ours = {

@@ -21,9 +21,10 @@ if PEER:
     import torch.nn as nn
     import torch.nn.functional as F
 else:
+    import holon.nn.functional as F
+
     import holon as flow
     import holon.nn as nn
-    import holon.nn.functional as F
 
 
 class Cnn(nn.Module):

@@ -12,8 +12,9 @@ from pathlib import Path
 # Before holon is loaded: devices that are only simulated are observed too.
 os.environ.setdefault("HOLON_SIMULATE", "cuda")
 
-import holon  # noqa: E402
 from reference import classes, ops  # noqa: E402
+
+import holon  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "Written by `./dev docs`; changes belong into the declarations.\n"

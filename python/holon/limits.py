@@ -19,7 +19,7 @@ class finfo:
         self.min = -self.max
         self.tiny = self.smallest_normal = 2.0 ** (1 - exponent)
         self.smallest_subnormal = 2.0 ** (1 - exponent - mantissa)
-        self.resolution = 10.0 ** -int((mantissa * 0.30102999566398120))
+        self.resolution = 10.0 ** -int(mantissa * 0.30102999566398120)
 
     def __repr__(self):
         return (f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "

@@ -80,7 +80,7 @@ def test_memory_that_is_freed_early_is_not_overwritten_before_its_use():
     x = flow.from_numpy(a).to("cuda:0")
     y = x
     want = a.astype(np.float32)
-    for i in range(30):
+    for _ in range(30):
         y = y + 1.0  # each result takes the memory of the one before the last
         want = want + np.float32(1)
         flow.full((5000,), 1e9, device="cuda:0")

@@ -77,7 +77,7 @@ def test_dlpack():
     v = flow.from_dlpack(t.transpose(0, 1))
     del t, u
     np.testing.assert_array_equal(v.cpu().numpy(), (X + 1).transpose(1, 0, 2))
-    with pytest.raises(Exception):
+    with pytest.raises((RuntimeError, BufferError)):  # NumPy's, which reads the CPU's memory only
         np.from_dlpack(v)
 
 

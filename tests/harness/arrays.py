@@ -1,7 +1,8 @@
 """Arrays to feed to what is tested, and comparison with what NumPy says."""
 
-import holon
 import numpy as np
+
+import holon
 
 
 def array(*shape, seed=0):

@@ -8,10 +8,7 @@ import time
 
 import numpy as np
 import pytest
-
-import holon
 from harness import ranks
-from holon import data
 from holon.utils.data import (
     BatchSampler,
     ChainDataset,
@@ -32,6 +29,9 @@ from holon.utils.data import (
     get_worker_info,
     random_split,
 )
+
+import holon
+from holon import data
 
 
 class Numbers(Dataset):

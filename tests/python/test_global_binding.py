@@ -5,7 +5,6 @@ import time
 
 import numpy as np
 import pytest
-
 from harness import ranks
 
 from holon import _C
@@ -36,11 +35,11 @@ def test_placements():
         assert p.type == "cpu" and p.ranks.tolist() == [0, 1] and isinstance(grid.ranks, np.ndarray) and grid.hierarchy == (2, 2)
         assert placement.all("cpu") == placement("cpu", [0, 1, 2, 3]) and placement("cpu", 2).ranks.tolist() == [2]
         assert pickle.loads(pickle.dumps(grid)) == grid and p.index_of(1) == 1 and p.index_of(3) == -1
-        for ranks, kind, text in [([], ValueError, "empty"), ([0, 0], ValueError, "twice"), ([4], ValueError, "rank 4 is not in the world of 4"),
+        for wrong, kind, text in [([], ValueError, "empty"), ([0, 0], ValueError, "twice"), ([4], ValueError, "rank 4 is not in the world of 4"),
                                   ([-1], ValueError, "negative"), ("0", TypeError, "got str '0'"), ([[0], [1, 2]], ValueError, "unlike lengths"),
                                   ([0, [1]], ValueError, "unlike lengths|one depth"), ([0.5], TypeError, "got float"), ({0, 1}, TypeError, "got set")]:
             with pytest.raises(kind, match=text):
-                placement("cpu", ranks)
+                placement("cpu", wrong)
         with pytest.raises(Exception, match="tpu"):
             placement("tpu", [0])
         with pytest.raises(TypeError, match="type must be"):

@@ -4,10 +4,11 @@ import inspect
 import math
 import pickle
 
-import holon
 import numpy as np
 import pytest
 from harness.arrays import array, same, tensor
+
+import holon
 from holon import nn
 
 F = nn.functional

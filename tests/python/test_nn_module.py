@@ -3,9 +3,10 @@ import copy
 import pickle
 from collections import OrderedDict
 
-import holon
 import numpy as np
 import pytest
+
+import holon
 from holon import nn
 
 B, S = holon.sbp.broadcast, holon.sbp.split

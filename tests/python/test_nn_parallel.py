@@ -1,7 +1,8 @@
 """Layers and models on two ranks against one: rows of the batch divided, and heads, hidden units, channels or vocabulary."""
-import holon
 import numpy as np
 import pytest
+
+import holon
 from holon import nn
 
 F = nn.functional

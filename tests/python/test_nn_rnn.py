@@ -2,10 +2,11 @@
 
 import pickle
 
-import holon
 import numpy as np
 import pytest
 from harness.arrays import array, same, tensor
+
+import holon
 from holon import nn
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from holon.utils import cpp_extension
 
 import holon as flow
-from holon.utils import cpp_extension
 
 SOURCE = Path(__file__).parent / "library/soft_cap.cpp"
 HEAD = "#include <holon/dispatch/dispatch.h>\nusing namespace holon;\n"

@@ -1,8 +1,9 @@
 """Generators, seeds, and the forms of the calls that draw."""
 
-import holon as flow
 import numpy as np
 import pytest
+
+import holon as flow
 
 
 def test_a_generator_counts_its_own_draws():

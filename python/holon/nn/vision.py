@@ -1,5 +1,4 @@
 """Images: other resolutions, and windows as columns."""
-from . import functional as F
 from .options import REQUIRED, FunctionModule
 
 

@@ -1,8 +1,9 @@
 """Making tensors: the forms of a size, the new_* methods, and global tensors of every sbp."""
 
-import holon as flow
 import numpy as np
 import pytest
+
+import holon as flow
 
 
 @pytest.mark.parametrize("make", [flow.zeros, flow.ones, flow.empty, flow.rand, flow.randn, flow.ones(1).new_zeros, flow.ones(1).new_ones, flow.ones(1).new_empty])

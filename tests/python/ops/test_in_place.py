@@ -1,8 +1,9 @@
 """In-place forms: values, what they refuse, and gradients through them."""
 
-import holon as flow
 import numpy as np
 import pytest
+
+import holon as flow
 
 
 def t(*values, dtype=flow.float32):

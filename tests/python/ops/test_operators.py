@@ -2,9 +2,10 @@
 
 import operator
 
-import holon as flow
 import numpy as np
 import pytest
+
+import holon as flow
 
 FLOAT_OPS = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow, operator.eq, operator.ne,
              operator.lt, operator.le, operator.gt, operator.ge]

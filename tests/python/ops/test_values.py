@@ -5,9 +5,10 @@ import pathlib
 import re
 import sys
 
-import holon as flow
 import numpy as np
 import pytest
+
+import holon as flow
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))

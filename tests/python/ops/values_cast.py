@@ -1,8 +1,9 @@
 """Dtypes, and choices by a mask."""
 
-import holon as flow
 import numpy as np
 from op_table import ALL_FLOATS, a, i, m, no_truth, row, wrong
+
+import holon as flow
 
 row("cast", lambda x, d: x.astype(np.int64), a(5, 3), flow.int64)
 row("cast", lambda x, d: x != 0, i(5, high=2), flow.bool)

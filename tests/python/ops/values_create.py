@@ -1,8 +1,9 @@
 """Tensors from nothing. Their arguments are numbers: the dtype is given by name."""
 
-import holon as flow
 import numpy as np
 from op_table import a, i, m, no_truth, row, wrong
+
+import holon as flow
 
 F32 = np.float32
 for op, value in {"zeros": 0, "ones": 1}.items():

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from op_table import a, i, m, row, wrong
+from op_table import a, m, row, wrong
 
 
 def softmax(x):

@@ -2,7 +2,6 @@
 
 import numpy as np
 from op_table import ALL_FLOATS, a, i, m, row, wrong
-
 from values_conv import adaptive
 
 

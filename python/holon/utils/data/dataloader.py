@@ -12,7 +12,6 @@ from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, SequentialSampler, seed_of
 from .worker import BATCH, END, parent_ends, receive_result, send_message, work
 
-
 # multiprocessing's list of children is not made for several threads, and ranks may be threads.
 _children_lock = threading.Lock()
 
