@@ -27,7 +27,7 @@ class Kernel(NamedTuple):
         """Threads of a multiprocessor at work at once, by registers and shared memory, with blocks of so many."""
         of_warp = -(-self.registers * 32 // 256) * 256
         blocks = min(REGISTERS // (of_warp * -(-threads // 32)), THREADS // threads)
-        shared = self.shared + dynamic + (1024 if self.arch >= 80 else 0)
+        shared = self.shared + dynamic + 1024  # the system's
         return threads * min(blocks, (228 if self.arch >= 90 else 164) * 1024 // shared)
 
 
@@ -68,8 +68,8 @@ def kernels(module=MODULE):
             found.append((arch, match[1]))
         elif "REG:" in line:
             n = {key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", line)}
-            # From 9.0 on a KiB of shared memory is the system's, and counted here.
-            shared = n["SHARED"] - (1024 if arch >= 90 else 0)
+            # From 9.0 on a KiB of shared memory is the system's, and counted where a kernel has some of its own.
+            shared = max(0, n["SHARED"] - (1024 if arch >= 90 else 0))
             found[-1] += (n["REG"], n["STACK"] + n["LOCAL"], shared)
     names = demangled([f[1] for f in found])
     return [Kernel(f[0], short_name(name), *f[2:]) for f, name in zip(found, names) if len(f) == 5]
