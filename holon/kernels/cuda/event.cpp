@@ -54,8 +54,10 @@ class CudaEvent final : public DeviceEvent {
     if (index_ != begin.index_)
       fail_value("the time between two events: they are of cuda:{} and cuda:{}, whose clocks differ.", begin.index_,
                  index_);
-    if (!query() || cudaEventQuery(begin.event_) != cudaSuccess)
+    if (!query() || cudaEventQuery(begin.event_) != cudaSuccess) {
+      cudaGetLastError();  // "not ready" would be taken for the next launch's
       fail_runtime("the time between two events: the work before them is not done yet. Call synchronize() first.");
+    }
     float ms = 0;
     check(cudaEventElapsedTime(&ms, begin.event_, event_), "cudaEventElapsedTime");
     return ms;

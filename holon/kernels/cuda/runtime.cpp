@@ -52,9 +52,29 @@ struct RankDevices {
   std::array<RankDevice, kMostDevices> of{};
 };
 
+// Makes another device current for a scope.
+class OnDevice {
+ public:
+  explicit OnDevice(int index) {
+    if (cudaGetDevice(&before_) == cudaSuccess && before_ == index)
+      before_ = -1;
+    else
+      check(cudaSetDevice(index), "cudaSetDevice");
+  }
+  ~OnDevice() {
+    if (before_ >= 0) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = -1;
+};
+
 RankDevice& rank_device(int index) {
   RankDevice& d = Context::current().part<RankDevices>().of[static_cast<size_t>(index)];
   if (!d.stream) {
+    const OnDevice on(index);
     check(cudaStreamCreateWithFlags(&d.stream, cudaStreamNonBlocking), "cudaStreamCreate");
     void* p = nullptr;
     check(cudaHostAlloc(&p, sizeof(FaultReport), cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
@@ -163,25 +183,6 @@ class OutsideOfRecording {
 
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
-// Makes another device current for a scope.
-class OnDevice {
- public:
-  explicit OnDevice(int index) {
-    if (cudaGetDevice(&before_) == cudaSuccess && before_ == index)
-      before_ = -1;
-    else
-      check(cudaSetDevice(index), "cudaSetDevice");
-  }
-  ~OnDevice() {
-    if (before_ >= 0) cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int before_ = -1;
 };
 
 // Called by the allocator, under its lock.

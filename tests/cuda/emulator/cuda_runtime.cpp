@@ -15,6 +15,7 @@
 namespace emulator {
 
 struct Event {
+  int device = 0;
   Stream* stream = nullptr;
   uint64_t ticket = 0;
   Stream* recorded = nullptr;  // the stream of the recording that it is a part of
@@ -105,6 +106,12 @@ class Memory {
     }
     d.used += bytes;
     d.blocks[p] = bytes;
+    // What nobody has written yet is all ones (NaN): on a device it is what others have left.
+    if (bytes <= kMostFilled) {
+      if (open_ == 0) protect(p, bytes, true);
+      std::memset(p, 0xff, bytes);
+      if (open_ == 0) protect(p, bytes, false);
+    }
     return p;
   }
 
@@ -163,7 +170,7 @@ class Memory {
   int count() const { return static_cast<int>(devices_.size()); }
 
  private:
-  static constexpr size_t kPage = 4096, kRange = size_t{64} << 30;
+  static constexpr size_t kPage = 4096, kRange = size_t{64} << 30, kMostFilled = size_t{64} << 20;
   struct Device {
     char* base = nullptr;
     size_t top = 0, used = 0;
@@ -223,9 +230,8 @@ std::vector<Stream*>& streams() {
   return *all;
 }
 
-}  // namespace
-
-void enqueue(Stream* s, std::function<void()> work) {
+// Copies may be put on any stream.
+void put(Stream* s, std::function<void()> work) {
   if (!s) stop("work for the default stream: every rank has its own");
   std::lock_guard lock(s->mutex);
   if (s->capturing) {
@@ -238,6 +244,14 @@ void enqueue(Stream* s, std::function<void()> work) {
     return;
   }
   do_now(work);
+}
+
+}  // namespace
+
+// "A kernel launch will fail if it is issued to a stream that is not associated to the current device."
+void enqueue(Stream* s, std::function<void()> work) {
+  if (s && s->device != device) stop("a kernel for a stream of a device that is not the current one");
+  put(s, std::move(work));
 }
 
 void enqueue_late(Stream* s, std::function<void()> work) {
@@ -325,6 +339,7 @@ const char* cudaGetErrorName(cudaError_t e) {
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     default: return "cudaErrorInvalidValue";
   }
@@ -369,19 +384,19 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const bool fits = kind == cudaMemcpyDefault || (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
                                                   from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
   if (!fits) return result(cudaErrorInvalidValue);
-  enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  put(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_index, const void* from, int from_index, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (Memory::get().owner(to, bytes) != to_index || Memory::get().owner(from, bytes) != from_index) return result(cudaErrorInvalidValue);
-  enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  put(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (Memory::get().owner(p, bytes) < 0) return result(cudaErrorInvalidValue);
-  enqueue(stream, [=] { std::memset(p, value, bytes); });
+  put(stream, [=] { std::memset(p, value, bytes); });
   return cudaSuccess;
 }
 
@@ -414,13 +429,15 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new Event;
   (*event)->timing = !(flags & cudaEventDisableTiming);
+  (*event)->device = device;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->device != stream->device) return result(cudaErrorInvalidResourceHandle);
   std::lock_guard lock(stream->mutex);
   event->stream = stream;
   event->recorded = stream->capturing;
-  if (event->timing && !stream->capturing) enqueue(stream, [event] { event->at = std::chrono::steady_clock::now(); });
+  if (event->timing && !stream->capturing) put(stream, [event] { event->at = std::chrono::steady_clock::now(); });
   event->ticket = stream->put;
   return cudaSuccess;
 }
@@ -437,7 +454,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
   }
   if (stream->capturing) return result(cudaErrorStreamCaptureIsolation);
-  enqueue(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
+  put(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -502,7 +519,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  enqueue(stream, [work = exec->work] {
+  put(stream, [work = exec->work] {
     for (auto& w : work) w();
   });
   if (exec->meets) drain(*stream, stream->put);

@@ -23,6 +23,7 @@ enum cudaError_t {
   cudaErrorNoDevice = 100,
   cudaErrorInsufficientDriver = 35,
   cudaErrorPeerAccessAlreadyEnabled = 704,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorStreamCaptureUnsupported = 900,
