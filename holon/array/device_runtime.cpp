@@ -48,6 +48,7 @@ Backend& backend() {
 }
 
 std::atomic<void (*)()> further_check{nullptr};
+thread_local RecordedDraw* the_draw = nullptr;
 
 }  // namespace
 
@@ -55,6 +56,10 @@ void set_device_check(void (*check)()) { further_check.store(check); }
 void run_device_check() {
   if (auto* check = further_check.load(std::memory_order_relaxed)) check();
 }
+
+RecordedDrawScope::RecordedDrawScope(RecordedDraw& draw) { the_draw = &draw; }
+RecordedDrawScope::~RecordedDrawScope() { the_draw = nullptr; }
+RecordedDraw* recorded_draw() { return the_draw; }
 
 DeviceRuntime* device_runtime() { return backend().runtime; }
 const std::string& why_no_device() { return backend().missing; }

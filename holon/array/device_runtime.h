@@ -29,6 +29,24 @@ class DeviceGraph {
   virtual void launch() = 0;
 };
 
+// Where a kernel that is recorded finds the numbers of its draw: in memory of the device, so that each launch draws
+// what its step is to draw. It takes *seed for its seed and adds *base to its counter; where they are nullptr it goes
+// by its arguments alone. Kernels that draw set `read`; those that do not know of this cannot be recorded.
+struct RecordedDraw {
+  const uint64_t* seed = nullptr;
+  const int64_t* base = nullptr;
+  bool read = false;
+};
+// For the kernels that this thread runs in its scope.
+class RecordedDrawScope {
+ public:
+  explicit RecordedDrawScope(RecordedDraw& draw);
+  ~RecordedDrawScope();
+  RecordedDrawScope(const RecordedDrawScope&) = delete;
+  RecordedDrawScope& operator=(const RecordedDrawScope&) = delete;
+};
+RecordedDraw* recorded_draw();  // nullptr outside of such scopes
+
 // A place in the order of a rank's work on a device. Of the rank that made it.
 class DeviceEvent {
  public:

@@ -47,6 +47,10 @@ class Prepared {
   const Dims& out_shape() const;
   // Some rank reads from another, so run() is collective. Alike on all ranks.
   bool meets() const;
+  // Whom this rank meets in run(): the members of each meeting, in order. They stay as long as this does.
+  std::vector<std::span<const int>> meetings() const;
+  // These meetings are between devices alone, as far as the layouts say: devices may still have no way to each other.
+  bool meets_on_devices() const;
   // What this rank reads from peers in one run.
   int64_t read_bytes() const;
 
@@ -91,6 +95,8 @@ class PreparedBatch {
   bool has_in() const;
   bool has_out() const;
   bool meets() const;
+  std::vector<std::span<const int>> meetings() const;  // as Prepared has them
+  bool meets_on_devices() const;
   // P -> B (beside axes that stay): in_at() and out_at() are the same and run(buffer, buffer) sums in place.
   bool in_place() const;
   const Dims& in_shape(size_t i) const;  // of this rank's part of tensor i

@@ -252,6 +252,13 @@ size_t PreparedBatch::size() const { return data_->shapes.size(); }
 bool PreparedBatch::has_in() const { return data_->has_in; }
 bool PreparedBatch::has_out() const { return data_->has_out; }
 bool PreparedBatch::meets() const { return data_->meets; }
+std::vector<std::span<const int>> PreparedBatch::meetings() const {
+  if (!data_->meets || data_->members.empty()) return {};
+  return {data_->members};
+}
+bool PreparedBatch::meets_on_devices() const {
+  return boxing::on_device(*data_->from) && boxing::on_device(*data_->to);
+}
 bool PreparedBatch::in_place() const { return data_->in_place; }
 const Dims& PreparedBatch::in_shape(size_t i) const { return data_->in.shapes[i]; }
 const Dims& PreparedBatch::out_shape(size_t i) const { return data_->out.shapes[i]; }

@@ -113,6 +113,20 @@ void StepChain::plan_memory(Input input) {
   }
 }
 
+std::vector<std::span<const int>> StepChain::meetings() const {
+  std::vector<std::span<const int>> all;
+  for (const Op& op : ops_)
+    if (op.step.meets()) all.push_back(op.step.members());
+  return all;
+}
+
+bool StepChain::meets_on_devices() const {
+  return std::all_of(ops_.begin(), ops_.end(), [](const Op& op) {
+    const Step& s = op.step.step();
+    return !op.step.meets() || (holon::boxing::on_device(*s.from) && holon::boxing::on_device(*s.to));
+  });
+}
+
 Array StepChain::view_of(const Array& in) const {
   HOLON_CHECK(is_view_, "this boxing is no view on {}", rank_text());
   check_part(in, "the part", in_shape_, plan_.dtype(), false);

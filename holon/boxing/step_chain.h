@@ -22,6 +22,8 @@ class StepChain {
   const Dims& in_shape() const { return in_shape_; }
   const Dims& out_shape() const { return out_shape_; }
   bool meets() const { return meets_; }
+  std::vector<std::span<const int>> meetings() const;
+  bool meets_on_devices() const;
   bool is_view() const { return is_view_; }
   Array view_of(const Array& in) const;
   int64_t read_bytes() const { return read_bytes_; }

@@ -11,6 +11,7 @@
 #include "holon/base/error.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
+#include "holon/comm/recorded_calls.h"
 #include "holon/comm/world.h"
 
 namespace holon::comm {
@@ -22,6 +23,7 @@ std::atomic<bool> any_failed{false};
 
 struct DevicePart {
   int overlapping = 0;  // scopes
+  RecordedCalls* recording = nullptr;
   std::map<std::vector<int>, std::unique_ptr<DeviceCommunicator>> known;  // nullptr: there is no way
 };
 
@@ -95,11 +97,45 @@ void join_device_communication() {
     if (group) group->join();
 }
 
+bool calls_need_the_host() { return settings::flag("HOLON_CHECK") || log::enabled(log::Channel::kComm); }
+
+RecordedCalls::Scope::Scope(RecordedCalls& calls) : calls_(calls), before_(stats()) {
+  Context::current().part<DevicePart>().recording = &calls;
+}
+RecordedCalls::Scope::~Scope() {
+  Context::current().part<DevicePart>().recording = nullptr;
+  calls_.made_ = {stats().calls - before_.calls, stats().bytes_read - before_.bytes_read,
+                  stats().bytes_received - before_.bytes_received};
+  stats() = before_;
+}
+
+void RecordedCalls::note(DeviceCommunicator& group, const CallInfo& info) {
+  auto of = std::find_if(groups_.begin(), groups_.end(), [&](const Of& o) { return o.group == &group; });
+  if (of == groups_.end()) of = groups_.insert(of, {&group, info.op, info.dtype, info.shape});
+  ++of->calls;
+}
+
+void RecordedCalls::launch(DeviceGraph& graph) {
+  check_device_communication();
+  join_device_communication();
+  stats().calls += made_.calls;
+  stats().bytes_read += made_.bytes_read;
+  stats().bytes_received += made_.bytes_received;
+  for (Of& o : groups_) o.group->before_launch();
+  graph.launch();
+  for (Of& o : groups_) {
+    std::string what = o.op;
+    if (o.calls > 1) what += fmt::format(" and {} more calls recorded with it", o.calls - 1);
+    o.group->after_launch({what.c_str(), o.dtype, o.shape});
+  }
+}
+
 void DeviceCommunicator::begin(const CallInfo& info, uint64_t count) {
   check();
   ++stats().calls;
   if (log::enabled(log::Channel::kComm))
     log::line(log::Channel::kComm, fmt::format("{} on devices of ranks {}", info.op, ranks_text(ranks_)));
+  if (RecordedCalls* recording = Context::current().part<DevicePart>().recording) return recording->note(*this, info);
   static const bool compares = settings::flag("HOLON_CHECK");
   if (!compares) return;
   CallInfo all = info;

@@ -51,6 +51,10 @@ class DeviceCommunicator {
   virtual void check() = 0;
   // What follows on the device waits for all calls so far.
   virtual void join() = 0;
+  // Around the launch of calls of this group that were recorded: they are watched over as a call is. info: what they
+  // are.
+  virtual void before_launch() = 0;
+  virtual void after_launch(const CallInfo& info) = 0;
   // Ends what is under way, here and, as far as the library can, on the peers. The communicator is of no use from then
   // on.
   virtual void abort(const std::string& reason) = 0;

@@ -72,7 +72,7 @@ struct Step::Impl {
       return (v.spec ? v.spec->placement.device() : v.device).is_cuda();
     });
     program = lower(graph, {options.schedule, !is_virtual() && !on_devices && comm::background_pays()});
-    if (on_devices && !is_virtual()) recordings = std::make_unique<Recordings>(*program);
+    if (on_devices && !is_virtual()) recordings = std::make_unique<Recordings>(*program, graph);
     stats.lowering_s = seconds_since(start);
     stats.instructions = static_cast<int64_t>(program->instructions.size());
     stats.arena_bytes = static_cast<int64_t>(program->memory.bytes);
@@ -292,7 +292,7 @@ struct Step::Impl {
       for (auto& i : program->instructions) i->bind();
       ready = true;
     }
-    if (recordings) recordings->before_step();
+    if (recordings) recordings->before_step(tracing::on());
     run_instructions();
     if (recordings) {
       recordings->after_step();

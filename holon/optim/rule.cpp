@@ -117,6 +117,28 @@ kernels::UpdateNumbers numbers_of(const Rule& rule, int64_t step, bool first) {
   return c;
 }
 
+void count(const Rule& rule, Slot& s) {
+  ++s.step;
+  changed(s.param.array());
+  for (int k = 0; k < kMaxStates; ++k)
+    if (state_name(rule, k)) changed(s.state[static_cast<size_t>(k)].array());
+  if (uses_master(rule, s.param)) changed(s.master.array());
+}
+
+// Whether a step is kernels on what is there, and the numbers that they are given.
+bool one_kernel(const Rule& rule, std::span<const Slot> slots) {
+  if (has_norms(rule.kind)) return false;
+  for (const Slot& s : slots) {
+    if (!s.grad.defined()) continue;
+    const GlobalSpec* spec = state_spec(rule, s.param);
+    if (spec != s.param.spec() || s.grad.spec() != spec) return false;
+    if (uses_master(rule, s.param) && !s.master.defined()) return false;
+    for (int k = 0; k < kMaxStates; ++k)
+      if (state_name(rule, k) && !s.state[static_cast<size_t>(k)].defined()) return false;
+  }
+  return true;
+}
+
 // Sets what depends on the norms of whole tensors. Collective for global parameters.
 void apply_norms(const Rule& rule, std::span<kernels::UpdateTensor> parts, std::span<const size_t> slot_of,
                  std::span<const GlobalSpec* const> specs) {
@@ -196,6 +218,8 @@ void update(const Rule& rule, std::span<Slot> slots) {
   tracing::Span span("optimizer step", "optimizer");
   check(rule);
   for (size_t i = 0; i < slots.size(); ++i) check_slot(rule, slots[i], i);
+  kernels::RecordedUpdate* recorded = kernels::recorded_update();
+  if (recorded && !(recorded->fits = one_kernel(rule, slots))) return;
   NoGradGuard guard;
   std::vector<kernels::UpdateTensor> parts;
   std::vector<size_t> slot_of;  // parts[k] is of slot slot_of[k], counted among those with a gradient
@@ -223,7 +247,8 @@ void update(const Rule& rule, std::span<Slot> slots) {
       if (mine) kernels::fill(state.impl()->array, rule.kind == RuleKind::kAdagrad ? rule.initial_accumulator_value : 0.0);
       first = true;
     }
-    ++s.step;
+    const int64_t step = s.step + 1;
+    if (!recorded) count(rule, s);
     specs.push_back(spec);
     if (!mine) continue;
     kernels::UpdateTensor part;
@@ -231,16 +256,10 @@ void update(const Rule& rule, std::span<Slot> slots) {
     part.gradient = grad.array();
     for (int k = 0; k < kMaxStates; ++k) {
       const Tensor& state = s.state[static_cast<size_t>(k)];
-      if (!state_name(rule, k)) continue;
-      part.state[k] = state.array();
-      changed(state.array());
+      if (state_name(rule, k)) part.state[k] = state.array();
     }
-    if (uses_master(rule, s.param)) {
-      part.rounded = value.array();
-      changed(s.master.array());
-    }
-    part.numbers = numbers_of(rule, s.step, first);
-    changed(value.array());
+    if (uses_master(rule, s.param)) part.rounded = value.array();
+    part.numbers = numbers_of(rule, step, first);
     parts.push_back(std::move(part));
     slot_of.push_back(specs.size() - 1);
     gradients.push_back(std::move(grad));
@@ -251,8 +270,12 @@ void update(const Rule& rule, std::span<Slot> slots) {
     Tensor back = in_layout(value, param.spec());
     if (!param.array().defined()) continue;
     kernels::copy(back.array(), param.impl()->array);
-    changed(param.array());
   }
+}
+
+void count_update(const Rule& rule, std::span<Slot> slots) {
+  for (Slot& s : slots)
+    if (s.grad.defined()) count(rule, s);
 }
 
 }  // namespace holon::optim

@@ -55,7 +55,10 @@ const GlobalSpec* state_spec(const Rule& rule, const Tensor& param);
 // Errors (ValueError): an option out of range.
 void check(const Rule& rule);
 
-// One step of all slots that have a gradient.
+// One step of all slots that have a gradient. In the scope of a kernels::RecordedUpdate it is the next step that is
+// recorded, or whose numbers are asked for: nothing is counted, and what needs more than one kernel does not fit.
 void update(const Rule& rule, std::span<Slot> slots);
+// Counts a step that a recording has made.
+void count_update(const Rule& rule, std::span<Slot> slots);
 
 }  // namespace holon::optim

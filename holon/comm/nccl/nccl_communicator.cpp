@@ -95,10 +95,29 @@ class NcclCommunicator final : public DeviceCommunicator {
     }
     note_device_failure();
     world_->abort(reason);
-    // "It is not allowed to issue NCCL operations to a single communicator in parallel with multiple threads." A call
-    // that waits for a peer which is gone comes back by the abort only, though.
-    std::unique_lock alone(calling_, std::chrono::nanoseconds(kGraceNs));
-    nccl::abort(handle_);
+    {
+      // "It is not allowed to issue NCCL operations to a single communicator in parallel with multiple threads." A call
+      // that waits for a peer which is gone comes back by the abort only, though.
+      std::unique_lock alone(calling_, std::chrono::nanoseconds(kGraceNs));
+    }
+    // The library gives the devices a sign at once, and then waits until the recordings of its calls are gone: the rank
+    // lets them go when it has heard of this.
+    std::thread([handle = handle_, device = device_index_] {
+      if (cudaSetDevice(device) == cudaSuccess) nccl::abort(handle);
+    }).detach();
+  }
+
+  void before_launch() override {
+    cuda::use_device(device_index_);
+    launching_ = event();
+    cuda::check(cudaEventRecord(launching_, cuda::stream()), "cudaEventRecord");
+  }
+  void after_launch(const CallInfo& info) override {
+    cuda::use_device(device_index_);
+    Pending p{launching_, event(), info.op, info.dtype, info.shape};
+    cuda::check(cudaEventRecord(p.done, cuda::stream()), "cudaEventRecord");
+    std::lock_guard lock(mutex_);
+    pending_.push_back(std::move(p));
   }
 
   // By the watching thread, which has made the device current.
@@ -136,7 +155,8 @@ class NcclCommunicator final : public DeviceCommunicator {
     put(info, [&](cudaStream_t s) { return nccl::exchange(handle_, sends, receives, s); });
   }
 
-  // On the communication stream, between events of the compute stream; while that is recorded, on itself.
+  // On the communication stream, between events of the compute stream, which make it a branch of what is recorded
+  // there.
   template <class F>
   void put(const CallInfo& info, F&& call) {
     // The first call connects with the peers, which may be threads that need the interpreter.
@@ -144,14 +164,16 @@ class NcclCommunicator final : public DeviceCommunicator {
     cuda::use_device(device_index_);
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda::check(cudaStreamIsCapturing(cuda::stream(), &status), "cudaStreamIsCapturing");
-    const bool recorded = status != cudaStreamCaptureStatusNone;
-    if (recorded) {
-      const std::string error = to_library(call, cuda::stream());
-      if (!error.empty()) fail_runtime("{}: {}.", text_of(info.op, info.shape, info.dtype), error);
-      return;
-    }
     cuda::wait_for_compute();
     const cudaStream_t s = cuda::communication_stream();
+    unjoined_ = true;
+    if (status != cudaStreamCaptureStatusNone) {
+      // Nothing is under way, nor needs to be ended.
+      const std::string error = to_library(call, s);
+      if (!error.empty()) fail_runtime("{}: {}.", text_of(info.op, info.shape, info.dtype), error);
+      if (!overlaps()) join();
+      return;
+    }
     Pending p{event(), event(), info.op, info.dtype, info.shape};
     cuda::check(cudaEventRecord(p.began, s), "cudaEventRecord");
     must_be_fine(info, to_library(call, s));
@@ -160,7 +182,6 @@ class NcclCommunicator final : public DeviceCommunicator {
       std::lock_guard lock(mutex_);
       pending_.push_back(std::move(p));
     }
-    unjoined_ = true;
     if (!overlaps()) join();
   }
 
@@ -308,6 +329,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   const std::shared_ptr<World> world_;
   nccl::Handle handle_ = nullptr;
   bool unjoined_ = false;  // by the rank's own thread
+  cudaEvent_t launching_ = nullptr;
   std::atomic<bool> failed_{false};
   std::timed_mutex calling_;  // the library, with the handle
   std::mutex mutex_;

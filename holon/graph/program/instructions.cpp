@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "holon/array/device_runtime.h"
+#include "holon/base/error.h"
 #include "holon/base/trace.h"
 #include "holon/comm/device_communicator.h"
 #include "holon/dispatch/dispatch.h"
@@ -34,9 +36,24 @@ void KernelInstruction::draw(const Draws* draws, bool global, int64_t place) {
   place_ = place;
 }
 
-void KernelInstruction::set_draw() {
-  attrs_.set_int(op_.seed_attr, static_cast<int64_t>(draws_globally_ ? draws_->global_seed : draws_->local_seed));
-  attrs_.set_int(op_.counter_attr, (draws_globally_ ? draws_->global_base : draws_->local_base) + place_);
+void KernelInstruction::run_draw() {
+  const Draws& d = *draws_;
+  const bool recorded = on_device_ && d.by == Draws::By::kRecording;
+  attrs_.set_int(op_.seed_attr, recorded ? 0 : static_cast<int64_t>(draws_globally_ ? d.global_seed : d.local_seed));
+  attrs_.set_int(op_.counter_attr, (recorded ? 0 : draws_globally_ ? d.global_base : d.local_base) + place_);
+  if (!on_device_) return kernel_(*call_);
+  if (d.by == Draws::By::kArguments) return run_on_device(op_, *call_, kernel_ == op_.adds);
+  RecordedDraw draw;
+  if (recorded) {
+    draw.seed = draws_globally_ ? &d.there->global_seed : &d.there->local_seed;
+    draw.base = draws_globally_ ? &d.there->global_base : &d.there->local_base;
+  }
+  {
+    RecordedDrawScope scope(draw);
+    run_on_device(op_, *call_, kernel_ == op_.adds);
+  }
+  draws_by_arguments_ = !draw.read;
+  if (recorded && !draw.read) fail_runtime("{}: its draws cannot be recorded.", op_.name());
 }
 
 std::string KernelInstruction::str() const {
@@ -165,7 +182,28 @@ void UpdateInstruction::run() {
     for (size_t i = 0; i < carriers.size(); ++i) group_.slots[i].grad = gradients[i];
     return;
   }
-  optim::update(group_.rule, group_.slots);
+  if (!group_.recording) {
+    optim::update(group_.rule, group_.slots);
+    if (records_ && !looked_) records_ = next_update(group_).fits;
+    looked_ = true;
+    return;
+  }
+  kernels::RecordedUpdate update;
+  update.there = group_.there;
+  {
+    kernels::RecordedUpdateScope scope(update);
+    optim::update(group_.rule, group_.slots);
+  }
+  if (!update.fits) fail_runtime("the update of {} parameters cannot be recorded.", group_.slots.size());
+  group_.recorded_shape = update.shape;
+}
+
+kernels::RecordedUpdate next_update(UpdateGroup& group) {
+  kernels::RecordedUpdate next;
+  next.only_numbers = true;
+  kernels::RecordedUpdateScope scope(next);
+  optim::update(group.rule, group.slots);
+  return next;
 }
 
 std::string UpdateInstruction::str() const { return fmt::format("update of {} parameters", group_.slots.size()); }

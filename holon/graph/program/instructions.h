@@ -22,15 +22,15 @@ class KernelInstruction final : public Instruction {
   // Instead of writing its outputs it adds to them. Pre: the op's kernel that does is there.
   void add_to_outputs() { kernel_ = op_.adds; }
   void run() override {
-    if (draws_) set_draw();
+    if (draws_) return run_draw();
     if (on_device_) return run_on_device(op_, *call_, kernel_ == op_.adds);
     kernel_(*call_);
   }
-  bool records() const override { return on_device_ && !draws_ && !op_.on_host; }
+  bool records() const override { return on_device_ && !op_.on_host && !draws_by_arguments_; }
   std::string str() const override;
 
  private:
-  void set_draw();
+  void run_draw();
   const OpDef& op_;
   void (*kernel_)(KernelCall&);
   Attrs attrs_;
@@ -40,6 +40,7 @@ class KernelInstruction final : public Instruction {
   std::optional<KernelCall> call_;
   const Draws* draws_ = nullptr;
   bool draws_globally_ = false, on_device_ = false;
+  bool draws_by_arguments_ = false;  // its kernels know nothing of RecordedDraw, as a trial has shown
   int64_t place_ = 0;
 };
 
@@ -62,7 +63,11 @@ class BoxInstruction final : public Instruction {
       : prepared_(std::move(prepared)), in_(in), out_(out), scratch_(std::move(scratch)) {}
   void run() override { prepared_.run(*in_, *out_, scratch_); }
   void bind() override { prepared_.bind(); }
-  bool records() const override { return !prepared_.meets() && out_->defined() && out_->device.is_cuda(); }
+  bool records() const override {
+    const Array& part = out_->defined() ? *out_ : *in_;
+    return part.defined() && part.device.is_cuda() && (!prepared_.meets() || prepared_.meets_on_devices());
+  }
+  std::vector<std::span<const int>> meets() const override { return prepared_.meetings(); }
   std::string str() const override;
 
  private:
@@ -78,6 +83,8 @@ class BatchInstruction final : public Instruction {
       : batch_(std::move(batch)), in_(in), out_(out) {}
   void run() override { batch_.run(*in_, *out_); }
   void bind() override { batch_.bind(); }
+  bool records() const override { return batch_.meets_on_devices(); }
+  std::vector<std::span<const int>> meets() const override { return batch_.meetings(); }
   std::string str() const override;
 
  private:
@@ -92,11 +99,13 @@ class SumInBackground final : public Instruction {
       : batch_(std::move(batch)), in_(in), out_(out) {}
   void run() override;
   void wait() const;
+  bool records() const override { return batch_.meets_on_devices(); }
+  std::vector<std::span<const int>> meets() const override { return batch_.meetings(); }
   std::string str() const override;
   const char* verb() const override { return "sum in background"; }
+  bool on_device() const { return out_->device.is_cuda(); }
 
  private:
-  bool on_device() const { return out_->device.is_cuda(); }
   boxing::PreparedBatch batch_;
   const Array *in_, *out_;
   mutable comm::Work work_;
@@ -106,6 +115,7 @@ class WaitInstruction final : public Instruction {
  public:
   explicit WaitInstruction(const SumInBackground& sum) : sum_(sum) {}
   void run() override { sum_.wait(); }
+  bool records() const override { return sum_.on_device(); }
   std::string str() const override { return "wait for " + sum_.str(); }
   const char* verb() const override { return "wait"; }
   bool waits() const override { return true; }
@@ -221,12 +231,19 @@ class UpdateInstruction final : public Instruction {
   // scale: nullptr where gradients are as they are.
   UpdateInstruction(UpdateGroup& group, const LossScale* scale) : group_(group), scale_(scale) {}
   void run() override;
+  bool records() const override { return records_; }
+  UpdateGroup* updates() override { return records_ ? &group_ : nullptr; }
   std::string str() const override;
 
  private:
   UpdateGroup& group_;
   const LossScale* scale_;
+  // Whether it takes place, and what norms are, the host decides. After the first run: whether kernels alone make it.
+  bool records_ = !scale_ && group_.clip_grad_max_norm < 0, looked_ = false;
 };
+
+// What the update's next step would be.
+kernels::RecordedUpdate next_update(UpdateGroup& group);
 
 std::string text_of(const Array& a);
 

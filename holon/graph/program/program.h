@@ -12,10 +12,12 @@
 #include "holon/graph/program/memory.h"
 #include "holon/graph/program/row_order.h"
 #include "holon/graph/schedule/schedule.h"
+#include "holon/kernels/cpu/optim.h"
 
 namespace holon::graph {
 
 struct Program;
+struct UpdateGroup;
 
 class Instruction {
  public:
@@ -27,8 +29,14 @@ class Instruction {
   // For traces: what it does between stages or threads ("take", "wait"); nullptr for the work of its node.
   virtual const char* verb() const { return nullptr; }
   virtual bool waits() const { return false; }  // run() may stand still until another rank or thread has done something
-  // All that it does is on one device and the same in every step, so that it can be recorded: unless its kernels need the host.
+  // All that it does is on one device and the same in every step, so that it can be recorded: unless its kernels need
+  // the host. Asked for before and after the first step.
   virtual bool records() const { return false; }
+  // It meets other ranks, the members of these groups, in collectives between devices. Those that are recorded must be
+  // by all members alike.
+  virtual std::vector<std::span<const int>> meets() const { return {}; }
+  // The group that it updates by numbers which differ from step to step, if it can be recorded.
+  virtual UpdateGroup* updates() { return nullptr; }
   int32_t node = -1;                            // of the graph; -1: the program's own
   int16_t micro_batch = 0;
 };
@@ -57,9 +65,18 @@ struct OutputPart {
 };
 
 // Where in the random streams a step begins.
-struct Draws {
+struct DrawStart {
   uint64_t global_seed = 0, local_seed = 0;
   int64_t global_base = 0, local_base = 0;
+};
+struct Draws : DrawStart {
+  enum class By : uint8_t {
+    kArguments,  // of kernels
+    kTrial,      // too, and it is looked which kernels could do it by
+    kRecording,  // the numbers at `there`, which are those above when the recording is launched
+  };
+  By by = By::kArguments;
+  const DrawStart* there = nullptr;  // memory of the device
 };
 
 struct UpdateGroup {
@@ -67,6 +84,10 @@ struct UpdateGroup {
   std::vector<optim::Slot> slots;
   double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
   int optimizer = 0;
+  // Of a recorded update: where its launches find their numbers, whether it is being recorded, and what was.
+  const kernels::UpdateNumbers* there = nullptr;
+  bool recording = false;
+  uint64_t recorded_shape = 0;
 };
 
 // Of losses, for a step.

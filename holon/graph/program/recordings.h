@@ -1,29 +1,41 @@
 // A program's instructions on a device, recorded once and launched as one from then on (CUDA graphs).
 //
-// Recorded are runs of neighbours that do the same in every step. What needs the host (an op without a kernel on the
-// device, a number that is read back), draws random numbers, meets other ranks or updates parameters stays as it is.
-// The first step finds out, the second one records, and a recording that fails is never tried again: then everything is
-// launched one by one.
+// Recorded are runs of neighbours that do the same in every step. What draws random numbers does: it reads where the
+// step's draws begin from a block of device memory that is written before each step. So do updates, whose numbers (the
+// learning rate, what depends on the step) are there, too, and collectives between devices, in a branch of their own
+// beside the computing where they are summed in the background. What needs the host (an op without a kernel on the
+// device, a number that is read back, an update that clips or depends on finite gradients) or hands over between stages
+// stays as it is. The first step finds out, the second one records, and a recording that fails is never tried again:
+// then everything is launched one by one.
+//
+// NCCL wants a collective to be recorded, or not, by all ranks of its group alike, and a recording to be launched by
+// all that it was recorded with. So ranks compare before the second step what they would record; those whose programs
+// have the same shape and meet each other alone record their collectives together (partners). Before each later step,
+// and after each recording, partners say to each other whether they launch: one that cannot (its parameters have moved,
+// it is traced, its recording failed) keeps the others from it. That is a small exchange between the hosts; devices do
+// not wait.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "holon/array/device_runtime.h"
+#include "holon/comm/recorded_calls.h"
 #include "holon/graph/program/program.h"
 
 namespace holon::graph {
 
 class Recordings {
  public:
-  explicit Recordings(Program& program);
+  Recordings(Program& program, const Graph& graph);
   ~Recordings();
   Recordings(const Recordings&) = delete;
   Recordings& operator=(const Recordings&) = delete;
 
-  // What is recorded reads inputs and writes outputs in memory of its own. Call it when the buffers are bound: it binds
-  // them anew and copies the inputs...
-  void before_step();
+  // What is recorded reads inputs and writes outputs in memory of its own. Call it when the buffers are bound and the
+  // step's draws known: it binds them anew and copies the inputs... traced: run() will not be called in this step.
+  // Collective where the graph has collectives between devices.
+  void before_step(bool traced);
   // ... and this one copies the outputs to where they were bound.
   void after_step();
 
@@ -35,7 +47,10 @@ class Recordings {
  private:
   struct Range {
     size_t first = 0, end = 0;
+    bool meets = false;  // partners, or waits for what they have begun
     std::unique_ptr<DeviceGraph> graph;
+    comm::RecordedCalls calls;
+    std::vector<UpdateGroup*> updates;
   };
   // Memory of a buffer that is found anew in each step.
   struct Fixed {
@@ -43,21 +58,45 @@ class Recordings {
     Ref<Storage> storage;
     std::byte* given = nullptr;
   };
+  // What a rank says before a step; the largest word counts.
+  enum class Word : uint8_t {
+    kLaunch,
+    kAnew,   // all is recorded again
+    kPlain,  // this step goes without
+    kNever,
+  };
+  Word agree(Word mine) const;  // collective among the partners
+
   void look_at(size_t& at);
+  void find_partners();
+  void part();  // collectives are not recorded any more
   void find_ranges();
+  void fix_buffers();
+  bool usable(const Range& range) const { return !plain_ && (range.meets ? !partners_.empty() : on_); }
   void record(Range& range);
+  void capture(Range& range);
+  void launch(Range& range);
   void give_up(const char* why);
   // Where the parameters and other values from outside lie.
   bool moved();
+  // What the updates' next step would be; false where one cannot be recorded now. changed: the recorded ones are
+  // others.
+  bool read_updates(bool* changed);
 
   Program& program_;
   Device device_;
   bool on_ = false, looked_ = false, ready_ = false;
-  int times_moved_ = 0;
-  std::vector<bool> may_;  // of each instruction
+  bool plain_ = false;  // in this step
+  int steps_ = 0, times_moved_ = 0;
+  std::vector<bool> may_;      // of each instruction
+  std::vector<int> ranks_;     // between whose devices the graph has collectives
+  std::vector<int> partners_;  // this rank among them; none: collectives are not recorded
   std::vector<Range> ranges_;
   std::vector<Fixed> inputs_, outputs_;
   std::vector<std::pair<const Buffer*, const std::byte*>> outside_;
+  // Of the step: a DrawStart, and the numbers of each update.
+  Ref<Storage> numbers_;
+  std::vector<std::byte> host_numbers_;
 };
 
 }  // namespace holon::graph

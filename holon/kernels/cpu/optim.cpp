@@ -203,9 +203,18 @@ int needed_states(UpdateRule rule) {
 
 }  // namespace
 
+static thread_local RecordedUpdate* the_update = nullptr;
+RecordedUpdateScope::RecordedUpdateScope(RecordedUpdate& update) { the_update = &update; }
+RecordedUpdateScope::~RecordedUpdateScope() { the_update = nullptr; }
+RecordedUpdate* recorded_update() { return the_update; }
+
 void update(UpdateRule rule, std::span<const UpdateTensor> tensors) {
   if (by_device(tensors, parameter_device, [&](std::span<const UpdateTensor> some, auto&) { update(rule, some); })) return;
   if (!tensors.empty()) HOLON_ON_DEVICE(tensors[0].parameter, update, rule, tensors);
+  if (the_update && !tensors.empty()) {
+    the_update->fits = false;
+    return;
+  }
   for (const UpdateTensor& t : tensors)
     for (int k = 0; k < needed_states(rule); ++k) HOLON_CHECK(t.state[k].defined(), "optimizer: a parameter without its state {}", k);
   const uint32_t written = rule == UpdateRule::kLamb ? bits({0}) : bits({0, 2, 3, 4});

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "holon/array/array.h"
 #include "holon/kernels/cpu/table.h"
@@ -25,6 +26,27 @@ struct UpdateTensor {
 // States, in order: Sgd [momentum]; Adam mean, square [largest square]; Adagrad sum; Adadelta square, step; Rmsprop
 // square [mean] [momentum]; Lamb mean, square, which update_norms() has updated already.
 void update(UpdateRule rule, std::span<const UpdateTensor> tensors);
+
+// An update that is one part of a recording (DeviceRuntime::begin_capture), whose numbers come from memory of the device:
+// those of the step are put there before each launch.
+struct RecordedUpdate {
+  static constexpr size_t kMost = 8;   // launches
+  const UpdateNumbers* there = nullptr;  // kMost of them
+  bool only_numbers = false;             // nothing is launched
+  // Made by update():
+  std::vector<UpdateNumbers> numbers;  // of each launch
+  uint64_t shape = 0xcbf29ce484222325ull;  // of the launches and their arrays: the recording of another one is no use
+  bool fits = true;                        // else it cannot be recorded
+};
+// For the update() that this thread calls in its scope.
+class RecordedUpdateScope {
+ public:
+  explicit RecordedUpdateScope(RecordedUpdate& update);
+  ~RecordedUpdateScope();
+  RecordedUpdateScope(const RecordedUpdateScope&) = delete;
+  RecordedUpdateScope& operator=(const RecordedUpdateScope&) = delete;
+};
+RecordedUpdate* recorded_update();  // nullptr outside of such scopes
 
 // For the rules with norms (Sgd as LARS, Lamb): sums[2 i] of the squares of parameter i, sums[2 i + 1] of its gradient (Sgd)
 // or direction (Lamb).

@@ -1,6 +1,7 @@
 // Attention on a device: by tiles (attention_tiles.h), and a plain form in float64 that takes any widths.
 #include "holon/kernels/cuda/attention.h"
 
+#include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cuda/types.h"
@@ -9,7 +10,9 @@
 namespace holon::kernels::cuda {
 namespace {
 
+using attention::draw_counter;
 using attention::draw_row;
+using attention::draw_seed;
 using attention::draw_words;
 using attention::first_seeing;
 using attention::keys_seen;
@@ -43,7 +46,7 @@ __device__ double kept_factor(const Numbers& p, int64_t image, int64_t head, int
   if (!p.dropout) return 1;
   const int64_t key = p.first_key + j;
   uint32_t words[4];
-  draw_words(p.seed, p.counter,
+  draw_words(draw_seed(p), draw_counter(p),
              draw_row(p, image, head, i) * static_cast<uint64_t>(p.groups) + static_cast<uint64_t>(key / 64),
              static_cast<uint32_t>(key % 16), words);
   const int w = static_cast<int>(key % 64 / 16);
@@ -239,6 +242,8 @@ Numbers numbers(const Array& q, const Array& k, const Array& v, const Attention&
     p.factor64 = o.dropout < 1 ? 1 / (1 - o.dropout) : 0;
     p.factor = static_cast<float>(p.factor64);
     p.seed = o.seed, p.counter = o.counter;
+    if (RecordedDraw* recorded = recorded_draw())
+      p.seed_at = recorded->seed, p.base_at = recorded->base, recorded->read = true;
     p.first_image = o.first_image, p.first_head = o.first_head, p.first_query = o.first_query,
     p.first_key = o.first_key;
     p.heads = o.heads, p.queries = o.queries, p.groups = (o.keys + 63) / 64;

@@ -39,6 +39,8 @@ struct Numbers {
   float factor = 1;
   double factor64 = 1;
   uint64_t threshold = 0, seed = 0, counter = 0;
+  const uint64_t* seed_at = nullptr;  // RecordedDraw
+  const int64_t* base_at = nullptr;
   int64_t first_image = 0, first_head = 0, first_query = 0, first_key = 0, heads = 0, queries = 0, groups = 0;
 };
 
@@ -57,6 +59,11 @@ HOLON_BOTH int64_t first_seeing(const Numbers& p, int64_t j) {
 HOLON_BOTH uint64_t draw_row(const Numbers& p, int64_t image, int64_t head, int64_t i) {
   return static_cast<uint64_t>(((p.first_image + image) * p.heads + p.first_head + head) * p.queries + p.first_query +
                                i);
+}
+
+HOLON_BOTH uint64_t draw_seed(const Numbers& p) { return p.seed_at ? *p.seed_at : p.seed; }
+HOLON_BOTH uint64_t draw_counter(const Numbers& p) {
+  return p.base_at ? p.counter + static_cast<uint64_t>(*p.base_at) : p.counter;
 }
 
 // The draws 16 w + block of a group of 64 (cpu/table.h: RandomBitsFn): Philox4x32-10, after Salmon et al., "Parallel

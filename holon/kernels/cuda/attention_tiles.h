@@ -348,13 +348,14 @@ __device__ __forceinline__ void draw_kept(uint64_t* kept, const Numbers& p, int6
   const int64_t key = p.first_key + j, group = key / 64;
   const int shift = static_cast<int>(key % 64);
   const uint64_t row = draw_row(p, image, head, i);
+  const uint64_t seed = draw_seed(p), counter = draw_counter(p);
   // A half of the warp draws a group of 64: of a row each, where keys lie in one group, else of two neighbours.
   const bool one = shift + keys <= 64;
   for (int r = 0; r < n; r += one ? 2 : 1) {
     const uint64_t of = (row + static_cast<uint64_t>(one ? r + half : r)) * static_cast<uint64_t>(p.groups) +
         static_cast<uint64_t>(group + (one ? 0 : half));
     uint32_t words[4];
-    draw_words(p.seed, p.counter, of, static_cast<uint32_t>(block), words);
+    draw_words(seed, counter, of, static_cast<uint32_t>(block), words);
     uint64_t bits = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {

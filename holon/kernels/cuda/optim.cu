@@ -190,13 +190,15 @@ __device__ __forceinline__ void over_chunks(const Table& table, int64_t size, F&
 }
 
 template <class Rule, class T>
-__global__ void __launch_bounds__(kThreads) update_tensors(Table table, Rule given) {
+__global__ void __launch_bounds__(kThreads) update_tensors(Table table, Rule given, const UpdateNumbers* there) {
   constexpr bool only_reads = requires { Rule::kOnlyReads; };
   constexpr uint32_t states = Rule::kTouched << 2;
   over_chunks(table, kUpdateChunk, [&](const Item& item, int64_t begin, int64_t end, uint32_t) {
-    Rule rule = given;
-    rule.lr = static_cast<T>(item.lr);
-    if constexpr (requires { rule.scale; }) rule.scale = static_cast<T>(item.scale);
+    Rule rule = there ? Rule(*there) : given;
+    if (!there) {
+      rule.lr = static_cast<T>(item.lr);
+      if constexpr (requires { rule.scale; }) rule.scale = static_cast<T>(item.scale);
+    }
     walk<T, kArrays - 1>(item, (only_reads ? 1u : 3u) | states, 1u | (only_reads ? 0u : states), begin, end,
                          [&](T* x) { rule(x[0], x[1], x[2], x[3], x[4]); });
   });
@@ -313,6 +315,7 @@ class Together {
   void finish() {
     for (auto& [stand_in, to] : back_) copy(stand_in, to);
   }
+  bool stands_in() const { return !kept_.empty(); }
   const Item& item() const { return item_; }
   DType compute() const { return compute_; }
 
@@ -393,6 +396,24 @@ bool alike(const Update& a, const Update& b) {
       x.nesterov == y.nesterov && x.first == y.first;
 }
 
+// Takes down a launch; returns where it finds its numbers, nullptr where it is not to be.
+const UpdateNumbers* note(RecordedUpdate& recorded, UpdateRule rule, std::span<const Update> some) {
+  auto add = [&](uint64_t x) { recorded.shape = (recorded.shape ^ x) * 0x100000001b3ull; };
+  add(static_cast<uint64_t>(rule) * 2 + some[0].numbers.nesterov);
+  add(some.size());
+  for (const Update& u : some) {
+    const Item item = u.item();
+    for (int k = 0; k < kArrays; ++k)
+      add(reinterpret_cast<uintptr_t>(item.a[k]) * 4 + static_cast<uint64_t>(item.kind[k]));
+    add(static_cast<uint64_t>(item.n) * 4 + item.packed * 2 + (u.compute() == DType::kFloat64));
+    recorded.fits = recorded.fits && !u.stands_in();
+  }
+  const size_t number = recorded.numbers.size();
+  recorded.numbers.push_back(some[0].numbers);
+  recorded.fits = recorded.fits && number < RecordedUpdate::kMost;
+  return recorded.fits && !recorded.only_numbers ? recorded.there + number : nullptr;
+}
+
 template <class T, class F>
 void visit_rule(UpdateRule rule, const Update& u, F&& f) {
   const UpdateNumbers& c = u.numbers;
@@ -425,13 +446,21 @@ void update(UpdateRule rule, std::span<const UpdateTensor> tensors) {
       HOLON_CHECK(t.state[k].defined(), "optimizer: a parameter without its state {}", k);
     all.emplace_back(t, written, "optimizer");
   }
+  RecordedUpdate* recorded = recorded_update();
+  auto same = [&](const Update& a, const Update& b) {
+    return alike(a, b) && (!recorded || (a.numbers.lr == b.numbers.lr && a.numbers.scale == b.numbers.scale));
+  };
   for (size_t begin = 0, end; begin < all.size(); begin = end) {
-    for (end = begin + 1; end < all.size() && alike(all[begin], all[end]);) ++end;
+    for (end = begin + 1; end < all.size() && same(all[begin], all[end]);) ++end;
+    const UpdateNumbers* there =
+        recorded ? note(*recorded, rule, std::span<const Update>(all).subspan(begin, end - begin)) : nullptr;
+    if (recorded && !there) continue;
     visit_compute(all[begin].compute(), [&](auto zero) {
       using T = decltype(zero);
       visit_rule<T>(rule, all[begin], [&](auto of) {
         over_tables(all, begin, end, kUpdateChunk, [&](const Table& table, size_t) {
-          launch(update_tensors<decltype(of), T>, blocks_for(table.first[table.items], 1), kThreads, 0, table, of);
+          launch(update_tensors<decltype(of), T>, blocks_for(table.first[table.items], 1), kThreads, 0, table, of,
+                 there);
         });
       });
     });

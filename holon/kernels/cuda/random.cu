@@ -2,6 +2,7 @@
 // Compiled without fused multiply-adds.
 #include "holon/kernels/cpu/random.h"
 
+#include "holon/array/device_runtime.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/strides.h"
 #include "holon/kernels/cuda/types.h"
@@ -17,6 +18,8 @@ constexpr int kThreads = 256;
 struct Draw {
   uint64_t seed, counter;
   Runs runs;
+  const uint64_t* seed_at = nullptr;  // RecordedDraw
+  const int64_t* base_at = nullptr;
   int64_t run = 0, blocks_of_run = 0, blocks = 0;
   uint64_t start = 0;  // of the first run in the logical tensor
   bool contiguous = false;
@@ -86,6 +89,8 @@ __global__ void __launch_bounds__(kThreads) draw_elements(Draw d, Map map) {
   using Value = typename Map::Value;
   constexpr int n = sizeof(Bits) == 4 ? 4 : 2, per_group = 16 * n;
   const bool one_run = d.blocks == d.blocks_of_run;
+  const uint64_t seed = d.seed_at ? *d.seed_at : d.seed;
+  const uint64_t counter = d.base_at ? d.counter + static_cast<uint64_t>(*d.base_at) : d.counter;
   for (int64_t t = blockIdx.x * int64_t{kThreads} + threadIdx.x; t < d.blocks; t += int64_t{kThreads} * gridDim.x) {
     const int64_t run = one_run ? 0 : t / d.blocks_of_run;
     const uint64_t start = one_run ? d.start : d.runs.logical_index(run * d.run);
@@ -118,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) draw_elements(Draw d, Map map) {
       else
         with_stored<float>(d.x_dtype, load);
     }
-    const auto words = random::block(d.seed, d.counter, number);
+    const auto words = random::block(seed, counter, number);
     Bits bits[n];
     if constexpr (n == 4) {
       bits[0] = static_cast<uint32_t>(words.a), bits[1] = static_cast<uint32_t>(words.b);
@@ -149,6 +154,11 @@ void run(const RandomPart& part, const Array* x, Array& out, const Map& map) {
   constexpr int64_t per_group = sizeof(Bits) == 4 ? 64 : 32;
   Draw d{.seed = part.seed, .counter = part.counter, .runs = Runs(part, out)};
   const int64_t count = out.numel();
+  if (RecordedDraw* recorded = recorded_draw()) {
+    d.seed_at = recorded->seed;
+    d.base_at = recorded->base;
+    recorded->read = true;
+  }
   if (count == 0) return;
   use_device_of(out);
   d.run = d.runs.shape[d.runs.n - 1];

@@ -1,4 +1,4 @@
-#include "cuda_runtime.h"
+#include "streams.h"
 
 #include <sys/mman.h>
 
@@ -14,33 +14,6 @@
 
 namespace emulator {
 
-struct Event {
-  int device = 0;
-  Stream* stream = nullptr;
-  uint64_t ticket = 0;
-  Stream* recorded = nullptr;  // the stream of the recording that it is a part of
-  bool timing = false;
-  std::chrono::steady_clock::time_point at;  // when the work before it was done
-};
-
-struct Graph {
-  std::vector<std::function<void()>> work;
-  bool meets = false;  // other ranks
-};
-
-struct Stream {
-  int device = 0;
-  // Of a recording: the stream that began it, for that one and those that have joined it.
-  Stream* capturing = nullptr;
-  std::vector<Stream*> joined;
-  Graph recorded;
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // of a recording that it has begun
-  bool spoilt = false;                                        // that has done what a recording may not
-  std::recursive_mutex mutex;
-  std::deque<std::function<void()>> waiting;
-  std::atomic<uint64_t> put = 0, done = 0;  // events are asked on other threads while work is done
-};
-
 namespace {
 
 long setting(const char* name, long otherwise) {
@@ -50,29 +23,6 @@ long setting(const char* name, long otherwise) {
 
 thread_local int device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
-
-// As on a device, "not ready" stays to be found by cudaGetLastError().
-cudaError_t result(cudaError_t e) {
-  if (e != cudaSuccess) last_error = e;
-  return e;
-}
-
-// Recordings that this thread has begun in a mode that is not relaxed, and those of all threads in the global one.
-thread_local std::vector<Stream*> own_recordings;
-std::atomic<int> global_recordings = 0;
-thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
-
-// Whether a call that takes no part in a recording and might be meant to is refused to this thread
-// (cudaThreadExchangeStreamCaptureMode); the thread's recordings are of no use then.
-bool unsafe_now() {
-  if (thread_mode == cudaStreamCaptureModeRelaxed) return false;
-  for (Stream* s : own_recordings) s->spoilt = true;
-  return !own_recordings.empty() || (thread_mode == cudaStreamCaptureModeGlobal && global_recordings > 0);
-}
-cudaError_t refused(Stream* recorded = nullptr) {
-  if (recorded) recorded->spoilt = true;
-  return result(cudaErrorStreamCaptureUnsupported);
-}
 
 [[noreturn]] void stop(const char* text) {
   std::fprintf(stderr, "emulator: %s\n", text);
@@ -230,12 +180,23 @@ std::vector<Stream*>& streams() {
   return *all;
 }
 
-// Copies may be put on any stream.
-void put(Stream* s, std::function<void()> work) {
+}  // namespace
+
+// As on a device, "not ready" stays to be found by cudaGetLastError().
+cudaError_t result(cudaError_t e) {
+  if (e != cudaSuccess) last_error = e;
+  return e;
+}
+
+namespace {
+std::atomic<long> launches{0};
+}
+
+void enqueue_rest(Stream* s, std::function<void()> work) {
   if (!s) stop("work for the default stream: every rank has its own");
   std::lock_guard lock(s->mutex);
-  if (s->capturing) {
-    s->capturing->recorded.work.push_back(std::move(work));  // in the order of the calls: one of those that are allowed
+  if (s->capture) {
+    taken_down(s, {std::move(work), {}, false, {}, {}});
     return;
   }
   if (lazy() || !s->waiting.empty()) {
@@ -246,7 +207,11 @@ void put(Stream* s, std::function<void()> work) {
   do_now(work);
 }
 
-}  // namespace
+// Copies may be put on any stream.
+void put(Stream* s, std::function<void()> work) {
+  if (s && !s->capture) ++launches;
+  enqueue_rest(s, std::move(work));
+}
 
 // "A kernel launch will fail if it is issued to a stream that is not associated to the current device."
 void enqueue(Stream* s, std::function<void()> work) {
@@ -260,13 +225,18 @@ void enqueue_late(Stream* s, std::function<void()> work) {
   ++s->put;
 }
 
-void enqueue_meeting(Stream* s, std::function<void()> work) {
-  enqueue(s, std::move(work));
-  std::lock_guard lock(s->mutex);
-  if (s->capturing)
-    s->capturing->recorded.meets = true;
-  else
-    drain(*s, s->put);
+void enqueue_meeting(Stream* s, std::function<void()> work, std::function<bool()> hangs, std::function<void()> hung) {
+  {
+    std::lock_guard lock(s->mutex);
+    if (s->capture) {
+      taken_down(s, {std::move(work), {}, true, std::move(hangs), std::move(hung)});
+      return;
+    }
+  }
+  ++launches;
+  if (hangs()) return enqueue_late(s, std::move(hung));
+  enqueue_rest(s, std::move(work));
+  drain(*s, s->put);
 }
 
 }  // namespace emulator
@@ -280,6 +250,9 @@ extern "C" void emulated_strict(int strict) {
   now = !now;
   now ? Memory::get().close() : Memory::get().open();
 }
+
+// How often the host has put work on a stream: a recording's launch is one, as a kernel, a copy or a collective is.
+extern "C" long emulated_launches() { return launches.load(); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = Memory::get().count();
@@ -311,8 +284,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
                                                              : 0;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() {
-  if (unsafe_now()) return refused();
+static void drain_all() {
   std::vector<Stream*> all;
   {
     std::lock_guard lock(streams_mutex);
@@ -320,6 +292,10 @@ cudaError_t cudaDeviceSynchronize() {
   }
   for (Stream* s : all)
     if (s->device == device) drain(*s, s->put);
+}
+cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
+  drain_all();
   return cudaSuccess;
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int a, int b) {
@@ -340,6 +316,12 @@ const char* cudaGetErrorName(cudaError_t e) {
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
     case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
+    case cudaErrorStreamCaptureMerge: return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched: return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+    case cudaErrorStreamCaptureWrongThread: return "cudaErrorStreamCaptureWrongThread";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     default: return "cudaErrorInvalidValue";
   }
@@ -349,14 +331,14 @@ const char* cudaGetErrorString(cudaError_t e) {
 }
 
 cudaError_t cudaMalloc(void** p, size_t bytes) {
-  if (unsafe_now()) return refused();
+  if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
   *p = Memory::get().take(device, bytes);
   return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* p) {
   if (!p) return cudaSuccess;
-  if (unsafe_now()) return refused();
-  cudaDeviceSynchronize();  // as the real one does
+  if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
+  drain_all();  // as the real one does
   return result(Memory::get().give(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
@@ -365,12 +347,12 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
-  if (unsafe_now()) return refused();
+  if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
   *p = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeHost(void* p) {
-  if (unsafe_now()) return refused();
+  if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
   std::free(p);
   return cudaSuccess;
 }
@@ -418,12 +400,20 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (stream->capturing || unsafe_now()) return refused(stream->capturing);
+  if (stream->capture) {
+    stream->capture->invalid = true;
+    return result(cudaErrorStreamCaptureUnsupported);
+  }
+  if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
   drain(*stream, stream->put);
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (stream->capturing || unsafe_now()) return refused(stream->capturing);
+  if (stream->capture) {
+    stream->capture->invalid = true;
+    return result(cudaErrorStreamCaptureUnsupported);
+  }
+  if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
   return result(stream->done == stream->put ? cudaSuccess : cudaErrorNotReady);
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
@@ -435,37 +425,37 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->device != stream->device) return result(cudaErrorInvalidResourceHandle);
   std::lock_guard lock(stream->mutex);
+  if (stream->capture && stream->capture->invalid) return result(cudaErrorStreamCaptureInvalidated);
   event->stream = stream;
-  event->recorded = stream->capturing;
-  if (event->timing && !stream->capturing) put(stream, [event] { event->at = std::chrono::steady_clock::now(); });
+  event->capture = stream->capture;
+  if (event->timing && !stream->capture)
+    enqueue_rest(stream, [event] { event->at = std::chrono::steady_clock::now(); });
   event->ticket = stream->put;
+  event->after = stream->after;
   return cudaSuccess;
 }
 // On one thread a stream's work is done before it goes on: waiting for an event is doing what lies before it.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!event->stream) return cudaSuccess;
-  if (event->recorded) {
-    if (stream->capturing && stream->capturing != event->recorded) return result(cudaErrorStreamCaptureIsolation);
-    if (!stream->capturing) {
-      drain(*stream, stream->put);
-      stream->capturing = event->recorded;
-      event->recorded->joined.push_back(stream);
-    }
-    return cudaSuccess;
-  }
-  if (stream->capturing) return result(cudaErrorStreamCaptureIsolation);
-  put(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
+  if (stream->capture || event->capture) return wait_on_recorded(stream, event);
+  enqueue_rest(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
   return cudaSuccess;
 }
+// Of an event that is part of a recording nothing can be said.
+static cudaError_t may_ask(cudaEvent_t event) {
+  if (event->capture) {
+    event->capture->invalid = true;
+    return result(cudaErrorCapturedEvent);
+  }
+  return unsafe_call();
+}
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (event->recorded) return result(cudaErrorCapturedEvent);
-  if (unsafe_now()) return refused();
+  if (const cudaError_t e = may_ask(event); e != cudaSuccess) return e;
   if (!event->stream) return cudaSuccess;
   return result(event->stream->done >= event->ticket ? cudaSuccess : cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (event->recorded) return result(cudaErrorCapturedEvent);
-  if (unsafe_now()) return refused();
+  if (const cudaError_t e = may_ask(event); e != cudaSuccess) return e;
   if (event->stream) drain(*event->stream, event->ticket);
   return cudaSuccess;
 }
@@ -480,52 +470,24 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  std::swap(thread_mode, *mode);
-  return cudaSuccess;
-}
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  if (stream->capturing) return result(cudaErrorInvalidValue);
-  drain(*stream, stream->put);
-  stream->capturing = stream;
-  stream->recorded = {};
-  stream->mode = mode;
-  stream->spoilt = false;
-  if (mode != cudaStreamCaptureModeRelaxed) own_recordings.push_back(stream);
-  if (mode == cudaStreamCaptureModeGlobal) ++global_recordings;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  if (stream->capturing != stream) return result(cudaErrorInvalidValue);
-  stream->capturing = nullptr;
-  for (Stream* s : stream->joined) s->capturing = nullptr;
-  stream->joined.clear();
-  if (stream->mode != cudaStreamCaptureModeRelaxed && std::erase(own_recordings, stream) == 0)
-    return result(cudaErrorStreamCaptureWrongThread);
-  if (stream->mode == cudaStreamCaptureModeGlobal) --global_recordings;
-  Graph recorded = std::move(stream->recorded);
-  stream->recorded = {};
-  *graph = stream->spoilt ? nullptr : new Graph(std::move(recorded));
-  return result(stream->spoilt ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
-}
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  *status = !stream->capturing    ? cudaStreamCaptureStatusNone
-      : stream->capturing->spoilt ? cudaStreamCaptureStatusInvalidated
-                                  : cudaStreamCaptureStatusActive;
-  return cudaSuccess;
-}
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   *exec = new Graph(*graph);
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  put(stream, [work = exec->work] {
-    for (auto& w : work) w();
-  });
+  for (const Node& n : exec->nodes)
+    if (n.hangs && n.hangs()) {
+      ++launches;
+      enqueue_late(stream, n.hung);
+      return cudaSuccess;
+    }
+  put(stream, [exec] { do_in_order(*exec); });
   if (exec->meets) drain(*stream, stream->put);
   return cudaSuccess;
 }
+// What has been launched is done first.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  drain_all();
   delete exec;
   return cudaSuccess;
 }

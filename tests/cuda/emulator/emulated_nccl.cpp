@@ -47,22 +47,25 @@ struct Result {
 std::string do_together(Handle h, cudaStream_t stream, std::vector<Result> results,
                         std::function<void(std::byte*)> work) {
   auto* member = static_cast<Member*>(h);
-  if (++member->calls >= hangs_at() && hangs_at() > 0) {
+  auto hangs = [member] {
+    if (++member->calls < hangs_at() || hangs_at() == 0) return false;
     member->hangs = true;
-    emulator::enqueue_late(stream, [member] {
-      BlockingScope unlocked;
-      while (!member->aborted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    });
-    return {};
-  }
+    return true;
+  };
+  auto hung = [member] {
+    BlockingScope unlocked;
+    while (!member->aborted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
   auto host = std::make_shared<std::vector<std::byte>>();
   size_t bytes = 0;
   for (const Result& r : results) bytes += r.bytes;
-  emulator::enqueue_meeting(stream, [=] {
+  auto meet = [=] {
     host->resize(bytes);
     work(host->data());
-  });
-  emulator::enqueue(stream, [=] {
+  };
+  emulator::enqueue_meeting(stream, meet, hangs, hung);
+  emulator::enqueue_rest(stream, [=] {
+    if (host->size() < bytes) return;  // it hung
     const std::byte* from = host->data();
     for (const Result& r : results) {
       std::memcpy(r.to, from, r.bytes);

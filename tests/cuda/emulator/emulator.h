@@ -44,10 +44,14 @@ inline unsigned lane() {
 struct Stream;
 // Puts work on a stream (done at once, unless the stream is being captured or EMULATED_LAZY=1).
 void enqueue(Stream* stream, std::function<void()> work);
-// The same for work that waits for other ranks: it is done at once also where other work waits.
-// And for work that is done when somebody waits for the stream, as with EMULATED_LAZY; what is put after it waits, too.
+// What belongs to the work before it, and is not counted as another launch.
+void enqueue_rest(Stream* stream, std::function<void()> work);
+// Work that is done when somebody waits for the stream, as with EMULATED_LAZY; what is put after it waits, too.
 void enqueue_late(Stream* stream, std::function<void()> work);
-void enqueue_meeting(Stream* stream, std::function<void()> work);
+// Work that waits for other ranks: it is done at once also where other work waits. hangs: asked each time that it is to
+// be done, true: `hung` is done instead, late.
+void enqueue_meeting(Stream* stream, std::function<void()> work, std::function<bool()> hangs,
+                     std::function<void()> hung);
 // Adds to the list of EMULATED_LAUNCHES.
 void note_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
 size_t shared_bytes_of_block();  // the most
