@@ -13,12 +13,12 @@ import math
 import sys
 import time
 
-import numpy as np
-
 import data
+import numpy as np
+from model import GPT, Layout, everywhere
+
 import holon as flow
 from holon import nn, optim
-from model import GPT, Layout, everywhere
 
 
 def arguments(argv=None):
