@@ -252,7 +252,7 @@ extern "C" void emulated_strict(int strict) {
 }
 
 // How often the host has put work on a stream: a recording's launch is one, as a kernel, a copy or a collective is.
-extern "C" long emulated_launches() { return launches.load(); }
+extern "C" long emulated_launch_count() { return launches.load(); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = Memory::get().count();

@@ -85,7 +85,7 @@ def launches():
     library = os.environ.get("HOLON_CUDA_LIBRARY", "")
     if DEVICE == "cpu" or "emulated" not in library:
         return 0
-    count = ctypes.CDLL(library).emulated_launches
+    count = ctypes.CDLL(library).emulated_launch_count
     count.restype = ctypes.c_long
     return count()
 
