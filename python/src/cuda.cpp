@@ -46,7 +46,11 @@ void bind_cuda(nb::module_& m) {
   m.def("cuda_synchronize", [](int index) { runtime().synchronize(index); }, "Waits for this rank's work on a device.");
   m.def("cuda_memory_stats", [](int index) { return by_name(runtime().memory_stats(index)); }, "Bytes in use, at the peak and cached on a device.");
   m.def("cuda_reset_peak_memory", [](int index) { runtime().reset_peak_memory(index); }, "Counts the peak from now on.");
-  m.def("cuda_release_cached_memory", [](int index) { runtime().release_cached_memory(index); }, "Gives a device's cached memory back.");
+  m.def("cuda_release_cached_memory", [](int index) {
+    runtime().release_cached_memory(index);
+    runtime().release_cached_pinned_memory();
+  }, "Gives a device's cached memory and the cached pinned memory back.");
+  m.def("pinned_memory_stats", [] { return by_name(runtime().pinned_memory_stats()); }, "Bytes of pinned memory in use, at the peak and cached.");
   m.def("set_package_folders", set_package_folders, "folders"_a, "Where PyPI's packages of NVIDIA's libraries are looked for.");
   m.def("load_vendor_library", [](const std::string& name) {
     VendorLibrary l = vendor_library(name);
