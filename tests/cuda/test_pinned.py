@@ -311,6 +311,18 @@ assert x.sum().item() == 1000
 print("fine")
 """
 
+WORLDS = """
+import holon as flow
+
+def rank(r):
+    x = flow.ones(1000).cuda() + r
+    return x.sum().item()
+
+for i in range(20):
+    assert flow.run_ranks(2, rank) == [1000.0, 2000.0]
+print("fine")
+"""
+
 NONE = """
 import warnings
 import holon as flow
@@ -351,6 +363,11 @@ def test_copies_are_not_waited_for_and_memory_waits_for_copies():
 def test_what_cannot_be_pinned_is_an_error_that_names_sizes(lazy):
     out = run(FULL, EMULATED_PINNED_MB="11", EMULATED_LAZY=lazy)
     assert "out of pinned memory: 5242880 bytes were asked for" in out and "ulimit -l" in out
+
+
+@pytest.mark.skipif(not EMULATED, reason="the emulator's limit")
+def test_ranks_that_end_leave_their_staging_memory_to_others():
+    assert "fine" in run(WORLDS, EMULATED_PINNED_MB="100")  # 16 MiB for each of 40 ranks would be more
 
 
 @pytest.mark.skipif(not EMULATED, reason="CUDA does not work in a process that was forked")

@@ -42,7 +42,7 @@ struct Staging {
   size_t used = 0;           // of the piece
 };
 
-// What one rank has on one device. Never given back: the driver may be gone when threads end.
+// What one rank has on one device. When the rank ends the next one takes it over: the driver may be gone then.
 struct RankDevice {
   cudaStream_t stream = nullptr, communication = nullptr;
   cudaEvent_t computed = nullptr, communicated = nullptr, crossed = nullptr;
@@ -51,8 +51,25 @@ struct RankDevice {
   bool recording = false;
   DeviceAllocator::PoolId pool = 0;  // of the recording
 };
+struct LeftDevices {
+  std::mutex mutex;
+  std::array<std::vector<RankDevice>, kMostDevices> of;
+};
+LeftDevices& left_devices() {
+  static auto* left = new LeftDevices;
+  return *left;
+}
 struct RankDevices {
   std::array<RankDevice, kMostDevices> of{};
+  RankDevices() = default;
+  RankDevices(const RankDevices&) = delete;
+  RankDevices& operator=(const RankDevices&) = delete;
+  ~RankDevices() {
+    LeftDevices& left = left_devices();
+    std::lock_guard lock(left.mutex);
+    for (size_t i = 0; i < of.size(); ++i)
+      if (of[i].stream && !of[i].recording) left.of[i].push_back(of[i]);
+  }
 };
 
 // Makes another device current for a scope.
@@ -74,9 +91,28 @@ class OnDevice {
   int before_ = -1;
 };
 
+// One of which all work is done: what that found wrong was the other rank's.
+bool take_over(int index, RankDevice* d) {
+  LeftDevices& left = left_devices();
+  std::lock_guard lock(left.mutex);
+  auto& devices = left.of[static_cast<size_t>(index)];
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const auto idle = [](cudaStream_t s) { return !s || cudaStreamQuery(s) == cudaSuccess; };
+    if (!idle(devices[i].stream) || !idle(devices[i].communication)) {
+      cudaGetLastError();
+      continue;
+    }
+    *d = devices[i];
+    devices.erase(devices.begin() + static_cast<ptrdiff_t>(i));
+    std::memset(d->faults, 0, sizeof(FaultReport));
+    return true;
+  }
+  return false;
+}
+
 RankDevice& rank_device(int index) {
   RankDevice& d = Context::current().part<RankDevices>().of[static_cast<size_t>(index)];
-  if (!d.stream) {
+  if (!d.stream && !take_over(index, &d)) {
     const OnDevice on(index);
     check(cudaStreamCreateWithFlags(&d.stream, cudaStreamNonBlocking), "cudaStreamCreate");
     void* p = nullptr;
