@@ -93,6 +93,7 @@ class OnDevice {
 
 // One of which all work is done: what that found wrong was the other rank's.
 bool take_over(int index, RankDevice* d) {
+  OutsideOfRecording outside;
   LeftDevices& left = left_devices();
   std::lock_guard lock(left.mutex);
   auto& devices = left.of[static_cast<size_t>(index)];
