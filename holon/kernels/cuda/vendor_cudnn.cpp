@@ -42,7 +42,7 @@ const Library& library() {
   static const Library loaded = [] {
     Library l;
     // cuDNN asks the loader for these by name, which knows what is loaded already.
-    for (const char* part : {"libcublasLt.so." HOLON_CUDA_MAJOR, "libnvrtc.so." HOLON_CUDA_MAJOR}) vendor_library(part);
+    for (const char* part : {"libcublasLt", "libnvrtc"}) vendor_library(fmt::format("{}.so.{}", part, CUDART_VERSION / 1000));
     void* handle = vendor_library("libcudnn.so.9").handle;
     if (!handle) return l;
     bool all = true;
