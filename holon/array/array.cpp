@@ -4,6 +4,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
+#include "holon/base/settings.h"
 
 namespace holon {
 
@@ -45,6 +46,25 @@ Array Array::empty(const Dims& shape, DType dtype, Device device) {
 Array Array::empty_strided(const Dims& shape, const Dims& strides, DType dtype, Device device) {
   Array a = empty(shape, dtype, device);
   a.strides = strides;
+  return a;
+}
+
+Array Array::empty_pinned(const Dims& shape, const Dims& strides, DType dtype) {
+  const size_t bytes = checked_bytes(shape, dtype);
+  Array a;
+  if (device_runtime()) {
+    a.storage = device_runtime()->allocate_pinned(bytes);
+  } else {
+    if (settings::text("HOLON_SIMULATE") != "cuda")
+      fail_runtime(
+          "pin_memory: pinned memory was asked for {} of {}, but it is for copies to cuda devices and there is "
+          "none: {}. Leave pin_memory out, or set HOLON_SIMULATE=cuda to try the program without a device.",
+          shape, name(dtype), why_no_device());
+    a.storage = allocate_storage(bytes);
+  }
+  a.shape = shape;
+  a.strides = strides;
+  a.dtype = dtype;
   return a;
 }
 

@@ -21,10 +21,15 @@ struct Array {
   // Uninitialised with the given strides, which must address each element once within numel() elements.
   static Array empty_strided(const Dims& shape, const Dims& strides, DType dtype, Device device = {});
 
+  // The same in pinned memory of the CPU (Storage::is_pinned); with HOLON_SIMULATE=cuda in ordinary memory. Errors
+  // (RuntimeError): there is no cuda device; the system pins no more.
+  static Array empty_pinned(const Dims& shape, const Dims& strides, DType dtype);
+
   // Without memory yet: its storage, which is its own, refers to nothing until it is bound (Storage::rebind).
   static Array placeholder(const Dims& shape, const Dims& strides, DType dtype, Device device = {});
 
   bool defined() const { return static_cast<bool>(storage); }
+  bool is_pinned() const { return storage && storage->is_pinned(); }
   bool is_placeholder() const { return storage && !storage->data(); }
   int ndim() const { return shape.size(); }
   int64_t numel() const { return shape.numel(); }

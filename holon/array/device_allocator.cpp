@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 
@@ -117,19 +118,31 @@ DeviceAllocator::Block* DeviceAllocator::allocate(Stream stream, size_t bytes) {
   if (bytes > kMost) out_of_memory(bytes);
   bytes = round_up(std::max<size_t>(bytes, 1), kUnit);
   const bool small = bytes <= kSmall;
-  std::lock_guard lock(mutex_);
-  const bool recorded = recording(stream);
-  Pool& pool = recorded ? *s_->streams[stream].recorded : s_->common;
-  if (!s_->pending.empty() && !recorded) look_at_pending(false);
-  Block* block = find(pool, small, stream, bytes);
-  if (!block && !recorded) {
-    lend(small, stream, bytes);
-    block = find(pool, small, stream, bytes);
+  {
+    std::lock_guard lock(mutex_);
+    const bool recorded = recording(stream);
+    Pool& pool = recorded ? *s_->streams[stream].recorded : s_->common;
+    if (!s_->pending.empty() && !recorded) look_at_pending(false);
+    Block* block = find(pool, small, stream, bytes);
+    if (!block && !recorded) {
+      lend(small, stream, bytes);
+      block = find(pool, small, stream, bytes);
+    }
+    if (!block) block = grow(pool, small, bytes);
+    if (block) return give_out(block, stream, bytes);
+    // Waiting would end a recording with an error.
+    if (recorded) out_of_memory(bytes);
   }
-  if (!block) block = grow(pool, small, bytes);
-  // Waiting would end a recording with an error.
-  if (!block && !recorded) block = reclaim(small, stream, bytes);
+  // Who waits lets other threads have the interpreter. They may free memory here, so that it is not taken back under
+  // the lock.
+  BlockingScope unlocked;
+  std::lock_guard lock(mutex_);
+  Block* block = reclaim(small, stream, bytes);
   if (!block) out_of_memory(bytes);
+  return give_out(block, stream, bytes);
+}
+
+DeviceAllocator::Block* DeviceAllocator::give_out(Block* block, Stream stream, size_t bytes) {
   cut(block, bytes);
   block->stream = stream;
   block->state = Block::State::kLive;

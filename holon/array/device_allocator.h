@@ -81,6 +81,7 @@ class DeviceAllocator {
   Block* find(Pool& pool, bool small, Stream stream, size_t bytes);
   Block* grow(Pool& pool, bool small, size_t bytes);
   Block* reclaim(bool small, Stream stream, size_t bytes);
+  Block* give_out(Block* block, Stream stream, size_t bytes);
   void cut(Block* block, size_t bytes);
   void put_back(Block* block);
   void insert(Block* block);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <filesystem>
 
+#include "holon/array/vendor_library.h"
 #include "holon/base/settings.h"
 
 namespace holon {
@@ -29,14 +30,14 @@ struct Backend {
       missing = "this build has no CUDA backend (" + path.string() + " is not there; ./dev build --cuda makes it)";
       return;
     }
-    void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    using Start = DeviceRuntime*(std::string* why_not);
+    void* module = load_with_vendor_libraries(path.string(), &missing);
+    using Start = DeviceRuntime*(std::string * why_not);
     auto* start = module ? reinterpret_cast<Start*>(dlsym(module, "holon_cuda_runtime")) : nullptr;
     if (!start) {
-      const char* text = dlerror();
-      missing = path.string() + " cannot be loaded: " + (text ? text : "it has no runtime");
+      missing = path.string() + " cannot be loaded: " + (module ? "it has no runtime" : missing);
       return;
     }
+    missing.clear();
     runtime = start(&missing);
   }
 };

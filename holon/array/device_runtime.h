@@ -78,6 +78,15 @@ class DeviceRuntime {
   virtual void copy_to_host(int index, void* host, const void* device, size_t bytes) = 0;
   // The host's bytes may be changed as soon as it returns.
   virtual void copy_from_host(int index, void* device, const void* host, size_t bytes) = 0;
+  // Memory of the host's that is page-locked, aligned to 512 bytes, from cached blocks; one is used again when the
+  // copies below that use it are done. Errors: the system pins no more, naming the size and what is in use.
+  virtual Ref<Storage> allocate_pinned(size_t bytes) = 0;
+  virtual MemoryStats pinned_memory_stats() = 0;
+  virtual void release_cached_pinned_memory() = 0;
+  // Put on the stream, and not waited for: the host's bytes must not be changed (or looked at) before it is done. The
+  // memory itself may be freed at once. Pre: the host's bytes are in `pinned`, which is pinned.
+  virtual void copy_to_pinned(int index, void* host, const void* device, size_t bytes, Storage& pinned) = 0;
+  virtual void copy_from_pinned(int index, void* device, const void* host, size_t bytes, Storage& pinned) = 0;
   virtual void copy_between(int to_index, void* to, int from_index, const void* from, size_t bytes) = 0;
   virtual void fill_bytes(int index, void* device, int value, size_t bytes) = 0;
 

@@ -22,6 +22,8 @@ class Storage : public RefCounted {
     data_ = data;
     size_ = size;
   }
+  // The host's, and page-locked: devices copy to and from it while the host goes on.
+  virtual bool is_pinned() const { return false; }
   // Counts in-place writes, so that autograd can tell that a value it kept has changed.
   uint32_t version = 0;
 

@@ -4,9 +4,12 @@
 #include <cstring>
 #include <numeric>
 
+#include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/log.h"
 #include "holon/base/parallel.h"
+#include "holon/base/settings.h"
 #include "holon/data/sampler.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/on_device.h"
@@ -70,6 +73,11 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptio
   if (static_cast<bool>(options.placement) != static_cast<bool>(options.sbp))
     fail_layout("DataLoader: placement and sbp belong together. Give both for global batches, neither for local ones.");
   if (options.placement) part_rows(options.batch_size, options.placement, options.sbp);  // raises what is wrong with them
+  if (options.pin_memory && !device_runtime()) {
+    if (settings::text("HOLON_SIMULATE") != "cuda")
+      log::warn("DataLoader: pin_memory was asked for, but there is no cuda device: batches are in ordinary memory.");
+    options_.pin_memory = false;
+  }
   start();
 }
 
@@ -108,6 +116,8 @@ DataLoader::Made DataLoader::make(LoaderPosition at) {
     }
     made.rows = dataset_->batch(std::span<const int64_t>(order_).subspan(static_cast<size_t>(begin + first), static_cast<size_t>(count)));
     if (made.rows.empty()) fail_value("DataLoader: the dataset made a batch without tensors.");
+    if (options_.pin_memory && !options_.placement)  // a global batch when it is one
+      for (Tensor& rows : made.rows) rows = pinned(rows);
   } catch (...) {
     made.error = std::current_exception();
   }
@@ -160,7 +170,10 @@ std::vector<Tensor> DataLoader::next() {
   if (made.error) std::rethrow_exception(made.error);
   if (!options_.placement) return std::move(made.rows);
   std::vector<Tensor> batch;
-  for (auto& rows : made.rows) batch.push_back(join_rows(rows, made.samples, options_.placement, options_.sbp));
+  for (auto& rows : made.rows) {
+    Tensor joined = join_rows(rows, made.samples, options_.placement, options_.sbp);
+    batch.push_back(options_.pin_memory ? pinned(joined) : joined);
+  }
   return batch;
 }
 

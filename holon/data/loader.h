@@ -56,6 +56,9 @@ struct LoaderOptions {
   uint64_t seed = 0;
   bool drop_last = false;
   int64_t prefetch = 2;    // batches that are made ahead; 0: no thread
+  // Batches lie in pinned memory, from which copies to a device need no waiting (to_device(x, device, true)). Without a
+  // device a warning says that they do not.
+  bool pin_memory = false;
   // With both, batches are global tensors of which each rank loads its own rows; nothing is sent.
   Placement placement = {};
   NdSbp sbp = {};

@@ -3,6 +3,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/global/slice.h"
+#include "holon/kernels/on_device.h"
 #include "holon/ops.h"
 
 namespace holon::data {
@@ -40,10 +41,11 @@ Tensor join_rows(const Tensor& rows, int64_t size, const Placement& placement, c
     if (count == 0) mine = narrow(mine, 0, 0, 0);
     for (int a = 1; a < rows.ndim(); ++a)
       if (slice.shape[a] != shape[a]) mine = narrow(mine, a, slice.offset[a], slice.shape[a]);
-    part = contiguous(mine).array();
-    part.device = placement.device();
+    part = kernels::on_device(contiguous(mine).array(), placement.device());
   }
   return Tensor::global(std::move(part), shape, rows.dtype(), intern_spec(placement, nd_sbp));
 }
+
+Tensor pinned(const Tensor& t) { return t.impl()->device.is_cuda() ? t : pin_memory(t); }
 
 }  // namespace holon::data

@@ -14,6 +14,9 @@ using holon::place;
 // cut here. Errors: another number of rows; a partial sum; a global tensor.
 Tensor join_rows(const Tensor& rows, int64_t size, const Placement& placement, const NdSbp& nd_sbp);
 
+// In pinned memory, where it lies on the CPU. Errors: there is no device.
+Tensor pinned(const Tensor& t);
+
 // The first row and the number of rows that this rank has of a tensor with `size` rows; none on ranks outside.
 std::pair<int64_t, int64_t> part_rows(int64_t size, const Placement& placement, const NdSbp& nd_sbp);
 

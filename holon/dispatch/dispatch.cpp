@@ -158,6 +158,18 @@ void run_kernel(const OpDef& op, const Attrs& attrs, std::span<const Array* cons
   op.kernel(call);
 }
 
+// Memory for an output: pinned where the call asks for it.
+Array allocate(const OpDef& op, const Attrs& attrs, const Dims& shape, const Dims& strides, DType dtype, Device device) {
+  if (op.pin_memory_attr < 0 || !attrs.as_bool(op.pin_memory_attr)) [[likely]]
+    return Array::empty_strided(shape, strides, dtype, device);
+  if (device.is_cuda())
+    fail_runtime("{}: pin_memory was asked for together with {}; only memory of the CPU can be pinned. Leave one of them out.", op.public_name(),
+                 device);
+  Array a = Array::empty_pinned(shape, strides, dtype);
+  a.device = device;
+  return a;
+}
+
 void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, uint32_t present, TensorVec& outs) {
   SmallVec<Meta, 4> metas;
   SmallVec<const Array*, 4> in;
@@ -187,7 +199,7 @@ void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
   }
   SmallVec<Array*, 3> out;
   for (auto& m : infer.out_) {
-    Tensor t = Tensor::local(Array::empty_strided(m.shape, output_strides(op, m.shape, in), m.dtype, device));
+    Tensor t = Tensor::local(allocate(op, attrs, m.shape, output_strides(op, m.shape, in), m.dtype, device));
     out.push_back(&t.impl()->array);
     outs.push_back(std::move(t));
   }
@@ -318,7 +330,8 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t
   Device device = call.signature.out[0]->placement.device();
   for (size_t o = 0; o < outs.size(); ++o) {
     Array& a = outs[o].impl()->array;
-    a = Array::empty_strided(call.local.out_shape[o], output_strides(op, call.local.out_shape[o], in), call.out[o].dtype, device);
+    const Dims& shape = call.local.out_shape[o];
+    a = allocate(op, attrs, shape, output_strides(op, shape, in), call.out[o].dtype, device);
     out.push_back(&a);
   }
   run_kernel(op, attrs, in, out, &call.local.part);

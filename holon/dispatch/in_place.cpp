@@ -1,9 +1,11 @@
+#include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/on_device.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/device.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {
@@ -40,6 +42,25 @@ bool try_direct(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
   if (runs_on_device(call)) run_on_device(op, call);
   else op.kernel(call);
   ++out->storage->version;
+  return true;
+}
+
+// copy_() between different memory: what its body does, without a value in between.
+bool try_copy(const OpDef& op, const TensorVec& inputs, const Attrs& attrs) {
+  static const OpDef& copy = find_op("copy");
+  if (&op != &copy || !inputs[1].defined() || inputs[0].is_global() || inputs[1].is_global()) return false;
+  Array& to = inputs[0].impl()->array;
+  const Array& from = inputs[1].array();
+  if (from.shape != to.shape || from.storage == to.storage) return false;
+  if (from.device.is_cuda() || to.device.is_cuda()) {
+    const bool waits = !attrs.as_bool(op.schema.attr("non_blocking"));
+    device_runtime()->set_op("copy_");
+    kernels::copy_on_devices(from, to, waits);
+    device_runtime()->check((to.device.is_cuda() ? to : from).device.index);
+  } else {
+    kernels::copy(from, to);
+  }
+  ++to.storage->version;
   return true;
 }
 
@@ -111,7 +132,7 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
       if (t.defined()) t.require_value(op.public_name());
   bool recording = grad_enabled() && any_requires_grad(inputs);
   if (recording) check_in_place(op.public_name(), self);
-  if (!recording && !tracer() && try_direct(op, inputs, attrs)) return self;
+  if (!recording && !tracer() && (try_direct(op, inputs, attrs) || try_copy(op, inputs, attrs))) return self;
   // The gradient reads the tensor as it was, also where it is another input too.
   if (recording && (op.body || op.saves_in) && self.array().defined()) {
     Tensor before;

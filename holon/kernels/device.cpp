@@ -92,7 +92,7 @@ void write_back(const Array& copy, const Array& to) {
 
 }  // namespace detail
 
-void copy_on_devices(const Array& src, Array& dst) {
+void copy_on_devices(const Array& src, Array& dst, bool waits) {
   if (dst.numel() == 0) return;
   if (src.device == dst.device) {
     static const auto form = device_kernel<decltype(&copy)>("copy");
@@ -103,10 +103,14 @@ void copy_on_devices(const Array& src, Array& dst) {
   const Array packed = contiguous(src);
   if (!dst.is_contiguous() || dst.dtype != packed.dtype) {
     Array arrived = Array::empty(dst.shape, packed.dtype, dst.device);
-    copy_on_devices(packed, arrived);
+    copy_on_devices(packed, arrived, waits);
     return copy(arrived, dst);
   }
-  if (!src.device.is_cuda())
+  if (!src.device.is_cuda() && !waits && packed.is_pinned())
+    devices.copy_from_pinned(dst.device.index, dst.bytes(), packed.bytes(), dst.nbytes(), *packed.storage);
+  else if (!dst.device.is_cuda() && !waits && dst.is_pinned())
+    devices.copy_to_pinned(src.device.index, dst.bytes(), packed.bytes(), dst.nbytes(), *dst.storage);
+  else if (!src.device.is_cuda())
     devices.copy_from_host(dst.device.index, dst.bytes(), packed.bytes(), dst.nbytes());
   else if (!dst.device.is_cuda())
     devices.copy_to_host(src.device.index, dst.bytes(), packed.bytes(), dst.nbytes());

@@ -118,7 +118,9 @@ R run_on_host(const char* name, R (*function)(P...), A&&... args) {
 }
 
 // dst = src, where at least one of them lies on a device: kernels::copy() for all pairs of devices.
-void copy_on_devices(const Array& src, Array& dst);
+// waits = false: where the host's side is pinned memory the copy is put on the stream only, and the host must let that
+// memory be until it is done.
+void copy_on_devices(const Array& src, Array& dst, bool waits = true);
 
 template <class F>
 F device_kernel(const char* name) {

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/device.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
@@ -22,17 +23,33 @@ HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
     .kernel([](KernelCall& c) { kernels::copy(c.in(0), c.out()); })
     .grad([](Grad& g) { if (is_floating(g.in_dtype())) g.dx(0, cast(g.dy(), g.in_dtype())); });
 
-HOLON_OP(to_device, "to_device(Tensor x, device device) -> Tensor")
-    .doc("x [...] on another device of this rank; a simulated device shares the memory.", "to_device(ones(2), 'cpu')")
+HOLON_OP(to_device, "to_device(Tensor x, device device, bool non_blocking=False) -> Tensor")
+    .doc("x [...] on another device of this rank; a simulated device shares the memory. non_blocking: to the CPU the result is in pinned memory and "
+         "there when the device is done (cuda.synchronize()); from pinned memory x must not be changed before.",
+         "to_device(ones(2), 'cpu')")
     .function_only()
     .body([](BodyCall& c) {
       const Device to = c.device("device"), from = c.in(0).impl()->device;
-      c.out.push_back(from.is_cuda() || to.is_cuda() ? copy_to_device(c.in(0), to, from) : same_on_device(c.in(0), to));
+      c.out.push_back(from.is_cuda() || to.is_cuda() ? copy_to_device(c.in(0), to, from, c.b("non_blocking"), c.b("non_blocking") && !to.is_cuda()) : same_on_device(c.in(0), to));
     });
-HOLON_OP(copy_to_device, "copy_to_device(Tensor x, device device, device source) -> Tensor")
+HOLON_OP(copy_to_device, "copy_to_device(Tensor x, device device, device source, bool non_blocking=False, bool pin_memory=False) -> Tensor")
     .doc("to_device between memories.").hidden().infer_like().rule_elementwise().linear()
-    .kernel([](KernelCall& c) { kernels::copy(c.in(0), c.out()); })
+    .kernel([](KernelCall& c) {
+      if (c.in(0).device.is_cuda() || c.out().device.is_cuda()) kernels::copy_on_devices(c.in(0), c.out(), !c.b("non_blocking"));
+      else kernels::copy(c.in(0), c.out());
+    })
     .grad([](Grad& g) { g.dx(0, to_device(g.dy(), g.device("source"))); });
+HOLON_OP(pin_memory, "pin_memory(Tensor x) -> Tensor")
+    .doc("x [...] in pinned memory of the CPU, from which copies to a cuda device can be asynchronous (x.to(\"cuda\", non_blocking=True)); x itself where it "
+         "is. Of a global tensor each rank's part. Needs a cuda device.",
+         "ones(2).is_pinned()")
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      const Device device = x.impl()->device;
+      if (device.is_cuda())
+        fail_runtime("pin_memory: the tensor {} lies on {}; only memory of the CPU can be pinned. Bring it there by .cpu() first.", x.shape(), device);
+      c.out.push_back(x.array().is_pinned() ? x : copy_to_device(x, device, device, false, true));
+    });
 HOLON_OP(same_on_device, "same_on_device(Tensor x, device device) -> Tensor")
     .doc("to_device in one memory.").hidden().infer_like().rule_elementwise().linear()
     .view([](ViewCall& v, Array& out) {

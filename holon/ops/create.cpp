@@ -31,6 +31,7 @@ Options like(const BodyCall& c) {
     o.device = x.device();
   }
   o.requires_grad = c.b("requires_grad");
+  o.pin_memory = c.b("pin_memory");
   return o;
 }
 
@@ -97,16 +98,16 @@ int64_t arange_count(const AttrReader& c) {
 
 }  // namespace
 
-HOLON_OP(empty, "empty(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(empty, "empty(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size with whatever values its memory has.", "empty(2, 3).shape")
     .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall&) {});
-HOLON_OP(zeros, "zeros(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(zeros, "zeros(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size of zeros.", "zeros(2, 3)")
     .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, Scalar(0)); });
-HOLON_OP(ones, "ones(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(ones, "ones(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size of ones.", "ones(2, 3)")
     .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, Scalar(1)); });
-HOLON_OP(full, "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(full, "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size and one value; without dtype that of the value.", "full([2, 3], 0.5)")
     .function_only()
     .infer([](Infer& c) {
@@ -117,7 +118,7 @@ HOLON_OP(full, "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device
     })
     .rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, c.scalar("fill_value")); });
 
-HOLON_OP(arange, "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(arange, "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("[n]: start, start + step, ... before end; with one number from 0 up to it. int64 for integers, float32 else.", "arange(4)")
     .function_only()
     .body([](BodyCall& c) {
@@ -129,9 +130,10 @@ HOLON_OP(arange, "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype
       if (c.has("placement")) o.placement = c.attrs().as_placement(c.op().placement_attr);
       if (c.has("sbp")) o.sbp = c.attrs().as_nd_sbp(c.op().sbp_attr);
       o.requires_grad = c.b("requires_grad");
+      o.pin_memory = c.b("pin_memory");
       c.out.push_back(arange_steps(start, end, c.scalar("step"), o));
     });
-HOLON_OP(arange_steps, "arange_steps(Scalar start, Scalar end, Scalar step, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(arange_steps, "arange_steps(Scalar start, Scalar end, Scalar step, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("arange with all numbers given.")
     .hidden()
     .infer([](Infer& c) {
@@ -144,7 +146,7 @@ HOLON_OP(arange_steps, "arange_steps(Scalar start, Scalar end, Scalar step, *, d
       kernels::arange(c.scalar("start"), c.scalar("step"), c.offset_out()[0], c.out());
     });
 
-HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("An n x m matrix (m is n if left out) with ones on the diagonal.", "eye(3)")
     .function_only()
     .infer([](Infer& c) {
@@ -158,14 +160,14 @@ HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None
       kernels::eye(c.offset_out()[0], c.offset_out()[1], c.out());
     });
 
-HOLON_OP(linspace, "linspace(float start, float end, int steps, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(linspace, "linspace(float start, float end, int steps, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("[steps]: evenly spaced numbers from start to end, both of them included.", "linspace(0, 1, 5)")
     .function_only().infer(steps_infer).rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
       kernels::linspace(c.f("start"), c.f("end"), c.logical_out()[0], c.offset_out()[0], c.out());
     });
-HOLON_OP(logspace, "logspace(float start, float end, int steps, float base=10.0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(logspace, "logspace(float start, float end, int steps, float base=10.0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("[steps]: base to the powers linspace(start, end, steps).", "logspace(0, 1, 5)")
     .function_only().infer(steps_infer).rule(no_rule)
     .kernel([](KernelCall& c) {
@@ -175,7 +177,7 @@ HOLON_OP(logspace, "logspace(float start, float end, int steps, float base=10.0,
       kernels::binary_scalar(BinaryOp::Pow, exponents, c.f("base"), powers, true);
       kernels::copy(powers, c.out());
     });
-HOLON_OP(hann_window, "hann_window(int window_length, bool periodic=True, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(hann_window, "hann_window(int window_length, bool periodic=True, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("[window_length]: sin^2(pi i / n) for i = 0 ... window_length - 1, with n = window_length if periodic, else window_length - 1.", "hann_window(5)")
     .function_only()
     .infer([](Infer& c) {
@@ -195,23 +197,23 @@ HOLON_OP(hann_window, "hann_window(int window_length, bool periodic=True, *, dty
       }
       kernels::copy(window, c.out());
     });
-HOLON_OP(tril_indices, "tril_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(tril_indices, "tril_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("[2, n]: the rows and columns of the elements of a row x col matrix on and below a diagonal, row by row.", "tril_indices(3, 3)")
     .function_only().infer(triangle_infer<true>).rule(no_rule).kernel(triangle_kernel<true>);
-HOLON_OP(triu_indices, "triu_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(triu_indices, "triu_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("[2, n]: the rows and columns of the elements of a row x col matrix on and above a diagonal, row by row.", "triu_indices(3, 3)")
     .function_only().infer(triangle_infer<false>).rule(no_rule).kernel(triangle_kernel<false>);
 
-HOLON_OP(zeros_like, "zeros_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(zeros_like, "zeros_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("Zeros with the shape, dtype and distribution of x.", "zeros_like(ones(2))")
     .body([](BodyCall& c) { c.out.push_back(zeros(c.in(0).shape(), like<ZerosOptions>(c))); });
-HOLON_OP(ones_like, "ones_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(ones_like, "ones_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("Ones with the shape, dtype and distribution of x.", "ones_like(ones(2))")
     .body([](BodyCall& c) { c.out.push_back(ones(c.in(0).shape(), like<OnesOptions>(c))); });
-HOLON_OP(empty_like, "empty_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(empty_like, "empty_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("Unset values with the shape, dtype and distribution of x.", "empty_like(ones(2)).shape")
     .body([](BodyCall& c) { c.out.push_back(empty(c.in(0).shape(), like<EmptyOptions>(c))); });
-HOLON_OP(full_like, "full_like(Tensor x, Scalar fill_value, *, dtype? dtype=None, bool requires_grad=False) -> Tensor")
+HOLON_OP(full_like, "full_like(Tensor x, Scalar fill_value, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("One value with the shape, dtype and distribution of x.", "full_like(ones(2), 0.5)")
     .body([](BodyCall& c) { c.out.push_back(full(c.in(0).shape(), c.scalar("fill_value"), like<FullOptions>(c))); });
 

@@ -51,6 +51,7 @@ Options like(const BodyCall& c) {
     o.device = x.device();
   }
   o.requires_grad = c.b("requires_grad");
+  o.pin_memory = c.b("pin_memory");
   o.seed = given(c, "seed");
   o.counter = given(c, "counter");
   return o;
@@ -106,23 +107,23 @@ Tensor drop_channels(const BodyCall& c, int axes, int least) {
 
 }  // namespace
 
-HOLON_OP(rand, "rand(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(rand, "rand(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Uniform numbers of shape size from 0 to 1 (1 excluded).", "rand(2, 3).shape")
     .function_only().random().infer(float_infer).rule(no_rule).kernel(HOLON_DRAW(uniform(part(c), 0, 1, c.out())));
-HOLON_OP(randn, "randn(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(randn, "randn(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Normal numbers of shape size with mean 0 and deviation 1.", "randn(2, 3).shape")
     .function_only().random().infer(float_infer).rule(no_rule).kernel(HOLON_DRAW(normal(part(c), 0, 1, c.out())));
-HOLON_OP(randint, "randint(int low, int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(randint, "randint(int low, int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Integers of shape size from low to high (high excluded), int64 unless dtype says other.", "randint(0, 5, [2, 3]).shape")
     .function_only().random()
     .infer([](Infer& c) { randint_infer(c, c.i("low"), c.i("high")); })
     .rule(no_rule).kernel(HOLON_DRAW(randint(part(c), c.i("low"), c.i("high"), c.out())));
-HOLON_OP(randint_below, "randint_below(int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(randint_below, "randint_below(int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Integers of shape size from 0 to high (high excluded).", "randint(5, [2, 3]).shape")
     .overload_of("randint").python_only().function_only().random()
     .infer([](Infer& c) { randint_infer(c, 0, c.i("high")); })
     .rule(no_rule).kernel(HOLON_DRAW(randint(part(c), 0, c.i("high"), c.out())));
-HOLON_OP(randperm, "randperm(int n, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(randperm, "randperm(int n, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("[n]: the numbers 0 to n - 1 in random order.", "randperm(4).shape")
     .function_only().random()
     .infer([](Infer& c) {
@@ -185,7 +186,7 @@ HOLON_OP(normal, "normal(Tensor mean, Tensor? std=None, *, int? seed=None, int? 
       Tensor y = normal_fill(like.detach(), 0.0, 1.0, {.seed = given(c, "seed"), .counter = given(c, "counter")});
       c.out.push_back(add(std.defined() ? mul(y, std) : y, mean));
     });
-HOLON_OP(normal_of_size, "normal_of_size(float mean, float std, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(normal_of_size, "normal_of_size(float mean, float std, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Normal numbers of shape size with one mean and deviation.", "normal(0.0, 1.0, [2, 3]).shape")
     .overload_of("normal").python_only().function_only().random()
     .infer([](Infer& c) {
@@ -194,13 +195,13 @@ HOLON_OP(normal_of_size, "normal_of_size(float mean, float std, int[] size, *, d
     })
     .rule(no_rule).kernel(HOLON_DRAW(normal(part(c), c.f("mean"), c.f("std"), c.out())));
 
-HOLON_OP(randn_like, "randn_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(randn_like, "randn_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Normal numbers with the shape, dtype and distribution of x.", "randn_like(ones(2)).shape")
     .body([](BodyCall& c) { c.out.push_back(randn(c.in(0).shape(), like<RandnOptions>(c))); });
-HOLON_OP(rand_like, "rand_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(rand_like, "rand_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Uniform numbers with the shape, dtype and distribution of x.", "rand_like(ones(2)).shape")
     .body([](BodyCall& c) { c.out.push_back(rand(c.in(0).shape(), like<RandOptions>(c))); });
-HOLON_OP(randint_like, "randint_like(Tensor x, int low, int? high=None, *, dtype? dtype=None, bool requires_grad=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(randint_like, "randint_like(Tensor x, int low, int? high=None, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Integers from low to high (high excluded), or from 0 to low, with the shape, dtype and distribution of x.", "randint_like(ones(2), 0, 5).shape")
     .body([](BodyCall& c) {
       int64_t low = c.has("high") ? c.i("low") : 0, high = c.has("high") ? c.i("high") : c.i("low");

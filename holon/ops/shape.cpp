@@ -432,8 +432,9 @@ HOLON_OP(contiguous, "contiguous(Tensor x) -> Tensor")
     .view([](ViewCall& v, Array& out) { out = row_major(v.in); })
     .grad([](Grad& g) { g.dx(0, g.dy()); });
 
-HOLON_OP(copy, "copy(Tensor x, Tensor src) -> Tensor")
-    .doc("src with the shape and dtype of x, broadcast and converted; copy_() writes it into x.", "copy(ones(2), zeros(2))")
+HOLON_OP(copy, "copy(Tensor x, Tensor src, bool non_blocking=False) -> Tensor")
+    .doc("src with the shape and dtype of x, broadcast and converted; copy_() writes it into x. non_blocking: between pinned memory and a cuda device "
+         "copy_() does not wait; cuda.synchronize() does.", "copy(ones(2), zeros(2))")
     .in_place()
     .body([](BodyCall& c) {
       Tensor src = c.in(1);

@@ -44,6 +44,7 @@ OpDef* declare(std::string_view schema, int version) {
   def->placement_attr = place("placement", ArgType::kPlacement);
   def->sbp_attr = place("sbp", ArgType::kSbp);
   def->device_attr = place("device", ArgType::kDevice);
+  def->pin_memory_attr = place("pin_memory", ArgType::kBool);
   def->requires_grad_attr = place("requires_grad", ArgType::kBool);
   def->seed_attr = place("seed", ArgType::kInt);
   def->counter_attr = place("counter", ArgType::kInt);

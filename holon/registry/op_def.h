@@ -213,7 +213,8 @@ struct OpDef {
   std::string no_rule_reason;              // for ops that only run whole (all broadcast)
   std::string rule_text = "by function";   // for the reference: the factors, or in a word where the rule is from
   // Places of the attributes that dispatch itself reads; -1 where the op has none.
-  int placement_attr = -1, sbp_attr = -1, device_attr = -1, requires_grad_attr = -1, seed_attr = -1, counter_attr = -1;
+  int placement_attr = -1, sbp_attr = -1, device_attr = -1, pin_memory_attr = -1, requires_grad_attr = -1, seed_attr = -1,
+      counter_attr = -1;
   SmallVec<int, 2> promote_attrs;          // the numbers that count in a promotion: value, min, max
   SmallVec<int, 4> required_attrs;         // those that have no default
   const char* name() const { return schema.name.c_str(); }
@@ -283,7 +284,7 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 5;
+inline constexpr int kOpVersion = 6;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another version.
 OpBuilder define_op(std::string_view schema, int version = kOpVersion);

@@ -68,6 +68,8 @@ class Tensor {
   const Placement& placement() const;
   const NdSbp& nd_sbp() const;
   const Array& array() const { return impl_->array; }
+  // This rank's data lies in pinned memory (see the op pin_memory).
+  bool is_pinned() const { return impl_->array.is_pinned(); }
   // This rank's data as it lies in memory. Errors: T is not the dtype; the tensor is not contiguous here.
   template <class T>
   std::span<T> data() const {

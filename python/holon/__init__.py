@@ -4,6 +4,7 @@ Ops are functions here and methods of Tensor; `holon.ops()` lists them. nn, opti
 sbp, to_global and to_local are what makes tensors global.
 """
 import os as _os
+import sys as _sys
 
 # Threads of a parallel loop wait for each other by spinning, which on a busy machine takes time from those that work: after
 # about 0.2 ms they sleep. OpenMP reads this when the extension is loaded.
@@ -29,6 +30,8 @@ from ._C import (  # noqa: E402
     tensor,
 )
 from . import _faults as _faults  # noqa: E402
+
+_C.set_package_folders([folder for folder in _sys.path if folder])
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .boxing import boxing_policy

@@ -18,8 +18,8 @@ from ._typed import (
 
 __all__ = [
     "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "Event", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "current_device",
-    "device_count", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties", "is_available", "manual_seed",
-    "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved",
+    "device_count", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties", "is_available", "libraries",
+    "manual_seed", "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved",
     "reset_peak_memory_stats", "set_device", "synchronize",
 ]
 
@@ -140,6 +140,14 @@ def reset_peak_memory_stats(device=None):
         _C.reset_peak_memory()
     else:
         _C.cuda_reset_peak_memory(_of(device))
+
+
+def libraries():
+    """Returns the libraries of NVIDIA's that the backend uses: the file each was loaded from, or why it was not found and where it was looked
+    for. They are looked for by the loader, in PyPI's packages (nvidia/*/lib), and in the toolkits of /usr/local."""
+    for name in ("libcudnn.so.9", "libnccl.so.2"):  # loaded when they are first needed, else
+        _C.load_vendor_library(name)
+    return _C.vendor_libraries()
 
 
 def get_device_name(device=None):

@@ -77,7 +77,7 @@ nb::object to_numpy(const Tensor& t);
 nb::object to_list(const Tensor& t);
 // A tensor from nested lists, numbers, arrays or tensors; dtype none() is found from the data.
 Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement,
-                        nb::handle sbp);
+                        nb::handle sbp, bool pin_memory = false);
 
 // Files in here are the package's own and not the user's program. In ranks.cpp.
 std::string& package_folder();

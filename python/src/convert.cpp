@@ -15,8 +15,9 @@ Tensor to_global(const Tensor& t, const Placement& placement, const NdSbp& sbp) 
 }
 
 // A global tensor goes to the same ranks under another type of device.
-Tensor to_device(const Tensor& t, Device device) {
-  if (t.is_local()) return t.device() == device ? t : OpCall("to_device").in(t).set("device", device).run();
+Tensor to_device(const Tensor& t, Device device, bool non_blocking = false) {
+  if (t.is_local())
+    return t.device() == device ? t : OpCall("to_device").in(t).set("device", device).set("non_blocking", non_blocking).run();
   const Placement& p = t.placement();
   if (p.device_type() == device.type) return t;
   return to_global(t, Placement(name(device.type), p.hierarchy(), std::vector<int64_t>(p.ranks().begin(), p.ranks().end())), t.nd_sbp());
@@ -29,7 +30,7 @@ nb::object result(nb::handle self, Tensor t) {
 
 struct Wish {
   nb::object dtype = nb::none(), device = nb::none(), placement = nb::none(), sbp = nb::none();
-  bool copy = false;
+  bool copy = false, non_blocking = false;
 };
 
 nb::object to(nb::handle self, nb::args args, nb::kwargs kwargs) {
@@ -39,12 +40,18 @@ nb::object to(nb::handle self, nb::args args, nb::kwargs kwargs) {
     if (!slot.is_none()) fail_type("to: {} was given twice.", what);
     slot = nb::borrow(value);
   };
+  int bools = 0;
   for (nb::handle a : args) {
     DType dtype;
     Device device;
     Placement placement;
     NdSbp sbp;
     if (a.is_none()) continue;
+    if (PyBool_Check(a.ptr())) {  // behind the device or dtype: non_blocking, then copy
+      if (bools++ > 1) fail_type("to: takes non_blocking and copy as bools; got more of them.");
+      (bools == 1 ? w.non_blocking : w.copy) = a.ptr() == Py_True;
+      continue;
+    }
     if (is_tensor(a.ptr())) like = tensor_of(a.ptr());
     else if (DTypeObject d; nb::try_cast(a, d) || PyType_Check(a.ptr())) take(w.dtype, a, "dtype");
     else if (nb::try_cast(a, device)) take(w.device, a, "device");
@@ -61,20 +68,21 @@ nb::object to(nb::handle self, nb::args args, nb::kwargs kwargs) {
     else if (k == "sbp") take(w.sbp, value, "sbp");
     else if (k == "other") like = expect_tensor(value, "to", "other");
     else if (k == "copy") w.copy = nb::cast<bool>(value);
-    else if (k != "non_blocking" && k != "memory_format") fail_type("to: there is no argument '{}'.", k);
+    else if (k == "non_blocking") w.non_blocking = nb::cast<bool>(value);
+    else if (k != "memory_format") fail_type("to: there is no argument '{}'.", k);
   }
   Tensor t = tensor_of(self.ptr());
   if (like.defined()) {
     t = cast(t, like.dtype());
     if (like.is_global()) t = to_global(t, like.placement(), like.nd_sbp());
-    else if (t.is_local()) t = to_device(t, like.device());
+    else if (t.is_local()) t = to_device(t, like.device(), w.non_blocking);
     else fail_runtime("to: a global tensor cannot become like a local one. Use to_local() first.");
   }
   if (!w.dtype.is_none()) t = cast(t, expect_dtype(w.dtype, "to"));
   if (!w.device.is_none()) {
     if (!w.placement.is_none() || !w.sbp.is_none())
       fail_layout("to: both device and placement or sbp were given. A global tensor has a placement, a local one a device.");
-    t = to_device(t, expect_device(w.device, "to"));
+    t = to_device(t, expect_device(w.device, "to"), w.non_blocking);
   }
   if (!w.placement.is_none() || !w.sbp.is_none()) {
     if (t.is_local() && (w.placement.is_none() || w.sbp.is_none()))
@@ -117,13 +125,13 @@ void bind_conversion(nb::module_&) {
              "The tensor with another dtype, on another device, like another tensor, or under a placement and sbp. The very same object where "
              "nothing changes.");
   def_method("cpu", [](nb::handle self) { return result(self, to_device(tensor_of(self.ptr()), Device{})); }, "The tensor on the CPU.");
-  def_method("cuda", [](nb::handle self, nb::handle device) {
+  def_method("cuda", [](nb::handle self, nb::handle device, bool non_blocking) {
     int64_t index;
     Device to = device.is_none()                  ? Device::parse("cuda")
                 : to_int(device.ptr(), &index) ? Device::parse(fmt::format("cuda:{}", index))
                                                   : expect_device(device, "cuda");
-    return result(self, to_device(tensor_of(self.ptr()), to));
-  }, "device"_a = nb::none(), "The tensor on a cuda device.");
+    return result(self, to_device(tensor_of(self.ptr()), to, non_blocking));
+  }, "device"_a = nb::none(), "non_blocking"_a = false, "The tensor on a cuda device. non_blocking: from pinned memory without waiting for the copy.");
   def_method("type", type, "dtype"_a = nb::none(), "The name of the tensor's type, or the tensor with another dtype.");
   def_method("type_as", [](nb::handle self, const Tensor& other) { return result(self, cast(tensor_of(self.ptr()), other.dtype())); }, "other"_a,
              "The tensor with the other's dtype.");

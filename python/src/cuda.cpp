@@ -1,8 +1,10 @@
 // What Python sees of the device backend: holon/cuda.py names it.
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
 #include "holon/array/device_runtime.h"
+#include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/tf32.h"
@@ -28,6 +30,7 @@ nb::dict by_name(const MemoryStats& s) {
 }  // namespace
 
 void bind_cuda(nb::module_& m) {
+  using namespace nb::literals;
   nb::class_<DeviceEvent>(m, "CudaEvent", "A place in the order of a rank's work on a device: cuda.Event.")
       .def("record", &DeviceEvent::record, "Moves it behind all work so far.")
       .def("query", &DeviceEvent::query, "Whether the work before it is done.")
@@ -43,7 +46,21 @@ void bind_cuda(nb::module_& m) {
   m.def("cuda_synchronize", [](int index) { runtime().synchronize(index); }, "Waits for this rank's work on a device.");
   m.def("cuda_memory_stats", [](int index) { return by_name(runtime().memory_stats(index)); }, "Bytes in use, at the peak and cached on a device.");
   m.def("cuda_reset_peak_memory", [](int index) { runtime().reset_peak_memory(index); }, "Counts the peak from now on.");
-  m.def("cuda_release_cached_memory", [](int index) { runtime().release_cached_memory(index); }, "Gives a device's cached memory back.");
+  m.def("cuda_release_cached_memory", [](int index) {
+    runtime().release_cached_memory(index);
+    runtime().release_cached_pinned_memory();
+  }, "Gives a device's cached memory and the cached pinned memory back.");
+  m.def("pinned_memory_stats", [] { return by_name(runtime().pinned_memory_stats()); }, "Bytes of pinned memory in use, at the peak and cached.");
+  m.def("set_package_folders", set_package_folders, "folders"_a, "Where PyPI's packages of NVIDIA's libraries are looked for.");
+  m.def("load_vendor_library", [](const std::string& name) {
+    VendorLibrary l = vendor_library(name);
+    return nb::make_tuple(l.path, l.missing);
+  }, "name"_a, "Loads a library of NVIDIA's: the file it is from, or empty and why there is none.");
+  m.def("vendor_libraries", [] {
+    nb::dict d;
+    for (auto& l : vendor_libraries()) d[l.name.c_str()] = l.path.empty() ? "not found: " + l.missing : l.path;
+    return d;
+  }, "The files of NVIDIA's libraries that are loaded, and why others are not.");
   m.def("host_runs", [] {
     nb::dict d;
     for (auto& [name, count] : kernels::host_runs()) d[name.c_str()] = count;

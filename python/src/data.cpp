@@ -143,7 +143,8 @@ Array part_of(const Array& whole, const Placement& placement, const NdSbp& sbp) 
 
 }  // namespace
 
-Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement, nb::handle sbp) {
+Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement, nb::handle sbp,
+                        bool pin_memory) {
   bool global = !placement.is_none();
   if (global != !sbp.is_none())
     fail_layout("tensor: placement and sbp belong together; only {} was given. Give both for a global tensor, neither for a local one.",
@@ -169,19 +170,21 @@ Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bo
     if (device.is_none() && is_tensor(data.ptr()) && tensor_of(data.ptr()).is_local()) d = tensor_of(data.ptr()).device();
     t = Tensor::local(kernels::on_device(whole, d));
   }
+  if (pin_memory) t = OpCall("pin_memory").in(t).run();
   if (requires_grad) t.set_requires_grad();
   return t;
 }
 
 void bind_data(nb::module_& m) {
   using namespace nb::literals;
-  m.def("tensor", [](nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement, nb::handle sbp) {
-    if (!global_mode().enabled || !placement.is_none() || !sbp.is_none()) return tensor_from_data(data, dtype, device, requires_grad, placement, sbp);
+  m.def("tensor", [](nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement, nb::handle sbp, bool pin_memory) {
+    if (!global_mode().enabled || !placement.is_none() || !sbp.is_none())
+      return tensor_from_data(data, dtype, device, requires_grad, placement, sbp, pin_memory);
     Device d;
     if (!device.is_none()) d = expect_device(device, "tensor");
-    return tensor_from_data(data, dtype, nb::none(), requires_grad, nb::cast(mode_placement(device.is_none() ? nullptr : &d)), sbp_tuple(global_mode().sbp));
+    return tensor_from_data(data, dtype, nb::none(), requires_grad, nb::cast(mode_placement(device.is_none() ? nullptr : &d)), sbp_tuple(global_mode().sbp), pin_memory);
   }, "data"_a.none(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false,
-        "placement"_a = nb::none(), "sbp"_a = nb::none(),
+        "placement"_a = nb::none(), "sbp"_a = nb::none(), "pin_memory"_a = false,
         "A tensor from numbers, nested lists, arrays or tensors. With placement and sbp every rank passes the same data and keeps its part.");
   m.def("as_tensor", [](nb::object data, nb::handle dtype, nb::handle device) -> nb::object {
     if (is_tensor(data.ptr()) && dtype.is_none() && device.is_none()) return data;

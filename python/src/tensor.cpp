@@ -117,7 +117,7 @@ Tensor copy_of(const Tensor& t) { return OpCall("clone").in(t).run(); }
 
 // Options of new_...: what is not given is the tensor's own.
 Tensor new_filled(const char* op, const Tensor& t, const Dims& shape, const Scalar* value, nb::handle dtype, nb::handle device, bool requires_grad,
-                  nb::handle placement, nb::handle sbp) {
+                  bool pin_memory, nb::handle placement, nb::handle sbp) {
   OpCall call(op);
   call.set("size", std::span<const int64_t>(shape));
   if (value) call.set("fill_value", *value);
@@ -132,6 +132,7 @@ Tensor new_filled(const char* op, const Tensor& t, const Dims& shape, const Scal
     call.set("device", device.is_none() ? t.impl()->device : expect_device(device, op));
   }
   call.set("requires_grad", requires_grad);
+  call.set("pin_memory", pin_memory);
   return call.run();
 }
 
@@ -150,7 +151,7 @@ Dims dims_of(nb::tuple size, const char* call) {
 void def_new(const char* name, const char* op) {
   def_method(name, [name, op](const Tensor& t, nb::args size, nb::kwargs options) {
     nb::object dtype = nb::none(), device = nb::none(), placement = nb::none(), sbp = nb::none(), shape = nb::none();
-    bool requires_grad = false;
+    bool requires_grad = false, pin_memory = false;
     for (auto [key, value] : options) {
       std::string k = nb::cast<std::string>(key);
       if (k == "dtype") dtype = nb::borrow(value);
@@ -159,11 +160,12 @@ void def_new(const char* name, const char* op) {
       else if (k == "sbp") sbp = nb::borrow(value);
       else if (k == "size") shape = nb::borrow(value);
       else if (k == "requires_grad") requires_grad = nb::cast<bool>(value);
-      else fail_type("{}: there is no argument '{}'. Signature: {}(int... size, *, dtype, device, placement, sbp, requires_grad)", name, k, name);
+      else if (k == "pin_memory") pin_memory = nb::cast<bool>(value);
+      else fail_type("{}: there is no argument '{}'. Signature: {}(int... size, *, dtype, device, placement, sbp, requires_grad, pin_memory)", name, k, name);
     }
     IntList list;
     Dims dims = shape.is_none() ? dims_of(size, name) : to_ints(shape.ptr(), &list) ? Dims(list) : dims_of(nb::make_tuple(shape), name);
-    return new_filled(op, t, dims, nullptr, dtype, device, requires_grad, placement, sbp);
+    return new_filled(op, t, dims, nullptr, dtype, device, requires_grad, pin_memory, placement, sbp);
   });
 }
 
@@ -235,6 +237,8 @@ void bind_tensor(nb::module_&) {
     return self;
   }, "requires_grad"_a = true, "Sets requires_grad and returns the tensor.");
   def_method("retain_grad", [](nb::handle self) { tensor_of(self.ptr()).retain_grad(); }, "Makes backward keep the gradient of this result.");
+  def_method("is_pinned", [](const Tensor& t) { return t.is_pinned(); },
+             "Whether the tensor, or this rank's part of it, lies in pinned memory of the CPU.");
   def_method("full_value", [](const Tensor& t) { return t.full(); }, "The whole value as a local tensor on every rank. Collective for a global tensor.");
 
   def_method("__format__", format, "spec"_a);
@@ -273,17 +277,17 @@ void bind_tensor(nb::module_&) {
   def_new("new_ones", "ones");
   def_new("new_empty", "empty");
   def_method("new_full", [](const Tensor& t, nb::handle size, nb::handle fill_value, nb::handle dtype, nb::handle device, bool requires_grad,
-                            nb::handle placement, nb::handle sbp) {
+                            bool pin_memory, nb::handle placement, nb::handle sbp) {
     IntList list;
     Scalar value;
     if (!to_ints(size.ptr(), &list)) fail_type("new_full: size must be a list of int, got {}.", describe(size.ptr()));
     if (!to_scalar(fill_value.ptr(), &value)) fail_type("new_full: fill_value must be a number, got {}.", describe(fill_value.ptr()));
-    return new_filled("full", t, Dims(list), &value, dtype, device, requires_grad, placement, sbp);
-  }, "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false,
+    return new_filled("full", t, Dims(list), &value, dtype, device, requires_grad, pin_memory, placement, sbp);
+  }, "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false, "pin_memory"_a = false,
              "placement"_a = nb::none(), "sbp"_a = nb::none());
-  def_method("new_tensor", [](const Tensor& t, nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad) {
-    return tensor_from_data(data, dtype.is_none() ? dtype_object(t.dtype()) : nb::borrow(dtype), device, requires_grad, nb::none(), nb::none());
-  }, "data"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false);
+  def_method("new_tensor", [](const Tensor& t, nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, bool pin_memory) {
+    return tensor_from_data(data, dtype.is_none() ? dtype_object(t.dtype()) : nb::borrow(dtype), device, requires_grad, nb::none(), nb::none(), pin_memory);
+  }, "data"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false, "pin_memory"_a = false);
 
   auto like = [](const char* op, const char* attr) {
     return [op, attr](const Tensor& t, const Tensor& o) { return OpCall(op).in(t).set(attr, std::span<const int64_t>(o.shape())).run(); };

@@ -48,6 +48,11 @@ CASES = {
     "uneven padding": dict(x=(1, 2, 5, 6), w=(3, 2, 2, 3), padding=(0, 1, 2, 3)),
     "groups": dict(x=(2, 6, 5, 4), w=(4, 3, 3, 3), padding=1, groups=2),
     "depthwise": dict(x=(2, 8, 5, 5), w=(16, 1, 3, 3), padding=1, groups=8, stride=2),
+    "groups of many": dict(x=(2, 12, 5, 4), w=(4, 6, 3, 3), padding=1, groups=2),
+    "depthwise 5x5": dict(x=(2, 5, 9, 8), w=(5, 1, 5, 5), padding=2, groups=5),
+    "depthwise 2x7 dilated": dict(x=(2, 3, 9, 20), w=(6, 1, 2, 7), padding=(1, 4, 0, 2), dilation=(3, 2), stride=(1, 2), groups=3),
+    "depthwise, many channels": dict(x=(1, 70, 4, 5), w=(70, 1, 3, 3), padding=1, groups=70),
+    "depthwise, smaller than its kernel": dict(x=(2, 3, 2, 2), w=(3, 1, 3, 3), padding=1, groups=3),
     "1x1 groups": dict(x=(2, 8, 3, 3), w=(4, 2, 1, 1), groups=4),
     "wide channels": dict(x=(1, 16, 4, 4), w=(8, 16, 3, 3), padding=1),
     "one image, one channel": dict(x=(1, 1, 4, 4), w=(1, 1, 2, 2)),
@@ -100,6 +105,9 @@ def test_gradients(native, name, layout, dtype):
 
 OTHERS = {
     "conv1d": (F.conv1d, (2, 4, 9), (6, 2, 3), dict(stride=2, padding=1, groups=2)),
+    "depthwise conv1d": (F.conv1d, (2, 4, 19), (8, 1, 4), dict(stride=2, padding=3, groups=4)),
+    "depthwise conv3d": (F.conv3d, (2, 3, 4, 5, 6), (3, 1, 2, 3, 3), dict(padding=(1, 0, 2), groups=3, dilation=(1, 1, 2))),
+    "depthwise conv_transpose2d": (F.conv_transpose2d, (2, 3, 5, 4), (3, 1, 3, 2), dict(stride=2, padding=1, groups=3)),
     "conv3d": (F.conv3d, (2, 4, 4, 5, 6), (6, 2, 2, 3, 3), dict(stride=(1, 2, 1), padding=(1, 0, 2), groups=2, dilation=(1, 1, 2))),
     "conv_transpose1d": (F.conv_transpose1d, (2, 4, 5), (4, 3, 3), dict(stride=2, padding=1, output_padding=1)),
     "conv_transpose2d": (F.conv_transpose2d, (2, 4, 5, 4), (4, 3, 3, 2), dict(stride=2, padding=1, groups=2)),
@@ -116,6 +124,21 @@ def test_other_axes(name):
     for layout in (LAYOUTS["planar"], LAYOUTS["channels last"]):
         for got, wanted in zip(gradients(call, [x, w], "cuda", layout), gradients(call, [x, w], "cpu", layout)):
             assert_same(got, wanted, 4)
+
+
+@pytest.mark.parametrize("layout", ["planar", "channels last"])
+def test_gradients_of_depthwise_weights_are_sums_of_parts(layout):
+    """More places than a block sums, twice the same to the last bit."""
+    inputs = [values((3, 6, 70, 64)), values((6, 1, 3, 3), seed=1), values((6,), seed=2)]
+
+    def f(x, w, b):
+        return F.conv2d(x, w, b, padding=1, groups=6)
+
+    first = gradients(f, inputs, "cuda", LAYOUTS[layout])
+    for got, wanted in zip(first, gradients(f, inputs, "cpu", LAYOUTS[layout])):
+        assert_same(got, wanted, 8)
+    for a, b in zip(first, gradients(f, inputs, "cuda", LAYOUTS[layout])):
+        assert np.array_equal(as_numpy(a), as_numpy(b))
 
 
 @pytest.mark.parametrize("dtype, images", [(flow.float32, 4), (flow.float16, 8)], ids=str)

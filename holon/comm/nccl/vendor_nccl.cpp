@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
 
 namespace holon::comm::nccl {
@@ -21,10 +22,10 @@ struct Library {
   HOLON_NCCL_CALLS(HOLON_NCCL_POINTER)
 
   Library() {
-    void* module = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    const VendorLibrary found = vendor_library("libnccl.so.2");
+    void* module = found.handle;
     if (!module) {
-      const char* text = dlerror();
-      missing = text ? text : "libnccl.so.2 cannot be loaded";
+      missing = found.missing;
       return;
     }
 #define HOLON_NCCL_FIND(name)                                           \

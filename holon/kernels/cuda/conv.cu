@@ -7,10 +7,10 @@
 #include "holon/kernels/cpu/elementwise.h"
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/kernels/cpu/half.h"
+#include "holon/kernels/cuda/conv_direct.h"
 #include "holon/kernels/cuda/dnn.h"
 #include "holon/kernels/cuda/gemm.h"
 #include "holon/kernels/cuda/launch.h"
-#include "holon/kernels/cuda/strides.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/tf32.h"
@@ -21,26 +21,6 @@ namespace {
 constexpr int kThreads = 256;
 // The matrix of so many bytes at a time: images beyond it take another turn.
 constexpr int64_t kMostBytes = int64_t{64} << 20;
-
-// A size that element numbers are divided by.
-struct Axis {
-  int64_t size = 1;
-  Divider divider;
-  Axis() = default;
-  explicit Axis(int64_t n) : size(n), divider(n > 0 && n < (int64_t{1} << 31) ? static_cast<uint32_t>(n) : 1) {}
-  // The remainder; i becomes the quotient. small: i < 2^31.
-  HOLON_BOTH int64_t split(int64_t& i, bool small) const {
-    if (small) {
-      const auto n = static_cast<uint32_t>(i);
-      const uint32_t q = divider.quotient(n);
-      i = q;
-      return n - q * divider.d;
-    }
-    const int64_t q = i / size, r = i - q * size;
-    i = q;
-    return r;
-  }
-};
 
 // Two axes are three with a depth of 1. `images` at a time.
 struct Geometry {
@@ -134,14 +114,6 @@ __global__ void add_windows(const C* cols, T* x, Geometry g, Columns s, int64_t 
     }
     x[n * g.at[0] + (group * g.c_axis.size + c) * g.at[1] + p[0] * g.at[2] + p[1] * g.at[3] + p[2] * g.at[4]] = narrow<T>(sum);
   }
-}
-
-Array with_depth(const Array& x) {
-  if (x.ndim() == 5) return x;
-  Dims shape = x.shape, strides = x.strides;
-  shape.insert(2, 1);
-  strides.insert(2, 0);
-  return x.view(shape, strides);
 }
 
 Geometry geometry(const Array& x, const Array& w, const Array& y, const Conv2d& conv) {
@@ -434,6 +406,7 @@ void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& con
     if (bias) binary(BinaryOp::Add, out, expanded(*bias, out.shape), out);
     return;
   }
+  if (direct_fits(w, conv, x, out)) return direct_forward(x, w, bias, conv, out);
   forward(x, w, bias, conv, out);
 }
 
@@ -443,6 +416,7 @@ void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, A
   if (dy.numel() == 0 || w.numel() == 0) return fill(dx, 0);
   require_floating(dx);
   if (dnn_backward_data(dy, w, conv, dx)) return;
+  if (direct_fits(w, conv, dx, dy)) return direct_backward_data(dy, w, conv, dx);
   backward_data(dy, w, conv, dx);
 }
 
@@ -455,6 +429,7 @@ void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv
   }
   require_floating(x);
   if (!dbias && dnn_backward_weights(dy, x, conv, dw)) return;
+  if (direct_fits(dw, conv, x, dy)) return direct_backward_weights(dy, x, conv, dw, dbias);
   backward_weights(dy, x, conv, dw, dbias);
 }
 

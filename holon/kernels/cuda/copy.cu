@@ -66,6 +66,54 @@ unsigned blocks_of(const Layout<kArrays>& l) {
   return std::max(blocks_for(l.packs, tile), blocks_for(l.count - l.rest, tile));
 }
 
+// Where src's neighbours are not dst's: squares of both go through shared memory, so that reads and writes are of neighbours.
+struct Transposition {
+  static constexpr int kTile = 32;
+  int64_t rows = 0, columns = 0;             // along dst's neighbours and along src's
+  int64_t src_step = 0, dst_step = 0;        // of src to its next row, of dst to its next column
+  int64_t row_tiles = 0, column_tiles = 0;
+  Strided<2> outer;                          // of the other axes
+
+  // Whether it is one, and worth its squares.
+  static bool make(const Strided<2>& index, Transposition* t) {
+    int row = -1, column = -1;
+    for (int a = 0; a < index.axes; ++a) {
+      if (index.stride[a][1] == 1) row = a;
+      if (index.stride[a][0] == 1) column = a;
+    }
+    if (row < 0 || column < 0 || row == column || index.size[row] < kTile / 4 || index.size[column] < kTile / 4) return false;
+    t->rows = index.size[row], t->columns = index.size[column];
+    t->src_step = index.stride[row][0], t->dst_step = index.stride[column][1];
+    t->row_tiles = (t->rows + kTile - 1) / kTile, t->column_tiles = (t->columns + kTile - 1) / kTile;
+    Dims shape, strides[2];
+    for (int a = index.axes - 1; a >= 0; --a) {
+      if (a == row || a == column) continue;
+      shape.push_back(index.size[a]);
+      for (int k = 0; k < 2; ++k) strides[k].push_back(index.stride[a][k]);
+    }
+    t->outer = Strided<2>(shape, strides);
+    return true;
+  }
+  int64_t tiles() const { return outer.count * row_tiles * column_tiles; }
+};
+
+template <class T>
+__global__ void copy_transposed(const T* src, T* dst, Transposition t, int64_t tiles) {
+  constexpr int kTile = Transposition::kTile, kRows = kThreads / kTile;
+  HOLON_SHARED(T, tile, kTile * (kTile + 1));  // one more column: a column's elements are in different banks
+  const int x = threadIdx.x % kTile, y = threadIdx.x / kTile;
+  for (int64_t i = blockIdx.x; i < tiles; i += gridDim.x) {
+    const int64_t column = i % t.column_tiles * kTile, rest = i / t.column_tiles, row = rest % t.row_tiles * kTile;
+    const auto at = t.outer.at(rest / t.row_tiles);
+    for (int k = y; k < kTile; k += kRows)
+      if (row + k < t.rows && column + x < t.columns) tile[k * (kTile + 1) + x] = src[at.v[0] + (row + k) * t.src_step + column + x];
+    __syncthreads();
+    for (int k = y; k < kTile; k += kRows)
+      if (row + x < t.rows && column + k < t.columns) dst[at.v[1] + (column + k) * t.dst_step + row + x] = tile[x * (kTile + 1) + k];
+    __syncthreads();
+  }
+}
+
 template <class S, class D>
 void run_copy(const Array& src, Array& dst) {
   constexpr int n = std::min(kPack<S>, kPack<D>);
@@ -76,6 +124,8 @@ void run_copy(const Array& src, Array& dst) {
 // The same dtype: what counts is how wide an element is.
 template <class T>
 void run_move(const Array& src, Array& dst) {
+  if (Transposition t; Transposition::make(Strided<2>(dst.shape, {src.strides, dst.strides}), &t))
+    return launch(copy_transposed<T>, blocks_for(t.tiles(), 1), kThreads, 0, src.data<T>(), dst.data<T>(), t, t.tiles());
   run_copy<T, T>(src, dst);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
+#include "holon/kernels/cuda/pinned.h"
 #include "holon/kernels/cuda/stream.h"
 
 namespace holon::kernels::cuda {
@@ -24,6 +26,7 @@ namespace {
 
 constexpr int kMostDevices = 64;
 thread_local int current_index = -1;
+std::atomic<int> used_index{-1};
 thread_local cudaStream_t current_stream = nullptr;
 thread_local const char* op_name = "";
 thread_local int64_t meetings = 0;  // of the host with a device
@@ -39,7 +42,7 @@ struct Staging {
   size_t used = 0;           // of the piece
 };
 
-// What one rank has on one device. Never given back: the driver may be gone when threads end.
+// What one rank has on one device. When the rank ends the next one takes it over: the driver may be gone then.
 struct RankDevice {
   cudaStream_t stream = nullptr, communication = nullptr;
   cudaEvent_t computed = nullptr, communicated = nullptr, crossed = nullptr;
@@ -48,8 +51,25 @@ struct RankDevice {
   bool recording = false;
   DeviceAllocator::PoolId pool = 0;  // of the recording
 };
+struct LeftDevices {
+  std::mutex mutex;
+  std::array<std::vector<RankDevice>, kMostDevices> of;
+};
+LeftDevices& left_devices() {
+  static auto* left = new LeftDevices;
+  return *left;
+}
 struct RankDevices {
   std::array<RankDevice, kMostDevices> of{};
+  RankDevices() = default;
+  RankDevices(const RankDevices&) = delete;
+  RankDevices& operator=(const RankDevices&) = delete;
+  ~RankDevices() {
+    LeftDevices& left = left_devices();
+    std::lock_guard lock(left.mutex);
+    for (size_t i = 0; i < of.size(); ++i)
+      if (of[i].stream && !of[i].recording) left.of[i].push_back(of[i]);
+  }
 };
 
 // Makes another device current for a scope.
@@ -71,9 +91,29 @@ class OnDevice {
   int before_ = -1;
 };
 
+// One of which all work is done: what that found wrong was the other rank's.
+bool take_over(int index, RankDevice* d) {
+  OutsideOfRecording outside;
+  LeftDevices& left = left_devices();
+  std::lock_guard lock(left.mutex);
+  auto& devices = left.of[static_cast<size_t>(index)];
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const auto idle = [](cudaStream_t s) { return !s || cudaStreamQuery(s) == cudaSuccess; };
+    if (!idle(devices[i].stream) || !idle(devices[i].communication)) {
+      cudaGetLastError();
+      continue;
+    }
+    *d = devices[i];
+    devices.erase(devices.begin() + static_cast<ptrdiff_t>(i));
+    std::memset(d->faults, 0, sizeof(FaultReport));
+    return true;
+  }
+  return false;
+}
+
 RankDevice& rank_device(int index) {
   RankDevice& d = Context::current().part<RankDevices>().of[static_cast<size_t>(index)];
-  if (!d.stream) {
+  if (!d.stream && !take_over(index, &d)) {
     const OnDevice on(index);
     check(cudaStreamCreateWithFlags(&d.stream, cudaStreamNonBlocking), "cudaStreamCreate");
     void* p = nullptr;
@@ -97,6 +137,7 @@ cudaStream_t use_device(int index) {
   if (index != current_index || cudaGetDevice(&now) != cudaSuccess || now != index) {
     check(cudaSetDevice(index), "cudaSetDevice");
     current_index = index;
+    used_index.store(index, std::memory_order_relaxed);
   }
   return current_stream = rank_device(index).stream;
 }
@@ -123,6 +164,7 @@ void compute_waits_for_communication() {
   check(cudaStreamWaitEvent(d.stream, d.communicated, 0), "cudaStreamWaitEvent");
 }
 int device_index() { return current_index; }
+int device_in_use() { return used_index.load(std::memory_order_relaxed); }
 int multiprocessors() { return processor_counts()[static_cast<size_t>(current_index)]; }
 size_t shared_bytes_of_block() {
   int bytes = 0;
@@ -171,19 +213,6 @@ void raise(FaultReport& slot) {
       fail(ErrorKind::kIndex, "{}: index {} at position {} of the indices is outside [{}, {}).", op, r.value, r.position, r.low, r.high);
   }
 }
-
-// What records a stream may not do meanwhile (cudaMalloc, looking at events) is allowed in this scope: it has no part in
-// the recording.
-class OutsideOfRecording {
- public:
-  OutsideOfRecording() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~OutsideOfRecording() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  OutsideOfRecording(const OutsideOfRecording&) = delete;
-  OutsideOfRecording& operator=(const OutsideOfRecording&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 // Called by the allocator, under its lock.
 class CudaDriver final : public DeviceDriver {
@@ -353,6 +382,15 @@ class CudaRuntime final : public DeviceRuntime {
       to += n;
     }
   }
+  Ref<Storage> allocate_pinned(size_t bytes) override { return cuda::allocate_pinned(bytes); }
+  MemoryStats pinned_memory_stats() override { return cuda::pinned_memory_stats(); }
+  void release_cached_pinned_memory() override { cuda::release_cached_pinned_memory(); }
+  void copy_to_pinned(int index, void* host, const void* device, size_t bytes, Storage& pinned) override {
+    copy_pinned(index, host, device, bytes, cudaMemcpyDeviceToHost, pinned);
+  }
+  void copy_from_pinned(int index, void* device, const void* host, size_t bytes, Storage& pinned) override {
+    copy_pinned(index, device, host, bytes, cudaMemcpyHostToDevice, pinned);
+  }
   void copy_between(int to_index, void* to, int from_index, const void* from, size_t bytes) override {
     if (bytes == 0) return;
     if (to_index == from_index) {
@@ -450,6 +488,13 @@ class CudaRuntime final : public DeviceRuntime {
     RankDevice& d = rank_device(index);
     d.recording = false;
     allocator(index).end_recording(d.stream);
+  }
+  static void copy_pinned(int index, void* to, const void* from, size_t bytes, cudaMemcpyKind kind, Storage& pinned) {
+    if (bytes == 0) return;
+    cudaStream_t s = use_device(index);
+    meets_host(index, "a copy between the host and the device");
+    check(cudaMemcpyAsync(to, from, bytes, kind, s), "a copy of pinned memory");
+    used_on(pinned, s);
   }
   static void next_piece(Staging& staging, cudaStream_t s) {
     check(cudaEventRecord(staging.copied[static_cast<size_t>(staging.piece)], s), "cudaEventRecord");

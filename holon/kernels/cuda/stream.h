@@ -18,6 +18,8 @@ inline cudaStream_t use_device_of(const Array& a) { return use_device(a.device.i
 // That of the last use_device() on this thread, and its device.
 cudaStream_t stream();
 int device_index();
+// A device that some thread of the process has used, -1 for none.
+int device_in_use();
 // How many blocks fit on the current device at once, for grids that stride over more.
 int multiprocessors();
 // What a block may have of shared memory on the current device, where its kernel asks for it.
@@ -39,6 +41,19 @@ void check(cudaError_t error, const char* call);
 std::unique_ptr<DeviceEvent> make_event(int index, bool timing);
 // Counts a wait of the host, which cannot be recorded. Errors: the rank is recording.
 void meets_host(int index, const char* what);
+
+// What records a stream may not do meanwhile (cudaMalloc, looking at events) is allowed in this scope: it has no part in
+// the recording.
+class OutsideOfRecording {
+ public:
+  OutsideOfRecording() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~OutsideOfRecording() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  OutsideOfRecording(const OutsideOfRecording&) = delete;
+  OutsideOfRecording& operator=(const OutsideOfRecording&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
 
 // What a kernel finds wrong in its data: written once, by the first thread that does, and raised by the next look
 // (DeviceRuntime::check). The text has places for the numbers, "{value}", "{low}" and so on: see runtime.cpp.

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "holon/array/vendor_library.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/half.h"
 #include "holon/kernels/cuda/dnn.h"
@@ -40,7 +41,9 @@ struct Library {
 const Library& library() {
   static const Library loaded = [] {
     Library l;
-    void* handle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    // cuDNN asks the loader for these by name, which knows what is loaded already.
+    for (const char* part : {"libcublasLt", "libnvrtc"}) vendor_library(fmt::format("{}.so.{}", part, CUDART_VERSION / 1000));
+    void* handle = vendor_library("libcudnn.so.9").handle;
     if (!handle) return l;
     bool all = true;
 #define HOLON_CUDNN_LOAD(f) all &= (l.f = reinterpret_cast<decltype(l.f)>(dlsym(handle, #f))) != nullptr;

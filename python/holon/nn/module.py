@@ -384,7 +384,7 @@ class Module:
             elif isinstance(value, Tensor):
                 device, dtype = device if value.is_global else value.device, value.dtype
             elif isinstance(value, bool) and i > 0:
-                continue  # non_blocking
+                options.setdefault("non_blocking", value)
             elif value is not None:
                 device = value
         if dtype is not None and not dtype.is_floating_point:

@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <mutex>
 #include <random>
-#include <set>
 #include <thread>
 
+#include "fake_driver.h"
+#include "holon/base/blocking.h"
 #include "holon/base/error.h"
 
 using namespace holon;
@@ -15,69 +19,6 @@ using namespace holon;
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-
-// Streams count what was put on them and what is done; events are a stream's count.
-class FakeDriver final : public DeviceDriver {
- public:
-  struct FakeStream {
-    uint64_t put = 0, done = 0;
-  };
-  struct FakeEvent {
-    FakeStream* stream;
-    uint64_t at;
-  };
-  explicit FakeDriver(size_t total) : total_(total) {}
-  ~FakeDriver() override { EXPECT_EQ(events, 0); }
-
-  void* take(size_t bytes) override {
-    if (fail_next > 0) {
-      --fail_next;
-      return nullptr;
-    }
-    EXPECT_EQ(bytes % (2 * kMiB), 0u);
-    if (used + bytes > total_) return nullptr;
-    used += bytes;
-    auto* p = reinterpret_cast<std::byte*>(next_);
-    next_ += bytes + 4096;
-    segments[p] = bytes;
-    return p;
-  }
-  void give(void* p) override {
-    auto found = segments.find(static_cast<std::byte*>(p));
-    ASSERT_NE(found, segments.end());
-    used -= found->second;
-    segments.erase(found);
-  }
-  Event record(Stream stream) override {
-    ++events;
-    auto* s = static_cast<FakeStream*>(stream);
-    EXPECT_FALSE(recorded.contains(s));
-    return new FakeEvent{s, s->put};
-  }
-  bool done(Event e) override {
-    auto* event = static_cast<FakeEvent*>(e);
-    return event->stream->done >= event->at;
-  }
-  void wait(Event e) override {
-    auto* event = static_cast<FakeEvent*>(e);
-    event->stream->done = std::max(event->stream->done, event->at);
-  }
-  void drop(Event e) override {
-    --events;
-    delete static_cast<FakeEvent*>(e);
-  }
-  Bytes bytes() override { return {total_ - used, total_}; }
-  std::string name() override { return "cuda:0"; }
-
-  size_t used = 0;
-  int events = 0, fail_next = 0;
-  std::map<std::byte*, size_t> segments;
-  std::set<FakeStream*> recorded;
-
- private:
-  size_t total_;
-  uintptr_t next_ = uintptr_t{1} << 40;
-};
 
 using Block = DeviceAllocator::Block;
 void* at(Block* b) { return DeviceAllocator::data(b); }
@@ -387,6 +328,62 @@ TEST(DeviceAllocator, ThreadsWithStreamsOfTheirOwn) {
     });
   for (auto& t : threads) t.join();
   EXPECT_EQ(a.stats().in_use_bytes, 0u);
+}
+
+// An interpreter's lock, which threads give away while they wait.
+std::timed_mutex interpreter;
+thread_local bool has_interpreter = false;
+std::atomic<bool> never_got_it_back{false};
+
+void take_interpreter() {
+  if (!interpreter.try_lock_for(std::chrono::seconds(10))) never_got_it_back = true;
+  has_interpreter = true;
+}
+void give_interpreter() {
+  has_interpreter = false;
+  interpreter.unlock();
+}
+
+struct WaitingDriver : FakeDriver {
+  using FakeDriver::FakeDriver;
+  std::atomic<bool> waits{false};
+  void wait(Event e) override {
+    BlockingScope unlocked;
+    waits = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the other thread takes the interpreter meanwhile
+    FakeDriver::wait(e);
+  }
+};
+
+TEST(DeviceAllocator, WaitsForMemoryWhileOtherThreadsWithTheInterpreterFreeTheirs) {
+  const BlockingHooks before = blocking_hooks();
+  set_blocking_hooks({[]() -> void* {
+                        if (!has_interpreter) return nullptr;
+                        give_interpreter();
+                        return &interpreter;
+                      },
+                      [](void*) { take_interpreter(); }, before.poll, before.where, before.dump_stack});
+  WaitingDriver driver(32 * kMiB);
+  FakeDriver::FakeStream s, t;
+  {
+    DeviceAllocator a(driver);
+    Block* small = a.allocate(&s, 1000);
+    Block* large = a.allocate(&s, 30 * kMiB);
+    s.put = 1;
+    a.free(large);
+    std::thread other([&] {
+      while (!driver.waits) std::this_thread::yield();
+      take_interpreter();
+      a.free(small);
+      give_interpreter();
+    });
+    take_interpreter();
+    a.free(a.allocate(&t, 29 * kMiB));
+    give_interpreter();
+    other.join();
+  }
+  EXPECT_FALSE(never_got_it_back);
+  set_blocking_hooks(before);
 }
 
 }  // namespace

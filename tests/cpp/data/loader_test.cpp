@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/data/sampler.h"
@@ -54,6 +55,26 @@ TEST(Loader, GivesEveryBatchAndBeginsAnew) {
     DataLoader none(counting(0), {.batch_size = 3, .prefetch = prefetch});
     EXPECT_TRUE(epoch(none).empty());
   }
+}
+
+TEST(Loader, PinsWhereThereIsADeviceAndGoesOnWithout) {
+  const bool pins = device_runtime();
+  for (int64_t prefetch : {0, 2})
+    for (bool global : {false, true}) {
+      LoaderOptions options{.batch_size = 3, .prefetch = prefetch, .pin_memory = true};
+      if (global) options.placement = Placement("cpu", {0}), options.sbp = sbp::split(0);
+      DataLoader loader(counting(7), options);
+      std::vector<Row> rows;
+      for (auto batch = loader.next(); !batch.empty(); batch = loader.next()) {
+        EXPECT_EQ(batch[0].is_pinned(), pins);
+        EXPECT_EQ(batch[1].is_pinned(), pins);
+        rows.push_back(values(batch[0]));
+        if (pins && !global) {
+          EXPECT_EQ(values(to_device(to_device(batch[0], Device::parse("cuda"), true), Device())), rows.back());
+        }
+      }
+      EXPECT_EQ(rows, (std::vector<Row>{{0, 1, 2}, {3, 4, 5}, {6}}));
+    }
 }
 
 TEST(Loader, ShufflesBySeedAndGoesOnAnywhere) {

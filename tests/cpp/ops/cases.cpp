@@ -41,6 +41,7 @@ const std::vector<Exempt>& exempt_ops() {
   static const std::vector<Exempt> list{
       {"empty", "its values are unset"},
       {"empty_like", "its values are unset"},
+      {"pin_memory", "needs a device: tests/cuda/test_pinned.py"},
       {"same_on_device", "the half of to_device that moves nothing, which has cases"},
       {"to_global", "moves between layouts: autograd_test, boxing_test"},
       {"to_local", "moves between layouts: autograd_test"},

@@ -174,6 +174,16 @@ void drain(Stream& s, uint64_t ticket) {
   }
 }
 
+struct Pinned {
+  std::mutex mutex;
+  std::map<void*, size_t> blocks;
+  size_t used = 0;
+};
+Pinned& pinned() {
+  static auto* p = new Pinned;
+  return *p;
+}
+
 std::mutex streams_mutex;
 std::vector<Stream*>& streams() {
   static auto* all = new std::vector<Stream*>;
@@ -346,14 +356,29 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *free = *total - Memory::get().used(device);
   return cudaSuccess;
 }
+// Pages of its own, which are gone when it is freed: a copy that comes later crashes.
 cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
   if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
-  *p = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
+  static const size_t most = static_cast<size_t>(setting("EMULATED_PINNED_MB", 4096)) << 20;
+  std::lock_guard lock(pinned().mutex);
+  *p = nullptr;
+  if (pinned().used + bytes > most) return result(cudaErrorMemoryAllocation);
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return result(cudaErrorMemoryAllocation);
+  pinned().used += bytes;
+  pinned().blocks[*p = at] = bytes;
+  return cudaSuccess;
 }
+cudaError_t cudaMallocHost(void** p, size_t bytes) { return cudaHostAlloc(p, bytes, cudaHostAllocDefault); }
 cudaError_t cudaFreeHost(void* p) {
+  if (!p) return cudaSuccess;
   if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
-  std::free(p);
+  std::lock_guard lock(pinned().mutex);
+  auto found = pinned().blocks.find(p);
+  if (found == pinned().blocks.end()) return result(cudaErrorInvalidValue);
+  munmap(p, found->second);
+  pinned().used -= found->second;
+  pinned().blocks.erase(found);
   return cudaSuccess;
 }
 cudaError_t cudaHostGetDevicePointer(void** to, void* host, unsigned) {

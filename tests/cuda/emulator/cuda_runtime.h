@@ -4,6 +4,7 @@
 // EMULATED_DEVICES=N      how many devices there are (2)
 // EMULATED_MEMORY_MB=N    how much memory each has (4096)
 // EMULATED_STRICT=0       the host may touch device memory: quicker, where that has been tested
+// EMULATED_PINNED_MB=N    how much of the host's memory can be pinned (4096)
 // EMULATED_LAZY=1         work waits on its stream until somebody waits for it: missing waits show
 // EMULATED_SHARED_KB=N    the shared memory that a block may have (227); emulated_shared_kb(N) later on
 // EMULATED_LAUNCHES=FILE  a line for each launch: where in the module the kernel begins (hexadecimal), and the numbers of
@@ -83,6 +84,7 @@ cudaError_t cudaMalloc(void** p, size_t bytes);
 cudaError_t cudaFree(void* p);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned flags);
+cudaError_t cudaMallocHost(void** p, size_t bytes);
 cudaError_t cudaFreeHost(void* p);
 cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned flags);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);

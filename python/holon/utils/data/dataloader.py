@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 
 from ... import _C
 from .collate import default_collate, default_convert, map_batch
@@ -70,6 +71,9 @@ class DataLoader:
     only, and the batch arrives as global tensors, the same samples in the same order for any number of ranks. Nothing is sent
     for that. The order follows from `generator`, if it is a seed, or from the seed of holon.manual_seed().
 
+    pin_memory puts the tensors of a batch into pinned memory, from which .to("cuda", non_blocking=True) does not wait. Without a device it
+    warns and is left out.
+
     state_dict() tells where in an epoch the loader is; after load_state_dict() the next iteration goes on from there.
     """
 
@@ -119,6 +123,9 @@ class DataLoader:
             self.batch_size, self.sampler = None, getattr(batch_sampler, "sampler", None)
         elif batch_size is not None:
             self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
+        self._pins = bool(pin_memory) and _C.cuda_device_count() > 0
+        if pin_memory and not self._pins and _C.setting("HOLON_SIMULATE") != "cuda":
+            warnings.warn("DataLoader: pin_memory=True was asked for, but there is no cuda device: batches are in ordinary memory.", stacklevel=2)
         self._batched = self.batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
         self._pool, self._position, self._resume = None, {"epoch": -1, "batches": 0, "finished": True}, None
@@ -157,11 +164,11 @@ class DataLoader:
         return _Fetch(self._iterable, self._batched, self.collate_fn, self.drop_last)
 
     def _finish(self, batch):
-        """Global tensors of what was loaded."""
-        if self._rows is None:
-            return batch
-        n, rows = batch
-        return map_batch(lambda x: _C.join_rows(x, n, self.placement, self.sbp) if isinstance(x, _C.Tensor) else x, rows)
+        """Global tensors of what was loaded, in pinned memory where that was asked for."""
+        if self._rows is not None:
+            n, rows = batch
+            batch = map_batch(lambda x: _C.join_rows(x, n, self.placement, self.sbp) if isinstance(x, _C.Tensor) else x, rows)
+        return map_batch(_pinned, batch) if self._pins else batch
 
     def _from_here(self, tasks, skip):
         fetch = self._fetcher()
@@ -225,6 +232,13 @@ class GlobalDataLoader(DataLoader):
 
     def __init__(self, dataset, batch_size=1, shuffle=None, *args, placement, sbp, **options):
         super().__init__(dataset, batch_size, shuffle, *args, placement=placement, sbp=sbp, **options)
+
+
+def _pinned(x):
+    """In pinned memory, if it is a tensor of the CPU or knows how to get there itself."""
+    if isinstance(x, _C.Tensor):
+        return x if x.is_cuda else x.pin_memory()
+    return x.pin_memory() if hasattr(x, "pin_memory") else x
 
 
 def _rank_rows(placement, sbp):
