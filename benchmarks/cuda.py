@@ -98,6 +98,23 @@ def gpt_step(flow, layers, width, heads, vocabulary, batch, length, compiled):
     return step
 
 
+def chain_of(flow):
+    """Element-wise ops that a compiler can make one kernel of."""
+    functional = import_module(f"{flow.__name__}.nn.functional")
+
+    def work(x, y):
+        return functional.silu(x + y) * x * 0.5 + 1.0
+
+    if flow.__name__ != "holon":
+        return flow.compile(work)
+
+    class Chain(flow.nn.Graph):
+        def build(self, x, y):
+            return work(x, y)
+
+    return Chain()
+
+
 def measure(flow, smoke):
     """Yields (name, seconds, work, unit): work is in FLOP or bytes, 1 where the time itself is the figure."""
     n = 64 if smoke else 8192
@@ -116,9 +133,12 @@ def measure(flow, smoke):
     yield "add float32", seconds(flow, lambda: x + y, repeats), 12 * elements, "B/s"
     yield "gelu float32", seconds(flow, lambda: functional.gelu(x), repeats), 8 * elements, "B/s"
     yield "sum float32", seconds(flow, lambda: x.sum(), repeats), 4 * elements, "B/s"
+    chain = chain_of(flow)
+    yield "chain of 5 ops float32, compiled", seconds(flow, lambda: chain(x, y), repeats), 12 * elements, "B/s"
     rows, width = (8, 128) if smoke else (1 << 14, 4096)
     h = flow.randn(rows, width).to("cuda").to(flow.bfloat16)
     scale, shift = (flow.ones(width).to("cuda").to(flow.bfloat16) for _ in range(2))
+    yield "chain of 5 ops bfloat16, a row broadcast, compiled", seconds(flow, lambda: chain(h, shift), repeats), 4 * rows * width, "B/s"
     yield "layer_norm bfloat16", seconds(flow, lambda: functional.layer_norm(h, [width], scale, shift), repeats), 4 * rows * width, "B/s"
     yield "softmax bfloat16", seconds(flow, lambda: flow.softmax(h, -1), repeats), 4 * rows * width, "B/s"
 

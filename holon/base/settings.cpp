@@ -16,6 +16,7 @@ constexpr Setting kTable[] = {
     {"HOLON_CUDA_GRAPHS", "1", "1 lets nn.Graph record a step's work on a cuda device and launch it as one, 0 launches every kernel by itself."},
     {"HOLON_CUDA_LIBRARY", "", "The CUDA backend's library; empty takes libholon_cuda.so beside libholon.so, if it is there."},
     {"HOLON_DATA_DIR", "", "Folder of data sets: MNIST's files lie in its folder mnist."},
+    {"HOLON_FUSED_KERNELS", "1", "1 lets nn.Graph compile a chain of element-wise ops into one kernel of a cuda device, 0 runs them there one by one."},
     {"HOLON_HOST", "", "Name of the host that this rank is on; ranks with different names share no memory. Empty: the host's own."},
     {"HOLON_GRADIENT_BUCKET_MB", "4", "MiB of gradients that backward collects before it sums them between the ranks in the background."},
     {"HOLON_ISA", "", "Instruction set of the CPU kernels: base, v3 (AVX2) or v4 (AVX-512); empty takes the best there is."},

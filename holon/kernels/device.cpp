@@ -93,6 +93,7 @@ void write_back(const Array& copy, const Array& to) {
 }  // namespace detail
 
 void copy_on_devices(const Array& src, Array& dst, bool waits) {
+  if (detail::recording) [[unlikely]] return detail::record("copy", &copy, src, dst);
   if (dst.numel() == 0) return;
   if (src.device == dst.device) {
     static const auto form = device_kernel<decltype(&copy)>("copy");

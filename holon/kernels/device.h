@@ -117,6 +117,20 @@ R run_on_host(const char* name, R (*function)(P...), A&&... args) {
   return std::apply([&](auto&... s) { return function(s.get()...); }, staged);
 }
 
+namespace detail {
+
+// Whether this thread records a chain (chain.h): a kernel function is not to run then, but to say what it would do.
+extern constinit thread_local bool recording;
+// nullptr where a function has no part in chains: the recording is given up.
+AnyKernel recorded_form(const char* name);
+template <class R, class... P, class... A>
+R record(const char* name, R (*)(P...), A&&... args) {
+  if (auto form = reinterpret_cast<R (*)(P...)>(recorded_form(name))) return form(std::forward<A>(args)...);
+  if constexpr (!std::is_void_v<R>) return R{};
+}
+
+}  // namespace detail
+
 // dst = src, where at least one of them lies on a device: kernels::copy() for all pairs of devices.
 // waits = false: where the host's side is pinned memory the copy is put on the stream only, and the host must let that
 // memory be until it is done.
@@ -132,6 +146,8 @@ F device_kernel(const char* name) {
 #define HOLON_ON_DEVICE(array, function, ...)                                                    \
   do {                                                                                           \
     if ((array).device.is_cuda()) [[unlikely]] {                                                 \
+      if (::holon::kernels::detail::recording) [[unlikely]]                                      \
+        return ::holon::kernels::detail::record(#function, &function, __VA_ARGS__);              \
       static const auto form = ::holon::kernels::device_kernel<decltype(&function)>(#function);  \
       if (form) return form(__VA_ARGS__);                                                        \
       return ::holon::kernels::run_on_host(#function, &function, __VA_ARGS__);                   \
@@ -142,6 +158,8 @@ F device_kernel(const char* name) {
 #define HOLON_ON_DEVICE_AS(array, form_name, type, function, ...)                                \
   do {                                                                                           \
     if ((array).device.is_cuda()) [[unlikely]] {                                                 \
+      if (::holon::kernels::detail::recording) [[unlikely]]                                      \
+        return ::holon::kernels::detail::record(form_name, static_cast<type>(&function), __VA_ARGS__); \
       static const auto form = ::holon::kernels::device_kernel<type>(form_name);                 \
       if (form) return form(__VA_ARGS__);                                                        \
       return ::holon::kernels::run_on_host(form_name, static_cast<type>(&function), __VA_ARGS__); \

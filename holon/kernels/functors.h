@@ -51,6 +51,16 @@ HOLON_FN double abs(double x) { return __builtin_fabs(x); }
 HOLON_FN float sqrt(float x) { return __builtin_sqrtf(x); }
 HOLON_FN double sqrt(double x) { return __builtin_sqrt(x); }
 
+// a b + c. On a device it is rounded once, whatever the compiler may do with other products and sums: those of separate
+// operations stay separate where several are compiled into one kernel. Elsewhere it is what the instruction set has.
+#ifdef __CUDA_ARCH__
+HOLON_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+HOLON_FN double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
+#else
+HOLON_FN float fma(float a, float b, float c) { return a * b + c; }
+HOLON_FN double fma(double a, double b, double c) { return a * b + c; }
+#endif
+
 template <class T>
 HOLON_FN T clamp(T x, T low, T high) {
   x = x < low ? low : x;
@@ -102,15 +112,15 @@ HOLON_FN T tree(T x, T x2, T x4, T x8, T x16) {
     return c0;
   } else if constexpr (n == 2) {
     constexpr auto c1 = c[begin + 1];
-    return c1 * x + c0;
+    return fma(T(c1), x, T(c0));
   } else if constexpr (n <= 4)
-    return tree<c, begin + 2, n - 2>(x, x2, x4, x8, x16) * x2 + tree<c, begin, 2>(x, x2, x4, x8, x16);
+    return fma(tree<c, begin + 2, n - 2>(x, x2, x4, x8, x16), x2, tree<c, begin, 2>(x, x2, x4, x8, x16));
   else if constexpr (n <= 8)
-    return tree<c, begin + 4, n - 4>(x, x2, x4, x8, x16) * x4 + tree<c, begin, 4>(x, x2, x4, x8, x16);
+    return fma(tree<c, begin + 4, n - 4>(x, x2, x4, x8, x16), x4, tree<c, begin, 4>(x, x2, x4, x8, x16));
   else if constexpr (n <= 16)
-    return tree<c, begin + 8, n - 8>(x, x2, x4, x8, x16) * x8 + tree<c, begin, 8>(x, x2, x4, x8, x16);
+    return fma(tree<c, begin + 8, n - 8>(x, x2, x4, x8, x16), x8, tree<c, begin, 8>(x, x2, x4, x8, x16));
   else
-    return tree<c, begin + 16, n - 16>(x, x2, x4, x8, x16) * x16 + tree<c, begin, 16>(x, x2, x4, x8, x16);
+    return fma(tree<c, begin + 16, n - 16>(x, x2, x4, x8, x16), x16, tree<c, begin, 16>(x, x2, x4, x8, x16));
 }
 template <const auto& c, class T>
 HOLON_FN T polynomial(T x) {
@@ -121,16 +131,17 @@ HOLON_FN T polynomial(T x) {
 // (e^r - 1 - r) / r^2 for |r| <= ln(2)/2.
 inline constexpr float kExp[] = {0.5000000095694692f, 0.16666518303905442f, 0.041666204166072404f, 0.008368953708681669f,
                                  0.0013950600297999128f};
-HOLON_FN float exp_tail(float r) { return polynomial<kExp>(r) * (r * r); }
+// e^r - 1
+HOLON_FN float exp_less_1(float r) { return fma(polynomial<kExp>(r), r * r, r); }
 
 // x = n ln 2 + r; t holds n in its low bits.
 struct Reduced {
   float r, t;
 };
 HOLON_FN Reduced reduce_by_ln2(float x) {
-  float t = x * 1.44269504088896341f + kRound;
+  float t = fma(x, 1.44269504088896341f, kRound);
   float k = t - kRound;
-  return {(x - k * 0.693145751953125f) - k * 1.428606765330187e-6f, t};
+  return {fma(-k, 1.428606765330187e-6f, fma(-k, 0.693145751953125f, x)), t};
 }
 HOLON_FN int power_of(float t) { return static_cast<int>(bits(t) - bits(kRound)); }
 // 2^n as a number for -126 <= n <= 127 (the exponent of kRound leaves the 32 bits).
@@ -140,7 +151,7 @@ HOLON_FN float power_of_two(float t) { return from_bits((bits(t) << 23) + 0x3f80
 HOLON_FN float exp(float x) {
   auto [r, t] = reduce_by_ln2(x);
   // n = 128 is right too when added to the exponent.
-  float v = from_bits(bits(1.f + (r + exp_tail(r))) + (bits(t) << 23));
+  float v = from_bits(bits(1.f + exp_less_1(r)) + (bits(t) << 23));
   v = x <= 88.7228317f ? v : x * __builtin_inff();  // infinity, or NaN for NaN
   return x < -87.3365402f ? 0.f : v;
 }
@@ -148,22 +159,22 @@ HOLON_FN float exp(float x) {
 // e^x for x <= 0.
 HOLON_FN float exp_nonpositive(float x) {
   auto [r, t] = reduce_by_ln2(x);
-  float v = (1.f + (r + exp_tail(r))) * power_of_two(t);
+  float v = (1.f + exp_less_1(r)) * power_of_two(t);
   return x < -87.3365402f ? 0.f : v;
 }
 
 HOLON_FN float expm1(float x) {
   auto [r, t] = reduce_by_ln2(clamp(x, -40.f, 89.f));
-  float tail = r + exp_tail(r);
+  float tail = exp_less_1(r);
   // 2^n (1 + tail) - 1, with 2^n halved so that n = 128 is no overflow; tail stays apart where n is 0.
   float half = from_bits(static_cast<uint32_t>(power_of(t) + 126) << 23);
-  return 2.f * (half * tail + (half - 0.5f));
+  return 2.f * fma(half, tail, half - 0.5f);
 }
 
 HOLON_FN float exp2(float x) {
   float t = x + kRound;
   float r = (x - (t - kRound)) * 0.693147180559945f;
-  float v = from_bits(bits(1.f + (r + exp_tail(r))) + (bits(t) << 23));
+  float v = from_bits(bits(1.f + exp_less_1(r)) + (bits(t) << 23));
   v = x < 128.f ? v : x * __builtin_inff();
   return x < -126.f ? 0.f : v;
 }
@@ -183,7 +194,7 @@ HOLON_FN Split split_exponent(float x) {
 // log(1 + v) - v for 1 + v in [sqrt(1/2), sqrt(2)).
 inline constexpr float kLog[] = {0.3333331672746511f,  -0.2500081042808719f,  0.20002286083855148f, -0.16624553142958048f,
                                  0.1418119611868325f, -0.13128767651584974f, 0.12881622364130882f, -0.07859545776230224f};
-HOLON_FN float log_tail(float v) { return v * v * (polynomial<kLog>(v) * v - 0.5f); }
+HOLON_FN float log_tail(float v) { return v * v * fma(polynomial<kLog>(v), v, -0.5f); }
 HOLON_FN float log_limits(float x, float v) {
   const float inf = __builtin_inff();
   v = x == inf ? inf : v;
@@ -192,20 +203,20 @@ HOLON_FN float log_limits(float x, float v) {
 }
 HOLON_FN float log_positive(float x) {
   auto [v, e] = split_exponent(x);
-  return e * 0.693145751953125f + (v + (log_tail(v) + e * 1.428606765330187e-6f));
+  return fma(e, 0.693145751953125f, v + fma(e, 1.428606765330187e-6f, log_tail(v)));
 }
 HOLON_FN float log(float x) { return log_limits(x, log_positive(x)); }
 HOLON_FN float log2(float x) {
   auto [v, e] = split_exponent(x);
   // log2(e) = 1 + 0.4427: the part of v itself stays exact.
   float t = log_tail(v);
-  return log_limits(x, e + (v + (t + 0.44269504088896341f * (v + t))));
+  return log_limits(x, e + (v + fma(0.44269504088896341f, v + t, t)));
 }
 HOLON_FN float log10(float x) {
   auto [v, e] = split_exponent(x);
   float t = log_tail(v);
   // 0.30102539 has 12 trailing zero bits: e times it is exact.
-  return log_limits(x, e * 0.301025390625f + (0.43429448190325182f * (v + t) + e * 4.60503898119521e-6f));
+  return log_limits(x, fma(e, 0.301025390625f, fma(0.43429448190325182f, v + t, e * 4.60503898119521e-6f)));
 }
 HOLON_FN float log1p(float x) {
   float u = 1.f + x;
@@ -223,7 +234,7 @@ HOLON_FN float tanh(float x) {
 HOLON_FN float softplus(float x) {
   float e = exp_nonpositive(-f::abs(x)), u = 1.f + e;
   // What u lost by rounding, over u; where that is much of the sum, 1 / u is 2 - u.
-  return (x < 0.f ? 0.f : x) + (log_positive(u) + (e - (u - 1.f)) * (2.f - u));
+  return (x < 0.f ? 0.f : x) + fma(e - (u - 1.f), 2.f - u, log_positive(u));
 }
 // tanh(softplus(x)), with w = e^x: (w^2 + 2w) / (w^2 + 2w + 2)
 HOLON_FN float tanh_softplus(float x) {
@@ -241,11 +252,11 @@ HOLON_FN float magnitude_to_10(float x) {
 }
 HOLON_FN float upper_tail(float z) {
   auto [r, t] = reduce_by_ln2(-polynomial<kTail>(z));
-  return (1.f + (r + exp_tail(r))) * power_of_two(t);
+  return (1.f + exp_less_1(r)) * power_of_two(t);
 }
 HOLON_FN float gelu(float x) {
   float z = magnitude_to_10(x);
-  return (x < 0.f ? 0.f : x) - z * upper_tail(z);
+  return fma(-z, upper_tail(z), x < 0.f ? 0.f : x);
 }
 // The upper tail over e^(-z^2 / 2), for z in [0, 5.6]; the end beyond.
 inline constexpr float kMills[] = {0.4999999887572865f,     -0.3989412364831468f,   0.24998341220711146f,    -0.13287519464369688f,
@@ -255,14 +266,14 @@ inline constexpr float kMills[] = {0.4999999887572865f,     -0.3989412364831468f
 HOLON_FN float gelu_slope(float x) {
   float z = f::abs(x), e = exp_nonpositive(-0.5f * x * x);
   float h = e * polynomial<kMills>(z > 5.6f ? 5.6f : z);
-  return (x > 0.f ? 1.f - h : h) + x * (e * 0.3989422804014327f);
+  return fma(x, e * 0.3989422804014327f, x > 0.f ? 1.f - h : h);
 }
 // The same, and gelu(x), which is made of the same tail.
 HOLON_FN float gelu_and_slope(float x, float* slope) {
   float z = f::abs(x), e = exp_nonpositive(-0.5f * x * x);
   float h = e * polynomial<kMills>(z > 5.6f ? 5.6f : z);
-  *slope = (x > 0.f ? 1.f - h : h) + x * (e * 0.3989422804014327f);
-  return (x < 0.f ? 0.f : x) - magnitude_to_10(x) * h;
+  *slope = fma(x, e * 0.3989422804014327f, x > 0.f ? 1.f - h : h);
+  return fma(-magnitude_to_10(x), h, x < 0.f ? 0.f : x);
 }
 
 inline constexpr float kErf[] = {1.1283791666278349f,   0.6366198345777202f,   0.10277127711702584f,   -0.019117694582433935f,
@@ -309,20 +320,20 @@ HOLON_FN float pow(float x, float y) {
   double e = static_cast<double>(static_cast<int>(b >> 32) >> 20);
   double m = from_bits64((b & 0x000fffffffffffffull) + 0x3fe6a09e667f3bcdull);
   double s = (m - 1.0) / (m + 1.0), t = s * s;
-  double l = e + s * (2.885390081777848 + t * (0.9617966941162049 + t * (0.5770779415124139 + t * (0.41220934100989504 + t * (0.319901948976369 + t * 0.2829553525106417)))));
+  double l = fma(s, fma(t, fma(t, fma(t, fma(t, fma(t, 0.2829553525106417, 0.319901948976369), 0.41220934100989504), 0.5770779415124139), 0.9617966941162049), 2.885390081777848), e);
   l = ax == 0.0 ? -1e300 : l;
   l = ax == static_cast<double>(inf) ? 1e300 : l;
   l = clamp(l * static_cast<double>(y), -1000.0, 1000.0);
   double w = l + kRoundD, r = l - (w - kRoundD);
   double p = 1.326429027896727e-06;
-  p = p * r + 1.5310311312083514e-05;
-  p = p * r + 0.00015403410559101873;
-  p = p * r + 0.0013333449695751144;
-  p = p * r + 0.009618129230120075;
-  p = p * r + 0.055504109421173474;
-  p = p * r + 0.24022650695459613;
-  p = p * r + 0.6931471805457047;
-  p = p * r + 1.0;
+  p = fma(p, r, 1.5310311312083514e-05);
+  p = fma(p, r, 0.00015403410559101873);
+  p = fma(p, r, 0.0013333449695751144);
+  p = fma(p, r, 0.009618129230120075);
+  p = fma(p, r, 0.055504109421173474);
+  p = fma(p, r, 0.24022650695459613);
+  p = fma(p, r, 0.6931471805457047);
+  p = fma(p, r, 1.0);
   float v = static_cast<float>(p * from_bits64((bits(w) - bits(kRoundD) + 1023) << 52));
   bool integer = f::floor(y) == y, odd = integer & (f::floor(y * 0.5f) * 2.f != y);
   v = (x < 0.f) & !integer & (x != -inf) ? __builtin_nanf("") : v;
@@ -383,7 +394,7 @@ HOLON_FN double gelu_and_slope(double x, double* slope) {
 // GELU by tanh is x sigmoid(this).
 template <class T>
 HOLON_FN T gelu_tanh_inner(T x) {
-  return T(1.5957691216057308) * (x + T(0.044715) * x * x * x);
+  return T(1.5957691216057308) * fma(T(0.044715) * x * x, x, x);
 }
 template <class T>
 HOLON_FN T gelu_tanh_slope(T x) {
@@ -399,7 +410,7 @@ HOLON_FN T gelu_tanh_and_slope(T x, T* slope) {
 template <class T>
 HOLON_FN T silu_slope(T x) {
   T s = sigmoid(x);
-  return s * (T(1) + x * (T(1) - s));
+  return s * fma(x, T(1) - s, T(1));
 }
 template <class T>
 HOLON_FN T mish_slope(T x) {

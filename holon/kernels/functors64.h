@@ -13,22 +13,22 @@ struct Reduced64 {
   double r, t;
 };
 HOLON_FN Reduced64 reduce_by_ln2(double x) {
-  double t = x * 1.4426950408889634 + kRoundD;
+  double t = fma(x, 1.4426950408889634, kRoundD);
   double k = t - kRoundD;
-  return {(x - k * 0.69314718036912381649) - k * 1.9082149292705877e-10, t};
+  return {fma(-k, 1.9082149292705877e-10, fma(-k, 0.69314718036912381649, x)), t};
 }
 HOLON_FN double exp(double x) {
   auto [r, t] = reduce_by_ln2(x);
-  double v = from_bits64(bits(1.0 + (r + polynomial<kExp64>(r) * (r * r))) + (bits(t) << 52));
+  double v = from_bits64(bits(1.0 + fma(polynomial<kExp64>(r), r * r, r)) + (bits(t) << 52));
   v = x <= 709.78271289338397 ? v : x * __builtin_inf();  // infinity, or NaN for NaN
   return x < -708.39641853226408 ? 0.0 : v;
 }
 HOLON_FN double expm1(double x) {
   auto [r, t] = reduce_by_ln2(clamp(x, -50.0, 710.0));
-  double tail = r + polynomial<kExp64>(r) * (r * r);
+  double tail = fma(polynomial<kExp64>(r), r * r, r);
   // 2^n (1 + tail) - 1, with 2^n halved so that n = 1024 is no overflow; tail stays apart where n is 0.
   double half = from_bits64((bits(t) - bits(kRoundD) + 1022) << 52);
-  return 2.0 * (half * tail + (half - 0.5));
+  return 2.0 * fma(half, tail, half - 0.5);
 }
 HOLON_FN double tanh(double x) {
   double e = expm1(clamp(x + x, -50.0, 50.0));
@@ -45,7 +45,7 @@ HOLON_FN double log(double x) {
   double e = static_cast<double>(static_cast<int>(b >> 32) >> 20) - (tiny ? 54.0 : 0.0);
   double v = from_bits64((b & 0x000fffffffffffffull) + 0x3fe6a09e667f3bcdull) - 1.0;
   double s = v / (2.0 + v), z = s * s, half = 0.5 * v * v;
-  double r = e * 6.93147180369123816490e-01 - ((half - (s * (half + z * polynomial<kLog64>(z)) + e * 1.90821492927058770002e-10)) - v);
+  double r = fma(e, 6.93147180369123816490e-01, v - (half - fma(s, fma(z, polynomial<kLog64>(z), half), e * 1.90821492927058770002e-10)));
   r = x == __builtin_inf() ? x : r;
   r = x == 0.0 ? -__builtin_inf() : r;
   return (x < 0.0) | (x != x) ? __builtin_nan("") : r;

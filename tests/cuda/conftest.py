@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items):
 
 
 # These compare kernels' values. That no host code touches what lies on a device is seen by the others, which call the same functions.
-OPEN = {f"test_{name}.py" for name in ("attention", "conv", "copy", "elementwise", "index", "loss", "matmul", "norm", "optim", "pool", "random", "reduce", "rnn",
+OPEN = {f"test_{name}.py" for name in ("attention", "conv", "copy", "elementwise", "fused", "index", "loss", "matmul", "norm", "optim", "pool", "random", "reduce", "rnn",
                                        "softmax", "sort")}
 
 

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <string_view>
 
+#include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
 #include "holon/dispatch/on_device.h"
+#include "holon/kernels/chain.h"
 
 namespace holon::graph {
 namespace {
@@ -19,10 +22,7 @@ constexpr int64_t kLeastBlock = 256, kMostBlock = 16384;  // elements
 constexpr int64_t kLongRow = 1024;
 constexpr int64_t kGrain = 32768;  // elements times ops that are worth a thread
 
-struct Axis {
-  int64_t size;
-  SmallVec<int64_t, 8> strides;  // of the inputs, then of the outputs
-};
+using Axis = kernels::ChainAxis;
 
 int64_t stride_of(const FusedChain::Operand& o, int axis, int ndim) {
   int own = axis - (ndim - o.shape.size());
@@ -123,6 +123,10 @@ struct FusedChain::Plan {
   int64_t blocks = 1, block_elements = 1;
   int64_t numel = 0;
   std::vector<std::unique_ptr<Worker>> workers;
+  std::vector<Operand> operands;  // inputs and outputs
+  // On a device: all parts in one, for the device of that number. Null: they run one after the other.
+  std::unique_ptr<kernels::ChainKernel> kernel;
+  int kernel_device = -1;
 
   // Runs of elements: the axes from the block axis on are in a window.
   void choose_runs(int64_t bytes_per_element) {
@@ -209,19 +213,73 @@ struct FusedChain::Plan {
     return w;
   }
 
-  // On a device: whole arrays, one part after the other.
-  void run_on_device(std::span<const Array* const> in, std::span<Array* const> out) const {
+  // What the parts' kernels do, recorded on arrays without memory. nullopt: one of them is more than element-wise.
+  std::optional<kernels::Chain> record(Device device) const {
+    std::vector<Array> arrays;
+    for (auto& o : operands) arrays.push_back(Array::placeholder(o.shape, o.strides, o.dtype, device));
+    std::vector<const Array*> in;
+    std::vector<Array*> out;
+    for (size_t k = 0; k < arrays.size(); ++k) k < n_in ? in.push_back(&arrays[k]) : out.push_back(&arrays[k]);
+    try {
+      kernels::ChainRecorder recorder;
+      for (const Array* a : in) recorder.add_input(*a);
+      each_part(
+          in, out,
+          [&](const Part& part) {
+            return Array::placeholder(part.shape, contiguous_strides(part.shape), part.dtype, device);
+          },
+          [&](const Part& part, KernelCall& call) {
+            recorder.set_name(part.op->public_name());
+            part.op->on_host ? recorder.give_up() : part.op->kernel(call);
+          });
+      return recorder.take(std::span<const Array>(arrays).subspan(n_in));
+    } catch (const Error&) {  // raised again where the part runs
+      return std::nullopt;
+    }
+  }
+
+  void run_on_device(std::span<const Array* const> in, std::span<Array* const> out) {
+    const Device device = out[0]->device;
+    if (!by_matrix && kernel_device != device.index) {
+      kernel_device = device.index;
+      auto chain = record(device);
+      kernel = chain ? kernels::make_chain_kernel(*chain, axes, device) : nullptr;
+    }
+    const bool there = std::all_of(in.begin(), in.end(), [&](const Array* a) { return a->device == device; });
+    if (kernel && there) {
+      DeviceRuntime& devices = *device_runtime();
+      devices.set_op("a fused chain");
+      if (kernel->run(in, out)) return devices.check(device.index);
+    }
+    run_parts_on_device(in, out);
+  }
+
+  // Whole arrays, one part after the other.
+  void run_parts_on_device(std::span<const Array* const> in, std::span<Array* const> out) const {
+    const Device device = out[0]->device;
+    each_part(
+        in, out, [&](const Part& part) { return Array::empty(part.shape, part.dtype, device); },
+        [](const Part& part, KernelCall& call) { holon::run_on_device(*part.op, call); });
+  }
+
+  // Calls of all parts on whole arrays: make(array, part) for what is no output, then run(part, call).
+  template <class Make, class Run>
+  void each_part(std::span<const Array* const> in, std::span<Array* const> out, Make make, Run run) const {
     std::vector<Array> made(parts.size());
     std::vector<Array*> result(parts.size());
     for (size_t p = 0; p < parts.size(); ++p) {
       const Part& part = parts[p];
       const auto to = static_cast<size_t>(part.out);
       result[p] = to < n_in + n_out ? out[to - n_in] : &made[p];
-      if (result[p] == &made[p]) made[p] = Array::empty(part.shape, part.dtype, out[0]->device);
-      SmallVec<const Array*, 3> operands;
-      for (int16_t k : part.operands) operands.push_back(static_cast<size_t>(k) < n_in ? in[static_cast<size_t>(k)] : result[static_cast<size_t>(k) - n_in]);
-      KernelCall call(*part.op, part.attrs, std::span<const Array* const>(operands), std::span<Array* const>(&result[p], 1));
-      holon::run_on_device(*part.op, call);
+      if (result[p] == &made[p]) made[p] = make(part);
+      SmallVec<const Array*, 3> from;
+      for (int16_t k : part.operands) {
+        const auto i = static_cast<size_t>(k);
+        from.push_back(i < n_in ? in[i] : result[i - n_in]);
+      }
+      KernelCall call(*part.op, part.attrs, std::span<const Array* const>(from),
+                      std::span<Array* const>(&result[p], 1));
+      run(part, call);
       for (size_t q = 0; q <= p; ++q)
         if (parts[q].last_use == p) made[q] = {};
     }
@@ -267,6 +325,8 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
   plan.n_in = in.size(), plan.n_out = out.size();
   const size_t n = body.parts.size();
   for (auto& o : in) plan.dtypes.push_back(o.dtype);
+  plan.operands.assign(in.begin(), in.end());
+  plan.operands.insert(plan.operands.end(), out.begin(), out.end());
   for (auto& part : body.parts) plan.by_matrix |= !fusible(*part.op);
   plan.numel = out[0].shape.numel();
   if (plan.by_matrix) {  // matrices without elements have products, too
@@ -323,7 +383,8 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
       slot[p] = free.back();
       free.pop_back();
     }
-    Plan::Part part{body.parts[p].op, body.parts[p].attrs, {}, slot[p], dtype[p], body.parts[p].in, plan.result_shapes[p], std::max(last_use[p], p)};
+    Plan::Part part{body.parts[p].op,      body.parts[p].attrs,     {}, slot[p], dtype[p], body.parts[p].in,
+                    plan.result_shapes[p], std::max(last_use[p], p)};
     for (int16_t k : body.parts[p].in) {
       const size_t i = static_cast<size_t>(k);
       part.in.push_back(i < plan.n_in ? k : slot[i - plan.n_in]);

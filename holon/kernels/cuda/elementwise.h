@@ -57,12 +57,7 @@ __device__ __forceinline__ typename Op::template Out<C> apply(const C* x, const 
     return Op::template apply<C>(x[0], p[0], p[1], p[2]);
   } else if constexpr (kInputs == 2) {
     C y = x[1];
-    if constexpr (Op::types == ops::kDivides && !f::IsFloat<C>::value) {
-      if (y == 0) {
-        report(c.faults, Fault::kDivision, c.op, 0, 0, 0, 0);
-        y = 1;
-      }
-    }
+    if constexpr (Op::types == ops::kDivides && !f::IsFloat<C>::value) y = divisor(y, c.faults, c.op);
     return Op::template apply<C>(x[0], y, p[0], p[1]);
   } else {
     return Op::template apply<C>(x[0], x[1], x[2], p[0]);

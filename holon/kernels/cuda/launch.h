@@ -91,18 +91,4 @@ struct Min {
   }
 };
 
-// Notes a fault; the first one stays.
-__device__ __forceinline__ void report(FaultReport* to, Fault fault, const char* op, int64_t value, int64_t position, int64_t low,
-                                       int64_t high, int32_t axis = -1) {
-  if (atomicCAS(&to->claimed, 0, 1) != 0) return;
-  to->axis = axis;
-  to->value = value;
-  to->position = position;
-  to->low = low;
-  to->high = high;
-  to->op = op;
-  __threadfence_system();
-  *static_cast<volatile int32_t*>(&to->fault) = static_cast<int32_t>(fault);
-}
-
 }  // namespace holon::kernels::cuda

@@ -8,6 +8,7 @@
 
 #include "holon/array/array.h"
 #include "holon/array/device_runtime.h"
+#include "holon/kernels/cuda/faults.h"
 
 namespace holon::kernels::cuda {
 
@@ -55,16 +56,6 @@ class OutsideOfRecording {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// What a kernel finds wrong in its data: written once, by the first thread that does, and raised by the next look
-// (DeviceRuntime::check). The text has places for the numbers, "{value}", "{low}" and so on: see runtime.cpp.
-enum class Fault : int32_t { kNone, kIndex, kTarget, kDivision, kWeight, kFewWeights };
-struct FaultReport {
-  int32_t fault;    // written last, so that who sees it sees the rest
-  int32_t claimed;  // by the thread that writes the rest
-  int32_t axis;  // where it is known, else -1
-  int64_t value, position, low, high;
-  const char* op;  // a literal of the host's
-};
 // Of the current device and rank; lies in host memory that the device can write.
 FaultReport* fault_report();
 // The name of the op in progress, for FaultReport::op.

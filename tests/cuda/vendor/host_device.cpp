@@ -9,6 +9,9 @@ namespace holon::kernels::cuda {
 cudaStream_t use_device(int) { return nullptr; }
 cudaStream_t stream() { return nullptr; }
 int device_index() { return 0; }
+void check(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) fail_runtime("{}: {}", call, cudaGetErrorString(error));
+}
 void fail(const char* text) { fail_runtime("{}", text); }
 Scratch::Scratch(size_t bytes) : storage_(allocate_storage(bytes)) {}
 

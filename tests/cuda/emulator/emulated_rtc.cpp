@@ -1,0 +1,145 @@
+// Compilation while the program runs, by the host's compiler: the source becomes a library whose kernel runs on fibers.
+//
+// EMULATED_COMPILER=0       there is no compiler, as on a machine without NVRTC
+// EMULATED_COMPILER=broken  none accepts anything
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "emulator.h"
+#include "holon/base/error.h"
+#include "holon/kernels/cuda/rtc.h"
+#include "holon/kernels/cuda/stream.h"
+
+namespace holon::kernels::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string setting(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? text : "";
+}
+
+void write(const fs::path& path, std::string_view text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path) << text;
+}
+
+constexpr const char* kPrelude = "holon/kernels/cuda/chain_device.h";
+
+std::string read(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Of the process, with the headers in it, which are compiled once; removed at its end.
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "holon_emulated_XXXXXX").string();
+    if (!mkdtemp(name.data())) fail("a folder for compiled kernels cannot be made");
+    path = name;
+    for (auto& h : embedded_headers()) write(path / h.name, h.text);
+  }
+  ~Folder() {
+    std::error_code error;
+    fs::remove_all(path, error);
+  }
+};
+Folder& folder() {
+  static Folder f;
+  return f;
+}
+
+// What was compiled, and how often all of that was launched: for tests.
+std::mutex mutex;
+std::deque<std::string>& sources() {
+  static auto* all = new std::deque<std::string>;
+  return *all;
+}
+std::atomic<int64_t> launches{0};
+
+using Entry = void(emulator::Thread* thread, const void* arguments);
+
+// Errors: what the compiler says.
+void run_compiler(const std::string& arguments, const fs::path& log) {
+  const std::string f = folder().path.string();
+  const std::string command = fmt::format("{} -std=c++20 -fPIC -fvisibility=hidden {} -DHOLON_EMULATED "
+                                          "-DHOLON_ISA=isa_cuda -Wno-unknown-pragmas -w -I{} -I{} -I{} -I{} {} "
+                                          ">{} 2>&1",
+                                          EMULATED_CXX, EMULATED_FLAGS, f, EMULATED_INCLUDE, EMULATED_ROOT,
+                                          EMULATED_GENERATED, arguments, log.string());
+  if (std::system(command.c_str()) != 0) fail_runtime("{} fails: {}", command, read(log));
+}
+
+}  // namespace
+
+const std::string& why_no_compiler() {
+  static const std::string why =
+      setting("EMULATED_COMPILER") == "0" ? "there is no compiler (EMULATED_COMPILER=0)" : "";
+  return why;
+}
+
+RunTimeKernel compile_kernel(const std::string& source, const char* name) {
+  if (setting("EMULATED_COMPILER") == "broken") fail_runtime("the compiler accepts nothing (EMULATED_COMPILER=broken)");
+  std::lock_guard lock(mutex);
+  const std::string stem = fmt::format("chain_{}", sources().size());
+  if (sources().empty()) {
+    const fs::path prelude = folder().path / kPrelude;
+    run_compiler(fmt::format("-x c++-header {} -o {}.gch", prelude.string(), prelude.string()),
+                 folder().path / "prelude.log");
+  }
+  sources().push_back(source);
+  const fs::path base = folder().path / stem;
+  write(base.string() + ".cu", source);
+  // The kernel on the thread that runs a fiber.
+  write(base.string() + ".cpp",
+        fmt::format(R"(#include "{}"
+#include "{}.cu"
+namespace emulator {{ thread_local Thread* current = nullptr; }}
+extern "C" __attribute__((visibility("default"))) void entry(emulator::Thread* thread, const void* arguments) {{
+  emulator::current = thread;
+  holon::kernels::cuda::{}(*static_cast<const holon::kernels::cuda::Arguments*>(arguments));
+}}
+)",
+                    kPrelude, stem, name));
+  run_compiler(fmt::format("-shared {}.cpp -o {}.so -L{} -Wl,-rpath,{} -lholon", base.string(), base.string(),
+                           EMULATED_LIBRARIES, EMULATED_LIBRARIES),
+               base.string() + ".log");
+  void* module = dlopen((base.string() + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* entry = module ? dlsym(module, "entry") : nullptr;
+  if (!entry) fail_runtime("a compiled kernel cannot be loaded: {}", dlerror());
+  return entry;
+}
+
+void launch_kernel(RunTimeKernel kernel, unsigned blocks, unsigned threads, const void* arguments, size_t bytes) {
+  std::vector<std::byte> copy(bytes);
+  std::memcpy(copy.data(), arguments, bytes);
+  ++launches;
+  auto* entry = reinterpret_cast<Entry*>(const_cast<void*>(kernel));
+  emulator::enqueue(stream(), [=, copy = std::move(copy)] {
+    emulator::run_grid(blocks, threads, 0, [&] { entry(emulator::current, copy.data()); });
+  });
+}
+
+}  // namespace holon::kernels::cuda
+
+extern "C" int64_t emulated_chain_launches() { return holon::kernels::cuda::launches; }
+// The source that was compiled as the i-th in this process, nullptr beyond the last.
+extern "C" const char* emulated_chain_source(int64_t i) {
+  namespace here = holon::kernels::cuda;
+  std::lock_guard lock(here::mutex);
+  return static_cast<size_t>(i) < here::sources().size() ? here::sources()[static_cast<size_t>(i)].c_str() : nullptr;
+}
