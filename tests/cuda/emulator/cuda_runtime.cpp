@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace emulator {
@@ -35,7 +37,10 @@ struct Stream {
   Graph recorded;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // of a recording that it has begun
   bool spoilt = false;                                        // that has done what a recording may not
-  std::recursive_mutex mutex;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool busy = false;    // some thread does the work that was first; the others wait until it is done
+  bool beside = false;  // a thread of its own does its work
   std::deque<std::function<void()>> waiting;
   std::atomic<uint64_t> put = 0, done = 0;  // events are asked on other threads while work is done
 };
@@ -203,17 +208,53 @@ bool lazy() {
   return on;
 }
 
+// Does one piece of work of the stream. Pre: lock is held, nobody is busy.
+void do_one(Stream& s, std::unique_lock<std::mutex>& lock, const std::function<void()>& work, bool counts) {
+  s.busy = true;
+  lock.unlock();
+  struct End {  // also of what throws
+    Stream& s;
+    std::unique_lock<std::mutex>& lock;
+    bool counts;
+    ~End() {
+      lock.lock();
+      s.busy = false;
+      if (counts) ++s.done;
+      s.changed.notify_all();
+    }
+  } end{s, lock, counts};
+  work();
+}
+void do_first(Stream& s, std::unique_lock<std::mutex>& lock) {
+  const auto work = std::move(s.waiting.front());
+  s.waiting.pop_front();
+  do_one(s, lock, work, true);
+}
+
 // Does what waits on the stream, up to the ticket.
 void drain(Stream& s, uint64_t ticket) {
-  std::lock_guard lock(s.mutex);
-  while (s.done < ticket && !s.waiting.empty()) {
-    auto work = std::move(s.waiting.front());
-    s.waiting.pop_front();
-    struct Count {  // also of what throws
-      std::atomic<uint64_t>& done;
-      ~Count() { ++done; }
-    } count{s.done};
-    do_now(work);
+  std::unique_lock lock(s.mutex);
+  while (s.done < ticket) {
+    if (s.busy)
+      s.changed.wait(lock);
+    else if (s.waiting.empty())
+      return;
+    else
+      do_first(s, lock);
+  }
+}
+
+void put(Stream& s, std::function<void()> work) {
+  s.waiting.push_back(std::move(work));
+  ++s.put;
+  s.changed.notify_all();
+}
+
+void work_beside(Stream& s) {
+  std::unique_lock lock(s.mutex);
+  for (;;) {
+    s.changed.wait(lock, [&] { return !s.busy && !s.waiting.empty(); });
+    do_first(s, lock);
   }
 }
 
@@ -225,30 +266,34 @@ std::vector<Stream*>& streams() {
 
 }  // namespace
 
+void with_memory(const std::function<void()>& work) { do_now(work); }
+
 void enqueue(Stream* s, std::function<void()> work) {
   if (!s) stop("work for the default stream: every rank has its own");
-  std::lock_guard lock(s->mutex);
+  std::unique_lock lock(s->mutex);
   if (s->capturing) {
     s->capturing->recorded.work.push_back(std::move(work));  // in the order of the calls: one of those that are allowed
     return;
   }
-  if (lazy() || !s->waiting.empty()) {
-    s->waiting.push_back(std::move(work));
-    ++s->put;
-    return;
-  }
-  do_now(work);
+  auto opened = [work = std::move(work)] { do_now(work); };
+  if (lazy() || s->busy || s->beside || !s->waiting.empty()) return put(*s, std::move(opened));
+  do_one(*s, lock, opened, false);
 }
 
 void enqueue_late(Stream* s, std::function<void()> work) {
   std::lock_guard lock(s->mutex);
-  s->waiting.push_back(std::move(work));
-  ++s->put;
+  put(*s, std::move(work));
+}
+
+void enqueue_beside(Stream* s, std::function<void()> work) {
+  std::lock_guard lock(s->mutex);
+  put(*s, std::move(work));
+  if (!s->beside) std::thread(work_beside, std::ref(*s)).detach();
+  s->beside = true;
 }
 
 void enqueue_meeting(Stream* s, std::function<void()> work) {
   enqueue(s, std::move(work));
-  std::lock_guard lock(s->mutex);
   if (s->capturing)
     s->capturing->recorded.meets = true;
   else
@@ -437,7 +482,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
   }
   if (stream->capturing) return result(cudaErrorStreamCaptureIsolation);
-  enqueue(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
+  if (event->stream->done < event->ticket)
+    enqueue_late(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -469,7 +515,6 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (stream->capturing) return result(cudaErrorInvalidValue);
-  drain(*stream, stream->put);
   stream->capturing = stream;
   stream->recorded = {};
   stream->mode = mode;

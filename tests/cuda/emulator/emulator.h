@@ -42,12 +42,16 @@ inline unsigned lane() {
 }
 
 struct Stream;
-// Puts work on a stream (done at once, unless the stream is being captured or EMULATED_LAZY=1).
+// Puts work on a stream (done at once, unless the stream is being captured, work waits there, or EMULATED_LAZY=1).
 void enqueue(Stream* stream, std::function<void()> work);
 // The same for work that waits for other ranks: it is done at once also where other work waits.
+void enqueue_meeting(Stream* stream, std::function<void()> work);
 // And for work that is done when somebody waits for the stream, as with EMULATED_LAZY; what is put after it waits, too.
 void enqueue_late(Stream* stream, std::function<void()> work);
-void enqueue_meeting(Stream* stream, std::function<void()> work);
+// And for work that a thread of the stream's own does, as all that is put there from then on, while the host goes on. The memory
+// of devices is open to it in with_memory() only.
+void enqueue_beside(Stream* stream, std::function<void()> work);
+void with_memory(const std::function<void()>& work);
 // Adds to the list of EMULATED_LAUNCHES.
 void note_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
 size_t shared_bytes_of_block();  // the most
