@@ -15,6 +15,7 @@ constexpr Setting kTable[] = {
     {"HOLON_COMM_TIMEOUT_S", "300", "Seconds after which a collective that some rank has not joined is an error."},
     {"HOLON_CUDA_GRAPHS", "1", "1 lets nn.Graph record a step's work on a cuda device and launch it as one, 0 launches every kernel by itself."},
     {"HOLON_CUDA_LIBRARY", "", "The CUDA backend's library; empty takes libholon_cuda.so beside libholon.so, if it is there."},
+    {"HOLON_CUDA_LINKS", "1", "1 lets pipeline stages on cuda devices hand data over from device to device, 0 through the host's memory."},
     {"HOLON_DATA_DIR", "", "Folder of data sets: MNIST's files lie in its folder mnist."},
     {"HOLON_FUSED_KERNELS", "1", "1 lets nn.Graph compile a chain of element-wise ops into one kernel of a cuda device, 0 runs them there one by one."},
     {"HOLON_HOST", "", "Name of the host that this rank is on; ranks with different names share no memory. Empty: the host's own."},

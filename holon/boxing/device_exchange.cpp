@@ -129,25 +129,46 @@ void DeviceExchange::run(comm::DeviceCommunicator& group, const comm::CallInfo& 
   if (way_ == Way::kAllGather) return run_gather(group, info, in, out);
   if (way_ == Way::kReduceScatter) return run_scatter(group, info, in, out);
 
-  const DType dtype = info.dtype;
-  const Device device = in.defined() ? in.device : out.device;
-  const size_t item = size_bytes(dtype);
-  auto buffer = [&](int64_t elements) { return elements ? Array::empty({elements}, dtype, device) : Array{}; };
-  const Array packed = buffer(send_elements_), received = buffer(receive_elements_);
+  const Array packed = pack(in), received = make_received(info.dtype, in.defined() ? in.device : out.device);
+  auto messages = [](std::span<const Message> list, const Array& part, const Array& others) {
+    std::vector<comm::DeviceMessage> all;
+    for (const Message& m : list) {
+      const Array row = row_of(m, part, others);
+      all.push_back({m.peer, row.bytes(), row.nbytes()});
+    }
+    return all;
+  };
+  group.exchange(info, messages(sends_, in, packed), messages(receives_, out, received));
+  if (!taken_.empty()) group.join();
+  unpack(in, received, out);
+}
+
+Array DeviceExchange::pack(const Array& in) const {
+  if (send_elements_ == 0) return {};
+  const Array packed = Array::empty({send_elements_}, in.dtype, in.device);
   for (const Box& b : packed_) {
     Array to = window(packed, b.shape, contiguous_strides(b.shape), b.at);
     kernels::copy(window(in, b.shape, b.strides, b.start), to);
   }
-  auto place = [&](const Array& part, const Array& messages, const Message& m) {
-    return (m.direct ? part : messages).bytes() + (m.direct ? m.start : m.at) * static_cast<int64_t>(item);
-  };
-  std::vector<comm::DeviceMessage> sends, receives;
-  for (const Message& m : sends_) sends.push_back({m.peer, place(in, packed, m), static_cast<size_t>(m.count) * item});
-  for (const Message& m : receives_)
-    receives.push_back({m.peer, place(out, received, m), static_cast<size_t>(m.count) * item});
-  group.exchange(info, sends, receives);
-  if (!taken_.empty()) group.join();
+  return packed;
+}
 
+Array DeviceExchange::make_received(DType dtype, Device device) const {
+  return receive_elements_ ? Array::empty({receive_elements_}, dtype, device) : Array{};
+}
+
+Array DeviceExchange::row_of(const Message& m, const Array& part, const Array& others) {
+  return m.direct ? part.view({m.count}, {1}, m.start) : others.view({m.count}, {1}, m.at);
+}
+
+bool DeviceExchange::reads_own() const {
+  for (const Taken& t : taken_)
+    for (const Addend& a : t.addends)
+      if (a.own) return true;
+  return false;
+}
+
+void DeviceExchange::unpack(const Array& in, const Array& received, const Array& out) const {
   for (const Taken& t : taken_) {
     Array to = window(out, t.shape, t.dst_strides, t.dst_start);
     std::vector<Array> addends;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "holon/array/array.h"
@@ -29,6 +30,25 @@ class DeviceExchange {
   // the owners, float16 and bfloat16 in float32; those of all_reduce and reduce_scatter as the communicator does it.
   void run(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const;
 
+  // The same in pieces, for who moves the messages himself. Pre: kind was kExchange, or the pulls fit no collective.
+  struct Message {
+    int peer = 0;
+    int64_t at = 0, count = 0;
+    bool direct = false;  // lies in the part as it travels, from `start` on
+    int64_t start = 0;
+  };
+  std::span<const Message> sends() const { return sends_; }
+  std::span<const Message> receives() const { return receives_; }
+  // What sends() need beside the part: undefined where all are direct.
+  Array pack(const Array& in) const;
+  // For receives() that are not direct; undefined where all are.
+  Array make_received(DType dtype, Device device) const;
+  // The message's elements, a row: in the part, or in what pack() or make_received() has returned.
+  static Array row_of(const Message& m, const Array& part, const Array& others);
+  bool reads_own() const;  // unpack() reads `in`
+  // Makes out of the messages, which have been received.
+  void unpack(const Array& in, const Array& received, const Array& out) const;
+
  private:
   enum class Way : uint8_t { kExchange, kAllReduce, kAllGather, kReduceScatter };
   // A box of a part and its place among the packed elements of a message.
@@ -36,12 +56,6 @@ class DeviceExchange {
     int64_t start = 0;  // in elements of the part
     Dims strides, shape;
     int64_t at = 0;  // in elements of all messages of the rank
-  };
-  struct Message {
-    int peer = 0;
-    int64_t at = 0, count = 0;
-    bool direct = false;  // lies in the part as it travels, from `start` on
-    int64_t start = 0;
   };
   struct Addend {
     bool own = false;

@@ -5,6 +5,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
+#include "holon/boxing/handover_device.h"
 #include "holon/boxing/live_log.h"
 #include "holon/boxing/step_chain.h"
 #include "holon/comm/handover.h"
@@ -45,6 +46,8 @@ struct HandOver::Data {
         after(plan, crosses ? crossing + 1 : first, steps, rank, crosses || first > 0 ? Input::kContiguous : input) {
     const auto item = size_bytes(plan.dtype());
     device = on_device(plan);
+    if (device && crosses && (before.has_in() || after.has_out()))
+      device_crossing = std::make_unique<DeviceCrossing>(plan, crossing, rank, channel);
     read_bytes = before.read_bytes() + after.read_bytes();
     // What is shown lies in the first array, where it is not the input itself.
     if (before.has_in() && (first > 0 || (crosses && input == Input::kAnyStrides)))
@@ -157,23 +160,19 @@ struct HandOver::Data {
     if (more) after.run_on(to, contiguous_strides(crossed), memory_of(out), scratch.subspan(1));
   }
 
-  // Between devices of several ranks what is posted waits in the host's memory: the givers' devices go on whenever it is taken.
   void post_on_device(const Array& in) {
     if (takes_own() && posted != taken)
-      fail_runtime("a hand-over: {} posts again before it has taken its own post, which it alone can. Take first.", rank_text());
+      fail_runtime("a hand-over: {} posts again before it has taken its own post, which it alone can. Take first.",
+                   rank_text());
+    Array part = first > 0 ? before.run_on_device(in, {}) : in;
     if (!crosses) {
-      kept_part = first > 0 ? before.run_on_device(in, {}) : in;
+      kept_part = part;
       ++posted;
       return;
     }
-    Array part = first > 0 ? before.run_on_device(in, {}) : in;
-    bound().release();  // the memory that is written now
-    const Step& step = plan.steps()[crossing];
     tracing::Span span("post", "boxing");
-    if (span) span.arg("step", step.label);
-    if (part.defined() && !shown.defined()) shown = Array::empty(part.shape, part.dtype);
-    if (part.defined()) kernels::copy(part, shown);
-    object->post(call_info(plan, step), memory_of(shown), shown.defined() ? shown.nbytes() : 0);
+    if (span) span.arg("step", plan.steps()[crossing].label);
+    device_crossing->post(part.defined() ? kernels::contiguous(part) : part);
   }
 
   void take_on_device(const Array& out) {
@@ -186,18 +185,17 @@ struct HandOver::Data {
       return;
     }
     const Step& step = plan.steps()[crossing];
-    const Array pulled = Array::empty(crossed, plan.dtype());
+    const Array arrived =
+        crossing + 1 == steps && out.defined() ? out : Array::empty(crossed, plan.dtype(), step.to->placement.device());
     {
       tracing::Span span("take", "boxing");
       if (span) {
         span.arg("step", step.label);
         span.arg("bytes", crossing_bytes);
       }
-      bound().take(call_info(plan, step), pulled.bytes(), crossed_bytes);
+      device_crossing->take(arrived);
       comm::note_bytes(static_cast<uint64_t>(crossing_bytes));
     }
-    Array arrived = crossing + 1 == steps && out.defined() ? out : Array::empty(crossed, plan.dtype(), step.to->placement.device());
-    kernels::copy(pulled, arrived);
     if (crossing + 1 < steps) after.run_on_device(arrived, out);
   }
 
@@ -213,8 +211,9 @@ struct HandOver::Data {
   size_t crossed_bytes = 0;
   std::vector<size_t> post_scratch, take_scratch;
   std::unique_ptr<comm::HandOver> object;
-  bool device = false;      // some part lies on a device
-  Array shown, kept_part;  // there: the post in the host's memory; where nothing crosses, what take() will use
+  bool device = false;  // some part lies on a device; there:
+  std::unique_ptr<DeviceCrossing> device_crossing;
+  Array kept_part;  // where nothing crosses: what take() will use
   // Where nothing crosses: what take() will use.
   const std::byte* kept = nullptr;
   Dims kept_strides;
@@ -254,12 +253,15 @@ void HandOver::take(const Array& out, std::span<const Array> scratch) {
 
 bool HandOver::try_release() {
   if (!data_->crosses) return !data_->takes_own() || data_->posted == data_->taken;
+  if (data_->device_crossing) return data_->device_crossing->try_release();
   return !data_->object || data_->object->try_release();
 }
 
 void HandOver::release() {
   Data& d = *data_;
-  if (d.crosses) {
+  if (d.device_crossing) {
+    d.device_crossing->release();
+  } else if (d.crosses) {
     if (d.object) d.object->release();
   } else if (!try_release()) {
     fail_runtime("a hand-over: {} releases what it has not taken itself yet, which it alone can. Take first.",
@@ -272,7 +274,10 @@ void HandOver::bind() {
   if (!has_in() && !has_out()) return;
   d.before.bind();
   d.after.bind();
-  if (d.crosses) d.bound();
+  if (d.device_crossing)
+    d.device_crossing->bind();
+  else if (d.crosses)
+    d.bound();
 }
 
 }  // namespace holon::boxing

@@ -115,7 +115,8 @@ class Background {
         std::lock_guard lock(state->mutex);
         state->error = error;
         state->stats = {stats().calls - before.calls, stats().bytes_read - before.bytes_read,
-                        stats().bytes_received - before.bytes_received};
+                        stats().bytes_received - before.bytes_received,
+                        stats().device_messages - before.device_messages};
         state->done = true;
       }
       state->changed.notify_all();
@@ -191,6 +192,7 @@ void Work::wait() {
   mine.calls += s.stats.calls;
   mine.bytes_read += s.stats.bytes_read;
   mine.bytes_received += s.stats.bytes_received;
+  mine.device_messages += s.stats.device_messages;
   s.stats = {};
   if (s.error) std::rethrow_exception(s.error);
 }

@@ -97,7 +97,8 @@ Communicator& communicator(std::span<const int> ranks);
 struct CommStats {
   uint64_t calls = 0;
   uint64_t bytes_read = 0;
-  uint64_t bytes_received = 0;  // from other hosts, by this rank for all of its host
+  uint64_t bytes_received = 0;   // from other hosts, by this rank for all of its host
+  uint64_t device_messages = 0;  // sent over links from this rank's device to others (device_link.h)
 };
 CommStats& stats();
 // For callers of open() who read peers' buffers themselves.

@@ -69,6 +69,7 @@ void set_device_communicator_maker(DeviceCommunicatorMaker* maker) {
   the_maker = maker;
   set_device_check(&check_device_communication);
 }
+DeviceCommunicatorMaker* device_communicator_maker() { return the_maker; }
 
 DeviceCommunicator* device_communicator(std::span<const int> ranks, Device device) {
   auto& known = Context::current().part<DevicePart>().known;
@@ -85,6 +86,7 @@ void check_device_communication() {
     return;
   for (auto& [ranks, group] : Context::current().part<DevicePart>().known)
     if (group) group->check();
+  check_device_links();
 }
 
 DeviceOverlapScope::DeviceOverlapScope() { ++Context::current().part<DevicePart>().overlapping; }

@@ -15,6 +15,7 @@
 
 #include "holon/array/device.h"
 #include "holon/comm/communicator.h"
+#include "holon/comm/device_link.h"
 
 namespace holon::comm {
 
@@ -90,9 +91,12 @@ class DeviceCommunicatorMaker {
   // Collective among the ranks, on which id is the same. Errors: a rank does not come, the library.
   virtual std::unique_ptr<DeviceCommunicator> make(std::span<const int> ranks, int index, const std::byte* id,
                                                    int device_index) = 0;
+  // The same for the link of two ranks, one of which is this one. From a thread of its own.
+  virtual std::unique_ptr<DeviceWire> make_wire(int from, int to, const std::byte* id, int device_index) = 0;
 };
 // Called by the backend when it is loaded; the maker is never freed.
 void set_device_communicator_maker(DeviceCommunicatorMaker* maker);
+DeviceCommunicatorMaker* device_communicator_maker();  // nullptr without a backend
 
 // Of exactly these ranks, in this order, made on first use and kept by the rank. nullptr, on all of them alike, where
 // their devices have no way to each other (no library, two ranks on one device): then data travels through the hosts'

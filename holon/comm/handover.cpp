@@ -43,7 +43,8 @@ constexpr uint64_t kSlowBytesPerNs = 4, kMostWorkNs = 20'000'000;
 
 }  // namespace
 
-HandOver::HandOver(std::vector<int> givers, std::vector<int> takers, int number, DType dtype, const PullsOf& pulls_of)
+HandOver::HandOver(std::vector<int> givers, std::vector<int> takers, int number, DType dtype, const PullsOf& pulls_of,
+                   bool with_ways)
     : kept_(shared_world()),
       world_(*kept_),
       stats_(stats()),
@@ -53,7 +54,8 @@ HandOver::HandOver(std::vector<int> givers, std::vector<int> takers, int number,
       givers_(std::move(givers)),
       takers_(std::move(takers)),
       number_(number),
-      dtype_(dtype) {
+      dtype_(dtype),
+      with_ways_(with_ways) {
   for (auto* ranks : {&givers_, &takers_})
     for (int r : *ranks)
       if (r < 0 || r >= world_.size())
@@ -87,17 +89,20 @@ void HandOver::connect(const PullsOf& pulls_of) {
   group_ = world_.block().group(world_, slot_ranks_, group_channel, &table_index_);
 
   const bool apart = slot_ranks_.size() < givers_.size() + takers_.size();
-  if (apart) remote_ = std::make_unique<RemoteHandOver>(world_, stats_, dtype_, key);
+  if (apart) remote_ = std::make_unique<RemoteHandOver>(world_, stats_, dtype_, key, with_ways_);
   auto pair = [&](int giver, size_t taker) { return static_cast<uint64_t>(giver) << 32 | taker; };
   if (giver_ >= 0) {
     my_post_ = giver_slots[static_cast<size_t>(giver_)];
     for (size_t t = 0; t < takers_.size(); ++t) {
       const MemberPulls theirs = pulls_of(static_cast<int>(t));
       if (!reads_from(theirs, giver_)) continue;
-      if (taker_slots[t] >= 0)
+      if (taker_slots[t] >= 0) {
         readers_.push_back(taker_slots[t]);
-      else
+      } else {
+        remote_readers_.push_back(static_cast<int>(reader_places_.size()));
         remote_->add_taker(takers_[t], pair(giver_, t), boxes_of(theirs, giver_));
+      }
+      reader_places_.push_back(static_cast<int>(t));
     }
   }
   if (taker_ < 0) return;
@@ -115,6 +120,12 @@ void HandOver::connect(const PullsOf& pulls_of) {
       remote_places_[g] =
           remote_->add_giver(givers_[g], pair(giver, static_cast<size_t>(taker_)), boxes_of(pulls_, giver));
     }
+  }
+  if (!with_ways_) return;
+  places_at_sources_.resize(sources_.size());
+  for (int t = 0; t < taker_; ++t) {
+    const MemberPulls theirs = pulls_of(t);
+    for (size_t i = 0; i < sources_.size(); ++i) places_at_sources_[i] += reads_from(theirs, source_places_[i]) ? 1 : 0;
   }
 }
 
@@ -238,8 +249,9 @@ uint64_t HandOver::owed(uint64_t round) const {
   return std::max({held_, bounced_, round > 2 ? round - 2 : 0});
 }
 
-void HandOver::post(const CallInfo& info, const void* data, size_t bytes) {
+void HandOver::post(const CallInfo& info, const void* data, size_t bytes, std::span<const uint64_t> ways) {
   if (giver_ < 0) return;
+  HOLON_CHECK(with_ways_ ? ways.size() <= kMostWays : ways.empty(), "{} ways", ways.size());
   check_failed();
   ++stats_.calls;
   MemberSlot& slot = group_.slots[my_post_];
@@ -257,7 +269,12 @@ void HandOver::post(const CallInfo& info, const void* data, size_t bytes) {
   shown_ = static_cast<const std::byte*>(data);
   uint64_t offset = MemberSlot::kInline;
   if (!readers_.empty()) {
-    if (bytes <= Communicator::kInlineBytes) {
+    if (with_ways_) {  // these lie in the slot, and the data does not
+      const size_t n = ways.size() * sizeof(uint64_t);
+      std::memset(slot.payload[half], 0, sizeof(uint64_t) * std::min(reader_places_.size(), kMostWays));
+      if (n) std::memcpy(slot.payload[half], ways.data(), n);
+    }
+    if (bytes == 0 || (!with_ways_ && bytes <= Communicator::kInlineBytes)) {
       if (bytes) std::memcpy(slot.payload[half], data, bytes);
     } else if (auto reachable = world_.publish(data, bytes)) {
       offset = *reachable;
@@ -272,7 +289,11 @@ void HandOver::post(const CallInfo& info, const void* data, size_t bytes) {
   slot.published[half] = {check, bytes, offset};
   slot.details[half] = posting_;
   arrive(my_post_, round);
-  if (remote_) remote_->send({round, check, posting_.op, text_of(posting_)}, shown_);
+  if (!remote_) return;
+  std::vector<uint64_t> told(remote_readers_.size());
+  for (size_t i = 0; i < told.size(); ++i)
+    if (const auto k = static_cast<size_t>(remote_readers_[i]); k < ways.size()) told[i] = ways[k];
+  remote_->send({round, check, posting_.op, text_of(posting_)}, shown_, told);
 }
 
 bool HandOver::try_release() {
@@ -312,12 +333,19 @@ void HandOver::raise_mismatch(int slot, uint64_t round) {
   throw Error(ErrorKind::kRuntime, why);
 }
 
-void HandOver::pull(std::byte* out, size_t bytes) const {
+void HandOver::pull(std::byte* out, size_t bytes, std::span<const uint64_t> ways) const {
   const auto item = static_cast<int64_t>(size_bytes(dtype_));
-  if (!remote_) return pull_all(pulls_.pulls, dtype_, pointers_, out, pulls_.out_strides, bytes);
+  auto comes_another_way = [&](const Pull& p) { return !ways.empty() && ways[static_cast<size_t>(p.owners[0])] != 0; };
+  if (!remote_) {
+    if (ways.empty()) return pull_all(pulls_.pulls, dtype_, pointers_, out, pulls_.out_strides, bytes);
+    std::vector<Pull> here;
+    for (const Pull& p : pulls_.pulls)
+      if (!comes_another_way(p)) here.push_back(p);
+    return pull_all(here, dtype_, pointers_, out, pulls_.out_strides, bytes);
+  }
   std::vector<size_t> next(givers_.size());  // box of each giver
   for (const Pull& p : pulls_.pulls) {
-    if (p.shape.numel() == 0) continue;
+    if (p.shape.numel() == 0 || comes_another_way(p)) continue;
     const Dims packed = contiguous_strides(p.shape);
     std::byte* to = out + p.dst_start * item;
     std::vector<const std::byte*> from;
@@ -346,8 +374,10 @@ void HandOver::pull(std::byte* out, size_t bytes) const {
   }
 }
 
-void HandOver::take(const CallInfo& info, void* out, size_t bytes) {
+void HandOver::take(const CallInfo& info, void* out, size_t bytes, std::span<uint64_t> ways) {
   if (taker_ < 0) return;
+  HOLON_CHECK(ways.size() == (with_ways_ ? givers_.size() : 0), "{} ways", ways.size());
+  std::fill(ways.begin(), ways.end(), uint64_t{0});
   check_failed();
   ++stats_.calls;
   const uint64_t round = group_.slots[my_take_].arrived.load() + 1;
@@ -367,7 +397,11 @@ void HandOver::take(const CallInfo& info, void* out, size_t bytes) {
     const auto& shown = slot.published[round & 1];
     if (shown.check != check) [[unlikely]]
       raise_mismatch(s, round);
-    const std::byte*& pointer = pointers_[static_cast<size_t>(source_places_[i])];
+    const auto giver = static_cast<size_t>(source_places_[i]);
+    if (with_ways_)
+      if (const auto k = static_cast<size_t>(places_at_sources_[i]); k < kMostWays)
+        std::memcpy(&ways[giver], slot.payload[round & 1] + k * sizeof(uint64_t), sizeof(uint64_t));
+    const std::byte*& pointer = pointers_[giver];
     if (shown.offset == MemberSlot::kInline)
       pointer = slot.payload[round & 1];
     else if (s == my_post_)
@@ -375,8 +409,12 @@ void HandOver::take(const CallInfo& info, void* out, size_t bytes) {
     else
       pointer = world_.address(slot_ranks_[static_cast<size_t>(s)], shown.offset);
   }
-  if (remote_) remote_->finish_receive(call);
-  pull(static_cast<std::byte*>(out), bytes);
+  if (remote_) {
+    remote_->finish_receive(call);
+    for (size_t g = 0; g < ways.size(); ++g)
+      if (remote_places_[g] >= 0) ways[g] = remote_->way(remote_places_[g]);
+  }
+  pull(static_cast<std::byte*>(out), bytes, ways);
   check_failed();  // a giver that has given up may have changed what was read
   arrive(my_take_, round);
 }

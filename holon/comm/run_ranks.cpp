@@ -12,6 +12,7 @@
 #include "holon/base/parallel.h"
 #include "holon/comm/background.h"
 #include "holon/comm/cores.h"
+#include "holon/comm/device_link.h"
 #include "holon/comm/inprocess/thread_world.h"
 
 namespace holon::comm {
@@ -38,6 +39,7 @@ void run_one(const std::shared_ptr<ThreadBlock>& block, int rank, int omp_thread
     failed("an exception that is no std::exception");
   }
   end_background();
+  finish_device_links(*context);
   world->finish();
   context.reset();  // while it still is the thread's context, for the parts that look at it when they go
 }

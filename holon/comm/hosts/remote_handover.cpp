@@ -22,8 +22,8 @@ uint64_t mix(uint64_t h, uint64_t v) {
 
 }  // namespace
 
-RemoteHandOver::RemoteHandOver(World& world, CommStats& stats, DType dtype, uint64_t key)
-    : world_(world), stats_(stats), dtype_(dtype), key_(key) {}
+RemoteHandOver::RemoteHandOver(World& world, CommStats& stats, DType dtype, uint64_t key, bool with_ways)
+    : world_(world), stats_(stats), dtype_(dtype), key_(key), with_ways_(with_ways) {}
 
 RemoteHandOver::~RemoteHandOver() {
   for (auto* peers : {&takers_, &givers_})
@@ -109,16 +109,19 @@ void RemoteHandOver::wait(Network::Transit& transit, bool received, const Call& 
                    world_.host_name(world_.host_of(failure.rank)), failure.how, call.text, failure.rank));
 }
 
-void RemoteHandOver::send(Call call, const std::byte* data) {
+void RemoteHandOver::send(Call call, const std::byte* data, std::span<const uint64_t> ways) {
   if (!failed_.empty()) fail_runtime("this hand-over has failed: {}", failed_);
   sent_ = std::move(call);
   const auto item = static_cast<int64_t>(size_bytes(dtype_));
-  for (Peer& p : takers_) {
+  for (size_t k = 0; k < takers_.size(); ++k) {
+    Peer& p = takers_[k];
     p.note = {};
     p.note.check = sent_.check;
+    p.note.way = ways[k];
     sent_.text.copy(p.note.text, sizeof p.note.text - 1);
     Network::Message note{p.rank, tag(p, sent_.round, 0), &p.note, sizeof p.note};
     p.note_transit = world_.network().start({&note, 1}, {});
+    if (p.note.way != 0) continue;
     for (size_t i = 0; i < p.boxes.size(); ++i) {
       const Pull& b = p.boxes[i];
       kernels::copy_box(p.memory + p.at[i], contiguous_strides(b.shape), data + b.src_start * item, b.src_strides,
@@ -143,11 +146,15 @@ void RemoteHandOver::start_receive(const Call& call) {
   if (!failed_.empty()) fail_runtime("this hand-over has failed: {}", failed_);
   for (Peer& p : givers_) {
     Network::Message note{p.rank, tag(p, call.round, 0), &p.note, sizeof p.note};
-    Network::Message message{p.rank, tag(p, call.round, call.check), p.memory, p.bytes};
     p.note_transit = world_.network().start({}, {&note, 1});
-    p.data_transit = world_.network().start({}, {&message, 1});
-    stats_.bytes_received += p.bytes;
+    if (!with_ways_) start_data(p, call);  // else it may never come
   }
+}
+
+void RemoteHandOver::start_data(Peer& p, const Call& call) {
+  Network::Message message{p.rank, tag(p, call.round, call.check), p.memory, p.bytes};
+  p.data_transit = world_.network().start({}, {&message, 1});
+  stats_.bytes_received += p.bytes;
 }
 
 void RemoteHandOver::finish_receive(const Call& call) {
@@ -160,7 +167,10 @@ void RemoteHandOver::finish_receive(const Call& call) {
                        "same shape, dtype, placement and sbp on all of these ranks.",
                        call.op, p.rank, p.note.text, world_.rank(), call.text));
   }
+  for (Peer& p : givers_)
+    if (with_ways_ && p.note.way == 0) start_data(p, call);
   for (Peer& p : givers_) {
+    if (!p.data_transit) continue;
     wait(*p.data_transit, true, call, p);
     p.data_transit.reset();
   }

@@ -17,8 +17,8 @@ namespace holon::comm {
 
 class RemoteHandOver {
  public:
-  // key: of the hand-over, alike on its ranks and different from those of others.
-  RemoteHandOver(World& world, CommStats& stats, DType dtype, uint64_t key);
+  // key: of the hand-over, alike on its ranks and different from those of others. with_ways: calls tell of other ways.
+  RemoteHandOver(World& world, CommStats& stats, DType dtype, uint64_t key, bool with_ways);
   ~RemoteHandOver();
 
   // pair: alike on both sides, and of no other two. Boxes without elements are left out.
@@ -30,8 +30,8 @@ class RemoteHandOver {
     uint64_t round, check;
     std::string op, text;
   };
-  // Packs what takers pull and sends it on its way. Pre: flush().
-  void send(Call call, const std::byte* data);
+  // Packs what takers pull and sends it on its way, but to those whose way is another. Pre: flush().
+  void send(Call call, const std::byte* data, std::span<const uint64_t> ways);
   // Waits until takers have received all of it.
   void flush();
   // Messages may come from now on.
@@ -40,10 +40,12 @@ class RemoteHandOver {
   void finish_receive(const Call& call);
   // A box of the giver, row-major. Pre: finish_receive(). box: among those given to add_giver().
   const std::byte* box(int giver, size_t box) const;
+  uint64_t way(int giver) const { return givers_[static_cast<size_t>(giver)].note.way; }
 
  private:
   struct Note {
     uint64_t check;
+    uint64_t way;
     char text[320];
   };
   struct Peer {
@@ -58,6 +60,7 @@ class RemoteHandOver {
   };
   Peer peer(int rank, uint64_t pair, std::vector<Pull> boxes) const;
   uint64_t tag(const Peer& p, uint64_t round, uint64_t kind) const;
+  void start_data(Peer& p, const Call& call);
   void wait(Network::Transit& transit, bool received, const Call& call, const Peer& p);
   [[noreturn]] void fail(const std::string& why);
 
@@ -65,6 +68,7 @@ class RemoteHandOver {
   CommStats& stats_;
   const DType dtype_;
   const uint64_t key_;
+  const bool with_ways_;
   Call sent_{};
   std::vector<Peer> takers_, givers_;
   std::string failed_;

@@ -1,5 +1,5 @@
-// DeviceCommunicator on NCCL. A thread of the process watches what has been put on the devices: where it does not come
-// to an end it is aborted, so that whoever waits for the device goes on, to an error.
+// DeviceCommunicator and DeviceWire on NCCL. A thread of the process watches what has been put on the devices: where it
+// does not come to an end it is aborted, so that whoever waits for the device goes on, to an error.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -53,13 +53,22 @@ class Watch {
   bool running_ = false;
 };
 
-class NcclCommunicator final : public DeviceCommunicator {
+// A wire is a communicator of the giver and the taker, with a stream of its own.
+class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
  public:
-  NcclCommunicator(std::span<const int> ranks, int index, const std::byte* id, int device_index)
+  NcclCommunicator(std::span<const int> ranks, int index, const std::byte* id, int device_index, bool wire = false)
       : DeviceCommunicator({ranks.begin(), ranks.end()}, index), device_index_(device_index), world_(shared_world()) {
     BlockingScope unlocked;
-    cuda::use_device(device_index);
-    handle_ = meet(id);
+    if (wire) {  // on a thread that does nothing else, and is left alone if nobody comes
+      cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+      cudaThreadExchangeStreamCaptureMode(&mode);
+      cuda::check(cudaSetDevice(device_index), "cudaSetDevice");
+      handle_ = nccl::start(ranks, index, id);
+      connect();
+    } else {
+      cuda::use_device(device_index);
+      handle_ = meet(id);
+    }
     Watch::get().add(this);
   }
   // The library's own part is left to the end of the process: the driver may be gone by now, and peers may still be at
@@ -68,6 +77,8 @@ class NcclCommunicator final : public DeviceCommunicator {
     for (int64_t end = now_ns() + kGraceNs; now_ns() < end && !failed_.load() && under_way();)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Watch::get().remove(this);
+    // What nobody takes would go on for ever.
+    if (own_ && !failed_.load() && under_way()) nccl::abort(handle_);
   }
 
   void check() override {
@@ -84,6 +95,30 @@ class NcclCommunicator final : public DeviceCommunicator {
     cuda::compute_waits_for_communication();
     check();
   }
+
+  uint64_t send(const CallInfo& info, const void* data, size_t bytes) override {
+    return pass(info, [&](cudaStream_t s) { return nccl::send(handle_, data, bytes, 1, s); });
+  }
+  uint64_t receive(const CallInfo& info, void* data, size_t bytes) override {
+    return pass(info, [&](cudaStream_t s) { return nccl::receive(handle_, data, bytes, 0, s); });
+  }
+  bool done(uint64_t number) override {
+    under_way();
+    std::lock_guard lock(mutex_);
+    return number <= passed_ - pending_.size();
+  }
+  void join(uint64_t number) override {
+    check();
+    cuda::use_device(device_index_);
+    std::lock_guard lock(mutex_);
+    const uint64_t before = passed_ - pending_.size();  // so many are done
+    if (number <= before) return;
+    Pending& p = pending_[number - before - 1];
+    if (!p.awaited) cuda::check(cudaEventRecord(p.began, cuda::stream()), "cudaEventRecord");
+    p.awaited = true;
+    cuda::check(cudaStreamWaitEvent(cuda::stream(), p.done, 0), "cudaStreamWaitEvent");
+  }
+  void uses(const Array& a) override { cuda::used_on_stream(a, own_); }
 
   void abort(const std::string& reason) override {
     {
@@ -134,6 +169,7 @@ class NcclCommunicator final : public DeviceCommunicator {
     std::string op;
     DType dtype;
     Dims shape;
+    bool awaited = true;   // by what the rank does next; of a wire: once it is joined, and began is there
     int64_t began_ns = 0;  // when it was first seen to be at work; 0: it waits for what is before it
   };
 
@@ -238,6 +274,46 @@ class NcclCommunicator final : public DeviceCommunicator {
     fail_runtime("{}", start->error);
   }
 
+  // The wire's stream, and a first message, with which the library connects the two: later ones wait for nobody.
+  void connect() {
+    cuda::check(cudaStreamCreateWithFlags(&own_, cudaStreamNonBlocking), "cudaStreamCreate");
+    cuda::check(cudaEventCreateWithFlags(&computed_, cudaEventDisableTiming), "cudaEventCreate");
+    void* word = nullptr;  // never given back, as that would wait for all work on the device
+    constexpr size_t kBytes = 256;
+    cuda::check(cudaMalloc(&word, kBytes), "cudaMalloc");
+    std::string error = message(word, kBytes);
+    for (const int64_t began = now_ns(); error.empty() && cudaStreamQuery(own_) == cudaErrorNotReady;) {
+      cudaGetLastError();
+      const int peer = ranks()[static_cast<size_t>(1 - index())];
+      if (world_->host_of(peer) == world_->host_of(world_->rank()) && !world_->ended(peer).empty())
+        error = fmt::format("rank {} {}", peer, world_->ended(peer));
+      if (static_cast<double>(now_ns() - began) > world_->timeout_s() * 1e9)
+        error = fmt::format("rank {} does not come", peer);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (error.empty()) return;
+    nccl::abort(handle_);
+    fail_runtime("a link between the cuda devices of ranks {} cannot be made: {}.", ranks_text(ranks()), error);
+  }
+
+  std::string message(void* data, size_t bytes) {
+    return index() == 0 ? nccl::send(handle_, data, bytes, 1, own_) : nccl::receive(handle_, data, bytes, 0, own_);
+  }
+
+  template <class F>
+  uint64_t pass(const CallInfo& info, F&& call) {
+    check();
+    cuda::use_device(device_index_);
+    cuda::check(cudaEventRecord(computed_, cuda::stream()), "cudaEventRecord");
+    cuda::check(cudaStreamWaitEvent(own_, computed_, 0), "cudaStreamWaitEvent");
+    Pending p{event(), event(), info.op, info.dtype, info.shape, false};
+    must_be_fine(info, to_library(call, own_));
+    cuda::check(cudaEventRecord(p.done, own_), "cudaEventRecord");
+    std::lock_guard lock(mutex_);
+    pending_.push_back(std::move(p));
+    return ++passed_;
+  }
+
   void must_be_fine(const CallInfo& info, const std::string& error) {
     if (error.empty()) [[likely]]
       return;
@@ -294,10 +370,11 @@ class NcclCommunicator final : public DeviceCommunicator {
     const int64_t now = now_ns();
     {
       std::lock_guard lock(mutex_);
-      Pending& head = pending_.front();
-      what = text_of(head.op, head.shape, head.dtype);
-      if (head.began_ns == 0 && has_come(head.began)) head.began_ns = now;
-      if (head.began_ns) waited_s = static_cast<double>(now - head.began_ns) * 1e-9;
+      const auto head = std::find_if(pending_.begin(), pending_.end(), [](const Pending& p) { return p.awaited; });
+      if (head == pending_.end()) return {};
+      what = text_of(head->op, head->shape, head->dtype);
+      if (head->began_ns == 0 && has_come(head->began)) head->began_ns = now;
+      if (head->began_ns) waited_s = static_cast<double>(now - head->began_ns) * 1e-9;
     }
     return hopeless(what, waited_s);
   }
@@ -328,8 +405,11 @@ class NcclCommunicator final : public DeviceCommunicator {
   const int device_index_;
   const std::shared_ptr<World> world_;
   nccl::Handle handle_ = nullptr;
-  bool unjoined_ = false;  // by the rank's own thread
+  bool unjoined_ = false;       // by the rank's own thread
   cudaEvent_t launching_ = nullptr;
+  cudaStream_t own_ = nullptr;  // of a wire
+  cudaEvent_t computed_ = nullptr;
+  uint64_t passed_ = 0;  // messages of a wire
   std::atomic<bool> failed_{false};
   std::timed_mutex calling_;  // the library, with the handle
   std::mutex mutex_;
@@ -362,6 +442,10 @@ class Maker final : public DeviceCommunicatorMaker {
   std::unique_ptr<DeviceCommunicator> make(std::span<const int> ranks, int index, const std::byte* id,
                                            int device_index) override {
     return std::make_unique<NcclCommunicator>(ranks, index, id, device_index);
+  }
+  std::unique_ptr<DeviceWire> make_wire(int from, int to, const std::byte* id, int device_index) override {
+    const std::array<int, 2> ranks{from, to};
+    return std::make_unique<NcclCommunicator>(ranks, shared_world()->rank() == from ? 0 : 1, id, device_index, true);
   }
 };
 

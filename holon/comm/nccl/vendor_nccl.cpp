@@ -127,6 +127,14 @@ std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<c
   return error.empty() ? end : error;
 }
 
+std::string send(Handle h, const void* data, size_t bytes, int peer, cudaStream_t stream) {
+  return words(library().Send(data, bytes, ncclUint8, peer, comm_of(h), stream), "ncclSend");
+}
+
+std::string receive(Handle h, void* data, size_t bytes, int peer, cudaStream_t stream) {
+  return words(library().Recv(data, bytes, ncclUint8, peer, comm_of(h), stream), "ncclRecv");
+}
+
 std::string trouble(Handle h) {
   ncclResult_t result = ncclSuccess;
   const std::string error = words(library().CommGetAsyncError(comm_of(h), &result), "ncclCommGetAsyncError");

@@ -27,6 +27,9 @@ std::string all_gather(Handle h, const void* in, void* out, size_t count, DType 
 std::string broadcast(Handle h, void* data, size_t bytes, int root_index, cudaStream_t stream);
 std::string exchange(Handle h, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives,
                      cudaStream_t stream);
+// One message to, or from, the member `peer`.
+std::string send(Handle h, const void* data, size_t bytes, int peer, cudaStream_t stream);
+std::string receive(Handle h, void* data, size_t bytes, int peer, cudaStream_t stream);
 
 // What has gone wrong in work that was put before, "" if nothing has. From any thread, as abort().
 std::string trouble(Handle h);

@@ -20,6 +20,7 @@
 #include "holon/base/trace.h"
 #include "holon/comm/bootstrap/rendezvous.h"
 #include "holon/comm/cores.h"
+#include "holon/comm/device_link.h"
 #include "holon/comm/net/clock.h"
 #include "holon/comm/net/connect.h"
 #include "holon/comm/join_hook.h"
@@ -121,6 +122,7 @@ class ProcessWorld final : public World {
   void end_of_process(int status) {
     if (getpid() != parts_.processes[static_cast<size_t>(rank())].pid) return;  // a fork of the rank
     if (status != 0) abort(fmt::format("it has exited with status {}", status));
+    finish_device_links(Context::of_process());
     finish();
     parts_.meeting.server.reset();
   }

@@ -538,8 +538,9 @@ class CudaRuntime final : public DeviceRuntime {
 
 }  // namespace
 
-void used_for_communication(const Array& a) {
-  if (auto* storage = dynamic_cast<CudaStorage*>(a.storage.get())) storage->record_stream(communication_stream());
+void used_for_communication(const Array& a) { used_on_stream(a, communication_stream()); }
+void used_on_stream(const Array& a, cudaStream_t stream) {
+  if (auto* storage = dynamic_cast<CudaStorage*>(a.storage.get())) storage->record_stream(stream);
 }
 
 }  // namespace holon::kernels::cuda

@@ -34,6 +34,7 @@ void wait_for_compute();
 void compute_waits_for_communication();
 // The array's memory is used on the communication stream: freed, it is given to others only when that is done.
 void used_for_communication(const Array& a);
+void used_on_stream(const Array& a, cudaStream_t stream);  // the same for another stream
 
 // Errors (RuntimeError): the call failed; names it, the op in progress and what CUDA says.
 void check(cudaError_t error, const char* call);

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "boxing/device_handover_cases.h"
 #include "boxing/handover_cases.h"
 #include "boxing/prepared_cases.h"
 #include "holon/base/context.h"
@@ -19,6 +20,16 @@ const std::map<std::string, std::function<void()>> kModes = {
     {"private_memory", check_private_memory},
     {"pipeline", [] { check_pipeline(4, 8); }},
     {"die", die_before_posting},
+    {"device_pairs", check_device_pairs},
+    {"device_orders", check_device_orders},
+    {"device_circles", check_device_circles},
+    {"device_pipeline", check_device_pipeline},
+    {"device_links", check_device_links},
+    {"device_background", check_device_background},
+    {"giver_dies", giver_dies},
+    {"giver_dies_after_posting", giver_dies_after_posting},
+    {"taker_does_not_come", taker_does_not_come},
+    {"taker_dies", taker_dies},
 };
 
 }  // namespace

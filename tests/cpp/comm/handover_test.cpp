@@ -4,11 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/comm/link_mail.h"
+#include "holon/comm/run_ranks.h"
 #include "tests/cpp/comm/messages.h"
 
 namespace holon::comm {
@@ -120,6 +126,80 @@ TEST(HandOver, SmallPostsStayUntilTheyAreTaken) {
         ASSERT_EQ(line.take(), Values{i});
       }
     }
+  });
+}
+
+// Two givers, two takers: each post says for each taker whether its data is there, or goes another way.
+TEST(HandOver, APostTellsOfOtherWays) {
+  for (const bool hosts : {false, true})
+    for (int64_t count : {3, 3000}) {
+      auto check = [&](int rank) {
+        HandOver h({0, 1}, {2, 3}, 0, int64, all_of(2, count), true);
+        const CallInfo info{"hand over", int64, {count}};
+        const auto n = static_cast<size_t>(count), bytes = n * sizeof(int64_t);
+        std::vector<int64_t> in(n), out(2 * n);
+        for (uint64_t round = 1; round < 40; ++round) {
+          auto way = [&](uint64_t giver, uint64_t taker) {
+            return (round + giver * 2 + taker) % 3 == 0 ? 100 * round + 10 * giver + taker : 0;
+          };
+          if (rank < 2) {
+            h.release();
+            const auto giver = static_cast<uint64_t>(rank);
+            std::fill(in.begin(), in.end(), static_cast<int64_t>(round * 10 + giver));
+            ASSERT_EQ(std::vector<int>(h.readers().begin(), h.readers().end()), (std::vector<int>{0, 1}));
+            const std::vector<uint64_t> ways{way(giver, 0), way(giver, 1)};
+            const bool shown = !ways[0] || !ways[1];
+            h.post(info, shown ? in.data() : nullptr, shown ? bytes : 0, ways);
+            continue;
+          }
+          const auto taker = static_cast<uint64_t>(rank - 2);
+          std::fill(out.begin(), out.end(), -1);
+          std::vector<uint64_t> ways(2);
+          h.take(info, out.data(), 2 * bytes, ways);
+          for (uint64_t g = 0; g < 2; ++g) {
+            ASSERT_EQ(ways[g], way(g, taker));
+            const int64_t expected = ways[g] ? -1 : static_cast<int64_t>(round * 10 + g);
+            for (size_t i = 0; i < n; ++i) ASSERT_EQ(out[g * n + i], expected) << round;
+          }
+        }
+        h.release();
+      };
+      if (hosts)
+        run_ranks(std::vector<int>{0, 0, 0, 1}, check);
+      else
+        run_ranks(4, check);
+    }
+}
+
+TEST(LinkMail, CardsAndSizesArrive) {
+  for (const auto& hosts : {std::vector<int>{0, 0}, {0, 1}})
+    run_ranks(hosts, [](int rank) {
+      auto never = [] { return std::string(); };
+      auto mail = make_link_mail(world(), 1, 0, 0);
+      for (int round = 0; round < 2; ++round) {
+        std::vector<char> mine(LinkMail::kCardBytes, static_cast<char>(10 * round + rank)), theirs(mine.size());
+        mail->exchange(round, mine.data(), theirs.data(), never);
+        EXPECT_EQ(theirs, std::vector<char>(mine.size(), static_cast<char>(10 * round + 1 - rank)));
+      }
+      // As many as are told of at once on one host, and more.
+      const std::array<int, 2> both{0, 1};
+      for (uint64_t n = 1; n <= 1500; n += 500) {
+        for (uint64_t i = n; rank == 1 && i < n + 500; ++i) {
+          ASSERT_TRUE(mail->has_room(i));
+          mail->tell_size(i, 7 * i);
+          mail->note_done(n - 1);
+        }
+        communicator(both).barrier();
+        for (uint64_t i = n; rank == 0 && i < n + 500; ++i) ASSERT_EQ(mail->size_of(i, never), 7 * i);
+        communicator(both).barrier();
+      }
+    });
+  run_ranks(2, [](int rank) {
+    auto mail = make_link_mail(world(), 0, 1, 1);
+    if (rank == 1) return;
+    EXPECT_FALSE(mail->has_room(Communicator::kInlineBytes / sizeof(uint64_t) + 1));
+    std::vector<char> card(LinkMail::kCardBytes);
+    EXPECT_THROW(mail->exchange(0, card.data(), card.data(), [] { return std::string("enough"); }), Error);
   });
 }
 

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace emulator {
@@ -87,7 +89,8 @@ class Memory {
     return false;
   }
 
-  // The device whose allocated memory [p, p + bytes) is, -1 for the host's. Stops where it is a device's but not allocated.
+  // The device whose allocated memory [p, p + bytes) is, -1 for the host's. Stops where it is a device's but not
+  // allocated.
   int owner(const void* p, size_t bytes) {
     std::lock_guard lock(mutex_);
     auto* at = static_cast<const char*>(p);
@@ -127,7 +130,9 @@ class Memory {
     std::map<char*, size_t> blocks, free;
   };
 
-  Memory() : devices_(static_cast<size_t>(setting("EMULATED_DEVICES", 2))), most_(static_cast<size_t>(setting("EMULATED_MEMORY_MB", 4096)) << 20) {
+  Memory()
+      : devices_(static_cast<size_t>(setting("EMULATED_DEVICES", 2))),
+        most_(static_cast<size_t>(setting("EMULATED_MEMORY_MB", 4096)) << 20) {
     for (Device& d : devices_) {
       void* p = mmap(nullptr, kRange, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (p == MAP_FAILED) stop("no address space for a device");
@@ -160,17 +165,53 @@ bool lazy() {
   return on;
 }
 
+// Does one piece of work of the stream. Pre: lock is held, nobody is busy.
+void do_one(Stream& s, std::unique_lock<std::mutex>& lock, const std::function<void()>& work, bool counts) {
+  s.busy = true;
+  lock.unlock();
+  struct End {  // also of what throws
+    Stream& s;
+    std::unique_lock<std::mutex>& lock;
+    bool counts;
+    ~End() {
+      lock.lock();
+      s.busy = false;
+      if (counts) ++s.done;
+      s.changed.notify_all();
+    }
+  } end{s, lock, counts};
+  work();
+}
+void do_first(Stream& s, std::unique_lock<std::mutex>& lock) {
+  const auto work = std::move(s.waiting.front());
+  s.waiting.pop_front();
+  do_one(s, lock, work, true);
+}
+
 // Does what waits on the stream, up to the ticket.
 void drain(Stream& s, uint64_t ticket) {
-  std::lock_guard lock(s.mutex);
-  while (s.done < ticket && !s.waiting.empty()) {
-    auto work = std::move(s.waiting.front());
-    s.waiting.pop_front();
-    struct Count {  // also of what throws
-      std::atomic<uint64_t>& done;
-      ~Count() { ++done; }
-    } count{s.done};
-    do_now(work);
+  std::unique_lock lock(s.mutex);
+  while (s.done < ticket) {
+    if (s.busy)
+      s.changed.wait(lock);
+    else if (s.waiting.empty())
+      return;
+    else
+      do_first(s, lock);
+  }
+}
+
+void put(Stream& s, std::function<void()> work) {
+  s.waiting.push_back(std::move(work));
+  ++s.put;
+  s.changed.notify_all();
+}
+
+void work_beside(Stream& s) {
+  std::unique_lock lock(s.mutex);
+  for (;;) {
+    s.changed.wait(lock, [&] { return !s.busy && !s.waiting.empty(); });
+    do_first(s, lock);
   }
 }
 
@@ -202,37 +243,44 @@ namespace {
 std::atomic<long> launches{0};
 }
 
+void with_memory(const std::function<void()>& work) { do_now(work); }
+
 void enqueue_rest(Stream* s, std::function<void()> work) {
   if (!s) stop("work for the default stream: every rank has its own");
-  std::lock_guard lock(s->mutex);
+  std::unique_lock lock(s->mutex);
   if (s->capture) {
     taken_down(s, {std::move(work), {}, false, {}, {}});
     return;
   }
-  if (lazy() || !s->waiting.empty()) {
-    s->waiting.push_back(std::move(work));
-    ++s->put;
-    return;
-  }
-  do_now(work);
+  auto opened = [work = std::move(work)] { do_now(work); };
+  if (lazy() || s->busy || s->beside || !s->waiting.empty()) return put(*s, std::move(opened));
+  do_one(*s, lock, opened, false);
 }
 
+namespace {
 // Copies may be put on any stream.
-void put(Stream* s, std::function<void()> work) {
+void enqueue_copy(Stream* s, std::function<void()> work) {
   if (s && !s->capture) ++launches;
   enqueue_rest(s, std::move(work));
 }
+}  // namespace
 
 // "A kernel launch will fail if it is issued to a stream that is not associated to the current device."
 void enqueue(Stream* s, std::function<void()> work) {
   if (s && s->device != device) stop("a kernel for a stream of a device that is not the current one");
-  put(s, std::move(work));
+  enqueue_copy(s, std::move(work));
 }
 
 void enqueue_late(Stream* s, std::function<void()> work) {
   std::lock_guard lock(s->mutex);
-  s->waiting.push_back(std::move(work));
-  ++s->put;
+  put(*s, std::move(work));
+}
+
+void enqueue_beside(Stream* s, std::function<void()> work) {
+  std::lock_guard lock(s->mutex);
+  put(*s, std::move(work));
+  if (!s->beside) std::thread(work_beside, std::ref(*s)).detach();
+  s->beside = true;
 }
 
 void enqueue_meeting(Stream* s, std::function<void()> work, std::function<bool()> hangs, std::function<void()> hung) {
@@ -253,7 +301,8 @@ void enqueue_meeting(Stream* s, std::function<void()> work, std::function<bool()
 
 using namespace emulator;
 
-// Whether the host may touch device memory from now on. Opening and closing it for each kernel takes most of a test's time.
+// Whether the host may touch device memory from now on. Opening and closing it for each kernel takes most of a test's
+// time.
 extern "C" void emulated_strict(int strict) {
   static bool now = setting("EMULATED_STRICT", 1) != 0;
   if (now == (strict != 0)) return;
@@ -288,8 +337,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int index) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount          ? 4
-      : attribute == cudaDevAttrComputeCapabilityMajor         ? 9
+  *value = attribute == cudaDevAttrMultiProcessorCount       ? 4
+      : attribute == cudaDevAttrComputeCapabilityMajor       ? 9
       : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? static_cast<int>(emulator::shared_bytes_of_block())
                                                              : 0;
   return cudaSuccess;
@@ -388,22 +437,25 @@ cudaError_t cudaHostGetDevicePointer(void** to, void* host, unsigned) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   const bool to_device = Memory::get().owner(to, bytes) >= 0, from_device = Memory::get().owner(from, bytes) >= 0;
-  const bool fits = kind == cudaMemcpyDefault || (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
-                                                  from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
+  const bool fits = kind == cudaMemcpyDefault ||
+      (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
+       from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
   if (!fits) return result(cudaErrorInvalidValue);
-  put(stream, [=] { std::memcpy(to, from, bytes); });
+  enqueue_copy(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyPeerAsync(void* to, int to_index, const void* from, int from_index, size_t bytes, cudaStream_t stream) {
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_index, const void* from, int from_index, size_t bytes,
+                                cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
-  if (Memory::get().owner(to, bytes) != to_index || Memory::get().owner(from, bytes) != from_index) return result(cudaErrorInvalidValue);
-  put(stream, [=] { std::memcpy(to, from, bytes); });
+  if (Memory::get().owner(to, bytes) != to_index || Memory::get().owner(from, bytes) != from_index)
+    return result(cudaErrorInvalidValue);
+  enqueue_copy(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (Memory::get().owner(p, bytes) < 0) return result(cudaErrorInvalidValue);
-  put(stream, [=] { std::memset(p, value, bytes); });
+  enqueue_copy(stream, [=] { std::memset(p, value, bytes); });
   return cudaSuccess;
 }
 
@@ -414,7 +466,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   streams().push_back(*stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) { return cudaStreamCreateWithFlags(stream, flags); }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   drain(*stream, stream->put);
   {
@@ -449,12 +503,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->device != stream->device) return result(cudaErrorInvalidResourceHandle);
+  if (event->timing && !stream->capture)
+    enqueue_rest(stream, [event] { event->at = std::chrono::steady_clock::now(); });
   std::lock_guard lock(stream->mutex);
   if (stream->capture && stream->capture->invalid) return result(cudaErrorStreamCaptureInvalidated);
   event->stream = stream;
   event->capture = stream->capture;
-  if (event->timing && !stream->capture)
-    enqueue_rest(stream, [event] { event->at = std::chrono::steady_clock::now(); });
   event->ticket = stream->put;
   event->after = stream->after;
   return cudaSuccess;
@@ -463,7 +517,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!event->stream) return cudaSuccess;
   if (stream->capture || event->capture) return wait_on_recorded(stream, event);
-  enqueue_rest(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
+  if (event->stream->done < event->ticket)
+    enqueue_late(stream, [of = event->stream, ticket = event->ticket] { drain(*of, ticket); });
   return cudaSuccess;
 }
 // Of an event that is part of a recording nothing can be said.
@@ -506,7 +561,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
       enqueue_late(stream, n.hung);
       return cudaSuccess;
     }
-  put(stream, [exec] { do_in_order(*exec); });
+  enqueue_copy(stream, [exec] { do_in_order(*exec); });
   if (exec->meets) drain(*stream, stream->put);
   return cudaSuccess;
 }

@@ -42,7 +42,7 @@ inline unsigned lane() {
 }
 
 struct Stream;
-// Puts work on a stream (done at once, unless the stream is being captured or EMULATED_LAZY=1).
+// Puts work on a stream (done at once, unless the stream is being captured, work waits there, or EMULATED_LAZY=1).
 void enqueue(Stream* stream, std::function<void()> work);
 // What belongs to the work before it, and is not counted as another launch.
 void enqueue_rest(Stream* stream, std::function<void()> work);
@@ -52,6 +52,10 @@ void enqueue_late(Stream* stream, std::function<void()> work);
 // be done, true: `hung` is done instead, late.
 void enqueue_meeting(Stream* stream, std::function<void()> work, std::function<bool()> hangs,
                      std::function<void()> hung);
+// Work that a thread of the stream's own does, as all that is put there from then on, while the host goes on. The memory
+// of devices is open to it in with_memory() only.
+void enqueue_beside(Stream* stream, std::function<void()> work);
+void with_memory(const std::function<void()>& work);
 // Adds to the list of EMULATED_LAUNCHES.
 void note_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
 size_t shared_bytes_of_block();  // the most

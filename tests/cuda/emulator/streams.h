@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -55,7 +56,10 @@ struct Stream {
   int device = 0;
   std::shared_ptr<Capture> capture;
   std::vector<int> after;  // what its next node depends on
-  std::recursive_mutex mutex;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool busy = false;    // some thread does the work that was first; the others wait until it is done
+  bool beside = false;  // a thread of its own does its work
   std::deque<std::function<void()>> waiting;
   std::atomic<uint64_t> put = 0, done = 0;  // events are asked on other threads while work is done
 };

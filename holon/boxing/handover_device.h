@@ -1,0 +1,68 @@
+// The crossing of a hand-over (handover.h) where parts lie on devices: each giver packs one message for each taker on
+// its device, and takers make their parts of them on theirs. Sums are taken in the order of the givers, float16 and
+// bfloat16 in float32.
+//
+// Between devices a message goes over a link (comm/device_link.h), if that is made by the time of the post; else it
+// waits in the host's memory, as it does between a device and the CPU. Each post says which way each message has gone.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "holon/boxing/device_exchange.h"
+#include "holon/boxing/planner.h"
+#include "holon/comm/device_link.h"
+#include "holon/comm/handover.h"
+
+namespace holon::boxing {
+
+// HandOver has what the calls mean, and their errors. Over links they are put in order with what this rank does on its
+// device: the part may be written after release(), and the result read after take(), by what follows there. post() and
+// release() do not wait on the host, and take() waits there for the givers' post() only: it is the devices that wait.
+// Through the host's memory, post() waits for the device and release() for the takers' calls.
+class DeviceCrossing {
+ public:
+  // Pre: the plan outlives the object; the rank is in one of the step's placements.
+  DeviceCrossing(const Plan& plan, size_t step, int rank, int channel);
+  ~DeviceCrossing();
+  DeviceCrossing(const DeviceCrossing&) = delete;
+  DeviceCrossing& operator=(const DeviceCrossing&) = delete;
+
+  // Finds its place in the world, and begins to make the links.
+  void bind();
+  void post(const Array& part);  // row-major
+  void take(const Array& out);   // row-major, on the target's device
+  bool try_release();
+  void release();
+
+ private:
+  struct Outgoing {
+    DeviceExchange::Message message;
+    size_t reader;    // its place among object_->readers()
+    int64_t host_at;  // in shown_
+    comm::DeviceLink* link;
+    uint64_t way = 0;  // over the link; 0: through the host's memory, or nothing is under way
+  };
+  struct Incoming {
+    DeviceExchange::Message message;
+    size_t giver;
+    int64_t host_at;  // in staged_
+    comm::DeviceLink* link;
+  };
+  void make();
+
+  const Plan& plan_;
+  const size_t step_;
+  const int rank_, channel_;
+  std::unique_ptr<const DeviceExchange> exchange_;
+  std::unique_ptr<comm::HandOver> object_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  size_t givers_ = 0;
+  int64_t shown_elements_ = 0, staged_elements_ = 0;
+  bool reads_own_ = false;
+  Array shown_, staged_;  // in the host's memory: what is posted, and what is taken
+  Array posted_, own_;    // the part, until it is released, and until this rank has taken of it
+};
+
+}  // namespace holon::boxing

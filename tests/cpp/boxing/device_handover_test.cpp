@@ -1,0 +1,26 @@
+// Hand-overs between devices of ranks that are threads. tests/cuda/test_handover.py runs these, and the same of
+// processes.
+#include <gtest/gtest.h>
+
+#include "boxing/device_handover_cases.h"
+#include "holon/array/device_runtime.h"
+#include "holon/comm/run_ranks.h"
+
+namespace holon::testing_boxing {
+namespace {
+
+void on_devices(int ranks, void (*check)()) {
+  if (!device_runtime()) GTEST_SKIP() << why_no_device();
+  if (device_runtime()->device_count() < ranks) GTEST_SKIP() << ranks << " devices are needed";
+  comm::run_ranks(ranks, [&](int) { check(); });
+}
+
+TEST(DeviceHandOver, EveryPairIsThatOfTheCpu) { on_devices(4, check_device_pairs); }
+TEST(DeviceHandOver, PostsAreTakenInAnyOrder) { on_devices(2, check_device_orders); }
+TEST(DeviceHandOver, CirclesOfPosts) { on_devices(3, check_device_circles); }
+TEST(DeviceHandOver, APipelineInTheOrderOf1F1B) { on_devices(4, check_device_pipeline); }
+TEST(DeviceHandOver, NothingMeetsTheHost) { on_devices(2, check_device_links); }
+TEST(DeviceHandOver, OnTheBackgroundThread) { on_devices(2, check_device_background); }
+
+}  // namespace
+}  // namespace holon::testing_boxing
