@@ -4,9 +4,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <vector>
 
+#include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
 #include "holon/kernels/cuda/rtc.h"
 #include "holon/kernels/cuda/stream.h"
@@ -21,34 +21,16 @@ namespace {
   call(GetErrorString) call(CreateProgram) call(DestroyProgram) call(CompileProgram) call(GetProgramLogSize) \
       call(GetProgramLog) call(GetCUBINSize) call(GetCUBIN)
 
-// In the folders that the system knows, in the toolkit's, and where packages of PyPI lie beside this library.
-void* open_nvrtc() {
-  const std::vector<std::string> names{fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000), "libnvrtc.so"};
-  std::vector<std::filesystem::path> folders{""};
-  Dl_info here;
-  if (dladdr(reinterpret_cast<void*>(&open_nvrtc), &here) && here.dli_fname) {
-    std::error_code error;
-    const auto library = std::filesystem::absolute(here.dli_fname, error);
-    for (auto at = library.parent_path(); at.has_relative_path(); at = at.parent_path())
-      for (const char* package : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", ".cuda/nvidia/cu13/lib"})
-        folders.push_back(at / package);
-  }
-  for (const char* toolkit : {"/usr/local/cuda/lib64", "/usr/local/cuda/lib"}) folders.emplace_back(toolkit);
-  for (auto& folder : folders)
-    for (auto& name : names)
-      if (void* module = dlopen((folder / name).c_str(), RTLD_NOW | RTLD_LOCAL)) return module;
-  return nullptr;
-}
-
 struct Library {
   std::string missing;
 #define HOLON_NVRTC_POINTER(name) decltype(&nvrtc##name) name = nullptr;
   HOLON_NVRTC_CALLS(HOLON_NVRTC_POINTER)
 
   Library() {
-    void* module = open_nvrtc();
+    const VendorLibrary found = vendor_library(fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000));
+    void* module = found.handle;
     if (!module) {
-      missing = fmt::format("libnvrtc.so.{} is not found; PyPI's nvidia-cuda-nvrtc has it", CUDART_VERSION / 1000);
+      missing = found.missing;
       return;
     }
 #define HOLON_NVRTC_FIND(name)                                           \
