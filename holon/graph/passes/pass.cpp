@@ -23,6 +23,7 @@ constexpr Pass kPasses[] = {
     {"accumulate", accumulate_gradients},
     {"buckets", bucket_gradients},
     {"split_weight", split_weight},
+    {"join_slices", join_slices},
     {"fuse_epilogue", fuse_epilogue},
     {"fuse_norm", fuse_norm},
     {"fuse_matrices", fuse_matrices},
