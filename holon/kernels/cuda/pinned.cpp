@@ -2,21 +2,16 @@
 
 #include <unistd.h>
 
-#include <map>
-#include <mutex>
-#include <vector>
-
 #include "holon/array/pinned_allocator.h"
-#include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/kernels/cuda/event_driver.h"
 #include "holon/kernels/cuda/stream.h"
 
 namespace holon::kernels::cuda {
 
 namespace {
 
-// Called under the allocator's lock, but for wait().
-class HostDriver final : public DeviceDriver {
+class HostDriver final : public EventDriver {
  public:
   void* take(size_t bytes) override {
     OutsideOfRecording outside;
@@ -38,46 +33,8 @@ class HostDriver final : public DeviceDriver {
     OutsideOfRecording outside;
     cudaFreeHost(segment);
   }
-  Event record(Stream stream) override {
-    OutsideOfRecording outside;
-    auto& unused = unused_[device_index()];
-    cudaEvent_t event = nullptr;
-    if (unused.empty()) {
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-      device_of_[event] = device_index();
-    } else {
-      event = unused.back();
-      unused.pop_back();
-    }
-    check(cudaEventRecord(event, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
-    return event;
-  }
-  bool done(Event event) override {
-    OutsideOfRecording outside;
-    const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
-    if (error == cudaErrorNotReady) {
-      cudaGetLastError();
-      return false;
-    }
-    check(error, "cudaEventQuery");
-    return true;
-  }
-  void wait(Event event) override {
-    BlockingScope unlocked;
-    OutsideOfRecording outside;
-    check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "cudaEventSynchronize");
-  }
-  // An event can be recorded again on streams of its own device only.
-  void drop(Event event) override {
-    auto* e = static_cast<cudaEvent_t>(event);
-    unused_[device_of_.at(e)].push_back(e);
-  }
   Bytes bytes() override { return {}; }
   std::string name() override { return "pinned memory"; }
-
- private:
-  std::map<int, std::vector<cudaEvent_t>> unused_;
-  std::map<cudaEvent_t, int> device_of_;
 };
 
 struct PinnedMemory {

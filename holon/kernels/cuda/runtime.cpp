@@ -18,6 +18,7 @@
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
 #include "holon/kernels/cuda/pinned.h"
+#include "holon/kernels/cuda/event_driver.h"
 #include "holon/kernels/cuda/stream.h"
 
 namespace holon::kernels::cuda {
@@ -214,8 +215,7 @@ void raise(FaultReport& slot) {
   }
 }
 
-// Called by the allocator, under its lock.
-class CudaDriver final : public DeviceDriver {
+class CudaDriver final : public EventDriver {
  public:
   explicit CudaDriver(int index) : index_(index) {}
   void* take(size_t bytes) override {
@@ -236,34 +236,9 @@ class CudaDriver final : public DeviceDriver {
     cudaFree(segment);
   }
   Event record(Stream stream) override {
-    OutsideOfRecording outside;
     OnDevice on(index_);
-    cudaEvent_t event = nullptr;
-    if (events_.empty()) {
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    } else {
-      event = events_.back();
-      events_.pop_back();
-    }
-    check(cudaEventRecord(event, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
-    return event;
+    return EventDriver::record(stream);
   }
-  bool done(Event event) override {
-    OutsideOfRecording outside;
-    const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
-    if (error == cudaErrorNotReady) {
-      cudaGetLastError();
-      return false;
-    }
-    check(error, "cudaEventQuery");
-    return true;
-  }
-  void wait(Event event) override {
-    BlockingScope unlocked;
-    OutsideOfRecording outside;
-    check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "cudaEventSynchronize");
-  }
-  void drop(Event event) override { events_.push_back(static_cast<cudaEvent_t>(event)); }
   Bytes bytes() override {
     OutsideOfRecording outside;
     OnDevice on(index_);
@@ -275,7 +250,6 @@ class CudaDriver final : public DeviceDriver {
 
  private:
   int index_;
-  std::vector<cudaEvent_t> events_;
 };
 
 struct DeviceMemory {
