@@ -42,7 +42,7 @@ HOLON_OP(copy_to_device, "copy_to_device(Tensor x, device device, device source,
 HOLON_OP(pin_memory, "pin_memory(Tensor x) -> Tensor")
     .doc("x [...] in pinned memory of the CPU, from which copies to a cuda device can be asynchronous (x.to(\"cuda\", non_blocking=True)); x itself where it "
          "is. Of a global tensor each rank's part. Needs a cuda device.",
-         "ones(2).is_pinned()")
+         "pin_memory(ones(2))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       const Device device = x.impl()->device;

@@ -91,7 +91,7 @@ class Launched:
     [
         ("raise", 1, "rank 1 has failed: ValueError: the milk is sour (at "),
         ("exit 3", 3, "holon-launch: rank 1 failed: exit status 3"),
-        ("kill", 128 + 9, "holon-launch: rank 1 failed: killed by signal 9"),
+        ("kills itself", 128 + 9, "holon-launch: rank 1 failed: killed by signal 9"),
         ("sleep", 1, "Rank 1 sleeps at "),
         ("stop", 1, "Rank 1 is stopped"),
         ("shape", 1, "the ranks disagree on the call's arguments"),
