@@ -50,13 +50,7 @@ Captured transformer(const Layout& l, const NormOptions& o = {}) {
   }
   x = norm_of(x, w[2], b[2], o);
   Tensor d = x - target, loss = mean(d * d);
-  loss.backward();
-  optim::Rule rule;
-  rule.kind = optim::RuleKind::kSgd;
-  rule.lr = 0.05;
-  capture.add_update(rule, c.parameters);
-  c.g = capture.finish(std::vector<Tensor>{loss});
-  return c;
+  return trained(std::move(c), capture, loss);
 }
 
 std::string op(const char* name, bool rms) {
@@ -165,12 +159,7 @@ TEST(FuseNorm, WhatIsComputedAgain) {
     h = tanh(h);
     capture.pop_scope();
     Tensor d = h - target, loss = mean(d * d);
-    loss.backward();
-    optim::Rule rule;
-    rule.lr = 0.05;
-    capture.add_update(rule, c.parameters);
-    c.g = capture.finish(std::vector<Tensor>{loss});
-    return c;
+    return trained(std::move(c), capture, loss);
   };
   o.recompute = {"model.all"};
   after = expect_unchanged(both, o, 2e-6);

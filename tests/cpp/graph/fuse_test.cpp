@@ -45,13 +45,7 @@ Captured block(const Layout& l, const BlockOptions& o = {}) {
     x = x + linear(h, down[i], o.bias ? down_bias[i] : Tensor());
   }
   Tensor d = x - target, loss = mean(d * d);
-  if (o.train) {
-    loss.backward();
-    optim::Rule rule;
-    rule.kind = optim::RuleKind::kSgd;
-    rule.lr = 0.05;
-    capture.add_update(rule, c.parameters);
-  }
+  if (o.train) return trained(std::move(c), capture, loss);
   c.g = capture.finish(std::vector<Tensor>{loss});
   return c;
 }
@@ -266,13 +260,7 @@ Captured attention(const Layout& l, bool masked, bool train) {
   if (masked) scores = scores + mask;
   Tensor y = matmul(softmax(scores, -1), v);
   Tensor loss = mean(square(transpose(y, 1, 2)));
-  if (train) {
-    loss.backward();
-    optim::Rule rule;
-    rule.kind = optim::RuleKind::kSgd;
-    rule.lr = 0.5;
-    capture.add_update(rule, c.parameters);
-  }
+  if (train) return trained(std::move(c), capture, loss, 0.5);
   c.g = capture.finish(std::vector<Tensor>{loss});
   return c;
 }

@@ -18,13 +18,7 @@ Captured pieces(const Layout& l, int axis, const std::vector<int64_t>& sizes, co
   Tensor x = capture.input_like(c.inputs[0]);
   Tensor y = mix(split(matmul(x, c.parameters[0]), sizes, axis));
   Tensor loss = mean(y * y);
-  loss.backward();
-  optim::Rule rule;
-  rule.kind = optim::RuleKind::kSgd;
-  rule.lr = 0.05;
-  capture.add_update(rule, c.parameters);
-  c.g = capture.finish(std::vector<Tensor>{loss});
-  return c;
+  return trained(std::move(c), capture, loss);
 }
 
 const Mix gated = [](const std::vector<Tensor>& p) { return p[0] * sigmoid(p[1]) + p[2]; };
@@ -98,13 +92,7 @@ TEST(JoinSlices, OtherSumsStay) {
           Tensor y = matmul(capture.input_like(c.inputs[0]), c.parameters[0]);
           auto p = split(y, {6}, -1);
           Tensor loss = joined ? mean(p[0] * p[1]) + mean(y * y) : mean(p[0] * p[1] + narrow(y, -1, 3, 6));
-          loss.backward();
-          optim::Rule rule;
-          rule.kind = optim::RuleKind::kSgd;
-          rule.lr = 0.05;
-          capture.add_update(rule, c.parameters);
-          c.g = capture.finish(std::vector<Tensor>{loss});
-          return c;
+          return trained(std::move(c), capture, loss);
         },
         only({"join_slices"}));
   };

@@ -61,6 +61,17 @@ struct Captured {
   std::vector<Tensor> inputs;  // of the whole batch
 };
 
+// Ends the capture of a step that trains all parameters by SGD.
+inline Captured trained(Captured c, Capture& capture, Tensor loss, double lr = 0.05) {
+  loss.backward();
+  optim::Rule rule;
+  rule.kind = optim::RuleKind::kSgd;
+  rule.lr = lr;
+  capture.add_update(rule, c.parameters);
+  c.g = capture.finish(std::vector<Tensor>{loss});
+  return c;
+}
+
 struct MlpOptions {
   int blocks = 2;
   int64_t rows = 8, width = 6, hidden = 8;
