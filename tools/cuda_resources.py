@@ -39,6 +39,14 @@ def find_tool(name):
     return shutil.which(name) or next((str(p / name) for p in places if (p / name).exists()), None)
 
 
+def compiler_version():
+    """nvcc's version as (major, minor); (0, 0) without one."""
+    nvcc = find_tool("nvcc")
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout if nvcc else ""
+    found = re.search(r"release (\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
 def short_name(name):
     """A demangled kernel without Holon's namespaces, result and parameters."""
     for space in NAMESPACES:

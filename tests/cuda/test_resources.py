@@ -28,9 +28,13 @@ EXCEPTIONS = {
     # Sums for the weights' gradients stay in registers for all rows, too.
     r"norm_rows_backward<float, 8, (true|false), false>|norm_rows_backward<float, 8, true, true>": 8,
     r"norm_rows_backward<float, 8, false, true>": 32,
-    # An array of CUDA's own sinf, for large arguments; polynomials of erf and powers.
+    # An array of CUDA's own sinf, for large arguments.
     r"elementwise<ops::(Sin|Cos|Tan|SinBackward|CosBackward), float, \d>": 64,
+    # Polynomials of erf, of its inverse and of powers.
     r"elementwise<ops::(GeluBackward|Pow), float, 2>": 32,
+    r"elementwise<ops::Erfinv, float, 1>": 40,
+    # Both branches of a few elements.
+    r"elementwise<ops::(Huber|SmoothL1), float, 2>": 8,
 }
 # Shared memory of a block where code of the architecture runs: 8.6 and 8.9 run that of 8.0.
 SMALL, ROOM = 99 * 1024, {80: 163 * 1024, 90: 227 * 1024}
@@ -46,6 +50,8 @@ def kernels():
 
 
 def test_hot_kernels_stay_in_registers(kernels):
+    if resources.compiler_version()[0] != 13:
+        pytest.skip("the exceptions are what CUDA 13's nvcc does")
     hot = [k for k in kernels if HOT.search(k.name)]
     assert {k.arch for k in hot} == {80, 90} and len(hot) > 100
     allowed = {k: next((n for pattern, n in EXCEPTIONS.items() if re.fullmatch(pattern, k.name)), 0) for k in hot}
