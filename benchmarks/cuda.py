@@ -5,6 +5,7 @@ Ratios are against the device's own limits (its peak for products, a copy in the
 PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it for CUDA. Without a device nothing is measured, and the emulator of the tests
 is no device. --smoke runs everything at tiny sizes and prints no figures.
 """
+
 import argparse
 import json
 import math
@@ -48,7 +49,10 @@ def gpt_step(flow, layers, width, heads, vocabulary, batch, length, compiled):
 
         def forward(self, x):
             b, t, _ = x.shape
-            q, k, v = (part.reshape(b, t, heads, width // heads).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1))
+            q, k, v = (
+                part.reshape(b, t, heads, width // heads).transpose(1, 2)
+                for part in self.qkv(self.norm1(x)).chunk(3, -1)
+            )
             seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.out(seen.transpose(1, 2).reshape(b, t, width))
             return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
@@ -74,6 +78,7 @@ def gpt_step(flow, layers, width, heads, vocabulary, batch, length, compiled):
             return functional.cross_entropy(logits.reshape(-1, vocabulary), target.reshape(-1))
 
     if compiled and flow.__name__ == "holon":
+
         class Step(nn.Graph):
             def __init__(self):
                 super().__init__()
@@ -122,10 +127,10 @@ def measure(flow, smoke):
     functional = import_module(f"{flow.__name__}.nn.functional")
     for dtype in ("bfloat16", "float16"):
         a, b = (flow.randn(n, n).to("cuda").to(getattr(flow, dtype)) for _ in range(2))
-        yield f"matmul {dtype} {n}", seconds(flow, lambda: a @ b, repeats), 2 * n ** 3, "FLOP/s"
+        yield f"matmul {dtype} {n}", seconds(flow, lambda: a @ b, repeats), 2 * n**3, "FLOP/s"
     flow.backends.cuda.matmul.allow_tf32 = True
     a, b = (flow.randn(n, n).to("cuda") for _ in range(2))
-    yield f"matmul tf32 {n}", seconds(flow, lambda: a @ b, repeats), 2 * n ** 3, "FLOP/s"
+    yield f"matmul tf32 {n}", seconds(flow, lambda: a @ b, repeats), 2 * n**3, "FLOP/s"
 
     elements = 1 << (10 if smoke else 27)
     x, y = (flow.randn(elements).to("cuda") for _ in range(2))
@@ -138,8 +143,18 @@ def measure(flow, smoke):
     rows, width = (8, 128) if smoke else (1 << 14, 4096)
     h = flow.randn(rows, width).to("cuda").to(flow.bfloat16)
     scale, shift = (flow.ones(width).to("cuda").to(flow.bfloat16) for _ in range(2))
-    yield "chain of 5 ops bfloat16, a row broadcast, compiled", seconds(flow, lambda: chain(h, shift), repeats), 4 * rows * width, "B/s"
-    yield "layer_norm bfloat16", seconds(flow, lambda: functional.layer_norm(h, [width], scale, shift), repeats), 4 * rows * width, "B/s"
+    yield (
+        "chain of 5 ops bfloat16, a row broadcast, compiled",
+        seconds(flow, lambda: chain(h, shift), repeats),
+        4 * rows * width,
+        "B/s",
+    )
+    yield (
+        "layer_norm bfloat16",
+        seconds(flow, lambda: functional.layer_norm(h, [width], scale, shift), repeats),
+        4 * rows * width,
+        "B/s",
+    )
     yield "softmax bfloat16", seconds(flow, lambda: flow.softmax(h, -1), repeats), 4 * rows * width, "B/s"
 
     b, heads, t, d = (1, 2, 32, 64) if smoke else (4, 16, 4096, 128)
@@ -166,14 +181,23 @@ def child(module, smoke):
 
 
 def figures(python, module, smoke, env):
-    done = subprocess.run([python, __file__, "--child", module, *(["--smoke"] if smoke else [])], env=env, capture_output=True, text=True, timeout=1200)
+    done = subprocess.run(
+        [python, __file__, "--child", module, *(["--smoke"] if smoke else [])],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
     if done.returncode:
         raise RuntimeError(f"{module}: exit status {done.returncode}\n{done.stderr}")
     return {name: (took, work, unit) for name, took, work, unit in map(json.loads, done.stdout.splitlines())}
 
 
 def emit(name, value, unit, against, ratio):
-    print(json.dumps({"name": name, "value": value, "unit": unit, "against": against, "ratio": round(ratio, 3)}), flush=True)
+    print(
+        json.dumps({"name": name, "value": value, "unit": unit, "against": against, "ratio": round(ratio, 3)}),
+        flush=True,
+    )
 
 
 def main():
@@ -194,7 +218,9 @@ def main():
     if emulated and not args.smoke:
         print("cuda: nothing is measured: the emulator is no device", file=sys.stderr)
         return 0
-    env = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")])))
+    env = dict(
+        os.environ, PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
+    )
     ours = figures(sys.executable, "holon", args.smoke, env)
     if args.smoke:
         print(f"cuda: {len(ours)} workloads run", file=sys.stderr)
@@ -209,7 +235,13 @@ def main():
         elif unit == "B/s" and name != "copy float32":
             emit(f"cuda {name}", work / took, unit, "copy in the same run", work / took / bandwidth)
     python = os.environ.get("HOLON_BENCH_TORCH_PYTHON")
-    if python and subprocess.run([python, "-c", "import torch; assert torch.cuda.is_available()"], capture_output=True).returncode == 0:
+    if (
+        python
+        and subprocess.run(
+            [python, "-c", "import torch; assert torch.cuda.is_available()"], capture_output=True
+        ).returncode
+        == 0
+    ):
         theirs = figures(python, "torch", False, dict(os.environ))
         for name, (took, work, unit) in ours.items():
             value = took if unit == "s" else work / took

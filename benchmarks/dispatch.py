@@ -4,6 +4,7 @@
 With --peer this script times PyTorch instead and prints {"name": microseconds}; the benchmark runs it so in the Python that
 $HOLON_BENCH_TORCH_PYTHON names, and compares with numpy.add where there is none.
 """
+
 import json
 import os
 import statistics
@@ -74,8 +75,18 @@ def main():
         for name, value in figures.items():
             if name not in base:
                 continue
-            print(json.dumps({"name": f"dispatch: {kind} {name}", "value": round(value, 3), "unit": "us", "against": against,
-                              "ratio": round(base[name] / value, 3)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "name": f"dispatch: {kind} {name}",
+                        "value": round(value, 3),
+                        "unit": "us",
+                        "against": against,
+                        "ratio": round(base[name] / value, 3),
+                    }
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

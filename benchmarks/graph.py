@@ -8,6 +8,7 @@ PyTorch (gloo) runs in the Python that $HOLON_BENCH_TORCH_PYTHON names; without 
 the work of a step's products at the rate of 1024 x 1024 products, measured in turns with the steps, on as many ranks. Arguments
 choose lines by parts of their names: benchmarks/graph.py gpt narrow.
 """
+
 import json
 import os
 import resource
@@ -174,8 +175,11 @@ def their_step(kind, layout, mode):
         x, y = x[rows], y[rows]
     elif "tensor" in layout:
         model = their_split(kind, model)
-        optimizer = (flow.optim.AdamW(model.parameters(), lr=3e-4, foreach=False) if kind == "gpt"
-                     else flow.optim.SGD(model.parameters(), lr=0.05, foreach=False))
+        optimizer = (
+            flow.optim.AdamW(model.parameters(), lr=3e-4, foreach=False)
+            if kind == "gpt"
+            else flow.optim.SGD(model.parameters(), lr=0.05, foreach=False)
+        )
         return eager_step(model, optimizer, x, y)
     return eager_step(model, make_optimizer(model.parameters()), x, y)
 
@@ -213,7 +217,9 @@ def their_pipeline(model, make_optimizer, x, y):
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     part = Half(model, RANK == 1)
-    schedule = Schedule1F1B(PipelineStage(part, RANK, 2, flow.device("cpu")), n_microbatches=MICRO_BATCHES, loss_fn=loss_of)
+    schedule = Schedule1F1B(
+        PipelineStage(part, RANK, 2, flow.device("cpu")), n_microbatches=MICRO_BATCHES, loss_fn=loss_of
+    )
     optimizer = make_optimizer(part.parameters())
 
     def step():
@@ -308,8 +314,16 @@ class Side:
             s.bind(("127.0.0.1", 0))
             port = str(s.getsockname()[1])
         common = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-        self.ranks = [subprocess.Popen([python, __file__, "--worker", *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                       env=os.environ | common | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(world)]
+        self.ranks = [
+            subprocess.Popen(
+                [python, __file__, "--worker", *flags],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | common | {"RANK": str(r), "LOCAL_RANK": str(r)},
+            )
+            for r in range(world)
+        ]
 
     def seconds(self, *case):
         for rank in self.ranks:
@@ -331,21 +345,40 @@ class Side:
 
 
 def answer(python, *flags):
-    done = subprocess.run([python, __file__, "--worker", *flags], capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    done = subprocess.run(
+        [python, __file__, "--worker", *flags],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def emit(name, value, unit, against, ratio):
-    print(json.dumps({"name": f"graph: {name}", "value": round(value, 3), "unit": unit, "against": against,
-                      "ratio": None if ratio is None else round(ratio, 3)}), flush=True)
+    print(
+        json.dumps(
+            {
+                "name": f"graph: {name}",
+                "value": round(value, 3),
+                "unit": unit,
+                "against": against,
+                "ratio": None if ratio is None else round(ratio, 3),
+            }
+        ),
+        flush=True,
+    )
 
 
 def compare(kind, layout, sides):
     peer, inner = CASES[kind, layout]
-    asked = {"graph": ("holon", "graph", inner), "PyTorch": ("torch", "eager", inner), "eager": ("holon", "eager", inner),
-             "product": ("holon", "", 5)}
+    asked = {
+        "graph": ("holon", "graph", inner),
+        "PyTorch": ("torch", "eager", inner),
+        "eager": ("holon", "eager", inner),
+        "product": ("holon", "", 5),
+    }
     if layout == "2 stages":
         del asked["eager"]  # eager ranks have no schedule: one waits for the other
         asked["1F1B"] = ("holon", "1f1b", inner)
@@ -363,7 +396,13 @@ def compare(kind, layout, sides):
     if "1F1B" in found:  # the graph chooses zero-bubble by itself
         emit(name, ours * 1e3, "ms", f"the same by 1F1B, {found['1F1B'] * 1e3:.3g} ms", found["1F1B"] / ours)
         if "PyTorch" in found:
-            emit(f"{name}, by 1F1B", found["1F1B"] * 1e3, "ms", f"{peer}, {found['PyTorch'] * 1e3:.3g} ms", found["PyTorch"] / found["1F1B"])
+            emit(
+                f"{name}, by 1F1B",
+                found["1F1B"] * 1e3,
+                "ms",
+                f"{peer}, {found['PyTorch'] * 1e3:.3g} ms",
+                found["PyTorch"] / found["1F1B"],
+            )
     if kind in GFLOP:
         rate = 2 * 1024**3 / 1e9 / found["product"]
         floor = GFLOP[kind] / rate / world
@@ -404,7 +443,13 @@ def compiling(wanted):
         seconds, nodes = min(answer(sys.executable, "compile", str(depth)) for _ in range(3))
         each = seconds / nodes * 1e6
         first = first or each
-        emit(f"compiling gpt of {depth} layers, {nodes} nodes, {seconds:.3f} s", each, "us a node", "a goal of 20 us", 20 / each)
+        emit(
+            f"compiling gpt of {depth} layers, {nodes} nodes, {seconds:.3f} s",
+            each,
+            "us a node",
+            "a goal of 20 us",
+            20 / each,
+        )
     emit("compiling gpt, time of a node", each, "us a node", f"with {DEPTHS[0]} layers, {first:.1f} us", first / each)
 
 

@@ -5,6 +5,7 @@ Both sides evaluate the same expressions on tensors of the same shapes, in turns
 that $HOLON_BENCH_TORCH_PYTHON names, theirs. Without it there is nothing to compare and nothing is printed (kernels_bench
 compares with memcpy). kernels.py WORD... runs the cases whose name has one of the words.
 """
+
 import json
 import os
 import statistics
@@ -19,17 +20,49 @@ SLICE_S = 0.03  # of one side in one round
 # name, setup (names of tensors to shapes or expressions), expression, sizes: n of a cached and of an uncached case.
 ELEMENTWISE = {"small": 96, "large": 2048}
 CASES = [
-    *((name, {"x": "rand(n, n)", "y": "rand(n, n)"}, text, ELEMENTWISE) for name, text in {
-        "add": "x + y", "sub": "x - y", "mul": "x * y", "div": "x / y", "maximum": "F.maximum(x, y)", "add scalar": "x + 1.5",
-        "mul scalar": "x * 1.5", "pow 2": "x ** 2", "exp": "F.exp(x)", "log": "F.log(x)", "sqrt": "F.sqrt(x)", "rsqrt": "F.rsqrt(x)",
-        "tanh": "F.tanh(x)", "sigmoid": "F.sigmoid(x)", "relu": "F.relu(x)", "gelu": "NN.gelu(x)", "silu": "NN.silu(x)",
-        "abs": "F.abs(x)", "sin": "F.sin(x)", "clamp": "F.clamp(x, 0.2, 0.8)", "where": "F.where(x > y, x, y)",
-        "masked_fill": "x.masked_fill(y > 0.5, 0.0)", "softmax": "F.softmax(x, -1)", "log_softmax": "F.log_softmax(x, -1)",
-        "layer_norm": "NN.layer_norm(x, (n,))", "sum": "x.sum()", "sum dim 0": "x.sum(0)", "sum dim 1": "x.sum(1)", "mean": "x.mean()",
-        "var dim 1": "x.var(1)", "amax dim 1": "F.amax(x, 1)", "cumsum": "F.cumsum(x, 1)", "cat": "F.cat([x, y], 1)",
-        "transposed copy": "x.t().contiguous()", "clone": "x.clone()", "mse_loss": "NN.mse_loss(x, y)", "dropout": "NN.dropout(x, 0.1)",
-        "cast to bfloat16": "x.to(F.bfloat16)",
-    }.items()),
+    *(
+        (name, {"x": "rand(n, n)", "y": "rand(n, n)"}, text, ELEMENTWISE)
+        for name, text in {
+            "add": "x + y",
+            "sub": "x - y",
+            "mul": "x * y",
+            "div": "x / y",
+            "maximum": "F.maximum(x, y)",
+            "add scalar": "x + 1.5",
+            "mul scalar": "x * 1.5",
+            "pow 2": "x ** 2",
+            "exp": "F.exp(x)",
+            "log": "F.log(x)",
+            "sqrt": "F.sqrt(x)",
+            "rsqrt": "F.rsqrt(x)",
+            "tanh": "F.tanh(x)",
+            "sigmoid": "F.sigmoid(x)",
+            "relu": "F.relu(x)",
+            "gelu": "NN.gelu(x)",
+            "silu": "NN.silu(x)",
+            "abs": "F.abs(x)",
+            "sin": "F.sin(x)",
+            "clamp": "F.clamp(x, 0.2, 0.8)",
+            "where": "F.where(x > y, x, y)",
+            "masked_fill": "x.masked_fill(y > 0.5, 0.0)",
+            "softmax": "F.softmax(x, -1)",
+            "log_softmax": "F.log_softmax(x, -1)",
+            "layer_norm": "NN.layer_norm(x, (n,))",
+            "sum": "x.sum()",
+            "sum dim 0": "x.sum(0)",
+            "sum dim 1": "x.sum(1)",
+            "mean": "x.mean()",
+            "var dim 1": "x.var(1)",
+            "amax dim 1": "F.amax(x, 1)",
+            "cumsum": "F.cumsum(x, 1)",
+            "cat": "F.cat([x, y], 1)",
+            "transposed copy": "x.t().contiguous()",
+            "clone": "x.clone()",
+            "mse_loss": "NN.mse_loss(x, y)",
+            "dropout": "NN.dropout(x, 0.1)",
+            "cast to bfloat16": "x.to(F.bfloat16)",
+        }.items()
+    ),
     ("add row", {"x": "rand(n, n)", "y": "rand(n)"}, "x + y", ELEMENTWISE),
     ("argmax dim 1", {"x": "rand(n, n)"}, "F.argmax(x, 1)", ELEMENTWISE),
     ("sort", {"x": "rand(n, n)"}, "F.sort(x, -1)[0]", {"small": 96, "large": 1024}),
@@ -37,25 +70,82 @@ CASES = [
     ("matmul", {"x": "rand(n, n)", "y": "rand(n, n)"}, "F.matmul(x, y)", {"tiny": 8, "small": 96, "large": 768}),
     ("matmul vector", {"x": "rand(n, n)", "y": "rand(n)"}, "F.matmul(x, y)", {"small": 96, "large": 2048}),
     ("bmm", {"x": "rand(16, n, 64)", "y": "rand(16, 64, n)"}, "F.matmul(x, y)", {"small": 32, "large": 256}),
-    ("linear", {"x": "rand(64, n)", "w": "rand(n, n)", "b": "rand(n)"}, "NN.linear(x, w, b)", {"small": 64, "large": 1024}),
-    ("embedding", {"w": "rand(5000, n)", "i": "randint(0, 5000, (512,))"}, "NN.embedding(i, w)", {"small": 32, "large": 768}),
-    ("index_select", {"x": "rand(4000, n)", "i": "randint(0, 4000, (512,))"}, "F.index_select(x, 0, i)", {"small": 32, "large": 768}),
+    (
+        "linear",
+        {"x": "rand(64, n)", "w": "rand(n, n)", "b": "rand(n)"},
+        "NN.linear(x, w, b)",
+        {"small": 64, "large": 1024},
+    ),
+    (
+        "embedding",
+        {"w": "rand(5000, n)", "i": "randint(0, 5000, (512,))"},
+        "NN.embedding(i, w)",
+        {"small": 32, "large": 768},
+    ),
+    (
+        "index_select",
+        {"x": "rand(4000, n)", "i": "randint(0, 4000, (512,))"},
+        "F.index_select(x, 0, i)",
+        {"small": 32, "large": 768},
+    ),
     ("gather", {"x": "rand(n, n)", "i": "randint(0, n, (n, n))"}, "F.gather(x, 1, i)", {"small": 96, "large": 1024}),
-    ("cross_entropy", {"x": "rand(256, n)", "i": "randint(0, n, (256,))"}, "NN.cross_entropy(x, i)", {"small": 64, "large": 8192}),
-    ("batch_norm", {"x": "rand(8, n, 28, 28)", "w": "rand(n)", "b": "rand(n)"}, "NN.batch_norm(x, None, None, w, b, True)", {"small": 4, "large": 64}),
-    ("group_norm", {"x": "rand(8, n, 28, 28)", "w": "rand(n)", "b": "rand(n)"}, "NN.group_norm(x, 4, w, b)", {"small": 4, "large": 64}),
-    ("conv2d", {"x": "rand(8, n, 28, 28)", "w": "rand(n, n, 3, 3)", "b": "rand(n)"}, "NN.conv2d(x, w, b, padding=1)", {"small": 4, "large": 64}),
+    (
+        "cross_entropy",
+        {"x": "rand(256, n)", "i": "randint(0, n, (256,))"},
+        "NN.cross_entropy(x, i)",
+        {"small": 64, "large": 8192},
+    ),
+    (
+        "batch_norm",
+        {"x": "rand(8, n, 28, 28)", "w": "rand(n)", "b": "rand(n)"},
+        "NN.batch_norm(x, None, None, w, b, True)",
+        {"small": 4, "large": 64},
+    ),
+    (
+        "group_norm",
+        {"x": "rand(8, n, 28, 28)", "w": "rand(n)", "b": "rand(n)"},
+        "NN.group_norm(x, 4, w, b)",
+        {"small": 4, "large": 64},
+    ),
+    (
+        "conv2d",
+        {"x": "rand(8, n, 28, 28)", "w": "rand(n, n, 3, 3)", "b": "rand(n)"},
+        "NN.conv2d(x, w, b, padding=1)",
+        {"small": 4, "large": 64},
+    ),
     ("max_pool2d", {"x": "rand(8, n, 28, 28)"}, "NN.max_pool2d(x, 2)", {"small": 4, "large": 64}),
     ("avg_pool2d", {"x": "rand(8, n, 28, 28)"}, "NN.avg_pool2d(x, 2)", {"small": 4, "large": 64}),
-    ("attention", {"q": "rand(1, 1, n, 64)", "k": "rand(1, 1, n, 64)", "v": "rand(1, 1, n, 64)"}, "NN.scaled_dot_product_attention(q, k, v)",
-     {"small": 128, "large": 4096}),
-    ("attention causal", {"q": "rand(1, 4, n, 64)", "k": "rand(1, 4, n, 64)", "v": "rand(1, 4, n, 64)"},
-     "NN.scaled_dot_product_attention(q, k, v, is_causal=True)", {"small": 128, "large": 1024}),
-    *((f"{name} float64", {"x": "rand(n, n).double()", "y": "rand(n, n).double()"}, text, ELEMENTWISE)
-      for name, text in {"add": "x + y", "exp": "F.exp(x)", "sum dim 1": "x.sum(1)", "softmax": "F.softmax(x, -1)"}.items()),
-    ("matmul float64", {"x": "rand(n, n).double()", "y": "rand(n, n).double()"}, "F.matmul(x, y)", {"small": 96, "large": 512}),
-    *((f"{name} int64", {"x": "randint(1, 9, (n, n))", "y": "randint(1, 9, (n, n))"}, text, ELEMENTWISE)
-      for name, text in {"add": "x + y", "mul": "x * y", "sum": "x.sum()", "eq": "x == y"}.items()),
+    (
+        "attention",
+        {"q": "rand(1, 1, n, 64)", "k": "rand(1, 1, n, 64)", "v": "rand(1, 1, n, 64)"},
+        "NN.scaled_dot_product_attention(q, k, v)",
+        {"small": 128, "large": 4096},
+    ),
+    (
+        "attention causal",
+        {"q": "rand(1, 4, n, 64)", "k": "rand(1, 4, n, 64)", "v": "rand(1, 4, n, 64)"},
+        "NN.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        {"small": 128, "large": 1024},
+    ),
+    *(
+        (f"{name} float64", {"x": "rand(n, n).double()", "y": "rand(n, n).double()"}, text, ELEMENTWISE)
+        for name, text in {
+            "add": "x + y",
+            "exp": "F.exp(x)",
+            "sum dim 1": "x.sum(1)",
+            "softmax": "F.softmax(x, -1)",
+        }.items()
+    ),
+    (
+        "matmul float64",
+        {"x": "rand(n, n).double()", "y": "rand(n, n).double()"},
+        "F.matmul(x, y)",
+        {"small": 96, "large": 512},
+    ),
+    *(
+        (f"{name} int64", {"x": "randint(1, 9, (n, n))", "y": "randint(1, 9, (n, n))"}, text, ELEMENTWISE)
+        for name, text in {"add": "x + y", "mul": "x * y", "sum": "x.sum()", "eq": "x == y"}.items()
+    ),
 ]
 NO_BACKWARD = {"argmax dim 1"}
 
@@ -155,11 +245,31 @@ def main(words):
             theirs.append(ask())
         ratio = statistics.median(theirs) / statistics.median(ours)
         ratios.append(ratio)
-        print(json.dumps({"name": f"ops/{name}", "value": round(statistics.median(ours) * 1e6, 2), "unit": "us", "against": "PyTorch, one thread",
-                          "ratio": round(ratio, 3)}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "name": f"ops/{name}",
+                    "value": round(statistics.median(ours) * 1e6, 2),
+                    "unit": "us",
+                    "against": "PyTorch, one thread",
+                    "ratio": round(ratio, 3),
+                }
+            ),
+            flush=True,
+        )
     if ratios:
-        print(json.dumps({"name": "ops/median of all", "value": len(ratios), "unit": "cases", "against": "PyTorch, one thread",
-                          "ratio": round(statistics.median(ratios), 3)}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "name": "ops/median of all",
+                    "value": len(ratios),
+                    "unit": "cases",
+                    "against": "PyTorch, one thread",
+                    "ratio": round(statistics.median(ratios), 3),
+                }
+            ),
+            flush=True,
+        )
     peer.stdin.close()
     peer.wait()
 

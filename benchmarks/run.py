@@ -8,6 +8,7 @@ script benchmarks/NAME.py that prints such lines; hello, memory and size are mea
 run: PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it, otherwise the comparison is with Python and NumPy
 alone. What the figures were measured on goes to stderr.
 """
+
 import argparse
 import json
 import os
@@ -49,8 +50,18 @@ PEAK = "\nimport resource\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_max
 
 
 def emit(name, value, unit, against=None, ratio=None):
-    print(json.dumps({"name": name, "value": round(value, 6), "unit": unit, "against": against,
-                      "ratio": None if ratio is None else round(ratio, 3)}), flush=True)
+    print(
+        json.dumps(
+            {
+                "name": name,
+                "value": round(value, 6),
+                "unit": unit,
+                "against": against,
+                "ratio": None if ratio is None else round(ratio, 3),
+            }
+        ),
+        flush=True,
+    )
 
 
 def note(text):
@@ -72,7 +83,10 @@ def run(command, **options):
 def torch_python():
     """The Python that has PyTorch with DTensor, or None."""
     python = os.environ.get("HOLON_BENCH_TORCH_PYTHON")
-    if python and subprocess.run([python, "-c", "import torch.distributed.tensor"], capture_output=True).returncode == 0:
+    if (
+        python
+        and subprocess.run([python, "-c", "import torch.distributed.tensor"], capture_output=True).returncode == 0
+    ):
         return python
     return None
 
@@ -104,14 +118,28 @@ def hello():
         env, python = environment(), torch_python()
 
         def ours():
-            run([sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", 2, "--master_port", free_port(),
-                 program], env=env)
+            run(
+                [
+                    sys.executable,
+                    "-m",
+                    "holon.distributed.launch",
+                    "--nproc_per_node",
+                    2,
+                    "--master_port",
+                    free_port(),
+                    program,
+                ],
+                env=env,
+            )
 
         def bare():
             run([sys.executable, "-c", "import numpy"], env=env)
 
         def theirs():
-            run([python, "-m", "torch.distributed.run", "--nproc_per_node", 2, "--master_port", free_port(), peer], env=env)
+            run(
+                [python, "-m", "torch.distributed.run", "--nproc_per_node", 2, "--master_port", free_port(), peer],
+                env=env,
+            )
 
         if python:
             a, b, c = seconds(ours, bare, theirs)
@@ -134,7 +162,12 @@ def memory():
 
 
 def tree_mib(paths):
-    files = {f.resolve() for p in paths for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file() and "__pycache__" not in f.parts}
+    files = {
+        f.resolve()
+        for p in paths
+        for f in ([p] if p.is_file() else p.rglob("*"))
+        if f.is_file() and "__pycache__" not in f.parts
+    }
     return sum(f.stat().st_size for f in files) / 2**20
 
 
@@ -150,7 +183,11 @@ def stripped_mib(paths):
 
 def size():
     """What an installation takes on disk, without debug information and without the libraries underneath."""
-    binaries = [*BUILD.glob("lib/libholon.so.0"), *(ROOT / "python/holon").glob("_C*.so"), *BUILD.glob("bin/holon-launch")]
+    binaries = [
+        *BUILD.glob("lib/libholon.so.0"),
+        *(ROOT / "python/holon").glob("_C*.so"),
+        *BUILD.glob("bin/holon-launch"),
+    ]
     ours = stripped_mib(binaries) + tree_mib([p for p in (ROOT / "python/holon").rglob("*.py")])
     python = torch_python()
     if python:
@@ -162,8 +199,12 @@ def size():
 
 def collected(command):
     """Runs a benchmark and passes its lines on; a line that has not the form is an error of the benchmark."""
-    process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, text=True,
-                               env=environment() | {"HOLON_BUILD_DIR": str(BUILD)})
+    process = subprocess.Popen(
+        [str(c) for c in command],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment() | {"HOLON_BUILD_DIR": str(BUILD)},
+    )
     bad = 0
     for line in process.stdout:
         try:
@@ -201,10 +242,16 @@ def main():
     for n in names:
         if n not in known:
             parser.error(f"no benchmark {n}; there are {', '.join(known)}")
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
-    model = next((x.split(":")[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")),
-                 platform.machine())
-    note(f"{model}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, {BUILD.name} build of {commit or '?'}")
+    commit = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True
+    ).stdout.strip()
+    model = next(
+        (x.split(":")[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")),
+        platform.machine(),
+    )
+    note(
+        f"{model}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, {BUILD.name} build of {commit or '?'}"
+    )
     failed = 0
     for n in names:
         for job in known[n]:

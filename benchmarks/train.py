@@ -5,6 +5,7 @@ data-parallel on two with the same global batch; and the peak memory of the GPT'
 Each side runs as processes of this script: ours by the launcher, --peer in PyTorch (DDP over gloo by torchrun on two ranks) in
 the Python that $HOLON_BENCH_TORCH_PYTHON names. Without PyTorch the comparison is left out (ratio null).
 """
+
 import json
 import os
 import resource
@@ -153,9 +154,23 @@ def main():
         against = ("PyTorch eager" if ranks == 1 else "PyTorch DDP, gloo") if theirs else None
         for kind, value in ours.items():
             scale, unit = (1, "MiB") if kind == "peak MiB" else (1e3, "ms")
-            name = f"train: {kind}, {ranks} rank{'s, data-parallel' if ranks > 1 else ''}, eager step" if unit == "ms" else f"train: peak of rank 0 of {ranks}, all models"
-            print(json.dumps({"name": name, "value": round(value * scale, 3), "unit": unit, "against": against,
-                              "ratio": round(theirs[kind] / value, 3) if theirs else None}), flush=True)
+            name = (
+                f"train: {kind}, {ranks} rank{'s, data-parallel' if ranks > 1 else ''}, eager step"
+                if unit == "ms"
+                else f"train: peak of rank 0 of {ranks}, all models"
+            )
+            print(
+                json.dumps(
+                    {
+                        "name": name,
+                        "value": round(value * scale, 3),
+                        "unit": unit,
+                        "against": against,
+                        "ratio": round(theirs[kind] / value, 3) if theirs else None,
+                    }
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """Fast tests first, those marked slow last, so that a plain mistake shows within seconds."""
+
 import os
 import sys
 from pathlib import Path
@@ -13,7 +14,10 @@ os.environ.setdefault("HOLON_MACHINE_COSTS", "fixed")  # plans do not depend on 
 
 def pytest_ignore_collect(collection_path, config):
     """tests/cuda chooses the process's devices: it is run by itself (./dev test does, after the others)."""
-    alone = any((Path(config.invocation_params.dir) / a.split("::")[0]).resolve().is_relative_to(ROOT / "tests/cuda") for a in config.args)
+    alone = any(
+        (Path(config.invocation_params.dir) / a.split("::")[0]).resolve().is_relative_to(ROOT / "tests/cuda")
+        for a in config.args
+    )
     return True if collection_path == ROOT / "tests/cuda" and not alone else None
 
 

@@ -28,8 +28,14 @@ def main():
     shown = {m[1] for p in root.glob("holon/**/*.cpp") if (m := FIRST.match(p.read_text()))}
 
     def compiled(header):
-        device = ["-DHOLON_EMULATED", "-DHOLON_ISA=isa_cuda", f"-I{root}/tests/cuda/emulator", "-Wno-unknown-pragmas"] if DEVICE.match(header) else []
-        done = subprocess.run([command[0], *device, *command[1:]], input=f'#include "{header}"\n', capture_output=True, text=True)
+        device = (
+            ["-DHOLON_EMULATED", "-DHOLON_ISA=isa_cuda", f"-I{root}/tests/cuda/emulator", "-Wno-unknown-pragmas"]
+            if DEVICE.match(header)
+            else []
+        )
+        done = subprocess.run(
+            [command[0], *device, *command[1:]], input=f'#include "{header}"\n', capture_output=True, text=True
+        )
         return f"{header}:\n{done.stderr}" if done.returncode else None
 
     rest = sorted(headers - shown)

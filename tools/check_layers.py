@@ -6,13 +6,14 @@
 The order is HOLON_LAYERS in holon/CMakeLists.txt. An error is: an #include of a folder that stands higher than the
 file's own; a folder of holon/ that the list does not name; a source that neither its folder's CMakeLists.txt nor that of the tools builds.
 """
+
 import re
 import sys
 from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](holon/[^>"]+)[>"]', re.M)
 GENERATED = {"holon/ops.h": "ops"}  # written by the build, and the layer that they belong to
-UMBRELLA = "holon/holon.h"          # for users: includes everything, is included by nothing inside
+UMBRELLA = "holon/holon.h"  # for users: includes everything, is included by nothing inside
 
 
 def layers_of(root):
@@ -26,8 +27,10 @@ def layers_of(root):
 def built(cmake_text):
     """A pattern for the sources that a CMakeLists.txt names; ${x} and * in a name stand for any part of it."""
     names = re.findall(r"[\w./${}*-]+\.cpp", cmake_text)
-    parts = ["".join("[^/]*" if p.startswith("$") or p == "*" else re.escape(p)
-                     for p in re.split(r"(\$\{\w+\}|\*)", n)) for n in names]
+    parts = [
+        "".join("[^/]*" if p.startswith("$") or p == "*" else re.escape(p) for p in re.split(r"(\$\{\w+\}|\*)", n))
+        for n in names
+    ]
     return re.compile("|".join(parts) or "(?!)")
 
 
@@ -43,10 +46,15 @@ def check(root):
     tools = root / "tools/CMakeLists.txt"
     in_tools = set(re.findall(r"holon/[\w./]+\.cpp", tools.read_text())) if tools.exists() else set()
     module = root / "holon/kernels/cuda/CMakeLists.txt"  # takes all of these folders
-    in_module = {"holon/kernels/cuda", *re.findall(r"PROJECT_SOURCE_DIR\}/(holon/[\w/]+)/\*\.cpp", module.read_text() if module.exists() else "")}
+    in_module = {
+        "holon/kernels/cuda",
+        *re.findall(r"PROJECT_SOURCE_DIR\}/(holon/[\w/]+)/\*\.cpp", module.read_text() if module.exists() else ""),
+    }
     for folder in sorted(p.name for p in (root / "holon").iterdir() if p.is_dir()):
         if folder not in order:
-            errors.append(f"holon/{folder}: not in HOLON_LAYERS (holon/CMakeLists.txt): add it to the list, at its height")
+            errors.append(
+                f"holon/{folder}: not in HOLON_LAYERS (holon/CMakeLists.txt): add it to the list, at its height"
+            )
             continue
         cmake = root / "holon" / folder / "CMakeLists.txt"
         sources = built(cmake.read_text() if cmake.exists() else "")
@@ -55,7 +63,12 @@ def check(root):
                 continue
             name = path.relative_to(root).as_posix()
             inside = path.relative_to(cmake.parent).as_posix()
-            if path.suffix == ".cpp" and path.parent.relative_to(root).as_posix() not in in_module and not sources.fullmatch(inside) and name not in in_tools:
+            if (
+                path.suffix == ".cpp"
+                and path.parent.relative_to(root).as_posix() not in in_module
+                and not sources.fullmatch(inside)
+                and name not in in_tools
+            ):
                 errors.append(f"{name}: no source of holon/{folder}/CMakeLists.txt: list it there or delete it")
             text = path.read_text()
             for m in INCLUDE.finditer(without_comments(text)):

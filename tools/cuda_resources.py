@@ -1,7 +1,8 @@
 """What the kernels of libholon_cuda.so need of a multiprocessor, as compiled: registers, local and shared memory.
 
-    tools/cuda_resources.py [--arch 90] [PATTERN]   a line for each kernel with PATTERN in its name, by local memory
+tools/cuda_resources.py [--arch 90] [PATTERN]   a line for each kernel with PATTERN in its name, by local memory
 """
+
 import argparse
 import os
 import re
@@ -17,11 +18,11 @@ NAMESPACES = ("holon::kernels::cuda::", "(anonymous namespace)::", "holon::kerne
 
 
 class Kernel(NamedTuple):
-    arch: int        # 80, 90
-    name: str        # as short_name() gives it
-    registers: int   # of a thread
-    local: int       # bytes of a thread: spilled registers, and arrays that are indexed while it runs
-    shared: int      # bytes of a block that the kernel declares itself
+    arch: int  # 80, 90
+    name: str  # as short_name() gives it
+    registers: int  # of a thread
+    local: int  # bytes of a thread: spilled registers, and arrays that are indexed while it runs
+    shared: int  # bytes of a block that the kernel declares itself
 
     def resident(self, threads, dynamic=0):
         """Threads of a multiprocessor at work at once, by registers and shared memory, with blocks of so many."""

@@ -5,16 +5,31 @@ Reads HOLON_OP(name, "schema"), HOLON_UNARY(name, ...) and HOLON_BINARY(name, ..
 .in_place(), .overload_of("name") or .python_only() stands in the declaration. A file is written only if its text changes, so that an op whose schema stays
 the same rebuilds nothing but itself.
 """
+
 import re
 import sys
 from pathlib import Path
 
 SCALAR_TYPES = {
-    "int": "int64_t", "float": "double", "bool": "bool", "Scalar": "Scalar", "str": "std::string_view",
-    "dtype": "DType", "device": "Device",
+    "int": "int64_t",
+    "float": "double",
+    "bool": "bool",
+    "Scalar": "Scalar",
+    "str": "std::string_view",
+    "dtype": "DType",
+    "device": "Device",
 }
-PUSH = {"int": "int", "float": "float", "bool": "bool", "Scalar": "scalar", "str": "text", "dtype": "dtype",
-        "device": "device", "placement": "placement", "sbp": "nd_sbp"}
+PUSH = {
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "Scalar": "scalar",
+    "str": "text",
+    "dtype": "dtype",
+    "device": "device",
+    "placement": "placement",
+    "sbp": "nd_sbp",
+}
 
 
 def declarations(text):
@@ -22,7 +37,7 @@ def declarations(text):
     pattern = re.compile(r'^\s*HOLON_(OP|UNARY|BINARY)\(\s*(\w+)\s*,\s*((?:"[^"]*"\s*)*)', re.M)
     found = list(pattern.finditer(text))
     for m, following in zip(found, found[1:] + [None]):
-        body = text[m.end():following.start() if following else len(text)]
+        body = text[m.end() : following.start() if following else len(text)]
         kind, name = m.group(1), m.group(2)
         if kind == "OP":
             yield "".join(re.findall(r'"([^"]*)"', m.group(3))), body
@@ -152,7 +167,9 @@ class Op:
         lines = [f"struct {self.struct} {{"]
         for a in self.fields:
             default = a.cpp_default()
-            lines.append(f"  {a.cpp_type(True)} {a.name}" + (f" = {default};" if default not in (None, "{}") else "{};"))
+            lines.append(
+                f"  {a.cpp_type(True)} {a.name}" + (f" = {default};" if default not in (None, "{}") else "{};")
+            )
         return "\n".join(lines + ["};\n"])
 
     def params(self, defaults):
@@ -187,12 +204,17 @@ class Op:
         run = {
             1: "  return dispatch_one(op, std::move(in), a);",
             -1: "  TensorVec out = dispatch(op, std::move(in), a);\n  return {out.begin(), out.end()};",
-        }.get(self.outputs) or ("  TensorVec out = dispatch(op, std::move(in), a);\n  return {"
-                                + ", ".join(f"out[{i}]" for i in range(self.outputs)) + "};")
+        }.get(self.outputs) or (
+            "  TensorVec out = dispatch(op, std::move(in), a);\n  return {"
+            + ", ".join(f"out[{i}]" for i in range(self.outputs))
+            + "};"
+        )
         text = f"{self.returns()} {self.cpp}({self.params(False)}) {{\n" + self.body(run)
         if self.in_place:
             params = self.params(False).replace("const Tensor& ", "Tensor ", 1)
-            text += f"Tensor {self.in_place_name}({params}) {{\n" + self.body("  return dispatch_in_place(op, std::move(in), a);")
+            text += f"Tensor {self.in_place_name}({params}) {{\n" + self.body(
+                "  return dispatch_in_place(op, std::move(in), a);"
+            )
         return text
 
 
@@ -208,11 +230,20 @@ def main():
     ops = [Op(s, b) for f in sorted(files) for s, b in declarations(Path(f).read_text()) if ".python_only()" not in b]
     ops.sort(key=lambda o: o.name)
     made = "// Generated from the declarations in holon/ops by tools/generate_ops.py.\n"
-    write(header, made + "#pragma once\n\n#include <array>\n#include <optional>\n#include <string_view>\n#include <vector>\n\n"
-          '#include "holon/tensor/tensor.h"\n\nnamespace holon {\n\n' + "".join(o.declaration() for o in ops)
-          + "\n}  // namespace holon\n")
-    write(source, made + '#include "holon/ops.h"\n\n#include "holon/dispatch/dispatch.h"\n\nnamespace holon {\n\n'
-          + "".join(o.definition() for o in ops) + "\n}  // namespace holon\n")
+    write(
+        header,
+        made + "#pragma once\n\n#include <array>\n#include <optional>\n#include <string_view>\n#include <vector>\n\n"
+        '#include "holon/tensor/tensor.h"\n\nnamespace holon {\n\n'
+        + "".join(o.declaration() for o in ops)
+        + "\n}  // namespace holon\n",
+    )
+    write(
+        source,
+        made
+        + '#include "holon/ops.h"\n\n#include "holon/dispatch/dispatch.h"\n\nnamespace holon {\n\n'
+        + "".join(o.definition() for o in ops)
+        + "\n}  // namespace holon\n",
+    )
 
 
 if __name__ == "__main__":

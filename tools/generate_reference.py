@@ -4,6 +4,7 @@ classes, settings.md from the settings' table. Every example is run; what fails 
 
   .venv/bin/python tools/generate_reference.py [FOLDER]
 """
+
 import os
 import sys
 import warnings
@@ -22,18 +23,31 @@ NOTE = "Written by `./dev docs`; changes belong into the declarations.\n"
 
 def settings_page():
     table = sorted(holon._C.settings())
-    lines = ["# Settings", "", NOTE, "Environment variables, read when they are first needed.", "", "| name | default | meaning |",
-             "| --- | --- | --- |"]
+    lines = [
+        "# Settings",
+        "",
+        NOTE,
+        "Environment variables, read when they are first needed.",
+        "",
+        "| name | default | meaning |",
+        "| --- | --- | --- |",
+    ]
     for name, default, doc in table:
         lines.append(f"| `{name}` | {f'`{default}`' if default else 'empty'} | {ops.cell(doc)} |")
     return "\n".join([*lines, ""]), len(table)
 
 
 def index_page(made):
-    lines = ["# Reference", "", NOTE, f"- [Ops](ops.md): {made['ops']} functions of `holon` and methods of `Tensor`, with their signatures of sbp",
-             f"- [Modules](modules.md): {made['modules']} classes of `holon.nn`, functional, init",
-             f"- [Optimizers and schedules](optim.md): {made['optim']} classes of `holon.optim`",
-             f"- [Settings](settings.md): {made['settings']} environment variables", ""]
+    lines = [
+        "# Reference",
+        "",
+        NOTE,
+        f"- [Ops](ops.md): {made['ops']} functions of `holon` and methods of `Tensor`, with their signatures of sbp",
+        f"- [Modules](modules.md): {made['modules']} classes of `holon.nn`, functional, init",
+        f"- [Optimizers and schedules](optim.md): {made['optim']} classes of `holon.optim`",
+        f"- [Settings](settings.md): {made['settings']} environment variables",
+        "",
+    ]
     return "\n".join(lines)
 
 

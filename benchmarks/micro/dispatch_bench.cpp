@@ -1,5 +1,5 @@
-// What a call from C++ costs beside its kernel: 4x4 tensors, local, recorded, and global on one rank. One JSON object a line;
-// ratio is the goal (0.3 us above the kernel; global 0.5 us above local) over what was measured.
+// What a call from C++ costs beside its kernel: 4x4 tensors, local, recorded, and global on one rank. One JSON object a
+// line; ratio is the goal (0.3 us above the kernel; global 0.5 us above local) over what was measured.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -20,15 +20,17 @@ double microseconds(const std::function<void()>& f) {
   for (int i = 0; i < 11; ++i) {
     auto start = std::chrono::steady_clock::now();
     for (int k = 0; k < kCalls; ++k) f();
-    times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / kCalls);
+    times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
+                    kCalls);
   }
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];
 }
 
 void report(const char* name, double value, const char* against, double goal) {
-  std::printf("{\"name\": \"dispatch: C++ %s\", \"value\": %.4f, \"unit\": \"us\", \"against\": \"%s\", \"ratio\": %.3f}\n", name, value, against,
-              goal / std::max(value, 1e-3));
+  std::printf(
+      "{\"name\": \"dispatch: C++ %s\", \"value\": %.4f, \"unit\": \"us\", \"against\": \"%s\", \"ratio\": %.3f}\n",
+      name, value, against, goal / std::max(value, 1e-3));
   std::fflush(stdout);
 }
 
@@ -37,7 +39,8 @@ void report(const char* name, double value, const char* against, double goal) {
 int main() {
   auto where = flow::placement("cpu", {0});
   flow::Tensor x = flow::rand({4, 4}), y = flow::rand({4, 4});
-  flow::Tensor gx = flow::rand({4, 4}, {.placement = where, .sbp = flow::sbp::split(0)}), gy = flow::rand({4, 4}, {.placement = where, .sbp = flow::sbp::split(0)});
+  flow::Tensor gx = flow::rand({4, 4}, {.placement = where, .sbp = flow::sbp::split(0)}),
+               gy = flow::rand({4, 4}, {.placement = where, .sbp = flow::sbp::split(0)});
   flow::Tensor wx = x.detach().set_requires_grad();
   flow::Array out = flow::Array::empty({4, 4}, flow::float32), a = x.array(), b = y.array();
   double add_kernel = microseconds([&] { flow::kernels::binary(flow::kernels::BinaryOp::Add, a, b, out); });
@@ -46,6 +49,7 @@ int main() {
   double global_add = microseconds([&] { flow::add(gx, gy); });
   report("local add above its kernel", add - add_kernel, "a goal of 0.3 us", 0.3);
   report("local matmul above its kernel", matmul - matmul_kernel, "a goal of 0.3 us", 0.3);
-  report("recording add above its kernel", microseconds([&] { flow::add(wx, y); }) - add_kernel, "a goal of 0.3 us", 0.3);
+  report("recording add above its kernel", microseconds([&] { flow::add(wx, y); }) - add_kernel, "a goal of 0.3 us",
+         0.3);
   report("global add above the local one", global_add - add, "a goal of 0.5 us", 0.5);
 }

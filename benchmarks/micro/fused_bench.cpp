@@ -232,8 +232,7 @@ void norms() {
             if (mixed) copy(y, small);
           });
       compare(
-          "layer_norm_backward, add" + at,
-          [&] { layer_norm_backward_add(f, sum, 1, w, mean, rstd, x, dx, &dw, &db); },
+          "layer_norm_backward, add" + at, [&] { layer_norm_backward_add(f, sum, 1, w, mean, rstd, x, dx, &dw, &db); },
           [&] {
             layer_norm_backward(widened(f), sum, 1, w, mean, rstd, y, &dw, &db);
             binary(BinaryOp::Add, y, x, dx);

@@ -82,7 +82,11 @@ void products() {
   for (int64_t s : {4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 512, 1024})
     for (int t = 0; t < 4; ++t) product(s, s, s, t & 1, t & 2);
   // Of a GPT's block, and a large one: forward, gradients of inputs, of weights.
-  for (auto [m, n, k] : {std::array<int64_t, 3>{1024, 256, 256}, {1024, 1024, 256}, {1024, 256, 1024}, {2048, 3072, 768}, {2048, 2048, 2048}})
+  for (auto [m, n, k] : {std::array<int64_t, 3>{1024, 256, 256},
+                         {1024, 1024, 256},
+                         {1024, 256, 1024},
+                         {2048, 3072, 768},
+                         {2048, 2048, 2048}})
     product(m, n, k, false, true), product(m, k, n, false, false), product(n, k, m, true, false);
   product(256, 10, 512, false, true);
   product(256, 512, 10, false, false), product(256, 10, 512, false, false), product(256, 16, 512, false, false);

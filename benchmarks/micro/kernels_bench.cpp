@@ -1,6 +1,6 @@
-// Element-wise loops, reductions, rows, random numbers and optimizer steps against memcpy of the bytes that they read and
-// write, in the same run. One JSON object per line; ratio is memcpy's time over the kernel's (1: as fast as memory). Set
-// OMP_NUM_THREADS=1 to compare single threads, HOLON_ISA to compare instruction sets.
+// Element-wise loops, reductions, rows, random numbers and optimizer steps against memcpy of the bytes that they read
+// and write, in the same run. One JSON object per line; ratio is memcpy's time over the kernel's (1: as fast as
+// memory). Set OMP_NUM_THREADS=1 to compare single threads, HOLON_ISA to compare instruction sets.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -27,7 +27,8 @@ using namespace holon::kernels;
 double once(const std::function<void()>& f, int64_t count) {
   auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < count; ++i) f();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(count);
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
+      static_cast<double>(count);
 }
 
 // Times f and a copy in turns, and prints the medians. bytes: what f reads and writes together.
@@ -41,7 +42,8 @@ void against_memcpy(const std::string& name, double bytes, const std::function<v
   std::vector<double> a, b;
   for (int i = 0; i < 7; ++i) a.push_back(once(f, count)), b.push_back(once(copy_bytes, copies));
   std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
-  std::printf("{\"name\": \"kernels/%s\", \"value\": %.4g, \"unit\": \"us\", \"against\": \"memcpy of the same bytes (%.3g GB/s)\", \"ratio\": %.3f}\n",
+  std::printf("{\"name\": \"kernels/%s\", \"value\": %.4g, \"unit\": \"us\", \"against\": \"memcpy of the same bytes "
+              "(%.3g GB/s)\", \"ratio\": %.3f}\n",
               name.c_str(), a[3], bytes / b[3] / 1e3, b[3] / a[3]);
   std::fflush(stdout);
 }
@@ -67,10 +69,13 @@ Array random_array(const Dims& shape, DType dtype = float32) {
 int main() {
   constexpr int64_t m = 1024, n = m * m;
   const Dims square{m, m};
-  Array a = random_array(square), b = random_array(square), c = random_array(square), row = random_array({m}), column = random_array({m, 1});
-  Array flags = Array::empty(square, boolean), half = random_array(square, bfloat16), half_out = random_array(square, bfloat16);
+  Array a = random_array(square), b = random_array(square), c = random_array(square), row = random_array({m}),
+        column = random_array({m, 1});
+  Array flags = Array::empty(square, boolean), half = random_array(square, bfloat16),
+        half_out = random_array(square, bfloat16);
   Array fp16 = random_array(square, float16);
-  Array small_a = random_array({4, 4}), small_b = random_array({4, 4}), small_c = random_array({4, 4}), small_row = random_array({4});
+  Array small_a = random_array({4, 4}), small_b = random_array({4, 4}), small_c = random_array({4, 4}),
+        small_row = random_array({4});
   const double word = 4.0 * n;
 
   per_call("add 4x4 f32", [&] { binary(BinaryOp::Add, small_a, small_b, small_c); });
@@ -78,14 +83,18 @@ int main() {
   per_call("mul 4x4 f32 by a scalar", [&] { binary_scalar(BinaryOp::Mul, small_a, 2.0, small_c); });
   per_call("relu 4x4 f32", [&] { unary(UnaryOp::Relu, small_a, small_c); });
   per_call("copy 4x4 f32", [&] { copy(small_a, small_c); });
-  per_call("sum 4x4 f32", [&] { Array out = small_c.view({}, {}); reduce(ReduceOp::Sum, small_a, 3, out); });
+  per_call("sum 4x4 f32", [&] {
+    Array out = small_c.view({}, {});
+    reduce(ReduceOp::Sum, small_a, 3, out);
+  });
 
   against_memcpy("copy 1M f32", 2 * word, [&] { copy(a, c); });
   Array turned = a.view(square, {1, m});
   against_memcpy("transpose 1024x1024 f32", 2 * word, [&] { copy(turned, c); });
   Array turned_half = half.view(square, {1, m});
   against_memcpy("transpose 1024x1024 bf16", word, [&] { copy(turned_half, half_out); });
-  Array heads = a.view({16, 8, 128, 64}, {8 * 128 * 64, 64, 8 * 64, 1}), heads_out = c.view({16, 8, 128, 64}, {8 * 128 * 64, 128 * 64, 64, 1});
+  Array heads = a.view({16, 8, 128, 64}, {8 * 128 * 64, 64, 8 * 64, 1}),
+        heads_out = c.view({16, 8, 128, 64}, {8 * 128 * 64, 128 * 64, 64, 1});
   against_memcpy("permute [16, 128, 8, 64] to heads first", 2 * word, [&] { copy(heads, heads_out); });
   against_memcpy("f32 to bf16 1M", 1.5 * word, [&] { copy(a, half_out); });
   against_memcpy("bf16 to f32 1M", 1.5 * word, [&] { copy(half, c); });
@@ -101,8 +110,8 @@ int main() {
   against_memcpy("compare 1M f32", 2.25 * word, [&] { binary(BinaryOp::Lt, a, b, flags); });
   against_memcpy("where 1M f32", 3.25 * word, [&] { where(flags, a, b, c); });
   against_memcpy("pow 1M f32", 3 * word, [&] { binary(BinaryOp::Pow, a, b, c); });
-  for (UnaryOp op : {UnaryOp::Relu, UnaryOp::Exp, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Sigmoid, UnaryOp::Gelu, UnaryOp::GeluTanh, UnaryOp::Silu,
-                     UnaryOp::Erf, UnaryOp::Sin, UnaryOp::Sqrt, UnaryOp::Softplus})
+  for (UnaryOp op : {UnaryOp::Relu, UnaryOp::Exp, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Sigmoid, UnaryOp::Gelu,
+                     UnaryOp::GeluTanh, UnaryOp::Silu, UnaryOp::Erf, UnaryOp::Sin, UnaryOp::Sqrt, UnaryOp::Softplus})
     against_memcpy(std::string(name(op)) + " 1M f32", 2 * word, [&, op] { unary(op, a, c); });
   against_memcpy("Gelu 1M bf16", word, [&] { unary(UnaryOp::Gelu, half, half_out); });
   for (BinaryOp op : {BinaryOp::ReluBackward, BinaryOp::GeluBackward, BinaryOp::SiluBackward})
@@ -121,9 +130,11 @@ int main() {
   against_memcpy("softmax 1024x1024 axis 0", 2 * word, [&] { softmax(a, 0, c); });
   against_memcpy("log_softmax 1024x1024 fwd", 2 * word, [&] { log_softmax(a, 1, c); });
   against_memcpy("causal softmax 1024x1024 fwd", 2 * word, [&] { scale_mask_softmax(a, 0.125, 0, c); });
-  Array mean = Array::empty({m}, float32), rstd = Array::empty({m}, float32), dw = Array::empty({m}, float32), db = Array::empty({m}, float32);
+  Array mean = Array::empty({m}, float32), rstd = Array::empty({m}, float32), dw = Array::empty({m}, float32),
+        db = Array::empty({m}, float32);
   against_memcpy("layer_norm 1024x1024 fwd", 2 * word, [&] { layer_norm(a, 1, row, row, 1e-5, c, mean, rstd); });
-  against_memcpy("layer_norm 1024x1024 bwd", 3 * word, [&] { layer_norm_backward(b, a, 1, row, mean, rstd, c, &dw, &db); });
+  against_memcpy("layer_norm 1024x1024 bwd", 3 * word,
+                 [&] { layer_norm_backward(b, a, 1, row, mean, rstd, c, &dw, &db); });
   against_memcpy("rms_norm 1024x1024 fwd", 2 * word, [&] { rms_norm(a, 1, row, 1e-5, c, rstd); });
   Array target = Array::empty({m}, int64), loss = Array::empty({m}, float32), lse = Array::empty({m}, float32);
   randint(RandomPart::whole(1, 1, {m}), 0, m, target);

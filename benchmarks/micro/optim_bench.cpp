@@ -1,6 +1,6 @@
-// Optimizer steps of a whole model against memcpy of the bytes that they read and write, both in all threads, in the same run.
-// One JSON object per line; ratio is memcpy's time over the step's (1: as fast as memory). 3.3 million parameters are those of
-// a small network, in tensors of many sizes; 100 million do not fit into any cache.
+// Optimizer steps of a whole model against memcpy of the bytes that they read and write, both in all threads, in the
+// same run. One JSON object per line; ratio is memcpy's time over the step's (1: as fast as memory). 3.3 million
+// parameters are those of a small network, in tensors of many sizes; 100 million do not fit into any cache.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -32,7 +32,8 @@ Tensor filled(int64_t n, DType dtype, double value) {
 }
 
 // bytes_each: read and written for one parameter.
-void bench(const std::string& name, const Rule& rule, const std::vector<int64_t>& sizes, DType dtype, double bytes_each) {
+void bench(const std::string& name, const Rule& rule, const std::vector<int64_t>& sizes, DType dtype,
+           double bytes_each) {
   std::vector<Slot> slots;
   int64_t total = 0;
   for (int64_t n : sizes) {
@@ -45,15 +46,19 @@ void bench(const std::string& name, const Rule& rule, const std::vector<int64_t>
   Array from = Array::empty({half}, uint8), to = Array::empty({half}, uint8);
   kernels::fill(from, 1), kernels::fill(to, 2);
   auto copy = [&] {
-    parallel_for(half, 1 << 16, [&](int64_t begin, int64_t end) { std::memcpy(to.bytes() + begin, from.bytes() + begin, static_cast<size_t>(end - begin)); });
+    parallel_for(half, 1 << 16, [&](int64_t begin, int64_t end) {
+      std::memcpy(to.bytes() + begin, from.bytes() + begin, static_cast<size_t>(end - begin));
+    });
   };
   auto step = [&] { update(rule, slots); };
   step(), copy(), step();
   std::vector<double> a, b;
-  for (int i = 0; i < (total > 50'000'000 ? 5 : 21); ++i) a.push_back(milliseconds(step)), b.push_back(milliseconds(copy));
+  for (int i = 0; i < (total > 50'000'000 ? 5 : 21); ++i)
+    a.push_back(milliseconds(step)), b.push_back(milliseconds(copy));
   std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
   const double ours = a[a.size() / 2], theirs = b[b.size() / 2];
-  std::printf("{\"name\": \"optim/%s\", \"value\": %.4g, \"unit\": \"ms\", \"against\": \"memcpy of the same bytes in %d threads (%.3g GB/s)\", \"ratio\": %.3f}\n",
+  std::printf("{\"name\": \"optim/%s\", \"value\": %.4g, \"unit\": \"ms\", \"against\": \"memcpy of the same bytes in "
+              "%d threads (%.3g GB/s)\", \"ratio\": %.3f}\n",
               name.c_str(), ours, num_threads(), 2e-6 * static_cast<double>(half) / theirs, theirs / ours);
   std::fflush(stdout);
 }
@@ -64,7 +69,8 @@ int main() {
   // 3.3 million: the matrices, rows and biases of a transformer of 4 layers and width 256.
   std::vector<int64_t> small{256 * 256, 512 * 256};
   for (int layer = 0; layer < 4; ++layer)
-    for (int64_t n : {256 * 768, 768, 256 * 256, 256, 256 * 1024, 1024, 1024 * 256, 256, 256, 256, 256, 256}) small.push_back(n);
+    for (int64_t n : {256 * 768, 768, 256 * 256, 256, 256 * 1024, 1024, 1024 * 256, 256, 256, 256, 256, 256})
+      small.push_back(n);
   std::vector<int64_t> large(10, 10'000'000);
   const AdamOptions adam{.lr = 1e-4, .weight_decay = 0.01, .decoupled = true};
   for (auto& [what, sizes] : {std::pair<std::string, std::vector<int64_t>>{"3.3M", small}, {"100M", large}}) {

@@ -1,5 +1,5 @@
-// A small convolutional network that learns to tell synthetic digits: seven-segment figures, moved and blurred by noise. The
-// images of a batch are divided among the ranks; the parameters are the same on all.
+// A small convolutional network that learns to tell synthetic digits: seven-segment figures, moved and blurred by
+// noise. The images of a batch are divided among the ranks; the parameters are the same on all.
 //   holon-launch --nproc_per_node 2 ./cnn
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -13,8 +13,10 @@ using flow::sbp::broadcast, flow::sbp::split;
 // The ten figures as images [10, 1, 16, 16].
 flow::Tensor figures(flow::Placement placement) {
   // Bars of a seven-segment display: first row, first column, rows, columns. Then which of them each digit lights.
-  constexpr int kBars[7][4] = {{3, 5, 1, 6}, {3, 10, 5, 1}, {8, 10, 5, 1}, {12, 5, 1, 6}, {8, 5, 5, 1}, {3, 5, 5, 1}, {8, 5, 1, 6}};
-  constexpr int kDigits[10] = {0b0111111, 0b0000110, 0b1011011, 0b1001111, 0b1100110, 0b1101101, 0b1111101, 0b0000111, 0b1111111, 0b1101111};
+  constexpr int kBars[7][4] = {{3, 5, 1, 6}, {3, 10, 5, 1}, {8, 10, 5, 1}, {12, 5, 1, 6},
+                               {8, 5, 5, 1}, {3, 5, 5, 1},  {8, 5, 1, 6}};
+  constexpr int kDigits[10] = {0b0111111, 0b0000110, 0b1011011, 0b1001111, 0b1100110,
+                               0b1101101, 0b1111101, 0b0000111, 0b1111111, 0b1101111};
   auto images = flow::zeros({10, 1, 16, 16});
   auto pixels = images.data<float>();
   for (int digit = 0; digit < 10; ++digit)

@@ -15,6 +15,7 @@ int main() {
   // The gradient of w lies as w does: summed over the ranks, the same on both.
   out.sum().backward();
   auto expected = flow::matmul(x.full().transpose(0, 1), flow::ones({4, 8}));
-  return expect(out.shape() == flow::Dims{4, 8} && out.nd_sbp() == flow::sbp::split(0) && close(out, flow::matmul(x.full(), w.full())) &&
-                w.grad().nd_sbp() == flow::sbp::broadcast() && close(w.grad(), expected));
+  return expect(out.shape() == flow::Dims{4, 8} && out.nd_sbp() == flow::sbp::split(0) &&
+                close(out, flow::matmul(x.full(), w.full())) && w.grad().nd_sbp() == flow::sbp::broadcast() &&
+                close(w.grad(), expected));
 }

@@ -14,9 +14,10 @@ int main() {
   flow::print(y.to_local());
 
   // The other pairs: columns of w give columns of y; a split inner axis gives addends.
-  auto columns = flow::matmul(x.to_global(placement, flow::sbp::broadcast()), w.to_global(placement, flow::sbp::split(1)));
+  auto columns =
+      flow::matmul(x.to_global(placement, flow::sbp::broadcast()), w.to_global(placement, flow::sbp::split(1)));
   auto addends = flow::matmul(x.to_global(placement, flow::sbp::split(1)), w.to_global(placement, flow::sbp::split(0)));
   return expect(y.is_global() && y.shape() == flow::Dims{4, 8} && y.nd_sbp() == flow::sbp::split(0) &&
-                columns.nd_sbp() == flow::sbp::split(1) && addends.nd_sbp() == flow::sbp::partial_sum() && close(y, columns) &&
-                close(y, addends));
+                columns.nd_sbp() == flow::sbp::split(1) && addends.nd_sbp() == flow::sbp::partial_sum() &&
+                close(y, columns) && close(y, addends));
 }

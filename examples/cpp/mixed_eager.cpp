@@ -39,6 +39,7 @@ int main() {
   bool forward = out0.nd_sbp() == flow::sbp::split(0) && out1.nd_sbp() == flow::sbp::split(1) && close(out1, expected);
   // Backward crosses the stages the other way: both weights get a gradient that lies as they do.
   out1.sum().backward();
-  bool backward = model.stage0.w.grad().spec() == model.stage0.w.spec() && model.stage1.w.grad().spec() == model.stage1.w.spec();
+  bool backward =
+      model.stage0.w.grad().spec() == model.stage0.w.spec() && model.stage1.w.grad().spec() == model.stage1.w.spec();
   return expect(forward && backward);
 }

@@ -11,5 +11,6 @@ int main() {
   auto w = flow::randn({5, 8}, {.placement = placement, .sbp = flow::sbp::split(1)});
   auto out = flow::matmul(x, w);
   std::cout << out.shape().str() << " " << out.nd_sbp().str() << "\n";  // [4, 8] S(1)
-  return expect(out.shape() == flow::Dims{4, 8} && out.nd_sbp() == flow::sbp::split(1) && close(out, flow::matmul(x.full(), w.full())));
+  return expect(out.shape() == flow::Dims{4, 8} && out.nd_sbp() == flow::sbp::split(1) &&
+                close(out, flow::matmul(x.full(), w.full())));
 }

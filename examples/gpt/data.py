@@ -1,4 +1,5 @@
 """Bytes to learn from: the sources of the running interpreter's standard library, or files of your own."""
+
 import sysconfig
 import zlib
 from pathlib import Path
@@ -19,10 +20,12 @@ def load(files=None):
     """Returns the training and the validation bytes, 90 to 10: whole files by a hash of their names, or one file's last tenth."""
     named = [(Path(f).name, Path(f)) for f in files] if files else list(standard_library())
     if not named:
-        raise FileNotFoundError("no sources of the standard library are installed here: give files with --data FILE ...")
+        raise FileNotFoundError(
+            "no sources of the standard library are installed here: give files with --data FILE ..."
+        )
     if len(named) == 1:
         text = named[0][1].read_bytes()
-        parts = [text[: len(text) * 9 // 10]], [text[len(text) * 9 // 10:]]
+        parts = [text[: len(text) * 9 // 10]], [text[len(text) * 9 // 10 :]]
     else:
         parts = [], []
         for name, path in named:

@@ -4,6 +4,7 @@ The blocks are shared out among the stages of a pipeline, each of which has rank
 rank dimensions: data-parallel and tensor-parallel. Activations are split by rows over the first; attention heads and the
 hidden layer of each block are split over the second. Every layout stands in `Layout`; what has to be sent follows from it.
 """
+
 from typing import NamedTuple
 
 import numpy as np
@@ -16,15 +17,18 @@ B, S = flow.sbp.broadcast, flow.sbp.split
 
 class Layout(NamedTuple):
     placement: flow.placement
-    rows: tuple = (S(0), B)    # inputs: each data-parallel group has its rows
-    whole: tuple = (B, B)      # embeddings, norms
+    rows: tuple = (S(0), B)  # inputs: each data-parallel group has its rows
+    whole: tuple = (B, B)  # embeddings, norms
     column: tuple = (B, S(0))  # weights [out, in] by their outputs
-    row: tuple = (B, S(1))     # weights [out, in] by their inputs
+    row: tuple = (B, S(1))  # weights [out, in] by their inputs
 
     @staticmethod
     def over(dp, tp, stages=1, device="cpu"):
         """A layout for each stage of a pipeline."""
-        return [Layout(flow.placement(device, ranks.tolist())) for ranks in np.arange(stages * dp * tp).reshape(stages, dp, tp)]
+        return [
+            Layout(flow.placement(device, ranks.tolist()))
+            for ranks in np.arange(stages * dp * tp).reshape(stages, dp, tp)
+        ]
 
 
 def everywhere(x):
@@ -111,7 +115,7 @@ class GPT(nn.Module):
         """Returns start and count bytes more, drawn one by one; every rank draws the same."""
         rng, text = np.random.default_rng(seed), list(start)
         for _ in range(count):
-            seen = text[-self.length:]
+            seen = text[-self.length :]
             padded = np.array([seen + [0] * (self.length - len(seen))])  # one shape; the padding lies in the future
             row = self(self.place(padded, sbp=self.layouts[0].whole))[0, len(seen) - 1]
             scores = everywhere(row).numpy().astype(np.float64) / temperature

@@ -8,6 +8,7 @@
 --graph compiles the step, which a pipeline needs anyway; the numbers stay those of the eager step. The text is the standard library's own source. At the end stand the loss on files that were not trained on, the loss of the
 best guess from one byte before, and a sample. The layout changes the speed, not the numbers.
 """
+
 import argparse
 import math
 import sys
@@ -25,10 +26,23 @@ def arguments(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dp", type=int, help="groups that share the rows of a batch (default: what the others leave)")
     parser.add_argument("--tp", type=int, default=1, help="ranks that share the heads and hidden units of a block")
-    parser.add_argument("--pipeline", type=int, default=1, metavar="STAGES", help="stages that share the blocks; more than one implies --graph")
-    parser.add_argument("--micro-batches", type=int, help="parts of a batch, one after another (default: twice the stages; 1 without)")
+    parser.add_argument(
+        "--pipeline",
+        type=int,
+        default=1,
+        metavar="STAGES",
+        help="stages that share the blocks; more than one implies --graph",
+    )
+    parser.add_argument(
+        "--micro-batches", type=int, help="parts of a batch, one after another (default: twice the stages; 1 without)"
+    )
     parser.add_argument("--graph", action="store_true", help="compile the training step")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the ranks keep their parts; cuda: a device for each rank")
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where the ranks keep their parts; cuda: a device for each rank",
+    )
     parser.add_argument("--amp", action="store_true", help="products in bfloat16, parameters and sums in float32")
     parser.add_argument("--steps", type=int, help="steps to train (default: as many as --seconds allow)")
     parser.add_argument("--seconds", type=float, default=75)
@@ -52,9 +66,13 @@ def arguments(argv=None):
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)} is less than one")
     ranks = options.dp * options.tp * options.pipeline
     if ranks != world:
-        parser.error(f"--dp {options.dp} x --tp {options.tp} x --pipeline {options.pipeline} are {ranks} ranks; {world} are running")
+        parser.error(
+            f"--dp {options.dp} x --tp {options.tp} x --pipeline {options.pipeline} are {ranks} ranks; {world} are running"
+        )
     if options.layers < options.pipeline:
-        parser.error(f"--layers {options.layers} are fewer than --pipeline {options.pipeline}: a stage has a block at least")
+        parser.error(
+            f"--layers {options.layers} are fewer than --pipeline {options.pipeline}: a stage has a block at least"
+        )
     if options.batch % options.micro_batches:
         parser.error(f"--batch {options.batch} is no multiple of --micro-batches {options.micro_batches}")
     if options.heads % options.tp:
@@ -96,7 +114,9 @@ class Clock:
         self.seconds, self.placement, self.begin = seconds, flow.placement.all("cpu"), time.monotonic()
 
     def total_steps(self, step):
-        elapsed = flow.tensor([time.monotonic() - self.begin]).to_global(self.placement, flow.sbp.partial_sum).sum().item()
+        elapsed = (
+            flow.tensor([time.monotonic() - self.begin]).to_global(self.placement, flow.sbp.partial_sum).sum().item()
+        )
         elapsed /= flow.env.get_world_size()
         return step + max(0, round((self.seconds - elapsed) * step / elapsed)) if step else sys.maxsize
 
@@ -112,8 +132,12 @@ class Progress:
                 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
             except ImportError:
                 return
-            self.bar = Progress(TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"),
-                                TimeRemainingColumn())
+            self.bar = Progress(
+                TextColumn("step {task.completed}/{task.total}"),
+                BarColumn(),
+                TextColumn("{task.description}"),
+                TimeRemainingColumn(),
+            )
             self.task = self.bar.add_task("")
             self.bar.start()
 
@@ -139,12 +163,20 @@ class Progress:
 def train(options, text):
     """Returns the trained model and the loss of every step."""
     flow.manual_seed(options.seed)
-    model = GPT(options.layers, options.width, options.heads, options.length, Layout.over(options.dp, options.tp, options.pipeline, options.device))
+    model = GPT(
+        options.layers,
+        options.width,
+        options.heads,
+        options.length,
+        Layout.over(options.dp, options.tp, options.pipeline, options.device),
+    )
     decayed = [p for p in model.parameters() if p.ndim == 2]
     others = [p for p in model.parameters() if p.ndim != 2]
     common = {"clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}
-    optimizer = optim.AdamW([{"params": decayed, "weight_decay": 0.1, **common}, {"params": others, "weight_decay": 0.0, **common}],
-                            betas=(0.9, 0.95))
+    optimizer = optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.1, **common}, {"params": others, "weight_decay": 0.0, **common}],
+        betas=(0.9, 0.95),
+    )
     graph = Step(model, optimizer, options.micro_batches, options.amp) if options.graph else None
     rng, losses = np.random.default_rng(options.seed), []
     clock, progress = Clock(options.seconds), Progress(options)
@@ -176,8 +208,11 @@ def main():
     text, held_out = data.load(options.data)
     first = flow.env.get_rank() == 0
     if first:
-        print(f"{len(text):,} bytes to train on, {len(held_out):,} to validate with; {options.dp} x {options.tp} x {options.pipeline} ranks "
-              f"(data x tensor x pipeline parallel), {'compiled' if options.graph else 'eager'}", flush=True)
+        print(
+            f"{len(text):,} bytes to train on, {len(held_out):,} to validate with; {options.dp} x {options.tp} x {options.pipeline} ranks "
+            f"(data x tensor x pipeline parallel), {'compiled' if options.graph else 'eager'}",
+            flush=True,
+        )
     model, losses = train(options, text)
     pairs = list(data.windows(held_out, options.batch, options.length, 24))
     with flow.no_grad():

@@ -5,6 +5,7 @@
 The weights are broadcast, the data is split; their gradients are then summed over the ranks without a line for it. The
 losses are those of one rank.
 """
+
 import numpy as np
 
 import holon as flow
@@ -16,7 +17,8 @@ def main():
     everywhere = flow.placement.all("cpu")
     whole, rows = flow.sbp.broadcast, flow.sbp.split(0)
     model = nn.Sequential(
-        nn.Linear(16, 64, placement=everywhere, sbp=whole), nn.Tanh(), nn.Linear(64, 1, placement=everywhere, sbp=whole))
+        nn.Linear(16, 64, placement=everywhere, sbp=whole), nn.Tanh(), nn.Linear(64, 1, placement=everywhere, sbp=whole)
+    )
     optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(16, 1))

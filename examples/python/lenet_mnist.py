@@ -4,6 +4,7 @@
 
 Reads MNIST's four files, plain or .gz, from $HOLON_DATA_DIR/mnist. `python -m holon.data.synthetic_mnist DIR/mnist` draws such digits.
 """
+
 import argparse
 
 import numpy as np
@@ -17,10 +18,16 @@ class LeNet(nn.Module):
     def __init__(self, **where):
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(1, 32, 5, padding="same", **where), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 5, padding="same", **where), nn.ReLU(), nn.MaxPool2d(2))
+            nn.Conv2d(1, 32, 5, padding="same", **where),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5, padding="same", **where),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        )
         self.classes = nn.Sequential(
-            nn.Flatten(), nn.Linear(7 * 7 * 64, 512, **where), nn.ReLU(), nn.Dropout(0.5), nn.Linear(512, 10, **where))
+            nn.Flatten(), nn.Linear(7 * 7 * 64, 512, **where), nn.ReLU(), nn.Dropout(0.5), nn.Linear(512, 10, **where)
+        )
 
     def forward(self, x):
         return self.classes(self.features(x))
@@ -50,7 +57,7 @@ def main():
         model.train()
         order = rng.permutation(len(images))
         for step, at in enumerate(range(0, len(order) - options.batch + 1, options.batch)):
-            chosen = order[at:at + options.batch]
+            chosen = order[at : at + options.batch]
             loss = nn.functional.cross_entropy(model(pixels(images[chosen])), place(labels[chosen].astype(np.int64)))
             optimizer.zero_grad()
             loss.backward()
@@ -62,10 +69,12 @@ def main():
         right = 0
         with flow.no_grad():
             for at in range(0, len(test_images), 500):
-                guess = model(pixels(test_images[at:at + 500])).argmax(1).numpy()
-                right += int((guess == test_labels[at:at + 500]).sum())
+                guess = model(pixels(test_images[at : at + 500])).argmax(1).numpy()
+                right += int((guess == test_labels[at : at + 500]).sum())
         if rank == 0:
-            print(f"epoch {epoch}  {right / len(test_images):.2%} of {len(test_images)} test digits are right", flush=True)
+            print(
+                f"epoch {epoch}  {right / len(test_images):.2%} of {len(test_images)} test digits are right", flush=True
+            )
 
 
 if __name__ == "__main__":

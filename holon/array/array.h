@@ -48,7 +48,8 @@ struct Array {
   Array view(const Dims& new_shape, const Dims& new_strides, int64_t extra_offset = 0) const;
 };
 
-// The strides with which `shape` can be seen in an array of the given shape and strides without a copy; false if it cannot.
+// The strides with which `shape` can be seen in an array of the given shape and strides without a copy; false if it
+// cannot.
 bool view_strides(const Dims& shape, const Dims& strides, const Dims& new_shape, Dims* out);
 
 }  // namespace holon

@@ -46,7 +46,8 @@ Device Device::parse(std::string_view text) {
   }
   d.simulated = check_device_type(d.type);
   if (d.is_cuda() && d.index >= device_runtime()->device_count())
-    fail_runtime("device \"{}\": this host has {} cuda device(s), counted from 0.", text, device_runtime()->device_count());
+    fail_runtime("device \"{}\": this host has {} cuda device(s), counted from 0.", text,
+                 device_runtime()->device_count());
   return colon == std::string_view::npos ? device_of_rank(d.type, d.simulated) : d;
 }
 
@@ -58,8 +59,6 @@ Device device_of_rank(DeviceType type, bool simulated) {
   return d;
 }
 
-std::string Device::str() const {
-  return type == DeviceType::kCpu ? "cpu" : "cuda:" + std::to_string(index);
-}
+std::string Device::str() const { return type == DeviceType::kCpu ? "cpu" : "cuda:" + std::to_string(index); }
 
 }  // namespace holon

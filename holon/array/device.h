@@ -29,7 +29,8 @@ struct Device {
 bool check_device_type(DeviceType type);
 DeviceType parse_device_type(std::string_view text);
 const char* name(DeviceType type);
-// The device of that type which the current rank works on: its local rank's, counted round where ranks outnumber devices.
+// The device of that type which the current rank works on: its local rank's, counted round where ranks outnumber
+// devices.
 Device device_of_rank(DeviceType type, bool simulated);
 
 }  // namespace holon

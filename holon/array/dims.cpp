@@ -54,8 +54,8 @@ int normalize_axis(int64_t axis, int ndim, const char* op) {
   // A 0-d tensor takes axis 0 and -1, as in PyTorch.
   int64_t n = std::max(ndim, 1);
   if (axis < -n || axis >= n)
-    fail(ErrorKind::kIndex, "{}: axis {} is out of range for a tensor of {} axes; it goes from {} to {}.", op, axis, ndim, -n,
-         n - 1);
+    fail(ErrorKind::kIndex, "{}: axis {} is out of range for a tensor of {} axes; it goes from {} to {}.", op, axis,
+         ndim, -n, n - 1);
   return static_cast<int>(axis < 0 ? axis + n : axis);
 }
 
@@ -67,9 +67,10 @@ Dims broadcast_shapes(const Dims& a, const Dims& b, const char* op) {
   for (int i = 0; i < shorter.size(); ++i) {
     int64_t x = longer[i + shift], y = shorter[i];
     if (x != y && x != 1 && y != 1)
-      fail_value("{}: shapes {} and {} do not broadcast: sizes {} and {} differ at axis {} and neither is 1. Reshape or "
-                 "transpose one of them.",
-                 op, a, b, x, y, i + shift);
+      fail_value(
+          "{}: shapes {} and {} do not broadcast: sizes {} and {} differ at axis {} and neither is 1. Reshape or "
+          "transpose one of them.",
+          op, a, b, x, y, i + shift);
     out[i + shift] = x == 1 ? y : x;
   }
   return out;

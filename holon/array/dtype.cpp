@@ -15,7 +15,8 @@ bool is_integral(DType dtype) { return dtype >= DType::kUInt8 && dtype <= DType:
 int category(DType dtype) { return is_floating(dtype) ? 2 : dtype == DType::kBool ? 0 : 1; }
 
 const char* name(DType dtype) {
-  constexpr const char* kName[] = {"bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"};
+  constexpr const char* kName[] = {"bool",    "uint8",    "int8",    "int32",  "int64",
+                                   "float16", "bfloat16", "float32", "float64"};
   return kName[static_cast<int>(dtype)];
 }
 

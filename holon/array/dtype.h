@@ -51,11 +51,11 @@ struct Float16 {
 // A type's place in the enum, and the type that its arithmetic runs in.
 template <class T>
 struct DTypeOf;
-#define HOLON_DTYPE_OF(T, D, C)             \
-  template <>                               \
-  struct DTypeOf<T> {                       \
-    static constexpr DType value = D;       \
-    using Compute = C;                      \
+#define HOLON_DTYPE_OF(T, D, C)       \
+  template <>                         \
+  struct DTypeOf<T> {                 \
+    static constexpr DType value = D; \
+    using Compute = C;                \
   }
 HOLON_DTYPE_OF(bool, DType::kBool, bool);
 HOLON_DTYPE_OF(uint8_t, DType::kUInt8, uint8_t);

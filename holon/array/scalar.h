@@ -33,9 +33,7 @@ class Scalar {
   }
   std::string str() const { return is_float() ? std::to_string(f_) : std::to_string(i_); }
 
-  bool operator==(const Scalar& o) const {
-    return kind_ == o.kind_ && (is_float() ? f_ == o.f_ : i_ == o.i_);
-  }
+  bool operator==(const Scalar& o) const { return kind_ == o.kind_ && (is_float() ? f_ == o.f_ : i_ == o.i_); }
 
  private:
   Kind kind_;

@@ -24,7 +24,8 @@ namespace holon {
 namespace {
 
 constexpr size_t kAlign = 64, kPage = 4096;
-// Under AddressSanitizer every block ends in bytes that must not be touched, and a free one is not to be touched at all.
+// Under AddressSanitizer every block ends in bytes that must not be touched, and a free one is not to be touched at
+// all.
 #ifdef __SANITIZE_ADDRESS__
 constexpr size_t kGuard = 64, kMost = size_t{2} << 30;  // what a fuzzer asks for is refused early
 void poison(void* p, size_t bytes) { __asan_poison_memory_region(p, bytes); }
@@ -46,10 +47,12 @@ Arena make_arena() {
   arena.size = (arena.size + (1ull << 30)) & ~((1ull << 30) - 1);
   arena.fd = memfd_create("holon-arena", MFD_CLOEXEC);
   if (arena.fd < 0 || ftruncate(arena.fd, static_cast<off_t>(arena.size)) != 0)
-    fail_runtime("the shared arena of {} GiB cannot be made: {}. Set HOLON_ARENA_GB lower.", arena.size >> 30, strerror(errno));
+    fail_runtime("the shared arena of {} GiB cannot be made: {}. Set HOLON_ARENA_GB lower.", arena.size >> 30,
+                 strerror(errno));
   void* base = mmap(nullptr, arena.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.fd, 0);
   if (base == MAP_FAILED)
-    fail_runtime("the shared arena of {} GiB cannot be mapped: {}. Set HOLON_ARENA_GB lower.", arena.size >> 30, strerror(errno));
+    fail_runtime("the shared arena of {} GiB cannot be mapped: {}. Set HOLON_ARENA_GB lower.", arena.size >> 30,
+                 strerror(errno));
   arena.base = static_cast<std::byte*>(base);
   return arena;
 }
@@ -57,7 +60,7 @@ Arena make_arena() {
 // Size classes: four per power of two, so that at most a quarter of a block is wasted.
 size_t class_of(size_t bytes, size_t* rounded) {
   bytes = std::max(bytes, kAlign);
-  size_t log = std::bit_width(bytes - 1) - 1;       // 2^log < bytes <= 2^(log+1)
+  size_t log = std::bit_width(bytes - 1) - 1;  // 2^log < bytes <= 2^(log+1)
   size_t quarter = std::max<size_t>((size_t{1} << log) / 4, kAlign);
   *rounded = (bytes + quarter - 1) / quarter * quarter;
   if (*rounded <= (size_t{1} << log)) *rounded = (size_t{1} << log) + quarter;
@@ -76,7 +79,9 @@ class Allocator {
   const Arena& arena() const { return arena_; }
 
   void* take(size_t bytes) {
-    if (bytes > kMost) fail_runtime("out of memory: {} bytes were asked for ({}). Use smaller tensors or split them over more ranks.", bytes, rank_text());
+    if (bytes > kMost)
+      fail_runtime("out of memory: {} bytes were asked for ({}). Use smaller tensors or split them over more ranks.",
+                   bytes, rank_text());
     size_t rounded, c = class_of(bytes + kGuard, &rounded);
     if (rounded > kSmallLimit) rounded = (rounded + kPage - 1) / kPage * kPage;
     std::lock_guard lock(mutex_);
@@ -215,9 +220,7 @@ class BorrowedStorage final : public Storage {
 
 }  // namespace
 
-Ref<Storage> allocate_storage(size_t size) {
-  return Ref<Storage>(new OwnedStorage(Allocator::get().take(size), size));
-}
+Ref<Storage> allocate_storage(size_t size) { return Ref<Storage>(new OwnedStorage(Allocator::get().take(size), size)); }
 
 Ref<Storage> borrow_storage(void* data, size_t size, void* owner, void (*free)(void*)) {
   return Ref<Storage>(new BorrowedStorage(data, size, owner, free));

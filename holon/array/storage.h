@@ -42,14 +42,12 @@ struct Arena {
   int fd = -1;  // -1: the process's memory is private (one process, or ranks as threads)
   std::byte* base = nullptr;
   size_t size = 0;
-  bool contains(const void* p) const {
-    return p >= base && p < base + size;
-  }
+  bool contains(const void* p) const { return p >= base && p < base + size; }
 };
 // The arena of this process; made on first use.
 const Arena& process_arena();
-// For a process that was just forked, before its other threads: new memory is its own from now on, while tensors made before
-// still read what the parent has.
+// For a process that was just forked, before its other threads: new memory is its own from now on, while tensors made
+// before still read what the parent has.
 void leave_arena();
 
 // Raw blocks from the same caching allocator, for buffers that are no array.

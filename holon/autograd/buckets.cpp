@@ -20,9 +20,7 @@ constexpr int64_t kSmallBytes = 256 << 10;
 int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(size_bytes(t.dtype())); }
 
 // Elements of a row from `at` on, in order, as an array of the shape.
-Array piece(const Array& row, int64_t at, const Dims& shape) {
-  return row.view(shape, contiguous_strides(shape), at);
-}
+Array piece(const Array& row, int64_t at, const Dims& shape) { return row.view(shape, contiguous_strides(shape), at); }
 
 // Every rank's part is the whole tensor and is summed element by element, so several can be seen as one.
 bool joinable(const boxing::Plan& plan) {
@@ -38,7 +36,8 @@ bool GradientBuckets::on(bool device) {
   int64_t& limit = limit_bytes_[device];
   if (limit >= 0) return limit > 0;
   limit = 0;
-  if (device ? !comm::device_overlap_wanted() || Context::current().world_size() == 1 : !comm::background_pays()) return false;
+  if (device ? !comm::device_overlap_wanted() || Context::current().world_size() == 1 : !comm::background_pays())
+    return false;
   double mib = settings::number("HOLON_GRADIENT_BUCKET_MB");
   if (!(mib > 0)) fail_value("HOLON_GRADIENT_BUCKET_MB=\"{}\" is no size. Give a number of MiB above 0.", mib);
   limit = std::max<int64_t>(1, static_cast<int64_t>(std::min(mib, 1e6) * (1 << 20)));
@@ -163,7 +162,8 @@ void GradientBuckets::finish(const std::function<void(TensorImpl&, Tensor)>& add
   if (buckets_.empty()) return;
   // This thread has nothing else to do. (On all ranks the same bucket is the last one.)
   begin(*buckets_.back());
-  if (std::any_of(buckets_.begin(), buckets_.end(), [](auto& b) { return b->device; })) comm::join_device_communication();
+  if (std::any_of(buckets_.begin(), buckets_.end(), [](auto& b) { return b->device; }))
+    comm::join_device_communication();
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (i < works_.size()) works_[i].wait();
     share_out(*buckets_[i]);

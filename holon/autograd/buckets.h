@@ -58,8 +58,9 @@ class GradientBuckets {
 
   int64_t limit_bytes_[2] = {-1, -1};             // on the CPU, on devices; 0: off; -1: not yet known
   std::vector<std::shared_ptr<Bucket>> buckets_;  // all but the last are on their way
-  std::vector<comm::Work> works_;                 // of these, nothing where on devices; a job holds its bucket, so no bucket holds its job
-  size_t let_go_ = 0;                             // so many of them have no gradients any more
+  std::vector<comm::Work>
+      works_;          // of these, nothing where on devices; a job holds its bucket, so no bucket holds its job
+  size_t let_go_ = 0;  // so many of them have no gradients any more
   std::set<const TensorImpl*> held_;
 };
 

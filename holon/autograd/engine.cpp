@@ -23,7 +23,8 @@ namespace {
 
 // A gradient that is nobody else's memory may be kept and written to.
 bool owned(const Tensor& g) {
-  return !g.array().defined() || (g.impl()->use_count() == 1 && g.array().storage->use_count() == 1 && g.array().is_dense());
+  return !g.array().defined() ||
+      (g.impl()->use_count() == 1 && g.array().storage->use_count() == 1 && g.array().is_dense());
 }
 
 class Run {
@@ -35,21 +36,25 @@ class Run {
     capturing_ = true;
     for (size_t i = 0; i < inputs.size(); ++i) {
       Edge e = edge_of(inputs[i]);
-      if (e.leaf) leaf_capture_[e.leaf.get()].push_back(i);
-      else node_capture_[{e.node.get(), e.index}].push_back(i);
+      if (e.leaf)
+        leaf_capture_[e.leaf.get()].push_back(i);
+      else
+        node_capture_[{e.node.get(), e.index}].push_back(i);
     }
     captured.resize(inputs.size());
   }
 
   void seed(const Tensor& root, Tensor gradient) {
     if (!root.defined() || !root.requires_grad())
-      fail_runtime("backward: the tensor does not require grad and has no grad_fn. Mark a leaf by requires_grad=True before the "
-                   "forward pass.");
+      fail_runtime(
+          "backward: the tensor does not require grad and has no grad_fn. Mark a leaf by requires_grad=True before the "
+          "forward pass.");
     if (!gradient.defined()) {
       if (root.numel() != 1)
-        fail_runtime("backward: a gradient can be left out for a tensor of one element only; this one has shape {}. Pass one of "
-                     "that shape, or reduce it first, e.g. by sum().",
-                     root.shape());
+        fail_runtime(
+            "backward: a gradient can be left out for a tensor of one element only; this one has shape {}. Pass one of "
+            "that shape, or reduce it first, e.g. by sum().",
+            root.shape());
       OnesOptions o;
       o.dtype = root.dtype();
       if (root.is_global()) {
@@ -62,8 +67,9 @@ class Run {
       gradient = ones(root.shape(), o);
       if (tracer_) gradient = tracer_->seed(gradient);
     } else if (gradient.shape() != root.shape() || gradient.is_global() != root.is_global()) {
-      fail_runtime("backward: the gradient has shape {} ({}), the tensor {} ({}). They must be alike.", gradient.shape(),
-                   gradient.is_global() ? "global" : "local", root.shape(), root.is_global() ? "global" : "local");
+      fail_runtime("backward: the gradient has shape {} ({}), the tensor {} ({}). They must be alike.",
+                   gradient.shape(), gradient.is_global() ? "global" : "local", root.shape(),
+                   root.is_global() ? "global" : "local");
     }
     deliver(edge_of(root), std::move(gradient));
   }
@@ -107,7 +113,8 @@ class Run {
   void add_to(Tensor& sum, Tensor more) {
     if (!sum.defined()) {
       sum = std::move(more);
-    } else if (!create_ && !tracer_ && sum.is_local() && owned(sum) && sum.dtype() == more.dtype() && sum.array().is_contiguous()) {
+    } else if (!create_ && !tracer_ && sum.is_local() && owned(sum) && sum.dtype() == more.dtype() &&
+               sum.array().is_contiguous()) {
       add_(sum, more);
     } else {
       sum = add(sum, more);
@@ -165,8 +172,10 @@ class Run {
     if (!leaf.meta) leaf.meta = std::make_shared<AutogradMeta>();
     Tensor& sum = leaf.meta->grad;
     if (sum.defined()) {
-      if (create_) sum = add(sum, g);
-      else add_(sum, g);
+      if (create_)
+        sum = add(sum, g);
+      else
+        add_(sum, g);
     } else if (create_) {
       sum = g;
     } else {
@@ -223,8 +232,8 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, 
   run.finish();
 }
 
-std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> inputs, std::span<const Tensor> gradients,
-                         bool retain_graph, bool create_graph, bool allow_unused) {
+std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> inputs,
+                         std::span<const Tensor> gradients, bool retain_graph, bool create_graph, bool allow_unused) {
   for (auto& x : inputs)
     if (!x.defined() || !x.requires_grad())
       fail_runtime("grad: one of the inputs does not require grad. Set requires_grad on it before the forward pass.");
@@ -238,8 +247,9 @@ std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> 
   run.walk();
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!run.captured[i].defined() && !allow_unused)
-      fail_runtime("grad: input {} of shape {} was not used to compute the outputs. Pass allow_unused=True to get None for it.", i,
-                   inputs[i].shape());
+      fail_runtime(
+          "grad: input {} of shape {} was not used to compute the outputs. Pass allow_unused=True to get None for it.",
+          i, inputs[i].shape());
   return std::move(run.captured);
 }
 

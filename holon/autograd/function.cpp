@@ -12,15 +12,20 @@ namespace holon::autograd {
 
 namespace {
 
-Tensor boxed(const char* name, const Tensor& t, const GlobalSpec* to) { return t.spec() == to ? t : box_input(name, t, to); }
+Tensor boxed(const char* name, const Tensor& t, const GlobalSpec* to) {
+  return t.spec() == to ? t : box_input(name, t, to);
+}
 
-const GlobalSpec* with_sbps(const GlobalSpec* spec, const std::vector<Sbp>& sbps) { return intern_spec(spec->placement, NdSbp(sbps)); }
+const GlobalSpec* with_sbps(const GlobalSpec* spec, const std::vector<Sbp>& sbps) {
+  return intern_spec(spec->placement, NdSbp(sbps));
+}
 
-// What a gradient is, axis by axis, when its tensor is of the given sbp: that of a part is a part, and that of an addend is
-// whole, since each addend goes into the sum as it is.
+// What a gradient is, axis by axis, when its tensor is of the given sbp: that of a part is a part, and that of an
+// addend is whole, since each addend goes into the sum as it is.
 const GlobalSpec* gradient_spec(const GlobalSpec* spec) {
   std::vector<Sbp> sbps;
-  for (int a = 0; a < spec->nd_sbp.size(); ++a) sbps.push_back(spec->nd_sbp[a].is_split() ? spec->nd_sbp[a] : sbp::broadcast());
+  for (int a = 0; a < spec->nd_sbp.size(); ++a)
+    sbps.push_back(spec->nd_sbp[a].is_split() ? spec->nd_sbp[a] : sbp::broadcast());
   return with_sbps(spec, sbps);
 }
 
@@ -38,7 +43,8 @@ class FunctionNode final : public Node {
 
   TensorVec backward(std::span<const Tensor> grads) override {
     if (!call_.backward)
-      fail_runtime("backward of {}: its values were freed by an earlier backward. Pass retain_graph=True to that one to go through the graph again.",
+      fail_runtime("backward of {}: its values were freed by an earlier backward. Pass retain_graph=True to that one "
+                   "to go through the graph again.",
                    name());
     if (!on_parts_) return checked(call_.backward(grads), [&](size_t i) { return in_[i].shape; });
     TensorVec parts;
@@ -54,8 +60,9 @@ class FunctionNode final : public Node {
     TensorVec given(in_.size());
     if (member) {
       int index = in_[0].spec->placement.index_of(Context::current().rank());
-      given = checked(call_.backward(parts),
-                      [&](size_t i) { return slice_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape; });
+      given = checked(call_.backward(parts), [&](size_t i) {
+        return slice_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape;
+      });
       for (size_t i = 0; i < given.size(); ++i)
         if (given[i].defined() && given[i].dtype() != dtypes_[i]) given[i] = cast(given[i], dtypes_[i]);
     }
@@ -105,12 +112,13 @@ class FunctionNode final : public Node {
   template <class Shape>
   TensorVec checked(TensorVec given, Shape shape_of) const {
     if (given.size() != in_.size())
-      fail_runtime("backward of {}: returned {} gradients for {} inputs. Return one for each, undefined for those without.", name(), given.size(),
-                   in_.size());
+      fail_runtime(
+          "backward of {}: returned {} gradients for {} inputs. Return one for each, undefined for those without.",
+          name(), given.size(), in_.size());
     for (size_t i = 0; i < given.size(); ++i)
       if (given[i].defined() && given[i].shape() != shape_of(i))
-        fail_runtime("backward of {}: gradient {} has shape {}, its input {} ({}). They must be alike.", name(), i, given[i].shape(), shape_of(i),
-                     rank_text());
+        fail_runtime("backward of {}: gradient {} has shape {}, its input {} ({}). They must be alike.", name(), i,
+                     given[i].shape(), shape_of(i), rank_text());
     return given;
   }
 
@@ -127,9 +135,13 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
   SmallVec<const GlobalSpec*, 4> specs;
   std::vector<Dims> shapes;
   for (auto& t : inputs) {
-    if (!t.is_global()) fail_runtime("{}: local and global tensors are mixed ({}). Make the local ones global by to_global(placement, sbp).", call.name, rank_text());
+    if (!t.is_global())
+      fail_runtime(
+          "{}: local and global tensors are mixed ({}). Make the local ones global by to_global(placement, sbp).",
+          call.name, rank_text());
     if (!(t.spec()->placement == inputs[0].spec()->placement))
-      fail_runtime("{}: the inputs are on different placements, {} and {}. Move one by to_global.", call.name, inputs[0].placement(), t.placement());
+      fail_runtime("{}: the inputs are on different placements, {} and {}. Move one by to_global.", call.name,
+                   inputs[0].placement(), t.placement());
     in.push_back({t.shape(), t.dtype()});
     specs.push_back(t.spec());
     shapes.push_back(t.shape());
@@ -153,20 +165,23 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
   if (index >= 0) {
     given = call.forward(parts);
     if (given.size() != out.size())
-      fail_runtime("{}: forward returned {} tensors, its rule \"{}\" has {} outputs.", call.name, given.size(), call.rule, out.size());
+      fail_runtime("{}: forward returned {} tensors, its rule \"{}\" has {} outputs.", call.name, given.size(),
+                   call.rule, out.size());
   }
   TensorVec outs;
   for (size_t o = 0; o < out.size(); ++o) {
     Array part;
     if (index >= 0) {
-      if (!given[o].defined() || given[o].is_global()) fail_runtime("{}: forward must return local tensors.", call.name);
+      if (!given[o].defined() || given[o].is_global())
+        fail_runtime("{}: forward must return local tensors.", call.name);
       // Ranks outside of the placement know it without running forward.
       if (given[o].dtype() != out[o].dtype)
-        fail_type("{}: output {} is {}; with a sharding rule the outputs have the dtype of the first input, {}.", call.name, o, name(given[o].dtype()),
-                  name(out[o].dtype));
+        fail_type("{}: output {} is {}; with a sharding rule the outputs have the dtype of the first input, {}.",
+                  call.name, o, name(given[o].dtype()), name(out[o].dtype));
       Dims want = slice_of(out[o].shape, placement, chosen.out[o]->nd_sbp, index).shape;
       if (given[o].shape() != want)
-        fail_runtime("{}: output {} has shape {} on {}; by the rule \"{}\" the logical shape is {} and, under {}, this part's {}. Mend the rule or give infer.",
+        fail_runtime("{}: output {} has shape {} on {}; by the rule \"{}\" the logical shape is {} and, under {}, this "
+                     "part's {}. Mend the rule or give infer.",
                      call.name, o, given[o].shape(), rank_text(), call.rule, out[o].shape, chosen.out[o]->nd_sbp, want);
       part = given[o].array();
     }
@@ -187,7 +202,8 @@ TensorVec apply_function(FunctionCall call, TensorVec inputs) {
   bool on_parts = global && !call.rule.empty();
   if (on_parts && tracer())
     fail(ErrorKind::kNotImplemented,
-         "{}: a function with a sharding rule cannot be part of a captured graph: its code runs on this rank's parts. Declare it as an op "
+         "{}: a function with a sharding rule cannot be part of a captured graph: its code runs on this rank's parts. "
+         "Declare it as an op "
          "(docs/guides/adding-an-op.md), or leave out the rule.",
          call.name);
   TensorVec outs;

@@ -5,7 +5,7 @@ namespace holon {
 namespace {
 BlockingHooks hooks;
 thread_local bool on_its_own = false;
-}
+}  // namespace
 
 void set_blocking_hooks(BlockingHooks h) { hooks = h; }
 const BlockingHooks& blocking_hooks() {

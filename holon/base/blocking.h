@@ -7,7 +7,7 @@
 namespace holon {
 
 struct BlockingHooks {
-  void* (*enter)() = nullptr;      // returns what leave() needs
+  void* (*enter)() = nullptr;  // returns what leave() needs
   void (*leave)(void*) = nullptr;
   // Called now and then during a long wait, between enter and leave. May throw, to end the wait (Ctrl-C).
   void (*poll)() = nullptr;

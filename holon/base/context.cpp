@@ -23,7 +23,8 @@ std::optional<int> env_int(std::initializer_list<const char*> names) {
     char* end = nullptr;
     long value = std::strtol(text, &end, 10);
     if (*end || value < 0 || value > 1'000'000)
-      fail_value("{}=\"{}\" is not a rank or a number of ranks. Set it to a number from 0 on, or unset it.", name, text);
+      fail_value("{}=\"{}\" is not a rank or a number of ranks. Set it to a number from 0 on, or unset it.", name,
+                 text);
     return static_cast<int>(value);
   }
   return std::nullopt;
@@ -69,7 +70,8 @@ Context& Context::of_process() {
     if (world < 1) fail_value("WORLD_SIZE is {}; a world has at least one rank.", world);
     if (rank >= world) fail_value("RANK is {} but WORLD_SIZE is {}: ranks are counted from 0.", rank, world);
     int local = of({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}, "SLURM_LOCALID").value_or(rank);
-    int local_world = of({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}, "").value_or(slurm ? tasks_of_node() : world);
+    int local_world = of({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}, "")
+                          .value_or(slurm ? tasks_of_node() : world);
     return new Context(rank, world, local, local_world);
   }();
   return *context;

@@ -19,7 +19,8 @@ class Context {
   ~Context();
 
   // The context of the rank that this thread works for. A thread that no run_ranks() started belongs to the process's
-  // own rank, which RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe (Open MPI's and SLURM's names are read too).
+  // own rank, which RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe (Open MPI's and SLURM's names are read
+  // too).
   static Context& current() {
     if (!current_) [[unlikely]]
       current_ = &of_process();

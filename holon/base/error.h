@@ -83,8 +83,8 @@ struct fmt::formatter<T> {
 };
 
 // A promise inside Holon: when it is broken the fault is ours, and the message says so.
-#define HOLON_CHECK(condition, ...)                                                       \
-  do {                                                                                    \
-    if (!(condition)) [[unlikely]]                                                        \
-      ::holon::internal_error(__FILE__, __LINE__, #condition, __VA_ARGS__);               \
+#define HOLON_CHECK(condition, ...)                                         \
+  do {                                                                      \
+    if (!(condition)) [[unlikely]]                                          \
+      ::holon::internal_error(__FILE__, __LINE__, #condition, __VA_ARGS__); \
   } while (0)

@@ -23,7 +23,7 @@ void detail::run_parallel(int64_t n, int64_t grain, void (*body)(void*, int64_t,
     return;
   }
   std::exception_ptr error;
-#pragma omp parallel num_threads(static_cast<int>(parts))
+#pragma omp parallel num_threads(static_cast <int>(parts))
   {
     // The runtime may give fewer threads than were asked for.
     const int64_t k = omp_get_num_threads(), i = omp_get_thread_num();

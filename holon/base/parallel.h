@@ -17,9 +17,9 @@ namespace detail {
 void run_parallel(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* state);
 }  // namespace detail
 
-// Calls f(begin, end) on ranges that partition [0, n), each of at least `grain` items unless there are fewer. Runs in the
-// calling thread if one range is enough or the thread is inside a parallel loop. An exception of f is thrown on, one of
-// them if several throw.
+// Calls f(begin, end) on ranges that partition [0, n), each of at least `grain` items unless there are fewer. Runs in
+// the calling thread if one range is enough or the thread is inside a parallel loop. An exception of f is thrown on,
+// one of them if several throw.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   if (n <= 0) return;

@@ -12,7 +12,8 @@
 // it shows the next. So a schedule that lets a stage run k micro-batches ahead of the next one takes turns among k
 // objects, and then waits for nobody whom it does not have to wait for.
 //
-// Between devices the calls are in the devices' order, and wait little (handover_device.h). They need no scratch memory.
+// Between devices the calls are in the devices' order, and wait little (handover_device.h). They need no scratch
+// memory.
 //
 // What small parts (4 KiB) and parts for other hosts take with them is a copy; other parts are read where they lie.
 // Sums over ranks of several hosts are taken in the order of the source's ranks.

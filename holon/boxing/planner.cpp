@@ -130,12 +130,14 @@ std::vector<Link> Plan::links() const {
 namespace {
 
 uint64_t fingerprint(const Step& s, size_t number, const Dims& shape, DType dtype) {
-  return hash_text(fmt::format("{} {} {} {} {} {} {}", s.label, s.from->placement, s.to->placement, number, shape, static_cast<int>(dtype), s.two_phase));
+  return hash_text(fmt::format("{} {} {} {} {} {} {}", s.label, s.from->placement, s.to->placement, number, shape,
+                               static_cast<int>(dtype), s.two_phase));
 }
 
 std::vector<int> ranks_of(const GlobalSpec* from, const GlobalSpec* to) {
   std::vector<int> ranks(from->placement.ranks().begin(), from->placement.ranks().end());
-  if (from->placement != to->placement) ranks.insert(ranks.end(), to->placement.ranks().begin(), to->placement.ranks().end());
+  if (from->placement != to->placement)
+    ranks.insert(ranks.end(), to->placement.ranks().begin(), to->placement.ranks().end());
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
@@ -188,8 +190,8 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
 
 namespace {
 
-// By how much all ranks of both placements can be lowered, so that they share hosts as before: a pipeline's stages are alike but for
-// that, and are planned once.
+// By how much all ranks of both placements can be lowered, so that they share hosts as before: a pipeline's stages are
+// alike but for that, and are planned once.
 int lowest_shift(const std::vector<int>& ranks, const HostMap& hosts) {
   auto alike = [&](int shift) {
     std::map<int, int> to, back;
@@ -210,7 +212,8 @@ int lowest_shift(const std::vector<int>& ranks, const HostMap& hosts) {
 const GlobalSpec* lowered(const GlobalSpec* spec, int by) {
   std::vector<int64_t> ranks;
   for (int r : spec->placement.ranks()) ranks.push_back(r - by);
-  return intern_spec(Placement(name(spec->placement.device_type()), spec->placement.hierarchy(), std::move(ranks)), spec->nd_sbp);
+  return intern_spec(Placement(name(spec->placement.device_type()), spec->placement.hierarchy(), std::move(ranks)),
+                     spec->nd_sbp);
 }
 
 // The plan of other ranks that stand to each other as these do.

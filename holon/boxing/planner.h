@@ -1,8 +1,8 @@
 // Finds the steps that bring a tensor from one (placement, nd_sbp) to another. Pure: the same arguments give the same
 // plan on every rank. Works for every pair and every shape.
 //
-// The cheapest path of steps by the model in cost/ is taken (search.h), among those whose intermediate parts take no more
-// memory than the larger of source and target.
+// The cheapest path of steps by the model in cost/ is taken (search.h), among those whose intermediate parts take no
+// more memory than the larger of source and target.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ class Plan {
   int64_t peak_bytes() const;
   // The most that the specs between the ends take on a rank at once.
   int64_t between_bytes() const;
-  // Who reads how much of whom: in all steps, or in one. Sorted by `from`, then `to`; pairs of ranks that read nothing of
-  // each other are left out. Takes every rank's transfers, so it is for words and tests.
+  // Who reads how much of whom: in all steps, or in one. Sorted by `from`, then `to`; pairs of ranks that read nothing
+  // of each other are left out. Takes every rank's transfers, so it is for words and tests.
   std::vector<Link> links() const;
   std::vector<Link> links(size_t step) const;
   const HostMap& hosts() const;  // that it was made for
@@ -59,8 +59,8 @@ class Plan {
   std::shared_ptr<const Data> data_;
 };
 
-// The plan for the current rank's machine, from a bounded cache of the process. Errors: an nd_sbp that fits its placement
-// or the shape not.
+// The plan for the current rank's machine, from a bounded cache of the process. Errors: an nd_sbp that fits its
+// placement or the shape not.
 Plan plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
 
 // The same without the cache, for a machine of one's own.
@@ -73,7 +73,8 @@ inline Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& 
 // Predicted seconds of the plan; 0 where nothing changes, a small positive number for a mere view.
 double cost(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
 
-// The plan in words: its steps with bytes per rank and per link, the memory it takes, and predicted time. Not collective.
+// The plan in words: its steps with bytes per rank and per link, the memory it takes, and predicted time. Not
+// collective.
 std::string explain(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
 
 }  // namespace holon::boxing

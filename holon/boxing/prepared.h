@@ -8,8 +8,8 @@
 // Values, CommStats and errors are those of boxing::execute(), which runs the same steps.
 //
 // Memory that lies in the process's arena (allocate_storage(), or a part of it) is read by peers where it is; other
-// memory is copied first, and that copy is allocated. Between hosts messages take memory of their own, too. So do parts on
-// devices, whose allocator works in the stream's order: no scratch memory is asked for.
+// memory is copied first, and that copy is allocated. Between hosts messages take memory of their own, too. So do parts
+// on devices, whose allocator works in the stream's order: no scratch memory is asked for.
 #pragma once
 
 #include <cstddef>

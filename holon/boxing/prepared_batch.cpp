@@ -63,7 +63,7 @@ struct PreparedBatch::Data {
 
   const Context* bound = nullptr;
   comm::Communicator* group = nullptr;
-  std::unique_ptr<DeviceExchange> exchange;  // on devices, made by the first run
+  std::unique_ptr<DeviceExchange> exchange;   // on devices, made by the first run
   std::vector<comm::HostSchedule> schedules;  // of each tensor, where the group spans hosts
 
   size_t item() const { return size_bytes(dtype); }
@@ -125,7 +125,8 @@ struct PreparedBatch::Data {
 
   void run_on_device(const Array& src, const Array& dst) {
     comm::DeviceCommunicator* devices = nullptr;
-    if (boxing::on_device(*from) && boxing::on_device(*to)) devices = comm::device_communicator(members, to->placement.device());
+    if (boxing::on_device(*from) && boxing::on_device(*to))
+      devices = comm::device_communicator(members, to->placement.device());
     if (!devices) return run_through_host(src, dst);
     if (in_place) return devices->all_reduce(info(), memory_of(src), memory_of(dst), in.elements, dtype);
     comm::note_bytes(static_cast<uint64_t>(read_bytes));
@@ -142,7 +143,9 @@ struct PreparedBatch::Data {
     }
     exchange->run(*devices, info(), has_in ? src : Array{}, has_out ? dst : Array{});
   }
-  int group_place() const { return static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin()); }
+  int group_place() const {
+    return static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
+  }
 
   void run_through_host(const Array& src, const Array& dst) {
     Array shown, arrived;

@@ -194,7 +194,8 @@ bool one_move(const GlobalSpec& from, const GlobalSpec& to) {
   unsigned fixed = fixed_axes(from, to);
   auto one_rank = [&](int a) { return from.placement.hierarchy()[a] == 1; };
   for (int a = 0; a < to.nd_sbp.size(); ++a)
-    if (to.nd_sbp[a].is_partial() && !(is_fixed(fixed, a) && (from.nd_sbp[a].is_partial() || one_rank(a)))) return false;
+    if (to.nd_sbp[a].is_partial() && !(is_fixed(fixed, a) && (from.nd_sbp[a].is_partial() || one_rank(a))))
+      return false;
   return true;
 }
 

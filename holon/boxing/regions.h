@@ -41,8 +41,10 @@ struct Transfer {
 
 // Pre: one_move(from, to); rank is in one of the placements. A rank prefers its own data; among the owners of equal
 // data the one with the fewest bytes to give so far is taken, which all ranks work out alike.
-// On several hosts, copies on its own come first, and ranks of one host that want the same from another ask the same owner.
-Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank, const HostMap& hosts = {});
+// On several hosts, copies on its own come first, and ranks of one host that want the same from another ask the same
+// owner.
+Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank,
+                     const HostMap& hosts = {});
 
 struct Volume {
   int64_t elements = 0;  // of the rank's part of the target

@@ -120,7 +120,8 @@ Communicator& communicator(std::span<const int> ranks) {
   std::unique_ptr<Communicator> made;
   if (key.size() == 1)
     made = std::make_unique<SelfCommunicator>(key[0], p.stats);
-  else if (World& w = world(); std::any_of(key.begin(), key.end(), [&](int r) { return w.host_of(r) != w.host_of(key[0]); }))
+  else if (World& w = world();
+           std::any_of(key.begin(), key.end(), [&](int r) { return w.host_of(r) != w.host_of(key[0]); }))
     made = std::make_unique<HostsCommunicator>(w, key, static_cast<int>(mine - ranks.begin()), p.stats, p.site);
   else
     made = std::make_unique<GroupCommunicator>(world(), key, static_cast<int>(mine - ranks.begin()), p.stats, p.site,

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 #include <string_view>
+#include <vector>
 
 #include "holon/array/dims.h"
 #include "holon/comm/communicator.h"
@@ -124,8 +124,8 @@ class ControlBlock {
   RankEntry& rank_entry(int rank) const;
   OneText<2000>& aborted() const;
 
-  // The group of exactly these ranks, in this order, on this channel, for a rank of `world`. Errors: the table is full; a
-  // rank that was about to enter a group is neither dead nor goes on within the communication time-out.
+  // The group of exactly these ranks, in this order, on this channel, for a rank of `world`. Errors: the table is full;
+  // a rank that was about to enter a group is neither dead nor goes on within the communication time-out.
   Group group(const World& world, std::span<const int> ranks, int64_t channel = 0, int* table_index = nullptr) const;
   std::string group_text(int table_index) const;  // "[0-3]"
   std::vector<int> group_ranks(int table_index) const;

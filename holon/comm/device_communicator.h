@@ -103,8 +103,8 @@ DeviceCommunicatorMaker* device_communicator_maker();  // nullptr without a back
 // memory, and rank 0 of them says so once. Collective on first use. Errors: as communicator(ranks).
 DeviceCommunicator* device_communicator(std::span<const int> ranks, Device device);
 
-// In its scope what this rank computes next does not wait for its collectives, which are done beside it: their results may be used,
-// and the memory that they read or write given to others, after join_device_communication() only.
+// In its scope what this rank computes next does not wait for its collectives, which are done beside it: their results
+// may be used, and the memory that they read or write given to others, after join_device_communication() only.
 class DeviceOverlapScope {
  public:
   DeviceOverlapScope();

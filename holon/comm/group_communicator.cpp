@@ -181,7 +181,8 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
   if (about.empty() || about.back() != ' ') about += ' ';
   return fmt::format("{}: rank{} {} did not arrive within {:g} s ({}). Arrived: {}.{}Read the log of rank {} first; "
                      "HOLON_COMM_TIMEOUT_S raises the limit.",
-                     op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), here, about, late[0]);
+                     op, late.size() > 1 ? "s" : "", list_text(late), world_.timeout_s(), call_text(), here, about,
+                     late[0]);
 }
 
 bool GroupCommunicator::failed_at(uint64_t target) const {

@@ -9,13 +9,19 @@
 namespace holon::comm {
 
 World::World(int rank, int size, ControlBlock block, int cores, bool threads, Hosts hosts)
-    : rank_(rank), size_(size), block_(block), hosts_(std::move(hosts)), timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")), cores_here_(cores) {
+    : rank_(rank),
+      size_(size),
+      block_(block),
+      hosts_(std::move(hosts)),
+      timeout_s_(settings::number("HOLON_COMM_TIMEOUT_S")),
+      cores_here_(cores) {
   int here = size;
   if (!threads && several_hosts())
     here = static_cast<int>(std::count(hosts_.of_rank.begin(), hosts_.of_rank.end(), host_of(rank)));
   ranks_here_ = here;
   // Each rank's connections with other hosts have a thread too. Where they share the cores with ranks, a rank sleeps at
-  // once: one that spins, or yields, keeps a connection from its core for the rest of a time slice, which is milliseconds.
+  // once: one that spins, or yields, keeps a connection from its core for the rest of a time slice, which is
+  // milliseconds.
   const bool connected = !threads && several_hosts();
   double us = (connected ? 2 * here : here) <= cores ? 50 : 0;
   if (here > cores && !connected) yields_ = 2 * ((here + cores - 1) / cores);

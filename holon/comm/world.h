@@ -80,8 +80,8 @@ World& world();
 // Gives the current context its world, before its first call of world().
 void adopt_world(std::shared_ptr<World> world);
 
-// A rank's threads that communicate have a Context and a channel each, on one World: the groups of different channels are
-// different groups, so that their calls are never taken for each other's. 0 is the rank's own thread's.
+// A rank's threads that communicate have a Context and a channel each, on one World: the groups of different channels
+// are different groups, so that their calls are never taken for each other's. 0 is the rank's own thread's.
 std::shared_ptr<World> shared_world();
 void set_channel(int channel);  // of the current context, before its first communicator()
 int channel();

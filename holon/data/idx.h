@@ -1,5 +1,5 @@
-// IDX files, the format of MNIST: a magic number with type and number of axes, the sizes, and the elements, big-endian. A file
-// may be compressed by gzip, whatever its name.
+// IDX files, the format of MNIST: a magic number with type and number of axes, the sizes, and the elements, big-endian.
+// A file may be compressed by gzip, whatever its name.
 #pragma once
 
 #include <filesystem>
@@ -12,9 +12,9 @@
 namespace holon::data {
 
 // The values as a local tensor of the file's type: uint8, int8, int32, float32 or float64; int16 becomes int32.
-// Errors (RuntimeError), naming the file and the byte: no IDX file, an unknown type, more axes than a tensor has, sizes that do
-// not fit the length, in either direction, damaged gzip data. Nothing is read beyond the given bytes, and no more memory is
-// taken than they can fill.
+// Errors (RuntimeError), naming the file and the byte: no IDX file, an unknown type, more axes than a tensor has, sizes
+// that do not fit the length, in either direction, damaged gzip data. Nothing is read beyond the given bytes, and no
+// more memory is taken than they can fill.
 Tensor read_idx(const std::filesystem::path& path);
 // The same for bytes at hand; name stands in messages.
 Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name);

@@ -19,9 +19,11 @@ namespace holon::data {
 TensorDataset::TensorDataset(std::vector<Tensor> tensors) {
   if (tensors.empty()) fail_value("TensorDataset: it needs at least one tensor.");
   for (auto& t : tensors) {
-    if (t.is_global()) fail_type("TensorDataset: a global tensor {}. Give local ones; the loader makes global batches.", t.shape());
+    if (t.is_global())
+      fail_type("TensorDataset: a global tensor {}. Give local ones; the loader makes global batches.", t.shape());
     if (t.ndim() == 0 || t.shape()[0] != tensors[0].shape()[0])
-      fail_value("TensorDataset: the tensors must have as many samples; found {} and {}.", tensors[0].shape(), t.shape());
+      fail_value("TensorDataset: the tensors must have as many samples; found {} and {}.", tensors[0].shape(),
+                 t.shape());
     tensors_.push_back(Tensor::local(kernels::contiguous(kernels::on_device(t.array(), {}))));
   }
 }
@@ -34,7 +36,8 @@ std::vector<Tensor> TensorDataset::batch(std::span<const int64_t> indices) const
     Array out = Array::empty(shape, t.dtype());
     const size_t row = t.shape()[0] == 0 ? 0 : t.array().nbytes() / static_cast<size_t>(t.shape()[0]);
     for (size_t i = 0; i < indices.size(); ++i) {
-      if (indices[i] < 0 || indices[i] >= size()) fail(ErrorKind::kIndex, "TensorDataset: sample {} of {}.", indices[i], size());
+      if (indices[i] < 0 || indices[i] >= size())
+        fail(ErrorKind::kIndex, "TensorDataset: sample {} of {}.", indices[i], size());
       if (row > 0) std::memcpy(out.bytes() + i * row, t.array().bytes() + static_cast<size_t>(indices[i]) * row, row);
     }
     batch.push_back(Tensor::local(std::move(out)));
@@ -44,7 +47,8 @@ std::vector<Tensor> TensorDataset::batch(std::span<const int64_t> indices) const
 
 ByteDataset::ByteDataset(ByteCorpus corpus, int64_t length, int64_t stride, bool targets)
     : corpus_(std::move(corpus)), length_(length), stride_(stride), targets_(targets) {
-  if (length < 1 || stride < 1) fail_value("ByteDataset: length is {} and stride {}; both must be at least 1.", length, stride);
+  if (length < 1 || stride < 1)
+    fail_value("ByteDataset: length is {} and stride {}; both must be at least 1.", length, stride);
 }
 
 int64_t ByteDataset::size() const {
@@ -72,7 +76,8 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptio
   if (options.prefetch < 0) fail_value("DataLoader: prefetch is {}; it must not be negative.", options.prefetch);
   if (static_cast<bool>(options.placement) != static_cast<bool>(options.sbp))
     fail_layout("DataLoader: placement and sbp belong together. Give both for global batches, neither for local ones.");
-  if (options.placement) part_rows(options.batch_size, options.placement, options.sbp);  // raises what is wrong with them
+  if (options.placement)
+    part_rows(options.batch_size, options.placement, options.sbp);  // raises what is wrong with them
   if (options.pin_memory && !device_runtime()) {
     if (settings::text("HOLON_SIMULATE") != "cuda")
       log::warn("DataLoader: pin_memory was asked for, but there is no cuda device: batches are in ordinary memory.");
@@ -114,7 +119,8 @@ DataLoader::Made DataLoader::make(LoaderPosition at) {
       std::tie(first, count) = part_rows(made.samples, options_.placement, options_.sbp);
       if (count == 0) first = 0, count = 1;  // tells shape and dtype
     }
-    made.rows = dataset_->batch(std::span<const int64_t>(order_).subspan(static_cast<size_t>(begin + first), static_cast<size_t>(count)));
+    made.rows = dataset_->batch(
+        std::span<const int64_t>(order_).subspan(static_cast<size_t>(begin + first), static_cast<size_t>(count)));
     if (made.rows.empty()) fail_value("DataLoader: the dataset made a batch without tensors.");
     if (options_.pin_memory && !options_.placement)  // a global batch when it is one
       for (Tensor& rows : made.rows) rows = pinned(rows);
@@ -179,7 +185,8 @@ std::vector<Tensor> DataLoader::next() {
 
 void DataLoader::seek(LoaderPosition position) {
   if (position.epoch < 0 || position.batch < 0 || position.batch > batches_per_epoch())
-    fail_value("DataLoader: there is no batch {} in epoch {}; an epoch has {}.", position.batch, position.epoch, batches_per_epoch());
+    fail_value("DataLoader: there is no batch {} in epoch {}; an epoch has {}.", position.batch, position.epoch,
+               batches_per_epoch());
   stop();
   position_ = position;
   start();

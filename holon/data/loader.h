@@ -21,7 +21,8 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;
-  // The samples with the given indices. Called in the loader's thread, which belongs to no rank: ops on local tensors only.
+  // The samples with the given indices. Called in the loader's thread, which belongs to no rank: ops on local tensors
+  // only.
   virtual std::vector<Tensor> batch(std::span<const int64_t> indices) const = 0;
 };
 
@@ -36,8 +37,8 @@ class TensorDataset : public Dataset {
   std::vector<Tensor> tensors_;
 };
 
-// Windows of `length` bytes of a corpus as int64, beginning every `stride` bytes; with targets also the windows one byte later.
-// Errors: length or stride below 1.
+// Windows of `length` bytes of a corpus as int64, beginning every `stride` bytes; with targets also the windows one
+// byte later. Errors: length or stride below 1.
 class ByteDataset : public Dataset {
  public:
   ByteDataset(ByteCorpus corpus, int64_t length, int64_t stride, bool targets);
@@ -55,7 +56,7 @@ struct LoaderOptions {
   bool shuffle = false;    // a new order for each epoch, which follows from seed and epoch alone
   uint64_t seed = 0;
   bool drop_last = false;
-  int64_t prefetch = 2;    // batches that are made ahead; 0: no thread
+  int64_t prefetch = 2;  // batches that are made ahead; 0: no thread
   // Batches lie in pinned memory, from which copies to a device need no waiting (to_device(x, device, true)). Without a
   // device a warning says that they do not.
   bool pin_memory = false;
@@ -77,7 +78,8 @@ class DataLoader {
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
-  // The next batch; an empty list at the end of an epoch, behind which the next one begins. Throws what the dataset threw.
+  // The next batch; an empty list at the end of an epoch, behind which the next one begins. Throws what the dataset
+  // threw.
   std::vector<Tensor> next();
   int64_t batches_per_epoch() const;
 

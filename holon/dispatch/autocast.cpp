@@ -73,7 +73,9 @@ void autocast_inputs(const OpDef& op, TensorVec& inputs) {
   State& s = state();
   for (auto& t : inputs) {
     if (!t.defined() || !is_floating(t.dtype())) continue;
-    const DType wanted = op.autocast == Autocast::kLower ? s.mode.dtype : op.autocast == Autocast::kFloat32 ? float32 : widest;
+    const DType wanted = op.autocast == Autocast::kLower ? s.mode.dtype
+        : op.autocast == Autocast::kFloat32              ? float32
+                                                         : widest;
     if (t.dtype() == wanted) continue;
     t = op.autocast == Autocast::kLower ? lowered(t, s) : cast_to(t, wanted);
   }

@@ -1,6 +1,6 @@
-// Regions in which ops cast their inputs: products run in bfloat16 (or float16), losses and sums in float32, each op after its
-// class (Autocast in holon/registry/op_def.h). The casts are recorded, so that gradients arrive at float32 leaves in float32.
-// A region belongs to the rank, like the gradient mode.
+// Regions in which ops cast their inputs: products run in bfloat16 (or float16), losses and sums in float32, each op
+// after its class (Autocast in holon/registry/op_def.h). The casts are recorded, so that gradients arrive at float32
+// leaves in float32. A region belongs to the rank, like the gradient mode.
 #pragma once
 
 #include "holon/registry/op_def.h"
@@ -32,11 +32,13 @@ class AutocastGuard {
   AutocastMode before_;
 };
 
-// For a backward walk: gradients run in the dtypes of what was recorded. The cast leaves are let go, whose nodes the walk frees.
+// For a backward walk: gradients run in the dtypes of what was recorded. The cast leaves are let go, whose nodes the
+// walk frees.
 class AutocastPause {
  public:
   AutocastPause() : active_(autocast_mode().depth > 0) {
-    if (active_) before_ = exchange_autocast({false, autocast_mode().dtype, autocast_mode().cache, autocast_mode().depth});
+    if (active_)
+      before_ = exchange_autocast({false, autocast_mode().dtype, autocast_mode().cache, autocast_mode().depth});
   }
   ~AutocastPause() {
     if (!active_) return;

@@ -10,8 +10,9 @@ namespace holon {
 Tensor box_input(const char* op, const Tensor& t, const GlobalSpec* to) {
   boxing::record_implicit(boxing::implicit_event(op, t.spec(), to, t.shape(), t.dtype()));
   Tracer* trace = tracer();
-  Tensor moved = trace ? trace->box(t, to, false)
-                       : Tensor::global(boxing::box(t.spec(), to, t.shape(), t.dtype(), t.array()), t.shape(), t.dtype(), to);
+  Tensor moved = trace
+      ? trace->box(t, to, false)
+      : Tensor::global(boxing::box(t.spec(), to, t.shape(), t.dtype(), t.array()), t.shape(), t.dtype(), to);
   moved.impl()->requires_grad = t.requires_grad();
   moved.impl()->grad_fn = t.impl()->grad_fn;
   moved.impl()->output_index = t.impl()->output_index;

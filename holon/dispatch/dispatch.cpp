@@ -39,9 +39,10 @@ struct Scan {
   std::string kinds;
   for (auto& t : inputs)
     if (t.defined()) kinds += std::string(kinds.empty() ? "" : ", ") + (t.is_global() ? "global" : "local");
-  fail_runtime("{}: Got input tensors with inconsistent attributes! op_type_name: {}. attributes of inputs is: {} ({}). Make "
-               "the local ones global by to_global(placement, sbp).",
-               op.name(), op.name(), kinds, rank_text());
+  fail_runtime(
+      "{}: Got input tensors with inconsistent attributes! op_type_name: {}. attributes of inputs is: {} ({}). Make "
+      "the local ones global by to_global(placement, sbp).",
+      op.name(), op.name(), kinds, rank_text());
 }
 
 Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
@@ -65,9 +66,10 @@ Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
     }
     if (t.is_global() != s.global) fail_mixed(op, inputs);
     if (s.global && !(t.spec()->placement == first->spec()->placement)) [[unlikely]]
-      fail_runtime("{}: Expected all tensors to be on the same placement, but found at least two placements, {} (positional {}) "
-                   "and {} (positional {})! Move one by to_global.",
-                   op.name(), first->placement(), first - inputs.data(), t.placement(), i);
+      fail_runtime(
+          "{}: Expected all tensors to be on the same placement, but found at least two placements, {} (positional {}) "
+          "and {} (positional {})! Move one by to_global.",
+          op.name(), first->placement(), first - inputs.data(), t.placement(), i);
   }
   if (!first && op.schema.n_inputs > 0 && op.schema.input_list)
     fail_value("{}: an empty list of tensors was given; it needs at least one.", op.name());
@@ -96,7 +98,10 @@ DType common_dtype(const OpDef& op, std::span<const Tensor> inputs, const Attrs&
     into = any ? promote(into, t.dtype()) : t.dtype();
     any = true;
   }
-  DType common = !any_0d ? of_axes : !any_axes ? of_0d : category(of_0d) > category(of_axes) ? promote(of_axes, of_0d) : of_axes;
+  DType common = !any_0d                    ? of_axes
+      : !any_axes                           ? of_0d
+      : category(of_0d) > category(of_axes) ? promote(of_axes, of_0d)
+                                            : of_axes;
   for (int a : op.promote_attrs)
     if (attrs.has(a)) common = attrs.as_scalar(a).promote_with(common);
   return op.promotes_to_float && !is_floating(common) ? float32 : common;
@@ -137,7 +142,8 @@ void promote_inputs(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
 
 void check_attrs(const OpDef& op, const Attrs& attrs) {
   if (static_cast<int>(attrs.size()) != op.schema.n_attrs) [[unlikely]]
-    fail_type("{}: takes {} attributes, got {}. Signature: {}", op.name(), op.schema.n_attrs, attrs.size(), op.schema.text);
+    fail_type("{}: takes {} attributes, got {}. Signature: {}", op.name(), op.schema.n_attrs, attrs.size(),
+              op.schema.text);
   for (int at : op.required_attrs)
     if (!attrs.has(at)) [[unlikely]]
       for (auto& a : op.schema.args)
@@ -159,12 +165,14 @@ void run_kernel(const OpDef& op, const Attrs& attrs, std::span<const Array* cons
 }
 
 // Memory for an output: pinned where the call asks for it.
-Array allocate(const OpDef& op, const Attrs& attrs, const Dims& shape, const Dims& strides, DType dtype, Device device) {
+Array allocate(const OpDef& op, const Attrs& attrs, const Dims& shape, const Dims& strides, DType dtype,
+               Device device) {
   if (op.pin_memory_attr < 0 || !attrs.as_bool(op.pin_memory_attr)) [[likely]]
     return Array::empty_strided(shape, strides, dtype, device);
   if (device.is_cuda())
-    fail_runtime("{}: pin_memory was asked for together with {}; only memory of the CPU can be pinned. Leave one of them out.", op.public_name(),
-                 device);
+    fail_runtime(
+        "{}: pin_memory was asked for together with {}; only memory of the CPU can be pinned. Leave one of them out.",
+        op.public_name(), device);
   Array a = Array::empty_pinned(shape, strides, dtype);
   a.device = device;
   return a;
@@ -242,7 +250,8 @@ CallKey key_of(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
     for (int64_t w : attrs.words()) k.add(w);
   else
     for (size_t i = 0; i < attrs.size(); ++i)
-      if (attrs.has(static_cast<int>(i)) && static_cast<int>(i) != op.seed_attr && static_cast<int>(i) != op.counter_attr) {
+      if (attrs.has(static_cast<int>(i)) && static_cast<int>(i) != op.seed_attr &&
+          static_cast<int>(i) != op.counter_attr) {
         size_t begin = attrs.starts()[i], end = attrs.words().size();
         for (uint16_t s : attrs.starts())
           if (s != 0xffff && s > begin && s < end) end = s;
@@ -260,7 +269,8 @@ CallKey key_of(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
   return k;
 }
 
-std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, uint32_t present) {
+std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs,
+                                      uint32_t present) {
   auto c = std::make_unique<CachedCall>();
   SmallVec<Meta, 4> metas;
   SmallVec<const GlobalSpec*, 4> specs;
@@ -294,7 +304,8 @@ const CachedCall& lookup(const OpDef& op, const Attrs& attrs, std::span<const Te
   CallKey key = key_of(op, attrs, inputs);
   auto [begin, end] = cache.entries.equal_range(key.hash);
   for (auto it = begin; it != end; ++it)
-    if (it->second->key.size() == key.words.size() && std::equal(key.words.begin(), key.words.end(), it->second->key.begin()))
+    if (it->second->key.size() == key.words.size() &&
+        std::equal(key.words.begin(), key.words.end(), it->second->key.begin()))
       return *it->second;
   auto made = plan_call(op, attrs, inputs, present);
   made->key.assign(key.words.begin(), key.words.end());
@@ -384,10 +395,12 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   if (op.schema.n_inputs == 0 && op.placement_attr >= 0) {
     s.global = given.has(op.placement_attr);
     if (s.global != given.has(op.sbp_attr))
-      fail_layout("{}: placement and sbp belong together; only {} was given. Give both for a global tensor, neither for a local one.", op.name(),
-                 s.global ? "placement" : "sbp");
+      fail_layout("{}: placement and sbp belong together; only {} was given. Give both for a global tensor, neither "
+                  "for a local one.",
+                  op.name(), s.global ? "placement" : "sbp");
     if (s.global && op.device_attr >= 0 && given.has(op.device_attr))
-      fail_layout("{}: both placement and device were given. A global tensor has a placement, a local one a device.", op.name());
+      fail_layout("{}: both placement and device were given. A global tensor has a placement, a local one a device.",
+                  op.name());
   }
   Attrs drawn;
   const Attrs* attrs = &given;
@@ -397,8 +410,10 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
     attrs = &drawn;
   }
   TensorVec outs;
-  if (s.global) run_global(op, *attrs, inputs, s.present, outs);
-  else run_local(op, *attrs, inputs, s.present, outs);
+  if (s.global)
+    run_global(op, *attrs, inputs, s.present, outs);
+  else
+    run_local(op, *attrs, inputs, s.present, outs);
   if (span) [[unlikely]]
     describe(span, outs);
   if (s.grad && op.grad && grad_enabled()) {
@@ -414,7 +429,9 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
 std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
   Scan s = scan(op, inputs);
   if (op.body)
-    fail_runtime("{}: it is made of other ops and has no signatures of its own. Ask for those of the ops that its body calls.", op.name());
+    fail_runtime(
+        "{}: it is made of other ops and has no signatures of its own. Ask for those of the ops that its body calls.",
+        op.name());
   if (op.schema.n_inputs == 0) return {};
   if (op.promotes) promote_inputs(op, inputs, attrs);
   SmallVec<Meta, 4> metas;
@@ -432,8 +449,8 @@ Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
 TensorVec call(std::string_view name, TensorVec inputs, const std::vector<NamedAttr>& attrs) {
   const OpDef& op = find_op(name);
   if (!op.schema.input_list && inputs.size() != static_cast<size_t>(op.schema.n_inputs))
-    fail_type("{}: {} tensors were given, it takes {}; an absent one is Tensor(). Signature: {}", op.name(), inputs.size(), op.schema.n_inputs,
-              op.schema.text);
+    fail_type("{}: {} tensors were given, it takes {}; an absent one is Tensor(). Signature: {}", op.name(),
+              inputs.size(), op.schema.n_inputs, op.schema.text);
   return dispatch(op, std::move(inputs), make_attrs(op.schema, attrs));
 }
 

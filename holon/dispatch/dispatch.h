@@ -1,6 +1,6 @@
-// One eager call: check and promote the inputs -> infer -> (global: choose a signature, box the inputs) -> kernel -> wrap ->
-// record for backward. What a global call needs beyond the kernel is looked up in a cache per rank, so that a repeated
-// call infers nothing.
+// One eager call: check and promote the inputs -> infer -> (global: choose a signature, box the inputs) -> kernel ->
+// wrap -> record for backward. What a global call needs beyond the kernel is looked up in a cache per rank, so that a
+// repeated call infers nothing.
 #pragma once
 
 #include "holon/registry/op_def.h"
@@ -14,19 +14,20 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 // The same for an op with one output.
 Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 
-// Runs any op by its name, with its attributes by theirs: call("sum", {x}, {{"dim", Dims{0}}}). For ops of a user's library,
-// which have no C++ function of their own; an absent optional tensor is Tensor(). Errors: as dispatch(); an unknown op.
+// Runs any op by its name, with its attributes by theirs: call("sum", {x}, {{"dim", Dims{0}}}). For ops of a user's
+// library, which have no C++ function of their own; an absent optional tensor is Tensor(). Errors: as dispatch(); an
+// unknown op.
 TensorVec call(std::string_view op, TensorVec inputs, const std::vector<NamedAttr>& attrs = {});
 
-// Runs the op and puts its result into input 0, which keeps its shape, dtype, placement and sbp. Errors: a result of another
-// shape; a leaf that requires grad, or a view of one, while ops are recorded.
+// Runs the op and puts its result into input 0, which keeps its shape, dtype, placement and sbp. Errors: a result of
+// another shape; a leaf that requires grad, or a view of one, while ops are recorded.
 Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 
-// The dtype that an op that promotes casts its inputs to. As in PyTorch, tensors without axes and numbers only lift the category
-// (bool < integer < floating point) of tensors with axes, and numbers that of all tensors.
+// The dtype that an op that promotes casts its inputs to. As in PyTorch, tensors without axes and numbers only lift the
+// category (bool < integer < floating point) of tensors with axes, and numbers that of all tensors.
 DType common_dtype(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs);
-// The parts of it, for results that several ops make: the errors of a tensor that cannot be changed while ops are recorded, and
-// self = result, which takes its place on the tape too.
+// The parts of it, for results that several ops make: the errors of a tensor that cannot be changed while ops are
+// recorded, and self = result, which takes its place on the tape too.
 void check_in_place(const char* op, const Tensor& self);
 void write_in_place(const char* op, const Tensor& self, const Tensor& result);
 

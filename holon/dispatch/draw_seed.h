@@ -8,9 +8,9 @@
 
 namespace holon {
 
-// Element i of a global draw is the same for all ranks that hold it, so that they must draw from one seed. Programs that
-// seed each rank in its own way, as manual_seed(seed + rank), get the first rank's. Collective over the ranks, once for
-// each manual_seed(); nothing is asked where no seed was set.
+// Element i of a global draw is the same for all ranks that hold it, so that they must draw from one seed. Programs
+// that seed each rank in its own way, as manual_seed(seed + rank), get the first rank's. Collective over the ranks,
+// once for each manual_seed(); nothing is asked where no seed was set.
 uint64_t seed_of_global_draws(const Placement& placement);
 uint64_t seed_of_global_draws(std::span<const int> ranks);
 

@@ -22,25 +22,30 @@ bool any_requires_grad(std::span<const Tensor> inputs) {
 bool try_direct(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
   if (!op.elementwise || !op.kernel || inputs[0].is_global()) return false;
   // A number beside integers may make the result floating point.
-  if (op.promotes && !is_floating(inputs[0].dtype()) && common_dtype(op, inputs, attrs) != inputs[0].dtype()) return false;
+  if (op.promotes && !is_floating(inputs[0].dtype()) && common_dtype(op, inputs, attrs) != inputs[0].dtype())
+    return false;
   SmallVec<Meta, 4> metas;
   SmallVec<const Array*, 4> in;
   uint32_t present = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined() || inputs[i].is_global() || inputs[i].dtype() != inputs[0].dtype()) return false;
     // Another window on the same memory could be read after it was written.
-    if (i > 0 && inputs[i].array().storage == inputs[0].array().storage && inputs[i].ref() != inputs[0].ref()) return false;
+    if (i > 0 && inputs[i].array().storage == inputs[0].array().storage && inputs[i].ref() != inputs[0].ref())
+      return false;
     metas.push_back({inputs[i].shape(), inputs[i].dtype()});
     in.push_back(&inputs[i].array());
     present |= 1u << i;
   }
   Infer infer(op, attrs, metas, present);
   op.infer(infer);
-  if (infer.out_.size() != 1 || infer.out_[0].shape != inputs[0].shape() || infer.out_[0].dtype != inputs[0].dtype()) return false;
+  if (infer.out_.size() != 1 || infer.out_[0].shape != inputs[0].shape() || infer.out_[0].dtype != inputs[0].dtype())
+    return false;
   Array* out = &inputs[0].impl()->array;
   KernelCall call(op, attrs, in, {&out, 1});
-  if (runs_on_device(call)) run_on_device(op, call);
-  else op.kernel(call);
+  if (runs_on_device(call))
+    run_on_device(op, call);
+  else
+    op.kernel(call);
   ++out->storage->version;
   return true;
 }
@@ -66,8 +71,9 @@ bool try_copy(const OpDef& op, const TensorVec& inputs, const Attrs& attrs) {
 
 // The same tensor of the graph with memory of its own.
 Tensor copy_of(const Tensor& t) {
-  Array a = Array::empty_strided(t.array().shape, t.array().is_dense() ? t.array().strides : contiguous_strides(t.array().shape), t.dtype(),
-                                 t.impl()->device);
+  Array a = Array::empty_strided(t.array().shape,
+                                 t.array().is_dense() ? t.array().strides : contiguous_strides(t.array().shape),
+                                 t.dtype(), t.impl()->device);
   kernels::copy(t.array(), a);
   Tensor copy = t.is_global() ? Tensor::global(a, t.shape(), t.dtype(), t.spec()) : Tensor::local(a);
   copy.impl()->requires_grad = t.requires_grad();
@@ -99,19 +105,24 @@ void write_symbolic(Tracer& trace, const char* op, const Tensor& self, const Ten
 
 void check_in_place(const char* op, const Tensor& self) {
   if (self.requires_grad() && self.is_leaf())
-    fail_runtime("{}_: a leaf tensor {} that requires grad cannot be changed in place while ops are recorded. Do it under no_grad().", op,
-                 self.shape());
-  if (self.impl()->grad_fn && try_find_op(self.impl()->grad_fn->name()) && try_find_op(self.impl()->grad_fn->name())->view)
-    fail_runtime("{}_: a view (made by {}) cannot be changed in place while ops are recorded: its gradient would be lost. Use {}() "
+    fail_runtime("{}_: a leaf tensor {} that requires grad cannot be changed in place while ops are recorded. Do it "
+                 "under no_grad().",
+                 op, self.shape());
+  if (self.impl()->grad_fn && try_find_op(self.impl()->grad_fn->name()) &&
+      try_find_op(self.impl()->grad_fn->name())->view)
+    fail_runtime("{}_: a view (made by {}) cannot be changed in place while ops are recorded: its gradient would be "
+                 "lost. Use {}() "
                  "instead, or no_grad().",
                  op, self.impl()->grad_fn->name(), op);
 }
 
 void write_in_place(const char* op, const Tensor& self, const Tensor& result) {
   if (result.shape() != self.shape())
-    fail_value("{}_: the result has shape {}, the tensor to write into {}. Use {}() instead.", op, result.shape(), self.shape(), op);
+    fail_value("{}_: the result has shape {}, the tensor to write into {}. Use {}() instead.", op, result.shape(),
+               self.shape(), op);
   if (category(result.dtype()) > category(self.dtype()))
-    fail_type("{}_: the result is {}, which the tensor's {} cannot hold. Use {}() instead.", op, name(result.dtype()), name(self.dtype()), op);
+    fail_type("{}_: the result is {}, which the tensor's {} cannot hold. Use {}() instead.", op, name(result.dtype()),
+              name(self.dtype()), op);
   if (Tracer* trace = tracer()) [[unlikely]]
     return write_symbolic(*trace, op, self, result);
   Array value = result.array();

@@ -23,7 +23,8 @@ Device common_device(const OpDef& op, std::span<const Tensor> inputs) {
       continue;
     }
     if (t.ndim() == 0 && !b.is_cuda()) continue;
-    fail_runtime("{}: Expected all tensors to be on the same device, but found at least two devices, {} and {} (x is {}, another is {}; {}). "
+    fail_runtime("{}: Expected all tensors to be on the same device, but found at least two devices, {} and {} (x is "
+                 "{}, another is {}; {}). "
                  "Move one by .to(\"{}\").",
                  op.public_name(), a, b, first->shape(), t.shape(), rank_text(), a);
   }

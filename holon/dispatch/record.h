@@ -9,8 +9,8 @@ namespace holon {
 // values that the kernel saw. Pre: ops are recorded, and the op has a gradient.
 void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
-// For an op without a gradient that others' gradients are made of: a derivative that would pass through it raises, where it
-// would be left out in silence otherwise.
+// For an op without a gradient that others' gradients are made of: a derivative that would pass through it raises,
+// where it would be left out in silence otherwise.
 void record_without_gradient(const OpDef& op, std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
 // Ties outputs to a node that is no registered op (to_global, a user's function).

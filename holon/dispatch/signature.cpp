@@ -12,7 +12,8 @@
 
 namespace holon {
 
-std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out) {
+std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::span<const Meta> in,
+                                     std::span<const Meta> out) {
   Rule rule(in.size(), out.size());
   HOLON_CHECK(op.rule, "op {} has neither a sharding rule nor a reason for none", op.name());
   RuleCall call(op, attrs, in, out, rule);
@@ -132,7 +133,8 @@ class Chooser {
     // A partial sum must be paid for by whoever reads it.
     double held = 0;
     for (size_t o = 0; o < out_.size(); ++o) {
-      double bytes = static_cast<double>(out_[o].shape.numel()) * static_cast<double>(size_bytes(out_[o].dtype)), part = bytes;
+      double bytes = static_cast<double>(out_[o].shape.numel()) * static_cast<double>(size_bytes(out_[o].dtype)),
+             part = bytes;
       for (int a = 0; a < n_axes_; ++a) {
         Sbp sbp = pick_[static_cast<size_t>(a)]->out[o];
         if (sbp.is_partial()) total += 0.5 * bytes / machine_costs().reduce.mid;
@@ -147,7 +149,8 @@ class Chooser {
   void choose() {
     const Candidate* best = nullptr;
     for (auto& c : candidates_)
-      if (c.s <= least_s_ * kAbout && (!best || std::tie(c.moved, c.held, c.s) < std::tie(best->moved, best->held, best->s)))
+      if (c.s <= least_s_ * kAbout &&
+          (!best || std::tie(c.moved, c.held, c.s) < std::tie(best->moved, best->held, best->s)))
         best = &c;
     if (best) best_ = best->pick;
   }
@@ -159,7 +162,8 @@ class Chooser {
       const Meta& in = in_[input];
       auto plan = boxing::plan(specs_[input], to, in.shape, in.dtype);
       it->second = {plan.predicted_s(), plan.max_read_bytes()};
-      if (is_floating(in.dtype)) it->second.second += boxing::plan(to, specs_[input], in.shape, in.dtype).max_read_bytes();
+      if (is_floating(in.dtype))
+        it->second.second += boxing::plan(to, specs_[input], in.shape, in.dtype).max_read_bytes();
     }
     return it->second;
   }
@@ -185,8 +189,8 @@ class Chooser {
 
 }  // namespace
 
-ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
-                                 std::span<const GlobalSpec* const> in_specs) {
+ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in,
+                                 std::span<const Meta> out, std::span<const GlobalSpec* const> in_specs) {
   return Chooser(op, attrs, in, out, in_specs).run();
 }
 

@@ -70,9 +70,7 @@ Placement Placement::all(std::string_view type) {
   return {type, std::move(ranks)};
 }
 
-Device Placement::device() const {
-  return device_of_rank(data_->type, data_->simulated);
-}
+Device Placement::device() const { return device_of_rank(data_->type, data_->simulated); }
 
 Dims Placement::coordinate(int index) const {
   Dims at = Dims::filled(hierarchy().size(), 0);

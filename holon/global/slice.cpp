@@ -21,7 +21,7 @@ void check_nd_sbp(const Dims& shape, const Placement& placement, const NdSbp& nd
   int axes = placement.hierarchy().size();
   if (nd_sbp.size() != axes)
     fail_layout("{}: {} sbp for {}, whose hierarchy has {} {}. Give one sbp per axis of the hierarchy.", op,
-                 nd_sbp.size(), placement, axes, axes == 1 ? "axis" : "axes");
+                nd_sbp.size(), placement, axes, axes == 1 ? "axis" : "axes");
   for (Sbp s : nd_sbp)
     if (s.is_split() && s.axis >= shape.size())
       fail_runtime("{}: Split axis out of range (expected to be in range of [0, {}), but got {}!) for shape {}.{}", op,

@@ -136,7 +136,8 @@ struct Step::Impl {
     if (!given.defined() || given.shape() != shape || given.dtype() != want.dtype || given.spec() != want.spec ||
         (!want.spec && !(given.impl()->device == want.device)))
       fail_value("input {} of the graph is {}, but it was compiled for {}. Compile the graph for such inputs, too.", i,
-                 given.defined() ? layout_text(given.shape(), given.dtype(), given.spec(), given.impl()->device) : "undefined",
+                 given.defined() ? layout_text(given.shape(), given.dtype(), given.spec(), given.impl()->device)
+                                 : "undefined",
                  layout_text(shape, want.dtype, want.spec, want.device));
     given.require_value("a graph's call");
     const auto& moved = program->moved_rows[i];

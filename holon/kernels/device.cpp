@@ -93,7 +93,8 @@ void write_back(const Array& copy, const Array& to) {
 }  // namespace detail
 
 void copy_on_devices(const Array& src, Array& dst, bool waits) {
-  if (detail::recording) [[unlikely]] return detail::record("copy", &copy, src, dst);
+  if (detail::recording) [[unlikely]]
+    return detail::record("copy", &copy, src, dst);
   if (dst.numel() == 0) return;
   if (src.device == dst.device) {
     static const auto form = device_kernel<decltype(&copy)>("copy");
@@ -120,7 +121,8 @@ void copy_on_devices(const Array& src, Array& dst, bool waits) {
 }
 
 Array on_device(const Array& a, Device device) {
-  if (!a.defined() || (a.device.is_cuda() == device.is_cuda() && (!device.is_cuda() || a.device.index == device.index))) {
+  if (!a.defined() ||
+      (a.device.is_cuda() == device.is_cuda() && (!device.is_cuda() || a.device.index == device.index))) {
     Array same = a;
     same.device = device;
     return same;

@@ -2,14 +2,14 @@
 //
 //   HOLON_ON_DEVICE(out, softmax, x, axis, out);
 //
-// which calls the device's form of it. A form is declared in the backend by HOLON_DEVICE_KERNEL(softmax, cuda_softmax), with
-// the same parameters. Where there is none yet the function runs on the CPU, on copies: right, slow and counted.
+// which calls the device's form of it. A form is declared in the backend by HOLON_DEVICE_KERNEL(softmax, cuda_softmax),
+// with the same parameters. Where there is none yet the function runs on the CPU, on copies: right, slow and counted.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
-#include <exception>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -143,37 +143,37 @@ F device_kernel(const char* name) {
 
 }  // namespace holon::kernels
 
-#define HOLON_ON_DEVICE(array, function, ...)                                                    \
-  do {                                                                                           \
-    if ((array).device.is_cuda()) [[unlikely]] {                                                 \
-      if (::holon::kernels::detail::recording) [[unlikely]]                                      \
-        return ::holon::kernels::detail::record(#function, &function, __VA_ARGS__);              \
-      static const auto form = ::holon::kernels::device_kernel<decltype(&function)>(#function);  \
-      if (form) return form(__VA_ARGS__);                                                        \
-      return ::holon::kernels::run_on_host(#function, &function, __VA_ARGS__);                   \
-    }                                                                                            \
+#define HOLON_ON_DEVICE(array, function, ...)                                                   \
+  do {                                                                                          \
+    if ((array).device.is_cuda()) [[unlikely]] {                                                \
+      if (::holon::kernels::detail::recording) [[unlikely]]                                     \
+        return ::holon::kernels::detail::record(#function, &function, __VA_ARGS__);             \
+      static const auto form = ::holon::kernels::device_kernel<decltype(&function)>(#function); \
+      if (form) return form(__VA_ARGS__);                                                       \
+      return ::holon::kernels::run_on_host(#function, &function, __VA_ARGS__);                  \
+    }                                                                                           \
   } while (0)
 
 // The same for one of several functions of a name: `form_name` is its own, `type` the function's pointer type.
-#define HOLON_ON_DEVICE_AS(array, form_name, type, function, ...)                                \
-  do {                                                                                           \
-    if ((array).device.is_cuda()) [[unlikely]] {                                                 \
-      if (::holon::kernels::detail::recording) [[unlikely]]                                      \
+#define HOLON_ON_DEVICE_AS(array, form_name, type, function, ...)                                      \
+  do {                                                                                                 \
+    if ((array).device.is_cuda()) [[unlikely]] {                                                       \
+      if (::holon::kernels::detail::recording) [[unlikely]]                                            \
         return ::holon::kernels::detail::record(form_name, static_cast<type>(&function), __VA_ARGS__); \
-      static const auto form = ::holon::kernels::device_kernel<type>(form_name);                 \
-      if (form) return form(__VA_ARGS__);                                                        \
-      return ::holon::kernels::run_on_host(form_name, static_cast<type>(&function), __VA_ARGS__); \
-    }                                                                                            \
+      static const auto form = ::holon::kernels::device_kernel<type>(form_name);                       \
+      if (form) return form(__VA_ARGS__);                                                              \
+      return ::holon::kernels::run_on_host(form_name, static_cast<type>(&function), __VA_ARGS__);      \
+    }                                                                                                  \
   } while (0)
 
 // In the backend: the form of a kernel function of holon::kernels.
-#define HOLON_DEVICE_KERNEL(name, form)                                                            \
-  static_assert(std::is_same_v<decltype(&::holon::kernels::name), decltype(&form)>,                \
-                "the form's parameters are not those of " #name);                                  \
-  static const bool holon_device_kernel_##name =                                                   \
+#define HOLON_DEVICE_KERNEL(name, form)                                             \
+  static_assert(std::is_same_v<decltype(&::holon::kernels::name), decltype(&form)>, \
+                "the form's parameters are not those of " #name);                   \
+  static const bool holon_device_kernel_##name =                                    \
       (::holon::kernels::register_device_kernel(#name, reinterpret_cast<::holon::kernels::AnyKernel>(&form)), true)
-#define HOLON_DEVICE_KERNEL_AS(form_name, type, form)                                              \
-  static const bool holon_device_kernel_##form_name =                                              \
-      (::holon::kernels::register_device_kernel(                                                   \
-           #form_name, reinterpret_cast<::holon::kernels::AnyKernel>(static_cast<type>(&form))),   \
+#define HOLON_DEVICE_KERNEL_AS(form_name, type, form)                                            \
+  static const bool holon_device_kernel_##form_name =                                            \
+      (::holon::kernels::register_device_kernel(                                                 \
+           #form_name, reinterpret_cast<::holon::kernels::AnyKernel>(static_cast<type>(&form))), \
        true)

@@ -1,9 +1,9 @@
-// The mathematics of the element-wise operations for one element: branch-free in float32, so that a compiler makes vector
-// loops of it. float32 results lie within a few units in the last place; float64 has the most used functions in functors64.h
-// and takes the rest from the C library.
+// The mathematics of the element-wise operations for one element: branch-free in float32, so that a compiler makes
+// vector loops of it. float32 results lie within a few units in the last place; float64 has the most used functions in
+// functors64.h and takes the rest from the C library.
 //
-// Everything is in a namespace of its own for each instruction set (HOLON_ISA), so that no linker takes the body made for
-// one set for another. Comparisons are written so that a NaN passes through.
+// Everything is in a namespace of its own for each instruction set (HOLON_ISA), so that no linker takes the body made
+// for one set for another. Comparisons are written so that a NaN passes through.
 #pragma once
 
 #include <cstdint>
@@ -91,12 +91,12 @@ HOLON_FN bool is_finite(T x) {
 }
 
 // Rounding; the identity for integers.
-#define HOLON_ROUNDING(name)                                          \
-  template <class T>                                                  \
-  HOLON_FN T name(T x) {                                              \
-    return x;                                                         \
-  }                                                                   \
-  HOLON_FN float name(float x) { return __builtin_##name##f(x); }     \
+#define HOLON_ROUNDING(name)                                      \
+  template <class T>                                              \
+  HOLON_FN T name(T x) {                                          \
+    return x;                                                     \
+  }                                                               \
+  HOLON_FN float name(float x) { return __builtin_##name##f(x); } \
   HOLON_FN double name(double x) { return __builtin_##name(x); }
 HOLON_ROUNDING(floor)
 HOLON_ROUNDING(ceil)
@@ -129,8 +129,8 @@ HOLON_FN T polynomial(T x) {
 }
 
 // (e^r - 1 - r) / r^2 for |r| <= ln(2)/2.
-inline constexpr float kExp[] = {0.5000000095694692f, 0.16666518303905442f, 0.041666204166072404f, 0.008368953708681669f,
-                                 0.0013950600297999128f};
+inline constexpr float kExp[] = {0.5000000095694692f, 0.16666518303905442f, 0.041666204166072404f,
+                                 0.008368953708681669f, 0.0013950600297999128f};
 // e^r - 1
 HOLON_FN float exp_less_1(float r) { return fma(polynomial<kExp>(r), r * r, r); }
 
@@ -192,8 +192,9 @@ HOLON_FN Split split_exponent(float x) {
   return {m - 1.f, static_cast<float>(e) - (tiny ? 23.f : 0.f)};
 }
 // log(1 + v) - v for 1 + v in [sqrt(1/2), sqrt(2)).
-inline constexpr float kLog[] = {0.3333331672746511f,  -0.2500081042808719f,  0.20002286083855148f, -0.16624553142958048f,
-                                 0.1418119611868325f, -0.13128767651584974f, 0.12881622364130882f, -0.07859545776230224f};
+inline constexpr float kLog[] = {0.3333331672746511f,   -0.2500081042808719f, 0.20002286083855148f,
+                                 -0.16624553142958048f, 0.1418119611868325f,  -0.13128767651584974f,
+                                 0.12881622364130882f,  -0.07859545776230224f};
 HOLON_FN float log_tail(float v) { return v * v * fma(polynomial<kLog>(v), v, -0.5f); }
 HOLON_FN float log_limits(float x, float v) {
   const float inf = __builtin_inff();
@@ -244,7 +245,9 @@ HOLON_FN float tanh_softplus(float x) {
 }
 
 // -log of the normal distribution's upper tail at z in [0, 10]; beyond 6 only small enough and rising.
-inline constexpr float kTail[] = {0.69314718055994529f, 0.79788666318282708f, 0.31828581628250668f, 0.036430482748064014f, -0.0049617260596014883f, 0.0001475945203155568f, 0.00010641416112968855f, -2.2379753083977127e-05f, 1.5436806557740331e-06f};
+inline constexpr float kTail[] = {0.69314718055994529f,    0.79788666318282708f,     0.31828581628250668f,
+                                  0.036430482748064014f,   -0.0049617260596014883f,  0.0001475945203155568f,
+                                  0.00010641416112968855f, -2.2379753083977127e-05f, 1.5436806557740331e-06f};
 // min(|x|, 10). NaN gives 10.
 HOLON_FN float magnitude_to_10(float x) {
   uint32_t b = bits(x) & 0x7fffffffu;
@@ -259,9 +262,10 @@ HOLON_FN float gelu(float x) {
   return fma(-z, upper_tail(z), x < 0.f ? 0.f : x);
 }
 // The upper tail over e^(-z^2 / 2), for z in [0, 5.6]; the end beyond.
-inline constexpr float kMills[] = {0.4999999887572865f,     -0.3989412364831468f,   0.24998341220711146f,    -0.13287519464369688f,
-                                   0.062145866235474294f,   -0.025878523967410614f, 0.009464112229638605f,   -0.0029247461783835694f,
-                                   0.0007223015389145608f,  -0.00013337787356441686f, 1.6958196644425545e-05f, -1.3066050326723736e-06f,
+inline constexpr float kMills[] = {0.4999999887572865f,      -0.3989412364831468f,    0.24998341220711146f,
+                                   -0.13287519464369688f,    0.062145866235474294f,   -0.025878523967410614f,
+                                   0.009464112229638605f,    -0.0029247461783835694f, 0.0007223015389145608f,
+                                   -0.00013337787356441686f, 1.6958196644425545e-05f, -1.3066050326723736e-06f,
                                    4.557138527211522e-08f};
 HOLON_FN float gelu_slope(float x) {
   float z = f::abs(x), e = exp_nonpositive(-0.5f * x * x);
@@ -276,9 +280,10 @@ HOLON_FN float gelu_and_slope(float x, float* slope) {
   return fma(-magnitude_to_10(x), h, x < 0.f ? 0.f : x);
 }
 
-inline constexpr float kErf[] = {1.1283791666278349f,   0.6366198345777202f,   0.10277127711702584f,   -0.019117694582433935f,
-                                 -0.0002530619569939477f, 0.0017993552949804653f, -0.0007406871680098887f, 0.00016748157265496946f,
-                                 -2.1354749378371354e-05f, 1.1933145220211075e-06f};
+inline constexpr float kErf[] = {1.1283791666278349f,     0.6366198345777202f,     0.10277127711702584f,
+                                 -0.019117694582433935f,  -0.0002530619569939477f, 0.0017993552949804653f,
+                                 -0.0007406871680098887f, 0.00016748157265496946f, -2.1354749378371354e-05f,
+                                 1.1933145220211075e-06f};
 // 1 - exp(-q) with a polynomial q = -log(erfc(|x|)).
 HOLON_FN float erf(float x) {
   float z = f::abs(x);
@@ -298,8 +303,14 @@ HOLON_FN float sin_quadrant(float x, int offset) {
   r = r - k * 6.07710050650619224932e-11;
   int q = static_cast<int>(bits(t)) + offset;
   double s = r * r;
-  double a = r + r * s * (-0.16666666641425962 + s * (0.00833332936223244 + s * (-0.00019839327124251008 + s * 2.7182371791669184e-06)));
-  double b = 1.0 - s * 0.5 + s * s * (0.04166666662247592 + s * (-0.0013888883722549003 + s * (2.4799511747780403e-05 - s * 2.7209546637287923e-07)));
+  double a = r +
+      r * s *
+          (-0.16666666641425962 +
+           s * (0.00833332936223244 + s * (-0.00019839327124251008 + s * 2.7182371791669184e-06)));
+  double b = 1.0 - s * 0.5 +
+      s * s *
+          (0.04166666662247592 +
+           s * (-0.0013888883722549003 + s * (2.4799511747780403e-05 - s * 2.7209546637287923e-07)));
   float v = static_cast<float>((q & 1) != 0 ? b : a);
   return (q & 2) != 0 ? -v : v;
 }
@@ -320,7 +331,13 @@ HOLON_FN float pow(float x, float y) {
   double e = static_cast<double>(static_cast<int>(b >> 32) >> 20);
   double m = from_bits64((b & 0x000fffffffffffffull) + 0x3fe6a09e667f3bcdull);
   double s = (m - 1.0) / (m + 1.0), t = s * s;
-  double l = fma(s, fma(t, fma(t, fma(t, fma(t, fma(t, 0.2829553525106417, 0.319901948976369), 0.41220934100989504), 0.5770779415124139), 0.9617966941162049), 2.885390081777848), e);
+  double l = fma(
+      s,
+      fma(t,
+          fma(t, fma(t, fma(t, fma(t, 0.2829553525106417, 0.319901948976369), 0.41220934100989504), 0.5770779415124139),
+              0.9617966941162049),
+          2.885390081777848),
+      e);
   l = ax == 0.0 ? -1e300 : l;
   l = ax == static_cast<double>(inf) ? 1e300 : l;
   l = clamp(l * static_cast<double>(y), -1000.0, 1000.0);
@@ -350,7 +367,7 @@ HOLON_FN float pow(float x, float y) {
 namespace holon::kernels::HOLON_ISA::f {
 
 // The C library, element by element.
-#define HOLON_LIBM(name)                                              \
+#define HOLON_LIBM(name)                                          \
   HOLON_FN float name(float x) { return __builtin_##name##f(x); } \
   HOLON_FN double name(double x) { return __builtin_##name(x); }
 HOLON_LIBM(tan)
@@ -445,8 +462,8 @@ HOLON_FN T binary_cross_entropy(T x, T y) {
   return -(y * at_least(log(x), T(-100)) + (T(1) - y) * at_least(log1p(-x), T(-100)));
 }
 
-// The inverse of erf: a guess good to 0.2 %, and two of Halley's steps, which each treble the number of right digits. Beyond
-// 1/2 the difference is taken in erfc, where it does not cancel.
+// The inverse of erf: a guess good to 0.2 %, and two of Halley's steps, which each treble the number of right digits.
+// Beyond 1/2 the difference is taken in erfc, where it does not cancel.
 HOLON_FN double erfinv(double y) {
   double a = f::abs(y);
   if (!(a < 1.0)) return a == 1.0 ? y * __builtin_inf() : __builtin_nan("");

@@ -15,8 +15,8 @@ inline int64_t rows_in_all(const Array& x) {
   return rows;
 }
 
-// What a call of matmul is after its leading axes were merged. Strides in elements: ars from row to row of a, acs from column to
-// column, and so on.
+// What a call of matmul is after its leading axes were merged. Strides in elements: ars from row to row of a, acs from
+// column to column, and so on.
 struct MatmulPlan {
   int64_t m, n, k;
   int64_t ars, acs, brs, bcs, crs, ccs;

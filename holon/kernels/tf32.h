@@ -1,4 +1,5 @@
-// Whether devices may round the factors of float32 products to TF32 (10 bits of mantissa), which is several times faster there.
+// Whether devices may round the factors of float32 products to TF32 (10 bits of mantissa), which is several times
+// faster there.
 #pragma once
 
 namespace holon::kernels {

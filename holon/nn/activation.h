@@ -180,7 +180,8 @@ struct PReLUOptions {
 class PReLU : public Layer<PReLU> {
  public:
   explicit PReLU(int64_t num_parameters = 1, const PReLUOptions& o = {})
-      : weight(register_parameter("weight", full({num_parameters}, o.init, {.placement = o.placement, .sbp = o.sbp, .dtype = o.dtype}))) {}
+      : weight(register_parameter(
+            "weight", full({num_parameters}, o.init, {.placement = o.placement, .sbp = o.sbp, .dtype = o.dtype}))) {}
   Tensor forward(const Tensor& x) const { return prelu(x, weight); }
   Tensor weight;
 };

@@ -14,8 +14,8 @@ class Sequential : public Layer<Sequential> {
  public:
   Sequential() = default;
   template <class First, class... M>
-    requires(sizeof...(M) > 0 || !std::is_same_v<std::decay_t<First>, Sequential>)
-  explicit Sequential(First first, M... more) {
+  requires(sizeof...(M) > 0 || !std::is_same_v<std::decay_t<First>, Sequential>) explicit Sequential(First first,
+                                                                                                     M... more) {
     push_back(std::move(first));
     (push_back(std::move(more)), ...);
   }

@@ -9,7 +9,8 @@ namespace holon::nn {
 // Sizes: one number, or one for each axis of the window.
 struct ConvOptions {
   Dims stride{1}, padding{0}, dilation{1};
-  Dims output_padding{0};  // of transposes: rows more at the end, as several input sizes of a convolution give one output size
+  Dims output_padding{
+      0};  // of transposes: rows more at the end, as several input sizes of a convolution give one output size
   int64_t groups = 1;
   bool bias = true;
   std::string padding_mode = "zeros";  // or "reflect", "replicate", "circular"

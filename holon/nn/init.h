@@ -1,5 +1,6 @@
-// Initialisers: each writes new values into a tensor, local or global, and records nothing for backward. Element i of a draw
-// depends on the seed, the draw's number and i alone: a parameter has the same values under every placement and sbp.
+// Initialisers: each writes new values into a tensor, local or global, and records nothing for backward. Element i of a
+// draw depends on the seed, the draw's number and i alone: a parameter has the same values under every placement and
+// sbp.
 #pragma once
 
 #include "holon/tensor/tensor.h"

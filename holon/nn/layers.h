@@ -1,6 +1,6 @@
-// All layers. Those with parameters take placement and sbp for them in their options; without a placement they are local.
-// Values at the start are PyTorch's, and the same under every layout. Layers are modules: cheap handles that share their
-// parameters.
+// All layers. Those with parameters take placement and sbp for them in their options; without a placement they are
+// local. Values at the start are PyTorch's, and the same under every layout. Layers are modules: cheap handles that
+// share their parameters.
 #pragma once
 
 #include "holon/nn/activation.h"

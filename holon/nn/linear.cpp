@@ -10,13 +10,17 @@ namespace holon::nn {
 
 Linear::Linear(int64_t in_features, int64_t out_features, const LinearOptions& o) {
   weight = register_parameter("weight", blank({out_features, in_features}, o.placement, o.sbp, o.dtype));
-  if (o.bias) bias = register_parameter("bias", blank({out_features}, o.placement, o.bias_sbp ? o.bias_sbp : beside(o.sbp), o.dtype));
+  if (o.bias)
+    bias = register_parameter("bias",
+                              blank({out_features}, o.placement, o.bias_sbp ? o.bias_sbp : beside(o.sbp), o.dtype));
   draw_weight_and_bias(weight, bias);
 }
 
 Bilinear::Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, const LinearOptions& o) {
   weight = register_parameter("weight", blank({out_features, in1_features, in2_features}, o.placement, o.sbp, o.dtype));
-  if (o.bias) bias = register_parameter("bias", blank({out_features}, o.placement, o.bias_sbp ? o.bias_sbp : beside(o.sbp), o.dtype));
+  if (o.bias)
+    bias = register_parameter("bias",
+                              blank({out_features}, o.placement, o.bias_sbp ? o.bias_sbp : beside(o.sbp), o.dtype));
   double bound = in1_features > 0 ? 1 / std::sqrt(static_cast<double>(in1_features)) : 0;
   for (auto& p : parameters()) init::uniform_(p, -bound, bound);
 }
@@ -25,11 +29,14 @@ Tensor Unflatten::forward(const Tensor& x) const {
   int64_t dim = dim_ < 0 ? dim_ + x.ndim() : dim_;
   if (dim < 0 || dim >= x.ndim()) fail_value("Unflatten: axis {} is out of range for x {}.", dim_, x.shape());
   if (sizes_.numel() != x.shape()[static_cast<int>(dim)])
-    fail_value("Unflatten: axis {} of x {} cannot be cut into {}. Give sizes whose product it is.", dim_, x.shape(), sizes_);
+    fail_value("Unflatten: axis {} of x {} cannot be cut into {}. Give sizes whose product it is.", dim_, x.shape(),
+               sizes_);
   Dims shape;
   for (int a = 0; a < x.ndim(); ++a) {
-    if (a != dim) shape.push_back(x.shape()[a]);
-    else for (int64_t n : sizes_) shape.push_back(n);
+    if (a != dim)
+      shape.push_back(x.shape()[a]);
+    else
+      for (int64_t n : sizes_) shape.push_back(n);
   }
   return x.reshape(shape);
 }

@@ -9,7 +9,9 @@ namespace holon::nn {
 class L1Loss : public Layer<L1Loss> {
  public:
   explicit L1Loss(std::string_view reduction = "mean") : reduction_(reduction) {}
-  Tensor forward(const Tensor& input, const Tensor& target) const { return l1_loss(input, target, {.reduction = reduction_}); }
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return l1_loss(input, target, {.reduction = reduction_});
+  }
 
  private:
   std::string reduction_;
@@ -18,7 +20,9 @@ class L1Loss : public Layer<L1Loss> {
 class MSELoss : public Layer<MSELoss> {
  public:
   explicit MSELoss(std::string_view reduction = "mean") : reduction_(reduction) {}
-  Tensor forward(const Tensor& input, const Tensor& target) const { return mse_loss(input, target, {.reduction = reduction_}); }
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return mse_loss(input, target, {.reduction = reduction_});
+  }
 
  private:
   std::string reduction_;
@@ -27,7 +31,9 @@ class MSELoss : public Layer<MSELoss> {
 class SmoothL1Loss : public Layer<SmoothL1Loss> {
  public:
   explicit SmoothL1Loss(const SmoothL1LossOptions& o = {}) : reduction_(o.reduction), beta_(o.beta) {}
-  Tensor forward(const Tensor& input, const Tensor& target) const { return smooth_l1_loss(input, target, {.reduction = reduction_, .beta = beta_}); }
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return smooth_l1_loss(input, target, {.reduction = reduction_, .beta = beta_});
+  }
 
  private:
   std::string reduction_;
@@ -37,7 +43,9 @@ class SmoothL1Loss : public Layer<SmoothL1Loss> {
 class HuberLoss : public Layer<HuberLoss> {
  public:
   explicit HuberLoss(const HuberLossOptions& o = {}) : reduction_(o.reduction), delta_(o.delta) {}
-  Tensor forward(const Tensor& input, const Tensor& target) const { return huber_loss(input, target, {.reduction = reduction_, .delta = delta_}); }
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return huber_loss(input, target, {.reduction = reduction_, .delta = delta_});
+  }
 
  private:
   std::string reduction_;
@@ -53,7 +61,8 @@ class CrossEntropyLoss : public Layer<CrossEntropyLoss> {
         reduction_(o.reduction),
         label_smoothing_(o.label_smoothing) {}
   Tensor forward(const Tensor& input, const Tensor& target) const {
-    return cross_entropy(input, target, weight, {.ignore_index = ignore_index_, .reduction = reduction_, .label_smoothing = label_smoothing_});
+    return cross_entropy(input, target, weight,
+                         {.ignore_index = ignore_index_, .reduction = reduction_, .label_smoothing = label_smoothing_});
   }
   Tensor weight;
 
@@ -67,7 +76,9 @@ class CrossEntropyLoss : public Layer<CrossEntropyLoss> {
 class NLLLoss : public Layer<NLLLoss> {
  public:
   explicit NLLLoss(const NllLossOptions& o = {}, const Tensor& weight = {})
-      : weight(weight.defined() ? register_buffer("weight", weight) : weight), ignore_index_(o.ignore_index), reduction_(o.reduction) {}
+      : weight(weight.defined() ? register_buffer("weight", weight) : weight),
+        ignore_index_(o.ignore_index),
+        reduction_(o.reduction) {}
   Tensor forward(const Tensor& input, const Tensor& target) const {
     return nll_loss(input, target, weight, {.ignore_index = ignore_index_, .reduction = reduction_});
   }
@@ -82,7 +93,9 @@ class NLLLoss : public Layer<NLLLoss> {
 class KLDivLoss : public Layer<KLDivLoss> {
  public:
   explicit KLDivLoss(const KlDivOptions& o = {}) : reduction_(o.reduction), log_target_(o.log_target) {}
-  Tensor forward(const Tensor& input, const Tensor& target) const { return kl_div(input, target, {.reduction = reduction_, .log_target = log_target_}); }
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return kl_div(input, target, {.reduction = reduction_, .log_target = log_target_});
+  }
 
  private:
   std::string reduction_;
@@ -94,7 +107,9 @@ class BCELoss : public Layer<BCELoss> {
  public:
   explicit BCELoss(std::string_view reduction = "mean", const Tensor& weight = {})
       : weight(weight.defined() ? register_buffer("weight", weight) : weight), reduction_(reduction) {}
-  Tensor forward(const Tensor& input, const Tensor& target) const { return binary_cross_entropy(input, target, weight, {.reduction = reduction_}); }
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return binary_cross_entropy(input, target, weight, {.reduction = reduction_});
+  }
   Tensor weight;
 
  private:
@@ -104,7 +119,8 @@ class BCELoss : public Layer<BCELoss> {
 // Of logits. pos_weight: the weight of ones, for each class.
 class BCEWithLogitsLoss : public Layer<BCEWithLogitsLoss> {
  public:
-  explicit BCEWithLogitsLoss(std::string_view reduction = "mean", const Tensor& weight = {}, const Tensor& pos_weight = {})
+  explicit BCEWithLogitsLoss(std::string_view reduction = "mean", const Tensor& weight = {},
+                             const Tensor& pos_weight = {})
       : weight(weight.defined() ? register_buffer("weight", weight) : weight),
         pos_weight(pos_weight.defined() ? register_buffer("pos_weight", pos_weight) : pos_weight),
         reduction_(reduction) {}
@@ -120,7 +136,9 @@ class BCEWithLogitsLoss : public Layer<BCEWithLogitsLoss> {
 class SoftMarginLoss : public Layer<SoftMarginLoss> {
  public:
   explicit SoftMarginLoss(std::string_view reduction = "mean") : reduction_(reduction) {}
-  Tensor forward(const Tensor& input, const Tensor& target) const { return soft_margin_loss(input, target, {.reduction = reduction_}); }
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return soft_margin_loss(input, target, {.reduction = reduction_});
+  }
 
  private:
   std::string reduction_;
@@ -168,9 +186,11 @@ class CosineEmbeddingLoss : public Layer<CosineEmbeddingLoss> {
 // max(0, distance of anchor and positive - distance of anchor and negative + margin).
 class TripletMarginLoss : public Layer<TripletMarginLoss> {
  public:
-  explicit TripletMarginLoss(const TripletMarginLossOptions& o = {}) : margin_(o.margin), p_(o.p), eps_(o.eps), swap_(o.swap), reduction_(o.reduction) {}
+  explicit TripletMarginLoss(const TripletMarginLossOptions& o = {})
+      : margin_(o.margin), p_(o.p), eps_(o.eps), swap_(o.swap), reduction_(o.reduction) {}
   Tensor forward(const Tensor& anchor, const Tensor& positive, const Tensor& negative) const {
-    return triplet_margin_loss(anchor, positive, negative, {.margin = margin_, .p = p_, .eps = eps_, .swap = swap_, .reduction = reduction_});
+    return triplet_margin_loss(anchor, positive, negative,
+                               {.margin = margin_, .p = p_, .eps = eps_, .swap = swap_, .reduction = reduction_});
   }
 
  private:
@@ -192,7 +212,8 @@ class CosineSimilarity : public Layer<CosineSimilarity> {
 
 class PairwiseDistance : public Layer<PairwiseDistance> {
  public:
-  explicit PairwiseDistance(double p = 2, double eps = 1e-6, bool keepdim = false) : p_(p), eps_(eps), keepdim_(keepdim) {}
+  explicit PairwiseDistance(double p = 2, double eps = 1e-6, bool keepdim = false)
+      : p_(p), eps_(eps), keepdim_(keepdim) {}
   Tensor forward(const Tensor& x1, const Tensor& x2) const { return pairwise_distance(x1, x2, p_, eps_, keepdim_); }
 
  private:

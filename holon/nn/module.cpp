@@ -35,7 +35,8 @@ struct Module::State {
 namespace {
 
 void append(StateDict& list, const std::string& name, const Tensor& t, bool all_names) {
-  if (all_names || std::none_of(list.begin(), list.end(), [&](auto& e) { return e.second == t; })) list.emplace_back(name, t);
+  if (all_names || std::none_of(list.begin(), list.end(), [&](auto& e) { return e.second == t; }))
+    list.emplace_back(name, t);
 }
 
 Tensor find_tensor(const StateDict& list, const std::string& path, const char* kind) {
@@ -77,7 +78,9 @@ Module::Module() : state_(std::make_shared<State>()) {}
 void Module::check_name(const std::string& name) const {
   if (name.empty() || name.find('.') != std::string::npos)
     fail_value("register: '{}' cannot be a name within a module: it must not be empty and have no dot.", name);
-  auto taken = [&](auto& list) { return std::any_of(list.begin(), list.end(), [&](auto& e) { return e.first == name; }); };
+  auto taken = [&](auto& list) {
+    return std::any_of(list.begin(), list.end(), [&](auto& e) { return e.first == name; });
+  };
   bool buffer = std::any_of(state_->buffers.begin(), state_->buffers.end(), [&](auto& e) { return e.name == name; });
   if (taken(state_->parameters) || buffer || taken(state_->children))
     fail_value("register: the module has a member '{}' already. Choose another name.", name);
@@ -85,7 +88,8 @@ void Module::check_name(const std::string& name) const {
 
 Tensor& Module::register_parameter(const std::string& name, Tensor value) {
   check_name(name);
-  if (!value.defined()) fail_value("register_parameter: '{}' is an undefined tensor. Leave it out if the module has none.", name);
+  if (!value.defined())
+    fail_value("register_parameter: '{}' is an undefined tensor. Leave it out if the module has none.", name);
   if (!value.is_leaf()) value = value.detach();
   value.set_requires_grad();
   return state_->parameters.emplace_back(name, std::move(value)).second;
@@ -93,7 +97,8 @@ Tensor& Module::register_parameter(const std::string& name, Tensor value) {
 
 Tensor& Module::register_buffer(const std::string& name, Tensor value, bool persistent) {
   check_name(name);
-  if (!value.defined()) fail_value("register_buffer: '{}' is an undefined tensor. Leave it out if the module has none.", name);
+  if (!value.defined())
+    fail_value("register_buffer: '{}' is an undefined tensor. Leave it out if the module has none.", name);
   return state_->buffers.emplace_back(State::Buffer{name, std::move(value), persistent}).tensor;
 }
 
@@ -137,7 +142,9 @@ std::vector<std::pair<std::string, Module>> Module::named_modules() const {
 
 std::vector<std::pair<std::string, Module>> Module::named_children() const { return state_->children; }
 
-Tensor Module::get_parameter(const std::string& path) const { return find_tensor(named_parameters(true), path, "parameter"); }
+Tensor Module::get_parameter(const std::string& path) const {
+  return find_tensor(named_parameters(true), path, "parameter");
+}
 Tensor Module::get_buffer(const std::string& path) const { return find_tensor(named_buffers(true), path, "buffer"); }
 
 Module Module::get_submodule(const std::string& path) const {
@@ -181,8 +188,11 @@ void Module::convert(const std::function<Tensor(const std::string&, const Tensor
 }
 
 void Module::to(DType dtype) {
-  if (!is_floating(dtype)) fail_type("Module::to: parameters must be floating point numbers, {} are none.", name(dtype));
-  convert([&](const std::string&, const Tensor& t) { return is_floating(t.dtype()) && t.dtype() != dtype ? t.to(dtype) : t; });
+  if (!is_floating(dtype))
+    fail_type("Module::to: parameters must be floating point numbers, {} are none.", name(dtype));
+  convert([&](const std::string&, const Tensor& t) {
+    return is_floating(t.dtype()) && t.dtype() != dtype ? t.to(dtype) : t;
+  });
 }
 
 void Module::to(Device device) {
@@ -235,12 +245,15 @@ LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
     } else if (value.shape() != t.shape()) {
       error(fmt::format("{} is {}, the module's is {}", name, value.shape(), t.shape()));
     } else if (value.is_global() != t.is_global()) {
-      error(fmt::format("{} is {}, the module's is {}: convert it first by {}", name, value.is_global() ? "global" : "local",
-                        t.is_global() ? "global" : "local", value.is_global() ? "to_local()" : "to_global(placement, sbp)"));
+      error(fmt::format("{} is {}, the module's is {}: convert it first by {}", name,
+                        value.is_global() ? "global" : "local", t.is_global() ? "global" : "local",
+                        value.is_global() ? "to_local()" : "to_global(placement, sbp)"));
     }
   }
-  if (strict && !result.unexpected.empty()) errors = "unexpected: " + joined(result.unexpected) + (errors.empty() ? "" : "; ") + errors;
-  if (strict && !result.missing.empty()) errors = "missing: " + joined(result.missing) + (errors.empty() ? "" : "; ") + errors;
+  if (strict && !result.unexpected.empty())
+    errors = "unexpected: " + joined(result.unexpected) + (errors.empty() ? "" : "; ") + errors;
+  if (strict && !result.missing.empty())
+    errors = "missing: " + joined(result.missing) + (errors.empty() ? "" : "; ") + errors;
   if (!errors.empty()) fail_value("load_state_dict: {}. (strict = false lets names differ.)", errors);
   NoGradGuard guard;
   // In the module's order, which is the same on every rank.

@@ -7,8 +7,8 @@
 //     Tensor forward(const Tensor& x) const { return down(relu(up(x))); }
 //   };
 // net(x) is net.forward(x) with the hooks around it. (Without hooks, a Module with an operator() of its own will do.)
-// A parameter stays one tensor for life: to(), to_global() and load_state_dict() change what it holds, so that handles to it,
-// in modules and optimizers, stay valid.
+// A parameter stays one tensor for life: to(), to_global() and load_state_dict() change what it holds, so that handles
+// to it, in modules and optimizers, stay valid.
 #pragma once
 
 #include <exception>
@@ -67,8 +67,8 @@ class Module {
     return std::forward<M>(module);
   }
 
-  // Of this module and all below it. A tensor that is registered several times is listed once, under its first name, unless
-  // all_names.
+  // Of this module and all below it. A tensor that is registered several times is listed once, under its first name,
+  // unless all_names.
   std::vector<Tensor> parameters() const;
   StateDict named_parameters(bool all_names = false) const;
   StateDict named_buffers(bool all_names = false) const;
@@ -96,8 +96,8 @@ class Module {
   // Gives every parameter and buffer another dtype (floating ones only) or device, in place; gradients are dropped.
   void to(DType dtype);
   void to(Device device);
-  // Gives every parameter and buffer a layout, in place; gradients are dropped. A local tensor is this rank's part, as for
-  // Tensor::to_global. Collective.
+  // Gives every parameter and buffer a layout, in place; gradients are dropped. A local tensor is this rank's part, as
+  // for Tensor::to_global. Collective.
   void to_global(const Placement& placement, const LayoutByName& layout);
   void to_global(const Placement& placement, const NdSbp& sbp);
 
@@ -106,9 +106,9 @@ class Module {
 
   // Parameters, then buffers, under all of their names; the tensors share memory with the module's.
   StateDict state_dict() const;
-  // Copies values into the parameters and buffers of the same names, boxed to their layouts. Errors, before any is changed, that
-  // list all that does not fit: a shape that differs; a global value for a local tensor or the other way; with strict, a name
-  // missing on either side. Collective where tensors are global.
+  // Copies values into the parameters and buffers of the same names, boxed to their layouts. Errors, before any is
+  // changed, that list all that does not fit: a shape that differs; a global value for a local tensor or the other way;
+  // with strict, a name missing on either side. Collective where tensors are global.
   LoadResult load_state_dict(const StateDict& state, bool strict = true);
 
   // Run in the order of registration by Layer's operator().
@@ -130,7 +130,8 @@ class Module {
 
 // A module's call while a graph is captured.
 struct TracedCall {
-  TracedCall(const void* module, const Tensor& x) : failing(std::uncaught_exceptions()), input(tracer()->enter(module, x)) {}
+  TracedCall(const void* module, const Tensor& x)
+      : failing(std::uncaught_exceptions()), input(tracer()->enter(module, x)) {}
   ~TracedCall() { tracer()->leave(std::uncaught_exceptions() > failing); }
   TracedCall(const TracedCall&) = delete;
   TracedCall& operator=(const TracedCall&) = delete;
@@ -158,12 +159,15 @@ class Layer : public Module {
     if (!has_hooks()) return static_cast<Result>(self.forward(x, std::forward<Args>(args)...));
     Tensor input = run_pre_hooks(x);
     Result result = self.forward(input, std::forward<Args>(args)...);
-    if constexpr (std::is_same_v<Result, Tensor>) return run_hooks(input, std::move(result));
-    else return result;
+    if constexpr (std::is_same_v<Result, Tensor>)
+      return run_hooks(input, std::move(result));
+    else
+      return result;
   }
 };
 
-// A layout from patterns of names, of which the first that fits counts: {{"*.weight", sbp::split(0)}, {"*", sbp::broadcast()}}.
+// A layout from patterns of names, of which the first that fits counts: {{"*.weight", sbp::split(0)}, {"*",
+// sbp::broadcast()}}.
 // `*` stands for any text, `?` for one character. Errors, when asked: no pattern fits.
 LayoutByName layout_by_patterns(std::vector<std::pair<std::string, NdSbp>> patterns);
 

@@ -21,7 +21,8 @@ Tensor counter(const Placement& placement, const NdSbp& sbp) {
 
 void check_axes(const Tensor& x, int least, int most, const char* layer) {
   if (x.ndim() < least || x.ndim() > most)
-    fail_value("{}: x is {}; it must have {} axes{}.", layer, x.shape(), least, least == most ? "" : fmt::format(" to {}", most));
+    fail_value("{}: x is {}; it must have {} axes{}.", layer, x.shape(), least,
+               least == most ? "" : fmt::format(" to {}", most));
 }
 
 // In a graph: the number of batches is another one in each step, so that the share is a tensor.
@@ -86,7 +87,8 @@ InstanceNorm::InstanceNorm(int64_t features, const InstanceNormOptions& o, int l
 
 Tensor InstanceNorm::forward(const Tensor& x) const {
   check_axes(x, least_axes_, most_axes_, "InstanceNorm");
-  return instance_norm(x, running_mean, running_var, weight, bias, is_training() || !running_mean.defined(), momentum_, eps_);
+  return instance_norm(x, running_mean, running_var, weight, bias, is_training() || !running_mean.defined(), momentum_,
+                       eps_);
 }
 
 GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o) : groups_(groups), eps_(o.eps) {

@@ -10,16 +10,17 @@ namespace holon::nn {
 
 struct BatchNormOptions {
   double eps = 1e-5;
-  std::optional<double> momentum = 0.1;  // the share of a new batch in the running statistics; none: all batches count alike
-  bool affine = true;                    // with weight and bias
+  std::optional<double> momentum =
+      0.1;             // the share of a new batch in the running statistics; none: all batches count alike
+  bool affine = true;  // with weight and bias
   bool track_running_stats = true;
   Placement placement{};
   NdSbp sbp{};
   DType dtype = float32;
 };
 
-// Brings each channel (axis 1) to mean 0 and variance 1 over the logical batch, whatever ranks hold of it; then * weight + bias.
-// In evaluation by the running statistics.
+// Brings each channel (axis 1) to mean 0 and variance 1 over the logical batch, whatever ranks hold of it; then *
+// weight + bias. In evaluation by the running statistics.
 class BatchNorm : public Layer<BatchNorm> {
  public:
   // x may have from least to most axes.
@@ -59,7 +60,8 @@ struct InstanceNormOptions {
 // Brings each channel of each sample to mean 0 and variance 1.
 class InstanceNorm : public Layer<InstanceNorm> {
  public:
-  explicit InstanceNorm(int64_t features, const InstanceNormOptions& options = {}, int least_axes = 3, int most_axes = 5);
+  explicit InstanceNorm(int64_t features, const InstanceNormOptions& options = {}, int least_axes = 3,
+                        int most_axes = 5);
   Tensor forward(const Tensor& x) const;
   Tensor weight, bias, running_mean, running_var;
 
@@ -68,13 +70,16 @@ class InstanceNorm : public Layer<InstanceNorm> {
   int least_axes_, most_axes_;
 };
 struct InstanceNorm1d : InstanceNorm {
-  explicit InstanceNorm1d(int64_t features, const InstanceNormOptions& options = {}) : InstanceNorm(features, options, 3, 3) {}
+  explicit InstanceNorm1d(int64_t features, const InstanceNormOptions& options = {})
+      : InstanceNorm(features, options, 3, 3) {}
 };
 struct InstanceNorm2d : InstanceNorm {
-  explicit InstanceNorm2d(int64_t features, const InstanceNormOptions& options = {}) : InstanceNorm(features, options, 4, 4) {}
+  explicit InstanceNorm2d(int64_t features, const InstanceNormOptions& options = {})
+      : InstanceNorm(features, options, 4, 4) {}
 };
 struct InstanceNorm3d : InstanceNorm {
-  explicit InstanceNorm3d(int64_t features, const InstanceNormOptions& options = {}) : InstanceNorm(features, options, 5, 5) {}
+  explicit InstanceNorm3d(int64_t features, const InstanceNormOptions& options = {})
+      : InstanceNorm(features, options, 5, 5) {}
 };
 
 struct GroupNormOptions {
@@ -142,8 +147,11 @@ struct LocalResponseNormModuleOptions {
 };
 class LocalResponseNorm : public Layer<LocalResponseNorm> {
  public:
-  explicit LocalResponseNorm(int64_t size, const LocalResponseNormModuleOptions& options = {}) : size_(size), options_(options) {}
-  Tensor forward(const Tensor& x) const { return local_response_norm(x, size_, options_.alpha, options_.beta, options_.k); }
+  explicit LocalResponseNorm(int64_t size, const LocalResponseNormModuleOptions& options = {})
+      : size_(size), options_(options) {}
+  Tensor forward(const Tensor& x) const {
+    return local_response_norm(x, size_, options_.alpha, options_.beta, options_.k);
+  }
 
  private:
   int64_t size_;

@@ -15,9 +15,12 @@ MaxPool<kAxes>::MaxPool(const Dims& kernel, const MaxPoolOptions& o)
 
 template <int kAxes>
 Tensor MaxPool<kAxes>::forward(const Tensor& x) const {
-  if constexpr (kAxes == 1) return max_pool1d(x, kernel_, stride_, padding_, dilation_, ceil_mode_);
-  else if constexpr (kAxes == 2) return max_pool2d(x, kernel_, stride_, padding_, dilation_, ceil_mode_);
-  else return max_pool3d(x, kernel_, stride_, padding_, dilation_, ceil_mode_);
+  if constexpr (kAxes == 1)
+    return max_pool1d(x, kernel_, stride_, padding_, dilation_, ceil_mode_);
+  else if constexpr (kAxes == 2)
+    return max_pool2d(x, kernel_, stride_, padding_, dilation_, ceil_mode_);
+  else
+    return max_pool3d(x, kernel_, stride_, padding_, dilation_, ceil_mode_);
 }
 
 template <int kAxes>
@@ -28,34 +31,46 @@ AvgPool<kAxes>::AvgPool(const Dims& kernel, const AvgPoolOptions& o)
       ceil_mode_(o.ceil_mode),
       count_include_pad_(o.count_include_pad),
       divisor_override_(o.divisor_override) {
-  if (kAxes == 1 && divisor_override_) fail_value("AvgPool1d: there is no divisor_override for signals. Multiply the result.");
+  if (kAxes == 1 && divisor_override_)
+    fail_value("AvgPool1d: there is no divisor_override for signals. Multiply the result.");
 }
 
 template <int kAxes>
 Tensor AvgPool<kAxes>::forward(const Tensor& x) const {
-  if constexpr (kAxes == 1) return avg_pool1d(x, kernel_, stride_, padding_, ceil_mode_, count_include_pad_);
-  else if constexpr (kAxes == 2) return avg_pool2d(x, kernel_, stride_, padding_, ceil_mode_, count_include_pad_, divisor_override_);
-  else return avg_pool3d(x, kernel_, stride_, padding_, ceil_mode_, count_include_pad_, divisor_override_);
+  if constexpr (kAxes == 1)
+    return avg_pool1d(x, kernel_, stride_, padding_, ceil_mode_, count_include_pad_);
+  else if constexpr (kAxes == 2)
+    return avg_pool2d(x, kernel_, stride_, padding_, ceil_mode_, count_include_pad_, divisor_override_);
+  else
+    return avg_pool3d(x, kernel_, stride_, padding_, ceil_mode_, count_include_pad_, divisor_override_);
 }
 
 template <int kAxes>
-AdaptiveAvgPool<kAxes>::AdaptiveAvgPool(const Dims& output_size) : output_size_(sizes_of(output_size, kAxes, "AdaptiveAvgPool", "output_size")) {}
+AdaptiveAvgPool<kAxes>::AdaptiveAvgPool(const Dims& output_size)
+    : output_size_(sizes_of(output_size, kAxes, "AdaptiveAvgPool", "output_size")) {}
 
 template <int kAxes>
 Tensor AdaptiveAvgPool<kAxes>::forward(const Tensor& x) const {
-  if constexpr (kAxes == 1) return adaptive_avg_pool1d(x, output_size_);
-  else if constexpr (kAxes == 2) return adaptive_avg_pool2d(x, output_size_);
-  else return adaptive_avg_pool3d(x, output_size_);
+  if constexpr (kAxes == 1)
+    return adaptive_avg_pool1d(x, output_size_);
+  else if constexpr (kAxes == 2)
+    return adaptive_avg_pool2d(x, output_size_);
+  else
+    return adaptive_avg_pool3d(x, output_size_);
 }
 
 template <int kAxes>
-AdaptiveMaxPool<kAxes>::AdaptiveMaxPool(const Dims& output_size) : output_size_(sizes_of(output_size, kAxes, "AdaptiveMaxPool", "output_size")) {}
+AdaptiveMaxPool<kAxes>::AdaptiveMaxPool(const Dims& output_size)
+    : output_size_(sizes_of(output_size, kAxes, "AdaptiveMaxPool", "output_size")) {}
 
 template <int kAxes>
 Tensor AdaptiveMaxPool<kAxes>::forward(const Tensor& x) const {
-  if constexpr (kAxes == 1) return adaptive_max_pool1d(x, output_size_)[0];
-  else if constexpr (kAxes == 2) return adaptive_max_pool2d(x, output_size_)[0];
-  else return adaptive_max_pool3d(x, output_size_)[0];
+  if constexpr (kAxes == 1)
+    return adaptive_max_pool1d(x, output_size_)[0];
+  else if constexpr (kAxes == 2)
+    return adaptive_max_pool2d(x, output_size_)[0];
+  else
+    return adaptive_max_pool3d(x, output_size_)[0];
 }
 
 template class MaxPool<1>;

@@ -8,8 +8,8 @@
 
 namespace holon::nn {
 
-// More elements around the last axes: before and after each, the last axis first. mode: "constant" (value), "reflect" (the mirror
-// image), "replicate" (the outermost elements) or "circular" (the elements of the other end).
+// More elements around the last axes: before and after each, the last axis first. mode: "constant" (value), "reflect"
+// (the mirror image), "replicate" (the outermost elements) or "circular" (the elements of the other end).
 class Pad : public Layer<Pad> {
  public:
   explicit Pad(const Dims& padding, std::string_view mode = "constant", std::optional<Scalar> value = {})
@@ -67,7 +67,9 @@ struct WindowOptions {
 class Unfold : public Layer<Unfold> {
  public:
   explicit Unfold(const Dims& kernel, const WindowOptions& options = {}) : kernel_(kernel), options_(options) {}
-  Tensor forward(const Tensor& x) const { return unfold(x, kernel_, options_.dilation, options_.padding, options_.stride); }
+  Tensor forward(const Tensor& x) const {
+    return unfold(x, kernel_, options_.dilation, options_.padding, options_.stride);
+  }
 
  private:
   Dims kernel_;
@@ -77,8 +79,11 @@ class Unfold : public Layer<Unfold> {
 // Adds up columns [n, c * kh * kw, windows], each in its window of [n, c, output_size...].
 class Fold : public Layer<Fold> {
  public:
-  Fold(const Dims& output_size, const Dims& kernel, const WindowOptions& options = {}) : size_(output_size), kernel_(kernel), options_(options) {}
-  Tensor forward(const Tensor& x) const { return fold(x, size_, kernel_, options_.dilation, options_.padding, options_.stride); }
+  Fold(const Dims& output_size, const Dims& kernel, const WindowOptions& options = {})
+      : size_(output_size), kernel_(kernel), options_(options) {}
+  Tensor forward(const Tensor& x) const {
+    return fold(x, size_, kernel_, options_.dilation, options_.padding, options_.stride);
+  }
 
  private:
   Dims size_, kernel_;

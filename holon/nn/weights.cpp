@@ -14,7 +14,8 @@ Tensor blank(const Dims& shape, const Placement& placement, const NdSbp& sbp, DT
 
 NdSbp beside(const NdSbp& weight, int axis) {
   NdSbp sbp = weight;
-  for (int d = 0; d < weight.size(); ++d) sbp = sbp.with(d, axis >= 0 && weight[d].is_split(axis) ? sbp::split(0) : sbp::broadcast());
+  for (int d = 0; d < weight.size(); ++d)
+    sbp = sbp.with(d, axis >= 0 && weight[d].is_split(axis) ? sbp::split(0) : sbp::broadcast());
   return sbp;
 }
 

@@ -8,8 +8,8 @@ namespace holon::nn {
 // A tensor without values yet; local without a placement.
 Tensor blank(const Dims& shape, const Placement& placement, const NdSbp& sbp, DType dtype);
 
-// The sbp of a vector with one value for each index of an axis of a weight: S(0) where the weight is split along that axis,
-// elsewhere B. axis -1: of no one axis.
+// The sbp of a vector with one value for each index of an axis of a weight: S(0) where the weight is split along that
+// axis, elsewhere B. axis -1: of no one axis.
 NdSbp beside(const NdSbp& weight, int axis = 0);
 
 // Draws weight [out, in, window...] and bias within 1 / sqrt(fan in), as PyTorch does.

@@ -1,6 +1,6 @@
-// Scaled dot-product attention over [batch, heads, length, width]. Batch and heads split without communication, queries too, where
-// keys and values are whole. In the backward pass keys may be split as well: each rank's scores are normalised by the whole
-// row's sum, which the forward pass kept. The matrix of scores is never held.
+// Scaled dot-product attention over [batch, heads, length, width]. Batch and heads split without communication, queries
+// too, where keys and values are whole. In the backward pass keys may be split as well: each rank's scores are
+// normalised by the whole row's sum, which the forward pass kept. The matrix of scores is never held.
 #include "holon/kernels/cpu/attention.h"
 
 #include <cmath>
@@ -13,7 +13,8 @@ namespace {
 
 void attention_infer(Infer& c) {
   c.require_floating(0);
-  c.require_dtype(c.dtype_of(0) == c.dtype_of(1) && c.dtype_of(0) == c.dtype_of(2), "query, key and value have different dtypes", "Convert them by to().");
+  c.require_dtype(c.dtype_of(0) == c.dtype_of(1) && c.dtype_of(0) == c.dtype_of(2),
+                  "query, key and value have different dtypes", "Convert them by to().");
   Dims out = c.shape(0), rows = c.shape(0);
   out.back() = c.shape(2).back();
   rows.resize(3);
@@ -21,8 +22,8 @@ void attention_infer(Infer& c) {
   c.out(rows, c.dtype_of(0) == float64 ? float64 : float32);
 }
 
-// Factors of batch, heads, queries on operands: q-like ones carry all three, k-like ones the first two. Heads of q that share one of
-// k stay together.
+// Factors of batch, heads, queries on operands: q-like ones carry all three, k-like ones the first two. Heads of q that
+// share one of k stay together.
 struct Factors {
   int b, h, t;
 };
@@ -93,7 +94,8 @@ void attention_backward_rule(RuleCall& r) {
 }
 
 // By the matrix of scores: for a mask that has a gradient.
-Tensor attention_by_scores(const BodyCall& c, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, double scale) {
+Tensor attention_by_scores(const BodyCall& c, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                           double scale) {
   Tensor scores = add(matmul_nd(mul_scalar(q, scale), transpose(k, -2, -1)), mask);
   Tensor p = softmax(scores, -1);
   return matmul_nd(dropout(p, c.f("dropout_p"), true), v);
@@ -116,10 +118,15 @@ Tensor in_four(const Tensor& x) {
 
 }  // namespace
 
-HOLON_OP(scaled_dot_product_attention, "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor")
-    .doc("softmax(query keyᵀ scale + attn_mask) value, for query [..., heads, length, width], in memory that grows with the lengths and not their product. scale is "
-         "1 / sqrt(width) unless given. attn_mask broadcasts to the scores: bool (true: a query sees a key) or added. is_causal: query i sees the keys up to i. "
-         "dropout_p: the probability with which a probability becomes 0. enable_gqa: key and value have fewer heads, each shared by as many of query. A query that sees no key gives 0.",
+HOLON_OP(scaled_dot_product_attention,
+         "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float "
+         "dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor")
+    .doc("softmax(query keyᵀ scale + attn_mask) value, for query [..., heads, length, width], in memory that grows "
+         "with the lengths and not their product. scale is "
+         "1 / sqrt(width) unless given. attn_mask broadcasts to the scores: bool (true: a query sees a key) or added. "
+         "is_causal: query i sees the keys up to i. "
+         "dropout_p: the probability with which a probability becomes 0. enable_gqa: key and value have fewer heads, "
+         "each shared by as many of query. A query that sees no key gives 0.",
          "scaled_dot_product_attention(ones(1, 2, 4, 8), ones(1, 2, 4, 8), ones(1, 2, 4, 8)).shape")
     .function_only()
     .body([](BodyCall& c) {
@@ -128,21 +135,30 @@ HOLON_OP(scaled_dot_product_attention, "scaled_dot_product_attention(Tensor quer
       int n = q.ndim();
       double p = c.f("dropout_p");
       if (n < 2 || k.ndim() < 2 || v.ndim() < 2)
-        fail_value("{}: query is {}, key {}, value {}; each needs the axes [..., length, width].", op, q.shape(), k.shape(), v.shape());
+        fail_value("{}: query is {}, key {}, value {}; each needs the axes [..., length, width].", op, q.shape(),
+                   k.shape(), v.shape());
       if (!is_floating(q.dtype()) || q.dtype() != k.dtype() || q.dtype() != v.dtype())
-        fail_type("{}: query is {}, key {}, value {}; they must be of one floating point dtype. Convert them by to().", op, name(q.dtype()), name(k.dtype()), name(v.dtype()));
+        fail_type("{}: query is {}, key {}, value {}; they must be of one floating point dtype. Convert them by to().",
+                  op, name(q.dtype()), name(k.dtype()), name(v.dtype()));
       if (q.size(-1) != k.size(-1) || k.size(-2) != v.size(-2))
-        fail_value("{}: query {}, key {} and value {} do not fit: query and key need one width, key and value one length.", op, q.shape(), k.shape(), v.shape());
+        fail_value(
+            "{}: query {}, key {} and value {} do not fit: query and key need one width, key and value one length.", op,
+            q.shape(), k.shape(), v.shape());
       if (!(p >= 0 && p <= 1)) fail_value("{}: dropout_p is {}; a probability lies from 0 to 1.", op, p);
-      if (c.b("is_causal") && mask.defined()) fail_value("{}: attn_mask and is_causal were both given. Put the causal part into the mask, or leave one out.", op);
-      double scale = c.has("scale") ? c.f("scale") : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(q.size(-1), 1)));
+      if (c.b("is_causal") && mask.defined())
+        fail_value("{}: attn_mask and is_causal were both given. Put the causal part into the mask, or leave one out.",
+                   op);
+      double scale =
+          c.has("scale") ? c.f("scale") : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(q.size(-1), 1)));
 
       // Leading axes broadcast, but for the heads of grouped queries.
       Dims lead_q = leading(q.shape()), lead_k = leading(k.shape()), lead_v = leading(v.shape());
       int64_t share = 1;
       if (c.b("enable_gqa")) {
-        if (n < 3 || k.ndim() != n || v.ndim() != n || lead_k.back() == 0 || lead_k.back() != lead_v.back() || lead_q.back() % lead_k.back())
-          fail_value("{}: with enable_gqa key {} and value {} need one number of heads that divides query's {}.", op, k.shape(), v.shape(), q.shape());
+        if (n < 3 || k.ndim() != n || v.ndim() != n || lead_k.back() == 0 || lead_k.back() != lead_v.back() ||
+            lead_q.back() % lead_k.back())
+          fail_value("{}: with enable_gqa key {} and value {} need one number of heads that divides query's {}.", op,
+                     k.shape(), v.shape(), q.shape());
         share = lead_q.back() / lead_k.back();
         lead_k.back() *= share, lead_v.back() *= share;
       }
@@ -160,7 +176,8 @@ HOLON_OP(scaled_dot_product_attention, "scaled_dot_product_attention(Tensor quer
       out.push_back(v.size(-1));
       if (mask.defined()) {
         if (mask.dtype() != boolean && !is_floating(mask.dtype()))
-          fail_type("{}: attn_mask is {}; it must be bool or floating point. Compare first, e.g. mask != 0.", op, name(mask.dtype()));
+          fail_type("{}: attn_mask is {}; it must be bool or floating point. Compare first, e.g. mask != 0.", op,
+                    name(mask.dtype()));
         Dims scores = lead;
         scores.push_back(q.size(-2));
         scores.push_back(k.size(-2));
@@ -174,11 +191,14 @@ HOLON_OP(scaled_dot_product_attention, "scaled_dot_product_attention(Tensor quer
           for (int a = 0; a < s.size() - 3; ++a) whole &= s[a] == scores[a], ones &= s[a] == 1;
           if (!whole && !ones)
             for (int a = 0; a < s.size() - 3; ++a) s[a] = scores[a];
-          mask = mask.ndim() == s.size() ? expand(mask, s) : expand(reshape(mask, [&] {
-            Dims m = mask.shape();
-            while (m.size() < s.size()) m.insert(0, 1);
-            return m;
-          }()), s);
+          mask = mask.ndim() == s.size() ? expand(mask, s)
+                                         : expand(reshape(mask,
+                                                          [&] {
+                                                            Dims m = mask.shape();
+                                                            while (m.size() < s.size()) m.insert(0, 1);
+                                                            return m;
+                                                          }()),
+                                                  s);
           mask = in_four(mask);
         } else if (mask.shape() != s) {
           mask = reshape(mask, s);
@@ -191,7 +211,8 @@ HOLON_OP(scaled_dot_product_attention, "scaled_dot_product_attention(Tensor quer
           Tensor r = expand(unsqueeze(t, 2), {t.shape()[0], t.shape()[1], share, t.shape()[2], t.shape()[3]});
           return reshape(r, {t.shape()[0], t.shape()[1] * share, t.shape()[2], t.shape()[3]});
         };
-        y = attention_by_scores(c, q, repeated(k), repeated(v), mask.dtype() == q.dtype() ? mask : cast(mask, q.dtype()), scale);
+        y = attention_by_scores(c, q, repeated(k), repeated(v),
+                                mask.dtype() == q.dtype() ? mask : cast(mask, q.dtype()), scale);
       } else if (p > 0) {
         y = attention_dropout(q, k, v, mask, c.b("is_causal"), scale, p)[0];
       } else {
@@ -200,44 +221,66 @@ HOLON_OP(scaled_dot_product_attention, "scaled_dot_product_attention(Tensor quer
       c.out.push_back(y.shape() == out ? y : reshape(y, out));
     });
 
-HOLON_OP(attention_flash, "attention_flash(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float scale) -> (Tensor, Tensor)")
+HOLON_OP(attention_flash,
+         "attention_flash(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float scale) -> "
+         "(Tensor, Tensor)")
     .doc("Attention over [b, h, t, d], and the logarithms of the rows' sums.")
     .hidden()
-    .infer(attention_infer).rule(attention_rule)
-    .kernel([](KernelCall& c) { kernels::attention(c.in(0), c.in(1), c.in(2), options_of(c, 0, 1, 3), c.out(0), &c.out(1)); })
+    .infer(attention_infer)
+    .rule(attention_rule)
+    .kernel([](KernelCall& c) {
+      kernels::attention(c.in(0), c.in(1), c.in(2), options_of(c, 0, 1, 3), c.out(0), &c.out(1));
+    })
     .saves({0, 1, 2, 3}, {0, 1})
     .grad([](Grad& g) {
-      auto d = attention_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"), g.f("scale"));
+      auto d =
+          attention_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"), g.f("scale"));
       for (size_t i : {0, 1, 2})
         if (g.needs(i)) g.dx(i, d[i]);
     });
-HOLON_OP(attention_backward, "attention_backward(Tensor dout, Tensor query, Tensor key, Tensor value, Tensor y, Tensor lse, Tensor? attn_mask, bool is_causal, float scale) -> (Tensor, Tensor, Tensor)")
+HOLON_OP(attention_backward,
+         "attention_backward(Tensor dout, Tensor query, Tensor key, Tensor value, Tensor y, Tensor lse, Tensor? "
+         "attn_mask, bool is_causal, float scale) -> (Tensor, Tensor, Tensor)")
     .doc("Gradients of attention_flash.")
     .hidden()
-    .infer(attention_backward_infer).rule(attention_backward_rule).linear_in({0})
+    .infer(attention_backward_infer)
+    .rule(attention_backward_rule)
+    .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::attention_backward(c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5), options_of(c, 1, 2, 6), c.out(0), c.out(1), c.out(2));
+      kernels::attention_backward(c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5), options_of(c, 1, 2, 6),
+                                  c.out(0), c.out(1), c.out(2));
     });
 
-HOLON_OP(attention_dropout, "attention_dropout(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float scale, float dropout_p, *, int? seed=None, int? counter=None) -> (Tensor, Tensor)")
+HOLON_OP(attention_dropout,
+         "attention_dropout(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float scale, "
+         "float dropout_p, *, int? seed=None, int? counter=None) -> (Tensor, Tensor)")
     .doc("attention_flash with probabilities dropped by the given draw, which the backward pass repeats.")
-    .hidden().random()
-    .infer(attention_infer).rule(attention_rule)
+    .hidden()
+    .random()
+    .infer(attention_infer)
+    .rule(attention_rule)
     .kernel([](KernelCall& c) {
       kernels::attention(c.in(0), c.in(1), c.in(2), with_dropout(c, options_of(c, 0, 1, 3)), c.out(0), &c.out(1));
     })
     .saves({0, 1, 2, 3}, {0, 1})
     .grad([](Grad& g) {
-      auto d = attention_dropout_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"), g.f("scale"), g.f("dropout_p"), g.i("seed"), g.i("counter"));
+      auto d = attention_dropout_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"),
+                                          g.f("scale"), g.f("dropout_p"), g.i("seed"), g.i("counter"));
       for (size_t i : {0, 1, 2})
         if (g.needs(i)) g.dx(i, d[i]);
     });
-HOLON_OP(attention_dropout_backward, "attention_dropout_backward(Tensor dout, Tensor query, Tensor key, Tensor value, Tensor y, Tensor lse, Tensor? attn_mask, bool is_causal, float scale, float dropout_p, int seed, int counter) -> (Tensor, Tensor, Tensor)")
+HOLON_OP(
+    attention_dropout_backward,
+    "attention_dropout_backward(Tensor dout, Tensor query, Tensor key, Tensor value, Tensor y, Tensor lse, Tensor? "
+    "attn_mask, bool is_causal, float scale, float dropout_p, int seed, int counter) -> (Tensor, Tensor, Tensor)")
     .doc("Gradients of attention_dropout.")
     .hidden()
-    .infer(attention_backward_infer).rule(attention_backward_rule).linear_in({0})
+    .infer(attention_backward_infer)
+    .rule(attention_backward_rule)
+    .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::attention_backward(c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5), with_dropout(c, options_of(c, 1, 2, 6)), c.out(0), c.out(1), c.out(2));
+      kernels::attention_backward(c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5),
+                                  with_dropout(c, options_of(c, 1, 2, 6)), c.out(0), c.out(1), c.out(2));
     });
 
 }  // namespace holon::ops

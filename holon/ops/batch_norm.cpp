@@ -1,5 +1,6 @@
-// Normalisation of channels (axis 1): batch norm, group norm, instance norm. Statistics of a batch that is split are those of the
-// whole one: sums of x and of its squares are contracted, become partial sums, and are added up over the ranks before use.
+// Normalisation of channels (axis 1): batch norm, group norm, instance norm. Statistics of a batch that is split are
+// those of the whole one: sums of x and of its squares are contracted, become partial sums, and are added up over the
+// ranks before use.
 #include "holon/kernels/cpu/channel_norm.h"
 
 #include "holon/kernels/cpu/copy.h"
@@ -22,45 +23,64 @@ int64_t elements_per_channel(const Dims& shape) {
 void require_channels(const BodyCall& c, std::initializer_list<std::pair<size_t, const char*>> which) {
   const Tensor& x = c.in(0);
   const char* op = c.op().name();
-  if (x.ndim() < 2) fail_value("{}: x is {}; it needs the axes [n, channels, ...]. Add one by unsqueeze().", op, x.shape());
-  if (!is_floating(x.dtype())) fail_type("{}: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", op, name(x.dtype()));
+  if (x.ndim() < 2)
+    fail_value("{}: x is {}; it needs the axes [n, channels, ...]. Add one by unsqueeze().", op, x.shape());
+  if (!is_floating(x.dtype()))
+    fail_type("{}: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", op,
+              name(x.dtype()));
   for (auto [i, what] : which) {
     if (!c.present(i)) continue;
     if (c.in(i).shape() != Dims{x.shape()[1]})
-      fail_value("{}: {} has shape {}, x {} has {} channels. Give one value for each channel.", op, what, c.in(i).shape(), x.shape(), x.shape()[1]);
-    if (!is_floating(c.in(i).dtype())) fail_type("{}: {} is {}; it must be a floating point tensor.", op, what, name(c.in(i).dtype()));
+      fail_value("{}: {} has shape {}, x {} has {} channels. Give one value for each channel.", op, what,
+                 c.in(i).shape(), x.shape(), x.shape()[1]);
+    if (!is_floating(c.in(i).dtype()))
+      fail_type("{}: {} is {}; it must be a floating point tensor.", op, what, name(c.in(i).dtype()));
   }
 }
 
 Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
 
-Tensor batch_norm_fixed(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias, double eps) {
+Tensor batch_norm_fixed(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+                        const Tensor& bias, double eps) {
   DType dtype = statistics_dtype(x.dtype());
-  return batch_norm_apply(x, as(mean.detach(), dtype), rsqrt(add_scalar(as(var.detach(), dtype), eps)), weight, bias, 0);
+  return batch_norm_apply(x, as(mean.detach(), dtype), rsqrt(add_scalar(as(var.detach(), dtype), eps)), weight, bias,
+                          0);
 }
 
 }  // namespace
 
-HOLON_OP(batch_norm, "batch_norm(Tensor x, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
-    .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each channel, times weight plus bias. In training (or without running statistics) by "
-         "the statistics of the whole batch on all ranks, which running_mean and running_var then take in with the weight momentum; else by the running ones.",
+HOLON_OP(batch_norm,
+         "batch_norm(Tensor x, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, bool "
+         "training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
+    .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each channel, times weight plus bias. In training "
+         "(or without running statistics) by "
+         "the statistics of the whole batch on all ranks, which running_mean and running_var then take in with the "
+         "weight momentum; else by the running ones.",
          "batch_norm(ones(2, 3, 4, 4), zeros(3), ones(3))")
     .function_only()
     .body([](BodyCall& c) {
       require_channels(c, {{1, "running_mean"}, {2, "running_var"}, {3, "weight"}, {4, "bias"}});
       const Tensor &x = c.in(0), &running_mean = c.in(1), &running_var = c.in(2);
-      if (c.present(1) != c.present(2)) fail_value("batch_norm: running_mean and running_var belong together; give both or neither.");
+      if (c.present(1) != c.present(2))
+        fail_value("batch_norm: running_mean and running_var belong together; give both or neither.");
       if (!c.b("training") || x.numel() == 0) {
-        if (!c.present(1)) fail_value("batch_norm: x is {} and there are no running statistics. Give them, or train on a batch that has elements.", x.shape());
+        if (!c.present(1))
+          fail_value("batch_norm: x is {} and there are no running statistics. Give them, or train on a batch that has "
+                     "elements.",
+                     x.shape());
         c.out.push_back(batch_norm_fixed(x, running_mean, running_var, c.in(3), c.in(4), c.f("eps")));
         return;
       }
       int64_t count = elements_per_channel(x.shape());
-      if (count == 1) fail_value("batch_norm: x is {}: expected more than 1 value per channel when training. Use a larger batch, or training=False.", x.shape());
+      if (count == 1)
+        fail_value("batch_norm: x is {}: expected more than 1 value per channel when training. Use a larger batch, or "
+                   "training=False.",
+                   x.shape());
       TensorVec stats;
       {
         NoGradGuard no_grad;
-        auto s = batch_norm_moments(batch_norm_stats(x), running_mean, running_var, count, c.f("eps"), c.f("momentum"), statistics_dtype(x.dtype()));
+        auto s = batch_norm_moments(batch_norm_stats(x), running_mean, running_var, count, c.f("eps"), c.f("momentum"),
+                                    statistics_dtype(x.dtype()));
         for (auto& t : s) stats.push_back(t);
         if (c.present(1)) {
           copy_(running_mean.detach(), stats[2]);
@@ -86,7 +106,9 @@ HOLON_OP(batch_norm_stats, "batch_norm_stats(Tensor x) -> Tensor")
     })
     .kernel([](KernelCall& c) { kernels::channel_moments(c.in(0), c.out()); });
 
-HOLON_OP(batch_norm_moments, "batch_norm_moments(Tensor stats, Tensor? running_mean, Tensor? running_var, int count, float eps, float momentum, dtype dtype) -> (Tensor, Tensor, Tensor, Tensor)")
+HOLON_OP(batch_norm_moments,
+         "batch_norm_moments(Tensor stats, Tensor? running_mean, Tensor? running_var, int count, float eps, float "
+         "momentum, dtype dtype) -> (Tensor, Tensor, Tensor, Tensor)")
     .doc("Mean and reciprocal deviation by the sums of count elements, and the new running statistics.")
     .hidden()
     .infer([](Infer& c) {
@@ -97,12 +119,14 @@ HOLON_OP(batch_norm_moments, "batch_norm_moments(Tensor stats, Tensor? running_m
     })
     .rule("K c, c, c -> c, c, c, c")
     .kernel([](KernelCall& c) {
-      kernels::channel_statistics(kernels::contiguous(c.in(0)), c.in(1), c.in(2), static_cast<double>(c.i("count")), c.f("eps"), c.f("momentum"),
-                                  c.out(0), c.out(1), c.out(2), c.out(3));
+      kernels::channel_statistics(kernels::contiguous(c.in(0)), c.in(1), c.in(2), static_cast<double>(c.i("count")),
+                                  c.f("eps"), c.f("momentum"), c.out(0), c.out(1), c.out(2), c.out(3));
     });
 
-HOLON_OP(batch_norm_apply, "batch_norm_apply(Tensor x, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, int count) -> Tensor")
-    .doc("(x - mean) rstd weight + bias. In the gradient mean and rstd are constants, or with a count the statistics of so many elements of x.")
+HOLON_OP(batch_norm_apply,
+         "batch_norm_apply(Tensor x, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, int count) -> Tensor")
+    .doc("(x - mean) rstd weight + bias. In the gradient mean and rstd are constants, or with a count the statistics "
+         "of so many elements of x.")
     .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
@@ -135,7 +159,8 @@ HOLON_OP(batch_norm_apply, "batch_norm_apply(Tensor x, Tensor mean, Tensor rstd,
       bool weights = g.needs(3) || g.needs(4);
       DType dtype = g.needs(3) ? g.in_dtype(3) : g.needs(4) ? g.in_dtype(4) : float32;
       if (g.i("count")) {
-        auto d = batch_norm_backward(g.x(0), g.dy(), g.x(1), g.x(2), g.x(3), batch_norm_products(g.x(0), g.dy(), g.x(1)), g.i("count"), dtype);
+        auto d = batch_norm_backward(g.x(0), g.dy(), g.x(1), g.x(2), g.x(3),
+                                     batch_norm_products(g.x(0), g.dy(), g.x(1)), g.i("count"), dtype);
         if (g.needs(0)) g.dx(0, d[0]);
         if (g.needs(3)) g.dx(3, d[1]);
         if (g.needs(4)) g.dx(4, as(d[2], g.in_dtype(4)));
@@ -150,7 +175,9 @@ HOLON_OP(batch_norm_apply, "batch_norm_apply(Tensor x, Tensor mean, Tensor rstd,
 HOLON_OP(batch_norm_products, "batch_norm_products(Tensor x, Tensor dy, Tensor mean) -> Tensor")
     .doc("Sums of dy and of dy (x - mean) for each channel.")
     .hidden()
-    .infer([](Infer& c) { c.out({2, c.shape(0)[1]}, float64); })
+    .infer([](Infer& c) {
+      c.out({2, c.shape(0)[1]}, float64);
+    })
     .rule([](RuleCall& r) {
       for (int a = 0; a < r.in[0].shape.size(); ++a) {
         int f = r.rule.factor(a != 1);
@@ -161,7 +188,9 @@ HOLON_OP(batch_norm_products, "batch_norm_products(Tensor x, Tensor dy, Tensor m
     })
     .linear_in({1})
     .kernel([](KernelCall& c) { kernels::channel_products(c.in(1), c.in(0), c.in(2), c.out()); });
-HOLON_OP(batch_norm_backward, "batch_norm_backward(Tensor x, Tensor dy, Tensor mean, Tensor rstd, Tensor? weight, Tensor products, int count, dtype dtype) -> (Tensor, Tensor, Tensor)")
+HOLON_OP(batch_norm_backward,
+         "batch_norm_backward(Tensor x, Tensor dy, Tensor mean, Tensor rstd, Tensor? weight, Tensor products, int "
+         "count, dtype dtype) -> (Tensor, Tensor, Tensor)")
     .doc("Gradients of batch_norm_apply in x, weight and bias, where the statistics are those of count elements of x.")
     .hidden()
     .infer([](Infer& c) {
@@ -196,10 +225,12 @@ HOLON_OP(batch_norm_backward, "batch_norm_backward(Tensor x, Tensor dy, Tensor m
     })
     .kernel([](KernelCall& c) {
       const Array products = kernels::contiguous(c.in(5));
-      kernels::channel_normalize_backward(c.in(1), c.in(0), c.in(2), c.in(3), c.in(4), products, static_cast<double>(c.i("count")), c.out(0));
+      kernels::channel_normalize_backward(c.in(1), c.in(0), c.in(2), c.in(3), c.in(4), products,
+                                          static_cast<double>(c.i("count")), c.out(0));
       kernels::channel_weight_gradients(products, c.in(3), c.out(1), c.out(2));
     });
-HOLON_OP(batch_norm_weight_grad, "batch_norm_weight_grad(Tensor products, Tensor rstd, dtype dtype) -> (Tensor, Tensor)")
+HOLON_OP(batch_norm_weight_grad,
+         "batch_norm_weight_grad(Tensor products, Tensor rstd, dtype dtype) -> (Tensor, Tensor)")
     .doc("Gradients of batch_norm_apply in weight and bias.")
     .hidden()
     .infer([](Infer& c) {
@@ -215,20 +246,26 @@ HOLON_OP(batch_norm_weight_grad, "batch_norm_weight_grad(Tensor products, Tensor
       pass_partial(r, {1}, {0});
     })
     .linear_in({0})
-    .kernel([](KernelCall& c) { kernels::channel_weight_gradients(kernels::contiguous(c.in(0)), c.in(1), c.out(0), c.out(1)); });
+    .kernel([](KernelCall& c) {
+      kernels::channel_weight_gradients(kernels::contiguous(c.in(0)), c.in(1), c.out(0), c.out(1));
+    });
 
-HOLON_OP(group_norm, "group_norm(Tensor x, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
-    .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each of num_groups groups of channels of each sample, times weight plus bias.",
+HOLON_OP(group_norm,
+         "group_norm(Tensor x, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
+    .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each of num_groups groups of channels of each "
+         "sample, times weight plus bias.",
          "group_norm(ones(2, 4, 3), 2)")
     .function_only()
     .body([](BodyCall& c) {
       require_channels(c, {{1, "weight"}, {2, "bias"}});
       int64_t groups = c.i("num_groups"), channels = c.in(0).shape()[1];
       if (groups < 1 || channels % groups)
-        fail_value("group_norm: {} channels of x {} do not divide into {} groups. Choose a divisor.", channels, c.in(0).shape(), groups);
+        fail_value("group_norm: {} channels of x {} do not divide into {} groups. Choose a divisor.", channels,
+                   c.in(0).shape(), groups);
       c.out.push_back(group_norm_stats(c.in(0), c.in(1), c.in(2), groups, c.f("eps"))[0]);
     });
-HOLON_OP(group_norm_stats, "group_norm_stats(Tensor x, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor, Tensor)")
+HOLON_OP(group_norm_stats,
+         "group_norm_stats(Tensor x, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor, Tensor)")
     .doc("group_norm with the mean and reciprocal deviation of each group.")
     .hidden()
     .infer([](Infer& c) {
@@ -247,10 +284,14 @@ HOLON_OP(group_norm_stats, "group_norm_stats(Tensor x, Tensor? weight, Tensor? b
       for (size_t i = 1; i < 3; ++i)
         if (given(r, i)) r.rule.in(i, 0, k);
       for (size_t o = 0; o < 3; ++o) r.rule.out(o, 0, n), r.rule.out(o, 1, k);
-      if (given(r, 1) && given(r, 2)) pass_partial(r, {1, 2}, {0});
-      else if (given(r, 1)) pass_partial(r, {1}, {0});
+      if (given(r, 1) && given(r, 2))
+        pass_partial(r, {1, 2}, {0});
+      else if (given(r, 1))
+        pass_partial(r, {1}, {0});
     })
-    .kernel([](KernelCall& c) { kernels::group_norm(c.in(0), c.in(1), c.in(2), c.f("eps"), c.out(0), c.out(1), c.out(2)); })
+    .kernel([](KernelCall& c) {
+      kernels::group_norm(c.in(0), c.in(1), c.in(2), c.f("eps"), c.out(0), c.out(1), c.out(2));
+    })
     .saves({0, 1}, {1, 2})
     .grad([](Grad& g) {
       DType dtype = g.needs(1) ? g.in_dtype(1) : g.n_in() > 2 && g.needs(2) ? g.in_dtype(2) : g.in_dtype(0);
@@ -259,7 +300,9 @@ HOLON_OP(group_norm_stats, "group_norm_stats(Tensor x, Tensor? weight, Tensor? b
       if (g.needs(1)) g.dx(1, d[1]);
       if (g.needs(2)) g.dx(2, as(d[2], g.in_dtype(2)));
     });
-HOLON_OP(group_norm_backward, "group_norm_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor? weight, int groups, dtype dtype) -> (Tensor, Tensor, Tensor)")
+HOLON_OP(group_norm_backward,
+         "group_norm_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor? weight, int groups, dtype dtype) "
+         "-> (Tensor, Tensor, Tensor)")
     .doc("Gradients of group_norm in x, weight and bias.")
     .hidden()
     .infer([](Infer& c) {
@@ -280,25 +323,34 @@ HOLON_OP(group_norm_backward, "group_norm_backward(Tensor dy, Tensor x, Tensor m
     })
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::group_norm_backward(c.in(0), c.in(1), kernels::contiguous(c.in(2)), kernels::contiguous(c.in(3)), c.in(4), c.out(0), c.out(1), c.out(2));
+      kernels::group_norm_backward(c.in(0), c.in(1), kernels::contiguous(c.in(2)), kernels::contiguous(c.in(3)),
+                                   c.in(4), c.out(0), c.out(1), c.out(2));
     });
 
-HOLON_OP(instance_norm, "instance_norm(Tensor x, Tensor? running_mean=None, Tensor? running_var=None, Tensor? weight=None, Tensor? bias=None, bool use_input_stats=True, float momentum=0.1, float eps=1e-05) -> Tensor")
-    .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each channel of each sample, times weight plus bias; or by the running statistics unless use_input_stats.",
+HOLON_OP(instance_norm,
+         "instance_norm(Tensor x, Tensor? running_mean=None, Tensor? running_var=None, Tensor? weight=None, Tensor? "
+         "bias=None, bool use_input_stats=True, float momentum=0.1, float eps=1e-05) -> Tensor")
+    .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each channel of each sample, times weight plus "
+         "bias; or by the running statistics unless use_input_stats.",
          "instance_norm(ones(2, 3, 4))")
     .function_only()
     .body([](BodyCall& c) {
       require_channels(c, {{1, "running_mean"}, {2, "running_var"}, {3, "weight"}, {4, "bias"}});
       const Tensor& x = c.in(0);
-      if (c.present(1) != c.present(2)) fail_value("instance_norm: running_mean and running_var belong together; give both or neither.");
+      if (c.present(1) != c.present(2))
+        fail_value("instance_norm: running_mean and running_var belong together; give both or neither.");
       if (!c.b("use_input_stats")) {
-        if (!c.present(1)) fail_value("instance_norm: there are no running statistics to use. Give them, or use_input_stats=True.");
+        if (!c.present(1))
+          fail_value("instance_norm: there are no running statistics to use. Give them, or use_input_stats=True.");
         c.out.push_back(batch_norm_fixed(x, c.in(1), c.in(2), c.in(3), c.in(4), c.f("eps")));
         return;
       }
       int64_t n = elements_per_channel(x.shape()) / std::max<int64_t>(x.shape()[0], 1);
       if (x.shape()[1] < 1) fail_value("instance_norm: x {} has no channels.", x.shape());
-      if (n == 1) fail_value("instance_norm: x is {}: expected more than 1 value per channel of a sample. Use use_input_stats=False.", x.shape());
+      if (n == 1)
+        fail_value(
+            "instance_norm: x is {}: expected more than 1 value per channel of a sample. Use use_input_stats=False.",
+            x.shape());
       auto y = group_norm_stats(x, c.in(3), c.in(4), x.shape()[1], c.f("eps"));
       c.out.push_back(y[0]);
       if (!c.present(1) || x.numel() == 0) return;

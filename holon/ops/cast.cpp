@@ -8,7 +8,8 @@
 namespace holon::ops {
 
 HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
-    .doc("x [...] as another dtype: floats to integers are cut off, anything to bool is x != 0.", "cast(ones(2), float64)")
+    .doc("x [...] as another dtype: floats to integers are cut off, anything to bool is x != 0.",
+         "cast(ones(2), float64)")
     .infer([](Infer& c) { c.out(c.shape(0), c.dtype("dtype")); })
     .rule([](RuleCall& r) {
       elementwise_rule(r.in, r.out, r.rule);
@@ -21,37 +22,57 @@ HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
     })
     .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::copy(c.in(0), c.out()); })
-    .grad([](Grad& g) { if (is_floating(g.in_dtype())) g.dx(0, cast(g.dy(), g.in_dtype())); });
+    .grad([](Grad& g) {
+      if (is_floating(g.in_dtype())) g.dx(0, cast(g.dy(), g.in_dtype()));
+    });
 
 HOLON_OP(to_device, "to_device(Tensor x, device device, bool non_blocking=False) -> Tensor")
-    .doc("x [...] on another device of this rank; a simulated device shares the memory. non_blocking: to the CPU the result is in pinned memory and "
+    .doc("x [...] on another device of this rank; a simulated device shares the memory. non_blocking: to the CPU the "
+         "result is in pinned memory and "
          "there when the device is done (cuda.synchronize()); from pinned memory x must not be changed before.",
          "to_device(ones(2), 'cpu')")
     .function_only()
     .body([](BodyCall& c) {
       const Device to = c.device("device"), from = c.in(0).impl()->device;
-      c.out.push_back(from.is_cuda() || to.is_cuda() ? copy_to_device(c.in(0), to, from, c.b("non_blocking"), c.b("non_blocking") && !to.is_cuda()) : same_on_device(c.in(0), to));
+      c.out.push_back(from.is_cuda() || to.is_cuda()
+                          ? copy_to_device(c.in(0), to, from, c.b("non_blocking"), c.b("non_blocking") && !to.is_cuda())
+                          : same_on_device(c.in(0), to));
     });
-HOLON_OP(copy_to_device, "copy_to_device(Tensor x, device device, device source, bool non_blocking=False, bool pin_memory=False) -> Tensor")
-    .doc("to_device between memories.").hidden().infer_like().rule_elementwise().linear()
+HOLON_OP(
+    copy_to_device,
+    "copy_to_device(Tensor x, device device, device source, bool non_blocking=False, bool pin_memory=False) -> Tensor")
+    .doc("to_device between memories.")
+    .hidden()
+    .infer_like()
+    .rule_elementwise()
+    .linear()
     .kernel([](KernelCall& c) {
-      if (c.in(0).device.is_cuda() || c.out().device.is_cuda()) kernels::copy_on_devices(c.in(0), c.out(), !c.b("non_blocking"));
-      else kernels::copy(c.in(0), c.out());
+      if (c.in(0).device.is_cuda() || c.out().device.is_cuda())
+        kernels::copy_on_devices(c.in(0), c.out(), !c.b("non_blocking"));
+      else
+        kernels::copy(c.in(0), c.out());
     })
     .grad([](Grad& g) { g.dx(0, to_device(g.dy(), g.device("source"))); });
 HOLON_OP(pin_memory, "pin_memory(Tensor x) -> Tensor")
-    .doc("x [...] in pinned memory of the CPU, from which copies to a cuda device can be asynchronous (x.to(\"cuda\", non_blocking=True)); x itself where it "
+    .doc("x [...] in pinned memory of the CPU, from which copies to a cuda device can be asynchronous (x.to(\"cuda\", "
+         "non_blocking=True)); x itself where it "
          "is. Of a global tensor each rank's part. Needs a cuda device.",
          "pin_memory(ones(2))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       const Device device = x.impl()->device;
       if (device.is_cuda())
-        fail_runtime("pin_memory: the tensor {} lies on {}; only memory of the CPU can be pinned. Bring it there by .cpu() first.", x.shape(), device);
+        fail_runtime("pin_memory: the tensor {} lies on {}; only memory of the CPU can be pinned. Bring it there by "
+                     ".cpu() first.",
+                     x.shape(), device);
       c.out.push_back(x.array().is_pinned() ? x : copy_to_device(x, device, device, false, true));
     });
 HOLON_OP(same_on_device, "same_on_device(Tensor x, device device) -> Tensor")
-    .doc("to_device in one memory.").hidden().infer_like().rule_elementwise().linear()
+    .doc("to_device in one memory.")
+    .hidden()
+    .infer_like()
+    .rule_elementwise()
+    .linear()
     .view([](ViewCall& v, Array& out) {
       out = v.in;
       HOLON_CHECK(!v.in.device.is_cuda(), "same_on_device: {} has memory of its own", v.in.device);
@@ -60,7 +81,8 @@ HOLON_OP(same_on_device, "same_on_device(Tensor x, device device) -> Tensor")
     .grad([](Grad& g) { g.dx(0, g.dy()); });
 
 HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
-    .doc("x where condition is true, other elsewhere, with broadcasting; either may be a number.", "where(ones(2) > 0, ones(2), zeros(2))")
+    .doc("x where condition is true, other elsewhere, with broadcasting; either may be a number.",
+         "where(ones(2) > 0, ones(2), zeros(2))")
     .promotes_only({1, 2})
     .infer([](Infer& c) {
       c.require_dtype(c.dtype_of(0) == boolean, "the condition is not bool", "Compare first, e.g. mask != 0.");
@@ -89,7 +111,8 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
     .promotes_only({0})
     .infer([](Infer& c) {
       c.require_dtype(c.dtype_of(1) == boolean, "the mask is not bool", "Compare first, e.g. mask != 0.");
-      c.require(broadcast_shapes(c.shape(0), c.shape(1), "masked_fill") == c.shape(0), "mask does not broadcast to x", "Reshape it.");
+      c.require(broadcast_shapes(c.shape(0), c.shape(1), "masked_fill") == c.shape(0), "mask does not broadcast to x",
+                "Reshape it.");
       c.out(c.shape(0), c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -101,21 +124,29 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
       s.out.push_back(sbp::partial_sum());
       r.rule.add(s);
     })
-    .in_place().layout(Layout::kLikeInput)
+    .in_place()
+    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::masked_fill(c.in(0), c.in(1), c.scalar("value"), c.out()); })
     .saves({1})
-    .grad([](Grad& g) { if (g.needs(0)) g.dx(0, masked_fill(g.dy(), g.x(1), 0)); });
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, masked_fill(g.dy(), g.x(1), 0));
+    });
 
 HOLON_OP(masked_fill_tensor, "masked_fill_tensor(Tensor x, Tensor mask, Tensor value) -> Tensor")
-    .doc("masked_fill with a value that is a tensor without axes.", "masked_fill(ones(2), ones(2) > 0, full([], 0.5))").overload_of("masked_fill").in_place()
+    .doc("masked_fill with a value that is a tensor without axes.", "masked_fill(ones(2), ones(2) > 0, full([], 0.5))")
+    .overload_of("masked_fill")
+    .in_place()
     .body([](BodyCall& c) {
-      if (c.in(2).ndim() != 0) fail_value("masked_fill: value has shape {}; it must be a number, or a tensor without axes.", c.in(2).shape());
+      if (c.in(2).ndim() != 0)
+        fail_value("masked_fill: value has shape {}; it must be a number, or a tensor without axes.", c.in(2).shape());
       c.out.push_back(where(c.in(1), c.in(2), c.in(0)));
     });
 
 HOLON_OP(clamp, "clamp(Tensor x, Scalar? min=None, Scalar? max=None) -> Tensor")
     .doc("x held between min and max, numbers; either may be None.", "clamp(ones(2), 0, 0.5)")
-    .promotes().elementwise().in_place()
+    .promotes()
+    .elementwise()
+    .in_place()
     .infer([](Infer& c) {
       if (!c.has("min") && !c.has("max")) fail_value("clamp: neither min nor max was given. Give at least one.");
       c.out(c.shape(0), c.dtype_of(0));
@@ -129,14 +160,28 @@ HOLON_OP(clamp, "clamp(Tensor x, Scalar? min=None, Scalar? max=None) -> Tensor")
     .saves({0})
     .grad([](Grad& g) {
       constexpr double inf = std::numeric_limits<double>::infinity();
-      g.dx(0, clamp_backward(g.dy(), g.x(), g.has("min") ? g.scalar("min").as_double() : -inf, g.has("max") ? g.scalar("max").as_double() : inf));
+      g.dx(0,
+           clamp_backward(g.dy(), g.x(), g.has("min") ? g.scalar("min").as_double() : -inf,
+                          g.has("max") ? g.scalar("max").as_double() : inf));
     });
 HOLON_OP(clamp_backward, "clamp_backward(Tensor dy, Tensor x, float min, float max) -> Tensor")
-    .doc("Gradient of clamp.").infer_broadcast().elementwise().linear_in({0}).hidden()
-    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::ClampBackward, c.in(0), c.in(1), c.out(), {c.f("min"), c.f("max")}); })
-    .saves({1}).grad([](Grad& g) { if (g.needs(0)) g.dx(0, clamp_backward(g.dy(), g.x(1), g.f("min"), g.f("max"))); });
+    .doc("Gradient of clamp.")
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .hidden()
+    .kernel([](KernelCall& c) {
+      kernels::binary(BinaryOp::ClampBackward, c.in(0), c.in(1), c.out(), {c.f("min"), c.f("max")});
+    })
+    .saves({1})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, clamp_backward(g.dy(), g.x(1), g.f("min"), g.f("max")));
+    });
 HOLON_OP(clamp_tensor, "clamp_tensor(Tensor x, Tensor? min=None, Tensor? max=None) -> Tensor")
-    .doc("clamp with bounds for each element.", "clamp(ones(2, 3), zeros(3), full([3], 0.5))").overload_of("clamp").wraps_numbers().in_place()
+    .doc("clamp with bounds for each element.", "clamp(ones(2, 3), zeros(3), full([3], 0.5))")
+    .overload_of("clamp")
+    .wraps_numbers()
+    .in_place()
     .body([](BodyCall& c) {
       if (!c.present(1) && !c.present(2)) fail_value("clamp: neither min nor max was given. Give at least one.");
       Tensor y = c.in(0);
@@ -146,16 +191,22 @@ HOLON_OP(clamp_tensor, "clamp_tensor(Tensor x, Tensor? min=None, Tensor? max=Non
       c.out.push_back(y);
     });
 HOLON_OP(clamp_min, "clamp_min(Tensor x, Scalar min) -> Tensor")
-    .doc("x [...], but at least min.", "clamp_min(ones(2), 0)").in_place()
+    .doc("x [...], but at least min.", "clamp_min(ones(2), 0)")
+    .in_place()
     .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), c.scalar("min"))); });
 HOLON_OP(clamp_max, "clamp_max(Tensor x, Scalar max) -> Tensor")
-    .doc("x [...], but at most max.", "clamp_max(ones(2), 0)").in_place()
+    .doc("x [...], but at most max.", "clamp_max(ones(2), 0)")
+    .in_place()
     .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), std::nullopt, c.scalar("max"))); });
 HOLON_OP(clamp_min_tensor, "clamp_min_tensor(Tensor x, Tensor min) -> Tensor")
-    .doc("x, but at least min, element by element.", "clamp_min(ones(2), full([2], 1.5))").overload_of("clamp_min").in_place()
+    .doc("x, but at least min, element by element.", "clamp_min(ones(2), full([2], 1.5))")
+    .overload_of("clamp_min")
+    .in_place()
     .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), c.in(1), Tensor())); });
 HOLON_OP(clamp_max_tensor, "clamp_max_tensor(Tensor x, Tensor max) -> Tensor")
-    .doc("x, but at most max, element by element.", "clamp_max(ones(2), full([2], 0.5))").overload_of("clamp_max").in_place()
+    .doc("x, but at most max, element by element.", "clamp_max(ones(2), full([2], 0.5))")
+    .overload_of("clamp_max")
+    .in_place()
     .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), Tensor(), c.in(1))); });
 HOLON_ALIAS(clip, clamp);
 

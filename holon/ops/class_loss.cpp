@@ -1,5 +1,5 @@
-// Losses over classes. The rows may be split, and the classes too: then each rank works on the classes that it holds, and only
-// rows of numbers travel, never the logits.
+// Losses over classes. The rows may be split, and the classes too: then each rank works on the classes that it holds,
+// and only rows of numbers travel, never the logits.
 #include <limits>
 
 #include "holon/kernels/cpu/copy.h"
@@ -42,8 +42,10 @@ Dims rows_of(const Dims& shape) {
 
 void rows_infer(Infer& c) {
   c.require_floating(0);
-  c.require_dtype(c.dtype_of(1) == int64 || c.dtype_of(1) == int32, "the target must be int64 or int32", "Convert it by to(int64).");
-  c.require(rows_of(c.shape(0)) == c.shape(1), "target is not one class per row", "Classes are the last axis, target has the others.");
+  c.require_dtype(c.dtype_of(1) == int64 || c.dtype_of(1) == int32, "the target must be int64 or int32",
+                  "Convert it by to(int64).");
+  c.require(rows_of(c.shape(0)) == c.shape(1), "target is not one class per row",
+            "Classes are the last axis, target has the others.");
 }
 
 // [n, c, d...] -> [n, d..., c]
@@ -57,17 +59,20 @@ Tensor classes_last(const Tensor& x) {
 
 void check_target(const BodyCall& c, const Tensor& x) {
   if (c.in(0).ndim() < 1 || !is_floating(c.in(0).dtype()))
-    fail_type("{}: input is {} {}; it must be floating point, [n, c], [c] or [n, c, d...].", c.op().name(), c.in(0).shape(), name(c.in(0).dtype()));
+    fail_type("{}: input is {} {}; it must be floating point, [n, c], [c] or [n, c, d...].", c.op().name(),
+              c.in(0).shape(), name(c.in(0).dtype()));
   const Tensor& t = c.in(1);
   if (t.dtype() != int64 && t.dtype() != int32)
     fail_type("{}: target is {}; the classes' numbers must be int64 or int32.", c.op().name(), name(t.dtype()));
   if (t.shape() != rows_of(x.shape()))
-    fail_value("{}: input {} needs a target of shape {}; found {}.", c.op().name(), c.in(0).shape(), rows_of(x.shape()), t.shape());
+    fail_value("{}: input {} needs a target of shape {}; found {}.", c.op().name(), c.in(0).shape(), rows_of(x.shape()),
+               t.shape());
 }
 
 void check_weight(const BodyCall& c, int64_t classes) {
   if (c.in(2).ndim() != 1 || c.in(2).numel() != classes)
-    fail_value("{}: weight has shape {}; it must hold one number for each of the {} classes.", c.op().name(), c.in(2).shape(), classes);
+    fail_value("{}: weight has shape {}; it must hold one number for each of the {} classes.", c.op().name(),
+               c.in(2).shape(), classes);
 }
 
 // The weight of each row's class; 0 where the row is ignored.
@@ -89,10 +94,10 @@ Dims class_parts(const Tensor& x) {
 
 // Rows of -log softmax(x)[target], classes last.
 //
-// With split classes in three steps: each rank's log-sum-exp over its classes, [rows, ranks], of which every rank takes all;
-// the target's logit, 0 on the ranks that do not hold it, as a partial sum; and their difference. A maximum could not be
-// joined by partial sums, log-sum-exps of parts can without loss of precision. The last step has the gradient of the whole,
-// which needs the joint log-sum-exp and nothing of other ranks' logits.
+// With split classes in three steps: each rank's log-sum-exp over its classes, [rows, ranks], of which every rank takes
+// all; the target's logit, 0 on the ranks that do not hold it, as a partial sum; and their difference. A maximum could
+// not be joined by partial sums, log-sum-exps of parts can without loss of precision. The last step has the gradient of
+// the whole, which needs the joint log-sum-exp and nothing of other ranks' logits.
 Tensor row_losses(Tensor x, const Tensor& target, int64_t ignore, double smoothing) {
   Dims parts = class_parts(x);
   if (parts.empty()) return cross_entropy_rows(x, target, ignore, smoothing)[0];
@@ -126,13 +131,17 @@ std::pair<int64_t, int64_t> classes_of_part(int64_t classes, std::span<const int
   return {begin, begin + size};
 }
 
-Tensor result(const BodyCall& c, const Tensor& loss) { return loss.dtype() == c.in(0).dtype() ? loss : cast(loss, c.in(0).dtype()); }
+Tensor result(const BodyCall& c, const Tensor& loss) {
+  return loss.dtype() == c.in(0).dtype() ? loss : cast(loss, c.in(0).dtype());
+}
 
 // Targets that are probabilities of all classes.
 Tensor soft_cross_entropy(const BodyCall& c) {
   const Tensor &x = c.in(0), &t = c.in(1);
   if (x.shape() != t.shape())
-    fail_value("cross_entropy: target is {}, so it holds probabilities, and has shape {}; it must have input's shape {}.", name(t.dtype()), t.shape(), x.shape());
+    fail_value(
+        "cross_entropy: target is {}, so it holds probabilities, and has shape {}; it must have input's shape {}.",
+        name(t.dtype()), t.shape(), x.shape());
   int axis = x.ndim() == 1 ? 0 : 1;
   int64_t classes = x.shape()[axis];
   double s = c.f("label_smoothing");
@@ -152,9 +161,12 @@ Tensor soft_cross_entropy(const BodyCall& c) {
 }  // namespace
 
 HOLON_OP(cross_entropy,
-         "cross_entropy(Tensor input, Tensor target, Tensor? weight=None, *, int ignore_index=-100, str reduction='mean', float label_smoothing=0.0) -> Tensor")
-    .doc("-log softmax(input)[target] for input [n, c] (or [c], or [n, c, d...]) and integer targets [n] (or [], or [n, d...]), times the class's weight; "
-         "rows with target ignore_index count nothing. A floating point target of input's shape holds probabilities of all classes. Logits that are "
+         "cross_entropy(Tensor input, Tensor target, Tensor? weight=None, *, int ignore_index=-100, str "
+         "reduction='mean', float label_smoothing=0.0) -> Tensor")
+    .doc("-log softmax(input)[target] for input [n, c] (or [c], or [n, c, d...]) and integer targets [n] (or [], or "
+         "[n, d...]), times the class's weight; "
+         "rows with target ignore_index count nothing. A floating point target of input's shape holds probabilities of "
+         "all classes. Logits that are "
          "split by classes are not moved.",
          "cross_entropy(ones(2, 3), zeros(2, dtype=int64))")
     .function_only()
@@ -172,28 +184,34 @@ HOLON_OP(cross_entropy,
       bool mean = c.text("reduction") == "mean";
       if (!c.present(2)) {
         Tensor loss = row_losses(x, t, ignore, s);
-        c.out.push_back(result(c, mean ? div(sum(loss), sum(cast(ne_scalar(t, ignore), loss.dtype()))) : reduced(c, loss)));
+        c.out.push_back(
+            result(c, mean ? div(sum(loss), sum(cast(ne_scalar(t, ignore), loss.dtype()))) : reduced(c, loss)));
         return;
       }
       check_weight(c, classes);
       Tensor w = row_weights(c.in(2), t, ignore, row_dtype(x.dtype()));
       Tensor loss = mul(row_losses(x, t, ignore, 0), w);
       if (s != 0) {
-        Tensor each = neg(sum(mul(log_softmax(x.dtype() == w.dtype() ? x : cast(x, w.dtype())), cast(c.in(2).detach(), w.dtype())), Dims{-1}));
+        Tensor each = neg(
+            sum(mul(log_softmax(x.dtype() == w.dtype() ? x : cast(x, w.dtype())), cast(c.in(2).detach(), w.dtype())),
+                Dims{-1}));
         each = masked_fill(each, eq_scalar(t, ignore), 0.0);
         loss = add(mul_scalar(loss, 1 - s), mul_scalar(each, s / static_cast<double>(classes)));
       }
       c.out.push_back(result(c, mean ? div(sum(loss), sum(w)) : reduced(c, loss)));
     });
 HOLON_OP(sparse_softmax_cross_entropy, "sparse_softmax_cross_entropy(Tensor logits, Tensor label) -> Tensor")
-    .doc("-log softmax(logits)[label] of each row, for logits [..., c] and labels [...].", "sparse_softmax_cross_entropy(ones(2, 3), zeros(2, dtype=int64))")
+    .doc("-log softmax(logits)[label] of each row, for logits [..., c] and labels [...].",
+         "sparse_softmax_cross_entropy(ones(2, 3), zeros(2, dtype=int64))")
     .function_only()
     .body([](BodyCall& c) {
       check_target(c, c.in(0));
       c.out.push_back(result(c, row_losses(c.in(0), c.in(1), std::numeric_limits<int64_t>::min(), 0)));
     });
 
-HOLON_OP(cross_entropy_rows, "cross_entropy_rows(Tensor logits, Tensor target, int ignore_index, float label_smoothing) -> (Tensor, Tensor)")
+HOLON_OP(
+    cross_entropy_rows,
+    "cross_entropy_rows(Tensor logits, Tensor target, int ignore_index, float label_smoothing) -> (Tensor, Tensor)")
     .doc("The loss of each row, and the logarithm of its sum of exponentials.")
     .hidden()
     .infer([](Infer& c) {
@@ -206,14 +224,21 @@ HOLON_OP(cross_entropy_rows, "cross_entropy_rows(Tensor logits, Tensor target, i
       kernels::cross_entropy(as_rows(c.in(0), 1), as_list(c.in(1)), options_of(c, 0), loss, lse);
     })
     .saves({0, 1}, {1})
-    .grad([](Grad& g) { g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.y(1), g.i("ignore_index"), g.f("label_smoothing"))); });
-HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor logits, Tensor target, Tensor lse, int ignore_index, float label_smoothing) -> Tensor")
-    .doc("Gradient of the rows' cross-entropy in the logits, which determine lse.").hidden().infer_like(1)
+    .grad([](Grad& g) {
+      g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.y(1), g.i("ignore_index"), g.f("label_smoothing")));
+    });
+HOLON_OP(cross_entropy_backward,
+         "cross_entropy_backward(Tensor dloss, Tensor logits, Tensor target, Tensor lse, int ignore_index, float "
+         "label_smoothing) -> Tensor")
+    .doc("Gradient of the rows' cross-entropy in the logits, which determine lse.")
+    .hidden()
+    .infer_like(1)
     .rule("..., ... c, ..., ... -> ... c")
     .linear_in({0})
     .kernel([](KernelCall& c) {
       Array dx = as_rows(c.out(), 1);
-      kernels::cross_entropy_backward(as_rows(c.in(1), 1), as_list(c.in(2)), options_of(c, 1), as_list(c.in(3)), as_list(c.in(0)), dx);
+      kernels::cross_entropy_backward(as_rows(c.in(1), 1), as_list(c.in(2)), options_of(c, 1), as_list(c.in(3)),
+                                      as_list(c.in(0)), dx);
     })
     .saves({0, 1, 2, 3})
     .grad([](Grad& g) {
@@ -230,7 +255,8 @@ HOLON_OP(cross_entropy_backward, "cross_entropy_backward(Tensor dloss, Tensor lo
     });
 
 HOLON_OP(class_log_sum_exp, "class_log_sum_exp(Tensor logits, int[] parts) -> Tensor")
-    .doc("[..., n]: the logarithm of the sum of exponentials over each of n parts of the classes, split by `parts` in turn.")
+    .doc("[..., n]: the logarithm of the sum of exponentials over each of n parts of the classes, split by `parts` in "
+         "turn.")
     .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
@@ -255,34 +281,43 @@ HOLON_OP(class_log_sum_exp, "class_log_sum_exp(Tensor logits, int[] parts) -> Te
         auto [begin, end] = classes_of_part(c.logical_in(0).back(), c.ints("parts"), c.offset_out()[last] + j);
         begin -= c.offset_in(0)[last];
         end -= c.offset_in(0)[last];
-        HOLON_CHECK(begin >= 0 && end <= x.shape[last], "class_log_sum_exp: classes {} to {} of {} here", begin, end, x.shape[last]);
+        HOLON_CHECK(begin >= 0 && end <= x.shape[last], "class_log_sum_exp: classes {} to {} of {} here", begin, end,
+                    x.shape[last]);
         Dims shape = x.shape, rows = rows_of(x.shape), row_strides = c.out().strides;
         shape[last] = end - begin;
         row_strides.resize(last);
-        Array part = Array::empty(rows, c.out().dtype, c.out().device), to = c.out().view(rows, row_strides, j * c.out().strides[last]);
-        if (begin == end) kernels::fill(part, -std::numeric_limits<double>::infinity());
-        else kernels::log_sum_exp(x.view(shape, x.strides, begin * x.strides[last]), part);
+        Array part = Array::empty(rows, c.out().dtype, c.out().device),
+              to = c.out().view(rows, row_strides, j * c.out().strides[last]);
+        if (begin == end)
+          kernels::fill(part, -std::numeric_limits<double>::infinity());
+        else
+          kernels::log_sum_exp(x.view(shape, x.strides, begin * x.strides[last]), part);
         kernels::copy(part, to);
       }
     });
 HOLON_OP(join_log_sum_exp, "join_log_sum_exp(Tensor parts) -> Tensor")
-    .doc("log(sum(exp(parts))) over the last axis.").hidden()
+    .doc("log(sum(exp(parts))) over the last axis.")
+    .hidden()
     .infer([](Infer& c) { c.out(rows_of(c.shape(0)), c.dtype_of(0)); })
     .rule("... N -> ...")
     .kernel([](KernelCall& c) { kernels::log_sum_exp(c.in(0), c.out()); });
 HOLON_OP(class_picked, "class_picked(Tensor logits, Tensor target, int ignore_index, float label_smoothing) -> Tensor")
-    .doc("(1 - s) logits[target] + s / classes sum(logits) of each row, 0 where it is ignored: what a part of the classes adds to it.")
+    .doc("(1 - s) logits[target] + s / classes sum(logits) of each row, 0 where it is ignored: what a part of the "
+         "classes adds to it.")
     .hidden()
     .infer([](Infer& c) {
       rows_infer(c);
       c.out(c.shape(1), row_dtype(c.dtype_of(0)));
     })
-    .rule("... c, ... -> ...").linear_in({0})
+    .rule("... c, ... -> ...")
+    .linear_in({0})
     .kernel([](KernelCall& c) {
       Array picked = as_rows(c.out(), 0);
       kernels::cross_entropy_picked(as_rows(c.in(0), 1), as_list(c.in(1)), options_of(c, 0), picked);
     });
-HOLON_OP(cross_entropy_joined, "cross_entropy_joined(Tensor logits, Tensor target, Tensor lse, Tensor picked, int ignore_index, float label_smoothing) -> Tensor")
+HOLON_OP(cross_entropy_joined,
+         "cross_entropy_joined(Tensor logits, Tensor target, Tensor lse, Tensor picked, int ignore_index, float "
+         "label_smoothing) -> Tensor")
     .doc("lse - picked, 0 where the row is ignored. The logits are there for the gradient.")
     .hidden()
     .infer([](Infer& c) {
@@ -301,19 +336,25 @@ HOLON_OP(cross_entropy_joined, "cross_entropy_joined(Tensor logits, Tensor targe
       kernels::binary(BinaryOp::Sub, c.in(2), c.in(3), c.out());
       const int64_t ignore = c.i("ignore_index");
       if (c.in(1).dtype == int32 && ignore != static_cast<int32_t>(ignore)) return;  // no target can have it
-      Array skipped = Array::empty(c.in(1).shape, boolean, c.out().device), zero = Array::empty({}, c.out().dtype, c.out().device);
+      Array skipped = Array::empty(c.in(1).shape, boolean, c.out().device),
+            zero = Array::empty({}, c.out().dtype, c.out().device);
       kernels::binary_scalar(BinaryOp::Eq, c.in(1), ignore, skipped);
       kernels::fill(zero, 0.0);
       kernels::where(skipped, zero, c.out(), c.out());
     })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.i("ignore_index"), g.f("label_smoothing")));
+      if (g.needs(0))
+        g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.i("ignore_index"), g.f("label_smoothing")));
     });
 
-HOLON_OP(nll_loss, "nll_loss(Tensor input, Tensor target, Tensor? weight=None, *, int ignore_index=-100, str reduction='mean') -> Tensor")
-    .doc("-input[target] for log probabilities input [n, c] (or [c], or [n, c, d...]) and integer targets, times the class's weight; rows with target "
-         "ignore_index count nothing.", "nll_loss(zeros(2, 3), zeros(2, dtype=int64))")
+HOLON_OP(nll_loss,
+         "nll_loss(Tensor input, Tensor target, Tensor? weight=None, *, int ignore_index=-100, str reduction='mean') "
+         "-> Tensor")
+    .doc("-input[target] for log probabilities input [n, c] (or [c], or [n, c, d...]) and integer targets, times the "
+         "class's weight; rows with target "
+         "ignore_index count nothing.",
+         "nll_loss(zeros(2, 3), zeros(2, dtype=int64))")
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = classes_last(c.in(0)), t = c.in(1);
@@ -325,37 +366,55 @@ HOLON_OP(nll_loss, "nll_loss(Tensor input, Tensor target, Tensor? weight=None, *
         w = row_weights(c.in(2), t, ignore, loss.dtype());
         loss = mul(loss, w);
       }
-      if (c.text("reduction") != "mean") c.out.push_back(result(c, reduced(c, loss)));
-      else c.out.push_back(result(c, div(sum(loss), sum(w.defined() ? w : cast(ne_scalar(t, ignore), loss.dtype())))));
+      if (c.text("reduction") != "mean")
+        c.out.push_back(result(c, reduced(c, loss)));
+      else
+        c.out.push_back(result(c, div(sum(loss), sum(w.defined() ? w : cast(ne_scalar(t, ignore), loss.dtype())))));
     });
 HOLON_OP(nll_rows, "nll_rows(Tensor x, Tensor target, int ignore_index) -> Tensor")
-    .doc("-x[target] of each row, 0 where it is ignored; classes last.").hidden()
+    .doc("-x[target] of each row, 0 where it is ignored; classes last.")
+    .hidden()
     .infer([](Infer& c) {
       rows_infer(c);
       c.out(c.shape(1), row_dtype(c.dtype_of(0)));
     })
-    .rule("... c, ... -> ...").linear_in({0})
+    .rule("... c, ... -> ...")
+    .linear_in({0})
     .kernel([](KernelCall& c) {
       Array loss = as_rows(c.out(), 0);
-      kernels::CrossEntropy o{.ignore_index = c.i("ignore_index"), .label_smoothing = 0, .class_offset = c.offset_in(0).back(), .num_classes = c.logical_in(0).back()};
+      kernels::CrossEntropy o{.ignore_index = c.i("ignore_index"),
+                              .label_smoothing = 0,
+                              .class_offset = c.offset_in(0).back(),
+                              .num_classes = c.logical_in(0).back()};
       kernels::nll(as_rows(c.in(0), 1), as_list(c.in(1)), o, loss);
     })
     .saves({1})
-    .grad([](Grad& g) { if (g.needs(0)) g.dx(0, nll_rows_backward(g.dy(), g.x(1), g.in_shape(0).back(), g.in_dtype(0), g.i("ignore_index"))); });
-HOLON_OP(nll_rows_backward, "nll_rows_backward(Tensor dloss, Tensor target, int classes, dtype dtype, int ignore_index) -> Tensor")
-    .doc("Gradient of nll_rows.").hidden()
+    .grad([](Grad& g) {
+      if (g.needs(0))
+        g.dx(0, nll_rows_backward(g.dy(), g.x(1), g.in_shape(0).back(), g.in_dtype(0), g.i("ignore_index")));
+    });
+HOLON_OP(nll_rows_backward,
+         "nll_rows_backward(Tensor dloss, Tensor target, int classes, dtype dtype, int ignore_index) -> Tensor")
+    .doc("Gradient of nll_rows.")
+    .hidden()
     .infer([](Infer& c) {
       Dims out = c.shape(1);
       out.push_back(c.i("classes"));
       c.out(out, c.dtype("dtype"));
     })
-    .rule("..., ... -> ... c").linear_in({0})
+    .rule("..., ... -> ... c")
+    .linear_in({0})
     .kernel([](KernelCall& c) {
       Array dx = as_rows(c.out(), 1);
-      kernels::CrossEntropy o{.ignore_index = c.i("ignore_index"), .label_smoothing = 0, .class_offset = c.offset_out().back(), .num_classes = c.i("classes")};
+      kernels::CrossEntropy o{.ignore_index = c.i("ignore_index"),
+                              .label_smoothing = 0,
+                              .class_offset = c.offset_out().back(),
+                              .num_classes = c.i("classes")};
       kernels::nll_backward(as_list(c.in(1)), o, as_list(c.in(0)), dx);
     })
     .saves({1})
-    .grad([](Grad& g) { if (g.needs(0)) g.dx(0, nll_rows(g.dy(), g.x(1), g.i("ignore_index"))); });
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, nll_rows(g.dy(), g.x(1), g.i("ignore_index")));
+    });
 
 }  // namespace holon::ops

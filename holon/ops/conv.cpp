@@ -1,7 +1,7 @@
-// Convolution over [n, c, h, w] and [n, c, d, h, w], and its transpose; one-dimensional ones have h == 1. Results lie with the
-// channels next to each other in memory, which the kernels are fastest in: an ordinary tensor with other strides. The batch
-// splits, and so do the output channels; input channels are contracted; of grouped convolutions whole groups split; windows are
-// whole.
+// Convolution over [n, c, h, w] and [n, c, d, h, w], and its transpose; one-dimensional ones have h == 1. Results lie
+// with the channels next to each other in memory, which the kernels are fastest in: an ordinary tensor with other
+// strides. The batch splits, and so do the output channels; input channels are contracted; of grouped convolutions
+// whole groups split; windows are whole.
 #include "holon/kernels/cpu/conv.h"
 
 #include "holon/kernels/cpu/copy.h"
@@ -26,8 +26,8 @@ kernels::Conv2d conv_of(const AttrReader& c, int64_t channels, int64_t per_group
   return p;
 }
 
-// Whole groups: the same factor on the channels of x, the weight's filters and the channels of the result. Groups of one channel each
-// way divide in any way.
+// Whole groups: the same factor on the channels of x, the weight's filters and the channels of the result. Groups of
+// one channel each way divide in any way.
 int group_factor(RuleCall& r, const Dims& x, const Dims& y) {
   int64_t groups = r.i("groups");
   return r.rule.factor(false, x[1] == groups && y[1] == groups ? 0 : groups);
@@ -49,23 +49,30 @@ struct Operands {
   bool batched = true;
 };
 
-// The operands with a batch axis; one-dimensional ones with a height of 1. transposed: weight is [in, out / groups, ...].
+// The operands with a batch axis; one-dimensional ones with a height of 1. transposed: weight is [in, out / groups,
+// ...].
 Operands operands_of(const BodyCall& c, int n, bool transposed) {
   Operands o{c.in(0), c.in(1), c.in(2), true};
   const char* op = c.op().name();
   if (!is_floating(o.x.dtype()) || o.x.dtype() != o.weight.dtype())
-    fail_type("{}: x is {}, weight {}; they must be of one floating point dtype. Convert one of them by to().", op, name(o.x.dtype()), name(o.weight.dtype()));
+    fail_type("{}: x is {}, weight {}; they must be of one floating point dtype. Convert one of them by to().", op,
+              name(o.x.dtype()), name(o.weight.dtype()));
   if ((o.x.ndim() != n + 2 && o.x.ndim() != n + 1) || o.weight.ndim() != n + 2)
-    fail_value("{}: x is {}, weight {}; it takes x with {} axes (or {} without the batch) and weight with {}. Add axes by unsqueeze().", op, o.x.shape(), o.weight.shape(), n + 2, n + 1, n + 2);
+    fail_value("{}: x is {}, weight {}; it takes x with {} axes (or {} without the batch) and weight with {}. Add axes "
+               "by unsqueeze().",
+               op, o.x.shape(), o.weight.shape(), n + 2, n + 1, n + 2);
   if (o.x.ndim() == n + 1) o.x = unsqueeze(o.x, 0), o.batched = false;
   int64_t groups = c.i("groups"), in = o.x.shape()[1], w0 = o.weight.shape()[0], w1 = o.weight.shape()[1];
   bool fits = groups >= 1 && (transposed ? in == w0 && w0 % groups == 0 : in == w1 * groups && w0 % groups == 0);
   if (!fits)
-    fail_value("{}: the channels do not fit: x is {}, weight {}, groups {}. {}", op, c.in(0).shape(), o.weight.shape(), groups,
-               transposed ? "weight is [in, out / groups, ...], and groups divides in." : "weight is [out, in / groups, ...], and groups divides out.");
+    fail_value("{}: the channels do not fit: x is {}, weight {}, groups {}. {}", op, c.in(0).shape(), o.weight.shape(),
+               groups,
+               transposed ? "weight is [in, out / groups, ...], and groups divides in."
+                          : "weight is [out, in / groups, ...], and groups divides out.");
   int64_t out = transposed ? w1 * groups : w0;
   if (o.bias.defined() && (o.bias.shape() != Dims{out} || o.bias.dtype() != o.x.dtype()))
-    fail_value("{}: bias is {} {}, it must be {} {}. Give one value per output channel.", op, o.bias.shape(), name(o.bias.dtype()), Dims{out}, name(o.x.dtype()));
+    fail_value("{}: bias is {} {}, it must be {} {}. Give one value per output channel.", op, o.bias.shape(),
+               name(o.bias.dtype()), Dims{out}, name(o.x.dtype()));
   if (n == 1) o.x = unsqueeze(o.x, 2), o.weight = unsqueeze(o.weight, 2);
   return o;
 }
@@ -87,9 +94,12 @@ void conv_body(BodyCall& c, int n) {
   Operands o = operands_of(c, n, false);
   Dims stride = per_axis(c, "stride", n, 1), dilation = per_axis(c, "dilation", n, 1), padding = padding_of(c, n);
   for (int i = 0; i < n; ++i) {
-    int64_t size = c.in(0).size(i - n), window = dilation[i] * (c.in(1).size(i - n) - 1) + 1, room = size + padding[i] + padding[n + i];
+    int64_t size = c.in(0).size(i - n), window = dilation[i] * (c.in(1).size(i - n) - 1) + 1,
+            room = size + padding[i] + padding[n + i];
     if (room < window)
-      fail_value("{}: the kernel is larger than the padded input: x is {}, weight {}: {} places, a window of {}. Use a smaller kernel or more padding.", c.op().name(), c.in(0).shape(), c.in(1).shape(), room, window);
+      fail_value("{}: the kernel is larger than the padded input: x is {}, weight {}: {} places, a window of {}. Use a "
+                 "smaller kernel or more padding.",
+                 c.op().name(), c.in(0).shape(), c.in(1).shape(), room, window);
   }
   add_height(stride, 1), add_height(dilation, 1), add_height_to_padding(padding);
   c.out.push_back(as_given(convolution(o.x, o.weight, o.bias, stride, padding, dilation, c.i("groups")), o, n));
@@ -97,16 +107,21 @@ void conv_body(BodyCall& c, int n) {
 
 void conv_transpose_body(BodyCall& c, int n) {
   Operands o = operands_of(c, n, true);
-  Dims stride = per_axis(c, "stride", n, 1), dilation = per_axis(c, "dilation", n, 1), padding = per_axis(c, "padding", n, 0), more = per_axis(c, "output_padding", n, 0);
+  Dims stride = per_axis(c, "stride", n, 1), dilation = per_axis(c, "dilation", n, 1),
+       padding = per_axis(c, "padding", n, 0), more = per_axis(c, "output_padding", n, 0);
   Dims shape{o.x.shape()[0], c.in(1).shape()[1] * c.i("groups")}, sides;
-  Dims beyond = Dims::filled(2 * n, 0);  // zeros behind each axis, where output_padding goes beyond what windows can reach
+  Dims beyond =
+      Dims::filled(2 * n, 0);  // zeros behind each axis, where output_padding goes beyond what windows can reach
   if (n == 1) shape.push_back(1);
   for (int i = 0; i < n; ++i) {
     if (more[i] >= std::max(stride[i], dilation[i]))
-      fail_value("{}: output_padding {} must be smaller than stride {} or dilation {}.", c.op().name(), more, stride, dilation);
-    int64_t size = (c.in(0).size(i - n) - 1) * stride[i] - 2 * padding[i] + dilation[i] * (c.in(1).size(i - n) - 1) + more[i] + 1;
+      fail_value("{}: output_padding {} must be smaller than stride {} or dilation {}.", c.op().name(), more, stride,
+                 dilation);
+    int64_t size =
+        (c.in(0).size(i - n) - 1) * stride[i] - 2 * padding[i] + dilation[i] * (c.in(1).size(i - n) - 1) + more[i] + 1;
     if (size < 1)
-      fail_value("{}: the result of x {} and weight {} has the size {} along axis {}. Use less padding.", c.op().name(), c.in(0).shape(), c.in(1).shape(), size, i - n);
+      fail_value("{}: the result of x {} and weight {} has the size {} along axis {}. Use less padding.", c.op().name(),
+                 c.in(0).shape(), c.in(1).shape(), size, i - n);
     int64_t rest = std::max<int64_t>(0, more[i] - (stride[i] - 1));
     beyond[2 * (n - 1 - i) + 1] = rest;
     shape.push_back(size - rest);
@@ -125,48 +140,79 @@ void conv_transpose_body(BodyCall& c, int n) {
 }
 
 Tensor input_grad(const Grad& g, const Tensor& dy, const Tensor& w, const Dims& shape) {
-  return convolution_input_grad(dy, w, shape, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.i("groups"));
+  return convolution_input_grad(dy, w, shape, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")),
+                                g.i("groups"));
 }
 Tensor weight_grad(const Grad& g, const Tensor& dy, const Tensor& x, const Dims& shape) {
-  return convolution_weight_grad(dy, x, shape, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.i("groups"));
+  return convolution_weight_grad(dy, x, shape, Dims(g.ints("stride")), Dims(g.ints("padding")),
+                                 Dims(g.ints("dilation")), g.i("groups"));
 }
 Tensor conv_again(const Grad& g, const Tensor& x, const Tensor& w) {
-  return convolution(x, w, {}, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.i("groups"));
+  return convolution(x, w, {}, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")),
+                     g.i("groups"));
 }
 
 }  // namespace
 
-HOLON_OP(conv1d, "conv1d(Tensor x, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
+HOLON_OP(conv1d,
+         "conv1d(Tensor x, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int "
+         "groups=1) -> Tensor")
     .doc("Convolution of x [n, c, l] with weight [out, c/groups, k].", "conv1d(ones(1, 2, 5), ones(3, 2, 3)).shape")
-    .function_only().body([](BodyCall& c) { conv_body(c, 1); });
-HOLON_OP(conv2d, "conv2d(Tensor x, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
-    .doc("Convolution of x [n, c, h, w] with weight [out, c/groups, kh, kw]. padding: one number, one for each axis, or (top, left, bottom, right).",
+    .function_only()
+    .body([](BodyCall& c) { conv_body(c, 1); });
+HOLON_OP(conv2d,
+         "conv2d(Tensor x, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int "
+         "groups=1) -> Tensor")
+    .doc("Convolution of x [n, c, h, w] with weight [out, c/groups, kh, kw]. padding: one number, one for each axis, "
+         "or (top, left, bottom, right).",
          "conv2d(ones(1, 2, 5, 5), ones(3, 2, 3, 3)).shape")
-    .function_only().body([](BodyCall& c) { conv_body(c, 2); });
-HOLON_OP(conv3d, "conv3d(Tensor x, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] dilation=1, int groups=1) -> Tensor")
-    .doc("Convolution of x [n, c, d, h, w] with weight [out, c/groups, kd, kh, kw].", "conv3d(ones(1, 2, 3, 5, 5), ones(3, 2, 3, 3, 3)).shape")
-    .function_only().body([](BodyCall& c) { conv_body(c, 3); });
+    .function_only()
+    .body([](BodyCall& c) { conv_body(c, 2); });
+HOLON_OP(conv3d,
+         "conv3d(Tensor x, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] dilation=1, int "
+         "groups=1) -> Tensor")
+    .doc("Convolution of x [n, c, d, h, w] with weight [out, c/groups, kd, kh, kw].",
+         "conv3d(ones(1, 2, 3, 5, 5), ones(3, 2, 3, 3, 3)).shape")
+    .function_only()
+    .body([](BodyCall& c) { conv_body(c, 3); });
 
-HOLON_OP(conv_transpose1d, "conv_transpose1d(Tensor x, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
-    .doc("The transpose of conv1d (its gradient in x), for x [n, in, l] and weight [in, out/groups, k].", "conv_transpose1d(ones(1, 2, 5), ones(2, 3, 3)).shape")
-    .function_only().body([](BodyCall& c) { conv_transpose_body(c, 1); });
-HOLON_OP(conv_transpose2d, "conv_transpose2d(Tensor x, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
-    .doc("The transpose of conv2d (its gradient in x), for x [n, in, h, w] and weight [in, out/groups, kh, kw].", "conv_transpose2d(ones(1, 2, 5, 5), ones(2, 3, 3, 3)).shape")
-    .function_only().body([](BodyCall& c) { conv_transpose_body(c, 2); });
-HOLON_OP(conv_transpose3d, "conv_transpose3d(Tensor x, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] output_padding=0, int groups=1, int[3] dilation=1) -> Tensor")
-    .doc("The transpose of conv3d (its gradient in x), for x [n, in, d, h, w] and weight [in, out/groups, kd, kh, kw].", "conv_transpose3d(ones(1, 2, 3, 5, 5), ones(2, 3, 3, 3, 3)).shape")
-    .function_only().body([](BodyCall& c) { conv_transpose_body(c, 3); });
+HOLON_OP(conv_transpose1d,
+         "conv_transpose1d(Tensor x, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] "
+         "output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
+    .doc("The transpose of conv1d (its gradient in x), for x [n, in, l] and weight [in, out/groups, k].",
+         "conv_transpose1d(ones(1, 2, 5), ones(2, 3, 3)).shape")
+    .function_only()
+    .body([](BodyCall& c) { conv_transpose_body(c, 1); });
+HOLON_OP(conv_transpose2d,
+         "conv_transpose2d(Tensor x, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] "
+         "output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
+    .doc("The transpose of conv2d (its gradient in x), for x [n, in, h, w] and weight [in, out/groups, kh, kw].",
+         "conv_transpose2d(ones(1, 2, 5, 5), ones(2, 3, 3, 3)).shape")
+    .function_only()
+    .body([](BodyCall& c) { conv_transpose_body(c, 2); });
+HOLON_OP(conv_transpose3d,
+         "conv_transpose3d(Tensor x, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] "
+         "output_padding=0, int groups=1, int[3] dilation=1) -> Tensor")
+    .doc("The transpose of conv3d (its gradient in x), for x [n, in, d, h, w] and weight [in, out/groups, kd, kh, kw].",
+         "conv_transpose3d(ones(1, 2, 3, 5, 5), ones(2, 3, 3, 3, 3)).shape")
+    .function_only()
+    .body([](BodyCall& c) { conv_transpose_body(c, 3); });
 
-HOLON_OP(convolution, "convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups) -> Tensor")
+HOLON_OP(convolution,
+         "convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups) "
+         "-> Tensor")
     .doc("Convolution over two or three axes; padding before each axis, then behind each.")
     .hidden()
     .infer([](Infer& c) {
-      c.require(c.i("groups") >= 1 && c.shape(0)[1] == c.shape(1)[1] * c.i("groups") && c.shape(1)[0] % c.i("groups") == 0, "the channels do not fit", "Check them.");
+      c.require(c.i("groups") >= 1 && c.shape(0)[1] == c.shape(1)[1] * c.i("groups") &&
+                    c.shape(1)[0] % c.i("groups") == 0,
+                "the channels do not fit", "Check them.");
       Dims out{c.shape(0)[0], c.shape(1)[0]};
       size_t n = c.ints("stride").size();
       for (size_t i = 0; i < n; ++i)
-        out.push_back(kernels::conv_out_size(c.shape(0)[static_cast<int>(2 + i)], c.shape(1)[static_cast<int>(2 + i)], c.ints("stride")[i], c.ints("padding")[i],
-                                             c.ints("padding")[n + i], c.ints("dilation")[i]));
+        out.push_back(kernels::conv_out_size(c.shape(0)[static_cast<int>(2 + i)], c.shape(1)[static_cast<int>(2 + i)],
+                                             c.ints("stride")[i], c.ints("padding")[i], c.ints("padding")[n + i],
+                                             c.ints("dilation")[i]));
       c.out(out, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -192,7 +238,8 @@ HOLON_OP(convolution, "convolution(Tensor x, Tensor weight, Tensor? bias, int[] 
     .layout(Layout::kChannelsLast)
     .kernel([](KernelCall& c) {
       if (c.out().numel() == 0) return;
-      kernels::conv2d(c.in(0), c.in(1), c.present(2) && c.counts_once() ? &c.in(2) : nullptr, conv_of(c, c.in(0).shape[1], c.in(1).shape[1]), c.out());
+      kernels::conv2d(c.in(0), c.in(1), c.present(2) && c.counts_once() ? &c.in(2) : nullptr,
+                      conv_of(c, c.in(0).shape[1], c.in(1).shape[1]), c.out());
     })
     .saves({0, 1})
     .grad([](Grad& g) {
@@ -203,7 +250,9 @@ HOLON_OP(convolution, "convolution(Tensor x, Tensor weight, Tensor? bias, int[] 
       for (int a = 2; a < g.in_shape(0).size(); ++a) axes.push_back(a);
       g.dx(2, sum(g.dy(), axes));
     });
-HOLON_OP(convolution_input_grad, "convolution_input_grad(Tensor dy, Tensor weight, int[] shape, int[] stride, int[] padding, int[] dilation, int groups) -> Tensor")
+HOLON_OP(convolution_input_grad,
+         "convolution_input_grad(Tensor dy, Tensor weight, int[] shape, int[] stride, int[] padding, int[] dilation, "
+         "int groups) -> Tensor")
     .doc("Gradient of convolution in x, which has the given shape.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
@@ -235,7 +284,9 @@ HOLON_OP(convolution_input_grad, "convolution_input_grad(Tensor dy, Tensor weigh
       if (g.needs(0)) g.dx(0, conv_again(g, g.dy(), g.x(1)));
       if (g.needs(1)) g.dx(1, weight_grad(g, g.x(0), g.dy(), g.in_shape(1)));
     });
-HOLON_OP(convolution_weight_grad, "convolution_weight_grad(Tensor dy, Tensor x, int[] shape, int[] stride, int[] padding, int[] dilation, int groups) -> Tensor")
+HOLON_OP(convolution_weight_grad,
+         "convolution_weight_grad(Tensor dy, Tensor x, int[] shape, int[] stride, int[] padding, int[] dilation, int "
+         "groups) -> Tensor")
     .doc("Gradient of convolution in the weight, which has the given shape.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })

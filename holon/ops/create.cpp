@@ -55,13 +55,17 @@ struct Triangle {
   }
   // The rows that have any.
   int64_t first_row() const { return lower ? std::clamp<int64_t>(-offset, 0, rows) : 0; }
-  int64_t last_row() const { return cols == 0 ? first_row() : lower ? rows : std::clamp<int64_t>(cols - offset, 0, rows); }
+  int64_t last_row() const {
+    return cols == 0 ? first_row() : lower ? rows : std::clamp<int64_t>(cols - offset, 0, rows);
+  }
   int64_t size(const char* op) const {
     // Those on and below a diagonal; the ones above it are the rest.
-    __int128 o = lower ? offset : offset - 1, from = std::clamp<__int128>(-o, 0, rows), full = std::clamp<__int128>(cols - o, from, rows);
+    __int128 o = lower ? offset : offset - 1, from = std::clamp<__int128>(-o, 0, rows),
+             full = std::clamp<__int128>(cols - o, from, rows);
     __int128 n = full - from, below = n * (from + o + 1) + n * (n - 1) / 2 + (rows - full) * cols;
     __int128 count = lower ? below : __int128{rows} * cols - below;
-    if (count > INT64_MAX / 32) fail_value("{}: the triangle has more elements than memory holds. Choose smaller sizes.", op);
+    if (count > INT64_MAX / 32)
+      fail_value("{}: the triangle has more elements than memory holds. Choose smaller sizes.", op);
     return static_cast<int64_t>(count);
   }
 };
@@ -98,16 +102,33 @@ int64_t arange_count(const AttrReader& c) {
 
 }  // namespace
 
-HOLON_OP(empty, "empty(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+HOLON_OP(empty,
+         "empty(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool "
+         "requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size with whatever values its memory has.", "empty(2, 3).shape")
-    .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall&) {});
-HOLON_OP(zeros, "zeros(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+    .function_only()
+    .infer(shape_infer)
+    .rule(no_rule)
+    .kernel([](KernelCall&) {});
+HOLON_OP(zeros,
+         "zeros(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool "
+         "requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size of zeros.", "zeros(2, 3)")
-    .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, Scalar(0)); });
-HOLON_OP(ones, "ones(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+    .function_only()
+    .infer(shape_infer)
+    .rule(no_rule)
+    .kernel([](KernelCall& c) { fill_kernel(c, Scalar(0)); });
+HOLON_OP(ones,
+         "ones(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool "
+         "requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size of ones.", "ones(2, 3)")
-    .function_only().infer(shape_infer).rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, Scalar(1)); });
-HOLON_OP(full, "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+    .function_only()
+    .infer(shape_infer)
+    .rule(no_rule)
+    .kernel([](KernelCall& c) { fill_kernel(c, Scalar(1)); });
+HOLON_OP(full,
+         "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device? device=None, placement? placement=None, "
+         "sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size and one value; without dtype that of the value.", "full([2, 3], 0.5)")
     .function_only()
     .infer([](Infer& c) {
@@ -116,10 +137,14 @@ HOLON_OP(full, "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device
         if (x < 0) fail_value("full: size {} has a negative entry. Sizes count from 0.", shape);
       c.out(shape, c.has("dtype") ? c.dtype("dtype") : c.scalar("fill_value").dtype());
     })
-    .rule(no_rule).kernel([](KernelCall& c) { fill_kernel(c, c.scalar("fill_value")); });
+    .rule(no_rule)
+    .kernel([](KernelCall& c) { fill_kernel(c, c.scalar("fill_value")); });
 
-HOLON_OP(arange, "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("[n]: start, start + step, ... before end; with one number from 0 up to it. int64 for integers, float32 else.", "arange(4)")
+HOLON_OP(arange,
+         "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype? dtype=None, device? device=None, placement? "
+         "placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+    .doc("[n]: start, start + step, ... before end; with one number from 0 up to it. int64 for integers, float32 else.",
+         "arange(4)")
     .function_only()
     .body([](BodyCall& c) {
       Scalar start = c.scalar("start"), end = c.has("end") ? c.scalar("end") : start;
@@ -133,7 +158,9 @@ HOLON_OP(arange, "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype
       o.pin_memory = c.b("pin_memory");
       c.out.push_back(arange_steps(start, end, c.scalar("step"), o));
     });
-HOLON_OP(arange_steps, "arange_steps(Scalar start, Scalar end, Scalar step, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+HOLON_OP(arange_steps,
+         "arange_steps(Scalar start, Scalar end, Scalar step, *, dtype? dtype=None, device? device=None, placement? "
+         "placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("arange with all numbers given.")
     .hidden()
     .infer([](Infer& c) {
@@ -146,7 +173,9 @@ HOLON_OP(arange_steps, "arange_steps(Scalar start, Scalar end, Scalar step, *, d
       kernels::arange(c.scalar("start"), c.scalar("step"), c.offset_out()[0], c.out());
     });
 
-HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+HOLON_OP(eye,
+         "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, "
+         "bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("An n x m matrix (m is n if left out) with ones on the diagonal.", "eye(3)")
     .function_only()
     .infer([](Infer& c) {
@@ -160,16 +189,24 @@ HOLON_OP(eye, "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None
       kernels::eye(c.offset_out()[0], c.offset_out()[1], c.out());
     });
 
-HOLON_OP(linspace, "linspace(float start, float end, int steps, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+HOLON_OP(linspace,
+         "linspace(float start, float end, int steps, *, dtype? dtype=None, device? device=None, placement? "
+         "placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("[steps]: evenly spaced numbers from start to end, both of them included.", "linspace(0, 1, 5)")
-    .function_only().infer(steps_infer).rule(no_rule)
+    .function_only()
+    .infer(steps_infer)
+    .rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
       kernels::linspace(c.f("start"), c.f("end"), c.logical_out()[0], c.offset_out()[0], c.out());
     });
-HOLON_OP(logspace, "logspace(float start, float end, int steps, float base=10.0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+HOLON_OP(logspace,
+         "logspace(float start, float end, int steps, float base=10.0, *, dtype? dtype=None, device? device=None, "
+         "placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("[steps]: base to the powers linspace(start, end, steps).", "logspace(0, 1, 5)")
-    .function_only().infer(steps_infer).rule(no_rule)
+    .function_only()
+    .infer(steps_infer)
+    .rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
       Array exponents = Array::empty(c.out().shape, float64), powers = Array::empty(c.out().shape, float64);
@@ -177,12 +214,17 @@ HOLON_OP(logspace, "logspace(float start, float end, int steps, float base=10.0,
       kernels::binary_scalar(BinaryOp::Pow, exponents, c.f("base"), powers, true);
       kernels::copy(powers, c.out());
     });
-HOLON_OP(hann_window, "hann_window(int window_length, bool periodic=True, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("[window_length]: sin^2(pi i / n) for i = 0 ... window_length - 1, with n = window_length if periodic, else window_length - 1.", "hann_window(5)")
+HOLON_OP(hann_window,
+         "hann_window(int window_length, bool periodic=True, *, dtype? dtype=None, device? device=None, placement? "
+         "placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+    .doc("[window_length]: sin^2(pi i / n) for i = 0 ... window_length - 1, with n = window_length if periodic, else "
+         "window_length - 1.",
+         "hann_window(5)")
     .function_only()
     .infer([](Infer& c) {
       DType t = c.has("dtype") ? c.dtype("dtype") : float32;
-      if (c.i("window_length") < 0) fail_value("hann_window: window_length is {}; it must not be negative.", c.i("window_length"));
+      if (c.i("window_length") < 0)
+        fail_value("hann_window: window_length is {}; it must not be negative.", c.i("window_length"));
       c.require_dtype(is_floating(t), "the window holds fractions", "Give a floating point dtype.");
       c.out({c.i("window_length")}, t);
     })
@@ -192,39 +234,63 @@ HOLON_OP(hann_window, "hann_window(int window_length, bool periodic=True, *, dty
       int64_t length = c.i("window_length"), n = std::max<int64_t>(c.b("periodic") ? length : length - 1, 1);
       Array window = Array::empty(c.out().shape, float64);
       for (int64_t i = 0; i < window.numel(); ++i) {
-        double s = std::sin(3.14159265358979323846 * static_cast<double>(c.offset_out()[0] + i) / static_cast<double>(n));
+        double s =
+            std::sin(3.14159265358979323846 * static_cast<double>(c.offset_out()[0] + i) / static_cast<double>(n));
         window.data<double>()[i] = length == 1 ? 1 : s * s;
       }
       kernels::copy(window, c.out());
     });
-HOLON_OP(tril_indices, "tril_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("[2, n]: the rows and columns of the elements of a row x col matrix on and below a diagonal, row by row.", "tril_indices(3, 3)")
-    .function_only().infer(triangle_infer<true>).rule(no_rule).kernel(triangle_kernel<true>);
-HOLON_OP(triu_indices, "triu_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("[2, n]: the rows and columns of the elements of a row x col matrix on and above a diagonal, row by row.", "triu_indices(3, 3)")
-    .function_only().infer(triangle_infer<false>).rule(no_rule).kernel(triangle_kernel<false>);
+HOLON_OP(tril_indices,
+         "tril_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None, placement? "
+         "placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+    .doc("[2, n]: the rows and columns of the elements of a row x col matrix on and below a diagonal, row by row.",
+         "tril_indices(3, 3)")
+    .function_only()
+    .infer(triangle_infer<true>)
+    .rule(no_rule)
+    .kernel(triangle_kernel<true>);
+HOLON_OP(triu_indices,
+         "triu_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None, placement? "
+         "placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+    .doc("[2, n]: the rows and columns of the elements of a row x col matrix on and above a diagonal, row by row.",
+         "triu_indices(3, 3)")
+    .function_only()
+    .infer(triangle_infer<false>)
+    .rule(no_rule)
+    .kernel(triangle_kernel<false>);
 
-HOLON_OP(zeros_like, "zeros_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+HOLON_OP(zeros_like,
+         "zeros_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("Zeros with the shape, dtype and distribution of x.", "zeros_like(ones(2))")
     .body([](BodyCall& c) { c.out.push_back(zeros(c.in(0).shape(), like<ZerosOptions>(c))); });
-HOLON_OP(ones_like, "ones_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+HOLON_OP(ones_like,
+         "ones_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("Ones with the shape, dtype and distribution of x.", "ones_like(ones(2))")
     .body([](BodyCall& c) { c.out.push_back(ones(c.in(0).shape(), like<OnesOptions>(c))); });
-HOLON_OP(empty_like, "empty_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+HOLON_OP(empty_like,
+         "empty_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("Unset values with the shape, dtype and distribution of x.", "empty_like(ones(2)).shape")
     .body([](BodyCall& c) { c.out.push_back(empty(c.in(0).shape(), like<EmptyOptions>(c))); });
-HOLON_OP(full_like, "full_like(Tensor x, Scalar fill_value, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
+HOLON_OP(full_like,
+         "full_like(Tensor x, Scalar fill_value, *, dtype? dtype=None, bool requires_grad=False, bool "
+         "pin_memory=False) -> Tensor")
     .doc("One value with the shape, dtype and distribution of x.", "full_like(ones(2), 0.5)")
     .body([](BodyCall& c) { c.out.push_back(full(c.in(0).shape(), c.scalar("fill_value"), like<FullOptions>(c))); });
 
 HOLON_OP(fill, "fill(Tensor x, Scalar value) -> Tensor")
     .doc("One value with the shape and dtype of x; fill_() writes it into x.", "fill(ones(2), 0.5)")
-    .infer_like().elementwise().linear().in_place()
+    .infer_like()
+    .elementwise()
+    .linear()
+    .in_place()
     .kernel([](KernelCall& c) { fill_kernel(c, c.scalar("value")); })
     .grad([](Grad& g) { g.dx(0, zeros_like(g.dy())); });
 HOLON_OP(zero, "zero(Tensor x) -> Tensor")
     .doc("Zeros like x; zero_() writes them into x.", "zero(ones(2))")
-    .infer_like().elementwise().linear().in_place()
+    .infer_like()
+    .elementwise()
+    .linear()
+    .in_place()
     .kernel([](KernelCall& c) { fill_kernel(c, Scalar(0)); })
     .grad([](Grad& g) { g.dx(0, zeros_like(g.dy())); });
 
@@ -234,7 +300,8 @@ HOLON_OP(tril, "tril(Tensor x, int diagonal=0) -> Tensor")
       c.require(c.ndim(0) >= 2, "x needs two axes", "Add one by unsqueeze().");
       c.out(c.shape(0), c.dtype_of(0));
     })
-    .rule_elementwise().linear()
+    .rule_elementwise()
+    .linear()
     .kernel([](KernelCall& c) {
       int n = c.out().ndim();
       Dims at = c.offset_out();
@@ -247,7 +314,8 @@ HOLON_OP(triu, "triu(Tensor x, int diagonal=0) -> Tensor")
       c.require(c.ndim(0) >= 2, "x needs two axes", "Add one by unsqueeze().");
       c.out(c.shape(0), c.dtype_of(0));
     })
-    .rule_elementwise().linear()
+    .rule_elementwise()
+    .linear()
     .kernel([](KernelCall& c) {
       int n = c.out().ndim();
       Dims at = c.offset_out();

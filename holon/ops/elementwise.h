@@ -51,17 +51,18 @@ OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result re
 }  // namespace holon::ops
 
 // HOLON_UNARY(exp, Exp, kFloat).doc(...).grad(...): "exp(Tensor x) -> Tensor" and exp_().
-#define HOLON_UNARY(name, kernel_op, result)                \
-  static const ::holon::OpBuilder holon_op_##name = \
-      ::holon::ops::define_unary(#name, ::holon::ops::unary_kernel<::holon::kernels::UnaryOp::kernel_op>, ::holon::ops::Result::result)
+#define HOLON_UNARY(name, kernel_op, result)                                                              \
+  static const ::holon::OpBuilder holon_op_##name =                                                       \
+      ::holon::ops::define_unary(#name, ::holon::ops::unary_kernel<::holon::kernels::UnaryOp::kernel_op>, \
+                                 ::holon::ops::Result::result)
 
 // HOLON_BINARY(mul, Mul, kSame, tensor_part, scalar_part): declares "mul(Tensor x, Tensor other) -> Tensor" and
-// "mul_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor", which takes over when an operand is a number; the
-// last two arguments add doc, gradient and linearity to each, as chains of builder calls.
-#define HOLON_BINARY(name, kernel_op, result, tensor_part, scalar_part)                                                          \
-  static const ::holon::OpBuilder holon_op_##name =                                                                      \
-      ::holon::ops::define_binary(#name, ::holon::ops::binary_kernel<::holon::kernels::BinaryOp::kernel_op>,             \
-                                  ::holon::ops::Result::result) tensor_part;                                             \
-  static const ::holon::OpBuilder holon_op_##name##_scalar =                                                             \
-      ::holon::ops::define_scalar(#name, ::holon::ops::scalar_kernel<::holon::kernels::BinaryOp::kernel_op>,   \
+// "mul_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor", which takes over when an operand is a number;
+// the last two arguments add doc, gradient and linearity to each, as chains of builder calls.
+#define HOLON_BINARY(name, kernel_op, result, tensor_part, scalar_part)                                      \
+  static const ::holon::OpBuilder holon_op_##name =                                                          \
+      ::holon::ops::define_binary(#name, ::holon::ops::binary_kernel<::holon::kernels::BinaryOp::kernel_op>, \
+                                  ::holon::ops::Result::result) tensor_part;                                 \
+  static const ::holon::OpBuilder holon_op_##name##_scalar =                                                 \
+      ::holon::ops::define_scalar(#name, ::holon::ops::scalar_kernel<::holon::kernels::BinaryOp::kernel_op>, \
                                   ::holon::ops::Result::result) scalar_part

@@ -1,5 +1,5 @@
-// Reading and writing by index. A table that is split along its rows (a vocabulary) is read by every rank for the rows that it
-// holds, with zeros for the others: a partial sum, without communication in the op.
+// Reading and writing by index. A table that is split along its rows (a vocabulary) is read by every rank for the rows
+// that it holds, with zeros for the others: a partial sum, without communication in the op.
 #include "holon/kernels/cpu/index.h"
 
 #include "holon/kernels/cpu/copy.h"
@@ -10,7 +10,8 @@ namespace holon::ops {
 namespace {
 
 void require_index_dtype(Infer& c, size_t i) {
-  c.require_dtype(c.dtype_of(i) == int64 || c.dtype_of(i) == int32, "indices must be int64 or int32", "Convert them by to(int64).");
+  c.require_dtype(c.dtype_of(i) == int64 || c.dtype_of(i) == int32, "indices must be int64 or int32",
+                  "Convert them by to(int64).");
 }
 
 int axis_of(const AttrReader& c, int ndim) { return normalize_axis(c.i("dim"), ndim, c.op().public_name()); }
@@ -37,7 +38,8 @@ void along_axis_rule(RuleCall& r) {
 }  // namespace
 
 HOLON_OP(embedding, "embedding(Tensor weight, Tensor indices, int? padding_idx=None) -> Tensor")
-    .doc("Rows of weight [v, d] by indices of any shape: [..., d]. The row padding_idx gets no gradient. Errors: an index outside of [0, v) "
+    .doc("Rows of weight [v, d] by indices of any shape: [..., d]. The row padding_idx gets no gradient. Errors: an "
+         "index outside of [0, v) "
          "(IndexError).",
          "embedding(ones(4, 3), zeros(2, dtype=int64))")
     .function_only()
@@ -45,7 +47,8 @@ HOLON_OP(embedding, "embedding(Tensor weight, Tensor indices, int? padding_idx=N
       c.require(c.ndim(0) == 2, "weight is no table [v, d]", "Give it two axes.");
       require_index_dtype(c, 1);
       if (c.has("padding_idx"))
-        c.require(c.i("padding_idx") >= -c.shape(0)[0] && c.i("padding_idx") < c.shape(0)[0], "padding_idx is no row of weight", "Name one of its rows.");
+        c.require(c.i("padding_idx") >= -c.shape(0)[0] && c.i("padding_idx") < c.shape(0)[0],
+                  "padding_idx is no row of weight", "Name one of its rows.");
       Dims out = c.shape(1);
       out.push_back(c.shape(0)[1]);
       c.out(out, c.dtype_of(0));
@@ -78,7 +81,9 @@ HOLON_OP(embedding, "embedding(Tensor weight, Tensor indices, int? padding_idx=N
 HOLON_OP(embedding_backward, "embedding_backward(Tensor dy, Tensor indices, int rows) -> Tensor")
     .doc("dy [..., d] added up by row: [rows, d].")
     .hidden()
-    .infer([](Infer& c) { c.out({c.i("rows"), c.shape(0).back()}, c.dtype_of(0)); })
+    .infer([](Infer& c) {
+      c.out({c.i("rows"), c.shape(0).back()}, c.dtype_of(0));
+    })
     .rule([](RuleCall& r) {
       int n = r.in[1].shape.size();
       for (int a = 0; a < n; ++a) {
@@ -92,15 +97,20 @@ HOLON_OP(embedding_backward, "embedding_backward(Tensor dy, Tensor indices, int 
       r.rule.out(0, 0, r.rule.factor());
     })
     .linear_in({0})
-    .kernel([](KernelCall& c) { kernels::embedding_backward(c.in(0), c.in(1), c.offset_out()[0], c.logical_out()[0], c.out()); })
+    .kernel([](KernelCall& c) {
+      kernels::embedding_backward(c.in(0), c.in(1), c.offset_out()[0], c.logical_out()[0], c.out());
+    })
     .kernel_that_adds([](KernelCall& c) {
       kernels::embedding_backward(c.in(0), c.in(1), c.offset_out()[0], c.logical_out()[0], c.out(), true);
     })
     .saves({1})
-    .grad([](Grad& g) { if (g.needs(0)) g.dx(0, embedding(g.dy(), g.x(1))); });
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, embedding(g.dy(), g.x(1)));
+    });
 
 HOLON_OP(index_select, "index_select(Tensor x, int dim, Tensor index) -> Tensor")
-    .doc("The slices of x at the given indices along an axis. Errors: an index out of range (IndexError).", "index_select(ones(3, 2), 0, zeros(2, dtype=int64))")
+    .doc("The slices of x at the given indices along an axis. Errors: an index out of range (IndexError).",
+         "index_select(ones(3, 2), 0, zeros(2, dtype=int64))")
     .infer([](Infer& c) {
       c.require(c.ndim(1) <= 1 && c.ndim(0) > 0, "index has more than one axis, or x none", "Flatten the index.");
       require_index_dtype(c, 1);
@@ -113,8 +123,10 @@ HOLON_OP(index_select, "index_select(Tensor x, int dim, Tensor index) -> Tensor"
       for (int a = 0; a < r.out[0].shape.size(); ++a) {
         int f = r.rule.factor();
         r.rule.out(0, a, f);
-        if (a != d) r.rule.in(0, a, f);
-        else if (r.in[1].shape.size()) r.rule.in(1, 0, f);
+        if (a != d)
+          r.rule.in(0, a, f);
+        else if (r.in[1].shape.size())
+          r.rule.in(1, 0, f);
       }
       if (r.in[0].dtype != boolean) r.rule.in(0, d, r.rule.factor(true));
     })
@@ -124,7 +136,9 @@ HOLON_OP(index_select, "index_select(Tensor x, int dim, Tensor index) -> Tensor"
       kernels::index_select(c.in(0), d, c.in(1), c.out(), part_of(c.offset_in(0), c.logical_in(0), d));
     })
     .saves({1})
-    .grad([](Grad& g) { g.dx(0, index_add_zeros(g.dy(), g.i("dim"), g.x(1), g.in_shape(0)[axis_of(g, g.in_shape(0).size())])); });
+    .grad([](Grad& g) {
+      g.dx(0, index_add_zeros(g.dy(), g.i("dim"), g.x(1), g.in_shape(0)[axis_of(g, g.in_shape(0).size())]));
+    });
 HOLON_OP(index_add_zeros, "index_add_zeros(Tensor dy, int dim, Tensor index, int size) -> Tensor")
     .doc("The slices of dy added up at the given indices along an axis of the given size.")
     .hidden()
@@ -138,8 +152,10 @@ HOLON_OP(index_add_zeros, "index_add_zeros(Tensor dy, int dim, Tensor index, int
       for (int a = 0; a < r.out[0].shape.size(); ++a) {
         int f = r.rule.factor(a == d);
         r.rule.in(0, a, f);
-        if (a != d) r.rule.out(0, a, f);
-        else if (r.in[1].shape.size()) r.rule.in(1, 0, f);
+        if (a != d)
+          r.rule.out(0, a, f);
+        else if (r.in[1].shape.size())
+          r.rule.in(1, 0, f);
       }
       r.rule.out(0, d, r.rule.factor());
     })
@@ -150,7 +166,9 @@ HOLON_OP(index_add_zeros, "index_add_zeros(Tensor dy, int dim, Tensor index, int
       kernels::index_add(c.out(), d, c.in(1), c.in(0), part_of(c.offset_out(), c.logical_out(), d));
     })
     .saves({1})
-    .grad([](Grad& g) { if (g.needs(0)) g.dx(0, index_select(g.dy(), g.i("dim"), g.x(1))); });
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, index_select(g.dy(), g.i("dim"), g.x(1)));
+    });
 
 HOLON_OP(gather, "gather(Tensor x, int dim, Tensor index) -> Tensor")
     .doc("out[i][j] = x[index[i][j]][j] for dim 0, and so on for others. Errors: an index out of range (IndexError).",
@@ -159,7 +177,8 @@ HOLON_OP(gather, "gather(Tensor x, int dim, Tensor index) -> Tensor")
       require_index_dtype(c, 1);
       c.require(c.ndim(0) == c.ndim(1), "index and x have different numbers of axes", "Unsqueeze one of them.");
       int d = c.axis("dim");
-      for (int a = 0; a < c.ndim(0); ++a) c.require(a == d || c.shape(1)[a] <= c.shape(0)[a], "index is larger than x outside of dim", "Slice it.");
+      for (int a = 0; a < c.ndim(0); ++a)
+        c.require(a == d || c.shape(1)[a] <= c.shape(0)[a], "index is larger than x outside of dim", "Slice it.");
       c.out(c.shape(1), c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -196,18 +215,25 @@ HOLON_OP(scatter_add_zeros, "scatter_add_zeros(Tensor dy, int dim, Tensor index,
     .kernel([](KernelCall& c) {
       int d = axis_of(c, c.out().ndim());
       kernels::fill(c.out(), Scalar(0));
-      kernels::scatter(kernels::ScatterOp::kAdd, c.out(), d, c.in(1), c.in(0), part_of(c.offset_out(), c.logical_out(), d));
+      kernels::scatter(kernels::ScatterOp::kAdd, c.out(), d, c.in(1), c.in(0),
+                       part_of(c.offset_out(), c.logical_out(), d));
     })
     .saves({1})
-    .grad([](Grad& g) { if (g.needs(0)) g.dx(0, gather(g.dy(), g.i("dim"), g.x(1))); });
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, gather(g.dy(), g.i("dim"), g.x(1)));
+    });
 
-HOLON_OP(scatter_along, "scatter_along(Tensor x, Tensor index, Tensor src, int dim, str mode, str caller='scatter') -> Tensor")
-    .doc("x with src set, added or multiplied in ('set', 'add', 'multiply') at the indices along an axis; index and src have one shape.")
+HOLON_OP(scatter_along,
+         "scatter_along(Tensor x, Tensor index, Tensor src, int dim, str mode, str caller='scatter') -> Tensor")
+    .doc("x with src set, added or multiplied in ('set', 'add', 'multiply') at the indices along an axis; index and "
+         "src have one shape.")
     .hidden()
     .infer([](Infer& c) {
       require_index_dtype(c, 1);
-      c.require_dtype(c.dtype_of(0) == c.dtype_of(2), "x and src have different dtypes", "Convert one of them by to().");
-      c.require(c.ndim(0) == c.ndim(1) && c.ndim(1) == c.ndim(2), "x, index and src have different numbers of axes", "Unsqueeze the smaller ones.");
+      c.require_dtype(c.dtype_of(0) == c.dtype_of(2), "x and src have different dtypes",
+                      "Convert one of them by to().");
+      c.require(c.ndim(0) == c.ndim(1) && c.ndim(1) == c.ndim(2), "x, index and src have different numbers of axes",
+                "Unsqueeze the smaller ones.");
       int d = c.axis("dim");
       for (int a = 0; a < c.ndim(0); ++a) {
         c.require(c.shape(1)[a] == c.shape(2)[a], "index is larger than src", "Expand src.");
@@ -238,8 +264,11 @@ HOLON_OP(scatter_along, "scatter_along(Tensor x, Tensor index, Tensor src, int d
       int d = axis_of(c, c.out().ndim());
       auto mode = c.text("mode");
       kernels::copy(c.in(0), c.out());
-      kernels::scatter(mode == "set" ? kernels::ScatterOp::kSet : mode == "add" ? kernels::ScatterOp::kAdd : kernels::ScatterOp::kMultiply, c.out(), d,
-                       c.in(1), c.in(2), part_of(c.offset_out(), c.logical_out(), d), c.text("caller").data());
+      kernels::scatter(mode == "set"       ? kernels::ScatterOp::kSet
+                           : mode == "add" ? kernels::ScatterOp::kAdd
+                                           : kernels::ScatterOp::kMultiply,
+                       c.out(), d, c.in(1), c.in(2), part_of(c.offset_out(), c.logical_out(), d),
+                       c.text("caller").data());
     })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
@@ -250,7 +279,8 @@ HOLON_OP(scatter_along, "scatter_along(Tensor x, Tensor index, Tensor src, int d
       if (mode == "multiply") {
         // Factors of one element are each other's gradients: by division, which has no answer where they are 0.
         if (g.needs(0)) g.dx(0, scatter_along(dy, index, g.x(2), d, "multiply"));
-        if (g.needs(2)) g.dx(2, div(gather(mul(dy, scatter_along(g.x(0), index, g.x(2), d, "multiply")), d, index), g.x(2)));
+        if (g.needs(2))
+          g.dx(2, div(gather(mul(dy, scatter_along(g.x(0), index, g.x(2), d, "multiply")), d, index), g.x(2)));
         return;
       }
       if (g.needs(0)) g.dx(0, mode == "add" ? dy : scatter_along(dy, index, zeros_like(g.x(2)), d, "set"));
@@ -262,13 +292,17 @@ namespace {
 Tensor scatter_into(const BodyCall& c, const Tensor& x, const Tensor& index, Tensor src, std::string_view mode) {
   const char* op = c.op().public_name();
   if (src.ndim() != index.ndim() || x.ndim() != index.ndim())
-    fail_value("{}: x {}, index {} and src {} need one number of axes. Unsqueeze the smaller ones.", op, x.shape(), index.shape(), src.shape());
+    fail_value("{}: x {}, index {} and src {} need one number of axes. Unsqueeze the smaller ones.", op, x.shape(),
+               index.shape(), src.shape());
   if (index.dtype() != int64 && index.dtype() != int32)
     fail_type("{}: indices are {}; they must be int64 or int32. Convert them by to(int64).", op, name(index.dtype()));
-  if (src.dtype() != x.dtype()) fail_type("{}: x and src have different dtypes: {} and {}. Convert one of them by to().", op, name(x.dtype()), name(src.dtype()));
+  if (src.dtype() != x.dtype())
+    fail_type("{}: x and src have different dtypes: {} and {}. Convert one of them by to().", op, name(x.dtype()),
+              name(src.dtype()));
   for (int a = 0; a < index.ndim(); ++a) {
     if (index.shape()[a] > src.shape()[a])
-      fail_value("{}: index {} is larger than src {} along axis {}. Slice the index.", op, index.shape(), src.shape(), a);
+      fail_value("{}: index {} is larger than src {} along axis {}. Slice the index.", op, index.shape(), src.shape(),
+                 a);
     if (index.shape()[a] < src.shape()[a]) src = slice(src, a, 0, index.shape()[a]);
   }
   return scatter_along(x, index, src, normalize_axis(c.i("dim"), x.ndim(), op), mode, op);
@@ -284,7 +318,8 @@ std::string_view scatter_mode(const BodyCall& c) {
 }  // namespace
 
 HOLON_OP(scatter, "scatter(Tensor x, int dim, Tensor index, Tensor src, *, str? reduce=None) -> Tensor")
-    .doc("x with out[index[i][j]][j] = src[i][j] for dim 0, and so on for others; reduce 'add' or 'multiply' does so instead. Errors: an "
+    .doc("x with out[index[i][j]][j] = src[i][j] for dim 0, and so on for others; reduce 'add' or 'multiply' does so "
+         "instead. Errors: an "
          "index out of range (IndexError).",
          "scatter(zeros(3), 0, tensor([1]), ones(1))")
     .in_place()
@@ -298,13 +333,15 @@ HOLON_OP(scatter_value, "scatter_value(Tensor x, int dim, Tensor index, Scalar v
       c.out.push_back(scatter_into(c, c.in(0), c.in(1), value, scatter_mode(c)));
     });
 HOLON_OP(scatter_add, "scatter_add(Tensor x, int dim, Tensor index, Tensor src) -> Tensor")
-    .doc("x with out[index[i][j]][j] += src[i][j] for dim 0, and so on for others. Errors: an index out of range (IndexError).",
+    .doc("x with out[index[i][j]][j] += src[i][j] for dim 0, and so on for others. Errors: an index out of range "
+         "(IndexError).",
          "scatter_add(zeros(3), 0, tensor([1, 1]), ones(2))")
     .in_place()
     .body([](BodyCall& c) { c.out.push_back(scatter_into(c, c.in(0), c.in(1), c.in(2), "add")); });
 
 HOLON_OP(index_add, "index_add(Tensor x, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
-    .doc("x with alpha times the slices of source added at the indices along an axis. Errors: an index out of range (IndexError).",
+    .doc("x with alpha times the slices of source added at the indices along an axis. Errors: an index out of range "
+         "(IndexError).",
          "index_add(zeros(3), 0, tensor([1, 1]), ones(2))")
     .in_place()
     .body([](BodyCall& c) {
@@ -313,8 +350,11 @@ HOLON_OP(index_add, "index_add(Tensor x, int dim, Tensor index, Tensor source, *
       int d = normalize_axis(c.i("dim"), x.ndim(), "index_add");
       if (x.ndim()) want[d] = index.numel();
       if (index.ndim() > 1 || source.shape() != want)
-        fail_value("index_add: source has shape {} and index {}; for x {} and dim {} source must be {}.", source.shape(), index.shape(), x.shape(), d, want);
-      if (source.dtype() != x.dtype()) fail_type("index_add: source is {}, x is {}. Convert one of them by to().", name(source.dtype()), name(x.dtype()));
+        fail_value("index_add: source has shape {} and index {}; for x {} and dim {} source must be {}.",
+                   source.shape(), index.shape(), x.shape(), d, want);
+      if (source.dtype() != x.dtype())
+        fail_type("index_add: source is {}, x is {}. Convert one of them by to().", name(source.dtype()),
+                  name(x.dtype()));
       if (x.ndim() == 0) fail_value("index_add: x has no axis. Add to it by add().");
       double alpha = c.scalar("alpha").as_double();
       Tensor s = alpha == 1 ? source : mul_scalar(source, c.scalar("alpha"));
@@ -331,12 +371,14 @@ HOLON_OP(index_copy, "index_copy(Tensor x, int dim, Tensor index, Tensor source)
       int d = normalize_axis(c.i("dim"), x.ndim(), "index_copy");
       want[d] = index.numel();
       if (index.ndim() > 1 || source.shape() != want)
-        fail_value("index_copy: source has shape {} and index {}; for x {} and dim {} source must be {}.", source.shape(), index.shape(), x.shape(), d, want);
+        fail_value("index_copy: source has shape {} and index {}; for x {} and dim {} source must be {}.",
+                   source.shape(), index.shape(), x.shape(), d, want);
       c.out.push_back(index_put_axes({x, source, reshape(index, {-1})}, d, false, false, "index_copy"));
     });
 HOLON_OP(index_fill, "index_fill(Tensor x, int dim, Tensor index, Scalar value) -> Tensor")
-    .doc("x with the slices at the indices along an axis filled with value. Errors: an index out of range (IndexError).",
-         "index_fill(zeros(3), 0, tensor([1]), 0.5)")
+    .doc(
+        "x with the slices at the indices along an axis filled with value. Errors: an index out of range (IndexError).",
+        "index_fill(zeros(3), 0, tensor([1]), 0.5)")
     .in_place()
     .body([](BodyCall& c) {
       const Tensor &x = c.in(0), &index = c.in(1);
@@ -345,12 +387,16 @@ HOLON_OP(index_fill, "index_fill(Tensor x, int dim, Tensor index, Scalar value) 
       Dims shape = x.shape();
       int d = normalize_axis(c.i("dim"), x.ndim(), "index_fill");
       shape[d] = index.numel();
-      c.out.push_back(index_put_axes({x, expand(number_beside(x, c.scalar("value")), shape), reshape(index, {-1})}, d, false, false, "index_fill"));
+      c.out.push_back(index_put_axes({x, expand(number_beside(x, c.scalar("value")), shape), reshape(index, {-1})}, d,
+                                     false, false, "index_fill"));
     });
 
 HOLON_OP(take, "take(Tensor x, Tensor index) -> Tensor")
-    .doc("The elements of the flattened x at the indices, in index's shape; negative ones count from the end.", "take(ones(2, 3), tensor([5]))")
-    .body([](BodyCall& c) { c.out.push_back(index_axes({reshape(c.in(0), {-1}), c.in(1)}, 0, true, "take")); });
+    .doc("The elements of the flattened x at the indices, in index's shape; negative ones count from the end.",
+         "take(ones(2, 3), tensor([5]))")
+    .body([](BodyCall& c) {
+      c.out.push_back(index_axes({reshape(c.in(0), {-1}), c.in(1)}, 0, true, "take"));
+    });
 HOLON_OP(take_along_dim, "take_along_dim(Tensor x, Tensor indices, int? dim=None) -> Tensor")
     .doc("gather() with indices and x broadcast against each other outside of dim; without dim, of the flattened ones.",
          "take_along_dim(ones(2, 3), zeros(2, 1, dtype=int64), 1)")
@@ -361,7 +407,8 @@ HOLON_OP(take_along_dim, "take_along_dim(Tensor x, Tensor indices, int? dim=None
         return;
       }
       if (x.ndim() != index.ndim())
-        fail_value("take_along_dim: x {} and indices {} need one number of axes. Unsqueeze the smaller one.", x.shape(), index.shape());
+        fail_value("take_along_dim: x {} and indices {} need one number of axes. Unsqueeze the smaller one.", x.shape(),
+                   index.shape());
       int d = normalize_axis(c.i("dim"), x.ndim(), "take_along_dim");
       Dims to_x = x.shape(), to_index = index.shape();
       if (x.ndim() > 0) to_x[d] = to_index[d] = 1;
@@ -378,7 +425,10 @@ HOLON_OP(batch_gather, "batch_gather(Tensor x, Tensor indices) -> Tensor")
       int d = indices.ndim() - 1;
       bool fits = d >= 0 && x.ndim() > d;
       for (int a = 0; fits && a < d; ++a) fits = x.shape()[a] == indices.shape()[a];
-      if (!fits) fail_value("batch_gather: the leading axes of indices {} are not those of x {}. Give indices [b..., k] for x [b..., n, ...].", indices.shape(), x.shape());
+      if (!fits)
+        fail_value("batch_gather: the leading axes of indices {} are not those of x {}. Give indices [b..., k] for x "
+                   "[b..., n, ...].",
+                   indices.shape(), x.shape());
       Dims shape = indices.shape(), size = indices.shape();
       for (int a = d + 1; a < x.ndim(); ++a) {
         shape.push_back(1);
@@ -392,8 +442,9 @@ namespace {
 // The columns of indices [..., k], as indices of k axes; in front of them the other operands.
 std::vector<Tensor> with_columns(const BodyCall& c, std::vector<Tensor> operands, const Tensor& indices, int axes) {
   if (indices.ndim() == 0 || indices.shape().back() > axes || indices.shape().back() == 0)
-    fail_value("{}: indices {} name {} axes at a time, of a tensor of {}. The last axis of indices holds one index per axis.", c.op().name(),
-               indices.shape(), indices.ndim() ? indices.shape().back() : 0, axes);
+    fail_value(
+        "{}: indices {} name {} axes at a time, of a tensor of {}. The last axis of indices holds one index per axis.",
+        c.op().name(), indices.shape(), indices.ndim() ? indices.shape().back() : 0, axes);
   for (int64_t k = 0; k < indices.shape().back(); ++k) operands.push_back(select(indices, -1, k));
   return operands;
 }
@@ -401,35 +452,44 @@ std::vector<Tensor> with_columns(const BodyCall& c, std::vector<Tensor> operands
 }  // namespace
 
 HOLON_OP(gather_nd, "gather_nd(Tensor x, Tensor indices) -> Tensor")
-    .doc("The slices of x at indices [..., k], each of which names k leading axes: [..., the other axes]. Errors: an index out of range (IndexError).",
+    .doc("The slices of x at indices [..., k], each of which names k leading axes: [..., the other axes]. Errors: an "
+         "index out of range (IndexError).",
          "gather_nd(ones(2, 3), tensor([[0, 1]]))")
-    .body([](BodyCall& c) { c.out.push_back(index_axes(with_columns(c, {c.in(0)}, c.in(1), c.in(0).ndim()), 0, false, "gather_nd")); });
+    .body([](BodyCall& c) {
+      c.out.push_back(index_axes(with_columns(c, {c.in(0)}, c.in(1), c.in(0).ndim()), 0, false, "gather_nd"));
+    });
 HOLON_OP(scatter_nd, "scatter_nd(Tensor indices, Tensor update, int[] shape) -> Tensor")
     .doc("Zeros of the shape with update [..., rest] added at indices [..., k], each of which names k leading axes.",
          "scatter_nd(tensor([[1], [1]]), ones(2), [3])")
     .function_only()
     .body([](BodyCall& c) {
       Dims shape(c.ints("shape"));
-      c.out.push_back(index_axes_backward(with_columns(c, {c.in(1)}, c.in(0), shape.size()), 0, shape, false, "scatter_nd"));
+      c.out.push_back(
+          index_axes_backward(with_columns(c, {c.in(1)}, c.in(0), shape.size()), 0, shape, false, "scatter_nd"));
     });
 HOLON_OP(tensor_scatter_nd_update, "tensor_scatter_nd_update(Tensor x, Tensor indices, Tensor updates) -> Tensor")
     .doc("x with updates [..., rest] at indices [..., k], each of which names k leading axes.",
          "tensor_scatter_nd_update(zeros(3), tensor([[1]]), ones(1))")
     .body([](BodyCall& c) {
-      c.out.push_back(index_put_axes(with_columns(c, {c.in(0), c.in(2)}, c.in(1), c.in(0).ndim()), 0, false, false, "tensor_scatter_nd_update"));
+      c.out.push_back(index_put_axes(with_columns(c, {c.in(0), c.in(2)}, c.in(1), c.in(0).ndim()), 0, false, false,
+                                     "tensor_scatter_nd_update"));
     });
 
 HOLON_OP(one_hot, "one_hot(Tensor x, int num_classes=-1) -> Tensor")
-    .doc("For each class number of x a row with a one at it: [..., num_classes], int64; -1 stands for the largest number plus 1. Errors: a number "
+    .doc("For each class number of x a row with a one at it: [..., num_classes], int64; -1 stands for the largest "
+         "number plus 1. Errors: a number "
          "out of range (IndexError).",
          "one_hot(zeros(2, dtype=int64), 3)")
     .body([](BodyCall& c) {
       int64_t classes = c.i("num_classes");
       if (classes == -1) {
-        if (c.in(0).numel() == 0) fail_value("one_hot: x {} has no elements to count classes by. Give num_classes.", c.in(0).shape());
+        if (c.in(0).numel() == 0)
+          fail_value("one_hot: x {} has no elements to count classes by. Give num_classes.", c.in(0).shape());
         classes = amax(c.in(0)).item().as_int() + 1;
       }
-      if (classes <= 0) fail_value("one_hot: num_classes is {}; it must be positive, or -1 for the largest number in x plus 1.", classes);
+      if (classes <= 0)
+        fail_value("one_hot: num_classes is {}; it must be positive, or -1 for the largest number in x plus 1.",
+                   classes);
       c.out.push_back(one_hot_rows(c.in(0), classes));
     });
 HOLON_OP(one_hot_rows, "one_hot_rows(Tensor x, int num_classes) -> Tensor")

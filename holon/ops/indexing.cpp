@@ -1,5 +1,6 @@
-// x[...], for reading and writing. Ints, slices and new axes are views; index tensors and masks come down to three ops on
-// neighbouring axes (read, add up, write), of which each rank does its part: what it holds of an indexed axis, or of the indices.
+// x[...], for reading and writing. Ints, slices and new axes are views; index tensors and masks come down to three ops
+// on neighbouring axes (read, add up, write), of which each rank does its part: what it holds of an indexed axis, or of
+// the indices.
 #include "holon/ops/indexing.h"
 
 #include "holon/base/context.h"
@@ -16,7 +17,8 @@ namespace {
 
 using kernels::AxisPart;
 
-// How the operands of a call lie to each other: x [pre..., k indexed axes, post...], out [pre..., nb axes of the indices, post...].
+// How the operands of a call lie to each other: x [pre..., k indexed axes, post...], out [pre..., nb axes of the
+// indices, post...].
 struct Joined {
   int axis, k, nb;
   Dims shape;  // of the indices together
@@ -33,11 +35,13 @@ Joined joined(const AttrReader& c, int ndim, std::span<const Meta> metas, size_t
   Joined j{static_cast<int>(c.i("axis")), static_cast<int>(metas.size() - first), 0, {}};
   for (size_t i = first; i < metas.size(); ++i) {
     if (metas[i].dtype != int64 && metas[i].dtype != int32)
-      fail(ErrorKind::kIndex, "{}an index tensor must hold integers or bools, got {} {}. Convert it by .long().", prefix(c), name(metas[i].dtype), metas[i].shape);
+      fail(ErrorKind::kIndex, "{}an index tensor must hold integers or bools, got {} {}. Convert it by .long().",
+           prefix(c), name(metas[i].dtype), metas[i].shape);
     j.shape = broadcast_shapes(j.shape, metas[i].shape, "index");
   }
   j.nb = j.shape.size();
-  if (j.k == 0 || j.axis < 0 || j.axis + j.k > ndim) fail(ErrorKind::kIndex, "{}{} indices for a tensor of {} axes.", prefix(c), j.k, ndim);
+  if (j.k == 0 || j.axis < 0 || j.axis + j.k > ndim)
+    fail(ErrorKind::kIndex, "{}{} indices for a tensor of {} axes.", prefix(c), j.k, ndim);
   return j;
 }
 
@@ -50,7 +54,8 @@ Dims out_shape(const Dims& x, const Joined& j) {
 }
 
 void require_values(const AttrReader& c, const Dims& got, const Dims& wanted) {
-  if (got != wanted) fail_value("{}the values have the shape {}; for these indices it must be {}.", prefix(c), got, wanted);
+  if (got != wanted)
+    fail_value("{}the values have the shape {}; for these indices it must be {}.", prefix(c), got, wanted);
 }
 
 // The factor of axis b of the common shape, in the indices.
@@ -118,12 +123,16 @@ HOLON_OP(index_axes, "index_axes(Tensor[] tensors, int axis, bool wrap=True, str
     .kernel([](KernelCall& c) {
       auto arrays = index_arrays(c, 1);
       int axis = static_cast<int>(c.i("axis"));
-      kernels::index_axes(c.in(0), axis, arrays, parts(c.offset_in(0), c.logical_in(0), axis, arrays.size()), c.b("wrap"), c.out(), prefix(c));
+      kernels::index_axes(c.in(0), axis, arrays, parts(c.offset_in(0), c.logical_in(0), axis, arrays.size()),
+                          c.b("wrap"), c.out(), prefix(c));
     })
     .saves({1, 2, 3, 4, 5, 6, 7, 8})
-    .grad([](Grad& g) { g.dx(0, index_axes_backward(indices_of(g, 1, {g.dy()}), g.i("axis"), g.in_shape(0), g.b("wrap"))); });
+    .grad([](Grad& g) {
+      g.dx(0, index_axes_backward(indices_of(g, 1, {g.dy()}), g.i("axis"), g.in_shape(0), g.b("wrap")));
+    });
 
-HOLON_OP(index_axes_backward, "index_axes_backward(Tensor[] tensors, int axis, int[] shape, bool wrap=True, str caller='') -> Tensor")
+HOLON_OP(index_axes_backward,
+         "index_axes_backward(Tensor[] tensors, int axis, int[] shape, bool wrap=True, str caller='') -> Tensor")
     .doc("tensors[0] added up at index tensors in zeros of the given shape.")
     .hidden()
     .infer([](Infer& c) {
@@ -153,19 +162,22 @@ HOLON_OP(index_axes_backward, "index_axes_backward(Tensor[] tensors, int axis, i
       auto arrays = index_arrays(c, 1);
       int axis = static_cast<int>(c.i("axis"));
       kernels::fill(c.out(), Scalar(0));
-      kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()), c.b("wrap"), true, c.in(0), prefix(c));
+      kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()),
+                              c.b("wrap"), true, c.in(0), prefix(c));
     })
     .saves({1, 2, 3, 4, 5, 6, 7, 8})
     .grad([](Grad& g) { g.dx(0, index_axes(indices_of(g, 1, {g.dy()}), g.i("axis"), g.b("wrap"))); });
 
-HOLON_OP(index_put_axes, "index_put_axes(Tensor[] tensors, int axis, bool accumulate=False, bool wrap=True, str caller='') -> Tensor")
+HOLON_OP(index_put_axes,
+         "index_put_axes(Tensor[] tensors, int axis, bool accumulate=False, bool wrap=True, str caller='') -> Tensor")
     .doc("tensors[0] with the values tensors[1] set (or added) at index tensors for its axes from axis on.")
     .hidden()
     .infer([](Infer& c) {
       std::vector<Meta> metas;
       for (size_t i = 0; i < c.n_in(); ++i) metas.push_back(c.in(i));
       Joined j = joined(c, c.ndim(0), metas, 2);
-      c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "x and the values have different dtypes", "Convert one of them by to().");
+      c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "x and the values have different dtypes",
+                      "Convert one of them by to().");
       require_values(c, c.shape(1), out_shape(c.shape(0), j));
       c.out(c.shape(0), c.dtype_of(0));
     })
@@ -199,7 +211,8 @@ HOLON_OP(index_put_axes, "index_put_axes(Tensor[] tensors, int axis, bool accumu
       auto arrays = index_arrays(c, 2);
       int axis = static_cast<int>(c.i("axis"));
       kernels::copy(c.in(0), c.out());
-      kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()), c.b("wrap"), c.b("accumulate"), c.in(1), prefix(c));
+      kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()),
+                              c.b("wrap"), c.b("accumulate"), c.in(1), prefix(c));
     })
     .saves({2, 3, 4, 5, 6, 7, 8, 9})
     .grad([](Grad& g) {
@@ -211,10 +224,12 @@ HOLON_OP(index_put_axes, "index_put_axes(Tensor[] tensors, int axis, bool accumu
     });
 
 HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] steps, int[] window) -> Tensor")
-    .doc("x with value, of the shape window, in place of every steps[a]-th element from starts[a] on along each axis a.")
+    .doc(
+        "x with value, of the shape window, in place of every steps[a]-th element from starts[a] on along each axis a.")
     .hidden()
     .infer([](Infer& c) {
-      c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "x and value have different dtypes", "Convert one of them by to().");
+      c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "x and value have different dtypes",
+                      "Convert one of them by to().");
       c.require(c.shape(1) == window_sizes(c), "value has not the window's shape", "Expand it.");
       c.out(c.shape(0), c.dtype_of(0));
     })
@@ -232,7 +247,8 @@ HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] ste
     .linear()
     .kernel([](KernelCall& c) {
       kernels::copy(c.in(0), c.out());
-      kernels::window_put(c.out(), c.offset_out(), c.ints("starts"), c.ints("steps"), c.ints("window"), c.in(1), c.offset_in(1));
+      kernels::window_put(c.out(), c.offset_out(), c.ints("starts"), c.ints("steps"), c.ints("window"), c.in(1),
+                          c.offset_in(1));
     })
     .grad([](Grad& g) {
       if (g.needs(1)) {
@@ -255,7 +271,8 @@ Tensor beside(const Tensor& x, const Array& values) {
   if (x.is_local()) return Tensor::local(kernels::on_device(values, x.device()));
   auto* spec = intern_spec(x.placement(), NdSbp::filled(x.nd_sbp().size(), sbp::broadcast()));
   bool member = x.placement().contains(Context::current().rank());
-  return Tensor::global(member ? kernels::on_device(values, x.placement().device()) : Array(), values.shape, values.dtype, spec);
+  return Tensor::global(member ? kernels::on_device(values, x.placement().device()) : Array(), values.shape,
+                        values.dtype, spec);
 }
 
 Tensor number_beside(const Tensor& x, const Scalar& value) {
@@ -268,7 +285,8 @@ Tensor number_beside(const Tensor& x, const Scalar& value) {
 Tensor bring_beside(const Tensor& x, const Tensor& t) {
   if (x.is_local()) {
     Tensor whole = t.is_local() ? t : t.full();
-    return x.device().is_cuda() && !whole.device().is_cuda() ? copy_to_device(whole, x.device(), whole.device()) : whole;
+    return x.device().is_cuda() && !whole.device().is_cuda() ? copy_to_device(whole, x.device(), whole.device())
+                                                             : whole;
   }
   if (t.is_global() && t.placement() == x.placement()) return t;
   return beside(x, t.full().array());
@@ -294,7 +312,8 @@ struct Range {
   int64_t start, step, count;
 };
 Range range_of(const indexing::Slice& s, int64_t n) {
-  if (s.step <= 0) fail_value("a slice of a tensor has a step of at least 1, got {}. Use flip() to turn an axis round.", s.step);
+  if (s.step <= 0)
+    fail_value("a slice of a tensor has a step of at least 1, got {}. Use flip() to turn an axis round.", s.step);
   auto clip = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + n : v, 0, n); };
   int64_t start = s.start ? clip(*s.start) : 0, stop = s.stop ? clip(*s.stop) : n;
   return {start, s.step, stop > start ? (stop - start + s.step - 1) / s.step : 0};
@@ -312,7 +331,8 @@ int axes_of(const Index& i) {
 
 // A key with its axes counted: what it keeps of each axis of x, the new axes, and the index tensors.
 struct Key {
-  // One for each axis of the window on x and each new axis, in order; an int keeps one element, without its axis in the result.
+  // One for each axis of the window on x and each new axis, in order; an int keeps one element, without its axis in the
+  // result.
   struct Axis {
     int of;  // the axis of x, -1: new
     Range range;
@@ -329,10 +349,12 @@ Key read_key(const Tensor& x, const std::vector<Index>& given) {
     taken += axes_of(i);
     ellipses += i.kind == Kind::kEllipsis;
     if (i.kind == Kind::kTensor && is_floating(i.tensor.dtype()))
-      fail_index(fmt::format("an index tensor must hold integers or bools, got {} {}. Convert it by .long().", name(i.tensor.dtype()), i.tensor.shape()));
+      fail_index(fmt::format("an index tensor must hold integers or bools, got {} {}. Convert it by .long().",
+                             name(i.tensor.dtype()), i.tensor.shape()));
   }
   if (ellipses > 1) fail_index("an index has one \"...\" at most.");
-  if (taken > x.ndim()) fail_index(fmt::format("{} indices for a tensor of {} axes, shape {}.", taken, x.ndim(), x.shape()));
+  if (taken > x.ndim())
+    fail_index(fmt::format("{} indices for a tensor of {} axes, shape {}.", taken, x.ndim(), x.shape()));
   Key key;
   int d = 0, kept = 0;
   auto keep = [&](Range r) {
@@ -364,7 +386,8 @@ Key read_key(const Tensor& x, const std::vector<Index>& given) {
         }
         for (int m = 0; m < t.ndim(); ++m)
           if (t.shape()[m] != x.shape()[d + m])
-            fail_index(fmt::format("a mask of shape {} does not fit the axes from {} on of a tensor of shape {}.", t.shape(), d, x.shape()));
+            fail_index(fmt::format("a mask of shape {} does not fit the axes from {} on of a tensor of shape {}.",
+                                   t.shape(), d, x.shape()));
         if (t.ndim() == 0) {  // all or nothing, along a new axis
           bool on = t.item().as_int() != 0;
           Array place = Array::empty({on ? 1 : 0}, int64);
@@ -387,8 +410,8 @@ Key read_key(const Tensor& x, const std::vector<Index>& given) {
   return key;
 }
 
-// Index tensors that are apart go to the front of the result, as in NumPy. Returns the order of the kept axes that brings theirs
-// together, empty if it is as it is.
+// Index tensors that are apart go to the front of the result, as in NumPy. Returns the order of the kept axes that
+// brings theirs together, empty if it is as it is.
 Dims order_of(const Key& key, int n) {
   bool apart = false;
   for (size_t k = 1; k < key.tensor_axes.size(); ++k) apart |= key.tensor_axes[k] != key.tensor_axes[k - 1] + 1;
@@ -469,7 +492,8 @@ void put_here(const Tensor& x, const Key& key, const Array& value, bool accumula
   Array a = x.array();
   if (!a.defined() || value.numel() == 0) return;
   Dims offset = Dims::filled(x.ndim(), 0);
-  if (x.is_global()) offset = slice_of(x.shape(), x.placement(), x.nd_sbp(), x.placement().index_of(Context::current().rank())).offset;
+  if (x.is_global())
+    offset = slice_of(x.shape(), x.placement(), x.nd_sbp(), x.placement().index_of(Context::current().rank())).offset;
   // The window on what lies here, and the part of the value that belongs there.
   Dims shape, strides, first;
   int64_t start = 0;
@@ -479,7 +503,9 @@ void put_here(const Tensor& x, const Key& key, const Array& value, bool accumula
       continue;
     }
     int64_t begin = offset[k.of], end = begin + a.shape[k.of];
-    auto reach = [&](int64_t bound) { return bound <= k.range.start ? 0 : (bound - k.range.start + k.range.step - 1) / k.range.step; };
+    auto reach = [&](int64_t bound) {
+      return bound <= k.range.start ? 0 : (bound - k.range.start + k.range.step - 1) / k.range.step;
+    };
     int64_t low = reach(begin), high = std::min(k.range.count, reach(end));
     if (high <= low) return;
     start += (k.range.start + low * k.range.step - begin) * a.strides[k.of];
@@ -490,8 +516,10 @@ void put_here(const Tensor& x, const Key& key, const Array& value, bool accumula
   if (key.tensors.empty()) {
     for (int d = 0; d < shape.size(); ++d) v.offset += first[d] * v.strides[d];
     v.shape = shape;
-    if (accumulate) kernels::binary(kernels::BinaryOp::Add, w, v, w);
-    else kernels::copy(v, w);
+    if (accumulate)
+      kernels::binary(kernels::BinaryOp::Add, w, v, w);
+    else
+      kernels::copy(v, w);
   } else {
     Dims order = order_of(key, shape.size());
     int axis = order.size() ? 0 : key.tensor_axes[0], k = static_cast<int>(key.tensors.size());
@@ -540,14 +568,15 @@ Tensor index(const Tensor& x, const std::vector<Index>& given) {
 }
 
 void index_put_(const Tensor& x, const std::vector<Index>& given, const Tensor& assigned, bool accumulate) {
-  if (assigned.is_global() && x.is_local()) fail_runtime("a global value cannot be assigned to a part of a local tensor. Use to_local() first.");
+  if (assigned.is_global() && x.is_local())
+    fail_runtime("a global value cannot be assigned to a part of a local tensor. Use to_local() first.");
   bool recording = grad_enabled() && (x.requires_grad() || assigned.requires_grad());
   if (recording) check_in_place("index_put", x);
   recording |= tracer() != nullptr;
   Tensor value = assigned.dtype() == x.dtype() ? assigned : cast(assigned, x.dtype());
   // One number under a mask needs no places: each rank asks its own part of the mask.
-  if (given.size() == 1 && given[0].kind == Kind::kTensor && given[0].tensor.dtype() == boolean && given[0].tensor.ndim() > 0 && value.numel() == 1 &&
-      !accumulate) {
+  if (given.size() == 1 && given[0].kind == Kind::kTensor && given[0].tensor.dtype() == boolean &&
+      given[0].tensor.ndim() > 0 && value.numel() == 1 && !accumulate) {
     Tensor mask = ops::bring_beside(x, given[0].tensor);
     Dims shape = mask.shape();
     bool fits = shape.size() <= x.ndim();
@@ -572,7 +601,8 @@ void index_put_(const Tensor& x, const std::vector<Index>& given, const Tensor& 
   while (own.size() > shape.size() && own[0] == 1) own.erase(0);
   bool fits = own.size() <= shape.size();
   for (int a = 0; fits && a < own.size(); ++a) fits = own[a] == shape[shape.size() - own.size() + a] || own[a] == 1;
-  if (!fits) fail_value("a value of shape {} does not broadcast to the shape {} that it is assigned to.", value.shape(), shape);
+  if (!fits)
+    fail_value("a value of shape {} does not broadcast to the shape {} that it is assigned to.", value.shape(), shape);
   if (recording || (x.is_global() && x.nd_sbp().has_partial())) {
     value = ops::bring_beside(x, value);
     value = expand(reshaped(value, own), shape);

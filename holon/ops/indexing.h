@@ -15,7 +15,8 @@ struct Slice {
   std::optional<int64_t> start, stop;
   int64_t step = 1;
   Slice() = default;
-  Slice(std::optional<int64_t> start, std::optional<int64_t> stop, int64_t step = 1) : start(start), stop(stop), step(step) {}
+  Slice(std::optional<int64_t> start, std::optional<int64_t> stop, int64_t step = 1)
+      : start(start), stop(stop), step(step) {}
 };
 struct NoneType {};
 struct EllipsisType {};
@@ -38,13 +39,14 @@ struct Index {
 
 }  // namespace indexing
 
-// Ints, slices, None and Ellipsis give a view; index tensors (int32, int64) and masks (bool) a copy. Errors (IndexError): too
-// many indices, one out of range, a mask of another shape. Collective where a mask or index is global.
+// Ints, slices, None and Ellipsis give a view; index tensors (int32, int64) and masks (bool) a copy. Errors
+// (IndexError): too many indices, one out of range, a mask of another shape. Collective where a mask or index is
+// global.
 Tensor index(const Tensor& x, const std::vector<indexing::Index>& key);
 
-// x[key] = value, which broadcasts and is converted to x's dtype; or += where accumulate. It is recorded where x or value
-// requires grad. Errors: as of index(); a leaf that requires grad, or a view of one, while ops are recorded (RuntimeError); a
-// value that does not broadcast (ValueError). Collective where x, value or an index is global.
+// x[key] = value, which broadcasts and is converted to x's dtype; or += where accumulate. It is recorded where x or
+// value requires grad. Errors: as of index(); a leaf that requires grad, or a view of one, while ops are recorded
+// (RuntimeError); a value that does not broadcast (ValueError). Collective where x, value or an index is global.
 void index_put_(const Tensor& x, const std::vector<indexing::Index>& key, const Tensor& value, bool accumulate = false);
 
 }  // namespace holon

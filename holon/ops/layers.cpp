@@ -1,5 +1,5 @@
-// What the layers of both languages are made of where one op is not enough: compositions without kernels of their own, whose
-// distribution follows from their parts; and the orthonormal matrix that an initialiser needs.
+// What the layers of both languages are made of where one op is not enough: compositions without kernels of their own,
+// whose distribution follows from their parts; and the orthonormal matrix that an initialiser needs.
 #include <cmath>
 
 #include "holon/dispatch/dispatch.h"
@@ -19,39 +19,50 @@ HOLON_OP(bilinear, "bilinear(Tensor x1, Tensor x2, Tensor weight, Tensor? bias=N
       bool fits = n > 0 && x2.ndim() == n && w.ndim() == 3;
       for (int a = 0; a + 1 < n && fits; ++a) fits = x1.shape()[a] == x2.shape()[a];
       if (!fits || w.shape()[1] != x1.shape()[n - 1] || w.shape()[2] != x2.shape()[n - 1])
-        fail_value("bilinear: x1 is {}, x2 {}, weight {}. They must be [..., i], [..., j] and [out, i, j].", x1.shape(), x2.shape(), w.shape());
+        fail_value("bilinear: x1 is {}, x2 {}, weight {}. They must be [..., i], [..., j] and [out, i, j].", x1.shape(),
+                   x2.shape(), w.shape());
       Tensor products = mul(unsqueeze(x1, -1), unsqueeze(x2, -2));
       Dims rows = x1.shape();
       rows[n - 1] = w.shape()[1] * w.shape()[2];
       c.out.push_back(linear(products.reshape(rows), w.reshape({w.shape()[0], rows[n - 1]}), c.in(3)));
     });
 
-HOLON_OP(pairwise_distance, "pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor")
+HOLON_OP(pairwise_distance,
+         "pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor")
     .doc("The p-norm of x1 - x2 + eps along the last axis.", "pairwise_distance(ones(2, 3), zeros(2, 3))")
     .function_only()
     .body([](BodyCall& c) {
       double p = c.f("p");
       bool keep = c.b("keepdim");
-      if (c.in(0).ndim() < 1 || c.in(1).ndim() < 1) fail_value("pairwise_distance: x1 is {}, x2 {}; both need an axis.", c.in(0).shape(), c.in(1).shape());
+      if (c.in(0).ndim() < 1 || c.in(1).ndim() < 1)
+        fail_value("pairwise_distance: x1 is {}, x2 {}; both need an axis.", c.in(0).shape(), c.in(1).shape());
       if (!is_floating(c.in(0).dtype()) || !is_floating(c.in(1).dtype()))
-        fail_type("pairwise_distance: x1 is {}, x2 {}; both must be floating point.", name(c.in(0).dtype()), name(c.in(1).dtype()));
+        fail_type("pairwise_distance: x1 is {}, x2 {}; both must be floating point.", name(c.in(0).dtype()),
+                  name(c.in(1).dtype()));
       if (!(p > 0)) fail_value("pairwise_distance: p is {}; a norm's order is positive.", p);
       Tensor d = abs(add_scalar(sub(c.in(0), c.in(1)), c.f("eps")));
       Dims last{-1};
-      if (std::isinf(p)) c.out.push_back(amax(d, last, keep));
-      else if (p == 1) c.out.push_back(sum(d, last, keep));
-      else if (p == 2) c.out.push_back(sqrt(sum(square(d), last, keep)));
-      else c.out.push_back(pow_scalar(sum(pow_scalar(d, p), last, keep), 1 / p));
+      if (std::isinf(p))
+        c.out.push_back(amax(d, last, keep));
+      else if (p == 1)
+        c.out.push_back(sum(d, last, keep));
+      else if (p == 2)
+        c.out.push_back(sqrt(sum(square(d), last, keep)));
+      else
+        c.out.push_back(pow_scalar(sum(pow_scalar(d, p), last, keep), 1 / p));
     });
 
-HOLON_OP(local_response_norm, "local_response_norm(Tensor x, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor")
-    .doc("x [n, c, ...] over (k + alpha * the mean of the squares of size channels around each) ** beta; channels beyond the ends count as 0.",
+HOLON_OP(local_response_norm,
+         "local_response_norm(Tensor x, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor")
+    .doc("x [n, c, ...] over (k + alpha * the mean of the squares of size channels around each) ** beta; channels "
+         "beyond the ends count as 0.",
          "local_response_norm(ones(2, 3, 4), 2)")
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       int64_t size = c.i("size");
-      if (x.ndim() < 3) fail_value("local_response_norm: x is {}; it must be [n, c, ...] with 3 axes or more.", x.shape());
+      if (x.ndim() < 3)
+        fail_value("local_response_norm: x is {}; it must be [n, c, ...] with 3 axes or more.", x.shape());
       if (size < 1) fail_value("local_response_norm: size is {}; it counts channels from 1.", size);
       if (x.numel() == 0) {
         c.out.push_back(x);
@@ -64,7 +75,9 @@ HOLON_OP(local_response_norm, "local_response_norm(Tensor x, int size, float alp
     });
 
 HOLON_OP(orthonormalize, "orthonormalize(Tensor x) -> Tensor")
-    .doc("The rows of x [m, n], or its columns if they are fewer, each made orthogonal to those before it and of length 1.", "orthonormalize(randn(3, 5))")
+    .doc("The rows of x [m, n], or its columns if they are fewer, each made orthogonal to those before it and of "
+         "length 1.",
+         "orthonormalize(randn(3, 5))")
     .function_only()
     .infer([](Infer& c) {
       c.require_floating(0);

@@ -1,5 +1,5 @@
-// Small linear algebra: products with a name of their own, contractions by index letters, norms. All are made of the products in
-// matmul.cpp, reductions and views, so that their distribution follows from those.
+// Small linear algebra: products with a name of their own, contractions by index letters, norms. All are made of the
+// products in matmul.cpp, reductions and views, so that their distribution follows from those.
 #include <cmath>
 #include <limits>
 #include <map>
@@ -14,7 +14,8 @@ void require_axes(const char* op, const char* name, const Tensor& t, int n) {
 }
 
 void require_inner(const char* op, const Tensor& a, const Tensor& b, int64_t inner_a, int64_t inner_b) {
-  if (inner_a != inner_b) fail_value("{}: inner sizes differ: {} and {}. Transpose one of them first.", op, a.shape(), b.shape());
+  if (inner_a != inner_b)
+    fail_value("{}: inner sizes differ: {} and {}. Transpose one of them first.", op, a.shape(), b.shape());
 }
 
 // beta x + alpha product
@@ -31,7 +32,8 @@ Tensor blend(const BodyCall& c, const Tensor& x, Tensor product) {
 Tensor batched(const char* op, const Tensor& a, const Tensor& b) {
   require_axes(op, "the first matrix", a, 3);
   require_axes(op, "the second matrix", b, 3);
-  if (a.shape()[0] != b.shape()[0]) fail_value("{}: the numbers of matrices differ: {} and {}.", op, a.shape(), b.shape());
+  if (a.shape()[0] != b.shape()[0])
+    fail_value("{}: the numbers of matrices differ: {} and {}.", op, a.shape(), b.shape());
   require_inner(op, a, b, a.shape()[2], b.shape()[1]);
   return matmul(a, b);
 }
@@ -65,7 +67,8 @@ Tensor permuted(const Tensor& t, const Dims& order) {
   return t;
 }
 
-// ---- contraction by letters. A label is a letter's code, or -1 - k for the axis of the ellipsis that is k-th from its end.
+// ---- contraction by letters. A label is a letter's code, or -1 - k for the axis of the ellipsis that is k-th from its
+// end.
 using Labels = std::vector<int>;
 
 bool has(const Labels& l, int label) { return std::find(l.begin(), l.end(), label) != l.end(); }
@@ -107,8 +110,10 @@ void sum_out(Operand& o, F keep) {
   Dims axes;
   Labels left;
   for (size_t a = 0; a < o.labels.size(); ++a) {
-    if (keep(o.labels[a])) left.push_back(o.labels[a]);
-    else axes.push_back(static_cast<int64_t>(a));
+    if (keep(o.labels[a]))
+      left.push_back(o.labels[a]);
+    else
+      axes.push_back(static_cast<int64_t>(a));
   }
   if (axes.empty()) return;
   DType dtype = o.t.dtype();
@@ -158,12 +163,15 @@ Operand contract(Operand a, Operand b, F needed) {
     Dims wide_a = shape_a, wide_b = shape_b;
     for (int l : only_a) wide_a.push_back(a.size(l)), wide_b.push_back(1);
     for (int l : only_b) wide_a.push_back(1), wide_b.push_back(b.size(l));
-    c.t = mul(reshaped(ordered(a, joined({&batch, &only_a})), wide_a), reshaped(ordered(b, joined({&batch, &only_b})), wide_b));
+    c.t = mul(reshaped(ordered(a, joined({&batch, &only_a})), wide_a),
+              reshaped(ordered(b, joined({&batch, &only_b})), wide_b));
     return c;
   }
   shape_a.push_back(m), shape_a.push_back(k);
   shape_b.push_back(k), shape_b.push_back(n);
-  c.t = reshaped(matmul(reshaped(ordered(a, joined({&batch, &only_a, &inner})), shape_a), reshaped(ordered(b, joined({&batch, &inner, &only_b})), shape_b)), out);
+  c.t = reshaped(matmul(reshaped(ordered(a, joined({&batch, &only_a, &inner})), shape_a),
+                        reshaped(ordered(b, joined({&batch, &inner, &only_b})), shape_b)),
+                 out);
   return c;
 }
 
@@ -173,7 +181,8 @@ Labels read_labels(std::string_view text, int ellipsis, std::string_view equatio
   bool seen = false;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '.') {
-      if (seen || text.substr(i, 3) != "...") fail_value("einsum: \"{}\" has a '.' that is no \"...\", or two of them in one operand.", equation);
+      if (seen || text.substr(i, 3) != "...")
+        fail_value("einsum: \"{}\" has a '.' that is no \"...\", or two of them in one operand.", equation);
       for (int k = ellipsis - 1; k >= 0; --k) labels.push_back(-1 - k);
       seen = true;
       i += 2;
@@ -196,8 +205,10 @@ Tensor einsum_of(std::string_view equation, std::span<const Tensor> tensors) {
   std::string left = text.substr(0, arrow);
   std::vector<std::string> terms(1);
   for (char ch : left) {
-    if (ch == ',') terms.emplace_back();
-    else terms.back() += ch;
+    if (ch == ',')
+      terms.emplace_back();
+    else
+      terms.back() += ch;
   }
   if (terms.size() != tensors.size())
     fail_value("einsum: \"{}\" has {} operands, {} tensors were given.", equation, terms.size(), tensors.size());
@@ -210,8 +221,9 @@ Tensor einsum_of(std::string_view equation, std::span<const Tensor> tensors) {
     bool dots = terms[i].find('.') != std::string::npos;
     int letters = static_cast<int>(terms[i].size()) - (dots ? 3 : 0), rest = tensors[i].ndim() - letters;
     if (rest < 0 || (rest > 0 && !dots))
-      fail_value("einsum: operand {} of \"{}\" is \"{}\", and its tensor has the shape {}. Give one letter for each axis, or \"...\".", i, equation,
-                 terms[i], tensors[i].shape());
+      fail_value("einsum: operand {} of \"{}\" is \"{}\", and its tensor has the shape {}. Give one letter for each "
+                 "axis, or \"...\".",
+                 i, equation, terms[i], tensors[i].shape());
     any_ellipsis |= dots;
     most = std::max(most, dots ? rest : 0);
     Operand o{tensors[i], read_labels(terms[i], rest, equation)};
@@ -219,7 +231,8 @@ Tensor einsum_of(std::string_view equation, std::span<const Tensor> tensors) {
       int64_t n = o.t.shape()[static_cast<int>(a)];
       auto [it, fresh] = sizes.try_emplace(o.labels[a], n);
       if (!fresh && it->second != n && !(o.labels[a] < 0 && (n == 1 || it->second == 1)))
-        fail_value("einsum: index {} of \"{}\" has the sizes {} and {} (operand {} is {}).", name_of(o.labels[a]), equation, it->second, n, i, o.t.shape());
+        fail_value("einsum: index {} of \"{}\" has the sizes {} and {} (operand {} is {}).", name_of(o.labels[a]),
+                   equation, it->second, n, i, o.t.shape());
       if (it->second == 1) it->second = n;
       ++seen[o.labels[a]];
     }
@@ -233,11 +246,14 @@ Tensor einsum_of(std::string_view equation, std::span<const Tensor> tensors) {
       if (label > 0 && times == 1) out.push_back(label);
   } else {
     std::string right = text.substr(arrow + 2);
-    if (right.find('.') != std::string::npos && !any_ellipsis) fail_value("einsum: the result of \"{}\" has \"...\", and no operand has.", equation);
+    if (right.find('.') != std::string::npos && !any_ellipsis)
+      fail_value("einsum: the result of \"{}\" has \"...\", and no operand has.", equation);
     out = read_labels(right, most, equation);
     for (size_t a = 0; a < out.size(); ++a) {
-      if (!seen.count(out[a])) fail_value("einsum: index {} of the result of \"{}\" stands in no operand.", name_of(out[a]), equation);
-      if (std::count(out.begin(), out.end(), out[a]) > 1) fail_value("einsum: index {} stands twice in the result of \"{}\".", name_of(out[a]), equation);
+      if (!seen.count(out[a]))
+        fail_value("einsum: index {} of the result of \"{}\" stands in no operand.", name_of(out[a]), equation);
+      if (std::count(out.begin(), out.end(), out[a]) > 1)
+        fail_value("einsum: index {} stands twice in the result of \"{}\".", name_of(out[a]), equation);
     }
   }
   Operand all = operands[0];
@@ -253,17 +269,21 @@ Tensor einsum_of(std::string_view equation, std::span<const Tensor> tensors) {
 
 Tensor tensordot_of(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b) {
   if (dims_a.size() != dims_b.size())
-    fail_value("tensordot: {} axes of the first tensor and {} of the second are named. Name as many.", dims_a.size(), dims_b.size());
+    fail_value("tensordot: {} axes of the first tensor and {} of the second are named. Name as many.", dims_a.size(),
+               dims_b.size());
   if (!dims_a.empty() && (a.ndim() == 0 || b.ndim() == 0))
-    fail_value("tensordot: axes {} of {} and {} of {} are named; a tensor without axes has none to name.", dims_a, a.shape(), dims_b, b.shape());
+    fail_value("tensordot: axes {} of {} and {} of {} are named; a tensor without axes has none to name.", dims_a,
+               a.shape(), dims_b, b.shape());
   Operand x{a, {}}, y{b, {}};
   for (int d = 0; d < a.ndim(); ++d) x.labels.push_back(1 + d);
   for (int d = 0; d < b.ndim(); ++d) y.labels.push_back(101 + d);
   for (int i = 0; i < dims_a.size(); ++i) {
-    auto p = static_cast<size_t>(normalize_axis(dims_a[i], a.ndim(), "tensordot")), q = static_cast<size_t>(normalize_axis(dims_b[i], b.ndim(), "tensordot"));
+    auto p = static_cast<size_t>(normalize_axis(dims_a[i], a.ndim(), "tensordot")),
+         q = static_cast<size_t>(normalize_axis(dims_b[i], b.ndim(), "tensordot"));
     if (a.shape()[static_cast<int>(p)] != b.shape()[static_cast<int>(q)])
       fail_value("tensordot: axis {} of {} and axis {} of {} differ in size.", p, a.shape(), q, b.shape());
-    if (x.labels[p] > 200 || y.labels[q] > 200) fail_value("tensordot: an axis is named twice: {} and {}.", dims_a, dims_b);
+    if (x.labels[p] > 200 || y.labels[q] > 200)
+      fail_value("tensordot: an axis is named twice: {} and {}.", dims_a, dims_b);
     x.labels[p] = y.labels[q] = 201 + i;
   }
   Labels out;
@@ -279,7 +299,8 @@ Tensor norm_input(const BodyCall& c) {
   Tensor x = c.in(0);
   if (c.has("dtype")) x = x.dtype() == c.dtype("dtype") ? x : cast(x, c.dtype("dtype"));
   if (!is_floating(x.dtype()))
-    fail_runtime("{}: x is {}; a norm is defined for floating point tensors. Convert it first, e.g. x.to(float32).", c.op().public_name(), name(x.dtype()));
+    fail_runtime("{}: x is {}; a norm is defined for floating point tensors. Convert it first, e.g. x.to(float32).",
+                 c.op().public_name(), name(x.dtype()));
   if (c.has("dim"))
     for (int64_t d : c.ints("dim")) normalize_axis(d, x.ndim(), c.op().public_name());
   return x;
@@ -307,7 +328,8 @@ Tensor matrix_norm_of(const char* op, const Tensor& x, double p, const Dims& dim
   if (rows == cols || x.ndim() < 2) fail_value("{}: dim {} of x {} names no two axes.", op, dim, x.shape());
   bool by_columns = std::abs(p) == 1;
   if (!by_columns && !std::isinf(p))
-    fail(ErrorKind::kNotImplemented, "{}: the norm of order {} needs singular values, which are not there. Use 'fro', 1, -1, inf or -inf.", op, p);
+    fail(ErrorKind::kNotImplemented,
+         "{}: the norm of order {} needs singular values, which are not there. Use 'fro', 1, -1, inf or -inf.", op, p);
   Tensor sums = sum_abs(x, Dims{by_columns ? rows : cols}, true);
   Dims other{by_columns ? cols : rows};
   Tensor y = as(p > 0 ? amax(sums, other, true) : amin(sums, other, true), x.dtype());
@@ -324,7 +346,9 @@ std::optional<Dims> dims_of(const BodyCall& c) {
 }
 
 void require_frobenius(const char* op, std::string_view p) {
-  if (p == "nuc") fail(ErrorKind::kNotImplemented, "{}: the nuclear norm needs singular values, which are not there. Use 'fro' or a number.", op);
+  if (p == "nuc")
+    fail(ErrorKind::kNotImplemented,
+         "{}: the nuclear norm needs singular values, which are not there. Use 'fro' or a number.", op);
   if (p != "fro") fail_value("{}: '{}' is no norm. It can be 'fro' or a number.", op, p);
 }
 
@@ -362,9 +386,11 @@ HOLON_OP(outer, "outer(Tensor x, Tensor vec2) -> Tensor")
     });
 HOLON_ALIAS(ger, outer);
 HOLON_OP(inner, "inner(Tensor x, Tensor other) -> Tensor")
-    .doc("The sums of products over the last axes: [..., ...] without them; a tensor without axes multiplies.", "inner(ones(2, 3), ones(4, 3))")
+    .doc("The sums of products over the last axes: [..., ...] without them; a tensor without axes multiplies.",
+         "inner(ones(2, 3), ones(4, 3))")
     .body([](BodyCall& c) {
-      if (c.in(0).ndim() == 0 || c.in(1).ndim() == 0) c.out.push_back(mul(c.in(0), c.in(1)));
+      if (c.in(0).ndim() == 0 || c.in(1).ndim() == 0)
+        c.out.push_back(mul(c.in(0), c.in(1)));
       else {
         require_inner("inner", c.in(0), c.in(1), c.in(0).shape().back(), c.in(1).shape().back());
         c.out.push_back(tensordot_of(c.in(0), c.in(1), {-1}, {-1}));
@@ -382,7 +408,8 @@ HOLON_OP(baddbmm, "baddbmm(Tensor x, Tensor batch1, Tensor batch2, *, Scalar bet
          "baddbmm(ones(2, 3, 5), ones(2, 3, 4), ones(2, 4, 5))")
     .body([](BodyCall& c) { c.out.push_back(blend(c, c.in(0), batched("baddbmm", c.in(1), c.in(2)))); });
 HOLON_OP(addbmm, "addbmm(Tensor x, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
-    .doc("beta x + alpha times the sum of the products of the matrices of batch1 [b, m, k] and batch2 [b, k, n]; x broadcasts.",
+    .doc("beta x + alpha times the sum of the products of the matrices of batch1 [b, m, k] and batch2 [b, k, n]; x "
+         "broadcasts.",
          "addbmm(ones(3, 5), ones(2, 3, 4), ones(2, 4, 5))")
     .body([](BodyCall& c) {
       Tensor products = batched("addbmm", c.in(1), c.in(2));
@@ -391,40 +418,50 @@ HOLON_OP(addbmm, "addbmm(Tensor x, Tensor batch1, Tensor batch2, *, Scalar beta=
     });
 
 HOLON_OP(einsum, "einsum(str equation, Tensor... operands) -> Tensor")
-    .doc("Sums of products by named indices: \"bij,bjk->bik\". An index that the result lacks is summed over; one that stands twice in an operand "
-         "takes its diagonal; \"...\" stands for axes that broadcast; without \"->\" the result has the indices that stand once, in the order of the alphabet.",
+    .doc("Sums of products by named indices: \"bij,bjk->bik\". An index that the result lacks is summed over; one that "
+         "stands twice in an operand "
+         "takes its diagonal; \"...\" stands for axes that broadcast; without \"->\" the result has the indices that "
+         "stand once, in the order of the alphabet.",
          "einsum('ij,jk->ik', ones(2, 3), ones(3, 4))")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(einsum_of(c.text("equation"), c.inputs())); });
 HOLON_OP(tensordot, "tensordot(Tensor x, Tensor other, int dims=2) -> Tensor")
-    .doc("The sum of products over the last dims axes of x and the first of other.", "tensordot(ones(2, 3), ones(3, 4), 1)")
+    .doc("The sum of products over the last dims axes of x and the first of other.",
+         "tensordot(ones(2, 3), ones(3, 4), 1)")
     .body([](BodyCall& c) {
       int64_t n = c.i("dims");
       if (n < 0 || n > c.in(0).ndim() || n > c.in(1).ndim())
-        fail_value("tensordot: {} axes of x {} and other {} cannot be contracted.", n, c.in(0).shape(), c.in(1).shape());
+        fail_value("tensordot: {} axes of x {} and other {} cannot be contracted.", n, c.in(0).shape(),
+                   c.in(1).shape());
       Dims a, b;
       for (int64_t i = 0; i < n; ++i) a.push_back(i - n), b.push_back(i);
       c.out.push_back(tensordot_of(c.in(0), c.in(1), a, b));
     });
 HOLON_OP(tensordot_axes, "tensordot_axes(Tensor x, Tensor other, int[] dims_x, int[] dims_other) -> Tensor")
-    .doc("The sum of products over the axes dims_x of x and dims_other of other.", "tensordot(ones(2, 3), ones(2, 4), [0], [0])")
+    .doc("The sum of products over the axes dims_x of x and dims_other of other.",
+         "tensordot(ones(2, 3), ones(2, 4), [0], [0])")
     .overload_of("tensordot")
-    .body([](BodyCall& c) { c.out.push_back(tensordot_of(c.in(0), c.in(1), Dims(c.ints("dims_x")), Dims(c.ints("dims_other")))); });
+    .body([](BodyCall& c) {
+      c.out.push_back(tensordot_of(c.in(0), c.in(1), Dims(c.ints("dims_x")), Dims(c.ints("dims_other"))));
+    });
 
 HOLON_OP(linalg_cross, "linalg_cross(Tensor x, Tensor other, *, int dim=-1) -> Tensor")
-    .doc("The cross products of the vectors along an axis of size 3; the two are broadcast.", "linalg_cross(ones(3), ones(3))")
+    .doc("The cross products of the vectors along an axis of size 3; the two are broadcast.",
+         "linalg_cross(ones(3), ones(3))")
     .body([](BodyCall& c) {
       Tensor a = c.in(0), b = c.in(1);
       Dims shape = broadcast_shapes(a.shape(), b.shape(), "linalg_cross");
       int d = normalize_axis(c.i("dim"), shape.size(), "linalg_cross");
       if (a.ndim() != b.ndim() || shape.size() == 0 || a.shape()[d] != 3 || b.shape()[d] != 3)
-        fail_value("linalg_cross: x {} and other {} need one number of axes, and 3 elements along axis {}.", a.shape(), b.shape(), c.i("dim"));
+        fail_value("linalg_cross: x {} and other {} need one number of axes, and 3 elements along axis {}.", a.shape(),
+                   b.shape(), c.i("dim"));
       a = expand(a, shape), b = expand(b, shape);
       auto turn = [&](const Tensor& t, int64_t by) { return roll(t, {-by}, Dims{d}); };
       c.out.push_back(sub(mul(turn(a, 1), turn(b, 2)), mul(turn(a, 2), turn(b, 1))));
     });
 HOLON_OP(cross, "cross(Tensor x, Tensor other, int? dim=None) -> Tensor")
-    .doc("The cross products of the vectors along an axis of size 3, the first one that there is if dim is not given.", "cross(ones(3), ones(3))")
+    .doc("The cross products of the vectors along an axis of size 3, the first one that there is if dim is not given.",
+         "cross(ones(3), ones(3))")
     .body([](BodyCall& c) {
       int64_t d = -1;
       if (c.has("dim")) {
@@ -459,42 +496,61 @@ HOLON_OP(trace, "trace(Tensor x) -> Tensor")
       c.out.push_back(sum(diagonal(c.in(0))));
     });
 
-HOLON_OP(linalg_vector_norm, "linalg_vector_norm(Tensor x, Scalar ord=2, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-    .doc("(sum of |x|^ord)^(1/ord) over the axes dim, or all; inf and -inf are the largest and smallest |x|, 0 counts what is not 0.",
+HOLON_OP(
+    linalg_vector_norm,
+    "linalg_vector_norm(Tensor x, Scalar ord=2, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+    .doc("(sum of |x|^ord)^(1/ord) over the axes dim, or all; inf and -inf are the largest and smallest |x|, 0 counts "
+         "what is not 0.",
          "linalg_vector_norm(ones(2, 3))")
-    .body([](BodyCall& c) { c.out.push_back(vector_norm_of(norm_input(c), c.scalar("ord").as_double(), dims_of(c), c.b("keepdim"))); });
-HOLON_OP(linalg_matrix_norm, "linalg_matrix_norm(Tensor x, Scalar ord, int[] dim=[-2,-1], bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-    .doc("The largest (inf) or smallest (-inf) sum of a row's |x|, or of a column's (1, -1), of the matrices in two axes.", "linalg_matrix_norm(ones(2, 3), 1)")
     .body([](BodyCall& c) {
-      c.out.push_back(matrix_norm_of("linalg_matrix_norm", norm_input(c), c.scalar("ord").as_double(), Dims(c.ints("dim")), c.b("keepdim")));
+      c.out.push_back(vector_norm_of(norm_input(c), c.scalar("ord").as_double(), dims_of(c), c.b("keepdim")));
     });
-HOLON_OP(linalg_matrix_norm_fro, "linalg_matrix_norm_fro(Tensor x, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+HOLON_OP(
+    linalg_matrix_norm,
+    "linalg_matrix_norm(Tensor x, Scalar ord, int[] dim=[-2,-1], bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+    .doc("The largest (inf) or smallest (-inf) sum of a row's |x|, or of a column's (1, -1), of the matrices in two "
+         "axes.",
+         "linalg_matrix_norm(ones(2, 3), 1)")
+    .body([](BodyCall& c) {
+      c.out.push_back(matrix_norm_of("linalg_matrix_norm", norm_input(c), c.scalar("ord").as_double(),
+                                     Dims(c.ints("dim")), c.b("keepdim")));
+    });
+HOLON_OP(linalg_matrix_norm_fro,
+         "linalg_matrix_norm_fro(Tensor x, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, dtype? dtype=None) "
+         "-> Tensor")
     .doc("The root of the sum of squares of the matrices in two axes.", "linalg_matrix_norm(ones(2, 3))")
     .overload_of("linalg_matrix_norm")
     .body([](BodyCall& c) {
       require_frobenius("linalg_matrix_norm", c.text("ord"));
       Dims dim(c.ints("dim"));
-      if (dim.size() != 2 || c.in(0).ndim() < 2) fail_value("linalg_matrix_norm: dim {} of x {} names no two axes.", dim, c.in(0).shape());
+      if (dim.size() != 2 || c.in(0).ndim() < 2)
+        fail_value("linalg_matrix_norm: dim {} of x {} names no two axes.", dim, c.in(0).shape());
       c.out.push_back(vector_norm_of(norm_input(c), 2, dim, c.b("keepdim")));
     });
-HOLON_OP(linalg_norm, "linalg_norm(Tensor x, Scalar? ord=None, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-    .doc("Without ord the root of the sum of squares over dim, or all; with ord a vector's norm where dim names one axis or x has one, a matrix's "
+HOLON_OP(linalg_norm,
+         "linalg_norm(Tensor x, Scalar? ord=None, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+    .doc("Without ord the root of the sum of squares over dim, or all; with ord a vector's norm where dim names one "
+         "axis or x has one, a matrix's "
          "where there are two.",
          "linalg_norm(ones(2, 3))")
     .body([](BodyCall& c) {
       Tensor x = norm_input(c);
       if (!c.has("ord")) return c.out.push_back(vector_norm_of(x, 2, dims_of(c), c.b("keepdim")));
       Dims dim;
-      if (c.has("dim")) dim = Dims(c.ints("dim"));
+      if (c.has("dim"))
+        dim = Dims(c.ints("dim"));
       else
         for (int a = 0; a < x.ndim(); ++a) dim.push_back(a);
       if (dim.size() != 1 && dim.size() != 2)
-        fail_value("linalg_norm: a norm of order {} is one of vectors or matrices; x is {} and dim names {} axes. Name one or two.", c.scalar("ord").str(),
-                   x.shape(), dim.size());
+        fail_value("linalg_norm: a norm of order {} is one of vectors or matrices; x is {} and dim names {} axes. Name "
+                   "one or two.",
+                   c.scalar("ord").str(), x.shape(), dim.size());
       double p = c.scalar("ord").as_double();
-      c.out.push_back(dim.size() == 1 ? vector_norm_of(x, p, dim, c.b("keepdim")) : matrix_norm_of("linalg_norm", x, p, dim, c.b("keepdim")));
+      c.out.push_back(dim.size() == 1 ? vector_norm_of(x, p, dim, c.b("keepdim"))
+                                      : matrix_norm_of("linalg_norm", x, p, dim, c.b("keepdim")));
     });
-HOLON_OP(linalg_norm_fro, "linalg_norm_fro(Tensor x, str ord, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+HOLON_OP(linalg_norm_fro,
+         "linalg_norm_fro(Tensor x, str ord, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("'fro': the root of the sum of squares of matrices.", "linalg_norm(ones(2, 3), 'fro')")
     .overload_of("linalg_norm")
     .body([](BodyCall& c) {
@@ -502,9 +558,12 @@ HOLON_OP(linalg_norm_fro, "linalg_norm_fro(Tensor x, str ord, int[]? dim=None, b
       c.out.push_back(vector_norm_of(norm_input(c), 2, dims_of(c), c.b("keepdim")));
     });
 HOLON_OP(norm, "norm(Tensor x, Scalar? p=2, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-    .doc("(sum of |x|^p)^(1/p) over the axes dim, or all; inf and -inf are the largest and smallest |x|, 0 counts what is not 0.", "norm(ones(2, 3))")
+    .doc("(sum of |x|^p)^(1/p) over the axes dim, or all; inf and -inf are the largest and smallest |x|, 0 counts what "
+         "is not 0.",
+         "norm(ones(2, 3))")
     .body([](BodyCall& c) {
-      c.out.push_back(vector_norm_of(norm_input(c), c.has("p") ? c.scalar("p").as_double() : 2, dims_of(c), c.b("keepdim")));
+      c.out.push_back(
+          vector_norm_of(norm_input(c), c.has("p") ? c.scalar("p").as_double() : 2, dims_of(c), c.b("keepdim")));
     });
 HOLON_OP(norm_fro, "norm_fro(Tensor x, str p, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("'fro': the root of the sum of squares over the axes dim, or all.", "norm(ones(2, 3), 'fro')")

@@ -1,5 +1,5 @@
-// Losses that are made of ops, element by element; those over classes are in class_loss.cpp. A mean over split elements is a
-// partial sum divided by the logical count.
+// Losses that are made of ops, element by element; those over classes are in class_loss.cpp. A mean over split elements
+// is a partial sum divided by the logical count.
 #include "holon/ops/elementwise.h"
 #include "holon/ops/reduction.h"
 
@@ -15,7 +15,8 @@ Tensor weighted(const BodyCall& c, size_t i, const Tensor& loss) { return c.pres
 
 void same_shapes(const BodyCall& c) {
   if (c.in(0).shape() != c.in(1).shape())
-    fail_value("{}: input has shape {}, target {}. Give them the same shape.", c.op().name(), c.in(0).shape(), c.in(1).shape());
+    fail_value("{}: input has shape {}, target {}. Give them the same shape.", c.op().name(), c.in(0).shape(),
+               c.in(1).shape());
 }
 
 void check_margin(const BodyCall& c, double margin) {
@@ -35,15 +36,24 @@ HOLON_OP(mse_loss, "mse_loss(Tensor input, Tensor target, *, str reduction='mean
       c.out.push_back(reduced(c, squared_difference(c.in(0), c.in(1))));
     });
 HOLON_OP(squared_difference, "squared_difference(Tensor x, Tensor target) -> Tensor")
-    .doc("(x - target)^2, in one pass over memory as its gradient is.").hidden().promotes().infer(loss_infer).elementwise()
-    .kernel(binary_kernel<BinaryOp::SquaredDifference>).saves({0, 1})
+    .doc("(x - target)^2, in one pass over memory as its gradient is.")
+    .hidden()
+    .promotes()
+    .infer(loss_infer)
+    .elementwise()
+    .kernel(binary_kernel<BinaryOp::SquaredDifference>)
+    .saves({0, 1})
     .grad([](Grad& g) {
       Tensor d = squared_difference_backward(g.dy(), g.x(0), g.x(1));
       if (g.needs(0)) g.dx(0, reduce_to(d, g.in_shape(0)));
       if (g.needs(1)) g.dx(1, reduce_to(neg(d), g.in_shape(1)));
     });
 HOLON_OP(squared_difference_backward, "squared_difference_backward(Tensor dy, Tensor x, Tensor target) -> Tensor")
-    .doc("2 dy (x - target).").hidden().infer_broadcast().elementwise().linear_in({0})
+    .doc("2 dy (x - target).")
+    .hidden()
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
     .rule([](RuleCall& r) {
       elementwise_rule(r.in, r.out, r.rule);
       Signature s;  // linear in x and target together, too
@@ -53,7 +63,9 @@ HOLON_OP(squared_difference_backward, "squared_difference_backward(Tensor dy, Te
       s.out.push_back(sbp::partial_sum());
       r.rule.add(s);
     })
-    .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::SquaredDifferenceBackward, c.in(0), c.in(1), c.in(2), c.out()); })
+    .kernel([](KernelCall& c) {
+      kernels::ternary(kernels::TernaryOp::SquaredDifferenceBackward, c.in(0), c.in(1), c.in(2), c.out());
+    })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(squared_difference_backward(g.dy(), g.x(1), g.x(2)), g.in_shape(0)));
@@ -69,8 +81,10 @@ HOLON_OP(l1_loss, "l1_loss(Tensor input, Tensor target, *, str reduction='mean')
       c.out.push_back(reduced(c, abs(sub(c.in(0), c.in(1)))));
     });
 
-HOLON_OP(smooth_l1_loss, "smooth_l1_loss(Tensor input, Tensor target, *, str reduction='mean', float beta=1.0) -> Tensor")
-    .doc("(d^2 / 2) / beta for a difference d [...] with |d| < beta, else |d| - beta / 2.", "smooth_l1_loss(ones(2), zeros(2))")
+HOLON_OP(smooth_l1_loss,
+         "smooth_l1_loss(Tensor input, Tensor target, *, str reduction='mean', float beta=1.0) -> Tensor")
+    .doc("(d^2 / 2) / beta for a difference d [...] with |d| < beta, else |d| - beta / 2.",
+         "smooth_l1_loss(ones(2), zeros(2))")
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
@@ -79,7 +93,11 @@ HOLON_OP(smooth_l1_loss, "smooth_l1_loss(Tensor input, Tensor target, *, str red
       c.out.push_back(reduced(c, beta == 0 ? abs(sub(c.in(0), c.in(1))) : smooth_l1(c.in(0), c.in(1), beta)));
     });
 HOLON_OP(smooth_l1, "smooth_l1(Tensor x, Tensor target, float beta) -> Tensor")
-    .doc("smooth_l1_loss of each element.").hidden().promotes().infer(loss_infer).elementwise()
+    .doc("smooth_l1_loss of each element.")
+    .hidden()
+    .promotes()
+    .infer(loss_infer)
+    .elementwise()
     .kernel([](KernelCall& c) { kernels::binary(BinaryOp::SmoothL1, c.in(0), c.in(1), c.out(), {c.f("beta")}); })
     .saves({0, 1})
     .grad([](Grad& g) {
@@ -88,8 +106,14 @@ HOLON_OP(smooth_l1, "smooth_l1(Tensor x, Tensor target, float beta) -> Tensor")
       if (g.needs(1)) g.dx(1, reduce_to(neg(d), g.in_shape(1)));
     });
 HOLON_OP(smooth_l1_backward, "smooth_l1_backward(Tensor dy, Tensor x, Tensor target, float beta) -> Tensor")
-    .doc("Gradient of smooth_l1 in x.").hidden().infer_broadcast().elementwise().linear_in({0})
-    .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::SmoothL1Backward, c.in(0), c.in(1), c.in(2), c.out(), {c.f("beta")}); })
+    .doc("Gradient of smooth_l1 in x.")
+    .hidden()
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      kernels::ternary(kernels::TernaryOp::SmoothL1Backward, c.in(0), c.in(1), c.in(2), c.out(), {c.f("beta")});
+    })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(smooth_l1_backward(g.dy(), g.x(1), g.x(2), g.f("beta")), g.in_shape(0)));
@@ -101,7 +125,8 @@ HOLON_OP(smooth_l1_backward, "smooth_l1_backward(Tensor dy, Tensor x, Tensor tar
     });
 
 HOLON_OP(huber_loss, "huber_loss(Tensor input, Tensor target, *, str reduction='mean', float delta=1.0) -> Tensor")
-    .doc("d^2 / 2 for a difference d [...] with |d| <= delta, else delta (|d| - delta / 2).", "huber_loss(ones(2), zeros(2))")
+    .doc("d^2 / 2 for a difference d [...] with |d| <= delta, else delta (|d| - delta / 2).",
+         "huber_loss(ones(2), zeros(2))")
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
@@ -109,7 +134,11 @@ HOLON_OP(huber_loss, "huber_loss(Tensor input, Tensor target, *, str reduction='
       c.out.push_back(reduced(c, huber(c.in(0), c.in(1), c.f("delta"))));
     });
 HOLON_OP(huber, "huber(Tensor x, Tensor target, float delta) -> Tensor")
-    .doc("huber_loss of each element.").hidden().promotes().infer(loss_infer).elementwise()
+    .doc("huber_loss of each element.")
+    .hidden()
+    .promotes()
+    .infer(loss_infer)
+    .elementwise()
     .kernel([](KernelCall& c) { kernels::binary(BinaryOp::Huber, c.in(0), c.in(1), c.out(), {c.f("delta")}); })
     .saves({0, 1})
     .grad([](Grad& g) {
@@ -118,8 +147,14 @@ HOLON_OP(huber, "huber(Tensor x, Tensor target, float delta) -> Tensor")
       if (g.needs(1)) g.dx(1, reduce_to(neg(d), g.in_shape(1)));
     });
 HOLON_OP(huber_backward, "huber_backward(Tensor dy, Tensor x, Tensor target, float delta) -> Tensor")
-    .doc("Gradient of huber in x.").hidden().infer_broadcast().elementwise().linear_in({0})
-    .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::HuberBackward, c.in(0), c.in(1), c.in(2), c.out(), {c.f("delta")}); })
+    .doc("Gradient of huber in x.")
+    .hidden()
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      kernels::ternary(kernels::TernaryOp::HuberBackward, c.in(0), c.in(1), c.in(2), c.out(), {c.f("delta")});
+    })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(huber_backward(g.dy(), g.x(1), g.x(2), g.f("delta")), g.in_shape(0)));
@@ -130,7 +165,8 @@ HOLON_OP(huber_backward, "huber_backward(Tensor dy, Tensor x, Tensor target, flo
     });
 
 HOLON_OP(kl_div, "kl_div(Tensor input, Tensor target, *, str reduction='mean', bool log_target=False) -> Tensor")
-    .doc("target (log target - input) for log probabilities input [...] and probabilities target [...] (their logarithms if log_target). reduction may be 'batchmean'.",
+    .doc("target (log target - input) for log probabilities input [...] and probabilities target [...] (their "
+         "logarithms if log_target). reduction may be 'batchmean'.",
          "kl_div(zeros(2), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
@@ -144,8 +180,10 @@ HOLON_OP(kl_div, "kl_div(Tensor input, Tensor target, *, str reduction='mean', b
       }
     });
 
-HOLON_OP(binary_cross_entropy, "binary_cross_entropy(Tensor input, Tensor target, Tensor? weight=None, *, str reduction='mean') -> Tensor")
-    .doc("-(target log input + (1 - target) log(1 - input)) for probabilities input [...] and target [...]; the logarithms are held at -100.",
+HOLON_OP(binary_cross_entropy,
+         "binary_cross_entropy(Tensor input, Tensor target, Tensor? weight=None, *, str reduction='mean') -> Tensor")
+    .doc("-(target log input + (1 - target) log(1 - input)) for probabilities input [...] and target [...]; the "
+         "logarithms are held at -100.",
          "binary_cross_entropy(full([2], 0.5), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
@@ -153,15 +191,26 @@ HOLON_OP(binary_cross_entropy, "binary_cross_entropy(Tensor input, Tensor target
       c.out.push_back(reduced(c, weighted(c, 2, probability_loss(c.in(0), c.in(1)))));
     });
 HOLON_OP(probability_loss, "probability_loss(Tensor x, Tensor target) -> Tensor")
-    .doc("binary_cross_entropy of each element.").hidden().promotes().infer(loss_infer).elementwise()
-    .kernel(binary_kernel<BinaryOp::BinaryCrossEntropy>).saves({0, 1})
+    .doc("binary_cross_entropy of each element.")
+    .hidden()
+    .promotes()
+    .infer(loss_infer)
+    .elementwise()
+    .kernel(binary_kernel<BinaryOp::BinaryCrossEntropy>)
+    .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(probability_loss_backward(g.dy(), g.x(0), g.x(1)), g.in_shape(0)));
       if (g.needs(1)) g.dx(1, reduce_to(neg(mul(g.dy(), logit(g.x(0)))), g.in_shape(1)));
     });
 HOLON_OP(probability_loss_backward, "probability_loss_backward(Tensor dy, Tensor x, Tensor target) -> Tensor")
-    .doc("Gradient of probability_loss in x.").hidden().infer_broadcast().elementwise().linear_in({0})
-    .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::BinaryCrossEntropyBackward, c.in(0), c.in(1), c.in(2), c.out()); })
+    .doc("Gradient of probability_loss in x.")
+    .hidden()
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      kernels::ternary(kernels::TernaryOp::BinaryCrossEntropyBackward, c.in(0), c.in(1), c.in(2), c.out());
+    })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
       const Tensor &x = g.x(1), &t = g.x(2);
@@ -169,13 +218,20 @@ HOLON_OP(probability_loss_backward, "probability_loss_backward(Tensor dy, Tensor
       Tensor spread = mul(x, sub_scalar(x, 1.0, {.reverse = true})), d = mul(g.dy(), g.x(0));
       // t / x^2 + (1 - t) / (1 - x)^2
       if (g.needs(1))
-        g.dx(1, reduce_to(mul(d, add(div(t, square(x)), div(sub_scalar(t, 1.0, {.reverse = true}), square(sub_scalar(x, 1.0, {.reverse = true}))))), g.in_shape(1)));
+        g.dx(1,
+             reduce_to(
+                 mul(d,
+                     add(div(t, square(x)),
+                         div(sub_scalar(t, 1.0, {.reverse = true}), square(sub_scalar(x, 1.0, {.reverse = true}))))),
+                 g.in_shape(1)));
       if (g.needs(2)) g.dx(2, reduce_to(neg(div(d, spread)), g.in_shape(2)));
     });
 
 HOLON_OP(binary_cross_entropy_with_logits,
-         "binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, *, str reduction='mean') -> Tensor")
-    .doc("binary_cross_entropy of sigmoid(input), in one step and for any input [...]; pos_weight multiplies the part of positive targets.",
+         "binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, "
+         "*, str reduction='mean') -> Tensor")
+    .doc("binary_cross_entropy of sigmoid(input), in one step and for any input [...]; pos_weight multiplies the part "
+         "of positive targets.",
          "binary_cross_entropy_with_logits(zeros(2), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
@@ -192,15 +248,26 @@ HOLON_OP(binary_cross_entropy_with_logits,
       c.out.push_back(reduced(c, weighted(c, 2, loss)));
     });
 HOLON_OP(logit_loss, "logit_loss(Tensor x, Tensor target) -> Tensor")
-    .doc("binary_cross_entropy_with_logits of each element.").hidden().promotes().infer(loss_infer).elementwise()
-    .kernel(binary_kernel<BinaryOp::BinaryCrossEntropyLogits>).saves({0, 1})
+    .doc("binary_cross_entropy_with_logits of each element.")
+    .hidden()
+    .promotes()
+    .infer(loss_infer)
+    .elementwise()
+    .kernel(binary_kernel<BinaryOp::BinaryCrossEntropyLogits>)
+    .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(logit_loss_backward(g.dy(), g.x(0), g.x(1)), g.in_shape(0)));
       if (g.needs(1)) g.dx(1, reduce_to(neg(mul(g.dy(), g.x(0))), g.in_shape(1)));
     });
 HOLON_OP(logit_loss_backward, "logit_loss_backward(Tensor dy, Tensor x, Tensor target) -> Tensor")
-    .doc("Gradient of logit_loss in x.").hidden().infer_broadcast().elementwise().linear_in({0})
-    .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::BinaryCrossEntropyLogitsBackward, c.in(0), c.in(1), c.in(2), c.out()); })
+    .doc("Gradient of logit_loss in x.")
+    .hidden()
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      kernels::ternary(kernels::TernaryOp::BinaryCrossEntropyLogitsBackward, c.in(0), c.in(1), c.in(2), c.out());
+    })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(logit_loss_backward(g.dy(), g.x(1), g.x(2)), g.in_shape(0)));
@@ -210,27 +277,33 @@ HOLON_OP(logit_loss_backward, "logit_loss_backward(Tensor dy, Tensor x, Tensor t
     });
 
 HOLON_OP(cosine_similarity, "cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor")
-    .doc("The cosine of the angle between x1 and x2 along dim; each length is at least eps.", "cosine_similarity(ones(2, 3), ones(2, 3))")
+    .doc("The cosine of the angle between x1 and x2 along dim; each length is at least eps.",
+         "cosine_similarity(ones(2, 3), ones(2, 3))")
     .function_only()
     .body([](BodyCall& c) {
       const Tensor &a = c.in(0), &b = c.in(1);
       if (!is_floating(a.dtype()) || !is_floating(b.dtype()))
         fail_type("cosine_similarity: x1 is {}, x2 {}; both must be floating point.", name(a.dtype()), name(b.dtype()));
-      Dims shape = broadcast_shapes(a.shape(), b.shape(), "cosine_similarity"), axes{normalize_axis(c.i("dim"), shape.size(), "cosine_similarity")};
+      Dims shape = broadcast_shapes(a.shape(), b.shape(), "cosine_similarity"),
+           axes{normalize_axis(c.i("dim"), shape.size(), "cosine_similarity")};
       // An axis of only one of them is 1 long: the lengths broadcast like the product.
       Tensor x = a.shape() == shape ? a : expand(a, shape), y = b.shape() == shape ? b : expand(b, shape);
       auto length = [&](const Tensor& t) { return maximum_scalar(sqrt(sum(square(t), axes)), c.f("eps")); };
       c.out.push_back(div(sum(mul(x, y), axes), mul(length(x), length(y))));
     });
-HOLON_OP(cosine_embedding_loss, "cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, *, float margin=0.0, str reduction='mean') -> Tensor")
-    .doc("1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1; [n, d] or [d].", "cosine_embedding_loss(ones(2, 3), ones(2, 3), ones(2))")
+HOLON_OP(cosine_embedding_loss,
+         "cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, *, float margin=0.0, str "
+         "reduction='mean') -> Tensor")
+    .doc("1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1; [n, d] or [d].",
+         "cosine_embedding_loss(ones(2, 3), ones(2, 3), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"));
       int n = c.in(0).ndim();
       if (n < 1 || n > 2 || c.in(1).ndim() != n || c.in(2).ndim() != n - 1)
-        fail_value("cosine_embedding_loss: inputs {} and {} and target {} do not fit; [n, d], [n, d] and [n], or [d], [d] and [].", c.in(0).shape(),
-                   c.in(1).shape(), c.in(2).shape());
+        fail_value("cosine_embedding_loss: inputs {} and {} and target {} do not fit; [n, d], [n, d] and [n], or [d], "
+                   "[d] and [].",
+                   c.in(0).shape(), c.in(1).shape(), c.in(2).shape());
       Tensor similar = cosine_similarity(c.in(0), c.in(1), -1, 1e-8);
       Tensor zero = zeros_like(similar);
       Tensor close = where(eq_scalar(c.in(2), 1), sub_scalar(similar, 1.0, {.reverse = true}), zero);
@@ -238,8 +311,10 @@ HOLON_OP(cosine_embedding_loss, "cosine_embedding_loss(Tensor input1, Tensor inp
       c.out.push_back(reduced(c, add(close, apart)));
     });
 HOLON_OP(triplet_margin_loss,
-         "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, *, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False, str reduction='mean') -> Tensor")
-    .doc("max(0, |anchor - positive| - |anchor - negative| + margin) with p-norms over the last axis; swap: the negative may be nearer to positive.",
+         "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, *, float margin=1.0, float p=2.0, float "
+         "eps=1e-06, bool swap=False, str reduction='mean') -> Tensor")
+    .doc("max(0, |anchor - positive| - |anchor - negative| + margin) with p-norms over the last axis; swap: the "
+         "negative may be nearer to positive.",
          "triplet_margin_loss(ones(2, 3), ones(2, 3), zeros(2, 3))")
     .function_only()
     .body([](BodyCall& c) {
@@ -257,15 +332,21 @@ HOLON_OP(triplet_margin_loss,
       if (c.b("swap")) far = minimum(far, distance(c.in(1), c.in(2)));
       c.out.push_back(reduced(c, relu(add_scalar(sub(near, far), c.f("margin")))));
     });
-HOLON_OP(margin_ranking_loss, "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, *, float margin=0.0, str reduction='mean') -> Tensor")
-    .doc("max(0, -target (input1 - input2) + margin): all [...]; target 1 wants input1 larger, -1 input2.", "margin_ranking_loss(ones(2), zeros(2), ones(2))")
+HOLON_OP(margin_ranking_loss,
+         "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, *, float margin=0.0, str reduction='mean') "
+         "-> Tensor")
+    .doc("max(0, -target (input1 - input2) + margin): all [...]; target 1 wants input1 larger, -1 input2.",
+         "margin_ranking_loss(ones(2), zeros(2), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"));
-      c.out.push_back(reduced(c, relu(sub_scalar(mul(c.in(2), sub(c.in(0), c.in(1))), c.f("margin"), {.reverse = true}))));
+      c.out.push_back(
+          reduced(c, relu(sub_scalar(mul(c.in(2), sub(c.in(0), c.in(1))), c.f("margin"), {.reverse = true}))));
     });
-HOLON_OP(hinge_embedding_loss, "hinge_embedding_loss(Tensor input, Tensor target, *, float margin=1.0, str reduction='mean') -> Tensor")
-    .doc("input [...] where target [...] is 1, max(0, margin - input) where it is -1.", "hinge_embedding_loss(ones(2), ones(2))")
+HOLON_OP(hinge_embedding_loss,
+         "hinge_embedding_loss(Tensor input, Tensor target, *, float margin=1.0, str reduction='mean') -> Tensor")
+    .doc("input [...] where target [...] is 1, max(0, margin - input) where it is -1.",
+         "hinge_embedding_loss(ones(2), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"));
@@ -275,7 +356,8 @@ HOLON_OP(hinge_embedding_loss, "hinge_embedding_loss(Tensor input, Tensor target
       c.out.push_back(reduced(c, add(close, apart)));
     });
 HOLON_OP(soft_margin_loss, "soft_margin_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
-    .doc("log(1 + exp(-target input)) for input [...] and targets [...] of 1 and -1.", "soft_margin_loss(ones(2), ones(2))")
+    .doc("log(1 + exp(-target input)) for input [...] and targets [...] of 1 and -1.",
+         "soft_margin_loss(ones(2), ones(2))")
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);

@@ -23,7 +23,8 @@ HOLON_OP(matmul_nd, "matmul_nd(Tensor x, Tensor w) -> Tensor")
     .infer([](Infer& c) {
       const Dims &x = c.shape(0), &w = c.shape(1);
       if (x[x.size() - 1] != w[w.size() - 2])
-        fail_value("matmul: inner sizes differ: x is {}, w is {} ({}). Transpose one of them first.", x, w, rank_text());
+        fail_value("matmul: inner sizes differ: x is {}, w is {} ({}). Transpose one of them first.", x, w,
+                   rank_text());
       Dims out;
       if (x.size() == 2 && w.size() == 2) {
         out = {x[0], w[1]};
@@ -45,7 +46,8 @@ HOLON_OP(matmul_nd, "matmul_nd(Tensor x, Tensor w) -> Tensor")
     .grad(matmul_grad);
 
 HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
-    .doc("Matrix product of x [..., m, k] and w [..., k, n]; leading axes broadcast; vectors stand for a row or a column.",
+    .doc("Matrix product of x [..., m, k] and w [..., k, n]; leading axes broadcast; vectors stand for a row or a "
+         "column.",
          "matmul(ones(2, 3), ones(3, 4))")
     .body([](BodyCall& c) {
       const Tensor &x = c.in(0), &w = c.in(1);
@@ -54,7 +56,8 @@ HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
         return;
       }
       if (x.ndim() == 0 || w.ndim() == 0)
-        fail_value("matmul: both tensors need an axis: x is {}, w is {}. Multiply by a number with *.", x.shape(), w.shape());
+        fail_value("matmul: both tensors need an axis: x is {}, w is {}. Multiply by a number with *.", x.shape(),
+                   w.shape());
       Tensor y = matmul_nd(x.ndim() == 1 ? unsqueeze(x, 0) : x, w.ndim() == 1 ? unsqueeze(w, 1) : w);
       Dims s = y.shape();
       if (w.ndim() == 1) s.erase(s.size() - 1);
@@ -62,13 +65,19 @@ HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
       c.out.push_back(reshape(y, s));
     });
 
-HOLON_OP(matmul_with, "matmul_with(Tensor x, Tensor other, *, bool transpose_a=False, bool transpose_b=False, float alpha=1.0) -> Tensor")
-    .doc("alpha times the product of x and other, each with its last two axes exchanged where transpose_a, transpose_b say so.",
+HOLON_OP(
+    matmul_with,
+    "matmul_with(Tensor x, Tensor other, *, bool transpose_a=False, bool transpose_b=False, float alpha=1.0) -> Tensor")
+    .doc("alpha times the product of x and other, each with its last two axes exchanged where transpose_a, transpose_b "
+         "say so.",
          "matmul(ones(2, 3), ones(4, 3), transpose_b=True, alpha=0.5)")
-    .overload_of("matmul").python_only()
+    .overload_of("matmul")
+    .python_only()
     .body([](BodyCall& c) {
       auto turned = [&](int i, bool turn, const char* option) {
-        if (turn && c.in(i).ndim() < 2) fail_value("matmul: {} exchanges the last two axes of a tensor, but that one is {}. Leave it out.", option, c.in(i).shape());
+        if (turn && c.in(i).ndim() < 2)
+          fail_value("matmul: {} exchanges the last two axes of a tensor, but that one is {}. Leave it out.", option,
+                     c.in(i).shape());
         return turn ? transpose(c.in(i), -2, -1) : c.in(i);
       };
       Tensor y = matmul(turned(0, c.b("transpose_a"), "transpose_a"), turned(1, c.b("transpose_b"), "transpose_b"));
@@ -80,14 +89,19 @@ HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
     .function_only()
     .infer([](Infer& c) {
       c.require(c.ndim(0) >= 1 && c.ndim(1) == 2, "x needs an axis and weight two", "weight is [out, in].");
-      c.require(c.shape(0).back() == c.shape(1)[1], "inner sizes differ", "weight is [out, in]; its in is the last size of x.");
-      if (c.present(2)) c.require(c.ndim(2) == 1 && c.shape(2)[0] == c.shape(1)[0], "bias is not [out]", "Give one value per row of weight.");
-      c.require_dtype(c.dtype_of(0) == c.dtype_of(1) && (!c.present(2) || c.dtype_of(2) == c.dtype_of(0)), "the dtypes differ", "Convert them by to().");
+      c.require(c.shape(0).back() == c.shape(1)[1], "inner sizes differ",
+                "weight is [out, in]; its in is the last size of x.");
+      if (c.present(2))
+        c.require(c.ndim(2) == 1 && c.shape(2)[0] == c.shape(1)[0], "bias is not [out]",
+                  "Give one value per row of weight.");
+      c.require_dtype(c.dtype_of(0) == c.dtype_of(1) && (!c.present(2) || c.dtype_of(2) == c.dtype_of(0)),
+                      "the dtypes differ", "Convert them by to().");
       Dims out = c.shape(0);
       out.back() = c.shape(1)[0];
       c.out(out, c.dtype_of(0));
     })
-    // A contraction that is split gives partial sums; the bias, whole on every rank, is then added on the first one only.
+    // A contraction that is split gives partial sums; the bias, whole on every rank, is then added on the first one
+    // only.
     .rule("... k, n k, n -> ... n")
     .linear_in({0, 1})
     .kernel([](KernelCall& c) {
@@ -104,7 +118,9 @@ HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
 HOLON_OP(linear_weight_grad, "linear_weight_grad(Tensor dy, Tensor x) -> Tensor")
     .doc("dy [..., n] and x [..., k] contracted over all leading axes: [n, k].")
     .hidden()
-    .infer([](Infer& c) { c.out({c.shape(0).back(), c.shape(1).back()}, c.dtype_of(0)); })
+    .infer([](Infer& c) {
+      c.out({c.shape(0).back(), c.shape(1).back()}, c.dtype_of(0));
+    })
     .rule([](RuleCall& r) {
       int n = r.in[0].shape.size();
       for (int a = 0; a < n - 1; ++a) {

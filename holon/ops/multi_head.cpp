@@ -1,5 +1,6 @@
-// Attention over several heads, with the projections around it: made of other ops, so that its distribution follows from theirs.
-// Weights of query, key and value that are split by rows give each rank whole heads, and nothing moves before the last product.
+// Attention over several heads, with the projections around it: made of other ops, so that its distribution follows
+// from theirs. Weights of query, key and value that are split by rows give each rank whole heads, and nothing moves
+// before the last product.
 #include <cmath>
 
 #include "holon/dispatch/dispatch.h"
@@ -14,8 +15,8 @@ NdSbp whole_over(const Placement& placement) {
   return NdSbp(list);
 }
 
-// What attention adds to the scores [n, heads, queries, keys], or undefined: a mask of bools leaves out where it is True, one of
-// floats is added.
+// What attention adds to the scores [n, heads, queries, keys], or undefined: a mask of bools leaves out where it is
+// True, one of floats is added.
 Tensor additive(const Tensor& mask, DType dtype) {
   if (mask.dtype() != boolean) return mask.to(dtype);
   return masked_fill(mul_scalar(mask.to(dtype), 0.0), mask, -INFINITY);
@@ -26,13 +27,15 @@ Tensor score_mask(const Tensor& attn_mask, const Tensor& key_padding_mask, const
   if (attn_mask.defined()) {
     bool each = attn_mask.shape() == Dims{scores[0] * scores[1], scores[2], scores[3]};
     if (!each && attn_mask.shape() != Dims{scores[2], scores[3]})
-      fail_value("multi_head_attention: attn_mask has shape {}; it must be [queries, keys] = [{}, {}], or [batch * heads, queries, keys] = [{}, {}, {}].",
+      fail_value("multi_head_attention: attn_mask has shape {}; it must be [queries, keys] = [{}, {}], or [batch * "
+                 "heads, queries, keys] = [{}, {}, {}].",
                  attn_mask.shape(), scores[2], scores[3], scores[0] * scores[1], scores[2], scores[3]);
     sum = additive(each ? attn_mask.reshape(scores) : attn_mask, dtype);
   }
   if (key_padding_mask.defined()) {
     if (key_padding_mask.shape() != Dims{scores[0], scores[3]})
-      fail_value("multi_head_attention: key_padding_mask has shape {}; it must be [batch, keys] = [{}, {}].", key_padding_mask.shape(), scores[0], scores[3]);
+      fail_value("multi_head_attention: key_padding_mask has shape {}; it must be [batch, keys] = [{}, {}].",
+                 key_padding_mask.shape(), scores[0], scores[3]);
     Tensor padding = additive(key_padding_mask.reshape({scores[0], 1, 1, scores[3]}), dtype);
     sum = sum.defined() ? add(sum, padding) : padding;
   }
@@ -41,8 +44,9 @@ Tensor score_mask(const Tensor& attn_mask, const Tensor& key_padding_mask, const
 
 Tensor causal_mask(const Tensor& like, int64_t queries, int64_t keys) {
   Dims shape{queries, keys};
-  Tensor all = like.is_global() ? ones(shape, {.placement = like.placement(), .sbp = whole_over(like.placement()), .dtype = boolean})
-                                : ones(shape, {.dtype = boolean, .device = like.device()});
+  Tensor all = like.is_global()
+      ? ones(shape, {.placement = like.placement(), .sbp = whole_over(like.placement()), .dtype = boolean})
+      : ones(shape, {.dtype = boolean, .device = like.device()});
   return triu(all, 1);
 }
 
@@ -53,9 +57,15 @@ Tensor split_heads(const Tensor& x, int64_t heads) {
 
 }  // namespace
 
-HOLON_OP(multi_head_attention, "multi_head_attention(Tensor query, Tensor key, Tensor value, int num_heads, Tensor out_weight, Tensor? out_bias=None, Tensor? in_weight=None, Tensor? q_weight=None, Tensor? k_weight=None, Tensor? v_weight=None, Tensor? in_bias=None, Tensor? attn_mask=None, Tensor? key_padding_mask=None, *, float dropout_p=0.0, bool is_causal=False, bool need_weights=False, bool average_attn_weights=True) -> Tensor[]")
-    .doc("Attention in num_heads parts of the width of query [n, l, e] over key and value [n, s, ...]: the result [n, l, e], and with need_weights the "
-         "weights [n, l, s], or of each head [n, heads, l, s]. in_weight [3 e, e] holds the weights of query, key and value, or q_weight, k_weight and v_weight do. "
+HOLON_OP(multi_head_attention,
+         "multi_head_attention(Tensor query, Tensor key, Tensor value, int num_heads, Tensor out_weight, Tensor? "
+         "out_bias=None, Tensor? in_weight=None, Tensor? q_weight=None, Tensor? k_weight=None, Tensor? v_weight=None, "
+         "Tensor? in_bias=None, Tensor? attn_mask=None, Tensor? key_padding_mask=None, *, float dropout_p=0.0, bool "
+         "is_causal=False, bool need_weights=False, bool average_attn_weights=True) -> Tensor[]")
+    .doc("Attention in num_heads parts of the width of query [n, l, e] over key and value [n, s, ...]: the result [n, "
+         "l, e], and with need_weights the "
+         "weights [n, l, s], or of each head [n, heads, l, s]. in_weight [3 e, e] holds the weights of query, key and "
+         "value, or q_weight, k_weight and v_weight do. "
          "A mask of bools leaves out where it is True, one of floats is added to the scores.",
          "multi_head_attention(ones(2, 5, 4), ones(2, 5, 4), ones(2, 5, 4), 2, ones(4, 4), in_weight=ones(12, 4))[0]")
     .function_only()
@@ -64,17 +74,21 @@ HOLON_OP(multi_head_attention, "multi_head_attention(Tensor query, Tensor key, T
       int64_t heads = c.i("num_heads");
       for (size_t i = 0; i < 3; ++i)
         if (c.in(i).ndim() != 3 || c.in(i).shape()[0] != query.shape()[0])
-          fail_value("multi_head_attention: query is {}, key {}, value {}; they must be [n, length, width] of one n.", query.shape(), key.shape(), value.shape());
+          fail_value("multi_head_attention: query is {}, key {}, value {}; they must be [n, length, width] of one n.",
+                     query.shape(), key.shape(), value.shape());
       if (key.shape()[1] != value.shape()[1])
         fail_value("multi_head_attention: key {} and value {} must be of one length.", key.shape(), value.shape());
       int64_t e = query.shape()[2];
-      if (heads < 1 || e % heads) fail_value("multi_head_attention: the width of query {} does not divide into {} heads.", query.shape(), heads);
+      if (heads < 1 || e % heads)
+        fail_value("multi_head_attention: the width of query {} does not divide into {} heads.", query.shape(), heads);
       if (c.present(5) == c.present(6) || c.present(6) != c.present(7) || c.present(6) != c.present(8))
         fail_value("multi_head_attention: give in_weight, or q_weight, k_weight and v_weight.");
       if (c.present(5) && in_weight.shape() != Dims{3 * e, e})
-        fail_value("multi_head_attention: in_weight has shape {}; for query {} it must be [{}, {}].", in_weight.shape(), query.shape(), 3 * e, e);
+        fail_value("multi_head_attention: in_weight has shape {}; for query {} it must be [{}, {}].", in_weight.shape(),
+                   query.shape(), 3 * e, e);
       if (c.present(9) && in_bias.shape() != Dims{3 * e})
-        fail_value("multi_head_attention: in_bias has shape {}; for query {} it must be [{}].", in_bias.shape(), query.shape(), 3 * e);
+        fail_value("multi_head_attention: in_bias has shape {}; for query {} it must be [{}].", in_bias.shape(),
+                   query.shape(), 3 * e);
 
       Tensor part[3];
       if (c.present(5) && query == key && key == value) {
@@ -83,7 +97,8 @@ HOLON_OP(multi_head_attention, "multi_head_attention(Tensor query, Tensor key, T
       } else {
         for (size_t i = 0; i < 3; ++i) {
           int64_t at = static_cast<int64_t>(i) * e;
-          part[i] = linear(c.in(i), c.present(5) ? narrow(in_weight, 0, at, e) : c.in(6 + i), c.present(9) ? narrow(in_bias, 0, at, e) : Tensor());
+          part[i] = linear(c.in(i), c.present(5) ? narrow(in_weight, 0, at, e) : c.in(6 + i),
+                           c.present(9) ? narrow(in_bias, 0, at, e) : Tensor());
         }
       }
       for (auto& p : part) p = split_heads(p, heads);
@@ -92,7 +107,8 @@ HOLON_OP(multi_head_attention, "multi_head_attention(Tensor query, Tensor key, T
       Tensor attn_mask = c.in(10);
       bool causal = c.b("is_causal");
       // Beside another mask, or where the weights are asked for, causality is a mask too.
-      if (causal && !attn_mask.defined() && (c.present(11) || c.b("need_weights"))) attn_mask = causal_mask(query, length, keys);
+      if (causal && !attn_mask.defined() && (c.present(11) || c.b("need_weights")))
+        attn_mask = causal_mask(query, length, keys);
       Tensor mask = score_mask(attn_mask, c.in(11), {n, heads, length, keys}, q.dtype());
       Tensor result, weights;
       if (c.b("need_weights")) {

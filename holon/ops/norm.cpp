@@ -38,11 +38,12 @@ Dims row_shape(const BodyCall& c, size_t n_weights) {
   bool fits = n > 0 && lead >= 0;
   for (int i = 0; i < n && fits; ++i) fits = x.shape()[lead + i] == shape[i];
   if (!fits)
-    fail_value("{}: normalized_shape {} is not the end of x's shape {}. Give the sizes of its last axes.", c.op().name(), shape, x.shape());
+    fail_value("{}: normalized_shape {} is not the end of x's shape {}. Give the sizes of its last axes.",
+               c.op().name(), shape, x.shape());
   for (size_t i = 1; i <= n_weights; ++i)
     if (c.present(i) && c.in(i).shape() != shape)
-      fail_value("{}: {} has shape {}, normalized_shape is {}. They must be alike.", c.op().name(), i == 1 ? "weight" : "bias",
-                 c.in(i).shape(), shape);
+      fail_value("{}: {} has shape {}, normalized_shape is {}. They must be alike.", c.op().name(),
+                 i == 1 ? "weight" : "bias", c.in(i).shape(), shape);
   return shape;
 }
 
@@ -50,12 +51,17 @@ Dims row_shape(const BodyCall& c, size_t n_weights) {
 
 HOLON_OP(softmax, "softmax(Tensor x, int dim=-1) -> Tensor")
     .doc("exp(x) over its sum along dim.", "softmax(ones(2, 3), 1)")
-    .infer(softmax_infer).rule(softmax_rule)
+    .infer(softmax_infer)
+    .rule(softmax_rule)
     .kernel([](KernelCall& c) { kernels::softmax(c.in(0), dim_of(c), c.out()); })
     .saves({}, {0})
     .grad([](Grad& g) { g.dx(0, softmax_backward(g.dy(), g.y(), g.i("dim"))); });
 HOLON_OP(softmax_backward, "softmax_backward(Tensor dy, Tensor y, int dim) -> Tensor")
-    .doc("Gradient of softmax.").hidden().infer_like().rule(softmax_rule).linear_in({0})
+    .doc("Gradient of softmax.")
+    .hidden()
+    .infer_like()
+    .rule(softmax_rule)
+    .linear_in({0})
     .kernel([](KernelCall& c) { kernels::softmax_backward(c.in(0), c.in(1), dim_of(c), c.out()); })
     .saves({0, 1})
     .grad([](Grad& g) {
@@ -63,16 +69,23 @@ HOLON_OP(softmax_backward, "softmax_backward(Tensor dy, Tensor y, int dim) -> Te
       Dims dim{g.i("dim")};
       if (g.needs(0)) g.dx(0, softmax_backward(g.dy(), g.x(1), g.i("dim")));
       if (g.needs(1))
-        g.dx(1, sub(mul(g.dy(), sub(g.x(0), sum(mul(g.x(0), g.x(1)), dim, true))), mul(g.x(0), sum(mul(g.dy(), g.x(1)), dim, true))));
+        g.dx(1,
+             sub(mul(g.dy(), sub(g.x(0), sum(mul(g.x(0), g.x(1)), dim, true))),
+                 mul(g.x(0), sum(mul(g.dy(), g.x(1)), dim, true))));
     });
 HOLON_OP(log_softmax, "log_softmax(Tensor x, int dim=-1) -> Tensor")
     .doc("The logarithm of softmax of x [...] along dim.", "log_softmax(ones(2, 3), 1)")
-    .infer(softmax_infer).rule(softmax_rule)
+    .infer(softmax_infer)
+    .rule(softmax_rule)
     .kernel([](KernelCall& c) { kernels::log_softmax(c.in(0), dim_of(c), c.out()); })
     .saves({}, {0})
     .grad([](Grad& g) { g.dx(0, log_softmax_backward(g.dy(), g.y(), g.i("dim"))); });
 HOLON_OP(log_softmax_backward, "log_softmax_backward(Tensor dy, Tensor y, int dim) -> Tensor")
-    .doc("Gradient of log_softmax.").hidden().infer_like().rule(softmax_rule).linear_in({0})
+    .doc("Gradient of log_softmax.")
+    .hidden()
+    .infer_like()
+    .rule(softmax_rule)
+    .linear_in({0})
     .kernel([](KernelCall& c) { kernels::log_softmax_backward(c.in(0), c.in(1), dim_of(c), c.out()); })
     .saves({0, 1})
     .grad([](Grad& g) {
@@ -83,14 +96,18 @@ HOLON_OP(log_softmax_backward, "log_softmax_backward(Tensor dy, Tensor y, int di
       if (g.needs(1)) g.dx(1, neg(mul(mul(g.dy(), p), sum(g.x(0), dim, true))));
     });
 
-HOLON_OP(layer_norm, "layer_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
-    .doc("x brought to mean 0 and variance 1 over its last axes, of sizes normalized_shape, times weight plus bias.", "layer_norm(ones(2, 3), [3])")
+HOLON_OP(
+    layer_norm,
+    "layer_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
+    .doc("x brought to mean 0 and variance 1 over its last axes, of sizes normalized_shape, times weight plus bias.",
+         "layer_norm(ones(2, 3), [3])")
     .function_only()
     .body([](BodyCall& c) {
       int n = row_shape(c, 2).size();
       c.out.push_back(layer_norm_stats(c.in(0), c.in(1), c.in(2), n, c.f("eps"))[0]);
     });
-HOLON_OP(layer_norm_stats, "layer_norm_stats(Tensor x, Tensor? weight, Tensor? bias, int axes, float eps) -> (Tensor, Tensor, Tensor)")
+HOLON_OP(layer_norm_stats,
+         "layer_norm_stats(Tensor x, Tensor? weight, Tensor? bias, int axes, float eps) -> (Tensor, Tensor, Tensor)")
     .doc("layer_norm with its mean and reciprocal deviation of each row.")
     .hidden()
     .infer([](Infer& c) {
@@ -104,11 +121,14 @@ HOLON_OP(layer_norm_stats, "layer_norm_stats(Tensor x, Tensor? weight, Tensor? b
     })
     .rule([](RuleCall& r) {
       row_rule(r, static_cast<int>(r.i("axes")));
-      if (given(r, 1) && given(r, 2)) pass_partial(r, {1, 2}, {0});
-      else if (given(r, 1)) pass_partial(r, {1}, {0});
+      if (given(r, 1) && given(r, 2))
+        pass_partial(r, {1, 2}, {0});
+      else if (given(r, 1))
+        pass_partial(r, {1}, {0});
     })
     .kernel([](KernelCall& c) {
-      kernels::layer_norm(c.in(0), static_cast<int>(c.i("axes")), c.in(1), c.in(2), c.f("eps"), c.out(0), c.out(1), c.out(2));
+      kernels::layer_norm(c.in(0), static_cast<int>(c.i("axes")), c.in(1), c.in(2), c.f("eps"), c.out(0), c.out(1),
+                          c.out(2));
     })
     .saves({0, 1}, {1, 2})
     .grad([](Grad& g) {
@@ -117,7 +137,9 @@ HOLON_OP(layer_norm_stats, "layer_norm_stats(Tensor x, Tensor? weight, Tensor? b
       if (g.needs(1)) g.dx(1, d[1]);
       if (g.needs(2)) g.dx(2, d[2]);
     });
-HOLON_OP(layer_norm_backward, "layer_norm_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor? weight, int axes) -> (Tensor, Tensor, Tensor)")
+HOLON_OP(layer_norm_backward,
+         "layer_norm_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor? weight, int axes) -> (Tensor, "
+         "Tensor, Tensor)")
     .doc("Gradients of layer_norm in x, weight and bias.")
     .hidden()
     .infer([](Infer& c) {
@@ -132,11 +154,13 @@ HOLON_OP(layer_norm_backward, "layer_norm_backward(Tensor dy, Tensor x, Tensor m
     })
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::layer_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes")), c.in(4), c.in(2), c.in(3), c.out(0), &c.out(1), &c.out(2));
+      kernels::layer_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes")), c.in(4), c.in(2), c.in(3), c.out(0),
+                                   &c.out(1), &c.out(2));
     });
 
 HOLON_OP(rms_norm, "rms_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor")
-    .doc("x over the root of the mean of its squares along its last axes, of sizes normalized_shape, times weight. eps: 2^-23 (2^-52 for float64) unless given.",
+    .doc("x over the root of the mean of its squares along its last axes, of sizes normalized_shape, times weight. "
+         "eps: 2^-23 (2^-52 for float64) unless given.",
          "rms_norm(ones(2, 3), [3])")
     .function_only()
     .body([](BodyCall& c) {
@@ -158,14 +182,17 @@ HOLON_OP(rms_norm_stats, "rms_norm_stats(Tensor x, Tensor? weight, int axes, flo
       row_rule(r, static_cast<int>(r.i("axes")));
       if (given(r, 1)) pass_partial(r, {1}, {0});
     })
-    .kernel([](KernelCall& c) { kernels::rms_norm(c.in(0), static_cast<int>(c.i("axes")), c.in(1), c.f("eps"), c.out(0), c.out(1)); })
+    .kernel([](KernelCall& c) {
+      kernels::rms_norm(c.in(0), static_cast<int>(c.i("axes")), c.in(1), c.f("eps"), c.out(0), c.out(1));
+    })
     .saves({0, 1}, {1})
     .grad([](Grad& g) {
       auto d = rms_norm_backward(g.dy(), g.x(0), g.y(1), g.x(1), g.i("axes"));
       if (g.needs(0)) g.dx(0, d[0]);
       if (g.needs(1)) g.dx(1, d[1]);
     });
-HOLON_OP(rms_norm_backward, "rms_norm_backward(Tensor dy, Tensor x, Tensor rstd, Tensor? weight, int axes) -> (Tensor, Tensor)")
+HOLON_OP(rms_norm_backward,
+         "rms_norm_backward(Tensor dy, Tensor x, Tensor rstd, Tensor? weight, int axes) -> (Tensor, Tensor)")
     .doc("Gradients of rms_norm in x and weight.")
     .hidden()
     .infer([](Infer& c) {
@@ -178,7 +205,8 @@ HOLON_OP(rms_norm_backward, "rms_norm_backward(Tensor dy, Tensor x, Tensor rstd,
     })
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::rms_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes")), c.in(3), c.in(2), c.out(0), &c.out(1));
+      kernels::rms_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes")), c.in(3), c.in(2), c.out(0),
+                                 &c.out(1));
     });
 
 HOLON_OP(normalize, "normalize(Tensor x, float p=2.0, int dim=1, float eps=1e-12) -> Tensor")
@@ -188,11 +216,13 @@ HOLON_OP(normalize, "normalize(Tensor x, float p=2.0, int dim=1, float eps=1e-12
       const Tensor& x = c.in(0);
       double p = c.f("p");
       if (!(p > 0)) fail_value("normalize: p is {}; it must be positive.", p);
-      if (!is_floating(x.dtype())) fail_type("normalize: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", name(x.dtype()));
+      if (!is_floating(x.dtype()))
+        fail_type("normalize: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).",
+                  name(x.dtype()));
       Dims dim{normalize_axis(c.i("dim"), x.ndim(), "normalize")};
       Tensor norm = std::isinf(p) ? amax(abs(x), dim, true)
-                    : p == 2      ? sqrt(sum(square(x), dim, true))
-                    : p == 1      ? sum(abs(x), dim, true)
+          : p == 2                ? sqrt(sum(square(x), dim, true))
+          : p == 1                ? sum(abs(x), dim, true)
                                   : pow_scalar(sum(pow_scalar(abs(x), p), dim, true), 1 / p);
       c.out.push_back(div(x, clamp(norm, Scalar(c.f("eps")))));
     });

@@ -1,5 +1,5 @@
-// Pooling over the last one, two or three axes of [n, c, ...]. The kernels know two: one is two with a height of 1, three are two
-// passes, since the windows are products. Windows are whole; batch and channels split.
+// Pooling over the last one, two or three axes of [n, c, ...]. The kernels know two: one is two with a height of 1,
+// three are two passes, since the windows are products. Windows are whole; batch and channels split.
 #include "holon/kernels/cpu/pool.h"
 
 #include <cmath>
@@ -36,7 +36,8 @@ kernels::Pool2d avg_pool_of(const AttrReader& c) {
 Dims out_shape(const Infer& c, const kernels::Pool2d& p) {
   Dims out{c.shape(0)[0], c.shape(0)[1]};
   for (int i = 0; i < 2; ++i)
-    out.push_back(kernels::pool_out_size(c.shape(0)[2 + i], p.kernel[i], p.stride[i], p.padding[i], p.padding[i], p.dilation[i], c.b("ceil_mode")));
+    out.push_back(kernels::pool_out_size(c.shape(0)[2 + i], p.kernel[i], p.stride[i], p.padding[i], p.padding[i],
+                                         p.dilation[i], c.b("ceil_mode")));
   return out;
 }
 
@@ -53,21 +54,29 @@ struct Windows {
 void require_axes(const BodyCall& c, int n) {
   const Tensor& x = c.in(0);
   if (x.ndim() != n + 2 && x.ndim() != n + 1)
-    fail_value("{}: x is {}; it takes {} axes, or {} without the batch. Add one by unsqueeze().", c.op().name(), x.shape(), n + 2, n + 1);
+    fail_value("{}: x is {}; it takes {} axes, or {} without the batch. Add one by unsqueeze().", c.op().name(),
+               x.shape(), n + 2, n + 1);
   if (!is_floating(x.dtype()))
-    fail_type("{}: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", c.op().name(), name(x.dtype()));
+    fail_type("{}: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", c.op().name(),
+              name(x.dtype()));
 }
 
 Windows windows_of(const BodyCall& c, int n, bool dilated) {
   require_axes(c, n);
   const Tensor& x = c.in(0);
   const char* op = c.op().name();
-  Windows w{n, per_axis(c, "kernel_size", n, 1), {}, per_axis(c, "padding", n, 0), dilated ? per_axis(c, "dilation", n, 1) : Dims::filled(n, 1)};
+  Windows w{n,
+            per_axis(c, "kernel_size", n, 1),
+            {},
+            per_axis(c, "padding", n, 0),
+            dilated ? per_axis(c, "dilation", n, 1) : Dims::filled(n, 1)};
   w.stride = c.has("stride") && !c.ints("stride").empty() ? per_axis(c, "stride", n, 1) : w.kernel;
   for (int i = 0; i < n; ++i) {
-    if (2 * w.padding[i] > w.kernel[i]) fail_value("{}: padding {} is more than half of the kernel {}. Use less.", op, w.padding, w.kernel);
+    if (2 * w.padding[i] > w.kernel[i])
+      fail_value("{}: padding {} is more than half of the kernel {}. Use less.", op, w.padding, w.kernel);
     if (x.size(i - n) + 2 * w.padding[i] < w.dilation[i] * (w.kernel[i] - 1) + 1)
-      fail_value("{}: the kernel {} is larger than the padded input: x is {}, padding {}. Use a smaller one.", op, w.kernel, x.shape(), w.padding);
+      fail_value("{}: the kernel {} is larger than the padded input: x is {}, padding {}. Use a smaller one.", op,
+                 w.kernel, x.shape(), w.padding);
   }
   return w;
 }
@@ -83,9 +92,13 @@ Tensor as_given(Tensor y, const Tensor& x, int n) {
 }
 
 // [n, c, d, h, w] as [n, c d, h, w], and [n, c, d, h, w] as [n, c, d, h w].
-Tensor planes(const Tensor& x) { return reshape(x, {x.shape()[0], x.shape()[1] * x.shape()[2], x.shape()[3], x.shape()[4]}); }
+Tensor planes(const Tensor& x) {
+  return reshape(x, {x.shape()[0], x.shape()[1] * x.shape()[2], x.shape()[3], x.shape()[4]});
+}
 Tensor columns(const Tensor& x, const Dims& s) { return reshape(x, {s[0], s[1], s[2], x.shape()[2] * x.shape()[3]}); }
-Tensor whole(const Tensor& y, const Dims& s, int64_t h, int64_t w) { return reshape(y, {s[0], s[1], y.shape()[2], h, w}); }
+Tensor whole(const Tensor& y, const Dims& s, int64_t h, int64_t w) {
+  return reshape(y, {s[0], s[1], y.shape()[2], h, w});
+}
 
 // The largest values, and their places in [d, h, w] if asked for.
 std::array<Tensor, 2> max_windows(const BodyCall& c, int n, bool indices) {
@@ -95,9 +108,13 @@ std::array<Tensor, 2> max_windows(const BodyCall& c, int n, bool indices) {
   int first = n == 3 ? 1 : 0, count = n == 1 ? 1 : 2;
   // Places cost time and memory; without gradient nobody reads them.
   if (n == 2 && !indices && !(x.requires_grad() && grad_enabled()))
-    return {as_given(max_pool2d_values(x, w.two(w.kernel, 0, 2, 1), w.two(w.stride, 0, 2, 1), w.two(w.padding, 0, 2, 0), w.two(w.dilation, 0, 2, 1), ceil), c.in(0), n), Tensor()};
+    return {as_given(max_pool2d_values(x, w.two(w.kernel, 0, 2, 1), w.two(w.stride, 0, 2, 1), w.two(w.padding, 0, 2, 0),
+                                       w.two(w.dilation, 0, 2, 1), ceil),
+                     c.in(0), n),
+            Tensor()};
   auto pool = [&](const Tensor& t, int from, int axes) {
-    return max_pool2d_index(t, w.two(w.kernel, from, axes, 1), w.two(w.stride, from, axes, 1), w.two(w.padding, from, axes, 0), w.two(w.dilation, from, axes, 1), ceil, indices);
+    return max_pool2d_index(t, w.two(w.kernel, from, axes, 1), w.two(w.stride, from, axes, 1),
+                            w.two(w.padding, from, axes, 0), w.two(w.dilation, from, axes, 1), ceil, indices);
   };
   if (n < 3) {
     auto y = pool(x, first, count);
@@ -105,7 +122,8 @@ std::array<Tensor, 2> max_windows(const BodyCall& c, int n, bool indices) {
   }
   auto flat = pool(planes(x), 1, 2);
   int64_t oh = flat[0].shape()[2], ow = flat[0].shape()[3];
-  auto deep = max_pool2d_index(columns(flat[0], x.shape()), {w.kernel[0], 1}, {w.stride[0], 1}, {w.padding[0], 0}, {w.dilation[0], 1}, ceil, indices);
+  auto deep = max_pool2d_index(columns(flat[0], x.shape()), {w.kernel[0], 1}, {w.stride[0], 1}, {w.padding[0], 0},
+                               {w.dilation[0], 1}, ceil, indices);
   Tensor y = whole(deep[0], x.shape(), oh, ow);
   if (!indices) return {as_given(y, c.in(0), n), Tensor()};
   // The place in the depth, and at that depth the place in the plane.
@@ -119,17 +137,20 @@ void avg_body(BodyCall& c, int n) {
   Windows w = windows_of(c, n, false);
   bool ceil = c.b("ceil_mode"), pad = c.b("count_include_pad");
   int64_t divisor = n > 1 && c.has("divisor_override") ? c.i("divisor_override") : 0;
-  if (n > 1 && c.has("divisor_override") && divisor < 1) fail_value("{}: divisor_override is {}; it must be positive.", c.op().name(), divisor);
+  if (n > 1 && c.has("divisor_override") && divisor < 1)
+    fail_value("{}: divisor_override is {}; it must be positive.", c.op().name(), divisor);
   Tensor x = batched(c.in(0), n);
   auto pool = [&](const Tensor& t, int from, int axes, int64_t by) {
-    return avg_pool2d_windows(t, w.two(w.kernel, from, axes, 1), w.two(w.stride, from, axes, 1), w.two(w.padding, from, axes, 0), ceil, pad, by);
+    return avg_pool2d_windows(t, w.two(w.kernel, from, axes, 1), w.two(w.stride, from, axes, 1),
+                              w.two(w.padding, from, axes, 0), ceil, pad, by);
   };
   if (n < 3) {
     c.out.push_back(as_given(pool(x, 0, n, divisor), c.in(0), n));
     return;
   }
   Tensor flat = pool(planes(x), 1, 2, divisor ? 1 : 0);
-  Tensor deep = avg_pool2d_windows(columns(flat, x.shape()), {w.kernel[0], 1}, {w.stride[0], 1}, {w.padding[0], 0}, ceil, pad, divisor);
+  Tensor deep = avg_pool2d_windows(columns(flat, x.shape()), {w.kernel[0], 1}, {w.stride[0], 1}, {w.padding[0], 0},
+                                   ceil, pad, divisor);
   c.out.push_back(as_given(whole(deep, x.shape(), flat.shape()[2], flat.shape()[3]), c.in(0), n));
 }
 
@@ -137,7 +158,8 @@ Dims output_size(const BodyCall& c, int n) {
   require_axes(c, n);
   Dims size = per_axis(c, "output_size", n, 1);
   for (int i = 0; i < n; ++i)
-    if (c.in(0).size(i - n) == 0) fail_value("{}: x is {}: its windows have no elements. Check the shape first.", c.op().name(), c.in(0).shape());
+    if (c.in(0).size(i - n) == 0)
+      fail_value("{}: x is {}: its windows have no elements. Check the shape first.", c.op().name(), c.in(0).shape());
   return size;
 }
 
@@ -149,7 +171,9 @@ void adaptive_avg_body(BodyCall& c, int n) {
     return;
   }
   Tensor flat = adaptive_avg_windows(planes(x), {size[1], size[2]});
-  c.out.push_back(as_given(whole(adaptive_avg_windows(columns(flat, x.shape()), {size[0], size[1] * size[2]}), x.shape(), size[1], size[2]), c.in(0), n));
+  c.out.push_back(as_given(whole(adaptive_avg_windows(columns(flat, x.shape()), {size[0], size[1] * size[2]}),
+                                 x.shape(), size[1], size[2]),
+                           c.in(0), n));
 }
 
 void adaptive_max_body(BodyCall& c, int n) {
@@ -181,33 +205,66 @@ Tensor lp_body(const BodyCall& c, int n) {
   double size = 1;
   for (int64_t k : kernel) size *= static_cast<double>(k);
   Tensor powers = pow_scalar(x, p);
-  Tensor mean = n == 1 ? avg_pool1d(powers, kernel, stride, {0}, c.b("ceil_mode")) : avg_pool2d(powers, kernel, stride, {0, 0}, c.b("ceil_mode"));
+  Tensor mean = n == 1 ? avg_pool1d(powers, kernel, stride, {0}, c.b("ceil_mode"))
+                       : avg_pool2d(powers, kernel, stride, {0, 0}, c.b("ceil_mode"));
   return pow_scalar(mul_scalar(relu(mean), size), 1 / p);
 }
 
 }  // namespace
 
-HOLON_OP(max_pool1d, "max_pool1d(Tensor x, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor")
-    .doc("The largest value of each window of x [n, c, l]; stride is kernel_size unless given.", "max_pool1d(ones(1, 2, 4), 2).shape")
-    .function_only().body([](BodyCall& c) { c.out.push_back(max_windows(c, 1, false)[0]); });
-HOLON_OP(max_pool2d, "max_pool2d(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor")
-    .doc("The largest value of each window of x [n, c, h, w]; stride is kernel_size unless given.", "max_pool2d(ones(1, 2, 4, 4), 2).shape")
-    .function_only().body([](BodyCall& c) { c.out.push_back(max_windows(c, 2, false)[0]); });
-HOLON_OP(max_pool3d, "max_pool3d(Tensor x, int[3] kernel_size, int[3]? stride=None, int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor")
-    .doc("The largest value of each window of x [n, c, d, h, w]; stride is kernel_size unless given.", "max_pool3d(ones(1, 2, 4, 4, 4), 2).shape")
-    .function_only().body([](BodyCall& c) { c.out.push_back(max_windows(c, 3, false)[0]); });
-HOLON_OP(max_pool1d_with_indices, "max_pool1d_with_indices(Tensor x, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
+HOLON_OP(max_pool1d,
+         "max_pool1d(Tensor x, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, int[1] dilation=1, bool "
+         "ceil_mode=False) -> Tensor")
+    .doc("The largest value of each window of x [n, c, l]; stride is kernel_size unless given.",
+         "max_pool1d(ones(1, 2, 4), 2).shape")
+    .function_only()
+    .body([](BodyCall& c) { c.out.push_back(max_windows(c, 1, false)[0]); });
+HOLON_OP(max_pool2d,
+         "max_pool2d(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, int[2] dilation=1, bool "
+         "ceil_mode=False) -> Tensor")
+    .doc("The largest value of each window of x [n, c, h, w]; stride is kernel_size unless given.",
+         "max_pool2d(ones(1, 2, 4, 4), 2).shape")
+    .function_only()
+    .body([](BodyCall& c) { c.out.push_back(max_windows(c, 2, false)[0]); });
+HOLON_OP(max_pool3d,
+         "max_pool3d(Tensor x, int[3] kernel_size, int[3]? stride=None, int[3] padding=0, int[3] dilation=1, bool "
+         "ceil_mode=False) -> Tensor")
+    .doc("The largest value of each window of x [n, c, d, h, w]; stride is kernel_size unless given.",
+         "max_pool3d(ones(1, 2, 4, 4, 4), 2).shape")
+    .function_only()
+    .body([](BodyCall& c) { c.out.push_back(max_windows(c, 3, false)[0]); });
+HOLON_OP(max_pool1d_with_indices,
+         "max_pool1d_with_indices(Tensor x, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, int[1] "
+         "dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
     .doc("max_pool1d, and the place of each maximum along the axis.", "max_pool1d_with_indices(ones(1, 2, 4), 2)[1]")
-    .function_only().body([](BodyCall& c) { for (auto& t : max_windows(c, 1, true)) c.out.push_back(t); });
-HOLON_OP(max_pool2d_with_indices, "max_pool2d_with_indices(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
-    .doc("max_pool2d of x [n, c, h, w], and the place of each maximum in its plane, counted row by row.", "max_pool2d_with_indices(ones(1, 2, 4, 4), 2)[1]")
-    .function_only().body([](BodyCall& c) { for (auto& t : max_windows(c, 2, true)) c.out.push_back(t); });
-HOLON_OP(max_pool3d_with_indices, "max_pool3d_with_indices(Tensor x, int[3] kernel_size, int[3]? stride=None, int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
-    .doc("max_pool3d of x [n, c, d, h, w], and the place of each maximum in its volume, counted row by row.", "max_pool3d_with_indices(ones(1, 2, 4, 4, 4), 2)[1].shape")
-    .function_only().body([](BodyCall& c) { for (auto& t : max_windows(c, 3, true)) c.out.push_back(t); });
+    .function_only()
+    .body([](BodyCall& c) {
+      for (auto& t : max_windows(c, 1, true)) c.out.push_back(t);
+    });
+HOLON_OP(max_pool2d_with_indices,
+         "max_pool2d_with_indices(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, int[2] "
+         "dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
+    .doc("max_pool2d of x [n, c, h, w], and the place of each maximum in its plane, counted row by row.",
+         "max_pool2d_with_indices(ones(1, 2, 4, 4), 2)[1]")
+    .function_only()
+    .body([](BodyCall& c) {
+      for (auto& t : max_windows(c, 2, true)) c.out.push_back(t);
+    });
+HOLON_OP(max_pool3d_with_indices,
+         "max_pool3d_with_indices(Tensor x, int[3] kernel_size, int[3]? stride=None, int[3] padding=0, int[3] "
+         "dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
+    .doc("max_pool3d of x [n, c, d, h, w], and the place of each maximum in its volume, counted row by row.",
+         "max_pool3d_with_indices(ones(1, 2, 4, 4, 4), 2)[1].shape")
+    .function_only()
+    .body([](BodyCall& c) {
+      for (auto& t : max_windows(c, 3, true)) c.out.push_back(t);
+    });
 
-HOLON_OP(max_pool2d_index, "max_pool2d_index(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, bool in_plane) -> (Tensor, Tensor)")
-    .doc("max_pool2d with the place of each maximum: in its window (uint8), or in its plane (int64) if asked for or where windows are large.")
+HOLON_OP(max_pool2d_index,
+         "max_pool2d_index(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool "
+         "ceil_mode, bool in_plane) -> (Tensor, Tensor)")
+    .doc("max_pool2d with the place of each maximum: in its window (uint8), or in its plane (int64) if asked for or "
+         "where windows are large.")
     .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
@@ -220,9 +277,13 @@ HOLON_OP(max_pool2d_index, "max_pool2d_index(Tensor x, int[2] kernel_size, int[2
     .kernel([](KernelCall& c) { kernels::max_pool2d(c.in(0), max_pool_of(c), c.out(0), &c.out(1)); })
     .saves({}, {1})
     .grad([](Grad& g) {
-      g.dx(0, max_pool2d_backward(g.dy(), g.y(1), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")), g.in_shape()));
+      g.dx(0,
+           max_pool2d_backward(g.dy(), g.y(1), Dims(g.ints("kernel_size")), Dims(g.ints("stride")),
+                               Dims(g.ints("padding")), Dims(g.ints("dilation")), g.in_shape()));
     });
-HOLON_OP(max_pool2d_values, "max_pool2d_values(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
+HOLON_OP(max_pool2d_values,
+         "max_pool2d_values(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool "
+         "ceil_mode) -> Tensor")
     .doc("max_pool2d without the places.")
     .hidden()
     .infer([](Infer& c) {
@@ -232,7 +293,9 @@ HOLON_OP(max_pool2d_values, "max_pool2d_values(Tensor x, int[2] kernel_size, int
     .rule("n c H W -> n c I J")
     .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::max_pool2d(c.in(0), max_pool_of(c), c.out()); });
-HOLON_OP(max_pool2d_backward, "max_pool2d_backward(Tensor dy, Tensor index, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, int[] shape) -> Tensor")
+HOLON_OP(max_pool2d_backward,
+         "max_pool2d_backward(Tensor dy, Tensor index, int[2] kernel_size, int[2] stride, int[2] padding, int[2] "
+         "dilation, int[] shape) -> Tensor")
     .doc("Gradient of max_pool2d.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
@@ -241,68 +304,112 @@ HOLON_OP(max_pool2d_backward, "max_pool2d_backward(Tensor dy, Tensor index, int[
     .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::max_pool2d_backward(c.in(0), c.in(1), max_pool_of(c), c.out()); });
 
-HOLON_OP(avg_pool1d, "avg_pool1d(Tensor x, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor")
-    .doc("The mean of each window of x [n, c, l]; stride is kernel_size unless given.", "avg_pool1d(ones(1, 2, 4), 2).shape")
-    .function_only().body([](BodyCall& c) { avg_body(c, 1); });
-HOLON_OP(avg_pool2d, "avg_pool2d(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
-    .doc("The mean of each window of x [n, c, h, w], padding counted unless told; stride is kernel_size unless given; divisor_override divides the sum instead of the count.",
+HOLON_OP(avg_pool1d,
+         "avg_pool1d(Tensor x, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, bool ceil_mode=False, bool "
+         "count_include_pad=True) -> Tensor")
+    .doc("The mean of each window of x [n, c, l]; stride is kernel_size unless given.",
+         "avg_pool1d(ones(1, 2, 4), 2).shape")
+    .function_only()
+    .body([](BodyCall& c) { avg_body(c, 1); });
+HOLON_OP(avg_pool2d,
+         "avg_pool2d(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, bool ceil_mode=False, bool "
+         "count_include_pad=True, int? divisor_override=None) -> Tensor")
+    .doc("The mean of each window of x [n, c, h, w], padding counted unless told; stride is kernel_size unless given; "
+         "divisor_override divides the sum instead of the count.",
          "avg_pool2d(ones(1, 2, 4, 4), 2).shape")
-    .function_only().body([](BodyCall& c) { avg_body(c, 2); });
-HOLON_OP(avg_pool3d, "avg_pool3d(Tensor x, int[3] kernel_size, int[3]? stride=None, int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
+    .function_only()
+    .body([](BodyCall& c) { avg_body(c, 2); });
+HOLON_OP(avg_pool3d,
+         "avg_pool3d(Tensor x, int[3] kernel_size, int[3]? stride=None, int[3] padding=0, bool ceil_mode=False, bool "
+         "count_include_pad=True, int? divisor_override=None) -> Tensor")
     .doc("The mean of each window of x [n, c, d, h, w], as avg_pool2d.", "avg_pool3d(ones(1, 2, 4, 4, 4), 2).shape")
-    .function_only().body([](BodyCall& c) { avg_body(c, 3); });
-HOLON_OP(avg_pool2d_windows, "avg_pool2d_windows(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int divisor) -> Tensor")
+    .function_only()
+    .body([](BodyCall& c) { avg_body(c, 3); });
+HOLON_OP(avg_pool2d_windows,
+         "avg_pool2d_windows(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool "
+         "count_include_pad, int divisor) -> Tensor")
     .doc("The mean of each window; divisor 0: by its count.")
     .hidden()
     .infer([](Infer& c) { c.out(out_shape(c, avg_pool_of(c)), c.dtype_of(0)); })
-    .rule("n c H W -> n c I J").linear().layout(Layout::kLikeInput)
+    .rule("n c H W -> n c I J")
+    .linear()
+    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::avg_pool2d(c.in(0), avg_pool_of(c), c.out()); })
     .grad([](Grad& g) {
-      g.dx(0, avg_pool2d_backward(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")), g.b("ceil_mode"), g.b("count_include_pad"), g.i("divisor"), g.in_shape()));
+      g.dx(0,
+           avg_pool2d_backward(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")),
+                               g.b("ceil_mode"), g.b("count_include_pad"), g.i("divisor"), g.in_shape()));
     });
-HOLON_OP(avg_pool2d_backward, "avg_pool2d_backward(Tensor dy, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int divisor, int[] shape) -> Tensor")
+HOLON_OP(avg_pool2d_backward,
+         "avg_pool2d_backward(Tensor dy, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool "
+         "count_include_pad, int divisor, int[] shape) -> Tensor")
     .doc("Gradient of avg_pool2d_windows.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
-    .rule("n c H W -> n c I J").linear().layout(Layout::kLikeInput)
+    .rule("n c H W -> n c I J")
+    .linear()
+    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::avg_pool2d_backward(c.in(0), avg_pool_of(c), c.out()); })
     .grad([](Grad& g) {
-      g.dx(0, avg_pool2d_windows(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")), g.b("ceil_mode"), g.b("count_include_pad"), g.i("divisor")));
+      g.dx(0,
+           avg_pool2d_windows(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")),
+                              g.b("ceil_mode"), g.b("count_include_pad"), g.i("divisor")));
     });
 
 HOLON_OP(adaptive_avg_pool1d, "adaptive_avg_pool1d(Tensor x, int[1] output_size) -> Tensor")
-    .doc("The means of output_size windows, as equal as they can be, of x [n, c, l].", "adaptive_avg_pool1d(ones(1, 2, 5), 2).shape")
-    .function_only().body([](BodyCall& c) { adaptive_avg_body(c, 1); });
+    .doc("The means of output_size windows, as equal as they can be, of x [n, c, l].",
+         "adaptive_avg_pool1d(ones(1, 2, 5), 2).shape")
+    .function_only()
+    .body([](BodyCall& c) { adaptive_avg_body(c, 1); });
 HOLON_OP(adaptive_avg_pool2d, "adaptive_avg_pool2d(Tensor x, int[2] output_size) -> Tensor")
-    .doc("The means of windows, as equal as they can be, of x [n, c, h, w].", "adaptive_avg_pool2d(ones(1, 2, 5, 5), 2).shape")
-    .function_only().body([](BodyCall& c) { adaptive_avg_body(c, 2); });
+    .doc("The means of windows, as equal as they can be, of x [n, c, h, w].",
+         "adaptive_avg_pool2d(ones(1, 2, 5, 5), 2).shape")
+    .function_only()
+    .body([](BodyCall& c) { adaptive_avg_body(c, 2); });
 HOLON_OP(adaptive_avg_pool3d, "adaptive_avg_pool3d(Tensor x, int[3] output_size) -> Tensor")
-    .doc("The means of windows, as equal as they can be, of x [n, c, d, h, w].", "adaptive_avg_pool3d(ones(1, 2, 5, 5, 5), 2).shape")
-    .function_only().body([](BodyCall& c) { adaptive_avg_body(c, 3); });
+    .doc("The means of windows, as equal as they can be, of x [n, c, d, h, w].",
+         "adaptive_avg_pool3d(ones(1, 2, 5, 5, 5), 2).shape")
+    .function_only()
+    .body([](BodyCall& c) { adaptive_avg_body(c, 3); });
 HOLON_OP(adaptive_avg_windows, "adaptive_avg_windows(Tensor x, int[2] output_size) -> Tensor")
     .doc("adaptive_avg_pool2d of [n, c, h, w].")
     .hidden()
-    .infer([](Infer& c) { c.out({c.shape(0)[0], c.shape(0)[1], c.ints("output_size")[0], c.ints("output_size")[1]}, c.dtype_of(0)); })
-    .rule("n c H W -> n c I J").linear().layout(Layout::kLikeInput)
+    .infer([](Infer& c) {
+      c.out({c.shape(0)[0], c.shape(0)[1], c.ints("output_size")[0], c.ints("output_size")[1]}, c.dtype_of(0));
+    })
+    .rule("n c H W -> n c I J")
+    .linear()
+    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::adaptive_avg_pool2d(c.in(0), c.out()); })
     .grad([](Grad& g) { g.dx(0, adaptive_avg_backward(g.dy(), g.in_shape())); });
 HOLON_OP(adaptive_avg_backward, "adaptive_avg_backward(Tensor dy, int[] shape) -> Tensor")
     .doc("Gradient of adaptive_avg_windows.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
-    .rule("n c H W -> n c I J").linear().layout(Layout::kLikeInput)
+    .rule("n c H W -> n c I J")
+    .linear()
+    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::adaptive_avg_pool2d_backward(c.in(0), c.out()); })
-    .grad([](Grad& g) { g.dx(0, adaptive_avg_windows(g.dy(), {g.in_shape()[2], g.in_shape()[3]})); });
+    .grad([](Grad& g) {
+      g.dx(0, adaptive_avg_windows(g.dy(), {g.in_shape()[2], g.in_shape()[3]}));
+    });
 
 HOLON_OP(adaptive_max_pool1d, "adaptive_max_pool1d(Tensor x, int[1] output_size) -> (Tensor, Tensor)")
-    .doc("The largest values of output_size windows, as equal as they can be, of x [n, c, l], and their places.", "adaptive_max_pool1d(ones(1, 2, 5), 2)[0].shape")
-    .function_only().body([](BodyCall& c) { adaptive_max_body(c, 1); });
+    .doc("The largest values of output_size windows, as equal as they can be, of x [n, c, l], and their places.",
+         "adaptive_max_pool1d(ones(1, 2, 5), 2)[0].shape")
+    .function_only()
+    .body([](BodyCall& c) { adaptive_max_body(c, 1); });
 HOLON_OP(adaptive_max_pool2d, "adaptive_max_pool2d(Tensor x, int[2] output_size) -> (Tensor, Tensor)")
-    .doc("The largest values of windows, as equal as they can be, of x [n, c, h, w], and their places in the planes.", "adaptive_max_pool2d(ones(1, 2, 5, 5), 2)[0].shape")
-    .function_only().body([](BodyCall& c) { adaptive_max_body(c, 2); });
+    .doc("The largest values of windows, as equal as they can be, of x [n, c, h, w], and their places in the planes.",
+         "adaptive_max_pool2d(ones(1, 2, 5, 5), 2)[0].shape")
+    .function_only()
+    .body([](BodyCall& c) { adaptive_max_body(c, 2); });
 HOLON_OP(adaptive_max_pool3d, "adaptive_max_pool3d(Tensor x, int[3] output_size) -> (Tensor, Tensor)")
-    .doc("The largest values of windows, as equal as they can be, of x [n, c, d, h, w], and their places in the volumes.", "adaptive_max_pool3d(ones(1, 2, 5, 5, 5), 2)[0].shape")
-    .function_only().body([](BodyCall& c) { adaptive_max_body(c, 3); });
+    .doc("The largest values of windows, as equal as they can be, of x [n, c, d, h, w], and their places in the "
+         "volumes.",
+         "adaptive_max_pool3d(ones(1, 2, 5, 5, 5), 2)[0].shape")
+    .function_only()
+    .body([](BodyCall& c) { adaptive_max_body(c, 3); });
 HOLON_OP(adaptive_max_windows, "adaptive_max_windows(Tensor x, int[2] output_size) -> (Tensor, Tensor)")
     .doc("adaptive_max_pool2d of [n, c, h, w].")
     .hidden()
@@ -311,16 +418,27 @@ HOLON_OP(adaptive_max_windows, "adaptive_max_windows(Tensor x, int[2] output_siz
       c.out(out, c.dtype_of(0));
       c.out(out, int64);
     })
-    .rule("n c H W -> n c I J, n c I J").layout(Layout::kLikeInput)
+    .rule("n c H W -> n c I J, n c I J")
+    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::adaptive_max_pool2d(c.in(0), c.out(0), c.out(1)); })
     .saves({}, {1})
-    .grad([](Grad& g) { g.dx(0, max_pool2d_backward(g.dy(), g.y(1), {1, 1}, {1, 1}, {0, 0}, {1, 1}, g.in_shape())); });
+    .grad([](Grad& g) {
+      g.dx(0, max_pool2d_backward(g.dy(), g.y(1), {1, 1}, {1, 1}, {0, 0}, {1, 1}, g.in_shape()));
+    });
 
-HOLON_OP(lp_pool1d, "lp_pool1d(Tensor x, float norm_type, int[1] kernel_size, int[1]? stride=None, bool ceil_mode=False) -> Tensor")
-    .doc("The root of the sum of the powers norm_type of each window of x [n, c, l].", "lp_pool1d(ones(1, 2, 4), 2.0, 2)")
-    .function_only().body([](BodyCall& c) { c.out.push_back(lp_body(c, 1)); });
-HOLON_OP(lp_pool2d, "lp_pool2d(Tensor x, float norm_type, int[2] kernel_size, int[2]? stride=None, bool ceil_mode=False) -> Tensor")
-    .doc("The root of the sum of the powers norm_type of each window of x [n, c, h, w].", "lp_pool2d(ones(1, 2, 4, 4), 2.0, 2)")
-    .function_only().body([](BodyCall& c) { c.out.push_back(lp_body(c, 2)); });
+HOLON_OP(
+    lp_pool1d,
+    "lp_pool1d(Tensor x, float norm_type, int[1] kernel_size, int[1]? stride=None, bool ceil_mode=False) -> Tensor")
+    .doc("The root of the sum of the powers norm_type of each window of x [n, c, l].",
+         "lp_pool1d(ones(1, 2, 4), 2.0, 2)")
+    .function_only()
+    .body([](BodyCall& c) { c.out.push_back(lp_body(c, 1)); });
+HOLON_OP(
+    lp_pool2d,
+    "lp_pool2d(Tensor x, float norm_type, int[2] kernel_size, int[2]? stride=None, bool ceil_mode=False) -> Tensor")
+    .doc("The root of the sum of the powers norm_type of each window of x [n, c, h, w].",
+         "lp_pool2d(ones(1, 2, 4, 4), 2.0, 2)")
+    .function_only()
+    .body([](BodyCall& c) { c.out.push_back(lp_body(c, 2)); });
 
 }  // namespace holon::ops

@@ -1,5 +1,5 @@
-// Random numbers. Element i of a draw is a function of (seed, the draw's number, i) with i the logical index, so that a split
-// tensor holds exactly the slices of the whole one, on any number of ranks.
+// Random numbers. Element i of a draw is a function of (seed, the draw's number, i) with i the logical index, so that a
+// split tensor holds exactly the slices of the whole one, on any number of ranks.
 #include "holon/kernels/cpu/random.h"
 
 #include "holon/kernels/cpu/copy.h"
@@ -78,7 +78,8 @@ Tensor drop_channels(const BodyCall& c, int axes, int least) {
   double p = c.f("p");
   if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability lies from 0 to 1.", c.op().name(), p);
   if (x.ndim() < least || x.ndim() > least + 1)
-    fail_value("{}: x has shape {}; it takes [n, c, ...] or [c, ...] with {} axes or {}.", c.op().name(), x.shape(), least, least + 1);
+    fail_value("{}: x has shape {}; it takes [n, c, ...] or [c, ...] with {} axes or {}.", c.op().name(), x.shape(),
+               least, least + 1);
   if (!c.b("training") || p == 0) return x;
   int channels = x.ndim() == least ? axes - 1 : axes;
   Dims shape = x.shape();
@@ -99,127 +100,231 @@ Tensor drop_channels(const BodyCall& c, int axes, int least) {
 }
 
 // A partial sum has the draw on its first rank.
-#define HOLON_DRAW(call)                                                   \
-  [](KernelCall& c) {                                                      \
-    if (c.counts_once()) kernels::call;                                    \
-    else kernels::fill(c.out(), Scalar(0));                                \
+#define HOLON_DRAW(call)                 \
+  [](KernelCall& c) {                    \
+    if (c.counts_once())                 \
+      kernels::call;                     \
+    else                                 \
+      kernels::fill(c.out(), Scalar(0)); \
   }
 
 }  // namespace
 
-HOLON_OP(rand, "rand(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(rand,
+         "rand(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool "
+         "requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Uniform numbers of shape size from 0 to 1 (1 excluded).", "rand(2, 3).shape")
-    .function_only().random().infer(float_infer).rule(no_rule).kernel(HOLON_DRAW(uniform(part(c), 0, 1, c.out())));
-HOLON_OP(randn, "randn(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
+    .function_only()
+    .random()
+    .infer(float_infer)
+    .rule(no_rule)
+    .kernel(HOLON_DRAW(uniform(part(c), 0, 1, c.out())));
+HOLON_OP(randn,
+         "randn(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool "
+         "requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Normal numbers of shape size with mean 0 and deviation 1.", "randn(2, 3).shape")
-    .function_only().random().infer(float_infer).rule(no_rule).kernel(HOLON_DRAW(normal(part(c), 0, 1, c.out())));
-HOLON_OP(randint, "randint(int low, int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Integers of shape size from low to high (high excluded), int64 unless dtype says other.", "randint(0, 5, [2, 3]).shape")
-    .function_only().random()
+    .function_only()
+    .random()
+    .infer(float_infer)
+    .rule(no_rule)
+    .kernel(HOLON_DRAW(normal(part(c), 0, 1, c.out())));
+HOLON_OP(randint,
+         "randint(int low, int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, "
+         "sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
+    .doc("Integers of shape size from low to high (high excluded), int64 unless dtype says other.",
+         "randint(0, 5, [2, 3]).shape")
+    .function_only()
+    .random()
     .infer([](Infer& c) { randint_infer(c, c.i("low"), c.i("high")); })
-    .rule(no_rule).kernel(HOLON_DRAW(randint(part(c), c.i("low"), c.i("high"), c.out())));
-HOLON_OP(randint_below, "randint_below(int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
+    .rule(no_rule)
+    .kernel(HOLON_DRAW(randint(part(c), c.i("low"), c.i("high"), c.out())));
+HOLON_OP(randint_below,
+         "randint_below(int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, "
+         "sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("Integers of shape size from 0 to high (high excluded).", "randint(5, [2, 3]).shape")
-    .overload_of("randint").python_only().function_only().random()
+    .overload_of("randint")
+    .python_only()
+    .function_only()
+    .random()
     .infer([](Infer& c) { randint_infer(c, 0, c.i("high")); })
-    .rule(no_rule).kernel(HOLON_DRAW(randint(part(c), 0, c.i("high"), c.out())));
-HOLON_OP(randperm, "randperm(int n, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
+    .rule(no_rule)
+    .kernel(HOLON_DRAW(randint(part(c), 0, c.i("high"), c.out())));
+HOLON_OP(randperm,
+         "randperm(int n, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool "
+         "requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
     .doc("[n]: the numbers 0 to n - 1 in random order.", "randperm(4).shape")
-    .function_only().random()
+    .function_only()
+    .random()
     .infer([](Infer& c) {
       if (c.i("n") < 0) fail_value("randperm: n is {}; it must not be negative.", c.i("n"));
       c.out({c.i("n")}, c.has("dtype") ? c.dtype("dtype") : int64);
     })
-    .rule(no_rule).kernel(HOLON_DRAW(randperm(part(c), c.out())));
+    .rule(no_rule)
+    .kernel(HOLON_DRAW(randperm(part(c), c.out())));
 
 // Draws over a tensor that is there: the in-place forms that users know, and what the others are made of.
-HOLON_OP(normal_fill, "normal_fill(Tensor x, float mean=0.0, float std=1.0, *, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Normal numbers like x; normal_() writes them into x.").hidden().random().in_place("normal_")
+HOLON_OP(normal_fill,
+         "normal_fill(Tensor x, float mean=0.0, float std=1.0, *, int? seed=None, int? counter=None) -> Tensor")
+    .doc("Normal numbers like x; normal_() writes them into x.")
+    .hidden()
+    .random()
+    .in_place("normal_")
     .infer([](Infer& c) {
       if (!(c.f("std") >= 0)) fail_value("normal: std is {}; a deviation is not negative.", c.f("std"));
       c.require_floating(0);
       c.out(c.shape(0), c.dtype_of(0));
     })
-    .rule_elementwise().linear()
-    .kernel(HOLON_DRAW(normal(part(c), c.f("mean"), c.f("std"), c.out()))).grad(no_slope);
-HOLON_OP(uniform_fill, "uniform_fill(Tensor x, float low=0.0, float high=1.0, *, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Uniform numbers from low to high like x; uniform_() writes them into x.").hidden().random().in_place("uniform_")
-    .infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise().linear()
-    .kernel(HOLON_DRAW(uniform(part(c), c.f("low"), c.f("high"), c.out()))).grad(no_slope);
-HOLON_OP(trunc_normal_fill, "trunc_normal_fill(Tensor x, float mean=0.0, float std=1.0, float low=-2.0, float high=2.0, *, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Normal numbers within low and high like x; trunc_normal_() writes them into x.").hidden().random().in_place("trunc_normal_")
-    .infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise().linear()
-    .kernel(HOLON_DRAW(truncated_normal(part(c), c.f("mean"), c.f("std"), c.f("low"), c.f("high"), c.out()))).grad(no_slope);
+    .rule_elementwise()
+    .linear()
+    .kernel(HOLON_DRAW(normal(part(c), c.f("mean"), c.f("std"), c.out())))
+    .grad(no_slope);
+HOLON_OP(uniform_fill,
+         "uniform_fill(Tensor x, float low=0.0, float high=1.0, *, int? seed=None, int? counter=None) -> Tensor")
+    .doc("Uniform numbers from low to high like x; uniform_() writes them into x.")
+    .hidden()
+    .random()
+    .in_place("uniform_")
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .rule_elementwise()
+    .linear()
+    .kernel(HOLON_DRAW(uniform(part(c), c.f("low"), c.f("high"), c.out())))
+    .grad(no_slope);
+HOLON_OP(trunc_normal_fill,
+         "trunc_normal_fill(Tensor x, float mean=0.0, float std=1.0, float low=-2.0, float high=2.0, *, int? "
+         "seed=None, int? counter=None) -> Tensor")
+    .doc("Normal numbers within low and high like x; trunc_normal_() writes them into x.")
+    .hidden()
+    .random()
+    .in_place("trunc_normal_")
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .rule_elementwise()
+    .linear()
+    .kernel(HOLON_DRAW(truncated_normal(part(c), c.f("mean"), c.f("std"), c.f("low"), c.f("high"), c.out())))
+    .grad(no_slope);
 HOLON_OP(bernoulli_fill, "bernoulli_fill(Tensor x, float p=0.5, *, int? seed=None, int? counter=None) -> Tensor")
-    .doc("1 with probability p, else 0, like x; bernoulli_() writes them into x.").hidden().random().in_place("bernoulli_")
-    .infer_like().rule_elementwise().linear()
-    .kernel(HOLON_DRAW(bernoulli(part(c), c.f("p"), c.out()))).grad(no_slope);
-HOLON_OP(random_fill, "random_fill(Tensor x, int low=0, int? high=None, *, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Integers from low to high (excluded; the largest that the dtype holds if left out) like x; random_() writes them into x.")
-    .hidden().random().in_place("random_").infer_like().rule_elementwise().linear()
-    .kernel(HOLON_DRAW(randint(part(c), c.i("low"), c.has("high") ? c.i("high") : largest_integer(c.out().dtype), c.out()))).grad(no_slope);
+    .doc("1 with probability p, else 0, like x; bernoulli_() writes them into x.")
+    .hidden()
+    .random()
+    .in_place("bernoulli_")
+    .infer_like()
+    .rule_elementwise()
+    .linear()
+    .kernel(HOLON_DRAW(bernoulli(part(c), c.f("p"), c.out())))
+    .grad(no_slope);
+HOLON_OP(random_fill,
+         "random_fill(Tensor x, int low=0, int? high=None, *, int? seed=None, int? counter=None) -> Tensor")
+    .doc("Integers from low to high (excluded; the largest that the dtype holds if left out) like x; random_() writes "
+         "them into x.")
+    .hidden()
+    .random()
+    .in_place("random_")
+    .infer_like()
+    .rule_elementwise()
+    .linear()
+    .kernel(HOLON_DRAW(randint(part(c), c.i("low"), c.has("high") ? c.i("high") : largest_integer(c.out().dtype),
+                               c.out())))
+    .grad(no_slope);
 HOLON_OP(bernoulli_of, "bernoulli_of(Tensor p, *, int? seed=None, int? counter=None) -> Tensor")
     .doc("1 with probability p, else 0, element by element.")
-    .hidden().random().infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise()
-    .kernel([](KernelCall& c) { kernels::bernoulli(part(c), c.in(0), c.out()); }).grad(no_slope);
+    .hidden()
+    .random()
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .rule_elementwise()
+    .kernel([](KernelCall& c) { kernels::bernoulli(part(c), c.in(0), c.out()); })
+    .grad(no_slope);
 
 HOLON_OP(bernoulli, "bernoulli(Tensor input, float? p=None, *, int? seed=None, int? counter=None) -> Tensor")
-    .doc("1 with probability p, else 0, with the shape of input; without p input holds the probabilities.", "bernoulli(full([2], 0.5)).shape")
+    .doc("1 with probability p, else 0, with the shape of input; without p input holds the probabilities.",
+         "bernoulli(full([2], 0.5)).shape")
     .body([](BodyCall& c) {
       Tensor x = c.in(0).detach();
       if (c.has("p")) {
         c.out.push_back(bernoulli_fill(x, c.f("p"), {.seed = given(c, "seed"), .counter = given(c, "counter")}));
         return;
       }
-      if (!is_floating(x.dtype())) fail_type("bernoulli: input is {} {}; probabilities are floating point. Give p, or convert input.", x.shape(), name(x.dtype()));
+      if (!is_floating(x.dtype()))
+        fail_type("bernoulli: input is {} {}; probabilities are floating point. Give p, or convert input.", x.shape(),
+                  name(x.dtype()));
       c.out.push_back(bernoulli_of(x, {.seed = given(c, "seed"), .counter = given(c, "counter")}));
     });
 
 HOLON_OP(normal, "normal(Tensor mean, Tensor? std=None, *, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Normal numbers with a mean and a deviation (1 if left out) for each element; one of them may be a number.", "normal(zeros(2), 0.5).shape")
-    .function_only().wraps_numbers()
+    .doc("Normal numbers with a mean and a deviation (1 if left out) for each element; one of them may be a number.",
+         "normal(zeros(2), 0.5).shape")
+    .function_only()
+    .wraps_numbers()
     .body([](BodyCall& c) {
       Tensor mean = c.in(0), std = c.in(1);
       if (!is_floating(mean.dtype())) mean = cast(mean, float32);
       Dims shape = std.defined() ? broadcast_shapes(mean.shape(), std.shape(), "normal") : mean.shape();
-      Tensor like = mean.shape() == shape ? mean : std.shape() == shape && std.dtype() == mean.dtype() ? std : expand(mean, shape);
+      Tensor like = mean.shape() == shape                       ? mean
+          : std.shape() == shape && std.dtype() == mean.dtype() ? std
+                                                                : expand(mean, shape);
       Tensor y = normal_fill(like.detach(), 0.0, 1.0, {.seed = given(c, "seed"), .counter = given(c, "counter")});
       c.out.push_back(add(std.defined() ? mul(y, std) : y, mean));
     });
-HOLON_OP(normal_of_size, "normal_of_size(float mean, float std, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(normal_of_size,
+         "normal_of_size(float mean, float std, int[] size, *, dtype? dtype=None, device? device=None, placement? "
+         "placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? "
+         "counter=None) -> Tensor")
     .doc("Normal numbers of shape size with one mean and deviation.", "normal(0.0, 1.0, [2, 3]).shape")
-    .overload_of("normal").python_only().function_only().random()
+    .overload_of("normal")
+    .python_only()
+    .function_only()
+    .random()
     .infer([](Infer& c) {
       if (!(c.f("std") >= 0)) fail_value("normal: std is {}; a deviation is not negative.", c.f("std"));
       float_infer(c);
     })
-    .rule(no_rule).kernel(HOLON_DRAW(normal(part(c), c.f("mean"), c.f("std"), c.out())));
+    .rule(no_rule)
+    .kernel(HOLON_DRAW(normal(part(c), c.f("mean"), c.f("std"), c.out())));
 
-HOLON_OP(randn_like, "randn_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(randn_like,
+         "randn_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, "
+         "int? counter=None) -> Tensor")
     .doc("Normal numbers with the shape, dtype and distribution of x.", "randn_like(ones(2)).shape")
     .body([](BodyCall& c) { c.out.push_back(randn(c.in(0).shape(), like<RandnOptions>(c))); });
-HOLON_OP(rand_like, "rand_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
+HOLON_OP(rand_like,
+         "rand_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, "
+         "int? counter=None) -> Tensor")
     .doc("Uniform numbers with the shape, dtype and distribution of x.", "rand_like(ones(2)).shape")
     .body([](BodyCall& c) { c.out.push_back(rand(c.in(0).shape(), like<RandOptions>(c))); });
-HOLON_OP(randint_like, "randint_like(Tensor x, int low, int? high=None, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Integers from low to high (high excluded), or from 0 to low, with the shape, dtype and distribution of x.", "randint_like(ones(2), 0, 5).shape")
+HOLON_OP(randint_like,
+         "randint_like(Tensor x, int low, int? high=None, *, dtype? dtype=None, bool requires_grad=False, bool "
+         "pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
+    .doc("Integers from low to high (high excluded), or from 0 to low, with the shape, dtype and distribution of x.",
+         "randint_like(ones(2), 0, 5).shape")
     .body([](BodyCall& c) {
       int64_t low = c.has("high") ? c.i("low") : 0, high = c.has("high") ? c.i("high") : c.i("low");
       c.out.push_back(randint(low, high, c.in(0).shape(), like<RandintOptions>(c)));
     });
 
-HOLON_OP(multinomial, "multinomial(Tensor input, int num_samples, bool replacement=False, *, int? seed=None, int? counter=None) -> Tensor")
-    .doc("num_samples indices drawn from each row of input [n, c] or [c] with probabilities in proportion to it; none twice unless replacement. int64.",
+HOLON_OP(multinomial,
+         "multinomial(Tensor input, int num_samples, bool replacement=False, *, int? seed=None, int? counter=None) -> "
+         "Tensor")
+    .doc("num_samples indices drawn from each row of input [n, c] or [c] with probabilities in proportion to it; none "
+         "twice unless replacement. int64.",
          "multinomial(ones(3), 2).shape")
     .random()
     .infer([](Infer& c) {
       c.require_floating(0);
-      c.require(c.ndim(0) == 1 || c.ndim(0) == 2, "input has neither one axis nor two", "Merge the leading axes by flatten().");
+      c.require(c.ndim(0) == 1 || c.ndim(0) == 2, "input has neither one axis nor two",
+                "Merge the leading axes by flatten().");
       int64_t n = c.i("num_samples"), classes = c.shape(0).back();
       if (n < 1) fail_value("multinomial: num_samples is {}; draw at least one.", n);
       c.require(classes > 0, "there is nothing to draw from", "The last axis must not be empty.");
       if (!c.b("replacement") && n > classes)
-        fail_value("multinomial: {} of {} cannot be drawn without replacement. Pass replacement=True, or draw fewer.", n, classes);
+        fail_value("multinomial: {} of {} cannot be drawn without replacement. Pass replacement=True, or draw fewer.",
+                   n, classes);
       Dims out = c.shape(0);
       out.back() = n;
       c.out(out, int64);
@@ -227,12 +332,13 @@ HOLON_OP(multinomial, "multinomial(Tensor input, int num_samples, bool replaceme
     .rule("... C -> ... N")
     .kernel([](KernelCall& c) {
       bool rows = c.in(0).ndim() == 2;
-      kernels::multinomial(static_cast<uint64_t>(c.i("seed")), static_cast<uint64_t>(c.i("counter")), c.in(0), rows ? c.offset_out()[0] : 0,
-                           rows ? c.logical_out()[0] : 1, c.b("replacement"), c.out());
+      kernels::multinomial(static_cast<uint64_t>(c.i("seed")), static_cast<uint64_t>(c.i("counter")), c.in(0),
+                           rows ? c.offset_out()[0] : 0, rows ? c.logical_out()[0] : 1, c.b("replacement"), c.out());
     });
 
 HOLON_OP(dropout, "dropout(Tensor x, float p=0.5, bool training=True) -> Tensor")
-    .doc("Like x [...]: zero with probability p, else x / (1 - p); x itself if not training or p is 0.", "dropout(ones(2), 0.0)")
+    .doc("Like x [...]: zero with probability p, else x / (1 - p); x itself if not training or p is 0.",
+         "dropout(ones(2), 0.0)")
     .function_only()
     .body([](BodyCall& c) {
       double p = c.f("p");
@@ -244,18 +350,28 @@ HOLON_OP(dropout, "dropout(Tensor x, float p=0.5, bool training=True) -> Tensor"
       c.out.push_back(dropout_mask(c.in(0), p));
     });
 HOLON_OP(dropout1d, "dropout1d(Tensor x, float p=0.5, bool training=True) -> Tensor")
-    .doc("dropout of whole channels of [n, c, l] or [c, l].", "dropout1d(ones(2, 3, 4), 0.0)").function_only()
+    .doc("dropout of whole channels of [n, c, l] or [c, l].", "dropout1d(ones(2, 3, 4), 0.0)")
+    .function_only()
     .body([](BodyCall& c) { c.out.push_back(drop_channels(c, 2, 2)); });
 HOLON_OP(dropout2d, "dropout2d(Tensor x, float p=0.5, bool training=True) -> Tensor")
-    .doc("dropout of whole channels of [n, c, h, w] or [c, h, w].", "dropout2d(ones(2, 3, 4, 4), 0.0)").function_only()
+    .doc("dropout of whole channels of [n, c, h, w] or [c, h, w].", "dropout2d(ones(2, 3, 4, 4), 0.0)")
+    .function_only()
     .body([](BodyCall& c) { c.out.push_back(drop_channels(c, 2, 3)); });
 HOLON_OP(dropout3d, "dropout3d(Tensor x, float p=0.5, bool training=True) -> Tensor")
-    .doc("dropout of whole channels of [n, c, d, h, w] or [c, d, h, w].", "dropout3d(ones(2, 3, 4, 4, 4), 0.0)").function_only()
+    .doc("dropout of whole channels of [n, c, d, h, w] or [c, d, h, w].", "dropout3d(ones(2, 3, 4, 4, 4), 0.0)")
+    .function_only()
     .body([](BodyCall& c) { c.out.push_back(drop_channels(c, 2, 4)); });
 // The mask is not kept: backward draws the same one again.
 HOLON_OP(dropout_mask, "dropout_mask(Tensor x, float p, *, int? seed=None, int? counter=None) -> Tensor")
     .doc("dropout by the given draw; also its gradient.")
-    .hidden().random().infer([](Infer& c) { c.require_floating(0); c.out(c.shape(0), c.dtype_of(0)); }).rule_elementwise().linear()
+    .hidden()
+    .random()
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .rule_elementwise()
+    .linear()
     .kernel([](KernelCall& c) { kernels::dropout(part(c), c.in(0), c.f("p"), c.out()); })
     .grad([](Grad& g) { g.dx(0, dropout_mask(g.dy(), g.f("p"), {.seed = g.i("seed"), .counter = g.i("counter")})); });
 

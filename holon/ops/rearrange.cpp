@@ -1,5 +1,5 @@
-// Shapes, continued: axes moved and turned, repetition, grids, diagonals, windows. Most are made of views; those with a kernel are
-// linear, so partial sums pass.
+// Shapes, continued: axes moved and turned, repetition, grids, diagonals, windows. Most are made of views; those with a
+// kernel are linear, so partial sums pass.
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops/axes.h"
 #include "holon/ops/elementwise.h"
@@ -9,12 +9,14 @@
 namespace holon::ops {
 
 HOLON_OP(movedim, "movedim(Tensor x, int[] source, int[] destination) -> Tensor")
-    .doc("The axes source moved to the places destination, the others in their order; a view.", "movedim(ones(2, 3), 0, 1)")
+    .doc("The axes source moved to the places destination, the others in their order; a view.",
+         "movedim(ones(2, 3), 0, 1)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       auto source = c.ints("source"), destination = c.ints("destination");
       if (source.size() != destination.size())
-        fail_value("movedim: source names {} axes, destination {}. Name one place for each axis.", source.size(), destination.size());
+        fail_value("movedim: source names {} axes, destination {}. Name one place for each axis.", source.size(),
+                   destination.size());
       uint32_t from = axes_mask(c, "source", x.ndim());
       axes_mask(c, "destination", x.ndim());
       Dims order = Dims::filled(x.ndim(), -1);
@@ -43,18 +45,23 @@ HOLON_OP(flipud, "flipud(Tensor x) -> Tensor")
       c.out.push_back(flip(c.in(0), {0}));
     });
 HOLON_OP(rot90, "rot90(Tensor x, int k=1, int[] dims=[0,1]) -> Tensor")
-    .doc("The plane of two axes turned k times by 90 degrees, from the first axis towards the second.", "rot90(ones(2, 3))")
+    .doc("The plane of two axes turned k times by 90 degrees, from the first axis towards the second.",
+         "rot90(ones(2, 3))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       if (c.ints("dims").size() != 2) fail_value("rot90: dims names {} axes. Name two.", c.ints("dims").size());
       axes_mask(c, "dims", x.ndim());
       int64_t a = c.ints("dims")[0], b = c.ints("dims")[1], k = (c.i("k") % 4 + 4) % 4;
       if (x.ndim() < 2) fail_value("rot90: x is {}; it needs two axes.", x.shape());
-      c.out.push_back(k == 0 ? clone(x) : k == 1 ? transpose(flip(x, {b}), a, b) : k == 2 ? flip(x, {a, b}) : flip(transpose(x, a, b), {b}));
+      c.out.push_back(k == 0       ? clone(x)
+                          : k == 1 ? transpose(flip(x, {b}), a, b)
+                          : k == 2 ? flip(x, {a, b})
+                                   : flip(transpose(x, a, b), {b}));
     });
 
 HOLON_OP(roll, "roll(Tensor x, int[] shifts, int[]? dims=None) -> Tensor")
-    .doc("The elements along each of the axes moved on by a shift, those that leave at one end coming in at the other; without dims in the flattened "
+    .doc("The elements along each of the axes moved on by a shift, those that leave at one end coming in at the other; "
+         "without dims in the flattened "
          "x.",
          "roll(arange(3), 1)")
     .body([](BodyCall& c) {
@@ -67,12 +74,14 @@ HOLON_OP(roll, "roll(Tensor x, int[] shifts, int[]? dims=None) -> Tensor")
         return by == 0 ? t : cat({slice(t, d, n - by, n), slice(t, d, 0, n - by)}, d);
       };
       if (!c.has("dims")) {
-        if (shifts.size() != 1) fail_value("roll: {} shifts were given without dims. Name an axis for each.", shifts.size());
+        if (shifts.size() != 1)
+          fail_value("roll: {} shifts were given without dims. Name an axis for each.", shifts.size());
         c.out.push_back(reshape(rolled(reshape(x, {-1}), shifts[0], 0), x.shape()));
         return;
       }
       auto dims = c.ints("dims");
-      if (dims.size() != shifts.size()) fail_value("roll: {} shifts for {} axes. Give one for each.", shifts.size(), dims.size());
+      if (dims.size() != shifts.size())
+        fail_value("roll: {} shifts for {} axes. Give one for each.", shifts.size(), dims.size());
       Tensor t = x;
       for (size_t i = 0; i < dims.size(); ++i) t = rolled(t, shifts[i], normalize_axis(dims[i], x.ndim(), "roll"));
       c.out.push_back(t == x ? clone(x) : t);
@@ -87,7 +96,9 @@ Tensor repeated(const char* op, const Tensor& x, const Dims& times) {
     if (times[a] < 0) fail_value("{}: {} repetitions of an axis; give 0 or more.", op, times[a]);
     int64_t n = a < lead ? 1 : x.shape()[a - lead];
     shape.push_back(0);
-    if (__builtin_mul_overflow(times[a], n, &shape[a])) fail_value("{}: {} times axis {} of {} are more elements than a 64-bit number counts.", op, times[a], a - lead, x.shape());
+    if (__builtin_mul_overflow(times[a], n, &shape[a]))
+      fail_value("{}: {} times axis {} of {} are more elements than a 64-bit number counts.", op, times[a], a - lead,
+                 x.shape());
     // An axis of one element, or one time, needs no axis of its own for the repetition.
     if (n == 1) {
       ones.push_back(1), wide.push_back(times[a]);
@@ -107,7 +118,9 @@ HOLON_OP(repeat, "repeat(Tensor x, int... repeats) -> Tensor")
     .doc("x set side by side so many times along each axis; new axes come first.", "repeat(ones(2), 2, 3)")
     .body([](BodyCall& c) {
       Dims times(c.ints("repeats"));
-      if (times.size() < c.in(0).ndim()) fail_value("repeat: {} numbers for the {} axes of x {}. Give one for each.", times.size(), c.in(0).ndim(), c.in(0).shape());
+      if (times.size() < c.in(0).ndim())
+        fail_value("repeat: {} numbers for the {} axes of x {}. Give one for each.", times.size(), c.in(0).ndim(),
+                   c.in(0).shape());
       c.out.push_back(repeated("repeat", c.in(0), times));
     });
 HOLON_OP(tile, "tile(Tensor x, int... dims) -> Tensor")
@@ -118,7 +131,8 @@ HOLON_OP(tile, "tile(Tensor x, int... dims) -> Tensor")
       c.out.push_back(repeated("tile", c.in(0), times));
     });
 HOLON_OP(repeat_interleave, "repeat_interleave(Tensor x, int repeats, int? dim=None) -> Tensor")
-    .doc("Each element repeated so many times behind itself along an axis, or in the flattened x.", "repeat_interleave(arange(3), 2)")
+    .doc("Each element repeated so many times behind itself along an axis, or in the flattened x.",
+         "repeat_interleave(arange(3), 2)")
     .body([](BodyCall& c) {
       Tensor x = c.has("dim") ? c.in(0) : reshape(c.in(0), {-1});
       int d = c.has("dim") ? normalize_axis(c.i("dim"), x.ndim(), "repeat_interleave") : 0;
@@ -127,22 +141,27 @@ HOLON_OP(repeat_interleave, "repeat_interleave(Tensor x, int repeats, int? dim=N
       if (x.ndim() == 0) x = reshape(x, {1});
       Dims wide = x.shape(), shape = x.shape();
       wide.insert(d + 1, n);
-      if (__builtin_mul_overflow(shape[d], n, &shape[d])) fail_value("repeat_interleave: {} repeats of axis {} of {} are more elements than a 64-bit number counts.", n, d, x.shape());
+      if (__builtin_mul_overflow(shape[d], n, &shape[d]))
+        fail_value("repeat_interleave: {} repeats of axis {} of {} are more elements than a 64-bit number counts.", n,
+                   d, x.shape());
       // Of one element, or once, the reshape would be a window on x.
       Tensor y = reshape(expand(unsqueeze(x, d + 1), wide), shape);
       c.out.push_back(x.numel() <= 1 || n <= 1 ? clone(y) : y);
     });
 HOLON_OP(repeat_interleave_each, "repeat_interleave_each(Tensor x, Tensor repeats, int? dim=None) -> Tensor")
-    .doc("Each element repeated as often as repeats says for it. Collective for a global repeats.", "repeat_interleave(arange(2), tensor([1, 3]))")
+    .doc("Each element repeated as often as repeats says for it. Collective for a global repeats.",
+         "repeat_interleave(arange(2), tensor([1, 3]))")
     .overload_of("repeat_interleave")
     .body([](BodyCall& c) {
       Tensor x = c.has("dim") ? c.in(0) : reshape(c.in(0), {-1});
       int d = c.has("dim") ? normalize_axis(c.i("dim"), x.ndim(), "repeat_interleave") : 0;
       if (x.ndim() == 0) x = reshape(x, {1});
       const Tensor& repeats = c.in(1);
-      if (is_floating(repeats.dtype()) || repeats.ndim() > 1 || (repeats.numel() != 1 && repeats.numel() != x.shape()[d]))
-        fail_value("repeat_interleave: repeats is {} {}; it takes one integer, or one for each of the {} along the axis.", name(repeats.dtype()),
-                   repeats.shape(), x.shape()[d]);
+      if (is_floating(repeats.dtype()) || repeats.ndim() > 1 ||
+          (repeats.numel() != 1 && repeats.numel() != x.shape()[d]))
+        fail_value(
+            "repeat_interleave: repeats is {} {}; it takes one integer, or one for each of the {} along the axis.",
+            name(repeats.dtype()), repeats.shape(), x.shape()[d]);
       std::vector<int64_t> times = to_vector<int64_t>(repeats);
       std::vector<int64_t> places;
       for (int64_t i = 0; i < x.shape()[d]; ++i) {
@@ -165,23 +184,29 @@ HOLON_OP(unbind, "unbind(Tensor x, int dim=0) -> Tensor[]")
     });
 
 HOLON_OP(unflatten, "unflatten(Tensor x, int dim, int[] sizes) -> Tensor")
-    .doc("One axis as several of the given sizes, of which one may be -1; a view where strides allow.", "unflatten(ones(6), 0, [2, 3])")
+    .doc("One axis as several of the given sizes, of which one may be -1; a view where strides allow.",
+         "unflatten(ones(6), 0, [2, 3])")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       int d = normalize_axis(c.i("dim"), x.ndim(), "unflatten");
-      if (x.ndim() == 0 || c.ints("sizes").empty()) fail_value("unflatten: x {} by sizes {}: one axis becomes one or more.", x.shape(), Dims(c.ints("sizes")));
+      if (x.ndim() == 0 || c.ints("sizes").empty())
+        fail_value("unflatten: x {} by sizes {}: one axis becomes one or more.", x.shape(), Dims(c.ints("sizes")));
       int64_t known = 1;
       int open = 0;
       for (int64_t n : c.ints("sizes")) {
-        if (n == -1) ++open;
-        else if (__builtin_mul_overflow(known, n, &known)) fail_value("unflatten: sizes {} are more elements than a 64-bit number counts.", Dims(c.ints("sizes")));
+        if (n == -1)
+          ++open;
+        else if (__builtin_mul_overflow(known, n, &known))
+          fail_value("unflatten: sizes {} are more elements than a 64-bit number counts.", Dims(c.ints("sizes")));
       }
       int64_t n = x.shape()[d];
       if (open > 1 || (open == 1 && (known == 0 || n % known)) || (open == 0 && known != n))
-        fail_value("unflatten: sizes {} do not make up axis {} of x {}, which has {}.", Dims(c.ints("sizes")), d, x.shape(), n);
+        fail_value("unflatten: sizes {} do not make up axis {} of x {}, which has {}.", Dims(c.ints("sizes")), d,
+                   x.shape(), n);
       Dims shape;
       for (int a = 0; a < x.ndim(); ++a) {
-        if (a != d) shape.push_back(x.shape()[a]);
+        if (a != d)
+          shape.push_back(x.shape()[a]);
         else
           for (int64_t s : c.ints("sizes")) shape.push_back(s == -1 ? n / known : s);
       }
@@ -189,13 +214,15 @@ HOLON_OP(unflatten, "unflatten(Tensor x, int dim, int[] sizes) -> Tensor")
     });
 
 HOLON_OP(tensor_split, "tensor_split(Tensor x, int sections, int dim=0) -> Tensor[]")
-    .doc("That many pieces along an axis, the first ones larger by one where it does not divide; views.", "tensor_split(ones(5), 2)")
+    .doc("That many pieces along an axis, the first ones larger by one where it does not divide; views.",
+         "tensor_split(ones(5), 2)")
     .body([](BodyCall& c) {
       int d = normalize_axis(c.i("dim"), c.in(0).ndim(), "tensor_split");
       int64_t k = c.i("sections");
       if (c.in(0).ndim() == 0) fail_value("tensor_split: x has no axis.");
       constexpr int64_t kMost = 1 << 24;  // a list that still fits in memory
-      if (k <= 0 || k > kMost) fail_value("tensor_split: {} pieces were asked for; it must be at least 1, and at most {}.", k, kMost);
+      if (k <= 0 || k > kMost)
+        fail_value("tensor_split: {} pieces were asked for; it must be at least 1, and at most {}.", k, kMost);
       int64_t n = c.in(0).shape()[d], at = 0;
       for (int64_t i = 0; i < k; ++i) {
         int64_t size = n / k + (i < n % k);
@@ -205,7 +232,8 @@ HOLON_OP(tensor_split, "tensor_split(Tensor x, int sections, int dim=0) -> Tenso
     });
 HOLON_OP(tensor_split_at, "tensor_split_at(Tensor x, int[] indices, int dim=0) -> Tensor[]")
     .doc("The pieces between the indices along an axis; views.", "tensor_split(ones(5), [1, 3])")
-    .overload_of("tensor_split").python_only()
+    .overload_of("tensor_split")
+    .python_only()
     .body([](BodyCall& c) {
       int d = normalize_axis(c.i("dim"), c.in(0).ndim(), "tensor_split");
       if (c.in(0).ndim() == 0) fail_value("tensor_split: x has no axis.");
@@ -218,7 +246,8 @@ HOLON_OP(tensor_split_at, "tensor_split_at(Tensor x, int[] indices, int dim=0) -
     });
 
 HOLON_OP(broadcast_like, "broadcast_like(Tensor x, Tensor like, int[]? broadcast_axes=None) -> Tensor")
-    .doc("x expanded to the shape of like; broadcast_axes are those axes of the result that x lacks.", "broadcast_like(ones(3), ones(2, 3))")
+    .doc("x expanded to the shape of like; broadcast_axes are those axes of the result that x lacks.",
+         "broadcast_like(ones(3), ones(2, 3))")
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
       const Dims& shape = c.in(1).shape();
@@ -239,10 +268,12 @@ HOLON_OP(broadcast_tensors, "broadcast_tensors(Tensor... tensors) -> Tensor[]")
       for (auto& t : c.inputs()) c.out.push_back(expand(t, shape));
     });
 HOLON_OP(meshgrid, "meshgrid(Tensor... tensors, *, str indexing='ij') -> Tensor[]")
-    .doc("The coordinates of the grid of some rows: one axis for each; indexing 'xy' exchanges the first two. Views.", "meshgrid(arange(2), arange(3))")
+    .doc("The coordinates of the grid of some rows: one axis for each; indexing 'xy' exchanges the first two. Views.",
+         "meshgrid(arange(2), arange(3))")
     .body([](BodyCall& c) {
       auto indexing = c.text("indexing");
-      if (indexing != "ij" && indexing != "xy") fail_value("meshgrid: indexing is '{}'. It can be 'ij' or 'xy'.", indexing);
+      if (indexing != "ij" && indexing != "xy")
+        fail_value("meshgrid: indexing is '{}'. It can be 'ij' or 'xy'.", indexing);
       int n = static_cast<int>(c.n_in());
       bool swap = indexing == "xy" && n > 1;
       auto place = [&](int i) { return swap && i < 2 ? 1 - i : i; };
@@ -278,23 +309,36 @@ void stack_along(BodyCall& c, int n, int dim) {
 }  // namespace
 
 HOLON_OP(atleast_1d, "atleast_1d(Tensor x) -> Tensor")
-    .doc("x with an axis if it has none.", "atleast_1d(ones())").function_only()
+    .doc("x with an axis if it has none.", "atleast_1d(ones())")
+    .function_only()
     .body([](BodyCall& c) { c.out.push_back(at_least(c.in(0), 1)); });
 HOLON_OP(atleast_2d, "atleast_2d(Tensor x) -> Tensor")
-    .doc("x with leading axes up to two.", "atleast_2d(ones(3))").function_only()
+    .doc("x with leading axes up to two.", "atleast_2d(ones(3))")
+    .function_only()
     .body([](BodyCall& c) { c.out.push_back(at_least(c.in(0), 2)); });
 HOLON_OP(atleast_3d, "atleast_3d(Tensor x) -> Tensor")
-    .doc("x with axes up to three: a row [n] becomes [1, n, 1], a matrix [m, n] becomes [m, n, 1].", "atleast_3d(ones(3))").function_only()
+    .doc("x with axes up to three: a row [n] becomes [1, n, 1], a matrix [m, n] becomes [m, n, 1].",
+         "atleast_3d(ones(3))")
+    .function_only()
     .body([](BodyCall& c) { c.out.push_back(at_least(c.in(0), 3)); });
 HOLON_OP(atleast_1d_list, "atleast_1d_list(Tensor... tensors) -> Tensor[]")
-    .doc("Each of the tensors with at least 1 axis.", "atleast_1d([ones()])").overload_of("atleast_1d")
-    .body([](BodyCall& c) { for (auto& x : c.inputs()) c.out.push_back(at_least(x, 1)); });
+    .doc("Each of the tensors with at least 1 axis.", "atleast_1d([ones()])")
+    .overload_of("atleast_1d")
+    .body([](BodyCall& c) {
+      for (auto& x : c.inputs()) c.out.push_back(at_least(x, 1));
+    });
 HOLON_OP(atleast_2d_list, "atleast_2d_list(Tensor... tensors) -> Tensor[]")
-    .doc("Each of the tensors with at least 2 axes.", "atleast_2d([ones(3)])").overload_of("atleast_2d")
-    .body([](BodyCall& c) { for (auto& x : c.inputs()) c.out.push_back(at_least(x, 2)); });
+    .doc("Each of the tensors with at least 2 axes.", "atleast_2d([ones(3)])")
+    .overload_of("atleast_2d")
+    .body([](BodyCall& c) {
+      for (auto& x : c.inputs()) c.out.push_back(at_least(x, 2));
+    });
 HOLON_OP(atleast_3d_list, "atleast_3d_list(Tensor... tensors) -> Tensor[]")
-    .doc("Each of the tensors with at least 3 axes.", "atleast_3d([ones(3)])").overload_of("atleast_3d")
-    .body([](BodyCall& c) { for (auto& x : c.inputs()) c.out.push_back(at_least(x, 3)); });
+    .doc("Each of the tensors with at least 3 axes.", "atleast_3d([ones(3)])")
+    .overload_of("atleast_3d")
+    .body([](BodyCall& c) {
+      for (auto& x : c.inputs()) c.out.push_back(at_least(x, 3));
+    });
 HOLON_OP(hstack, "hstack(Tensor[] tensors) -> Tensor")
     .doc("The tensors side by side: along the second axis, rows along their only one.", "hstack([ones(2), ones(3)])")
     .body([](BodyCall& c) { stack_along(c, 1, 1); });
@@ -320,8 +364,10 @@ Diagonal diagonal_of(int64_t rows, int64_t cols, int64_t offset) {
 }
 
 std::pair<int, int> plane(const AttrReader& c, int ndim) {
-  int a = normalize_axis(c.i("dim1"), ndim, c.op().public_name()), b = normalize_axis(c.i("dim2"), ndim, c.op().public_name());
-  if (a == b || ndim < 2) fail_value("{}: dim1 and dim2 name one axis, {}, of {}. Name two.", c.op().public_name(), a, ndim);
+  int a = normalize_axis(c.i("dim1"), ndim, c.op().public_name()),
+      b = normalize_axis(c.i("dim2"), ndim, c.op().public_name());
+  if (a == b || ndim < 2)
+    fail_value("{}: dim1 and dim2 name one axis, {}, of {}. Name two.", c.op().public_name(), a, ndim);
   return {a, b};
 }
 
@@ -381,13 +427,15 @@ HOLON_OP(diagonal_backward, "diagonal_backward(Tensor dy, int[] shape, int offse
     })
     .grad([](Grad& g) { g.dx(0, diagonal(g.dy(), g.i("offset"), g.i("dim1"), g.i("dim2"))); });
 HOLON_OP(diag_embed, "diag_embed(Tensor x, int offset=0, int dim1=-2, int dim2=-1) -> Tensor")
-    .doc("Matrices of zeros with the last axis of x as their diagonals, in the plane of two axes of the result.", "diag_embed(ones(3))")
+    .doc("Matrices of zeros with the last axis of x as their diagonals, in the plane of two axes of the result.",
+         "diag_embed(ones(3))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       if (x.ndim() == 0) fail_value("diag_embed: x has no axis.");
       auto [d1, d2] = plane(c, x.ndim() + 1);
       constexpr int64_t kFarthest = int64_t{1} << 40;
-      if (c.i("offset") > kFarthest || c.i("offset") < -kFarthest) fail_value("diag_embed: a diagonal {} beside the main one is beyond memory.", c.i("offset"));
+      if (c.i("offset") > kFarthest || c.i("offset") < -kFarthest)
+        fail_value("diag_embed: a diagonal {} beside the main one is beyond memory.", c.i("offset"));
       int64_t n = x.shape().back() + std::abs(c.i("offset"));
       Dims shape = x.shape();
       shape.resize(shape.size() - 1);
@@ -399,12 +447,14 @@ HOLON_OP(diag, "diag(Tensor x, int diagonal=0) -> Tensor")
     .doc("The diagonal of a matrix, or a matrix of zeros with a row as its diagonal.", "diag(ones(3))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      if (x.ndim() != 1 && x.ndim() != 2) fail_value("diag: x is {}; it takes a row or a matrix. Use diagonal() or diag_embed().", x.shape());
+      if (x.ndim() != 1 && x.ndim() != 2)
+        fail_value("diag: x is {}; it takes a row or a matrix. Use diagonal() or diag_embed().", x.shape());
       c.out.push_back(x.ndim() == 1 ? diag_embed(x, c.i("diagonal"), 0, 1) : diagonal(x, c.i("diagonal")));
     });
 
 HOLON_OP(unfold_dim, "unfold_dim(Tensor x, int dimension, int size, int step) -> Tensor")
-    .doc("All windows of a size along an axis, each a step behind the one before, as a last axis; a view.", "arange(4).unfold(0, 2, 1)")
+    .doc("All windows of a size along an axis, each a step behind the one before, as a last axis; a view.",
+         "arange(4).unfold(0, 2, 1)")
     .hidden()
     .infer([](Infer& c) {
       int d = c.axis("dimension");
@@ -432,8 +482,11 @@ HOLON_OP(unfold_dim, "unfold_dim(Tensor x, int dimension, int size, int step) ->
       }
       out = v.in.view(v.shape, strides);
     })
-    .grad([](Grad& g) { g.dx(0, unfold_dim_backward(g.dy(), g.in_shape(), g.i("dimension"), g.i("size"), g.i("step"))); });
-HOLON_OP(unfold_dim_backward, "unfold_dim_backward(Tensor dy, int[] shape, int dimension, int size, int step) -> Tensor")
+    .grad([](Grad& g) {
+      g.dx(0, unfold_dim_backward(g.dy(), g.in_shape(), g.i("dimension"), g.i("size"), g.i("step")));
+    });
+HOLON_OP(unfold_dim_backward,
+         "unfold_dim_backward(Tensor dy, int[] shape, int dimension, int size, int step) -> Tensor")
     .doc("The windows added up where they came from.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })

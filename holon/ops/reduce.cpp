@@ -1,5 +1,5 @@
-// Reductions over axes. Sums turn a split along a reduced axis into a partial sum and let partial sums through; maxima and
-// the like need their axis whole.
+// Reductions over axes. Sums turn a split along a reduced axis into a partial sum and let partial sums through; maxima
+// and the like need their axis whole.
 #include "holon/kernels/cpu/reduce.h"
 
 #include <cmath>
@@ -33,8 +33,10 @@ uint32_t reduced_axes(const AttrReader& c, int ndim) {
 Dims reduced_shape(const Dims& shape, uint32_t mask, bool keepdim) {
   Dims out;
   for (int a = 0; a < shape.size(); ++a) {
-    if (!(mask >> a & 1)) out.push_back(shape[a]);
-    else if (keepdim) out.push_back(1);
+    if (!(mask >> a & 1))
+      out.push_back(shape[a]);
+    else if (keepdim)
+      out.push_back(1);
   }
   return out;
 }
@@ -75,21 +77,24 @@ DType sum_dtype(const Infer& c) {
 // The gradient of a maximum or minimum is shared among the elements that reach it.
 void extremum_grad(Grad& g) {
   Tensor hit = cast(eq(g.x(), with_kept_axes(g, g.y())), g.dy().dtype());
-  Tensor count = with_kept_axes(g, sum(hit, Dims(g.has("dim") ? g.ints("dim") : std::span<const int64_t>{}), g.b("keepdim")));
+  Tensor count =
+      with_kept_axes(g, sum(hit, Dims(g.has("dim") ? g.ints("dim") : std::span<const int64_t>{}), g.b("keepdim")));
   g.dx(0, mul(hit, div(with_kept_axes(g, g.dy()), count)));
 }
 
 void require_elements(const Infer& c) {
   uint32_t mask = reduced_axes(c, c.ndim(0));
   for (int a = 0; a < c.ndim(0); ++a)
-    c.require(!(mask >> a & 1) || c.shape(0)[a] > 0, "an axis without elements has no such value", "Check the shape first.");
+    c.require(!(mask >> a & 1) || c.shape(0)[a] > 0, "an axis without elements has no such value",
+              "Check the shape first.");
 }
 
 void arg_infer(Infer& c) {
   Dims s;
   if (c.has("dim")) {
     int d = c.axis("dim");
-    c.require(c.ndim(0) == 0 || c.shape(0)[d] > 0, "an axis without elements has no such value", "Check the shape first.");
+    c.require(c.ndim(0) == 0 || c.shape(0)[d] > 0, "an axis without elements has no such value",
+              "Check the shape first.");
     s = reduced_shape(c.shape(0), 1u << d, c.b("keepdim"));
   } else {
     c.require(c.shape(0).numel() > 0, "a tensor without elements has no such value", "Check the shape first.");
@@ -99,7 +104,8 @@ void arg_infer(Infer& c) {
 }
 
 void arg_rule(RuleCall& r) {
-  if (r.has("dim")) reduce_rule(r, 1u << normalize_axis(r.i("dim"), r.in[0].shape.size(), r.op().name()), r.b("keepdim"), false);
+  if (r.has("dim"))
+    reduce_rule(r, 1u << normalize_axis(r.i("dim"), r.in[0].shape.size(), r.op().name()), r.b("keepdim"), false);
 }
 
 template <bool kMax>
@@ -115,7 +121,6 @@ void arg_kernel(KernelCall& c) {
   kernels::argreduce(kMax, x, axis, c.out());
 }
 
-
 // The value and the place of one element per row: dy goes there.
 void selected_grad(Grad& g) {
   if (!g.has_dy()) return;
@@ -128,7 +133,8 @@ void selected_grad(Grad& g) {
 
 void selected_infer(Infer& c) {
   int d = c.axis("dim");
-  c.require(c.ndim(0) == 0 || c.shape(0)[d] > 0, "an axis without elements has no such value", "Check the shape first.");
+  c.require(c.ndim(0) == 0 || c.shape(0)[d] > 0, "an axis without elements has no such value",
+            "Check the shape first.");
   Dims s = reduced_shape(c.shape(0), c.ndim(0) ? 1u << d : 0, c.b("keepdim"));
   c.out(s, c.dtype_of(0));
   c.out(s, int64);
@@ -154,7 +160,8 @@ Array axis_last(const Array& x, int axis) {
 void pick(const Array& x, int axis, const Array& index, Array& out) {
   Array from = axis_last(x, axis), at = index, to = out;
   bool kept = x.ndim() > 0 && index.ndim() == x.ndim();
-  if (kept) at = axis_last(index, axis), to = axis_last(out, axis);
+  if (kept)
+    at = axis_last(index, axis), to = axis_last(out, axis);
   else {
     at.shape.push_back(1), at.strides.push_back(1);
     to.shape.push_back(1), to.strides.push_back(1);
@@ -173,8 +180,8 @@ void extremum_kernel(KernelCall& c) {
   pick(c.in(0), d, c.out(1), c.out(0));
 }
 
-// Where in each of the sorted rows [..., n] its k-th element is; the first NaN instead where there is one and `nan_wins`.
-// [rows, 1]
+// Where in each of the sorted rows [..., n] its k-th element is; the first NaN instead where there is one and
+// `nan_wins`. [rows, 1]
 Array kth_places(const Array& sorted, int64_t k, bool nan_wins) {
   int64_t n = sorted.shape.back(), rows = n ? sorted.numel() / n : 0;
   Array places = Array::empty({rows, 1}, int64, sorted.device);
@@ -201,8 +208,10 @@ void kth_kernel(KernelCall& c, int64_t k, bool nan_wins) {
   kernels::gather(order.view({rows, n}, {n, 1}), 1, kth_places(values.view({rows, n}, {n, 1}), k, nan_wins), at);
   Array index = at.view(c.out(1).shape, contiguous_strides(c.out(1).shape));
   kernels::copy(index, c.out(1));
-  if (c.in(0).ndim() == 0) kernels::copy(c.in(0), c.out(0));
-  else pick(c.in(0), d, c.out(1), c.out(0));
+  if (c.in(0).ndim() == 0)
+    kernels::copy(c.in(0), c.out(0));
+  else
+    pick(c.in(0), d, c.out(1), c.out(0));
 }
 
 std::optional<Dims> optional_dims(const AttrReader& c, std::string_view name = "dim") {
@@ -219,7 +228,8 @@ int64_t reduced_count(const Dims& shape, uint32_t mask) {
 
 void require_floating_input(const BodyCall& c, const Tensor& x) {
   if (!is_floating(x.dtype()))
-    fail_runtime("{}: x is {}; it is defined for floating point tensors. Convert it first, e.g. x.to(float32).", c.op().public_name(), name(x.dtype()));
+    fail_runtime("{}: x is {}; it is defined for floating point tensors. Convert it first, e.g. x.to(float32).",
+                 c.op().public_name(), name(x.dtype()));
 }
 
 Tensor variance(const BodyCall& c, Tensor* average = nullptr) {
@@ -245,7 +255,7 @@ HOLON_OP(sum, "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtyp
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
     .linear()
     .kernel(reduce_kernel<ReduceOp::Sum>)
-    .grad([](Grad& g) { 
+    .grad([](Grad& g) {
       Tensor dy = expand(with_kept_axes(g, g.dy()), g.in_shape());
       g.dx(0, dy.dtype() == g.in_dtype() ? dy : cast(dy, g.in_dtype()));
     });
@@ -256,7 +266,9 @@ HOLON_OP(mean, "mean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dt
       Tensor x = c.in(0);
       if (c.has("dtype")) x = cast(x, c.dtype("dtype"));
       if (!is_floating(x.dtype()))
-        fail_runtime("mean: x is {}; a mean is defined for floating point tensors. Convert it first, e.g. x.to(float32), or pass dtype.", name(x.dtype()));
+        fail_runtime("mean: x is {}; a mean is defined for floating point tensors. Convert it first, e.g. "
+                     "x.to(float32), or pass dtype.",
+                     name(x.dtype()));
       // The count is the logical one, so that the mean of a split tensor is right as a partial sum.
       int64_t n = reduced_count(x.shape(), reduced_axes(c, x.ndim()));
       c.out.push_back(div_scalar(sum(x, optional_dims(c), c.b("keepdim")), static_cast<double>(n)));
@@ -268,10 +280,12 @@ HOLON_OP(nansum, "nansum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype
       const Tensor& x = c.in(0);
       SumOptions o;
       if (c.has("dtype")) o.dtype = c.dtype("dtype");
-      c.out.push_back(sum(is_floating(x.dtype()) ? masked_fill(x, isnan(x), 0.0) : x, optional_dims(c), c.b("keepdim"), o));
+      c.out.push_back(
+          sum(is_floating(x.dtype()) ? masked_fill(x, isnan(x), 0.0) : x, optional_dims(c), c.b("keepdim"), o));
     });
 HOLON_OP(nanmean, "nanmean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-    .doc("Mean of the elements that are no NaN over the axes dim, or all; NaN where there are none.", "nanmean(ones(2, 3), 0)")
+    .doc("Mean of the elements that are no NaN over the axes dim, or all; NaN where there are none.",
+         "nanmean(ones(2, 3), 0)")
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
       if (c.has("dtype")) x = cast(x, c.dtype("dtype"));
@@ -283,7 +297,9 @@ HOLON_OP(nanmean, "nanmean(Tensor x, int[]? dim=None, bool keepdim=False, *, dty
 
 HOLON_OP(count_nonzero, "count_nonzero(Tensor x, int[]? dim=None) -> Tensor")
     .doc("How many elements over the axes dim, or of all, are not 0: int64.", "count_nonzero(ones(2, 3), 0)")
-    .body([](BodyCall& c) { c.out.push_back(sum(c.in(0).dtype() == boolean ? c.in(0) : cast(c.in(0), boolean), optional_dims(c), false)); });
+    .body([](BodyCall& c) {
+      c.out.push_back(sum(c.in(0).dtype() == boolean ? c.in(0) : cast(c.in(0), boolean), optional_dims(c), false));
+    });
 
 HOLON_OP(prod, "prod(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Product over the axes dim, or all. Integers are multiplied as int64.", "prod(ones(2, 3), 0)")
@@ -323,7 +339,9 @@ HOLON_OP(amax, "amax(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
       c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), c.dtype_of(0));
     })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
-    .kernel(reduce_kernel<ReduceOp::Max>).saves({0}, {0}).grad(extremum_grad);
+    .kernel(reduce_kernel<ReduceOp::Max>)
+    .saves({0}, {0})
+    .grad(extremum_grad);
 HOLON_OP(amin, "amin(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("The smallest value over the axes dim, or all; NaN wins. Errors: no elements.", "amin(ones(2, 3), 0)")
     .infer([](Infer& c) {
@@ -331,13 +349,17 @@ HOLON_OP(amin, "amin(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
       c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), c.dtype_of(0));
     })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
-    .kernel(reduce_kernel<ReduceOp::Min>).saves({0}, {0}).grad(extremum_grad);
+    .kernel(reduce_kernel<ReduceOp::Min>)
+    .saves({0}, {0})
+    .grad(extremum_grad);
 HOLON_OP(aminmax, "aminmax(Tensor x, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)")
     .doc("The smallest and the largest value along dim, or of all.", "aminmax(ones(2, 3))")
     .body([](BodyCall& c) {
       std::optional<Dims> dim;
       if (c.has("dim")) dim = Dims{normalize_axis(c.i("dim"), c.in(0).ndim(), "aminmax")};
-      if (c.in(0).numel() == 0) fail_value("aminmax: a tensor without elements has no such value: x is {}. Check the shape first.", c.in(0).shape());
+      if (c.in(0).numel() == 0)
+        fail_value("aminmax: a tensor without elements has no such value: x is {}. Check the shape first.",
+                   c.in(0).shape());
       c.out.push_back(amin(c.in(0), dim, c.b("keepdim")));
       c.out.push_back(amax(c.in(0), dim, c.b("keepdim")));
     });
@@ -352,7 +374,11 @@ HOLON_OP(max_other, "max_other(Tensor x, Tensor other) -> Tensor")
 HOLON_OP(max_dim, "max_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
     .doc("The largest values along an axis, and the first index of each; NaN wins.", "max(ones(2, 3), 1)")
     .overload_of("max")
-    .infer(selected_infer).rule(selected_rule).kernel(extremum_kernel<true>).saves({}, {1}).grad(selected_grad);
+    .infer(selected_infer)
+    .rule(selected_rule)
+    .kernel(extremum_kernel<true>)
+    .saves({}, {1})
+    .grad(selected_grad);
 HOLON_OP(min, "min(Tensor x) -> Tensor")
     .doc("The smallest value of all; NaN wins. Errors: no elements.", "min(ones(2, 3))")
     .body([](BodyCall& c) { c.out.push_back(amin(c.in(0))); });
@@ -363,7 +389,11 @@ HOLON_OP(min_other, "min_other(Tensor x, Tensor other) -> Tensor")
 HOLON_OP(min_dim, "min_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
     .doc("The smallest values along an axis, and the first index of each; NaN wins.", "min(ones(2, 3), 1)")
     .overload_of("min")
-    .infer(selected_infer).rule(selected_rule).kernel(extremum_kernel<false>).saves({}, {1}).grad(selected_grad);
+    .infer(selected_infer)
+    .rule(selected_rule)
+    .kernel(extremum_kernel<false>)
+    .saves({}, {1})
+    .grad(selected_grad);
 
 HOLON_OP(median, "median(Tensor x) -> Tensor")
     .doc("The lower median of all elements; NaN if there is one. Errors: no elements.", "median(ones(2, 3))")
@@ -371,7 +401,9 @@ HOLON_OP(median, "median(Tensor x) -> Tensor")
       c.require(c.shape(0).numel() > 0, "a tensor without elements has no median", "Check the shape first.");
       c.out({}, c.dtype_of(0));
     })
-    .rule([](RuleCall& r) { if (r.in[0].shape.size() == 0) identity_rule(r); })
+    .rule([](RuleCall& r) {
+      if (r.in[0].shape.size() == 0) identity_rule(r);
+    })
     .kernel([](KernelCall& c) {
       Array flat = kernels::contiguous(c.in(0));
       int64_t n = flat.numel();
@@ -389,23 +421,28 @@ HOLON_OP(median, "median(Tensor x) -> Tensor")
 HOLON_OP(median_dim, "median_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
     .doc("The lower medians along an axis, NaN where there is one, and their indices.", "median(ones(2, 3), 1)")
     .overload_of("median")
-    .infer(selected_infer).rule(selected_rule)
+    .infer(selected_infer)
+    .rule(selected_rule)
     .kernel([](KernelCall& c) {
       int d = normalize_axis(c.i("dim"), c.in(0).ndim(), "median");
       kth_kernel(c, c.in(0).ndim() ? (c.in(0).shape[d] - 1) / 2 : 0, true);
     })
-    .saves({}, {1}).grad(selected_grad);
+    .saves({}, {1})
+    .grad(selected_grad);
 
 HOLON_OP(kthvalue, "kthvalue(Tensor x, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
     .doc("The k-th smallest values (from 1) along an axis, and their indices.", "kthvalue(ones(2, 3), 2)")
     .infer([](Infer& c) {
       int64_t n = c.ndim(0) ? c.shape(0)[c.axis("dim")] : 1;
-      c.require(c.i("k") >= 1 && c.i("k") <= n, fmt::format("k = {} is not in [1, {}], the size of axis {}", c.i("k"), n, c.i("dim")), "Choose another k.");
+      c.require(c.i("k") >= 1 && c.i("k") <= n,
+                fmt::format("k = {} is not in [1, {}], the size of axis {}", c.i("k"), n, c.i("dim")),
+                "Choose another k.");
       selected_infer(c);
     })
     .rule(selected_rule)
     .kernel([](KernelCall& c) { kth_kernel(c, c.i("k") - 1, false); })
-    .saves({}, {1}).grad(selected_grad);
+    .saves({}, {1})
+    .grad(selected_grad);
 
 HOLON_OP(any, "any(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("Whether some element over the axes dim is not zero.", "any(ones(2, 3), 0)")
@@ -419,11 +456,19 @@ HOLON_OP(all, "all(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .kernel(reduce_kernel<ReduceOp::All>);
 
 HOLON_OP(argmax, "argmax(Tensor x, int? dim=None, bool keepdim=False) -> Tensor")
-    .doc("The index of the largest value along dim, the first of equals; without dim that in the flattened tensor. int64.", "argmax(ones(2, 3), 0)")
-    .infer(arg_infer).rule(arg_rule).kernel(arg_kernel<true>);
+    .doc("The index of the largest value along dim, the first of equals; without dim that in the flattened tensor. "
+         "int64.",
+         "argmax(ones(2, 3), 0)")
+    .infer(arg_infer)
+    .rule(arg_rule)
+    .kernel(arg_kernel<true>);
 HOLON_OP(argmin, "argmin(Tensor x, int? dim=None, bool keepdim=False) -> Tensor")
-    .doc("The index of the smallest value along dim, the first of equals; without dim that in the flattened tensor. int64.", "argmin(ones(2, 3), 0)")
-    .infer(arg_infer).rule(arg_rule).kernel(arg_kernel<false>);
+    .doc("The index of the smallest value along dim, the first of equals; without dim that in the flattened tensor. "
+         "int64.",
+         "argmin(ones(2, 3), 0)")
+    .infer(arg_infer)
+    .rule(arg_rule)
+    .kernel(arg_kernel<false>);
 
 HOLON_OP(logsumexp, "logsumexp(Tensor x, int[] dim, bool keepdim=False) -> Tensor")
     .doc("The logarithm of the sum of exp(x) over the axes dim, without overflow.", "logsumexp(ones(2, 3), 1)")
@@ -438,28 +483,37 @@ HOLON_OP(logsumexp, "logsumexp(Tensor x, int[] dim, bool keepdim=False) -> Tenso
       c.out.push_back(add(log(sum(exp(sub(x, shift)), dim, c.b("keepdim"))), reshape(shift, out)));
     });
 
-HOLON_OP(var, "var(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> Tensor")
-    .doc("Variance over the axes dim, or all: divided by n - correction, which is 1 if unbiased, else 0.", "var(ones(2, 3), 0)")
+HOLON_OP(var,
+         "var(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> Tensor")
+    .doc("Variance over the axes dim, or all: divided by n - correction, which is 1 if unbiased, else 0.",
+         "var(ones(2, 3), 0)")
     .body([](BodyCall& c) { c.out.push_back(variance(c)); });
-HOLON_OP(std, "std(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> Tensor")
+HOLON_OP(std,
+         "std(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> Tensor")
     .doc("The square root of var() over the axes dim, or all.", "std(ones(2, 3), 0)")
     .body([](BodyCall& c) { c.out.push_back(root(variance(c))); });
 HOLON_OP(var_all, "var_all(Tensor x, bool unbiased) -> Tensor")
     .doc("Variance of all elements.", "var(ones(2, 3), False)")
-    .overload_of("var").python_only()
+    .overload_of("var")
+    .python_only()
     .body([](BodyCall& c) { c.out.push_back(var(c.in(0), {}, c.b("unbiased"))); });
 HOLON_OP(std_all, "std_all(Tensor x, bool unbiased) -> Tensor")
     .doc("The square root of the variance of all elements.", "std(ones(2, 3), False)")
-    .overload_of("std").python_only()
+    .overload_of("std")
+    .python_only()
     .body([](BodyCall& c) { c.out.push_back(std(c.in(0), {}, c.b("unbiased"))); });
-HOLON_OP(var_mean, "var_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> (Tensor, Tensor)")
+HOLON_OP(var_mean,
+         "var_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> "
+         "(Tensor, Tensor)")
     .doc("var() and mean() over the axes dim, or all.", "var_mean(ones(2, 3), 0)")
     .body([](BodyCall& c) {
       Tensor m, v = variance(c, &m);
       c.out.push_back(v);
       c.out.push_back(m);
     });
-HOLON_OP(std_mean, "std_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> (Tensor, Tensor)")
+HOLON_OP(std_mean,
+         "std_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> "
+         "(Tensor, Tensor)")
     .doc("std() and mean() over the axes dim, or all.", "std_mean(ones(2, 3), 0)")
     .body([](BodyCall& c) {
       Tensor m, v = variance(c, &m);
@@ -473,7 +527,8 @@ HOLON_OP(equal, "equal(Tensor x, Tensor other) -> Tensor")
     .body([](BodyCall& c) {
       if (c.in(0).shape() != c.in(1).shape()) {
         FullOptions o{.dtype = boolean};
-        if (c.in(0).is_global()) o.placement = c.in(0).placement(), o.sbp = NdSbp::filled(c.in(0).nd_sbp().size(), sbp::broadcast());
+        if (c.in(0).is_global())
+          o.placement = c.in(0).placement(), o.sbp = NdSbp::filled(c.in(0).nd_sbp().size(), sbp::broadcast());
         c.out.push_back(full({}, false, o));
       } else {
         c.out.push_back(all(eq(c.in(0), c.in(1))));
@@ -483,7 +538,10 @@ HOLON_OP(equal, "equal(Tensor x, Tensor other) -> Tensor")
 HOLON_OP(sum_squares, "sum_squares(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("The sum of squares over the axes dim, or all, of halves in float32.")
     .hidden()
-    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), c.dtype_of(0) == float64 ? float64 : float32); })
+    .infer([](Infer& c) {
+      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")),
+            c.dtype_of(0) == float64 ? float64 : float32);
+    })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
     .kernel(reduce_kernel<ReduceOp::SumSquares>)
     .saves({0})
@@ -491,7 +549,10 @@ HOLON_OP(sum_squares, "sum_squares(Tensor x, int[]? dim=None, bool keepdim=False
 HOLON_OP(sum_abs, "sum_abs(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("The sum of absolute values over the axes dim, or all, of halves in float32.")
     .hidden()
-    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), c.dtype_of(0) == float64 ? float64 : float32); })
+    .infer([](Infer& c) {
+      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")),
+            c.dtype_of(0) == float64 ? float64 : float32);
+    })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
     .kernel(reduce_kernel<ReduceOp::SumAbs>)
     .saves({0})

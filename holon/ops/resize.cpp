@@ -1,5 +1,6 @@
-// Padding, interpolation, and rearrangements of images. All are linear. Interpolation and padding by an image's own elements go axis by
-// axis: each is a matrix with few elements in a row. The axes that change are whole, all others split.
+// Padding, interpolation, and rearrangements of images. All are linear. Interpolation and padding by an image's own
+// elements go axis by axis: each is a matrix with few elements in a row. The axes that change are whole, all others
+// split.
 #include "holon/kernels/cpu/resize.h"
 
 #include <cmath>
@@ -41,14 +42,17 @@ kernels::Taps taps_of(std::string_view mode, int64_t n, int64_t m, double scale,
         auto near = [&](double x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
         auto far = [&](double x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
         t.weight.insert(t.weight.end(), {far(s + 1), near(s), near(1 - s), far(2 - s)});
-        for (int64_t k = -1; k <= 2; ++k) t.index.push_back(std::clamp<int64_t>(static_cast<int64_t>(base) + k, 0, last));
+        for (int64_t k = -1; k <= 2; ++k)
+          t.index.push_back(std::clamp<int64_t>(static_cast<int64_t>(base) + k, 0, last));
       }
     }
   }
   return t;
 }
 
-kernels::Taps taps_of(const KernelCall& c, int64_t n, int64_t m) { return taps_of(c.text("mode"), n, m, c.f("scale"), c.i("before")); }
+kernels::Taps taps_of(const KernelCall& c, int64_t n, int64_t m) {
+  return taps_of(c.text("mode"), n, m, c.f("scale"), c.i("before"));
+}
 
 void other_axes(RuleCall& r, int whole) {
   for (int a = 0; a < r.in[0].shape.size(); ++a) {
@@ -71,7 +75,8 @@ void resample_rule(RuleCall& r) { other_axes(r, static_cast<int>(r.i("dim"))); }
 kernels::Window2d window_of(const AttrReader& c) {
   kernels::Window2d w;
   for (size_t i = 0; i < 2; ++i)
-    w.kernel[i] = c.ints("kernel_size")[i], w.stride[i] = c.ints("stride")[i], w.padding[i] = c.ints("padding")[i], w.dilation[i] = c.ints("dilation")[i];
+    w.kernel[i] = c.ints("kernel_size")[i], w.stride[i] = c.ints("stride")[i], w.padding[i] = c.ints("padding")[i],
+    w.dilation[i] = c.ints("dilation")[i];
   return w;
 }
 
@@ -79,12 +84,16 @@ kernels::Window2d window_of(const AttrReader& c) {
 int64_t windows_in(const BodyCall& c, int64_t h, int64_t w) {
   for (auto [attr, least] : {std::pair{"kernel_size", 1}, {"stride", 1}, {"padding", 0}, {"dilation", 1}})
     for (int64_t v : c.ints(attr))
-      if (v < least || c.ints(attr).size() != 2) fail_value("{}: {} must be one or two numbers of at least {}; found {}.", c.op().name(), attr, least, Dims(c.ints(attr)));
+      if (v < least || c.ints(attr).size() != 2)
+        fail_value("{}: {} must be one or two numbers of at least {}; found {}.", c.op().name(), attr, least,
+                   Dims(c.ints(attr)));
   kernels::Window2d p = window_of(c);
   int64_t n = 1;
   for (int i = 0; i < 2; ++i) {
     int64_t k = kernels::conv_out_size(i ? w : h, p.kernel[i], p.stride[i], p.padding[i], p.padding[i], p.dilation[i]);
-    if (k < 1) fail_value("{}: the kernel {} is larger than the padded image {} x {}. Use a smaller one.", c.op().name(), Dims(c.ints("kernel_size")), h, w);
+    if (k < 1)
+      fail_value("{}: the kernel {} is larger than the padded image {} x {}. Use a smaller one.", c.op().name(),
+                 Dims(c.ints("kernel_size")), h, w);
     n *= k;
   }
   return n;
@@ -104,13 +113,19 @@ struct Mode {
   const char* axis;  // what goes along each axis
   int axes;          // 0: any number
 };
-constexpr Mode kModes[] = {{"nearest", "nearest", 0}, {"nearest-exact", "nearest-exact", 0}, {"linear", "linear", 1}, {"bilinear", "linear", 2},
-                           {"bicubic", "cubic", 2},   {"trilinear", "linear", 3},            {"area", "", 0}};
+constexpr Mode kModes[] = {{"nearest", "nearest", 0},
+                           {"nearest-exact", "nearest-exact", 0},
+                           {"linear", "linear", 1},
+                           {"bilinear", "linear", 2},
+                           {"bicubic", "cubic", 2},
+                           {"trilinear", "linear", 3},
+                           {"area", "", 0}};
 
 }  // namespace
 
 HOLON_OP(pad, "pad(Tensor x, int[] pad, str mode='constant', Scalar? value=None) -> Tensor")
-    .doc("x with elements before and behind its last axes: pad is (before, behind) of the last axis, then of the one before it, and so on; negative numbers cut off. "
+    .doc("x with elements before and behind its last axes: pad is (before, behind) of the last axis, then of the one "
+         "before it, and so on; negative numbers cut off. "
          "mode: 'constant' (value, or 0), 'reflect' (without the edge), 'replicate' (the edge) or 'circular'.",
          "pad(ones(2, 3), [1, 1])")
     .function_only()
@@ -119,14 +134,17 @@ HOLON_OP(pad, "pad(Tensor x, int[] pad, str mode='constant', Scalar? value=None)
       Dims given(c.ints("pad"));
       auto mode = c.text("mode");
       int n = x.ndim(), axes = given.size() / 2;
-      if (given.size() % 2 || axes > n) fail_value("pad: pad {} has {} numbers; x {} takes two for each axis, at most {}.", given, given.size(), x.shape(), 2 * n);
+      if (given.size() % 2 || axes > n)
+        fail_value("pad: pad {} has {} numbers; x {} takes two for each axis, at most {}.", given, given.size(),
+                   x.shape(), 2 * n);
       Dims before = Dims::filled(n, 0), after = before;
       constexpr int64_t kFarthest = int64_t{1} << 40;
       for (int64_t p : given)
         if (p > kFarthest || p < -kFarthest) fail_value("pad: pad {} is beyond memory for x {}.", given, x.shape());
       for (int a = 0; a < axes; ++a) before[n - 1 - a] = given[2 * a], after[n - 1 - a] = given[2 * a + 1];
       for (int a = 0; a < n; ++a)
-        if (x.shape()[a] + before[a] + after[a] < 0 || x.shape()[a] + std::min<int64_t>(before[a], 0) + std::min<int64_t>(after[a], 0) < 0)
+        if (x.shape()[a] + before[a] + after[a] < 0 ||
+            x.shape()[a] + std::min<int64_t>(before[a], 0) + std::min<int64_t>(after[a], 0) < 0)
           fail_value("pad: pad {} cuts more off axis {} of x {} than there is.", given, a, x.shape());
       if (mode == "constant") {
         c.out.push_back(pad_constant(x, before, after, c.has("value") ? c.scalar("value") : Scalar(int64_t{0})));
@@ -134,11 +152,18 @@ HOLON_OP(pad, "pad(Tensor x, int[] pad, str mode='constant', Scalar? value=None)
       }
       if (mode != "reflect" && mode != "replicate" && mode != "circular")
         fail_value("pad: mode is '{}'; it must be 'constant', 'reflect', 'replicate' or 'circular'.", mode);
-      if (c.has("value") && c.scalar("value").as_double() != 0) fail_value("pad: value is for mode 'constant', not '{}'.", mode);
+      if (c.has("value") && c.scalar("value").as_double() != 0)
+        fail_value("pad: value is for mode 'constant', not '{}'.", mode);
       for (int a = 0; a < n; ++a) {
         if (before[a] == 0 && after[a] == 0) continue;
-        int64_t size = x.shape()[a], most = std::max(before[a], after[a]), room = mode == "reflect" ? size - 1 : mode == "circular" ? size : size ? most : 0;
-        if (most > room) fail_value("pad: {} elements by mode '{}' beside axis {} of x {}: there are only {} to take.", most, mode, a, x.shape(), room);
+        int64_t size = x.shape()[a], most = std::max(before[a], after[a]),
+                room = mode == "reflect" ? size - 1
+            : mode == "circular"         ? size
+            : size                       ? most
+                                         : 0;
+        if (most > room)
+          fail_value("pad: {} elements by mode '{}' beside axis {} of x {}: there are only {} to take.", most, mode, a,
+                     x.shape(), room);
         x = resample(x, a, size + before[a] + after[a], mode, 1, before[a]);
       }
       c.out.push_back(x);
@@ -148,7 +173,8 @@ HOLON_OP(pad_constant, "pad_constant(Tensor x, int[] before, int[] after, Scalar
     .hidden()
     .infer([](Infer& c) {
       Dims s = c.shape(0);
-      for (int a = 0; a < s.size(); ++a) s[a] += c.ints("before")[static_cast<size_t>(a)] + c.ints("after")[static_cast<size_t>(a)];
+      for (int a = 0; a < s.size(); ++a)
+        s[a] += c.ints("before")[static_cast<size_t>(a)] + c.ints("after")[static_cast<size_t>(a)];
       c.out(s, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -171,36 +197,54 @@ HOLON_OP(pad_constant, "pad_constant(Tensor x, int[] before, int[] after, Scalar
       g.dx(0, pad_constant(g.dy(), before, after, Scalar(int64_t{0})));
     });
 
-HOLON_OP(interpolate, "interpolate(Tensor x, int[]? size=None, float? scale_factor=None, str mode='nearest', bool? align_corners=None, bool? recompute_scale_factor=None) -> Tensor")
-    .doc("x [n, c, ...] with its last axes brought to size (or scale_factor times theirs) by mode: 'nearest', 'nearest-exact', 'linear' (one axis), 'bilinear', 'bicubic' (two), 'trilinear' (three) or 'area'.",
+HOLON_OP(interpolate,
+         "interpolate(Tensor x, int[]? size=None, float? scale_factor=None, str mode='nearest', bool? "
+         "align_corners=None, bool? recompute_scale_factor=None) -> Tensor")
+    .doc("x [n, c, ...] with its last axes brought to size (or scale_factor times theirs) by mode: 'nearest', "
+         "'nearest-exact', 'linear' (one axis), 'bilinear', 'bicubic' (two), 'trilinear' (three) or 'area'.",
          "interpolate(ones(1, 1, 2, 2), scale_factor=2.0).shape")
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
       int n = x.ndim() - 2;
-      if (n < 1 || n > 3) fail_value("interpolate: x is {}; it takes [n, c, l], [n, c, h, w] or [n, c, d, h, w].", x.shape());
-      if (!is_floating(x.dtype())) fail_type("interpolate: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", name(x.dtype()));
+      if (n < 1 || n > 3)
+        fail_value("interpolate: x is {}; it takes [n, c, l], [n, c, h, w] or [n, c, d, h, w].", x.shape());
+      if (!is_floating(x.dtype()))
+        fail_type("interpolate: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).",
+                  name(x.dtype()));
       const Mode* mode = nullptr;
       for (auto& m : kModes)
         if (c.text("mode") == m.name) mode = &m;
       if (!mode || (mode->axes && mode->axes != n))
-        fail_value("interpolate: mode '{}' is not for x {}. Choose 'nearest', 'nearest-exact', 'area', or {}.", c.text("mode"), x.shape(), n == 1 ? "'linear'" : n == 2 ? "'bilinear' or 'bicubic'" : "'trilinear'");
-      if (c.has("align_corners") && mode->axes == 0) fail_value("interpolate: align_corners is for 'linear', 'bilinear', 'bicubic' and 'trilinear', not '{}'.", mode->name);
+        fail_value("interpolate: mode '{}' is not for x {}. Choose 'nearest', 'nearest-exact', 'area', or {}.",
+                   c.text("mode"), x.shape(),
+                   n == 1       ? "'linear'"
+                       : n == 2 ? "'bilinear' or 'bicubic'"
+                                : "'trilinear'");
+      if (c.has("align_corners") && mode->axes == 0)
+        fail_value("interpolate: align_corners is for 'linear', 'bilinear', 'bicubic' and 'trilinear', not '{}'.",
+                   mode->name);
       if (c.has("size") == c.has("scale_factor")) fail_value("interpolate: give either size or scale_factor.");
       double factor = c.has("scale_factor") ? c.f("scale_factor") : 0;
       Dims size;
       if (c.has("size")) {
         size = Dims(c.ints("size"));
         if (size.size() == 1 && n > 1) size = Dims::filled(n, size[0]);
-        if (size.size() != n) fail_value("interpolate: size {} does not fit x {}: give one number or {}.", Dims(c.ints("size")), x.shape(), n);
+        if (size.size() != n)
+          fail_value("interpolate: size {} does not fit x {}: give one number or {}.", Dims(c.ints("size")), x.shape(),
+                     n);
       } else {
         if (!(factor > 0)) fail_value("interpolate: scale_factor is {}; it must be positive.", factor);
-        for (int i = 0; i < n; ++i) size.push_back(static_cast<int64_t>(std::floor(static_cast<double>(x.shape()[2 + i]) * factor)));
+        for (int i = 0; i < n; ++i)
+          size.push_back(static_cast<int64_t>(std::floor(static_cast<double>(x.shape()[2 + i]) * factor)));
       }
       for (int i = 0; i < n; ++i)
-        if (size[i] < 1 || x.shape()[2 + i] < 1) fail_value("interpolate: from x {} to the size {}: sizes must be at least 1.", x.shape(), size);
+        if (size[i] < 1 || x.shape()[2 + i] < 1)
+          fail_value("interpolate: from x {} to the size {}: sizes must be at least 1.", x.shape(), size);
       if (mode->axis[0] == 0) {
-        c.out.push_back(n == 1 ? adaptive_avg_pool1d(x, size) : n == 2 ? adaptive_avg_pool2d(x, size) : adaptive_avg_pool3d(x, size));
+        c.out.push_back(n == 1       ? adaptive_avg_pool1d(x, size)
+                            : n == 2 ? adaptive_avg_pool2d(x, size)
+                                     : adaptive_avg_pool3d(x, size));
         return;
       }
       bool corners = c.has("align_corners") && c.b("align_corners");
@@ -208,9 +252,9 @@ HOLON_OP(interpolate, "interpolate(Tensor x, int[]? size=None, float? scale_fact
       std::string axis_mode = std::string(mode->axis) + (corners ? "-corners" : "");
       for (int i = 0; i < n; ++i) {
         int64_t from = x.shape()[2 + i], to = size[i];
-        double scale = corners      ? to > 1 ? static_cast<double>(from - 1) / static_cast<double>(to - 1) : 0
-                       : by_factor ? 1 / factor
-                                   : static_cast<double>(from) / static_cast<double>(to);
+        double scale = corners ? to > 1 ? static_cast<double>(from - 1) / static_cast<double>(to - 1) : 0
+            : by_factor        ? 1 / factor
+                               : static_cast<double>(from) / static_cast<double>(to);
         if (from != to || (by_factor && factor != 1)) x = resample(x, 2 + i, to, axis_mode, scale, 0);
       }
       c.out.push_back(x);
@@ -226,8 +270,13 @@ HOLON_OP(resample, "resample(Tensor x, int dim, int size, str mode, float scale,
       int d = static_cast<int>(c.i("dim"));
       kernels::resample(c.in(0), d, taps_of(c, c.in(0).shape[d], c.i("size")), c.out());
     })
-    .grad([](Grad& g) { g.dx(0, resample_backward(g.dy(), g.i("dim"), g.in_shape()[static_cast<int>(g.i("dim"))], g.text("mode"), g.f("scale"), g.i("before"))); });
-HOLON_OP(resample_backward, "resample_backward(Tensor dy, int dim, int size, str mode, float scale, int before) -> Tensor")
+    .grad([](Grad& g) {
+      g.dx(0,
+           resample_backward(g.dy(), g.i("dim"), g.in_shape()[static_cast<int>(g.i("dim"))], g.text("mode"),
+                             g.f("scale"), g.i("before")));
+    });
+HOLON_OP(resample_backward,
+         "resample_backward(Tensor dy, int dim, int size, str mode, float scale, int before) -> Tensor")
     .doc("Gradient of resample.")
     .hidden()
     .infer(resample_infer)
@@ -237,10 +286,15 @@ HOLON_OP(resample_backward, "resample_backward(Tensor dy, int dim, int size, str
       int d = static_cast<int>(c.i("dim"));
       kernels::resample_backward(c.in(0), d, taps_of(c, c.i("size"), c.in(0).shape[d]), c.out());
     })
-    .grad([](Grad& g) { g.dx(0, resample(g.dy(), g.i("dim"), g.in_shape()[static_cast<int>(g.i("dim"))], g.text("mode"), g.f("scale"), g.i("before"))); });
+    .grad([](Grad& g) {
+      g.dx(0,
+           resample(g.dy(), g.i("dim"), g.in_shape()[static_cast<int>(g.i("dim"))], g.text("mode"), g.f("scale"),
+                    g.i("before")));
+    });
 
 HOLON_OP(pixel_shuffle, "pixel_shuffle(Tensor x, int upscale_factor) -> Tensor")
-    .doc("[..., c r r, h, w] -> [..., c, h r, w r]: channels become pixels.", "pixel_shuffle(ones(1, 4, 2, 2), 2).shape")
+    .doc("[..., c r r, h, w] -> [..., c, h r, w r]: channels become pixels.",
+         "pixel_shuffle(ones(1, 4, 2, 2), 2).shape")
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
@@ -258,7 +312,8 @@ HOLON_OP(pixel_shuffle, "pixel_shuffle(Tensor x, int upscale_factor) -> Tensor")
       c.out.push_back(reshape(permute(reshape(x, split), order), shape));
     });
 HOLON_OP(pixel_unshuffle, "pixel_unshuffle(Tensor x, int downscale_factor) -> Tensor")
-    .doc("[..., c, h r, w r] -> [..., c r r, h, w]: pixels become channels.", "pixel_unshuffle(ones(1, 1, 4, 4), 2).shape")
+    .doc("[..., c, h r, w r] -> [..., c r r, h, w]: pixels become channels.",
+         "pixel_unshuffle(ones(1, 1, 4, 4), 2).shape")
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
@@ -282,7 +337,9 @@ HOLON_OP(channel_shuffle, "channel_shuffle(Tensor x, int groups) -> Tensor")
       const Tensor& x = c.in(0);
       int64_t groups = c.i("groups");
       if (x.ndim() < 3 || groups < 1 || x.shape()[1] % groups)
-        fail_value("channel_shuffle: x is {}, groups {}; it takes [n, channels, ...] with groups that divide the channels.", x.shape(), groups);
+        fail_value(
+            "channel_shuffle: x is {}, groups {}; it takes [n, channels, ...] with groups that divide the channels.",
+            x.shape(), groups);
       Dims split = x.shape();
       split[1] = groups;
       split.insert(2, x.shape()[1] / groups);
@@ -294,27 +351,38 @@ HOLON_OP(unfold, "unfold(Tensor x, int[2] kernel_size, int[2] dilation=1, int[2]
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
-      if (x.ndim() != 4 && x.ndim() != 3) fail_value("unfold: x is {}; it takes [n, c, h, w], or [c, h, w].", x.shape());
+      if (x.ndim() != 4 && x.ndim() != 3)
+        fail_value("unfold: x is {}; it takes [n, c, h, w], or [c, h, w].", x.shape());
       bool batched = x.ndim() == 4;
       if (!batched) x = unsqueeze(x, 0);
       windows_in(c, x.shape()[2], x.shape()[3]);
-      Tensor y = im2col(x, Dims(c.ints("kernel_size")), Dims(c.ints("dilation")), Dims(c.ints("padding")), Dims(c.ints("stride")));
+      Tensor y = im2col(x, Dims(c.ints("kernel_size")), Dims(c.ints("dilation")), Dims(c.ints("padding")),
+                        Dims(c.ints("stride")));
       c.out.push_back(batched ? y : squeeze(y, Dims{0}));
     });
-HOLON_OP(fold, "fold(Tensor x, int[2] output_size, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor")
-    .doc("Columns [n, c kh kw, windows] added up into images [n, c, h, w] of output_size.", "fold(ones(1, 8, 4), 3, 2).shape")
+HOLON_OP(fold,
+         "fold(Tensor x, int[2] output_size, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) "
+         "-> Tensor")
+    .doc("Columns [n, c kh kw, windows] added up into images [n, c, h, w] of output_size.",
+         "fold(ones(1, 8, 4), 3, 2).shape")
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
       Dims size(c.ints("output_size"));
-      if ((x.ndim() != 3 && x.ndim() != 2) || size.size() != 2) fail_value("fold: x is {}, output_size {}; it takes [n, c kh kw, windows] (or without n) and two sizes.", x.shape(), size);
-      if (!is_floating(x.dtype())) fail_type("fold: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", name(x.dtype()));
+      if ((x.ndim() != 3 && x.ndim() != 2) || size.size() != 2)
+        fail_value("fold: x is {}, output_size {}; it takes [n, c kh kw, windows] (or without n) and two sizes.",
+                   x.shape(), size);
+      if (!is_floating(x.dtype()))
+        fail_type("fold: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).",
+                  name(x.dtype()));
       bool batched = x.ndim() == 3;
       if (!batched) x = unsqueeze(x, 0);
       int64_t windows = windows_in(c, size[0], size[1]), per = c.ints("kernel_size")[0] * c.ints("kernel_size")[1];
       if (x.shape()[2] != windows || x.shape()[1] % per)
-        fail_value("fold: x is {}; an image of {} has {} windows of {} elements for each channel.", x.shape(), size, windows, per);
-      Tensor y = col2im(x, {x.shape()[0], x.shape()[1] / per, size[0], size[1]}, Dims(c.ints("kernel_size")), Dims(c.ints("dilation")), Dims(c.ints("padding")), Dims(c.ints("stride")));
+        fail_value("fold: x is {}; an image of {} has {} windows of {} elements for each channel.", x.shape(), size,
+                   windows, per);
+      Tensor y = col2im(x, {x.shape()[0], x.shape()[1] / per, size[0], size[1]}, Dims(c.ints("kernel_size")),
+                        Dims(c.ints("dilation")), Dims(c.ints("padding")), Dims(c.ints("stride")));
       c.out.push_back(batched ? y : squeeze(y, Dims{0}));
     });
 HOLON_OP(im2col, "im2col(Tensor x, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor")
@@ -323,22 +391,31 @@ HOLON_OP(im2col, "im2col(Tensor x, int[2] kernel_size, int[2] dilation, int[2] p
     .infer([](Infer& c) {
       kernels::Window2d w = window_of(c);
       int64_t places = 1;
-      for (int i = 0; i < 2; ++i) places *= kernels::conv_out_size(c.shape(0)[2 + i], w.kernel[i], w.stride[i], w.padding[i], w.padding[i], w.dilation[i]);
+      for (int i = 0; i < 2; ++i)
+        places *= kernels::conv_out_size(c.shape(0)[2 + i], w.kernel[i], w.stride[i], w.padding[i], w.padding[i],
+                                         w.dilation[i]);
       c.out({c.shape(0)[0], c.shape(0)[1] * w.kernel[0] * w.kernel[1], places}, c.dtype_of(0));
     })
     .rule([](RuleCall& r) { columns_rule(r, r.in[0].shape[1]); })
     .linear()
     .kernel([](KernelCall& c) { kernels::im2col(c.in(0), window_of(c), c.out()); })
     .grad([](Grad& g) {
-      g.dx(0, col2im(g.dy(), g.in_shape(), Dims(g.ints("kernel_size")), Dims(g.ints("dilation")), Dims(g.ints("padding")), Dims(g.ints("stride"))));
+      g.dx(0,
+           col2im(g.dy(), g.in_shape(), Dims(g.ints("kernel_size")), Dims(g.ints("dilation")), Dims(g.ints("padding")),
+                  Dims(g.ints("stride"))));
     });
-HOLON_OP(col2im, "col2im(Tensor x, int[] shape, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor")
+HOLON_OP(col2im,
+         "col2im(Tensor x, int[] shape, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor")
     .doc("fold into [n, c, h, w].")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
     .rule([](RuleCall& r) { columns_rule(r, r.out[0].shape[1]); })
     .linear()
     .kernel([](KernelCall& c) { kernels::col2im(c.in(0), window_of(c), c.out()); })
-    .grad([](Grad& g) { g.dx(0, im2col(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("dilation")), Dims(g.ints("padding")), Dims(g.ints("stride")))); });
+    .grad([](Grad& g) {
+      g.dx(0,
+           im2col(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("dilation")), Dims(g.ints("padding")),
+                  Dims(g.ints("stride"))));
+    });
 
 }  // namespace holon::ops

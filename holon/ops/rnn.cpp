@@ -1,5 +1,6 @@
-// Recurrent layers. The input's part of all steps is one product; the steps then run in one op, which keeps the gates for its gradient,
-// and the gradients of the weights are products over all steps at once. The batch splits; steps and units are whole.
+// Recurrent layers. The input's part of all steps is one product; the steps then run in one op, which keeps the gates
+// for its gradient, and the gradients of the weights are products over all steps at once. The batch splits; steps and
+// units are whole.
 #include "holon/kernels/cpu/rnn.h"
 
 #include "holon/dispatch/autocast.h"
@@ -13,7 +14,10 @@ namespace {
 using kernels::RnnMode;
 
 RnnMode mode_of(std::string_view text) {
-  return text == "lstm" ? RnnMode::kLstm : text == "gru" ? RnnMode::kGru : text == "relu" ? RnnMode::kRelu : RnnMode::kTanh;
+  return text == "lstm" ? RnnMode::kLstm
+      : text == "gru"   ? RnnMode::kGru
+      : text == "relu"  ? RnnMode::kRelu
+                        : RnnMode::kTanh;
 }
 
 // The hidden states before each step.
@@ -27,7 +31,8 @@ Tensor states_before(const Tensor& y, const Tensor& h0, bool reverse) {
 void require_shape(const char* op, const char* what, const Tensor& t, const Dims& shape, DType dtype) {
   if (!t.defined()) fail_type("{}: {} is missing.", op, what);
   if (t.shape() != shape) fail_value("{}: {} has shape {}, it must be {}.", op, what, t.shape(), shape);
-  if (t.dtype() != dtype) fail_type("{}: {} is {}, the input {}. Convert one of them by to().", op, what, name(t.dtype()), name(dtype));
+  if (t.dtype() != dtype)
+    fail_type("{}: {} is {}, the input {}. Convert one of them by to().", op, what, name(t.dtype()), name(dtype));
 }
 
 // The parameters of one direction of one layer.
@@ -42,7 +47,8 @@ Tensor as_weights(const Tensor& t, const Tensor& weight) {
 }
 
 // One direction of one layer over x [T, B, I]: {y, h_n, c_n}.
-std::array<Tensor, 3> run(const char* op, const Tensor& x, const Tensor& h0, const Tensor& c0, const Weights& w, std::string_view mode, bool reverse) {
+std::array<Tensor, 3> run(const char* op, const Tensor& x, const Tensor& h0, const Tensor& c0, const Weights& w,
+                          std::string_view mode, bool reverse) {
   int64_t hidden = h0.size(-1), width = hidden * kernels::rnn_gates(mode_of(mode));
   require_shape(op, "weight_ih", w.w_ih, {width, x.shape()[2]}, x.dtype());
   require_shape(op, "weight_hh", w.w_hh, {width, hidden}, x.dtype());
@@ -60,16 +66,24 @@ void layers_body(BodyCall& c, std::string_view mode) {
   int64_t layers = c.i("num_layers"), ways = c.b("bidirectional") ? 2 : 1;
   size_t first = lstm ? 3 : 2, each = biases ? 4 : 2;
   double p = c.f("dropout");
-  if (layers < 1 || layers > (1 << 20)) fail_value("{}: num_layers is {}; it must be at least 1, and as many as there are weights for.", op, layers);
+  if (layers < 1 || layers > (1 << 20))
+    fail_value("{}: num_layers is {}; it must be at least 1, and as many as there are weights for.", op, layers);
   if (!(p >= 0 && p <= 1)) fail_value("{}: dropout is {}; a probability lies from 0 to 1.", op, p);
   size_t wanted = first + each * static_cast<size_t>(layers * ways);
   if (c.n_in() != wanted)
-    fail_value("{}: {} tensors were given, it takes {}: input, h0, {}then weight_ih, weight_hh{} for each of {} layers in {} direction(s).", op, c.n_in(), wanted, lstm ? "c0, " : "",
-               biases ? ", bias_ih, bias_hh" : "", layers, ways);
+    fail_value("{}: {} tensors were given, it takes {}: input, h0, {}then weight_ih, weight_hh{} for each of {} layers "
+               "in {} direction(s).",
+               op, c.n_in(), wanted, lstm ? "c0, " : "", biases ? ", bias_ih, bias_hh" : "", layers, ways);
   const Tensor& weight = c.in(first);
-  Tensor x = as_weights(c.in(0), weight), h0 = as_weights(c.in(1), weight), c0 = lstm ? as_weights(c.in(2), weight) : Tensor();
-  if (x.ndim() != 3 && x.ndim() != 2) fail_value("{}: the input is {}; it takes [steps, batch, size] (or [batch, steps, size] if batch_first), or [steps, size].", op, x.shape());
-  if (!is_floating(x.dtype())) fail_type("{}: the input is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", op, name(x.dtype()));
+  Tensor x = as_weights(c.in(0), weight), h0 = as_weights(c.in(1), weight),
+         c0 = lstm ? as_weights(c.in(2), weight) : Tensor();
+  if (x.ndim() != 3 && x.ndim() != 2)
+    fail_value("{}: the input is {}; it takes [steps, batch, size] (or [batch, steps, size] if batch_first), or "
+               "[steps, size].",
+               op, x.shape());
+  if (!is_floating(x.dtype()))
+    fail_type("{}: the input is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", op,
+              name(x.dtype()));
   bool batched = x.ndim() == 3;
   if (!batched) {
     x = unsqueeze(x, 1);
@@ -90,7 +104,8 @@ void layers_body(BodyCall& c, std::string_view mode) {
     for (int64_t way = 0; way < ways; ++way, at += each) {
       Weights w{c.in(at), c.in(at + 1), biases ? c.in(at + 2) : Tensor(), biases ? c.in(at + 3) : Tensor()};
       int64_t k = layer * ways + way;
-      auto [y, h, cell] = run(op, as_weights(x, w.w_ih), select(h0, 0, k), lstm ? select(c0, 0, k) : Tensor(), w, mode, way == 1);
+      auto [y, h, cell] =
+          run(op, as_weights(x, w.w_ih), select(h0, 0, k), lstm ? select(c0, 0, k) : Tensor(), w, mode, way == 1);
       sides.push_back(y);
       hs.push_back(h);
       if (lstm) cs.push_back(cell);
@@ -99,8 +114,10 @@ void layers_body(BodyCall& c, std::string_view mode) {
     if (layer + 1 < layers && p > 0 && c.b("train")) x = dropout(x, p, true);
   }
   Tensor h = stack(hs, 0), cell = lstm ? stack(cs, 0) : Tensor();
-  if (!batched) x = squeeze(x, Dims{1}), h = squeeze(h, Dims{1}), cell = lstm ? squeeze(cell, Dims{1}) : cell;
-  else if (batch_first) x = transpose(x, 0, 1);
+  if (!batched)
+    x = squeeze(x, Dims{1}), h = squeeze(h, Dims{1}), cell = lstm ? squeeze(cell, Dims{1}) : cell;
+  else if (batch_first)
+    x = transpose(x, 0, 1);
   c.out.push_back(x);
   c.out.push_back(h);
   if (lstm) c.out.push_back(cell);
@@ -112,22 +129,27 @@ void cell_body(BodyCall& c, std::string_view mode) {
   bool lstm = mode == "lstm";
   size_t first = lstm ? 3 : 2;
   const Tensor& weight = c.in(first);
-  Tensor x = as_weights(c.in(0), weight), h = as_weights(c.in(1), weight), cell = lstm ? as_weights(c.in(2), weight) : Tensor();
+  Tensor x = as_weights(c.in(0), weight), h = as_weights(c.in(1), weight),
+         cell = lstm ? as_weights(c.in(2), weight) : Tensor();
   bool batched = x.ndim() == 2;
-  if (x.ndim() != 1 && x.ndim() != 2) fail_value("{}: the input is {}; it takes [batch, size], or [size].", op, x.shape());
-  if (!is_floating(x.dtype())) fail_type("{}: the input is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", op, name(x.dtype()));
+  if (x.ndim() != 1 && x.ndim() != 2)
+    fail_value("{}: the input is {}; it takes [batch, size], or [size].", op, x.shape());
+  if (!is_floating(x.dtype()))
+    fail_type("{}: the input is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", op,
+              name(x.dtype()));
   if (!batched) x = unsqueeze(x, 0), h = unsqueeze(h, 0), cell = lstm ? unsqueeze(cell, 0) : cell;
   if (h.ndim() != 2) fail_value("{}: hx is {}; it must be [batch, units].", op, c.in(1).shape());
   Dims state{x.shape()[0], h.shape()[1]};
   require_shape(op, "hx", h, state, x.dtype());
   if (lstm) require_shape(op, "cx", cell, state, x.dtype());
-  auto out = run(op, unsqueeze(x, 0), h, cell, {c.in(first), c.in(first + 1), c.in(first + 2), c.in(first + 3)}, mode, false);
+  auto out =
+      run(op, unsqueeze(x, 0), h, cell, {c.in(first), c.in(first + 1), c.in(first + 2), c.in(first + 3)}, mode, false);
   for (size_t i = 1; i < (lstm ? 3u : 2u); ++i) c.out.push_back(batched ? out[i] : squeeze(out[i], Dims{0}));
 }
 
 // The batch's axis of [T, B, H] and [B, H].
-void batch_rule(RuleCall& r, std::initializer_list<int> sequences, std::initializer_list<int> states, std::initializer_list<int> out_sequences,
-                std::initializer_list<int> out_states) {
+void batch_rule(RuleCall& r, std::initializer_list<int> sequences, std::initializer_list<int> states,
+                std::initializer_list<int> out_sequences, std::initializer_list<int> out_states) {
   int f = r.rule.factor();
   for (int i : sequences)
     if (given(r, static_cast<size_t>(i))) r.rule.in(static_cast<size_t>(i), 1, f);
@@ -139,37 +161,73 @@ void batch_rule(RuleCall& r, std::initializer_list<int> sequences, std::initiali
 
 }  // namespace
 
-HOLON_OP(lstm, "lstm(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)")
-    .doc("A long short-term memory over a sequence. tensors: the input [steps, batch, size], h0 and c0 [layers x directions, batch, units], then for each layer and direction weight_ih [4 units, size], "
-         "weight_hh [4 units, units] and, if has_biases, bias_ih and bias_hh, gates in the order i, f, g, o. Returns the outputs, h_n and c_n.",
-         "lstm([ones(2, 2, 3), ones(1, 2, 4), ones(1, 2, 4), ones(16, 3), ones(16, 4)], False, 1, 0.0, False, False, False)[0].shape")
-    .function_only().body([](BodyCall& c) { layers_body(c, "lstm"); });
-HOLON_OP(gru, "gru(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
-    .doc("A gated recurrent unit over a sequence. tensors: as for lstm without c0, three gates in the order r, z, n. Returns the outputs [steps, batch, units] and h_n [layers x directions, batch, units].",
+HOLON_OP(lstm,
+         "lstm(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool "
+         "batch_first) -> (Tensor, Tensor, Tensor)")
+    .doc("A long short-term memory over a sequence. tensors: the input [steps, batch, size], h0 and c0 [layers x "
+         "directions, batch, units], then for each layer and direction weight_ih [4 units, size], "
+         "weight_hh [4 units, units] and, if has_biases, bias_ih and bias_hh, gates in the order i, f, g, o. Returns "
+         "the outputs, h_n and c_n.",
+         "lstm([ones(2, 2, 3), ones(1, 2, 4), ones(1, 2, 4), ones(16, 3), ones(16, 4)], False, 1, 0.0, False, False, "
+         "False)[0].shape")
+    .function_only()
+    .body([](BodyCall& c) { layers_body(c, "lstm"); });
+HOLON_OP(gru,
+         "gru(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool "
+         "batch_first) -> (Tensor, Tensor)")
+    .doc("A gated recurrent unit over a sequence. tensors: as for lstm without c0, three gates in the order r, z, n. "
+         "Returns the outputs [steps, batch, units] and h_n [layers x directions, batch, units].",
          "gru([ones(2, 2, 3), ones(1, 2, 4), ones(12, 3), ones(12, 4)], False, 1, 0.0, False, False, False)[0].shape")
-    .function_only().body([](BodyCall& c) { layers_body(c, "gru"); });
-HOLON_OP(rnn_tanh, "rnn_tanh(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
-    .doc("h = tanh(x weight_ihᵀ + bias_ih + h weight_hhᵀ + bias_hh) over a sequence [steps, batch, size]. tensors: as for lstm without c0. Returns the outputs and h_n.",
-         "rnn_tanh([ones(2, 2, 3), ones(1, 2, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
-    .function_only().body([](BodyCall& c) { layers_body(c, "tanh"); });
-HOLON_OP(rnn_relu, "rnn_relu(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
-    .doc("As rnn_tanh, with relu: outputs [steps, batch, units] and h_n.", "rnn_relu([ones(2, 2, 3), ones(1, 2, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
-    .function_only().body([](BodyCall& c) { layers_body(c, "relu"); });
-HOLON_OP(lstm_cell, "lstm_cell(Tensor x, Tensor hx, Tensor cx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)")
-    .doc("One step of lstm: x [batch, size], hx and cx [batch, units] to the new h and c.", "lstm_cell(ones(2, 3), ones(2, 4), ones(2, 4), ones(16, 3), ones(16, 4))[0].shape")
-    .function_only().body([](BodyCall& c) { cell_body(c, "lstm"); });
-HOLON_OP(gru_cell, "gru_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
-    .doc("One step of gru: x [batch, size] and hx [batch, units] to the new h.", "gru_cell(ones(2, 3), ones(2, 4), ones(12, 3), ones(12, 4)).shape")
-    .function_only().body([](BodyCall& c) { cell_body(c, "gru"); });
-HOLON_OP(rnn_tanh_cell, "rnn_tanh_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
-    .doc("One step of rnn_tanh: x [batch, size] and hx [batch, units] to the new h.", "rnn_tanh_cell(ones(2, 3), ones(2, 4), ones(4, 3), ones(4, 4)).shape")
-    .function_only().body([](BodyCall& c) { cell_body(c, "tanh"); });
-HOLON_OP(rnn_relu_cell, "rnn_relu_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
-    .doc("One step of rnn_relu: x [batch, size] and hx [batch, units] to the new h.", "rnn_relu_cell(ones(2, 3), ones(2, 4), ones(4, 3), ones(4, 4)).shape")
-    .function_only().body([](BodyCall& c) { cell_body(c, "relu"); });
+    .function_only()
+    .body([](BodyCall& c) { layers_body(c, "gru"); });
+HOLON_OP(rnn_tanh,
+         "rnn_tanh(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, "
+         "bool batch_first) -> (Tensor, Tensor)")
+    .doc(
+        "h = tanh(x weight_ihᵀ + bias_ih + h weight_hhᵀ + bias_hh) over a sequence [steps, batch, size]. tensors: as "
+        "for lstm without c0. Returns the outputs and h_n.",
+        "rnn_tanh([ones(2, 2, 3), ones(1, 2, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
+    .function_only()
+    .body([](BodyCall& c) { layers_body(c, "tanh"); });
+HOLON_OP(rnn_relu,
+         "rnn_relu(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, "
+         "bool batch_first) -> (Tensor, Tensor)")
+    .doc(
+        "As rnn_tanh, with relu: outputs [steps, batch, units] and h_n.",
+        "rnn_relu([ones(2, 2, 3), ones(1, 2, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
+    .function_only()
+    .body([](BodyCall& c) { layers_body(c, "relu"); });
+HOLON_OP(lstm_cell,
+         "lstm_cell(Tensor x, Tensor hx, Tensor cx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> "
+         "(Tensor, Tensor)")
+    .doc("One step of lstm: x [batch, size], hx and cx [batch, units] to the new h and c.",
+         "lstm_cell(ones(2, 3), ones(2, 4), ones(2, 4), ones(16, 3), ones(16, 4))[0].shape")
+    .function_only()
+    .body([](BodyCall& c) { cell_body(c, "lstm"); });
+HOLON_OP(gru_cell,
+         "gru_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+    .doc("One step of gru: x [batch, size] and hx [batch, units] to the new h.",
+         "gru_cell(ones(2, 3), ones(2, 4), ones(12, 3), ones(12, 4)).shape")
+    .function_only()
+    .body([](BodyCall& c) { cell_body(c, "gru"); });
+HOLON_OP(rnn_tanh_cell,
+         "rnn_tanh_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+    .doc("One step of rnn_tanh: x [batch, size] and hx [batch, units] to the new h.",
+         "rnn_tanh_cell(ones(2, 3), ones(2, 4), ones(4, 3), ones(4, 4)).shape")
+    .function_only()
+    .body([](BodyCall& c) { cell_body(c, "tanh"); });
+HOLON_OP(rnn_relu_cell,
+         "rnn_relu_cell(Tensor x, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
+    .doc("One step of rnn_relu: x [batch, size] and hx [batch, units] to the new h.",
+         "rnn_relu_cell(ones(2, 3), ones(2, 4), ones(4, 3), ones(4, 4)).shape")
+    .function_only()
+    .body([](BodyCall& c) { cell_body(c, "relu"); });
 
-HOLON_OP(rnn_sequence, "rnn_sequence(Tensor gx, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, str mode, bool reverse) -> (Tensor, Tensor, Tensor)")
-    .doc("The steps of a recurrent layer, whose input's part of the gates is gx [steps, batch, gates]: hidden states, cells, and what the gradient needs.")
+HOLON_OP(rnn_sequence,
+         "rnn_sequence(Tensor gx, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, str mode, bool reverse) -> "
+         "(Tensor, Tensor, Tensor)")
+    .doc("The steps of a recurrent layer, whose input's part of the gates is gx [steps, batch, gates]: hidden states, "
+         "cells, and what the gradient needs.")
     .hidden()
     .infer([](Infer& c) {
       RnnMode mode = mode_of(c.text("mode"));
@@ -178,9 +236,12 @@ HOLON_OP(rnn_sequence, "rnn_sequence(Tensor gx, Tensor h0, Tensor? c0, Tensor w_
       saved[2] *= kernels::rnn_saved(mode);
       for (const Dims& s : {y, cells, saved}) c.out(s, c.dtype_of(0));
     })
-    .rule([](RuleCall& r) { batch_rule(r, {0}, {1, 2}, {0, 1, 2}, {}); })
+    .rule([](RuleCall& r) {
+      batch_rule(r, {0}, {1, 2}, {0, 1, 2}, {});
+    })
     .kernel([](KernelCall& c) {
-      kernels::rnn_sequence(mode_of(c.text("mode")), c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.b("reverse"), c.out(0), c.out(1), c.out(2));
+      kernels::rnn_sequence(mode_of(c.text("mode")), c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.b("reverse"),
+                            c.out(0), c.out(1), c.out(2));
     })
     .saves({1, 2, 3}, {0, 1, 2})
     .grad([](Grad& g) {
@@ -195,7 +256,9 @@ HOLON_OP(rnn_sequence, "rnn_sequence(Tensor gx, Tensor h0, Tensor? c0, Tensor w_
       if (g.needs(3)) g.dx(3, linear_weight_grad(gates, states_before(g.y(0), g.x(1), reverse)));
       if (g.needs(4)) g.dx(4, sum(gates, Dims{0, 1}));
     });
-HOLON_OP(rnn_sequence_backward, "rnn_sequence_backward(Tensor? dy, Tensor? dc, Tensor y, Tensor c, Tensor saved, Tensor h0, Tensor? c0, Tensor w_hh, str mode, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)")
+HOLON_OP(rnn_sequence_backward,
+         "rnn_sequence_backward(Tensor? dy, Tensor? dc, Tensor y, Tensor c, Tensor saved, Tensor h0, Tensor? c0, "
+         "Tensor w_hh, str mode, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)")
     .doc("Gradients of rnn_sequence in gx, in the hidden part of the gates where it differs (GRU), in h0 and c0.")
     .hidden()
     .infer([](Infer& c) {
@@ -209,12 +272,14 @@ HOLON_OP(rnn_sequence_backward, "rnn_sequence_backward(Tensor? dy, Tensor? dc, T
     })
     .rule([](RuleCall& r) {
       batch_rule(r, {0, 1, 2, 3, 4}, {5, 6}, {0, 1}, {2, 3});
-      if (given(r, 0) && given(r, 1)) pass_partial(r, {0, 1}, {0, 1, 2, 3});
-      else pass_partial(r, {given(r, 0) ? 0 : 1}, {0, 1, 2, 3});
+      if (given(r, 0) && given(r, 1))
+        pass_partial(r, {0, 1}, {0, 1, 2, 3});
+      else
+        pass_partial(r, {given(r, 0) ? 0 : 1}, {0, 1, 2, 3});
     })
     .kernel([](KernelCall& c) {
-      kernels::rnn_sequence_backward(mode_of(c.text("mode")), c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5), c.in(6), c.in(7), c.b("reverse"), c.out(0),
-                                     c.out(1), c.out(2), c.out(3));
+      kernels::rnn_sequence_backward(mode_of(c.text("mode")), c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5),
+                                     c.in(6), c.in(7), c.b("reverse"), c.out(0), c.out(1), c.out(2), c.out(3));
     });
 
 }  // namespace holon::ops

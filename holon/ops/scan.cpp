@@ -1,8 +1,8 @@
 // Running sums, products and extrema along an axis. The axis is whole on each rank; the others split freely.
 #include "holon/kernels/cpu/scan.h"
 
-#include "holon/kernels/cpu/reduce.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/reduce.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
@@ -54,7 +54,9 @@ Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t
 
 HOLON_OP(cumsum, "cumsum(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
     .doc("Running sums along an axis. Integers and bools are summed as int64.", "cumsum(ones(2, 3), 1)")
-    .infer(sum_infer).rule(scan_rule).linear()
+    .infer(sum_infer)
+    .rule(scan_rule)
+    .linear()
     .kernel([](KernelCall& c) {
       if (c.in(0).ndim() == 0) return kernels::copy(c.in(0), c.out());
       kernels::cumsum(c.in(0), scan_axis(c, c.in(0).ndim()), c.out());
@@ -66,7 +68,8 @@ HOLON_OP(cumsum, "cumsum(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
 
 HOLON_OP(cumprod, "cumprod(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
     .doc("Running products along an axis. Integers and bools are multiplied as int64.", "cumprod(ones(2, 3), 1)")
-    .infer(sum_infer).rule(scan_rule)
+    .infer(sum_infer)
+    .rule(scan_rule)
     .kernel([](KernelCall& c) {
       if (c.in(0).ndim() == 0) return kernels::copy(c.in(0), c.out());
       kernels::cumprod(c.in(0), scan_axis(c, c.in(0).ndim()), c.out());
@@ -76,27 +79,42 @@ HOLON_OP(cumprod, "cumprod(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
 HOLON_OP(cumprod_backward, "cumprod_backward(Tensor dy, Tensor x, int dim) -> Tensor")
     .doc("The gradient of cumprod, right where elements are 0.")
     .hidden()
-    .infer(like_infer).rule(scan_rule).linear_in({0})
+    .infer(like_infer)
+    .rule(scan_rule)
+    .linear_in({0})
     .kernel([](KernelCall& c) { kernels::cumprod_backward(c.in(0), c.in(1), scan_axis(c, c.in(0).ndim()), c.out()); });
 
 HOLON_OP(logcumsumexp, "logcumsumexp(Tensor x, int dim) -> Tensor")
     .doc("The logarithm of running sums of exp(x) along an axis, without overflow.", "logcumsumexp(ones(2, 3), 1)")
-    .infer(like_infer).rule(scan_rule)
+    .infer(like_infer)
+    .rule(scan_rule)
     .kernel([](KernelCall& c) { kernels::logcumsumexp(c.in(0), scan_axis(c, c.in(0).ndim()), c.out()); })
     .saves({0}, {0})
     .grad([](Grad& g) { g.dx(0, logcumsumexp_backward(g.dy(), g.x(), g.y(), g.i("dim"))); });
 HOLON_OP(logcumsumexp_backward, "logcumsumexp_backward(Tensor dy, Tensor x, Tensor y, int dim) -> Tensor")
     .doc("The gradient of logcumsumexp.")
     .hidden()
-    .infer(like_infer).rule(scan_rule).linear_in({0})
-    .kernel([](KernelCall& c) { kernels::logcumsumexp_backward(c.in(0), c.in(1), c.in(2), scan_axis(c, c.in(0).ndim()), c.out()); });
+    .infer(like_infer)
+    .rule(scan_rule)
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      kernels::logcumsumexp_backward(c.in(0), c.in(1), c.in(2), scan_axis(c, c.in(0).ndim()), c.out());
+    });
 
 HOLON_OP(cummax, "cummax(Tensor x, int dim) -> (Tensor values, Tensor indices)")
     .doc("The largest value so far along an axis, and where it was last seen.", "cummax(ones(2, 3), 1)")
-    .infer(pair_infer).rule(scan_rule).kernel(extremum<true>).saves({}, {1}).grad(pair_grad);
+    .infer(pair_infer)
+    .rule(scan_rule)
+    .kernel(extremum<true>)
+    .saves({}, {1})
+    .grad(pair_grad);
 HOLON_OP(cummin, "cummin(Tensor x, int dim) -> (Tensor values, Tensor indices)")
     .doc("The smallest value so far along an axis, and where it was last seen.", "cummin(ones(2, 3), 1)")
-    .infer(pair_infer).rule(scan_rule).kernel(extremum<false>).saves({}, {1}).grad(pair_grad);
+    .infer(pair_infer)
+    .rule(scan_rule)
+    .kernel(extremum<false>)
+    .saves({}, {1})
+    .grad(pair_grad);
 
 HOLON_OP(diff, "diff(Tensor x, int n=1, int dim=-1) -> Tensor")
     .doc("The differences of neighbours along an axis, n times over.", "diff(arange(4))")

@@ -21,18 +21,20 @@ Dims resolve_shape(const Infer& c, std::span<const int64_t> given) {
       unknown = i;
     } else {
       c.require(shape[i] >= 0, "a size is negative", "Sizes count from 0; -1 stands for the rest.");
-      if (__builtin_mul_overflow(known, shape[i], &known)) fail_value("{}: shape {} has more elements than a 64-bit number counts.", c.op().name(), shape);
+      if (__builtin_mul_overflow(known, shape[i], &known))
+        fail_value("{}: shape {} has more elements than a 64-bit number counts.", c.op().name(), shape);
     }
   }
   int64_t n = c.shape(0).numel();
   if (unknown >= 0) {
     if (known == 0 || n % known)
-      fail_value("{}: {} elements of shape {} do not divide into {} (rank-wide logical shapes). Choose sizes whose product divides them.",
+      fail_value("{}: {} elements of shape {} do not divide into {} (rank-wide logical shapes). Choose sizes whose "
+                 "product divides them.",
                  c.op().name(), n, c.shape(0), shape);
     shape[static_cast<int>(unknown)] = n / known;
   } else if (known != n) {
-    fail_value("{}: shape {} has {} elements, x {} has {}. Their numbers must be equal; -1 stands for the rest.", c.op().name(),
-               shape, known, c.shape(0), n);
+    fail_value("{}: shape {} has {} elements, x {} has {}. Their numbers must be equal; -1 stands for the rest.",
+               c.op().name(), shape, known, c.shape(0), n);
   }
   return shape;
 }
@@ -48,8 +50,10 @@ void reshape_rule(RuleCall& r) {
     int i0 = i, j0 = j;
     int64_t a = i < from.size() ? from[i++] : 1, b = j < to.size() ? to[j++] : 1;
     while (a != b) {
-      if (a < b) a *= from[i++];
-      else b *= to[j++];
+      if (a < b)
+        a *= from[i++];
+      else
+        b *= to[j++];
     }
     auto first = [](const Dims& d, int k, int end) {
       while (k + 1 < end && d[k] == 1) ++k;
@@ -122,16 +126,26 @@ Range slice_range(const AttrReader& c, int64_t n) {
 }  // namespace
 
 HOLON_OP(reshape, "reshape(Tensor x, int... shape) -> Tensor")
-    .doc("x with another shape; -1 stands for the rest. Shares memory where strides allow, copies otherwise.", "reshape(ones(4, 3), 2, 6)")
-    .infer(reshape_infer).rule(reshape_rule).linear().view(reshape_view).grad(reshape_grad);
+    .doc("x with another shape; -1 stands for the rest. Shares memory where strides allow, copies otherwise.",
+         "reshape(ones(4, 3), 2, 6)")
+    .infer(reshape_infer)
+    .rule(reshape_rule)
+    .linear()
+    .view(reshape_view)
+    .grad(reshape_grad);
 HOLON_OP(view, "view(Tensor x, int... shape) -> Tensor")
     .doc("x with another shape, as reshape.", "view(ones(4, 3), 2, 6)")
-    .infer(reshape_infer).rule(reshape_rule).linear().view(reshape_view).grad(reshape_grad);
+    .infer(reshape_infer)
+    .rule(reshape_rule)
+    .linear()
+    .view(reshape_view)
+    .grad(reshape_grad);
 HOLON_OP(flatten, "flatten(Tensor x, int start_dim=0, int end_dim=-1) -> Tensor")
     .doc("Merges the axes from start_dim to end_dim into one.", "flatten(ones(2, 3, 4), 1)")
     .body([](BodyCall& c) {
       const Dims& s = c.in(0).shape();
-      int a = normalize_axis(c.i("start_dim"), s.size(), "flatten"), b = normalize_axis(c.i("end_dim"), s.size(), "flatten");
+      int a = normalize_axis(c.i("start_dim"), s.size(), "flatten"),
+          b = normalize_axis(c.i("end_dim"), s.size(), "flatten");
       if (a > b) fail_value("flatten: start_dim {} comes after end_dim {}. Swap them.", a, b);
       Dims shape;
       for (int i = 0; i < a; ++i) shape.push_back(s[i]);
@@ -196,7 +210,8 @@ HOLON_ALIAS(swapdims, transpose);
 HOLON_OP(t, "t(Tensor x) -> Tensor")
     .doc("The transpose of a matrix; a vector as it is.", "t(ones(2, 3))")
     .body([](BodyCall& c) {
-      if (c.in(0).ndim() > 2) fail_value("t: x has {} axes; it takes at most 2. Use transpose(x, dim0, dim1).", c.in(0).ndim());
+      if (c.in(0).ndim() > 2)
+        fail_value("t: x has {} axes; it takes at most 2. Use transpose(x, dim0, dim1).", c.in(0).ndim());
       c.out.push_back(c.in(0).ndim() == 2 ? transpose(c.in(0), 0, 1) : c.in(0));
     });
 
@@ -222,7 +237,8 @@ HOLON_OP(squeeze, "squeeze(Tensor x, int[]? dim=None) -> Tensor")
     });
 
 HOLON_OP(expand, "expand(Tensor x, int... size) -> Tensor")
-    .doc("Axes of size 1 repeated to the given size without a copy; -1 keeps a size; new axes come first.", "expand(ones(2, 1), 2, 3)")
+    .doc("Axes of size 1 repeated to the given size without a copy; -1 keeps a size; new axes come first.",
+         "expand(ones(2, 1), 2, 3)")
     .infer([](Infer& c) {
       Dims size(c.ints("size"));
       int lead = size.size() - c.ndim(0);
@@ -234,7 +250,8 @@ HOLON_OP(expand, "expand(Tensor x, int... size) -> Tensor")
           size[i] = old;
         }
         if (old != size[i] && old != 1)
-          fail_value("expand: axis {} of x {} has size {}; only size 1 can become {}.", i - lead, c.shape(0), old, size[i]);
+          fail_value("expand: axis {} of x {} has size {}; only size 1 can become {}.", i - lead, c.shape(0), old,
+                     size[i]);
       }
       c.out(size, c.dtype_of(0));
     })
@@ -243,14 +260,16 @@ HOLON_OP(expand, "expand(Tensor x, int... size) -> Tensor")
     .view([](ViewCall& v, Array& out) {
       int lead = v.shape.size() - v.in.ndim();
       Dims strides = Dims::filled(v.shape.size(), 0);
-      for (int i = lead; i < v.shape.size(); ++i) strides[i] = v.in.shape[i - lead] == v.shape[i] ? v.in.strides[i - lead] : 0;
+      for (int i = lead; i < v.shape.size(); ++i)
+        strides[i] = v.in.shape[i - lead] == v.shape[i] ? v.in.strides[i - lead] : 0;
       out = v.in.view(v.shape, strides);
     })
     .grad([](Grad& g) { g.dx(0, sum_to_size(g.dy(), g.in_shape())); });
 HOLON_ALIAS(broadcast_to, expand);
 
 HOLON_OP(slice, "slice(Tensor x, int dim, int? start=None, int? end=None, int step=1) -> Tensor")
-    .doc("Elements start, start + step, ... before end along an axis, as Python's slices; a view.", "slice(ones(4), 0, 1, 3)")
+    .doc("Elements start, start + step, ... before end along an axis, as Python's slices; a view.",
+         "slice(ones(4), 0, 1, 3)")
     .infer([](Infer& c) {
       c.require(c.ndim(0) > 0, "a 0-d tensor has no axis to slice", "Use it as it is.");
       Dims s = c.shape(0);
@@ -273,9 +292,14 @@ HOLON_OP(slice, "slice(Tensor x, int dim, int? start=None, int? end=None, int st
       strides[d] *= range.step;
       out = v.in.view(shape, strides, offset);
     })
-    .grad([](Grad& g) { g.dx(0, slice_backward(g.dy(), g.in_shape(), g.i("dim"), g.has("start") ? std::optional(g.i("start")) : std::nullopt, g.has("end") ? std::optional(g.i("end")) : std::nullopt, g.i("step"))); });
+    .grad([](Grad& g) {
+      g.dx(0,
+           slice_backward(g.dy(), g.in_shape(), g.i("dim"), g.has("start") ? std::optional(g.i("start")) : std::nullopt,
+                          g.has("end") ? std::optional(g.i("end")) : std::nullopt, g.i("step")));
+    });
 
-HOLON_OP(slice_backward, "slice_backward(Tensor dy, int[] shape, int dim, int? start=None, int? end=None, int step=1) -> Tensor")
+HOLON_OP(slice_backward,
+         "slice_backward(Tensor dy, int[] shape, int dim, int? start=None, int? end=None, int step=1) -> Tensor")
     .doc("dy at its place in zeros of the given shape.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
@@ -295,7 +319,11 @@ HOLON_OP(slice_backward, "slice_backward(Tensor dy, int[] shape, int dim, int? s
       Array window = c.out().view(c.in(0).shape, strides, offset);
       kernels::copy(c.in(0), window);
     })
-    .grad([](Grad& g) { g.dx(0, slice(g.dy(), g.i("dim"), g.has("start") ? std::optional(g.i("start")) : std::nullopt, g.has("end") ? std::optional(g.i("end")) : std::nullopt, g.i("step"))); });
+    .grad([](Grad& g) {
+      g.dx(0,
+           slice(g.dy(), g.i("dim"), g.has("start") ? std::optional(g.i("start")) : std::nullopt,
+                 g.has("end") ? std::optional(g.i("end")) : std::nullopt, g.i("step")));
+    });
 
 HOLON_OP(select, "select(Tensor x, int dim, int index) -> Tensor")
     .doc("The slice at an index along an axis, without that axis; a view.", "select(ones(2, 3), 0, 1)")
@@ -304,7 +332,9 @@ HOLON_OP(select, "select(Tensor x, int dim, int index) -> Tensor")
       if (x.ndim() == 0) fail(ErrorKind::kIndex, "select: a 0-d tensor has no axis to index. Use item().");
       int d = normalize_axis(c.i("dim"), x.ndim(), "select");
       int64_t n = x.shape()[d], i = c.i("index");
-      if (i < -n || i >= n) fail(ErrorKind::kIndex, "select: index {} is out of range for axis {} of size {} (x is {}).", i, d, n, x.shape());
+      if (i < -n || i >= n)
+        fail(ErrorKind::kIndex, "select: index {} is out of range for axis {} of size {} (x is {}).", i, d, n,
+             x.shape());
       if (i < 0) i += n;
       Dims shape = x.shape();
       shape.erase(d);
@@ -317,12 +347,14 @@ HOLON_OP(narrow, "narrow(Tensor x, int dim, int start, int length) -> Tensor")
       int64_t n = c.in(0).size(c.i("dim")), start = c.i("start"), length = c.i("length");
       if (start < 0) start += n;
       if (start < 0 || length < 0 || start > n || length > n - start)
-        fail(ErrorKind::kIndex, "narrow: {} elements from {} do not lie in axis {} of x {}.", length, c.i("start"), c.i("dim"), c.in(0).shape());
+        fail(ErrorKind::kIndex, "narrow: {} elements from {} do not lie in axis {} of x {}.", length, c.i("start"),
+             c.i("dim"), c.in(0).shape());
       c.out.push_back(slice(c.in(0), c.i("dim"), start, start + length));
     });
 
 HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
-    .doc("Pieces of the given sizes along an axis; one size stands for all pieces, the last may be smaller. Views.", "split(ones(4), 2)")
+    .doc("Pieces of the given sizes along an axis; one size stands for all pieces, the last may be smaller. Views.",
+         "split(ones(4), 2)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       auto sizes = c.ints("split_sizes");
@@ -337,10 +369,13 @@ HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
       }
       int64_t total = 0;
       for (int64_t p : pieces) {
-        if (p < 0 || p > n) fail_value("split: a piece of size {} does not lie in axis {} of x {}.", p, c.i("dim"), x.shape());
+        if (p < 0 || p > n)
+          fail_value("split: a piece of size {} does not lie in axis {} of x {}.", p, c.i("dim"), x.shape());
         total += p;
       }
-      if (total != n) fail_value("split: the sizes add up to {}, axis {} of x {} has {}. Give sizes that add up to it.", total, c.i("dim"), x.shape(), n);
+      if (total != n)
+        fail_value("split: the sizes add up to {}, axis {} of x {} has {}. Give sizes that add up to it.", total,
+                   c.i("dim"), x.shape(), n);
       for (int64_t p : pieces) {
         c.out.push_back(slice(x, c.i("dim"), at, at + p));
         at += p;
@@ -352,7 +387,8 @@ HOLON_OP(chunk, "chunk(Tensor x, int chunks, int dim=0) -> Tensor[]")
     .body([](BodyCall& c) {
       int64_t chunks = c.i("chunks"), n = c.in(0).size(c.i("dim"));
       if (chunks <= 0) fail_value("chunk: {} pieces were asked for; it must be at least 1.", chunks);
-      for (auto& piece : split(c.in(0), {std::max<int64_t>((n + chunks - 1) / chunks, 1)}, c.i("dim"))) c.out.push_back(piece);
+      for (auto& piece : split(c.in(0), {std::max<int64_t>((n + chunks - 1) / chunks, 1)}, c.i("dim")))
+        c.out.push_back(piece);
     });
 
 HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
@@ -364,7 +400,8 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
       Dims s = c.shape(0);
       for (size_t i = 1; i < c.n_in(); ++i) {
         c.require(c.ndim(i) == s.size(), "the numbers of axes differ", "Reshape them first.");
-        for (int a = 0; a < s.size(); ++a) c.require(a == d || c.shape(i)[a] == c.shape(0)[a], "sizes differ outside of dim", "Only dim may differ.");
+        for (int a = 0; a < s.size(); ++a)
+          c.require(a == d || c.shape(i)[a] == c.shape(0)[a], "sizes differ outside of dim", "Only dim may differ.");
         s[d] += c.shape(i)[d];
       }
       c.out(s, c.dtype_of(0));
@@ -403,7 +440,8 @@ HOLON_OP(stack, "stack(Tensor[] tensors, int dim=0) -> Tensor")
     .body([](BodyCall& c) {
       std::vector<Tensor> parts;
       for (auto& x : c.inputs()) {
-        if (x.shape() != c.in(0).shape()) fail_value("stack: shapes {} and {} differ; all must be alike.", c.in(0).shape(), x.shape());
+        if (x.shape() != c.in(0).shape())
+          fail_value("stack: shapes {} and {} differ; all must be alike.", c.in(0).shape(), x.shape());
         parts.push_back(unsqueeze(x, c.i("dim")));
       }
       c.out.push_back(cat(parts, c.i("dim")));
@@ -422,19 +460,26 @@ HOLON_OP(flip, "flip(Tensor x, int... dims) -> Tensor")
 
 HOLON_OP(clone, "clone(Tensor x) -> Tensor")
     .doc("A copy of x [...] in memory of its own.", "clone(ones(2))")
-    .infer_like().rule_elementwise().linear().layout(Layout::kLikeInput)
+    .infer_like()
+    .rule_elementwise()
+    .linear()
+    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::copy(c.in(0), c.out()); })
     .grad([](Grad& g) { g.dx(0, g.dy()); });
 
 HOLON_OP(contiguous, "contiguous(Tensor x) -> Tensor")
     .doc("x with its elements in row-major order; x itself where they are.", "contiguous(ones(2, 3))")
-    .infer_like().rule_elementwise().linear()
+    .infer_like()
+    .rule_elementwise()
+    .linear()
     .view([](ViewCall& v, Array& out) { out = row_major(v.in); })
     .grad([](Grad& g) { g.dx(0, g.dy()); });
 
 HOLON_OP(copy, "copy(Tensor x, Tensor src, bool non_blocking=False) -> Tensor")
-    .doc("src with the shape and dtype of x, broadcast and converted; copy_() writes it into x. non_blocking: between pinned memory and a cuda device "
-         "copy_() does not wait; cuda.synchronize() does.", "copy(ones(2), zeros(2))")
+    .doc("src with the shape and dtype of x, broadcast and converted; copy_() writes it into x. non_blocking: between "
+         "pinned memory and a cuda device "
+         "copy_() does not wait; cuda.synchronize() does.",
+         "copy(ones(2), zeros(2))")
     .in_place()
     .body([](BodyCall& c) {
       Tensor src = c.in(1);

@@ -1,5 +1,6 @@
-// Order, search, and results whose shape the values decide. Sorting needs its axis whole on each rank; the others split freely.
-// An op with a shape that the values decide takes the whole value on every rank (ops/whole.h), and its result is broadcast.
+// Order, search, and results whose shape the values decide. Sorting needs its axis whole on each rank; the others split
+// freely. An op with a shape that the values decide takes the whole value on every rank (ops/whole.h), and its result
+// is broadcast.
 #include <cmath>
 
 #include "holon/kernels/cpu/copy.h"
@@ -45,7 +46,10 @@ void require_searchable(const char* op, const Tensor& sorted, const Tensor& valu
   if (sorted.ndim() > 1) {
     bool fits = sorted.ndim() == values.ndim();
     for (int a = 0; fits && a + 1 < sorted.ndim(); ++a) fits = sorted.shape()[a] == values.shape()[a];
-    if (!fits) fail_value("{}: the leading axes of the sorted sequence {} are not those of the values {}. Give one row for all, or one each.", op, sorted.shape(), values.shape());
+    if (!fits)
+      fail_value("{}: the leading axes of the sorted sequence {} are not those of the values {}. Give one row for all, "
+                 "or one each.",
+                 op, sorted.shape(), values.shape());
   }
 }
 
@@ -62,14 +66,18 @@ bool to_the_right(const BodyCall& c) {
   if (!c.has("side")) return c.b("right");
   auto side = c.text("side");
   if (side != "left" && side != "right") fail_value("searchsorted: side is '{}'. It can be 'left' or 'right'.", side);
-  if (side == "left" && c.b("right")) fail_value("searchsorted: side 'left' and right=True contradict each other. Give one of them.");
+  if (side == "left" && c.b("right"))
+    fail_value("searchsorted: side 'left' and right=True contradict each other. Give one of them.");
   return side == "right";
 }
 
 }  // namespace
 
-HOLON_OP(sort, "sort(Tensor x, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)")
-    .doc("The elements along an axis in order, and where they were; equal ones keep their order. A NaN is larger than all.", "sort(ones(3))")
+HOLON_OP(sort,
+         "sort(Tensor x, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)")
+    .doc("The elements along an axis in order, and where they were; equal ones keep their order. A NaN is larger than "
+         "all.",
+         "sort(ones(3))")
     .infer([](Infer& c) {
       c.axis("dim");
       c.out(c.shape(0), c.dtype_of(0));
@@ -85,20 +93,27 @@ HOLON_OP(sort, "sort(Tensor x, int dim=-1, bool descending=False, bool stable=Fa
     .grad(order_grad);
 HOLON_OP(argsort, "argsort(Tensor x, int dim=-1, bool descending=False, bool stable=False) -> Tensor")
     .doc("The indices that put the elements along an axis in order.", "argsort(ones(3))")
-    .body([](BodyCall& c) { axis_of(c, c.in(0).ndim()); c.out.push_back(sort(c.in(0).detach(), c.i("dim"), c.b("descending"), c.b("stable")).indices); });
+    .body([](BodyCall& c) {
+      axis_of(c, c.in(0).ndim());
+      c.out.push_back(sort(c.in(0).detach(), c.i("dim"), c.b("descending"), c.b("stable")).indices);
+    });
 HOLON_OP(msort, "msort(Tensor x) -> Tensor")
     .doc("The elements along the first axis in order.", "msort(ones(3))")
     .body([](BodyCall& c) { c.out.push_back(sort(c.in(0), 0).values); });
 
-HOLON_OP(topk, "topk(Tensor x, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
+HOLON_OP(topk,
+         "topk(Tensor x, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
     .doc("The k largest (or smallest) elements along an axis, in order, and where they are.", "topk(ones(3), 2)")
     .infer([](Infer& c) {
       int d = c.axis("dim");
       int64_t n = c.ndim(0) ? c.shape(0)[d] : 1, k = c.i("k");
-      c.require(k >= 0 && k <= n, fmt::format("k = {} is not in [0, {}], the size of axis {}", k, n, c.i("dim")), "Choose another k.");
+      c.require(k >= 0 && k <= n, fmt::format("k = {} is not in [0, {}], the size of axis {}", k, n, c.i("dim")),
+                "Choose another k.");
       Dims s = c.shape(0);
-      if (c.ndim(0)) s[d] = k;
-      else c.require(k == 1, "a tensor without axes has one element", "Take k = 1.");
+      if (c.ndim(0))
+        s[d] = k;
+      else
+        c.require(k == 1, "a tensor without axes has one element", "Take k = 1.");
       c.out(s, c.dtype_of(0));
       c.out(s, int64);
     })
@@ -125,15 +140,19 @@ HOLON_OP(search_rows, "search_rows(Tensor sorted, Tensor values, bool right, boo
       }
     })
     .kernel([](KernelCall& c) { kernels::searchsorted(c.in(0), c.in(1), c.b("right"), c.out()); });
-HOLON_OP(searchsorted, "searchsorted(Tensor sorted_sequence, Tensor values, *, bool out_int32=False, bool right=False, str? side=None) -> Tensor")
-    .doc("For each value the first place in its sorted row before which it keeps the order: before equal elements, or behind them if right. One "
+HOLON_OP(searchsorted,
+         "searchsorted(Tensor sorted_sequence, Tensor values, *, bool out_int32=False, bool right=False, str? "
+         "side=None) -> Tensor")
+    .doc("For each value the first place in its sorted row before which it keeps the order: before equal elements, or "
+         "behind them if right. One "
          "row for all values, or one for each of their leading axes.",
          "searchsorted(arange(4), tensor([2, 9]))")
     .function_only()
     .wraps_numbers()
     .body([](BodyCall& c) { c.out.push_back(search(c, c.in(0), c.in(1), to_the_right(c))); });
 HOLON_OP(bucketize, "bucketize(Tensor x, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor")
-    .doc("The number of the bucket that each element falls into: boundaries[i - 1] < x <= boundaries[i], or <= and < if right.",
+    .doc("The number of the bucket that each element falls into: boundaries[i - 1] < x <= boundaries[i], or <= and < "
+         "if right.",
          "bucketize(ones(2), arange(3))")
     .body([](BodyCall& c) {
       if (c.in(1).ndim() != 1) fail_value("bucketize: boundaries {} are no row. Give one axis.", c.in(1).shape());
@@ -146,7 +165,8 @@ std::vector<Tensor> nonzero_columns(const Tensor& x) {
   Array places = Array::empty({n, whole.ndim()}, int64, whole.device);
   kernels::nonzero(whole, places);
   std::vector<Tensor> columns;
-  for (int a = 0; a < whole.ndim(); ++a) columns.push_back(beside(x, kernels::contiguous(places.view({n}, {whole.ndim()}, a))));
+  for (int a = 0; a < whole.ndim(); ++a)
+    columns.push_back(beside(x, kernels::contiguous(places.view({n}, {whole.ndim()}, a))));
   return columns;
 }
 
@@ -162,12 +182,14 @@ Tensor nonzero_places(const Tensor& x) {
 }  // namespace
 
 HOLON_OP(nonzero, "nonzero(Tensor x) -> Tensor")
-    .doc("The indices of the elements that are not 0, in order: int64 [n, axes]. Collective for a global tensor; the result is broadcast.",
+    .doc("The indices of the elements that are not 0, in order: int64 [n, axes]. Collective for a global tensor; the "
+         "result is broadcast.",
          "nonzero(ones(2))")
     .body([](BodyCall& c) { c.out.push_back(nonzero_places(c.in(0))); });
 HOLON_OP(nonzero_tuple, "nonzero_tuple(Tensor x, *, bool as_tuple) -> Tensor[]")
     .doc("The same as one index tensor for each axis.", "nonzero(ones(2), as_tuple=True)")
-    .overload_of("nonzero").unwraps("as_tuple")
+    .overload_of("nonzero")
+    .unwraps("as_tuple")
     .body([](BodyCall& c) {
       if (!c.b("as_tuple")) return c.out.push_back(nonzero_places(c.in(0)));
       for (auto& t : nonzero_columns(c.in(0).ndim() ? c.in(0) : reshape(c.in(0), {1}))) c.out.push_back(t);
@@ -183,17 +205,22 @@ HOLON_OP(where_condition, "where_condition(Tensor condition) -> Tensor[]")
     });
 
 HOLON_OP(masked_select, "masked_select(Tensor x, Tensor mask) -> Tensor")
-    .doc("The elements of x where mask is true, in order: [n]; the two are broadcast. Collective for global tensors.", "masked_select(ones(2), ones(2) > 0)")
+    .doc("The elements of x where mask is true, in order: [n]; the two are broadcast. Collective for global tensors.",
+         "masked_select(ones(2), ones(2) > 0)")
     .body([](BodyCall& c) {
       const Tensor &x = c.in(0), &mask = c.in(1);
-      if (mask.dtype() != boolean) fail_type("masked_select: mask is {}; it must be bool. Compare first, e.g. mask != 0.", name(mask.dtype()));
+      if (mask.dtype() != boolean)
+        fail_type("masked_select: mask is {}; it must be bool. Compare first, e.g. mask != 0.", name(mask.dtype()));
       Dims shape = broadcast_shapes(x.shape(), mask.shape(), "masked_select");
       Tensor places = nonzero_columns(reshape(expand(mask, shape), {-1}))[0];
       c.out.push_back(index_axes({reshape(expand(x, shape), {-1}), places}, 0));
     });
 
-HOLON_OP(unique, "unique(Tensor x, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Tensor[]")
-    .doc("The distinct elements in rising order, or with dim the distinct slices along it; then, if asked for, for each element of x where it is "
+HOLON_OP(unique,
+         "unique(Tensor x, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) -> "
+         "Tensor[]")
+    .doc("The distinct elements in rising order, or with dim the distinct slices along it; then, if asked for, for "
+         "each element of x where it is "
          "among them, and how often each is there. Collective for a global tensor; the results are broadcast.",
          "unique(ones(3))")
     .unwraps()
@@ -211,7 +238,8 @@ HOLON_OP(unique, "unique(Tensor x, bool sorted=True, bool return_inverse=False, 
         whole = kernels::contiguous(permute(Tensor::local(whole), order).array());
       }
       int64_t n = d >= 0 ? x.shape()[d] : x.numel(), width = slice_shape.numel();
-      Array rows = whole.view({n, width}, {width, 1}), order = Array::empty({n}, int64, whole.device), group = Array::empty({n}, int64, whole.device);
+      Array rows = whole.view({n, width}, {width, 1}), order = Array::empty({n}, int64, whole.device),
+            group = Array::empty({n}, int64, whole.device);
       int64_t groups = kernels::unique_rows(rows, order, group);
       Array first = Array::empty({groups}, int64, whole.device), counts = Array::empty({groups}, int64, whole.device);
       // From the last row to the first, so that the first of each group is what stays.
@@ -230,22 +258,27 @@ HOLON_OP(unique, "unique(Tensor x, bool sorted=True, bool return_inverse=False, 
         out = kernels::contiguous(permute(Tensor::local(out), back).array());
       }
       c.out.push_back(beside(x, out));
-      if (c.b("return_inverse")) c.out.push_back(beside(x, d >= 0 ? group : group.view(x.shape(), contiguous_strides(x.shape()))));
+      if (c.b("return_inverse"))
+        c.out.push_back(beside(x, d >= 0 ? group : group.view(x.shape(), contiguous_strides(x.shape()))));
       if (c.b("return_counts")) c.out.push_back(beside(x, counts));
     });
 
 HOLON_OP(bincount, "bincount(Tensor x, Tensor? weights=None, int minlength=0) -> Tensor")
-    .doc("How often each number from 0 to the largest is among the elements of x [n], or the sum of its weights; at least minlength of them. Collective for global tensors.",
+    .doc("How often each number from 0 to the largest is among the elements of x [n], or the sum of its weights; at "
+         "least minlength of them. Collective for global tensors.",
          "bincount(tensor([0, 2, 2]))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       if (x.ndim() != 1) fail_value("bincount: x is {}; it takes one axis. Flatten it.", x.shape());
-      if (is_floating(x.dtype())) fail_type("bincount: x is {}; it counts integers. Convert it by to(int64).", name(x.dtype()));
+      if (is_floating(x.dtype()))
+        fail_type("bincount: x is {}; it counts integers. Convert it by to(int64).", name(x.dtype()));
       if (c.i("minlength") < 0) fail_value("bincount: minlength is {}; it cannot be negative.", c.i("minlength"));
       Array whole = x.full().array(), weights;
       DType dtype = int64;
       if (c.present(1)) {
-        if (c.in(1).shape() != x.shape()) fail_value("bincount: weights {} and x {} differ in shape. Give one weight for each element.", c.in(1).shape(), x.shape());
+        if (c.in(1).shape() != x.shape())
+          fail_value("bincount: weights {} and x {} differ in shape. Give one weight for each element.",
+                     c.in(1).shape(), x.shape());
         dtype = c.in(1).dtype() == float32 ? float32 : float64;
         NoGradGuard no_grad;
         weights = cast(c.in(1), dtype).full().array();
@@ -255,15 +288,20 @@ HOLON_OP(bincount, "bincount(Tensor x, Tensor? weights=None, int minlength=0) ->
       c.out.push_back(beside(x, out));
     });
 HOLON_OP(histc, "histc(Tensor x, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")
-    .doc("How many elements lie in each of the bins between min and max; the smallest and largest element where both are 0.", "histc(arange(4.0), 2)")
+    .doc("How many elements lie in each of the bins between min and max; the smallest and largest element where both "
+         "are 0.",
+         "histc(arange(4.0), 2)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      if (!is_floating(x.dtype())) fail_type("histc: x is {}; it takes floating point tensors. Convert it first, e.g. x.to(float32).", name(x.dtype()));
+      if (!is_floating(x.dtype()))
+        fail_type("histc: x is {}; it takes floating point tensors. Convert it first, e.g. x.to(float32).",
+                  name(x.dtype()));
       if (c.i("bins") <= 0) fail_value("histc: bins is {}; it must be positive.", c.i("bins"));
       double low = c.scalar("min").as_double(), high = c.scalar("max").as_double();
       if (low == high && x.numel() > 0) low = amin(x).item().as_double(), high = amax(x).item().as_double();
       if (low == high) low -= 1, high += 1;
-      if (!std::isfinite(low) || !std::isfinite(high) || low > high) fail_value("histc: the range from {} to {} is no interval. Give min < max.", low, high);
+      if (!std::isfinite(low) || !std::isfinite(high) || low > high)
+        fail_value("histc: the range from {} to {} is no interval. Give min < max.", low, high);
       Array whole = x.full().array(), out = Array::empty({c.i("bins")}, x.dtype(), whole.device);
       kernels::histc(whole, low, high, out);
       c.out.push_back(beside(x, out));
@@ -284,7 +322,8 @@ Tensor quantile_of(const Tensor& sorted, double q, std::string_view interpolatio
   Tensor value = gather(sorted, -1, cast(low, int64));
   if (interpolation == "linear" || interpolation == "midpoint") {
     Tensor next = gather(sorted, -1, cast(high, int64));
-    Tensor part = interpolation == "linear" ? cast(sub(at, low), sorted.dtype()) : cast(mul_scalar(ne(low, high), 0.5), sorted.dtype());
+    Tensor part = interpolation == "linear" ? cast(sub(at, low), sorted.dtype())
+                                            : cast(mul_scalar(ne(low, high), 0.5), sorted.dtype());
     value = add(value, mul(sub(next, value), part));
   }
   Tensor lost = skip_nan ? eq_scalar(count, 0) : any(gone, Dims{-1}, true);
@@ -294,17 +333,21 @@ Tensor quantile_of(const Tensor& sorted, double q, std::string_view interpolatio
 void quantile(BodyCall& c, const std::vector<double>& qs, bool list, bool skip_nan) {
   const Tensor& x = c.in(0);
   const char* op = c.op().public_name();
-  if (x.dtype() != float32 && x.dtype() != float64) fail_type("{}: x is {}; it takes float32 and float64. Convert it first.", op, name(x.dtype()));
+  if (x.dtype() != float32 && x.dtype() != float64)
+    fail_type("{}: x is {}; it takes float32 and float64. Convert it first.", op, name(x.dtype()));
   auto interpolation = c.text("interpolation");
   bool known = false;
   for (auto* s : {"linear", "lower", "higher", "midpoint", "nearest"}) known |= interpolation == s;
-  if (!known) fail_value("{}: interpolation is '{}'. It can be 'linear', 'lower', 'higher', 'midpoint' or 'nearest'.", op, interpolation);
+  if (!known)
+    fail_value("{}: interpolation is '{}'. It can be 'linear', 'lower', 'higher', 'midpoint' or 'nearest'.", op,
+               interpolation);
   for (double q : qs)
     if (!(q >= 0 && q <= 1)) fail_value("{}: q = {} is not in [0, 1].", op, q);
   bool all = !c.has("dim");
   int d = all ? 0 : axis_of(c, x.ndim());
   Tensor rows = all || x.ndim() == 0 ? reshape(x, {-1}) : transpose(x, d, -1);
-  if (rows.shape().back() == 0) fail_value("{}: x {} has no elements along the axis. Check the shape first.", op, x.shape());
+  if (rows.shape().back() == 0)
+    fail_value("{}: x {} has no elements along the axis. Check the shape first.", op, x.shape());
   rows = sort(rows, -1).values;
   std::vector<Tensor> results;
   for (double q : qs) {
@@ -323,23 +366,32 @@ void quantile(BodyCall& c, const std::vector<double>& qs, bool list, bool skip_n
 
 std::vector<double> numbers_of(const BodyCall& c) {
   const Tensor& q = c.in(1);
-  if (q.ndim() > 1 || !is_floating(q.dtype())) fail_value("{}: q is {} {}; it takes one number or a row of them.", c.op().public_name(), name(q.dtype()), q.shape());
+  if (q.ndim() > 1 || !is_floating(q.dtype()))
+    fail_value("{}: q is {} {}; it takes one number or a row of them.", c.op().public_name(), name(q.dtype()),
+               q.shape());
   return to_vector<double>(q);
 }
 
 }  // namespace
 
-HOLON_OP(quantile, "quantile(Tensor x, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
-    .doc("The value below which a share q of the elements along an axis, or of all, lies; NaN where there is one.", "quantile(arange(4.0), 0.5)")
+HOLON_OP(quantile,
+         "quantile(Tensor x, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
+    .doc("The value below which a share q of the elements along an axis, or of all, lies; NaN where there is one.",
+         "quantile(arange(4.0), 0.5)")
     .body([](BodyCall& c) { quantile(c, {c.f("q")}, false, false); });
-HOLON_OP(quantile_list, "quantile_list(Tensor x, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
+HOLON_OP(
+    quantile_list,
+    "quantile_list(Tensor x, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
     .doc("The same for each of q, along a new first axis.", "quantile(arange(4.0), tensor([0.25, 0.5]))")
     .overload_of("quantile")
     .body([](BodyCall& c) { quantile(c, numbers_of(c), c.in(1).ndim() == 1, false); });
-HOLON_OP(nanquantile, "nanquantile(Tensor x, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
+HOLON_OP(nanquantile,
+         "nanquantile(Tensor x, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
     .doc("quantile() of the elements that are no NaN.", "nanquantile(arange(4.0), 0.5)")
     .body([](BodyCall& c) { quantile(c, {c.f("q")}, false, true); });
-HOLON_OP(nanquantile_list, "nanquantile_list(Tensor x, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
+HOLON_OP(
+    nanquantile_list,
+    "nanquantile_list(Tensor x, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
     .doc("The same for each of q, along a new first axis.", "nanquantile(arange(4.0), tensor([0.25, 0.5]))")
     .overload_of("nanquantile")
     .body([](BodyCall& c) { quantile(c, numbers_of(c), c.in(1).ndim() == 1, true); });

@@ -1,7 +1,7 @@
-// Between local and global, and from one placement and sbp to another. All three are collective over the ranks of the world.
-// Gradients: to_global's goes back to the source's placement and sbp; that of a local source is each rank's own part (where it
-// was broadcast, the first rank's value was taken, so the first rank gets the gradient and the others zeros). to_local's
-// from a broadcast tensor is the sum of what the ranks give.
+// Between local and global, and from one placement and sbp to another. All three are collective over the ranks of the
+// world. Gradients: to_global's goes back to the source's placement and sbp; that of a local source is each rank's own
+// part (where it was broadcast, the first rank's value was taken, so the first rank gets the gradient and the others
+// zeros). to_local's from a broadcast tensor is the sum of what the ranks give.
 #include <cstring>
 
 #include "holon/base/context.h"
@@ -126,11 +126,13 @@ std::vector<PartMeta> exchange_metas(const Tensor& x, const GlobalSpec* spec) {
   std::vector<int> ranks(static_cast<size_t>(world));
   for (int r = 0; r < world; ++r) ranks[static_cast<size_t>(r)] = r;
   uint64_t fingerprint = std::hash<std::string>()(spec->str());
-  comm::communicator(ranks).all_gather_bytes({"to_global", x.dtype(), x.shape(), fingerprint}, &mine, sizeof mine, all.data());
+  comm::communicator(ranks).all_gather_bytes({"to_global", x.dtype(), x.shape(), fingerprint}, &mine, sizeof mine,
+                                             all.data());
   return all;
 }
 
-// The logical shape of which the parts are the slices. Errors: dtypes, numbers of axes or sizes that do not fit together.
+// The logical shape of which the parts are the slices. Errors: dtypes, numbers of axes or sizes that do not fit
+// together.
 Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
   const Placement& p = spec->placement;
   int first = p.ranks()[0];
@@ -138,8 +140,8 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
   for (int r : p.ranks()) {
     const PartMeta& part = parts[static_cast<size_t>(r)];
     if (part.dtype != lead.dtype)
-      fail_runtime("to_global: the ranks disagree on dtype: rank {} {}, rank {} {}. Convert first, e.g. x.to(float32).", first,
-                   name(static_cast<DType>(lead.dtype)), r, name(static_cast<DType>(part.dtype)));
+      fail_runtime("to_global: the ranks disagree on dtype: rank {} {}, rank {} {}. Convert first, e.g. x.to(float32).",
+                   first, name(static_cast<DType>(lead.dtype)), r, name(static_cast<DType>(part.dtype)));
     if (part.ndim != lead.ndim)
       fail_runtime("to_global: the ranks disagree on the number of axes: rank {} {}, rank {} {}. Reshape first.", first,
                    lead.shape(), r, part.shape());
@@ -160,7 +162,8 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
     int r = p.ranks()[static_cast<size_t>(i)];
     Dims wanted = slice_of(shape, p, spec->nd_sbp, i).shape;
     if (parts[static_cast<size_t>(r)].shape() != wanted)
-      fail_runtime("to_global: the parts are no {} of one tensor: rank {} has {} and would have {} of {}. Parts: {}. The first ranks hold "
+      fail_runtime("to_global: the parts are no {} of one tensor: rank {} has {} and would have {} of {}. Parts: {}. "
+                   "The first ranks hold "
                    "one row more where sizes do not divide.",
                    spec->nd_sbp, r, parts[static_cast<size_t>(r)].shape(), wanted, shape, sizes_text(parts));
   }
@@ -183,7 +186,8 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
     Dims at = p.coordinate(index);
     int source = 0;
     for (int a = 0; a < at.size(); ++a)
-      source = source * static_cast<int>(p.hierarchy()[a]) + static_cast<int>(spec->nd_sbp[a].is_broadcast() ? 0 : at[a]);
+      source =
+          source * static_cast<int>(p.hierarchy()[a]) + static_cast<int>(spec->nd_sbp[a].is_broadcast() ? 0 : at[a]);
     return source;
   };
   bool any = false;
@@ -195,7 +199,8 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
     if (!takes || !settings::flag("HOLON_CHECK")) return;
     const Array mine = on_host(own), theirs = on_host(value);
     if (std::memcmp(theirs.bytes(), mine.bytes(), mine.nbytes()) != 0)
-      fail_runtime("to_global: the value given as broadcast differs on {} from that of rank {} (shape {}). Give the same value on every "
+      fail_runtime("to_global: the value given as broadcast differs on {} from that of rank {} (shape {}). Give the "
+                   "same value on every "
                    "rank, or use split or partial_sum.",
                    rank_text(), p.ranks()[static_cast<size_t>(source)], mine.shape);
   };
@@ -219,11 +224,13 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
   if (auto* across = group.across_hosts()) {
     auto pulls_of = [&](int m) {
       comm::MemberPulls all;
-      if (source_of(m) != m) all.pulls.push_back({{source_of(m)}, 0, {1}, 0, {slice_of(shape, p, spec->nd_sbp, m).shape.numel()}});
+      if (source_of(m) != m)
+        all.pulls.push_back({{source_of(m)}, 0, {1}, 0, {slice_of(shape, p, spec->nd_sbp, m).shape.numel()}});
       return all;
     };
     auto item = static_cast<int64_t>(size_bytes(mine.dtype));
-    across->pull(info, comm::make_schedule(across->host_of(), index, pulls_of, item), own.bytes(), own.nbytes(), value.bytes(), {1});
+    across->pull(info, comm::make_schedule(across->host_of(), index, pulls_of, item), own.bytes(), own.nbytes(),
+                 value.bytes(), {1});
   } else {
     auto peers = group.open(info, own.bytes(), own.nbytes());
     if (takes) std::memcpy(value.bytes(), peers[static_cast<size_t>(source)], value.nbytes());
@@ -270,10 +277,15 @@ Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) 
 
 }  // namespace
 
-HOLON_OP(to_global, "to_global(Tensor x, placement? placement=None, sbp? sbp=None, *, sbp? grad_sbp=None, bool check_meta=True, bool copy=False) -> Tensor")
-    .doc("A local tensor as this rank's part of a global one of the shape that the parts make up, or a global tensor moved to another placement and sbp (what is left out "
-         "stays). Collective: every rank of the world calls it; ranks outside the placement give a local tensor that is ignored. "
-         "grad_sbp: the sbp in which the gradient comes back, instead of the source's. check_meta=False trusts that the parts fit.",
+HOLON_OP(to_global,
+         "to_global(Tensor x, placement? placement=None, sbp? sbp=None, *, sbp? grad_sbp=None, bool check_meta=True, "
+         "bool copy=False) -> Tensor")
+    .doc("A local tensor as this rank's part of a global one of the shape that the parts make up, or a global tensor "
+         "moved to another placement and sbp (what is left out "
+         "stays). Collective: every rank of the world calls it; ranks outside the placement give a local tensor that "
+         "is ignored. "
+         "grad_sbp: the sbp in which the gradient comes back, instead of the source's. check_meta=False trusts that "
+         "the parts fit.",
          "to_global(ones(2), placement('cpu', [0]), sbp.broadcast)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
@@ -281,9 +293,12 @@ HOLON_OP(to_global, "to_global(Tensor x, placement? placement=None, sbp? sbp=Non
       bool has_placement = c.attrs().has(at), has_sbp = c.attrs().has(sbp_at);
       if (x.is_local()) {
         if (!has_placement || !has_sbp)
-          fail_layout("to_global: a local tensor needs both placement and sbp; {} is missing. Example: x.to_global(placement=placement(\"cpu\", "
-                       "[0, 1]), sbp=sbp.split(0)).",
-                       has_placement ? "sbp" : has_sbp ? "placement" : "each of them");
+          fail_layout("to_global: a local tensor needs both placement and sbp; {} is missing. Example: "
+                      "x.to_global(placement=placement(\"cpu\", "
+                      "[0, 1]), sbp=sbp.split(0)).",
+                      has_placement ? "sbp"
+                          : has_sbp ? "placement"
+                                    : "each of them");
         Placement p = c.attrs().as_placement(at);
         NdSbp s = c.attrs().as_nd_sbp(sbp_at);
         check_nd_sbp(x.shape(), p, s, "to_global");
@@ -310,15 +325,18 @@ HOLON_OP(to_global, "to_global(Tensor x, placement? placement=None, sbp? sbp=Non
     });
 
 HOLON_OP(to_local, "to_local(Tensor x, *, bool copy=False) -> Tensor")
-    .doc("This rank's part of a global tensor, sharing memory unless copy; a tensor of shape [0] on ranks outside the placement.",
+    .doc("This rank's part of a global tensor, sharing memory unless copy; a tensor of shape [0] on ranks outside the "
+         "placement.",
          "to_local(ones(2, placement=placement('cpu', [0]), sbp=sbp.broadcast))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      if (x.is_local()) fail_runtime("Expected global tensor for to_local but got local tensor! Use the tensor as it is.");
+      if (x.is_local())
+        fail_runtime("Expected global tensor for to_local but got local tensor! Use the tensor as it is.");
       Tensor out;
       if (Tracer* trace = tracer()) {
         const int index = x.placement().index_of(this_rank());
-        out = trace->relabel(x, index < 0 ? Dims{0} : slice_of(x.shape(), x.placement(), x.nd_sbp(), index).shape, nullptr);
+        out = trace->relabel(x, index < 0 ? Dims{0} : slice_of(x.shape(), x.placement(), x.nd_sbp(), index).shape,
+                             nullptr);
       } else {
         Array part = x.array();
         if (!part.defined()) part = Array::empty({0}, x.dtype());
@@ -332,7 +350,9 @@ HOLON_OP(to_local, "to_local(Tensor x, *, bool copy=False) -> Tensor")
 
 namespace holon {
 
-Tensor Tensor::to_global(const Placement& placement, const NdSbp& sbp) const { return holon::to_global(*this, placement, sbp); }
+Tensor Tensor::to_global(const Placement& placement, const NdSbp& sbp) const {
+  return holon::to_global(*this, placement, sbp);
+}
 Tensor Tensor::to_local() const { return holon::to_local(*this); }
 
 Tensor Tensor::full() const {
@@ -352,7 +372,10 @@ Tensor Tensor::full() const {
 }
 
 Scalar Tensor::item() const {
-  if (numel() != 1) fail_value("item: the tensor has shape {}; only a tensor of one element is a number. Reduce it first, e.g. by sum().", shape());
+  if (numel() != 1)
+    fail_value(
+        "item: the tensor has shape {}; only a tensor of one element is a number. Reduce it first, e.g. by sum().",
+        shape());
   require_constant("item");
   TracerPause untraced;
   Tensor x = full();
@@ -360,9 +383,12 @@ Scalar Tensor::item() const {
   return visit_dtype(dtype(), [&](auto tag) -> Scalar {
     using T = typename decltype(tag)::type;
     T v = *one.data<T>();
-    if constexpr (std::is_same_v<T, bool>) return Scalar(v);
-    else if constexpr (std::is_integral_v<T>) return Scalar(static_cast<int64_t>(v));
-    else return Scalar(static_cast<double>(v));
+    if constexpr (std::is_same_v<T, bool>)
+      return Scalar(v);
+    else if constexpr (std::is_integral_v<T>)
+      return Scalar(static_cast<int64_t>(v));
+    else
+      return Scalar(static_cast<double>(v));
   });
 }
 

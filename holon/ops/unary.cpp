@@ -1,5 +1,5 @@
-// Functions of one tensor, element by element. Only neg, and what does nothing, let a partial sum through: the others are not
-// linear. The gradients of the usual ones are one pass over memory; those of the others are made of ops.
+// Functions of one tensor, element by element. Only neg, and what does nothing, let a partial sum through: the others
+// are not linear. The gradients of the usual ones are one pass over memory; those of the others are made of ops.
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
@@ -22,62 +22,98 @@ constexpr double kLn2 = 0.69314718055994530942, kLn10 = 2.30258509299404568402, 
 
 }  // namespace
 
-HOLON_UNARY(neg, Neg, kSame).doc("-x.", "neg(ones(2))").linear().infer([](Infer& c) {
-  c.require_dtype(c.dtype_of(0) != boolean, "bools have no sign", "Use logical_not() or ~.");
-  c.out(c.shape(0), c.dtype_of(0));
-}).grad([](Grad& g) { g.dx(0, neg(g.dy())); });
+HOLON_UNARY(neg, Neg, kSame)
+    .doc("-x.", "neg(ones(2))")
+    .linear()
+    .infer([](Infer& c) {
+      c.require_dtype(c.dtype_of(0) != boolean, "bools have no sign", "Use logical_not() or ~.");
+      c.out(c.shape(0), c.dtype_of(0));
+    })
+    .grad([](Grad& g) { g.dx(0, neg(g.dy())); });
 HOLON_ALIAS(negative, neg);
-HOLON_OP(positive, "positive(Tensor x) -> Tensor").doc("x [...] itself.", "positive(ones(2))").body([](BodyCall& c) { c.out.push_back(c.in(0)); });
-HOLON_UNARY(abs, Abs, kSame).doc("The absolute value.", "abs(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, abs_backward(g.dy(), g.x())); });
+HOLON_OP(positive, "positive(Tensor x) -> Tensor").doc("x [...] itself.", "positive(ones(2))").body([](BodyCall& c) {
+  c.out.push_back(c.in(0));
+});
+HOLON_UNARY(abs, Abs, kSame).doc("The absolute value.", "abs(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, abs_backward(g.dy(), g.x()));
+});
 HOLON_ALIAS(absolute, abs);
 HOLON_UNARY(sign, Sign, kSame).doc("-1, 0 or 1 by the sign of x.", "sign(ones(2))").grad(zero_grad);
 HOLON_ALIAS(sgn, sign);
-HOLON_UNARY(square, Square, kSame).doc("x * x.", "square(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, mul(g.dy(), mul_scalar(g.x(), 2.0))); });
-HOLON_UNARY(sqrt, Sqrt, kFloat).doc("The square root.", "sqrt(ones(2))").saves({}, {0}).grad([](Grad& g) { g.dx(0, sqrt_backward(g.dy(), g.y())); });
-HOLON_UNARY(rsqrt, Rsqrt, kFloat).doc("1 / sqrt(x).", "rsqrt(ones(2))").saves({}, {0}).grad([](Grad& g) { g.dx(0, rsqrt_backward(g.dy(), g.y())); });
+HOLON_UNARY(square, Square, kSame).doc("x * x.", "square(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, mul(g.dy(), mul_scalar(g.x(), 2.0)));
+});
+HOLON_UNARY(sqrt, Sqrt, kFloat).doc("The square root.", "sqrt(ones(2))").saves({}, {0}).grad([](Grad& g) {
+  g.dx(0, sqrt_backward(g.dy(), g.y()));
+});
+HOLON_UNARY(rsqrt, Rsqrt, kFloat).doc("1 / sqrt(x).", "rsqrt(ones(2))").saves({}, {0}).grad([](Grad& g) {
+  g.dx(0, rsqrt_backward(g.dy(), g.y()));
+});
 HOLON_UNARY(reciprocal, Reciprocal, kFloat).doc("1 / x.", "reciprocal(ones(2))").saves({}, {0}).grad([](Grad& g) {
   g.dx(0, reciprocal_backward(g.dy(), g.y()));
 });
 
-HOLON_UNARY(exp, Exp, kFloat).doc("e to the power of x.", "exp(ones(2))").saves({}, {0}).grad([](Grad& g) { g.dx(0, mul(g.dy(), g.y())); });
+HOLON_UNARY(exp, Exp, kFloat).doc("e to the power of x.", "exp(ones(2))").saves({}, {0}).grad([](Grad& g) {
+  g.dx(0, mul(g.dy(), g.y()));
+});
 HOLON_UNARY(exp2, Exp2, kFloat).doc("2 to the power of x.", "exp2(ones(2))").saves({}, {0}).grad([](Grad& g) {
   g.dx(0, mul(g.dy(), mul_scalar(g.y(), kLn2)));
 });
 HOLON_UNARY(expm1, Expm1, kFloat).doc("exp(x) - 1, exact near 0.", "expm1(ones(2))").saves({}, {0}).grad([](Grad& g) {
   g.dx(0, mul(g.dy(), add_scalar(g.y(), 1.0)));
 });
-HOLON_UNARY(log, Log, kFloat).doc("The natural logarithm.", "log(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, div(g.dy(), g.x())); });
-HOLON_UNARY(log2, Log2, kFloat).doc("The logarithm to base 2.", "log2(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, div(g.dy(), mul_scalar(g.x(), kLn2))); });
+HOLON_UNARY(log, Log, kFloat).doc("The natural logarithm.", "log(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, div(g.dy(), g.x()));
+});
+HOLON_UNARY(log2, Log2, kFloat).doc("The logarithm to base 2.", "log2(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, div(g.dy(), mul_scalar(g.x(), kLn2)));
+});
 HOLON_UNARY(log10, Log10, kFloat).doc("The logarithm to base 10.", "log10(ones(2))").saves({0}).grad([](Grad& g) {
   g.dx(0, div(g.dy(), mul_scalar(g.x(), kLn10)));
 });
-HOLON_UNARY(log1p, Log1p, kFloat).doc("log(1 + x), exact near 0.", "log1p(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, div(g.dy(), add_scalar(g.x(), 1.0))); });
+HOLON_UNARY(log1p, Log1p, kFloat).doc("log(1 + x), exact near 0.", "log1p(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, div(g.dy(), add_scalar(g.x(), 1.0)));
+});
 
-HOLON_UNARY(sin, Sin, kFloat).doc("The sine of x in radians.", "sin(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, sin_backward(g.dy(), g.x())); });
-HOLON_UNARY(cos, Cos, kFloat).doc("The cosine of x in radians.", "cos(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, cos_backward(g.dy(), g.x())); });
+HOLON_UNARY(sin, Sin, kFloat).doc("The sine of x in radians.", "sin(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, sin_backward(g.dy(), g.x()));
+});
+HOLON_UNARY(cos, Cos, kFloat).doc("The cosine of x in radians.", "cos(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, cos_backward(g.dy(), g.x()));
+});
 HOLON_UNARY(tan, Tan, kFloat).doc("The tangent of x in radians.", "tan(ones(2))").saves({}, {0}).grad([](Grad& g) {
   g.dx(0, mul(g.dy(), add_scalar(square(g.y()), 1.0)));
 });
-HOLON_UNARY(asin, Asin, kFloat).doc("The angle in radians whose sine is x.", "asin(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), rsqrt(one_minus_square(g.x()))));
+HOLON_UNARY(asin, Asin, kFloat)
+    .doc("The angle in radians whose sine is x.", "asin(ones(2))")
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), rsqrt(one_minus_square(g.x())))); });
+HOLON_UNARY(acos, Acos, kFloat)
+    .doc("The angle in radians whose cosine is x.", "acos(ones(2))")
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, neg(mul(g.dy(), rsqrt(one_minus_square(g.x()))))); });
+HOLON_UNARY(atan, Atan, kFloat)
+    .doc("The angle in radians whose tangent is x.", "atan(ones(2))")
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, div(g.dy(), add_scalar(square(g.x()), 1.0))); });
+HOLON_UNARY(sinh, Sinh, kFloat).doc("The hyperbolic sine.", "sinh(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, mul(g.dy(), cosh(g.x())));
 });
-HOLON_UNARY(acos, Acos, kFloat).doc("The angle in radians whose cosine is x.", "acos(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, neg(mul(g.dy(), rsqrt(one_minus_square(g.x())))));
+HOLON_UNARY(cosh, Cosh, kFloat).doc("The hyperbolic cosine.", "cosh(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, mul(g.dy(), sinh(g.x())));
 });
-HOLON_UNARY(atan, Atan, kFloat).doc("The angle in radians whose tangent is x.", "atan(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, div(g.dy(), add_scalar(square(g.x()), 1.0)));
-});
-HOLON_UNARY(sinh, Sinh, kFloat).doc("The hyperbolic sine.", "sinh(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, mul(g.dy(), cosh(g.x()))); });
-HOLON_UNARY(cosh, Cosh, kFloat).doc("The hyperbolic cosine.", "cosh(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, mul(g.dy(), sinh(g.x()))); });
-HOLON_UNARY(asinh, Asinh, kFloat).doc("The number whose hyperbolic sine is x.", "asinh(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), rsqrt(add_scalar(square(g.x()), 1.0))));
-});
-HOLON_UNARY(acosh, Acosh, kFloat).doc("The number from 1 on whose hyperbolic cosine is x.", "acosh(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), rsqrt(sub_scalar(square(g.x()), 1.0))));
-});
-HOLON_UNARY(atanh, Atanh, kFloat).doc("The number whose hyperbolic tangent is x.", "atanh(zeros(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, div(g.dy(), one_minus_square(g.x())));
-});
+HOLON_UNARY(asinh, Asinh, kFloat)
+    .doc("The number whose hyperbolic sine is x.", "asinh(ones(2))")
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), rsqrt(add_scalar(square(g.x()), 1.0)))); });
+HOLON_UNARY(acosh, Acosh, kFloat)
+    .doc("The number from 1 on whose hyperbolic cosine is x.", "acosh(ones(2))")
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), rsqrt(sub_scalar(square(g.x()), 1.0)))); });
+HOLON_UNARY(atanh, Atanh, kFloat)
+    .doc("The number whose hyperbolic tangent is x.", "atanh(zeros(2))")
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, div(g.dy(), one_minus_square(g.x()))); });
 HOLON_ALIAS(arcsin, asin);
 HOLON_ALIAS(arccos, acos);
 HOLON_ALIAS(arctan, atan);
@@ -85,13 +121,17 @@ HOLON_ALIAS(arcsinh, asinh);
 HOLON_ALIAS(arccosh, acosh);
 HOLON_ALIAS(arctanh, atanh);
 
-HOLON_UNARY(erf, Erf, kFloat).doc("The error function.", "erf(ones(2))").saves({0}).grad([](Grad& g) { g.dx(0, erf_backward(g.dy(), g.x())); });
-HOLON_UNARY(erfc, Erfc, kFloat).doc("1 - erf(x), exact where that is small.", "erfc(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, neg(erf_backward(g.dy(), g.x())));
+HOLON_UNARY(erf, Erf, kFloat).doc("The error function.", "erf(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, erf_backward(g.dy(), g.x()));
 });
-HOLON_UNARY(erfinv, Erfinv, kFloat).doc("The number whose error function is x, for x from -1 to 1.", "erfinv(zeros(2))").saves({}, {0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), mul_scalar(exp(square(g.y())), 1 / kTwoOverRootPi)));
-});
+HOLON_UNARY(erfc, Erfc, kFloat)
+    .doc("1 - erf(x), exact where that is small.", "erfc(ones(2))")
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, neg(erf_backward(g.dy(), g.x()))); });
+HOLON_UNARY(erfinv, Erfinv, kFloat)
+    .doc("The number whose error function is x, for x from -1 to 1.", "erfinv(zeros(2))")
+    .saves({}, {0})
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), mul_scalar(exp(square(g.y())), 1 / kTwoOverRootPi))); });
 
 HOLON_UNARY(floor, Floor, kSame).doc("x rounded down.", "floor(ones(2))").grad(zero_grad);
 HOLON_UNARY(ceil, Ceil, kSame).doc("x rounded up.", "ceil(ones(2))").grad(zero_grad);
@@ -103,10 +143,13 @@ HOLON_UNARY(isnan, IsNan, kBool).doc("Whether x is NaN.", "isnan(ones(2))");
 HOLON_UNARY(isinf, IsInf, kBool).doc("Whether x is infinite.", "isinf(ones(2))");
 HOLON_UNARY(isfinite, IsFinite, kBool).doc("Whether x is neither infinite nor NaN.", "isfinite(ones(2))");
 HOLON_UNARY(logical_not, LogicalNot, kBool).doc("Whether x is zero.", "logical_not(ones(2))");
-HOLON_UNARY(bitwise_not, BitNot, kSame).doc("Each bit of x turned; logical_not for bools.", "bitwise_not(zeros(2, dtype=int64))").infer([](Infer& c) {
-  c.require_dtype(!is_floating(c.dtype_of(0)), "takes integers and bools only", "Convert it first, e.g. x.to(int64).");
-  c.out(c.shape(0), c.dtype_of(0));
-});
+HOLON_UNARY(bitwise_not, BitNot, kSame)
+    .doc("Each bit of x turned; logical_not for bools.", "bitwise_not(zeros(2, dtype=int64))")
+    .infer([](Infer& c) {
+      c.require_dtype(!is_floating(c.dtype_of(0)), "takes integers and bools only",
+                      "Convert it first, e.g. x.to(int64).");
+      c.out(c.shape(0), c.dtype_of(0));
+    });
 
 HOLON_OP(logit, "logit(Tensor x, float? eps=None) -> Tensor")
     .doc("log(x / (1 - x)), of x [...] held between eps and 1 - eps if eps is given.", "logit(full([2], 0.5))")
@@ -127,7 +170,9 @@ HOLON_OP(sinc, "sinc(Tensor x) -> Tensor")
       c.out.push_back(masked_fill(div(sin(safe), safe), zero, 1.0));
     });
 HOLON_OP(nan_to_num, "nan_to_num(Tensor x, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor")
-    .doc("x [...] with other numbers for NaN (0), infinity and minus infinity (the largest and the smallest of the dtype).", "nan_to_num(ones(2))")
+    .doc("x [...] with other numbers for NaN (0), infinity and minus infinity (the largest and the smallest of the "
+         "dtype).",
+         "nan_to_num(ones(2))")
     .in_place()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
@@ -135,48 +180,97 @@ HOLON_OP(nan_to_num, "nan_to_num(Tensor x, float? nan=None, float? posinf=None, 
         c.out.push_back(clone(x));
         return;
       }
-      double largest = x.dtype() == float64    ? std::numeric_limits<double>::max()
-                       : x.dtype() == float16  ? 65504.0
-                       : x.dtype() == bfloat16 ? 3.38953138925153547590e38
-                                               : static_cast<double>(std::numeric_limits<float>::max());
+      double largest = x.dtype() == float64 ? std::numeric_limits<double>::max()
+          : x.dtype() == float16            ? 65504.0
+          : x.dtype() == bfloat16           ? 3.38953138925153547590e38
+                                            : static_cast<double>(std::numeric_limits<float>::max());
       c.out.push_back(replace_nonfinite(x, c.has("nan") ? c.f("nan") : 0.0, c.has("posinf") ? c.f("posinf") : largest,
                                         c.has("neginf") ? c.f("neginf") : -largest));
     });
 HOLON_OP(replace_nonfinite, "replace_nonfinite(Tensor x, float nan, float posinf, float neginf) -> Tensor")
-    .doc("nan_to_num with all numbers given.").hidden().infer_like().elementwise()
-    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::NanToNum, c.in(0), c.out(), {c.f("nan"), c.f("posinf"), c.f("neginf")}); })
+    .doc("nan_to_num with all numbers given.")
+    .hidden()
+    .infer_like()
+    .elementwise()
+    .kernel([](KernelCall& c) {
+      kernels::unary(UnaryOp::NanToNum, c.in(0), c.out(), {c.f("nan"), c.f("posinf"), c.f("neginf")});
+    })
     .saves({0})
     .grad([](Grad& g) { g.dx(0, masked_fill(g.dy(), logical_not(isfinite(g.x())), 0.0)); });
 
 // Gradients that read the result y.
 HOLON_OP(sqrt_backward, "sqrt_backward(Tensor dy, Tensor y) -> Tensor")
-    .doc("dy / (2 y).").infer_broadcast().elementwise().linear_in({0}).hidden().kernel(binary_kernel<BinaryOp::SqrtBackward>)
-    .saves({0, 1}).grad([](Grad& g) { second_grad(g, sqrt_backward, mul_scalar(pow_scalar(g.x(1), -2.0), -0.5)); });
+    .doc("dy / (2 y).")
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .hidden()
+    .kernel(binary_kernel<BinaryOp::SqrtBackward>)
+    .saves({0, 1})
+    .grad([](Grad& g) { second_grad(g, sqrt_backward, mul_scalar(pow_scalar(g.x(1), -2.0), -0.5)); });
 HOLON_OP(rsqrt_backward, "rsqrt_backward(Tensor dy, Tensor y) -> Tensor")
-    .doc("-dy y^3 / 2.").infer_broadcast().elementwise().linear_in({0}).hidden().kernel(binary_kernel<BinaryOp::RsqrtBackward>)
-    .saves({0, 1}).grad([](Grad& g) { second_grad(g, rsqrt_backward, mul_scalar(square(g.x(1)), -1.5)); });
+    .doc("-dy y^3 / 2.")
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .hidden()
+    .kernel(binary_kernel<BinaryOp::RsqrtBackward>)
+    .saves({0, 1})
+    .grad([](Grad& g) { second_grad(g, rsqrt_backward, mul_scalar(square(g.x(1)), -1.5)); });
 HOLON_OP(reciprocal_backward, "reciprocal_backward(Tensor dy, Tensor y) -> Tensor")
-    .doc("-dy y^2.").infer_broadcast().elementwise().linear_in({0}).hidden().kernel(binary_kernel<BinaryOp::ReciprocalBackward>)
-    .saves({0, 1}).grad([](Grad& g) { second_grad(g, reciprocal_backward, mul_scalar(g.x(1), -2.0)); });
+    .doc("-dy y^2.")
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .hidden()
+    .kernel(binary_kernel<BinaryOp::ReciprocalBackward>)
+    .saves({0, 1})
+    .grad([](Grad& g) { second_grad(g, reciprocal_backward, mul_scalar(g.x(1), -2.0)); });
 // Gradients that read the input x.
 HOLON_OP(abs_backward, "abs_backward(Tensor dy, Tensor x) -> Tensor")
-    .doc("dy sign(x).").infer_broadcast().elementwise().linear_in({0}).hidden().kernel(binary_kernel<BinaryOp::AbsBackward>)
-    .saves({1}).grad([](Grad& g) { if (g.needs(0)) g.dx(0, abs_backward(g.dy(), g.x(1))); });
+    .doc("dy sign(x).")
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .hidden()
+    .kernel(binary_kernel<BinaryOp::AbsBackward>)
+    .saves({1})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, abs_backward(g.dy(), g.x(1)));
+    });
 HOLON_OP(sin_backward, "sin_backward(Tensor dy, Tensor x) -> Tensor")
-    .doc("dy cos(x).").infer_broadcast().elementwise().linear_in({0}).hidden().kernel(binary_kernel<BinaryOp::SinBackward>)
-    .saves({0, 1}).grad([](Grad& g) {
+    .doc("dy cos(x).")
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .hidden()
+    .kernel(binary_kernel<BinaryOp::SinBackward>)
+    .saves({0, 1})
+    .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, sin_backward(g.dy(), g.x(1)));
       if (g.needs(1)) g.dx(1, cos_backward(mul(g.dy(), g.x(0)), g.x(1)));
     });
 HOLON_OP(cos_backward, "cos_backward(Tensor dy, Tensor x) -> Tensor")
-    .doc("-dy sin(x).").infer_broadcast().elementwise().linear_in({0}).hidden().kernel(binary_kernel<BinaryOp::CosBackward>)
-    .saves({0, 1}).grad([](Grad& g) {
+    .doc("-dy sin(x).")
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .hidden()
+    .kernel(binary_kernel<BinaryOp::CosBackward>)
+    .saves({0, 1})
+    .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, cos_backward(g.dy(), g.x(1)));
       if (g.needs(1)) g.dx(1, neg(sin_backward(mul(g.dy(), g.x(0)), g.x(1))));
     });
 HOLON_OP(erf_backward, "erf_backward(Tensor dy, Tensor x) -> Tensor")
-    .doc("dy 2 / sqrt(pi) exp(-x^2).").infer_broadcast().elementwise().linear_in({0}).hidden().kernel(binary_kernel<BinaryOp::ErfBackward>)
-    .saves({0, 1}).grad([](Grad& g) {
+    .doc("dy 2 / sqrt(pi) exp(-x^2).")
+    .infer_broadcast()
+    .elementwise()
+    .linear_in({0})
+    .hidden()
+    .kernel(binary_kernel<BinaryOp::ErfBackward>)
+    .saves({0, 1})
+    .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, erf_backward(g.dy(), g.x(1)));
       if (g.needs(1)) g.dx(1, mul_scalar(mul(erf_backward(mul(g.dy(), g.x(0)), g.x(1)), g.x(1)), -2.0));
     });

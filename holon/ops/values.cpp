@@ -35,8 +35,8 @@ Tensor from_array(Array values, const TensorOptions& o) {
   TracerPause untraced;  // in a graph's build() these are constants
   if (bool(o.placement) != bool(o.sbp))
     fail_layout("tensor: placement and sbp belong together; only {} was given. Give both for a global tensor, neither "
-               "for a local one.",
-               o.placement ? "placement" : "sbp");
+                "for a local one.",
+                o.placement ? "placement" : "sbp");
   Tensor t = Tensor::local(std::move(values));
   if (o.dtype) t = t.to(*o.dtype);
   if (o.placement) t = place(t, o.placement, o.sbp);

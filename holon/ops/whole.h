@@ -1,5 +1,5 @@
-// For ops whose result has a shape that the values decide (nonzero, unique, ...): every rank takes the whole logical value,
-// finds the same result, and holds it as broadcast. The ranks need no further word to agree on the shape.
+// For ops whose result has a shape that the values decide (nonzero, unique, ...): every rank takes the whole logical
+// value, finds the same result, and holds it as broadcast. The ranks need no further word to agree on the shape.
 #pragma once
 
 #include "holon/tensor/tensor.h"
@@ -12,8 +12,8 @@ Tensor beside(const Tensor& x, const Array& values);
 // One number as a tensor without axes beside x, in its dtype.
 Tensor number_beside(const Tensor& x, const Scalar& value);
 
-// t beside x: a local t is taken to be alike on all ranks; a global one is brought to x's placement, or to local. Collective
-// where t is global and lies elsewhere.
+// t beside x: a local t is taken to be alike on all ranks; a global one is brought to x's placement, or to local.
+// Collective where t is global and lies elsewhere.
 Tensor bring_beside(const Tensor& x, const Tensor& t);
 
 // The indices of the elements that are not 0, one int64 tensor [n] for each axis of x. Collective for a global tensor.

@@ -21,7 +21,8 @@ struct Gradients {
   // With whole: addends of a partial sum come together first, because what follows is not linear. Collective then.
   Gradients(std::span<const Tensor> of, bool whole) {
     if (Context::current().tracer())
-      fail_runtime("gradients are clipped or scaled inside of a graph that is being captured. Give the optimizer's groups a clip_grad_max_norm instead; the graph "
+      fail_runtime("gradients are clipped or scaled inside of a graph that is being captured. Give the optimizer's "
+                   "groups a clip_grad_max_norm instead; the graph "
                    "clips before it updates.");
     NoGradGuard guard;
     for (auto& p : of) {
@@ -53,7 +54,8 @@ struct Gradients {
       Tensor& g = grads[i];
       const bool new_value = !(g == params[i].grad());  // boxed just now
       // Held here and in the parameter, and in no other place.
-      const bool alone = (new_value || g.impl()->use_count() <= 2) && (!g.array().defined() || g.array().storage->use_count() <= 1);
+      const bool alone =
+          (new_value || g.impl()->use_count() <= 2) && (!g.array().defined() || g.array().storage->use_count() <= 1);
       if (alone) {
         if (new_value) params[i].set_grad(g);
         continue;
@@ -78,11 +80,15 @@ struct Gradients {
 
 double clip_grad_norm(std::span<const Tensor> params, double max_norm, double norm_type, bool error_if_nonfinite) {
   if (!(max_norm >= 0)) fail_value("clip_grad_norm: max_norm must not be negative, found {}.", max_norm);
-  if (std::isnan(norm_type)) fail_value("clip_grad_norm: norm_type is not a number. Give 2, another power, 0, inf or -inf.");
+  if (std::isnan(norm_type))
+    fail_value("clip_grad_norm: norm_type is not a number. Give 2, another power, 0, inf or -inf.");
   using kernels::NormKind;
   const bool infinite = std::isinf(norm_type);
-  const NormKind kind = infinite ? (norm_type > 0 ? NormKind::kLargest : NormKind::kSmallest) : norm_type == 2 ? NormKind::kSquares
-                        : norm_type == 1 ? NormKind::kSum : norm_type == 0 ? NormKind::kCount : NormKind::kPowers;
+  const NormKind kind = infinite ? (norm_type > 0 ? NormKind::kLargest : NormKind::kSmallest)
+      : norm_type == 2           ? NormKind::kSquares
+      : norm_type == 1           ? NormKind::kSum
+      : norm_type == 0           ? NormKind::kCount
+                                 : NormKind::kPowers;
   const Combine how = !infinite ? Combine::kSum : norm_type > 0 ? Combine::kLargest : Combine::kSmallest;
   Gradients all(params, true);
   std::vector<double> of_parts(all.grads.size()), values(all.grads.size());
@@ -98,11 +104,14 @@ double clip_grad_norm(std::span<const Tensor> params, double max_norm, double no
     for (double v : values) norm = std::isnan(v) || (norm_type > 0 ? v > norm : v < norm) ? v : norm;
   } else if (!infinite) {
     for (double v : values) norm += v;
-    if (norm_type == 2) norm = std::sqrt(norm);
-    else if (norm_type != 0 && norm_type != 1) norm = values.empty() ? 0 : std::pow(norm, 1 / norm_type);
+    if (norm_type == 2)
+      norm = std::sqrt(norm);
+    else if (norm_type != 0 && norm_type != 1)
+      norm = values.empty() ? 0 : std::pow(norm, 1 / norm_type);
   }
   if (error_if_nonfinite && !std::isfinite(norm))
-    fail_runtime("clip_grad_norm: the gradients' norm of order {} is {}. Look for the parameter whose gradient is not finite, or "
+    fail_runtime("clip_grad_norm: the gradients' norm of order {} is {}. Look for the parameter whose gradient is not "
+                 "finite, or "
                  "lower the learning rate.",
                  norm_type, norm);
   const double factor = max_norm / (norm + 1e-6);
@@ -128,7 +137,8 @@ bool scale_grads(std::span<const Tensor> params, double factor) {
   bool finite = true;
   kernels::scale_all(all.parts(), factor, &finite);
   all.count_versions();
-  // Every rank's finding counts, whatever it holds: one number for each placement, as if that were split over its ranks.
+  // Every rank's finding counts, whatever it holds: one number for each placement, as if that were split over its
+  // ranks.
   std::vector<const GlobalSpec*> specs;
   std::vector<double> values;
   for (const GlobalSpec* s : all.specs) {

@@ -43,8 +43,11 @@ void Optimizer::add(std::vector<Tensor> params, const Rule& rule, const GroupOpt
   for (size_t i = 0; i < params.size(); ++i) {
     auto& p = params[i];
     if (!p.defined()) fail_value("an optimizer got an undefined tensor as parameter {}.", i);
-    if (!p.is_leaf()) fail_value("an optimizer got the result of an op as parameter {} {}. Pass the leaf that it was made from.", i, p.shape());
-    if (!known.insert(p.impl()).second) fail_value("an optimizer got parameter {} {} twice. Each belongs to one group, once.", i, p.shape());
+    if (!p.is_leaf())
+      fail_value("an optimizer got the result of an op as parameter {} {}. Pass the leaf that it was made from.", i,
+                 p.shape());
+    if (!known.insert(p.impl()).second)
+      fail_value("an optimizer got parameter {} {} twice. Each belongs to one group, once.", i, p.shape());
   }
   Group g{{}, rule, options};
   for (Tensor& p : params) {
@@ -180,7 +183,8 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     number(fmt::format("group{}.lr", i));
     found_numbers += 2;
     if (n != groups_[i].slots.size())
-      fail_value("load_state_dict: group {} holds {} parameters there, {} here. Make the optimizer of the same groups.", i, n, groups_[i].slots.size());
+      fail_value("load_state_dict: group {} holds {} parameters there, {} here. Make the optimizer of the same groups.",
+                 i, n, groups_[i].slots.size());
     for (Slot& s : groups_[i].slots) {
       const std::string step = fmt::format("{}.step", index);
       const bool stepped = numbers.count(step);
@@ -189,12 +193,15 @@ void Optimizer::load_state_dict(const StateDict& dict) {
         const std::string key = fmt::format("{}.{}", index, name);
         auto it = tensors.find(key);
         if (it == tensors.end()) {
-          if (stepped) fail_value("load_state_dict: '{}' is missing, although '{}' is there. Load what state_dict() returned.", key, step);
+          if (stepped)
+            fail_value("load_state_dict: '{}' is missing, although '{}' is there. Load what state_dict() returned.",
+                       key, step);
           return;
         }
         const Tensor& t = it->second;
         if (!t.defined() || t.shape() != s.param.shape() || t.is_global() != s.param.is_global())
-          fail_value("load_state_dict: '{}' is {}, its parameter {} {}.", key, t.defined() ? fmt::format("{} {}", t.is_global() ? "global" : "local", t.shape()) : "undefined",
+          fail_value("load_state_dict: '{}' is {}, its parameter {} {}.", key,
+                     t.defined() ? fmt::format("{} {}", t.is_global() ? "global" : "local", t.shape()) : "undefined",
                      s.param.is_global() ? "global" : "local", s.param.shape());
         ++found;
       });
@@ -206,16 +213,19 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     index = 0;
     for (auto& g : groups_)
       for (Slot& s : g.slots) {
-        for_state(g.rule, s, [&](const char* name, const Tensor&) { tensors.erase(fmt::format("{}.{}", index, name)); });
+        for_state(g.rule, s,
+                  [&](const char* name, const Tensor&) { tensors.erase(fmt::format("{}.{}", index, name)); });
         numbers.erase(fmt::format("{}.step", index));
         ++index;
       }
-    for (size_t i = 0; i < groups_.size(); ++i) numbers.erase(fmt::format("group{}.lr", i)), numbers.erase(fmt::format("group{}.parameters", i));
+    for (size_t i = 0; i < groups_.size(); ++i)
+      numbers.erase(fmt::format("group{}.lr", i)), numbers.erase(fmt::format("group{}.parameters", i));
     for (auto& [name, t] : dict.tensors)
       if (extra.empty() && tensors.count(name)) extra = name;
     for (auto& [name, x] : dict.numbers)
       if (extra.empty() && numbers.count(name)) extra = name;
-    fail_value("load_state_dict: this optimizer has no '{}'. Load it into one with the same rule, options and groups.", extra);
+    fail_value("load_state_dict: this optimizer has no '{}'. Load it into one with the same rule, options and groups.",
+               extra);
   }
   NoGradGuard guard;
   index = 0;
@@ -227,7 +237,8 @@ void Optimizer::load_state_dict(const StateDict& dict) {
       s.step = step == numbers.end() ? 0 : static_cast<int64_t>(step->second);
       for_state(g.rule, s, [&](const char* name, Tensor& t) {
         auto it = tensors.find(fmt::format("{}.{}", index, name));
-        t = it == tensors.end() ? Tensor() : loaded(it->second, state_dtype(s.param), state_spec(g.rule, s.param), s.param);
+        t = it == tensors.end() ? Tensor()
+                                : loaded(it->second, state_dtype(s.param), state_spec(g.rule, s.param), s.param);
       });
       ++index;
     }

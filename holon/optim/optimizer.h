@@ -11,8 +11,8 @@
 
 namespace holon::optim {
 
-// What a checkpoint keeps of an optimizer. Tensors by parameter and name ("0.exp_avg": that of the first parameter, counted
-// over all groups), numbers by parameter ("0.step") and by group ("group0.lr").
+// What a checkpoint keeps of an optimizer. Tensors by parameter and name ("0.exp_avg": that of the first parameter,
+// counted over all groups), numbers by parameter ("0.step") and by group ("group0.lr").
 struct StateDict {
   std::vector<std::pair<std::string, Tensor>> tensors;
   std::vector<std::pair<std::string, double>> numbers;
@@ -49,13 +49,13 @@ class Optimizer {
   // The state by name, without entries that do not exist yet. The tensors are the optimizer's own.
   std::vector<std::pair<std::string, Tensor>> state() const;
   StateDict state_dict() const;
-  // Takes copies, boxed to the parameters' layout (collective for global ones). Errors (before anything is changed), naming
-  // the entry: one that this optimizer has not, or a parameter with a part of its state only; another shape or kind (local,
-  // global); a missing group.
+  // Takes copies, boxed to the parameters' layout (collective for global ones). Errors (before anything is changed),
+  // naming the entry: one that this optimizer has not, or a parameter with a part of its state only; another shape or
+  // kind (local, global); a missing group.
   void load_state_dict(const StateDict& dict);
 
-  // A graph's steps update the state instead of step(), from lend_state() on until somebody asks for it: give_back() then puts it
-  // into slots(). borrower: who has it, nullptr for nobody.
+  // A graph's steps update the state instead of step(), from lend_state() on until somebody asks for it: give_back()
+  // then puts it into slots(). borrower: who has it, nullptr for nobody.
   void lend_state(const void* borrower, std::function<void()> give_back);
   const void* borrower() const { return borrower_; }
   std::span<Slot> slots(size_t group);
@@ -82,9 +82,13 @@ class Optimizer {
 template <class Options>
 class RuleOptimizer : public Optimizer {
  public:
-  explicit RuleOptimizer(std::vector<Tensor> params, const Options& options = {}) { add_group(std::move(params), options); }
+  explicit RuleOptimizer(std::vector<Tensor> params, const Options& options = {}) {
+    add_group(std::move(params), options);
+  }
   // Errors: see Optimizer::add().
-  void add_group(std::vector<Tensor> params, const Options& options) { add(std::move(params), rule_of(options), options.group); }
+  void add_group(std::vector<Tensor> params, const Options& options) {
+    add(std::move(params), rule_of(options), options.group);
+  }
 };
 
 using SGD = RuleOptimizer<SgdOptions>;
@@ -98,8 +102,11 @@ using LARS = RuleOptimizer<LarsOptions>;
 // Adam with decoupled weight decay, which is 0.01 unless the options say otherwise.
 class AdamW : public Adam {
  public:
-  explicit AdamW(std::vector<Tensor> params, AdamOptions options = {.weight_decay = 0.01}) : Adam(std::move(params), decoupled(options)) {}
-  void add_group(std::vector<Tensor> params, const AdamOptions& options) { Adam::add_group(std::move(params), decoupled(options)); }
+  explicit AdamW(std::vector<Tensor> params, AdamOptions options = {.weight_decay = 0.01})
+      : Adam(std::move(params), decoupled(options)) {}
+  void add_group(std::vector<Tensor> params, const AdamOptions& options) {
+    Adam::add_group(std::move(params), decoupled(options));
+  }
 
  private:
   static AdamOptions decoupled(AdamOptions options) {

@@ -30,7 +30,8 @@ bool counts(const GlobalSpec& spec, int index) {
 
 }  // namespace
 
-void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Combine how, bool everywhere, std::span<double> values) {
+void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Combine how, bool everywhere,
+                        std::span<double> values) {
   const Context& context = Context::current();
   // Placements in the order of first use, so that every rank talks about them in the same order.
   std::vector<std::pair<Placement, std::vector<size_t>>> by_placement;

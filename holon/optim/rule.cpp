@@ -27,7 +27,9 @@ kernels::UpdateRule kernel_of(RuleKind kind) {
 
 bool has_norms(RuleKind kind) { return kind == RuleKind::kLamb || kind == RuleKind::kLars; }
 
-bool uses_master(const Rule& rule, const Tensor& param) { return rule.master_weights && size_bytes(param.dtype()) == 2; }
+bool uses_master(const Rule& rule, const Tensor& param) {
+  return rule.master_weights && size_bytes(param.dtype()) == 2;
+}
 
 std::string layout_text(const Tensor& t) {
   return fmt::format("{} {} {}", t.is_global() ? "global" : "local", name(t.dtype()), t.shape());
@@ -38,18 +40,20 @@ void check_slot(const Rule& rule, const Slot& s, size_t i) {
   const Tensor &p = s.param, &g = s.grad;
   if (!p.defined()) fail_value("{}: parameter {} is undefined.", what, i);
   if (!is_floating(p.dtype()))
-    fail_type("{}: parameter {} is of {}; only floating point parameters are updated. Leave it out.", what, i, name(p.dtype()));
+    fail_type("{}: parameter {} is of {}; only floating point parameters are updated. Leave it out.", what, i,
+              name(p.dtype()));
   if (g.defined() && (g.shape() != p.shape() || g.dtype() != p.dtype() || g.is_global() != p.is_global()))
     fail_value("{}: parameter {} is {}, its gradient {}. They must be alike.", what, i, layout_text(p), layout_text(g));
   auto check_device = [&](const Tensor& t, const char* of) {
     if (p.is_local() && t.defined() && t.is_local() && !(t.device() == p.device()))
-      fail_runtime("{}: parameter {} is on {}, its {} on {}. Move the module before its optimizer is made.", what, i, p.device(), of, t.device());
+      fail_runtime("{}: parameter {} is on {}, its {} on {}. Move the module before its optimizer is made.", what, i,
+                   p.device(), of, t.device());
   };
   check_device(g, "gradient");
   auto check_state = [&](const Tensor& t, const char* state) {
     if (t.defined() && (t.shape() != p.shape() || t.dtype() != state_dtype(p) || t.spec() != state_spec(rule, p)))
-      fail_value("{}: {} of parameter {} must be {} {} in the parameter's layout; found {}. Box or convert it first.", what, state, i,
-                 name(state_dtype(p)), p.shape(), layout_text(t));
+      fail_value("{}: {} of parameter {} must be {} {} in the parameter's layout; found {}. Box or convert it first.",
+                 what, state, i, name(state_dtype(p)), p.shape(), layout_text(t));
     check_device(t, state);
   };
   for (int k = 0; k < kMaxStates; ++k)
@@ -67,7 +71,8 @@ Tensor new_state(const Tensor& like, DType dtype) {
   Array a;
   if (like.array().defined()) {
     const Array& v = like.array();
-    a = v.is_dense() ? Array::empty_strided(v.shape, v.strides, dtype, v.device) : Array::empty(v.shape, dtype, v.device);
+    a = v.is_dense() ? Array::empty_strided(v.shape, v.strides, dtype, v.device)
+                     : Array::empty(v.shape, dtype, v.device);
   }
   if (like.is_local()) return Tensor::local(std::move(a));
   return Tensor::global(std::move(a), like.shape(), dtype, like.spec());
@@ -84,7 +89,8 @@ kernels::UpdateNumbers numbers_of(const Rule& rule, int64_t step, bool first) {
   c.eps = rule.eps;
   c.maximize = rule.maximize;
   c.weight_decay = rule.decoupled ? 0 : rule.weight_decay;
-  const double c1 = rule.bias_correction ? 1 - std::pow(rule.beta1, t) : 1, c2 = rule.bias_correction ? 1 - std::pow(rule.beta2, t) : 1;
+  const double c1 = rule.bias_correction ? 1 - std::pow(rule.beta1, t) : 1,
+               c2 = rule.bias_correction ? 1 - std::pow(rule.beta2, t) : 1;
   switch (rule.kind) {
     case RuleKind::kSgd:
     case RuleKind::kLars:
@@ -150,8 +156,10 @@ void apply_norms(const Rule& rule, std::span<kernels::UpdateTensor> parts, std::
   for (size_t k = 0; k < parts.size(); ++k) {
     const double p = std::sqrt(sums[2 * slot_of[k]]), d = std::sqrt(sums[2 * slot_of[k] + 1]);
     const bool both = p > 0 && d > 0;
-    if (rule.kind == RuleKind::kLamb) parts[k].numbers.lr *= both ? p / d : 1;
-    else parts[k].numbers.scale = both ? rule.trust_coefficient * p / (d + rule.weight_decay * p + rule.eps) : 1;
+    if (rule.kind == RuleKind::kLamb)
+      parts[k].numbers.lr *= both ? p / d : 1;
+    else
+      parts[k].numbers.scale = both ? rule.trust_coefficient * p / (d + rule.weight_decay * p + rule.eps) : 1;
   }
 }
 
@@ -168,7 +176,8 @@ const char* state_name(const Rule& rule, int i) {
     case RuleKind::kAdam: return pick("exp_avg", "exp_avg_sq", rule.amsgrad ? "max_exp_avg_sq" : nullptr);
     case RuleKind::kAdagrad: return pick("sum");
     case RuleKind::kAdadelta: return pick("square_avg", "acc_delta");
-    case RuleKind::kRmsprop: return pick("square_avg", rule.centered ? "grad_avg" : nullptr, rule.momentum > 0 ? "momentum_buffer" : nullptr);
+    case RuleKind::kRmsprop:
+      return pick("square_avg", rule.centered ? "grad_avg" : nullptr, rule.momentum > 0 ? "momentum_buffer" : nullptr);
     case RuleKind::kLamb: return pick("exp_avg", "exp_avg_sq");
   }
   return nullptr;
@@ -197,22 +206,27 @@ void check(const Rule& rule) {
     case RuleKind::kSgd:
     case RuleKind::kLars:
       wanted(rule.momentum >= 0, "momentum must not be negative.");
-      wanted(!rule.nesterov || (rule.momentum > 0 && rule.dampening == 0), "nesterov needs a momentum and no dampening.");
+      wanted(!rule.nesterov || (rule.momentum > 0 && rule.dampening == 0),
+             "nesterov needs a momentum and no dampening.");
       wanted(rule.trust_coefficient > 0, "trust_coefficient must be above 0.");
       break;
     case RuleKind::kAdam:
     case RuleKind::kLamb: wanted(rate(rule.beta1) && rate(rule.beta2), "betas must lie in [0, 1)."); break;
     case RuleKind::kAdagrad:
-      wanted(rule.lr_decay >= 0 && rule.initial_accumulator_value >= 0, "lr_decay and initial_accumulator_value must not be negative.");
+      wanted(rule.lr_decay >= 0 && rule.initial_accumulator_value >= 0,
+             "lr_decay and initial_accumulator_value must not be negative.");
       break;
     case RuleKind::kAdadelta: wanted(rule.rho >= 0 && rule.rho <= 1, "rho must lie in [0, 1]."); break;
-    case RuleKind::kRmsprop: wanted(rule.rho >= 0 && rule.momentum >= 0, "alpha and momentum must not be negative."); break;
+    case RuleKind::kRmsprop:
+      wanted(rule.rho >= 0 && rule.momentum >= 0, "alpha and momentum must not be negative.");
+      break;
   }
 }
 
 void update(const Rule& rule, std::span<Slot> slots) {
   if (Context::current().tracer())
-    fail_runtime("{}: step() inside of a graph that is being captured. Give the optimizer to the graph by add_optimizer(); it updates after "
+    fail_runtime("{}: step() inside of a graph that is being captured. Give the optimizer to the graph by "
+                 "add_optimizer(); it updates after "
                  "each call.",
                  rule_name(rule.kind));
   tracing::Span span("optimizer step", "optimizer");
@@ -225,7 +239,7 @@ void update(const Rule& rule, std::span<Slot> slots) {
   std::vector<size_t> slot_of;  // parts[k] is of slot slot_of[k], counted among those with a gradient
   std::vector<const GlobalSpec*> specs;
   std::vector<std::pair<Tensor, Tensor>> to_box_back;  // the value that was updated, its parameter
-  std::vector<Tensor> gradients;                      // kept until the kernel has run
+  std::vector<Tensor> gradients;                       // kept until the kernel has run
   for (Slot& s : slots) {
     if (!s.grad.defined()) continue;
     const GlobalSpec* spec = state_spec(rule, s.param);
@@ -244,7 +258,8 @@ void update(const Rule& rule, std::span<Slot> slots) {
       Tensor& state = s.state[static_cast<size_t>(k)];
       if (!state_name(rule, k) || state.defined()) continue;
       state = new_state(value, state_dtype(s.param));
-      if (mine) kernels::fill(state.impl()->array, rule.kind == RuleKind::kAdagrad ? rule.initial_accumulator_value : 0.0);
+      if (mine)
+        kernels::fill(state.impl()->array, rule.kind == RuleKind::kAdagrad ? rule.initial_accumulator_value : 0.0);
       first = true;
     }
     const int64_t step = s.step + 1;

@@ -1,14 +1,15 @@
 // Update rules: functions of parameters, gradients, state and step, over many tensors at once.
 //
-// Tensors may be local or global, in any mixture. Each rank updates the parts that it holds; a gradient whose placement or
-// sbp is not its parameter's is boxed to it first (collective), and LAMB and LARS add up their norms over the ranks. An
-// undefined gradient skips its parameter. The state has its parameter's layout, and its dtype, but float32 for bfloat16 and
-// float16, in which arithmetic runs in float32. A partial sum is updated addend by addend where the rule is linear (SGD);
-// otherwise as a broadcast tensor, whose layout its state then has. Nothing is recorded for backward; the version of every
-// changed tensor is counted up.
+// Tensors may be local or global, in any mixture. Each rank updates the parts that it holds; a gradient whose placement
+// or sbp is not its parameter's is boxed to it first (collective), and LAMB and LARS add up their norms over the ranks.
+// An undefined gradient skips its parameter. The state has its parameter's layout, and its dtype, but float32 for
+// bfloat16 and float16, in which arithmetic runs in float32. A partial sum is updated addend by addend where the rule
+// is linear (SGD); otherwise as a broadcast tensor, whose layout its state then has. Nothing is recorded for backward;
+// the version of every changed tensor is counted up.
 //
-// Common errors (holon::Error, before anything is changed): lists of unlike lengths; a gradient or a state of another shape,
-// dtype or kind (local, global) than its parameter; a parameter that is not of floating point; options out of range.
+// Common errors (holon::Error, before anything is changed): lists of unlike lengths; a gradient or a state of another
+// shape, dtype or kind (local, global) than its parameter; a parameter that is not of floating point; options out of
+// range.
 #pragma once
 
 #include <array>
@@ -25,15 +26,15 @@ enum class RuleKind : uint8_t { kSgd, kAdam, kAdagrad, kAdadelta, kRmsprop, kLam
 struct Rule {
   RuleKind kind = RuleKind::kSgd;
   double lr = 1e-3, weight_decay = 0, eps = 1e-8;
-  double momentum = 0, dampening = 0;  // SGD, RMSprop, LARS
-  double beta1 = 0.9, beta2 = 0.999;   // Adam, LAMB
-  double rho = 0.9;                    // Adadelta's rho, RMSprop's alpha
+  double momentum = 0, dampening = 0;                  // SGD, RMSprop, LARS
+  double beta1 = 0.9, beta2 = 0.999;                   // Adam, LAMB
+  double rho = 0.9;                                    // Adadelta's rho, RMSprop's alpha
   double lr_decay = 0, initial_accumulator_value = 0;  // Adagrad
-  double trust_coefficient = 1e-3;     // LARS
+  double trust_coefficient = 1e-3;                     // LARS
   bool nesterov = false, maximize = false, amsgrad = false, centered = false;
-  bool decoupled = false;              // Adam, LAMB: weight decay as in AdamW
+  bool decoupled = false;  // Adam, LAMB: weight decay as in AdamW
   bool bias_correction = true;
-  bool master_weights = false;         // parameters of two bytes are the rounded copies of float32 ones
+  bool master_weights = false;  // parameters of two bytes are the rounded copies of float32 ones
 };
 
 inline constexpr int kMaxStates = 3;

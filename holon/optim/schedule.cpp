@@ -28,7 +28,9 @@ double cosine_lr(int64_t step, double peak, int64_t warmup_steps, int64_t total_
   return lowest + (peak - lowest) * half_cosine(done);
 }
 
-double step_lr(int64_t step, double base, int64_t period, double gamma) { return base * step_factor(step, period, gamma); }
+double step_lr(int64_t step, double base, int64_t period, double gamma) {
+  return base * step_factor(step, period, gamma);
+}
 
 double step_factor(int64_t step, int64_t period, double gamma) {
   at_least_one(period, "step_lr: the period");
@@ -55,7 +57,8 @@ double cosine_decay_factor(int64_t step, int64_t decay_steps, double alpha) {
 }
 
 double warmup_factor(int64_t step, double factor, int64_t iters, std::string_view method) {
-  if (method != "linear" && method != "constant") fail_value("warmup: the method is '{}'; it must be 'linear' or 'constant'.", method);
+  if (method != "linear" && method != "constant")
+    fail_value("warmup: the method is '{}'; it must be 'linear' or 'constant'.", method);
   return method == "linear" ? linear_factor(step, factor, 1, iters) : constant_factor(step, factor, iters);
 }
 
@@ -64,7 +67,8 @@ double cosine_annealing_lr(int64_t step, double base, int64_t t_max, double eta_
   return eta_min + (base - eta_min) * half_cosine(real(step) / real(t_max));
 }
 
-double cosine_warm_restarts_lr(int64_t step, double base, int64_t t_0, int64_t t_mult, double eta_min, double decay_rate, int64_t restart_limit) {
+double cosine_warm_restarts_lr(int64_t step, double base, int64_t t_0, int64_t t_mult, double eta_min,
+                               double decay_rate, int64_t restart_limit) {
   at_least_one(t_0, "cosine_warm_restarts_lr: t_0");
   if (t_mult < 1) fail_value("cosine_warm_restarts_lr: t_mult must be at least 1, found {}.", t_mult);
   int64_t period = t_0, restarts = 0;
@@ -82,8 +86,10 @@ double cosine_warm_restarts_lr(int64_t step, double base, int64_t t_0, int64_t t
 double polynomial_lr(int64_t step, double base, int64_t steps, double end, double power, bool cycle) {
   at_least_one(steps, "polynomial_lr: steps");
   int64_t period = steps;
-  if (cycle) period *= std::max<int64_t>(1, (step + steps - 1) / steps);
-  else step = std::min(step, steps);
+  if (cycle)
+    period *= std::max<int64_t>(1, (step + steps - 1) / steps);
+  else
+    step = std::min(step, steps);
   return (base - end) * std::pow(1 - real(step) / real(period), power) + end;
 }
 
@@ -111,7 +117,9 @@ double OneCycle::at(int64_t step, double start, double middle, double end) const
   return end;
 }
 
-double OneCycle::lr(int64_t step) const { return at(step, peak / div_factor, peak, peak / div_factor / final_div_factor); }
+double OneCycle::lr(int64_t step) const {
+  return at(step, peak / div_factor, peak, peak / div_factor / final_div_factor);
+}
 
 double OneCycle::momentum(int64_t step) const { return at(step, max_momentum, base_momentum, max_momentum); }
 

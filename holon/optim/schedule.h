@@ -1,5 +1,5 @@
-// Learning rates as pure functions of the step, which counts from 0: a factor of the base rate, or the rate itself where it
-// does not only scale. Errors (ValueError): sizes of steps below 1, and options that a line names.
+// Learning rates as pure functions of the step, which counts from 0: a factor of the base rate, or the rate itself
+// where it does not only scale. Errors (ValueError): sizes of steps below 1, and options that a line names.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace holon::optim {
 
-// Rises linearly to peak over warmup_steps (the first step takes peak / warmup_steps), then falls along half a cosine to
-// `lowest`, which it has from total_steps on.
+// Rises linearly to peak over warmup_steps (the first step takes peak / warmup_steps), then falls along half a cosine
+// to `lowest`, which it has from total_steps on.
 double cosine_lr(int64_t step, double peak, int64_t warmup_steps, int64_t total_steps, double lowest = 0);
 
 // base * gamma^(step / period), with the quotient rounded down.
@@ -19,26 +19,28 @@ double step_lr(int64_t step, double base, int64_t period, double gamma = 0.1);
 double step_factor(int64_t step, int64_t period, double gamma);                             // gamma^(step / period)
 double multi_step_factor(int64_t step, std::span<const int64_t> milestones, double gamma);  // gamma^(milestones passed)
 double exponential_factor(int64_t step, double gamma);                                      // gamma^step
-double constant_factor(int64_t step, double factor, int64_t total_iters);                   // factor, and 1 from total_iters on
+double constant_factor(int64_t step, double factor, int64_t total_iters);  // factor, and 1 from total_iters on
 // From start to end along a line over total_iters steps.
 double linear_factor(int64_t step, double start, double end, int64_t total_iters);
 // From 1 to alpha along half a cosine over decay_steps, then alpha.
 double cosine_decay_factor(int64_t step, int64_t decay_steps, double alpha);
-// What warms up before a schedule: linear from `factor` to 1, or constant at `factor`; 1 from iters on. Errors: another method.
+// What warms up before a schedule: linear from `factor` to 1, or constant at `factor`; 1 from iters on. Errors: another
+// method.
 double warmup_factor(int64_t step, double factor, int64_t iters, std::string_view method);
 
 // From base to eta_min along half a cosine over t_max steps, and back over the next t_max.
 double cosine_annealing_lr(int64_t step, double base, int64_t t_max, double eta_min);
 // Half a cosine from base to eta_min over t_0 steps, then anew over t_0 * t_mult, and so on. Errors: t_mult below 1.
-// The base is multiplied by decay_rate at each restart; from restart number restart_limit on (0: never) the rate is eta_min.
-double cosine_warm_restarts_lr(int64_t step, double base, int64_t t_0, int64_t t_mult, double eta_min, double decay_rate = 1,
-                               int64_t restart_limit = 0);
-// (base - end) (1 - step / steps)^power + end; from `steps` on it is end, or with cycle falls anew over twice, three times ...
-// as many steps.
+// The base is multiplied by decay_rate at each restart; from restart number restart_limit on (0: never) the rate is
+// eta_min.
+double cosine_warm_restarts_lr(int64_t step, double base, int64_t t_0, int64_t t_mult, double eta_min,
+                               double decay_rate = 1, int64_t restart_limit = 0);
+// (base - end) (1 - step / steps)^power + end; from `steps` on it is end, or with cycle falls anew over twice, three
+// times ... as many steps.
 double polynomial_lr(int64_t step, double base, int64_t steps, double end, double power, bool cycle);
 
-// One rise and one fall (https://arxiv.org/abs/1708.07120): from peak / div_factor to peak over pct_start of the steps, down to
-// peak / div_factor / final_div_factor; with three_phase first down to where it began, as fast as it rose.
+// One rise and one fall (https://arxiv.org/abs/1708.07120): from peak / div_factor to peak over pct_start of the steps,
+// down to peak / div_factor / final_div_factor; with three_phase first down to where it began, as fast as it rose.
 struct OneCycle {
   double peak = 0;
   int64_t total_steps = 0;

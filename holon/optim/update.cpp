@@ -27,7 +27,8 @@ Rule rule_of(const AdagradOptions& o) {
   Rule r;
   r.kind = RuleKind::kAdagrad;
   r.lr = o.lr, r.lr_decay = o.lr_decay, r.weight_decay = o.weight_decay, r.eps = o.eps;
-  r.initial_accumulator_value = o.initial_accumulator_value, r.maximize = o.maximize, r.master_weights = o.group.master_weights;
+  r.initial_accumulator_value = o.initial_accumulator_value, r.maximize = o.maximize,
+  r.master_weights = o.group.master_weights;
   return r;
 }
 
@@ -68,9 +69,11 @@ Rule rule_of(const LarsOptions& o) {
 namespace {
 
 // The lists as slots, one step made, and the state put back. A list is read where the rule has that state.
-void run(const Rule& rule, std::span<Tensor> params, std::span<const Tensor> grads, std::initializer_list<std::span<Tensor>> states, int64_t steps_done) {
+void run(const Rule& rule, std::span<Tensor> params, std::span<const Tensor> grads,
+         std::initializer_list<std::span<Tensor>> states, int64_t steps_done) {
   auto check_list = [&](size_t found, const char* what) {
-    if (params.size() != found) fail_value("an update of {} parameters needs as many {}; found {}.", params.size(), what, found);
+    if (params.size() != found)
+      fail_value("an update of {} parameters needs as many {}; found {}.", params.size(), what, found);
   };
   check_list(grads.size(), "gradients");
   std::vector<Slot> slots(params.size());
@@ -82,7 +85,8 @@ void run(const Rule& rule, std::span<Tensor> params, std::span<const Tensor> gra
     }
     ++k;
   }
-  for (size_t i = 0; i < slots.size(); ++i) slots[i].param = params[i], slots[i].grad = grads[i], slots[i].step = steps_done;
+  for (size_t i = 0; i < slots.size(); ++i)
+    slots[i].param = params[i], slots[i].grad = grads[i], slots[i].step = steps_done;
   update(rule, slots);
   k = 0;
   for (auto list : states) {
@@ -94,12 +98,14 @@ void run(const Rule& rule, std::span<Tensor> params, std::span<const Tensor> gra
 
 }  // namespace
 
-void sgd_update(std::span<Tensor> params, std::span<const Tensor> grads, std::span<Tensor> momenta, const SgdOptions& options) {
+void sgd_update(std::span<Tensor> params, std::span<const Tensor> grads, std::span<Tensor> momenta,
+                const SgdOptions& options) {
   run(rule_of(options), params, grads, {momenta}, 0);
 }
 
 void adam_update(std::span<Tensor> params, std::span<const Tensor> grads, std::span<Tensor> exp_avgs,
-                 std::span<Tensor> exp_avg_sqs, std::span<Tensor> max_exp_avg_sqs, int64_t step, const AdamOptions& options) {
+                 std::span<Tensor> exp_avg_sqs, std::span<Tensor> max_exp_avg_sqs, int64_t step,
+                 const AdamOptions& options) {
   if (step < 1) fail_value("adam_update: the step counts from 1, found {}.", step);
   run(rule_of(options), params, grads, {exp_avgs, exp_avg_sqs, max_exp_avg_sqs}, step - 1);
 }

@@ -35,7 +35,9 @@ class Attrs {
   }
   void push_dtype(DType v) { push_word(static_cast<int64_t>(v)); }
   void push_text(std::string_view v) { push_word(reinterpret_cast<int64_t>(intern_text(v))); }
-  void push_device(Device d) { push_word(static_cast<int64_t>(d.type) | d.simulated << 8 | static_cast<int64_t>(d.index) << 16); }
+  void push_device(Device d) {
+    push_word(static_cast<int64_t>(d.type) | d.simulated << 8 | static_cast<int64_t>(d.index) << 16);
+  }
   void push_placement(Placement p) { push_word(std::bit_cast<int64_t>(p)); }
   void push_nd_sbp(NdSbp s) { push_word(std::bit_cast<int64_t>(s)); }
   void push_ints(std::span<const int64_t> v) {

@@ -16,7 +16,9 @@ std::vector<std::string> load_library(const std::string& path) {
   std::lock_guard lock(mutex);
   std::error_code error;
   if (!std::filesystem::exists(path, error))
-    fail_runtime("load_library: there is no file {}. Give the path of the shared library that the op's source was compiled to.", path);
+    fail_runtime(
+        "load_library: there is no file {}. Give the path of the shared library that the op's source was compiled to.",
+        path);
   std::vector<std::string> declared;
   void* handle;
   {
@@ -24,7 +26,9 @@ std::vector<std::string> load_library(const std::string& path) {
     handle = dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
     // Of names that are missing, the loader says the first.
     if (!handle)
-      fail_runtime("load_library: {} cannot be loaded: {}. Compile it as a shared library against this version of Holon's headers.", path, dlerror());
+      fail_runtime("load_library: {} cannot be loaded: {}. Compile it as a shared library against this version of "
+                   "Holon's headers.",
+                   path, dlerror());
     if (auto it = loaded->find(handle); it != loaded->end()) {
       dlclose(handle);
       return it->second;
@@ -36,7 +40,8 @@ std::vector<std::string> load_library(const std::string& path) {
     }
     declared = loading.finish();
   }
-  if (declared.empty()) fail_runtime("load_library: {} declares no op. Declare one by HOLON_OP(name, \"name(Tensor x) -> Tensor\").", path);
+  if (declared.empty())
+    fail_runtime("load_library: {} declares no op. Declare one by HOLON_OP(name, \"name(Tensor x) -> Tensor\").", path);
   return loaded->emplace(handle, std::move(declared)).first->second;
 }
 

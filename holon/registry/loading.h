@@ -1,5 +1,5 @@
-// How declarations behave while a user's library is being loaded: its static initialisers run inside the loader, through which
-// no exception may pass. Errors are kept until it is done. Private to registry/.
+// How declarations behave while a user's library is being loaded: its static initialisers run inside the loader,
+// through which no exception may pass. Errors are kept until it is done. Private to registry/.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace holon::detail {
 
 class Loading {
  public:
-  Loading();   // for this thread, until destroyed
+  Loading();  // for this thread, until destroyed
   ~Loading();
   Loading(const Loading&) = delete;
   Loading& operator=(const Loading&) = delete;

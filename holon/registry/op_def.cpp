@@ -35,7 +35,8 @@ OpDef* declare(std::string_view schema, int version) {
   def->schema = parse_schema(schema);
   def->autocast = default_autocast(def->schema.name);
   if (version != kOpVersion)
-    fail_runtime("op {} was compiled against version {} of the declarations, this is {}. Compile it against this Holon's headers.",
+    fail_runtime("op {} was compiled against version {} of the declarations, this is {}. Compile it against this "
+                 "Holon's headers.",
                  def->schema.name, version, kOpVersion);
   auto place = [&](std::string_view name, ArgType type) {
     auto* a = def->schema.find(name);
@@ -74,7 +75,8 @@ void Infer::refuse(ErrorKind kind, std::string_view what, std::string_view remed
     do {
       if (!present(k)) continue;
       found += found.empty() ? "" : ", ";
-      found += fmt::format("{}{} is {}", a.name, a.type == ArgType::kTensorList ? fmt::format("[{}]", k) : "", in_[k].shape);
+      found +=
+          fmt::format("{}{} is {}", a.name, a.type == ArgType::kTensorList ? fmt::format("[{}]", k) : "", in_[k].shape);
       if (kind == ErrorKind::kType) found += fmt::format(" {}", holon::name(in_[k].dtype));
     } while (++k < in_.size() && a.type == ArgType::kTensorList);
   }
@@ -82,7 +84,8 @@ void Infer::refuse(ErrorKind kind, std::string_view what, std::string_view remed
 }
 
 const Tensor& Grad::x(size_t i) const {
-  HOLON_CHECK(op_->saves_in >> std::min<size_t>(i, 31) & 1, "gradient of {} reads input {}, which saves() does not name", op_->name(), i);
+  HOLON_CHECK(op_->saves_in >> std::min<size_t>(i, 31) & 1,
+              "gradient of {} reads input {}, which saves() does not name", op_->name(), i);
   return x_[i];
 }
 
@@ -232,11 +235,11 @@ void Loading::undo() {
 std::vector<std::string> Loading::finish() {
   for (auto& name : ops) {
     const OpDef& op = find_op(name);
-    const char* lacks = op.body                ? nullptr
-                        : !op.infer            ? ".infer()"
-                        : !op.kernel && !op.view ? ".kernel(), .view() or .body()"
-                        : !op.rule && op.schema.n_inputs > 0 ? ".rule() or .only_whole(reason)"
-                                               : nullptr;
+    const char* lacks = op.body              ? nullptr
+        : !op.infer                          ? ".infer()"
+        : !op.kernel && !op.view             ? ".kernel(), .view() or .body()"
+        : !op.rule && op.schema.n_inputs > 0 ? ".rule() or .only_whole(reason)"
+                                             : nullptr;
     if (!lacks) continue;
     undo();
     fail_runtime("load_library: the declaration of op {} lacks {}.", name, lacks);

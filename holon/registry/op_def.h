@@ -1,5 +1,5 @@
-// One declaration per operator: everything else (C++ and Python functions, global dispatch, gradient recording, reference
-// page, conformance tests) is derived from it.
+// One declaration per operator: everything else (C++ and Python functions, global dispatch, gradient recording,
+// reference page, conformance tests) is derived from it.
 #pragma once
 
 #include <functional>
@@ -53,7 +53,8 @@ class Infer : public AttrReader {
   // The attribute as an axis of input i, counted from 0.
   int axis(std::string_view name, size_t input = 0) const;
   void out(const Dims& shape, DType dtype) { out_.push_back({shape, dtype}); }
-  // Errors (ValueError): "matmul: inner sizes differ: x is [4, 5], w is [4, 8] (rank 1 of 2). Transpose one of them first."
+  // Errors (ValueError): "matmul: inner sizes differ: x is [4, 5], w is [4, 8] (rank 1 of 2). Transpose one of them
+  // first."
   void require(bool ok, std::string_view what, std::string_view remedy) const {
     if (!ok) [[unlikely]]
       refuse(ErrorKind::kValue, what, remedy);
@@ -144,12 +145,12 @@ class BodyCall : public AttrReader {
   std::span<const Tensor> in_;
 };
 
-// The gradient: a composition of ops. x(i) and y(i) are the inputs and outputs that .saves() names; the others have a shape
-// only. dy(i) is defined for at least one output; needs(i) tells whether input i's gradient is asked for.
+// The gradient: a composition of ops. x(i) and y(i) are the inputs and outputs that .saves() names; the others have a
+// shape only. dy(i) is defined for at least one output; needs(i) tells whether input i's gradient is asked for.
 class Grad : public AttrReader {
  public:
-  Grad(const OpDef& op, const Attrs& attrs, std::span<const Tensor> dy, std::span<const Tensor> x, std::span<const Tensor> y,
-       std::span<const Meta> in_meta, std::span<const Meta> out_meta, uint32_t needs)
+  Grad(const OpDef& op, const Attrs& attrs, std::span<const Tensor> dy, std::span<const Tensor> x,
+       std::span<const Tensor> y, std::span<const Meta> in_meta, std::span<const Meta> out_meta, uint32_t needs)
       : AttrReader(op, attrs), dy_(dy), x_(x), y_(y), in_meta_(in_meta), out_meta_(out_meta), needs_(needs) {
     dx_.resize(in_meta.size());
   }
@@ -174,8 +175,8 @@ class Grad : public AttrReader {
 
 enum class Layout : uint8_t { kContiguous, kLikeInput, kChannelsLast };
 
-// What happens to floating point inputs in a region of automatic casts: nothing; they come in the region's dtype; in float32,
-// if they have two bytes; in the widest of their dtypes. float64 stays as it is in all of them.
+// What happens to floating point inputs in a region of automatic casts: nothing; they come in the region's dtype; in
+// float32, if they have two bytes; in the widest of their dtypes. float64 stays as it is in all of them.
 enum class Autocast : uint8_t { kNone, kLower, kFloat32, kPromote };
 // The class of an op by name, for those of the library: the lists are in autocast.cpp.
 Autocast default_autocast(std::string_view op);
@@ -186,37 +187,38 @@ struct OpDef {
   std::function<void(Infer&)> infer;
   std::function<void(RuleCall&)> rule;
   void (*kernel)(KernelCall&) = nullptr;
-  void (*adds)(KernelCall&) = nullptr;  // adds to its outputs what the kernel would write; float32 and float64, contiguous
+  void (*adds)(KernelCall&) =
+      nullptr;  // adds to its outputs what the kernel would write; float32 and float64, contiguous
   void (*view)(ViewCall&, Array& out) = nullptr;
   void (*body)(BodyCall&) = nullptr;
   void (*grad)(Grad&) = nullptr;
-  uint32_t joint = 0, each = 0;            // inputs that let a partial sum through
-  uint32_t saves_in = 0, saves_out = 0;    // what backward needs
-  bool promotes = false;                   // inputs are cast to their common dtype (with the numbers promote_attrs) first
-  uint32_t promoted_inputs = ~0u;          // which of them
-  bool promotes_to_float = false;          // and integers to float32
-  bool in_place = false;                   // has a form name_() that writes into input 0
-  std::string in_place_name;               // if it is another name: then the op is bound under this one only
-  bool gives_number = false;               // Python gets its one element as a number
-  bool elementwise = false;                // its kernel may write over input 0
-  uint32_t writes_over = 0;                // inputs that its kernel may write outputs over
-  bool method = true, function = true;     // bound in Python as Tensor.name, as holon.name
-  bool wraps_numbers = false;              // a Python number may stand for a tensor: one without axes is made of it
-  bool unwraps = false;                    // a list of one output is that output in Python
-  std::string unwraps_unless;              // ... unless this bool attribute is true
-  bool on_host = false;                    // its kernel reads arrays itself, as only the CPU can
-  bool random = false;                     // draws numbers: its "seed" and "counter" attributes are filled on call
+  uint32_t joint = 0, each = 0;          // inputs that let a partial sum through
+  uint32_t saves_in = 0, saves_out = 0;  // what backward needs
+  bool promotes = false;                 // inputs are cast to their common dtype (with the numbers promote_attrs) first
+  uint32_t promoted_inputs = ~0u;        // which of them
+  bool promotes_to_float = false;        // and integers to float32
+  bool in_place = false;                 // has a form name_() that writes into input 0
+  std::string in_place_name;             // if it is another name: then the op is bound under this one only
+  bool gives_number = false;             // Python gets its one element as a number
+  bool elementwise = false;              // its kernel may write over input 0
+  uint32_t writes_over = 0;              // inputs that its kernel may write outputs over
+  bool method = true, function = true;   // bound in Python as Tensor.name, as holon.name
+  bool wraps_numbers = false;            // a Python number may stand for a tensor: one without axes is made of it
+  bool unwraps = false;                  // a list of one output is that output in Python
+  std::string unwraps_unless;            // ... unless this bool attribute is true
+  bool on_host = false;                  // its kernel reads arrays itself, as only the CPU can
+  bool random = false;                   // draws numbers: its "seed" and "counter" attributes are filled on call
   Layout layout = Layout::kContiguous;
   Autocast autocast = Autocast::kNone;
-  std::string scalar_form;                 // the op that takes over when an argument is a number
-  std::string overload_of;                 // the public name that it shares with other ops
-  std::string no_rule_reason;              // for ops that only run whole (all broadcast)
-  std::string rule_text = "by function";   // for the reference: the factors, or in a word where the rule is from
+  std::string scalar_form;                // the op that takes over when an argument is a number
+  std::string overload_of;                // the public name that it shares with other ops
+  std::string no_rule_reason;             // for ops that only run whole (all broadcast)
+  std::string rule_text = "by function";  // for the reference: the factors, or in a word where the rule is from
   // Places of the attributes that dispatch itself reads; -1 where the op has none.
-  int placement_attr = -1, sbp_attr = -1, device_attr = -1, pin_memory_attr = -1, requires_grad_attr = -1, seed_attr = -1,
-      counter_attr = -1;
-  SmallVec<int, 2> promote_attrs;          // the numbers that count in a promotion: value, min, max
-  SmallVec<int, 4> required_attrs;         // those that have no default
+  int placement_attr = -1, sbp_attr = -1, device_attr = -1, pin_memory_attr = -1, requires_grad_attr = -1,
+      seed_attr = -1, counter_attr = -1;
+  SmallVec<int, 2> promote_attrs;   // the numbers that count in a promotion: value, min, max
+  SmallVec<int, 4> required_attrs;  // those that have no default
   const char* name() const { return schema.name.c_str(); }
   // What users call it by.
   const char* public_name() const { return overload_of.empty() ? name() : overload_of.c_str(); }
@@ -226,20 +228,44 @@ class OpBuilder {
  public:
   explicit OpBuilder(OpDef* def) : def_(def) {}
   OpBuilder& doc(std::string_view text, std::string_view example = {});
-  OpBuilder& infer(std::function<void(Infer&)> f) { def_->infer = std::move(f); return *this; }
-  OpBuilder& infer_like(size_t input = 0);      // the output is like an input
-  OpBuilder& infer_broadcast();                 // the inputs' common shape and dtype
+  OpBuilder& infer(std::function<void(Infer&)> f) {
+    def_->infer = std::move(f);
+    return *this;
+  }
+  OpBuilder& infer_like(size_t input = 0);  // the output is like an input
+  OpBuilder& infer_broadcast();             // the inputs' common shape and dtype
   OpBuilder& rule(std::string_view text);
-  OpBuilder& rule(std::function<void(RuleCall&)> f) { def_->rule = std::move(f); return *this; }
+  OpBuilder& rule(std::function<void(RuleCall&)> f) {
+    def_->rule = std::move(f);
+    return *this;
+  }
   OpBuilder& rule_elementwise();
   OpBuilder& only_whole(std::string_view reason);
-  OpBuilder& linear() { def_->joint = ~0u; return *this; }              // jointly in all inputs
-  OpBuilder& linear_in(std::initializer_list<int> inputs);              // in each of these, the others fixed
-  OpBuilder& kernel(void (*f)(KernelCall&)) { def_->kernel = f; return *this; }
-  OpBuilder& kernel_that_adds(void (*f)(KernelCall&)) { def_->adds = f; return *this; }
-  OpBuilder& view(void (*f)(ViewCall&, Array&)) { def_->view = f; return *this; }
-  OpBuilder& body(void (*f)(BodyCall&)) { def_->body = f; return *this; }
-  OpBuilder& grad(void (*f)(Grad&)) { def_->grad = f; return *this; }
+  OpBuilder& linear() {
+    def_->joint = ~0u;
+    return *this;
+  }                                                         // jointly in all inputs
+  OpBuilder& linear_in(std::initializer_list<int> inputs);  // in each of these, the others fixed
+  OpBuilder& kernel(void (*f)(KernelCall&)) {
+    def_->kernel = f;
+    return *this;
+  }
+  OpBuilder& kernel_that_adds(void (*f)(KernelCall&)) {
+    def_->adds = f;
+    return *this;
+  }
+  OpBuilder& view(void (*f)(ViewCall&, Array&)) {
+    def_->view = f;
+    return *this;
+  }
+  OpBuilder& body(void (*f)(BodyCall&)) {
+    def_->body = f;
+    return *this;
+  }
+  OpBuilder& grad(void (*f)(Grad&)) {
+    def_->grad = f;
+    return *this;
+  }
   OpBuilder& saves(std::initializer_list<int> inputs, std::initializer_list<int> outputs = {});
   OpBuilder& promotes(bool to_float = false) {
     def_->promotes = true;
@@ -252,32 +278,67 @@ class OpBuilder {
     for (int i : inputs) def_->promoted_inputs |= 1u << i;
     return *this;
   }
-  OpBuilder& elementwise() { def_->elementwise = true; def_->layout = Layout::kLikeInput; return rule_elementwise(); }
+  OpBuilder& elementwise() {
+    def_->elementwise = true;
+    def_->layout = Layout::kLikeInput;
+    return rule_elementwise();
+  }
   OpBuilder& writes_over(std::initializer_list<int> inputs) {
     for (int i : inputs) def_->writes_over |= 1u << i;
     return *this;
   }
-  OpBuilder& wraps_numbers() { def_->wraps_numbers = true; return *this; }
+  OpBuilder& wraps_numbers() {
+    def_->wraps_numbers = true;
+    return *this;
+  }
   OpBuilder& in_place(std::string_view name = {}) {
     def_->in_place = true;
     def_->in_place_name = name;
     return *this;
   }
-  OpBuilder& gives_number() { def_->gives_number = true; return *this; }
-  OpBuilder& layout(Layout l) { def_->layout = l; return *this; }
-  OpBuilder& autocast(Autocast c) { def_->autocast = c; return *this; }
-  OpBuilder& function_only() { def_->method = false; return *this; }
-  OpBuilder& hidden() { def_->method = def_->function = false; return *this; }  // for gradients of other ops
-  OpBuilder& on_host() { def_->on_host = true; return *this; }
-  OpBuilder& random() { def_->random = true; return *this; }
-  OpBuilder& scalar_form(std::string_view op) { def_->scalar_form = op; return *this; }
+  OpBuilder& gives_number() {
+    def_->gives_number = true;
+    return *this;
+  }
+  OpBuilder& layout(Layout l) {
+    def_->layout = l;
+    return *this;
+  }
+  OpBuilder& autocast(Autocast c) {
+    def_->autocast = c;
+    return *this;
+  }
+  OpBuilder& function_only() {
+    def_->method = false;
+    return *this;
+  }
+  OpBuilder& hidden() {
+    def_->method = def_->function = false;
+    return *this;
+  }  // for gradients of other ops
+  OpBuilder& on_host() {
+    def_->on_host = true;
+    return *this;
+  }
+  OpBuilder& random() {
+    def_->random = true;
+    return *this;
+  }
+  OpBuilder& scalar_form(std::string_view op) {
+    def_->scalar_form = op;
+    return *this;
+  }
   // The op is one of several under a public name, and has none of its own: a call of that name goes to the first whose
   // arguments fit, the op that is called so itself before others, then in the order of declaration (in one room).
   OpBuilder& overload_of(std::string_view name);
   // Has no C++ function: beside the other forms its arguments would be taken for theirs.
   OpBuilder& python_only() { return *this; }
   // A list of one output comes to Python as that tensor, but for calls with the named bool attribute true.
-  OpBuilder& unwraps(std::string_view unless = {}) { def_->unwraps = true; def_->unwraps_unless = unless; return *this; }
+  OpBuilder& unwraps(std::string_view unless = {}) {
+    def_->unwraps = true;
+    def_->unwraps_unless = unless;
+    return *this;
+  }
 
  private:
   OpDef* def_;
@@ -286,7 +347,8 @@ class OpBuilder {
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
 inline constexpr int kOpVersion = 6;
 
-// Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another version.
+// Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another
+// version.
 OpBuilder define_op(std::string_view schema, int version = kOpVersion);
 // A second name of an op, for functions and methods.
 bool define_alias(std::string_view alias, std::string_view op);
@@ -294,7 +356,7 @@ bool define_alias(std::string_view alias, std::string_view op);
 // Errors (AttributeError): no op of that name.
 const OpDef& find_op(std::string_view name);
 const OpDef* try_find_op(std::string_view name);
-std::vector<const OpDef*> all_ops();                               // by name
+std::vector<const OpDef*> all_ops();  // by name
 // The ops that share a public name, in the order in which they are tried; empty where an op has the name for itself.
 std::vector<const OpDef*> overloads_of(std::string_view name);
 std::vector<std::pair<std::string, const OpDef*>> all_aliases();

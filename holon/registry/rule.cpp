@@ -34,8 +34,10 @@ std::vector<Signature> Rule::signatures(uint32_t joint, uint32_t each) const {
     bool out_ok = true;
     for (size_t i = 0; i < out_.size(); ++i) {
       if (mark(out_[i], s.out[i])) continue;
-      if (factors_[static_cast<size_t>(f)].contracts) s.out[i] = sbp::partial_sum();
-      else out_ok = false;
+      if (factors_[static_cast<size_t>(f)].contracts)
+        s.out[i] = sbp::partial_sum();
+      else
+        out_ok = false;
     }
     if (used && out_ok) all.push_back(std::move(s));
   }
@@ -68,12 +70,15 @@ std::vector<Operand> parse_side(std::string_view side) {
   std::vector<Operand> operands(1);
   std::string name;
   auto end_name = [&] {
-    if (name == "...") operands.back().ellipsis = true;
-    else if (!name.empty()) operands.back().names.push_back(name);
+    if (name == "...")
+      operands.back().ellipsis = true;
+    else if (!name.empty())
+      operands.back().names.push_back(name);
     name.clear();
   };
   for (char c : side) {
-    if (c == ' ') end_name();
+    if (c == ' ')
+      end_name();
     else if (c == ',') {
       end_name();
       operands.emplace_back();
@@ -87,12 +92,14 @@ std::vector<Operand> parse_side(std::string_view side) {
 
 }  // namespace
 
-void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<const Meta> out, Rule& rule, const char* op) {
+void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<const Meta> out, Rule& rule,
+                     const char* op) {
   auto arrow = text.find("->");
   HOLON_CHECK(arrow != std::string_view::npos, "rule of {} has no arrow: {}", op, text);
   auto ins = parse_side(text.substr(0, arrow)), outs = parse_side(text.substr(arrow + 2));
-  HOLON_CHECK(ins.size() >= in.size() && outs.size() == out.size(), "rule of {} has {} inputs and {} outputs, the op {} and {}: {}", op,
-              ins.size(), outs.size(), in.size(), out.size(), text);
+  HOLON_CHECK(ins.size() >= in.size() && outs.size() == out.size(),
+              "rule of {} has {} inputs and {} outputs, the op {} and {}: {}", op, ins.size(), outs.size(), in.size(),
+              out.size(), text);
   std::map<std::string, int> factors;
   auto is_whole = [](const std::string& n) { return n[0] >= 'A' && n[0] <= 'Z'; };
   auto in_outputs = [&](const std::string& n) {
@@ -110,7 +117,8 @@ void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<
     for (size_t i = 0; i < metas.size(); ++i) {
       int n_names = static_cast<int>(operands[i].names.size()), lead = metas[i].shape.size() - n_names;
       if (lead < 0) continue;  // an optional input that is absent
-      HOLON_CHECK(lead == 0 || operands[i].ellipsis, "rule of {}: operand {} has shape {}: {}", op, i, metas[i].shape, text);
+      HOLON_CHECK(lead == 0 || operands[i].ellipsis, "rule of {}: operand {} has shape {}: {}", op, i, metas[i].shape,
+                  text);
       for (int a = 0; a < metas[i].shape.size(); ++a) {
         if (a < lead) {
           int64_t full = metas[i].shape[a];
@@ -136,17 +144,20 @@ void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<
 
 std::vector<Dims> shapes_by_rule(std::string_view text, std::span<const Dims> in, const char* op) {
   auto arrow = text.find("->");
-  if (arrow == std::string_view::npos) fail_value("{}: the sharding rule \"{}\" has no arrow. Write it as \"m k, k n -> m n\".", op, text);
+  if (arrow == std::string_view::npos)
+    fail_value("{}: the sharding rule \"{}\" has no arrow. Write it as \"m k, k n -> m n\".", op, text);
   auto ins = parse_side(text.substr(0, arrow)), outs = parse_side(text.substr(arrow + 2));
   if (ins.size() != in.size())
-    fail_value("{}: the sharding rule \"{}\" has {} inputs, the call {}. Give the axes of each input, divided by commas.", op, text, ins.size(), in.size());
+    fail_value(
+        "{}: the sharding rule \"{}\" has {} inputs, the call {}. Give the axes of each input, divided by commas.", op,
+        text, ins.size(), in.size());
   std::map<std::string, int64_t> sizes;
   Dims lead;
   for (size_t i = 0; i < in.size(); ++i) {
     int n_names = static_cast<int>(ins[i].names.size()), n_lead = in[i].size() - n_names;
     if (n_lead < 0 || (n_lead > 0 && !ins[i].ellipsis))
-      fail_value("{}: input {} has shape {}, its part of the sharding rule \"{}\" names {} axes{}.", op, i, in[i], text, n_names,
-                 ins[i].ellipsis ? " and more in front" : "");
+      fail_value("{}: input {} has shape {}, its part of the sharding rule \"{}\" names {} axes{}.", op, i, in[i], text,
+                 n_names, ins[i].ellipsis ? " and more in front" : "");
     Dims front;
     for (int a = 0; a < n_lead; ++a) front.push_back(in[i][a]);
     lead = broadcast_shapes(lead, front, op);
@@ -154,7 +165,8 @@ std::vector<Dims> shapes_by_rule(std::string_view text, std::span<const Dims> in
       auto& name = ins[i].names[static_cast<size_t>(a)];
       auto [it, fresh] = sizes.try_emplace(name, in[i][n_lead + a]);
       if (!fresh && it->second != in[i][n_lead + a])
-        fail_value("{}: {} of the sharding rule \"{}\" has size {} and, in input {} of shape {}, {}.", op, name, text, it->second, i, in[i], in[i][n_lead + a]);
+        fail_value("{}: {} of the sharding rule \"{}\" has size {} and, in input {} of shape {}, {}.", op, name, text,
+                   it->second, i, in[i], in[i][n_lead + a]);
     }
   }
   std::vector<Dims> result;
@@ -162,7 +174,10 @@ std::vector<Dims> shapes_by_rule(std::string_view text, std::span<const Dims> in
     Dims shape = o.ellipsis ? lead : Dims();
     for (auto& name : o.names) {
       auto it = sizes.find(name);
-      if (it == sizes.end()) fail_value("{}: {} of the sharding rule \"{}\" stands in no input. Give infer, which tells the outputs' shapes.", op, name, text);
+      if (it == sizes.end())
+        fail_value(
+            "{}: {} of the sharding rule \"{}\" stands in no input. Give infer, which tells the outputs' shapes.", op,
+            name, text);
       shape.push_back(it->second);
     }
     result.push_back(shape);

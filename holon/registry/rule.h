@@ -8,7 +8,6 @@
 
 #include "holon/array/dims.h"
 #include "holon/array/dtype.h"
-#include "holon/array/dtype.h"
 #include "holon/base/small_vec.h"
 #include "holon/global/sbp.h"
 
@@ -42,14 +41,19 @@ class Rule {
     return static_cast<int>(factors_.size()) - 1;
   }
   // Axes of an operand that are not set are whole.
-  void in(size_t operand, int axis, int factor) { in_[operand][static_cast<size_t>(axis)] = static_cast<int16_t>(factor); }
-  void out(size_t operand, int axis, int factor) { out_[operand][static_cast<size_t>(axis)] = static_cast<int16_t>(factor); }
+  void in(size_t operand, int axis, int factor) {
+    in_[operand][static_cast<size_t>(axis)] = static_cast<int16_t>(factor);
+  }
+  void out(size_t operand, int axis, int factor) {
+    out_[operand][static_cast<size_t>(axis)] = static_cast<int16_t>(factor);
+  }
   void add(Signature extra) { extra_.push_back(std::move(extra)); }
   size_t n_in() const { return in_.size(); }
   size_t n_out() const { return out_.size(); }
 
-  // The signatures: all broadcast first, then one for each factor in order, then the extra ones, then the ones that let a
-  // partial sum through: together for all operands of `joint`, and one by one for those of `each` (bit masks of inputs).
+  // The signatures: all broadcast first, then one for each factor in order, then the extra ones, then the ones that let
+  // a partial sum through: together for all operands of `joint`, and one by one for those of `each` (bit masks of
+  // inputs).
   std::vector<Signature> signatures(uint32_t joint, uint32_t each) const;
 
  private:
@@ -61,12 +65,14 @@ class Rule {
   std::vector<Signature> extra_;
 };
 
-// Applies an einsum-like text: "m k, k n -> m n"; a leading "..." stands for axes aligned at the right by broadcasting; an
-// upper-case name (or one in brackets "[k]") is whole. Factors that no output carries are contracted.
-void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<const Meta> out, Rule& rule, const char* op);
+// Applies an einsum-like text: "m k, k n -> m n"; a leading "..." stands for axes aligned at the right by broadcasting;
+// an upper-case name (or one in brackets "[k]") is whole. Factors that no output carries are contracted.
+void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<const Meta> out, Rule& rule,
+                     const char* op);
 
 // The outputs' shapes by such a text: each axis has the size of its factor, the ellipsis that of the inputs broadcast.
-// Errors (ValueError): a text that is no rule for these inputs; a factor with two sizes; one that stands in outputs only.
+// Errors (ValueError): a text that is no rule for these inputs; a factor with two sizes; one that stands in outputs
+// only.
 std::vector<Dims> shapes_by_rule(std::string_view text, std::span<const Dims> in, const char* op);
 
 // Every axis of the output is a factor, shared with the inputs by broadcasting at the right.

@@ -75,17 +75,28 @@ class Parser {
   ArgDef arg() {
     ArgDef a;
     std::string type = word();
-    if (type == "Tensor") a.type = ArgType::kTensor;
-    else if (type == "int") a.type = ArgType::kInt;
-    else if (type == "float") a.type = ArgType::kFloat;
-    else if (type == "bool") a.type = ArgType::kBool;
-    else if (type == "Scalar") a.type = ArgType::kScalar;
-    else if (type == "str") a.type = ArgType::kText;
-    else if (type == "dtype") a.type = ArgType::kDType;
-    else if (type == "device") a.type = ArgType::kDevice;
-    else if (type == "placement") a.type = ArgType::kPlacement;
-    else if (type == "sbp") a.type = ArgType::kSbp;
-    else check(false, "unknown type " + type);
+    if (type == "Tensor")
+      a.type = ArgType::kTensor;
+    else if (type == "int")
+      a.type = ArgType::kInt;
+    else if (type == "float")
+      a.type = ArgType::kFloat;
+    else if (type == "bool")
+      a.type = ArgType::kBool;
+    else if (type == "Scalar")
+      a.type = ArgType::kScalar;
+    else if (type == "str")
+      a.type = ArgType::kText;
+    else if (type == "dtype")
+      a.type = ArgType::kDType;
+    else if (type == "device")
+      a.type = ArgType::kDevice;
+    else if (type == "placement")
+      a.type = ArgType::kPlacement;
+    else if (type == "sbp")
+      a.type = ArgType::kSbp;
+    else
+      check(false, "unknown type " + type);
     if (accept('[')) {
       check(type == "Tensor" || type == "int", "only lists of Tensor and int exist");
       a.type = type == "int" ? ArgType::kInts : ArgType::kTensorList;
@@ -116,7 +127,8 @@ class Parser {
         if (peek() != ',' && peek() != ')') s.output_names.push_back(word());
       } while (accept(','));
       expect(')');
-      check(s.output_names.empty() || static_cast<int>(s.output_names.size()) == s.n_outputs, "name all outputs or none");
+      check(s.output_names.empty() || static_cast<int>(s.output_names.size()) == s.n_outputs,
+            "name all outputs or none");
     } else {
       check(word() == "Tensor", "outputs are tensors");
       if (accept('[')) {
@@ -169,7 +181,8 @@ class Parser {
   std::string word() {
     skip();
     std::string w;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) w += text_[at_++];
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+      w += text_[at_++];
     check(!w.empty(), "a name is missing");
     return w;
   }
@@ -187,7 +200,9 @@ class Parser {
   }
   void expect(char c) { check(accept(c), std::string("expected '") + c + "'"); }
   void check(bool ok, const std::string& what) {
-    if (!ok) fail_value("schema \"{}\": {} (at column {}). The types and the form are those of holon/registry/schema.h.", text_, what, at_);
+    if (!ok)
+      fail_value("schema \"{}\": {} (at column {}). The types and the form are those of holon/registry/schema.h.",
+                 text_, what, at_);
   }
 
   std::string_view text_;
@@ -201,7 +216,8 @@ Schema parse_schema(std::string_view text) { return Parser(text).run(); }
 namespace {
 
 std::string_view kind_of(const AttrValue& v) {
-  static constexpr const char* kNames[] = {"bool", "int", "float", "str", "dtype", "int[]", "device", "placement", "sbp"};
+  static constexpr const char* kNames[] = {"bool",  "int",    "float",     "str", "dtype",
+                                           "int[]", "device", "placement", "sbp"};
   return kNames[v.index()];
 }
 
@@ -225,8 +241,10 @@ bool push_value(Attrs& to, const ArgDef& a, const AttrValue& v) {
     }
     case ArgType::kInts: {
       auto* list = std::get_if<Dims>(&v);
-      if (list) to.push_ints(*list);
-      else if (i) to.push_ints(Dims::filled(std::max(a.repeat, 1), *i));
+      if (list)
+        to.push_ints(*list);
+      else if (i)
+        to.push_ints(Dims::filled(std::max(a.repeat, 1), *i));
       return list || i;
     }
     case ArgType::kDevice: {
@@ -258,10 +276,12 @@ Attrs make_attrs(const Schema& schema, std::span<const NamedAttr> given) {
     auto it = std::find_if(given.begin(), given.end(), [&](auto& p) { return p.first == a.name; });
     if (it != given.end()) {
       if (!push_value(attrs, a, it->second))
-        fail_type("{}: attribute {} cannot be a value of type {}. Signature: {}", schema.name, a.name, kind_of(it->second), schema.text);
+        fail_type("{}: attribute {} cannot be a value of type {}. Signature: {}", schema.name, a.name,
+                  kind_of(it->second), schema.text);
       continue;
     }
-    if (!a.optional && !a.has_default) fail_type("{}: attribute {} is missing. Signature: {}", schema.name, a.name, schema.text);
+    if (!a.optional && !a.has_default)
+      fail_type("{}: attribute {} is missing. Signature: {}", schema.name, a.name, schema.text);
     attrs.push_from(schema.defaults, a.attr);
   }
   return attrs;

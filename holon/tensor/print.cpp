@@ -41,9 +41,12 @@ struct NumberFormat {
     if (std::isnan(v)) return "nan";
     if (std::isinf(v)) return v < 0 ? "-inf" : "inf";
     int precision = print_options().precision;
-    if (exponent) std::snprintf(buffer, sizeof buffer, "%.*e", precision, v);
-    else if (whole) std::snprintf(buffer, sizeof buffer, "%.0f.", v);
-    else std::snprintf(buffer, sizeof buffer, "%.*f", precision, v);
+    if (exponent)
+      std::snprintf(buffer, sizeof buffer, "%.*e", precision, v);
+    else if (whole)
+      std::snprintf(buffer, sizeof buffer, "%.0f.", v);
+    else
+      std::snprintf(buffer, sizeof buffer, "%.*f", precision, v);
     return buffer;
   }
 };
@@ -75,7 +78,8 @@ class Printer {
   }
 
  private:
-  // What is shown of an array, and one element between along each axis that is cut, so that no more than that leaves the device.
+  // What is shown of an array, and one element between along each axis that is cut, so that no more than that leaves
+  // the device.
   static Array edges(Array a) {
     const int64_t edge = print_options().edge_items;
     for (int axis = 0; axis < a.ndim(); ++axis) {
@@ -117,8 +121,10 @@ class Printer {
   std::string text(int64_t at) const {
     int64_t whole = visit_dtype(a_.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      if constexpr (std::is_integral_v<T>) return static_cast<int64_t>(reinterpret_cast<const T*>(a_.storage->data())[at]);
-      else return int64_t{0};
+      if constexpr (std::is_integral_v<T>)
+        return static_cast<int64_t>(reinterpret_cast<const T*>(a_.storage->data())[at]);
+      else
+        return int64_t{0};
     });
     return format_.text(format_.floating ? number(at) : 0, whole, a_.dtype == boolean);
   }
@@ -180,8 +186,10 @@ std::string text_of(const Tensor& t, const Array& a, bool whole) {
     add("device='" + t.device().str() + "'");
   }
   add("dtype=" + to_string(t.dtype()));
-  if (t.impl()->grad_fn) add(std::string("grad_fn=<") + t.impl()->grad_fn->name() + "_backward>");
-  else if (t.requires_grad()) add("requires_grad=True");
+  if (t.impl()->grad_fn)
+    add(std::string("grad_fn=<") + t.impl()->grad_fn->name() + "_backward>");
+  else if (t.requires_grad())
+    add("requires_grad=True");
 
   std::string values, mark;
   if (t.is_symbolic()) {
@@ -193,13 +201,16 @@ std::string text_of(const Tensor& t, const Array& a, bool whole) {
   } else {
     values = array_to_string(a, 7);
     if (!whole) mark = fmt::format(", shape={}, part=rank {}", t.shape(), Context::current().rank());
-    if (a.numel() == 0) values += fmt::format(", size=({}{})", t.shape().str().substr(1, t.shape().str().size() - 2), t.ndim() == 1 ? "," : "");
+    if (a.numel() == 0)
+      values +=
+          fmt::format(", size=({}{})", t.shape().str().substr(1, t.shape().str().size() - 2), t.ndim() == 1 ? "," : "");
   }
   constexpr size_t kIndent = 7;  // of "tensor("
   std::string text = "tensor(" + values + mark;
   size_t last_line = text.size() - (text.rfind('\n') + 1) + 2;
   for (auto& s : tail) {
-    const bool breaks = print_options().gather && last_line + s.size() + 2 > static_cast<size_t>(print_options().line_width);
+    const bool breaks =
+        print_options().gather && last_line + s.size() + 2 > static_cast<size_t>(print_options().line_width);
     text += (breaks ? ",\n" + std::string(kIndent, ' ') : ", ") + s;
     last_line = s.size() + (breaks ? kIndent : last_line + 2);
   }

@@ -9,10 +9,11 @@ namespace holon {
 
 struct PrintOptions {
   std::string prefix = "holon";  // of names such as holon.float32; the oneflow package sets its own
-  // A global tensor's text shows the whole value, so that printing is collective; what follows the values is broken into lines, as in OneFlow.
+  // A global tensor's text shows the whole value, so that printing is collective; what follows the values is broken
+  // into lines, as in OneFlow.
   bool gather = false;
   int precision = 4;
-  int64_t threshold = 1000;      // from so many elements on, only the edges are shown
+  int64_t threshold = 1000;  // from so many elements on, only the edges are shown
   int edge_items = 3;
   int line_width = 80;
 };

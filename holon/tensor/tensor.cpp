@@ -39,18 +39,22 @@ Tensor Tensor::without_data(const Dims& shape, DType dtype, const GlobalSpec* sp
 
 void Tensor::fail_symbolic(const char* what) const {
   if (!Context::current().tracer())
-    fail_runtime("{}: the tensor {} {} was made in a graph's build() while that was captured, and has no value outside of it. Return it from build() and use "
+    fail_runtime("{}: the tensor {} {} was made in a graph's build() while that was captured, and has no value outside "
+                 "of it. Return it from build() and use "
                  "what the graph's call gives.",
                  what, name(dtype()), shape());
-  fail_runtime("{}: the tensor {} {} is part of a graph that is being captured and has no value yet: a value cannot decide what build() does. "
-               "Use ops on tensors instead (e.g. where), return the tensor and look at it outside, or compute this part before the graph is called.",
+  fail_runtime("{}: the tensor {} {} is part of a graph that is being captured and has no value yet: a value cannot "
+               "decide what build() does. "
+               "Use ops on tensors instead (e.g. where), return the tensor and look at it outside, or compute this "
+               "part before the graph is called.",
                what, name(dtype()), shape());
 }
 
 void Tensor::require_constant(const char* what) const {
   require_value(what);
   if (Tracer* tracer = Context::current().tracer(); tracer && tracer->varies(*impl_)) [[unlikely]]
-    fail_runtime("{}: the tensor {} {} is a parameter or buffer of a graph that is being captured: what it holds now would be taken for each later call. Use ops on "
+    fail_runtime("{}: the tensor {} {} is a parameter or buffer of a graph that is being captured: what it holds now "
+                 "would be taken for each later call. Use ops on "
                  "tensors instead, or look at it outside.",
                  what, name(dtype()), shape());
 }
@@ -67,7 +71,8 @@ Device Tensor::device() const {
 }
 
 const Placement& Tensor::placement() const {
-  if (is_local()) fail_runtime("Only global tensors have 'placement'; this one is local. Use .device, or .to_global(...) first.");
+  if (is_local())
+    fail_runtime("Only global tensors have 'placement'; this one is local. Use .device, or .to_global(...) first.");
   return impl_->spec->placement;
 }
 
@@ -78,16 +83,21 @@ const NdSbp& Tensor::nd_sbp() const {
 
 void Tensor::check_data(DType wanted) const {
   require_value("data");
-  if (dtype() != wanted) fail_type("data<{}>() of a tensor of {}. Use the tensor's own type, or convert it by to().", name(wanted), name(dtype()));
+  if (dtype() != wanted)
+    fail_type("data<{}>() of a tensor of {}. Use the tensor's own type, or convert it by to().", name(wanted),
+              name(dtype()));
   if (impl_->device.is_cuda())
-    fail_type("data() of a tensor on {}, whose memory the host cannot read. Bring it here first: to_vector(x), or to_device(x, Device()).", impl_->device);
+    fail_type("data() of a tensor on {}, whose memory the host cannot read. Bring it here first: to_vector(x), or "
+              "to_device(x, Device()).",
+              impl_->device);
   if (impl_->array.defined() && !impl_->array.is_contiguous())
     fail_value("data() of a tensor whose elements do not lie in order. Call contiguous() first.");
 }
 
 Tensor& Tensor::set_requires_grad(bool on) {
   if (on && !is_floating(dtype()))
-    fail_runtime("requires_grad on a tensor of {}: only floating point tensors have gradients. Convert it first, e.g. x.to(float32).",
+    fail_runtime("requires_grad on a tensor of {}: only floating point tensors have gradients. Convert it first, e.g. "
+                 "x.to(float32).",
                  name(dtype()));
   if (!on && !is_leaf())
     fail_runtime("requires_grad can be turned off on leaf tensors only; use detach() on the result of an op.");
@@ -112,14 +122,18 @@ void Tensor::set_grad(Tensor grad) {
   if (Tracer* tracer = Context::current().tracer()) [[unlikely]] {
     // Each call of a graph begins without gradients, so that there is nothing to clear.
     if (!grad.defined() && !tracer->gradient_of(*impl_).defined()) return;
-    fail_runtime("grad of a tensor {} {} is set while a graph is captured: gradients of a graph are those that backward() in build() gives. Change the loss, or "
+    fail_runtime("grad of a tensor {} {} is set while a graph is captured: gradients of a graph are those that "
+                 "backward() in build() gives. Change the loss, or "
                  "use what the optimizer's groups offer (clip_grad_max_norm).",
                  name(dtype()), shape());
   }
   if (grad.defined()) {
     if (grad.shape() != shape() || grad.dtype() != dtype() || grad.is_global() != is_global())
-      fail_value("grad of a tensor {} {} must be like it; found {} {}{}.", shape(), name(dtype()), grad.shape(), name(grad.dtype()),
-                 grad.is_global() == is_global() ? "" : grad.is_global() ? ", global" : ", local");
+      fail_value("grad of a tensor {} {} must be like it; found {} {}{}.", shape(), name(dtype()), grad.shape(),
+                 name(grad.dtype()),
+                 grad.is_global() == is_global() ? ""
+                     : grad.is_global()          ? ", global"
+                                                 : ", local");
   } else if (!impl_->meta) {
     return;
   }
@@ -181,7 +195,8 @@ SavedTensor::SavedTensor(const Tensor& t, bool is_output) : is_output_(is_output
 Tensor SavedTensor::unpack(const Ref<Node>& owner, const char* op) const {
   if (!value_.defined()) return {};
   if (value_.array().defined() && value_.array().storage->version != version_)
-    fail_runtime("backward of {}: a tensor {} that it needs was changed in place after the forward pass. Change a clone() instead.",
+    fail_runtime("backward of {}: a tensor {} that it needs was changed in place after the forward pass. Change a "
+                 "clone() instead.",
                  op, value_.shape());
   if (!is_output_) return value_;
   Tensor t = value_.detach();

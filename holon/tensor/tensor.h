@@ -31,11 +31,11 @@ class TensorImpl final : public RefCounted {
   Device device;
   const GlobalSpec* spec = nullptr;  // nullptr: local
   bool requires_grad = false;
-  uint32_t output_index = 0;       // which output of grad_fn this is
-  uint32_t capture = 0;            // which capture of a graph this tensor is a symbol in, without a value; 0: none
-  int32_t symbol = -1;             // its number there
+  uint32_t output_index = 0;  // which output of grad_fn this is
+  uint32_t capture = 0;       // which capture of a graph this tensor is a symbol in, without a value; 0: none
+  int32_t symbol = -1;        // its number there
   Ref<Node> grad_fn;
-  Ref<TensorImpl> alias_of;        // the leaf whose value this is, under another sbp: gradients go there
+  Ref<TensorImpl> alias_of;            // the leaf whose value this is, under another sbp: gradients go there
   std::shared_ptr<AutogradMeta> meta;  // what only leaves and hooked tensors have
 
   ~TensorImpl() override;
@@ -99,8 +99,8 @@ class Tensor {
   // The same values, outside of the recorded graph; shares memory.
   Tensor detach() const;
 
-  // Computes the gradients of all leaves that this tensor depends on. Errors: it requires no grad; it is not a scalar and no
-  // gradient is given. Collective where it depends on global tensors. (Defined in holon/autograd.)
+  // Computes the gradients of all leaves that this tensor depends on. Errors: it requires no grad; it is not a scalar
+  // and no gradient is given. Collective where it depends on global tensors. (Defined in holon/autograd.)
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
 
   bool operator==(const Tensor& o) const { return impl_ == o.impl_; }

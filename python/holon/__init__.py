@@ -3,6 +3,7 @@
 Ops are functions here and methods of Tensor; `holon.ops()` lists them. nn, optim and autograd are as in PyTorch; placement,
 sbp, to_global and to_local are what makes tensors global.
 """
+
 import os as _os
 import sys as _sys
 
@@ -50,13 +51,54 @@ is_grad_enabled = _C.is_grad_enabled
 _LAZY = {
     "jit": "_jit",
     **dict.fromkeys(("load", "save"), "_checkpoint"),
-    **dict.fromkeys(("BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
-                     "LongTensor"), "_typed"),
-    **dict.fromkeys(("broadcast_shapes", "get_default_dtype", "is_nonzero", "new_empty", "new_full", "new_ones", "new_zeros",
-                     "set_default_dtype"), "_more"),
+    **dict.fromkeys(
+        (
+            "BFloat16Tensor",
+            "BoolTensor",
+            "ByteTensor",
+            "CharTensor",
+            "DoubleTensor",
+            "FloatTensor",
+            "HalfTensor",
+            "IntTensor",
+            "LongTensor",
+        ),
+        "_typed",
+    ),
+    **dict.fromkeys(
+        (
+            "broadcast_shapes",
+            "get_default_dtype",
+            "is_nonzero",
+            "new_empty",
+            "new_full",
+            "new_ones",
+            "new_zeros",
+            "set_default_dtype",
+        ),
+        "_more",
+    ),
 }
-_SUBMODULES = {"amp", "autograd", "backends", "boxing", "comm", "cuda", "data", "distributed", "env", "legacy", "linalg", "nn", "optim",
-               "random", "sysconfig", "typing", "unittest", "utils"}
+_SUBMODULES = {
+    "amp",
+    "autograd",
+    "backends",
+    "boxing",
+    "comm",
+    "cuda",
+    "data",
+    "distributed",
+    "env",
+    "legacy",
+    "linalg",
+    "nn",
+    "optim",
+    "random",
+    "sysconfig",
+    "typing",
+    "unittest",
+    "utils",
+}
 
 # OneFlow's names for the two halves of to_global.
 local_to_global = global_to_global = to_global  # noqa: F821
@@ -82,7 +124,9 @@ def tensordot(x, other, dims=2, dims_other=None):
     """The sum of products over the last dims axes of x and the first of other, or over the axes that dims names: a list for each."""
     if dims_other is None and hasattr(dims, "__iter__"):
         dims, dims_other = (d if hasattr(d, "__iter__") else [d] for d in dims)
-    return _C.ops["tensordot"](x, other, dims) if dims_other is None else _C.ops["tensordot"](x, other, dims, dims_other)
+    return (
+        _C.ops["tensordot"](x, other, dims) if dims_other is None else _C.ops["tensordot"](x, other, dims, dims_other)
+    )
 
 
 def ops():
@@ -106,8 +150,9 @@ def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidt
     gather: whether the text of a global tensor shows its whole value; printing is then collective. prefix: the word before
     names such as holon.float32.
     """
-    _C.set_printoptions(precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth, gather=gather,
-                        prefix=prefix)
+    _C.set_printoptions(
+        precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth, gather=gather, prefix=prefix
+    )
 
 
 def __getattr__(name):
@@ -128,7 +173,12 @@ def __getattr__(name):
     from ._missing import error
 
     prefix = _C.get_printoptions()["prefix"]
-    raise error("", name, {*(n for n in globals() if n[0] != "_"), *_SUBMODULES, *_LAZY}, f"{prefix}.ops() lists the ops that there are.")
+    raise error(
+        "",
+        name,
+        {*(n for n in globals() if n[0] != "_"), *_SUBMODULES, *_LAZY},
+        f"{prefix}.ops() lists the ops that there are.",
+    )
 
 
 def __dir__():

@@ -1,4 +1,5 @@
 """jit: a function of tensors, captured once for each kind of arguments and run as compiled."""
+
 from functools import partial, update_wrapper
 
 from . import _C
@@ -32,8 +33,10 @@ class _FunctionGraph(Graph):
         self._seen.update((id(m), m) for a in (*args, *kwargs.values()) if isinstance(a, Module) for m in a.modules())
         result = self._function(*args, **kwargs)
         if _C.is_grad_enabled() and any(t.requires_grad for t in _tensors(result)):
-            raise RuntimeError(f"jit: a result of {self.name} requires grad, but a compiled function records no gradients. Call it under holon.no_grad(), "
-                               "detach() what comes in, or call the function itself; to train, derive a class from nn.Graph.")
+            raise RuntimeError(
+                f"jit: a result of {self.name} requires grad, but a compiled function records no gradients. Call it under holon.no_grad(), "
+                "detach() what comes in, or call the function itself; to train, derive a class from nn.Graph."
+            )
         return result
 
 
@@ -48,7 +51,9 @@ class _Compiled:
     def graph(self):
         """The graph beneath, with plan(), captured(), config."""
         if self._graph is None:
-            self._graph = _FunctionGraph(self._function, getattr(self._function, "__qualname__", type(self._function).__name__))
+            self._graph = _FunctionGraph(
+                self._function, getattr(self._function, "__qualname__", type(self._function).__name__)
+            )
             for name, value in self._options.items():
                 getattr(self._graph.config, name)(value)
         return self._graph

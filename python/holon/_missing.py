@@ -1,4 +1,5 @@
 """What an AttributeError says of a name that is not there: what to use instead, where that is known, or names that are alike."""
+
 from difflib import get_close_matches
 
 from . import _C
@@ -21,7 +22,9 @@ def error(path, name, known, otherwise=None):
     if text is None:
         near = [] if name.startswith("_") else get_close_matches(name, known, 3, 0.75)
         listed = otherwise or f"It has {', '.join(sorted(known))}."
-        text = f"{path or _C.get_printoptions()['prefix']} has no '{name}'. " + (f"Did you mean {' or '.join(near)}?" if near else listed)
+        text = f"{path or _C.get_printoptions()['prefix']} has no '{name}'. " + (
+            f"Did you mean {' or '.join(near)}?" if near else listed
+        )
     return AttributeError(text)
 
 

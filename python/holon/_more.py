@@ -1,10 +1,13 @@
 """Functions that few programs call."""
+
 from . import _C
 
 
 def broadcast_shapes(*shapes):
     """Returns the shape to which tensors of these shapes broadcast."""
-    return _C.Size(_C.ops["broadcast_tensors"](*(_C.ops["empty"](s) for s in shapes))[0].shape) if shapes else _C.Size(())
+    return (
+        _C.Size(_C.ops["broadcast_tensors"](*(_C.ops["empty"](s) for s in shapes))[0].shape) if shapes else _C.Size(())
+    )
 
 
 def is_nonzero(input):
@@ -32,4 +35,6 @@ def get_default_dtype():
 def set_default_dtype(dtype):
     """Takes float32 only: what else tensors are to be is said where they are made."""
     if _C.parse_dtype(dtype) != _C.float32:
-        raise NotImplementedError(f"set_default_dtype: new tensors are float32; {_C.parse_dtype(dtype)} must be said where they are made, by dtype=.")
+        raise NotImplementedError(
+            f"set_default_dtype: new tensors are float32; {_C.parse_dtype(dtype)} must be said where they are made, by dtype=."
+        )

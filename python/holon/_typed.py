@@ -1,4 +1,5 @@
 """FloatTensor, LongTensor and so on: constructors of local tensors of one dtype."""
+
 from . import _C
 
 
@@ -24,8 +25,15 @@ class _Kind(type):
 
 
 def _kind(name, dtype):
-    return _Kind(name, (), {"dtype": dtype, "__doc__": f"A local tensor of {dtype.name}: of data, or of sizes with whatever values memory has.",
-                            "__module__": "holon"})
+    return _Kind(
+        name,
+        (),
+        {
+            "dtype": dtype,
+            "__doc__": f"A local tensor of {dtype.name}: of data, or of sizes with whatever values memory has.",
+            "__module__": "holon",
+        },
+    )
 
 
 BoolTensor = _kind("BoolTensor", _C.bool)

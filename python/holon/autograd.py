@@ -1,4 +1,5 @@
 """Gradients: `grad`, `backward`, functions with a backward of their own, and whether ops are recorded."""
+
 from . import _C
 
 is_grad_enabled = _C.is_grad_enabled
@@ -23,7 +24,9 @@ class _GradMode:
         from inspect import isgeneratorfunction
 
         if isgeneratorfunction(function):
-            raise TypeError(f"{function.__name__} is a generator, which stops inside of the block: write `with` in it instead.")
+            raise TypeError(
+                f"{function.__name__} is a generator, which stops inside of the block: write `with` in it instead."
+            )
         enabled = self._enabled
 
         @wraps(function)
@@ -172,8 +175,10 @@ class Function:
         def backward(grads):
             given = as_list(cls.backward(ctx, *grads))
             if len(given) != len(args):
-                raise RuntimeError(f"{cls.__name__}.backward returned {len(given)} gradients for the {len(args)} arguments of "
-                                   "forward. Return one for each, None for those without.")
+                raise RuntimeError(
+                    f"{cls.__name__}.backward returned {len(given)} gradients for the {len(args)} arguments of "
+                    "forward. Return one for each, None for those without."
+                )
             return [given[i] for i in at]
 
         def infer(shapes):
@@ -182,8 +187,15 @@ class Function:
 
         if not at:
             return cls.forward(ctx, *args)
-        outputs = _C.apply_function(cls.__name__, cls.sharding_rule or "", bool(cls.linear), [args[i] for i in at], forward,
-                                    backward, infer if cls.infer else None)
+        outputs = _C.apply_function(
+            cls.__name__,
+            cls.sharding_rule or "",
+            bool(cls.linear),
+            [args[i] for i in at],
+            forward,
+            backward,
+            infer if cls.infer else None,
+        )
         for i in getattr(ctx, "_cut", ()):
             _C.cut_gradient(outputs[i])
         # A rank outside of the placement has not run forward: one output stands alone.

@@ -1,11 +1,25 @@
 """What ranks say to each other outside of global tensors: collectives on local tensors, in place. All ranks of the world call them, but
 for send() and recv(), which are between two."""
+
 from . import _C
 from ._C import barrier
 from .autograd import no_grad
 
-__all__ = ["all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "barrier", "broadcast", "gather", "recv", "reduce",
-           "reduce_scatter", "reduce_scatter_tensor", "scatter", "send"]
+__all__ = [
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "gather",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "send",
+]
 
 _split, _broadcast, _partial_sum = _C.sbp.split(0), _C.sbp.broadcast, _C.sbp.partial_sum
 
@@ -14,14 +28,18 @@ def _tensor(call, tensor):
     if not isinstance(tensor, _C.Tensor):
         raise TypeError(f"comm.{call}: takes local tensors, got {type(tensor).__name__}.")
     if tensor.is_global:
-        raise ValueError(f"comm.{call}: takes local tensors; this one is global {list(tensor.shape)}, {tensor.sbp}. For another layout use to_global().")
+        raise ValueError(
+            f"comm.{call}: takes local tensors; this one is global {list(tensor.shape)}, {tensor.sbp}. For another layout use to_global()."
+        )
     return tensor
 
 
 def _tensors(call, name, tensors):
     if not isinstance(tensors, (list, tuple)) or len(tensors) != _C.world_size():
         found = f"{len(tensors)}" if isinstance(tensors, (list, tuple)) else type(tensors).__name__
-        raise ValueError(f"comm.{call}: {name} must be a list of one tensor for each of {_C.world_size()} ranks, got {found}.")
+        raise ValueError(
+            f"comm.{call}: {name} must be a list of one tensor for each of {_C.world_size()} ranks, got {found}."
+        )
     for t in tensors:
         _tensor(call, t)
     return tensors
@@ -47,7 +65,9 @@ def _moved(tensor, before, after):
 
 def _write(call, into, value):
     if tuple(into.shape) != tuple(value.shape):
-        raise ValueError(f"comm.{call}: the result is {list(value.shape)}, the tensor that is to hold it {list(into.shape)}.")
+        raise ValueError(
+            f"comm.{call}: the result is {list(value.shape)}, the tensor that is to hold it {list(into.shape)}."
+        )
     with no_grad():
         return into.detach().copy_(value)
 
@@ -70,7 +90,9 @@ def broadcast(tensor, src=0):
     """The tensor becomes that of rank src, and is returned."""
     _tensor("broadcast", tensor)
     with no_grad():
-        value = tensor.detach().clone().to_global(_everyone(tensor, _rank("broadcast", "src", src)), _broadcast).to_local()
+        value = (
+            tensor.detach().clone().to_global(_everyone(tensor, _rank("broadcast", "src", src)), _broadcast).to_local()
+        )
     _write("broadcast", tensor, value)
     return tensor
 
@@ -80,8 +102,10 @@ def all_gather_into_tensor(output_tensor, input_tensor):
     _tensor("all_gather_into_tensor", output_tensor)
     value = _moved(_tensor("all_gather_into_tensor", input_tensor).unsqueeze(0), _split, _broadcast)
     if output_tensor.numel() != value.numel():
-        raise ValueError(f"comm.all_gather_into_tensor: {_C.world_size()} inputs of {list(input_tensor.shape)} do not fill an output of "
-                         f"{list(output_tensor.shape)}.")
+        raise ValueError(
+            f"comm.all_gather_into_tensor: {_C.world_size()} inputs of {list(input_tensor.shape)} do not fill an output of "
+            f"{list(output_tensor.shape)}."
+        )
     _write("all_gather_into_tensor", output_tensor, value.reshape(output_tensor.shape))
 
 
@@ -136,7 +160,9 @@ def reduce_scatter_tensor(output_tensor, input_tensor):
     _tensor("reduce_scatter_tensor", output_tensor)
     world = _C.world_size()
     if _tensor("reduce_scatter_tensor", input_tensor).numel() != output_tensor.numel() * world:
-        raise ValueError(f"comm.reduce_scatter_tensor: an input of {list(input_tensor.shape)} is not {world} outputs of {list(output_tensor.shape)}.")
+        raise ValueError(
+            f"comm.reduce_scatter_tensor: an input of {list(input_tensor.shape)} is not {world} outputs of {list(output_tensor.shape)}."
+        )
     value = _moved(input_tensor.reshape(world, *output_tensor.shape), _partial_sum, _split)
     _write("reduce_scatter_tensor", output_tensor, value[0])
 
@@ -153,7 +179,9 @@ def recv(src, shape=None, dtype=None, device=None, *, out=None):
     """
     given = [x is not None for x in (shape, dtype, device)]
     if any(given) and not all(given):
-        raise ValueError("comm.recv: shape, dtype and device belong together: give all three where send() has send_meta=False, else none.")
+        raise ValueError(
+            "comm.recv: shape, dtype and device belong together: give all three where send() has send_meta=False, else none."
+        )
     value = _C.recv(src, shape, dtype, device)
     if out is None:
         return value

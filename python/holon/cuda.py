@@ -1,5 +1,6 @@
 """CUDA devices: one for each rank of a host, counted round where ranks outnumber them. Without one, HOLON_SIMULATE=cuda (the launcher's
 --simulate cuda) lets "cuda" devices and placements run on the CPU; there is then one device for each rank of this host."""
+
 import os
 import time
 from collections import namedtuple
@@ -17,10 +18,31 @@ from ._typed import (
 )
 
 __all__ = [
-    "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "Event", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "current_device",
-    "device_count", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties", "is_available", "libraries",
-    "manual_seed", "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved",
-    "reset_peak_memory_stats", "set_device", "synchronize",
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "Event",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "current_device",
+    "device_count",
+    "empty_cache",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "is_available",
+    "libraries",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "memory_allocated",
+    "memory_reserved",
+    "reset_peak_memory_stats",
+    "set_device",
+    "synchronize",
 ]
 
 _Properties = namedtuple("_Properties", "name major minor total_memory multi_processor_count")
@@ -49,8 +71,10 @@ def set_device(device):
     """Checks that the device is this rank's own, which every rank uses from the start."""
     index = _index(device)
     if index not in (None, current_device()):
-        raise ValueError(f"cuda.set_device: device {index} was asked for, but rank {_C.rank()} has device {current_device()}: the one of its "
-                         "number on this host. Leave the call out, or pass env.get_local_rank().")
+        raise ValueError(
+            f"cuda.set_device: device {index} was asked for, but rank {_C.rank()} has device {current_device()}: the one of its "
+            "number on this host. Leave the call out, or pass env.get_local_rank()."
+        )
 
 
 def synchronize(device=None):

@@ -1,12 +1,22 @@
 """Where this rank stands among all ranks."""
+
 from . import _C
 from ._C import local_rank as get_local_rank
 from ._C import local_world_size as get_local_world_size
 from ._C import rank as get_rank
 from ._C import world_size as get_world_size
 
-__all__ = ["all_device_placement", "get_local_rank", "get_local_world_size", "get_node_rank", "get_node_size", "get_rank",
-           "get_world_size", "init_rdma", "rdma_is_initialized"]
+__all__ = [
+    "all_device_placement",
+    "get_local_rank",
+    "get_local_world_size",
+    "get_node_rank",
+    "get_node_size",
+    "get_rank",
+    "get_world_size",
+    "init_rdma",
+    "rdma_is_initialized",
+]
 
 
 def get_node_rank():

@@ -1,4 +1,5 @@
 """The limits of dtypes: finfo and iinfo, as NumPy's."""
+
 from . import _C
 
 # Bits of the significand that are stored, and the largest exponent.
@@ -22,8 +23,10 @@ class finfo:
         self.resolution = 10.0 ** -int(mantissa * 0.30102999566398120)
 
     def __repr__(self):
-        return (f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
-                f"smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, dtype={self.dtype})")
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
+            f"smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, dtype={self.dtype})"
+        )
 
 
 class iinfo:

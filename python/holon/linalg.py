@@ -1,4 +1,5 @@
 """linalg.norm, linalg.cross and so on: the ops whose names begin with linalg_."""
+
 from . import _C
 
 globals().update({name.removeprefix("linalg_"): op for name, op in _C.ops.items() if name.startswith("linalg_")})

@@ -1,4 +1,5 @@
 """Random numbers: seeds and states. Element i of the n-th draw depends on the seed, n and i: not on how a tensor is split."""
+
 import os
 
 from . import _C

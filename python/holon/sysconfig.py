@@ -1,7 +1,16 @@
 """How this Holon was built, for programs that ask: OneFlow's names."""
+
 from .utils.cpp_extension import include_paths, library_path
 
-__all__ = ["get_include", "get_lib", "has_rpc_backend_grpc", "has_rpc_backend_local", "with_cuda", "with_rdma", "with_xla"]
+__all__ = [
+    "get_include",
+    "get_lib",
+    "has_rpc_backend_grpc",
+    "has_rpc_backend_local",
+    "with_cuda",
+    "with_rdma",
+    "with_xla",
+]
 
 
 def get_include():

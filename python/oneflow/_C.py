@@ -1,4 +1,5 @@
 """flow._C: Holon's ops under the parameters that OneFlow's functions have. An op of the same parameters is itself."""
+
 import holon as _holon
 from holon import _C as _core
 
@@ -18,7 +19,7 @@ def gather(x, indices, axis):
         return _ops["embedding"](x, indices)
     picked = _ops["index_select"](x, axis, indices.reshape(-1))
     axis %= x.ndim
-    return picked.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])
+    return picked.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 
 
 def dim_gather(input, dim, index, sparse_grad=False):
@@ -35,12 +36,22 @@ def transpose(input, *dims, perm=None, **named):
 def _like(name, make):
     """The op of a name; under a placement and sbp, or on a device, of one's own: what make() makes of the shape."""
 
-    def function(input, *values, dtype=None, device=None, placement=None, sbp=None, requires_grad=False, generator=None):
+    def function(
+        input, *values, dtype=None, device=None, placement=None, sbp=None, requires_grad=False, generator=None
+    ):
         drawn = {} if generator is None else {"generator": generator}
         if device is None and placement is None and sbp is None:
             return _ops[name](input, *values, dtype=dtype, requires_grad=requires_grad, **drawn)
-        return make(input.shape, *values, dtype=input.dtype if dtype is None else dtype, device=device, placement=placement, sbp=sbp,
-                    requires_grad=requires_grad, **drawn)
+        return make(
+            input.shape,
+            *values,
+            dtype=input.dtype if dtype is None else dtype,
+            device=device,
+            placement=placement,
+            sbp=sbp,
+            requires_grad=requires_grad,
+            **drawn,
+        )
 
     function.__name__ = function.__qualname__ = name
     return function
@@ -80,7 +91,9 @@ def sparse_softmax_cross_entropy(logits, label):
 
 
 def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    return _ops["cross_entropy"](input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+    return _ops["cross_entropy"](
+        input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    )
 
 
 def global_arange(start, end=None, step=1, *, dtype=None, placement, sbp):
@@ -101,21 +114,37 @@ def dropout(input, p=0.5, training=True, inplace=False, generator=None, *, adden
 
 
 def fused_scale_mask_softmax(x, mask, *, fill_value=0.0, scale=1.0):
-    return _ops["fused_scale_mask_softmax"](x, mask.to(_core.bool), fill_value=fill_value, scale=1.0 if scale is None else scale)
+    return _ops["fused_scale_mask_softmax"](
+        x, mask.to(_core.bool), fill_value=fill_value, scale=1.0 if scale is None else scale
+    )
 
 
 def fused_scale_mask_softmax_dropout(x, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None):
-    return _ops["fused_scale_mask_softmax_dropout"](x, mask.to(_core.bool), fill_value=fill_value, scale=1.0 if scale is None else scale, p=p,
-                                                    training=training)
+    return _ops["fused_scale_mask_softmax_dropout"](
+        x, mask.to(_core.bool), fill_value=fill_value, scale=1.0 if scale is None else scale, p=p, training=training
+    )
 
 
-def fused_bias_add_scale_mask_softmax_dropout(x, bias, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None):
-    return _ops["fused_bias_add_scale_mask_softmax_dropout"](x, bias, mask.to(_core.bool), fill_value=fill_value,
-                                                             scale=1.0 if scale is None else scale, p=p, training=training)
+def fused_bias_add_scale_mask_softmax_dropout(
+    x, bias, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None
+):
+    return _ops["fused_bias_add_scale_mask_softmax_dropout"](
+        x,
+        bias,
+        mask.to(_core.bool),
+        fill_value=fill_value,
+        scale=1.0 if scale is None else scale,
+        p=p,
+        training=training,
+    )
 
 
-def fused_scale_tril_softmax_mask_scale(a, *, p=0.5, diagonal=0, tril_scale_value=1.0, tril_fill_value=0.0, generator=None):
-    return _ops["fused_scale_tril_softmax_mask_scale"](a, p, diagonal, 1.0 if tril_scale_value is None else tril_scale_value, tril_fill_value)
+def fused_scale_tril_softmax_mask_scale(
+    a, *, p=0.5, diagonal=0, tril_scale_value=1.0, tril_fill_value=0.0, generator=None
+):
+    return _ops["fused_scale_tril_softmax_mask_scale"](
+        a, p, diagonal, 1.0 if tril_scale_value is None else tril_scale_value, tril_fill_value
+    )
 
 
 def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
@@ -126,18 +155,31 @@ def fused_bias_add_dropout(a, b, *, p=0.5, axis, generator=None):
     return _ops["fused_bias_add_dropout"](a, b, p=p, axis=axis)
 
 
-def fused_multi_head_attention_inference(query, key, value, num_heads, causal=False, query_hidden_slice_start=0, query_hidden_slice_end=-1,
-                                         key_hidden_slice_start=0, key_hidden_slice_end=-1, value_hidden_slice_start=0,
-                                         value_hidden_slice_end=-1):
+def fused_multi_head_attention_inference(
+    query,
+    key,
+    value,
+    num_heads,
+    causal=False,
+    query_hidden_slice_start=0,
+    query_hidden_slice_end=-1,
+    key_hidden_slice_start=0,
+    key_hidden_slice_end=-1,
+    value_hidden_slice_start=0,
+    value_hidden_slice_end=-1,
+):
     """Attention of [batch, length, heads x size] tensors, of each of which a stretch of the last axis may be taken."""
 
     def heads(x, begin, end):
-        x = x[..., begin:x.shape[-1] if end == -1 else end]
+        x = x[..., begin : x.shape[-1] if end == -1 else end]
         return x.reshape(x.shape[0], x.shape[1], num_heads, -1).transpose(1, 2)
 
-    out = _ops["scaled_dot_product_attention"](heads(query, query_hidden_slice_start, query_hidden_slice_end),
-                                               heads(key, key_hidden_slice_start, key_hidden_slice_end),
-                                               heads(value, value_hidden_slice_start, value_hidden_slice_end), is_causal=causal)
+    out = _ops["scaled_dot_product_attention"](
+        heads(query, query_hidden_slice_start, query_hidden_slice_end),
+        heads(key, key_hidden_slice_start, key_hidden_slice_end),
+        heads(value, value_hidden_slice_start, value_hidden_slice_end),
+        is_causal=causal,
+    )
     return out.transpose(1, 2).flatten(2)
 
 

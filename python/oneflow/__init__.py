@@ -3,6 +3,7 @@
 Here is no more than a table: modules that are files here (and what `python -m` starts), names that lie elsewhere in Holon (elsewhere.py),
 functions whose parameters are others (_C.py), and names that are not there, with what to use instead (missing.py).
 """
+
 import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -19,7 +20,7 @@ class _HolonsModules:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if not name.startswith(_PREFIX) or name[len(_PREFIX):].partition(".")[0] in _FILES:
+        if not name.startswith(_PREFIX) or name[len(_PREFIX) :].partition(".")[0] in _FILES:
             return None
         return ModuleSpec(name, _HolonsModules)
 
@@ -30,7 +31,7 @@ class _HolonsModules:
     @staticmethod
     def exec_module(module):
         name = module.__name__
-        path = name[len(_PREFIX):]
+        path = name[len(_PREFIX) :]
         _holon()
         from .elsewhere import MODULES
 

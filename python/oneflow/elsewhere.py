@@ -33,6 +33,20 @@ MODULES = {
 DEFAULTS = [("optim.AdamW", "_weight_decay", 0.0)]
 
 # Functions of the package whose parameters are not Holon's: their names in _C.
-FUNCTIONS = {name: name for name in (
-    "argwhere", "empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "slice", "slice_update", "transpose", "unique",
-    "zeros_like")}
+FUNCTIONS = {
+    name: name
+    for name in (
+        "argwhere",
+        "empty_like",
+        "full_like",
+        "ones_like",
+        "rand_like",
+        "randint_like",
+        "randn_like",
+        "slice",
+        "slice_update",
+        "transpose",
+        "unique",
+        "zeros_like",
+    )
+}

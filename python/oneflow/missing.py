@@ -2,9 +2,13 @@
 
 _DATA = "OFRecord files and DALI-like readers are not there. Read samples in a utils.data.Dataset and load them by a utils.data.DataLoader."
 _QUANTIZATION = "quantisation is not there. Train in bfloat16 by amp.autocast instead."
-_DETECTION = "operators for detection are not there. Write it with ops, or in C++ as an op of one's own (utils.cpp_extension)."
-_EMBEDDING = ("OneEmbedding is not there. An nn.Embedding whose weight is split(0) over the ranks holds a table that no one rank can, and its "
-              "lookups need no further code.")
+_DETECTION = (
+    "operators for detection are not there. Write it with ops, or in C++ as an op of one's own (utils.cpp_extension)."
+)
+_EMBEDDING = (
+    "OneEmbedding is not there. An nn.Embedding whose weight is split(0) over the ranks holds a table that no one rank can, and its "
+    "lookups need no further code."
+)
 _PROTO = "a graph has no protobuf. graph.captured() and graph.plan() show it as text, graph.plot(path) as a picture."
 _INIT = "fill x by nn.init.{}(x)."
 

@@ -14,7 +14,8 @@ struct NumpyTypes {
 const NumpyTypes& numpy() {
   static auto* types = [] {
     nb::module_ np = nb::module_::import_("numpy");
-    return new NumpyTypes{np.attr("generic"), np.attr("bool_"), np.attr("integer"), np.attr("floating"), np.attr("ndarray"), np.attr("dtype")};
+    return new NumpyTypes{np.attr("generic"),  np.attr("bool_"),   np.attr("integer"),
+                          np.attr("floating"), np.attr("ndarray"), np.attr("dtype")};
   }();
   return *types;
 }
@@ -83,7 +84,8 @@ bool to_scalar(PyObject* o, Scalar* out) {
 
 bool to_int(PyObject* o, int64_t* out) {
   if (PyLong_Check(o)) return long_value(o, out);
-  if (!PyIndex_Check(o) || (is_tensor(o) && (tensor_of(o).ndim() != 0 || is_floating(tensor_of(o).dtype())))) return false;
+  if (!PyIndex_Check(o) || (is_tensor(o) && (tensor_of(o).ndim() != 0 || is_floating(tensor_of(o).dtype()))))
+    return false;
   PyObject* index = PyNumber_Index(o);
   if (!index) {
     if (PyErr_ExceptionMatches(PyExc_TypeError)) {
@@ -135,14 +137,18 @@ bool to_dtype(PyObject* o, DType* out) {
     *out = d.value;
     return true;
   }
-  if (o == reinterpret_cast<PyObject*>(&PyFloat_Type)) *out = float64;
-  else if (o == reinterpret_cast<PyObject*>(&PyLong_Type)) *out = int64;
-  else if (o == reinterpret_cast<PyObject*>(&PyBool_Type)) *out = boolean;
+  if (o == reinterpret_cast<PyObject*>(&PyFloat_Type))
+    *out = float64;
+  else if (o == reinterpret_cast<PyObject*>(&PyLong_Type))
+    *out = int64;
+  else if (o == reinterpret_cast<PyObject*>(&PyBool_Type))
+    *out = boolean;
   else {
     std::string text;
     if (PyUnicode_Check(o)) {
       text = nb::cast<std::string>(nb::handle(o));
-    } else if (is_numpy(o) || (PyType_Check(o) && std::strncmp(reinterpret_cast<PyTypeObject*>(o)->tp_name, "numpy.", 6) == 0)) {
+    } else if (is_numpy(o) ||
+               (PyType_Check(o) && std::strncmp(reinterpret_cast<PyTypeObject*>(o)->tp_name, "numpy.", 6) == 0)) {
       text = nb::cast<std::string>(nb::str(numpy().dtype(nb::handle(o)).attr("name")));
     } else if (PyType_Check(o) && PyObject_HasAttrString(o, "dtype")) {  // FloatTensor and its like
       DTypeObject d;
@@ -197,21 +203,24 @@ DType expect_dtype(nb::handle o, const char* call) {
 
 Device expect_device(nb::handle o, const char* call) {
   Device d;
-  if (!to_device(o.ptr(), &d)) fail_type("{}: device must be a device or its name such as \"cpu\", got {}.", call, describe(o.ptr()));
+  if (!to_device(o.ptr(), &d))
+    fail_type("{}: device must be a device or its name such as \"cpu\", got {}.", call, describe(o.ptr()));
   return d;
 }
 
 Placement expect_placement(nb::handle o, const char* call) {
   Placement p;
   if (!to_placement(o.ptr(), &p))
-    fail_type("{}: placement must be a placement such as holon.placement(\"cpu\", ranks=[0, 1]), got {}.", call, describe(o.ptr()));
+    fail_type("{}: placement must be a placement such as holon.placement(\"cpu\", ranks=[0, 1]), got {}.", call,
+              describe(o.ptr()));
   return p;
 }
 
 NdSbp expect_nd_sbp(nb::handle o, const char* call) {
   NdSbp s;
   if (!to_nd_sbp(o.ptr(), &s))
-    fail_layout("{}: sbp must be an sbp such as holon.sbp.split(0), or a list of them, got {}.", call, describe(o.ptr()));
+    fail_layout("{}: sbp must be an sbp such as holon.sbp.split(0), or a list of them, got {}.", call,
+                describe(o.ptr()));
   return s;
 }
 

@@ -1,5 +1,5 @@
-// Python values as the core's: one function per type of the schemas. A to_...() that returns bool answers false, with no
-// Python error set, where the object is of another kind; the caller knows which op and argument to name.
+// Python values as the core's: one function per type of the schemas. A to_...() that returns bool answers false, with
+// no Python error set, where the object is of another kind; the caller knows which op and argument to name.
 #pragma once
 
 #include "bind.h"

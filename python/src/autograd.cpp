@@ -24,15 +24,17 @@ std::vector<Tensor> tensors_of(nb::handle list, const char* call, const char* ar
   if (!PyList_Check(list.ptr()) && !PyTuple_Check(list.ptr()))
     fail_type("{}: {} must be Tensor or a list of them, got {}.", call, argument, describe(list.ptr()));
   for (nb::handle item : nb::steal(checked(PySequence_Fast(list.ptr(), "")))) {
-    if (none_too && item.is_none()) v.emplace_back();
-    else v.push_back(expect_tensor(item, call, argument));
+    if (none_too && item.is_none())
+      v.emplace_back();
+    else
+      v.push_back(expect_tensor(item, call, argument));
   }
   return v;
 }
 
 // A user's autograd.Function: forward(list) and backward(list) are Python callables.
-nb::list apply_function(const std::string& name, const std::string& rule, bool linear, nb::handle inputs, nb::object forward, nb::object backward,
-                        nb::object infer) {
+nb::list apply_function(const std::string& name, const std::string& rule, bool linear, nb::handle inputs,
+                        nb::object forward, nb::object backward, nb::object infer) {
   std::vector<Tensor> in = tensors_of(inputs, name.c_str(), "inputs");
   auto run = [name](const SharedObject& function, std::span<const Tensor> tensors, const char* what) {
     nb::gil_scoped_acquire gil;
@@ -48,8 +50,12 @@ nb::list apply_function(const std::string& name, const std::string& rule, bool l
   call.name = name;
   call.rule = rule;
   call.linear = linear;
-  call.forward = [run, f = SharedObject(std::move(forward))](std::span<const Tensor> x) { return run(f, x, "an output"); };
-  call.backward = [run, f = SharedObject(std::move(backward))](std::span<const Tensor> g) { return run(f, g, "a gradient that backward returns"); };
+  call.forward = [run, f = SharedObject(std::move(forward))](std::span<const Tensor> x) {
+    return run(f, x, "an output");
+  };
+  call.backward = [run, f = SharedObject(std::move(backward))](std::span<const Tensor> g) {
+    return run(f, g, "a gradient that backward returns");
+  };
   if (!infer.is_none())
     call.infer = [name, f = SharedObject(std::move(infer))](std::span<const Dims> shapes) {
       nb::gil_scoped_acquire gil;
@@ -87,7 +93,8 @@ struct HookHandle {
 };
 
 HookHandle register_hook(const Tensor& t, nb::object hook) {
-  if (!PyCallable_Check(hook.ptr())) fail_type("register_hook: takes a function of the gradient, got {}.", describe(hook.ptr()));
+  if (!PyCallable_Check(hook.ptr()))
+    fail_type("register_hook: takes a function of the gradient, got {}.", describe(hook.ptr()));
   HookHandle handle;
   Tensor self = t;
   self.register_hook([active = handle.active, hook = SharedObject(std::move(hook))](const Tensor& g) -> Tensor {
@@ -100,7 +107,8 @@ HookHandle register_hook(const Tensor& t, nb::object hook) {
 }
 
 void run_backward(nb::handle tensors, nb::handle gradients, nb::handle retain_graph, bool create_graph) {
-  std::vector<Tensor> roots = tensors_of(tensors, "backward", "tensors"), given = tensors_of(gradients, "backward", "grad_tensors", true);
+  std::vector<Tensor> roots = tensors_of(tensors, "backward", "tensors"),
+                      given = tensors_of(gradients, "backward", "grad_tensors", true);
   if (given.size() > roots.size()) fail_value("backward: {} gradients for {} tensors.", given.size(), roots.size());
   bool retain = retain_graph.is_none() ? create_graph : nb::cast<bool>(retain_graph);
   autograd::backward(roots, given, retain, create_graph);
@@ -117,57 +125,87 @@ void bind_autograd(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<GradFn>(m, "GradFn", "A recorded op.")
       .def_prop_ro("name", [](const GradFn& g) { return g.node->name(); })
-      .def_prop_ro("next_functions", [](const GradFn& g) {
-        nb::list l;
-        for (auto& e : g.node->edges)
-          l.append(nb::make_tuple(e.node ? nb::cast(GradFn{e.node}) : nb::object(nb::none()), static_cast<int>(e.index)));
-        return nb::tuple(l);
-      })
-      .def("__eq__", [](const GradFn& a, nb::handle o) {
-        GradFn b;
-        return nb::try_cast(o, b) && a.node == b.node;
-      }, "other"_a.none())
-      .def("__hash__", [](const GradFn& g) { return static_cast<Py_ssize_t>(reinterpret_cast<uintptr_t>(g.node.get()) >> 4); })
+      .def_prop_ro("next_functions",
+                   [](const GradFn& g) {
+                     nb::list l;
+                     for (auto& e : g.node->edges)
+                       l.append(nb::make_tuple(e.node ? nb::cast(GradFn{e.node}) : nb::object(nb::none()),
+                                               static_cast<int>(e.index)));
+                     return nb::tuple(l);
+                   })
+      .def(
+          "__eq__",
+          [](const GradFn& a, nb::handle o) {
+            GradFn b;
+            return nb::try_cast(o, b) && a.node == b.node;
+          },
+          "other"_a.none())
+      .def("__hash__",
+           [](const GradFn& g) { return static_cast<Py_ssize_t>(reinterpret_cast<uintptr_t>(g.node.get()) >> 4); })
       .def("__repr__", [](const GradFn& g) { return fmt::format("<{}_backward>", g.node->name()); });
   nb::class_<HookHandle>(m, "HookHandle", "A registered hook.")
-      .def("remove", [](HookHandle& h) { *h.active = false; }, "Takes the hook away.")
+      .def(
+          "remove", [](HookHandle& h) { *h.active = false; }, "Takes the hook away.")
       .def("__enter__", [](nb::object self) { return self; })
-      .def("__exit__", [](HookHandle& h, nb::args) { *h.active = false; }, "args"_a);
+      .def(
+          "__exit__", [](HookHandle& h, nb::args) { *h.active = false; }, "args"_a);
 
-  m.def("backward", run_backward, "tensors"_a, "grad_tensors"_a = nb::none(), "retain_graph"_a = nb::none(), "create_graph"_a = false,
-        "Adds the gradients of all leaves below the tensors to their grad.");
-  m.def("grad", [](nb::handle outputs, nb::handle inputs, nb::handle grad_outputs, nb::handle retain_graph, bool create_graph, bool allow_unused) {
-    std::vector<Tensor> roots = tensors_of(outputs, "grad", "outputs"), in = tensors_of(inputs, "grad", "inputs"),
-                        given = tensors_of(grad_outputs, "grad", "grad_outputs", true);
-    bool retain = retain_graph.is_none() ? create_graph : nb::cast<bool>(retain_graph);
-    std::vector<Tensor> grads = autograd::grad(roots, in, given, retain, create_graph, allow_unused);
-    nb::list l;
-    for (auto& g : grads) l.append(wrap_object(std::move(g)));
-    return nb::tuple(l);
-  }, "outputs"_a, "inputs"_a, "grad_outputs"_a = nb::none(), "retain_graph"_a = nb::none(), "create_graph"_a = false, "allow_unused"_a = false,
-        "The gradients of the outputs with respect to the inputs; no grad changes.");
-  m.def("is_grad_enabled", [] { return grad_enabled(); }, "Whether this rank's ops are recorded.");
-  m.def("set_grad_enabled", [](bool on) {
-    bool before = grad_enabled();
-    set_grad_enabled(on);
-    return before;
-  }, "on"_a, "Turns recording on or off for this rank; returns what it was before.");
-  auto mode_tuple = [](const AutocastMode& mode) { return nb::make_tuple(mode.enabled, dtype_object(mode.dtype), mode.cache, mode.depth); };
-  m.def("autocast_mode", [mode_tuple] { return mode_tuple(autocast_mode()); }, "This rank's (enabled, dtype, cache, open regions).");
-  m.def("set_autocast_mode", [mode_tuple](bool enabled, nb::handle dtype, bool cache, int depth) {
-    return mode_tuple(exchange_autocast({enabled, expect_dtype(dtype, "autocast"), cache, depth}));
-  }, "enabled"_a, "dtype"_a, "cache"_a, "depth"_a, "Puts a mode in place; returns the one before.");
-  m.def("clear_autocast_cache", [] { clear_autocast_cache(); }, "Lets go of the parameters that were cast.");
-  m.def("apply_function", apply_function, "name"_a, "rule"_a, "linear"_a, "inputs"_a, "forward"_a, "backward"_a, "infer"_a = nb::none(),
-        "Calls forward(list of tensors) and records backward(list of gradients or None). With a sharding rule, both get this rank's parts.");
+  m.def("backward", run_backward, "tensors"_a, "grad_tensors"_a = nb::none(), "retain_graph"_a = nb::none(),
+        "create_graph"_a = false, "Adds the gradients of all leaves below the tensors to their grad.");
+  m.def(
+      "grad",
+      [](nb::handle outputs, nb::handle inputs, nb::handle grad_outputs, nb::handle retain_graph, bool create_graph,
+         bool allow_unused) {
+        std::vector<Tensor> roots = tensors_of(outputs, "grad", "outputs"), in = tensors_of(inputs, "grad", "inputs"),
+                            given = tensors_of(grad_outputs, "grad", "grad_outputs", true);
+        bool retain = retain_graph.is_none() ? create_graph : nb::cast<bool>(retain_graph);
+        std::vector<Tensor> grads = autograd::grad(roots, in, given, retain, create_graph, allow_unused);
+        nb::list l;
+        for (auto& g : grads) l.append(wrap_object(std::move(g)));
+        return nb::tuple(l);
+      },
+      "outputs"_a, "inputs"_a, "grad_outputs"_a = nb::none(), "retain_graph"_a = nb::none(), "create_graph"_a = false,
+      "allow_unused"_a = false, "The gradients of the outputs with respect to the inputs; no grad changes.");
+  m.def(
+      "is_grad_enabled", [] { return grad_enabled(); }, "Whether this rank's ops are recorded.");
+  m.def(
+      "set_grad_enabled",
+      [](bool on) {
+        bool before = grad_enabled();
+        set_grad_enabled(on);
+        return before;
+      },
+      "on"_a, "Turns recording on or off for this rank; returns what it was before.");
+  auto mode_tuple = [](const AutocastMode& mode) {
+    return nb::make_tuple(mode.enabled, dtype_object(mode.dtype), mode.cache, mode.depth);
+  };
+  m.def(
+      "autocast_mode", [mode_tuple] { return mode_tuple(autocast_mode()); },
+      "This rank's (enabled, dtype, cache, open regions).");
+  m.def(
+      "set_autocast_mode",
+      [mode_tuple](bool enabled, nb::handle dtype, bool cache, int depth) {
+        return mode_tuple(exchange_autocast({enabled, expect_dtype(dtype, "autocast"), cache, depth}));
+      },
+      "enabled"_a, "dtype"_a, "cache"_a, "depth"_a, "Puts a mode in place; returns the one before.");
+  m.def(
+      "clear_autocast_cache", [] { clear_autocast_cache(); }, "Lets go of the parameters that were cast.");
+  m.def("apply_function", apply_function, "name"_a, "rule"_a, "linear"_a, "inputs"_a, "forward"_a, "backward"_a,
+        "infer"_a = nb::none(),
+        "Calls forward(list of tensors) and records backward(list of gradients or None). With a sharding rule, both "
+        "get this rank's parts.");
   m.def("cut_gradient", cut_gradient, "output"_a, "Takes a function's output out of the recorded graph.");
 
-  def_method("backward", [](nb::handle self, nb::handle gradient, nb::handle retain_graph, bool create_graph) {
-    run_backward(self, gradient, retain_graph, create_graph);
-  }, "gradient"_a = nb::none(), "retain_graph"_a = nb::none(), "create_graph"_a = false,
-             "Adds the gradients of all leaves that this tensor depends on to their grad. Collective for global tensors.");
-  def_method("register_hook", register_hook, "hook"_a,
-             "Calls the function with the gradient during backward; what it returns, if not None, replaces the gradient.");
+  def_method(
+      "backward",
+      [](nb::handle self, nb::handle gradient, nb::handle retain_graph, bool create_graph) {
+        run_backward(self, gradient, retain_graph, create_graph);
+      },
+      "gradient"_a = nb::none(), "retain_graph"_a = nb::none(), "create_graph"_a = false,
+      "Adds the gradients of all leaves that this tensor depends on to their grad. Collective for global tensors.");
+  def_method(
+      "register_hook", register_hook, "hook"_a,
+      "Calls the function with the gradient during backward; what it returns, if not None, replaces the gradient.");
 }
 
 }  // namespace holon::python

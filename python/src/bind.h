@@ -15,8 +15,7 @@ namespace holon::python {
 
 // Tensor is a plain CPython type: a call of an op makes one, and must not pay for a general instance map.
 struct TensorObject {
-  PyObject_HEAD
-  PyObject* weakrefs;
+  PyObject_HEAD PyObject* weakrefs;
   Tensor tensor;
 };
 extern PyTypeObject* tensor_type;
@@ -89,16 +88,16 @@ int set_item(PyObject* self, PyObject* key, PyObject* value);
 // The parts, in the order in which module.cpp calls them.
 void bind_errors(nb::module_& m);
 void bind_cuda(nb::module_& m);
-void bind_types(nb::module_& m);      // dtype, device, Size
-void bind_global(nb::module_& m);     // placement, sbp
+void bind_types(nb::module_& m);   // dtype, device, Size
+void bind_global(nb::module_& m);  // placement, sbp
 void bind_global_mode(nb::module_& m);
 void bind_point_to_point(nb::module_& m);  // comm.send, comm.recv
 void bind_tensor_type(nb::module_& m);
-void bind_ops(nb::module_& m);        // op functions, also as methods of Tensor
-void bind_tensor(nb::module_& m);     // properties and methods by hand
+void bind_ops(nb::module_& m);         // op functions, also as methods of Tensor
+void bind_tensor(nb::module_& m);      // properties and methods by hand
 void bind_conversion(nb::module_& m);  // Tensor.to and its short forms
 void bind_numpy(nb::module_& m);
-void bind_data(nb::module_& m);       // tensor(), as_tensor()
+void bind_data(nb::module_& m);  // tensor(), as_tensor()
 void bind_autograd(nb::module_& m);
 void bind_ranks(nb::module_& m);
 void bind_boxing(nb::module_& m);
@@ -106,19 +105,20 @@ void bind_random(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_readers(nb::module_& m);
 void bind_checkpoint(nb::module_& m);  // save, load
-void bind_graph(nb::module_& m);      // nn.Graph
+void bind_graph(nb::module_& m);       // nn.Graph
 
 // What __reduce__ returns to have an object made by a function of this module.
 template <class... Args>
 nb::tuple pickled(const char* function, Args&&... args) {
-  return nb::make_tuple(nb::module_::import_("holon._C").attr("unpickle"), nb::make_tuple(function, std::forward<Args>(args)...));
+  return nb::make_tuple(nb::module_::import_("holon._C").attr("unpickle"),
+                        nb::make_tuple(function, std::forward<Args>(args)...));
 }
 
 // Defines a method of Tensor.
 template <class F, class... Extra>
 void def_method(const char* name, F&& f, const Extra&... extra) {
   nb::cpp_function_def(std::forward<F>(f), nb::scope(reinterpret_cast<PyObject*>(tensor_type)), nb::name(name),
-                               nb::is_method(), extra...);
+                       nb::is_method(), extra...);
 }
 
 }  // namespace holon::python

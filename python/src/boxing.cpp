@@ -16,7 +16,9 @@ struct PolicyChange {
   boxing::Policy before;
 };
 
-std::string stretch_text(const Interval& i) { return i.size == 1 ? std::to_string(i.begin) : fmt::format("{}:{}", i.begin, i.end()); }
+std::string stretch_text(const Interval& i) {
+  return i.size == 1 ? std::to_string(i.begin) : fmt::format("{}:{}", i.begin, i.end());
+}
 
 nb::dict picture_dict(const Tensor& x) {
   Picture p = picture(x);
@@ -61,49 +63,68 @@ nb::object spec_text(const GlobalSpec* s) { return nb::str(s->str().c_str()); }
 
 void bind_boxing(nb::module_& m) {
   using namespace nb::literals;
-  m.def("explain", [](const Tensor& x, nb::handle placement, nb::handle sbp) {
-    if (x.is_local()) fail_runtime("explain: the tensor is local; boxing is between global ones. Use to_global(placement, sbp) first.");
-    Placement p = placement.is_none() ? x.placement() : expect_placement(placement, "explain");
-    NdSbp s = sbp.is_none() ? x.nd_sbp() : expect_nd_sbp(sbp, "explain");
-    check_nd_sbp(x.shape(), p, s, "explain");
-    return boxing::explain(x.spec(), intern_spec(p, s), x.shape(), x.dtype());
-  }, "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(),
-        "The steps that x.to_global(placement, sbp) takes, with bytes per rank and per link, memory and predicted time. Moves nothing.");
-  m.def("picture", picture_dict, "x"_a, "Who holds which part of x: title, planes, notes, text, svg. Communicates nothing.");
+  m.def(
+      "explain",
+      [](const Tensor& x, nb::handle placement, nb::handle sbp) {
+        if (x.is_local())
+          fail_runtime(
+              "explain: the tensor is local; boxing is between global ones. Use to_global(placement, sbp) first.");
+        Placement p = placement.is_none() ? x.placement() : expect_placement(placement, "explain");
+        NdSbp s = sbp.is_none() ? x.nd_sbp() : expect_nd_sbp(sbp, "explain");
+        check_nd_sbp(x.shape(), p, s, "explain");
+        return boxing::explain(x.spec(), intern_spec(p, s), x.shape(), x.dtype());
+      },
+      "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(),
+      "The steps that x.to_global(placement, sbp) takes, with bytes per rank and per link, memory and predicted time. "
+      "Moves nothing.");
+  m.def("picture", picture_dict, "x"_a,
+        "Who holds which part of x: title, planes, notes, text, svg. Communicates nothing.");
   nb::class_<PolicyChange>(m, "boxing_policy",
-                           "What boxing that an op inserts by itself does on this rank: \"silent\", \"warn\" or \"raise\". Holds from the call on; as a "
+                           "What boxing that an op inserts by itself does on this rank: \"silent\", \"warn\" or "
+                           "\"raise\". Holds from the call on; as a "
                            "`with` block, until its end.")
-      .def("__init__", [](PolicyChange* p, const std::string& policy) {
-        new (p) PolicyChange{boxing::boxing_policy()};
-        boxing::set_boxing_policy(boxing::parse_policy(policy));
-      }, "policy"_a)
+      .def(
+          "__init__",
+          [](PolicyChange* p, const std::string& policy) {
+            new (p) PolicyChange{boxing::boxing_policy()};
+            boxing::set_boxing_policy(boxing::parse_policy(policy));
+          },
+          "policy"_a)
       .def("__enter__", [](nb::object self) { return self; })
-      .def("__exit__", [](PolicyChange& p, nb::args) { boxing::set_boxing_policy(p.before); }, "args"_a);
-  m.def("get_boxing_policy", [] { return policy_name(boxing::boxing_policy()); }, "This rank's boxing policy.");
-  m.def("boxing_counters", [] {
-    auto c = boxing::boxing_counters();
-    nb::dict d;
-    d["events"] = c.events;
-    d["moves"] = c.moves;
-    d["bytes"] = c.bytes;
-    return d;
-  }, "Boxing that ops have inserted on this rank: events, moves, bytes.");
+      .def(
+          "__exit__", [](PolicyChange& p, nb::args) { boxing::set_boxing_policy(p.before); }, "args"_a);
+  m.def(
+      "get_boxing_policy", [] { return policy_name(boxing::boxing_policy()); }, "This rank's boxing policy.");
+  m.def(
+      "boxing_counters",
+      [] {
+        auto c = boxing::boxing_counters();
+        nb::dict d;
+        d["events"] = c.events;
+        d["moves"] = c.moves;
+        d["bytes"] = c.bytes;
+        return d;
+      },
+      "Boxing that ops have inserted on this rank: events, moves, bytes.");
   m.def("reset_boxing_counters", [] { boxing::reset_boxing_counters(); });
-  m.def("boxing_events", [] {
-    nb::list l;
-    for (auto& e : boxing::recent_events()) {
-      nb::dict d;
-      d["op"] = e.op;
-      d["from"] = spec_text(e.from);
-      d["to"] = spec_text(e.to);
-      d["shape"] = size_object(e.shape);
-      d["dtype"] = dtype_object(e.dtype);
-      d["bytes"] = e.bytes;
-      d["line"] = e.site;
-      l.append(d);
-    }
-    return l;
-  }, "The last boxing events of this rank, oldest first.");
+  m.def(
+      "boxing_events",
+      [] {
+        nb::list l;
+        for (auto& e : boxing::recent_events()) {
+          nb::dict d;
+          d["op"] = e.op;
+          d["from"] = spec_text(e.from);
+          d["to"] = spec_text(e.to);
+          d["shape"] = size_object(e.shape);
+          d["dtype"] = dtype_object(e.dtype);
+          d["bytes"] = e.bytes;
+          d["line"] = e.site;
+          l.append(d);
+        }
+        return l;
+      },
+      "The last boxing events of this rank, oldest first.");
 }
 
 }  // namespace holon::python

@@ -50,9 +50,13 @@ const char* type_text(const ArgDef& a) {
 
 // PyTorch's and numpy's words for the same arguments.
 bool same_word(std::string_view wanted, std::string_view given) {
-  static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
-      {"dim", "axis"}, {"keepdim", "keepdims"}, {"other", "exponent"}, {"split_sizes", "split_size_or_sections"}, {"sections", "indices_or_sections"},
-      {"indices", "indices_or_sections"}, {"w", "other"}};
+  static constexpr std::pair<std::string_view, std::string_view> kWords[] = {{"dim", "axis"},
+                                                                             {"keepdim", "keepdims"},
+                                                                             {"other", "exponent"},
+                                                                             {"split_sizes", "split_size_or_sections"},
+                                                                             {"sections", "indices_or_sections"},
+                                                                             {"indices", "indices_or_sections"},
+                                                                             {"w", "other"}};
   return std::find(std::begin(kWords), std::end(kWords), std::pair(wanted, given)) != std::end(kWords);
 }
 
@@ -76,7 +80,8 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
   if (!scalar_op_) return;
   auto* value = scalar_op_->schema.find("value");
   auto* reverse = scalar_op_->schema.find("reverse");
-  HOLON_CHECK(value && value->type == ArgType::kScalar, "{} takes over for {} but has no Scalar value", scalar_op_->name(), op.name());
+  HOLON_CHECK(value && value->type == ArgType::kScalar, "{} takes over for {} but has no Scalar value",
+              scalar_op_->name(), op.name());
   scalar_value_ = value->attr;
   if (reverse) scalar_reverse_ = reverse->attr;
 }
@@ -99,9 +104,11 @@ int ArgParser::find(PyObject* name) const {
 void ArgParser::take_generator(PyObject* generator, ReadyCall* call) const {
   if (generator == Py_None) return;
   Generator* g;
-  if (!nb::try_cast(nb::handle(generator), g)) fail_type("{}: generator must be holon.Generator, got {}.", op_.public_name(), describe(generator));
+  if (!nb::try_cast(nb::handle(generator), g))
+    fail_type("{}: generator must be holon.Generator, got {}.", op_.public_name(), describe(generator));
   if (Context::current().tracer())
-    fail_runtime("{}: a Generator inside of a graph that is being captured would draw the same numbers in each call. Leave it out: the rank's own source goes on "
+    fail_runtime("{}: a Generator inside of a graph that is being captured would draw the same numbers in each call. "
+                 "Leave it out: the rank's own source goes on "
                  "with each call (holon.manual_seed).",
                  op_.public_name());
   call->attrs.set_int(op_.seed_attr, static_cast<int64_t>(g->seed));
@@ -114,7 +121,8 @@ bool ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, Plac
   for (Py_ssize_t k = 0; k < n; ++k) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     int at = find(name);
-    if (at < 0 && op_.seed_attr >= 0 && op_.counter_attr >= 0 && PyUnicode_CompareWithASCIIString(name, "generator") == 0) {
+    if (at < 0 && op_.seed_attr >= 0 && op_.counter_attr >= 0 &&
+        PyUnicode_CompareWithASCIIString(name, "generator") == 0) {
       placed->generator = values[k];
       continue;
     }
@@ -122,7 +130,8 @@ bool ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, Plac
     if (at < 0)
       fail_type("{}: there is no argument {}. Signature: {}", op_.public_name(), describe(name).substr(4), signature_);
     if (given[at])
-      fail_type("{}: argument {} was given twice. Signature: {}", op_.public_name(), op_.schema.args[static_cast<size_t>(at)].name, signature_);
+      fail_type("{}: argument {} was given twice. Signature: {}", op_.public_name(),
+                op_.schema.args[static_cast<size_t>(at)].name, signature_);
     given[at] = values[k];
   }
   return true;
@@ -131,8 +140,9 @@ bool ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, Plac
 void ArgParser::wrong(const ArgDef& a, PyObject* o) const {
   if (!o) fail_type("{}: argument {} is missing. Signature: {}", op_.public_name(), a.name, signature_);
   bool number_too = a.type == ArgType::kTensor && scalar_op_;
-  fail(a.type == ArgType::kSbp ? ErrorKind::kLayout : ErrorKind::kType, "{}: argument {} must be {}{}{}, got {}. Signature: {}", op_.public_name(),
-       a.name, type_text(a), number_too ? " or a number" : "", a.optional ? " or None" : "", describe(o), signature_);
+  fail(a.type == ArgType::kSbp ? ErrorKind::kLayout : ErrorKind::kType,
+       "{}: argument {} must be {}{}{}, got {}. Signature: {}", op_.public_name(), a.name, type_text(a),
+       number_too ? " or a number" : "", a.optional ? " or None" : "", describe(o), signature_);
 }
 
 void ArgParser::push_default(const ArgDef& a, Attrs* attrs) const {
@@ -217,9 +227,12 @@ void ArgParser::take_scalar_form(size_t place, PyObject* const* given, const Sca
   call->attrs = {};
   for (auto& a : scalar_op_->schema.args) {
     if (a.attr < 0) continue;
-    if (a.attr == scalar_value_) call->attrs.push_scalar(value);
-    else if (a.attr == scalar_reverse_) call->attrs.push_bool(place == 0);
-    else copy_attr(scalar_op_->schema.defaults, a, &call->attrs);
+    if (a.attr == scalar_value_)
+      call->attrs.push_scalar(value);
+    else if (a.attr == scalar_reverse_)
+      call->attrs.push_bool(place == 0);
+    else
+      copy_attr(scalar_op_->schema.defaults, a, &call->attrs);
   }
 }
 
@@ -269,7 +282,8 @@ bool ArgParser::place(PyObject* const* args, size_t nargs, PyObject* kwnames, Pl
   }
   if (n_taken > n_positional_ || (!placed->rest && nargs > n_positional_)) {
     if (!raise) return false;
-    fail_type("{}: takes at most {} positional arguments, got {}. Signature: {}", op_.public_name(), n_positional_, nargs, signature_);
+    fail_type("{}: takes at most {} positional arguments, got {}. Signature: {}", op_.public_name(), n_positional_,
+              nargs, signature_);
   }
   std::copy(args, args + n_taken, placed->given);
   if (placed->rest) placed->given[variadic_] = placed->rest[0];
@@ -353,7 +367,8 @@ const ArgParser* Overloads::plain() const {
 
 const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
   if (!kwnames && forms[0]->takes_as_it_stands(args, nargs)) return *forms[0];
-  // A keyword that one form alone needs tells which is meant, and its absence too: that form's parser tells best what is wrong.
+  // A keyword that one form alone needs tells which is meant, and its absence too: that form's parser tells best what
+  // is wrong.
   for (auto* form : forms)
     if (kwnames && form->needs_keywords() && form->has_needed_keywords(kwnames)) return *form;
   if (auto* one = plain()) return *one;
@@ -363,11 +378,13 @@ const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* 
   size_t n_named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
   for (size_t i = 0; i < nargs + n_named; ++i) {
     if (i > 0) got += ", ";
-    if (i >= nargs) got += nb::cast<std::string>(nb::handle(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - nargs)))) + "=";
+    if (i >= nargs)
+      got += nb::cast<std::string>(nb::handle(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - nargs)))) + "=";
     got += describe(args[i]);
   }
   for (auto* form : forms) all += "\n  " + form->signature();
-  fail_type("{}: no form of it takes ({}). An argument is missing, unknown or of a wrong type. Its forms:{}", name, got, all);
+  fail_type("{}: no form of it takes ({}). An argument is missing, unknown or of a wrong type. Its forms:{}", name, got,
+            all);
 }
 
 void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, ReadyCall* call) const {
@@ -410,7 +427,8 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
     } else if (a.type == ArgType::kTensorList && rest && static_cast<int>(i) == variadic_) {
       for (size_t k = 0; k < n_rest; ++k) {
         if (!is_tensor(rest[k]))
-          fail_type("{}: argument {}[{}] must be Tensor, got {}. Signature: {}", op_.public_name(), a.name, k, describe(rest[k]), signature_);
+          fail_type("{}: argument {}[{}] must be Tensor, got {}. Signature: {}", op_.public_name(), a.name, k,
+                    describe(rest[k]), signature_);
         call->inputs.push_back(tensor_of(rest[k]));
       }
     } else if (a.type == ArgType::kTensorList) {
@@ -419,7 +437,8 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
       for (Py_ssize_t k = 0; k < n; ++k) {
         PyObject* item = PySequence_Fast_GET_ITEM(o, k);
         if (!is_tensor(item))
-          fail_type("{}: argument {}[{}] must be Tensor, got {}. Signature: {}", op_.public_name(), a.name, k, describe(item), signature_);
+          fail_type("{}: argument {}[{}] must be Tensor, got {}. Signature: {}", op_.public_name(), a.name, k,
+                    describe(item), signature_);
         call->inputs.push_back(tensor_of(item));
       }
     } else if (rest && static_cast<int>(i) == variadic_) {
@@ -440,7 +459,8 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
   }
   if (mask_ >= 0) make_mask_bool(call);
   if (!numbers.empty()) wrap_numbers(numbers, call);
-  if (op_.placement_attr >= 0 && op_.schema.n_inputs == 0 && global_mode().enabled) apply_global_mode(op_, &call->attrs);
+  if (op_.placement_attr >= 0 && op_.schema.n_inputs == 0 && global_mode().enabled)
+    apply_global_mode(op_, &call->attrs);
   if (placed.generator) take_generator(placed.generator, call);
 }
 
@@ -455,8 +475,10 @@ std::string ArgParser::text_signature() const {
     }
     s += a.name;
     bool text = a.type == ArgType::kText && a.has_default && a.default_text != "None";
-    if (a.has_default) s += "=" + (text ? "'" + a.default_text + "'" : a.default_text);
-    else if (a.optional) s += "=None";
+    if (a.has_default)
+      s += "=" + (text ? "'" + a.default_text + "'" : a.default_text);
+    else if (a.optional)
+      s += "=None";
   }
   return s + ")";
 }
@@ -499,11 +521,13 @@ PyObject* run(ReadyCall& call) {
   if (unwraps && outs.size() == 1) return wrap(std::move(outs[0]));
   if (!op.schema.output_names.empty()) {
     nb::object named = nb::steal(checked(PyStructSequence_New(result_type(op))));
-    for (size_t i = 0; i < outs.size(); ++i) PyStructSequence_SetItem(named.ptr(), static_cast<Py_ssize_t>(i), checked(wrap(std::move(outs[i]))));
+    for (size_t i = 0; i < outs.size(); ++i)
+      PyStructSequence_SetItem(named.ptr(), static_cast<Py_ssize_t>(i), checked(wrap(std::move(outs[i]))));
     return named.release().ptr();
   }
   nb::object tuple = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(outs.size()))));
-  for (size_t i = 0; i < outs.size(); ++i) PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), checked(wrap(std::move(outs[i]))));
+  for (size_t i = 0; i < outs.size(); ++i)
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), checked(wrap(std::move(outs[i]))));
   return tuple.release().ptr();
 }
 
@@ -533,8 +557,10 @@ Attrs OpCall::attrs() const {
     const Attrs& v = values_[static_cast<size_t>(a.attr)];
     ArgDef first = a;
     first.attr = 0;
-    if (v.size()) copy_attr(v, first, &all);
-    else copy_attr(op_.schema.defaults, a, &all);
+    if (v.size())
+      copy_attr(v, first, &all);
+    else
+      copy_attr(op_.schema.defaults, a, &all);
   }
   return all;
 }

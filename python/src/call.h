@@ -28,8 +28,8 @@ class ArgParser {
   // Errors (internal): an op with more arguments than kMaxArgs.
   explicit ArgParser(const OpDef& op);
 
-  // args, nargs and kwnames as a vectorcall gets them. Errors (TypeError): missing, unknown, duplicate or wrong arguments,
-  // naming the op, the argument, what it got, and the signature.
+  // args, nargs and kwnames as a vectorcall gets them. Errors (TypeError): missing, unknown, duplicate or wrong
+  // arguments, naming the op, the argument, what it got, and the signature.
   void parse(PyObject* const* args, size_t nargs, PyObject* kwnames, ReadyCall* call) const;
 
   // Whether the arguments can be those of this op, by their number, names and types. Never raises.
@@ -54,7 +54,7 @@ class ArgParser {
     PyObject* given[kMaxArgs] = {};
     PyObject* const* rest = nullptr;  // the ints of int..., if they are several arguments
     size_t n_rest = 0;
-    PyObject* generator = nullptr;    // of an op that draws
+    PyObject* generator = nullptr;  // of an op that draws
   };
   // False, or with raise TypeError, where they do not go to the op's.
   bool place(PyObject* const* args, size_t nargs, PyObject* kwnames, Placed* placed, bool raise) const;
@@ -91,8 +91,8 @@ struct Overloads {
   const ArgParser* plain() const;
 };
 
-// Runs the call and wraps what comes out: a Tensor, or a tuple, one with names where the op's outputs have them. An output that is input 0 itself comes back as the very
-// same object.
+// Runs the call and wraps what comes out: a Tensor, or a tuple, one with names where the op's outputs have them. An
+// output that is input 0 itself comes back as the very same object.
 PyObject* run(ReadyCall& call);
 
 // A call by hand: OpCall("select").in(x).set("dim", 0).set("index", 3).run(). Errors (AttributeError): no such op.

@@ -62,8 +62,8 @@ Value value_of(PyObject* o, const std::string& path, int depth) {
     return PyList_Check(o) ? Value(std::move(items)) : Value(Value::Tuple{std::move(items)});
   }
   if (!PyDict_Check(o))
-    fail_type("save: obj{} is of type {}, which cannot be saved. {}: convert it, or leave it out.", path, Py_TYPE(o)->tp_name,
-              kTaken);
+    fail_type("save: obj{} is of type {}, which cannot be saved. {}: convert it, or leave it out.", path,
+              Py_TYPE(o)->tp_name, kTaken);
   Value::Dict dict;
   // By items(), which keeps the order of subclasses such as OrderedDict.
   for (nb::handle item : nb::borrow(o).attr("items")()) {

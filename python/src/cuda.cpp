@@ -36,42 +36,79 @@ void bind_cuda(nb::module_& m) {
       .def("query", &DeviceEvent::query, "Whether the work before it is done.")
       .def("synchronize", &DeviceEvent::synchronize, "Waits for the work before it.")
       .def("elapsed_ms", &DeviceEvent::elapsed_ms, nb::arg("since"), "Milliseconds from another event to this one.");
-  m.def("cuda_event", [](int index, bool timing) { return runtime().make_event(index, timing).release(); }, nb::arg("index"), nb::arg("timing"), "A new event.");
-  m.def("cuda_device_count", [] { return device_runtime() ? device_runtime()->device_count() : 0; }, "How many cuda devices there are.");
-  m.def("why_no_device", [] { return device_runtime() ? std::string() : why_no_device(); }, "Why there is no cuda device; empty where there is one.");
-  m.def("cuda_properties", [](int index) {
-    DeviceProperties p = runtime().properties(index);
-    return nb::make_tuple(p.name, p.major, p.minor, p.total_bytes, p.multiprocessors);
-  }, "Name, major, minor, bytes and multiprocessors of a device.");
-  m.def("cuda_synchronize", [](int index) { runtime().synchronize(index); }, "Waits for this rank's work on a device.");
-  m.def("cuda_memory_stats", [](int index) { return by_name(runtime().memory_stats(index)); }, "Bytes in use, at the peak and cached on a device.");
-  m.def("cuda_reset_peak_memory", [](int index) { runtime().reset_peak_memory(index); }, "Counts the peak from now on.");
-  m.def("cuda_release_cached_memory", [](int index) {
-    runtime().release_cached_memory(index);
-    runtime().release_cached_pinned_memory();
-  }, "Gives a device's cached memory and the cached pinned memory back.");
-  m.def("pinned_memory_stats", [] { return by_name(runtime().pinned_memory_stats()); }, "Bytes of pinned memory in use, at the peak and cached.");
-  m.def("set_package_folders", set_package_folders, "folders"_a, "Where PyPI's packages of NVIDIA's libraries are looked for.");
-  m.def("load_vendor_library", [](const std::string& name) {
-    VendorLibrary l = vendor_library(name);
-    return nb::make_tuple(l.path, l.missing);
-  }, "name"_a, "Loads a library of NVIDIA's: the file it is from, or empty and why there is none.");
-  m.def("vendor_libraries", [] {
-    nb::dict d;
-    for (auto& l : vendor_libraries()) d[l.name.c_str()] = l.path.empty() ? "not found: " + l.missing : l.path;
-    return d;
-  }, "The files of NVIDIA's libraries that are loaded, and why others are not.");
-  m.def("host_runs", [] {
-    nb::dict d;
-    for (auto& [name, count] : kernels::host_runs()) d[name.c_str()] = count;
-    return d;
-  }, "How often each kernel function has run on copies of a device's arrays, on the CPU.");
-  m.def("tf32_products", [] { return kernels::tf32_allowed(kernels::Tf32::kProducts); }, "Whether float32 products may take TF32 on devices.");
-  m.def("set_tf32_products", [](bool on) { kernels::allow_tf32(kernels::Tf32::kProducts, on); }, "Lets them, or does not.");
-  m.def("tf32_convolutions", [] { return kernels::tf32_allowed(kernels::Tf32::kConvolutions); }, "The same of convolutions.");
-  m.def("set_tf32_convolutions", [](bool on) { kernels::allow_tf32(kernels::Tf32::kConvolutions, on); }, "The same of convolutions.");
-  m.def("device_kernels", [] { return device_runtime() ? kernels::device_kernels() : std::vector<std::string>(); },
-        "The kernel functions that run on the device itself.");
+  m.def(
+      "cuda_event", [](int index, bool timing) { return runtime().make_event(index, timing).release(); },
+      nb::arg("index"), nb::arg("timing"), "A new event.");
+  m.def(
+      "cuda_device_count", [] { return device_runtime() ? device_runtime()->device_count() : 0; },
+      "How many cuda devices there are.");
+  m.def(
+      "why_no_device", [] { return device_runtime() ? std::string() : why_no_device(); },
+      "Why there is no cuda device; empty where there is one.");
+  m.def(
+      "cuda_properties",
+      [](int index) {
+        DeviceProperties p = runtime().properties(index);
+        return nb::make_tuple(p.name, p.major, p.minor, p.total_bytes, p.multiprocessors);
+      },
+      "Name, major, minor, bytes and multiprocessors of a device.");
+  m.def(
+      "cuda_synchronize", [](int index) { runtime().synchronize(index); }, "Waits for this rank's work on a device.");
+  m.def(
+      "cuda_memory_stats", [](int index) { return by_name(runtime().memory_stats(index)); },
+      "Bytes in use, at the peak and cached on a device.");
+  m.def(
+      "cuda_reset_peak_memory", [](int index) { runtime().reset_peak_memory(index); }, "Counts the peak from now on.");
+  m.def(
+      "cuda_release_cached_memory",
+      [](int index) {
+        runtime().release_cached_memory(index);
+        runtime().release_cached_pinned_memory();
+      },
+      "Gives a device's cached memory and the cached pinned memory back.");
+  m.def(
+      "pinned_memory_stats", [] { return by_name(runtime().pinned_memory_stats()); },
+      "Bytes of pinned memory in use, at the peak and cached.");
+  m.def("set_package_folders", set_package_folders, "folders"_a,
+        "Where PyPI's packages of NVIDIA's libraries are looked for.");
+  m.def(
+      "load_vendor_library",
+      [](const std::string& name) {
+        VendorLibrary l = vendor_library(name);
+        return nb::make_tuple(l.path, l.missing);
+      },
+      "name"_a, "Loads a library of NVIDIA's: the file it is from, or empty and why there is none.");
+  m.def(
+      "vendor_libraries",
+      [] {
+        nb::dict d;
+        for (auto& l : vendor_libraries()) d[l.name.c_str()] = l.path.empty() ? "not found: " + l.missing : l.path;
+        return d;
+      },
+      "The files of NVIDIA's libraries that are loaded, and why others are not.");
+  m.def(
+      "host_runs",
+      [] {
+        nb::dict d;
+        for (auto& [name, count] : kernels::host_runs()) d[name.c_str()] = count;
+        return d;
+      },
+      "How often each kernel function has run on copies of a device's arrays, on the CPU.");
+  m.def(
+      "tf32_products", [] { return kernels::tf32_allowed(kernels::Tf32::kProducts); },
+      "Whether float32 products may take TF32 on devices.");
+  m.def(
+      "set_tf32_products", [](bool on) { kernels::allow_tf32(kernels::Tf32::kProducts, on); },
+      "Lets them, or does not.");
+  m.def(
+      "tf32_convolutions", [] { return kernels::tf32_allowed(kernels::Tf32::kConvolutions); },
+      "The same of convolutions.");
+  m.def(
+      "set_tf32_convolutions", [](bool on) { kernels::allow_tf32(kernels::Tf32::kConvolutions, on); },
+      "The same of convolutions.");
+  m.def(
+      "device_kernels", [] { return device_runtime() ? kernels::device_kernels() : std::vector<std::string>(); },
+      "The kernel functions that run on the device itself.");
 }
 
 }  // namespace holon::python

@@ -52,16 +52,23 @@ class ListReader {
 
   Array array(const DType* wanted) const {
     Scalar::Kind kinds[] = {Scalar::Kind::kBool, Scalar::Kind::kInt, Scalar::Kind::kFloat};
-    DType natural = floats_.empty() ? float32 : kinds[kind_] == Scalar::Kind::kBool ? boolean : kinds[kind_] == Scalar::Kind::kInt ? int64 : float32;
+    DType natural = floats_.empty()           ? float32
+        : kinds[kind_] == Scalar::Kind::kBool ? boolean
+        : kinds[kind_] == Scalar::Kind::kInt  ? int64
+                                              : float32;
     Array out = Array::empty(shape_, wanted ? *wanted : natural);
     visit_dtype(out.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       T* p = out.data<T>();
       for (size_t k = 0; k < floats_.size(); ++k) {
-        if constexpr (std::is_same_v<T, bool>) p[k] = floats_[k] != 0;
-        else if constexpr (std::is_integral_v<T>) p[k] = static_cast<T>(kind_ == 2 ? to_integer(floats_[k]) : ints_[k]);
-        else if constexpr (std::is_same_v<T, double>) p[k] = floats_[k];
-        else p[k] = T(static_cast<float>(floats_[k]));
+        if constexpr (std::is_same_v<T, bool>)
+          p[k] = floats_[k] != 0;
+        else if constexpr (std::is_integral_v<T>)
+          p[k] = static_cast<T>(kind_ == 2 ? to_integer(floats_[k]) : ints_[k]);
+        else if constexpr (std::is_same_v<T, double>)
+          p[k] = floats_[k];
+        else
+          p[k] = T(static_cast<float>(floats_[k]));
       }
     });
     return out;
@@ -75,8 +82,9 @@ class ListReader {
   [[noreturn]] void fail_ragged(int depth, int64_t n) const {
     std::string found = n < 0 ? "a number" : fmt::format("a list of {}", n);
     std::string wanted = depth < shape_.size() ? fmt::format("a list of {}", shape_[depth]) : "a number";
-    fail_value("tensor: the lists are ragged: {} stands at depth {} where others have {}. All lists of one depth must be equally long.", found, depth,
-               wanted);
+    fail_value("tensor: the lists are ragged: {} stands at depth {} where others have {}. All lists of one depth must "
+               "be equally long.",
+               found, depth, wanted);
   }
 
   Dims shape_;
@@ -108,7 +116,8 @@ Array read(nb::handle data, const DType* wanted) {
     ListReader reader;
     if (reader.read(data.ptr())) return reader.array(wanted);
     bool sequence = PyList_Check(data.ptr()) || PyTuple_Check(data.ptr());
-    if (!sequence && !PyRange_Check(data.ptr()) && !PyObject_HasAttrString(data.ptr(), "__array__") && !PyObject_CheckBuffer(data.ptr()))
+    if (!sequence && !PyRange_Check(data.ptr()) && !PyObject_HasAttrString(data.ptr(), "__array__") &&
+        !PyObject_CheckBuffer(data.ptr()))
       fail_type("tensor: takes numbers, (nested) lists of them, arrays or tensors; got {}.", describe(data.ptr()));
   }
   nb::module_ np = nb::module_::import_("numpy");
@@ -143,12 +152,13 @@ Array part_of(const Array& whole, const Placement& placement, const NdSbp& sbp) 
 
 }  // namespace
 
-Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement, nb::handle sbp,
-                        bool pin_memory) {
+Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement,
+                        nb::handle sbp, bool pin_memory) {
   bool global = !placement.is_none();
   if (global != !sbp.is_none())
-    fail_layout("tensor: placement and sbp belong together; only {} was given. Give both for a global tensor, neither for a local one.",
-               global ? "placement" : "sbp");
+    fail_layout("tensor: placement and sbp belong together; only {} was given. Give both for a global tensor, neither "
+                "for a local one.",
+                global ? "placement" : "sbp");
   if (global && !device.is_none())
     fail_layout("tensor: both placement and device were given. A global tensor has a placement, a local one a device.");
   DType wanted;
@@ -167,7 +177,8 @@ Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bo
     check_nd_sbp(whole.shape, p, s, "tensor");
     t = Tensor::global(part_of(whole, p, s), whole.shape, whole.dtype, intern_spec(p, s));
   } else {
-    if (device.is_none() && is_tensor(data.ptr()) && tensor_of(data.ptr()).is_local()) d = tensor_of(data.ptr()).device();
+    if (device.is_none() && is_tensor(data.ptr()) && tensor_of(data.ptr()).is_local())
+      d = tensor_of(data.ptr()).device();
     t = Tensor::local(kernels::on_device(whole, d));
   }
   if (pin_memory) t = OpCall("pin_memory").in(t).run();
@@ -177,21 +188,33 @@ Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bo
 
 void bind_data(nb::module_& m) {
   using namespace nb::literals;
-  m.def("tensor", [](nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement, nb::handle sbp, bool pin_memory) {
-    if (!global_mode().enabled || !placement.is_none() || !sbp.is_none())
-      return tensor_from_data(data, dtype, device, requires_grad, placement, sbp, pin_memory);
-    Device d;
-    if (!device.is_none()) d = expect_device(device, "tensor");
-    return tensor_from_data(data, dtype, nb::none(), requires_grad, nb::cast(mode_placement(device.is_none() ? nullptr : &d)), sbp_tuple(global_mode().sbp), pin_memory);
-  }, "data"_a.none(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false,
-        "placement"_a = nb::none(), "sbp"_a = nb::none(), "pin_memory"_a = false,
-        "A tensor from numbers, nested lists, arrays or tensors. With placement and sbp every rank passes the same data and keeps its part.");
-  m.def("as_tensor", [](nb::object data, nb::handle dtype, nb::handle device) -> nb::object {
-    if (is_tensor(data.ptr()) && dtype.is_none() && device.is_none()) return data;
-    if (is_numpy_array(data.ptr()) && dtype.is_none() && device.is_none() && nb::cast<bool>(data.attr("flags").attr("writeable")))
-      return wrap_object(tensor_over_numpy(data, "as_tensor"));
-    return wrap_object(tensor_from_data(data, dtype, device, false, nb::none(), nb::none()));
-  }, "data"_a, "dtype"_a = nb::none(), "device"_a = nb::none(), "The data as a tensor, over its own memory where that is possible.");
+  m.def(
+      "tensor",
+      [](nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement, nb::handle sbp,
+         bool pin_memory) {
+        if (!global_mode().enabled || !placement.is_none() || !sbp.is_none())
+          return tensor_from_data(data, dtype, device, requires_grad, placement, sbp, pin_memory);
+        Device d;
+        if (!device.is_none()) d = expect_device(device, "tensor");
+        return tensor_from_data(data, dtype, nb::none(), requires_grad,
+                                nb::cast(mode_placement(device.is_none() ? nullptr : &d)), sbp_tuple(global_mode().sbp),
+                                pin_memory);
+      },
+      "data"_a.none(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false,
+      "placement"_a = nb::none(), "sbp"_a = nb::none(), "pin_memory"_a = false,
+      "A tensor from numbers, nested lists, arrays or tensors. With placement and sbp every rank passes the same data "
+      "and keeps its part.");
+  m.def(
+      "as_tensor",
+      [](nb::object data, nb::handle dtype, nb::handle device) -> nb::object {
+        if (is_tensor(data.ptr()) && dtype.is_none() && device.is_none()) return data;
+        if (is_numpy_array(data.ptr()) && dtype.is_none() && device.is_none() &&
+            nb::cast<bool>(data.attr("flags").attr("writeable")))
+          return wrap_object(tensor_over_numpy(data, "as_tensor"));
+        return wrap_object(tensor_from_data(data, dtype, device, false, nb::none(), nb::none()));
+      },
+      "data"_a, "dtype"_a = nb::none(), "device"_a = nb::none(),
+      "The data as a tensor, over its own memory where that is possible.");
 }
 
 }  // namespace holon::python

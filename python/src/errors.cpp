@@ -6,7 +6,8 @@ namespace holon::python {
 
 namespace {
 
-// A ValueError that `except RuntimeError` catches as well: programs for PyTorch and OneFlow, where sizes that do not fit are one, expect that.
+// A ValueError that `except RuntimeError` catches as well: programs for PyTorch and OneFlow, where sizes that do not
+// fit are one, expect that.
 PyObject* value_error = PyExc_ValueError;
 // What OneFlow asserts, and what others raise as one of the three: whoever catches either gets it.
 PyObject* layout_error = PyExc_AssertionError;
@@ -47,16 +48,19 @@ void bind_errors(nb::module_& m) {
   nb::object bases = nb::make_tuple(nb::handle(PyExc_ValueError), nb::handle(PyExc_RuntimeError));
   value_error = checked(PyErr_NewException("builtins.ValueError", bases.ptr(), nullptr));
   // In another process it is the plain one.
-  nb::setattr(nb::handle(value_error), "__reduce__", nb::cpp_function([](nb::handle self) {
-    return nb::make_tuple(nb::handle(PyExc_ValueError), self.attr("args"));
-  }, nb::is_method()));
-  nb::object errors = nb::make_tuple(nb::handle(PyExc_AssertionError), nb::handle(value_error), nb::handle(PyExc_TypeError));
-  layout_error = checked(PyErr_NewExceptionWithDoc("holon.LayoutError",
-                                                   "A placement, sbp or device is left out, given twice, or does not fit the others.",
-                                                   errors.ptr(), nullptr));
-  nb::setattr(nb::handle(layout_error), "__reduce__", nb::cpp_function([](nb::handle self) {
-    return nb::make_tuple(nb::handle(layout_error), self.attr("args"));
-  }, nb::is_method()));
+  nb::setattr(
+      nb::handle(value_error), "__reduce__",
+      nb::cpp_function([](nb::handle self) { return nb::make_tuple(nb::handle(PyExc_ValueError), self.attr("args")); },
+                       nb::is_method()));
+  nb::object errors =
+      nb::make_tuple(nb::handle(PyExc_AssertionError), nb::handle(value_error), nb::handle(PyExc_TypeError));
+  layout_error = checked(PyErr_NewExceptionWithDoc(
+      "holon.LayoutError", "A placement, sbp or device is left out, given twice, or does not fit the others.",
+      errors.ptr(), nullptr));
+  nb::setattr(
+      nb::handle(layout_error), "__reduce__",
+      nb::cpp_function([](nb::handle self) { return nb::make_tuple(nb::handle(layout_error), self.attr("args")); },
+                       nb::is_method()));
   m.attr("LayoutError") = nb::handle(layout_error);
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {

@@ -39,12 +39,16 @@ nb::list ranks_of_hosts(nb::dict hosts) {
   for (auto [host, devices] : hosts) {
     int64_t h, one;
     IntList list;
-    if (!to_int(host.ptr(), &h) || h < 0) fail_type("placement: a host must be a number from 0 on, got {}.", describe(host.ptr()));
+    if (!to_int(host.ptr(), &h) || h < 0)
+      fail_type("placement: a host must be a number from 0 on, got {}.", describe(host.ptr()));
     nb::object items = PyRange_Check(devices.ptr()) ? nb::object(nb::list(devices)) : nb::borrow(devices);
-    if (to_int(items.ptr(), &one)) list.push_back(one);
-    else if (!to_ints(items.ptr(), &list)) fail_type("placement: the devices of host {} must be a list of int, got {}.", h, describe(items.ptr()));
+    if (to_int(items.ptr(), &one))
+      list.push_back(one);
+    else if (!to_ints(items.ptr(), &list))
+      fail_type("placement: the devices of host {} must be a list of int, got {}.", h, describe(items.ptr()));
     for (int64_t d : list) {
-      if (d < 0 || d >= per_host) fail_value("placement: host {} has no device {}; it has {} of them, one for each rank.", h, d, per_host);
+      if (d < 0 || d >= per_host)
+        fail_value("placement: host {} has no device {}; it has {} of them, one for each rank.", h, d, per_host);
       ranks.append(h * per_host + d);
     }
   }
@@ -53,7 +57,8 @@ nb::list ranks_of_hosts(nb::dict hosts) {
 
 Placement make_placement(nb::handle type, nb::handle given, nb::handle shape) {
   if (!PyUnicode_Check(type.ptr()))
-    fail_type("placement: type must be \"cpu\" or \"cuda\", got {}. As in holon.placement(type=\"cpu\", ranks=[0, 1]).", describe(type.ptr()));
+    fail_type("placement: type must be \"cpu\" or \"cuda\", got {}. As in holon.placement(type=\"cpu\", ranks=[0, 1]).",
+              describe(type.ptr()));
   Dims hierarchy;
   std::vector<int64_t> ranks;
   nb::object o = nb::borrow(given);
@@ -62,7 +67,8 @@ Placement make_placement(nb::handle type, nb::handle given, nb::handle shape) {
   read_ranks(o.ptr(), 0, &hierarchy, &ranks);
   if (!shape.is_none()) {
     IntList sizes;
-    if (!to_ints(shape.ptr(), &sizes)) fail_type("placement: hierarchy must be a list of int, got {}.", describe(shape.ptr()));
+    if (!to_ints(shape.ptr(), &sizes))
+      fail_type("placement: hierarchy must be a list of int, got {}.", describe(shape.ptr()));
     hierarchy = Dims(sizes);
   }
   if (hierarchy.empty()) hierarchy.push_back(1);
@@ -82,18 +88,21 @@ nb::object rank_lists(const Placement& p) {
 }
 
 Sbp split(nb::handle dim, nb::handle axis) {
-  if (dim.is_none() == axis.is_none()) fail_type("sbp.split: takes one tensor axis, as in sbp.split(0); got {}.", dim.is_none() ? "none" : "two");
+  if (dim.is_none() == axis.is_none())
+    fail_type("sbp.split: takes one tensor axis, as in sbp.split(0); got {}.", dim.is_none() ? "none" : "two");
   nb::handle given = dim.is_none() ? axis : dim;
   int64_t value;
   if (!to_int(given.ptr(), &value)) fail_type("sbp.split: dim must be int, got {}.", describe(given.ptr()));
-  if (value >= kMaxAxes) fail_runtime("Split axis out of range (expected to be in range of [0, {}), but got {}!)", kMaxAxes, value);
+  if (value >= kMaxAxes)
+    fail_runtime("Split axis out of range (expected to be in range of [0, {}), but got {}!)", kMaxAxes, value);
   return sbp::split(static_cast<int>(value));
 }
 
 Sbp parse_sbp(std::string_view text) {
   if (text == "B") return sbp::broadcast();
   if (text == "P") return sbp::partial_sum();
-  if (text.size() == 4 && text.starts_with("S(") && text[2] >= '0' && text[2] <= '9' && text[3] == ')') return sbp::split(text[2] - '0');
+  if (text.size() == 4 && text.starts_with("S(") && text[2] >= '0' && text[2] <= '9' && text[3] == ')')
+    return sbp::split(text[2] - '0');
   fail_value("parse_sbp: \"{}\" is none of \"S(0)\" (with any axis), \"B\" and \"P\".", text);
 }
 
@@ -107,20 +116,31 @@ nb::object sbp_tuple(const NdSbp& list) {
 
 void bind_global(nb::module_& m) {
   nb::class_<Placement>(m, "placement", "Where a global tensor lives: placement(type=\"cpu\", ranks=[[0, 1], [2, 3]]).")
-      .def("__init__", [](Placement* p, nb::handle type, nb::handle ranks, nb::handle hierarchy) {
-        new (p) Placement(make_placement(type, ranks, hierarchy));
-      }, nb::arg("type"), nb::arg("ranks"), nb::arg("hierarchy") = nb::none(),
-           "hierarchy: the sizes of the grid that the ranks, row by row, make; ranks that are lists in lists say it themselves.")
-      .def_static("all", [](const std::string& type) { return Placement::all(type); }, nb::arg("type"), "All ranks of the world.")
+      .def(
+          "__init__",
+          [](Placement* p, nb::handle type, nb::handle ranks, nb::handle hierarchy) {
+            new (p) Placement(make_placement(type, ranks, hierarchy));
+          },
+          nb::arg("type"), nb::arg("ranks"), nb::arg("hierarchy") = nb::none(),
+          "hierarchy: the sizes of the grid that the ranks, row by row, make; ranks that are lists in lists say it "
+          "themselves.")
+      .def_static(
+          "all", [](const std::string& type) { return Placement::all(type); }, nb::arg("type"),
+          "All ranks of the world.")
       .def("__repr__", [](const Placement& p) { return to_string(p); })
-      .def("__eq__", [](const Placement& p, nb::handle o) {
-        Placement other;
-        return nb::try_cast(o, other) && p == other;
-      }, nb::arg("other").none())
-      .def("__hash__", [](const Placement& p) { return static_cast<Py_ssize_t>(reinterpret_cast<uintptr_t>(p.id()) >> 4); })
+      .def(
+          "__eq__",
+          [](const Placement& p, nb::handle o) {
+            Placement other;
+            return nb::try_cast(o, other) && p == other;
+          },
+          nb::arg("other").none())
+      .def("__hash__",
+           [](const Placement& p) { return static_cast<Py_ssize_t>(reinterpret_cast<uintptr_t>(p.id()) >> 4); })
       .def("__reduce__", [](const Placement& p) { return pickled("placement", name(p.device_type()), rank_lists(p)); })
       .def_prop_ro("type", [](const Placement& p) { return name(p.device_type()); })
-      .def_prop_ro("ranks", [](const Placement& p) { return nb::module_::import_("numpy").attr("array")(rank_lists(p)); })
+      .def_prop_ro("ranks",
+                   [](const Placement& p) { return nb::module_::import_("numpy").attr("array")(rank_lists(p)); })
       .def_prop_ro("hierarchy", [](const Placement& p) { return size_object(p.hierarchy()); })
       .def_prop_ro("device_type", [](const Placement& p) { return name(p.device_type()); })
       .def("index_of", &Placement::index_of, nb::arg("rank"), "The place of a rank among the ranks; -1 outside.");
@@ -128,21 +148,28 @@ void bind_global(nb::module_& m) {
   nb::module_ s = m.def_submodule("sbp", "How a tensor lies along an axis of a placement.");
   nb::class_<Sbp>(s, "sbp", "split(dim), broadcast or partial_sum.")
       .def("__repr__", [](Sbp v) { return to_string(v); })
-      .def("__eq__", [](Sbp v, nb::handle o) {
-        Sbp other;
-        return nb::try_cast(o, other) && v == other;
-      }, nb::arg("other").none())
+      .def(
+          "__eq__",
+          [](Sbp v, nb::handle o) {
+            Sbp other;
+            return nb::try_cast(o, other) && v == other;
+          },
+          nb::arg("other").none())
       .def("__hash__", [](Sbp v) { return static_cast<int>(v.kind) << 8 | (v.is_split() ? v.axis : 0); })
-      .def("__call__", [](Sbp v) {
-        if (v.is_split()) fail_type("{} is a value and not to be called.", to_string(v));
-        return v;
-      })
+      .def("__call__",
+           [](Sbp v) {
+             if (v.is_split()) fail_type("{} is a value and not to be called.", to_string(v));
+             return v;
+           })
       .def("__reduce__", [](Sbp v) { return pickled("parse_sbp", v.str()); })
       .def_prop_ro("is_split", [](Sbp v) { return v.is_split(); })
       .def_prop_ro("is_broadcast", [](Sbp v) { return v.is_broadcast(); })
       .def_prop_ro("is_partial_sum", [](Sbp v) { return v.is_partial(); })
-      .def_prop_ro("dim", [](Sbp v) -> nb::object { return v.is_split() ? nb::object(nb::int_(v.axis)) : nb::object(nb::none()); });
-  s.def("split", split, nb::arg("dim") = nb::none(), nb::kw_only(), nb::arg("axis") = nb::none(), "The tensor is cut along its axis dim.");
+      .def_prop_ro("dim", [](Sbp v) -> nb::object {
+        return v.is_split() ? nb::object(nb::int_(v.axis)) : nb::object(nb::none());
+      });
+  s.def("split", split, nb::arg("dim") = nb::none(), nb::kw_only(), nb::arg("axis") = nb::none(),
+        "The tensor is cut along its axis dim.");
   m.def("parse_sbp", parse_sbp, nb::arg("text"), "The sbp of its short form: S(0), B or P.");
   s.attr("broadcast") = nb::cast(sbp::broadcast());
   s.attr("partial_sum") = nb::cast(sbp::partial_sum());

@@ -56,7 +56,7 @@ void bind_global_mode(nb::module_& m) {
             next.sbp = NdSbp::filled(next.placement.hierarchy().size(), next.sbp[0]);
           if (next.sbp.size() != next.placement.hierarchy().size())
             fail_layout("global_mode: {} sbps for a placement of {} axes; give one for each.", next.sbp.size(),
-                       next.placement.hierarchy().size());
+                        next.placement.hierarchy().size());
         }
         nb::object before = as_tuple(global_mode());
         global_mode() = next;

@@ -29,8 +29,10 @@ Index parse_item(PyObject* o) {
   bool mask = PyBool_Check(o) || (is_tensor(o) && tensor_of(o).dtype() == boolean);
   if (!mask && !list && to_int(o, &at)) return at;
   if (is_tensor(o)) return tensor_of(o);
-  if (!list && !mask) fail(ErrorKind::kIndex, "an index must be an int, a slice, None, ..., a tensor or a list; got {}.", describe(o));
-  Tensor t = tensor_from_data(PyRange_Check(o) ? nb::list(nb::handle(o)) : nb::borrow(o), nb::none(), nb::none(), false, nb::none(), nb::none());
+  if (!list && !mask)
+    fail(ErrorKind::kIndex, "an index must be an int, a slice, None, ..., a tensor or a list; got {}.", describe(o));
+  Tensor t = tensor_from_data(PyRange_Check(o) ? nb::list(nb::handle(o)) : nb::borrow(o), nb::none(), nb::none(), false,
+                              nb::none(), nb::none());
   if (t.numel() == 0 && is_floating(t.dtype())) t = OpCall("cast").in(t).set("dtype", int64).run();  // []
   return t;
 }
@@ -49,13 +51,16 @@ PyObject* get_item(PyObject* self, PyObject* key) {
 }
 
 int set_item(PyObject* self, PyObject* key, PyObject* value) {
-  return guarded([&] {
-    const Tensor& x = tensor_of(self);
-    if (!value) fail_type("elements of a tensor cannot be deleted.");
-    Tensor v = is_tensor(value) ? tensor_of(value) : tensor_from_data(value, nb::none(), nb::none(), false, nb::none(), nb::none());
-    holon::index_put_(x, parse_key(key), v);
-    return 0;
-  }, -1);
+  return guarded(
+      [&] {
+        const Tensor& x = tensor_of(self);
+        if (!value) fail_type("elements of a tensor cannot be deleted.");
+        Tensor v = is_tensor(value) ? tensor_of(value)
+                                    : tensor_from_data(value, nb::none(), nb::none(), false, nb::none(), nb::none());
+        holon::index_put_(x, parse_key(key), v);
+        return 0;
+      },
+      -1);
 }
 
 }  // namespace holon::python

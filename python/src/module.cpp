@@ -3,7 +3,8 @@
 
 namespace {
 
-// unpickle(name, ...): calls a function of this module. Pickle finds a plain C function by its name, but not nanobind's.
+// unpickle(name, ...): calls a function of this module. Pickle finds a plain C function by its name, but not
+// nanobind's.
 PyObject* unpickle(PyObject* module, PyObject* args) {
   if (PyTuple_GET_SIZE(args) < 1) return PyErr_Format(PyExc_TypeError, "unpickle: the name of a function is missing.");
   PyObject* function = PyObject_GetAttr(module, PyTuple_GET_ITEM(args, 0));

@@ -48,8 +48,7 @@ bool dtype_of_format(const char* format, Py_ssize_t itemsize, DType* out) {
 
 // Lends an array's memory by the buffer protocol, which numpy reads; keeps the memory alive.
 struct LentArray {
-  PyObject_HEAD
-  Array array;
+  PyObject_HEAD Array array;
   Py_ssize_t shape[kMaxAxes], strides[kMaxAxes];
 };
 PyTypeObject* lent_type;
@@ -79,8 +78,11 @@ void lent_dealloc(PyObject* self) {
 }
 
 void make_lent_type() {
-  PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(lend)}, {Py_tp_dealloc, reinterpret_cast<void*>(lent_dealloc)}, {0, nullptr}};
-  PyType_Spec spec = {"holon._C.LentArray", sizeof(LentArray), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(lend)},
+                         {Py_tp_dealloc, reinterpret_cast<void*>(lent_dealloc)},
+                         {0, nullptr}};
+  PyType_Spec spec = {"holon._C.LentArray", sizeof(LentArray), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   lent_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)));
 }
 
@@ -111,7 +113,8 @@ void release_buffer(void* owner) {
 }
 
 [[noreturn]] void fail_numpy_dtype(nb::handle a, const char* call) {
-  fail_type("{}: numpy's {} has no tensor type. Convert the array first, e.g. a.astype('float32').", call, nb::str(nb::object(a.attr("dtype"))).c_str());
+  fail_type("{}: numpy's {} has no tensor type. Convert the array first, e.g. a.astype('float32').", call,
+            nb::str(nb::object(a.attr("dtype"))).c_str());
 }
 
 // A window on the array's own memory. Errors: read-only memory, a dtype or strides that tensors have not.
@@ -134,13 +137,15 @@ Array array_over(nb::handle a, const char* call) {
   for (int i = 0; i < held->ndim; ++i) {
     out.shape.push_back(held->shape[i]);
     int64_t stride = held->shape[i] > 1 ? held->strides[i] : item;
-    if (stride < 0 || stride % item) fail_value("{}: an array with negative or odd strides cannot be shared. Pass a copy: a.copy().", call);
+    if (stride < 0 || stride % item)
+      fail_value("{}: an array with negative or odd strides cannot be shared. Pass a copy: a.copy().", call);
     out.strides.push_back(stride / item);
   }
   int64_t extent = 1;
   for (int i = 0; i < out.ndim(); ++i) extent += (std::max<int64_t>(out.shape[i], 1) - 1) * out.strides[i];
   void* data = held->buf;
-  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(item)) fail_value("{}: the array's memory is not aligned. Pass a copy: a.copy().", call);
+  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(item))
+    fail_value("{}: the array's memory is not aligned. Pass a copy: a.copy().", call);
   out.storage = borrow_storage(data, static_cast<size_t>(extent * item), held.get(), release_buffer);
   held.release();
   return out;
@@ -148,9 +153,12 @@ Array array_over(nb::handle a, const char* call) {
 
 template <class T>
 nb::object number(T v) {
-  if constexpr (std::is_same_v<T, bool>) return nb::bool_(v);
-  else if constexpr (std::is_integral_v<T>) return nb::int_(static_cast<int64_t>(v));
-  else return nb::float_(static_cast<double>(v));
+  if constexpr (std::is_same_v<T, bool>)
+    return nb::bool_(v);
+  else if constexpr (std::is_integral_v<T>)
+    return nb::int_(static_cast<int64_t>(v));
+  else
+    return nb::float_(static_cast<double>(v));
 }
 
 nb::object nested(const Array& a, int axis, int64_t at) {
@@ -217,14 +225,20 @@ struct Borrowed {
 
 DLDataType dl_type(DType d) {
   auto bits = static_cast<uint8_t>(size_bytes(d) * 8);
-  uint8_t code = d == boolean ? kDLBool : d == uint8 ? kDLUInt : d == bfloat16 ? kDLBfloat : is_floating(d) ? kDLFloat : kDLInt;
+  uint8_t code = d == boolean ? kDLBool
+      : d == uint8            ? kDLUInt
+      : d == bfloat16         ? kDLBfloat
+      : is_floating(d)        ? kDLFloat
+                              : kDLInt;
   return {code, bits, 1};
 }
 
 nb::object to_dlpack(const Tensor& t) {
   t.require_constant("__dlpack__");
-  if (t.is_global()) fail_runtime("__dlpack__ of a global tensor: other libraries know local memory only. Use to_local() or numpy().");
-  if (t.requires_grad()) fail_runtime("__dlpack__ of a tensor that requires grad: writes elsewhere would go unnoticed. Use detach() first.");
+  if (t.is_global())
+    fail_runtime("__dlpack__ of a global tensor: other libraries know local memory only. Use to_local() or numpy().");
+  if (t.requires_grad())
+    fail_runtime("__dlpack__ of a tensor that requires grad: writes elsewhere would go unnoticed. Use detach() first.");
   wait_for(dl_device(t));
   auto* lent = new Lent{{}, t.array()};
   DLTensor& d = lent->managed.tensor;
@@ -257,7 +271,8 @@ Tensor from_dlpack(nb::handle source) {
   if (PyCapsule_CheckExact(source.ptr())) {
     capsule = nb::borrow(source);
   } else {
-    const bool cuda = nb::hasattr(source, "__dlpack_device__") && nb::cast<int>(nb::object(source.attr("__dlpack_device__")())[0]) == kDLCuda;
+    const bool cuda = nb::hasattr(source, "__dlpack_device__") &&
+        nb::cast<int>(nb::object(source.attr("__dlpack_device__")())[0]) == kDLCuda;
     // 1 is the default stream; what it is ready in the order of is waited for below.
     capsule = cuda ? nb::object(source.attr("__dlpack__")("stream"_a = 1)) : nb::object(source.attr("__dlpack__")());
   }
@@ -268,11 +283,14 @@ Tensor from_dlpack(nb::handle source) {
   }
   const DLTensor& d = m->tensor;
   if (d.device.type != kDLCpu && d.device.type != kDLCuda)
-    fail_value("from_dlpack: the data lies on a device of kind {}; memory of the CPU and of cuda devices can be shared.", d.device.type);
+    fail_value(
+        "from_dlpack: the data lies on a device of kind {}; memory of the CPU and of cuda devices can be shared.",
+        d.device.type);
   Array a;
   if (d.device.type == kDLCuda) {
     a.device = Device::parse(fmt::format("cuda:{}", d.device.id));
-    if (!a.device.is_cuda()) fail_value("from_dlpack: the data lies on a cuda device, while this process simulates them.");
+    if (!a.device.is_cuda())
+      fail_value("from_dlpack: the data lies on a cuda device, while this process simulates them.");
     wait_for(d.device);
   }
   bool known = false;
@@ -281,26 +299,29 @@ Tensor from_dlpack(nb::handle source) {
     known = d.dtype.lanes == 1 && t.code == d.dtype.code && t.bits == d.dtype.bits;
     a.dtype = static_cast<DType>(i);
   }
-  if (!known) fail_type("from_dlpack: an element type of code {} and {} bits has no tensor type.", d.dtype.code, d.dtype.bits);
+  if (!known)
+    fail_type("from_dlpack: an element type of code {} and {} bits has no tensor type.", d.dtype.code, d.dtype.bits);
   a.shape = Dims(std::span<const int64_t>(d.shape, static_cast<size_t>(d.ndim)));
-  a.strides = d.strides ? Dims(std::span<const int64_t>(d.strides, static_cast<size_t>(d.ndim))) : contiguous_strides(a.shape);
+  a.strides =
+      d.strides ? Dims(std::span<const int64_t>(d.strides, static_cast<size_t>(d.ndim))) : contiguous_strides(a.shape);
   int64_t extent = 1;
   for (int i = 0; i < a.ndim(); ++i) {
     if (a.strides[i] < 0 && a.shape[i] > 1) fail_value("from_dlpack: negative strides cannot be shared. Pass a copy.");
     extent += (std::max<int64_t>(a.shape[i], 1) - 1) * a.strides[i];
   }
   PyCapsule_SetName(capsule.ptr(), "used_dltensor");
-  a.storage = borrow_storage(static_cast<std::byte*>(d.data) + d.byte_offset, static_cast<size_t>(extent) * size_bytes(a.dtype), new Borrowed{m, d.device}, [](void* p) {
-    if (!Py_IsInitialized()) return;
-    nb::gil_scoped_acquire gil;
-    auto* borrowed = static_cast<Borrowed*>(p);
-    try {
-      wait_for(borrowed->device);
-    } catch (...) {  // the driver is gone
-    }
-    if (borrowed->managed->deleter) borrowed->managed->deleter(borrowed->managed);
-    delete borrowed;
-  });
+  a.storage = borrow_storage(static_cast<std::byte*>(d.data) + d.byte_offset,
+                             static_cast<size_t>(extent) * size_bytes(a.dtype), new Borrowed{m, d.device}, [](void* p) {
+                               if (!Py_IsInitialized()) return;
+                               nb::gil_scoped_acquire gil;
+                               auto* borrowed = static_cast<Borrowed*>(p);
+                               try {
+                                 wait_for(borrowed->device);
+                               } catch (...) {  // the driver is gone
+                               }
+                               if (borrowed->managed->deleter) borrowed->managed->deleter(borrowed->managed);
+                               delete borrowed;
+                             });
   return Tensor::local(a);
 }
 
@@ -311,7 +332,9 @@ nb::object to_host_numpy(const Tensor& given);
 // A global tensor's value is gathered in any case, so that it may as well be brought here.
 nb::object to_numpy(const Tensor& t) {
   if (t.is_local() && t.device().is_cuda() && !copies_from_devices)
-    fail_type("numpy: the tensor lies on {}, whose memory numpy cannot read. Use Tensor.cpu() first to copy it to the host.", t.device().str());
+    fail_type(
+        "numpy: the tensor lies on {}, whose memory numpy cannot read. Use Tensor.cpu() first to copy it to the host.",
+        t.device().str());
   return to_host_numpy(t);
 }
 
@@ -336,20 +359,31 @@ void bind_numpy(nb::module_& m) {
   using namespace nb::literals;
   make_lent_type();
   auto numpy = [](const Tensor& t) { return to_numpy(t); };
-  def_method("numpy", numpy, "The whole value as a numpy array; a local CPU tensor's shares its memory. Collective for a global tensor.");
+  def_method(
+      "numpy", numpy,
+      "The whole value as a numpy array; a local CPU tensor's shares its memory. Collective for a global tensor.");
   def_method("__array__", array_method, "dtype"_a = nb::none(), "copy"_a = nb::none());
-  def_method("__dlpack__", [](const Tensor& t, nb::kwargs) { return to_dlpack(t); }, "kwargs"_a, "The memory of a local tensor as a DLPack capsule.");
+  def_method(
+      "__dlpack__", [](const Tensor& t, nb::kwargs) { return to_dlpack(t); }, "kwargs"_a,
+      "The memory of a local tensor as a DLPack capsule.");
   def_method("__dlpack_device__", [](const Tensor& t) {
     const DLDevice d = dl_device(t);
     return nb::make_tuple(d.type, d.id);
   });
-  m.def("set_numpy_copies", [](bool on) { copies_from_devices = on; }, "on"_a,
-        "Whether numpy() of a tensor on a cuda device copies it, as OneFlow's does, instead of failing, as PyTorch's does.");
-  m.def("from_numpy", [](nb::handle a) {
-    if (!is_numpy_array(a.ptr())) fail_type("from_numpy: takes a numpy array, got {}. Use holon.tensor() for other data.", describe(a.ptr()));
-    return tensor_over_numpy(a, "from_numpy");
-  }, "array"_a, "A tensor over the array's memory.");
-  m.def("from_dlpack", from_dlpack, "source"_a, "A tensor over the memory of another library's tensor, on the CPU or a cuda device of this process.");
+  m.def(
+      "set_numpy_copies", [](bool on) { copies_from_devices = on; }, "on"_a,
+      "Whether numpy() of a tensor on a cuda device copies it, as OneFlow's does, instead of failing, as PyTorch's "
+      "does.");
+  m.def(
+      "from_numpy",
+      [](nb::handle a) {
+        if (!is_numpy_array(a.ptr()))
+          fail_type("from_numpy: takes a numpy array, got {}. Use holon.tensor() for other data.", describe(a.ptr()));
+        return tensor_over_numpy(a, "from_numpy");
+      },
+      "array"_a, "A tensor over the array's memory.");
+  m.def("from_dlpack", from_dlpack, "source"_a,
+        "A tensor over the memory of another library's tensor, on the CPU or a cuda device of this process.");
 }
 
 }  // namespace holon::python

@@ -1,5 +1,5 @@
-// One Python object per op, called by vectorcall. The same object serves as holon.add and, being a method descriptor, as
-// Tensor.add without a bound method.
+// One Python object per op, called by vectorcall. The same object serves as holon.add and, being a method descriptor,
+// as Tensor.add without a bound method.
 #include <Python.h>
 #include <structmember.h>
 
@@ -15,9 +15,8 @@ namespace holon::python {
 namespace {
 
 struct OpFunction {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
-  const ArgParser* parser;  // shared by a name, its aliases and the in-place form; the first form of several
+  PyObject_HEAD vectorcallfunc vectorcall;
+  const ArgParser* parser;     // shared by a name, its aliases and the in-place form; the first form of several
   const Overloads* overloads;  // nullptr: one form
   bool in_place;
   PyObject* name;
@@ -27,7 +26,8 @@ PyTypeObject* op_function_type;
 PyObject* call_op(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) noexcept {
   return guarded([&] {
     ReadyCall call;
-    reinterpret_cast<OpFunction*>(self)->parser->parse(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames, &call);
+    reinterpret_cast<OpFunction*>(self)->parser->parse(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames,
+                                                       &call);
     return run(call);
   });
 }
@@ -38,7 +38,8 @@ PyObject* call_in_place(PyObject* self, PyObject* const* args, size_t nargsf, Py
     auto* f = reinterpret_cast<OpFunction*>(self);
     f->parser->parse(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames, &call);
     if (!call.first || call.inputs.empty() || (call.op != &f->parser->op() && call.first != args[0]))
-      fail_type("{}_: the first argument must be Tensor: it is written to. Signature: {}", f->parser->op().public_name(), f->parser->signature());
+      fail_type("{}_: the first argument must be Tensor: it is written to. Signature: {}",
+                f->parser->op().public_name(), f->parser->signature());
     dispatch_in_place(*call.op, std::move(call.inputs), call.attrs);
     return Py_NewRef(call.first);
   });
@@ -54,7 +55,8 @@ PyObject* call_overloaded(PyObject* self, PyObject* const* args, size_t nargsf, 
   });
 }
 
-// __holon_function__ of the object's type, or, of a list or tuple, of an item's: a new reference, or nullptr without an error.
+// __holon_function__ of the object's type, or, of a list or tuple, of an item's: a new reference, or nullptr without an
+// error.
 PyObject* find_override(PyObject* o) {
   static PyObject* const name = PyUnicode_InternFromString("__holon_function__");
   if (is_tensor(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyUnicode_CheckExact(o)) return nullptr;
@@ -71,8 +73,8 @@ PyObject* find_override(PyObject* o) {
   return found;
 }
 
-// A call that failed is taken over by an argument that is no tensor and whose type has __holon_function__(op, args, kwargs);
-// else its error stays.
+// A call that failed is taken over by an argument that is no tensor and whose type has __holon_function__(op, args,
+// kwargs); else its error stays.
 PyObject* call_override(PyObject* self, PyObject* const* args, size_t nargs, PyObject* kwnames) noexcept {
   return guarded([&]() -> PyObject* {
     PyObject *type, *value, *trace;
@@ -87,8 +89,10 @@ PyObject* call_override(PyObject* self, PyObject* const* args, size_t nargs, PyO
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
-    nb::object function = nb::steal(override), positional = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(nargs))));
-    for (size_t i = 0; i < nargs; ++i) PyTuple_SET_ITEM(positional.ptr(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
+    nb::object function = nb::steal(override),
+               positional = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(nargs))));
+    for (size_t i = 0; i < nargs; ++i)
+      PyTuple_SET_ITEM(positional.ptr(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
     nb::dict named;
     for (size_t i = 0; i < n_named; ++i)
       named[nb::handle(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)))] = nb::handle(args[nargs + i]);
@@ -186,8 +190,9 @@ PyObject* op_reduce(PyObject* self, PyObject*) {
 }
 
 void make_type() {
-  static PyMemberDef members[] = {
-      {"__vectorcalloffset__", T_PYSSIZET, offsetof(OpFunction, vectorcall), READONLY, nullptr}, {nullptr, 0, 0, 0, nullptr}};
+  static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(OpFunction, vectorcall), READONLY,
+                                   nullptr},
+                                  {nullptr, 0, 0, 0, nullptr}};
   static PyMethodDef methods[] = {{"__reduce__", op_reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
   static PyGetSetDef getset[] = {{"__name__", get_name, nullptr, nullptr, nullptr},
                                  {"__qualname__", get_name, nullptr, nullptr, nullptr},
@@ -205,17 +210,20 @@ void make_type() {
                          {Py_tp_getset, getset},
                          {0, nullptr}};
   PyType_Spec spec = {"holon._C.OpFunction", sizeof(OpFunction), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
+                          Py_TPFLAGS_DISALLOW_INSTANTIATION,
                       slots};
   op_function_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)));
 }
 
-nb::object make_function(const ArgParser* parser, const std::string& name, bool in_place, const Overloads* overloads = nullptr) {
+nb::object make_function(const ArgParser* parser, const std::string& name, bool in_place,
+                         const Overloads* overloads = nullptr) {
   auto* f = PyObject_New(OpFunction, op_function_type);
   if (!f) raise_python();
-  f->vectorcall = overloads  ? in_place ? call_or_override<call_overloaded<call_in_place>> : call_or_override<call_overloaded<call_op>>
-                  : in_place ? call_or_override<call_in_place>
-                             : call_or_override<call_op>;
+  f->vectorcall = overloads
+      ? in_place ? call_or_override<call_overloaded<call_in_place>> : call_or_override<call_overloaded<call_op>>
+      : in_place ? call_or_override<call_in_place>
+                 : call_or_override<call_op>;
   f->parser = parser;
   f->overloads = overloads;
   f->in_place = in_place;
@@ -297,7 +305,9 @@ nb::list op_table() {
     row["shapes"] = shape_words(*op);
     row["linear"] = op->joint != 0 || op->each != 0;
     row["scalar_form"] = op->scalar_form;
-    row["in_place_name"] = !op->in_place ? "" : op->in_place_name.empty() ? op->public_name() + std::string("_") : op->in_place_name;
+    row["in_place_name"] = !op->in_place ? ""
+        : op->in_place_name.empty()      ? op->public_name() + std::string("_")
+                                         : op->in_place_name;
     row["gives_number"] = op->gives_number;
     row["rule"] = op->no_rule_reason.empty() ? op->rule_text : "whole: " + op->no_rule_reason;
     row["n_outputs"] = op->schema.n_outputs;
@@ -314,9 +324,10 @@ nb::list op_table() {
       arg["optional"] = a.optional;
       arg["keyword_only"] = a.keyword_only;
       bool quoted = a.type == ArgType::kText && a.has_default && a.default_text != "None";
-      arg["default"] = a.has_default ? nb::object(nb::str((quoted ? "'" + a.default_text + "'" : a.default_text).c_str()))
-                       : a.optional  ? nb::object(nb::str("None"))
-                                     : nb::object(nb::none());
+      arg["default"] = a.has_default
+          ? nb::object(nb::str((quoted ? "'" + a.default_text + "'" : a.default_text).c_str()))
+          : a.optional ? nb::object(nb::str("None"))
+                       : nb::object(nb::none());
       args.append(arg);
     }
     row["args"] = args;
@@ -355,7 +366,8 @@ nb::list signatures_of_python_call(const std::string& name, const nb::args& args
 
 // A method has the tensor as its first argument.
 bool is_method(const OpDef& op) {
-  return op.method && !op.schema.args.empty() && op.schema.args[0].type == ArgType::kTensor && !op.schema.args[0].optional;
+  return op.method && !op.schema.args.empty() && op.schema.args[0].type == ArgType::kTensor &&
+      !op.schema.args[0].optional;
 }
 
 // Makes an op's function and method under a name, its public one or an alias, and those of its in-place form.
@@ -385,29 +397,40 @@ void bind_ops(nb::module_& m) {
   }
   for (auto& [name, op] : all_aliases()) add_functions(functions, name, *op);
   m.attr("ops") = functions;
-  m.def("load_library", [functions](const std::string& path) {
-    nb::list names;
-    for (auto& name : load_library(path)) {
-      const OpDef& op = find_op(name);
-      if (op.function || op.method) add_functions(functions, op.public_name(), op);
-      names.append(name);
-    }
-    return names;
-  }, nb::arg("path"), "Loads a shared library of ops and returns their names; they become functions of holon and methods of Tensor.");
+  m.def(
+      "load_library",
+      [functions](const std::string& path) {
+        nb::list names;
+        for (auto& name : load_library(path)) {
+          const OpDef& op = find_op(name);
+          if (op.function || op.method) add_functions(functions, op.public_name(), op);
+          names.append(name);
+        }
+        return names;
+      },
+      nb::arg("path"),
+      "Loads a shared library of ops and returns their names; they become functions of holon and methods of Tensor.");
 #ifdef HOLON_TREE_INCLUDE
-  m.def("tree_paths", [] {
-    nb::dict paths;
-    paths["include"] = nb::str(HOLON_TREE_INCLUDE).attr("split")(":");
-    paths["library"] = HOLON_TREE_LIBRARY;
-    return paths;
-  }, "Where this development build has its headers and its library.");
+  m.def(
+      "tree_paths",
+      [] {
+        nb::dict paths;
+        paths["include"] = nb::str(HOLON_TREE_INCLUDE).attr("split")(":");
+        paths["library"] = HOLON_TREE_LIBRARY;
+        return paths;
+      },
+      "Where this development build has its headers and its library.");
 #endif
   m.def("op_table", op_table, "One dict per op: name, schema, args, doc, example, aliases, rule, flags.");
-  m.def("find_op_function", find_op_function, nb::arg("name"), "The function of any op, hidden ones included, by name.");
-  m.def("call", [](const std::string& name, nb::args args, nb::kwargs kwargs) { return find_op_function(name)(*args, **kwargs); },
-        nb::arg("name"), nb::arg("args"), nb::arg("kwargs"), "Calls any op by name, hidden ones included.");
+  m.def("find_op_function", find_op_function, nb::arg("name"),
+        "The function of any op, hidden ones included, by name.");
+  m.def(
+      "call",
+      [](const std::string& name, nb::args args, nb::kwargs kwargs) { return find_op_function(name)(*args, **kwargs); },
+      nb::arg("name"), nb::arg("args"), nb::arg("kwargs"), "Calls any op by name, hidden ones included.");
   m.def("signatures_of_call", signatures_of_python_call, nb::arg("name"), nb::arg("args"), nb::arg("kwargs"),
-        "The signatures of sbp, for one axis of ranks, among which such a call of the op would choose: \"S(0), B -> S(0)\". Runs nothing.");
+        "The signatures of sbp, for one axis of ranks, among which such a call of the op would choose: \"S(0), B -> "
+        "S(0)\". Runs nothing.");
 }
 
 }  // namespace holon::python

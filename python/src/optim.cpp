@@ -1,5 +1,5 @@
-// The update rules of optimizers, the clipping of gradients and the formulas of learning rates. python/holon/optim keeps
-// groups and schedules.
+// The update rules of optimizers, the clipping of gradients and the formulas of learning rates. python/holon/optim
+// keeps groups and schedules.
 #include "holon/optim/update.h"
 
 #include <nanobind/stl/vector.h>
@@ -21,7 +21,8 @@ std::vector<Tensor> tensor_list(nb::handle list) {
   std::vector<Tensor> result;
   result.reserve(nb::len(list));
   for (nb::handle item : list) {
-    if (!is_tensor(item.ptr())) fail_type("a list of tensors is wanted here; it holds a {}.", Py_TYPE(item.ptr())->tp_name);
+    if (!is_tensor(item.ptr()))
+      fail_type("a list of tensors is wanted here; it holds a {}.", Py_TYPE(item.ptr())->tp_name);
     result.push_back(tensor_of(item.ptr()));
   }
   return result;
@@ -37,12 +38,13 @@ optim::RuleKind kind_of(std::string_view name) {
 // The names of options, as dicts have them.
 struct OptionNames {
   PyObject* intern(const char* name) { return checked(PyUnicode_InternFromString(name)); }
-  PyObject *lr = intern("lr"), *weight_decay = intern("weight_decay"), *eps = intern("eps"), *momentum = intern("momentum"),
-           *dampening = intern("dampening"), *rho = intern("rho"), *alpha = intern("alpha"), *lr_decay = intern("lr_decay"),
-           *initial = intern("initial_accumulator_value"), *trust = intern("trust_coefficient"), *nesterov = intern("nesterov"),
-           *maximize = intern("maximize"), *amsgrad = intern("amsgrad"), *centered = intern("centered"), *decoupled = intern("decoupled"),
-           *adam_w_mode = intern("adam_w_mode"), *bias_correction = intern("do_bias_correction"), *master_weights = intern("master_weights"),
-           *betas = intern("betas");
+  PyObject *lr = intern("lr"), *weight_decay = intern("weight_decay"), *eps = intern("eps"),
+           *momentum = intern("momentum"), *dampening = intern("dampening"), *rho = intern("rho"),
+           *alpha = intern("alpha"), *lr_decay = intern("lr_decay"), *initial = intern("initial_accumulator_value"),
+           *trust = intern("trust_coefficient"), *nesterov = intern("nesterov"), *maximize = intern("maximize"),
+           *amsgrad = intern("amsgrad"), *centered = intern("centered"), *decoupled = intern("decoupled"),
+           *adam_w_mode = intern("adam_w_mode"), *bias_correction = intern("do_bias_correction"),
+           *master_weights = intern("master_weights"), *betas = intern("betas");
 };
 
 }  // namespace
@@ -53,7 +55,8 @@ optim::Rule rule_of(std::string_view kind, nb::handle options) {
   r.kind = kind_of(kind);
   auto number = [&](PyObject* name, double* out) {
     PyObject* o = PyDict_GetItem(options.ptr(), name);
-    if (o && o != Py_None && !to_float(o, out)) fail_type("the option {} must be a number, got {}.", PyUnicode_AsUTF8(name), describe(o));
+    if (o && o != Py_None && !to_float(o, out))
+      fail_type("the option {} must be a number, got {}.", PyUnicode_AsUTF8(name), describe(o));
   };
   auto flag = [&](PyObject* name, bool* out) {
     PyObject* o = PyDict_GetItem(options.ptr(), name);
@@ -98,12 +101,13 @@ Tensor state_in(const nb::dict& state, const char* name) {
 
 namespace {
 
-// One step of parameters that have a gradient. states[i] is the dict of parameter i, with "step" and the rule's tensors;
-// what is missing is put there.
+// One step of parameters that have a gradient. states[i] is the dict of parameter i, with "step" and the rule's
+// tensors; what is missing is put there.
 void optimizer_step(const std::string& kind, nb::handle params, nb::list states, nb::dict options) {
   const optim::Rule rule = rule_of(kind, options);
   std::vector<optim::Slot> slots(nb::len(states));
-  if (nb::len(params) != slots.size()) fail_value("optimizer_step: {} parameters and {} states.", nb::len(params), slots.size());
+  if (nb::len(params) != slots.size())
+    fail_value("optimizer_step: {} parameters and {} states.", nb::len(params), slots.size());
   size_t i = 0;
   for (nb::handle p : params) {
     optim::Slot& s = slots[i];
@@ -136,12 +140,14 @@ void optimizer_step(const std::string& kind, nb::handle params, nb::list states,
     nb::dict state = nb::cast<nb::dict>(states[i]);
     state["step"] = s.step;
     for (size_t k = 0; k < optim::kMaxStates; ++k)
-      if (!had[i][k] && s.state[k].defined()) state[optim::state_name(rule, static_cast<int>(k))] = wrap_object(s.state[k]);
+      if (!had[i][k] && s.state[k].defined())
+        state[optim::state_name(rule, static_cast<int>(k))] = wrap_object(s.state[k]);
     if (!had_master[i] && s.master.defined()) state["master"] = wrap_object(s.master);
   }
 }
 
-// A state tensor as the rule wants it for the parameter: its dtype, layout and device, in memory of its own. Collective.
+// A state tensor as the rule wants it for the parameter: its dtype, layout and device, in memory of its own.
+// Collective.
 nb::object state_like(const std::string& kind, nb::dict options, const Tensor& param, const Tensor& value) {
   const optim::Rule rule = rule_of(kind, options);
   const GlobalSpec* spec = optim::state_spec(rule, param);
@@ -174,19 +180,25 @@ bool scale_grads(nb::handle params, double factor) {
 void bind_schedule(nb::module_& m) {
   using namespace nb::literals;
   m.def("step_factor", &optim::step_factor, "step"_a, "period"_a, "gamma"_a);
-  m.def("multi_step_factor", [](int64_t step, const std::vector<int64_t>& milestones, double gamma) {
-    return optim::multi_step_factor(step, milestones, gamma);
-  }, "step"_a, "milestones"_a, "gamma"_a);
+  m.def(
+      "multi_step_factor",
+      [](int64_t step, const std::vector<int64_t>& milestones, double gamma) {
+        return optim::multi_step_factor(step, milestones, gamma);
+      },
+      "step"_a, "milestones"_a, "gamma"_a);
   m.def("exponential_factor", &optim::exponential_factor, "step"_a, "gamma"_a);
   m.def("constant_factor", &optim::constant_factor, "step"_a, "factor"_a, "total_iters"_a);
   m.def("linear_factor", &optim::linear_factor, "step"_a, "start"_a, "end"_a, "total_iters"_a);
   m.def("cosine_decay_factor", &optim::cosine_decay_factor, "step"_a, "decay_steps"_a, "alpha"_a);
-  m.def("warmup_factor", [](int64_t step, double factor, int64_t iters, const std::string& method) {
-    return optim::warmup_factor(step, factor, iters, method);
-  }, "step"_a, "factor"_a, "iters"_a, "method"_a);
+  m.def(
+      "warmup_factor",
+      [](int64_t step, double factor, int64_t iters, const std::string& method) {
+        return optim::warmup_factor(step, factor, iters, method);
+      },
+      "step"_a, "factor"_a, "iters"_a, "method"_a);
   m.def("cosine_annealing_lr", &optim::cosine_annealing_lr, "step"_a, "base"_a, "t_max"_a, "eta_min"_a);
-  m.def("cosine_warm_restarts_lr", &optim::cosine_warm_restarts_lr, "step"_a, "base"_a, "t_0"_a, "t_mult"_a, "eta_min"_a, "decay_rate"_a = 1.0,
-        "restart_limit"_a = 0);
+  m.def("cosine_warm_restarts_lr", &optim::cosine_warm_restarts_lr, "step"_a, "base"_a, "t_0"_a, "t_mult"_a,
+        "eta_min"_a, "decay_rate"_a = 1.0, "restart_limit"_a = 0);
   m.def("polynomial_lr", &optim::polynomial_lr, "step"_a, "base"_a, "steps"_a, "end"_a, "power"_a, "cycle"_a);
   nb::class_<optim::OneCycle>(m, "OneCycle", "One rise and one fall of the learning rate.")
       .def(nb::init<>())
@@ -201,16 +213,22 @@ void bind_schedule(nb::module_& m) {
       .def_rw("max_momentum", &optim::OneCycle::max_momentum)
       .def("lr", &optim::OneCycle::lr, "step"_a)
       .def("momentum", &optim::OneCycle::momentum, "step"_a);
-  m.def("cyclic_share", [](int64_t step, int64_t up, int64_t down, const std::string& mode, double gamma) {
-    optim::Cyclic c;
-    c.step_size_up = up;
-    c.step_size_down = down;
-    c.gamma = gamma;
-    if (mode == "triangular2") c.mode = optim::Cyclic::Mode::kTriangular2;
-    else if (mode == "exp_range") c.mode = optim::Cyclic::Mode::kExpRange;
-    else if (mode != "triangular") fail_value("CyclicLR: the mode is '{}'; it must be 'triangular', 'triangular2' or 'exp_range'.", mode);
-    return c.share(step);
-  }, "step"_a, "up"_a, "down"_a, "mode"_a, "gamma"_a);
+  m.def(
+      "cyclic_share",
+      [](int64_t step, int64_t up, int64_t down, const std::string& mode, double gamma) {
+        optim::Cyclic c;
+        c.step_size_up = up;
+        c.step_size_down = down;
+        c.gamma = gamma;
+        if (mode == "triangular2")
+          c.mode = optim::Cyclic::Mode::kTriangular2;
+        else if (mode == "exp_range")
+          c.mode = optim::Cyclic::Mode::kExpRange;
+        else if (mode != "triangular")
+          fail_value("CyclicLR: the mode is '{}'; it must be 'triangular', 'triangular2' or 'exp_range'.", mode);
+        return c.share(step);
+      },
+      "step"_a, "up"_a, "down"_a, "mode"_a, "gamma"_a);
   nb::class_<optim::Plateau>(m, "Plateau", "Tells when a metric has stopped getting better.")
       .def(nb::init<>())
       .def_rw("maximize", &optim::Plateau::maximize)
@@ -231,12 +249,15 @@ void bind_schedule(nb::module_& m) {
 void bind_optim(nb::module_& m) {
   using namespace nb::literals;
   m.def("optimizer_step", &optimizer_step, "rule"_a, "params"_a, "states"_a, "options"_a,
-        "One step of the rule for all params that have a gradient; states are their dicts. Collective where a gradient is boxed.");
-  m.def("optimizer_check", [](const std::string& kind, nb::dict options) { optim::check(rule_of(kind, options)); }, "rule"_a, "options"_a,
-        "Raises ValueError if an option of the rule is out of range.");
+        "One step of the rule for all params that have a gradient; states are their dicts. Collective where a gradient "
+        "is boxed.");
+  m.def(
+      "optimizer_check", [](const std::string& kind, nb::dict options) { optim::check(rule_of(kind, options)); },
+      "rule"_a, "options"_a, "Raises ValueError if an option of the rule is out of range.");
   m.def("optimizer_state_like", &state_like, "rule"_a, "options"_a, "param"_a, "value"_a,
         "The value in the dtype and layout of the rule's state for the parameter. Collective for global ones.");
-  m.def("clip_grad_norm", &clip_grad_norm, "params"_a, "max_norm"_a, "norm_type"_a = 2.0, "error_if_nonfinite"_a = false,
+  m.def("clip_grad_norm", &clip_grad_norm, "params"_a, "max_norm"_a, "norm_type"_a = 2.0,
+        "error_if_nonfinite"_a = false,
         "Scales the gradients so that their common norm is at most max_norm; returns the norm before.");
   m.def("clip_grad_value", &clip_grad_value, "params"_a, "clip_value"_a,
         "Brings every element of the gradients to at least -clip_value and at most clip_value.");

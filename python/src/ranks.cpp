@@ -1,4 +1,5 @@
-// Ranks and what belongs to them: world, random seed, memory, printing; ranks as threads; the interpreter's lock around waits.
+// Ranks and what belongs to them: world, random seed, memory, printing; ranks as threads; the interpreter's lock around
+// waits.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -50,15 +51,18 @@ void user_line(char* text, size_t size) {
       const std::string line = ":" + std::to_string(PyFrame_GetLineNumber(f));
       // The end of a long path says more than its beginning.
       std::string_view shown(file), cut;
-      if (shown.size() + line.size() + 1 > size) cut = "...", shown.remove_prefix(shown.size() + line.size() + 4 - size);
-      std::snprintf(text, size, "%.*s%.*s%s", static_cast<int>(cut.size()), cut.data(), static_cast<int>(shown.size()), shown.data(), line.c_str());
+      if (shown.size() + line.size() + 1 > size)
+        cut = "...", shown.remove_prefix(shown.size() + line.size() + 4 - size);
+      std::snprintf(text, size, "%.*s%.*s%s", static_cast<int>(cut.size()), cut.data(), static_cast<int>(shown.size()),
+                    shown.data(), line.c_str());
       return;
     }
     frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
   }
 }
 
-// CPython writes a thread's frames without its lock, for faulthandler; where it does not export the function there is no such stack.
+// CPython writes a thread's frames without its lock, for faulthandler; where it does not export the function there is
+// no such stack.
 void (*dump_traceback)(int fd, PyThreadState*) = nullptr;
 void dump_stack(int fd) {
   if (PyThreadState* thread = PyGILState_GetThisThreadState(); dump_traceback && thread) dump_traceback(fd, thread);
@@ -92,7 +96,8 @@ nb::list run_ranks(int n, nb::handle fn) {
         std::string what = e.what();
         size_t last = what.find_last_not_of('\n');
         what.resize(last == std::string::npos ? 0 : last + 1);
-        throw Error(ErrorKind::kRuntime, std::move(what));  // for the other ranks' messages; the object itself is raised below
+        throw Error(ErrorKind::kRuntime,
+                    std::move(what));  // for the other ranks' messages; the object itself is raised below
       }
     });
   } catch (const Error&) {
@@ -125,12 +130,13 @@ nb::dict get_printoptions() {
   return d;
 }
 
-void set_printoptions(nb::handle precision, nb::handle threshold, nb::handle edgeitems, nb::handle linewidth, nb::handle profile, nb::handle gather,
-                      nb::handle prefix) {
+void set_printoptions(nb::handle precision, nb::handle threshold, nb::handle edgeitems, nb::handle linewidth,
+                      nb::handle profile, nb::handle gather, nb::handle prefix) {
   PrintOptions o = print_options();
   if (!profile.is_none()) {
     std::string p = nb::cast<std::string>(nb::str(profile));
-    if (p != "default" && p != "short" && p != "full") fail_value("set_printoptions: profile must be \"default\", \"short\" or \"full\", got \"{}\".", p);
+    if (p != "default" && p != "short" && p != "full")
+      fail_value("set_printoptions: profile must be \"default\", \"short\" or \"full\", got \"{}\".", p);
     o.precision = p == "short" ? 2 : 4;
     o.threshold = p == "full" ? INT64_MAX : 1000;
     o.edge_items = p == "short" ? 2 : 3;
@@ -139,14 +145,16 @@ void set_printoptions(nb::handle precision, nb::handle threshold, nb::handle edg
   auto number = [](nb::handle h, const char* what, int64_t least, auto* out) {
     int64_t v;
     if (h.is_none()) return;
-    if (!to_int(h.ptr(), &v) || v < least) fail_value("set_printoptions: {} must be an int of at least {}, got {}.", what, least, describe(h.ptr()));
+    if (!to_int(h.ptr(), &v) || v < least)
+      fail_value("set_printoptions: {} must be an int of at least {}, got {}.", what, least, describe(h.ptr()));
     *out = static_cast<std::remove_pointer_t<decltype(out)>>(std::min<int64_t>(v, 1 << 30));
   };
   number(precision, "precision", 0, &o.precision);
   number(threshold, "threshold", 0, &o.threshold);
   number(edgeitems, "edgeitems", 1, &o.edge_items);
   number(linewidth, "linewidth", 10, &o.line_width);
-  if (!gather.is_none() && !to_bool(gather.ptr(), &o.gather)) fail_type("set_printoptions: gather must be bool, got {}.", describe(gather.ptr()));
+  if (!gather.is_none() && !to_bool(gather.ptr(), &o.gather))
+    fail_type("set_printoptions: gather must be bool, got {}.", describe(gather.ptr()));
   if (!prefix.is_none()) o.prefix = nb::cast<std::string>(nb::str(prefix));
   print_options() = o;
 }
@@ -157,73 +165,117 @@ void bind_ranks(nb::module_& m) {
   using namespace nb::literals;
   dump_traceback = reinterpret_cast<decltype(dump_traceback)>(dlsym(RTLD_DEFAULT, "_Py_DumpTraceback"));
   set_blocking_hooks({release_lock, take_lock, look_at_signals, user_line, dump_stack});
-  m.def("set_package_folder", [](const std::string& path) { package_folder() = path; }, "path"_a,
-        "Names the folder whose files are no part of the user's program: errors show the line that called into it.");
-  m.def("user_line", [] {
-    char text[512];
-    user_line(text, sizeof text);
-    return std::string(text);
-  }, "The file and line of the user's program that is running.");
+  m.def(
+      "set_package_folder", [](const std::string& path) { package_folder() = path; }, "path"_a,
+      "Names the folder whose files are no part of the user's program: errors show the line that called into it.");
+  m.def(
+      "user_line",
+      [] {
+        char text[512];
+        user_line(text, sizeof text);
+        return std::string(text);
+      },
+      "The file and line of the user's program that is running.");
 
-  m.def("rank", [] { return Context::current().rank(); }, "This rank's number, from 0.");
-  m.def("world_size", [] { return Context::current().world_size(); }, "The number of ranks.");
-  m.def("local_rank", [] { return Context::current().local_rank(); }, "This rank's number on its host.");
-  m.def("local_world_size", [] { return Context::current().local_world_size(); }, "The number of ranks on this host.");
-  m.def("ranks_are_threads", [] { return Context::current().ranks_are_threads(); }, "Whether the ranks are threads of this process.");
+  m.def(
+      "rank", [] { return Context::current().rank(); }, "This rank's number, from 0.");
+  m.def(
+      "world_size", [] { return Context::current().world_size(); }, "The number of ranks.");
+  m.def(
+      "local_rank", [] { return Context::current().local_rank(); }, "This rank's number on its host.");
+  m.def(
+      "local_world_size", [] { return Context::current().local_world_size(); }, "The number of ranks on this host.");
+  m.def(
+      "ranks_are_threads", [] { return Context::current().ranks_are_threads(); },
+      "Whether the ranks are threads of this process.");
   m.def("run_ranks", run_ranks, "n"_a, "fn"_a,
-        "Runs fn(rank) on n threads, each a rank of a world of its own, and returns their results in a list. The first exception of a rank is raised here.");
+        "Runs fn(rank) on n threads, each a rank of a world of its own, and returns their results in a list. The first "
+        "exception of a rank is raised here.");
   m.def("barrier", barrier, "Waits for all ranks. Collective.");
-  m.def("join_world", [] { comm::join_world(); }, "Meets the other ranks now. Collective.");
-  m.def("abort_world", [](const std::string& reason) { return comm::abort_world(reason); }, "reason"_a,
-        "Tells the other ranks that this one has failed: what they wait for raises with the reason. Returns whether it was the first.");
-  m.def("note_trouble", [](const std::string& text) { comm::note_trouble(text); }, "text"_a,
-        "Something that may end this rank later: others who then miss it are told.");
-  m.def("set_call_site", [](const std::string& text) { comm::set_call_site(text.c_str()); }, "text"_a,
-        "What this rank is about to do, e.g. a file and line: shown in errors of later communication.");
-  m.def("comm_stats", [] {
-    nb::dict d;
-    d["calls"] = comm::stats().calls;
-    d["bytes_read"] = comm::stats().bytes_read;
-    return d;
-  }, "What this rank has communicated: calls and bytes_read.");
+  m.def(
+      "join_world", [] { comm::join_world(); }, "Meets the other ranks now. Collective.");
+  m.def(
+      "abort_world", [](const std::string& reason) { return comm::abort_world(reason); }, "reason"_a,
+      "Tells the other ranks that this one has failed: what they wait for raises with the reason. Returns whether it "
+      "was the first.");
+  m.def(
+      "note_trouble", [](const std::string& text) { comm::note_trouble(text); }, "text"_a,
+      "Something that may end this rank later: others who then miss it are told.");
+  m.def(
+      "set_call_site", [](const std::string& text) { comm::set_call_site(text.c_str()); }, "text"_a,
+      "What this rank is about to do, e.g. a file and line: shown in errors of later communication.");
+  m.def(
+      "comm_stats",
+      [] {
+        nb::dict d;
+        d["calls"] = comm::stats().calls;
+        d["bytes_read"] = comm::stats().bytes_read;
+        return d;
+      },
+      "What this rank has communicated: calls and bytes_read.");
 
-  m.def("manual_seed", [](nb::handle seed) {
-    int64_t v;
-    if (!to_int(seed.ptr(), &v)) fail_type("manual_seed: seed must be int, got {}.", describe(seed.ptr()));
-    manual_seed(static_cast<uint64_t>(v));
-  }, "seed"_a, "Seeds this rank's random numbers. Local draws are alike on ranks of one seed; a global draw takes the seed of its placement's first rank.");
-  m.def("initial_seed", [] { return random_state().seed; }, "The seed of this rank's random numbers.");
-  m.def("get_rng_state", [] {
-    const RandomState& r = random_state();
-    return nb::make_tuple(r.seed, r.seeded, r.local_counter, r.global_counter);
-  }, "(seed, seeded, local counter, global counter)");
-  m.def("set_rng_state", [](nb::tuple s) {
-    if (s.size() != 4) fail_value("set_rng_state: takes what get_rng_state() returned, got {} items.", s.size());
-    random_state() = {nb::cast<uint64_t>(s[0]), nb::cast<bool>(s[1]), nb::cast<int64_t>(s[2]), nb::cast<int64_t>(s[3])};
-    forget_agreed_seeds();
-  }, "state"_a, "Puts back what get_rng_state() returned.");
+  m.def(
+      "manual_seed",
+      [](nb::handle seed) {
+        int64_t v;
+        if (!to_int(seed.ptr(), &v)) fail_type("manual_seed: seed must be int, got {}.", describe(seed.ptr()));
+        manual_seed(static_cast<uint64_t>(v));
+      },
+      "seed"_a,
+      "Seeds this rank's random numbers. Local draws are alike on ranks of one seed; a global draw takes the seed of "
+      "its placement's first rank.");
+  m.def(
+      "initial_seed", [] { return random_state().seed; }, "The seed of this rank's random numbers.");
+  m.def(
+      "get_rng_state",
+      [] {
+        const RandomState& r = random_state();
+        return nb::make_tuple(r.seed, r.seeded, r.local_counter, r.global_counter);
+      },
+      "(seed, seeded, local counter, global counter)");
+  m.def(
+      "set_rng_state",
+      [](nb::tuple s) {
+        if (s.size() != 4) fail_value("set_rng_state: takes what get_rng_state() returned, got {} items.", s.size());
+        random_state() = {nb::cast<uint64_t>(s[0]), nb::cast<bool>(s[1]), nb::cast<int64_t>(s[2]),
+                          nb::cast<int64_t>(s[3])};
+        forget_agreed_seeds();
+      },
+      "state"_a, "Puts back what get_rng_state() returned.");
 
-  m.def("memory_stats", [] {
-    MemoryStats s = memory_stats();
-    nb::dict d;
-    d["in_use_bytes"] = s.in_use_bytes;
-    d["peak_bytes"] = s.peak_bytes;
-    d["cached_bytes"] = s.cached_bytes;
-    return d;
-  }, "Bytes of array memory: in_use_bytes, peak_bytes, cached_bytes.");
-  m.def("reset_peak_memory", [] { reset_peak_memory(); }, "Counts the peak from now on.");
-  m.def("release_cached_memory", [] { release_cached_memory(); }, "Gives cached blocks back to the system.");
-  m.def("settings", [] {
-    nb::list l;
-    for (auto& s : settings::all()) l.append(nb::make_tuple(s.name, s.fallback, s.doc));
-    return l;
-  }, "All HOLON_* environment variables: (name, default, meaning).");
-  m.def("setting", [](const std::string& name) { return settings::text(name); }, "name"_a, "The value of a HOLON_* variable, or its default.");
+  m.def(
+      "memory_stats",
+      [] {
+        MemoryStats s = memory_stats();
+        nb::dict d;
+        d["in_use_bytes"] = s.in_use_bytes;
+        d["peak_bytes"] = s.peak_bytes;
+        d["cached_bytes"] = s.cached_bytes;
+        return d;
+      },
+      "Bytes of array memory: in_use_bytes, peak_bytes, cached_bytes.");
+  m.def(
+      "reset_peak_memory", [] { reset_peak_memory(); }, "Counts the peak from now on.");
+  m.def(
+      "release_cached_memory", [] { release_cached_memory(); }, "Gives cached blocks back to the system.");
+  m.def(
+      "settings",
+      [] {
+        nb::list l;
+        for (auto& s : settings::all()) l.append(nb::make_tuple(s.name, s.fallback, s.doc));
+        return l;
+      },
+      "All HOLON_* environment variables: (name, default, meaning).");
+  m.def(
+      "setting", [](const std::string& name) { return settings::text(name); }, "name"_a,
+      "The value of a HOLON_* variable, or its default.");
 
   m.def("get_printoptions", get_printoptions, "How values are shown as text.");
-  m.def("set_printoptions", set_printoptions, "precision"_a = nb::none(), "threshold"_a = nb::none(), "edgeitems"_a = nb::none(),
-        "linewidth"_a = nb::none(), "profile"_a = nb::none(), nb::kw_only(), "gather"_a = nb::none(), "prefix"_a = nb::none(),
-        "Changes how values are shown as text. gather: a global tensor shows its whole value, which makes printing collective. "
+  m.def("set_printoptions", set_printoptions, "precision"_a = nb::none(), "threshold"_a = nb::none(),
+        "edgeitems"_a = nb::none(), "linewidth"_a = nb::none(), "profile"_a = nb::none(), nb::kw_only(),
+        "gather"_a = nb::none(), "prefix"_a = nb::none(),
+        "Changes how values are shown as text. gather: a global tensor shows its whole value, which makes printing "
+        "collective. "
         "prefix: of names such as holon.float32.");
 }
 

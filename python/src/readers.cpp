@@ -1,4 +1,5 @@
-// Readers of data files, the order of samples, batches as global tensors, and what a worker process of a loader does first.
+// Readers of data files, the order of samples, batches as global tensors, and what a worker process of a loader does
+// first.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
@@ -17,64 +18,107 @@ namespace holon::python {
 
 namespace {
 
-// A forked process has none of its parent's threads, and must not touch what the parent shares with its peers: one thread, memory
-// of its own, and a world of one rank.
+// A forked process has none of its parent's threads, and must not touch what the parent shares with its peers: one
+// thread, memory of its own, and a world of one rank.
 void enter_worker() {
   leave_arena();
   set_num_threads(1);
   Context::exchange(new Context(0, 1, 0, 1));
 }
 
-std::vector<std::filesystem::path> paths_of(const std::vector<std::string>& names) { return {names.begin(), names.end()}; }
+std::vector<std::filesystem::path> paths_of(const std::vector<std::string>& names) {
+  return {names.begin(), names.end()};
+}
 
 }  // namespace
 
 void bind_readers(nb::module_& m) {
   using namespace nb::literals;
   m.def("enter_worker", &enter_worker, "For a forked worker process: leaves the parent's world.");
-  m.def("num_threads", [] { return num_threads(); }, "Threads that kernels of this thread may use.");
-  m.def("set_num_threads", [](int n) { set_num_threads(n); }, "n"_a, "Sets how many threads kernels of this thread may use.");
-  m.def("permutation", &data::permutation, "seed"_a, "epoch"_a, "n"_a, "0 to n - 1 in an order that depends on seed and epoch alone.");
-  m.def("part_rows", [](int64_t size, nb::handle placement, nb::handle sbp) {
-    return data::part_rows(size, expect_placement(placement, "part_rows"), expect_nd_sbp(sbp, "part_rows"));
-  }, "size"_a, "placement"_a, "sbp"_a, "The first row and the number of rows that this rank has of `size` rows.");
-  m.def("join_rows", [](const Tensor& rows, int64_t size, nb::handle placement, nb::handle sbp) {
-    return data::join_rows(rows, size, expect_placement(placement, "join_rows"), expect_nd_sbp(sbp, "join_rows"));
-  }, "rows"_a, "size"_a, "placement"_a, "sbp"_a, "The global tensor of `size` rows of which every rank loaded its own. Nothing is sent.");
-  m.def("read_idx", [](const std::string& path) {
-    nb::gil_scoped_release released;
-    return data::read_idx(path);
-  }, "path"_a, "The values of an IDX file as a local tensor.");
-  m.def("find_mnist", [](const std::vector<std::string>& folders) { return data::mnist_folder(paths_of(folders)).string(); }, "folders"_a,
-        "The first of the folders that has MNIST's four files.");
-  m.def("read_mnist", [](const std::string& folder, bool train) {
-    nb::gil_scoped_release released;
-    return data::read_mnist(folder, train);
-  }, "folder"_a, "train"_a, "Images, uint8 [samples, 28, 28], and labels, uint8 [samples].");
-  m.def("draw_digits", [](int64_t n, uint64_t seed, uint64_t stream) {
-    nb::gil_scoped_release released;
-    return data::draw_digits(n, seed, stream);
-  }, "n"_a, "seed"_a, "stream"_a, "Drawn digits, uint8 [n, 28, 28], and which they are, uint8 [n].");
-  m.def("write_synthetic_mnist", [](const std::string& folder, int64_t train, int64_t test, uint64_t seed, bool force) {
-    nb::gil_scoped_release released;
-    data::write_synthetic_mnist(folder, {.train = train, .test = test, .seed = seed, .force = force});
-  }, "folder"_a, "train"_a, "test"_a, "seed"_a, "force"_a, "Writes MNIST's four files, of drawn digits.");
+  m.def(
+      "num_threads", [] { return num_threads(); }, "Threads that kernels of this thread may use.");
+  m.def(
+      "set_num_threads", [](int n) { set_num_threads(n); }, "n"_a,
+      "Sets how many threads kernels of this thread may use.");
+  m.def("permutation", &data::permutation, "seed"_a, "epoch"_a, "n"_a,
+        "0 to n - 1 in an order that depends on seed and epoch alone.");
+  m.def(
+      "part_rows",
+      [](int64_t size, nb::handle placement, nb::handle sbp) {
+        return data::part_rows(size, expect_placement(placement, "part_rows"), expect_nd_sbp(sbp, "part_rows"));
+      },
+      "size"_a, "placement"_a, "sbp"_a, "The first row and the number of rows that this rank has of `size` rows.");
+  m.def(
+      "join_rows",
+      [](const Tensor& rows, int64_t size, nb::handle placement, nb::handle sbp) {
+        return data::join_rows(rows, size, expect_placement(placement, "join_rows"), expect_nd_sbp(sbp, "join_rows"));
+      },
+      "rows"_a, "size"_a, "placement"_a, "sbp"_a,
+      "The global tensor of `size` rows of which every rank loaded its own. Nothing is sent.");
+  m.def(
+      "read_idx",
+      [](const std::string& path) {
+        nb::gil_scoped_release released;
+        return data::read_idx(path);
+      },
+      "path"_a, "The values of an IDX file as a local tensor.");
+  m.def(
+      "find_mnist",
+      [](const std::vector<std::string>& folders) { return data::mnist_folder(paths_of(folders)).string(); },
+      "folders"_a, "The first of the folders that has MNIST's four files.");
+  m.def(
+      "read_mnist",
+      [](const std::string& folder, bool train) {
+        nb::gil_scoped_release released;
+        return data::read_mnist(folder, train);
+      },
+      "folder"_a, "train"_a, "Images, uint8 [samples, 28, 28], and labels, uint8 [samples].");
+  m.def(
+      "draw_digits",
+      [](int64_t n, uint64_t seed, uint64_t stream) {
+        nb::gil_scoped_release released;
+        return data::draw_digits(n, seed, stream);
+      },
+      "n"_a, "seed"_a, "stream"_a, "Drawn digits, uint8 [n, 28, 28], and which they are, uint8 [n].");
+  m.def(
+      "write_synthetic_mnist",
+      [](const std::string& folder, int64_t train, int64_t test, uint64_t seed, bool force) {
+        nb::gil_scoped_release released;
+        data::write_synthetic_mnist(folder, {.train = train, .test = test, .seed = seed, .force = force});
+      },
+      "folder"_a, "train"_a, "test"_a, "seed"_a, "force"_a, "Writes MNIST's four files, of drawn digits.");
   nb::class_<data::ByteCorpus>(m, "ByteCorpus", "The bytes of many files as one row, by memory map.")
-      .def("__init__", [](data::ByteCorpus* self, const std::vector<std::string>& files) { new (self) data::ByteCorpus(paths_of(files)); }, "files"_a)
+      .def(
+          "__init__",
+          [](data::ByteCorpus* self, const std::vector<std::string>& files) {
+            new (self) data::ByteCorpus(paths_of(files));
+          },
+          "files"_a)
       .def("__len__", &data::ByteCorpus::size)
-      .def("read", [](const data::ByteCorpus& c, int64_t offset, int64_t n) {
-        if (n < 0 || n > c.size()) fail(ErrorKind::kIndex, "corpus: {} bytes are asked for; it has {}.", n, c.size());
-        std::string text(static_cast<size_t>(n), '\0');
-        c.read(offset, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
-        return nb::bytes(text.data(), text.size());
-      }, "offset"_a, "n"_a, "n bytes from offset on.")
-      .def("rows", [](const data::ByteCorpus& c, const std::vector<int64_t>& offsets, int64_t length) { return c.rows(offsets, length); },
-           "offsets"_a, "length"_a, "One row of `length` bytes for each offset, as int64 [offsets, length].");
-  m.def("files_below", [](const std::string& folder, const std::string& ending) {
-    std::vector<std::string> names;
-    for (auto& path : data::files_below(folder, ending)) names.push_back(path.string());
-    return names;
-  }, "folder"_a, "ending"_a, "All regular files below a folder whose names end so, sorted.");
+      .def(
+          "read",
+          [](const data::ByteCorpus& c, int64_t offset, int64_t n) {
+            if (n < 0 || n > c.size())
+              fail(ErrorKind::kIndex, "corpus: {} bytes are asked for; it has {}.", n, c.size());
+            std::string text(static_cast<size_t>(n), '\0');
+            c.read(offset, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
+            return nb::bytes(text.data(), text.size());
+          },
+          "offset"_a, "n"_a, "n bytes from offset on.")
+      .def(
+          "rows",
+          [](const data::ByteCorpus& c, const std::vector<int64_t>& offsets, int64_t length) {
+            return c.rows(offsets, length);
+          },
+          "offsets"_a, "length"_a, "One row of `length` bytes for each offset, as int64 [offsets, length].");
+  m.def(
+      "files_below",
+      [](const std::string& folder, const std::string& ending) {
+        std::vector<std::string> names;
+        for (auto& path : data::files_below(folder, ending)) names.push_back(path.string());
+        return names;
+      },
+      "folder"_a, "ending"_a, "All regular files below a folder whose names end so, sorted.");
 }
 
 }  // namespace holon::python

@@ -37,10 +37,16 @@ PyObject* get_is_leaf(const Tensor& t) { return flag(t.is_leaf()); }
 PyObject* get_grad_fn(const Tensor& t) { return grad_fn_object(t).release().ptr(); }
 PyObject* get_data(const Tensor& t) { return wrap(t.detach()); }
 PyObject* get_ndim(const Tensor& t) { return PyLong_FromLong(t.ndim()); }
-PyObject* get_nbytes(const Tensor& t) { return PyLong_FromSize_t(static_cast<size_t>(t.numel()) * size_bytes(t.dtype())); }
+PyObject* get_nbytes(const Tensor& t) {
+  return PyLong_FromSize_t(static_cast<size_t>(t.numel()) * size_bytes(t.dtype()));
+}
 PyObject* get_is_cuda(const Tensor& t) { return flag(t.impl()->device.type == DeviceType::kCuda); }
-PyObject* get_retains_grad(const Tensor& t) { return flag(!t.is_leaf() && t.impl()->meta && t.impl()->meta->retain_grad); }
-PyObject* get_version(const Tensor& t) { return PyLong_FromUnsignedLong(t.array().defined() ? t.array().storage->version : 0); }
+PyObject* get_retains_grad(const Tensor& t) {
+  return flag(!t.is_leaf() && t.impl()->meta && t.impl()->meta->retain_grad);
+}
+PyObject* get_version(const Tensor& t) {
+  return PyLong_FromUnsignedLong(t.array().defined() ? t.array().storage->version : 0);
+}
 
 Tensor transposed(const Tensor& t) {
   if (t.ndim() < 2) return t;
@@ -55,36 +61,47 @@ PyObject* get_mT(const Tensor& t) {
 }
 
 int set_requires_grad(PyObject* self, PyObject* value, void*) {
-  return guarded([&] {
-    bool on;
-    if (!value || !to_bool(value, &on)) fail_type("requires_grad must be bool, got {}.", value ? describe(value) : "nothing");
-    tensor_of(self).set_requires_grad(on);
-    return 0;
-  }, -1);
+  return guarded(
+      [&] {
+        bool on;
+        if (!value || !to_bool(value, &on))
+          fail_type("requires_grad must be bool, got {}.", value ? describe(value) : "nothing");
+        tensor_of(self).set_requires_grad(on);
+        return 0;
+      },
+      -1);
 }
 
 int set_grad(PyObject* self, PyObject* value, void*) {
-  return guarded([&] {
-    if (!value || value == Py_None) tensor_of(self).set_grad({});
-    else tensor_of(self).set_grad(expect_tensor(value, "grad", "the value"));
-    return 0;
-  }, -1);
+  return guarded(
+      [&] {
+        if (!value || value == Py_None)
+          tensor_of(self).set_grad({});
+        else
+          tensor_of(self).set_grad(expect_tensor(value, "grad", "the value"));
+        return 0;
+      },
+      -1);
 }
 
 // x.data = y: x takes over y's value, with its dtype, device or placement and sbp, and keeps its place in the tape.
 int set_data(PyObject* self, PyObject* value, void*) {
-  return guarded([&] {
-    const Tensor& to = expect_tensor(value ? value : Py_None, "data", "the value");
-    if (Context::current().tracer() || to.is_symbolic())
-      fail_runtime("data of a tensor {} is set while a graph is captured. Write into it instead, by copy_() or another op in place.", tensor_of(self).shape());
-    TensorImpl& impl = *tensor_of(self).impl();
-    impl.array = to.array();
-    impl.shape = to.shape();
-    impl.dtype = to.dtype();
-    impl.device = to.impl()->device;
-    impl.spec = to.spec();
-    return 0;
-  }, -1);
+  return guarded(
+      [&] {
+        const Tensor& to = expect_tensor(value ? value : Py_None, "data", "the value");
+        if (Context::current().tracer() || to.is_symbolic())
+          fail_runtime("data of a tensor {} is set while a graph is captured. Write into it instead, by copy_() or "
+                       "another op in place.",
+                       tensor_of(self).shape());
+        TensorImpl& impl = *tensor_of(self).impl();
+        impl.array = to.array();
+        impl.shape = to.shape();
+        impl.dtype = to.dtype();
+        impl.device = to.impl()->device;
+        impl.spec = to.spec();
+        return 0;
+      },
+      -1);
 }
 
 nb::object size(const Tensor& t, nb::handle dim) {
@@ -109,15 +126,16 @@ nb::object stride(const Tensor& t, nb::handle dim) {
 nb::str format(nb::handle self, const std::string& spec) {
   const Tensor& t = tensor_of(self.ptr());
   if (spec.empty()) return nb::str(self);
-  if (t.numel() != 1) fail_type("a tensor of shape {} has no format \"{}\": only one element can be formatted.", t.shape(), spec);
+  if (t.numel() != 1)
+    fail_type("a tensor of shape {} has no format \"{}\": only one element can be formatted.", t.shape(), spec);
   return nb::steal<nb::str>(checked(PyObject_Format(scalar_object(t.item()).ptr(), nb::str(spec.c_str()).ptr())));
 }
 
 Tensor copy_of(const Tensor& t) { return OpCall("clone").in(t).run(); }
 
 // Options of new_...: what is not given is the tensor's own.
-Tensor new_filled(const char* op, const Tensor& t, const Dims& shape, const Scalar* value, nb::handle dtype, nb::handle device, bool requires_grad,
-                  bool pin_memory, nb::handle placement, nb::handle sbp) {
+Tensor new_filled(const char* op, const Tensor& t, const Dims& shape, const Scalar* value, nb::handle dtype,
+                  nb::handle device, bool requires_grad, bool pin_memory, nb::handle placement, nb::handle sbp) {
   OpCall call(op);
   call.set("size", std::span<const int64_t>(shape));
   if (value) call.set("fill_value", *value);
@@ -154,24 +172,37 @@ void def_new(const char* name, const char* op) {
     bool requires_grad = false, pin_memory = false;
     for (auto [key, value] : options) {
       std::string k = nb::cast<std::string>(key);
-      if (k == "dtype") dtype = nb::borrow(value);
-      else if (k == "device") device = nb::borrow(value);
-      else if (k == "placement") placement = nb::borrow(value);
-      else if (k == "sbp") sbp = nb::borrow(value);
-      else if (k == "size") shape = nb::borrow(value);
-      else if (k == "requires_grad") requires_grad = nb::cast<bool>(value);
-      else if (k == "pin_memory") pin_memory = nb::cast<bool>(value);
-      else fail_type("{}: there is no argument '{}'. Signature: {}(int... size, *, dtype, device, placement, sbp, requires_grad, pin_memory)", name, k, name);
+      if (k == "dtype")
+        dtype = nb::borrow(value);
+      else if (k == "device")
+        device = nb::borrow(value);
+      else if (k == "placement")
+        placement = nb::borrow(value);
+      else if (k == "sbp")
+        sbp = nb::borrow(value);
+      else if (k == "size")
+        shape = nb::borrow(value);
+      else if (k == "requires_grad")
+        requires_grad = nb::cast<bool>(value);
+      else if (k == "pin_memory")
+        pin_memory = nb::cast<bool>(value);
+      else
+        fail_type("{}: there is no argument '{}'. Signature: {}(int... size, *, dtype, device, placement, sbp, "
+                  "requires_grad, pin_memory)",
+                  name, k, name);
     }
     IntList list;
-    Dims dims = shape.is_none() ? dims_of(size, name) : to_ints(shape.ptr(), &list) ? Dims(list) : dims_of(nb::make_tuple(shape), name);
+    Dims dims = shape.is_none()       ? dims_of(size, name)
+        : to_ints(shape.ptr(), &list) ? Dims(list)
+                                      : dims_of(nb::make_tuple(shape), name);
     return new_filled(op, t, dims, nullptr, dtype, device, requires_grad, pin_memory, placement, sbp);
   });
 }
 
 }  // namespace
 
-#define HOLON_READ(name, f, doc) {name, get<f>, nullptr, doc, nullptr}
+#define HOLON_READ(name, f, doc) \
+  { name, get<f>, nullptr, doc, nullptr }
 PyGetSetDef tensor_properties[] = {
     HOLON_READ("shape", get_shape, "The logical sizes."),
     HOLON_READ("dtype", get_dtype, "The type of the elements."),
@@ -191,7 +222,8 @@ PyGetSetDef tensor_properties[] = {
     HOLON_READ("T", get_T, "The tensor with its axes in the opposite order."),
     HOLON_READ("mT", get_mT, "The tensor with its last two axes exchanged."),
     HOLON_READ("_version", get_version, "How often the memory was written in place."),
-    {"requires_grad", get<get_requires_grad>, set_requires_grad, "Whether gradients are computed for the tensor.", nullptr},
+    {"requires_grad", get<get_requires_grad>, set_requires_grad, "Whether gradients are computed for the tensor.",
+     nullptr},
     {"grad", get<get_grad>, set_grad, "The accumulated gradient, or None.", nullptr},
     {"data", get<get_data>, set_data, "The same value outside of the recorded graph.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -201,45 +233,80 @@ void bind_tensor(nb::module_&) {
   using namespace nb::literals;
   def_method("size", size, "dim"_a = nb::none(), "The sizes, or that of one axis.");
   def_method("stride", stride, "dim"_a = nb::none(), "The steps in elements between neighbours along each axis here.");
-  def_method("dim", [](const Tensor& t) { return t.ndim(); }, "The number of axes.");
-  def_method("ndimension", [](const Tensor& t) { return t.ndim(); }, "The number of axes.");
-  for (const char* name : {"numel", "nelement"}) def_method(name, [](const Tensor& t) { return t.numel(); }, "The number of elements.");
-  def_method("element_size", [](const Tensor& t) { return size_bytes(t.dtype()); }, "The size of an element in bytes.");
-  def_method("is_floating_point", [](const Tensor& t) { return is_floating(t.dtype()); }, "Whether the elements are floating point numbers.");
-  def_method("is_contiguous", [](const Tensor& t) { return !t.array().defined() || t.array().is_contiguous(); },
-             "Whether this rank's elements lie in row-major order.");
-  def_method("data_ptr", [](const Tensor& t) {
-    t.require_value("data_ptr");
-    return t.array().defined() ? reinterpret_cast<uintptr_t>(t.array().bytes()) : 0;
-  }, "The address of this rank's first element; 0 outside the placement.");
-  def_method("storage_offset", [](const Tensor& t) { return t.array().offset; }, "The place of the first element in its memory.");
-  def_method("get_device", [](const Tensor& t) { return t.impl()->device.type == DeviceType::kCpu ? -1 : t.impl()->device.index; },
-             "The number of the cuda device, -1 on the CPU.");
-  def_method("is_set_to", [](const Tensor& t, const Tensor& o) {
-    auto &a = t.array(), &b = o.array();
-    return a.storage == b.storage && a.offset == b.offset && a.shape == b.shape && a.strides == b.strides;
-  }, "other"_a, "Whether both are the same window on the same memory.");
-  def_method("is_same", [](const Tensor& t, const Tensor& o) { return t == o; }, "other"_a, "Whether both objects are handles of one tensor.");
+  def_method(
+      "dim", [](const Tensor& t) { return t.ndim(); }, "The number of axes.");
+  def_method(
+      "ndimension", [](const Tensor& t) { return t.ndim(); }, "The number of axes.");
+  for (const char* name : {"numel", "nelement"})
+    def_method(
+        name, [](const Tensor& t) { return t.numel(); }, "The number of elements.");
+  def_method(
+      "element_size", [](const Tensor& t) { return size_bytes(t.dtype()); }, "The size of an element in bytes.");
+  def_method(
+      "is_floating_point", [](const Tensor& t) { return is_floating(t.dtype()); },
+      "Whether the elements are floating point numbers.");
+  def_method(
+      "is_contiguous", [](const Tensor& t) { return !t.array().defined() || t.array().is_contiguous(); },
+      "Whether this rank's elements lie in row-major order.");
+  def_method(
+      "data_ptr",
+      [](const Tensor& t) {
+        t.require_value("data_ptr");
+        return t.array().defined() ? reinterpret_cast<uintptr_t>(t.array().bytes()) : 0;
+      },
+      "The address of this rank's first element; 0 outside the placement.");
+  def_method(
+      "storage_offset", [](const Tensor& t) { return t.array().offset; },
+      "The place of the first element in its memory.");
+  def_method(
+      "get_device",
+      [](const Tensor& t) { return t.impl()->device.type == DeviceType::kCpu ? -1 : t.impl()->device.index; },
+      "The number of the cuda device, -1 on the CPU.");
+  def_method(
+      "is_set_to",
+      [](const Tensor& t, const Tensor& o) {
+        auto &a = t.array(), &b = o.array();
+        return a.storage == b.storage && a.offset == b.offset && a.shape == b.shape && a.strides == b.strides;
+      },
+      "other"_a, "Whether both are the same window on the same memory.");
+  def_method(
+      "is_same", [](const Tensor& t, const Tensor& o) { return t == o; }, "other"_a,
+      "Whether both objects are handles of one tensor.");
 
-  def_method("item", [](const Tensor& t) { return scalar_object(t.item()); }, "The only element as a number. Collective for a global tensor.");
+  def_method(
+      "item", [](const Tensor& t) { return scalar_object(t.item()); },
+      "The only element as a number. Collective for a global tensor.");
   def_method("tolist", to_list, "The whole value as nested lists. Collective for a global tensor.");
-  def_method("detach", [](const Tensor& t) { return t.detach(); }, "The same value outside of the recorded graph; shares memory.");
-  def_method("detach_", [](nb::object self) {
-    TensorImpl& impl = *tensor_of(self.ptr()).impl();
-    impl.grad_fn = {};
-    impl.alias_of = {};
-    impl.output_index = 0;
-    impl.requires_grad = false;
-    return self;
-  }, "Takes the tensor out of the recorded graph.");
-  def_method("requires_grad_", [](nb::object self, bool requires_grad) {
-    tensor_of(self.ptr()).set_requires_grad(requires_grad);
-    return self;
-  }, "requires_grad"_a = true, "Sets requires_grad and returns the tensor.");
-  def_method("retain_grad", [](nb::handle self) { tensor_of(self.ptr()).retain_grad(); }, "Makes backward keep the gradient of this result.");
-  def_method("is_pinned", [](const Tensor& t) { return t.is_pinned(); },
-             "Whether the tensor, or this rank's part of it, lies in pinned memory of the CPU.");
-  def_method("full_value", [](const Tensor& t) { return t.full(); }, "The whole value as a local tensor on every rank. Collective for a global tensor.");
+  def_method(
+      "detach", [](const Tensor& t) { return t.detach(); },
+      "The same value outside of the recorded graph; shares memory.");
+  def_method(
+      "detach_",
+      [](nb::object self) {
+        TensorImpl& impl = *tensor_of(self.ptr()).impl();
+        impl.grad_fn = {};
+        impl.alias_of = {};
+        impl.output_index = 0;
+        impl.requires_grad = false;
+        return self;
+      },
+      "Takes the tensor out of the recorded graph.");
+  def_method(
+      "requires_grad_",
+      [](nb::object self, bool requires_grad) {
+        tensor_of(self.ptr()).set_requires_grad(requires_grad);
+        return self;
+      },
+      "requires_grad"_a = true, "Sets requires_grad and returns the tensor.");
+  def_method(
+      "retain_grad", [](nb::handle self) { tensor_of(self.ptr()).retain_grad(); },
+      "Makes backward keep the gradient of this result.");
+  def_method(
+      "is_pinned", [](const Tensor& t) { return t.is_pinned(); },
+      "Whether the tensor, or this rank's part of it, lies in pinned memory of the CPU.");
+  def_method(
+      "full_value", [](const Tensor& t) { return t.full(); },
+      "The whole value as a local tensor on every rank. Collective for a global tensor.");
 
   def_method("__format__", format, "spec"_a);
   def_method("__copy__", [](const Tensor& t) {
@@ -247,56 +314,81 @@ void bind_tensor(nb::module_&) {
     if (t.requires_grad()) c.set_requires_grad();
     return c;
   });
-  def_method("__deepcopy__", [](nb::handle self, nb::dict memo) -> nb::object {
-    const Tensor& t = tensor_of(self.ptr());
-    if (!t.is_leaf())
-      fail_runtime("deepcopy of the result of {}: only leaf tensors can be copied with their place in the graph. Use clone() or detach().",
-                   t.impl()->grad_fn->name());
-    nb::object c = wrap_object(copy_of(t.detach()));
-    if (self.type().ptr() != reinterpret_cast<PyObject*>(tensor_type)) {
-      c = self.type().attr("__new__")(self.type(), c);
-      if (PyObject_HasAttrString(self.ptr(), "__dict__")) {
-        nb::object copied = nb::module_::import_("copy").attr("deepcopy")(self.attr("__dict__"), memo);
-        c.attr("__dict__").attr("update")(copied);
-      }
-    }
-    tensor_of(c.ptr()).set_requires_grad(t.requires_grad());
-    if (Tensor g = t.grad(); g.defined()) tensor_of(c.ptr()).set_grad(copy_of(g.detach()));
-    memo[nb::module_::import_("builtins").attr("id")(self)] = c;
-    return c;
-  }, "memo"_a);
-  def_method("__reduce_ex__", [](nb::handle self, int) -> nb::object {
-    const Tensor& t = tensor_of(self.ptr());
-    if (t.is_global())
-      fail_type("a global tensor cannot be pickled: its parts lie on several ranks. Use holon.save, or to_local() first.");
-    const bool here = !t.device().is_cuda();
-    return pickled("tensor", to_host_numpy(t.detach()), dtype_object(t.dtype()), here ? nb::object(nb::none()) : nb::object(nb::str(t.device().str().c_str())),
-                   t.requires_grad());
-  }, "protocol"_a);
+  def_method(
+      "__deepcopy__",
+      [](nb::handle self, nb::dict memo) -> nb::object {
+        const Tensor& t = tensor_of(self.ptr());
+        if (!t.is_leaf())
+          fail_runtime("deepcopy of the result of {}: only leaf tensors can be copied with their place in the graph. "
+                       "Use clone() or detach().",
+                       t.impl()->grad_fn->name());
+        nb::object c = wrap_object(copy_of(t.detach()));
+        if (self.type().ptr() != reinterpret_cast<PyObject*>(tensor_type)) {
+          c = self.type().attr("__new__")(self.type(), c);
+          if (PyObject_HasAttrString(self.ptr(), "__dict__")) {
+            nb::object copied = nb::module_::import_("copy").attr("deepcopy")(self.attr("__dict__"), memo);
+            c.attr("__dict__").attr("update")(copied);
+          }
+        }
+        tensor_of(c.ptr()).set_requires_grad(t.requires_grad());
+        if (Tensor g = t.grad(); g.defined()) tensor_of(c.ptr()).set_grad(copy_of(g.detach()));
+        memo[nb::module_::import_("builtins").attr("id")(self)] = c;
+        return c;
+      },
+      "memo"_a);
+  def_method(
+      "__reduce_ex__",
+      [](nb::handle self, int) -> nb::object {
+        const Tensor& t = tensor_of(self.ptr());
+        if (t.is_global())
+          fail_type("a global tensor cannot be pickled: its parts lie on several ranks. Use holon.save, or to_local() "
+                    "first.");
+        const bool here = !t.device().is_cuda();
+        return pickled("tensor", to_host_numpy(t.detach()), dtype_object(t.dtype()),
+                       here ? nb::object(nb::none()) : nb::object(nb::str(t.device().str().c_str())),
+                       t.requires_grad());
+      },
+      "protocol"_a);
   def_new("new_zeros", "zeros");
   def_new("new_ones", "ones");
   def_new("new_empty", "empty");
-  def_method("new_full", [](const Tensor& t, nb::handle size, nb::handle fill_value, nb::handle dtype, nb::handle device, bool requires_grad,
-                            bool pin_memory, nb::handle placement, nb::handle sbp) {
-    IntList list;
-    Scalar value;
-    if (!to_ints(size.ptr(), &list)) fail_type("new_full: size must be a list of int, got {}.", describe(size.ptr()));
-    if (!to_scalar(fill_value.ptr(), &value)) fail_type("new_full: fill_value must be a number, got {}.", describe(fill_value.ptr()));
-    return new_filled("full", t, Dims(list), &value, dtype, device, requires_grad, pin_memory, placement, sbp);
-  }, "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false, "pin_memory"_a = false,
-             "placement"_a = nb::none(), "sbp"_a = nb::none());
-  def_method("new_tensor", [](const Tensor& t, nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, bool pin_memory) {
-    return tensor_from_data(data, dtype.is_none() ? dtype_object(t.dtype()) : nb::borrow(dtype), device, requires_grad, nb::none(), nb::none(), pin_memory);
-  }, "data"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false, "pin_memory"_a = false);
+  def_method(
+      "new_full",
+      [](const Tensor& t, nb::handle size, nb::handle fill_value, nb::handle dtype, nb::handle device,
+         bool requires_grad, bool pin_memory, nb::handle placement, nb::handle sbp) {
+        IntList list;
+        Scalar value;
+        if (!to_ints(size.ptr(), &list))
+          fail_type("new_full: size must be a list of int, got {}.", describe(size.ptr()));
+        if (!to_scalar(fill_value.ptr(), &value))
+          fail_type("new_full: fill_value must be a number, got {}.", describe(fill_value.ptr()));
+        return new_filled("full", t, Dims(list), &value, dtype, device, requires_grad, pin_memory, placement, sbp);
+      },
+      "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
+      "requires_grad"_a = false, "pin_memory"_a = false, "placement"_a = nb::none(), "sbp"_a = nb::none());
+  def_method(
+      "new_tensor",
+      [](const Tensor& t, nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, bool pin_memory) {
+        return tensor_from_data(data, dtype.is_none() ? dtype_object(t.dtype()) : nb::borrow(dtype), device,
+                                requires_grad, nb::none(), nb::none(), pin_memory);
+      },
+      "data"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false,
+      "pin_memory"_a = false);
 
   auto like = [](const char* op, const char* attr) {
-    return [op, attr](const Tensor& t, const Tensor& o) { return OpCall(op).in(t).set(attr, std::span<const int64_t>(o.shape())).run(); };
+    return [op, attr](const Tensor& t, const Tensor& o) {
+      return OpCall(op).in(t).set(attr, std::span<const int64_t>(o.shape())).run();
+    };
   };
   def_method("view_as", like("reshape", "shape"), "other"_a, "The tensor in the other's shape.");
   def_method("reshape_as", like("reshape", "shape"), "other"_a, "The tensor in the other's shape.");
-  def_method("unfold", [](const Tensor& t, int64_t dimension, int64_t size, int64_t step) {
-    return OpCall("unfold_dim").in(t).set("dimension", dimension).set("size", size).set("step", step).run();
-  }, "dimension"_a, "size"_a, "step"_a, "All windows of a size along an axis, each a step behind the one before, as a last axis; a view.");
+  def_method(
+      "unfold",
+      [](const Tensor& t, int64_t dimension, int64_t size, int64_t step) {
+        return OpCall("unfold_dim").in(t).set("dimension", dimension).set("size", size).set("step", step).run();
+      },
+      "dimension"_a, "size"_a, "step"_a,
+      "All windows of a size along an axis, each a step behind the one before, as a last axis; a view.");
   def_method("expand_as", like("expand", "size"), "other"_a, "The tensor broadcast to the other's shape.");
 }
 

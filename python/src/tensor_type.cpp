@@ -21,8 +21,10 @@ void dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   if (o->weakrefs) PyObject_ClearWeakRefs(self);
   o->tensor.~Tensor();
-  if (type == tensor_type && n_free < kMostFree) free_objects[n_free++] = o;
-  else type->tp_free(self);
+  if (type == tensor_type && n_free < kMostFree)
+    free_objects[n_free++] = o;
+  else
+    type->tp_free(self);
   Py_DECREF(type);
 }
 
@@ -33,7 +35,8 @@ Tensor empty_of_size(PyObject* args) {
   return dispatch_one(*call.op, std::move(call.inputs), call.attrs);
 }
 
-// Tensor(t) shares t's value and tape; Tensor(data) holds float32 values, Tensor(2, 3) memory as it comes. A subclass may take more.
+// Tensor(t) shares t's value and tape; Tensor(data) holds float32 values, Tensor(2, 3) memory as it comes. A subclass
+// may take more.
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   return guarded([&] {
     Py_ssize_t n = PyTuple_GET_SIZE(args);
@@ -41,9 +44,12 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     if (type == tensor_type && kwargs && PyDict_GET_SIZE(kwargs) > 0)
       fail_type("Tensor: takes no keyword arguments. Use holon.tensor(data, dtype=..., ...) for those.");
     Tensor t;
-    if (first && is_tensor(first)) t = tensor_of(first);
-    else if (!first || PyLong_Check(first)) t = empty_of_size(args);
-    else t = tensor_from_data(first, dtype_object(float32), nb::none(), false, nb::none(), nb::none());
+    if (first && is_tensor(first))
+      t = tensor_of(first);
+    else if (!first || PyLong_Check(first))
+      t = empty_of_size(args);
+    else
+      t = tensor_from_data(first, dtype_object(float32), nb::none(), false, nb::none(), nb::none());
     if (type == tensor_type && n > 1 && !PyLong_Check(first)) fail_type("Tensor: takes one value, got {}.", n);
     PyObject* self = checked(type->tp_alloc(type, 0));
     new (&tensor_of(self)) Tensor(std::move(t));
@@ -58,11 +64,53 @@ struct Form {
   const OpDef* op = nullptr;
   const OpDef* scalar = nullptr;
 };
-enum Operator { kAdd, kSub, kMul, kDiv, kFloorDivide, kRemainder, kPow, kMatmul, kEq, kNe, kLt, kLe, kGt, kGe, kAnd, kOr, kXor,
-                kBitAnd, kBitOr, kBitXor, kLeftShift, kRightShift, kOperatorCount };
-constexpr const char* kOperatorOps[] = {"add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "matmul", "eq", "ne", "lt", "le",
-                                        "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
-                                        "bitwise_left_shift", "bitwise_right_shift"};
+enum Operator {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kFloorDivide,
+  kRemainder,
+  kPow,
+  kMatmul,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kAnd,
+  kOr,
+  kXor,
+  kBitAnd,
+  kBitOr,
+  kBitXor,
+  kLeftShift,
+  kRightShift,
+  kOperatorCount
+};
+constexpr const char* kOperatorOps[] = {"add",
+                                        "sub",
+                                        "mul",
+                                        "div",
+                                        "floor_divide",
+                                        "remainder",
+                                        "pow",
+                                        "matmul",
+                                        "eq",
+                                        "ne",
+                                        "lt",
+                                        "le",
+                                        "gt",
+                                        "ge",
+                                        "logical_and",
+                                        "logical_or",
+                                        "logical_xor",
+                                        "bitwise_and",
+                                        "bitwise_or",
+                                        "bitwise_xor",
+                                        "bitwise_left_shift",
+                                        "bitwise_right_shift"};
 static_assert(std::size(kOperatorOps) == kOperatorCount);
 Form forms[kOperatorCount];
 const OpDef *neg_op, *abs_op, *not_op, *bit_not_op;
@@ -75,7 +123,8 @@ void find_operators() {
     f.scalar = try_find_op(f.op->scalar_form);
     if (!f.scalar) continue;
     auto& s = f.scalar->schema;
-    HOLON_CHECK(s.n_attrs == 2 && s.attr("value") == 0 && s.attr("reverse") == 1, "{} has not the attributes value, reverse", s.name);
+    HOLON_CHECK(s.n_attrs == 2 && s.attr("value") == 0 && s.attr("reverse") == 1,
+                "{} has not the attributes value, reverse", s.name);
   }
   neg_op = try_find_op("neg");
   abs_op = try_find_op("abs");
@@ -154,7 +203,8 @@ PyObject* rich_compare(PyObject* a, PyObject* b, int op) {
 
 PyObject* unary(const OpDef* op, PyObject* self) noexcept {
   return guarded([&] {
-    if (!op) fail(ErrorKind::kNotImplemented, "this operator is not there for tensors of {}.", name(tensor_of(self).dtype()));
+    if (!op)
+      fail(ErrorKind::kNotImplemented, "this operator is not there for tensors of {}.", name(tensor_of(self).dtype()));
     return wrap(dispatch_one(*op, TensorVec{tensor_of(self)}, Attrs()));
   });
 }
@@ -164,13 +214,17 @@ PyObject* invert_slot(PyObject* self) { return unary(tensor_of(self).dtype() == 
 PyObject* positive_slot(PyObject* self) { return Py_NewRef(self); }
 
 int bool_slot(PyObject* self) {
-  return guarded([&] {
-    const Tensor& t = tensor_of(self);
-    if (t.numel() != 1)
-      fail_runtime("bool() of a tensor of shape {}: only one element has a truth value. Reduce it first, e.g. by any() or all().", t.shape());
-    Scalar s = t.item();
-    return static_cast<int>(s.is_float() ? s.as_double() != 0 : s.as_int() != 0);
-  }, -1);
+  return guarded(
+      [&] {
+        const Tensor& t = tensor_of(self);
+        if (t.numel() != 1)
+          fail_runtime("bool() of a tensor of shape {}: only one element has a truth value. Reduce it first, e.g. by "
+                       "any() or all().",
+                       t.shape());
+        Scalar s = t.item();
+        return static_cast<int>(s.is_float() ? s.as_double() != 0 : s.as_int() != 0);
+      },
+      -1);
 }
 PyObject* int_slot(PyObject* self) {
   return guarded([&] { return checked(PyNumber_Long(scalar_object(tensor_of(self).item()).ptr())); });
@@ -182,27 +236,32 @@ PyObject* index_slot(PyObject* self) {
   return guarded([&] {
     const Tensor& t = tensor_of(self);
     if (t.numel() != 1 || is_floating(t.dtype()))
-      fail_type("only an integer tensor of one element can be an index; this one is {} {}.", name(t.dtype()), t.shape());
+      fail_type("only an integer tensor of one element can be an index; this one is {} {}.", name(t.dtype()),
+                t.shape());
     return checked(PyLong_FromLongLong(t.item().as_int()));
   });
 }
 
 Py_ssize_t length(PyObject* self) {
-  return guarded([&] {
-    const Tensor& t = tensor_of(self);
-    if (t.ndim() == 0) fail_type("len() of a tensor without axes.");
-    return static_cast<Py_ssize_t>(t.shape()[0]);
-  }, Py_ssize_t{-1});
+  return guarded(
+      [&] {
+        const Tensor& t = tensor_of(self);
+        if (t.ndim() == 0) fail_type("len() of a tensor without axes.");
+        return static_cast<Py_ssize_t>(t.shape()[0]);
+      },
+      Py_ssize_t{-1});
 }
 
 int contains(PyObject* self, PyObject* value) {
   PyObject* equal = rich_compare(self, value, Py_EQ);
-  return guarded([&] {
-    nb::object hits = nb::steal(checked(equal));
-    if (!is_tensor(hits.ptr())) fail_type("in: a tensor holds numbers only, got {}.", describe(value));
-    Tensor any = OpCall("any").in(tensor_of(hits.ptr())).run();
-    return static_cast<int>(any.item().as_int() != 0);
-  }, -1);
+  return guarded(
+      [&] {
+        nb::object hits = nb::steal(checked(equal));
+        if (!is_tensor(hits.ptr())) fail_type("in: a tensor holds numbers only, got {}.", describe(value));
+        Tensor any = OpCall("any").in(tensor_of(hits.ptr())).run();
+        return static_cast<int>(any.item().as_int() != 0);
+      },
+      -1);
 }
 
 // Rows along the first axis.
@@ -250,33 +309,61 @@ PyObject* wrap(Tensor t) {
 
 void bind_tensor_type(nb::module_& m) {
   find_operators();
-  static PyMemberDef members[] = {
-      {"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weakrefs), READONLY, nullptr}, {nullptr, 0, 0, 0, nullptr}};
-#define HOLON_SLOT(name, f) {name, reinterpret_cast<void*>(f)}
+  static PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weakrefs), READONLY,
+                                   nullptr},
+                                  {nullptr, 0, 0, 0, nullptr}};
+#define HOLON_SLOT(name, f) \
+  { name, reinterpret_cast<void*>(f) }
   static PyType_Slot slots[] = {
-      HOLON_SLOT(Py_tp_new, tensor_new), HOLON_SLOT(Py_tp_init, tensor_init), HOLON_SLOT(Py_tp_dealloc, dealloc),
-      HOLON_SLOT(Py_tp_members, members), HOLON_SLOT(Py_tp_getset, tensor_properties), HOLON_SLOT(Py_tp_repr, repr), HOLON_SLOT(Py_tp_hash, hash),
-      HOLON_SLOT(Py_tp_richcompare, rich_compare), HOLON_SLOT(Py_tp_iter, iterate),
-      HOLON_SLOT(Py_nb_add, binary_slot<kAdd>), HOLON_SLOT(Py_nb_subtract, binary_slot<kSub>),
-      HOLON_SLOT(Py_nb_multiply, binary_slot<kMul>), HOLON_SLOT(Py_nb_true_divide, binary_slot<kDiv>),
-      HOLON_SLOT(Py_nb_floor_divide, binary_slot<kFloorDivide>), HOLON_SLOT(Py_nb_remainder, binary_slot<kRemainder>),
-      HOLON_SLOT(Py_nb_power, pow_slot), HOLON_SLOT(Py_nb_matrix_multiply, binary_slot<kMatmul>),
-      HOLON_SLOT(Py_nb_and, (bits_slot<kAnd, kBitAnd, false>)), HOLON_SLOT(Py_nb_or, (bits_slot<kOr, kBitOr, false>)),
+      HOLON_SLOT(Py_tp_new, tensor_new),
+      HOLON_SLOT(Py_tp_init, tensor_init),
+      HOLON_SLOT(Py_tp_dealloc, dealloc),
+      HOLON_SLOT(Py_tp_members, members),
+      HOLON_SLOT(Py_tp_getset, tensor_properties),
+      HOLON_SLOT(Py_tp_repr, repr),
+      HOLON_SLOT(Py_tp_hash, hash),
+      HOLON_SLOT(Py_tp_richcompare, rich_compare),
+      HOLON_SLOT(Py_tp_iter, iterate),
+      HOLON_SLOT(Py_nb_add, binary_slot<kAdd>),
+      HOLON_SLOT(Py_nb_subtract, binary_slot<kSub>),
+      HOLON_SLOT(Py_nb_multiply, binary_slot<kMul>),
+      HOLON_SLOT(Py_nb_true_divide, binary_slot<kDiv>),
+      HOLON_SLOT(Py_nb_floor_divide, binary_slot<kFloorDivide>),
+      HOLON_SLOT(Py_nb_remainder, binary_slot<kRemainder>),
+      HOLON_SLOT(Py_nb_power, pow_slot),
+      HOLON_SLOT(Py_nb_matrix_multiply, binary_slot<kMatmul>),
+      HOLON_SLOT(Py_nb_and, (bits_slot<kAnd, kBitAnd, false>)),
+      HOLON_SLOT(Py_nb_or, (bits_slot<kOr, kBitOr, false>)),
       HOLON_SLOT(Py_nb_xor, (bits_slot<kXor, kBitXor, false>)),
-      HOLON_SLOT(Py_nb_inplace_add, in_place_slot<kAdd>), HOLON_SLOT(Py_nb_inplace_subtract, in_place_slot<kSub>),
-      HOLON_SLOT(Py_nb_inplace_multiply, in_place_slot<kMul>), HOLON_SLOT(Py_nb_inplace_true_divide, in_place_slot<kDiv>),
+      HOLON_SLOT(Py_nb_inplace_add, in_place_slot<kAdd>),
+      HOLON_SLOT(Py_nb_inplace_subtract, in_place_slot<kSub>),
+      HOLON_SLOT(Py_nb_inplace_multiply, in_place_slot<kMul>),
+      HOLON_SLOT(Py_nb_inplace_true_divide, in_place_slot<kDiv>),
       HOLON_SLOT(Py_nb_inplace_floor_divide, in_place_slot<kFloorDivide>),
-      HOLON_SLOT(Py_nb_inplace_remainder, in_place_slot<kRemainder>), HOLON_SLOT(Py_nb_inplace_power, pow_in_place_slot),
-      HOLON_SLOT(Py_nb_inplace_and, (bits_slot<kAnd, kBitAnd, true>)), HOLON_SLOT(Py_nb_inplace_or, (bits_slot<kOr, kBitOr, true>)),
+      HOLON_SLOT(Py_nb_inplace_remainder, in_place_slot<kRemainder>),
+      HOLON_SLOT(Py_nb_inplace_power, pow_in_place_slot),
+      HOLON_SLOT(Py_nb_inplace_and, (bits_slot<kAnd, kBitAnd, true>)),
+      HOLON_SLOT(Py_nb_inplace_or, (bits_slot<kOr, kBitOr, true>)),
       HOLON_SLOT(Py_nb_inplace_xor, (bits_slot<kXor, kBitXor, true>)),
-      HOLON_SLOT(Py_nb_lshift, binary_slot<kLeftShift>), HOLON_SLOT(Py_nb_rshift, binary_slot<kRightShift>),
-      HOLON_SLOT(Py_nb_inplace_lshift, in_place_slot<kLeftShift>), HOLON_SLOT(Py_nb_inplace_rshift, in_place_slot<kRightShift>),
-      HOLON_SLOT(Py_nb_negative, neg_slot), HOLON_SLOT(Py_nb_absolute, abs_slot), HOLON_SLOT(Py_nb_invert, invert_slot),
-      HOLON_SLOT(Py_nb_positive, positive_slot), HOLON_SLOT(Py_nb_bool, bool_slot), HOLON_SLOT(Py_nb_int, int_slot),
-      HOLON_SLOT(Py_nb_float, float_slot), HOLON_SLOT(Py_nb_index, index_slot),
-      HOLON_SLOT(Py_mp_length, length), HOLON_SLOT(Py_mp_subscript, get_item), HOLON_SLOT(Py_mp_ass_subscript, set_item),
+      HOLON_SLOT(Py_nb_lshift, binary_slot<kLeftShift>),
+      HOLON_SLOT(Py_nb_rshift, binary_slot<kRightShift>),
+      HOLON_SLOT(Py_nb_inplace_lshift, in_place_slot<kLeftShift>),
+      HOLON_SLOT(Py_nb_inplace_rshift, in_place_slot<kRightShift>),
+      HOLON_SLOT(Py_nb_negative, neg_slot),
+      HOLON_SLOT(Py_nb_absolute, abs_slot),
+      HOLON_SLOT(Py_nb_invert, invert_slot),
+      HOLON_SLOT(Py_nb_positive, positive_slot),
+      HOLON_SLOT(Py_nb_bool, bool_slot),
+      HOLON_SLOT(Py_nb_int, int_slot),
+      HOLON_SLOT(Py_nb_float, float_slot),
+      HOLON_SLOT(Py_nb_index, index_slot),
+      HOLON_SLOT(Py_mp_length, length),
+      HOLON_SLOT(Py_mp_subscript, get_item),
+      HOLON_SLOT(Py_mp_ass_subscript, set_item),
       HOLON_SLOT(Py_sq_contains, contains),
-      {Py_tp_doc, const_cast<char*>("One logical tensor: local, on a device of this rank, or global, with a placement and an sbp.")},
+      {Py_tp_doc,
+       const_cast<char*>(
+           "One logical tensor: local, on a device of this rank, or global, with a placement and an sbp.")},
       {0, nullptr}};
 #undef HOLON_SLOT
   PyType_Spec spec = {"holon.Tensor", sizeof(TensorObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};

@@ -40,7 +40,8 @@ PyObject* size_numel(PyObject* self, PyObject*) {
 }
 
 void make_size_type() {
-  static PyMethodDef methods[] = {{"numel", size_numel, METH_NOARGS, "The number of elements of a tensor of this size."},
+  static PyMethodDef methods[] = {{"numel", size_numel, METH_NOARGS,
+                                   "The number of elements of a tensor of this size."},
                                   {nullptr, nullptr, 0, nullptr}};
   PyType_Slot slots[] = {{Py_tp_repr, reinterpret_cast<void*>(size_repr)},
                          {Py_mp_subscript, reinterpret_cast<void*>(size_subscript)},
@@ -77,10 +78,13 @@ void bind_types(nb::module_& m) {
 
   nb::class_<DTypeObject>(m, "dtype", "The type of a tensor's elements.")
       .def("__repr__", [](DTypeObject d) { return to_string(d.value); })
-      .def("__eq__", [](DTypeObject d, nb::handle o) {
-        DType other;
-        return to_dtype(o.ptr(), &other) && other == d.value;
-      }, nb::arg("other").none())
+      .def(
+          "__eq__",
+          [](DTypeObject d, nb::handle o) {
+            DType other;
+            return to_dtype(o.ptr(), &other) && other == d.value;
+          },
+          nb::arg("other").none())
       .def("__hash__", [](DTypeObject d) { return static_cast<int>(d.value); })
       .def("__reduce__", [](DTypeObject d) { return pickled("parse_dtype", name(d.value)); })
       .def_prop_ro("name", [](DTypeObject d) { return name(d.value); })
@@ -93,31 +97,43 @@ void bind_types(nb::module_& m) {
     m.attr(name(dtype)) = o;
     dtype_objects[i] = o.release().ptr();
   }
-  const std::pair<const char*, DType> short_names[] = {{"float", float32},  {"double", float64}, {"half", float16}, {"int", int32},
-                                                       {"long", int64},     {"char", int8},      {"bool", boolean}};
+  const std::pair<const char*, DType> short_names[] = {{"float", float32}, {"double", float64}, {"half", float16},
+                                                       {"int", int32},     {"long", int64},     {"char", int8},
+                                                       {"bool", boolean}};
   for (auto& [alias, dtype] : short_names) m.attr(alias) = dtype_object(dtype);
-  m.def("parse_dtype", [](nb::handle o) { return dtype_object(expect_dtype(o, "dtype")); }, nb::arg("dtype"),
-        "The dtype of a name, of a Python type or of numpy's dtype.");
-  m.def("promote_types", [](nb::handle a, nb::handle b) {
-    return dtype_object(promote(expect_dtype(a, "promote_types"), expect_dtype(b, "promote_types")));
-  }, nb::arg("a"), nb::arg("b"), "The dtype in which an op on tensors of both takes place.");
+  m.def(
+      "parse_dtype", [](nb::handle o) { return dtype_object(expect_dtype(o, "dtype")); }, nb::arg("dtype"),
+      "The dtype of a name, of a Python type or of numpy's dtype.");
+  m.def(
+      "promote_types",
+      [](nb::handle a, nb::handle b) {
+        return dtype_object(promote(expect_dtype(a, "promote_types"), expect_dtype(b, "promote_types")));
+      },
+      nb::arg("a"), nb::arg("b"), "The dtype in which an op on tensors of both takes place.");
 
   nb::class_<Device>(m, "device", "Where a local tensor lies.")
-      .def("__init__", [](Device* d, nb::handle type, int index) {
-        Device parsed = expect_device(type, "device");
-        if (index >= 0) parsed.index = static_cast<int16_t>(index);
-        new (d) Device(parsed);
-      }, nb::arg("type"), nb::arg("index") = -1)
-      .def("__repr__", [](const Device& d) {
-        std::string s = fmt::format("device(type='{}'", name(d.type));
-        return d.type == DeviceType::kCpu ? s + ")" : fmt::format("{}, index={})", s, d.index);
-      })
+      .def(
+          "__init__",
+          [](Device* d, nb::handle type, int index) {
+            Device parsed = expect_device(type, "device");
+            if (index >= 0) parsed.index = static_cast<int16_t>(index);
+            new (d) Device(parsed);
+          },
+          nb::arg("type"), nb::arg("index") = -1)
+      .def("__repr__",
+           [](const Device& d) {
+             std::string s = fmt::format("device(type='{}'", name(d.type));
+             return d.type == DeviceType::kCpu ? s + ")" : fmt::format("{}, index={})", s, d.index);
+           })
       .def("__str__", [](const Device& d) { return d.str(); })
-      .def("__eq__", [](const Device& d, nb::handle o) {
-        Device other;
-        if (nb::try_cast(o, other)) return d == other;
-        return PyUnicode_Check(o.ptr()) && d.str() == nb::cast<std::string>(o);
-      }, nb::arg("other").none())
+      .def(
+          "__eq__",
+          [](const Device& d, nb::handle o) {
+            Device other;
+            if (nb::try_cast(o, other)) return d == other;
+            return PyUnicode_Check(o.ptr()) && d.str() == nb::cast<std::string>(o);
+          },
+          nb::arg("other").none())
       .def("__hash__", [](const Device& d) { return static_cast<int>(d.type) << 16 | d.index; })
       .def("__reduce__", [](const Device& d) { return pickled("device", d.str()); })
       .def_prop_ro("type", [](const Device& d) { return name(d.type); })

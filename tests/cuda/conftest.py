@@ -1,6 +1,7 @@
 """Tests of the CUDA backend: on a device where there is one and the backend is built, else on the emulator (emulator/emulator.h).
 
 HOLON_TEST_CUDA=device or emulator chooses by hand."""
+
 import contextlib
 import ctypes
 import os
@@ -38,7 +39,9 @@ def pytest_collection_modifyitems(items):
     import holon
 
     if holon.cuda.is_available():
-        items.sort(key=lambda item: Path(item.fspath).name == "test_resources.py")  # last: it judges what the others launch
+        items.sort(
+            key=lambda item: Path(item.fspath).name == "test_resources.py"
+        )  # last: it judges what the others launch
         if EMULATED_RUN:
             ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_launches(str(LAUNCHES).encode())
         return
@@ -49,8 +52,27 @@ def pytest_collection_modifyitems(items):
 
 
 # These compare kernels' values. That no host code touches what lies on a device is seen by the others, which call the same functions.
-OPEN = {f"test_{name}.py" for name in ("attention", "conv", "copy", "elementwise", "fused", "index", "loss", "matmul", "norm", "optim", "pool", "random", "reduce", "rnn",
-                                       "softmax", "sort")}
+OPEN = {
+    f"test_{name}.py"
+    for name in (
+        "attention",
+        "conv",
+        "copy",
+        "elementwise",
+        "fused",
+        "index",
+        "loss",
+        "matmul",
+        "norm",
+        "optim",
+        "pool",
+        "random",
+        "reduce",
+        "rnn",
+        "softmax",
+        "sort",
+    )
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

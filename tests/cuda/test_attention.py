@@ -1,4 +1,5 @@
 """scaled_dot_product_attention and its gradients on a device against the CPU's."""
+
 import ctypes
 import os
 
@@ -19,7 +20,9 @@ def draw(seed, *shape):
 def close(got, want, dtype, what):
     got, want = got.double().cpu().numpy(), want.double().numpy()
     assert got.shape == want.shape
-    np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE[dtype] * max(1.0, np.abs(want).max(initial=0)), err_msg=what)
+    np.testing.assert_allclose(
+        got, want, rtol=0, atol=TOLERANCE[dtype] * max(1.0, np.abs(want).max(initial=0)), err_msg=what
+    )
 
 
 def check(native, dtype, q_shape, kv_shape, e=None, mask=None, view=None, seed=None, gradients=True, **options):
@@ -102,7 +105,11 @@ def test_grouped_queries(native, dtype):
 @pytest.mark.parametrize("kind", ["bool", "added", "own"])
 def test_masks(native, dtype, shape, kind):
     a = draw(7, *shape)
-    mask = flow.tensor(a > 0) if kind == "bool" else flow.tensor(a).to(flow.float32 if kind == "added" else getattr(flow, dtype))
+    mask = (
+        flow.tensor(a > 0)
+        if kind == "bool"
+        else flow.tensor(a).to(flow.float32 if kind == "added" else getattr(flow, dtype))
+    )
     check(native, dtype, (2, 3, 21, 16), (2, 3, 70, 16), mask=mask)
 
 
@@ -128,7 +135,15 @@ def test_dropout(native, dtype, p):
 def test_strides(native, dtype):
     # [b, t, h, d], as linear layers leave it; columns that are not adjacent; rows that begin anywhere
     check(native, dtype, (2, 21, 3, 16), (2, 35, 3, 16), view=lambda x: x.transpose(1, 2), is_causal=True)
-    check(native, dtype, (1, 2, 16, 21), (1, 2, 16, 35), e=35, view=lambda x: x.transpose(2, 3) if x.shape[3] in (21, 35) else x, gradients=False)
+    check(
+        native,
+        dtype,
+        (1, 2, 16, 21),
+        (1, 2, 16, 35),
+        e=35,
+        view=lambda x: x.transpose(2, 3) if x.shape[3] in (21, 35) else x,
+        gradients=False,
+    )
     check(native, dtype, (1, 2, 21, 19), (1, 2, 35, 19), view=lambda x: x[..., 1:18])
     check(native, dtype, (1, 1, 21, 16), (1, 1, 35, 16), view=lambda x: x.expand(2, 3, *x.shape[2:]), gradients=False)
 
@@ -192,12 +207,19 @@ def test_split_keys(dtype, p, causal):
     name = "attention_dropout" if p else "attention_flash"
     draws = {"dropout_p": p, "seed": 3, "counter": 1} if p else {}
     q, k, v, dy = (flow.tensor(draw(i, 1, 2, 181, 16)).to(kind) for i in range(4))
-    forward, backward = flow._C.find_op_function(name), flow._C.find_op_function(name.replace("_flash", "") + "_backward")
+    forward, backward = (
+        flow._C.find_op_function(name),
+        flow._C.find_op_function(name.replace("_flash", "") + "_backward"),
+    )
     y, lse = forward(q, k, v, None, is_causal=causal, scale=0.25, **draws)
 
     def run(placement):
-        parts = [flow.tensor(a.float().numpy(), placement=placement, sbp=flow.sbp.broadcast).to(lse.dtype if a is lse else kind)
-                 for a in (dy, q, k, v, y, lse)]
+        parts = [
+            flow.tensor(a.float().numpy(), placement=placement, sbp=flow.sbp.broadcast).to(
+                lse.dtype if a is lse else kind
+            )
+            for a in (dy, q, k, v, y, lse)
+        ]
         parts = [a.to_global(placement, flow.sbp.split(2)) if i in (2, 3) else a for i, a in enumerate(parts)]
         out = backward(*parts, None, is_causal=causal, scale=0.25, **draws)
         assert [o.sbp for o in out] == [(flow.sbp.partial_sum,), (flow.sbp.split(2),), (flow.sbp.split(2),)]

@@ -1,4 +1,5 @@
 """Communication between ranks whose tensors lie on cuda devices."""
+
 import os
 import sys
 import time
@@ -72,8 +73,13 @@ def fault(kind, **extra):
 @pytest.mark.parametrize("kind", ["dies", "throws", "late", "shape", "order"])
 def test_ranks_that_fail_or_differ_raise(kind):
     text = fault(kind)
-    for word in {"dies": [], "throws": ["no data"], "late": ["rank 1 did not arrive"], "shape": ["[4]", "[5]", "disagree"],
-                 "order": ["all_reduce", "reduce_scatter", "disagree"]}[kind]:
+    for word in {
+        "dies": [],
+        "throws": ["no data"],
+        "late": ["rank 1 did not arrive"],
+        "shape": ["[4]", "[5]", "disagree"],
+        "order": ["all_reduce", "reduce_scatter", "disagree"],
+    }[kind]:
         assert word in text, text
 
 
@@ -85,7 +91,9 @@ def test_checked_calls_are_compared_before_they_reach_the_devices(kind):
 @emulated_only
 def test_what_hangs_on_the_device_is_aborted():
     text = fault("late", EMULATED_NCCL_HANGS=2)
-    assert "all_reduce P -> B [4] float32 between the cuda devices of ranks [0, 1]" in text and "waited 3 s" in text, text
+    assert "all_reduce P -> B [4] float32 between the cuda devices of ranks [0, 1]" in text and "waited 3 s" in text, (
+        text
+    )
     text = fault("late", EMULATED_NCCL_HANGS=2, EMULATED_NCCL_ERROR="NCCL says: remote process exited")
     assert "remote process exited" in text, text
 

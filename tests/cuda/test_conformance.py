@@ -1,4 +1,5 @@
 """The ops' conformance table (tests/cpp/ops) on cuda placements: every op, every layout, values and gradients equal the CPU's local ones."""
+
 import subprocess
 
 import pytest
@@ -13,8 +14,14 @@ WORLDS = {"one_rank": "", "two_ranks": "", "two_of_three_ranks": "", "three_rank
 def test_table(world):
     program = ranks.ROOT / "build/dev/tests/ops_test"
     command = [str(program), f"--gtest_filter=Worlds/Conformance.GlobalEqualsLocal/{world}"]
-    env = ranks.environment(HOLON_TEST_DEVICE="cuda", HOLON_TEST_VERBOSE="1", HOLON_MACHINE_COSTS="fixed", EMULATED_DEVICES="4",
-                            EMULATED_STRICT=str(int(world == "one_rank")), HOLON_TEST_CASES=WORLDS[world])
+    env = ranks.environment(
+        HOLON_TEST_DEVICE="cuda",
+        HOLON_TEST_VERBOSE="1",
+        HOLON_MACHINE_COSTS="fixed",
+        EMULATED_DEVICES="4",
+        EMULATED_STRICT=str(int(world == "one_rank")),
+        HOLON_TEST_CASES=WORLDS[world],
+    )
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, f"{done.stdout[-4000:]}\nthe last case begun: {done.stderr.splitlines()[-3:]}"
     assert "[  PASSED  ] 1 test." in done.stdout

@@ -1,4 +1,5 @@
 """Convolutions on a cuda device against the CPU's."""
+
 import numpy as np
 import pytest
 
@@ -50,7 +51,9 @@ CASES = {
     "depthwise": dict(x=(2, 8, 5, 5), w=(16, 1, 3, 3), padding=1, groups=8, stride=2),
     "groups of many": dict(x=(2, 12, 5, 4), w=(4, 6, 3, 3), padding=1, groups=2),
     "depthwise 5x5": dict(x=(2, 5, 9, 8), w=(5, 1, 5, 5), padding=2, groups=5),
-    "depthwise 2x7 dilated": dict(x=(2, 3, 9, 20), w=(6, 1, 2, 7), padding=(1, 4, 0, 2), dilation=(3, 2), stride=(1, 2), groups=3),
+    "depthwise 2x7 dilated": dict(
+        x=(2, 3, 9, 20), w=(6, 1, 2, 7), padding=(1, 4, 0, 2), dilation=(3, 2), stride=(1, 2), groups=3
+    ),
     "depthwise, many channels": dict(x=(1, 70, 4, 5), w=(70, 1, 3, 3), padding=1, groups=70),
     "depthwise, smaller than its kernel": dict(x=(2, 3, 2, 2), w=(3, 1, 3, 3), padding=1, groups=3),
     "1x1 groups": dict(x=(2, 8, 3, 3), w=(4, 2, 1, 1), groups=4),
@@ -99,16 +102,28 @@ def test_gradients(native, name, layout, dtype):
         return F.conv2d(x, w, b, **options(case))
 
     with native():
-        for got, wanted in zip(gradients(f, inputs, "cuda", LAYOUTS[layout]), gradients(f, inputs, "cpu", LAYOUTS[layout])):
+        for got, wanted in zip(
+            gradients(f, inputs, "cuda", LAYOUTS[layout]), gradients(f, inputs, "cpu", LAYOUTS[layout])
+        ):
             assert_same(got, wanted, 4)
 
 
 OTHERS = {
     "conv1d": (F.conv1d, (2, 4, 9), (6, 2, 3), dict(stride=2, padding=1, groups=2)),
     "depthwise conv1d": (F.conv1d, (2, 4, 19), (8, 1, 4), dict(stride=2, padding=3, groups=4)),
-    "depthwise conv3d": (F.conv3d, (2, 3, 4, 5, 6), (3, 1, 2, 3, 3), dict(padding=(1, 0, 2), groups=3, dilation=(1, 1, 2))),
+    "depthwise conv3d": (
+        F.conv3d,
+        (2, 3, 4, 5, 6),
+        (3, 1, 2, 3, 3),
+        dict(padding=(1, 0, 2), groups=3, dilation=(1, 1, 2)),
+    ),
     "depthwise conv_transpose2d": (F.conv_transpose2d, (2, 3, 5, 4), (3, 1, 3, 2), dict(stride=2, padding=1, groups=3)),
-    "conv3d": (F.conv3d, (2, 4, 4, 5, 6), (6, 2, 2, 3, 3), dict(stride=(1, 2, 1), padding=(1, 0, 2), groups=2, dilation=(1, 1, 2))),
+    "conv3d": (
+        F.conv3d,
+        (2, 4, 4, 5, 6),
+        (6, 2, 2, 3, 3),
+        dict(stride=(1, 2, 1), padding=(1, 0, 2), groups=2, dilation=(1, 1, 2)),
+    ),
     "conv_transpose1d": (F.conv_transpose1d, (2, 4, 5), (4, 3, 3), dict(stride=2, padding=1, output_padding=1)),
     "conv_transpose2d": (F.conv_transpose2d, (2, 4, 5, 4), (4, 3, 3, 2), dict(stride=2, padding=1, groups=2)),
     "conv_transpose3d": (F.conv_transpose3d, (1, 2, 3, 3, 2), (2, 3, 2, 2, 2), dict(stride=2)),
@@ -154,7 +169,9 @@ def test_images_by_turns(dtype, images):
         assert_same(got, wanted, 8)
 
 
-@pytest.mark.parametrize("x, w", [((0, 3, 5, 5), (4, 3, 3, 3)), ((2, 3, 2, 2), (4, 3, 2, 2)), ((2, 0, 5, 5), (4, 0, 3, 3))])
+@pytest.mark.parametrize(
+    "x, w", [((0, 3, 5, 5), (4, 3, 3, 3)), ((2, 3, 2, 2), (4, 3, 2, 2)), ((2, 0, 5, 5), (4, 0, 3, 3))]
+)
 def test_empty(x, w):
     x, w, b = values(x), values(w), values(w[:1])
     assert_same(F.conv2d(x.cuda(), w.cuda(), b.cuda()), F.conv2d(x, w, b))

@@ -1,4 +1,5 @@
 """Copies on a cuda device between strides of all kinds, against the CPU's."""
+
 import itertools
 
 import numpy as np

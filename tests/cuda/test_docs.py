@@ -1,4 +1,5 @@
 """The documents' blocks for devices (```python cuda)."""
+
 import pytest
 from harness import docs, ranks
 

@@ -1,4 +1,5 @@
 """Element-wise kernels on a device: what the CPU gives, for dtypes, layouts, broadcasting and numbers beside tensors."""
+
 import math
 
 import numpy as np
@@ -50,16 +51,50 @@ def check(native, fn, *tensors, scale=1.0):
 
 
 UNARY = [
-    ("neg", -3, 3), ("abs", -3, 3), ("sign", -3, 3), ("square", -3, 3), ("reciprocal", 0.3, 3), ("sqrt", 0, 9), ("rsqrt", 0.1, 9),
-    ("exp", -3, 3), ("expm1", -3, 3), ("log", 0.01, 9), ("log2", 0.01, 9), ("log10", 0.01, 9), ("log1p", -0.9, 9), ("sin", -9, 9),
-    ("cos", -9, 9), ("tan", -1, 1), ("asin", -1, 1), ("acos", -1, 1), ("atan", -3, 3), ("sinh", -3, 3), ("cosh", -3, 3),
-    ("tanh", -3, 3), ("asinh", -3, 3), ("acosh", 1, 5), ("atanh", -0.9, 0.9), ("erf", -3, 3), ("erfc", -3, 3), ("erfinv", -0.9, 0.9),
-    ("floor", -3, 3), ("ceil", -3, 3), ("round", -3, 3), ("trunc", -3, 3), ("frac", -3, 3), ("sigmoid", -6, 6), ("isnan", -3, 3),
-    ("isinf", -3, 3), ("isfinite", -3, 3), ("logical_not", -3, 3),
+    ("neg", -3, 3),
+    ("abs", -3, 3),
+    ("sign", -3, 3),
+    ("square", -3, 3),
+    ("reciprocal", 0.3, 3),
+    ("sqrt", 0, 9),
+    ("rsqrt", 0.1, 9),
+    ("exp", -3, 3),
+    ("expm1", -3, 3),
+    ("log", 0.01, 9),
+    ("log2", 0.01, 9),
+    ("log10", 0.01, 9),
+    ("log1p", -0.9, 9),
+    ("sin", -9, 9),
+    ("cos", -9, 9),
+    ("tan", -1, 1),
+    ("asin", -1, 1),
+    ("acos", -1, 1),
+    ("atan", -3, 3),
+    ("sinh", -3, 3),
+    ("cosh", -3, 3),
+    ("tanh", -3, 3),
+    ("asinh", -3, 3),
+    ("acosh", 1, 5),
+    ("atanh", -0.9, 0.9),
+    ("erf", -3, 3),
+    ("erfc", -3, 3),
+    ("erfinv", -0.9, 0.9),
+    ("floor", -3, 3),
+    ("ceil", -3, 3),
+    ("round", -3, 3),
+    ("trunc", -3, 3),
+    ("frac", -3, 3),
+    ("sigmoid", -6, 6),
+    ("isnan", -3, 3),
+    ("isinf", -3, 3),
+    ("isfinite", -3, 3),
+    ("logical_not", -3, 3),
 ]
 
 
-@pytest.mark.parametrize("name,low,high", [u for u in UNARY if hasattr(flow, u[0])], ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    "name,low,high", [u for u in UNARY if hasattr(flow, u[0])], ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_unary_functions(native, name, low, high):
     fn = getattr(flow, name)
     for dtype in FLOATS:
@@ -67,8 +102,28 @@ def test_unary_functions(native, name, low, high):
     check(native, fn, data((1030,), "float32", low, high), scale=4)
 
 
-@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "mish", "softsign", "hardsigmoid", "hardswish", "selu", "logsigmoid", "softplus",
-                                  "leaky_relu", "elu", "celu", "hardtanh", "hardshrink", "softshrink", "relu6"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "relu",
+        "gelu",
+        "silu",
+        "mish",
+        "softsign",
+        "hardsigmoid",
+        "hardswish",
+        "selu",
+        "logsigmoid",
+        "softplus",
+        "leaky_relu",
+        "elu",
+        "celu",
+        "hardtanh",
+        "hardshrink",
+        "softshrink",
+        "relu6",
+    ],
+)
 def test_activations_and_their_gradients(native, name):
     fn = getattr(flow.nn.functional, name, None)
     if fn is None:
@@ -92,7 +147,19 @@ def test_trigonometry_of_large_numbers(native):
 def test_not_numbers_and_infinities(native):
     x = flow.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-42, 3e38], dtype=flow.float32)
     y = flow.tensor([1.0, math.nan, math.inf, -1.0, 0.0, -math.inf, 2.0], dtype=flow.float32)
-    for fn in [flow.abs, flow.sign, flow.exp, flow.log, flow.tanh, flow.sigmoid, flow.sqrt, flow.erf, flow.isnan, flow.isinf, flow.relu]:
+    for fn in [
+        flow.abs,
+        flow.sign,
+        flow.exp,
+        flow.log,
+        flow.tanh,
+        flow.sigmoid,
+        flow.sqrt,
+        flow.erf,
+        flow.isnan,
+        flow.isinf,
+        flow.relu,
+    ]:
         check(native, fn, x)
     for fn in [flow.maximum, flow.minimum, flow.add, flow.mul, flow.div, flow.pow, flow.eq, flow.lt, flow.ge]:
         check(native, fn, x, y)
@@ -101,7 +168,9 @@ def test_not_numbers_and_infinities(native):
 ARITHMETIC = ["add", "sub", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge"]
 
 
-@pytest.mark.parametrize("name", ARITHMETIC + ["div", "floor_divide", "fmod", "pow", "atan2", "logical_and", "logical_or", "logical_xor"])
+@pytest.mark.parametrize(
+    "name", ARITHMETIC + ["div", "floor_divide", "fmod", "pow", "atan2", "logical_and", "logical_or", "logical_xor"]
+)
 def test_two_inputs(native, name):
     fn = getattr(flow, name, None)
     if fn is None:
@@ -150,15 +219,15 @@ def test_integer_division_by_zero():
 def test_layouts(native, dtype):
     a, b = data((6, 8, 16), dtype), data((6, 8, 16), dtype)
     layouts = [
-        lambda x, y: x + y[:, :, :1],                      # a column
-        lambda x, y: x + y[0, 0],                          # a row
+        lambda x, y: x + y[:, :, :1],  # a column
+        lambda x, y: x + y[0, 0],  # a row
         lambda x, y: x[:, :1] + y,
         lambda x, y: x.transpose(0, 1) + y.transpose(0, 1),
         lambda x, y: x.transpose(0, 2) * y.transpose(0, 2)[:, :1],
         lambda x, y: x[:, ::2] + y[:, 1::2],
         lambda x, y: x[:, :, 1:9] + y[:, :, 3:11],
         lambda x, y: x[:, :, ::-1] + y if False else x[1:4] + y[2:5],
-        lambda x, y: x + y[0, 0, 0],                       # no axes
+        lambda x, y: x + y[0, 0, 0],  # no axes
         lambda x, y: x[0, 0, 0] + y[1, 1, 1],
         lambda x, y: x[:0] + y[:0],
         lambda x, y: x.expand(2, 6, 8, 16) + y,
@@ -191,12 +260,29 @@ def test_in_place(native):
 @pytest.mark.parametrize("dtype", FLOATS + ["int32", "int64", "uint8"])
 def test_numbers_beside_tensors(native, dtype):
     x = data((5, 11), dtype, 0.5)
-    for fn in [lambda a: a + 2, lambda a: 2 - a, lambda a: a * 3, lambda a: a > 1, lambda a: a ** 2, lambda a: a ** 3,
-               lambda a: a.clamp(1, 2), lambda a: a.clamp(min=1), lambda a: a.clamp(max=2)]:
+    for fn in [
+        lambda a: a + 2,
+        lambda a: 2 - a,
+        lambda a: a * 3,
+        lambda a: a > 1,
+        lambda a: a**2,
+        lambda a: a**3,
+        lambda a: a.clamp(1, 2),
+        lambda a: a.clamp(min=1),
+        lambda a: a.clamp(max=2),
+    ]:
         check(native, fn, x)
     if dtype in FLOATS:
-        for fn in [lambda a: a / 3, lambda a: 2 / a, lambda a: a ** 0.5, lambda a: a ** -0.5, lambda a: a ** 1.7, lambda a: 2 ** a,
-                   lambda a: a ** -1, lambda a: flow.lerp(a, a * 2, 0.3) if hasattr(flow, "lerp") else a + 0]:
+        for fn in [
+            lambda a: a / 3,
+            lambda a: 2 / a,
+            lambda a: a**0.5,
+            lambda a: a**-0.5,
+            lambda a: a**1.7,
+            lambda a: 2**a,
+            lambda a: a**-1,
+            lambda a: flow.lerp(a, a * 2, 0.3) if hasattr(flow, "lerp") else a + 0,
+        ]:
             check(native, fn, x, scale=4)
 
 
@@ -219,7 +305,14 @@ def test_three_inputs(native):
             if hasattr(flow, name):
                 fn = getattr(flow, name)
                 check(native, lambda x, y, z: fn(x, y, z, value=0.5), a, b, c, scale=2)
-        check(native, lambda x, y, z: flow.nn.functional.binary_cross_entropy_with_logits(x, y, reduction="none"), a, b, c, scale=4)
+        check(
+            native,
+            lambda x, y, z: flow.nn.functional.binary_cross_entropy_with_logits(x, y, reduction="none"),
+            a,
+            b,
+            c,
+            scale=4,
+        )
 
 
 def test_operations_that_a_dtype_does_not_have():

@@ -1,4 +1,5 @@
 """Every op's example, with its tensors on a device: results and gradients are those of the CPU."""
+
 import sys
 from pathlib import Path
 

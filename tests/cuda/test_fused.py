@@ -1,4 +1,5 @@
 """Chains of element-wise ops in nn.Graph on a device: one kernel for each, with the bits of the ops one by one."""
+
 import os
 import subprocess
 import sys
@@ -185,12 +186,20 @@ for i in range(3):
 
 
 def run_program(**settings):
-    return subprocess.run([sys.executable, "-c", PROGRAM], env=ranks.environment(**settings), capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=ranks.environment(**settings), capture_output=True, text=True, timeout=120
+    )
 
 
 @pytest.mark.skipif(not EMULATED, reason="on a device the compiler is what it is")
-@pytest.mark.parametrize("settings,said", [({"EMULATED_COMPILER": "0"}, "there is no compiler"), ({"EMULATED_COMPILER": "broken"}, "accepts nothing"),
-                                           ({"HOLON_FUSED_KERNELS": "0"}, "")])
+@pytest.mark.parametrize(
+    "settings,said",
+    [
+        ({"EMULATED_COMPILER": "0"}, "there is no compiler"),
+        ({"EMULATED_COMPILER": "broken"}, "accepts nothing"),
+        ({"HOLON_FUSED_KERNELS": "0"}, ""),
+    ],
+)
 def test_without_a_compiler_the_ops_run_one_by_one(settings, said):
     done = run_program(HOLON_CUDA_LIBRARY=os.environ["HOLON_CUDA_LIBRARY"], **settings)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
 """nn.Graph on a device: what it computes is what the modules compute, there and on the CPU, recorded as CUDA graphs or not."""
+
 import os
 import subprocess
 import sys
@@ -67,7 +68,9 @@ def optimizer_of(kind, parameters):
         return flow.optim.SGD(parameters, lr=0.1, momentum=0.9)
     if kind == "adamw":
         return flow.optim.AdamW(parameters, lr=1e-2, weight_decay=0.1)
-    return flow.optim.SGD([{"params": list(parameters), "lr": 0.1, "clip_grad_max_norm": 0.5, "clip_grad_norm_type": 2.0}])
+    return flow.optim.SGD(
+        [{"params": list(parameters), "lr": 0.1, "clip_grad_max_norm": 0.5, "clip_grad_norm_type": 2.0}]
+    )
 
 
 def to_device(device):
@@ -220,8 +223,13 @@ def test_without_recording_and_with_waits_after_every_op():
         if os.environ.get(name) == value:
             return
         chosen = "training_is and sgd or dropout or caller or accumulation"
-        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen],
-                              env={**os.environ, name: value}, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen],
+            env={**os.environ, name: value},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 

@@ -1,4 +1,5 @@
 """Hand-overs between stages whose tensors lie on cuda devices: over links from device to device, and through the host's memory."""
+
 import os
 import re
 import subprocess
@@ -16,7 +17,14 @@ from harness import ranks  # noqa: E402
 EMULATED = "emulated" in os.environ.get("HOLON_CUDA_LIBRARY", "")
 emulated_only = pytest.mark.skipif(not EMULATED, reason="what the emulator is told to do")
 BUILD = ranks.ROOT / "build/dev"
-CASES = {"device_pairs": 4, "device_orders": 2, "device_circles": 3, "device_pipeline": 4, "device_links": 2, "device_background": 2}
+CASES = {
+    "device_pairs": 4,
+    "device_orders": 2,
+    "device_circles": 3,
+    "device_pipeline": 4,
+    "device_links": 2,
+    "device_background": 2,
+}
 
 
 def processes(count, mode, timeout=120, **extra):
@@ -24,10 +32,21 @@ def processes(count, mode, timeout=120, **extra):
     port = ranks.free_port()
     running = []
     for rank in range(count):
-        env = ranks.environment(RANK=rank, WORLD_SIZE=count, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=count, MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
-                                HOLON_MACHINE_COSTS="fixed", EMULATED_DEVICES=4, **{k: v(rank) if callable(v) else v for k, v in extra.items()})
+        env = ranks.environment(
+            RANK=rank,
+            WORLD_SIZE=count,
+            LOCAL_RANK=rank,
+            LOCAL_WORLD_SIZE=count,
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+            HOLON_MACHINE_COSTS="fixed",
+            EMULATED_DEVICES=4,
+            **{k: v(rank) if callable(v) else v for k, v in extra.items()},
+        )
         output = tempfile.TemporaryFile("w+")
-        running.append((subprocess.Popen([BUILD / "bin/boxing_rank_program", mode], env=env, stdout=output, stderr=output), output))
+        running.append(
+            (subprocess.Popen([BUILD / "bin/boxing_rank_program", mode], env=env, stdout=output, stderr=output), output)
+        )
     done = []
     for process, output in running:
         try:
@@ -45,7 +64,11 @@ def processes(count, mode, timeout=120, **extra):
 SETTINGS = [{}, {"EMULATED_LINK_MS": 300}, {"EMULATED_LAZY": 1}, {"EMULATED_LAZY": 1, "EMULATED_LINK_MS": 300}]
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:1] + [pytest.param(s, marks=emulated_only) for s in SETTINGS[1:]], ids=lambda s: " ".join(s) or "plain")
+@pytest.mark.parametrize(
+    "settings",
+    SETTINGS[:1] + [pytest.param(s, marks=emulated_only) for s in SETTINGS[1:]],
+    ids=lambda s: " ".join(s) or "plain",
+)
 def test_ranks_that_are_threads(settings):
     command = [BUILD / "tests/prepared_test", "--gtest_filter=DeviceHandOver.*"]
     env = ranks.environment(EMULATED_DEVICES=4, HOLON_MACHINE_COSTS="fixed", **settings)
@@ -69,8 +92,15 @@ def test_ranks_on_several_hosts(mode):
 
 
 @emulated_only
-@pytest.mark.parametrize("settings, why", [({"HOLON_CUDA_LINKS": 0}, None), ({"EMULATED_NO_NCCL": 1}, "EMULATED_NO_NCCL is set"),
-                                           ({"EMULATED_ONE_DEVICE": 1}, "are on one device")], ids=["off", "no library", "one device"])
+@pytest.mark.parametrize(
+    "settings, why",
+    [
+        ({"HOLON_CUDA_LINKS": 0}, None),
+        ({"EMULATED_NO_NCCL": 1}, "EMULATED_NO_NCCL is set"),
+        ({"EMULATED_ONE_DEVICE": 1}, "are on one device"),
+    ],
+    ids=["off", "no library", "one device"],
+)
 def test_without_links_data_travels_through_the_host(settings, why):
     done = processes(4, "device_pairs", HOLON_LOG="comm", **settings)
     text = "".join(t for _, t in done)
@@ -79,9 +109,15 @@ def test_without_links_data_travels_through_the_host(settings, why):
 
 
 @emulated_only
-@pytest.mark.parametrize("mode, words", [("giver_dies", ["rank 1", "without posting"]), ("giver_dies_after_posting", ["rank 1"]),
-                                         ("taker_does_not_come", ["between the cuda devices of ranks [0, 1]", "rank 0 has waited 3 s"]),
-                                         ("taker_dies", ["between the cuda devices of ranks [0, 1]", "rank 1"])])
+@pytest.mark.parametrize(
+    "mode, words",
+    [
+        ("giver_dies", ["rank 1", "without posting"]),
+        ("giver_dies_after_posting", ["rank 1"]),
+        ("taker_does_not_come", ["between the cuda devices of ranks [0, 1]", "rank 0 has waited 3 s"]),
+        ("taker_dies", ["between the cuda devices of ranks [0, 1]", "rank 1"]),
+    ],
+)
 def test_a_rank_that_is_gone_is_named(mode, words):
     start = time.time()
     done = processes(2, mode, timeout=60, HOLON_COMM_TIMEOUT_S=3, EMULATED_LAZY=int("after" in mode))
@@ -92,17 +128,27 @@ def test_a_rank_that_is_gone_is_named(mode, words):
     assert time.time() - start < 30
 
 
-@pytest.mark.parametrize("n, schedule, settings", [(2, "1f1b", {}), (2, "zero_bubble", {}), (4, "1f1b", {}), (4, "zero_bubble pairs", {}),
-                                                   pytest.param(4, "zero_bubble", {"EMULATED_LAZY": 1}, marks=emulated_only),
-                                                   pytest.param(2, "1f1b", {"EMULATED_NO_NCCL": 1}, marks=emulated_only),
-                                                   pytest.param(2, "1f1b", {"HOLON_CUDA_GRAPHS": 0}, marks=emulated_only)])
+@pytest.mark.parametrize(
+    "n, schedule, settings",
+    [
+        (2, "1f1b", {}),
+        (2, "zero_bubble", {}),
+        (4, "1f1b", {}),
+        (4, "zero_bubble pairs", {}),
+        pytest.param(4, "zero_bubble", {"EMULATED_LAZY": 1}, marks=emulated_only),
+        pytest.param(2, "1f1b", {"EMULATED_NO_NCCL": 1}, marks=emulated_only),
+        pytest.param(2, "1f1b", {"HOLON_CUDA_GRAPHS": 0}, marks=emulated_only),
+    ],
+)
 def test_a_pipeline_trains_as_on_the_cpu(n, schedule, settings):
     if not EMULATED:
         import holon
 
         if holon.cuda.device_count() < n:
             pytest.skip(f"{n} cuda devices are needed")
-    done = ranks.launch(HERE / "programs/pipeline.py", n, timeout=150, EMULATED_DEVICES=4, WORDS=schedule, HOLON_LOG="comm", **settings)
+    done = ranks.launch(
+        HERE / "programs/pipeline.py", n, timeout=150, EMULATED_DEVICES=4, WORDS=schedule, HOLON_LOG="comm", **settings
+    )
     assert done.returncode == 0 and done.stdout.count("agrees") == n, done.stdout + done.stderr[-3000:]
     # Six micro-batches, forth and back: most of the later steps' go over links.
     sent = len(re.findall(r"from the device of rank \d+ to that of rank", done.stderr))

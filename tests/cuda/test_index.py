@@ -1,10 +1,21 @@
 """Reading and writing by index: exactly what the CPU gives, also in which of several writes to a place wins."""
+
 import numpy as np
 import pytest
 
 import holon as flow
 
-DTYPES = [flow.bool, flow.uint8, flow.int8, flow.int32, flow.int64, flow.float16, flow.bfloat16, flow.float32, flow.float64]
+DTYPES = [
+    flow.bool,
+    flow.uint8,
+    flow.int8,
+    flow.int32,
+    flow.int64,
+    flow.float16,
+    flow.bfloat16,
+    flow.float32,
+    flow.float64,
+]
 ids = str
 random = np.random.default_rng(0)
 
@@ -51,7 +62,11 @@ def test_along_axes(dtype):
         both(lambda x, i: flow.index_select(x.transpose(0, 2), 2 - axis, i), x, places(x.shape[axis], 2))
         index = places(x.shape[axis], *(9 if a == axis else n - 1 for a, n in enumerate(x.shape)))
         both(lambda x, i: flow.gather(x, axis, i), x, index)
-        both(lambda x, i: flow.gather(x.transpose(0, 1), axis, i.transpose(0, 1)), x.transpose(0, 1), index.transpose(0, 1))
+        both(
+            lambda x, i: flow.gather(x.transpose(0, 1), axis, i.transpose(0, 1)),
+            x.transpose(0, 1),
+            index.transpose(0, 1),
+        )
         both(lambda x, i: flow.gather(x[::2], axis, i[:3] * 0), x, index)
 
 
@@ -65,8 +80,12 @@ def test_writing(dtype, native):
             flow.scatter(x.cuda(), axis, index.cuda(), src.cuda())
         both(lambda x, i, s: flow.scatter(x, axis, i, s), x, index, src)
         both(lambda x, i: flow.scatter(x, axis, i, 1), x, index)
-        both(lambda x, i, s: flow.scatter(x.transpose(0, 1), axis, i.transpose(0, 1), s.transpose(0, 1)), x.transpose(0, 1), index.transpose(0, 1),
-             src.transpose(0, 1))
+        both(
+            lambda x, i, s: flow.scatter(x.transpose(0, 1), axis, i.transpose(0, 1), s.transpose(0, 1)),
+            x.transpose(0, 1),
+            index.transpose(0, 1),
+            src.transpose(0, 1),
+        )
         if dtype == flow.bool:
             continue
         both(lambda x, i, s: flow.scatter_add(x, axis, i, s), x, index, src)
@@ -80,7 +99,10 @@ def test_many_writes(native):
     index[:3000] = 7
     x = flow.randn(3000)
     with native():
-        got = flow.scatter_add(x.cuda(), 0, index.cuda(), src.cuda()), flow.scatter(x.cuda(), 0, index.cuda(), src.cuda())
+        got = (
+            flow.scatter_add(x.cuda(), 0, index.cuda(), src.cuda()),
+            flow.scatter(x.cuda(), 0, index.cuda(), src.cuda()),
+        )
     same(flow.scatter_add(x, 0, index, src), got[0])
     same(flow.scatter(x, 0, index, src), got[1])
 
@@ -128,6 +150,7 @@ def test_gradients(dtype):
             x = x.detach().clone().requires_grad_()
             f(x, *others).backward()
             return x.grad
+
         return of
 
     both(gradient(lambda w, i, dy: (flow.embedding(w, i) * dy).sum()), table, index, dy)
@@ -184,6 +207,7 @@ def test_gradients_add_up():
         for _ in range(2):
             flow.embedding(x, i).sum().backward()
         return x.grad
+
     both(twice, table, index)
 
 

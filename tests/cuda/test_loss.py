@@ -1,4 +1,5 @@
 """Cross-entropy and negative log likelihood on a device against the CPU's."""
+
 import numpy as np
 import pytest
 
@@ -21,7 +22,9 @@ def labels(rows, classes, dtype="int64", ignored=False):
 
 def close(got, want, dtype):
     assert (got.device.type, got.dtype, tuple(got.shape)) == ("cuda", want.dtype, tuple(want.shape))
-    np.testing.assert_allclose(got.cpu().double().numpy(), want.double().numpy(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    np.testing.assert_allclose(
+        got.cpu().double().numpy(), want.double().numpy(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]
+    )
 
 
 # The losses and gradients of run(x, t) on both devices.
@@ -42,7 +45,10 @@ def test_cross_entropy(native, dtype):
     f = flow.nn.functional
     for rows, classes in SHAPES:
         for smoothing in (0.0, 0.1):
-            x, t = draw((rows, classes), dtype), labels(rows, classes, "int32" if smoothing else "int64", ignored=smoothing > 0 and rows > 1)
+            x, t = (
+                draw((rows, classes), dtype),
+                labels(rows, classes, "int32" if smoothing else "int64", ignored=smoothing > 0 and rows > 1),
+            )
             both(native, lambda x, t: f.cross_entropy(x, t, label_smoothing=smoothing, reduction="none"), x, t, dtype)
 
 
@@ -50,7 +56,13 @@ def test_cross_entropy(native, dtype):
 def test_nll(native, dtype):
     f = flow.nn.functional
     for rows, classes in SHAPES:
-        both(native, lambda x, t: f.nll_loss(x, t, reduction="none"), draw((rows, classes), dtype), labels(rows, classes, ignored=rows > 1), dtype)
+        both(
+            native,
+            lambda x, t: f.nll_loss(x, t, reduction="none"),
+            draw((rows, classes), dtype),
+            labels(rows, classes, ignored=rows > 1),
+            dtype,
+        )
 
 
 def test_strides(native):

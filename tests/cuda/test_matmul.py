@@ -1,4 +1,5 @@
 """Matrix products on a cuda device against the CPU's."""
+
 import numpy as np
 import pytest
 
@@ -59,8 +60,8 @@ def test_strides(native, dtype, of_a, of_b):
             return x.transpose(0, 1).contiguous().transpose(0, 1)
         if how == "sliced":
             y = flow.zeros(r + 3, c + 5, dtype=dtype, device=x.device)
-            y[1:r + 1, 2:c + 2] = x
-            return y[1:r + 1, 2:c + 2]
+            y[1 : r + 1, 2 : c + 2] = x
+            return y[1 : r + 1, 2 : c + 2]
         if how == "every second":
             y = flow.zeros(2 * r, 2 * c, dtype=dtype, device=x.device)
             y[::2, ::2] = x
@@ -76,11 +77,25 @@ def test_strides(native, dtype, of_a, of_b):
 
 
 @pytest.mark.parametrize("dtype", [flow.float32, flow.bfloat16, flow.int64, flow.bool], ids=str)
-@pytest.mark.parametrize("shape_a, shape_b", [
-    ((4, 5, 6), (4, 6, 3)), ((4, 5, 6), (6, 3)), ((5, 6), (4, 6, 3)), ((2, 3, 5, 6), (2, 3, 6, 4)), ((2, 1, 5, 6), (1, 3, 6, 4)),
-    ((2, 3, 5, 6), (6, 4)), ((3, 1, 6), (6, 4)), ((1, 3, 6), (5, 6, 2)), ((20, 1, 3, 4), (1, 19, 4, 2)), ((2, 3, 1, 6), (3, 6, 4)), ((0, 5, 6), (6, 3)),
-    ((4, 0, 6), (4, 6, 3)), ((4, 5, 0), (4, 0, 3)), ((3, 4, 0), (0, 2)),
-])
+@pytest.mark.parametrize(
+    "shape_a, shape_b",
+    [
+        ((4, 5, 6), (4, 6, 3)),
+        ((4, 5, 6), (6, 3)),
+        ((5, 6), (4, 6, 3)),
+        ((2, 3, 5, 6), (2, 3, 6, 4)),
+        ((2, 1, 5, 6), (1, 3, 6, 4)),
+        ((2, 3, 5, 6), (6, 4)),
+        ((3, 1, 6), (6, 4)),
+        ((1, 3, 6), (5, 6, 2)),
+        ((20, 1, 3, 4), (1, 19, 4, 2)),
+        ((2, 3, 1, 6), (3, 6, 4)),
+        ((0, 5, 6), (6, 3)),
+        ((4, 0, 6), (4, 6, 3)),
+        ((4, 5, 0), (4, 0, 3)),
+        ((3, 4, 0), (0, 2)),
+    ],
+)
 def test_leading_axes(native, dtype, shape_a, shape_b):
     a, b = values(shape_a, dtype), values(shape_b, dtype, 1)
     with native():
@@ -131,8 +146,13 @@ def test_add_to_products(native, dtype):
     c, a, b = values((5, 4), dtype), values((5, 6), dtype, 1), values((6, 4), dtype, 2)
     with native():
         on_both(lambda c, a, b: flow.addmm(c, a, b, beta=0.5, alpha=2), c, a, b, factor=3)
-        on_both(lambda c, a, b: flow.baddbmm(c, a, b, beta=0.5, alpha=2), values((3, 5, 4), dtype), values((3, 5, 6), dtype, 1), values((3, 6, 4), dtype, 2),
-                factor=3)
+        on_both(
+            lambda c, a, b: flow.baddbmm(c, a, b, beta=0.5, alpha=2),
+            values((3, 5, 4), dtype),
+            values((3, 5, 6), dtype, 1),
+            values((3, 6, 4), dtype, 2),
+            factor=3,
+        )
         on_both(lambda a, b: flow.matmul(a, b, transpose_b=True, alpha=0.5), a, values((4, 6), dtype, 3))
 
 
@@ -172,9 +192,18 @@ def test_gradients(native, dtype, name):
     f, inputs = {
         "matmul": (flow.matmul, [values((2, 5, 6), dtype), values((2, 6, 4), dtype, 1)]),
         "broadcast": (flow.matmul, [values((2, 5, 6), dtype), values((6, 4), dtype, 1)]),
-        "linear": (flow.nn.functional.linear, [values((2, 5, 6), dtype), values((4, 6), dtype, 1), values((4,), dtype, 2)]),
-        "linear 1-d": (flow.nn.functional.linear, [values((6,), dtype), values((4, 6), dtype, 1), values((4,), dtype, 2)]),
-        "linear of nothing": (flow.nn.functional.linear, [values((2, 5, 0), dtype), values((4, 0), dtype, 1), values((4,), dtype, 2)]),
+        "linear": (
+            flow.nn.functional.linear,
+            [values((2, 5, 6), dtype), values((4, 6), dtype, 1), values((4,), dtype, 2)],
+        ),
+        "linear 1-d": (
+            flow.nn.functional.linear,
+            [values((6,), dtype), values((4, 6), dtype, 1), values((4,), dtype, 2)],
+        ),
+        "linear of nothing": (
+            flow.nn.functional.linear,
+            [values((2, 5, 0), dtype), values((4, 0), dtype, 1), values((4,), dtype, 2)],
+        ),
     }[name]
     with native():
         for got, wanted in zip(gradients(f, inputs, "cuda"), gradients(f, inputs, "cpu")):
@@ -183,6 +212,7 @@ def test_gradients(native, dtype, name):
 
 def test_accumulated_gradients():
     """The second backward adds to the first one's results within the product."""
+
     def twice(device):
         x, w = values((5, 6)).to(device), values((4, 6), seed=1).to(device).requires_grad_()
         for _ in range(2):
@@ -196,7 +226,12 @@ def test_accumulated_gradients():
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("then", ["relu", "gelu", "gelu_tanh", "add", "mul", "relu_backward"])
 def test_linear_then(native, dtype, bias, then):
-    x, w, b, other = values((2, 5, 6), dtype), values((9, 6), dtype, 1), values((9,), dtype, 2), values((2, 5, 9), dtype, 3)
+    x, w, b, other = (
+        values((2, 5, 6), dtype),
+        values((9, 6), dtype, 1),
+        values((9,), dtype, 2),
+        values((2, 5, 9), dtype, 3),
+    )
     alone = then in ("relu", "gelu", "gelu_tanh")
 
     def f(x, w, b, other):
@@ -212,8 +247,13 @@ def test_linear_then(native, dtype, bias, then):
 @pytest.mark.parametrize("then", ["add", "mul", "relu_backward"])
 def test_matmul_then(native, dtype, then):
     with native():
-        on_both(lambda a, b, other: flow._C.call("matmul_then", a, b, other, then=then), values((3, 5, 6), dtype), values((6, 9), dtype, 1),
-                values((3, 5, 9), dtype, 2), factor=2)
+        on_both(
+            lambda a, b, other: flow._C.call("matmul_then", a, b, other, then=then),
+            values((3, 5, 6), dtype),
+            values((6, 9), dtype, 1),
+            values((3, 5, 9), dtype, 2),
+            factor=2,
+        )
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -229,6 +269,7 @@ def test_linear_gelu(native, dtype, approximate):
 
 def test_a_graph_with_epilogues(native):
     """What nn.Graph fuses: a two-layer network with each activation, and its gradients."""
+
     class Network(flow.nn.Module):
         def __init__(self, act):
             super().__init__()

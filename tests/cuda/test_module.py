@@ -1,4 +1,5 @@
 """The backend as nvcc builds it: it loads beside libholon, says why there is no device where there is none, and holds code for what it claims."""
+
 import os
 import struct
 import subprocess
@@ -8,11 +9,19 @@ import pytest
 from harness import ranks
 
 MODULE = ranks.ROOT / "build/dev/lib/libholon_cuda.so"
-pytestmark = pytest.mark.skipif(not MODULE.exists(), reason="no CUDA toolkit: the backend is not built for devices (./dev build --cuda)")
+pytestmark = pytest.mark.skipif(
+    not MODULE.exists(), reason="no CUDA toolkit: the backend is not built for devices (./dev build --cuda)"
+)
 
 
 def python(code):
-    return subprocess.run([sys.executable, "-c", code], env=ranks.environment(HOLON_CUDA_LIBRARY=MODULE), capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=ranks.environment(HOLON_CUDA_LIBRARY=MODULE),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_it_loads():

@@ -1,11 +1,23 @@
 """Normalisation of rows and of channels on a device against the CPU's."""
+
 import numpy as np
 import pytest
 
 import holon as flow
 
 TOLERANCE = {"float32": 2e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.6e-2}
-ROWS = [((3, 7), 1), ((5, 64), 1), ((4, 257), 1), ((70, 1000), 1), ((3, 8193), 1), ((6, 4, 5), 2), ((2, 3, 130), 1), ((0, 5), 1), ((600, 8), 1), ((2, 8200), 1)]
+ROWS = [
+    ((3, 7), 1),
+    ((5, 64), 1),
+    ((4, 257), 1),
+    ((70, 1000), 1),
+    ((3, 8193), 1),
+    ((6, 4, 5), 2),
+    ((2, 3, 130), 1),
+    ((0, 5), 1),
+    ((600, 8), 1),
+    ((2, 8200), 1),
+]
 
 
 def draw(shape, dtype, seed=0):
@@ -26,7 +38,11 @@ def both(native, run, *inputs, scale=1.0):
         with native():
             ys = run(*args)
             ys = ys if isinstance(ys, (tuple, list)) else (ys,)
-            gs = flow.autograd.grad(ys, [a for a in args if a is not None], [draw(y.shape, str(y.dtype).split(".")[-1], 7 + k).to(device) for k, y in enumerate(ys)])
+            gs = flow.autograd.grad(
+                ys,
+                [a for a in args if a is not None],
+                [draw(y.shape, str(y.dtype).split(".")[-1], 7 + k).to(device) for k, y in enumerate(ys)],
+            )
         results.append(([y.detach() for y in ys], list(gs)))
     for want, got in zip(*results[0:2]):
         for w, g in zip(want, got):
@@ -49,13 +65,24 @@ def test_layer_norm(native, dtype):
 def test_rms_norm(native, dtype):
     for shape, axes in ROWS:
         row = shape[-axes:]
-        both(native, lambda x, w: flow.rms_norm(x, row, w), draw(shape, dtype), draw(row, dtype, 1), scale=4 + shape[0] ** 0.5)
+        both(
+            native,
+            lambda x, w: flow.rms_norm(x, row, w),
+            draw(shape, dtype),
+            draw(row, dtype, 1),
+            scale=4 + shape[0] ** 0.5,
+        )
     both(native, lambda x: flow.rms_norm(x, (40,)), draw((9, 40), dtype), scale=4)
 
 
 def test_strides(native):
     x, w = draw((40, 6, 24), "float32"), draw((24,), "float32", 1)
-    for take, n in ((lambda t: t.permute(1, 2, 0), 40), (lambda t: t[:, 1:, 1:], 23), (lambda t: t[:, :, ::2], 12), (lambda t: t.permute(1, 0, 2), 24)):
+    for take, n in (
+        (lambda t: t.permute(1, 2, 0), 40),
+        (lambda t: t[:, 1:, 1:], 23),
+        (lambda t: t[:, :, ::2], 12),
+        (lambda t: t.permute(1, 0, 2), 24),
+    ):
         both(native, lambda x: flow.layer_norm(take(x), (n,)), x, scale=4)
     both(native, lambda x, w: flow.layer_norm(x.permute(1, 0, 2), (24,), w), x, w, scale=20)
 
@@ -83,7 +110,14 @@ def test_batch_norm(native, dtype, last):
     for shape in CHANNELS:
         c = shape[1]
         change = channels_last if last and len(shape) > 2 else lambda t: t
-        both(native, lambda x, w, b: flow.batch_norm(change(x), None, None, w, b, True), draw(shape, dtype), draw((c,), dtype, 1), draw((c,), dtype, 2), scale=4 + (np.prod(shape) / c) ** 0.5)
+        both(
+            native,
+            lambda x, w, b: flow.batch_norm(change(x), None, None, w, b, True),
+            draw(shape, dtype),
+            draw((c,), dtype, 1),
+            draw((c,), dtype, 2),
+            scale=4 + (np.prod(shape) / c) ** 0.5,
+        )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -109,6 +143,13 @@ def test_group_norm(native, dtype, last):
             if np.prod(shape[2:]) * c // groups < 3:
                 continue
             change = channels_last if last and len(shape) > 2 else lambda t: t
-            both(native, lambda x, w, b: flow.group_norm(change(x), groups, w, b), draw(shape, dtype), draw((c,), dtype, 1), draw((c,), dtype, 2), scale=8 + (np.prod(shape) / c) ** 0.5)
+            both(
+                native,
+                lambda x, w, b: flow.group_norm(change(x), groups, w, b),
+                draw(shape, dtype),
+                draw((c,), dtype, 1),
+                draw((c,), dtype, 2),
+                scale=8 + (np.prod(shape) / c) ** 0.5,
+            )
     both(native, lambda x: flow.group_norm(x[:, :, 1:], 2), draw((3, 4, 9), dtype), scale=8)
     both(native, lambda x: flow.instance_norm(x), draw((3, 4, 9), dtype), scale=8)

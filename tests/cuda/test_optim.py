@@ -1,4 +1,5 @@
 """Optimizers, clipping and loss scaling on a cuda device follow the CPU's numbers."""
+
 import numpy as np
 import pytest
 
@@ -38,7 +39,9 @@ def set_grads(params, step, dtype):
 
 def close(a, b, dtype):
     tol = {flow.float64: 1e-12, flow.float32: 2e-6, flow.float16: 2e-3, flow.bfloat16: 1.6e-2}[dtype]
-    np.testing.assert_allclose(a.detach().cpu().to(flow.float64).numpy(), b.detach().to(flow.float64).numpy(), rtol=tol, atol=tol)
+    np.testing.assert_allclose(
+        a.detach().cpu().to(flow.float64).numpy(), b.detach().to(flow.float64).numpy(), rtol=tol, atol=tol
+    )
 
 
 def trajectory(make, dtype, native, steps=3, shapes=SHAPES, count=1, **options):
@@ -85,8 +88,11 @@ def test_strided_parameters_and_gradients(native):
         for device in ("cpu", "cuda"):
             whole = flow.tensor(p).to(device)
             x = view(whole).requires_grad_()
-            x.grad = flow.tensor(g).to(device).t()[: x.shape[0], : x.shape[1]] if x.shape[0] == 12 or x.shape[0] == 11 else \
-                flow.tensor(g).to(device)[: x.shape[0], : x.shape[1]]
+            x.grad = (
+                flow.tensor(g).to(device).t()[: x.shape[0], : x.shape[1]]
+                if x.shape[0] == 12 or x.shape[0] == 11
+                else flow.tensor(g).to(device)[: x.shape[0], : x.shape[1]]
+            )
             adam = flow.optim.Adam([x], lr=0.1)
             if device == "cuda":
                 with native():

@@ -1,4 +1,5 @@
 """Pinned host memory: what makes it, who shares it, and copies from and to it that the host does not wait for."""
+
 import os
 import subprocess
 import sys
@@ -35,13 +36,32 @@ def test_pin_memory_keeps_the_values_and_says_so():
     assert w.grad.tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("make", [
-    lambda **o: flow.empty(3, 4, **o), lambda **o: flow.zeros(3, 4, **o), lambda **o: flow.ones(3, 4, **o), lambda **o: flow.full((3, 4), 2.0, **o),
-    lambda **o: flow.arange(12, **o), lambda **o: flow.eye(3, **o), lambda **o: flow.linspace(0, 1, 5, **o), lambda **o: flow.logspace(0, 1, 5, **o),
-    lambda **o: flow.rand(3, 4, **o), lambda **o: flow.randn(3, 4, **o), lambda **o: flow.randint(0, 9, (3, 4), **o), lambda **o: flow.randperm(7, **o),
-    lambda **o: flow.zeros_like(flow.ones(3), **o), lambda **o: flow.empty_like(flow.ones(3), **o), lambda **o: flow.full_like(flow.ones(3), 2, **o),
-    lambda **o: flow.randn_like(flow.ones(3), **o), lambda **o: flow.tensor([1.0, 2.0], **o), lambda **o: flow.ones(2).new_zeros(3, 4, **o),
-    lambda **o: flow.ones(2).new_full((3,), 2.0, **o), lambda **o: flow.ones(2).new_tensor([1, 2], **o), lambda **o: flow.hann_window(8, **o)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **o: flow.empty(3, 4, **o),
+        lambda **o: flow.zeros(3, 4, **o),
+        lambda **o: flow.ones(3, 4, **o),
+        lambda **o: flow.full((3, 4), 2.0, **o),
+        lambda **o: flow.arange(12, **o),
+        lambda **o: flow.eye(3, **o),
+        lambda **o: flow.linspace(0, 1, 5, **o),
+        lambda **o: flow.logspace(0, 1, 5, **o),
+        lambda **o: flow.rand(3, 4, **o),
+        lambda **o: flow.randn(3, 4, **o),
+        lambda **o: flow.randint(0, 9, (3, 4), **o),
+        lambda **o: flow.randperm(7, **o),
+        lambda **o: flow.zeros_like(flow.ones(3), **o),
+        lambda **o: flow.empty_like(flow.ones(3), **o),
+        lambda **o: flow.full_like(flow.ones(3), 2, **o),
+        lambda **o: flow.randn_like(flow.ones(3), **o),
+        lambda **o: flow.tensor([1.0, 2.0], **o),
+        lambda **o: flow.ones(2).new_zeros(3, 4, **o),
+        lambda **o: flow.ones(2).new_full((3,), 2.0, **o),
+        lambda **o: flow.ones(2).new_tensor([1, 2], **o),
+        lambda **o: flow.hann_window(8, **o),
+    ],
+)
 def test_creating_functions_pin(make):
     flow.manual_seed(3)
     x = make(pin_memory=True)
@@ -97,9 +117,17 @@ def test_memory_is_counted_and_used_again():
 
 
 @pytest.mark.parametrize("n", [1, 1000, 3 * MiB])
-@pytest.mark.parametrize("move", [lambda x: x.to("cuda:0", non_blocking=True), lambda x: x.cuda(non_blocking=True), lambda x: x.cuda(0, True),
-                                  lambda x: x.to("cuda:0", True), lambda x: x.cuda(),
-                                  lambda x: flow.empty(x.shape, dtype=x.dtype, device="cuda:0").copy_(x, non_blocking=True)])
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x.to("cuda:0", non_blocking=True),
+        lambda x: x.cuda(non_blocking=True),
+        lambda x: x.cuda(0, True),
+        lambda x: x.to("cuda:0", True),
+        lambda x: x.cuda(),
+        lambda x: flow.empty(x.shape, dtype=x.dtype, device="cuda:0").copy_(x, non_blocking=True),
+    ],
+)
 def test_copies_to_the_device(move, n):
     a = np.arange(n, dtype=np.float32)
     y = move(flow.from_numpy(a).pin_memory())
@@ -201,15 +229,17 @@ def test_global_tensors_pin_their_parts():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loader(workers):
     data = np.arange(40, dtype=np.float32).reshape(20, 2)
-    loader = DataLoader(TensorDataset(flow.from_numpy(data), flow.arange(20)), batch_size=6, pin_memory=True, num_workers=workers)
+    loader = DataLoader(
+        TensorDataset(flow.from_numpy(data), flow.arange(20)), batch_size=6, pin_memory=True, num_workers=workers
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         batches = list(loader)
     assert len(batches) == 4
     for i, (x, y) in enumerate(batches):
         assert x.is_pinned() and y.is_pinned()
-        assert np.array_equal(x.to("cuda:0", non_blocking=True).cpu().numpy(), data[6 * i:6 * i + 6])
-        assert y.tolist() == list(range(20))[6 * i:6 * i + 6]
+        assert np.array_equal(x.to("cuda:0", non_blocking=True).cpu().numpy(), data[6 * i : 6 * i + 6])
+        assert y.tolist() == list(range(20))[6 * i : 6 * i + 6]
 
 
 class Custom:
@@ -233,7 +263,7 @@ def test_loader_of_global_batches():
     for kind, pinned in (("cpu", True), ("cuda", False)):
         p = flow.placement(kind, ranks=[0])
         loader = DataLoader(TensorDataset(data), batch_size=4, pin_memory=True, placement=p, sbp=flow.sbp.split(0))
-        batches = [x for x, in loader]
+        batches = [x for (x,) in loader]
         assert [x.is_pinned() for x in batches] == [pinned] * 3
         assert [x.to_local().cpu().tolist() for x in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
         assert batches[0].placement.type == kind and (batches[0].to_local() + 1).sum().item() == 10
@@ -345,7 +375,9 @@ print("fine")
 
 
 def run(program, **environment):
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -381,4 +413,7 @@ def test_without_a_device():
 
 def test_simulated_devices_pin_nothing_and_run_the_same():
     program = "import holon as flow; x = flow.ones(3).pin_memory(); print(x.to('cuda', non_blocking=True).sum().item(), x.is_pinned())"
-    assert run(program, HOLON_CUDA_LIBRARY="/nowhere/libholon_cuda.so", HOLON_SIMULATE="cuda").split() == ["3.0", "False"]
+    assert run(program, HOLON_CUDA_LIBRARY="/nowhere/libholon_cuda.so", HOLON_SIMULATE="cuda").split() == [
+        "3.0",
+        "False",
+    ]

@@ -1,4 +1,5 @@
 """Pooling, resampling, unfold and fold on a cuda device."""
+
 import numpy as np
 import pytest
 
@@ -28,7 +29,11 @@ def both(fn, *shapes, dtype=flow.float32, native, tol=None, channels_last=False,
             ys = ys if isinstance(ys, (tuple, list)) else [ys]
         found = list(ys)
         if gradient:
-            dys = [flow.tensor(rng.standard_normal(tuple(y.shape)), dtype=y.dtype).to(device) for y in ys if y.requires_grad]
+            dys = [
+                flow.tensor(rng.standard_normal(tuple(y.shape)), dtype=y.dtype).to(device)
+                for y in ys
+                if y.requires_grad
+            ]
             found += flow.autograd.grad([y for y in ys if y.requires_grad], xs, dys)
         results.append([r.detach().cpu().to(flow.float64).numpy() for r in found])
     tol = tol or {flow.float64: 1e-12, flow.float32: 2e-6, flow.float16: 2e-3, flow.bfloat16: 1.6e-2}.get(dtype, 0)
@@ -36,17 +41,34 @@ def both(fn, *shapes, dtype=flow.float32, native, tol=None, channels_last=False,
         np.testing.assert_allclose(b, a, rtol=tol, atol=tol * 4)
 
 
-MAX = [dict(kernel_size=2), dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=3, stride=1, padding=1), dict(kernel_size=(2, 3), stride=(3, 1)),
-       dict(kernel_size=3, stride=2, padding=1, dilation=2), dict(kernel_size=3, stride=2, ceil_mode=True)]
-AVG = [dict(kernel_size=2), dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=3, stride=1, padding=1, count_include_pad=False),
-       dict(kernel_size=(2, 3), stride=(3, 1)), dict(kernel_size=3, stride=2, padding=1, ceil_mode=True, divisor_override=5), dict(kernel_size=(9, 11))]
+MAX = [
+    dict(kernel_size=2),
+    dict(kernel_size=3, stride=2, padding=1),
+    dict(kernel_size=3, stride=1, padding=1),
+    dict(kernel_size=(2, 3), stride=(3, 1)),
+    dict(kernel_size=3, stride=2, padding=1, dilation=2),
+    dict(kernel_size=3, stride=2, ceil_mode=True),
+]
+AVG = [
+    dict(kernel_size=2),
+    dict(kernel_size=3, stride=2, padding=1),
+    dict(kernel_size=3, stride=1, padding=1, count_include_pad=False),
+    dict(kernel_size=(2, 3), stride=(3, 1)),
+    dict(kernel_size=3, stride=2, padding=1, ceil_mode=True, divisor_override=5),
+    dict(kernel_size=(9, 11)),
+]
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("options", MAX, ids=str)
 def test_max_pool2d(options, channels_last, native):
     both(lambda x: F.max_pool2d(x, **options), (2, 3, 9, 11), native=native, channels_last=channels_last)
-    both(lambda x: F.max_pool2d(x, return_indices=True, **options)[0], (2, 3, 9, 11), native=native, channels_last=channels_last)
+    both(
+        lambda x: F.max_pool2d(x, return_indices=True, **options)[0],
+        (2, 3, 9, 11),
+        native=native,
+        channels_last=channels_last,
+    )
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -73,7 +95,14 @@ def test_one_and_three_axes(native):
 @pytest.mark.parametrize("dtype", [flow.float64, flow.float16, flow.bfloat16], ids=str)
 def test_dtypes(dtype, native):
     both(lambda x: F.max_pool2d(x, 3, 2, 1), (2, 3, 9, 11), dtype=dtype, native=native)
-    both(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (2, 3, 9, 11), dtype=dtype, native=native, gradient=False, ties=True)
+    both(
+        lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True),
+        (2, 3, 9, 11),
+        dtype=dtype,
+        native=native,
+        gradient=False,
+        ties=True,
+    )
     both(lambda x: F.avg_pool2d(x, 3, 2, 1), (2, 3, 9, 11), dtype=dtype, native=native)
     both(lambda x: F.adaptive_avg_pool2d(x, (2, 3)), (2, 3, 9, 11), dtype=dtype, native=native)
 
@@ -103,9 +132,15 @@ def test_no_images(native):
     both(lambda x: F.avg_pool2d(x, 2), (0, 3, 8, 8), native=native)
 
 
-MODES = [dict(size=(5, 7), mode="nearest"), dict(size=(17, 13), mode="nearest"), dict(scale_factor=2.0, mode="nearest"),
-         dict(size=(17, 13), mode="bilinear", align_corners=True), dict(size=(4, 5), mode="bilinear", align_corners=False),
-         dict(scale_factor=2.0, mode="bicubic", align_corners=False), dict(size=(4, 20), mode="area")]
+MODES = [
+    dict(size=(5, 7), mode="nearest"),
+    dict(size=(17, 13), mode="nearest"),
+    dict(scale_factor=2.0, mode="nearest"),
+    dict(size=(17, 13), mode="bilinear", align_corners=True),
+    dict(size=(4, 5), mode="bilinear", align_corners=False),
+    dict(scale_factor=2.0, mode="bicubic", align_corners=False),
+    dict(size=(4, 20), mode="area"),
+]
 
 
 @pytest.mark.parametrize("options", MODES, ids=str)
@@ -126,7 +161,11 @@ def test_interpolate_by_a_long_table(native):
     both(lambda x: F.interpolate(x, size=20, mode="linear"), (2, 0, 900), native=native)
 
 
-FOLDS = [dict(kernel_size=3), dict(kernel_size=(2, 3), stride=2, padding=1), dict(kernel_size=2, dilation=2, padding=(0, 3), stride=(1, 2))]
+FOLDS = [
+    dict(kernel_size=3),
+    dict(kernel_size=(2, 3), stride=2, padding=1),
+    dict(kernel_size=2, dilation=2, padding=(0, 3), stride=(1, 2)),
+]
 
 
 @pytest.mark.parametrize("options", FOLDS, ids=str)
@@ -135,4 +174,10 @@ def test_unfold_and_fold(options, native):
     both(lambda x: F.unfold(x.transpose(2, 3), **options), (2, 3, 8, 9), native=native, dtype=flow.bfloat16)
     n = F.unfold(flow.zeros(1, 1, 8, 9), **options).shape
     both(lambda x: F.fold(x, (8, 9), **options), (2, 2 * n[1], n[2]), native=native)
-    both(lambda x: F.fold(x.transpose(1, 2), (8, 9), **options), (2, n[2], 2 * n[1]), native=native, dtype=flow.float16, tol=4e-3)
+    both(
+        lambda x: F.fold(x.transpose(1, 2), (8, 9), **options),
+        (2, n[2], 2 * n[1]),
+        native=native,
+        dtype=flow.float16,
+        tol=4e-3,
+    )

@@ -1,4 +1,5 @@
 """Random numbers and arrays made from indices: a device gives the CPU's values to the last bit."""
+
 import sys
 from pathlib import Path
 
@@ -46,7 +47,10 @@ def test_floats(native, shape, dtype):
     check(native, lambda at: flow.nn.functional.dropout(flow.ones(shape, dtype=d, device=at), 0.3, training=True))
     if hasattr(flow.nn.init, "trunc_normal_"):
         for low, high in [(-1, 2), (2, 3), (-9, -4)]:
-            check(native, lambda at: flow.nn.init.trunc_normal_(flow.empty(shape, dtype=d, device=at), 0.1, 1.0, low, high))
+            check(
+                native,
+                lambda at: flow.nn.init.trunc_normal_(flow.empty(shape, dtype=d, device=at), 0.1, 1.0, low, high),
+            )
 
 
 @pytest.mark.parametrize("dtype", INTS + ["float32"])
@@ -56,7 +60,7 @@ def test_integers(native, dtype):
     for shape in [(), (77,), (6, 35)]:
         check(native, lambda at: flow.randint(0, high, shape, device=at).to(d))
         check(native, lambda at: flow.empty(shape, device=at, dtype=d).bernoulli_(0.3))
-    check(native, lambda at: flow.randint(-(2 ** 62), 2 ** 62, (100,), device=at))
+    check(native, lambda at: flow.randint(-(2**62), 2**62, (100,), device=at))
 
 
 def test_bernoulli_of_probabilities(native):
@@ -103,7 +107,9 @@ def test_multinomial(native, shape, dtype):
     check(native, lambda at: flow.multinomial(w.to(at), 3), staged=("topk",))
 
 
-@pytest.mark.parametrize("weights,says", [([0.0, 0.0], "weights above 0"), ([1.0, -1.0], "weight -1"), ([1.0, float("inf")], "not finite")])
+@pytest.mark.parametrize(
+    "weights,says", [([0.0, 0.0], "weights above 0"), ([1.0, -1.0], "weight -1"), ([1.0, float("inf")], "not finite")]
+)
 def test_weights_that_are_none(weights, says):
     for at in ["cpu", "cuda"]:
         with pytest.raises(ValueError, match=says):

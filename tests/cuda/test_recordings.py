@@ -1,5 +1,6 @@
 """Steps of nn.Graph recorded as CUDA graphs give, bit by bit, what they give unrecorded: with random draws, collectives
 and updates in them."""
+
 import ctypes
 import functools
 import os
@@ -20,11 +21,15 @@ from harness import ranks  # noqa: E402
 PROGRAMS = HERE / "programs"
 EMULATED = "emulated" in os.environ.get("HOLON_CUDA_LIBRARY", "")
 emulated_only = pytest.mark.skipif(not EMULATED, reason="what only the emulator tells or can be told")
-pytestmark = pytest.mark.skipif(os.environ.get("HOLON_CUDA_GRAPHS", "1") != "1" or
-                                os.environ.get("HOLON_SYNC", "0") != "0", reason="nothing is recorded")
+pytestmark = pytest.mark.skipif(
+    os.environ.get("HOLON_CUDA_GRAPHS", "1") != "1" or os.environ.get("HOLON_SYNC", "0") != "0",
+    reason="nothing is recorded",
+)
 ALONE = ["one"]
-TOGETHER = ["data", *(pytest.param(how, marks=pytest.mark.slow)
-                      for how in ("tensor", "zero1", "zero3", "amp", "accumulation"))]
+TOGETHER = [
+    "data",
+    *(pytest.param(how, marks=pytest.mark.slow) for how in ("tensor", "zero1", "zero3", "amp", "accumulation")),
+]
 
 
 @functools.cache
@@ -103,10 +108,20 @@ def test_what_hangs_in_a_recording_is_aborted():
 def test_a_rank_that_dies_while_a_recording_is_under_way_is_named_by_the_other():
     # Without the launcher, which would stop the other.
     command = [sys.executable, str(PROGRAMS / "recorded_faults.py")]
-    env = {"EMULATED_DEVICES": 4, "EMULATED_NCCL_HANGS": 8, "HOLON_COMM_TIMEOUT_S": 40, "WORDS": "dies",
-           "MASTER_PORT": ranks.free_port(), "WORLD_SIZE": 2}
-    both = [subprocess.Popen(command, env=ranks.environment(RANK=r, **env), stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True) for r in range(2)]
+    env = {
+        "EMULATED_DEVICES": 4,
+        "EMULATED_NCCL_HANGS": 8,
+        "HOLON_COMM_TIMEOUT_S": 40,
+        "WORDS": "dies",
+        "MASTER_PORT": ranks.free_port(),
+        "WORLD_SIZE": 2,
+    }
+    both = [
+        subprocess.Popen(
+            command, env=ranks.environment(RANK=r, **env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for r in range(2)
+    ]
     text, errors = both[0].communicate(timeout=60)
     assert both[1].wait(10) == 7
     assert both[0].returncode != 0 and "rank 0 after" in text, text + errors

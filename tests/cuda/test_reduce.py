@@ -1,4 +1,5 @@
 """Reductions and scans on a device against the CPU's."""
+
 import itertools
 
 import numpy as np
@@ -10,8 +11,21 @@ DTYPES = ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "flo
 FLOATS = DTYPES[5:]
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13, "float16": 1e-3, "bfloat16": 8e-3}
 # Rows, columns, both; whole units and not; enough elements for several parts.
-CASES = [((7,), None), ((1000, 3), None), ((128, 1024), None), ((5, 8), 1), ((5, 9), 0), ((3, 5000), 1), ((5000, 3), 0), ((4, 6, 8), (0, 2)),
-         ((4, 6, 8), 1), ((2, 3, 4, 5), (1, 3)), ((6000, 40), 0), ((2, 1, 3), (0, 1, 2)), ((300, 2, 500), (0, 2))]
+CASES = [
+    ((7,), None),
+    ((1000, 3), None),
+    ((128, 1024), None),
+    ((5, 8), 1),
+    ((5, 9), 0),
+    ((3, 5000), 1),
+    ((5000, 3), 0),
+    ((4, 6, 8), (0, 2)),
+    ((4, 6, 8), 1),
+    ((2, 3, 4, 5), (1, 3)),
+    ((6000, 40), 0),
+    ((2, 1, 3), (0, 1, 2)),
+    ((300, 2, 500), (0, 2)),
+]
 
 
 def draw(shape, dtype, seed=0):
@@ -28,7 +42,9 @@ def same(got, want, scale=1.0):
     if name not in TOLERANCE:
         np.testing.assert_array_equal(a.numpy(), b.numpy())
     else:
-        np.testing.assert_allclose(a.double().numpy(), b.double().numpy(), rtol=TOLERANCE[name], atol=TOLERANCE[name] * scale)
+        np.testing.assert_allclose(
+            a.double().numpy(), b.double().numpy(), rtol=TOLERANCE[name], atol=TOLERANCE[name] * scale
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -71,7 +87,15 @@ def test_products_and_norms(native, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_places(native, dtype):
-    for shape, dim in (((7,), 0), ((5, 64), 1), ((64, 5), 0), ((3, 40, 9), 1), ((2, 9000), 1), ((9000, 40), 0), ((100000,), 0)):
+    for shape, dim in (
+        ((7,), 0),
+        ((5, 64), 1),
+        ((64, 5), 0),
+        ((3, 40, 9), 1),
+        ((2, 9000), 1),
+        ((9000, 40), 0),
+        ((100000,), 0),
+    ):
         x = draw(shape, dtype)
         for name in ("argmax", "argmin"):
             with native():
@@ -88,7 +112,13 @@ def test_places(native, dtype):
 
 def test_strides(native):
     x = draw((6, 40, 24), "float32")
-    takes = (lambda t: t.permute(2, 0, 1), lambda t: t[:, 3:30, 1:], lambda t: t[:, ::3], lambda t: t[:, :1].expand(6, 9, 24), lambda t: t[0, 0, 0])
+    takes = (
+        lambda t: t.permute(2, 0, 1),
+        lambda t: t[:, 3:30, 1:],
+        lambda t: t[:, ::3],
+        lambda t: t[:, :1].expand(6, 9, 24),
+        lambda t: t[0, 0, 0],
+    )
     for take in takes:
         for dim in [None, *range(take(x).ndim)]:
             args = () if dim is None else (dim,)
@@ -113,7 +143,18 @@ def test_long_sums_do_not_drift():
     assert abs(flow.sum(x.cuda()).cpu().item() / 3e5 - 1) < 1e-6
 
 
-LINES = [((7,), 0), ((3, 5), 1), ((3, 50), 0), ((2, 2000), 1), ((2, 70, 9), 1), ((5000,), 0), ((2, 40, 40), 1), ((300, 4), 1), ((9000, 2), 0), ((0, 3), 1)]
+LINES = [
+    ((7,), 0),
+    ((3, 5), 1),
+    ((3, 50), 0),
+    ((2, 2000), 1),
+    ((2, 70, 9), 1),
+    ((5000,), 0),
+    ((2, 40, 40), 1),
+    ((300, 4), 1),
+    ((9000, 2), 0),
+    ((0, 3), 1),
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -130,7 +171,13 @@ def test_scans(native, dtype):
             for a, b in zip(*([y], [want]) if name in ("cumsum", "logcumsumexp") else (y, want)):
                 same(a, b, np.sqrt(x.shape[dim]))
     for shape, dim in (((7,), 0), ((3, 9), 1), ((40, 3), 0), ((2, 1, 300), 2)):
-        x = draw(shape, dtype) if shape[dim] < 100 else draw(shape, dtype) * 0.3 if dtype in FLOATS else draw(shape, dtype)
+        x = (
+            draw(shape, dtype)
+            if shape[dim] < 100
+            else draw(shape, dtype) * 0.3
+            if dtype in FLOATS
+            else draw(shape, dtype)
+        )
         with native():
             y = flow.cumprod(x.cuda(), dim)
         same(y, flow.cumprod(x, dim), 1e-3)
@@ -138,7 +185,9 @@ def test_scans(native, dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_gradients_of_scans(native, dtype):
-    for (shape, dim), name in itertools.product([((7,), 0), ((3, 50), 1), ((40, 12), 0), ((6000,), 0)], ["logcumsumexp", "cumprod"]):
+    for (shape, dim), name in itertools.product(
+        [((7,), 0), ((3, 50), 1), ((40, 12), 0), ((6000,), 0)], ["logcumsumexp", "cumprod"]
+    ):
         x = draw(shape, dtype) if name == "logcumsumexp" else draw(shape, dtype, 4) / 2.5
         if name == "cumprod":
             x.flatten()[3] = 0.0

@@ -1,4 +1,5 @@
 """The kernels as nvcc compiled them: what they need of a multiprocessor, and whether it can run what is launched."""
+
 import ctypes
 import os
 import re
@@ -15,9 +16,11 @@ import cuda_resources as resources  # noqa: E402
 
 F = flow.nn.functional
 # Kernels whose time counts in training. None of them may keep anything in local memory, but for these bytes.
-HOT = re.compile(r"attention::(forward|backward_|row_products)|copy_packs|fill_packs|take_rows|add_entries|"
-                 r"(norm_rows\w*|softmax_rows\w*|cross_entropy_rows\w*|sum_parts)<float|"
-                 r"update_tensors<.*Adam|elementwise<ops::\w+, float")
+HOT = re.compile(
+    r"attention::(forward|backward_|row_products)|copy_packs|fill_packs|take_rows|add_entries|"
+    r"(norm_rows\w*|softmax_rows\w*|cross_entropy_rows\w*|sum_parts)<float|"
+    r"update_tensors<.*Adam|elementwise<ops::\w+, float"
+)
 EXCEPTIONS = {
     # An address or two that are stored before the loop over the tiles, and loaded in each turn.
     r"attention::forward<B?Float16, 128, 2>": 8,

@@ -1,4 +1,5 @@
 """Recurrent layers on a cuda device: values and gradients as on the CPU."""
+
 import numpy as np
 import pytest
 
@@ -8,7 +9,9 @@ TOL = {flow.float64: 1e-11, flow.float32: 4e-6, flow.bfloat16: 3e-2, flow.float1
 
 
 def close(a, b, dtype):
-    np.testing.assert_allclose(a.detach().cpu().to(flow.float64).numpy(), b.detach().to(flow.float64).numpy(), rtol=TOL[dtype], atol=TOL[dtype])
+    np.testing.assert_allclose(
+        a.detach().cpu().to(flow.float64).numpy(), b.detach().to(flow.float64).numpy(), rtol=TOL[dtype], atol=TOL[dtype]
+    )
 
 
 def compare(make, x_shape, dtype=flow.float32):
@@ -39,7 +42,9 @@ def compare(make, x_shape, dtype=flow.float32):
 
 
 @pytest.mark.parametrize("kind", ["tanh", "relu", "lstm", "gru"])
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}, {"bias": False, "batch_first": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True, "num_layers": 2}, {"bias": False, "batch_first": True}], ids=str
+)
 def test_layers(kind, options):
     if kind in ("lstm", "gru"):
         compare(lambda: {"lstm": flow.nn.LSTM, "gru": flow.nn.GRU}[kind](5, 7, **options), (4, 3, 5))

@@ -1,4 +1,5 @@
 """Devices as programs see them."""
+
 import pytest
 
 import holon as flow

@@ -1,4 +1,5 @@
 """Softmax, log softmax and log_sum_exp on a device against the CPU's."""
+
 import numpy as np
 import pytest
 
@@ -6,8 +7,20 @@ import holon as flow
 
 TOLERANCE = {"float32": 2e-6, "float64": 1e-13, "float16": 1.5e-3, "bfloat16": 1e-2}
 # Short and long rows, rows of no whole units, one that no group's registers hold, columns.
-SHAPES = [((3, 7), 1), ((5, 64), -1), ((4, 257), 1), ((2, 1000), 1), ((2, 9001), 1), ((1, 1), 0), ((0, 5), 1), ((5,), 0), ((2, 9, 40), 1),
-          ((3, 300, 33), 1), ((2, 3, 4, 5), 0), ((2, 2, 8200), 1)]
+SHAPES = [
+    ((3, 7), 1),
+    ((5, 64), -1),
+    ((4, 257), 1),
+    ((2, 1000), 1),
+    ((2, 9001), 1),
+    ((1, 1), 0),
+    ((0, 5), 1),
+    ((5,), 0),
+    ((2, 9, 40), 1),
+    ((3, 300, 33), 1),
+    ((2, 3, 4, 5), 0),
+    ((2, 2, 8200), 1),
+]
 
 
 def draw(shape, dtype, seed=0, low=-4, high=4):
@@ -17,7 +30,9 @@ def draw(shape, dtype, seed=0, low=-4, high=4):
 
 def close(got, want, dtype):
     assert got.device.type == "cuda" and got.dtype == want.dtype and got.shape == want.shape
-    np.testing.assert_allclose(got.cpu().double().numpy(), want.double().numpy(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    np.testing.assert_allclose(
+        got.cpu().double().numpy(), want.double().numpy(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]
+    )
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -39,7 +54,12 @@ def test_forward_and_gradient(native, dtype, name):
 
 def test_strides(native):
     x = draw((6, 40, 24), "float32")
-    for take in (lambda t: t.permute(2, 0, 1), lambda t: t[:, 3:30, 1:], lambda t: t[:, ::3], lambda t: t[:, :1].expand(6, 9, 24)):
+    for take in (
+        lambda t: t.permute(2, 0, 1),
+        lambda t: t[:, 3:30, 1:],
+        lambda t: t[:, ::3],
+        lambda t: t[:, :1].expand(6, 9, 24),
+    ):
         for axis in range(3):
             with native():
                 y = flow.softmax(take(x.cuda()), axis)

@@ -1,10 +1,21 @@
 """Sorting, searching, counting: exactly what the CPU gives."""
+
 import numpy as np
 import pytest
 
 import holon as flow
 
-DTYPES = [flow.bool, flow.uint8, flow.int8, flow.int32, flow.int64, flow.float16, flow.bfloat16, flow.float32, flow.float64]
+DTYPES = [
+    flow.bool,
+    flow.uint8,
+    flow.int8,
+    flow.int32,
+    flow.int64,
+    flow.float16,
+    flow.bfloat16,
+    flow.float32,
+    flow.float64,
+]
 ids = str
 
 
@@ -105,10 +116,16 @@ def test_picking_out(dtype):
 def test_distinct(dtype):
     for shape in [(1,), (2100,), (3, 4, 5), (0,)]:
         x = values(shape, dtype)
-        same(flow.unique(x, return_inverse=True, return_counts=True), flow.unique(x.cuda(), return_inverse=True, return_counts=True))
+        same(
+            flow.unique(x, return_inverse=True, return_counts=True),
+            flow.unique(x.cuda(), return_inverse=True, return_counts=True),
+        )
     x = values((40, 2), dtype, special=False)
     for axis in (0, 1):
-        same(flow.unique(x, return_inverse=True, return_counts=True, dim=axis), flow.unique(x.cuda(), return_inverse=True, return_counts=True, dim=axis))
+        same(
+            flow.unique(x, return_inverse=True, return_counts=True, dim=axis),
+            flow.unique(x.cuda(), return_inverse=True, return_counts=True, dim=axis),
+        )
 
 
 @pytest.mark.parametrize("dtype", [flow.uint8, flow.int8, flow.int32, flow.int64], ids=ids)

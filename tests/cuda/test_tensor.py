@@ -1,4 +1,5 @@
 """Tensors on a cuda device as Python sees them: made of data, read, printed, shared, saved, loaded and loaded in batches."""
+
 import copy
 import pickle
 
@@ -20,8 +21,15 @@ def test_made_of_data():
     assert flow.as_tensor(X, device="cuda").device.type == "cuda"
     assert flow.tensor(X, device="cuda", requires_grad=True).requires_grad
     np.testing.assert_array_equal(flow.tensor(X).cuda().new_tensor([1, 2], device="cuda").tolist(), [1, 2])
-    for made in (flow.zeros(2, 3, device="cuda"), flow.full([2], 3, device="cuda"), flow.arange(5, device="cuda"), flow.eye(3, device="cuda"),
-                 flow.tril_indices(3, 3, device="cuda"), flow.hann_window(5, device="cuda"), flow.linspace(0, 1, 4, device="cuda")):
+    for made in (
+        flow.zeros(2, 3, device="cuda"),
+        flow.full([2], 3, device="cuda"),
+        flow.arange(5, device="cuda"),
+        flow.eye(3, device="cuda"),
+        flow.tril_indices(3, 3, device="cuda"),
+        flow.hann_window(5, device="cuda"),
+        flow.linspace(0, 1, 4, device="cuda"),
+    ):
         assert made.device.type == "cuda"
         made.tolist()
 
@@ -58,7 +66,9 @@ def test_numpy_copies_where_oneflow_s_does():
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 4), (5, 2000), (1200,), (2, 3, 4, 5), (1001, 7, 9)], ids=str)
-@pytest.mark.parametrize("dtype", [flow.float32, flow.int64, flow.boolean if hasattr(flow, "boolean") else flow.bool], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [flow.float32, flow.int64, flow.boolean if hasattr(flow, "boolean") else flow.bool], ids=str
+)
 def test_printing(shape, dtype):
     x = flow.tensor(np.random.default_rng(0).standard_normal(shape) * 10).to(dtype)
     for here, there in ((x, x.cuda()), (x.t() if x.ndim == 2 else x, x.cuda().t() if x.ndim == 2 else x.cuda())):
@@ -161,9 +171,16 @@ def test_functions_of_python():
 def test_copies_between_layouts(native, kind, to):
     """Rows of packs in another order, rows that no pack begins at, one element for all of a row, and what is left at the end."""
     x = (flow.arange(2 * 3 * 5 * 32) % 101).reshape(2, 3, 5, 32).to(getattr(flow, kind))
-    views = [lambda t: t.transpose(1, 2), lambda t: t[..., 1:30], lambda t: t[..., 8:24], lambda t: t.permute(3, 0, 1, 2),
-             lambda t: t[:1, :1, :1, :1].expand(2, 3, 5, 32), lambda t: t[..., :1].expand(2, 3, 5, 32),
-             lambda t: t.reshape(-1)[:957], lambda t: t.reshape(-1)[3:]]
+    views = [
+        lambda t: t.transpose(1, 2),
+        lambda t: t[..., 1:30],
+        lambda t: t[..., 8:24],
+        lambda t: t.permute(3, 0, 1, 2),
+        lambda t: t[:1, :1, :1, :1].expand(2, 3, 5, 32),
+        lambda t: t[..., :1].expand(2, 3, 5, 32),
+        lambda t: t.reshape(-1)[:957],
+        lambda t: t.reshape(-1)[3:],
+    ]
     there = x.cuda()
     for view in views:
         want = view(x).to(getattr(flow, to)).contiguous()

@@ -1,4 +1,5 @@
 """Models trained on a cuda device lose what they lose on the CPU."""
+
 import numpy as np
 import pytest
 
@@ -11,8 +12,19 @@ def mlp():
 
 
 def lenet():
-    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 8, 3), nn.ReLU(), nn.AvgPool2d(2),
-                         nn.Flatten(), nn.Linear(8 * 3 * 3, 16), nn.ReLU(), nn.Linear(16, 5))
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 8, 3),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8 * 3 * 3, 16),
+        nn.ReLU(),
+        nn.Linear(16, 5),
+    )
 
 
 def losses(make, device, shape, optimizer, steps, clip=None):
@@ -37,7 +49,10 @@ def losses(make, device, shape, optimizer, steps, clip=None):
     return found
 
 
-OPTIMIZERS = {"adam": lambda p: flow.optim.Adam(p, lr=1e-2), "sgd": lambda p: flow.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3)}
+OPTIMIZERS = {
+    "adam": lambda p: flow.optim.Adam(p, lr=1e-2),
+    "sgd": lambda p: flow.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
+}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

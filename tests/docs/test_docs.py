@@ -4,6 +4,7 @@ python: runs, with as many ranks as its fence says (```python ranks=2), by the l
 (```cpp file=NAME); a text fence after it is what it prints. cpp: is compiled, and runs likewise if a text fence follows. Other languages (bash, cmake) are for
 the reader. `no-run` on a fence needs a reason in the page.
 """
+
 import subprocess
 
 import pytest
@@ -34,7 +35,9 @@ def test_cpp(block, tmp_path):
         body = [x for x in lines if x not in head]
         if not any(x.startswith("HOLON_") for x in body):
             body = ["void block() {", *body, "}"]
-        text = "\n".join(["#include <holon/holon.h>", "namespace flow = holon;", "using namespace holon;", *head, *body])
+        text = "\n".join(
+            ["#include <holon/holon.h>", "namespace flow = holon;", "using namespace holon;", *head, *body]
+        )
     source = tmp_path / "block.cpp"
     source.write_text(text)
     built = ROOT / "build/dev"
@@ -49,7 +52,14 @@ def test_cpp(block, tmp_path):
         return
     n = int(block.options.get("ranks", 1))
     start = [built / "bin/holon-launch", "--nproc_per_node", n, "--master_port", ranks.free_port()] if n > 1 else []
-    done = subprocess.run([str(c) for c in [*start, tmp_path / "block"]], env=ranks.environment(), capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run(
+        [str(c) for c in [*start, tmp_path / "block"]],
+        env=ranks.environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     why = docs.differs(block.expected, done.stdout, ordered=n == 1)
     assert why is None, why
@@ -59,23 +69,26 @@ def test_there_are_blocks():
     assert collect("python"), "no page has a python block: the fences are not found"
 
 
-@pytest.mark.parametrize("expected, printed, ordered, same", [
-    ("a\nb\n", "a\nb\n", True, True),
-    ("a\nb\n", "b\na\n", True, False),
-    ("a\nb\n", "b\na\n", False, True),
-    ("a\n", "a\nb\n", False, False),
-    ("a\nb\n", "a\n", False, False),
-    ("x = ...\n", "x = 3.25\n", True, True),
-    ("x = ...\n", "y = 3.25\n", True, False),
-    ("a\n...\nz\n", "a\nb\nc\nz\n", True, True),
-    ("a\n...\nz\n", "a\nz\n", True, True),
-    ("a\n...\nz\n", "b\nz\n", True, False),
-    ("...\nz\n", "b\nz\n", True, True),
-    ("a\n...\n", "a\nb\nc\n", True, True),
-    ("[1. 2.]\n", "[1. 2.]\n", True, True),
-    ("[1. 2.]\n", "[1x 2.]\n", True, False),
-    ("rank ...\nrank 0\n", "rank 0\nrank 1\n", False, True),
-])
+@pytest.mark.parametrize(
+    "expected, printed, ordered, same",
+    [
+        ("a\nb\n", "a\nb\n", True, True),
+        ("a\nb\n", "b\na\n", True, False),
+        ("a\nb\n", "b\na\n", False, True),
+        ("a\n", "a\nb\n", False, False),
+        ("a\nb\n", "a\n", False, False),
+        ("x = ...\n", "x = 3.25\n", True, True),
+        ("x = ...\n", "y = 3.25\n", True, False),
+        ("a\n...\nz\n", "a\nb\nc\nz\n", True, True),
+        ("a\n...\nz\n", "a\nz\n", True, True),
+        ("a\n...\nz\n", "b\nz\n", True, False),
+        ("...\nz\n", "b\nz\n", True, True),
+        ("a\n...\n", "a\nb\nc\n", True, True),
+        ("[1. 2.]\n", "[1. 2.]\n", True, True),
+        ("[1. 2.]\n", "[1x 2.]\n", True, False),
+        ("rank ...\nrank 0\n", "rank 0\nrank 1\n", False, True),
+    ],
+)
 def test_comparison(expected, printed, ordered, same):
     assert (docs.differs(expected, printed, ordered) is None) == same
 

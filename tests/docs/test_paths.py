@@ -1,4 +1,5 @@
 """Every path that a document names exists, every link leads somewhere, and every layer has a place in the map."""
+
 import re
 
 import pytest

@@ -1,4 +1,5 @@
 """The reference that `./dev docs` writes: every op and class has a section whose example ran, and no page or link is dead."""
+
 import re
 import subprocess
 import sys
@@ -25,8 +26,13 @@ def section(page, name):
 def reference(tmp_path_factory):
     """{path: text} of a reference written anew, and what the generator complained of."""
     folder = tmp_path_factory.mktemp("reference")
-    done = subprocess.run([sys.executable, ROOT / "tools/generate_reference.py", folder], env=environment(), capture_output=True, text=True,
-                          timeout=60)
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/generate_reference.py", folder],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     pages = {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*.md")}
     return pages, done
 
@@ -102,7 +108,7 @@ def test_links_lead_somewhere(reference):
             parts = [*path.split("/")[:-1], *file.split("/")] if file else path.split("/")
             while ".." in parts:
                 at = parts.index("..")
-                del parts[at - 1:at + 1]
+                del parts[at - 1 : at + 1]
             assert "/".join(parts) in pages, f"{path}: {target}"
             if anchor:
                 heads = {h.lower() for h in re.findall(r"^## (.+)$", pages["/".join(parts)], re.M)}

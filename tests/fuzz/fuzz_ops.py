@@ -7,6 +7,7 @@ A call may give a result or raise one of the errors that users are promised; any
 the seed that repeats it. The call that runs is named in the file $HOLON_FUZZ_LOG before it begins, so that a crash tells what
 it was. Every result is read to the end, its dtype and shape are checked, and where a gradient is recorded, backward runs.
 """
+
 import argparse
 import faulthandler
 import math
@@ -20,11 +21,52 @@ import numpy as np
 
 import holon as flow
 
-ALLOWED = (ValueError, TypeError, IndexError, RuntimeError, NotImplementedError, MemoryError, OverflowError, AttributeError)
-DTYPES = [getattr(flow, n) for n in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")]
+ALLOWED = (
+    ValueError,
+    TypeError,
+    IndexError,
+    RuntimeError,
+    NotImplementedError,
+    MemoryError,
+    OverflowError,
+    AttributeError,
+)
+DTYPES = [
+    getattr(flow, n) for n in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
+]
 SIZES = (0, 1, 1, 2, 3, 4, 5, 7)
-TEXTS = ("mean", "sum", "none", "constant", "reflect", "replicate", "circular", "tanh", "nearest", "bilinear", "bicubic", "area", "ij", "xy",
-         "add", "multiply", "same", "valid", "fro", "nuc", "trunc", "floor", "relu", "ij,jk->ik", "ii->i", "...i,i->...", "bij,bjk", "", "i,j->", "Z")
+TEXTS = (
+    "mean",
+    "sum",
+    "none",
+    "constant",
+    "reflect",
+    "replicate",
+    "circular",
+    "tanh",
+    "nearest",
+    "bilinear",
+    "bicubic",
+    "area",
+    "ij",
+    "xy",
+    "add",
+    "multiply",
+    "same",
+    "valid",
+    "fro",
+    "nuc",
+    "trunc",
+    "floor",
+    "relu",
+    "ij,jk->ik",
+    "ii->i",
+    "...i,i->...",
+    "bij,bjk",
+    "",
+    "i,j->",
+    "Z",
+)
 # They fill or create by size alone: sizes are kept small, so that the machine's memory is not what is tested.
 BIG = [2**31, 2**31 + 1, 2**40, 2**62, 2**63 - 1, -(2**63)]
 
@@ -46,7 +88,7 @@ class Maker:
         if kind < 0.55 or not s:
             return tuple(s)
         if kind < 0.7:
-            return tuple(s[rng.randrange(len(s)):])
+            return tuple(s[rng.randrange(len(s)) :])
         if kind < 0.8:
             return tuple(1 if rng.random() < 0.5 else n for n in s)
         if kind < 0.9:
@@ -74,10 +116,17 @@ class Maker:
         if index and rng.random() < 0.8:
             dtype = rng.choice((flow.int64, flow.int64, flow.int32))
         shape = self.related_shape()
-        t = flow.tensor(self.values(shape, dtype).astype(np.float64)).to(dtype) if dtype != flow.bool else flow.tensor(self.values(shape, dtype))
+        t = (
+            flow.tensor(self.values(shape, dtype).astype(np.float64)).to(dtype)
+            if dtype != flow.bool
+            else flow.tensor(self.values(shape, dtype))
+        )
         if self.world:
-            sbp = rng.choice([flow.sbp.broadcast] * 2 + [flow.sbp.split(a) for a in range(len(shape))]
-                             + ([flow.sbp.partial_sum] if dtype.is_floating_point else []))
+            sbp = rng.choice(
+                [flow.sbp.broadcast] * 2
+                + [flow.sbp.split(a) for a in range(len(shape))]
+                + ([flow.sbp.partial_sum] if dtype.is_floating_point else [])
+            )
             t = t.to_global(self.world, flow.sbp.broadcast).to_global(self.world, sbp)
         elif len(shape) > 1 and rng.random() < 0.2:
             t = t.transpose(0, len(shape) - 1)
@@ -89,7 +138,11 @@ class Maker:
 
     def int(self):
         rng = self.rng
-        return rng.choice(BIG) if self.huge and rng.random() < 0.03 else rng.choice((-3, -2, -1, -1, 0, 0, 0, 1, 1, 1, 2, 3, 5))
+        return (
+            rng.choice(BIG)
+            if self.huge and rng.random() < 0.03
+            else rng.choice((-3, -2, -1, -1, 0, 0, 0, 1, 1, 1, 2, 3, 5))
+        )
 
     def ints(self):
         rng = self.rng
@@ -143,7 +196,11 @@ def read(result):
         for r in result:
             read(r)
     elif isinstance(result, flow.Tensor):
-        numbers = result.detach().numpy() if result.dtype not in (flow.float16, flow.bfloat16) else result.detach().float().numpy()
+        numbers = (
+            result.detach().numpy()
+            if result.dtype not in (flow.float16, flow.bfloat16)
+            else result.detach().float().numpy()
+        )
         assert tuple(numbers.shape) == tuple(result.shape), f"shape {result.shape}, data {numbers.shape}"
         np.asarray(numbers).sum()
 
@@ -163,7 +220,12 @@ def one_call(op, seed, world, log):
         if not needed and rng.random() < 0.5:
             continue
         value = maker.value(arg)
-        if arg["keyword_only"] or keywords or (not needed and rng.random() < 0.5) or len(positional) < op["args"].index(arg):
+        if (
+            arg["keyword_only"]
+            or keywords
+            or (not needed and rng.random() < 0.5)
+            or len(positional) < op["args"].index(arg)
+        ):
             keywords[arg["name"]] = value
         else:
             positional.append(value)

@@ -1,4 +1,5 @@
 """A bounded run of the fuzzer, the same calls every time; ./dev test --asan runs others for longer."""
+
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,22 @@ from harness.ranks import environment
 
 def test_every_op_takes_or_refuses_what_it_is_given(tmp_path):
     log = tmp_path / "call"
-    command = [sys.executable, "-W", "ignore", Path(__file__).parent / "fuzz_ops.py", "--calls", "20000", "--seconds", "120"]
-    done = subprocess.run([str(c) for c in command], env=environment(HOLON_FUZZ_LOG=log, HOLON_COMM_TIMEOUT_S=30), capture_output=True, text=True,
-                          timeout=280)
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        Path(__file__).parent / "fuzz_ops.py",
+        "--calls",
+        "20000",
+        "--seconds",
+        "120",
+    ]
+    done = subprocess.run(
+        [str(c) for c in command],
+        env=environment(HOLON_FUZZ_LOG=log, HOLON_COMM_TIMEOUT_S=30),
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     last = log.read_text() if log.exists() else "none"
     assert done.returncode == 0, f"{done.stdout}{done.stderr[-3000:]}\nlast call: {last}"

@@ -1,4 +1,5 @@
 """Chains of element-wise ops for the tests of fused kernels: what the emulator was given to compile, and random chains."""
+
 import ctypes
 import os
 
@@ -63,9 +64,44 @@ def raw(t):
     return np.where(np.isnan(a), np.nan, a).astype(a.dtype).tobytes() if a.dtype.kind == "f" else a.tobytes()
 
 
-SHAPES = [(1,), (7,), (64,), (1031,), (3, 5), (4, 32), (17, 16), (2, 3, 8), (5, 1, 7), (0,), (3, 0, 4), (6, 8, 16), (40, 130)]
-UNARY = ["neg", "abs", "square", "relu", "exp", "sigmoid", "tanh", "gelu", "silu", "sqrt", "floor", "log1p", "erf", "sign", "softplus", "sin", "isnan",
-         "reciprocal", "expm1", "round", "rsqrt"]
+SHAPES = [
+    (1,),
+    (7,),
+    (64,),
+    (1031,),
+    (3, 5),
+    (4, 32),
+    (17, 16),
+    (2, 3, 8),
+    (5, 1, 7),
+    (0,),
+    (3, 0, 4),
+    (6, 8, 16),
+    (40, 130),
+]
+UNARY = [
+    "neg",
+    "abs",
+    "square",
+    "relu",
+    "exp",
+    "sigmoid",
+    "tanh",
+    "gelu",
+    "silu",
+    "sqrt",
+    "floor",
+    "log1p",
+    "erf",
+    "sign",
+    "softplus",
+    "sin",
+    "isnan",
+    "reciprocal",
+    "expm1",
+    "round",
+    "rsqrt",
+]
 BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "fmod", "pow", "atan2"]
 COMPARE = ["eq", "lt", "ge", "ne", "gt"]
 
@@ -99,7 +135,7 @@ class RandomChain:
             self.views.append(lambda x: x[..., ::2])
         elif kind == "offset":
             self.inputs.append(data(rng, shape[:-1] + (shape[-1] + 3,), dtype))
-            self.views.append(lambda x, k=shape[-1]: x[..., 1:1 + k])
+            self.views.append(lambda x, k=shape[-1]: x[..., 1 : 1 + k])
         else:
             self.inputs.append(data(rng, shape, dtype))
             self.views.append(lambda x: x)
@@ -118,7 +154,9 @@ class RandomChain:
 
     def step(self, rng, values):
         x, y = values[-1] if rng.integers(3) else values[rng.integers(len(values))], values[rng.integers(len(values))]
-        kind = rng.choice(["unary", "binary", "number", "compare", "cast", "where", "fill", "clamp", "addcmul", "divide"])
+        kind = rng.choice(
+            ["unary", "binary", "number", "compare", "cast", "where", "fill", "clamp", "addcmul", "divide"]
+        )
         if kind == "cast":
             return x.to(getattr(flow, str(rng.choice(FLOATS + ["int32", "float32", "bfloat16"]))))
         if kind == "compare":
@@ -136,7 +174,7 @@ class RandomChain:
             return x.clamp(-2, 2) if x.dtype != flow.uint8 else x.clamp(1, 20)
         if kind == "number":
             number = int(rng.integers(1, 5))
-            return [lambda: x + number, lambda: number - x, lambda: x * number, lambda: x ** 2][rng.integers(4)]()
+            return [lambda: x + number, lambda: number - x, lambda: x * number, lambda: x**2][rng.integers(4)]()
         if not x.dtype.is_floating_point:
             return flow.add(x, y.to(x.dtype)) if kind != "unary" else flow.abs(x)
         if kind == "unary":

@@ -1,4 +1,5 @@
 """The code blocks of a Markdown page, and the comparison of what they print with what the page says."""
+
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,9 @@ FENCE = re.compile(r"^(\s*)(`{3,})\s*(.*)$")
 @dataclass
 class Block:
     language: str
-    options: dict     # of the fence: ```python ranks=2
+    options: dict  # of the fence: ```python ranks=2
     text: str
-    line: int         # of the fence, from 1
+    line: int  # of the fence, from 1
     expected: str | None = None  # the ```text fence that follows
     page: Path | None = None
 

@@ -1,4 +1,5 @@
 """Programs on several ranks, as a user starts them."""
+
 import os
 import socket
 import subprocess
@@ -26,13 +27,27 @@ def environment(**extra):
 
 def launch(program, ranks, timeout=120, cwd=None, arguments=(), **extra):
     """Runs a Python program by holon.distributed.launch; returns the finished process with stdout and stderr as text."""
-    command = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", str(ranks),
-               "--master_port", str(free_port()), str(program), *map(str, arguments)]
-    return subprocess.run(command, env=environment(**extra), capture_output=True, text=True, timeout=timeout,
-                          cwd=cwd)
+    command = [
+        sys.executable,
+        "-m",
+        "holon.distributed.launch",
+        "--nproc_per_node",
+        str(ranks),
+        "--master_port",
+        str(free_port()),
+        str(program),
+        *map(str, arguments),
+    ]
+    return subprocess.run(command, env=environment(**extra), capture_output=True, text=True, timeout=timeout, cwd=cwd)
 
 
 def run(program, timeout=120, cwd=None, **extra):
     """Runs a Python program as it is, on one rank."""
-    return subprocess.run([sys.executable, str(program)], env=environment(**extra), capture_output=True, text=True,
-                          timeout=timeout, cwd=cwd)
+    return subprocess.run(
+        [sys.executable, str(program)],
+        env=environment(**extra),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+    )

@@ -1,4 +1,5 @@
 """`cmake --install` makes something that a project outside of the tree finds, compiles against and runs."""
+
 import os
 import re
 import shutil
@@ -31,7 +32,10 @@ def prefix(tmp_path_factory):
 
 def build(source, binary, prefix):
     cache = (BUILD / "CMakeCache.txt").read_text()
-    same = [f"-D{k}={re.search(rf'^{k}:[A-Z]+=(.*)$', cache, re.M).group(1)}" for k in ("CMAKE_MAKE_PROGRAM", "CMAKE_CXX_COMPILER")]
+    same = [
+        f"-D{k}={re.search(rf'^{k}:[A-Z]+=(.*)$', cache, re.M).group(1)}"
+        for k in ("CMAKE_MAKE_PROGRAM", "CMAKE_CXX_COMPILER")
+    ]
     sh("cmake", "-G", "Ninja", "-S", source, "-B", binary, f"-DCMAKE_PREFIX_PATH={prefix}", *same)
     sh("cmake", "--build", binary)
 
@@ -48,7 +52,9 @@ def test_the_guides_first_program(prefix, tmp_path):
     for name, language in (("CMakeLists.txt", "cmake"), ("program.cpp", "cpp")):
         (tmp_path / name).write_text(next(b.text for b in blocks if b.language == language))
     build(tmp_path, tmp_path / "build", prefix)
-    printed = sh(prefix / "bin/holon-launch", "--nproc_per_node", 2, "--master_port", free_port(), tmp_path / "build/program")
+    printed = sh(
+        prefix / "bin/holon-launch", "--nproc_per_node", 2, "--master_port", free_port(), tmp_path / "build/program"
+    )
     assert "rank 0: y is [4, 8] under S(0)" in printed
 
 

@@ -1,4 +1,5 @@
 """What the oneflow package says otherwise than holon: functions with other parameters, texts, the classes of errors."""
+
 import os
 import subprocess
 import sys
@@ -46,17 +47,28 @@ def test_gather_by_axis():
     ids = np.array([[3, 0], [1, 1]])
     for axis in (0, 1, -1):
         np.testing.assert_array_equal(flow._C.gather(a(), flow.tensor(ids), axis=axis).numpy(), np.take(A, ids, axis))
-    np.testing.assert_array_equal(flow._C.dim_gather(a(), 1, flow.tensor(ids)).numpy(), np.take_along_axis(A[:2], ids, 1))
+    np.testing.assert_array_equal(
+        flow._C.dim_gather(a(), 1, flow.tensor(ids)).numpy(), np.take_along_axis(A[:2], ids, 1)
+    )
 
 
 def test_norms():
     weight, bias = np.arange(6, dtype=np.float32), np.ones(6, np.float32)
     normal = (A - A.mean(1, keepdims=True)) / np.sqrt(A.var(1, keepdims=True) + 1e-5)
-    np.testing.assert_allclose(flow._C.layer_norm(a(), begin_norm_axis=1, begin_params_axis=1, epsilon=1e-5).numpy(), normal, rtol=1e-4, atol=1e-5)
-    got = flow._C.layer_norm_affine(a(), flow.tensor(weight), flow.tensor(bias), begin_norm_axis=1, begin_params_axis=1, epsilon=1e-5)
+    np.testing.assert_allclose(
+        flow._C.layer_norm(a(), begin_norm_axis=1, begin_params_axis=1, epsilon=1e-5).numpy(),
+        normal,
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    got = flow._C.layer_norm_affine(
+        a(), flow.tensor(weight), flow.tensor(bias), begin_norm_axis=1, begin_params_axis=1, epsilon=1e-5
+    )
     np.testing.assert_allclose(got.numpy(), normal * weight + bias, rtol=1e-4, atol=1e-5)
     got = flow._C.rms_norm(a(), flow.tensor(weight), [6], 1e-6)
-    np.testing.assert_allclose(got.numpy(), A / np.sqrt((A**2).mean(1, keepdims=True) + 1e-6) * weight, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        got.numpy(), A / np.sqrt((A**2).mean(1, keepdims=True) + 1e-6) * weight, rtol=1e-4, atol=1e-5
+    )
 
 
 def softmax(x):
@@ -67,14 +79,22 @@ def softmax(x):
 def test_fused_softmax():
     mask = (A > -0.5).astype(np.int8)
     want = softmax(np.where(mask, 2 * A, -10000.0))
-    dropped, kept = flow._C.fused_scale_mask_softmax_dropout(a(), flow.tensor(mask), fill_value=-10000.0, scale=2.0, p=0.0)
-    for got in (dropped, kept, flow._C.fused_scale_mask_softmax(a(), flow.tensor(mask), fill_value=-10000.0, scale=2.0)):
+    dropped, kept = flow._C.fused_scale_mask_softmax_dropout(
+        a(), flow.tensor(mask), fill_value=-10000.0, scale=2.0, p=0.0
+    )
+    for got in (
+        dropped,
+        kept,
+        flow._C.fused_scale_mask_softmax(a(), flow.tensor(mask), fill_value=-10000.0, scale=2.0),
+    ):
         np.testing.assert_allclose(got.numpy(), want, rtol=1e-4, atol=1e-6)
     # LiBai passes None where there is no scale.
     got = flow._C.fused_scale_mask_softmax_dropout(a(), flow.tensor(mask), fill_value=-10000.0, scale=None, p=0.0)[0]
     np.testing.assert_allclose(got.numpy(), softmax(np.where(mask, A, -10000.0)), rtol=1e-4, atol=1e-6)
     square = A[:, :4].copy()
-    got = flow._C.fused_scale_tril_softmax_mask_scale(flow.tensor(square), p=0.0, diagonal=0, tril_scale_value=2.0, tril_fill_value=-1e4)[0]
+    got = flow._C.fused_scale_tril_softmax_mask_scale(
+        flow.tensor(square), p=0.0, diagonal=0, tril_scale_value=2.0, tril_fill_value=-1e4
+    )[0]
     np.testing.assert_allclose(got.numpy(), softmax(np.where(np.tri(4) > 0, 2 * square, -1e4)), rtol=1e-4, atol=1e-6)
     got = flow._C.fused_bias_add_dropout(a(), flow.ones(6), p=0.0, axis=1)
     np.testing.assert_allclose(got.numpy(), A + 1, rtol=1e-6)
@@ -93,8 +113,12 @@ def test_losses():
     logp = np.log(softmax(A))
     want = -logp[np.arange(4), labels]
     np.testing.assert_allclose(flow._C.sparse_softmax_cross_entropy(a(), flow.tensor(labels)).numpy(), want, rtol=1e-4)
-    np.testing.assert_allclose(nn.functional.sparse_softmax_cross_entropy(flow.tensor(labels), a()).numpy(), want, rtol=1e-4)
-    np.testing.assert_allclose(flow._C.cross_entropy(a(), flow.tensor(labels), None, -100, "none", 0.0).numpy(), want, rtol=1e-4)
+    np.testing.assert_allclose(
+        nn.functional.sparse_softmax_cross_entropy(flow.tensor(labels), a()).numpy(), want, rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        flow._C.cross_entropy(a(), flow.tensor(labels), None, -100, "none", 0.0).numpy(), want, rtol=1e-4
+    )
 
 
 def test_slices():
@@ -106,7 +130,9 @@ def test_slices():
 def test_transpose_both_ways():
     x = flow.ones(2, 3, 4)
     assert flow.transpose(x, perm=(2, 0, 1)).shape == (4, 2, 3) == flow._C.transpose(x, (2, 0, 1)).shape
-    assert flow.transpose(x, 0, 2).shape == (4, 3, 2) == flow.transpose(x, dim0=0, dim1=2).shape == x.transpose(0, 2).shape
+    assert (
+        flow.transpose(x, 0, 2).shape == (4, 3, 2) == flow.transpose(x, dim0=0, dim1=2).shape == x.transpose(0, 2).shape
+    )
 
 
 def test_likes():
@@ -123,7 +149,9 @@ def test_likes():
 def test_dtypes_of_indices():
     assert flow.argwhere(flow.tensor([0, 1]), dtype=flow.int32).dtype == flow.int32
     values, inverse = flow.unique(flow.tensor([3, 1, 3]), return_inverse=True, dtype=flow.int32)
-    assert values.tolist() == [1, 3] and inverse.dtype == flow.int32 and flow.unique(flow.tensor([1, 1])).tolist() == [1]
+    assert (
+        values.tolist() == [1, 3] and inverse.dtype == flow.int32 and flow.unique(flow.tensor([1, 1])).tolist() == [1]
+    )
 
 
 def test_typed_constructors():
@@ -169,42 +197,56 @@ flow.cuda.set_device("cuda:0")
 try: flow.cuda.set_device(1)
 except ValueError as e: print(e)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "HOLON_SIMULATE": "cuda"})
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "HOLON_SIMULATE": "cuda"}
+    )
     assert done.stdout.splitlines()[0] == "True 1 0 cuda:0" and "rank 0 has device 0" in done.stdout, done.stderr
 
 
 def test_texts():
     p = flow.placement("cpu", [0])
-    assert repr(p) == 'oneflow.placement(type="cpu", ranks=[0])' and repr(flow.placement("cpu", [[0]])) == 'oneflow.placement(type="cpu", ranks=[[0]])'
-    assert repr(S(0)) == "oneflow.sbp.split(dim=0)" and repr((B, flow.sbp.partial_sum)) == "(oneflow.sbp.broadcast, oneflow.sbp.partial_sum)"
+    assert (
+        repr(p) == 'oneflow.placement(type="cpu", ranks=[0])'
+        and repr(flow.placement("cpu", [[0]])) == 'oneflow.placement(type="cpu", ranks=[[0]])'
+    )
+    assert (
+        repr(S(0)) == "oneflow.sbp.split(dim=0)"
+        and repr((B, flow.sbp.partial_sum)) == "(oneflow.sbp.broadcast, oneflow.sbp.partial_sum)"
+    )
     assert repr(flow.ones(4, 8).shape) == "oneflow.Size([4, 8])" and repr(flow.float32) == "oneflow.float32"
     assert repr(flow.tensor([1.0, 2.0])) == "tensor([1., 2.], dtype=oneflow.float32)"
     assert repr(nn.Parameter(flow.ones(1))) == "tensor([1.], dtype=oneflow.float32, requires_grad=True)"
     x = flow.ones(1, 1, placement=p, sbp=B)
-    assert repr(x) == 'tensor([[1.]], placement=oneflow.placement(type="cpu", ranks=[0]),\n       sbp=(oneflow.sbp.broadcast,), dtype=oneflow.float32)'
+    assert (
+        repr(x)
+        == 'tensor([[1.]], placement=oneflow.placement(type="cpu", ranks=[0]),\n       sbp=(oneflow.sbp.broadcast,), dtype=oneflow.float32)'
+    )
     assert "0., 0., 0.,  ..., 0., 0., 0." in repr(flow.zeros(2000))
     assert flow.ones(1).type() == "oneflow.FloatTensor"
 
 
-@pytest.mark.parametrize("wrong, error", [
-    (lambda: flow.ones(2) + flow.ones(2, placement=flow.placement("cpu", [0]), sbp=B), RuntimeError),
-    (lambda: flow.ones(2, 3) @ flow.ones(2, 3), RuntimeError),
-    (lambda: flow.cat([flow.ones(2, 3), flow.ones(3, 2)]), RuntimeError),
-    (lambda: flow.ones(2).view(3), RuntimeError),
-    (lambda: nn.Linear(2, 3)(flow.ones(1, 4)), RuntimeError),
-    (lambda: flow.ones(2, 3) + flow.ones(4, 5), RuntimeError),
-    (lambda: flow.ones(2).to_global(placement=flow.placement("cpu", [0])), RuntimeError),
-    (lambda: flow.ones(2, placement=flow.placement("cpu", [0])), RuntimeError),
-    (lambda: S(-1), RuntimeError),
-    (lambda: S(), TypeError),
-    (lambda: flow.ones(2).to_local(), RuntimeError),
-    (lambda: flow.ones(2).placement, RuntimeError),
-    (lambda: flow.device("tpu"), RuntimeError),
-    (lambda: flow.ones(3)[5], IndexError),
-    (lambda: flow.ones(2).nope, AttributeError),
-    (lambda: nn.Linear(2, 2).load_state_dict({}), RuntimeError),
-    (lambda: nn.Module()(1), NotImplementedError),
-])
+@pytest.mark.parametrize(
+    "wrong, error",
+    [
+        (lambda: flow.ones(2) + flow.ones(2, placement=flow.placement("cpu", [0]), sbp=B), RuntimeError),
+        (lambda: flow.ones(2, 3) @ flow.ones(2, 3), RuntimeError),
+        (lambda: flow.cat([flow.ones(2, 3), flow.ones(3, 2)]), RuntimeError),
+        (lambda: flow.ones(2).view(3), RuntimeError),
+        (lambda: nn.Linear(2, 3)(flow.ones(1, 4)), RuntimeError),
+        (lambda: flow.ones(2, 3) + flow.ones(4, 5), RuntimeError),
+        (lambda: flow.ones(2).to_global(placement=flow.placement("cpu", [0])), RuntimeError),
+        (lambda: flow.ones(2, placement=flow.placement("cpu", [0])), RuntimeError),
+        (lambda: S(-1), RuntimeError),
+        (lambda: S(), TypeError),
+        (lambda: flow.ones(2).to_local(), RuntimeError),
+        (lambda: flow.ones(2).placement, RuntimeError),
+        (lambda: flow.device("tpu"), RuntimeError),
+        (lambda: flow.ones(3)[5], IndexError),
+        (lambda: flow.ones(2).nope, AttributeError),
+        (lambda: nn.Linear(2, 2).load_state_dict({}), RuntimeError),
+        (lambda: nn.Module()(1), NotImplementedError),
+    ],
+)
 def test_classes_of_errors(wrong, error):
     with pytest.raises(error):
         wrong()
@@ -213,7 +255,9 @@ def test_classes_of_errors(wrong, error):
 def test_masks_of_integers():
     mask = flow.tensor([1, 0, 2], dtype=flow.int8)
     assert flow.ones(3).masked_fill(mask, 9.0).tolist() == [9, 1, 9]
-    assert flow.where(mask, flow.ones(3), flow.zeros(3)).tolist() == [1, 0, 1] and flow.where(mask, 1.0, flow.zeros(3)).tolist() == [1, 0, 1]
+    assert flow.where(mask, flow.ones(3), flow.zeros(3)).tolist() == [1, 0, 1] and flow.where(
+        mask, 1.0, flow.zeros(3)
+    ).tolist() == [1, 0, 1]
     assert flow.arange(3).masked_select(mask).tolist() == [0, 2]
 
 
@@ -231,7 +275,13 @@ def test_what_a_graph_keeps_of_a_module():
 
     graph = Run()
     (block,) = graph.block
-    assert block.stage_id == 0 and block.name == "model.1" and block.name_prefix == "model." and block.type == "MODULE" and block.scope == "model.1"
+    assert (
+        block.stage_id == 0
+        and block.name == "model.1"
+        and block.name_prefix == "model."
+        and block.type == "MODULE"
+        and block.scope == "model.1"
+    )
     assert isinstance(graph.model, nn.graph.Proxy) and isinstance(flow.ones(1), nn.graph.GraphTensor)
     assert not hasattr(graph.model, "origin") and not hasattr(graph.model, "config")
 
@@ -240,7 +290,14 @@ def test_arguments_as_a_tree():
     from oneflow.nn.graph.util import ArgsTree
 
     tree = ArgsTree(([1, {"a": 2}], 3), gen_name=True, root_name="input")
-    assert [n for n, _ in tree.iter_named_nodes()] == ["input", "input.0", "input.0.0", "input.0.1", "input.0.1.a", "input.1"]
+    assert [n for n, _ in tree.iter_named_nodes()] == [
+        "input",
+        "input.0",
+        "input.0.0",
+        "input.0.1",
+        "input.0.1.a",
+        "input.1",
+    ]
     assert [v.value for _, v in tree.iter_named_nodes() if v.is_leaf()] == [1, 2, 3]
     assert tree.map_leaf(lambda v: v * 2) == ([2, {"a": 4}], 6) and len(list(tree.iter_nodes())) == 6
 
@@ -266,7 +323,9 @@ def test_debug_prints_what_is_compiled(capsys):
 
 def test_placements_by_host_and_with_a_hierarchy():
     def check(rank):
-        assert flow.placement("cpu", {0: [0, 1]}) == flow.placement("cpu", [0, 1]) == flow.placement("cpu", {0: range(2)})
+        assert (
+            flow.placement("cpu", {0: [0, 1]}) == flow.placement("cpu", [0, 1]) == flow.placement("cpu", {0: range(2)})
+        )
         assert flow.placement("cpu", {0: 1}) == flow.placement("cpu", [1])
         assert flow.placement("cpu", {0: [0, 1, 2, 3]}, (2, 2)) == flow.placement("cpu", [[0, 1], [2, 3]])
         assert flow.placement("cpu", [0, 1], hierarchy=(2, 1)).ranks.tolist() == [[0], [1]]

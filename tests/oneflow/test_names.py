@@ -1,4 +1,5 @@
 """Every name that programs for OneFlow use is there, or tells what to use instead."""
+
 import importlib
 import subprocess
 import sys
@@ -44,7 +45,10 @@ def left_out(path, name):
     if path == "nn.Graph":
         return missing.GRAPH.get(name)
     parts = (f"{path}.{name}" if path else name).split(".")
-    return next((missing.NAMES[".".join(parts[:n])] for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in missing.NAMES), None)
+    return next(
+        (missing.NAMES[".".join(parts[:n])] for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in missing.NAMES),
+        None,
+    )
 
 
 ALL = [(path, name) for path, names in NAMES.items() for name in names]
@@ -63,8 +67,15 @@ def test_name(path, name):
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operator(name):
-    assert any(hasattr(o, last) for o, last in (
-        (flow, name), (flow.Tensor, name), (flow.nn.functional, name), (flow.linalg, name.removeprefix("linalg."))))
+    assert any(
+        hasattr(o, last)
+        for o, last in (
+            (flow, name),
+            (flow.Tensor, name),
+            (flow.nn.functional, name),
+            (flow.linalg, name.removeprefix("linalg.")),
+        )
+    )
 
 
 @pytest.mark.parametrize("path", sorted(missing.NAMES))
@@ -91,14 +102,21 @@ MODULES = """
 @pytest.mark.parametrize("name", MODULES)
 def test_module(name):
     """Each can be imported first of all."""
-    done = subprocess.run([sys.executable, "-c", f"import oneflow.{name} as m; print(m.__name__)"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import oneflow.{name} as m; print(m.__name__)"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_modules_are_holons_own():
-    code = ("import oneflow.nn.functional as F, oneflow.utils.data.sampler as s, oneflow.nn.graph.util as u, sys; import holon.nn.functional as G;"
-            "import holon.utils.data as d; print(F is G, s.DistributedSampler is d.DistributedSampler, sys.modules['holon.nn.graph.util'] is u)")
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == ["True"] * 3
+    code = (
+        "import oneflow.nn.functional as F, oneflow.utils.data.sampler as s, oneflow.nn.graph.util as u, sys; import holon.nn.functional as G;"
+        "import holon.utils.data as d; print(F is G, s.DistributedSampler is d.DistributedSampler, sys.modules['holon.nn.graph.util'] is u)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+        == ["True"] * 3
+    )
 
 
 def test_missing_module():
@@ -112,4 +130,9 @@ def test_adamw_decays_as_oneflows():
     """Not at all unless it is told to; Holon's own decays by 0.01."""
     code = "import {0} as flow; o = flow.optim.AdamW([flow.nn.Parameter(flow.ones(2))], lr=0.1); print(o.param_groups[0]['weight_decay'])"
     for package, decay in (("oneflow", "0.0"), ("holon", "0.01")):
-        assert subprocess.run([sys.executable, "-c", code.format(package)], capture_output=True, text=True, check=True).stdout.strip() == decay
+        assert (
+            subprocess.run(
+                [sys.executable, "-c", code.format(package)], capture_output=True, text=True, check=True
+            ).stdout.strip()
+            == decay
+        )

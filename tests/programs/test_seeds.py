@@ -1,4 +1,5 @@
 """The specification's own programs, unmodified, by the runner that comes with them; it starts ranks by hand and by the launcher."""
+
 import re
 import subprocess
 import sys
@@ -9,8 +10,12 @@ from harness.specification import PROGRAMS, RUNNER
 SLOW = ["002_2_mixed_parallelism_lenet"]
 
 
-@pytest.mark.skipif(RUNNER is None, reason="no folder shared/seeds above this repository: the specification's programs are not here")
+@pytest.mark.skipif(
+    RUNNER is None, reason="no folder shared/seeds above this repository: the specification's programs are not here"
+)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in PROGRAMS])
 def test_program(name):
-    done = subprocess.run([sys.executable, RUNNER, "--python", sys.executable, "--only", name], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, RUNNER, "--python", sys.executable, "--only", name], capture_output=True, text=True
+    )
     assert re.search(r"^1/1 programs pass$", done.stdout, re.M), done.stdout + done.stderr

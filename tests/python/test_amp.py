@@ -1,4 +1,5 @@
 """Mixed precision: which ops run in what, gradients through the casts, and the scaling of losses."""
+
 import math
 
 import numpy as np
@@ -25,8 +26,16 @@ def test_dtypes_of_results(low):
         for same in (holon.relu(y), y + 1, y * 2, y.reshape(-1), y.transpose(0, 1)):
             assert same.dtype == low
         assert (y + b).dtype == F32
-        for wide in (holon.softmax(y, -1), holon.log_softmax(y, -1), y.sum(), y.mean(0), y.exp(), nn.functional.cross_entropy(y, target),
-                     nn.functional.mse_loss(y, y), nn.functional.layer_norm(y, (5,))):
+        for wide in (
+            holon.softmax(y, -1),
+            holon.log_softmax(y, -1),
+            y.sum(),
+            y.mean(0),
+            y.exp(),
+            nn.functional.cross_entropy(y, target),
+            nn.functional.mse_loss(y, y),
+            nn.functional.layer_norm(y, (5,)),
+        ):
             assert wide.dtype == F32
         assert holon.cat([y, x], 1).dtype == F32
         assert holon.matmul(x.to(F64), w.to(F64).transpose(0, 1)).dtype == F64
@@ -59,6 +68,7 @@ def test_regions_nest_and_decorate():
         with pytest.raises(ValueError, match="must be"):
             holon.autocast(**wrong)
     with pytest.raises(TypeError, match="generator"):
+
         @holon.autocast()
         def numbers():
             yield 1
@@ -165,7 +175,9 @@ def test_training_follows_float32():
     np.testing.assert_allclose(low, exact, rtol=0.03, atol=0.02)
     assert low[-1] < low[0] and low != exact
     np.testing.assert_allclose(train(True, ranks=2), low, rtol=0.02, atol=0.01)
-    np.testing.assert_allclose(train(True, low=F16, scaler=amp.GradScaler(init_scale=1024.0)), exact, rtol=0.01, atol=0.005)
+    np.testing.assert_allclose(
+        train(True, low=F16, scaler=amp.GradScaler(init_scale=1024.0)), exact, rtol=0.01, atol=0.005
+    )
 
 
 def test_scaler_scales_and_unscales():
@@ -267,7 +279,12 @@ def test_custom_function_in_float32():
 
 def test_a_large_product_in_bfloat16():
     rng = np.random.default_rng(1)
-    for shape_a, shape_b in [((64, 96), (96, 80)), ((3, 40, 64), (64, 48)), ((3, 40, 64), (3, 64, 48)), ((2, 3, 40, 64), (2, 3, 64, 48))]:
+    for shape_a, shape_b in [
+        ((64, 96), (96, 80)),
+        ((3, 40, 64), (64, 48)),
+        ((3, 40, 64), (3, 64, 48)),
+        ((2, 3, 40, 64), (2, 3, 64, 48)),
+    ]:
         a = holon.tensor(rng.normal(size=shape_a).astype(np.float32)).to(BF16)
         b = holon.tensor(rng.normal(size=shape_b).astype(np.float32)).to(BF16)
         want = a.to(F32).numpy() @ b.to(F32).numpy()

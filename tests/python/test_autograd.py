@@ -1,4 +1,5 @@
 """Gradient modes, grad, and functions with a backward of their own."""
+
 import numpy as np
 import pytest
 
@@ -44,6 +45,7 @@ def test_mode_as_decorator(decorate):
             1 / 0  # noqa: B018
     assert holon.is_grad_enabled()
     with pytest.raises(TypeError, match="generator"):
+
         @holon.no_grad()
         def many():
             yield 1
@@ -98,7 +100,7 @@ def test_function_of_several():
         @staticmethod
         def forward(ctx, a, b):
             assert ctx.needs_input_grad == (True, False)
-            places = (a > b)
+            places = a > b
             ctx.mark_non_differentiable(places)
             return a + b, places
 
@@ -176,7 +178,7 @@ def test_a_function_with_a_sharding_rule(ranks):
             return t.to_global(place, list(sbp))
 
         for sx in layouts(dims):
-            for sw in layouts(dims)[::3 if dims == 2 else 1]:
+            for sw in layouts(dims)[:: 3 if dims == 2 else 1]:
                 x, w = make(xs, sx).requires_grad_(), make(ws, sw).requires_grad_()
                 y = Scaled.apply(x, w, 2.0)
                 assert y.is_global and y.shape == (5, 3) and y.grad_fn.name == "Scaled"
@@ -204,8 +206,13 @@ def test_wrong_sharding_rules_say_what_is_wrong():
         x = holon.ones(4, 2, placement=holon.placement("cpu", [0]), sbp=holon.sbp.broadcast)
         return Mine.apply(x)
 
-    for rule, text in [("a b", "has no arrow"), ("a b, c -> a", "has 2 inputs, the call 1"), ("a -> a", r"input 0 has shape \[4, 2\].*names 1 axes"),
-                       ("a b -> a c", "c of the sharding rule .* stands in no input"), ("a a -> a", "a of the sharding rule .* has size 4")]:
+    for rule, text in [
+        ("a b", "has no arrow"),
+        ("a b, c -> a", "has 2 inputs, the call 1"),
+        ("a -> a", r"input 0 has shape \[4, 2\].*names 1 axes"),
+        ("a b -> a c", "c of the sharding rule .* stands in no input"),
+        ("a a -> a", "a of the sharding rule .* has size 4"),
+    ]:
         with pytest.raises(ValueError, match=f"Mine: .*{text}"):
             apply(rule)
     with pytest.raises(RuntimeError, match=r"Mine: output 0 has shape \[8\].*this part's \[4, 2\]"):

@@ -1,4 +1,5 @@
 """Backward, hooks and functions with a Python backward."""
+
 import gc
 import sys
 import weakref
@@ -33,9 +34,13 @@ def test_backward_and_grad():
 
 def test_errors():
     x = tensor([1.0, 2.0], requires_grad=True)
-    for call, text in [(lambda: tensor([1.0]).backward(), "does not require grad"), (lambda: (x * 2).backward(), "one element only"),
-                       (lambda: (x * 2).backward(tensor([1.0])), "They must be alike"), (lambda: _C.grad(x.sum(), tensor([1.0])), "does not require grad"),
-                       (lambda: x.add_(1), "cannot be changed in place")]:
+    for call, text in [
+        (lambda: tensor([1.0]).backward(), "does not require grad"),
+        (lambda: (x * 2).backward(), "one element only"),
+        (lambda: (x * 2).backward(tensor([1.0])), "They must be alike"),
+        (lambda: _C.grad(x.sum(), tensor([1.0])), "does not require grad"),
+        (lambda: x.add_(1), "cannot be changed in place"),
+    ]:
         with pytest.raises(RuntimeError, match=text):
             call()
     with pytest.raises(TypeError, match="backward: grad_tensors must be Tensor or a list of them, got int 3"):
@@ -99,7 +104,10 @@ def test_functions_with_a_backward_in_python():
     assert x.grad.tolist() == [10, 10] and w.grad is None and grads_seen[0][1] is None
     with pytest.raises(RuntimeError, match="backward of Mine: its values were freed"):
         y.sum().backward()
-    for result, text in [([None], "returned 1 gradients for 2 inputs"), ([tensor([1.0]), None], r"gradient 0 has shape \[1\], its input \[2\]")]:
+    for result, text in [
+        ([None], "returned 1 gradients for 2 inputs"),
+        ([tensor([1.0]), None], r"gradient 0 has shape \[1\], its input \[2\]"),
+    ]:
         y, _ = _C.apply_function("Mine", "", False, [x, w], forward, lambda grads, result=result: result)
         with pytest.raises(RuntimeError, match=text):
             y.sum().backward()

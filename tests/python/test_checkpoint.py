@@ -1,4 +1,5 @@
 """utils.checkpoint: gradients as without it, the same draws the second time, and nothing kept in between."""
+
 import numpy as np
 import pytest
 from holon.utils.checkpoint import checkpoint, checkpoint_sequential
@@ -77,7 +78,14 @@ def test_global_tensors():
         def run(function):
             holon.manual_seed(3)
             model = block(0.5).to_global(p, sbp.broadcast)
-            x = holon.arange(8, placement=p, sbp=sbp.broadcast).reshape(2, 4).float().to_global(sbp=sbp.split(0)).detach().requires_grad_()
+            x = (
+                holon.arange(8, placement=p, sbp=sbp.broadcast)
+                .reshape(2, 4)
+                .float()
+                .to_global(sbp=sbp.split(0))
+                .detach()
+                .requires_grad_()
+            )
             function(model, x).square().sum().backward()
             assert x.grad.sbp == (sbp.split(0),)
             return [x.grad.numpy(), *(t.grad.numpy() for t in model.parameters())]

@@ -1,4 +1,5 @@
 """holon.comm on ranks that are threads: what every collective leaves on every rank, and what wrong calls say."""
+
 import pytest
 
 import holon
@@ -103,7 +104,9 @@ def test_data_parallel_module():
 
     def wrong(rank):
         with pytest.raises(ValueError, match="weight is global"):
-            nn.parallel.DistributedDataParallel(nn.Linear(2, 2).to_global(holon.placement.all("cpu"), holon.sbp.broadcast))
+            nn.parallel.DistributedDataParallel(
+                nn.Linear(2, 2).to_global(holon.placement.all("cpu"), holon.sbp.broadcast)
+            )
         with pytest.raises(TypeError, match="no_such"):
             nn.parallel.DistributedDataParallel(nn.Linear(2, 2), no_such=1)
 

@@ -1,4 +1,5 @@
 """Datasets, samplers, loaders with and without workers, global batches, and readers of files."""
+
 import gzip
 import os
 import signal
@@ -168,16 +169,32 @@ def test_loader_gives_all_batches_in_order(workers):
     assert len(list(DataLoader(Numbers(11), 3, drop_last=True, num_workers=workers))) == 3
     shuffled = [flat(DataLoader(Numbers(11), 3, shuffle=True, generator=1, num_workers=w)) for w in (workers, 0)]
     assert shuffled[0] == shuffled[1] != list(range(11))
-    assert [x.tolist() for x in DataLoader(range(5), 2, collate_fn=holon.tensor, num_workers=workers)] == [[0, 1], [2, 3], [4]]
-    assert [b[1].tolist() for b in DataLoader(Numbers(5), batch_sampler=[[4, 1], [0]], num_workers=workers)] == [[4, 1], [0]]
+    assert [x.tolist() for x in DataLoader(range(5), 2, collate_fn=holon.tensor, num_workers=workers)] == [
+        [0, 1],
+        [2, 3],
+        [4],
+    ]
+    assert [b[1].tolist() for b in DataLoader(Numbers(5), batch_sampler=[[4, 1], [0]], num_workers=workers)] == [
+        [4, 1],
+        [0],
+    ]
     assert list(DataLoader(range(3), batch_size=None, num_workers=workers)) == [0, 1, 2]
     assert sorted(x for b in DataLoader(Stream(10), 4, num_workers=workers) for x in b.tolist()) == list(range(10))
     assert list(DataLoader(Numbers(0), 2, num_workers=workers)) == []
 
 
 def test_transfer_of_every_kind():
-    samples = [{"f16": holon.ones(2, dtype=holon.float16), "bf16": holon.ones(2, dtype=holon.bfloat16), "flag": holon.tensor(True),
-                "empty": holon.zeros(0, 3), "text": "äöü", "array": np.arange(3), "turned": holon.arange(6).reshape(2, 3).transpose(0, 1)}] * 2
+    samples = [
+        {
+            "f16": holon.ones(2, dtype=holon.float16),
+            "bf16": holon.ones(2, dtype=holon.bfloat16),
+            "flag": holon.tensor(True),
+            "empty": holon.zeros(0, 3),
+            "text": "äöü",
+            "array": np.arange(3),
+            "turned": holon.arange(6).reshape(2, 3).transpose(0, 1),
+        }
+    ] * 2
     (found,), (wanted,) = (list(DataLoader(samples, 2, num_workers=w)) for w in (1, 0))
     assert found.keys() == wanted.keys() and found["text"] == wanted["text"]
     for name in wanted.keys() - {"text"}:
@@ -225,7 +242,14 @@ def test_workers_know_who_they_are():
 
         def __getitem__(self, i):
             info = get_worker_info()
-            return info.id, info.num_workers, info.seed, len(info.dataset), holon.env.get_world_size(), float(np.random.random())
+            return (
+                info.id,
+                info.num_workers,
+                info.seed,
+                len(info.dataset),
+                holon.env.get_world_size(),
+                float(np.random.random()),
+            )
 
     found = [[x.item() for x in batch] for batch in DataLoader(Who(), num_workers=2, generator=5)]
     assert [f[:2] for f in found] == [[0, 2], [1, 2], [0, 2], [1, 2]]
@@ -290,7 +314,11 @@ def test_goes_on_in_the_middle_of_an_epoch(workers, generator):
 def test_global_batches_are_the_same_for_any_number_of_ranks(workers):
     def run(n, sbp, shape=None):
         def program(rank):
-            grid = holon.placement("cpu", np.arange(n).reshape(shape).tolist()) if shape else holon.placement("cpu", list(range(n)))
+            grid = (
+                holon.placement("cpu", np.arange(n).reshape(shape).tolist())
+                if shape
+                else holon.placement("cpu", list(range(n)))
+            )
             loaded = []
 
             class Seen(Numbers):
@@ -298,7 +326,9 @@ def test_global_batches_are_the_same_for_any_number_of_ranks(workers):
                     loaded.append(i)
                     return super().__getitem__(i)
 
-            loader = GlobalDataLoader(Seen(10), 4, shuffle=True, generator=3, num_workers=workers, placement=grid, sbp=sbp)
+            loader = GlobalDataLoader(
+                Seen(10), 4, shuffle=True, generator=3, num_workers=workers, placement=grid, sbp=sbp
+            )
             batches = [(x.full_value().numpy().tolist(), y.full_value().numpy().tolist()) for x, y in loader]
             assert all(x.sbp == (tuple(sbp) if isinstance(sbp, list) else (sbp,)) for x, y in loader)
             return batches, len(loaded)
@@ -308,7 +338,14 @@ def test_global_batches_are_the_same_for_any_number_of_ranks(workers):
     S, B = holon.sbp.split(0), holon.sbp.broadcast
     want = run(1, B)[0][0]
     assert [len(y) for x, y in want] == [4, 4, 2] and sorted(i for x, y in want for i in y) == list(range(10))
-    for n, sbp, shape in [(2, S, None), (3, S, None), (2, B, None), (4, [S, B], (2, 2)), (4, [S, S], (2, 2)), (4, [B, S], (2, 2))]:
+    for n, sbp, shape in [
+        (2, S, None),
+        (3, S, None),
+        (2, B, None),
+        (4, [S, B], (2, 2)),
+        (4, [S, S], (2, 2)),
+        (4, [B, S], (2, 2)),
+    ]:
         for found, loaded in run(n, sbp, shape):
             assert found == want, (n, sbp)
             if not workers and n == 2 and sbp == S:
@@ -329,9 +366,13 @@ def test_global_batches_on_a_part_of_the_world():
 def test_mistakes_are_named():
     d = Numbers(3)
     for options, text in [
-        ({"num_workers": -1}, "num_workers is -1"), ({"timeout": 1}, "Give num_workers"), ({"shuffle": True, "sampler": [0]}, "Give one"),
-        ({"batch_sampler": [[0]], "batch_size": 2}, "Give it alone"), ({"placement": holon.placement("cpu", [0])}, "belong together"),
-        ({"batch_size": 0}, "batch_size is 0"), ({"num_workers": 1, "prefetch_factor": 0}, "prefetch_factor"),
+        ({"num_workers": -1}, "num_workers is -1"),
+        ({"timeout": 1}, "Give num_workers"),
+        ({"shuffle": True, "sampler": [0]}, "Give one"),
+        ({"batch_sampler": [[0]], "batch_size": 2}, "Give it alone"),
+        ({"placement": holon.placement("cpu", [0])}, "belong together"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"num_workers": 1, "prefetch_factor": 0}, "prefetch_factor"),
         ({"placement": holon.placement("cpu", [0]), "sbp": holon.sbp.partial_sum}, "partial sum"),
         ({"batch_size": None, "drop_last": True}, "no batches"),
     ]:
@@ -385,7 +426,8 @@ def test_workers_of_processes(tmp_path, n):
 
 def test_spawned_workers(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent("""
+    program.write_text(
+        textwrap.dedent("""
         import holon as flow
         from holon.utils.data import DataLoader, TensorDataset
 
@@ -393,7 +435,8 @@ def test_spawned_workers(tmp_path):
             for method in ("spawn", "forkserver"):
                 loader = DataLoader(TensorDataset(flow.arange(6)), 2, num_workers=2, multiprocessing_context=method)
                 print([x.tolist() for x, in loader])
-    """))
+    """)
+    )
     done = ranks.run(program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["[[0, 1], [2, 3], [4, 5]]"] * 2

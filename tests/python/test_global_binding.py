@@ -1,4 +1,5 @@
 """placement, sbp, global tensors and ranks from Python."""
+
 import pickle
 import threading
 import time
@@ -15,13 +16,19 @@ S = sbp.split
 
 
 def test_sbp_values():
-    assert S(0) == S(dim=0) == S(axis=0) != S(1) and B == B() and P() == P and B != P and type(B) is type(S(0)) is sbp.sbp
+    assert (
+        S(0) == S(dim=0) == S(axis=0) != S(1) and B == B() and P() == P and B != P and type(B) is type(S(0)) is sbp.sbp
+    )
     assert [repr(s) for s in (S(1), B, P)] == ["holon.sbp.split(dim=1)", "holon.sbp.broadcast", "holon.sbp.partial_sum"]
     assert len({S(0), S(0), S(1), B, P(), P}) == 4 and S(2).dim == 2 and B.dim is None and P.is_partial_sum
     assert all(pickle.loads(pickle.dumps(s)) == s for s in (S(1), B, P)) and S(0) != "S(0)" and B is not None
-    for call, kind, text in [(lambda: S(), TypeError, "takes one tensor axis"), (lambda: S("a"), TypeError, "dim must be int, got str 'a'"),
-                             (lambda: S(-1), RuntimeError, "Split axis must not be negative"), (lambda: S(99), RuntimeError, "out of range"),
-                             (lambda: S(0)(), TypeError, "is a value")]:
+    for call, kind, text in [
+        (lambda: S(), TypeError, "takes one tensor axis"),
+        (lambda: S("a"), TypeError, "dim must be int, got str 'a'"),
+        (lambda: S(-1), RuntimeError, "Split axis must not be negative"),
+        (lambda: S(99), RuntimeError, "out of range"),
+        (lambda: S(0)(), TypeError, "is a value"),
+    ]:
         with pytest.raises(kind, match=text):
             call()
 
@@ -29,15 +36,33 @@ def test_sbp_values():
 def test_placements():
     def check(rank):
         p, grid = placement("cpu", [0, 1]), placement(type="cpu", ranks=[[0, 1], [2, 3]])
-        assert p == placement("cpu", (0, 1)) == placement("cpu", range(2)) == placement("cpu", np.array([0, 1])) and hash(p) == hash(placement("cpu", [0, 1]))
+        assert p == placement("cpu", (0, 1)) == placement("cpu", range(2)) == placement(
+            "cpu", np.array([0, 1])
+        ) and hash(p) == hash(placement("cpu", [0, 1]))
         assert p != placement("cpu", [1, 0]) and p != grid and p != "cpu" and p is not None
-        assert repr(p) == 'holon.placement(type="cpu", ranks=[0, 1])' and repr(grid) == 'holon.placement(type="cpu", ranks=[[0, 1], [2, 3]])'
-        assert p.type == "cpu" and p.ranks.tolist() == [0, 1] and isinstance(grid.ranks, np.ndarray) and grid.hierarchy == (2, 2)
+        assert (
+            repr(p) == 'holon.placement(type="cpu", ranks=[0, 1])'
+            and repr(grid) == 'holon.placement(type="cpu", ranks=[[0, 1], [2, 3]])'
+        )
+        assert (
+            p.type == "cpu"
+            and p.ranks.tolist() == [0, 1]
+            and isinstance(grid.ranks, np.ndarray)
+            and grid.hierarchy == (2, 2)
+        )
         assert placement.all("cpu") == placement("cpu", [0, 1, 2, 3]) and placement("cpu", 2).ranks.tolist() == [2]
         assert pickle.loads(pickle.dumps(grid)) == grid and p.index_of(1) == 1 and p.index_of(3) == -1
-        for wrong, kind, text in [([], ValueError, "empty"), ([0, 0], ValueError, "twice"), ([4], ValueError, "rank 4 is not in the world of 4"),
-                                  ([-1], ValueError, "negative"), ("0", TypeError, "got str '0'"), ([[0], [1, 2]], ValueError, "unlike lengths"),
-                                  ([0, [1]], ValueError, "unlike lengths|one depth"), ([0.5], TypeError, "got float"), ({0, 1}, TypeError, "got set")]:
+        for wrong, kind, text in [
+            ([], ValueError, "empty"),
+            ([0, 0], ValueError, "twice"),
+            ([4], ValueError, "rank 4 is not in the world of 4"),
+            ([-1], ValueError, "negative"),
+            ("0", TypeError, "got str '0'"),
+            ([[0], [1, 2]], ValueError, "unlike lengths"),
+            ([0, [1]], ValueError, "unlike lengths|one depth"),
+            ([0.5], TypeError, "got float"),
+            ({0, 1}, TypeError, "got set"),
+        ]:
             with pytest.raises(kind, match=text):
                 placement("cpu", wrong)
         with pytest.raises(Exception, match="tpu"):
@@ -55,7 +80,13 @@ def test_global_tensors_from_data():
     def check(rank):
         p = placement("cpu", [0, 1])
         s = tensor(data, placement=p, sbp=S(0))
-        assert s.is_global and s.shape == (5, 2) and s.sbp == (S(0),) and s.placement == p and repr(s.sbp) == "(holon.sbp.split(dim=0),)"
+        assert (
+            s.is_global
+            and s.shape == (5, 2)
+            and s.sbp == (S(0),)
+            and s.placement == p
+            and repr(s.sbp) == "(holon.sbp.split(dim=0),)"
+        )
         assert s.to_local().tolist() == (data[:3] if rank == 0 else data[3:]).tolist()
         assert tensor(data, placement=p, sbp=B).to_local().tolist() == data.tolist()
         part = tensor(data, placement=p, sbp=P).to_local().tolist()
@@ -84,8 +115,18 @@ def test_conversions_of_global_tensors():
     def check(rank):
         p = placement.all("cpu")
         x = tensor([[1.0, 2.0], [3.0, 4.0]], placement=p, sbp=S(0))
-        assert x.to_global(p, S(0)) is x and x.to_global(sbp=S(0)) is x and x.to(p, S(0)) is x and x.to("cpu") is x and x.cpu() is x
-        assert x.to_global(sbp=B).sbp == (B,) and x.to(placement=p, sbp=S(1)).sbp == (S(1),) and x.to(_C.float64).sbp == (S(0),)
+        assert (
+            x.to_global(p, S(0)) is x
+            and x.to_global(sbp=S(0)) is x
+            and x.to(p, S(0)) is x
+            and x.to("cpu") is x
+            and x.cpu() is x
+        )
+        assert (
+            x.to_global(sbp=B).sbp == (B,)
+            and x.to(placement=p, sbp=S(1)).sbp == (S(1),)
+            and x.to(_C.float64).sbp == (S(0),)
+        )
         assert x.to_global(p, S(0), copy=True) is not x
         assert (x + 1).sbp == (S(0),) and (x * 2).tolist() == [[2, 4], [6, 8]]
         assert x.new_zeros(4).is_global and x.new_zeros(4, device="cpu").is_local
@@ -105,7 +146,17 @@ def test_conversions_of_global_tensors():
 
 def test_indexing_of_global_tensors():
     a = np.arange(20, dtype=np.float32).reshape(5, 4)
-    keys = [0, 4, (slice(None), 1), (slice(1, 4), slice(0, 4, 2)), (Ellipsis, -1), (slice(3, 5),), [4, 0, 4], (slice(None), [1, 1]), a > 7]
+    keys = [
+        0,
+        4,
+        (slice(None), 1),
+        (slice(1, 4), slice(0, 4, 2)),
+        (Ellipsis, -1),
+        (slice(3, 5),),
+        [4, 0, 4],
+        (slice(None), [1, 1]),
+        a > 7,
+    ]
 
     def check(rank):
         p = placement.all("cpu")
@@ -178,7 +229,9 @@ def test_text_of_global_tensors():
 
 
 def test_run_ranks_returns_results_and_raises_the_first_exception():
-    assert _C.run_ranks(3, lambda r: (r, _C.rank(), _C.world_size(), _C.local_rank())) == [(r, r, 3, r) for r in range(3)]
+    assert _C.run_ranks(3, lambda r: (r, _C.rank(), _C.world_size(), _C.local_rank())) == [
+        (r, r, 3, r) for r in range(3)
+    ]
     assert _C.world_size() == 1 and not _C.ranks_are_threads()
     mine = KeyError("rank 1's own")
 
@@ -247,7 +300,13 @@ def test_boxing_is_explained_and_counted():
         assert _C.get_boxing_policy() == "silent"
         with pytest.raises(ValueError):
             _C.boxing_policy("loud")
-        return "all_gather" in text, y.sbp[0].is_split, counters["moves"] == 1 and counters["bytes"] > 0, events[-1]["op"], events[-1]["shape"]
+        return (
+            "all_gather" in text,
+            y.sbp[0].is_split,
+            counters["moves"] == 1 and counters["bytes"] > 0,
+            events[-1]["op"],
+            events[-1]["shape"],
+        )
 
     assert _C.run_ranks(2, check) == [(True, True, True, "add", (4, 4))] * 2
     with pytest.raises(RuntimeError, match="the tensor is local"):

@@ -1,4 +1,5 @@
 """utils.global_view: nested values between the two views, and regions in which new tensors are global."""
+
 import warnings
 from collections import OrderedDict, namedtuple
 
@@ -14,7 +15,9 @@ Pair = namedtuple("Pair", "left right")
 
 def test_nested_values():
     def check(rank):
-        value = OrderedDict(a=holon.ones(2), b=[holon.ones(3) * rank, (holon.ones(1), None)], c=Pair(holon.ones(2), holon.ones(2)))
+        value = OrderedDict(
+            a=holon.ones(2), b=[holon.ones(3) * rank, (holon.ones(1), None)], c=Pair(holon.ones(2), holon.ones(2))
+        )
         whole = to_global(value, P(), sbp.split(0))
         assert type(whole) is OrderedDict and type(whole["c"]) is Pair and whole["b"][1][1] is None
         assert whole["a"].shape == (4,) and whole["b"][0].tolist() == [0] * 3 + [1] * 3
@@ -43,9 +46,22 @@ def test_what_is_no_tensor_stays_with_a_warning():
 def test_new_tensors_in_the_region_are_global():
     def check(rank):
         with global_mode(True, P(), sbp.split(0)) as mode:
-            made = [holon.zeros(4), holon.ones(4, 2), holon.full([4], 2.0), holon.arange(4), holon.linspace(0, 1, 4), holon.eye(4), holon.rand(4),
-                    holon.randn(4, device="cpu"), holon.randint(0, 3, (4,)), holon.randperm(4), holon.empty(4), holon.tensor([1, 2, 3, 4]),
-                    holon.hann_window(4), holon.zeros([4], dtype=holon.int8)]
+            made = [
+                holon.zeros(4),
+                holon.ones(4, 2),
+                holon.full([4], 2.0),
+                holon.arange(4),
+                holon.linspace(0, 1, 4),
+                holon.eye(4),
+                holon.rand(4),
+                holon.randn(4, device="cpu"),
+                holon.randint(0, 3, (4,)),
+                holon.randperm(4),
+                holon.empty(4),
+                holon.tensor([1, 2, 3, 4]),
+                holon.hann_window(4),
+                holon.zeros([4], dtype=holon.int8),
+            ]
             assert all(t.is_global and t.sbp == (sbp.split(0),) and t.placement == P() for t in made)
             assert holon.tensor([1, 2, 3, 4]).to_local().tolist() == [[1, 2], [3, 4]][rank]
             assert made[0].device == holon.device("cpu") and made[0].to(made[0].device).is_global
@@ -84,7 +100,10 @@ def test_wrong_regions():
         global_mode(True, sbp=sbp.broadcast)
     with pytest.raises(ValueError, match="takes neither"):
         global_mode(False, holon.placement("cpu", [0]), sbp.broadcast)
-    with pytest.raises(ValueError, match="2 sbps for a placement of 1 axes"), global_mode(True, holon.placement("cpu", [0]), [sbp.broadcast] * 2):
+    with (
+        pytest.raises(ValueError, match="2 sbps for a placement of 1 axes"),
+        global_mode(True, holon.placement("cpu", [0]), [sbp.broadcast] * 2),
+    ):
         pass
 
 

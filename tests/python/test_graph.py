@@ -1,4 +1,5 @@
 """nn.Graph against eager: the same numbers from one step to the next, and the bookkeeping around signatures and optimizers."""
+
 import gc
 import re
 import warnings
@@ -26,7 +27,12 @@ class Noisy(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.fc1, self.norm, self.drop, self.fc2 = nn.Linear(12, 16, bias=False), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 4)
+        self.fc1, self.norm, self.drop, self.fc2 = (
+            nn.Linear(12, 16, bias=False),
+            nn.BatchNorm1d(16),
+            nn.Dropout(0.3),
+            nn.Linear(16, 4),
+        )
 
     def forward(self, x):
         return self.fc2(self.drop(holon.relu(self.norm(self.fc1(x)))))
@@ -73,8 +79,13 @@ class Train(nn.Graph):
 
 def batches(n, rows=8, seed=0):
     rng = np.random.default_rng(seed)
-    return [(holon.tensor(rng.normal(size=(rows, 12)).astype(np.float32)), holon.tensor(rng.normal(size=(rows, 4)).astype(np.float32)))
-            for _ in range(n)]
+    return [
+        (
+            holon.tensor(rng.normal(size=(rows, 12)).astype(np.float32)),
+            holon.tensor(rng.normal(size=(rows, 4)).astype(np.float32)),
+        )
+        for _ in range(n)
+    ]
 
 
 def texts(n, seed=0):
@@ -114,9 +125,11 @@ def adamw(params):
 
 
 @pytest.mark.parametrize("make_optimizer", [sgd, adamw], ids=["sgd", "adamw"])
-@pytest.mark.parametrize("model, data, loss", [
-    (Mlp, batches, nn.functional.mse_loss), (Noisy, batches, nn.functional.mse_loss), (SmallGpt, texts, word_loss)],
-    ids=["mlp", "noisy", "gpt"])
+@pytest.mark.parametrize(
+    "model, data, loss",
+    [(Mlp, batches, nn.functional.mse_loss), (Noisy, batches, nn.functional.mse_loss), (SmallGpt, texts, word_loss)],
+    ids=["mlp", "noisy", "gpt"],
+)
 def test_training_equals_eager(model, data, loss, make_optimizer):
     (a, eager), (b, compiled) = made(model, make_optimizer), made(model, make_optimizer)
     schedules = [optim.lr_scheduler.CosineDecayLR(o, 15, alpha=0.1) for o in (eager, compiled)]
@@ -130,7 +143,11 @@ def test_training_equals_eager(model, data, loss, make_optimizer):
     found = [graph(x, y).item() for x, y in data(STEPS)]
     np.testing.assert_allclose(found, losses, rtol=1e-5)
     assert_same_state(a, b)
-    assert compiled.param_groups[0]["lr"] == eager.param_groups[0]["lr"] < make_optimizer([nn.Parameter(holon.ones(1))]).param_groups[0]["lr"]
+    assert (
+        compiled.param_groups[0]["lr"]
+        == eager.param_groups[0]["lr"]
+        < make_optimizer([nn.Parameter(holon.ones(1))]).param_groups[0]["lr"]
+    )
     assert all(p.grad is None for p in b.parameters())
     assert graph.stats()["captured_nodes"] > 10
 
@@ -179,11 +196,17 @@ def test_state_dict_goes_on_where_it_was():
     saved, random = graph.state_dict(), holon.get_rng_state()
     assert list(saved) == ["model", "optimizer_0", "lr_scheduler_0"]
     assert set(saved["model"]) == set(model.state_dict())
-    saved = {"model": {k: v.clone() for k, v in saved["model"].items()},
-             "optimizer_0": {**saved["optimizer_0"],
-                             "state": {i: {k: v.clone() if isinstance(v, holon.Tensor) else v for k, v in s.items()}
-                                       for i, s in saved["optimizer_0"]["state"].items()}},
-             "lr_scheduler_0": saved["lr_scheduler_0"]}
+    saved = {
+        "model": {k: v.clone() for k, v in saved["model"].items()},
+        "optimizer_0": {
+            **saved["optimizer_0"],
+            "state": {
+                i: {k: v.clone() if isinstance(v, holon.Tensor) else v for k, v in s.items()}
+                for i, s in saved["optimizer_0"]["state"].items()
+            },
+        },
+        "lr_scheduler_0": saved["lr_scheduler_0"],
+    }
     rest = [graph(x, y).item() for x, y in data[4:]]
     other, fresh = made(Noisy, adamw, seed=9)
     again = Train(other, fresh, optim.lr_scheduler.StepLR(fresh, 2, gamma=0.5))
@@ -215,7 +238,11 @@ def test_learning_rates_and_options_are_read_at_each_call():
 
 def test_groups_several_optimizers_and_clipping():
     def optimizers(m):
-        first = optim.SGD([{"params": m.fc1.parameters(), "clip_grad_max_norm": 0.1}, {"params": [m.fc2.weight], "lr": 0.01}], lr=0.1, momentum=0.9)
+        first = optim.SGD(
+            [{"params": m.fc1.parameters(), "clip_grad_max_norm": 0.1}, {"params": [m.fc2.weight], "lr": 0.01}],
+            lr=0.1,
+            momentum=0.9,
+        )
         return first, optim.AdamW([m.fc2.bias, *m.fc3.parameters()], lr=1e-2)
 
     holon.manual_seed(0)
@@ -252,7 +279,12 @@ def test_groups_several_optimizers_and_clipping():
 def test_nested_arguments_and_results():
     class G(nn.Graph):
         def build(self, pair, *rest, scale=1.0, **more):
-            return {"sum": pair[0] + pair[1]["b"], "rest": [r * scale for r in rest], "plain": (len(more), scale, None), "more": more}
+            return {
+                "sum": pair[0] + pair[1]["b"],
+                "rest": [r * scale for r in rest],
+                "plain": (len(more), scale, None),
+                "more": more,
+            }
 
     graph, x = G(), holon.tensor([1.0, 2.0])
     out = graph((x, {"b": x + 1}), x, x * 3, scale=2, extra=x - 1, word="w")
@@ -469,12 +501,25 @@ def test_text():
     graph = Train(model, optimizer)
     graph.config.disable_passes("cse")
     text = repr(graph)
-    for part in ("Train(", "(model): Mlp(", "(fc3): Linear(in_features=32, out_features=4, bias=True) recomputed", "(optimizer_0): SGD lr=0.05",
-                 "without pass cse", "not captured yet"):
+    for part in (
+        "Train(",
+        "(model): Mlp(",
+        "(fc3): Linear(in_features=32, out_features=4, bias=True) recomputed",
+        "(optimizer_0): SGD lr=0.05",
+        "without pass cse",
+        "not captured yet",
+    ):
         assert part in text, text
     graph(*batches(1)[0])
     text = repr(graph)
-    for part in ("(signature 0): (float32 [8, 12], float32 [8, 4])", "nodes captured", "instructions on this rank", "memory", "capture", "fuse_elementwise"):
+    for part in (
+        "(signature 0): (float32 [8, 12], float32 [8, 4])",
+        "nodes captured",
+        "instructions on this rank",
+        "memory",
+        "capture",
+        "fuse_elementwise",
+    ):
         assert part in text, text
     assert "cse" not in text.split("(signature 0)")[1]
 

@@ -1,4 +1,5 @@
 """What nn.Graph and jit refuse: each message names the place in the user's program and the way out."""
+
 import copy
 import re
 
@@ -25,17 +26,34 @@ def graph_of(function, module=None):
 X = holon.arange(12, dtype=holon.float32).reshape(3, 4)
 
 VALUE = {
-    "float": lambda x: float(x.sum()), "int": lambda x: int(x.sum()), "bool": lambda x: bool(x.sum()), "item": lambda x: x.sum().item(),
-    "if": lambda x: x if x.sum() > 0 else -x, "tolist": lambda x: x.tolist(), "numpy": lambda x: x.numpy(), "asarray": np.asarray,
-    "format": lambda x: f"{x.sum():.2f}", "data_ptr": lambda x: x.data_ptr(), "dlpack": np.from_dlpack, "in": lambda x: 3.0 in x,
-    "index": lambda x: [1, 2][x.sum().long()], "range": lambda x: range(x.sum().long()), "mask": lambda x: x[x > 0], "nonzero": holon.nonzero,
-    "unique": holon.unique, "full_value": lambda x: x.full_value(), "tensor": holon.tensor}
+    "float": lambda x: float(x.sum()),
+    "int": lambda x: int(x.sum()),
+    "bool": lambda x: bool(x.sum()),
+    "item": lambda x: x.sum().item(),
+    "if": lambda x: x if x.sum() > 0 else -x,
+    "tolist": lambda x: x.tolist(),
+    "numpy": lambda x: x.numpy(),
+    "asarray": np.asarray,
+    "format": lambda x: f"{x.sum():.2f}",
+    "data_ptr": lambda x: x.data_ptr(),
+    "dlpack": np.from_dlpack,
+    "in": lambda x: 3.0 in x,
+    "index": lambda x: [1, 2][x.sum().long()],
+    "range": lambda x: range(x.sum().long()),
+    "mask": lambda x: x[x > 0],
+    "nonzero": holon.nonzero,
+    "unique": holon.unique,
+    "full_value": lambda x: x.full_value(),
+    "tensor": holon.tensor,
+}
 
 
 @pytest.mark.parametrize("use", VALUE.values(), ids=VALUE)
 def test_a_value_is_not_there_while_a_graph_is_captured(use):
     line = use.__code__.co_firstlineno if hasattr(use, "__code__") else None
-    with pytest.raises(RuntimeError, match=r"part of a graph that is being captured and has no value yet.*while Refused was captured") as caught:
+    with pytest.raises(
+        RuntimeError, match=r"part of a graph that is being captured and has no value yet.*while Refused was captured"
+    ) as caught:
         graph_of(lambda x: use(x * 2) and x)(X)
     assert "Use ops on tensors instead" in str(caught.value)
     if line is not None and not isinstance(use, type(np.asarray)):
@@ -56,7 +74,9 @@ def test_values_of_parameters_and_buffers_are_not_constants():
             return x * getattr(self, self.what).item()
 
     for what in ("scale", "count"):
-        with pytest.raises(RuntimeError, match="is a parameter or buffer of a graph that is being captured.* in model, while Refused"):
+        with pytest.raises(
+            RuntimeError, match="is a parameter or buffer of a graph that is being captured.* in model, while Refused"
+        ):
             graph_of(lambda self, x: self.model(x), Scaled(what))(X)
     # A constant of the program's own is one.
     two = holon.tensor(2.0)
@@ -67,7 +87,10 @@ def test_a_symbolic_tensor_has_a_text():
     texts = []
     p = holon.placement("cpu", [0])
     graph_of(lambda x: texts.append(f"{x} {x!r} {(x * 2).to_global(p, [holon.sbp.broadcast])}") or x)(X)
-    assert "shape=[3, 4], of a captured graph, dtype=holon.float32" in texts[0] and "sbp=(holon.sbp.broadcast,)" in texts[0]
+    assert (
+        "shape=[3, 4], of a captured graph, dtype=holon.float32" in texts[0]
+        and "sbp=(holon.sbp.broadcast,)" in texts[0]
+    )
     holon.set_printoptions(gather=True)
     try:
         graph_of(lambda x: texts.append(str(x.to_global(p, [holon.sbp.broadcast]))) or x)(X)
@@ -89,7 +112,9 @@ def test_the_module_and_the_line_are_named():
             return self.layers(x)
 
     line = Inner.forward.__code__.co_firstlineno + 1
-    with pytest.raises(Exception, match=re.escape(f"({__file__}:{line}, in model.layers.1, while Refused was captured)")) as caught:
+    with pytest.raises(
+        Exception, match=re.escape(f"({__file__}:{line}, in model.layers.1, while Refused was captured)")
+    ) as caught:
         graph_of(lambda self, x: self.model(x), Outer())(X)
     assert str(caught.value).count("was captured") == 1
     with pytest.raises(type(caught.value)):
@@ -101,9 +126,18 @@ def test_a_tensor_that_leaks_is_of_no_use():
     graph_of(lambda x: kept.append(x * 2) or x)(X)
     leaked = kept[0]
     assert "of a captured graph" in repr(leaked)
-    for use in (lambda: leaked + 1, lambda: leaked.numpy(), lambda: leaked.add_(1), lambda: X.copy_(leaked), lambda: leaked.tolist(),
-                lambda: graph_of(lambda x: x)(leaked), lambda: copy.deepcopy(leaked)):
-        with pytest.raises(RuntimeError, match="was made in a graph's build.* has no value outside of it. Return it from build"):
+    for use in (
+        lambda: leaked + 1,
+        lambda: leaked.numpy(),
+        lambda: leaked.add_(1),
+        lambda: X.copy_(leaked),
+        lambda: leaked.tolist(),
+        lambda: graph_of(lambda x: x)(leaked),
+        lambda: copy.deepcopy(leaked),
+    ):
+        with pytest.raises(
+            RuntimeError, match="was made in a graph's build.* has no value outside of it. Return it from build"
+        ):
             use()
     with pytest.raises(RuntimeError, match="was made inside of another graph's build.* Return it from that build"):
         graph_of(lambda x: x + leaked)(X)
@@ -128,9 +162,12 @@ def test_what_cannot_be_done_in_build():
         return x
 
     cases = [
-        (lambda x: nn.utils.clip_grad_norm_([p], 1.0) and x, "clip_grad_max_norm"), (lambda x: optim.SGD([p], lr=1.0).step() or x, "add_optimizer"),
-        (lambda x: setattr(p, "data", x[0]), "copy_"), (lambda x: setattr(p, "grad", x[0]), "backward"),
-        (lambda x: holon.rand(4, generator=holon.Generator()), "would draw the same numbers in each call")]
+        (lambda x: nn.utils.clip_grad_norm_([p], 1.0) and x, "clip_grad_max_norm"),
+        (lambda x: optim.SGD([p], lr=1.0).step() or x, "add_optimizer"),
+        (lambda x: setattr(p, "data", x[0]), "copy_"),
+        (lambda x: setattr(p, "grad", x[0]), "backward"),
+        (lambda x: holon.rand(4, generator=holon.Generator()), "would draw the same numbers in each call"),
+    ]
     for use, way_out in cases:
         with pytest.raises(RuntimeError, match=way_out):
             graph_of(lambda x, use=use: use(backward(x)) or x)(X)
@@ -194,7 +231,10 @@ def test_optimizers():
 
         return G()
 
-    with pytest.raises(RuntimeError, match="no gradient for any of the 2 parameters of this optimizer's group.*parameters of the module that build"):
+    with pytest.raises(
+        RuntimeError,
+        match="no gradient for any of the 2 parameters of this optimizer's group.*parameters of the module that build",
+    ):
         graph(optim.SGD(unused.parameters(), lr=0.1))(X)
     with pytest.raises(NotImplementedError, match="Own has an update of its own in Python"):
         graph(Own(used.parameters(), lr=0.1))
@@ -215,14 +255,20 @@ def test_optimizers():
 
 def test_config():
     config = graph_of(lambda x: x).config
-    for call in (lambda: config.set_gradient_accumulation_steps(0), lambda: config.enable_zero(True, stage=4), lambda: config.enable_amp(True, dtype=holon.float32),
-                 lambda: config.set_memory_budget(-1), lambda: config.pipeline(schedule="none"), lambda: config.pipeline(stages=2, placements=[1]),
-                 lambda: config.set_zero_redundancy_optimizer_mode("x")):
+    for call in (
+        lambda: config.set_gradient_accumulation_steps(0),
+        lambda: config.enable_zero(True, stage=4),
+        lambda: config.enable_amp(True, dtype=holon.float32),
+        lambda: config.set_memory_budget(-1),
+        lambda: config.pipeline(schedule="none"),
+        lambda: config.pipeline(stages=2, placements=[1]),
+        lambda: config.set_zero_redundancy_optimizer_mode("x"),
+    ):
         with pytest.raises(ValueError):
             call()
     graph = graph_of(lambda x: x * 2)
     graph.config.disable_passes(["no_such_pass"])
-    with pytest.raises(ValueError, match="no pass \"no_such_pass\" to leave out. The passes are"):
+    with pytest.raises(ValueError, match='no pass "no_such_pass" to leave out. The passes are'):
         graph(X)
 
 

@@ -1,4 +1,5 @@
 """Every op in a graph: the example of its declaration gives what it gives in eager mode, or says that it needs a value."""
+
 import numpy as np
 import pytest
 
@@ -10,8 +11,18 @@ EXAMPLES = {op["name"]: op["example"] for op in holon._C.op_table() if op["examp
 
 # Their results have shapes that values decide, are numbers of Python's, or take some argument's values as numbers.
 NEED_VALUES = {
-    "allclose", "argwhere", "equal", "histc", "masked_select", "nanquantile_list", "nonzero", "nonzero_tuple", "quantile_list",
-    "unique", "where_condition"}
+    "allclose",
+    "argwhere",
+    "equal",
+    "histc",
+    "masked_select",
+    "nanquantile_list",
+    "nonzero",
+    "nonzero_tuple",
+    "quantile_list",
+    "unique",
+    "where_condition",
+}
 
 
 def value_of(x):

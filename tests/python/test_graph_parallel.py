@@ -1,4 +1,5 @@
 """nn.Graph on several ranks, which are threads here: layouts, stages, and what ranks and placements change."""
+
 import numpy as np
 import pytest
 
@@ -31,7 +32,10 @@ class Train(nn.Graph):
 
 def numbers(n=6, rows=8, seed=0):
     rng = np.random.default_rng(seed)
-    return [(rng.normal(size=(rows, 12)).astype(np.float32), rng.normal(size=(rows, 4)).astype(np.float32)) for _ in range(n)]
+    return [
+        (rng.normal(size=(rows, 12)).astype(np.float32), rng.normal(size=(rows, 4)).astype(np.float32))
+        for _ in range(n)
+    ]
 
 
 def reference(make_optimizer):
@@ -58,8 +62,11 @@ def assert_like(model, want):
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
-@pytest.mark.parametrize("layout, data", [(B, S0), ({"first.weight": S0, "first.bias": S0, "second.weight": S1, "second.bias": B}, B)],
-                         ids=["data", "tensor"])
+@pytest.mark.parametrize(
+    "layout, data",
+    [(B, S0), ({"first.weight": S0, "first.bias": S0, "second.weight": S1, "second.bias": B}, B)],
+    ids=["data", "tensor"],
+)
 def test_two_ranks_equal_one(layout, data, zero):
     losses, want = reference(adamw)
 
@@ -72,7 +79,10 @@ def test_two_ranks_equal_one(layout, data, zero):
         optimizer = adamw(model.parameters())
         graph = Train(model, optimizer)
         graph.config.enable_zero(zero > 0, stage=zero or 1)
-        found = [graph(holon.tensor(x, placement=p, sbp=data), holon.tensor(y, placement=p, sbp=data)).item() for x, y in numbers()]
+        found = [
+            graph(holon.tensor(x, placement=p, sbp=data), holon.tensor(y, placement=p, sbp=data)).item()
+            for x, y in numbers()
+        ]
         np.testing.assert_allclose(found, losses, rtol=1e-4)
         assert_like(model, want)
         # The state comes back in the layout of the parameters, whatever ZeRO made of it, and eager steps go on with it.
@@ -118,7 +128,9 @@ def test_stages_equal_one_rank(micro_batches):
         found = []
         for x, y in numbers():
             # The second stage's input is brought to its ranks; so is nothing else: y is there already.
-            loss = graph(holon.tensor(x, placement=placements[0], sbp=B), holon.tensor(y, placement=placements[1], sbp=B))
+            loss = graph(
+                holon.tensor(x, placement=placements[0], sbp=B), holon.tensor(y, placement=placements[1], sbp=B)
+            )
             found.append(float(loss.full_value().numpy().mean()))
         np.testing.assert_allclose(found, losses, rtol=1e-4)
         assert_like(model, want)
@@ -132,10 +144,16 @@ def test_stages_equal_one_rank(micro_batches):
 def test_stages_before_assignment_and_from_outside():
     def program(rank):
         placements = [holon.placement("cpu", [0]), holon.placement("cpu", [1])]
-        model = nn.Sequential(nn.Linear(3, 3, placement=placements[0], sbp=B), nn.Linear(3, 3, placement=placements[1], sbp=B))
+        model = nn.Sequential(
+            nn.Linear(3, 3, placement=placements[0], sbp=B), nn.Linear(3, 3, placement=placements[1], sbp=B)
+        )
         first = model[0].to(nn.graph.GraphModule)
         first.set_stage(0, placements[0])
-        assert first.to(nn.Module) is model[0] and model[0].to(nn.graph.GraphModule) is first and model.to(nn.Module) is model
+        assert (
+            first.to(nn.Module) is model[0]
+            and model[0].to(nn.graph.GraphModule) is first
+            and model.to(nn.Module) is model
+        )
 
         class G(nn.Graph):
             def __init__(self):
@@ -152,7 +170,7 @@ def test_stages_before_assignment_and_from_outside():
         model[1].to(nn.graph.GraphModule).set_stage(1, placements[1])
         y = graph(x)
         assert y.placement == placements[1]
-        want = (x.to_global(placements[0], B).full_value() @ model[0].weight.full_value().T + model[0].bias.full_value())
+        want = x.to_global(placements[0], B).full_value() @ model[0].weight.full_value().T + model[0].bias.full_value()
         want = want @ model[1].weight.full_value().T + model[1].bias.full_value()
         np.testing.assert_allclose(y.full_value().numpy(), want.detach().numpy(), rtol=1e-5)
 
@@ -234,7 +252,9 @@ def test_results_may_go_back_to_the_first_stages_ranks(micro_batches):
             graph = kind(model, adamw(model.parameters()), placements, micro_batches)
             found.append([])
             for x, y in numbers(3):
-                loss = graph(holon.tensor(x, placement=placements[0], sbp=B), holon.tensor(y, placement=placements[1], sbp=B))
+                loss = graph(
+                    holon.tensor(x, placement=placements[0], sbp=B), holon.tensor(y, placement=placements[1], sbp=B)
+                )
                 assert loss.placement == placements[kind is Staged]
                 found[-1].append(loss.full_value().numpy())
         np.testing.assert_allclose(np.array(found[1]), 2 * np.array(found[0]), rtol=1e-6)

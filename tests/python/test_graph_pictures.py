@@ -88,7 +88,10 @@ def test_memory_adds_up():
 def test_schedule_is_shown():
     graph = trained(micro_batches=2)
     assert graph.schedule() == "0: F0 B0 F1 B1\n"
-    assert any(text.endswith("2 micro-batches, time 0, bubble 0.0 %") or "2 micro-batches" in text for text in texts(graph.plot_schedule()))
+    assert any(
+        text.endswith("2 micro-batches, time 0, bubble 0.0 %") or "2 micro-batches" in text
+        for text in texts(graph.plot_schedule())
+    )
 
 
 def test_errors():
@@ -110,7 +113,10 @@ def best_cut(costs, cut_costs, stages):
 
     def worst(cut):
         ends = [0, *cut, len(costs)]
-        return max(sum(costs[a:b]) + (cut_costs[a - 1] if a else 0) + (cut_costs[b - 1] if b < len(costs) else 0) for a, b in itertools.pairwise(ends))
+        return max(
+            sum(costs[a:b]) + (cut_costs[a - 1] if a else 0) + (cut_costs[b - 1] if b < len(costs) else 0)
+            for a, b in itertools.pairwise(ends)
+        )
 
     return min(worst(cut) for cut in itertools.combinations(range(1, len(costs)), stages - 1)), worst
 
@@ -131,7 +137,9 @@ def test_cut_of_an_uneven_chain(stages):
 def test_more_stages_than_blocks():
     graph = Train(chain([8, 8, 8]))
     graph.config.pipeline(stages=3)
-    with pytest.raises(ValueError, match="3 stages, but the graph's modules make a chain of 2 blocks \\(net.0, net.1\\)"):
+    with pytest.raises(
+        ValueError, match="3 stages, but the graph's modules make a chain of 2 blocks \\(net.0, net.1\\)"
+    ):
         graph(*batch())
 
 
@@ -266,7 +274,12 @@ def test_a_gradient_that_is_a_constant_stays_with_its_stage(tmp_path):
 
 @pytest.mark.parametrize(
     ("where", "n", "stages", "schedule"),
-    [("[0, 1]", 2, 2, "1f1b"), ("[0, 1, 2, 3]", 4, 2, "zero_bubble"), ("[[0, 1], [2, 3]]", 4, 2, "gpipe"), ("[0, 1, 2]", 3, 3, "1f1b")],
+    [
+        ("[0, 1]", 2, 2, "1f1b"),
+        ("[0, 1, 2, 3]", 4, 2, "zero_bubble"),
+        ("[[0, 1], [2, 3]]", 4, 2, "gpipe"),
+        ("[0, 1, 2]", 3, 3, "1f1b"),
+    ],
 )
 def test_automatic_pipeline_trains_as_eager(tmp_path, where, n, stages, schedule):
     program = tmp_path / "program.py"

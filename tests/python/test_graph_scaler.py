@@ -1,4 +1,5 @@
 """amp.GradScaler in an nn.Graph: what an eager step with scale(), step() and update() does."""
+
 import numpy as np
 import pytest
 
@@ -33,7 +34,10 @@ class Train(nn.Graph):
 
 def numbers(steps=8, rows=8, bad=()):
     rng = np.random.default_rng(0)
-    data = [(rng.normal(size=(rows, 6)).astype(np.float32), rng.normal(size=(rows, 4)).astype(np.float32)) for _ in range(steps)]
+    data = [
+        (rng.normal(size=(rows, 6)).astype(np.float32), rng.normal(size=(rows, 4)).astype(np.float32))
+        for _ in range(steps)
+    ]
     for i in bad:
         data[i][1][1, 2] = np.inf
     return data

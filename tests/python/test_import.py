@@ -1,10 +1,23 @@
 """What `import holon` brings, and what it leaves out: a rank's start must stay short."""
+
 import subprocess
 import sys
 
 import pytest
 
-HEAVY = ["numpy", "rich", "threading", "pathlib", "inspect", "typing", "dataclasses", "asyncio", "subprocess", "holon.nn", "holon.optim"]
+HEAVY = [
+    "numpy",
+    "rich",
+    "threading",
+    "pathlib",
+    "inspect",
+    "typing",
+    "dataclasses",
+    "asyncio",
+    "subprocess",
+    "holon.nn",
+    "holon.optim",
+]
 
 
 def run(code):
@@ -15,10 +28,45 @@ def test_import_brings_nothing_heavy():
     assert run(f"import sys, holon; print([m for m in {HEAVY} if m in sys.modules])") == "[]"
 
 
-@pytest.mark.parametrize("name", [
-    "Tensor", "tensor", "from_numpy", "Size", "dtype", "device", "placement", "sbp", "float32", "float", "long", "bool", "matmul",
-    "randn", "cat", "no_grad", "enable_grad", "set_grad_enabled", "inference_mode", "is_grad_enabled", "manual_seed", "is_tensor",
-    "run_ranks", "explain", "visualize", "boxing_policy", "set_printoptions", "ops", "nn", "optim", "autograd", "env", "comm", "distributed"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Tensor",
+        "tensor",
+        "from_numpy",
+        "Size",
+        "dtype",
+        "device",
+        "placement",
+        "sbp",
+        "float32",
+        "float",
+        "long",
+        "bool",
+        "matmul",
+        "randn",
+        "cat",
+        "no_grad",
+        "enable_grad",
+        "set_grad_enabled",
+        "inference_mode",
+        "is_grad_enabled",
+        "manual_seed",
+        "is_tensor",
+        "run_ranks",
+        "explain",
+        "visualize",
+        "boxing_policy",
+        "set_printoptions",
+        "ops",
+        "nn",
+        "optim",
+        "autograd",
+        "env",
+        "comm",
+        "distributed",
+    ],
+)
 def test_name(name):
     import holon
 

@@ -1,4 +1,5 @@
 """x[key] and x[key] = value against numpy."""
+
 import numpy as np
 import pytest
 
@@ -8,13 +9,52 @@ tensor = _C.tensor
 A = np.arange(24).reshape(2, 3, 4)
 
 KEYS = [
-    0, -1, (0, 1), (0, 1, 2), (1, -1, -4), slice(None), slice(1, None), slice(0, 1), slice(None, None, 2), (slice(None), 1),
-    (slice(None), slice(1, 3), slice(None, None, 3)), Ellipsis, (Ellipsis, 0), (0, Ellipsis), (0, Ellipsis, 1), None, (None, 0),
-    (0, None, Ellipsis, None), (slice(5, 9),), (slice(-2, None), slice(2, 0)), np.int64(1), (slice(-1, -9),), (),
-    [0, 1, 1], [0], ([1, 0],), (slice(None), [2, 0]), (Ellipsis, [3, 3, 0]), (0, [1, 2]), ([0, 1], [2, 0]), ([0, 1], slice(None), [3, 1]),
-    ([[0, 1], [1, 0]],), ([[0], [1]], [[0, 2]]), (slice(None), [0, 1], [1, 2]), (0, [0, 1], [1, 2]), ([-1, -2], -1), (None, [1, 0]),
-    np.array([1, 0]), A > 11, (A[:, :, 0] > 3), (slice(None), np.array([True, False, True])), (0, A[0] % 2 == 0),
-    ([0, 1], np.array([True, False, True])[:2].nonzero()[0]), np.zeros((2, 3, 4), bool), [], ([True, False],),
+    0,
+    -1,
+    (0, 1),
+    (0, 1, 2),
+    (1, -1, -4),
+    slice(None),
+    slice(1, None),
+    slice(0, 1),
+    slice(None, None, 2),
+    (slice(None), 1),
+    (slice(None), slice(1, 3), slice(None, None, 3)),
+    Ellipsis,
+    (Ellipsis, 0),
+    (0, Ellipsis),
+    (0, Ellipsis, 1),
+    None,
+    (None, 0),
+    (0, None, Ellipsis, None),
+    (slice(5, 9),),
+    (slice(-2, None), slice(2, 0)),
+    np.int64(1),
+    (slice(-1, -9),),
+    (),
+    [0, 1, 1],
+    [0],
+    ([1, 0],),
+    (slice(None), [2, 0]),
+    (Ellipsis, [3, 3, 0]),
+    (0, [1, 2]),
+    ([0, 1], [2, 0]),
+    ([0, 1], slice(None), [3, 1]),
+    ([[0, 1], [1, 0]],),
+    ([[0], [1]], [[0, 2]]),
+    (slice(None), [0, 1], [1, 2]),
+    (0, [0, 1], [1, 2]),
+    ([-1, -2], -1),
+    (None, [1, 0]),
+    np.array([1, 0]),
+    A > 11,
+    (A[:, :, 0] > 3),
+    (slice(None), np.array([True, False, True])),
+    (0, A[0] % 2 == 0),
+    ([0, 1], np.array([True, False, True])[:2].nonzero()[0]),
+    np.zeros((2, 3, 4), bool),
+    [],
+    ([True, False],),
 ]
 
 
@@ -72,19 +112,22 @@ def test_gradients_go_through_reading():
     assert x.grad.tolist() == wanted.tolist()
 
 
-@pytest.mark.parametrize("key, kind, text", [
-    (2, IndexError, "index 2 is out of range for axis 0 of size 2"),
-    ((0, 3), IndexError, "index 3 is out of range for axis"),
-    ((0, 0, 0, 0), IndexError, "4 indices for a tensor of 3 axes, shape [2, 3, 4]"),
-    ((..., ...), IndexError, "one \"...\" at most"),
-    ("a", IndexError, "an index must be an int, a slice, None, ..., a tensor or a list; got str 'a'"),
-    (1.5, IndexError, "got float 1.5"),
-    (slice(None, None, -1), ValueError, "a step of at least 1, got -1"),
-    ([0, 5], IndexError, "index 5 is out of range for axis 0 of size 2"),
-    ([0.5], IndexError, "must hold integers or bools, got float32"),
-    (np.ones((2, 2), bool), IndexError, "a mask of shape [2, 2] does not fit"),
-    (([0, 1], [0, 1, 2]), ValueError, ""),
-])
+@pytest.mark.parametrize(
+    "key, kind, text",
+    [
+        (2, IndexError, "index 2 is out of range for axis 0 of size 2"),
+        ((0, 3), IndexError, "index 3 is out of range for axis"),
+        ((0, 0, 0, 0), IndexError, "4 indices for a tensor of 3 axes, shape [2, 3, 4]"),
+        ((..., ...), IndexError, 'one "..." at most'),
+        ("a", IndexError, "an index must be an int, a slice, None, ..., a tensor or a list; got str 'a'"),
+        (1.5, IndexError, "got float 1.5"),
+        (slice(None, None, -1), ValueError, "a step of at least 1, got -1"),
+        ([0, 5], IndexError, "index 5 is out of range for axis 0 of size 2"),
+        ([0.5], IndexError, "must hold integers or bools, got float32"),
+        (np.ones((2, 2), bool), IndexError, "a mask of shape [2, 2] does not fit"),
+        (([0, 1], [0, 1, 2]), ValueError, ""),
+    ],
+)
 def test_wrong_indices(key, kind, text):
     for use in (lambda t: t[key], lambda t: t.__setitem__(key, 1)):
         with pytest.raises(kind) as e:

@@ -1,4 +1,5 @@
 """Tensors of more than 2^31 elements: every index and count must be 64 bits wide."""
+
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,16 @@ def test_ops_reach_the_last_element():
     x = flow.zeros(N, dtype=flow.int8)
     x[N - 1], x[5] = 3, 2
     at = flow.tensor([N - 1, 5])
-    assert x.sum().item() == 5 and x.max().item() == 3 and x.argmax().item() == N - 1 and flow.count_nonzero(x).item() == 2
+    assert (
+        x.sum().item() == 5 and x.max().item() == 3 and x.argmax().item() == N - 1 and flow.count_nonzero(x).item() == 2
+    )
     for picked in (flow.index_select(x, 0, at), flow.gather(x, 0, at), x[at], flow.take(x, at)):
         assert picked.tolist() == [3, 2]
-    assert flow.nonzero(x[2**31 - 5:]).tolist() == [[1004]]
+    assert flow.nonzero(x[2**31 - 5 :]).tolist() == [[1004]]
     y = x + 1
     assert y[N - 1].item() == 4 and y[N - 2].item() == 1
     del y
-    assert flow.cat([x[:N // 2], x[N // 2:]])[-1].item() == 3
+    assert flow.cat([x[: N // 2], x[N // 2 :]])[-1].item() == 3
     assert x.reshape(-1, 8)[-1].tolist() == [0] * 7 + [3]
     del x
     w = flow.zeros(2**16 + 1, 2**15, dtype=flow.int8)

@@ -1,4 +1,5 @@
 """Learning rate schedules against their closed forms."""
+
 import math
 
 import numpy as np
@@ -49,37 +50,84 @@ def triangle(t):
 CASES = [
     ("step", lambda o: S.StepLR(o, 2, 0.5), lambda t: 0.1 * 0.5 ** (t // 2)),
     ("multi_step", lambda o: S.MultiStepLR(o, [5, 2], 0.5), lambda t: 0.1 * 0.5 ** ((t >= 2) + (t >= 5))),
-    ("exponential", lambda o: S.ExponentialLR(o, 0.9), lambda t: 0.1 * 0.9 ** t),
+    ("exponential", lambda o: S.ExponentialLR(o, 0.9), lambda t: 0.1 * 0.9**t),
     ("constant", lambda o: S.ConstantLR(o, 0.25, 3), lambda t: 0.1 * (0.25 if t < 3 else 1)),
     ("linear", lambda o: S.LinearLR(o, 0.2, 1.0, 4), lambda t: 0.1 * (0.2 + 0.8 * min(t, 4) / 4)),
     ("cosine", lambda o: S.CosineAnnealingLR(o, 6, 0.01), lambda t: cosine(0.1, 0.01, t / 6)),
     ("cosine_decay", lambda o: S.CosineDecayLR(o, 6, 0.1), lambda t: cosine(0.1, 0.01, min(t, 6) / 6)),
     ("restarts", lambda o: S.CosineAnnealingWarmRestarts(o, 2, 2, 0.01), lambda t: cosine(0.1, 0.01, restarts(t))),
     ("polynomial", lambda o: S.PolynomialLR(o, 5, 0.01, 2.0), lambda t: 0.09 * (1 - min(t, 5) / 5) ** 2 + 0.01),
-    ("polynomial_names", lambda o: S.PolynomialLR(o, decay_batch=5, power=2), lambda t: 0.0999 * (1 - min(t, 5) / 5) ** 2 + 0.0001),
+    (
+        "polynomial_names",
+        lambda o: S.PolynomialLR(o, decay_batch=5, power=2),
+        lambda t: 0.0999 * (1 - min(t, 5) / 5) ** 2 + 0.0001,
+    ),
     ("polynomial_torch", lambda o: S.PolynomialLR(o, total_iters=5, power=2), lambda t: 0.1 * (1 - min(t, 5) / 5) ** 2),
-    ("polynomial_cycle", lambda o: S.PolynomialLR(o, 4, 0.01, cycle=True), lambda t: 0.09 * (1 - t / (4 * max(1, math.ceil(t / 4)))) + 0.01),
+    (
+        "polynomial_cycle",
+        lambda o: S.PolynomialLR(o, 4, 0.01, cycle=True),
+        lambda t: 0.09 * (1 - t / (4 * max(1, math.ceil(t / 4)))) + 0.01,
+    ),
     ("lambda", lambda o: S.LambdaLR(o, lambda t: 1 / (t + 1)), lambda t: 0.1 / (t + 1)),
-    ("multiplicative", lambda o: S.MultiplicativeLR(o, lambda t: 0.9 if t < 3 else 0.5), lambda t: 0.1 * 0.9 ** min(t, 2) * 0.5 ** max(t - 2, 0)),
+    (
+        "multiplicative",
+        lambda o: S.MultiplicativeLR(o, lambda t: 0.9 if t < 3 else 0.5),
+        lambda t: 0.1 * 0.9 ** min(t, 2) * 0.5 ** max(t - 2, 0),
+    ),
     ("warm_up", lambda o: S.WarmUpLR(o, 0.1, 3), lambda t: 0.1 * (0.1 + 0.9 * min(t, 3) / 3)),
-    ("warm_up_constant", lambda o: S.WarmupLR(S.StepLR(o, 4, 0.5), 0.1, 2, "constant"), lambda t: 0.1 * (0.5 ** (t // 4) if t >= 2 else 0.1)),
+    (
+        "warm_up_constant",
+        lambda o: S.WarmupLR(S.StepLR(o, 4, 0.5), 0.1, 2, "constant"),
+        lambda t: 0.1 * (0.5 ** (t // 4) if t >= 2 else 0.1),
+    ),
     # The line ends where the cosine goes on.
-    ("warm_up_cosine", lambda o: S.WarmupLR(S.CosineDecayLR(o, 8), 0.5, 2),
-     lambda t: cosine(0.1, 0, min(t, 8) / 8) if t >= 2 else 0.05 + (cosine(0.1, 0, 2 / 8) - 0.05) * t / 2),
-    ("warm_up_prefix", lambda o: S.WarmupLR(S.CosineDecayLR(o, 8), 0.5, 2, warmup_prefix=True),
-     lambda t: cosine(0.1, 0, min(t - 2, 8) / 8) if t >= 2 else 0.05 + 0.05 * t / 2),
+    (
+        "warm_up_cosine",
+        lambda o: S.WarmupLR(S.CosineDecayLR(o, 8), 0.5, 2),
+        lambda t: cosine(0.1, 0, min(t, 8) / 8) if t >= 2 else 0.05 + (cosine(0.1, 0, 2 / 8) - 0.05) * t / 2,
+    ),
+    (
+        "warm_up_prefix",
+        lambda o: S.WarmupLR(S.CosineDecayLR(o, 8), 0.5, 2, warmup_prefix=True),
+        lambda t: cosine(0.1, 0, min(t - 2, 8) / 8) if t >= 2 else 0.05 + 0.05 * t / 2,
+    ),
     ("one_cycle", lambda o: S.OneCycleLR(o, 1.0, total_steps=11, pct_start=0.5), lambda t: one_cycle(t, False)),
-    ("one_cycle_linear", lambda o: S.OneCycleLR(o, 1.0, epochs=1, steps_per_epoch=11, pct_start=0.5, anneal_strategy="linear"),
-     lambda t: one_cycle(t, True)),
+    (
+        "one_cycle_linear",
+        lambda o: S.OneCycleLR(o, 1.0, epochs=1, steps_per_epoch=11, pct_start=0.5, anneal_strategy="linear"),
+        lambda t: one_cycle(t, True),
+    ),
     ("cyclic", lambda o: S.CyclicLR(o, 0.1, 0.5, 2, 4), lambda t: 0.1 + 0.4 * triangle(t)),
-    ("cyclic_2", lambda o: S.CyclicLR(o, 0.1, 0.5, 2, 4, "triangular2"), lambda t: 0.1 + 0.4 * triangle(t) / 2 ** (t // 6)),
-    ("cyclic_exp", lambda o: S.CyclicLR(o, 0.1, 0.5, 2, 4, "exp_range", 0.9), lambda t: 0.1 + 0.4 * triangle(t) * 0.9 ** t),
-    ("cyclic_own", lambda o: S.CyclicLR(o, 0.1, 0.5, 2, 4, scale_fn=lambda c: 1 / c), lambda t: 0.1 + 0.4 * triangle(t) / (t // 6 + 1)),
-    ("sequential", lambda o: S.SequentialLR(o, [S.ConstantLR(o, 0.1, 100), S.ExponentialLR(o, 0.9)], [2], interval_rescaling=True),
-     lambda t: 0.01 if t < 2 else 0.1 * 0.9 ** (t - 2)),
-    ("sequential_one_clock", lambda o: S.SequentialLR(o, [S.ConstantLR(o, 0.1, 100), S.ExponentialLR(o, 0.9)], [2]),
-     lambda t: 0.01 if t < 2 else 0.1 * 0.9 ** t),
-    ("chained", lambda o: S.ChainedScheduler([S.ConstantLR(o, 0.1, 2), S.ExponentialLR(o, 0.9)]), lambda t: 0.1 * (0.1 if t < 2 else 1) * 0.9 ** t),
+    (
+        "cyclic_2",
+        lambda o: S.CyclicLR(o, 0.1, 0.5, 2, 4, "triangular2"),
+        lambda t: 0.1 + 0.4 * triangle(t) / 2 ** (t // 6),
+    ),
+    (
+        "cyclic_exp",
+        lambda o: S.CyclicLR(o, 0.1, 0.5, 2, 4, "exp_range", 0.9),
+        lambda t: 0.1 + 0.4 * triangle(t) * 0.9**t,
+    ),
+    (
+        "cyclic_own",
+        lambda o: S.CyclicLR(o, 0.1, 0.5, 2, 4, scale_fn=lambda c: 1 / c),
+        lambda t: 0.1 + 0.4 * triangle(t) / (t // 6 + 1),
+    ),
+    (
+        "sequential",
+        lambda o: S.SequentialLR(o, [S.ConstantLR(o, 0.1, 100), S.ExponentialLR(o, 0.9)], [2], interval_rescaling=True),
+        lambda t: 0.01 if t < 2 else 0.1 * 0.9 ** (t - 2),
+    ),
+    (
+        "sequential_one_clock",
+        lambda o: S.SequentialLR(o, [S.ConstantLR(o, 0.1, 100), S.ExponentialLR(o, 0.9)], [2]),
+        lambda t: 0.01 if t < 2 else 0.1 * 0.9**t,
+    ),
+    (
+        "chained",
+        lambda o: S.ChainedScheduler([S.ConstantLR(o, 0.1, 2), S.ExponentialLR(o, 0.9)]),
+        lambda t: 0.1 * (0.1 if t < 2 else 1) * 0.9**t,
+    ),
 ]
 
 
@@ -104,7 +152,8 @@ def test_goes_on_where_it_was(build):
 
 def test_groups_keep_their_ratio():
     assert rates(lambda o: S.WarmupLR(S.StepLR(o, 3), 0.5, 2), 5, group=1, groups=2) == pytest.approx(
-        [2 * r for r in rates(lambda o: S.WarmupLR(S.StepLR(o, 3), 0.5, 2), 5)])
+        [2 * r for r in rates(lambda o: S.WarmupLR(S.StepLR(o, 3), 0.5, 2), 5)]
+    )
     found = rates(lambda o: S.LambdaLR(o, [lambda t: 1, lambda t: t]), 3, group=1, groups=2)
     assert found == pytest.approx([0, 0.2, 0.4])
 
@@ -113,7 +162,7 @@ def test_schedules_one_after_the_other_multiply():
     optimizer = make()
     a, b = S.ExponentialLR(optimizer, 0.9), S.StepLR(optimizer, 2, 0.1)
     for t in range(6):
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.9 ** t * 0.1 ** (t // 2))
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.9**t * 0.1 ** (t // 2))
         a.step()
         b.step()
 
@@ -174,11 +223,15 @@ def test_a_schedule_of_ones_own():
 def test_mistakes_are_named():
     o = make()
     for build, text in [
-        (lambda: S.StepLR(o, 0), "step_size is 0"), (lambda: S.CosineDecayLR(o, 0), "decay_steps is 0"),
-        (lambda: S.PolynomialLR(o), "one of steps"), (lambda: S.WarmupLR(o, warmup_method="x"), "warmup_method"),
+        (lambda: S.StepLR(o, 0), "step_size is 0"),
+        (lambda: S.CosineDecayLR(o, 0), "decay_steps is 0"),
+        (lambda: S.PolynomialLR(o), "one of steps"),
+        (lambda: S.WarmupLR(o, warmup_method="x"), "warmup_method"),
         (lambda: S.SequentialLR(o, [S.ExponentialLR(o, 0.9)], [1]), "0 milestones"),
-        (lambda: S.ChainedScheduler([]), "at least one"), (lambda: S.OneCycleLR(o, 1.0), "total_steps"),
-        (lambda: S.CyclicLR(o, 0.1, 1, mode="x"), "mode"), (lambda: S.LambdaLR(o, [abs, abs]), "2 values for 1 groups"),
+        (lambda: S.ChainedScheduler([]), "at least one"),
+        (lambda: S.OneCycleLR(o, 1.0), "total_steps"),
+        (lambda: S.CyclicLR(o, 0.1, 1, mode="x"), "mode"),
+        (lambda: S.LambdaLR(o, [abs, abs]), "2 values for 1 groups"),
         (lambda: S.ReduceLROnPlateau(o, factor=1), "factor"),
         (lambda: S.ChainedScheduler([S.ExponentialLR(o, 0.9), S.ExponentialLR(make(), 0.9)]), "another optimizer"),
         (lambda: S.StepLR(o, 1).load_state_dict({"last_step": 1}), "base_lrs"),

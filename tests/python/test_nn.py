@@ -1,4 +1,5 @@
 """Modules, layers, losses and initial values: bookkeeping, values against NumPy, and global layers against local ones."""
+
 import copy
 import math
 
@@ -178,12 +179,15 @@ def test_containers():
 
 def test_repr():
     model = nn.Sequential(nn.Linear(2, 3, bias=False), nn.ModuleDict({"act": nn.GELU()}))
-    assert repr(model) == """Sequential(
+    assert (
+        repr(model)
+        == """Sequential(
   (0): Linear(in_features=2, out_features=3, bias=False)
   (1): ModuleDict(
     (act): GELU(approximate='none')
   )
 )"""
+    )
     assert repr(nn.Conv2d(1, 2, 3, padding="same")) == "Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1), padding='same')"
     assert repr(nn.Parameter(holon.ones(1))).startswith("Parameter containing:\ntensor([1.]")
 
@@ -212,7 +216,9 @@ def test_linear():
 def test_layer_norm(affine):
     layer, x = nn.LayerNorm((3, 4), elementwise_affine=affine), array(2, 3, 4)
     mean, var = x.mean((1, 2), keepdims=True), x.var((1, 2), keepdims=True)
-    np.testing.assert_allclose(layer(holon.tensor(x)).detach().numpy(), (x - mean) / np.sqrt(var + 1e-5), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        layer(holon.tensor(x)).detach().numpy(), (x - mean) / np.sqrt(var + 1e-5), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_embedding():
@@ -228,14 +234,22 @@ def plain_conv2d(x, w, stride, padding, dilation):
     out = np.zeros((len(x), len(w), rows, columns))
     for i in range(rows):
         for j in range(columns):
-            window = x[:, :, i * stride:i * stride + kh:dilation[0], j * stride:j * stride + kw:dilation[1]]
+            window = x[:, :, i * stride : i * stride + kh : dilation[0], j * stride : j * stride + kw : dilation[1]]
             out[:, :, i, j] = np.einsum("nchw,ochw->no", window, w)
     return out
 
 
-@pytest.mark.parametrize("kernel, stride, padding, dilation, sides", [
-    (3, 1, 0, 1, ((0, 0), (0, 0))), (3, 2, 1, 1, ((1, 1), (1, 1))), (3, 1, "same", 1, ((1, 1), (1, 1))),
-    ((2, 4), 1, "same", 1, ((0, 1), (1, 2))), (3, 1, "same", (2, 1), ((2, 2), (1, 1))), (2, 1, "valid", 1, ((0, 0), (0, 0)))])
+@pytest.mark.parametrize(
+    "kernel, stride, padding, dilation, sides",
+    [
+        (3, 1, 0, 1, ((0, 0), (0, 0))),
+        (3, 2, 1, 1, ((1, 1), (1, 1))),
+        (3, 1, "same", 1, ((1, 1), (1, 1))),
+        ((2, 4), 1, "same", 1, ((0, 1), (1, 2))),
+        (3, 1, "same", (2, 1), ((2, 2), (1, 1))),
+        (2, 1, "valid", 1, ((0, 0), (0, 0))),
+    ],
+)
 def test_conv2d(kernel, stride, padding, dilation, sides):
     layer, x = nn.Conv2d(2, 3, kernel, stride, padding, dilation), array(2, 2, 7, 6)
     dilation = dilation if isinstance(dilation, tuple) else (dilation, dilation)
@@ -264,9 +278,16 @@ def test_activations_and_shapes():
     e = np.exp(x - x.max(-1, keepdims=True))
     erf = np.vectorize(math.erf)
     for layer, expected in [
-            (nn.ReLU(), np.maximum(x, 0)), (nn.Tanh(), np.tanh(x)), (nn.Sigmoid(), 1 / (1 + np.exp(-x))),
-            (nn.SiLU(), x / (1 + np.exp(-x))), (nn.GELU(), x * (1 + erf(x / math.sqrt(2))) / 2), (nn.Softmax(-1), e / e.sum(-1, keepdims=True)),
-            (nn.LogSoftmax(-1), np.log(e / e.sum(-1, keepdims=True))), (nn.Identity(), x), (nn.Flatten(0), x.reshape(-1))]:
+        (nn.ReLU(), np.maximum(x, 0)),
+        (nn.Tanh(), np.tanh(x)),
+        (nn.Sigmoid(), 1 / (1 + np.exp(-x))),
+        (nn.SiLU(), x / (1 + np.exp(-x))),
+        (nn.GELU(), x * (1 + erf(x / math.sqrt(2))) / 2),
+        (nn.Softmax(-1), e / e.sum(-1, keepdims=True)),
+        (nn.LogSoftmax(-1), np.log(e / e.sum(-1, keepdims=True))),
+        (nn.Identity(), x),
+        (nn.Flatten(0), x.reshape(-1)),
+    ]:
         np.testing.assert_allclose(layer(t).numpy(), expected, rtol=1e-4, atol=1e-6, err_msg=repr(layer))
     t = t.clone()
     assert nn.ReLU(inplace=True)(t) is t and t.numpy().min() >= 0
@@ -285,7 +306,9 @@ def test_dropout():
 def test_losses():
     x, target = array(5, 3), np.array([0, 2, 1, 1, 2])
     logs = x - np.log(np.exp(x).sum(1, keepdims=True))
-    np.testing.assert_allclose(nn.CrossEntropyLoss()(holon.tensor(x), holon.tensor(target)).item(), -logs[range(5), target].mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        nn.CrossEntropyLoss()(holon.tensor(x), holon.tensor(target)).item(), -logs[range(5), target].mean(), rtol=1e-5
+    )
     y = array(5, 3, seed=1)
     for layer, each in ((nn.MSELoss, (x - y) ** 2), (nn.L1Loss, np.abs(x - y))):
         for reduction, expected in (("mean", each.mean()), ("sum", each.sum()), ("none", each)):
@@ -303,7 +326,9 @@ def test_attention():
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     expected = weights / weights.sum(-1, keepdims=True) @ v
     q, k, v = (holon.tensor(a) for a in (q, k, v))
-    np.testing.assert_allclose(F.scaled_dot_product_attention(q, k, v, is_causal=True).numpy(), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        F.scaled_dot_product_attention(q, k, v, is_causal=True).numpy(), expected, rtol=1e-4, atol=1e-5
+    )
     mask = holon.ones(5, 5, dtype=holon.bool).tril()
     np.testing.assert_allclose(F.scaled_dot_product_attention(q, k, v, mask).numpy(), expected, rtol=1e-4, atol=1e-5)
 
@@ -312,11 +337,18 @@ def test_init():
     holon.manual_seed(0)
     w = holon.empty(200, 100)
     for fill, std, bound in [
-            (lambda: nn.init.normal_(w, 0, 0.5), 0.5, None), (lambda: nn.init.uniform_(w, -1, 1), 1 / math.sqrt(3), 1),
-            (lambda: nn.init.xavier_normal_(w), math.sqrt(2 / 300), None), (lambda: nn.init.xavier_uniform_(w), math.sqrt(2 / 300), math.sqrt(6 / 300)),
-            (lambda: nn.init.kaiming_normal_(w, nonlinearity="relu"), math.sqrt(2 / 100), None),
-            (lambda: nn.init.kaiming_uniform_(w, mode="fan_out", nonlinearity="linear"), math.sqrt(1 / 200), math.sqrt(3 / 200)),
-            (lambda: nn.init.trunc_normal_(w, std=1.0, a=-1, b=1), 0.5396, 1)]:
+        (lambda: nn.init.normal_(w, 0, 0.5), 0.5, None),
+        (lambda: nn.init.uniform_(w, -1, 1), 1 / math.sqrt(3), 1),
+        (lambda: nn.init.xavier_normal_(w), math.sqrt(2 / 300), None),
+        (lambda: nn.init.xavier_uniform_(w), math.sqrt(2 / 300), math.sqrt(6 / 300)),
+        (lambda: nn.init.kaiming_normal_(w, nonlinearity="relu"), math.sqrt(2 / 100), None),
+        (
+            lambda: nn.init.kaiming_uniform_(w, mode="fan_out", nonlinearity="linear"),
+            math.sqrt(1 / 200),
+            math.sqrt(3 / 200),
+        ),
+        (lambda: nn.init.trunc_normal_(w, std=1.0, a=-1, b=1), 0.5396, 1),
+    ]:
         assert fill() is w
         a = w.numpy()
         assert abs(a.std() - std) < 0.02 * std and abs(a.mean()) < 0.03 * std
@@ -340,14 +372,18 @@ def test_clip_grad_norm():
 # Global
 
 
-
 @pytest.mark.parametrize("sbp", [B, S(0), S(1)], ids=["B", "S0", "S1"])
 def test_first_values_do_not_depend_on_the_layout(sbp):
     def values(ranks, sbp):
         def run(rank):
             holon.manual_seed(5)
             where = {"placement": holon.placement.all("cpu"), "sbp": sbp}
-            made = [nn.Linear(5, 3, **where), nn.Conv2d(2, 3, 3, **where), nn.Embedding(5, 3, **where), nn.LayerNorm(3, placement=where["placement"], sbp=B)]
+            made = [
+                nn.Linear(5, 3, **where),
+                nn.Conv2d(2, 3, 3, **where),
+                nn.Embedding(5, 3, **where),
+                nn.LayerNorm(3, placement=where["placement"], sbp=B),
+            ]
             return [p.detach().numpy().tolist() for m in made for p in m.parameters()]
 
         results = holon.run_ranks(ranks, run)

@@ -21,7 +21,10 @@ def plain_attention(layer, query, key, value, allowed=None):
         weights = [state[f"{n}_proj_weight"] for n in "qkv"]
     biases = np.split(state.get("in_proj_bias", np.zeros(3 * layer.embed_dim)), 3)
     n, heads, width = len(query), layer.num_heads, layer.head_dim
-    q, k, v = ((x @ w.T + b).reshape(n, -1, heads, width).swapaxes(1, 2) for x, w, b in zip((query, key, value), weights, biases))
+    q, k, v = (
+        (x @ w.T + b).reshape(n, -1, heads, width).swapaxes(1, 2)
+        for x, w, b in zip((query, key, value), weights, biases)
+    )
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(width)
     if allowed is not None:
         scores = np.where(allowed, scores, -np.inf)
@@ -54,9 +57,13 @@ def test_multihead_attention_masks(need_weights):
     seen = ~padding[:, None, None, :]
     added = np.where(causal, 0, -np.inf).astype(np.float32)
     for options, allowed in [
-            ({"is_causal": True}, causal), ({"attn_mask": holon.tensor(~causal)}, causal), ({"attn_mask": holon.tensor(added)}, causal),
-            ({"key_padding_mask": holon.tensor(padding)}, seen), ({"key_padding_mask": holon.tensor(padding), "is_causal": True}, causal & seen),
-            ({"attn_mask": holon.tensor(np.stack([~causal] * 4))}, causal)]:
+        ({"is_causal": True}, causal),
+        ({"attn_mask": holon.tensor(~causal)}, causal),
+        ({"attn_mask": holon.tensor(added)}, causal),
+        ({"key_padding_mask": holon.tensor(padding)}, seen),
+        ({"key_padding_mask": holon.tensor(padding), "is_causal": True}, causal & seen),
+        ({"attn_mask": holon.tensor(np.stack([~causal] * 4))}, causal),
+    ]:
         expected, weights = plain_attention(layer, x, x, x, allowed)
         result, found = layer(t, t, t, need_weights=need_weights, **options)
         same(result, expected, 1e-5)

@@ -1,5 +1,6 @@
 """Every layer: its repr, the names of its state and its options as PyTorch's, its result that of the function behind it, and
 NumPy's where that is cheap."""
+
 import inspect
 import math
 import pickle
@@ -53,27 +54,67 @@ FUNCTIONS = [
     (nn.Identity(3, a=4), "Identity()", lambda x: x),
     (nn.Flatten(), "Flatten(start_dim=1, end_dim=-1)", lambda x: x.flatten(1)),
     (nn.Unflatten(-1, (2, -1)), "Unflatten(dim=-1, unflattened_size=(2, -1))", lambda x: x.reshape(2, 4, 6, 2, 4)),
-    (nn.MaxPool2d(2), "MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)", lambda x: F.max_pool2d(x, 2)),
-    (nn.MaxPool2d((3, 2), 2, (1, 0)), "MaxPool2d(kernel_size=(3, 2), stride=2, padding=(1, 0), dilation=1, ceil_mode=False)",
-     lambda x: F.max_pool2d(x, (3, 2), 2, (1, 0))),
-    (nn.AvgPool2d(3, 2, 1, count_include_pad=False), "AvgPool2d(kernel_size=3, stride=2, padding=1)",
-     lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)),
+    (
+        nn.MaxPool2d(2),
+        "MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)",
+        lambda x: F.max_pool2d(x, 2),
+    ),
+    (
+        nn.MaxPool2d((3, 2), 2, (1, 0)),
+        "MaxPool2d(kernel_size=(3, 2), stride=2, padding=(1, 0), dilation=1, ceil_mode=False)",
+        lambda x: F.max_pool2d(x, (3, 2), 2, (1, 0)),
+    ),
+    (
+        nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+        "AvgPool2d(kernel_size=3, stride=2, padding=1)",
+        lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+    ),
     (nn.AdaptiveAvgPool2d((3, None)), "AdaptiveAvgPool2d(output_size=(3, None))", lambda x: F.avg_pool2d(x, (2, 1))),
     (nn.AdaptiveMaxPool2d(2), "AdaptiveMaxPool2d(output_size=2)", lambda x: F.max_pool2d(x, (3, 4))),
-    (nn.LocalResponseNorm(2), "LocalResponseNorm(2, alpha=0.0001, beta=0.75, k=1.0)", lambda x: F.local_response_norm(x, 2)),
+    (
+        nn.LocalResponseNorm(2),
+        "LocalResponseNorm(2, alpha=0.0001, beta=0.75, k=1.0)",
+        lambda x: F.local_response_norm(x, 2),
+    ),
     (nn.PixelShuffle(2), "PixelShuffle(upscale_factor=2)", lambda x: F.pixel_shuffle(x, 2)),
     (nn.PixelUnshuffle(2), "PixelUnshuffle(downscale_factor=2)", lambda x: F.pixel_unshuffle(x, 2)),
-    (nn.Upsample(scale_factor=2), "Upsample(scale_factor=2, mode='nearest')", lambda x: F.interpolate(x, scale_factor=2)),
-    (nn.Upsample((3, 5), mode="bilinear"), "Upsample(size=(3, 5), mode='bilinear')", lambda x: F.interpolate(x, (3, 5), mode="bilinear")),
-    (nn.UpsamplingNearest2d(scale_factor=2), "UpsamplingNearest2d(scale_factor=2, mode='nearest')",
-     lambda x: F.interpolate(x, scale_factor=2)),
-    (nn.UpsamplingBilinear2d(size=(3, 5)), "UpsamplingBilinear2d(size=(3, 5), mode='bilinear')",
-     lambda x: F.interpolate(x, (3, 5), mode="bilinear", align_corners=True)),
-    (nn.Unfold(2, stride=2), "Unfold(kernel_size=2, dilation=1, padding=0, stride=2)", lambda x: F.unfold(x, 2, stride=2)),
+    (
+        nn.Upsample(scale_factor=2),
+        "Upsample(scale_factor=2, mode='nearest')",
+        lambda x: F.interpolate(x, scale_factor=2),
+    ),
+    (
+        nn.Upsample((3, 5), mode="bilinear"),
+        "Upsample(size=(3, 5), mode='bilinear')",
+        lambda x: F.interpolate(x, (3, 5), mode="bilinear"),
+    ),
+    (
+        nn.UpsamplingNearest2d(scale_factor=2),
+        "UpsamplingNearest2d(scale_factor=2, mode='nearest')",
+        lambda x: F.interpolate(x, scale_factor=2),
+    ),
+    (
+        nn.UpsamplingBilinear2d(size=(3, 5)),
+        "UpsamplingBilinear2d(size=(3, 5), mode='bilinear')",
+        lambda x: F.interpolate(x, (3, 5), mode="bilinear", align_corners=True),
+    ),
+    (
+        nn.Unfold(2, stride=2),
+        "Unfold(kernel_size=2, dilation=1, padding=0, stride=2)",
+        lambda x: F.unfold(x, 2, stride=2),
+    ),
     (nn.ZeroPad2d(1), "ZeroPad2d((1, 1, 1, 1))", lambda x: F.pad(x, (1, 1, 1, 1))),
-    (nn.ConstantPad2d((1, 0, 2, 3), 3.5), "ConstantPad2d(padding=(1, 0, 2, 3), value=3.5)", lambda x: F.pad(x, (1, 0, 2, 3), value=3.5)),
+    (
+        nn.ConstantPad2d((1, 0, 2, 3), 3.5),
+        "ConstantPad2d(padding=(1, 0, 2, 3), value=3.5)",
+        lambda x: F.pad(x, (1, 0, 2, 3), value=3.5),
+    ),
     (nn.ReflectionPad2d(2), "ReflectionPad2d((2, 2, 2, 2))", lambda x: F.pad(x, (2, 2, 2, 2), mode="reflect")),
-    (nn.ReplicationPad2d((1, 2, 0, 3)), "ReplicationPad2d((1, 2, 0, 3))", lambda x: F.pad(x, (1, 2, 0, 3), mode="replicate")),
+    (
+        nn.ReplicationPad2d((1, 2, 0, 3)),
+        "ReplicationPad2d((1, 2, 0, 3))",
+        lambda x: F.pad(x, (1, 2, 0, 3), mode="replicate"),
+    ),
 ]
 
 
@@ -115,7 +156,10 @@ def test_max_pool_with_indices_and_fold():
 
 
 def test_options_are_checked():
-    assert str(inspect.signature(nn.MaxPool2d)) == "(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False)"
+    assert (
+        str(inspect.signature(nn.MaxPool2d))
+        == "(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False)"
+    )
     with pytest.raises(TypeError, match="MaxPool2d: missing a required argument: 'kernel_size'"):
         nn.MaxPool2d()
     with pytest.raises(TypeError, match="unexpected keyword argument 'alpha'"):
@@ -128,31 +172,68 @@ def test_options_are_checked():
 
 STATE = [
     (nn.Linear(3, 2), "Linear(in_features=3, out_features=2, bias=True)", {"weight": (2, 3), "bias": (2,)}),
-    (nn.Bilinear(3, 4, 2, bias=False), "Bilinear(in1_features=3, in2_features=4, out_features=2, bias=False)", {"weight": (2, 3, 4)}),
+    (
+        nn.Bilinear(3, 4, 2, bias=False),
+        "Bilinear(in1_features=3, in2_features=4, out_features=2, bias=False)",
+        {"weight": (2, 3, 4)},
+    ),
     (nn.Embedding(5, 3, padding_idx=-1), "Embedding(5, 3, padding_idx=4)", {"weight": (5, 3)}),
-    (nn.Conv1d(4, 6, 3, padding=1), "Conv1d(4, 6, kernel_size=(3,), stride=(1,), padding=(1,))", {"weight": (6, 4, 3), "bias": (6,)}),
-    (nn.Conv2d(4, 6, (3, 2), 2, groups=2, bias=False, padding_mode="circular", padding="valid"),
-     "Conv2d(4, 6, kernel_size=(3, 2), stride=(2, 2), groups=2, bias=False, padding_mode=circular)", {"weight": (6, 2, 3, 2)}),
-    (nn.Conv3d(4, 6, 3, dilation=2), "Conv3d(4, 6, kernel_size=(3, 3, 3), stride=(1, 1, 1), dilation=(2, 2, 2))",
-     {"weight": (6, 4, 3, 3, 3), "bias": (6,)}),
-    (nn.ConvTranspose2d(4, 6, 3, 2, 1, 1), "ConvTranspose2d(4, 6, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), output_padding=(1, 1))",
-     {"weight": (4, 6, 3, 3), "bias": (6,)}),
-    (nn.ConvTranspose1d(4, 6, 3, groups=2), "ConvTranspose1d(4, 6, kernel_size=(3,), stride=(1,), groups=2)", {"weight": (4, 3, 3), "bias": (6,)}),
-    (nn.ConvTranspose3d(4, 6, 3), "ConvTranspose3d(4, 6, kernel_size=(3, 3, 3), stride=(1, 1, 1))", {"weight": (4, 6, 3, 3, 3), "bias": (6,)}),
-    (nn.BatchNorm2d(4), "BatchNorm2d(4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)",
-     {"weight": (4,), "bias": (4,), "running_mean": (4,), "running_var": (4,), "num_batches_tracked": ()}),
-    (nn.SyncBatchNorm(4, affine=False, track_running_stats=False),
-     "SyncBatchNorm(4, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False)", {}),
+    (
+        nn.Conv1d(4, 6, 3, padding=1),
+        "Conv1d(4, 6, kernel_size=(3,), stride=(1,), padding=(1,))",
+        {"weight": (6, 4, 3), "bias": (6,)},
+    ),
+    (
+        nn.Conv2d(4, 6, (3, 2), 2, groups=2, bias=False, padding_mode="circular", padding="valid"),
+        "Conv2d(4, 6, kernel_size=(3, 2), stride=(2, 2), groups=2, bias=False, padding_mode=circular)",
+        {"weight": (6, 2, 3, 2)},
+    ),
+    (
+        nn.Conv3d(4, 6, 3, dilation=2),
+        "Conv3d(4, 6, kernel_size=(3, 3, 3), stride=(1, 1, 1), dilation=(2, 2, 2))",
+        {"weight": (6, 4, 3, 3, 3), "bias": (6,)},
+    ),
+    (
+        nn.ConvTranspose2d(4, 6, 3, 2, 1, 1),
+        "ConvTranspose2d(4, 6, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), output_padding=(1, 1))",
+        {"weight": (4, 6, 3, 3), "bias": (6,)},
+    ),
+    (
+        nn.ConvTranspose1d(4, 6, 3, groups=2),
+        "ConvTranspose1d(4, 6, kernel_size=(3,), stride=(1,), groups=2)",
+        {"weight": (4, 3, 3), "bias": (6,)},
+    ),
+    (
+        nn.ConvTranspose3d(4, 6, 3),
+        "ConvTranspose3d(4, 6, kernel_size=(3, 3, 3), stride=(1, 1, 1))",
+        {"weight": (4, 6, 3, 3, 3), "bias": (6,)},
+    ),
+    (
+        nn.BatchNorm2d(4),
+        "BatchNorm2d(4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)",
+        {"weight": (4,), "bias": (4,), "running_mean": (4,), "running_var": (4,), "num_batches_tracked": ()},
+    ),
+    (
+        nn.SyncBatchNorm(4, affine=False, track_running_stats=False),
+        "SyncBatchNorm(4, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False)",
+        {},
+    ),
     (nn.InstanceNorm2d(4), "InstanceNorm2d(4, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False)", {}),
     (nn.GroupNorm(2, 4), "GroupNorm(2, 4, eps=1e-05, affine=True)", {"weight": (4,), "bias": (4,)}),
     (nn.LayerNorm([2, 4], bias=False), "LayerNorm((2, 4), eps=1e-05, elementwise_affine=True)", {"weight": (2, 4)}),
     (nn.RMSNorm(4), "RMSNorm((4,), eps=None, elementwise_affine=True)", {"weight": (4,)}),
     (nn.PReLU(3), "PReLU(num_parameters=3)", {"weight": (3,)}),
-    (nn.MultiheadAttention(4, 2), "MultiheadAttention(\n  embed_dim=4, num_heads=2, batch_first=False\n  "
-     "(out_proj): Linear(in_features=4, out_features=4, bias=True)\n)",
-     {"in_proj_weight": (12, 4), "in_proj_bias": (12,), "out_proj.weight": (4, 4), "out_proj.bias": (4,)}),
-    (nn.MultiheadAttention(4, 2, kdim=3, vdim=5, bias=False), None,
-     {"q_proj_weight": (4, 4), "k_proj_weight": (4, 3), "v_proj_weight": (4, 5), "out_proj.weight": (4, 4)}),
+    (
+        nn.MultiheadAttention(4, 2),
+        "MultiheadAttention(\n  embed_dim=4, num_heads=2, batch_first=False\n  "
+        "(out_proj): Linear(in_features=4, out_features=4, bias=True)\n)",
+        {"in_proj_weight": (12, 4), "in_proj_bias": (12,), "out_proj.weight": (4, 4), "out_proj.bias": (4,)},
+    ),
+    (
+        nn.MultiheadAttention(4, 2, kdim=3, vdim=5, bias=False),
+        None,
+        {"q_proj_weight": (4, 4), "k_proj_weight": (4, 3), "v_proj_weight": (4, 5), "out_proj.weight": (4, 4)},
+    ),
 ]
 
 
@@ -163,7 +244,9 @@ def test_state_is_pytorchs(layer, text, state):
     assert type(layer).__name__ in nn.__all__ and type(layer).__doc__
 
 
-@pytest.mark.parametrize("layer", [row[0] for row in STATE if row[2]], ids=[type(row[0]).__name__ for row in STATE if row[2]])
+@pytest.mark.parametrize(
+    "layer", [row[0] for row in STATE if row[2]], ids=[type(row[0]).__name__ for row in STATE if row[2]]
+)
 def test_state_round_trip(layer):
     for value in layer.state_dict().values():
         if value.is_floating_point():
@@ -181,12 +264,24 @@ def test_state_names_of_larger_modules():
     norms = [f"norm{i}.{p}" for i in (1, 2) for p in ("weight", "bias")]
     attention = ["in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"]
     linears = [f"linear{i}.{p}" for i in (1, 2) for p in ("weight", "bias")]
-    assert list(encoder.state_dict()) == [f"layers.0.{n}" for n in [*(f"self_attn.{a}" for a in attention), *linears, *norms]]
+    assert list(encoder.state_dict()) == [
+        f"layers.0.{n}" for n in [*(f"self_attn.{a}" for a in attention), *linears, *norms]
+    ]
     decoder = nn.TransformerDecoderLayer(4, 2, 8)
     assert {n.partition(".")[0] for n in decoder.state_dict()} == {
-        "self_attn", "multihead_attn", "linear1", "linear2", "norm1", "norm2", "norm3"}
+        "self_attn",
+        "multihead_attn",
+        "linear1",
+        "linear2",
+        "norm1",
+        "norm2",
+        "norm3",
+    }
     whole = nn.Transformer(4, 2, 1, 1, 8)
-    assert {n.partition(".")[0] for n in whole.state_dict()} == {"encoder", "decoder"} and "encoder.norm.weight" in whole.state_dict()
+    assert {n.partition(".")[0] for n in whole.state_dict()} == {
+        "encoder",
+        "decoder",
+    } and "encoder.norm.weight" in whole.state_dict()
 
 
 # Values
@@ -237,7 +332,9 @@ def test_padding_modes(mode, numpy_mode):
         nn.Conv2d(1, 1, 1, padding_mode="mirror")
 
 
-@pytest.mark.parametrize("layer, n", [(nn.BatchNorm1d, 1), (nn.BatchNorm2d, 2), (nn.BatchNorm3d, 3), (nn.SyncBatchNorm, 2)])
+@pytest.mark.parametrize(
+    "layer, n", [(nn.BatchNorm1d, 1), (nn.BatchNorm2d, 2), (nn.BatchNorm3d, 3), (nn.SyncBatchNorm, 2)]
+)
 def test_batch_norm(layer, n):
     layer, x = layer(4, momentum=0.3), array(*X[n])
     axes = (0, *range(2, n + 2))
@@ -298,8 +395,10 @@ def test_losses_are_their_functions():
     p, q, target = F.sigmoid(x), F.sigmoid(y), holon.tensor([0, 2, 1, 1, 2])
     sign, weight = holon.tensor([1.0, -1, 1, -1, 1]), holon.tensor([1.0, 2, 3])
     cases = [
-        (nn.L1Loss, {}, (x, y), F.l1_loss), (nn.MSELoss, {}, (x, y), F.mse_loss),
-        (nn.SmoothL1Loss, {"beta": 0.5}, (x, y), F.smooth_l1_loss), (nn.HuberLoss, {"delta": 0.5}, (x, y), F.huber_loss),
+        (nn.L1Loss, {}, (x, y), F.l1_loss),
+        (nn.MSELoss, {}, (x, y), F.mse_loss),
+        (nn.SmoothL1Loss, {"beta": 0.5}, (x, y), F.smooth_l1_loss),
+        (nn.HuberLoss, {"delta": 0.5}, (x, y), F.huber_loss),
         (nn.CrossEntropyLoss, {"weight": weight, "label_smoothing": 0.1}, (x, target), F.cross_entropy),
         (nn.CrossEntropyLoss, {"ignore_index": 2}, (x, target), F.cross_entropy),
         (nn.NLLLoss, {"weight": weight}, (F.log_softmax(x), target), F.nll_loss),
@@ -341,8 +440,13 @@ def test_init_of_matrices_and_windows():
         w = nn.init.orthogonal_(holon.empty(*shape), gain=2).numpy().reshape(shape[0], -1)
         square = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
         same(square, 4 * np.eye(len(square)), 1e-5)
-    for wrong in (lambda: nn.init.eye_(holon.empty(2)), lambda: nn.init.dirac_(holon.empty(2, 2)), lambda: nn.init.orthogonal_(holon.empty(2)),
-                  lambda: nn.init.dirac_(holon.empty(3, 2, 2), 2), lambda: nn.init.calculate_gain("swish")):
+    for wrong in (
+        lambda: nn.init.eye_(holon.empty(2)),
+        lambda: nn.init.dirac_(holon.empty(2, 2)),
+        lambda: nn.init.orthogonal_(holon.empty(2)),
+        lambda: nn.init.dirac_(holon.empty(3, 2, 2), 2),
+        lambda: nn.init.calculate_gain("swish"),
+    ):
         with pytest.raises(ValueError):
             wrong()
     assert nn.init.calculate_gain("selu") == 0.75 and nn.init.calculate_gain("conv_transpose2d") == 1
@@ -355,8 +459,14 @@ def test_sparse_init():
 
 @pytest.mark.parametrize("sbp", [S(0), S(1)], ids=["S0", "S1"])
 def test_init_does_not_depend_on_the_layout(sbp):
-    fills = [nn.init.eye_, nn.init.orthogonal_, nn.init.kaiming_normal_, nn.init.xavier_uniform_, nn.init.trunc_normal_,
-             lambda w: nn.init.sparse_(w, 0.5)]
+    fills = [
+        nn.init.eye_,
+        nn.init.orthogonal_,
+        nn.init.kaiming_normal_,
+        nn.init.xavier_uniform_,
+        nn.init.trunc_normal_,
+        lambda w: nn.init.sparse_(w, 0.5),
+    ]
 
     def run(rank):
         everywhere = holon.placement.all("cpu")
@@ -393,7 +503,10 @@ def test_skip_init_and_pad_sequence():
     padded = nn.utils.rnn.pad_sequence([a, b], batch_first=True, padding_value=7.0)
     assert padded.shape == (2, 4, 3) and padded[0].tolist() == [[1] * 3] * 2 + [[7] * 3] * 2
     assert nn.utils.rnn.pad_sequence([a, b]).shape == (4, 2, 3)
-    assert [x.tolist() for x in nn.utils.rnn.unpad_sequence(padded, [2, 4], batch_first=True)] == [a.tolist(), b.tolist()]
+    assert [x.tolist() for x in nn.utils.rnn.unpad_sequence(padded, [2, 4], batch_first=True)] == [
+        a.tolist(),
+        b.tolist(),
+    ]
     with pytest.raises(ValueError, match="in their first axis only"):
         nn.utils.rnn.pad_sequence([a, holon.ones(2, 2)])
 
@@ -403,7 +516,11 @@ def test_weight_norm():
     before = layer(x)
     weight = layer.weight.detach().numpy().copy()
     assert nn.utils.weight_norm(layer) is layer
-    assert {n: tuple(p.shape) for n, p in layer.named_parameters()} == {"bias": (4,), "weight_g": (4, 1), "weight_v": (4, 3)}
+    assert {n: tuple(p.shape) for n, p in layer.named_parameters()} == {
+        "bias": (4,),
+        "weight_g": (4, 1),
+        "weight_v": (4, 3),
+    }
     same(layer.weight_g, np.linalg.norm(weight, axis=1, keepdims=True), 1e-6)
     same(layer(x), before, 1e-5)
     layer(x).sum().backward()

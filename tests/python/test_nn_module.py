@@ -1,4 +1,5 @@
 """Module: hooks, state, conversions and layouts of a whole model, containers; beyond the basics in test_nn.py."""
+
 import copy
 import pickle
 from collections import OrderedDict
@@ -31,7 +32,12 @@ def test_names_of_shared_parameters_and_modules():
     model.a = nn.Linear(2, 2)
     model.b = model.a
     assert [n for n, _ in model.named_parameters()] == ["a.weight", "a.bias"]
-    assert [n for n, _ in model.named_parameters(remove_duplicate=False)] == ["a.weight", "a.bias", "b.weight", "b.bias"]
+    assert [n for n, _ in model.named_parameters(remove_duplicate=False)] == [
+        "a.weight",
+        "a.bias",
+        "b.weight",
+        "b.bias",
+    ]
     assert [n for n, _ in model.named_modules()] == ["", "a"]
     assert [n for n, _ in model.named_modules(remove_duplicate=False)] == ["", "a", "b"]
     assert [n for n, _ in model.named_children()] == ["a"]
@@ -81,7 +87,9 @@ def test_hooks_with_kwargs_in_order():
 
     m, calls = Scaled(), []
     m.register_forward_pre_hook(lambda mod, args, kwargs: (args, {"by": kwargs["by"] + 1}), with_kwargs=True)
-    m.register_forward_hook(lambda mod, args, kwargs, result: calls.append(("second", kwargs["by"], result.item())), with_kwargs=True)
+    m.register_forward_hook(
+        lambda mod, args, kwargs, result: calls.append(("second", kwargs["by"], result.item())), with_kwargs=True
+    )
     first = m.register_forward_hook(lambda mod, args, result: calls.append("first"), prepend=True)
     assert m(holon.tensor(2.0), by=3).item() == 8
     assert calls == ["first", ("second", 4, 8.0)]
@@ -141,9 +149,14 @@ def test_backward_hooks_change_gradients():
 
 def test_state_dict_hooks():
     model = nn.Sequential(nn.Linear(1, 1))
-    model[0].register_state_dict_post_hook(lambda m, state, prefix, meta: state.update({prefix + "kernel": state.pop(prefix + "weight")}))
+    model[0].register_state_dict_post_hook(
+        lambda m, state, prefix, meta: state.update({prefix + "kernel": state.pop(prefix + "weight")})
+    )
     model[0].register_load_state_dict_pre_hook(
-        lambda m, state, prefix, *_: state.update({prefix + "weight": state.pop(prefix + "kernel")}) if prefix + "kernel" in state else None)
+        lambda m, state, prefix, *_: (
+            state.update({prefix + "weight": state.pop(prefix + "kernel")}) if prefix + "kernel" in state else None
+        )
+    )
     seen = []
     model.register_state_dict_pre_hook(lambda m, prefix, keep_vars: seen.append((prefix, keep_vars)))
     model.register_load_state_dict_post_hook(lambda m, result: seen.append(result.missing_keys))
@@ -159,7 +172,12 @@ def test_load_state_dict_lists_all_that_is_wrong():
     state = {"0.weight": holon.ones(3, 3), "0.bias": holon.ones(3), "1.weight": [1], "up": holon.ones(1)}
     with pytest.raises(RuntimeError) as raised:
         model.load_state_dict(state)
-    for part in ("missing: 1.bias", "unexpected: up", r"0.weight is [3, 3], the module's is [3, 2]", "1.weight is a list, not a tensor"):
+    for part in (
+        "missing: 1.bias",
+        "unexpected: up",
+        r"0.weight is [3, 3], the module's is [3, 2]",
+        "1.weight is a list, not a tensor",
+    ):
         assert part in str(raised.value)
     with pytest.raises(TypeError, match="takes a dict"):
         model.load_state_dict([1])
@@ -281,10 +299,13 @@ def test_module_list_is_a_list():
 
 
 def test_repr_joins_equal_neighbours():
-    assert repr(nn.ModuleList([nn.Linear(1, 2), nn.Linear(1, 2), nn.ReLU()])) == """ModuleList(
+    assert (
+        repr(nn.ModuleList([nn.Linear(1, 2), nn.Linear(1, 2), nn.ReLU()]))
+        == """ModuleList(
   (0-1): 2 x Linear(in_features=1, out_features=2, bias=True)
   (2): ReLU()
 )"""
+    )
     assert repr(nn.ModuleList()) == "ModuleList()"
     assert repr(nn.ParameterList([holon.ones(2, 3)])).startswith("ParameterList(")
 

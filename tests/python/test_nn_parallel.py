@@ -1,4 +1,5 @@
 """Layers and models on two ranks against one: rows of the batch divided, and heads, hidden units, channels or vocabulary."""
+
 import numpy as np
 import pytest
 
@@ -35,7 +36,12 @@ def result_and_gradients(module, *inputs):
     (y * weights).sum().backward()
     for p in module.parameters():
         assert p.grad.sbp == p.sbp
-    tensors = [y.detach(), *(x.grad for x in inputs if x.requires_grad), *(p.grad for p in module.parameters()), *module.buffers()]
+    tensors = [
+        y.detach(),
+        *(x.grad for x in inputs if x.requires_grad),
+        *(p.grad for p in module.parameters()),
+        *module.buffers(),
+    ]
     return [t.numpy().copy() for t in tensors]
 
 
@@ -58,7 +64,10 @@ LAYERS = {
     "RNN": (lambda **w: nn.RNN(4, 3, batch_first=True, **w), (6, 5, 4)),
     "GRUCell": (lambda **w: nn.GRUCell(4, 3, **w), (6, 4)),
     "TransformerEncoderLayer": (lambda **w: nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True, **w), (6, 5, 4)),
-    "TransformerEncoderLayer_first": (lambda **w: nn.TransformerEncoderLayer(4, 2, 8, 0.0, norm_first=True, batch_first=True, **w), (6, 5, 4)),
+    "TransformerEncoderLayer_first": (
+        lambda **w: nn.TransformerEncoderLayer(4, 2, 8, 0.0, norm_first=True, batch_first=True, **w),
+        (6, 5, 4),
+    ),
 }
 
 
@@ -144,14 +153,22 @@ def test_heads_need_no_message_before_the_last_product():
     on_ranks(2, on)
 
 
-BLOCK = {"self_attn.?_proj_weight": S(0), "linear1.*": S(0), "self_attn.out_proj.weight": S(1), "linear2.weight": S(1), "*": B}
+BLOCK = {
+    "self_attn.?_proj_weight": S(0),
+    "linear1.*": S(0),
+    "self_attn.out_proj.weight": S(1),
+    "linear2.weight": S(1),
+    "*": B,
+}
 
 
 def test_transformer_layer_divided_by_heads_and_hidden_units():
     def run(sbp):
         def on(placement):
             holon.manual_seed(2)
-            layer = nn.TransformerEncoderLayer(8, 4, 16, 0.0, "gelu", batch_first=True, packed=False, placement=placement, sbp=sbp)
+            layer = nn.TransformerEncoderLayer(
+                8, 4, 16, 0.0, "gelu", batch_first=True, packed=False, placement=placement, sbp=sbp
+            )
             x = holon.tensor(array(2, 5, 8), placement=placement, sbp=B)
             x.requires_grad = True
             return result_and_gradients(layer, x)
@@ -168,7 +185,9 @@ def test_a_block_on_a_grid_of_ranks():
     def on_grid(placement):
         placement = holon.placement("cpu", [[0, 1], [2, 3]])
         holon.manual_seed(2)
-        layer = nn.TransformerEncoderLayer(8, 4, 16, 0.0, batch_first=True, packed=False, placement=placement, sbp=grid_sbp)
+        layer = nn.TransformerEncoderLayer(
+            8, 4, 16, 0.0, batch_first=True, packed=False, placement=placement, sbp=grid_sbp
+        )
         x = holon.tensor(array(2, 5, 8), placement=placement, sbp=[S(0), B])
         return result_and_gradients(layer, x)
 
@@ -183,8 +202,15 @@ def test_a_block_on_a_grid_of_ranks():
 class Net(nn.Module):
     def __init__(self, **where):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, bias=False, **where), nn.BatchNorm2d(4, **where), nn.ReLU(), nn.MaxPool2d(2),
-                                  nn.Conv2d(4, 6, 3, **where), nn.BatchNorm2d(6, **where), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1, bias=False, **where),
+            nn.BatchNorm2d(4, **where),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 6, 3, **where),
+            nn.BatchNorm2d(6, **where),
+            nn.ReLU(),
+        )
         self.drop = nn.Dropout2d(0.3)
         self.head = nn.Linear(6 * 4, 3, **where)
 
@@ -209,7 +235,11 @@ def test_training_with_batch_norm_and_dropout_equals_one_rank():
                 losses.append(loss.item())
             model.eval()
             x = holon.tensor(array(3, 1, 8, 8), placement=placement, sbp=B)
-            return [np.array(losses), model(x).detach().numpy(), *(v.numpy().copy() for v in model.state_dict().values())]
+            return [
+                np.array(losses),
+                model(x).detach().numpy(),
+                *(v.numpy().copy() for v in model.state_dict().values()),
+            ]
 
         return on
 

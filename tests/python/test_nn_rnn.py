@@ -33,9 +33,11 @@ def plain_recurrent(layer, kind, x):
     for k in range(layer.num_layers):
         sides = []
         for suffix in ("", "_reverse") if layer.bidirectional else ("",):
-            weights = [state.get(f"{n}_l{k}{suffix}", np.float32(0)) for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+            weights = [
+                state.get(f"{n}_l{k}{suffix}", np.float32(0)) for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            ]
             h = c = np.zeros((x.shape[1], size), np.float32)
-            steps = list(range(len(x)))[::-1 if suffix else 1]
+            steps = list(range(len(x)))[:: -1 if suffix else 1]
             y = np.zeros((*x.shape[:2], size), np.float32)
             for t in steps:
                 h, c = plain_step(kind, x[t], h, c, *weights)
@@ -48,7 +50,9 @@ def plain_recurrent(layer, kind, x):
 
 
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
-@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False, "num_layers": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False, "num_layers": 2}], ids=str
+)
 def test_recurrent_layers(kind, options):
     layer, x = getattr(nn, kind)(3, 4, **options), array(5, 2, 3)
     y, h, c = plain_recurrent(layer, kind, x)
@@ -69,11 +73,24 @@ def test_recurrent_layers(kind, options):
 
 
 def test_recurrent_state_and_repr():
-    assert repr(nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True)) == "LSTM(3, 4, num_layers=2, batch_first=True, bidirectional=True)"
-    assert repr(nn.GRU(3, 4, bias=False, dropout=0.5)) == "GRU(3, 4, bias=False, dropout=0.5)" and repr(nn.RNN(3, 4)) == "RNN(3, 4)"
+    assert (
+        repr(nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True))
+        == "LSTM(3, 4, num_layers=2, batch_first=True, bidirectional=True)"
+    )
+    assert (
+        repr(nn.GRU(3, 4, bias=False, dropout=0.5)) == "GRU(3, 4, bias=False, dropout=0.5)"
+        and repr(nn.RNN(3, 4)) == "RNN(3, 4)"
+    )
     shapes = {n: tuple(v.shape) for n, v in nn.LSTM(3, 4, 2, bidirectional=True).state_dict().items()}
-    assert shapes["weight_ih_l0"] == (16, 3) and shapes["weight_ih_l1_reverse"] == (16, 8) and shapes["bias_hh_l1"] == (16,)
-    assert list(shapes)[:5] == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight_ih_l0_reverse"] and len(shapes) == 16
+    assert (
+        shapes["weight_ih_l0"] == (16, 3)
+        and shapes["weight_ih_l1_reverse"] == (16, 8)
+        and shapes["bias_hh_l1"] == (16,)
+    )
+    assert (
+        list(shapes)[:5] == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight_ih_l0_reverse"]
+        and len(shapes) == 16
+    )
     assert pickle.loads(pickle.dumps(nn.GRU(3, 4)))(tensor(5, 2, 3))[0].shape == (5, 2, 4)
     for wrong in (lambda: nn.RNN(3, 4, nonlinearity="gelu"), lambda: nn.LSTM(3, 0), lambda: nn.GRU(3, 4, dropout=2)):
         with pytest.raises(ValueError):

@@ -1,4 +1,5 @@
 """Ops from outside of the tree: compiled and loaded at run time."""
+
 import re
 from pathlib import Path
 
@@ -17,7 +18,9 @@ def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("library")
     names = cpp_extension.load("soft_cap", SOURCE, build_directory=folder)
     assert sorted(names) == ["row_dot", "soft_cap", "twice_capped"]
-    assert cpp_extension.load("soft_cap", [SOURCE], build_directory=folder) == names  # nothing is compiled, nothing declared twice
+    assert (
+        cpp_extension.load("soft_cap", [SOURCE], build_directory=folder) == names
+    )  # nothing is compiled, nothing declared twice
     assert len(list(folder.glob("*.so"))) == 1
     return names
 
@@ -55,15 +58,21 @@ def test_they_are_divided_by_their_rules(library):
         assert values == [3.0, 12.0, 21.0, 30.0, 39.0]
 
 
-@pytest.mark.parametrize("text, says", [
-    ('HOLON_OP(add, "add(Tensor x) -> Tensor");', "an op named add is there already"),
-    ('HOLON_OP(mine_a, "mine_a(Tensor x -> Tensor");', r"schema \"mine_a.*expected '\)'"),
-    ('HOLON_OP(mine_b, "mine_b(Tensor x) -> Tensor").infer_like();', r"declaration of op mine_b lacks .kernel\(\)"),
-    ('HOLON_OP(mine_c, "mine_c(Tensor x) -> Tensor").infer_like().kernel([](KernelCall&) {});', r"op mine_c lacks .rule\(\)"),
-    ('static auto d = define_op("mine_d(Tensor x) -> Tensor", 0);', "compiled against version 0"),
-    ("int nothing;", "declares no op"),
-    ("this is not C++", "does not compile.*error"),
-])
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ('HOLON_OP(add, "add(Tensor x) -> Tensor");', "an op named add is there already"),
+        ('HOLON_OP(mine_a, "mine_a(Tensor x -> Tensor");', r"schema \"mine_a.*expected '\)'"),
+        ('HOLON_OP(mine_b, "mine_b(Tensor x) -> Tensor").infer_like();', r"declaration of op mine_b lacks .kernel\(\)"),
+        (
+            'HOLON_OP(mine_c, "mine_c(Tensor x) -> Tensor").infer_like().kernel([](KernelCall&) {});',
+            r"op mine_c lacks .rule\(\)",
+        ),
+        ('static auto d = define_op("mine_d(Tensor x) -> Tensor", 0);', "compiled against version 0"),
+        ("int nothing;", "declares no op"),
+        ("this is not C++", "does not compile.*error"),
+    ],
+)
 def test_a_wrong_library_is_refused(tmp_path, text, says):
     source = tmp_path / "wrong.cpp"
     source.write_text(HEAD + text)

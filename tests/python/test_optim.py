@@ -1,4 +1,5 @@
 """Optimizers against the formulas in NumPy, and the bookkeeping around them."""
+
 import math
 
 import numpy as np
@@ -27,9 +28,18 @@ def data():
     return rng.normal(size=(STEPS, 3, 4)), rng.normal(size=(3, 4))
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"momentum": 0.9}, {"momentum": 0.9, "dampening": 0.3}, {"momentum": 0.9, "nesterov": True}, {"weight_decay": 0.1},
-    {"momentum": 0.5, "weight_decay": 0.1, "maximize": True}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "dampening": 0.3},
+        {"momentum": 0.9, "nesterov": True},
+        {"weight_decay": 0.1},
+        {"momentum": 0.5, "weight_decay": 0.1, "maximize": True},
+    ],
+    ids=str,
+)
 def test_sgd(options):
     gradients, p = data()
     momentum, lr, velocity, expected = options.get("momentum", 0), 0.1, None, []
@@ -40,11 +50,15 @@ def test_sgd(options):
             g = g + momentum * velocity if options.get("nesterov") else velocity
         p = p - lr * g
         expected.append(p)
-    np.testing.assert_allclose(run(lambda ps: optim.SGD(ps, lr=lr, **options), gradients, data()[1]), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        run(lambda ps: optim.SGD(ps, lr=lr, **options), gradients, data()[1]), expected, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("rule", [optim.Adam, optim.AdamW])
-@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"amsgrad": True, "weight_decay": 0.0}, {"maximize": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"weight_decay": 0.1}, {"amsgrad": True, "weight_decay": 0.0}, {"maximize": True}], ids=str
+)
 def test_adam(rule, options):
     gradients, p = data()
     lr, (b1, b2), eps = 0.05, (0.8, 0.95), 1e-6
@@ -60,7 +74,7 @@ def test_adam(rule, options):
         m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
         largest = np.maximum(largest, v)
         used = largest if options.get("amsgrad") else v
-        p = p - lr * (m / (1 - b1 ** step)) / (np.sqrt(used / (1 - b2 ** step)) + eps)
+        p = p - lr * (m / (1 - b1**step)) / (np.sqrt(used / (1 - b2**step)) + eps)
         expected.append(p)
     found = run(lambda ps: rule(ps, lr=lr, betas=(b1, b2), eps=eps, **options), gradients, data()[1])
     np.testing.assert_allclose(found, expected, rtol=1e-10)
@@ -161,7 +175,7 @@ def rmsprop(o, p, gradients):
     for g in gradients:
         g = decayed(g, p, o)
         squares, means = alpha * squares + (1 - alpha) * g * g, alpha * means + (1 - alpha) * g
-        step = g / (np.sqrt(squares - means ** 2 if o.get("centered") else squares) + 1e-8)
+        step = g / (np.sqrt(squares - means**2 if o.get("centered") else squares) + 1e-8)
         if o.get("momentum"):
             buffer = step = o["momentum"] * buffer + step
         p = p - o["lr"] * step
@@ -174,7 +188,7 @@ def lamb(o, p, gradients):
         coupled = not o.get("adam_w_mode", True)
         g = decayed(g, p, o if coupled else {**o, "weight_decay": 0})
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-        c1, c2 = (1 - 0.9 ** step, 1 - 0.999 ** step) if o.get("do_bias_correction", True) else (1, 1)
+        c1, c2 = (1 - 0.9**step, 1 - 0.999**step) if o.get("do_bias_correction", True) else (1, 1)
         direction = m / c1 / (np.sqrt(v / c2) + 1e-8) + (0 if coupled else o.get("weight_decay", 0)) * p
         p = p - o["lr"] * np.linalg.norm(p) / np.linalg.norm(direction) * direction
         yield p
@@ -190,16 +204,25 @@ def lars(o, p, gradients):
         yield p
 
 
-@pytest.mark.parametrize("rule, reference, options", [
-    (optim.Adagrad, adagrad, {"lr": 0.1}), (optim.Adagrad, adagrad, {"lr": 0.1, "lr_decay": 0.2, "weight_decay": 0.1}),
-    (optim.Adagrad, adagrad, {"lr": 0.1, "initial_accumulator_value": 0.5, "maximize": True}),
-    (optim.Adadelta, adadelta, {"lr": 1.0}), (optim.Adadelta, adadelta, {"lr": 0.5, "rho": 0.8, "eps": 1e-3, "weight_decay": 0.1}),
-    (optim.RMSprop, rmsprop, {"lr": 0.01}), (optim.RMSprop, rmsprop, {"lr": 0.01, "centered": True, "alpha": 0.9}),
-    (optim.RMSprop, rmsprop, {"lr": 0.01, "momentum": 0.5, "weight_decay": 0.1, "maximize": True}),
-    (optim.LAMB, lamb, {"lr": 0.01}), (optim.LAMB, lamb, {"lr": 0.01, "weight_decay": 0.1, "maximize": True}),
-    (optim.LAMB, lamb, {"lr": 0.01, "weight_decay": 0.1, "adam_w_mode": False, "do_bias_correction": False}),
-    (optim.LARS, lars, {"lr": 1.0}), (optim.LARS, lars, {"lr": 1.0, "trust_coefficient": 0.01, "weight_decay": 0.1}),
-], ids=lambda v: v.__name__ if isinstance(v, type) else str(v) if isinstance(v, dict) else "")
+@pytest.mark.parametrize(
+    "rule, reference, options",
+    [
+        (optim.Adagrad, adagrad, {"lr": 0.1}),
+        (optim.Adagrad, adagrad, {"lr": 0.1, "lr_decay": 0.2, "weight_decay": 0.1}),
+        (optim.Adagrad, adagrad, {"lr": 0.1, "initial_accumulator_value": 0.5, "maximize": True}),
+        (optim.Adadelta, adadelta, {"lr": 1.0}),
+        (optim.Adadelta, adadelta, {"lr": 0.5, "rho": 0.8, "eps": 1e-3, "weight_decay": 0.1}),
+        (optim.RMSprop, rmsprop, {"lr": 0.01}),
+        (optim.RMSprop, rmsprop, {"lr": 0.01, "centered": True, "alpha": 0.9}),
+        (optim.RMSprop, rmsprop, {"lr": 0.01, "momentum": 0.5, "weight_decay": 0.1, "maximize": True}),
+        (optim.LAMB, lamb, {"lr": 0.01}),
+        (optim.LAMB, lamb, {"lr": 0.01, "weight_decay": 0.1, "maximize": True}),
+        (optim.LAMB, lamb, {"lr": 0.01, "weight_decay": 0.1, "adam_w_mode": False, "do_bias_correction": False}),
+        (optim.LARS, lars, {"lr": 1.0}),
+        (optim.LARS, lars, {"lr": 1.0, "trust_coefficient": 0.01, "weight_decay": 0.1}),
+    ],
+    ids=lambda v: v.__name__ if isinstance(v, type) else str(v) if isinstance(v, dict) else "",
+)
 def test_rule(rule, reference, options):
     gradients, p = data()
     found = run(lambda ps: rule(ps, **options), gradients, p)
@@ -208,8 +231,15 @@ def test_rule(rule, reference, options):
 
 def test_rules_are_the_same_on_two_ranks():
     gradients, start = data()
-    cases = [(optim.SGD, {"lr": 0.1, "momentum": 0.9}), (optim.AdamW, {"lr": 0.1}), (optim.Adagrad, {"lr": 0.1}), (optim.Adadelta, {}),
-             (optim.RMSprop, {"centered": True}), (optim.LAMB, {"lr": 0.1, "weight_decay": 0.1}), (optim.LARS, {"lr": 1.0})]
+    cases = [
+        (optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+        (optim.AdamW, {"lr": 0.1}),
+        (optim.Adagrad, {"lr": 0.1}),
+        (optim.Adadelta, {}),
+        (optim.RMSprop, {"centered": True}),
+        (optim.LAMB, {"lr": 0.1, "weight_decay": 0.1}),
+        (optim.LARS, {"lr": 1.0}),
+    ]
     expected = [run(lambda ps, r=rule, o=options: r(ps, **o), gradients, start)[-1] for rule, options in cases]
 
     def program(rank):
@@ -222,7 +252,9 @@ def test_rules_are_the_same_on_two_ranks():
                     optimizer.zero_grad()
                     (p * holon.tensor(g, placement=placement, sbp=holon.sbp.broadcast)).sum().backward()
                     optimizer.step()
-                np.testing.assert_allclose(p.detach().full_value().numpy(), want, rtol=1e-10, err_msg=f"{rule.__name__} {sbp}")
+                np.testing.assert_allclose(
+                    p.detach().full_value().numpy(), want, rtol=1e-10, err_msg=f"{rule.__name__} {sbp}"
+                )
                 saved = optimizer.state_dict()
                 q = nn.Parameter(holon.tensor(start, placement=placement, sbp=holon.sbp.split(1)))
                 other = rule([q], **options)
@@ -230,7 +262,9 @@ def test_rules_are_the_same_on_two_ranks():
                 for name, value in saved["state"][0].items():
                     if name != "step":
                         assert other.state[q][name].sbp == (holon.sbp.split(1),)
-                        np.testing.assert_array_equal(other.state[q][name].full_value().numpy(), value.full_value().numpy())
+                        np.testing.assert_array_equal(
+                            other.state[q][name].full_value().numpy(), value.full_value().numpy()
+                        )
 
     holon.run_ranks(2, program)
 

@@ -26,14 +26,24 @@ def test_a_generator_counts_its_own_draws():
         flow.ones(4, generator=g)
 
 
-@pytest.mark.parametrize("draw", [
-    lambda g: flow.rand(5, generator=g), lambda g: flow.randint(9, (5,), generator=g), lambda g: flow.randperm(5, generator=g),
-    lambda g: flow.normal(0.0, 1.0, (5,), generator=g), lambda g: flow.normal(flow.zeros(5), flow.ones(5), generator=g),
-    lambda g: flow.bernoulli(flow.full((5,), 0.5), generator=g), lambda g: flow.multinomial(flow.ones(9), 5, generator=g),
-    lambda g: flow.zeros(5).normal_(generator=g), lambda g: flow.zeros(5).uniform_(generator=g), lambda g: flow.zeros(5).bernoulli_(0.5, generator=g),
-    lambda g: flow.randn_like(flow.zeros(5), generator=g), lambda g: flow.randint_like(flow.zeros(5), 9, generator=g),
-    lambda g: flow.zeros(5).random_(9, 99, generator=g),
-])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda g: flow.rand(5, generator=g),
+        lambda g: flow.randint(9, (5,), generator=g),
+        lambda g: flow.randperm(5, generator=g),
+        lambda g: flow.normal(0.0, 1.0, (5,), generator=g),
+        lambda g: flow.normal(flow.zeros(5), flow.ones(5), generator=g),
+        lambda g: flow.bernoulli(flow.full((5,), 0.5), generator=g),
+        lambda g: flow.multinomial(flow.ones(9), 5, generator=g),
+        lambda g: flow.zeros(5).normal_(generator=g),
+        lambda g: flow.zeros(5).uniform_(generator=g),
+        lambda g: flow.zeros(5).bernoulli_(0.5, generator=g),
+        lambda g: flow.randn_like(flow.zeros(5), generator=g),
+        lambda g: flow.randint_like(flow.zeros(5), 9, generator=g),
+        lambda g: flow.zeros(5).random_(9, 99, generator=g),
+    ],
+)
 def test_every_draw_takes_a_generator(draw):
     g = flow.Generator()
     first = draw(g.manual_seed(3)).tolist()
@@ -79,7 +89,10 @@ def test_dropouts():
     x = flow.ones(20, 10, 4, 4)
     y = F.dropout2d(x, 0.5).numpy()
     assert all(len(np.unique(c)) == 1 for n in y for c in n) and set(np.unique(y)) == {0, 2}
-    assert F.dropout1d(flow.ones(2, 3, 4), 0.5).shape == (2, 3, 4) and F.dropout3d(flow.ones(2, 3, 4, 4, 4), 1.0).sum().item() == 0
+    assert (
+        F.dropout1d(flow.ones(2, 3, 4), 0.5).shape == (2, 3, 4)
+        and F.dropout3d(flow.ones(2, 3, 4, 4, 4), 1.0).sum().item() == 0
+    )
     assert F.dropout2d(x, 0.5, False) is x
     x = flow.ones(5, 7, 2, 2, requires_grad=True)
     y = F.dropout2d(x, 0.5)

@@ -1,4 +1,5 @@
 """Tensor objects: making them, properties, conversions, numbers, text."""
+
 import copy
 import gc
 import pickle
@@ -46,18 +47,25 @@ def test_data_from_arrays_numbers_of_numpy_and_tensors():
     assert t.item() == 1.0
 
 
-@pytest.mark.parametrize("data, kind, text", [
-    ([[1, 2], [3]], ValueError, "the lists are ragged: a list of 1 stands at depth 1 where others have a list of 2"),
-    ([1, [2]], ValueError, "ragged"),
-    ([[1], 2], ValueError, "ragged"),
-    ("abc", TypeError, "tensor: takes numbers, (nested) lists of them, arrays or tensors; got str 'abc'"),
-    (None, TypeError, "got None"),
-    (object(), TypeError, "got object"),
-    (np.array([1], dtype=np.uint16), TypeError, "numpy's uint16 has no tensor type"),
-    (np.array(["a"]), TypeError, "has no tensor type"),
-    (np.array([1j]), TypeError, "complex128"),
-    (2**80, ValueError, "beyond 64 bits"),
-])
+@pytest.mark.parametrize(
+    "data, kind, text",
+    [
+        (
+            [[1, 2], [3]],
+            ValueError,
+            "the lists are ragged: a list of 1 stands at depth 1 where others have a list of 2",
+        ),
+        ([1, [2]], ValueError, "ragged"),
+        ([[1], 2], ValueError, "ragged"),
+        ("abc", TypeError, "tensor: takes numbers, (nested) lists of them, arrays or tensors; got str 'abc'"),
+        (None, TypeError, "got None"),
+        (object(), TypeError, "got object"),
+        (np.array([1], dtype=np.uint16), TypeError, "numpy's uint16 has no tensor type"),
+        (np.array(["a"]), TypeError, "has no tensor type"),
+        (np.array([1j]), TypeError, "complex128"),
+        (2**80, ValueError, "beyond 64 bits"),
+    ],
+)
 def test_data_that_is_refused(data, kind, text):
     with pytest.raises(kind) as e:
         tensor(data)
@@ -78,9 +86,15 @@ def test_properties():
 
 
 def test_dtype_objects():
-    assert repr(_C.float32) == "holon.float32" and _C.float is _C.float32 and _C.long is _C.int64 and _C.half is _C.float16
+    assert (
+        repr(_C.float32) == "holon.float32" and _C.float is _C.float32 and _C.long is _C.int64 and _C.half is _C.float16
+    )
     assert _C.float32.is_floating_point and not _C.int64.is_floating_point and _C.float64.itemsize == 8
-    assert _C.float32 == np.float32 and _C.parse_dtype("bfloat16") is _C.bfloat16 and _C.parse_dtype(np.dtype("int8")) is _C.int8
+    assert (
+        _C.float32 == np.float32
+        and _C.parse_dtype("bfloat16") is _C.bfloat16
+        and _C.parse_dtype(np.dtype("int8")) is _C.int8
+    )
     assert len({_C.float32, _C.float, _C.int32}) == 2 and _C.float32 != "nonsense" and _C.float32 is not None
     assert _C.promote_types(_C.int64, _C.float16) is _C.float16
     assert pickle.loads(pickle.dumps(_C.bfloat16)) == _C.bfloat16
@@ -104,13 +118,31 @@ def test_numbers():
 
 def test_operators():
     x, y = tensor([1.0, 2.0, 4.0]), tensor([4.0, 2.0, 1.0])
-    for mine, theirs in [(x + y, [5, 4, 5]), (x - y, [-3, 0, 3]), (x * y, [4, 4, 4]), (x / y, [0.25, 1, 4]), (x**y, [1, 4, 4]),
-                         (x // 2, [0, 1, 2]), (x % 2, [1, 0, 0]), (2 + x, [3, 4, 6]), (2 - x, [1, 0, -2]), (2 / x, [2, 1, 0.5]),
-                         (2**x, [2, 4, 16]), (-x, [-1, -2, -4]), (abs(-x), [1, 2, 4]), (+x, [1, 2, 4]), (8 // x, [8, 4, 2]),
-                         (7 % x, [0, 1, 3])]:
+    for mine, theirs in [
+        (x + y, [5, 4, 5]),
+        (x - y, [-3, 0, 3]),
+        (x * y, [4, 4, 4]),
+        (x / y, [0.25, 1, 4]),
+        (x**y, [1, 4, 4]),
+        (x // 2, [0, 1, 2]),
+        (x % 2, [1, 0, 0]),
+        (2 + x, [3, 4, 6]),
+        (2 - x, [1, 0, -2]),
+        (2 / x, [2, 1, 0.5]),
+        (2**x, [2, 4, 16]),
+        (-x, [-1, -2, -4]),
+        (abs(-x), [1, 2, 4]),
+        (+x, [1, 2, 4]),
+        (8 // x, [8, 4, 2]),
+        (7 % x, [0, 1, 3]),
+    ]:
         assert mine.tolist() == theirs
     assert (x < y).tolist() == [True, False, False] and (x <= 2).tolist() == [True, True, False]
-    assert (2 < x).tolist() == [False, False, True] and (x == y).tolist() == [False, True, False] and (x != 2).tolist() == [True, False, True]
+    assert (
+        (2 < x).tolist() == [False, False, True]
+        and (x == y).tolist() == [False, True, False]
+        and (x != 2).tolist() == [True, False, True]
+    )
     m = tensor([True, False])
     assert (m & tensor([True, True])).tolist() == [True, False] and (m | True).tolist() == [True, True]
     assert (m ^ tensor([True, True])).tolist() == [False, True] and (~m).tolist() == [False, True]
@@ -138,12 +170,31 @@ def test_operators_in_place_keep_the_object():
 
 def test_conversions_return_the_same_object_where_nothing_changes():
     x = tensor([1.5, 2.5])
-    assert x.to(_C.float32) is x and x.float() is x and x.cpu() is x and x.to("cpu") is x and x.to(x) is x and x.type_as(x) is x
+    assert (
+        x.to(_C.float32) is x
+        and x.float() is x
+        and x.cpu() is x
+        and x.to("cpu") is x
+        and x.to(x) is x
+        and x.type_as(x) is x
+    )
     assert x.to(_C.float64).dtype == _C.float64 and x.double().dtype == _C.float64 and x.long().tolist() == [1, 2]
-    assert x.to("cpu", _C.int32).dtype == _C.int32 and x.to(dtype=_C.float16).dtype == _C.float16 and x.to(tensor([1])).dtype == _C.int64
-    assert x.to(_C.float32, copy=True) is not x and x.type() == "holon.FloatTensor" and x.type(_C.int64).type() == "holon.LongTensor"
+    assert (
+        x.to("cpu", _C.int32).dtype == _C.int32
+        and x.to(dtype=_C.float16).dtype == _C.float16
+        and x.to(tensor([1])).dtype == _C.int64
+    )
+    assert (
+        x.to(_C.float32, copy=True) is not x
+        and x.type() == "holon.FloatTensor"
+        and x.type(_C.int64).type() == "holon.LongTensor"
+    )
     assert x.bool().tolist() == [True, True] and x.bfloat16().numpy().dtype == np.float32
-    assert x.new_zeros(2, 3).shape == (2, 3) and x.new_ones((2,), dtype=_C.int64).tolist() == [1, 1] and x.new_full((2,), 7).tolist() == [7, 7]
+    assert (
+        x.new_zeros(2, 3).shape == (2, 3)
+        and x.new_ones((2,), dtype=_C.int64).tolist() == [1, 1]
+        and x.new_full((2,), 7).tolist() == [7, 7]
+    )
     assert x.new_tensor([1, 2]).dtype == _C.float32
     with pytest.raises(TypeError, match="to: takes a dtype, a device, a tensor, or a placement and an sbp; got int 3"):
         x.to(3)
@@ -169,7 +220,9 @@ def test_memory_is_shared_with_numpy_and_dlpack():
     assert d.tolist() == [1.0, 2.0]
     back = _C.from_dlpack(np.arange(4))
     assert back.tolist() == [0, 1, 2, 3]
-    assert np.asarray(tensor([1, 2])).tolist() == [1, 2] and np.array(tensor([1.5]), dtype=np.float64).dtype == np.float64
+    assert (
+        np.asarray(tensor([1, 2])).tolist() == [1, 2] and np.array(tensor([1.5]), dtype=np.float64).dtype == np.float64
+    )
     frozen = np.zeros(2)
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
@@ -233,7 +286,13 @@ def test_subclasses_share_the_value():
     (p * 2).sum().backward()
     assert p.grad.tolist() == [2, 2] and type(p + 1) is Tensor
     c = copy.deepcopy(p)
-    assert type(c) is Parameter and c.name == "weight" and c.data_ptr() != p.data_ptr() and c.tolist() == [1, 2] and c.requires_grad
+    assert (
+        type(c) is Parameter
+        and c.name == "weight"
+        and c.data_ptr() != p.data_ptr()
+        and c.tolist() == [1, 2]
+        and c.requires_grad
+    )
     assert Tensor([1, 2]).dtype == _C.float32 and Tensor(2, 3).shape == (2, 3)
     with pytest.raises(TypeError, match="takes no keyword arguments"):
         Tensor([1], dtype=_C.int64)
@@ -326,8 +385,18 @@ def test_limits_are_numpys(name):
     for field in ("bits", "eps", "max", "min", "tiny", "smallest_subnormal", "resolution"):
         assert theirs.dtype.type(getattr(ours, field)) == getattr(theirs, field), field
     for integer in ("int64", "int32", "int8", "uint8"):
-        assert (holon.iinfo(getattr(holon, integer)).min, holon.iinfo(getattr(holon, integer)).max) == (np.iinfo(integer).min, np.iinfo(integer).max)
-    assert holon.finfo(holon.bfloat16).eps == 2**-7 and holon.finfo(holon.bfloat16).max == holon.tensor(3.3895313892515355e38).to(holon.bfloat16).item()
-    for wrong in (lambda: holon.finfo(holon.int64), lambda: holon.iinfo(holon.float32), lambda: holon.iinfo(holon.bool)):
+        assert (holon.iinfo(getattr(holon, integer)).min, holon.iinfo(getattr(holon, integer)).max) == (
+            np.iinfo(integer).min,
+            np.iinfo(integer).max,
+        )
+    assert (
+        holon.finfo(holon.bfloat16).eps == 2**-7
+        and holon.finfo(holon.bfloat16).max == holon.tensor(3.3895313892515355e38).to(holon.bfloat16).item()
+    )
+    for wrong in (
+        lambda: holon.finfo(holon.int64),
+        lambda: holon.iinfo(holon.float32),
+        lambda: holon.iinfo(holon.bool),
+    ):
         with pytest.raises(TypeError, match="is no"):
             wrong()

@@ -1,4 +1,5 @@
 """Where NVIDIA's libraries are found: folders of fake ones, as PyPI's packages and toolkits lay them out. No device is needed."""
+
 import os
 import shutil
 import subprocess
@@ -14,13 +15,22 @@ def library(path, code, *options):
     path.parent.mkdir(parents=True, exist_ok=True)
     source = path.with_suffix(".cpp")
     source.write_text(code)
-    subprocess.run([CXX, "-shared", "-fPIC", f"-Wl,-soname,{path.name}", "-o", path, source, *options], check=True, capture_output=True)
+    subprocess.run(
+        [CXX, "-shared", "-fPIC", f"-Wl,-soname,{path.name}", "-o", path, source, *options],
+        check=True,
+        capture_output=True,
+    )
     return path
 
 
 def run(program, *arguments, **environment):
-    done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], env={**os.environ, **environment}, capture_output=True, text=True,
-                          timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
 
@@ -53,7 +63,9 @@ def test_the_loader_comes_first_and_packages_before_toolkits(tmp_path):
     loader = library(tmp_path / "path/libholonfake.so.7", "int seven() { return 7; }")
     environment = {"CUDA_HOME": str(tmp_path / "cuda")}
     assert run(FIND, "libholonfake.so.7", tmp_path / "site", **environment) == str(package)
-    assert run(FIND, "libholonfake.so.7", tmp_path / "site", LD_LIBRARY_PATH=str(loader.parent), **environment) == str(loader)
+    assert run(FIND, "libholonfake.so.7", tmp_path / "site", LD_LIBRARY_PATH=str(loader.parent), **environment) == str(
+        loader
+    )
     package.unlink()
     assert run(FIND, "libholonfake.so.7", tmp_path / "site", **environment) == str(toolkit)
 

@@ -1,4 +1,5 @@
 """The check of the layers finds what it is for."""
+
 import subprocess
 import sys
 
@@ -42,14 +43,17 @@ def test_a_good_tree(tree):
     assert run(tree) == (0, "layers: 3 in order\n")
 
 
-@pytest.mark.parametrize("name, text, message", [
-    ("holon/base/error.h", '#include "holon/array/array.h"\n', "array stands above base"),
-    ("holon/array/array.h", '#  include <holon/ops.h>\n', "ops stands above array"),
-    ("holon/base/lost.cpp", "", "holon/base/lost.cpp: no source of"),
-    ("holon/array/cpu/other.cpp", "", "holon/array/cpu/other.cpp: no source of"),
-    ("holon/attic/old.h", "", "holon/attic: not in HOLON_LAYERS"),
-    ("holon/ops/max.cpp", '#include "holon/holon.h"\n', "which is for users"),
-])
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("holon/base/error.h", '#include "holon/array/array.h"\n', "array stands above base"),
+        ("holon/array/array.h", "#  include <holon/ops.h>\n", "ops stands above array"),
+        ("holon/base/lost.cpp", "", "holon/base/lost.cpp: no source of"),
+        ("holon/array/cpu/other.cpp", "", "holon/array/cpu/other.cpp: no source of"),
+        ("holon/attic/old.h", "", "holon/attic: not in HOLON_LAYERS"),
+        ("holon/ops/max.cpp", '#include "holon/holon.h"\n', "which is for users"),
+    ],
+)
 def test_a_fault_is_found(tree, name, text, message):
     path = tree / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
 """The example's GPT trains alike on one rank and on every layout of several."""
+
 import importlib.util
 import sys
 from pathlib import Path
@@ -36,7 +37,9 @@ TEXT = np.frombuffer(b"def f(x):\n    return x + 1\n\nclass A:\n    pass\n\n" * 
 
 def curve(example, dp, tp, steps, *flags, stages=1):
     def run(rank):
-        options = example["train"].arguments([*SMALL, "--dp", str(dp), "--tp", str(tp), "--pipeline", str(stages), "--steps", str(steps), *flags])
+        options = example["train"].arguments(
+            [*SMALL, "--dp", str(dp), "--tp", str(tp), "--pipeline", str(stages), "--steps", str(steps), *flags]
+        )
         return example["train"].train(options, TEXT)[1]
 
     results = holon.run_ranks(dp * tp * stages, run)
@@ -58,15 +61,25 @@ def test_layout_follows_one_rank(example, one_rank, dp, tp):
     np.testing.assert_allclose(curve(example, dp, tp, 50), one_rank, rtol=1e-3)
 
 
-@pytest.mark.parametrize("dp, tp, stages, micro_batches", [(1, 1, 1, 1), (1, 1, 1, 4), (2, 2, 1, 1), (1, 1, 2, 4), (1, 2, 2, 2), (2, 2, 2, 4)],
-                         ids=lambda n: str(n))
+@pytest.mark.parametrize(
+    "dp, tp, stages, micro_batches",
+    [(1, 1, 1, 1), (1, 1, 1, 4), (2, 2, 1, 1), (1, 1, 2, 4), (1, 2, 2, 2), (2, 2, 2, 4)],
+    ids=lambda n: str(n),
+)
 def test_compiled_steps_follow_eager_ones(example, one_rank, dp, tp, stages, micro_batches):
     losses = curve(example, dp, tp, 25, "--graph", "--micro-batches", str(micro_batches), stages=stages)
     np.testing.assert_allclose(losses, one_rank[:25], rtol=1e-3)
 
 
-@pytest.mark.parametrize("flags, said", [(["--pipeline", "2"], "2 ranks; 1 are running"), (["--micro-batches", "3"], "no multiple"),
-                                         (["--micro-batches", "-1"], "less than one"), (["--tp", "0"], "less than one")])
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (["--pipeline", "2"], "2 ranks; 1 are running"),
+        (["--micro-batches", "3"], "no multiple"),
+        (["--micro-batches", "-1"], "less than one"),
+        (["--tp", "0"], "less than one"),
+    ],
+)
 def test_what_does_not_divide_is_an_error(example, capsys, flags, said):
     with pytest.raises(SystemExit):
         example["train"].arguments([*SMALL, *flags])

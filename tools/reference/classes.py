@@ -1,4 +1,5 @@
 """The pages of modules and optimizers: what inspection tells of the classes, and their examples, which are run."""
+
 import inspect
 import re
 import sys
@@ -13,8 +14,16 @@ from .module_examples import EXAMPLES
 
 def namespace():
     model = nn.Linear(2, 1)
-    return {"model": model, "optimizer": optim.SGD(model.parameters(), lr=0.1, momentum=0.5),
-            "flow": holon, "holon": holon, "nn": nn, "optim": optim, "F": nn.functional, "lr_scheduler": optim.lr_scheduler}
+    return {
+        "model": model,
+        "optimizer": optim.SGD(model.parameters(), lr=0.1, momentum=0.5),
+        "flow": holon,
+        "holon": holon,
+        "nn": nn,
+        "optim": optim,
+        "F": nn.functional,
+        "lr_scheduler": optim.lr_scheduler,
+    }
 
 
 def signature(name, obj):
@@ -85,7 +94,10 @@ def after_a_step(optimizer, model):
     model(holon.ones(1, 2)).sum().backward()
     optimizer.step()
     weight = model.weight
-    held = [name + (f" {list(v.shape)}" if isinstance(v, holon.Tensor) else "") for name, v in optimizer.state[weight].items()]
+    held = [
+        name + (f" {list(v.shape)}" if isinstance(v, holon.Tensor) else "")
+        for name, v in optimizer.state[weight].items()
+    ]
     return f"{', '.join(held) or 'none'} (of a weight {list(weight.shape)})"
 
 
@@ -117,7 +129,16 @@ def section(name, cls, prefix, problems):
     if not doc:
         problems.append(f"{prefix}{name}: no words in its docstring")
     other = [n for n, v in vars(sys.modules[cls.__module__]).items() if v is cls and n != name]
-    lines = [f"## {name}", "", "```", signature(prefix + name, cls), "```", "", doc + (f" Also {', '.join(other)}." if other else ""), ""]
+    lines = [
+        f"## {name}",
+        "",
+        "```",
+        signature(prefix + name, cls),
+        "```",
+        "",
+        doc + (f" Also {', '.join(other)}." if other else ""),
+        "",
+    ]
     if not sources:
         problems.append(f"{prefix}{name}: no example in its docstring")
     else:
@@ -139,11 +160,17 @@ def is_public_class(value, package):
 
 def functions(title, module, note):
     """A list of a module's own functions."""
-    found = {n: v for n, v in vars(module).items()
-             if isinstance(v, types.FunctionType) and n[0] != "_" and v.__module__.startswith("holon.nn")}
+    found = {
+        n: v
+        for n, v in vars(module).items()
+        if isinstance(v, types.FunctionType) and n[0] != "_" and v.__module__.startswith("holon.nn")
+    }
     lines = [f"## {title}", "", note, ""]
     for name in sorted(found):
-        lines.append(f"- `{signature(name, found[name])}`" + (f": {paragraph(found[name].__doc__)}" if found[name].__doc__ else ""))
+        lines.append(
+            f"- `{signature(name, found[name])}`"
+            + (f": {paragraph(found[name].__doc__)}" if found[name].__doc__ else "")
+        )
     return [*lines, ""]
 
 
@@ -152,13 +179,24 @@ def contents(classes):
     files = {}
     for name, cls in classes:
         files.setdefault(cls.__module__.rsplit(".", 1)[-1], []).append(name)
-    return [f"- {file.replace('_', ' ')}: " + ", ".join(f"[{n}](#{n.lower()})" for n in sorted(names)) for file, names in sorted(files.items())]
+    return [
+        f"- {file.replace('_', ' ')}: " + ", ".join(f"[{n}](#{n.lower()})" for n in sorted(names))
+        for file, names in sorted(files.items())
+    ]
 
 
 def modules_page(note, problems):
     classes = sorted((n, getattr(nn, n)) for n in nn.__all__ if is_public_class(getattr(nn, n), "holon"))
-    lines = ["# Modules", "", note, "Examples ran when the page was made, after `import holon as flow` and `from holon import nn`. A module with "
-             "parameters takes `placement` and `sbp` and then makes them global.", "", *contents(classes), ""]
+    lines = [
+        "# Modules",
+        "",
+        note,
+        "Examples ran when the page was made, after `import holon as flow` and `from holon import nn`. A module with "
+        "parameters takes `placement` and `sbp` and then makes them global.",
+        "",
+        *contents(classes),
+        "",
+    ]
     for name, cls in classes:
         lines += section(name, cls, "nn.", problems)
     lines += functions("nn.functional", nn.functional, "Beside these, every [op](ops.md) is here too.")
@@ -168,15 +206,25 @@ def modules_page(note, problems):
 
 
 def optim_page(note, problems):
-    optimizers = sorted((n, getattr(optim, n)) for n in optim.__all__ if is_public_class(getattr(optim, n), "holon.optim"))
-    schedules = sorted((n, v) for n, v in vars(optim.lr_scheduler).items()
-                       if is_public_class(v, "holon.optim.lr_scheduler") and n[0] != "_" and n == v.__name__)
-    lines = ["# Optimizers and schedules", "", note, "Examples ran when the page was made, after `import holon as flow` and "
-             "`from holon import nn, optim`.", "", *contents(optimizers + schedules), ""]
+    optimizers = sorted(
+        (n, getattr(optim, n)) for n in optim.__all__ if is_public_class(getattr(optim, n), "holon.optim")
+    )
+    schedules = sorted(
+        (n, v)
+        for n, v in vars(optim.lr_scheduler).items()
+        if is_public_class(v, "holon.optim.lr_scheduler") and n[0] != "_" and n == v.__name__
+    )
+    lines = [
+        "# Optimizers and schedules",
+        "",
+        note,
+        "Examples ran when the page was made, after `import holon as flow` and `from holon import nn, optim`.",
+        "",
+        *contents(optimizers + schedules),
+        "",
+    ]
     for name, cls in optimizers:
         lines += section(name, cls, "optim.", problems)
     for name, cls in schedules:
         lines += section(name, cls, "optim.lr_scheduler.", problems)
     return "\n".join(lines), len(optimizers) + len(schedules)
-
-

@@ -1,4 +1,5 @@
 """Runs examples as at Python's prompt, and records the call of the op that one is of."""
+
 import ast
 import contextlib
 import doctest
@@ -17,8 +18,11 @@ def public_names():
 
 def qualified(source, names):
     """The same source with `flow.` before every name of holon: what a user types after `import holon as flow`."""
-    places = [(n.lineno, n.col_offset) for n in ast.walk(ast.parse(source))
-              if isinstance(n, ast.Name) and n.id in names and n.id not in ("flow", "holon")]
+    places = [
+        (n.lineno, n.col_offset)
+        for n in ast.walk(ast.parse(source))
+        if isinstance(n, ast.Name) and n.id in names and n.id not in ("flow", "holon")
+    ]
     lines = [line.encode() for line in source.split("\n")]
     for line, column in sorted(places, reverse=True):
         text = lines[line - 1]
@@ -29,6 +33,7 @@ def qualified(source, names):
 @dataclass
 class Shown:
     """What was typed, and what came back."""
+
     source: str
     printed: str
 
@@ -68,6 +73,7 @@ def of_docstring(doc):
 @dataclass
 class Call:
     """A call of an op with the arguments that it got. Tensors in it are named by a place: (where, key, index in a list)."""
+
     op: dict
     function: object
     args: tuple = ()

@@ -1,4 +1,5 @@
 """What an op can do, found out by running its example again: with other dtypes, for gradients, and laid out over ranks."""
+
 import itertools
 
 import holon
@@ -49,8 +50,10 @@ def dtypes(call):
         if not any(a["name"] == "dtype" for a in call.op["args"]):
             return []
         return [(["dtype"], [n for n, d in named.items() if works(lambda: call.run(dtype=d))])]  # noqa: B023
-    return [(argument_names(call, group), [n for n, d in named.items() if works(lambda: call.run(cast(group, d)))])  # noqa: B023
-            for group in groups(call)]
+    return [
+        (argument_names(call, group), [n for n, d in named.items() if works(lambda: call.run(cast(group, d)))])  # noqa: B023
+        for group in groups(call)
+    ]
 
 
 def devices(call):
@@ -111,7 +114,10 @@ def on_ranks(call, layouts, n=2):
 
     def rank(_):
         where = holon.placement("cpu", ranks=list(range(n)))
-        laid = {p: t.to_global(where, holon.sbp.broadcast).to_global(sbp=sbp) for (p, t), sbp in zip(tensors.items(), layouts)}
+        laid = {
+            p: t.to_global(where, holon.sbp.broadcast).to_global(sbp=sbp)
+            for (p, t), sbp in zip(tensors.items(), layouts)
+        }
         # A body may move data by itself, which is no boxing, and boxing may be a mere slicing of what is there.
         counted = lambda: (_C.boxing_counters()["events"], _C.comm_stats()["bytes_read"])
         before = counted()
@@ -146,5 +152,9 @@ def signatures(call):
         result = on_ranks(call, layouts)
         if result is not None:
             found.append(f"{', '.join(map(short, layouts))} -> {', '.join(result)}")
-    tried = f"{min(len(every), MOST_LAYOUTS)} of {len(every)} layouts tried" if len(every) > MOST_LAYOUTS else "every layout tried"
+    tried = (
+        f"{min(len(every), MOST_LAYOUTS)} of {len(every)} layouts tried"
+        if len(every) > MOST_LAYOUTS
+        else "every layout tried"
+    )
     return found, f"observed on 2 ranks, {tried}: these need no boxing"

@@ -1,4 +1,5 @@
 """The pages of the ops: ops.md, one line each, and ops/<room>.md with a section for each public name."""
+
 import re
 import sys
 from pathlib import Path
@@ -47,8 +48,13 @@ def first_sentence(text):
 
 
 def dtype_words(names):
-    for words, those in (("every dtype", EVERY), ("every dtype but bool", NUMBERS), ("floating point", FLOATS), ("integers", EVERY[1:5]),
-                         ("integers and bool", EVERY[:5])):
+    for words, those in (
+        ("every dtype", EVERY),
+        ("every dtype but bool", NUMBERS),
+        ("floating point", FLOATS),
+        ("integers", EVERY[1:5]),
+        ("integers and bool", EVERY[:5]),
+    ):
         if names == those:
             return words
     return ", ".join(names) or "none"
@@ -93,7 +99,9 @@ class Form:
             return "no"
         if twice == once:
             return f"yes, and of its gradient too ({', '.join(once)})"
-        return f"yes ({', '.join(once)})" + (f", and of its gradient too for {', '.join(twice)}" if twice else "; not of its gradient")
+        return f"yes ({', '.join(once)})" + (
+            f", and of its gradient too for {', '.join(twice)}" if twice else "; not of its gradient"
+        )
 
     def sbp_lines(self):
         op = self.op
@@ -114,7 +122,11 @@ class Form:
         if self.call:
             lines.append(f"- **shapes** of the example: {shape_words(self.call)}")
         for names, works in self.dtypes:
-            lines.append(f"- **dtypes** of {', '.join(names)}: {dtype_words(works)}" if names != ["dtype"] else f"- **dtypes**: {dtype_words(works)}")
+            lines.append(
+                f"- **dtypes** of {', '.join(names)}: {dtype_words(works)}"
+                if names != ["dtype"]
+                else f"- **dtypes**: {dtype_words(works)}"
+            )
         if self.devices:
             lines.append(f"- **devices**: {', '.join('cuda (simulated)' if d == 'cuda' else d for d in self.devices)}")
         lines.append(f"- **gradient**: {self.gradient_words()}")
@@ -148,8 +160,21 @@ def pages(note, problems):
     for room in sorted(by_room):
         source = files.get(room)
         where = f"`{source.relative_to(ROOT)}`" if source else "a library"
-        page = [f"# {room}", "", note, f"{intro(source) if source else ''}", "", f"Declared in {where}. [All ops](../ops.md).", ""]
-        index += [f"## [{room}](ops/{room}.md)", "", "| op | what it does | gradient | dtypes |", "| --- | --- | --- | --- |"]
+        page = [
+            f"# {room}",
+            "",
+            note,
+            f"{intro(source) if source else ''}",
+            "",
+            f"Declared in {where}. [All ops](../ops.md).",
+            "",
+        ]
+        index += [
+            f"## [{room}](ops/{room}.md)",
+            "",
+            "| op | what it does | gradient | dtypes |",
+            "| --- | --- | --- | --- |",
+        ]
         for name in sorted(by_room[room]):
             page += [f"## {name}", ""]
             for form in names[name]:
@@ -158,11 +183,20 @@ def pages(note, problems):
             works = dtype_words(first.dtypes[0][1]) if first.dtypes else ""
             forms = f" ({len(names[name])} forms)" if len(names[name]) > 1 else ""
             grad = "twice" if first.gradients[1] else "yes" if first.gradients[0] else ""
-            index.append(f"| [{name}](ops/{room}.md#{name}){forms} | {cell(first_sentence(first.op['doc']))} | {grad} | {works} |")
+            index.append(
+                f"| [{name}](ops/{room}.md#{name}){forms} | {cell(first_sentence(first.op['doc']))} | {grad} | {works} |"
+            )
         index.append("")
         made[f"ops/{room}.md"] = "\n".join(page)
-    head = ["# Ops", "", note, f"{len(names)} ops. Each is a function of `holon` and, if its first argument is a tensor, a method of `Tensor`.", "",
-            HOW_TO_READ, ""]
+    head = [
+        "# Ops",
+        "",
+        note,
+        f"{len(names)} ops. Each is a function of `holon` and, if its first argument is a tensor, a method of `Tensor`.",
+        "",
+        HOW_TO_READ,
+        "",
+    ]
     made["ops.md"] = "\n".join([*head, *index])
     return made, len(names)
 

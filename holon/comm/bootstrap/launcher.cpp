@@ -34,8 +34,8 @@ using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
 constexpr auto kTermToKill = std::chrono::milliseconds(2000);
-// Where another rank has said that it failed first, it gets this long to print why, before it is stopped too; so do those
-// that miss a rank which was killed, and could say nothing itself.
+// Where another rank has said that it failed first, it gets this long to print why, before it is stopped too; so do
+// those that miss a rank which was killed, and could say nothing itself.
 constexpr auto kLastWords = std::chrono::milliseconds(400);
 constexpr size_t kTailBytes = 16384;
 constexpr int kTailLines = 30;
@@ -118,8 +118,8 @@ void write_fully(int fd, const char* data, size_t size) {
   }
 }
 
-// A process that outlives the launcher if that is killed, and then ends what the ranks' groups still hold: the kernel kills
-// the ranks themselves, but not the programs that they have started.
+// A process that outlives the launcher if that is killed, and then ends what the ranks' groups still hold: the kernel
+// kills the ranks themselves, but not the programs that they have started.
 class Keeper {
  public:
   void start() {
@@ -163,7 +163,8 @@ class Keeper {
  private:
   static constexpr size_t kMost = 4096;
   void tell(pid_t what) {
-    if (pipe_) [[maybe_unused]] ssize_t n = write(pipe_.get(), &what, sizeof what);
+    if (pipe_) [[maybe_unused]]
+      ssize_t n = write(pipe_.get(), &what, sizeof what);
   }
   Fd pipe_;
   pid_t pid_ = -1;
@@ -391,7 +392,8 @@ class Launcher {
       if (first_failed_ < 0) {
         first_failed_ = static_cast<int>(r - ranks_.begin());
         Rank* origin = reported_failure();
-        term_at_ = Clock::now() + ((origin && origin->running) || WIFSIGNALED(status) ? kLastWords : std::chrono::milliseconds(0));
+        term_at_ = Clock::now() +
+            ((origin && origin->running) || WIFSIGNALED(status) ? kLastWords : std::chrono::milliseconds(0));
       } else if (term_at_ && &*r == reported_failure()) {
         term_at_ = Clock::now();
       }

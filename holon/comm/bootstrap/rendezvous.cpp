@@ -10,9 +10,9 @@
 
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
-#include "holon/comm/control.h"
 #include "holon/comm/bootstrap/address.h"
 #include "holon/comm/bootstrap/scheduler.h"
+#include "holon/comm/control.h"
 #include "holon/comm/cores.h"
 
 namespace holon::comm {
@@ -39,7 +39,8 @@ std::string host_identity() {
 }
 
 std::string encode(const RankInfo& info) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", layout_text(), info.pid, info.host, info.cores, info.socket, info.address);
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", layout_text(), info.pid, info.host, info.cores, info.socket,
+                     info.address);
 }
 
 RankInfo decode(const std::string& text, std::string* layout) {
@@ -120,8 +121,10 @@ Meeting meet(const Context& context, const std::string& socket_name) {
   }
   for (int r = 0; r < size; ++r)
     if (m.ranks[static_cast<size_t>(r)].address.empty())
-      fail_runtime("the ranks of this world are on {} hosts, but rank {} on {} has no network address. Connect that host, or "
-                   "start all ranks on one.", known.size(), r, machine(m.ranks[static_cast<size_t>(r)].host));
+      fail_runtime(
+          "the ranks of this world are on {} hosts, but rank {} on {} has no network address. Connect that host, or "
+          "start all ranks on one.",
+          known.size(), r, machine(m.ranks[static_cast<size_t>(r)].host));
   return m;
 }
 

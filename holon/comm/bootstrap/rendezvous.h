@@ -13,9 +13,9 @@ namespace holon::comm {
 
 struct RankInfo {
   int pid = 0;
-  std::string host;    // the same for two ranks exactly when they share a running system
-  std::string cores;   // as CoreSet writes them
-  std::string socket;  // where the rank takes file descriptors: a name of the abstract Unix namespace
+  std::string host;     // the same for two ranks exactly when they share a running system
+  std::string cores;    // as CoreSet writes them
+  std::string socket;   // where the rank takes file descriptors: a name of the abstract Unix namespace
   std::string address;  // where ranks of other hosts reach it; "" if the world was told to be on one host
 };
 
@@ -23,7 +23,7 @@ struct Meeting {
   std::unique_ptr<StoreServer> server;  // in rank 0, where nobody else serves the store
   std::unique_ptr<StoreClient> client;
   std::vector<RankInfo> ranks;
-  Hosts hosts;  // nothing where all ranks are on one
+  Hosts hosts;                    // nothing where all ranks are on one
   std::string store_host, token;  // how to connect to the store once more
   int store_port = 0;
 };

@@ -101,10 +101,11 @@ StoreClient::StoreClient(const std::string& host, int port, const std::string& t
   while (!(fd = connect_once(address, until))) {
     int error = errno;
     if (Clock::now() + pause > until)
-      fail_runtime("no store answers at {} ({}) within {:.3g} s. Rank 0 or the launcher serves it: check that rank 0 has "
-                   "started and that "
-                   "MASTER_ADDR and MASTER_PORT are the same everywhere; HOLON_RENDEZVOUS_TIMEOUT_S raises the limit.",
-                   where_, strerror(error), timeout_s);
+      fail_runtime(
+          "no store answers at {} ({}) within {:.3g} s. Rank 0 or the launcher serves it: check that rank 0 has "
+          "started and that "
+          "MASTER_ADDR and MASTER_PORT are the same everywhere; HOLON_RENDEZVOUS_TIMEOUT_S raises the limit.",
+          where_, strerror(error), timeout_s);
     if (auto poll = blocking_hooks().poll) poll();
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(50'000));

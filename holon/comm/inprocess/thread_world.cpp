@@ -26,7 +26,8 @@ namespace {
 class ThreadWorld final : public World {
  public:
   ThreadWorld(std::shared_ptr<ThreadBlock> block, int rank)
-      : World(rank, block->block().world_size(), block->block(), CoreSet::of_this_process().count(), true, block->hosts()),
+      : World(rank, block->block().world_size(), block->block(), CoreSet::of_this_process().count(), true,
+              block->hosts()),
         block_(std::move(block)),
         network_(block_->hub(), rank) {}
 

@@ -405,7 +405,7 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
   const int device_index_;
   const std::shared_ptr<World> world_;
   nccl::Handle handle_ = nullptr;
-  bool unjoined_ = false;       // by the rank's own thread
+  bool unjoined_ = false;  // by the rank's own thread
   cudaEvent_t launching_ = nullptr;
   cudaStream_t own_ = nullptr;  // of a wire
   cudaEvent_t computed_ = nullptr;

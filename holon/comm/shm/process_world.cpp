@@ -21,9 +21,9 @@
 #include "holon/comm/bootstrap/rendezvous.h"
 #include "holon/comm/cores.h"
 #include "holon/comm/device_link.h"
+#include "holon/comm/join_hook.h"
 #include "holon/comm/net/clock.h"
 #include "holon/comm/net/connect.h"
-#include "holon/comm/join_hook.h"
 #include "holon/comm/shm/fd_exchange.h"
 
 namespace holon::comm {
@@ -40,10 +40,10 @@ void* map_or_fail(int fd, size_t size, int protection, const char* what) {
 
 struct Parts {
   Meeting meeting;
-  std::vector<Watched> processes;      // of each rank of this host
-  std::vector<int> local;              // the ranks of this host
-  std::vector<std::byte*> arenas;      // of each rank of this host, as this process sees them
-  std::unique_ptr<Network> network;    // to other hosts
+  std::vector<Watched> processes;    // of each rank of this host
+  std::vector<int> local;            // the ranks of this host
+  std::vector<std::byte*> arenas;    // of each rank of this host, as this process sees them
+  std::unique_ptr<Network> network;  // to other hosts
   ControlBlock block;
 };
 
@@ -73,7 +73,8 @@ void listen_for_aborts(ControlBlock block, std::shared_ptr<StoreClient> store) {
 class ProcessWorld final : public World {
  public:
   ProcessWorld(int rank, Parts parts)
-      : World(rank, static_cast<int>(parts.arenas.size()), parts.block, shared_cores(parts), false, parts.meeting.hosts),
+      : World(rank, static_cast<int>(parts.arenas.size()), parts.block, shared_cores(parts), false,
+              parts.meeting.hosts),
         parts_(std::move(parts)),
         arena_(process_arena()) {}
 
@@ -106,7 +107,8 @@ class ProcessWorld final : public World {
       }
     }
     if (several_hosts() && failed != rank())
-      spread_abort(failed, fmt::format("it has ended on {} without a word; read its output first", host_name(host_of(failed))));
+      spread_abort(failed,
+                   fmt::format("it has ended on {} without a word; read its output first", host_name(host_of(failed))));
   }
 
   void spread_abort(int failed, const std::string& reason) override {
@@ -237,12 +239,14 @@ std::shared_ptr<World> join_processes(const Context& context) {
   // A rank may be started by a shell that the launcher started: it must not outlive its parent either.
   if (settings::flag("HOLON_STORE_HOSTED")) prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (log::enabled(log::Channel::kComm))
-    log::line(log::Channel::kComm, fmt::format("the world of {} ranks on {} host{} has met", size, std::max<size_t>(1, world->hosts().names.size()), world->several_hosts() ? "s" : ""));
+    log::line(log::Channel::kComm,
+              fmt::format("the world of {} ranks on {} host{} has met", size,
+                          std::max<size_t>(1, world->hosts().names.size()), world->several_hosts() ? "s" : ""));
   adopt_world(world);
   run_join_hook({context.rank(), context.world_size(), world->hosts().of_rank, cores, [&](const std::string& text) {
-    if (rank == 0) store.set("joined", text);
-    return rank == 0 ? text : store.get("joined", limit_s);
-  }});
+                   if (rank == 0) store.set("joined", text);
+                   return rank == 0 ? text : store.get("joined", limit_s);
+                 }});
   return world;
 }
 

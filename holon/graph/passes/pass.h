@@ -12,8 +12,8 @@
 
 namespace holon::graph {
 
-// Whether gradients of parameters become Section::kWeight, as zero-bubble schedules want it. It pays where each stage has
-// ranks of its own.
+// Whether gradients of parameters become Section::kWeight, as zero-bubble schedules want it. It pays where each stage
+// has ranks of its own.
 enum class SplitWeight : uint8_t { kNo, kWhereItPays, kYes };
 
 struct PassOptions {
@@ -28,7 +28,7 @@ struct PassOptions {
   int64_t memory_budget_bytes =
       0;  // what is kept for backward is computed again until a rank holds no more; 0: no limit
 
-  int64_t bucket_bytes = 0;               // gradients are boxed together in parcels of about this size; 0: one by one
+  int64_t bucket_bytes = 0;  // gradients are boxed together in parcels of about this size; 0: one by one
   SplitWeight split_weight = SplitWeight::kNo;
   bool choose_sbp = true;                 // signatures are reconsidered over the whole graph
   bool sum_last = false;                  // gradients are summed over micro-batches right before the update

@@ -80,7 +80,8 @@ class Stages {
   void place(Node& n) {
     if (n.stage < 0) {
       n.stage = by_placement(n);
-      // A result that build() brings back to the ranks of an earlier stage, to return it there, is still the later stage's.
+      // A result that build() brings back to the ranks of an earlier stage, to return it there, is still the later
+      // stage's.
       if (n.section == Section::kForward && n.stage >= 0)
         for (ValueId v : n.in)
           if (v != kNoValue) n.stage = std::max(n.stage, of_value_[static_cast<size_t>(v)]);

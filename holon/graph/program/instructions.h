@@ -92,7 +92,8 @@ class BatchInstruction final : public Instruction {
   const Array *in_, *out_;
 };
 
-// The same on the rank's second thread, or on a device's second stream, while this one goes on. Pre: one WaitInstruction follows.
+// The same on the rank's second thread, or on a device's second stream, while this one goes on. Pre: one
+// WaitInstruction follows.
 class SumInBackground final : public Instruction {
  public:
   SumInBackground(boxing::PreparedBatch batch, const Array* in, const Array* out)

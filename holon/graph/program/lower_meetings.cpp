@@ -131,7 +131,8 @@ void Lowering::lower_batch(const Node& n, int m) {
     p_->buffers[static_cast<size_t>(b.buffer < 0 ? buffer : b.buffer)].life.last = now();
   }
   // Beside a device's computation goes what only the collective itself touches.
-  const bool beside = device_of(from).is_cuda() ? b.batch.in_place() && whole && comm::device_overlap_wanted() : background_;
+  const bool beside =
+      device_of(from).is_cuda() ? b.batch.in_place() && whole && comm::device_overlap_wanted() : background_;
   if (!beside) {
     emit<BatchInstruction>(&n, m, b.batch, whole ? whole : &kUndefined, target);
     return;

@@ -254,7 +254,8 @@ void Lowering::place() {
 }
 
 void Program::allocate() {
-  for (Arena& a : arenas) a.storage = a.device.is_cuda() ? device_runtime()->allocate(a.device.index, a.bytes) : allocate_storage(a.bytes);
+  for (Arena& a : arenas)
+    a.storage = a.device.is_cuda() ? device_runtime()->allocate(a.device.index, a.bytes) : allocate_storage(a.bytes);
   size_t next = 0;
   for (Buffer& b : buffers) {
     if (b.kind != Buffer::Kind::kArena) continue;

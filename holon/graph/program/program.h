@@ -37,7 +37,7 @@ class Instruction {
   virtual std::vector<std::span<const int>> meets() const { return {}; }
   // The group that it updates by numbers which differ from step to step, if it can be recorded.
   virtual UpdateGroup* updates() { return nullptr; }
-  int32_t node = -1;                            // of the graph; -1: the program's own
+  int32_t node = -1;  // of the graph; -1: the program's own
   int16_t micro_batch = 0;
 };
 

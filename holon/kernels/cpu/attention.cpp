@@ -44,9 +44,10 @@ Sizes check(const Array& q, const Array& k, const Array& v, const Array& out, co
               q.shape, k.shape, v.shape, out.shape);
   const Sizes n{q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3], k.shape[1]};
   const DType of_lse = q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  HOLON_CHECK(k.shape == (Dims{n.b, n.g, n.s, n.d}) && v.shape == (Dims{n.b, n.g, n.s, n.e}) && (n.g ? n.h % n.g == 0 : n.h == 0) &&
-                  out.shape == (Dims{n.b, n.h, n.t, n.e}) && k.dtype == q.dtype && v.dtype == q.dtype &&
-                  out.dtype == q.dtype && (!lse || (lse->shape == (Dims{n.b, n.h, n.t}) && lse->dtype == of_lse)),
+  HOLON_CHECK(k.shape == (Dims{n.b, n.g, n.s, n.d}) && v.shape == (Dims{n.b, n.g, n.s, n.e}) &&
+                  (n.g ? n.h % n.g == 0 : n.h == 0) && out.shape == (Dims{n.b, n.h, n.t, n.e}) && k.dtype == q.dtype &&
+                  v.dtype == q.dtype && out.dtype == q.dtype &&
+                  (!lse || (lse->shape == (Dims{n.b, n.h, n.t}) && lse->dtype == of_lse)),
               "attention: q {}, k {}, v {} do not give out {}, lse {}.", q.shape, k.shape, v.shape, out.shape,
               lse ? lse->shape : Dims{});
   if (!mask.defined()) return n;
@@ -89,7 +90,9 @@ struct MaskHead {
 class Drop {
  public:
   Drop(const Attention& o, int64_t image, int64_t head)
-      : o_(o), groups_((o.keys + 63) / 64), row_(((o.first_image + image) * o.heads + o.first_head + head) * o.queries + o.first_query) {
+      : o_(o),
+        groups_((o.keys + 63) / 64),
+        row_(((o.first_image + image) * o.heads + o.first_head + head) * o.queries + o.first_query) {
     numbers_.threshold = static_cast<uint64_t>(o.dropout * 4294967296.0 + 0.5);
     numbers_.a = o.dropout < 1 ? 1 / (1 - o.dropout) : 0;
   }
@@ -97,7 +100,8 @@ class Drop {
   // The bits for the keys [j, j + n) of query i; n <= kKeys.
   const uint32_t* bits(int64_t i, int64_t j, int64_t n) {
     const int64_t key = o_.first_key + j, first = key / 64, last = (key + n - 1) / 64;
-    table().random_bits[0](o_.seed, o_.counter, static_cast<uint64_t>((row_ + i) * groups_ + first), last - first + 1, bits_);
+    table().random_bits[0](o_.seed, o_.counter, static_cast<uint64_t>((row_ + i) * groups_ + first), last - first + 1,
+                           bits_);
     return bits_ + key % 64;
   }
   template <class T>
@@ -171,7 +175,8 @@ void over_heads(const Sizes& n, int64_t floats, F&& f) {
       f(image, head, block.as<float>() + (threads > 1 ? omp_get_thread_num() : 0) * floats);
 }
 
-void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, const Attention& o, Array& out, Array* lse) {
+void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, const Attention& o, Array& out,
+             Array* lse) {
   const AttentionLoops& loops = attention_loops();
   const int64_t turned = blocks(n.s, kKeys) * n.d * kKeys, scores = kQueries * kKeys;
   const float scale = static_cast<float>(o.scale);
@@ -230,56 +235,58 @@ void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k,
   const int64_t scores = kQueries * kKeys, bit_row = kKeys + 64;
   const float scale = static_cast<float>(o.scale);
   const int64_t dropped = o.dropout > 0 ? scores + kQueries * bit_row : 0;
-  over_heads(n, (n.d + n.e) * kKeys + 2 * scores + 2 * n.t + dropped, [&](int64_t image, int64_t shared, float* scratch) {
-    float *kt = scratch, *vt = kt + n.d * kKeys, *p = vt + n.e * kKeys, *dp = p + scores, *delta = dp + scores,
-          *sums = delta + n.t, *kept = sums + n.t;
-    const Head hk(k, image, shared), hv(v, image, shared), hdk(dk, image, shared), hdv(dv, image, shared);
-    for (int64_t head = shared * n.share(); head < (shared + 1) * n.share(); ++head) {
-      const Head hq(q, image, head), ho(out, image, head), hdo(dout, image, head), hdq(dq, image, head);
-      const MaskHead mask(o.mask, image, head);
-      Drop drop(o, image, head);
-      for (int64_t i = 0; i < n.t; ++i) {
-        float part[8] = {};
-        int64_t c = 0;
-        for (; c + 8 <= n.e; c += 8)
-          for (int64_t l = 0; l < 8; ++l) part[l] += hdo.at(i)[c + l] * ho.at(i)[c + l];
-        for (; c < n.e; ++c) part[0] += hdo.at(i)[c] * ho.at(i)[c];
-        delta[i] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
-        sums[i] = lse.data<float>()[image * lse.strides[0] + head * lse.strides[1] + i * lse.strides[2]];
-      }
-      for (int64_t j = 0; j < n.s; j += kKeys) {
-        const int64_t keys = std::min(kKeys, n.s - j);
-        transpose(hk.at(j), hk.row, keys, n.d, kt);
-        transpose(hv.at(j), hv.row, keys, n.e, vt);
-        // The first block of queries that sees a key of this block.
-        const int64_t start = o.causal ? std::max<int64_t>(0, j + o.first_key - o.first_query) / kQueries * kQueries : 0;
-        for (int64_t i = start; i < n.t; i += kQueries) {
-          const int64_t rows = std::min(kQueries, n.t - i);
-          const Visible see = visible(o, i, j);
-          gemm(rows, keys, n.d, scale, hq.rows(i), {kt, kKeys, 1}, 0, p, kKeys);
-          if (mask.data)
-            for (int64_t r = 0; r < rows; ++r) mask.apply(p + r * kKeys, i + r, j, keys);
-          loops.probabilities(p, rows, keys, see.first, see.step, sums + i);
-          const float* seen = p;
-          // What lies beyond the keys in dp is old, but finite, and is multiplied by a probability of 0.
-          if (keys < kKeys) std::fill_n(dp, rows * kKeys, 0.0f);
-          gemm(rows, keys, n.e, 1, hdo.rows(i), {vt, kKeys, 1}, 0, dp, kKeys);
-          if (drop) {
-            for (int64_t r = 0; r < rows; ++r) {
-              const uint32_t* bits = drop.bits(i + r, j, keys);
-              drop.row(bits, p + r * kKeys, kept + r * kKeys, keys);
-              drop.row(bits, dp + r * kKeys, dp + r * kKeys, keys);
-            }
-            seen = kept;
-          }
-          gemm(keys, n.e, rows, 1, {seen, 1, kKeys}, hdo.rows(i), 1, hdv.at(j), hdv.row);
-          loops.score_gradient(p, dp, rows, delta + i, scale);
-          gemm(rows, n.d, keys, 1, {dp, kKeys, 1}, hk.rows(j), 1, hdq.at(i), hdq.row);
-          gemm(keys, n.d, rows, 1, {dp, 1, kKeys}, hq.rows(i), 1, hdk.at(j), hdk.row);
-        }
-      }
-    }
-  });
+  over_heads(n, (n.d + n.e) * kKeys + 2 * scores + 2 * n.t + dropped,
+             [&](int64_t image, int64_t shared, float* scratch) {
+               float *kt = scratch, *vt = kt + n.d * kKeys, *p = vt + n.e * kKeys, *dp = p + scores,
+                     *delta = dp + scores, *sums = delta + n.t, *kept = sums + n.t;
+               const Head hk(k, image, shared), hv(v, image, shared), hdk(dk, image, shared), hdv(dv, image, shared);
+               for (int64_t head = shared * n.share(); head < (shared + 1) * n.share(); ++head) {
+                 const Head hq(q, image, head), ho(out, image, head), hdo(dout, image, head), hdq(dq, image, head);
+                 const MaskHead mask(o.mask, image, head);
+                 Drop drop(o, image, head);
+                 for (int64_t i = 0; i < n.t; ++i) {
+                   float part[8] = {};
+                   int64_t c = 0;
+                   for (; c + 8 <= n.e; c += 8)
+                     for (int64_t l = 0; l < 8; ++l) part[l] += hdo.at(i)[c + l] * ho.at(i)[c + l];
+                   for (; c < n.e; ++c) part[0] += hdo.at(i)[c] * ho.at(i)[c];
+                   delta[i] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+                   sums[i] = lse.data<float>()[image * lse.strides[0] + head * lse.strides[1] + i * lse.strides[2]];
+                 }
+                 for (int64_t j = 0; j < n.s; j += kKeys) {
+                   const int64_t keys = std::min(kKeys, n.s - j);
+                   transpose(hk.at(j), hk.row, keys, n.d, kt);
+                   transpose(hv.at(j), hv.row, keys, n.e, vt);
+                   // The first block of queries that sees a key of this block.
+                   const int64_t start =
+                       o.causal ? std::max<int64_t>(0, j + o.first_key - o.first_query) / kQueries * kQueries : 0;
+                   for (int64_t i = start; i < n.t; i += kQueries) {
+                     const int64_t rows = std::min(kQueries, n.t - i);
+                     const Visible see = visible(o, i, j);
+                     gemm(rows, keys, n.d, scale, hq.rows(i), {kt, kKeys, 1}, 0, p, kKeys);
+                     if (mask.data)
+                       for (int64_t r = 0; r < rows; ++r) mask.apply(p + r * kKeys, i + r, j, keys);
+                     loops.probabilities(p, rows, keys, see.first, see.step, sums + i);
+                     const float* seen = p;
+                     // What lies beyond the keys in dp is old, but finite, and is multiplied by a probability of 0.
+                     if (keys < kKeys) std::fill_n(dp, rows * kKeys, 0.0f);
+                     gemm(rows, keys, n.e, 1, hdo.rows(i), {vt, kKeys, 1}, 0, dp, kKeys);
+                     if (drop) {
+                       for (int64_t r = 0; r < rows; ++r) {
+                         const uint32_t* bits = drop.bits(i + r, j, keys);
+                         drop.row(bits, p + r * kKeys, kept + r * kKeys, keys);
+                         drop.row(bits, dp + r * kKeys, dp + r * kKeys, keys);
+                       }
+                       seen = kept;
+                     }
+                     gemm(keys, n.e, rows, 1, {seen, 1, kKeys}, hdo.rows(i), 1, hdv.at(j), hdv.row);
+                     loops.score_gradient(p, dp, rows, delta + i, scale);
+                     gemm(rows, n.d, keys, 1, {dp, kKeys, 1}, hk.rows(j), 1, hdq.at(i), hdq.row);
+                     gemm(keys, n.d, rows, 1, {dp, 1, kKeys}, hq.rows(i), 1, hdk.at(j), hdk.row);
+                   }
+                 }
+               }
+             });
 }
 
 // float64, for gradient checks: one row of scores at a time. f(image, head, head of k, query, keys, scores, draw)
@@ -315,7 +322,8 @@ void drop_row(Drop& drop, int64_t i, int64_t keys, const double* from, double* t
   }
 }
 
-void forward_plain(const Sizes& n, const Array& q, const Array& k, const Array& v, const Attention& o, Array& out, Array* lse) {
+void forward_plain(const Sizes& n, const Array& q, const Array& k, const Array& v, const Attention& o, Array& out,
+                   Array* lse) {
   plain_rows(n, o, q, k, [&](int64_t a, int64_t b, int64_t g, int64_t i, int64_t keys, double* s, Drop& drop) {
     double max = -std::numeric_limits<double>::infinity(), sum = 0;
     for (int64_t j = 0; j < keys; ++j) max = std::max(max, s[j]);
@@ -329,7 +337,8 @@ void forward_plain(const Sizes& n, const Array& q, const Array& k, const Array& 
       out.data<double>()[a * out.strides[0] + b * out.strides[1] + i * out.strides[2] + c * out.strides[3]] =
           sum != 0 ? total / sum : 0;
     }
-    if (lse) lse->data<double>()[a * lse->strides[0] + b * lse->strides[1] + i * lse->strides[2]] = base + std::log(sum);
+    if (lse)
+      lse->data<double>()[a * lse->strides[0] + b * lse->strides[1] + i * lse->strides[2]] = base + std::log(sum);
   });
 }
 

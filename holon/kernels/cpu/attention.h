@@ -9,7 +9,8 @@ namespace holon::kernels {
 struct Attention {
   bool causal = false;  // query i sees the keys j <= i, both by their logical numbers
   double scale = 1;
-  // bool: true lets a query see a key; floating: added to the scores. Each axis of [b, h, t, s] as large as there, or 1.
+  // bool: true lets a query see a key; floating: added to the scores. Each axis of [b, h, t, s] as large as there,
+  // or 1.
   Array mask;
   // Probabilities are 0 with this probability, else divided by 1 - it. Drawn by logical index, the same in both passes.
   double dropout = 0;
@@ -19,14 +20,15 @@ struct Attention {
   int64_t heads = 0, queries = 0, keys = 0;
 };
 
-// out[b, h, i, :] = softmax_j(scale * q[b, h, i] . k[b, h, j] + mask) @ v. q: [b, h, t, d]; k: [b, g, s, d]; v: [b, g, s, e]
-// where g divides h: that many heads of q share one of k and v; out: [b, h, t, e]; lse, if not nullptr: [b, h, t], float32
-// (float64 for float64), gets the logarithm of each row's sum, which the backward pass needs. A query that sees no key:
-// zeros and -inf.
-void attention(const Array& q, const Array& k, const Array& v, const Attention& options, Array& out, Array* lse = nullptr);
+// out[b, h, i, :] = softmax_j(scale * q[b, h, i] . k[b, h, j] + mask) @ v. q: [b, h, t, d]; k: [b, g, s, d]; v: [b, g,
+// s, e] where g divides h: that many heads of q share one of k and v; out: [b, h, t, e]; lse, if not nullptr: [b, h,
+// t], float32 (float64 for float64), gets the logarithm of each row's sum, which the backward pass needs. A query that
+// sees no key: zeros and -inf.
+void attention(const Array& q, const Array& k, const Array& v, const Attention& options, Array& out,
+               Array* lse = nullptr);
 
 // The gradients of q, k and v for out's gradient dout. Scores are computed again.
-void attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out, const Array& lse,
-                        const Attention& options, Array& dq, Array& dk, Array& dv);
+void attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
+                        const Array& lse, const Attention& options, Array& dq, Array& dk, Array& dv);
 
 }  // namespace holon::kernels

@@ -104,7 +104,8 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
   // Short rows are packed, so that one sum serves many of them.
   alignas(64) std::byte packed[32 << 10];
   int64_t targets[1024];
-  const int64_t room = std::min<int64_t>(1024, static_cast<int64_t>(sizeof packed / (src.size() + 1)) / item) / row * row;
+  const int64_t room =
+      std::min<int64_t>(1024, static_cast<int64_t>(sizeof packed / (src.size() + 1)) / item) / row * row;
   if (row >= 64 || box.shape.size() == 1 || room == 0) {
     for_each_row(box, [&](int64_t to, int64_t from) {
       for (size_t k = 0; k < src.size(); ++k) at[k] = src[k] + from * item;
@@ -118,8 +119,7 @@ void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte*
   auto flush = [&] {
     for (size_t k = 0; k < src.size(); ++k) at[k] = pack(k);
     add_n(pack(src.size()), at, rows * row, dtype);
-    for (int64_t r = 0; r < rows; ++r)
-      std::memcpy(dst + targets[r] * item, pack(src.size()) + r * row * item, bytes);
+    for (int64_t r = 0; r < rows; ++r) std::memcpy(dst + targets[r] * item, pack(src.size()) + r * row * item, bytes);
     rows = 0;
   };
   for_each_row(box, [&](int64_t to, int64_t from) {

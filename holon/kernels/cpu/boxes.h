@@ -17,8 +17,8 @@ void copy_box(std::byte* dst, const Dims& dst_strides, const std::byte* src, con
 void sum_box(std::byte* dst, const Dims& dst_strides, std::span<const std::byte* const> src, const Dims& src_strides,
              const Dims& shape, DType dtype);
 
-// out = *parts[0] + *parts[1] + ... in this order, as kernels::add_n sums. All have out's shape and dtype; layouts are free. No part
-// overlaps out.
+// out = *parts[0] + *parts[1] + ... in this order, as kernels::add_n sums. All have out's shape and dtype; layouts are
+// free. No part overlaps out.
 void sum_arrays(std::span<const Array* const> parts, Array& out);
 
 }  // namespace holon::kernels

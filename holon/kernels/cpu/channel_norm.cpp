@@ -39,7 +39,8 @@ bool has_strides(const Array& x, const Dims& wanted) {
   return true;
 }
 
-// How the elements lie: images of channels of `inner` adjacent elements, or, where inner is 1, rows of adjacent channels.
+// How the elements lie: images of channels of `inner` adjacent elements, or, where inner is 1, rows of adjacent
+// channels.
 struct Layout {
   int64_t images, channels, inner;
   Dims strides;
@@ -89,16 +90,18 @@ struct Numbers {
   }
 };
 
-std::byte* at(const Array& a, int64_t element) { return a.bytes() + element * static_cast<int64_t>(size_bytes(a.dtype)); }
+std::byte* at(const Array& a, int64_t element) {
+  return a.bytes() + element * static_cast<int64_t>(size_bytes(a.dtype));
+}
 
 const ChannelLoops& loops_of(DType compute) { return table().channels[compute == DType::kFloat64]; }
 
-// Two sums for each channel. row(channel's first element, sums), columns(first element, rows, sums): blocks of rows do not depend
-// on the number of threads, so neither do the sums.
+// Two sums for each channel. row(channel's first element, sums), columns(first element, rows, sums): blocks of rows do
+// not depend on the number of threads, so neither do the sums.
 template <class Row, class Columns>
 void two_sums(const Layout& l, Array& out, Row&& row, Columns&& columns) {
-  HOLON_CHECK(out.shape == (Dims{2, l.channels}) && out.dtype == DType::kFloat64 && out.is_contiguous(), "batch_norm: sums into {} {}",
-              name(out.dtype), out.shape);
+  HOLON_CHECK(out.shape == (Dims{2, l.channels}) && out.dtype == DType::kFloat64 && out.is_contiguous(),
+              "batch_norm: sums into {} {}", name(out.dtype), out.shape);
   double* sums = out.data<double>();
   const int64_t c = l.channels;
   std::fill_n(sums, 2 * c, 0.0);
@@ -126,9 +129,10 @@ void two_sums(const Layout& l, Array& out, Row&& row, Columns&& columns) {
 template <class F>
 void over_rows(const Layout& l, F&& f) {
   if (l.inner > 1)
-    parallel_for(l.images * l.channels, std::max<int64_t>(1, kGrainElements / l.inner), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) f(i * l.inner, i % l.channels, int64_t{1});
-    });
+    parallel_for(l.images * l.channels, std::max<int64_t>(1, kGrainElements / l.inner),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i) f(i * l.inner, i % l.channels, int64_t{1});
+                 });
   else
     parallel_for(l.images, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(l.channels, 1)),
                  [&](int64_t begin, int64_t end) { f(begin * l.channels, int64_t{0}, end - begin); });
@@ -153,7 +157,9 @@ void channel_moments(const Array& x, Array& out) {
   const ChannelLoops& loops = loops_of(compute);
   two_sums(
       l, out, [&](int64_t e, int64_t, double* s, double* q) { loops.row_moments(at(in, e), l.inner, s, q); },
-      [&](int64_t e, int64_t rows, double* s, double* q) { loops.column_moments(at(in, e), l.channels, rows, l.channels, s, q); });
+      [&](int64_t e, int64_t rows, double* s, double* q) {
+        loops.column_moments(at(in, e), l.channels, rows, l.channels, s, q);
+      });
 }
 
 void channel_products(const Array& dy, const Array& x, const Array& mean, Array& out) {
@@ -164,13 +170,15 @@ void channel_products(const Array& dy, const Array& x, const Array& mean, Array&
   const Numbers m(mean, l.channels, 0);
   const ChannelLoops& loops = loops_of(compute);
   two_sums(
-      l, out, [&](int64_t e, int64_t k, double* s, double* q) { loops.row_products(at(g, e), at(in, e), l.inner, m[k], s, q); },
+      l, out,
+      [&](int64_t e, int64_t k, double* s, double* q) { loops.row_products(at(g, e), at(in, e), l.inner, m[k], s, q); },
       [&](int64_t e, int64_t rows, double* s, double* q) {
         loops.column_products(at(g, e), at(in, e), l.channels, rows, l.channels, m.d.data(), s, q);
       });
 }
 
-void channel_normalize(const Array& x, const Array& mean, const Array& rstd, const Array& weight, const Array& bias, Array& y) {
+void channel_normalize(const Array& x, const Array& mean, const Array& rstd, const Array& weight, const Array& bias,
+                       Array& y) {
   HOLON_ON_DEVICE(y, channel_normalize, x, mean, rstd, weight, bias, y);
   const DType compute = compute_of(x);
   const Layout l(x);
@@ -183,14 +191,16 @@ void channel_normalize(const Array& x, const Array& mean, const Array& rstd, con
   const void *pm = m.as(compute), *pk = k.as(compute), *pb = b.as(compute);
   into(y, l.strides, compute, [&](Array& out) {
     over_rows(l, [&](int64_t e, int64_t c, int64_t rows) {
-      if (l.inner > 1) loops.row_scale(at(in, e), at(out, e), l.inner, m[c], k[c], b[c]);
-      else loops.column_scale(at(in, e), at(out, e), l.channels, rows, l.channels, pm, pk, pb);
+      if (l.inner > 1)
+        loops.row_scale(at(in, e), at(out, e), l.inner, m[c], k[c], b[c]);
+      else
+        loops.column_scale(at(in, e), at(out, e), l.channels, rows, l.channels, pm, pk, pb);
     });
   });
 }
 
-void channel_normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd, const Array& weight,
-                                const Array& products, double count, Array& dx) {
+void channel_normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd,
+                                const Array& weight, const Array& products, double count, Array& dx) {
   HOLON_ON_DEVICE(dx, channel_normalize_backward, dy, x, mean, rstd, weight, products, count, dx);
   const DType compute = compute_of(x);
   const Layout l(x);
@@ -210,15 +220,18 @@ void channel_normalize_backward(const Array& dy, const Array& x, const Array& me
   const void *pm = m.as(compute), *pk = k.as(compute), *pb = b.as(compute), *ps = s.as(compute);
   into(dx, l.strides, compute, [&](Array& out) {
     over_rows(l, [&](int64_t e, int64_t c, int64_t rows) {
-      if (l.inner > 1) loops.row_scale_backward(at(g, e), at(in, e), at(out, e), l.inner, m[c], k[c], b[c], s[c]);
-      else loops.column_scale_backward(at(g, e), at(in, e), at(out, e), n, rows, n, pm, pk, pb, ps);
+      if (l.inner > 1)
+        loops.row_scale_backward(at(g, e), at(in, e), at(out, e), l.inner, m[c], k[c], b[c], s[c]);
+      else
+        loops.column_scale_backward(at(g, e), at(in, e), at(out, e), n, rows, n, pm, pk, pb, ps);
     });
   });
 }
 
-void channel_statistics(const Array& sums, const Array& running_mean, const Array& running_var, double count, double eps, double momentum,
-                        Array& mean, Array& rstd, Array& new_mean, Array& new_var) {
-  HOLON_ON_DEVICE(mean, channel_statistics, sums, running_mean, running_var, count, eps, momentum, mean, rstd, new_mean, new_var);
+void channel_statistics(const Array& sums, const Array& running_mean, const Array& running_var, double count,
+                        double eps, double momentum, Array& mean, Array& rstd, Array& new_mean, Array& new_var) {
+  HOLON_ON_DEVICE(mean, channel_statistics, sums, running_mean, running_var, count, eps, momentum, mean, rstd, new_mean,
+                  new_var);
   const int64_t n = mean.numel();
   Array out[4];
   for (Array& a : out) a = Array::empty({n}, DType::kFloat64);
@@ -232,7 +245,8 @@ void channel_statistics(const Array& sums, const Array& running_mean, const Arra
     out[0].data<double>()[k] = m;
     out[1].data<double>()[k] = 1 / std::sqrt(var + eps);
     for (int i = 0; i < 2; ++i)
-      out[2 + i].data<double>()[k] = (i ? running_var : running_mean).defined() ? (1 - momentum) * old[i][k] + momentum * fresh[i] : fresh[i];
+      out[2 + i].data<double>()[k] =
+          (i ? running_var : running_mean).defined() ? (1 - momentum) * old[i][k] + momentum * fresh[i] : fresh[i];
   }
   Array* const to[] = {&mean, &rstd, &new_mean, &new_var};
   for (int i = 0; i < 4; ++i) copy(out[i], *to[i]);
@@ -254,27 +268,35 @@ namespace {
 struct Groups {
   int64_t images, channels, inner, groups, per_group;
   Groups(const Array& x, const Array& mean) {
-    HOLON_CHECK(x.ndim() >= 2 && mean.ndim() == 2 && mean.shape[0] == x.shape[0], "group_norm: statistics {} of {}", mean.shape, x.shape);
+    HOLON_CHECK(x.ndim() >= 2 && mean.ndim() == 2 && mean.shape[0] == x.shape[0], "group_norm: statistics {} of {}",
+                mean.shape, x.shape);
     images = x.shape[0], channels = x.shape[1], inner = 1, groups = mean.shape[1];
     for (int a = 2; a < x.ndim(); ++a) inner *= x.shape[a];
-    HOLON_CHECK(groups > 0 ? channels % groups == 0 : channels == 0, "group_norm: {} channels in {} groups.", channels, groups);
+    HOLON_CHECK(groups > 0 ? channels % groups == 0 : channels == 0, "group_norm: {} channels in {} groups.", channels,
+                groups);
     per_group = groups ? channels / groups : 0;
   }
 };
 
 void put(Array& a, int64_t i, double v) {
-  if (a.dtype == DType::kFloat64) a.data<double>()[i] = v;
-  else a.data<float>()[i] = static_cast<float>(v);
+  if (a.dtype == DType::kFloat64)
+    a.data<double>()[i] = v;
+  else
+    a.data<float>()[i] = static_cast<float>(v);
 }
-double get(const Array& a, int64_t i) { return a.dtype == DType::kFloat64 ? a.data<double>()[i] : static_cast<double>(a.data<float>()[i]); }
+double get(const Array& a, int64_t i) {
+  return a.dtype == DType::kFloat64 ? a.data<double>()[i] : static_cast<double>(a.data<float>()[i]);
+}
 
 }  // namespace
 
-void group_norm(const Array& x, const Array& weight, const Array& bias, double eps, Array& y, Array& mean, Array& rstd) {
+void group_norm(const Array& x, const Array& weight, const Array& bias, double eps, Array& y, Array& mean,
+                Array& rstd) {
   HOLON_ON_DEVICE(y, group_norm, x, weight, bias, eps, y, mean, rstd);
   const DType compute = compute_of(x);
   const Groups n(x, mean);
-  HOLON_CHECK(rstd.shape == mean.shape && mean.dtype == compute && rstd.dtype == compute && mean.is_contiguous() && rstd.is_contiguous(),
+  HOLON_CHECK(rstd.shape == mean.shape && mean.dtype == compute && rstd.dtype == compute && mean.is_contiguous() &&
+                  rstd.is_contiguous(),
               "group_norm: statistics {} and {}", mean.shape, rstd.shape);
   if (x.numel() == 0) {
     for (int64_t i = 0; i < mean.numel(); ++i) put(mean, i, 0), put(rstd, i, 1 / std::sqrt(eps));
@@ -310,8 +332,8 @@ void group_norm(const Array& x, const Array& weight, const Array& bias, double e
   });
 }
 
-void group_norm_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd, const Array& weight, Array& dx,
-                         Array& dweight, Array& dbias) {
+void group_norm_backward(const Array& dy, const Array& x, const Array& mean, const Array& rstd, const Array& weight,
+                         Array& dx, Array& dweight, Array& dbias) {
   HOLON_ON_DEVICE(dx, group_norm_backward, dy, x, mean, rstd, weight, dx, dweight, dbias);
   const DType compute = compute_of(x);
   const Groups n(x, mean);

@@ -54,11 +54,12 @@ Array as_matrix(const Array& x) {
 
 Array weight_matrix(const Array& w, int64_t group, const Shape& s) {
   const int64_t o = s.o / s.groups;
-  return as_matrix(w.view({o, s.c / s.groups, s.kernel[0], s.kernel[1], s.kernel[2]}, w.strides, group * o * w.strides[0]));
+  return as_matrix(
+      w.view({o, s.c / s.groups, s.kernel[0], s.kernel[1], s.kernel[2]}, w.strides, group * o * w.strides[0]));
 }
 
-// f(row of the im2col matrix, row of outputs, channel, depth, height and what the first column would be of its inputs, first and
-// last output column inside) for each (channel, place in the window, row of outputs).
+// f(row of the im2col matrix, row of outputs, channel, depth, height and what the first column would be of its inputs,
+// first and last output column inside) for each (channel, place in the window, row of outputs).
 template <class F>
 void over_columns(const Shape& s, const Conv2d& conv, F&& f) {
   auto inside = [](int64_t at, int64_t size) { return at >= 0 && at < size; };
@@ -82,29 +83,33 @@ void over_columns(const Shape& s, const Conv2d& conv, F&& f) {
 
 template <class T>
 void im2col(const Array& x, const Shape& s, const Conv2d& conv, T* cols) {
-  over_columns(s, conv, [&](int64_t row, int64_t out, int64_t c, int64_t d, int64_t h, int64_t w0, int64_t first, int64_t end) {
-    T* to = cols + row * s.places() + out * s.out[2];
-    const T* from = x.data<T>() + c * x.strides[0] + d * x.strides[1] + h * x.strides[2] + w0 * x.strides[3];
-    const int64_t step = conv.stride[2] * x.strides[3];
-    for (int64_t q = 0; q < first; ++q) to[q] = T{};
-    if (step == 1)
-      std::copy(from + first, from + end, to + first);
-    else
-      for (int64_t q = first; q < end; ++q) to[q] = from[q * step];
-    for (int64_t q = end; q < s.out[2]; ++q) to[q] = T{};
-  });
+  over_columns(s, conv,
+               [&](int64_t row, int64_t out, int64_t c, int64_t d, int64_t h, int64_t w0, int64_t first, int64_t end) {
+                 T* to = cols + row * s.places() + out * s.out[2];
+                 const T* from =
+                     x.data<T>() + c * x.strides[0] + d * x.strides[1] + h * x.strides[2] + w0 * x.strides[3];
+                 const int64_t step = conv.stride[2] * x.strides[3];
+                 for (int64_t q = 0; q < first; ++q) to[q] = T{};
+                 if (step == 1)
+                   std::copy(from + first, from + end, to + first);
+                 else
+                   for (int64_t q = first; q < end; ++q) to[q] = from[q * step];
+                 for (int64_t q = end; q < s.out[2]; ++q) to[q] = T{};
+               });
 }
 
 template <class T>
 void add_columns(const T* cols, const Shape& s, const Conv2d& conv, Array& x) {
   using C = typename DTypeOf<T>::Compute;
-  over_columns(s, conv, [&](int64_t row, int64_t out, int64_t c, int64_t d, int64_t h, int64_t w0, int64_t first, int64_t end) {
-    const T* from = cols + row * s.places() + out * s.out[2];
-    T* to = x.data<T>() + c * x.strides[0] + d * x.strides[1] + h * x.strides[2] + w0 * x.strides[3];
-    const int64_t step = conv.stride[2] * x.strides[3];
-    for (int64_t q = first; q < end; ++q)
-      to[q * step] = static_cast<T>(static_cast<C>(static_cast<C>(to[q * step]) + static_cast<C>(from[q])));
-  });
+  over_columns(s, conv,
+               [&](int64_t row, int64_t out, int64_t c, int64_t d, int64_t h, int64_t w0, int64_t first, int64_t end) {
+                 const T* from = cols + row * s.places() + out * s.out[2];
+                 T* to = x.data<T>() + c * x.strides[0] + d * x.strides[1] + h * x.strides[2] + w0 * x.strides[3];
+                 const int64_t step = conv.stride[2] * x.strides[3];
+                 for (int64_t q = first; q < end; ++q)
+                   to[q * step] =
+                       static_cast<T>(static_cast<C>(static_cast<C>(to[q * step]) + static_cast<C>(from[q])));
+               });
 }
 
 // A product of a half array is rounded once per image; sums over images are not the place to lose digits.
@@ -122,7 +127,8 @@ void conv2d_plain(const Array& x_, const Array& w_, const Array* bias, const Con
   const Conv2d conv = with_depth(conv_, x_.ndim());
   const Shape s = shape_of(x, w, out, conv);
   const int64_t o = s.o / s.groups;
-  Array cols = Array::empty({s.inner(), s.places()}, x.dtype), result = Array::empty({o, s.out[0], s.out[1], s.out[2]}, x.dtype);
+  Array cols = Array::empty({s.inner(), s.places()}, x.dtype),
+        result = Array::empty({o, s.out[0], s.out[1], s.out[2]}, x.dtype);
   for (int64_t group = 0; group < s.groups; ++group) {
     Array weight = weight_matrix(w, group, s);
     for (int64_t image = 0; image < s.n; ++image) {
@@ -140,7 +146,8 @@ void conv2d_plain(const Array& x_, const Array& w_, const Array* bias, const Con
           for (int64_t k = 0; k < o; ++k) {
             const C b = static_cast<C>(bias->data<T>()[(group * o + k) * bias->strides[0]]);
             T* row = flat.data<T>() + k * s.places();
-            for (int64_t i = 0; i < s.places(); ++i) row[i] = static_cast<T>(static_cast<C>(static_cast<C>(row[i]) + b));
+            for (int64_t i = 0; i < s.places(); ++i)
+              row[i] = static_cast<T>(static_cast<C>(static_cast<C>(row[i]) + b));
           }
         });
       Array target = one_image(out, image, group * o, o);
@@ -157,7 +164,8 @@ void conv2d_backward_data_plain(const Array& dy_, const Array& w_, const Conv2d&
   const Conv2d conv = with_depth(conv_, dx_.ndim());
   const Shape s = shape_of(dx, w, dy, conv);
   const int64_t c = s.c / s.groups, o = s.o / s.groups;
-  Array cols = Array::empty({s.inner(), s.places()}, dx.dtype), sum = Array::empty({c, s.in[0], s.in[1], s.in[2]}, dx.dtype);
+  Array cols = Array::empty({s.inner(), s.places()}, dx.dtype),
+        sum = Array::empty({c, s.in[0], s.in[1], s.in[2]}, dx.dtype);
   for (int64_t group = 0; group < s.groups; ++group) {
     Array weight = weight_matrix(w, group, s);
     weight = weight.view({s.inner(), o}, {weight.strides[1], weight.strides[0]});

@@ -51,10 +51,11 @@ inline void transpose_block(const std::byte* src, int64_t src_stride, T* dst, in
   for (int k = 0; k < n; ++k) std::memcpy(dst + k * dst_stride, &rows[k], 16);
 }
 
-// dst[i][j] = src[j][i] for i < rows, j < cols; both have elements side by side along their last axis. A tile goes through
-// a buffer, so that both sides are touched by whole runs of cache lines, whatever their strides.
+// dst[i][j] = src[j][i] for i < rows, j < cols; both have elements side by side along their last axis. A tile goes
+// through a buffer, so that both sides are touched by whole runs of cache lines, whatever their strides.
 template <class T>
-void transpose(std::byte* dst, int64_t dst_stride, const std::byte* src, int64_t src_stride, int64_t rows, int64_t cols) {
+void transpose(std::byte* dst, int64_t dst_stride, const std::byte* src, int64_t src_stride, int64_t rows,
+               int64_t cols) {
   constexpr int64_t size = sizeof(T), n = Block<T>::n, tile_size = size == 8 ? kTile / 2 : kTile;
   alignas(64) T tile[tile_size][tile_size];
   for (int64_t j0 = 0; j0 < cols; j0 += tile_size) {
@@ -65,7 +66,8 @@ void transpose(std::byte* dst, int64_t dst_stride, const std::byte* src, int64_t
       std::byte* to = dst + i0 * dst_stride + j0 * size;
       auto one = [&](int64_t i, int64_t j) { std::memcpy(&tile[i][j], from + j * src_stride + i * size, sizeof(T)); };
       for (int64_t j = 0; j < k_blocks; j += n) {
-        for (int64_t i = 0; i < m_blocks; i += n) transpose_block(from + j * src_stride + i * size, src_stride, &tile[i][j], tile_size);
+        for (int64_t i = 0; i < m_blocks; i += n)
+          transpose_block(from + j * src_stride + i * size, src_stride, &tile[i][j], tile_size);
         for (int64_t i = m_blocks; i < m; ++i)
           for (int64_t l = j; l < j + n; ++l) one(i, l);
       }
@@ -196,7 +198,8 @@ void copy_bytes_strided(void* dst, std::span<const int64_t> dst_strides, const v
     axes.add(shape[i], s);
   }
   axes.simplify();
-  const StridedCopy job(static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), axes, static_cast<int64_t>(itemsize));
+  const StridedCopy job(static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), axes,
+                        static_cast<int64_t>(itemsize));
   const int64_t items = job.pieces() * job.axes.shape[job.axes.n - job.inner];
   const int64_t item_bytes = job.inner == 2 ? job.axes.shape[job.axes.n - 1] * job.itemsize : job.itemsize;
   // Tiles of a transposition should not be cut by threads more than needed.

@@ -8,8 +8,8 @@
 
 namespace holon::kernels {
 
-// dst = src. Shapes are equal; layouts are free; dtypes may differ: floats are truncated to integers, and everything but
-// 0 is true. The two do not overlap.
+// dst = src. Shapes are equal; layouts are free; dtypes may differ: floats are truncated to integers, and everything
+// but 0 is true. The two do not overlap.
 void copy(const Array& src, Array& dst);
 
 // The same for raw memory: strides in bytes, at most kMaxAxes axes, any element size.

@@ -111,13 +111,14 @@ void check(BinaryOp op, const Array& a, DType b, const Array& out) {
 }
 void check(TernaryOp op, const Array& a, const Array& b, const Array& c, const Array& out) {
   check_types(name(op), kTernaryTypes[static_cast<int>(op)], a.dtype);
-  HOLON_CHECK(a.dtype == b.dtype && a.dtype == c.dtype, "{}: the inputs are {}, {} and {}", name(op), holon::name(a.dtype),
-              holon::name(b.dtype), holon::name(c.dtype));
+  HOLON_CHECK(a.dtype == b.dtype && a.dtype == c.dtype, "{}: the inputs are {}, {} and {}", name(op),
+              holon::name(a.dtype), holon::name(b.dtype), holon::name(c.dtype));
   check_out(name(op), a.dtype, out, false);
 }
 void check_where(const Array& condition, DType a, DType b, const Array& out) {
   HOLON_CHECK(size_bytes(condition.dtype) == 1, "where: the condition is {}", holon::name(condition.dtype));
-  HOLON_CHECK(a == out.dtype && b == out.dtype, "where: {} and {} into {}", holon::name(a), holon::name(b), holon::name(out.dtype));
+  HOLON_CHECK(a == out.dtype && b == out.dtype, "where: {} and {} into {}", holon::name(a), holon::name(b),
+              holon::name(out.dtype));
 }
 
 }  // namespace
@@ -266,7 +267,8 @@ uint64_t element_bits(Scalar value, DType dtype) {
   uint64_t bits = 0;
   const Number v = number_of(value);
   const void* from = value.is_float() ? static_cast<const void*>(&v.d) : &v.i;
-  load_elements(static_cast<const std::byte*>(from), 8, value.is_float() ? DType::kFloat64 : DType::kInt64, dtype, &bits, 1, nullptr);
+  load_elements(static_cast<const std::byte*>(from), 8, value.is_float() ? DType::kFloat64 : DType::kInt64, dtype,
+                &bits, 1, nullptr);
   return bits;
 }
 

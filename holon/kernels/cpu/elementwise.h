@@ -2,9 +2,9 @@
 //
 // The caller allocates out with the broadcast shape; inputs broadcast to it, aligned at the right, and may have any
 // strides. All inputs have one dtype, and out has it too, or bool where the operation's result is bool. An input may be
-// out itself; other overlaps are not supported. float16 and bfloat16 are computed in float32, integers wrap around, bool
-// counts as 0 and 1 (so Add is "or"). Errors: an operation that the dtype does not have (TypeError); an integer divided
-// by 0 (ValueError).
+// out itself; other overlaps are not supported. float16 and bfloat16 are computed in float32, integers wrap around,
+// bool counts as 0 and 1 (so Add is "or"). Errors: an operation that the dtype does not have (TypeError); an integer
+// divided by 0 (ValueError).
 #pragma once
 
 #include <initializer_list>
@@ -34,7 +34,8 @@ void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Param
 // op(a, scalar), or op(scalar, a) with scalar_on_left. The scalar takes a's dtype.
 void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool scalar_on_left = false,
                    const Params& params = kNoParams);
-void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array& out, const Params& params = kNoParams);
+void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array& out,
+             const Params& params = kNoParams);
 
 // out = condition ? a : b. condition is bool (or uint8); a, b and out have one dtype.
 void where(const Array& condition, const Array& a, const Array& b, Array& out);

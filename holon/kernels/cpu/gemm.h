@@ -7,8 +7,9 @@
 
 namespace holon::kernels {
 
-// What is done with a float32 product block by block, while a block is in the cache: with rows [i, i + m) and columns [j, j + n) of
-// out, seen as a matrix. Each element belongs to one block; blocks may be given to several threads at once.
+// What is done with a float32 product block by block, while a block is in the cache: with rows [i, i + m) and columns
+// [j, j + n) of out, seen as a matrix. Each element belongs to one block; blocks may be given to several threads at
+// once.
 struct Finish {
   void (*run)(void* state, int64_t i, int64_t m, int64_t j, int64_t n) = nullptr;
   void* state = nullptr;

@@ -43,7 +43,8 @@ struct KeyHash {
   }
 };
 
-memory::desc desc_of(const int64_t* sizes, const int64_t* strides, int n, memory::data_type type = memory::data_type::bf16) {
+memory::desc desc_of(const int64_t* sizes, const int64_t* strides, int n,
+                     memory::data_type type = memory::data_type::bf16) {
   return memory::desc(memory::dims(sizes, sizes + n), type, memory::dims(strides, strides + n));
 }
 
@@ -52,7 +53,8 @@ bool plain(const Array& x) {
   const int n = x.ndim();
   for (int i = 0; i < n; ++i)
     if (x.shape[i] > 1 && x.strides[i] < 1) return false;
-  return (x.strides[n - 1] == 1 && x.strides[n - 2] >= x.shape[n - 1]) || (x.strides[n - 2] == 1 && x.strides[n - 1] >= x.shape[n - 2]);
+  return (x.strides[n - 1] == 1 && x.strides[n - 2] >= x.shape[n - 1]) ||
+      (x.strides[n - 2] == 1 && x.strides[n - 1] >= x.shape[n - 2]);
 }
 
 }  // namespace
@@ -69,21 +71,25 @@ bool matmul_bf16(const Array& a, const Array& b, const Array* bias, Array& out) 
   key.v[0] = n, key.v[1] = bias != nullptr, key.v[2] = omp_get_max_threads();
   for (int i = 0; i < n; ++i) {
     const Array* arrays[] = {&a, &b, &out};
-    for (int j = 0; j < 3; ++j) key.v[3 + 6 * j + i] = arrays[j]->shape[i], key.v[6 + 6 * j + i] = arrays[j]->strides[i];
+    for (int j = 0; j < 3; ++j)
+      key.v[3 + 6 * j + i] = arrays[j]->shape[i], key.v[6 + 6 * j + i] = arrays[j]->strides[i];
   }
-  const memory::desc da = desc_of(a.shape.begin(), a.strides.begin(), n), db = desc_of(b.shape.begin(), b.strides.begin(), n),
+  const memory::desc da = desc_of(a.shape.begin(), a.strides.begin(), n),
+                     db = desc_of(b.shape.begin(), b.strides.begin(), n),
                      dc = desc_of(out.shape.begin(), out.strides.begin(), n);
   // One row for all, seen with as many axes as the product.
   Dims bias_shape = Dims::filled(n, 1);
   bias_shape.back() = out.shape[n - 1];
   const Dims bias_strides = contiguous_strides(bias_shape);
-  const memory::desc dbias = bias ? desc_of(bias_shape.begin(), bias_strides.begin(), n, memory::data_type::f32) : memory::desc();
+  const memory::desc dbias =
+      bias ? desc_of(bias_shape.begin(), bias_strides.begin(), n, memory::data_type::f32) : memory::desc();
   constexpr size_t kMost = 256;
   thread_local std::unordered_map<Key, dnnl::matmul, KeyHash> cache;
   auto it = cache.find(key);
   if (it == cache.end()) {
     try {
-      dnnl::matmul made(dnnl::matmul::primitive_desc(bias ? dnnl::matmul::desc(da, db, dbias, dc) : dnnl::matmul::desc(da, db, dc), engine()));
+      dnnl::matmul made(dnnl::matmul::primitive_desc(
+          bias ? dnnl::matmul::desc(da, db, dbias, dc) : dnnl::matmul::desc(da, db, dc), engine()));
       if (cache.size() >= kMost) cache.clear();
       it = cache.emplace(key, std::move(made)).first;
     } catch (const dnnl::error&) {  // a layout that it has no kernel for
@@ -91,7 +97,8 @@ bool matmul_bf16(const Array& a, const Array& b, const Array* bias, Array& out) 
     }
   }
   auto at = [](const memory::desc& desc, const void* data) { return memory(desc, engine(), const_cast<void*>(data)); };
-  std::unordered_map<int, memory> args = {{DNNL_ARG_SRC, at(da, a.bytes())}, {DNNL_ARG_WEIGHTS, at(db, b.bytes())}, {DNNL_ARG_DST, at(dc, out.bytes())}};
+  std::unordered_map<int, memory> args = {
+      {DNNL_ARG_SRC, at(da, a.bytes())}, {DNNL_ARG_WEIGHTS, at(db, b.bytes())}, {DNNL_ARG_DST, at(dc, out.bytes())}};
   Array floats;
   if (bias) {
     floats = to_float(*bias);

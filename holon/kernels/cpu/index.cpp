@@ -40,14 +40,17 @@ void check_index_dtype(const char* op, const Array& indices) {
     fail_type("{}: indices are {}. They must be int32 or int64.", op, name(indices.dtype));
 }
 
-[[noreturn]] void fail_index(const char* op, int64_t value, int64_t low, int64_t high, int64_t position, const Dims& shape) {
-  fail(ErrorKind::kIndex, "{}: index {} at position {} of indices {} is outside [{}, {}).", op, value, position, shape, low, high);
+[[noreturn]] void fail_index(const char* op, int64_t value, int64_t low, int64_t high, int64_t position,
+                             const Dims& shape) {
+  fail(ErrorKind::kIndex, "{}: index {} at position {} of indices {} is outside [{}, {}).", op, value, position, shape,
+       low, high);
 }
 
 // The indices in row-major order, checked to lie in [low, high). int64 ones without gaps are read where they lie.
 class Indices {
  public:
-  Indices(const char* op, const Array& indices, int64_t low, int64_t high) : size_(static_cast<size_t>(indices.numel())) {
+  Indices(const char* op, const Array& indices, int64_t low, int64_t high)
+      : size_(static_cast<size_t>(indices.numel())) {
     check_index_dtype(op, indices);
     if (indices.dtype == DType::kInt64 && indices.is_contiguous()) {
       data_ = size_ ? indices.data<int64_t>() : nullptr;
@@ -55,8 +58,8 @@ class Indices {
       copy_.resize(size_);
       walk({&indices}, [&](int64_t i, const int64_t* at) {
         const std::byte* p = indices.bytes() + at[0];
-        copy_[static_cast<size_t>(i)] =
-            indices.dtype == DType::kInt64 ? *reinterpret_cast<const int64_t*>(p) : *reinterpret_cast<const int32_t*>(p);
+        copy_[static_cast<size_t>(i)] = indices.dtype == DType::kInt64 ? *reinterpret_cast<const int64_t*>(p)
+                                                                       : *reinterpret_cast<const int32_t*>(p);
       });
       data_ = copy_.data();
     }
@@ -65,7 +68,8 @@ class Indices {
     for (size_t i = 0; i < size_; ++i) bad |= static_cast<uint64_t>(data_[i] - low) >= range;
     if (!bad) return;
     for (size_t i = 0; i < size_; ++i)
-      if (data_[i] < low || data_[i] >= high) fail_index(op, data_[i], low, high, static_cast<int64_t>(i), indices.shape);
+      if (data_[i] < low || data_[i] >= high)
+        fail_index(op, data_[i], low, high, static_cast<int64_t>(i), indices.shape);
   }
   Indices(const Indices&) = delete;
   Indices& operator=(const Indices&) = delete;
@@ -129,8 +133,10 @@ void embedding(const Array& weight, const Array& indices, int64_t row_offset, in
       for (int64_t i = begin; i < end; ++i) {
         const int64_t r = rows[static_cast<size_t>(i)] - row_offset;
         std::byte* dst = out.bytes() + i * d * size;
-        if (r >= 0 && r < local) std::memcpy(dst, weight.bytes() + r * weight.strides[0] * size, bytes);
-        else std::memset(dst, 0, bytes);
+        if (r >= 0 && r < local)
+          std::memcpy(dst, weight.bytes() + r * weight.strides[0] * size, bytes);
+        else
+          std::memset(dst, 0, bytes);
       }
     });
     return;
@@ -141,17 +147,20 @@ void embedding(const Array& weight, const Array& indices, int64_t row_offset, in
     for (int64_t i = begin; i < end; ++i) {
       const int64_t r = rows[static_cast<size_t>(i)] - row_offset;
       const bool here = r >= 0 && r < local;
-      const std::byte* src = here ? weight.bytes() + r * weight.strides[0] * size : reinterpret_cast<const std::byte*>(&zero);
+      const std::byte* src =
+          here ? weight.bytes() + r * weight.strides[0] * size : reinterpret_cast<const std::byte*>(&zero);
       std::byte* dst = out.bytes() + to[static_cast<size_t>(i)];
       if (out_step == size)
         gather_elements(src, here ? in_step : 0, static_cast<size_t>(size), dst, d);
       else
-        for (int64_t j = 0; j < d; ++j) std::memcpy(dst + j * out_step, src + (here ? j * in_step : 0), static_cast<size_t>(size));
+        for (int64_t j = 0; j < d; ++j)
+          std::memcpy(dst + j * out_step, src + (here ? j * in_step : 0), static_cast<size_t>(size));
     }
   });
 }
 
-void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight, bool adds) {
+void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight,
+                        bool adds) {
   HOLON_ON_DEVICE(dweight, embedding_backward, dy, indices, row_offset, v_logical, dweight, adds);
   HOLON_CHECK(dweight.ndim() == 2 && dy.ndim() == indices.ndim() + 1 && dy.shape.back() == dweight.shape[1] &&
                   dy.numel() == indices.numel() * dweight.shape[1],
@@ -163,37 +172,41 @@ void embedding_backward(const Array& dy, const Array& indices, int64_t row_offse
   const DType wide = dtype_of(compute_type(dweight.dtype));
   const bool direct = dweight.dtype == wide && dweight.is_contiguous();
   Array sum = direct ? dweight : Array::empty(dweight.shape, wide, dweight.device);
-  if (!adds) fill(sum, 0);
-  else if (!direct) copy(dweight, sum);
+  if (!adds)
+    fill(sum, 0);
+  else if (!direct)
+    copy(dweight, sum);
   const int64_t size = bytes_of(dy.dtype), width = bytes_of(wide);
   const RowFn add = table().binary[static_cast<int>(BinaryOp::Add)][static_cast<int>(compute_type(wide))][0];
   const Number none[3] = {};
   // Threads take columns, so that the order of the additions does not depend on their number.
-  parallel_for(d, std::max<int64_t>(16, kGrain / std::max<int64_t>(static_cast<int64_t>(rows.size()), 1)), [&](int64_t begin, int64_t end) {
-    constexpr int64_t kBlock = 512;
-    alignas(64) std::byte block[kBlock * 8], scratch[kBlock * 8];
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const int64_t r = rows[i] - row_offset;
-      if (r < 0 || r >= local) continue;
-      for (int64_t j = begin; j < end; j += kBlock) {
-        const int64_t m = std::min(kBlock, end - j), stride = dy.strides.back() * size;
-        const std::byte* src = dy.bytes() + from[i] + j * stride;
-        if (dy.dtype != wide || stride != size) {
-          load_elements(src, stride, dy.dtype, wide, block, m, scratch);
-          src = block;
-        }
-        std::byte* dst = sum.bytes() + (r * d + j) * width;
-        const void* in[] = {dst, src};
-        add(in, dst, m, none);
-      }
-    }
-  });
+  parallel_for(d, std::max<int64_t>(16, kGrain / std::max<int64_t>(static_cast<int64_t>(rows.size()), 1)),
+               [&](int64_t begin, int64_t end) {
+                 constexpr int64_t kBlock = 512;
+                 alignas(64) std::byte block[kBlock * 8], scratch[kBlock * 8];
+                 for (size_t i = 0; i < rows.size(); ++i) {
+                   const int64_t r = rows[i] - row_offset;
+                   if (r < 0 || r >= local) continue;
+                   for (int64_t j = begin; j < end; j += kBlock) {
+                     const int64_t m = std::min(kBlock, end - j), stride = dy.strides.back() * size;
+                     const std::byte* src = dy.bytes() + from[i] + j * stride;
+                     if (dy.dtype != wide || stride != size) {
+                       load_elements(src, stride, dy.dtype, wide, block, m, scratch);
+                       src = block;
+                     }
+                     std::byte* dst = sum.bytes() + (r * d + j) * width;
+                     const void* in[] = {dst, src};
+                     add(in, dst, m, none);
+                   }
+                 }
+               });
   if (!direct) copy(sum, dweight);
 }
 
 void index_select(const Array& x, int axis, const Array& indices, Array& out, AxisPart part) {
   HOLON_ON_DEVICE(out, index_select, x, axis, indices, out, part);
-  HOLON_CHECK(x.dtype == out.dtype && x.ndim() == out.ndim() && indices.ndim() <= 1 && out.shape[axis] == indices.numel(),
+  HOLON_CHECK(x.dtype == out.dtype && x.ndim() == out.ndim() && indices.ndim() <= 1 &&
+                  out.shape[axis] == indices.numel(),
               "index_select: {} of {} along axis {} into {}", indices.shape, x.shape, axis, out.shape);
   const int64_t n = x.shape[axis];
   const Indices rows("index_select", indices, 0, part.size < 0 ? n : part.size);
@@ -217,33 +230,37 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out, Ax
       return out_of;
     };
     const std::vector<int64_t> in_x = places(x), in_out = places(out);
-    const int64_t size = bytes_of(x.dtype), k = static_cast<int64_t>(rows.size()), x_step = x.strides[axis], out_step = out.strides[axis];
-    parallel_for(static_cast<int64_t>(in_x.size()) * k, std::max<int64_t>(1, kGrain / inner), [&](int64_t begin, int64_t end) {
-      for (int64_t at = begin; at < end;) {
-        const auto place = static_cast<size_t>(at / k);
-        const int64_t first = at % k, last = std::min(k, first + end - at);
-        const std::byte* src = x.bytes() + in_x[place];
-        std::byte* dst = out.bytes() + in_out[place];
-        if (inner == 1)
-          visit_size(x.dtype, [&](auto tag) {
-            using T = typename decltype(tag)::type;
-            const T* s = reinterpret_cast<const T*>(src);
-            T* d = reinterpret_cast<T*>(dst);
-            for (int64_t i = first; i < last; ++i) {
-              const int64_t r = rows[static_cast<size_t>(i)] - part.offset;
-              d[i * out_step] = r >= 0 && r < n ? s[r * x_step] : T{};
-            }
-          });
-        else
-          for (int64_t i = first; i < last; ++i) {
-            const int64_t r = rows[static_cast<size_t>(i)] - part.offset;
-            std::byte* to_row = dst + i * out_step * size;
-            if (r >= 0 && r < n) std::memcpy(to_row, src + r * x_step * size, static_cast<size_t>(inner * size));
-            else std::memset(to_row, 0, static_cast<size_t>(inner * size));
-          }
-        at += last - first;
-      }
-    });
+    const int64_t size = bytes_of(x.dtype), k = static_cast<int64_t>(rows.size()), x_step = x.strides[axis],
+                  out_step = out.strides[axis];
+    parallel_for(static_cast<int64_t>(in_x.size()) * k, std::max<int64_t>(1, kGrain / inner),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t at = begin; at < end;) {
+                     const auto place = static_cast<size_t>(at / k);
+                     const int64_t first = at % k, last = std::min(k, first + end - at);
+                     const std::byte* src = x.bytes() + in_x[place];
+                     std::byte* dst = out.bytes() + in_out[place];
+                     if (inner == 1)
+                       visit_size(x.dtype, [&](auto tag) {
+                         using T = typename decltype(tag)::type;
+                         const T* s = reinterpret_cast<const T*>(src);
+                         T* d = reinterpret_cast<T*>(dst);
+                         for (int64_t i = first; i < last; ++i) {
+                           const int64_t r = rows[static_cast<size_t>(i)] - part.offset;
+                           d[i * out_step] = r >= 0 && r < n ? s[r * x_step] : T{};
+                         }
+                       });
+                     else
+                       for (int64_t i = first; i < last; ++i) {
+                         const int64_t r = rows[static_cast<size_t>(i)] - part.offset;
+                         std::byte* to_row = dst + i * out_step * size;
+                         if (r >= 0 && r < n)
+                           std::memcpy(to_row, src + r * x_step * size, static_cast<size_t>(inner * size));
+                         else
+                           std::memset(to_row, 0, static_cast<size_t>(inner * size));
+                       }
+                     at += last - first;
+                   }
+                 });
     return;
   }
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -280,11 +297,13 @@ namespace {
 // Rows of index along its last axis, by threads if kParallel: f(byte offset in x of the row's first element but for the
 // indexed axis, that in other, the row's indices).
 template <bool kParallel, class F>
-void for_each_indexed_row(const char* op, const Array& x, int axis, const Array& index, const Array& other, AxisPart part, F&& f) {
-  HOLON_CHECK(index.ndim() == x.ndim() && other.ndim() == x.ndim(), "{}: {} with indices {} and {}", op, x.shape, index.shape, other.shape);
+void for_each_indexed_row(const char* op, const Array& x, int axis, const Array& index, const Array& other,
+                          AxisPart part, F&& f) {
+  HOLON_CHECK(index.ndim() == x.ndim() && other.ndim() == x.ndim(), "{}: {} with indices {} and {}", op, x.shape,
+              index.shape, other.shape);
   for (int i = 0; i < x.ndim(); ++i)
-    HOLON_CHECK(index.shape[i] <= other.shape[i] && (i == axis || index.shape[i] <= x.shape[i]), "{}: {} with indices {} and {}",
-                op, x.shape, index.shape, other.shape);
+    HOLON_CHECK(index.shape[i] <= other.shape[i] && (i == axis || index.shape[i] <= x.shape[i]),
+                "{}: {} with indices {} and {}", op, x.shape, index.shape, other.shape);
   const Indices indices(op, index, 0, part.size >= 0 ? part.size : x.ndim() == 0 ? 1 : x.shape[axis]);
   if (indices.size() == 0) return;
   if (x.ndim() == 0) return f(0, 0, indices.data());
@@ -294,12 +313,13 @@ void for_each_indexed_row(const char* op, const Array& x, int axis, const Array&
   const std::vector<int64_t> in_x = row_offsets(others), in_other = row_offsets(like);
   const int64_t m = index.shape.back(), rows = static_cast<int64_t>(in_x.size());
   parallel_for(rows, kParallel ? std::max<int64_t>(1, kGrain / m) : rows, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) f(in_x[static_cast<size_t>(r)], in_other[static_cast<size_t>(r)], indices.data() + r * m);
+    for (int64_t r = begin; r < end; ++r)
+      f(in_x[static_cast<size_t>(r)], in_other[static_cast<size_t>(r)], indices.data() + r * m);
   });
 }
 
-// Elements along the last axis: how many, the steps from one to the next in x, in other, and for each index, and how many of
-// the indexed axis x holds.
+// Elements along the last axis: how many, the steps from one to the next in x, in other, and for each index, and how
+// many of the indexed axis x holds.
 struct RowSteps {
   int64_t n, x, other, index, held;
   RowSteps(const Array& x_, int axis, const Array& index_, const Array& other_) {
@@ -336,7 +356,8 @@ void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart p
   });
 }
 
-void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part, const char* shown) {
+void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part,
+             const char* shown) {
   HOLON_ON_DEVICE(out, scatter, op, out, axis, index, src, part, shown);
   HOLON_CHECK(src.dtype == out.dtype, "scatter: {} into {}", name(src.dtype), name(out.dtype));
   const RowSteps step(out, axis, index, src);
@@ -386,8 +407,8 @@ int64_t count_nonzero(const Array& x) {
 
 void nonzero(const Array& x, Array& out) {
   HOLON_ON_DEVICE(out, nonzero, x, out);
-  HOLON_CHECK(out.dtype == DType::kInt64 && out.ndim() == 2 && out.shape[1] == x.ndim(), "nonzero: {} into {} {}", x.shape,
-              name(out.dtype), out.shape);
+  HOLON_CHECK(out.dtype == DType::kInt64 && out.ndim() == 2 && out.shape[1] == x.ndim(), "nonzero: {} into {} {}",
+              x.shape, name(out.dtype), out.shape);
   const Array t = truth_of(x);
   const uint8_t* p = t.data<uint8_t>();
   const int64_t n = t.numel();
@@ -434,14 +455,16 @@ void one_hot(const Array& indices, int64_t classes, int64_t class_offset, Array&
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t j = columns[i] - class_offset;
     if (j >= 0 && j < out.shape.back())
-      std::memcpy(out.bytes() + rows[i] + j * out.strides.back() * bytes_of(out.dtype), one.bytes(), size_bytes(out.dtype));
+      std::memcpy(out.bytes() + rows[i] + j * out.strides.back() * bytes_of(out.dtype), one.bytes(),
+                  size_bytes(out.dtype));
   }
 }
 
 namespace {
 
 // Keeps columns [0, last] of each row (lower), or [last + 1, n), where last = row + diagonal in logical numbers.
-void triangle(const char* op, const Array& x, int64_t diagonal, int64_t row_offset, int64_t col_offset, Array& out, bool lower) {
+void triangle(const char* op, const Array& x, int64_t diagonal, int64_t row_offset, int64_t col_offset, Array& out,
+              bool lower) {
   HOLON_CHECK(x.shape == out.shape && x.dtype == out.dtype && x.ndim() >= 2, "{}: {} into {}", op, x.shape, out.shape);
   const int64_t n = x.shape.back(), rows = x.shape[x.ndim() - 2], size = bytes_of(x.dtype);
   const std::vector<int64_t> from = row_offsets(x), to = row_offsets(out);
@@ -456,7 +479,8 @@ void triangle(const char* op, const Array& x, int64_t diagonal, int64_t row_offs
     auto put = [&](int64_t begin, int64_t end, bool keep) {
       if (begin < end) {
         const int64_t shape[] = {end - begin}, ds[] = {out_step}, ss[] = {keep ? in_step : 0};
-        copy_bytes_strided(dst + begin * out_step, ds, keep ? src + begin * in_step : reinterpret_cast<const std::byte*>(&zero), ss, shape,
+        copy_bytes_strided(dst + begin * out_step, ds,
+                           keep ? src + begin * in_step : reinterpret_cast<const std::byte*>(&zero), ss, shape,
                            static_cast<size_t>(size));
       }
     };
@@ -494,13 +518,14 @@ void arange(Scalar start, Scalar step, int64_t offset, Array& out) {
       else
         reals[i] = start.as_double() + static_cast<double>(offset + at + i) * step.as_double();
     }
-    store_elements(whole ? static_cast<const void*>(integers) : reals, whole ? DType::kInt64 : DType::kFloat64, out.dtype,
-                   out.bytes() + at * stride, stride, m, scratch);
+    store_elements(whole ? static_cast<const void*>(integers) : reals, whole ? DType::kInt64 : DType::kFloat64,
+                   out.dtype, out.bytes() + at * stride, stride, m, scratch);
   }
 }
 
 void linspace(double start, double end, int64_t steps, int64_t offset, Array& out) {
-  HOLON_CHECK(out.ndim() == 1 && offset >= 0 && offset + out.shape[0] <= steps, "linspace: {} from {} of {}", out.shape, offset, steps);
+  HOLON_CHECK(out.ndim() == 1 && offset >= 0 && offset + out.shape[0] <= steps, "linspace: {} from {} of {}", out.shape,
+              offset, steps);
   HOLON_ON_DEVICE(out, linspace, start, end, steps, offset, out);
   const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   const int64_t stride = out.strides[0] * bytes_of(out.dtype);
@@ -508,7 +533,9 @@ void linspace(double start, double end, int64_t steps, int64_t offset, Array& ou
   for (int64_t i = 0; i < out.shape[0]; ++i) {
     const int64_t k = offset + i;
     // From the nearer end, so that both ends are exact.
-    const double v = k < steps / 2 ? start + step * static_cast<double>(k) : steps > 1 ? end - step * static_cast<double>(steps - 1 - k) : start;
+    const double v = k < steps / 2 ? start + step * static_cast<double>(k)
+        : steps > 1                ? end - step * static_cast<double>(steps - 1 - k)
+                                   : start;
     store_elements(&v, DType::kFloat64, out.dtype, out.bytes() + i * stride, stride, 1, scratch);
   }
 }
@@ -519,7 +546,8 @@ void eye(int64_t row_offset, int64_t col_offset, Array& out) {
   const int64_t shift = row_offset - col_offset;  // the diagonal's column less its row
   const int64_t first = std::max<int64_t>(0, -shift), n = std::min(out.shape[0], out.shape[1] - shift) - first;
   if (n <= 0) return;
-  Array ones = out.view({n}, {out.strides[0] + out.strides[1]}, first * out.strides[0] + (first + shift) * out.strides[1]);
+  Array ones =
+      out.view({n}, {out.strides[0] + out.strides[1]}, first * out.strides[0] + (first + shift) * out.strides[1]);
   fill(ones, 1);
 }
 

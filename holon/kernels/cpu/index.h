@@ -16,8 +16,8 @@ void embedding(const Array& weight, const Array& indices, int64_t row_offset, in
 void embedding_backward(const Array& dy, const Array& indices, int64_t row_offset, int64_t v_logical, Array& dweight,
                         bool adds = false);
 
-// The part of an indexed axis that an array holds: its elements from offset on, of size in all (-1: what the array has). Indices
-// count in the whole axis; what they name elsewhere reads as zero and is not written.
+// The part of an indexed axis that an array holds: its elements from offset on, of size in all (-1: what the array
+// has). Indices count in the whole axis; what they name elsewhere reads as zero and is not written.
 struct AxisPart {
   int64_t offset = 0, size = -1;
 };
@@ -30,7 +30,8 @@ void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart p
 enum class ScatterOp { kSet, kAdd, kMultiply };
 // out[i][index[i][j][k]][k] op= src[i][j][k] (for axis 1), one after the other. src has at least index's shape; src and
 // out have one dtype.
-void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part = {}, const char* shown = "scatter");
+void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part = {},
+             const char* shown = "scatter");
 void scatter_scalar(ScatterOp op, Array& out, int axis, const Array& index, Scalar value);
 // out[.., indices[j], ..] += src[.., j, ..] along the axis; indices [k] as for index_select.
 void index_add(Array& out, int axis, const Array& indices, const Array& src, AxisPart part = {});
@@ -57,8 +58,8 @@ void arange(Scalar start, Scalar step, int64_t offset, Array& out);
 void linspace(double start, double end, int64_t steps, int64_t offset, Array& out);
 void eye(int64_t row_offset, int64_t col_offset, Array& out);
 
-// Along the last axis, stable; a NaN is larger than every number. values and indices (int64) have x's shape; values may be
-// undefined.
+// Along the last axis, stable; a NaN is larger than every number. values and indices (int64) have x's shape; values may
+// be undefined.
 void sort(const Array& x, bool descending, Array* values, Array& indices);
 // The k largest (smallest), in order; values [..., k], indices int64 [..., k]. Errors: k larger than the axis.
 void topk(const Array& x, int64_t k, bool largest, Array& values, Array& indices);

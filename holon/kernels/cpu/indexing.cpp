@@ -18,10 +18,12 @@ struct Joined {
 };
 constexpr int64_t kElsewhere = INT64_MIN;
 
-Joined join(const Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap, std::string_view prefix) {
+Joined join(const Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap,
+            std::string_view prefix) {
   Joined j;
   for (auto* a : indices) {
-    if (a->dtype != DType::kInt32 && a->dtype != DType::kInt64) fail_type("{}an index is {}. It must be int32 or int64.", prefix, name(a->dtype));
+    if (a->dtype != DType::kInt32 && a->dtype != DType::kInt64)
+      fail_type("{}an index is {}. It must be int32 or int64.", prefix, name(a->dtype));
     j.shape = broadcast_shapes(j.shape, a->shape, "index");
   }
   const int64_t n = j.shape.numel();
@@ -37,11 +39,14 @@ Joined join(const Array& x, int axis, std::span<const Array* const> indices, std
     for (int64_t i = 0; i < n; ++i) {
       const int64_t given = a.dtype == DType::kInt64 ? a.data<int64_t>()[from] : a.data<int32_t>()[from];
       if (given >= size || given < (wrap ? -size : 0))
-        fail(ErrorKind::kIndex, "{}index {} is out of range for axis {} of size {} (at position {} of indices {}).", prefix, given, d, size, i, j.shape);
+        fail(ErrorKind::kIndex, "{}index {} is out of range for axis {} of size {} (at position {} of indices {}).",
+             prefix, given, d, size, i, j.shape);
       const int64_t local = (given < 0 ? given + size : given) - parts[k].offset;
       int64_t& place = j.places[static_cast<size_t>(i)];
-      if (local < 0 || local >= x.shape[d]) place = kElsewhere;
-      else if (place != kElsewhere) place += local * stride;
+      if (local < 0 || local >= x.shape[d])
+        place = kElsewhere;
+      else if (place != kElsewhere)
+        place += local * stride;
       for (int b = j.shape.size() - 1; b >= 0; --b) {
         from += step[b];
         if (++at[b] < j.shape[b]) break;
@@ -53,14 +58,17 @@ Joined join(const Array& x, int axis, std::span<const Array* const> indices, std
   return j;
 }
 
-// f(offset in x of a block's begin or kElsewhere, its offset in y) for every index and every element of the axes before the
-// indexed ones: a block is the axes behind them. y: [pre..., b..., post...].
+// f(offset in x of a block's begin or kElsewhere, its offset in y) for every index and every element of the axes before
+// the indexed ones: a block is the axes behind them. y: [pre..., b..., post...].
 template <class F>
 void each_block(const Array& x, int axis, size_t n_indices, const Joined& j, const Array& y, F&& f) {
   const int nb = j.shape.size();
-  HOLON_CHECK(y.ndim() == x.ndim() - static_cast<int>(n_indices) + nb, "index: {} of {} and {}", j.shape, x.shape, y.shape);
+  HOLON_CHECK(y.ndim() == x.ndim() - static_cast<int>(n_indices) + nb, "index: {} of {} and {}", j.shape, x.shape,
+              y.shape);
   for (int d = 0; d < y.ndim(); ++d) {
-    const int64_t want = d < axis ? x.shape[d] : d < axis + nb ? j.shape[d - axis] : x.shape[d - nb + static_cast<int>(n_indices)];
+    const int64_t want = d < axis ? x.shape[d]
+        : d < axis + nb           ? j.shape[d - axis]
+                                  : x.shape[d - nb + static_cast<int>(n_indices)];
     HOLON_CHECK(y.shape[d] == want, "index: {} of {} and {}", j.shape, x.shape, y.shape);
   }
   if (y.numel() == 0) return;
@@ -105,15 +113,18 @@ Array block_of(const Array& a, int n) {
 
 template <class T>
 T sum_of(T a, T b) {
-  if constexpr (std::is_same_v<T, bool>) return a || b;
-  else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) return T(static_cast<float>(a) + static_cast<float>(b));
-  else return static_cast<T>(a + b);
+  if constexpr (std::is_same_v<T, bool>)
+    return a || b;
+  else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+    return T(static_cast<float>(a) + static_cast<float>(b));
+  else
+    return static_cast<T>(a + b);
 }
 
 }  // namespace
 
-void index_axes(const Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap, Array& out,
-                std::string_view prefix) {
+void index_axes(const Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts,
+                bool wrap, Array& out, std::string_view prefix) {
   HOLON_ON_DEVICE(out, index_axes, x, axis, indices, parts, wrap, out, prefix);
   HOLON_CHECK(x.dtype == out.dtype, "index: {} into {}", name(x.dtype), name(out.dtype));
   const Joined j = join(x, axis, indices, parts, wrap, prefix);
@@ -125,8 +136,10 @@ void index_axes(const Array& x, int axis, std::span<const Array* const> indices,
   each_block(x, axis, indices.size(), j, out, [&](int64_t in_x, int64_t in_y) {
     std::byte* dst = out.bytes() + in_y * size;
     if (flat) {
-      if (in_x == kElsewhere) std::memset(dst, 0, bytes);
-      else std::memcpy(dst, x.bytes() + in_x * size, bytes);
+      if (in_x == kElsewhere)
+        std::memset(dst, 0, bytes);
+      else
+        std::memcpy(dst, x.bytes() + in_x * size, bytes);
       return;
     }
     to.offset = out.offset + in_y;
@@ -136,8 +149,8 @@ void index_axes(const Array& x, int axis, std::span<const Array* const> indices,
   });
 }
 
-void index_put_axes(Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts, bool wrap, bool accumulate,
-                    const Array& value, std::string_view prefix) {
+void index_put_axes(Array& x, int axis, std::span<const Array* const> indices, std::span<const AxisPart> parts,
+                    bool wrap, bool accumulate, const Array& value, std::string_view prefix) {
   HOLON_ON_DEVICE(x, index_put_axes, x, axis, indices, parts, wrap, accumulate, value, prefix);
   HOLON_CHECK(x.dtype == value.dtype, "index_put: {} into {}", name(value.dtype), name(x.dtype));
   const Joined j = join(x, axis, indices, parts, wrap, prefix);
@@ -180,8 +193,8 @@ void index_put_axes(Array& x, int axis, std::span<const Array* const> indices, s
   });
 }
 
-void window_put(Array& x, const Dims& offset, std::span<const int64_t> starts, std::span<const int64_t> steps, std::span<const int64_t> sizes,
-                const Array& value, const Dims& value_offset) {
+void window_put(Array& x, const Dims& offset, std::span<const int64_t> starts, std::span<const int64_t> steps,
+                std::span<const int64_t> sizes, const Array& value, const Dims& value_offset) {
   Array to = x, from = value;
   for (int d = 0; d < x.ndim(); ++d) {
     const auto a = static_cast<size_t>(d);

@@ -8,29 +8,29 @@
 
 namespace holon::kernels {
 
-#define HOLON_DECLARE_ISA(isa)        \
-  namespace isa {                     \
-  void fill_unary(Table& t);          \
-  void fill_binary(Table& t);         \
-  void fill_convert(Table& t);        \
-  void fill_reduce(Table& t);         \
-  void fill_rows(Table& t);           \
-  void fill_channels(Table& t);       \
-  void fill_optim(Table& t);          \
-  void fill_random(Table& t);         \
-  }                                   \
+#define HOLON_DECLARE_ISA(isa)                \
+  namespace isa {                             \
+  void fill_unary(Table& t);                  \
+  void fill_binary(Table& t);                 \
+  void fill_convert(Table& t);                \
+  void fill_reduce(Table& t);                 \
+  void fill_rows(Table& t);                   \
+  void fill_channels(Table& t);               \
+  void fill_optim(Table& t);                  \
+  void fill_random(Table& t);                 \
+  }                                           \
   static Table make_##isa(const char* name) { \
-    Table t{};                        \
-    t.name = name;                    \
-    isa::fill_unary(t);               \
-    isa::fill_binary(t);              \
-    isa::fill_convert(t);             \
-    isa::fill_reduce(t);              \
-    isa::fill_rows(t);                \
-    isa::fill_channels(t);            \
-    isa::fill_optim(t);               \
-    isa::fill_random(t);              \
-    return t;                         \
+    Table t{};                                \
+    t.name = name;                            \
+    isa::fill_unary(t);                       \
+    isa::fill_binary(t);                      \
+    isa::fill_convert(t);                     \
+    isa::fill_reduce(t);                      \
+    isa::fill_rows(t);                        \
+    isa::fill_channels(t);                    \
+    isa::fill_optim(t);                       \
+    isa::fill_random(t);                      \
+    return t;                                 \
   }
 
 HOLON_DECLARE_ISA(isa_base)
@@ -51,7 +51,7 @@ struct Tables {
     __builtin_cpu_init();
     // x86-64-v3 and -v4 in full: the compiler may use any of their instructions.
     bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-              __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt");
+        __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt");
     if (v3) list[count++] = make_isa_v3("v3");
     if (v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))

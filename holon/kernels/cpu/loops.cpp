@@ -12,7 +12,7 @@ namespace holon::kernels {
 
 namespace {
 
-constexpr int64_t kBlock = 512;   // elements that are converted at a time
+constexpr int64_t kBlock = 512;    // elements that are converted at a time
 constexpr int64_t kShortRow = 32;  // rows below this are gathered into blocks
 
 template <class T>
@@ -130,7 +130,8 @@ void scatter_elements(const std::byte* src, std::byte* dst, int64_t stride, size
   }
 }
 
-void load_elements(const std::byte* src, int64_t stride, DType from, DType to, void* dst, int64_t n, std::byte* scratch) {
+void load_elements(const std::byte* src, int64_t stride, DType from, DType to, void* dst, int64_t n,
+                   std::byte* scratch) {
   const size_t size = size_bytes(from);
   if (from == to) {
     gather_elements(src, stride, size, static_cast<std::byte*>(dst), n);
@@ -144,7 +145,8 @@ void load_elements(const std::byte* src, int64_t stride, DType from, DType to, v
   table().convert[static_cast<int>(from)][static_cast<int>(to)](row, dst, n);
 }
 
-void store_elements(const void* src, DType from, DType to, std::byte* dst, int64_t stride, int64_t n, std::byte* scratch) {
+void store_elements(const void* src, DType from, DType to, std::byte* dst, int64_t stride, int64_t n,
+                    std::byte* scratch) {
   const size_t size = size_bytes(to);
   if (from == to) {
     scatter_elements(static_cast<const std::byte*>(src), dst, stride, size, n);
@@ -184,7 +186,8 @@ struct Runner {
     for (int k = 0; k < loop.inputs; ++k) {
       const LoopInput& in = loop.in[k];
       operands[k + 1] = {const_cast<std::byte*>(in.data), in.dtype, in.compute, Operand::kDirect};
-      HOLON_CHECK(in.shape->size() <= out.ndim(), "an input of shape {} does not broadcast to {}", *in.shape, out.shape);
+      HOLON_CHECK(in.shape->size() <= out.ndim(), "an input of shape {} does not broadcast to {}", *in.shape,
+                  out.shape);
     }
     for (int i = 0; i < out.ndim(); ++i) {
       int64_t s[kMaxOperands];
@@ -217,7 +220,8 @@ struct Runner {
     for (int k = 0; k <= loop.inputs; ++k) {
       Operand& o = operands[k];
       const bool plain = axes.shape[last] == 1 && axes.n == 1;
-      const bool direct = across_rows ? is_flat(k) : plain || axes.strides[last][k] == static_cast<int64_t>(size_bytes(o.dtype));
+      const bool direct =
+          across_rows ? is_flat(k) : plain || axes.strides[last][k] == static_cast<int64_t>(size_bytes(o.dtype));
       if (!direct || o.dtype != o.compute) o.way = Operand::kBlockwise;
     }
     if (!across_rows && loop.inputs == 2 && loop.vector_scalar && axes.shape[last] > 1) {
@@ -282,7 +286,8 @@ struct Runner {
         }
         in[k - 1] = blocks[k];
         if (o.way == Operand::kOneElement) {
-          load_elements(o.data + offset(k, index), static_cast<int64_t>(size_bytes(o.dtype)), o.dtype, o.compute, blocks[k], 1, scratch);
+          load_elements(o.data + offset(k, index), static_cast<int64_t>(size_bytes(o.dtype)), o.dtype, o.compute,
+                        blocks[k], 1, scratch);
           continue;
         }
         const int64_t size = static_cast<int64_t>(size_bytes(o.compute));

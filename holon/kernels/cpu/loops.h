@@ -1,5 +1,5 @@
-// Element-wise loops over strided operands: orders and merges the axes, converts dtypes in small blocks, shares the work
-// out to threads, and leaves contiguous rows to a loop of the table.
+// Element-wise loops over strided operands: orders and merges the axes, converts dtypes in small blocks, shares the
+// work out to threads, and leaves contiguous rows to a loop of the table.
 #pragma once
 
 #include "holon/array/array.h"
@@ -26,8 +26,8 @@ struct LoopAxes {
     return m;
   }
   void add(int64_t size, const int64_t* s);
-  // Orders the axes by the strides of the first operand, largest first, drops those of size 1, and merges those that are
-  // one in all operands. At least one axis remains.
+  // Orders the axes by the strides of the first operand, largest first, drops those of size 1, and merges those that
+  // are one in all operands. At least one axis remains.
   void simplify();
 };
 
@@ -42,8 +42,10 @@ DType dtype_of(Compute compute);
 void gather_elements(const std::byte* src, int64_t stride, size_t size, std::byte* dst, int64_t n);
 void scatter_elements(const std::byte* src, std::byte* dst, int64_t stride, size_t size, int64_t n);
 // The same with a conversion. scratch has room for n elements of `from`; it is not used where src is contiguous.
-void load_elements(const std::byte* src, int64_t stride, DType from, DType to, void* dst, int64_t n, std::byte* scratch);
-void store_elements(const void* src, DType from, DType to, std::byte* dst, int64_t stride, int64_t n, std::byte* scratch);
+void load_elements(const std::byte* src, int64_t stride, DType from, DType to, void* dst, int64_t n,
+                   std::byte* scratch);
+void store_elements(const void* src, DType from, DType to, std::byte* dst, int64_t stride, int64_t n,
+                    std::byte* scratch);
 
 struct LoopInput {
   const std::byte* data;

@@ -23,17 +23,24 @@ struct Problem {
   const Array& target;
 
   Problem(const char* op, const Array& logits, const Array& t, const CrossEntropy& o)
-      : compute(float_compute(logits.dtype, op)), rows(logits, 1, compute), n(rows.count()), columns(rows.length()),
-        classes(o.num_classes < 0 ? columns : o.num_classes), offset(o.class_offset), ignore(o.ignore_index),
-        smoothing(o.label_smoothing), target(t) {
+      : compute(float_compute(logits.dtype, op)),
+        rows(logits, 1, compute),
+        n(rows.count()),
+        columns(rows.length()),
+        classes(o.num_classes < 0 ? columns : o.num_classes),
+        offset(o.class_offset),
+        ignore(o.ignore_index),
+        smoothing(o.label_smoothing),
+        target(t) {
     HOLON_CHECK(logits.ndim() == 2, "{}: logits of shape {}", op, logits.shape);
     HOLON_CHECK(t.numel() == n && t.is_contiguous() && (t.dtype == DType::kInt32 || t.dtype == DType::kInt64),
                 "{}: targets of shape {} {} for {} rows", op, t.shape, name(t.dtype), n);
     for (int64_t i = 0; i < n; ++i) {
       const int64_t c = class_of(i);
       if ((c < 0 || c >= classes) && c != ignore)
-        fail(ErrorKind::kIndex, "{}: target {} at row {} is outside [0, {}). Check the labels, or pass it as ignore_index (now {}).",
-             op, c, i, classes, ignore);
+        fail(ErrorKind::kIndex,
+             "{}: target {} at row {} is outside [0, {}). Check the labels, or pass it as ignore_index (now {}).", op,
+             c, i, classes, ignore);
     }
   }
 
@@ -43,7 +50,8 @@ struct Problem {
   int64_t grain() const { return std::max<int64_t>(1, kRowGrain / std::max<int64_t>(columns, 1)); }
 
   double at(const void* row, int64_t j) const {
-    return compute == DType::kFloat64 ? static_cast<const double*>(row)[j] : static_cast<double>(static_cast<const float*>(row)[j]);
+    return compute == DType::kFloat64 ? static_cast<const double*>(row)[j]
+                                      : static_cast<double>(static_cast<const float*>(row)[j]);
   }
   double picked(int64_t i, const void* row) const {
     const int64_t j = class_of(i) - offset;
@@ -57,8 +65,8 @@ struct Problem {
   }
 
   void check(const char* what, const Array& a) const {
-    HOLON_CHECK(a.numel() == n && a.dtype == compute && a.is_contiguous(), "cross_entropy: {} of shape {} {} for {} rows",
-                what, a.shape, name(a.dtype), n);
+    HOLON_CHECK(a.numel() == n && a.dtype == compute && a.is_contiguous(),
+                "cross_entropy: {} of shape {} {} for {} rows", what, a.shape, name(a.dtype), n);
   }
 };
 
@@ -77,7 +85,8 @@ double get(const Array& a, int64_t i) {
 void cross_entropy(const Array& logits, const Array& target, const CrossEntropy& options, Array& loss, Array& lse) {
   HOLON_ON_DEVICE(loss, cross_entropy, logits, target, options, loss, lse);
   const Problem p("cross_entropy", logits, target, options);
-  HOLON_CHECK(p.columns == p.classes, "cross_entropy: {} of {} classes; a part needs cross_entropy_picked", p.columns, p.classes);
+  HOLON_CHECK(p.columns == p.classes, "cross_entropy: {} of {} classes; a part needs cross_entropy_picked", p.columns,
+              p.classes);
   p.check("loss", loss);
   p.check("lse", lse);
   const LogSumExpFn sum = table().log_sum_exp[p.compute == DType::kFloat64];
@@ -109,7 +118,8 @@ void cross_entropy_backward(const Array& logits, const Array& target, const Cros
   const Problem p("cross_entropy_backward", logits, target, options);
   p.check("lse", lse);
   p.check("dloss", dloss);
-  HOLON_CHECK(dlogits.shape == logits.shape && dlogits.dtype == logits.dtype, "cross_entropy_backward: {} into {}", logits.shape, dlogits.shape);
+  HOLON_CHECK(dlogits.shape == logits.shape && dlogits.dtype == logits.dtype, "cross_entropy_backward: {} into {}",
+              logits.shape, dlogits.shape);
   const Rows to(dlogits, 1, p.compute);
   const CrossEntropyBackwardFn run = table().cross_entropy_backward[p.compute == DType::kFloat64];
   const double even = p.smoothing / static_cast<double>(p.classes);
@@ -146,7 +156,9 @@ void nll(const Array& log_probability, const Array& target, const CrossEntropy& 
     const int64_t c = p.class_of(i), j = c - p.offset;
     double v = 0;
     if (c != p.ignore && j >= 0 && j < p.columns)
-      load_elements(log_probability.bytes() + (i * log_probability.strides[0] + j * log_probability.strides[1]) * static_cast<int64_t>(size_bytes(dtype)),
+      load_elements(log_probability.bytes() +
+                        (i * log_probability.strides[0] + j * log_probability.strides[1]) *
+                            static_cast<int64_t>(size_bytes(dtype)),
                     static_cast<int64_t>(size_bytes(dtype)), dtype, DType::kFloat64, &v, 1, nullptr);
     put(loss, i, -v);
   }
@@ -164,7 +176,9 @@ void nll_backward(const Array& target, const CrossEntropy& options, const Array&
     const double v = -get(dloss, i);
     alignas(8) std::byte scratch[8];
     store_elements(&v, DType::kFloat64, dtype,
-                   dlog_probability.bytes() + (i * dlog_probability.strides[0] + j * dlog_probability.strides[1]) * static_cast<int64_t>(size_bytes(dtype)),
+                   dlog_probability.bytes() +
+                       (i * dlog_probability.strides[0] + j * dlog_probability.strides[1]) *
+                           static_cast<int64_t>(size_bytes(dtype)),
                    static_cast<int64_t>(size_bytes(dtype)), 1, scratch);
   }
 }

@@ -10,7 +10,8 @@
 
 namespace holon::kernels {
 
-void multinomial(uint64_t seed, uint64_t counter, const Array& weights, int64_t first_row, int64_t rows, bool replacement, Array& out) {
+void multinomial(uint64_t seed, uint64_t counter, const Array& weights, int64_t first_row, int64_t rows,
+                 bool replacement, Array& out) {
   HOLON_ON_DEVICE(out, multinomial, seed, counter, weights, first_row, rows, replacement, out);
   const int64_t n = out.ndim() == 2 ? out.shape[0] : 1, classes = weights.shape.back(), draws = out.shape.back();
   Array w = Array::empty({n, classes}, DType::kFloat64), drawn = Array::empty({n, draws}, DType::kInt64);
@@ -28,7 +29,8 @@ void multinomial(uint64_t seed, uint64_t counter, const Array& weights, int64_t 
     int64_t positive = 0, last = 0;
     for (int64_t k = 0; k < classes; ++k) {
       if (!(p[k] >= 0) || std::isinf(p[k]))
-        fail_value("multinomial: the weight {} of class {} in row {} is negative or not finite.", p[k], k, first_row + i);
+        fail_value("multinomial: the weight {} of class {} in row {} is negative or not finite.", p[k], k,
+                   first_row + i);
       total += p[k];
       sums[static_cast<size_t>(k)] = total;
       if (p[k] > 0) {
@@ -37,7 +39,8 @@ void multinomial(uint64_t seed, uint64_t counter, const Array& weights, int64_t 
       }
     }
     if (positive < (replacement ? 1 : draws))
-      fail_value("multinomial: row {} has {} weights above 0; {} are needed.", first_row + i, positive, replacement ? 1 : draws);
+      fail_value("multinomial: row {} has {} weights above 0; {} are needed.", first_row + i, positive,
+                 replacement ? 1 : draws);
     if (replacement) {
       for (int64_t k = 0; k < draws; ++k) {
         auto at = std::upper_bound(sums.begin(), sums.end(), r[k] * total) - sums.begin();

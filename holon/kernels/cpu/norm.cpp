@@ -13,8 +13,8 @@ namespace holon::kernels {
 
 namespace {
 
-constexpr int64_t kRowGrain = 8192;     // elements
-constexpr int64_t kRowsPerBlock = 64;   // rows whose gradients of the weight are added up in the compute type
+constexpr int64_t kRowGrain = 8192;    // elements
+constexpr int64_t kRowsPerBlock = 64;  // rows whose gradients of the weight are added up in the compute type
 constexpr int64_t kMaxBlocks = 16;
 
 // A contiguous array of the given dtype, or an undefined one.
@@ -38,8 +38,8 @@ double get(const Array& a, int64_t i) {
   return a.dtype == DType::kFloat64 ? a.data<double>()[i] : static_cast<double>(a.data<float>()[i]);
 }
 void check_statistic(const Array& a, int64_t rows, DType compute) {
-  HOLON_CHECK(a.numel() == rows && a.dtype == compute && a.is_contiguous(), "norm: a statistic of shape {} {} for {} rows",
-              a.shape, name(a.dtype), rows);
+  HOLON_CHECK(a.numel() == rows && a.dtype == compute && a.is_contiguous(),
+              "norm: a statistic of shape {} {} for {} rows", a.shape, name(a.dtype), rows);
 }
 // A rank's part of a statistic may be a window on the whole.
 Array statistic_of(const Array& a, int64_t rows, DType compute) {
@@ -49,8 +49,8 @@ Array statistic_of(const Array& a, int64_t rows, DType compute) {
 }
 
 void check_operand(const char* op, const Array& a, const Array& like, DType compute) {
-  HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} beside {} {}", op, name(a.dtype),
-              a.shape, name(like.dtype), like.shape);
+  HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} beside {} {}", op,
+              name(a.dtype), a.shape, name(like.dtype), like.shape);
 }
 
 RowFn add_of(DType compute) {
@@ -122,37 +122,39 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
   const Array in = with_rows(x, axes), gradient = with_rows(dy, axes), more = other ? with_rows(*other, axes) : Array();
   Array out = with_rows(dx, axes);
   const Rows xs = Rows::along_last(in, axes, compute), dys = Rows::along_last(gradient, axes, compute),
-             dxs = Rows::along_last(out, axes, compute),
-             others = other ? Rows::along_last(more, axes, compute) : xs;
+             dxs = Rows::along_last(out, axes, compute), others = other ? Rows::along_last(more, axes, compute) : xs;
   const int64_t n = xs.length(), rows = xs.count(), width = static_cast<int64_t>(size_bytes(compute));
   const Array r = statistic_of(rstd, rows, compute), m = mean ? statistic_of(*mean, rows, compute) : Array();
   const Array w = as_row(weight, compute, n);
-  const NormBackwardFn run = (mean ? table().layer_norm_backward : table().rms_norm_backward)[compute == DType::kFloat64];
+  const NormBackwardFn run =
+      (mean ? table().layer_norm_backward : table().rms_norm_backward)[compute == DType::kFloat64];
   const bool sums = dweight || dbias;
   // Blocks of rows do not depend on the number of threads, so neither do the sums.
   const int64_t blocks = std::clamp<int64_t>(rows / kRowsPerBlock, 1, sums ? kMaxBlocks : std::max<int64_t>(rows, 1));
   std::vector<double> totals(sums ? static_cast<size_t>(blocks * 2 * n) : 0);
-  parallel_for(blocks, std::max<int64_t>(1, kRowGrain * blocks / std::max<int64_t>(n * rows, 1)), [&](int64_t first, int64_t last) {
-    RowBuffer a(xs.direct() ? 0 : n), b(dys.direct() ? 0 : n), c(dxs.direct() ? 0 : n),
-        d(others.direct() || !other ? 0 : n);
-    std::vector<std::byte> part(sums ? static_cast<size_t>(2 * n * width) : 0);
-    for (int64_t block = first; block < last; ++block) {
-      const int64_t begin = rows * block / blocks, end = rows * (block + 1) / blocks;
-      for (int64_t at = begin; at < end; at += kRowsPerBlock) {
-        std::fill(part.begin(), part.end(), std::byte{0});
-        void* dw = dweight ? part.data() : nullptr;
-        void* db = dbias ? part.data() + n * width : nullptr;
-        for (int64_t i = at; i < std::min(at + kRowsPerBlock, end); ++i) {
-          run(dys.read(i, b), xs.read(i, a), data(w), mean ? get(m, i) : 0.0, get(r, i),
-              other ? others.read(i, d) : nullptr, dxs.target(i, c), dw, db, n);
-          dxs.write(i, c);
-        }
-        if (!sums) continue;
-        double* total = totals.data() + block * 2 * n;
-        compute == DType::kFloat64 ? add_up<double>(part.data(), total, 2 * n) : add_up<float>(part.data(), total, 2 * n);
-      }
-    }
-  });
+  parallel_for(blocks, std::max<int64_t>(1, kRowGrain * blocks / std::max<int64_t>(n * rows, 1)),
+               [&](int64_t first, int64_t last) {
+                 RowBuffer a(xs.direct() ? 0 : n), b(dys.direct() ? 0 : n), c(dxs.direct() ? 0 : n),
+                     d(others.direct() || !other ? 0 : n);
+                 std::vector<std::byte> part(sums ? static_cast<size_t>(2 * n * width) : 0);
+                 for (int64_t block = first; block < last; ++block) {
+                   const int64_t begin = rows * block / blocks, end = rows * (block + 1) / blocks;
+                   for (int64_t at = begin; at < end; at += kRowsPerBlock) {
+                     std::fill(part.begin(), part.end(), std::byte{0});
+                     void* dw = dweight ? part.data() : nullptr;
+                     void* db = dbias ? part.data() + n * width : nullptr;
+                     for (int64_t i = at; i < std::min(at + kRowsPerBlock, end); ++i) {
+                       run(dys.read(i, b), xs.read(i, a), data(w), mean ? get(m, i) : 0.0, get(r, i),
+                           other ? others.read(i, d) : nullptr, dxs.target(i, c), dw, db, n);
+                       dxs.write(i, c);
+                     }
+                     if (!sums) continue;
+                     double* total = totals.data() + block * 2 * n;
+                     compute == DType::kFloat64 ? add_up<double>(part.data(), total, 2 * n)
+                                                : add_up<float>(part.data(), total, 2 * n);
+                   }
+                 }
+               });
   if (out.storage.get() != dx.storage.get()) copy(out, dx);
   if (!sums) return;
   for (int64_t block = 1; block < blocks; ++block) add_up<double>(totals.data() + block * 2 * n, totals.data(), 2 * n);
@@ -167,7 +169,8 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
 
 }  // namespace
 
-void layer_norm(const Array& x, int axes, const Array& weight, const Array& bias, double eps, Array& y, Array& mean, Array& rstd) {
+void layer_norm(const Array& x, int axes, const Array& weight, const Array& bias, double eps, Array& y, Array& mean,
+                Array& rstd) {
   HOLON_ON_DEVICE(y, layer_norm, x, axes, weight, bias, eps, y, mean, rstd);
   forward("layer_norm", x, axes, weight, bias, eps, y, &mean, rstd);
 }
@@ -196,7 +199,8 @@ void rms_norm(const Array& x, int axes, const Array& weight, double eps, Array& 
   forward("rms_norm", x, axes, weight, Array(), eps, y, nullptr, rstd);
 }
 
-void rms_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd, Array& dx, Array* dweight) {
+void rms_norm_backward(const Array& dy, const Array& x, int axes, const Array& weight, const Array& rstd, Array& dx,
+                       Array* dweight) {
   HOLON_ON_DEVICE(dx, rms_norm_backward, dy, x, axes, weight, rstd, dx, dweight);
   backward("rms_norm_backward", dy, x, axes, weight, nullptr, rstd, dx, dweight, nullptr);
 }

@@ -38,7 +38,7 @@ struct Staged<std::span<const UpdateTensor>> {
 
 namespace {
 
-constexpr int64_t kBlock = 512;     // elements that are converted at a time
+constexpr int64_t kBlock = 512;      // elements that are converted at a time
 constexpr int64_t kChunk = 1 << 15;  // elements that sums are taken over at a time
 constexpr int kMost = 6;
 
@@ -63,8 +63,8 @@ Arrays together(std::initializer_list<const Array*> arrays, uint32_t written, co
   for (const Array* a : arrays) {
     t.a[k++] = a && a->defined() ? a : nullptr;
     if (!t.a[k - 1]) continue;
-    HOLON_CHECK(a->shape == first.shape && is_floating(a->dtype), "{}: a parameter of shape {} with a {} of shape {}", op,
-                first.shape, name(a->dtype), a->shape);
+    HOLON_CHECK(a->shape == first.shape && is_floating(a->dtype), "{}: a parameter of shape {} with a {} of shape {}",
+                op, first.shape, name(a->dtype), a->shape);
     t.alike &= a->strides == first.strides;
     t.direct &= a->dtype == t.compute;
   }
@@ -120,7 +120,8 @@ void walk(const Arrays& t, int64_t begin, int64_t end, F&& step) {
     }
     step(p, m);
     for (int k = 0; k < kMost; ++k)
-      if (p[k] && p[k] != where[k] && t.written >> k & 1) store_elements(blocks[k], t.compute, t.a[k]->dtype, where[k], strides[k], m, scratch);
+      if (p[k] && p[k] != where[k] && t.written >> k & 1)
+        store_elements(blocks[k], t.compute, t.a[k]->dtype, where[k], strides[k], m, scratch);
     at += m;
   }
 }
@@ -131,13 +132,15 @@ struct Chunk {
   int64_t begin, end, start;
 };
 
-// Calls f(chunk, number of the chunk) for all chunks of all tensors, in several threads. The chunks do not depend on these.
+// Calls f(chunk, number of the chunk) for all chunks of all tensors, in several threads. The chunks do not depend on
+// these.
 template <class F>
 void for_chunks(const std::vector<Chunk>& chunks, F&& f) {
   if (chunks.empty()) return;
   const int64_t total = chunks.back().start + chunks.back().end - chunks.back().begin;
   parallel_for(total, kGrain, [&](int64_t begin, int64_t end) {
-    auto it = std::lower_bound(chunks.begin(), chunks.end(), begin, [](const Chunk& c, int64_t at) { return c.start < at; });
+    auto it =
+        std::lower_bound(chunks.begin(), chunks.end(), begin, [](const Chunk& c, int64_t at) { return c.start < at; });
     for (; it != chunks.end() && it->start < end; ++it) f(*it, static_cast<size_t>(it - chunks.begin()));
   });
 }
@@ -209,14 +212,16 @@ RecordedUpdateScope::~RecordedUpdateScope() { the_update = nullptr; }
 RecordedUpdate* recorded_update() { return the_update; }
 
 void update(UpdateRule rule, std::span<const UpdateTensor> tensors) {
-  if (by_device(tensors, parameter_device, [&](std::span<const UpdateTensor> some, auto&) { update(rule, some); })) return;
+  if (by_device(tensors, parameter_device, [&](std::span<const UpdateTensor> some, auto&) { update(rule, some); }))
+    return;
   if (!tensors.empty()) HOLON_ON_DEVICE(tensors[0].parameter, update, rule, tensors);
   if (the_update && !tensors.empty()) {
     the_update->fits = false;
     return;
   }
   for (const UpdateTensor& t : tensors)
-    for (int k = 0; k < needed_states(rule); ++k) HOLON_CHECK(t.state[k].defined(), "optimizer: a parameter without its state {}", k);
+    for (int k = 0; k < needed_states(rule); ++k)
+      HOLON_CHECK(t.state[k].defined(), "optimizer: a parameter without its state {}", k);
   const uint32_t written = rule == UpdateRule::kLamb ? bits({0}) : bits({0, 2, 3, 4});
   std::vector<Arrays> all = arrays_of(tensors, written);
   for (size_t i = 0; i < tensors.size(); ++i)
@@ -309,7 +314,8 @@ bool change_all(std::span<const Array> arrays, const ScaleFn (&fns)[2], double f
   std::atomic<bool> finite = true;
   for_chunks(chunks_of(all), [&](const Chunk& c, size_t) {
     walk(all[c.tensor], c.begin, c.end, [&](void* const* p, int64_t n) {
-      if (!fns[place_of(all[c.tensor].compute)](p[0], n, factor, low, high)) finite.store(false, std::memory_order_relaxed);
+      if (!fns[place_of(all[c.tensor].compute)](p[0], n, factor, low, high))
+        finite.store(false, std::memory_order_relaxed);
     });
   });
   return finite;

@@ -1,8 +1,9 @@
-// Optimizer steps and the clipping of gradients, in place and over many tensors at once: the elements of all of them are
-// shared out to the threads as one range, and no temporary tensor is made.
+// Optimizer steps and the clipping of gradients, in place and over many tensors at once: the elements of all of them
+// are shared out to the threads as one range, and no temporary tensor is made.
 //
-// All arrays of a tensor have one shape and any strides; they are floating. Those of two bytes an element are computed in
-// float32, a few at a time. Sums do not depend on the number of threads. The tensors of a call may lie on several devices.
+// All arrays of a tensor have one shape and any strides; they are floating. Those of two bytes an element are computed
+// in float32, a few at a time. Sums do not depend on the number of threads. The tensors of a call may lie on several
+// devices.
 #pragma once
 
 #include <span>
@@ -16,7 +17,7 @@ namespace holon::kernels {
 inline constexpr int kUpdateStates = 3;
 
 struct UpdateTensor {
-  Array parameter;             // what is updated: the master copy where there is one
+  Array parameter;  // what is updated: the master copy where there is one
   Array gradient;
   Array state[kUpdateStates];  // undefined where the rule has none: amsgrad, momentum and the mean are chosen by that
   Array rounded;               // gets the new parameter in its own dtype; undefined without a master copy
@@ -27,14 +28,14 @@ struct UpdateTensor {
 // square [mean] [momentum]; Lamb mean, square, which update_norms() has updated already.
 void update(UpdateRule rule, std::span<const UpdateTensor> tensors);
 
-// An update that is one part of a recording (DeviceRuntime::begin_capture), whose numbers come from memory of the device:
-// those of the step are put there before each launch.
+// An update that is one part of a recording (DeviceRuntime::begin_capture), whose numbers come from memory of the
+// device: those of the step are put there before each launch.
 struct RecordedUpdate {
-  static constexpr size_t kMost = 8;   // launches
+  static constexpr size_t kMost = 8;     // launches
   const UpdateNumbers* there = nullptr;  // kMost of them
   bool only_numbers = false;             // nothing is launched
   // Made by update():
-  std::vector<UpdateNumbers> numbers;  // of each launch
+  std::vector<UpdateNumbers> numbers;      // of each launch
   uint64_t shape = 0xcbf29ce484222325ull;  // of the launches and their arrays: the recording of another one is no use
   bool fits = true;                        // else it cannot be recorded
 };
@@ -48,13 +49,14 @@ class RecordedUpdateScope {
 };
 RecordedUpdate* recorded_update();  // nullptr outside of such scopes
 
-// For the rules with norms (Sgd as LARS, Lamb): sums[2 i] of the squares of parameter i, sums[2 i + 1] of its gradient (Sgd)
-// or direction (Lamb).
+// For the rules with norms (Sgd as LARS, Lamb): sums[2 i] of the squares of parameter i, sums[2 i + 1] of its gradient
+// (Sgd) or direction (Lamb).
 void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::span<double> sums);
 
 // sums[i]: of array i alone, of the kind; p for kPowers. Nothing: 0, or inf for kSmallest.
 void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<double> sums);
-// a = a * factor for all. finite, if not null, gets whether every element was finite before: what a device must be waited for.
+// a = a * factor for all. finite, if not null, gets whether every element was finite before: what a device must be
+// waited for.
 void scale_all(std::span<const Array> arrays, double factor, bool* finite = nullptr);
 // a = min(max(a, low), high) for all; a NaN stays.
 void clamp_all(std::span<const Array> arrays, double low, double high);

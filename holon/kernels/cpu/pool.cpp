@@ -36,7 +36,9 @@ Spans spans(const Pool2d& p, int axis, int64_t size, int64_t out) {
     const int64_t first = at < 0 ? (-at + step - 1) / step : 0;
     const int64_t end = std::min(k, size > at ? (size - at + step - 1) / step : 0);
     const int64_t count = std::max<int64_t>(end - first, 0);
-    const int64_t divisor = p.divisor ? (axis == 0 ? p.divisor : 1) : p.count_include_pad ? std::min(at + k, size + after) - at : count;
+    const int64_t divisor = p.divisor ? (axis == 0 ? p.divisor : 1)
+        : p.count_include_pad         ? std::min(at + k, size + after) - at
+                                      : count;
     list[static_cast<size_t>(o)] = {at + first * step, static_cast<int>(first), static_cast<int>(count),
                                     static_cast<int>(step), std::max<int64_t>(divisor, 1)};
   }
@@ -439,7 +441,8 @@ void max_pool2d_backward(const Array& dy, const Array& index, const Pool2d& pool
     return;
   }
   if (max_backward_fast(p, dy, index, pool, dx)) return;
-  // A gradient that lies another way than the places (behind a flatten) is brought to their order, which is the fast one.
+  // A gradient that lies another way than the places (behind a flatten) is brought to their order, which is the fast
+  // one.
   if (dy.dtype == DType::kFloat32 && index.is_dense() && dy.strides != index.strides) {
     Array like = Array::empty_strided(dy.shape, index.strides, dy.dtype, dy.device);
     copy(dy, like);
@@ -476,7 +479,8 @@ void adaptive_avg_pool2d_backward(const Array& dy, Array& dx) {
 void adaptive_max_pool2d(const Array& x, Array& out, Array& index) {
   HOLON_ON_DEVICE(out, adaptive_max_pool2d, x, out, index);
   const Plan p = make_plan(x, out, nullptr);
-  HOLON_CHECK(index.shape == out.shape && index.dtype == DType::kInt64, "adaptive_max_pool2d: an index of {} {}.", name(index.dtype), index.shape);
+  HOLON_CHECK(index.shape == out.shape && index.dtype == DType::kInt64, "adaptive_max_pool2d: an index of {} {}.",
+              name(index.dtype), index.shape);
   if (out.numel() == 0) return;
   visit_dtype(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;

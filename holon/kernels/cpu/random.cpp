@@ -17,8 +17,8 @@
 namespace holon::kernels {
 
 Runs::Runs(const RandomPart& part, const Array& out) {
-  HOLON_CHECK(part.logical_shape.size() == out.ndim() && part.offset.size() == out.ndim(), "random: {} as a part of {} at {}",
-              out.shape, part.logical_shape, part.offset);
+  HOLON_CHECK(part.logical_shape.size() == out.ndim() && part.offset.size() == out.ndim(),
+              "random: {} as a part of {} at {}", out.shape, part.logical_shape, part.offset);
   for (int i = 0; i < out.ndim(); ++i) {
     HOLON_CHECK(part.offset[i] >= 0 && part.offset[i] + out.shape[i] <= part.logical_shape[i], "random: {} at {} of {}",
                 out.shape, part.offset, part.logical_shape);
@@ -72,7 +72,8 @@ struct Walker {
   const Array& a;
   int64_t size;
   bool contiguous;
-  explicit Walker(const Array& x) : a(x), size(static_cast<int64_t>(size_bytes(x.dtype))), contiguous(x.is_contiguous()) {}
+  explicit Walker(const Array& x)
+      : a(x), size(static_cast<int64_t>(size_bytes(x.dtype))), contiguous(x.is_contiguous()) {}
 
   // f(address, stride, elements, elements before) for the pieces of [begin, begin + m).
   template <class F>
@@ -94,7 +95,8 @@ struct Walker {
 
 // out = map(bits, x) through buffers of the types that the map reads and writes.
 template <class F>
-void draw_blocks(const RandomPart& part, bool wide, const Array* x, DType x_compute, Array& out, DType out_compute, F&& map) {
+void draw_blocks(const RandomPart& part, bool wide, const Array* x, DType x_compute, Array& out, DType out_compute,
+                 F&& map) {
   const int64_t n = out.numel();
   const Runs runs(part, out);
   if (n == 0) return;
@@ -171,7 +173,8 @@ double probability(double x) { return x <= 0 ? lower_tail(x) : 1 - lower_tail(-x
 void draw(Distribution distribution, const RandomPart& part, const RandomNumbers& p, const Array* x, Array& out) {
   HOLON_ON_DEVICE(out, draw, distribution, part, p, x, out);
   const auto along_rows = [&](RandomRowFn rows, bool wide, DType x_compute, DType out_compute) {
-    draw_blocks(part, wide, x, x_compute, out, out_compute, [&](const void* bits, const void* from, void* y, int64_t n) { rows(bits, from, y, n, p); });
+    draw_blocks(part, wide, x, x_compute, out, out_compute,
+                [&](const void* bits, const void* from, void* y, int64_t n) { rows(bits, from, y, n, p); });
   };
   const bool f64 = out.dtype == DType::kFloat64;
   const DType compute = f64 ? DType::kFloat64 : DType::kFloat32;
@@ -183,12 +186,15 @@ void draw(Distribution distribution, const RandomPart& part, const RandomNumbers
     case Distribution::kBernoulliOf: return along_rows(table().bernoulli_of, false, DType::kFloat32, DType::kBool);
     case Distribution::kDropout: return along_rows(table().dropout[f64], false, compute, compute);
     case Distribution::kIntegers:
-      return draw_blocks(part, true, nullptr, DType::kInt64, out, DType::kInt64, [&](const void* bits, const void*, void* y, int64_t n) {
-        for (int64_t i = 0; i < n; ++i) {
-          const auto product = static_cast<unsigned __int128>(static_cast<const uint64_t*>(bits)[i]) * p.threshold;
-          static_cast<int64_t*>(y)[i] = static_cast<int64_t>(static_cast<uint64_t>(p.from) + static_cast<uint64_t>(product >> 64));
-        }
-      });
+      return draw_blocks(part, true, nullptr, DType::kInt64, out, DType::kInt64,
+                         [&](const void* bits, const void*, void* y, int64_t n) {
+                           for (int64_t i = 0; i < n; ++i) {
+                             const auto product =
+                                 static_cast<unsigned __int128>(static_cast<const uint64_t*>(bits)[i]) * p.threshold;
+                             static_cast<int64_t*>(y)[i] = static_cast<int64_t>(static_cast<uint64_t>(p.from) +
+                                                                                static_cast<uint64_t>(product >> 64));
+                           }
+                         });
   }
 }
 
@@ -198,8 +204,9 @@ void uniform(const RandomPart& part, double low, double high, Array& out) {
   p.a = low;
   p.b = high;
   // Rounding must not reach the upper end.
-  p.c = out.dtype == DType::kFloat64 ? std::nextafter(high, low)
-                                     : static_cast<double>(std::nextafter(static_cast<float>(high), static_cast<float>(low)));
+  p.c = out.dtype == DType::kFloat64
+      ? std::nextafter(high, low)
+      : static_cast<double>(std::nextafter(static_cast<float>(high), static_cast<float>(low)));
   float_compute(out.dtype, "uniform");
   draw(Distribution::kUniform, part, p, nullptr, out);
 }
@@ -214,7 +221,8 @@ void normal(const RandomPart& part, double mean, double deviation, Array& out) {
 
 void truncated_normal(const RandomPart& part, double mean, double deviation, double low, double high, Array& out) {
   if (!(low < high) || !(deviation > 0))
-    fail_value("truncated_normal: mean {}, deviation {}, range [{}, {}]. It needs a positive deviation and low < high.", mean, deviation, low, high);
+    fail_value("truncated_normal: mean {}, deviation {}, range [{}, {}]. It needs a positive deviation and low < high.",
+               mean, deviation, low, high);
   RandomNumbers p;
   p.a = mean;
   p.b = deviation;

@@ -20,8 +20,8 @@ constexpr int64_t kTile = 1024;        // kept columns that are accumulated at a
 constexpr int64_t kPiece = 64 * 1024;  // elements of a full reduction that one work item covers
 
 struct Plan {
-  ReduceOp op;        // one of the table
-  DType compute;      // what the rows are computed in
+  ReduceOp op;    // one of the table
+  DType compute;  // what the rows are computed in
   Accumulator start;
   double divisor = 1;
   ReduceRowFn row;
@@ -33,7 +33,10 @@ Plan plan_of(ReduceOp op, const Array& a, int64_t count) {
   Plan p;
   const bool truth = op == ReduceOp::Any || op == ReduceOp::All;
   p.compute = truth ? DType::kBool : dtype_of(compute_type(a.dtype));
-  p.op = op == ReduceOp::Any ? ReduceOp::Max : op == ReduceOp::All ? ReduceOp::Min : op == ReduceOp::Mean ? ReduceOp::Sum : op;
+  p.op = op == ReduceOp::Any ? ReduceOp::Max
+      : op == ReduceOp::All  ? ReduceOp::Min
+      : op == ReduceOp::Mean ? ReduceOp::Sum
+                             : op;
   // Truth values are computed as int32 0 and 1.
   const Compute compute = truth ? Compute::kI32 : compute_type(a.dtype);
   p.row = table().reduce_row[static_cast<int>(p.op)][static_cast<int>(compute)];
@@ -42,7 +45,8 @@ Plan plan_of(ReduceOp op, const Array& a, int64_t count) {
   if (op == ReduceOp::Mean) p.divisor = static_cast<double>(count);
   const bool extreme = op == ReduceOp::Max || op == ReduceOp::Min || op == ReduceOp::AbsMax;
   if (extreme && count == 0)
-    fail_value("the largest or smallest of no elements was asked for (shape {}). Reduce over axes that are not empty.", a.shape);
+    fail_value("the largest or smallest of no elements was asked for (shape {}). Reduce over axes that are not empty.",
+               a.shape);
   const double inf = std::numeric_limits<double>::infinity();
   double d = 0;
   int64_t i = 0;
@@ -63,7 +67,8 @@ Plan plan_of(ReduceOp op, const Array& a, int64_t count) {
 void merge(const Plan& p, Accumulator part, Accumulator* total) {
   // The row function of the accumulator's own type; squares and absolute values were taken already.
   ReduceOp op = p.op == ReduceOp::SumSquares || p.op == ReduceOp::SumAbs ? ReduceOp::Sum : p.op;
-  table().reduce_row[static_cast<int>(op)][static_cast<int>(p.floating ? Compute::kF64 : Compute::kI64)](&part, 1, total);
+  table().reduce_row[static_cast<int>(op)][static_cast<int>(p.floating ? Compute::kF64 : Compute::kI64)](&part, 1,
+                                                                                                         total);
 }
 
 // Writes n accumulators to elements `stride` bytes apart.
@@ -142,7 +147,8 @@ Split split_axes(const Array& a, uint32_t axes, const Array& out) {
   for (int i = 0; i < a.ndim(); ++i) kept += !(axes >> i & 1u);
   const bool keeps_axes = out.ndim() == a.ndim();
   HOLON_CHECK(keeps_axes || out.ndim() == kept, "reduce: {} into {}", a.shape, out.shape);
-  const int64_t in_size = static_cast<int64_t>(size_bytes(a.dtype)), out_size = static_cast<int64_t>(size_bytes(out.dtype));
+  const int64_t in_size = static_cast<int64_t>(size_bytes(a.dtype)),
+                out_size = static_cast<int64_t>(size_bytes(out.dtype));
   int at = 0;
   for (int i = 0; i < a.ndim(); ++i) {
     if (axes >> i & 1u) {
@@ -199,7 +205,8 @@ void reduce_flat(const Plan& p, const Array& a, int64_t n, Array& out) {
     std::vector<Accumulator> parts(static_cast<size_t>(pieces), p.start);
     parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        fold_row(p, a.bytes() + i * kPiece * size, size, a.dtype, std::min(kPiece, n - i * kPiece), &parts[static_cast<size_t>(i)]);
+        fold_row(p, a.bytes() + i * kPiece * size, size, a.dtype, std::min(kPiece, n - i * kPiece),
+                 &parts[static_cast<size_t>(i)]);
     });
     for (const Accumulator& part : parts) merge(p, part, &total);
   }
@@ -222,7 +229,8 @@ void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
   const int k_last = s.kept.n - 1, r_last = s.reduced.n - 1;
   const int64_t k_stride = s.kept.strides[k_last][0], r_stride = s.reduced.strides[r_last][0];
   // Rows run along whichever innermost axis is the denser one in memory.
-  const bool along_reduced = s.kept.shape[k_last] == 1 || (s.reduced.shape[r_last] > 1 && std::llabs(r_stride) < std::llabs(k_stride));
+  const bool along_reduced =
+      s.kept.shape[k_last] == 1 || (s.reduced.shape[r_last] > 1 && std::llabs(r_stride) < std::llabs(k_stride));
   if (along_reduced) {
     const int64_t n = s.reduced.shape[r_last];
     parallel_for(kept, std::max<int64_t>(1, kGrain / std::max<int64_t>(count, 1)), [&](int64_t begin, int64_t end) {
@@ -250,22 +258,24 @@ void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
   const int64_t per_row = kept / length;
   int64_t tile = std::min(kTile, length);
   // With few tiles there would be threads without work: narrower ones, of whole cache lines.
-  while (tile > 64 && count * length * per_row > 4 * kGrain && per_row * ((length + tile - 1) / tile) < num_threads()) tile /= 2;
+  while (tile > 64 && count * length * per_row > 4 * kGrain && per_row * ((length + tile - 1) / tile) < num_threads())
+    tile /= 2;
   const int64_t tiles = (length + tile - 1) / tile;
-  parallel_for(per_row * tiles, std::max<int64_t>(1, kGrain / std::max<int64_t>(tile * count, 1)), [&](int64_t begin, int64_t end) {
-    Accumulator acc[kTile];
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t j = item % tiles * tile, m = std::min(tile, length - j);
-      const int64_t from = offset_of(s.kept, k_last, item / tiles, 0) + j * k_stride;
-      const int64_t to = offset_of(s.kept, k_last, item / tiles, 1) + j * s.kept.strides[k_last][1];
-      std::fill_n(acc, m, p.start);
-      if (count != 0)
-        for_each_offset(s.reduced, r_last, [&](int64_t offset) {
-          fold_columns(p, a.bytes() + from + offset, r_stride, k_stride, a.dtype, rows, m, acc);
-        });
-      store(p, acc, m, out.dtype, out.bytes() + to, s.kept.strides[k_last][1]);
-    }
-  });
+  parallel_for(per_row * tiles, std::max<int64_t>(1, kGrain / std::max<int64_t>(tile * count, 1)),
+               [&](int64_t begin, int64_t end) {
+                 Accumulator acc[kTile];
+                 for (int64_t item = begin; item < end; ++item) {
+                   const int64_t j = item % tiles * tile, m = std::min(tile, length - j);
+                   const int64_t from = offset_of(s.kept, k_last, item / tiles, 0) + j * k_stride;
+                   const int64_t to = offset_of(s.kept, k_last, item / tiles, 1) + j * s.kept.strides[k_last][1];
+                   std::fill_n(acc, m, p.start);
+                   if (count != 0)
+                     for_each_offset(s.reduced, r_last, [&](int64_t offset) {
+                       fold_columns(p, a.bytes() + from + offset, r_stride, k_stride, a.dtype, rows, m, acc);
+                     });
+                   store(p, acc, m, out.dtype, out.bytes() + to, s.kept.strides[k_last][1]);
+                 }
+               });
 }
 
 namespace {
@@ -279,13 +289,15 @@ struct Lines {
 Lines lines_of(const Array& a, int axis, const Array& out, bool out_has_axis) {
   Lines l;
   l.others.operands = 2;
-  const int64_t in_size = static_cast<int64_t>(size_bytes(a.dtype)), out_size = static_cast<int64_t>(size_bytes(out.dtype));
+  const int64_t in_size = static_cast<int64_t>(size_bytes(a.dtype)),
+                out_size = static_cast<int64_t>(size_bytes(out.dtype));
   for (int i = 0, j = 0; i < a.ndim(); ++i) {
     if (i == axis) {
       j += out.ndim() == a.ndim();
       continue;
     }
-    HOLON_CHECK(out.shape[j] == a.shape[i], "shapes {} and {} do not belong together along axis {}", a.shape, out.shape, axis);
+    HOLON_CHECK(out.shape[j] == a.shape[i], "shapes {} and {} do not belong together along axis {}", a.shape, out.shape,
+                axis);
     const int64_t s[] = {a.strides[i] * in_size, out.strides[j++] * out_size};
     l.others.add(a.shape[i], s);
   }
@@ -328,7 +340,8 @@ void argreduce(bool max, const Array& a, int axis, Array& out) {
   parallel_for(l.others.numel(), std::max<int64_t>(1, kGrain / l.n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const std::byte* src = a.bytes() + offset_of(l.others, l.others.n, i, 0);
-      *reinterpret_cast<int64_t*>(out.bytes() + offset_of(l.others, l.others.n, i, 1)) = direct ? find(src, l.n) : find_converted(src);
+      *reinterpret_cast<int64_t*>(out.bytes() + offset_of(l.others, l.others.n, i, 1)) =
+          direct ? find(src, l.n) : find_converted(src);
     }
   });
 }

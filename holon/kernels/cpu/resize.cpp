@@ -108,27 +108,32 @@ void pad_constant(const Array& x, const Dims& before, Scalar value, Array& out) 
 void resample(const Array& x, int axis, const Taps& taps, Array& out) {
   HOLON_ON_DEVICE(out, resample, x, axis, taps, out);
   const int64_t m = out.shape[axis], n = x.shape[axis];
-  HOLON_CHECK(static_cast<int64_t>(taps.index.size()) == m * taps.taps, "resample: {} taps for {} elements.", taps.index.size(), m);
+  HOLON_CHECK(static_cast<int64_t>(taps.index.size()) == m * taps.taps, "resample: {} taps for {} elements.",
+              taps.index.size(), m);
   if (out.numel() == 0) return;
   if (taps.taps == 1) return index_select(x, axis, index_array(taps), out);
   const DType compute = float_compute(x.dtype, "resample");
   const Array in = ready(x, compute);
   const Around around(x.shape, axis);
   into(out, compute, [&](Array& y) {
-    parallel_for(around.outer, std::max<int64_t>(1, kGrainElements / (m * around.inner)), [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) {
-        const int64_t from = o * n * around.inner, to = o * m * around.inner;
-        if (compute == DType::kFloat64) weigh(in.data<double>() + from, n, taps, y.data<double>() + to, m, around.inner);
-        else weigh(in.data<float>() + from, n, taps, y.data<float>() + to, m, around.inner);
-      }
-    });
+    parallel_for(around.outer, std::max<int64_t>(1, kGrainElements / (m * around.inner)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t o = begin; o < end; ++o) {
+                     const int64_t from = o * n * around.inner, to = o * m * around.inner;
+                     if (compute == DType::kFloat64)
+                       weigh(in.data<double>() + from, n, taps, y.data<double>() + to, m, around.inner);
+                     else
+                       weigh(in.data<float>() + from, n, taps, y.data<float>() + to, m, around.inner);
+                   }
+                 });
   });
 }
 
 void resample_backward(const Array& dy, int axis, const Taps& taps, Array& dx) {
   HOLON_ON_DEVICE(dx, resample_backward, dy, axis, taps, dx);
   const int64_t m = dy.shape[axis], n = dx.shape[axis];
-  HOLON_CHECK(static_cast<int64_t>(taps.index.size()) == m * taps.taps, "resample: {} taps for {} elements.", taps.index.size(), m);
+  HOLON_CHECK(static_cast<int64_t>(taps.index.size()) == m * taps.taps, "resample: {} taps for {} elements.",
+              taps.index.size(), m);
   if (dx.numel() == 0) return;
   const DType compute = float_compute(dx.dtype, "resample");
   if (taps.taps == 1) {
@@ -142,13 +147,16 @@ void resample_backward(const Array& dy, int axis, const Taps& taps, Array& dx) {
   const Array in = ready(dy, compute);
   const Around around(dx.shape, axis);
   into(dx, compute, [&](Array& y) {
-    parallel_for(around.outer, std::max<int64_t>(1, kGrainElements / (n * around.inner)), [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) {
-        const int64_t from = o * m * around.inner, to = o * n * around.inner;
-        if (compute == DType::kFloat64) weigh_backward(in.data<double>() + from, n, taps, y.data<double>() + to, m, around.inner);
-        else weigh_backward(in.data<float>() + from, n, taps, y.data<float>() + to, m, around.inner);
-      }
-    });
+    parallel_for(around.outer, std::max<int64_t>(1, kGrainElements / (n * around.inner)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t o = begin; o < end; ++o) {
+                     const int64_t from = o * m * around.inner, to = o * n * around.inner;
+                     if (compute == DType::kFloat64)
+                       weigh_backward(in.data<double>() + from, n, taps, y.data<double>() + to, m, around.inner);
+                     else
+                       weigh_backward(in.data<float>() + from, n, taps, y.data<float>() + to, m, around.inner);
+                   }
+                 });
   });
 }
 
@@ -170,17 +178,22 @@ void over_places(const Window2d& w, int64_t h, int64_t width, int64_t oh, int64_
     }
 }
 
-int64_t places(int64_t size, const Window2d& w, int a) { return conv_out_size(size, w.kernel[a], w.stride[a], w.padding[a], w.padding[a], w.dilation[a]); }
+int64_t places(int64_t size, const Window2d& w, int a) {
+  return conv_out_size(size, w.kernel[a], w.stride[a], w.padding[a], w.padding[a], w.dilation[a]);
+}
 
 // Both ways: f(plane, its columns, oh, ow) for every image and channel.
 template <class T, class F>
 void over_planes(const Array& x, const Array& columns, const Window2d& w, F&& f) {
   const int64_t h = x.shape[2], width = x.shape[3], oh = places(h, w, 0), ow = places(width, w, 1);
-  HOLON_CHECK(columns.shape == (Dims{x.shape[0], x.shape[1] * w.kernel[0] * w.kernel[1], oh * ow}), "im2col: {} and {}", x.shape, columns.shape);
+  HOLON_CHECK(columns.shape == (Dims{x.shape[0], x.shape[1] * w.kernel[0] * w.kernel[1], oh * ow}), "im2col: {} and {}",
+              x.shape, columns.shape);
   const int64_t rows = w.kernel[0] * w.kernel[1];
-  parallel_for(x.shape[0] * x.shape[1], std::max<int64_t>(1, kGrainElements / std::max<int64_t>(rows * oh * ow, 1)), [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) f(x.data<T>() + p * h * width, columns.data<T>() + p * rows * oh * ow, oh, ow);
-  });
+  parallel_for(x.shape[0] * x.shape[1], std::max<int64_t>(1, kGrainElements / std::max<int64_t>(rows * oh * ow, 1)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t p = begin; p < end; ++p)
+                   f(x.data<T>() + p * h * width, columns.data<T>() + p * rows * oh * ow, oh, ow);
+               });
 }
 
 }  // namespace
@@ -192,12 +205,13 @@ void im2col(const Array& x, const Window2d& w, Array& out) {
     visit_dtype(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       over_planes<T>(in, y, w, [&](const T* plane, T* columns, int64_t oh, int64_t ow) {
-        over_places(w, x.shape[2], x.shape[3], oh, ow, [&](int64_t row, int64_t o, int64_t from, int64_t first, int64_t end) {
-          T* to = columns + (row * oh + o) * ow;
-          for (int64_t q = 0; q < first; ++q) to[q] = T{};
-          for (int64_t q = first; q < end; ++q) to[q] = plane[from + q * w.stride[1]];
-          for (int64_t q = end; q < ow; ++q) to[q] = T{};
-        });
+        over_places(w, x.shape[2], x.shape[3], oh, ow,
+                    [&](int64_t row, int64_t o, int64_t from, int64_t first, int64_t end) {
+                      T* to = columns + (row * oh + o) * ow;
+                      for (int64_t q = 0; q < first; ++q) to[q] = T{};
+                      for (int64_t q = first; q < end; ++q) to[q] = plane[from + q * w.stride[1]];
+                      for (int64_t q = end; q < ow; ++q) to[q] = T{};
+                    });
       });
     });
   });
@@ -211,10 +225,11 @@ void col2im(const Array& columns, const Window2d& w, Array& x) {
     using T = decltype(zero);
     std::memset(y.bytes(), 0, y.nbytes());
     over_planes<T>(y, in, w, [&](T* plane, const T* from, int64_t oh, int64_t ow) {
-      over_places(w, x.shape[2], x.shape[3], oh, ow, [&](int64_t row, int64_t o, int64_t to, int64_t first, int64_t end) {
-        const T* line = from + (row * oh + o) * ow;
-        for (int64_t q = first; q < end; ++q) plane[to + q * w.stride[1]] += line[q];
-      });
+      over_places(w, x.shape[2], x.shape[3], oh, ow,
+                  [&](int64_t row, int64_t o, int64_t to, int64_t first, int64_t end) {
+                    const T* line = from + (row * oh + o) * ow;
+                    for (int64_t q = first; q < end; ++q) plane[to + q * w.stride[1]] += line[q];
+                  });
     });
   };
   into(x, compute, [&](Array& y) { compute == DType::kFloat64 ? run(double{}, y) : run(float{}, y); });

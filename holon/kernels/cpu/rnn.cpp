@@ -31,7 +31,9 @@ void bring(const Array& from, Array& to) {
 }
 
 // Step t of a sequence as a matrix.
-Array step(const Array& x, int64_t t) { return x.view({x.shape[1], x.shape[2]}, {x.strides[1], x.strides[2]}, t * x.strides[0]); }
+Array step(const Array& x, int64_t t) {
+  return x.view({x.shape[1], x.shape[2]}, {x.strides[1], x.strides[2]}, t * x.strides[0]);
+}
 
 template <class T>
 void apply(UnaryOp op, T* x, T* y, int64_t n) {
@@ -46,14 +48,16 @@ struct Sizes {
 
 template <class F>
 void over_rows(const Sizes& n, F&& f) {
-  parallel_for(n.b, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(4 * n.h, 1)), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) f(r);
-  });
+  parallel_for(n.b, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(4 * n.h, 1)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t r = begin; r < end; ++r) f(r);
+               });
 }
 
 // One step: s [B, G H] holds the hidden part of the gates and is used up.
 template <class T>
-void forward_step(RnnMode mode, const Sizes& n, const T* gx, T* s, const T* h_before, const T* c_before, T* h, T* c, T* saved) {
+void forward_step(RnnMode mode, const Sizes& n, const T* gx, T* s, const T* h_before, const T* c_before, T* h, T* c,
+                  T* saved) {
   const int64_t H = n.h;
   const int gates = rnn_gates(mode);
   over_rows(n, [&](int64_t r) {
@@ -96,11 +100,11 @@ void forward_step(RnnMode mode, const Sizes& n, const T* gx, T* s, const T* h_be
   });
 }
 
-// One step back: dh [B, H] is the gradient of this step's state and becomes what of the one before does not go through the product;
-// dcell likewise.
+// One step back: dh [B, H] is the gradient of this step's state and becomes what of the one before does not go through
+// the product; dcell likewise.
 template <class T>
-void backward_step(RnnMode mode, const Sizes& n, const T* y, const T* c, const T* c_before, const T* h_before, const T* saved, T* dh, T* dcell,
-                   T* dgx, T* dgh, T* scratch) {
+void backward_step(RnnMode mode, const Sizes& n, const T* y, const T* c, const T* c_before, const T* h_before,
+                   const T* saved, T* dh, T* dcell, T* dgx, T* dgh, T* scratch) {
   const int64_t H = n.h;
   over_rows(n, [&](int64_t r) {
     T* d = dh + r * H;
@@ -129,7 +133,8 @@ void backward_step(RnnMode mode, const Sizes& n, const T* y, const T* c, const T
         break;
       }
       case RnnMode::kGru: {
-        const T *reset = saved + r * 4 * H, *z = reset + H, *candidate = z + H, *hidden = candidate + H, *old = h_before + r * H;
+        const T *reset = saved + r * 4 * H, *z = reset + H, *candidate = z + H, *hidden = candidate + H,
+                *old = h_before + r * H;
         T *x = dgx + r * 3 * H, *g = dgh + r * 3 * H;
         for (int64_t j = 0; j < H; ++j) {
           const T dn = d[j] * (1 - z[j]) * (1 - candidate[j] * candidate[j]);
@@ -159,11 +164,13 @@ void add_rows(const Array& from, Array& to) {
 }
 
 Sizes check(RnnMode mode, const Array& gx, const Array& h0, const Array& w, const Array& y) {
-  HOLON_CHECK(gx.ndim() == 3 && h0.ndim() == 2 && w.ndim() == 2 && y.ndim() == 3, "rnn: {} {} {} {}", gx.shape, h0.shape, w.shape, y.shape);
+  HOLON_CHECK(gx.ndim() == 3 && h0.ndim() == 2 && w.ndim() == 2 && y.ndim() == 3, "rnn: {} {} {} {}", gx.shape,
+              h0.shape, w.shape, y.shape);
   const Sizes n{gx.shape[0], gx.shape[1], h0.shape[1]};
   const int64_t g = rnn_gates(mode);
-  HOLON_CHECK(gx.shape[2] == g * n.h && h0.shape[0] == n.b && w.shape == (Dims{g * n.h, n.h}) && y.shape == (Dims{n.t, n.b, n.h}), "rnn: {} {} {} {}",
-              gx.shape, h0.shape, w.shape, y.shape);
+  HOLON_CHECK(gx.shape[2] == g * n.h && h0.shape[0] == n.b && w.shape == (Dims{g * n.h, n.h}) &&
+                  y.shape == (Dims{n.t, n.b, n.h}),
+              "rnn: {} {} {} {}", gx.shape, h0.shape, w.shape, y.shape);
   return n;
 }
 
@@ -179,13 +186,14 @@ Array turned(const Array& w) {
 int rnn_gates(RnnMode mode) { return mode == RnnMode::kLstm ? 4 : mode == RnnMode::kGru ? 3 : 1; }
 int rnn_saved(RnnMode mode) { return mode == RnnMode::kLstm || mode == RnnMode::kGru ? 4 : 0; }
 
-void rnn_sequence(RnnMode mode, const Array& gx_, const Array& h0_, const Array& c0_, const Array& w_, const Array& bias_, bool reverse, Array& y_,
-                  Array& c_, Array& saved_) {
+void rnn_sequence(RnnMode mode, const Array& gx_, const Array& h0_, const Array& c0_, const Array& w_,
+                  const Array& bias_, bool reverse, Array& y_, Array& c_, Array& saved_) {
   HOLON_ON_DEVICE(y_, rnn_sequence, mode, gx_, h0_, c0_, w_, bias_, reverse, y_, c_, saved_);
   const Sizes n = check(mode, gx_, h0_, w_, y_);
   if (y_.numel() == 0) return;
   const DType compute = float_compute(gx_.dtype, "rnn");
-  const Array gx = ready(gx_, compute), h0 = ready(h0_, compute), c0 = ready(c0_, compute), wt = turned(ready(w_, compute)), bias = ready(bias_, compute);
+  const Array gx = ready(gx_, compute), h0 = ready(h0_, compute), c0 = ready(c0_, compute),
+              wt = turned(ready(w_, compute)), bias = ready(bias_, compute);
   Array y = block_like(y_, compute), c = block_like(c_, compute), saved = block_like(saved_, compute);
   const int64_t width = rnn_gates(mode) * n.h, kept = rnn_saved(mode) * n.h;
   Array s = Array::empty({n.b, width}, compute);
@@ -201,8 +209,9 @@ void rnn_sequence(RnnMode mode, const Array& gx_, const Array& h0_, const Array&
         for (int64_t r = 0; r < n.b; ++r)
           for (int64_t j = 0; j < width; ++j) s.data<T>()[r * width + j] += b[j];
       }
-      forward_step<T>(mode, n, gx.data<T>() + t * n.b * width, s.data<T>(), h.data<T>(), cell, y.data<T>() + t * n.b * n.h,
-                      mode == RnnMode::kLstm ? c.data<T>() + t * n.b * n.h : nullptr, kept ? saved.data<T>() + t * n.b * kept : nullptr);
+      forward_step<T>(mode, n, gx.data<T>() + t * n.b * width, s.data<T>(), h.data<T>(), cell,
+                      y.data<T>() + t * n.b * n.h, mode == RnnMode::kLstm ? c.data<T>() + t * n.b * n.h : nullptr,
+                      kept ? saved.data<T>() + t * n.b * kept : nullptr);
     }
   };
   compute == DType::kFloat64 ? run(double{}) : run(float{});
@@ -211,16 +220,20 @@ void rnn_sequence(RnnMode mode, const Array& gx_, const Array& h0_, const Array&
   if (kept) bring(saved, saved_);
 }
 
-void rnn_sequence_backward(RnnMode mode, const Array& dy_, const Array& dc_, const Array& y_, const Array& c_, const Array& saved_, const Array& h0_,
-                           const Array& c0_, const Array& w_, bool reverse, Array& dgx_, Array& dgh_, Array& dh0_, Array& dc0_) {
-  HOLON_ON_DEVICE(dgx_, rnn_sequence_backward, mode, dy_, dc_, y_, c_, saved_, h0_, c0_, w_, reverse, dgx_, dgh_, dh0_, dc0_);
+void rnn_sequence_backward(RnnMode mode, const Array& dy_, const Array& dc_, const Array& y_, const Array& c_,
+                           const Array& saved_, const Array& h0_, const Array& c0_, const Array& w_, bool reverse,
+                           Array& dgx_, Array& dgh_, Array& dh0_, Array& dc0_) {
+  HOLON_ON_DEVICE(dgx_, rnn_sequence_backward, mode, dy_, dc_, y_, c_, saved_, h0_, c0_, w_, reverse, dgx_, dgh_, dh0_,
+                  dc0_);
   const Sizes n = check(mode, dgx_, h0_, w_, y_);
   const DType compute = float_compute(y_.dtype, "rnn");
   const bool lstm = mode == RnnMode::kLstm, gru = mode == RnnMode::kGru;
-  const Array dy = ready(dy_, compute), dc = ready(dc_, compute), y = ready(y_, compute), c = ready(c_, compute), saved = ready(saved_, compute),
-              h0 = ready(h0_, compute), c0 = ready(c0_, compute), w = ready(w_, compute);
-  Array dgx = block_like(dgx_, compute), dgh = block_like(dgh_, compute), dh = Array::empty(h0.shape, compute), dcell = Array::empty(h0.shape, compute),
-        through = Array::empty(h0.shape, compute), scratch = Array::empty(h0.shape, compute);
+  const Array dy = ready(dy_, compute), dc = ready(dc_, compute), y = ready(y_, compute), c = ready(c_, compute),
+              saved = ready(saved_, compute), h0 = ready(h0_, compute), c0 = ready(c0_, compute),
+              w = ready(w_, compute);
+  Array dgx = block_like(dgx_, compute), dgh = block_like(dgh_, compute), dh = Array::empty(h0.shape, compute),
+        dcell = Array::empty(h0.shape, compute), through = Array::empty(h0.shape, compute),
+        scratch = Array::empty(h0.shape, compute);
   std::memset(dh.bytes(), 0, dh.nbytes());
   std::memset(dcell.bytes(), 0, dcell.nbytes());
   const int64_t width = rnn_gates(mode) * n.h, kept = rnn_saved(mode) * n.h;
@@ -232,9 +245,10 @@ void rnn_sequence_backward(RnnMode mode, const Array& dy_, const Array& dc_, con
       if (lstm && dc.defined()) add_rows(step(dc, t), dcell);
       const Array h = k ? step(y, before) : h0;
       const T* cell = !lstm ? nullptr : k ? c.data<T>() + before * n.b * n.h : c0.data<T>();
-      backward_step<T>(mode, n, y.data<T>() + t * n.b * n.h, lstm ? c.data<T>() + t * n.b * n.h : nullptr, cell, h.data<T>(),
-                       kept ? saved.data<T>() + t * n.b * kept : nullptr, dh.data<T>(), dcell.data<T>(), dgx.data<T>() + t * n.b * width,
-                       gru ? dgh.data<T>() + t * n.b * width : nullptr, scratch.data<T>());
+      backward_step<T>(mode, n, y.data<T>() + t * n.b * n.h, lstm ? c.data<T>() + t * n.b * n.h : nullptr, cell,
+                       h.data<T>(), kept ? saved.data<T>() + t * n.b * kept : nullptr, dh.data<T>(), dcell.data<T>(),
+                       dgx.data<T>() + t * n.b * width, gru ? dgh.data<T>() + t * n.b * width : nullptr,
+                       scratch.data<T>());
       matmul(step(gru ? dgh : dgx, t), w, through);
       add_rows(through, dh);
     }

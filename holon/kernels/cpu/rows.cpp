@@ -96,7 +96,8 @@ Array with_rows(const Array& a, int axes) {
 }
 
 DType float_compute(DType dtype, const char* op) {
-  if (!is_floating(dtype)) fail_type("{} needs a floating-point type, not {}. Convert the input first.", op, name(dtype));
+  if (!is_floating(dtype))
+    fail_type("{} needs a floating-point type, not {}. Convert the input first.", op, name(dtype));
   return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 

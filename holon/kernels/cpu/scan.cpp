@@ -46,8 +46,10 @@ template <class F>
 void visit_floating(const char* op, DType dtype, F&& f) {
   visit_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (std::is_integral_v<T>) fail_type("{}: {} is no floating point type. Convert it first.", op, name(dtype));
-    else f(tag);
+    if constexpr (std::is_integral_v<T>)
+      fail_type("{}: {} is no floating point type. Convert it first.", op, name(dtype));
+    else
+      f(tag);
   });
 }
 
@@ -83,7 +85,9 @@ void logcumsumexp_backward(const Array& dy, const Array& x, const Array& y, int 
     const Array* const arrays[] = {&dy, &x, &y, &out};
     const Axis a = axis_of(arrays, axis);
     each_row(arrays, axis, [&](const int64_t* at) {
-      auto value = [&](const Array& v, int k, int64_t i) { return static_cast<double>(v.data<T>()[at[k] + i * a.step[k]]); };
+      auto value = [&](const Array& v, int k, int64_t i) {
+        return static_cast<double>(v.data<T>()[at[k] + i * a.step[k]]);
+      };
       // t[i] = dy[i] + exp(y[i] - y[i + 1]) t[i + 1]; y never falls, so that no exponent is positive.
       double t = 0;
       for (int64_t i = a.size - 1; i >= 0; --i) {
@@ -91,8 +95,10 @@ void logcumsumexp_backward(const Array& dy, const Array& x, const Array& y, int 
         if (i + 1 < a.size) carried = std::isinf(here) && here < 0 ? 0 : std::exp(here - value(y, 2, i + 1)) * t;
         t = value(dy, 0, i) + carried;
         double dx = std::isinf(here) && here < 0 ? 0 : std::exp(value(x, 1, i) - here) * t;
-        if constexpr (std::is_same_v<T, double>) out.data<T>()[at[3] + i * a.step[3]] = dx;
-        else out.data<T>()[at[3] + i * a.step[3]] = T(static_cast<float>(dx));
+        if constexpr (std::is_same_v<T, double>)
+          out.data<T>()[at[3] + i * a.step[3]] = dx;
+        else
+          out.data<T>()[at[3] + i * a.step[3]] = T(static_cast<float>(dx));
       }
     });
   });
@@ -106,7 +112,9 @@ void cumprod_backward(const Array& dy, const Array& x, int axis, Array& out) {
     const Axis a = axis_of(arrays, axis);
     std::vector<double> left(static_cast<size_t>(a.size));
     each_row(arrays, axis, [&](const int64_t* at) {
-      auto value = [&](const Array& v, int k, int64_t i) { return static_cast<double>(v.data<T>()[at[k] + i * a.step[k]]); };
+      auto value = [&](const Array& v, int k, int64_t i) {
+        return static_cast<double>(v.data<T>()[at[k] + i * a.step[k]]);
+      };
       double product = 1;
       for (int64_t i = 0; i < a.size; ++i) {
         left[static_cast<size_t>(i)] = product;
@@ -117,8 +125,10 @@ void cumprod_backward(const Array& dy, const Array& x, int axis, Array& out) {
       for (int64_t i = a.size - 1; i >= 0; --i) {
         s = value(dy, 0, i) + (i + 1 < a.size ? value(x, 1, i + 1) * s : 0);
         double dx = left[static_cast<size_t>(i)] * s;
-        if constexpr (std::is_same_v<T, double>) out.data<T>()[at[2] + i * a.step[2]] = dx;
-        else out.data<T>()[at[2] + i * a.step[2]] = T(static_cast<float>(dx));
+        if constexpr (std::is_same_v<T, double>)
+          out.data<T>()[at[2] + i * a.step[2]] = dx;
+        else
+          out.data<T>()[at[2] + i * a.step[2]] = T(static_cast<float>(dx));
       }
     });
   });
@@ -136,8 +146,10 @@ void cumextremum(bool max, const Array& x, int axis, Array& values, Array& indic
       for (int64_t i = 0; i < a.size; ++i) {
         T v = x.data<T>()[at[0] + i * a.step[0]];
         auto is_nan = [](T t) {
-          if constexpr (std::is_integral_v<T>) return false;
-          else return std::isnan(static_cast<double>(t));
+          if constexpr (std::is_integral_v<T>)
+            return false;
+          else
+            return std::isnan(static_cast<double>(t));
         };
         if (i == 0 || is_nan(v) || (!is_nan(best) && (max ? v >= best : v <= best))) best = v, place = i;
         values.data<T>()[at[1] + i * a.step[1]] = best;

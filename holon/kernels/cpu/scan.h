@@ -12,7 +12,8 @@ void logcumsumexp(const Array& x, int axis, Array& out);
 void logcumsumexp_backward(const Array& dy, const Array& x, const Array& y, int axis, Array& out);
 // dx of cumprod, for elements that may be 0.
 void cumprod_backward(const Array& dy, const Array& x, int axis, Array& out);
-// values[i] = the largest (smallest) of x[0] ... x[i], indices[i] (int64) where it was last seen; a NaN stays. Any dtype.
+// values[i] = the largest (smallest) of x[0] ... x[i], indices[i] (int64) where it was last seen; a NaN stays. Any
+// dtype.
 void cumextremum(bool max, const Array& x, int axis, Array& values, Array& indices);
 
 // out = x with its elements along the axes of the mask in the opposite order. Any dtype.

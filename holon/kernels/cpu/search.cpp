@@ -15,13 +15,18 @@ namespace {
 // x < y with NaN above all.
 template <class T>
 bool below(T x, T y) {
-  if constexpr (std::is_integral_v<T>) return x < y;
-  else return static_cast<double>(x) < static_cast<double>(y) || (std::isnan(static_cast<double>(y)) && !std::isnan(static_cast<double>(x)));
+  if constexpr (std::is_integral_v<T>)
+    return x < y;
+  else
+    return static_cast<double>(x) < static_cast<double>(y) ||
+        (std::isnan(static_cast<double>(y)) && !std::isnan(static_cast<double>(x)));
 }
 
 void put(Array& out, int64_t at, int64_t v) {
-  if (out.dtype == DType::kInt32) out.data<int32_t>()[at] = static_cast<int32_t>(v);
-  else out.data<int64_t>()[at] = v;
+  if (out.dtype == DType::kInt32)
+    out.data<int32_t>()[at] = static_cast<int32_t>(v);
+  else
+    out.data<int64_t>()[at] = v;
 }
 
 }  // namespace
@@ -53,7 +58,8 @@ int64_t largest_count(const Array& x_in) {
     if constexpr (std::is_integral_v<T>) {
       for (int64_t i = 0; i < x.numel(); ++i) {
         const auto v = static_cast<int64_t>(x.data<T>()[i]);
-        if (v < 0) fail_value("bincount: element {} at position {} is negative; only numbers from 0 on are counted.", v, i);
+        if (v < 0)
+          fail_value("bincount: element {} at position {} is negative; only numbers from 0 on are counted.", v, i);
         largest = std::max(largest, v);
       }
     } else {

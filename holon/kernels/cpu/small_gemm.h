@@ -1,5 +1,5 @@
-// Own products for one thread: float64, and float32 where they are faster than oneDNN's, or finish blocks of the result. Three
-// builds of one body (small_gemm_body.h), the best of which is chosen at run time.
+// Own products for one thread: float64, and float32 where they are faster than oneDNN's, or finish blocks of the
+// result. Three builds of one body (small_gemm_body.h), the best of which is chosen at run time.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ struct GemmArgs {
   int64_t c_row_stride;
   const T* bias;  // nullptr: none
   void* (*pack)();
-  // What is done with blocks of c once they are there, while they are in the cache: rows [i, i + m) and columns [j, j + n),
-  // counted from row0 and col0. nullptr: nothing.
+  // What is done with blocks of c once they are there, while they are in the cache: rows [i, i + m) and columns [j, j +
+  // n), counted from row0 and col0. nullptr: nothing.
   void (*done)(void* state, int64_t i, int64_t m, int64_t j, int64_t n) = nullptr;
   void* state = nullptr;
   int64_t row0 = 0, col0 = 0;

@@ -8,8 +8,8 @@ namespace {
 // Rows of a tile and vectors per row: 24 of 32 registers hold sums with AVX-512, 12 of 16 without.
 constexpr int kRows = kVectorBytes == 64 ? 8 : 4;
 constexpr int kVectors = 3;
-// A block of a large product: kBlockK values of k for kBlockM rows of a and as many columns of b as fit into kPackB bytes.
-// These stay in the second cache, and one panel of b in the first.
+// A block of a large product: kBlockK values of k for kBlockM rows of a and as many columns of b as fit into kPackB
+// bytes. These stay in the second cache, and one panel of b in the first.
 constexpr int64_t kBlockK = 400, kBlockM = 96;
 constexpr size_t kPackB = 1 << 20;
 static_assert(kPackB + kBlockK * kBlockM * sizeof(double) <= kPackBytes);
@@ -26,8 +26,8 @@ struct Out {
   const T* bias;
 };
 
-// c[kR, kN vectors] of a[kR, k] @ b[k, ...]: b's rows are adjacent values, each value of a is spread over a vector. as is the
-// stride of a's rows, or else of its columns.
+// c[kR, kN vectors] of a[kR, k] @ b[k, ...]: b's rows are adjacent values, each value of a is spread over a vector. as
+// is the stride of a's rows, or else of its columns.
 template <class T, int kR, int kN, bool kTail, Lie kA>
 void tile(int64_t k, const T* a, int64_t as, const T* b, int64_t bs, const Out<T>& out, int tail) {
   constexpr int kW = Simd<T>::kWidth;
@@ -35,7 +35,8 @@ void tile(int64_t k, const T* a, int64_t as, const T* b, int64_t bs, const Out<T
   Vec<T> acc[kR][kN];
   HOLON_UNROLL for (int i = 0; i < kR; ++i) HOLON_UNROLL for (int j = 0; j < kN; ++j) acc[i][j] = Vec<T>{};
   // Memory of c comes while the products are made.
-  HOLON_UNROLL for (int i = 0; i < kR; ++i) HOLON_UNROLL for (int j = 0; j < kN; ++j) __builtin_prefetch(out.c + i * out.stride + j * kW, 1);
+  HOLON_UNROLL for (int i = 0; i < kR; ++i) HOLON_UNROLL for (int j = 0; j < kN; ++j)
+      __builtin_prefetch(out.c + i * out.stride + j * kW, 1);
   const T* rows[kR];
   if constexpr (kA == Lie::kRows) HOLON_UNROLL for (int i = 0; i < kR; ++i) rows[i] = a + i * as;
   _Pragma("GCC unroll 4") for (int64_t p = 0; p < k; ++p) {
@@ -124,15 +125,18 @@ HOLON_INLINE void transpose4(const float* src, int64_t stride, float* dst, int64
 HOLON_INLINE void transpose16(const float* src, int64_t stride, float* dst, int64_t width) {
   __m512 r[16], t[16];
   HOLON_UNROLL for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(src + i * stride);
-  HOLON_UNROLL for (int i = 0; i < 16; i += 2) t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+  HOLON_UNROLL for (int i = 0; i < 16; i += 2) t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]),
+                                               t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
   HOLON_UNROLL for (int i = 0; i < 16; i += 4) {
-    const __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]), c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
+    const __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]), c = _mm512_castps_pd(t[i + 2]),
+                  d = _mm512_castps_pd(t[i + 3]);
     r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c)), r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
     r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d)), r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
   }
   HOLON_UNROLL for (int i = 0; i < 4; ++i) {
     t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88), t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88), t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88),
+          t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
   }
   HOLON_UNROLL for (int i = 0; i < 4; ++i) {
     _mm512_storeu_ps(dst + i * width, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
@@ -217,8 +221,8 @@ void pack_panels(int64_t k, int64_t n, const T* b, int64_t brs, int64_t bcs, T* 
   }
 }
 
-// dst: tiles of kRows rows of a[m, k], whose columns are contiguous; the last one is filled up with zeros. sums: the rows' own, unless
-// it is nullptr.
+// dst: tiles of kRows rows of a[m, k], whose columns are contiguous; the last one is filled up with zeros. sums: the
+// rows' own, unless it is nullptr.
 template <class T>
 void pack_rows(int64_t m, int64_t k, const T* a, int64_t acs, T* dst, T* sums) {
   const int64_t whole = m / kRows * kRows;
@@ -231,7 +235,8 @@ void pack_rows(int64_t m, int64_t k, const T* a, int64_t acs, T* dst, T* sums) {
       typedef T Row __attribute__((vector_size(kRows * sizeof(T)), aligned(sizeof(T)), may_alias));
       if (count == 4) {
         const Row r0 = *reinterpret_cast<const Row*>(a + i), r1 = *reinterpret_cast<const Row*>(a + i + acs);
-        const Row r2 = *reinterpret_cast<const Row*>(a + i + 2 * acs), r3 = *reinterpret_cast<const Row*>(a + i + 3 * acs);
+        const Row r2 = *reinterpret_cast<const Row*>(a + i + 2 * acs),
+                  r3 = *reinterpret_cast<const Row*>(a + i + 3 * acs);
         *reinterpret_cast<Row*>(to) = r0, *reinterpret_cast<Row*>(to + kRows) = r1;
         *reinterpret_cast<Row*>(to + 2 * kRows) = r2, *reinterpret_cast<Row*>(to + 3 * kRows) = r3;
         if (sums) *reinterpret_cast<Row*>(sums + i) += (r0 + r1) + (r2 + r3);
@@ -253,14 +258,17 @@ void pack_rows(int64_t m, int64_t k, const T* a, int64_t acs, T* dst, T* sums) {
 }
 
 template <class T, Lie kA>
-HOLON_INLINE void panels(int64_t m, int64_t n, int64_t k, const T* a, int64_t as, const T* b, int64_t brs, bool packed, const Out<T>& out) {
+HOLON_INLINE void panels(int64_t m, int64_t n, int64_t k, const T* a, int64_t as, const T* b, int64_t brs, bool packed,
+                         const Out<T>& out) {
   constexpr int kW = Simd<T>::kWidth;
-  each_panel<T>(n, [&](int64_t j, int width, int columns) __attribute__((always_inline)) {
-    const int vectors = width / kW;
-    const Out<T> here = {out.alpha, out.beta, out.c + j, out.stride, out.bias ? out.bias + j : nullptr};
-    any_panel<T, kA>(vectors, columns < width ? columns - (vectors - 1) * kW : 0, m, k, a, as, packed ? b : b + j, packed ? width : brs, here);
-    if (packed) b += k * width;
-  });
+  each_panel<T>(
+      n, [&](int64_t j, int width, int columns) __attribute__((always_inline)) {
+        const int vectors = width / kW;
+        const Out<T> here = {out.alpha, out.beta, out.c + j, out.stride, out.bias ? out.bias + j : nullptr};
+        any_panel<T, kA>(vectors, columns < width ? columns - (vectors - 1) * kW : 0, m, k, a, as, packed ? b : b + j,
+                         packed ? width : brs, here);
+        if (packed) b += k * width;
+      });
 }
 
 // b, and a where its columns are contiguous, are copied block by block into the order in which tiles read them.
@@ -281,7 +289,8 @@ void by_blocks(const GemmArgs<T>& g, bool row_a) {
       for (int64_t i0 = 0; i0 < g.m; i0 += kBlockM) {
         const int64_t m = g.m - i0 < kBlockM ? g.m - i0 : kBlockM;
         const T* a = g.a + i0 * g.a_row_stride + p0 * g.a_col_stride;
-        const Out<T> out = {g.alpha, first ? g.beta : T{1}, g.c + i0 * g.c_row_stride + j0, g.c_row_stride, first && g.bias ? g.bias + j0 : nullptr};
+        const Out<T> out = {g.alpha, first ? g.beta : T{1}, g.c + i0 * g.c_row_stride + j0, g.c_row_stride,
+                            first && g.bias ? g.bias + j0 : nullptr};
         if (row_a) {
           panels<T, Lie::kRows>(m, n, k, a, g.a_row_stride, packed_b, 0, true, out);
         } else {
@@ -438,7 +447,8 @@ void by_row_sums(const GemmArgs<T>& g) {
 template <class T>
 bool takes_dots(const GemmArgs<T>& g, bool row_a) {
   constexpr int kW = Simd<T>::kWidth;
-  return row_a && g.b_row_stride == 1 && g.b_col_stride != 1 && ((g.n == 1 && g.k >= kW) || (g.k >= 8 * kW && (g.m <= 16 || g.n <= kW)));
+  return row_a && g.b_row_stride == 1 && g.b_col_stride != 1 &&
+      ((g.n == 1 && g.k >= kW) || (g.k >= 8 * kW && (g.m <= 16 || g.n <= kW)));
 }
 
 template <class T>
@@ -457,7 +467,8 @@ void run(const GemmArgs<T>& g) {
   const bool row_a = g.a_col_stride == 1 || g.k == 1;
   const bool dots = takes_dots(g, row_a);
   // A panel of b whose rows lie far apart collides in the first cache; a copy pays once several tiles use it.
-  const bool blocks = !dots && (g.b_col_stride != 1 || (g.m > 2 * kRows && g.n * g.k * static_cast<int64_t>(sizeof(T)) > (64 << 10)));
+  const bool blocks =
+      !dots && (g.b_col_stride != 1 || (g.m > 2 * kRows && g.n * g.k * static_cast<int64_t>(sizeof(T)) > (64 << 10)));
   if (g.row_sums && (row_a || !blocks))
     for (int64_t i = 0; i < g.m; ++i) {
       T sum{};

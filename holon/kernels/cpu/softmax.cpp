@@ -17,7 +17,8 @@ constexpr int64_t kRowGrain = 8192;  // elements
 int64_t row_grain(int64_t length) { return std::max<int64_t>(1, kRowGrain / std::max<int64_t>(length, 1)); }
 
 void check_alike(const char* op, const Array& a, const Array& b) {
-  HOLON_CHECK(a.shape == b.shape && a.dtype == b.dtype, "{}: {} {} and {} {}", op, a.shape, name(a.dtype), b.shape, name(b.dtype));
+  HOLON_CHECK(a.shape == b.shape && a.dtype == b.dtype, "{}: {} {} and {} {}", op, a.shape, name(a.dtype), b.shape,
+              name(b.dtype));
 }
 
 // If the softmax runs across memory, an axis along which all arrays are contiguous; -1 otherwise.
@@ -39,22 +40,24 @@ void for_each_tile(const Array* const* arrays, int n, int axis, int cols_axis, F
   const int64_t size = static_cast<int64_t>(size_bytes(a.dtype));
   const int64_t cols = a.shape[cols_axis], tiles = (cols + kSoftmaxCols - 1) / kSoftmaxCols;
   const int64_t others = a.numel() / (cols * a.shape[axis]);
-  parallel_for(others * tiles, row_grain(a.shape[axis] * std::min(cols, kSoftmaxCols)), [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      int64_t at[3], rest = item / tiles;
-      const int64_t j = item % tiles * kSoftmaxCols;
-      for (int k = 0; k < n; ++k) at[k] = j * size;
-      for (int i = a.ndim() - 1; i >= 0; --i) {
-        if (i == axis || i == cols_axis) continue;
-        for (int k = 0; k < n; ++k) at[k] += rest % a.shape[i] * arrays[k]->strides[i] * size;
-        rest /= a.shape[i];
-      }
-      f(at, std::min(kSoftmaxCols, cols - j));
-    }
-  });
+  parallel_for(others * tiles, row_grain(a.shape[axis] * std::min(cols, kSoftmaxCols)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t item = begin; item < end; ++item) {
+                   int64_t at[3], rest = item / tiles;
+                   const int64_t j = item % tiles * kSoftmaxCols;
+                   for (int k = 0; k < n; ++k) at[k] = j * size;
+                   for (int i = a.ndim() - 1; i >= 0; --i) {
+                     if (i == axis || i == cols_axis) continue;
+                     for (int k = 0; k < n; ++k) at[k] += rest % a.shape[i] * arrays[k]->strides[i] * size;
+                     rest /= a.shape[i];
+                   }
+                   f(at, std::min(kSoftmaxCols, cols - j));
+                 }
+               });
 }
 
-void forward(const char* op, const Array& x, int axis, double scale, std::optional<int64_t> diagonal, Array& out, bool log) {
+void forward(const char* op, const Array& x, int axis, double scale, std::optional<int64_t> diagonal, Array& out,
+             bool log) {
   check_alike(op, x, out);
   const DType compute = float_compute(x.dtype, op);
   if (x.numel() == 0) return;
@@ -91,10 +94,11 @@ void backward(const char* op, const Array& dy, const Array& y, int axis, double 
   const Array* arrays[] = {&dy, &y, &dx};
   if (scale == 1 && dy.ndim() > 1 && dy.strides[axis] != 1)
     if (int cols = column_axis(arrays, 3, axis, compute); cols >= 0) {
-      const SoftmaxBackwardColumnsFn run = (log ? table().log_softmax_backward_columns : table().softmax_backward_columns)[kind];
+      const SoftmaxBackwardColumnsFn run =
+          (log ? table().log_softmax_backward_columns : table().softmax_backward_columns)[kind];
       for_each_tile(arrays, 3, axis, cols, [&](const int64_t* at, int64_t n) {
-        run(dy.bytes() + at[0], dy.strides[axis], y.bytes() + at[1], y.strides[axis], dx.bytes() + at[2], dx.strides[axis],
-            dy.shape[axis], n);
+        run(dy.bytes() + at[0], dy.strides[axis], y.bytes() + at[1], y.strides[axis], dx.bytes() + at[2],
+            dx.strides[axis], dy.shape[axis], n);
       });
       return;
     }

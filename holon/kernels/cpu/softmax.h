@@ -15,9 +15,9 @@ void log_softmax(const Array& x, int axis, Array& out);
 void softmax_backward(const Array& dy, const Array& y, int axis, Array& dx);
 void log_softmax_backward(const Array& dy, const Array& y, int axis, Array& dx);
 
-// x [..., q, k] -> softmax(scale x) along k, where row i of q sees the columns up to i + diagonal and the others get 0; no
-// diagonal: all of them. For causal attention diagonal is k - q, plus the number of the first row when the rows are a part
-// of more. A row that sees nothing is 0. scale > 0.
+// x [..., q, k] -> softmax(scale x) along k, where row i of q sees the columns up to i + diagonal and the others get 0;
+// no diagonal: all of them. For causal attention diagonal is k - q, plus the number of the first row when the rows are
+// a part of more. A row that sees nothing is 0. scale > 0.
 void scale_mask_softmax(const Array& x, double scale, std::optional<int64_t> diagonal, Array& out);
 void scale_mask_softmax_backward(const Array& dy, const Array& y, double scale, Array& dx);
 

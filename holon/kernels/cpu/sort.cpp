@@ -1,5 +1,5 @@
-// Sorting along the last axis: rows become keys, unsigned integers in the order that is asked for, with the place of their
-// element behind them, so that sorting is stable and compares nothing but integers.
+// Sorting along the last axis: rows become keys, unsigned integers in the order that is asked for, with the place of
+// their element behind them, so that sorting is stable and compares nothing but integers.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -34,7 +34,9 @@ class Orderer {
     // Keys of 32 bits and their places fit one number, unless the row is longer than 2^32.
     if constexpr (sizeof(T) == 4)
       if (n <= (int64_t{1} << 32)) {
-        first(narrow_, n, k, [&](int64_t i) { return uint64_t{descending ? ~sort_key(row[i]) : sort_key(row[i])} << 32 | static_cast<uint64_t>(i); });
+        first(narrow_, n, k, [&](int64_t i) {
+          return uint64_t{descending ? ~sort_key(row[i]) : sort_key(row[i])} << 32 | static_cast<uint64_t>(i);
+        });
         for (int64_t j = 0; j < k; ++j) order[j] = static_cast<int64_t>(narrow_[static_cast<size_t>(j)] & 0xffffffffu);
         return;
       }
@@ -75,7 +77,8 @@ class Orderer {
 };
 
 void order_rows(const Array& x, int64_t k, bool descending, Array* values, Array& indices) {
-  HOLON_CHECK(indices.dtype == DType::kInt64 && (!values || values->dtype == x.dtype), "sort: the indices are {}", name(indices.dtype));
+  HOLON_CHECK(indices.dtype == DType::kInt64 && (!values || values->dtype == x.dtype), "sort: the indices are {}",
+              name(indices.dtype));
   Array in = x, out_values, out_indices = indices;
   if (values) out_values = *values;
   // An array without axes is one row of one element.
@@ -101,19 +104,28 @@ void order_rows(const Array& x, int64_t k, bool descending, Array* values, Array
       const std::byte* src = in.bytes() + from[static_cast<size_t>(i)];
       load_elements(src, in.strides.back() * size, x.dtype, compute, row.data(), n, scratch.data());
       switch (compute_type(x.dtype)) {
-        case Compute::kF32: orderer.run(reinterpret_cast<const float*>(row.data()), n, k, descending, order.data()); break;
-        case Compute::kF64: orderer.run(reinterpret_cast<const double*>(row.data()), n, k, descending, order.data()); break;
-        case Compute::kI32: orderer.run(reinterpret_cast<const int32_t*>(row.data()), n, k, descending, order.data()); break;
-        case Compute::kI64: orderer.run(reinterpret_cast<const int64_t*>(row.data()), n, k, descending, order.data()); break;
+        case Compute::kF32:
+          orderer.run(reinterpret_cast<const float*>(row.data()), n, k, descending, order.data());
+          break;
+        case Compute::kF64:
+          orderer.run(reinterpret_cast<const double*>(row.data()), n, k, descending, order.data());
+          break;
+        case Compute::kI32:
+          orderer.run(reinterpret_cast<const int32_t*>(row.data()), n, k, descending, order.data());
+          break;
+        case Compute::kI64:
+          orderer.run(reinterpret_cast<const int64_t*>(row.data()), n, k, descending, order.data());
+          break;
       }
       scatter_elements(reinterpret_cast<const std::byte*>(order.data()), indices.bytes() + to[static_cast<size_t>(i)],
                        out_indices.strides.back() * 8, 8, k);
       if (values) {
         // Gathered before any is written: values may be x.
         for (int64_t j = 0; j < k; ++j)
-          std::memcpy(scratch.data() + j * size, src + order[static_cast<size_t>(j)] * in.strides.back() * size, static_cast<size_t>(size));
-        scatter_elements(scratch.data(), values->bytes() + values_to[static_cast<size_t>(i)], out_values.strides.back() * size,
-                         static_cast<size_t>(size), k);
+          std::memcpy(scratch.data() + j * size, src + order[static_cast<size_t>(j)] * in.strides.back() * size,
+                      static_cast<size_t>(size));
+        scatter_elements(scratch.data(), values->bytes() + values_to[static_cast<size_t>(i)],
+                         out_values.strides.back() * size, static_cast<size_t>(size), k);
       }
     }
   });
@@ -123,7 +135,8 @@ void order_rows(const Array& x, int64_t k, bool descending, Array* values, Array
 
 void sort(const Array& x, bool descending, Array* values, Array& indices) {
   HOLON_ON_DEVICE(indices, sort, x, descending, values, indices);
-  HOLON_CHECK(indices.shape == x.shape && (!values || values->shape == x.shape), "sort: {} into {}", x.shape, indices.shape);
+  HOLON_CHECK(indices.shape == x.shape && (!values || values->shape == x.shape), "sort: {} into {}", x.shape,
+              indices.shape);
   order_rows(x, x.ndim() == 0 ? 1 : x.shape.back(), descending, values, indices);
 }
 
@@ -131,7 +144,8 @@ void topk(const Array& x, int64_t k, bool largest, Array& values, Array& indices
   HOLON_ON_DEVICE(values, topk, x, k, largest, values, indices);
   const int64_t n = x.ndim() == 0 ? 1 : x.shape.back();
   if (k < 0 || k > n) fail_value("topk: {} of {} elements were asked for (shape {}).", k, n, x.shape);
-  HOLON_CHECK(values.shape == indices.shape && (x.ndim() == 0 || values.shape.back() == k), "topk: {} into {}", x.shape, values.shape);
+  HOLON_CHECK(values.shape == indices.shape && (x.ndim() == 0 || values.shape.back() == k), "topk: {} into {}", x.shape,
+              values.shape);
   order_rows(x, k, largest, &values, indices);
 }
 

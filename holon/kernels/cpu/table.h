@@ -1,8 +1,8 @@
 // The vector loops: compiled once for each instruction set, and picked at run time through one table of functions.
 //
-// A loop works on contiguous rows of one of four types; everything else (strides, broadcasting, other dtypes, threads) is
-// up to its callers. This header is all that the files compiled for an instruction set share with the rest, so that no
-// inline function made for one set is called on a machine without it.
+// A loop works on contiguous rows of one of four types; everything else (strides, broadcasting, other dtypes, threads)
+// is up to its callers. This header is all that the files compiled for an instruction set share with the rest, so that
+// no inline function made for one set is called on a machine without it.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ using SoftmaxFn = void (*)(const void* x, void* y, int64_t n, double scale, int6
 // dx = scale y (dy - sum(dy y)); log: dx = dy - exp(y) sum(dy).
 using SoftmaxBackwardFn = void (*)(const void* dy, const void* y, void* dx, int64_t n, double scale);
 // The same along columns: element (i, j) is at i * stride + j; cols <= kSoftmaxCols.
-using SoftmaxColumnsFn = void (*)(const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t rows, int64_t cols);
+using SoftmaxColumnsFn = void (*)(const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t rows,
+                                  int64_t cols);
 using SoftmaxBackwardColumnsFn = void (*)(const void* dy, int64_t dy_stride, const void* y, int64_t y_stride, void* dx,
                                           int64_t dx_stride, int64_t rows, int64_t cols);
 inline constexpr int64_t kSoftmaxCols = 256;
@@ -65,28 +66,31 @@ using LogSumExpFn = double (*)(const void* x, int64_t n);
 // dx = g (exp(x - lse) - even)
 using CrossEntropyBackwardFn = void (*)(const void* x, void* dx, int64_t n, double lse, double g, double even);
 // y = (x - mean) rstd w + b, with w and b null or of n elements. root: the mean is taken as 0.
-using NormFn = void (*)(const void* x, const void* w, const void* b, double eps, void* y, int64_t n, double* mean, double* rstd);
+using NormFn = void (*)(const void* x, const void* w, const void* b, double eps, void* y, int64_t n, double* mean,
+                        double* rstd);
 // dx (plus `plus`, unless that is null), and dw += dy xhat, db += dy where they are not null. dx may be dy or plus.
-using NormBackwardFn = void (*)(const void* dy, const void* x, const void* w, double mean, double rstd, const void* plus, void* dx,
-                                void* dw, void* db, int64_t n);
+using NormBackwardFn = void (*)(const void* dy, const void* x, const void* w, double mean, double rstd,
+                                const void* plus, void* dx, void* dw, void* db, int64_t n);
 
-// Channels of batch and group normalisation: along rows (a channel's elements are adjacent) and columns (the channels are).
+// Channels of batch and group normalisation: along rows (a channel's elements are adjacent) and columns (the channels
+// are).
 struct ChannelLoops {
   // sum += x, squares += x x
   void (*row_moments)(const void* x, int64_t n, double* sum, double* squares);
   void (*column_moments)(const void* x, int64_t stride, int64_t rows, int64_t cols, double* sum, double* squares);
   // sum += dy, products += dy (x - mean)
   void (*row_products)(const void* dy, const void* x, int64_t n, double mean, double* sum, double* products);
-  void (*column_products)(const void* dy, const void* x, int64_t stride, int64_t rows, int64_t cols, const double* mean, double* sum,
-                          double* products);
+  void (*column_products)(const void* dy, const void* x, int64_t stride, int64_t rows, int64_t cols, const double* mean,
+                          double* sum, double* products);
   // y = (x - mean) factor + shift; the columns' numbers are T.
   void (*row_scale)(const void* x, void* y, int64_t n, double mean, double factor, double shift);
-  void (*column_scale)(const void* x, void* y, int64_t stride, int64_t rows, int64_t cols, const void* mean, const void* factor,
-                       const void* shift);
+  void (*column_scale)(const void* x, void* y, int64_t stride, int64_t rows, int64_t cols, const void* mean,
+                       const void* factor, const void* shift);
   // dx = dy factor - shift - (x - mean) slope
-  void (*row_scale_backward)(const void* dy, const void* x, void* dx, int64_t n, double mean, double factor, double shift, double slope);
-  void (*column_scale_backward)(const void* dy, const void* x, void* dx, int64_t stride, int64_t rows, int64_t cols, const void* mean,
-                                const void* factor, const void* shift, const void* slope);
+  void (*row_scale_backward)(const void* dy, const void* x, void* dx, int64_t n, double mean, double factor,
+                             double shift, double slope);
+  void (*column_scale_backward)(const void* dy, const void* x, void* dx, int64_t stride, int64_t rows, int64_t cols,
+                                const void* mean, const void* factor, const void* shift, const void* slope);
 };
 
 // Groups of random bits, of 64 elements of 32 bits or of 32 elements of 64 bits: group g holds the elements g * 64
@@ -102,25 +106,26 @@ using RandomRowFn = void (*)(const void* bits, const void* x, void* out, int64_t
 // Optimizer steps, one pass over memory; T is float or double.
 enum class UpdateRule : uint8_t { kSgd, kAdam, kAdagrad, kAdadelta, kRmsprop, kLamb, kCount };
 struct UpdateNumbers {
-  double lr = 0;               // of this step, with what a rule divides out of it
-  double weight_decay = 0;     // times the parameter, is added to the gradient
-  double shrink = 1;           // the parameter is multiplied by it first: decoupled weight decay
-  double late_decay = 0;       // Lamb: times the parameter, is added to the direction
+  double lr = 0;                // of this step, with what a rule divides out of it
+  double weight_decay = 0;      // times the parameter, is added to the gradient
+  double shrink = 1;            // the parameter is multiplied by it first: decoupled weight decay
+  double late_decay = 0;        // Lamb: times the parameter, is added to the direction
   double beta1 = 0, beta2 = 0;  // how much of the averages is kept; Sgd: beta1 is the momentum
-  double take = 1;             // Sgd: how much of the gradient joins the momentum
+  double take = 1;              // Sgd: how much of the gradient joins the momentum
   double eps = 0;
   double correction = 1;       // Lamb: of the mean's bias
   double root_correction = 1;  // Adam, Lamb: of the bias of the square's root
   double scale = 1;            // Sgd: of gradient and decay (LARS)
   bool maximize = false, nesterov = false;
-  bool first = false;          // Sgd: the momentum is the gradient; nothing is read from its buffer
+  bool first = false;  // Sgd: the momentum is the gradient; nothing is read from its buffer
 };
 // p: the parameter, its gradient and up to three states, null where a rule has none.
 using UpdateFn = void (*)(void* const* p, int64_t n, const UpdateNumbers& c);
 // Adds to sums: the squares of the parameter, and of the gradient (Lamb: of the direction, whose averages are updated).
 using UpdateNormsFn = void (*)(void* const* p, int64_t n, const UpdateNumbers& c, double* sums);
 
-// What becomes one number of many: sums of squares, of absolute values, of powers of them, counts of what is not 0, extremes.
+// What becomes one number of many: sums of squares, of absolute values, of powers of them, counts of what is not 0,
+// extremes.
 enum class NormKind : uint8_t { kSquares, kSum, kPowers, kCount, kLargest, kSmallest };
 using NormFnOf = double (*)(const void* x, int64_t n, double p);
 // x = x * factor, then not below low and not above high; returns whether all of it was finite before.
@@ -136,8 +141,8 @@ struct Table {
   RowFn binary[static_cast<int>(BinaryOp::kCount)][kComputeCount][kFormCount];
   RowFn ternary[static_cast<int>(TernaryOp::kCount)][kComputeCount];
   GeluFn gelu_and_slope[2][2];  // [by erf, by tanh][kF32, kF64]
-  RowFn select[4];  // out = in[0] (bytes, 0 or not) ? in[1] : in[2], by log2 of the element's size
-  ConvertFn convert[9][9];  // [from][to] by DType; null on the diagonal
+  RowFn select[4];              // out = in[0] (bytes, 0 or not) ? in[1] : in[2], by log2 of the element's size
+  ConvertFn convert[9][9];      // [from][to] by DType; null on the diagonal
   ReduceRowFn reduce_row[static_cast<int>(ReduceOp::kCount)][kComputeCount];
   ReduceColumnsFn reduce_columns[static_cast<int>(ReduceOp::kCount)][kComputeCount];
   ArgReduceFn argmax[kComputeCount], argmin[kComputeCount];

@@ -16,7 +16,8 @@ struct Operand {
   bool transposed = false;
 };
 
-// d = act(alpha * a @ b + beta * c + bias) for each of a batch, where c and d lie alike, are not transposed, and may be one.
+// d = act(alpha * a @ b + beta * c + bias) for each of a batch, where c and d lie alike, are not transposed, and may be
+// one.
 struct Product {
   DType dtype = DType::kFloat32;           // of a and b: a floating one
   DType result = DType::kFloat32;          // of c, d and bias: the same or, for the two-byte ones, float32
@@ -27,7 +28,8 @@ struct Product {
   bool tf32 = false;
 };
 
-// Puts the product on the current stream (stream.h). bias[n] may be nullptr. False, with nothing done: the library has no way to do it.
+// Puts the product on the current stream (stream.h). bias[n] may be nullptr. False, with nothing done: the library has
+// no way to do it.
 bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias);
 
 }  // namespace holon::kernels::cuda

@@ -1,5 +1,5 @@
-// Convolutions by a library: cuDNN on devices, where it is installed (vendor_cudnn.cpp); none in the emulator. False, with nothing done:
-// there is no library, or it has no way to do this one.
+// Convolutions by a library: cuDNN on devices, where it is installed (vendor_cudnn.cpp); none in the emulator. False,
+// with nothing done: there is no library, or it has no way to do this one.
 #pragma once
 
 #include "holon/kernels/cpu/conv.h"

@@ -68,7 +68,8 @@ struct Calls {
 };
 
 // False, with nothing done: the library cannot.
-bool by_library(const MatmulPlan& g, Product p, const Array& a, const Array& b, const Array& c, const Array& out, const Array* bias) {
+bool by_library(const MatmulPlan& g, Product p, const Array& a, const Array& b, const Array& c, const Array& out,
+                const Array* bias) {
   const Calls calls(g);
   const auto item = static_cast<int64_t>(size_bytes(a.dtype)), item_out = static_cast<int64_t>(size_bytes(out.dtype));
   auto batch_stride = [&](const Dims& strides) { return calls.axis < 0 ? 0 : strides[calls.axis]; };
@@ -89,8 +90,9 @@ bool by_library(const MatmulPlan& g, Product p, const Array& a, const Array& b, 
       for (int64_t row = 0; row < g.m; row += p.m) {
         p.m = std::min(kMostRows, g.m - row);
         const int64_t to = (oc + first * p.d.batch_stride + row * g.crs) * item_out;
-        if (product(p, a.bytes() + (oa + first * p.a.batch_stride + row * g.ars) * item, b.bytes() + (ob + first * p.b.batch_stride) * item,
-                    c.bytes() + to, out.bytes() + to, bias ? bias->bytes() : nullptr)) {
+        if (product(p, a.bytes() + (oa + first * p.a.batch_stride + row * g.ars) * item,
+                    b.bytes() + (ob + first * p.b.batch_stride) * item, c.bytes() + to, out.bytes() + to,
+                    bias ? bias->bytes() : nullptr)) {
           begun = true;
           continue;
         }
@@ -199,7 +201,8 @@ bool multiply(const Array& a, const Array& b, Array& out, const ProductOptions& 
     add_before(bias_after);
   if (added) p.beta = 1;
   p.act = Act::kNone;
-  if ((bias_after || other || options.act != Act::kNone) && by_library(g, p, left, right, out, out, nullptr)) return options.act == Act::kNone;
+  if ((bias_after || other || options.act != Act::kNone) && by_library(g, p, left, right, out, out, nullptr))
+    return options.act == Act::kNone;
   plain_product(g, left, right, out, p.alpha, p.beta);
   return options.act == Act::kNone;
 }
@@ -213,7 +216,8 @@ void matmul(const Array& a, const Array& b, Array& out, double alpha, double bet
 }
 
 void linear_with(const Array& x, const Array& w, Array& out, ProductOptions o, bool* act_done = nullptr) {
-  HOLON_CHECK(w.ndim() == 2 && x.ndim() >= 1 && out.ndim() == x.ndim(), "linear: {} and weight {} do not give {}.", x.shape, w.shape, out.shape);
+  HOLON_CHECK(w.ndim() == 2 && x.ndim() >= 1 && out.ndim() == x.ndim(), "linear: {} and weight {} do not give {}.",
+              x.shape, w.shape, out.shape);
   HOLON_CHECK(!o.bias || (o.bias->ndim() == 1 && o.bias->shape[0] == w.shape[0] && o.bias->dtype == out.dtype),
               "linear: a bias of shape {} does not fit the weight {}.", o.bias ? o.bias->shape : Dims{}, w.shape);
   o.tf32 = tf32_for(out);
@@ -232,7 +236,8 @@ void linear(const Array& x, const Array& w, const Array* bias, Array& out, const
 }
 
 void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias, double beta) {
-  HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape, x.shape);
+  HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape,
+              x.shape);
   use_device_of(dw);
   const Array rows = as_matrix(dy);
   matmul(transposed(rows), as_matrix(x), dw, 1, beta);
@@ -244,8 +249,10 @@ bool reads_other(Then then) { return then == Then::kAdd || then == Then::kMul ||
 // product(to, options, act_done), and what follows: by the library where it does it as exactly.
 template <class F>
 void with_epilogue(Then then, const Array* other, Array& out, F&& product) {
-  HOLON_CHECK(reads_other(then) == (other != nullptr) && (!other || (other->shape == out.shape && other->dtype == out.dtype)),
-              "a product into {} {} is followed by an operation with {}", name(out.dtype), out.shape, other ? other->shape : Dims{});
+  HOLON_CHECK(reads_other(then) == (other != nullptr) &&
+                  (!other || (other->shape == out.shape && other->dtype == out.dtype)),
+              "a product into {} {} is followed by an operation with {}", name(out.dtype), out.shape,
+              other ? other->shape : Dims{});
   use_device_of(out);
   ProductOptions o;
   if (then == Then::kAdd) {
@@ -284,8 +291,8 @@ void matmul_then(const Array& a, const Array& b, Then then, const Array* other, 
 }
 
 void linear_gelu(const Array& x, const Array& w, const Array* bias, bool by_tanh, Array& y, Array& slope) {
-  HOLON_CHECK(y.shape == slope.shape && y.dtype == slope.dtype && is_floating(y.dtype), "linear_gelu: {} {} and slopes {}", name(y.dtype), y.shape,
-              slope.shape);
+  HOLON_CHECK(y.shape == slope.shape && y.dtype == slope.dtype && is_floating(y.dtype),
+              "linear_gelu: {} {} and slopes {}", name(y.dtype), y.shape, slope.shape);
   linear(x, w, bias, y, {});
   if (y.numel() == 0) return;
   use_device_of(y);

@@ -15,8 +15,9 @@ struct ProductOptions {
   bool tf32 = false;
 };
 
-// out[..., m, n] = act(alpha * a[..., m, k] @ b[..., k, n] + beta * out + bias + other), as kernels::matmul. a and b have one dtype; out
-// has the same or, where that is float16 or bfloat16, float32. False: act was not done, the rest was.
+// out[..., m, n] = act(alpha * a[..., m, k] @ b[..., k, n] + beta * out + bias + other), as kernels::matmul. a and b
+// have one dtype; out has the same or, where that is float16 or bfloat16, float32. False: act was not done, the rest
+// was.
 bool multiply(const Array& a, const Array& b, Array& out, const ProductOptions& options);
 
 // The plan's products by an own kernel: for what no library does. Any dtype.

@@ -1,6 +1,6 @@
 // Starting kernels, and what they are written with. The same source is compiled by nvcc for devices and by the host's
-// compiler for the emulator of the tests (tests/cuda/emulator), so it uses no <<<>>> and no vendor's extras that the emulator
-// does not have.
+// compiler for the emulator of the tests (tests/cuda/emulator), so it uses no <<<>>> and no vendor's extras that the
+// emulator does not have.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A&
   if (shared_bytes > 16 * 1024)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
           "cudaFuncSetAttribute");
-  kernel<<<grid, block, shared_bytes, stream()>>>(static_cast<P>(args)...);
+  kernel<<<grid, block, shared_bytes, stream()> > >(static_cast<P>(args)...);
 #endif
   check(cudaGetLastError(), "kernel launch");
 }

@@ -17,8 +17,8 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
-#include "holon/kernels/cuda/pinned.h"
 #include "holon/kernels/cuda/event_driver.h"
+#include "holon/kernels/cuda/pinned.h"
 #include "holon/kernels/cuda/stream.h"
 
 namespace holon::kernels::cuda {
@@ -169,7 +169,8 @@ int device_in_use() { return used_index.load(std::memory_order_relaxed); }
 int multiprocessors() { return processor_counts()[static_cast<size_t>(current_index)]; }
 size_t shared_bytes_of_block() {
   int bytes = 0;
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current_index), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current_index),
+        "cudaDeviceGetAttribute");
   return static_cast<size_t>(bytes);
 }
 FaultReport* fault_report() { return rank_device(current_index).faults; }
@@ -179,9 +180,11 @@ void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) [[likely]]
     return;
   cudaGetLastError();  // it is told here: no later launch of this thread is to blame
-  fail_runtime("{}: CUDA reports {} ({}) at {} on cuda:{} ({}). Work on a device is done later than it is asked for: set HOLON_SYNC=1 to "
+  fail_runtime("{}: CUDA reports {} ({}) at {} on cuda:{} ({}). Work on a device is done later than it is asked for: "
+               "set HOLON_SYNC=1 to "
                "find the op that it comes from.",
-               *op_name ? op_name : "cuda", cudaGetErrorName(error), cudaGetErrorString(error), call, current_index, rank_text());
+               *op_name ? op_name : "cuda", cudaGetErrorName(error), cudaGetErrorString(error), call, current_index,
+               rank_text());
 }
 // The host takes no part when what was recorded is done again.
 void meets_host(int index, const char* what) {
@@ -201,17 +204,21 @@ void raise(FaultReport& slot) {
   const char* op = r.op && *r.op ? r.op : "an op on a cuda device";
   switch (static_cast<Fault>(r.fault)) {
     case Fault::kTarget:
-      fail(ErrorKind::kIndex, "{}: target {} at row {} is outside [{}, {}). Check the labels, or pass it as ignore_index.", op, r.value, r.position,
-           r.low, r.high);
+      fail(ErrorKind::kIndex,
+           "{}: target {} at row {} is outside [{}, {}). Check the labels, or pass it as ignore_index.", op, r.value,
+           r.position, r.low, r.high);
     case Fault::kDivision: fail_value("{}: an integer is divided by 0.", op);
     case Fault::kWeight:
-      fail_value("{}: the weight {} of class {} in row {} is negative or not finite.", op, std::bit_cast<double>(r.value), r.high, r.position);
-    case Fault::kFewWeights: fail_value("{}: row {} has {} weights above 0; {} are needed.", op, r.position, r.value, r.high);
+      fail_value("{}: the weight {} of class {} in row {} is negative or not finite.", op,
+                 std::bit_cast<double>(r.value), r.high, r.position);
+    case Fault::kFewWeights:
+      fail_value("{}: row {} has {} weights above 0; {} are needed.", op, r.position, r.value, r.high);
     default:
       if (r.axis >= 0)
-        fail(ErrorKind::kIndex, "{}: index {} is out of range for axis {} of size {} (at position {} of the indices).", op, r.value, r.axis,
-             r.high, r.position);
-      fail(ErrorKind::kIndex, "{}: index {} at position {} of the indices is outside [{}, {}).", op, r.value, r.position, r.low, r.high);
+        fail(ErrorKind::kIndex, "{}: index {} is out of range for axis {} of size {} (at position {} of the indices).",
+             op, r.value, r.axis, r.high, r.position);
+      fail(ErrorKind::kIndex, "{}: index {} at position {} of the indices is outside [{}, {}).", op, r.value,
+           r.position, r.low, r.high);
   }
 }
 
@@ -341,7 +348,8 @@ class CudaRuntime final : public DeviceRuntime {
       void* p = nullptr;
       check(cudaHostAlloc(&p, Staging::kPiece * Staging::kPieces, cudaHostAllocPortable), "cudaHostAlloc");
       staging.at = static_cast<std::byte*>(p);
-      for (auto& event : staging.copied) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+      for (auto& event : staging.copied)
+        check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
     }
     BlockingScope unlocked(bytes > (64 << 10));
     auto *from = static_cast<const std::byte*>(host), *end = from + bytes;
@@ -524,7 +532,8 @@ extern "C" __attribute__((visibility("default"))) holon::DeviceRuntime* holon_cu
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
-    *why_not = error == cudaSuccess ? "CUDA finds no device" : std::string("CUDA reports: ") + cudaGetErrorString(error);
+    *why_not =
+        error == cudaSuccess ? "CUDA finds no device" : std::string("CUDA reports: ") + cudaGetErrorString(error);
     cudaGetLastError();
     return nullptr;
   }

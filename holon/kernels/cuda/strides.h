@@ -1,5 +1,5 @@
-// From the number of an element to its place in several strided arrays of one shape. The arithmetic is the host's as much as the
-// device's, and tested there.
+// From the number of an element to its place in several strided arrays of one shape. The arithmetic is the host's as
+// much as the device's, and tested there.
 #pragma once
 
 #include <span>
@@ -62,7 +62,7 @@ struct Strided {
     for (int k = 0; k < kArrays; ++k) p.v[k] = 0;
     if (small) {
       auto n = static_cast<uint32_t>(i);
-HOLON_NO_UNROLL
+      HOLON_NO_UNROLL
       for (int a = 0; a < axes; ++a) {
         const uint32_t q = divider[a].quotient(n);
         const uint32_t r = n - q * divider[a].d;
@@ -70,7 +70,7 @@ HOLON_NO_UNROLL
         n = q;
       }
     } else {
-HOLON_NO_UNROLL
+      HOLON_NO_UNROLL
       for (int a = 0; a < axes; ++a) {
         const int64_t q = i / size[a], r = i - q * size[a];
         for (int k = 0; k < kArrays; ++k) p.v[k] += r * stride[a][k];

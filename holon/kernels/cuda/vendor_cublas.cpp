@@ -1,5 +1,5 @@
-// Products by cuBLASLt. Its matrices lie column by column, so it is asked for the transpose of the product, whose operands are the
-// transposes of ours in exchanged order: nothing is moved for that.
+// Products by cuBLASLt. Its matrices lie column by column, so it is asked for the transpose of the product, whose
+// operands are the transposes of ours in exchanged order: nothing is moved for that.
 #include <cublasLt.h>
 #include <fmt/format.h>
 
@@ -20,7 +20,8 @@ namespace {
 constexpr size_t kWorkspace = size_t{32} << 20;
 
 void check(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) fail(fmt::format("cuBLAS reports {} at {}", cublasLtGetStatusName(status), call).c_str());
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail(fmt::format("cuBLAS reports {} at {}", cublasLtGetStatusName(status), call).c_str());
 }
 
 // One for each device, for all threads.
@@ -80,13 +81,16 @@ void set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t what, T 
 }
 template <class T>
 void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t what, T value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
+  check(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof value),
+        "cublasLtMatmulPreferenceSetAttribute");
 }
 
 // rows x cols as cuBLASLt sees it.
 void describe(cublasLtMatrixLayout_t layout, DType dtype, int64_t rows, int64_t cols, const Operand& o, int64_t batch) {
   if (o.transposed) std::swap(rows, cols);
-  check(cublasLtMatrixLayoutInit(layout, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), o.ld), "cublasLtMatrixLayoutInit");
+  check(cublasLtMatrixLayoutInit(layout, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols),
+                                 o.ld),
+        "cublasLtMatrixLayoutInit");
   if (batch == 1) return;
   set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(batch));
   set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, o.batch_stride);
@@ -133,13 +137,14 @@ Plan make_plan(const Product& p, const Key& key, const void* bias) {
 
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(plan.handle, &plan.product, &plan.a, &plan.b, &plan.d, &plan.d, &preference, 1, &found, &count);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(plan.handle, &plan.product, &plan.a, &plan.b, &plan.d,
+                                                               &plan.d, &preference, 1, &found, &count);
   if (status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS) {
     plan.algo = found.algo;
     plan.workspace = found.workspaceSize;
     plan.possible = true;
-  } else if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
+  } else if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED &&
+             status != CUBLAS_STATUS_INVALID_VALUE) {
     check(status, "cublasLtMatmulAlgoGetHeuristic");
   }
   return plan;
@@ -172,8 +177,9 @@ bool product(const Product& p, const void* a, const void* b, const void* c, void
                 p.a.batch_stride,
                 p.b.batch_stride,
                 p.d.batch_stride,
-                static_cast<int32_t>(p.dtype) | static_cast<int32_t>(p.result) << 4 | static_cast<int32_t>(p.act) << 8 | (bias != nullptr) << 10 |
-                    p.a.transposed << 11 | p.b.transposed << 12 | p.tf32 << 13 | device_index() << 16,
+                static_cast<int32_t>(p.dtype) | static_cast<int32_t>(p.result) << 4 | static_cast<int32_t>(p.act) << 8 |
+                    (bias != nullptr) << 10 | p.a.transposed << 11 | p.b.transposed << 12 | p.tf32 << 13 |
+                    device_index() << 16,
                 alignment(a) | alignment(b) << 4 | alignment(c) << 8 | aligned_d << 12};
   Plan& plan = plan_of(p, key, bias);
   if (!plan.possible) return false;
@@ -183,8 +189,8 @@ bool product(const Product& p, const void* a, const void* b, const void* c, void
   const void* alpha = wide ? static_cast<const void*>(&p.alpha) : &alpha32;
   const void* beta = wide ? static_cast<const void*>(&p.beta) : &beta32;
   auto run = [&](void* workspace) {
-    return cublasLtMatmul(plan.handle, &plan.product, alpha, b, &plan.a, a, &plan.b, beta, c, &plan.d, d, &plan.d, &plan.algo, workspace,
-                          plan.workspace, stream());
+    return cublasLtMatmul(plan.handle, &plan.product, alpha, b, &plan.a, a, &plan.b, beta, c, &plan.d, d, &plan.d,
+                          &plan.algo, workspace, plan.workspace, stream());
   };
   cublasStatus_t status;
   if (plan.workspace) {

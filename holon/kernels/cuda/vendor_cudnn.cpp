@@ -1,5 +1,5 @@
-// Convolutions by cuDNN 9, which is looked for at the first one: programs without it, and builds without its headers, run on the backend's
-// own kernels.
+// Convolutions by cuDNN 9, which is looked for at the first one: programs without it, and builds without its headers,
+// run on the backend's own kernels.
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
 #include <dlfcn.h>
@@ -22,14 +22,16 @@ namespace {
 // The most memory that an algorithm may ask for.
 constexpr size_t kMostWorkspace = size_t{512} << 20;
 
-#define HOLON_CUDNN_FUNCTIONS(X)                                                                                                             \
-  X(cudnnGetVersion)                                                                                                                         \
-  X(cudnnGetErrorString) X(cudnnCreate) X(cudnnSetStream) X(cudnnCreateTensorDescriptor) X(cudnnDestroyTensorDescriptor)                     \
-      X(cudnnSetTensorNdDescriptor) X(cudnnCreateFilterDescriptor) X(cudnnDestroyFilterDescriptor) X(cudnnSetFilterNdDescriptor)             \
-          X(cudnnCreateConvolutionDescriptor) X(cudnnDestroyConvolutionDescriptor) X(cudnnSetConvolutionNdDescriptor)                        \
-              X(cudnnSetConvolutionGroupCount) X(cudnnSetConvolutionMathType) X(cudnnGetConvolutionForwardAlgorithm_v7)                      \
-                  X(cudnnGetConvolutionBackwardDataAlgorithm_v7) X(cudnnGetConvolutionBackwardFilterAlgorithm_v7) X(cudnnConvolutionForward) \
-                      X(cudnnConvolutionBackwardData) X(cudnnConvolutionBackwardFilter)
+#define HOLON_CUDNN_FUNCTIONS(X)                                                                                 \
+  X(cudnnGetVersion)                                                                                             \
+  X(cudnnGetErrorString)                                                                                         \
+  X(cudnnCreate) X(cudnnSetStream) X(cudnnCreateTensorDescriptor) X(cudnnDestroyTensorDescriptor)                \
+      X(cudnnSetTensorNdDescriptor) X(cudnnCreateFilterDescriptor) X(cudnnDestroyFilterDescriptor)               \
+          X(cudnnSetFilterNdDescriptor) X(cudnnCreateConvolutionDescriptor) X(cudnnDestroyConvolutionDescriptor) \
+              X(cudnnSetConvolutionNdDescriptor) X(cudnnSetConvolutionGroupCount) X(cudnnSetConvolutionMathType) \
+                  X(cudnnGetConvolutionForwardAlgorithm_v7) X(cudnnGetConvolutionBackwardDataAlgorithm_v7)       \
+                      X(cudnnGetConvolutionBackwardFilterAlgorithm_v7) X(cudnnConvolutionForward)                \
+                          X(cudnnConvolutionBackwardData) X(cudnnConvolutionBackwardFilter)
 
 struct Library {
 #define HOLON_CUDNN_MEMBER(f) decltype(&::f) f = nullptr;
@@ -42,7 +44,8 @@ const Library& library() {
   static const Library loaded = [] {
     Library l;
     // cuDNN asks the loader for these by name, which knows what is loaded already.
-    for (const char* part : {"libcublasLt", "libnvrtc"}) vendor_library(fmt::format("{}.so.{}", part, CUDART_VERSION / 1000));
+    for (const char* part : {"libcublasLt", "libnvrtc"})
+      vendor_library(fmt::format("{}.so.{}", part, CUDART_VERSION / 1000));
     void* handle = vendor_library("libcudnn.so.9").handle;
     if (!handle) return l;
     bool all = true;
@@ -56,11 +59,12 @@ const Library& library() {
 }
 
 void check(cudnnStatus_t status, const char* call) {
-  if (status != CUDNN_STATUS_SUCCESS) fail(fmt::format("cuDNN reports {} at {}", library().cudnnGetErrorString(status), call).c_str());
+  if (status != CUDNN_STATUS_SUCCESS)
+    fail(fmt::format("cuDNN reports {} at {}", library().cudnnGetErrorString(status), call).c_str());
 }
 
-// One for each thread and device, since its stream is the thread's. Never given back: the driver may be gone when threads end. nullptr:
-// cuDNN is not there, or a part of it is not, or it does not go with the driver.
+// One for each thread and device, since its stream is the thread's. Never given back: the driver may be gone when
+// threads end. nullptr: cuDNN is not there, or a part of it is not, or it does not go with the driver.
 cudnnHandle_t find_handle() {
   struct Entry {
     cudnnHandle_t handle = nullptr;
@@ -68,7 +72,8 @@ cudnnHandle_t find_handle() {
   };
   thread_local std::unordered_map<int, Entry> entries;
   Entry& e = entries[device_index()];
-  if (!std::exchange(e.tried, true) && library().there && library().cudnnCreate(&e.handle) != CUDNN_STATUS_SUCCESS) e.handle = nullptr;
+  if (!std::exchange(e.tried, true) && library().there && library().cudnnCreate(&e.handle) != CUDNN_STATUS_SUCCESS)
+    e.handle = nullptr;
   return e.handle;
 }
 cudnnHandle_t handle() {
@@ -130,7 +135,8 @@ cudnnTensorDescriptor_t tensor(const int32_t* sizes, const Key& key) {
   for (int i = 0; i < key.axes; ++i) strides[i] = static_cast<int>(dense[i]);
   cudnnTensorDescriptor_t d = nullptr;
   check(library().cudnnCreateTensorDescriptor(&d), "cudnnCreateTensorDescriptor");
-  check(library().cudnnSetTensorNdDescriptor(d, type_of(static_cast<DType>(key.dtype)), key.axes, sizes, strides), "cudnnSetTensorNdDescriptor");
+  check(library().cudnnSetTensorNdDescriptor(d, type_of(static_cast<DType>(key.dtype)), key.axes, sizes, strides),
+        "cudnnSetTensorNdDescriptor");
   return d;
 }
 
@@ -143,7 +149,8 @@ void choose(const Perf* found, int count, bool exact, Plan& plan) {
       const Perf& f = found[i];
       if (f.status != CUDNN_STATUS_SUCCESS || f.memory > kMostWorkspace) continue;
       if (deterministic && f.determinism != CUDNN_DETERMINISTIC) continue;
-      if (exact && (f.mathType == CUDNN_TENSOR_OP_MATH || f.mathType == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION)) continue;
+      if (exact && (f.mathType == CUDNN_TENSOR_OP_MATH || f.mathType == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION))
+        continue;
       if (!exact) check(library().cudnnSetConvolutionMathType(plan.conv, f.mathType), "cudnnSetConvolutionMathType");
       plan.algo = static_cast<int>(f.algo);
       plan.workspace = f.memory;
@@ -158,10 +165,12 @@ void make_plan(const Key& key, Plan& plan) {
   plan.x = tensor(key.x, key);
   plan.y = tensor(key.y, key);
   check(l.cudnnCreateFilterDescriptor(&plan.w), "cudnnCreateFilterDescriptor");
-  check(l.cudnnSetFilterNdDescriptor(plan.w, type_of(dtype), key.channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW, key.axes, key.w),
+  check(l.cudnnSetFilterNdDescriptor(plan.w, type_of(dtype), key.channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW,
+                                     key.axes, key.w),
         "cudnnSetFilterNdDescriptor");
   check(l.cudnnCreateConvolutionDescriptor(&plan.conv), "cudnnCreateConvolutionDescriptor");
-  check(l.cudnnSetConvolutionNdDescriptor(plan.conv, key.axes - 2, key.padding, key.stride, key.dilation, CUDNN_CROSS_CORRELATION,
+  check(l.cudnnSetConvolutionNdDescriptor(plan.conv, key.axes - 2, key.padding, key.stride, key.dilation,
+                                          CUDNN_CROSS_CORRELATION,
                                           dtype == DType::kFloat64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT),
         "cudnnSetConvolutionNdDescriptor");
   check(l.cudnnSetConvolutionGroupCount(plan.conv, key.groups), "cudnnSetConvolutionGroupCount");
@@ -173,19 +182,22 @@ void make_plan(const Key& key, Plan& plan) {
   switch (static_cast<Kind>(key.kind)) {
     case Kind::kForward: {
       cudnnConvolutionFwdAlgoPerf_t found[kMost];
-      if (l.cudnnGetConvolutionForwardAlgorithm_v7(handle(), plan.x, plan.w, plan.conv, plan.y, kMost, &count, found) == CUDNN_STATUS_SUCCESS)
+      if (l.cudnnGetConvolutionForwardAlgorithm_v7(handle(), plan.x, plan.w, plan.conv, plan.y, kMost, &count, found) ==
+          CUDNN_STATUS_SUCCESS)
         choose(found, count, exact, plan);
       break;
     }
     case Kind::kData: {
       cudnnConvolutionBwdDataAlgoPerf_t found[kMost];
-      if (l.cudnnGetConvolutionBackwardDataAlgorithm_v7(handle(), plan.w, plan.y, plan.conv, plan.x, kMost, &count, found) == CUDNN_STATUS_SUCCESS)
+      if (l.cudnnGetConvolutionBackwardDataAlgorithm_v7(handle(), plan.w, plan.y, plan.conv, plan.x, kMost, &count,
+                                                        found) == CUDNN_STATUS_SUCCESS)
         choose(found, count, exact, plan);
       break;
     }
     case Kind::kWeights: {
       cudnnConvolutionBwdFilterAlgoPerf_t found[kMost];
-      if (l.cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle(), plan.x, plan.y, plan.conv, plan.w, kMost, &count, found) == CUDNN_STATUS_SUCCESS)
+      if (l.cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle(), plan.x, plan.y, plan.conv, plan.w, kMost, &count,
+                                                          found) == CUDNN_STATUS_SUCCESS)
         choose(found, count, exact, plan);
       break;
     }
@@ -207,7 +219,8 @@ Plan& plan_of(const Key& key) {
 }
 
 // False: the sizes are beyond cuDNN, or padding differs before and behind an axis.
-bool key_of(Kind kind, const Array& x, const Array& w, const Array& y, const Conv2d& conv, bool channels_last, Key* key) {
+bool key_of(Kind kind, const Array& x, const Array& w, const Array& y, const Conv2d& conv, bool channels_last,
+            Key* key) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;
   std::memset(key, 0, sizeof *key);
   if (x.numel() > kMost || w.numel() > kMost || y.numel() > kMost) return false;
@@ -240,9 +253,13 @@ bool lies_in(const Array& a, const Dims& strides) {
 }
 
 // Sixteen bytes: what vectors of elements start at.
-bool fits(const Array& a, const Dims& strides) { return lies_in(a, strides) && reinterpret_cast<uintptr_t>(a.bytes()) % 16 == 0; }
+bool fits(const Array& a, const Dims& strides) {
+  return lies_in(a, strides) && reinterpret_cast<uintptr_t>(a.bytes()) % 16 == 0;
+}
 
-Dims dense(const Dims& shape, bool channels_last) { return channels_last ? channels_last_strides(shape) : contiguous_strides(shape); }
+Dims dense(const Dims& shape, bool channels_last) {
+  return channels_last ? channels_last_strides(shape) : contiguous_strides(shape);
+}
 
 Array laid_out(const Array& a, bool channels_last) {
   const Dims strides = dense(a.shape, channels_last);
@@ -293,7 +310,8 @@ bool run(const Key& key, F&& f) {
   }
   if (status == CUDNN_STATUS_SUCCESS) return true;
   // Heuristics promise more than there is: what is refused has not begun.
-  if (status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000 || status / 1000 == CUDNN_STATUS_BAD_PARAM / 1000) return plan.possible = false;
+  if (status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000 || status / 1000 == CUDNN_STATUS_BAD_PARAM / 1000)
+    return plan.possible = false;
   check(status, "a convolution");
   return false;
 }
@@ -308,8 +326,9 @@ bool dnn_forward(const Array& x, const Array& w, const Conv2d& conv, Array& y) {
   const Array from = laid_out(x, last), filter = laid_out(w, last);
   return into(y, last, [&](Array& to) {
     return run(key, [&](cudnnHandle_t h, Plan& p, const Factors& f, void* workspace) {
-      return l.cudnnConvolutionForward(h, f.one, p.x, from.bytes(), p.w, filter.bytes(), p.conv, static_cast<cudnnConvolutionFwdAlgo_t>(p.algo),
-                                       workspace, p.workspace, f.zero, p.y, to.bytes());
+      return l.cudnnConvolutionForward(h, f.one, p.x, from.bytes(), p.w, filter.bytes(), p.conv,
+                                       static_cast<cudnnConvolutionFwdAlgo_t>(p.algo), workspace, p.workspace, f.zero,
+                                       p.y, to.bytes());
     });
   });
 }
@@ -323,7 +342,8 @@ bool dnn_backward_data(const Array& dy, const Array& w, const Conv2d& conv, Arra
   return into(dx, last, [&](Array& to) {
     return run(key, [&](cudnnHandle_t h, Plan& p, const Factors& f, void* workspace) {
       return l.cudnnConvolutionBackwardData(h, f.one, p.w, filter.bytes(), p.y, from.bytes(), p.conv,
-                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(p.algo), workspace, p.workspace, f.zero, p.x, to.bytes());
+                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(p.algo), workspace, p.workspace,
+                                            f.zero, p.x, to.bytes());
     });
   });
 }
@@ -337,7 +357,8 @@ bool dnn_backward_weights(const Array& dy, const Array& x, const Conv2d& conv, A
   return into(dw, last, [&](Array& to) {
     return run(key, [&](cudnnHandle_t h, Plan& p, const Factors& f, void* workspace) {
       return l.cudnnConvolutionBackwardFilter(h, f.one, p.x, inputs.bytes(), p.y, gradients.bytes(), p.conv,
-                                              static_cast<cudnnConvolutionBwdFilterAlgo_t>(p.algo), workspace, p.workspace, f.zero, p.w, to.bytes());
+                                              static_cast<cudnnConvolutionBwdFilterAlgo_t>(p.algo), workspace,
+                                              p.workspace, f.zero, p.w, to.bytes());
     });
   });
 }

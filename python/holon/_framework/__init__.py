@@ -1,4 +1,5 @@
 """What programs import from oneflow.framework: the classes Tensor, dtype and Size."""
+
 from .. import _C
 from .._C import Size, Tensor, dtype
 

@@ -1,10 +1,26 @@
 """Mixed precision: `autocast` runs products in bfloat16 (or float16) and sums in float32; `GradScaler` keeps the small gradients
 of float16 from becoming 0."""
-from .autocast_mode import autocast, clear_autocast_cache, custom_bwd, custom_fwd, get_autocast_dtype, is_autocast_enabled
+
+from .autocast_mode import (
+    autocast,
+    clear_autocast_cache,
+    custom_bwd,
+    custom_fwd,
+    get_autocast_dtype,
+    is_autocast_enabled,
+)
 from .grad_scaler import GradScaler, StaticGradScaler
 
-__all__ = ["GradScaler", "StaticGradScaler", "autocast", "clear_autocast_cache", "custom_bwd", "custom_fwd", "get_autocast_dtype",
-           "is_autocast_enabled"]
+__all__ = [
+    "GradScaler",
+    "StaticGradScaler",
+    "autocast",
+    "clear_autocast_cache",
+    "custom_bwd",
+    "custom_fwd",
+    "get_autocast_dtype",
+    "is_autocast_enabled",
+]
 
 
 def __getattr__(name):

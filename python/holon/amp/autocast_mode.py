@@ -1,4 +1,5 @@
 """Regions in which ops cast their inputs, each after its class."""
+
 from functools import wraps
 
 from .. import _C
@@ -14,7 +15,9 @@ class autocast:
         if not isinstance(device_type, str) or device_type not in ("cpu", "cuda"):
             raise ValueError(f"autocast: device_type is {device_type!r}; it must be 'cpu' or 'cuda'.")
         self.device = device_type
-        self.fast_dtype = _C.parse_dtype(dtype) if dtype is not None else _C.float16 if device_type == "cuda" else _C.bfloat16
+        self.fast_dtype = (
+            _C.parse_dtype(dtype) if dtype is not None else _C.float16 if device_type == "cuda" else _C.bfloat16
+        )
         self._enabled, self._cache = bool(enabled), bool(cache_enabled)
         if self._enabled and self.fast_dtype not in (_C.bfloat16, _C.float16):
             raise ValueError(f"autocast: dtype is {self.fast_dtype}; it must be bfloat16 or float16.")
@@ -32,7 +35,9 @@ class autocast:
         from inspect import isgeneratorfunction  # not needed by most programs, and slow to import
 
         if isgeneratorfunction(function):
-            raise TypeError(f"{function.__name__} is a generator, which stops inside of the block: write `with` in it instead.")
+            raise TypeError(
+                f"{function.__name__} is a generator, which stops inside of the block: write `with` in it instead."
+            )
 
         @wraps(function)
         def wrapped(*args, **kwargs):
@@ -68,7 +73,9 @@ def custom_fwd(fwd=None, *, device_type="cpu", cast_inputs=None):
             return fwd(*args, **kwargs)
 
         def cast(x):
-            return x.to(cast_inputs) if isinstance(x, _C.Tensor) and x.is_floating_point() and x.dtype != _C.float64 else x
+            return (
+                x.to(cast_inputs) if isinstance(x, _C.Tensor) and x.is_floating_point() and x.dtype != _C.float64 else x
+            )
 
         with autocast(device_type, enabled=False):
             return fwd(*map(cast, args), **{name: cast(x) for name, x in kwargs.items()})

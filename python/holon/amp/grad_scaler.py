@@ -1,4 +1,5 @@
 """Scaling of losses, so that small gradients do not become 0 in float16, and of gradients back."""
+
 import math
 import weakref
 
@@ -12,7 +13,15 @@ class GradScaler:
     steps in a row it grows by growth_factor. For global gradients all ranks decide alike.
     """
 
-    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True, device="cpu"):
+    def __init__(
+        self,
+        init_scale=2.0**16,
+        growth_factor=2.0,
+        backoff_factor=0.5,
+        growth_interval=2000,
+        enabled=True,
+        device="cpu",
+    ):
         if isinstance(init_scale, str):  # PyTorch's newer form names the device first
             raise TypeError("GradScaler takes init_scale first; give the device by name: GradScaler(device='cpu').")
         if not init_scale > 0:
@@ -23,7 +32,11 @@ class GradScaler:
             raise ValueError(f"GradScaler: backoff_factor is {backoff_factor}; it must lie between 0 and 1.")
         self._enabled = enabled
         self._scale, self._good_steps = float(init_scale), 0
-        self._growth_factor, self._backoff_factor, self._growth_interval = growth_factor, backoff_factor, growth_interval
+        self._growth_factor, self._backoff_factor, self._growth_interval = (
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+        )
         # Optimizers whose gradients were looked at since the last update: whether they are finite, and whether step() was called.
         self._seen = weakref.WeakKeyDictionary()
 
@@ -42,7 +55,9 @@ class GradScaler:
         if not self._enabled:
             return
         if optimizer in self._seen:
-            raise RuntimeError("unscale_() was called twice (or after step()) for this optimizer since the last update().")
+            raise RuntimeError(
+                "unscale_() was called twice (or after step()) for this optimizer since the last update()."
+            )
         params = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self._seen[optimizer] = {"finite": _C.scale_grads(params, 1.0 / self._scale), "stepped": False}
 
@@ -116,8 +131,13 @@ class GradScaler:
         """Returns what load_state_dict() needs; nothing where scaling is turned off."""
         if not self._enabled:
             return {}
-        return {"scale": self._scale, "growth_factor": self._growth_factor, "backoff_factor": self._backoff_factor,
-                "growth_interval": self._growth_interval, "_growth_tracker": self._good_steps}
+        return {
+            "scale": self._scale,
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._good_steps,
+        }
 
     def load_state_dict(self, state_dict):
         if not self._enabled:
@@ -125,8 +145,10 @@ class GradScaler:
         wanted = self.state_dict()
         for name in wanted:
             if name not in state_dict:
-                raise RuntimeError(f"load_state_dict of {type(self).__name__}: there is no {name!r}. It was saved from one that was "
-                                   "turned off, or is no state of it.")
+                raise RuntimeError(
+                    f"load_state_dict of {type(self).__name__}: there is no {name!r}. It was saved from one that was "
+                    "turned off, or is no state of it."
+                )
         self._scale, self._good_steps = float(state_dict["scale"]), state_dict["_growth_tracker"]
         self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]

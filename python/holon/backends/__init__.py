@@ -1,4 +1,5 @@
 """Settings of the libraries beneath."""
+
 from . import cuda, cudnn
 
 __all__ = ["cuda", "cudnn"]

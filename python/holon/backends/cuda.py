@@ -1,4 +1,5 @@
 """Settings of the CUDA backend."""
+
 from .. import _C
 
 __all__ = ["matmul"]

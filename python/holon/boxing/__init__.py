@@ -1,4 +1,5 @@
 """Boxing, the moving of data between layouts: what it would do, and what ops may do of it by themselves."""
+
 from .. import _C
 
 __all__ = ["boxing_policy", "counters", "enable_fusion", "events", "explain", "nccl"]

@@ -12,9 +12,18 @@ def _accepted(name, kind, default=None):
     return setting
 
 
-_SWITCHES = ("allow_fuse_all_gather", "allow_fuse_all_reduce", "allow_fuse_broadcast", "allow_fuse_mixed_ops", "allow_fuse_reduce",
-             "allow_fuse_reduce_scatter", "enable_all_to_all", "enable_use_buffer_to_fuse_all_reduce", "enable_use_compute_stream",
-             "disable_group_boxing_by_dst_parallel")
+_SWITCHES = (
+    "allow_fuse_all_gather",
+    "allow_fuse_all_reduce",
+    "allow_fuse_broadcast",
+    "allow_fuse_mixed_ops",
+    "allow_fuse_reduce",
+    "allow_fuse_reduce_scatter",
+    "enable_all_to_all",
+    "enable_use_buffer_to_fuse_all_reduce",
+    "enable_use_compute_stream",
+    "disable_group_boxing_by_dst_parallel",
+)
 _NUMBERS = ("set_fusion_max_ops_num", "set_fusion_threshold_mbytes", "set_stream_num")
 
 globals().update({name: _accepted(name, bool, True) for name in _SWITCHES})

@@ -1,4 +1,5 @@
 """Readers of data files, and what `holon.utils.data` has."""
+
 import os
 
 from .. import _C
@@ -28,10 +29,33 @@ from ..utils.data import (
 from .mnist import MNIST, load_mnist
 
 __all__ = [
-    "BatchSampler", "ByteCorpus", "ByteDataset", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler",
-    "GlobalDataLoader", "IdxDataset", "IterableDataset", "MNIST", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
-    "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate", "default_convert", "files_below",
-    "get_worker_info", "load_mnist", "random_split", "read_idx",
+    "BatchSampler",
+    "ByteCorpus",
+    "ByteDataset",
+    "ChainDataset",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "DistributedSampler",
+    "GlobalDataLoader",
+    "IdxDataset",
+    "IterableDataset",
+    "MNIST",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "StackDataset",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "default_collate",
+    "default_convert",
+    "files_below",
+    "get_worker_info",
+    "load_mnist",
+    "random_split",
+    "read_idx",
 ]
 
 
@@ -81,6 +105,8 @@ class ByteDataset(Dataset):
 
 def __getattr__(name):
     if name.lower().startswith(("ofrecord", "onerec", "coco", "image_")):
-        raise AttributeError(f"data has no '{name}': files are not read inside of job functions. Read them into arrays, for example by a DataLoader, "
-                             "and call the job function with those.")
+        raise AttributeError(
+            f"data has no '{name}': files are not read inside of job functions. Read them into arrays, for example by a DataLoader, "
+            "and call the job function with those."
+        )
     raise AttributeError(f"data has no '{name}'. It has {', '.join(__all__)}.")

@@ -149,7 +149,9 @@ class Mirrored:
         """The rows of all ranks, one after the other."""
         n = self.rank.plan.n
         everywhere = self.rank.placement(tuple(range(n)))
-        return _C.from_numpy(row).to_global(everywhere, _C.sbp.split(0)).to_global(everywhere, B).to_local().cpu().numpy()
+        return (
+            _C.from_numpy(row).to_global(everywhere, _C.sbp.split(0)).to_global(everywhere, B).to_local().cpu().numpy()
+        )
 
 
 _DTYPES = ("bool", "int8", "uint8", "int32", "int64", "float16", "float32", "float64", "int16")

@@ -1,4 +1,5 @@
 """Modules, layers and losses, as in PyTorch; those with parameters can be made global at once (placement=, sbp=)."""
+
 from . import (
     activation,
     attention,
@@ -24,16 +25,44 @@ from . import (
 from .module import Module
 from .parameter import Parameter
 
-_FAMILIES = (linear, sparse, conv, pooling, norm, activation, loss, dropout, padding, vision, distance, attention, transformer, rnn,
-             containers)
+_FAMILIES = (
+    linear,
+    sparse,
+    conv,
+    pooling,
+    norm,
+    activation,
+    loss,
+    dropout,
+    padding,
+    vision,
+    distance,
+    attention,
+    transformer,
+    rnn,
+    containers,
+)
 
 # Every public class of a family of layers is one of nn's names.
-globals().update({name: value for family in _FAMILIES for name, value in vars(family).items()
-                  if isinstance(value, type) and issubclass(value, Module) and value.__module__ == family.__name__
-                  and not name.startswith("_")})
+globals().update(
+    {
+        name: value
+        for family in _FAMILIES
+        for name, value in vars(family).items()
+        if isinstance(value, type)
+        and issubclass(value, Module)
+        and value.__module__ == family.__name__
+        and not name.startswith("_")
+    }
+)
 
-__all__ = sorted(name for name in globals() if not name.startswith("_") and name not in {f.__name__.rpartition(".")[2] for f in _FAMILIES}
-                 and name not in ("module", "parameter"))
+__all__ = sorted(
+    name
+    for name in globals()
+    if not name.startswith("_")
+    and name not in {f.__name__.rpartition(".")[2] for f in _FAMILIES}
+    and name not in ("module", "parameter")
+)
 
 # nn.dropout is a function of job functions (holon.legacy); the module of this name is found by import.
 del dropout

@@ -1,4 +1,5 @@
 """Activations: element by element, or a softmax along an axis."""
+
 from . import functional as F
 from . import init
 from .module import Module

@@ -1,4 +1,5 @@
 """Attention over several heads."""
+
 from .. import _C
 from . import functional as F
 from . import init
@@ -17,8 +18,22 @@ class MultiheadAttention(Module):
     over ranks without a message before out_proj; a state of the other kind loads into either.
     """
 
-    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, *, kdim=None, vdim=None, batch_first=False, packed=None,
-                 placement=None, sbp=None, device=None, dtype=None):
+    def __init__(
+        self,
+        embed_dim,
+        num_heads,
+        dropout=0.0,
+        bias=True,
+        *,
+        kdim=None,
+        vdim=None,
+        batch_first=False,
+        packed=None,
+        placement=None,
+        sbp=None,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"MultiheadAttention: embed_dim {embed_dim} does not divide into {num_heads} heads.")
@@ -28,7 +43,9 @@ class MultiheadAttention(Module):
         alike = self.kdim == self.vdim == embed_dim
         self.packed = alike if packed is None else packed
         if self.packed and not alike:
-            raise ValueError(f"MultiheadAttention: one packed weight needs kdim and vdim of embed_dim {embed_dim}; found {kdim}, {vdim}.")
+            raise ValueError(
+                f"MultiheadAttention: one packed weight needs kdim and vdim of embed_dim {embed_dim}; found {kdim}, {vdim}."
+            )
         where = Where(placement, sbp, device, dtype)
         e = embed_dim
         self.register_parameter("in_proj_weight", where.parameter("in_proj_weight", 3 * e, e) if self.packed else None)
@@ -49,13 +66,24 @@ class MultiheadAttention(Module):
             init.zeros_(self.in_proj_bias)
             init.zeros_(self.out_proj.bias)
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True,
-                is_causal=False):
+    def forward(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask=None,
+        need_weights=True,
+        attn_mask=None,
+        average_attn_weights=True,
+        is_causal=False,
+    ):
         """Returns (result, weights), the weights None unless need_weights: without them the scores are never whole in memory."""
         one = query.ndim == 2
         if query.ndim not in (2, 3) or key.ndim != query.ndim or value.ndim != query.ndim:
-            raise ValueError(f"MultiheadAttention: query, key and value must all have 3 axes, or all 2 for one sample; found "
-                             f"{list(query.shape)}, {list(key.shape)}, {list(value.shape)}.")
+            raise ValueError(
+                f"MultiheadAttention: query, key and value must all have 3 axes, or all 2 for one sample; found "
+                f"{list(query.shape)}, {list(key.shape)}, {list(value.shape)}."
+            )
         same = query is key and key is value
         if one:
             query, key, value = (x.unsqueeze(0) for x in (query, key, value))
@@ -65,10 +93,24 @@ class MultiheadAttention(Module):
         if same:
             key = value = query
         results = F.multi_head_attention(
-            query, key, value, self.num_heads, self.out_proj.weight, self.out_proj.bias, self.in_proj_weight, self.q_proj_weight,
-            self.k_proj_weight, self.v_proj_weight, self.in_proj_bias, attn_mask, key_padding_mask,
-            dropout_p=self.dropout if self.training else 0.0, is_causal=is_causal, need_weights=need_weights,
-            average_attn_weights=average_attn_weights)
+            query,
+            key,
+            value,
+            self.num_heads,
+            self.out_proj.weight,
+            self.out_proj.bias,
+            self.in_proj_weight,
+            self.q_proj_weight,
+            self.k_proj_weight,
+            self.v_proj_weight,
+            self.in_proj_bias,
+            attn_mask,
+            key_padding_mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=is_causal,
+            need_weights=need_weights,
+            average_attn_weights=average_attn_weights,
+        )
         result, weights = results[0], results[1] if need_weights else None
         if one:
             return result.squeeze(0), None if weights is None else weights.squeeze(0)

@@ -1,4 +1,5 @@
 """Modules that hold modules: in order (Sequential, ModuleList) or by name (ModuleDict); and parameters likewise."""
+
 from .. import _C
 from .module import Module
 from .parameter import Parameter
@@ -131,7 +132,9 @@ def _as_parameter(value):
 def _describe(parameter):
     if parameter is None:
         return "None"
-    where = f"placement={parameter.placement}, sbp={parameter.sbp}" if parameter.is_global else f"device={parameter.device}"
+    where = (
+        f"placement={parameter.placement}, sbp={parameter.sbp}" if parameter.is_global else f"device={parameter.device}"
+    )
     return f"Parameter containing: [{parameter.dtype} of size {'x'.join(map(str, parameter.shape))} ({where})]"
 
 

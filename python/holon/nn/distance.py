@@ -1,4 +1,5 @@
 """Distances between rows."""
+
 from .options import FunctionModule
 
 

@@ -1,4 +1,5 @@
 """Dropout: in training, zeros at random; of elements or of whole channels."""
+
 from . import functional as F
 from .options import FunctionModule
 

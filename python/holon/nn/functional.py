@@ -1,5 +1,6 @@
 """Functions behind the layers, with PyTorch's names and orders of arguments. Whatever is an op of the same form, such as
 `silu` or `log_softmax`, is that op; here are those that take more than theirs does, `inplace` above all."""
+
 from .. import _C
 
 _ops = _C.ops
@@ -121,7 +122,11 @@ def _convolution(n):
                 raise ValueError(f"{name}: padding is {padding!r}; it must be 'same', 'valid' or numbers.")
             if padding == "same" and any(s != 1 for s in repeated(stride, n, name)):
                 raise ValueError(f"{name}: padding 'same' is for stride 1, not {stride}. Give the padding in numbers.")
-            sides = same_padding(tuple(weight.shape)[2:], repeated(dilation, n, name)) if padding == "same" else ((0, 0),) * n
+            sides = (
+                same_padding(tuple(weight.shape)[2:], repeated(dilation, n, name))
+                if padding == "same"
+                else ((0, 0),) * n
+            )
             # An even window needs one row more behind than before: with sides that differ, those before come first.
             padding = tuple(before for before, _ in sides)
             if any(after > before for before, after in sides):
@@ -165,6 +170,8 @@ def _adaptive_pool(name, n, with_indices):
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    _adaptive_pool(f"adaptive_avg_pool{n}d", n, False) for n in (1, 2, 3))
+    _adaptive_pool(f"adaptive_avg_pool{n}d", n, False) for n in (1, 2, 3)
+)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    _adaptive_pool(f"adaptive_max_pool{n}d", n, True) for n in (1, 2, 3))
+    _adaptive_pool(f"adaptive_max_pool{n}d", n, True) for n in (1, 2, 3)
+)

@@ -1,4 +1,5 @@
 """Functions of a user's that run before and after a module's forward, and with the gradients of its inputs and outputs."""
+
 from itertools import count
 
 from .. import _C
@@ -37,8 +38,10 @@ def call(module, args, kwargs):
             changed = hook(module, args, kwargs)
             if changed is not None:
                 if not (isinstance(changed, tuple) and len(changed) == 2):
-                    raise RuntimeError(f"a forward pre-hook with kwargs of {type(module).__name__} must return None or "
-                                       f"(args, kwargs), not {type(changed).__name__}.")
+                    raise RuntimeError(
+                        f"a forward pre-hook with kwargs of {type(module).__name__} must return None or "
+                        f"(args, kwargs), not {type(changed).__name__}."
+                    )
                 args, kwargs = changed
         else:
             changed = hook(module, args)
@@ -118,7 +121,9 @@ class _BackwardHooks:
             if changed is not None:
                 changed = changed if isinstance(changed, tuple) else (changed,)
                 if len(changed) != len(grad_input):
-                    raise RuntimeError(f"a full backward hook of {type(self._module).__name__} returned {len(changed)} gradients "
-                                       f"for {len(grad_input)} inputs.")
+                    raise RuntimeError(
+                        f"a full backward hook of {type(self._module).__name__} returned {len(changed)} gradients "
+                        f"for {len(grad_input)} inputs."
+                    )
                 grad_input = changed
         return grad_input

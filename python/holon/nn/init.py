@@ -1,5 +1,6 @@
 """Initial values, in place, on local and global tensors. The values depend on the seed and the global shape, never on the
 layout. Every function returns its tensor."""
+
 import math
 
 from .. import _C
@@ -70,14 +71,16 @@ def eye_(tensor):
 def dirac_(tensor, groups=1):
     """Makes the weight [out, in, window...] of a convolution (in groups) hand its channels through, as far as there are out."""
     if not 3 <= tensor.ndim <= 5:
-        raise ValueError(f"dirac_: the tensor must be [out, in, window...] with 3 to 5 axes; found {list(tensor.shape)}.")
+        raise ValueError(
+            f"dirac_: the tensor must be [out, in, window...] with 3 to 5 axes; found {list(tensor.shape)}."
+        )
     out, inner, *window = tensor.shape
     if groups < 1 or out % groups:
         raise ValueError(f"dirac_: {groups} groups do not divide {out} channels.")
     where = _beside(tensor)
     channels = _ops["cat"]([_ops["eye"](out // groups, inner, **where)] * groups)
     index = {k: v for k, v in where.items() if k != "dtype"}
-    centre = sum(size // 2 * math.prod(window[i + 1:]) for i, size in enumerate(window))
+    centre = sum(size // 2 * math.prod(window[i + 1 :]) for i, size in enumerate(window))
     at = (_ops["arange"](math.prod(window), **index) == centre).to(tensor.dtype)
     return _copy_(tensor, (channels.unsqueeze(-1) * at).reshape(tensor.shape))
 
@@ -130,7 +133,9 @@ def calculate_gain(nonlinearity, param=None):
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in _GAINS:
-        raise ValueError(f"calculate_gain: {nonlinearity!r} is not known; there are {', '.join(_GAINS)} and leaky_relu.")
+        raise ValueError(
+            f"calculate_gain: {nonlinearity!r} is not known; there are {', '.join(_GAINS)} and leaky_relu."
+        )
     return _GAINS[nonlinearity]
 
 

@@ -1,4 +1,5 @@
 """Layers that are products with a weight, and those that change nothing but the shape."""
+
 import math
 
 from . import functional as F
@@ -38,9 +39,11 @@ class Unflatten(Module):
         # A -1 stands for what is left of this axis, not of all.
         known = math.prod(n for n in self.unflattened_size if n != -1)
         if known < 1 or x.shape[dim] % known or (-1 not in self.unflattened_size and known != x.shape[dim]):
-            raise ValueError(f"Unflatten: axis {self.dim} of {list(x.shape)} cannot be cut into {list(self.unflattened_size)}.")
+            raise ValueError(
+                f"Unflatten: axis {self.dim} of {list(x.shape)} cannot be cut into {list(self.unflattened_size)}."
+            )
         sizes = [x.shape[dim] // known if n == -1 else n for n in self.unflattened_size]
-        return x.reshape([*x.shape[:dim], *sizes, *x.shape[dim + 1:]])
+        return x.reshape([*x.shape[:dim], *sizes, *x.shape[dim + 1 :]])
 
     def extra_repr(self):
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
@@ -60,8 +63,9 @@ class _Weighted(Module):
 class Linear(_Weighted):
     """x @ weight.T + bias, weight [out, in]. weight S(0) makes it column-parallel, S(1) row-parallel."""
 
-    def __init__(self, in_features, out_features, bias=True, *, placement=None, sbp=None, bias_sbp=None, device=None,
-                 dtype=None):
+    def __init__(
+        self, in_features, out_features, bias=True, *, placement=None, sbp=None, bias_sbp=None, device=None, dtype=None
+    ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         where = Where(placement, sbp, device, dtype, bias_sbp)
@@ -79,8 +83,19 @@ class Linear(_Weighted):
 class Bilinear(Module):
     """x1 @ weight[o] @ x2 + bias[o] for each output o, weight [out, in1, in2]."""
 
-    def __init__(self, in1_features, in2_features, out_features, bias=True, *, placement=None, sbp=None, bias_sbp=None,
-                 device=None, dtype=None):
+    def __init__(
+        self,
+        in1_features,
+        in2_features,
+        out_features,
+        bias=True,
+        *,
+        placement=None,
+        sbp=None,
+        bias_sbp=None,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
         where = Where(placement, sbp, device, dtype, bias_sbp)
@@ -98,5 +113,7 @@ class Bilinear(Module):
         return F.bilinear(x1, x2, self.weight, self.bias)
 
     def extra_repr(self):
-        return (f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
-                f"bias={self.bias is not None}")
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )

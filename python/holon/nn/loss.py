@@ -1,4 +1,5 @@
 """Losses: numbers of what a model gave and what was wanted, averaged ("mean"), added up ("sum") or each ("none")."""
+
 from .options import FunctionModule
 
 

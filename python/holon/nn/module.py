@@ -1,4 +1,5 @@
 """Module: the base class of layers and models."""
+
 from itertools import chain
 
 from .. import _C
@@ -30,8 +31,16 @@ def _indent(text):
 _captured_call = None
 
 _REGISTERED = ("_parameters", "_buffers", "_modules")
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks",
-          "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
 
 
 def _misfits(name, tensor, value, assign):
@@ -42,8 +51,10 @@ def _misfits(name, tensor, value, assign):
         yield f"{name} is {list(value.shape)}, the module's is {list(tensor.shape)}"
     elif value.is_global != tensor.is_global and not assign:
         kinds = ["global" if t.is_global else "local" for t in (value, tensor)]
-        yield (f"local / global mismatch: {name} is {kinds[0]}, the module's is {kinds[1]}; convert it first with "
-               f"{'to_local()' if value.is_global else 'to_global(placement, sbp)'}")
+        yield (
+            f"local / global mismatch: {name} is {kinds[0]}, the module's is {kinds[1]}; convert it first with "
+            f"{'to_local()' if value.is_global else 'to_global(placement, sbp)'}"
+        )
 
 
 class Module:
@@ -57,7 +68,9 @@ class Module:
             state[registered] = {}
 
     def forward(self, *args, **kwargs):
-        raise NotImplementedError(f"{type(self).__name__} has no forward: define it, as in `def forward(self, x): ...`.")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no forward: define it, as in `def forward(self, x): ...`."
+        )
 
     def __call__(self, *args, **kwargs):
         if _captured_call is not None:
@@ -82,7 +95,8 @@ class Module:
                     if value is not None and not isinstance(value, kind):
                         raise TypeError(
                             f"cannot assign {type(value).__name__} as '{name}' of {type(self).__name__}: it is registered as "
-                            f"{kind[0].__name__}. Assign one, or None, or `del` the attribute first.")
+                            f"{kind[0].__name__}. Assign one, or None, or `del` the attribute first."
+                        )
                     items[name] = value
                     _C.note_module_change()
                     return
@@ -98,7 +112,8 @@ class Module:
                 return items[name]
         if "_parameters" not in state:
             raise AttributeError(
-                f"{type(self).__name__} has no attribute '{name}'. Call super().__init__() first in its __init__.")
+                f"{type(self).__name__} has no attribute '{name}'. Call super().__init__() first in its __init__."
+            )
         if name in ("config", "origin"):
             # In a graph's __init__ OneFlow 0.7 and 0.8 had these of a module: what the graph keeps of it, and itself.
             from .graph.module import block_of, under_construction
@@ -123,7 +138,8 @@ class Module:
         """Makes the name free for a parameter or module."""
         if "_parameters" not in self.__dict__:
             raise AttributeError(
-                f"cannot assign '{name}' to {type(self).__name__}: call super().__init__() first in its __init__.")
+                f"cannot assign '{name}' to {type(self).__name__}: call super().__init__() first in its __init__."
+            )
         self.__dict__.pop(name, None)
         for registered in _REGISTERED:
             self.__dict__[registered].pop(name, None)
@@ -138,7 +154,9 @@ class Module:
         """Adds a parameter, or None for one that a variant of the layer leaves out."""
         self._check_name(name, self._parameters)
         if parameter is not None and not isinstance(parameter, Parameter):
-            raise TypeError(f"'{name}' must be a Parameter or None, not {type(parameter).__name__}: wrap it as nn.Parameter(x).")
+            raise TypeError(
+                f"'{name}' must be a Parameter or None, not {type(parameter).__name__}: wrap it as nn.Parameter(x)."
+            )
         self._parameters[name] = parameter
         _C.note_module_change()
 
@@ -282,7 +300,12 @@ class Module:
             errors.append("missing: " + ", ".join(missing))
         if strict and unexpected:
             errors.append("unexpected: " + ", ".join(unexpected))
-        errors += [e for name, tensor in own.items() if name in state_dict for e in _misfits(name, tensor, state_dict[name], assign)]
+        errors += [
+            e
+            for name, tensor in own.items()
+            if name in state_dict
+            for e in _misfits(name, tensor, state_dict[name], assign)
+        ]
         if errors:
             raise RuntimeError(f"load_state_dict of {type(self).__name__}: " + "; ".join(errors) + ".")
         with no_grad():

@@ -1,4 +1,5 @@
 """Normalisation: to mean 0 and variance 1 over the batch, a sample, a group of channels or the last axes."""
+
 from .. import _C
 from ..autograd import no_grad
 from . import functional as F
@@ -28,8 +29,19 @@ class _Statistics(_Affine):
 
     _ndims = ()
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, *, placement=None,
-                 sbp=None, device=None, dtype=None):
+    def __init__(
+        self,
+        num_features,
+        eps=1e-5,
+        momentum=0.1,
+        affine=True,
+        track_running_stats=True,
+        *,
+        placement=None,
+        sbp=None,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
@@ -54,11 +66,15 @@ class _Statistics(_Affine):
 
     def _check(self, x):
         if x.ndim not in self._ndims:
-            raise ValueError(f"{type(self).__name__}: x must have {' or '.join(map(str, self._ndims))} axes; found {list(x.shape)}.")
+            raise ValueError(
+                f"{type(self).__name__}: x must have {' or '.join(map(str, self._ndims))} axes; found {list(x.shape)}."
+            )
 
     def extra_repr(self):
-        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-                f"track_running_stats={self.track_running_stats}")
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
 
 
 class _BatchNorm(_Statistics):
@@ -127,17 +143,45 @@ class SyncBatchNorm(_BatchNorm):
 class _InstanceNorm(_Statistics):
     """Each channel of each sample to mean 0 and variance 1."""
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, *, placement=None,
-                 sbp=None, device=None, dtype=None):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, placement=placement, sbp=sbp,
-                         device=device, dtype=dtype)
+    def __init__(
+        self,
+        num_features,
+        eps=1e-5,
+        momentum=0.1,
+        affine=False,
+        track_running_stats=False,
+        *,
+        placement=None,
+        sbp=None,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__(
+            num_features,
+            eps,
+            momentum,
+            affine,
+            track_running_stats,
+            placement=placement,
+            sbp=sbp,
+            device=device,
+            dtype=dtype,
+        )
 
     def forward(self, x):
         self._check(x)
         one = x.ndim == self._ndims[0]  # a sample without an axis for the batch
         by_sample = self.training or not self.track_running_stats
-        result = F.instance_norm(x.unsqueeze(0) if one else x, self.running_mean, self.running_var, self.weight, self.bias,
-                                 by_sample, self.momentum or 0.0, self.eps)
+        result = F.instance_norm(
+            x.unsqueeze(0) if one else x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            by_sample,
+            self.momentum or 0.0,
+            self.eps,
+        )
         return result.squeeze(0) if one else result
 
 
@@ -162,7 +206,9 @@ class InstanceNorm3d(_InstanceNorm):
 class GroupNorm(_Affine):
     """Each of num_groups groups of channels (axis 1) of each sample to mean 0 and variance 1; then * weight + bias."""
 
-    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, *, placement=None, sbp=None, device=None, dtype=None):
+    def __init__(
+        self, num_groups, num_channels, eps=1e-5, affine=True, *, placement=None, sbp=None, device=None, dtype=None
+    ):
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
             raise ValueError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels.")
@@ -184,12 +230,24 @@ def _sizes(normalized_shape):
 class LayerNorm(_Affine):
     """Mean 0 and variance 1 over the last axes; then * weight + bias. sbp is that of weight and bias."""
 
-    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, *, placement=None, sbp=None,
-                 device=None, dtype=None):
+    def __init__(
+        self,
+        normalized_shape,
+        eps=1e-5,
+        elementwise_affine=True,
+        bias=True,
+        *,
+        placement=None,
+        sbp=None,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        self._make(Where(placement, sbp, device, dtype), self.normalized_shape, elementwise_affine, elementwise_affine and bias)
+        self._make(
+            Where(placement, sbp, device, dtype), self.normalized_shape, elementwise_affine, elementwise_affine and bias
+        )
         self.reset_parameters()
 
     def forward(self, x):
@@ -202,11 +260,15 @@ class LayerNorm(_Affine):
 class RMSNorm(_Affine):
     """x over the root of its mean square over the last axes; then * weight. eps None: the dtype's smallest step."""
 
-    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, *, placement=None, sbp=None, device=None, dtype=None):
+    def __init__(
+        self, normalized_shape, eps=None, elementwise_affine=True, *, placement=None, sbp=None, device=None, dtype=None
+    ):
         super().__init__()
         self.normalized_shape, self.eps, self.elementwise_affine = _sizes(normalized_shape), eps, elementwise_affine
         where = Where(placement, sbp, device, dtype)
-        self.register_parameter("weight", where.parameter("weight", *self.normalized_shape) if elementwise_affine else None)
+        self.register_parameter(
+            "weight", where.parameter("weight", *self.normalized_shape) if elementwise_affine else None
+        )
         self.reset_parameters()
 
     def forward(self, x):

@@ -1,4 +1,5 @@
 """What modules share whose forward is one function: the constructor keeps that function's options as attributes."""
+
 import inspect
 
 from .. import _C
@@ -21,7 +22,8 @@ class FunctionModule(Module):
         if "_options" in cls.__dict__ and "__init__" not in cls.__dict__:
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
             cls.__signature__ = inspect.Signature(
-                [inspect.Parameter(name, kind, default=default) for name, default in cls._options.items()])
+                [inspect.Parameter(name, kind, default=default) for name, default in cls._options.items()]
+            )
 
     def __new__(cls, *args, **kwargs):
         # A function of this name, called with what stands for tensors: nn.MSELoss(input, target) in a job function.
@@ -32,8 +34,12 @@ class FunctionModule(Module):
 
     def __init__(self, *args, **kwargs):
         super().__init__()
-        signature = inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
-                                       for name, default in self._options.items()])
+        signature = inspect.Signature(
+            [
+                inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+                for name, default in self._options.items()
+            ]
+        )
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:

@@ -1,4 +1,5 @@
 """Parameter, a tensor that a module owns and an optimizer changes; and where new ones are put (`Where`)."""
+
 from fnmatch import fnmatchcase
 
 from .. import _C
@@ -14,7 +15,9 @@ class Parameter(Tensor):
 
     def __new__(cls, data, requires_grad=True):
         if not isinstance(data, Tensor):
-            raise TypeError(f"a Parameter is made from a tensor, not from {type(data).__name__}: write nn.Parameter(holon.tensor(...)).")
+            raise TypeError(
+                f"a Parameter is made from a tensor, not from {type(data).__name__}: write nn.Parameter(holon.tensor(...))."
+            )
         self = super().__new__(cls, data.detach())
         self.requires_grad = requires_grad
         return self
@@ -31,12 +34,15 @@ def layout(sbp):
     """Returns a function from a parameter's name to its sbp, from such a function, a dict of patterns ("*.weight"; the first
     that fits counts), or one sbp for all."""
     if isinstance(sbp, dict):
+
         def of(name):
             for pattern, value in sbp.items():
                 if fnmatchcase(name, pattern):
                     return value
-            raise ValueError(f"no pattern of sbp fits '{name}': it has {', '.join(map(repr, sbp)) or 'none'}. "
-                             "Add it, or '*' for all others.")
+            raise ValueError(
+                f"no pattern of sbp fits '{name}': it has {', '.join(map(repr, sbp)) or 'none'}. "
+                "Add it, or '*' for all others."
+            )
 
         return of
     if is_function(sbp):

@@ -1,4 +1,5 @@
 """Pools: one number for each window of an image, a signal or a volume."""
+
 from .options import REQUIRED, FunctionModule
 
 
@@ -10,7 +11,14 @@ class _Pool(FunctionModule):
 
 
 class _MaxPool(_Pool):
-    _options = {"kernel_size": REQUIRED, "stride": None, "padding": 0, "dilation": 1, "return_indices": False, "ceil_mode": False}
+    _options = {
+        "kernel_size": REQUIRED,
+        "stride": None,
+        "padding": 0,
+        "dilation": 1,
+        "return_indices": False,
+        "ceil_mode": False,
+    }
     _shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 

@@ -1,4 +1,5 @@
 """Recurrent layers, and their cells, one step of them."""
+
 import math
 
 from .. import _C
@@ -16,7 +17,11 @@ def _reset(module):
 
 def _zeros(like, *shape):
     """Zeros on the ranks of a tensor, the same on all."""
-    where = {"placement": like.placement, "sbp": broadcast_over(like.placement)} if like.is_global else {"device": like.device}
+    where = (
+        {"placement": like.placement, "sbp": broadcast_over(like.placement)}
+        if like.is_global
+        else {"device": like.device}
+    )
     return _C.ops["zeros"](shape, dtype=like.dtype, **where)
 
 
@@ -30,21 +35,45 @@ class _Recurrent(Module):
 
     _gates = 1
 
-    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, *,
-                 placement=None, sbp=None, device=None, dtype=None):
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_layers=1,
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+        *,
+        placement=None,
+        sbp=None,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         if hidden_size < 1 or num_layers < 1:
-            raise ValueError(f"{type(self).__name__}: hidden_size is {hidden_size}, num_layers {num_layers}; both count from 1.")
+            raise ValueError(
+                f"{type(self).__name__}: hidden_size is {hidden_size}, num_layers {num_layers}; both count from 1."
+            )
         if not 0 <= dropout <= 1:
             raise ValueError(f"{type(self).__name__}: dropout is {dropout}; it must lie between 0 and 1.")
         self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
-        where, rows, directions = Where(placement, sbp, device, dtype), self._gates * hidden_size, 2 if bidirectional else 1
+        where, rows, directions = (
+            Where(placement, sbp, device, dtype),
+            self._gates * hidden_size,
+            2 if bidirectional else 1,
+        )
         self._names = []  # of the parameters, as the op takes them
         for layer in range(num_layers):
             for suffix in ("", "_reverse")[:directions]:
                 width = input_size if layer == 0 else hidden_size * directions
-                for name, shape in (("weight_ih", (rows, width)), ("weight_hh", (rows, hidden_size)), ("bias_ih", (rows,)), ("bias_hh", (rows,))):
+                for name, shape in (
+                    ("weight_ih", (rows, width)),
+                    ("weight_hh", (rows, hidden_size)),
+                    ("bias_ih", (rows,)),
+                    ("bias_hh", (rows,)),
+                ):
                     if bias or len(shape) == 2:
                         name = f"{name}_l{layer}{suffix}"
                         make = where.parameter if len(shape) == 2 else where.bias
@@ -58,11 +87,15 @@ class _Recurrent(Module):
 
     def forward(self, x, hx=None):
         if x.ndim not in (2, 3):
-            raise ValueError(f"{type(self).__name__}: x must be [length, batch, width], or [length, width] for one sample; found "
-                             f"{list(x.shape)}.")
+            raise ValueError(
+                f"{type(self).__name__}: x must be [length, batch, width], or [length, width] for one sample; found "
+                f"{list(x.shape)}."
+            )
         states = self._states(x) if hx is None else hx if isinstance(hx, (tuple, list)) else (hx,)
         tensors = [x, *states, *(getattr(self, name) for name in self._names)]
-        y, *states = self._op(tensors, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional, self.batch_first)
+        y, *states = self._op(
+            tensors, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional, self.batch_first
+        )
         return y, tuple(states) if len(states) > 1 else states[0]
 
     def _op(self, *args):
@@ -75,19 +108,53 @@ class _Recurrent(Module):
 
     def extra_repr(self):
         text = f"{self.input_size}, {self.hidden_size}"
-        for name, default in (("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0), ("bidirectional", False)):
+        for name, default in (
+            ("num_layers", 1),
+            ("bias", True),
+            ("batch_first", False),
+            ("dropout", 0),
+            ("bidirectional", False),
+        ):
             if getattr(self, name) != default:
                 text += f", {name}={getattr(self, name)}"
         return text
 
 
 class RNN(_Recurrent):
-    __doc__ = "h = tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh), or relu by nonlinearity. " + _Recurrent.__doc__
+    __doc__ = (
+        "h = tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh), or relu by nonlinearity. "
+        + _Recurrent.__doc__
+    )
 
-    def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0,
-                 bidirectional=False, *, placement=None, sbp=None, device=None, dtype=None):
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, placement=placement, sbp=sbp,
-                         device=device, dtype=dtype)
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_layers=1,
+        nonlinearity="tanh",
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+        *,
+        placement=None,
+        sbp=None,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            placement=placement,
+            sbp=sbp,
+            device=device,
+            dtype=dtype,
+        )
         self.nonlinearity = _by_nonlinearity("RNN", nonlinearity)
 
     def _op(self, *args):
@@ -135,8 +202,12 @@ class _Cell(Module):
 
     def forward(self, x, hx=None):
         if x.ndim not in (1, 2):
-            raise ValueError(f"{type(self).__name__}: x must be [batch, width], or [width] for one sample; found {list(x.shape)}.")
-        return self._op(x, self._states(x) if hx is None else hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+            raise ValueError(
+                f"{type(self).__name__}: x must be [batch, width], or [width] for one sample; found {list(x.shape)}."
+            )
+        return self._op(
+            x, self._states(x) if hx is None else hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+        )
 
     def _op(self, *args):
         return F.gru_cell(*args)
@@ -151,7 +222,18 @@ class _Cell(Module):
 class RNNCell(_Cell):
     """tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh) for x [n, input_size] and h [n, hidden_size]; or relu."""
 
-    def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", *, placement=None, sbp=None, device=None, dtype=None):
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        bias=True,
+        nonlinearity="tanh",
+        *,
+        placement=None,
+        sbp=None,
+        device=None,
+        dtype=None,
+    ):
         super().__init__(input_size, hidden_size, bias, placement=placement, sbp=sbp, device=device, dtype=dtype)
         self.nonlinearity = _by_nonlinearity("RNNCell", nonlinearity)
 

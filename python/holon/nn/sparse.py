@@ -1,4 +1,5 @@
 """Tables of rows that integers name."""
+
 from .. import _C
 from ..autograd import no_grad
 from . import functional as F
@@ -13,7 +14,9 @@ class Embedding(Module):
     padding_idx: a row that starts as zeros and gets no gradient.
     """
 
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, *, placement=None, sbp=None, device=None, dtype=None):
+    def __init__(
+        self, num_embeddings, embedding_dim, padding_idx=None, *, placement=None, sbp=None, device=None, dtype=None
+    ):
         super().__init__()
         self._keep(num_embeddings, embedding_dim, padding_idx)
         self.weight = Where(placement, sbp, device, dtype).parameter("weight", num_embeddings, embedding_dim)
@@ -29,7 +32,9 @@ class Embedding(Module):
     def from_pretrained(cls, embeddings, freeze=True, padding_idx=None):
         """Returns a table over the memory of embeddings [rows, width], which is learned unless freeze."""
         if embeddings.ndim != 2:
-            raise ValueError(f"Embedding.from_pretrained: embeddings must be [rows, width]; found {list(embeddings.shape)}.")
+            raise ValueError(
+                f"Embedding.from_pretrained: embeddings must be [rows, width]; found {list(embeddings.shape)}."
+            )
         self = cls.__new__(cls)
         Module.__init__(self)
         self._keep(*embeddings.shape, padding_idx)
@@ -46,8 +51,11 @@ class Embedding(Module):
     def _without_padding(self):
         # [rows, 1]: 0 for the row of padding, 1 elsewhere.
         weight = self.weight
-        where = {"placement": weight.placement, "sbp": [_C.sbp.broadcast] * len(weight.sbp)} if weight.is_global else {
-            "device": weight.device}
+        where = (
+            {"placement": weight.placement, "sbp": [_C.sbp.broadcast] * len(weight.sbp)}
+            if weight.is_global
+            else {"device": weight.device}
+        )
         rows = _C.ops["arange"](self.num_embeddings, **where)
         return (rows != self.padding_idx).to(weight.dtype).reshape(-1, 1)
 

@@ -1,4 +1,5 @@
 """The transformer of "Attention is all you need": layers and stacks of encoder and decoder."""
+
 import copy
 
 from .. import _C
@@ -18,13 +19,33 @@ class _Layer(Module):
 
     _attentions = ()
 
-    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5,
-                 batch_first=False, norm_first=False, bias=True, *, packed=None, placement=None, sbp=None, device=None, dtype=None):
+    def __init__(
+        self,
+        d_model,
+        nhead,
+        dim_feedforward=2048,
+        dropout=0.1,
+        activation=F.relu,
+        layer_norm_eps=1e-5,
+        batch_first=False,
+        norm_first=False,
+        bias=True,
+        *,
+        packed=None,
+        placement=None,
+        sbp=None,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         where = Where(placement, sbp, device, dtype)
         for name in self._attentions:
-            self.add_module(name, MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, packed=packed,
-                                                     **where.below(name)))
+            self.add_module(
+                name,
+                MultiheadAttention(
+                    d_model, nhead, dropout, bias, batch_first=batch_first, packed=packed, **where.below(name)
+                ),
+            )
         self.linear1 = Linear(d_model, dim_feedforward, bias, **where.below("linear1"))
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **where.below("linear2"))
@@ -36,7 +57,9 @@ class _Layer(Module):
             self.add_module(f"dropout{i}", Dropout(dropout))
         if isinstance(activation, str):
             if activation not in ("relu", "gelu"):
-                raise ValueError(f"{type(self).__name__}: activation is {activation!r}; it must be 'relu', 'gelu' or a function.")
+                raise ValueError(
+                    f"{type(self).__name__}: activation is {activation!r}; it must be 'relu', 'gelu' or a function."
+                )
             activation = getattr(F, activation)
         self.activation = activation
 
@@ -56,7 +79,9 @@ class TransformerEncoderLayer(_Layer):
     _attentions = ("self_attn",)
 
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
-        x = self._add(src, 1, lambda y: self.self_attn(y, y, y, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0])
+        x = self._add(
+            src, 1, lambda y: self.self_attn(y, y, y, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]
+        )
         return self._add(x, 2, self._feed_forward)
 
 
@@ -65,11 +90,27 @@ class TransformerDecoderLayer(_Layer):
 
     _attentions = ("self_attn", "multihead_attn")
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None,
-                tgt_is_causal=False, memory_is_causal=False):
-        x = self._add(tgt, 1, lambda y: self.self_attn(y, y, y, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0])
-        x = self._add(x, 2, lambda y: self.multihead_attn(y, memory, memory, memory_key_padding_mask, False, memory_mask,
-                                                          is_causal=memory_is_causal)[0])
+    def forward(
+        self,
+        tgt,
+        memory,
+        tgt_mask=None,
+        memory_mask=None,
+        tgt_key_padding_mask=None,
+        memory_key_padding_mask=None,
+        tgt_is_causal=False,
+        memory_is_causal=False,
+    ):
+        x = self._add(
+            tgt, 1, lambda y: self.self_attn(y, y, y, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]
+        )
+        x = self._add(
+            x,
+            2,
+            lambda y: self.multihead_attn(
+                y, memory, memory, memory_key_padding_mask, False, memory_mask, is_causal=memory_is_causal
+            )[0],
+        )
         return self._add(x, 3, self._feed_forward)
 
 
@@ -98,18 +139,54 @@ class TransformerEncoder(_Stack):
 class TransformerDecoder(_Stack):
     """num_layers copies of a decoder layer, which start with the same values, and a norm behind them."""
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None,
-                tgt_is_causal=False, memory_is_causal=False):
-        return self._run(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,
-                         memory_is_causal)
+    def forward(
+        self,
+        tgt,
+        memory,
+        tgt_mask=None,
+        memory_mask=None,
+        tgt_key_padding_mask=None,
+        memory_key_padding_mask=None,
+        tgt_is_causal=False,
+        memory_is_causal=False,
+    ):
+        return self._run(
+            tgt,
+            memory,
+            tgt_mask,
+            memory_mask,
+            tgt_key_padding_mask,
+            memory_key_padding_mask,
+            tgt_is_causal,
+            memory_is_causal,
+        )
 
 
 class Transformer(Module):
     """Encoder and decoder. src is [s, n, d_model], tgt [t, n, d_model]; [n, ...] first if batch_first."""
 
-    def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, dropout=0.1,
-                 activation=F.relu, custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False,
-                 norm_first=False, bias=True, *, packed=None, placement=None, sbp=None, device=None, dtype=None):
+    def __init__(
+        self,
+        d_model=512,
+        nhead=8,
+        num_encoder_layers=6,
+        num_decoder_layers=6,
+        dim_feedforward=2048,
+        dropout=0.1,
+        activation=F.relu,
+        custom_encoder=None,
+        custom_decoder=None,
+        layer_norm_eps=1e-5,
+        batch_first=False,
+        norm_first=False,
+        bias=True,
+        *,
+        packed=None,
+        placement=None,
+        sbp=None,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         where = Where(placement, sbp, device, dtype)
         layer = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
@@ -120,22 +197,47 @@ class Transformer(Module):
             norm = LayerNorm(d_model, layer_norm_eps, bias=bias, **here.below("norm"))
             return kind(layer_kind(*layer, packed=packed, **Where(**here.below("layers")).below("0")), n, norm)
 
-        self.encoder = custom_encoder or stack(TransformerEncoder, TransformerEncoderLayer, "encoder", num_encoder_layers)
-        self.decoder = custom_decoder or stack(TransformerDecoder, TransformerDecoderLayer, "decoder", num_decoder_layers)
+        self.encoder = custom_encoder or stack(
+            TransformerEncoder, TransformerEncoderLayer, "encoder", num_encoder_layers
+        )
+        self.decoder = custom_decoder or stack(
+            TransformerDecoder, TransformerDecoderLayer, "decoder", num_decoder_layers
+        )
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
         for p in self.parameters():
             if p.ndim > 1:
                 init.xavier_uniform_(p)
 
-    def forward(self, src, tgt, src_mask=None, tgt_mask=None, memory_mask=None, src_key_padding_mask=None,
-                tgt_key_padding_mask=None, memory_key_padding_mask=None, src_is_causal=False, tgt_is_causal=False,
-                memory_is_causal=False):
+    def forward(
+        self,
+        src,
+        tgt,
+        src_mask=None,
+        tgt_mask=None,
+        memory_mask=None,
+        src_key_padding_mask=None,
+        tgt_key_padding_mask=None,
+        memory_key_padding_mask=None,
+        src_is_causal=False,
+        tgt_is_causal=False,
+        memory_is_causal=False,
+    ):
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
-        return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,
-                            memory_is_causal)
+        return self.decoder(
+            tgt,
+            memory,
+            tgt_mask,
+            memory_mask,
+            tgt_key_padding_mask,
+            memory_key_padding_mask,
+            tgt_is_causal,
+            memory_is_causal,
+        )
 
     @staticmethod
     def generate_square_subsequent_mask(sz, device=None, dtype=None, placement=None):
         """Returns the mask [sz, sz] that leaves out what comes later: 0 up to the diagonal, -inf above."""
         where = {"device": device} if placement is None else {"placement": placement, "sbp": broadcast_over(placement)}
-        return _C.ops["full"]((sz, sz), float("-inf"), dtype=dtype or _C.float32, **{k: v for k, v in where.items() if v}).triu(1)
+        return _C.ops["full"](
+            (sz, sz), float("-inf"), dtype=dtype or _C.float32, **{k: v for k, v in where.items() if v}
+        ).triu(1)

@@ -1,4 +1,5 @@
 """Images: other resolutions, and windows as columns."""
+
 from .options import REQUIRED, FunctionModule
 
 

@@ -1,4 +1,5 @@
 """Optimizers and learning rate schedules, as in PyTorch."""
+
 from . import lr_scheduler
 from .optimizer import LAMB, LARS, SGD, Adadelta, Adagrad, Adam, AdamW, Optimizer, RMSprop
 

@@ -1,5 +1,6 @@
 """Optimizers: groups of parameters with options and the state of each. The update rules run in C++ on all parameters of a group
 at once; a gradient whose layout is not its parameter's is boxed to it first (step is collective then)."""
+
 import warnings
 from collections import defaultdict
 from difflib import get_close_matches
@@ -64,7 +65,11 @@ class Optimizer:
         group["params"] = params = [params] if isinstance(params, _C.Tensor) else list(params)
         for name in group:
             # A name that no option has is the program's own ("name": "encoder"), unless it looks like a slip.
-            near = name not in _COMMON and name not in self.defaults and get_close_matches(name, [*self.defaults, *_COMMON], 1, 0.8)
+            near = (
+                name not in _COMMON
+                and name not in self.defaults
+                and get_close_matches(name, [*self.defaults, *_COMMON], 1, 0.8)
+            )
             if near:
                 raise ValueError(f"{type(self).__name__} has no option {name!r}; did you mean {near[0]!r}?")
         known = {id(p) for g in self.param_groups for p in g["params"]}
@@ -72,7 +77,9 @@ class Optimizer:
             if not isinstance(p, _C.Tensor):
                 raise TypeError(f"{type(self).__name__} optimizes tensors, not {type(p).__name__}.")
             if not p.is_leaf:
-                raise ValueError("a tensor to optimize must be a leaf: this one is the result of an op. Give what it was made from.")
+                raise ValueError(
+                    "a tensor to optimize must be a leaf: this one is the result of an op. Give what it was made from."
+                )
             if id(p) in known:
                 raise ValueError("a parameter is given twice. Give each parameter to one group, once.")
             known.add(id(p))
@@ -106,8 +113,12 @@ class Optimizer:
         for group in self.param_groups:
             if group.get("clip_grad_max_norm") is not None:
                 clipped = True
-                _C.clip_grad_norm(group["params"], float(group["clip_grad_max_norm"]), float(group.get("clip_grad_norm_type", 2.0)),
-                                  error_if_nonfinite)
+                _C.clip_grad_norm(
+                    group["params"],
+                    float(group["clip_grad_max_norm"]),
+                    float(group.get("clip_grad_norm_type", 2.0)),
+                    error_if_nonfinite,
+                )
         if not clipped:
             warnings.warn("clip_grad() does nothing: no group has a 'clip_grad_max_norm'.", stacklevel=2)
 
@@ -135,7 +146,9 @@ class Optimizer:
         number = {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
         return {
             "state": {number[id(p)]: dict(state) for p, state in self.state.items()},
-            "param_groups": [{**group, "params": [number[id(p)] for p in group["params"]]} for group in self.param_groups],
+            "param_groups": [
+                {**group, "params": [number[id(p)] for p in group["params"]]} for group in self.param_groups
+            ],
         }
 
     def load_state_dict(self, state_dict):
@@ -151,7 +164,9 @@ class Optimizer:
         for i, (loaded, group) in enumerate(zip(groups, self.param_groups)):
             unknown = [key for key in self.defaults if key not in loaded]
             if unknown:
-                raise ValueError(f"{name}: group {i} has no option {unknown[0]!r}. It was saved by another kind of optimizer.")
+                raise ValueError(
+                    f"{name}: group {i} has no option {unknown[0]!r}. It was saved by another kind of optimizer."
+                )
             for number, p in zip(loaded["params"], group["params"]):
                 params[number], group_of[number] = p, loaded
         # Everything is made before anything is changed.
@@ -159,7 +174,9 @@ class Optimizer:
         with no_grad():
             for number, values in state_dict["state"].items():
                 if number not in params:
-                    raise ValueError(f"{name}: there is a state {number!r}, but no parameter of that number in the groups.")
+                    raise ValueError(
+                        f"{name}: there is a state {number!r}, but no parameter of that number in the groups."
+                    )
                 p = params[number]
                 state[p] = {key: self._like(p, number, key, value, group_of[number]) for key, value in values.items()}
         for loaded, group in zip(groups, self.param_groups):
@@ -173,12 +190,16 @@ class Optimizer:
         if tuple(value.shape) != tuple(p.shape):
             if self._rule is None:
                 return value.clone()
-            raise ValueError(f"load_state_dict of {type(self).__name__}: {key} of parameter {number} is {list(value.shape)}, its "
-                             f"parameter {list(p.shape)}.")
+            raise ValueError(
+                f"load_state_dict of {type(self).__name__}: {key} of parameter {number} is {list(value.shape)}, its "
+                f"parameter {list(p.shape)}."
+            )
         if value.is_global != p.is_global:
-            raise ValueError(f"load_state_dict of {type(self).__name__}: {key} of parameter {number} is "
-                             f"{'global' if value.is_global else 'local'}, its parameter is not. Convert it by "
-                             f"{'to_local()' if value.is_global else 'to_global()'} first.")
+            raise ValueError(
+                f"load_state_dict of {type(self).__name__}: {key} of parameter {number} is "
+                f"{'global' if value.is_global else 'local'}, its parameter is not. Convert it by "
+                f"{'to_local()' if value.is_global else 'to_global()'} first."
+            )
         # A copy: training on must not change the dict that was loaded.
         if self._rule is not None:
             return _C.optimizer_state_like(self._rule, group, p, value).clone()
@@ -205,11 +226,32 @@ class SGD(Optimizer):
 
     _rule = "sgd"
 
-    def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, maximize=False, *,
-                 master_weights=False, **ignored):
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        momentum=0.0,
+        dampening=0.0,
+        weight_decay=0.0,
+        nesterov=False,
+        maximize=False,
+        *,
+        master_weights=False,
+        **ignored,
+    ):
         _accept("SGD", ignored)
-        super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-                                  "nesterov": nesterov, "maximize": maximize, "master_weights": master_weights})
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+                "maximize": maximize,
+                "master_weights": master_weights,
+            },
+        )
 
 
 class Adam(Optimizer):
@@ -219,12 +261,35 @@ class Adam(Optimizer):
     _rule = "adam"
     _decoupled = False
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False, do_bias_correction=True, *,
-                 maximize=False, master_weights=False, **ignored):
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=0.0,
+        amsgrad=False,
+        do_bias_correction=True,
+        *,
+        maximize=False,
+        master_weights=False,
+        **ignored,
+    ):
         _accept(type(self).__name__, ignored)
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-                                  "do_bias_correction": do_bias_correction, "maximize": maximize,
-                                  "master_weights": master_weights, "decoupled": self._decoupled})
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": tuple(betas),
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "amsgrad": amsgrad,
+                "do_bias_correction": do_bias_correction,
+                "maximize": maximize,
+                "master_weights": master_weights,
+                "decoupled": self._decoupled,
+            },
+        )
 
 
 class AdamW(Adam):
@@ -234,10 +299,32 @@ class AdamW(Adam):
     _decoupled = True
     _weight_decay = 1e-2
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=None, amsgrad=False, do_bias_correction=True, *,
-                 maximize=False, master_weights=False, **ignored):
-        super().__init__(params, lr, betas, eps, self._weight_decay if weight_decay is None else weight_decay, amsgrad, do_bias_correction,
-                         maximize=maximize, master_weights=master_weights, **ignored)
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=None,
+        amsgrad=False,
+        do_bias_correction=True,
+        *,
+        maximize=False,
+        master_weights=False,
+        **ignored,
+    ):
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            self._weight_decay if weight_decay is None else weight_decay,
+            amsgrad,
+            do_bias_correction,
+            maximize=maximize,
+            master_weights=master_weights,
+            **ignored,
+        )
 
 
 class Adagrad(Optimizer):
@@ -246,12 +333,32 @@ class Adagrad(Optimizer):
 
     _rule = "adagrad"
 
-    def __init__(self, params, lr=1e-3, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10, *, maximize=False,
-                 master_weights=False, **ignored):
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        lr_decay=0.0,
+        weight_decay=0.0,
+        initial_accumulator_value=0.0,
+        eps=1e-10,
+        *,
+        maximize=False,
+        master_weights=False,
+        **ignored,
+    ):
         _accept("Adagrad", ignored)
-        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay,
-                                  "initial_accumulator_value": initial_accumulator_value, "eps": eps, "maximize": maximize,
-                                  "master_weights": master_weights})
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "lr_decay": lr_decay,
+                "weight_decay": weight_decay,
+                "initial_accumulator_value": initial_accumulator_value,
+                "eps": eps,
+                "maximize": maximize,
+                "master_weights": master_weights,
+            },
+        )
 
 
 class Adadelta(Optimizer):
@@ -260,10 +367,21 @@ class Adadelta(Optimizer):
 
     _rule = "adadelta"
 
-    def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0.0, maximize=False, *, master_weights=False, **ignored):
+    def __init__(
+        self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0.0, maximize=False, *, master_weights=False, **ignored
+    ):
         _accept("Adadelta", ignored)
-        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
-                                  "master_weights": master_weights})
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "rho": rho,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "maximize": maximize,
+                "master_weights": master_weights,
+            },
+        )
 
 
 class RMSprop(Optimizer):
@@ -272,11 +390,34 @@ class RMSprop(Optimizer):
 
     _rule = "rmsprop"
 
-    def __init__(self, params, lr=1e-3, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False, *, maximize=False,
-                 master_weights=False, **ignored):
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        alpha=0.99,
+        eps=1e-8,
+        weight_decay=0.0,
+        momentum=0.0,
+        centered=False,
+        *,
+        maximize=False,
+        master_weights=False,
+        **ignored,
+    ):
         _accept("RMSprop", ignored)
-        super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
-                                  "centered": centered, "maximize": maximize, "master_weights": master_weights})
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "alpha": alpha,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "momentum": momentum,
+                "centered": centered,
+                "maximize": maximize,
+                "master_weights": master_weights,
+            },
+        )
 
 
 class LAMB(Optimizer):
@@ -289,14 +430,37 @@ class LAMB(Optimizer):
 
     _rule = "lamb"
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, adam_w_mode=True, do_bias_correction=True,
-                 amsgrad=False, *, maximize=False, master_weights=False, **ignored):
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=0.0,
+        adam_w_mode=True,
+        do_bias_correction=True,
+        amsgrad=False,
+        *,
+        maximize=False,
+        master_weights=False,
+        **ignored,
+    ):
         _accept("LAMB", ignored)
         if amsgrad:
             raise ValueError("LAMB has no amsgrad.")
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
-                                  "adam_w_mode": adam_w_mode, "do_bias_correction": do_bias_correction, "maximize": maximize,
-                                  "master_weights": master_weights})
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": tuple(betas),
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "adam_w_mode": adam_w_mode,
+                "do_bias_correction": do_bias_correction,
+                "maximize": maximize,
+                "master_weights": master_weights,
+            },
+        )
 
 
 class LARS(Optimizer):
@@ -305,9 +469,33 @@ class LARS(Optimizer):
 
     _rule = "lars"
 
-    def __init__(self, params, lr=1e-3, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False, trust_coefficient=1e-3,
-                 eps=1e-8, *, maximize=False, master_weights=False, **ignored):
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        momentum=0.9,
+        dampening=0.0,
+        weight_decay=0.0,
+        nesterov=False,
+        trust_coefficient=1e-3,
+        eps=1e-8,
+        *,
+        maximize=False,
+        master_weights=False,
+        **ignored,
+    ):
         _accept("LARS", ignored)
-        super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-                                  "nesterov": nesterov, "trust_coefficient": trust_coefficient, "eps": eps, "maximize": maximize,
-                                  "master_weights": master_weights})
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+                "trust_coefficient": trust_coefficient,
+                "eps": eps,
+                "maximize": maximize,
+                "master_weights": master_weights,
+            },
+        )

@@ -1,5 +1,6 @@
 """What stands around training: data, op libraries of one's own (cpp_extension), recomputation (checkpoint), values between the local and
 the global view (global_view)."""
+
 from .. import load_library
 
 _SUBMODULES = ("checkpoint", "cpp_extension", "data", "global_view")

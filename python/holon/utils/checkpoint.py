@@ -1,4 +1,5 @@
 """checkpoint: what a function computes inside is computed again in backward instead of kept."""
+
 from .. import _C
 from ..amp import autocast
 from ..autograd import Function, backward, enable_grad
@@ -32,7 +33,9 @@ class _Checkpoint(Function):
         finally:
             _C.set_rng_state(now)
         results = results if isinstance(results, (tuple, list)) else [results]
-        pairs = [(r, g) for r, g in zip(results, grads) if isinstance(r, _C.Tensor) and r.requires_grad and g is not None]
+        pairs = [
+            (r, g) for r, g in zip(results, grads) if isinstance(r, _C.Tensor) and r.requires_grad and g is not None
+        ]
         if pairs:
             backward([r for r, _ in pairs], [g for _, g in pairs])
         return (None, None, *(t.grad if t.requires_grad else None for t in inputs))
@@ -44,7 +47,11 @@ def checkpoint(function, *args, use_reentrant=True, preserve_rng_state=True, **k
     At least one tensor of args must require grad, or else nothing inside gets a gradient. preserve_rng_state: random numbers come out
     as the first time. In a graph, activation_checkpointing of a GraphModule is the same.
     """
-    if _C.capture_open() or not _C.is_grad_enabled() or not any(isinstance(a, _C.Tensor) and a.requires_grad for a in args):
+    if (
+        _C.capture_open()
+        or not _C.is_grad_enabled()
+        or not any(isinstance(a, _C.Tensor) and a.requires_grad for a in args)
+    ):
         return function(*args, **kwargs)
     at = [i for i, a in enumerate(args) if isinstance(a, _C.Tensor)]
 
@@ -61,7 +68,9 @@ def checkpoint_sequential(functions, segments, input, **kwargs):
     """Runs modules one after the other in so many segments, each but the last as by checkpoint()."""
     functions = list(functions)
     if not 1 <= segments <= len(functions):
-        raise ValueError(f"checkpoint_sequential: {segments} segments of {len(functions)} functions; there must be from 1 to as many.")
+        raise ValueError(
+            f"checkpoint_sequential: {segments} segments of {len(functions)} functions; there must be from 1 to as many."
+        )
     each = len(functions) // segments
 
     def chain(begin, end):

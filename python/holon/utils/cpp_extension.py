@@ -1,4 +1,5 @@
 """Ops of one's own in C++: compiled and loaded at run time."""
+
 import fcntl
 import hashlib
 import os
@@ -27,8 +28,22 @@ def library_path():
 def command(sources, output, extra_cflags=(), extra_ldflags=()):
     """Returns the command that compiles sources to the op library output, as a list of words."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
-    return [*compiler, "-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", "-DFMT_SHARED", *extra_cflags,
-            *(f"-I{p}" for p in include_paths()), *map(str, sources), library_path(), *extra_ldflags, "-o", str(output)]
+    return [
+        *compiler,
+        "-std=c++20",
+        "-O3",
+        "-march=native",
+        "-fPIC",
+        "-shared",
+        "-DFMT_SHARED",
+        *extra_cflags,
+        *(f"-I{p}" for p in include_paths()),
+        *map(str, sources),
+        library_path(),
+        *extra_ldflags,
+        "-o",
+        str(output),
+    ]
 
 
 def load(name, sources, extra_cflags=(), extra_ldflags=(), build_directory=None, verbose=False):

@@ -1,5 +1,6 @@
 """Between local and global values, for tensors in lists, tuples and dicts (a state_dict, a batch); and regions in which new tensors are
 global."""
+
 import warnings
 
 from .. import _C
@@ -15,11 +16,15 @@ def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **k
     kwargs: as Tensor.to_global has. Collective.
     """
     if placement is None and sbp is None:
-        raise ValueError("to_global: neither a placement nor an sbp was given. Local tensors need both, global ones at least one.")
+        raise ValueError(
+            "to_global: neither a placement nor an sbp was given. Local tensors need both, global ones at least one."
+        )
 
     def convert(tensor):
         if callable(sbp) and not isinstance(sbp, _C.sbp.sbp):
-            return tensor.to_global(placement=placement, sbp=sbp(input, tensor) if isinstance(input, dict) else sbp(tensor), **kwargs)
+            return tensor.to_global(
+                placement=placement, sbp=sbp(input, tensor) if isinstance(input, dict) else sbp(tensor), **kwargs
+            )
         return tensor.to_global(placement=placement, sbp=sbp, **kwargs)
 
     return _map(input, convert, "to_global", warn_on_non_tensor_leaf)

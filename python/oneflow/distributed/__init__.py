@@ -1,2 +1,3 @@
 """As holon.distributed."""
+
 from holon.distributed import *  # noqa: F401

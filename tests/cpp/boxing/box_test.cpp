@@ -242,8 +242,10 @@ TEST_F(BoxTest, EveryPairOfPlacements) {
 TEST_F(BoxTest, EveryPairAcrossHosts) {
   for (std::vector<int> hosts : {std::vector{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 1}, {0, 1, 2, 3}}) {
     hosts_ = hosts;
-    check<float>(4, pairs(all_specs(Placement("cpu", {0, 1, 2, 3}), options_of(2)), {{5, 3, 2}, {0, 3, 1}, {79, 53, 1}}));
-    check<float>(4, pairs(all_specs(Placement::nested("cpu", {{0, 1}, {2, 3}}), options_of(2)), {{5, 3, 2}, {79, 53, 1}}));
+    check<float>(4,
+                 pairs(all_specs(Placement("cpu", {0, 1, 2, 3}), options_of(2)), {{5, 3, 2}, {0, 3, 1}, {79, 53, 1}}));
+    check<float>(4,
+                 pairs(all_specs(Placement::nested("cpu", {{0, 1}, {2, 3}}), options_of(2)), {{5, 3, 2}, {79, 53, 1}}));
     check<float>(4, pairs(all_specs(Placement::nested("cpu", {{0, 2}, {3, 1}}), options_of(2)), {{5, 3, 2}}));
   }
   hosts_ = {0, 0, 1};

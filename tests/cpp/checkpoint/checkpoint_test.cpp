@@ -174,7 +174,8 @@ TEST(Checkpoint, RanksOfSeveralHosts) {
     Tensor split = t.to_global(Placement::all("cpu"), sbp::split(0));
     save({{"t", split}}, folder / "file", {.global_dst_rank = 2});
     save({{"t", split}}, folder / "parts");
-    for (auto& name : {"file", "parts"}) EXPECT_TRUE(same_bits(load(folder / name, {.global_src_rank = 1})["t"].tensor(), arange(10)));
+    for (auto& name : {"file", "parts"})
+      EXPECT_TRUE(same_bits(load(folder / name, {.global_src_rank = 1})["t"].tensor(), arange(10)));
     EXPECT_TRUE(same_bits(load(folder / "parts")["t"].tensor(), arange(10)));
     EXPECT_NE(message([&] { save({{"t", split}}, folder / "none/x"); }).find("rank 0: cannot make"), std::string::npos);
   });

@@ -121,7 +121,8 @@ TEST(Launch, KilledLauncherTakesItsRanksAlong) {
 TEST(Launch, KilledLauncherTakesTheChildrenOfItsRanksAlong) {
   // The rank is a grandchild, and has a child of its own.
   std::string m = mark();
-  Process p(launch({"-n", "2", "sh", "-c", std::string(RANK_PROGRAM) + " interruptible; true"}), {{"HOLON_TEST_MARK", m}});
+  Process p(launch({"-n", "2", "sh", "-c", std::string(RANK_PROGRAM) + " interruptible; true"}),
+            {{"HOLON_TEST_MARK", m}});
   ASSERT_TRUE(p.wait_for_output("rank 0 is ready") && p.wait_for_output("rank 1 is ready"));
   EXPECT_GE(processes_with("HOLON_TEST_MARK=" + m), 7);
   p.send_signal(SIGKILL);

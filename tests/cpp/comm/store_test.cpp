@@ -204,8 +204,8 @@ int connected(int port) {
   return fd;
 }
 
-// Conversations that are valid until somebody changes, cuts or repeats bytes of them, many at a time and in pieces. What
-// they may not do: end the server, reach its values without the token, or keep the others from being served.
+// Conversations that are valid until somebody changes, cuts or repeats bytes of them, many at a time and in pieces.
+// What they may not do: end the server, reach its values without the token, or keep the others from being served.
 TEST(Store, Fuzz) {
   Store s;
   auto c = s.client();
@@ -214,8 +214,18 @@ TEST(Store, Fuzz) {
   auto any = [&](size_t n) { return random() % n; };
   auto request = [&] {
     auto number = [&] {
-      const char* odd[] = {"0", "1", "-1", "2", "999999", "1000001", "9223372036854775807", "-9223372036854775808",
-                           "99999999999999999999", "", "x", "1 "};
+      const char* odd[] = {"0",
+                           "1",
+                           "-1",
+                           "2",
+                           "999999",
+                           "1000001",
+                           "9223372036854775807",
+                           "-9223372036854775808",
+                           "99999999999999999999",
+                           "",
+                           "x",
+                           "1 "};
       return std::string(odd[any(std::size(odd))]);
     };
     std::string key(1 + any(3), static_cast<char>('a' + any(2)));
@@ -240,7 +250,8 @@ TEST(Store, Fuzz) {
         case 0: bytes[at] = static_cast<char>(random()); break;
         case 1: bytes.resize(at + 1); break;
         case 2: bytes.insert(at, bytes.substr(any(bytes.size()), any(40))); break;
-        default: bytes.replace(at, std::min<size_t>(4, bytes.size() - at), any(2) ? "\xff\xff\xff\x7f" : "\xff\xff\x0f");
+        default:
+          bytes.replace(at, std::min<size_t>(4, bytes.size() - at), any(2) ? "\xff\xff\xff\x7f" : "\xff\xff\x0f");
       }
     }
     int fd = connected(s.server.port());
@@ -270,8 +281,9 @@ TEST(Store, WithoutTheTokenNothingIsChanged) {
   c->set("k", "v");
   std::string fields[] = {"k", "stolen"}, added[] = {"n", "5"};
   for (auto& token : {std::string(""), std::string("guess"), std::string("secret\0", 7), std::string(900, 's')})
-    EXPECT_TRUE(dropped_after(s.server.port(), hello(token) + frame(store_body(static_cast<uint8_t>(StoreOp::kSet), fields)) +
-                                                  frame(store_body(static_cast<uint8_t>(StoreOp::kAdd), added))));
+    EXPECT_TRUE(dropped_after(s.server.port(),
+                              hello(token) + frame(store_body(static_cast<uint8_t>(StoreOp::kSet), fields)) +
+                                  frame(store_body(static_cast<uint8_t>(StoreOp::kAdd), added))));
   EXPECT_EQ(c->get("k", 1), "v");
   EXPECT_EQ(s.server.peek("n"), std::nullopt);
 }

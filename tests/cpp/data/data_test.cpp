@@ -92,13 +92,15 @@ TEST(Idx, ReadsFiles) {
 
 TEST(Corpus, ReadsFilesAsOne) {
   Folder folder;
-  ByteCorpus corpus({folder.write("a", "abc"), folder.write("empty", ""), folder.write("b", "defgh"), folder.write("c", "i")});
+  ByteCorpus corpus(
+      {folder.write("a", "abc"), folder.write("empty", ""), folder.write("b", "defgh"), folder.write("c", "i")});
   EXPECT_EQ(corpus.size(), 9);
   std::string text(9, ' ');
   for (int64_t from = 0; from <= 9; ++from)
     for (int64_t to = from; to <= 9; ++to) {
       corpus.read(from, {reinterpret_cast<uint8_t*>(text.data()), static_cast<size_t>(to - from)});
-      EXPECT_EQ(text.substr(0, static_cast<size_t>(to - from)), std::string("abcdefghi").substr(static_cast<size_t>(from), static_cast<size_t>(to - from)));
+      EXPECT_EQ(text.substr(0, static_cast<size_t>(to - from)),
+                std::string("abcdefghi").substr(static_cast<size_t>(from), static_cast<size_t>(to - from)));
     }
   uint8_t two[2];
   EXPECT_THROW(corpus.read(8, two), Error);

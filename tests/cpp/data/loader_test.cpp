@@ -22,7 +22,9 @@ Row values(const Tensor& t) {
   return {whole.data<int64_t>().begin(), whole.data<int64_t>().end()};
 }
 
-std::shared_ptr<Dataset> counting(int64_t n) { return std::make_shared<TensorDataset>(std::vector<Tensor>{arange(n), arange(2 * n).reshape({n, 2})}); }
+std::shared_ptr<Dataset> counting(int64_t n) {
+  return std::make_shared<TensorDataset>(std::vector<Tensor>{arange(n), arange(2 * n).reshape({n, 2})});
+}
 
 // All batches' first tensors until the end of the epoch.
 std::vector<Row> epoch(DataLoader& loader) {
@@ -98,10 +100,13 @@ TEST(Loader, GlobalBatchesAreTheSameForAnyRanks) {
   }
   for (int ranks : {1, 2, 3, 4})
     comm::run_ranks(ranks, [&](int rank) {
-      std::vector<std::pair<Placement, NdSbp>> layouts{{Placement::all("cpu"), sbp::split(0)}, {Placement::all("cpu"), sbp::broadcast()}, {Placement("cpu", {0}), sbp::split(0)}};
+      std::vector<std::pair<Placement, NdSbp>> layouts{{Placement::all("cpu"), sbp::split(0)},
+                                                       {Placement::all("cpu"), sbp::broadcast()},
+                                                       {Placement("cpu", {0}), sbp::split(0)}};
       if (ranks == 4) layouts.push_back({Placement("cpu", Dims{2, 2}, {0, 1, 2, 3}), {sbp::split(0), sbp::split(0)}});
       for (auto& [placement, sbp] : layouts) {
-        DataLoader loader(counting(10), {.batch_size = 4, .shuffle = true, .seed = 3, .placement = placement, .sbp = sbp});
+        DataLoader loader(counting(10),
+                          {.batch_size = 4, .shuffle = true, .seed = 3, .placement = placement, .sbp = sbp});
         EXPECT_EQ(epoch(loader), want) << ranks << " " << sbp.str();
       }
     });

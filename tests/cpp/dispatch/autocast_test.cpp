@@ -1,4 +1,5 @@
-// Regions of automatic casts: who is cast to what, caching, gradients, and that every class is a class of ops that exist.
+// Regions of automatic casts: who is cast to what, caching, gradients, and that every class is a class of ops that
+// exist.
 #include "holon/dispatch/autocast.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +71,8 @@ TEST(Autocast, BelongsToARank) {
 TEST(Autocast, GlobalTensorsToo) {
   comm::run_ranks(2, [](int) {
     Placement p = Placement::all("cpu");
-    Tensor x = ones({3, 4}, {.placement = p, .sbp = sbp::split(0)}), w = ones({4, 5}, {.placement = p, .sbp = sbp::broadcast(), .requires_grad = true});
+    Tensor x = ones({3, 4}, {.placement = p, .sbp = sbp::split(0)}),
+           w = ones({4, 5}, {.placement = p, .sbp = sbp::broadcast(), .requires_grad = true});
     AutocastGuard region;
     Tensor y = matmul(x, w);
     EXPECT_EQ(y.dtype(), bfloat16);
@@ -82,7 +84,8 @@ TEST(Autocast, GlobalTensorsToo) {
 }
 
 TEST(Autocast, MainOpsHaveTheirClass) {
-  for (const char* op : {"matmul", "matmul_nd", "linear", "conv2d"}) EXPECT_EQ(find_op(op).autocast, Autocast::kLower) << op;
+  for (const char* op : {"matmul", "matmul_nd", "linear", "conv2d"})
+    EXPECT_EQ(find_op(op).autocast, Autocast::kLower) << op;
   for (const char* op : {"softmax", "log_softmax", "cross_entropy", "layer_norm", "sum", "mean", "exp", "mse_loss"})
     EXPECT_EQ(find_op(op).autocast, Autocast::kFloat32) << op;
   for (const char* op : {"cat", "where"}) EXPECT_EQ(find_op(op).autocast, Autocast::kPromote) << op;

@@ -65,7 +65,8 @@ TEST(CopyBox, PastTheCaches) {
       set_num_threads(n);
       Array a = numbers({5, 5000}, float32), b = Array::empty({7, 5003}, float32);
       for (int64_t i = 0; i < b.numel(); ++i) b.data<float>()[i] = -1;
-      copy_box(b.bytes() + (1 * 5003 + 2) * 4, b.strides, a.bytes(), a.strides, {5, width}, 4, kernels::kStreamCopyBytes);
+      copy_box(b.bytes() + (1 * 5003 + 2) * 4, b.strides, a.bytes(), a.strides, {5, width}, 4,
+               kernels::kStreamCopyBytes);
       for (int64_t i = 0; i < 7; ++i)
         for (int64_t j = 0; j < 5003; ++j) {
           bool inside = i >= 1 && i < 6 && j >= 2 && j < 2 + width;

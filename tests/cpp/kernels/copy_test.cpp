@@ -14,7 +14,8 @@ TEST(Copy, EveryLayoutOfEveryElementSize) {
           for (Layout to : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
             Array src = random(shape, dtype, from, noise, 0, 100), dst = make(shape, dtype, to);
             copy(src, dst);
-            each(shape, [&](const Dims& i) { ASSERT_EQ(get(dst, i), get(src, i)) << name(dtype) << " at " << i.str(); });
+            each(shape,
+                 [&](const Dims& i) { ASSERT_EQ(get(dst, i), get(src, i)) << name(dtype) << " at " << i.str(); });
           }
   });
 }
@@ -39,14 +40,30 @@ TEST(Copy, ConvertsBetweenAllTypes) {
 
 TEST(Copy, HalfPrecisionRoundsToNearestEven) {
   on_every_isa([] {
-    std::vector<double> values = {0, 1, -1, 65504, 65519.9, 65520, -1e9, 6e-8, 5.9604644775390625e-8, 2.9e-8, 6.1e-5, 1.00048828125, 1.00146484375, INFINITY, NAN};
+    std::vector<double> values = {0,
+                                  1,
+                                  -1,
+                                  65504,
+                                  65519.9,
+                                  65520,
+                                  -1e9,
+                                  6e-8,
+                                  5.9604644775390625e-8,
+                                  2.9e-8,
+                                  6.1e-5,
+                                  1.00048828125,
+                                  1.00146484375,
+                                  INFINITY,
+                                  NAN};
     Array src = of(values, float32), half = make(src.shape, float16), brain = make(src.shape, bfloat16);
     copy(src, half);
     copy(src, brain);
     for (size_t i = 0; i < values.size(); ++i) {
       const Dims at{static_cast<int64_t>(i)};
-      expect_near(get(half, at), static_cast<float>(Float16(static_cast<float>(values[i]))), 0, 0, "float16 " + std::to_string(values[i]));
-      expect_near(get(brain, at), static_cast<float>(BFloat16(static_cast<float>(values[i]))), 0, 0, "bfloat16 " + std::to_string(values[i]));
+      expect_near(get(half, at), static_cast<float>(Float16(static_cast<float>(values[i]))), 0, 0,
+                  "float16 " + std::to_string(values[i]));
+      expect_near(get(brain, at), static_cast<float>(BFloat16(static_cast<float>(values[i]))), 0, 0,
+                  "bfloat16 " + std::to_string(values[i]));
     }
     Array back = make(src.shape, float32);
     copy(half, back);

@@ -69,7 +69,8 @@ const std::vector<UnaryCase> kUnary = {
     {UnaryOp::Softsign, [](double x) { return x / (1 + std::abs(x)); }, -9, 9},
     {UnaryOp::HardSigmoid, [](double x) { return std::clamp(x / 6 + 0.5, 0.0, 1.0); }, -5, 5, 1e-7},
     {UnaryOp::HardSwish, [](double x) { return x * std::clamp(x + 3, 0.0, 6.0) / 6; }, -5, 5, 2e-7},
-    {UnaryOp::Selu, [](double x) { return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x)); }, -9, 9},
+    {UnaryOp::Selu, [](double x) { return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x)); }, -9,
+     9},
     {UnaryOp::IsNan, [](double x) { return double(std::isnan(x)); }, -9, 9},
     {UnaryOp::IsInf, [](double x) { return double(std::isinf(x)); }, -9, 9},
     {UnaryOp::IsFinite, [](double x) { return double(std::isfinite(x)); }, -9, 9},
@@ -85,7 +86,8 @@ TEST(Unary, MatchesTheReferenceInFloats) {
     for (const UnaryCase& c : kUnary)
       for (DType dtype : {float32, float64, bfloat16, float16})
         for (int64_t n : {1, 15, 1000}) {
-          double limit = dtype == float16 && (c.op == UnaryOp::Exp || c.op == UnaryOp::Exp2 || c.op == UnaryOp::Expm1) ? 9 : 1e9;
+          double limit =
+              dtype == float16 && (c.op == UnaryOp::Exp || c.op == UnaryOp::Exp2 || c.op == UnaryOp::Expm1) ? 9 : 1e9;
           Array a = random({n}, dtype, Layout::kContiguous, noise, std::max(c.low, -limit), std::min(c.high, limit));
           Array out = make({n}, gives_bool(c.op) ? boolean : dtype);
           unary(c.op, a, out);
@@ -100,7 +102,8 @@ TEST(Unary, MatchesTheReferenceInFloats) {
 
 TEST(Unary, LimitsInFloat32) {
   on_every_isa([] {
-    const std::vector<double> x = {0, -0.0, INFINITY, -INFINITY, NAN, 1e-38, -1e-38, 1e-42, 3e38, -3e38, 88.5, 88.8, -87.5, -104, 1e-7, -1, 1, 700};
+    const std::vector<double> x = {0,     -0.0, INFINITY, -INFINITY, NAN,  1e-38, -1e-38, 1e-42, 3e38,
+                                   -3e38, 88.5, 88.8,     -87.5,     -104, 1e-7,  -1,     1,     700};
     const std::map<UnaryOp, Reference1> ops = {
         {UnaryOp::Exp, [](double v) { return double(std::exp(float(v))); }},
         {UnaryOp::Expm1, [](double v) { return double(std::expm1(float(v))); }},
@@ -129,7 +132,8 @@ TEST(Unary, LimitsInFloat32) {
         Array a = of(many, float32), out = make(a.shape, gives_bool(op) ? boolean : float32);
         unary(op, a, out);
         for (size_t i = 0; i < many.size(); ++i)
-          expect_near(get(out, {int64_t(i)}), reference(many[i]), 1e-6, 2e-38, std::string(name(op)) + "(" + std::to_string(many[i]) + ")");
+          expect_near(get(out, {int64_t(i)}), reference(many[i]), 1e-6, 2e-38,
+                      std::string(name(op)) + "(" + std::to_string(many[i]) + ")");
       }
     Array a = of({-40, 40, -1e10, 1e10, NAN}, float32), out = make(a.shape, float32);
     unary(UnaryOp::Gelu, a, out);
@@ -152,7 +156,8 @@ TEST(Unary, ErfinvUndoesErf) {
     unary(UnaryOp::Erfinv, a, out);
     // Near 1 a rounding of erf is much in x.
     for (size_t i = 0; i < x.size(); ++i)
-      expect_near(get(out, {int64_t(i)}), x[i], 8e-16 + 1.5e-16 * std::exp(x[i] * x[i]) / std::max(std::abs(x[i]), 1.0), 0, "erfinv");
+      expect_near(get(out, {int64_t(i)}), x[i], 8e-16 + 1.5e-16 * std::exp(x[i] * x[i]) / std::max(std::abs(x[i]), 1.0),
+                  0, "erfinv");
     Array ends = of({1, -1, 1.5, 0}, float32), limits = make({4}, float32);
     unary(UnaryOp::Erfinv, ends, limits);
     EXPECT_EQ(get(limits, {0}), INFINITY);
@@ -166,9 +171,11 @@ TEST(Binary, Shifts) {
   on_every_isa([] {
     Array x = of({1, 5, -5, 1, 1}, int32), by = of({31, 2, 1, 32, -1}, int32), out = make({5}, int32);
     binary(BinaryOp::LeftShift, x, by, out);
-    for (auto [i, want] : std::vector<std::pair<int64_t, double>>{{0, INT32_MIN}, {1, 20}, {2, -10}, {3, 0}, {4, 0}}) EXPECT_EQ(get(out, {i}), want);
+    for (auto [i, want] : std::vector<std::pair<int64_t, double>>{{0, INT32_MIN}, {1, 20}, {2, -10}, {3, 0}, {4, 0}})
+      EXPECT_EQ(get(out, {i}), want);
     binary(BinaryOp::RightShift, x, by, out);
-    for (auto [i, want] : std::vector<std::pair<int64_t, double>>{{0, 0}, {1, 1}, {2, -3}, {3, 0}, {4, 0}}) EXPECT_EQ(get(out, {i}), want);
+    for (auto [i, want] : std::vector<std::pair<int64_t, double>>{{0, 0}, {1, 1}, {2, -3}, {3, 0}, {4, 0}})
+      EXPECT_EQ(get(out, {i}), want);
   });
 }
 
@@ -184,7 +191,8 @@ TEST(Unary, EveryLayoutAndType) {
             unary(UnaryOp::Square, a, out);
             each(shape, [&](const Dims& i) {
               double x = get(a, i);
-              ASSERT_NEAR(get(out, i), x * x, x * x * epsilon(dtype) + smallest(dtype)) << holon::name(dtype) << " at " << i.str();
+              ASSERT_NEAR(get(out, i), x * x, x * x * epsilon(dtype) + smallest(dtype))
+                  << holon::name(dtype) << " at " << i.str();
             });
           }
   });
@@ -276,12 +284,15 @@ TEST(Binary, EveryTypeLayoutAndBroadcast) {
         for (const Shapes& s : shapes)
           for (Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
             const double low = dtype == uint8 || dtype == boolean ? 0 : -4, high = dtype == boolean ? 2 : 5;
-            Array a = random(s.a, dtype, layout, noise, low, high), b = random(s.b, dtype, Layout::kContiguous, noise, low, high);
-            Array out = make(s.out, gives_bool(op) ? boolean : dtype, layout == Layout::kSliced ? Layout::kTransposed : Layout::kContiguous);
+            Array a = random(s.a, dtype, layout, noise, low, high),
+                  b = random(s.b, dtype, Layout::kContiguous, noise, low, high);
+            Array out = make(s.out, gives_bool(op) ? boolean : dtype,
+                             layout == Layout::kSliced ? Layout::kTransposed : Layout::kContiguous);
             binary(op, a, b, out);
             each(s.out, [&](const Dims& i) {
               double want = wrap(reference(get(a, aligned(a, i)), get(b, aligned(b, i))), out.dtype);
-              ASSERT_NEAR(get(out, i), want, std::abs(want) * epsilon(out.dtype) + smallest(out.dtype)) << name(op) << " in " << holon::name(dtype) << " at " << i.str();
+              ASSERT_NEAR(get(out, i), want, std::abs(want) * epsilon(out.dtype) + smallest(out.dtype))
+                  << name(op) << " in " << holon::name(dtype) << " at " << i.str();
             });
           }
   });
@@ -292,7 +303,8 @@ TEST(Binary, InPlace) {
     Noise noise;
     for (Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced})
       for (DType dtype : {float32, bfloat16, int64}) {
-        Array a = random({60, 70}, dtype, layout, noise, -9, 9), b = random({70}, dtype, Layout::kContiguous, noise, -9, 9);
+        Array a = random({60, 70}, dtype, layout, noise, -9, 9),
+              b = random({70}, dtype, Layout::kContiguous, noise, -9, 9);
         Array want = make(a.shape, dtype);
         binary(BinaryOp::Sub, a, b, want);
         binary(BinaryOp::Sub, a, b, a);
@@ -309,7 +321,8 @@ TEST(Binary, DivisionFamily) {
       auto check = [&](BinaryOp op, const std::function<double(double, double)>& reference) {
         binary(op, a, b, out);
         for (size_t i = 0; i < x.size(); ++i)
-          EXPECT_EQ(get(out, {int64_t(i)}), reference(x[i], y[i])) << name(op) << " " << x[i] << " " << y[i] << " " << holon::name(dtype);
+          EXPECT_EQ(get(out, {int64_t(i)}), reference(x[i], y[i]))
+              << name(op) << " " << x[i] << " " << y[i] << " " << holon::name(dtype);
       };
       check(BinaryOp::FloorDivide, [](double p, double q) { return std::floor(p / q); });
       check(BinaryOp::Remainder, [](double p, double q) { return p - std::floor(p / q) * q; });
@@ -337,7 +350,8 @@ TEST(Binary, DivisionFamily) {
 
 TEST(Binary, PowFollowsTheCLibrary) {
   on_every_isa([] {
-    std::vector<double> edge = {0, -0.0, 1, -1, 2, -2, 0.5, 3, -3, 2.5, -2.5, 1e-40, 1e20, -1e20, INFINITY, -INFINITY, NAN, 0.9999, 1.0001};
+    std::vector<double> edge = {0,    -0.0,  1,    -1,    2,        -2,        0.5, 3,      -3,    2.5,
+                                -2.5, 1e-40, 1e20, -1e20, INFINITY, -INFINITY, NAN, 0.9999, 1.0001};
     std::vector<double> x, y;
     for (double p : edge)
       for (double q : edge) x.push_back(p), y.push_back(q);
@@ -347,7 +361,8 @@ TEST(Binary, PowFollowsTheCLibrary) {
     binary(BinaryOp::Pow, a, b, out);
     for (int64_t i = 0; i < a.shape[0]; ++i) {
       float p = a.data<float>()[i], q = b.data<float>()[i];
-      expect_near(get(out, {i}), std::pow(p, q), 1e-6, 2e-38, "pow(" + std::to_string(p) + ", " + std::to_string(q) + ")");
+      expect_near(get(out, {i}), std::pow(p, q), 1e-6, 2e-38,
+                  "pow(" + std::to_string(p) + ", " + std::to_string(q) + ")");
     }
     Array n = of({-3, 2, 7, 0, -1, 1}, int32), e = of({3, 30, 0, 0, -3, -2}, int32), r = make({6}, int32);
     binary(BinaryOp::Pow, n, e, r);
@@ -362,7 +377,8 @@ TEST(Binary, ScalarsOnBothSides) {
     for (DType dtype : kAllTypes)
       for (Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced})
         for (bool left : {false, true}) {
-          Array a = random({13, 40}, dtype, layout, noise, dtype == boolean || dtype == uint8 ? 0 : -9, 9), out = make({13, 40}, dtype);
+          Array a = random({13, 40}, dtype, layout, noise, dtype == boolean || dtype == uint8 ? 0 : -9, 9),
+                out = make({13, 40}, dtype);
           binary_scalar(BinaryOp::Sub, a, 3, out, left);
           Array less = make({13, 40}, boolean);
           binary_scalar(BinaryOp::Lt, a, 3, less, left);
@@ -450,7 +466,8 @@ TEST(Binary, GradientsMatchTheSlopes) {
           if (std::abs(std::remainder(get(x, {i}), 0.1)) < 1e-4) continue;
           double want = (2 + double(i % 3)) * (get(up, {i}) - get(down, {i})) / (2 * kStep);
           expect_near(get(dx, {i}), want, dtype == float32 ? 3e-6 : 1e-7, dtype == float32 ? 1e-6 : 1e-8,
-                      std::string(name(c.backward)) + " at " + std::to_string(get(x, {i})) + " in " + holon::name(dtype));
+                      std::string(name(c.backward)) + " at " + std::to_string(get(x, {i})) + " in " +
+                          holon::name(dtype));
         }
       }
     }
@@ -475,11 +492,13 @@ TEST(Ternary, AddCMulAddCDivAndOthers) {
   on_every_isa([] {
     Noise noise;
     for (DType dtype : {float32, float64, bfloat16, float16}) {
-      Array a = random({6, 50}, dtype, Layout::kTransposed, noise, -3, 3), b = random({50}, dtype, Layout::kContiguous, noise, -3, 3),
+      Array a = random({6, 50}, dtype, Layout::kTransposed, noise, -3, 3),
+            b = random({50}, dtype, Layout::kContiguous, noise, -3, 3),
             c = random({6, 1}, dtype, Layout::kContiguous, noise, 1, 3), out = make({6, 50}, dtype);
       auto check = [&](const char* what, const std::function<double(double, double, double)>& reference) {
         each(out.shape, [&](const Dims& i) {
-          expect_near(get(out, i), reference(get(a, i), get(b, aligned(b, i)), get(c, aligned(c, i))), 4 * epsilon(dtype), 8 * epsilon(dtype), what);
+          expect_near(get(out, i), reference(get(a, i), get(b, aligned(b, i)), get(c, aligned(c, i))),
+                      4 * epsilon(dtype), 8 * epsilon(dtype), what);
         });
       };
       addcmul(a, b, c, 0.5, out);
@@ -500,7 +519,8 @@ TEST(Where, BroadcastsAndTakesEveryType) {
     Noise noise;
     for (DType dtype : kAllTypes)
       for (Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
-        Array c = random({7, 40}, boolean, layout, noise, 0, 2), a = random({40}, dtype, Layout::kContiguous, noise, 0, 9),
+        Array c = random({7, 40}, boolean, layout, noise, 0, 2),
+              a = random({40}, dtype, Layout::kContiguous, noise, 0, 9),
               b = random({}, dtype, Layout::kContiguous, noise, 0, 9), out = make({7, 40}, dtype);
         where(c, a, b, out);
         each(out.shape, [&](const Dims& i) { ASSERT_EQ(get(out, i), get(c, i) != 0 ? get(a, {i[1]}) : get(b, {})); });
@@ -515,7 +535,8 @@ TEST(Elementwise, ManyElementsOnSeveralThreads) {
   for (int64_t i = 0; i < 300000; ++i) a.data<float>()[i] = static_cast<float>(i);
   unary(UnaryOp::Neg, a, out);
   for (int64_t i = 0; i < 300000; ++i) ASSERT_EQ(out.data<float>()[i], -static_cast<float>(i));
-  Array grid = make({600, 500}, float32), row = make({500}, float32), sum = make({600, 500}, float32, Layout::kTransposed);
+  Array grid = make({600, 500}, float32), row = make({500}, float32),
+        sum = make({600, 500}, float32, Layout::kTransposed);
   for (int64_t i = 0; i < 300000; ++i) grid.data<float>()[i] = static_cast<float>(i);
   for (int64_t i = 0; i < 500; ++i) row.data<float>()[i] = static_cast<float>(-i);
   binary(BinaryOp::Add, grid, row, sum);
@@ -525,7 +546,8 @@ TEST(Elementwise, ManyElementsOnSeveralThreads) {
 
 TEST(Elementwise, UnknownTypesAreRefused) {
   Array a = of({1, 2}, int32), out = make({2}, int32);
-  EXPECT_NE(message_of(ErrorKind::kType, [&] { unary(UnaryOp::Exp, a, out); }).find("Exp is not defined for int32"), std::string::npos);
+  EXPECT_NE(message_of(ErrorKind::kType, [&] { unary(UnaryOp::Exp, a, out); }).find("Exp is not defined for int32"),
+            std::string::npos);
   Array f = of({1, 2}, float32), fo = make({2}, float32);
   message_of(ErrorKind::kType, [&] { binary(BinaryOp::BitAnd, f, f, fo); });
   message_of(ErrorKind::kInternal, [&] { binary(BinaryOp::Eq, f, f, fo); });

@@ -241,13 +241,16 @@ TEST(Matmul, EmptyAndZeroInner) {
 }
 
 TEST(Matmul, ZeroInnerWithAFinish) {
-  Array x = Array::empty({2, 3, 0}, float32), w = Array::empty({5, 0}, float32), y = make({2, 3, 5}, float32, Layout::kRows);
+  Array x = Array::empty({2, 3, 0}, float32), w = Array::empty({5, 0}, float32),
+        y = make({2, 3, 5}, float32, Layout::kRows);
   int64_t seen = 0;
-  Finish count{[](void* state, int64_t, int64_t m, int64_t, int64_t n) { *static_cast<int64_t*>(state) += m * n; }, &seen};
+  Finish count{[](void* state, int64_t, int64_t m, int64_t, int64_t n) { *static_cast<int64_t*>(state) += m * n; },
+               &seen};
   linear(x, w, nullptr, y, count);
   EXPECT_EQ(seen, 30);
   for (double v : values(y)) EXPECT_EQ(v, 0);
-  Array dy = make({2, 3, 5}, float32, Layout::kRows), dw = Array::empty({5, 0}, float32), db = make({5}, float32, Layout::kRows);
+  Array dy = make({2, 3, 5}, float32, Layout::kRows), dw = Array::empty({5, 0}, float32),
+        db = make({5}, float32, Layout::kRows);
   linear_weight_grad(dy, x, dw, &db);
   const std::vector<double> from = values(dy), sums = values(db);
   for (size_t j = 0; j < 5; ++j) {
@@ -387,19 +390,24 @@ TEST(Linear, WeightGradOfBlocks) {
     for (auto [rows, n, k] : {std::array<int64_t, 3>{900, 203, 61}, {400, 30, 700}, {1, 100, 100}, {777, 9, 1400}}) {
       Array dy = make({rows, n}, float32, Layout::kRows), x = make({rows, k}, float32, Layout::kPadded);
       Array dw = Array::empty({n, k}, float32), db = Array::empty({n}, float32);
-      Array dw_of_double = Array::empty({n, k}, float64), wide_dy = Array::empty({rows, n}, float64), wide_x = Array::empty({rows, k}, float64);
+      Array dw_of_double = Array::empty({n, k}, float64), wide_dy = Array::empty({rows, n}, float64),
+            wide_x = Array::empty({rows, k}, float64);
       std::vector<double> vdy = values(dy), vx = values(x);
       std::copy(vdy.begin(), vdy.end(), wide_dy.data<double>());
       std::copy(vx.begin(), vx.end(), wide_x.data<double>());
       Array db_of_double = Array::empty({n}, float64);
       linear_weight_grad(wide_dy, wide_x, dw_of_double, &db_of_double);
       linear_weight_grad(dy, x, dw, &db);
-      for (int64_t i = 0; i < n * k; ++i) ASSERT_NEAR(dw.data<float>()[i], dw_of_double.data<double>()[i], 1e-4) << rows << " " << n;
-      for (int64_t i = 0; i < n; ++i) ASSERT_NEAR(db.data<float>()[i], db_of_double.data<double>()[i], 1e-4) << rows << " " << n;
+      for (int64_t i = 0; i < n * k; ++i)
+        ASSERT_NEAR(dw.data<float>()[i], dw_of_double.data<double>()[i], 1e-4) << rows << " " << n;
+      for (int64_t i = 0; i < n; ++i)
+        ASSERT_NEAR(db.data<float>()[i], db_of_double.data<double>()[i], 1e-4) << rows << " " << n;
       // Once more, on top of half of it.
       linear_weight_grad(dy, x, dw, &db, 0.5);
-      for (int64_t i = 0; i < n * k; ++i) ASSERT_NEAR(dw.data<float>()[i], 1.5 * dw_of_double.data<double>()[i], 2e-4) << rows << " " << n;
-      for (int64_t i = 0; i < n; ++i) ASSERT_NEAR(db.data<float>()[i], 1.5 * db_of_double.data<double>()[i], 2e-4) << rows << " " << n;
+      for (int64_t i = 0; i < n * k; ++i)
+        ASSERT_NEAR(dw.data<float>()[i], 1.5 * dw_of_double.data<double>()[i], 2e-4) << rows << " " << n;
+      for (int64_t i = 0; i < n; ++i)
+        ASSERT_NEAR(db.data<float>()[i], 1.5 * db_of_double.data<double>()[i], 2e-4) << rows << " " << n;
     }
   }
   omp_set_num_threads(1);
@@ -409,11 +417,14 @@ TEST(Linear, WeightGradOfBlocks) {
 template <class T>
 void check_blocks(const SmallGemm& build, void (*run)(const SmallGemm&, const GemmArgs<T>&)) {
   static std::vector<std::byte> memory(kPackBytes + 64);
-  auto pack = []() -> void* { return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63}); };
+  auto pack = []() -> void* {
+    return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
+  };
   for (auto [m, n, k] : {std::array<int64_t, 3>{201, 147, 801}, {17, 1000, 385}, {100, 700, 33}, {300, 65, 16}})
     for (int lie = 0; lie < 4; ++lie) {
       const DType t = std::is_same_v<T, float> ? float32 : float64;
-      Array a = make({m, k}, t, lie & 1 ? Layout::kColumns : Layout::kRows), b = make({k, n}, t, lie & 2 ? Layout::kColumns : Layout::kRows);
+      Array a = make({m, k}, t, lie & 1 ? Layout::kColumns : Layout::kRows),
+            b = make({k, n}, t, lie & 2 ? Layout::kColumns : Layout::kRows);
       Array c = make({m, n}, t, Layout::kPadded), bias = make({1, n}, t, Layout::kRows);
       const std::vector<double> expected = reference(a, b, c, values(c), 0.5, 2);
       std::vector<T> sums(static_cast<size_t>(m));
@@ -422,7 +433,21 @@ void check_blocks(const SmallGemm& build, void (*run)(const SmallGemm&, const Ge
         std::vector<int>* told;
         int64_t n;
       } state{&told, n};
-      GemmArgs<T> g{m, n, k, T(0.5), a.data<T>(), a.strides[0], a.strides[1], b.data<T>(), b.strides[0], b.strides[1], T(2), c.data<T>(), c.strides[0], bias.data<T>(), pack};
+      GemmArgs<T> g{m,
+                    n,
+                    k,
+                    T(0.5),
+                    a.data<T>(),
+                    a.strides[0],
+                    a.strides[1],
+                    b.data<T>(),
+                    b.strides[0],
+                    b.strides[1],
+                    T(2),
+                    c.data<T>(),
+                    c.strides[0],
+                    bias.data<T>(),
+                    pack};
       g.row0 = 0, g.state = &state, g.row_sums = sums.data();
       g.done = [](void* s, int64_t i, int64_t rows, int64_t j, int64_t columns) {
         auto* at = static_cast<State*>(s);
@@ -432,7 +457,8 @@ void check_blocks(const SmallGemm& build, void (*run)(const SmallGemm&, const Ge
       run(build, g);
       const std::vector<double> got = values(c), va = values(a), vb = values(bias);
       const double near = (t == float32 ? 1e-6 : 1e-14) * static_cast<double>(k);
-      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i] + vb[i % static_cast<size_t>(n)], near) << m << " " << n << " " << lie;
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], expected[i] + vb[i % static_cast<size_t>(n)], near) << m << " " << n << " " << lie;
       for (int64_t i = 0; i < m; ++i) {
         double sum = 0;
         for (int64_t p = 0; p < k; ++p) sum += va[static_cast<size_t>(i * k + p)];

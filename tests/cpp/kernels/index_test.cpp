@@ -34,7 +34,8 @@ TEST(Embedding, LooksUpLocalRowsAndAddsGradients) {
             });
             for (int64_t r = 0; r < 6; ++r)
               for (int64_t j = 0; j < 40; ++j)
-                expect_near(get(dw, {r, j}), want.count(r) ? want[r][size_t(j)] : 0, 2 * epsilon(dtype), 2 * epsilon(dtype), "dweight");
+                expect_near(get(dw, {r, j}), want.count(r) ? want[r][size_t(j)] : 0, 2 * epsilon(dtype),
+                            2 * epsilon(dtype), "dweight");
           }
   });
 }
@@ -68,7 +69,8 @@ TEST(IndexSelect, EveryAxisTypeAndLayout) {
       }
   Array x = make({3}, float32), out = make({1}, float32), bad = of({3}, int64);
   message_of(ErrorKind::kIndex, [&] { index_select(x, 0, bad, out); });
-  Array negative = of({-1}, int64), part = of({5, 6}, float32), three = make({3}, float32), places = of({3, 2, 4}, int64);
+  Array negative = of({-1}, int64), part = of({5, 6}, float32), three = make({3}, float32),
+        places = of({3, 2, 4}, int64);
   message_of(ErrorKind::kIndex, [&] { index_select(x, 0, negative, out); });
   index_select(part, 0, places, three, {2, 5});  // elements 2 and 3 of 5
   for (int i = 0; i < 3; ++i) EXPECT_EQ(get(three, {i}), (std::vector<double>{6, 5, 0})[static_cast<size_t>(i)]);
@@ -107,12 +109,15 @@ TEST(GatherScatter, EveryAxisTypeAndLayout) {
             if (dtype == int8) after = static_cast<int8_t>(static_cast<int64_t>(after));
             put(want, point(at), after);
           });
-          each(x.shape, [&](const Dims& at) { ASSERT_NEAR(get(y, at), get(want, at), 8 * epsilon(dtype) * (1 + std::abs(get(want, at)))) << name(dtype); });
+          each(x.shape, [&](const Dims& at) {
+            ASSERT_NEAR(get(y, at), get(want, at), 8 * epsilon(dtype) * (1 + std::abs(get(want, at)))) << name(dtype);
+          });
         }
       }
   Array x = make({4}, float32), i = of({0, 4}, int32), out = make({2}, float32);
   fill(x, 0);
-  EXPECT_NE(message_of(ErrorKind::kIndex, [&] { gather(x, 0, i, out); }).find("index 4 at position 1"), std::string::npos);
+  EXPECT_NE(message_of(ErrorKind::kIndex, [&] { gather(x, 0, i, out); }).find("index 4 at position 1"),
+            std::string::npos);
   Array ok = of({1, 3}, int64);
   scatter_scalar(ScatterOp::kAdd, x, 0, ok, 2.5);
   EXPECT_EQ(get(x, {3}), 2.5);
@@ -124,7 +129,8 @@ TEST(Mask, FillSelectAndNonzero) {
   Noise noise;
   for (DType dtype : kAllTypes)
     for (Layout layout : kAllLayouts) {
-      Array x = random({6, 9}, dtype, layout, noise, 0, 3), m = random({6, 9}, boolean, layout, noise, 0, 2), out = make({6, 9}, dtype);
+      Array x = random({6, 9}, dtype, layout, noise, 0, 3), m = random({6, 9}, boolean, layout, noise, 0, 2),
+            out = make({6, 9}, dtype);
       masked_fill(x, m, 1, out);
       std::vector<double> chosen;
       std::vector<Dims> where;
@@ -162,7 +168,8 @@ TEST(Triangle, PartsAreSlicesOfTheWhole) {
     for (Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced})
       for (int64_t diagonal : {-9, -2, 0, 1, 9})
         for (auto [row, col] : {std::pair<int64_t, int64_t>{0, 0}, {3, 0}, {0, 5}, {4, 2}}) {
-          Array x = random({2, 5, 7}, dtype, layout, noise, 1, 9), low = make(x.shape, dtype), high = make(x.shape, dtype);
+          Array x = random({2, 5, 7}, dtype, layout, noise, 1, 9), low = make(x.shape, dtype),
+                high = make(x.shape, dtype);
           tril(x, diagonal, row, col, low);
           triu(x, diagonal, row, col, high);
           each(x.shape, [&](const Dims& i) {
@@ -208,7 +215,8 @@ TEST(Sort, StableInEveryTypeAndLayout) {
   for (DType dtype : kAllTypes)
     for (Layout layout : kAllLayouts)
       for (bool descending : {false, true}) {
-        Array x = random({3, 50}, dtype, layout, noise, 0, 9), v = make({3, 50}, dtype), i = make({3, 50}, int64, Layout::kTransposed);
+        Array x = random({3, 50}, dtype, layout, noise, 0, 9), v = make({3, 50}, dtype),
+              i = make({3, 50}, int64, Layout::kTransposed);
         sort(x, descending, &v, i);
         Array tv = make({3, 7}, dtype), ti = make({3, 7}, int64);
         topk(x, 7, descending, tv, ti);

@@ -43,7 +43,13 @@ TEST(Sgd, EveryOptionAgainstTheReference) {
                 for (int step = 0; step < 3; ++step) {
                   s.new_gradient(noise);
                   UpdateTensor t{s.p, s.g, {momentum != 0 ? s.a : Array(), {}, {}}, {}, {}};
-                  t.numbers = {.lr = 0.1, .weight_decay = decay, .beta1 = momentum, .take = 1 - dampening, .maximize = maximize, .nesterov = nesterov, .first = step == 0};
+                  t.numbers = {.lr = 0.1,
+                               .weight_decay = decay,
+                               .beta1 = momentum,
+                               .take = 1 - dampening,
+                               .maximize = maximize,
+                               .nesterov = nesterov,
+                               .first = step == 0};
                   update(UpdateRule::kSgd, {&t, 1});
                   size_t k = 0;
                   each(s.p.shape, [&](const Dims& i) {
@@ -79,8 +85,14 @@ TEST(Adam, EveryOptionAgainstTheReference) {
                 s.new_gradient(noise);
                 if (step == 3) fill(s.g, 0);  // amsgrad keeps the larger square
                 UpdateTensor t{s.p, s.g, {s.a, s.b, amsgrad ? s.c : Array()}, {}, {}};
-                t.numbers = {.lr = 0.01 / (1 - std::pow(0.8, step)), .weight_decay = decoupled ? 0 : 0.1, .shrink = decoupled ? 1 - 0.01 * 0.1 : 1, .beta1 = 0.8,
-                             .beta2 = 0.95, .eps = 1e-6, .root_correction = 1 / std::sqrt(1 - std::pow(0.95, step)), .maximize = maximize};
+                t.numbers = {.lr = 0.01 / (1 - std::pow(0.8, step)),
+                             .weight_decay = decoupled ? 0 : 0.1,
+                             .shrink = decoupled ? 1 - 0.01 * 0.1 : 1,
+                             .beta1 = 0.8,
+                             .beta2 = 0.95,
+                             .eps = 1e-6,
+                             .root_correction = 1 / std::sqrt(1 - std::pow(0.95, step)),
+                             .maximize = maximize};
                 update(UpdateRule::kAdam, {&t, 1});
                 size_t k = 0;
                 each(s.p.shape, [&](const Dims& i) {
@@ -90,7 +102,8 @@ TEST(Adam, EveryOptionAgainstTheReference) {
                   m = 0.8 * m + 0.2 * d;
                   v = 0.95 * v + 0.05 * d * d;
                   l = std::max(l, v);
-                  p -= 0.01 / (1 - std::pow(0.8, step)) * m / (std::sqrt(amsgrad ? l : v) / std::sqrt(1 - std::pow(0.95, step)) + 1e-6);
+                  p -= 0.01 / (1 - std::pow(0.8, step)) * m /
+                      (std::sqrt(amsgrad ? l : v) / std::sqrt(1 - std::pow(0.95, step)) + 1e-6);
                   expect_near(get(s.p, i), p, 0, 4 * epsilon(dtype), "parameter");
                   expect_near(get(s.a, i), m, 0, 4 * epsilon(state), "mean");
                   expect_near(get(s.b, i), v, 0, 4 * epsilon(state), "square");
@@ -104,7 +117,8 @@ TEST(Adam, EveryOptionAgainstTheReference) {
 }
 
 TEST(Optim, ListsEmptyTensorsAndChecks) {
-  Array p = of({1, 2}, float32), g = of({1, 1}, float32), none = make({0, 3}, float32), zero = make({}, float32), one = make({}, float32);
+  Array p = of({1, 2}, float32), g = of({1, 1}, float32), none = make({0, 3}, float32), zero = make({}, float32),
+        one = make({}, float32);
   put(zero, {}, 5);
   put(one, {}, 1);
   UpdateNumbers half;
@@ -120,7 +134,8 @@ TEST(Optim, ListsEmptyTensorsAndChecks) {
   message_of(ErrorKind::kType, [&] { update(UpdateRule::kSgd, {&wrong, 1}); });
 }
 
-// A float32 master copy is what is updated; the parameter of two bytes is its rounded copy, whatever the strides of the two.
+// A float32 master copy is what is updated; the parameter of two bytes is its rounded copy, whatever the strides of the
+// two.
 TEST(Optim, MasterCopiesAreRounded) {
   on_every_isa([] {
     Noise noise;
@@ -128,10 +143,13 @@ TEST(Optim, MasterCopiesAreRounded) {
       for (Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced})
         for (int64_t rows : {3, 700}) {
           const Dims shape{rows, 70};
-          Array master = random(shape, float32, Layout::kContiguous, noise, -1, 1), g = random(shape, dtype, layout, noise, -1, 1);
+          Array master = random(shape, float32, Layout::kContiguous, noise, -1, 1),
+                g = random(shape, dtype, layout, noise, -1, 1);
           Array rounded = make(shape, dtype, layout);
           std::vector<double> want;
-          each(shape, [&](const Dims& i) { want.push_back(static_cast<float>(get(master, i)) - 0.25f * static_cast<float>(get(g, i))); });
+          each(shape, [&](const Dims& i) {
+            want.push_back(static_cast<float>(get(master, i)) - 0.25f * static_cast<float>(get(g, i)));
+          });
           UpdateTensor t{master, g, {}, rounded, {}};
           t.numbers.lr = 0.25;
           update(UpdateRule::kSgd, {&t, 1});
@@ -160,7 +178,8 @@ TEST(Optim, ManyTensorsAtOnceInSeveralThreads) {
     }
     update(UpdateRule::kSgd, list);
     for (size_t i = 0; i < list.size(); ++i)
-      each(list[i].parameter.shape, [&](const Dims& at) { ASSERT_EQ(get(list[i].parameter, at), 2.0 - static_cast<double>(i + 1)); });
+      each(list[i].parameter.shape,
+           [&](const Dims& at) { ASSERT_EQ(get(list[i].parameter, at), 2.0 - static_cast<double>(i + 1)); });
     std::vector<double> sums(list.size() * 2);
     update_norms(UpdateRule::kSgd, list, sums);
     for (size_t i = 0; i < list.size(); ++i) EXPECT_EQ(sums[2 * i + 1], static_cast<double>(list[i].gradient.numel()));
@@ -173,9 +192,11 @@ TEST(Optim, NormsOfEveryKindScaleAndClamp) {
     Noise noise;
     for (DType dtype : kFloats)
       for (Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
-        const Array list[] = {random({9, 70}, dtype, layout, noise, -1, 1), make({0}, dtype), random({}, dtype, Layout::kContiguous, noise, -1, 1)};
+        const Array list[] = {random({9, 70}, dtype, layout, noise, -1, 1), make({0}, dtype),
+                              random({}, dtype, Layout::kContiguous, noise, -1, 1)};
         put(list[0], {3, 4}, 0);
-        for (NormKind kind : {NormKind::kSquares, NormKind::kSum, NormKind::kPowers, NormKind::kCount, NormKind::kLargest, NormKind::kSmallest}) {
+        for (NormKind kind : {NormKind::kSquares, NormKind::kSum, NormKind::kPowers, NormKind::kCount,
+                              NormKind::kLargest, NormKind::kSmallest}) {
           std::vector<double> found(3);
           norms_of(kind, 2.5, list, found);
           for (size_t k = 0; k < 3; ++k) {
@@ -191,8 +212,10 @@ TEST(Optim, NormsOfEveryKindScaleAndClamp) {
                 case NormKind::kSmallest: want = std::min(want, a); break;
               }
             });
-            if (std::isinf(want)) EXPECT_EQ(found[k], want);
-            else EXPECT_NEAR(found[k], want, 2e-6 * want) << static_cast<int>(kind);
+            if (std::isinf(want))
+              EXPECT_EQ(found[k], want);
+            else
+              EXPECT_NEAR(found[k], want, 2e-6 * want) << static_cast<int>(kind);
           }
         }
         bool finite = false;

@@ -28,16 +28,20 @@ const std::vector<Case> kCases = {
     {"far truncated_normal", [](const RandomPart& p, Array& o) { truncated_normal(p, 0, 1, 5, 9, o); }, kFloats},
     {"randint", [](const RandomPart& p, Array& o) { randint(p, -3, 90, o); }, {int32, int64, int8, float32}},
     {"bernoulli", [](const RandomPart& p, Array& o) { bernoulli(p, 0.3, o); }, kAllTypes},
-    {"bernoulli of an array", [](const RandomPart& p, Array& o) {
+    {"bernoulli of an array",
+     [](const RandomPart& p, Array& o) {
        Array half = make(o.shape, float32, Layout::kTransposed);
        fill(half, 0.5);
        bernoulli(p, half, o);
-     }, {float32, boolean}},
-    {"dropout", [](const RandomPart& p, Array& o) {
+     },
+     {float32, boolean}},
+    {"dropout",
+     [](const RandomPart& p, Array& o) {
        Array x = make(o.shape, o.dtype, Layout::kSliced);
        fill(x, 1);
        dropout(p, x, 0.4, o);
-     }, kFloats},
+     },
+     kFloats},
 };
 
 bool same_bits(const Array& a, const Dims& i, const Array& b, const Dims& j) {
@@ -72,7 +76,9 @@ TEST(Random, PartsLayoutsThreadsAndInstructionSetsAgreeBitForBit) {
             set_num_threads(threads);
             Array again = make(shape, dtype, Layout::kTransposed);
             c.draw(RandomPart::whole(11, 5, shape), again);
-            each(shape, [&](const Dims& i) { ASSERT_TRUE(same_bits(whole, i, again, i)) << c.name << " " << name(dtype) << " " << i.str(); });
+            each(shape, [&](const Dims& i) {
+              ASSERT_TRUE(same_bits(whole, i, again, i)) << c.name << " " << name(dtype) << " " << i.str();
+            });
             for (int axis = 0; axis < shape.size(); ++axis)
               for (int part = 0; part < 3; ++part) {
                 RandomPart p = RandomPart::whole(11, 5, shape);
@@ -84,7 +90,8 @@ TEST(Random, PartsLayoutsThreadsAndInstructionSetsAgreeBitForBit) {
                 each(local, [&](const Dims& i) {
                   Dims at = i;
                   at[axis] += p.offset[axis];
-                  ASSERT_TRUE(same_bits(whole, at, piece, i)) << c.name << " " << name(dtype) << " part " << part << " " << i.str();
+                  ASSERT_TRUE(same_bits(whole, at, piece, i))
+                      << c.name << " " << name(dtype) << " part " << part << " " << i.str();
                 });
               }
           }
@@ -96,7 +103,8 @@ TEST(Random, PartsLayoutsThreadsAndInstructionSetsAgreeBitForBit) {
 TEST(Random, SeedsAndCallsDiffer) {
   Array a = make({1000}, float32), b = make({1000}, float32);
   normal(RandomPart::whole(1, 0, {1000}), 0, 1, a);
-  for (auto [seed, counter] : {std::pair<uint64_t, uint64_t>{2, 0}, {1, 1}, {1, uint64_t{1} << 40}, {uint64_t{1} << 40, 0}}) {
+  for (auto [seed, counter] :
+       {std::pair<uint64_t, uint64_t>{2, 0}, {1, 1}, {1, uint64_t{1} << 40}, {uint64_t{1} << 40, 0}}) {
     normal(RandomPart::whole(seed, counter, {1000}), 0, 1, b);
     int equal = 0;
     for (int64_t i = 0; i < 1000; ++i) equal += get(a, {i}) == get(b, {i});
@@ -164,7 +172,8 @@ TEST(Random, NormalQuantilesArePrecise) {
     Noise noise;
     uint32_t bits[512];
     for (uint32_t& b : bits) b = static_cast<uint32_t>(noise.next(0, 0x1p32));
-    bits[0] = 0, bits[1] = 0x7fffffffu, bits[2] = 0x80000000u, bits[3] = 0xffffffffu, bits[4] = 1000, bits[5] = 0x7ffffff0u;
+    bits[0] = 0, bits[1] = 0x7fffffffu, bits[2] = 0x80000000u, bits[3] = 0xffffffffu, bits[4] = 1000,
+    bits[5] = 0x7ffffff0u;
     float z[512];
     RandomNumbers p;
     p.b = 1;
@@ -193,7 +202,8 @@ TEST(Dropout, SameMaskForTheGradient) {
     Noise noise;
     for (DType dtype : kFloats) {
       const Dims shape{20, 33};
-      Array x = random(shape, dtype, Layout::kContiguous, noise, 1, 2), y = make(shape, dtype), dy = random(shape, dtype, Layout::kTransposed, noise, 1, 2), dx = make(shape, dtype);
+      Array x = random(shape, dtype, Layout::kContiguous, noise, 1, 2), y = make(shape, dtype),
+            dy = random(shape, dtype, Layout::kTransposed, noise, 1, 2), dx = make(shape, dtype);
       RandomPart part = RandomPart::whole(9, 9, shape);
       dropout(part, x, 0.5, y);
       dropout(part, dy, 0.5, dx);

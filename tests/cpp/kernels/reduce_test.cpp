@@ -42,28 +42,35 @@ void check_reduce(ReduceOp op, const Array& a, uint32_t axes, const Array& out, 
       case ReduceOp::All: want = all; break;
       default: FAIL();
     }
-    expect_near(get(out, index), want, relative, relative * scale + smallest(out.dtype), "reduction " + std::to_string(int(op)) + " of " + a.shape.str() + " mask " + std::to_string(axes) + " at " + index.str());
+    expect_near(get(out, index), want, relative, relative * scale + smallest(out.dtype),
+                "reduction " + std::to_string(int(op)) + " of " + a.shape.str() + " mask " + std::to_string(axes) +
+                    " at " + index.str());
   });
 }
 
 TEST(Reduce, EveryOperationTypeLayoutAndAxes) {
   on_every_isa([] {
     Noise noise;
-    const ReduceOp ops[] = {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::SumSquares, ReduceOp::AbsMax,
-                            ReduceOp::SumAbs, ReduceOp::Mean, ReduceOp::Any, ReduceOp::All};
+    const ReduceOp ops[] = {ReduceOp::Sum,    ReduceOp::Prod,   ReduceOp::Max,  ReduceOp::Min, ReduceOp::SumSquares,
+                            ReduceOp::AbsMax, ReduceOp::SumAbs, ReduceOp::Mean, ReduceOp::Any, ReduceOp::All};
     for (ReduceOp op : ops)
       for (DType dtype : kAllTypes)
         for (const Dims& shape : {Dims{}, Dims{37}, Dims{5, 70}, Dims{6, 7, 8}})
           for (Layout layout : kAllLayouts)
             for (uint32_t axes = 0; axes < 1u << shape.size(); ++axes) {
-              const double low = dtype == boolean || dtype == uint8 ? 0 : op == ReduceOp::Prod ? (is_floating(dtype) ? 0.8 : -2) : -9;
+              const double low = dtype == boolean || dtype == uint8 ? 0
+                  : op == ReduceOp::Prod                            ? (is_floating(dtype) ? 0.8 : -2)
+                                                                    : -9;
               const double high = op == ReduceOp::Prod ? (is_floating(dtype) ? 1.2 : 2) : dtype == boolean ? 2 : 9;
               Array a = random(shape, dtype, layout, noise, low, high);
               Dims kept;
               for (int i = 0; i < shape.size(); ++i)
                 if (!(axes >> i & 1u)) kept.push_back(shape[i]);
               const bool truth = op == ReduceOp::Any || op == ReduceOp::All;
-              DType to = truth ? boolean : op == ReduceOp::Mean && !is_floating(dtype) ? float32 : is_floating(dtype) ? dtype : int64;
+              DType to = truth                                  ? boolean
+                  : op == ReduceOp::Mean && !is_floating(dtype) ? float32
+                  : is_floating(dtype)                          ? dtype
+                                                                : int64;
               Array out = make(kept, to, layout == Layout::kSliced ? Layout::kSliced : Layout::kContiguous);
               reduce(op, a, axes, out);
               // The reference itself rounds in float64; products round at each step.
@@ -74,7 +81,8 @@ TEST(Reduce, EveryOperationTypeLayoutAndAxes) {
 
 TEST(Reduce, KeptAxesOfSizeOne) {
   Noise noise;
-  Array a = random({4, 5, 6}, float32, Layout::kContiguous, noise, -1, 1), wide = make({4, 1, 6}, float32), thin = make({4, 6}, float32);
+  Array a = random({4, 5, 6}, float32, Layout::kContiguous, noise, -1, 1), wide = make({4, 1, 6}, float32),
+        thin = make({4, 6}, float32);
   reduce(ReduceOp::Sum, a, 2, wide);
   reduce(ReduceOp::Sum, a, 2, thin);
   for (int64_t i = 0; i < 24; ++i) EXPECT_EQ(wide.data<float>()[i], thin.data<float>()[i]);
@@ -131,7 +139,8 @@ TEST(Reduce, EmptyAndNan) {
     reduce(ReduceOp::Prod, none, 1, cols);
     EXPECT_EQ(get(cols, {2}), 1);
     reduce(ReduceOp::Max, none, 2, rows);
-    EXPECT_NE(message_of(ErrorKind::kValue, [&] { reduce(ReduceOp::Max, none, 1, cols); }).find("[0, 4]"), std::string::npos);
+    EXPECT_NE(message_of(ErrorKind::kValue, [&] { reduce(ReduceOp::Max, none, 1, cols); }).find("[0, 4]"),
+              std::string::npos);
     Array truth = make({}, boolean);
     reduce(ReduceOp::All, none, 3, truth);
     EXPECT_EQ(get(truth, {}), 1);
@@ -190,7 +199,8 @@ TEST(Scan, SumsAndProductsAlongEveryAxis) {
     for (DType dtype : {float32, float64, bfloat16, int32, int64, uint8, boolean})
       for (Layout layout : kAllLayouts)
         for (int axis : {0, 1}) {
-          Array a = random({4, 600}, dtype, layout, noise, 0.9, 1.1), out = make(a.shape, is_floating(dtype) ? dtype : int64);
+          Array a = random({4, 600}, dtype, layout, noise, 0.9, 1.1),
+                out = make(a.shape, is_floating(dtype) ? dtype : int64);
           for (bool product : {false, true}) {
             product ? cumprod(a, axis, out) : cumsum(a, axis, out);
             for (int64_t line = 0; line < a.shape[1 - axis]; ++line) {

@@ -23,13 +23,15 @@ TEST(Softmax, EveryAxisTypeAndLayout) {
   on_every_isa([] {
     Noise noise;
     for (DType dtype : kFloats)
-      for (const Dims& shape : {Dims{6}, Dims{3, 37}, Dims{5, 300}, Dims{4, 9, 11}, Dims{2, 5, 270}, Dims{0, 3}, Dims{3, 1}})
+      for (const Dims& shape :
+           {Dims{6}, Dims{3, 37}, Dims{5, 300}, Dims{4, 9, 11}, Dims{2, 5, 270}, Dims{0, 3}, Dims{3, 1}})
         for (int axis = 0; axis < shape.size(); ++axis)
           for (Layout layout : kAllLayouts)
             for (bool log : {false, true}) {
               Array x = random(shape, dtype, layout, noise, -6, 6);
               Array y = make(shape, dtype, layout == Layout::kTransposed ? layout : Layout::kContiguous);
-              Array dy = random(shape, dtype, layout == Layout::kSliced ? layout : Layout::kContiguous, noise, -1, 1), dx = make(shape, dtype);
+              Array dy = random(shape, dtype, layout == Layout::kSliced ? layout : Layout::kContiguous, noise, -1, 1),
+                    dx = make(shape, dtype);
               log ? log_softmax(x, axis, y) : softmax(x, axis, y);
               log ? log_softmax_backward(dy, y, axis, dx) : softmax_backward(dy, y, axis, dx);
               each_line(shape, axis, [&](Dims i) {
@@ -39,7 +41,8 @@ TEST(Softmax, EveryAxisTypeAndLayout) {
                 for (i[axis] = 0; i[axis] < n; ++i[axis]) dot += log ? get(dy, i) : get(dy, i) * get(y, i);
                 for (i[axis] = 0; i[axis] < n; ++i[axis]) {
                   double p = std::exp(get(x, i)) / sum;
-                  expect_near(get(y, i), log ? get(x, i) - std::log(sum) : p, tolerance(dtype), smallest(dtype) + (log ? tolerance(dtype) : 0), "softmax");
+                  expect_near(get(y, i), log ? get(x, i) - std::log(sum) : p, tolerance(dtype),
+                              smallest(dtype) + (log ? tolerance(dtype) : 0), "softmax");
                   double want = log ? get(dy, i) - std::exp(get(y, i)) * dot : get(y, i) * (get(dy, i) - dot);
                   expect_near(get(dx, i), want, 2 * tolerance(dtype), 2 * tolerance(dtype), "gradient");
                 }
@@ -50,7 +53,9 @@ TEST(Softmax, EveryAxisTypeAndLayout) {
 
 TEST(Softmax, LimitsAndInPlace) {
   on_every_isa([] {
-    Array x = of({-INFINITY, 1000, 999, -1000, NAN, 0, 0, 0, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -3e38, 3e38, 0, 1}, float32, {4, 4});
+    Array x =
+        of({-INFINITY, 1000, 999, -1000, NAN, 0, 0, 0, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -3e38, 3e38, 0, 1},
+           float32, {4, 4});
     softmax(x, 1, x);
     EXPECT_EQ(get(x, {0, 0}), 0);
     EXPECT_NEAR(get(x, {0, 1}), 0.7310586, 1e-6);
@@ -83,8 +88,10 @@ TEST(Softmax, CausalAndScaled) {
             for (i[3] = 0; i[3] < visible; ++i[3]) sum += std::exp(scale * get(x, i)), dot += get(y, i) * get(dy, i);
             for (i[3] = 0; i[3] < k; ++i[3]) {
               const bool seen = i[3] < visible;
-              expect_near(get(y, i), seen ? std::exp(scale * get(x, i)) / sum : 0, tolerance(dtype), 0, "masked softmax");
-              expect_near(get(dx, i), seen ? scale * get(y, i) * (get(dy, i) - dot) : 0, tolerance(dtype), tolerance(dtype), "gradient");
+              expect_near(get(y, i), seen ? std::exp(scale * get(x, i)) / sum : 0, tolerance(dtype), 0,
+                          "masked softmax");
+              expect_near(get(dx, i), seen ? scale * get(y, i) * (get(dy, i) - dot) : 0, tolerance(dtype),
+                          tolerance(dtype), "gradient");
             }
           });
         }
@@ -108,8 +115,10 @@ TEST(Norm, LayerAndRootMeanSquare) {
               const int64_t n = row.numel(), rows = shape.numel() / n;
               const double eps = 1e-3;
               DType stat = dtype == float64 ? float64 : float32;
-              Array x = random(shape, dtype, layout, noise, 1, 4), dy = random(shape, dtype, Layout::kContiguous, noise, -1, 1);
-              Array y = make(shape, dtype, layout == Layout::kSliced ? layout : Layout::kContiguous), dx = make(shape, dtype);
+              Array x = random(shape, dtype, layout, noise, 1, 4),
+                    dy = random(shape, dtype, Layout::kContiguous, noise, -1, 1);
+              Array y = make(shape, dtype, layout == Layout::kSliced ? layout : Layout::kContiguous),
+                    dx = make(shape, dtype);
               Array w, b, mean = make({rows}, stat), rstd = make({rows}, stat);
               if (affine > 0) w = random(row, dtype, Layout::kContiguous, noise, 0.5, 2);
               if (affine > 1 && centered) b = random(row, dtype, Layout::kContiguous, noise, -1, 1);
@@ -146,11 +155,16 @@ TEST(Norm, LayerAndRootMeanSquare) {
               }
               for (int64_t j = 0; j < n; ++j) {
                 const Dims i = axes == 1 ? Dims{j} : Dims{j / 70, j % 70};
-                if (affine) expect_near(get(dw, i), dw_want[size_t(j)], tolerance(dtype), 20 * epsilon(dtype == float64 ? float64 : float32), "dweight");
-                if (affine > 1 && centered) expect_near(get(db, i), db_want[size_t(j)], tolerance(dtype), 20 * epsilon(dtype == float64 ? float64 : float32), "dbias");
+                if (affine)
+                  expect_near(get(dw, i), dw_want[size_t(j)], tolerance(dtype),
+                              20 * epsilon(dtype == float64 ? float64 : float32), "dweight");
+                if (affine > 1 && centered)
+                  expect_near(get(db, i), db_want[size_t(j)], tolerance(dtype),
+                              20 * epsilon(dtype == float64 ? float64 : float32), "dbias");
               }
             }
-    Array none = make({0, 8}, float32), y = make({0, 8}, float32), stat = make({0}, float32), dw = make({8}, float32), db = make({8}, float32);
+    Array none = make({0, 8}, float32), y = make({0, 8}, float32), stat = make({0}, float32), dw = make({8}, float32),
+          db = make({8}, float32);
     layer_norm(none, 1, Array(), Array(), 1e-5, y, stat, stat);
     layer_norm_backward(none, none, 1, Array(), stat, stat, y, &dw, &db);
     for (int64_t j = 0; j < 8; ++j) EXPECT_EQ(get(dw, {j}), 0);
@@ -166,8 +180,10 @@ TEST(CrossEntropy, LossAndGradientInEveryTypeAndLayout) {
           for (double smoothing : {0.0, 0.1}) {
             const int64_t n = 6, c = 75;
             const DType wide = dtype == float64 ? float64 : float32;
-            Array x = random({n, c}, dtype, layout, noise, -5, 5), dx = make({n, c}, dtype, layout == Layout::kTransposed ? layout : Layout::kContiguous);
-            Array t = of({0, 74, -100, 5, 17, 3}, index), loss = make({n}, wide), lse = make({n}, wide), dloss = random({n}, wide, Layout::kContiguous, noise, 0.5, 2);
+            Array x = random({n, c}, dtype, layout, noise, -5, 5),
+                  dx = make({n, c}, dtype, layout == Layout::kTransposed ? layout : Layout::kContiguous);
+            Array t = of({0, 74, -100, 5, 17, 3}, index), loss = make({n}, wide), lse = make({n}, wide),
+                  dloss = random({n}, wide, Layout::kContiguous, noise, 0.5, 2);
             CrossEntropy o{.label_smoothing = smoothing};
             cross_entropy(x, t, o, loss, lse);
             cross_entropy_backward(x, t, o, lse, dloss, dx);
@@ -176,11 +192,15 @@ TEST(CrossEntropy, LossAndGradientInEveryTypeAndLayout) {
               for (int64_t j = 0; j < c; ++j) sum += std::exp(get(x, {i, j})), all += get(x, {i, j});
               const int64_t k = static_cast<int64_t>(get(t, {i}));
               const bool ignored = k == -100;
-              double want = ignored ? 0 : std::log(sum) - (1 - smoothing) * get(x, {i, k}) - smoothing / double(c) * all;
+              double want =
+                  ignored ? 0 : std::log(sum) - (1 - smoothing) * get(x, {i, k}) - smoothing / double(c) * all;
               expect_near(get(loss, {i}), want, wide == float32 ? 1e-6 : 1e-12, 1e-6 * (wide == float32), "loss");
               for (int64_t j = 0; j < c; ++j) {
-                double g = ignored ? 0 : get(dloss, {i}) * (std::exp(get(x, {i, j})) / sum - (1 - smoothing) * (j == k) - smoothing / double(c));
-                expect_near(get(dx, {i, j}), g, 2 * tolerance(dtype), 1e-2 * tolerance(dtype) + (wide == float32) * 1e-7, "gradient");
+                double g = ignored ? 0
+                                   : get(dloss, {i}) *
+                        (std::exp(get(x, {i, j})) / sum - (1 - smoothing) * (j == k) - smoothing / double(c));
+                expect_near(get(dx, {i, j}), g, 2 * tolerance(dtype),
+                            1e-2 * tolerance(dtype) + (wide == float32) * 1e-7, "gradient");
               }
             }
           }
@@ -193,7 +213,8 @@ TEST(CrossEntropy, SplitClassesGiveTheSame) {
     const int64_t n = 4, c = 31, cut = 13;
     Array x = random({n, c}, float32, Layout::kContiguous, noise, -5, 5), t = of({12, 13, 30, -1}, int64);
     CrossEntropy o{.ignore_index = -1, .label_smoothing = 0.2};
-    Array loss = make({n}, float32), lse = make({n}, float32), dx = make({n, c}, float32), dloss = of({1, 2, 3, 4}, float32);
+    Array loss = make({n}, float32), lse = make({n}, float32), dx = make({n, c}, float32),
+          dloss = of({1, 2, 3, 4}, float32);
     cross_entropy(x, t, o, loss, lse);
     cross_entropy_backward(x, t, o, lse, dloss, dx);
     Array part_lse[2], picked[2];
@@ -237,7 +258,9 @@ TEST(Nll, PicksTheTarget) {
     EXPECT_EQ(get(loss, {0}), -get(x, {0, 4}));
     EXPECT_EQ(get(loss, {1}), 0);
     nll_backward(t, {}, g, dx);
-    each(dx.shape, [&](const Dims& i) { EXPECT_EQ(get(dx, i), i[0] == 0 && i[1] == 4 ? -1 : i[0] == 2 && i[1] == 1 ? -3 : 0); });
+    each(dx.shape, [&](const Dims& i) {
+      EXPECT_EQ(get(dx, i), i[0] == 0 && i[1] == 4 ? -1 : i[0] == 2 && i[1] == 1 ? -3 : 0);
+    });
   }
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 TEST(Divider, EqualsDivision) {
   std::mt19937 random(3);
-  std::vector<uint32_t> divisors{1, 2, 3, 5, 7, 31, 32, 33, 255, 256, 641, 65535, 65536, 65537, 1u << 30, (1u << 31) - 1};
+  std::vector<uint32_t> divisors{1,   2,   3,   5,     7,     31,    32,       33,
+                                 255, 256, 641, 65535, 65536, 65537, 1u << 30, (1u << 31) - 1};
   for (int i = 0; i < 200; ++i) divisors.push_back(random() % ((1u << 31) - 1) + 1);
   for (uint32_t d : divisors) {
     const Divider divider(d);
@@ -41,8 +42,10 @@ TEST(Strided, EqualsAxisByAxis) {
     for (int a = 0; a < axes; ++a) shape.push_back(random() % 5 == 0 ? 1 : 1 + random() % 4);
     Dims strides[2] = {contiguous_strides(shape), contiguous_strides(shape)};
     for (int a = 0; a < axes; ++a) {
-      if (random() % 3 == 0) strides[1][a] = 0;
-      else if (random() % 4 == 0) strides[1][a] = static_cast<int64_t>(random() % 50) - 25;
+      if (random() % 3 == 0)
+        strides[1][a] = 0;
+      else if (random() % 4 == 0)
+        strides[1][a] = static_cast<int64_t>(random() % 50) - 25;
     }
     const Strided<2> index(shape, strides);
     EXPECT_EQ(index.count, shape.numel());

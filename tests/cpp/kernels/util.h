@@ -63,7 +63,8 @@ enum class Layout { kContiguous, kTransposed, kSliced, kBroadcast };
 inline const std::vector<Layout> kAllLayouts = {Layout::kContiguous, Layout::kTransposed, Layout::kSliced,
                                                 Layout::kBroadcast};
 
-// kTransposed has its axes in reverse order in memory; kSliced is a window with gaps; kBroadcast repeats its first axis.
+// kTransposed has its axes in reverse order in memory; kSliced is a window with gaps; kBroadcast repeats its first
+// axis.
 inline Array make(const Dims& shape, DType dtype, Layout layout = Layout::kContiguous) {
   const int n = shape.size();
   if (layout == Layout::kTransposed) {
@@ -135,7 +136,8 @@ inline void expect_near(double got, double want, double relative, double absolut
   } else if (std::isinf(want)) {
     EXPECT_EQ(got, want) << where;
   } else {
-    EXPECT_LE(std::abs(got - want), relative * std::abs(want) + absolute) << where << ": got " << got << ", want " << want;
+    EXPECT_LE(std::abs(got - want), relative * std::abs(want) + absolute)
+        << where << ": got " << got << ", want " << want;
   }
 }
 

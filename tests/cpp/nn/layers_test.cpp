@@ -83,8 +83,11 @@ TEST(Layers, StartAlikeUnderEveryLayout) {
   });
   comm::run_ranks(4, [&](int) {
     Placement line("cpu", {0, 1, 2, 3}), grid("cpu", Dims{2, 2}, {0, 1, 2, 3}), some("cpu", {3, 1});
-    for (auto& [p, sbp] : std::vector<std::pair<Placement, NdSbp>>{{line, broadcast()}, {line, split(0)}, {line, split(1)},
-                                                                   {grid, {split(0), split(1)}}, {grid, {split(0), split(0)}},
+    for (auto& [p, sbp] : std::vector<std::pair<Placement, NdSbp>>{{line, broadcast()},
+                                                                   {line, split(0)},
+                                                                   {line, split(1)},
+                                                                   {grid, {split(0), split(1)}},
+                                                                   {grid, {split(0), split(0)}},
                                                                    {some, split(0)}}) {
       Linear layer = start(p, sbp);
       EXPECT_EQ(layer.weight.nd_sbp(), sbp);
@@ -101,7 +104,8 @@ TEST(Layers, BiasLiesAsTheOutputs) {
     Placement p("cpu", {0, 1});
     EXPECT_EQ(Linear(4, 6, {.placement = p, .sbp = split(0)}).bias.nd_sbp(), NdSbp(split(0)));
     EXPECT_EQ(Linear(4, 6, {.placement = p, .sbp = split(1)}).bias.nd_sbp(), NdSbp(broadcast()));
-    EXPECT_EQ(Linear(4, 6, {.placement = p, .sbp = split(0), .bias_sbp = broadcast()}).bias.nd_sbp(), NdSbp(broadcast()));
+    EXPECT_EQ(Linear(4, 6, {.placement = p, .sbp = split(0), .bias_sbp = broadcast()}).bias.nd_sbp(),
+              NdSbp(broadcast()));
   });
 }
 
@@ -189,10 +193,17 @@ TEST(Layers, ConvolutionsAndPoolsOfAnyNumberOfAxes) {
     };
     Dims half;
     for (int a = 0; a < n; ++a) half.push_back(shape[2 + a] / 2);
-    ConvOptions down{.stride = {2}, .padding = {1}, .groups = 2}, up{.stride = {2}, .padding = {1}, .output_padding = {1}};
-    if (n == 1) check(Conv1d(4, 6, {3}, down), ConvTranspose1d(6, 4, {3}, up), MaxPool1d({2}), AvgPool1d({2}), AdaptiveAvgPool1d(half), AdaptiveMaxPool1d(half));
-    if (n == 2) check(Conv2d(4, 6, {3}, down), ConvTranspose2d(6, 4, {3}, up), MaxPool2d({2}), AvgPool2d({2}), AdaptiveAvgPool2d(half), AdaptiveMaxPool2d(half));
-    if (n == 3) check(Conv3d(4, 6, {3}, down), ConvTranspose3d(6, 4, {3}, up), MaxPool3d({2}), AvgPool3d({2}), AdaptiveAvgPool3d(half), AdaptiveMaxPool3d(half));
+    ConvOptions down{.stride = {2}, .padding = {1}, .groups = 2},
+        up{.stride = {2}, .padding = {1}, .output_padding = {1}};
+    if (n == 1)
+      check(Conv1d(4, 6, {3}, down), ConvTranspose1d(6, 4, {3}, up), MaxPool1d({2}), AvgPool1d({2}),
+            AdaptiveAvgPool1d(half), AdaptiveMaxPool1d(half));
+    if (n == 2)
+      check(Conv2d(4, 6, {3}, down), ConvTranspose2d(6, 4, {3}, up), MaxPool2d({2}), AvgPool2d({2}),
+            AdaptiveAvgPool2d(half), AdaptiveMaxPool2d(half));
+    if (n == 3)
+      check(Conv3d(4, 6, {3}, down), ConvTranspose3d(6, 4, {3}, up), MaxPool3d({2}), AvgPool3d({2}),
+            AdaptiveAvgPool3d(half), AdaptiveMaxPool3d(half));
   }
   Conv2d plain(1, 1, {3}), wrapped(1, 1, {3}, {.padding = {1}, .padding_mode = "circular"});
   wrapped.load_state_dict(plain.state_dict());
@@ -245,11 +256,13 @@ TEST(Layers, LossesAreTheirOps) {
   same(MSELoss()(x, y), square(x - y).mean());
   same(SmoothL1Loss({.beta = 0.5})(x, y), smooth_l1_loss(x, y, {.beta = 0.5}));
   same(HuberLoss({.delta = 0.5})(x, y), huber_loss(x, y, {.delta = 0.5}));
-  same(CrossEntropyLoss({.label_smoothing = 0.1}, weight)(x, target), cross_entropy(x, target, weight, {.label_smoothing = 0.1}));
+  same(CrossEntropyLoss({.label_smoothing = 0.1}, weight)(x, target),
+       cross_entropy(x, target, weight, {.label_smoothing = 0.1}));
   same(NLLLoss()(log_softmax(x, -1), target), CrossEntropyLoss()(x, target));
   same(KLDivLoss({.reduction = "sum"})(x, y), kl_div(x, y, {.reduction = "sum"}));
   same(BCELoss()(sigmoid(x), y), BCEWithLogitsLoss()(x, y));
-  same(BCEWithLogitsLoss("none", {}, weight)(x, y), binary_cross_entropy_with_logits(x, y, {}, weight, {.reduction = "none"}));
+  same(BCEWithLogitsLoss("none", {}, weight)(x, y),
+       binary_cross_entropy_with_logits(x, y, {}, weight, {.reduction = "none"}));
   same(SoftMarginLoss()(x, ones({5, 3})), log1p(exp(-x)).mean());
   same(HingeEmbeddingLoss()(x, ones({5, 3})), x.mean());
   same(MarginRankingLoss({.margin = 0.5})(x, y, ones({5, 3})), relu(y - x + Scalar(0.5)).mean());
@@ -267,7 +280,8 @@ TEST(Layers, ProductsDistancesAndWindows) {
   EXPECT_LT(difference(PairwiseDistance(1, 0)(x, y), sum(abs(x - y), Dims{1})), 1e-5);
   Tensor image = randn({1, 2, 4, 4});
   EXPECT_EQ(difference(Fold({4, 4}, {2, 2}, {.stride = {2, 2}})(Unfold({2, 2}, {.stride = {2, 2}})(image)), image), 0);
-  EXPECT_LT(difference(LocalResponseNorm(1, {.alpha = 1, .beta = 1})(image), image / (square(image) + Scalar(1.0))), 1e-5);
+  EXPECT_LT(difference(LocalResponseNorm(1, {.alpha = 1, .beta = 1})(image), image / (square(image) + Scalar(1.0))),
+            1e-5);
 }
 
 TEST(Layers, ChannelDropoutZeroesWholeChannels) {

@@ -36,7 +36,8 @@ TEST(Module, NamesComeInTheOrderOfRegistration) {
   Net net;
   EXPECT_EQ(names(net.named_parameters()), (std::vector<std::string>{"scale", "up.weight", "up.bias", "down.weight"}));
   EXPECT_EQ(names(net.named_buffers()), std::vector<std::string>{"count"});
-  EXPECT_EQ(names(net.state_dict()), (std::vector<std::string>{"scale", "up.weight", "up.bias", "down.weight", "count"}));
+  EXPECT_EQ(names(net.state_dict()),
+            (std::vector<std::string>{"scale", "up.weight", "up.bias", "down.weight", "count"}));
   EXPECT_EQ(net.parameter_count(), 2 + 64 + 16 + 32);
   EXPECT_EQ(net.named_modules().size(), 2u);
   EXPECT_TRUE(net.up.weight.requires_grad() && net.scale.requires_grad());
@@ -115,7 +116,10 @@ TEST(Module, ToGlobalKeepsHandlesAndValues) {
     EXPECT_TRUE(handle.is_global() && handle.requires_grad() && handle.is_leaf());
     EXPECT_TRUE(same(handle, before));
     net.to_global(p, [](const std::string& name, const Tensor&) {
-      return name == "up.weight" ? NdSbp(sbp::split(0)) : name == "up.bias" ? NdSbp(sbp::split(0)) : name == "down.weight" ? NdSbp(sbp::split(1)) : NdSbp();
+      return name == "up.weight"  ? NdSbp(sbp::split(0))
+          : name == "up.bias"     ? NdSbp(sbp::split(0))
+          : name == "down.weight" ? NdSbp(sbp::split(1))
+                                  : NdSbp();
     });
     EXPECT_EQ(handle.nd_sbp(), NdSbp(sbp::split(0)));
     EXPECT_EQ(handle.to_local().shape(), (Dims{8, 4}));
@@ -142,7 +146,8 @@ TEST(Module, StateListsAllThatDoesNotFit) {
     FAIL();
   } catch (const Error& e) {
     std::string text = e.what();
-    for (const char* part : {"missing: down.weight, count", "unexpected: unknown", "up.weight is [3, 3], the module's is [16, 4]", "scale is undefined"})
+    for (const char* part : {"missing: down.weight, count", "unexpected: unknown",
+                             "up.weight is [3, 3], the module's is [16, 4]", "scale is undefined"})
       EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   }
   EXPECT_TRUE(same(to.up.weight, before));
@@ -218,7 +223,8 @@ TEST(Module, LayoutsByPattern) {
     Placement p("cpu", {0, 1});
     Net net;
     net.to_global(p, sbp::broadcast());
-    net.to_global(p, layout_by_patterns({{"up.*", sbp::split(0)}, {"d?wn.weight", sbp::split(1)}, {"*", sbp::broadcast()}}));
+    net.to_global(
+        p, layout_by_patterns({{"up.*", sbp::split(0)}, {"d?wn.weight", sbp::split(1)}, {"*", sbp::broadcast()}}));
     EXPECT_EQ(net.up.bias.nd_sbp(), NdSbp(sbp::split(0)));
     EXPECT_EQ(net.down.weight.nd_sbp(), NdSbp(sbp::split(1)));
     EXPECT_EQ(net.count.nd_sbp(), NdSbp(sbp::broadcast()));

@@ -61,7 +61,8 @@ TEST(Norm, TrainingOnTwoRanksEqualsOne) {
     for (int64_t r = 0; r < ranks; ++r) all.push_back(r);
     Placement p("cpu", all);
     manual_seed(5);
-    Sequential model(Linear(6, 8, {.placement = p, .sbp = sbp::broadcast()}), BatchNorm1d(8, {.placement = p, .sbp = sbp::broadcast()}), ReLU(),
+    Sequential model(Linear(6, 8, {.placement = p, .sbp = sbp::broadcast()}),
+                     BatchNorm1d(8, {.placement = p, .sbp = sbp::broadcast()}), ReLU(),
                      Linear(8, 1, {.placement = p, .sbp = sbp::broadcast()}));
     std::vector<double> losses;
     for (int step = 0; step < 5; ++step) {

@@ -1,5 +1,5 @@
-// The tape: accumulation, graphs kept and freed, hooks, second derivatives, changes in place, and gradients between local and
-// global tensors.
+// The tape: accumulation, graphs kept and freed, hooks, second derivatives, changes in place, and gradients between
+// local and global tensors.
 #include "holon/autograd/engine.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,9 @@ using sbp::broadcast;
 using sbp::partial_sum;
 using sbp::split;
 
-Tensor leaf(const Values& v, const Dims& shape) { return Tensor::local(array_of(v, shape, float64)).set_requires_grad(); }
+Tensor leaf(const Values& v, const Dims& shape) {
+  return Tensor::local(array_of(v, shape, float64)).set_requires_grad();
+}
 Tensor leaf(const Values& v) { return leaf(v, {static_cast<int64_t>(v.size())}); }
 Values values(const Tensor& t) { return values_of(t.full().array()); }
 
@@ -125,9 +127,15 @@ TEST(Autograd, SecondDerivatives) {
   EXPECT_EQ(differs(second(sin(x).sum()), {-std::sin(0.5), -std::sin(1.0), -std::sin(2.0)}, 1e-12), "");
   EXPECT_EQ(differs(second(exp(x).sum()), {std::exp(0.5), std::exp(1.0), std::exp(2.0)}, 1e-12), "");
   EXPECT_EQ(differs(second(log(x).sum()), {-4, -1, -0.25}, 1e-12), "");
-  auto of_tanh = [](double v) { double t = std::tanh(v); return -2 * t * (1 - t * t); };
+  auto of_tanh = [](double v) {
+    double t = std::tanh(v);
+    return -2 * t * (1 - t * t);
+  };
   EXPECT_EQ(differs(second(tanh(x).sum()), {of_tanh(0.5), of_tanh(1), of_tanh(2)}, 1e-12), "");
-  auto of_sigmoid = [](double v) { double s = 1 / (1 + std::exp(-v)); return s * (1 - s) * (1 - 2 * s); };
+  auto of_sigmoid = [](double v) {
+    double s = 1 / (1 + std::exp(-v));
+    return s * (1 - s) * (1 - 2 * s);
+  };
   EXPECT_EQ(differs(second(sigmoid(x).sum()), {of_sigmoid(0.5), of_sigmoid(1), of_sigmoid(2)}, 1e-12), "");
   EXPECT_EQ(differs(second(reciprocal(x).sum()), {16, 2, 0.25}, 1e-12), "");
   EXPECT_EQ(differs(second(pow_scalar(x, 3.0).sum()), {3, 6, 12}, 1e-12), "");
@@ -138,7 +146,8 @@ TEST(Autograd, SecondDerivativesOfProducts) {
   Values w{0.3, -0.7, 0.2, 0.5, 0.1, -0.4};
   auto penalty = [&](const Tensor& x) {
     Tensor m = Tensor::local(array_of(w, {3, 2}, float64));
-    Tensor y = square(matmul(x, m)).sum() + linear(square(x), transpose(m, 0, 1)).sum() + slice(square(x), 1, 0, 2).sum();
+    Tensor y =
+        square(matmul(x, m)).sum() + linear(square(x), transpose(m, 0, 1)).sum() + slice(square(x), 1, 0, 2).sum();
     Tensor roots[] = {y}, inputs[] = {x};
     return square(autograd::grad(roots, inputs, {}, false, true, false)[0]).sum();
   };
@@ -150,7 +159,8 @@ TEST(Autograd, SecondDerivativesOfProducts) {
     Values up = at, down = at;
     up[i] += 1e-5;
     down[i] -= 1e-5;
-    double numeric = (penalty(leaf(up, {2, 3})).item().as_double() - penalty(leaf(down, {2, 3})).item().as_double()) / 2e-5;
+    double numeric =
+        (penalty(leaf(up, {2, 3})).item().as_double() - penalty(leaf(down, {2, 3})).item().as_double()) / 2e-5;
     EXPECT_NEAR(g[i], numeric, 1e-6);
   }
 }

@@ -32,16 +32,21 @@ TEST(BatchNorm, OfSplitBatchesIsThatOfTheWhole) {
       int axes = ranks == 4 ? 2 : 1;
       NdSbp whole = NdSbp::filled(axes, broadcast());
       auto fresh = [&](const Dims& shape, double scale, int64_t counter, const NdSbp& sbp) {
-        Tensor t = to_global(mul_scalar(randn(shape, {.seed = 7, .counter = counter, .placement = p, .sbp = whole}), scale), p, sbp);
+        Tensor t =
+            to_global(mul_scalar(randn(shape, {.seed = 7, .counter = counter, .placement = p, .sbp = whole}), scale), p,
+                      sbp);
         return t.detach();
       };
       auto step = [&](const NdSbp& of_x, const NdSbp& of_c) {
-        Tensor x = fresh({5, 4, 3}, 2, 1, of_x).set_requires_grad(), w = fresh({4}, 1, 2, of_c).set_requires_grad(), b = fresh({4}, 1, 3, of_c).set_requires_grad();
+        Tensor x = fresh({5, 4, 3}, 2, 1, of_x).set_requires_grad(), w = fresh({4}, 1, 2, of_c).set_requires_grad(),
+               b = fresh({4}, 1, 3, of_c).set_requires_grad();
         Tensor mean = zeros({4}, {.placement = p, .sbp = of_c}), var = ones({4}, {.placement = p, .sbp = of_c});
         return train(x, mean, var, w, b, fresh({5, 4, 3}, 1, 4, of_x));
       };
       Step truth = step(whole, whole);
-      for (auto& [of_x, of_c] : {std::pair{NdSbp::filled(axes, split(0)), whole}, {NdSbp::filled(axes, split(2)), whole}, {NdSbp::filled(axes, split(1)), NdSbp::filled(axes, split(0))},
+      for (auto& [of_x, of_c] : {std::pair{NdSbp::filled(axes, split(0)), whole},
+                                 {NdSbp::filled(axes, split(2)), whole},
+                                 {NdSbp::filled(axes, split(1)), NdSbp::filled(axes, split(0))},
                                  {NdSbp::filled(axes, partial_sum()), whole}}) {
         Step s = step(of_x, of_c);
         EXPECT_EQ(differs(s.y, truth.y, 1e-5), "") << of_x.str();

@@ -74,7 +74,9 @@ const std::vector<Exempt>& exempt_ops() {
 
 std::string Case::name() const {
   std::string s = op;
-  for (auto& i : in) s += i.fill == Fill::kAbsent ? " none" : fmt::format(" {}{}", i.dtype == float32 ? "" : holon::name(i.dtype), i.shape);
+  for (auto& i : in)
+    s += i.fill == Fill::kAbsent ? " none"
+                                 : fmt::format(" {}{}", i.dtype == float32 ? "" : holon::name(i.dtype), i.shape);
   for (auto& [key, value] : attrs) s += fmt::format("; {}={}", key, text_of(value));
   return s;
 }
@@ -112,11 +114,16 @@ std::vector<double> input_values(const Case& c, size_t i, uint64_t variant) {
     return v;
   }
   for (size_t e = 0; e < n; ++e) {
-    if (in.fill == Fill::kInts) v[e] = in.low + below(e, static_cast<int64_t>(in.high - in.low) + 1);
-    else if (in.fill == Fill::kBools) v[e] = variant == 0 ? below(e, 2) : (below(e, 8) == 0) == (variant % 2 == 0);  // few or many
-    else v[e] = (2 * std::ceil(in.low * 32) + 1 + 2 * below(e, static_cast<int64_t>((in.high - in.low) * 32))) / 64 + shift;
+    if (in.fill == Fill::kInts)
+      v[e] = in.low + below(e, static_cast<int64_t>(in.high - in.low) + 1);
+    else if (in.fill == Fill::kBools)
+      v[e] = variant == 0 ? below(e, 2) : (below(e, 8) == 0) == (variant % 2 == 0);  // few or many
+    else
+      v[e] =
+          (2 * std::ceil(in.low * 32) + 1 + 2 * below(e, static_cast<int64_t>((in.high - in.low) * 32))) / 64 + shift;
   }
-  if (in.fill == Fill::kBools && n > 1 && std::count(v.begin(), v.end(), v[0]) == static_cast<int64_t>(n)) v[n / 2] = 1 - v[0];
+  if (in.fill == Fill::kBools && n > 1 && std::count(v.begin(), v.end(), v[0]) == static_cast<int64_t>(n))
+    v[n / 2] = 1 - v[0];
   return v;
 }
 
@@ -130,8 +137,10 @@ std::vector<double> values_of(const Array& given) {
       int64_t where = 0;
       for (int d = 0; d < a.ndim(); ++d) where += at[d] * a.strides[d];
       T x = a.data<T>()[where];
-      if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) e = static_cast<float>(x);
-      else e = static_cast<double>(x);
+      if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+        e = static_cast<float>(x);
+      else
+        e = static_cast<double>(x);
       for (int d = a.ndim() - 1; d >= 0 && ++at[d] == a.shape[d]; --d) at[d] = 0;
     }
   });
@@ -143,8 +152,10 @@ Array array_of(const std::vector<double>& values, const Dims& shape, DType dtype
   visit_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (size_t e = 0; e < values.size(); ++e) {
-      if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) a.data<T>()[e] = T(static_cast<float>(values[e]));
-      else a.data<T>()[e] = static_cast<T>(values[e]);
+      if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+        a.data<T>()[e] = T(static_cast<float>(values[e]));
+      else
+        a.data<T>()[e] = static_cast<T>(values[e]);
     }
   });
   return a;
@@ -161,8 +172,8 @@ const char* test_device() {
   return name && *name ? name : "cpu";
 }
 
-Array part_of(const std::vector<double>& values, const Dims& shape, DType dtype, const Placement& placement, const NdSbp& sbp,
-              int index) {
+Array part_of(const std::vector<double>& values, const Dims& shape, DType dtype, const Placement& placement,
+              const NdSbp& sbp, int index) {
   Dims coordinate = placement.coordinate(index);
   uint64_t addend = 0, n_addends = 1;
   for (int a = 0; a < sbp.size(); ++a)
@@ -170,7 +181,9 @@ Array part_of(const std::vector<double>& values, const Dims& shape, DType dtype,
       addend = addend * static_cast<uint64_t>(placement.hierarchy()[a]) + static_cast<uint64_t>(coordinate[a]);
       n_addends *= static_cast<uint64_t>(placement.hierarchy()[a]);
     }
-  auto noise = [&](uint64_t k, size_t e) { return (static_cast<double>(mix(e, k, 5) % 129) - 64) / (is_floating(dtype) ? 64 : 1); };
+  auto noise = [&](uint64_t k, size_t e) {
+    return (static_cast<double>(mix(e, k, 5) % 129) - 64) / (is_floating(dtype) ? 64 : 1);
+  };
   Slice s = slice_of(shape, placement, sbp, index);
   Dims strides = contiguous_strides(shape), at = Dims::filled(shape.size(), 0);
   std::vector<double> part(static_cast<size_t>(s.shape.numel()));
@@ -202,6 +215,8 @@ std::string differs(const std::vector<double>& got, const std::vector<double>& w
   return {};
 }
 
-double tolerance(DType dtype) { return !is_floating(dtype) ? 0 : dtype == float64 ? 1e-12 : dtype == float32 ? 1e-5 : 1e-2; }
+double tolerance(DType dtype) {
+  return !is_floating(dtype) ? 0 : dtype == float64 ? 1e-12 : dtype == float32 ? 1e-5 : 1e-2;
+}
 
 }  // namespace holon::testing

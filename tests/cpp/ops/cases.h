@@ -1,5 +1,5 @@
-// Samples of the registered ops: calls that conformance, signature and gradient tests all run. An op without a sample fails
-// the suite, unless it stands among the exempt ones.
+// Samples of the registered ops: calls that conformance, signature and gradient tests all run. An op without a sample
+// fails the suite, unless it stands among the exempt ones.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct Case {
   std::string op;
   std::vector<Input> in;
   std::vector<std::pair<std::string, Value>> attrs;
-  bool differences = true;  // its gradient can be compared with finite differences
+  bool differences = true;   // its gradient can be compared with finite differences
   std::string name() const;  // "sum [5, 3]; dim=[0]"
 };
 
@@ -56,9 +56,10 @@ Array on_device(const Array& a, Device device);
 // What the conformance table runs on: "cpu", or what HOLON_TEST_DEVICE says.
 const char* test_device();
 
-// The part of a tensor that a rank holds, on the placement's device. Addends of partial sums are uneven and add up to the value exactly.
-Array part_of(const std::vector<double>& values, const Dims& shape, DType dtype, const Placement& placement, const NdSbp& sbp,
-              int index);
+// The part of a tensor that a rank holds, on the placement's device. Addends of partial sums are uneven and add up to
+// the value exactly.
+Array part_of(const std::vector<double>& values, const Dims& shape, DType dtype, const Placement& placement,
+              const NdSbp& sbp, int index);
 
 // A reproducible number for anything.
 uint64_t mix(uint64_t a, uint64_t b = 0, uint64_t c = 0);

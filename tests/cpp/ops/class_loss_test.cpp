@@ -25,8 +25,14 @@ struct Layout {
 };
 
 const std::vector<Layout> kLayouts{
-    {{2}, split(1)}, {{3}, split(1)}, {{4}, split(1)}, {{2, 2}, {split(0), split(1)}}, {{2, 2}, {split(1), split(0)}}, {{2, 2}, {split(1), split(1)}},
-    {{2, 2}, {broadcast(), split(1)}}, {{2, 2}, {partial_sum(), split(1)}},
+    {{2}, split(1)},
+    {{3}, split(1)},
+    {{4}, split(1)},
+    {{2, 2}, {split(0), split(1)}},
+    {{2, 2}, {split(1), split(0)}},
+    {{2, 2}, {split(1), split(1)}},
+    {{2, 2}, {broadcast(), split(1)}},
+    {{2, 2}, {partial_sum(), split(1)}},
 };
 
 template <class F>
@@ -45,7 +51,8 @@ Tensor logits_of(int64_t rows, int64_t classes) {
 }
 Tensor targets_of(int64_t rows, int64_t classes) {
   Values v;
-  for (int64_t i = 0; i < rows; ++i) v.push_back(static_cast<double>(mix(static_cast<uint64_t>(i), 3) % static_cast<uint64_t>(classes)));
+  for (int64_t i = 0; i < rows; ++i)
+    v.push_back(static_cast<double>(mix(static_cast<uint64_t>(i), 3) % static_cast<uint64_t>(classes)));
   if (rows > 2) v[1] = -100;
   return Tensor::local(array_of(v, {rows}, int64));
 }
@@ -66,9 +73,11 @@ TEST(ClassLoss, SplitClassesGiveTheSameLossAndGradient) {
             g = to_global(g, p, l.sbp).detach().set_requires_grad();
             Tensor target = to_global(t, p, NdSbp::filled(l.hierarchy.size(), broadcast()));
             Tensor loss = cross_entropy(g, target, {}, options);
-            EXPECT_EQ(differs(values_of(loss.full().array()), want, 1e-5), "") << classes << " as " << l.sbp.str() << " " << reduction;
+            EXPECT_EQ(differs(values_of(loss.full().array()), want, 1e-5), "")
+                << classes << " as " << l.sbp.str() << " " << reduction;
             sum(mul(loss, loss)).backward();
-            EXPECT_EQ(differs(values_of(g.grad().full().array()), slope, 3e-5), "") << classes << " as " << l.sbp.str() << " " << reduction;
+            EXPECT_EQ(differs(values_of(g.grad().full().array()), slope, 3e-5), "")
+                << classes << " as " << l.sbp.str() << " " << reduction;
             EXPECT_EQ(g.grad().nd_sbp(), l.sbp);
           });
       }
@@ -81,7 +90,9 @@ TEST(ClassLoss, OneRowOnTwoRanks) {
   Values slope = values_of(x.grad().array());
   comm::run_ranks(2, [&](int) {
     Placement p("cpu", {0, 1});
-    auto rows = [&](const Tensor& whole) { return to_global(to_global(whole, p, {broadcast()}), p, {split(0)}).detach(); };
+    auto rows = [&](const Tensor& whole) {
+      return to_global(to_global(whole, p, {broadcast()}), p, {split(0)}).detach();
+    };
     Tensor g = rows(x.detach()).set_requires_grad();
     cross_entropy(g, rows(t)).backward();
     EXPECT_EQ(differs(values_of(g.grad().full().array()), slope, 1e-6), "");
@@ -97,7 +108,8 @@ TEST(ClassLoss, NoBoxingMovesSplitLogits) {
       Tensor t = to_global(targets_of(6, 64), p, NdSbp::filled(l.hierarchy.size(), broadcast()));
       boxing::reset_boxing_counters();
       for (bool sparse : {false, true}) {
-        Tensor loss = sparse ? sum(sparse_softmax_cross_entropy(x, masked_fill(t, lt_scalar(t, 0), 0))) : cross_entropy(x, t);
+        Tensor loss =
+            sparse ? sum(sparse_softmax_cross_entropy(x, masked_fill(t, lt_scalar(t, 0), 0))) : cross_entropy(x, t);
         loss.backward();
       }
       for (auto& e : boxing::recent_events()) EXPECT_LE(e.shape.numel(), 6 * 4) << l.sbp.str() << ": " << e.str();
@@ -156,7 +168,8 @@ TEST(ClassLoss, BoolsHaveNoPartialSums) {
   const OpDef& op = find_op("sum");
   Meta count{{}, int64};
   int partial = 0;
-  for (auto& s : signatures_of(op, op.schema.defaults, std::span<const Meta>(&bools, 1), std::span<const Meta>(&count, 1))) {
+  for (auto& s :
+       signatures_of(op, op.schema.defaults, std::span<const Meta>(&bools, 1), std::span<const Meta>(&count, 1))) {
     EXPECT_FALSE(s.in[0].is_partial());
     partial += s.out[0].is_partial();
   }

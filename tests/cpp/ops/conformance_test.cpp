@@ -64,7 +64,8 @@ std::vector<double> weights(size_t o, int64_t n) {
 }
 
 bool runs_in_place(const OpDef& op, const Case& c, const Truth& t) {
-  return op.in_place && t.out.size() == 1 && !absent(c.in[0]) && t.out[0].shape == c.in[0].shape && t.out[0].dtype == c.in[0].dtype;
+  return op.in_place && t.out.size() == 1 && !absent(c.in[0]) && t.out[0].shape == c.in[0].shape &&
+      t.out[0].dtype == c.in[0].dtype;
 }
 
 Truth local_truth(const Case& c) {
@@ -84,7 +85,8 @@ Truth local_truth(const Case& c) {
     if (y.requires_grad()) gradients.push_back(Tensor::local(array_of(t.out[o].dy, y.shape(), y.dtype())));
   }
   if (!gradients.empty()) autograd::backward(with_grad(outs), gradients, false, false);
-  for (auto& x : in) t.gradients.push_back(x.defined() && x.grad().defined() ? values_of(x.grad().array()) : std::vector<double>());
+  for (auto& x : in)
+    t.gradients.push_back(x.defined() && x.grad().defined() ? values_of(x.grad().array()) : std::vector<double>());
   if (runs_in_place(op, c, t)) {
     NoGradGuard no_grad;
     in[0] = Tensor::local(array_of(t.in[0], c.in[0].shape, c.in[0].dtype));
@@ -100,7 +102,8 @@ std::vector<NdSbp> layouts(const Dims& shape, DType dtype, int axes) {
   if (is_floating(dtype)) one.push_back(sbp::partial_sum());
   std::vector<NdSbp> all;
   for (Sbp s : one) {
-    if (axes == 1) all.push_back(s);
+    if (axes == 1)
+      all.push_back(s);
     else
       for (Sbp t : one) all.push_back({s, t});
   }
@@ -168,7 +171,8 @@ std::string run_one(const Case& c, const Truth& truth, const Placement& placemen
   for (size_t i = 0; i < in.size(); ++i) {
     if (!in[i].defined()) continue;
     Tensor g = in[i].grad();
-    if (g.defined() == truth.gradients[i].empty() && in[i].numel() > 0) return fmt::format("input {} has {} gradient", i, g.defined() ? "a" : "no");
+    if (g.defined() == truth.gradients[i].empty() && in[i].numel() > 0)
+      return fmt::format("input {} has {} gradient", i, g.defined() ? "a" : "no");
     if (!g.defined()) continue;
     if (g.spec() != in[i].spec()) return fmt::format("the gradient of input {} is {}", i, g.nd_sbp());
     if (std::string d = differs(values_of(g.full().array()), truth.gradients[i], 3 * tolerance(g.dtype())); !d.empty())
@@ -179,13 +183,15 @@ std::string run_one(const Case& c, const Truth& truth, const Placement& placemen
     in[0] = make(0);
     Tensor y = dispatch_in_place(op, in, attrs);
     if (!(y == in[0]) || y.nd_sbp() != sbps[0]) return "in place: another tensor or sbp";
-    if (std::string d = differs(values_of(y.full().array()), truth.in_place, tolerance(y.dtype())); !d.empty()) return "in place: " + d;
+    if (std::string d = differs(values_of(y.full().array()), truth.in_place, tolerance(y.dtype())); !d.empty())
+      return "in place: " + d;
   }
   return {};
 }
 
 // The first failure of these layouts, in one world.
-std::string failures(const World& world, const Case& c, const Truth& truth, const std::vector<std::vector<NdSbp>>& layouts) {
+std::string failures(const World& world, const Case& c, const Truth& truth,
+                     const std::vector<std::vector<NdSbp>>& layouts) {
   std::mutex mutex;
   std::string first;
   try {
@@ -209,13 +215,15 @@ std::string failures(const World& world, const Case& c, const Truth& truth, cons
   return first;
 }
 
-// The cases that run: all, or what HOLON_TEST_CASES says: "2/7", each seventh beginning with number 2, or a part of their names.
+// The cases that run: all, or what HOLON_TEST_CASES says: "2/7", each seventh beginning with number 2, or a part of
+// their names.
 std::vector<const Case*> chosen_cases() {
   const char* wanted = std::getenv("HOLON_TEST_CASES");
   if (wanted && !*wanted) wanted = nullptr;
   size_t first = 0, step = 1;
   const bool numbers = wanted && std::sscanf(wanted, "%zu/%zu", &first, &step) == 2;
-  if (numbers && (step == 0 || first >= step)) fail_value("HOLON_TEST_CASES={}: the first number is less than the second.", wanted);
+  if (numbers && (step == 0 || first >= step))
+    fail_value("HOLON_TEST_CASES={}: the first number is less than the second.", wanted);
   std::vector<const Case*> chosen;
   for (size_t i = 0; i < cases().size(); ++i) {
     const Case& c = cases()[i];
@@ -237,7 +245,8 @@ TEST_P(Conformance, GlobalEqualsLocal) {
   for (const Case* chosen : chosen_cases()) {
     const Case& c = *chosen;
     SCOPED_TRACE(c.name());
-    if (std::getenv("HOLON_TEST_VERBOSE")) std::fprintf(stderr, "%s\n", c.name().c_str());  // a crash leaves the last one
+    if (std::getenv("HOLON_TEST_VERBOSE"))
+      std::fprintf(stderr, "%s\n", c.name().c_str());  // a crash leaves the last one
     Truth truth;
     try {
       truth = local_truth(c);
@@ -247,13 +256,15 @@ TEST_P(Conformance, GlobalEqualsLocal) {
     }
     std::vector<std::vector<NdSbp>> choices;
     int axes = world.hierarchy.size();
-    for (auto& in : c.in) choices.push_back(absent(in) ? std::vector<NdSbp>{NdSbp()} : layouts(in.shape, in.dtype, axes));
+    for (auto& in : c.in)
+      choices.push_back(absent(in) ? std::vector<NdSbp>{NdSbp()} : layouts(in.shape, in.dtype, axes));
     if (c.in.empty()) choices.push_back(layouts(truth.out[0].shape, float32, axes));
     auto all = combinations(choices, world.most);
     if (failures(world, c, truth, all).empty()) continue;
     // Something is wrong: each layout in a world of its own tells what, and which.
     for (auto& sbps : all)
-      if (std::string wrong = failures(world, c, truth, {sbps}); !wrong.empty()) ADD_FAILURE() << c.name() << " of " << wrong;
+      if (std::string wrong = failures(world, c, truth, {sbps}); !wrong.empty())
+        ADD_FAILURE() << c.name() << " of " << wrong;
   }
 }
 

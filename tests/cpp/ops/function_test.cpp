@@ -20,7 +20,9 @@ TensorVec row_squares(const Tensor& x) {
     *saved = in[0];
     return TensorVec{sum(square(in[0]), Dims{1})};
   };
-  f.backward = [saved](std::span<const Tensor> dy) { return TensorVec{mul(mul_scalar(*saved, 2.0), unsqueeze(dy[0], 1))}; };
+  f.backward = [saved](std::span<const Tensor> dy) {
+    return TensorVec{mul(mul_scalar(*saved, 2.0), unsqueeze(dy[0], 1))};
+  };
   return autograd::apply_function(std::move(f), {x});
 }
 
@@ -30,11 +32,15 @@ TEST(Function, RunsOnPartsByItsRule) {
   for (Sbp sbp : {sbp::broadcast(), sbp::split(0), sbp::split(1), sbp::partial_sum()}) {
     comm::run_ranks(2, [&](int rank) {
       Placement placement("cpu", {0, 1});
-      Tensor x = Tensor::global(part_of(values, {5, 3}, float64, placement, sbp, rank), {5, 3}, float64, intern_spec(placement, sbp));
+      Tensor x = Tensor::global(part_of(values, {5, 3}, float64, placement, sbp, rank), {5, 3}, float64,
+                                intern_spec(placement, sbp));
       x.set_requires_grad();
       Tensor y = row_squares(x)[0];
       EXPECT_EQ(y.shape(), Dims({5}));
-      EXPECT_EQ(y.nd_sbp(), NdSbp(sbp == sbp::split(0) ? sbp::split(0) : sbp == sbp::split(1) ? sbp::partial_sum() : y.nd_sbp()[0]));
+      EXPECT_EQ(y.nd_sbp(),
+                NdSbp(sbp == sbp::split(0)       ? sbp::split(0)
+                          : sbp == sbp::split(1) ? sbp::partial_sum()
+                                                 : y.nd_sbp()[0]));
       y.sum().backward();
       auto full = values_of(y.full().array());
       for (int i = 0; i < 5; ++i) {
@@ -79,7 +85,9 @@ TEST(Function, AGradientOfAnotherShapeIsAnError) {
     y.sum().backward();
     FAIL();
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("backward of wrong: gradient 0 has shape [7], its input [2]"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("backward of wrong: gradient 0 has shape [7], its input [2]"),
+              std::string::npos)
+        << e.what();
   }
 }
 
@@ -101,7 +109,10 @@ TEST(Call, WrongCallsSayWhatIsWrong) {
   Tensor x = ones({2});
   EXPECT_NE(text([&] { call("no_such_op", {x}); }).find("no op named"), std::string::npos);
   EXPECT_NE(text([&] { call("sum", {x}, {{"axis", 0}}); }).find("there is no attribute axis"), std::string::npos);
-  EXPECT_NE(text([&] { call("sum", {x}, {{"keepdim", 1.5}}); }).find("cannot be a value of type float"), std::string::npos);
+  EXPECT_NE(text([&] {
+              call("sum", {x}, {{"keepdim", 1.5}});
+            }).find("cannot be a value of type float"),
+            std::string::npos);
   EXPECT_NE(text([&] { call("add", {x}); }).find("1 tensors were given, it takes 2"), std::string::npos);
   EXPECT_NE(text([&] { call("add_scalar", {x}); }).find("attribute value is missing"), std::string::npos);
 }

@@ -28,20 +28,36 @@ struct Draw {
 Tensor base(const Placement& p, const NdSbp& s) { return zeros({5, 7}, {.placement = p, .sbp = s}); }
 
 const std::vector<Draw> kDraws{
-    {"rand", 2, [](const Placement& p, const NdSbp& s) { return rand({5, 7}, {.placement = p, .sbp = s}); }},
-    {"randn", 2, [](const Placement& p, const NdSbp& s) { return randn({5, 7}, {.placement = p, .sbp = s}); }},
-    {"randn float64", 2, [](const Placement& p, const NdSbp& s) { return randn({3, 1}, {.placement = p, .sbp = s, .dtype = float64}); }},
-    {"randint", 2, [](const Placement& p, const NdSbp& s) { return randint(-3, 9, {5, 7}, {.placement = p, .sbp = s}); }},
+    {"rand", 2,
+     [](const Placement& p, const NdSbp& s) {
+       return rand({5, 7}, {.placement = p, .sbp = s});
+     }},
+    {"randn", 2,
+     [](const Placement& p, const NdSbp& s) {
+       return randn({5, 7}, {.placement = p, .sbp = s});
+     }},
+    {"randn float64", 2,
+     [](const Placement& p, const NdSbp& s) {
+       return randn({3, 1}, {.placement = p, .sbp = s, .dtype = float64});
+     }},
+    {"randint", 2,
+     [](const Placement& p, const NdSbp& s) {
+       return randint(-3, 9, {5, 7}, {.placement = p, .sbp = s});
+     }},
     {"randperm", 1, [](const Placement& p, const NdSbp& s) { return randperm(11, {.placement = p, .sbp = s}); }},
     {"normal_", 2, [](const Placement& p, const NdSbp& s) { return normal_(base(p, s), 1.0, 0.5); }},
     {"uniform_", 2, [](const Placement& p, const NdSbp& s) { return uniform_(base(p, s), -1.0, 2.0); }},
-    {"trunc_normal_", 2, [](const Placement& p, const NdSbp& s) { return trunc_normal_(base(p, s), 0.0, 1.0, -0.5, 0.5); }},
+    {"trunc_normal_", 2,
+     [](const Placement& p, const NdSbp& s) { return trunc_normal_(base(p, s), 0.0, 1.0, -0.5, 0.5); }},
     {"bernoulli_", 2, [](const Placement& p, const NdSbp& s) { return bernoulli_(base(p, s), 0.3); }},
     {"randn_like", 2, [](const Placement& p, const NdSbp& s) { return randn_like(base(p, s)); }},
     {"rand_like", 2, [](const Placement& p, const NdSbp& s) { return rand_like(base(p, s)); }},
     {"randint_like", 2, [](const Placement& p, const NdSbp& s) { return randint_like(base(p, s), -3, 9); }},
     {"random_", 2, [](const Placement& p, const NdSbp& s) { return random_(base(p, s), 2, 50); }},
-    {"dropout", 2, [](const Placement& p, const NdSbp& s) { return dropout(ones({5, 7}, {.placement = p, .sbp = s}), 0.4); }},
+    {"dropout", 2,
+     [](const Placement& p, const NdSbp& s) {
+       return dropout(ones({5, 7}, {.placement = p, .sbp = s}), 0.4);
+     }},
 };
 
 Values drawn(const Draw& d, int ranks, const Dims& hierarchy, const NdSbp& s) {
@@ -68,13 +84,15 @@ TEST(Random, ValuesDoNotDependOnTheLayout) {
     std::vector<Sbp> kinds{broadcast(), split(0), partial_sum()};
     if (d.axes == 2) kinds.push_back(split(1));
     for (Sbp s : kinds) {
-      for (int ranks : {1, 2, 3}) EXPECT_EQ(drawn(d, ranks, {ranks}, s), one) << d.name << " " << s.str() << " on " << ranks;
+      for (int ranks : {1, 2, 3})
+        EXPECT_EQ(drawn(d, ranks, {ranks}, s), one) << d.name << " " << s.str() << " on " << ranks;
       for (Sbp t : kinds) EXPECT_EQ(drawn(d, 4, {2, 2}, {s, t}), one) << d.name << " " << NdSbp({s, t}).str();
     }
   }
 }
 
-// Ops that box their input where its layout does not fit: the values are alike, the sbp of the result is its own affair.
+// Ops that box their input where its layout does not fit: the values are alike, the sbp of the result is its own
+// affair.
 TEST(Random, DrawsFromTensorsDoNotDependOnTheLayout) {
   struct Of {
     const char* name;
@@ -85,7 +103,10 @@ TEST(Random, DrawsFromTensorsDoNotDependOnTheLayout) {
       {"normal", [](const Tensor& x) { return normal(x, x); }},
       {"multinomial", [](const Tensor& x) { return multinomial(x, 4); }},
       {"multinomial with replacement", [](const Tensor& x) { return multinomial(x, 9, true); }},
-      {"dropout2d", [](const Tensor& x) { return dropout2d(expand(reshape(x, {5, 7, 1, 1}), {5, 7, 2, 3}), 0.4); }},
+      {"dropout2d",
+       [](const Tensor& x) {
+         return dropout2d(expand(reshape(x, {5, 7, 1, 1}), {5, 7, 2, 3}), 0.4);
+       }},
   };
   for (auto& op : ops) {
     auto run = [&](const Dims& hierarchy, const NdSbp& s) {
@@ -106,7 +127,8 @@ TEST(Random, DrawsFromTensorsDoNotDependOnTheLayout) {
     };
     Values one = run({1}, NdSbp(broadcast()));
     for (Sbp s : {broadcast(), split(0), split(1), partial_sum()}) {
-      for (int ranks : {2, 3}) EXPECT_EQ(differs(run({ranks}, NdSbp(s)), one, 1e-6), "") << op.name << " " << s.str() << " on " << ranks;
+      for (int ranks : {2, 3})
+        EXPECT_EQ(differs(run({ranks}, NdSbp(s)), one, 1e-6), "") << op.name << " " << s.str() << " on " << ranks;
       EXPECT_EQ(differs(run({2, 2}, {s, split(0)}), one, 1e-6), "") << op.name << " " << s.str();
     }
   }
@@ -136,7 +158,8 @@ TEST(Random, DistributionsAreWhatTheyAreCalled) {
   Tensor weights = Tensor::local(array_of({1, 0, 3, 4}, {4}, float32));
   std::vector<double> count(4);
   for (double x : values_of(multinomial(weights, 16000, true).array())) ++count[static_cast<size_t>(x)];
-  for (auto [k, p] : std::vector<std::pair<size_t, double>>{{0, 0.125}, {1, 0}, {2, 0.375}, {3, 0.5}}) EXPECT_NEAR(count[k] / 16000, p, 0.02);
+  for (auto [k, p] : std::vector<std::pair<size_t, double>>{{0, 0.125}, {1, 0}, {2, 0.375}, {3, 0.5}})
+    EXPECT_NEAR(count[k] / 16000, p, 0.02);
   // Without replacement the first of two draws has those frequencies, and no row has one twice.
   Values two = values_of(multinomial(expand(weights, {8000, 4}), 2).array());
   std::vector<double> first(4);
@@ -145,8 +168,9 @@ TEST(Random, DistributionsAreWhatTheyAreCalled) {
     EXPECT_NE(two[i], two[i + 1]);
     EXPECT_NE(two[i + 1], 1);
   }
-  for (auto [k, p] : std::vector<std::pair<size_t, double>>{{0, 0.125}, {1, 0}, {2, 0.375}, {3, 0.5}}) EXPECT_NEAR(first[k] / 8000, p, 0.025);
-  EXPECT_THROW(multinomial(weights, 4), Error);       // only three are possible
+  for (auto [k, p] : std::vector<std::pair<size_t, double>>{{0, 0.125}, {1, 0}, {2, 0.375}, {3, 0.5}})
+    EXPECT_NEAR(first[k] / 8000, p, 0.025);
+  EXPECT_THROW(multinomial(weights, 4), Error);  // only three are possible
   EXPECT_THROW(multinomial(weights, 5), Error);
   EXPECT_THROW(multinomial(weights * -1.0, 1), Error);
   EXPECT_THROW(multinomial(zeros({3}), 1, true), Error);
@@ -200,7 +224,8 @@ TEST(Random, LocalDrawsLeaveGlobalOnesAlike) {
 TEST(Random, DropoutsGradientHasItsMask) {
   comm::run_ranks(4, [](int) {
     Placement p("cpu", {2, 2}, {0, 1, 2, 3});
-    for (NdSbp s : {NdSbp({split(0), broadcast()}), NdSbp({split(1), split(0)}), NdSbp({partial_sum(), split(1)}), NdSbp({broadcast(), broadcast()})}) {
+    for (NdSbp s : {NdSbp({split(0), broadcast()}), NdSbp({split(1), split(0)}), NdSbp({partial_sum(), split(1)}),
+                    NdSbp({broadcast(), broadcast()})}) {
       Tensor x = ones({5, 7}, {.placement = p, .sbp = s}).set_requires_grad();
       Tensor y = dropout(x, 0.4);
       y.backward(ones({5, 7}, {.placement = p, .sbp = {broadcast(), split(1)}}));

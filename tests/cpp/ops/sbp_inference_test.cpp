@@ -29,8 +29,15 @@ struct Row {
 
 TEST(SbpInference, Matmul) {
   comm::run_ranks(2, [](int) {
-    for (Row r : std::vector<Row>{{"S0", "B", "S0"}, {"B", "S1", "S1"}, {"S1", "S0", "P"}, {"B", "B", "B"}, {"P", "B", "P"}, {"B", "P", "P"},
-                                  {"S0", "S1", "S1"}, {"S0", "S0", "P"}, {"S1", "S1", "S1"}}) {
+    for (Row r : std::vector<Row>{{"S0", "B", "S0"},
+                                  {"B", "S1", "S1"},
+                                  {"S1", "S0", "P"},
+                                  {"B", "B", "B"},
+                                  {"P", "B", "P"},
+                                  {"B", "P", "P"},
+                                  {"S0", "S1", "S1"},
+                                  {"S0", "S0", "P"},
+                                  {"S1", "S1", "S1"}}) {
       Tensor x = filled({4, 5}, sbp_of(r.x)), w = filled({5, 8}, sbp_of(r.w));
       Tensor y = matmul(x, w);
       // For the last three an operand must move: which one is by cost, and not part of the contract.
@@ -86,7 +93,8 @@ TEST(SbpInference, ElementWise) {
     EXPECT_EQ(got(cat({x("P"), x("P")})), "P");
     EXPECT_EQ(got(slice(x("P"), 0, 1, 3)), "P");
     EXPECT_EQ(got(clone(x("P"))), "P");
-    for (const Tensor& t : {relu(x("P")), exp(x("P")), x("P") + 1.0, softmax(x("P"), -1), argmax(x("P"), -1)}) EXPECT_EQ(got(t), "S(0)");
+    for (const Tensor& t : {relu(x("P")), exp(x("P")), x("P") + 1.0, softmax(x("P"), -1), argmax(x("P"), -1)})
+      EXPECT_EQ(got(t), "S(0)");
     EXPECT_EQ(got(x("S0") + x("P")), "S(0)");
     EXPECT_EQ(got(x("S1") * filled({4, 1}, sbp::broadcast())), "S(1)");
   });
@@ -97,8 +105,8 @@ TEST(SbpInference, Reductions) {
     auto got = [](const Tensor& t) { return t.nd_sbp()[0].str(); };
     Tensor s0 = filled({4, 6}, sbp::split(0)), s1 = filled({4, 6}, sbp::split(1)), b = filled({4, 6}, sbp::broadcast()),
            p = filled({4, 6}, sbp::partial_sum());
-    for (auto reduce : {+[](const Tensor& t, const std::optional<Dims>& d) { return sum(t, d); },
-                        +[](const Tensor& t, const std::optional<Dims>& d) { return mean(t, d); }}) {
+    for (auto reduce : {+[](const Tensor&t, const std::optional<Dims>&d) { return sum(t, d); },
+                        +[](const Tensor&t, const std::optional<Dims>&d) { return mean(t, d); }}) {
       EXPECT_EQ(got(reduce(s0, {})), "P");
       EXPECT_EQ(got(reduce(s0, Dims{0})), "P");
       EXPECT_EQ(got(reduce(s0, Dims{1})), "S(0)");
@@ -141,7 +149,11 @@ TEST(Errors, OfLayouts) {
     expect_error([&] { add(a, b); }, {"same placement", "positional 0", "positional 1", "[0, 1, 2]"});
     expect_error([&] { to_global(a, two, NdSbp(sbp::split(2))); }, {"axis", "2"});
     expect_error([&] { ones({4}, {.placement = two, .sbp = NdSbp(sbp::split(1))}); }, {"axis"});
-    expect_error([&] { ones({4}, {.placement = two, .sbp = {sbp::broadcast(), sbp::broadcast()}}); }, {"sbp"}, ErrorKind::kLayout);
+    expect_error(
+        [&] {
+          ones({4}, {.placement = two, .sbp = {sbp::broadcast(), sbp::broadcast()}});
+        },
+        {"sbp"}, ErrorKind::kLayout);
     expect_error([&] { sbp::split(-1); }, {"negative", "-1"});
     expect_error([&] { to_local(local); }, {"Expected global tensor for to_local"});
     expect_error([&] { to_global(local, two); }, {"sbp"}, ErrorKind::kLayout);

@@ -1,5 +1,5 @@
-// Derived signatures: each is right (the kernel on the parts gives the parts of the result, with no boxing), and none that
-// needs no communication is missing. Here a kernel is run on the parts of every rank in turn, without a world.
+// Derived signatures: each is right (the kernel on the parts gives the parts of the result, with no boxing), and none
+// that needs no communication is missing. Here a kernel is run on the parts of every rank in turn, without a world.
 #include "holon/dispatch/signature.h"
 
 #include <gtest/gtest.h>
@@ -41,13 +41,16 @@ Piece piece(const Dims& shape, Sbp sbp, int64_t ranks, int64_t rank) {
 }
 
 // Copies between a whole and its piece; to_piece or from it, adding if `add`.
-void transfer(std::vector<double>& whole, const Dims& shape, const Piece& p, std::vector<double>& part, bool to_piece, bool add) {
+void transfer(std::vector<double>& whole, const Dims& shape, const Piece& p, std::vector<double>& part, bool to_piece,
+              bool add) {
   Dims strides = contiguous_strides(shape), at = Dims::filled(shape.size(), 0);
   for (auto& v : part) {
     size_t e = 0;
     for (int d = 0; d < shape.size(); ++d) e += static_cast<size_t>((p.offset[d] + at[d]) * strides[d]);
-    if (to_piece) v = whole[e];
-    else whole[e] = add ? whole[e] + v : v;
+    if (to_piece)
+      v = whole[e];
+    else
+      whole[e] = add ? whole[e] + v : v;
     for (int d = shape.size() - 1; d >= 0 && ++at[d] == p.shape[d]; --d) at[d] = 0;
   }
 }
@@ -82,7 +85,8 @@ class Call {
     auto got = run(in_sbp, out_sbp, ranks, &text);
     if (!text.empty()) return text;
     for (size_t o = 0; o < out.size(); ++o)
-      if (std::string d = differs(got[o], truth_[o], tolerance(out[o].dtype)); !d.empty()) return fmt::format("output {}: {}", o, d);
+      if (std::string d = differs(got[o], truth_[o], tolerance(out[o].dtype)); !d.empty())
+        return fmt::format("output {}: {}", o, d);
     return {};
   }
 
@@ -90,7 +94,8 @@ class Call {
   bool shapes_fit(const Sbps& in_sbp, const Sbps& out_sbp, int64_t ranks) const {
     for (int64_t r = 0; r < ranks; ++r) {
       SmallVec<Meta, 4> local;
-      for (size_t i = 0; i < in.size(); ++i) local.push_back({piece(in[i].shape, in_sbp[i], ranks, r).shape, in[i].dtype});
+      for (size_t i = 0; i < in.size(); ++i)
+        local.push_back({piece(in[i].shape, in_sbp[i], ranks, r).shape, in[i].dtype});
       try {
         Infer infer(op, attrs, local, mask_);
         op.infer(infer);
@@ -126,7 +131,9 @@ class Call {
         transfer(values_[i], in[i].shape, p, v, true, false);
         if (in_sbp[i].is_partial()) {
           for (size_t e = 0; e < v.size(); ++e) {
-            double mine = r + 1 < ranks ? (static_cast<double>(mix(e, static_cast<uint64_t>(r), i) % 129) - 64) / (is_floating(in[i].dtype) ? 64 : 1) : rest[i][e];
+            double mine = r + 1 < ranks ? (static_cast<double>(mix(e, static_cast<uint64_t>(r), i) % 129) - 64) /
+                    (is_floating(in[i].dtype) ? 64 : 1)
+                                        : rest[i][e];
             rest[i][e] -= mine;
             v[e] = mine;
           }
@@ -137,10 +144,13 @@ class Call {
         Piece p = piece(out[o].shape, out_sbp[o], ranks, r);
         part.out_shape.push_back(out[o].shape);
         part.out_offset.push_back(p.offset);
-        outs.push_back(Array::empty_strided(p.shape, op.layout == Layout::kChannelsLast && p.shape.size() >= 4 ? channels_last_strides(p.shape)
-                                                                                                        : contiguous_strides(p.shape),
+        outs.push_back(Array::empty_strided(p.shape,
+                                            op.layout == Layout::kChannelsLast && p.shape.size() >= 4
+                                                ? channels_last_strides(p.shape)
+                                                : contiguous_strides(p.shape),
                                             out[o].dtype));
-        if (outs[o].nbytes()) std::memset(outs[o].bytes(), 0x4d, outs[o].nbytes());  // a kernel that leaves something out is seen
+        if (outs[o].nbytes())
+          std::memset(outs[o].bytes(), 0x4d, outs[o].nbytes());  // a kernel that leaves something out is seen
       }
       part.counts_once = !out_sbp[0].is_partial() || r == 0;
       SmallVec<const Array*, 4> in_ptr;
@@ -210,7 +220,8 @@ TEST(Signatures, AreRight) {
         if (!units_fit(s, ranks)) continue;
         ASSERT_FALSE(partial_bools(s, call.in)) << c.name();
         ++checked;
-        EXPECT_EQ(call.wrong(s.in, s.out, ranks), "") << c.name() << " on " << ranks << " ranks: " << text_of(s.in, s.out);
+        EXPECT_EQ(call.wrong(s.in, s.out, ranks), "")
+            << c.name() << " on " << ranks << " ranks: " << text_of(s.in, s.out);
       }
   }
   EXPECT_GT(checked, 1000);
@@ -234,7 +245,8 @@ TEST(Signatures, RunWithoutBoxing) {
             TensorVec in;
             for (size_t i = 0; i < call.in.size(); ++i)
               in.push_back(!call.present(i) ? Tensor()
-                                            : Tensor::global(part_of(input_values(c, i), c.in[i].shape, c.in[i].dtype, all, s.in[i], rank),
+                                            : Tensor::global(part_of(input_values(c, i), c.in[i].shape, c.in[i].dtype,
+                                                                     all, s.in[i], rank),
                                                              c.in[i].shape, c.in[i].dtype, intern_spec(all, s.in[i])));
             boxing::reset_boxing_counters();
             TensorVec outs = dispatch(call.op, in, call.attrs);
@@ -311,7 +323,8 @@ TEST(Signatures, AreComplete) {
     if (!sizes) continue;
     auto signatures = signatures_of(call.op, call.attrs, call.in, call.out);
     std::vector<std::vector<Sbp>> ins, outs;
-    for (size_t i = 0; i < call.in.size(); ++i) ins.push_back(call.present(i) ? choices(call.in[i], true) : std::vector<Sbp>{sbp::broadcast()});
+    for (size_t i = 0; i < call.in.size(); ++i)
+      ins.push_back(call.present(i) ? choices(call.in[i], true) : std::vector<Sbp>{sbp::broadcast()});
     for (auto& m : call.out) outs.push_back(choices(m, true));
     // No function into bools is linear; addends of comparisons can be right by chance.
     if (call.out[0].dtype == boolean)

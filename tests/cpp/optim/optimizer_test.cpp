@@ -142,9 +142,14 @@ TEST(Optimizer, StateDictIsStrictAndNamesWhatDiffers) {
   EXPECT_EQ(message([](auto&) {}), "");
   EXPECT_NE(message([](auto& d) { d.tensors.pop_back(); }).find("'0.exp_avg_sq' is missing"), std::string::npos);
   EXPECT_NE(message([](auto& d) { d.tensors[0].first = "0.momentum_buffer"; }).find("missing"), std::string::npos);
-  EXPECT_NE(message([](auto& d) { d.tensors.push_back({"7.exp_avg", d.tensors[0].second}); }).find("no '7.exp_avg'"), std::string::npos);
-  EXPECT_NE(message([](auto& d) { d.tensors[0].second = make({1}, float64, {1}); }).find("'0.exp_avg' is"), std::string::npos);
-  EXPECT_NE(message([](auto& d) { d.numbers.erase(d.numbers.begin()); }).find("'group0.lr' is missing"), std::string::npos);
+  EXPECT_NE(message([](auto& d) {
+              d.tensors.push_back({"7.exp_avg", d.tensors[0].second});
+            }).find("no '7.exp_avg'"),
+            std::string::npos);
+  EXPECT_NE(message([](auto& d) { d.tensors[0].second = make({1}, float64, {1}); }).find("'0.exp_avg' is"),
+            std::string::npos);
+  EXPECT_NE(message([](auto& d) { d.numbers.erase(d.numbers.begin()); }).find("'group0.lr' is missing"),
+            std::string::npos);
   SGD other({a, parameter({1})}, {.momentum = 0.9});
   EXPECT_THROW(other.load_state_dict(adam.state_dict()), Error);
 }
@@ -176,7 +181,12 @@ TEST(Clip, AnyNormAndValues) {
     a.set_grad(make({3, -4}, float64, {2}));
     b.set_grad(make({12}, float64, {1}));
   };
-  for (auto [p, norm] : {std::pair{1.0, 19.0}, {2.0, 13.0}, {3.0, std::cbrt(27 + 64 + 1728.0)}, {0.0, 3.0}, {double(INFINITY), 12.0}, {-double(INFINITY), 3.0}}) {
+  for (auto [p, norm] : {std::pair{1.0, 19.0},
+                         {2.0, 13.0},
+                         {3.0, std::cbrt(27 + 64 + 1728.0)},
+                         {0.0, 3.0},
+                         {double(INFINITY), 12.0},
+                         {-double(INFINITY), 3.0}}) {
     set();
     EXPECT_NEAR(clip_grad_norm(params, 1, p), norm, 1e-9);
     EXPECT_NEAR(values_of(a.grad().array())[1], -4 / norm, 1e-5);

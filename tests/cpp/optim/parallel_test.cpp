@@ -32,7 +32,8 @@ struct Training {
   std::vector<List> parameters;
 };
 
-// A perceptron of 7 -> 13 -> 5, so that no size divides; hidden units over the second axis, rows of the batch over the first.
+// A perceptron of 7 -> 13 -> 5, so that no size divides; hidden units over the second axis, rows of the batch over the
+// first.
 Training train(int64_t dp, int64_t tp, bool adam) {
   Training run;
   run_ranks(static_cast<int>(dp * tp), [&](int rank) {
@@ -42,8 +43,11 @@ Training train(int64_t dp, int64_t tp, bool adam) {
                          nn::Linear(13, 5, {.placement = p, .sbp = {broadcast(), split(1)}}),
                          nn::LayerNorm({5}, {.placement = p, .sbp = {broadcast(), broadcast()}}));
     std::unique_ptr<Optimizer> optimizer;
-    if (adam) optimizer = std::make_unique<AdamW>(model.parameters(), AdamOptions{.lr = 0.02, .weight_decay = 0.05});
-    else optimizer = std::make_unique<SGD>(model.parameters(), SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
+    if (adam)
+      optimizer = std::make_unique<AdamW>(model.parameters(), AdamOptions{.lr = 0.02, .weight_decay = 0.05});
+    else
+      optimizer =
+          std::make_unique<SGD>(model.parameters(), SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
     List losses, norms;
     for (int step = 0; step < 20; ++step) {
       Tensor x = randn({9, 7}, {.placement = p, .sbp = {split(0), broadcast()}});
@@ -79,7 +83,8 @@ TEST_P(Layouts, TrainAlike) {
     }
     ASSERT_EQ(run.parameters.size(), one.parameters.size());
     for (size_t k = 0; k < one.parameters.size(); ++k)
-      EXPECT_LT(largest_difference(run.parameters[k], one.parameters[k]), 2e-4) << dp << "x" << tp << " parameter " << k;
+      EXPECT_LT(largest_difference(run.parameters[k], one.parameters[k]), 2e-4)
+          << dp << "x" << tp << " parameter " << k;
   }
 }
 

@@ -1,5 +1,5 @@
-// Every rule against its formula in double precision, written here element by element, on one rank and on two under every
-// sbp; and float32 master copies of parameters of two bytes.
+// Every rule against its formula in double precision, written here element by element, on one rank and on two under
+// every sbp; and float32 master copies of parameters of two bytes.
 #include "holon/optim/rule.h"
 
 #include <gtest/gtest.h>
@@ -39,10 +39,12 @@ struct Reference {
     a.resize(n, r.kind == RuleKind::kAdagrad ? r.initial_accumulator_value : 0), b.resize(n), c.resize(n);
     List g(n), d(n);
     for (size_t i = 0; i < n; ++i) g[i] = (r.maximize ? -grad[i] : grad[i]) + (r.decoupled ? 0 : r.weight_decay * p[i]);
-    const double c1 = r.bias_correction ? 1 - std::pow(r.beta1, t) : 1, c2 = r.bias_correction ? 1 - std::pow(r.beta2, t) : 1;
+    const double c1 = r.bias_correction ? 1 - std::pow(r.beta1, t) : 1,
+                 c2 = r.bias_correction ? 1 - std::pow(r.beta2, t) : 1;
     if (r.kind == RuleKind::kLars) {
       const double of_p = norm(p), of_g = norm(grad);
-      const double scale = of_p > 0 && of_g > 0 ? r.trust_coefficient * of_p / (of_g + r.weight_decay * of_p + r.eps) : 1;
+      const double scale =
+          of_p > 0 && of_g > 0 ? r.trust_coefficient * of_p / (of_g + r.weight_decay * of_p + r.eps) : 1;
       for (double& x : g) x *= scale;
     }
     for (size_t i = 0; i < n; ++i) switch (r.kind) {
@@ -110,11 +112,19 @@ std::vector<std::pair<const char*, Rule>> rules() {
   add("rmsprop", RmspropOptions{.lr = 0.05, .alpha = 0.9, .weight_decay = 0.1});
   add("rmsprop centered", RmspropOptions{.lr = 0.05, .alpha = 0.9, .eps = 1e-2, .centered = true});
   add("rmsprop momentum", RmspropOptions{.lr = 0.02, .alpha = 0.9, .momentum = 0.7});
-  add("rmsprop both", RmspropOptions{.lr = 0.02, .alpha = 0.9, .eps = 1e-2, .weight_decay = 0.1, .momentum = 0.7, .centered = true, .maximize = true});
+  add("rmsprop both",
+      RmspropOptions{.lr = 0.02,
+                     .alpha = 0.9,
+                     .eps = 1e-2,
+                     .weight_decay = 0.1,
+                     .momentum = 0.7,
+                     .centered = true,
+                     .maximize = true});
   add("lamb", LambOptions{.lr = 0.05, .weight_decay = 0.1});
   add("lamb l2", LambOptions{.lr = 0.05, .weight_decay = 0.1, .decoupled = false, .bias_correction = false});
   add("lars", LarsOptions{.lr = 1, .momentum = 0.9, .weight_decay = 0.1, .trust_coefficient = 0.1});
-  add("lars nesterov", LarsOptions{.lr = 1, .momentum = 0.5, .trust_coefficient = 0.1, .nesterov = true, .maximize = true});
+  add("lars nesterov",
+      LarsOptions{.lr = 1, .momentum = 0.5, .trust_coefficient = 0.1, .nesterov = true, .maximize = true});
   return list;
 }
 
@@ -163,7 +173,8 @@ TEST(Rule, IsRightUnderEverySbp) {
               update(rule, slots);
             }
             EXPECT_EQ(slots[0].param.nd_sbp(), NdSbp(own));
-            EXPECT_LT(largest_difference(values_of(slots[0].param.full().array()), ref.p), 1e-12) << what << " " << own.str() << " " << given.str();
+            EXPECT_LT(largest_difference(values_of(slots[0].param.full().array()), ref.p), 1e-12)
+                << what << " " << own.str() << " " << given.str();
           }
     });
 }
@@ -174,15 +185,22 @@ TEST(Rule, IsRightOnEveryPlacement) {
     Placement grid("cpu", Dims{2, 2}, {0, 1, 2, 3}), some("cpu", {2, 1}), one("cpu", {3});
     for (auto& [what, rule] : rules()) {
       Slot slots[4];
-      const std::pair<Placement, NdSbp> layouts[] = {{grid, {sbp::split(0), sbp::broadcast()}}, {grid, {sbp::partial_sum(), sbp::split(1)}}, {some, sbp::split(1)}, {one, sbp::broadcast()}};
-      for (size_t i = 0; i < 4; ++i) slots[i].param = data::place(make(numbers(15, 1), float64, {3, 5}), layouts[i].first, layouts[i].second);
+      const std::pair<Placement, NdSbp> layouts[] = {{grid, {sbp::split(0), sbp::broadcast()}},
+                                                     {grid, {sbp::partial_sum(), sbp::split(1)}},
+                                                     {some, sbp::split(1)},
+                                                     {one, sbp::broadcast()}};
+      for (size_t i = 0; i < 4; ++i)
+        slots[i].param = data::place(make(numbers(15, 1), float64, {3, 5}), layouts[i].first, layouts[i].second);
       Reference ref{numbers(15, 1)};
       for (int step = 0; step < 3; ++step) {
-        for (size_t i = 0; i < 4; ++i) slots[i].grad = data::place(make(gradient(step), float64, {3, 5}), layouts[i].first, layouts[i].second);
+        for (size_t i = 0; i < 4; ++i)
+          slots[i].grad = data::place(make(gradient(step), float64, {3, 5}), layouts[i].first, layouts[i].second);
         ref.step(rule, gradient(step));
         update(rule, slots);
       }
-      for (Slot& s : slots) EXPECT_LT(largest_difference(values_of(s.param.full().array()), ref.p), 1e-12) << what << " " << s.param.nd_sbp().str();
+      for (Slot& s : slots)
+        EXPECT_LT(largest_difference(values_of(s.param.full().array()), ref.p), 1e-12)
+            << what << " " << s.param.nd_sbp().str();
     }
   });
 }
@@ -240,9 +258,14 @@ TEST(Rule, StateLoadsAcrossSbps) {
 TEST(Rule, ClippingAndScalingAgreeOverRanks) {
   run_ranks(3, [](int rank) {
     Placement all = Placement::all("cpu"), some("cpu", {1, 2});
-    const std::pair<Placement, NdSbp> layouts[] = {{all, sbp::split(0)}, {all, sbp::broadcast()}, {all, sbp::partial_sum()}, {some, sbp::split(1)}, {some, sbp::broadcast()}};
+    const std::pair<Placement, NdSbp> layouts[] = {{all, sbp::split(0)},
+                                                   {all, sbp::broadcast()},
+                                                   {all, sbp::partial_sum()},
+                                                   {some, sbp::split(1)},
+                                                   {some, sbp::broadcast()}};
     std::vector<Tensor> params;
-    for (auto& [placement, sbp] : layouts) params.push_back(data::place(make(numbers(15, 1), float64, {3, 5}), placement, sbp));
+    for (auto& [placement, sbp] : layouts)
+      params.push_back(data::place(make(numbers(15, 1), float64, {3, 5}), placement, sbp));
     auto set = [&] {
       List whole;
       for (size_t i = 0; i < params.size(); ++i) {
@@ -257,8 +280,10 @@ TEST(Rule, ClippingAndScalingAgreeOverRanks) {
       double want = std::isinf(p) ? std::abs(whole[0]) : 0;
       for (double x : whole) {
         double a = std::abs(x);
-        if (std::isinf(p)) want = p > 0 ? std::max(want, a) : std::min(want, a);
-        else want += p == 0 ? a != 0 : std::pow(a, p);
+        if (std::isinf(p))
+          want = p > 0 ? std::max(want, a) : std::min(want, a);
+        else
+          want += p == 0 ? a != 0 : std::pow(a, p);
       }
       if (p > 0 && !std::isinf(p)) want = std::pow(want, 1 / p);
       EXPECT_NEAR(clip_grad_norm(params, want / 2, p) / want, 1, 1e-12) << p;

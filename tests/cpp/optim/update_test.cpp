@@ -42,8 +42,10 @@ struct AdamReference {
     m.resize(p.size()), v.resize(p.size()), most.resize(p.size());
     for (size_t i = 0; i < p.size(); ++i) {
       double g = o.maximize ? -grad[i] : grad[i];
-      if (o.decoupled) p[i] -= o.lr * o.weight_decay * p[i];
-      else g += o.weight_decay * p[i];
+      if (o.decoupled)
+        p[i] -= o.lr * o.weight_decay * p[i];
+      else
+        g += o.weight_decay * p[i];
       m[i] = o.beta1 * m[i] + (1 - o.beta1) * g;
       v[i] = o.beta2 * v[i] + (1 - o.beta2) * g * g;
       most[i] = std::max(most[i], v[i]);
@@ -59,9 +61,11 @@ INSTANTIATE_TEST_SUITE_P(All, Rules, ::testing::Values(float32, float64, float16
 
 TEST_P(Rules, SgdFollowsItsFormula) {
   DType t = GetParam();
-  for (SgdOptions o : {SgdOptions{.lr = 0.1}, SgdOptions{.lr = 0.1, .weight_decay = 0.02}, SgdOptions{.lr = 0.1, .maximize = true},
-                       SgdOptions{.lr = 0.05, .momentum = 0.9}, SgdOptions{.lr = 0.05, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.1},
-                       SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true, .maximize = true}}) {
+  for (SgdOptions o :
+       {SgdOptions{.lr = 0.1}, SgdOptions{.lr = 0.1, .weight_decay = 0.02}, SgdOptions{.lr = 0.1, .maximize = true},
+        SgdOptions{.lr = 0.05, .momentum = 0.9},
+        SgdOptions{.lr = 0.05, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.1},
+        SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true, .maximize = true}}) {
     std::vector<Tensor> params{make(numbers(15, 1), t, {3, 5}), make(numbers(4, 2), t, {4})}, momenta(2);
     SgdReference a{values_of(params[0].array()), {}}, b{values_of(params[1].array()), {}};
     for (int step = 0; step < 5; ++step) {
@@ -78,8 +82,10 @@ TEST_P(Rules, SgdFollowsItsFormula) {
 
 TEST_P(Rules, AdamFollowsItsFormula) {
   DType t = GetParam();
-  for (AdamOptions o : {AdamOptions{.lr = 0.01}, AdamOptions{.lr = 0.01, .weight_decay = 0.1}, AdamOptions{.lr = 0.01, .weight_decay = 0.1, .decoupled = true},
-                        AdamOptions{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.5, .amsgrad = true}, AdamOptions{.lr = 0.02, .eps = 1e-3, .maximize = true}}) {
+  for (AdamOptions o : {AdamOptions{.lr = 0.01}, AdamOptions{.lr = 0.01, .weight_decay = 0.1},
+                        AdamOptions{.lr = 0.01, .weight_decay = 0.1, .decoupled = true},
+                        AdamOptions{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.5, .amsgrad = true},
+                        AdamOptions{.lr = 0.02, .eps = 1e-3, .maximize = true}}) {
     std::vector<Tensor> params{make(numbers(15, 1), t, {3, 5})}, m(1), v(1), most(1);
     AdamReference ref{values_of(params[0].array()), {}, {}, {}};
     for (int step = 1; step <= 6; ++step) {
@@ -98,7 +104,9 @@ TEST_P(Rules, AdamFollowsItsFormula) {
 
 TEST(Update, LargeTensorsAreUpdatedWhole) {
   size_t n = 3 * (1 << 15) + 7;
-  std::vector<Tensor> params{make(numbers(n, 1), float32, {static_cast<int64_t>(n)}), make(numbers(3, 2), float32, {3})}, momenta(2);
+  std::vector<Tensor> params{make(numbers(n, 1), float32, {static_cast<int64_t>(n)}),
+                             make(numbers(3, 2), float32, {3})},
+      momenta(2);
   std::vector<Tensor> grads{make(numbers(n, 3), float32, {static_cast<int64_t>(n)}), make(numbers(3, 4), float32, {3})};
   SgdOptions o{.lr = 0.1, .momentum = 0.9};
   SgdReference a{values_of(params[0].array()), {}}, b{values_of(params[1].array()), {}};
@@ -129,12 +137,14 @@ TEST(Update, StridesDoNotMatter) {
     }
     EXPECT_LT(largest_difference(values_of(params[0].array()), ref.p), 2e-6) << gaps;
     List after = values_of(whole.array());
-    for (size_t i = 1; gaps && i < 24; i += 2) EXPECT_EQ(after[i], before[i]) << "between the elements lies somebody else's";
+    for (size_t i = 1; gaps && i < 24; i += 2)
+      EXPECT_EQ(after[i], before[i]) << "between the elements lies somebody else's";
   }
 }
 
 TEST(Update, SkipsParametersWithoutGradientAndCountsVersions) {
-  std::vector<Tensor> params{make({1, 2}, float32, {2}), make({3, 4}, float32, {2}), make({}, float32, {0})}, momenta(3);
+  std::vector<Tensor> params{make({1, 2}, float32, {2}), make({3, 4}, float32, {2}), make({}, float32, {0})},
+      momenta(3);
   std::vector<Tensor> grads{make({1, 1}, float32, {2}), Tensor(), make({}, float32, {0})};
   uint32_t version = params[0].array().storage->version, other = params[1].array().storage->version;
   sgd_update(params, grads, momenta, {.lr = 1, .momentum = 0.5});
@@ -146,7 +156,8 @@ TEST(Update, SkipsParametersWithoutGradientAndCountsVersions) {
 }
 
 TEST(Update, RefusesWhatDoesNotFit) {
-  auto refused = [](std::vector<Tensor> params, std::vector<Tensor> grads, std::vector<Tensor> state, SgdOptions o = {.momentum = 0.9}) {
+  auto refused = [](std::vector<Tensor> params, std::vector<Tensor> grads, std::vector<Tensor> state,
+                    SgdOptions o = {.momentum = 0.9}) {
     List before = values_of(params[0].array());
     EXPECT_THROW(sgd_update(params, grads, state, o), Error);
     EXPECT_EQ(values_of(params[0].array()), before);

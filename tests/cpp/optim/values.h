@@ -35,7 +35,9 @@ inline std::vector<double> values_of(const Array& a) {
 // A list without pattern, the same on every machine.
 inline std::vector<double> numbers(size_t n, int seed) {
   std::vector<double> out;
-  for (size_t i = 0; i < n; ++i) out.push_back(std::sin(1.7 * static_cast<double>(i) + seed) + 0.1 * std::cos(0.3 * static_cast<double>(i * i) + seed));
+  for (size_t i = 0; i < n; ++i)
+    out.push_back(std::sin(1.7 * static_cast<double>(i) + seed) +
+                  0.1 * std::cos(0.3 * static_cast<double>(i * i) + seed));
   return out;
 }
 

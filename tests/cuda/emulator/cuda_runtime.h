@@ -1,5 +1,5 @@
-// The part of CUDA's runtime that Holon calls, for the emulator (emulator.h). Device memory cannot be touched by the host but in
-// kernels and copies, and copies in the wrong direction fail, as on a device.
+// The part of CUDA's runtime that Holon calls, for the emulator (emulator.h). Device memory cannot be touched by the
+// host but in kernels and copies, and copies in the wrong direction fail, as on a device.
 //
 // EMULATED_DEVICES=N      how many devices there are (2)
 // EMULATED_MEMORY_MB=N    how much memory each has (4096)
@@ -7,9 +7,12 @@
 // EMULATED_PINNED_MB=N    how much of the host's memory can be pinned (4096)
 // EMULATED_LAZY=1         work waits on its stream until somebody waits for it: missing waits show
 // EMULATED_SHARED_KB=N    the shared memory that a block may have (227); emulated_shared_kb(N) later on
-// EMULATED_LAUNCHES=FILE  a line for each launch: where in the module the kernel begins (hexadecimal), and the numbers of
-//                         blocks, threads of a block, and bytes of dynamic shared memory; emulated_launches(FILE) later on
-// EMULATED_REVERSED=1     threads and blocks run from the last to the first: a barrier that is missing shows in one of the two orders
+// EMULATED_LAUNCHES=FILE  a line for each launch: where in the module the kernel begins (hexadecimal), and the numbers
+// of
+//                         blocks, threads of a block, and bytes of dynamic shared memory; emulated_launches(FILE) later
+//                         on
+// EMULATED_REVERSED=1     threads and blocks run from the last to the first: a barrier that is missing shows in one of
+// the two orders
 #pragma once
 
 #include <cstddef>
@@ -37,9 +40,23 @@ enum cudaError_t {
   cudaErrorCapturedEvent = 907,
   cudaErrorStreamCaptureWrongThread = 908,
 };
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
-enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive, cudaStreamCaptureStatusInvalidated };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone,
+  cudaStreamCaptureStatusActive,
+  cudaStreamCaptureStatusInvalidated
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
@@ -52,13 +69,13 @@ using cudaStream_t = emulator::Stream*;
 namespace emulator {
 struct Event;
 struct Graph;
-}
+}  // namespace emulator
 using cudaEvent_t = emulator::Event*;
 using cudaGraph_t = emulator::Graph*;
 using cudaGraphExec_t = emulator::Graph*;
 
-constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0, cudaHostAllocMapped = 2,
-                   cudaHostAllocPortable = 1;
+constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2,
+                   cudaHostAllocDefault = 0, cudaHostAllocMapped = 2, cudaHostAllocPortable = 1;
 
 struct cudaDeviceProp {
   char name[256];
@@ -88,7 +105,8 @@ cudaError_t cudaMallocHost(void** p, size_t bytes);
 cudaError_t cudaFreeHost(void* p);
 cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned flags);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
-cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
+                                cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);

@@ -31,17 +31,20 @@ void store(void* to, DType dtype, int64_t at, C value) {
 
 // rows x cols, packed row by row.
 template <class C>
-void pack(const void* from, DType dtype, const Operand& o, int64_t batch, int64_t rows, int64_t cols, std::vector<C>& to) {
+void pack(const void* from, DType dtype, const Operand& o, int64_t batch, int64_t rows, int64_t cols,
+          std::vector<C>& to) {
   to.resize(static_cast<size_t>(rows * cols));
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j)
-      to[static_cast<size_t>(i * cols + j)] = load<C>(from, dtype, batch * o.batch_stride + (o.transposed ? j * o.ld + i : i * o.ld + j));
+      to[static_cast<size_t>(i * cols + j)] =
+          load<C>(from, dtype, batch * o.batch_stride + (o.transposed ? j * o.ld + i : i * o.ld + j));
 }
 
 template <class C>
 C apply(Act act, C x) {
   if (act == Act::kRelu) return x < C(0) ? C(0) : x;
-  if (act == Act::kGeluTanh) return C(0.5) * x * (C(1) + std::tanh(C(0.7978845608028654) * (x + C(0.044715) * x * x * x)));
+  if (act == Act::kGeluTanh)
+    return C(0.5) * x * (C(1) + std::tanh(C(0.7978845608028654) * (x + C(0.044715) * x * x * x)));
   return x;
 }
 
@@ -75,7 +78,9 @@ void run(const Product& p, const void* a, const void* b, const void* c, void* d,
 // float64 has no epilogues, so that the ways without them are gone, too.
 bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias) {
   if (p.dtype == DType::kFloat64 && (bias || p.act != Act::kNone)) return false;
-  emulator::enqueue(stream(), [=] { p.dtype == DType::kFloat64 ? run<double>(p, a, b, c, d, bias) : run<float>(p, a, b, c, d, bias); });
+  emulator::enqueue(stream(), [=] {
+    p.dtype == DType::kFloat64 ? run<double>(p, a, b, c, d, bias) : run<float>(p, a, b, c, d, bias);
+  });
   return true;
 }
 

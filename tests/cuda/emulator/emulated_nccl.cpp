@@ -87,8 +87,8 @@ std::string do_together(Handle h, cudaStream_t stream, std::vector<Result> resul
   return {};
 }
 
-// Messages between two, which may be threads or processes, go over a socket that is named by the id. Both sides wait for
-// each other on a thread of the stream's, and until they are aborted if the other one is gone.
+// Messages between two, which may be threads or processes, go over a socket that is named by the id. Both sides wait
+// for each other on a thread of the stream's, and until they are aborted if the other one is gone.
 constexpr int kTickMs = 2;
 
 bool is_ready(const Member& m, int socket, short what) {
@@ -105,7 +105,8 @@ void hang(Member& m) {
 // EMULATED_LINK_MS=n: meeting takes so long.
 bool meet(Member& m) {
   if (m.socket >= 0) return true;
-  if (const char* ms = std::getenv("EMULATED_LINK_MS")) std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(ms)));
+  if (const char* ms = std::getenv("EMULATED_LINK_MS"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(ms)));
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   for (int i = 0; i < 32; ++i) std::snprintf(name.sun_path + 1 + 2 * i, 3, "%02x", m.id[static_cast<size_t>(i)]);
@@ -141,7 +142,9 @@ void send_now(Member& m, const void* data, uint64_t bytes) {
   std::vector<char> host(bytes);
   emulator::with_memory([&] { std::memcpy(host.data(), data, bytes); });
   char taken = 0;
-  if (!meet(m) || !move<true>(m, &bytes, sizeof bytes) || !move<true>(m, host.data(), bytes) || !move<false>(m, &taken, 1)) hang(m);
+  if (!meet(m) || !move<true>(m, &bytes, sizeof bytes) || !move<true>(m, host.data(), bytes) ||
+      !move<false>(m, &taken, 1))
+    hang(m);
 }
 
 void receive_now(Member& m, void* data, uint64_t bytes) {
@@ -149,7 +152,8 @@ void receive_now(Member& m, void* data, uint64_t bytes) {
   char taken = 1;
   if (!meet(m) || !move<false>(m, &sent, sizeof sent)) return hang(m);
   if (sent != bytes) {
-    std::fprintf(stderr, "emulator: a message of %zu bytes was sent, and %zu are received\n", static_cast<size_t>(sent), static_cast<size_t>(bytes));
+    std::fprintf(stderr, "emulator: a message of %zu bytes was sent, and %zu are received\n", static_cast<size_t>(sent),
+                 static_cast<size_t>(bytes));
     std::abort();
   }
   std::vector<char> host(bytes);

@@ -52,8 +52,8 @@ void enqueue_late(Stream* stream, std::function<void()> work);
 // be done, true: `hung` is done instead, late.
 void enqueue_meeting(Stream* stream, std::function<void()> work, std::function<bool()> hangs,
                      std::function<void()> hung);
-// Work that a thread of the stream's own does, as all that is put there from then on, while the host goes on. The memory
-// of devices is open to it in with_memory() only.
+// Work that a thread of the stream's own does, as all that is put there from then on, while the host goes on. The
+// memory of devices is open to it in with_memory() only.
 void enqueue_beside(Stream* stream, std::function<void()> work);
 void with_memory(const std::function<void()>& work);
 // Adds to the list of EMULATED_LAUNCHES.

@@ -1,4 +1,5 @@
 """boxing_pairs.py where the ranks are on two hosts, as far as Holon knows."""
+
 import os
 import runpy
 from pathlib import Path

@@ -1,4 +1,5 @@
 """Every boxing on devices gives what it gives on the CPU."""
+
 import itertools
 import sys
 
@@ -39,14 +40,16 @@ def compare(shape, dtype, source, target, before, after, where=("cuda", "cuda"))
     assert cuda.placement == flow.placement(where[1], target) and list(cuda.shape) == list(cpu.shape)
     a, b = part_of(cpu), part_of(cuda)
     assert a.shape == b.shape and a.dtype == b.dtype, (a.shape, b.shape)
-    np.testing.assert_array_equal(a, b, err_msg=f"{shape} {dtype} {source} {before} -> {target} {after} {where} on rank {rank}")
+    np.testing.assert_array_equal(
+        a, b, err_msg=f"{shape} {dtype} {source} {before} -> {target} {after} {where} on rank {rank}"
+    )
     done += 1
 
 
 ranks = list(range(world))
 one = [S(0), S(1), B, P]
 for before, after in itertools.product(one, one):
-    for shape in ((5, 3), (4, 6), (1, 7), (0, 3), (3, 1))[:5 if world == 2 else 2]:
+    for shape in ((5, 3), (4, 6), (1, 7), (0, 3), (3, 1))[: 5 if world == 2 else 2]:
         compare(shape, flow.float32, ranks, ranks, before, after)
     for where in (("cuda", "cpu"), ("cpu", "cuda")):
         compare((5, 7), flow.float32, ranks, ranks, before, after, where)

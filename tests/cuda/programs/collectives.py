@@ -1,4 +1,5 @@
 """comm's collectives on tensors of devices, and send and recv."""
+
 import sys
 
 import numpy as np
@@ -34,7 +35,7 @@ for r in range(world):
 
 whole = flow.tensor(np.concatenate([mine() + r for r in range(world)])).to(device)
 part = flow.zeros(3, 4, device=device)
-comm.reduce_scatter(part, [whole[3 * r:3 * r + 3] for r in range(world)])
+comm.reduce_scatter(part, [whole[3 * r : 3 * r + 3] for r in range(world)])
 np.testing.assert_array_equal(host(part), sum(mine(r) + rank for r in range(world)))
 
 out = [flow.zeros(3, 4, device=device) for _ in range(world)]
@@ -51,6 +52,10 @@ elif rank == 1:
 # What a rank gives on the CPU to a placement of devices.
 t = flow.tensor(mine()).to_global(flow.placement("cuda", list(range(world))), flow.sbp.broadcast)
 np.testing.assert_array_equal(host(t.to_local()), mine(0))
-flags = flow.tensor(np.array([rank == 0, False, rank == world - 1])).to(device).to_global(flow.placement("cuda", list(range(world))), flow.sbp.split(0))
+flags = (
+    flow.tensor(np.array([rank == 0, False, rank == world - 1]))
+    .to(device)
+    .to_global(flow.placement("cuda", list(range(world))), flow.sbp.split(0))
+)
 np.testing.assert_array_equal(flags.to_global(sbp=flow.sbp.broadcast).to_local().cpu().numpy().sum(), 2)
 sys.stdout.write(f"rank {rank}: all right\n")

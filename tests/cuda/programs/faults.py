@@ -1,4 +1,5 @@
 """What goes wrong between ranks on devices raises, on every rank that is left, in time."""
+
 import os
 import sys
 import time
@@ -28,7 +29,7 @@ try:
     if kind == "shape":
         part(4 + rank).to_global(sbp=B).to_local().cpu()
     elif kind == "order":
-        for sbp in (B, S(0))[::1 if rank == 0 else -1]:
+        for sbp in (B, S(0))[:: 1 if rank == 0 else -1]:
             part(8).to_global(sbp=sbp).to_local().cpu()
     else:
         part(4).to_global(sbp=B).to_local().cpu()

@@ -1,4 +1,5 @@
 """nn.Graph over ranks with a cuda device each: data parallel, ZeRO, a split model and two stages train as on the CPU."""
+
 import sys
 
 import numpy as np
@@ -40,7 +41,12 @@ def train(device, how, clip=False):
     model = MLP().to_global(place, sbp.broadcast)
     if how == "split":
         model.a.to_global(place, sbp.split(0))
-    groups = [{"params": list(model.parameters()), **({"clip_grad_max_norm": 0.1, "clip_grad_norm_type": 2.0} if clip else {})}]
+    groups = [
+        {
+            "params": list(model.parameters()),
+            **({"clip_grad_max_norm": 0.1, "clip_grad_norm_type": 2.0} if clip else {}),
+        }
+    ]
     optimizer = flow.optim.AdamW(groups, lr=1e-2)
     step = Train(model, optimizer, zero={"zero1": 1, "zero2": 2}.get(how, 0), micro=2 if how == "micro" else 1)
     rng = np.random.default_rng(3)

@@ -1,4 +1,5 @@
 """A pipeline of stages on devices trains as it does on the CPU, and its data goes from device to device."""
+
 import os
 import sys
 
@@ -22,7 +23,9 @@ class Model(nn.Module):
     def __init__(self, kind):
         super().__init__()
         self.kind = kind
-        self.stages = nn.ModuleList(nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 12)) for _ in range(STAGES))
+        self.stages = nn.ModuleList(
+            nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 12)) for _ in range(STAGES)
+        )
         for i, stage in enumerate(self.stages):
             stage.to_global(place(kind, i), B)
 

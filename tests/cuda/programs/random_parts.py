@@ -1,4 +1,5 @@
 """A rank's part of a random tensor on devices is its part on the CPU, however the tensor is split."""
+
 import numpy as np
 
 import holon as flow
@@ -26,7 +27,9 @@ for shape in [(130,), (6, 200), (9, 7, 35), (4, 3)]:
             compare(lambda where: flow.randn(*shape, placement=where, sbp=sbp, dtype=dtype))
             compare(lambda where: flow.rand(*shape, placement=where, sbp=sbp, dtype=dtype))
         compare(lambda where: flow.randint(0, 1000, shape, placement=where, sbp=sbp))
-        compare(lambda where: flow.nn.functional.dropout(flow.ones(*shape, placement=where, sbp=sbp), 0.4, training=True))
+        compare(
+            lambda where: flow.nn.functional.dropout(flow.ones(*shape, placement=where, sbp=sbp), 0.4, training=True)
+        )
 compare(lambda where: flow.randperm(501, placement=where, sbp=S(0)))
 compare(lambda where: flow.arange(0, 501, placement=where, sbp=S(0)))
 compare(lambda where: flow.eye(31, 17, placement=where, sbp=S(1)))

@@ -1,6 +1,7 @@
 """Trains a small GPT with dropout in an nn.Graph, laid out as WORDS says, and prints what each step gives, bit by bit,
 with how often the host put work on the device and how many recordings a step has. Run with HOLON_CUDA_GRAPHS=1 and 0 it
 must print the same bits."""
+
 import ctypes
 import hashlib
 import os

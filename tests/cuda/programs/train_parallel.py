@@ -1,4 +1,5 @@
 """Steps of data-parallel, tensor-parallel and pipelined training on devices give the numbers of the CPU."""
+
 import os
 import sys
 
@@ -34,7 +35,7 @@ def train(kind, layout, graph=False, steps=3):
         net.two.bias = nn.Parameter(net.two.bias.detach().to_global(everywhere, B))
         place, x_sbp, y_place, y_sbp = everywhere, B, everywhere, B
     else:
-        first, last = flow.placement(kind, everyone[:world // 2]), flow.placement(kind, everyone[world // 2:])
+        first, last = flow.placement(kind, everyone[: world // 2]), flow.placement(kind, everyone[world // 2 :])
         net.one.to_global(first, B)
         net.two.to_global(last, B)
         place, x_sbp, y_place, y_sbp = first, S(0), last, S(0)
@@ -51,6 +52,7 @@ def train(kind, layout, graph=False, steps=3):
         return loss
 
     if graph:
+
         class Step(nn.Graph):
             def __init__(self):
                 super().__init__()
@@ -77,7 +79,7 @@ def train(kind, layout, graph=False, steps=3):
 
 
 for layout in ("data", "tensor", "pipeline"):
-    for graph in (False, True)[:1 + ("graph" in os.environ.get("WORDS", ""))]:
+    for graph in (False, True)[: 1 + ("graph" in os.environ.get("WORDS", ""))]:
         host, device = train("cpu", layout, graph), train("cuda", layout, graph)
         np.testing.assert_allclose(host[0], device[0], rtol=2e-6, err_msg=f"{layout} losses, graph {graph}")
         for a, b in zip(host[1], device[1]):

@@ -1,5 +1,6 @@
 """Mixed precision: flow.autocast with a GradScaler in eager mode, and config.enable_amp with set_grad_scaler in nn.Graph. The curves are near
 that of float32."""
+
 import numpy as np
 import oneflow as flow
 import oneflow.nn as nn
@@ -11,7 +12,9 @@ B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
 def setup():
     flow.manual_seed(9)
     model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 1)).to_global(P, B)
-    optimizer = flow.optim.SGD([{"params": model.parameters(), "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}], lr=0.1, momentum=0.5)
+    optimizer = flow.optim.SGD(
+        [{"params": model.parameters(), "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}], lr=0.1, momentum=0.5
+    )
     return model, optimizer
 
 
@@ -24,7 +27,9 @@ def batches():
 
 def eager(amp):
     model, optimizer = setup()
-    scaler = flow.amp.GradScaler(init_scale=2.0**10, growth_factor=2.0, backoff_factor=0.5, growth_interval=1000, enabled=amp)
+    scaler = flow.amp.GradScaler(
+        init_scale=2.0**10, growth_factor=2.0, backoff_factor=0.5, growth_interval=1000, enabled=amp
+    )
     losses = []
     for x, y in batches():
         with flow.autocast("cpu", dtype=flow.bfloat16, enabled=amp):

@@ -1,4 +1,5 @@
 """A CNN on global tensors, data parallel: split images, broadcast parameters."""
+
 import numpy as np
 import oneflow as flow
 import oneflow.nn as nn

@@ -1,5 +1,6 @@
 """State dicts between layouts: a model trained under one placement and sbp goes on under another, through global and through local values,
 with its optimizer and its schedule."""
+
 import copy
 
 import numpy as np
@@ -78,7 +79,9 @@ def main():
     else:
         raise AssertionError("local values were taken for global parameters")
     parts = to_local({"nested": [state["0.weight"], (state["0.bias"],)]})
-    assert parts["nested"][0].shape[0] == 10 // flow.env.get_world_size() + (flow.env.get_rank() < 10 % flow.env.get_world_size())
+    assert parts["nested"][0].shape[0] == 10 // flow.env.get_world_size() + (
+        flow.env.get_rank() < 10 % flow.env.get_world_size()
+    )
     print("result", *(f"{v:.5f}" for v in losses + expected))
 
 

@@ -3,6 +3,7 @@ are made of them; one class of graphs serves training (mixed precision, accumula
 
 Data, tensor and pipeline parallel sizes follow from the number of ranks. The losses are the same for all of them.
 """
+
 import logging
 import math
 
@@ -100,8 +101,11 @@ class Linear1D(nn.Module):
     def __init__(self, i, o, parallel, method, skip_bias_add=False, *, layer_idx=0):
         super().__init__()
         self.skip_bias_add = skip_bias_add
-        weight, bias = {"col": ([sbp.broadcast, sbp.split(1)], [sbp.broadcast, sbp.split(0)]), "row": ([sbp.broadcast, sbp.split(0)], BB),
-                        "data": (BB, BB)}[parallel]
+        weight, bias = {
+            "col": ([sbp.broadcast, sbp.split(1)], [sbp.broadcast, sbp.split(0)]),
+            "row": ([sbp.broadcast, sbp.split(0)], BB),
+            "data": (BB, BB),
+        }[parallel]
         self.weight = parameter((i, o), weight, layer_idx, method)
         self.bias = parameter((o,), bias, layer_idx)
 
@@ -132,7 +136,9 @@ class LayerNorm(nn.Module):
 
     def forward(self, x):
         axis = x.ndim - 1
-        return flow._C.layer_norm_affine(x, self.weight, self.bias, begin_norm_axis=axis, begin_params_axis=axis, epsilon=self.eps)
+        return flow._C.layer_norm_affine(
+            x, self.weight, self.bias, begin_norm_axis=axis, begin_params_axis=axis, epsilon=self.eps
+        )
 
 
 class Attention(nn.Module):
@@ -143,7 +149,9 @@ class Attention(nn.Module):
         self.norm_factor = 1.0 / math.sqrt(float(self.head)) / self.coeff
         self.dropout = nn.Dropout(p=dropout)
         self.query_key_value = Linear1D(HIDDEN, 3 * HIDDEN, "col", init_method(0.1), layer_idx=layer_idx)
-        self.dense = Linear1D(HIDDEN, HIDDEN, "row", init_method(0.1 / math.sqrt(2 * LAYERS)), skip_bias_add=True, layer_idx=layer_idx)
+        self.dense = Linear1D(
+            HIDDEN, HIDDEN, "row", init_method(0.1 / math.sqrt(2 * LAYERS)), skip_bias_add=True, layer_idx=layer_idx
+        )
 
     def forward(self, x, mask=None, past_key_value=None, use_cache=False):
         if mask is not None:
@@ -157,7 +165,9 @@ class Attention(nn.Module):
             v = flow.cat((past_value.type_as(v), v), dim=2)
         scores = flow.matmul(q, k, transpose_b=True, alpha=self.norm_factor)
         if self.fused and mask is not None:
-            weights = flow._C.fused_scale_mask_softmax_dropout(scores, mask, fill_value=-10000.0, scale=self.coeff, p=self.dropout_prob)[0]
+            weights = flow._C.fused_scale_mask_softmax_dropout(
+                scores, mask, fill_value=-10000.0, scale=self.coeff, p=self.dropout_prob
+            )[0]
         else:
             scores = scores * self.coeff
             if mask is not None:
@@ -173,7 +183,9 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, *, layer_idx=0):
         super().__init__()
-        self.dense_h_to_4h = Linear1D(HIDDEN, 4 * HIDDEN, "col", init_method(0.1), skip_bias_add=True, layer_idx=layer_idx)
+        self.dense_h_to_4h = Linear1D(
+            HIDDEN, 4 * HIDDEN, "col", init_method(0.1), skip_bias_add=True, layer_idx=layer_idx
+        )
         self.dense_4h_to_h = Linear1D(4 * HIDDEN, HIDDEN, "row", init_method(0.1), layer_idx=layer_idx)
 
     def forward(self, x):
@@ -218,11 +230,15 @@ class GPT(nn.Module):
     def forward(self, input_ids, past=None, use_cache=False):
         input_ids = input_ids.to_global(placement=grid.placement(0))
         begin, length = (0 if past is None else past[0][0].size(2)), input_ids.size(1)
-        ids = flow.arange(begin, begin + length, dtype=flow.int64, placement=grid.placement(0), sbp=grid.nd_sbp(BB)).unsqueeze(0)
+        ids = flow.arange(
+            begin, begin + length, dtype=flow.int64, placement=grid.placement(0), sbp=grid.nd_sbp(BB)
+        ).unsqueeze(0)
         x = self.token_embeddings(input_ids) + self.position_embeddings(ids)
         mask = None
         if length > 1:
-            mask = flow.tril(flow.ones((1, 1, length, length), dtype=flow.int8, placement=grid.placement(0), sbp=grid.nd_sbp(BB)))
+            mask = flow.tril(
+                flow.ones((1, 1, length, length), dtype=flow.int8, placement=grid.placement(0), sbp=grid.nd_sbp(BB))
+            )
         presents = []
         for i, layer in enumerate(self.layers):
             x = layer(x, mask, past[i] if past else None, use_cache)
@@ -268,14 +284,26 @@ class GPTForPreTraining(nn.Module):
 
 
 class GraphBase(nn.Graph):
-    def __init__(self, model, optimizer=None, lr_scheduler=None, fp16=False, checkpointing=False, accumulate=1, zero_stage=0, is_train=True):
+    def __init__(
+        self,
+        model,
+        optimizer=None,
+        lr_scheduler=None,
+        fp16=False,
+        checkpointing=False,
+        accumulate=1,
+        zero_stage=0,
+        is_train=True,
+    ):
         super().__init__()
         self.model, self.is_train = model, is_train
         if is_train:
             self.add_optimizer(optimizer, lr_sch=lr_scheduler)
             if fp16:
                 self.config.enable_amp(True)
-                self.set_grad_scaler(flow.amp.GradScaler(init_scale=2**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000))
+                self.set_grad_scaler(
+                    flow.amp.GradScaler(init_scale=2**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000)
+                )
             if accumulate > 1:
                 self.config.set_gradient_accumulation_steps(accumulate)
             if checkpointing:
@@ -295,8 +323,13 @@ class GraphBase(nn.Graph):
         logger.info("the training graph is compiled")
         losses = self.model(**kwargs)
         sum(losses.values()).backward()
-        return {k: v.to_global(placement=flow.placement("cpu", ranks=[0] if v.placement.ranks.ndim == 1 else [[0]]),
-                               sbp=grid.nd_sbp(BB)) for k, v in losses.items()}
+        return {
+            k: v.to_global(
+                placement=flow.placement("cpu", ranks=[0] if v.placement.ranks.ndim == 1 else [[0]]),
+                sbp=grid.nd_sbp(BB),
+            )
+            for k, v in losses.items()
+        }
 
 
 def ttol(tensor):
@@ -311,9 +344,12 @@ def batches(steps):
     for _ in range(steps):
         start = rng.integers(0, VOCAB, (BATCH, 1))
         ids = (start + np.arange(LENGTH + 1)) % VOCAB
-        yield {name: flow.tensor(a, dtype=flow.long).to_global(placement=flow.placement.all("cpu"), sbp=sbp.broadcast).to_global(
-                   placement=grid.placement(layer), sbp=grid.nd_sbp([sbp.split(0), sbp.broadcast]))
-               for name, a, layer in (("input_ids", ids[:, :-1], 0), ("labels", ids[:, 1:], -1))}
+        yield {
+            name: flow.tensor(a, dtype=flow.long)
+            .to_global(placement=flow.placement.all("cpu"), sbp=sbp.broadcast)
+            .to_global(placement=grid.placement(layer), sbp=grid.nd_sbp([sbp.split(0), sbp.broadcast]))
+            for name, a, layer in (("input_ids", ids[:, :-1], 0), ("labels", ids[:, 1:], -1))
+        }
 
 
 def parts():
@@ -321,10 +357,16 @@ def parts():
     model = GPTForPreTraining()
     decay = [p for n, p in model.named_parameters() if p.ndim > 1]
     rest = [p for n, p in model.named_parameters() if p.ndim == 1]
-    optimizer = flow.optim.AdamW([{"params": decay, "weight_decay": 0.01, "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0},
-                                  {"params": rest, "weight_decay": 0.0, "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}], lr=0.02)
-    schedule = flow.optim.lr_scheduler.WarmupLR(flow.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10), warmup_factor=0.5,
-                                                warmup_iters=2)
+    optimizer = flow.optim.AdamW(
+        [
+            {"params": decay, "weight_decay": 0.01, "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0},
+            {"params": rest, "weight_decay": 0.0, "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0},
+        ],
+        lr=0.02,
+    )
+    schedule = flow.optim.lr_scheduler.WarmupLR(
+        flow.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10), warmup_factor=0.5, warmup_iters=2
+    )
     return model, optimizer, schedule
 
 
@@ -369,7 +411,9 @@ def greedy(model, prompt, n, cached):
 
 def main():
     steps = 4
-    grids = {1: [(1, 1, 1)], 2: [(1, 2, 1), (2, 1, 1), (1, 1, 2)], 4: [(2, 2, 1), (1, 2, 2), (2, 1, 2)]}[flow.env.get_world_size()]
+    grids = {1: [(1, 1, 1)], 2: [(1, 2, 1), (2, 1, 1), (1, 1, 2)], 4: [(2, 2, 1), (1, 2, 2), (2, 1, 2)]}[
+        flow.env.get_world_size()
+    ]
     results = []
     for data, tensor, pipeline in grids:
         grid.set(data, tensor, pipeline)

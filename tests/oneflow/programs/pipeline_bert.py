@@ -1,5 +1,6 @@
 """BERT over two stages by nn.Graph: set_stage, gradient accumulation, tied word embeddings, a learning-rate schedule. On one rank both stages
 lie on it; on four each has two ranks, data parallel. The losses are those of eager training."""
+
 import numpy as np
 import oneflow as flow
 from oneflow import nn
@@ -90,7 +91,9 @@ class Bert(nn.Module):
         there = self.placements[1]
         hidden = hidden.to_global(placement=there, sbp=S)
         table = self.front.embeddings.word.weight.to_global(placement=there, sbp=B)
-        return self.back(hidden, mask.to_global(placement=there, sbp=S), table, labels.to_global(placement=there, sbp=S))
+        return self.back(
+            hidden, mask.to_global(placement=there, sbp=S), table, labels.to_global(placement=there, sbp=S)
+        )
 
 
 class Pretrain(nn.Graph):
@@ -113,8 +116,9 @@ def parts(seed):
     flow.manual_seed(seed)
     bert = Bert(stages())
     optimizer = flow.optim.AdamW(bert.parameters(), lr=1e-2, weight_decay=0.01, betas=(0.9, 0.98))
-    schedule = flow.optim.lr_scheduler.WarmUpLR(flow.optim.lr_scheduler.CosineDecayLR(optimizer, decay_steps=8, alpha=0.1), warmup_iters=3,
-                                                warmup_factor=0.1)
+    schedule = flow.optim.lr_scheduler.WarmUpLR(
+        flow.optim.lr_scheduler.CosineDecayLR(optimizer, decay_steps=8, alpha=0.1), warmup_iters=3, warmup_factor=0.1
+    )
     return bert, optimizer, schedule
 
 

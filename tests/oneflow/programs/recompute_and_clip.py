@@ -1,5 +1,6 @@
 """Activation checkpointing (eager: utils.checkpoint; graph: activation_checkpointing) with dropout, and gradient clipping by clip_grad_norm_, by
 clip_grad of the optimizer and in a graph. All train alike."""
+
 import numpy as np
 import oneflow as flow
 import oneflow.nn as nn
@@ -35,7 +36,9 @@ class Net(nn.Module):
 def setup(**options):
     flow.manual_seed(6)
     net = Net(**options).to_global(placement=P, sbp=B)
-    optimizer = flow.optim.SGD([{"params": net.parameters(), "lr": 0.5, "clip_grad_max_norm": 0.25, "clip_grad_norm_type": 2.0}])
+    optimizer = flow.optim.SGD(
+        [{"params": net.parameters(), "lr": 0.5, "clip_grad_max_norm": 0.25, "clip_grad_norm_type": 2.0}]
+    )
     return net.train(), optimizer
 
 

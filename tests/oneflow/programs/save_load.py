@@ -1,5 +1,6 @@
 """Checkpoints by flow.save and flow.load: of a global model and its optimizer, which goes on under another layout; of local values; and of a
 graph's state."""
+
 import os
 import tempfile
 
@@ -23,7 +24,11 @@ def folder():
 
 def build(sbp):
     flow.manual_seed(13)
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).to_global(placement=P, sbp=B).to_global(placement=P, sbp=sbp)
+    model = (
+        nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        .to_global(placement=P, sbp=B)
+        .to_global(placement=P, sbp=sbp)
+    )
     return model, flow.optim.Adam(model.parameters(), lr=0.05)
 
 

@@ -1,4 +1,5 @@
 """Learning-rate schedules in eager mode and in graphs, where the graph steps them: warm-ups, chains, plateaus."""
+
 import numpy as np
 import oneflow as flow
 import oneflow.nn as nn
@@ -17,12 +18,22 @@ SCHEDULES = {
     "lambda": lambda o: lr_scheduler.LambdaLR(o, lr_lambda=[lambda s: 0.9**s]),
     "linear": lambda o: lr_scheduler.LinearLR(o, start_factor=0.5, end_factor=1.0, total_iters=3),
     "constant": lambda o: lr_scheduler.ConstantLR(o, factor=0.5, total_iters=3),
-    "restarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, T_0=2, T_mult=2, eta_min=0.01, decay_rate=0.5, restart_limit=0),
-    "warm cosine": lambda o: lr_scheduler.WarmUpLR(lr_scheduler.CosineDecayLR(o, 8), warmup_factor=0.1, warmup_iters=3, warmup_method="linear"),
+    "restarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(
+        o, T_0=2, T_mult=2, eta_min=0.01, decay_rate=0.5, restart_limit=0
+    ),
+    "warm cosine": lambda o: lr_scheduler.WarmUpLR(
+        lr_scheduler.CosineDecayLR(o, 8), warmup_factor=0.1, warmup_iters=3, warmup_method="linear"
+    ),
     "warm": lambda o: lr_scheduler.WarmupLR(o, warmup_factor=0.5, warmup_iters=2, warmup_method="constant"),
-    "sequence": lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.ConstantLR(o, factor=0.1, total_iters=2), lr_scheduler.ExponentialLR(o, gamma=0.9)],
-                                                    milestones=[2], interval_rescaling=True),
-    "chain": lambda o: lr_scheduler.ChainedScheduler([lr_scheduler.ConstantLR(o, factor=0.5, total_iters=2), lr_scheduler.ExponentialLR(o, gamma=0.9)]),
+    "sequence": lambda o: lr_scheduler.SequentialLR(
+        o,
+        [lr_scheduler.ConstantLR(o, factor=0.1, total_iters=2), lr_scheduler.ExponentialLR(o, gamma=0.9)],
+        milestones=[2],
+        interval_rescaling=True,
+    ),
+    "chain": lambda o: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.ConstantLR(o, factor=0.5, total_iters=2), lr_scheduler.ExponentialLR(o, gamma=0.9)]
+    ),
 }
 
 

@@ -1,5 +1,6 @@
 """An encoder and a decoder in T5's manner (buckets of relative positions, RMS norms, cross attention, teacher forcing) on a grid of ranks, and
 generation: greedy, by beams of logits processed with top-k, top-p, temperature and a penalty of repetition, and sampled."""
+
 import math
 
 import numpy as np
@@ -61,10 +62,18 @@ class Attention(nn.Module):
 
     def forward(self, x, memory=None, mask=None, position_bias=None):
         memory = x if memory is None else memory
-        q, k, v = self.heads(flow.matmul(x, self.q)), self.heads(flow.matmul(memory, self.k)), self.heads(flow.matmul(memory, self.v))
+        q, k, v = (
+            self.heads(flow.matmul(x, self.q)),
+            self.heads(flow.matmul(memory, self.k)),
+            self.heads(flow.matmul(memory, self.v)),
+        )
         scores = flow.matmul(q, k.transpose(3, 2))
         if self.bias is not None:
-            position_bias = flow._C.gather(self.bias, buckets(x.size(1), memory.size(1), self.bidirectional), axis=0).permute(2, 0, 1).unsqueeze(0)
+            position_bias = (
+                flow._C.gather(self.bias, buckets(x.size(1), memory.size(1), self.bidirectional), axis=0)
+                .permute(2, 0, 1)
+                .unsqueeze(0)
+            )
         if position_bias is not None:
             scores = scores + position_bias
         if mask is not None:

@@ -1,5 +1,6 @@
 """A transformer block on a 2-D grid of ranks, data parallel x tensor parallel, by nd-sbp: values and gradients are those of the same block in
 NumPy-like local tensors."""
+
 import math
 
 import numpy as np
@@ -17,7 +18,9 @@ def grid():
 
 
 def column_linear(i, o, p):
-    return nn.Linear(i, o).to_global(placement=p, sbp={"weight": [B, S(0)], "bias": [B, S(0)]}) if p else nn.Linear(i, o)
+    return (
+        nn.Linear(i, o).to_global(placement=p, sbp={"weight": [B, S(0)], "bias": [B, S(0)]}) if p else nn.Linear(i, o)
+    )
 
 
 def row_linear(i, o, p):
@@ -75,8 +78,16 @@ class Block(nn.Module):
 
 def main():
     rng = np.random.default_rng(3)
-    shapes = {"qkv": (HIDDEN, 3 * HIDDEN), "qkv_bias": (3 * HIDDEN,), "out": (HIDDEN, HIDDEN), "out_bias": (HIDDEN,), "up": (HIDDEN, 4 * HIDDEN),
-              "up_bias": (4 * HIDDEN,), "down": (4 * HIDDEN, HIDDEN), "down_bias": (HIDDEN,)}
+    shapes = {
+        "qkv": (HIDDEN, 3 * HIDDEN),
+        "qkv_bias": (3 * HIDDEN,),
+        "out": (HIDDEN, HIDDEN),
+        "out_bias": (HIDDEN,),
+        "up": (HIDDEN, 4 * HIDDEN),
+        "up_bias": (4 * HIDDEN,),
+        "down": (4 * HIDDEN, HIDDEN),
+        "down_bias": (HIDDEN,),
+    }
     weights = {name: (rng.standard_normal(s) / 4).astype(np.float32) for name, s in shapes.items()}
     data = rng.standard_normal((BATCH, LENGTH, HIDDEN)).astype(np.float32)
     placement = grid()

@@ -1,5 +1,6 @@
 """A vision transformer, data parallel or on a grid: patches by a convolution, a class token, stochastic depth, label smoothing, mixed labels, an
 average of the weights, evaluation by top-k accuracy summed over ranks by flow.comm."""
+
 import copy
 
 import numpy as np
@@ -85,8 +86,16 @@ def main():
     flow.manual_seed(77)
     model = ViT().to_global(placement=P, sbp=B)
     average = copy.deepcopy(model)
-    groups = [{"params": [p for k, p in model.named_parameters() if k not in model.no_weight_decay() and p.ndim > 1], "weight_decay": 0.05},
-              {"params": [p for k, p in model.named_parameters() if k in model.no_weight_decay() or p.ndim <= 1], "weight_decay": 0.0}]
+    groups = [
+        {
+            "params": [p for k, p in model.named_parameters() if k not in model.no_weight_decay() and p.ndim > 1],
+            "weight_decay": 0.05,
+        },
+        {
+            "params": [p for k, p in model.named_parameters() if k in model.no_weight_decay() or p.ndim <= 1],
+            "weight_decay": 0.0,
+        },
+    ]
     optimizer = flow.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95))
     rng = np.random.default_rng(6)
     losses = []

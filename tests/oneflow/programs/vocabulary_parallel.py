@@ -1,4 +1,5 @@
 """An embedding whose rows are split over the ranks, logits split by classes, and the loss on them: no rank has the whole table."""
+
 import numpy as np
 import oneflow as flow
 import oneflow.nn as nn
@@ -11,7 +12,9 @@ sbp = flow.sbp
 class VocabEmbedding(nn.Module):
     def __init__(self, num_embeddings, embedding_dim, init_method=nn.init.xavier_normal_):
         super().__init__()
-        self.weight = nn.Parameter(flow.empty((num_embeddings, embedding_dim), dtype=flow.float32, placement=P, sbp=[sbp.split(0)]))
+        self.weight = nn.Parameter(
+            flow.empty((num_embeddings, embedding_dim), dtype=flow.float32, placement=P, sbp=[sbp.split(0)])
+        )
         init_method(self.weight)
 
     def forward(self, ids):

@@ -1,5 +1,6 @@
 """ZeRO by nn.Graph: optimizer states, gradients and parameters split over the data-parallel ranks, at each of its three stages; losses and
 parameters are those without."""
+
 import numpy as np
 import oneflow as flow
 import oneflow.nn as nn

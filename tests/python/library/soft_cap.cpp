@@ -1,6 +1,6 @@
 // An op library as a user writes it: one op with a kernel, one that is composed, one with a rule of its own.
-#include <holon/kernels/cpu/copy.h>
 #include <holon/dispatch/dispatch.h>
+#include <holon/kernels/cpu/copy.h>
 
 #include <cmath>
 
@@ -34,14 +34,15 @@ HOLON_OP(soft_cap, "soft_cap(Tensor x, *, float cap=30.0) -> Tensor")
       g.dx(0, call("mul", {g.dy(), slope})[0]);
     });
 
-HOLON_OP(twice_capped, "twice_capped(Tensor x) -> Tensor")
-    .doc("soft_cap of soft_cap.")
-    .body([](BodyCall& c) { c.out.push_back(call("soft_cap", {call("soft_cap", {c.in(0)})[0]})[0]); });
+HOLON_OP(twice_capped, "twice_capped(Tensor x) -> Tensor").doc("soft_cap of soft_cap.").body([](BodyCall& c) {
+  c.out.push_back(call("soft_cap", {call("soft_cap", {c.in(0)})[0]})[0]);
+});
 
 HOLON_OP(row_dot, "row_dot(Tensor x, Tensor y) -> Tensor")
     .doc("The products of the rows of x and y [n, k]: [n].")
     .infer([](Infer& c) {
-      c.require(c.shape(0) == c.shape(1) && c.ndim(0) == 2, "x and y are not two matrices of one shape", "Reshape them.");
+      c.require(c.shape(0) == c.shape(1) && c.ndim(0) == 2, "x and y are not two matrices of one shape",
+                "Reshape them.");
       c.out({c.shape(0)[0]}, c.dtype_of(0));
     })
     .rule("n k, n k -> n")
@@ -50,7 +51,8 @@ HOLON_OP(row_dot, "row_dot(Tensor x, Tensor y) -> Tensor")
       Array x = kernels::contiguous(c.in(0)), y = kernels::contiguous(c.in(1));
       for (int64_t i = 0; i < x.shape[0]; ++i) {
         double sum = 0;
-        for (int64_t k = 0; k < x.shape[1]; ++k) sum += double(x.data<float>()[i * x.shape[1] + k]) * y.data<float>()[i * x.shape[1] + k];
+        for (int64_t k = 0; k < x.shape[1]; ++k)
+          sum += double(x.data<float>()[i * x.shape[1] + k]) * y.data<float>()[i * x.shape[1] + k];
         c.out().data<float>()[i] = static_cast<float>(sum);
       }
     });

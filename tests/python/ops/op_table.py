@@ -47,8 +47,15 @@ wrongs: list[Wrong] = []
 exempt: dict[str, str] = {}  # op: why NumPy has no truth for it
 
 
-def row(op: str, numpy: Callable[..., Any], *args: Any, dtypes: tuple[str, ...] = FLOATS, rtol: float | None = None,
-        method: bool = False, **kwargs: Any) -> None:
+def row(
+    op: str,
+    numpy: Callable[..., Any],
+    *args: Any,
+    dtypes: tuple[str, ...] = FLOATS,
+    rtol: float | None = None,
+    method: bool = False,
+    **kwargs: Any,
+) -> None:
     """One call, and what NumPy gives for it: numpy(*args, **kwargs) of the arrays in float64 (rounded to the dtype first).
 
     The result may be a tuple or a list. Only the first dtype is used when no argument is a float64 array.

@@ -11,13 +11,28 @@ def t(*values, dtype=flow.float32):
 
 
 CALLS = [
-    ("add_", (2,), lambda x: x + 2), ("sub_", (2,), lambda x: x - 2), ("mul_", (2,), lambda x: x * 2), ("div_", (2,), lambda x: x / 2),
-    ("pow_", (2,), lambda x: x**2), ("clamp_", (-1, 1), lambda x: np.clip(x, -1, 1)), ("clip_", (-1, 1), lambda x: np.clip(x, -1, 1)),
-    ("fill_", (7,), lambda x: np.full_like(x, 7)), ("zero_", (), np.zeros_like), ("exp_", (), np.exp), ("abs_", (), np.abs), ("neg_", (), np.negative),
-    ("relu_", (), lambda x: np.maximum(x, 0)), ("floor_divide_", (2,), lambda x: x // 2), ("remainder_", (2,), lambda x: x % 2),
-    ("leaky_relu_", (0.1,), lambda x: np.where(x > 0, x, 0.1 * x)), ("hardtanh_", (), lambda x: np.clip(x, -1, 1)),
-    ("relu6_", (), lambda x: np.clip(x, 0, 6)), ("nan_to_num_", (), lambda x: x), ("clamp_min_", (0,), lambda x: np.maximum(x, 0)),
-    ("maximum_", (0.5,), lambda x: np.maximum(x, 0.5)), ("trunc_", (), np.trunc),
+    ("add_", (2,), lambda x: x + 2),
+    ("sub_", (2,), lambda x: x - 2),
+    ("mul_", (2,), lambda x: x * 2),
+    ("div_", (2,), lambda x: x / 2),
+    ("pow_", (2,), lambda x: x**2),
+    ("clamp_", (-1, 1), lambda x: np.clip(x, -1, 1)),
+    ("clip_", (-1, 1), lambda x: np.clip(x, -1, 1)),
+    ("fill_", (7,), lambda x: np.full_like(x, 7)),
+    ("zero_", (), np.zeros_like),
+    ("exp_", (), np.exp),
+    ("abs_", (), np.abs),
+    ("neg_", (), np.negative),
+    ("relu_", (), lambda x: np.maximum(x, 0)),
+    ("floor_divide_", (2,), lambda x: x // 2),
+    ("remainder_", (2,), lambda x: x % 2),
+    ("leaky_relu_", (0.1,), lambda x: np.where(x > 0, x, 0.1 * x)),
+    ("hardtanh_", (), lambda x: np.clip(x, -1, 1)),
+    ("relu6_", (), lambda x: np.clip(x, 0, 6)),
+    ("nan_to_num_", (), lambda x: x),
+    ("clamp_min_", (0,), lambda x: np.maximum(x, 0)),
+    ("maximum_", (0.5,), lambda x: np.maximum(x, 0.5)),
+    ("trunc_", (), np.trunc),
 ]
 
 
@@ -70,11 +85,23 @@ def test_smaller_dtypes_of_one_category_take_the_result():
     assert x.eq_(1).dtype == flow.float32 and x.numpy().tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("call", [
-    lambda x: x.add_(0.5), lambda x: x.mul_(0.5), lambda x: x.div_(2), lambda x: x.div_(flow.ones(3, dtype=flow.int64)), lambda x: x.add_(flow.ones(3)),
-    lambda x: x.clamp_(0.5), lambda x: x.exp_(), lambda x: x.sqrt_(), lambda x: x.pow_(0.5), lambda x: x.masked_fill_(x > 0, 0.5),
-    lambda x: x.add_(flow.ones(3)[0]), lambda x: x.sigmoid_(),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.add_(0.5),
+        lambda x: x.mul_(0.5),
+        lambda x: x.div_(2),
+        lambda x: x.div_(flow.ones(3, dtype=flow.int64)),
+        lambda x: x.add_(flow.ones(3)),
+        lambda x: x.clamp_(0.5),
+        lambda x: x.exp_(),
+        lambda x: x.sqrt_(),
+        lambda x: x.pow_(0.5),
+        lambda x: x.masked_fill_(x > 0, 0.5),
+        lambda x: x.add_(flow.ones(3)[0]),
+        lambda x: x.sigmoid_(),
+    ],
+)
 def test_integers_do_not_take_fractions(call):
     x = flow.ones(3, dtype=flow.int64)
     with pytest.raises(TypeError, match="int64"):
@@ -87,7 +114,10 @@ def test_bools_do_not_take_integers():
         flow.ones(3, dtype=flow.bool).add_(1)
 
 
-@pytest.mark.parametrize("call", [lambda x: x.add_(flow.ones(2, 3)), lambda x: x.mul_(flow.ones(2, 1)), lambda x: x.maximum_(flow.ones(4, 1))])
+@pytest.mark.parametrize(
+    "call",
+    [lambda x: x.add_(flow.ones(2, 3)), lambda x: x.mul_(flow.ones(2, 1)), lambda x: x.maximum_(flow.ones(4, 1))],
+)
 def test_a_tensor_does_not_grow(call):
     with pytest.raises(ValueError, match=r"\[3\]"):
         call(flow.ones(3))

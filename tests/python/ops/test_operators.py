@@ -7,10 +7,34 @@ import pytest
 
 import holon as flow
 
-FLOAT_OPS = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow, operator.eq, operator.ne,
-             operator.lt, operator.le, operator.gt, operator.ge]
-INT_OPS = [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, operator.add, operator.sub, operator.mul, operator.floordiv,
-           operator.mod, operator.pow]
+FLOAT_OPS = [
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.pow,
+    operator.eq,
+    operator.ne,
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+]
+INT_OPS = [
+    operator.and_,
+    operator.or_,
+    operator.xor,
+    operator.lshift,
+    operator.rshift,
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.floordiv,
+    operator.mod,
+    operator.pow,
+]
 
 
 @pytest.mark.parametrize("op", FLOAT_OPS, ids=lambda o: o.__name__)
@@ -32,7 +56,9 @@ def test_integers(op):
 
 def test_unary_and_bools():
     x = flow.tensor([1, -2])
-    assert (-x).tolist() == [-1, 2] and (+x).tolist() == [1, -2] and abs(x).tolist() == [1, 2] and (~x).tolist() == [-2, 1]
+    assert (
+        (-x).tolist() == [-1, 2] and (+x).tolist() == [1, -2] and abs(x).tolist() == [1, 2] and (~x).tolist() == [-2, 1]
+    )
     m = flow.tensor([True, False])
     assert (~m).tolist() == [False, True] and (m & True).tolist() == [True, False] and (m | m).tolist() == [True, False]
     assert (m ^ m).dtype == flow.bool and (m & 3).dtype == flow.int64
@@ -46,7 +72,12 @@ def test_unary_and_bools():
 
 def test_close_and_equal_are_bools():
     x = flow.ones(3)
-    assert flow.allclose(x, x + 1e-9) is True and x.allclose(x + 1) is False and flow.equal(x, x) is True and x.equal(x[:2]) is False
+    assert (
+        flow.allclose(x, x + 1e-9) is True
+        and x.allclose(x + 1) is False
+        and flow.equal(x, x) is True
+        and x.equal(x[:2]) is False
+    )
 
     def rank(_):
         y = flow.ones(5, placement=flow.placement.all("cpu"), sbp=flow.sbp.split(0))
@@ -55,8 +86,34 @@ def test_close_and_equal_are_bools():
     assert flow.run_ranks(2, rank)[1] == (True, False, [True] * 5)
 
 
-@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "elu", "selu", "celu", "hardswish", "logsigmoid", "softsign",
-                                  "quick_gelu", "sqrt", "rsqrt", "sin", "cos", "erf", "reciprocal", "exp", "log", "square"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "relu",
+        "tanh",
+        "sigmoid",
+        "gelu",
+        "silu",
+        "mish",
+        "softplus",
+        "elu",
+        "selu",
+        "celu",
+        "hardswish",
+        "logsigmoid",
+        "softsign",
+        "quick_gelu",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "erf",
+        "reciprocal",
+        "exp",
+        "log",
+        "square",
+    ],
+)
 def test_second_derivatives_follow_differences(name):
     values = np.array([0.3, 0.9, 1.7, 2.6])
     if name not in ("sqrt", "rsqrt", "log", "reciprocal"):
@@ -97,7 +154,15 @@ def test_flat_functions_have_zero_gradients_even_of_infinity():
 
 def test_functional_takes_inplace():
     F = flow.nn.functional
-    for name, args in (("relu", ()), ("relu6", ()), ("leaky_relu", (0.1,)), ("elu", (1.0,)), ("hardtanh", (-1.0, 1.0)), ("silu", ()), ("threshold", (0.1, 20.0))):
+    for name, args in (
+        ("relu", ()),
+        ("relu6", ()),
+        ("leaky_relu", (0.1,)),
+        ("elu", (1.0,)),
+        ("hardtanh", (-1.0, 1.0)),
+        ("silu", ()),
+        ("threshold", (0.1, 20.0)),
+    ):
         x = flow.tensor([-2.0, 3.0])
         y = getattr(F, name)(x, *args)
         assert x.tolist() == [-2, 3]
@@ -120,4 +185,6 @@ def test_forms_with_a_keyword_say_what_is_wrong():
         flow.add(x, alpha=2)
     with pytest.raises(TypeError, match="no argument 'beta'"):
         x.add(x, beta=2)
-    assert flow.sub(x, x, alpha=3).tolist() == [-2] * 3 and flow.div(x * 3, 2, rounding_mode="trunc").tolist() == [1] * 3
+    assert (
+        flow.sub(x, x, alpha=3).tolist() == [-2] * 3 and flow.div(x * 3, 2, rounding_mode="trunc").tolist() == [1] * 3
+    )

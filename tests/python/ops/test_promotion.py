@@ -20,7 +20,9 @@ bfloat16 bfloat16 bfloat16 bfloat16 bfloat16 bfloat16 float32  bfloat16 float32 
 float32  float32  float32  float32  float32  float32  float32  float32  float32  float64
 float64  float64  float64  float64  float64  float64  float64  float64  float64  float64
 """
-PROMOTED = {(row.split()[0], NAMES[k]): name for row in TABLE.split("\n") if row for k, name in enumerate(row.split()[1:])}
+PROMOTED = {
+    (row.split()[0], NAMES[k]): name for row in TABLE.split("\n") if row for k, name in enumerate(row.split()[1:])
+}
 CATEGORY = {name: 0 if name == "bool" else 1 if "int" in name and "float" not in name else 2 for name in NAMES}
 
 
@@ -68,7 +70,14 @@ def test_a_number_lifts_the_category_only(name, shape):
     x = of(name, *shape)
     lifted = {True: name, 2: "int64" if name == "bool" else name, 0.5: name if CATEGORY[name] == 2 else "float32"}
     for number, want in lifted.items():
-        for result in (x + number, number + x, x * number, number * x, flow.maximum(x, number), flow.where(x > 0, x, number)):
+        for result in (
+            x + number,
+            number + x,
+            x * number,
+            number * x,
+            flow.maximum(x, number),
+            flow.where(x > 0, x, number),
+        ):
             assert name_of(result) == want, (name, number)
         if want != "bool":
             assert name_of(x - number) == name_of(number - x) == want
@@ -77,14 +86,17 @@ def test_a_number_lifts_the_category_only(name, shape):
         assert name_of(flow.masked_fill(x, x > 0, number)) == want
         assert name_of(flow.clamp(x, min=number)) == want
     if CATEGORY[name] == 1:
-        assert name_of(x ** 2) == name_of(x // 2) == name_of(x % 2) == name_of(2 ** x) == name
+        assert name_of(x**2) == name_of(x // 2) == name_of(x % 2) == name_of(2**x) == name
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_functions_of_floats_take_integers_as_float32(name):
     want = name if CATEGORY[name] == 2 else "float32"
     for op in ("exp", "sqrt", "sin", "sigmoid", "tanh", "erf", "log1p", "reciprocal", "rsqrt", "atan", "erfinv"):
-        assert name_of(getattr(flow, op)(of(name, 3) if op != "erfinv" else flow.zeros(3, dtype=getattr(flow, name)))) == want
+        assert (
+            name_of(getattr(flow, op)(of(name, 3) if op != "erfinv" else flow.zeros(3, dtype=getattr(flow, name))))
+            == want
+        )
     for op in ("abs", "sign", "square", "floor", "round", "relu"):
         assert name_of(getattr(flow, op)(of(name, 3))) == name
 
@@ -92,9 +104,16 @@ def test_functions_of_floats_take_integers_as_float32(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_dtype_can_be_made(name):
     dtype = getattr(flow, name)
-    for x in (flow.zeros(2, 3, dtype=dtype), flow.ones((2, 3), dtype=dtype), flow.full((2, 3), 1, dtype=dtype), flow.empty(2, 3, dtype=dtype),
-              flow.zeros_like(flow.ones(2, 3), dtype=dtype), flow.eye(2, 3, dtype=dtype), flow.ones(2, 3).new_zeros(2, 3, dtype=dtype),
-              flow.ones(2, 3).new_full((2, 3), 1, dtype=dtype)):
+    for x in (
+        flow.zeros(2, 3, dtype=dtype),
+        flow.ones((2, 3), dtype=dtype),
+        flow.full((2, 3), 1, dtype=dtype),
+        flow.empty(2, 3, dtype=dtype),
+        flow.zeros_like(flow.ones(2, 3), dtype=dtype),
+        flow.eye(2, 3, dtype=dtype),
+        flow.ones(2, 3).new_zeros(2, 3, dtype=dtype),
+        flow.ones(2, 3).new_full((2, 3), 1, dtype=dtype),
+    ):
         assert name_of(x) == name and tuple(x.shape) == (2, 3)
     assert name_of(flow.tensor([1, 0], dtype=dtype)) == name
     if name != "bool":
@@ -102,12 +121,34 @@ def test_every_dtype_can_be_made(name):
 
 
 def test_dtypes_of_creation_follow_the_numbers():
-    assert flow.full((2,), 1).dtype == flow.int64 and flow.full((2,), 1.0).dtype == flow.float32 and flow.full((2,), True).dtype == flow.bool
-    assert flow.arange(3).dtype == flow.int64 and flow.arange(3.0).dtype == flow.float32 and flow.arange(0, 1, 0.5).dtype == flow.float32
-    assert flow.tensor([1, 2]).dtype == flow.int64 and flow.tensor([1.0]).dtype == flow.float32 and flow.tensor([True]).dtype == flow.bool
-    assert flow.linspace(0, 1, 3).dtype == flow.float32 and flow.randint(3, (2,)).dtype == flow.int64 and flow.randperm(3).dtype == flow.int64
+    assert (
+        flow.full((2,), 1).dtype == flow.int64
+        and flow.full((2,), 1.0).dtype == flow.float32
+        and flow.full((2,), True).dtype == flow.bool
+    )
+    assert (
+        flow.arange(3).dtype == flow.int64
+        and flow.arange(3.0).dtype == flow.float32
+        and flow.arange(0, 1, 0.5).dtype == flow.float32
+    )
+    assert (
+        flow.tensor([1, 2]).dtype == flow.int64
+        and flow.tensor([1.0]).dtype == flow.float32
+        and flow.tensor([True]).dtype == flow.bool
+    )
+    assert (
+        flow.linspace(0, 1, 3).dtype == flow.float32
+        and flow.randint(3, (2,)).dtype == flow.int64
+        and flow.randperm(3).dtype == flow.int64
+    )
     x = flow.ones(2, dtype=flow.float64)
-    assert x.new_ones(3).dtype == x.new_tensor([1]).dtype == flow.randn_like(x).dtype == flow.full_like(x, 1).dtype == flow.float64
+    assert (
+        x.new_ones(3).dtype
+        == x.new_tensor([1]).dtype
+        == flow.randn_like(x).dtype
+        == flow.full_like(x, 1).dtype
+        == flow.float64
+    )
 
 
 def test_promotion_keeps_gradients_in_their_own_dtype():

@@ -17,10 +17,17 @@ def softplus(x):
 
 
 PLAIN = {
-    "relu": lambda x: np.maximum(x, 0), "tanh": np.tanh, "sigmoid": sigmoid, "silu": lambda x: x * sigmoid(x),
-    "mish": lambda x: x * np.tanh(softplus(x)), "quick_gelu": lambda x: x * sigmoid(1.702 * x), "logsigmoid": lambda x: -softplus(-x),
-    "softsign": lambda x: x / (1 + np.abs(x)), "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
-    "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1), "relu6": lambda x: np.clip(x, 0, 6),
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+    "sigmoid": sigmoid,
+    "silu": lambda x: x * sigmoid(x),
+    "mish": lambda x: x * np.tanh(softplus(x)),
+    "quick_gelu": lambda x: x * sigmoid(1.702 * x),
+    "logsigmoid": lambda x: -softplus(-x),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "relu6": lambda x: np.clip(x, 0, 6),
     "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
     "gelu": lambda x: x * 0.5 * (1 + erf(x / math.sqrt(2))),
 }
@@ -30,7 +37,12 @@ for op, function in PLAIN.items():
 # A difference: near 0 it has the digits that the terms leave.
 row("tanhshrink", lambda x: x - np.tanh(x), a(5, 3, low=-4, high=7), dtypes=ALL_FLOATS)
 row("relu", lambda x: np.maximum(x, 0), i(5, low=-4))
-row("gelu", lambda x, approximate: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))), a(5, 3), approximate="tanh")
+row(
+    "gelu",
+    lambda x, approximate: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    a(5, 3),
+    approximate="tanh",
+)
 WITH_NUMBERS = [
     ("leaky_relu", lambda x, s=0.01: np.where(x > 0, x, s * x), (), (0.3,)),
     ("elu", lambda x, s=1.0: np.where(x > 0, x, s * np.expm1(x)), (), (0.7,)),

@@ -11,8 +11,15 @@ def positive(*shape):
 
 
 BOTH = {
-    "add": (np.add, a), "sub": (np.subtract, a), "mul": (np.multiply, a), "div": (np.divide, positive), "pow": (np.power, a),
-    "maximum": (np.maximum, a), "minimum": (np.minimum, a), "fmod": (np.fmod, positive), "remainder": (np.remainder, positive),
+    "add": (np.add, a),
+    "sub": (np.subtract, a),
+    "mul": (np.multiply, a),
+    "div": (np.divide, positive),
+    "pow": (np.power, a),
+    "maximum": (np.maximum, a),
+    "minimum": (np.minimum, a),
+    "fmod": (np.fmod, positive),
+    "remainder": (np.remainder, positive),
     "floor_divide": (np.floor_divide, positive),
 }
 EXACT = {"fmod", "remainder", "floor_divide"}  # jump where halves round across a multiple
@@ -22,8 +29,18 @@ for op, (function, second) in BOTH.items():
         first = positive if op == "pow" else a
         row(op, function, first(*left), second(*right), dtypes=dtypes)
     row(op, function, positive(5, 3), 1.5, dtypes=dtypes)
-    row(op, lambda x, n, f=function, op=op: f(x, n) if op != "div" else (x / n).astype(np.float32), i(5, low=1, high=9), 3)
-    row(op, lambda x, y, f=function, op=op: f(x, y) if op != "div" else (x / y).astype(np.float32), i(4, 3, low=1, high=5), i(3, low=1, high=4))
+    row(
+        op,
+        lambda x, n, f=function, op=op: f(x, n) if op != "div" else (x / n).astype(np.float32),
+        i(5, low=1, high=9),
+        3,
+    )
+    row(
+        op,
+        lambda x, y, f=function, op=op: f(x, y) if op != "div" else (x / y).astype(np.float32),
+        i(4, 3, low=1, high=5),
+        i(3, low=1, high=4),
+    )
 # Numbers on the left.
 for op in ("add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide", "pow"):
     row(op, lambda n, x, f=BOTH[op][0]: f(n, x), 2.5, positive(5), dtypes=("float64",))
@@ -45,7 +62,13 @@ numbers = np.array([7.5, -7.5, 7.0, -7.0]), np.array([2.0, 2.0, -2.0, -2.0])
 row("div", lambda x, y, rounding_mode: np.trunc(x / y), *numbers, rounding_mode="trunc")
 row("div", lambda x, y, rounding_mode: np.floor(x / y), *numbers, rounding_mode="floor")
 row("div", lambda x, y, rounding_mode: x / y, *numbers, rounding_mode=None)
-row("div", lambda x, y, rounding_mode: np.trunc(x / y).astype(np.int64), np.array([7, -7]), np.array([2, 2]), rounding_mode="trunc")
+row(
+    "div",
+    lambda x, y, rounding_mode: np.trunc(x / y).astype(np.int64),
+    np.array([7, -7]),
+    np.array([2, 2]),
+    rounding_mode="trunc",
+)
 row("div", lambda x, y, rounding_mode: x // y, np.array([7, -7]), 2, rounding_mode="floor")
 row("div", lambda x, y: np.array([np.inf, -np.inf, np.nan]), np.array([1.0, -1.0, 0.0]), np.array([0.0, 0.0, 0.0]))
 for op in ("maximum", "minimum"):

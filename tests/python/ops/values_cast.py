@@ -28,7 +28,13 @@ row("clamp", lambda x, lo, hi: np.clip(x, lo, hi).astype(np.float32), i(5, low=-
 row("clamp", lambda x, lo, hi: np.clip(x, lo, hi), a(5, 3), a(3, low=-1, high=0), a(5, 1, low=0, high=1))
 row("clamp", lambda x, lo, hi: np.clip(x, lo, hi), a(5, 3), -0.5, a(3, low=0, high=1))
 row("clamp", lambda x, max: np.minimum(x, max), a(5, 3), max=a(3))
-row("clamp", lambda *_: np.array([np.nan, np.nan, 1.0]), np.array([np.nan, 0.0, 3.0]), np.array([0.0, np.nan, 0.0]), np.array([1.0, 1.0, 1.0]))
+row(
+    "clamp",
+    lambda *_: np.array([np.nan, np.nan, 1.0]),
+    np.array([np.nan, 0.0, 3.0]),
+    np.array([0.0, np.nan, 0.0]),
+    np.array([1.0, 1.0, 1.0]),
+)
 row("clamp", lambda x, lo, hi: np.array([np.nan, 1.0]), np.array([np.nan, np.inf]), 0.0, 1.0)
 row("clamp_min", np.maximum, a(5), 0.3)
 row("clamp_min", np.maximum, a(5), a(5)[::-1].copy())

@@ -3,7 +3,14 @@
 import numpy as np
 from op_table import ALL_FLOATS, a, i, m, row, wrong
 
-for op, function in {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}.items():
+for op, function in {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}.items():
     row(op, function, a(5, 3), a(3), dtypes=ALL_FLOATS)
     row(op, function, i(5, 3, high=3), i(3, high=3))
     row(op, function, i(5, high=3), 1)
@@ -14,7 +21,11 @@ for op, function in {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np
     row(op, function, a(0, 3), a(3))
     wrong(op, a(5), a(4), error=ValueError, says=r"\[5\].*\[4\]")
 for op in ("logical_and", "logical_or", "logical_xor"):
-    for left, right in ((m(5), m(5)[::-1].copy()), (i(5, high=2), a(5)), (np.array([np.nan, 0.0]), np.array([1.0, 1.0]))):
+    for left, right in (
+        (m(5), m(5)[::-1].copy()),
+        (i(5, high=2), a(5)),
+        (np.array([np.nan, 0.0]), np.array([1.0, 1.0])),
+    ):
         row(op, getattr(np, op), left, right)
 for op, function in {"bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor}.items():
     for dtype in ("int8", "uint8", "int32", "int64"):

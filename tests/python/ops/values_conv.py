@@ -21,7 +21,9 @@ def windows(x, kernel, stride, padding, dilation, fill, ceil=False):
             out -= 1
         size.append(out)
     more = [stride[d] if ceil else 0 for d in range(n)]
-    p = np.pad(x, [(0, 0)] * (x.ndim - n) + [(padding[d], padding[n + d] + more[d]) for d in range(n)], constant_values=fill)
+    p = np.pad(
+        x, [(0, 0)] * (x.ndim - n) + [(padding[d], padding[n + d] + more[d]) for d in range(n)], constant_values=fill
+    )
     for place in itertools.product(*map(range, size)):
         cut = tuple(slice(o * s, o * s + dl * (k - 1) + 1, dl) for o, s, k, dl in zip(place, stride, kernel, dilation))
         yield size, place, p[(..., *cut)]
@@ -37,9 +39,12 @@ def conv(n):
         for size, place, window in windows(x, w.shape[2:], stride, padding, dilation, 0):
             out = np.zeros((x.shape[0], w.shape[0], *size)) if out is None else out
             for g in range(groups):
-                part = window[:, g * per:(g + 1) * per].reshape(x.shape[0], -1)
-                out[(slice(None), slice(g * fan, (g + 1) * fan), *place)] = part @ w[g * fan:(g + 1) * fan].reshape(fan, -1).T
+                part = window[:, g * per : (g + 1) * per].reshape(x.shape[0], -1)
+                out[(slice(None), slice(g * fan, (g + 1) * fan), *place)] = (
+                    part @ w[g * fan : (g + 1) * fan].reshape(fan, -1).T
+                )
         return out if bias is None else out + bias.reshape(-1, *(1,) * n)
+
     return f
 
 
@@ -49,15 +54,22 @@ def conv_transpose(n):
             return f(x[None], w, bias, stride, padding, output_padding, groups, dilation)[0]
         stride, dilation, padding, more = (tuple_of(v, n) for v in (stride, dilation, padding, output_padding))
         kernel, per, fan = w.shape[2:], x.shape[1] // groups, w.shape[1]
-        full = [(s - 1) * st + d * (k - 1) + 1 + m for s, st, d, k, m in zip(x.shape[2:], stride, dilation, kernel, more)]
+        full = [
+            (s - 1) * st + d * (k - 1) + 1 + m for s, st, d, k, m in zip(x.shape[2:], stride, dilation, kernel, more)
+        ]
         out = np.zeros((x.shape[0], fan * groups, *full))
         for place in itertools.product(*map(range, x.shape[2:])):
             cut = tuple(slice(o * s, o * s + d * (k - 1) + 1, d) for o, s, k, d in zip(place, stride, kernel, dilation))
             for g in range(groups):
                 at = (slice(None), slice(g * fan, (g + 1) * fan), *cut)
-                out[at] += np.einsum("nc,co...->no...", x[(slice(None), slice(g * per, (g + 1) * per), *place)], w[g * per:(g + 1) * per])
+                out[at] += np.einsum(
+                    "nc,co...->no...",
+                    x[(slice(None), slice(g * per, (g + 1) * per), *place)],
+                    w[g * per : (g + 1) * per],
+                )
         out = out[(slice(None), slice(None), *(slice(p, size - p) for p, size in zip(padding, full)))]
         return out if bias is None else out + bias.reshape(-1, *(1,) * n)
+
     return f
 
 
@@ -108,9 +120,10 @@ def pool(n, fold, fill):
         p = tuple_of(padding, n) * 2
         out = None
         for size, place, window in windows(x, kernel, stride, p, tuple_of(dilation, n), fill, ceil_mode):
-            out = np.zeros((*x.shape[:x.ndim - n], *size)) if out is None else out
+            out = np.zeros((*x.shape[: x.ndim - n], *size)) if out is None else out
             out[(..., *place)] = fold(window, tuple(range(-n, 0)), **rest)
         return out
+
     return f
 
 
@@ -123,9 +136,10 @@ def max_index(n):
         places = np.broadcast_to(np.arange(np.prod(x.shape[-n:])).reshape(x.shape[-n:]), x.shape)
         y = max_pool(n)(x, *args, **kwargs)
         # Elements are distinct: the place of a maximum is that of its value.
-        flat, result = x.reshape(*x.shape[:x.ndim - n], -1), y.reshape(*y.shape[:y.ndim - n], -1)
+        flat, result = x.reshape(*x.shape[: x.ndim - n], -1), y.reshape(*y.shape[: y.ndim - n], -1)
         hit = flat[..., None, :] == result[..., None]
         return y, (hit * places.reshape(flat.shape)[..., None, :]).sum(-1).reshape(y.shape).astype(np.int64)
+
     return f
 
 
@@ -142,6 +156,7 @@ def avg_pool(n):
             count = sums(ones, kernel_size, stride, 0, 1, ceil_mode)
             return total / count[tuple(slice(0, s) for s in total.shape[-n:])]
         return total / sums(ones, kernel_size, stride, padding, 1, ceil_mode)
+
     return f
 
 
@@ -168,20 +183,26 @@ row("max_pool2d", max_pool(2), a(2, 3, 7, 6), (3, 2), (1, 2), (1, 0))
 
 def adaptive(n, fold):
     def f(x, output_size):
-        size = tuple_of(output_size, n) if not isinstance(output_size, list) or len(output_size) == n else tuple(output_size) * n
-        out = np.zeros((*x.shape[:x.ndim - n], *size))
+        size = (
+            tuple_of(output_size, n)
+            if not isinstance(output_size, list) or len(output_size) == n
+            else tuple(output_size) * n
+        )
+        out = np.zeros((*x.shape[: x.ndim - n], *size))
         for place in itertools.product(*map(range, size)):
             cut = tuple(slice(o * s // k, -(-(o + 1) * s // k)) for o, s, k in zip(place, x.shape[-n:], size))
             out[(..., *place)] = fold(x[(..., *cut)], tuple(range(-n, 0)))
         return out
+
     return f
 
 
 def adaptive_max(n):
     def f(x, output_size):
         y = adaptive(n, lambda w, axes: w.max(axes))(x, output_size)
-        flat, result = x.reshape(*x.shape[:x.ndim - n], 1, -1), y.reshape(*y.shape[:y.ndim - n], -1, 1)
+        flat, result = x.reshape(*x.shape[: x.ndim - n], 1, -1), y.reshape(*y.shape[: y.ndim - n], -1, 1)
         return y, (flat == result).argmax(-1).reshape(y.shape)
+
     return f
 
 
@@ -191,8 +212,21 @@ for n, x in X.items():
         row(f"adaptive_max_pool{n}d", adaptive_max(n), a(*x), size)
     row(f"adaptive_avg_pool{n}d", adaptive(n, lambda w, axes: w.mean(axes)), a(*x[1:]), 2)
 for n in (1, 2):
-    row(f"lp_pool{n}d", lambda x, p, *rest, n=n: pool(n, lambda w, axes: (w**p).sum(axes), 0)(x, *rest)**(1 / p), a(*X[n], low=0.1), 3.0, 2)
-    row(f"lp_pool{n}d", lambda x, p, *rest, n=n: pool(n, lambda w, axes: (w**p).sum(axes), 0)(x, *rest)**(1 / p), a(*X[n]), 2.0, 3, 2)
+    row(
+        f"lp_pool{n}d",
+        lambda x, p, *rest, n=n: pool(n, lambda w, axes: (w**p).sum(axes), 0)(x, *rest) ** (1 / p),
+        a(*X[n], low=0.1),
+        3.0,
+        2,
+    )
+    row(
+        f"lp_pool{n}d",
+        lambda x, p, *rest, n=n: pool(n, lambda w, axes: (w**p).sum(axes), 0)(x, *rest) ** (1 / p),
+        a(*X[n]),
+        2.0,
+        3,
+        2,
+    )
     wrong(f"lp_pool{n}d", a(*X[n]), 0.0, 2, error=ValueError, says="norm_type")
 for kind, n in itertools.product(("max", "avg"), X):
     op = f"{kind}_pool{n}d"

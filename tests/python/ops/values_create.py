@@ -19,7 +19,9 @@ for op, value in {"zeros": 0, "ones": 1}.items():
 row("full", lambda s, v: np.full(s, v, F32), (2, 3), 0.5)
 row("full", lambda s, v: np.full(s, v, np.int64), (2, 3), 7)
 row("full", lambda s, v: np.full(s, v, bool), (2, 3), True)
-row("full", lambda size, fill_value, dtype: np.full(size, fill_value, np.int8), size=(2,), fill_value=7, dtype=flow.int8)
+row(
+    "full", lambda size, fill_value, dtype: np.full(size, fill_value, np.int8), size=(2,), fill_value=7, dtype=flow.int8
+)
 wrong("full", (2, -1), 1, error=ValueError, says="negative")
 for numbers in ((5,), (2, 9), (2, 9, 3), (9, 2, -2), (3, 3)):
     row("arange", lambda *n: np.arange(*n, dtype=np.int64), *numbers)
@@ -67,8 +69,22 @@ for op in ("tril", "triu"):
     row(op, getattr(np, op), i(3, 3))
     wrong(op, a(3), error=ValueError, says="two axes")
 
-for op in ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like", "randint_like",
-           "dropout", "dropout1d", "dropout2d", "dropout3d"):
+for op in (
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "normal",
+    "bernoulli",
+    "multinomial",
+    "rand_like",
+    "randn_like",
+    "randint_like",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+):
     no_truth(op, "random: tests/cpp/ops/random_test.cpp and test_random.py")
 wrong("rand", 2, dtype=flow.int64, error=TypeError, says="floating point")
 wrong("randn", -2, error=ValueError, says="negative")

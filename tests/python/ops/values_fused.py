@@ -40,11 +40,35 @@ row("fused_bias_add_dropout", lambda x, b, p, axis: np.zeros((4, 3)), a(4, 3), a
 row("fused_fast_gelu_mul", lambda x, y: fast_gelu(x) * y, a(4, 3), a(4, 3), rtol=1e-5)
 row("fused_scale_mask_softmax", masked, a(2, 4, 3), m(4, 3), fill_value=-1e4, scale=0.5)
 row("fused_scale_mask_softmax", masked, a(2, 4, 3), m(2, 1, 3))
-row("fused_scale_mask_softmax_dropout", lambda *x, **k: (masked(*x, **k),) * 2, a(2, 4, 3), m(4, 3), fill_value=-1e4, scale=0.5, p=0.0)
-row("fused_bias_add_scale_mask_softmax_dropout", lambda x, b, mask, **k: (masked(x + b, mask, **k),) * 2, a(2, 4, 3), a(3), m(4, 3), fill_value=-5.0, p=0.0)
+row(
+    "fused_scale_mask_softmax_dropout",
+    lambda *x, **k: (masked(*x, **k),) * 2,
+    a(2, 4, 3),
+    m(4, 3),
+    fill_value=-1e4,
+    scale=0.5,
+    p=0.0,
+)
+row(
+    "fused_bias_add_scale_mask_softmax_dropout",
+    lambda x, b, mask, **k: (masked(x + b, mask, **k),) * 2,
+    a(2, 4, 3),
+    a(3),
+    m(4, 3),
+    fill_value=-5.0,
+    p=0.0,
+)
 row("fused_scale_tril", tril, a(2, 4, 3))
 row("fused_scale_tril", tril, a(2, 4, 3), 1, -2.0, 0.5)
-row("fused_scale_tril_softmax_mask_scale", lambda x, p, d, s, f: (softmax(tril(x, d, f, s)),) * 2, a(2, 4, 4), 0.0, 0, 0.5, -1e4)
+row(
+    "fused_scale_tril_softmax_mask_scale",
+    lambda x, p, d, s, f: (softmax(tril(x, d, f, s)),) * 2,
+    a(2, 4, 4),
+    0.0,
+    0,
+    0.5,
+    -1e4,
+)
 row("fused_self_attention", self_attention, a(3, 2, 24), 4, 0.5)
 row("amp_white_identity", lambda x: x, a(2, 3))
 row("amp_black_identity", lambda x: x, a(2, 3))

@@ -56,7 +56,9 @@ for reduce in ("add", "multiply"):
 row("scatter_add", lambda x, d, n, s: scatter(x, d, n, s, "add"), a(5, 3), 0, i(4, 3), a(4, 3), rtol=1e-5)
 row("scatter_add", lambda x, d, n, s: scatter(x, d, n, s, "add"), i(5, 3), -1, i(5, 4, high=3), i(5, 4))
 for op in ("scatter", "scatter_add"):
-    wrong(op, a(3, 2), 0, np.array([[5, 0]]), a(1, 2), error=IndexError, says=r"index 5 at position 0 .* outside \[0, 3\)")
+    wrong(
+        op, a(3, 2), 0, np.array([[5, 0]]), a(1, 2), error=IndexError, says=r"index 5 at position 0 .* outside \[0, 3\)"
+    )
     wrong(op, a(3, 2), 0, np.array([[0, 0]]), a(2), error=ValueError, says="one number of axes")
     wrong(op, a(3, 2), 0, np.array([[0, 0]]), a(1, 1), error=ValueError, says="larger than src")
     wrong(op, a(3, 2), 0, np.array([[0.5, 0]]), a(1, 2), error=TypeError, says="int64 or int32")

@@ -30,11 +30,30 @@ wrong("orthonormalize", a(3), error=ValueError, says="must be a matrix")
 wrong("orthonormalize", i(3, 3), error=TypeError, says="floating point")
 
 
-def attention(q, k, v, heads, out_weight, out_bias=None, in_weight=None, q_weight=None, k_weight=None, v_weight=None, in_bias=None,
-              attn_mask=None, key_padding_mask=None, need_weights=False, average_attn_weights=True, is_causal=False):
+def attention(
+    q,
+    k,
+    v,
+    heads,
+    out_weight,
+    out_bias=None,
+    in_weight=None,
+    q_weight=None,
+    k_weight=None,
+    v_weight=None,
+    in_bias=None,
+    attn_mask=None,
+    key_padding_mask=None,
+    need_weights=False,
+    average_attn_weights=True,
+    is_causal=False,
+):
     weights = np.split(in_weight, 3) if in_weight is not None else (q_weight, k_weight, v_weight)
     biases = np.split(np.zeros(3 * q.shape[-1]) if in_bias is None else in_bias, 3)
-    parts = [(x @ w.T + b).reshape(*x.shape[:2], heads, -1).swapaxes(1, 2) for x, w, b in zip((q, k, v), weights, biases, strict=True)]
+    parts = [
+        (x @ w.T + b).reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
+        for x, w, b in zip((q, k, v), weights, biases, strict=True)
+    ]
     scores = parts[0] @ parts[1].swapaxes(-1, -2) / np.sqrt(parts[0].shape[-1])
     if is_causal:
         scores = np.where(np.tril(np.ones(scores.shape[-2:])) > 0, scores, -np.inf)
@@ -48,18 +67,52 @@ def attention(q, k, v, heads, out_weight, out_bias=None, in_weight=None, q_weigh
 
 
 X, W, MASK = a(2, 3, 4), a(12, 4), np.triu(np.ones((3, 3), bool), 1)
-for options in ({}, {"in_bias": a(12)}, {"need_weights": True}, {"need_weights": True, "average_attn_weights": False}, {"is_causal": True},
-                {"is_causal": True, "need_weights": True}, {"attn_mask": MASK}, {"attn_mask": a(3, 3)},
-                {"key_padding_mask": np.array([[False, False, True], [False] * 3]), "is_causal": True}):
+for options in (
+    {},
+    {"in_bias": a(12)},
+    {"need_weights": True},
+    {"need_weights": True, "average_attn_weights": False},
+    {"is_causal": True},
+    {"is_causal": True, "need_weights": True},
+    {"attn_mask": MASK},
+    {"attn_mask": a(3, 3)},
+    {"key_padding_mask": np.array([[False, False, True], [False] * 3]), "is_causal": True},
+):
     row("multi_head_attention", attention, X, a(2, 3, 4), a(2, 3, 4), 2, a(4, 4), in_weight=W, rtol=2e-5, **options)
-row("multi_head_attention", attention, X, a(2, 5, 3), a(2, 5, 2), 4, a(4, 4), a(4), q_weight=a(4, 4), k_weight=a(4, 3), v_weight=a(4, 2),
-    rtol=2e-5)
-for options, says in (({}, "give in_weight, or"), ({"in_weight": a(8, 4)}, r"it must be \[12, 4\]"),
-                      ({"in_weight": W, "in_bias": a(4)}, r"it must be \[12\]"), ({"in_weight": W, "attn_mask": a(2, 3)}, "queries, keys"),
-                      ({"in_weight": W, "key_padding_mask": a(3, 3)}, r"\[batch, keys\] = \[2, 3\]")):
+row(
+    "multi_head_attention",
+    attention,
+    X,
+    a(2, 5, 3),
+    a(2, 5, 2),
+    4,
+    a(4, 4),
+    a(4),
+    q_weight=a(4, 4),
+    k_weight=a(4, 3),
+    v_weight=a(4, 2),
+    rtol=2e-5,
+)
+for options, says in (
+    ({}, "give in_weight, or"),
+    ({"in_weight": a(8, 4)}, r"it must be \[12, 4\]"),
+    ({"in_weight": W, "in_bias": a(4)}, r"it must be \[12\]"),
+    ({"in_weight": W, "attn_mask": a(2, 3)}, "queries, keys"),
+    ({"in_weight": W, "key_padding_mask": a(3, 3)}, r"\[batch, keys\] = \[2, 3\]"),
+):
     wrong("multi_head_attention", X, X, X, 2, a(4, 4), error=ValueError, says=says, **options)
 wrong("multi_head_attention", X, X, X, 3, a(4, 4), error=ValueError, says="into 3 heads", in_weight=W)
-wrong("multi_head_attention", X, a(3, 4), X, 2, a(4, 4), error=ValueError, says=r"must be \[n, length, width\]", in_weight=W)
+wrong(
+    "multi_head_attention",
+    X,
+    a(3, 4),
+    X,
+    2,
+    a(4, 4),
+    error=ValueError,
+    says=r"must be \[n, length, width\]",
+    in_weight=W,
+)
 wrong("multi_head_attention", X, a(2, 5, 4), X, 2, a(4, 4), error=ValueError, says="of one length", in_weight=W)
 
 
@@ -78,7 +131,7 @@ wrong("pairwise_distance", a(3), a(3), -1.0, error=ValueError, says="order is po
 
 def response(x, size, alpha=1e-4, beta=0.75, k=1.0):
     padded = np.pad(x**2, ((0, 0), (size // 2, (size - 1) // 2)) + ((0, 0),) * (x.ndim - 2))
-    around = sum(padded[:, j:j + x.shape[1]] for j in range(size)) / size
+    around = sum(padded[:, j : j + x.shape[1]] for j in range(size)) / size
     return x / (k + alpha * around) ** beta
 
 

@@ -26,7 +26,11 @@ def group_norm(x, groups, weight=None, bias=None, eps=1e-5):
 
 
 def instance_norm(x, mean=None, var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
-    return group_norm(x, x.shape[1], weight, bias, eps) if use_input_stats else batch_norm(x, mean, var, weight, bias, eps=eps)
+    return (
+        group_norm(x, x.shape[1], weight, bias, eps)
+        if use_input_stats
+        else batch_norm(x, mean, var, weight, bias, eps=eps)
+    )
 
 
 def rms_norm(x, shape, weight=None, eps=None):
@@ -43,7 +47,12 @@ for shape in ((4, 3), (5, 3, 7), (2, 3, 4, 5), (2, 3, 2, 3, 4)):
     row("batch_norm", batch_norm, a(*shape), None, None, dtypes=ALL_FLOATS, training=True)
     row("batch_norm", batch_norm, a(*shape), a(3), a(3, low=0.5), a(3), a(3), training=True, eps=1e-3, dtypes=FLOATS)
     row("batch_norm", batch_norm, a(*shape), a(3), a(3, low=0.5), a(3), a(3), dtypes=ALL_FLOATS)
-    row("instance_norm" if len(shape) > 2 else "normalize", instance_norm if len(shape) > 2 else normalize, a(*shape), dtypes=ALL_FLOATS)
+    row(
+        "instance_norm" if len(shape) > 2 else "normalize",
+        instance_norm if len(shape) > 2 else normalize,
+        a(*shape),
+        dtypes=ALL_FLOATS,
+    )
 # A mean far from 0.
 row("batch_norm", batch_norm, a(64, 5, 3, low=998, high=1002), None, None, training=True, rtol=1e-4)
 row("batch_norm", lambda x, m, v, training: x, a(0, 3), a(3), a(3, low=0.5), training=True)

@@ -8,11 +8,13 @@ NAN = np.array([[1.0, np.nan, 3.0], [4.0, 5.0, -6.0]])
 
 def along(function):
     """A NumPy reduction with holon's words."""
+
     def call(x, dim=None, keepdim=False, **kwargs):
         axis = tuple(dim) if isinstance(dim, list) else dim
         if isinstance(axis, tuple) and not axis:
             axis = None
         return function(x, axis=axis, keepdims=keepdim, **kwargs)
+
     return call
 
 
@@ -23,8 +25,13 @@ def total(function):
 
 FORMS = [{}, {"dim": 0}, {"dim": -1, "keepdim": True}, {"dim": (0, 2)}, {"dim": [-1, 1], "keepdim": True}, {"dim": ()}]
 for op, function in {
-    "sum": total(np.sum), "mean": along(np.mean), "prod": total(np.prod), "amax": along(np.max), "amin": along(np.min),
-    "nansum": along(np.nansum), "nanmean": along(np.nanmean),
+    "sum": total(np.sum),
+    "mean": along(np.mean),
+    "prod": total(np.prod),
+    "amax": along(np.max),
+    "amin": along(np.min),
+    "nansum": along(np.nansum),
+    "nanmean": along(np.nanmean),
 }.items():
     for form in FORMS:
         row(op, function, a(4, 3, 2), **form)
@@ -77,10 +84,12 @@ for op in ("argmax", "argmin"):
 
 def selected(arg, value):
     """(values, indices) along an axis."""
+
     def call(x, dim, keepdim=False):
         at = np.expand_dims(arg(x, axis=dim), dim)
         values = np.take_along_axis(x, at, dim)
         return (values, at) if keepdim else (values.squeeze(dim), at.squeeze(dim))
+
     return call
 
 
@@ -128,6 +137,7 @@ wrong("kthvalue", a(3), 4, error=ValueError, says=r"k = 4 is not in \[1, 3\]")
 wrong("kthvalue", a(3), 0, error=ValueError, says="k = 0")
 
 for op, function in {"var": np.var, "std": np.std}.items():
+
     def spread(x, dim=None, unbiased=True, keepdim=False, correction=None, f=function):
         if isinstance(dim, bool):
             dim, unbiased = None, dim
@@ -138,7 +148,14 @@ for op, function in {"var": np.var, "std": np.std}.items():
         average = {k: v for k, v in kwargs.items() if k in ("dim", "keepdim")}
         return f(x, *args, **kwargs), along(np.mean)(x, *args, **average)
 
-    for form in ({}, {"dim": 0}, {"dim": (0, 2), "unbiased": False}, {"dim": -1, "keepdim": True}, {"correction": 0}, {"dim": [0], "correction": 2}):
+    for form in (
+        {},
+        {"dim": 0},
+        {"dim": (0, 2), "unbiased": False},
+        {"dim": -1, "keepdim": True},
+        {"correction": 0},
+        {"dim": [0], "correction": 2},
+    ):
         row(op, spread, a(4, 3, 5), rtol=1e-5, **form)
         row(op + "_mean", with_mean, a(4, 3, 5), rtol=1e-5, **form)
     row(op, spread, a(4, 3), False)
@@ -152,7 +169,9 @@ def logsumexp(x, dim, keepdim=False):
     axis = tuple(dim) if isinstance(dim, list) else dim
     shift = np.max(x, axis=axis, keepdims=True)
     shift = np.where(np.isfinite(shift), shift, 0)
-    return np.log(np.sum(np.exp(x - shift), axis=axis, keepdims=keepdim)) + (shift if keepdim else np.squeeze(shift, axis))
+    return np.log(np.sum(np.exp(x - shift), axis=axis, keepdims=keepdim)) + (
+        shift if keepdim else np.squeeze(shift, axis)
+    )
 
 
 row("logsumexp", logsumexp, a(4, 3), 1)
@@ -161,9 +180,18 @@ row("logsumexp", logsumexp, np.array([[-np.inf, -np.inf], [0, np.inf]]), 1)
 row("logsumexp", logsumexp, i(4, 3), 0)
 wrong("logsumexp", a(3), 1, error=IndexError, says="1")
 
-row("aminmax", lambda x, dim=None, keepdim=False: (np.min(x, axis=dim, keepdims=keepdim), np.max(x, axis=dim, keepdims=keepdim)), a(4, 3))
-row("aminmax", lambda x, dim=None, keepdim=False: (np.min(x, axis=dim, keepdims=keepdim), np.max(x, axis=dim, keepdims=keepdim)), a(4, 3), dim=1,
-    keepdim=True)
+row(
+    "aminmax",
+    lambda x, dim=None, keepdim=False: (np.min(x, axis=dim, keepdims=keepdim), np.max(x, axis=dim, keepdims=keepdim)),
+    a(4, 3),
+)
+row(
+    "aminmax",
+    lambda x, dim=None, keepdim=False: (np.min(x, axis=dim, keepdims=keepdim), np.max(x, axis=dim, keepdims=keepdim)),
+    a(4, 3),
+    dim=1,
+    keepdim=True,
+)
 wrong("aminmax", np.zeros((0, 3)), error=ValueError, says="without elements")
 
 row("equal", lambda x, y: np.asarray(np.array_equal(x, y)), a(3), a(3))

@@ -136,8 +136,13 @@ def unfold(x, kernel_size, dilation=1, padding=0, stride=1):
     (kh, kw), (dh, dw), (ph, pw), (sh, sw) = map(pair, (kernel_size, dilation, padding, stride))
     p = np.pad(x, [(0, 0), (0, 0), (ph, ph), (pw, pw)])
     oh, ow = (p.shape[2] - dh * (kh - 1) - 1) // sh + 1, (p.shape[3] - dw * (kw - 1) - 1) // sw + 1
-    cols = [p[:, :, r * sh:r * sh + dh * (kh - 1) + 1:dh, c * sw:c * sw + dw * (kw - 1) + 1:dw].reshape(x.shape[0], -1)
-            for r in range(oh) for c in range(ow)]
+    cols = [
+        p[:, :, r * sh : r * sh + dh * (kh - 1) + 1 : dh, c * sw : c * sw + dw * (kw - 1) + 1 : dw].reshape(
+            x.shape[0], -1
+        )
+        for r in range(oh)
+        for c in range(ow)
+    ]
     return np.stack(cols, 2)
 
 

@@ -11,7 +11,7 @@ def sigmoid(x):
 def cell(mode):
     def f(x, h, *rest):
         c = rest[0] if mode == "lstm" else None
-        w_ih, w_hh, *biases = rest[mode == "lstm":]
+        w_ih, w_hh, *biases = rest[mode == "lstm" :]
         biases = [0 if b is None else b for b in biases] + [0] * (2 - len(biases))
         gx, gh = x @ w_ih.T + biases[0], h @ w_hh.T + biases[1]
         if mode == "lstm":
@@ -23,12 +23,17 @@ def cell(mode):
             z = sigmoid(xz + hz)
             return (1 - z) * np.tanh(xn + sigmoid(xr + hr) * hn) + z * h
         return np.tanh(gx + gh) if mode == "tanh" else np.maximum(gx + gh, 0)
+
     return f
 
 
 def layers(mode):
     def f(tensors, has_biases, num_layers, dropout, train, bidirectional, batch_first):
-        x, states, rest = tensors[0], [tensors[1:2], tensors[1:3]][mode == "lstm"], list(tensors[2 + (mode == "lstm"):])
+        x, states, rest = (
+            tensors[0],
+            [tensors[1:2], tensors[1:3]][mode == "lstm"],
+            list(tensors[2 + (mode == "lstm") :]),
+        )
         if x.ndim == 2:
             lifted = [x[:, None]] + [s[:, None] for s in states] + rest
             return [t[:, 0] for t in f(lifted, has_biases, num_layers, dropout, train, bidirectional, False)]
@@ -41,7 +46,7 @@ def layers(mode):
                 w, rest = rest[:n], rest[n:]
                 now = tuple(s[layer * (2 if bidirectional else 1) + way] for s in states)
                 out = [None] * len(x)
-                for t in (reversed(range(len(x))) if way else range(len(x))):
+                for t in reversed(range(len(x))) if way else range(len(x)):
                     now = cell(mode)(x[t], *now, *w)
                     now = now if isinstance(now, tuple) else (now,)
                     out[t] = now[0]
@@ -49,6 +54,7 @@ def layers(mode):
                 last.append(now)
             x = np.concatenate(sides, -1)
         return [x.swapaxes(0, 1) if batch_first else x, *(np.stack(s) for s in zip(*last))]
+
     return f
 
 
@@ -79,7 +85,7 @@ for op, mode, gates in (("lstm", "lstm", 4), ("gru", "gru", 3), ("rnn_tanh", "ta
     wrong(op, [a(4, 2, 5), *good[1:]], *rest, error=ValueError, says="h0 has shape")
     wrong(op, [a(0, 3, 5), *good[1:]], *rest, error=ValueError, says="no steps")
     wrong(op, [i(4, 3, 5), *good[1:]], *rest, error=TypeError, says="floating")
-    one = [good[0][0], *(s[0] for s in good[1:2 + (mode == "lstm")]), *good[2 + (mode == "lstm"):]]
+    one = [good[0][0], *(s[0] for s in good[1 : 2 + (mode == "lstm")]), *good[2 + (mode == "lstm") :]]
     row(f"{op}_cell", cell(mode), *one, dtypes=ALL_FLOATS)
     row(f"{op}_cell", cell(mode), *one[:-2])
     row(f"{op}_cell", cell(mode), *(t[0] for t in one[:-4]), *one[-4:])

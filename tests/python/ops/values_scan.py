@@ -30,6 +30,7 @@ def cumextremum(better):
             values[k] = np.where(keep, values[k - 1], x[k])
             at[k] = np.where(keep, at[k - 1], k)
         return np.moveaxis(values, 0, dim), np.moveaxis(at, 0, dim)
+
     return call
 
 
@@ -40,7 +41,13 @@ for op, better in (("cummax", np.greater_equal), ("cummin", np.less_equal)):
     wrong(op, a(3), 1, error=IndexError, says="1")
 
 row("logcumsumexp", lambda x, dim: np.log(np.cumsum(np.exp(x), axis=dim)), a(5, 3), 0)
-row("logcumsumexp", lambda x, dim: np.logaddexp.accumulate(x, axis=dim), a(5, 3, low=500, high=900), -1, dtypes=ALL_FLOATS)
+row(
+    "logcumsumexp",
+    lambda x, dim: np.logaddexp.accumulate(x, axis=dim),
+    a(5, 3, low=500, high=900),
+    -1,
+    dtypes=ALL_FLOATS,
+)
 row("logcumsumexp", lambda x, dim: np.logaddexp.accumulate(x, axis=dim), np.array([-np.inf, -np.inf, 1.0]), 0)
 wrong("logcumsumexp", i(3), 0, error=TypeError, says="floating")
 wrong("logcumsumexp", a(3), 1, error=IndexError, says="1")

@@ -8,7 +8,11 @@ NAN = np.array([[1.0, np.nan, 3.0], [4.0, 5.0, -6.0]])
 
 def order(x, dim=-1, descending=False):
     if descending:  # stable: equal elements keep their order
-        return np.flip(x.shape[dim] - 1 - np.argsort(np.flip(x, dim), axis=dim, kind="stable"), dim) if x.size else np.zeros(x.shape, np.int64)
+        return (
+            np.flip(x.shape[dim] - 1 - np.argsort(np.flip(x, dim), axis=dim, kind="stable"), dim)
+            if x.size
+            else np.zeros(x.shape, np.int64)
+        )
     return np.argsort(x, axis=dim, kind="stable")
 
 
@@ -51,7 +55,12 @@ row("searchsorted", lambda s, v: np.searchsorted(s, v), EDGES, i(3, 4, low=-1, h
 row("searchsorted", lambda s, v, right: np.searchsorted(s, v, "right"), EDGES, i(3, 4, low=-1, high=7), right=True)
 row("searchsorted", lambda s, v, side: np.searchsorted(s, v, side), np.sort(a(7)), a(3, 4), side="right")
 row("searchsorted", lambda s, v, out_int32: np.searchsorted(s, v).astype(np.int32), EDGES, i(5), out_int32=True)
-row("searchsorted", lambda s, v: np.stack([np.searchsorted(p, q) for p, q in zip(s, v, strict=True)]), np.sort(a(3, 7)), a(3, 4))
+row(
+    "searchsorted",
+    lambda s, v: np.stack([np.searchsorted(p, q) for p, q in zip(s, v, strict=True)]),
+    np.sort(a(3, 7)),
+    a(3, 4),
+)
 row("searchsorted", lambda s, v: np.searchsorted(s, v), EDGES, 2)
 row("bucketize", lambda x, b: np.searchsorted(b, x), a(3, 4, low=-2, high=7), EDGES.astype(float))
 row("bucketize", lambda x, b, right: np.searchsorted(b, x, "right"), i(3, 4, high=7), EDGES, right=True)
@@ -75,8 +84,16 @@ wrong("masked_select", a(4, 5), m(4, 3), error=ValueError, says="")
 row("unique", np.unique, i(4, 6, high=5))
 row("unique", np.unique, np.array([0.5, -1.0, 0.5]))
 row("unique", np.unique, np.zeros(0))
-row("unique", lambda x, s, return_inverse, return_counts: (lambda u, v, c: (u, v.reshape(x.shape), c))(*np.unique(x, False, True, True)),
-    i(4, 6, high=5), True, return_inverse=True, return_counts=True)
+row(
+    "unique",
+    lambda x, s, return_inverse, return_counts: (lambda u, v, c: (u, v.reshape(x.shape), c))(
+        *np.unique(x, False, True, True)
+    ),
+    i(4, 6, high=5),
+    True,
+    return_inverse=True,
+    return_counts=True,
+)
 for dim in (0, 1):
     row("unique", lambda x, dim: np.unique(x, axis=dim), i(6, 3, high=2) if dim == 0 else i(3, 6, high=2), dim=dim)
 row("unique", lambda x, return_counts: np.unique(x, return_counts=True), m(9), return_counts=True)
@@ -97,12 +114,34 @@ wrong("histc", a(3), 3, 2, 1, error=ValueError, says="no interval")
 
 for q in (0.0, 0.3, 1.0):
     row("quantile", lambda x, q: np.quantile(x, q), a(4, 5), q, rtol=1e-5)
-    row("quantile", lambda x, q, dim, keepdim=False: np.quantile(x, q, axis=dim, keepdims=keepdim), a(4, 5, 3), q, 1, rtol=1e-5)
-    row("quantile", lambda x, q, dim, keepdim=False: np.quantile(x, q, axis=dim, keepdims=keepdim), a(4, 5, 3), q, dim=-1, keepdim=True, rtol=1e-5)
+    row(
+        "quantile",
+        lambda x, q, dim, keepdim=False: np.quantile(x, q, axis=dim, keepdims=keepdim),
+        a(4, 5, 3),
+        q,
+        1,
+        rtol=1e-5,
+    )
+    row(
+        "quantile",
+        lambda x, q, dim, keepdim=False: np.quantile(x, q, axis=dim, keepdims=keepdim),
+        a(4, 5, 3),
+        q,
+        dim=-1,
+        keepdim=True,
+        rtol=1e-5,
+    )
     row("nanquantile", lambda x, q, dim: np.nanquantile(x, q, axis=dim), NAN, q, 1, rtol=1e-5)
 for interpolation in ("lower", "higher", "midpoint", "nearest", "linear"):
-    row("quantile", lambda x, q, dim, interpolation: np.quantile(x, q, axis=dim, method=interpolation), a(4, 5), 0.35, 1, interpolation=interpolation,
-        rtol=1e-5)
+    row(
+        "quantile",
+        lambda x, q, dim, interpolation: np.quantile(x, q, axis=dim, method=interpolation),
+        a(4, 5),
+        0.35,
+        1,
+        interpolation=interpolation,
+        rtol=1e-5,
+    )
 row("quantile", lambda x, q, dim: np.quantile(x, q, axis=dim), NAN, 0.5, 1)
 row("quantile", lambda x, q, dim: np.quantile(x, q, axis=dim), a(4, 5), np.array([0.25, 0.5, 0.75]), 0, rtol=1e-5)
 row("nanquantile", lambda x, q: np.nanquantile(x, q), NAN, np.array([0.25, 0.5]), rtol=1e-5)

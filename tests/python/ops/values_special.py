@@ -21,7 +21,12 @@ for op, function in {"atan2": np.arctan2, "hypot": np.hypot, "logaddexp": np.log
 row("atan2", np.arctan2, np.array([0.0, -0.0, 1.0, -1.0]), np.array([-1.0, -1.0, 0.0, 0.0]))
 row("logaddexp", np.logaddexp, np.array([np.inf, -np.inf, 1e4, np.nan]), np.array([np.inf, -np.inf, -1e4, 1.0]))
 row("hypot", lambda x, y: np.array([5e20, np.inf]), np.array([3e20, np.inf]), np.array([4e20, np.nan]))
-row("xlogy", lambda x, y: np.where(x == 0, np.where(np.isnan(y), np.nan, 0), x * np.log(y)), np.array([0.0, 0.0, 2.0, 0.0]), np.array([0.0, np.nan, 3.0, -1.0]))
+row(
+    "xlogy",
+    lambda x, y: np.where(x == 0, np.where(np.isnan(y), np.nan, 0), x * np.log(y)),
+    np.array([0.0, 0.0, 2.0, 0.0]),
+    np.array([0.0, np.nan, 3.0, -1.0]),
+)
 row("xlogy", lambda x, y: x * np.log(y), a(5, 3), b)
 row("xlogy", lambda x, y: x * np.log(y), a(5), 0.7)
 row("xlogy", lambda x, y: x * np.log(y), 0.7, b)

@@ -1,5 +1,5 @@
-// Statistics and normalisation of channels: along rows, where a channel's elements are adjacent, and along columns, where the
-// channels are. Compiled for each instruction set. Sums are added up in double.
+// Statistics and normalisation of channels: along rows, where a channel's elements are adjacent, and along columns,
+// where the channels are. Compiled for each instruction set. Sums are added up in double.
 #include "holon/kernels/cpu/simd/vec.h"
 #include "holon/kernels/cpu/table.h"
 
@@ -28,7 +28,8 @@ void row_moments(const void* px, int64_t n, double* sum, double* squares) {
 }
 
 template <class T>
-void column_moments(const void* px, int64_t stride, int64_t rows, int64_t cols, double* __restrict sum, double* __restrict squares) {
+void column_moments(const void* px, int64_t stride, int64_t rows, int64_t cols, double* __restrict sum,
+                    double* __restrict squares) {
   const T* x = static_cast<const T*>(px);
   for (int64_t i = 0; i < rows; ++i, x += stride)
 #pragma omp simd
@@ -81,8 +82,10 @@ void row_scale(const void* px, void* py, int64_t n, double mean, double factor, 
 }
 
 template <class T>
-void column_scale(const void* px, void* py, int64_t stride, int64_t rows, int64_t cols, const void* pm, const void* pk, const void* pb) {
-  const T *x = static_cast<const T*>(px), *m = static_cast<const T*>(pm), *k = static_cast<const T*>(pk), *b = static_cast<const T*>(pb);
+void column_scale(const void* px, void* py, int64_t stride, int64_t rows, int64_t cols, const void* pm, const void* pk,
+                  const void* pb) {
+  const T *x = static_cast<const T*>(px), *m = static_cast<const T*>(pm), *k = static_cast<const T*>(pk),
+          *b = static_cast<const T*>(pb);
   T* y = static_cast<T*>(py);
   for (int64_t i = 0; i < rows; ++i, x += stride, y += stride)
 #pragma omp simd
@@ -90,7 +93,8 @@ void column_scale(const void* px, void* py, int64_t stride, int64_t rows, int64_
 }
 
 template <class T>
-void row_scale_backward(const void* pdy, const void* px, void* pdx, int64_t n, double mean, double factor, double shift, double slope) {
+void row_scale_backward(const void* pdy, const void* px, void* pdx, int64_t n, double mean, double factor, double shift,
+                        double slope) {
   const T *dy = static_cast<const T*>(pdy), *x = static_cast<const T*>(px);
   T* dx = static_cast<T*>(pdx);
   const T m = static_cast<T>(mean), k = static_cast<T>(factor), b = static_cast<T>(shift), s = static_cast<T>(slope);
@@ -99,10 +103,10 @@ void row_scale_backward(const void* pdy, const void* px, void* pdx, int64_t n, d
 }
 
 template <class T>
-void column_scale_backward(const void* pdy, const void* px, void* pdx, int64_t stride, int64_t rows, int64_t cols, const void* pm,
-                           const void* pk, const void* pb, const void* ps) {
-  const T *dy = static_cast<const T*>(pdy), *x = static_cast<const T*>(px), *m = static_cast<const T*>(pm), *k = static_cast<const T*>(pk),
-          *b = static_cast<const T*>(pb), *s = static_cast<const T*>(ps);
+void column_scale_backward(const void* pdy, const void* px, void* pdx, int64_t stride, int64_t rows, int64_t cols,
+                           const void* pm, const void* pk, const void* pb, const void* ps) {
+  const T *dy = static_cast<const T*>(pdy), *x = static_cast<const T*>(px), *m = static_cast<const T*>(pm),
+          *k = static_cast<const T*>(pk), *b = static_cast<const T*>(pb), *s = static_cast<const T*>(ps);
   T* dx = static_cast<T*>(pdx);
   for (int64_t i = 0; i < rows; ++i, x += stride, dy += stride, dx += stride)
 #pragma omp simd

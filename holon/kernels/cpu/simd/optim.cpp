@@ -121,13 +121,17 @@ bool scale_row(void* x, int64_t n, double factor, double low, double high) {
 
 template <class T>
 void fill(Table& t, int k) {
-  UpdateFn steps[] = {sgd<T>, adam<T>, row<rules::Adagrad<T>, T>, row<rules::Adadelta<T>, T>, rmsprop<T>, row<rules::Lamb<T>, T>};
+  UpdateFn steps[] = {
+      sgd<T>, adam<T>, row<rules::Adagrad<T>, T>, row<rules::Adadelta<T>, T>, rmsprop<T>, row<rules::Lamb<T>, T>};
   for (int i = 0; i < static_cast<int>(UpdateRule::kCount); ++i) t.update[i][k] = steps[i];
   t.sgd_norms[k] = sgd_norms<T>;
   t.lamb_norms[k] = lamb_norms<T>;
-  NormFnOf norms[] = {norm_sum<T, NormKind::kSquares>, norm_sum<T, NormKind::kSum>, norm_sum<T, NormKind::kPowers>,
+  NormFnOf norms[] = {norm_sum<T, NormKind::kSquares>,
+                      norm_sum<T, NormKind::kSum>,
+                      norm_sum<T, NormKind::kPowers>,
                       norm_sum<T, NormKind::kCount>,
-                      extreme<T, true>, extreme<T, false>};
+                      extreme<T, true>,
+                      extreme<T, false>};
   for (int i = 0; i < 6; ++i) t.norm_of[i][k] = norms[i];
   t.scale[k] = scale_row<T, false>;
   t.clamp[k] = scale_row<T, true>;

@@ -1,5 +1,5 @@
-// Random bits and distributions along rows. Compiled for each instruction set, without contraction to fused multiply-adds and
-// without the C library: every set gives the same bits.
+// Random bits and distributions along rows. Compiled for each instruction set, without contraction to fused
+// multiply-adds and without the C library: every set gives the same bits.
 #ifdef __SSE2__
 #include <immintrin.h>
 #endif
@@ -17,7 +17,8 @@ using Lanes = Vec<uint64_t>;
 HOLON_FN Lanes low_product(Lanes x, uint32_t by) {
 #if defined(__AVX512F__)
   // (The plain form makes GCC 12 warn of its own uninitialised value.)
-  return reinterpret_cast<Lanes>(_mm512_maskz_mul_epu32(static_cast<__mmask8>(-1), reinterpret_cast<__m512i>(x), _mm512_set1_epi64(by)));
+  return reinterpret_cast<Lanes>(
+      _mm512_maskz_mul_epu32(static_cast<__mmask8>(-1), reinterpret_cast<__m512i>(x), _mm512_set1_epi64(by)));
 #elif defined(__AVX2__)
   return reinterpret_cast<Lanes>(_mm256_mul_epu32(reinterpret_cast<__m256i>(x), _mm256_set1_epi64x(by)));
 #elif defined(__SSE2__)
@@ -43,7 +44,7 @@ HOLON_FN void group_of_bits(uint64_t seed, uint64_t counter, uint64_t group, uin
   for (uint32_t b = 0; b < 16; b += width) {
     // The sixteen counters of a group do not carry into the upper word.
     const random::Block<Lanes> start = {index + (static_cast<uint32_t>(group * 16) + b), zero + ((group * 16) >> 32),
-                         zero + static_cast<uint32_t>(counter), zero + (counter >> 32)};
+                                        zero + static_cast<uint32_t>(counter), zero + (counter >> 32)};
     const auto y = random::philox<Vector, 10>(start, k0, k1);
     const Lanes words[] = {y.a, y.b, y.c, y.d};
     for (int w = 0; w < 4; ++w) {
@@ -74,20 +75,23 @@ template <class Bits, class T>
 void uniform_row(const void* r, const void*, void* out, int64_t n, const RandomNumbers& p) {
   const T low = static_cast<T>(p.a), span = static_cast<T>(p.b) - low, last = static_cast<T>(p.c);
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = random::uniform_between<T>(static_cast<const Bits*>(r)[i], low, span, last);
+  for (int64_t i = 0; i < n; ++i)
+    static_cast<T*>(out)[i] = random::uniform_between<T>(static_cast<const Bits*>(r)[i], low, span, last);
 }
 template <class Bits, class T>
 void normal_row(const void* r, const void*, void* out, int64_t n, const RandomNumbers& p) {
   const T mean = static_cast<T>(p.a), deviation = static_cast<T>(p.b);
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = mean + deviation * random::normal(static_cast<const Bits*>(r)[i]);
+  for (int64_t i = 0; i < n; ++i)
+    static_cast<T*>(out)[i] = mean + deviation * random::normal(static_cast<const Bits*>(r)[i]);
 }
 // p.c and p.d: the probabilities of the two ends, in the lower half as far as possible; p.threshold: mirrored.
 template <class Bits, class T>
 void truncated_row(const void* r, const void*, void* out, int64_t n, const RandomNumbers& p) {
   const random::Truncation t = {p.a, p.b, p.low, p.high, p.c, p.d, p.threshold != 0 ? -1.0 : 1.0};
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = random::truncated_normal<T>(static_cast<const Bits*>(r)[i], t);
+  for (int64_t i = 0; i < n; ++i)
+    static_cast<T*>(out)[i] = random::truncated_normal<T>(static_cast<const Bits*>(r)[i], t);
 }
 // Bytes: 1 where r < threshold (of 2^32).
 void bernoulli_row(const void* r, const void*, void* out, int64_t n, const RandomNumbers& p) {
@@ -100,7 +104,8 @@ void bernoulli_row(const void* r, const void*, void* out, int64_t n, const Rando
 void bernoulli_of_row(const void* r, const void* x, void* out, int64_t n, const RandomNumbers&) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i)
-    static_cast<uint8_t*>(out)[i] = random::uniform(static_cast<const uint32_t*>(r)[i]) < static_cast<const float*>(x)[i];
+    static_cast<uint8_t*>(out)[i] =
+        random::uniform(static_cast<const uint32_t*>(r)[i]) < static_cast<const float*>(x)[i];
 }
 template <class T>
 void dropout_row(const void* r, const void* x, void* out, int64_t n, const RandomNumbers& p) {

@@ -135,7 +135,7 @@ void reduce_row(const void* p, int64_t n, Accumulator* out) {
     total = Op::merge(total, acc);
   } else {
     constexpr int w = VecOf<T>::width;
-    for (; n >= w; ) {
+    for (; n >= w;) {
       const int64_t m = (n < kBlock ? n : kBlock) / w * w;
       Vec<T> a = same(Op::template start<T>()), b = a, c = a, d = a;
       int64_t i = 0;
@@ -148,7 +148,9 @@ void reduce_row(const void* p, int64_t n, Accumulator* out) {
       for (; i < m; i += w) a = Op::lane(a, load_vec(x + i));
       a = Op::merge(Op::merge(a, b), Op::merge(c, d));
       if constexpr (Op::exact || f::IsFloat<T>::value)
-        total = Op::merge(total, static_cast<Acc>(fold_lanes<T>(a, [](auto p, auto q) __attribute__((always_inline)) { return Op::merge(p, q); })));
+        total = Op::merge(total,
+                          static_cast<Acc>(fold_lanes<T>(
+                              a, [](auto p, auto q) __attribute__((always_inline)) { return Op::merge(p, q); })));
       else
         for (int j = 0; j < w; ++j) total = Op::merge(total, static_cast<Acc>(a[j]));
       x += m;
@@ -176,7 +178,7 @@ void reduce_columns(const void* p, int64_t row_stride, int64_t rows, int64_t col
     const T* x = static_cast<const T*>(p) + j0;
     Accumulator* acc = out + j0;
     const int64_t m = cols - j0 < kTile ? cols - j0 : kTile;
-    for (int64_t r = 0; r < rows; ) {
+    for (int64_t r = 0; r < rows;) {
       const int64_t end = rows - r < kRowsPerFlush ? rows : r + kRowsPerFlush;
       Lane part[kTile];
       for (int64_t j = 0; j < m; ++j) part[j] = Op::template start<Lane>();

@@ -1,5 +1,5 @@
-// Softmax, normalisation and cross-entropy over rows. Compiled for each instruction set. Rows are read several times while
-// they are in the nearest cache. Sums of blocks are added up in double.
+// Softmax, normalisation and cross-entropy over rows. Compiled for each instruction set. Rows are read several times
+// while they are in the nearest cache. Sums of blocks are added up in double.
 #include "holon/kernels/cpu/simd/vec.h"
 #include "holon/kernels/cpu/table.h"
 
@@ -160,15 +160,16 @@ void softmax_columns(const void* px, int64_t xs, void* py, int64_t ys, int64_t r
       if (!log) y[i * ys + j] = e;
       s[j] += e;
     }
-  for (int64_t j = 0; j < cols; ++j) s[j] = log ? static_cast<T>(__builtin_log(static_cast<double>(s[j]))) : T(1) / s[j];
+  for (int64_t j = 0; j < cols; ++j)
+    s[j] = log ? static_cast<T>(__builtin_log(static_cast<double>(s[j]))) : T(1) / s[j];
   for (int64_t i = 0; i < rows; ++i)
 #pragma omp simd
     for (int64_t j = 0; j < cols; ++j) y[i * ys + j] = log ? (x[i * xs + j] - m[j]) - s[j] : y[i * ys + j] * s[j];
 }
 
 template <class T, bool log>
-void softmax_backward_columns(const void* pdy, int64_t ds, const void* py, int64_t ys, void* pdx, int64_t xs, int64_t rows,
-                              int64_t cols) {
+void softmax_backward_columns(const void* pdy, int64_t ds, const void* py, int64_t ys, void* pdx, int64_t xs,
+                              int64_t rows, int64_t cols) {
   const T *dy = static_cast<const T*>(pdy), *y = static_cast<const T*>(py);
   T* dx = static_cast<T*>(pdx);
   T s[kSoftmaxCols];
@@ -220,7 +221,8 @@ void norm(const void* px, const void* pw, const void* pb, double eps, void* py, 
 }
 
 template <class T, bool centered, bool weighted, bool adds>
-HOLON_FN void norm_backward_row(const T* dy, const T* x, const T* w, T m, T r, const T* plus, T* dx, T* dw, T* db, int64_t n) {
+HOLON_FN void norm_backward_row(const T* dy, const T* x, const T* w, T m, T r, const T* plus, T* dx, T* dw, T* db,
+                                int64_t n) {
   constexpr int width = VecOf<T>::width;
   // sum(dy w) and sum(dy w xhat) in one pass, block by block.
   double s = 0, q = 0;
@@ -276,15 +278,17 @@ HOLON_FN void norm_backward_row(const T* dy, const T* x, const T* w, T m, T r, c
 }
 
 template <class T, bool centered, bool weighted>
-HOLON_FN void norm_backward_with(const T* dy, const T* x, const T* w, T m, T r, const T* plus, T* dx, T* dw, T* db, int64_t n) {
+HOLON_FN void norm_backward_with(const T* dy, const T* x, const T* w, T m, T r, const T* plus, T* dx, T* dw, T* db,
+                                 int64_t n) {
   plus ? norm_backward_row<T, centered, weighted, true>(dy, x, w, m, r, plus, dx, dw, db, n)
        : norm_backward_row<T, centered, weighted, false>(dy, x, w, m, r, nullptr, dx, dw, db, n);
 }
 
 template <class T, bool centered>
-void norm_backward(const void* dy, const void* x, const void* w, double mean, double rstd, const void* plus, void* dx, void* dw,
-                   void* db, int64_t n) {
-  const T *a = static_cast<const T*>(dy), *b = static_cast<const T*>(x), *c = static_cast<const T*>(w), *p = static_cast<const T*>(plus);
+void norm_backward(const void* dy, const void* x, const void* w, double mean, double rstd, const void* plus, void* dx,
+                   void* dw, void* db, int64_t n) {
+  const T *a = static_cast<const T*>(dy), *b = static_cast<const T*>(x), *c = static_cast<const T*>(w),
+          *p = static_cast<const T*>(plus);
   const T m = static_cast<T>(mean), r = static_cast<T>(rstd);
   T *to = static_cast<T*>(dx), *to_w = static_cast<T*>(dw), *to_b = static_cast<T*>(db);
   w ? norm_backward_with<T, centered, true>(a, b, c, m, r, p, to, to_w, to_b, n)

@@ -1,4 +1,5 @@
 """nn.Graph: a training step captured once and run as one compiled step; GraphModule: a module as a graph sees it."""
+
 from . import util
 from .config import GraphConfig
 from .graph import Graph

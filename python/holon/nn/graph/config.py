@@ -1,5 +1,13 @@
 """GraphConfig: what is asked of a graph's compilation."""
-_SCHEDULES = {"auto": "auto", "gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "zero_bubble": "zero_bubble", "zb-h1": "zero_bubble"}
+
+_SCHEDULES = {
+    "auto": "auto",
+    "gpipe": "gpipe",
+    "1f1b": "1f1b",
+    "interleaved": "interleaved",
+    "zero_bubble": "zero_bubble",
+    "zb-h1": "zero_bubble",
+}
 
 
 class GraphConfig:
@@ -25,12 +33,16 @@ class GraphConfig:
     def enable_zero(self, mode=True, *, stage=1, shard_min_size=None, shard_restore_level=None):
         """Splits over data-parallel ranks the states of optimizers (stage 1), gradients too (2), parameters too (3). Parameters of fewer than
         shard_min_size elements stay whole. shard_restore_level, OneFlow's, has no effect: parameters are gathered where they are read."""
-        self._core.enable_zero(bool(mode), stage, 1 if shard_min_size is None else _count("enable_zero", shard_min_size, least=0))
+        self._core.enable_zero(
+            bool(mode), stage, 1 if shard_min_size is None else _count("enable_zero", shard_min_size, least=0)
+        )
 
     def set_zero_redundancy_optimizer_mode(self, mode):
         """OneFlow's older name: "distributed_split" is enable_zero(stage=1)."""
         if mode not in ("distributed_split", "non_distributed"):
-            raise ValueError(f"config.set_zero_redundancy_optimizer_mode: {mode!r}; it is 'distributed_split' or 'non_distributed'.")
+            raise ValueError(
+                f"config.set_zero_redundancy_optimizer_mode: {mode!r}; it is 'distributed_split' or 'non_distributed'."
+            )
         self.enable_zero(mode == "distributed_split", stage=1)
 
     def set_memory_budget(self, size):
@@ -49,13 +61,19 @@ class GraphConfig:
         which the parameters of its modules are moved, under their own sbp. Without stages, set_stage() says it.
         """
         if schedule not in _SCHEDULES:
-            raise ValueError(f"config.pipeline: there is no schedule {schedule!r}; there are {', '.join(map(repr, _SCHEDULES))}.")
+            raise ValueError(
+                f"config.pipeline: there is no schedule {schedule!r}; there are {', '.join(map(repr, _SCHEDULES))}."
+            )
         if stages is not None:
             _count("pipeline", stages)
             if placements is not None and len(placements) != stages:
-                raise ValueError(f"config.pipeline: {len(placements)} placements for {stages} stages; give one for each.")
+                raise ValueError(
+                    f"config.pipeline: {len(placements)} placements for {stages} stages; give one for each."
+                )
         elif placements is not None:
-            raise ValueError("config.pipeline: placements without stages. Say how many stages there are, or place modules by set_stage().")
+            raise ValueError(
+                "config.pipeline: placements without stages. Say how many stages there are, or place modules by set_stage()."
+            )
         self._pipeline = None if stages is None else (stages, None if placements is None else list(placements))
         self._core.set_schedule(_SCHEDULES[schedule])
 
@@ -106,8 +124,10 @@ class GraphConfig:
     def enable_auto_parallel_ignore_user_sbp_config(self, mode=True):
         """Not there: what build() says by to_global stays."""
         if mode:
-            raise NotImplementedError("config.enable_auto_parallel_ignore_user_sbp_config: the sbps that a program gives are kept. Leave out the "
-                                      "to_global calls whose sbp is to be chosen.")
+            raise NotImplementedError(
+                "config.enable_auto_parallel_ignore_user_sbp_config: the sbps that a program gives are kept. Leave out the "
+                "to_global calls whose sbp is to be chosen."
+            )
 
     def set_auto_parallel_computation_cost_ratio(self, ratio):
         """Does nothing: costs are measured (HOLON_MACHINE_COSTS)."""
@@ -132,7 +152,9 @@ class GraphConfig:
 
     def __setattr__(self, name, value):
         if not name.startswith("_"):
-            raise AttributeError(f"config.{name} cannot be set. Its methods change it: {', '.join(n for n in dir(self) if n[0] != '_')}.")
+            raise AttributeError(
+                f"config.{name} cannot be set. Its methods change it: {', '.join(n for n in dir(self) if n[0] != '_')}."
+            )
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name):

@@ -1,5 +1,6 @@
 """Graph: the class that users derive from. The core (holon/graph/nn_graph.h) captures, compiles and runs; here are the modules'
 names, what they look like now, and state_dict."""
+
 import inspect
 import warnings
 
@@ -46,14 +47,14 @@ class Graph(Pictures, metaclass=_GraphType):
         state = self.__dict__
         state["_name"] = name or type(self).__name__
         state["_core"] = _C.Graph(state["_name"])
-        state["_members"] = {}       # modules and parameters by the attribute's name
-        state["_blocks"] = {}        # modules to their GraphModules of this graph
+        state["_members"] = {}  # modules and parameters by the attribute's name
+        state["_blocks"] = {}  # modules to their GraphModules of this graph
         state["_optimizers"] = []
         state["_scaler"] = None
-        state["_schedulers"] = []    # those that step with the graph
-        state["_schedule_of"] = []   # of each optimizer, or None
-        state["_variants"] = {}      # what modules look like -> a number
-        state["_seen"] = {}          # modules that build() called and that are no members
+        state["_schedulers"] = []  # those that step with the graph
+        state["_schedule_of"] = []  # of each optimizer, or None
+        state["_variants"] = {}  # what modules look like -> a number
+        state["_seen"] = {}  # modules that build() called and that are no members
         state["_scopes"] = None
         state["_buffers_before"] = ()
         state["_warned"] = False
@@ -62,7 +63,9 @@ class Graph(Pictures, metaclass=_GraphType):
 
     def build(self, *args, **kwargs):
         """What a call computes. To be defined by the derived class."""
-        raise NotImplementedError(f"{type(self).__name__} has no build: define it, as in `def build(self, x): return self.model(x)`.")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no build: define it, as in `def build(self, x): return self.model(x)`."
+        )
 
     def __call__(self, *args, **kwargs):
         result = self._core.run(args, kwargs)
@@ -79,18 +82,25 @@ class Graph(Pictures, metaclass=_GraphType):
             raise TypeError(f"add_optimizer of {name}: takes an optimizer, got {type(optim).__name__}.")
         own_step = next((m for m in ("step", "_update") if getattr(type(optim), m) is not getattr(Optimizer, m)), None)
         if optim._rule is None or own_step:
-            raise NotImplementedError(f"add_optimizer of {name}: {type(optim).__name__} has an update of its own in Python, which cannot be compiled. "
-                                      "Use an optimizer of holon.optim, or return the gradients' loss and call step() outside with eager modules.")
+            raise NotImplementedError(
+                f"add_optimizer of {name}: {type(optim).__name__} has an update of its own in Python, which cannot be compiled. "
+                "Use an optimizer of holon.optim, or return the gradients' loss and call step() outside with eager modules."
+            )
         if any(optim is o for o in self._optimizers):
             raise ValueError(f"add_optimizer of {name}: this {type(optim).__name__} is added already.")
         if lr_sch is not None:
             if not hasattr(lr_sch, "step"):
-                raise TypeError(f"add_optimizer of {name}: lr_sch must be a learning-rate schedule, got {type(lr_sch).__name__}.")
+                raise TypeError(
+                    f"add_optimizer of {name}: lr_sch must be a learning-rate schedule, got {type(lr_sch).__name__}."
+                )
             if getattr(lr_sch, "optimizer", optim) is not optim:
                 raise ValueError(f"add_optimizer of {name}: the {type(lr_sch).__name__} belongs to another optimizer.")
             if not isinstance(lr_sch, LRScheduler) and any(
-                    p.default is p.empty for p in inspect.signature(lr_sch.step).parameters.values()):
-                raise TypeError(f"add_optimizer of {name}: {type(lr_sch).__name__}.step() needs an argument. Call it yourself after the graph.")
+                p.default is p.empty for p in inspect.signature(lr_sch.step).parameters.values()
+            ):
+                raise TypeError(
+                    f"add_optimizer of {name}: {type(lr_sch).__name__}.step() needs an argument. Call it yourself after the graph."
+                )
         self._core.add_optimizer(optim)
         self._optimizers.append(optim)
         self._schedule_of.append(lr_sch)
@@ -110,7 +120,9 @@ class Graph(Pictures, metaclass=_GraphType):
         self._core.set_grad_scaler(grad_scaler)
         self.__dict__["_scaler"] = grad_scaler
 
-    def debug(self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
+    def debug(
+        self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False
+    ):
         """Prints what was captured and the plan of each compilation from now on, where v_level is 0 or more; on rank 0, or on `ranks` (a
         rank or a list of them, -1 for all)."""
         wanted = [0] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
@@ -176,7 +188,11 @@ class Graph(Pictures, metaclass=_GraphType):
         own = {*self._members, *parts}
         missing, unexpected = [n for n in own if n not in state_dict], [n for n in state_dict if n not in own]
         if strict and (missing or unexpected):
-            lines = [f"{what}: {', '.join(sorted(names))}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
+            lines = [
+                f"{what}: {', '.join(sorted(names))}"
+                for what, names in (("missing", missing), ("unexpected", unexpected))
+                if names
+            ]
             raise RuntimeError(f"load_state_dict of {self._name}: {'; '.join(lines)}.")
         for name, member in self._members.items():
             if name in state_dict:
@@ -204,7 +220,9 @@ class Graph(Pictures, metaclass=_GraphType):
             value = value.to(Module)
         if isinstance(value, (Module, Parameter)):
             if "_members" not in self.__dict__:
-                raise AttributeError(f"cannot assign '{name}' to {type(self).__name__}: call super().__init__() first in its __init__.")
+                raise AttributeError(
+                    f"cannot assign '{name}' to {type(self).__name__}: call super().__init__() first in its __init__."
+                )
             self._members[name] = value
             self._name_blocks()
             _C.note_module_change()
@@ -220,7 +238,9 @@ class Graph(Pictures, metaclass=_GraphType):
 
     def __getattr__(self, name):
         if "_core" not in self.__dict__ and not name.startswith("__"):
-            raise AttributeError(f"{type(self).__name__} has no attribute '{name}'. Call super().__init__() first in its __init__.")
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute '{name}'. Call super().__init__() first in its __init__."
+            )
         from ..._missing import class_hints
 
         text = class_hints.get("Graph", {}).get(name)
@@ -262,8 +282,10 @@ class Graph(Pictures, metaclass=_GraphType):
         self._capture(args, kwargs)
         result = self._core.run(args, kwargs)
         if result is NotImplemented:
-            raise RuntimeError(f"{self._name}: what was compiled does not fit its own arguments: build() changes modules or "
-                               "parameters in each call. Change them outside of build().")
+            raise RuntimeError(
+                f"{self._name}: what was compiled does not fit its own arguments: build() changes modules or "
+                "parameters in each call. Change them outside of build()."
+            )
         return result
 
     def _capture(self, args, kwargs):
@@ -281,17 +303,28 @@ class Graph(Pictures, metaclass=_GraphType):
         self._building(lambda front: self._core.compile(args, kwargs, front))
         self._look(relabel=True)
         if self._debug:
-            print(f"{self._name}, as captured:\n{self.captured()}\n{self._name}, the plan of rank {_C.rank()}:\n{self.plan()}")
+            print(
+                f"{self._name}, as captured:\n{self.captured()}\n{self._name}, the plan of rank {_C.rank()}:\n{self.plan()}"
+            )
         if self._core.n_signatures >= _MANY_SIGNATURES and not self._warned:
             self.__dict__["_warned"] = True
-            warnings.warn(f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new value of an argument that is "
-                          "no tensor, compiles again. Give inputs few shapes, and numbers that change as tensors.", stacklevel=4)
+            warnings.warn(
+                f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new value of an argument that is "
+                "no tensor, compiles again. Give inputs few shapes, and numbers that change as tensors.",
+                stacklevel=4,
+            )
 
     def _building(self, capture):
         """Returns capture(front), which calls build()."""
-        self._scopes = Scopes(self._name, [(n, m) for n, m in self._members.items() if isinstance(m, Module)], self._block_of)
-        self._buffers_before = [(path, module, key, tensor) for path, module in self._modules()
-                                for key, tensor in module._buffers.items() if tensor is not None]
+        self._scopes = Scopes(
+            self._name, [(n, m) for n, m in self._members.items() if isinstance(m, Module)], self._block_of
+        )
+        self._buffers_before = [
+            (path, module, key, tensor)
+            for path, module in self._modules()
+            for key, tensor in module._buffers.items()
+            if tensor is not None
+        ]
         try:
             return capture(_Front(self))
         except Exception as error:
@@ -307,10 +340,14 @@ class Graph(Pictures, metaclass=_GraphType):
         """Stages by cost, where config.pipeline(stages=...) asks for them, once."""
         asked, stages = self.config._pipeline, self.__dict__.get("_automatic_stages")
         if stages is not None and asked != stages.asked:
-            raise RuntimeError(f"config.pipeline of {self._name}: the graph has been cut into {stages.asked[0]} stages already, and its parameters are there. "
-                               "Make a new graph of a model whose parameters lie on all ranks.")
+            raise RuntimeError(
+                f"config.pipeline of {self._name}: the graph has been cut into {stages.asked[0]} stages already, and its parameters are there. "
+                "Make a new graph of a model whose parameters lie on all ranks."
+            )
         if asked is not None and stages is None:
-            self.__dict__["_automatic_stages"] = self._building(lambda front: pipeline.cut(self, asked, args, kwargs, front))
+            self.__dict__["_automatic_stages"] = self._building(
+                lambda front: pipeline.cut(self, asked, args, kwargs, front)
+            )
 
     def _begin(self):
         for name, member in self._members.items():
@@ -330,10 +367,14 @@ class Graph(Pictures, metaclass=_GraphType):
             now = module._buffers.get(key)
             if now is before or now is None or not _C.is_symbolic(now):
                 continue
-            same_layout = now.is_global == before.is_global and (not now.is_global or (now.placement, now.sbp) == (before.placement, before.sbp))
+            same_layout = now.is_global == before.is_global and (
+                not now.is_global or (now.placement, now.sbp) == (before.placement, before.sbp)
+            )
             if now.shape != before.shape or now.dtype != before.dtype or not same_layout:
-                raise RuntimeError(f"the buffer {path}.{key} gets another shape, dtype or layout in build(): it was {before.dtype} {list(before.shape)} and "
-                                   f"becomes {now.dtype} {list(now.shape)}. Buffers of a graph keep theirs.")
+                raise RuntimeError(
+                    f"the buffer {path}.{key} gets another shape, dtype or layout in build(): it was {before.dtype} {list(before.shape)} and "
+                    f"becomes {now.dtype} {list(now.shape)}. Buffers of a graph keep theirs."
+                )
             _C.capture_write(before, now)
 
     # Text
@@ -345,7 +386,10 @@ class Graph(Pictures, metaclass=_GraphType):
         for i, optimizer in enumerate(self._optimizers):
             schedule = self._schedule_of[i]
             rates = ", ".join(f"{group['lr']:g}" for group in optimizer.param_groups)
-            lines.append(f"(optimizer_{i}): {type(optimizer).__name__} lr={rates}" + (f", {type(schedule).__name__}" if schedule else ""))
+            lines.append(
+                f"(optimizer_{i}): {type(optimizer).__name__} lr={rates}"
+                + (f", {type(schedule).__name__}" if schedule else "")
+            )
         return self._core.text("".join(f"  {_indent(line)}\n" for line in lines))
 
     def _member_text(self, member):
@@ -354,7 +398,9 @@ class Graph(Pictures, metaclass=_GraphType):
         block, extra = self._block_of(member), member.extra_repr()
         note = block._text() if block is not None else ""
         lines = extra.split("\n") if extra else []
-        children = [f"({name}): {_indent(self._member_text(m))}" for name, m in member._modules.items() if m is not None]
+        children = [
+            f"({name}): {_indent(self._member_text(m))}" for name, m in member._modules.items() if m is not None
+        ]
         if not children and len(lines) <= 1:
             return f"{member._get_name()}({extra}){note}"
         return f"{member._get_name()}(\n  " + "\n  ".join(lines + children) + f"\n){note}"

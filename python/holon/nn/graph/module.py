@@ -1,4 +1,5 @@
 """GraphModule: what a graph keeps about a module."""
+
 from threading import local
 
 from ... import _C
@@ -111,7 +112,7 @@ class GraphModule:
         return self._stage_id, self._stage_placement, self._activation_checkpointing
 
     def _text(self):
-        """" stage 0 on ..." for what is set."""
+        """ " stage 0 on ..." for what is set."""
         text = f" stage {self._stage_id}" if self._stage_id is not None else ""
         if self._stage_placement is not None:
             text += f" on {self._stage_placement}"
@@ -133,7 +134,9 @@ def block_of(module):
     if under_construction.graphs:
         blocks = under_construction.graphs[-1].__dict__.get("_blocks")
         if blocks is None:
-            raise RuntimeError(f"{type(under_construction.graphs[-1]).__name__}: call super().__init__() first in its __init__.")
+            raise RuntimeError(
+                f"{type(under_construction.graphs[-1]).__name__}: call super().__init__() first in its __init__."
+            )
         if module not in blocks:
             blocks[module] = GraphModule(module)
             under_construction.graphs[-1]._name_blocks()

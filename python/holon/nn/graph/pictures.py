@@ -36,7 +36,9 @@ class Pictures:
     def _signature(self, call, signature):
         n = self._core.n_signatures
         if not n:
-            raise RuntimeError(f"{call}: {type(self).__name__} is not compiled yet. Call the graph, or compile(*inputs), first.")
+            raise RuntimeError(
+                f"{call}: {type(self).__name__} is not compiled yet. Call the graph, or compile(*inputs), first."
+            )
         if not -n <= signature < n:
             raise IndexError(f"{call}: signature {signature} of {n} of {type(self).__name__}.")
         return signature % n

@@ -40,7 +40,9 @@ class AutomaticStages:
         lines = []
         for stage, (begin, end) in enumerate(zip(self.chain["first"], ends)):
             where = f" on {self.placements[stage]}" if self.placements else ""
-            lines.append(f"stage {stage}{where}: {', '.join(blocks[begin:end])}, {sum(self.chain['costs'][begin:end]) * 1e6:.0f} us")
+            lines.append(
+                f"stage {stage}{where}: {', '.join(blocks[begin:end])}, {sum(self.chain['costs'][begin:end]) * 1e6:.0f} us"
+            )
         return "\n".join(lines)
 
 
@@ -66,16 +68,25 @@ def cut(graph, asked, args, kwargs, front):
     """Cuts the graph's modules into stages and moves their parameters. asked: (stages, placements or None)."""
     stages, placements = asked
     name, blocks = graph.name, blocks_of(graph)
-    own = {path: b._stage_id for path, module in graph._modules() if (b := graph._block_of(module)) is not None and b._stage_id is not None}
+    own = {
+        path: b._stage_id
+        for path, module in graph._modules()
+        if (b := graph._block_of(module)) is not None and b._stage_id is not None
+    }
     if own:
         if 1 + max(own.values()) != stages:
-            raise ValueError(f"config.pipeline of {name}: {stages} stages, but set_stage() gave {next(iter(own))} and others "
-                             f"{1 + max(own.values())}. Leave out stages, or set_stage().")
+            raise ValueError(
+                f"config.pipeline of {name}: {stages} stages, but set_stage() gave {next(iter(own))} and others "
+                f"{1 + max(own.values())}. Leave out stages, or set_stage()."
+            )
         return None
     chain = graph._core.cut(args, kwargs, front, [path for path, _ in blocks], stages)
-    tensors = {f"{path}.{key}" if path else key: (module, key, t)
-               for path, module in graph._modules()
-               for key, t in (*module._parameters.items(), *module._buffers.items()) if t is not None}
+    tensors = {
+        f"{path}.{key}" if path else key: (module, key, t)
+        for path, module in graph._modules()
+        for key, t in (*module._parameters.items(), *module._buffers.items())
+        if t is not None
+    }
     if placements is None:
         placements = _split_world(name, stages, [t for _, _, t in tensors.values()])
     result = AutomaticStages(asked, chain, placements)
@@ -84,8 +95,10 @@ def cut(graph, asked, args, kwargs, front):
         readers.setdefault(id(tensor), set()).update(result.stage_of(b) for b in chain["readers"].get(path, ()))
     for path, (_, _, tensor) in tensors.items():
         if placements is not None and len(readers[id(tensor)]) > 1:
-            raise ValueError(f"config.pipeline of {name}: {path} is read in the stages {sorted(readers[id(tensor)])} of the cut, and a parameter lies in one. "
-                             "Give modules their stages by set_stage(), and bring the parameter to the later one by to_global() in build().")
+            raise ValueError(
+                f"config.pipeline of {name}: {path} is read in the stages {sorted(readers[id(tensor)])} of the cut, and a parameter lies in one. "
+                "Give modules their stages by set_stage(), and bring the parameter to the later one by to_global() in build()."
+            )
     paths = dict(blocks)
     for block, path in enumerate(chain["blocks"]):
         stage = result.stage_of(block)
@@ -115,14 +128,20 @@ def _split_world(name, stages, tensors):
     if at is None:
         if _C.world_size() == 1:
             return None
-        raise ValueError(f"config.pipeline of {name}: its parameters are local, so that each rank has a model of its own. Make them global first, "
-                         "as in model.to_global(placement over all ranks, sbp.broadcast), or give placements.")
+        raise ValueError(
+            f"config.pipeline of {name}: its parameters are local, so that each rank has a model of its own. Make them global first, "
+            "as in model.to_global(placement over all ranks, sbp.broadcast), or give placements."
+        )
     other = next((t.placement for t in tensors if t.is_global and t.placement != at), None)
     if other is not None:
-        raise ValueError(f"config.pipeline of {name}: parameters lie on {at} and on {other}; give placements, one for each stage.")
+        raise ValueError(
+            f"config.pipeline of {name}: parameters lie on {at} and on {other}; give placements, one for each stage."
+        )
     rows = at.ranks.tolist()
     if len(rows) % stages:
-        raise ValueError(f"config.pipeline of {name}: {stages} stages do not divide the {len(rows)} {'ranks' if len(at.hierarchy) == 1 else 'rows of ranks'} of {at}. "
-                         "Give placements, one for each stage.")
+        raise ValueError(
+            f"config.pipeline of {name}: {stages} stages do not divide the {len(rows)} {'ranks' if len(at.hierarchy) == 1 else 'rows of ranks'} of {at}. "
+            "Give placements, one for each stage."
+        )
     each = len(rows) // stages
     return [_C.placement(at.type, ranks=rows[s * each : (s + 1) * each]) for s in range(stages)]

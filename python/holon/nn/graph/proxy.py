@@ -1,5 +1,6 @@
 """What programs for OneFlow find in an nn.Graph around its modules. Here a graph holds the modules themselves, and a tensor of a graph is
 a tensor: these classes are for isinstance() and for paths in nested arguments."""
+
 from ... import _C
 from ..module import Module
 from .module import GraphModule

@@ -1,4 +1,5 @@
 """Calls of modules while a graph is captured: each is a scope of the graph, and an error says in which it was raised."""
+
 import traceback
 from pathlib import Path
 from threading import get_ident
@@ -60,7 +61,9 @@ def _boxed(value, placement):
     if isinstance(value, _C.Tensor):
         return _C.on_stage(value, placement)
     if isinstance(value, dict):
-        return type(value)((key, _boxed(item, placement)) for key, item in value.items()) if type(value) is dict else value
+        return (
+            type(value)((key, _boxed(item, placement)) for key, item in value.items()) if type(value) is dict else value
+        )
     if type(value) in (list, tuple):
         return type(value)(_boxed(item, placement) for item in value)
     return value

@@ -1,5 +1,6 @@
 """A local module on every rank, each with its share of the data. (With global tensors nothing of this kind is needed: parameters that
 are broadcast and batches that are split are data parallel.)"""
+
 from ... import _C
 from ...autograd import no_grad
 
@@ -13,14 +14,25 @@ def DistributedDataParallel(module, *, broadcast_buffers=True, broadcast_paramet
     the buffers become those of rank 0. All parameters must take part in each backward, in the same order on all ranks. bucket_size, and
     PyTorch's device_ids, output_device and the like, have no effect.
     """
-    unknown = set(accepted) - {"device_ids", "output_device", "dim", "find_unused_parameters", "gradient_as_bucket_view", "static_graph",
-                               "bucket_cap_mb", "process_group", "use_bucket"}
+    unknown = set(accepted) - {
+        "device_ids",
+        "output_device",
+        "dim",
+        "find_unused_parameters",
+        "gradient_as_bucket_view",
+        "static_graph",
+        "bucket_cap_mb",
+        "process_group",
+        "use_bucket",
+    }
     if unknown:
         raise TypeError(f"DistributedDataParallel got an unexpected option {sorted(unknown)[0]!r}.")
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.is_global:
-            raise ValueError(f"DistributedDataParallel: {name} is global {tensor.sbp} on {tensor.placement}. A global module needs no wrapper: split "
-                             "the batch, sbp.split(0), and its gradients are summed.")
+            raise ValueError(
+                f"DistributedDataParallel: {name} is global {tensor.sbp} on {tensor.placement}. A global module needs no wrapper: split "
+                "the batch, sbp.split(0), and its gradients are summed."
+            )
     from ... import comm
 
     world = _C.world_size()

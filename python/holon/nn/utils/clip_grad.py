@@ -1,4 +1,5 @@
 """Limits of gradients."""
+
 from ... import _C
 
 

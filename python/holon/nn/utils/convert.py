@@ -1,4 +1,5 @@
 """Parameters as one vector; modules without first values."""
+
 from ... import _C
 from ...autograd import no_grad
 
@@ -14,7 +15,9 @@ def vector_to_parameters(vec, parameters):
     parameters = list(parameters)
     wanted = sum(p.numel() for p in parameters)
     if vec.ndim != 1 or vec.numel() != wanted:
-        raise ValueError(f"vector_to_parameters: the vector is {list(vec.shape)}, the parameters have {wanted} elements.")
+        raise ValueError(
+            f"vector_to_parameters: the vector is {list(vec.shape)}, the parameters have {wanted} elements."
+        )
     start = 0
     for p in parameters:
         piece = vec.narrow(0, start, p.numel()).reshape(p.shape)

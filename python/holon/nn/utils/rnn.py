@@ -1,4 +1,5 @@
 """Sequences of unlike lengths as one tensor."""
+
 from ... import _C
 
 
@@ -10,14 +11,20 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0):
     rest = tuple(sequences[0].shape[1:])
     for i, s in enumerate(sequences):
         if s.ndim < 1 or tuple(s.shape[1:]) != rest:
-            raise ValueError(f"pad_sequence: sequence {i} is {list(s.shape)}, the first is {list(sequences[0].shape)}. They may differ "
-                             "in their first axis only.")
+            raise ValueError(
+                f"pad_sequence: sequence {i} is {list(s.shape)}, the first is {list(sequences[0].shape)}. They may differ "
+                "in their first axis only."
+            )
     longest = max(s.shape[0] for s in sequences)
     rows = []
     for s in sequences:
         if s.shape[0] < longest:
             size = (longest - s.shape[0], *rest)
-            where = {"placement": s.placement, "sbp": [_C.sbp.broadcast] * len(s.sbp)} if s.is_global else {"device": s.device}
+            where = (
+                {"placement": s.placement, "sbp": [_C.sbp.broadcast] * len(s.sbp)}
+                if s.is_global
+                else {"device": s.device}
+            )
             s = _C.ops["cat"]([s, _C.ops["full"](size, padding_value, dtype=s.dtype, **where)])
         rows.append(s)
     return _C.ops["stack"](rows, 0 if batch_first else 1)

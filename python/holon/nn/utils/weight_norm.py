@@ -1,4 +1,5 @@
 """A weight as a direction and a length, learned apart."""
+
 from ... import _C
 from ..parameter import Parameter
 

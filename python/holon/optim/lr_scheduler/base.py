@@ -25,8 +25,10 @@ class LRScheduler:
             if self.last_step == -1:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
-                raise KeyError(f"{type(self).__name__}: to go on from step {self.last_step}, group {i} needs its 'initial_lr'. Load the "
-                               "optimizer's state_dict() first.")
+                raise KeyError(
+                    f"{type(self).__name__}: to go on from step {self.last_step}, group {i} needs its 'initial_lr'. Load the "
+                    "optimizer's state_dict() first."
+                )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self._own_get_lr = not inspect.signature(self.get_lr).parameters
         _chains.setdefault(optimizer, []).append(weakref.ref(self))
@@ -38,8 +40,10 @@ class LRScheduler:
         chain[:] = [ref for ref in chain if ref() not in schedulers]
         for s in schedulers:
             if s._own_get_lr:
-                raise TypeError(f"{type(self).__name__}: {type(s).__name__}.get_lr() takes no step, so that it cannot be one of several. "
-                                "Define get_lr(base_lr, step).")
+                raise TypeError(
+                    f"{type(self).__name__}: {type(s).__name__}.get_lr() takes no step, so that it cannot be one of several. "
+                    "Define get_lr(base_lr, step)."
+                )
 
     @property
     def last_epoch(self):
@@ -69,7 +73,11 @@ class LRScheduler:
         if self._own_get_lr:
             rates = self.get_lr()
         else:
-            chain = [s for s in (ref() for ref in _chains[self.optimizer]) if s is not None and not s._own_get_lr and s.last_step >= 0]
+            chain = [
+                s
+                for s in (ref() for ref in _chains[self.optimizer])
+                if s is not None and not s._own_get_lr and s.last_step >= 0
+            ]
             rates = []
             for i, group in enumerate(groups):
                 # A group that was added later counts from the rate that it came with.
@@ -91,7 +99,11 @@ class LRScheduler:
 
     def state_dict(self):
         """Returns what load_state_dict() needs to go on. Functions are not in it, as they have no values to save."""
-        state = {name: value for name, value in vars(self).items() if name not in ("optimizer", "_own_get_lr") and _is_plain(value)}
+        state = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("optimizer", "_own_get_lr") and _is_plain(value)
+        }
         return {**state, "last_step": self.last_step, "base_lrs": list(self.base_lrs)}
 
     def load_state_dict(self, state_dict):
@@ -102,7 +114,9 @@ class LRScheduler:
         own = set(self.state_dict())
         unknown = [name for name in state_dict if name not in own]
         if unknown:
-            raise ValueError(f"load_state_dict of {type(self).__name__}: it has no {unknown[0]!r}. It was saved by another schedule.")
+            raise ValueError(
+                f"load_state_dict of {type(self).__name__}: it has no {unknown[0]!r}. It was saved by another schedule."
+            )
         vars(self).update({name: list(v) if isinstance(v, list) else v for name, v in state_dict.items()})
         for group, base_lr in zip(self.optimizer.param_groups, self.base_lrs):
             group["initial_lr"] = base_lr
@@ -110,7 +124,9 @@ class LRScheduler:
 
 
 def _is_plain(value):
-    return isinstance(value, (bool, int, float, str, type(None))) or (isinstance(value, (list, tuple)) and all(map(_is_plain, value)))
+    return isinstance(value, (bool, int, float, str, type(None))) or (
+        isinstance(value, (list, tuple)) and all(map(_is_plain, value))
+    )
 
 
 def at_least_one(name, what, value):

@@ -36,7 +36,9 @@ class _Composed(LRScheduler):
         state = dict(state_dict)
         inner = state.pop("schedulers", [])
         if len(inner) != len(self.schedulers):
-            raise ValueError(f"load_state_dict of {type(self).__name__}: {len(inner)} schedules there, {len(self.schedulers)} here.")
+            raise ValueError(
+                f"load_state_dict of {type(self).__name__}: {len(inner)} schedules there, {len(self.schedulers)} here."
+            )
         for s, own in zip(self.schedulers, inner):
             s.load_state_dict(own)
         super().load_state_dict({**state, "schedulers": self.schedulers})
@@ -51,15 +53,33 @@ class SequentialLR(_Composed):
     Example: schedule = lr_scheduler.SequentialLR(optimizer, [lr_scheduler.ConstantLR(optimizer), lr_scheduler.StepLR(optimizer, 2)], [3])
     """
 
-    def __init__(self, optimizer, schedulers, milestones, interval_rescaling=False, last_step=-1, verbose=False, *, last_epoch=None):
+    def __init__(
+        self,
+        optimizer,
+        schedulers,
+        milestones,
+        interval_rescaling=False,
+        last_step=-1,
+        verbose=False,
+        *,
+        last_epoch=None,
+    ):
         if len(milestones) != len(schedulers) - 1:
-            raise ValueError(f"SequentialLR: {len(schedulers)} schedules need {len(schedulers) - 1} milestones, found {len(milestones)}.")
+            raise ValueError(
+                f"SequentialLR: {len(schedulers)} schedules need {len(schedulers) - 1} milestones, found {len(milestones)}."
+            )
         if list(milestones) != sorted(milestones):
             raise ValueError(f"SequentialLR: the milestones {list(milestones)} must rise.")
         self.milestones = list(milestones)
-        rescaling = interval_rescaling if isinstance(interval_rescaling, (list, tuple)) else [interval_rescaling] * len(milestones)
+        rescaling = (
+            interval_rescaling
+            if isinstance(interval_rescaling, (list, tuple))
+            else [interval_rescaling] * len(milestones)
+        )
         if len(rescaling) != len(milestones):
-            raise ValueError(f"SequentialLR: {len(rescaling)} values of interval_rescaling for {len(milestones)} milestones.")
+            raise ValueError(
+                f"SequentialLR: {len(rescaling)} values of interval_rescaling for {len(milestones)} milestones."
+            )
         self.interval_rescaling = list(rescaling)
         super().__init__(optimizer, schedulers, last_step, verbose, last_epoch)
 
@@ -97,8 +117,18 @@ class WarmupLR(LRScheduler):
     Example: schedule = lr_scheduler.WarmupLR(lr_scheduler.CosineAnnealingLR(optimizer, T_max=6), warmup_factor=0.1, warmup_iters=2)
     """
 
-    def __init__(self, scheduler_or_optimizer, warmup_factor=1 / 3, warmup_iters=5, warmup_method="linear", warmup_prefix=False,
-                 last_step=-1, verbose=False, *, last_epoch=None):
+    def __init__(
+        self,
+        scheduler_or_optimizer,
+        warmup_factor=1 / 3,
+        warmup_iters=5,
+        warmup_method="linear",
+        warmup_prefix=False,
+        last_step=-1,
+        verbose=False,
+        *,
+        last_epoch=None,
+    ):
         if warmup_method not in ("linear", "constant"):
             raise ValueError(f"WarmupLR: warmup_method is {warmup_method!r}; it must be 'linear' or 'constant'.")
         inner = scheduler_or_optimizer if isinstance(scheduler_or_optimizer, LRScheduler) else None
@@ -109,7 +139,9 @@ class WarmupLR(LRScheduler):
         self.warmup_method, self.warmup_prefix = warmup_method, warmup_prefix
         if inner is not None:
             self._inner(inner)
-        super().__init__(inner.optimizer if inner else scheduler_or_optimizer, last_step, verbose, last_epoch=last_epoch)
+        super().__init__(
+            inner.optimizer if inner else scheduler_or_optimizer, last_step, verbose, last_epoch=last_epoch
+        )
 
     def _inner_lr(self, index, base_lr, step):
         if self.inner is None:

@@ -7,9 +7,26 @@ class OneCycleLR(LRScheduler):
     """One rise to max_lr and one fall over all steps of the training; the momentum (or beta1) goes the other way.
     Example: schedule = lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=8)"""
 
-    def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
-                 cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4,
-                 three_phase=False, last_step=-1, verbose=False, *, last_epoch=None):
+    def __init__(
+        self,
+        optimizer,
+        max_lr,
+        total_steps=None,
+        epochs=None,
+        steps_per_epoch=None,
+        pct_start=0.3,
+        anneal_strategy="cos",
+        cycle_momentum=True,
+        base_momentum=0.85,
+        max_momentum=0.95,
+        div_factor=25.0,
+        final_div_factor=1e4,
+        three_phase=False,
+        last_step=-1,
+        verbose=False,
+        *,
+        last_epoch=None,
+    ):
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
                 raise ValueError("OneCycleLR needs total_steps, or epochs and steps_per_epoch.")
@@ -22,8 +39,11 @@ class OneCycleLR(LRScheduler):
         self.total_steps, self.cycle_momentum = total_steps, cycle_momentum
         self.max_lrs = per_group("OneCycleLR", optimizer, max_lr)
         self._cycles = []
-        for peak, low, high in zip(self.max_lrs, per_group("OneCycleLR", optimizer, base_momentum),
-                                   per_group("OneCycleLR", optimizer, max_momentum)):
+        for peak, low, high in zip(
+            self.max_lrs,
+            per_group("OneCycleLR", optimizer, base_momentum),
+            per_group("OneCycleLR", optimizer, max_momentum),
+        ):
             c = formulas.OneCycle()
             c.peak, c.total_steps, c.pct_start, c.linear = peak, total_steps, pct_start, anneal_strategy == "linear"
             c.div_factor, c.final_div_factor, c.three_phase = div_factor, final_div_factor, three_phase
@@ -62,10 +82,29 @@ class CyclicLR(LRScheduler):
     Example: schedule = lr_scheduler.CyclicLR(optimizer, base_lr=0.1, max_lr=0.5, step_size_up=3)
     """
 
-    def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0, scale_fn=None,
-                 scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9, last_step=-1, verbose=False, *,
-                 last_epoch=None):
-        self.step_size_up, self.step_size_down = step_size_up, step_size_up if step_size_down is None else step_size_down
+    def __init__(
+        self,
+        optimizer,
+        base_lr,
+        max_lr,
+        step_size_up=2000,
+        step_size_down=None,
+        mode="triangular",
+        gamma=1.0,
+        scale_fn=None,
+        scale_mode="cycle",
+        cycle_momentum=True,
+        base_momentum=0.8,
+        max_momentum=0.9,
+        last_step=-1,
+        verbose=False,
+        *,
+        last_epoch=None,
+    ):
+        self.step_size_up, self.step_size_down = (
+            step_size_up,
+            step_size_up if step_size_down is None else step_size_down,
+        )
         at_least_one("CyclicLR", "step_size_up", self.step_size_up)
         at_least_one("CyclicLR", "step_size_down", self.step_size_down)
         if mode not in ("triangular", "triangular2", "exp_range"):
@@ -88,7 +127,9 @@ class CyclicLR(LRScheduler):
         mode = "triangular" if self._scale_fn else self.mode
         share = formulas.cyclic_share(step, self.step_size_up, self.step_size_down, mode, self.gamma)
         if self._scale_fn:
-            share *= self._scale_fn(step // (self.step_size_up + self.step_size_down) + 1 if self.scale_mode == "cycle" else step)
+            share *= self._scale_fn(
+                step // (self.step_size_up + self.step_size_down) + 1 if self.scale_mode == "cycle" else step
+            )
         return share
 
     def get_lr(self, base_lr, step):

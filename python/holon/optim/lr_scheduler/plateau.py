@@ -9,8 +9,19 @@ class ReduceLROnPlateau:
     """Multiplies the rates by factor each time a metric has not got better for more than `patience` steps: step(metric).
     Example: schedule = lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)"""
 
-    def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0, min_lr=0,
-                 eps=1e-8, verbose=False):
+    def __init__(
+        self,
+        optimizer,
+        mode="min",
+        factor=0.1,
+        patience=10,
+        threshold=1e-4,
+        threshold_mode="rel",
+        cooldown=0,
+        min_lr=0,
+        eps=1e-8,
+        verbose=False,
+    ):
         if not factor < 1:
             raise ValueError(f"ReduceLROnPlateau: factor is {factor}; it must be below 1.")
         if mode not in ("min", "max"):
@@ -31,7 +42,11 @@ class ReduceLROnPlateau:
     @property
     def best(self):
         """The best metric so far; the worst possible one before the first."""
-        return (-math.inf if self._plateau.maximize else math.inf) if math.isnan(self._plateau.best) else self._plateau.best
+        return (
+            (-math.inf if self._plateau.maximize else math.inf)
+            if math.isnan(self._plateau.best)
+            else self._plateau.best
+        )
 
     @property
     def num_bad_epochs(self):

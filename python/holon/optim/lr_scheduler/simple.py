@@ -21,7 +21,10 @@ class LambdaLR(LRScheduler):
 
     def state_dict(self):
         # Functions that are objects have attributes to save.
-        own = [None if isinstance(f, types.FunctionType) else dict(vars(f)) if hasattr(f, "__dict__") else None for f in self.lr_lambdas]
+        own = [
+            None if isinstance(f, types.FunctionType) else dict(vars(f)) if hasattr(f, "__dict__") else None
+            for f in self.lr_lambdas
+        ]
         return {**super().state_dict(), "lr_lambdas": own}
 
     def load_state_dict(self, state_dict):
@@ -112,7 +115,17 @@ class LinearLR(LRScheduler):
     """From start_factor to end_factor along a line over total_iters steps.
     Example: schedule = lr_scheduler.LinearLR(optimizer, start_factor=0.25, total_iters=3)"""
 
-    def __init__(self, optimizer, start_factor=1 / 3, end_factor=1.0, total_iters=5, last_step=-1, verbose=False, *, last_epoch=None):
+    def __init__(
+        self,
+        optimizer,
+        start_factor=1 / 3,
+        end_factor=1.0,
+        total_iters=5,
+        last_step=-1,
+        verbose=False,
+        *,
+        last_epoch=None,
+    ):
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
@@ -153,7 +166,19 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     Example: schedule = lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2, T_mult=2)"""
 
-    def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_step=-1, verbose=False, *, decay_rate=1.0, restart_limit=0, last_epoch=None):
+    def __init__(
+        self,
+        optimizer,
+        T_0,
+        T_mult=1,
+        eta_min=0.0,
+        last_step=-1,
+        verbose=False,
+        *,
+        decay_rate=1.0,
+        restart_limit=0,
+        last_epoch=None,
+    ):
         at_least_one("CosineAnnealingWarmRestarts", "T_0", T_0)
         at_least_one("CosineAnnealingWarmRestarts", "T_mult", T_mult)
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
@@ -161,7 +186,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):
-        return formulas.cosine_warm_restarts_lr(step, base_lr, self.T_0, self.T_mult, self.eta_min, self.decay_rate, self.restart_limit)
+        return formulas.cosine_warm_restarts_lr(
+            step, base_lr, self.T_0, self.T_mult, self.eta_min, self.decay_rate, self.restart_limit
+        )
 
 
 class PolynomialLR(LRScheduler):
@@ -172,14 +199,28 @@ class PolynomialLR(LRScheduler):
     Example: schedule = lr_scheduler.PolynomialLR(optimizer, steps=4, end_learning_rate=0.01, power=2.0)
     """
 
-    def __init__(self, optimizer, steps=None, end_learning_rate=None, power=1.0, cycle=False, last_step=-1, verbose=False, *,
-                 decay_batch=None, total_iters=None, last_epoch=None):
+    def __init__(
+        self,
+        optimizer,
+        steps=None,
+        end_learning_rate=None,
+        power=1.0,
+        cycle=False,
+        last_step=-1,
+        verbose=False,
+        *,
+        decay_batch=None,
+        total_iters=None,
+        last_epoch=None,
+    ):
         given = [n for n in (steps, decay_batch, total_iters) if n is not None]
         if len(given) != 1:
             raise ValueError("PolynomialLR takes one of steps (or its other names decay_batch and total_iters).")
         at_least_one("PolynomialLR", "steps", given[0])
         self.steps, self.power, self.cycle = given[0], power, cycle
-        self.end_learning_rate = end_learning_rate if end_learning_rate is not None else 0.0 if total_iters is not None else 1e-4
+        self.end_learning_rate = (
+            end_learning_rate if end_learning_rate is not None else 0.0 if total_iters is not None else 1e-4
+        )
         super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):

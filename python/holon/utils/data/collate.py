@@ -1,4 +1,5 @@
 """From a list of samples to a batch."""
+
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,7 +15,9 @@ def default_collate(batch):
     if isinstance(first, _C.Tensor):
         shapes = {tuple(t.shape) for t in batch}
         if len(shapes) > 1:
-            raise ValueError(f"samples of a batch have shapes {sorted(shapes)}. Make them alike, or give the loader a collate_fn.")
+            raise ValueError(
+                f"samples of a batch have shapes {sorted(shapes)}. Make them alike, or give the loader a collate_fn."
+            )
         return stack(list(batch), 0)
     if isinstance(first, (np.ndarray, np.generic)):
         if isinstance(first, (np.str_, np.bytes_)) or first.dtype.kind in "SUO":
@@ -23,7 +26,9 @@ def default_collate(batch):
             raise TypeError(f"arrays of {first.dtype} make no batch. Give the loader a collate_fn.")
         shapes = {np.shape(a) for a in batch}
         if len(shapes) > 1:
-            raise ValueError(f"samples of a batch have shapes {sorted(shapes)}. Make them alike, or give the loader a collate_fn.")
+            raise ValueError(
+                f"samples of a batch have shapes {sorted(shapes)}. Make them alike, or give the loader a collate_fn."
+            )
         return _C.from_numpy(np.stack(batch))
     if isinstance(first, bool):
         return _C.tensor(list(batch), dtype=_C.bool)
@@ -42,16 +47,25 @@ def default_collate(batch):
     if isinstance(first, Sequence):
         sizes = {len(sample) for sample in batch}
         if len(sizes) > 1:
-            raise ValueError(f"samples of a batch have {sorted(sizes)} parts. Make them alike, or give the loader a collate_fn.")
+            raise ValueError(
+                f"samples of a batch have {sorted(sizes)} parts. Make them alike, or give the loader a collate_fn."
+            )
         parts = [default_collate(list(part)) for part in zip(*batch)]
         return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts) if isinstance(first, tuple) else parts
-    raise TypeError(f"samples of type {type(first).__name__} make no batch. Return tensors, arrays, numbers, strings, or dicts and "
-                    "tuples of them, or give the loader a collate_fn.")
+    raise TypeError(
+        f"samples of type {type(first).__name__} make no batch. Return tensors, arrays, numbers, strings, or dicts and "
+        "tuples of them, or give the loader a collate_fn."
+    )
 
 
 def default_convert(sample):
     """What a loader without batches makes of a sample: arrays become tensors, the rest stays."""
-    return map_batch(lambda x: _C.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) and x.dtype.kind not in "SUO" else x, sample)
+    return map_batch(
+        lambda x: (
+            _C.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) and x.dtype.kind not in "SUO" else x
+        ),
+        sample,
+    )
 
 
 def map_batch(function, batch):

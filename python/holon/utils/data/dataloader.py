@@ -1,4 +1,5 @@
 """Loaders: batches of a dataset, made here or ahead of time by worker processes, local or as parts of global tensors."""
+
 import itertools
 import multiprocessing
 import signal
@@ -48,7 +49,7 @@ class _Fetch:
 def _part(items, rows):
     """This rank's items of a global batch; where it has none, one that tells shapes."""
     first, count = _rows_of(len(items), rows)
-    return items[first:first + count] or items[:1]
+    return items[first : first + count] or items[:1]
 
 
 def _rows_of(n, rows):
@@ -77,9 +78,28 @@ class DataLoader:
     state_dict() tells where in an epoch the loader is; after load_state_dict() the next iteration goes on from there.
     """
 
-    def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None,
-                 pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None, generator=None, *,
-                 prefetch_factor=None, persistent_workers=False, pin_memory_device="", placement=None, sbp=None):
+    def __init__(
+        self,
+        dataset,
+        batch_size=1,
+        shuffle=None,
+        sampler=None,
+        batch_sampler=None,
+        num_workers=0,
+        collate_fn=None,
+        pin_memory=False,
+        drop_last=False,
+        timeout=0,
+        worker_init_fn=None,
+        multiprocessing_context=None,
+        generator=None,
+        *,
+        prefetch_factor=None,
+        persistent_workers=False,
+        pin_memory_device="",
+        placement=None,
+        sbp=None,
+    ):
         def wrong(text):
             raise ValueError(f"DataLoader: {text}")
 
@@ -105,7 +125,12 @@ class DataLoader:
         if multiprocessing_context is not None and num_workers == 0:
             wrong("multiprocessing_context is for workers. Give num_workers.")
         self.dataset, self.batch_size, self.num_workers, self.drop_last = dataset, batch_size, num_workers, drop_last
-        self.timeout, self.worker_init_fn, self.pin_memory, self.generator = timeout, worker_init_fn, pin_memory, generator
+        self.timeout, self.worker_init_fn, self.pin_memory, self.generator = (
+            timeout,
+            worker_init_fn,
+            pin_memory,
+            generator,
+        )
         self.prefetch_factor = (prefetch_factor or 2) if num_workers else None
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         self.placement, self.sbp = placement, sbp
@@ -125,7 +150,10 @@ class DataLoader:
             self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
         self._pins = bool(pin_memory) and _C.cuda_device_count() > 0
         if pin_memory and not self._pins and _C.setting("HOLON_SIMULATE") != "cuda":
-            warnings.warn("DataLoader: pin_memory=True was asked for, but there is no cuda device: batches are in ordinary memory.", stacklevel=2)
+            warnings.warn(
+                "DataLoader: pin_memory=True was asked for, but there is no cuda device: batches are in ordinary memory.",
+                stacklevel=2,
+            )
         self._batched = self.batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
         self._pool, self._position, self._resume = None, {"epoch": -1, "batches": 0, "finished": True}, None
@@ -167,7 +195,9 @@ class DataLoader:
         """Global tensors of what was loaded, in pinned memory where that was asked for."""
         if self._rows is not None:
             n, rows = batch
-            batch = map_batch(lambda x: _C.join_rows(x, n, self.placement, self.sbp) if isinstance(x, _C.Tensor) else x, rows)
+            batch = map_batch(
+                lambda x: _C.join_rows(x, n, self.placement, self.sbp) if isinstance(x, _C.Tensor) else x, rows
+            )
         return map_batch(_pinned, batch) if self._pins else batch
 
     def _from_here(self, tasks, skip):
@@ -214,7 +244,9 @@ class DataLoader:
         if state_dict["sampler"] is not None:
             own = getattr(self.sampler, "load_state_dict", None)
             if own is None:
-                raise ValueError("load_state_dict of DataLoader: the state is that of another sampler. Make the loader with the same arguments.")
+                raise ValueError(
+                    "load_state_dict of DataLoader: the state is that of another sampler. Make the loader with the same arguments."
+                )
             if finished and hasattr(self.sampler, "go_on_after"):
                 own = self.sampler.go_on_after
             own(state_dict["sampler"])
@@ -284,9 +316,21 @@ class _Pool:
             for i in range(loader.num_workers):
                 ours, theirs = socket.socketpair()
                 parent_ends.add(ours)
-                process = context.Process(target=work, daemon=True, name=f"holon-loader-{i}",
-                                          args=(theirs, loader.dataset, fetch, loader.worker_init_fn, i, loader.num_workers,
-                                                (base + i) % 2**63, forked))
+                process = context.Process(
+                    target=work,
+                    daemon=True,
+                    name=f"holon-loader-{i}",
+                    args=(
+                        theirs,
+                        loader.dataset,
+                        fetch,
+                        loader.worker_init_fn,
+                        i,
+                        loader.num_workers,
+                        (base + i) % 2**63,
+                        forked,
+                    ),
+                )
                 with _children_lock:
                     process.start()
                 theirs.close()
@@ -337,8 +381,10 @@ class _Pool:
         try:
             return receive_result(self.workers[worker][1])
         except TimeoutError:
-            raise RuntimeError(f"DataLoader: worker {worker} made no batch within {self.timeout} s. Give more time by timeout=, or look at "
-                               "what the dataset does.") from None
+            raise RuntimeError(
+                f"DataLoader: worker {worker} made no batch within {self.timeout} s. Give more time by timeout=, or look at "
+                "what the dataset does."
+            ) from None
         except (EOFError, ConnectionResetError):
             self._fail_dead(worker)
 
@@ -346,9 +392,17 @@ class _Pool:
         process = self.workers[worker][0]
         process.join(5)
         code = process.exitcode
-        how = "is gone" if code is None else f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        raise RuntimeError(f"DataLoader: worker {worker} (process {process.pid}) {how}. A worker killed by SIGKILL often had no memory "
-                           "left: use fewer workers, or smaller batches.") from None
+        how = (
+            "is gone"
+            if code is None
+            else f"was ended by {signal.Signals(-code).name}"
+            if code < 0
+            else f"ended with status {code}"
+        )
+        raise RuntimeError(
+            f"DataLoader: worker {worker} (process {process.pid}) {how}. A worker killed by SIGKILL often had no memory "
+            "left: use fewer workers, or smaller batches."
+        ) from None
 
     def close(self):
         """Ends the workers: at once those that wait, by a signal those that do not end by themselves."""

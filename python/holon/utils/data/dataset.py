@@ -1,4 +1,5 @@
 """Collections of samples."""
+
 import bisect
 import itertools
 
@@ -118,7 +119,12 @@ def random_split(dataset, lengths, generator=None):
     from .sampler import seed_of
 
     total, lengths = len(dataset), list(lengths)
-    if lengths and all(0 <= x <= 1 for x in lengths) and abs(sum(lengths) - 1) < 1e-9 and not all(isinstance(x, int) for x in lengths):
+    if (
+        lengths
+        and all(0 <= x <= 1 for x in lengths)
+        and abs(sum(lengths) - 1) < 1e-9
+        and not all(isinstance(x, int) for x in lengths)
+    ):
         counts = [int(total * share) for share in lengths]
         for i in range(total - sum(counts)):
             counts[i % len(counts)] += 1
@@ -127,4 +133,4 @@ def random_split(dataset, lengths, generator=None):
         raise ValueError(f"random_split: lengths {lengths} add up to {sum(lengths)}, the dataset has {total} samples.")
     order = _C.permutation(seed_of(generator), 0, total)
     ends = list(itertools.accumulate(lengths))
-    return [Subset(dataset, order[end - n:end]) for n, end in zip(lengths, ends)]
+    return [Subset(dataset, order[end - n : end]) for n, end in zip(lengths, ends)]

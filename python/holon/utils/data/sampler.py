@@ -1,4 +1,5 @@
 """Orders of samples."""
+
 import itertools
 import math
 
@@ -57,7 +58,12 @@ class RandomSampler(Sampler):
     def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
         if num_samples is not None and (not isinstance(num_samples, int) or num_samples < 1):
             raise ValueError(f"RandomSampler: num_samples is {num_samples}; it must be 1 or more.")
-        self.data_source, self.replacement, self._num_samples, self.generator = data_source, replacement, num_samples, generator
+        self.data_source, self.replacement, self._num_samples, self.generator = (
+            data_source,
+            replacement,
+            num_samples,
+            generator,
+        )
         self._epoch, self._seed, self._given = 0, None, None
 
     @property
@@ -92,7 +98,9 @@ class RandomSampler(Sampler):
         if n == 0:
             return iter(())
         if self.replacement:
-            return iter(np.random.Generator(np.random.Philox([self._seed, self._epoch])).integers(0, n, wanted).tolist())
+            return iter(
+                np.random.Generator(np.random.Philox([self._seed, self._epoch])).integers(0, n, wanted).tolist()
+            )
         seed, epoch = self._seed, self._epoch
         rounds = (_C.permutation(seed, epoch + (k << 32), n) for k in range(math.ceil(wanted / n)))
         return itertools.islice(itertools.chain.from_iterable(rounds), wanted)
@@ -134,14 +142,20 @@ class WeightedRandomSampler(RandomSampler):
         if not isinstance(num_samples, int) or num_samples < 1:
             raise ValueError(f"WeightedRandomSampler: num_samples is {num_samples}; it must be 1 or more.")
         if not replacement and num_samples > np.count_nonzero(w):
-            raise ValueError(f"WeightedRandomSampler: {num_samples} samples without replacement of {np.count_nonzero(w)} with a weight.")
+            raise ValueError(
+                f"WeightedRandomSampler: {num_samples} samples without replacement of {np.count_nonzero(w)} with a weight."
+            )
         self.weights, self._num_samples, self.replacement, self.generator = w, num_samples, replacement, generator
         self._epoch, self._seed, self._given = 0, None, None
 
     def __iter__(self):
         self._begin()
         random = np.random.Generator(np.random.Philox([self._seed, self._epoch]))
-        return iter(random.choice(len(self.weights), self.num_samples, self.replacement, self.weights / self.weights.sum()).tolist())
+        return iter(
+            random.choice(
+                len(self.weights), self.num_samples, self.replacement, self.weights / self.weights.sum()
+            ).tolist()
+        )
 
     def __len__(self):
         return self.num_samples
@@ -203,7 +217,7 @@ class DistributedSampler(Sampler):
         order = _C.permutation(self.seed, self.epoch, n) if self.shuffle else list(range(n))
         if n:
             order = list(itertools.islice(itertools.cycle(order), self.total_size))
-        return iter(order[self.rank::self.num_replicas])
+        return iter(order[self.rank :: self.num_replicas])
 
     def __len__(self):
         return self.num_samples

@@ -4,6 +4,7 @@ A batch lies in a memfd, whose descriptor is passed on: its arrays are not copie
 and a small /dev/shm does not matter. A worker that ends, however, ends its socket, which the loader sees at once; and the other
 way round. A forked worker leaves the world of its parent: it has one thread, memory of its own and a world of one rank.
 """
+
 import mmap
 import os
 import pickle
@@ -93,10 +94,10 @@ def send_result(sock, kind, value):
     try:
         os.ftruncate(fd, max(offset, 1))
         with mmap.mmap(fd, max(offset, 1)) as memory:
-            memory[:len(data)] = data
+            memory[: len(data)] = data
             for i, ((start, size), v) in enumerate(zip(table, views)):
                 struct.pack_into("<QQ", memory, len(data) + 16 * i, start, size)
-                memory[start:start + size] = v
+                memory[start : start + size] = v
         socket.send_fds(sock, [_HEADER.pack(kind, len(data), len(views), offset)], [fd])
     finally:
         os.close(fd)
@@ -115,7 +116,7 @@ def receive_result(sock):
         for fd in fds:
             os.close(fd)
     table = [struct.unpack_from("<QQ", memory, size + 16 * i) for i in range(count)]
-    return kind, map_batch(_unpack, pickle.loads(memory[:size], buffers=[memory[a:a + n] for a, n in table]))
+    return kind, map_batch(_unpack, pickle.loads(memory[:size], buffers=[memory[a : a + n] for a, n in table]))
 
 
 class Failure:

@@ -4,8 +4,9 @@
 namespace holon::testing {
 
 static const Samples samples([](const Samples::Add& add) {
-  for (const char* op : {"mish", "quick_gelu", "logsigmoid", "softsign", "hardsigmoid", "hardswish", "selu", "leaky_relu", "elu", "celu", "softplus",
-                         "hardtanh", "relu6", "softshrink", "hardshrink", "tanhshrink"}) {
+  for (const char* op :
+       {"mish", "quick_gelu", "logsigmoid", "softsign", "hardsigmoid", "hardswish", "selu", "leaky_relu", "elu", "celu",
+        "softplus", "hardtanh", "relu6", "softshrink", "hardshrink", "tanhshrink"}) {
     add(op, {x({5, 3}, -4, 4)});
     add(op, {x({2, 1, 7}, -4, 4)});
   }
@@ -21,8 +22,9 @@ static const Samples samples([](const Samples::Add& add) {
   add("glu", {x({5, 4})});
   add("glu", {x({6, 3})}, {{"dim", 0}});
 
-  for (const char* op : {"relu_backward", "gelu_backward", "gelu_tanh_backward", "silu_backward", "tanh_backward", "sigmoid_backward", "mish_backward",
-                         "quick_gelu_backward", "logsigmoid_backward", "softsign_backward", "hardsigmoid_backward", "hardswish_backward", "selu_backward"})
+  for (const char* op : {"relu_backward", "gelu_backward", "gelu_tanh_backward", "silu_backward", "tanh_backward",
+                         "sigmoid_backward", "mish_backward", "quick_gelu_backward", "logsigmoid_backward",
+                         "softsign_backward", "hardsigmoid_backward", "hardswish_backward", "selu_backward"})
     add(op, {x({5, 3}), x({5, 3}, -4, 4)});
   add("leaky_relu_backward", {x({5, 3}), x({5, 3})}, {{"negative_slope", 0.3}});
   add("elu_backward", {x({5, 3}), x({5, 3})}, {{"alpha", 0.7}});

@@ -4,9 +4,10 @@
 namespace holon::testing {
 
 static const Samples samples([](const Samples::Add& add) {
-  for (const char* op : {"add", "sub", "mul", "div", "maximum", "minimum", "fmod", "remainder", "floor_divide", "eq", "ne", "lt", "le", "gt",
-                         "ge", "logical_and", "logical_or", "logical_xor"}) {
-    bool divides = std::string(op) == "fmod" || std::string(op) == "remainder" || std::string(op) == "floor_divide" || std::string(op) == "div";
+  for (const char* op : {"add", "sub", "mul", "div", "maximum", "minimum", "fmod", "remainder", "floor_divide", "eq",
+                         "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"}) {
+    bool divides = std::string(op) == "fmod" || std::string(op) == "remainder" || std::string(op) == "floor_divide" ||
+        std::string(op) == "div";
     double low = divides ? 0.6 : -2;
     add(op, {x({5, 3}), x({5, 3}, low, 2)}, {}, !divides || std::string(op) == "div");
     add(op, {x({5, 3}), x({3}, low, 2)}, {}, !divides || std::string(op) == "div");
@@ -38,9 +39,11 @@ static const Samples samples([](const Samples::Add& add) {
   }
   add("truncated_divide", {x({5, 3}), x({3}, 0.6, 2)}, {}, false);
   add("truncated_divide", {ints({5, 3}, -4, 4), ints({3}, 1, 4)});
-  for (const char* mode : {"floor", "trunc"}) add("div_rounded", {x({5, 3}), x({5, 3}, 0.6, 2)}, {{"rounding_mode", mode}}, false);
+  for (const char* mode : {"floor", "trunc"})
+    add("div_rounded", {x({5, 3}), x({5, 3}, 0.6, 2)}, {{"rounding_mode", mode}}, false);
   add("div_rounded", {x({5, 3}), x({5, 3}, 0.6, 2)});
-  for (const char* op : {"fmod_scalar", "remainder_scalar"}) add(op, {x({5, 3}, 0.6, 2)}, {{"value", 0.7}, {"reverse", true}}, false);
+  for (const char* op : {"fmod_scalar", "remainder_scalar"})
+    add(op, {x({5, 3}, 0.6, 2)}, {{"value", 0.7}, {"reverse", true}}, false);
 });
 
 }  // namespace holon::testing

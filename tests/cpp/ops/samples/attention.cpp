@@ -27,7 +27,9 @@ static const Samples samples([](const Samples::Add& add) {
   backward(plain, none());
   backward(causal, none());
   backward(plain, mask({3, 1, 5, 7}));
-  add("attention_backward", {x({2, 4, 3, 2}), x({2, 4, 3, 2}), x({2, 2, 5, 2}), x({2, 2, 5, 2}), x({2, 4, 3, 2}), x({2, 4, 3}, 2, 4), none()}, plain);
+  add("attention_backward",
+      {x({2, 4, 3, 2}), x({2, 4, 3, 2}), x({2, 2, 5, 2}), x({2, 2, 5, 2}), x({2, 4, 3, 2}), x({2, 4, 3}, 2, 4), none()},
+      plain);
   // With the draw given, it is a function like any other.
   Attributes dropped{{"is_causal", false}, {"scale", 0.5}, {"dropout_p", 0.4}, {"seed", 5}, {"counter", 3}};
   add("attention_dropout", {q, k, v, none()}, dropped, false);

@@ -25,8 +25,10 @@ static const Samples samples([](const Samples::Add& add) {
   add("batch_norm_products", {x({5, 3}), x({5, 3}), x({3})}, {}, false);
   add("batch_norm_products", {x({2, 3, 5, 4}), x({2, 3, 5, 4}), x({3})}, {}, false);
   Attributes backward{{"count", 10}, {"dtype", float32}};
-  add("batch_norm_backward", {x({5, 3}), x({5, 3}), x({3}), x({3}, 0.5, 2), x({3}), x({2, 3}, -2, 2, float64)}, backward, false);
-  add("batch_norm_backward", {x({2, 3, 5}), x({2, 3, 5}), x({3}), x({3}, 0.5, 2), none(), x({2, 3}, -2, 2, float64)}, backward, false);
+  add("batch_norm_backward", {x({5, 3}), x({5, 3}), x({3}), x({3}, 0.5, 2), x({3}), x({2, 3}, -2, 2, float64)},
+      backward, false);
+  add("batch_norm_backward", {x({2, 3, 5}), x({2, 3, 5}), x({3}), x({3}, 0.5, 2), none(), x({2, 3}, -2, 2, float64)},
+      backward, false);
   add("batch_norm_weight_grad", {x({2, 3}, -2, 2, float64), x({3}, 0.5, 2)}, {{"dtype", float32}}, false);
 
   add("group_norm", {x({3, 4, 5}), x({4}), x({4})}, {{"num_groups", 2}});

@@ -16,9 +16,11 @@ static const Samples convolutions([](const Samples::Add& add) {
   add("conv_transpose1d", {x({3, 2, 5}), x({2, 4, 3}), x({4})}, {{"stride", Dims{2}}, {"output_padding", Dims{1}}});
   add("conv_transpose2d", {x({3, 2, 3, 4}), x({2, 4, 3, 3}), x({4})}, {{"padding", one}, {"stride", two}});
   add("conv_transpose2d", {x({2, 4, 3, 3}), x({4, 3, 2, 2}), none()}, {{"groups", 2}, {"dilation", two}});
-  add("conv_transpose2d", {x({3, 2, 3}), x({3, 2, 2, 2}), none()}, {{"stride", two}, {"dilation", Dims{3, 3}}, {"output_padding", two}});
+  add("conv_transpose2d", {x({3, 2, 3}), x({3, 2, 2, 2}), none()},
+      {{"stride", two}, {"dilation", Dims{3, 3}}, {"output_padding", two}});
   add("conv_transpose3d", {x({2, 2, 2, 3, 2}), x({2, 3, 2, 2, 2}), x({3})}, {{"stride", Dims{1, 2, 1}}});
-  Attributes plain{{"stride", one}, {"padding", Dims{0, 0, 0, 0}}, {"dilation", one}, {"groups", 1}}, groups = plain, depthwise = plain;
+  Attributes plain{{"stride", one}, {"padding", Dims{0, 0, 0, 0}}, {"dilation", one}, {"groups", 1}}, groups = plain,
+                                                                                                      depthwise = plain;
   groups[3].second = 2;
   depthwise[3].second = 3;
   auto with_shape = [](Attributes a, Dims shape) {
@@ -41,23 +43,35 @@ static const Samples pools([](const Samples::Add& add) {
   Dims deep{2, 3, 2};
   add("max_pool1d", {distinct({2, 3, 7})}, {{"kernel_size", Dims{3}}, {"stride", Dims{2}}, {"padding", Dims{1}}});
   add("max_pool2d", {distinct({2, 3, 5, 5})}, {{"kernel_size", two}});
-  add("max_pool2d", {distinct({2, 3, 5, 5})}, {{"kernel_size", three}, {"stride", two}, {"padding", one}, {"ceil_mode", true}});
+  add("max_pool2d", {distinct({2, 3, 5, 5})},
+      {{"kernel_size", three}, {"stride", two}, {"padding", one}, {"ceil_mode", true}});
   add("max_pool2d", {distinct({3, 5, 5})}, {{"kernel_size", two}, {"stride", one}, {"dilation", two}});
   add("max_pool3d", {distinct({2, 3, 4, 5, 3})}, {{"kernel_size", deep}});
   add("max_pool1d_with_indices", {distinct({2, 3, 7})}, {{"kernel_size", Dims{3}}});
   add("max_pool2d_with_indices", {distinct({2, 3, 5, 5})}, {{"kernel_size", two}});
   add("max_pool3d_with_indices", {distinct({2, 2, 4, 5, 3})}, {{"kernel_size", deep}, {"stride", Dims{1, 2, 1}}});
   for (bool in_plane : {false, true})
-  add("max_pool2d_index", {distinct({2, 3, 5, 5})}, {{"kernel_size", two}, {"stride", two}, {"padding", zero}, {"dilation", one}, {"ceil_mode", false}, {"in_plane", in_plane}});
-    add("max_pool2d_values", {distinct({2, 3, 5, 5})}, {{"kernel_size", two}, {"stride", two}, {"padding", zero}, {"dilation", one}, {"ceil_mode", false}});
+    add("max_pool2d_index", {distinct({2, 3, 5, 5})},
+        {{"kernel_size", two},
+         {"stride", two},
+         {"padding", zero},
+         {"dilation", one},
+         {"ceil_mode", false},
+         {"in_plane", in_plane}});
+  add("max_pool2d_values", {distinct({2, 3, 5, 5})},
+      {{"kernel_size", two}, {"stride", two}, {"padding", zero}, {"dilation", one}, {"ceil_mode", false}});
   add("max_pool2d_backward", {x({2, 3, 2, 2}), ints({2, 3, 2, 2}, 0, 3, uint8)},
       {{"kernel_size", two}, {"stride", two}, {"padding", zero}, {"dilation", one}, {"shape", Dims{2, 3, 5, 5}}});
   add("avg_pool1d", {x({2, 3, 7})}, {{"kernel_size", Dims{3}}, {"padding", Dims{1}}, {"count_include_pad", false}});
   add("avg_pool2d", {x({2, 3, 5, 5})}, {{"kernel_size", two}});
-  add("avg_pool2d", {x({2, 3, 5, 5})}, {{"kernel_size", three}, {"stride", two}, {"padding", one}, {"count_include_pad", false}});
-  add("avg_pool2d", {x({3, 5, 5})}, {{"kernel_size", three}, {"stride", two}, {"ceil_mode", true}, {"divisor_override", 5}});
-  add("avg_pool3d", {x({2, 2, 4, 3, 3})}, {{"kernel_size", Dims{2, 2, 2}}, {"padding", Dims{1, 1, 0}}, {"divisor_override", 3}});
-  Attributes windows{{"kernel_size", two}, {"stride", two}, {"padding", zero}, {"ceil_mode", false}, {"count_include_pad", true}, {"divisor", 0}};
+  add("avg_pool2d", {x({2, 3, 5, 5})},
+      {{"kernel_size", three}, {"stride", two}, {"padding", one}, {"count_include_pad", false}});
+  add("avg_pool2d", {x({3, 5, 5})},
+      {{"kernel_size", three}, {"stride", two}, {"ceil_mode", true}, {"divisor_override", 5}});
+  add("avg_pool3d", {x({2, 2, 4, 3, 3})},
+      {{"kernel_size", Dims{2, 2, 2}}, {"padding", Dims{1, 1, 0}}, {"divisor_override", 3}});
+  Attributes windows{{"kernel_size", two},        {"stride", two}, {"padding", zero}, {"ceil_mode", false},
+                     {"count_include_pad", true}, {"divisor", 0}};
   add("avg_pool2d_windows", {x({2, 3, 5, 5})}, windows);
   windows.push_back({"shape", Dims{2, 3, 5, 5}});
   add("avg_pool2d_backward", {x({2, 3, 2, 2})}, windows);

@@ -50,10 +50,12 @@ static const Samples samples([](const Samples::Add& add) {
   add("index_axes", {x({5, 3, 2}), ints({4}, 0, 2), ints({2, 1}, 0, 1)}, {{"axis", 1}});
   add("index_axes", {x({5, 3, 2}), ints({2, 2}, 0, 4, int32)}, {{"axis", 0}});
   add("index_axes_backward", {x({4, 3}), ints({4}, -5, 4)}, {{"axis", 0}, {"shape", Dims{5, 3}}});
-  add("index_axes_backward", {x({5, 2, 4}), ints({4}, 0, 2), ints({2, 1}, 0, 1)}, {{"axis", 1}, {"shape", Dims{5, 3, 2}}});
+  add("index_axes_backward", {x({5, 2, 4}), ints({4}, 0, 2), ints({2, 1}, 0, 1)},
+      {{"axis", 1}, {"shape", Dims{5, 3, 2}}});
   add("index_put_axes", {x({5, 3}), x({1, 3}), ints({1}, -5, 4)}, {{"axis", 0}});
   add("index_put_axes", {x({5, 3}), x({4, 3}), ints({4}, -5, 4)}, {{"axis", 0}, {"accumulate", true}});
-  add("index_put_axes", {x({5, 3, 2}), x({5, 4}), ints({4}, 0, 2), ints({4}, 0, 1)}, {{"axis", 1}, {"accumulate", true}});
+  add("index_put_axes", {x({5, 3, 2}), x({5, 4}), ints({4}, 0, 2), ints({4}, 0, 1)},
+      {{"axis", 1}, {"accumulate", true}});
   add("window_put", {x({5, 3}), x({2, 3})}, {{"starts", Dims{1, 0}}, {"steps", Dims{2, 1}}, {"window", Dims{2, 3}}});
   add("window_put", {x({5, 3}), x({1, 2})}, {{"starts", Dims{4, 1}}, {"steps", Dims{1, 1}}, {"window", Dims{1, 2}}});
 });

@@ -21,7 +21,8 @@ static const Samples samples([](const Samples::Add& add) {
   add("add_layer_norm", {x({5, 4, 3}), x({5, 4, 3}), x({4, 3}), none()}, rows);
   add("add_layer_norm", {x({5, 4, 3}), x({5, 4, 3}), none(), none()}, row);
   add("layer_norm_backward_add", {x({5, 3}), x({5, 3}), x({5}), x({5}, 0.5, 2), x({3}), x({5, 3})}, {{"axes", 1}});
-  add("layer_norm_backward_add", {x({2, 4, 3}), x({2, 4, 3}), x({2, 4}), x({2, 4}, 0.5, 2), none(), x({2, 4, 3})}, {{"axes", 1}});
+  add("layer_norm_backward_add", {x({2, 4, 3}), x({2, 4, 3}), x({2, 4}), x({2, 4}, 0.5, 2), none(), x({2, 4, 3})},
+      {{"axes", 1}});
   add("add_rms_norm", {x({5, 3}), x({5, 3}), x({3})}, row);
   add("add_rms_norm", {x({2, 4, 3}), x({2, 4, 3}), none()}, row);
   add("rms_norm_backward_add", {x({5, 3}), x({5, 3}), x({5}, 0.5, 2), x({3}), x({5, 3})}, {{"axes", 1}});

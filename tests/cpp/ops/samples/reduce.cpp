@@ -6,7 +6,9 @@ namespace holon::testing {
 static const Samples samples([](const Samples::Add& add) {
   for (const char* op : {"sum", "mean", "prod", "amax", "amin", "any", "all", "var", "std"}) {
     bool extremum = std::string(op) == "amax" || std::string(op) == "amin";
-    auto in = [&](Dims s) { return extremum ? distinct(s) : std::string(op) == "any" || std::string(op) == "all" ? mask(s) : x(s); };
+    auto in = [&](Dims s) {
+      return extremum ? distinct(s) : std::string(op) == "any" || std::string(op) == "all" ? mask(s) : x(s);
+    };
     add(op, {in({5, 3})});
     add(op, {in({5, 3})}, {{"dim", Dims{0}}});
     add(op, {in({5, 3, 2})}, {{"dim", Dims{-1, 0}}, {"keepdim", true}});

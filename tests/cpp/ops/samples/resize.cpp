@@ -17,8 +17,10 @@ static const Samples samples([](const Samples::Add& add) {
   add("pad_constant", {x({5, 3})}, {{"before", Dims{0, 1}}, {"after", Dims{0, 2}}, {"value", 0}});
   add("pad_constant", {x({5, 3})}, {{"before", Dims{0, 1}}, {"after", Dims{0, 2}}, {"value", 2.5}});
   add("pad_constant", {x({5, 4})}, {{"before", Dims{0, -1}}, {"after", Dims{0, -1}}, {"value", 2.5}});
-  for (const char* mode : {"nearest", "nearest-exact", "linear", "area"}) add("interpolate", {x({2, 3, 5})}, {{"size", Dims{7}}, {"mode", mode}});
-  for (const char* mode : {"nearest", "bilinear", "bicubic", "area"}) add("interpolate", {x({2, 3, 4, 5})}, {{"size", Dims{6, 3}}, {"mode", mode}});
+  for (const char* mode : {"nearest", "nearest-exact", "linear", "area"})
+    add("interpolate", {x({2, 3, 5})}, {{"size", Dims{7}}, {"mode", mode}});
+  for (const char* mode : {"nearest", "bilinear", "bicubic", "area"})
+    add("interpolate", {x({2, 3, 4, 5})}, {{"size", Dims{6, 3}}, {"mode", mode}});
   add("interpolate", {x({2, 3, 4, 5})}, {{"scale_factor", 1.7}, {"mode", "bilinear"}});
   add("interpolate", {x({2, 3, 4, 5})}, {{"scale_factor", 2.0}, {"mode", "bicubic"}, {"align_corners", true}});
   add("interpolate", {x({2, 2, 2, 3, 2})}, {{"size", Dims{3, 4, 5}}, {"mode", "trilinear"}, {"align_corners", true}});

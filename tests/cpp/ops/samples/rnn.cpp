@@ -11,7 +11,10 @@ static const Samples samples([](const Samples::Add& add) {
     const char* mode;
     int64_t gates;
   };
-  for (Kind k : {Kind{"lstm", "lstm_cell", "lstm", 4}, {"gru", "gru_cell", "gru", 3}, {"rnn_tanh", "rnn_tanh_cell", "tanh", 1}, {"rnn_relu", "rnn_relu_cell", "relu", 1}}) {
+  for (Kind k : {Kind{"lstm", "lstm_cell", "lstm", 4},
+                 {"gru", "gru_cell", "gru", 3},
+                 {"rnn_tanh", "rnn_tanh_cell", "tanh", 1},
+                 {"rnn_relu", "rnn_relu_cell", "relu", 1}}) {
     bool lstm = k.gates == 4;
     int64_t width = k.gates * kUnits;
     auto tensors = [&](Input in, int64_t layers, int64_t ways, bool biases) {
@@ -27,22 +30,27 @@ static const Samples samples([](const Samples::Add& add) {
       return list;
     };
     auto attrs = [](bool biases, int layers, bool both, bool batch_first) {
-      return Attributes{{"has_biases", biases}, {"num_layers", layers}, {"dropout", 0.0}, {"train", true}, {"bidirectional", both}, {"batch_first", batch_first}};
+      return Attributes{{"has_biases", biases}, {"num_layers", layers},  {"dropout", 0.0},
+                        {"train", true},        {"bidirectional", both}, {"batch_first", batch_first}};
     };
     // A relu's kinks lie between finite differences.
     bool smooth = std::string_view(k.mode) != "relu";
     add(k.op, tensors(x({2, kBatch, kIn}), 1, 1, true), attrs(true, 1, false, false), smooth);
     add(k.op, tensors(x({kBatch, 3, kIn}), 2, 2, false), attrs(false, 2, true, true), smooth);
-    std::vector<Input> cell{x({kBatch, kIn}), x({kBatch, kUnits}), x({width, kIn}), x({width, kUnits}), x({width}), none()};
+    std::vector<Input> cell{x({kBatch, kIn}),   x({kBatch, kUnits}), x({width, kIn}),
+                            x({width, kUnits}), x({width}),          none()};
     if (lstm) cell.insert(cell.begin() + 2, x({kBatch, kUnits}));
     add(k.cell, cell, {}, smooth);
     for (bool reverse : {false, true}) {
       Attributes of{{"mode", k.mode}, {"reverse", reverse}};
       Input c0 = lstm ? x({5, kUnits}) : none();
       // What is kept for the gradient has none itself.
-      add("rnn_sequence", {x({3, 5, width}), x({5, kUnits}), c0, x({width, kUnits}), reverse ? none() : x({width})}, of, k.gates < 3 && smooth);
-      Input y = x({3, 5, kUnits}, -1, 1), saved = x({3, 5, k.gates >= 3 ? 4 * kUnits : 0}, 0.1, 0.9), c = x({3, 5, lstm ? kUnits : 0}, -1, 1);
-      add("rnn_sequence_backward", {y, lstm && !reverse ? y : none(), y, c, saved, x({5, kUnits}), c0, x({width, kUnits})}, of);
+      add("rnn_sequence", {x({3, 5, width}), x({5, kUnits}), c0, x({width, kUnits}), reverse ? none() : x({width})}, of,
+          k.gates < 3 && smooth);
+      Input y = x({3, 5, kUnits}, -1, 1), saved = x({3, 5, k.gates >= 3 ? 4 * kUnits : 0}, 0.1, 0.9),
+            c = x({3, 5, lstm ? kUnits : 0}, -1, 1);
+      add("rnn_sequence_backward",
+          {y, lstm && !reverse ? y : none(), y, c, saved, x({5, kUnits}), c0, x({width, kUnits})}, of);
     }
   }
 });
