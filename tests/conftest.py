@@ -12,8 +12,15 @@ for folder in (ROOT / "tests", ROOT / "python"):
 os.environ.setdefault("HOLON_MACHINE_COSTS", "fixed")  # plans do not depend on how busy the machine is
 
 
+def pytest_addoption(parser):
+    parser.addoption("--campaigns", action="store_true", help="run tests/campaigns: hundreds of random faults, an hour")
+    parser.addoption("--seed", type=int, default=0, help="the first round's seed in a campaign")
+
+
 def pytest_ignore_collect(collection_path, config):
     """tests/cuda chooses the process's devices: it is run by itself (./dev test does, after the others)."""
+    if collection_path == ROOT / "tests/campaigns" and not config.getoption("--campaigns"):
+        return True
     alone = any(
         (Path(config.invocation_params.dir) / a.split("::")[0]).resolve().is_relative_to(ROOT / "tests/cuda")
         for a in config.args

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from holon.utils.data import DataLoader, TensorDataset
 
 import holon as flow
-from holon.utils.data import DataLoader, TensorDataset
 
 MiB = 1 << 20
 

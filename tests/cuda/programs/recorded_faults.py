@@ -28,7 +28,7 @@ class Train(nn.Graph):
 
 step = Train()
 x = flow.ones(8, 4, placement=place, sbp=sbp.split(0))
-for i in range(3):
+for _ in range(3):
     step(x)
 flow.cuda.synchronize()
 if step.stats()["recorded"] < 1:
@@ -39,7 +39,7 @@ start = time.time()
 try:
     if kind == "dies" and rank == 1:  # while the other is in the recording, or before it
         threading.Timer(1, lambda: os._exit(7)).start()
-    for i in range(3):
+    for _ in range(3):
         loss = step(x)
         flow.cuda.synchronize()
 except RuntimeError as e:

@@ -1,0 +1,12 @@
+"""Campaigns: hundreds of rounds of random faults, each from a seed. `./dev test --campaigns --seed N` runs all of them.
+
+A test here takes `seed`, gives round i the seed `seed + i`, and says in its failure which seeds were bad, so that one
+round can be run again alone.
+"""
+
+import pytest
+
+
+@pytest.fixture
+def seed(request):
+    return request.config.getoption("--seed")
