@@ -101,8 +101,8 @@ _SUBMODULES = {
 }
 
 # OneFlow's names for the two halves of to_global.
-local_to_global = global_to_global = to_global  # noqa: F821
-Tensor.local_to_global = Tensor.global_to_global = Tensor.to_global
+local_to_global = global_to_global = to_global  # type: ignore[name-defined]  # noqa: F821
+Tensor.local_to_global = Tensor.global_to_global = Tensor.to_global  # type: ignore[attr-defined]
 
 
 def is_tensor(obj):

@@ -5,9 +5,9 @@ from difflib import get_close_matches
 from . import _C
 
 # Dotted names below this package, and what to use instead. A package that gives these modules other names adds to it.
-hints = {}
+hints: dict[str, str] = {}
 # The same of instances, by the name of their class.
-class_hints = {}
+class_hints: dict = {}
 
 
 def hint(path, name):

@@ -22,16 +22,31 @@ namespace {
 // The most memory that an algorithm may ask for.
 constexpr size_t kMostWorkspace = size_t{512} << 20;
 
-#define HOLON_CUDNN_FUNCTIONS(X)                                                                                 \
-  X(cudnnGetVersion)                                                                                             \
-  X(cudnnGetErrorString)                                                                                         \
-  X(cudnnCreate) X(cudnnSetStream) X(cudnnCreateTensorDescriptor) X(cudnnDestroyTensorDescriptor)                \
-      X(cudnnSetTensorNdDescriptor) X(cudnnCreateFilterDescriptor) X(cudnnDestroyFilterDescriptor)               \
-          X(cudnnSetFilterNdDescriptor) X(cudnnCreateConvolutionDescriptor) X(cudnnDestroyConvolutionDescriptor) \
-              X(cudnnSetConvolutionNdDescriptor) X(cudnnSetConvolutionGroupCount) X(cudnnSetConvolutionMathType) \
-                  X(cudnnGetConvolutionForwardAlgorithm_v7) X(cudnnGetConvolutionBackwardDataAlgorithm_v7)       \
-                      X(cudnnGetConvolutionBackwardFilterAlgorithm_v7) X(cudnnConvolutionForward)                \
-                          X(cudnnConvolutionBackwardData) X(cudnnConvolutionBackwardFilter)
+// Formatted by hand: clang-format 14 does not settle on a form.
+// clang-format off
+#define HOLON_CUDNN_FUNCTIONS(X) \
+  X(cudnnGetVersion) \
+  X(cudnnGetErrorString) \
+  X(cudnnCreate) \
+  X(cudnnSetStream) \
+  X(cudnnCreateTensorDescriptor) \
+  X(cudnnDestroyTensorDescriptor) \
+  X(cudnnSetTensorNdDescriptor) \
+  X(cudnnCreateFilterDescriptor) \
+  X(cudnnDestroyFilterDescriptor) \
+  X(cudnnSetFilterNdDescriptor) \
+  X(cudnnCreateConvolutionDescriptor) \
+  X(cudnnDestroyConvolutionDescriptor) \
+  X(cudnnSetConvolutionNdDescriptor) \
+  X(cudnnSetConvolutionGroupCount) \
+  X(cudnnSetConvolutionMathType) \
+  X(cudnnGetConvolutionForwardAlgorithm_v7) \
+  X(cudnnGetConvolutionBackwardDataAlgorithm_v7) \
+  X(cudnnGetConvolutionBackwardFilterAlgorithm_v7) \
+  X(cudnnConvolutionForward) \
+  X(cudnnConvolutionBackwardData) \
+  X(cudnnConvolutionBackwardFilter)
+// clang-format on
 
 struct Library {
 #define HOLON_CUDNN_MEMBER(f) decltype(&::f) f = nullptr;

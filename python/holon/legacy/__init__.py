@@ -65,7 +65,7 @@ _OLD = {
     "name_scope": "namespace",
 }
 
-_loaded = []
+_loaded: list = []
 
 
 def lookup(name):

@@ -6,7 +6,7 @@ import builtins
 from .. import _C
 from .axes import as_bool, one_axis, pair, some_axes, where_is
 from .math import clip_by_scalar, clip_by_value  # noqa: F401
-from .record import creation, op
+from .record import computes, creation, op
 
 _ops = _C.ops
 
@@ -34,7 +34,7 @@ def dynamic_reshape(x, shape, name=None):
     return reshape(x, shape, name=name)
 
 
-dynamic_reshape.fn = reshape.fn
+computes(reshape.fn)(dynamic_reshape)
 
 
 @op(overrides="flatten")
@@ -358,7 +358,7 @@ def identity_n(inputs, name=None):
     return [identity(x) for x in inputs]
 
 
-identity_n.fn = list
+computes(list)(identity_n)
 
 
 def _number_dtype(value):
@@ -380,7 +380,7 @@ def constant_scalar(value, dtype=None, name=None):
     return constant(value, dtype, [1], name=name)
 
 
-constant_scalar.fn = lambda value, dtype=None: constant.fn(value, dtype, [1])
+computes(lambda value, dtype=None: constant.fn(value, dtype, [1]))(constant_scalar)
 
 
 @op
@@ -445,5 +445,5 @@ def sync_dynamic_resize(inputs, size, name=None):
     )
 
 
-sync_dynamic_resize.fn = sync_dynamic_resize
+computes(sync_dynamic_resize)(sync_dynamic_resize)
 __all__ = sorted(name for name, value in globals().items() if hasattr(value, "fn") and name[0] != "_")

@@ -157,4 +157,4 @@ for _name, _op in {
     setattr(Blob, f"__r{_name}__", _operator(_op, True))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Blob, f"__{_name}__", _operator(_name))
-Blob.__neg__ = lambda self: self.__holon_function__(_C.ops["neg"], (self,), {})
+Blob.__neg__ = lambda self: self.__holon_function__(_C.ops["neg"], (self,), {})  # type: ignore[operator]

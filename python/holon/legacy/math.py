@@ -2,7 +2,7 @@
 
 from .. import _C
 from .axes import as_bool, as_flags, one_axis, some_axes, where_is
-from .record import op
+from .record import computes, op
 
 _ops = _C.ops
 
@@ -142,7 +142,7 @@ def clip_by_scalar(x, min_value=None, max_value=None, name=None):
     return clip_by_value(x, min_value, max_value, name=name)
 
 
-clip_by_scalar.fn = clip_by_value.fn
+computes(clip_by_value.fn)(clip_by_scalar)
 
 
 @op
@@ -208,7 +208,8 @@ def two_stage_reduce_min(x, axis=None, keepdims=False, name=None):
     return reduce_min(x, axis, keepdims, name=name)
 
 
-two_stage_reduce_max.fn, two_stage_reduce_min.fn = reduce_max.fn, reduce_min.fn
+computes(reduce_max.fn)(two_stage_reduce_max)
+computes(reduce_min.fn)(two_stage_reduce_min)
 
 
 # Positions and orders
@@ -285,8 +286,8 @@ def unsorted_segment_sum_like(data, segment_ids, like, axis=0, name=None):
     return unsorted_segment_sum(data, segment_ids, like.shape[axis], axis, name=name)
 
 
-unsorted_segment_sum_like.fn = lambda data, segment_ids, like, axis=0: unsorted_segment_sum.fn(
-    data, segment_ids, like.shape[axis], axis
+computes(lambda data, segment_ids, like, axis=0: unsorted_segment_sum.fn(data, segment_ids, like.shape[axis], axis))(
+    unsorted_segment_sum_like
 )
 
 

@@ -6,7 +6,7 @@ from . import windows
 from .axes import one_axis, where_is
 from .losses import *  # noqa: F403
 from .math import l2_normalize  # noqa: F401
-from .record import op
+from .record import computes, op
 from .windows import *  # noqa: F403
 
 _ops = _C.ops
@@ -174,7 +174,7 @@ def _mask(shape, rate, like, what):
 
 _dropped.__name__ = "dropout"
 _dropout = op(_dropped, training=True)
-dropout.fn = _dropped
+computes(_dropped)(dropout)
 
 
 @op

@@ -120,7 +120,7 @@ class loss_scale:
 class Optimizer:
     """What all optimizers share. scheduler.lr_at(step) is the learning rate; _states names the tensors kept for each variable."""
 
-    _states = ()
+    _states: tuple[str, ...] = ()
 
     def __init__(
         self, lr_scheduler, loss_scale_factor=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None

@@ -10,12 +10,13 @@ Called with blobs inside of a job function the op records itself and returns blo
 
 import threading
 from functools import wraps
+from typing import Any
 
 from .. import _C
 from .blob import Blob
 
 # Names of holon's ops to the older functions that take their place where a blob is among the arguments.
-overrides = {}
+overrides: dict = {}
 
 _ranks = threading.local()
 
@@ -175,7 +176,7 @@ def record(fn, args, kwargs, op_name, name=None, spread=True, parts=None, metas=
     return node.outputs
 
 
-def op(function=None, *, training=False, overrides=None):
+def op(function: Any = None, *, training: bool = False, overrides: Any = None) -> Any:
     """Makes an op of the older interface of a function on tensors; see the top. training: the function gets the keyword `training`,
     whether the job trains. overrides: the name of the op of holon's, or a list, which this one replaces for blobs."""
 
@@ -196,6 +197,16 @@ def op(function=None, *, training=False, overrides=None):
         return call
 
     return decorate if function is None else decorate(function)
+
+
+def computes(fn: Any) -> Any:
+    """Makes a function on blobs an op that replays as `fn` on tensors, where the two are not one function."""
+
+    def decorate(call):
+        call.fn = fn
+        return call
+
+    return decorate
 
 
 def _overridden(name, call):

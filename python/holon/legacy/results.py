@@ -87,7 +87,7 @@ for _name in (
     "matmul",
 ):
     setattr(Value, f"__{_name}__", _operator(f"__{_name}__"))
-Value.__hash__ = object.__hash__
+Value.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 class Future:

@@ -5,7 +5,7 @@ import math
 
 from .. import _C
 from .axes import channels_are_last, channels_first, channels_last, pair, where_is
-from .record import op
+from .record import computes, op
 
 _ops = _C.ops
 
@@ -201,7 +201,7 @@ def deconv2d(
     )
 
 
-deconv2d.fn = conv2d_transpose.fn
+computes(conv2d_transpose.fn)(deconv2d)
 
 
 # Pools

@@ -27,7 +27,7 @@ class _Affine(Module):
 class _Statistics(_Affine):
     """Norms over the batch or a sample, which may keep running means and variances of the channels."""
 
-    _ndims = ()
+    _ndims: tuple[int, ...] = ()
 
     def __init__(
         self,

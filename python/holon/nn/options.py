@@ -13,9 +13,9 @@ class FunctionModule(Module):
     """A module whose forward is the function `_function` of nn.functional, called with `_options`: the names of the
     constructor's arguments, in order, with their defaults. Tensors among them become buffers."""
 
-    _function = None
-    _options = {}
-    _shown = None  # the options that repr shows; by default all, inplace only where it is True
+    _function: str | None = None
+    _options: dict[str, object] = {}
+    _shown: tuple[str, ...] | None = None  # the options that repr shows; by default all, inplace only where it is True
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

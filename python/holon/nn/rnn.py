@@ -121,9 +121,8 @@ class _Recurrent(Module):
 
 
 class RNN(_Recurrent):
-    __doc__ = (
-        "h = tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh), or relu by nonlinearity. "
-        + _Recurrent.__doc__
+    __doc__ = "h = tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh), or relu by nonlinearity. " + (
+        _Recurrent.__doc__ or ""
     )
 
     def __init__(
@@ -162,7 +161,7 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    __doc__ = "A long short-term memory, whose states are (h, c). " + _Recurrent.__doc__
+    __doc__ = "A long short-term memory, whose states are (h, c). " + (_Recurrent.__doc__ or "")
     _gates = 4
 
     def _op(self, *args):
@@ -173,7 +172,7 @@ class LSTM(_Recurrent):
 
 
 class GRU(_Recurrent):
-    __doc__ = "A gated recurrent unit. " + _Recurrent.__doc__
+    __doc__ = "A gated recurrent unit. " + (_Recurrent.__doc__ or "")
     _gates = 3
 
 

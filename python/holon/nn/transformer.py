@@ -17,7 +17,7 @@ from .parameter import Where, broadcast_over
 class _Layer(Module):
     """What the layers of encoder and decoder share: attention blocks, then two Linears, each added to what went in."""
 
-    _attentions = ()
+    _attentions: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ class Optimizer:
     """What all optimizers share, to derive from: define step(), or `_update(group)`, using self.param_groups and self.state[p].
     Example: optimizer = optim.SGD([{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}], lr=0.1)"""
 
-    _rule = None
+    _rule: str | None = None
     _give_back = None  # set while a graph has the state and updates it in its own steps
 
     def __init__(self, params, defaults):

@@ -10,7 +10,7 @@ from .. import module as modules
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 # The captures that are open, by thread: ranks may be threads.
-_open = {}
+_open: dict[int, object] = {}
 
 
 class Scopes:

@@ -7,7 +7,7 @@ from ... import _C
 
 formulas = _C.schedule
 # The schedules of an optimizer in the order in which they were made.
-_chains = weakref.WeakKeyDictionary()
+_chains: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 class LRScheduler:

@@ -26,7 +26,7 @@ BATCH, ERROR, END = range(3)
 _HEADER = struct.Struct("<BQQQ")  # kind, bytes of the pickle, number of buffers, bytes in all
 _LENGTH = struct.Struct("<Q")
 # The loaders' ends of all sockets of this process: a forked worker must not hold those of others open.
-parent_ends = weakref.WeakSet()
+parent_ends: weakref.WeakSet = weakref.WeakSet()
 _info = None
 
 
