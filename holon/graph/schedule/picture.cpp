@@ -118,7 +118,7 @@ std::string schedule_svg(const Schedule& schedule, const Simulation& simulation)
                           top - 4, bottom + 4);
     d.text(x, bottom + 18, fmt::format("{:.6g}", i * tick), "middle", "class=\"axis\"");
   }
-  d.text(kLeft + width + 14, bottom + 18, "time", "start", "class=\"axis\"");
+  d.text(kLeft - 12, bottom + 18, "time", "end", "class=\"axis\"");
 
   for (int device = 0; device < schedule.devices; ++device) {
     const double y = top + (kRow + kGap) * device;
