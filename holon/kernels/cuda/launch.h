@@ -28,7 +28,9 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A&
   if (shared_bytes > 16 * 1024)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
           "cudaFuncSetAttribute");
-  kernel<<<grid, block, shared_bytes, stream()> > >(static_cast<P>(args)...);
+  // clang-format off
+  kernel<<<grid, block, shared_bytes, stream()>>>(static_cast<P>(args)...);
+  // clang-format on
 #endif
   check(cudaGetLastError(), "kernel launch");
 }
