@@ -50,6 +50,8 @@ is_grad_enabled = _C.is_grad_enabled
 # Loaded on first use.
 _LAZY = {
     "jit": "_jit",
+    **dict.fromkeys(("RanksError", "World", "world"), "_world"),
+    **dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "_notebook"),
     **dict.fromkeys(("load", "save"), "_checkpoint"),
     **dict.fromkeys(
         (
@@ -103,6 +105,21 @@ _SUBMODULES = {
 # OneFlow's names for the two halves of to_global.
 local_to_global = global_to_global = to_global  # type: ignore[name-defined]  # noqa: F821
 Tensor.local_to_global = Tensor.global_to_global = Tensor.to_global  # type: ignore[attr-defined]
+
+
+def _drawn_by(name):
+    """A method that a notebook calls; what it needs is loaded then."""
+
+    def _repr_html_(self):
+        from . import _notebook
+
+        return getattr(_notebook, name)(self)
+
+    return _repr_html_
+
+
+Tensor._repr_html_ = _drawn_by("tensor_html")  # type: ignore[attr-defined]
+placement._repr_html_ = _drawn_by("placement_html")  # type: ignore[attr-defined]
 
 
 def is_tensor(obj):

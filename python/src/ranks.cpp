@@ -1,6 +1,7 @@
 // Ranks and what belongs to them: world, random seed, memory, printing; ranks as threads; the interpreter's lock around
 // waits.
 #include <dlfcn.h>
+#include <nanobind/eval.h>
 
 #include <atomic>
 #include <mutex>
@@ -28,10 +29,15 @@ namespace {
 // A thread that does not hold the lock (one of the core's own) has nothing to give up.
 void* release_lock() { return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
 void take_lock(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(state)); }
-// Ctrl-C ends a wait. Off the main thread Python has no signals to look at.
+// Ctrl-C ends a wait. Off the main thread Python has no signals to look at, but another thread may have asked for an exception
+// (PyThreadState_SetAsyncExc), which only running code raises.
 void look_at_signals() {
   nb::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() < 0) raise_python();
+  static PyObject* const nothing = nb::eval("lambda: None", nb::dict()).release().ptr();
+  PyObject* result = PyObject_CallNoArgs(nothing);
+  if (!result) raise_python();
+  Py_DECREF(result);
 }
 
 // The line of the innermost frame that is the user's. A thread of the core's own has none.

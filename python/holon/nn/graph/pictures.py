@@ -15,6 +15,10 @@ class Pictures:
         at = self._signature("plot", signature)
         return _written(path, self._core.plan_svg(at, type(self).__name__, most_items, bool(fold)))
 
+    def _repr_svg_(self):
+        """What a notebook shows: the plan, once there is one."""
+        return self.plot() if self._core.n_signatures else None
+
     def plot_schedule(self, path=None, *, signature=-1):
         """Writes the order of stages and micro-batches as an SVG, with estimated times, or returns its text. The same on all ranks."""
         return _written(path, self._core.schedule_svg(self._signature("plot_schedule", signature)))
