@@ -4,6 +4,7 @@ HOLON_TEST_CUDA=device or emulator chooses by hand."""
 
 import contextlib
 import ctypes
+import functools
 import os
 import shutil
 import tempfile
@@ -28,11 +29,28 @@ def _choose():
 # Before holon is asked for its first device.
 CHOSEN = _choose()
 EMULATED_RUN = os.environ.get("HOLON_CUDA_LIBRARY", "").endswith("emulated.so")
-LAUNCHES = Path(tempfile.mkdtemp(prefix="holon-launches-")) / "list"
+# ./dev test runs these tests in several processes that share this folder: each takes a file of tests that no other has taken.
+SHARED = os.environ.get("HOLON_TEST_SHARED")
+LAUNCHES = Path(SHARED or tempfile.mkdtemp(prefix="holon-launches-")) / f"launches-{os.getpid()}"
 
 
 def pytest_sessionfinish():
-    shutil.rmtree(LAUNCHES.parent, ignore_errors=True)
+    if not SHARED:
+        shutil.rmtree(LAUNCHES.parent, ignore_errors=True)
+
+
+@functools.cache
+def is_taken(name):
+    try:
+        os.close(os.open(Path(SHARED) / name, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return True
+    return False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    return True if SHARED and is_taken(item.path.name) else None
 
 
 def pytest_collection_modifyitems(items):
@@ -88,11 +106,11 @@ def memory_of_devices(request):
 
 @pytest.fixture
 def launches():
-    """Where the launches of this session are listed, as EMULATED_LAUNCHES does; the list ends here."""
+    """Where the launches of this run are listed, as EMULATED_LAUNCHES does, a file for each process; this one's list ends here."""
     if not EMULATED_RUN:
         pytest.skip("launches are listed by the emulator")
     ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_launches(b"")
-    return LAUNCHES
+    return sorted(LAUNCHES.parent.glob("launches-*"))
 
 
 @pytest.fixture

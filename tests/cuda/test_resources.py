@@ -88,7 +88,7 @@ def some_launches():
 def test_launches_can_run(kernels, launches):
     """Every launch of the tests before this one, by the registers and the shared memory of its kernel."""
     module = os.environ["HOLON_CUDA_LIBRARY"]
-    again = launches.with_name("again")
+    again = launches[0].with_name("again")
     lib = ctypes.CDLL(module)
     lib.emulated_launches(str(again).encode())
     some_launches()
@@ -99,7 +99,7 @@ def test_launches_can_run(kernels, launches):
         address, _, name = line.partition(" ")
         if address and name[:2] in ("t ", "T ", "W ", "V ", "u "):
             symbols.setdefault(int(address, 16), resources.short_name(name[2:]))
-    lines = [line.split() for path in (launches, again) for line in path.read_text().splitlines()]
+    lines = [line.split() for path in (*launches, again) for line in path.read_text().splitlines()]
     seen = {(address, threads, dynamic) for address, _, threads, dynamic in lines}
     compiled = {}
     for k in kernels:
