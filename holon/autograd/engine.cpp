@@ -97,6 +97,14 @@ class Run {
 
   // Sums gradients between the ranks in the background. To be called before seed().
   void overlap() { buckets_.emplace(); }
+  // Hooks of leaves, on the sums over all their uses. In the order in which their gradients began: the same on every
+  // rank.
+  void run_leaf_hooks() {
+    for (Hooked& h : hooked_) {
+      if (tracer_) tracer_->exchange_mark(h.mark);
+      store(*h.leaf, run_hooks(h.leaf->meta.get(), std::move(h.sum)));
+    }
+  }
   // Returns when all leaves have their gradients.
   void finish() {
     if (buckets_) buckets_->finish([this](TensorImpl& leaf, Tensor g) { add_up(leaf, std::move(g)); });
@@ -158,7 +166,16 @@ class Run {
     g = in_dtype(std::move(g), leaf.dtype);
     if (buckets_ && buckets_->take(leaf, g)) return;
     if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, leaf.spec->placement, leaf.spec->nd_sbp);
-    g = run_hooks(leaf.meta.get(), std::move(g));
+    if (!leaf.meta || leaf.meta->hooks.empty()) return store(leaf, std::move(g));
+    // A hook sees the sum over all uses, which only the walk's end completes.
+    auto [at, fresh] = hooked_at_.try_emplace(&leaf, hooked_.size());
+    if (fresh) hooked_.push_back({Ref<TensorImpl>(&leaf), {}});
+    Hooked& h = hooked_[at->second];
+    add_to(h.sum, std::move(g));
+    if (tracer_) h.mark = tracer_->mark();
+  }
+
+  void store(TensorImpl& leaf, Tensor g) {
     if (capturing_) {
       for (size_t i : leaf_capture_[&leaf]) captured[i] = captured[i].defined() ? add(captured[i], g) : g;
       return;
@@ -185,7 +202,15 @@ class Run {
   }
 
   bool retain_, create_, capturing_ = false;
+  struct Hooked {
+    Ref<TensorImpl> leaf;
+    Tensor sum;
+    int32_t mark = -1;
+  };
+
   Tracer* tracer_ = tracer();
+  std::vector<Hooked> hooked_;
+  std::unordered_map<TensorImpl*, size_t> hooked_at_;
   std::optional<GradientBuckets> buckets_;
   std::priority_queue<Item> ready_;
   std::unordered_map<Node*, TensorVec> pending_;
@@ -229,6 +254,7 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, 
   TracedBackward traced;
   start(run, roots, gradients);
   run.walk();
+  run.run_leaf_hooks();
   run.finish();
 }
 
@@ -245,6 +271,7 @@ std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> 
   TracedBackward traced;
   start(run, roots, gradients);
   run.walk();
+  run.run_leaf_hooks();
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!run.captured[i].defined() && !allow_unused)
       fail_runtime(
