@@ -64,7 +64,11 @@ std::vector<Index> parse_key(PyObject* key) {
 }  // namespace
 
 PyObject* get_item(PyObject* self, PyObject* key) {
-  return guarded([&] { return wrap(holon::index(tensor_of(self), parse_key(key))); });
+  return guarded([&] {
+    PyObject* result = wrap(holon::index(tensor_of(self), parse_key(key)));
+    note_window(self, result);
+    return result;
+  });
 }
 
 int set_item(PyObject* self, PyObject* key, PyObject* value) {
