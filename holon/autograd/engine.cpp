@@ -1,9 +1,11 @@
 #include "holon/autograd/engine.h"
 
+#include <array>
 #include <map>
 #include <optional>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "holon/autograd/buckets.h"
 #include "holon/base/error.h"
@@ -11,6 +13,7 @@
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/record.h"
 #include "holon/ops.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/tracer.h"
@@ -239,6 +242,42 @@ class TracedBackward {
   int32_t mark_ = -1;
 };
 
+// What depends on its inputs, but not by any derivative: a gradient that is the same everywhere.
+class ConstantNode final : public Node {
+ public:
+  const char* name() const override { return "constant"; }
+  TensorVec backward(std::span<const Tensor>) override { return TensorVec(edges.size()); }
+  void free_saved() override {}
+};
+
+Tensor constant_in(const Tensor& gradient, std::span<const Tensor> inputs) {
+  std::array<Tensor, 1> result{gradient.detach()};
+  record_node(Ref<Node>(new ConstantNode), inputs, result);
+  return result[0];
+}
+
+// Whether the tape leads from one of the roots to a tensor.
+bool depends_on(std::span<const Tensor> roots, const Tensor& input) {
+  const Edge wanted = edge_of(input);
+  std::vector<const Node*> open;
+  std::unordered_set<const Node*> seen;
+  bool found = false;
+  auto visit = [&](const Edge& e) {
+    if (wanted.leaf)
+      found |= e.leaf == wanted.leaf;
+    else
+      found |= e.node == wanted.node && e.index == wanted.index;
+    if (e.node && seen.insert(e.node.get()).second) open.push_back(e.node.get());
+  };
+  for (auto& root : roots) visit(edge_of(root));
+  while (!open.empty() && !found) {
+    const Node* node = open.back();
+    open.pop_back();
+    for (auto& e : node->edges) visit(e);
+  }
+  return found;
+}
+
 void start(Run& run, std::span<const Tensor> roots, std::span<const Tensor> gradients) {
   for (size_t i = 0; i < roots.size(); ++i) run.seed(roots[i], i < gradients.size() ? gradients[i] : Tensor());
 }
@@ -272,11 +311,16 @@ std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> 
   start(run, roots, gradients);
   run.walk();
   run.run_leaf_hooks();
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (!run.captured[i].defined() && !allow_unused)
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensor& g = run.captured[i];
+    if (!g.defined() && depends_on(roots, inputs[i])) g = zeros_like(inputs[i].detach());
+    if (!g.defined() && !allow_unused)
       fail_runtime(
           "grad: input {} of shape {} was not used to compute the outputs. Pass allow_unused=True to get None for it.",
           i, inputs[i].shape());
+    // The derivative of a linear or piecewise linear function has one as well: zero.
+    if (create_graph && g.defined() && !g.requires_grad()) g = constant_in(g, inputs);
+  }
   return std::move(run.captured);
 }
 
