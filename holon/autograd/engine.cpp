@@ -1,9 +1,11 @@
 #include "holon/autograd/engine.h"
 
+#include <array>
 #include <map>
 #include <optional>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "holon/autograd/buckets.h"
 #include "holon/base/error.h"
@@ -11,6 +13,7 @@
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/record.h"
 #include "holon/ops.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/tracer.h"
@@ -97,6 +100,14 @@ class Run {
 
   // Sums gradients between the ranks in the background. To be called before seed().
   void overlap() { buckets_.emplace(); }
+  // Hooks of leaves, on the sums over all their uses. In the order in which their gradients began: the same on every
+  // rank.
+  void run_leaf_hooks() {
+    for (Hooked& h : hooked_) {
+      if (tracer_) tracer_->exchange_mark(h.mark);
+      store(*h.leaf, run_hooks(h.leaf->meta.get(), std::move(h.sum)));
+    }
+  }
   // Returns when all leaves have their gradients.
   void finish() {
     if (buckets_) buckets_->finish([this](TensorImpl& leaf, Tensor g) { add_up(leaf, std::move(g)); });
@@ -158,7 +169,16 @@ class Run {
     g = in_dtype(std::move(g), leaf.dtype);
     if (buckets_ && buckets_->take(leaf, g)) return;
     if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, leaf.spec->placement, leaf.spec->nd_sbp);
-    g = run_hooks(leaf.meta.get(), std::move(g));
+    if (!leaf.meta || leaf.meta->hooks.empty()) return store(leaf, std::move(g));
+    // A hook sees the sum over all uses, which only the walk's end completes.
+    auto [at, fresh] = hooked_at_.try_emplace(&leaf, hooked_.size());
+    if (fresh) hooked_.push_back({Ref<TensorImpl>(&leaf), {}});
+    Hooked& h = hooked_[at->second];
+    add_to(h.sum, std::move(g));
+    if (tracer_) h.mark = tracer_->mark();
+  }
+
+  void store(TensorImpl& leaf, Tensor g) {
     if (capturing_) {
       for (size_t i : leaf_capture_[&leaf]) captured[i] = captured[i].defined() ? add(captured[i], g) : g;
       return;
@@ -185,7 +205,15 @@ class Run {
   }
 
   bool retain_, create_, capturing_ = false;
+  struct Hooked {
+    Ref<TensorImpl> leaf;
+    Tensor sum;
+    int32_t mark = -1;
+  };
+
   Tracer* tracer_ = tracer();
+  std::vector<Hooked> hooked_;
+  std::unordered_map<TensorImpl*, size_t> hooked_at_;
   std::optional<GradientBuckets> buckets_;
   std::priority_queue<Item> ready_;
   std::unordered_map<Node*, TensorVec> pending_;
@@ -214,6 +242,42 @@ class TracedBackward {
   int32_t mark_ = -1;
 };
 
+// What depends on its inputs, but not by any derivative: a gradient that is the same everywhere.
+class ConstantNode final : public Node {
+ public:
+  const char* name() const override { return "constant"; }
+  TensorVec backward(std::span<const Tensor>) override { return TensorVec(edges.size()); }
+  void free_saved() override {}
+};
+
+Tensor constant_in(const Tensor& gradient, std::span<const Tensor> inputs) {
+  std::array<Tensor, 1> result{gradient.detach()};
+  record_node(Ref<Node>(new ConstantNode), inputs, result);
+  return result[0];
+}
+
+// Whether the tape leads from one of the roots to a tensor.
+bool depends_on(std::span<const Tensor> roots, const Tensor& input) {
+  const Edge wanted = edge_of(input);
+  std::vector<const Node*> open;
+  std::unordered_set<const Node*> seen;
+  bool found = false;
+  auto visit = [&](const Edge& e) {
+    if (wanted.leaf)
+      found |= e.leaf == wanted.leaf;
+    else
+      found |= e.node == wanted.node && e.index == wanted.index;
+    if (e.node && seen.insert(e.node.get()).second) open.push_back(e.node.get());
+  };
+  for (auto& root : roots) visit(edge_of(root));
+  while (!open.empty() && !found) {
+    const Node* node = open.back();
+    open.pop_back();
+    for (auto& e : node->edges) visit(e);
+  }
+  return found;
+}
+
 void start(Run& run, std::span<const Tensor> roots, std::span<const Tensor> gradients) {
   for (size_t i = 0; i < roots.size(); ++i) run.seed(roots[i], i < gradients.size() ? gradients[i] : Tensor());
 }
@@ -229,6 +293,7 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, 
   TracedBackward traced;
   start(run, roots, gradients);
   run.walk();
+  run.run_leaf_hooks();
   run.finish();
 }
 
@@ -245,11 +310,17 @@ std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> 
   TracedBackward traced;
   start(run, roots, gradients);
   run.walk();
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (!run.captured[i].defined() && !allow_unused)
+  run.run_leaf_hooks();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensor& g = run.captured[i];
+    if (!g.defined() && depends_on(roots, inputs[i])) g = zeros_like(inputs[i].detach());
+    if (!g.defined() && !allow_unused)
       fail_runtime(
           "grad: input {} of shape {} was not used to compute the outputs. Pass allow_unused=True to get None for it.",
           i, inputs[i].shape());
+    // The derivative of a linear or piecewise linear function has one as well: zero.
+    if (create_graph && g.defined() && !g.requires_grad()) g = constant_in(g, inputs);
+  }
   return std::move(run.captured);
 }
 

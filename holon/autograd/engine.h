@@ -12,7 +12,8 @@ namespace holon::autograd {
 void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, bool retain_graph, bool create_graph);
 
 // Returns d(roots)/d(inputs) and leaves every grad as it is. Errors: as backward(); an input that the roots do not
-// depend on, unless allow_unused (its gradient is then undefined).
+// depend on, unless allow_unused (its gradient is then undefined). With create_graph, a gradient that is the same
+// everywhere has the derivative zero.
 std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> inputs,
                          std::span<const Tensor> gradients, bool retain_graph, bool create_graph, bool allow_unused);
 

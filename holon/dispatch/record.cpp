@@ -45,7 +45,7 @@ class OpNode final : public Node {
   void free_saved() override {
     for (auto& s : in_) s.reset();
     for (auto& s : out_) s.reset();
-    released_ = true;
+    released_ = op_.saves_in || op_.saves_out;  // what kept nothing can be gone through again
   }
 
  private:

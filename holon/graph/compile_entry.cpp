@@ -22,7 +22,8 @@ bool is_like(const InputMeta& m, const Tensor& t) {
 // Whether slots made for one rule can go on with the other; the rates may differ.
 bool same_state(const optim::Rule& a, const optim::Rule& b) {
   if (a.kind != b.kind || a.nesterov != b.nesterov || a.maximize != b.maximize || a.decoupled != b.decoupled ||
-      a.bias_correction != b.bias_correction || a.master_weights != b.master_weights)
+      a.bias_correction != b.bias_correction || a.master_weights != b.master_weights ||
+      a.eps_in_root != b.eps_in_root || a.ratio_before_decay != b.ratio_before_decay)
     return false;
   for (int i = 0; i < optim::kMaxStates; ++i)
     if (!optim::state_name(a, i) != !optim::state_name(b, i)) return false;

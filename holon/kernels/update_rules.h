@@ -111,11 +111,12 @@ struct Adadelta {
 template <class T, bool centered, bool momentum>
 struct Rmsprop {
   static constexpr uint32_t kTouched = 1 | (centered ? 2 : 0) | (momentum ? 4 : 0);
-  T lr, eps, alpha, rest, keep;
+  T lr, eps, root_eps, alpha, rest, keep;
   Gradient<T> gradient;
   HOLON_FN explicit Rmsprop(const UpdateNumbers& c)
       : lr(static_cast<T>(c.lr)),
         eps(static_cast<T>(c.eps)),
+        root_eps(static_cast<T>(c.root_eps)),
         alpha(static_cast<T>(c.beta2)),
         rest(static_cast<T>(1 - c.beta2)),
         keep(static_cast<T>(c.beta1)),
@@ -130,7 +131,7 @@ struct Rmsprop {
       s = s - mean * mean;
       s = s < T(0) ? T(0) : s;  // rounding may take the variance below 0
     }
-    T step = d / (f::sqrt(s) + eps);
+    T step = d / (f::sqrt(s + root_eps) + eps);
     if constexpr (momentum) {
       step = keep * b + step;
       b = step;

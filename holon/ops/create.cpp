@@ -285,6 +285,20 @@ HOLON_OP(fill, "fill(Tensor x, Scalar value) -> Tensor")
     .in_place()
     .kernel([](KernelCall& c) { fill_kernel(c, c.scalar("value")); })
     .grad([](Grad& g) { g.dx(0, zeros_like(g.dy())); });
+HOLON_OP(fill_tensor, "fill_tensor(Tensor x, Tensor value) -> Tensor")
+    .doc("fill with a value that is a tensor without axes, whose gradient is the sum.", "fill(ones(2), full([], 0.5))")
+    .overload_of("fill")
+    .python_only()
+    .in_place()
+    .body([](BodyCall& c) {
+      const Tensor &x = c.in(0), &value = c.in(1);
+      if (value.ndim() != 0)
+        fail_value("fill: value has shape {}; it must be a number, or a tensor without axes.", value.shape());
+      const bool number = value.is_local() && !value.is_symbolic() && !(value.requires_grad() && grad_enabled());
+      if (number) return c.out.push_back(fill(x, value.item()));
+      // -0 is what leaves every value as it is when it is added.
+      c.out.push_back(add(fill(x, -0.0), value.dtype() == x.dtype() ? value : cast(value, x.dtype())));
+    });
 HOLON_OP(zero, "zero(Tensor x) -> Tensor")
     .doc("Zeros like x; zero_() writes them into x.", "zero(ones(2))")
     .infer_like()

@@ -8,6 +8,7 @@
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/index.h"
 #include "holon/kernels/cpu/search.h"
+#include "holon/ops/asked_dtype.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
@@ -58,6 +59,11 @@ void reduce_rule(RuleCall& r, uint32_t mask, bool keepdim, bool is_sum) {
 template <ReduceOp kOp>
 void reduce_kernel(KernelCall& c) {
   kernels::reduce(kOp, c.in(0), reduced_axes(c, c.in(0).ndim()), c.out());
+}
+
+template <ReduceOp kOp>
+void reduce_as_kernel(KernelCall& c) {
+  kernels::reduce(kOp, in_asked_dtype(c), reduced_axes(c, c.in(0).ndim()), c.out());
 }
 
 // dy with the reduced axes put back as size 1.
@@ -254,7 +260,7 @@ HOLON_OP(sum, "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtyp
     .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), sum_dtype(c)); })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
     .linear()
-    .kernel(reduce_kernel<ReduceOp::Sum>)
+    .kernel(reduce_as_kernel<ReduceOp::Sum>)
     .grad([](Grad& g) {
       Tensor dy = expand(with_kept_axes(g, g.dy()), g.in_shape());
       g.dx(0, dy.dtype() == g.in_dtype() ? dy : cast(dy, g.in_dtype()));
@@ -305,7 +311,7 @@ HOLON_OP(prod, "prod(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dt
     .doc("Product over the axes dim, or all. Integers are multiplied as int64.", "prod(ones(2, 3), 0)")
     .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), sum_dtype(c)); })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
-    .kernel(reduce_kernel<ReduceOp::Prod>)
+    .kernel(reduce_as_kernel<ReduceOp::Prod>)
     .saves({0})
     .grad([](Grad& g) {
       // The product of the others, from both sides: right where elements are 0.

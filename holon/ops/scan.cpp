@@ -3,6 +3,7 @@
 
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/reduce.h"
+#include "holon/ops/asked_dtype.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
@@ -59,7 +60,7 @@ HOLON_OP(cumsum, "cumsum(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
     .linear()
     .kernel([](KernelCall& c) {
       if (c.in(0).ndim() == 0) return kernels::copy(c.in(0), c.out());
-      kernels::cumsum(c.in(0), scan_axis(c, c.in(0).ndim()), c.out());
+      kernels::cumsum(in_asked_dtype(c), scan_axis(c, c.in(0).ndim()), c.out());
     })
     .grad([](Grad& g) {
       int64_t d = g.i("dim");
@@ -72,7 +73,7 @@ HOLON_OP(cumprod, "cumprod(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
     .rule(scan_rule)
     .kernel([](KernelCall& c) {
       if (c.in(0).ndim() == 0) return kernels::copy(c.in(0), c.out());
-      kernels::cumprod(c.in(0), scan_axis(c, c.in(0).ndim()), c.out());
+      kernels::cumprod(in_asked_dtype(c), scan_axis(c, c.in(0).ndim()), c.out());
     })
     .saves({0})
     .grad([](Grad& g) { g.dx(0, as(cumprod_backward(g.dy(), as(g.x(), g.dy().dtype()), g.i("dim")), g.in_dtype())); });

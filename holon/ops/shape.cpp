@@ -86,6 +86,9 @@ void reshape_view(ViewCall& v, Array& out) {
   }
 }
 
+// What PyTorch's programs begin a list of tensors of any shape with.
+bool is_nothing(const Dims& shape) { return shape.size() == 1 && shape[0] == 0; }
+
 void reshape_grad(Grad& g) { g.dx(0, reshape(g.dy(), g.in_shape())); }
 
 Dims permuted(const Dims& shape, const Dims& axes) {
@@ -153,7 +156,7 @@ HOLON_OP(flatten, "flatten(Tensor x, int start_dim=0, int end_dim=-1) -> Tensor"
       for (int i = a; i <= b && i < s.size(); ++i) n *= s[i];
       shape.push_back(n);
       for (int i = b + 1; i < s.size(); ++i) shape.push_back(s[i]);
-      c.out.push_back(reshape(c.in(0), shape));
+      c.out.push_back(shape == s ? c.in(0) : reshape(c.in(0), shape));
     });
 
 HOLON_OP(permute, "permute(Tensor x, int... dims) -> Tensor")
@@ -392,16 +395,21 @@ HOLON_OP(chunk, "chunk(Tensor x, int chunks, int dim=0) -> Tensor[]")
     });
 
 HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
-    .doc("The tensors one after the other along an axis; the other sizes are alike.", "cat([ones(2, 3), zeros(1, 3)])")
+    .doc("The tensors one after the other along an axis; the other sizes are alike. Empty ones of the shape [0] add "
+         "nothing to any.",
+         "cat([ones(2, 3), zeros(1, 3)])")
     .promotes()
     .infer([](Infer& c) {
       c.require(c.ndim(0) > 0, "0-d tensors cannot be joined", "Use stack().");
-      int d = c.axis("dim");
-      Dims s = c.shape(0);
-      for (size_t i = 1; i < c.n_in(); ++i) {
+      size_t first = 0;  // that is not [0]
+      while (first + 1 < c.n_in() && is_nothing(c.shape(first))) ++first;
+      int d = c.axis("dim", first);
+      Dims s = c.shape(first);
+      for (size_t i = first + 1; i < c.n_in(); ++i) {
+        if (is_nothing(c.shape(i))) continue;
         c.require(c.ndim(i) == s.size(), "the numbers of axes differ", "Reshape them first.");
         for (int a = 0; a < s.size(); ++a)
-          c.require(a == d || c.shape(i)[a] == c.shape(0)[a], "sizes differ outside of dim", "Only dim may differ.");
+          c.require(a == d || c.shape(i)[a] == s[a], "sizes differ outside of dim", "Only dim may differ.");
         s[d] += c.shape(i)[d];
       }
       c.out(s, c.dtype_of(0));
@@ -412,7 +420,8 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
         if (a == d) continue;
         int f = r.rule.factor();
         r.rule.out(0, a, f);
-        for (size_t i = 0; i < r.in.size(); ++i) r.rule.in(i, a, f);
+        for (size_t i = 0; i < r.in.size(); ++i)
+          if (!is_nothing(r.in[i].shape)) r.rule.in(i, a, f);
       }
     })
     .linear()
@@ -420,6 +429,7 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
       int d = normalize_axis(c.i("dim"), c.out().ndim(), "cat");
       int64_t at = 0;
       for (size_t i = 0; i < c.n_in(); ++i) {
+        if (is_nothing(c.in(i).shape)) continue;
         Array window = c.out().view(c.in(i).shape, c.out().strides, at * c.out().strides[d]);
         kernels::copy(c.in(i), window);
         at += c.in(i).shape[d];
@@ -428,6 +438,7 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
     .grad([](Grad& g) {
       int64_t d = g.i("dim"), at = 0;
       for (size_t i = 0; i < g.n_in(); ++i) {
+        if (is_nothing(g.in_shape(i))) continue;
         int64_t n = g.in_shape(i)[normalize_axis(d, g.in_shape(i).size(), "cat")];
         if (g.needs(i)) g.dx(i, slice(g.dy(), d, at, at + n));
         at += n;

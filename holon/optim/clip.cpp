@@ -103,7 +103,8 @@ double clip_grad_norm(std::span<const Tensor> params, double max_norm, double no
     norm = values[0];
     for (double v : values) norm = std::isnan(v) || (norm_type > 0 ? v > norm : v < norm) ? v : norm;
   } else if (!infinite) {
-    for (double v : values) norm += v;
+    // Of the norms of the single gradients, as PyTorch has it: of order 0 that is how many of them are not 0.
+    for (double v : values) norm += norm_type == 0 ? static_cast<double>(v != 0) : v;
     if (norm_type == 2)
       norm = std::sqrt(norm);
     else if (norm_type != 0 && norm_type != 1)

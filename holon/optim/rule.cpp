@@ -116,6 +116,7 @@ kernels::UpdateNumbers numbers_of(const Rule& rule, int64_t step, bool first) {
     case RuleKind::kAdagrad: c.lr = rule.lr / (1 + (t - 1) * rule.lr_decay); break;
     case RuleKind::kAdadelta: c.beta1 = rule.rho; break;
     case RuleKind::kRmsprop:
+      if (rule.eps_in_root) std::swap(c.eps, c.root_eps);
       c.beta1 = rule.momentum;
       c.beta2 = rule.rho;
       break;
@@ -149,7 +150,14 @@ bool one_kernel(const Rule& rule, std::span<const Slot> slots) {
 void apply_norms(const Rule& rule, std::span<kernels::UpdateTensor> parts, std::span<const size_t> slot_of,
                  std::span<const GlobalSpec* const> specs) {
   std::vector<double> of_parts(parts.size() * 2), sums(specs.size() * 2);
+  // The decay that the norms leave out joins the direction after them.
+  const double late_decay =
+      rule.kind == RuleKind::kLamb && rule.ratio_before_decay && rule.decoupled ? rule.weight_decay : 0;
+  if (late_decay != 0)
+    for (auto& part : parts) part.numbers.late_decay = 0;
   kernels::update_norms(kernel_of(rule.kind), parts, of_parts);
+  if (late_decay != 0)
+    for (auto& part : parts) part.numbers.late_decay = late_decay;
   for (size_t k = 0; k < parts.size(); ++k)
     for (size_t j = 0; j < 2; ++j) sums[2 * slot_of[k] + j] = of_parts[2 * k + j];
   combine_over_ranks(specs, 2, Combine::kSum, false, sums);

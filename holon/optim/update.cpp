@@ -45,6 +45,7 @@ Rule rule_of(const RmspropOptions& o) {
   r.kind = RuleKind::kRmsprop;
   r.lr = o.lr, r.rho = o.alpha, r.eps = o.eps, r.weight_decay = o.weight_decay, r.momentum = o.momentum;
   r.centered = o.centered, r.maximize = o.maximize, r.master_weights = o.group.master_weights;
+  r.eps_in_root = o.eps_in_root;
   return r;
 }
 
@@ -53,6 +54,7 @@ Rule rule_of(const LambOptions& o) {
   r.kind = RuleKind::kLamb;
   r.lr = o.lr, r.beta1 = o.beta1, r.beta2 = o.beta2, r.eps = o.eps, r.weight_decay = o.weight_decay;
   r.decoupled = o.decoupled, r.bias_correction = o.bias_correction, r.maximize = o.maximize;
+  r.ratio_before_decay = o.ratio_before_decay;
   r.master_weights = o.group.master_weights;
   return r;
 }

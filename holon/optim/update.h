@@ -41,6 +41,7 @@ struct AdadeltaOptions {
 struct RmspropOptions {
   double lr = 1e-3, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
   bool centered = false, maximize = false;
+  bool eps_in_root = false;  // g / sqrt(v + eps) instead of g / (sqrt(v) + eps)
   GroupOptions group = {};
 };
 // Adam whose steps are scaled, for each parameter, to the parameter's own norm (https://arxiv.org/abs/1904.00962).
@@ -48,6 +49,7 @@ struct LambOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled = true;  // weight decay is part of the direction; else of the gradient
   bool bias_correction = true, maximize = false;
+  bool ratio_before_decay = false;  // the trust ratio is that of the direction without the decay
   GroupOptions group = {};
 };
 // SGD whose gradients are scaled, for each parameter, by
@@ -78,9 +80,9 @@ void adam_update(std::span<Tensor> params, std::span<const Tensor> grads, std::s
                  const AdamOptions& options);
 
 // Scales the gradients of params so that the norm of all of them together is at most max_norm. Returns the norm before.
-// norm_type is any number, 0 (how many are not 0), inf or -inf (the largest, the smallest magnitude). Right for any
-// mixture of sbps and placements: every element counts once. Collective where a parameter is global. Errors: max_norm
-// negative; with error_if_nonfinite, a norm that is not finite.
+// norm_type is any number, 0 (how many gradients are not 0), inf or -inf (the largest, the smallest magnitude). Right
+// for any mixture of sbps and placements: every element counts once. Collective where a parameter is global. Errors:
+// max_norm negative; with error_if_nonfinite, a norm that is not finite.
 double clip_grad_norm(std::span<const Tensor> params, double max_norm, double norm_type,
                       bool error_if_nonfinite = false);
 inline double clip_grad_norm(std::span<const Tensor> params, double max_norm, bool error_if_nonfinite = false) {

@@ -86,6 +86,14 @@ def rms_norm(x, weight=None, normalized_shape=None, epsilon=1e-6):
     return _ops["rms_norm"](x, tuple(weight.shape if normalized_shape is None else normalized_shape), weight, epsilon)
 
 
+def softmax(x, dim=None):
+    return _holon.nn.functional.softmax(x, dim)
+
+
+def log_softmax(x, dim=None):
+    return _holon.nn.functional.log_softmax(x, dim)
+
+
 def sparse_softmax_cross_entropy(logits, label):
     return _ops["sparse_softmax_cross_entropy"](logits, label)
 

@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from operator import attrgetter
+from os import environ
 
 _PREFIX = __name__ + "."
 # What lies here as a file.
@@ -58,15 +59,23 @@ def _holon():
     # Loaded on first use, so that the launcher starts without it.
     holon = sys.modules.get("holon")
     if holon is None or not _loaded:
+        if environ.get("ONEFLOW_ENABLE_NHWC") == "1":
+            raise RuntimeError(
+                "ONEFLOW_ENABLE_NHWC=1: layers that take images with the channels last are not there. Unset it, and give images as [n, c, h, w]: "
+                "convolutions keep them with the channels last in memory by themselves."
+            )
         holon = import_module("holon")
         holon.set_printoptions(prefix=__name__, gather=True)
         holon._C.set_numpy_copies(True)
-        from .elsewhere import DEFAULTS
+        from .elsewhere import DEFAULTS, METHODS
         from .missing import tell
 
         tell(holon)
         for path, name, value in DEFAULTS:
             setattr(attrgetter(path)(holon), name, value)
+        functions = import_module(_PREFIX + "_C")
+        for name in METHODS:
+            setattr(holon.Tensor, name, getattr(functions, name))
         _loaded.append(True)
     return holon
 

@@ -29,8 +29,19 @@ MODULES = {
     "utils.data.distributed": "utils.data.sampler",
 }
 
-# Defaults that are not Holon's: a class in Holon, its attribute, the value.
-DEFAULTS = [("optim.AdamW", "_weight_decay", 0.0)]
+# Defaults that are not Holon's: a class in Holon, its attribute, the value. The rules: eps under RMSprop's root, and LAMB's trust
+# ratio without the decay. Then: optimizers of nothing, parameters themselves in state_dict(), parameters of integers.
+DEFAULTS = [
+    ("optim.AdamW", "_weight_decay", 0.0),
+    ("optim.RMSprop", "_rule", "rmsprop:eps_in_root"),
+    ("optim.LAMB", "_rule", "lamb:ratio_before_decay"),
+    ("optim.Optimizer", "_needs_parameters", False),
+    ("nn.Module", "_detaches_state", False),
+    ("nn.Parameter", "_may_be_integers", True),
+]
+
+# Methods whose defaults are not Holon's: their functions in _C.
+METHODS = ("log_softmax", "softmax")
 
 # Functions of the package whose parameters are not Holon's: their names in _C.
 FUNCTIONS = {
@@ -39,12 +50,14 @@ FUNCTIONS = {
         "argwhere",
         "empty_like",
         "full_like",
+        "log_softmax",
         "ones_like",
         "rand_like",
         "randint_like",
         "randn_like",
         "slice",
         "slice_update",
+        "softmax",
         "transpose",
         "unique",
         "zeros_like",

@@ -16,8 +16,12 @@ namespace holon::python {
 // Tensor is a plain CPython type: a call of an op makes one, and must not pay for a general instance map.
 struct TensorObject {
   PyObject_HEAD PyObject* weakrefs;
+  uint8_t marks;
   Tensor tensor;
 };
+inline constexpr uint8_t kKnown = 1;  // it is found again by its tensor: known_object()
+inline constexpr uint8_t kUsersStrides =
+    2;  // a window that the program made, on rows in their order: no layout of ours
 extern PyTypeObject* tensor_type;
 extern PyGetSetDef tensor_properties[];  // in tensor.cpp
 
@@ -26,6 +30,11 @@ inline bool is_tensor(PyObject* o) { return Py_TYPE(o) == tensor_type || PyType_
 inline Tensor& tensor_of(PyObject* o) { return reinterpret_cast<TensorObject*>(o)->tensor; }
 // A new reference to a new object for the tensor; None for an undefined one.
 PyObject* wrap(Tensor t);
+// The same object for the same tensor, as long as it lives: x.grad is x.grad.
+PyObject* known_object(Tensor t);
+void make_known(PyObject* o);
+// view is what an op, or an index, has made of x: marks it where it shares x's memory.
+void note_window(PyObject* x, PyObject* view);
 inline nb::object wrap_object(Tensor t) { return nb::steal(wrap(std::move(t))); }
 
 // Makes the exception being handled Python's. Pre: called in a catch block, with the GIL held.

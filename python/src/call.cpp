@@ -506,6 +506,19 @@ PyTypeObject* result_type(const OpDef& op) {
 
 }  // namespace
 
+// A view is no copy: what is written to it would be lost. (Layouts that are the library's own choice, such as channels
+// last in memory, are copied all the same: there PyTorch has rows in their order, and a view.)
+static void require_view(const OpDef& op, PyObject* first, const Tensor& out) {
+  static const OpDef* const view = &find_op("view");
+  const Tensor& x = tensor_of(first);
+  if (&op != view || !(reinterpret_cast<TensorObject*>(first)->marks & kUsersStrides) ||
+      out.array().storage == x.array().storage)
+    return;
+  fail_runtime("view: x of shape {} with strides {} cannot be seen as {} without a copy. Use reshape(), which copies "
+               "where it must, or contiguous() first.",
+               x.shape(), x.array().strides, out.shape());
+}
+
 PyObject* run(ReadyCall& call) {
   const OpDef& op = *call.op;
   PyObject* first = call.first;
@@ -514,7 +527,11 @@ PyObject* run(ReadyCall& call) {
     Tensor out = dispatch_one(op, std::move(call.inputs), call.attrs);
     if (op.gives_number) return checked(scalar_object(out.item()).release().ptr());
     if (out.impl() == same && same) return Py_NewRef(first);
-    return wrap(std::move(out));
+    if (!first || !(op.view || op.body)) return wrap(std::move(out));
+    require_view(op, first, out);
+    PyObject* result = wrap(std::move(out));
+    note_window(first, result);
+    return result;
   }
   bool unwraps = op.unwraps && (op.unwraps_unless.empty() || !call.attrs.as_bool(op.schema.attr(op.unwraps_unless)));
   TensorVec outs = dispatch(op, std::move(call.inputs), call.attrs);

@@ -37,8 +37,25 @@ Index parse_item(PyObject* o) {
   return t;
 }
 
+// A list of what indexes an axis by itself stands for the tuple of it, as in PyTorch: x[[rows, columns]].
+bool stands_for_tuple(PyObject* key) {
+  constexpr Py_ssize_t kMost = 32;  // a longer list is data
+  if (!PyList_Check(key) || PyList_GET_SIZE(key) >= kMost) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(key); ++i) {
+    PyObject* o = PyList_GET_ITEM(key, i);
+    if (o == Py_None || o == Py_Ellipsis || PySlice_Check(o) || PyList_Check(o) || PyTuple_Check(o) || is_tensor(o) ||
+        is_numpy_array(o) || PyRange_Check(o))
+      return true;
+  }
+  return false;
+}
+
 std::vector<Index> parse_key(PyObject* key) {
   std::vector<Index> items;
+  if (stands_for_tuple(key)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(key); ++i) items.push_back(parse_item(PyList_GET_ITEM(key, i)));
+    return items;
+  }
   if (!PyTuple_Check(key)) return {parse_item(key)};
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) items.push_back(parse_item(PyTuple_GET_ITEM(key, i)));
   return items;
@@ -47,7 +64,11 @@ std::vector<Index> parse_key(PyObject* key) {
 }  // namespace
 
 PyObject* get_item(PyObject* self, PyObject* key) {
-  return guarded([&] { return wrap(holon::index(tensor_of(self), parse_key(key))); });
+  return guarded([&] {
+    PyObject* result = wrap(holon::index(tensor_of(self), parse_key(key)));
+    note_window(self, result);
+    return result;
+  });
 }
 
 int set_item(PyObject* self, PyObject* key, PyObject* value) {

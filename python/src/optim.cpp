@@ -28,7 +28,11 @@ std::vector<Tensor> tensor_list(nb::handle list) {
   return result;
 }
 
+// Rules that differ from the one before the colon by a flag.
+constexpr std::string_view kEpsInRoot = "rmsprop:eps_in_root", kRatioBeforeDecay = "lamb:ratio_before_decay";
+
 optim::RuleKind kind_of(std::string_view name) {
+  if (name == kEpsInRoot || name == kRatioBeforeDecay) name = name.substr(0, name.find(':'));
   const std::string_view names[] = {"sgd", "adam", "adagrad", "adadelta", "rmsprop", "lamb", "lars"};
   for (size_t i = 0; i < std::size(names); ++i)
     if (name == names[i]) return static_cast<optim::RuleKind>(i);
@@ -53,6 +57,8 @@ optim::Rule rule_of(std::string_view kind, nb::handle options) {
   static OptionNames& names = *new OptionNames;  // for the life of the process, as other interned names
   optim::Rule r;
   r.kind = kind_of(kind);
+  r.eps_in_root = kind == kEpsInRoot;
+  r.ratio_before_decay = kind == kRatioBeforeDecay;
   auto number = [&](PyObject* name, double* out) {
     PyObject* o = PyDict_GetItem(options.ptr(), name);
     if (o && o != Py_None && !to_float(o, out))

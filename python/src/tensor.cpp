@@ -32,7 +32,7 @@ PyObject* get_is_global(const Tensor& t) { return flag(t.is_global()); }
 PyObject* get_is_lazy(const Tensor& t) { return flag(t.is_symbolic()); }
 PyObject* get_is_eager(const Tensor& t) { return flag(!t.is_symbolic()); }
 PyObject* get_requires_grad(const Tensor& t) { return flag(t.requires_grad()); }
-PyObject* get_grad(const Tensor& t) { return wrap(t.grad()); }
+PyObject* get_grad(const Tensor& t) { return known_object(t.grad()); }
 PyObject* get_is_leaf(const Tensor& t) { return flag(t.is_leaf()); }
 PyObject* get_grad_fn(const Tensor& t) { return grad_fn_object(t).release().ptr(); }
 PyObject* get_data(const Tensor& t) { return wrap(t.detach()); }
@@ -54,10 +54,16 @@ Tensor transposed(const Tensor& t) {
   for (int i = t.ndim() - 1; i >= 0; --i) order.push_back(i);
   return OpCall("permute").in(t).set("dims", std::span<const int64_t>(order)).run();
 }
-PyObject* get_T(const Tensor& t) { return wrap(transposed(t)); }
+PyObject* window_on(const Tensor& t, Tensor window) {
+  nb::object of = wrap_object(t);
+  PyObject* result = wrap(std::move(window));
+  note_window(of.ptr(), result);
+  return result;
+}
+PyObject* get_T(const Tensor& t) { return window_on(t, transposed(t)); }
 PyObject* get_mT(const Tensor& t) {
   if (t.ndim() < 2) fail_value("mT: a tensor of shape {} is no matrix.", t.shape());
-  return wrap(OpCall("transpose").in(t).set("dim0", int64_t{-2}).set("dim1", int64_t{-1}).run());
+  return window_on(t, OpCall("transpose").in(t).set("dim0", int64_t{-2}).set("dim1", int64_t{-1}).run());
 }
 
 int set_requires_grad(PyObject* self, PyObject* value, void*) {
@@ -79,6 +85,7 @@ int set_grad(PyObject* self, PyObject* value, void*) {
           tensor_of(self).set_grad({});
         else
           tensor_of(self).set_grad(expect_tensor(value, "grad", "the value"));
+        if (value && value != Py_None) make_known(value);
         return 0;
       },
       -1);
@@ -318,10 +325,7 @@ void bind_tensor(nb::module_&) {
       "__deepcopy__",
       [](nb::handle self, nb::dict memo) -> nb::object {
         const Tensor& t = tensor_of(self.ptr());
-        if (!t.is_leaf())
-          fail_runtime("deepcopy of the result of {}: only leaf tensors can be copied with their place in the graph. "
-                       "Use clone() or detach().",
-                       t.impl()->grad_fn->name());
+        // What an op made is copied without its place in the graph: the copy is a leaf.
         nb::object c = wrap_object(copy_of(t.detach()));
         if (self.type().ptr() != reinterpret_cast<PyObject*>(tensor_type)) {
           c = self.type().attr("__new__")(self.type(), c);
@@ -331,7 +335,7 @@ void bind_tensor(nb::module_&) {
           }
         }
         tensor_of(c.ptr()).set_requires_grad(t.requires_grad());
-        if (Tensor g = t.grad(); g.defined()) tensor_of(c.ptr()).set_grad(copy_of(g.detach()));
+        if (Tensor g = t.is_leaf() ? t.grad() : Tensor(); g.defined()) tensor_of(c.ptr()).set_grad(copy_of(g.detach()));
         memo[nb::module_::import_("builtins").attr("id")(self)] = c;
         return c;
       },

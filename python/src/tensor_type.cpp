@@ -2,8 +2,11 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <unordered_map>
+
 #include "call.h"
 #include "holon/tensor/print.h"
+#include "size.h"
 
 namespace holon::python {
 
@@ -16,10 +19,17 @@ constexpr int kMostFree = 512;
 TensorObject* free_objects[kMostFree];
 int n_free = 0;
 
+// Not owned: an object leaves when it dies. The GIL guards them.
+std::unordered_map<TensorImpl*, PyObject*>& known_objects() {
+  static auto& map = *new std::unordered_map<TensorImpl*, PyObject*>;
+  return map;
+}
+
 void dealloc(PyObject* self) {
   auto* o = reinterpret_cast<TensorObject*>(self);
   PyTypeObject* type = Py_TYPE(self);
   if (o->weakrefs) PyObject_ClearWeakRefs(self);
+  if (o->marks & kKnown) known_objects().erase(o->tensor.impl());
   o->tensor.~Tensor();
   if (type == tensor_type && n_free < kMostFree)
     free_objects[n_free++] = o;
@@ -35,8 +45,8 @@ Tensor empty_of_size(PyObject* args) {
   return dispatch_one(*call.op, std::move(call.inputs), call.attrs);
 }
 
-// Tensor(t) shares t's value and tape; Tensor(data) holds float32 values, Tensor(2, 3) memory as it comes. A subclass
-// may take more.
+// Tensor(t) shares t's value and tape; Tensor(data) holds float32 values, Tensor(2, 3) and Tensor(Size([2, 3])) memory
+// as it comes, Tensor() no element. A subclass may take more.
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   return guarded([&] {
     Py_ssize_t n = PyTuple_GET_SIZE(args);
@@ -46,7 +56,9 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     Tensor t;
     if (first && is_tensor(first))
       t = tensor_of(first);
-    else if (!first || PyLong_Check(first))
+    else if (!first)
+      t = tensor_from_data(nb::list(), dtype_object(float32), nb::none(), false, nb::none(), nb::none());
+    else if (PyLong_Check(first) || (n == 1 && is_size(first)))
       t = empty_of_size(args);
     else
       t = tensor_from_data(first, dtype_object(float32), nb::none(), false, nb::none(), nb::none());
@@ -303,8 +315,32 @@ PyObject* wrap(Tensor t) {
     if (!o) return nullptr;
   }
   o->weakrefs = nullptr;
+  o->marks = 0;
   new (&o->tensor) Tensor(std::move(t));
   return reinterpret_cast<PyObject*>(o);
+}
+
+void make_known(PyObject* o) {
+  auto* t = reinterpret_cast<TensorObject*>(o);
+  if (known_objects().emplace(t->tensor.impl(), o).second) t->marks |= kKnown;
+}
+
+PyObject* known_object(Tensor t) {
+  if (!t.defined()) Py_RETURN_NONE;
+  if (auto at = known_objects().find(t.impl()); at != known_objects().end()) return Py_NewRef(at->second);
+  PyObject* o = wrap(std::move(t));
+  if (o) make_known(o);
+  return o;
+}
+
+void note_window(PyObject* x, PyObject* view) {
+  if (!view || !is_tensor(view)) return;
+  const Tensor &from = tensor_of(x), &to = tensor_of(view);
+  if (!from.is_local() || !to.is_local() || !to.array().defined() || to.array().is_contiguous() ||
+      from.array().storage != to.array().storage)
+    return;
+  if ((reinterpret_cast<TensorObject*>(x)->marks & kUsersStrides) || from.array().is_contiguous())
+    reinterpret_cast<TensorObject*>(view)->marks |= kUsersStrides;
 }
 
 void bind_tensor_type(nb::module_& m) {

@@ -3,6 +3,7 @@
 
 #include "args.h"
 #include "holon/tensor/print.h"
+#include "size.h"
 
 namespace holon::python {
 
@@ -56,6 +57,8 @@ void make_size_type() {
 }  // namespace
 
 nb::object dtype_object(DType dtype) { return nb::borrow(dtype_objects[static_cast<int>(dtype)]); }
+
+bool is_size(PyObject* o) { return PyObject_TypeCheck(o, size_type); }
 
 nb::object size_object(std::span<const int64_t> dims) {
   nb::object size = nb::steal(checked(size_type->tp_alloc(size_type, static_cast<Py_ssize_t>(dims.size()))));

@@ -242,3 +242,71 @@ def test_a_derivative_that_is_not_there_raises():
         return grad((holon.softmax(v, 1) ** 2).sum(), v)[0][0, 0].item()
 
     assert abs((slope(y) - slope(x.double())) / h - dxx[0, 0].item()) < 1e-3
+
+
+F = holon.nn.functional
+ZERO = {
+    "relu": lambda x: F.relu(x),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.1),
+    "relu6": lambda x: F.relu6(x),
+    "hardtanh": lambda x: F.hardtanh(x),
+    "threshold": lambda x: F.threshold(x, 0.1, 2.0),
+    "abs": lambda x: x.abs(),
+    "avg_pool2d": lambda x: F.avg_pool2d(x, 2),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 2),
+    "nll_loss": lambda x: F.nll_loss(x[:, :, 0, 0], holon.tensor([1, 0])),
+    "clamp": lambda x: x.clamp(-0.5, 0.5),
+    "sum": lambda x: x * 3,
+    "max": lambda x: x.max(),
+    "l1_loss": lambda x: F.l1_loss(x, holon.zeros(2, 2, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", ZERO)
+def test_a_second_derivative_that_is_zero(name):
+    x = holon.randn(2, 2, 4, 4, requires_grad=True)
+    (g,) = grad(ZERO[name](x).sum(), x, create_graph=True)
+    (again,) = grad((g * 3).sum(), x, retain_graph=True)
+    assert again.shape == x.shape and again.numpy().any() == 0
+    v = holon.randn(2, 2, 4, 4)
+    (g * v).sum().backward()
+    assert x.grad is None or not x.grad.numpy().any()
+
+
+def test_hessian_times_vector_of_a_net_with_relu():
+    holon.manual_seed(0)
+    net = holon.nn.Sequential(holon.nn.Linear(3, 4), holon.nn.ReLU(), holon.nn.Linear(4, 1)).to(holon.float64)
+    x, params = holon.randn(5, 3, dtype=holon.float64), list(net.parameters())
+    vectors = [holon.randn(*p.shape, dtype=holon.float64) for p in params]
+
+    def gradients(create_graph=False):
+        return grad((net(x) ** 2).sum(), params, create_graph=create_graph)
+
+    first = gradients(create_graph=True)
+    product = grad(sum((g * v).sum() for g, v in zip(first, vectors)), params)
+    h = 1e-6
+    with holon.no_grad():
+        for p, v in zip(params, vectors):
+            p.add_(v, alpha=h)
+    moved = gradients()
+    for a, b, c in zip(first, moved, product):
+        np.testing.assert_allclose((b - a).detach().numpy() / h, c.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_an_input_that_outputs_do_not_depend_on_is_told():
+    x, y = holon.ones(2, requires_grad=True), holon.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="was not used to compute"):
+        grad(x.relu().sum(), [x, y], create_graph=True)
+    assert grad(x.relu().sum(), [x, y], allow_unused=True)[1] is None
+
+
+def test_twice_through_ops_that_keep_nothing():
+    x, y = holon.ones(2, requires_grad=True), holon.ones(2, requires_grad=True)
+    z = (x + y).sum()
+    z.backward()
+    z.backward()
+    assert x.grad.tolist() == [2, 2]
+    z = (x * y).sum()
+    z.backward()
+    with pytest.raises(RuntimeError, match="retain_graph=True"):
+        z.backward()

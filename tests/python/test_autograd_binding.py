@@ -87,6 +87,21 @@ def test_hooks():
         x.register_hook(3)
 
 
+def test_a_leafs_hook_sees_the_sum_of_all_its_uses():
+    x, seen = tensor([1.0, 2.0], requires_grad=True), []
+    x.register_hook(lambda g: seen.append(g.tolist()))
+    x.register_hook(lambda g: g * 2 + 1)
+    (x.sum() + (x * 2).sum()).backward()
+    assert seen == [[3, 3]] and x.grad.tolist() == [7, 7]
+    ((g,)) = _C.grad([x.sum() + (x * 2).sum()], [x])
+    assert g.tolist() == [7, 7] and x.grad.tolist() == [7, 7] and len(seen) == 2
+    w = tensor([2.0], requires_grad=True)
+    w.register_hook(lambda g: g * 3)
+    (g,) = _C.grad([(w * w * w).sum()], [w], create_graph=True)
+    assert g.tolist() == [36]
+    assert _C.grad([g.sum()], [w])[0].tolist() == [108]  # of 9 w**2, hooked: 3 * 18 w
+
+
 def test_functions_with_a_backward_in_python():
     x, w = tensor([1.0, 2.0], requires_grad=True), tensor([3.0, 4.0], requires_grad=True)
     grads_seen = []

@@ -123,3 +123,58 @@ def test_gradients_are_means_over_ranks():
         return model.weight.grad.tolist()
 
     assert on_ranks(3, check) == [[[4.0, 4.0]]] * 3
+
+
+class Uneven(nn.Module):
+    """Rank 0 uses `often` three times and `seldom` never; others use both once, in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.often, self.seldom, self.frozen = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False), nn.Linear(2, 2)
+        for p in self.parameters():
+            p.data.fill_(1.0)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        if holon.env.get_rank() == 0:
+            return {"y": self.often(x) + self.often(x) + self.often(x), "steps": [3]}
+        return {"y": self.seldom(x) + self.often(x), "steps": [1]}
+
+
+def test_ranks_may_use_parameters_unequally_often():
+    def check(rank):
+        model = nn.parallel.DistributedDataParallel(Uneven())
+        out = model(holon.ones(1, 2))
+        assert out["steps"] == [3 if rank == 0 else 1]
+        out["y"].sum().backward()
+        assert model.frozen.weight.grad is None
+        return model.often.weight.grad.tolist(), model.seldom.weight.grad.tolist()
+
+    assert on_ranks(2, check) == [([[2.0, 2.0]] * 2, [[0.5, 0.5]] * 2)] * 2
+
+
+def test_a_parameter_is_reduced_once_for_all_its_uses(monkeypatch):
+    from holon import comm
+
+    all_reduce, calls = comm.all_reduce, []
+    monkeypatch.setattr(comm, "all_reduce", lambda x, *rest: calls.append(x) or all_reduce(x, *rest))
+
+    def check(rank):
+        layer = nn.Linear(2, 2, bias=False)
+        nn.parallel.DistributedDataParallel(layer)
+        layer(layer(layer(holon.ones(1, 2)))).sum().backward()
+
+    on_ranks(2, check)
+    assert len(calls) == 2  # one on each rank
+
+
+def test_parameters_that_are_freed_after_wrapping():
+    def check(rank):
+        layer = nn.Linear(2, 1, bias=False)
+        layer.weight.requires_grad_(False)
+        nn.parallel.DistributedDataParallel(layer)
+        layer.weight.requires_grad_(True)
+        layer(holon.ones(1, 2) * (rank + 1)).sum().backward()
+        return layer.weight.grad.tolist()
+
+    assert on_ranks(2, check) == [[[1.5, 1.5]]] * 2

@@ -87,6 +87,41 @@ def test_writing(key):
         assert t.tolist() == wanted.tolist()
 
 
+LISTS_FOR_TUPLES = [
+    ([[0, 1], [2, 1]], "nested lists"),
+    ([np.array([0, 1]), np.array([2, 0])], "arrays"),
+    ([[0, 1], 2], "a list and an int"),
+    ([slice(1, 2), [0, 2]], "a slice and a list"),
+    ([slice(None), 1], "a slice and an int"),
+    ([None, 1], "None and an int"),
+    ([..., 0], "an ellipsis and an int"),
+    ([..., [1, 3]], "an ellipsis and a list"),
+    ([range(2), [1, 0]], "a range"),
+]
+
+
+@pytest.mark.parametrize("key", [k for k, _ in LISTS_FOR_TUPLES], ids=[name for _, name in LISTS_FOR_TUPLES])
+def test_a_list_of_indices_stands_for_their_tuple(key):
+    wanted = A[tuple(list(k) if isinstance(k, range) else k for k in key)]
+    for wrap in (False, True):
+        k = [tensor(i) if wrap and isinstance(i, (list, np.ndarray)) else i for i in key]
+        found = tensor(A)[k]
+        assert found.shape == wanted.shape and found.tolist() == wanted.tolist()
+        t, into = tensor(A), A.copy()
+        t[k] = -1
+        into[tuple(list(k) if isinstance(k, range) else k for k in key)] = -1
+        assert t.tolist() == into.tolist()
+        x = tensor(A.astype(np.float32), requires_grad=True)
+        x[k].sum().backward()
+        assert x.grad.tolist() == (into == -1).astype(np.float32).tolist()
+
+
+def test_a_long_list_is_data():
+    x = tensor(np.arange(6).reshape(3, 2))
+    assert x[[[0, 1]] * 32].shape == (32, 2, 2)
+    assert x[[0, 2]].shape == (2, 2) and x[[True, False, True]].shape == (2, 2)
+
+
 def test_windows_share_memory_and_broadcast_on_writing():
     t = tensor(np.zeros((3, 4), np.float32))
     t[1][2] = 5

@@ -66,7 +66,7 @@ CASES = [
     (
         "polynomial_cycle",
         lambda o: S.PolynomialLR(o, 4, 0.01, cycle=True),
-        lambda t: 0.09 * (1 - t / (4 * max(1, math.ceil(t / 4)))) + 0.01,
+        lambda t: 0.09 * (1 - max(1, t) / (4 * math.ceil(max(1, t) / 4))) + 0.01,  # step 0 counts as 1
     ),
     ("lambda", lambda o: S.LambdaLR(o, lambda t: 1 / (t + 1)), lambda t: 0.1 / (t + 1)),
     (

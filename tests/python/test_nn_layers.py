@@ -511,6 +511,16 @@ def test_skip_init_and_pad_sequence():
         nn.utils.rnn.pad_sequence([a, holon.ones(2, 2)])
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4), (2, 3, 4, 2)], ids=str)
+def test_softmax_without_dim(shape):
+    x, dim = tensor(*shape), 0 if len(shape) in (0, 1, 3) else 1
+    for layer, function in ((nn.Softmax, F.softmax), (nn.LogSoftmax, F.log_softmax), (nn.Softmin, F.softmin)):
+        want = function(x, dim)
+        for found in (layer()(x), layer(None)(x), function(x), function(x, dim=None)):
+            same(found, want, 0)
+    same(F.softmax(x).sum(dim), np.ones([n for a, n in enumerate(shape) if a != dim]), 1e-6)
+
+
 def test_weight_norm():
     layer, x = nn.Linear(3, 4), tensor(2, 3)
     before = layer(x)
@@ -536,7 +546,11 @@ def test_weight_norm():
     with pytest.raises(ValueError, match="has none"):
         nn.utils.remove_weight_norm(layer)
     whole = nn.utils.weight_norm(nn.Conv2d(1, 2, 3), dim=None)
-    assert whole.weight_g.shape == (1, 1, 1, 1)
+    assert whole.weight_g.shape == () and nn.utils.weight_norm(nn.Linear(2, 3), dim=-1).weight_g.shape == ()
+    before = nn.Linear(2, 3)
+    kept = before.weight.detach().clone()
+    nn.utils.remove_weight_norm(nn.utils.weight_norm(before, dim=-1))
+    same(before.weight, kept, 1e-6)
     with pytest.raises(IndexError, match="dim 4"):
         nn.utils.weight_norm(nn.Conv2d(1, 2, 3), dim=4)
 

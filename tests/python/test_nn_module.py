@@ -348,3 +348,25 @@ def test_parameter_containers():
     m.weights = d
     d |= {"z": holon.ones(1)}
     assert [n for n, _ in m.named_parameters()] == ["weights.a", "weights.b", "weights.z"]
+
+
+def test_a_submodule_may_have_a_methods_name():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.modules = nn.ModuleList([nn.Linear(2, 3)])
+
+    net = Net()
+    assert [n for n, _ in net.named_parameters()] == ["modules.0.weight", "modules.0.bias"]
+    assert len(list(net.modules())) == 3 and net.eval().training is False
+    with pytest.raises(KeyError, match="an attribute 'modules' already"):
+        net2 = nn.Module()
+        net2.add_module("modules", nn.Linear(1, 1))
+
+
+def test_optimizers_and_parameters_are_strict_as_pytorchs():
+    with pytest.raises(ValueError, match="no parameters"):
+        holon.optim.SGD([], lr=0.1)
+    with pytest.raises(RuntimeError, match="only floating point"):
+        nn.Parameter(holon.tensor([1, 2]))
+    assert not nn.Parameter(holon.tensor([1, 2]), requires_grad=False).requires_grad

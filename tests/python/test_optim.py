@@ -352,10 +352,16 @@ def test_clip_norms_of_any_order(p):
     a, b = nn.Parameter(holon.zeros(2)), nn.Parameter(holon.zeros(1))
     a.grad, b.grad = holon.tensor([3.0, -4.0]), holon.tensor([-1.0])
     x = np.array([3.0, -4.0, -1.0])
-    want = {0.0: 3.0, math.inf: 4.0, -math.inf: 1.0}.get(p) or np.linalg.norm(x, p)
+    want = {0.0: 2.0, math.inf: 4.0, -math.inf: 1.0}.get(p) or np.linalg.norm(x, p)
     norm = nn.utils.clip_grad_norm_([a, b], 0.5, norm_type=p)
     assert norm.item() == pytest.approx(want)
     np.testing.assert_allclose(a.grad.numpy(), x[:2] * 0.5 / want, rtol=1e-4)
+
+
+def test_the_norm_of_order_0_counts_gradients_as_pytorch_does():
+    a, b = nn.Parameter(holon.zeros(2)), nn.Parameter(holon.zeros(1))
+    a.grad, b.grad = holon.tensor([3.0, -4.0]), holon.zeros(1)
+    assert nn.utils.clip_grad_norm_([a, b], 10.0, norm_type=0).item() == 1.0 and a.grad.tolist() == [3.0, -4.0]
 
 
 def test_clip_values_and_nonfinite_norms():

@@ -165,6 +165,7 @@ def test_operators_in_place_keep_the_object():
     assert x is same and x.data_ptr() == at and x.tolist() == [2.25, 16.0]
     assert x.add_(1) is x and x.tolist() == [3.25, 17.0]
     assert x.zero_() is x and x.tolist() == [0, 0] and x.fill_(3).tolist() == [3, 3]
+    assert x.fill_(tensor(5.5)).tolist() == tensor([5.5, 5.5]).to(x.dtype).tolist()
     assert x.copy_(tensor([7, 8])) is x and x.tolist() == [7, 8]
 
 
@@ -303,8 +304,6 @@ def test_copies_and_pickles():
     for c in (copy.deepcopy(t), pickle.loads(pickle.dumps(t))):
         assert c.tolist() == [1, 2] and c.requires_grad and c.data_ptr() != t.data_ptr()
     assert copy.copy(t).data_ptr() == t.data_ptr()
-    with pytest.raises(RuntimeError, match="deepcopy of the result of mul_scalar"):
-        copy.deepcopy(t * 2)
     assert pickle.loads(pickle.dumps(tensor([1.5], dtype=_C.bfloat16))).dtype == _C.bfloat16
 
 
@@ -400,3 +399,72 @@ def test_limits_are_numpys(name):
     ):
         with pytest.raises(TypeError, match="is no"):
             wrong()
+
+
+def test_a_value_that_fills_has_the_sum_as_its_gradient():
+    for dtype in (_C.float32, _C.float64):
+        v, x = tensor(2.0, requires_grad=True), _C.ops["ones"](2, 3, dtype=dtype).requires_grad_()
+        y = x * 2
+        y.fill_(v)
+        assert y.tolist() == [[2.0] * 3] * 2 and y.dtype == dtype
+        (y * 3).sum().backward()
+        assert v.grad.item() == 18 and v.grad.dtype == v.dtype and x.grad.tolist() == [[0.0] * 3] * 2
+    v.grad = None
+    _C.ops["fill"](_C.ops["zeros"](4), v).sum().backward()
+    assert v.grad.item() == 4
+    with pytest.raises(ValueError, match="a tensor without axes"):
+        _C.ops["zeros"](4).fill_(_C.ops["ones"](4))
+
+
+def test_a_size_and_nothing_make_tensors():
+    Size = _C.Size
+    assert Tensor(Size((2, 3, 4, 5))).shape == (2, 3, 4, 5) and Tensor(_C.ops["ones"](2, 3).shape).shape == (2, 3)
+    assert Tensor().shape == (0,) and Tensor([2, 3]).tolist() == [2, 3] and Tensor(2, 3).shape == (2, 3)
+
+
+def test_a_gradient_is_one_object():
+    x = tensor([1.0, 2.0], requires_grad=True)
+    (x * 3).sum().backward()
+    assert x.grad is x.grad
+    kept = x.grad
+    (x * 3).sum().backward()
+    assert x.grad is kept and kept.tolist() == [6, 6]
+    x.grad = None
+    assert x.grad is None and kept.tolist() == [6, 6]
+    x.grad = kept
+    assert x.grad is kept
+    gone = weakref.ref(kept)
+    del kept
+    assert gone() is None and x.grad.tolist() == [6, 6]
+    y = tensor([1.0], requires_grad=True)
+    y.grad = x.grad[:1]
+    assert y.grad is y.grad and y.grad is not x.grad
+
+
+def test_flatten_of_what_is_flat_is_the_tensor_itself():
+    x, y = tensor([1.0, 2.0]), _C.ops["ones"](2, 3)
+    assert x.flatten() is x and y.flatten(1) is y and y.flatten().shape == (6,)
+    assert tensor(1.0).flatten().shape == (1,)
+
+
+def test_view_is_no_copy():
+    x = _C.ops["arange"](6).reshape(2, 3)
+    assert x.view(3, 2).tolist() == [[0, 1], [2, 3], [4, 5]] and x.t().view(3, 2).shape == (3, 2)
+    for y in (x.t(), x.T, x.transpose(0, 1), x[:, :2], x.permute(1, 0), x.reshape(2, 1, 3).expand(2, 4, 3), x[:, ::2]):
+        with pytest.raises(RuntimeError, match="without a copy. Use reshape"):
+            y.view(-1)
+        assert y.reshape(-1).shape == (y.numel(),) and y.contiguous().view(-1).shape == (y.numel(),)
+    x[0].view(3)[1] = 9
+    assert x[0, 1].item() == 9 and x[:1].view(-1).tolist() == [0, 9, 2] and x[1:].view(3).tolist() == [3, 4, 5]
+    # Layouts that are the library's own choice are no matter of the program's.
+    image = _C.ops["conv2d"](_C.ops["ones"](2, 3, 5, 5), _C.ops["ones"](4, 3, 3, 3))
+    assert image.view(2, -1).shape == (2, 36) and image[0].view(-1).shape == (36,)
+    assert image.relu().view(2, 4, 9).view(2, -1).shape == (2, 36)
+
+
+def test_deepcopy_of_a_result_is_a_leaf():
+    x = tensor([1.0, 2.0], requires_grad=True)
+    y = copy.deepcopy(x * 2)
+    assert y.is_leaf and y.requires_grad and y.tolist() == [2, 4] and y.grad is None
+    y.sum().backward()
+    assert x.grad is None and y.grad.tolist() == [1, 1]

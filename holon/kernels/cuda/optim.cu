@@ -392,6 +392,7 @@ bool alike(const Update& a, const Update& b) {
     if (!a.item().a[k] != !b.item().a[k]) return false;
   return a.compute() == b.compute() && x.weight_decay == y.weight_decay && x.shrink == y.shrink &&
       x.late_decay == y.late_decay && x.beta1 == y.beta1 && x.beta2 == y.beta2 && x.take == y.take && x.eps == y.eps &&
+      x.root_eps == y.root_eps &&
       x.correction == y.correction && x.root_correction == y.root_correction && x.maximize == y.maximize &&
       x.nesterov == y.nesterov && x.first == y.first;
 }

@@ -152,21 +152,21 @@ class GLU(FunctionModule):
 
 
 class Softmax(FunctionModule):
-    """exp(x) over its sum along dim."""
+    """exp(x) over its sum along dim; without dim along axis 0 of 0, 1 or 3 axes, and axis 1 of others."""
 
-    _function, _options = "softmax", {"dim": -1}
+    _function, _options = "softmax", {"dim": None}
 
 
 class Softmin(FunctionModule):
-    """softmax(-x)."""
+    """softmax(-x); dim as for Softmax."""
 
-    _function, _options = "softmin", {"dim": -1}
+    _function, _options = "softmin", {"dim": None}
 
 
 class LogSoftmax(FunctionModule):
-    """The logarithm of softmax."""
+    """The logarithm of softmax; dim as for Softmax."""
 
-    _function, _options = "log_softmax", {"dim": -1}
+    _function, _options = "log_softmax", {"dim": None}
 
 
 class Softmax2d(Module):

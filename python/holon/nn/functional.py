@@ -46,18 +46,23 @@ hardswish = _with_inplace("hardswish")
 hardsigmoid = _with_inplace("hardsigmoid")
 
 
-def softmax(input, dim=-1, dtype=None):
-    """exp(x) over its sum along dim. dtype: computed in it."""
-    return _ops["softmax"](input if dtype is None else input.to(dtype), dim)
+def _softmax_axis(input, dim):
+    """dim, or PyTorch's choice where there is none: the classes of [c], [n, c], [c, h, w] and [n, c, h, w]."""
+    return dim if dim is not None else 0 if input.ndim in (0, 1, 3) else 1
 
 
-def log_softmax(input, dim=-1, dtype=None):
-    """The logarithm of softmax. dtype: computed in it."""
-    return _ops["log_softmax"](input if dtype is None else input.to(dtype), dim)
+def softmax(input, dim=None, dtype=None):
+    """exp(x) over its sum along dim; without dim along axis 0 of 0, 1 or 3 axes, and axis 1 of others. dtype: computed in it."""
+    return _ops["softmax"](input if dtype is None else input.to(dtype), _softmax_axis(input, dim))
 
 
-def softmin(input, dim=-1, dtype=None):
-    """softmax(-x). dtype: computed in it."""
+def log_softmax(input, dim=None, dtype=None):
+    """The logarithm of softmax, with the same default of dim. dtype: computed in it."""
+    return _ops["log_softmax"](input if dtype is None else input.to(dtype), _softmax_axis(input, dim))
+
+
+def softmin(input, dim=None, dtype=None):
+    """softmax(-x), with the same default of dim. dtype: computed in it."""
     return softmax(-input, dim, dtype)
 
 

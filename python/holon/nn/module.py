@@ -60,6 +60,8 @@ def _misfits(name, tensor, value, assign):
 class Module:
     """Base class of layers and models: define `forward`, assign parameters and submodules as attributes."""
 
+    _detaches_state = True
+
     def __init__(self):
         state = self.__dict__
         state["training"] = True
@@ -87,7 +89,12 @@ class Module:
             self.register_parameter(name, value)
         elif isinstance(value, Module):
             self._forget(name)
-            self.add_module(name, value)
+            if hasattr(type(self), name):
+                # A method's name, as `modules`: the attribute stays the method, as in PyTorch.
+                self._modules[name] = value
+                _C.note_module_change()
+            else:
+                self.add_module(name, value)
         else:
             for registered, kind in (("_parameters", (Parameter,)), ("_modules", (Module,)), ("_buffers", (Tensor,))):
                 items = self.__dict__.get(registered)
@@ -273,7 +280,7 @@ class Module:
             hook(self, prefix, keep_vars)
         for name, tensor in (*self._parameters.items(), *self._buffers.items()):
             if tensor is not None and name not in self._non_persistent_buffers:
-                destination[prefix + name] = tensor if keep_vars else tensor.detach()
+                destination[prefix + name] = tensor.detach() if self._detaches_state and not keep_vars else tensor
         for name, module in self._modules.items():
             if module is not None:
                 module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)

@@ -19,8 +19,10 @@ class Parameter(Tensor):
                 f"a Parameter is made from a tensor, not from {type(data).__name__}: write nn.Parameter(holon.tensor(...))."
             )
         self = super().__new__(cls, data.detach())
-        self.requires_grad = requires_grad
+        self.requires_grad = requires_grad and (data.dtype.is_floating_point or not cls._may_be_integers)
         return self
+
+    _may_be_integers = False  # without a gradient then
 
     def __repr__(self):
         text = super().__repr__()

@@ -17,6 +17,7 @@ class Optimizer:
     Example: optimizer = optim.SGD([{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}], lr=0.1)"""
 
     _rule: str | None = None
+    _needs_parameters = True
     _give_back = None  # set while a graph has the state and updates it in its own steps
 
     def __init__(self, params, defaults):
@@ -26,9 +27,9 @@ class Optimizer:
         self.state = defaultdict(dict)
         self.param_groups = []
         groups = list(params)
-        if not groups:
+        if not groups and self._needs_parameters:
             raise ValueError(f"{type(self).__name__} got no parameters. Give model.parameters() before it is used up.")
-        if not isinstance(groups[0], dict):
+        if not groups or not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)

@@ -194,6 +194,32 @@ TEST(Autograd, Hooks) {
   expect_error([] { ones({1}).register_hook([](const Tensor& g) { return g; }); }, "requires no grad");
 }
 
+TEST(Autograd, ALeafsHookSeesTheSumOfAllItsUses) {
+  Tensor x = leaf({1, 2});
+  std::vector<Values> seen;
+  x.register_hook([&](const Tensor& g) {
+    seen.push_back(values(g));
+    return g * 2.0 + 1.0;
+  });
+  (x.sum() + (x * 2.0).sum()).backward();
+  EXPECT_EQ(seen, std::vector<Values>({{3, 3}}));
+  EXPECT_EQ(values(x.grad()), (Values{7, 7}));
+  Tensor y = x.sum() + (x * 2.0).sum();
+  EXPECT_EQ(values(autograd::grad({&y, 1}, {&x, 1}, {}, false, false, false)[0]), (Values{7, 7}));
+}
+
+TEST(Autograd, ASecondDerivativeThatIsZero) {
+  Tensor x = leaf({1, -2}), other = leaf({1});
+  for (auto f : {+[](const Tensor& t) { return relu(t).sum(); }, +[](const Tensor& t) { return abs(t).sum(); },
+                 +[](const Tensor& t) { return (t * 3.0).sum(); }}) {
+    Tensor y = f(x);
+    Tensor first = autograd::grad({&y, 1}, {&x, 1}, {}, true, true, false)[0].sum();
+    EXPECT_EQ(values(autograd::grad({&first, 1}, {&x, 1}, {}, false, false, false)[0]), (Values{0, 0}));
+  }
+  Tensor y = relu(x).sum();
+  expect_error([&] { autograd::grad({&y, 1}, {&other, 1}, {}, false, false, false); }, "was not used");
+}
+
 TEST(Autograd, RetainGrad) {
   Tensor x = leaf({1, 2});
   Tensor h = x * 2.0, other = x * 4.0;

@@ -188,3 +188,28 @@ def test_forms_with_a_keyword_say_what_is_wrong():
     assert (
         flow.sub(x, x, alpha=3).tolist() == [-2] * 3 and flow.div(x * 3, 2, rounding_mode="trunc").tolist() == [1] * 3
     )
+
+
+def test_a_dtype_asked_of_sums_and_products_is_each_elements():
+    x = flow.tensor([1.7, 1.7])
+    assert x.sum(dtype=flow.int64).item() == 2 and x.sum(0, dtype=flow.int32).item() == 2
+    assert x.cumsum(0, dtype=flow.int64).tolist() == [1, 2]
+    y = flow.tensor([2.9, 2.9, 1.9])
+    assert y.prod(dtype=flow.int64).item() == 4 and y.cumprod(0, dtype=flow.int64).tolist() == [2, 4, 4]
+    assert flow.nansum(y, dtype=flow.int64).item() == 5
+    assert flow.tensor([1, -1]).sum(dtype=flow.bool).item() is True
+    # Nor is anything lost on the way to a wider one.
+    many = flow.full([1 << 12], 0.1, dtype=flow.float32)
+    np.testing.assert_allclose(many.sum(dtype=flow.float64).item(), 4096 * float(np.float32(0.1)), rtol=1e-12)
+    a = flow.tensor([1.5, 2.5], requires_grad=True)
+    a.sum(dtype=flow.float64).backward()
+    assert a.grad.tolist() == [1, 1] and a.grad.dtype == flow.float32
+
+
+@pytest.mark.parametrize("sbp", [flow.sbp.split(0), flow.sbp.broadcast], ids=str)
+def test_a_dtype_asked_of_the_sum_of_a_divided_tensor(sbp):
+    def check(rank):
+        x = flow.tensor([1.7, 1.7, 2.9], placement=flow.placement.all("cpu"), sbp=sbp)
+        assert x.sum(dtype=flow.int64).item() == 4
+
+    flow.run_ranks(2, check)

@@ -11,9 +11,10 @@ class _WeightNorm:
         self.name, self.dim = name, dim
 
     def length(self, v):
-        """The lengths of v, one for each index of dim, or one for all."""
-        axes = [a for a in range(v.ndim) if self.dim is None or a != self.dim]
-        return _C.ops["sum"](v * v, axes, True).sqrt()
+        """The lengths of v, one for each index of dim, or one for all, without axes."""
+        if self.dim is None:
+            return _C.ops["sum"](v * v).sqrt()
+        return _C.ops["sum"](v * v, [a for a in range(v.ndim) if a != self.dim], True).sqrt()
 
     def weight(self, module):
         v = getattr(module, self.name + "_v")
@@ -24,14 +25,14 @@ class _WeightNorm:
 
 
 def weight_norm(module, name="weight", dim=0):
-    """Puts <name>_g, the lengths (one for each index of dim; None: one for all), and <name>_v, the direction, in the place of a
-    parameter of the module; returns the module."""
+    """Puts <name>_g, the lengths (one for each index of dim; None or -1: one for all, without axes), and <name>_v, the direction, in
+    the place of a parameter of the module; returns the module."""
     if any(isinstance(h, _WeightNorm) and h.name == name for h, _ in module._forward_pre_hooks.values()):
         raise RuntimeError(f"weight_norm: {name} of {type(module).__name__} has one already.")
     weight = module.get_parameter(name)
     if dim is not None and not -weight.ndim <= dim < weight.ndim:
         raise IndexError(f"weight_norm: dim {dim} is out of range for {name} of shape {list(weight.shape)}.")
-    hook = _WeightNorm(name, None if dim is None else dim % weight.ndim)
+    hook = _WeightNorm(name, None if dim in (None, -1) else dim % weight.ndim)
     delattr(module, name)
     module.register_parameter(name + "_g", Parameter(hook.length(weight.detach())))
     module.register_parameter(name + "_v", Parameter(weight))

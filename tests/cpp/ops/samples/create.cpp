@@ -22,6 +22,7 @@ static const Samples samples([](const Samples::Add& add) {
   for (const char* op : {"zeros_like", "ones_like", "zero"}) add(op, {x({5, 3})});
   add("full_like", {x({5, 3})}, {{"fill_value", 2.0}});
   add("fill", {x({5, 3})}, {{"value", 2.0}});
+  add("fill_tensor", {x({5, 3}), x({})});
   for (const char* op : {"tril", "triu"}) {
     add(op, {x({5, 5})});
     add(op, {x({2, 5, 3})}, {{"diagonal", -1}});

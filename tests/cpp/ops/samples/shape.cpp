@@ -33,6 +33,7 @@ static const Samples samples([](const Samples::Add& add) {
   add("split", {x({5, 3})}, {{"split_sizes", Dims{1, 2}}, {"dim", 1}});
   add("chunk", {x({5, 3})}, {{"chunks", 3}});
   add("cat", {x({5, 3}), x({2, 3}), x({1, 3})});
+  add("cat", {x({0}), x({5, 3}), x({0}), x({2, 3})}, {{"dim", -2}});
   add("cat", {x({5, 3}), x({5, 4})}, {{"dim", -1}});
   add("stack", {x({5, 3}), x({5, 3})}, {{"dim", 1}});
   add("flip", {x({5, 3})}, {{"dims", Dims{0}}});
