@@ -241,6 +241,8 @@ std::vector<Tensor> Graph::run(size_t signature, std::span<const Tensor> inputs)
       if (Array a = t.array(); a.defined()) kernels::fill(a, Scalar(scale));
   }
   auto outputs = run_step(*e->step, inputs);
+  const auto norms = e->step->norms();
+  grad_norms_.assign(norms.begin(), norms.end());
   for (auto& o : optimizers_) o->stepped();
   if (scaled) {
     auto finite = e->step->finite();

@@ -155,6 +155,10 @@ class Graph {
   // Of a signature, in order of their first calls. Errors: there is none of this number.
   graph::StepStats stats(size_t signature) const;
   const graph::Step& step(size_t signature) const;
+  // By what the last call clipped gradients, before it did: the norms of optim::clip_grad_norm_() in build() in the
+  // order of the calls, then of the optimizers' groups with a clip_grad_max_norm, as Optimizer::clip_grad() returns
+  // them. Empty before the first call.
+  const std::vector<double>& grad_norms() const { return grad_norms_; }
 
   // The modules' parameters and buffers ("net.fc1.weight"), and the optimizers' states in the order of add_optimizer().
   struct State {
@@ -172,9 +176,10 @@ class Graph {
     add_module(name, module);
     return std::forward<M>(module);
   }
-  // Updates the optimizer's parameters at the end of each call. lr: the learning rate of all groups at a step, counted
-  // from 0 over the calls of this graph. The optimizer must outlive the graph. Errors: a call has captured the graph
-  // already.
+  // Updates the optimizer's parameters at the end of each call, and clips their gradients before as
+  // Optimizer::clip_grad() would, where groups have a clip_grad_max_norm. lr: the learning rate of all groups at a
+  // step, counted from 0 over the calls of this graph. The optimizer must outlive the graph. Errors: a call has
+  // captured the graph already.
   void add_optimizer(optim::Optimizer& optimizer, std::function<double(int64_t step)> lr = {});
   // backward() in build() begins with the scaler's scale instead of 1, and gradients are divided by it before they are
   // clipped and updated. An optimizer with a gradient that is not finite leaves the step out. The scaler must outlive
@@ -241,6 +246,7 @@ class Graph {
   std::vector<const Placement*>
       input_placements_;  // where inputs are brought, after a cut into stages; nullptr: nowhere
   std::vector<Tensor> claimed_;
+  std::vector<double> grad_norms_;
   size_t last_ = 0;
   const uint64_t number_;
 };

@@ -366,6 +366,8 @@ std::span<const uint8_t> Step::finite() const {
   return impl_->program->loss_scale->finite;
 }
 
+std::span<const double> Step::norms() const { return impl_->program->norms; }
+
 size_t Step::n_updates() const { return impl_->program->updates.size(); }
 optim::Rule& Step::rule(size_t update) { return impl_->program->updates.at(update).rule; }
 std::span<optim::Slot> Step::slots(size_t update) { return impl_->program->updates.at(update).slots; }

@@ -61,6 +61,10 @@ class Step {
   void set_loss_scale(double scale);
   std::span<const uint8_t> finite() const;
 
+  // Of the last run: the norms by which gradients were clipped, of Capture::clip_gradients() in the order of the calls,
+  // then of the optimizers' groups. Before a run: zeros.
+  std::span<const double> norms() const;
+
   // The groups of the optimizers in the order of Capture::add_update(). slots: those parameters that have a gradient.
   // Their state is made by the first run() unless given before; learning rates may be changed between runs.
   size_t n_updates() const;

@@ -1,3 +1,5 @@
+#include "holon/optim/clip.h"
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "holon/kernels/cpu/optim.h"
 #include "holon/optim/over_ranks.h"
 #include "holon/optim/update.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::optim {
 
@@ -21,9 +24,8 @@ struct Gradients {
   // With whole: addends of a partial sum come together first, because what follows is not linear. Collective then.
   Gradients(std::span<const Tensor> of, bool whole) {
     if (Context::current().tracer())
-      fail_runtime("gradients are clipped or scaled inside of a graph that is being captured. Give the optimizer's "
-                   "groups a clip_grad_max_norm instead; the graph "
-                   "clips before it updates.");
+      fail_runtime("gradients are scaled inside of a graph that is being captured. Leave it to the graph: "
+                   "set_grad_scaler() divides by a loss scale, clip_grad_norm_() clips.");
     NoGradGuard guard;
     for (auto& p : of) {
       Tensor g = p.defined() ? p.grad() : Tensor();
@@ -78,11 +80,19 @@ struct Gradients {
 
 }  // namespace
 
-double clip_grad_norm(std::span<const Tensor> params, double max_norm, double norm_type, bool error_if_nonfinite) {
-  if (!(max_norm >= 0)) fail_value("clip_grad_norm: max_norm must not be negative, found {}.", max_norm);
-  if (std::isnan(norm_type))
+void check(const Clip& clip) {
+  const bool by_norm = clip.by == Clip::By::kNorm;
+  if (!(clip.limit >= 0))
+    fail_value("{} must not be negative, found {}.",
+               by_norm ? "clip_grad_norm: max_norm" : "clip_grad_value: clip_value", clip.limit);
+  if (std::isnan(clip.norm_type))
     fail_value("clip_grad_norm: norm_type is not a number. Give 2, another power, 0, inf or -inf.");
+}
+
+Clipping clipping_of(const Clip& clip, std::span<const Array> parts, std::span<const GlobalSpec* const> specs,
+                     bool wide) {
   using kernels::NormKind;
+  const double norm_type = clip.norm_type;
   const bool infinite = std::isinf(norm_type);
   const NormKind kind = infinite ? (norm_type > 0 ? NormKind::kLargest : NormKind::kSmallest)
       : norm_type == 2           ? NormKind::kSquares
@@ -90,14 +100,14 @@ double clip_grad_norm(std::span<const Tensor> params, double max_norm, double no
       : norm_type == 0           ? NormKind::kCount
                                  : NormKind::kPowers;
   const Combine how = !infinite ? Combine::kSum : norm_type > 0 ? Combine::kLargest : Combine::kSmallest;
-  Gradients all(params, true);
-  std::vector<double> of_parts(all.grads.size()), values(all.grads.size());
-  std::vector<Array> parts = all.parts();
-  of_parts.resize(parts.size());
-  kernels::norms_of(kind, norm_type, parts, of_parts);
-  for (size_t i = 0, k = 0; i < all.grads.size(); ++i)
-    if (all.grads[i].array().defined()) values[i] = of_parts[k++];
-  combine_over_ranks(all.specs, 1, how, true, values);
+  std::vector<Array> own;
+  for (auto& a : parts)
+    if (a.defined()) own.push_back(a);
+  std::vector<double> of_own(own.size()), values(parts.size());
+  kernels::norms_of(kind, norm_type, own, of_own);
+  for (size_t i = 0, k = 0; i < parts.size(); ++i)
+    if (parts[i].defined()) values[i] = of_own[k++];
+  combine_over_ranks(specs, 1, how, true, values);
   double norm = 0;
   if (infinite && !values.empty()) {
     norm = values[0];
@@ -110,22 +120,62 @@ double clip_grad_norm(std::span<const Tensor> params, double max_norm, double no
     else if (norm_type != 0 && norm_type != 1)
       norm = values.empty() ? 0 : std::pow(norm, 1 / norm_type);
   }
-  if (error_if_nonfinite && !std::isfinite(norm))
+  if (clip.error_if_nonfinite && !std::isfinite(norm))
     fail_runtime("clip_grad_norm: the gradients' norm of order {} is {}. Look for the parameter whose gradient is not "
-                 "finite, or "
-                 "lower the learning rate.",
-                 norm_type, norm);
-  const double factor = max_norm / (norm + 1e-6);
+                 "finite, or lower the learning rate.",
+                 norm_type, std::abs(norm));  // no "-nan"
+  const double rounded = wide ? norm : static_cast<double>(static_cast<float>(norm));
+  return {norm, clip.limit / (rounded + 1e-6)};
+}
+
+namespace {
+
+ClipRecorder* recorder() { return dynamic_cast<ClipRecorder*>(Context::current().tracer()); }
+
+double clip_now(const Clip& clip, std::span<const Tensor> params) {
+  Gradients all(params, true);
+  std::vector<Array> parts;
+  bool wide = false;
+  for (auto& g : all.grads) {
+    parts.push_back(g.array());
+    wide = wide || g.dtype() == float64;
+  }
+  const auto [norm, factor] = clipping_of(clip, parts, all.specs, wide);
   if (!(factor < 1)) return norm;
-  parts.clear();
+  parts.clear();  // who else holds a gradient's memory is counted
   all.make_own();
   kernels::scale_all(all.parts(), factor);
   all.count_versions();
   return norm;
 }
 
+}  // namespace
+
+double clip_grad_norm(std::span<const Tensor> params, double max_norm, double norm_type, bool error_if_nonfinite) {
+  const Clip clip{Clip::By::kNorm, max_norm, norm_type, error_if_nonfinite};
+  check(clip);
+  if (recorder())
+    fail_runtime("clip_grad_norm returns a number, which a graph that is being captured does not have yet. Call "
+                 "clip_grad_norm_(), which returns a tensor.");
+  return clip_now(clip, params);
+}
+
+Tensor clip_grad_norm_(std::span<const Tensor> params, double max_norm, double norm_type, bool error_if_nonfinite) {
+  const Clip clip{Clip::By::kNorm, max_norm, norm_type, error_if_nonfinite};
+  check(clip);
+  if (auto* r = recorder()) return r->clip_gradients(clip, params);
+  Array norm = Array::empty({}, float32);
+  kernels::fill(norm, Scalar(clip_now(clip, params)));
+  return Tensor::local(std::move(norm));
+}
+
 void clip_grad_value(std::span<const Tensor> params, double clip_value) {
-  if (!(clip_value >= 0)) fail_value("clip_grad_value: clip_value must not be negative, found {}.", clip_value);
+  const Clip clip{Clip::By::kValue, clip_value};
+  check(clip);
+  if (auto* r = recorder()) {
+    r->clip_gradients(clip, params);
+    return;
+  }
   Gradients all(params, true);
   all.make_own();
   kernels::clamp_all(all.parts(), -clip_value, clip_value);

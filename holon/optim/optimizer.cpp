@@ -106,13 +106,19 @@ void Optimizer::zero_grad(bool set_to_none) {
   }
 }
 
-void Optimizer::clip_grad(bool error_if_nonfinite) {
+std::vector<Tensor> Optimizer::clip_grad(bool error_if_nonfinite) {
+  std::vector<std::pair<Clip, std::vector<Tensor>>> together;
   for (auto& g : groups_) {
     if (g.options.clip_grad_max_norm < 0) continue;
-    std::vector<Tensor> params;
-    for (Slot& s : g.slots) params.push_back(s.param);
-    clip_grad_norm(params, g.options.clip_grad_max_norm, g.options.clip_grad_norm_type, error_if_nonfinite);
+    const Clip clip{Clip::By::kNorm, g.options.clip_grad_max_norm, g.options.clip_grad_norm_type, error_if_nonfinite};
+    auto it = std::find_if(together.begin(), together.end(), [&](auto& e) { return e.first == clip; });
+    if (it == together.end()) it = together.insert(it, {clip, {}});
+    for (Slot& s : g.slots) it->second.push_back(s.param);
   }
+  std::vector<Tensor> norms;
+  for (auto& [clip, params] : together)
+    norms.push_back(clip_grad_norm_(params, clip.limit, clip.norm_type, error_if_nonfinite));
+  return norms;
 }
 
 void Optimizer::set_lr(double lr) {

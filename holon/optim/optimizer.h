@@ -30,9 +30,10 @@ class Optimizer {
   Tensor step(const std::function<Tensor()>& closure);
   // Drops all gradients, or fills them with zeros.
   void zero_grad(bool set_to_none = true);
-  // Clips the gradients of each group whose options give a clip_grad_max_norm, by that group's norm. Collective where a
-  // parameter is global.
-  void clip_grad(bool error_if_nonfinite = false);
+  // Clips the gradients of the groups whose options give a clip_grad_max_norm. Groups with the same limit and
+  // clip_grad_norm_type are clipped together, by the norm of all their gradients. Returns the norm before of each
+  // limit, in the order of the groups (see clip_grad_norm_). Collective where a parameter is global.
+  std::vector<Tensor> clip_grad(bool error_if_nonfinite = false);
   // Sets the learning rate of all groups.
   void set_lr(double lr);
   void set_lr(size_t group, double lr);

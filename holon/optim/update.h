@@ -1,16 +1,17 @@
-// The options of each rule, the rules on plain lists of tensors, and the clipping of gradients.
+// The options of each rule, and the rules on plain lists of tensors.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "holon/optim/clip.h"
 #include "holon/optim/rule.h"
 
 namespace holon::optim {
 
 // What every group of parameters can ask for beside its rule.
 struct GroupOptions {
-  double clip_grad_max_norm = -1;  // for Optimizer::clip_grad(); negative: none
+  double clip_grad_max_norm = -1;  // for Optimizer::clip_grad() and graphs; negative: none
   double clip_grad_norm_type = 2;
   bool master_weights = false;  // float32 copies of parameters of two bytes
 };
@@ -79,19 +80,13 @@ void adam_update(std::span<Tensor> params, std::span<const Tensor> grads, std::s
                  std::span<Tensor> exp_avg_sqs, std::span<Tensor> max_exp_avg_sqs, int64_t step,
                  const AdamOptions& options);
 
-// Scales the gradients of params so that the norm of all of them together is at most max_norm. Returns the norm before.
-// norm_type is any number, 0 (how many gradients are not 0), inf or -inf (the largest, the smallest magnitude). Right
-// for any mixture of sbps and placements: every element counts once. Collective where a parameter is global. Errors:
-// max_norm negative; with error_if_nonfinite, a norm that is not finite.
+// As clip_grad_norm_(), with the norm as a number. Errors: those of clip_grad_norm_(); in build(), where no number is
+// known.
 double clip_grad_norm(std::span<const Tensor> params, double max_norm, double norm_type,
                       bool error_if_nonfinite = false);
 inline double clip_grad_norm(std::span<const Tensor> params, double max_norm, bool error_if_nonfinite = false) {
   return clip_grad_norm(params, max_norm, 2.0, error_if_nonfinite);
 }
-
-// Brings every element of the gradients of params to at least -clip_value and at most clip_value; a NaN stays.
-// Collective where a gradient is a partial sum, which is boxed first. Errors: clip_value negative.
-void clip_grad_value(std::span<const Tensor> params, double clip_value);
 
 // Multiplies the gradients of params by a factor. Returns whether all of them were finite before, on all ranks alike
 // where one is global. Collective where a parameter is global.

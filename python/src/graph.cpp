@@ -193,10 +193,14 @@ class PyOptimizer final : public nn::GraphOptimizer {
     Group g{rule_of(kind_, options), -1, 2, 0};
     auto number = [&](const char* name, double* out) {
       PyObject* o = PyDict_GetItemString(options.ptr(), name);
-      if (o && o != Py_None && !to_float(o, out))
-        fail_type("the option {} must be a number, got {}.", name, describe(o));
+      if (!o || o == Py_None) return false;
+      if (!to_float(o, out)) fail_type("the option {} must be a number, got {}.", name, describe(o));
+      return true;
     };
-    number("clip_grad_max_norm", &g.clip_grad_max_norm);
+    if (number("clip_grad_max_norm", &g.clip_grad_max_norm) && !(g.clip_grad_max_norm >= 0))
+      fail_value("{}: the option clip_grad_max_norm is {}; it must not be negative. Give None, or leave it out, where "
+                 "gradients are not to be clipped.",
+                 name_, g.clip_grad_max_norm);
     number("clip_grad_norm_type", &g.clip_grad_norm_type);
     g.n_params = nb::len(nb::object(options["params"]));
     return g;
@@ -503,6 +507,7 @@ void bind_graph(nb::module_& m) {
       .def("text", &PyGraph::text, "description"_a)
       .def("plan", [](const PyGraph& g) { return g.plan(); })
       .def("captured", [](const PyGraph& g) { return g.captured(); })
+      .def("grad_norms", [](const PyGraph& g) { return g.grad_norms(); })
       .def(
           "plan_svg",
           [](const PyGraph& g, size_t signature, std::string title, int most_items, bool fold) {

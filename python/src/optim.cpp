@@ -4,6 +4,7 @@
 
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <vector>
 
 #include "args.h"
@@ -11,6 +12,7 @@
 #include "holon/base/error.h"
 #include "holon/ops.h"
 #include "holon/optim/schedule.h"
+#include "holon/tensor/tracer.h"
 #include "optim.h"
 
 namespace holon::python {
@@ -165,15 +167,21 @@ nb::object state_like(const std::string& kind, nb::dict options, const Tensor& p
   return wrap_object(t);
 }
 
-double clip_grad_norm(nb::handle params, double max_norm, double norm_type, bool error_if_nonfinite) {
+nb::object clip_grad_norm(nb::handle params, double max_norm, double norm_type, bool error_if_nonfinite) {
   auto p = tensor_list(params);
-  nb::gil_scoped_release released;
-  return optim::clip_grad_norm(p, max_norm, norm_type, error_if_nonfinite);
+  Tensor norm;
+  {
+    std::optional<nb::gil_scoped_release> released;
+    if (!tracer()) released.emplace();  // a capture asks Python for the user's line
+    norm = optim::clip_grad_norm_(p, max_norm, norm_type, error_if_nonfinite);
+  }
+  return wrap_object(norm);
 }
 
 void clip_grad_value(nb::handle params, double clip_value) {
   auto p = tensor_list(params);
-  nb::gil_scoped_release released;
+  std::optional<nb::gil_scoped_release> released;
+  if (!tracer()) released.emplace();
   optim::clip_grad_value(p, clip_value);
 }
 

@@ -343,6 +343,13 @@ def test_clip_grad_of_groups():
     optimizer.clip_grad()
     np.testing.assert_allclose(a.grad.numpy(), 0.5, rtol=1e-5)
     assert b.grad.tolist() == [3.0, 3.0]
+    # Groups with the same limit have one norm, returned before; another limit is another norm.
+    groups = [{"params": [a], "clip_grad_max_norm": 1.0}, {"params": [b], "clip_grad_max_norm": 1}]
+    c = nn.Parameter(holon.zeros(1))
+    optimizer = optim.SGD([*groups, {"params": [c], "clip_grad_max_norm": 2.0}])
+    a.grad, b.grad, c.grad = holon.tensor([3.0, 0.0]), holon.tensor([0.0, 4.0]), holon.tensor([6.0])
+    assert [n.item() for n in optimizer.clip_grad()] == [5.0, 6.0]
+    np.testing.assert_allclose([a.grad[0].item(), b.grad[1].item(), c.grad[0].item()], [0.6, 0.8, 2.0], rtol=1e-6)
     with pytest.warns(UserWarning, match="clip_grad_max_norm"):
         optim.SGD([a]).clip_grad()
 

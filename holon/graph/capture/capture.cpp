@@ -1,5 +1,6 @@
 #include "holon/graph/capture/capture.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "holon/base/context.h"
@@ -137,9 +138,18 @@ Node& Capture::append(NodeKind kind, SmallVec<ValueId, 4> in) {
   Node n;
   n.kind = kind;
   // What build() computes from gradients comes after them.
-  bool late = backward_;
-  for (ValueId v : in) late |= is_late(v);
-  n.section = late ? Section::kBackward : Section::kForward;
+  bool late = backward_, once = false;
+  for (ValueId v : in) {
+    late |= is_late(v);
+    once |= is_once(v);
+  }
+  n.section = once ? Section::kOnceAfter : late ? Section::kBackward : Section::kForward;
+  for (ValueId v : in)
+    if (once && graph_.micro_batches > 1 && v != kNoValue && !is_once(v) &&
+        graph_.value(v).kind != ValueKind::kExternal)
+      fail_runtime("build() computes with the norm of the gradients, which is there once per step, and with a tensor "
+                   "{} {} of each of the {} micro-batches. Return both, and put them together outside.",
+                   holon::name(graph_.value(v).dtype), graph_.value(v).shape, graph_.micro_batches);
   n.in = std::move(in);
   n.stage = p.stage;
   n.scope = p.scope;
@@ -150,6 +160,10 @@ Node& Capture::append(NodeKind kind, SmallVec<ValueId, 4> in) {
 
 void Capture::add_output(Node& n, ValueId v) {
   n.out.push_back(v);
+  if (n.section == Section::kOnceAfter) {
+    once_.resize(static_cast<size_t>(v) + 1);
+    once_.back() = true;
+  }
   if (n.section != Section::kBackward) return;
   late_.resize(static_cast<size_t>(v) + 1);
   late_.back() = true;
@@ -225,7 +239,15 @@ void Capture::write(const char* op, const Tensor& self, const Tensor& value) {
   current_[at] = v;
 }
 
+void Capture::check_unclipped(const TensorImpl& leaf, const char* what) const {
+  if (clipped_.contains(&leaf))
+    fail_runtime("the gradient of a parameter {} is {} after it was clipped in build(). Gradients are clipped once per "
+                 "step, when all of them are there: clip after the last backward(), and look at gradients before.",
+                 leaf.shape, what);
+}
+
 void Capture::gradient(TensorImpl& leaf, const Tensor& g) {
+  check_unclipped(leaf, "added to");
   auto [it, fresh] = gradient_of_.try_emplace(&leaf, gradients_.size());
   if (fresh) {
     gradients_.emplace_back(Ref<TensorImpl>(&leaf), g);
@@ -237,6 +259,7 @@ void Capture::gradient(TensorImpl& leaf, const Tensor& g) {
 }
 
 Tensor Capture::gradient_of(const TensorImpl& leaf) const {
+  check_unclipped(leaf, "asked for");
   auto it = gradient_of_.find(&leaf);
   return it == gradient_of_.end() ? Tensor() : gradients_[it->second].second;
 }
@@ -270,22 +293,67 @@ void Capture::add_update(const optim::Rule& rule, std::span<const Tensor> params
   updates_.push_back({rule, {params.begin(), params.end()}, clip_grad_max_norm, clip_grad_norm_type, optimizer});
 }
 
-Graph Capture::finish(std::span<const Tensor> outputs) {
-  if (unscaled_)
-    fail_runtime(
-        "set_grad_scaler: build() gives backward() a gradient of its own, which is not scaled. Call backward() "
-        "of a loss of one element without one.");
-  for (auto& t : outputs) graph_.outputs.push_back(value_of(t));
-  place_ = 0;
-  backward_ = true;
-  site_hook_ = nullptr;
+Tensor Capture::clip_gradients(const optim::Clip& clip, std::span<const Tensor> params) {
+  std::vector<Tensor> found;
+  for (auto& p : params)
+    if (p.defined() && gradient_of_.contains(p.impl())) found.push_back(p);
+  if (found.empty())
+    fail_runtime("gradients are clipped in build(), and none of the {} parameters has one there yet. Call backward() "
+                 "of the loss before.",
+                 params.size());
+  return add_clip(clip, found);
+}
+
+Tensor Capture::add_clip(const optim::Clip& how, std::span<const Tensor> params) {
+  const bool by_norm = how.by == optim::Clip::By::kNorm;
+  Tensor norm;
+  ValueId v = kNoValue;
+  if (by_norm) norm = symbol({}, float32, nullptr, {}, &v);
+  Node& n = append(NodeKind::kClip, {});
+  n.section = Section::kOnceAfter;
+  n.stage = -1;
+  n.target = static_cast<int32_t>(clips_.size());
+  if (by_norm) add_output(n, v);
+  clips_.push_back({how, {params.begin(), params.end()}});
+  for (auto& p : params) clipped_.insert(p.impl());
+  return norm;
+}
+
+// Groups of an optimizer with one limit are clipped as one, as by Optimizer::clip_grad().
+void Capture::clip_groups() {
+  struct Together {
+    int optimizer;
+    PendingClip clip;
+  };
+  std::vector<Together> all;
   for (auto& u : updates_) {
-    Update update{u.rule, {}, {}, u.clip_grad_max_norm, u.clip_grad_norm_type, u.optimizer};
+    if (u.clip_grad_max_norm < 0) continue;
+    const optim::Clip how{optim::Clip::By::kNorm, u.clip_grad_max_norm, u.clip_grad_norm_type};
+    optim::check(how);
+    auto it = std::find_if(all.begin(), all.end(),
+                           [&](const Together& t) { return t.optimizer == u.optimizer && t.clip.how == how; });
+    if (it == all.end()) it = all.insert(it, {u.optimizer, {how, {}}});
+    for (auto& p : u.params)
+      if (gradient_of_.contains(p.impl())) it->clip.params.push_back(p);
+  }
+  for (auto& t : all) {
+    // Optimizer::clip_grad() in build() has done it.
+    const bool done = std::any_of(clips_.begin(), clips_.end(), [&](const PendingClip& c) {
+      return c.how.by == t.clip.how.by && c.how.limit == t.clip.how.limit && c.how.norm_type == t.clip.how.norm_type &&
+          c.params == t.clip.params;
+    });
+    if (!done && !t.clip.params.empty()) add_clip(t.clip.how, t.clip.params);
+  }
+}
+
+void Capture::add_updates() {
+  for (auto& u : updates_) {
+    Update update{u.rule, {}, {}, u.optimizer};
     SmallVec<ValueId, 4> in;
     for (auto& p : u.params) {
-      Tensor g = gradient_of(*p.impl());
-      if (!g.defined()) continue;
-      in.push_back(value_of(g));
+      auto it = gradient_of_.find(p.impl());
+      if (it == gradient_of_.end()) continue;
+      in.push_back(value_of(gradients_[it->second].second));
       int32_t at = external_of(p);
       graph_.externals[static_cast<size_t>(at)].parameter = true;
       update.externals.push_back(at);
@@ -301,13 +369,59 @@ Graph Capture::finish(std::span<const Tensor> outputs) {
     n.target = static_cast<int32_t>(graph_.updates.size());
     graph_.updates.push_back(std::move(update));
   }
+}
+
+// Where the updates take the gradients that are clipped. Those that no update takes count in norms all the same.
+void Capture::find_clipped() {
+  std::unordered_map<const TensorImpl*, GradClip::Of> places;
+  for (size_t u = 0; u < graph_.updates.size(); ++u)
+    for (size_t i = 0; i < graph_.updates[u].externals.size(); ++i)
+      places.emplace(graph_.externals[static_cast<size_t>(graph_.updates[u].externals[i])].tensor.impl(),
+                     GradClip::Of{static_cast<int32_t>(u), static_cast<int32_t>(i)});
+  Update idle;
+  idle.optimizer = -1;
+  idle.idle = true;
+  SmallVec<ValueId, 4> in;
+  const auto number = static_cast<int32_t>(graph_.updates.size());
+  for (auto& c : clips_) {
+    GradClip clip{c.how, {}};
+    for (auto& p : c.params) {
+      const auto next = static_cast<int32_t>(in.size());
+      auto [it, fresh] = places.try_emplace(p.impl(), GradClip::Of{number, next});
+      clip.of.push_back(it->second);
+      if (!fresh) continue;
+      in.push_back(value_of(gradients_[gradient_of_.at(p.impl())].second));
+      idle.externals.push_back(external_of(p));
+      idle.shards.push_back(nullptr);
+    }
+    graph_.clips.push_back(std::move(clip));
+  }
+  if (in.empty()) return;
+  Node& n = append(NodeKind::kUpdate, std::move(in));
+  n.section = Section::kOnceAfter;
+  n.target = number;
+  graph_.updates.push_back(std::move(idle));
+}
+
+Graph Capture::finish(std::span<const Tensor> outputs) {
+  if (unscaled_)
+    fail_runtime(
+        "set_grad_scaler: build() gives backward() a gradient of its own, which is not scaled. Call backward() "
+        "of a loss of one element without one.");
+  for (auto& t : outputs) graph_.outputs.push_back(value_of(t));
+  place_ = 0;
+  backward_ = true;
+  site_hook_ = nullptr;
+  clip_groups();
+  add_updates();
+  find_clipped();
   // Writes come last: what reads the old value has run by then.
   for (size_t e = 0; e < current_.size(); ++e) {
     if (!graph_.externals[e].assigned) continue;
     Node& n = append(NodeKind::kAssign, {current_[e]});
-    n.section = graph_.micro_batches == 1 ? Section::kOnceAfter
-        : is_late(current_[e])            ? Section::kBackward
-                                          : Section::kForward;
+    n.section = graph_.micro_batches == 1 || is_once(current_[e]) ? Section::kOnceAfter
+        : is_late(current_[e])                                    ? Section::kBackward
+                                                                  : Section::kForward;
     n.target = static_cast<int32_t>(e);
   }
   end();

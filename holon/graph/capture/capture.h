@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "holon/graph/capture/micro_batches.h"
 #include "holon/graph/ir/graph.h"
@@ -20,7 +21,7 @@
 
 namespace holon::graph {
 
-class Capture final : public Tracer {
+class Capture final : public Tracer, public optim::ClipRecorder {
  public:
   // Errors: this rank is capturing already.
   Capture();
@@ -62,8 +63,9 @@ class Capture final : public Tracer {
     leave_hook_ = std::move(leave);
   }
 
-  // A group of an optimizer: updated at the end of the step. Parameters without a gradient are left out. Errors: a
-  // parameter that another update has.
+  // A group of an optimizer: updated at the end of the step. Parameters without a gradient are left out. A
+  // clip_grad_max_norm that is not negative clips first: groups of one optimizer with the same limit and type together,
+  // unless build() has clipped just these. Errors: a parameter that another update has.
   void add_update(const optim::Rule& rule, std::span<const Tensor> params, double clip_grad_max_norm = -1,
                   double clip_grad_norm_type = 2, int optimizer = 0);
 
@@ -90,6 +92,9 @@ class Capture final : public Tracer {
   }
   Tensor seed(Tensor ones) override;
   void detached(const Tensor& t, const Tensor& copy) override;
+  // Clips the sums over the micro-batches, after the last of them, whatever build() does later. Errors: no gradient is
+  // there yet.
+  Tensor clip_gradients(const optim::Clip& clip, std::span<const Tensor> params) override;
   bool varies(const TensorImpl& t) const override;
   bool alone() const override { return before_ != nullptr; }
   Tensor enter(const void* module, const Tensor& x) override { return enter_hook_ ? enter_hook_(module, x) : x; }
@@ -110,10 +115,24 @@ class Capture final : public Tracer {
     int optimizer;
   };
 
+  struct PendingClip {
+    optim::Clip how;
+    std::vector<Tensor> params;  // that have a gradient
+  };
+
+  Tensor add_clip(const optim::Clip& how, std::span<const Tensor> params);
+  void clip_groups();
+  void add_updates();
+  void find_clipped();
+  // A gradient in what build() sees: none is there to read or add to once it is clipped.
+  void check_unclipped(const TensorImpl& leaf, const char* what) const;
   Node& append(NodeKind kind, SmallVec<ValueId, 4> in);
   void add_output(Node& n, ValueId v);
   bool is_late(ValueId v) const {
     return v != kNoValue && static_cast<size_t>(v) < late_.size() && late_[static_cast<size_t>(v)];
+  }
+  bool is_once(ValueId v) const {
+    return v != kNoValue && static_cast<size_t>(v) < once_.size() && once_[static_cast<size_t>(v)];
   }
   ValueId value_of(const Tensor& t);
   int32_t external_of(const Tensor& t);
@@ -136,11 +155,14 @@ class Capture final : public Tracer {
   std::unordered_map<std::string, int32_t> scope_ids_, site_ids_;
   std::unordered_map<const TensorImpl*, int32_t> externals_;
   std::vector<bool> late_;        // values that depend on gradients
+  std::vector<bool> once_;        // values that depend on norms: there once per step
   std::vector<ValueId> current_;  // of each external: what an in-place write made of it
   std::vector<std::pair<Ref<TensorImpl>, Tensor>> gradients_;
   std::unordered_map<const TensorImpl*, size_t> gradient_of_;
   std::vector<Ref<TensorImpl>> kept_;  // detached handles: their addresses must stay theirs
   std::vector<PendingUpdate> updates_;
+  std::vector<PendingClip> clips_;
+  std::unordered_set<const TensorImpl*> clipped_;
   std::function<std::string()> site_hook_;
   std::function<Tensor(const void*, const Tensor&)> enter_hook_;
   std::function<void(bool)> leave_hook_;

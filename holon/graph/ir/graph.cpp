@@ -3,7 +3,7 @@
 namespace holon::graph {
 
 const char* name(NodeKind kind) {
-  const char* names[] = {"op", "box", "relabel", "agree", "accumulate", "assign", "update", "fused"};
+  const char* names[] = {"op", "box", "relabel", "agree", "accumulate", "assign", "update", "fused", "clip"};
   return names[static_cast<int>(kind)];
 }
 
@@ -29,6 +29,21 @@ std::vector<int32_t> use_counts(const Graph& g) {
   return uses;
 }
 
-bool is_pure(const Node& n) { return n.kind != NodeKind::kAssign && n.kind != NodeKind::kUpdate; }
+bool is_pure(const Node& n) {
+  return n.kind != NodeKind::kAssign && n.kind != NodeKind::kUpdate && n.kind != NodeKind::kClip;
+}
+
+std::vector<bool> after_gradients(const Graph& g) {
+  std::vector<bool> values(g.values.size(), false), nodes(g.nodes.size(), false);
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    const Node& n = g.nodes[i];
+    bool after = n.kind == NodeKind::kClip || n.kind == NodeKind::kUpdate ||
+        (n.kind == NodeKind::kAssign && n.section == Section::kOnceAfter && !g.clips.empty());
+    for (ValueId v : n.in) after = after || (v != kNoValue && values[static_cast<size_t>(v)]);
+    for (ValueId v : n.out) values[static_cast<size_t>(v)] = after;
+    nodes[i] = after;
+  }
+  return nodes;
+}
 
 }  // namespace holon::graph

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/optim/clip.h"
 #include "holon/optim/rule.h"
 #include "holon/registry/op_def.h"
 
@@ -28,6 +29,7 @@ enum class NodeKind : uint8_t {
   kAssign,      // in[0] is written into the external `target`
   kUpdate,      // one group of an optimizer: in[i] is the gradient of slot i; out: the new values of slots with a shard
   kFused,       // an element-wise chain run block by block (body)
+  kClip,        // clips gradients before the updates take them (Graph::clips); out: the norm before, unless by value
 };
 const char* name(NodeKind kind);
 
@@ -66,7 +68,7 @@ struct Node {
   Attrs attrs;
   SmallVec<ValueId, 4> in;  // kNoValue: an absent optional input
   SmallVec<ValueId, 2> out;
-  int32_t target = -1;  // kAssign: an external; kUpdate: in Graph::updates; kFused: in Graph::bodies
+  int32_t target = -1;  // kAssign: an external; kUpdate, kFused, kClip: in Graph::updates, bodies, clips
   int32_t draw = -1;    // the op draws random numbers: the place of the draw among the local or global ones of a
                         // micro-batch; its seed and counter attributes are given by the step
 };
@@ -98,8 +100,19 @@ struct Update {
   optim::Rule rule;
   std::vector<int32_t> externals;         // of slot i
   std::vector<const GlobalSpec*> shards;  // ZeRO: the layout in which slot i is updated; nullptr: the parameter's own
-  double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
-  int optimizer = 0;  // groups of one are updated together or, under a loss scale, not at all
+  int optimizer = 0;                      // groups of one are updated together or, under a loss scale, not at all
+  bool idle = false;  // no optimizer has these parameters: a clipping counts their gradients, and nothing is updated
+};
+
+// Gradients that are clipped together: those that these slots of updates take. It happens once per step when all
+// gradients are there, in the order of the nodes, on what the updates read, so that passes need not know of it.
+struct GradClip {
+  optim::Clip how;
+  struct Of {
+    int32_t update, slot;
+    auto operator<=>(const Of&) const = default;
+  };
+  std::vector<Of> of;
 };
 
 struct Graph {
@@ -109,6 +122,7 @@ struct Graph {
   std::vector<ValueId> outputs;  // of one micro-batch, or once per step
   std::vector<External> externals;
   std::vector<Update> updates;
+  std::vector<GradClip> clips;
   std::vector<FusedBody> bodies;
   std::vector<std::string> scopes{""}, sites{""};
   int local_draws = 0, global_draws = 0;  // of random numbers, per micro-batch
@@ -150,6 +164,9 @@ std::vector<NodeId> producers(const Graph& g);
 std::vector<int32_t> use_counts(const Graph& g);
 // Nothing but its outputs comes of the node: it may be dropped when nobody reads them, merged and moved.
 bool is_pure(const Node& n);
+// The nodes that come when all gradients are there: clips, updates, and what is made of them; with clips also what is
+// written once per step, which others may read before.
+std::vector<bool> after_gradients(const Graph& g);
 
 // Checks what every pass has to keep: values exist, are made once and before they are read; shapes, dtypes and specs
 // are those that the ops infer for their inputs, in a signature that the op has; sections and stages in order. Errors:

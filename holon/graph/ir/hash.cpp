@@ -29,6 +29,7 @@ class GraphHash {
       h_.add(static_cast<uint64_t>(e.parameter) << 1 | static_cast<uint64_t>(e.assigned));
     }
     for (auto& u : g_.updates) update(u);
+    for (auto& c : g_.clips) clip(c);
     for (auto& n : g_.nodes) node(n);
     return h_.value();
   }
@@ -113,12 +114,19 @@ class GraphHash {
     h_.add(static_cast<uint64_t>(r.kind));
     h_.add(static_cast<uint64_t>(r.nesterov) | static_cast<uint64_t>(r.amsgrad) << 1 |
            static_cast<uint64_t>(r.centered) << 2 | static_cast<uint64_t>(r.master_weights) << 3 |
-           static_cast<uint64_t>(u.clip_grad_max_norm >= 0) << 4 | static_cast<uint64_t>(r.eps_in_root) << 5 |
+           static_cast<uint64_t>(u.idle) << 4 | static_cast<uint64_t>(r.eps_in_root) << 5 |
            static_cast<uint64_t>(r.ratio_before_decay) << 6);
     for (size_t i = 0; i < u.externals.size(); ++i) {
       h_.add(static_cast<uint64_t>(u.externals[i]));
       h_.add(u.shards[i] ? spec(u.shards[i]) : 0);
     }
+  }
+
+  void clip(const GradClip& c) {
+    h_.add(static_cast<uint64_t>(c.how.by) | static_cast<uint64_t>(c.how.error_if_nonfinite) << 8);
+    h_.add(std::bit_cast<uint64_t>(c.how.norm_type));
+    h_.add(std::bit_cast<uint64_t>(c.how.limit));
+    for (auto& at : c.of) h_.add(static_cast<uint64_t>(at.update) << 32 | static_cast<uint32_t>(at.slot));
   }
 
   void node(const Node& n) {

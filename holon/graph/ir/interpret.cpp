@@ -1,10 +1,13 @@
 #include "holon/graph/ir/interpret.h"
 
+#include <map>
+
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/cpu/optim.h"
 #include "holon/ops.h"
 #include "holon/optim/update.h"
 
@@ -33,6 +36,7 @@ class Interpreter {
     state_.of_update.resize(g.updates.size());
     for (size_t u = 0; u < g.updates.size(); ++u) state_.of_update[u].resize(g.updates[u].externals.size());
     for (auto& e : g.externals) of_[static_cast<size_t>(e.value)] = e.tensor.detach();
+    if (!g.clips.empty()) late_ = after_gradients(g);
   }
   ~Interpreter() {
     RandomState& r = random_state();
@@ -59,8 +63,10 @@ class Interpreter {
 
   template <class Wanted>
   void run(Wanted wanted) {
-    for (auto& n : g_.nodes)
-      if (wanted(n.section)) node(n);
+    for (size_t i = 0; i < g_.nodes.size(); ++i)
+      if (wanted(g_.nodes[i].section) && (late_.empty() || !late_[i])) node(g_.nodes[i]);
+    for (size_t i = 0; i < late_.size(); ++i)
+      if (wanted(g_.nodes[i].section) && late_[i]) node(g_.nodes[i]);
   }
   void next_micro_batch() { ++micro_batch_; }
 
@@ -103,6 +109,7 @@ class Interpreter {
       case NodeKind::kAssign: return write(g_.externals[static_cast<size_t>(n.target)].tensor, at(n.in[0]));
       case NodeKind::kUpdate: return update(n);
       case NodeKind::kFused: return fused(n);
+      case NodeKind::kClip: return clip(n);
     }
   }
 
@@ -158,17 +165,13 @@ class Interpreter {
   void update(const Node& n) {
     const Update& u = g_.updates[static_cast<size_t>(n.target)];
     auto& slots = state_.of_update[static_cast<size_t>(n.target)];
-    std::vector<Tensor> clipped;
+    if (u.idle) return;
     for (size_t i = 0; i < slots.size(); ++i) {
       const Tensor& whole = g_.externals[static_cast<size_t>(u.externals[i])].tensor;
       slots[i].param = u.shards[i] ? copied(boxed(whole.detach(), u.shards[i])) : whole.detach();
       slots[i].grad = n.in[i] == kNoValue ? Tensor() : at(n.in[i]);
-      slots[i].param.set_grad(slots[i].grad);
-      if (slots[i].grad.defined()) clipped.push_back(slots[i].param);
-    }
-    if (u.clip_grad_max_norm >= 0) {
-      optim::clip_grad_norm(clipped, u.clip_grad_max_norm, u.clip_grad_norm_type);
-      for (auto& s : slots) s.grad = s.param.grad();
+      if (auto it = clipped_.find({n.target, static_cast<int32_t>(i)}); it != clipped_.end())
+        slots[i].grad = it->second;
     }
     optim::update(u.rule, slots);
     size_t next = 0;
@@ -176,6 +179,32 @@ class Interpreter {
       if (u.shards[i]) make(n, next++, slots[i].param);
       slots[i].grad = {};
     }
+  }
+
+  void clip(const Node& n) {
+    const GradClip& c = g_.clips[static_cast<size_t>(n.target)];
+    std::vector<Array> parts;
+    std::vector<const GlobalSpec*> specs;
+    bool wide = false;
+    for (auto& own : c.of) {
+      Tensor& grad = clipped_[own];
+      if (!grad.defined())
+        for (auto& update : g_.nodes)
+          if (update.kind == NodeKind::kUpdate && update.target == own.update)
+            grad = copied(at(update.in[static_cast<size_t>(own.slot)]));
+      parts.push_back(grad.array());
+      specs.push_back(grad.spec());
+      wide = wide || grad.dtype() == float64;
+    }
+    std::vector<Array> present;
+    for (auto& a : parts)
+      if (a.defined()) present.push_back(a);
+    if (c.how.by == optim::Clip::By::kValue) return kernels::clamp_all(present, -c.how.limit, c.how.limit);
+    const auto [norm, factor] = optim::clipping_of(c.how, parts, specs, wide);
+    if (factor < 1) kernels::scale_all(present, factor);
+    Array value = Array::empty({}, float32);
+    kernels::fill(value, Scalar(norm));
+    make(n, 0, Tensor::local(std::move(value)));
   }
 
   void fused(const Node& n) {
@@ -193,6 +222,8 @@ class Interpreter {
   Graph& g_;
   OptimizerState& state_;
   std::vector<Tensor> of_;
+  std::vector<bool> late_;  // nodes that come when all gradients are there; empty: in their order
+  std::map<GradClip::Of, Tensor> clipped_;
   const RandomState before_;
   int64_t micro_batch_ = 0;
 };

@@ -93,7 +93,15 @@ std::string call_text(const Graph& g, const Node& n) {
         for (int32_t e : g.updates[static_cast<size_t>(n.target)].externals)
           of += (of.empty() ? "" : ", ") +
               (e >= 0 && e < static_cast<int32_t>(g.externals.size()) ? g.externals[static_cast<size_t>(e)].name : "?");
-      return fmt::format("update {} [{}] by ({})", n.target, of, args);
+      const bool idle = n.target >= 0 && n.target < static_cast<int32_t>(g.updates.size()) &&
+          g.updates[static_cast<size_t>(n.target)].idle;
+      return fmt::format("{} {} [{}] by ({})", idle ? "no update" : "update", n.target, of, args);
+    }
+    case NodeKind::kClip: {
+      if (n.target < 0 || n.target >= static_cast<int32_t>(g.clips.size())) return "clip ?";
+      const GradClip& c = g.clips[static_cast<size_t>(n.target)];
+      return fmt::format("clip {} gradients to {} {:g}", c.of.size(),
+                         c.how.by == optim::Clip::By::kNorm ? "the norm" : "values of", c.how.limit);
     }
     case NodeKind::kFused: {
       std::string ops;

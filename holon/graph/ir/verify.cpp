@@ -166,6 +166,7 @@ class Verifier {
       case NodeKind::kAssign: return check_assign(n);
       case NodeKind::kUpdate: return check_update(n);
       case NodeKind::kFused: return check_fused(n);
+      case NodeKind::kClip: return check_clip(n);
     }
     wrong(n, "its kind is none");
   }
@@ -343,6 +344,21 @@ class Verifier {
           d.spec == (at ? at : p.spec) || (!at && d.spec && p.spec && d.spec == optim::state_spec(u.rule, e.tensor));
       if (!fits) wrong(n, "the gradient of \"{}\" is in another layout than it is updated in", e.name);
     }
+  }
+
+  void check_clip(const Node& n) const {
+    if (n.target < 0 || n.target >= static_cast<int32_t>(g_.clips.size()))
+      wrong(n, "it is clipping {}, which there is none", n.target);
+    const GradClip& c = g_.clips[static_cast<size_t>(n.target)];
+    counts(n, 0, c.how.by == optim::Clip::By::kNorm ? 1 : 0);
+    if (n.section != Section::kOnceAfter) wrong(n, "it clips before all gradients are there");
+    for (auto& at : c.of)
+      if (at.update < 0 || at.update >= static_cast<int32_t>(g_.updates.size()) || at.slot < 0 ||
+          at.slot >= static_cast<int32_t>(g_.updates[static_cast<size_t>(at.update)].externals.size()))
+        wrong(n, "it clips the gradient of slot {} of update {}, which there is none", at.slot, at.update);
+    for (ValueId v : n.out)
+      if (const Value& norm = g_.value(v); norm.spec || norm.dtype != float32 || norm.shape.size() != 0)
+        wrong(n, "its norm is not a local float32 without axes");
   }
 
   void check_fused(const Node& n) const {

@@ -33,8 +33,11 @@ class Join {
     if (std::string name = match_updates(); !name.empty()) return name;
     for (auto& n : f_.nodes)
       if (is_per_batch(n.section)) add(n);
-    for (ValueId v : f_.outputs) {
-      if (of(v) == kNoValue) return "an output";
+    for (size_t o = 0; o < f_.outputs.size(); ++o) {
+      const ValueId v = f_.outputs[o];
+      const Node* by = maker(f_, f_made_by_, v);
+      const bool once = by && by->section == Section::kOnceAfter;  // what is made of the norm of the gradients
+      if (of(v) == kNoValue && !(once && match(g_.outputs[o], v))) return "an output";
       g_.more_forms[static_cast<size_t>(form_) - 1].outputs.push_back(of(v));
     }
     g_.local_draws = std::max(g_.local_draws, f_.local_draws);

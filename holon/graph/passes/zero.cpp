@@ -51,6 +51,7 @@ class Zero {
     for (size_t i = 0; i < nodes; ++i) {
       if (g_.nodes[i].kind != NodeKind::kUpdate) continue;
       Update& u = g_.updates[static_cast<size_t>(g_.nodes[i].target)];
+      if (u.idle) continue;
       SmallVec<ValueId, 2> out;
       size_t next_out = 0;
       for (size_t k = 0; k < u.externals.size(); ++k) {
@@ -198,7 +199,7 @@ class Zero {
 std::vector<const GlobalSpec*> zero3_specs(const Graph& g, const PassOptions& options) {
   std::vector<const GlobalSpec*> specs(g.externals.size(), nullptr);
   for (auto& u : g.updates)
-    for (int32_t e : u.externals)
+    for (int32_t e : u.idle ? std::span<const int32_t>() : std::span<const int32_t>(u.externals))
       specs[static_cast<size_t>(e)] = shard_of(g.value(g.externals[static_cast<size_t>(e)].value), nullptr, options);
   return specs;
 }

@@ -127,17 +127,17 @@ std::string AgreeInstruction::str() const { return fmt::format("agree({}) on {}"
 
 UnscaleInstruction::UnscaleInstruction(LossScale& scale, const std::vector<Gradient>& gradients) : scale_(scale) {
   size_t optimizers = 0;
-  for (auto& g : gradients) optimizers = std::max(optimizers, static_cast<size_t>(g.optimizer) + 1);
-  arrays_.resize(optimizers);
-  specs_.resize(optimizers);
+  for (auto& g : gradients) optimizers = std::max(optimizers, static_cast<size_t>(g.optimizer + 1));
+  arrays_.resize(optimizers + 1);
+  specs_.resize(optimizers + 1);
   scale_.finite.assign(optimizers, 1);
   for (auto& g : gradients) {
-    const auto o = static_cast<size_t>(g.optimizer);
+    const auto o = g.optimizer < 0 ? optimizers : static_cast<size_t>(g.optimizer);
     if (g.in->defined()) {
       if (g.out != g.in) copies_.push_back({g.in, g.out});
       arrays_[o].push_back(*g.out);
     }
-    if (!g.spec) continue;
+    if (!g.spec || g.optimizer < 0) continue;
     const GlobalSpec* row = intern_spec(g.spec->placement, NdSbp::filled(g.spec->nd_sbp.size(), sbp::split(0)));
     if (std::find(specs_[o].begin(), specs_[o].end(), row) == specs_[o].end()) specs_[o].push_back(row);
   }
@@ -154,7 +154,7 @@ void UnscaleInstruction::run() {
     std::fill(found.begin(), found.end(), finite ? 0 : 1);
     optim::combine_over_ranks(specs_[o], 1, optim::Combine::kLargest, true, found);
     for (double other : found) finite = finite && other == 0;
-    scale_.finite[o] = finite;
+    if (o < scale_.finite.size()) scale_.finite[o] = finite;
   }
 }
 
@@ -164,24 +164,31 @@ std::string UnscaleInstruction::str() const {
   return fmt::format("divide {} gradients by the scale of the loss", n);
 }
 
+ClipInstruction::ClipInstruction(const optim::Clip& how, const std::vector<Gradient>& gradients, double* norm,
+                                 Array* out)
+    : how_(how), norm_(norm), out_(out) {
+  for (auto& g : gradients) {
+    parts_.push_back(*g.array);
+    if (g.array->defined()) own_.push_back(*g.array);
+    specs_.push_back(g.spec);
+    wide_ = wide_ || g.dtype == DType::kFloat64;
+  }
+}
+
+void ClipInstruction::run() {
+  if (!norm_) return kernels::clamp_all(own_, -how_.limit, how_.limit);
+  const auto [norm, factor] = optim::clipping_of(how_, parts_, specs_, wide_);
+  if (factor < 1) kernels::scale_all(own_, factor);
+  *norm_ = norm;
+  kernels::fill(*out_, Scalar(norm));
+}
+
+std::string ClipInstruction::str() const {
+  return fmt::format("clip {} gradients to {} {:g}", parts_.size(), norm_ ? "the norm" : "values of", how_.limit);
+}
+
 void UpdateInstruction::run() {
   if (scale_ && !scale_->finite[static_cast<size_t>(group_.optimizer)]) return;
-  if (group_.clip_grad_max_norm >= 0) {
-    // The norm is that of the tensors' gradients: leaves that stand for the parameters carry them.
-    std::vector<Tensor> carriers;
-    for (auto& s : group_.slots) {
-      Tensor t = s.param.detach();
-      t.set_grad(s.grad);
-      carriers.push_back(std::move(t));
-    }
-    std::vector<Tensor> gradients;
-    for (auto& s : group_.slots) gradients.push_back(s.grad);
-    optim::clip_grad_norm(carriers, group_.clip_grad_max_norm, group_.clip_grad_norm_type);
-    for (size_t i = 0; i < carriers.size(); ++i) group_.slots[i].grad = carriers[i].grad();
-    optim::update(group_.rule, group_.slots);
-    for (size_t i = 0; i < carriers.size(); ++i) group_.slots[i].grad = gradients[i];
-    return;
-  }
   if (!group_.recording) {
     optim::update(group_.rule, group_.slots);
     if (records_ && !looked_) records_ = next_update(group_).fits;

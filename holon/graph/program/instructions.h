@@ -208,7 +208,7 @@ class UnscaleInstruction final : public Instruction {
     const Array* in;
     Array* out;  // may be the same
     const GlobalSpec* spec;
-    int optimizer;
+    int optimizer;  // -1: none, whose gradients do not decide about an update
   };
   UnscaleInstruction(LossScale& scale, const std::vector<Gradient>& gradients);
   void run() override;
@@ -221,9 +221,31 @@ class UnscaleInstruction final : public Instruction {
   };
   LossScale& scale_;
   std::vector<Copy> copies_;
-  std::vector<std::vector<Array>> arrays_;             // of each optimizer, on this rank
+  std::vector<std::vector<Array>> arrays_;             // of each optimizer, on this rank; then of none
   std::vector<std::vector<const GlobalSpec*>> specs_;  // where else they are: a row over each placement
   std::vector<double> found_;
+};
+
+// Gradients clipped together.
+class ClipInstruction final : public Instruction {
+ public:
+  struct Gradient {
+    const Array* array;
+    const GlobalSpec* spec;
+    DType dtype;
+  };
+  // norm: what it was, also put into out; nullptr: by value.
+  ClipInstruction(const optim::Clip& how, const std::vector<Gradient>& gradients, double* norm, Array* out);
+  void run() override;
+  std::string str() const override;
+
+ private:
+  const optim::Clip how_;
+  std::vector<Array> parts_, own_;  // of all gradients; those that have a part on this rank
+  std::vector<const GlobalSpec*> specs_;
+  double* norm_;
+  Array* out_;
+  bool wide_ = false;
 };
 
 // The update of an optimizer's group.
@@ -239,8 +261,8 @@ class UpdateInstruction final : public Instruction {
  private:
   UpdateGroup& group_;
   const LossScale* scale_;
-  // Whether it takes place, and what norms are, the host decides. After the first run: whether kernels alone make it.
-  bool records_ = !scale_ && group_.clip_grad_max_norm < 0, looked_ = false;
+  // Whether it takes place the host decides. After the first run: whether kernels alone make it.
+  bool records_ = !scale_, looked_ = false;
 };
 
 // What the update's next step would be.

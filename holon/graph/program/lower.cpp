@@ -9,8 +9,8 @@ std::unique_ptr<Program> Lowering::run() {
   count_reads();
   find_buckets();
   bind_outside();
-  for (auto& u : g_.updates)
-    p_->updates.push_back({u.rule, {}, u.clip_grad_max_norm, u.clip_grad_norm_type, u.optimizer});
+  for (auto& u : g_.updates) p_->updates.push_back({u.rule, {}, u.optimizer});
+  p_->norms.reserve(g_.clips.size());  // addresses stay
   p_->schedule = pipeline_.schedule();
   run_section(Section::kOnceBefore, 0, 0);
   auto& tasks = pipeline_.tasks();
@@ -26,7 +26,7 @@ std::unique_ptr<Program> Lowering::run() {
   }
   for (int m = 0; m < micro_; ++m) put_out(m, true);
   for (auto& posted : releases_at_end_) release(posted);
-  if (g_.scaled) put_updates_last();
+  if (changes_gradients()) put_updates_last();
   run_section(Section::kOnceAfter, 0, 0);
   put_out(0, true);
   finish_outputs();
@@ -65,7 +65,8 @@ void Lowering::sort_nodes() {
 }
 
 bool Lowering::takes_part(const Node& n) const {
-  if (n.kind == NodeKind::kUpdate) return true;  // every rank knows all states, as after an eager step
+  if (n.kind == NodeKind::kUpdate || n.kind == NodeKind::kClip)
+    return true;  // every rank knows all states, as after an eager step
   for (ValueId v : n.out)
     if (member(v)) return true;
   for (ValueId v : n.in)
@@ -169,6 +170,7 @@ void Lowering::lower(const Node& n, int m) {
     case NodeKind::kAssign: return lower_assign(n, m);
     case NodeKind::kUpdate: return lower_update(n, m);
     case NodeKind::kFused: return lower_fused(n, m);
+    case NodeKind::kClip: return lower_clip(n, m);
   }
 }
 

@@ -193,17 +193,8 @@ void Lowering::lower_assign(const Node& n, int m) {
 
 void Lowering::put_updates_last() {
   auto& nodes = list(Section::kOnceAfter, 0, 0);
-  std::vector<bool> after(g_.values.size(), false);  // made of an update
-  std::vector<NodeId> first, last;
-  for (NodeId id : nodes) {
-    const Node& n = g_.nodes[static_cast<size_t>(id)];
-    bool waits = n.kind == NodeKind::kUpdate;
-    for (ValueId v : n.in) waits = waits || (v != kNoValue && after[static_cast<size_t>(v)]);
-    for (ValueId v : n.out) after[static_cast<size_t>(v)] = waits;
-    (waits ? last : first).push_back(id);
-  }
-  first.insert(first.end(), last.begin(), last.end());
-  nodes = std::move(first);
+  const std::vector<bool> after = after_gradients(g_);
+  std::stable_partition(nodes.begin(), nodes.end(), [&](NodeId n) { return !after[static_cast<size_t>(n)]; });
 }
 
 bool Lowering::may_change(ValueId v) {
@@ -219,12 +210,17 @@ bool Lowering::may_change(ValueId v) {
   return !window;
 }
 
-void Lowering::unscale_gradients() {
-  std::vector<UnscaleInstruction::Gradient> gradients;
+void Lowering::own_gradients() {
+  std::vector<UnscaleInstruction::Gradient> scaled;
   for (NodeId id : list(Section::kOnceAfter, 0, 0)) {
     const Node& n = g_.nodes[static_cast<size_t>(id)];
     if (n.kind != NodeKind::kUpdate) continue;
     for (size_t i = 0; i < n.in.size(); ++i) {
+      const GradClip::Of at{n.target, static_cast<int32_t>(i)};
+      const bool clipped = std::any_of(g_.clips.begin(), g_.clips.end(), [&](const GradClip& c) {
+        return std::find(c.of.begin(), c.of.end(), at) != c.of.end();
+      });
+      if (!g_.scaled && !clipped) continue;
       const ValueId v = n.in[i];
       need(v, 0);
       Array* in = const_cast<Array*>(array(v, 0));
@@ -235,17 +231,32 @@ void Lowering::unscale_gradients() {
         buffer = new_buffer(a.nbytes(), a.device);
         a.storage = p_->buffers[static_cast<size_t>(buffer)].storage;
         out = keep(std::move(a));
+        if (!g_.scaled) emit<CopyInstruction>(&n, 0, in, out, "a gradient that is clipped");
       }
-      unscaled_[{&n, i}] = {out, buffer};
-      gradients.push_back({in, out, g_.value(v).spec, g_.updates[static_cast<size_t>(n.target)].optimizer});
+      own_gradients_[at] = {out, buffer, &g_.value(v)};
+      scaled.push_back({in, out, g_.value(v).spec, g_.updates[static_cast<size_t>(n.target)].optimizer});
     }
   }
+  if (!g_.scaled) return;
   p_->loss_scale = std::make_unique<LossScale>();
-  emit<UnscaleInstruction>(nullptr, 0, *p_->loss_scale, gradients);
+  emit<UnscaleInstruction>(nullptr, 0, *p_->loss_scale, scaled);
+}
+
+void Lowering::lower_clip(const Node& n, int m) {
+  if (own_gradients_.empty()) own_gradients();
+  const GradClip& clip = g_.clips[static_cast<size_t>(n.target)];
+  std::vector<ClipInstruction::Gradient> gradients;
+  for (auto& at : clip.of) {
+    auto& [array, buffer, value] = own_gradients_.at(at);
+    gradients.push_back({array, value->spec, value->dtype});
+  }
+  double* norm = nullptr;
+  if (clip.how.by == optim::Clip::By::kNorm) norm = &p_->norms.emplace_back();
+  emit<ClipInstruction>(&n, m, clip.how, gradients, norm, n.out.empty() ? nullptr : fresh(n.out[0], m, {}, {}));
 }
 
 void Lowering::lower_update(const Node& n, int m) {
-  if (g_.scaled && unscaled_.empty()) unscale_gradients();
+  if (changes_gradients() && own_gradients_.empty()) own_gradients();
   const Update& u = g_.updates[static_cast<size_t>(n.target)];
   UpdateGroup& group = p_->updates[static_cast<size_t>(n.target)];
   size_t next_out = 0;
@@ -253,11 +264,12 @@ void Lowering::lower_update(const Node& n, int m) {
     const Value& v = g_.value(n.in[i]);
     const External& x = g_.externals[static_cast<size_t>(u.externals[i])];
     const Array* grad = array(n.in[i], m);
-    if (g_.scaled) {
-      auto [array, buffer] = unscaled_.at({&n, i});
-      grad = array;
-      if (buffer >= 0) p_->buffers[static_cast<size_t>(buffer)].life.last = now();
+    if (auto own = own_gradients_.find({n.target, static_cast<int32_t>(i)}); own != own_gradients_.end()) {
+      grad = own->second.array;
+      if (own->second.buffer >= 0)
+        p_->buffers[static_cast<size_t>(own->second.buffer)].life.last = u.idle ? now() - 1 : now();
     }
+    if (u.idle) continue;
     optim::Slot slot;
     slot.grad = v.spec ? Tensor::global(*grad, v.shape, v.dtype, v.spec) : Tensor::local(*grad);
     slot.param = x.tensor;
@@ -273,7 +285,7 @@ void Lowering::lower_update(const Node& n, int m) {
     }
     group.slots.push_back(std::move(slot));
   }
-  emit<UpdateInstruction>(&n, m, group, p_->loss_scale.get());
+  if (!u.idle) emit<UpdateInstruction>(&n, m, group, p_->loss_scale.get());
 }
 
 Array Lowering::window(const Array& a, const Dims& shape, const GlobalSpec* from, const GlobalSpec* to) const {

@@ -162,9 +162,12 @@ class Lowering {
   void lower_assign(const Node& n, int m);
   void lower_update(const Node& n, int m);
 
-  // Whether any update is left out is known when all gradients are there.
+  // Whether gradients are changed between backward and the updates: divided by the loss scale, or clipped. That
+  // begins when all of them are there.
+  bool changes_gradients() const { return g_.scaled || !g_.clips.empty(); }
   void put_updates_last();
-  void unscale_gradients();
+  void own_gradients();
+  void lower_clip(const Node& n, int m);
   // Whether nothing else lies where v does, or will be read there.
   bool may_change(ValueId v);
 
@@ -218,7 +221,12 @@ class Lowering {
   std::vector<Posted> releases_at_end_;
   std::unordered_map<ValueId, std::pair<const Node*, size_t>> place_in_bucket_;
   std::map<std::pair<const Node*, int>, std::unique_ptr<Bucket>> buckets_;
-  std::map<std::pair<const Node*, size_t>, std::pair<const Array*, int32_t>> unscaled_;  // gradients with their buffers
+  struct OwnGradient {
+    const Array* array;
+    int32_t buffer;  // -1: that of the value
+    const Value* value;
+  };
+  std::map<GradClip::Of, OwnGradient> own_gradients_;  // that may be changed, of the updates' slots
   std::unordered_map<ValueId, const SumInBackground*> summing_;
   std::unordered_map<const SumInBackground*, int32_t> summed_from_;  // buffers
 };

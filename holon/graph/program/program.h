@@ -82,7 +82,6 @@ struct Draws : DrawStart {
 struct UpdateGroup {
   optim::Rule rule;
   std::vector<optim::Slot> slots;
-  double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
   int optimizer = 0;
   // Of a recorded update: where its launches find their numbers, whether it is being recorded, and what was.
   const kernels::UpdateNumbers* there = nullptr;
@@ -117,6 +116,7 @@ struct Program {
   std::vector<std::vector<RowPiece>> moved_rows;
   std::deque<UpdateGroup> updates;
   std::unique_ptr<LossScale> loss_scale;  // nullptr: losses have none
+  std::vector<double> norms;              // of the last step: what gradients were clipped by, of Graph::clips by norm
   std::vector<std::unique_ptr<HandOverState>> hand_overs;
   std::vector<TaskRange> tasks;
   Schedule schedule;

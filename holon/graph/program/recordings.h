@@ -4,9 +4,9 @@
 // step's draws begin from a block of device memory that is written before each step. So do updates, whose numbers (the
 // learning rate, what depends on the step) are there, too, and collectives between devices, in a branch of their own
 // beside the computing where they are summed in the background. What needs the host (an op without a kernel on the
-// device, a number that is read back, an update that clips or depends on finite gradients) or hands over between stages
-// stays as it is. The first step finds out, the second one records, and a recording that fails is never tried again:
-// then everything is launched one by one.
+// device, a number that is read back, a clipping, an update that depends on finite gradients) or hands over between
+// stages stays as it is. The first step finds out, the second one records, and a recording that fails is never tried
+// again: then everything is launched one by one.
 //
 // NCCL wants a collective to be recorded, or not, by all ranks of its group alike, and a recording to be launched by
 // all that it was recorded with. So ranks compare before the second step what they would record; those whose programs

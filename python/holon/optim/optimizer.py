@@ -109,19 +109,20 @@ class Optimizer:
                         p.grad.zero_()
 
     def clip_grad(self, error_if_nonfinite=False):
-        """Clips the gradients of each group that has a "clip_grad_max_norm" by that group's norm ("clip_grad_norm_type": 2)."""
-        clipped = False
+        """Clips the gradients of the groups that have a "clip_grad_max_norm" ("clip_grad_norm_type": 2).
+
+        Groups with the same limit and type are clipped together, by the norm of all their gradients. Returns the norms before, one for
+        each limit, in the order of the groups.
+        """
+        together = {}
         for group in self.param_groups:
-            if group.get("clip_grad_max_norm") is not None:
-                clipped = True
-                _C.clip_grad_norm(
-                    group["params"],
-                    float(group["clip_grad_max_norm"]),
-                    float(group.get("clip_grad_norm_type", 2.0)),
-                    error_if_nonfinite,
-                )
-        if not clipped:
+            limit = group.get("clip_grad_max_norm")
+            if limit is not None:
+                key = float(limit), float(group.get("clip_grad_norm_type", 2.0))
+                together.setdefault(key, []).extend(group["params"])
+        if not together:
             warnings.warn("clip_grad() does nothing: no group has a 'clip_grad_max_norm'.", stacklevel=2)
+        return [_C.clip_grad_norm(params, *key, error_if_nonfinite) for key, params in together.items()]
 
     def step(self, closure=None):
         """Updates every parameter that has a gradient. closure: computes the loss and gradients first; its result is returned."""

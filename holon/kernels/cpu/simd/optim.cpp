@@ -90,7 +90,13 @@ void lamb_norms(void* const* a, int64_t n, const UpdateNumbers& c, double* sums)
 template <class T, NormKind kind>
 double norm_sum(const void* x, int64_t n, double power) {
   const T *p = static_cast<const T*>(x), y = static_cast<T>(power);
-  return sum_of<T>(n, [p, y](int64_t i) { return rules::norm_term<kind>(p[i], y); });
+  // In double, where squares of floats are exact: the norm of a tensor hardly depends on how ranks divide it.
+  return sum_of<double>(n, [p, y](int64_t i) {
+    if constexpr (kind == NormKind::kPowers)
+      return static_cast<double>(rules::norm_term<kind>(p[i], y));
+    else
+      return rules::norm_term<kind>(static_cast<double>(p[i]), 0.0);
+  });
 }
 // A NaN anywhere is the result: it wins every comparison.
 template <class T, bool largest>

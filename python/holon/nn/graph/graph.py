@@ -158,6 +158,11 @@ class Graph(Pictures, metaclass=_GraphType):
             raise IndexError(f"stats: signature {signature} of {n}. Call the graph, or compile(*inputs), first.")
         return self._core.stats(signature % n)
 
+    def grad_norms(self):
+        """By what the last call clipped gradients, before it did, as a list of numbers: the norms of clip_grad_norm_() in build(), in the
+        order of the calls, then those of the optimizers' groups with a "clip_grad_max_norm", as clip_grad() of the optimizer has them."""
+        return self._core.grad_norms()
+
     @property
     def name(self):
         """The class's, for messages."""
