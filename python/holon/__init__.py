@@ -85,6 +85,7 @@ _SUBMODULES = {
     "backends",
     "boxing",
     "comm",
+    "cpu",
     "cuda",
     "data",
     "distributed",

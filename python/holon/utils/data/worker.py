@@ -2,7 +2,7 @@
 
 A batch lies in a memfd, whose descriptor is passed on: its arrays are not copied on the way, nothing has a name in a file system,
 and a small /dev/shm does not matter. A worker that ends, however, ends its socket, which the loader sees at once; and the other
-way round. A forked worker leaves the world of its parent: it has one thread, memory of its own and a world of one rank.
+way round. A forked worker has one thread and memory of its own, as any fork, and is in a world of one rank.
 """
 
 import mmap
