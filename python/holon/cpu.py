@@ -1,5 +1,5 @@
-"""Memory of the CPU's tensors: what they hold, what is kept for the next ones, and how much of both there may be. All of it is of this
-process, also where its threads are ranks."""
+"""Memory of the CPU's tensors: what they hold, what is kept for the next ones, and how much of both there may be. All of
+it is of this process, also where its threads are ranks."""
 
 from . import _C
 
@@ -18,7 +18,8 @@ __all__ = [
 
 
 def memory_stats():
-    """Returns a dict of bytes: in_use_bytes, which tensors hold; peak_bytes, the most that they have held; cached_bytes, free and kept."""
+    """Returns a dict of bytes: in_use_bytes, which tensors hold; peak_bytes, the most that they have held; cached_bytes,
+    which are free and kept."""
     return _C.memory_stats()
 
 
@@ -54,8 +55,9 @@ def memory_limit():
 
 
 def set_memory_limit(bytes):
-    """Sets the most bytes that tensors may take in all, what is kept for the next ones included; None: no limit. An allocation beyond it
-    first gives back what is kept, and is a RuntimeError if that is not enough. HOLON_MEMORY_LIMIT_MB sets it from the start."""
+    """Sets the most bytes that tensors may take in all, what is kept for the next ones included; None: no limit. An
+    allocation beyond it first gives back what is kept, and is a RuntimeError if that is not enough.
+    HOLON_MEMORY_LIMIT_MB sets it from the start."""
     _C.set_memory_limit(bytes)
 
 
@@ -65,7 +67,7 @@ def cache_high_water_mark():
 
 
 def set_cache_high_water_mark(bytes):
-    """Sets how many bytes of free memory are kept for the next tensors: what is more goes back to the system, the longest unused first.
-    None, as at first: as many as tensors have held at a time, or 64 MiB. Blocks of up to 1 MiB are kept in any case.
-    HOLON_CACHE_HIGH_WATER_MB sets it from the start."""
+    """Sets how many bytes of free memory are kept for the next tensors: what is more goes back to the system, the longest
+    unused first. None, as at first: as many as tensors have held at a time, or 64 MiB. Blocks of up to 1 MiB are kept in
+    any case. HOLON_CACHE_HIGH_WATER_MB sets it from the start."""
     _C.set_cache_high_water(bytes)

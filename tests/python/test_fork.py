@@ -120,6 +120,42 @@ def test_too_much_to_copy_is_said_by_the_childs_first_tensor(tmp_path):
     assert done.stdout.count("well") == 2
 
 
+WORKERS = """
+import holon as flow
+from holon.utils.data import DataLoader, Dataset
+
+rank = flow.env.get_rank()
+ranks = flow.placement("cpu", [0, 1])
+rows = flow.arange(5).to_global(ranks, flow.sbp.broadcast).to_global(ranks, flow.sbp.split(0))  # 3 and 2
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        assert (rows * 2).to_local().tolist() == [[0, 2, 4], [6, 8]][rank]
+        try:
+            rows.to_global(ranks, flow.sbp.broadcast)
+        except RuntimeError as e:
+            assert f"was forked from rank {rank} of 2" in str(e), e
+        else:
+            raise AssertionError("a worker has communicated")
+        return 10 * flow.env.get_rank() + i
+
+assert [b.tolist() for b in DataLoader(Numbers(), 2, num_workers=2)] == [[10 * rank, 10 * rank + 1], [10 * rank + 2, 10 * rank + 3]]
+flow.comm.barrier()
+print("well", flush=True)
+"""
+
+
+def test_workers_are_of_their_rank(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(WORKERS)
+    done = launch(path, 2, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("well") == 2
+
+
 THREADS = """
 import os, signal
 import numpy as np
@@ -159,6 +195,31 @@ def test_a_child_of_a_process_with_threads_does_not_hang(tmp_path, runtime):
             pytest.skip("LLVM's OpenMP runtime (Debian's libomp5) is not installed")
         extra = {"LD_PRELOAD": LLVM[-1]}
     done = run(THREADS, tmp_path, **extra)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "well\n"
+
+
+BATCHES = """
+import os
+import numpy as np
+import holon as flow
+from holon.utils.data import DataLoader, TensorDataset
+
+(batch,) = next(iter(DataLoader(TensorDataset(flow.full((50_000,), 3.0)), batch_size=50_000, num_workers=1)))
+pid = os.fork()
+if pid == 0:
+    batch.fill_(7)
+    os._exit(0 if batch.numpy().min() == 7 else 1)
+assert os.waitpid(pid, 0)[1] == 0
+assert batch.numpy().min() == batch.numpy().max() == 3
+batch.add_(1)
+assert batch.numpy().min() == batch.numpy().max() == 4
+print("well")
+"""
+
+
+def test_batches_of_workers_are_no_childs_to_write(tmp_path):
+    done = run(BATCHES, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "well\n"
 
