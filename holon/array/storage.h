@@ -1,8 +1,9 @@
-// Memory of arrays. One allocator per process serves all CPU memory from cached blocks.
+// Memory of arrays. One allocator per process serves all CPU memory from cached blocks; memory.h bounds it.
 //
 // In a world of several processes its memory is one sparse memfd, the arena, which peers on the same host map too: what
 // a rank computes lies where its peers can read it, and a collective needs one copy. Nothing has a name in a file
-// system, so nothing is left behind after a crash, and the size of /dev/shm does not matter.
+// system, so nothing is left behind after a crash, and the size of /dev/shm does not matter. A forked process gets a
+// copy of it (arena.h).
 #pragma once
 
 #include <cstddef>
@@ -46,9 +47,6 @@ struct Arena {
 };
 // The arena of this process; made on first use.
 const Arena& process_arena();
-// For a process that was just forked, before its other threads: new memory is its own from now on, while tensors made
-// before still read what the parent has.
-void leave_arena();
 
 // Raw blocks from the same caching allocator, for buffers that are no array.
 void* allocate_block(size_t size_bytes);

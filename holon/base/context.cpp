@@ -13,6 +13,13 @@ namespace holon {
 
 constinit thread_local Context* Context::current_ = nullptr;
 
+namespace detail {
+// Read where the process forks (fork.cpp), which must not be what makes it.
+static constinit std::atomic<const Context*> of_this_process{nullptr};
+const Context* process_context();
+const Context* process_context() { return of_this_process.load(); }
+}  // namespace detail
+
 namespace {
 
 // The first of the names that the environment has; a value that is no number is the user's error.
@@ -72,7 +79,9 @@ Context& Context::of_process() {
     int local = of({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}, "SLURM_LOCALID").value_or(rank);
     int local_world = of({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}, "")
                           .value_or(slurm ? tasks_of_node() : world);
-    return new Context(rank, world, local, local_world);
+    auto* made = new Context(rank, world, local, local_world);
+    detail::of_this_process.store(made);
+    return made;
   }();
   return *context;
 }

@@ -11,6 +11,10 @@ namespace {
 constexpr Setting kTable[] = {
     {"HOLON_ARENA_GB", "0", "Address space of a rank's shared arena in GiB; 0 means four times the machine's memory."},
     {"HOLON_BOXING_POLICY", "silent", "What an op does when it must move data by itself: silent, warn or raise."},
+    {"HOLON_CACHE_HIGH_WATER_MB", "",
+     "MiB of free CPU memory that are kept for the next arrays; what is more goes back to the system. Empty: as much "
+     "as "
+     "has been in use at a time."},
     {"HOLON_CHECK", "0", "1 checks that values given as broadcast are alike on every rank."},
     {"HOLON_COMM_TIMEOUT_S", "300", "Seconds after which a collective that some rank has not joined is an error."},
     {"HOLON_CUDA_GRAPHS", "1",
@@ -20,6 +24,9 @@ constexpr Setting kTable[] = {
     {"HOLON_CUDA_LINKS", "1",
      "1 lets pipeline stages on cuda devices hand data over from device to device, 0 through the host's memory."},
     {"HOLON_DATA_DIR", "", "Folder of data sets: MNIST's files lie in its folder mnist."},
+    {"HOLON_FORK_COPY_MB", "1024",
+     "MiB of a rank's tensors that are copied for a process that forks from it. If they are more, the child makes no "
+     "tensors."},
     {"HOLON_FUSED_KERNELS", "1",
      "1 lets nn.Graph compile a chain of element-wise ops into one kernel of a cuda device, 0 runs them there one by "
      "one."},
@@ -33,6 +40,8 @@ constexpr Setting kTable[] = {
     {"HOLON_MACHINE_COSTS", "",
      "Figures that boxing is planned by, as sync=1e-6,copy=1e10 (holon/cost/machine.h); the rest is measured, or built "
      "in after fixed."},
+    {"HOLON_MEMORY_LIMIT_MB", "0",
+     "MiB of CPU memory that the arrays of a process may take, free memory that is kept included; 0 means no limit."},
     {"HOLON_NET_INTERFACE", "",
      "Network interface to other hosts, e.g. eth0; empty takes the one that leads to MASTER_ADDR."},
     {"HOLON_OVERLAP", "",

@@ -19,6 +19,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 #include "holon/base/trace_parts.h"
 
 namespace holon::tracing {
@@ -54,7 +55,7 @@ struct Buffer {
 };
 
 struct File {
-  std::mutex mutex;
+  ProcessMutex mutex;
   int fd = -1;
   pid_t pid = 0;
   std::string path;
@@ -149,6 +150,29 @@ Buffer& my_buffer() {
   thread_local Owner owner;
   return *owner.buffer;
 }
+
+// A forked process traces as one of its own where its parent has written nothing yet; else not at all. What the parent
+// has not written yet is the parent's, and a thread that is not here may have been at its buffer.
+int forking_thread = 0;
+[[maybe_unused]] const bool forks = at_fork({
+    .before = [] { forking_thread = static_cast<int>(syscall(SYS_gettid)); },
+    .in_child =
+        [] {
+          File& f = file();
+          if (f.pid != 0) detail::on.store(false);
+          static auto* left = new std::vector<std::shared_ptr<Buffer>>;
+          std::erase_if(f.buffers, [](auto& b) {
+            if (!b->mutex.try_lock()) {
+              left->push_back(b);
+              return true;
+            }
+            b->events.clear();
+            if (b->thread == forking_thread) b->thread = static_cast<int>(syscall(SYS_gettid));
+            b->mutex.unlock();
+            return false;
+          });
+        },
+});
 
 void add_key(std::string& args, std::string_view key) {
   if (!args.empty()) args += ',';

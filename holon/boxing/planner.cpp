@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 #include "holon/boxing/search.h"
 
 namespace holon::boxing {
@@ -299,7 +300,7 @@ class PlanCache {
   }
 
   static constexpr size_t kGeneration = 4096;
-  std::mutex mutex_;
+  ProcessMutex mutex_;
   std::unordered_map<Key, Plan, KeyHash> young_, old_;
 };
 

@@ -11,10 +11,13 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/fork.h"
 #include "holon/base/parallel.h"
 #include "holon/base/settings.h"
 #include "holon/comm/communicator.h"
@@ -30,6 +33,7 @@ struct Work::State {
 
   std::mutex mutex;
   std::condition_variable changed;
+  const ForkMark mark;
   std::atomic<bool> done = false;
   std::exception_ptr error;
   CommStats stats;  // of the job, until a wait() has taken them
@@ -60,6 +64,8 @@ class Background {
     thread_ = std::thread([this] { run(); });
   }
   ~Background() { end(); }
+
+  bool inherited() const { return mark_.inherited(); }
 
   void end() {
     if (!thread_.joinable()) return;
@@ -133,6 +139,7 @@ class Background {
     return state;
   }
 
+  const ForkMark mark_;
   const std::shared_ptr<World> world_;
   std::unique_ptr<Context> context_;
   std::mutex mutex_;
@@ -145,6 +152,12 @@ class Background {
 namespace {
 
 struct BackgroundPart {
+  ~BackgroundPart() { leave_inherited(); }
+  // Its thread is the parent's, and nobody may wait for it.
+  void leave_inherited() {
+    if (background && background->inherited()) (void)background.release();
+  }
+
   std::unique_ptr<Background> background;
   int overlap = -1;  // what background_pays() has found
 };
@@ -155,6 +168,7 @@ BackgroundPart& part() { return Context::current().part<BackgroundPart>(); }
 
 Work run_in_background(std::function<void()> job) {
   auto& p = part();
+  p.leave_inherited();
   if (!p.background) {
     p.background = std::make_unique<Background>();
     // A process ends without destroying its context, and a thread must not run on into that. (Registered after the
@@ -164,8 +178,9 @@ Work run_in_background(std::function<void()> job) {
       static pid_t process;
       of_process = p.background.get();
       process = getpid();
+      // Of a fork of a fork there may be several.
       std::atexit([] {
-        if (getpid() == process) of_process->end();  // a fork has no such thread
+        if (getpid() == std::exchange(process, 0)) of_process->end();  // a fork has no such thread
       });
     }
   }
@@ -182,6 +197,10 @@ void Work::wait() {
     std::unique_lock lock(s.mutex);
     while (!s.changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return s.done.load(); })) {
       lock.unlock();
+      if (s.mark.inherited())
+        fail_runtime("what runs in the background of process {} is not done by {}, which was forked from it. Wait for "
+                     "it before the fork.",
+                     getppid(), getpid());
       if (auto poll = blocking_hooks().poll) poll();
       lock.lock();
     }
@@ -211,6 +230,9 @@ bool background_pays() {
   return p.overlap;
 }
 
-void end_background() { part().background.reset(); }
+void end_background() {
+  part().leave_inherited();
+  part().background.reset();
+}
 
 }  // namespace holon::comm

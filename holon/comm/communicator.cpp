@@ -72,8 +72,10 @@ SmallVec<const void*, 64> shifted(std::span<const std::byte* const> peers, size_
 
 World& world() {
   CommPart& p = part();
+  if (p.world && p.world->size() > 1) p.world->require_own("a group of several ranks");
   if (!p.world) [[unlikely]] {
     Context& c = Context::current();
+    if (c.world_size() > 1 && !c.ranks_are_threads() && !forked_from().empty()) fail_forked("a group of several ranks");
     HOLON_CHECK(!c.ranks_are_threads(), "a rank that is a thread has no world");
     p.world = c.world_size() == 1 ? make_thread_world(std::make_shared<ThreadBlock>(1), 0) : join_processes(c);
   }

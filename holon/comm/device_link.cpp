@@ -11,6 +11,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
 #include "holon/comm/device_communicator.h"
@@ -51,6 +52,7 @@ struct DeviceLink::Making {
   std::unique_ptr<LinkMail> mail;
   std::unique_ptr<DeviceWire> wire;
   std::string why;  // kNone
+  const ForkMark mark;
 
   std::string give_up(int64_t since_ns) const {
     const int peer = world->rank() == from ? to : from;
@@ -123,7 +125,8 @@ DeviceLink::DeviceLink(int from, int to, Device device)
 DeviceLink::~DeviceLink() {
   making_->dropped.store(true);
   BlockingScope unlocked;
-  while (making_->state.load() == Making::kBegun) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (making_->state.load() == Making::kBegun && !making_->mark.inherited())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 DeviceWire& DeviceLink::wire() {
@@ -211,6 +214,7 @@ double DeviceLink::timeout_s() const { return making_->world->timeout_s(); }
 
 bool DeviceLink::idle() {
   const Making& m = *making_;
+  if (m.mark.inherited()) return true;
   if (m.state.load() != Making::kReady || m.world->rank() != from_ || count_ == 0) return true;
   if (m.world->block().aborted().is_set()) return true;
   const bool seen = m.world->host_of(to_) == m.world->host_of(from_);

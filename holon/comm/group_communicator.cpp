@@ -37,6 +37,7 @@ GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int i
 GroupCommunicator::~GroupCommunicator() = default;
 
 std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, const void* data, size_t bytes) {
+  world_.require_own(info.op);
   if (group_.header->failed.state.load() != 0) [[unlikely]]
     raise_failed();
   ++stats_.calls;
@@ -75,6 +76,7 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
 void GroupCommunicator::close() {
   if (!open_) return;
   open_ = false;
+  world_.require_own(my_details().op);
   if (must_wait_) arrive_and_wait();
   work_ns_ = 0;
   bounce_ = Bounce();

@@ -130,6 +130,11 @@ void HandOver::connect(const PullsOf& pulls_of) {
 }
 
 HandOver::~HandOver() {
+  if (world_.inherited()) {
+    (void)remote_.release();  // its connections are the parent's
+    bounce_.leave();
+    return;
+  }
   if (!group_.header || group_.header->failed.state.load() != 0 || std::uncaught_exceptions() > 0) {
     bounce_.leave();
     return;
@@ -155,6 +160,7 @@ void HandOver::arrive(int slot, uint64_t round) {
 }
 
 void HandOver::check_failed() const {
+  world_.require_own("a hand-over");
   auto& failed = group_.header->failed;
   if (failed.state.load() == 0) [[likely]]
     return;
@@ -298,6 +304,7 @@ void HandOver::post(const CallInfo& info, const void* data, size_t bytes, std::s
 
 bool HandOver::try_release() {
   if (giver_ < 0 || held_ == 0) return true;
+  world_.require_own(posting_.op);
   if (have_arrived(readers_, held_)) {
     held_ = 0;
     return true;
@@ -310,6 +317,7 @@ bool HandOver::try_release() {
 
 void HandOver::release() {
   if (giver_ < 0 || held_ == 0) return;
+  world_.require_own(posting_.op);
   wait_for(readers_, held_, posting_, work_ns_);
   held_ = 0;
 }

@@ -1,5 +1,7 @@
 #include "holon/comm/world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "holon/base/blocking.h"
@@ -32,9 +34,17 @@ World::World(int rank, int size, ControlBlock block, int cores, bool threads, Ho
   answer_for(block_.rank_entry(rank).report);
 }
 
+void fail_forked(const char* op) {
+  fail_runtime("{}: process {} was forked from {} and is no rank: only that one communicates. Compute on local tensors "
+               "here and hand values over (a pipe, a queue), communicate before the fork, or start ranks by the "
+               "launcher.",
+               op ? op : "a collective", getpid(), forked_from());
+}
+
 Network& World::network() const { internal_error(__FILE__, __LINE__, "network", "a world of one host has no network"); }
 
 bool World::abort(const std::string& reason) {
+  if (inherited()) return false;
   if (block_.aborted().state.load() != 0) return false;
   // Before the others hear of it: they end soon after, and the launcher must not take them for the cause.
   report_failure(rank_);
@@ -45,6 +55,7 @@ bool World::abort(const std::string& reason) {
 }
 
 void World::finish() {
+  if (inherited()) return;
   stop_answering(block_.rank_entry(rank_).report);
   block_.rank_entry(rank_).finished.store(1);
   block_.wake_all();

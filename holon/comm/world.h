@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/base/fork.h"
 #include "holon/comm/control.h"
 
 namespace holon::comm {
@@ -18,6 +19,9 @@ struct Hosts {
   std::vector<int> of_rank;
   std::vector<std::string> names;
 };
+
+// Says that a forked process was about to communicate. Pre: forked_from() is not empty.
+[[noreturn]] void fail_forked(const char* op);
 
 class World {
  public:
@@ -56,6 +60,15 @@ class World {
   // Tells the other hosts why a rank of this one has failed.
   virtual void spread_abort(int rank, const std::string& reason) {}
 
+  // In a process that was forked from one of its ranks, which has nothing to say or to ask there: what would reach the
+  // others raises, or does nothing where a rank ends.
+  bool inherited() const { return mark_.inherited(); }
+  // Errors: the world is inherited. op: what was called.
+  void require_own(const char* op) const {
+    if (inherited()) [[unlikely]]
+      fail_forked(op);
+  }
+
   // True for the first reason of the world, which is the one that others see.
   bool abort(const std::string& reason);
   // This rank will not communicate any more.
@@ -67,6 +80,7 @@ class World {
 
  private:
   const int rank_, size_;
+  const ForkMark mark_;
   const ControlBlock block_;
   const Hosts hosts_;
   int64_t spin_ns_;

@@ -12,6 +12,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 #include "holon/base/log.h"
 #include "holon/base/parallel.h"
 #include "holon/base/settings.h"
@@ -33,7 +34,7 @@ struct MachineOfRank {
 
 // Equal machines are one. Never destroyed: plans are kept by their address.
 const Machine* intern(const Machine& m) {
-  static auto* mutex = new std::mutex;
+  static auto* mutex = new ProcessMutex;
   static auto* known = new std::deque<Machine>;
   std::lock_guard lock(*mutex);
   for (auto& k : *known)
@@ -146,7 +147,7 @@ void put_meetings(MachineCosts& costs, MeetingTimes times, bool spinning) {
 MachineCosts costs_of_threads(int ranks) {
   Wanted w = wanted();
   if (!w.measure) return parse_costs(w.figures, {});
-  static auto* mutex = new std::mutex;
+  static auto* mutex = new ProcessMutex;
   static auto* memory = new std::map<int, MachineCosts>;  // by the threads of a rank
   static auto* known = new std::map<int, MachineCosts>;
   BlockingScope unlocked;

@@ -1,12 +1,17 @@
 #include "holon/data/loader.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 #include "holon/base/log.h"
 #include "holon/base/parallel.h"
 #include "holon/base/settings.h"
@@ -98,19 +103,19 @@ LoaderPosition DataLoader::after(LoaderPosition at) const {
   return at.batch < batches_per_epoch() ? LoaderPosition{at.epoch, at.batch + 1} : LoaderPosition{at.epoch + 1, 0};
 }
 
-DataLoader::Made DataLoader::make(LoaderPosition at) {
+DataLoader::Made DataLoader::make(LoaderPosition at, Order& order) const {
   Made made;
   if (at.batch >= batches_per_epoch()) return made;
   try {
     const int64_t n = dataset_->size(), begin = at.batch * options_.batch_size;
-    if (order_epoch_ != at.epoch) {
+    if (order.epoch != at.epoch) {
       if (options_.shuffle) {
-        order_ = permutation(options_.seed, static_cast<uint64_t>(at.epoch), n);
+        order.samples = permutation(options_.seed, static_cast<uint64_t>(at.epoch), n);
       } else {
-        order_.resize(static_cast<size_t>(n));
-        std::iota(order_.begin(), order_.end(), 0);
+        order.samples.resize(static_cast<size_t>(n));
+        std::iota(order.samples.begin(), order.samples.end(), 0);
       }
-      order_epoch_ = at.epoch;
+      order.epoch = at.epoch;
     }
     made.samples = std::min(options_.batch_size, n - begin);
     int64_t first = 0, count = made.samples;
@@ -119,8 +124,8 @@ DataLoader::Made DataLoader::make(LoaderPosition at) {
       std::tie(first, count) = part_rows(made.samples, options_.placement, options_.sbp);
       if (count == 0) first = 0, count = 1;  // tells shape and dtype
     }
-    made.rows = dataset_->batch(
-        std::span<const int64_t>(order_).subspan(static_cast<size_t>(begin + first), static_cast<size_t>(count)));
+    made.rows = dataset_->batch(std::span<const int64_t>(order.samples)
+                                    .subspan(static_cast<size_t>(begin + first), static_cast<size_t>(count)));
     if (made.rows.empty()) fail_value("DataLoader: the dataset made a batch without tensors.");
     if (options_.pin_memory && !options_.placement)  // a global batch when it is one
       for (Tensor& rows : made.rows) rows = pinned(rows);
@@ -130,47 +135,65 @@ DataLoader::Made DataLoader::make(LoaderPosition at) {
   return made;
 }
 
+struct DataLoader::Ahead {
+  const ForkMark mark;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Made> ready;
+  bool stopping = false;
+  Order order;
+  std::thread thread;
+};
+
 void DataLoader::start() {
   if (options_.prefetch == 0) return;
-  stopping_ = false;
-  thread_ = std::thread([this, from = position_] { run(from); });
+  ahead_ = std::make_unique<Ahead>();
+  ahead_->thread = std::thread([this, from = position_, ahead = ahead_.get()] { run(*ahead, from); });
 }
 
 void DataLoader::stop() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
+  if (!ahead_) return;
+  if (ahead_->mark.inherited()) {  // the thread is that of the process that this one was forked from
+    (void)ahead_.release();
+    return;
   }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-  ready_.clear();
+  {
+    std::lock_guard lock(ahead_->mutex);
+    ahead_->stopping = true;
+  }
+  ahead_->changed.notify_all();
+  ahead_->thread.join();
+  ahead_.reset();
 }
 
-void DataLoader::run(LoaderPosition from) {
+void DataLoader::run(Ahead& ahead, LoaderPosition from) {
   // A rank's context is for one thread.
   Context own(0, 1, 0, 1);
   ContextGuard guard(own);
   set_num_threads(1);
   for (LoaderPosition at = from;; at = after(at)) {
-    Made made = make(at);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stopping_ || static_cast<int64_t>(ready_.size()) < options_.prefetch; });
-    if (stopping_) return;
-    ready_.push_back(std::move(made));
-    changed_.notify_all();
+    Made made = make(at, ahead.order);
+    std::unique_lock lock(ahead.mutex);
+    ahead.changed.wait(lock,
+                       [&] { return ahead.stopping || static_cast<int64_t>(ahead.ready.size()) < options_.prefetch; });
+    if (ahead.stopping) return;
+    ahead.ready.push_back(std::move(made));
+    ahead.changed.notify_all();
   }
 }
 
 std::vector<Tensor> DataLoader::next() {
   Made made;
   if (options_.prefetch == 0) {
-    made = make(position_);
+    made = make(position_, order_);
   } else {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !ready_.empty(); });
-    made = std::move(ready_.front());
-    ready_.pop_front();
-    changed_.notify_all();
+    if (ahead_->mark.inherited()) stop(), start();
+    Ahead& ahead = *ahead_;
+    std::unique_lock lock(ahead.mutex);
+    ahead.changed.wait(lock, [&] { return !ahead.ready.empty(); });
+    made = std::move(ahead.ready.front());
+    ahead.ready.pop_front();
+    ahead.changed.notify_all();
   }
   position_ = after(position_);
   if (made.error) std::rethrow_exception(made.error);

@@ -1,13 +1,9 @@
 // Batches of a dataset, made ahead of time by a thread, local or as global tensors.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "holon/base/context.h"
@@ -93,24 +89,23 @@ class DataLoader {
     int64_t samples = 0;
     std::exception_ptr error;
   };
-  Made make(LoaderPosition at);
+  struct Order {
+    std::vector<int64_t> samples;  // of this epoch
+    int64_t epoch = -1;
+  };
+  Made make(LoaderPosition at, Order& order) const;
   LoaderPosition after(LoaderPosition at) const;
+  struct Ahead;
   void start();
   void stop();
-  void run(LoaderPosition from);
+  void run(Ahead& ahead, LoaderPosition from);
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;
   LoaderPosition position_;
-  std::vector<int64_t> order_;  // of epoch order_epoch_
-  int64_t order_epoch_ = -1;
+  Order order_;
   Context* owner_;
-
-  std::thread thread_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Made> ready_;
-  bool stopping_ = false;
+  std::unique_ptr<Ahead> ahead_;  // a thread that makes batches
 };
 
 }  // namespace holon::data

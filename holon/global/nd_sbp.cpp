@@ -6,6 +6,7 @@
 
 #include "holon/array/dims.h"
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 
 namespace holon {
 
@@ -21,7 +22,7 @@ NdSbp::NdSbp(std::span<const Sbp> list) {
     key += static_cast<char>(s.is_split() ? s.axis : 0);
   }
   // Both are never destroyed: handles may outlive main().
-  static auto* mutex = new std::mutex;
+  static auto* mutex = new ProcessMutex;
   static auto* table = new std::unordered_map<std::string, std::unique_ptr<Data>>;
   std::lock_guard lock(*mutex);
   auto& slot = (*table)[key];

@@ -8,6 +8,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 
 namespace holon {
 
@@ -43,7 +44,7 @@ Placement::Placement(std::string_view type, const Dims& hierarchy, std::vector<i
   std::string key = fmt::format("{}{}{}:", static_cast<int>(device_type), simulated, hierarchy);
   for (int64_t r : ranks) key += std::to_string(r) + ",";
   // Both are never destroyed: handles may outlive main().
-  static auto* mutex = new std::mutex;
+  static auto* mutex = new ProcessMutex;
   static auto* table = new std::unordered_map<std::string, std::unique_ptr<Data>>;
   std::lock_guard lock(*mutex);
   auto& slot = (*table)[key];

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 
 namespace holon {
 
@@ -26,7 +27,7 @@ struct Equal {
 
 const GlobalSpec* intern_shared(const Placement& placement, const NdSbp& nd_sbp) {
   // Both are never destroyed: pointers may outlive main().
-  static auto* mutex = new std::mutex;
+  static auto* mutex = new ProcessMutex;
   static auto* table = new std::unordered_map<GlobalSpec, std::unique_ptr<GlobalSpec>, Hash, Equal>;
   std::lock_guard lock(*mutex);
   auto& slot = (*table)[GlobalSpec{placement, nd_sbp}];

@@ -9,6 +9,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 #include "holon/graph/cpp_optimizer.h"
 #include "holon/graph/graph_entry.h"
 #include "holon/kernels/cpu/copy.h"
@@ -24,12 +25,12 @@ struct Owners {
     uint64_t graph;
     std::string name;
   };
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::unordered_map<const TensorImpl*, Owner> of;
 };
 Owners& owners() {
-  static Owners o;
-  return o;
+  static auto* o = new Owners;  // never destroyed: graphs may be static objects
+  return *o;
 }
 
 uint64_t next_number() {

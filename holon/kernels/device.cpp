@@ -6,6 +6,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/on_device.h"
 
@@ -14,7 +15,7 @@ namespace holon::kernels {
 namespace {
 
 struct Forms {
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::map<std::string, AnyKernel, std::less<>> forms;
   std::map<std::string, int64_t, std::less<>> host_runs;
 };

@@ -6,14 +6,15 @@
 #include <map>
 #include <mutex>
 
+#include "holon/base/fork.h"
 #include "holon/registry/loading.h"
 
 namespace holon {
 
 std::vector<std::string> load_library(const std::string& path) {
-  static std::mutex mutex;
+  static auto* mutex = new ProcessMutex;
   static auto* loaded = new std::map<void*, std::vector<std::string>>;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(*mutex);
   std::error_code error;
   if (!std::filesystem::exists(path, error))
     fail_runtime(

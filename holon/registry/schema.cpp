@@ -7,13 +7,14 @@
 #include <set>
 
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 
 namespace holon {
 
 const char* intern_text(std::string_view text) {
-  static std::mutex mutex;
+  static auto* mutex = new ProcessMutex;
   static auto* texts = new std::set<std::string, std::less<>>;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(*mutex);
   auto it = texts->find(text);
   if (it == texts->end()) it = texts->emplace(text).first;
   return it->c_str();

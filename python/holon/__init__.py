@@ -87,6 +87,7 @@ _SUBMODULES = {
     "backends",
     "boxing",
     "comm",
+    "cpu",
     "cuda",
     "data",
     "distributed",

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "args.h"
+#include "holon/array/memory.h"
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/settings.h"
@@ -84,6 +85,16 @@ struct FirstFailure {
     exception = nb::borrow(e.value());
   }
 };
+
+std::optional<size_t> bytes_or_none(const char* call, nb::handle bytes) {
+  if (bytes.is_none()) return std::nullopt;
+  int64_t v;
+  if (!to_int(bytes.ptr(), &v)) fail_type("{}: bytes must be int or None, got {}.", call, describe(bytes.ptr()));
+  if (v < 0) fail_value("{}: {} bytes; give a number from 0 on, or None.", call, v);
+  return static_cast<size_t>(v);
+}
+
+nb::object bytes_or_none(std::optional<size_t> bytes) { return bytes ? nb::object(nb::int_(*bytes)) : nb::none(); }
 
 nb::list run_ranks(int n, nb::handle fn) {
   if (n < 1) fail_value("run_ranks: {} ranks; a world has at least one.", n);
@@ -264,6 +275,20 @@ void bind_ranks(nb::module_& m) {
       "reset_peak_memory", [] { reset_peak_memory(); }, "Counts the peak from now on.");
   m.def(
       "release_cached_memory", [] { release_cached_memory(); }, "Gives cached blocks back to the system.");
+  m.def(
+      "set_memory_limit", [](nb::handle bytes) { set_memory_limit(bytes_or_none("set_memory_limit", bytes)); },
+      "bytes"_a.none(), "The most bytes that arrays may take, cached ones included; None: no limit.");
+  m.def(
+      "memory_limit", [] { return bytes_or_none(memory_limit()); }, "What set_memory_limit() has set, or None.");
+  m.def(
+      "set_cache_high_water",
+      [](nb::handle bytes) { set_cache_high_water(bytes_or_none("set_cache_high_water", bytes)); }, "bytes"_a.none(),
+      "What is cached beyond so many bytes goes back to the system; None: beyond the most that was in use.");
+  m.def(
+      "cache_high_water", [] { return bytes_or_none(cache_high_water()); },
+      "What set_cache_high_water() has set, or None.");
+  nb::class_<ForkScope>(m, "ForkScope", "While it lives, forks of this process share one copy of a rank's tensors.")
+      .def(nb::init<>());
   m.def(
       "settings",
       [] {

@@ -18,13 +18,8 @@ namespace holon::python {
 
 namespace {
 
-// A forked process has none of its parent's threads, and must not touch what the parent shares with its peers: one
-// thread, memory of its own, and a world of one rank.
-void enter_worker() {
-  leave_arena();
-  set_num_threads(1);
-  Context::exchange(new Context(0, 1, 0, 1));
-}
+// The fork has given the process memory of its own and one thread; here it becomes a world of one rank.
+void enter_worker() { Context::exchange(new Context(0, 1, 0, 1)); }
 
 std::vector<std::filesystem::path> paths_of(const std::vector<std::string>& names) {
   return {names.begin(), names.end()};

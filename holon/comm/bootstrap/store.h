@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "holon/base/fork.h"
+
 namespace holon::comm {
 
 class StoreServer {
@@ -28,6 +30,7 @@ class StoreServer {
 
  private:
   class Loop;
+  const ForkMark mark_;
   int port_ = 0;
   std::unique_ptr<Loop> loop_;
   std::thread thread_;
@@ -66,6 +69,7 @@ class StoreClient {
   struct Reply;
   Reply call(const std::string& body, double timeout_s, bool greeting = false);
 
+  const ForkMark mark_;
   std::string where_;
   int fd_ = -1;
   bool broken_ = false;  // a call got no answer: what comes later would be taken for another's

@@ -127,6 +127,9 @@ StoreClient::~StoreClient() {
 }
 
 StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, bool greeting) {
+  if (mark_.inherited())
+    fail_runtime("process {} was forked from one that is connected to the store at {}; only that one asks it.",
+                 getpid(), where_);
   HOLON_CHECK(body.size() <= kStoreMaxFrame, "a request of {} bytes to the store", body.size());
   std::lock_guard lock(mutex_);
   const auto until = after(timeout_s);

@@ -390,6 +390,11 @@ StoreServer::StoreServer(const std::string& host, int port, std::string token) {
 }
 
 StoreServer::~StoreServer() {
+  if (mark_.inherited()) {  // the thread is the parent's, and so is what wakes it
+    (void)loop_.release();
+    new std::thread(std::move(thread_));
+    return;
+  }
   loop_->stop();
   thread_.join();
 }

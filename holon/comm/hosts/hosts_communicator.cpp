@@ -108,6 +108,7 @@ void HostsCommunicator::compare(const Envelope& theirs, int their_rank) const {
 
 template <class F>
 auto HostsCommunicator::guarded(F&& f) {
+  world_.require_own("a collective");
   if (!failed_.empty())
     fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()),
                  failed_);

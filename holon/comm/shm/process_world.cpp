@@ -15,6 +15,7 @@
 #include "holon/array/storage.h"
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
 #include "holon/base/trace.h"
@@ -44,6 +45,7 @@ struct Parts {
   std::vector<int> local;            // the ranks of this host
   std::vector<std::byte*> arenas;    // of each rank of this host, as this process sees them
   std::unique_ptr<Network> network;  // to other hosts
+  void* control = nullptr;           // where block is mapped
   ControlBlock block;
 };
 
@@ -86,7 +88,10 @@ class ProcessWorld final : public World {
     return parts_.arenas[static_cast<size_t>(rank)] + offset;
   }
 
-  Network& network() const override { return *parts_.network; }
+  Network& network() const override {
+    require_own("a message to another host");
+    return *parts_.network;
+  }
 
   std::string ended(int rank) const override {
     auto& process = parts_.processes[static_cast<size_t>(rank)];
@@ -121,8 +126,15 @@ class ProcessWorld final : public World {
     }
   }
 
+  // In a forked process: what it may yet write in the control block is for nobody.
+  void leave() {
+    void* p = mmap(parts_.control, ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (p == MAP_FAILED) mprotect(parts_.control, ControlBlock::kRegionBytes, PROT_READ);
+  }
+
   void end_of_process(int status) {
-    if (getpid() != parts_.processes[static_cast<size_t>(rank())].pid) return;  // a fork of the rank
+    if (inherited()) return;
     if (status != 0) abort(fmt::format("it has exited with status {}", status));
     finish_device_links(Context::of_process());
     finish();
@@ -137,6 +149,10 @@ class ProcessWorld final : public World {
 };
 
 ProcessWorld* world_of_process = nullptr;  // a process is one rank; for its end
+
+[[maybe_unused]] const bool forks = at_fork({.in_child = [] {
+  if (world_of_process) world_of_process->leave();
+}});
 
 // An exception that nobody catches ends the process: the other ranks hear the reason.
 void tell_of_terminate() {
@@ -186,8 +202,8 @@ std::shared_ptr<World> join_processes(const Context& context) {
       fail_runtime("the memory that ranks meet in cannot be made: {}.", strerror(errno));
   }
   auto map_control = [&] {
-    parts.block = ControlBlock(
-        map_or_fail(control.get(), ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, "the control block"), true);
+    parts.control = map_or_fail(control.get(), ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, "the control block");
+    parts.block = ControlBlock(parts.control, true);
   };
   if (place == 0) {
     map_control();

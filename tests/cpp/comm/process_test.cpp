@@ -39,6 +39,11 @@ TEST_P(Processes, Collectives) {
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, Processes, testing::Values(2, 3, 8));
 
+TEST(Process, ForksChangeNothingAndCommunicateNothing) {
+  World w(2, "fork", {{"HOLON_COMM_TIMEOUT_S", "120"}});
+  for (auto& r : w.ranks) EXPECT_EQ(r->wait(), 0) << r->output();
+}
+
 TEST(Process, MismatchIsShownOnEveryRank) {
   World w(3, "mismatch");
   for (auto& r : w.ranks) {

@@ -3,8 +3,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,12 +16,14 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "holon/array/storage.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/parallel.h"
 #include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/world.h"
@@ -71,7 +76,90 @@ int entries(const char* folder) {
   return count;
 }
 
+// Whether it raises that this process was forked.
+bool refused(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return std::string_view(e.what()).find("was forked from rank") != std::string_view::npos;
+  }
+  return false;
+}
+
+int64_t sum_by_threads(int64_t n) {
+  std::atomic<int64_t> sum = 0;
+  parallel_for(n, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) sum += i;
+  });
+  return sum;
+}
+
+// A child, which finds `before` in x when its parent has written something else there. 0: all is as it should be.
+int act_as_child(int* x, int count, int before, int go, Communicator& group, Work& work) {
+  alarm(120);  // who hangs is killed
+  char c;
+  if (read(go, &c, 1) != 1) return 2;
+  for (int i = 0; i < count; ++i) {
+    if (x[i] != before) return 3;
+    x[i] = -1;
+  }
+  float one = 1;
+  if (!refused([&] { group.all_reduce(&one, &one, 1, float32); })) return 4;
+  const int ranks[] = {1, 0};
+  if (!refused([&] { communicator(ranks).barrier(); })) return 5;
+  if (!refused([] { run_in_background([] {}).wait(); })) return 6;
+  if (abort_world("a child has failed")) return 7;
+  set_num_threads(3);
+  if (sum_by_threads(1000) != 499500) return 8;
+  const size_t bytes = size_t{3} << 20;
+  auto* mine = static_cast<char*>(allocate_block(bytes));
+  std::fill_n(mine, bytes, 'c');
+  free_block(mine, bytes);
+  free_block(x, static_cast<size_t>(count) * sizeof(int));
+  if (!work.done()) return 9;
+  return 0;
+}
+
+void fork_in_all_ways(int rank) {
+  const int count = 1 << 20;
+  auto* x = static_cast<int*>(allocate_block(count * sizeof(int)));
+  Communicator& group = everybody();
+  auto work = run_in_background([] { reduce_some(2); });
+  work.wait();
+  for (int way = 0; way < 5; ++way) {
+    std::fill_n(x, count, way);
+    set_num_threads(3);
+    sum_by_threads(1000);
+    int go[2];
+    if (pipe(go) != 0) fail_runtime("no pipe");
+    const pid_t child = fork();
+    if (child == 0) {
+      const int found = act_as_child(x, count, way, go[0], group, work);
+      if (found != 0 || way == 0) _exit(found);
+      if (way == 1) std::exit(0);
+      if (way == 2) kill(getpid(), SIGKILL);
+      if (way == 3) std::terminate();
+      std::exit(3);
+    }
+    std::fill_n(x, count, 100 + way);
+    if (write(go[1], "g", 1) != 1) fail_runtime("no child");
+    if (way % 2 == rank) reduce_some(1);  // one rank with its child alive, the other one later
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (way % 2 != rank) reduce_some(1);
+    close(go[0]), close(go[1]);
+    const int expected[] = {0, 0, SIGKILL, SIGABRT, 3};
+    const int found = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+    if (found != expected[way]) fail_runtime("child {} ended by {}", way, found);
+    if (std::count(x, x + count, 100 + way) != count) fail_runtime("child {} has changed its parent's memory", way);
+    if (sum_by_threads(1000) != 499500) fail_runtime("the threads of the parent");
+  }
+  free_block(x, count * sizeof(int));
+  test::check_collectives(everybody(), float32);
+}
+
 const std::map<std::string, std::function<void(int)>> kModes = {
+    {"fork", fork_in_all_ways},
     {"collectives",
      [](int rank) {
        for (int d = 0; d < kDTypeCount; ++d) test::check_collectives(everybody(), static_cast<DType>(d));

@@ -1,6 +1,8 @@
 #include "holon/data/loader.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -119,6 +121,26 @@ struct Failing : Dataset {
     return {arange(static_cast<int64_t>(indices.size()))};
   }
 };
+
+// Its thread is not in the child, which makes one of its own and goes on where the parent was.
+TEST(Loader, GoesOnInAForkedProcess) {
+  auto loader = std::make_unique<DataLoader>(counting(10), LoaderOptions{.batch_size = 2, .shuffle = true, .seed = 3});
+  DataLoader same(counting(10), {.batch_size = 2, .shuffle = true, .seed = 3, .prefetch = 0});
+  auto alike = [&] { return values(loader->next()[0]) == values(same.next()[0]); };
+  EXPECT_TRUE(alike());
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(120);
+    bool well = true;
+    for (int i = 0; i < 4; ++i) well &= alike();
+    loader.reset();
+    _exit(well ? 0 : 1);
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(alike());
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
 
 TEST(Loader, ErrorsArriveWithTheirBatch) {
   DataLoader loader(std::make_shared<Failing>(), {.batch_size = 2});

@@ -312,6 +312,7 @@ class _Pool:
         base = seed_of(loader.generator) + 0x9E3779B1 * loader._position["epoch"]
         self.timeout, self.iterable = loader.timeout or None, loader._iterable
         self.workers = []
+        shared = _C.ForkScope()  # the workers have one copy of this process's tensors, not one each
         try:
             for i in range(loader.num_workers):
                 ours, theirs = socket.socketpair()
@@ -339,6 +340,8 @@ class _Pool:
         except BaseException:
             self.close()
             raise
+        finally:
+            del shared
 
     def new_epoch(self):
         for i in range(len(self.workers)):

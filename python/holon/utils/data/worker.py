@@ -2,7 +2,7 @@
 
 A batch lies in a memfd, whose descriptor is passed on: its arrays are not copied on the way, nothing has a name in a file system,
 and a small /dev/shm does not matter. A worker that ends, however, ends its socket, which the loader sees at once; and the other
-way round. A forked worker leaves the world of its parent: it has one thread, memory of its own and a world of one rank.
+way round. A worker has one thread, and the number of its rank, but cannot communicate.
 """
 
 import mmap
@@ -111,7 +111,8 @@ def receive_result(sock):
     try:
         header += _receive_exactly(sock, _HEADER.size - len(header))
         kind, size, count, total = _HEADER.unpack(header)
-        memory = memoryview(mmap.mmap(fds[0], max(total, 1)))
+        # Private: the worker is done with it, and a process that is forked from this one must not write into its batches.
+        memory = memoryview(mmap.mmap(fds[0], max(total, 1), flags=mmap.MAP_PRIVATE))
     finally:
         for fd in fds:
             os.close(fd)
@@ -152,9 +153,7 @@ def work(sock, dataset, fetch, init, worker, num_workers, seed, forked):
     if forked:
         for end in list(parent_ends):
             end.close()
-        _C.enter_worker()
-    else:
-        _C.set_num_threads(1)
+    _C.set_num_threads(1)
     _info = WorkerInfo(worker, num_workers, seed, dataset)
     random.seed(seed)
     np.random.seed(seed % 2**32)
