@@ -1,11 +1,13 @@
 #include "holon/checkpoint/folder.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "holon/base/error.h"
-#include "holon/checkpoint/printable.h"
-#include "holon/data/mapped_file.h"
+#include "holon/checkpoint/json.h"
+#include "holon/checkpoint/world.h"
+#include "holon/data/crc32c.h"
 
 namespace holon::checkpoint {
 
@@ -16,6 +18,24 @@ namespace {
 
 constexpr const char* kFormat = "holon-folder";
 constexpr int kVersion = 1;
+constexpr int kMostLevels = 16;
+// 10,000 tensors on 1,000 ranks.
+constexpr uint64_t kLargestIndex = uint64_t{4} << 30;
+
+// The index begins with its own checksum, which is taken with zeros in its place.
+constexpr std::string_view kSumKey = "\"crc32c\": \"", kZeros = "00000000";
+// Where its first digit stands in the text; npos: nowhere, as an older version wrote it.
+size_t sum_place(std::string_view text) {
+  constexpr size_t kNear = 16;
+  const size_t at = text.substr(0, kNear).find(kSumKey);
+  return at == text.npos || text.size() < at + kSumKey.size() + kZeros.size() ? text.npos : at + kSumKey.size();
+}
+std::string sum_of(std::string_view text, size_t at) {
+  auto bytes = [](std::string_view t) { return std::as_bytes(std::span(t)); };
+  uint32_t sum = data::crc32c(bytes(text.substr(0, at)));
+  sum = data::crc32c(bytes(kZeros), sum);
+  return fmt::format("{:08x}", data::crc32c(bytes(text.substr(at + kZeros.size())), sum));
+}
 
 std::vector<int64_t> list(const Dims& d) { return {d.begin(), d.end()}; }
 
@@ -116,17 +136,23 @@ std::string index_text(const Index& index) {
       j["parts"].push_back({{"file", p.file}, {"offset", list(p.offset)}, {"shape", list(p.shape)}});
     tensors[name] = std::move(j);
   }
-  return json{{"format", kFormat}, {"version", kVersion}, {"tree", index.tree}, {"tensors", tensors}}.dump(1) + "\n";
+  json files = json::object();
+  for (auto& [name, sum] : index.files)
+    files[name] = {{"bytes", sum.bytes}, {"header_crc32c", fmt::format("{:08x}", sum.header)}};
+  // Keys are sorted: the checksum comes first.
+  std::string text = json{{"crc32c", kZeros},   {"format", kFormat},  {"version", kVersion},
+                          {"tree", index.tree}, {"tensors", tensors}, {"files", files}}
+                         .dump(1) +
+      "\n";
+  const size_t at = sum_place(text);
+  return text.replace(at, kZeros.size(), sum_of(text, at));
 }
 
 Index parse_index(std::string_view text, std::string_view name) {
   Reader reader(name);
-  json j;
-  try {
-    j = json::parse(text.begin(), text.end());
-  } catch (const json::exception& e) {
-    reader.damaged(printable(e.what()));
-  }
+  if (size_t at = sum_place(text); at != text.npos && text.substr(at, kZeros.size()) != sum_of(text, at))
+    reader.damaged("its checksum is not that of its text");
+  json j = parse_json(text, kMostLevels, name, "it is no JSON");
   if (reader.text(j, "format") != kFormat) reader.damaged("it is no index of Holon");
   if (reader.member(j, "version") != kVersion)
     fail_runtime("{}: it is of version {}; this Holon reads version {}. Use the Holon that wrote it.", name,
@@ -152,6 +178,19 @@ Index parse_index(std::string_view text, std::string_view name) {
     check_parts(entry, tensor, reader);
     index.tensors.emplace(tensor, std::move(entry));
   }
+  if (!j.contains("files")) return index;
+  if (sum_place(text) == text.npos) reader.damaged("its checksum is not there");
+  if (!j["files"].is_object()) reader.damaged("'files' is no JSON object");
+  for (auto& [file, item] : j["files"].items()) {
+    const json& bytes = reader.member(item, "bytes");
+    const std::string sum = reader.text(item, "header_crc32c");
+    FileSum found;
+    auto [end, error] = std::from_chars(sum.data(), sum.data() + sum.size(), found.header, 16);
+    if (!bytes.is_number_unsigned() || error != std::errc() || end != sum.data() + sum.size())
+      reader.damaged(fmt::format("what it says of the file '{}' is no size and checksum", file));
+    found.bytes = bytes.get<uint64_t>();
+    index.files.emplace(file, found);
+  }
   return index;
 }
 
@@ -170,9 +209,37 @@ std::vector<Part> parts_of(const Dims& shape, const GlobalSpec& spec,
   return parts;
 }
 
+namespace {
+
+std::string read_index(const fs::path& folder) {
+  auto bytes = data::read_whole(folder / kIndexFile, kLargestIndex);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+uint32_t sum_of_text(std::string_view text) { return data::crc32c(std::as_bytes(std::span(text))); }
+
+// Runs f, which reads what an index says. If it fails, and that index is not there any more: Superseded.
+template <class F>
+auto of_index(const fs::path& folder, const std::optional<uint32_t>& fingerprint, F&& f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    std::optional<uint32_t> now;
+    try {
+      now = sum_of_text(read_index(folder));
+    } catch (const Error&) {
+    }
+    if (now == fingerprint) throw;
+    throw Superseded(ErrorKind::kRuntime, e.what());
+  }
+}
+
+}  // namespace
+
 FolderReader::FolderReader(const fs::path& folder) : folder_(folder) {
-  data::MappedFile file(folder / kIndexFile);
-  index_ = parse_index({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, name());
+  std::string text = read_index(folder);
+  fingerprint_ = sum_of_text(text);
+  index_ = parse_index(text, name());
 }
 
 const IndexEntry& FolderReader::entry(const std::string& tensor) const {
@@ -183,11 +250,19 @@ const IndexEntry& FolderReader::entry(const std::string& tensor) const {
 
 const SafetensorsFile& FolderReader::file(const std::string& file_name) {
   auto& file = files_[file_name];
-  if (!file) file = std::make_unique<SafetensorsFile>(folder_ / file_name);
+  if (!file) {
+    auto sum = index_.files.find(file_name);
+    file = std::make_unique<SafetensorsFile>(folder_ / file_name,
+                                             sum == index_.files.end() ? std::nullopt : std::optional(sum->second));
+  }
   return *file;
 }
 
 Array FolderReader::read(const std::string& tensor, const Dims& offset, const Dims& shape) {
+  return of_index(folder_, fingerprint_, [&] { return read_parts(tensor, offset, shape); });
+}
+
+Array FolderReader::read_parts(const std::string& tensor, const Dims& offset, const Dims& shape) {
   const IndexEntry& entry = this->entry(tensor);
   struct Piece {
     const SafetensorsFile* file;
@@ -223,15 +298,15 @@ Array FolderReader::read(const std::string& tensor) {
   return read(tensor, Dims::filled(shape.size(), 0), shape);
 }
 
-std::vector<std::string> files_of_index(const fs::path& folder) {
+std::optional<std::vector<std::string>> files_of_index(const fs::path& folder) {
   std::vector<std::string> files;
   try {
-    data::MappedFile file(folder / kIndexFile);
-    for (auto& [name, entry] :
-         parse_index({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, kIndexFile).tensors)
+    std::error_code error;
+    if (fs::symlink_status(folder / kIndexFile, error).type() == fs::file_type::not_found) return files;
+    for (auto& [name, entry] : parse_index(read_index(folder), kIndexFile).tensors)
       for (auto& part : entry.parts) files.push_back(part.file);
   } catch (const Error&) {
-    return {};
+    return std::nullopt;
   }
   std::sort(files.begin(), files.end());
   files.erase(std::unique(files.begin(), files.end()), files.end());

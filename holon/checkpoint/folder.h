@@ -46,11 +46,12 @@ struct IndexEntry {
 struct Index {
   std::string tree;
   std::map<std::string, IndexEntry> tensors;
+  std::map<std::string, FileSum> files;  // of the parts; without those of older versions
 };
 
 std::string index_text(const Index& index);
 // Errors (RuntimeError), naming the file: no JSON of this form; parts that overlap, lie outside or leave something out;
-// a part's file that is not a plain name.
+// a part's file that is not a plain name; a text that is not the one that was written.
 Index parse_index(std::string_view text, std::string_view name);
 
 // The parts of a global tensor, one for each rank of its placement whose piece no earlier rank has, too, but for empty
@@ -61,24 +62,27 @@ std::vector<Part> parts_of(const Dims& shape, const GlobalSpec& spec,
 // Reads boxes of tensors out of a folder's files, each opened when first needed.
 class FolderReader {
  public:
-  // Errors: as parse_index(), and an index that cannot be opened.
+  // Errors: as parse_index(), and an index that cannot be opened; Superseded, here and below, where the index has been
+  // replaced since it was read, or is not there any more.
   explicit FolderReader(const std::filesystem::path& folder);
   const Index& index() const { return index_; }
   std::string name() const { return (folder_ / kIndexFile).string(); }
+  uint32_t fingerprint() const { return fingerprint_; }  // the same for the same index
   const IndexEntry& entry(const std::string& tensor) const;
   // Errors: a file that is missing, damaged, or holds another part than the index says.
   Array read(const std::string& tensor, const Dims& offset, const Dims& shape);
   Array read(const std::string& tensor);
 
  private:
+  Array read_parts(const std::string& tensor, const Dims& offset, const Dims& shape);
   const SafetensorsFile& file(const std::string& name);
   std::filesystem::path folder_;
   Index index_;
+  uint32_t fingerprint_ = 0;
   std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
 };
 
-// The names of part files that an index in the folder speaks of, if there is a readable one: for removal when it is
-// replaced.
-std::vector<std::string> files_of_index(const std::filesystem::path& folder);
+// The names of part files that the folder's index speaks of; none where there is no index. nullopt: it cannot be read.
+std::optional<std::vector<std::string>> files_of_index(const std::filesystem::path& folder);
 
 }  // namespace holon::checkpoint

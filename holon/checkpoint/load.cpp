@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -18,6 +21,8 @@ using namespace checkpoint;
 
 namespace {
 
+constexpr int kMostTries = 20;
+
 // A saved value whose tensors are read one by one: a file, or a folder of parts.
 class Source {
  public:
@@ -25,6 +30,7 @@ class Source {
   virtual std::string name() const = 0;
   virtual std::string tree() const = 0;
   virtual std::vector<TensorInfo> tensors() const = 0;
+  virtual uint32_t fingerprint() const { return 0; }  // the same on all ranks that read the same
   virtual const SavedLayout* layout(const std::string& tensor) const { return nullptr; }
   virtual Array read(const std::string& tensor, const Dims& offset, const Dims& shape) = 0;
 };
@@ -34,6 +40,7 @@ class FileSource final : public Source {
   explicit FileSource(const fs::path& path) : file_(path) {}
   std::string name() const override { return file_.name(); }
   std::vector<TensorInfo> tensors() const override { return file_.header().tensors; }
+  uint32_t fingerprint() const override { return file_.fingerprint(); }
   Array read(const std::string& tensor, const Dims& offset, const Dims& shape) override {
     const TensorInfo& info = *file_.find(tensor);
     Array out = Array::empty(shape, info.dtype);
@@ -57,6 +64,7 @@ class FolderSource final : public Source {
   explicit FolderSource(const fs::path& folder) : reader_(folder) {}
   std::string name() const override { return reader_.name(); }
   std::string tree() const override { return reader_.index().tree; }
+  uint32_t fingerprint() const override { return reader_.fingerprint(); }
   std::vector<TensorInfo> tensors() const override {
     std::vector<TensorInfo> out;
     for (auto& [name, entry] : reader_.index().tensors) out.push_back({name, entry.dtype, entry.shape, 0, 0});
@@ -77,10 +85,32 @@ class FolderSource final : public Source {
 std::unique_ptr<Source> open(const fs::path& path) {
   std::error_code none;
   if (!fs::is_directory(path, none)) return std::make_unique<FileSource>(path);
-  if (fs::exists(path / kIndexFile, none)) return std::make_unique<FolderSource>(path);
-  if (fs::exists(path / kWholeFile, none)) return std::make_unique<FileSource>(path / kWholeFile);
-  fail_runtime("{} is a folder without {} or {}: nothing was saved there, or not to its end.", path.string(),
-               kIndexFile, kWholeFile);
+  const bool parts = fs::exists(path / kIndexFile, none), whole = !parts && fs::exists(path / kWholeFile, none);
+  if (!parts && !whole)
+    fail_runtime("{} is a folder without {} or {}: nothing was saved there, or not to its end.", path.string(),
+                 kIndexFile, kWholeFile);
+  try {
+    if (parts) return std::make_unique<FolderSource>(path);
+    return std::make_unique<FileSource>(path / kWholeFile);
+  } catch (const Error& e) {
+    // The other form has taken its place.
+    if (fs::exists(path / (parts ? kIndexFile : kWholeFile), none)) throw;
+    throw Superseded(ErrorKind::kRuntime, e.what());
+  }
+}
+
+// Runs f again while another job replaces what it reads. Pre: on every rank that takes part, it ends alike.
+template <class F>
+auto until_whole(const fs::path& path, F&& f) {
+  for (int i = 1;; ++i) try {
+      return f();
+    } catch (const Superseded& e) {
+      if (i == kMostTries)
+        fail_runtime("load: {} was replaced {} times while it was read, the last time: {} Load it when nobody saves "
+                     "there, or a copy of it.",
+                     path.string(), i, e.what());
+      std::this_thread::sleep_for(std::chrono::milliseconds(10 * i));
+    }
 }
 
 bool fits(const Dims& shape, const NdSbp& nd_sbp) {
@@ -171,7 +201,7 @@ class ToldSource final : public Source {
   nlohmann::json told_;
 };
 
-Value load_from(int src, const fs::path& path, const LoadOptions& options) {
+Value try_load_from(int src, const fs::path& path, const LoadOptions& options) {
   const bool here = Context::current().rank() == src;
   std::unique_ptr<Source> source;
   std::string told;
@@ -189,6 +219,20 @@ Value load_from(int src, const fs::path& path, const LoadOptions& options) {
   together("load", [&] {
     value = restore_all(*source, [&](const TensorInfo& info) { return read_global(*source, info, spec); });
   });
+  return value;
+}
+
+// What every rank reads by itself, all of them the same.
+Value load_together(const fs::path& path, const std::function<Value(Source&)>& read) {
+  Value value;
+  auto found = results_together("load", [&] {
+    auto source = open(path);
+    value = read(*source);
+    return std::to_string(source->fingerprint());
+  });
+  if (std::adjacent_find(found.begin(), found.end(), std::not_equal_to<>()) != found.end())
+    throw Superseded(ErrorKind::kRuntime,
+                     "some ranks read the old, some the new. (Or each host has a file of its own?)");
   return value;
 }
 
@@ -217,7 +261,7 @@ Value load(const fs::path& path, const LoadOptions& options) {
   if (auto src = options.global_src_rank) {
     if (*src < 0 || *src >= n)
       fail_value("load: global_src_rank is {}; the ranks of this world are 0 to {}.", *src, n - 1);
-    Value value = load_from(*src, path, options);
+    Value value = until_whole(path, [&] { return try_load_from(*src, path, options); });
     if (!options.placement) return value;
     return mapped(value, [&](const Tensor& t) {
       auto* spec = wanted_spec(options, t.shape());
@@ -235,10 +279,8 @@ Value load(const fs::path& path, const LoadOptions& options) {
   // A file's own tensors are local: nobody else need be there.
   std::error_code none;
   bool of_parts = fs::is_directory(path, none) && fs::exists(path / kIndexFile, none);
-  if (!options.placement && (options.device || !of_parts)) return read(*open(path));
-  Value value;
-  together("load", [&] { value = read(*open(path)); });
-  return value;
+  const bool alone = !options.placement && (options.device || !of_parts);
+  return until_whole(path, [&] { return alone ? read(*open(path)) : load_together(path, read); });
 }
 
 }  // namespace holon

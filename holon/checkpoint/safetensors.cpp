@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "holon/base/error.h"
-#include "holon/checkpoint/printable.h"
+#include "holon/base/parallel.h"
+#include "holon/checkpoint/world.h"
+#include "holon/data/crc32c.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/on_device.h"
 
@@ -19,88 +21,45 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
-constexpr uint64_t kLargestHeader = 100'000'000;  // as other readers have it
-constexpr const char* kMetadata = "__metadata__";
+// The key of the metadata under which checksums are: the size of a block, the header's checksum, the blocks'.
+constexpr const char* kSumsKey = "holon.crc32c";
+constexpr size_t kDigits = 8;
+const std::string kSumsBegin = fmt::format("{} ", kBlockBytes);
 
-constexpr std::pair<std::string_view, DType> kNames[] = {{"BOOL", boolean},  {"U8", uint8},    {"I8", int8},
-                                                         {"I32", int32},     {"I64", int64},   {"F16", float16},
-                                                         {"BF16", bfloat16}, {"F32", float32}, {"F64", float64}};
+// How much is written or read at once, between which other ranks hear of it.
+constexpr size_t kPieceBytes = size_t{64} << 20;
+constexpr uint64_t kReadBytes = uint64_t{256} << 20;
+// What one thread takes.
+constexpr int64_t kBlocksPerThread = 16;
+// Runs of at least so many bytes are read by themselves where there is no checksum to read all of a block for.
+constexpr uint64_t kOwnRead = 4096;
 
-// Looks for a name that comes twice at the top of a JSON object, of which the parser would keep the last. (Its callback
-// could tell, but takes time that grows with the square of the number of names.)
-class TwiceNamed final : public nlohmann::json_sax<json> {
- public:
-  std::string found;
-  bool key(std::string& name) override {
-    if (depth_ == 1 && !seen_.insert(name).second) found = name;
-    return true;
-  }
-  bool start_object(size_t) override { return ++depth_; }
-  bool start_array(size_t) override { return ++depth_; }
-  bool end_object() override { return depth_--; }
-  bool end_array() override { return depth_--; }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(int64_t) override { return true; }
-  bool number_unsigned(uint64_t) override { return true; }
-  bool number_float(double, const std::string&) override { return true; }
-  bool string(std::string&) override { return true; }
-  bool binary(json::binary_t&) override { return true; }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+uint64_t blocks_of(uint64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes; }
 
- private:
-  size_t depth_ = 0;
-  std::unordered_set<std::string> seen_;
-};
-
-json parse_header(std::string_view text, std::string_view file) {
-  json header;
-  try {
-    header = json::parse(text.begin(), text.end());
-  } catch (const json::exception& e) {
-    fail_runtime("{}: its header is no JSON: {}. The file is damaged, or is no safetensors file.", file,
-                 printable(e.what()));
-  }
-  if (!header.is_object())
-    fail_runtime("{}: its header is no JSON object. The file is damaged, or is no safetensors file.", file);
-  TwiceNamed twice;
-  json::sax_parse(text.begin(), text.end(), &twice);
-  if (!twice.found.empty()) fail_runtime("{}: '{}' is there twice. The file is damaged.", file, twice.found);
-  return header;
+// Where in a header's text the value of kSumsKey has its first digit, if it stands there as SafetensorsWriter puts it.
+size_t sums_place(std::string_view header) {
+  const std::string begin = fmt::format("\"{}\":\"{}", kSumsKey, kSumsBegin);
+  const size_t at = header.find(begin);
+  return at == header.npos ? 0 : at + begin.size();
 }
 
-TensorInfo parse_tensor(const std::string& name, const json& entry, std::string_view file) {
-  auto damaged = [&](std::string_view what) {
-    fail_runtime("{}: tensor '{}': {}. The file is damaged.", file, name, what);
-  };
-  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets"))
-    damaged("its entry has no dtype, shape and data_offsets");
-  const json &dtype = entry["dtype"], &shape = entry["shape"], &place = entry["data_offsets"];
-  if (!dtype.is_string()) damaged("its dtype is no text");
-  auto known = dtype_of_format(dtype.get_ref<const std::string&>());
-  if (!known)
-    fail_runtime("{}: tensor '{}' is of dtype {}, which Holon has not. It has BOOL, U8, I8, I32, I64, F16, BF16, F32 "
-                 "and F64: convert it first.",
-                 file, name, dtype.get_ref<const std::string&>());
-  auto is_count = [](const json& n) { return n.is_number_unsigned() && n.get<uint64_t>() <= INT64_MAX; };
-  if (!shape.is_array() || !std::all_of(shape.begin(), shape.end(), is_count)) damaged("its shape is no list of sizes");
-  if (shape.size() > kMaxAxes)
-    fail_runtime("{}: tensor '{}' has {} axes; a tensor has at most {}.", file, name, shape.size(), kMaxAxes);
-  if (!place.is_array() || place.size() != 2 || !std::all_of(place.begin(), place.end(), is_count))
-    damaged("its data_offsets are no two numbers");
-  TensorInfo info{name, *known, {}, place[0].get<uint64_t>(), place[1].get<uint64_t>()};
-  for (auto& size : shape) info.shape.push_back(size.get<int64_t>());
-  auto bytes = bytes_of(info.shape, info.dtype);
-  if (!bytes || info.end < info.begin || info.end - info.begin != *bytes)
-    damaged(fmt::format("{} {} does not take the bytes {} to {}", dtype.get_ref<const std::string&>(), info.shape,
-                        info.begin, info.end));
-  return info;
+// The checksum of a header's text in which it stands itself: taken with zeros in its place.
+uint32_t header_sum(std::string_view header, size_t at) {
+  static constexpr std::string_view kZeros = "00000000";
+  uint32_t sum = data::crc32c(std::as_bytes(std::span(header.substr(0, at))));
+  sum = data::crc32c(std::as_bytes(std::span(kZeros)), sum);
+  return data::crc32c(std::as_bytes(std::span(header.substr(at + kDigits))), sum);
 }
 
-Dims byte_strides(const Dims& shape, int64_t item) {
-  Dims strides = contiguous_strides(shape);
-  for (auto& s : strides) s *= item;
-  return strides;
+std::optional<uint32_t> digits(std::string_view text) {
+  uint32_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + kDigits, value, 16);
+  if (error != std::errc() || end != text.data() + kDigits) return std::nullopt;
+  return value;
+}
+
+void put_digits(std::string& text, size_t at, uint32_t value) {
+  text.replace(at, kDigits, fmt::format("{:08x}", value));
 }
 
 int64_t offset_of(const Dims& at, const Dims& strides) {
@@ -111,65 +70,42 @@ int64_t offset_of(const Dims& at, const Dims& strides) {
 
 }  // namespace
 
-std::string_view format_name(DType dtype) {
-  return std::find_if(std::begin(kNames), std::end(kNames), [&](auto& e) { return e.second == dtype; })->first;
-}
-
-std::optional<DType> dtype_of_format(std::string_view name) {
-  for (auto& [known, dtype] : kNames)
-    if (known == name) return dtype;
-  return std::nullopt;
-}
-
-std::optional<uint64_t> bytes_of(const Dims& shape, DType dtype) {
-  uint64_t n = size_bytes(dtype);
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
-  for (int64_t size : shape)
-    if (__builtin_mul_overflow(n, static_cast<uint64_t>(size), &n) || n > INT64_MAX) return std::nullopt;
-  return n;
-}
-
-SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string_view name) {
-  uint64_t size = 0;
-  if (file.size() < sizeof size)
-    fail_runtime("{}: a safetensors file begins with 8 bytes of size; found {} bytes.", name, file.size());
-  std::memcpy(&size, file.data(), sizeof size);
-  if (size > kLargestHeader || size > file.size() - sizeof size)
-    fail_runtime("{}: its header should have {} bytes; the file has {}. It is cut off, or is no safetensors file.",
-                 name, size, file.size());
-  SafetensorsHeader result;
-  result.bytes = sizeof size + static_cast<size_t>(size);
-  json header =
-      parse_header({reinterpret_cast<const char*>(file.data()) + sizeof size, static_cast<size_t>(size)}, name);
-  for (auto& [key, entry] : header.items()) {
-    if (key != kMetadata) {
-      result.tensors.push_back(parse_tensor(key, entry, name));
-      continue;
-    }
-    if (!entry.is_object()) fail_runtime("{}: {} is no JSON object. The file is damaged.", name, kMetadata);
-    for (auto& [word, text] : entry.items()) {
-      if (!text.is_string()) fail_runtime("{}: '{}' in {} is no text. The file is damaged.", name, word, kMetadata);
-      result.metadata[word] = text.get<std::string>();
-    }
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, const std::optional<FileSum>& expected)
+    : file_(path) {
+  std::vector<std::byte> head(std::min<uint64_t>(file_.size(), 64));
+  file_.read(0, head);
+  const size_t bytes = header_bytes(head, file_.size(), name());
+  if (const size_t read = head.size(); bytes > read) {
+    head.resize(bytes);
+    file_.read(read, std::span(head).subspan(read));
   }
-  std::sort(result.tensors.begin(), result.tensors.end(),
-            [](auto& a, auto& b) { return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name); });
-  uint64_t at = 0;
-  for (auto& t : result.tensors) {
-    if (t.begin != at)
-      fail_runtime("{}: the bytes of tensor '{}' begin at {}; those before it end at {}. The file is damaged.", name,
-                   t.name, t.begin, at);
-    at = t.end;
-  }
-  if (at != file.size() - result.bytes)
-    fail_runtime("{}: its tensors have {} bytes; the file has {} behind its header. It is cut off or damaged.", name,
-                 at, file.size() - result.bytes);
-  return result;
-}
-
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : name_(path.string()), file_(path), header_(parse_safetensors(file_.bytes(), name_)) {
+  if (expected && expected->bytes != file_.size())
+    fail_runtime("{}: it has {} bytes, and had {} when it was saved. It is damaged, or of another save.", name(),
+                 file_.size(), expected->bytes);
+  header_ = parse_safetensors(head, file_.size(), name());
+  find_checksums(std::span<const std::byte>(head).subspan(sizeof(uint64_t), header_.bytes - sizeof(uint64_t)),
+                 expected);
   for (size_t i = 0; i < header_.tensors.size(); ++i) by_name_[header_.tensors[i].name] = i;
+}
+
+void SafetensorsFile::find_checksums(std::span<const std::byte> head, const std::optional<FileSum>& expected) {
+  const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
+  fingerprint_ = data::crc32c(head);
+  const uint64_t blocks = blocks_of(data_bytes());
+  const size_t at = sums_place(text);
+  // Another program may have kept the metadata with tensors that it changed: its header is another text.
+  bool own = at > 0 && text.size() - at > (1 + blocks) * kDigits && text[at + (1 + blocks) * kDigits] == '"' &&
+      digits(text.substr(at)) == header_sum(text, at);
+  for (uint64_t b = 0; own && b < blocks; ++b) {
+    auto sum = digits(text.substr(at + (1 + b) * kDigits));
+    own = sum.has_value();
+    blocks_.push_back(sum.value_or(0));
+  }
+  if (!own) blocks_.clear();
+  if (expected && !(own && expected->header == header_sum(text, at)))
+    fail_runtime(
+        "{}: the checksum of its header is not the one that the index names. It is damaged, or of another save.",
+        name());
 }
 
 const TensorInfo* SafetensorsFile::find(const std::string& name) const {
@@ -177,18 +113,110 @@ const TensorInfo* SafetensorsFile::find(const std::string& name) const {
   return it == by_name_.end() ? nullptr : &header_.tensors[it->second];
 }
 
+void SafetensorsFile::check_block(uint64_t block, std::span<const std::byte> bytes) const {
+  if (blocks_.empty() || data::crc32c(bytes) == blocks_[block]) return;
+  const uint64_t from = header_.bytes + block * kBlockBytes;
+  fail_runtime(
+      "{}: its bytes {} to {} are not those that were saved: their checksum differs. The file is damaged; take "
+      "another copy of it.",
+      name(), from, from + bytes.size());
+}
+
+void SafetensorsFile::fill(Stage& stage, uint64_t block) const {
+  if (stage.block == block) return;
+  stage.block = UINT64_MAX;
+  stage.bytes.resize(std::min(kBlockBytes, data_bytes() - block * kBlockBytes));
+  file_.read(header_.bytes + block * kBlockBytes, stage.bytes);
+  check_block(block, stage.bytes);
+  stage.block = block;
+}
+
+// Pre: begin is a block's, end is too or is that of all.
+void SafetensorsFile::fetch_blocks(uint64_t begin, uint64_t end, std::byte* to) const {
+  auto of = [&](int64_t block) { return std::min(begin + static_cast<uint64_t>(block) * kBlockBytes, end); };
+  parallel_for(static_cast<int64_t>(blocks_of(end - begin)), kBlocksPerThread, [&](int64_t first, int64_t last) {
+    // A few at a time, which are still in the cache when they are summed up.
+    for (int64_t next; first < last; first = next) {
+      next = std::min(first + 4, last);
+      std::span bytes(to + (of(first) - begin), static_cast<size_t>(of(next) - of(first)));
+      file_.read(header_.bytes + of(first), bytes);
+      for (int64_t b = first; b < next; ++b)
+        check_block(of(b) / kBlockBytes,
+                    bytes.subspan(static_cast<size_t>(of(b) - of(first)), static_cast<size_t>(of(b + 1) - of(b))));
+    }
+  });
+}
+
+// Copies the tensors' bytes from begin to end.
+void SafetensorsFile::fetch(uint64_t begin, uint64_t end, std::byte* to, Stage& stage) const {
+  while (begin < end) {
+    const uint64_t block = begin / kBlockBytes, at = block * kBlockBytes;
+    const uint64_t whole = end == data_bytes() ? end : end / kBlockBytes * kBlockBytes;
+    if (begin == at && whole > begin) {
+      fetch_blocks(begin, whole, to);
+      to += whole - begin;
+      begin = whole;
+      continue;
+    }
+    const uint64_t n = std::min(end, at + kBlockBytes) - begin;
+    if (blocks_.empty() && n >= kOwnRead) {
+      file_.read(header_.bytes + begin, {to, static_cast<size_t>(n)});
+    } else {
+      fill(stage, block);
+      std::memcpy(to, stage.bytes.data() + (begin - at), static_cast<size_t>(n));
+    }
+    to += n;
+    begin += n;
+  }
+}
+
 void SafetensorsFile::read(const TensorInfo& info, const Dims& from, const Dims& size, Array& out,
                            const Dims& to) const {
   if (size.numel() == 0) return;
-  auto item = static_cast<int64_t>(size_bytes(info.dtype));
-  const std::byte* bytes = file_.bytes().data() + header_.bytes + info.begin;
-  if (info.dtype == boolean)
-    for (uint64_t i = 0; i < info.end - info.begin; ++i)
-      if (std::to_integer<int>(bytes[i]) > 1)
-        fail_runtime("{}: tensor '{}': element {} is no bool. The file is damaged.", name_, info.name, i);
-  Dims source = byte_strides(info.shape, item), target = byte_strides(out.shape, item);
-  kernels::copy_bytes_strided(out.bytes() + offset_of(to, target), target, bytes + offset_of(from, source), source,
-                              size, static_cast<size_t>(item));
+  const int axes = size.size();
+  // Behind the axis `cut` all is taken, on both sides: what belongs to one place along it lies in a row.
+  int cut = axes - 1;
+  while (cut > 0 && size[cut] == info.shape[cut] && size[cut] == out.shape[cut]) --cut;
+  const auto item = static_cast<int64_t>(size_bytes(info.dtype));
+  const Dims source = contiguous_strides(info.shape), target = contiguous_strides(out.shape);
+  int64_t outer = 1, run = item;
+  for (int a = 0; a < axes; ++a) (a < cut ? outer : run) *= size[a];
+  const auto first = info.begin + static_cast<uint64_t>(offset_of(from, source) * item);
+  std::byte* const begin = out.bytes() + offset_of(to, target) * item;
+
+  auto copy_run = [&](int64_t index, Stage& stage) {
+    int64_t read_at = 0, write_at = 0;
+    for (int a = cut - 1; a >= 0; --a) {
+      read_at += index % size[a] * source[a];
+      write_at += index % size[a] * target[a];
+      index /= size[a];
+    }
+    const uint64_t at = first + static_cast<uint64_t>(read_at * item);
+    std::byte* const place = begin + write_at * item;
+    for (uint64_t done = 0, n; done < static_cast<uint64_t>(run); done += n) {
+      n = std::min(static_cast<uint64_t>(run) - done, kReadBytes - (at + done) % kBlockBytes);
+      auto piece = [&] { fetch(at + done, at + done + n, place + done, stage); };
+      outer == 1 ? run_io(static_cast<size_t>(n), piece) : piece();
+      if (info.dtype != boolean) continue;
+      for (uint64_t i = done; i < done + n; ++i)
+        if (std::to_integer<int>(place[i]) > 1)
+          fail_runtime("{}: tensor '{}': element {} is no bool. The file is damaged.", name(), info.name,
+                       at + i - info.begin);
+    }
+  };
+  if (outer == 1) return copy_run(0, stage_);
+  const int64_t at_once = std::max<int64_t>(1, static_cast<int64_t>(kReadBytes) / run);
+  const int64_t grain = std::max<int64_t>(1, kBlocksPerThread * static_cast<int64_t>(kBlockBytes) / run);
+  for (int64_t next, i = 0; i < outer; i = next) {
+    next = std::min(outer, i + at_once);
+    run_io(static_cast<size_t>((next - i) * run), [&] {
+      parallel_for(next - i, grain, [&](int64_t a, int64_t b) {
+        Stage own;
+        Stage& stage = a == 0 && b == next - i ? stage_ : own;
+        for (int64_t k = a; k < b; ++k) copy_run(i + k, stage);
+      });
+    });
+  }
 }
 
 Array SafetensorsFile::read(const TensorInfo& info) const {
@@ -199,28 +227,41 @@ Array SafetensorsFile::read(const TensorInfo& info) const {
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorInfo> tensors,
-                                     const Metadata& metadata)
+                                     const Metadata& metadata, bool checksums)
     : file_(path), tensors_(std::move(tensors)) {
   json header = json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
-  uint64_t at = 0;
   for (auto& t : tensors_) {
     if (t.name == kMetadata || header.contains(t.name))
       fail_value("safetensors: the name '{}' is taken. Give the tensor another.", t.name);
-    t.begin = at;
-    t.end = at += *bytes_of(t.shape, t.dtype);
+    t.begin = data_bytes_;
+    t.end = data_bytes_ += *bytes_of(t.shape, t.dtype);
     header[t.name] = {{"dtype", format_name(t.dtype)},
                       {"shape", std::vector<int64_t>(t.shape.begin(), t.shape.end())},
                       {"data_offsets", {t.begin, t.end}}};
   }
-  std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');  // so that the tensors' bytes are aligned in a mapped file
-  uint64_t size = text.size();
+  if (checksums) header[kMetadata][kSumsKey] = kSumsBegin + std::string((1 + blocks_of(data_bytes_)) * kDigits, '0');
+  header_ = header.dump();
+  if (checksums) sums_at_ = sums_place(header_);
+  header_.append((8 - header_.size() % 8) % 8, ' ');  // so that the tensors' bytes are aligned in a mapped file
+  uint64_t size = header_.size();
   if (size > kLargestHeader)
     fail_value("safetensors: the header of {} tensors has {} bytes; the format allows {}. Save fewer in one file.",
                tensors_.size(), size, kLargestHeader);
   file_.write(&size, sizeof size);
-  file_.write(text.data(), text.size());
+  file_.write(header_.data(), header_.size());
+}
+
+void SafetensorsWriter::sum(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto n = static_cast<size_t>(std::min<uint64_t>(bytes.size(), kBlockBytes - summed_ % kBlockBytes));
+    block_ = data::crc32c(bytes.first(n), block_);
+    bytes = bytes.subspan(n);
+    summed_ += n;
+    if (summed_ % kBlockBytes != 0 && summed_ != data_bytes_) continue;
+    put_digits(header_, sums_at_ + blocks_of(summed_) * kDigits, block_);
+    block_ = 0;
+  }
 }
 
 void SafetensorsWriter::write(const Array& array) {
@@ -230,12 +271,26 @@ void SafetensorsWriter::write(const Array& array) {
   ++written_;
   if (array.numel() == 0) return;
   const Array dense = kernels::contiguous(kernels::on_device(array, {}));
-  file_.write(dense.bytes(), dense.nbytes());
+  const std::span<const std::byte> all(dense.bytes(), dense.nbytes());
+  for (size_t at = 0; at < all.size(); at += kPieceBytes) {
+    auto piece = all.subspan(at, std::min(kPieceBytes, all.size() - at));
+    run_io(piece.size(), [&] {
+      if (sums_at_) sum(piece);
+      file_.write(piece.data(), piece.size());
+    });
+  }
 }
 
-void SafetensorsWriter::commit() {
+FileSum SafetensorsWriter::commit() {
   HOLON_CHECK(written_ == tensors_.size(), "{} of {} tensors are written", written_, tensors_.size());
-  file_.commit();
+  FileSum result{sizeof(uint64_t) + header_.size() + data_bytes_, 0};
+  if (sums_at_) {
+    result.header = header_sum(header_, sums_at_);
+    put_digits(header_, sums_at_, result.header);
+    file_.overwrite(sizeof(uint64_t), header_.data(), header_.size());
+  }
+  run_io(SIZE_MAX, [&] { file_.commit(); });
+  return result;
 }
 
 }  // namespace holon::checkpoint

@@ -1,13 +1,11 @@
-#include <unistd.h>
-
 #include <algorithm>
-#include <random>
-#include <unordered_map>
+#include <sstream>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/saving.h"
 #include "holon/checkpoint/tree.h"
 #include "holon/checkpoint/world.h"
 #include "holon/ops.h"
@@ -20,6 +18,8 @@ using namespace checkpoint;
 namespace {
 
 using Named = std::pair<std::string, Tensor>;
+
+constexpr uint64_t kTakesLong = uint64_t{64} << 20;  // bytes of a file
 
 // Large elements first, so that all are aligned in a mapped file.
 void order_for_file(std::vector<Named>& tensors) {
@@ -58,19 +58,19 @@ fs::path whole_file(const fs::path& path) {
   return fs::is_directory(path, none) ? path / kWholeFile : path;
 }
 
-// What a folder holds of the other form is old once `path` has been written.
-void remove_index_of(const fs::path& path, const fs::path& file) {
-  if (file == path) return;
-  auto old = files_of_index(path);
+// What is old once the whole file has been written: what its folder holds of the other form, and what killed writers
+// have left.
+void sweep_around(const fs::path& path, const fs::path& file) {
+  if (file == path) return data::remove_dead_temporaries(file.parent_path());
   std::error_code none;
   fs::remove(path / kIndexFile, none);
-  for (auto& name : old) fs::remove(path / name, none);
+  sweep(path);
 }
 
 std::unique_ptr<SafetensorsWriter> open_whole(const fs::path& path, const Flat& flat) {
   std::vector<TensorInfo> infos;
   for (auto& [name, t] : flat.tensors) infos.push_back(announced(name, t, t.shape()));
-  return std::make_unique<SafetensorsWriter>(whole_file(path), std::move(infos), Metadata{{kTreeKey, flat.tree}});
+  return std::make_unique<SafetensorsWriter>(whole_file(path), std::move(infos), Metadata{{kTreeKey, flat.tree}}, true);
 }
 
 void save_alone(const Flat& flat, const fs::path& path) {
@@ -78,7 +78,7 @@ void save_alone(const Flat& flat, const fs::path& path) {
   auto writer = open_whole(path, flat);
   for (auto& [name, t] : flat.tensors) writer->write(t.array());
   writer->commit();
-  remove_index_of(path, file);
+  sweep_around(path, file);
 }
 
 void save_at(int dst, const Flat& flat, const fs::path& path) {
@@ -93,18 +93,23 @@ void save_at(int dst, const Flat& flat, const fs::path& path) {
   for (auto& [name, t] : flat.tensors) {
     Tensor whole =
         t.is_global() ? to_global(t, Placement(holon::name(t.placement().device_type()), {dst}), sbp::broadcast()) : t;
-    if (!here || failed) continue;
-    try {
-      writer->write(whole.array());
-    } catch (...) {
-      failed = std::current_exception();
-    }
+    auto write = [&] {
+      if (!here || failed) return;
+      try {
+        writer->write(whole.array());
+      } catch (const Error&) {
+        failed = std::current_exception();
+      }
+    };
+    // What takes long is waited for here, as the next tensor's collectives have a time-out.
+    t.is_global() && static_cast<uint64_t>(t.numel()) * size_bytes(t.dtype()) >= kTakesLong ? together("save", write)
+                                                                                            : write();
   }
   together("save", [&] {
     if (failed) std::rethrow_exception(failed);
     if (here) {
       writer->commit();
-      remove_index_of(path, file);
+      sweep_around(path, file);
     }
   });
 }
@@ -123,11 +128,20 @@ NdSbp without_partial(NdSbp sbp) {
   return sbp;
 }
 
+// Rank 0 says by an id that the save is under way. The ranks write their parts, and say that they have. Rank 0 replaces
+// the index, which is the moment of the save, says so, and sweeps up. A wait in between may fail on some ranks only, so
+// that nobody knows what the others do next: then all that was written stays, for the next save to sweep up.
 void save_parts(Flat flat, const fs::path& path) {
   const int rank = Context::current().rank(), n = Context::current().world_size();
-  std::string id = share_from("save", 0, fmt::format("{:08x}", std::random_device{}()));
-  auto file_of = [&](int r) { return fmt::format("part-{}-{}-of-{}.safetensors", id, r, n); };
-  Index index{flat.tree, {}};
+  std::unique_ptr<SaveUnderWay> under_way;
+  const std::string id = results_together("save", [&] {
+    if (rank != 0) return std::string();
+    under_way = std::make_unique<SaveUnderWay>(path);
+    run_io(SIZE_MAX, [&] { sweep(path); });
+    return under_way->id();
+  })[0];
+  auto file_of = [&](int r) { return part_file(id, r, n); };
+  Index index{flat.tree, {}, {}};
   std::vector<TensorInfo> infos;
   std::vector<Tensor> mine;
   for (auto& [name, t] : flat.tensors) {
@@ -146,36 +160,37 @@ void save_parts(Flat flat, const fs::path& path) {
       }
     index.tensors[name] = std::move(entry);
   }
-  std::vector<std::string> old;
   try {
-    together("save", [&] {
-      std::error_code failed;
-      fs::create_directory(path, failed);
-      if (failed)
-        fail_runtime("cannot make the folder {}: {}. Each rank writes a file of its own into it.", path.string(),
-                     failed.message());
-      if (infos.empty()) return;
-      SafetensorsWriter writer(path / file_of(rank), std::move(infos), {});
+    auto sums = results_together("save", [&]() -> std::string {
+      make_folder(path);
+      if (infos.empty()) return "";
+      SafetensorsWriter writer(path / file_of(rank), std::move(infos), {}, true);
       for (auto& t : mine) writer.write(t.array());
-      writer.commit();
+      FileSum sum = writer.commit();
+      return fmt::format("{} {}", sum.bytes, sum.header);
     });
+    for (int r = 0; r < n; ++r) {
+      FileSum sum;
+      if (std::istringstream(sums[static_cast<size_t>(r)]) >> sum.bytes >> sum.header) index.files[file_of(r)] = sum;
+    }
     together("save", [&] {
       if (rank != 0) return;
-      old = files_of_index(path);
       std::string text = index_text(index);
       data::AtomicFile file(path / kIndexFile);
-      file.write(text.data(), text.size());
-      file.commit();
+      run_io(SIZE_MAX, [&] {
+        file.write(text.data(), text.size());
+        file.commit();
+      });
     });
-  } catch (...) {
+  } catch (const StepFailed&) {
     std::error_code none;
     fs::remove(path / file_of(rank), none);
     throw;
   }
   if (rank != 0) return;
   std::error_code none;
-  for (auto& name : old) fs::remove(path / name, none);
   fs::remove(path / kWholeFile, none);
+  sweep(path);
 }
 
 }  // namespace

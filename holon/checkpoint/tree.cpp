@@ -5,13 +5,16 @@
 #include <unordered_set>
 
 #include "holon/base/error.h"
-#include "holon/checkpoint/printable.h"
+#include "holon/checkpoint/json.h"
 
 namespace holon::checkpoint {
 
 using nlohmann::json;
 
 namespace {
+
+// A level of a Value takes three of JSON: {"dict": [[key, value]]}.
+constexpr int kMostLevels = 3 * (kMaxDepth + 2);
 
 // JSON has no such numbers: {"float": "inf"}.
 const char* not_finite(double x) { return std::isnan(x) ? "nan" : x > 0 ? "inf" : "-inf"; }
@@ -95,13 +98,7 @@ class Restorer {
   Restorer(std::string_view name, const std::function<Tensor(const std::string&)>& find) : name_(name), find_(find) {}
 
   Value run(std::string_view tree) {
-    json parsed;
-    try {
-      parsed = json::parse(tree.begin(), tree.end());
-    } catch (const json::exception& e) {
-      damaged(printable(e.what()));
-    }
-    return decode(parsed, 0);
+    return decode(parse_json(tree, kMostLevels, name_, "the structure of what was saved cannot be read"), 0);
   }
 
  private:

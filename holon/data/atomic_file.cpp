@@ -9,12 +9,15 @@
 #include <cstring>
 
 #include "holon/base/error.h"
+#include "holon/data/file_lock.h"
 
 namespace holon::data {
 
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr const char* kTemporary = ".holon-tmp-";
 
 [[noreturn]] void fail_write(const fs::path& path, int error) {
   fail_runtime("cannot write {}: {}. Check the folder, its rights and the space that is left.", path.string(),
@@ -32,9 +35,9 @@ AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
     fail_runtime("cannot write {}: it is there and is no regular file. Choose another name.", path_.string());
   static std::atomic<int> counter{0};
   do {
-    temporary_ = path_.parent_path() / fmt::format(".holon-tmp-{}-{}", ::getpid(), counter++);
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (fd_ < 0 && (errno == EEXIST || errno == EINTR));
+    temporary_ = path_.parent_path() / fmt::format("{}{}-{}", kTemporary, ::getpid(), counter++);
+    fd_ = create_locked(temporary_);
+  } while (fd_ < 0 && errno == EEXIST);
   if (fd_ < 0) fail_write(path_, errno);
 }
 
@@ -60,18 +63,36 @@ void AtomicFile::write(const void* data, size_t bytes) {
   }
 }
 
+void AtomicFile::overwrite(uint64_t offset, const void* data, size_t bytes) {
+  auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    ssize_t n = ::pwrite(fd_, from, std::min(bytes, size_t{1} << 30), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_write(path_, errno);
+    from += n;
+    offset += static_cast<uint64_t>(n);
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
 void AtomicFile::commit() {
   if (::fsync(fd_) != 0) fail_write(path_, errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_write(path_, errno);
   close();
-  // The new name is an entry of the folder. Some file systems cannot sync one: then there is nothing to be done about
-  // it.
-  fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
-  int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd >= 0) {
-    ::fsync(fd);
-    ::close(fd);
-  }
+  sync_folder(path_.parent_path());  // the new name is an entry of it
+}
+
+void sync_folder(const fs::path& folder) {
+  int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);  // some file systems cannot: then there is nothing to be done about it
+  ::close(fd);
+}
+
+void remove_dead_temporaries(const fs::path& folder) {
+  std::error_code none;
+  for (fs::directory_iterator it(folder.empty() ? "." : folder, none), end; !none && it != end; it.increment(none))
+    if (it->path().filename().string().starts_with(kTemporary)) remove_if_unlocked(it->path());
 }
 
 }  // namespace holon::data

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 
 namespace holon::data {
@@ -17,7 +18,9 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* data, size_t bytes);
-  // From here on the file is there, also after a loss of power.
+  // Replaces what was written at offset. Pre: so many bytes were.
+  void overwrite(uint64_t offset, const void* data, size_t bytes);
+  // From here on the file is there, also after a loss of power. If it throws, what stood there before is as it was.
   void commit();
 
  private:
@@ -25,5 +28,11 @@ class AtomicFile {
   std::filesystem::path path_, temporary_;
   int fd_ = -1;
 };
+
+// Makes what was made, renamed or removed in a folder last beyond a loss of power, where the file system can.
+void sync_folder(const std::filesystem::path& folder);
+
+// Removes from a folder what writers that were killed have left of their AtomicFiles.
+void remove_dead_temporaries(const std::filesystem::path& folder);
 
 }  // namespace holon::data

@@ -1,7 +1,6 @@
 #include "holon/data/corpus.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "holon/base/error.h"
 
@@ -9,11 +8,12 @@ namespace holon::data {
 
 ByteCorpus::ByteCorpus(const std::vector<std::filesystem::path>& files) {
   for (auto& path : files) {
-    MappedFile file(path);
-    if (file.bytes().empty()) continue;
+    InputFile file(path);
+    if (file.size() == 0) continue;
     begins_.push_back(size_);
-    size_ += static_cast<int64_t>(file.bytes().size());
-    files_.push_back(std::move(file));
+    size_ += static_cast<int64_t>(file.size());
+    files_.push_back({path, file.size(), {}});
+    if (files_.size() <= kMostOpen) files_.back().open = std::move(file);
   }
   if (size_ == 0) fail_value("a corpus of {} files has no bytes. Name files that are not empty.", files.size());
 }
@@ -24,9 +24,14 @@ void ByteCorpus::read(int64_t offset, std::span<uint8_t> out) const {
     fail(ErrorKind::kIndex, "corpus: {} bytes from {} on reach beyond its {} bytes.", n, offset, size_);
   auto file = static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin()) - 1;
   for (size_t done = 0; done < out.size(); ++file) {
-    auto bytes = files_[file].bytes().subspan(static_cast<size_t>(offset + static_cast<int64_t>(done) - begins_[file]));
-    size_t take = std::min(bytes.size(), out.size() - done);
-    std::memcpy(out.data() + done, bytes.data(), take);
+    const File& f = files_[file];
+    auto from = static_cast<uint64_t>(offset + static_cast<int64_t>(done) - begins_[file]);
+    size_t take = static_cast<size_t>(std::min<uint64_t>(f.size - from, out.size() - done));
+    auto piece = std::as_writable_bytes(out.subspan(done, take));
+    if (f.open)
+      f.open->read(from, piece);
+    else
+      InputFile(f.path).read(from, piece);
     done += take;
   }
 }

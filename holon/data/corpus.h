@@ -1,20 +1,21 @@
-// Text as bytes: many files read as one, by memory map.
+// Text as bytes: many files read as one.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "holon/data/mapped_file.h"
+#include "holon/data/input_file.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon::data {
 
 class ByteCorpus {
  public:
-  // The files in the given order; empty ones count nothing. Errors: as MappedFile; no bytes at all.
+  // The files in the given order; empty ones count nothing. Errors: as InputFile; no bytes at all.
   explicit ByteCorpus(const std::vector<std::filesystem::path>& files);
 
   ByteCorpus(ByteCorpus&&) = default;
@@ -23,13 +24,22 @@ class ByteCorpus {
   ByteCorpus& operator=(const ByteCorpus&) = delete;
 
   int64_t size() const { return size_; }
-  // Copies the bytes from offset on. Errors (IndexError): they reach beyond the end.
+  // Copies the bytes from offset on. Errors: they reach beyond the end (IndexError); a file
+  // is shorter than it was (RuntimeError).
   void read(int64_t offset, std::span<uint8_t> out) const;
   // One row of `length` bytes for each offset, as a local int64 tensor [offsets, length].
   Tensor rows(std::span<const int64_t> offsets, int64_t length) const;
 
  private:
-  std::vector<MappedFile> files_;
+  // A program may have few files open at a time, and a corpus has thousands: those behind the first are opened when
+  // they are read.
+  struct File {
+    std::filesystem::path path;
+    uint64_t size;
+    std::optional<InputFile> open;
+  };
+  static constexpr size_t kMostOpen = 64;
+  std::vector<File> files_;
   std::vector<int64_t> begins_;  // of each file in the whole
   int64_t size_ = 0;
 };

@@ -7,7 +7,7 @@
 
 #include "holon/base/error.h"
 #include "holon/data/gzip.h"
-#include "holon/data/mapped_file.h"
+#include "holon/data/input_file.h"
 
 namespace holon::data {
 
@@ -135,10 +135,7 @@ Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name) {
   return Tensor::local(std::move(out));
 }
 
-Tensor read_idx(const std::filesystem::path& path) {
-  MappedFile file(path);
-  return parse_idx(file.bytes(), path.string());
-}
+Tensor read_idx(const std::filesystem::path& path) { return parse_idx(read_whole(path), path.string()); }
 
 std::vector<std::byte> idx_bytes(const Tensor& values) {
   if (!values.is_local() || values.dtype() != uint8 || !values.array().is_contiguous())

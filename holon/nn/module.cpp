@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <unordered_set>
 
 #include "holon/base/error.h"
 #include "holon/ops.h"
@@ -52,10 +53,24 @@ bool fits(const char* pattern, const char* text) {
   return *text && (*pattern == '?' || *pattern == *text) && fits(pattern + 1, text + 1);
 }
 
-std::string joined(const std::vector<std::string>& names) {
+// The first few, as a model may have thousands.
+std::string joined(const std::vector<std::string>& names, const char* between = ", ") {
+  constexpr size_t kMost = 5;
   std::string text;
-  for (auto& n : names) text += (text.empty() ? "" : ", ") + n;
-  return text;
+  for (size_t i = 0; i < std::min(kMost, names.size()); ++i) text += (i ? between : "") + names[i];
+  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
+}
+
+// What stands before all missing names in those that are there instead, as a wrapper's "module."; empty: nothing does.
+std::string prefix_of(const std::vector<std::string>& missing, const std::vector<std::string>& unexpected) {
+  if (missing.empty()) return "";
+  for (auto& name : unexpected) {
+    if (name.size() <= missing[0].size() || !name.ends_with("." + missing[0])) continue;
+    const std::string prefix = name.substr(0, name.size() - missing[0].size());
+    const std::unordered_set<std::string> there(unexpected.begin(), unexpected.end());
+    if (std::all_of(missing.begin(), missing.end(), [&](auto& m) { return there.contains(prefix + m); })) return prefix;
+  }
+  return "";
 }
 
 // Puts the value of `from` into the tensor `to`, whose handles stay valid.
@@ -231,8 +246,8 @@ LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
   LoadResult result;
   for (auto& [name, t] : own)
     if (find(state, name) == state.end()) result.missing.push_back(name);
-  std::string errors;
-  auto error = [&](std::string text) { errors += (errors.empty() ? "" : "; ") + text; };
+  std::vector<std::string> misfits, errors;
+  auto error = [&](std::string text) { misfits.push_back(std::move(text)); };
   for (auto& [name, value] : state) {
     auto it = find(own, name);
     if (it == own.end()) {
@@ -250,11 +265,12 @@ LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
                         value.is_global() ? "to_local()" : "to_global(placement, sbp)"));
     }
   }
-  if (strict && !result.unexpected.empty())
-    errors = "unexpected: " + joined(result.unexpected) + (errors.empty() ? "" : "; ") + errors;
-  if (strict && !result.missing.empty())
-    errors = "missing: " + joined(result.missing) + (errors.empty() ? "" : "; ") + errors;
-  if (!errors.empty()) fail_value("load_state_dict: {}. (strict = false lets names differ.)", errors);
+  if (strict && !result.missing.empty()) errors.push_back("missing: " + joined(result.missing));
+  if (strict && !result.unexpected.empty()) errors.push_back("unexpected: " + joined(result.unexpected));
+  if (std::string prefix = prefix_of(result.missing, result.unexpected); strict && !prefix.empty())
+    errors.push_back(fmt::format("the names there begin with '{}': take that off first", prefix));
+  if (!misfits.empty()) errors.push_back(joined(misfits, "; "));
+  if (!errors.empty()) fail_value("load_state_dict: {}. (strict = false lets names differ.)", joined(errors, "; "));
   NoGradGuard guard;
   // In the module's order, which is the same on every rank.
   for (auto& [name, t] : own) {

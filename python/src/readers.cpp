@@ -82,7 +82,7 @@ void bind_readers(nb::module_& m) {
         data::write_synthetic_mnist(folder, {.train = train, .test = test, .seed = seed, .force = force});
       },
       "folder"_a, "train"_a, "test"_a, "seed"_a, "force"_a, "Writes MNIST's four files, of drawn digits.");
-  nb::class_<data::ByteCorpus>(m, "ByteCorpus", "The bytes of many files as one row, by memory map.")
+  nb::class_<data::ByteCorpus>(m, "ByteCorpus", "The bytes of many files as one row.")
       .def(
           "__init__",
           [](data::ByteCorpus* self, const std::vector<std::string>& files) {

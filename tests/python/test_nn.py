@@ -137,6 +137,19 @@ def test_load_state_dict_names_what_does_not_fit():
     assert model[0].weight.tolist() == before
 
 
+def test_load_state_dict_is_brief_about_many_names():
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(200)))
+    state = model.state_dict()
+    with pytest.raises(
+        RuntimeError, match=r"missing: 0.weight, 0.bias, .* and 395 more; unexpected: .* and 395 more"
+    ) as e:
+        model.load_state_dict({f"model.{name}": t for name, t in state.items()})
+    assert "begin with 'model.'" in str(e.value) and len(str(e.value)) < 400
+    with pytest.raises(RuntimeError, match="and 395 more") as e:
+        model.load_state_dict({name: holon.ones(1) for name in state})
+    assert len(str(e.value)) < 600
+
+
 def test_to_converts_floating_values_and_keeps_the_objects():
     block = Block()
     block.register_buffer("count", holon.zeros(1, dtype=holon.int64))

@@ -57,6 +57,22 @@ def _misfits(name, tensor, value, assign):
         )
 
 
+def _few(texts, between=", "):
+    """The first few of them, as a model may have thousands."""
+    more = f" and {len(texts) - 5} more" if len(texts) > 5 else ""
+    return between.join(texts[:5]) + more
+
+
+def _prefix(missing, unexpected):
+    """What stands before all missing names in those that are there instead, as a wrapper's "module."."""
+    there = set(unexpected)
+    for name in unexpected if missing else ():
+        prefix = name.removesuffix(missing[0])
+        if name != prefix and prefix.endswith(".") and all(prefix + m in there for m in missing):
+            return prefix
+    return ""
+
+
 class Module:
     """Base class of layers and models: define `forward`, assign parameters and submodules as attributes."""
 
@@ -304,15 +320,19 @@ class Module:
         missing += [name for name in own if name not in state_dict]
         unexpected += [name for name in state_dict if name not in own]
         if strict and missing:
-            errors.append("missing: " + ", ".join(missing))
+            errors.append("missing: " + _few(missing))
         if strict and unexpected:
-            errors.append("unexpected: " + ", ".join(unexpected))
-        errors += [
+            errors.append("unexpected: " + _few(unexpected))
+        if strict and (prefix := _prefix(missing, unexpected)):
+            errors.append(f"the names there begin with {prefix!r}: take that off first")
+        misfits = [
             e
             for name, tensor in own.items()
             if name in state_dict
             for e in _misfits(name, tensor, state_dict[name], assign)
         ]
+        if misfits:
+            errors.append(_few(misfits, "; "))
         if errors:
             raise RuntimeError(f"load_state_dict of {type(self).__name__}: " + "; ".join(errors) + ".")
         with no_grad():

@@ -24,7 +24,9 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// A new file: some file systems write one that is replaced in place to the disk at once.
 inline void write_text(const std::filesystem::path& path, const std::string& text) {
+  std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary) << text;
 }
 

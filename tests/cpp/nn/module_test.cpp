@@ -106,6 +106,30 @@ TEST(Module, StateIsLoadedByName) {
   EXPECT_TRUE(same(to.up.bias, from.up.bias));  // nothing was changed before the refusal
 }
 
+TEST(Module, AStateThatDoesNotFitIsToldInAFewWords) {
+  struct Many : Module {
+    Many() {
+      for (int i = 0; i < 300; ++i) register_parameter(fmt::format("p{}", i), ones({2}));
+    }
+  } many;
+  auto message = [&](const StateDict& state) -> std::string {
+    try {
+      many.load_state_dict(state);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  StateDict prefixed, wrong;
+  for (auto& [name, t] : many.state_dict())
+    prefixed.emplace_back("module." + name, t), wrong.emplace_back(name, ones({3}));
+  EXPECT_EQ(message(prefixed),
+            "load_state_dict: missing: p0, p1, p2, p3, p4 and 295 more; unexpected: module.p0, module.p1, module.p2, "
+            "module.p3, module.p4 and 295 more; the names there begin with 'module.': take that off first. (strict = "
+            "false lets names differ.)");
+  EXPECT_NE(message(wrong).find("p4 is [3], the module's is [2] and 295 more"), std::string::npos) << message(wrong);
+}
+
 TEST(Module, ToGlobalKeepsHandlesAndValues) {
   comm::run_ranks(2, [](int) {
     manual_seed(2);

@@ -1,0 +1,239 @@
+"""Saves into one folder again and again, while ranks are interrupted and killed, and says what each round leaves there.
+
+A round is a save of a new state by ranks of its own. Signals come before or after some call for a file
+(file_faults.cpp), or at any moment; SIGINT to one rank or all, SIGKILL to one. Then the folder is loaded. Prints a JSON
+line for each round. By hand:
+    python tests/campaigns/saves.py --folder /tmp/checkpoint --first 0 --count 1000
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "faults")]
+MOST_CALLS = 36  # of a rank in a save
+COMM_TIMEOUT_S = 60
+
+
+def build(folder):
+    """The library of faults, to be preloaded; None where there is no compiler."""
+    library = Path(folder) / "file_faults.so"
+    command = [os.environ.get("CXX", "c++"), "-std=c++17", "-O1", "-shared", "-fPIC", str(HERE / "file_faults.cpp")]
+    try:
+        subprocess.run([*command, "-ldl", "-o", str(library)], check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return library
+
+
+def state(rank, world, step):
+    """Tensors split in several ways, broadcast and local, all filled with the number of the step."""
+    import holon
+
+    everywhere = holon.placement.all("cpu")
+    value = float(step)
+    whole = holon.full((4 * world + 1, 6), value, placement=everywhere, sbp=holon.sbp.broadcast)
+    return {
+        "rows": whole.to_global(everywhere, holon.sbp.split(0)),
+        "columns": whole.to_global(everywhere, holon.sbp.split(1)),
+        "whole": whole,
+        "local": holon.full((3,), value),
+        "step": step,
+    }
+
+
+def found_in(folder):
+    """The step whose state the folder holds as a whole; else text that says what is wrong."""
+    import holon
+
+    try:
+        obj = holon.load(folder, "cpu")
+    except RuntimeError as e:
+        return str(e)
+    step = obj.pop("step")
+    mixed = [name for name, t in obj.items() if (t.numpy() != step).any()]
+    return f"step {step}, but {mixed} are of another" if mixed or len(obj) != 4 else step
+
+
+def in_child(function):
+    """What function returns in a fork, by JSON."""
+    out, to = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.close(out)
+            os.write(to, json.dumps(function()).encode())
+        finally:
+            os._exit(0)
+    os.close(to)
+    with os.fdopen(out) as file:
+        text = file.read()
+    os.waitpid(pid, 0)
+    return json.loads(text) if text else "the process that loads has died"
+
+
+class Plan:
+    """What goes wrong in a round."""
+
+    def __init__(self, seed):
+        rng = random.Random(seed * 7919 + 5)
+        self.world = rng.randint(2, 4)
+        self.none = rng.random() < 0.15
+        self.signal = rng.choice([signal.SIGINT, signal.SIGINT, signal.SIGKILL])
+        self.by_call = rng.random() < 0.75
+        self.rank = rng.choice([0, 0, rng.randrange(self.world)])  # at whose call: rank 0 makes the most
+        self.at = rng.randrange(MOST_CALLS) if self.rank == 0 else rng.randrange(12)
+        self.after = rng.random() < 0.5
+        self.delay = rng.uniform(0, 0.06)
+        others = [r for r in range(self.world) if r != self.rank]
+        targets = [[self.rank], [rng.choice(others)]]
+        if self.signal == signal.SIGINT:
+            targets += [others, list(range(self.world))]
+        self.targets = rng.choice(targets)
+        self.wait = rng.choice([0, 0.005, 0.03])
+
+
+def save(plan, rank, folder, step, pids, library):
+    obj = state(rank, plan.world, step)
+    import holon
+
+    holon.comm.barrier()
+    (Path(pids).parent / f"ready-{rank}").touch()
+    if not plan.none and plan.by_call and rank == plan.rank:
+        while not os.path.exists(pids):
+            time.sleep(0.001)
+        known = json.loads(Path(pids).read_text())
+        targets = [known[r] for r in plan.targets]
+        ctypes.CDLL(str(library)).arm(
+            plan.at,
+            int(plan.signal),
+            (ctypes.c_int * len(targets))(*targets),
+            len(targets),
+            int(plan.wait * 1e6),
+            int(plan.after),
+        )
+    holon.save(obj, folder)
+
+
+def one_round(seed, folder, library, before, faults=True):
+    from campaign import free_port, start_rank
+
+    plan, step, begin = Plan(seed), before + 1, time.monotonic()
+    plan.none |= not faults
+    with tempfile.TemporaryDirectory() as own, tempfile.TemporaryFile("w+") as output:
+        pids = os.path.join(own, "pids")
+        port, variables = free_port(), {"HOLON_COMM_TIMEOUT_S": str(COMM_TIMEOUT_S)}
+        ranks = [
+            start_rank(r, plan.world, port, output, variables, lambda r=r: save(plan, r, folder, step, pids, library))
+            for r in range(plan.world)
+        ]
+        Path(pids + "~").write_text(json.dumps(ranks))
+        os.rename(pids + "~", pids)
+        running, codes, struck = dict(zip(ranks, range(plan.world))), {}, plan.none or plan.by_call
+        while running:
+            if not struck and all(os.path.exists(os.path.join(own, f"ready-{r}")) for r in plan.targets):
+                time.sleep(plan.delay)
+                for r in plan.targets:
+                    if ranks[r] in running:
+                        os.kill(ranks[r], plan.signal)
+                struck = True
+            for pid in list(running):
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    codes[running.pop(pid)] = os.waitstatus_to_exitcode(status)
+            if time.monotonic() - begin > 3 * COMM_TIMEOUT_S:
+                for pid in running:
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.001)
+        output.seek(0)
+        said = output.read()
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    result = {
+        "seed": seed,
+        "plan": {k: str(v) for k, v in vars(plan).items()},
+        "world": plan.world,
+        "before": before,
+        "found": in_child(lambda: found_in(folder)),
+        "codes": [codes[r] for r in range(plan.world)],
+        "seconds": round(time.monotonic() - begin, 3),
+        "names": names,
+        "complete": all(code == 0 for code in codes.values()),
+        "stderr": said[-3000:],
+    }
+    result["bad"] = verdict(result)
+    return result
+
+
+def verdict(result):
+    """What is wrong after a round; empty: nothing."""
+    found, names, world = result["found"], result["names"], result["world"]
+    bad = []
+    if found not in (result["before"], result["before"] + 1):
+        bad.append(f"lost: {found}")
+    if result["complete"] and found != result["before"] + 1:
+        bad.append("every rank has saved, but the old state is there")
+    # What a complete save leaves is an index and a file of each rank; any other, what one save makes in addition.
+    parts, temporary = [n for n in names if n.startswith("part-")], [n for n in names if n.startswith(".holon-")]
+    if result["complete"] and (len(parts) != world or temporary):
+        bad.append(f"garbage after a save: {names}")
+    if len({n.split("-")[1] for n in parts}) > 2 or len(temporary) > world + 2:
+        bad.append(f"garbage of more than one save: {names}")
+    if result["seconds"] > 2 * COMM_TIMEOUT_S:
+        bad.append("a rank hung")
+    return bad
+
+
+def run(folder, first, count):
+    """Runs this program; returns its rounds, or None where there is no compiler."""
+    from harness.ranks import environment
+
+    with tempfile.TemporaryDirectory() as own:
+        library = build(own)
+        if not library:
+            return None
+        done = subprocess.run(
+            [sys.executable, __file__, "--folder", folder, "--first", str(first), "--count", str(count)]
+            + ["--library", str(library)],
+            env=environment(LD_PRELOAD=library),
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", required=True, help="its name has the word checkpoint")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--library", help="of build(), which is preloaded; without, this program does both")
+    args = parser.parse_args()
+    if not args.library:
+        for result in run(args.folder, args.first, args.count):
+            print(json.dumps(result))
+        return
+    import holon  # noqa: F401  (once for all forks)
+
+    first = one_round(args.first, args.folder, args.library, 0, faults=False)
+    print(json.dumps(first), flush=True)
+    step = first["found"]
+    for seed in range(args.first, args.first + args.count):
+        result = one_round(seed, args.folder, args.library, step)
+        print(json.dumps(result), flush=True)
+        if not isinstance(result["found"], int):
+            break  # nothing is left to save over
+        step = result["found"]
+
+
+if __name__ == "__main__":
+    main()

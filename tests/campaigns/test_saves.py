@@ -1,0 +1,18 @@
+"""1,000 saves into one folder, most of them interrupted: none loses what was there, and nothing piles up."""
+
+import saves
+
+
+def test_no_save_loses_a_checkpoint(seed, tmp_path):
+    rounds = []
+    while len(rounds) < 1000:  # in pieces, so that a pipe holds what is printed
+        rounds += saves.run(str(tmp_path / f"checkpoint{len(rounds)}"), seed + len(rounds), 249)
+        bad = [r for r in rounds if r["bad"]]
+        assert not bad, f"seeds {[r['seed'] for r in bad]}, the first: {bad[0]}"
+    complete = sum(r["complete"] for r in rounds)
+    new = sum(r["found"] == r["before"] + 1 for r in rounds)
+    print(
+        f"{len(rounds)} saves: {complete} complete, {new} with the new state, {len(rounds) - new} with the old, 0 lost"
+    )
+    # The faults strike at all.
+    assert complete < 700 and new - complete > 20 and len(rounds) - new > 100
