@@ -7,10 +7,11 @@ namespace holon::comm {
 // After how many seconds without a sign of life another host counts as lost (HOLON_HEARTBEAT_S).
 double heartbeat_limit_s();
 
-// The system looks after an idle connection, which then fails (ETIMEDOUT) within about limit_s.
-void keep_alive(int socket, double limit_s);
+// The system looks after an idle connection. With closes, the connection fails (ETIMEDOUT) after about limit_s of
+// silence, else only is_silent() shows it.
+void keep_alive(int socket, double limit_s, bool closes = true);
 
-// Whether what was sent has not been acknowledged for limit_s. (No system looks at that so soon by itself.)
+// Whether what was sent, or the system's questions on a connection of keep_alive(), have not been answered for limit_s.
 bool is_silent(int socket, double limit_s);
 
 }  // namespace holon::comm

@@ -260,7 +260,7 @@ class GlooNetwork final : public Network {
       if (rank < 0) continue;
       sockets_.push_back({rank, fd, is.st_ino});
       close_in_children(fd);
-      keep_alive(fd, limit_s);
+      keep_alive(fd, limit_s, false);
     }
   }
 
