@@ -30,6 +30,7 @@ constexpr Setting kTable[] = {
     {"HOLON_FUSED_KERNELS", "1",
      "1 lets nn.Graph compile a chain of element-wise ops into one kernel of a cuda device, 0 runs them there one by "
      "one."},
+    {"HOLON_HEARTBEAT_S", "10", "Seconds without a sign of life from another host after which it counts as lost."},
     {"HOLON_HOST", "",
      "Name of the host that this rank is on; ranks with different names share no memory. Empty: the host's own."},
     {"HOLON_GRADIENT_BUCKET_MB", "4",

@@ -110,6 +110,16 @@ class Hosts:
         """Takes the cable of host i out of the switch: nothing arrives, and nobody is told."""
         self._ip("-n", self.switch, "link", "set", f"port{i}", "down")
 
+    def mend(self, i):
+        self._ip("-n", self.switch, "link", "set", f"port{i}", "up")
+
+    def lose(self, a, b):
+        """From now on what host a sends to host b gets lost; what b sends to a arrives."""
+        self._ip(
+            *("-n", self.name(a), "neighbour", "replace", self.address(b)),
+            *("lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent"),
+        )
+
 
 def missing():
     """Why hosts cannot be made here; None if they can."""

@@ -220,6 +220,33 @@ def test_a_rank_that_is_killed(victim):
             assert codes[rank] == 1 and "all_reduce" in text and f"rank {victim}" in text, text
 
 
+@pytest.mark.parametrize("how", ["cut", "cut and killed", "one way", "not the store's"])
+@pytest.mark.parametrize("mode", ["work", "wait_for_busy"])
+def test_a_host_that_is_cut_off_is_noticed_by_its_silence(how, mode):
+    """Long before the time-out; also where what is sent one way still arrives, and by those who wait for another rank."""
+    with Hosts(3) as hosts:
+        ranks = by_hand(hosts, 1, [RANK_PROGRAM, mode], HOLON_COMM_TIMEOUT_S=300, HOLON_HEARTBEAT_S=3)
+        wait_until_ready(ranks)
+        time.sleep(0.3)
+        if how == "one way":
+            hosts.lose(2, 0)
+            hosts.lose(2, 1)
+        elif how == "not the store's":
+            hosts.lose(1, 2)
+            hosts.lose(2, 1)
+        else:
+            hosts.cut(2)
+        if how == "cut and killed":
+            ranks[2].kill()
+        codes, outputs = finish(ranks[:1] if mode == "wait_for_busy" else ranks[:2], 60)
+        for p in ranks:
+            p.kill()
+            p.wait()
+    assert set(codes) == {1}, outputs
+    for text in outputs:
+        assert "rank 2" in text or "rank 1" in text or "rank 0 has failed: the store" in text, text
+
+
 def test_a_host_that_does_not_come():
     with Hosts(2) as hosts:
         ranks = by_hand(hosts, 2, [RANK_PROGRAM, "meet"], HOLON_RENDEZVOUS_TIMEOUT_S=2)

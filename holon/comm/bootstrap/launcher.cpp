@@ -20,6 +20,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
+#include "holon/comm/bootstrap/herald.h"
 #include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
 #include "holon/comm/cores.h"
@@ -37,6 +38,7 @@ constexpr auto kTermToKill = std::chrono::milliseconds(2000);
 // Where another rank has said that it failed first, it gets this long to print why, before it is stopped too; so do
 // those that miss a rank which was killed, and could say nothing itself.
 constexpr auto kLastWords = std::chrono::milliseconds(400);
+constexpr auto kTellOfFailure = std::chrono::milliseconds(5000), kTellOfEnd = std::chrono::milliseconds(500);
 constexpr size_t kTailBytes = 16384;
 constexpr int kTailLines = 30;
 
@@ -193,7 +195,10 @@ class Launcher {
       sweep();
       throw;
     }
+    herald_.emplace(o_.master_addr, port_, token_);
     while (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; })) wait_for_events();
+    // Ranks of other nodes may be waiting for those of this one.
+    if (o_.nnodes > 1) herald_->finish(first_failed_ >= 0 ? kTellOfFailure : kTellOfEnd);
     keeper_.dismiss();
     for (Rank& r : ranks_) drain(r);
     if (first_failed_ >= 0 || interrupted_by_) sweep();
@@ -388,6 +393,8 @@ class Launcher {
       r->status = status;
       if (r->own_group && kill(-pid, 0) != 0) keeper_.remove(pid);
       drain(*r);
+      if (herald_)
+        herald_->ended(r->number, status == 0 ? "has ended in order" : fmt::format("has failed ({})", r->how()));
       if (status == 0 || interrupted_by_) continue;
       if (first_failed_ < 0) {
         first_failed_ = static_cast<int>(r - ranks_.begin());
@@ -468,6 +475,7 @@ class Launcher {
   Fd signals_;
   std::vector<Rank> ranks_;
   Keeper keeper_;
+  std::optional<Herald> herald_;
   int first_failed_ = -1;  // place in ranks_
   int interrupted_by_ = 0;
   std::optional<Clock::time_point> term_at_, kill_at_;

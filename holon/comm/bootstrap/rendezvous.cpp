@@ -77,7 +77,7 @@ Meeting meet(const Context& context, const std::string& socket_name) {
   m.client = std::make_unique<StoreClient>(host, port, token, left_s());
   RankInfo me{static_cast<int>(getpid()), host_identity(), CoreSet::of_this_process().str(), socket_name,
               network_address(host)};
-  auto g = m.client->gather("ranks", rank, size, encode(me), left_s());
+  auto g = m.client->gather(kRanksKey, rank, size, encode(me), left_s());
 
   using Outcome = StoreClient::Gathered::Outcome;
   std::string layout;
@@ -102,6 +102,11 @@ Meeting meet(const Context& context, const std::string& socket_name) {
                  "WORLD_SIZE on all "
                  "ranks; if two programs meet here, choose another MASTER_PORT.",
                  where, g.counts.at(0), g.counts.at(1), rank, size);
+
+  if (g.outcome == Outcome::kLeft)
+    fail_runtime("the world of {} ranks cannot come together at {}: rank {} {} before it met the others. All ranks "
+                 "take part: see which calls rank {} leaves out, and read its output first.",
+                 size, where, g.left, g.values.empty() ? "has ended" : g.values[0], g.left);
 
   std::vector<std::string> known;
   for (int r = 0; r < size; ++r) {

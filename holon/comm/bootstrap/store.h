@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -50,16 +51,25 @@ class StoreClient {
   void set(const std::string& key, const std::string& value, double answer_s = kAnswerSeconds);
   // Waits for the key. Errors: it is not set within timeout_s.
   std::string get(const std::string& key, double timeout_s);
+  // The same, but while nothing is wrong: trouble is asked now and then for a reason to give up, which is raised.
+  std::string get(const std::string& key, double timeout_s, const std::function<std::string()>& trouble);
+  // Waits for the key as get() does; nothing if nobody has set it within timeout_s, or the server ends in order first.
+  std::optional<std::string> find(const std::string& key, double timeout_s);
   // Adds to a number that starts at 0; returns the sum.
   int64_t add(const std::string& key, int64_t amount, double answer_s = kAnswerSeconds);
+  // The server sets the key, if nobody else has, when this connection ends; an empty key: nothing any more.
+  void will(const std::string& key, const std::string& value, double answer_s = kAnswerSeconds);
+  // Participant `index` will never hand in anything: all that gather there, now or later, are told so.
+  void leave(const std::string& key, int index, const std::string& reason, double answer_s = kAnswerSeconds);
 
   // Hands in value as participant `index` of `count` and returns everybody's, when all have come. When one's time is
   // over, all that wait are told.
   struct Gathered {
-    enum class Outcome { kComplete, kTimeout, kTaken, kOtherCount } outcome;
+    enum class Outcome { kComplete, kTimeout, kTaken, kOtherCount, kLeft } outcome;
     std::vector<std::string> values;  // kComplete: all; kTaken: the value that holds this index
     std::vector<int> missing;         // kTimeout
     std::vector<std::string> counts;  // kOtherCount: "rank 1 of 3", one for each side
+    int left = -1;                    // kLeft: who, and values[0] says why
   };
   Gathered gather(const std::string& key, int index, int count, const std::string& value, double timeout_s);
   // Errors: not all `count` have come within timeout_s.
@@ -76,14 +86,18 @@ class StoreClient {
   std::mutex mutex_;
 };
 
+// The gathering at which all ranks hand themselves in, and the key of the first failure in a world of several hosts,
+// "RANK REASON".
+inline constexpr const char *kRanksKey = "ranks", *kAbortedKey = "aborted";
+
 // The bytes on the wire, for tests that speak them. A connection begins with kStoreMagic; then come frames both ways:
 // the length of the body, 4 bytes little-endian, and the body: 1 byte of operation or status, and strings, each after
 // its 4-byte length. The first frame is kHello with the token.
 inline constexpr char kStoreMagic[8] = {'H', 'O', 'L', 'O', 'N', 's', 't', '1'};
 inline constexpr uint32_t kStoreMaxFrame = 1 << 20;
 inline constexpr uint32_t kStoreMaxHello = 1 << 10;
-enum class StoreOp : uint8_t { kHello, kSet, kGet, kAdd, kGather };
-enum class StoreStatus : uint8_t { kOk, kTimeout, kRefused, kTaken, kOtherCount, kError };
+enum class StoreOp : uint8_t { kHello, kSet, kGet, kAdd, kGather, kWill, kLeave };
+enum class StoreStatus : uint8_t { kOk, kTimeout, kRefused, kTaken, kOtherCount, kError, kLeft };
 std::string store_body(uint8_t first, std::span<const std::string> fields);
 
 }  // namespace holon::comm

@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "holon/base/blocking.h"
+#include "holon/comm/bootstrap/inherited.h"
+#include "holon/comm/bootstrap/liveness.h"
 #include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
 
@@ -119,6 +121,8 @@ StoreClient::StoreClient(const std::string& host, int port, const std::string& t
                  "choose another "
                  "MASTER_PORT, or set the same HOLON_STORE_TOKEN on all ranks.",
                  where_);
+  close_in_children(fd_);
+  keep_alive(fd_, heartbeat_limit_s());
   fd.release();
 }
 
@@ -144,7 +148,8 @@ StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, 
                  where_);
   };
   Io io = broken_ ? Io::kLate : write_all(fd_, frame.data(), frame.size(), until);
-  if (io == Io::kDone) io = read_all(fd_, head, sizeof head, until);
+  // What an ending server has said may be there though nothing can be sent any more.
+  if (io != Io::kLate) io = read_all(fd_, head, sizeof head, until);
   if (io == Io::kDone) {
     uint32_t size = get_u32(head);
     // A complete gathering is as long as all its values.
@@ -161,6 +166,11 @@ StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, 
                  "0's output first.",
                  where_);
   Reply reply{static_cast<StoreStatus>(answer[0]), {}};
+  const auto op = static_cast<StoreOp>(body[0]);
+  if (reply.status == StoreStatus::kTimeout && op != StoreOp::kGet && op != StoreOp::kGather) {
+    broken_ = true;
+    fail_runtime("the store at {} has ended: rank 0 or the launcher, which served it, is done.", where_);
+  }
   for (size_t at = 1; at + 4 <= answer.size();) {
     size_t size = std::min<size_t>(get_u32(answer.data() + at), answer.size() - at - 4);
     reply.fields.push_back(answer.substr(at + 4, size));
@@ -183,17 +193,45 @@ void StoreClient::set(const std::string& key, const std::string& value, double a
 }
 
 std::string StoreClient::get(const std::string& key, double timeout_s) {
+  const auto until = after(timeout_s);
+  do {
+    const double left_s = std::chrono::duration<double>(until - Clock::now()).count();
+    if (auto value = find(key, std::max(left_s, 0.0))) return *value;
+  } while (Clock::now() < until);
+  fail_runtime("nobody has set \"{}\" in the store at {} within {:g} s.", key, where_, timeout_s);
+}
+
+std::string StoreClient::get(const std::string& key, double timeout_s, const std::function<std::string()>& trouble) {
+  constexpr double kSliceSeconds = 0.1;
+  for (const auto until = after(timeout_s);;) {
+    const double left_s = std::chrono::duration<double>(until - Clock::now()).count();
+    if (auto value = find(key, std::clamp(left_s, 0.0, kSliceSeconds))) return *value;
+    if (const std::string why = trouble(); !why.empty()) fail_runtime("{}", why);
+    if (left_s <= 0) fail_runtime("nobody has set \"{}\" in the store at {} within {:g} s.", key, where_, timeout_s);
+  }
+}
+
+std::optional<std::string> StoreClient::find(const std::string& key, double timeout_s) {
   std::string f[] = {key, ms_text(timeout_s)};
   Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kGet), f), timeout_s + kAnswerSeconds);
-  if (reply.status != StoreStatus::kOk || reply.fields.size() != 1)
-    fail_runtime("nobody has set \"{}\" in the store at {} within {:g} s.", key, where_, timeout_s);
-  return reply.fields[0];
+  if (reply.status != StoreStatus::kOk || reply.fields.size() != 1) return std::nullopt;
+  return std::move(reply.fields[0]);
 }
 
 int64_t StoreClient::add(const std::string& key, int64_t amount, double answer_s) {
   std::string f[] = {key, std::to_string(amount)};
   Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kAdd), f), answer_s);
   return reply.fields.empty() ? 0 : std::stoll(reply.fields[0]);
+}
+
+void StoreClient::will(const std::string& key, const std::string& value, double answer_s) {
+  std::string f[] = {key, value};
+  call(store_body(static_cast<uint8_t>(StoreOp::kWill), f), answer_s);
+}
+
+void StoreClient::leave(const std::string& key, int index, const std::string& reason, double answer_s) {
+  std::string f[] = {key, std::to_string(index), reason};
+  call(store_body(static_cast<uint8_t>(StoreOp::kLeave), f), answer_s);
 }
 
 StoreClient::Gathered StoreClient::gather(const std::string& key, int index, int count, const std::string& value,
@@ -213,6 +251,11 @@ StoreClient::Gathered StoreClient::gather(const std::string& key, int index, int
     case StoreStatus::kOtherCount:
       result.outcome = Gathered::Outcome::kOtherCount;
       result.counts = std::move(reply.fields);
+      break;
+    case StoreStatus::kLeft:
+      result.outcome = Gathered::Outcome::kLeft;
+      result.left = reply.fields.empty() ? -1 : std::stoi(reply.fields[0]);
+      result.values.assign(reply.fields.begin() + !reply.fields.empty(), reply.fields.end());
       break;
     default:
       if (static_cast<int>(reply.fields.size()) != count)

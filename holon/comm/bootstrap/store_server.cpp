@@ -10,6 +10,8 @@
 #include <climits>
 #include <map>
 
+#include "holon/comm/bootstrap/inherited.h"
+#include "holon/comm/bootstrap/liveness.h"
 #include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
 
@@ -57,7 +59,9 @@ std::string store_body(uint8_t first, std::span<const std::string> fields) {
 class StoreServer::Loop {
  public:
   Loop(Fd listener, std::string token)
-      : listener_(std::move(listener)), token_(std::move(token)), stop_(eventfd(0, EFD_CLOEXEC)) {}
+      : listener_(std::move(listener)), token_(std::move(token)), stop_(eventfd(0, EFD_CLOEXEC)) {
+    close_in_children(listener_.get());
+  }
 
   void stop() {
     uint64_t one = 1;
@@ -71,7 +75,7 @@ class StoreServer::Loop {
       for (auto& [id, c] : connections_)
         polled.push_back({c.fd.get(), static_cast<short>(c.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
       if (poll(polled.data(), polled.size(), poll_ms()) < 0 && errno != EINTR) return;
-      if (polled[0].revents) return;
+      if (polled[0].revents) return say_goodbye();
       size_t i = 2;
       std::vector<uint64_t> gone;
       for (auto& [id, c] : connections_) {
@@ -95,6 +99,7 @@ class StoreServer::Loop {
     Fd fd;
     std::string in, out;
     bool greeted = false, known = false, closing = false;
+    std::string will_key, will;  // what is set when it ends
     Clock::time_point since = Clock::now();
   };
   struct Waiter {
@@ -109,6 +114,7 @@ class StoreServer::Loop {
     std::map<int, std::string> values;
     std::map<int, uint64_t> holders;        // connections, until it is complete
     std::vector<std::string> other_counts;  // set: it has failed
+    std::vector<std::string> left;          // the same: who will not come, and why
     bool complete() const { return static_cast<int>(values.size()) == count; }
   };
 
@@ -134,6 +140,8 @@ class StoreServer::Loop {
     if (unknown() >= kMaxUnknown) drop_oldest_unknown();
     int one = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    close_in_children(fd.get());
+    keep_alive(fd.get(), heartbeat_s_);
     connections_[next_id_++].fd = std::move(fd);
   }
 
@@ -199,6 +207,11 @@ class StoreServer::Loop {
       case StoreOp::kGather:
         return f.size() == 5 &&
             gather(id, c, f[0], to_number<int>(f[1]), to_number<int>(f[2]), f[3], to_number<int64_t>(f[4]));
+      case StoreOp::kWill:
+        if (f.size() != 2 || f[0].size() + f[1].size() > kStoreMaxHello) return false;
+        c.will_key = f[0], c.will = f[1];
+        return reply(c, StoreStatus::kOk, {});
+      case StoreOp::kLeave: return f.size() == 3 && leave(c, f[0], to_number<int>(f[1]), f[2]);
       default: return false;
     }
   }
@@ -251,20 +264,17 @@ class StoreServer::Loop {
     if (!index || !count || !ms || *count < 1 || *count > 1'000'000 || *index < 0 || *index >= *count || *ms < 0)
       return false;
     if (waiters_.size() >= kMaxWaiters) return reply(c, StoreStatus::kError, {"too many wait already"});
-    auto [it, fresh] = gatherings_.try_emplace(key, Gathering{*count, *index, {}, {}, {}});
+    auto [it, fresh] = gatherings_.try_emplace(key, Gathering{*count, *index, {}, {}, {}, {}});
     if (fresh) stored_bytes_ += key.size() + sizeof(Gathering);
     Gathering& g = it->second;
+    if (!g.left.empty()) return reply(c, StoreStatus::kLeft, g.left);
     if (g.other_counts.empty() && g.count != *count) {
       // One side is wrong, and nobody can tell which: all that wait here hear of it. What is complete is left in peace.
       std::vector<std::string> both = {"rank " + std::to_string(g.first_index) + " of " + std::to_string(g.count),
                                        "rank " + std::to_string(*index) + " of " + std::to_string(*count)};
       if (g.complete()) return reply(c, StoreStatus::kOtherCount, both);
       g.other_counts = both;
-      std::erase_if(waiters_, [&](const Waiter& w) {
-        if (w.index < 0 || w.key != key) return false;
-        reply(connections_[w.connection], StoreStatus::kOtherCount, both);
-        return true;
-      });
+      tell_gathered(key, StoreStatus::kOtherCount, both);
     }
     if (!g.other_counts.empty()) return reply(c, StoreStatus::kOtherCount, g.other_counts);
     if (auto held = g.values.find(*index); held != g.values.end()) return reply(c, StoreStatus::kTaken, {held->second});
@@ -277,12 +287,43 @@ class StoreServer::Loop {
     std::vector<std::string> all;
     for (auto& [i, v] : g.values) all.push_back(v);
     g.holders.clear();
+    tell_gathered(key, StoreStatus::kOk, all);
+    return true;
+  }
+
+  // Nobody has to be there yet. What is complete is left in peace.
+  bool leave(Connection& c, const std::string& key, std::optional<int> index, const std::string& reason) {
+    if (!index || *index < 0) return false;
+    if (stored_bytes_ + key.size() + reason.size() + sizeof(Gathering) > kMaxStoredBytes)
+      return reply(c, StoreStatus::kError, {"the store is full"});
+    auto [it, fresh] = gatherings_.try_emplace(key, Gathering{0, *index, {}, {}, {}, {}});
+    if (fresh) stored_bytes_ += key.size() + sizeof(Gathering);
+    Gathering& g = it->second;
+    if ((fresh || !g.complete()) && g.left.empty()) {
+      stored_bytes_ += reason.size();
+      g.left = {std::to_string(*index), reason};
+      tell_gathered(key, StoreStatus::kLeft, g.left);
+    }
+    return reply(c, StoreStatus::kOk, {});
+  }
+
+  void tell_gathered(const std::string& key, StoreStatus status, const std::vector<std::string>& fields) {
     std::erase_if(waiters_, [&](const Waiter& w) {
       if (w.index < 0 || w.key != key) return false;
-      reply(connections_[w.connection], StoreStatus::kOk, all);
+      reply(connections_[w.connection], status, fields);
       return true;
     });
-    return true;
+  }
+
+  // A server that ends in order says so to all, those who wait for a key and those whose next request comes too late;
+  // who hears nothing knows that it was killed.
+  void say_goodbye() {
+    std::erase_if(waiters_, [](const Waiter& w) { return w.index < 0; });
+    for (auto& [id, c] : connections_) {
+      const bool gathers =
+          std::any_of(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.connection == id; });
+      if (c.known && !gathers) reply(c, StoreStatus::kTimeout, {});
+    }
   }
 
   static Clock::time_point deadline(int64_t ms) {
@@ -338,12 +379,16 @@ class StoreServer::Loop {
         g.values.erase(holder.first);
         return true;
       });
-    connections_.erase(id);
+    auto gone = connections_.extract(id);
+    if (gone.empty() || gone.mapped().will_key.empty()) return;
+    const auto& [key, value] = std::pair(gone.mapped().will_key, gone.mapped().will);
+    if (!peek(key) && store(key, value)) answer_gets(key, value);
   }
 
   Fd listener_;
   const std::string token_;
   Fd stop_;
+  const double heartbeat_s_ = heartbeat_limit_s();
   uint64_t next_id_ = 1;
   std::map<uint64_t, Connection> connections_;
   std::vector<Waiter> waiters_;

@@ -25,14 +25,18 @@ uint64_t tag(int host, int round, bool answer) {
 
 }  // namespace
 
-int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreClient& store, double limit_s) {
+int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreClient& store, double limit_s,
+                        const std::function<std::string()>& failed) {
   const int my_host = hosts.of_rank[static_cast<size_t>(rank)], count = static_cast<int>(hosts.names.size());
   auto leader = [&](int host) {
     return static_cast<int>(std::find(hosts.of_rank.begin(), hosts.of_rank.end(), host) - hosts.of_rank.begin());
   };
   const int64_t give_up = now_ns() + static_cast<int64_t>(limit_s * 1e9);
   auto finish = [&](Network::Transit& t, int other) {
-    auto trouble = [&] { return now_ns() > give_up ? std::string("does not answer") : std::string(); };
+    auto trouble = [&] {
+      if (const std::string why = failed(); !why.empty()) fail_runtime("{}", why);
+      return now_ns() > give_up ? std::string("does not answer") : std::string();
+    };
     auto failure = t.wait_received(trouble);
     if (!failure) failure = t.wait_sent(trouble);
     if (failure)
@@ -55,7 +59,7 @@ int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreCli
   }
   if (my_host == 0) return 0;
   const std::string key = fmt::format("clock/{}", my_host);
-  if (rank != leader(my_host)) return std::stoll(store.get(key, limit_s));
+  if (rank != leader(my_host)) return std::stoll(store.get(key, limit_s, failed));
   int64_t offset = 0, quickest = INT64_MAX, ask = 1;  // 0: for the last time
   int64_t enough = INT64_MAX;                         // rank 0 may have others to answer first
   for (int round = 0; ask; ++round) {

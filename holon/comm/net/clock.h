@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 
 #include "holon/comm/bootstrap/store.h"
 #include "holon/comm/net/network.h"
@@ -11,7 +13,8 @@ namespace holon::comm {
 
 // Nanoseconds to add to this host's monotonic clock (which begins when a host does) to have rank 0's: by the quickest
 // of some round trips, so off by half of it at most. Collective over the world. Errors: an answer does not come within
-// limit_s.
-int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreClient& store, double limit_s);
+// limit_s; what trouble, which is asked now and then, says.
+int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreClient& store, double limit_s,
+                        const std::function<std::string()>& trouble);
 
 }  // namespace holon::comm

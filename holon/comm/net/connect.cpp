@@ -11,7 +11,8 @@ namespace holon::comm {
 
 namespace {
 
-using Connect = Network*(int rank, const Hosts* hosts, const char* address, StoreClient* store, double timeout_s);
+using Connect = Network*(int rank, const Hosts* hosts, const char* address, StoreClient* store, double timeout_s,
+                         const std::function<std::string()>* trouble);
 
 // What net/gloo_network.cpp is compiled to lies beside this library.
 Connect* load_gloo() {
@@ -31,9 +32,9 @@ Connect* load_gloo() {
 }  // namespace
 
 std::unique_ptr<Network> connect_network(int rank, const Hosts& hosts, const std::string& address, StoreClient& store,
-                                         double timeout_s) {
+                                         double timeout_s, const std::function<std::string()>& trouble) {
   BlockingScope unlocked;
-  return std::unique_ptr<Network>(load_gloo()(rank, &hosts, address.c_str(), &store, timeout_s));
+  return std::unique_ptr<Network>(load_gloo()(rank, &hosts, address.c_str(), &store, timeout_s, &trouble));
 }
 
 }  // namespace holon::comm

@@ -1,6 +1,7 @@
 // The connections with other hosts.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,8 +12,8 @@
 namespace holon::comm {
 
 // Connects this rank with every rank of every other host, through the store. Collective over the world. Errors: they do
-// not reach each other within timeout_s.
+// not reach each other within timeout_s; what trouble, which is asked now and then, says.
 std::unique_ptr<Network> connect_network(int rank, const Hosts& hosts, const std::string& address, StoreClient& store,
-                                         double timeout_s);
+                                         double timeout_s, const std::function<std::string()>& trouble);
 
 }  // namespace holon::comm

@@ -3,18 +3,23 @@
 
 #include <gloo/common/error.h>
 #include <gloo/transport/context.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/comm/bootstrap/inherited.h"
+#include "holon/comm/bootstrap/liveness.h"
 #include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
 #include "holon/comm/net/network.h"
@@ -111,9 +116,60 @@ class Ticker {
   std::thread thread_;
 };
 
+// While ranks connect: Gloo waits for a peer to its own limit, unless its connections are closed meanwhile.
+class Impatience {
+ public:
+  Impatience(gloo::transport::Context& context, const Network::Transit::Trouble& trouble)
+      : thread_([this, &context, &trouble] {
+          leave_host_language();
+          for (std::unique_lock lock(mutex_); !changed_.wait_for(lock, kTick, [&] { return ended_; });) {
+            if (trouble().empty()) continue;
+            for (int r = 0; r < context.size; ++r)
+              if (r != context.rank && context.getPair(r)) context.getPair(r)->close();
+          }
+        }) {}
+  ~Impatience() {
+    {
+      std::scoped_lock lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  static constexpr auto kTick = std::chrono::milliseconds(50);
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+// A connection, as the system knows it: Gloo keeps its sockets to itself, and may close one at any time.
+struct Socket {
+  int rank, fd;
+  ino_t inode;
+
+  bool is_open() const {
+    struct stat is {};
+    return fstat(fd, &is) == 0 && S_ISSOCK(is.st_mode) && is.st_ino == inode;
+  }
+};
+
+bool same_place(const sockaddr_storage& a, const sockaddr_storage& b) {
+  if (a.ss_family != b.ss_family) return false;
+  if (a.ss_family == AF_INET) {
+    auto &x = reinterpret_cast<const sockaddr_in&>(a), &y = reinterpret_cast<const sockaddr_in&>(b);
+    return x.sin_port == y.sin_port && x.sin_addr.s_addr == y.sin_addr.s_addr;
+  }
+  auto &x = reinterpret_cast<const sockaddr_in6&>(a), &y = reinterpret_cast<const sockaddr_in6&>(b);
+  return a.ss_family == AF_INET6 && x.sin6_port == y.sin6_port && IN6_ARE_ADDR_EQUAL(&x.sin6_addr, &y.sin6_addr);
+}
+
 class GlooNetwork final : public Network {
  public:
-  GlooNetwork(int rank, const Hosts& hosts, const std::string& address, StoreClient& store, double timeout_s) {
+  GlooNetwork(int rank, const Hosts& hosts, const std::string& address, StoreClient& store, double timeout_s,
+              const Transit::Trouble& trouble) {
     const int size = static_cast<int>(hosts.of_rank.size());
     auto host = [&](int r) { return hosts.of_rank[static_cast<size_t>(r)]; };
     tcp::attr attr;
@@ -138,22 +194,32 @@ class GlooNetwork final : public Network {
         addresses.append(bytes.begin(), bytes.end());
       }
       store.set(fmt::format("net/{}", rank), addresses);
+      Impatience impatience(*context_, trouble);
+      std::vector<std::pair<int, sockaddr_storage>> listening, reached;  // of a connection, one end or the other
       for (int r = 0; r < size; ++r) {
         if (host(r) == host(rank)) continue;
         stage = fmt::format("rank {} on {} is not reached", r, hosts.names[static_cast<size_t>(host(r))]);
-        std::string theirs = store.get(fmt::format("net/{}", r), left_s());
+        std::string theirs = store.get(fmt::format("net/{}", r), left_s(), trouble);
         for (size_t at = 0; at + 8 <= theirs.size();) {
           uint32_t to = get_u32(theirs.data() + at), bytes = get_u32(theirs.data() + at + 4);
           at += 8;
-          if (to == static_cast<uint32_t>(rank) && at + bytes <= theirs.size())
-            context_->getPair(r)->connect(std::vector<char>(theirs.begin() + static_cast<int64_t>(at),
-                                                            theirs.begin() + static_cast<int64_t>(at + bytes)));
+          if (to == static_cast<uint32_t>(rank) && at + bytes <= theirs.size()) {
+            const std::vector<char> there(theirs.begin() + static_cast<int64_t>(at),
+                                          theirs.begin() + static_cast<int64_t>(at + bytes));
+            auto& pair = *context_->getPair(r);
+            listening.emplace_back(r, tcp::Address(pair.address().bytes()).getSockaddr());
+            reached.emplace_back(r, tcp::Address(there).getSockaddr());
+            pair.connect(there);
+          }
           at += bytes;
         }
       }
+      if (const std::string why = trouble(); !why.empty()) fail_runtime("{}", why);
+      find_sockets(listening, reached);
     } catch (const Error&) {
       throw;
     } catch (const std::exception& e) {
+      if (const std::string why = trouble(); !why.empty()) fail_runtime("{}", why);
       fail_runtime("rank {} at {}: {} over the network: {}. See that the hosts reach each other on all ports of that "
                    "network; HOLON_NET_INTERFACE names another interface.",
                    rank, address, stage, e.what());
@@ -164,7 +230,40 @@ class GlooNetwork final : public Network {
     return std::make_unique<Flight>(*this, send, receive);
   }
 
+  int silent_rank(double limit_s) override {
+    for (const Socket& s : sockets_)
+      if (s.is_open() && is_silent(s.fd, limit_s)) return s.rank;
+    return -1;
+  }
+
  private:
+  using Places = std::vector<std::pair<int, sockaddr_storage>>;
+
+  // Which of the process's sockets are the connections: one end of each is where a pair has listened.
+  void find_sockets(const Places& listening, const Places& reached) {
+    const double limit_s = heartbeat_limit_s();
+    auto rank_at = [](const Places& places, const sockaddr_storage& place) {
+      auto found = std::find_if(places.begin(), places.end(), [&](auto& p) { return same_place(p.second, place); });
+      return found == places.end() ? -1 : found->first;
+    };
+    std::error_code error;
+    for (auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+      const int fd = std::atoi(entry.path().filename().c_str());
+      sockaddr_storage here{}, there{};
+      socklen_t n = sizeof here, m = sizeof there;
+      struct stat is {};
+      if (fstat(fd, &is) != 0 || !S_ISSOCK(is.st_mode) ||
+          getsockname(fd, reinterpret_cast<sockaddr*>(&here), &n) != 0 ||
+          getpeername(fd, reinterpret_cast<sockaddr*>(&there), &m) != 0)
+        continue;
+      const int rank = std::max(rank_at(listening, here), rank_at(reached, there));
+      if (rank < 0) continue;
+      sockets_.push_back({rank, fd, is.st_ino});
+      close_in_children(fd);
+      keep_alive(fd, limit_s, false);
+    }
+  }
+
   class Flight final : public Transit {
    public:
     Flight(GlooNetwork& network, std::span<const Message> send, std::span<const Message> receive) : network_(network) {
@@ -228,14 +327,15 @@ class GlooNetwork final : public Network {
 
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<gloo::transport::Context> context_;
+  std::vector<Socket> sockets_;
   Ticker ticker_;
 };
 
 }  // namespace
 
 extern "C" Network* holon_connect_gloo(int rank, const Hosts* hosts, const char* address, StoreClient* store,
-                                       double timeout_s) {
-  return new GlooNetwork(rank, *hosts, address, *store, timeout_s);
+                                       double timeout_s, const std::function<std::string()>* trouble) {
+  return new GlooNetwork(rank, *hosts, address, *store, timeout_s, *trouble);
 }
 
 }  // namespace holon::comm

@@ -42,6 +42,9 @@ class Network {
     virtual Failure wait_sent(const Trouble& trouble) = 0;
   };
   virtual std::unique_ptr<Transit> start(std::span<const Message> send, std::span<const Message> receive) = 0;
+
+  // A rank whose host has not answered for limit_s though something was sent there; -1: none. From any thread.
+  virtual int silent_rank([[maybe_unused]] double limit_s) { return -1; }
 };
 
 }  // namespace holon::comm

@@ -9,7 +9,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <thread>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "holon/array/storage.h"
@@ -26,6 +27,7 @@
 #include "holon/comm/net/clock.h"
 #include "holon/comm/net/connect.h"
 #include "holon/comm/shm/fd_exchange.h"
+#include "holon/comm/shm/sentry.h"
 
 namespace holon::comm {
 
@@ -44,6 +46,7 @@ struct Parts {
   std::vector<Watched> processes;    // of each rank of this host
   std::vector<int> local;            // the ranks of this host
   std::vector<std::byte*> arenas;    // of each rank of this host, as this process sees them
+  std::optional<Sentry> sentry;      // of several hosts
   std::unique_ptr<Network> network;  // to other hosts
   void* control = nullptr;           // where block is mapped
   ControlBlock block;
@@ -54,22 +57,6 @@ int shared_cores(const Parts& parts) {
   CoreSet all;
   for (int r : parts.local) all.add(CoreSet::parse(parts.meeting.ranks[static_cast<size_t>(r)].cores));
   return all.count();
-}
-
-// Hears from the store why a rank of another host has failed, and tells the ranks of this one. Runs for as long as the
-// process does.
-void listen_for_aborts(ControlBlock block, std::shared_ptr<StoreClient> store) {
-  std::thread([block, store] {
-    leave_host_language();
-    try {
-      std::string text = store->get("aborted", 1e9);
-      size_t cut = std::min(text.find(' '), text.size());
-      block.aborted().set(std::atoi(text.substr(0, cut).c_str()), 0, text.substr(std::min(cut + 1, text.size())));
-      block.wake_all();
-    } catch (const std::exception&) {
-      // The store has gone, as at the end of rank 0. What its end means for others they see by their connections.
-    }
-  }).detach();
 }
 
 class ProcessWorld final : public World {
@@ -120,7 +107,7 @@ class ProcessWorld final : public World {
     try {
       auto& store = *parts_.meeting.client;
       if (store.add("aborts", 1, kTellSeconds) == 1)
-        store.set("aborted", fmt::format("{} {}", failed, reason), kTellSeconds);
+        store.set(kAbortedKey, fmt::format("{} {}", failed, reason), kTellSeconds);
     } catch (const std::exception&) {
       // Without the store the other hosts learn it from closed connections.
     }
@@ -138,6 +125,7 @@ class ProcessWorld final : public World {
     if (status != 0) abort(fmt::format("it has exited with status {}", status));
     finish_device_links(Context::of_process());
     finish();
+    if (parts_.sentry) parts_.sentry->leave(*parts_.meeting.client);
     parts_.meeting.server.reset();
   }
 
@@ -189,6 +177,8 @@ std::shared_ptr<World> join_processes(const Context& context) {
   const Hosts& hosts = parts.meeting.hosts;
   for (size_t r = 0; r < size; ++r)
     if (hosts.of_rank.empty() || hosts.of_rank[r] == hosts.of_rank[rank]) parts.local.push_back(static_cast<int>(r));
+  if (hosts.names.size() > 1)
+    Sentry::leave_will(parts.meeting, context.rank(), "has ended while the hosts were connected");
   const auto place = std::find(parts.local.begin(), parts.local.end(), context.rank()) - parts.local.begin();
   std::vector<Watched> watched;
   for (int r : parts.local) watched.push_back(Watched::open(parts.meeting.ranks[static_cast<size_t>(r)].pid));
@@ -239,12 +229,15 @@ std::shared_ptr<World> join_processes(const Context& context) {
     parts.arenas[r] = static_cast<std::byte*>(
         map_or_fail(arenas[i].get(), static_cast<size_t>(info.st_size), PROT_READ, "a peer's arena"));
   }
+  std::function<std::string()> trouble = [] { return std::string(); };
   if (hosts.names.size() > 1) {
     Meeting& m = parts.meeting;
-    parts.network = connect_network(context.rank(), hosts, m.ranks[rank].address, *m.client, limit_s);
-    tracing::set_clock_offset_ns(clock_offset_ns(*parts.network, hosts, context.rank(), *m.client, limit_s));
-    if (place == 0)
-      listen_for_aborts(parts.block, std::make_shared<StoreClient>(m.store_host, m.store_port, m.token, limit_s));
+    parts.sentry.emplace(parts.block, context.rank(), parts.local, parts.processes, m);
+    trouble = [sentry = *parts.sentry] { return sentry.trouble(); };
+    parts.network = connect_network(context.rank(), hosts, m.ranks[rank].address, *m.client, limit_s, trouble);
+    tracing::set_clock_offset_ns(clock_offset_ns(*parts.network, hosts, context.rank(), *m.client, limit_s, trouble));
+    parts.sentry->look_after(*parts.network);
+    Sentry::leave_will(m, context.rank(), "was killed or has crashed");
   }
   const int cores = shared_cores(parts);
   StoreClient& store = *parts.meeting.client;
@@ -261,7 +254,7 @@ std::shared_ptr<World> join_processes(const Context& context) {
   adopt_world(world);
   run_join_hook({context.rank(), context.world_size(), world->hosts().of_rank, cores, [&](const std::string& text) {
                    if (rank == 0) store.set("joined", text);
-                   return rank == 0 ? text : store.get("joined", limit_s);
+                   return rank == 0 ? text : store.get("joined", limit_s, trouble);
                  }});
   return world;
 }

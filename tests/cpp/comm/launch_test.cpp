@@ -89,6 +89,25 @@ TEST(Launch, AKilledRank) {
   EXPECT_HAS(p.output(), "rank 1 failed: killed by signal 9 (Killed)");
 }
 
+TEST(Launch, ARankThatEndsBeforeTheOthersHaveMetItIsNamedAtOnce) {
+  Process p(launch({"-n", "3", RANK_PROGRAM, "alone"}), {{"HOLON_RENDEZVOUS_TIMEOUT_S", "60"}});
+  EXPECT_EQ(p.wait(50), 1) << p.output();
+  EXPECT_HAS(p.output(), "rank 1 has ended in order before it met the others");
+}
+
+TEST(Launch, ARankOfAnotherNodeThatFailsBeforeItHasMetTheOthersIsNamedAtOnce) {
+  int port = free_port();
+  auto node = [&](const char* rank, std::vector<std::string> program) {
+    auto a = launch({"--nnodes", "2", "--node_rank", rank, "--master_port", std::to_string(port), "-n", "1"});
+    a.insert(a.end(), program.begin(), program.end());
+    return a;
+  };
+  Process a(node("0", {RANK_PROGRAM, "meet"}), {{"HOLON_RENDEZVOUS_TIMEOUT_S", "60"}});
+  Process b(node("1", {"sh", "-c", "kill -9 $$"}), {});
+  EXPECT_EQ(a.wait(50), 1) << a.output();
+  EXPECT_HAS(a.output(), "rank 1 has failed (killed by signal 9 (Killed)) before it met the others");
+}
+
 TEST(Launch, StubbornRanksAndTheirChildrenAreKilled) {
   std::string m = mark();
   Process p(launch({"-n", "2", RANK_PROGRAM, "stubborn"}), {{"HOLON_TEST_MARK", m}});

@@ -230,6 +230,35 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        if (rank == 1) pause_s(20);
        reduce_some(1);
      }},
+    // Rank 1 is busy and rank 0 waits for it: neither has to do with the others.
+    {"wait_for_busy",
+     [](int rank) {
+       everybody().barrier();
+       say("is ready");
+       int some[] = {0, 1};
+       if (rank == 0) communicator(some).barrier();
+       pause_s(120);
+     }},
+    // The same with a child of every rank, as a DataLoader's worker, that lives on.
+    {"wait_for_busy_with_workers",
+     [](int rank) {
+       everybody().barrier();
+       if (const pid_t worker = fork(); worker == 0) {
+         for (int i = 0; i < 60; ++i) pause_s(1);
+         _exit(0);
+       } else {
+         say(("has the worker " + std::to_string(worker) + ".").c_str());
+       }
+       say("is ready");
+       int some[] = {0, 1};
+       if (rank == 0) communicator(some).barrier();
+       pause_s(120);
+     }},
+    // Rank 1 ends in order before the others have met it.
+    {"alone",
+     [](int rank) {
+       if (rank != 1) everybody().barrier();
+     }},
     {"fail_late",
      [](int rank) {
        everybody().barrier();
