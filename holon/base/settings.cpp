@@ -11,7 +11,7 @@ namespace {
 constexpr Setting kTable[] = {
     {"HOLON_ARENA_GB", "0", "Address space of a rank's shared arena in GiB; 0 means four times the machine's memory."},
     {"HOLON_BOXING_POLICY", "silent", "What an op does when it must move data by itself: silent, warn or raise."},
-    {"HOLON_CHECK", "0", "1 checks that values given as broadcast are alike on every rank."},
+    {"HOLON_CHECK", "0", "1 checks that values given as broadcast, or to tensor() with a placement, are alike on every rank."},
     {"HOLON_COMM_TIMEOUT_S", "300", "Seconds after which a collective that some rank has not joined is an error."},
     {"HOLON_CUDA_GRAPHS", "1",
      "1 lets nn.Graph record a step's work on a cuda device and launch it as one, 0 launches every kernel by itself."},
