@@ -15,7 +15,8 @@ constexpr Setting kTable[] = {
      "MiB of free CPU memory that are kept for the next arrays; what is more goes back to the system. Empty: as much "
      "as "
      "has been in use at a time."},
-    {"HOLON_CHECK", "0", "1 checks that values given as broadcast are alike on every rank."},
+    {"HOLON_CHECK", "0",
+     "1 checks that values given as broadcast, or to tensor() with a placement, are alike on every rank."},
     {"HOLON_COMM_TIMEOUT_S", "300", "Seconds after which a collective that some rank has not joined is an error."},
     {"HOLON_CUDA_GRAPHS", "1",
      "1 lets nn.Graph record a step's work on a cuda device and launch it as one, 0 launches every kernel by itself."},

@@ -82,7 +82,10 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptio
   if (static_cast<bool>(options.placement) != static_cast<bool>(options.sbp))
     fail_layout("DataLoader: placement and sbp belong together. Give both for global batches, neither for local ones.");
   if (options.placement)
-    part_rows(options.batch_size, options.placement, options.sbp);  // raises what is wrong with them
+    joiner_.emplace(options.placement, options.sbp);
+  else if (!options.padding_value.empty())
+    fail_value("DataLoader: padding_value is for global batches, whose parts it brings to one length. Pad in the "
+               "dataset's batch(), or give placement and sbp.");
   if (options.pin_memory && !device_runtime()) {
     if (settings::text("HOLON_SIMULATE") != "cuda")
       log::warn("DataLoader: pin_memory was asked for, but there is no cuda device: batches are in ordinary memory.");
@@ -100,14 +103,22 @@ int64_t DataLoader::batches_per_epoch() const {
 
 // The position behind a batch, or behind the end of an epoch, which is a step of its own.
 LoaderPosition DataLoader::after(LoaderPosition at) const {
-  return at.batch < batches_per_epoch() ? LoaderPosition{at.epoch, at.batch + 1} : LoaderPosition{at.epoch + 1, 0};
+  if (const int64_t n = samples_at(at)) return {at.epoch, at.sample + n};
+  return {at.epoch + 1, 0};
+}
+
+// How many samples the batch there has; 0 at the end of an epoch.
+int64_t DataLoader::samples_at(LoaderPosition at) const {
+  const int64_t left = dataset_->size() - at.sample;
+  return left < options_.batch_size && options_.drop_last ? 0 : std::min(left, options_.batch_size);
 }
 
 DataLoader::Made DataLoader::make(LoaderPosition at, Order& order) const {
   Made made;
-  if (at.batch >= batches_per_epoch()) return made;
+  made.samples = samples_at(at);
+  if (made.samples == 0) return made;
   try {
-    const int64_t n = dataset_->size(), begin = at.batch * options_.batch_size;
+    const int64_t n = dataset_->size();
     if (order.epoch != at.epoch) {
       if (options_.shuffle) {
         order.samples = permutation(options_.seed, static_cast<uint64_t>(at.epoch), n);
@@ -117,7 +128,6 @@ DataLoader::Made DataLoader::make(LoaderPosition at, Order& order) const {
       }
       order.epoch = at.epoch;
     }
-    made.samples = std::min(options_.batch_size, n - begin);
     int64_t first = 0, count = made.samples;
     if (options_.placement) {
       ContextGuard guard(*owner_);  // asks for its rank only
@@ -125,7 +135,7 @@ DataLoader::Made DataLoader::make(LoaderPosition at, Order& order) const {
       if (count == 0) first = 0, count = 1;  // tells shape and dtype
     }
     made.rows = dataset_->batch(std::span<const int64_t>(order.samples)
-                                    .subspan(static_cast<size_t>(begin + first), static_cast<size_t>(count)));
+                                    .subspan(static_cast<size_t>(at.sample + first), static_cast<size_t>(count)));
     if (made.rows.empty()) fail_value("DataLoader: the dataset made a batch without tensors.");
     if (options_.pin_memory && !options_.placement)  // a global batch when it is one
       for (Tensor& rows : made.rows) rows = pinned(rows);
@@ -197,19 +207,17 @@ std::vector<Tensor> DataLoader::next() {
   }
   position_ = after(position_);
   if (made.error) std::rethrow_exception(made.error);
-  if (!options_.placement) return std::move(made.rows);
-  std::vector<Tensor> batch;
-  for (auto& rows : made.rows) {
-    Tensor joined = join_rows(rows, made.samples, options_.placement, options_.sbp);
-    batch.push_back(options_.pin_memory ? pinned(joined) : joined);
-  }
+  if (!joiner_ || made.rows.empty()) return std::move(made.rows);
+  std::vector<Tensor> batch = joiner_->join(made.rows, made.samples, options_.padding_value);
+  if (options_.pin_memory)
+    for (Tensor& t : batch) t = pinned(t);
   return batch;
 }
 
 void DataLoader::seek(LoaderPosition position) {
-  if (position.epoch < 0 || position.batch < 0 || position.batch > batches_per_epoch())
-    fail_value("DataLoader: there is no batch {} in epoch {}; an epoch has {}.", position.batch, position.epoch,
-               batches_per_epoch());
+  if (position.epoch < 0 || position.sample < 0 || position.sample > dataset_->size())
+    fail_value("DataLoader: there is no sample {} in epoch {}; an epoch has {}.", position.sample, position.epoch,
+               dataset_->size());
   stop();
   position_ = position;
   start();

@@ -3,12 +3,13 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "holon/base/context.h"
 #include "holon/data/corpus.h"
-#include "holon/data/place.h"
+#include "holon/data/join.h"
 
 namespace holon::data {
 
@@ -56,31 +57,36 @@ struct LoaderOptions {
   // Batches lie in pinned memory, from which copies to a device need no waiting (to_device(x, device, true)). Without a
   // device a warning says that they do not.
   bool pin_memory = false;
-  // With both, batches are global tensors of which each rank loads its own rows; nothing is sent.
+  // With both, batches are global tensors of which each rank loads its own rows; no rows are sent.
   Placement placement = {};
   NdSbp sbp = {};
+  // For global batches whose rows have lengths of their own, such as texts: behind the first axis the ranks' parts are
+  // brought to the longest one's size, with this value, or with one for each tensor of a batch. Without it parts of
+  // different shapes are an error.
+  Padding padding_value = {};
 };
 
-// Where a loader is: the epoch, and the batches of it that were handed out.
+// Where a loader is: the epoch, and the samples of it that were handed out, which means the same for any batch size.
 struct LoaderPosition {
-  int64_t epoch = 0, batch = 0;
+  int64_t epoch = 0, sample = 0;
 };
 
 class DataLoader {
  public:
-  // Errors: batch_size below 1, prefetch negative, one of placement and sbp alone, a partial sum.
+  // Errors: batch_size below 1, prefetch negative, one of placement and sbp alone, a partial sum; a padding_value
+  // without them.
   DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
   ~DataLoader();
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
   // The next batch; an empty list at the end of an epoch, behind which the next one begins. Throws what the dataset
-  // threw.
+  // threw. Collective over the world where batches are global: ranks whose parts do not belong together raise.
   std::vector<Tensor> next();
   int64_t batches_per_epoch() const;
 
   LoaderPosition position() const { return position_; }
-  // Goes on from there. Errors: beyond the epoch's batches.
+  // Goes on from there. Errors: beyond the epoch's samples.
   void seek(LoaderPosition position);
 
  private:
@@ -96,6 +102,7 @@ class DataLoader {
   Made make(LoaderPosition at, Order& order) const;
   LoaderPosition after(LoaderPosition at) const;
   struct Ahead;
+  int64_t samples_at(LoaderPosition at) const;
   void start();
   void stop();
   void run(Ahead& ahead, LoaderPosition from);
@@ -105,7 +112,8 @@ class DataLoader {
   LoaderPosition position_;
   Order order_;
   Context* owner_;
-  std::unique_ptr<Ahead> ahead_;  // a thread that makes batches
+  std::unique_ptr<Ahead> ahead_;       // a thread that makes batches
+  std::optional<BatchJoiner> joiner_;  // of global batches
 };
 
 }  // namespace holon::data

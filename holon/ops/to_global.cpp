@@ -16,6 +16,7 @@
 #include "holon/kernels/device.h"
 #include "holon/ops.h"
 #include "holon/ops/agree.h"
+#include "holon/ops/part_metas.h"
 #include "holon/registry/op_def.h"
 #include "holon/tensor/tracer.h"
 
@@ -98,12 +99,6 @@ class GlobalToLocal final : public Function {
   Dims shape_;
 };
 
-struct PartMeta {
-  int64_t dtype = -1, ndim = 0;
-  int64_t sizes[kMaxAxes] = {};
-  Dims shape() const { return Dims(std::span<const int64_t>(sizes, static_cast<size_t>(ndim))); }
-};
-
 std::string sizes_text(std::span<const PartMeta> parts) {
   std::string s;
   for (size_t i = 0; i < parts.size(); ++i) s += fmt::format("{}rank {} {}", i ? ", " : "", i, parts[i].shape());
@@ -112,23 +107,9 @@ std::string sizes_text(std::span<const PartMeta> parts) {
 
 // What every rank of the world holds. Collective over the world.
 std::vector<PartMeta> exchange_metas(const Tensor& x, const GlobalSpec* spec) {
-  PartMeta mine;
-  mine.dtype = static_cast<int64_t>(x.dtype());
-  mine.ndim = x.ndim();
-  std::copy(x.shape().begin(), x.shape().end(), mine.sizes);
-  int world = Context::current().world_size();
-  std::vector<PartMeta> all(static_cast<size_t>(world));
-  Tracer* trace = tracer();
-  if (world == 1 || (trace && trace->alone())) {
-    std::fill(all.begin(), all.end(), mine);
-    return all;
-  }
-  std::vector<int> ranks(static_cast<size_t>(world));
-  for (int r = 0; r < world; ++r) ranks[static_cast<size_t>(r)] = r;
-  uint64_t fingerprint = std::hash<std::string>()(spec->str());
-  comm::communicator(ranks).all_gather_bytes({"to_global", x.dtype(), x.shape(), fingerprint}, &mine, sizeof mine,
-                                             all.data());
-  return all;
+  const PartMeta mine = PartMeta::of(x);
+  if (!has_peers()) return std::vector<PartMeta>(static_cast<size_t>(Context::current().world_size()), mine);
+  return exchange("to_global", mine, std::hash<std::string>()(spec->str()), mine);
 }
 
 // The logical shape of which the parts are the slices. Errors: dtypes, numbers of axes or sizes that do not fit
@@ -260,6 +241,7 @@ Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) 
     shape = logical_shape(parts, spec);
     dtype = static_cast<DType>(parts[static_cast<size_t>(spec->placement.ranks()[0])].dtype);
   } else {
+    agree_on_part(x, spec);
     check_nd_sbp(shape, spec->placement, spec->nd_sbp, "to_global");
     for (int a = 0; a < spec->nd_sbp.size(); ++a)
       if (spec->nd_sbp[a].is_split()) shape[spec->nd_sbp[a].axis] *= spec->placement.hierarchy()[a];
@@ -284,8 +266,9 @@ HOLON_OP(to_global,
          "moved to another placement and sbp (what is left out "
          "stays). Collective: every rank of the world calls it; ranks outside the placement give a local tensor that "
          "is ignored. "
-         "grad_sbp: the sbp in which the gradient comes back, instead of the source's. check_meta=False trusts that "
-         "the parts fit.",
+         "grad_sbp: the sbp in which the gradient comes back, instead of the source's. check_meta=False says that all "
+         "ranks give parts of one shape and dtype, so that ranks tell each other only when these are not those of the "
+         "time before.",
          "to_global(ones(2), placement('cpu', [0]), sbp.broadcast)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);

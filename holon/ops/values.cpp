@@ -5,6 +5,7 @@
 #include "holon/global/slice.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops.h"
+#include "holon/ops/part_metas.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {
@@ -13,6 +14,7 @@ Tensor place(const Tensor& alike, const Placement& placement, const NdSbp& nd_sb
   if (alike.is_global()) fail_type("place: the tensor is global already. Use to_global().");
   check_nd_sbp(alike.shape(), placement, nd_sbp, "place");
   NoGradGuard guard;
+  ops::check_alike("place", alike, placement);
   Array part;
   int index = placement.index_of(Context::current().rank());
   if (index >= 0) {

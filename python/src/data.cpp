@@ -7,6 +7,7 @@
 #include "holon/global/slice.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/on_device.h"
+#include "holon/ops/part_metas.h"
 
 namespace holon::python {
 
@@ -175,6 +176,7 @@ Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bo
   Tensor t;
   if (global) {
     check_nd_sbp(whole.shape, p, s, "tensor");
+    ops::check_alike("tensor", Tensor::local(whole), p);
     t = Tensor::global(part_of(whole, p, s), whole.shape, whole.dtype, intern_spec(p, s));
   } else {
     if (device.is_none() && is_tensor(data.ptr()) && tensor_of(data.ptr()).is_local())

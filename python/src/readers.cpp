@@ -9,6 +9,7 @@
 #include "holon/base/parallel.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
+#include "holon/data/join.h"
 #include "holon/data/mnist.h"
 #include "holon/data/place.h"
 #include "holon/data/sampler.h"
@@ -44,13 +45,6 @@ void bind_readers(nb::module_& m) {
       },
       "size"_a, "placement"_a, "sbp"_a, "The first row and the number of rows that this rank has of `size` rows.");
   m.def(
-      "join_rows",
-      [](const Tensor& rows, int64_t size, nb::handle placement, nb::handle sbp) {
-        return data::join_rows(rows, size, expect_placement(placement, "join_rows"), expect_nd_sbp(sbp, "join_rows"));
-      },
-      "rows"_a, "size"_a, "placement"_a, "sbp"_a,
-      "The global tensor of `size` rows of which every rank loaded its own. Nothing is sent.");
-  m.def(
       "read_idx",
       [](const std::string& path) {
         nb::gil_scoped_release released;
@@ -82,6 +76,29 @@ void bind_readers(nb::module_& m) {
         data::write_synthetic_mnist(folder, {.train = train, .test = test, .seed = seed, .force = force});
       },
       "folder"_a, "train"_a, "test"_a, "seed"_a, "force"_a, "Writes MNIST's four files, of drawn digits.");
+  nb::class_<data::BatchJoiner>(m, "BatchJoiner", "Joins batches of which every rank loaded its own rows.")
+      .def(
+          "__init__",
+          [](data::BatchJoiner* self, nb::handle placement, nb::handle sbp) {
+            new (self) data::BatchJoiner(expect_placement(placement, "DataLoader"), expect_nd_sbp(sbp, "DataLoader"));
+          },
+          "placement"_a, "sbp"_a)
+      .def(
+          "join",
+          [](data::BatchJoiner& joiner, const std::vector<Tensor>& rows, int64_t samples, nb::handle padding,
+             uint64_t structure) {
+            data::Padding values;
+            if (!padding.is_none())
+              for (nb::handle value : padding) {
+                Scalar s;
+                if (!value.is_none() && !to_scalar(value.ptr(), &s))
+                  fail_type("DataLoader: a padding_value is a number, not {}.", describe(value.ptr()));
+                values.push_back(value.is_none() ? std::nullopt : std::optional(s));
+              }
+            return joiner.join(rows, samples, values, structure);
+          },
+          "rows"_a, "samples"_a, "padding"_a = nb::none(), "structure"_a = 0,
+          "The global tensors of `samples` rows, one for each tensor of the batch. Collective over the world.");
   nb::class_<data::ByteCorpus>(m, "ByteCorpus", "The bytes of many files as one row.")
       .def(
           "__init__",

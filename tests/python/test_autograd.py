@@ -1,5 +1,7 @@
 """Gradient modes, grad, and functions with a backward of their own."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -310,3 +312,61 @@ def test_twice_through_ops_that_keep_nothing():
     z.backward()
     with pytest.raises(RuntimeError, match="retain_graph=True"):
         z.backward()
+
+
+HALF, SINGLE, DOUBLE = holon.bfloat16, holon.float32, holon.float64
+MIXED = {
+    "add": (lambda a, b: a + b, (3, 4), (4,)),
+    "mul": (lambda a, b: a * b, (3, 4), (4,)),
+    "pow": (lambda a, b: a**b, (3, 4), (3, 4)),
+    "where": (lambda a, b: holon.where(holon.tensor([True, False]), a, b), (2,), (2,)),
+    "cat": (lambda a, b: holon.cat([a, b]), (2,), (2,)),
+    "mse_loss": (F.mse_loss, (3, 4), (3, 4)),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (4,), w, b), (3, 4), (4,), (4,)),
+    "rms_norm": (lambda x, w: F.rms_norm(x, (4,), w), (3, 4), (4,)),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), (3, 4), (4,), (4,)),
+    "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), (3, 4), (4,), (4,)),
+    "sum": (lambda x: x.sum(dtype=holon.float64), (3, 4)),
+    "softmax": (lambda x: F.softmax(x, dim=-1, dtype=holon.float64), (3, 4)),
+    "to": (lambda x: x.to(holon.float64) * 2, (3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_gradients_have_the_dtype_of_what_they_are_of(name):
+    function, *shapes = MIXED[name]
+    found = 0
+    for dtypes in itertools.product((HALF, SINGLE, DOUBLE), repeat=len(shapes)):
+        leaves = [(holon.rand(*s) + 0.5).to(d).detach().requires_grad_() for s, d in zip(shapes, dtypes)]
+        for inputs in (leaves, [x * 1 for x in leaves]):  # also of what is no leaf
+            try:
+                y = function(*inputs)
+            except TypeError:
+                continue  # an op that takes one dtype
+            given = holon.ones(y.shape, dtype=DOUBLE)  # and whatever dtype comes in
+            gradients = holon.autograd.grad(y, inputs, given, retain_graph=True)
+            assert [g.dtype for g in gradients] == list(dtypes), dtypes
+            y.sum().backward()
+            assert [x.grad.dtype for x in leaves] == list(dtypes)
+            found += 1
+    assert found >= 6
+
+
+def test_gradients_of_hooks_and_functions_are_brought_to_the_dtype():
+    class Widens(holon.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy.double() * 2
+
+    x = holon.ones(3, requires_grad=True)
+    h = x * 3
+    h.register_hook(lambda g: g.double() * 5)
+    for g in holon.autograd.grad(Widens.apply(h).sum(), [h, x]):
+        assert g.dtype == holon.float32
+    x.register_hook(lambda g: g.double())
+    Widens.apply(x).sum().backward()
+    assert x.grad.dtype == holon.float32 and x.grad.tolist() == [2, 2, 2]

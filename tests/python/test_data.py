@@ -311,6 +311,60 @@ def test_goes_on_in_the_middle_of_an_epoch(workers, generator):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_goes_on_at_the_same_sample_with_another_batch_size(workers, shuffle):
+    options = {"shuffle": shuffle, "generator": 5 if shuffle else None, "num_workers": workers}
+    for before, after in [(3, 1), (3, 5), (4, 2), (1, 7), (5, 50)]:
+        loader = DataLoader(Numbers(20), before, **options)
+        flat(loader)
+        it = iter(loader)
+        next(it), next(it)
+        saved = loader.state_dict()
+        assert saved["samples"] == 2 * before
+        rest = [i for b in it for i in b[1].tolist()]
+        second = flat(loader)
+        other = DataLoader(Numbers(20), after, **options)
+        other.load_state_dict(saved)
+        it = iter(other)
+        first = next(it)[1].tolist()
+        assert first == rest[:after] and other.state_dict()["samples"] == 2 * before + len(first)
+        assert first + [i for b in it for i in b[1].tolist()] == rest
+        assert flat(other) == second
+        # The last batch of the epoch is what drop_last says it is.
+        dropping = DataLoader(Numbers(20), after, drop_last=True, **options)
+        dropping.load_state_dict(saved)
+        assert flat(dropping) == rest[: len(rest) - len(rest) % after]
+
+
+def test_what_cannot_go_on_at_the_same_sample_says_so():
+    loader = DataLoader(Numbers(12), batch_sampler=[[0, 1, 2], [3, 4, 5], [6, 7]])
+    it = iter(loader)
+    next(it), next(it)
+    saved = loader.state_dict()
+    same = DataLoader(Numbers(12), batch_sampler=[[9, 9, 9], [9, 9, 9], [6, 7]])
+    same.load_state_dict(saved)
+    assert flat(same) == [6, 7]
+    for other in ([[0, 1, 2, 3], [4, 5, 6, 7]], [[1, 2]]):
+        changed = DataLoader(Numbers(12), batch_sampler=other)
+        changed.load_state_dict(saved)
+        with pytest.raises(ValueError, match="6 samples into the epoch"):
+            flat(changed)
+
+    def state_of(batch_size, workers):
+        stream = DataLoader(Stream(12), batch_size, num_workers=workers)
+        it = iter(stream)
+        next(it)
+        return stream.state_dict()
+
+    other = DataLoader(Stream(12), 2)  # one reader: any batch size
+    other.load_state_dict(state_of(3, 0))
+    assert [b.tolist() for b in other] == [[3, 4], [5, 6], [7, 8], [9, 10], [11]]
+    for (size, workers), (to_size, to_workers) in [((2, 2), (3, 2)), ((2, 2), (2, 0)), ((2, 0), (2, 2))]:
+        with pytest.raises(ValueError, match="make the loader with them"):
+            DataLoader(Stream(12), to_size, num_workers=to_workers).load_state_dict(state_of(size, workers))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 def test_global_batches_are_the_same_for_any_number_of_ranks(workers):
     def run(n, sbp, shape=None):
         def program(rank):
@@ -352,6 +406,85 @@ def test_global_batches_are_the_same_for_any_number_of_ranks(workers):
                 assert loaded == 10  # half of two epochs
 
 
+class Texts(Dataset):
+    """Sample i: i written as often as its length, as a tensor, an array, and the labels; and i."""
+
+    lengths = [2, 7, 1, 4, 3, 3, 5, 5, 1, 2, 6]
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def __getitem__(self, i):
+        n = self.lengths[i]
+        return {
+            "ids": holon.full((n,), i, dtype=holon.int64),
+            "mask": np.ones(n, np.float32),
+            "grid": (np.full((n, n % 2 + 1), i), i),
+        }
+
+
+def longest_of_part(samples):
+    ids = [s["ids"].tolist() for s in samples]
+    longest = max(map(len, ids))
+    return holon.tensor([row + [0] * (longest - len(row)) for row in ids])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_parts_that_were_padded_to_other_lengths_are_told_or_padded(workers):
+    def program(rank, options):
+        everywhere = {"placement": holon.placement.all("cpu"), "sbp": holon.sbp.split(0), "num_workers": workers}
+        loader = DataLoader(Texts(), 4, collate_fn=longest_of_part, **everywhere, **options)
+        return [(b.float() * 2).mean().item() for b in loader]
+
+    want = holon.run_ranks(1, lambda rank: program(rank, {}))[0]
+    for n in (2, 3):
+        with pytest.raises(RuntimeError, match="padding_value"):
+            holon.run_ranks(n, lambda rank: program(rank, {}))
+        for found in holon.run_ranks(n, lambda rank: program(rank, {"padding_value": 0})):
+            np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_padding_to_the_longest_of_the_batch(workers):
+    padding = {"ids": -1, "mask": 0, "grid": (7, None)}
+
+    def program(rank, sbp):
+        layout = {"placement": holon.placement.all("cpu"), "sbp": sbp} if sbp else {}
+        loader = DataLoader(Texts(), 4, padding_value=padding, num_workers=workers, **layout)
+        get = (lambda x: x.full_value().tolist()) if sbp else (lambda x: x.tolist())
+        return [(get(b["ids"]), get(b["mask"]), get(b["grid"][0]), get(b["grid"][1])) for b in loader]
+
+    want = program(0, None)
+    ids, mask, grid, number = want[0]
+    assert ids[0] == [0, 0, -1, -1, -1, -1, -1] and mask[2] == [1.0] + [0.0] * 6 and number == [0, 1, 2, 3]
+    assert grid[0][:3] == [[0, 7], [0, 7], [7, 7]] and np.shape(grid) == (4, 7, 2)
+    for n in (1, 2, 3):
+        for sbp in (holon.sbp.split(0), holon.sbp.broadcast):
+            assert holon.run_ranks(n, lambda rank: program(rank, sbp)) == [want] * n
+
+    one = [b["ids"].tolist() for b in DataLoader(Texts(), 2, padding_value=0, num_workers=workers)]
+    assert one[0] == [[0] * 7, [1] * 7]
+    with pytest.raises(ValueError, match="padding_value"):
+        list(DataLoader(Texts(), 4, num_workers=workers))
+    with pytest.raises(ValueError, match="shapes"):  # nothing was given for the masks
+        list(DataLoader(Texts(), 4, padding_value={"ids": 0, "grid": 0}, num_workers=workers))
+    with pytest.raises(ValueError, match="has 1 parts"):
+        list(DataLoader(Texts(), 4, padding_value={"ids": 0, "mask": 0, "grid": (0,)}, num_workers=workers))
+
+
+def test_batches_that_are_built_differently_on_ranks_are_told():
+    class Unlike(Numbers):
+        def __getitem__(self, i):
+            x, y = super().__getitem__(i)
+            return {"x": y, "y": y} if holon.env.get_rank() else {"y": y, "x": y}
+
+    def program(rank):
+        next(iter(DataLoader(Unlike(4), 2, placement=holon.placement.all("cpu"), sbp=holon.sbp.split(0))))
+
+    with pytest.raises(RuntimeError, match="built in different ways"):
+        holon.run_ranks(2, program)
+
+
 def test_global_batches_on_a_part_of_the_world():
     def program(rank):
         loader = DataLoader(Numbers(5), 4, placement=holon.placement("cpu", [2, 1]), sbp=holon.sbp.split(0))
@@ -375,6 +508,8 @@ def test_mistakes_are_named():
         ({"num_workers": 1, "prefetch_factor": 0}, "prefetch_factor"),
         ({"placement": holon.placement("cpu", [0]), "sbp": holon.sbp.partial_sum}, "partial sum"),
         ({"batch_size": None, "drop_last": True}, "no batches"),
+        ({"batch_size": None, "padding_value": 0}, "is for batches"),
+        ({"collate_fn": list, "padding_value": 0}, "no effect on local batches"),
     ]:
         with pytest.raises(ValueError, match=text):
             DataLoader(d, **options)

@@ -1,5 +1,6 @@
 """Loaders: batches of a dataset, made here or ahead of time by worker processes, local or as parts of global tensors."""
 
+import functools
 import itertools
 import multiprocessing
 import signal
@@ -7,9 +8,11 @@ import socket
 import sys
 import threading
 import warnings
+import zlib
+from collections.abc import Mapping
 
 from ... import _C
-from .collate import default_collate, default_convert, map_batch
+from .collate import default_collate, default_convert, map_batch, padding_of
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, SequentialSampler, seed_of
 from .worker import BATCH, END, parent_ends, receive_result, send_message, work
@@ -19,8 +22,8 @@ _children_lock = threading.Lock()
 
 
 class _Fetch:
-    """Makes a batch, in a worker or here. A task is (indices, rows): the samples' indices (their number where samples come in
-    order), and which of them this rank has."""
+    """Makes a batch, in a worker or here, and returns it behind the number of its samples, of all ranks together. A task is
+    (indices, rows): the samples' indices (their number where samples come in order), and which of them this rank has."""
 
     def __init__(self, iterable, batched, collate, drop_last):
         self.iterable, self.batched, self.collate, self.drop_last = iterable, batched, collate, drop_last
@@ -29,21 +32,19 @@ class _Fetch:
         indices, rows = task
         if self.iterable:
             if not self.batched:
-                return self.collate(next(iterator))
+                return 1, self.collate(next(iterator))
             samples = list(itertools.islice(iterator, indices))
             if not samples or (self.drop_last and len(samples) < indices):
                 raise StopIteration
         elif not self.batched:
-            return self.collate(dataset[indices])
+            return 1, self.collate(dataset[indices])
         else:
             n = len(indices)
             mine = indices if rows is None else _part(indices, rows)
             many = getattr(dataset, "__getitems__", None)
             samples = many(mine) if many else [dataset[i] for i in mine]
-            return self.collate(samples) if rows is None else (n, self.collate(samples))
-        if rows is None:
-            return self.collate(samples)
-        return len(samples), self.collate(_part(samples, rows))
+            return n, self.collate(samples)
+        return len(samples), self.collate(samples if rows is None else _part(samples, rows))
 
 
 def _part(items, rows):
@@ -69,13 +70,21 @@ class DataLoader:
     shuffle draws a new order for each epoch, from `generator` (a seed or a Generator) or this rank's random numbers.
 
     With placement and sbp the batch is a global one: batch_size counts the samples of all ranks, every rank loads its own rows
-    only, and the batch arrives as global tensors, the same samples in the same order for any number of ranks. Nothing is sent
-    for that. The order follows from `generator`, if it is a seed, or from the seed of holon.manual_seed().
+    only, and the batch arrives as global tensors, the same samples in the same order for any number of ranks. No samples are
+    sent for that, but the next batch is then collective over the world: ranks agree on the shapes and dtypes of a batch (by a
+    message where these are not the ones to expect), and raise where their parts do not belong together. The order follows from
+    `generator`, if it is a seed, or from the seed of holon.manual_seed().
+
+    padding_value is for samples of different lengths, such as texts: axes that differ are padded at their ends with it to the
+    longest of the batch, on all ranks. One number for all tensors, or one for each in a dict, list or tuple built as the batch
+    is: {"input_ids": 0, "labels": -100}; a tensor without one is not padded. A collate_fn of one's own may leave its part of a
+    global batch as long as its own rows need; the ranks' parts are then brought to one length.
 
     pin_memory puts the tensors of a batch into pinned memory, from which .to("cuda", non_blocking=True) does not wait. Without a device it
     warns and is left out.
 
-    state_dict() tells where in an epoch the loader is; after load_state_dict() the next iteration goes on from there.
+    state_dict() tells where in an epoch the loader is, in samples; after load_state_dict() the next iteration goes on with the
+    next sample, also with another batch_size or on another number of ranks.
     """
 
     def __init__(
@@ -99,6 +108,7 @@ class DataLoader:
         pin_memory_device="",
         placement=None,
         sbp=None,
+        padding_value=None,
     ):
         def wrong(text):
             raise ValueError(f"DataLoader: {text}")
@@ -122,6 +132,13 @@ class DataLoader:
             wrong("sampler and shuffle both set the order. Give one of them.")
         if batch_size is None and (drop_last or placement is not None):
             wrong("batch_size None means no batches, so that there is no last one to drop and no global one.")
+        if padding_value is not None:
+            if batch_size is None:
+                wrong("padding_value is for batches, and batch_size None means none.")
+            if collate_fn is not None and placement is None:
+                wrong(
+                    "padding_value has no effect on local batches of a collate_fn. Pad in the collate_fn, or leave that out."
+                )
         if multiprocessing_context is not None and num_workers == 0:
             wrong("multiprocessing_context is for workers. Give num_workers.")
         self.dataset, self.batch_size, self.num_workers, self.drop_last = dataset, batch_size, num_workers, drop_last
@@ -135,6 +152,8 @@ class DataLoader:
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         self.placement, self.sbp = placement, sbp
         self._rows = None if placement is None else _rank_rows(placement, sbp)
+        self._joiner = None if placement is None else _C.BatchJoiner(placement, sbp)
+        self.padding_value = padding_value
         if placement is not None and generator is None:
             generator = _C.initial_seed()  # alike on all ranks, which a drawn seed is not
         if self._iterable:
@@ -143,7 +162,7 @@ class DataLoader:
             self.sampler = sampler
         else:
             self.sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
-        self.batch_sampler = batch_sampler
+        self.batch_sampler, self._own_batches = batch_sampler, batch_sampler is None
         if batch_sampler is not None:
             self.batch_size, self.sampler = None, getattr(batch_sampler, "sampler", None)
         elif batch_size is not None:
@@ -155,8 +174,14 @@ class DataLoader:
                 stacklevel=2,
             )
         self._batched = self.batch_sampler is not None
+        if collate_fn is None and padding_value is not None:
+            collate_fn = functools.partial(default_collate, padding_value=padding_value)
         self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
-        self._pool, self._position, self._resume = None, {"epoch": -1, "batches": 0, "finished": True}, None
+        self._pool, self._position, self._resume = (
+            None,
+            {"epoch": -1, "batches": 0, "samples": 0, "finished": True},
+            None,
+        )
 
     def __len__(self):
         if self._iterable:
@@ -168,48 +193,68 @@ class DataLoader:
 
     def __iter__(self):
         if self._resume is not None:
-            epoch, skip = self._resume
+            epoch, skip, passed = self._resume
         else:
-            epoch, skip = self._position["epoch"] + 1, 0
+            epoch, skip, passed = self._position["epoch"] + 1, 0, 0
         self._resume = None
-        self._position = {"epoch": epoch, "batches": skip, "finished": False}
-        if self._iterable:
-            order = itertools.repeat(self.batch_size)
-        else:
-            # A part of an epoch that was loaded before is passed over by its indices.
-            order = itertools.islice(iter(self.batch_sampler if self._batched else self.sampler), skip, None)
-        tasks = ((indices, self._rows) for indices in order)
-        batches = self._from_workers(tasks, skip) if self.num_workers else self._from_here(tasks, skip)
+        self._position = {"epoch": epoch, "batches": skip, "samples": passed, "finished": False}
+        tasks = ((indices, self._rows) for indices in self._order(passed))
+        batches = self._from_workers(tasks, skip) if self.num_workers else self._from_here(tasks, passed)
         return self._count(batches, self._position)
 
+    def _order(self, passed):
+        """What is to be loaded behind as many samples: a part of an epoch that was loaded before is passed over by its indices."""
+        if self._iterable:
+            return itertools.repeat(self.batch_size)
+        if not self._batched:
+            return itertools.islice(iter(self.sampler), passed, None)
+        if self._own_batches:
+            if not passed:
+                return iter(self.batch_sampler)
+            rest = itertools.islice(iter(self.sampler), passed, None)
+            return iter(BatchSampler(rest, self.batch_size, self.drop_last))
+        batches, n = iter(self.batch_sampler), 0
+        while n < passed:
+            indices = next(batches, None)
+            n = n + len(indices) if indices is not None else passed + 1
+        if n > passed:
+            raise ValueError(
+                f"DataLoader: the state that was loaded is {passed} samples into the epoch, where no batch of this batch_sampler "
+                "ends. Give the batch_sampler with which it was saved."
+            )
+        return batches
+
     def _count(self, batches, position):
-        for batch in batches:
+        for n, batch in batches:
             position["batches"] += 1
+            position["samples"] += n
             yield batch
         position["finished"] = True
 
     def _fetcher(self):
         return _Fetch(self._iterable, self._batched, self.collate_fn, self.drop_last)
 
-    def _finish(self, batch):
-        """Global tensors of what was loaded, in pinned memory where that was asked for."""
-        if self._rows is not None:
-            n, rows = batch
-            batch = map_batch(
-                lambda x: _C.join_rows(x, n, self.placement, self.sbp) if isinstance(x, _C.Tensor) else x, rows
-            )
-        return map_batch(_pinned, batch) if self._pins else batch
+    def _finish(self, n, batch):
+        """Global tensors of what was loaded, in pinned memory where that was asked for; behind the number of samples."""
+        if self._joiner is not None:
+            leaves = [(p, x, value) for p, x, value in _leaves(batch, self.padding_value) if isinstance(x, _C.Tensor)]
+            values = None if self.padding_value is None else [value for _, _, value in leaves]
+            structure = zlib.crc32(repr([p for p, _, _ in leaves]).encode())
+            joined = iter(self._joiner.join([x for _, x, _ in leaves], n, values, structure))
+            batch = map_batch(lambda x: next(joined) if isinstance(x, _C.Tensor) else x, batch)
+        return n, map_batch(_pinned, batch) if self._pins else batch
 
-    def _from_here(self, tasks, skip):
+    def _from_here(self, tasks, passed):
         fetch = self._fetcher()
-        iterator = iter(self.dataset) if self._iterable else None
-        for number, task in enumerate(tasks):
+        iterator = None
+        if self._iterable:
+            iterator = itertools.islice(iter(self.dataset), passed, None)
+        for task in tasks:
             try:
                 batch = fetch(self.dataset, iterator, task)
             except StopIteration:
                 return
-            if not (self._iterable and number < skip):
-                yield self._finish(batch)
+            yield self._finish(*batch)
 
     def _from_workers(self, tasks, skip):
         pool, self._pool = self._pool, None
@@ -221,7 +266,7 @@ class DataLoader:
         try:
             for number, batch in enumerate(pool.batches(tasks, self.prefetch_factor)):
                 if not (self._iterable and number < skip):
-                    yield self._finish(batch)
+                    yield self._finish(*batch)
             whole = True
         finally:
             # Workers that still have something to do are not kept: their answers would be those of another epoch.
@@ -231,16 +276,33 @@ class DataLoader:
                 pool.close()
 
     def state_dict(self):
-        """Returns the position: the epoch, the batches of it that were handed out, and what the sampler needs to go on."""
+        """Returns the position: the epoch, the samples (and batches) of it that were handed out, what the sampler needs to go on."""
         own = getattr(self.sampler, "state_dict", None)
-        return {**self._position, "sampler": own() if own else None}
+        return {
+            **self._position,
+            "batch_size": self.batch_size,
+            "num_workers": self.num_workers,
+            "sampler": own() if own else None,
+        }
 
     def load_state_dict(self, state_dict):
-        """The next iteration goes on behind the last batch of what was saved, or begins the epoch after it."""
-        missing = {"epoch", "batches", "finished", "sampler"} - set(state_dict)
+        """The next iteration goes on behind the last sample of what was saved, or begins the epoch after it.
+
+        batch_size may be another. Workers that share an iterable dataset must be as many, with the same batch_size: which of its
+        samples they had made follows from both.
+        """
+        missing = {"epoch", "batches", "samples", "finished", "sampler"} - set(state_dict)
         if missing:
             raise ValueError(f"load_state_dict of DataLoader: there is no {sorted(missing)[0]!r}.")
         finished = state_dict["finished"]
+        if self._iterable and not finished:
+            saved, own = ((d.get("num_workers", 0), d.get("batch_size")) for d in (state_dict, self.state_dict()))
+            if saved != own and (saved[0] or own[0]):
+                raise ValueError(
+                    "load_state_dict of DataLoader: an iterable dataset was read by {} workers in batches of {}, and now by {} in "
+                    "batches of {}. Which samples come next is known for the same numbers only: make the loader with "
+                    "them.".format(*saved, *own)
+                )
         if state_dict["sampler"] is not None:
             own = getattr(self.sampler, "load_state_dict", None)
             if own is None:
@@ -250,8 +312,8 @@ class DataLoader:
             if finished and hasattr(self.sampler, "go_on_after"):
                 own = self.sampler.go_on_after
             own(state_dict["sampler"])
-        self._position = {name: state_dict[name] for name in ("epoch", "batches", "finished")}
-        self._resume = None if finished else (state_dict["epoch"], state_dict["batches"])
+        self._position = {name: state_dict[name] for name in ("epoch", "batches", "samples", "finished")}
+        self._resume = None if finished else (state_dict["epoch"], state_dict["batches"], state_dict["samples"])
 
     def __del__(self):
         pool = getattr(self, "_pool", None)
@@ -264,6 +326,19 @@ class GlobalDataLoader(DataLoader):
 
     def __init__(self, dataset, batch_size=1, shuffle=None, *args, placement, sbp, **options):
         super().__init__(dataset, batch_size, shuffle, *args, placement=placement, sbp=sbp, **options)
+
+
+def _leaves(batch, padding, path=()):
+    """(path, value, its padding) of everything in a batch that is no dict, list or tuple, in the order of map_batch()."""
+    if isinstance(batch, Mapping):
+        items = batch.items()
+    elif isinstance(batch, (list, tuple)):
+        items = enumerate(batch)
+    else:
+        yield path, batch, padding
+        return
+    for key, value in items:
+        yield from _leaves(value, padding_of(padding, key), (*path, key))
 
 
 def _pinned(x):

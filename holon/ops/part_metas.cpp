@@ -1,0 +1,116 @@
+#include "holon/ops/part_metas.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/settings.h"
+#include "holon/comm/communicator.h"
+#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/on_device.h"
+#include "holon/tensor/tracer.h"
+
+namespace holon::ops {
+
+namespace {
+
+uint64_t mix(uint64_t h, uint64_t value) {
+  h = (h ^ value) * 0x9e3779b97f4a7c15;
+  return h ^ (h >> 32);
+}
+
+// What this rank's tensors without an exchange of their own looked like, by layout.
+struct AgreedParts {
+  std::unordered_map<const GlobalSpec*, Foreseen> by_spec;
+};
+
+uint64_t hash_of(const void* data, size_t bytes) {
+  const auto* p = static_cast<const unsigned char*>(data);
+  uint64_t h = bytes;
+  for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, p + i, std::min(bytes - i, sizeof word));
+    h = mix(h, word);
+  }
+  return h;
+}
+
+}  // namespace
+
+PartMeta PartMeta::of(const Tensor& x) {
+  PartMeta m;
+  m.dtype = static_cast<int64_t>(x.dtype());
+  m.ndim = x.ndim();
+  std::copy(x.shape().begin(), x.shape().end(), m.sizes);
+  return m;
+}
+
+std::string PartMeta::str() const { return fmt::format("{} {}", name(static_cast<DType>(dtype)), shape()); }
+
+uint64_t PartMeta::hash(uint64_t seed) const {
+  uint64_t h = mix(mix(seed + 1, static_cast<uint64_t>(dtype)), static_cast<uint64_t>(ndim));
+  for (int64_t n : shape()) h = mix(h, static_cast<uint64_t>(n));
+  return h;
+}
+
+bool has_peers() {
+  Tracer* trace = tracer();
+  return Context::current().world_size() > 1 && !(trace && trace->alone());
+}
+
+void exchange_bytes(const char* op, const PartMeta& shown, uint64_t fingerprint, const void* mine, size_t bytes,
+                    void* all) {
+  std::vector<int> ranks(static_cast<size_t>(Context::current().world_size()));
+  for (size_t r = 0; r < ranks.size(); ++r) ranks[r] = static_cast<int>(r);
+  const auto dtype = shown.dtype < 0 ? DType::kUInt8 : static_cast<DType>(shown.dtype);
+  // Parts of another dtype are what the exchange is to find: the message says so itself.
+  comm::communicator(ranks).all_gather_bytes({op, dtype, shown.shape(), fingerprint}, mine, bytes, all);
+}
+
+void agree_on_part(const Tensor& x, const GlobalSpec* spec) {
+  if (!has_peers()) return;
+  const PartMeta mine = PartMeta::of(x);
+  Foreseen& foreseen = Context::current().part<AgreedParts>().by_spec[spec];
+  if (!foreseen.is(mine.hash())) {
+    PartMeta shown = mine;
+    shown.dtype = -1;  // what differs is told below
+    const auto all = exchange("to_global(check_meta=False)", shown, std::hash<std::string>()(spec->str()), mine);
+    for (size_t r = 1; r < all.size(); ++r)
+      if (all[r] != all[0])
+        fail_runtime(
+            "to_global(check_meta=False): the ranks disagree on their parts: rank 0 gives {}, rank {} {}. Without "
+            "a check all ranks give parts of one shape and dtype, ranks outside of the placement too. Leave "
+            "out check_meta for parts that differ.",
+            all[0].str(), r, all[r].str());
+  }
+  foreseen.agreed(mine.hash());
+}
+
+void check_alike(const char* call, const Tensor& value, const Placement& placement) {
+  if (!settings::flag("HOLON_CHECK") || placement.size() == 1 || tracer()) return;
+  if (!placement.contains(Context::current().rank())) return;
+  struct Word {
+    PartMeta meta;
+    uint64_t hash;
+  };
+  const Array host = kernels::contiguous(kernels::on_device(value.array(), {}));
+  const Word mine{PartMeta::of(value), hash_of(host.bytes(), host.nbytes())};
+  std::vector<Word> all(static_cast<size_t>(placement.size()));
+  comm::communicator(placement.ranks()).all_gather_bytes({call}, &mine, sizeof mine, all.data());
+  for (size_t i = 1; i < all.size(); ++i) {
+    const int first = placement.ranks()[0], other = placement.ranks()[i];
+    if (all[i].meta != all[0].meta)
+      fail_runtime(
+          "{}: the ranks gave different data: rank {} {}, rank {} {}. Every rank gives the same; for parts make "
+          "local tensors and call to_global.",
+          call, first, all[0].meta.str(), other, all[i].meta.str());
+    if (all[i].hash != all[0].hash)
+      fail_runtime("{}: the values on rank {} differ from those on rank {} ({}). Every rank gives the same; for parts "
+                   "make local tensors and call to_global.",
+                   call, other, first, all[0].meta.str());
+  }
+}
+
+}  // namespace holon::ops
