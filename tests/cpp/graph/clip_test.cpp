@@ -64,8 +64,10 @@ struct Model {
   std::vector<float> weights() const {
     NoGradGuard no_grad;
     std::vector<float> all;
-    for (auto& p : net.parameters())
-      for (float v : p.full().data<float>()) all.push_back(v);
+    for (auto& p : net.parameters()) {
+      const Tensor whole = p.full();  // data() does not hold it
+      for (float v : whole.data<float>()) all.push_back(v);
+    }
     return all;
   }
   // Returns the norm, if there is one.

@@ -44,8 +44,10 @@ struct Train : nn::Graph {
   std::vector<float> weights() const {
     NoGradGuard no_grad;
     std::vector<float> all;
-    for (auto& p : net.parameters())
-      for (float v : p.full().data<float>()) all.push_back(v);
+    for (auto& p : net.parameters()) {
+      const Tensor whole = p.full();  // data() does not hold it
+      for (float v : whole.data<float>()) all.push_back(v);
+    }
     return all;
   }
 
@@ -96,8 +98,11 @@ TEST(GradScaler, AStepThatIsNotFiniteIsLeftOutOnAllRanks) {
     train.step(2, 8);
     EXPECT_NE(train.weights(), before);
     EXPECT_EQ(scaler.good_steps, 1);
-    for (auto& [name, t] : train.optimizer.state_dict().tensors)
-      for (float v : t.full().to(float32).data<float>()) EXPECT_TRUE(std::isfinite(v)) << name;
+    const optim::StateDict state = train.optimizer.state_dict();
+    for (auto& [name, t] : state.tensors) {
+      const Tensor whole = t.full().to(float32);
+      for (float v : whole.data<float>()) EXPECT_TRUE(std::isfinite(v)) << name;
+    }
   });
 }
 
