@@ -58,7 +58,8 @@ struct File {
   ProcessMutex mutex;
   int fd = -1;
   pid_t pid = 0;
-  std::string path;
+  std::string path, part;
+  int64_t written = 0;  // events
   std::set<int> ranks;
   std::set<std::pair<int, int>> threads;  // that are named: rank, thread
   std::atomic<int64_t> offset{0};
@@ -70,12 +71,25 @@ File& file() {
   return *f;
 }
 
-void write_all(int fd, const std::string& text) {
+// The program goes on without its trace, and its user learns of it when it happens. Pre: f.mutex is held.
+void give_up(File& f, const std::string& part, const std::string& why) {
+  detail::on.store(false);
+  if (f.fd >= 0) close(std::exchange(f.fd, -1));
+  std::fprintf(stderr, "holon: the trace %s cannot be written: %s. This process traces no more.\n", part.c_str(),
+               why.c_str());
+}
+
+// False: it could not be, and nothing more will be. Pre: f.mutex is held, and the part is open.
+bool write_all(File& f, const std::string& text) {
   for (size_t at = 0; at < text.size();) {
-    ssize_t n = ::write(fd, text.data() + at, text.size() - at);
-    if (n < 0 && errno != EINTR) return;
+    ssize_t n = ::write(f.fd, text.data() + at, text.size() - at);
+    if (n < 0 && errno != EINTR) {
+      give_up(f, f.part, fmt::format("{} after {} events", strerror(errno), f.written));
+      return false;
+    }
     if (n > 0) at += static_cast<size_t>(n);
   }
+  return true;
 }
 
 // Makes this process's part with the first events: a process that has none, as one that only starts others, leaves
@@ -85,15 +99,20 @@ bool is_open(File& f) {
   if (f.pid == getpid()) return f.fd >= 0;
   if (f.pid != 0 || f.path.empty()) return false;
   const char* rank = std::getenv("RANK");
-  const std::string part = fmt::format("{}.rank{}", f.path, rank && *rank ? std::atoi(rank) : 0);
+  f.part = fmt::format("{}.rank{}", f.path, rank && *rank ? std::atoi(rank) : 0);
   f.pid = getpid();
-  if (!written_by_another(part)) f.fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-  if (f.fd < 0) {
+  f.written = 0;
+  // Not told: programs that a rank starts have its number and its HOLON_TRACE.
+  if (written_by_another(f.part)) {
     detail::on.store(false);
     return false;
   }
-  write_all(f.fd, part_head() + "\n");
-  return true;
+  f.fd = open(f.part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+  if (f.fd < 0) {
+    give_up(f, f.part, strerror(errno));
+    return false;
+  }
+  return write_all(f, part_head() + "\n");
 }
 
 // Pre: the buffer's mutex is held.
@@ -125,8 +144,9 @@ void write_out(Buffer& buffer) {
                     json_text(e.name), e.category, start / 1000, start % 1000, e.duration / 1000, e.duration % 1000,
                     e.rank, buffer.thread, e.args);
   }
+  const auto count = static_cast<int64_t>(buffer.events.size());
   buffer.events.clear();
-  write_all(f.fd, text);
+  if (write_all(f, text)) f.written += count;
 }
 
 Buffer& my_buffer() {
@@ -243,7 +263,7 @@ void stop() {
   {
     std::lock_guard lock(f.mutex);
     if (f.pid == 0 || !is_open(f)) return;
-    write_all(f.fd, std::string(kPartEnd) + "\n");
+    if (!write_all(f, std::string(kPartEnd) + "\n")) return;
     close(std::exchange(f.fd, -1));
   }
   join_parts(f.path, false);

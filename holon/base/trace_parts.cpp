@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -114,6 +115,11 @@ int locked_file(const std::string& path) {
   }
 }
 
+void say_left(const std::string& path, const std::string& why) {
+  std::fprintf(stderr, "holon: the trace %s cannot be written: %s. What each rank wrote is in %s.rank*.\n",
+               path.c_str(), why.c_str(), path.c_str());
+}
+
 }  // namespace
 
 std::string json_text(std::string_view text) {
@@ -144,15 +150,20 @@ bool join_parts(const std::string& path, bool all_ended, std::filesystem::file_t
   // One at a time: of two that end together the second finds both ended.
   const std::string lock_path = path + ".lock";
   const int lock = locked_file(lock_path);
-  if (lock < 0) return false;
+  if (lock < 0) {
+    if (const int error = errno; !parts_of(path).empty()) say_left(path, strerror(error));
+    return false;
+  }
   std::vector<Part> parts = parts_of(path);
   const bool any_open = std::any_of(parts.begin(), parts.end(), [](const Part& p) { return p.open(); });
-  const bool join = !parts.empty() && !any_open && (all_ended || static_cast<int>(parts.size()) >= parts[0].processes);
+  bool join = !parts.empty() && !any_open && (all_ended || static_cast<int>(parts.size()) >= parts[0].processes);
   if (join) {
+    std::string why;
     const std::string draft = path + ".draft";
     std::error_code missing;
     const auto joined_at = fs::last_write_time(path, missing);
     {
+      errno = 0;
       std::ofstream out(draft, std::ios::binary | std::ios::trunc);
       out << "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
       const char* separator = "\n";
@@ -174,11 +185,19 @@ bool join_parts(const std::string& path, bool all_ended, std::filesystem::file_t
           if (!in.eof() && line.starts_with('{') && line.ends_with('}')) out << separator << line, separator = ",\n";
       }
       out << "\n]}\n";
+      out.close();
+      if (!out) why = errno ? strerror(errno) : "the disk takes no more";
     }
     std::error_code error;
-    fs::rename(draft, path, error);
-    if (!error)
+    if (why.empty()) fs::rename(draft, path, error);
+    if (error) why = error.message();
+    if (why.empty()) {
       for (const Part& part : parts) fs::remove(part.path, error);
+    } else {
+      fs::remove(draft, error);
+      say_left(path, why);
+      join = false;
+    }
   }
   if (!any_open) unlink(lock_path.c_str());
   close(lock);

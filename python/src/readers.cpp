@@ -1,11 +1,9 @@
-// Readers of data files, the order of samples, batches as global tensors, and what a worker process of a loader does
-// first.
+// Readers of data files, the order of samples, and batches as global tensors.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include "args.h"
 #include "bind.h"
-#include "holon/base/context.h"
 #include "holon/base/parallel.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
@@ -19,9 +17,6 @@ namespace holon::python {
 
 namespace {
 
-// The fork has given the process memory of its own and one thread; here it becomes a world of one rank.
-void enter_worker() { Context::exchange(new Context(0, 1, 0, 1)); }
-
 std::vector<std::filesystem::path> paths_of(const std::vector<std::string>& names) {
   return {names.begin(), names.end()};
 }
@@ -30,7 +25,6 @@ std::vector<std::filesystem::path> paths_of(const std::vector<std::string>& name
 
 void bind_readers(nb::module_& m) {
   using namespace nb::literals;
-  m.def("enter_worker", &enter_worker, "For a forked worker process: leaves the parent's world.");
   m.def(
       "num_threads", [] { return num_threads(); }, "Threads that kernels of this thread may use.");
   m.def(

@@ -10,12 +10,13 @@ ROUNDS, OF_ONE_WORLD, AT_A_TIME = 300, 20, 2
 
 def test_forks(seed):
     def world(first):
+        number = first // OF_ONE_WORLD
         # A child that hangs is found after two minutes, a rank that waits in vain after four.
         return first, launch(
             ROOT / "tests/faults/forks.py",
-            2 + (first // OF_ONE_WORLD) % 2,
+            2 + number % 2,
             timeout=3000,
-            arguments=[first, OF_ONE_WORLD],
+            arguments=[first, OF_ONE_WORLD, 2 if number % 5 == 4 else 1],
             HOLON_COMM_TIMEOUT_S=240,
         )
 

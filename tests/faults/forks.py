@@ -1,5 +1,6 @@
-"""Ranks that fork in all ways, with children that do what they like: the ranks' values and their world are to stay as they are, and a
-child sees what there was when it was made. For the launcher: forks.py FIRST_SEED ROUNDS. Prints a line for each round of a rank."""
+"""Ranks that fork in all ways, with children that do what they like: the ranks' values and their world are to stay as
+they are, and a child sees what there was when it was made. For the launcher: forks.py FIRST_SEED ROUNDS HOSTS, where
+ranks play at so many hosts. Prints a line for each round of a rank."""
 
 import ctypes
 import multiprocessing
@@ -282,7 +283,8 @@ def main():
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    first, rounds = map(int, sys.argv[1:3])
+    first, rounds, hosts = map(int, sys.argv[1:4])
+    os.environ["HOLON_HOST"] = f"host{flow.env.get_rank() % hosts}"  # read when the ranks meet
     for seed in range(first, first + rounds):
         try:
             one_round(seed)

@@ -189,3 +189,38 @@ def test_a_graphs_instructions_lead_to_modules_and_waits_are_apart(tmp_path):
         sums = [e for e in mine if e["name"] == "sum in background"]
         assert sums and not {e["tid"] for e in sums} & {e["tid"] for e in work}
         assert sum(e["cat"] == "graph wait" for e in mine) == len(sums)
+
+
+MANY = """
+import resource
+import holon as flow
+x = flow.ones(3)
+{limit}
+for _ in range(3000):
+    x = x + 1
+print(x.tolist())
+"""
+
+
+@pytest.mark.parametrize("what", ["part", "whole", "disk"])
+def test_a_trace_that_cannot_be_written_says_so(tmp_path, what):
+    """And the program does what it does without."""
+    program, trace = tmp_path / "program.py", tmp_path / "trace.json"
+    limit = ""
+    if what == "part":
+        (tmp_path / "trace.json.rank0").mkdir()
+        said = f"holon: the trace {trace}.rank0 cannot be written: Is a directory. This process traces no more.\n"
+    elif what == "whole":
+        trace.mkdir()
+        said = (
+            f"holon: the trace {trace} cannot be written: Is a directory. What each rank wrote is in {trace}.rank*.\n"
+        )
+    else:  # as a full disk: no file of this process may be longer
+        limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))"
+        said = f"holon: the trace {trace}.rank0 cannot be written: File too large after "
+    program.write_text(MANY.format(limit=limit))
+    done = ranks.run(program, cwd=tmp_path, HOLON_TRACE=trace)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[3001.0, 3001.0, 3001.0]\n"
+    assert done.stderr.count("cannot be written") == 1
+    assert said in done.stderr

@@ -20,6 +20,8 @@ namespace holon {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
+// What makes a block of so many MiB, also with the bytes behind it that AddressSanitizer guards.
+constexpr size_t block(size_t mib) { return mib * kMiB - 64; }
 
 // Begins with an empty cache, and leaves no limit behind.
 class Memory : public ::testing::Test {
@@ -74,15 +76,15 @@ TEST_F(Memory, TheLongestUnusedGoesFirst) {
   set_cache_high_water(100 * kMiB);
   EXPECT_EQ(cache_high_water(), 100 * kMiB);
   const size_t before = cached();
-  void *a = allocate_block(40 * kMiB), *b = allocate_block(28 * kMiB), *c = allocate_block(48 * kMiB);
-  free_block(b, 28 * kMiB);
-  free_block(a, 40 * kMiB);
+  void *a = allocate_block(block(40)), *b = allocate_block(block(28)), *c = allocate_block(block(48));
+  free_block(b, block(28));
+  free_block(a, block(40));
   EXPECT_EQ(cached(), before + 68 * kMiB);
-  free_block(c, 48 * kMiB);
+  free_block(c, block(48));
   EXPECT_EQ(cached(), before + 88 * kMiB) << "the block that was freed first is gone";
   set_cache_high_water(0);
   EXPECT_EQ(cached(), before) << "only blocks of up to 1 MiB are left";
-  { Block d(40 * kMiB); }
+  { Block d(block(40)); }
   EXPECT_EQ(cached(), before) << "nothing is kept";
   set_cache_high_water(std::nullopt);
   EXPECT_EQ(cache_high_water(), std::nullopt);
@@ -94,23 +96,23 @@ TEST_F(Memory, ALimitIsKeptAndWhatIsCachedGivenBackFirst) {
   set_memory_limit(base + 100 * kMiB);
   EXPECT_EQ(memory_limit(), base + 100 * kMiB);
   set_cache_high_water(1000 * kMiB);
-  { Block first(80 * kMiB); }
+  { Block first(block(80)); }
   EXPECT_GE(cached(), 80 * kMiB);
   {
-    Block other(64 * kMiB);  // would be 144 MiB with what is cached
+    Block other(block(64));  // would be 144 MiB with what is cached
     EXPECT_LT(cached(), 80 * kMiB);
     const size_t used = in_use();
     try {
-      allocate_block(64 * kMiB);
+      allocate_block(block(64));
       FAIL() << "128 MiB within a limit of 100";
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::kRuntime);
-      EXPECT_NE(std::string(e.what()).find("out of memory: 67108864 bytes were asked for"), std::string::npos)
+      EXPECT_NE(std::string(e.what()).find("out of memory: 67108800 bytes were asked for"), std::string::npos)
           << e.what();
       EXPECT_NE(std::string(e.what()).find("set_memory_limit"), std::string::npos) << e.what();
     }
     EXPECT_EQ(in_use(), used) << "what failed is not counted";
-    Block fits(16 * kMiB);
+    Block fits(block(16));
   }
   set_memory_limit(std::nullopt);
   EXPECT_EQ(memory_limit(), std::nullopt);
