@@ -235,6 +235,10 @@ void start(const std::string& path) {
   const std::filesystem::path whole = std::filesystem::absolute(path);
   if (access(whole.parent_path().c_str(), W_OK) != 0)
     fail_runtime("the trace {} cannot be written: {}. Name a file in a folder that is there.", path, strerror(errno));
+  std::error_code none;
+  if (const auto type = std::filesystem::status(whole, none).type();
+      type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::regular)
+    fail_runtime("the trace {} cannot be written: it is there and is no regular file. Choose another name.", path);
   File& f = file();
   {
     std::lock_guard lock(f.mutex);

@@ -1,8 +1,15 @@
 """1,000 saves into one folder, most of them interrupted: none loses what was there, and nothing piles up."""
 
-import saves
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import saves  # noqa: E402
 
 
+@pytest.mark.timeout(3600)
 def test_no_save_loses_a_checkpoint(seed, tmp_path):
     rounds = []
     while len(rounds) < 1000:  # in pieces, so that a pipe holds what is printed

@@ -137,13 +137,15 @@ def test_started_by_hand(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["program.py", "t.json"]
 
 
-@pytest.mark.parametrize("path", ["no/such/folder/t.json"])
+@pytest.mark.parametrize("path", ["no/such/folder/t.json", ".", "pipe"])
 def test_a_path_that_cannot_be_written(tmp_path, path):
+    os.mkfifo(tmp_path / "pipe")
     program = tmp_path / "program.py"
     program.write_text("import holon as flow\nprint(flow.ones(2).sum().item())\n")
     done = ranks.run(program, cwd=tmp_path, HOLON_TRACE=path)
     assert done.returncode == 0 and done.stdout.strip() == "2.0"
-    assert "no/such/folder/t.json cannot be written" in done.stderr
+    assert f"the trace {path} cannot be written" in done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["pipe", "program.py"] and (tmp_path / "pipe").is_fifo()
 
 
 GRAPH = """

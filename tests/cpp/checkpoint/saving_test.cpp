@@ -142,11 +142,11 @@ TEST(Saving, APartThatIsGoneWithItsIndexIsSuperseded) {
 
 // What one rank's disk takes counts for nobody. (The world reads its time-out when it is made.)
 TEST(Together, WaitsForFilesLongerThanForCollectives) {
-  ASSERT_EQ(::setenv("HOLON_COMM_TIMEOUT_S", "5", 1), 0);
+  ASSERT_EQ(::setenv("HOLON_COMM_TIMEOUT_S", "8", 1), 0);
   std::atomic<int> ended{0};
   comm::run_ranks(3, [&](int rank) {
     together("save", [&] {
-      if (rank == 1) run_io(SIZE_MAX, [] { std::this_thread::sleep_for(std::chrono::seconds(8)); });
+      if (rank == 1) run_io(SIZE_MAX, [] { std::this_thread::sleep_for(std::chrono::seconds(10)); });
     });
     ++ended;
   });
