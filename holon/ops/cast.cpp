@@ -107,13 +107,12 @@ HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
     });
 
 HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tensor")
-    .doc("value where mask is true, x elsewhere; mask broadcasts to x.", "masked_fill(ones(2), ones(2) > 0, 0.5)")
+    .doc("value where mask is true, x elsewhere; both broadcast to one shape.",
+         "masked_fill(ones(2), ones(2) > 0, 0.5)")
     .promotes_only({0})
     .infer([](Infer& c) {
       c.require_dtype(c.dtype_of(1) == boolean, "the mask is not bool", "Compare first, e.g. mask != 0.");
-      c.require(broadcast_shapes(c.shape(0), c.shape(1), "masked_fill") == c.shape(0), "mask does not broadcast to x",
-                "Reshape it.");
-      c.out(c.shape(0), c.dtype_of(0));
+      c.out(broadcast_shapes(c.shape(0), c.shape(1), "masked_fill"), c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
       elementwise_rule(r.in, r.out, r.rule);
@@ -129,7 +128,7 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
     .kernel([](KernelCall& c) { kernels::masked_fill(c.in(0), c.in(1), c.scalar("value"), c.out()); })
     .saves({1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, masked_fill(g.dy(), g.x(1), 0));
+      if (g.needs(0)) g.dx(0, reduce_to(masked_fill(g.dy(), g.x(1), 0), g.in_shape(0)));
     });
 
 HOLON_OP(masked_fill_tensor, "masked_fill_tensor(Tensor x, Tensor mask, Tensor value) -> Tensor")

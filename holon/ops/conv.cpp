@@ -37,8 +37,10 @@ int group_factor(RuleCall& r, const Dims& x, const Dims& y) {
 Dims padding_of(const BodyCall& c, int n) {
   Dims given(c.ints("padding"));
   Dims v = given.size() == 2 * n ? given : per_axis(c, "padding", n, 0);
-  for (int64_t x : v)
+  for (int64_t x : v) {
     if (x < 0) fail_value("{}: padding {} is negative. Crop by slicing.", c.op().name(), given);
+    if (x > kMostOfWindow) fail_value("{}: padding {} is beyond {}. Use less.", c.op().name(), given, kMostOfWindow);
+  }
   if (v.size() == n)
     for (int i = 0; i < n; ++i) v.push_back(v[i]);
   return v;
@@ -113,18 +115,29 @@ void conv_transpose_body(BodyCall& c, int n) {
   Dims beyond =
       Dims::filled(2 * n, 0);  // zeros behind each axis, where output_padding goes beyond what windows can reach
   if (n == 1) shape.push_back(1);
+  Dims whole = shape;
+  bool empty = false;
   for (int i = 0; i < n; ++i) {
     if (more[i] >= std::max(stride[i], dilation[i]))
       fail_value("{}: output_padding {} must be smaller than stride {} or dilation {}.", c.op().name(), more, stride,
                  dilation);
-    int64_t size =
-        (c.in(0).size(i - n) - 1) * stride[i] - 2 * padding[i] + dilation[i] * (c.in(1).size(i - n) - 1) + more[i] + 1;
-    if (size < 1)
+    int64_t size;
+    if (__builtin_mul_overflow(c.in(0).size(i - n) - 1, stride[i], &size) || size > int64_t{1} << 62)
+      fail_value("{}: x {} with stride {} has a result too large. Use a smaller stride.", c.op().name(),
+                 c.in(0).shape(), stride);
+    size += dilation[i] * (c.in(1).size(i - n) - 1) + more[i] + 1 - 2 * padding[i];
+    if (size < 0)
       fail_value("{}: the result of x {} and weight {} has the size {} along axis {}. Use less padding.", c.op().name(),
                  c.in(0).shape(), c.in(1).shape(), size, i - n);
+    empty |= size == 0;
     int64_t rest = std::max<int64_t>(0, more[i] - (stride[i] - 1));
     beyond[2 * (n - 1 - i) + 1] = rest;
     shape.push_back(size - rest);
+    whole.push_back(size);
+  }
+  if (empty) {  // of x, so that backward gives x zeros
+    c.out.push_back(as_given(reshape(slice(reshape(o.x, {-1}), 0, 0, 0), whole), o, n));
+    return;
   }
   for (int i = 0; i < n; ++i) sides.push_back(padding[i]);
   for (int i = 0; i < n; ++i) sides.push_back(padding[i]);

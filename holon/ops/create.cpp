@@ -97,7 +97,17 @@ int64_t arange_count(const AttrReader& c) {
   double start = c.scalar("start").as_double(), end = c.scalar("end").as_double(), step = c.scalar("step").as_double();
   if (step == 0 || (end - start) / step < 0)
     fail_value("arange: from {} to {} by {} never ends. The step must lead from start to end.", start, end, step);
-  return static_cast<int64_t>(std::ceil((end - start) / step));
+  const double count = std::ceil((end - start) / step);
+  if (!(count < 0x1p62))
+    fail_value("arange: from {} to {} by {} are more elements than memory holds.", start, end, step);
+  return static_cast<int64_t>(count);
+}
+
+// The diagonal; beyond the corners all are the same.
+int64_t diagonal_in(const KernelCall& c) {
+  const Dims& shape = c.logical_out();
+  const int n = shape.size();
+  return std::clamp(c.i("diagonal"), -shape[n - 2], shape[n - 1]);
 }
 
 }  // namespace
@@ -319,7 +329,7 @@ HOLON_OP(tril, "tril(Tensor x, int diagonal=0) -> Tensor")
     .kernel([](KernelCall& c) {
       int n = c.out().ndim();
       Dims at = c.offset_out();
-      kernels::tril(c.in(0), c.i("diagonal"), at[n - 2], at[n - 1], c.out());
+      kernels::tril(c.in(0), diagonal_in(c), at[n - 2], at[n - 1], c.out());
     })
     .grad([](Grad& g) { g.dx(0, tril(g.dy(), g.i("diagonal"))); });
 HOLON_OP(triu, "triu(Tensor x, int diagonal=0) -> Tensor")
@@ -333,7 +343,7 @@ HOLON_OP(triu, "triu(Tensor x, int diagonal=0) -> Tensor")
     .kernel([](KernelCall& c) {
       int n = c.out().ndim();
       Dims at = c.offset_out();
-      kernels::triu(c.in(0), c.i("diagonal"), at[n - 2], at[n - 1], c.out());
+      kernels::triu(c.in(0), diagonal_in(c), at[n - 2], at[n - 1], c.out());
     })
     .grad([](Grad& g) { g.dx(0, triu(g.dy(), g.i("diagonal"))); });
 

@@ -20,6 +20,9 @@ kernels::AxisPart part_of(const Dims& offset, const Dims& logical, int d) {
   return logical.size() ? kernels::AxisPart{offset[d], logical[d]} : kernels::AxisPart{};
 }
 
+// A single element as a row of one.
+Array as_rows(const Array& a) { return a.ndim() ? a : a.view({1}, {1}); }
+
 // Every axis but dim is shared by all operands.
 void along_axis_rule(RuleCall& r) {
   int d = axis_of(r, r.in[0].shape.size());
@@ -121,11 +124,12 @@ HOLON_OP(index_select, "index_select(Tensor x, int dim, Tensor index) -> Tensor"
     .rule([](RuleCall& r) {
       int d = axis_of(r, r.in[0].shape.size());
       for (int a = 0; a < r.out[0].shape.size(); ++a) {
+        if (a == d && r.in[1].shape.size() == 0) continue;  // one element, which nothing divides
         int f = r.rule.factor();
         r.rule.out(0, a, f);
         if (a != d)
           r.rule.in(0, a, f);
-        else if (r.in[1].shape.size())
+        else
           r.rule.in(1, 0, f);
       }
       if (r.in[0].dtype != boolean) r.rule.in(0, d, r.rule.factor(true));
@@ -150,11 +154,12 @@ HOLON_OP(index_add_zeros, "index_add_zeros(Tensor dy, int dim, Tensor index, int
     .rule([](RuleCall& r) {
       int d = axis_of(r, r.in[0].shape.size());
       for (int a = 0; a < r.out[0].shape.size(); ++a) {
+        if (a == d && r.in[1].shape.size() == 0) continue;
         int f = r.rule.factor(a == d);
         r.rule.in(0, a, f);
         if (a != d)
           r.rule.out(0, a, f);
-        else if (r.in[1].shape.size())
+        else
           r.rule.in(1, 0, f);
       }
       r.rule.out(0, d, r.rule.factor());
@@ -175,13 +180,24 @@ HOLON_OP(gather, "gather(Tensor x, int dim, Tensor index) -> Tensor")
          "gather(ones(3, 2), 0, zeros(1, 2, dtype=int64))")
     .infer([](Infer& c) {
       require_index_dtype(c, 1);
-      c.require(c.ndim(0) == c.ndim(1), "index and x have different numbers of axes", "Unsqueeze one of them.");
+      // A single element is a row of one.
+      c.require(std::max(c.ndim(0), 1) == std::max(c.ndim(1), 1), "index and x have different numbers of axes",
+                "Unsqueeze one of them.");
       int d = c.axis("dim");
-      for (int a = 0; a < c.ndim(0); ++a)
+      for (int a = 0; a < c.ndim(0) && a < c.ndim(1); ++a)
         c.require(a == d || c.shape(1)[a] <= c.shape(0)[a], "index is larger than x outside of dim", "Slice it.");
       c.out(c.shape(1), c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
+      if (r.in[0].shape.size() != r.in[1].shape.size()) {
+        if (r.in[0].shape.size() && r.in[0].dtype != boolean) r.rule.in(0, 0, r.rule.factor(true));
+        if (r.in[1].shape.size()) {
+          int f = r.rule.factor();
+          r.rule.in(1, 0, f);
+          r.rule.out(0, 0, f);
+        }
+        return;
+      }
       along_axis_rule(r);
       // Along dim itself the index may be split: every rank looks up its own entries in the whole x.
       int d = axis_of(r, r.in[0].shape.size());
@@ -194,7 +210,8 @@ HOLON_OP(gather, "gather(Tensor x, int dim, Tensor index) -> Tensor")
     .linear_in({0})
     .kernel([](KernelCall& c) {
       int d = axis_of(c, c.in(0).ndim());
-      kernels::gather(c.in(0), d, c.in(1), c.out(), part_of(c.offset_in(0), c.logical_in(0), d));
+      Array out = as_rows(c.out());
+      kernels::gather(as_rows(c.in(0)), d, as_rows(c.in(1)), out, part_of(c.offset_in(0), c.logical_in(0), d));
     })
     .saves({1})
     .grad([](Grad& g) { g.dx(0, scatter_add_zeros(g.dy(), g.i("dim"), g.x(1), g.in_shape(0))); });
@@ -203,6 +220,15 @@ HOLON_OP(scatter_add_zeros, "scatter_add_zeros(Tensor dy, int dim, Tensor index,
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
     .rule([](RuleCall& r) {
+      if (r.in[0].shape.size() != r.out[0].shape.size()) {
+        if (r.out[0].shape.size()) r.rule.out(0, 0, r.rule.factor());
+        if (r.in[0].shape.size()) {
+          int f = r.rule.factor(true);
+          r.rule.in(0, 0, f);
+          r.rule.in(1, 0, f);
+        }
+        return;
+      }
       along_axis_rule(r);
       int d = axis_of(r, r.in[0].shape.size());
       if (r.out[0].shape.size() == 0) return;
@@ -215,7 +241,8 @@ HOLON_OP(scatter_add_zeros, "scatter_add_zeros(Tensor dy, int dim, Tensor index,
     .kernel([](KernelCall& c) {
       int d = axis_of(c, c.out().ndim());
       kernels::fill(c.out(), Scalar(0));
-      kernels::scatter(kernels::ScatterOp::kAdd, c.out(), d, c.in(1), c.in(0),
+      Array out = as_rows(c.out());
+      kernels::scatter(kernels::ScatterOp::kAdd, out, d, as_rows(c.in(1)), as_rows(c.in(0)),
                        part_of(c.offset_out(), c.logical_out(), d));
     })
     .saves({1})

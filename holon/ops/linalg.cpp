@@ -313,7 +313,10 @@ Tensor vector_norm_of(const Tensor& x, double p, const std::optional<Dims>& dim,
   if (p == 1) return as(sum_abs(x, dim, keepdim), x.dtype());
   if (p == std::numeric_limits<double>::infinity()) return amax(abs(x), dim, keepdim);
   if (p == -std::numeric_limits<double>::infinity()) return amin(abs(x), dim, keepdim);
-  if (p == 0) return as(sum(ne_scalar(x, 0), dim, keepdim), x.dtype());
+  if (p == 0) {  // ones and zeros in the place of x, which have the gradient 0
+    Tensor zero = eq_scalar(x, 0);
+    return sum(masked_fill(masked_fill(x, zero, 0), logical_not(zero), 1), dim, keepdim);
+  }
   if (std::isnan(p)) fail_value("norm: the order is NaN.");
   Tensor wide = x.dtype() == float64 ? x : as(x, float32);
   Tensor s = sum(pow_scalar(abs(wide), p), dim, keepdim);

@@ -402,9 +402,11 @@ HOLON_OP(min_dim, "min_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor val
     .grad(selected_grad);
 
 HOLON_OP(median, "median(Tensor x) -> Tensor")
-    .doc("The lower median of all elements; NaN if there is one. Errors: no elements.", "median(ones(2, 3))")
+    .doc("The lower median of all elements; NaN if there is one, or no element. Errors: no element, of integers.",
+         "median(ones(2, 3))")
     .infer([](Infer& c) {
-      c.require(c.shape(0).numel() > 0, "a tensor without elements has no median", "Check the shape first.");
+      c.require(c.shape(0).numel() > 0 || is_floating(c.dtype_of(0)), "integers without elements have no median",
+                "Check the shape first.");
       c.out({}, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -413,6 +415,7 @@ HOLON_OP(median, "median(Tensor x) -> Tensor")
     .kernel([](KernelCall& c) {
       Array flat = kernels::contiguous(c.in(0));
       int64_t n = flat.numel();
+      if (n == 0) return kernels::fill(c.out(), std::numeric_limits<double>::quiet_NaN());
       flat = flat.view({n}, {1});
       Array values = Array::empty({1, n}, flat.dtype, flat.device), order = Array::empty({1, n}, int64, flat.device);
       kernels::sort(flat.view({1, n}, {n, 1}), false, &values, order);

@@ -8,6 +8,7 @@
 #include "holon/kernels/cpu/conv.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/windows.h"
 
 namespace holon::ops {
 namespace {
@@ -80,24 +81,26 @@ kernels::Window2d window_of(const AttrReader& c) {
   return w;
 }
 
-// The number of windows in an image. Errors: none fit.
-int64_t windows_in(const BodyCall& c, int64_t h, int64_t w) {
-  for (auto [attr, least] : {std::pair{"kernel_size", 1}, {"stride", 1}, {"padding", 0}, {"dilation", 1}})
-    for (int64_t v : c.ints(attr))
-      if (v < least || c.ints(attr).size() != 2)
-        fail_value("{}: {} must be one or two numbers of at least {}; found {}.", c.op().name(), attr, least,
-                   Dims(c.ints(attr)));
-  kernels::Window2d p = window_of(c);
-  int64_t n = 1;
-  for (int i = 0; i < 2; ++i) {
-    int64_t k = kernels::conv_out_size(i ? w : h, p.kernel[i], p.stride[i], p.padding[i], p.padding[i], p.dilation[i]);
-    if (k < 1)
-      fail_value("{}: the kernel {} is larger than the padded image {} x {}. Use a smaller one.", c.op().name(),
-                 Dims(c.ints("kernel_size")), h, w);
-    n *= k;
+// The windows of unfold and fold. Errors: attributes that are none; none fits into an image of h x w.
+struct ImageWindows {
+  Dims kernel, dilation, padding, stride;
+  int64_t count = 1;
+  ImageWindows(const BodyCall& c, int64_t h, int64_t w)
+      : kernel(per_axis(c, "kernel_size", 2, 1)),
+        dilation(per_axis(c, "dilation", 2, 1)),
+        padding(per_axis(c, "padding", 2, 0)),
+        stride(per_axis(c, "stride", 2, 1)) {
+    for (int i = 0; i < 2; ++i) {
+      int64_t k = kernels::conv_out_size(i ? w : h, kernel[i], stride[i], padding[i], padding[i], dilation[i]);
+      if (k < 1)
+        fail_value("{}: the kernel {} is larger than the padded image {} x {}. Use a smaller one.", c.op().name(),
+                   kernel, h, w);
+      if (__builtin_mul_overflow(count, k, &count))
+        fail_value("{}: an image of {} x {} with padding {} has too many windows. Use less.", c.op().name(), h, w,
+                   padding);
+    }
   }
-  return n;
-}
+};
 
 // The channels split evenly, with their rows of columns.
 void columns_rule(RuleCall& r, int64_t channels) {
@@ -355,9 +358,8 @@ HOLON_OP(unfold, "unfold(Tensor x, int[2] kernel_size, int[2] dilation=1, int[2]
         fail_value("unfold: x is {}; it takes [n, c, h, w], or [c, h, w].", x.shape());
       bool batched = x.ndim() == 4;
       if (!batched) x = unsqueeze(x, 0);
-      windows_in(c, x.shape()[2], x.shape()[3]);
-      Tensor y = im2col(x, Dims(c.ints("kernel_size")), Dims(c.ints("dilation")), Dims(c.ints("padding")),
-                        Dims(c.ints("stride")));
+      ImageWindows w(c, x.shape()[2], x.shape()[3]);
+      Tensor y = im2col(x, w.kernel, w.dilation, w.padding, w.stride);
       c.out.push_back(batched ? y : squeeze(y, Dims{0}));
     });
 HOLON_OP(fold,
@@ -368,21 +370,21 @@ HOLON_OP(fold,
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
-      Dims size(c.ints("output_size"));
-      if ((x.ndim() != 3 && x.ndim() != 2) || size.size() != 2)
-        fail_value("fold: x is {}, output_size {}; it takes [n, c kh kw, windows] (or without n) and two sizes.",
-                   x.shape(), size);
+      Dims size = per_axis(c, "output_size", 2, 0);
+      if (x.ndim() != 3 && x.ndim() != 2)
+        fail_value("fold: x is {}; it takes [n, c kh kw, windows], or without n.", x.shape());
       if (!is_floating(x.dtype()))
         fail_type("fold: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).",
                   name(x.dtype()));
       bool batched = x.ndim() == 3;
       if (!batched) x = unsqueeze(x, 0);
-      int64_t windows = windows_in(c, size[0], size[1]), per = c.ints("kernel_size")[0] * c.ints("kernel_size")[1];
-      if (x.shape()[2] != windows || x.shape()[1] % per)
+      ImageWindows w(c, size[0], size[1]);
+      int64_t per = w.kernel[0] * w.kernel[1];
+      if (x.shape()[2] != w.count || x.shape()[1] % per)
         fail_value("fold: x is {}; an image of {} has {} windows of {} elements for each channel.", x.shape(), size,
-                   windows, per);
-      Tensor y = col2im(x, {x.shape()[0], x.shape()[1] / per, size[0], size[1]}, Dims(c.ints("kernel_size")),
-                        Dims(c.ints("dilation")), Dims(c.ints("padding")), Dims(c.ints("stride")));
+                   w.count, per);
+      Tensor y =
+          col2im(x, {x.shape()[0], x.shape()[1] / per, size[0], size[1]}, w.kernel, w.dilation, w.padding, w.stride);
       c.out.push_back(batched ? y : squeeze(y, Dims{0}));
     });
 HOLON_OP(im2col, "im2col(Tensor x, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor")

@@ -137,7 +137,10 @@ HOLON_OP(reshape, "reshape(Tensor x, int... shape) -> Tensor")
     .view(reshape_view)
     .grad(reshape_grad);
 HOLON_OP(view, "view(Tensor x, int... shape) -> Tensor")
-    .doc("x with another shape, as reshape.", "view(ones(4, 3), 2, 6)")
+    .doc("x with another shape, in the same memory. Errors: rows that a program has cut or turned, which have no such "
+         "shape without a "
+         "copy (RuntimeError): reshape() makes one.",
+         "view(ones(4, 3), 2, 6)")
     .infer(reshape_infer)
     .rule(reshape_rule)
     .linear()

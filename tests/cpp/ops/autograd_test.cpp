@@ -80,11 +80,16 @@ TEST(Autograd, RetainGraph) {
   expect_error([&] { y.backward(); }, "retain_graph");
 }
 
-TEST(Autograd, BackwardTwiceIsRefusedForEveryGraph) {
+TEST(Autograd, BackwardTwiceIsRefusedWhereValuesWereFreed) {
   Tensor x = leaf({1, 2, 3});
-  Tensor y = (x * 2.0).sum();  // keeps no values
+  Tensor y = square(x).sum();
   y.backward();
   expect_error([&] { y.backward(); }, "retain_graph");
+  Tensor plain = (x * 2.0).sum();  // keeps no values
+  x.set_grad({});
+  plain.backward();
+  plain.backward();
+  EXPECT_EQ(values(x.grad()), (Values{4, 4, 4}));
 }
 
 TEST(Autograd, WhatCannotBeDerived) {

@@ -213,3 +213,149 @@ def test_a_dtype_asked_of_the_sum_of_a_divided_tensor(sbp):
         assert x.sum(dtype=flow.int64).item() == 4
 
     flow.run_ranks(2, check)
+
+
+def test_masks_and_what_they_fill_broadcast_to_one_shape():
+    x, mask = (
+        flow.tensor([1.0, 2.0, 3.0], requires_grad=True),
+        flow.tensor([[True, False, False], [False, False, True]]),
+    )
+    y = x.masked_fill(mask, 9.0)
+    assert y.tolist() == [[9, 2, 3], [1, 2, 9]]
+    y.sum().backward()
+    assert x.grad.tolist() == [1, 2, 1]
+    with pytest.raises(ValueError, match="shape"):
+        flow.zeros(3).masked_fill_(mask, 1.0)
+
+    def check(rank):
+        p = flow.placement.all("cpu")
+        for sbp in (flow.sbp.broadcast, flow.sbp.split(0)):
+            a = flow.tensor([1.0, 2.0, 3.0], placement=p, sbp=sbp)
+            m = flow.tensor(mask.numpy(), placement=p, sbp=sbp)
+            assert a.masked_fill(m, 9.0).numpy().tolist() == [[9, 2, 3], [1, 2, 9]]
+
+    flow.run_ranks(2, check)
+
+
+def test_a_single_element_is_a_row_of_one_to_gather():
+    x = flow.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = flow.gather(x, 0, flow.tensor(2))
+    assert y.shape == () and y.item() == 3
+    y.backward()
+    assert x.grad.tolist() == [0, 0, 1]
+    assert flow.gather(flow.tensor(5.0), 0, flow.tensor([0, 0])).tolist() == [5, 5]
+    with pytest.raises(IndexError):
+        flow.gather(x, 0, flow.tensor(3))
+
+    def check(rank):
+        p = flow.placement.all("cpu")
+        a = flow.tensor([1.0, 2.0, 3.0], placement=p, sbp=flow.sbp.split(0))
+        assert flow.gather(a, 0, flow.tensor(2, placement=p, sbp=flow.sbp.broadcast)).numpy().item() == 3
+
+    flow.run_ranks(2, check)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32", "int64"])
+def test_one_index_of_a_divided_tensor(dtype):
+    values = np.arange(6).reshape(3, 2) % 2
+
+    def check(rank):
+        p = flow.placement.all("cpu")
+        for sbp in (flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast):
+            x = flow.tensor(values, placement=p, sbp=sbp).to(getattr(flow, dtype))
+            if dtype == "float32":
+                x.requires_grad_()
+            for dim in (0, 1):
+                y = flow.index_select(x, dim, flow.tensor(1, placement=p, sbp=flow.sbp.broadcast))
+                np.testing.assert_array_equal(y.numpy().astype(int), np.take(values, [1], dim))
+                if dtype == "float32":
+                    x.grad = None
+                    y.sum().backward()
+                    want = np.zeros((3, 2))
+                    want[(1, slice(None)) if dim == 0 else (slice(None), 1)] = 1
+                    np.testing.assert_array_equal(x.grad.numpy(), want)
+
+    flow.run_ranks(2, check)
+
+
+def test_cat_begins_with_nothing():
+    x = flow.ones(2, 3, requires_grad=True)
+    for tensors in ([flow.zeros(0), x], [x, flow.zeros(0)], [flow.zeros(0), flow.zeros(0), x]):
+        assert flow.cat(tensors, 1).shape == (2, 3) and flow.cat(tensors, dim=-1).shape == (2, 3)
+    flow.cat([flow.zeros(0), x, x], 0).sum().backward()
+    assert x.grad.tolist() == [[2.0] * 3] * 2
+    assert flow.cat([flow.zeros(0), flow.zeros(0)]).shape == (0,) and flow.cat([flow.zeros(0), flow.ones(2)]).shape == (
+        2,
+    )
+    with pytest.raises(ValueError, match="numbers of axes differ"):
+        flow.cat([flow.zeros(0, 1), flow.ones(2, 3, 4)])
+
+    def check(rank):
+        p = flow.placement.all("cpu")
+        a = flow.zeros(0, placement=p, sbp=flow.sbp.broadcast)
+        b = flow.tensor(np.arange(6.0).reshape(3, 2), placement=p, sbp=flow.sbp.split(0))
+        np.testing.assert_array_equal(
+            flow.cat([a, b, b], 1).numpy(), np.concatenate([np.arange(6).reshape(3, 2)] * 2, 1)
+        )
+
+    flow.run_ranks(2, check)
+
+
+def test_the_median_of_nothing():
+    assert np.isnan(flow.zeros(0).median().item()) and np.isnan(flow.zeros(2, 0).median().item())
+    with pytest.raises(ValueError, match="integers without elements"):
+        flow.zeros(0, dtype=flow.int64).median()
+
+
+def test_the_norm_of_order_0_has_the_gradient_zero():
+    x = flow.tensor([0.0, 2.0, -3.0], requires_grad=True)
+    y = flow.linalg.vector_norm(x, ord=0)
+    assert y.item() == 2
+    y.backward()
+    assert x.grad.tolist() == [0, 0, 0]
+    assert flow.linalg.vector_norm(flow.tensor([[0.0, 1.0], [0.0, 0.0]]), 0, dim=1).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "options", [{"stride": []}, {"kernel_size": []}, {"dilation": [1, 1, 1]}, {"padding": [2**63 - 1] * 2}], ids=str
+)
+@pytest.mark.parametrize("op", ["unfold", "fold"])
+def test_windows_of_images_have_two_sizes(op, options):
+    given = {"kernel_size": 2, **options}
+    with pytest.raises(ValueError, match=f"{op}: {next(iter(options))} must be one number or 2, each from"):
+        flow.nn.functional.unfold(flow.ones(1, 2, 3, 3), **given) if op == "unfold" else flow.nn.functional.fold(
+            flow.ones(1, 8, 4), 3, **given
+        )
+    assert flow.nn.functional.unfold(flow.ones(1, 2, 3, 3), [2]).shape == (1, 8, 4)
+
+
+@pytest.mark.parametrize("name", ["max_pool1d", "max_pool2d", "max_pool3d"])
+@pytest.mark.parametrize("big", [2**31, 2**62, 2**63 - 1])
+def test_dilations_that_overflow(name, big):
+    x = flow.ones(1, 1, *[4] * int(name[-2]))
+    with pytest.raises(ValueError, match=f"{name}: dilation must be one number"):
+        getattr(flow.nn.functional, name)(x, 2, dilation=big)
+
+
+def test_diagonals_beyond_all_numbers():
+    x = flow.ones(3, 4)
+    for far in (2**63 - 1, 2**62, 100):
+        assert flow.tril(x, far).numpy().all() and not flow.triu(x, far).numpy().any()
+        assert flow.triu(x, -far).numpy().all() and not flow.tril(x, -far).numpy().any()
+    assert flow.triu(x, -(2**63)).numpy().all()
+
+
+def test_a_transposed_convolution_may_have_no_place():
+    x, w = flow.ones(2, 1, 2, requires_grad=True), flow.ones(1, 3, 1, requires_grad=True)
+    y = flow.nn.functional.conv_transpose1d(x, w, flow.ones(3), padding=1)
+    assert y.shape == (2, 3, 0)
+    y.sum().backward()
+    assert not x.grad.numpy().any() and x.grad.shape == x.shape
+    with pytest.raises(ValueError, match="has the size -1"):
+        flow.nn.functional.conv_transpose1d(flow.ones(1, 1, 1), flow.ones(1, 1, 1), padding=1)
+
+
+def test_a_range_of_too_many_elements():
+    for start, end in ((0, 2**63 - 1), (-(2**63), 2**63 - 1), (0, 1e300)):
+        with pytest.raises(ValueError, match="arange: from .* are more elements than memory holds"):
+            flow.arange(start, end)

@@ -121,7 +121,7 @@ row("median", selected(low_median, None), a(4, 3), 0)
 row("median", selected(low_median, None), a(4, 3, 5), dim=-1, keepdim=True)
 row("median", selected(low_median, None), i(4, 6, high=60), 1)
 row("median", lambda x, dim: (np.array([np.nan, 4]), np.array([1, 0])), NAN, 1)
-wrong("median", np.zeros(0), error=ValueError, says="without elements")
+wrong("median", np.zeros(0, np.int64), error=ValueError, says="without elements")
 wrong("median", a(3), 1, error=IndexError, says="1")
 
 

@@ -12,6 +12,7 @@ static const Samples samples([](const Samples::Add& add) {
   add("where", {mask({5, 1}), x({3}), x({5, 3})});
   add("masked_fill", {x({5, 3}), mask({5, 3})}, {{"value", 0.5}});
   add("masked_fill", {x({5, 3}), mask({3})}, {{"value", 0.0}});
+  add("masked_fill", {x({3}), mask({5, 3})}, {{"value", 0.5}});
   add("to_device", {x({5, 3})}, {{"device", Device{}}});
   add("copy_to_device", {x({5, 3})}, {{"device", Device{}}, {"source", Device{}}});
   add("clamp", {x({5, 3})}, {{"min", -0.5}, {"max", 1.0}});

@@ -10,6 +10,14 @@ static const Samples samples([](const Samples::Add& add) {
   add("embedding_backward", {x({5, 3}), ints({5}, 0, 6)}, {{"rows", 7}});
   for (int dim : {0, 1}) add("index_select", {x({5, 3}), ints({4}, 0, 2)}, {{"dim", dim}});
   add("index_add_zeros", {x({4, 3}), ints({4}, 0, 4)}, {{"dim", 0}, {"size", 5}});
+  // An index without axes is one element, which no split divides.
+  add("index_select", {x({5, 3}), ints({}, 0, 2)}, {{"dim", 0}});
+  add("index_select", {mask({5, 3}), ints({}, 0, 2)}, {{"dim", 0}});
+  add("index_add_zeros", {x({1, 3}), ints({}, 0, 4)}, {{"dim", 0}, {"size", 5}});
+  add("gather", {x({5}), ints({}, 0, 4)}, {{"dim", 0}});
+  add("gather", {x({}), ints({4}, 0, 0)}, {{"dim", 0}});
+  add("scatter_add_zeros", {x({}), ints({}, 0, 4)}, {{"dim", 0}, {"shape", Dims{5}}});
+  add("scatter_add_zeros", {x({4}), ints({4}, 0, 0)}, {{"dim", 0}, {"shape", Dims{}}});
   add("gather", {x({5, 3}), ints({4, 3}, 0, 4)}, {{"dim", 0}});
   add("gather", {x({5, 3}), ints({5, 7}, 0, 2)}, {{"dim", 1}});
   add("gather", {x({5, 3}), ints({3, 2}, 0, 2)}, {{"dim", 1}});
