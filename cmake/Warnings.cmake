@@ -2,6 +2,9 @@
 add_library(holon_warnings INTERFACE)
 target_compile_options(holon_warnings INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-restrict -Wno-array-bounds
                                                 -Wno-uninitialized -Wno-maybe-uninitialized -Werror=return-type)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(holon_warnings INTERFACE -Wno-unknown-warning-option -Wno-missing-field-initializers)
+endif()
 option(HOLON_WERROR "Warnings are errors" OFF)
 if(HOLON_WERROR)
   target_compile_options(holon_warnings INTERFACE -Werror)

@@ -31,23 +31,28 @@ class Value {
     List items;
   };
 
-  Value() = default;  // null
-  Value(std::nullptr_t) {}
-  Value(bool b) : value_(b) {}
+  Value();  // null
+  Value(std::nullptr_t);
+  Value(bool b);
   template <std::integral T>
-  requires(!std::same_as<T, bool>) Value(T n) : value_(static_cast<int64_t>(n)) {}
-  Value(double x) : value_(x) {}
-  Value(const char* text) : value_(std::string(text)) {}
-  Value(std::string text) : value_(std::move(text)) {}
-  Value(std::string_view text) : value_(std::string(text)) {}
-  Value(Tensor tensor) : value_(std::move(tensor)) {}
-  Value(List list) : value_(std::move(list)) {}
-  Value(Tuple tuple) : value_(std::move(tuple)) {}
+  requires(!std::same_as<T, bool>) Value(T n);
+  Value(double x);
+  Value(const char* text);
+  Value(std::string text);
+  Value(std::string_view text);
+  Value(Tensor tensor);
+  Value(List list);
+  Value(Tuple tuple);
   Value(Dict dict);
   Value(std::initializer_list<std::pair<std::string, Value>> dict);
   // A module's; an optimizer's, as a dict of "tensors" and "numbers".
   Value(const nn::StateDict& state);
   Value(const optim::StateDict& state);
+  Value(const Value&);
+  Value(Value&&) noexcept;
+  Value& operator=(const Value&);
+  Value& operator=(Value&&) noexcept;
+  ~Value();
 
   template <class T>
   const T* get_if() const {
@@ -86,5 +91,24 @@ class Value {
 struct Value::Entry {
   Value key, value;
 };
+
+// What makes or destroys a dict needs to know its entries.
+inline Value::Value() = default;
+inline Value::Value(std::nullptr_t) {}
+inline Value::Value(bool b) : value_(b) {}
+template <std::integral T>
+requires(!std::same_as<T, bool>) Value::Value(T n) : value_(static_cast<int64_t>(n)) {}
+inline Value::Value(double x) : value_(x) {}
+inline Value::Value(const char* text) : value_(std::string(text)) {}
+inline Value::Value(std::string text) : value_(std::move(text)) {}
+inline Value::Value(std::string_view text) : value_(std::string(text)) {}
+inline Value::Value(Tensor tensor) : value_(std::move(tensor)) {}
+inline Value::Value(List list) : value_(std::move(list)) {}
+inline Value::Value(Tuple tuple) : value_(std::move(tuple)) {}
+inline Value::Value(const Value&) = default;
+inline Value::Value(Value&&) noexcept = default;
+inline Value& Value::operator=(const Value&) = default;
+inline Value& Value::operator=(Value&&) noexcept = default;
+inline Value::~Value() = default;
 
 }  // namespace holon::checkpoint

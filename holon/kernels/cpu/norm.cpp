@@ -53,6 +53,8 @@ void check_operand(const char* op, const Array& a, const Array& like, DType comp
               name(a.dtype), a.shape, name(like.dtype), like.shape);
 }
 
+constexpr Number kNoNumbers[3] = {};  // of functions that take none: they are read all the same
+
 RowFn add_of(DType compute) {
   const Compute c = compute == DType::kFloat64 ? Compute::kF64 : Compute::kF32;
   return table().binary[static_cast<int>(BinaryOp::Add)][static_cast<int>(c)][static_cast<int>(Form::kVectorVector)];
@@ -91,7 +93,7 @@ void forward(const char* op, const Array& x, int axes, const Array& weight, cons
       const void* row = from.read(i, source);
       if (addend) {
         const void* both[] = {row, others.read(i, other)};
-        add(both, sums.target(i, total), n, nullptr);
+        add(both, sums.target(i, total), n, kNoNumbers);
         sums.write(i, total);
         row = sums.read(i, total);  // as it was rounded
       }

@@ -1,4 +1,6 @@
 // The body of pooling's inner loops, compiled once per instruction set.
+#include <utility>
+
 #include "holon/kernels/cpu/pool_loops.h"
 #include "holon/kernels/cpu/vectors.h"
 
@@ -159,16 +161,27 @@ void sum_channels_backward(const WindowRun& w, float scale, const float* dy, flo
 }
 
 // Even and odd elements of 2n, and their interleaving.
-template <int n, class F, class I>
+template <class F, int... i>
+HOLON_INLINE F every_second(F a, F b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, (2 * i)...);
+}
+template <class F, int... i>
+HOLON_INLINE F every_other(F a, F b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, (2 * i + 1)...);
+}
+template <int from, class F, int... i>
+HOLON_INLINE F interleaved(F a, F b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, (from + i / 2 + i % 2 * static_cast<int>(sizeof...(i)))...);
+}
+
+template <int n, class F>
 HOLON_INLINE void split_pairs(F a, F b, F* even, F* odd) {
   if constexpr (n == 1) {
     *even = a;
     *odd = b;
   } else {
-    I e, o;
-    HOLON_UNROLL for (int i = 0; i < n; ++i) e[i] = 2 * i, o[i] = 2 * i + 1;
-    *even = __builtin_shuffle(a, b, e);
-    *odd = __builtin_shuffle(a, b, o);
+    *even = every_second(a, b, std::make_integer_sequence<int, n>());
+    *odd = every_other(a, b, std::make_integer_sequence<int, n>());
   }
 }
 
@@ -182,8 +195,8 @@ void max_planes_any(const PlaneRun& w, const float* x, float* out, uint8_t* inde
           using I = typename L::I;
           constexpr int n = sizeof(F) / 4;
           F v[4];
-          split_pairs<n, F, I>(L::get(x + 2 * j), L::get(x + 2 * j + n), &v[0], &v[1]);
-          split_pairs<n, F, I>(L::get(x + w.x_row + 2 * j), L::get(x + w.x_row + 2 * j + n), &v[2], &v[3]);
+          split_pairs<n, F>(L::get(x + 2 * j), L::get(x + 2 * j + n), &v[0], &v[1]);
+          split_pairs<n, F>(L::get(x + w.x_row + 2 * j), L::get(x + w.x_row + 2 * j + n), &v[2], &v[3]);
           F best = v[0];
           I where = {};
           HOLON_UNROLL for (int i = 1; i < 4; ++i) {
@@ -220,13 +233,9 @@ void max_planes_backward(const PlaneRun& w, const float* dy, const uint8_t* inde
               L::put(to, even);
               L::put(to + 1, odd);
             } else {
-              I lo, hi;
-              HOLON_UNROLL for (int e = 0; e < n; ++e) {
-                lo[e] = e / 2 + (e % 2) * n;
-                hi[e] = lo[e] + n / 2;
-              }
-              L::put(to, __builtin_shuffle(even, odd, lo));
-              L::put(to + n, __builtin_shuffle(even, odd, hi));
+              const auto all = std::make_integer_sequence<int, n>();
+              L::put(to, interleaved<0>(even, odd, all));
+              L::put(to + n, interleaved<n / 2>(even, odd, all));
             }
           }
         });

@@ -106,18 +106,17 @@ HOLON_INLINE int next_vectors(int64_t left) {
 
 typedef float F4 __attribute__((vector_size(16)));
 typedef float F4U __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int I4 __attribute__((vector_size(16)));
 
 // dst[p, j] (rows of `width`) = src[j * stride + p] for j < 4, p < 4.
 HOLON_INLINE void transpose4(const float* src, int64_t stride, float* dst, int64_t width) {
   F4 r0 = *reinterpret_cast<const F4U*>(src), r1 = *reinterpret_cast<const F4U*>(src + stride);
   F4 r2 = *reinterpret_cast<const F4U*>(src + 2 * stride), r3 = *reinterpret_cast<const F4U*>(src + 3 * stride);
-  F4 t0 = __builtin_shuffle(r0, r1, I4{0, 4, 1, 5}), t1 = __builtin_shuffle(r2, r3, I4{0, 4, 1, 5});
-  F4 t2 = __builtin_shuffle(r0, r1, I4{2, 6, 3, 7}), t3 = __builtin_shuffle(r2, r3, I4{2, 6, 3, 7});
-  *reinterpret_cast<F4U*>(dst) = __builtin_shuffle(t0, t1, I4{0, 1, 4, 5});
-  *reinterpret_cast<F4U*>(dst + width) = __builtin_shuffle(t0, t1, I4{2, 3, 6, 7});
-  *reinterpret_cast<F4U*>(dst + 2 * width) = __builtin_shuffle(t2, t3, I4{0, 1, 4, 5});
-  *reinterpret_cast<F4U*>(dst + 3 * width) = __builtin_shuffle(t2, t3, I4{2, 3, 6, 7});
+  F4 t0 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5), t1 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+  F4 t2 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7), t3 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+  *reinterpret_cast<F4U*>(dst) = __builtin_shufflevector(t0, t1, 0, 1, 4, 5);
+  *reinterpret_cast<F4U*>(dst + width) = __builtin_shufflevector(t0, t1, 2, 3, 6, 7);
+  *reinterpret_cast<F4U*>(dst + 2 * width) = __builtin_shufflevector(t2, t3, 0, 1, 4, 5);
+  *reinterpret_cast<F4U*>(dst + 3 * width) = __builtin_shufflevector(t2, t3, 2, 3, 6, 7);
 }
 
 #if HOLON_VECTOR_BYTES == 64

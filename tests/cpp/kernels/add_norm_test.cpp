@@ -130,6 +130,9 @@ TEST(AddNorm, GradientsEqualTheKernelsOneByOne) {
 TEST(AddNorm, MayWriteOverWhatIsAdded) {
   on_every_isa([] {
     for (DType t : {float32, bfloat16}) {
+      // Compiled without vectors (ThreadSanitizer), forms of a loop are contracted in other ways. A row that is
+      // overwritten before it is read would be wrong by far more.
+      const double tolerance = t == float32 ? 2e-6 : 6e-2;
       const Shape s{{6, 50}, 1};
       Values v(s, {t, t, t, t}, Layout::kContiguous, 2);
       Array sum = make(s.x, t), y = make(s.x, t), m = make({6}, float32), r = make({6}, float32);
@@ -141,13 +144,13 @@ TEST(AddNorm, MayWriteOverWhatIsAdded) {
         Array &over = first ? x : other, &over_y = first ? other : x;
         add_layer_norm(x, other, 1, v.w, v.b, 1e-5, over, over_y, m, r);
         EXPECT_EQ(largest_difference(over, sum), 0);
-        EXPECT_EQ(largest_difference(over_y, y), 0);
+        EXPECT_LE(largest_difference(over_y, y), tolerance);
         for (bool wants_weight : {true, false}) {
           Array dy = as(v.dy, t), plus = as(v.other, t);
           Array& over_d = first ? dy : plus;
           layer_norm_backward_add(dy, sum, 1, v.w, m, r, plus, over_d, wants_weight ? &dw : nullptr, &again);
-          EXPECT_EQ(largest_difference(over_d, dx), 0);
-          EXPECT_EQ(largest_difference(again, db), 0);
+          EXPECT_LE(largest_difference(over_d, dx), tolerance);
+          EXPECT_LE(largest_difference(again, db), tolerance);
         }
       }
     }

@@ -35,7 +35,7 @@ namespace emulator {
 struct Thread {
   dim3 thread_index, block_index, block_size, grid_size;
 };
-extern thread_local Thread* current;
+extern constinit thread_local Thread* current;  // constinit: no wrapper, whose result UBSan takes for null
 inline unsigned lane() {
   const Thread& t = *current;
   return (t.thread_index.x + t.block_size.x * (t.thread_index.y + t.block_size.y * t.thread_index.z)) % 32;
