@@ -1,6 +1,7 @@
 #include "holon/autograd/function.h"
 
 #include "holon/base/context.h"
+#include "holon/boxing/events.h"
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
@@ -13,7 +14,7 @@ namespace holon::autograd {
 namespace {
 
 Tensor boxed(const char* name, const Tensor& t, const GlobalSpec* to) {
-  return t.spec() == to ? t : box_input(name, t, to);
+  return t.spec() == to ? t : box_input(name, t, to, is_parameter(t));
 }
 
 const GlobalSpec* with_sbps(const GlobalSpec* spec, const std::vector<Sbp>& sbps) {
@@ -153,7 +154,11 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
   op.schema.name = call.name;
   op.rule = [&](RuleCall& r) { apply_rule_text(call.rule, r.in, r.out, r.rule, call.name.c_str()); };
   op.joint = call.linear ? ~0u : 0;
-  ChosenSignature chosen = choose_signature(op, {}, in, out, specs);
+  InputRoles roles;
+  if (boxing::parameter_policy() == boxing::ParameterPolicy::kKeep)
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (is_parameter(inputs[i])) roles.parameters |= 1u << std::min<size_t>(i, 31);
+  ChosenSignature chosen = choose_signature(op, {}, in, out, specs, roles);
   const Placement& placement = specs[0]->placement;
   int index = placement.index_of(Context::current().rank());
   TensorVec parts;

@@ -49,6 +49,9 @@ constexpr Setting kTable[] = {
     {"HOLON_OVERLAP", "",
      "1 lets backward sum gradients between ranks in the background, 0 does not; empty: where cores or a network are "
      "free, and on cuda devices."},
+    {"HOLON_PARAMETER_BOXING", "keep",
+     "Whether ops move parameters by themselves: keep, where they cannot do without; gather, where it is the "
+     "cheapest."},
     {"HOLON_RENDEZVOUS_TIMEOUT_S", "60", "Seconds in which all ranks of a world must have started."},
     {"HOLON_SIMULATE", "", "cuda lets \"cuda\" placements and devices run on the CPU, with one warning."},
     {"HOLON_SPIN_US", "", "Microseconds that a waiting rank spins before it sleeps; empty chooses by cores and ranks."},

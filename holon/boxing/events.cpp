@@ -1,5 +1,7 @@
 #include "holon/boxing/events.h"
 
+#include <set>
+
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -16,6 +18,8 @@ constexpr size_t kRecent = 64;
 
 struct RankState {
   Policy policy = parse_policy(settings::text("HOLON_BOXING_POLICY"));
+  ParameterPolicy parameters = parse_parameter_policy(settings::text("HOLON_PARAMETER_BOXING"));
+  std::set<std::string> told;  // of parameters that were boxed
   BoxingCounters counters;
   std::vector<BoxingEvent> recent;  // a ring once it is full
   size_t oldest = 0;
@@ -31,6 +35,30 @@ Policy parse_policy(std::string_view text) {
   if (text == "raise") return Policy::kRaise;
   fail_value("boxing policy \"{}\": expected \"silent\", \"warn\" or \"raise\".", text);
 }
+
+ParameterPolicy parse_parameter_policy(std::string_view text) {
+  if (text == "keep") return ParameterPolicy::kKeep;
+  if (text == "gather") return ParameterPolicy::kGather;
+  fail_value("parameter policy \"{}\": expected \"keep\" or \"gather\".", text);
+}
+
+namespace {
+
+// Whoever splits a parameter counts on its memory, so that a copy is told: once for each line of the program, or for
+// each op and layout where lines are not known, by one rank.
+void tell_of_parameter(RankState& s, const BoxingEvent& e) {
+  const bool speaks = e.from->placement.ranks()[0] == Context::current().rank();
+  if (!speaks || s.parameters == ParameterPolicy::kGather || s.policy == Policy::kWarn) return;
+  std::string key = e.op;
+  key += e.site.empty() ? fmt::format("{}{}{}", e.from->str(), e.to->str(), e.shape) : e.site;
+  if (!s.told.insert(std::move(key)).second) return;
+  log::warn(fmt::format("a parameter is moved in each call: {}. No signature of the op does without for these inputs. "
+                        "Convert another input by to_global, give the parameter another sbp, or allow it with "
+                        "boxing.parameter_policy(\"gather\"). Told once.",
+                        e));
+}
+
+}  // namespace
 
 std::string BoxingEvent::str() const {
   std::string where = from->placement == to->placement
@@ -66,6 +94,10 @@ void record_implicit(const BoxingEvent& event) {
   ++s.counters.events;
   s.counters.moves += moves;
   s.counters.bytes += event.bytes;
+  if (moves && event.parameter) {
+    ++s.counters.parameters;
+    tell_of_parameter(s, event);
+  }
   if (s.recent.size() < kRecent) {
     s.recent.push_back(event);
   } else {
@@ -94,5 +126,8 @@ std::vector<BoxingEvent> recent_events() {
 
 Policy boxing_policy() { return state().policy; }
 void set_boxing_policy(Policy policy) { state().policy = policy; }
+
+ParameterPolicy parameter_policy() { return state().parameters; }
+void set_parameter_policy(ParameterPolicy policy) { state().parameters = policy; }
 
 }  // namespace holon::boxing

@@ -16,6 +16,12 @@ enum class Policy : uint8_t { kSilent, kWarn, kRaise };
 // "silent", "warn", "raise". Errors: another text.
 Policy parse_policy(std::string_view text);
 
+// Which parameters ops box by themselves where that reads other ranks' memory: those that no signature of the op does
+// without, or whichever come cheaper to box than the other inputs.
+enum class ParameterPolicy : uint8_t { kKeep, kGather };
+// "keep", "gather". Errors: another text.
+ParameterPolicy parse_parameter_policy(std::string_view text);
+
 struct BoxingEvent {
   const char* op;  // lives as long as the process
   const GlobalSpec* from;
@@ -25,6 +31,7 @@ struct BoxingEvent {
   int64_t bytes = 0;      // that this rank reads from its peers
   int64_t max_bytes = 0;  // that any rank does, so that all ranks judge alike
   std::string site = {};  // the user's file and line, where the host language knows it
+  bool parameter = false;
   std::string str() const;
 };
 
@@ -36,9 +43,10 @@ BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalS
 void record_implicit(const BoxingEvent& event);
 
 struct BoxingCounters {
-  int64_t events = 0;  // mere views and zeros included
-  int64_t moves = 0;   // events in which some rank reads from another
-  int64_t bytes = 0;   // that this rank has read
+  int64_t events = 0;      // mere views and zeros included
+  int64_t moves = 0;       // events in which some rank reads from another
+  int64_t bytes = 0;       // that this rank has read
+  int64_t parameters = 0;  // moves of parameters
 };
 BoxingCounters boxing_counters();
 void reset_boxing_counters();
@@ -47,6 +55,21 @@ std::vector<BoxingEvent> recent_events();
 
 Policy boxing_policy();
 void set_boxing_policy(Policy policy);
+
+// Under kKeep, a parameter that is boxed nevertheless is told once for each line of the program.
+ParameterPolicy parameter_policy();
+void set_parameter_policy(ParameterPolicy policy);
+
+class ParameterPolicyScope {
+ public:
+  explicit ParameterPolicyScope(ParameterPolicy policy) : before_(parameter_policy()) { set_parameter_policy(policy); }
+  ~ParameterPolicyScope() { set_parameter_policy(before_); }
+  ParameterPolicyScope(const ParameterPolicyScope&) = delete;
+  ParameterPolicyScope& operator=(const ParameterPolicyScope&) = delete;
+
+ private:
+  ParameterPolicy before_;
+};
 
 // Sets the policy for a scope.
 class PolicyScope {

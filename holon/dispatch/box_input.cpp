@@ -7,8 +7,10 @@
 
 namespace holon {
 
-Tensor box_input(const char* op, const Tensor& t, const GlobalSpec* to) {
-  boxing::record_implicit(boxing::implicit_event(op, t.spec(), to, t.shape(), t.dtype()));
+Tensor box_input(const char* op, const Tensor& t, const GlobalSpec* to, bool parameter) {
+  auto event = boxing::implicit_event(op, t.spec(), to, t.shape(), t.dtype());
+  event.parameter = parameter;
+  boxing::record_implicit(event);
   Tracer* trace = tracer();
   Tensor moved = trace
       ? trace->box(t, to, false)

@@ -5,6 +5,8 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/trace.h"
+#include "holon/boxing/events.h"
+#include "holon/boxing/planner.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/draw_seed.h"
@@ -12,6 +14,7 @@
 #include "holon/dispatch/on_device.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
+#include "holon/tensor/parameter.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {
@@ -218,6 +221,7 @@ struct CachedCall {
   std::vector<int64_t> key;
   ChosenSignature signature;
   uint32_t boxed = 0;  // inputs that must move
+  uint32_t cut = 0;    // of those, the ones that are but windows on what each rank has
   SmallVec<Meta, 3> out;
   LocalCall local;
 };
@@ -237,6 +241,23 @@ struct CallKey {
     hash ^= hash >> 29;
   }
 };
+
+InputRoles roles_of(std::span<const Tensor> inputs, bool grad) {
+  InputRoles r;
+  grad = grad && grad_enabled();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto& t = inputs[i];
+    if (!t.defined()) continue;
+    const uint32_t bit = 1u << std::min<size_t>(i, 31);
+    if (t.spec()->nd_sbp.has_split() && is_parameter(t)) r.parameters |= bit;
+    if (!grad || !t.requires_grad()) continue;
+    r.grads |= bit;
+    if (t.is_leaf()) r.leaves |= bit;
+  }
+  if (r.parameters && boxing::parameter_policy() == boxing::ParameterPolicy::kGather) [[unlikely]]
+    r.parameters = 0;
+  return r;
+}
 
 CallKey key_of(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs) {
   CallKey k;
@@ -270,7 +291,7 @@ CallKey key_of(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
 }
 
 std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs,
-                                      uint32_t present) {
+                                      uint32_t present, const InputRoles& roles) {
   auto c = std::make_unique<CachedCall>();
   SmallVec<Meta, 4> metas;
   SmallVec<const GlobalSpec*, 4> specs;
@@ -290,37 +311,81 @@ std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::
       c->signature.out.push_back(intern_spec(placement, sbp));
     }
   } else {
-    c->signature = choose_signature(op, attrs, metas, c->out, specs);
+    c->signature = choose_signature(op, attrs, metas, c->out, specs, roles);
     placement = c->signature.out[0]->placement;
     for (size_t i = 0; i < specs.size(); ++i)
-      if (specs[i] && specs[i] != c->signature.in[i]) c->boxed |= 1u << std::min<size_t>(i, 31);
+      if (specs[i] && specs[i] != c->signature.in[i]) {
+        const uint32_t bit = 1u << std::min<size_t>(i, 31);
+        c->boxed |= bit;
+        if (!specs[i]->nd_sbp.has_partial() &&
+            boxing::plan(specs[i], c->signature.in[i], metas[i].shape, metas[i].dtype).max_read_bytes() == 0)
+          c->cut |= bit;
+      }
   }
   c->local = local_call(metas, c->signature.in, c->out, c->signature.out, Context::current().rank());
   return c;
 }
 
-const CachedCall& lookup(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, uint32_t present) {
-  auto& cache = Context::current().part<CallCache>();
-  CallKey key = key_of(op, attrs, inputs);
+const CachedCall* find(const CallCache& cache, const CallKey& key) {
   auto [begin, end] = cache.entries.equal_range(key.hash);
   for (auto it = begin; it != end; ++it)
     if (it->second->key.size() == key.words.size() &&
         std::equal(key.words.begin(), key.words.end(), it->second->key.begin()))
-      return *it->second;
-  auto made = plan_call(op, attrs, inputs, present);
+      return it->second.get();
+  return nullptr;
+}
+
+const CachedCall& keep(CallCache& cache, const CallKey& key, std::unique_ptr<CachedCall> made) {
   made->key.assign(key.words.begin(), key.words.end());
   if (cache.entries.size() >= CallCache::kMost) cache.entries.clear();
   return *cache.entries.emplace(key.hash, std::move(made))->second;
 }
 
-// inputs become the boxed ones: the same logical tensors, with the values that the kernel saw.
-void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, uint32_t present, TensorVec& outs) {
-  const CachedCall& call = lookup(op, attrs, inputs, present);
+const CachedCall& lookup(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, uint32_t present,
+                         bool grad) {
+  auto& cache = Context::current().part<CallCache>();
+  CallKey key = key_of(op, attrs, inputs);
+  const CachedCall* known = find(cache, key);
+  if (known && !known->boxed) return *known;
+  // Where inputs do not fit as they are, it matters what they are. Only such calls pay for it.
+  const InputRoles roles = roles_of(inputs, grad);
+  CallKey exact = key;
+  exact.add(-2);  // as no input begins
+  exact.add(static_cast<int64_t>(roles.parameters) << 32 | roles.grads);
+  exact.add(roles.leaves);
+  if (known)
+    if (const CachedCall* found = find(cache, exact)) return *found;
+  auto made = plan_call(op, attrs, inputs, present, roles);
+  if (!made->boxed) return keep(cache, key, std::move(made));
+  if (!known) {
+    auto sign = std::make_unique<CachedCall>();
+    sign->boxed = made->boxed;
+    keep(cache, key, std::move(sign));
+  }
+  return keep(cache, exact, std::move(made));
+}
+
+// inputs become the boxed ones: the same logical tensors, with the values that the kernel saw; saved, if it is filled,
+// the forms of them that backward keeps.
+void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Scan& s, TensorVec& outs,
+                TensorVec& saved) {
+  const CachedCall& call = lookup(op, attrs, inputs, s.present, s.grad);
   if (call.boxed) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       Tensor& t = inputs[i];
-      if (!t.defined() || t.spec() == call.signature.in[i]) continue;
-      t = box_input(op.name(), t, call.signature.in[i]);
+      const GlobalSpec* to = call.signature.in[i];
+      if (!t.defined() || t.spec() == to) continue;
+      const bool parameter = is_parameter(t);
+      Tensor boxed = box_input(op.name(), t, to, parameter);
+      // Backward keeps a parameter as it is stored, and boxes it again if it must: a copy would live until then. What
+      // comes from outside and is only cut (a table that every rank has) may be wanted whole there.
+      const bool cut = call.cut >> std::min<size_t>(i, 31) & 1;
+      if (s.grad && (parameter || (cut && t.is_leaf()))) {
+        if (saved.empty()) saved = inputs;
+      } else if (!saved.empty()) {
+        saved[i] = boxed;
+      }
+      t = std::move(boxed);
     }
   }
   for (size_t o = 0; o < call.out.size(); ++o)
@@ -409,19 +474,21 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
     fill_draw(op, inputs, drawn, s.global);
     attrs = &drawn;
   }
-  TensorVec outs;
+  TensorVec outs, saved;
   if (s.global)
-    run_global(op, *attrs, inputs, s.present, outs);
+    run_global(op, *attrs, inputs, s, outs, saved);
   else
     run_local(op, *attrs, inputs, s.present, outs);
   if (span) [[unlikely]]
     describe(span, outs);
   if (s.grad && op.grad && grad_enabled()) {
-    record(op, *attrs, inputs, outs);
+    record(op, *attrs, inputs, outs, saved);
   } else if (s.grad && !op.method && !op.function && grad_enabled()) [[unlikely]] {
     record_without_gradient(op, inputs, outs);
   } else if (op.requires_grad_attr >= 0 && attrs->as_bool(op.requires_grad_attr)) {
     for (auto& t : outs) t.set_requires_grad();
+  } else if (s.global && !inputs.empty() && shows_parameter(op) && is_parameter(inputs[0])) [[unlikely]] {
+    mark_parameter(outs[0]);
   }
   return outs;
 }

@@ -1,5 +1,11 @@
 #include "holon/dispatch/record.h"
 
+#include <optional>
+#include <typeinfo>
+
+#include "holon/boxing/events.h"
+#include "holon/tensor/parameter.h"
+
 namespace holon {
 
 namespace {
@@ -9,10 +15,12 @@ class OpNode final : public Node {
   OpNode(const OpDef& op, const Attrs& attrs) : op_(op), attrs_(attrs) {}
 
   const char* name() const override { return op_.name(); }
+  const OpDef& op() const { return op_; }
 
-  void keep(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  void keep(std::span<const Tensor> inputs, std::span<Tensor> outputs, std::span<const Tensor> saved) {
+    if (!saved.empty()) parameters_ = boxing::parameter_policy();
     for (size_t i = 0; i < inputs.size(); ++i) {
-      auto& x = inputs[i];
+      auto& x = saved.empty() ? inputs[i] : saved[i];
       in_meta_.push_back(x.defined() ? Meta{x.shape(), x.dtype()} : Meta{});
       bool saved = op_.saves_in >> std::min<size_t>(i, 31) & 1;
       in_.emplace_back(saved ? SavedTensor(x, false) : SavedTensor());
@@ -38,6 +46,8 @@ class OpNode final : public Node {
     }
     for (auto& o : out_) y.push_back(o.unpack(self, name()));
     Grad g(op_, attrs_, grads, x, y, in_meta_, out_meta_, needs);
+    std::optional<boxing::ParameterPolicyScope> as_in_forward;
+    if (parameters_) as_in_forward.emplace(*parameters_);
     op_.grad(g);
     return std::move(g.dx_);
   }
@@ -55,6 +65,7 @@ class OpNode final : public Node {
   SmallVec<Meta, 2> out_meta_;
   SmallVec<SavedTensor, 3> in_;
   SmallVec<SavedTensor, 2> out_;
+  std::optional<boxing::ParameterPolicy> parameters_;  // where backward boxes again
   bool released_ = false;
 };
 
@@ -89,10 +100,27 @@ void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::spa
   }
 }
 
-void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+            std::span<const Tensor> saved) {
   auto node = make_ref<OpNode>(op, attrs);
   record_node(Ref<Node>(node.get()), inputs, outputs);
-  node->keep(inputs, outputs);
+  node->keep(inputs, outputs, saved);
+}
+
+bool shows_parameter(const OpDef& op) {
+  static const OpDef& cast = find_op("cast");
+  return op.view || &op == &cast;
+}
+
+bool is_parameter(const Tensor& t) {
+  if (!t.impl()->grad_fn) return t.impl()->requires_grad || is_marked_parameter(t);
+  const Node* node = t.impl()->grad_fn.get();
+  for (;;) {
+    if (typeid(*node) != typeid(OpNode) || !shows_parameter(static_cast<const OpNode*>(node)->op())) return false;
+    const Edge& below = node->edges[0];
+    if (!below.node) return static_cast<bool>(below.leaf);
+    node = below.node.get();
+  }
 }
 
 void record_without_gradient(const OpDef& op, std::span<const Tensor> inputs, std::span<Tensor> outputs) {

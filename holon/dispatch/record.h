@@ -6,8 +6,15 @@
 namespace holon {
 
 // Makes a node for the call and ties the outputs to it, if any input requires grad. inputs: the logical inputs with the
-// values that the kernel saw. Pre: ops are recorded, and the op has a gradient.
-void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs);
+// values that the kernel saw. saved: what backward reads in their place, where that is another form of them; empty:
+// they themselves. Pre: ops are recorded, and the op has a gradient.
+void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+            std::span<const Tensor> saved = {});
+
+// A parameter (frozen ones too), or a window on one, or one in another dtype.
+bool is_parameter(const Tensor& t);
+// The op makes such a thing of its first input.
+bool shows_parameter(const OpDef& op);
 
 // For an op without a gradient that others' gradients are made of: a derivative that would pass through it raises,
 // where it would be left out in silence otherwise.

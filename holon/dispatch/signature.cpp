@@ -34,8 +34,8 @@ namespace {
 class Chooser {
  public:
   Chooser(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
-          std::span<const GlobalSpec* const> specs)
-      : op_(op), in_(in), out_(out), specs_(specs), signatures_(signatures_of(op, attrs, in, out)) {
+          std::span<const GlobalSpec* const> specs, const InputRoles& roles)
+      : op_(op), in_(in), out_(out), specs_(specs), roles_(roles), signatures_(signatures_of(op, attrs, in, out)) {
     for (auto* s : specs)
       if (s) placement_ = s->placement;
     n_axes_ = placement_.hierarchy().size();
@@ -121,26 +121,32 @@ class Chooser {
   static constexpr double kAbout = 1.1;
 
   void price() {
-    double total = 0;
+    double total = 0, held = 0;
     int64_t moved = 0;
-    for (size_t i = 0; i < in_.size() && total <= least_s_ * kAbout; ++i) {
+    int parameters = 0;
+    for (size_t i = 0; i < in_.size() && total <= most_s(parameters); ++i) {
       if (!specs_[i]) continue;
-      auto [s, bytes] = boxing_cost(i, spec_of(pick_, i, true));
-      total += s;
-      moved += bytes;
+      const GlobalSpec* to = spec_of(pick_, i, true);
+      const BoxingCost& c = boxing_cost(i, to);
+      total += c.s;
+      moved += c.bytes;
+      parameters += c.moves && has(roles_.parameters, i);
+      if (to == specs_[i]) continue;
+      if (has(roles_.grads, i)) total += gradient_cost(i, to);
+      if (c.moves) held += part_bytes(in_[i], [&](int a) { return to->nd_sbp[a]; });
     }
-    if (total > least_s_ * kAbout) return;
+    if (total > most_s(parameters)) return;
+    if (parameters < least_parameters_) {
+      least_parameters_ = parameters;
+      least_s_ = std::numeric_limits<double>::infinity();
+      candidates_.clear();
+    }
     // A partial sum must be paid for by whoever reads it.
-    double held = 0;
     for (size_t o = 0; o < out_.size(); ++o) {
-      double bytes = static_cast<double>(out_[o].shape.numel()) * static_cast<double>(size_bytes(out_[o].dtype)),
-             part = bytes;
-      for (int a = 0; a < n_axes_; ++a) {
-        Sbp sbp = pick_[static_cast<size_t>(a)]->out[o];
-        if (sbp.is_partial()) total += 0.5 * bytes / machine_costs().reduce.mid;
-        if (sbp.is_split()) part /= static_cast<double>(placement_.hierarchy()[a]);
-      }
-      held += part;
+      auto sbp_of = [&](int a) { return pick_[static_cast<size_t>(a)]->out[o]; };
+      for (int a = 0; a < n_axes_; ++a)
+        if (sbp_of(a).is_partial()) total += pending_sum(out_[o]);
+      held += part_bytes(out_[o], sbp_of);
     }
     least_s_ = std::min(least_s_, total);
     candidates_.push_back({total, moved, held, pick_});
@@ -155,43 +161,96 @@ class Chooser {
     if (best) best_ = best->pick;
   }
 
-  // Seconds, and the most bytes that a rank reads, there and back.
-  std::pair<double, int64_t> boxing_cost(size_t input, const GlobalSpec* to) {
+  static bool has(uint32_t mask, size_t input) { return mask >> std::min<size_t>(input, 31) & 1; }
+  // What a candidate that moves so many parameters may take.
+  double most_s(int parameters) const {
+    return parameters > least_parameters_ ? -1
+        : parameters < least_parameters_  ? std::numeric_limits<double>::infinity()
+                                          : least_s_ * kAbout;
+  }
+  static double bytes_of(const Meta& m) {
+    return static_cast<double>(m.shape.numel()) * static_cast<double>(size_bytes(m.dtype));
+  }
+  static double pending_sum(const Meta& m) { return 0.5 * bytes_of(m) / machine_costs().reduce.mid; }
+  template <class SbpOf>
+  double part_bytes(const Meta& m, SbpOf sbp_of) const {
+    double part = bytes_of(m);
+    for (int a = 0; a < n_axes_; ++a)
+      if (sbp_of(a).is_split()) part /= static_cast<double>(placement_.hierarchy()[a]);
+    return part;
+  }
+
+  struct BoxingCost {
+    double s = 0;
+    int64_t bytes = 0;  // the most that a rank reads, there and back
+    bool moves = false;
+  };
+  const BoxingCost& boxing_cost(size_t input, const GlobalSpec* to) {
     auto [it, fresh] = costs_.try_emplace({input, to});
     if (fresh && specs_[input] != to) {
       const Meta& in = in_[input];
       auto plan = boxing::plan(specs_[input], to, in.shape, in.dtype);
-      it->second = {plan.predicted_s(), plan.max_read_bytes()};
+      it->second = {plan.predicted_s(), plan.max_read_bytes(), plan.max_read_bytes() > 0};
       if (is_floating(in.dtype))
-        it->second.second += boxing::plan(to, specs_[input], in.shape, in.dtype).max_read_bytes();
+        it->second.bytes += boxing::plan(to, specs_[input], in.shape, in.dtype).max_read_bytes();
     }
     return it->second;
+  }
+
+  // Of bringing the gradient of an input that is boxed back to what made it. That of a part is a part and that of an
+  // addend is whole; one of what is whole on every rank is addends where the ranks compute different things with it.
+  double gradient_cost(size_t input, const GlobalSpec* boxed) {
+    std::vector<Sbp> from, to;
+    double pending = 0;
+    for (int a = 0; a < n_axes_; ++a) {
+      const Signature& s = *pick_[static_cast<size_t>(a)];
+      bool divided = false;
+      for (auto* list : {&s.in, &s.out})
+        for (Sbp x : *list) divided |= !x.is_broadcast();
+      auto dual = [&](Sbp x) {
+        return x.is_split() ? x : x.is_partial() || !divided ? sbp::broadcast() : sbp::partial_sum();
+      };
+      from.push_back(dual(boxed->nd_sbp[a]));
+      const Sbp source = specs_[input]->nd_sbp[a];
+      if (source.is_broadcast() && !has(roles_.leaves, input)) {
+        // What made a value that is whole takes its gradient in any layout.
+        to.push_back(from.back());
+        if (from.back().is_partial()) pending += pending_sum(in_[input]);
+      } else {
+        to.push_back(source.is_partial() ? sbp::broadcast() : source);
+      }
+    }
+    const GlobalSpec *of = intern_spec(placement_, NdSbp(from)), *wanted = intern_spec(placement_, NdSbp(to));
+    return pending + (of == wanted ? 0 : boxing::cost(of, wanted, in_[input].shape, in_[input].dtype));
   }
 
   struct Candidate {
     double s;
     int64_t moved;
-    double held;  // bytes of a rank's results
+    double held;  // bytes of a rank's results, and of copies of its inputs
     Pick pick;
   };
 
   const OpDef& op_;
   std::span<const Meta> in_, out_;
   std::span<const GlobalSpec* const> specs_;
+  const InputRoles roles_;
   std::vector<Signature> signatures_;
   Placement placement_;
   int n_axes_ = 0;
   Pick pick_, best_;
   double least_s_ = std::numeric_limits<double>::infinity();
+  int least_parameters_ = std::numeric_limits<int>::max();
   std::vector<Candidate> candidates_;
-  std::map<std::pair<size_t, const GlobalSpec*>, std::pair<double, int64_t>> costs_;
+  std::map<std::pair<size_t, const GlobalSpec*>, BoxingCost> costs_;
 };
 
 }  // namespace
 
 ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in,
-                                 std::span<const Meta> out, std::span<const GlobalSpec* const> in_specs) {
-  return Chooser(op, attrs, in, out, in_specs).run();
+                                 std::span<const Meta> out, std::span<const GlobalSpec* const> in_specs,
+                                 const InputRoles& roles) {
+  return Chooser(op, attrs, in, out, in_specs, roles).run();
 }
 
 }  // namespace holon

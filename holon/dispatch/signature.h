@@ -1,4 +1,5 @@
-// Which sbp signature a global call takes: the one whose total boxing is the cheapest.
+// Which sbp signature a global call takes: the one whose total boxing, there and back, is the cheapest, of those that
+// leave parameters where they are.
 #pragma once
 
 #include "holon/registry/op_def.h"
@@ -10,9 +11,19 @@ struct ChosenSignature {
   SmallVec<const GlobalSpec*, 3> out;
 };
 
-// in_specs[i] is nullptr for an absent input. Deterministic: the same on every rank.
+// What the inputs of a call are, beside their layouts; bit masks.
+struct InputRoles {
+  uint32_t parameters = 0;  // split ones, which are to stay as they are
+  uint32_t grads = 0;       // backward will bring a gradient to each
+  uint32_t leaves = 0;      // of those, the ones whose gradient ends there, in the leaf's own layout
+  bool operator==(const InputRoles&) const = default;
+};
+
+// in_specs[i] is nullptr for an absent input. As few parameters are moved as the op can do with. Deterministic: the
+// same on every rank.
 ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in,
-                                 std::span<const Meta> out, std::span<const GlobalSpec* const> in_specs);
+                                 std::span<const Meta> out, std::span<const GlobalSpec* const> in_specs,
+                                 const InputRoles& roles = {});
 
 // The op's signatures for one axis of ranks, for the given shapes.
 std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::span<const Meta> in,

@@ -111,7 +111,7 @@ class ModuleScopes {
 
 bool Graph::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const {
   if (e.variant != variant || e.inputs.size() != inputs.size() || e.revision != config.revision() ||
-      e.grad != grad_enabled())
+      e.grad != grad_enabled() || e.parameters != boxing::parameter_policy())
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!is_like(e.inputs[i], inputs[i])) return false;
@@ -157,6 +157,7 @@ std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> input
   e->variant = variant;
   e->revision = config.revision();
   e->grad = grad_enabled();
+  e->parameters = boxing::parameter_policy();
   e->autocast = autocast_mode().enabled;
   e->autocast_dtype = autocast_mode().dtype;
   for (auto& [name, root] : modules_) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "holon/boxing/events.h"
 #include "holon/graph/nn_graph.h"
 
 namespace holon::nn {
@@ -51,6 +52,7 @@ struct Graph::Entry {
   uint64_t variant = 0, revision = 0;
   bool grad = true, autocast = false;
   DType autocast_dtype = bfloat16;
+  boxing::ParameterPolicy parameters = boxing::ParameterPolicy::kKeep;
   std::vector<Fingerprint> externals;
   std::vector<Link> links;
   std::vector<size_t> n_groups;        // of each optimizer

@@ -6,6 +6,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
+#include "holon/boxing/events.h"
 #include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/dispatch/dispatch.h"
@@ -56,6 +57,7 @@ struct Step::Impl {
     passes.recompute = options.recompute;
     passes.memory_budget_bytes = options.memory_budget_bytes;
     passes.bucket_bytes = options.bucket_bytes;
+    passes.keep_parameters = boxing::parameter_policy() == boxing::ParameterPolicy::kKeep;
     passes.split_weight = options.schedule == "zero_bubble" ? SplitWeight::kYes
         : options.schedule == kAutoSchedule                 ? SplitWeight::kWhereItPays
                                                             : SplitWeight::kNo;

@@ -7,6 +7,7 @@
 
 #include "holon/base/error.h"
 #include "holon/ops.h"
+#include "holon/tensor/parameter.h"
 
 namespace holon::nn {
 
@@ -107,6 +108,7 @@ Tensor& Module::register_parameter(const std::string& name, Tensor value) {
     fail_value("register_parameter: '{}' is an undefined tensor. Leave it out if the module has none.", name);
   if (!value.is_leaf()) value = value.detach();
   value.set_requires_grad();
+  mark_parameter(value);
   return state_->parameters.emplace_back(name, std::move(value)).second;
 }
 

@@ -3,6 +3,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/tensor/node.h"
+#include "holon/tensor/parameter.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {
@@ -101,6 +102,8 @@ Tensor& Tensor::set_requires_grad(bool on) {
                  name(dtype()));
   if (!on && !is_leaf())
     fail_runtime("requires_grad can be turned off on leaf tensors only; use detach() on the result of an op.");
+  // One that is frozen stays a parameter.
+  if (!on && impl_->requires_grad) mark_parameter(*this);
   impl_->requires_grad = on;
   return *this;
 }

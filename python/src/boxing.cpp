@@ -15,6 +15,9 @@ const char* policy_name(boxing::Policy p) {
 struct PolicyChange {
   boxing::Policy before;
 };
+struct ParameterPolicyChange {
+  boxing::ParameterPolicy before;
+};
 
 std::string stretch_text(const Interval& i) {
   return i.size == 1 ? std::to_string(i.begin) : fmt::format("{}:{}", i.begin, i.end());
@@ -93,6 +96,21 @@ void bind_boxing(nb::module_& m) {
       .def("__enter__", [](nb::object self) { return self; })
       .def(
           "__exit__", [](PolicyChange& p, nb::args) { boxing::set_boxing_policy(p.before); }, "args"_a);
+  nb::class_<ParameterPolicyChange>(
+      m, "parameter_policy",
+      "Whether ops on this rank move split parameters by themselves: \"keep\", where no signature does without (it is "
+      "told once for each line), or \"gather\", where that is the cheapest. Holds from the call on; as a `with` block, "
+      "until its end. A graph goes by the policy under which it is compiled.")
+      .def(
+          "__init__",
+          [](ParameterPolicyChange* p, const std::string& policy) {
+            new (p) ParameterPolicyChange{boxing::parameter_policy()};
+            boxing::set_parameter_policy(boxing::parse_parameter_policy(policy));
+          },
+          "policy"_a)
+      .def("__enter__", [](nb::object self) { return self; })
+      .def(
+          "__exit__", [](ParameterPolicyChange& p, nb::args) { boxing::set_parameter_policy(p.before); }, "args"_a);
   m.def(
       "get_boxing_policy", [] { return policy_name(boxing::boxing_policy()); }, "This rank's boxing policy.");
   m.def(
@@ -103,9 +121,11 @@ void bind_boxing(nb::module_& m) {
         d["events"] = c.events;
         d["moves"] = c.moves;
         d["bytes"] = c.bytes;
+        d["parameters"] = c.parameters;
         return d;
       },
-      "Boxing that ops have inserted on this rank: events, moves, bytes.");
+      "Boxing that ops have inserted on this rank: events, moves, bytes, and how many of the moves were of "
+      "parameters.");
   m.def("reset_boxing_counters", [] { boxing::reset_boxing_counters(); });
   m.def(
       "boxing_events",
@@ -119,6 +139,7 @@ void bind_boxing(nb::module_& m) {
           d["shape"] = size_object(e.shape);
           d["dtype"] = dtype_object(e.dtype);
           d["bytes"] = e.bytes;
+          d["parameter"] = e.parameter;
           d["line"] = e.site;
           l.append(d);
         }

@@ -1,5 +1,6 @@
 #include "holon/boxing/planner.h"
 #include "holon/graph/ir/signatures.h"
+#include "holon/graph/passes/parameters.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
 
@@ -191,9 +192,12 @@ void hoist_once(Graph& g, const PassOptions& options) {
   std::vector<bool> once(g.values.size(), false);
   for (auto& e : g.externals)
     once[static_cast<size_t>(e.value)] = !changes[static_cast<size_t>(g.value(e.value).index)];
+  const std::vector<bool> of_parameter = parameter_values(g);
   for (auto& n : g.nodes) {
-    // What ZeRO 3 gathers is let go again, and what backward computes again stays there.
-    const bool stays = n.pinned && (n.section != Section::kForward || options.zero_stage >= 3);
+    // What ZeRO 3 gathers is let go again, as are other copies of parameters, and what backward computes again stays
+    // there.
+    const bool stays = (n.pinned && (n.section != Section::kForward || options.zero_stage >= 3)) ||
+        is_parameter_copy(g, n, of_parameter);
     bool moves = is_pure(n) && n.kind != NodeKind::kAccumulate && n.kind != NodeKind::kFused && !stays && n.draw < 0 &&
         !(n.op && n.op->random);
     for (ValueId v : n.in) moves = moves && (v == kNoValue || once[static_cast<size_t>(v)]);

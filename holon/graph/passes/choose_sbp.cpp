@@ -1,16 +1,19 @@
-// Eager chooses a signature for each call by what its own inputs cost; here all readers of a result count as well.
+// Eager chooses a signature for each call by what its own inputs cost; here all readers of a result count as well,
+// backward's among them.
 //
 // Boxes that ops have asked for are taken away in thought: an input of a node is then a value, its source, in a wanted
 // layout, and what all boxes cost is the sum over the different pairs of the two. The signature of a node is changed,
-// along one axis of the ranks, where that sum falls and the node holds no more bytes than before. Sweeps end when
-// nothing is gained.
+// along one axis of the ranks, where that sum falls and the node holds no more bytes than before: of a chain of nodes
+// together, where the best of all ways is found by dynamic programming, and node by node, with boxes carried over some
+// nodes. Sweeps end when nothing is gained. A split parameter that stays where it is comes before any time.
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 
 #include "holon/boxing/planner.h"
-#include "holon/dispatch/signature.h"
-#include "holon/graph/ir/hasher.h"
 #include "holon/graph/ir/signatures.h"
+#include "holon/graph/passes/known_signatures.h"
+#include "holon/graph/passes/parameters.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
 
@@ -22,15 +25,19 @@ constexpr double kLeastGain = 0.02;  // of what the boxes around a node cost
 constexpr int kMostSweeps = 4;
 constexpr int kFar = 6;  // nodes that a box is carried through
 
+using Cost = BoxCost;
+using Known = KnownSignatures::Of;
+
 class Choose {
  public:
-  explicit Choose(Graph& g) : g_(g) {}
+  Choose(Graph& g, bool keep_parameters) : g_(g), keep_(keep_parameters) {}
 
   void run() {
     if (!look()) return;
     bool changed = false;
     for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
       bool gained = false;
+      for (auto& chain : chains_) gained |= improve_chain(chain);
       // There and back: what a node gains may depend on those before it, or on those after it.
       const size_t n = g_.nodes.size();
       for (size_t i = 0; i < n; ++i) gained |= improve(sweep % 2 ? i : n - 1 - i);
@@ -93,7 +100,28 @@ class Choose {
     }
     for (ValueId v : g_.outputs)
       if (now(v)) want(source(v), now(v), Node(), 1);
+    if (any) find_chains();
     return any;
+  }
+
+  // Paths in which each node reads what the one before makes, and is the first that does. Each node is in one.
+  void find_chains() {
+    std::vector<bool> taken(g_.nodes.size(), false);
+    for (size_t i = 0; i < g_.nodes.size(); ++i) {
+      std::vector<size_t> chain;
+      for (size_t at = i; !taken[at] && known(at);) {
+        taken[at] = true;
+        chain.push_back(at);
+        const NodeId next = reader_[static_cast<size_t>(g_.nodes[at].out[0])];
+        if (next < 0 || !(now(g_.nodes[at].out[0])->placement == placement_of(static_cast<size_t>(next)))) break;
+        at = static_cast<size_t>(next);
+      }
+      if (chain.size() > 1) chains_.push_back(std::move(chain));
+    }
+  }
+  Placement placement_of(size_t at) {
+    const Node& n = g_.nodes[at];
+    return !n.out.empty() && now(n.out[0]) ? now(n.out[0])->placement : Placement();
   }
 
   void want(ValueId of, const GlobalSpec* spec, const Node& by, int32_t more) {
@@ -107,21 +135,24 @@ class Choose {
     if (by.kind != NodeKind::kUpdate && is_per_batch(by.section)) found->often += more;
   }
 
-  double cost(ValueId of) {
+  Cost cost(ValueId of) {
     const Value& v = g_.value(of);
     const GlobalSpec* from = now(of);
     const double seldom = 1.0 / std::max(1, g_.micro_batches);
-    double sum = 0;
-    for (const Wanted& w : readers_[static_cast<size_t>(of)])
-      if (w.readers > 0 && w.spec != from)
-        sum +=
-            boxing::cost(from, w.spec, v.shape, v.dtype) * (w.often > 0 && v.kind != ValueKind::kExternal ? 1 : seldom);
+    const bool parameter = of_parameter_[static_cast<size_t>(of)];
+    Cost sum;
+    for (const Wanted& w : readers_[static_cast<size_t>(of)]) {
+      if (w.readers <= 0 || w.spec == from) continue;
+      const bool moved = parameter && reads_peers(v, from, w.spec);
+      const bool each = w.often > 0 && (moved || v.kind != ValueKind::kExternal);
+      sum += {moved && keep_, boxing::cost(from, w.spec, v.shape, v.dtype) * (each ? 1 : seldom)};
+    }
     return sum;
   }
 
   // Of all boxes that the node's signature has a part in.
-  double cost_around(const Node& n) {
-    double sum = 0;
+  Cost cost_around(const Node& n) {
+    Cost sum;
     for (size_t i = 0; i < n.in.size(); ++i) {
       if (n.in[i] == kNoValue) continue;
       bool counted = false;
@@ -132,16 +163,38 @@ class Choose {
     return sum;
   }
 
-  int64_t held(const Node& n, const State& s) const {
+  int64_t bytes_as(ValueId id, const GlobalSpec* spec) const {
+    Value v = g_.value(id);
+    v.spec = spec;
+    return local_bytes(v);
+  }
+  // Of a value and its copies in other layouts.
+  int64_t bytes_of_forms(ValueId of) {
+    if (!now(of)) return 0;
+    int64_t bytes = bytes_as(of, now(of));
+    for (const Wanted& w : readers_[static_cast<size_t>(of)])
+      if (w.readers > 0 && reads_peers(g_.value(of), now(of), w.spec)) bytes += bytes_as(of, w.spec);
+    return bytes;
+  }
+  // Of copies of the node's inputs that are made for it alone. link: a source that is not counted.
+  int64_t bytes_of_copies(size_t at, ValueId link = kNoValue) {
+    const Node& n = g_.nodes[at];
     int64_t bytes = 0;
-    auto add = [&](ValueId id, const GlobalSpec* spec) {
-      if (!spec) return;
-      Value v = g_.value(id);
-      v.spec = spec;
-      bytes += local_bytes(v);
-    };
-    for (size_t i = 0; i < n.in.size(); ++i) add(n.in[i], s.in[i]);
-    for (size_t o = 0; o < n.out.size(); ++o) add(n.out[o], s.out[o]);
+    for (size_t i = 0; i < n.in.size(); ++i) {
+      const GlobalSpec* spec = wants_[at][i];
+      if (!spec || source(n.in[i]) == link || !reads_peers(g_.value(source(n.in[i])), now(source(n.in[i])), spec))
+        continue;
+      int32_t others = 0;
+      for (const Wanted& w : readers_[static_cast<size_t>(source(n.in[i]))])
+        if (w.spec == spec) others = w.readers;
+      for (size_t k = 0; k < n.in.size(); ++k) others -= wants_[at][k] == spec && source(n.in[k]) == source(n.in[i]);
+      if (others <= 0) bytes += bytes_as(n.in[i], spec);
+    }
+    return bytes;
+  }
+  int64_t held(size_t at) {
+    int64_t bytes = bytes_of_copies(at);
+    for (ValueId v : g_.nodes[at].out) bytes += bytes_of_forms(v);
     return bytes;
   }
 
@@ -166,12 +219,14 @@ class Choose {
     return false;
   }
 
-  // The state with the signature along one axis of the ranks; false: it cannot be had.
-  bool along(const Node& n, State& s, int axis, const Signature& signature) {
+  // The state with the signature along one axis of the ranks; false: it cannot be had. open: a source whose layout is
+  // not settled.
+  bool along(const Node& n, State& s, int axis, const Signature& signature, ValueId open = kNoValue) {
     for (size_t i = 0; i < n.in.size(); ++i) {
       if (!s.in[i]) continue;
       // An op never makes partial sums out of whole values by itself.
-      if (signature.in[i].is_partial() && !now(source(n.in[i]))->nd_sbp[axis].is_partial()) return false;
+      if (signature.in[i].is_partial() && source(n.in[i]) != open && !now(source(n.in[i]))->nd_sbp[axis].is_partial())
+        return false;
       if (!(s.in[i]->nd_sbp[axis] == signature.in[i]))
         s.in[i] = intern_spec(s.in[i]->placement, s.in[i]->nd_sbp.with(axis, signature.in[i]));
     }
@@ -181,12 +236,6 @@ class Choose {
     return !(signature.even_units && signature.even_units % s.out[0]->placement.hierarchy()[axis]);
   }
 
-  // What is asked once and again of a node.
-  struct Known {
-    SmallVec<Meta, 4> in;
-    SmallVec<Meta, 2> out;
-    std::vector<Signature> signatures;
-  };
   // nullptr: the node's signature is not to be changed.
   const Known* known(size_t at) {
     const Node& n = g_.nodes[at];
@@ -194,26 +243,7 @@ class Choose {
     for (ValueId v : n.out)
       if (fixed_[static_cast<size_t>(v)]) return nullptr;
     if (known_of_[at]) return known_of_[at];
-    // Models repeat their blocks.
-    Hasher key;
-    key.add(reinterpret_cast<uint64_t>(n.op));
-    for (uint16_t s : n.attrs.starts()) key.add(s);
-    for (int64_t w : n.attrs.words()) key.add(static_cast<uint64_t>(w));
-    auto add = [&](ValueId v) {
-      if (v == kNoValue) return key.add(~0ull);
-      key.add(static_cast<uint64_t>(g_.value(v).dtype) << 8 | static_cast<uint64_t>(g_.value(v).shape.size()));
-      for (int64_t x : g_.value(v).shape) key.add(static_cast<uint64_t>(x));
-    };
-    for (ValueId v : n.in) add(v);
-    for (ValueId v : n.out) add(v);
-    auto [it, fresh] = known_.try_emplace(key.value());
-    known_of_[at] = &it->second;
-    if (!fresh) return &it->second;
-    Known& k = it->second;
-    for (ValueId v : n.in) k.in.push_back(v == kNoValue ? Meta{} : Meta{g_.value(v).shape, g_.value(v).dtype});
-    for (ValueId v : n.out) k.out.push_back({g_.value(v).shape, g_.value(v).dtype});
-    k.signatures = signatures_of(*n.op, n.attrs, k.in, k.out);
-    return &k;
+    return known_of_[at] = &known_.of(g_, n);
   }
 
   State state_of(size_t at) {
@@ -226,22 +256,23 @@ class Choose {
   // The state of the least cost among those that one axis of the ranks can change and `allowed` lets through; what it
   // changes the cost of all boxes by.
   template <class Allowed>
-  std::optional<std::pair<State, double>> best(size_t at, Allowed allowed) {
+  std::optional<std::pair<State, Cost>> best(size_t at, Allowed allowed) {
     const Known* k = known(at);
     if (!k) return {};
     const Node& n = g_.nodes[at];
     const State before = state_of(at);
-    const double cost_before = cost_around(n);
-    const int64_t held_before = held(n, before);
-    std::optional<std::pair<State, double>> found;
+    const Cost cost_before = cost_around(n);
+    const int64_t held_before = held(at);
+    std::optional<std::pair<State, Cost>> found;
     for (int a = 0; a < now(n.out[0])->placement.hierarchy().size(); ++a)
       for (const Signature& signature : k->signatures) {
         State tried = before;
-        if (!along(n, tried, a, signature) || !allowed(tried) || held(n, tried) > held_before) continue;
+        if (!along(n, tried, a, signature) || !allowed(tried)) continue;
         set(at, tried);
-        const double gain = cost_around(n) - cost_before;
+        const bool larger = held(at) > held_before;
+        const Cost gain = cost_around(n) - cost_before;
         set(at, before);
-        if (found && gain >= found->second) continue;
+        if (larger || (found && !(gain < found->second))) continue;
         if (has_signature(*n.op, n.attrs, k->in, k->out, tried.in, tried.out)) found = {tried, gain};
       }
     return found;
@@ -252,7 +283,7 @@ class Choose {
     const Node& n = g_.nodes[at];
     if (visited_[at] > last_change(n)) return false;
     visited_[at] = ++clock_;
-    const double least = -kLeastGain * cost_around(n);
+    const Cost least{0, -kLeastGain * cost_around(n).s};
     auto one = best(at, [](const State&) { return true; });
     if (one && one->second < least) {
       set(at, one->first);
@@ -264,9 +295,9 @@ class Choose {
 
   // Moves a box from node to node, against the order (up) or along it: each takes the layout on the other side of the
   // box. What is gained may come some nodes later, where the box meets another one.
-  bool carry(size_t at, bool up, double least) {
+  bool carry(size_t at, bool up, Cost least) {
     std::vector<std::pair<size_t, State>> path;  // with the states before
-    double sum = 0, lowest = least;
+    Cost sum, lowest = least;
     size_t keep = 0;
     for (int step = 0; step < kFar; ++step) {
       const Node& n = g_.nodes[at];
@@ -310,6 +341,155 @@ class Choose {
     return keep > 0;
   }
 
+  // Of all boxes that the nodes' signatures have a part in.
+  Cost cost_around(const std::vector<size_t>& nodes) {
+    std::vector<ValueId> all;
+    for (size_t at : nodes) {
+      for (ValueId v : g_.nodes[at].in)
+        if (v != kNoValue) all.push_back(source(v));
+      for (ValueId v : g_.nodes[at].out) all.push_back(v);
+    }
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    Cost sum;
+    for (ValueId v : all) sum += cost(v);
+    return sum;
+  }
+
+  // Chooses the signatures of a chain's nodes together, for each axis of the ranks. What lies beside it stays as it is:
+  // where that is not of the chain itself, nothing is cheaper.
+  bool improve_chain(const std::vector<size_t>& chain) {
+    if (std::none_of(chain.begin(), chain.end(), [&](size_t at) { return is_boxed(at); })) return false;
+    int64_t changed = 0;
+    for (size_t at : chain) changed = std::max(changed, last_change(g_.nodes[at]));
+    int64_t& seen = chain_seen_[chain[0]];
+    if (seen > changed) return false;
+    seen = ++clock_;
+    bool gained = false;
+    for (int a = 0; a < now(g_.nodes[chain[0]].out[0])->placement.hierarchy().size(); ++a)
+      gained |= improve_chain(chain, a);
+    return gained;
+  }
+
+  bool improve_chain(const std::vector<size_t>& chain, int axis) {
+    // A way to bring a node into a state: the cheapest over the nodes before it.
+    struct Way {
+      State state;
+      Cost cost;
+      size_t before = 0;  // among the ways of the node before
+    };
+    std::vector<std::vector<Way>> ways(chain.size());
+    std::vector<State> old;
+    for (size_t at : chain) old.push_back(state_of(at));
+    const Cost cost_before = cost_around(chain);
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const Node& n = g_.nodes[chain[i]];
+      const bool last = i + 1 == chain.size();
+      const ValueId link = i ? g_.nodes[chain[i - 1]].out[0] : kNoValue;
+      const int64_t most = i ? bytes_of_forms(link) : 0;
+      for (State& s : states_along(chain[i], axis, old[i], link, last)) {
+        set(chain[i], s);
+        Cost beside = cost_beside(n, link, last);
+        std::optional<Way> least;
+        if (!i) least = Way{s, beside};
+        for (size_t w = 0; i && w < ways[i - 1].size(); ++w) {
+          const Way& before = ways[i - 1][w];
+          if (!is_open_to(n, s, link, before.state.out[0], axis)) continue;
+          set(chain[i - 1], before.state);
+          if (bytes_of_forms(link) > most) continue;
+          const Cost sum = before.cost + beside + cost(link);
+          if (!least || sum < least->cost) least = Way{s, sum, w};
+        }
+        if (i) set(chain[i - 1], old[i - 1]);
+        set(chain[i], old[i]);
+        if (!least) continue;
+        // Of ways to the same result the cheapest is enough.
+        auto same = std::find_if(ways[i].begin(), ways[i].end(),
+                                 [&](const Way& w) { return alike(w.state.out, least->state.out); });
+        if (same == ways[i].end() || last)
+          ways[i].push_back(std::move(*least));
+        else if (least->cost < same->cost)
+          *same = std::move(*least);
+      }
+      if (ways[i].empty()) return false;
+    }
+    size_t w = 0;
+    for (size_t k = 1; k < ways.back().size(); ++k)
+      if (ways.back()[k].cost < ways.back()[w].cost) w = k;
+    for (size_t i = chain.size(); i-- > 0; w = ways[i][w].before) set(chain[i], ways[i][w].state);
+    // Nodes that also meet beside the chain may have counted on each other's old layouts.
+    if (cost_around(chain) - cost_before < Cost{0, -kLeastGain * cost_before.s} && sources_hold(chain)) {
+      for (size_t at : chain) mark(at);
+      return true;
+    }
+    for (size_t i = 0; i < chain.size(); ++i) set(chain[i], old[i]);
+    return false;
+  }
+
+  // Of the boxes around a node that are not those of its source `link`, nor, unless it is the last, of its result.
+  Cost cost_beside(const Node& n, ValueId link, bool last) {
+    Cost sum;
+    for (size_t i = 0; i < n.in.size(); ++i) {
+      if (n.in[i] == kNoValue || source(n.in[i]) == link) continue;
+      bool counted = false;
+      for (size_t k = 0; k < i; ++k) counted |= n.in[k] != kNoValue && source(n.in[k]) == source(n.in[i]);
+      if (!counted) sum += cost(source(n.in[i]));
+    }
+    for (size_t o = last ? 0 : 1; o < n.out.size(); ++o) sum += cost(n.out[o]);
+    return sum;
+  }
+
+  template <class Specs>
+  static bool alike(const Specs& a, const Specs& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+  // What the node may be along one axis, as it is now first, without more copies of inputs beside the link, and, of the
+  // last node, without more bytes of results.
+  std::vector<State> states_along(size_t at, int axis, const State& before, ValueId link, bool last) {
+    const Known* k = known(at);
+    const Node& n = g_.nodes[at];
+    std::vector<State> all{before};
+    auto bytes = [&] {
+      int64_t sum = bytes_of_copies(at, link);
+      for (size_t o = last ? 0 : 1; o < n.out.size(); ++o) sum += bytes_of_forms(n.out[o]);
+      return sum;
+    };
+    const int64_t most = bytes();
+    for (const Signature& signature : k->signatures) {
+      State s = before;
+      if (!along(n, s, axis, signature, link) || (alike(s.in, before.in) && alike(s.out, before.out))) continue;
+      set(at, s);
+      const bool larger = bytes() > most;
+      set(at, before);
+      if (!larger && has_signature(*n.op, n.attrs, k->in, k->out, s.in, s.out)) all.push_back(std::move(s));
+    }
+    return all;
+  }
+
+  // Partial sums are read as such only where they are made.
+  bool is_open_to(const Node& n, const State& s, ValueId link, const GlobalSpec* made, int axis) const {
+    for (size_t i = 0; i < n.in.size(); ++i)
+      if (s.in[i] && source(n.in[i]) == link && s.in[i]->nd_sbp[axis].is_partial() && !made->nd_sbp[axis].is_partial())
+        return false;
+    return true;
+  }
+  bool sources_hold(const std::vector<size_t>& chain) {
+    for (size_t at : chain) {
+      const State s = state_of(at);
+      const Node& n = g_.nodes[at];
+      for (int a = 0; a < now(n.out[0])->nd_sbp.size(); ++a) {
+        for (size_t i = 0; i < n.in.size(); ++i)
+          if (s.in[i] && !is_open_to(n, s, source(n.in[i]), now(source(n.in[i])), a)) return false;
+        // Those beside the chain, too.
+        for (ValueId v : n.out)
+          for (const Wanted& w : readers_[static_cast<size_t>(v)])
+            if (w.readers > 0 && w.spec->nd_sbp[a].is_partial() && !now(v)->nd_sbp[a].is_partial()) return false;
+      }
+    }
+    return true;
+  }
+
   // A node is looked at again when something around it has changed.
   int64_t last_change(const Node& n) const {
     int64_t last = 0;
@@ -346,10 +526,12 @@ class Choose {
     for (size_t v = 0; v < now_.size(); ++v) g_.values[v].spec = now_[v];
     for (size_t i = 0; i < wants_.size(); ++i) {
       if (free_[i]) {
-        // It stays where it is if it still is of use; if nobody reads it any more, it is dead code.
+        // It stays where it is if it still is of use: dead code would count as a reader until it is dropped.
         Node& n = g_.nodes[i];
         n.in[0] = source(n.in[0]);
-        const bool useful = now(n.in[0]) != now(n.out[0]);
+        bool useful = false;
+        for (const Wanted& w : readers_[static_cast<size_t>(n.in[0])])
+          useful |= w.readers > 0 && w.spec == now(n.out[0]) && w.spec != now(n.in[0]);
         if (!useful || !boxes.try_emplace({n.in[0], now(n.out[0]), n.stage, n.section}, n.out[0]).second)
           edit.drop(static_cast<NodeId>(i));
         continue;
@@ -388,14 +570,18 @@ class Choose {
   }
 
   Graph& g_;
-  std::vector<ValueId> source_;                // of each value, through free boxes
-  std::vector<const GlobalSpec*> now_;         // of each value
-  std::vector<bool> fixed_, free_;             // by value, by node
-  std::vector<std::vector<Wanted>> readers_;   // of each source
-  std::vector<NodeId> made_by_, reader_;       // of each value; reader_: the first one
-  std::unordered_map<uint64_t, Known> known_;  // by what decides it
-  std::vector<const Known*> known_of_;         // of each node
-  std::vector<int64_t> changed_, visited_;     // when: of each source, of each node
+  const bool keep_;                                              // parameters as they are stored
+  const std::vector<bool> of_parameter_ = parameter_values(g_);  // by value
+  std::vector<std::vector<size_t>> chains_;
+  std::unordered_map<size_t, int64_t> chain_seen_;  // by first node: when
+  std::vector<ValueId> source_;                     // of each value, through free boxes
+  std::vector<const GlobalSpec*> now_;              // of each value
+  std::vector<bool> fixed_, free_;                  // by value, by node
+  std::vector<std::vector<Wanted>> readers_;        // of each source
+  std::vector<NodeId> made_by_, reader_;            // of each value; reader_: the first one
+  KnownSignatures known_;
+  std::vector<const Known*> known_of_;      // of each node
+  std::vector<int64_t> changed_, visited_;  // when: of each source, of each node
   int64_t clock_ = 1;
   std::vector<SmallVec<const GlobalSpec*, 4>> wants_;  // of each node's inputs
 };
@@ -403,7 +589,7 @@ class Choose {
 }  // namespace
 
 void choose_sbps(Graph& g, const PassOptions& options) {
-  if (options.choose_sbp) Choose(g).run();
+  if (options.choose_sbp) Choose(g, options.keep_parameters).run();
 }
 
 }  // namespace holon::graph

@@ -18,6 +18,7 @@ constexpr Pass kPasses[] = {
     {"choose_sbp", choose_sbps},
     {"boxing", merge_boxes},
     {"zero", shard_updates},
+    {"parameter_copies", free_parameter_copies},
     {"hoist", hoist_once},
     {"recompute", recompute},
     {"accumulate", accumulate_gradients},

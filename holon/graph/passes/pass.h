@@ -31,6 +31,7 @@ struct PassOptions {
   int64_t bucket_bytes = 0;  // gradients are boxed together in parcels of about this size; 0: one by one
   SplitWeight split_weight = SplitWeight::kNo;
   bool choose_sbp = true;                 // signatures are reconsidered over the whole graph
+  bool keep_parameters = true;            // and no split parameter is boxed to another layout for it
   bool sum_last = false;                  // gradients are summed over micro-batches right before the update
   int64_t fold_bytes = int64_t{1} << 20;  // the largest constant that is computed while compiling
 };
@@ -77,6 +78,10 @@ void merge_boxes(Graph& g, const PassOptions& options);
 
 // ZeRO as sbp: gradients go to shards, shards are updated, and their new values are gathered.
 void shard_updates(Graph& g, const PassOptions& options);
+
+// Backward makes the copies of split parameters in other layouts again that forward has made, so that none lives until
+// then.
+void free_parameter_copies(Graph& g, const PassOptions& options);
 
 // ZeRO 3: the layout in which to store each external, nullptr where it stays. The caller converts the tensors
 // (External::tensor) before the passes run; they box them back where they are read.

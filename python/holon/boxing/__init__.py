@@ -2,19 +2,21 @@
 
 from .. import _C
 
-__all__ = ["boxing_policy", "counters", "enable_fusion", "events", "explain", "nccl"]
+__all__ = ["boxing_policy", "counters", "enable_fusion", "events", "explain", "nccl", "parameter_policy"]
 
 explain = _C.explain
 boxing_policy = _C.boxing_policy
+parameter_policy = _C.parameter_policy
 
 
 def counters():
-    """Returns how often ops have moved data by themselves on this rank, and how many bytes: events, moves, bytes."""
+    """Returns how often ops have moved data by themselves on this rank, and how many bytes: events, moves, bytes,
+    and parameters, the moves of parameters."""
     return _C.boxing_counters()
 
 
 def events():
-    """Returns the last such moves on this rank, oldest first: op, from, to, shape, dtype, bytes, line."""
+    """Returns the last such moves on this rank, oldest first: op, from, to, shape, dtype, bytes, parameter, line."""
     return _C.boxing_events()
 
 

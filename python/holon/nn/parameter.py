@@ -19,6 +19,8 @@ class Parameter(Tensor):
                 f"a Parameter is made from a tensor, not from {type(data).__name__}: write nn.Parameter(holon.tensor(...))."
             )
         self = super().__new__(cls, data.detach())
+        if not requires_grad and data.dtype.is_floating_point:
+            self.requires_grad = True  # one that is frozen from the start is a parameter like one that is frozen later
         self.requires_grad = requires_grad and (data.dtype.is_floating_point or not cls._may_be_integers)
         return self
 

@@ -1,0 +1,33 @@
+// Copies of parameters in other layouts, which boxing inside of a graph makes.
+#pragma once
+
+#include <vector>
+
+#include "holon/graph/ir/graph.h"
+
+namespace holon::graph {
+
+// By value: whether it is a parameter (frozen ones too), or made of one alone as a window, in another dtype or layout.
+std::vector<bool> parameter_values(const Graph& g);
+
+// Whether a step from one layout to another has some rank read of another.
+bool reads_peers(const Value& v, const GlobalSpec* from, const GlobalSpec* to);
+
+// Whether the node gathers a parameter that lies split, without having been asked to by the user.
+bool is_parameter_copy(const Graph& g, const Node& n, const std::vector<bool>& of_parameter);
+
+// Of boxes: parameters that are moved, and seconds.
+struct BoxCost {
+  int64_t parameters = 0;
+  double s = 0;
+  BoxCost& operator+=(const BoxCost& o) {
+    parameters += o.parameters;
+    s += o.s;
+    return *this;
+  }
+  BoxCost operator+(const BoxCost& o) const { return BoxCost(*this) += o; }
+  BoxCost operator-(const BoxCost& o) const { return {parameters - o.parameters, s - o.s}; }
+  bool operator<(const BoxCost& o) const { return parameters != o.parameters ? parameters < o.parameters : s < o.s; }
+};
+
+}  // namespace holon::graph
