@@ -95,12 +95,13 @@ TEST(Damage, OfATensorInOneFileIsFound) {
   write_text(folder / "x", text);
   EXPECT_EQ(bits(load(folder / "x")), whole);
   // Boxes are compared, too: those of a block that is damaged are refused, others are not.
-  SafetensorsFile file(folder / "x");
-  const auto& columns = *file.find("columns");
-  const size_t last = file.header().bytes + columns.end - 1;
+  SafetensorsFile before(folder / "x");
+  const size_t last = before.header().bytes + before.find("columns")->end - 1;
   std::string damaged = text;
   damaged[last] = static_cast<char>(damaged[last] ^ 4);
   write_text(folder / "x", damaged);
+  SafetensorsFile file(folder / "x");
+  const auto& columns = *file.find("columns");
   Array out = Array::empty({100, 1}, int64);
   EXPECT_EQ(message([&] { file.read(columns, {0, 7}, {50, 1}, out, {0, 0}); }), "");
   for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(out.data<int64_t>()[i], 300 * i + 7);
