@@ -3,7 +3,10 @@
 // whichever member asks first and stays for as long as the world.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -36,6 +39,14 @@ struct OneText {
     return true;
   }
   bool is_set() const { return state.load() == 2; }
+  // The text that somebody writes or has written. Who writes needs well under a microsecond, unless it is stopped or
+  // killed just there.
+  std::string_view await() const {
+    using Clock = std::chrono::steady_clock;
+    for (const auto give_up = Clock::now() + std::chrono::seconds(1); !is_set(); sched_yield())
+      if (Clock::now() > give_up) return "a rank has failed, and has ended or stopped before it could say why";
+    return text;
+  }
 };
 
 class World;

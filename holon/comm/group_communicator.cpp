@@ -188,16 +188,17 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
 }
 
 bool GroupCommunicator::failed_at(uint64_t target) const {
-  while (!group_.header->failed.is_set()) pause_cpu();
-  return group_.header->failed.at <= target;
+  auto& failed = group_.header->failed;
+  failed.await();
+  return !failed.is_set() || failed.at <= target;
 }
 
 void GroupCommunicator::raise_failed() const {
   auto& failed = group_.header->failed;
-  while (!failed.is_set()) pause_cpu();
-  if (failed.rank == world_.rank())
+  const std::string_view why = failed.await();
+  if (!failed.is_set() || failed.rank == world_.rank())
     fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()),
-                 failed.text);
+                 why);
   fail_runtime("{} (found by rank {})", failed.text, failed.rank);
 }
 

@@ -164,10 +164,10 @@ void HandOver::check_failed() const {
   auto& failed = group_.header->failed;
   if (failed.state.load() == 0) [[likely]]
     return;
-  while (!failed.is_set()) pause_cpu();
-  if (failed.rank == world_.rank())
+  const std::string_view why = failed.await();
+  if (!failed.is_set() || failed.rank == world_.rank())
     fail_runtime("the hand-over {} -> {} cannot go on, since an earlier call failed: {}", ranks_text(givers_),
-                 ranks_text(takers_), failed.text);
+                 ranks_text(takers_), why);
   fail_runtime("{} (found by rank {})", failed.text, failed.rank);
 }
 

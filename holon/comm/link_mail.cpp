@@ -82,7 +82,13 @@ class NetworkMail final : public LinkMail {
   // those of long ago have arrived.
   void note_done(uint64_t number) override {
     while (!told_.empty() && told_.front().number + kOnTheWay <= number) {
-      must_arrive(told_.front().transit->wait_sent([] { return std::string(); }));
+      must_arrive(told_.front().transit->wait_sent([&, begun = std::chrono::steady_clock::now()] {
+        if (auto& aborted = world_.block().aborted(); aborted.is_set())
+          return fmt::format("rank {} has failed: {}", aborted.rank, aborted.text);
+        if (std::chrono::steady_clock::now() - begun < std::chrono::duration<double>(world_.timeout_s()))
+          return std::string();
+        return fmt::format("it has not heard of message {} within {:g} s", told_.front().number, world_.timeout_s());
+      }));
       told_.pop_front();
     }
   }

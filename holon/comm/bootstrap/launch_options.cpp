@@ -27,6 +27,11 @@ LaunchOptions parse_launch_options(int argc, char** argv) {
       ->check(CLI::Range(0, 65535));
   app.add_option("--logdir", o.logdir, "Keep a copy of each rank's output in this folder");
   app.add_flag("--redirect_stdout_and_stderr,--redirect-stdout-and-stderr", o.redirect, "Output goes to --logdir only");
+  app.add_flag("--label", o.label, "Each line of a rank's output begins with [rank N]");
+  app.add_option("--grace_period,--grace-period", o.grace_period_s,
+                 "Seconds that ranks get to end after SIGTERM or Ctrl-C, before they are killed")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
   app.add_option("--simulate", o.simulate, "cuda: run \"cuda\" placements on the CPU")->check(CLI::IsMember({"cuda"}));
   app.add_option("--python", o.python, "Run the program as a script of this Python interpreter");
   app.add_flag("-m,--module", o.module, "The program is a Python module, as in python3 -m");

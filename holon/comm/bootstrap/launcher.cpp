@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,6 +22,7 @@
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
 #include "holon/comm/bootstrap/herald.h"
+#include "holon/comm/bootstrap/output.h"
 #include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
 #include "holon/comm/cores.h"
@@ -39,6 +41,7 @@ constexpr auto kTermToKill = std::chrono::milliseconds(2000);
 // those that miss a rank which was killed, and could say nothing itself.
 constexpr auto kLastWords = std::chrono::milliseconds(400);
 constexpr auto kTellOfFailure = std::chrono::milliseconds(5000), kTellOfEnd = std::chrono::milliseconds(500);
+constexpr auto kReaderTick = std::chrono::milliseconds(50), kReaderPatience = std::chrono::milliseconds(5000);
 constexpr size_t kTailBytes = 16384;
 constexpr int kTailLines = 30;
 
@@ -90,6 +93,7 @@ class Rank {
   int status = 0;
   Fd out, err;  // this side of the pipes
   Fd out_file, err_file;
+  std::optional<Lines> out_lines, err_lines;
   std::string tail;
 
   void signal(int s) {
@@ -97,6 +101,10 @@ class Rank {
     stopped_by_us = true;
     if (own_group && kill(-pid, s) == 0) return;
     kill(pid, s);
+  }
+  // To the rank alone, whose programs may not know the signal.
+  void pass_signal(int s) const {
+    if (running) kill(pid, s);
   }
   bool failed() const { return !running && status != 0 && !stopped_by_us; }
   int exit_status() const { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
@@ -180,6 +188,7 @@ class Launcher {
     // Orphans of ranks become this process's children, so that they can be found and ended.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     catch_signals();
+    take_descriptors();
     keeper_.start();
     host_store();
     if (!o_.logdir.empty()) {
@@ -197,6 +206,7 @@ class Launcher {
     }
     herald_.emplace(o_.master_addr, port_, token_);
     while (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; })) wait_for_events();
+    over_ = true;
     // Ranks of other nodes may be waiting for those of this one.
     if (o_.nnodes > 1) herald_->finish(first_failed_ >= 0 ? kTellOfFailure : kTellOfEnd);
     keeper_.dismiss();
@@ -205,18 +215,28 @@ class Launcher {
     // Ranks that were stopped have left their parts of a trace. Another host's launcher may write to the same folder.
     if (const char* path = std::getenv("HOLON_TRACE"); path && *path)
       tracing::join_parts(path, true, o_.nnodes > 1 ? started_ : fs::file_time_type::max());
-    return report();
+    write_out(out_);
+    const int status = report();
+    write_out(err_);
+    return status;
   }
 
  private:
   void catch_signals() {
     sigset_t set;
     sigemptyset(&set);
-    for (int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, s);
+    for (int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&set, s);
     sigprocmask(SIG_BLOCK, &set, &mask_before_);
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_) fail_runtime("the launcher cannot watch its ranks: {}.", strerror(errno));
     ::signal(SIGPIPE, SIG_IGN);
+  }
+
+  // Each rank takes pipes and a connection to the store. The ranks themselves get what was set.
+  void take_descriptors() {
+    getrlimit(RLIMIT_NOFILE, &descriptors_before_);
+    const rlimit all{descriptors_before_.rlim_max, descriptors_before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &all);
   }
 
   void host_store() {
@@ -273,10 +293,11 @@ class Launcher {
       fcntl(ends[0], F_SETFL, O_NONBLOCK);
     };
     make_pipe(&r.err, &err_end);
-    if (!o_.logdir.empty()) {
-      r.err_file = log_file(r.number, "stderr"), r.out_file = log_file(r.number, "stdout");
-      make_pipe(&r.out, &out_end);
-    }
+    // At a terminal a rank writes lines by itself, and its program may ask there.
+    if (!o_.logdir.empty() || o_.label || !isatty(STDOUT_FILENO)) make_pipe(&r.out, &out_end);
+    if (!o_.logdir.empty()) r.err_file = log_file(r.number, "stderr"), r.out_file = log_file(r.number, "stdout");
+    const std::string label = o_.label ? fmt::format("[rank {}] ", r.number) : "";
+    r.out_lines.emplace(out_, label), r.err_lines.emplace(err_, label);
     const bool terminal = isatty(STDIN_FILENO);
     // Rank 0 may ask at the terminal, so it stays in the foreground; a background process that reads is stopped by the
     // kernel.
@@ -301,6 +322,7 @@ class Launcher {
       dup2(err_end.get(), STDERR_FILENO);
       ::signal(SIGPIPE, SIG_DFL);
       sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+      setrlimit(RLIMIT_NOFILE, &descriptors_before_);
       execve(argv[0], argv.data(), envp.data());
       const char text[] = "holon-launch: the program could not be executed\n";
       [[maybe_unused]] ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
@@ -317,24 +339,32 @@ class Launcher {
   void wait_for_events() {
     std::vector<pollfd> polled = {{signals_.get(), POLLIN, 0}};
     std::vector<std::pair<Rank*, bool>> sources;
+    int timeout = -1;
+    auto look_again = [&](std::optional<Clock::time_point> at) {
+      if (!at) return;
+      auto ms = std::chrono::ceil<std::chrono::milliseconds>(*at - Clock::now()).count();
+      int left = static_cast<int>(std::clamp<int64_t>(ms, 0, 3'600'000));
+      timeout = timeout < 0 ? left : std::min(timeout, left);
+    };
     for (Rank& r : ranks_)
       for (bool is_err : {false, true})
         if (Fd& fd = is_err ? r.err : r.out) {
+          look_again((is_err ? r.err_lines : r.out_lines)->due());
+          // Who writes more than is read waits, as if it had the reader itself.
+          if (!o_.redirect && (is_err ? err_ : out_).full()) {
+            look_again(Clock::now() + kReaderTick);
+            continue;
+          }
           polled.push_back({fd.get(), POLLIN, 0});
           sources.emplace_back(&r, is_err);
         }
-    int timeout = -1;
-    for (auto& at : {term_at_, kill_at_})
-      if (at) {
-        auto ms = std::chrono::ceil<std::chrono::milliseconds>(*at - Clock::now()).count();
-        int left = static_cast<int>(std::max<int64_t>(ms, 0));
-        timeout = timeout < 0 ? left : std::min(timeout, left);
-      }
+    for (auto& at : {term_at_, kill_at_}) look_again(at);
     if (poll(polled.data(), polled.size(), timeout) < 0 && errno != EINTR) fail_runtime("poll: {}.", strerror(errno));
     for (size_t i = 0; i < sources.size(); ++i)
       if (polled[i + 1].revents) pass_on(*sources[i].first, sources[i].second);
     if (polled[0].revents) take_signals();
     const auto now = Clock::now();
+    for (Rank& r : ranks_) r.out_lines->pass_on_what_is_due(now), r.err_lines->pass_on_what_is_due(now);
     if (term_at_ && now >= *term_at_) {
       term_at_.reset();
       for (Rank& r : ranks_) r.signal(SIGTERM);
@@ -351,10 +381,15 @@ class Launcher {
     Fd& fd = is_err ? r.err : r.out;
     char buffer[65536];
     ssize_t n = read(fd.get(), buffer, sizeof buffer);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) fd = Fd();
+    Lines& lines = is_err ? *r.err_lines : *r.out_lines;
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) fd = Fd(), lines.end();
     if (n <= 0) return;
     const auto size = static_cast<size_t>(n);
-    if (!o_.redirect) write_fully(is_err ? STDERR_FILENO : STDOUT_FILENO, buffer, size);
+    // All ranks are interrupted alike by Ctrl-C: where one was is enough to know.
+    if (is_err && interrupted_by_ == SIGINT && !lines.has_had_traceback())
+      for (Rank& other : ranks_)
+        if (&other != &r && other.err_lines->has_had_traceback()) lines.leave_out_tracebacks();
+    if (!o_.redirect) lines.add({buffer, size});
     Fd& file = is_err ? r.err_file : r.out_file;
     if (file) write_fully(file.get(), buffer, size);
     if (!is_err) return;
@@ -371,6 +406,20 @@ class Launcher {
         if (poll(&p, 1, 0) <= 0 || !(p.revents & (POLLIN | POLLHUP))) break;
         pass_on(r, is_err);
       }
+    if (over_) r.out_lines->end(), r.err_lines->end();
+  }
+
+  // What has failed, or is told to end, ends though nobody reads.
+  void write_out(Output& output) {
+    if (first_failed_ >= 0 || interrupted_by_) {
+      output.drain(kReaderPatience);
+      return;
+    }
+    while (!output.drain(kReaderTick)) {
+      signalfd_siginfo info;
+      while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
+        if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP) return;
+    }
   }
 
   void take_signals() {
@@ -378,12 +427,21 @@ class Launcher {
     while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       const int s = static_cast<int>(info.ssi_signo);
       if (s == SIGCHLD) continue;
+      if (s == SIGUSR1 || s == SIGUSR2) {
+        for (Rank& r : ranks_) r.pass_signal(s);
+        continue;
+      }
       // The first one is passed on, so that programs can finish properly; the second means it.
       const bool again = interrupted_by_ != 0;
       if (!again) interrupted_by_ = s;
-      for (Rank& r : ranks_) r.signal(again ? SIGKILL : s);
+      for (Rank& r : ranks_) {
+        // Ctrl-C at a terminal reaches all that is in the foreground, of which rank 0 may be.
+        const bool has_it = s == SIGINT && info.ssi_code == SI_KERNEL && !r.own_group;
+        if (has_it) r.stopped_by_us = true;
+        if (again || !has_it) r.signal(again ? SIGKILL : s);
+      }
       term_at_.reset();
-      if (!again) kill_at_ = Clock::now() + kTermToKill;
+      if (!again) kill_at_ = Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(o_.grace_period_s * 1000));
     }
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
@@ -438,7 +496,9 @@ class Launcher {
 
   int report() {
     if (interrupted_by_) {
-      std::fprintf(stderr, "holon-launch: stopped by signal %d (%s)\n", interrupted_by_, sigdescr_np(interrupted_by_));
+      err_.write(this,
+                 fmt::format("holon-launch: stopped by signal {} ({})\n", interrupted_by_,
+                             sigdescr_np(interrupted_by_)));
       return 128 + interrupted_by_;
     }
     if (first_failed_ < 0) return 0;
@@ -454,14 +514,13 @@ class Launcher {
     if (!tail.empty() && (o_.nproc_per_node > 1 || o_.redirect)) {
       if (tail.back() != '\n') tail += '\n';
       std::string head = fmt::format("holon-launch: the end of rank {}'s stderr:\n", culprit->number);
-      write_fully(STDERR_FILENO, head.data(), head.size());
-      write_fully(STDERR_FILENO, tail.data(), tail.size());
+      err_.write(this, head + tail);
     }
     std::string line = fmt::format("holon-launch: rank {} failed: {}", culprit->number, culprit->how());
     if (o_.nproc_per_node > 1) line += "; the other ranks were stopped";
     if (!o_.logdir.empty()) line += fmt::format("; see {}/rank_{}.stderr", o_.logdir, culprit->number);
     line += ".\n";
-    write_fully(STDERR_FILENO, line.data(), line.size());
+    err_.write(this, line);
     return culprit->exit_status();
   }
 
@@ -472,8 +531,11 @@ class Launcher {
   std::string token_;
   int port_ = 0;
   sigset_t mask_before_{};
+  rlimit descriptors_before_{};
   Fd signals_;
+  Output out_{STDOUT_FILENO}, err_{STDERR_FILENO};
   std::vector<Rank> ranks_;
+  bool over_ = false;  // all ranks have ended
   Keeper keeper_;
   std::optional<Herald> herald_;
   int first_failed_ = -1;  // place in ranks_

@@ -15,6 +15,8 @@ struct LaunchOptions {
   int master_port = 0;    // 0: the system chooses, for one node; 29500 for several
   std::string logdir;     // "": no files
   bool redirect = false;  // output goes to the files of logdir only
+  bool label = false;     // each line of a rank's output begins with its number
+  double grace_period_s = 30;
   std::string simulate;
   std::string python;  // the interpreter; "" runs the program itself, and python3 if its name ends in .py
   bool module = false;
@@ -27,8 +29,9 @@ LaunchOptions parse_launch_options(int argc, char** argv);
 
 // Runs the program and returns the exit status: 0 if all ranks ended well, else the first failing rank's, or 128 + its
 // signal. A rank that fails ends the others within a few seconds, and the end of its stderr is printed last. SIGINT,
-// SIGTERM and SIGHUP end all ranks; if the launcher itself is killed the kernel kills them. Errors: the program cannot
-// be run, the port is in use.
+// SIGTERM and SIGHUP are passed on to all ranks, which are killed where they have not ended after grace_period_s;
+// SIGUSR1 and SIGUSR2 are passed on. If the launcher itself is killed the kernel kills the ranks. Errors: the program
+// cannot be run, the port is in use.
 int launch(const LaunchOptions& options);
 
 }  // namespace holon::comm

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 
@@ -23,7 +24,7 @@ constexpr size_t kFdsPerMessage = 200;  // the kernel takes 253
 
 struct Note {
   uint32_t magic;
-  int32_t rank;  // to the leader: whose descriptor; from it: unused
+  int32_t number;  // to the leader: at first the sender's place, then how many descriptors it has taken
 };
 
 socklen_t abstract_address(const std::string& name, sockaddr_un* address) {
@@ -33,33 +34,47 @@ socklen_t abstract_address(const std::string& name, sockaddr_un* address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-bool send_fds(int socket, Note note, const int* fds, size_t count) {
+// 0, or errno.
+int send_fds(int socket, Note note, const int* fds, size_t count) {
   alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))] = {};
   iovec io{&note, sizeof note};
   msghdr message{};
   message.msg_iov = &io;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-  cmsghdr* c = CMSG_FIRSTHDR(&message);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(count * sizeof(int));
-  std::memcpy(CMSG_DATA(c), fds, count * sizeof(int));
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof note);
+  if (count) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    cmsghdr* c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(count * sizeof(int));
+    std::memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+  }
+  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof note) ? 0 : errno;
 }
 
-// False: the other side has closed or speaks something else.
-bool receive_fds(int socket, Note* note, std::vector<Fd>* fds) {
+// Whether a message cannot be sent for the moment only: the other side has to read first, or somebody else, as the
+// system limits how many descriptors of a user are on their way.
+bool may_pass(int error) { return error == EAGAIN || error == ETOOMANYREFS || error == ENOBUFS || error == EINTR; }
+
+enum class Got { kMessage, kNothing, kClosed, kNoRoom };
+
+Got receive_fds(int socket, Note* note, std::vector<Fd>* fds) {
   alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
   iovec io{note, sizeof *note};
   msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (n < 0) return false;
+  ssize_t n = 0;
+  // The system may tell of a message that is followed by the end as of the end alone: looked at again, it is there.
+  for (int look = 0; look < 2 && n == 0; ++look) {
+    message = {};
+    message.msg_iov = &io;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  }
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Got::kNothing;
+  if (n < 0) return Got::kClosed;
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -69,7 +84,17 @@ bool receive_fds(int socket, Note* note, std::vector<Fd>* fds) {
       fds->emplace_back(fd);
     }
   }
-  return n == static_cast<ssize_t>(sizeof *note) && note->magic == kMagic && !(message.msg_flags & MSG_CTRUNC);
+  if (n != static_cast<ssize_t>(sizeof *note) || note->magic != kMagic) return Got::kClosed;
+  return message.msg_flags & MSG_CTRUNC ? Got::kNoRoom : Got::kMessage;
+}
+
+[[noreturn]] void fail_without_room(int rank, size_t ranks) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  fail_runtime(
+      "rank {} has no file descriptors left for the memory of {} ranks: {}; this process may have {}. `ulimit -n` "
+      "raises the limit.",
+      rank, ranks, strerror(EMFILE), limit.rlim_cur);
 }
 
 bool same_user(int socket) {
@@ -95,16 +120,17 @@ FdListener::FdListener() {
   if (getrandom(random, sizeof random, 0) != sizeof random)
     fail_runtime("the system gives no random numbers: {}.", strerror(errno));
   name_ = fmt::format("holon-{:016x}{:016x}", random[0], random[1]);
-  fd_ = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  fd_ = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address;
   socklen_t size = abstract_address(name_, &address);
   if (!fd_ || bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(fd_.get(), 4096) != 0)
     fail_runtime("a Unix socket between the ranks cannot be made: {}.", strerror(errno));
 }
 
-Watched Watched::open(int pid) {
+Watched Watched::open(int pid, int rank) {
   Watched w;
   w.pid = pid;
+  w.rank = rank;
   w.pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   return w;
 }
@@ -123,79 +149,172 @@ bool Watched::gone() const {
       (text[name_end + 2] == 'Z' || text[name_end + 2] == 'X');
 }
 
-std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, const std::vector<Watched>& ranks,
-                              double timeout_s) {
-  const auto until = after(timeout_s);
-  std::vector<Fd> sockets(ranks.size()), fds(ranks.size());
-  fds[0] = Fd(fcntl(my_fd, F_DUPFD_CLOEXEC, 0));
-  for (size_t left = ranks.size() - 1; left > 0;) {
-    std::vector<pollfd> polled = {{listener.fd(), POLLIN, 0}};
-    for (size_t r = 1; r < ranks.size(); ++r)
-      if (!sockets[r] && ranks[r].pidfd) polled.push_back({ranks[r].pidfd.get(), POLLIN, 0});
-    poll(polled.data(), polled.size(), slice_ms(until));
-    if (auto p = blocking_hooks().poll) p();
-    if (polled[0].revents) {
-      Fd socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (!socket || !same_user(socket.get())) continue;
-      pollfd ready{socket.get(), POLLIN, 0};
-      Note note{};
-      std::vector<Fd> got;
-      if (poll(&ready, 1, 1000) <= 0 || !receive_fds(socket.get(), &note, &got) || got.size() != 1) continue;
-      if (note.rank < 1 || note.rank >= static_cast<int>(ranks.size()) || sockets[static_cast<size_t>(note.rank)])
-        continue;
-      sockets[static_cast<size_t>(note.rank)] = std::move(socket);
-      fds[static_cast<size_t>(note.rank)] = std::move(got[0]);
-      --left;
-      continue;
-    }
-    for (size_t r = 1; r < ranks.size(); ++r) {
-      if (sockets[r]) continue;
-      if (ranks[r].gone())
-        fail_runtime("rank {} (process {}) has ended while the world came together. Read its output first.", r,
-                     ranks[r].pid);
-      if (Clock::now() > until)
-        fail_runtime("rank {} (process {}) has met the others but does not go on. Read its output first.", r,
-                     ranks[r].pid);
-    }
-  }
-  std::vector<int> all = {extra};
-  for (Fd& fd : fds) all.push_back(fd.get());
-  for (size_t r = 1; r < ranks.size(); ++r)
-    for (size_t at = 0; at < all.size(); at += kFdsPerMessage)
-      if (!send_fds(sockets[r].get(), {kMagic, 0}, all.data() + at, std::min(kFdsPerMessage, all.size() - at)))
-        fail_runtime("rank {} (process {}) has ended while the world came together. Read its output first.", r,
-                     ranks[r].pid);
-  return fds;
+namespace {
+
+[[noreturn]] void fail_gone(const Watched& rank) {
+  fail_runtime("rank {} (process {}) has ended while the world came together. Read its output first.", rank.rank,
+               rank.pid);
 }
 
-std::vector<Fd> join_exchange(const std::string& leader_name, int rank, int my_fd, size_t count, Fd* extra,
-                              const Watched& leader, double timeout_s) {
-  const auto until = after(timeout_s);
-  auto leader_gone = [&] {
-    fail_runtime("rank 0 (process {}) has ended while the world came together. Read its output first.", leader.pid);
+[[noreturn]] void fail_late(const Watched& rank, int error) {
+  fail_runtime("rank {} (process {}) has met the others but does not go on{}. Read its output first.", rank.rank,
+               rank.pid, error ? fmt::format(" ({})", strerror(error)) : "");
+}
+
+// The leader's side: one poll() over all the others, each of which is somewhere between coming and having all.
+class Lead {
+ public:
+  Lead(const FdListener& listener, int my_fd, int extra, const std::vector<Watched>& ranks)
+      : listener_(listener), ranks_(ranks), peers_(ranks.size()), fds_(ranks.size()), all_{extra} {
+    fds_[0] = Fd(fcntl(my_fd, F_DUPFD_CLOEXEC, 0));
+    if (!fds_[0]) fail_without_room(ranks[0].rank, ranks.size());
+  }
+
+  std::vector<Fd> run(double timeout_s) {
+    const auto until = after(timeout_s);
+    while (come_ < ranks_.size()) turn(until);
+    for (Fd& fd : fds_) all_.push_back(fd.get());
+    while (done_ < ranks_.size()) turn(until);
+    return std::move(fds_);
+  }
+
+ private:
+  struct Peer {
+    Fd socket;
+    size_t sent = 0, taken = 0;  // of all_
   };
-  Fd s(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+
+  void turn(Clock::time_point until) {
+    std::vector<pollfd> polled = {{listener_.fd(), POLLIN, 0}};
+    for (Fd& s : strangers_) polled.push_back({s.get(), POLLIN, 0});
+    for (size_t r = 1; r < ranks_.size(); ++r) {
+      if (has_all(peers_[r])) continue;
+      if (ranks_[r].pidfd) polled.push_back({ranks_[r].pidfd.get(), POLLIN, 0});
+      if (peers_[r].socket) polled.push_back({peers_[r].socket.get(), POLLIN, 0});
+    }
+    if (come_ == ranks_.size()) send_more();
+    poll(polled.data(), polled.size(), std::min(error_ ? kAgainMs : slice_ms(until), slice_ms(until)));
+    if (auto p = blocking_hooks().poll) p();
+    for (Fd socket; (socket = Fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));)
+      if (same_user(socket.get())) strangers_.push_back(std::move(socket));
+    if (errno == EMFILE || errno == ENFILE) fail_without_room(ranks_[0].rank, ranks_.size());
+    std::erase_if(strangers_, [&](Fd& s) { return introduced(s); });
+    for (size_t r = 1; r < ranks_.size(); ++r) look_at(r, until);
+  }
+
+  // True: it need not be asked again.
+  bool introduced(Fd& socket) {
+    Note note{};
+    std::vector<Fd> got;
+    switch (receive_fds(socket.get(), &note, &got)) {
+      case Got::kNothing: return false;
+      case Got::kClosed: return true;
+      case Got::kNoRoom: fail_without_room(ranks_[0].rank, ranks_.size());
+      case Got::kMessage: break;
+    }
+    const auto r = static_cast<size_t>(note.number);
+    if (got.size() != 1 || r < 1 || r >= ranks_.size() || peers_[r].socket) return true;
+    peers_[r].socket = std::move(socket);
+    fds_[r] = std::move(got[0]);
+    ++come_;
+    return true;
+  }
+
+  void look_at(size_t r, Clock::time_point until) {
+    Peer& p = peers_[r];
+    if (has_all(p)) return;
+    // It says how many it has taken.
+    Note note{};
+    std::vector<Fd> none;
+    for (Got got; p.socket && (got = receive_fds(p.socket.get(), &note, &none)) != Got::kNothing;) {
+      if (got != Got::kMessage || note.number < 0 || static_cast<size_t>(note.number) > p.sent) fail_gone(ranks_[r]);
+      on_the_way_ -= static_cast<size_t>(note.number) - p.taken;
+      p.taken = static_cast<size_t>(note.number);
+      if (has_all(p)) {
+        ++done_;
+        return;
+      }
+    }
+    if (ranks_[r].gone()) fail_gone(ranks_[r]);
+    if (Clock::now() > until) fail_late(ranks_[r], error_);
+  }
+
+  bool has_all(const Peer& p) const { return all_.size() > 1 && p.taken == all_.size(); }
+
+  // The system limits how many descriptors a user may have on their way: few at a time, whatever the number of ranks.
+  void send_more() {
+    error_ = 0;
+    for (size_t r = 1; r < ranks_.size() && error_ == 0; ++r) {
+      Peer& p = peers_[r];
+      while (p.sent < all_.size() && error_ == 0) {
+        const size_t n = std::min(kFdsPerMessage, all_.size() - p.sent);
+        if (on_the_way_ > 0 && on_the_way_ + n > kMostOnTheWay) return;
+        error_ = send_fds(p.socket.get(), {kMagic, 0}, all_.data() + p.sent, n);
+        if (error_ && !may_pass(error_)) fail_gone(ranks_[r]);
+        if (error_ == 0) p.sent += n, on_the_way_ += n;
+      }
+    }
+  }
+
+  static constexpr size_t kMostOnTheWay = 256;
+  static constexpr int kAgainMs = 5;
+  const FdListener& listener_;
+  const std::vector<Watched>& ranks_;
+  std::vector<Peer> peers_;
+  std::vector<Fd> strangers_;  // that have not said who they are
+  std::vector<Fd> fds_;
+  std::vector<int> all_;
+  size_t come_ = 1, done_ = 1, on_the_way_ = 0;
+  int error_ = 0;  // why the last message could not be sent
+};
+
+}  // namespace
+
+std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, const std::vector<Watched>& ranks,
+                              double timeout_s) {
+  return Lead(listener, my_fd, extra, ranks).run(timeout_s);
+}
+
+std::vector<Fd> join_exchange(const std::string& leader_name, int place, int my_fd, const std::vector<Watched>& ranks,
+                              Fd* extra, double timeout_s) {
+  const auto until = after(timeout_s);
+  const Watched &leader = ranks[0], &me = ranks[static_cast<size_t>(place)];
+  Fd s(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!s) fail_runtime("rank {} cannot make a Unix socket: {}.", me.rank, strerror(errno));
   sockaddr_un address;
   socklen_t size = abstract_address(leader_name, &address);
-  if (!s || connect(s.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
-    if (leader.gone()) leader_gone();
-    fail_runtime("rank {} cannot reach rank 0's Unix socket: {}. Ranks of one host share its network namespace.", rank,
-                 strerror(errno));
-  }
-  if (!same_user(s.get())) fail_runtime("rank 0 belongs to another user; start all ranks as the same one.");
-  if (!send_fds(s.get(), {kMagic, rank}, &my_fd, 1)) leader_gone();
+  // Tries again while `again` says so, and raises when the leader is gone or the time is over.
+  auto insist = [&](auto&& attempt, const char* what) {
+    for (int error; (error = attempt()) != 0;) {
+      if (leader.gone()) fail_gone(leader);
+      if (!may_pass(error) || Clock::now() > until)
+        fail_runtime("rank {} cannot {} rank {}'s Unix socket: {}. Ranks of one host share its network namespace.",
+                     me.rank, what, leader.rank, strerror(error));
+      if (auto hook = blocking_hooks().poll) hook();
+      poll(nullptr, 0, 5);
+    }
+  };
+  insist([&] { return connect(s.get(), reinterpret_cast<sockaddr*>(&address), size) == 0 ? 0 : errno; }, "reach");
+  if (!same_user(s.get()))
+    fail_runtime("rank {} belongs to another user; start all ranks as the same one.", leader.rank);
+  insist([&] { return send_fds(s.get(), {kMagic, place}, &my_fd, 1); }, "write to");
   std::vector<Fd> fds;
-  while (fds.size() < count + 1) {
+  while (fds.size() < ranks.size() + 1) {
     pollfd p{s.get(), POLLIN, 0};
     if (poll(&p, 1, slice_ms(until)) <= 0) {
       if (auto hook = blocking_hooks().poll) hook();
-      if (Clock::now() > until)
-        fail_runtime("rank 0 (process {}) has met the others but does not go on. Read its output first.", leader.pid);
+      if (Clock::now() > until) fail_late(leader, 0);
       continue;
     }
     Note note{};
-    size_t before = fds.size();
-    if (!receive_fds(s.get(), &note, &fds) || fds.size() == before) leader_gone();
+    switch (receive_fds(s.get(), &note, &fds)) {
+      case Got::kNothing: continue;
+      case Got::kClosed: fail_gone(leader);
+      case Got::kNoRoom: fail_without_room(me.rank, ranks.size());
+      case Got::kMessage: break;
+    }
+    const Note taken{kMagic, static_cast<int32_t>(fds.size())};
+    insist([&] { return send_fds(s.get(), taken, nullptr, 0); }, "answer at");
   }
   *extra = std::move(fds[0]);
   fds.erase(fds.begin());

@@ -25,16 +25,18 @@ class FdListener {
 struct Watched {
   int pid = 0;
   Fd pidfd;
-  static Watched open(int pid);
+  int rank = 0;
+  static Watched open(int pid, int rank);
   bool gone() const;
 };
 
-// Leader (rank 0 of the list): takes a descriptor of every other process and sends `extra` and all of them back.
-// Returns the ranks' descriptors, its own among them. Errors: a process ends or does not come before the time is over.
+// Leader (the first of the list): takes a descriptor of every other process and sends `extra` and all of them back, a
+// few at a time. Returns the ranks' descriptors, its own among them. Errors: a process ends or does not come before the
+// time is over; there are not enough descriptors.
 std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, const std::vector<Watched>& ranks,
                               double timeout_s);
-// The others. *extra receives the leader's.
-std::vector<Fd> join_exchange(const std::string& leader_name, int rank, int my_fd, size_t count, Fd* extra,
-                              const Watched& leader, double timeout_s);
+// The others. place: in the list. *extra receives the leader's.
+std::vector<Fd> join_exchange(const std::string& leader_name, int place, int my_fd, const std::vector<Watched>& ranks,
+                              Fd* extra, double timeout_s);
 
 }  // namespace holon::comm

@@ -181,7 +181,7 @@ std::shared_ptr<World> join_processes(const Context& context) {
     Sentry::leave_will(parts.meeting, context.rank(), "has ended while the hosts were connected");
   const auto place = std::find(parts.local.begin(), parts.local.end(), context.rank()) - parts.local.begin();
   std::vector<Watched> watched;
-  for (int r : parts.local) watched.push_back(Watched::open(parts.meeting.ranks[static_cast<size_t>(r)].pid));
+  for (int r : parts.local) watched.push_back(Watched::open(parts.meeting.ranks[static_cast<size_t>(r)].pid, r));
 
   // The control block of a host has no owner: it lives as long as anybody maps it.
   Fd control;
@@ -202,8 +202,7 @@ std::shared_ptr<World> join_processes(const Context& context) {
   } else {
     const RankInfo& leader = parts.meeting.ranks[static_cast<size_t>(parts.local[0])];
     try {
-      arenas = join_exchange(leader.socket, static_cast<int>(place), arena.fd, parts.local.size(), &control, watched[0],
-                             limit_s);
+      arenas = join_exchange(leader.socket, static_cast<int>(place), arena.fd, watched, &control, limit_s);
     } catch (const Error& e) {
       // The leader may have given up because another one is gone.
       std::string gone;

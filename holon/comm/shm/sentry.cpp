@@ -126,7 +126,7 @@ Sentry::Sentry(ControlBlock block, int rank, std::vector<int> local, const std::
   s.local = std::move(local);
   for (int r : s.local) {
     const Watched& w = processes[static_cast<size_t>(r)];
-    s.processes.push_back({w.pid, Fd(w.pidfd ? fcntl(w.pidfd.get(), F_DUPFD_CLOEXEC, 0) : -1)});
+    s.processes.push_back({w.pid, Fd(w.pidfd ? fcntl(w.pidfd.get(), F_DUPFD_CLOEXEC, 0) : -1), r});
   }
   s.hosts = meeting.hosts;
   s.store_host = meeting.store_host, s.store_port = meeting.store_port, s.token = meeting.token;

@@ -8,6 +8,7 @@
 #include "holon/base/error.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/comm/world.h"
 #include "tests/cpp/comm/messages.h"
 
 namespace holon::comm {
@@ -202,6 +203,17 @@ TEST(Failure, AFailedGroupStaysFailed) {
     g.barrier();
   });
   EXPECT_HAS(heard[0], "cannot communicate any more, since an earlier call failed: barrier: rank 1 did not arrive");
+}
+
+TEST(Failure, WhoFailsAndEndsBeforeItCanSayWhyHoldsNobodyUp) {
+  auto heard = messages(2, [](int rank) {
+    auto& g = group({0, 1});
+    g.barrier();
+    // As it leaves it that is killed there.
+    if (rank == 0) world().block().group(world(), std::vector<int>{0, 1}).header->failed.state.store(1);
+    for (int i = 0; i < 2; ++i) g.barrier();
+  });
+  for (auto& text : heard) EXPECT_NE(text.find("before it could say why"), std::string::npos) << text;
 }
 
 TEST(Failure, AbortReachesSleepers) {

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -126,6 +128,108 @@ TEST(Launch, InterruptLeavesNothingBehind) {
     EXPECT_EQ(p.wait(5), 128 + s);
     EXPECT_EQ(left_behind(m), 0);
   }
+}
+
+TEST(Launch, RanksGetTheirTimeToEnd) {
+  const std::string program = "trap 'sleep 3; echo saved; exit 0' TERM; echo is ready; while :; do sleep 0.1; done";
+  Process p(launch({"-n", "2", "sh", "-c", program}), {});
+  ASSERT_TRUE(p.wait_for_output("is ready\nis ready\n", 60)) << p.output();
+  p.send_signal(SIGTERM);
+  EXPECT_EQ(p.wait(50), 128 + SIGTERM);
+  EXPECT_HAS(p.output(), "saved\nsaved\n");
+}
+
+TEST(Launch, RanksThatTakeLongerThanTheirTimeAreKilled) {
+  std::string m = mark();
+  Process p(launch({"-n", "2", "--grace_period", "0.2", "sh", "-c", "trap '' TERM; echo is ready; sleep 300"}),
+            {{"HOLON_TEST_MARK", m}});
+  ASSERT_TRUE(p.wait_for_output("is ready\nis ready\n", 60)) << p.output();
+  p.send_signal(SIGTERM);
+  EXPECT_EQ(p.wait(50), 128 + SIGTERM);
+  EXPECT_EQ(left_behind(m), 0);
+}
+
+TEST(Launch, UserSignalsGoToTheRanks) {
+  const std::string program =
+      "trap 'echo one' USR1; trap 'echo two; exit 0' USR2; echo is ready; while :; do sleep 0.1; done";
+  Process p(launch({"-n", "2", "sh", "-c", program}), {});
+  ASSERT_TRUE(p.wait_for_output("is ready\nis ready\n", 60)) << p.output();
+  p.send_signal(SIGUSR1);
+  EXPECT_TRUE(p.wait_for_output("one\none\n", 60)) << p.output();
+  p.send_signal(SIGUSR2);
+  EXPECT_EQ(p.wait(50), 0) << p.output();
+  EXPECT_HAS(p.output(), "two\ntwo\n");
+}
+
+TEST(Launch, CtrlCShowsOneTraceback) {
+  const std::string program = "trap 'printf \"Traceback (most recent call last):\\n  File x, line "
+                              "1\\nKeyboardInterrupt\\nrank $RANK ends\\n\" >&2; "
+                              "exit 1' INT; echo is ready; while :; do sleep 0.1; done";
+  Process p(launch({"-n", "3", "sh", "-c", program}), {});
+  ASSERT_TRUE(p.wait_for_output("is ready\nis ready\nis ready\n", 60)) << p.output();
+  p.send_signal(SIGINT);
+  EXPECT_EQ(p.wait(50), 128 + SIGINT);
+  const std::string text = p.output();
+  const size_t first = text.find("KeyboardInterrupt");
+  EXPECT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("Traceback", first), std::string::npos) << text;
+  EXPECT_EQ(text.find("File x", first), std::string::npos) << text;
+  // What else they say is shown.
+  for (const char* r : {"rank 0 ends", "rank 1 ends", "rank 2 ends"}) EXPECT_HAS(text, r);
+}
+
+TEST(Launch, LinesOfRanksAreNotMixed) {
+  for (bool label : {false, true}) {
+    // Two writes for a line, to both streams.
+    const std::string program =
+        "test $RANK = 0 && c=x || c=y; i=0; while [ $i -lt 200 ]; do printf $c; echo $c; printf $c >&2; echo $c >&2; "
+        "i=$((i+1)); done";
+    std::vector<std::string> a = {"-n", "2"};
+    if (label) a.push_back("--label");
+    for (std::string s : {std::string("sh"), std::string("-c"), program}) a.push_back(s);
+    Process p(launch(a), {});
+    ASSERT_EQ(p.wait(), 0) << p.output();
+    std::istringstream lines(p.output());
+    int x = 0, y = 0;
+    for (std::string line; std::getline(lines, line);) {
+      if (label && line.starts_with("[rank 0] x")) line.erase(0, 9);
+      if (label && line.starts_with("[rank 1] y")) line.erase(0, 9);
+      EXPECT_TRUE(line.find_first_not_of('x') == std::string::npos || line.find_first_not_of('y') == std::string::npos)
+          << line;
+      x += static_cast<int>(std::count(line.begin(), line.end(), 'x'));
+      y += static_cast<int>(std::count(line.begin(), line.end(), 'y'));
+    }
+    EXPECT_EQ(x, 800);
+    EXPECT_EQ(y, 800);
+  }
+}
+
+TEST(Launch, WhatIsNoLineIsShownToo) {
+  Process p(launch({"-n", "1", "sh", "-c", "printf 'your name? '; sleep 1; printf 'and that is all'"}), {});
+  EXPECT_TRUE(p.wait_for_output("your name? ", 60)) << p.output();
+  EXPECT_EQ(p.wait(), 0);
+  EXPECT_EQ(p.output(), "your name? and that is all");
+}
+
+TEST(Launch, AReaderThatStandsStillHoldsUpNoEnd) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(ends[1], 1);
+    dup2(ends[1], 2);
+    const char* program = "if [ $RANK = 0 ]; then yes >&2; else sleep 1; exit 3; fi";
+    execl(HOLON_LAUNCH, HOLON_LAUNCH, "-n", "2", "sh", "-c", program, nullptr);
+    _exit(126);
+  }
+  close(ends[1]);
+  int status = 0;
+  pid_t ended = 0;
+  for (int i = 0; i < 600 && ended == 0; ++i) usleep(100'000), ended = waitpid(pid, &status, WNOHANG);
+  if (ended == 0) kill(pid, SIGKILL), waitpid(pid, nullptr, 0);
+  close(ends[0]);
+  ASSERT_EQ(ended, pid) << "it waits for its reader";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 3) << status;
 }
 
 TEST(Launch, KilledLauncherTakesItsRanksAlong) {

@@ -1,0 +1,135 @@
+// How the processes of one host hand each other their memory, as ordinary users and where something goes wrong.
+#include "holon/comm/shm/fd_exchange.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace holon::comm {
+namespace {
+
+int memory(off_t size) {
+  const int fd = memfd_create("memory", MFD_CLOEXEC);
+  return ftruncate(fd, size) == 0 ? fd : -1;
+}
+
+off_t size_of(const Fd& fd) {
+  struct stat info {};
+  return fstat(fd.get(), &info) == 0 ? info.st_size : -1;
+}
+
+// Runs f in a process of its own, that of an ordinary user; what it returns is the status, 99 an exception.
+pid_t process(const std::function<int()>& f) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  int status = 99;
+  try {
+    status = f();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+  _exit(status);
+}
+
+int status_of(pid_t pid) {
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// As rank 0 of so many, whose others are children; each has memory of a size that says its number.
+int exchange(int count) {
+  // The system's limit on descriptors that are on their way is this, unless one is root.
+  const rlimit limit{200, 200};
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) std::printf("as root, whom nothing limits\n");
+  FdListener listener;
+  const pid_t leader = getpid();
+  std::vector<pid_t> children;
+  std::vector<Watched> ranks;
+  ranks.push_back(Watched::open(leader, 0));
+  int gate[2];
+  if (pipe(gate) != 0) return 97;
+  for (int place = 1; place < count; ++place) {
+    children.push_back(process([&] {
+      char go;
+      close(gate[1]);
+      if (read(gate[0], &go, 1) < 0) return 96;  // all have been started
+      std::vector<Watched> known;
+      for (int r = 0; r < count; ++r) known.push_back({r == 0 ? leader : getpid(), Fd(), r});
+      Fd extra;
+      auto fds = join_exchange(listener.name(), place, memory(place), known, &extra, 60);
+      for (int r = 0; r < count; ++r)
+        if (size_of(fds.at(static_cast<size_t>(r))) != r) return 95;
+      return size_of(extra) == 1000 ? 0 : 94;
+    }));
+    ranks.push_back(Watched::open(children.back(), place));
+  }
+  close(gate[1]);
+  auto fds = lead_exchange(listener, memory(0), memory(1000), ranks, 60);
+  for (int r = 0; r < count; ++r)
+    if (size_of(fds[static_cast<size_t>(r)]) != r) return 93;
+  int worst = 0;
+  for (pid_t child : children) worst = std::max(worst, status_of(child));
+  return worst;
+}
+
+TEST(FdExchange, ManyRanksOfAnOrdinaryUser) {
+  // Each of 40 would have 41 descriptors on their way at once, of the 200 that the system lets a user have.
+  EXPECT_EQ(status_of(process([] { return exchange(40); })), 0);
+}
+
+TEST(FdExchange, ARankThatIsLateIsNamed) {
+  FdListener listener;
+  const pid_t late = process([] { return pause(); });
+  std::vector<Watched> ranks;
+  ranks.push_back(Watched::open(getpid(), 4));
+  ranks.push_back(Watched::open(late, 5));
+  try {
+    lead_exchange(listener, memory(0), memory(1), ranks, 0.3);
+    ADD_FAILURE() << "it has not come";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("rank 5 (process " + std::to_string(late) + ") has met the others"),
+              std::string::npos)
+        << e.what();
+  }
+  kill(late, SIGKILL);
+  try {
+    lead_exchange(listener, memory(0), memory(1), ranks, 60);
+    ADD_FAILURE() << "it has been killed";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("rank 5 (process " + std::to_string(late) + ") has ended"), std::string::npos)
+        << e.what();
+  }
+  status_of(late);
+}
+
+TEST(FdExchange, WithoutDescriptorsTheLimitIsTold) {
+  EXPECT_EQ(status_of(process([] {
+              FdListener listener;
+              std::vector<Watched> ranks;
+              ranks.push_back(Watched::open(getpid(), 0));
+              const rlimit none{3, 3};
+              setrlimit(RLIMIT_NOFILE, &none);
+              try {
+                lead_exchange(listener, 0, 0, ranks, 5);
+              } catch (const Error& e) {
+                return std::string(e.what()).find("ulimit -n") != std::string::npos ? 0 : 92;
+              }
+              return 91;
+            })),
+            0);
+}
+
+}  // namespace
+}  // namespace holon::comm
