@@ -190,12 +190,15 @@ def shown(v):
     return repr(v)
 
 
+MOST = 1 << 24  # elements that are read of a result: an expanded tensor may have 2**62, which lie in no memory
+
+
 def read(result):
     """Every element of a result; what is no tensor has none."""
     if isinstance(result, (list, tuple)):
         for r in result:
             read(r)
-    elif isinstance(result, flow.Tensor):
+    elif isinstance(result, flow.Tensor) and result.numel() <= MOST:
         numbers = (
             result.detach().numpy()
             if result.dtype not in (flow.float16, flow.bfloat16)
@@ -207,7 +210,7 @@ def read(result):
 
 def roots(result):
     parts = result if isinstance(result, (list, tuple)) else [result]
-    return [r for r in parts if isinstance(r, flow.Tensor) and r.requires_grad]
+    return [r for r in parts if isinstance(r, flow.Tensor) and r.requires_grad and r.numel() <= MOST]
 
 
 def one_call(op, seed, world, log):

@@ -7,20 +7,10 @@ from pathlib import Path
 from harness.ranks import environment
 
 
-def test_every_op_takes_or_refuses_what_it_is_given(tmp_path):
+def run(tmp_path, script, *options):
     log = tmp_path / "call"
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        Path(__file__).parent / "fuzz_ops.py",
-        "--calls",
-        "20000",
-        "--seconds",
-        "120",
-    ]
     done = subprocess.run(
-        [str(c) for c in command],
+        [sys.executable, "-W", "ignore", str(Path(__file__).parent / script), *options],
         env=environment(HOLON_FUZZ_LOG=log, HOLON_COMM_TIMEOUT_S=30),
         capture_output=True,
         text=True,
@@ -28,3 +18,11 @@ def test_every_op_takes_or_refuses_what_it_is_given(tmp_path):
     )
     last = log.read_text() if log.exists() else "none"
     assert done.returncode == 0, f"{done.stdout}{done.stderr[-3000:]}\nlast call: {last}"
+
+
+def test_every_op_takes_or_refuses_what_it_is_given(tmp_path):
+    run(tmp_path, "fuzz_ops.py", "--calls", "20000", "--seconds", "120")
+
+
+def test_every_op_takes_or_refuses_integers_at_their_ends(tmp_path):
+    run(tmp_path, "extreme_ints.py")
