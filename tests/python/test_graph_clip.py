@@ -216,6 +216,50 @@ def test_gradients_of_no_optimizer_count():
         np.testing.assert_array_equal(p.numpy(), q)
 
 
+@pytest.mark.parametrize("micro_batches", [2, 3])
+def test_build_computes_with_norms(micro_batches):
+    model = make()
+
+    def clip():
+        first = nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        second = nn.utils.clip_grad_norm_(model.parameters(), 0.04)
+        return holon.tanh(first * 2 + 1) * second, (first > 1).float() - second
+
+    graph = Train(model, grouped(model, limit=None, lr=1e-2), clip=clip, micro_batches=micro_batches)
+    for x, y in batches():
+        _, (product, difference) = graph(x, y)
+        first, second = graph.grad_norms()
+        assert product.item() == pytest.approx(math.tanh(first * 2 + 1) * second, rel=1e-5)
+        assert difference.item() == pytest.approx((first > 1) - second, rel=1e-5)
+
+
+def test_stages_that_are_cut_by_cost():
+    def program(rank):
+        at = holon.placement("cpu", [0, 1])
+
+        def step(staged):
+            holon.manual_seed(0)
+            model = nn.Sequential(*[nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(4)])
+            model.to_global(at, holon.sbp.broadcast)
+            graph = Train(model, grouped(model, lr=1e-2), clip=None, micro_batches=4)
+            if staged:
+                graph.config.pipeline(stages=2)
+            norms = []
+            for x, y in batches():
+                x, y = (t.to_global(at, holon.sbp.broadcast) for t in (x, y[:, :1] * holon.ones(1, 6)))
+                graph(x, y)
+                norms += graph.grad_norms()
+            return norms, [p.full_value().numpy() for p in model.parameters()]
+
+        (norms, weights), (want_norms, want_weights) = step(True), step(False)
+        assert len(norms) == STEPS and min(norms) > 0.05
+        np.testing.assert_allclose(norms, want_norms, rtol=1e-5)
+        for a, b in zip(weights, want_weights):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+    holon.run_ranks(2, program)
+
+
 def test_a_gradient_that_is_returned_is_not_clipped():
     p = nn.Parameter(holon.tensor([3.0, 4.0]))
 

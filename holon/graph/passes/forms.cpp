@@ -120,6 +120,16 @@ class Join {
     return true;
   }
 
+  // A fused node's target is its body, which is another one in each form.
+  bool same_target(const Node& mine, const Node& other) const {
+    if (mine.kind != NodeKind::kFused) return mine.target == other.target;
+    const FusedBody &a = g_.bodies[static_cast<size_t>(mine.target)], &b = f_.bodies[static_cast<size_t>(other.target)];
+    return std::ranges::equal(a.results, b.results) &&
+        std::ranges::equal(a.parts, b.parts, [](const FusedPart& x, const FusedPart& y) {
+             return x.op == y.op && same_attrs(x.attrs, y.attrs) && std::ranges::equal(x.in, y.in);
+           });
+  }
+
   // From each update back to the sums that it is made of: the other form's are the same ones.
   std::string match_updates() {
     const size_t nodes = g_.nodes.size();
@@ -157,8 +167,8 @@ class Join {
         continue;
       }
       if (mine->section != Section::kOnceAfter || other->section != Section::kOnceAfter || mine->op != other->op ||
-          mine->in.size() != other->in.size() || mine->out.size() != other->out.size() ||
-          mine->target != other->target || !same_attrs(mine->attrs, other->attrs) || mine->kind == NodeKind::kFused)
+          mine->in.size() != other->in.size() || mine->out.size() != other->out.size() || !same_target(*mine, *other) ||
+          !same_attrs(mine->attrs, other->attrs))
         return false;
       for (size_t o = 0; o < mine->out.size(); ++o) {
         if ((mine->out[o] == a) != (other->out[o] == b)) return false;
