@@ -3,11 +3,13 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from harness.ranks import ROOT, launch
 
 ROUNDS, OF_ONE_WORLD, AT_A_TIME = 300, 20, 2
 
 
+@pytest.mark.timeout(3600)
 def test_forks(seed):
     def world(first):
         number = first // OF_ONE_WORLD

@@ -9,7 +9,7 @@ from harness.ranks import ROOT, environment, free_port, launch
 
 PROGRAM = ROOT / "tests/faults/forks.py"
 # Of a child that hangs its parent says so after two minutes.
-SECONDS = 400
+SECONDS = 280
 
 
 def run(program, tmp_path, **extra):
