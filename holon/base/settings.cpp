@@ -57,7 +57,12 @@ constexpr Setting kTable[] = {
     {"HOLON_SPIN_US", "", "Microseconds that a waiting rank spins before it sleeps; empty chooses by cores and ranks."},
     {"HOLON_STORE_HOSTED", "0",
      "1 means that somebody else, the launcher, serves the store at MASTER_PORT: rank 0 does not."},
-    {"HOLON_STORE_TOKEN", "", "Secret that the ranks of one program share; the launcher draws one."},
+    {"HOLON_STORE_TOKEN", "",
+     "Secret that the ranks of one program share, required on several hosts; the launcher draws one where it is "
+     "empty."},
+    {"HOLON_STORE_TOKEN_FILE", "",
+     "File with that secret, for hosts that see the same files; rank 0, or its launcher, makes it where it is "
+     "missing."},
     {"HOLON_SYNC", "0",
      "1 waits for every op on a cuda device before the next, so that an error names the op it is of."},
     {"HOLON_TF32", "0",

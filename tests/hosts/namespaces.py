@@ -4,11 +4,12 @@
         hosts.run(0, ["ip", "address"])           # waits; CompletedProcess
         process = hosts.popen(1, ["program"])     # does not
         hosts.cut(1)                              # pulls the plug
-As a program: `python3 namespaces.py 2 -- command ...` runs the command on each of two hosts with NODE_RANK and NNODES
-set, and ends with the first exit status that is not 0. Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2.
+All that runs on them knows one token. As a program: `python3 namespaces.py 2 -- command ...` runs the command on each of
+two hosts with NODE_RANK and NNODES set, and ends with the first exit status that is not 0. Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2.
 """
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -16,20 +17,26 @@ from pathlib import Path
 
 
 class Hosts:
-    """n namespaces with the addresses 10.77.0.1 to 10.77.0.n. slow: (delay in seconds, bytes per second) of the cable
-    between two hosts, each way."""
+    """n namespaces with the addresses 10.77.0.1 to 10.77.0.n, or fd77::1 to fd77::n and nothing else. slow: (delay in
+    seconds, bytes per second) of the cable between two hosts, each way. names: the hosts' own /etc/hosts, one text for
+    each. decoy: an interface docker0 before the one that leads to the others. token: None leaves it to the commands."""
 
-    def __init__(self, n, slow=None):
+    def __init__(self, n, slow=None, ipv6=False, names=None, decoy=False, token=secrets.token_hex):
         self.n, self.slow, self.relay = n, slow, None
+        self.ipv6, self.names, self.decoy = ipv6, names, decoy
+        self.token = token and token()
         self.prefix = f"holon{os.getpid()}"
         self.switch = f"{self.prefix}-sw"
 
     def name(self, i):
         return f"{self.prefix}-{i}"
 
-    @staticmethod
-    def address(i):
-        return f"10.77.0.{i + 1}"
+    def address(self, i):
+        return f"fd77::{i + 1}" if self.ipv6 else f"10.77.0.{i + 1}"
+
+    def hosts_file(self, i):
+        """What the host has as /etc/hosts, if names were given."""
+        return Path("/etc/netns") / self.name(i) / "hosts"
 
     @staticmethod
     def _ip(*words):
@@ -44,13 +51,25 @@ class Hosts:
             for i in range(self.n):
                 ns = self.name(i)
                 self._ip("netns", "add", ns)
+                if self.names:
+                    self.hosts_file(i).parent.mkdir(parents=True)
+                    self.hosts_file(i).write_text(self.names[i])
+                if self.decoy:
+                    self._ip("-n", ns, "link", "add", "docker0", "type", "bridge")
+                    self._ip("-n", ns, "address", "add", "172.31.7.1/24", "dev", "docker0")
+                    self._ip("-n", ns, "link", "set", "docker0", "up")
                 self._ip(
                     "link", "add", "eth0", "netns", ns, "type", "veth", "peer", "name", f"port{i}", "netns", self.switch
                 )
                 self._ip(
                     "-n", self.switch, "link", "set", f"port{i}", *([] if self.slow else ["master", "bridge"]), "up"
                 )
-                self._ip("-n", ns, "address", "add", f"{self.address(i)}/24", "dev", "eth0")
+                plain = (
+                    [f"{self.address(i)}/64", "dev", "eth0", "nodad"]
+                    if self.ipv6
+                    else [f"{self.address(i)}/24", "dev", "eth0"]
+                )
+                self._ip("-n", ns, "address", "add", *plain)
                 self._ip("-n", ns, "link", "set", "eth0", "up")
                 self._ip("-n", ns, "link", "set", "lo", "up")
             if self.slow:
@@ -88,9 +107,12 @@ class Hosts:
             self.relay.stdout.close()
         for ns in [*(self.name(i) for i in range(self.n)), self.switch]:
             subprocess.run(["ip", "netns", "delete", ns], capture_output=True)
+        for i in range(self.n if self.names else 0):
+            shutil.rmtree(self.hosts_file(i).parent, ignore_errors=True)
 
     def command(self, i, command):
-        return ["ip", "netns", "exec", self.name(i), *map(str, command)]
+        token = ["env", f"HOLON_STORE_TOKEN={self.token}"] if self.token else []
+        return ["ip", "netns", "exec", self.name(i), *token, *map(str, command)]
 
     def run(self, i, command, **options):
         return subprocess.run(self.command(i, command), **options)

@@ -25,6 +25,9 @@ LaunchOptions parse_launch_options(int argc, char** argv) {
   app.add_option("--master_port,--master-port", o.master_port,
                  "Port where the ranks meet; by default one that the system chooses, 29500 for several machines")
       ->check(CLI::Range(0, 65535));
+  app.add_option("--token_file,--token-file", o.token_file,
+                 "File with the secret that the machines share, seen by all of them; machine 0 makes it. By default "
+                 "HOLON_STORE_TOKEN, else machine 0 draws one and shows it");
   app.add_option("--logdir", o.logdir, "Keep a copy of each rank's output in this folder");
   app.add_flag("--redirect_stdout_and_stderr,--redirect-stdout-and-stderr", o.redirect, "Output goes to --logdir only");
   app.add_flag("--label", o.label, "Each line of a rank's output begins with [rank N]");

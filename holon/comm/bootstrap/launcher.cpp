@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -20,11 +19,14 @@
 #include <optional>
 
 #include "holon/base/error.h"
+#include "holon/base/settings.h"
 #include "holon/base/trace.h"
+#include "holon/comm/bootstrap/address.h"
+#include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/herald.h"
 #include "holon/comm/bootstrap/output.h"
-#include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
+#include "holon/comm/bootstrap/token.h"
 #include "holon/comm/cores.h"
 
 extern char** environ;
@@ -44,12 +46,6 @@ constexpr auto kTellOfFailure = std::chrono::milliseconds(5000), kTellOfEnd = st
 constexpr auto kReaderTick = std::chrono::milliseconds(50), kReaderPatience = std::chrono::milliseconds(5000);
 constexpr size_t kTailBytes = 16384;
 constexpr int kTailLines = 30;
-
-std::string random_token() {
-  uint64_t r[2] = {};
-  if (getrandom(r, sizeof r, 0) != sizeof r) fail_runtime("the system gives no random numbers: {}.", strerror(errno));
-  return fmt::format("{:016x}{:016x}", r[0], r[1]);
-}
 
 std::string find_in_path(const std::string& name) {
   if (name.find('/') != std::string::npos)
@@ -187,6 +183,8 @@ class Launcher {
   int run() {
     // Orphans of ranks become this process's children, so that they can be found and ended.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    agree_on_token();
+    find_place();
     catch_signals();
     take_descriptors();
     keeper_.start();
@@ -239,12 +237,35 @@ class Launcher {
     setrlimit(RLIMIT_NOFILE, &all);
   }
 
-  void host_store() {
-    const char* given = std::getenv("HOLON_STORE_TOKEN");
-    token_ = given ? given : o_.nnodes == 1 ? random_token() : "";
+  bool several_hosts() const { return o_.nnodes > 1 && !names_this_machine(o_.master_addr); }
+
+  void agree_on_token() {
+    if (!o_.token_file.empty()) setenv("HOLON_STORE_TOKEN_FILE", o_.token_file.c_str(), 1);
+    token_ = store_token(o_.node_rank == 0, settings::number("HOLON_RENDEZVOUS_TIMEOUT_S"));
+    // Launchers of one machine that meet at its loopback address could not tell each other.
+    if (!token_.empty() || (o_.nnodes > 1 && !several_hosts())) return;
+    if (o_.node_rank != 0)
+      fail_value(
+          "machine {} of {} does not know the token that the machines share. Set HOLON_STORE_TOKEN to the one that "
+          "the launcher of machine 0 shows, or to one secret on all of them, or name the same --token_file.",
+          o_.node_rank, o_.nnodes);
+    token_ = random_token();
+    if (several_hosts())
+      std::fprintf(stderr, "holon-launch: start the launchers of the other machines with HOLON_STORE_TOKEN=%s\n",
+                   token_.c_str());
+  }
+
+  // May wait for a name to be known; signals still end the launcher then.
+  void find_place() {
     port_ = o_.master_port == 0 && o_.nnodes > 1 ? 29500 : o_.master_port;
+    if (o_.node_rank == 0)
+      store_at_ =
+          store_addresses(o_.master_addr, port_, several_hosts(), settings::number("HOLON_RENDEZVOUS_TIMEOUT_S"));
+  }
+
+  void host_store() {
     if (o_.node_rank != 0) return;
-    store_ = std::make_unique<StoreServer>(o_.nnodes > 1 ? "0.0.0.0" : o_.master_addr, port_, token_);
+    store_ = std::make_unique<StoreServer>(store_at_, token_);
     port_ = store_->port();
   }
 
@@ -529,6 +550,7 @@ class Launcher {
   std::vector<std::string> command_;
   std::unique_ptr<StoreServer> store_;
   std::string token_;
+  std::vector<Address> store_at_;
   int port_ = 0;
   sigset_t mask_before_{};
   rlimit descriptors_before_{};

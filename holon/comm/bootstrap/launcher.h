@@ -12,7 +12,8 @@ struct LaunchOptions {
   int nnodes = 1;
   int node_rank = 0;
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;    // 0: the system chooses, for one node; 29500 for several
+  int master_port = 0;  // 0: the system chooses, for one node; 29500 for several
+  std::string token_file;
   std::string logdir;     // "": no files
   bool redirect = false;  // output goes to the files of logdir only
   bool label = false;     // each line of a rank's output begins with its number

@@ -12,6 +12,7 @@
 #include "holon/base/settings.h"
 #include "holon/comm/bootstrap/address.h"
 #include "holon/comm/bootstrap/scheduler.h"
+#include "holon/comm/bootstrap/token.h"
 #include "holon/comm/control.h"
 #include "holon/comm/cores.h"
 
@@ -36,6 +37,27 @@ std::string host_identity() {
     boot += "," + std::filesystem::read_symlink(space, error).string();
   }
   return boot + "," + given + "/" + (given.empty() ? name : given);
+}
+
+// The token, and where to meet. A world without a token stays within this machine: what it listens at are loopback
+// addresses.
+MeetingPlace place_to_meet(const Context& context, bool several, double limit_s, std::string* token) {
+  MeetingPlace place = meeting_place();
+  *token = store_token(context.rank() == 0, limit_s);
+  if (!token->empty() || names_this_machine(place.host)) return place;
+  constexpr char kHowTo[] =
+      "Set HOLON_STORE_TOKEN to the same secret on all ranks, e.g. what `openssl rand -hex 16` prints, or "
+      "HOLON_STORE_TOKEN_FILE to a file that all hosts see.";
+  if (several)
+    fail_value("rank {} of {}: ranks on several hosts need a token, so that nobody else joins them. {}", context.rank(),
+               context.world_size(), kHowTo);
+  if (!is_this_host(place.host, limit_s))
+    fail_value(
+        "rank {} of {}: MASTER_ADDR \"{}\" is no address of this host (it has {}), and ranks on several hosts need "
+        "a token, so that nobody else joins them. {}",
+        context.rank(), context.world_size(), place.host, list_interfaces(), kHowTo);
+  place.host = "127.0.0.1";
+  return place;
 }
 
 std::string encode(const RankInfo& info) {
@@ -65,18 +87,19 @@ Meeting meet(const Context& context, const std::string& socket_name) {
   auto left_s = [&] {
     return std::max(0.0, limit_s - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   };
-  const auto [host, port] = meeting_place();
-  const std::string token = settings::text("HOLON_STORE_TOKEN"), where = fmt::format("{}:{}", host, port);
   const int rank = context.rank(), size = context.world_size();
+  const bool several = context.local_world_size() < size && !names_this_machine(meeting_place().host);
+  std::string token;
+  const auto [host, port] = place_to_meet(context, several, left_s(), &token);
+  const std::string where = place_text(host, port);
 
   Meeting m;
   m.store_host = host, m.store_port = port, m.token = token;
   if (rank == 0 && !settings::flag("HOLON_STORE_HOSTED"))
-    // With ranks elsewhere, all addresses: a host's own name often means the loopback one in its /etc/hosts.
-    m.server = std::make_unique<StoreServer>(context.local_world_size() < size ? "0.0.0.0" : host, port, token);
+    m.server = std::make_unique<StoreServer>(store_addresses(host, port, several, left_s()), token);
   m.client = std::make_unique<StoreClient>(host, port, token, left_s());
-  RankInfo me{static_cast<int>(getpid()), host_identity(), CoreSet::of_this_process().str(), socket_name,
-              network_address(host)};
+  const NetworkAddress address = network_address(m.client->local_address(), several);
+  RankInfo me{static_cast<int>(getpid()), host_identity(), CoreSet::of_this_process().str(), socket_name, address.ip};
   auto g = m.client->gather(kRanksKey, rank, size, encode(me), left_s());
 
   using Outcome = StoreClient::Gathered::Outcome;
@@ -87,8 +110,9 @@ Meeting meet(const Context& context, const std::string& socket_name) {
     fail_runtime(
         "the world of {} ranks did not come together at {} within {:g} s: rank {} waited, missing: {}. Start {} with "
         "the same "
-        "MASTER_ADDR, MASTER_PORT and WORLD_SIZE and their own RANK; HOLON_RENDEZVOUS_TIMEOUT_S raises the limit.",
-        size, where, limit_s, rank, list, g.missing.size() > 1 ? "them" : "it");
+        "MASTER_ADDR, MASTER_PORT and WORLD_SIZE and their own RANK{}; HOLON_RENDEZVOUS_TIMEOUT_S raises the limit.",
+        size, where, limit_s, rank, list, g.missing.size() > 1 ? "them" : "it",
+        token.empty() ? ", and on other hosts LOCAL_WORLD_SIZE and HOLON_STORE_TOKEN" : "");
   }
   if (g.outcome == Outcome::kTaken) {
     RankInfo other = decode(g.values.at(0), &layout);
@@ -124,12 +148,11 @@ Meeting meet(const Context& context, const std::string& socket_name) {
     m.hosts = {};
     return m;
   }
-  for (int r = 0; r < size; ++r)
-    if (m.ranks[static_cast<size_t>(r)].address.empty())
-      fail_runtime(
-          "the ranks of this world are on {} hosts, but rank {} on {} has no network address. Connect that host, or "
-          "start all ranks on one.",
-          known.size(), r, machine(m.ranks[static_cast<size_t>(r)].host));
+  m.address = address;
+  // By now every rank has reached the store, those of other hosts at the address that they reach this one by.
+  if (!address.sure)
+    if (auto reached = m.client->find(kStoreReachedAt, 0))
+      m.address = {*reached, "at which other hosts have reached the store", true};
   return m;
 }
 

@@ -1,6 +1,6 @@
 // A small key-value store over TCP, through which ranks find each other before anything else connects them. It is
-// served by one thread, in the launcher or in rank 0. Only clients that know the token are listened to; whoever sends
-// anything else is dropped.
+// served by one thread, in the launcher or in rank 0. Only clients that know the token are listened to, and they listen
+// to no other server (handshake.h); whoever sends anything else is dropped, and so is who says nothing for long.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,16 @@
 #include <vector>
 
 #include "holon/base/fork.h"
+#include "holon/comm/bootstrap/tcp.h"
 
 namespace holon::comm {
 
 class StoreServer {
  public:
-  // Listens at host:port; port 0 lets the system choose. A loopback host binds the loopback address alone, any other
-  // all addresses. Errors: the port is in use or may not be bound; the host has no address.
+  // Listens at all of them, which have the same port; port 0 lets the system choose one. Errors: it is in use or may
+  // not be bound.
+  StoreServer(const std::vector<Address>& at, std::string token);
+  // At the addresses of this name alone.
   StoreServer(const std::string& host, int port, std::string token);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
@@ -39,12 +42,15 @@ class StoreServer {
 
 class StoreClient {
  public:
-  // Connects, trying again until timeout_s have passed: the server may not have started yet. Errors: nobody answers in
-  // time, what answers is no store of Holon's, or it refuses the token.
+  // Connects, trying again until timeout_s have passed: the server may not have started yet, its name may not be known
+  // yet. Errors: nobody answers in time, what answers is no store of Holon's, or they do not know the same token.
   StoreClient(const std::string& host, int port, const std::string& token, double timeout_s);
   ~StoreClient();
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
+
+  // Where this side of the connection is.
+  Address local_address() const { return comm::local_address(fd_); }
 
   // Seconds that the server gets to answer; it is stopped if it takes longer, which is an error of any call.
   static constexpr double kAnswerSeconds = 10;
@@ -77,7 +83,7 @@ class StoreClient {
 
  private:
   struct Reply;
-  Reply call(const std::string& body, double timeout_s, bool greeting = false);
+  Reply call(const std::string& body, double timeout_s);
 
   const ForkMark mark_;
   std::string where_;
@@ -89,15 +95,16 @@ class StoreClient {
 // The gathering at which all ranks hand themselves in, and the key of the first failure in a world of several hosts,
 // "RANK REASON".
 inline constexpr const char *kRanksKey = "ranks", *kAbortedKey = "aborted";
+// Set by the server: its own address at which the first client from another host has come.
+inline constexpr const char* kStoreReachedAt = "store/reached_at";
 
-// The bytes on the wire, for tests that speak them. A connection begins with kStoreMagic; then come frames both ways:
-// the length of the body, 4 bytes little-endian, and the body: 1 byte of operation or status, and strings, each after
-// its 4-byte length. The first frame is kHello with the token.
-inline constexpr char kStoreMagic[8] = {'H', 'O', 'L', 'O', 'N', 's', 't', '1'};
+// The bytes on the wire, for tests that speak them. After the handshake come frames both ways: the length of the body,
+// 4 bytes little-endian, and the body: 1 byte of operation or status, and strings, each after its 4-byte length.
+inline constexpr const char* kStorePurpose = "store";
 inline constexpr uint32_t kStoreMaxFrame = 1 << 20;
-inline constexpr uint32_t kStoreMaxHello = 1 << 10;
-enum class StoreOp : uint8_t { kHello, kSet, kGet, kAdd, kGather, kWill, kLeave };
-enum class StoreStatus : uint8_t { kOk, kTimeout, kRefused, kTaken, kOtherCount, kError, kLeft };
+inline constexpr uint32_t kStoreMaxWill = 1 << 10;
+enum class StoreOp : uint8_t { kSet, kGet, kAdd, kGather, kWill, kLeave };
+enum class StoreStatus : uint8_t { kOk, kTimeout, kTaken, kOtherCount, kError, kLeft };
 std::string store_body(uint8_t first, std::span<const std::string> fields);
 
 }  // namespace holon::comm

@@ -1,5 +1,3 @@
-#include <fcntl.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -7,9 +5,9 @@
 #include <thread>
 
 #include "holon/base/blocking.h"
+#include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/inherited.h"
 #include "holon/comm/bootstrap/liveness.h"
-#include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
 
 namespace holon::comm {
@@ -17,6 +15,9 @@ namespace holon::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// One address gets this long to answer; then the name is asked for again, which may have moved.
+constexpr double kAttemptSeconds = 5;
 
 Clock::time_point after(double seconds) {
   return Clock::now() +
@@ -58,33 +59,25 @@ Io write_all(int fd, const char* from, size_t size, Clock::time_point until) {
 
 // Connected within the time, or not at all; errno says why.
 Fd connect_once(const Address& address, Clock::time_point until) {
-  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd fd = start_connect(address);
   if (!fd) return fd;
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0) {
-    if (errno != EINPROGRESS) return Fd();
-    if (!wait_ready(fd.get(), POLLOUT, until)) {
-      errno = ETIMEDOUT;
-      return Fd();
-    }
-    int error = 0;
-    socklen_t size = sizeof error;
-    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error) {
-      errno = error;
-      return Fd();
-    }
+  errno = wait_ready(fd.get(), POLLOUT, until) ? connect_error(fd.get()) : ETIMEDOUT;
+  return errno ? Fd() : std::move(fd);
+}
+
+// kGoesOn: the other side has closed the connection, or is silent.
+Handshake::State greet(int fd, const std::string& token, Clock::time_point until) {
+  Handshake handshake(Handshake::Side::kConnects, token, kStorePurpose);
+  std::string out = handshake.begin();
+  char buffer[64];
+  while (write_all(fd, out.data(), out.size(), until) == Io::kDone) {
+    out.clear();
+    if (handshake.wanted() == 0 || !wait_ready(fd, POLLIN, until)) break;
+    ssize_t n = recv(fd, buffer, std::min(sizeof buffer, handshake.wanted()), MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) break;
+    if (n > 0) handshake.take(buffer, static_cast<size_t>(n), &out);
   }
-  // Without a listener, a connection to a port of this machine may connect to itself.
-  sockaddr_storage me{}, peer{};
-  socklen_t n = sizeof me, m = sizeof peer;
-  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&me), &n) == 0 &&
-      getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &m) == 0 && n == m && std::memcmp(&me, &peer, n) == 0) {
-    errno = ECONNREFUSED;
-    return Fd();
-  }
-  int one = 1;
-  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  return fd;
+  return handshake.state();
 }
 
 }  // namespace
@@ -95,42 +88,52 @@ struct StoreClient::Reply {
 };
 
 StoreClient::StoreClient(const std::string& host, int port, const std::string& token, double timeout_s)
-    : where_(fmt::format("{}:{}", host, port)) {
+    : where_(place_text(host, port)) {
+  using State = Handshake::State;
   const auto until = after(timeout_s);
-  const Address address = resolve(host, port);
   auto pause = std::chrono::microseconds(500);
-  Fd fd;
-  while (!(fd = connect_once(address, until))) {
-    int error = errno;
+  for (std::string why;;) {
+    const auto addresses = resolve(host, port, &why);
+    if (addresses.empty()) why = "the name has no network address: " + why;
+    for (const Address& address : addresses) {
+      Fd fd = connect_once(address, std::min(until, after(kAttemptSeconds)));
+      if (!fd) {
+        why = strerror(errno);
+        continue;
+      }
+      switch (greet(fd.get(), token, std::min(until, after(kAnswerSeconds)))) {
+        case State::kDone:
+          fd_ = fd.release();
+          close_in_children(fd_);
+          keep_alive(fd_, heartbeat_limit_s());
+          return;
+        case State::kRefused:
+          fail_runtime("the store at {} refused this rank: its token is another one. Another program may meet at this "
+                       "port; choose another MASTER_PORT, or set the same HOLON_STORE_TOKEN on all ranks.",
+                       where_);
+        case State::kStranger:
+          fail_runtime("what listens at {} is no store of Holon's. Choose another MASTER_PORT.", where_);
+        // A store that strangers crowd may have closed the connection to make room.
+        case State::kGoesOn: why = "it closed the connection before it said a word";
+      }
+    }
     if (Clock::now() + pause > until)
       fail_runtime(
           "no store answers at {} ({}) within {:.3g} s. Rank 0 or the launcher serves it: check that rank 0 has "
-          "started and that "
-          "MASTER_ADDR and MASTER_PORT are the same everywhere; HOLON_RENDEZVOUS_TIMEOUT_S raises the limit.",
-          where_, strerror(error), timeout_s);
+          "started and that MASTER_ADDR and MASTER_PORT are the same everywhere; HOLON_RENDEZVOUS_TIMEOUT_S "
+          "raises the limit.",
+          where_, why, timeout_s);
     if (auto poll = blocking_hooks().poll) poll();
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(50'000));
   }
-  fd_ = fd.get();
-  std::string hello[] = {token};
-  write_all(fd_, kStoreMagic, sizeof kStoreMagic, until);
-  Reply reply = call(store_body(static_cast<uint8_t>(StoreOp::kHello), hello), kAnswerSeconds, true);
-  if (reply.status != StoreStatus::kOk)
-    fail_runtime("the store at {} refused this rank: its token is another one. Another program may meet at this port; "
-                 "choose another "
-                 "MASTER_PORT, or set the same HOLON_STORE_TOKEN on all ranks.",
-                 where_);
-  close_in_children(fd_);
-  keep_alive(fd_, heartbeat_limit_s());
-  fd.release();
 }
 
 StoreClient::~StoreClient() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, bool greeting) {
+StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s) {
   if (mark_.inherited())
     fail_runtime("process {} was forked from one that is connected to the store at {}; only that one asks it.",
                  getpid(), where_);
@@ -142,22 +145,16 @@ StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s, 
   frame += body;
   char head[4];
   std::string answer;
-  auto stranger = [&] {
-    fail_runtime("what listens at {} is no store of Holon's, or has just ended. Choose another MASTER_PORT, or read "
-                 "rank 0's output.",
-                 where_);
-  };
   Io io = broken_ ? Io::kLate : write_all(fd_, frame.data(), frame.size(), until);
   // What an ending server has said may be there though nothing can be sent any more.
   if (io != Io::kLate) io = read_all(fd_, head, sizeof head, until);
   if (io == Io::kDone) {
     uint32_t size = get_u32(head);
     // A complete gathering is as long as all its values.
-    if (size == 0 || size > (64u << 20)) stranger();
+    if (size == 0 || size > (64u << 20)) fail_runtime("the store at {} sent an answer of {} bytes.", where_, size);
     answer.resize(size);
     io = read_all(fd_, answer.data(), size, until);
   }
-  if (io != Io::kDone && greeting) stranger();
   broken_ |= io != Io::kDone;
   if (io == Io::kLate)
     fail_runtime("the store at {} does not answer: rank 0 or the launcher, which serves it, is stopped.", where_);

@@ -1,4 +1,4 @@
-#include <fcntl.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
@@ -10,9 +10,9 @@
 #include <climits>
 #include <map>
 
+#include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/inherited.h"
 #include "holon/comm/bootstrap/liveness.h"
-#include "holon/comm/bootstrap/socket.h"
 #include "holon/comm/bootstrap/store.h"
 
 namespace holon::comm {
@@ -22,6 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxConnections = 4096;
+constexpr int kAtOnce = 64;          // connections accepted before the others are served
 constexpr size_t kMaxUnknown = 256;  // connections that have not shown the token
 constexpr size_t kMaxWaiters = 1 << 16;
 constexpr size_t kMaxUnsent = 128 << 20;  // bytes for one client that does not read
@@ -34,13 +35,6 @@ std::optional<T> to_number(const std::string& s) {
   auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), v);
   if (error != std::errc() || end != s.data() + s.size()) return std::nullopt;
   return v;
-}
-
-bool same_token(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
 }
 
 }  // namespace
@@ -58,9 +52,9 @@ std::string store_body(uint8_t first, std::span<const std::string> fields) {
 // limit.
 class StoreServer::Loop {
  public:
-  Loop(Fd listener, std::string token)
-      : listener_(std::move(listener)), token_(std::move(token)), stop_(eventfd(0, EFD_CLOEXEC)) {
-    close_in_children(listener_.get());
+  Loop(std::vector<Fd> listeners, std::string token)
+      : listeners_(std::move(listeners)), token_(std::move(token)), stop_(eventfd(0, EFD_CLOEXEC)) {
+    for (const Fd& listener : listeners_) close_in_children(listener.get());
   }
 
   void stop() {
@@ -71,18 +65,21 @@ class StoreServer::Loop {
   void run() {
     std::vector<pollfd> polled;
     for (;;) {
-      polled = {{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+      polled = {{stop_.get(), POLLIN, 0}};
+      for (const Fd& listener : listeners_) polled.push_back({listener.get(), POLLIN, 0});
       for (auto& [id, c] : connections_)
         polled.push_back({c.fd.get(), static_cast<short>(c.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
       if (poll(polled.data(), polled.size(), poll_ms()) < 0 && errno != EINTR) return;
       if (polled[0].revents) return say_goodbye();
-      size_t i = 2;
+      size_t i = 1 + listeners_.size();
       std::vector<uint64_t> gone;
       for (auto& [id, c] : connections_) {
         if (short events = polled[i++].revents; events && !serve(id, c, events)) gone.push_back(id);
       }
       for (uint64_t id : gone) drop(id);
-      if (polled[1].revents) accept_one();
+      for (size_t l = 0; l < listeners_.size(); ++l)
+        for (int n = 0; polled[1 + l].revents && n < kAtOnce && accept_one(listeners_[l].get()); ++n) {
+        }
       expire();
     }
   }
@@ -97,10 +94,11 @@ class StoreServer::Loop {
  private:
   struct Connection {
     Fd fd;
+    std::optional<Handshake> handshake;  // until the client has shown that it knows the token
     std::string in, out;
-    bool greeted = false, known = false, closing = false;
     std::string will_key, will;  // what is set when it ends
     Clock::time_point since = Clock::now();
+    bool known() const { return !handshake; }
   };
   struct Waiter {
     uint64_t connection;
@@ -122,38 +120,51 @@ class StoreServer::Loop {
     auto next = Clock::time_point::max();
     for (auto& w : waiters_) next = std::min(next, w.until);
     for (auto& [id, c] : connections_)
-      if (!c.known) next = std::min(next, c.since + kHelloTime);
+      if (!c.known()) next = std::min(next, c.since + kHelloTime);
     if (next == Clock::time_point::max()) return -1;
     auto ms = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
     return static_cast<int>(std::clamp<int64_t>(ms, 0, 60'000));
   }
 
-  // Strangers must not keep ranks out: where there are too many of them, or no descriptor is left, the oldest goes.
-  void accept_one() {
-    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd && (errno == EMFILE || errno == ENFILE) && !drop_oldest_unknown()) {
+  // Strangers must not keep ranks out: where there are too many of them, or no descriptor is left, one of them goes.
+  // False: nobody waits at the door, or nobody more can be let in.
+  bool accept_one(int listener) {
+    Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd && (errno == EMFILE || errno == ENFILE) && !drop_a_stranger()) {
       // Nobody can be let go; the ones that wait at the door are asked again in a moment.
       timespec pause{0, 10'000'000};
       nanosleep(&pause, nullptr);
     }
-    if (!fd || connections_.size() >= kMaxConnections) return;
-    if (unknown() >= kMaxUnknown) drop_oldest_unknown();
+    if (!fd) return false;
+    if (unknown() >= kMaxUnknown || connections_.size() >= kMaxConnections) drop_a_stranger();
+    if (connections_.size() >= kMaxConnections) return true;
     int one = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     close_in_children(fd.get());
     keep_alive(fd.get(), heartbeat_s_);
-    connections_[next_id_++].fd = std::move(fd);
+    Connection& c = connections_[next_id_++];
+    c.fd = std::move(fd);
+    c.handshake.emplace(Handshake::Side::kListens, token_, kStorePurpose);
+    return true;
   }
 
   size_t unknown() const {
     return static_cast<size_t>(
-        std::count_if(connections_.begin(), connections_.end(), [](const auto& c) { return !c.second.known; }));
+        std::count_if(connections_.begin(), connections_.end(), [](const auto& c) { return !c.second.known(); }));
   }
 
-  bool drop_oldest_unknown() {
-    auto oldest = std::find_if(connections_.begin(), connections_.end(), [](const auto& c) { return !c.second.known; });
-    if (oldest == connections_.end()) return false;
-    drop(oldest->first);
+  // The oldest of those that have not even begun as a rank does, else the oldest.
+  bool drop_a_stranger() {
+    auto found = connections_.end();
+    for (auto c = connections_.begin(); c != connections_.end(); ++c) {
+      if (c->second.known()) continue;
+      if (found == connections_.end()) found = c;
+      if (c->second.handshake->greeted()) continue;
+      found = c;
+      break;
+    }
+    if (found == connections_.end()) return false;
+    drop(found->first);
     return true;
   }
 
@@ -162,25 +173,30 @@ class StoreServer::Loop {
     if (events & POLLOUT && !flush(c)) return false;
     if (!(events & (POLLIN | POLLHUP | POLLERR))) return true;
     char buffer[65536];
-    ssize_t n = read(c.fd.get(), buffer, sizeof buffer);
+    ssize_t n = read(c.fd.get(), buffer, c.known() ? sizeof buffer : c.handshake->wanted());
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
-    if (n < 0 || c.closing) return true;
+    if (n < 0) return true;
+    if (!c.known()) return greet(c, buffer, static_cast<size_t>(n));
     c.in.append(buffer, static_cast<size_t>(n));
-    if (!c.greeted) {
-      size_t have = std::min(c.in.size(), sizeof kStoreMagic);
-      if (std::memcmp(c.in.data(), kStoreMagic, have) != 0) return false;
-      if (have < sizeof kStoreMagic) return true;
-      c.in.erase(0, have);
-      c.greeted = true;
-    }
-    while (c.in.size() >= 4 && !c.closing) {
+    while (c.in.size() >= 4) {
       uint32_t size = get_u32(c.in.data());
-      if (size == 0 || size > (c.known ? kStoreMaxFrame : kStoreMaxHello)) return false;
+      if (size == 0 || size > kStoreMaxFrame) return false;
       if (c.in.size() < 4 + size) break;
       std::string body = c.in.substr(4, size);
       c.in.erase(0, 4 + size);
       if (!request(id, c, body)) return false;
     }
+    return true;
+  }
+
+  bool greet(Connection& c, const char* data, size_t size) {
+    auto state = c.handshake->take(data, size, &c.out);
+    if (!flush(c) || (state != Handshake::State::kDone && state != Handshake::State::kGoesOn)) return false;
+    if (state == Handshake::State::kGoesOn) return true;
+    c.handshake.reset();
+    const Address here = local_address(c.fd.get());
+    if (!here.loopback() && here.ip() != peer_address(c.fd.get()).ip() && !peek(kStoreReachedAt))
+      store(kStoreReachedAt, here.ip());
     return true;
   }
 
@@ -194,12 +210,6 @@ class StoreServer::Loop {
       at += 4 + size;
     }
     auto op = static_cast<StoreOp>(body[0]);
-    if (!c.known) {
-      if (op != StoreOp::kHello || f.size() != 1) return false;
-      c.known = same_token(f[0], token_);
-      c.closing = !c.known;
-      return reply(c, c.known ? StoreStatus::kOk : StoreStatus::kRefused, {}) && c.known;
-    }
     switch (op) {
       case StoreOp::kSet: return f.size() == 2 && set(c, f[0], f[1]);
       case StoreOp::kGet: return f.size() == 2 && get(id, c, f[0], to_number<int64_t>(f[1]));
@@ -208,7 +218,7 @@ class StoreServer::Loop {
         return f.size() == 5 &&
             gather(id, c, f[0], to_number<int>(f[1]), to_number<int>(f[2]), f[3], to_number<int64_t>(f[4]));
       case StoreOp::kWill:
-        if (f.size() != 2 || f[0].size() + f[1].size() > kStoreMaxHello) return false;
+        if (f.size() != 2 || f[0].size() + f[1].size() > kStoreMaxWill) return false;
         c.will_key = f[0], c.will = f[1];
         return reply(c, StoreStatus::kOk, {});
       case StoreOp::kLeave: return f.size() == 3 && leave(c, f[0], to_number<int>(f[1]), f[2]);
@@ -322,7 +332,7 @@ class StoreServer::Loop {
     for (auto& [id, c] : connections_) {
       const bool gathers =
           std::any_of(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.connection == id; });
-      if (c.known && !gathers) reply(c, StoreStatus::kTimeout, {});
+      if (c.known() && !gathers) reply(c, StoreStatus::kTimeout, {});
     }
   }
 
@@ -366,7 +376,7 @@ class StoreServer::Loop {
     });
     std::vector<uint64_t> silent;
     for (auto& [id, c] : connections_)
-      if (!c.known && c.since + kHelloTime <= now) silent.push_back(id);
+      if (!c.known() && c.since + kHelloTime <= now) silent.push_back(id);
     for (uint64_t id : silent) drop(id);
   }
 
@@ -385,7 +395,7 @@ class StoreServer::Loop {
     if (!peek(key) && store(key, value)) answer_gets(key, value);
   }
 
-  Fd listener_;
+  std::vector<Fd> listeners_;
   const std::string token_;
   Fd stop_;
   const double heartbeat_s_ = heartbeat_limit_s();
@@ -398,34 +408,31 @@ class StoreServer::Loop {
   std::map<std::string, std::string> values_;
 };
 
-StoreServer::StoreServer(const std::string& host, int port, std::string token) {
-  Address address = resolve(host, port);
-  if (!address.loopback) {
-    // MASTER_ADDR may be an address that this machine knows under another name (a bridge, a load balancer): listen on
-    // all.
-    if (address.storage.ss_family == AF_INET)
-      reinterpret_cast<sockaddr_in*>(&address.storage)->sin_addr.s_addr = htonl(INADDR_ANY);
-    else
-      reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr = in6addr_any;
-  }
-  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  int one = 1;
-  if (fd) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (!fd || bind(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), address.size) != 0 ||
-      listen(fd.get(), 1024) != 0) {
-    if (errno == EADDRINUSE)
+StoreServer::StoreServer(const std::string& host, int port, std::string token)
+    : StoreServer(resolve_within(host, port, 0), std::move(token)) {}
+
+StoreServer::StoreServer(const std::vector<Address>& at, std::string token) {
+  std::vector<Fd> listeners;
+  for (Address address : at) {
+    if (!listeners.empty()) address.set_port(port_);
+    Fd fd = listen_tcp(address);
+    // Not every machine speaks IPv6; "all addresses" are then those of IPv4.
+    if (!fd && errno != EADDRINUSE && address.ip() == "::") {
+      address = resolve_within("0.0.0.0", address.port(), 0)[0];
+      fd = listen_tcp(address);
+    }
+    if (!fd && errno == EADDRINUSE)
       fail_runtime("port {} of {} is in use: another program, or an earlier run of this one, meets there. Choose "
                    "another port with "
                    "MASTER_PORT (the launcher's --master_port), on all ranks.",
-                   port, host);
-    fail_runtime("the store cannot listen at {}:{}: {}. Set MASTER_ADDR and MASTER_PORT to an address of this machine.",
-                 host, port, strerror(errno));
+                   address.port(), address.ip());
+    if (!fd)
+      fail_runtime("the store cannot listen at {}: {}. Set MASTER_ADDR and MASTER_PORT to an address of this machine.",
+                   address.str(), strerror(errno));
+    port_ = local_address(fd.get()).port();
+    listeners.push_back(std::move(fd));
   }
-  socklen_t size = sizeof address.storage;
-  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), &size);
-  port_ = ntohs(address.storage.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port
-                                                     : reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port);
-  loop_ = std::make_unique<Loop>(std::move(fd), std::move(token));
+  loop_ = std::make_unique<Loop>(std::move(listeners), std::move(token));
   // Signals are for the program's own threads.
   sigset_t all, before;
   sigfillset(&all);

@@ -5,15 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "holon/comm/bootstrap/store.h"
+#include "holon/comm/bootstrap/rendezvous.h"
 #include "holon/comm/net/network.h"
-#include "holon/comm/world.h"
 
 namespace holon::comm {
 
-// Connects this rank with every rank of every other host, through the store. Collective over the world. Errors: they do
-// not reach each other within timeout_s; what trouble, which is asked now and then, says.
-std::unique_ptr<Network> connect_network(int rank, const Hosts& hosts, const std::string& address, StoreClient& store,
-                                         double timeout_s, const std::function<std::string()>& trouble);
+// Connects this rank with every rank of every other host; all show that they know the token. Collective over the world.
+// Errors: they do not reach each other within timeout_s; what trouble, which is asked now and then, says.
+std::unique_ptr<Network> connect_network(int rank, const Meeting& meeting, double timeout_s,
+                                         const std::function<std::string()>& trouble);
 
 }  // namespace holon::comm

@@ -6,12 +6,17 @@
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -20,10 +25,8 @@
 #include "holon/base/error.h"
 #include "holon/comm/bootstrap/inherited.h"
 #include "holon/comm/bootstrap/liveness.h"
-#include "holon/comm/bootstrap/socket.h"
-#include "holon/comm/bootstrap/store.h"
+#include "holon/comm/bootstrap/tcp.h"
 #include "holon/comm/net/network.h"
-#include "holon/comm/world.h"
 
 namespace holon::comm {
 
@@ -116,33 +119,49 @@ class Ticker {
   std::thread thread_;
 };
 
-// While ranks connect: Gloo waits for a peer to its own limit, unless its connections are closed meanwhile.
-class Impatience {
+// Gloo takes whoever connects first to a pair's port for the peer, and lets nobody hand it a connection. So each pair
+// is connected with this process itself, at the loopback address, and then the connection whose other end has proved
+// who it is takes that one's place, under the same number.
+class StandIn {
  public:
-  Impatience(gloo::transport::Context& context, const Network::Transit::Trouble& trouble)
-      : thread_([this, &context, &trouble] {
-          leave_host_language();
-          for (std::unique_lock lock(mutex_); !changed_.wait_for(lock, kTick, [&] { return ended_; });) {
-            if (trouble().empty()) continue;
-            for (int r = 0; r < context.size; ++r)
-              if (r != context.rank && context.getPair(r)) context.getPair(r)->close();
-          }
-        }) {}
-  ~Impatience() {
-    {
-      std::scoped_lock lock(mutex_);
-      ended_ = true;
+  explicit StandIn(gloo::transport::Pair& pair) {
+    const tcp::Address gloos(pair.address().bytes());
+    Address at;
+    at.storage = gloos.getSockaddr();
+    at.size = at.ipv4() ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    end_ = start_connect(at);
+    pollfd ready{end_.get(), POLLOUT, 0};
+    if (!end_ || poll(&ready, 1, 5000) != 1 || connect_error(end_.get()) != 0) return;
+    // Later versions have one port for all pairs, which are told apart by a number.
+    if (auto number = gloos.getSeq(); number != tcp::Address::kSequenceNumberUnset)
+      if (send(end_.get(), &number, sizeof number, MSG_NOSIGNAL) != sizeof number) return;
+    // The side with the lower address waits, and does not connect itself.
+    Address highest = at;
+    if (at.ipv4())
+      reinterpret_cast<sockaddr_in&>(highest.storage).sin_addr.s_addr = INADDR_BROADCAST;
+    else
+      std::memset(&reinterpret_cast<sockaddr_in6&>(highest.storage).sin6_addr, 0xff, sizeof(in6_addr));
+    pair.connect(tcp::Address(reinterpret_cast<sockaddr*>(&highest.storage), highest.size).bytes());
+    const std::string mine = local_address(end_.get()).str();
+    for (auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      const int fd = std::atoi(entry.path().filename().c_str());
+      if (const Address peer = peer_address(fd); peer.is_ip() && peer.str() == mine) gloos_ = fd;
     }
-    changed_.notify_one();
-    thread_.join();
+  }
+  // False: somebody else came first.
+  explicit operator bool() const { return gloos_ >= 0; }
+
+  // Returns the number.
+  int replace(gloo::transport::Pair& pair, tcp::Device& device, Fd connection) {
+    if (dup3(connection.get(), gloos_, O_CLOEXEC) < 0)
+      fail_runtime("a connection cannot be handed over to Gloo: {}", strerror(errno));
+    device.registerDescriptor(gloos_, EPOLLIN, &dynamic_cast<tcp::Handler&>(pair));
+    return gloos_;
   }
 
  private:
-  static constexpr auto kTick = std::chrono::milliseconds(50);
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ended_ = false;
-  std::thread thread_;
+  Fd end_;
+  int gloos_ = -1;
 };
 
 // A connection, as the system knows it: Gloo keeps its sockets to itself, and may close one at any time.
@@ -156,73 +175,36 @@ struct Socket {
   }
 };
 
-bool same_place(const sockaddr_storage& a, const sockaddr_storage& b) {
-  if (a.ss_family != b.ss_family) return false;
-  if (a.ss_family == AF_INET) {
-    auto &x = reinterpret_cast<const sockaddr_in&>(a), &y = reinterpret_cast<const sockaddr_in&>(b);
-    return x.sin_port == y.sin_port && x.sin_addr.s_addr == y.sin_addr.s_addr;
-  }
-  auto &x = reinterpret_cast<const sockaddr_in6&>(a), &y = reinterpret_cast<const sockaddr_in6&>(b);
-  return a.ss_family == AF_INET6 && x.sin6_port == y.sin6_port && IN6_ARE_ADDR_EQUAL(&x.sin6_addr, &y.sin6_addr);
-}
-
 class GlooNetwork final : public Network {
  public:
-  GlooNetwork(int rank, const Hosts& hosts, const std::string& address, StoreClient& store, double timeout_s,
-              const Transit::Trouble& trouble) {
-    const int size = static_cast<int>(hosts.of_rank.size());
-    auto host = [&](int r) { return hosts.of_rank[static_cast<size_t>(r)]; };
-    tcp::attr attr;
-    attr.hostname = address;
-    auto stage = fmt::format("cannot listen at {}", address);
-    const auto start = std::chrono::steady_clock::now();
-    auto left_s = [&] {
-      return std::max(1.0, timeout_s - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    };
+  GlooNetwork(int rank, int size, const std::string& address, std::map<int, Fd>* connections, double timeout_s) {
     try {
       NoBrokenPipe quiet;  // its thread inherits that
-      device_ = tcp::CreateDevice(attr);
-      context_ = device_->createContext(rank, size);
-      // Gloo waits five times as long for a connection. Waits for messages have their own limit.
-      context_->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 200)));
-      std::string addresses;
-      for (int r = 0; r < size; ++r) {
-        if (host(r) == host(rank)) continue;
-        auto bytes = context_->createPair(r)->address().bytes();
-        put_u32(addresses, static_cast<uint32_t>(r));
-        put_u32(addresses, static_cast<uint32_t>(bytes.size()));
-        addresses.append(bytes.begin(), bytes.end());
-      }
-      store.set(fmt::format("net/{}", rank), addresses);
-      Impatience impatience(*context_, trouble);
-      std::vector<std::pair<int, sockaddr_storage>> listening, reached;  // of a connection, one end or the other
-      for (int r = 0; r < size; ++r) {
-        if (host(r) == host(rank)) continue;
-        stage = fmt::format("rank {} on {} is not reached", r, hosts.names[static_cast<size_t>(host(r))]);
-        std::string theirs = store.get(fmt::format("net/{}", r), left_s(), trouble);
-        for (size_t at = 0; at + 8 <= theirs.size();) {
-          uint32_t to = get_u32(theirs.data() + at), bytes = get_u32(theirs.data() + at + 4);
-          at += 8;
-          if (to == static_cast<uint32_t>(rank) && at + bytes <= theirs.size()) {
-            const std::vector<char> there(theirs.begin() + static_cast<int64_t>(at),
-                                          theirs.begin() + static_cast<int64_t>(at + bytes));
-            auto& pair = *context_->getPair(r);
-            listening.emplace_back(r, tcp::Address(pair.address().bytes()).getSockaddr());
-            reached.emplace_back(r, tcp::Address(there).getSockaddr());
-            pair.connect(there);
-          }
-          at += bytes;
+      device_ = make_device(address);
+      std::map<int, StandIn> stand_ins;
+      for (int tries = 0; stand_ins.size() < connections->size(); ++tries) {
+        if (tries == 100) fail_runtime("other programs of this host connect to each of its ports at once");
+        stand_ins.clear();
+        context_ = device_->createContext(rank, size);
+        // Gloo waits five times as long for a connection. Waits for messages have their own limit.
+        context_->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 200)));
+        for (auto& [peer, connection] : *connections) {
+          StandIn stand_in(*context_->createPair(peer));
+          if (!stand_in) break;
+          stand_ins.emplace(peer, std::move(stand_in));
         }
       }
-      if (const std::string why = trouble(); !why.empty()) fail_runtime("{}", why);
-      find_sockets(listening, reached);
-    } catch (const Error&) {
-      throw;
+      const double limit_s = heartbeat_limit_s();
+      for (auto& [peer, stand_in] : stand_ins) {
+        const int fd = stand_in.replace(*context_->getPair(peer), *device_, std::move(connections->at(peer)));
+        struct stat is {};
+        fstat(fd, &is);
+        sockets_.push_back({peer, fd, is.st_ino});
+        close_in_children(fd);
+        keep_alive(fd, limit_s, false);
+      }
     } catch (const std::exception& e) {
-      if (const std::string why = trouble(); !why.empty()) fail_runtime("{}", why);
-      fail_runtime("rank {} at {}: {} over the network: {}. See that the hosts reach each other on all ports of that "
-                   "network; HOLON_NET_INTERFACE names another interface.",
-                   rank, address, stage, e.what());
+      fail_runtime("rank {} at {} cannot use the network: {}.", rank, address, e.what());
     }
   }
 
@@ -237,31 +219,18 @@ class GlooNetwork final : public Network {
   }
 
  private:
-  using Places = std::vector<std::pair<int, sockaddr_storage>>;
-
-  // Which of the process's sockets are the connections: one end of each is where a pair has listened.
-  void find_sockets(const Places& listening, const Places& reached) {
-    const double limit_s = heartbeat_limit_s();
-    auto rank_at = [](const Places& places, const sockaddr_storage& place) {
-      auto found = std::find_if(places.begin(), places.end(), [&](auto& p) { return same_place(p.second, place); });
-      return found == places.end() ? -1 : found->first;
-    };
-    std::error_code error;
-    for (auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-      const int fd = std::atoi(entry.path().filename().c_str());
-      sockaddr_storage here{}, there{};
-      socklen_t n = sizeof here, m = sizeof there;
-      struct stat is {};
-      if (fstat(fd, &is) != 0 || !S_ISSOCK(is.st_mode) ||
-          getsockname(fd, reinterpret_cast<sockaddr*>(&here), &n) != 0 ||
-          getpeername(fd, reinterpret_cast<sockaddr*>(&there), &m) != 0)
-        continue;
-      const int rank = std::max(rank_at(listening, here), rank_at(reached, there));
-      if (rank < 0) continue;
-      sockets_.push_back({rank, fd, is.st_ino});
-      close_in_children(fd);
-      keep_alive(fd, limit_s, false);
+  // A pair's port is open for a moment: at an address that other hosts do not reach, where this one has such.
+  static std::shared_ptr<tcp::Device> make_device(const std::string& address) {
+    std::shared_ptr<gloo::transport::Device> device;
+    tcp::attr attr;
+    attr.hostname = "127.0.0.1";
+    try {
+      device = tcp::CreateDevice(attr);
+    } catch (const std::exception&) {
+      attr.hostname = address;
+      device = tcp::CreateDevice(attr);
     }
+    return std::dynamic_pointer_cast<tcp::Device>(device);
   }
 
   class Flight final : public Transit {
@@ -325,7 +294,7 @@ class GlooNetwork final : public Network {
     std::vector<Posted> posted_;
   };
 
-  std::shared_ptr<gloo::transport::Device> device_;
+  std::shared_ptr<tcp::Device> device_;
   std::shared_ptr<gloo::transport::Context> context_;
   std::vector<Socket> sockets_;
   Ticker ticker_;
@@ -333,9 +302,9 @@ class GlooNetwork final : public Network {
 
 }  // namespace
 
-extern "C" Network* holon_connect_gloo(int rank, const Hosts* hosts, const char* address, StoreClient* store,
-                                       double timeout_s, const std::function<std::string()>* trouble) {
-  return new GlooNetwork(rank, *hosts, address, *store, timeout_s, *trouble);
+extern "C" Network* holon_gloo_network(int rank, int size, const char* address, std::map<int, Fd>* connections,
+                                       double timeout_s) {
+  return new GlooNetwork(rank, size, address, connections, timeout_s);
 }
 
 }  // namespace holon::comm

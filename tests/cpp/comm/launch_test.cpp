@@ -274,6 +274,23 @@ TEST(Launch, WrongArguments) {
   EXPECT_HAS(says({"--nnodes", "2", "--node_rank", "2", "true"}), "machines are counted from 0");
 }
 
+TEST(Launch, AMachineThatDoesNotKnowTheToken) {
+  const auto node = [](const char* rank) {
+    return launch({"--nnodes", "2", "--node_rank", rank, "--master_addr", "192.0.2.1", "--master_port",
+                   std::to_string(free_port()), "true"});
+  };
+  const std::map<std::string, std::string> none = {{"HOLON_STORE_TOKEN", ""}, {"HOLON_STORE_TOKEN_FILE", ""}};
+  Process p(node("1"), none);
+  EXPECT_EQ(p.wait(), 2);
+  EXPECT_HAS(p.output(), "machine 1 of 2 does not know the token that the machines share. Set HOLON_STORE_TOKEN");
+  Process first(node("0"), none);
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  EXPECT_HAS(first.output(), "start the launchers of the other machines with HOLON_STORE_TOKEN=");
+  Process told(node("0"), {{"HOLON_STORE_TOKEN", "secret"}});
+  EXPECT_EQ(told.wait(), 0);
+  EXPECT_EQ(told.output().find("secret"), std::string::npos) << told.output();
+}
+
 TEST(Launch, ScriptsRunByTheInterpreter) {
   char name[] = "/tmp/holon-test-XXXXXX.py";
   int fd = mkstemps(name, 3);

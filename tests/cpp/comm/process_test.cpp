@@ -194,6 +194,22 @@ TEST(Rendezvous, DifferentWorldSizes) {
   }
 }
 
+// 192.0.2.1 is nobody's address. It is said at once, and not when the rendezvous has timed out.
+TEST(Rendezvous, SeveralHostsWithoutAToken) {
+  World several(2, "meet", {{"MASTER_ADDR", "192.0.2.1"}, {"LOCAL_WORLD_SIZE", "1"}});
+  for (auto& r : several.ranks) {
+    EXPECT_EQ(r->wait(), 1);
+    EXPECT_HAS(r->output(), "ranks on several hosts need a token");
+    EXPECT_HAS(r->output(), "HOLON_STORE_TOKEN");
+    EXPECT_LT(r->seconds(), 50);
+  }
+  World elsewhere(2, "meet", {{"MASTER_ADDR", "192.0.2.1"}});
+  for (auto& r : elsewhere.ranks) {
+    EXPECT_EQ(r->wait(), 1);
+    EXPECT_HAS(r->output(), "MASTER_ADDR \"192.0.2.1\" is no address of this host (it has ");
+  }
+}
+
 TEST(Rendezvous, WrongToken) {
   World w(0, "");
   w.start(0, 2, "meet", {{"HOLON_STORE_TOKEN", "blue"}});

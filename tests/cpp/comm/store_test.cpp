@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "holon/base/error.h"
+#include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/store.h"
 
 namespace holon::comm {
@@ -23,22 +25,43 @@ struct Store {
   }
 };
 
-// A raw connection that sends these bytes; true: the server has closed it within a second.
-bool dropped_after(int port, const std::string& bytes) {
-  int fd = socket(AF_INET, SOCK_STREAM, 0);
+int connected(int port) {
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in a{};
   a.sin_family = AF_INET;
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   a.sin_port = htons(static_cast<uint16_t>(port));
-  if (connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0) return false;
-  timeval limit{1, 0};
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+  timeval limit{20, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  if (send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return true;
-  char buffer[256];
-  ssize_t n;
-  while ((n = recv(fd, buffer, sizeof buffer, 0)) > 0) {
+  return fd;
+}
+
+// Greets as a client does. False: the server has closed the connection, or says that the token is wrong.
+bool greet(int fd, const std::string& token) {
+  Handshake handshake(Handshake::Side::kConnects, token, kStorePurpose);
+  std::string out = handshake.begin();
+  char buffer[64];
+  while (handshake.state() == Handshake::State::kGoesOn) {
+    if (send(fd, out.data(), out.size(), MSG_NOSIGNAL) < 0) return false;
+    out.clear();
+    ssize_t n = recv(fd, buffer, handshake.wanted(), 0);
+    if (n <= 0) return false;
+    handshake.take(buffer, static_cast<size_t>(n), &out);
   }
-  bool closed = n == 0 || errno == ECONNRESET;
+  return handshake.state() == Handshake::State::kDone;
+}
+
+// Sends these bytes; true: the server has closed the connection. With a token, it is greeted first.
+bool dropped_after(int port, const std::string& bytes, std::optional<std::string> token = std::nullopt) {
+  int fd = connected(port);
+  if (token) greet(fd, *token);
+  bool closed = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0;
+  char buffer[256];
+  ssize_t n = 0;
+  while (!closed && (n = recv(fd, buffer, sizeof buffer, 0)) > 0) {
+  }
+  closed = closed || n == 0 || errno == ECONNRESET;
   close(fd);
   return closed;
 }
@@ -47,11 +70,6 @@ std::string frame(const std::string& body) {
   std::string f;
   for (int i = 0; i < 4; ++i) f.push_back(static_cast<char>(body.size() >> 8 * i));
   return f + body;
-}
-
-std::string hello(const std::string& token) {
-  std::string field[] = {token};
-  return std::string(kStoreMagic, sizeof kStoreMagic) + frame(store_body(static_cast<uint8_t>(StoreOp::kHello), field));
 }
 
 TEST(Store, SetGetAdd) {
@@ -158,7 +176,7 @@ TEST(Store, WrongTokenIsRefused) {
       EXPECT_NE(std::string(e.what()).find("its token is another one"), std::string::npos) << e.what();
     }
   }
-  EXPECT_TRUE(dropped_after(s.server.port(), hello("wrong")));
+  EXPECT_TRUE(dropped_after(s.server.port(), "", "wrong"));
 }
 
 TEST(Store, StrangersAreDroppedAndTheOthersServed) {
@@ -167,41 +185,28 @@ TEST(Store, StrangersAreDroppedAndTheOthersServed) {
   const int port = s.server.port();
   std::string set_fields[] = {"k", "stolen"};
   std::string set = frame(store_body(static_cast<uint8_t>(StoreOp::kSet), set_fields));
-  const std::string magic(kStoreMagic, sizeof kStoreMagic);
+  const std::string hello = Handshake(Handshake::Side::kConnects, "secret", kStorePurpose).begin();
   for (const std::string& bytes :
-       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\x16\x03\x01", 3), magic + set,
-        magic + std::string("\xff\xff\xff\xff", 4), magic + std::string("\0\0\0\0", 4), magic + frame("\x09"),
-        hello("secret") + std::string("\xff\xff\xff\x7f", 4), hello("secret") + frame("\x63"),
-        hello("secret") + frame(std::string("\x01\xff\xff\xff\xff", 5)),
-        hello("secret") + frame(store_body(static_cast<uint8_t>(StoreOp::kGet), set_fields))})
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\x16\x03\x01", 3), set, hello + set + set,
+        hello + std::string(32, '\xff'), hello + hello, std::string(44, '\0')})
     EXPECT_TRUE(dropped_after(port, bytes));
+  for (const std::string& bytes :
+       {std::string("\xff\xff\xff\x7f", 4), frame("\x63"), frame(std::string("\x01\xff\xff\xff\xff", 5)),
+        frame(store_body(static_cast<uint8_t>(StoreOp::kGet), set_fields)), std::string("\0\0\0\0", 4)})
+    EXPECT_TRUE(dropped_after(port, bytes, "secret"));
   std::mt19937 random(7);
   for (int i = 0; i < 200; ++i) {
-    std::string bytes = i % 2 ? hello("secret") : magic;
+    std::string bytes = i % 4 < 2 ? "" : hello;
     for (int n = static_cast<int>(random() % 300); n > 0; --n) bytes.push_back(static_cast<char>(random()));
     bytes += std::string(8, '\xff');
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in a{};
-    a.sin_family = AF_INET;
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    a.sin_port = htons(static_cast<uint16_t>(port));
-    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+    int fd = connected(port);
+    if (i % 4 == 0) greet(fd, "secret");
     send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     close(fd);
   }
   EXPECT_EQ(s.server.peek("k"), std::nullopt);
   c->set("still", "here");
   EXPECT_EQ(s.client()->get("still", 1), "here");
-}
-
-int connected(int port) {
-  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  a.sin_port = htons(static_cast<uint16_t>(port));
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
-  return fd;
 }
 
 // Conversations that are valid until somebody changes, cuts or repeats bytes of them, many at a time and in pieces.
@@ -240,10 +245,10 @@ TEST(Store, Fuzz) {
     return frame(store_body(static_cast<uint8_t>(any(7)), fields));
   };
   std::vector<int> open;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 2000; ++round) {
     const bool knows = any(4) != 0;
-    std::string bytes = hello(knows ? "secret" : "guess");
-    for (size_t n = any(5); n > 0; --n) bytes += request();
+    std::string bytes;
+    for (size_t n = 1 + any(5); n > 0; --n) bytes += request();
     for (size_t n = any(4); n > 0; --n) {
       const size_t at = any(bytes.size());
       switch (any(4)) {
@@ -255,6 +260,7 @@ TEST(Store, Fuzz) {
       }
     }
     int fd = connected(s.server.port());
+    greet(fd, knows ? "secret" : "guess");
     const size_t cut = any(bytes.size());
     send(fd, bytes.data(), cut, MSG_NOSIGNAL | MSG_DONTWAIT);
     send(fd, bytes.data() + cut, bytes.size() - cut, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -280,10 +286,11 @@ TEST(Store, WithoutTheTokenNothingIsChanged) {
   auto c = s.client();
   c->set("k", "v");
   std::string fields[] = {"k", "stolen"}, added[] = {"n", "5"};
+  const std::string requests = frame(store_body(static_cast<uint8_t>(StoreOp::kSet), fields)) +
+      frame(store_body(static_cast<uint8_t>(StoreOp::kAdd), added));
   for (auto& token : {std::string(""), std::string("guess"), std::string("secret\0", 7), std::string(900, 's')})
-    EXPECT_TRUE(dropped_after(s.server.port(),
-                              hello(token) + frame(store_body(static_cast<uint8_t>(StoreOp::kSet), fields)) +
-                                  frame(store_body(static_cast<uint8_t>(StoreOp::kAdd), added))));
+    EXPECT_TRUE(dropped_after(s.server.port(), requests, token));
+  EXPECT_TRUE(dropped_after(s.server.port(), requests));
   EXPECT_EQ(c->get("k", 1), "v");
   EXPECT_EQ(s.server.peek("n"), std::nullopt);
 }
@@ -338,10 +345,17 @@ TEST(Store, AfterALateAnswerTheConnectionIsNotUsedAnyMore) {
   getsockname(fd, reinterpret_cast<sockaddr*>(&a), &size);
   std::jthread slow([&] {
     int c = accept(fd, nullptr, nullptr);
-    const std::string ok = frame(store_body(static_cast<uint8_t>(StoreStatus::kOk), {}));
     std::string seven[] = {"7"};
     const std::string late = frame(store_body(static_cast<uint8_t>(StoreStatus::kOk), seven));
-    send(c, ok.data(), ok.size(), MSG_NOSIGNAL);  // to the greeting
+    Handshake handshake(Handshake::Side::kListens, "", kStorePurpose);
+    while (handshake.state() == Handshake::State::kGoesOn) {
+      char buffer[64];
+      std::string out;
+      ssize_t n = recv(c, buffer, handshake.wanted(), 0);
+      if (n <= 0) break;
+      handshake.take(buffer, static_cast<size_t>(n), &out);
+      send(c, out.data(), out.size(), MSG_NOSIGNAL);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     send(c, late.data(), late.size(), MSG_NOSIGNAL);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
