@@ -142,6 +142,9 @@ class Hosts:
             *("lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent"),
         )
 
+    def find(self, a, b):
+        self._ip("-n", self.name(a), "neighbour", "delete", self.address(b), "dev", "eth0")
+
 
 def missing():
     """Why hosts cannot be made here; None if they can."""

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
 
 #include "holon/base/error.h"
 
@@ -39,6 +40,11 @@ int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreCli
     };
     auto failure = t.wait_received(trouble);
     if (!failure) failure = t.wait_sent(trouble);
+    // It may have been told why before it went; the word arrives by another way.
+    for (int i = 0; failure && i < 20; ++i) {
+      if (const std::string why = failed(); !why.empty()) fail_runtime("{}", why);
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    }
     if (failure)
       fail_runtime("rank {}: rank {} on another host {}, though it has connected. See that the hosts reach each other.",
                    rank, other, failure.how);

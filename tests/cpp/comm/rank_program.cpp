@@ -224,6 +224,17 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        say("is ready");
        reduce_some(100'000'000);
      }},
+    {"work_with_workers",
+     [](int) {
+       everybody().barrier();
+       if (fork() == 0) {
+         for (int fd : {0, 1, 2}) close(fd);  // else who reads the rank's output waits for it
+         for (int i = 0; i < 60; ++i) pause_s(1);
+         _exit(0);
+       }
+       say("is ready");
+       reduce_some(100'000'000);
+     }},
     {"sleep",
      [](int rank) {
        everybody().barrier();
