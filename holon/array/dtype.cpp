@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "holon/base/error.h"
+
 namespace holon {
 
 size_t size_bytes(DType dtype) {
@@ -18,6 +20,11 @@ const char* name(DType dtype) {
   constexpr const char* kName[] = {"bool",    "uint8",    "int8",    "int32",  "int64",
                                    "float16", "bfloat16", "float32", "float64"};
   return kName[static_cast<int>(dtype)];
+}
+
+void detail::fail_not_floating(DType dtype) {
+  fail_type("a floating point dtype is needed here; found {}. Convert the tensor first, e.g. x.to(float32).",
+            name(dtype));
 }
 
 DType promote(DType a, DType b) {

@@ -89,4 +89,21 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
   }
 }
 
+namespace detail {
+[[noreturn]] void fail_not_floating(DType dtype);
+}
+
+// The same for the floating point dtypes alone, the two-byte ones among them: their arithmetic runs in
+// DTypeOf<T>::Compute. Errors (TypeError): another dtype.
+template <class F>
+decltype(auto) visit_floating(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kFloat16: return f(TypeTag<Float16>{});
+    case DType::kBFloat16: return f(TypeTag<BFloat16>{});
+    case DType::kFloat32: return f(TypeTag<float>{});
+    case DType::kFloat64: return f(TypeTag<double>{});
+    default: detail::fail_not_floating(dtype);
+  }
+}
+
 }  // namespace holon

@@ -45,7 +45,7 @@ class Run {
   }
 
   void seed(const Tensor& root, Tensor gradient) {
-    if (!root.defined() || !root.requires_grad())
+    if (!root.requires_grad())
       fail_runtime(
           "backward: the tensor does not require grad and has no grad_fn. Mark a leaf by requires_grad=True before the "
           "forward pass.");

@@ -51,6 +51,8 @@ Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto& t = inputs[i];
     if (!t.defined()) {
+      if (op.schema.input_list)
+        fail_type("{}: tensor {} of the list is undefined. Leave it out, or give it a value.", op.public_name(), i);
       for (auto& a : op.schema.args)
         if (a.input == static_cast<int>(i) && !a.optional)
           fail_type("{}: argument {} is missing. Signature: {}", op.name(), a.name, op.schema.text);

@@ -40,9 +40,16 @@ NdSbp::NdSbp(std::span<const Sbp> list) {
 NdSbp NdSbp::filled(int axes, Sbp sbp) { return NdSbp(std::vector<Sbp>(static_cast<size_t>(axes), sbp)); }
 
 NdSbp NdSbp::with(int rank_dim, Sbp sbp) const {
+  if (rank_dim < 0 || rank_dim >= size()) fail_axis(rank_dim);
   std::vector<Sbp> list(begin(), end());
   list[static_cast<size_t>(rank_dim)] = sbp;
   return NdSbp(list);
+}
+
+void NdSbp::fail_axis(int rank_dim) const {
+  if (!data_)
+    fail_runtime("an undefined sbp was read. Make one, e.g. sbp::split(0), or a list with one for each axis.");
+  fail(ErrorKind::kIndex, "the sbp {} has {} entries, and no entry {}.", str(), size(), rank_dim);
 }
 
 std::string NdSbp::str() const {

@@ -21,12 +21,17 @@ class NdSbp {
   NdSbp(const std::vector<Sbp>& list) : NdSbp(std::span<const Sbp>(list)) {}
   // The same sbp along each of `axes` axes.
   static NdSbp filled(int axes, Sbp sbp);
-  // This list with one entry replaced.
+  // This list with one entry replaced. Errors: no such axis of ranks.
   NdSbp with(int rank_dim, Sbp sbp) const;
 
   explicit operator bool() const { return data_ != nullptr; }
   int size() const { return data_ ? static_cast<int>(data_->list.size()) : 0; }
-  Sbp operator[](int rank_dim) const { return data_->list[static_cast<size_t>(rank_dim)]; }
+  // Errors: no such axis of ranks.
+  Sbp operator[](int rank_dim) const {
+    if (rank_dim < 0 || rank_dim >= size()) [[unlikely]]
+      fail_axis(rank_dim);
+    return data_->list[static_cast<size_t>(rank_dim)];
+  }
   const Sbp* begin() const { return data_ ? data_->list.data() : nullptr; }
   const Sbp* end() const { return begin() + size(); }
   bool operator==(const NdSbp& o) const { return data_ == o.data_; }
@@ -43,6 +48,7 @@ class NdSbp {
     std::vector<Sbp> list;
     bool has_partial, has_split;
   };
+  [[noreturn]] void fail_axis(int rank_dim) const;
   const Data* data_ = nullptr;
 };
 

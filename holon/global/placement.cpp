@@ -70,7 +70,12 @@ Placement Placement::all(std::string_view type) {
   return {type, std::move(ranks)};
 }
 
-Device Placement::device() const { return device_of_rank(data_->type, data_->simulated); }
+void Placement::fail_undefined() {
+  fail_runtime(
+      "an undefined placement was read. Make one, e.g. Placement(\"cpu\", {{0, 1}}) or Placement::all(\"cpu\").");
+}
+
+Device Placement::device() const { return device_of_rank(data().type, data().simulated); }
 
 Dims Placement::coordinate(int index) const {
   Dims at = Dims::filled(hierarchy().size(), 0);

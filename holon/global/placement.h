@@ -17,7 +17,7 @@ namespace holon {
 
 class Placement {
  public:
-  Placement() = default;  // no placement: false in a condition
+  Placement() = default;  // no placement: false in a condition; what is asked of it is an error (RuntimeError)
   // One axis. Errors: no rank, a repeated or negative one, one that the world (of the current context) does not have,
   // an unknown device type, cuda where there is neither a device nor its simulation.
   Placement(std::string_view type, std::vector<int64_t> ranks);
@@ -32,17 +32,18 @@ class Placement {
   bool operator==(const Placement& o) const { return data_ == o.data_; }
   const void* id() const { return data_; }
 
-  DeviceType device_type() const { return data_->type; }
-  bool simulated() const { return data_->simulated; }
+  DeviceType device_type() const { return data().type; }
+  bool simulated() const { return data().simulated; }
   // The device that this rank's parts lie on.
   Device device() const;
-  std::span<const int> ranks() const { return data_->ranks; }
-  const Dims& hierarchy() const { return data_->hierarchy; }
-  int size() const { return static_cast<int>(data_->ranks.size()); }
+  std::span<const int> ranks() const { return data().ranks; }
+  const Dims& hierarchy() const { return data().hierarchy; }
+  int size() const { return static_cast<int>(data().ranks.size()); }
 
   // The place of a rank among ranks(); -1 if it is not there.
   int index_of(int rank) const {
-    return rank >= 0 && rank < static_cast<int>(data_->index.size()) ? data_->index[static_cast<size_t>(rank)] : -1;
+    const auto& index = data().index;
+    return rank >= 0 && rank < static_cast<int>(index.size()) ? index[static_cast<size_t>(rank)] : -1;
   }
   bool contains(int rank) const { return index_of(rank) >= 0; }
   // Where the index-th rank stands along each axis of the hierarchy.
@@ -60,6 +61,12 @@ class Placement {
     std::vector<int> ranks;
     std::vector<int> index;  // by rank
   };
+  const Data& data() const {
+    if (!data_) [[unlikely]]
+      fail_undefined();
+    return *data_;
+  }
+  [[noreturn]] static void fail_undefined();
   const Data* data_ = nullptr;
 };
 

@@ -93,26 +93,11 @@ class RuleOptimizer : public Optimizer {
 
 using SGD = RuleOptimizer<SgdOptions>;
 using Adam = RuleOptimizer<AdamOptions>;
+using AdamW = RuleOptimizer<AdamWOptions>;
 using Adagrad = RuleOptimizer<AdagradOptions>;
 using Adadelta = RuleOptimizer<AdadeltaOptions>;
 using RMSprop = RuleOptimizer<RmspropOptions>;
 using LAMB = RuleOptimizer<LambOptions>;
 using LARS = RuleOptimizer<LarsOptions>;
-
-// Adam with decoupled weight decay, which is 0.01 unless the options say otherwise.
-class AdamW : public Adam {
- public:
-  explicit AdamW(std::vector<Tensor> params, AdamOptions options = {.weight_decay = 0.01})
-      : Adam(std::move(params), decoupled(options)) {}
-  void add_group(std::vector<Tensor> params, const AdamOptions& options) {
-    Adam::add_group(std::move(params), decoupled(options));
-  }
-
- private:
-  static AdamOptions decoupled(AdamOptions options) {
-    options.decoupled = true;
-    return options;
-  }
-};
 
 }  // namespace holon::optim

@@ -23,6 +23,19 @@ Rule rule_of(const AdamOptions& o) {
   return r;
 }
 
+Rule rule_of(const AdamWOptions& o) {
+  return rule_of(AdamOptions{.lr = o.lr,
+                             .beta1 = o.beta1,
+                             .beta2 = o.beta2,
+                             .eps = o.eps,
+                             .weight_decay = o.weight_decay,
+                             .decoupled = true,
+                             .amsgrad = o.amsgrad,
+                             .maximize = o.maximize,
+                             .bias_correction = o.bias_correction,
+                             .group = o.group});
+}
+
 Rule rule_of(const AdagradOptions& o) {
   Rule r;
   r.kind = RuleKind::kAdagrad;

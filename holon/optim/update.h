@@ -28,6 +28,13 @@ struct AdamOptions {
   bool bias_correction = true;
   GroupOptions group = {};
 };
+// Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101), which is 0.01 unless the options say otherwise.
+struct AdamWOptions {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+  bool amsgrad = false, maximize = false;
+  bool bias_correction = true;
+  GroupOptions group = {};
+};
 struct AdagradOptions {
   double lr = 1e-3, lr_decay = 0, weight_decay = 0, initial_accumulator_value = 0, eps = 1e-10;
   bool maximize = false;
@@ -60,6 +67,7 @@ struct LarsOptions {
 
 Rule rule_of(const SgdOptions& options);
 Rule rule_of(const AdamOptions& options);
+Rule rule_of(const AdamWOptions& options);
 Rule rule_of(const AdagradOptions& options);
 Rule rule_of(const AdadeltaOptions& options);
 Rule rule_of(const RmspropOptions& options);

@@ -37,6 +37,12 @@ Tensor Tensor::without_data(const Dims& shape, DType dtype, const GlobalSpec* sp
   return Tensor(std::move(impl));
 }
 
+void Tensor::fail_undefined() {
+  fail_runtime("an undefined tensor was read ({}): a Tensor that was made without a value, or the gradient of one that "
+               "has none yet. Ask defined() first, or call backward() before you read a gradient.",
+               rank_text());
+}
+
 void Tensor::fail_symbolic(const char* what) const {
   if (!Context::current().tracer())
     fail_runtime("{}: the tensor {} {} was made in a graph's build() while that was captured, and has no value outside "
@@ -101,11 +107,13 @@ Tensor& Tensor::set_requires_grad(bool on) {
                  name(dtype()));
   if (!on && !is_leaf())
     fail_runtime("requires_grad can be turned off on leaf tensors only; use detach() on the result of an op.");
-  impl_->requires_grad = on;
+  here().requires_grad = on;
   return *this;
 }
 
 Tensor Tensor::grad() const {
+  if (!impl_) [[unlikely]]
+    fail_undefined();
   if (Tracer* tracer = Context::current().tracer()) [[unlikely]]
     if (is_leaf()) return tracer->gradient_of(*impl_);
   return impl_->meta ? impl_->meta->grad : Tensor();
@@ -119,6 +127,8 @@ AutogradMeta& meta_of(TensorImpl& impl) {
 }  // namespace
 
 void Tensor::set_grad(Tensor grad) {
+  if (!impl_) [[unlikely]]
+    fail_undefined();
   if (Tracer* tracer = Context::current().tracer()) [[unlikely]] {
     // Each call of a graph begins without gradients, so that there is nothing to clear.
     if (!grad.defined() && !tracer->gradient_of(*impl_).defined()) return;
@@ -156,6 +166,8 @@ void Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) {
 }
 
 Tensor Tensor::detach() const {
+  if (!impl_) [[unlikely]]
+    fail_undefined();
   auto impl = make_ref<TensorImpl>();
   impl->array = impl_->array;
   impl->shape = impl_->shape;

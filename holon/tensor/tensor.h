@@ -1,7 +1,9 @@
 // Tensor: a cheap handle to one logical tensor.
 //
 // A local tensor lives on one device of this rank. A global tensor has a placement and an nd_sbp; it exists, with its
-// logical shape, dtype and sbp, on every rank of the world, and holds a local part on the ranks of its placement.
+// logical shape, dtype and sbp, on every rank of the world, and holds a local part on the ranks of its placement. One
+// that was made without a value, or stands for a gradient that is not there, is undefined: reading it is an error
+// (RuntimeError).
 #pragma once
 
 #include <functional>
@@ -55,21 +57,21 @@ class Tensor {
   TensorImpl* impl() const { return impl_.get(); }
   const Ref<TensorImpl>& ref() const { return impl_; }
 
-  const Dims& shape() const { return impl_->shape; }
+  const Dims& shape() const { return here().shape; }
   int64_t size(int64_t dim) const;
-  int ndim() const { return impl_->shape.size(); }
-  int64_t numel() const { return impl_->shape.numel(); }
-  DType dtype() const { return impl_->dtype; }
-  bool is_local() const { return !impl_->spec; }
-  bool is_global() const { return impl_->spec; }
-  const GlobalSpec* spec() const { return impl_->spec; }
+  int ndim() const { return here().shape.size(); }
+  int64_t numel() const { return here().shape.numel(); }
+  DType dtype() const { return here().dtype; }
+  bool is_local() const { return !here().spec; }
+  bool is_global() const { return here().spec; }
+  const GlobalSpec* spec() const { return here().spec; }
   // Errors: a global tensor has no device, a local one no placement and no sbp (RuntimeError).
   Device device() const;
   const Placement& placement() const;
   const NdSbp& nd_sbp() const;
-  const Array& array() const { return impl_->array; }
+  const Array& array() const { return here().array; }
   // This rank's data lies in pinned memory (see the op pin_memory).
-  bool is_pinned() const { return impl_->array.is_pinned(); }
+  bool is_pinned() const { return here().array.is_pinned(); }
   // This rank's data as it lies in memory. Errors: T is not the dtype; the tensor is not contiguous here.
   template <class T>
   std::span<T> data() const {
@@ -78,12 +80,12 @@ class Tensor {
             static_cast<size_t>(impl_->array.defined() ? impl_->array.numel() : 0)};
   }
 
-  bool requires_grad() const { return impl_->requires_grad; }
+  bool requires_grad() const { return here().requires_grad; }
   // Errors: a tensor of integers; turning it off on a result of a recorded op.
   Tensor& set_requires_grad(bool on = true);
-  bool is_leaf() const { return !impl_->grad_fn; }
+  bool is_leaf() const { return !here().grad_fn; }
   // A stand-in inside a graph that is being captured: it has a shape and a layout, but no value.
-  bool is_symbolic() const { return impl_->capture != 0; }
+  bool is_symbolic() const { return here().capture != 0; }
   // Errors: a symbolic tensor (RuntimeError). what: for the message, e.g. "item".
   void require_value(const char* what) const {
     if (is_symbolic()) [[unlikely]]
@@ -130,6 +132,12 @@ class Tensor {
   Tensor full() const;
 
  private:
+  TensorImpl& here() const {
+    if (!impl_) [[unlikely]]
+      fail_undefined();
+    return *impl_;
+  }
+  [[noreturn]] static void fail_undefined();
   void check_data(DType wanted) const;
   [[noreturn]] void fail_symbolic(const char* what) const;
   Ref<TensorImpl> impl_;

@@ -153,13 +153,12 @@ void backward_step(RnnMode mode, const Sizes& n, const T* y, const T* c, const T
 }
 
 void add_rows(const Array& from, Array& to) {
-  visit_dtype(to.dtype, [&](auto tag) {
+  visit_floating(to.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (std::is_floating_point_v<T>) {
-      const T* p = from.data<T>();
-      T* q = to.data<T>();
-      for (int64_t i = 0; i < to.numel(); ++i) q[i] += p[i];
-    }
+    using C = typename DTypeOf<T>::Compute;
+    const T* p = from.data<T>();
+    T* q = to.data<T>();
+    for (int64_t i = 0; i < to.numel(); ++i) q[i] = static_cast<T>(static_cast<C>(q[i]) + static_cast<C>(p[i]));
   });
 }
 
