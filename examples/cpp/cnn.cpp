@@ -42,9 +42,16 @@ int main(int argc, char** argv) {
   nn::ConvOptions conv{.padding = {1}, .bias = false, .placement = everywhere, .sbp = broadcast()};
   nn::BatchNormOptions norm{.placement = everywhere, .sbp = broadcast()};  // statistics are those of the whole batch
   nn::LinearOptions linear{.placement = everywhere, .sbp = broadcast()};
-  nn::Sequential model(nn::Conv2d(1, 8, {3}, conv), nn::BatchNorm2d(8, norm), nn::ReLU(), nn::MaxPool2d({2}),    //
-                       nn::Conv2d(8, 16, {3}, conv), nn::BatchNorm2d(16, norm), nn::ReLU(), nn::MaxPool2d({2}),  //
-                       nn::Flatten(), nn::Linear(16 * 4 * 4, 10, linear));
+  nn::Sequential model{nn::Conv2d(1, 8, {3}, conv),
+                       nn::BatchNorm2d(8, norm),
+                       nn::ReLU(),
+                       nn::MaxPool2d({2}),
+                       nn::Conv2d(8, 16, {3}, conv),
+                       nn::BatchNorm2d(16, norm),
+                       nn::ReLU(),
+                       nn::MaxPool2d({2}),
+                       nn::Flatten(),
+                       nn::Linear(16 * 4 * 4, 10, linear)};
   nn::CrossEntropyLoss loss_of;
   flow::optim::SGD optimizer(model.parameters(), {.lr = 0.05, .momentum = 0.9});
 

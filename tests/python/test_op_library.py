@@ -42,6 +42,19 @@ def test_the_ops_are_like_those_of_holon(library):
         flow.row_dot(flow.ones(2, 3), flow.ones(3, 2))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_every_dtype_that_is_let_through_is_computed(library, dtype):
+    dtype = getattr(flow, dtype)
+    values = np.linspace(-50, 50, 40)
+    for _ in range(3):  # whatever lies in the memory that the result gets
+        flow.full((40,), 7.0, dtype=dtype)
+        y = flow.soft_cap(flow.tensor(values, dtype=dtype), cap=10)
+        assert y.dtype == dtype
+        np.testing.assert_allclose(y.double().numpy(), 10 * np.tanh(values / 10), atol=0.1)
+    with pytest.raises(TypeError, match="row_dot: takes float32 only"):
+        flow.row_dot(flow.ones(2, 2, dtype=flow.bfloat16), flow.ones(2, 2, dtype=flow.bfloat16))
+
+
 def test_they_are_divided_by_their_rules(library):
     def run(rank):
         place = flow.placement("cpu", [0, 1])
@@ -80,6 +93,13 @@ def test_a_wrong_library_is_refused(tmp_path, text, says):
         cpp_extension.load("wrong", source, extra_cflags=["-O0"], build_directory=tmp_path)
     assert re.search(says, str(raised.value), re.S), raised.value
     assert not any(name.startswith("mine_") for name in flow.ops())
+
+
+def test_what_does_not_link_says_why(tmp_path):
+    source = tmp_path / "unlinked.cpp"
+    source.write_text("int nothing;")
+    with pytest.raises(RuntimeError, match="does not compile.*no_such_library_here"):
+        cpp_extension.load("unlinked", source, extra_ldflags=["-lno_such_library_here"], build_directory=tmp_path)
 
 
 def test_a_file_that_is_no_library(tmp_path):

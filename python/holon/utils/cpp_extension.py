@@ -78,7 +78,7 @@ def load(name, sources, extra_cflags=(), extra_ldflags=(), build_directory=None,
             except FileNotFoundError:
                 done = None
             if done is None or done.returncode:
-                os.unlink(made.name)
+                Path(made.name).unlink(missing_ok=True)  # a compiler that fails may have removed it
                 why = done.stderr if done else "there is no such compiler; CXX names another one."
                 raise RuntimeError(f"cpp_extension.load: {name} does not compile: {shlex.join(words)}\n{why}")
             os.replace(made.name, output)

@@ -74,6 +74,21 @@ TEST(Optimizer, AdamWDecaysTheParameterItself) {
   EXPECT_NEAR(values_of(p.array())[0], 2 * (1 - 0.05), 1e-12);
 }
 
+TEST(Optimizer, AdamWDecaysByDefaultWhateverElseIsGiven) {
+  Tensor a = parameter({1}), b = parameter({1}), c = parameter({1});
+  AdamW adamw({a}, {.lr = 0.1});
+  adamw.add_group({b}, {.eps = 1e-6, .group = {.clip_grad_max_norm = 1}});
+  adamw.add_group({c}, {.weight_decay = 0});
+  EXPECT_EQ(adamw.rule(0).weight_decay, 0.01);
+  EXPECT_EQ(adamw.rule(1).weight_decay, 0.01);
+  EXPECT_EQ(adamw.rule(2).weight_decay, 0);
+  for (size_t g : {0, 1, 2}) EXPECT_TRUE(adamw.rule(g).decoupled && adamw.rule(g).kind == RuleKind::kAdam);
+  a.set_grad(make({0}, float64, {1}));
+  adamw.step();
+  EXPECT_NEAR(values_of(a.array())[0], 1 - 0.1 * 0.01, 1e-12);
+  EXPECT_EQ(Adam({parameter({1})}, {.lr = 0.1}).rule(0).weight_decay, 0);
+}
+
 TEST(Optimizer, StateIsNamedByParameter) {
   Tensor a = parameter({1}), b = parameter({1});
   Adam adam({a, b});

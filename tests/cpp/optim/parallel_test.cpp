@@ -44,7 +44,7 @@ Training train(int64_t dp, int64_t tp, bool adam) {
                          nn::LayerNorm({5}, {.placement = p, .sbp = {broadcast(), broadcast()}}));
     std::unique_ptr<Optimizer> optimizer;
     if (adam)
-      optimizer = std::make_unique<AdamW>(model.parameters(), AdamOptions{.lr = 0.02, .weight_decay = 0.05});
+      optimizer = std::make_unique<AdamW>(model.parameters(), AdamWOptions{.lr = 0.02, .weight_decay = 0.05});
     else
       optimizer =
           std::make_unique<SGD>(model.parameters(), SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});

@@ -18,12 +18,12 @@ HOLON_OP(soft_cap, "soft_cap(Tensor x, *, float cap=30.0) -> Tensor")
     .rule_elementwise()
     .kernel([](KernelCall& c) {
       Array x = kernels::contiguous(c.in(0));
-      visit_dtype(x.dtype, [&](auto tag) {
+      visit_floating(x.dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if constexpr (std::is_floating_point_v<T>) {
-          auto cap = static_cast<T>(c.f("cap"));
-          for (int64_t i = 0; i < x.numel(); ++i) c.out().data<T>()[i] = cap * std::tanh(x.data<T>()[i] / cap);
-        }
+        using C = typename DTypeOf<T>::Compute;
+        const C cap = static_cast<C>(c.f("cap"));
+        for (int64_t i = 0; i < x.numel(); ++i)
+          c.out().data<T>()[i] = static_cast<T>(cap * std::tanh(static_cast<C>(x.data<T>()[i]) / cap));
       });
     })
     .saves({}, {0})
@@ -43,6 +43,7 @@ HOLON_OP(row_dot, "row_dot(Tensor x, Tensor y) -> Tensor")
     .infer([](Infer& c) {
       c.require(c.shape(0) == c.shape(1) && c.ndim(0) == 2, "x and y are not two matrices of one shape",
                 "Reshape them.");
+      c.require_dtype(c.dtype_of(0) == float32 && c.dtype_of(1) == float32, "takes float32 only", "Convert them first.");
       c.out({c.shape(0)[0]}, c.dtype_of(0));
     })
     .rule("n k, n k -> n")
