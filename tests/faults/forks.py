@@ -199,8 +199,10 @@ class Child:
                 os.kill(pid, signal.SIGKILL)
         if self.process:
             self.process.join()
+            code = self.process.exitcode
         else:
-            os.waitpid(self.pid, 0)
+            code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        assert code != -signal.SIGALRM, f"a child ({self.name}) hung at its end, after it had said {said.decode()!r}"
         assert said == b"ok", f"a child ({self.name}): {said.decode() or 'said nothing; it hung or crashed'}"
 
 
