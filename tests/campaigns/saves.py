@@ -20,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "faults")]
-MOST_CALLS = 36  # of a rank in a save
+MOST_CALLS = 28  # of rank 0 in a save
 COMM_TIMEOUT_S = 60
 
 
@@ -91,9 +91,9 @@ class Plan:
         self.signal = rng.choice([signal.SIGINT, signal.SIGINT, signal.SIGKILL])
         self.by_call = rng.random() < 0.75
         self.rank = rng.choice([0, 0, rng.randrange(self.world)])  # at whose call: rank 0 makes the most
-        self.at = rng.randrange(MOST_CALLS) if self.rank == 0 else rng.randrange(12)
+        self.at = rng.randrange(MOST_CALLS) if self.rank == 0 else rng.randrange(9)
         self.after = rng.random() < 0.5
-        self.delay = rng.uniform(0, 0.06)
+        self.delay = rng.uniform(0, 0.03)
         others = [r for r in range(self.world) if r != self.rank]
         targets = [[self.rank], [rng.choice(others)]]
         if self.signal == signal.SIGINT:
