@@ -3,7 +3,7 @@
     python3 strangers.py --seed 7 --mark HOLON_TEST_MARK=name --token secret
 They say nothing, half a greeting, random bytes, a whole greeting with a wrong proof, and what a rank once answered to
 another question (for which the token is needed here); many stay open. --mark: of processes with this in their
-environment; without it of all in this network namespace. Prints how many came, by kind, at the end.
+environment; without it of all in this network namespace. Prints "came" when the first has, and at the end how many did, by kind.
 """
 
 import argparse
@@ -97,6 +97,8 @@ def main():
                         s.connect((address, port))
                         s.settimeout(0)
                         came[kind] += 1
+                        if came.total() == 1:
+                            print("came", flush=True)
                         s.send(words(chance, kind, options.token))
                     except OSError:
                         pass

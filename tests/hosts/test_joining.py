@@ -1,5 +1,6 @@
 """Who may join a world of several hosts, and by which names and addresses hosts find each other."""
 
+import contextlib
 import re
 import sys
 import threading
@@ -97,7 +98,13 @@ def test_one_host_by_its_own_address():
 @pytest.mark.parametrize("by", ["launcher", "hand"])
 def test_ipv6_alone(by):
     """The hosts have no address of IPv4 but the loopback one."""
-    with Hosts(2, ipv6=True) as hosts:
+    hosts = Hosts(2, ipv6=True)
+    try:
+        hosts.__enter__()
+    except subprocess.CalledProcessError as e:
+        pytest.skip(f"interfaces have no IPv6 here: {e.stderr}")
+    with contextlib.ExitStack() as stack:
+        stack.push(hosts)
         if by == "hand":
             ranks = by_hand(hosts, 2, [RANK_PROGRAM, "collectives"])
         else:
@@ -120,7 +127,10 @@ class Named(Hosts):
         super().__init__(len(names), names=names, **options)
 
     def __enter__(self):
-        super().__enter__()
+        try:
+            super().__enter__()
+        except OSError as e:
+            pytest.skip(f"hosts cannot have names of their own here: {e}")
         self.by_name = True
         return self
 
@@ -167,7 +177,7 @@ def test_a_name_that_is_never_known():
 def test_the_wrong_interface():
     """What was chosen, why, and what else there is, is in the error of the side that gives up first."""
     with Hosts(2, decoy=True) as hosts:
-        ranks = by_hand(hosts, 1, [RANK_PROGRAM, "brief"], HOLON_NET_INTERFACE="docker0", HOLON_RENDEZVOUS_TIMEOUT_S=3)
+        ranks = by_hand(hosts, 1, [RANK_PROGRAM, "brief"], HOLON_NET_INTERFACE="docker0", HOLON_RENDEZVOUS_TIMEOUT_S=6)
         codes, outputs = finish(ranks)
         assert codes == [1, 1], outputs
         told = [text for text in outputs if "(docker0, as HOLON_NET_INTERFACE says)" in text]

@@ -116,6 +116,7 @@ class Connecting {
     std::list<Talk> talk;                 // one, or none between two tries
     Clock::time_point at = Clock::now();  // of the next try
     std::string why = "it has not answered";
+    bool refused = false;
   };
 
   static Clock::duration seconds(double s) {
@@ -207,14 +208,18 @@ class Connecting {
   // True: it is connected.
   bool serve(int r, Outgoing& o, bool ready) {
     Talk& t = o.talk.front();
-    const State state = ready ? t.advance(&o.why) : State::kGoesOn;
+    std::string why;
+    const State state = ready ? t.advance(&why) : State::kGoesOn;
     if (state == State::kDone) {
       connected_[r] = std::move(t.fd);
       return true;
     }
-    if (state == State::kRefused) o.why = "it knows another token, or is another program by now";
     if (state == State::kGoesOn && Clock::now() < t.until) return false;
-    if (state == State::kGoesOn) o.why = "it does not answer";
+    if (state == State::kGoesOn) why = "it does not answer";
+    if (state == State::kRefused) why = "it knows another token, or is another program by now";
+    // What it has said tells more than that it has given up since.
+    if (!o.refused) o.why = why;
+    o.refused |= state == State::kRefused;
     o.talk.clear();
     o.at = Clock::now() + kPause;
     return false;
