@@ -43,7 +43,8 @@ HOLON_OP(row_dot, "row_dot(Tensor x, Tensor y) -> Tensor")
     .infer([](Infer& c) {
       c.require(c.shape(0) == c.shape(1) && c.ndim(0) == 2, "x and y are not two matrices of one shape",
                 "Reshape them.");
-      c.require_dtype(c.dtype_of(0) == float32 && c.dtype_of(1) == float32, "takes float32 only", "Convert them first.");
+      c.require_dtype(c.dtype_of(0) == float32 && c.dtype_of(1) == float32, "takes float32 only",
+                      "Convert them first.");
       c.out({c.shape(0)[0]}, c.dtype_of(0));
     })
     .rule("n k, n k -> n")
