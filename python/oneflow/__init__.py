@@ -61,8 +61,8 @@ def _holon():
     if holon is None or not _loaded:
         if environ.get("ONEFLOW_ENABLE_NHWC") == "1":
             raise RuntimeError(
-                "ONEFLOW_ENABLE_NHWC=1: layers that take images with the channels last are not there. Unset it, and give images as [n, c, h, w]: "
-                "convolutions keep them with the channels last in memory by themselves."
+                "ONEFLOW_ENABLE_NHWC=1: layers that take images with the channels last are not there. Unset it, and "
+                "give images as [n, c, h, w]: convolutions keep them with the channels last in memory by themselves."
             )
         holon = import_module("holon")
         holon.set_printoptions(prefix=__name__, gather=True)

@@ -114,7 +114,8 @@ std::vector<std::pair<const char*, Rule>> rules() {
   add("rmsprop centered", RmspropOptions{.lr = 0.05, .alpha = 0.9, .eps = 1e-2, .centered = true});
   add("rmsprop momentum", RmspropOptions{.lr = 0.02, .alpha = 0.9, .momentum = 0.7});
   add("rmsprop eps in root",
-      RmspropOptions{.lr = 0.05, .alpha = 0.9, .eps = 1e-2, .weight_decay = 0.1, .centered = true, .eps_in_root = true});
+      RmspropOptions{
+          .lr = 0.05, .alpha = 0.9, .eps = 1e-2, .weight_decay = 0.1, .centered = true, .eps_in_root = true});
   add("rmsprop both",
       RmspropOptions{.lr = 0.02,
                      .alpha = 0.9,

@@ -8,8 +8,8 @@ __all__ = ["DistributedDataParallel"]
 
 
 class _WithParameters(Function):
-    """Hands results through; in backward every parameter gets a zero, too. So all have a gradient on every rank, however often it used
-    them, and all ranks sum them in one order: that of these zeros, which come first."""
+    """Hands results through; in backward every parameter gets a zero, too. So all have a gradient on every rank,
+    however often it used them, and all ranks sum them in one order: that of these zeros, which come first."""
 
     @staticmethod
     def forward(ctx, parameters, n_results, *tensors):
@@ -48,9 +48,9 @@ def DistributedDataParallel(module, *, broadcast_buffers=True, broadcast_paramet
     """Makes training of a local module data parallel, and returns the module itself.
 
     Its parameters become those of rank 0; in backward each gradient becomes the mean over all ranks. broadcast_buffers: before each call
-    the buffers become those of rank 0. A rank may use a parameter several times or not at all, and parameters may be frozen and freed
-    later, alike on all ranks; what the loss takes of a parameter beside the module's results must be alike, too. bucket_size, and PyTorch's
-    device_ids, output_device and the like, have no effect.
+    the buffers become those of rank 0. A rank may use a parameter several times or not at all, and parameters may be
+    frozen and freed later, alike on all ranks; what the loss takes of a parameter beside the module's results must be
+    alike, too. bucket_size, and PyTorch's device_ids, output_device and the like, have no effect.
     """
     unknown = set(accepted) - {
         "device_ids",

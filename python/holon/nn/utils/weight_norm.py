@@ -25,8 +25,8 @@ class _WeightNorm:
 
 
 def weight_norm(module, name="weight", dim=0):
-    """Puts <name>_g, the lengths (one for each index of dim; None or -1: one for all, without axes), and <name>_v, the direction, in
-    the place of a parameter of the module; returns the module."""
+    """Puts <name>_g, the lengths (one for each index of dim; None or -1: one for all, without axes), and <name>_v, the
+    direction, in the place of a parameter of the module; returns the module."""
     if any(isinstance(h, _WeightNorm) and h.name == name for h, _ in module._forward_pre_hooks.values()):
         raise RuntimeError(f"weight_norm: {name} of {type(module).__name__} has one already.")
     weight = module.get_parameter(name)
