@@ -29,8 +29,9 @@ MODULES = {
     "utils.data.distributed": "utils.data.sampler",
 }
 
-# Defaults that are not Holon's: a class in Holon, its attribute, the value. The rules: eps under RMSprop's root, and LAMB's
-# trust ratio without the decay. Then: optimizers of nothing, parameters themselves in state_dict(), parameters of integers.
+# Defaults that are not Holon's: a class in Holon, its attribute, the value. The rules: eps under RMSprop's root,
+# and LAMB's trust ratio without the decay. Then: optimizers of nothing, parameters themselves in state_dict(),
+# parameters of integers.
 DEFAULTS = [
     ("optim.AdamW", "_weight_decay", 0.0),
     ("optim.RMSprop", "_rule", "rmsprop:eps_in_root"),

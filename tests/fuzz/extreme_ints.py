@@ -4,9 +4,9 @@ lengths, none, 0, -1, the ends of int64.
 
   extreme_ints.py [OP...]
 
-The calls are those of the tables of values (tests/python/ops), right but for the one argument. As in fuzz_ops.py, a call
-may give a result or raise an error that users are promised, and the call that runs is named in $HOLON_FUZZ_LOG before it
-begins.
+The calls are those of the tables of values (tests/python/ops), right but for the one argument. As in fuzz_ops.py, a
+call may give a result or raise an error that users are promised, and the call that runs is named in $HOLON_FUZZ_LOG
+before it begins.
 """
 
 import faulthandler

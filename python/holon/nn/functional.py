@@ -52,7 +52,7 @@ def _softmax_axis(input, dim):
 
 
 def softmax(input, dim=None, dtype=None):
-    """exp(x) over its sum along dim; without dim along axis 0 of 0, 1 or 3 axes, axis 1 of others. dtype: computed in it."""
+    """exp(x) over its sum along dim; by default axis 0 of 0, 1 or 3 axes, else axis 1. dtype: computed in it."""
     return _ops["softmax"](input if dtype is None else input.to(dtype), _softmax_axis(input, dim))
 
 

@@ -8,8 +8,8 @@ __all__ = ["DistributedDataParallel"]
 
 
 class _WithParameters(Function):
-    """Hands results through; in backward every parameter gets a zero, too. So all have a gradient on every rank, however
-    often it used them, and all ranks sum them in one order: that of these zeros, which come first."""
+    """Hands results through; in backward every parameter gets a zero, too. So all have a gradient on every rank,
+    however often it used them, and all ranks sum them in one order: that of these zeros, which come first."""
 
     @staticmethod
     def forward(ctx, parameters, n_results, *tensors):
