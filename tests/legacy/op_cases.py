@@ -202,11 +202,11 @@ case(arrays.stack, np.stack([X, Y]), [X, Y])
 case(arrays.reverse, X[:, ::-1], X, 1)
 case(arrays.reverse, X[::-1, ::-1], X, [0, 1])
 case(arrays.pad, np.pad(X, ((1, 0), (2, 3)), constant_values=1.5), X, ((1, 0), (2, 3)), 1.5)
-I = a(2, 3, 4, 5)
-case(arrays.reflection_pad2d, np.pad(I, ((0, 0), (0, 0), (2, 1), (1, 2)), mode="reflect"), I, [1, 2, 2, 1])
-case(arrays.replication_pad2d, np.pad(I, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge"), I, 1)
-case(arrays.constant_pad2d, np.pad(I, ((0, 0), (0, 0), (0, 3), (1, 2)), constant_values=2), I, [1, 2, 0, 3], 2)
-case(arrays.zero_pad_2d, np.pad(I, ((0, 0), (0, 0), (1, 1), (1, 1))), I, 1)
+Im = a(2, 3, 4, 5)
+case(arrays.reflection_pad2d, np.pad(Im, ((0, 0), (0, 0), (2, 1), (1, 2)), mode="reflect"), Im, [1, 2, 2, 1])
+case(arrays.replication_pad2d, np.pad(Im, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge"), Im, 1)
+case(arrays.constant_pad2d, np.pad(Im, ((0, 0), (0, 0), (0, 3), (1, 2)), constant_values=2), Im, [1, 2, 0, 3], 2)
+case(arrays.zero_pad_2d, np.pad(Im, ((0, 0), (0, 0), (1, 1), (1, 1))), Im, 1)
 
 # Parts
 
@@ -296,15 +296,15 @@ case(nn.hardtanh, np.clip(X, -0.5, 1.5), X, -0.5, 1.5)
 case(nn.softmax, softmax(V), V)
 case(nn.softmax, softmax(V, 1), V, axis=1)
 case(nn.logsoftmax, np.log(softmax(V, 1)), V, 1)
-case(nn.bias_add, I + a(3)[:, None, None], I, a(3))
-case(nn.bias_add, I + a(5), I, a(5), "NHWC")
+case(nn.bias_add, Im + a(3)[:, None, None], Im, a(3))
+case(nn.bias_add, Im + a(5), Im, a(5), "NHWC")
 case(nn.bias_add, X + a(6), X, a(6))
 case(nn.moments, [V.mean((0, 1)), V.var((0, 1))], V, [0, 1])
 case(nn.moments, [V.mean(-1, keepdims=True), V.var(-1, keepdims=True)], V, -1, True)
 C = (slice(None), None, None)
 G, H = a(3, low=0.5, high=1.5), a(3, seed=5)
-case(nn.batch_normalization, (I - H[C]) / np.sqrt(G[C] + 1e-5), I, H, G)
-case(nn.batch_normalization, (I - H[C]) / np.sqrt(G[C] + 0.1) * G[C] + H[C], I, H, G, H, G, 0.1)
+case(nn.batch_normalization, (Im - H[C]) / np.sqrt(G[C] + 1e-5), Im, H, G)
+case(nn.batch_normalization, (Im - H[C]) / np.sqrt(G[C] + 0.1) * G[C] + H[C], Im, H, G, H, G, 0.1)
 case(nn.batch_normalization, (V - H) / np.sqrt(G + 1e-5) + G, V, H, G, offset=G, axis=-1)
 
 
@@ -318,8 +318,8 @@ case(nn.layer_norm, normed(V, (1, 2), 0.1) * V[0] + V[1], V, V[0], V[1], 1, 1, 0
 case(nn.layer_norm, normed(V, 2) * G, V, gamma=G, begin_norm_axis=2)
 case(nn.dropout, X, X, 0.4, training=False)
 case(nn.dropout, X, X, 0.0, training=True)
-case(nn.upsample, I.repeat(2, 2).repeat(3, 3), I, (2, 3))
-case(nn.upsample, I.repeat(2, 1).repeat(2, 2), I, data_format="NHWC")
+case(nn.upsample, Im.repeat(2, 2).repeat(3, 3), Im, (2, 3))
+case(nn.upsample, Im.repeat(2, 1).repeat(2, 2), Im, data_format="NHWC")
 case(
     nn.pixel_shuffle,
     a(1, 8, 2, 3).reshape(1, 2, 2, 2, 2, 3).transpose(0, 1, 4, 2, 5, 3).reshape(1, 2, 4, 6),
@@ -335,7 +335,7 @@ def bilinear_by_2(x):
     return np.stack([low, high], -1).reshape(*x.shape[:-1], -1)
 
 
-case(nn.upsample, bilinear_by_2(bilinear_by_2(I).swapaxes(2, 3)).swapaxes(2, 3), I, 2, "NCHW", "bilinear")
+case(nn.upsample, bilinear_by_2(bilinear_by_2(Im).swapaxes(2, 3)).swapaxes(2, 3), Im, 2, "NCHW", "bilinear")
 
 # Losses
 
@@ -428,24 +428,24 @@ def last(x):
     return np.moveaxis(x, 1, -1)
 
 
-I = a(2, 4, 6, 7)
+Im = a(2, 4, 6, 7)
 W = a(6, 4, 3, 2, seed=3) / 4
 for padding in ("VALID", "SAME", "same_lower", "SAME_UPPER", ((0, 0), (0, 0), (1, 2), (0, 1)), (0, 0, 1, 1)):
     word = padding.upper() if isinstance(padding, str) else [(p, p) if isinstance(p, int) else p for p in padding]
     for stride in (1, 2, [2, 3]):
-        case(windows.conv2d, convolved(I, W, stride, word), I, W, stride, padding)
-case(windows.conv2d, last(convolved(I, W, 2, "SAME")), last(I), last(W), 2, "SAME", "NHWC")
+        case(windows.conv2d, convolved(Im, W, stride, word), Im, W, stride, padding)
+case(windows.conv2d, last(convolved(Im, W, 2, "SAME")), last(Im), last(W), 2, "SAME", "NHWC")
 case(
     windows.conv2d,
-    last(convolved(I, W, 1, [(0, 0), (0, 0), (0, 2), (1, 1)])),
-    last(I),
+    last(convolved(Im, W, 1, [(0, 0), (0, 0), (0, 2), (1, 1)])),
+    last(Im),
     last(W),
     1,
     [0, (0, 2), (1, 1), 0],
     "NHWC",
 )
-case(windows.conv2d, convolved(I, W, 1, "SAME", [2, 1]), I, W, 1, "SAME", dilations=[2, 1])
-case(windows.conv2d, convolved(I, W[:, :2], 1, "VALID", None, 2), I, W[:, :2], 1, "VALID", groups=2)
+case(windows.conv2d, convolved(Im, W, 1, "SAME", [2, 1]), Im, W, 1, "SAME", dilations=[2, 1])
+case(windows.conv2d, convolved(Im, W[:, :2], 1, "VALID", None, 2), Im, W[:, :2], 1, "VALID", groups=2)
 case(windows.conv1d, convolved(a(3, 4, 9), a(2, 4, 4), 2, "SAME"), a(3, 4, 9), a(2, 4, 4), 2, "SAME")
 case(
     windows.conv1d,
@@ -467,10 +467,19 @@ case(
 )
 case(windows.conv3d, last(convolved(a(2, 2, 4, 5, 3), a(3, 2, 2, 2, 3), [2, 1, 1], "VALID")), last(a(2, 2, 4, 5, 3)), last(a(3, 2, 2, 2, 3)),
      [2, 1, 1], "VALID", "NDHWC")  # fmt: skip
-case(windows.compat_conv2d, convolved(I, W, 1, "SAME_UPPER"), I, W, 1, "SAME")
-case(windows.same_padding, np.pad(I, ((0, 0), (0, 0), (1, 1), (1, 0))), I, "SAME_LOWER", "NCHW", (3, 2), (1, 1), (1, 1))
+case(windows.compat_conv2d, convolved(Im, W, 1, "SAME_UPPER"), Im, W, 1, "SAME")
 case(
-    windows.same_padding, np.pad(last(I), ((0, 0), (1, 1), (0, 1), (0, 0))), last(I), "SAME_UPPER", "NHWC", (3, 2), 1, 1
+    windows.same_padding, np.pad(Im, ((0, 0), (0, 0), (1, 1), (1, 0))), Im, "SAME_LOWER", "NCHW", (3, 2), (1, 1), (1, 1)
+)
+case(
+    windows.same_padding,
+    np.pad(last(Im), ((0, 0), (1, 1), (0, 1), (0, 0))),
+    last(Im),
+    "SAME_UPPER",
+    "NHWC",
+    (3, 2),
+    1,
+    1,
 )
 
 
@@ -509,10 +518,10 @@ case(windows.deconv2d, transposed(J, U, 1, (0, 0), (6, 7)), strides=1, input=J, 
 for kind, f2, f3 in [("max", windows.max_pool2d, windows.max_pool3d), ("avg", windows.avg_pool2d, windows.avg_pool3d)]:
     for padding in ("VALID", "SAME", "SAME_UPPER", ((0, 0), (0, 0), (1, 0), (0, 1))):
         for ksize, stride in ((2, 2), (3, 2), ([2, 3], [1, 2])):
-            case(f2, pooled(kind, I, ksize, stride, padding), I, ksize, stride, padding)
-    case(f2, last(pooled(kind, I, 3, 2, "SAME")), last(I), 3, 2, "SAME", "NHWC")
-    case(f2, pooled(kind, I, 3, 2, "VALID", True), I, 3, 2, "VALID", ceil_mode=True)
-    case(f2, pooled(kind, I, 3, 2, [(0, 0), (0, 0), (1, 1), (1, 1)], True), I, 3, 2, [0, 0, 1, 1], ceil_mode=True)
+            case(f2, pooled(kind, Im, ksize, stride, padding), Im, ksize, stride, padding)
+    case(f2, last(pooled(kind, Im, 3, 2, "SAME")), last(Im), 3, 2, "SAME", "NHWC")
+    case(f2, pooled(kind, Im, 3, 2, "VALID", True), Im, 3, 2, "VALID", ceil_mode=True)
+    case(f2, pooled(kind, Im, 3, 2, [(0, 0), (0, 0), (1, 1), (1, 1)], True), Im, 3, 2, [0, 0, 1, 1], ceil_mode=True)
     T = a(2, 2, 4, 5, 3)
     case(f3, pooled(kind, T, 2, 2, "SAME"), T, 2, 2, "SAME")
     case(f3, last(pooled(kind, T, [3, 2, 2], 1, "VALID")), last(T), [3, 2, 2], 1, "VALID", "NDHWC")

@@ -5,7 +5,7 @@ from holon.legacy import arrays, losses, math, nn, random, windows
 
 import holon as flow
 
-X, V, I, W = flow.ones(4, 6), flow.ones(2, 3, 4), flow.ones(1, 2, 5, 5), flow.ones(3, 2, 3, 3)
+X, V, Im, W = flow.ones(4, 6), flow.ones(2, 3, 4), flow.ones(1, 2, 5, 5), flow.ones(3, 2, 3, 3)
 K = flow.tensor([1, 0], dtype=flow.int32)
 
 CALLS = [
@@ -60,13 +60,13 @@ CALLS = [
     (math.unsorted_segment_sum, (X, K, 3), ValueError, "must have that shape from axis 0 on"),
     (nn.softmax, (X, 2), ValueError, "softmax: axis 2"),
     (nn.bias_add, (X, flow.ones(4)), ValueError, r"the bias \[4\] does not fit axis 1 of \[4, 6\]"),
-    (nn.bias_add, (I, flow.ones(2), "CHW"), ValueError, "data_format is 'CHW'"),
+    (nn.bias_add, (Im, flow.ones(2), "CHW"), ValueError, "data_format is 'CHW'"),
     (nn.moments, (X, [3]), ValueError, "moments: axis 3"),
-    (nn.batch_normalization, (I, flow.ones(3), flow.ones(3)), ValueError, r"found \[3\] for axis 1"),
+    (nn.batch_normalization, (Im, flow.ones(3), flow.ones(3)), ValueError, r"found \[3\] for axis 1"),
     (nn.layer_norm, (V, flow.ones(3)), ValueError, r"gamma is \[3\]; it must be \[4\]"),
     (nn.upsample, (X,), ValueError, "must have 4 axes"),
-    (nn.upsample, (I, 2, "NCHW", "cubic"), ValueError, "interpolation is 'cubic'"),
-    (nn.upsample, (I, 0), ValueError, "size is 0"),
+    (nn.upsample, (Im, 2, "NCHW", "cubic"), ValueError, "interpolation is 'cubic'"),
+    (nn.upsample, (Im, 0), ValueError, "size is 0"),
     (nn.dropout, (X, 0.5, [2, 6]), ValueError, "noise_shape"),
     (nn.random_mask_like, (X, 1.5), AssertionError, "rate is 1.5"),
     (random.coin_flip, (0,), ValueError, "batch_size is 0"),
@@ -79,25 +79,25 @@ CALLS = [
     (losses.L1Loss, (X, flow.ones(6)), ValueError, "input is .*, target"),
     (losses.TripletMarginLoss, (X, X, V), ValueError, "anchor is .*, negative"),
     (windows.conv2d, (X, W, 1, "SAME"), ValueError, "conv2d: the input is .*; it must have 4 axes, NCHW"),
-    (windows.conv2d, (I, X, 1, "SAME"), ValueError, "filters are"),
-    (windows.conv2d, (I, W, 1, "FULL"), ValueError, "padding is 'FULL'; it must be 'SAME'"),
-    (windows.conv2d, (I, W, 1, [1, 1]), ValueError, "one or two for each of the blob's 4 axes"),
-    (windows.conv2d, (I, W, 1, [1, 0, 0, 0]), ValueError, "the axes of samples and channels cannot be padded"),
-    (windows.conv2d, (I, W, 1, [0, 0, -1, 0]), ValueError, "each axis takes a count of at least 0"),
-    (windows.conv2d, (I, W, [1, 2, 3], "SAME"), ValueError, r"conv2d: strides is \[1, 2, 3\]"),
-    (windows.conv2d, (I, W, 1, "SAME", "NHCW"), ValueError, "data_format is 'NHCW'; it must be 'NCHW' or 'NHWC'"),
-    (windows.conv2d, (I, flow.ones(3, 4, 3, 3), 1, "SAME"), ValueError, "do not fit the 2 channels"),
-    (windows.conv2d, (I, W, 1, "SAME", "NCHW", None, 2), ValueError, "in 2 groups do not fit"),
+    (windows.conv2d, (Im, X, 1, "SAME"), ValueError, "filters are"),
+    (windows.conv2d, (Im, W, 1, "FULL"), ValueError, "padding is 'FULL'; it must be 'SAME'"),
+    (windows.conv2d, (Im, W, 1, [1, 1]), ValueError, "one or two for each of the blob's 4 axes"),
+    (windows.conv2d, (Im, W, 1, [1, 0, 0, 0]), ValueError, "the axes of samples and channels cannot be padded"),
+    (windows.conv2d, (Im, W, 1, [0, 0, -1, 0]), ValueError, "each axis takes a count of at least 0"),
+    (windows.conv2d, (Im, W, [1, 2, 3], "SAME"), ValueError, r"conv2d: strides is \[1, 2, 3\]"),
+    (windows.conv2d, (Im, W, 1, "SAME", "NHCW"), ValueError, "data_format is 'NHCW'; it must be 'NCHW' or 'NHWC'"),
+    (windows.conv2d, (Im, flow.ones(3, 4, 3, 3), 1, "SAME"), ValueError, "do not fit the 2 channels"),
+    (windows.conv2d, (Im, W, 1, "SAME", "NCHW", None, 2), ValueError, "in 2 groups do not fit"),
     (windows.conv2d, (flow.ones(1, 5, 5, 2), flow.ones(2, 3, 3, 1), 1, "SAME", "NHWC", None, 2), ValueError, "2 groups need the channels in front"),
-    (windows.conv2d_transpose, (I, flow.ones(2, 3, 3, 3)), ValueError, "strides must be given"),
-    (windows.conv2d_transpose, (I, flow.ones(3, 2, 3, 3), None, 1), ValueError, "does not fit the 2 channels"),
-    (windows.conv2d_transpose, (I, flow.ones(2, 3, 3, 3), [1, 3, 20, 20], 2), ValueError, "cannot come of"),
-    (windows.conv2d_transpose, (I, flow.ones(2, 3, 3, 3), [20, 20], 2), ValueError, "it must have 4 sizes"),
-    (windows.conv2d_transpose, (I, flow.ones(2, 3, 3, 3), None, 2, "FULL"), ValueError, "padding is 'FULL'"),
-    (windows.max_pool2d, (I, 9, 1, "VALID"), ValueError, r"a window of \[9, 9\] does not fit into the input"),
-    (windows.max_pool2d, (I, 2, 1, [0, 0, 2, 2]), ValueError, "without an element of the image"),
-    (windows.avg_pool2d, (I, 0, 1, "VALID"), ValueError, "must be 1 or more"),
-    (windows.same_padding, (I, "SAME_LOWER", "NCHW", (3, 3, 3), 1, 1), ValueError, "kernel_size"),
+    (windows.conv2d_transpose, (Im, flow.ones(2, 3, 3, 3)), ValueError, "strides must be given"),
+    (windows.conv2d_transpose, (Im, flow.ones(3, 2, 3, 3), None, 1), ValueError, "does not fit the 2 channels"),
+    (windows.conv2d_transpose, (Im, flow.ones(2, 3, 3, 3), [1, 3, 20, 20], 2), ValueError, "cannot come of"),
+    (windows.conv2d_transpose, (Im, flow.ones(2, 3, 3, 3), [20, 20], 2), ValueError, "it must have 4 sizes"),
+    (windows.conv2d_transpose, (Im, flow.ones(2, 3, 3, 3), None, 2, "FULL"), ValueError, "padding is 'FULL'"),
+    (windows.max_pool2d, (Im, 9, 1, "VALID"), ValueError, r"a window of \[9, 9\] does not fit into the input"),
+    (windows.max_pool2d, (Im, 2, 1, [0, 0, 2, 2]), ValueError, "without an element of the image"),
+    (windows.avg_pool2d, (Im, 0, 1, "VALID"), ValueError, "must be 1 or more"),
+    (windows.same_padding, (Im, "SAME_LOWER", "NCHW", (3, 3, 3), 1, 1), ValueError, "kernel_size"),
 ]  # fmt: skip
 
 

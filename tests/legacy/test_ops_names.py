@@ -7,7 +7,7 @@ import pytest
 import holon as flow
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
-I = np.array([3, 0, 2], np.int32)
+Im = np.array([3, 0, 2], np.int32)
 
 
 def run(body):
@@ -16,11 +16,11 @@ def run(body):
     flow.config.gpu_device_num(2)
 
     @flow.global_function()
-    def job(x: tp.Numpy.Placeholder(X.shape), i: tp.Numpy.Placeholder(I.shape, dtype=flow.int32)) -> tp.Numpy:
+    def job(x: tp.Numpy.Placeholder(X.shape), i: tp.Numpy.Placeholder(Im.shape, dtype=flow.int32)) -> tp.Numpy:
         return body(x, i)
 
     try:
-        return job(X, I)
+        return job(X, Im)
     finally:
         flow.clear_default_session()
 
@@ -36,14 +36,14 @@ CALLS = {
     "stack": (lambda x, i: flow.stack(inputs=[x, x], axis=1), np.stack([X, X], 1)),
     "slice": (lambda x, i: flow.slice(x, begin=[1, 2], size=[2, 3]), X[1:3, 2:5]),
     "slice_v2": (lambda x, i: flow.slice_v2(x, [(1, 3, 1)]), X[1:3]),
-    "gather": (lambda x, i: flow.gather(params=x, indices=i, axis=0, name="g"), X[I]),
-    "gather_nd": (lambda x, i: flow.gather_nd(params=x, indices=flow.stack([i, i], 1)), X[I, I]),
+    "gather": (lambda x, i: flow.gather(params=x, indices=i, axis=0, name="g"), X[Im]),
+    "gather_nd": (lambda x, i: flow.gather_nd(params=x, indices=flow.stack([i, i], 1)), X[Im, Im]),
     "scatter_nd": (lambda x, i: flow.scatter_nd(flow.expand_dims(i, 1), flow.gather(x, i), [5, 6]), np.stack([X[0], 0 * X[0], X[2], X[3], 0 * X[0]])),
     "where": (lambda x, i: flow.where(x > 0, x=x, y=x * 2), np.where(X > 0, X, 2 * X)),
     "pad": (lambda x, i: flow.pad(x, paddings=((1, 0), (0, 2)), constant_value=3), np.pad(X, ((1, 0), (0, 2)), constant_values=3)),
-    "one_hot": (lambda x, i: flow.one_hot(indices=i, depth=4, dtype=flow.float32), np.eye(4, dtype=np.float32)[I]),
-    "cast": (lambda x, i: flow.cast(i, dtype=flow.float64, name="c"), I.astype(np.float64)),
-    "cast by name": (lambda x, i: flow.cast(x=i, dtype=flow.float), I.astype(np.float32)),
+    "one_hot": (lambda x, i: flow.one_hot(indices=i, depth=4, dtype=flow.float32), np.eye(4, dtype=np.float32)[Im]),
+    "cast": (lambda x, i: flow.cast(i, dtype=flow.float64, name="c"), Im.astype(np.float64)),
+    "cast by name": (lambda x, i: flow.cast(x=i, dtype=flow.float), Im.astype(np.float32)),
     "matmul": (lambda x, i: flow.matmul(a=x, b=x, transpose_b=True), X @ X.T),
     "matmul operator": (lambda x, i: x @ flow.transpose(x, [1, 0]), X @ X.T),
     "sort": (lambda x, i: flow.sort(x, direction="DESCENDING"), -np.sort(-X)),
