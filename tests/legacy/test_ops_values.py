@@ -100,9 +100,9 @@ def test_random():
 
 
 @pytest.mark.parametrize("function, args", [
-    (windows.conv2d, (table.I, table.W, 2, "SAME")),
-    (windows.max_pool2d, (table.I, 3, 2, "SAME_UPPER")),
-    (windows.avg_pool2d, (table.I, 3, 2, "SAME")),
+    (windows.conv2d, (table.Im, table.W, 2, "SAME")),
+    (windows.max_pool2d, (table.Im, 3, 2, "SAME_UPPER")),
+    (windows.avg_pool2d, (table.Im, 3, 2, "SAME")),
     (windows.conv2d_transpose, (table.J, table.U, None, 2, "SAME")),
     (nn.layer_norm, (table.V, table.G, table.H)),
     (losses.sparse_cross_entropy, (table.L, table.P)),
