@@ -179,29 +179,28 @@ TEST(Launch, CtrlCShowsOneTraceback) {
 }
 
 TEST(Launch, LinesOfRanksAreNotMixed) {
-  for (bool label : {false, true}) {
-    // Two writes for a line, to both streams.
-    const std::string program =
-        "test $RANK = 0 && c=x || c=y; i=0; while [ $i -lt 200 ]; do printf $c; echo $c; printf $c >&2; echo $c >&2; "
-        "i=$((i+1)); done";
-    std::vector<std::string> a = {"-n", "2"};
-    if (label) a.push_back("--label");
-    for (std::string s : {std::string("sh"), std::string("-c"), program}) a.push_back(s);
-    Process p(launch(a), {});
-    ASSERT_EQ(p.wait(), 0) << p.output();
-    std::istringstream lines(p.output());
-    int x = 0, y = 0;
-    for (std::string line; std::getline(lines, line);) {
-      if (label && line.starts_with("[rank 0] x")) line.erase(0, 9);
-      if (label && line.starts_with("[rank 1] y")) line.erase(0, 9);
-      EXPECT_TRUE(line.find_first_not_of('x') == std::string::npos || line.find_first_not_of('y') == std::string::npos)
-          << line;
-      x += static_cast<int>(std::count(line.begin(), line.end(), 'x'));
-      y += static_cast<int>(std::count(line.begin(), line.end(), 'y'));
+  for (bool label : {false, true})
+    for (const char* stream : {"", "exec >&2; "}) {
+      // Two writes for a line.
+      const std::string program = std::string(stream) +
+          "test $RANK = 0 && c=x || c=y; i=0; while [ $i -lt 200 ]; do printf $c; echo $c; i=$((i+1)); done";
+      std::vector<std::string> a = {"-n", "2"};
+      if (label) a.push_back("--label");
+      for (const std::string& s : {std::string("sh"), std::string("-c"), program}) a.push_back(s);
+      Process p(launch(a), {});
+      ASSERT_EQ(p.wait(), 0) << p.output();
+      std::istringstream lines(p.output());
+      int x = 0, y = 0;
+      for (std::string line; std::getline(lines, line);) {
+        if (label && (line.starts_with("[rank 0] x") || line.starts_with("[rank 1] y"))) line.erase(0, 9);
+        const bool one = line.find_first_not_of('x') == std::string::npos;
+        EXPECT_TRUE(one || line.find_first_not_of('y') == std::string::npos) << line;
+        x += static_cast<int>(std::count(line.begin(), line.end(), 'x'));
+        y += static_cast<int>(std::count(line.begin(), line.end(), 'y'));
+      }
+      EXPECT_EQ(x, 400);
+      EXPECT_EQ(y, 400);
     }
-    EXPECT_EQ(x, 800);
-    EXPECT_EQ(y, 800);
-  }
 }
 
 TEST(Launch, WhatIsNoLineIsShownToo) {
