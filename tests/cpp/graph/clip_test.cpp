@@ -47,8 +47,8 @@ struct Model {
       if (p.ndim() == ndim) found.push_back(p);
     return found;
   }
-  static optim::AdamOptions options(How how, double norm_type, double decay) {
-    optim::AdamOptions o{.lr = 0.01, .eps = 1e-4, .weight_decay = decay};
+  static optim::AdamWOptions options(How how, double norm_type, double decay) {
+    optim::AdamWOptions o{.lr = 0.01, .eps = 1e-4, .weight_decay = decay};
     if (how == How::kGroups || how == How::kOptimizer)
       o.group = {.clip_grad_max_norm = kLimit, .clip_grad_norm_type = norm_type};
     return o;
