@@ -50,8 +50,9 @@ std::vector<std::pair<size_t, size_t>> parts_to_copy(int fd, size_t end,
   std::vector<std::pair<size_t, size_t>> parts;
   auto left_out = without.begin();
   for (size_t at = 0; at < end;) {
-    const off_t data = lseek(fd, static_cast<off_t>(at), SEEK_DATA);
-    if (data < 0 || static_cast<size_t>(data) >= end) break;  // ENXIO: no more of it
+    off_t data = lseek(fd, static_cast<off_t>(at), SEEK_DATA);
+    if (data < 0 && errno != ENXIO) data = static_cast<off_t>(at);  // a system that does not tell holes
+    if (data < 0 || static_cast<size_t>(data) >= end) break;
     const off_t hole = lseek(fd, data, SEEK_HOLE);
     const size_t stop = hole < 0 ? end : std::min(end, static_cast<size_t>(hole));
     for (at = static_cast<size_t>(data); at < stop;) {
