@@ -212,8 +212,8 @@ def test_a_trace_that_cannot_be_written_says_so(tmp_path, what):
     if what == "part":
         (tmp_path / "trace.json.rank0").mkdir()
         said = f"holon: the trace {trace}.rank0 cannot be written: Is a directory. This process traces no more.\n"
-    elif what == "whole":
-        trace.mkdir()
+    elif what == "whole":  # made while the program runs: one that is there before is told at once
+        limit = f"import os; os.mkdir({str(trace)!r})"
         said = (
             f"holon: the trace {trace} cannot be written: Is a directory. What each rank wrote is in {trace}.rank*.\n"
         )
