@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from harness import ranks
 
+import holon
 from holon import _C
 
 ops, tensor, sbp, placement = _C.ops, _C.tensor, _C.sbp, _C.placement
@@ -318,3 +319,41 @@ def test_ranks_as_threads_may_import_numpy_at_once(tmp_path):
     program.write_text("import holon\nprint(sum(holon.run_ranks(8, lambda rank: int(holon.ones(2).numpy().sum()))))\n")
     done = ranks.run(program, timeout=60)
     assert done.stdout.strip() == "16", done.stderr
+
+
+def test_parts_that_nobody_compares_agree_all_the_same():
+    """to_global(check_meta=False) made tensors whose shapes and dtypes differed between ranks."""
+
+    def program(rank):
+        everywhere = holon.placement.all("cpu")
+
+        def whole(part, sbp, placement=everywhere):
+            return part.to_global(placement, sbp, check_meta=False)
+
+        for sbp in (holon.sbp.split(0), holon.sbp.broadcast, holon.sbp.partial_sum):
+            assert whole(holon.ones(2, 3), sbp).shape[1] == 3
+            with pytest.raises(RuntimeError, match=r"(?s)check_meta.*\[2, 4\].*\[2, 5\]"):
+                whole(holon.ones(2, 4 + rank), sbp)
+            # Rank 0 has what it had before and goes on; what it calls next finds the others asking.
+            with pytest.raises(RuntimeError, match=r"\[2, 6\]"):
+                whole(holon.ones(2, 6 if rank else 3), sbp).sum().item()
+        with pytest.raises(RuntimeError, match=r"(?s)\[3\].*\[4\]"):  # a rank outside would have another shape
+            whole(holon.ones(3 + rank), holon.sbp.split(0), holon.placement("cpu", [0]))
+
+    holon.run_ranks(2, program)
+
+
+def test_data_that_should_be_alike_is_compared_on_request(monkeypatch):
+    monkeypatch.setenv("HOLON_CHECK", "1")
+
+    def program(rank):
+        layout = {"placement": holon.placement.all("cpu"), "sbp": holon.sbp.split(0)}
+        assert holon.tensor([1.0, 2.0, 3.0], **layout).sum().item() == 6
+        with pytest.raises(RuntimeError, match=r"float32 \[2\], rank 1 float32 \[3\]"):
+            holon.tensor([1.0] * (2 + rank), **layout)
+        with pytest.raises(RuntimeError, match="values on rank 1 differ"):
+            holon.tensor([1.0, float(rank)], **layout)
+        # Alone on its placement, a rank has nobody to agree with.
+        assert holon.tensor([rank], placement=holon.placement("cpu", [1]), sbp=holon.sbp.split(0)).shape == (1,)
+
+    holon.run_ranks(2, program)
