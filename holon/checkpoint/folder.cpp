@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kFormat = "holon-folder";
 constexpr int kVersion = 1;
 constexpr int kMostLevels = 16;
+constexpr size_t kMostOpen = 64;
 // 10,000 tensors on 1,000 ranks.
 constexpr uint64_t kLargestIndex = uint64_t{4} << 30;
 
@@ -255,6 +256,11 @@ const SafetensorsFile& FolderReader::file(const std::string& file_name) {
     file = std::make_unique<SafetensorsFile>(folder_ / file_name,
                                              sum == index_.files.end() ? std::nullopt : std::optional(sum->second));
   }
+  if (std::find(awake_.begin(), awake_.end(), file.get()) == awake_.end()) awake_.push_back(file.get());
+  if (awake_.size() > kMostOpen) {
+    awake_.front()->rest();
+    awake_.pop_front();
+  }
   return *file;
 }
 
@@ -265,7 +271,7 @@ Array FolderReader::read(const std::string& tensor, const Dims& offset, const Di
 Array FolderReader::read_parts(const std::string& tensor, const Dims& offset, const Dims& shape) {
   const IndexEntry& entry = this->entry(tensor);
   struct Piece {
-    const SafetensorsFile* file;
+    const std::string* file;
     const TensorInfo* info;
     Dims from, size, to;
   };
@@ -281,15 +287,15 @@ Array FolderReader::read_parts(const std::string& tensor, const Dims& offset, co
       piece.from[d] = begin - part.offset[d], piece.size[d] = end - begin, piece.to[d] = begin - offset[d];
     }
     if (!meets) continue;
-    piece.file = &file(part.file);
-    piece.info = piece.file->find(tensor);
+    piece.file = &part.file;
+    piece.info = file(part.file).find(tensor);
     if (!piece.info || piece.info->dtype != entry.dtype || piece.info->shape != part.shape)
       fail_runtime("{}: it should hold {} {} of tensor '{}', as {} says. The two are not of one save.",
-                   piece.file->name(), format_name(entry.dtype), part.shape, tensor, name());
+                   file(part.file).name(), format_name(entry.dtype), part.shape, tensor, name());
     pieces.push_back(piece);
   }
   Array out = Array::empty(shape, entry.dtype);
-  for (auto& piece : pieces) piece.file->read(*piece.info, piece.from, piece.size, out, piece.to);
+  for (auto& piece : pieces) file(*piece.file).read(*piece.info, piece.from, piece.size, out, piece.to);
   return out;
 }
 

@@ -4,6 +4,7 @@
 // until then.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -80,6 +81,7 @@ class FolderReader {
   Index index_;
   uint32_t fingerprint_ = 0;
   std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+  std::deque<SafetensorsFile*> awake_;  // whose descriptors are open; the others rest
 };
 
 // The names of part files that the folder's index speaks of; none where there is no index. nullopt: it cannot be read.

@@ -173,6 +173,7 @@ void SafetensorsFile::fetch(uint64_t begin, uint64_t end, std::byte* to, Stage& 
 void SafetensorsFile::read(const TensorInfo& info, const Dims& from, const Dims& size, Array& out,
                            const Dims& to) const {
   if (size.numel() == 0) return;
+  file_.open();
   const int axes = size.size();
   // Behind the axis `cut` all is taken, on both sides: what belongs to one place along it lies in a row.
   int cut = axes - 1;

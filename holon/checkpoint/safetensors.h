@@ -81,6 +81,11 @@ class SafetensorsFile {
   // that were written; a file that has been cut off meanwhile.
   void read(const TensorInfo& info, const Dims& from, const Dims& size, Array& out, const Dims& to) const;
   Array read(const TensorInfo& info) const;
+  // Gives the file's descriptor and memory back until the next read().
+  void rest() {
+    file_.close();
+    stage_ = {};
+  }
 
  private:
   // One block's bytes, kept for what lies beside what was read last.
@@ -95,7 +100,7 @@ class SafetensorsFile {
   void fetch(uint64_t begin, uint64_t end, std::byte* to, Stage& stage) const;
   void fetch_blocks(uint64_t begin, uint64_t end, std::byte* to) const;
 
-  data::InputFile file_;
+  mutable data::InputFile file_;
   SafetensorsHeader header_;
   std::unordered_map<std::string, size_t> by_name_;
   std::vector<uint32_t> blocks_;  // checksums, if there are any

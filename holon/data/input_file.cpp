@@ -12,20 +12,31 @@
 
 namespace holon::data {
 
-InputFile::InputFile(const std::filesystem::path& path) : name_(path.string()) {
-  do fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  while (fd_ < 0 && errno == EINTR);
-  if (fd_ < 0) fail_runtime("cannot open {}: {}. Check the path.", name_, std::strerror(errno));
+InputFile::InputFile(const std::filesystem::path& path) : name_(path.string()) { open(); }
+
+InputFile::~InputFile() { close(); }
+
+void InputFile::open() {
+  if (fd_ >= 0) return;
+  int fd;
+  do fd = ::open(name_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  while (fd < 0 && errno == EINTR);
+  if (fd < 0) fail_runtime("cannot open {}: {}. Check the path.", name_, std::strerror(errno));
   struct stat info {};
-  const bool regular = ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode);
+  const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  const std::pair<uint64_t, uint64_t> file(info.st_dev, info.st_ino);
+  const bool another = file_.second != 0 && (file != file_ || static_cast<uint64_t>(info.st_size) != size_);
+  if (!regular || another) ::close(fd);
+  if (!regular) fail_runtime("{} is not a regular file. Name a file, not a folder, a pipe or a device.", name_);
+  if (another) fail_runtime("{}: another file has taken its place while it was read. Read it again.", name_);
+  fd_ = fd;
+  file_ = file;
   size_ = static_cast<uint64_t>(info.st_size);
-  if (regular) return;
-  ::close(fd_);
-  fail_runtime("{} is not a regular file. Name a file, not a folder, a pipe or a device.", name_);
 }
 
-InputFile::~InputFile() {
+void InputFile::close() {
   if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
 }
 
 void InputFile::read(uint64_t offset, std::span<std::byte> out) const {

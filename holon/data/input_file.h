@@ -16,9 +16,10 @@ class InputFile {
  public:
   // Errors (RuntimeError): the file cannot be opened, or is not a regular one; a named pipe is not waited for.
   explicit InputFile(const std::filesystem::path& path);
-  InputFile(InputFile&& o) noexcept : name_(std::move(o.name_)), size_(o.size_), fd_(std::exchange(o.fd_, -1)) {}
+  InputFile(InputFile&& o) noexcept
+      : name_(std::move(o.name_)), size_(o.size_), file_(o.file_), fd_(std::exchange(o.fd_, -1)) {}
   InputFile& operator=(InputFile&& o) noexcept {
-    std::swap(name_, o.name_), std::swap(size_, o.size_), std::swap(fd_, o.fd_);
+    std::swap(name_, o.name_), std::swap(size_, o.size_), std::swap(file_, o.file_), std::swap(fd_, o.fd_);
     return *this;
   }
   ~InputFile();
@@ -26,11 +27,18 @@ class InputFile {
   const std::string& name() const { return name_; }
   uint64_t size() const { return size_; }  // in bytes, when it was opened
   // Fills out with the bytes from offset on. Any number of threads may. Errors: the file has fewer.
+  // Pre: it is open.
   void read(uint64_t offset, std::span<std::byte> out) const;
+
+  // Gives the descriptor back, of which a process has few, until it is opened again. Errors of that: as the
+  // constructor's; another file has taken its place.
+  void close();
+  void open();
 
  private:
   std::string name_;
   uint64_t size_ = 0;
+  std::pair<uint64_t, uint64_t> file_;  // device and number
   int fd_ = -1;
 };
 

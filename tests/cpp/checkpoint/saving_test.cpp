@@ -140,6 +140,32 @@ TEST(Saving, APartThatIsGoneWithItsIndexIsSuperseded) {
   }
 }
 
+// A process has few descriptors; a folder has as many parts as there were ranks.
+TEST(Saving, AFolderOfManyPartsIsReadWithFewOpen) {
+  Folder folder;
+  fs::create_directory(folder / "x");
+  constexpr int kParts = 200;
+  Index index{R"({"tensor":"t"})", {}, {}};
+  IndexEntry entry{int64, {kParts, 2}, {}, {}};
+  for (int i = 0; i < kParts; ++i) {
+    const std::string name = part_file("0", i, kParts);
+    SafetensorsWriter writer(folder / "x" / name, {{"t", int64, {1, 2}, 0, 0}}, {}, true);
+    writer.write(full({1, 2}, i).to(int64).array());
+    index.files[name] = writer.commit();
+    entry.parts.push_back({name, {i, 0}, {1, 2}});
+  }
+  index.tensors["t"] = entry;
+  write_text(folder / "x" / kIndexFile, index_text(index));
+  auto open_now = [] { return std::distance(fs::directory_iterator("/proc/self/fd"), {}); };
+  const auto before = open_now();
+  FolderReader reader(folder / "x");
+  for (int i = 0; i < 2; ++i) {
+    Array found = reader.read("t");
+    for (int64_t k = 0; k < 2 * kParts; ++k) EXPECT_EQ(found.data<int64_t>()[k], k / 2);
+  }
+  EXPECT_LT(open_now() - before, 100);
+}
+
 // What one rank's disk takes counts for nobody. (The world reads its time-out when it is made.)
 TEST(Together, WaitsForFilesLongerThanForCollectives) {
   ASSERT_EQ(::setenv("HOLON_COMM_TIMEOUT_S", "8", 1), 0);
