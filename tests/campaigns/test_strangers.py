@@ -15,6 +15,8 @@ def test_strangers(seed):
     for i in range(ROUNDS):
         trouble, kinds = joining.play(seed + i)
         bad += [trouble] if trouble else []
+        if trouble or i % 20 == 19:
+            print(f"round {i + 1}: {len(bad)} bad. {trouble}", flush=True)
         came.update(kinds)
     print(f"{ROUNDS} rounds; strangers: {dict(came)}")
     assert not bad, f"{len(bad)} of {ROUNDS} rounds were bad:\n" + "\n".join(bad)

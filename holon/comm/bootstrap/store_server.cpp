@@ -126,17 +126,17 @@ class StoreServer::Loop {
     return static_cast<int>(std::clamp<int64_t>(ms, 0, 60'000));
   }
 
-  // Strangers must not keep ranks out: where there are too many of them, or no descriptor is left, one of them goes.
+  // Strangers must not keep ranks out: where there are too many of them, or no descriptor is left, the oldest goes.
   // False: nobody waits at the door, or nobody more can be let in.
   bool accept_one(int listener) {
     Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd && (errno == EMFILE || errno == ENFILE) && !drop_a_stranger()) {
+    if (!fd && (errno == EMFILE || errno == ENFILE) && !drop_oldest_unknown()) {
       // Nobody can be let go; the ones that wait at the door are asked again in a moment.
       timespec pause{0, 10'000'000};
       nanosleep(&pause, nullptr);
     }
     if (!fd) return false;
-    if (unknown() >= kMaxUnknown || connections_.size() >= kMaxConnections) drop_a_stranger();
+    if (unknown() >= kMaxUnknown || connections_.size() >= kMaxConnections) drop_oldest_unknown();
     if (connections_.size() >= kMaxConnections) return true;
     int one = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -153,18 +153,11 @@ class StoreServer::Loop {
         std::count_if(connections_.begin(), connections_.end(), [](const auto& c) { return !c.second.known(); }));
   }
 
-  // The oldest of those that have not even begun as a rank does, else the oldest.
-  bool drop_a_stranger() {
-    auto found = connections_.end();
-    for (auto c = connections_.begin(); c != connections_.end(); ++c) {
-      if (c->second.known()) continue;
-      if (found == connections_.end()) found = c;
-      if (c->second.handshake->greeted()) continue;
-      found = c;
-      break;
-    }
-    if (found == connections_.end()) return false;
-    drop(found->first);
+  bool drop_oldest_unknown() {
+    auto oldest =
+        std::find_if(connections_.begin(), connections_.end(), [](const auto& c) { return !c.second.known(); });
+    if (oldest == connections_.end()) return false;
+    drop(oldest->first);
     return true;
   }
 

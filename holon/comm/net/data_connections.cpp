@@ -242,20 +242,14 @@ class Connecting {
   bool accept_one() {
     Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const bool full = !fd && (errno == EMFILE || errno == ENFILE);
-    if (full || incoming_.size() >= kMaxUnknown) drop_a_stranger();
+    // The oldest goes: whoever has just come is given the time in which as many others come.
+    if ((full || incoming_.size() >= kMaxUnknown) && !incoming_.empty()) incoming_.pop_front();
     if (!fd) return false;
     int one = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     Handshake handshake(Handshake::Side::kListens, meeting_.token, purpose(place(rank_), rank_));
     incoming_.push_back({std::move(fd), std::move(handshake), Clock::now() + kHelloTime, false, ""});
     return true;
-  }
-
-  // The oldest of those that have not even begun as a rank does, else the oldest.
-  void drop_a_stranger() {
-    auto silent = std::find_if(incoming_.begin(), incoming_.end(), [](auto& t) { return !t.handshake.greeted(); });
-    if (silent == incoming_.end()) silent = incoming_.begin();
-    if (silent != incoming_.end()) incoming_.erase(silent);
   }
 
   [[noreturn]] void give_up() const {

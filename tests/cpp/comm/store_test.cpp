@@ -312,6 +312,32 @@ TEST(Store, ACrowdOfSilentStrangersKeepsNobodyOut) {
   for (int fd : crowd) close(fd);
 }
 
+// They begin as ranks do, and more come all the time.
+TEST(Store, ACrowdThatGreetsKeepsNobodyOut) {
+  Store s;
+  const std::string hello = Handshake(Handshake::Side::kConnects, "guess", kStorePurpose).begin();
+  std::vector<int> crowd;
+  auto one_more = [&] {
+    crowd.push_back(connected(s.server.port()));
+    send(crowd.back(), hello.data(), hello.size(), MSG_NOSIGNAL);
+  };
+  for (int i = 0; i < 300; ++i) one_more();
+  std::jthread flood([&](std::stop_token stop) {
+    while (!stop.stop_requested()) {
+      one_more();
+      if (crowd.size() <= 350) continue;
+      for (int i = 0; i < 50; ++i) close(crowd[static_cast<size_t>(i)]);
+      crowd.erase(crowd.begin(), crowd.begin() + 50);
+    }
+  });
+  auto client = [&] { return std::make_unique<StoreClient>("127.0.0.1", s.server.port(), "secret", 60); };
+  client()->set("k", "v");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(client()->get("k", 60), "v");
+  flood.request_stop();
+  flood.join();
+  for (int fd : crowd) close(fd);
+}
+
 TEST(Store, WithoutFreeDescriptorsStrangersMakeRoom) {
   Store s;
   std::vector<int> crowd;
