@@ -35,7 +35,6 @@ class Handshake {
   // Takes the bytes in pieces of any size up to wanted(), and adds to *reply what is to be sent.
   State take(const char* data, size_t size, std::string* reply);
   State state() const { return state_; }
-  bool greeted() const { return step_ > 0; }  // the other has sent what a rank begins with
   uint32_t from() const { return from_; }
 
  private:
