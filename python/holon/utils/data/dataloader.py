@@ -203,7 +203,7 @@ class DataLoader:
         return self._count(batches, self._position)
 
     def _order(self, passed):
-        """What is to be loaded behind as many samples: a part of an epoch that was loaded before is passed over by its indices."""
+        """What is to be loaded behind as many samples, which are passed over by their indices."""
         if self._iterable:
             return itertools.repeat(self.batch_size)
         if not self._batched:
@@ -276,7 +276,7 @@ class DataLoader:
                 pool.close()
 
     def state_dict(self):
-        """Returns the position: the epoch, the samples (and batches) of it that were handed out, what the sampler needs to go on."""
+        """Returns the position: the epoch, the samples of it that were handed out, what the sampler needs to go on."""
         own = getattr(self.sampler, "state_dict", None)
         return {
             **self._position,
