@@ -14,7 +14,7 @@ namespace holon::autograd {
 namespace {
 
 Tensor boxed(const char* name, const Tensor& t, const GlobalSpec* to) {
-  return t.spec() == to ? t : box_input(name, t, to, is_parameter(t));
+  return t.spec() == to ? t : box_input(name, t, to, t.nd_sbp().has_split() && is_parameter(t));
 }
 
 const GlobalSpec* with_sbps(const GlobalSpec* spec, const std::vector<Sbp>& sbps) {
@@ -157,7 +157,7 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
   InputRoles roles;
   if (boxing::parameter_policy() == boxing::ParameterPolicy::kKeep)
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (is_parameter(inputs[i])) roles.parameters |= 1u << std::min<size_t>(i, 31);
+      if (inputs[i].nd_sbp().has_split() && is_parameter(inputs[i])) roles.parameters |= 1u << std::min<size_t>(i, 31);
   ChosenSignature chosen = choose_signature(op, {}, in, out, specs, roles);
   const Placement& placement = specs[0]->placement;
   int index = placement.index_of(Context::current().rank());

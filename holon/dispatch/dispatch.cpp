@@ -377,7 +377,7 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Sc
       Tensor& t = inputs[i];
       const GlobalSpec* to = call.signature.in[i];
       if (!t.defined() || t.spec() == to) continue;
-      const bool parameter = is_parameter(t);
+      const bool parameter = t.nd_sbp().has_split() && is_parameter(t);
       Tensor boxed = box_input(op.name(), t, to, parameter);
       // Backward keeps a parameter as it is stored, and boxes it again if it must: a copy would live until then. What
       // comes from outside and is only cut (a table that every rank has) may be wanted whole there.

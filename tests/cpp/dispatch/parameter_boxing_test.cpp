@@ -188,6 +188,18 @@ TEST(ParameterBoxing, ATableThatWasCutIsNotGatheredInBackward) {
   });
 }
 
+TEST(ParameterBoxing, ALeafOfPartialSumsIsSummedOnce) {
+  comm::run_ranks(4, [](int) {
+    Tensor p = value({8, 8}, partial_sum(), 1).set_requires_grad();
+    boxing::reset_boxing_counters();
+    Tensor y = p * p;
+    EXPECT_EQ(boxing::boxing_counters().parameters, 0);
+    sum(y).backward();
+    for (auto& e : boxing::recent_events()) EXPECT_FALSE(e.parameter) << e.str();
+    EXPECT_EQ(boxing::boxing_counters().moves, 1) << "one factor, and not again in backward";
+  });
+}
+
 TEST(ParameterBoxing, Policies) {
   EXPECT_EQ(boxing::parse_parameter_policy("gather"), ParameterPolicy::kGather);
   EXPECT_THROW(boxing::parse_parameter_policy("often"), Error);
