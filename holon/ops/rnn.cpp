@@ -231,6 +231,9 @@ HOLON_OP(rnn_sequence,
     .hidden()
     .infer([](Infer& c) {
       RnnMode mode = mode_of(c.text("mode"));
+      c.require(c.shape(0).size() == 3 && c.shape(1).size() == 2, "gx has three axes, h0 two",
+                "Call lstm, gru or rnn_tanh.");
+      c.require(mode != RnnMode::kLstm || c.present(2), "c0 is missing", "An LSTM has cells: call lstm.");
       Dims y{c.shape(0)[0], c.shape(0)[1], c.shape(1)[1]}, cells = y, saved = y;
       if (mode != RnnMode::kLstm) cells[2] = 0;
       saved[2] *= kernels::rnn_saved(mode);
@@ -263,6 +266,9 @@ HOLON_OP(rnn_sequence_backward,
     .hidden()
     .infer([](Infer& c) {
       RnnMode mode = mode_of(c.text("mode"));
+      c.require(c.shape(2).size() == 3 && c.shape(5).size() == 2 && c.shape(7).size() == 2,
+                "y has three axes, h0 and w_hh two", "It is the gradient of lstm, gru and rnn_tanh.");
+      c.require(mode != RnnMode::kLstm || c.present(6), "c0 is missing", "An LSTM has cells.");
       Dims gates = c.shape(2), cell = c.shape(5);
       gates[2] = c.shape(7)[0];
       Dims hidden = gates;

@@ -113,5 +113,57 @@ TEST(Undefined, WhatIsAskedOfAPlacementRaises) {
     EXPECT_NE(error_of(call), "no error");
 }
 
+bool is_required(const OpDef& op, size_t input) {
+  for (auto& a : op.schema.args)
+    if (a.input == static_cast<int>(input)) return !a.optional;
+  return op.schema.input_list;
+}
+
+// Every op with each of its inputs undefined in turn.
+TEST(Undefined, InputsOfOpsRaise) {
+  auto tell = [](const Case& c) {
+    if (std::getenv("HOLON_TEST_VERBOSE")) std::fprintf(stderr, "%s\n", c.name().c_str());  // a crash leaves the last
+  };
+  auto try_all = [&](const Case& c, const std::function<Tensor(size_t)>& make) {
+    const OpDef& op = find_op(c.op);
+    for (size_t missing = 0; missing <= c.in.size(); ++missing) {  // the last time all of them
+      bool required = false;
+      TensorVec in;
+      for (size_t i = 0; i < c.in.size(); ++i) {
+        const bool leave_out = i == missing || missing == c.in.size();
+        in.push_back(leave_out ? Tensor() : make(i));
+        required |= leave_out && is_required(op, i);
+      }
+      if (in.empty()) return;
+      const std::string found = error_of([&] { dispatch(op, in, make_attrs(c)); });
+      if (required) {
+        EXPECT_NE(found, "no error") << c.name() << " without input " << missing;
+      }
+      if (op.in_place) error_of([&] { dispatch_in_place(op, in, make_attrs(c)); });
+    }
+  };
+  for (const Case& c : cases()) {
+    tell(c);
+    try_all(c, [&](size_t i) {
+      if (c.in[i].fill == Input::Fill::kAbsent) return Tensor();
+      Tensor t = Tensor::local(array_of(input_values(c, i), c.in[i].shape, c.in[i].dtype));
+      if (is_floating(t.dtype()) && has_gradient(find_op(c.op))) t.set_requires_grad();
+      return t;
+    });
+  }
+  comm::run_ranks(2, [&](int) {
+    const Placement all = Placement::all("cpu");
+    std::string last;
+    for (const Case& c : cases()) {
+      if (c.op == last) continue;  // one sample of each
+      last = c.op;
+      try_all(c, [&](size_t i) {
+        if (c.in[i].fill == Input::Fill::kAbsent) return Tensor();
+        return place(Tensor::local(array_of(input_values(c, i), c.in[i].shape, c.in[i].dtype)), all, sbp::broadcast());
+      });
+    }
+  });
+}
+
 }  // namespace
 }  // namespace holon::testing
