@@ -306,6 +306,9 @@ HOLON_OP(group_norm_backward,
     .doc("Gradients of group_norm in x, weight and bias.")
     .hidden()
     .infer([](Infer& c) {
+      for (int i : {2, 3})
+        c.require(c.dtype_of(i) == statistics_dtype(c.dtype_of(1)), "the statistics have another dtype",
+                  "Give those of group_norm_stats.");
       c.out(c.shape(1), c.dtype_of(1));
       c.out({c.shape(1)[1]}, c.dtype("dtype"));
       c.out({c.shape(1)[1]}, c.dtype("dtype"));

@@ -146,6 +146,15 @@ TEST(Layers, ConvolutionNetworkRunsAndLearnsShapes) {
   EXPECT_THROW(Conv2d(3, 4, {3, 3, 3}), Error);
 }
 
+TEST(Layers, ModulesInBracesDrawInTheirOrder) {
+  manual_seed(3);
+  Sequential net{Linear(2, 3), ReLU(), Linear(3, 1)};
+  manual_seed(3);
+  Linear first(2, 3), second(3, 1);
+  EXPECT_EQ(difference(net.get_parameter("0.weight"), first.weight), 0);
+  EXPECT_EQ(difference(net.get_parameter("2.weight"), second.weight), 0);
+}
+
 TEST(Layers, ListsNameTheirModules) {
   ModuleList<Linear> list;
   list.push_back(Linear(2, 2));
