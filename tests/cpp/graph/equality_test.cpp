@@ -239,12 +239,14 @@ std::vector<Options> every_value(const Layout& layout, DType dtype) {
 // for ResNet-18 with relu, which asks 1.5 million times whether a number is above 0: where it is 0 but for rounding, a
 // gradient of another row comes through, and the loss differs by 1e-3 from there on. Eager runs on unlike ranks differ
 // as much, and with a smooth function in relu's place the tolerance is that of all. bfloat16 has 8 bits, and which way
-// a number of 8 bits is rounded decides about 2^-9 of it; normalised layers over a few rows multiply that.
+// a number of 8 bits is rounded decides about 2^-9 of it; normalised layers over a few rows multiply that. Where
+// weights are split, a graph chooses signatures over the whole step and eager op by op: what is summed in bfloat16
+// differs as between unlike ranks (with the pass choose_sbp left out, all are within 2e-2).
 double tolerance(const Net& net, const Layout& layout, const Options& o, bool same_ranks) {
   if (o.dtype == float64) return 1e-12;
   if (layout.dp == 1 && layout.tp == 1) return 2e-5;
   const bool normalised = net.name.ends_with("ResNet-18");
-  if (o.amp) return normalised ? 0.2 : same_ranks ? 2e-2 : 5e-2;
+  if (o.amp) return normalised ? 0.2 : same_ranks && layout.tp == 1 ? 2e-2 : 5e-2;
   return net.name == "ResNet-18" ? 5e-3 : same_ranks ? 2e-5 : 1e-4;
 }
 
