@@ -65,7 +65,7 @@ def fault(kind, **extra):
     start = time.time()
     done = launch("faults.py", 2, kind, HOLON_COMM_TIMEOUT_S=3, **extra)
     assert done.returncode != 0 and "nothing was wrong" not in done.stdout, done.stdout
-    assert time.time() - start < 20
+    assert time.time() - start < 100
     return done.stdout
 
 

@@ -125,7 +125,7 @@ def test_a_rank_that_is_gone_is_named(mode, words):
     assert code == 1 and "heard:" in text and "nothing was wrong" not in text, text
     for word in words:
         assert word in text, text
-    assert time.time() - start < 30
+    assert time.time() - start < 55
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from harness.ranks import environment
 
 CAMPAIGN = Path(__file__).parent / "campaign.py"
+SLOW = 40  # seconds that a busy machine may take beyond a time-out; who hangs is killed after 60
 PLACE = r"(programs|graphs)\.py:\d+"
 # Before the ranks have met there is no call yet; they say who is missing.
 MEETING = r"did not come together|is no store of Holon's|while the world came together|no store answers|closed the connection|has met the others"
@@ -81,7 +82,7 @@ def check(world, timeout, says, culprit_too=False):
             continue
         what = f"{name_of(world, rank)}: {r['stderr']}"
         assert r["code"] == 1, what
-        assert r["seconds"] < timeout + 2, f"after {r['seconds']} s, {what}"
+        assert r["seconds"] < timeout + SLOW, f"after {r['seconds']} s, {what}"
         if re.search(MEETING, r["says"]):
             assert re.search(rf"missing: [\d, ]*\b{culprit}\b|\brank {culprit}\b|Rank 0", r["says"]), what
             continue
@@ -174,7 +175,7 @@ def check_graph(world, timeout, says, culprit_too=False):
             continue
         what = f"{name_of(world, rank)}: {r['stderr']}"
         assert r["code"] == 1, what
-        assert r["seconds"] < timeout + 2, f"after {r['seconds']} s, {what}"
+        assert r["seconds"] < timeout + SLOW, f"after {r['seconds']} s, {what}"
         if re.search(MEETING, r["says"]):
             continue
         assert re.search(PLACE, r["says"]) and re.search(r"Error: \w+.*: .*(call|take) \d+", r["says"]), what

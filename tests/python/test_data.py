@@ -232,7 +232,7 @@ def test_dying_and_slow_workers_are_noticed():
         list(DataLoader(Broken(8), sampler=[0, 7, 1], num_workers=2))
     with pytest.raises(RuntimeError, match="no batch within 0.3 s"):
         list(DataLoader(Broken(10), sampler=[9], num_workers=1, timeout=0.3))
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 100
 
 
 def test_workers_know_who_they_are():
