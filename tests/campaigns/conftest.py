@@ -10,3 +10,9 @@ import pytest
 @pytest.fixture
 def seed(request):
     return request.config.getoption("--seed")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "campaigns" in item.path.parts:
+            item.add_marker(pytest.mark.timeout(3600), append=False)  # a campaign's limit, not a test's
