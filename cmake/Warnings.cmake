@@ -1,7 +1,8 @@
 # GCC 12 finds overlaps, bounds and uninitialised reads in correct code once it has inlined it: those are off.
 add_library(holon_warnings INTERFACE)
 target_compile_options(holon_warnings INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-restrict -Wno-array-bounds
-                                                -Wno-uninitialized -Wno-maybe-uninitialized -Werror=return-type)
+                                                -Wno-uninitialized -Wno-maybe-uninitialized -Wno-stringop-overflow
+                                                -Wno-stringop-overread -Werror=return-type)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(holon_warnings INTERFACE -Wno-unknown-warning-option -Wno-missing-field-initializers)
 endif()

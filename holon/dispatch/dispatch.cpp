@@ -221,6 +221,8 @@ void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
 
 struct CachedCall {
   std::vector<int64_t> key;
+  InputRoles roles;
+  std::unique_ptr<CachedCall> next;  // the same call of inputs with other roles, where inputs must move
   ChosenSignature signature;
   uint32_t boxed = 0;  // inputs that must move
   uint32_t cut = 0;    // of those, the ones that are but windows on what each rank has
@@ -328,7 +330,7 @@ std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::
   return c;
 }
 
-const CachedCall* find(const CallCache& cache, const CallKey& key) {
+CachedCall* find(const CallCache& cache, const CallKey& key) {
   auto [begin, end] = cache.entries.equal_range(key.hash);
   for (auto it = begin; it != end; ++it)
     if (it->second->key.size() == key.words.size() &&
@@ -337,34 +339,26 @@ const CachedCall* find(const CallCache& cache, const CallKey& key) {
   return nullptr;
 }
 
-const CachedCall& keep(CallCache& cache, const CallKey& key, std::unique_ptr<CachedCall> made) {
-  made->key.assign(key.words.begin(), key.words.end());
-  if (cache.entries.size() >= CallCache::kMost) cache.entries.clear();
-  return *cache.entries.emplace(key.hash, std::move(made))->second;
-}
-
 const CachedCall& lookup(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, uint32_t present,
                          bool grad) {
   auto& cache = Context::current().part<CallCache>();
-  CallKey key = key_of(op, attrs, inputs);
-  const CachedCall* known = find(cache, key);
+  const CallKey key = key_of(op, attrs, inputs);
+  CachedCall* known = find(cache, key);
   if (known && !known->boxed) return *known;
   // Where inputs do not fit as they are, it matters what they are. Only such calls pay for it.
   const InputRoles roles = roles_of(inputs, grad);
-  CallKey exact = key;
-  exact.add(-2);  // as no input begins
-  exact.add(static_cast<int64_t>(roles.parameters) << 32 | roles.grads);
-  exact.add(roles.leaves);
-  if (known)
-    if (const CachedCall* found = find(cache, exact)) return *found;
+  for (CachedCall* c = known; c; c = c->next.get())
+    if (c->roles == roles) return *c;
   auto made = plan_call(op, attrs, inputs, present, roles);
-  if (!made->boxed) return keep(cache, key, std::move(made));
-  if (!known) {
-    auto sign = std::make_unique<CachedCall>();
-    sign->boxed = made->boxed;
-    keep(cache, key, std::move(sign));
+  made->roles = roles;
+  if (known) {
+    made->next = std::move(known->next);
+    known->next = std::move(made);
+    return *known->next;
   }
-  return keep(cache, exact, std::move(made));
+  made->key.assign(key.words.begin(), key.words.end());
+  if (cache.entries.size() >= CallCache::kMost) cache.entries.clear();
+  return *cache.entries.emplace(key.hash, std::move(made))->second;
 }
 
 // inputs become the boxed ones: the same logical tensors, with the values that the kernel saw; saved, if it is filled,
