@@ -1,13 +1,14 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <climits>
+#include <deque>
 #include <map>
 
 #include "holon/comm/bootstrap/handshake.h"
@@ -21,11 +22,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMaxConnections = 4096;
+constexpr size_t kMaxConnections = 1 << 16;
 constexpr int kAtOnce = 64;          // connections accepted before the others are served
 constexpr size_t kMaxUnknown = 256;  // connections that have not shown the token
 constexpr size_t kMaxWaiters = 1 << 16;
 constexpr size_t kMaxUnsent = 128 << 20;  // bytes for one client that does not read
+constexpr int kSendBuffer = 64 << 10;     // bytes that the system keeps for each client: by itself it keeps megabytes
 constexpr size_t kMaxStoredBytes = 64 << 20;
 constexpr auto kHelloTime = std::chrono::seconds(10);
 
@@ -48,13 +50,21 @@ std::string store_body(uint8_t first, std::span<const std::string> fields) {
   return body;
 }
 
-// The server's thread: one poll() over all connections. Nothing that a client sends can make it throw or grow without
+// The server's thread: one epoll over all connections. Nothing that a client sends can make it throw or grow without
 // limit.
 class StoreServer::Loop {
  public:
   Loop(std::vector<Fd> listeners, std::string token)
-      : listeners_(std::move(listeners)), token_(std::move(token)), stop_(eventfd(0, EFD_CLOEXEC)) {
-    for (const Fd& listener : listeners_) close_in_children(listener.get());
+      : listeners_(std::move(listeners)),
+        token_(std::move(token)),
+        stop_(eventfd(0, EFD_CLOEXEC)),
+        ready_(epoll_create1(EPOLL_CLOEXEC)) {
+    bool watched = stop_ && ready_ && watch(stop_.get(), 0, EPOLL_CTL_ADD, EPOLLIN);
+    for (const Fd& listener : listeners_) {
+      close_in_children(listener.get());
+      watched = watched && watch(listener.get(), next_id_++, EPOLL_CTL_ADD, EPOLLIN);
+    }
+    if (!watched) fail_runtime("the store cannot wait for its clients: {}.", strerror(errno));
   }
 
   void stop() {
@@ -63,23 +73,20 @@ class StoreServer::Loop {
   }
 
   void run() {
-    std::vector<pollfd> polled;
+    epoll_event ready[256];
     for (;;) {
-      polled = {{stop_.get(), POLLIN, 0}};
-      for (const Fd& listener : listeners_) polled.push_back({listener.get(), POLLIN, 0});
-      for (auto& [id, c] : connections_)
-        polled.push_back({c.fd.get(), static_cast<short>(c.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
-      if (poll(polled.data(), polled.size(), poll_ms()) < 0 && errno != EINTR) return;
-      if (polled[0].revents) return say_goodbye();
-      size_t i = 1 + listeners_.size();
-      std::vector<uint64_t> gone;
-      for (auto& [id, c] : connections_) {
-        if (short events = polled[i++].revents; events && !serve(id, c, events)) gone.push_back(id);
-      }
-      for (uint64_t id : gone) drop(id);
-      for (size_t l = 0; l < listeners_.size(); ++l)
-        for (int n = 0; polled[1 + l].revents && n < kAtOnce && accept_one(listeners_[l].get()); ++n) {
+      const int n = epoll_wait(ready_.get(), ready, std::size(ready), wait_ms());
+      if (n < 0 && errno != EINTR) return;
+      for (int i = 0; i < n; ++i) {
+        const uint64_t id = ready[i].data.u64;
+        if (id == 0) return say_goodbye();
+        if (id <= listeners_.size()) {
+          for (int k = 0; k < kAtOnce && accept_one(listeners_[id - 1].get()); ++k) {
+          }
+        } else if (auto c = connections_.find(id); c != connections_.end() && !serve(id, c->second, ready[i].events)) {
+          drop(id);
         }
+      }
       expire();
     }
   }
@@ -94,8 +101,14 @@ class StoreServer::Loop {
  private:
   struct Connection {
     Fd fd;
+    uint64_t id = 0;
     std::optional<Handshake> handshake;  // until the client has shown that it knows the token
-    std::string in, out;
+    std::string in;
+    // What is to be sent. What all are told, a complete gathering of thousands of ranks, is kept once.
+    std::deque<std::shared_ptr<const std::string>> out;
+    size_t sent = 0;    // of out.front()
+    size_t unsent = 0;  // bytes
+    bool waits_to_send = false;
     std::string will_key, will;  // what is set when it ends
     Clock::time_point since = Clock::now();
     bool known() const { return !handshake; }
@@ -116,7 +129,18 @@ class StoreServer::Loop {
     bool complete() const { return static_cast<int>(values.size()) == count; }
   };
 
-  int poll_ms() const {
+  bool watch(int fd, uint64_t id, int what, uint32_t events) {
+    epoll_event e{};
+    e.events = events;
+    e.data.u64 = id;
+    return epoll_ctl(ready_.get(), what, fd, &e) == 0;
+  }
+  bool watch(Connection& c, uint32_t events) {
+    c.waits_to_send = events & EPOLLOUT;
+    return watch(c.fd.get(), c.id, EPOLL_CTL_MOD, events);
+  }
+
+  int wait_ms() const {
     auto next = Clock::time_point::max();
     for (auto& w : waiters_) next = std::min(next, w.until);
     for (auto& [id, c] : connections_)
@@ -140,9 +164,12 @@ class StoreServer::Loop {
     if (connections_.size() >= kMaxConnections) return true;
     int one = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
     close_in_children(fd.get());
     keep_alive(fd.get(), heartbeat_s_);
-    Connection& c = connections_[next_id_++];
+    if (!watch(fd.get(), next_id_, EPOLL_CTL_ADD, EPOLLIN)) return true;
+    Connection& c = connections_[next_id_];
+    c.id = next_id_++;
     c.fd = std::move(fd);
     c.handshake.emplace(Handshake::Side::kListens, token_, kStorePurpose);
     return true;
@@ -162,9 +189,9 @@ class StoreServer::Loop {
   }
 
   // False: the connection is to be dropped.
-  bool serve(uint64_t id, Connection& c, short events) {
-    if (events & POLLOUT && !flush(c)) return false;
-    if (!(events & (POLLIN | POLLHUP | POLLERR))) return true;
+  bool serve(uint64_t id, Connection& c, uint32_t events) {
+    if (events & EPOLLOUT && !flush(c)) return false;
+    if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return true;
     char buffer[65536];
     ssize_t n = read(c.fd.get(), buffer, c.known() ? sizeof buffer : c.handshake->wanted());
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
@@ -183,7 +210,9 @@ class StoreServer::Loop {
   }
 
   bool greet(Connection& c, const char* data, size_t size) {
-    auto state = c.handshake->take(data, size, &c.out);
+    std::string answer;
+    auto state = c.handshake->take(data, size, &answer);
+    if (!answer.empty()) push(c, std::make_shared<const std::string>(std::move(answer)));
     if (!flush(c) || (state != Handshake::State::kDone && state != Handshake::State::kGoesOn)) return false;
     if (state == Handshake::State::kGoesOn) return true;
     c.handshake.reset();
@@ -311,9 +340,10 @@ class StoreServer::Loop {
   }
 
   void tell_gathered(const std::string& key, StoreStatus status, const std::vector<std::string>& fields) {
+    const auto framed = frame(status, fields);
     std::erase_if(waiters_, [&](const Waiter& w) {
       if (w.index < 0 || w.key != key) return false;
-      reply(connections_[w.connection], status, fields);
+      send_frame(connections_[w.connection], framed);
       return true;
     });
   }
@@ -333,20 +363,41 @@ class StoreServer::Loop {
     return Clock::now() + std::chrono::milliseconds(std::min<int64_t>(ms, int64_t{1} << 40));
   }
 
+  static std::shared_ptr<const std::string> frame(StoreStatus status, const std::vector<std::string>& fields) {
+    const std::string body = store_body(static_cast<uint8_t>(status), fields);
+    auto framed = std::make_shared<std::string>();
+    framed->reserve(body.size() + 4);
+    put_u32(*framed, static_cast<uint32_t>(body.size()));
+    *framed += body;
+    return framed;
+  }
+
+  static void push(Connection& c, std::shared_ptr<const std::string> bytes) {
+    c.unsent += bytes->size();
+    c.out.push_back(std::move(bytes));
+  }
+
   bool reply(Connection& c, StoreStatus status, const std::vector<std::string>& fields) {
-    std::string body = store_body(static_cast<uint8_t>(status), fields);
-    put_u32(c.out, static_cast<uint32_t>(body.size()));
-    c.out += body;
-    return flush(c) && c.out.size() <= kMaxUnsent;
+    return send_frame(c, frame(status, fields));
+  }
+
+  bool send_frame(Connection& c, std::shared_ptr<const std::string> framed) {
+    push(c, std::move(framed));
+    return flush(c) && c.unsent <= kMaxUnsent;
   }
 
   bool flush(Connection& c) {
     while (!c.out.empty()) {
-      ssize_t n = send(c.fd.get(), c.out.data(), c.out.size(), MSG_NOSIGNAL);
-      if (n < 0) return errno == EAGAIN || errno == EINTR;
-      c.out.erase(0, static_cast<size_t>(n));
+      const std::string& bytes = *c.out.front();
+      const ssize_t n = send(c.fd.get(), bytes.data() + c.sent, bytes.size() - c.sent, MSG_NOSIGNAL);
+      if (n < 0 && errno != EAGAIN && errno != EINTR) return false;
+      if (n < 0) break;
+      c.sent += static_cast<size_t>(n), c.unsent -= static_cast<size_t>(n);
+      if (c.sent < bytes.size()) continue;
+      c.out.pop_front();
+      c.sent = 0;
     }
-    return true;
+    return c.waits_to_send == !c.out.empty() || watch(c, c.out.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
   }
 
   void expire() {
@@ -383,6 +434,8 @@ class StoreServer::Loop {
         return true;
       });
     auto gone = connections_.extract(id);
+    // By name: a forked process that has not closed its copy yet would keep the connection in the set.
+    if (!gone.empty()) epoll_ctl(ready_.get(), EPOLL_CTL_DEL, gone.mapped().fd.get(), nullptr);
     if (gone.empty() || gone.mapped().will_key.empty()) return;
     const auto& [key, value] = std::pair(gone.mapped().will_key, gone.mapped().will);
     if (!peek(key) && store(key, value)) answer_gets(key, value);
@@ -390,7 +443,7 @@ class StoreServer::Loop {
 
   std::vector<Fd> listeners_;
   const std::string token_;
-  Fd stop_;
+  Fd stop_, ready_;
   const double heartbeat_s_ = heartbeat_limit_s();
   uint64_t next_id_ = 1;
   std::map<uint64_t, Connection> connections_;

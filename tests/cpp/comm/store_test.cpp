@@ -1,9 +1,12 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <random>
@@ -64,6 +67,12 @@ bool dropped_after(int port, const std::string& bytes, std::optional<std::string
   closed = closed || n == 0 || errno == ECONNRESET;
   close(fd);
   return closed;
+}
+
+size_t most_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss) << 10;
 }
 
 std::string frame(const std::string& body) {
@@ -357,6 +366,79 @@ TEST(Store, WithoutFreeDescriptorsStrangersMakeRoom) {
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(s.server.peek("k"), "v");
   for (int fd : crowd) close(fd);
+}
+
+// Reads one frame from each of them as it comes; returns how many are as long as this and end in these bytes.
+int frames_that_end_in(std::span<const int> fds, size_t size, const std::string& end) {
+  struct Read {
+    size_t bytes = 0;
+    std::string tail;
+  };
+  std::vector<Read> read(fds.size());
+  std::vector<pollfd> polled;
+  for (int fd : fds) polled.push_back({fd, POLLIN, 0});
+  std::vector<char> buffer(256 << 10);
+  int right = 0;
+  for (size_t left = fds.size(); left > 0;) {
+    if (poll(polled.data(), polled.size(), 120'000) <= 0) return right;
+    for (size_t i = 0; i < fds.size(); ++i) {
+      if (!polled[i].revents) continue;
+      const ssize_t n = recv(fds[i], buffer.data(), buffer.size(), MSG_DONTWAIT);
+      Read& r = read[i];
+      if (n > 0) {
+        r.bytes += static_cast<size_t>(n);
+        const size_t last = std::min(static_cast<size_t>(n), end.size());
+        r.tail.append(buffer.data() + n - last, last);
+        r.tail.erase(0, r.tail.size() - std::min(r.tail.size(), end.size()));
+      }
+      if (n > 0 && r.bytes < size) continue;
+      right += r.bytes == size && r.tail == end;
+      polled[i].fd = -1;
+      --left;
+    }
+  }
+  return right;
+}
+
+// As many as a large cluster has. Each hands itself in as ranks do (rendezvous.cpp) and gets what all have handed in:
+// 4,096 answers of half a megabyte, which the server must not hold at once.
+TEST(Store, FourThousandRanksMeet) {
+  constexpr int kRanks = 4096, kReaders = 8;
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlim_t wanted = 2 * kRanks + 256;
+  if (before.rlim_max < wanted)
+    GTEST_SKIP() << "a process here may have " << before.rlim_max << " descriptors, and both ends take " << wanted;
+  const rlimit more{std::max(before.rlim_cur, wanted), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &more), 0);
+  const size_t before_bytes = most_resident_bytes();
+  {
+    Store s;
+    auto value = [](int r) { return fmt::format("{:0100}\n{:06}", 0, r); };
+    std::vector<int> fds;
+    for (int r = 0; r < kRanks; ++r) {
+      fds.push_back(connected(s.server.port()));
+      ASSERT_TRUE(greet(fds.back(), "secret")) << r;
+      const std::string f[] = {kRanksKey, std::to_string(r), std::to_string(kRanks), value(r), "600000"};
+      const std::string request = frame(store_body(static_cast<uint8_t>(StoreOp::kGather), f));
+      ASSERT_EQ(send(fds.back(), request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+    }
+    const size_t size = 4 + 1 + kRanks * (4 + value(0).size());
+    std::atomic<int> right{0};
+    {
+      std::vector<std::jthread> readers;
+      for (int t = 0; t < kReaders; ++t)
+        readers.emplace_back([&, t] {
+          const std::span mine =
+              std::span(fds).subspan(static_cast<size_t>(t) * (kRanks / kReaders), kRanks / kReaders);
+          right += frames_that_end_in(mine, size, value(kRanks - 1));
+        });
+    }
+    EXPECT_EQ(right, kRanks);
+    for (int fd : fds) close(fd);
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_LT(most_resident_bytes() - before_bytes, size_t{512} << 20);
 }
 
 // An answer that comes too late must not be taken for that of the next call.
