@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """CUDA: products, kernels bound by memory, attention, launches and a GPT-2 training step. ./dev bench cuda
 
-Ratios are against the device's own limits (its peak for products, a copy in the same run for kernels bound by memory) and against
-PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it for CUDA. Without a device nothing is measured, and the emulator of the tests
-is no device. --smoke runs everything at tiny sizes and prints no figures.
+Ratios are against the device's own limits (its peak for products, a copy in the same run for kernels bound by memory)
+and against PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it for CUDA. Without a device nothing is
+measured, and the emulator of the tests is no device. --smoke runs everything at tiny sizes and prints no figures.
 """
 
 import argparse

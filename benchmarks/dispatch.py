@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What one op costs beside its kernel: 4x4 tensors, local and global (one rank), with and without recording.
 
-With --peer this script times PyTorch instead and prints {"name": microseconds}; the benchmark runs it so in the Python that
-$HOLON_BENCH_TORCH_PYTHON names, and compares with numpy.add where there is none.
+With --peer this script times PyTorch instead and prints {"name": microseconds}; the benchmark runs it so in the Python
+that $HOLON_BENCH_TORCH_PYTHON names, and compares with numpy.add where there is none.
 """
 
 import json

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""One training step compiled by nn.Graph (forward, backward, communication, update) beside the same step run eagerly and beside
-PyTorch: on one rank, on two data-parallel and tensor-parallel, and as a pipeline of two stages with four micro-batches; the step as
-a fraction of the arithmetic floor; the memory that training the GPT takes; and what compiling takes by depth.
+"""One training step compiled by nn.Graph (forward, backward, communication, update) beside the same step run eagerly
+and beside PyTorch: on one rank, on two data-parallel and tensor-parallel, and as a pipeline of two stages with four
+micro-batches; the step as a fraction of the arithmetic floor; the memory that training the GPT takes; and what
+compiling takes by depth.
 
-Every side is a process a rank, with one thread, that runs a case when asked. Sides take turns; a value is the median of all turns.
-PyTorch (gloo) runs in the Python that $HOLON_BENCH_TORCH_PYTHON names; without it its lines are left out. The arithmetic floor is
-the work of a step's products at the rate of 1024 x 1024 products, measured in turns with the steps, on as many ranks. Arguments
-choose lines by parts of their names: benchmarks/graph.py gpt narrow.
+Every side is a process a rank, with one thread, that runs a case when asked. Sides take turns; a value is the median of
+all turns. PyTorch (gloo) runs in the Python that $HOLON_BENCH_TORCH_PYTHON names; without it its lines are left out.
+The arithmetic floor is the work of a step's products at the rate of 1024 x 1024 products, measured in turns with the
+steps, on as many ranks. Arguments choose lines by parts of their names: benchmarks/graph.py gpt narrow.
 """
 
 import json

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The forty most used ops through the Python API, on one thread, forward and backward, beside PyTorch's.
 
-Both sides evaluate the same expressions on tensors of the same shapes, in turns: this process ours, a second one, the Python
-that $HOLON_BENCH_TORCH_PYTHON names, theirs. Without it there is nothing to compare and nothing is printed (kernels_bench
-compares with memcpy). kernels.py WORD... runs the cases whose name has one of the words.
+Both sides evaluate the same expressions on tensors of the same shapes, in turns: this process ours, a second one, the
+Python that $HOLON_BENCH_TORCH_PYTHON names, theirs. Without it there is nothing to compare and nothing is printed
+(kernels_bench compares with memcpy). kernels.py WORD... runs the cases whose name has one of the words.
 """
 
 import json

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs the benchmarks and prints one JSON object a line: ./dev bench [NAME ...]
 
-  {"name": what was done, "value": of Holon, "unit": of it, "against": what it was compared with, "ratio": how it compares}
+  {"name": what was done, "value": of Holon, "unit": of it,
+   "against": what it was compared with, "ratio": how it compares}
 
 ratio is above 1 where Holon is better (faster, smaller). A benchmark is a C++ program build/dev/bench/NAME_bench or a
-script benchmarks/NAME.py that prints such lines; hello, memory and size are measured here. Peers are measured in the same
-run: PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it, otherwise the comparison is with Python and NumPy
-alone. What the figures were measured on goes to stderr.
+script benchmarks/NAME.py that prints such lines; hello, memory and size are measured here. Peers are measured in the
+same run: PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it, otherwise the comparison is with Python
+and NumPy alone. What the figures were measured on goes to stderr.
 """
 
 import argparse
@@ -250,7 +251,8 @@ def main():
         platform.machine(),
     )
     note(
-        f"{model}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, {BUILD.name} build of {commit or '?'}"
+        f"{model}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, "
+        f"{BUILD.name} build of {commit or '?'}"
     )
     failed = 0
     for n in names:

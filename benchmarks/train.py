@@ -2,8 +2,8 @@
 """One training step of an MLP, a LeNet-like CNN and a small GPT, eager, forward + backward + update: on one rank, and
 data-parallel on two with the same global batch; and the peak memory of the GPT's rank 0.
 
-Each side runs as processes of this script: ours by the launcher, --peer in PyTorch (DDP over gloo by torchrun on two ranks) in
-the Python that $HOLON_BENCH_TORCH_PYTHON names. Without PyTorch the comparison is left out (ratio null).
+Each side runs as processes of this script: ours by the launcher, --peer in PyTorch (DDP over gloo by torchrun on two
+ranks) in the Python that $HOLON_BENCH_TORCH_PYTHON names. Without PyTorch the comparison is left out (ratio null).
 """
 
 import json

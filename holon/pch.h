@@ -1,7 +1,9 @@
-// What most of the library's sources include: compiled once. Standard headers and fmt only, so that no change to a header of
-// Holon's rebuilds more than what includes it; every file still includes what it uses (tools/check_headers.py).
+// What most of the library's sources include: compiled once. Standard headers and fmt only, so that no change to a
+// header of Holon's rebuilds more than what includes it; every file still includes what it uses
+// (tools/check_headers.py).
 #pragma once
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -13,7 +15,6 @@
 #include <deque>
 #include <exception>
 #include <filesystem>
-#include <fmt/format.h>
 #include <functional>
 #include <limits>
 #include <map>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Every header that is installed compiles by itself: tools/check_headers.py ROOT COMPILER [FLAG...]
 
-That a header which some source of the library includes first does so is what the build shows; the others are compiled here,
-as many at a time as there are cores. All say #pragma once.
+That a header which some source of the library includes first does so is what the build shows; the others are compiled
+here, as many at a time as there are cores. All say #pragma once.
 """
 
 import os

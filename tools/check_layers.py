@@ -4,7 +4,8 @@
   tools/check_layers.py [ROOT]
 
 The order is HOLON_LAYERS in holon/CMakeLists.txt. An error is: an #include of a folder that stands higher than the
-file's own; a folder of holon/ that the list does not name; a source that neither its folder's CMakeLists.txt nor that of the tools builds.
+file's own; a folder of holon/ that the list does not name;
+a source that neither its folder's CMakeLists.txt nor that of the tools builds.
 """
 
 import re

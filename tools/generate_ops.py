@@ -2,8 +2,8 @@
 """Writes the C++ functions of all ops from their declarations: generate_ops.py HEADER SOURCE FILE...
 
 Reads HOLON_OP(name, "schema"), HOLON_UNARY(name, ...) and HOLON_BINARY(name, ...) in the given sources, and whether
-.in_place(), .overload_of("name") or .python_only() stands in the declaration. A file is written only if its text changes, so that an op whose schema stays
-the same rebuilds nothing but itself.
+.in_place(), .overload_of("name") or .python_only() stands in the declaration. A file is written only if its text
+changes, so that an op whose schema stays the same rebuilds nothing but itself.
 """
 
 import re

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/ from what the library itself declares: ops.md and ops/ from the registry, modules.md and optim.md from the
-classes, settings.md from the settings' table. Every example is run; what fails or lacks is listed, and the exit status is 1.
+"""Writes docs/reference/ from what the library itself declares: ops.md and ops/ from the registry, modules.md and
+optim.md from the classes, settings.md from the settings' table. Every example is run; what fails or lacks is listed,
+and the exit status is 1.
 
   .venv/bin/python tools/generate_reference.py [FOLDER]
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Builds the wheels, and shows that they need nothing but Python and NumPy: tools/wheels.py build|check [DIST]
 
-check installs them into an empty environment, runs a product on two ranks there, and looks at every shared library that is
-loaded or asked for: it comes from inside of the package, or is glibc's or the compiler's own.
+check installs them into an empty environment, runs a product on two ranks there, and looks at every shared library that
+is loaded or asked for: it comes from inside of the package, or is glibc's or the compiler's own.
 """
 
 import importlib.metadata
@@ -34,7 +34,8 @@ y = flow.matmul(x, w)
 assert y.shape == (4, 8) and y.to_local().shape == (2, 8) and float(y.sum().item()) == 160.0, y
 for module in glob.glob(sys.modules["holon"].__path__[0] + "/lib/libholon_*.so"):  # loaded where they are needed
     ctypes.CDLL(module)
-sys.stdout.write("".join(f"{{path}}\\n" for path in mapped() - of_python))  # in one piece, also where nothing is buffered
+# In one piece, also where nothing is buffered.
+sys.stdout.write("".join(f"{{path}}\\n" for path in mapped() - of_python))
 """
 
 

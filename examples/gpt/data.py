@@ -17,7 +17,8 @@ def standard_library():
 
 
 def load(files=None):
-    """Returns the training and the validation bytes, 90 to 10: whole files by a hash of their names, or one file's last tenth."""
+    """Returns the training and the validation bytes, 90 to 10:
+    whole files by a hash of their names, or one file's last tenth."""
     named = [(Path(f).name, Path(f)) for f in files] if files else list(standard_library())
     if not named:
         raise FileNotFoundError(

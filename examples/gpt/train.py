@@ -5,8 +5,9 @@
     python -m holon.distributed.launch --nproc_per_node 4 examples/gpt/train.py --tp 2 --pipeline 2
     python -m holon.distributed.launch --nproc_per_node 2 examples/gpt/train.py --device cuda --graph --amp
 
---graph compiles the step, which a pipeline needs anyway; the numbers stay those of the eager step. The text is the standard library's own source. At the end stand the loss on files that were not trained on, the loss of the
-best guess from one byte before, and a sample. The layout changes the speed, not the numbers.
+--graph compiles the step, which a pipeline needs anyway; the numbers stay those of the eager step. The text is the
+standard library's own source. At the end stand the loss on files that were not trained on, the loss of the best guess
+from one byte before, and a sample. The layout changes the speed, not the numbers.
 """
 
 import argparse
@@ -67,7 +68,8 @@ def arguments(argv=None):
     ranks = options.dp * options.tp * options.pipeline
     if ranks != world:
         parser.error(
-            f"--dp {options.dp} x --tp {options.tp} x --pipeline {options.pipeline} are {ranks} ranks; {world} are running"
+            f"--dp {options.dp} x --tp {options.tp} x --pipeline {options.pipeline} are {ranks} ranks; "
+            f"{world} are running"
         )
     if options.layers < options.pipeline:
         parser.error(
@@ -209,8 +211,8 @@ def main():
     first = flow.env.get_rank() == 0
     if first:
         print(
-            f"{len(text):,} bytes to train on, {len(held_out):,} to validate with; {options.dp} x {options.tp} x {options.pipeline} ranks "
-            f"(data x tensor x pipeline parallel), {'compiled' if options.graph else 'eager'}",
+            f"{len(text):,} bytes to train on, {len(held_out):,} to validate with; {options.dp} x {options.tp} x "
+            f"{options.pipeline} ranks (data x tensor x pipeline parallel), {'compiled' if options.graph else 'eager'}",
             flush=True,
         )
     model, losses = train(options, text)

@@ -2,7 +2,8 @@
 
     python -m holon.distributed.launch --nproc_per_node 2 examples/python/lenet_mnist.py
 
-Reads MNIST's four files, plain or .gz, from $HOLON_DATA_DIR/mnist. `python -m holon.data.synthetic_mnist DIR/mnist` draws such digits.
+Reads MNIST's four files, plain or .gz, from $HOLON_DATA_DIR/mnist.
+`python -m holon.data.synthetic_mnist DIR/mnist` draws such digits.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""Learns which of two moons a point lies in: a model, a loss, an optimizer, as in PyTorch. python examples/python/mlp.py"""
+"""Learns which of two moons a point lies in: a model, a loss, an optimizer, as in PyTorch.
+python examples/python/mlp.py"""
 
 import numpy as np
 

@@ -186,7 +186,9 @@ class Tensor:
     def requires_grad_(self, requires_grad: _bool = True) -> Tensor: ...
     def retain_grad(self) -> None: ...
     def full_value(self) -> Tensor: ...
-    def backward(self, gradient: Tensor | None = None, retain_graph: _bool | None = None, create_graph: _bool = False) -> None: ...
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: _bool | None = None, create_graph: _bool = False
+    ) -> None: ...
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle: ...
     def to(self, *args: Any, **kwargs: Any) -> Tensor: ...
     def cpu(self) -> Tensor: ...
@@ -205,7 +207,17 @@ class Tensor:
     def new_zeros(self, *size: Any, **options: Any) -> Tensor: ...
     def new_ones(self, *size: Any, **options: Any) -> Tensor: ...
     def new_empty(self, *size: Any, **options: Any) -> Tensor: ...
-    def new_full(self, size: Any, fill_value: Number, *, dtype: Any = None, device: Any = None, requires_grad: Any = False, placement: Any = None, sbp: Any = None) -> Tensor: ...
+    def new_full(
+        self,
+        size: Any,
+        fill_value: Number,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: Any = False,
+        placement: Any = None,
+        sbp: Any = None,
+    ) -> Tensor: ...
     def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor: ...
     def unfold(self, dimension: _int, size: _int, step: _int) -> Tensor: ...
     def view_as(self, other: Tensor) -> Tensor: ...
@@ -239,7 +251,9 @@ class Tensor:
     def addmm(self, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor: ...
     def addmv(self, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor: ...
     def all(self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False) -> Tensor: ...
-    def allclose(self, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False) -> _bool: ...
+    def allclose(
+        self, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False
+    ) -> _bool: ...
     def amax(self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False) -> Tensor: ...
     def amin(self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False) -> Tensor: ...
     def aminmax(self, *, dim: _int | None = None, keepdim: _bool = False) -> _AminmaxResult: ...
@@ -270,8 +284,22 @@ class Tensor:
     def arctanh_(self) -> Tensor: ...
     def baddbmm(self, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor: ...
     def batch_gather(self, indices: Tensor) -> Tensor: ...
-    def bernoulli(self, p: _float | None = None, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
-    def bernoulli_(self, p: _float = 0.5, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def bernoulli(
+        self,
+        p: _float | None = None,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
+    def bernoulli_(
+        self,
+        p: _float = 0.5,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     def bincount(self, weights: Tensor | None = None, minlength: _int = 0) -> Tensor: ...
     def bitwise_and(self, other: Union[Tensor, Number]) -> Tensor: ...
     def bitwise_and_(self, other: Union[Tensor, Number]) -> Tensor: ...
@@ -353,7 +381,9 @@ class Tensor:
     def dot(self, other: Tensor) -> Tensor: ...
     def elu(self, alpha: _float = 1.0) -> Tensor: ...
     def elu_(self, alpha: _float = 1.0) -> Tensor: ...
-    def empty_like(self, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def empty_like(
+        self, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False
+    ) -> Tensor: ...
     def eq(self, other: Union[Tensor, Number]) -> Tensor: ...
     def eq_(self, other: Union[Tensor, Number]) -> Tensor: ...
     def equal(self, other: Tensor) -> _bool: ...
@@ -391,7 +421,14 @@ class Tensor:
     def fmod_(self, other: Union[Tensor, Number]) -> Tensor: ...
     def frac(self) -> Tensor: ...
     def frac_(self) -> Tensor: ...
-    def full_like(self, fill_value: Number, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def full_like(
+        self,
+        fill_value: Number,
+        *,
+        dtype: _dtype | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     def gather(self, dim: _int, index: Tensor) -> Tensor: ...
     def gather_nd(self, indices: Tensor) -> Tensor: ...
     def ge(self, other: Union[Tensor, Number]) -> Tensor: ...
@@ -423,7 +460,9 @@ class Tensor:
     def index_fill_(self, dim: _int, index: Tensor, value: Number) -> Tensor: ...
     def index_select(self, dim: _int, index: Tensor) -> Tensor: ...
     def inner(self, other: Tensor) -> Tensor: ...
-    def isclose(self, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False) -> Tensor: ...
+    def isclose(
+        self, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False
+    ) -> Tensor: ...
     def isfinite(self) -> Tensor: ...
     def isfinite_(self) -> Tensor: ...
     def isinf(self) -> Tensor: ...
@@ -448,14 +487,49 @@ class Tensor:
     def lerp_(self, end: Tensor, weight: Tensor) -> Tensor: ...
     def linalg_cross(self, other: Tensor, *, dim: _int = -1) -> Tensor: ...
     @overload
-    def linalg_matrix_norm(self, ord: Number, dim: Union[_int, Sequence[_int]] = [-2,-1], keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def linalg_matrix_norm(
+        self,
+        ord: Number,
+        dim: Union[_int, Sequence[_int]] = [-2,-1],
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
-    def linalg_matrix_norm(self, ord: str = 'fro', dim: Union[_int, Sequence[_int]] = [-2,-1], keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def linalg_matrix_norm(
+        self,
+        ord: str = 'fro',
+        dim: Union[_int, Sequence[_int]] = [-2,-1],
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
-    def linalg_norm(self, ord: Number | None = None, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def linalg_norm(
+        self,
+        ord: Number | None = None,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
-    def linalg_norm(self, ord: str, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
-    def linalg_vector_norm(self, ord: Number = 2, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def linalg_norm(
+        self,
+        ord: str,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
+    def linalg_vector_norm(
+        self,
+        ord: Number = 2,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     def log(self) -> Tensor: ...
     def log_(self) -> Tensor: ...
     def log10(self) -> Tensor: ...
@@ -499,7 +573,9 @@ class Tensor:
     @overload
     def matmul(self, w: Tensor) -> Tensor: ...
     @overload
-    def matmul(self, other: Tensor, *, transpose_a: _bool = False, transpose_b: _bool = False, alpha: _float = 1.0) -> Tensor: ...
+    def matmul(
+        self, other: Tensor, *, transpose_a: _bool = False, transpose_b: _bool = False, alpha: _float = 1.0
+    ) -> Tensor: ...
     @overload
     def max(self) -> Tensor: ...
     @overload
@@ -508,7 +584,9 @@ class Tensor:
     def max(self, other: Tensor) -> Tensor: ...
     def maximum(self, other: Union[Tensor, Number]) -> Tensor: ...
     def maximum_(self, other: Union[Tensor, Number]) -> Tensor: ...
-    def mean(self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def mean(
+        self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None
+    ) -> Tensor: ...
     @overload
     def median(self) -> Tensor: ...
     @overload
@@ -531,16 +609,36 @@ class Tensor:
     def mul_(self, other: Union[Tensor, Number]) -> Tensor: ...
     def multiply(self, other: Union[Tensor, Number]) -> Tensor: ...
     def multiply_(self, other: Union[Tensor, Number]) -> Tensor: ...
-    def multinomial(self, num_samples: _int, replacement: _bool = False, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def multinomial(
+        self,
+        num_samples: _int,
+        replacement: _bool = False,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     def mv(self, vec: Tensor) -> Tensor: ...
-    def nan_to_num(self, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None) -> Tensor: ...
-    def nan_to_num_(self, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None) -> Tensor: ...
-    def nanmean(self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def nan_to_num(
+        self, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None
+    ) -> Tensor: ...
+    def nan_to_num_(
+        self, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None
+    ) -> Tensor: ...
+    def nanmean(
+        self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None
+    ) -> Tensor: ...
     @overload
-    def nanquantile(self, q: _float, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear') -> Tensor: ...
+    def nanquantile(
+        self, q: _float, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear'
+    ) -> Tensor: ...
     @overload
-    def nanquantile(self, q: Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear') -> Tensor: ...
-    def nansum(self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def nanquantile(
+        self, q: Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear'
+    ) -> Tensor: ...
+    def nansum(
+        self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None
+    ) -> Tensor: ...
     def narrow(self, dim: _int, start: _int, length: _int) -> Tensor: ...
     def ne(self, other: Union[Tensor, Number]) -> Tensor: ...
     def ne_(self, other: Union[Tensor, Number]) -> Tensor: ...
@@ -555,12 +653,36 @@ class Tensor:
     @overload
     def nonzero(self, *, as_tuple: _bool) -> tuple[Tensor, ...]: ...
     @overload
-    def norm(self, p: Number | None = 2, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def norm(
+        self,
+        p: Number | None = 2,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
-    def norm(self, p: str, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
-    def normal_(self, mean: _float = 0.0, std: _float = 1.0, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def norm(
+        self,
+        p: str,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
+    def normal_(
+        self,
+        mean: _float = 0.0,
+        std: _float = 1.0,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     def one_hot(self, num_classes: _int = -1) -> Tensor: ...
-    def ones_like(self, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def ones_like(
+        self, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False
+    ) -> Tensor: ...
     def outer(self, vec2: Tensor) -> Tensor: ...
     def ger(self, vec2: Tensor) -> Tensor: ...
     def permute(self, *dims: Any) -> Tensor: ...
@@ -569,17 +691,60 @@ class Tensor:
     def pow(self, other: Union[Tensor, Number]) -> Tensor: ...
     def pow_(self, other: Union[Tensor, Number]) -> Tensor: ...
     def prelu(self, weight: Tensor) -> Tensor: ...
-    def prod(self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def prod(
+        self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None
+    ) -> Tensor: ...
     @overload
-    def quantile(self, q: _float, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear') -> Tensor: ...
+    def quantile(
+        self, q: _float, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear'
+    ) -> Tensor: ...
     @overload
-    def quantile(self, q: Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear') -> Tensor: ...
+    def quantile(
+        self, q: Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear'
+    ) -> Tensor: ...
     def quick_gelu(self) -> Tensor: ...
     def quick_gelu_(self) -> Tensor: ...
-    def rand_like(self, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
-    def randint_like(self, low: _int, high: _int | None = None, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
-    def randn_like(self, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
-    def random_(self, low: _int = 0, high: _int | None = None, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def rand_like(
+        self,
+        *,
+        dtype: _dtype | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
+    def randint_like(
+        self,
+        low: _int,
+        high: _int | None = None,
+        *,
+        dtype: _dtype | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
+    def randn_like(
+        self,
+        *,
+        dtype: _dtype | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
+    def random_(
+        self,
+        low: _int = 0,
+        high: _int | None = None,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     def reciprocal(self) -> Tensor: ...
     def reciprocal_(self) -> Tensor: ...
     def relu(self) -> Tensor: ...
@@ -643,10 +808,24 @@ class Tensor:
     def square_(self) -> Tensor: ...
     def squeeze(self, dim: Union[_int, Sequence[_int]] | None = None) -> Tensor: ...
     @overload
-    def std(self, dim: Union[_int, Sequence[_int]] | None = None, unbiased: _bool = True, keepdim: _bool = False, *, correction: Number | None = None) -> Tensor: ...
+    def std(
+        self,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        unbiased: _bool = True,
+        keepdim: _bool = False,
+        *,
+        correction: Number | None = None,
+    ) -> Tensor: ...
     @overload
     def std(self, unbiased: _bool) -> Tensor: ...
-    def std_mean(self, dim: Union[_int, Sequence[_int]] | None = None, unbiased: _bool = True, keepdim: _bool = False, *, correction: Number | None = None) -> tuple[Tensor, Tensor]: ...
+    def std_mean(
+        self,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        unbiased: _bool = True,
+        keepdim: _bool = False,
+        *,
+        correction: Number | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
     @overload
     def sub(self, other: Union[Tensor, Number]) -> Tensor: ...
     @overload
@@ -657,7 +836,9 @@ class Tensor:
     def sub_(self, other: Tensor, *, alpha: Number) -> Tensor: ...
     def subtract(self, other: Union[Tensor, Number]) -> Tensor: ...
     def subtract_(self, other: Union[Tensor, Number]) -> Tensor: ...
-    def sum(self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def sum(
+        self, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None
+    ) -> Tensor: ...
     def sum_to_size(self, *size: Any) -> Tensor: ...
     def t(self) -> Tensor: ...
     def take(self, index: Tensor) -> Tensor: ...
@@ -676,11 +857,21 @@ class Tensor:
     @overload
     def tensordot(self, other: Tensor, dims: _int = 2) -> Tensor: ...
     @overload
-    def tensordot(self, other: Tensor, dims_x: Union[_int, Sequence[_int]], dims_other: Union[_int, Sequence[_int]]) -> Tensor: ...
+    def tensordot(
+        self, other: Tensor, dims_x: Union[_int, Sequence[_int]], dims_other: Union[_int, Sequence[_int]]
+    ) -> Tensor: ...
     def threshold(self, threshold: _float, value: _float) -> Tensor: ...
     def threshold_(self, threshold: _float, value: _float) -> Tensor: ...
     def tile(self, *dims: Any) -> Tensor: ...
-    def to_global(self, placement: _placement | None = None, sbp: _Sbp | None = None, *, grad_sbp: _Sbp | None = None, check_meta: _bool = True, copy: _bool = False) -> Tensor: ...
+    def to_global(
+        self,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        *,
+        grad_sbp: _Sbp | None = None,
+        check_meta: _bool = True,
+        copy: _bool = False,
+    ) -> Tensor: ...
     def to_local(self, *, copy: _bool = False) -> Tensor: ...
     def topk(self, k: _int, dim: _int = -1, largest: _bool = True, sorted: _bool = True) -> _TopkResult: ...
     def trace(self) -> Tensor: ...
@@ -693,17 +884,51 @@ class Tensor:
     def trunc_(self) -> Tensor: ...
     def fix(self) -> Tensor: ...
     def fix_(self) -> Tensor: ...
-    def trunc_normal_(self, mean: _float = 0.0, std: _float = 1.0, low: _float = -2.0, high: _float = 2.0, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def trunc_normal_(
+        self,
+        mean: _float = 0.0,
+        std: _float = 1.0,
+        low: _float = -2.0,
+        high: _float = 2.0,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     def unbind(self, dim: _int = 0) -> tuple[Tensor, ...]: ...
     def unflatten(self, dim: _int, sizes: Union[_int, Sequence[_int]]) -> Tensor: ...
-    def uniform_(self, low: _float = 0.0, high: _float = 1.0, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
-    def unique(self, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False, dim: _int | None = None) -> tuple[Tensor, ...]: ...
+    def uniform_(
+        self,
+        low: _float = 0.0,
+        high: _float = 1.0,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
+    def unique(
+        self, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False, dim: _int | None = None
+    ) -> tuple[Tensor, ...]: ...
     def unsqueeze(self, dim: _int) -> Tensor: ...
     @overload
-    def var(self, dim: Union[_int, Sequence[_int]] | None = None, unbiased: _bool = True, keepdim: _bool = False, *, correction: Number | None = None) -> Tensor: ...
+    def var(
+        self,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        unbiased: _bool = True,
+        keepdim: _bool = False,
+        *,
+        correction: Number | None = None,
+    ) -> Tensor: ...
     @overload
     def var(self, unbiased: _bool) -> Tensor: ...
-    def var_mean(self, dim: Union[_int, Sequence[_int]] | None = None, unbiased: _bool = True, keepdim: _bool = False, *, correction: Number | None = None) -> tuple[Tensor, Tensor]: ...
+    def var_mean(
+        self,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        unbiased: _bool = True,
+        keepdim: _bool = False,
+        *,
+        correction: Number | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
     def vdot(self, other: Tensor) -> Tensor: ...
     def vector_matrix_product(self, x: Tensor) -> Tensor: ...
     def view(self, *shape: Any) -> Tensor: ...
@@ -715,7 +940,9 @@ class Tensor:
     def xlogy_(self, other: Union[Tensor, Number]) -> Tensor: ...
     def zero(self) -> Tensor: ...
     def zero_(self) -> Tensor: ...
-    def zeros_like(self, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def zeros_like(
+        self, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False
+    ) -> Tensor: ...
     def __add__(self, other: Any) -> Tensor: ...
     def __radd__(self, other: Any) -> Tensor: ...
     def __iadd__(self, other: Any) -> Tensor: ...
@@ -759,21 +986,45 @@ def op_table() -> list[dict[str, Any]]: ...
 def find_op_function(name: str) -> OpFunction: ...
 def call(name: str, *args: Any, **kwargs: Any) -> Any: ...
 def signatures_of_call(name: str, *args: Any, **kwargs: Any) -> list[str]: ...
-def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: _bool = False, placement: placement | None = None, sbp: _Sbp | None = None) -> Tensor: ...
+def tensor(
+    data: Any,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: _bool = False,
+    placement: placement | None = None,
+    sbp: _Sbp | None = None,
+) -> Tensor: ...
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor: ...
 def from_numpy(array: numpy.ndarray) -> Tensor: ...
 def from_dlpack(source: Any) -> Tensor: ...
 def parse_dtype(dtype: Any) -> _dtype: ...
 def promote_types(a: Any, b: Any) -> dtype: ...
 def parse_sbp(text: str) -> _SbpValue: ...
-def backward(tensors: Any, grad_tensors: Any = None, retain_graph: _bool | None = None, create_graph: _bool = False) -> None: ...
-def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: _bool | None = None, create_graph: _bool = False, allow_unused: _bool = False) -> tuple[Tensor | None, ...]: ...
+def backward(
+    tensors: Any, grad_tensors: Any = None, retain_graph: _bool | None = None, create_graph: _bool = False
+) -> None: ...
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: _bool | None = None,
+    create_graph: _bool = False,
+    allow_unused: _bool = False,
+) -> tuple[Tensor | None, ...]: ...
 def is_grad_enabled() -> _bool: ...
 def set_grad_enabled(on: _bool) -> _bool: ...
 def autocast_mode() -> tuple[_bool, dtype, _bool, _int]: ...
 def set_autocast_mode(enabled: _bool, dtype: Any, cache: _bool, depth: _int) -> tuple[_bool, dtype, _bool, _int]: ...
 def clear_autocast_cache() -> None: ...
-def apply_function(name: str, rule: str, linear: _bool, inputs: Sequence[Tensor], forward: Callable[[list[Tensor]], Sequence[Tensor]], backward: Callable[[list[Tensor | None]], Sequence[Tensor | None]], infer: Callable[[list[Size]], Sequence[Sequence[_int]]] | None = None) -> list[Tensor]: ...
+def apply_function(
+    name: str,
+    rule: str,
+    linear: _bool,
+    inputs: Sequence[Tensor],
+    forward: Callable[[list[Tensor]], Sequence[Tensor]],
+    backward: Callable[[list[Tensor | None]], Sequence[Tensor | None]],
+    infer: Callable[[list[Size]], Sequence[Sequence[_int]]] | None = None,
+) -> list[Tensor]: ...
 def cut_gradient(output: Tensor) -> None: ...
 def load_library(path: str) -> list[str]: ...
 def tree_paths() -> dict[str, Any]: ...
@@ -811,11 +1062,24 @@ class ForkScope:
 def settings() -> list[tuple[str, str, str]]: ...
 def setting(name: str) -> str: ...
 def get_printoptions() -> dict[str, Any]: ...
-def set_printoptions(precision: _int | None = None, threshold: _int | None = None, edgeitems: _int | None = None, linewidth: _int | None = None, profile: str | None = None, *, gather: _bool | None = None, prefix: str | None = None) -> None: ...
-def optimizer_step(rule: str, params: Sequence[Tensor], states: list[dict[str, Any]], options: dict[str, Any]) -> None: ...
+def set_printoptions(
+    precision: _int | None = None,
+    threshold: _int | None = None,
+    edgeitems: _int | None = None,
+    linewidth: _int | None = None,
+    profile: str | None = None,
+    *,
+    gather: _bool | None = None,
+    prefix: str | None = None,
+) -> None: ...
+def optimizer_step(
+    rule: str, params: Sequence[Tensor], states: list[dict[str, Any]], options: dict[str, Any]
+) -> None: ...
 def optimizer_check(rule: str, options: dict[str, Any]) -> None: ...
 def optimizer_state_like(rule: str, options: dict[str, Any], param: Tensor, value: Tensor) -> Tensor: ...
-def clip_grad_norm(params: Sequence[Tensor], max_norm: _float, norm_type: _float = 2.0, error_if_nonfinite: _bool = False) -> Tensor: ...
+def clip_grad_norm(
+    params: Sequence[Tensor], max_norm: _float, norm_type: _float = 2.0, error_if_nonfinite: _bool = False
+) -> Tensor: ...
 def clip_grad_value(params: Sequence[Tensor], clip_value: _float) -> None: ...
 def scale_grads(params: Sequence[Tensor], factor: _float) -> _bool: ...
 schedule: Any
@@ -832,7 +1096,13 @@ def files_below(folder: str, ending: str) -> list[str]: ...
 
 class BatchJoiner:
     def __init__(self, placement: placement, sbp: _Sbp) -> None: ...
-    def join(self, rows: Sequence[Tensor], samples: _int, padding: Sequence[_float | _int | None] | None = None, structure: _int = 0) -> list[Tensor]: ...
+    def join(
+        self,
+        rows: Sequence[Tensor],
+        samples: _int,
+        padding: Sequence[_float | _int | None] | None = None,
+        structure: _int = 0,
+    ) -> list[Tensor]: ...
 
 class ByteCorpus:
     def __init__(self, files: list[str]) -> None: ...
@@ -906,7 +1176,9 @@ class _Ops:
     @staticmethod
     def all(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False) -> Tensor: ...
     @staticmethod
-    def allclose(x: Tensor, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False) -> _bool: ...
+    def allclose(
+        x: Tensor, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False
+    ) -> _bool: ...
     @staticmethod
     def amax(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False) -> Tensor: ...
     @staticmethod
@@ -920,7 +1192,18 @@ class _Ops:
     @staticmethod
     def any(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False) -> Tensor: ...
     @staticmethod
-    def arange(start: Number, end: Number | None = None, step: Number = 1, *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def arange(
+        start: Number,
+        end: Number | None = None,
+        step: Number = 1,
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
     def argmax(x: Tensor, dim: _int | None = None, keepdim: _bool = False) -> Tensor: ...
     @staticmethod
@@ -988,27 +1271,82 @@ class _Ops:
     @staticmethod
     def atleast_3d(*tensors: Any) -> tuple[Tensor, ...]: ...
     @staticmethod
-    def avg_pool1d(x: Tensor, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, padding: Union[_int, Sequence[_int]] = 0, ceil_mode: _bool = False, count_include_pad: _bool = True) -> Tensor: ...
+    def avg_pool1d(
+        x: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        ceil_mode: _bool = False,
+        count_include_pad: _bool = True,
+    ) -> Tensor: ...
     @staticmethod
-    def avg_pool2d(x: Tensor, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, padding: Union[_int, Sequence[_int]] = 0, ceil_mode: _bool = False, count_include_pad: _bool = True, divisor_override: _int | None = None) -> Tensor: ...
+    def avg_pool2d(
+        x: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        ceil_mode: _bool = False,
+        count_include_pad: _bool = True,
+        divisor_override: _int | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def avg_pool3d(x: Tensor, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, padding: Union[_int, Sequence[_int]] = 0, ceil_mode: _bool = False, count_include_pad: _bool = True, divisor_override: _int | None = None) -> Tensor: ...
+    def avg_pool3d(
+        x: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        ceil_mode: _bool = False,
+        count_include_pad: _bool = True,
+        divisor_override: _int | None = None,
+    ) -> Tensor: ...
     @staticmethod
     def baddbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor: ...
     @staticmethod
     def batch_gather(x: Tensor, indices: Tensor) -> Tensor: ...
     @staticmethod
-    def batch_norm(x: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None, bias: Tensor | None = None, training: _bool = False, momentum: _float = 0.1, eps: _float = 1e-05) -> Tensor: ...
+    def batch_norm(
+        x: Tensor,
+        running_mean: Tensor | None = None,
+        running_var: Tensor | None = None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: _bool = False,
+        momentum: _float = 0.1,
+        eps: _float = 1e-05,
+    ) -> Tensor: ...
     @staticmethod
-    def bernoulli(input: Tensor, p: _float | None = None, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def bernoulli(
+        input: Tensor,
+        p: _float | None = None,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def bernoulli_(x: Tensor, p: _float = 0.5, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def bernoulli_(
+        x: Tensor,
+        p: _float = 0.5,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
     def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
     @staticmethod
-    def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = 'mean') -> Tensor: ...
+    def binary_cross_entropy(
+        input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = 'mean'
+    ) -> Tensor: ...
     @staticmethod
-    def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, *, reduction: str = 'mean') -> Tensor: ...
+    def binary_cross_entropy_with_logits(
+        input: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        pos_weight: Tensor | None = None,
+        *,
+        reduction: str = 'mean',
+    ) -> Tensor: ...
     @staticmethod
     def bincount(x: Tensor, weights: Tensor | None = None, minlength: _int = 0) -> Tensor: ...
     @staticmethod
@@ -1038,7 +1376,9 @@ class _Ops:
     @staticmethod
     def bmm(x: Tensor, mat2: Tensor) -> Tensor: ...
     @staticmethod
-    def broadcast_like(x: Tensor, like: Tensor, broadcast_axes: Union[_int, Sequence[_int]] | None = None) -> Tensor: ...
+    def broadcast_like(
+        x: Tensor, like: Tensor, broadcast_axes: Union[_int, Sequence[_int]] | None = None
+    ) -> Tensor: ...
     @staticmethod
     def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]: ...
     @staticmethod
@@ -1106,17 +1446,68 @@ class _Ops:
     @staticmethod
     def contiguous(x: Tensor) -> Tensor: ...
     @staticmethod
-    def conv1d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Union[_int, Sequence[_int]] = 1, padding: Union[_int, Sequence[_int]] = 0, dilation: Union[_int, Sequence[_int]] = 1, groups: _int = 1) -> Tensor: ...
+    def conv1d(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Union[_int, Sequence[_int]] = 1,
+        padding: Union[_int, Sequence[_int]] = 0,
+        dilation: Union[_int, Sequence[_int]] = 1,
+        groups: _int = 1,
+    ) -> Tensor: ...
     @staticmethod
-    def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Union[_int, Sequence[_int]] = 1, padding: Union[_int, Sequence[_int]] = 0, dilation: Union[_int, Sequence[_int]] = 1, groups: _int = 1) -> Tensor: ...
+    def conv2d(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Union[_int, Sequence[_int]] = 1,
+        padding: Union[_int, Sequence[_int]] = 0,
+        dilation: Union[_int, Sequence[_int]] = 1,
+        groups: _int = 1,
+    ) -> Tensor: ...
     @staticmethod
-    def conv3d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Union[_int, Sequence[_int]] = 1, padding: Union[_int, Sequence[_int]] = 0, dilation: Union[_int, Sequence[_int]] = 1, groups: _int = 1) -> Tensor: ...
+    def conv3d(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Union[_int, Sequence[_int]] = 1,
+        padding: Union[_int, Sequence[_int]] = 0,
+        dilation: Union[_int, Sequence[_int]] = 1,
+        groups: _int = 1,
+    ) -> Tensor: ...
     @staticmethod
-    def conv_transpose1d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Union[_int, Sequence[_int]] = 1, padding: Union[_int, Sequence[_int]] = 0, output_padding: Union[_int, Sequence[_int]] = 0, groups: _int = 1, dilation: Union[_int, Sequence[_int]] = 1) -> Tensor: ...
+    def conv_transpose1d(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Union[_int, Sequence[_int]] = 1,
+        padding: Union[_int, Sequence[_int]] = 0,
+        output_padding: Union[_int, Sequence[_int]] = 0,
+        groups: _int = 1,
+        dilation: Union[_int, Sequence[_int]] = 1,
+    ) -> Tensor: ...
     @staticmethod
-    def conv_transpose2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Union[_int, Sequence[_int]] = 1, padding: Union[_int, Sequence[_int]] = 0, output_padding: Union[_int, Sequence[_int]] = 0, groups: _int = 1, dilation: Union[_int, Sequence[_int]] = 1) -> Tensor: ...
+    def conv_transpose2d(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Union[_int, Sequence[_int]] = 1,
+        padding: Union[_int, Sequence[_int]] = 0,
+        output_padding: Union[_int, Sequence[_int]] = 0,
+        groups: _int = 1,
+        dilation: Union[_int, Sequence[_int]] = 1,
+    ) -> Tensor: ...
     @staticmethod
-    def conv_transpose3d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Union[_int, Sequence[_int]] = 1, padding: Union[_int, Sequence[_int]] = 0, output_padding: Union[_int, Sequence[_int]] = 0, groups: _int = 1, dilation: Union[_int, Sequence[_int]] = 1) -> Tensor: ...
+    def conv_transpose3d(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Union[_int, Sequence[_int]] = 1,
+        padding: Union[_int, Sequence[_int]] = 0,
+        output_padding: Union[_int, Sequence[_int]] = 0,
+        groups: _int = 1,
+        dilation: Union[_int, Sequence[_int]] = 1,
+    ) -> Tensor: ...
     @staticmethod
     def copy(x: Tensor, src: Tensor, non_blocking: _bool = False) -> Tensor: ...
     @staticmethod
@@ -1130,7 +1521,9 @@ class _Ops:
     @staticmethod
     def cosh_(x: Tensor) -> Tensor: ...
     @staticmethod
-    def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, *, margin: _float = 0.0, reduction: str = 'mean') -> Tensor: ...
+    def cosine_embedding_loss(
+        input1: Tensor, input2: Tensor, target: Tensor, *, margin: _float = 0.0, reduction: str = 'mean'
+    ) -> Tensor: ...
     @staticmethod
     def cosine_similarity(x1: Tensor, x2: Tensor, dim: _int = 1, eps: _float = 1e-08) -> Tensor: ...
     @staticmethod
@@ -1138,7 +1531,15 @@ class _Ops:
     @staticmethod
     def cross(x: Tensor, other: Tensor, dim: _int | None = None) -> Tensor: ...
     @staticmethod
-    def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0) -> Tensor: ...
+    def cross_entropy(
+        input: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        ignore_index: _int = -100,
+        reduction: str = 'mean',
+        label_smoothing: _float = 0.0,
+    ) -> Tensor: ...
     @staticmethod
     def cummax(x: Tensor, dim: _int) -> _CummaxResult: ...
     @staticmethod
@@ -1196,9 +1597,19 @@ class _Ops:
     @staticmethod
     def embedding(weight: Tensor, indices: Tensor, padding_idx: _int | None = None) -> Tensor: ...
     @staticmethod
-    def empty(*size: Any, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def empty(
+        *size: Any,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def empty_like(x: Tensor, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def empty_like(
+        x: Tensor, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False
+    ) -> Tensor: ...
     @staticmethod
     def eq(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
@@ -1234,7 +1645,17 @@ class _Ops:
     @staticmethod
     def expm1_(x: Tensor) -> Tensor: ...
     @staticmethod
-    def eye(n: _int, m: _int | None = None, *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def eye(
+        n: _int,
+        m: _int | None = None,
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @overload
     @staticmethod
     def fill(x: Tensor, value: Number) -> Tensor: ...
@@ -1268,33 +1689,80 @@ class _Ops:
     @staticmethod
     def fmod_(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
-    def fold(x: Tensor, output_size: Union[_int, Sequence[_int]], kernel_size: Union[_int, Sequence[_int]], dilation: Union[_int, Sequence[_int]] = 1, padding: Union[_int, Sequence[_int]] = 0, stride: Union[_int, Sequence[_int]] = 1) -> Tensor: ...
+    def fold(
+        x: Tensor,
+        output_size: Union[_int, Sequence[_int]],
+        kernel_size: Union[_int, Sequence[_int]],
+        dilation: Union[_int, Sequence[_int]] = 1,
+        padding: Union[_int, Sequence[_int]] = 0,
+        stride: Union[_int, Sequence[_int]] = 1,
+    ) -> Tensor: ...
     @staticmethod
     def frac(x: Tensor) -> Tensor: ...
     @staticmethod
     def frac_(x: Tensor) -> Tensor: ...
     @staticmethod
-    def full(size: Union[_int, Sequence[_int]], fill_value: Number, *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def full(
+        size: Union[_int, Sequence[_int]],
+        fill_value: Number,
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def full_like(x: Tensor, fill_value: Number, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def full_like(
+        x: Tensor,
+        fill_value: Number,
+        *,
+        dtype: _dtype | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
     def fused_bias_add_dropout(x: Tensor, b: Tensor, *, p: _float = 0.5, axis: _int) -> Tensor: ...
     @staticmethod
     def fused_bias_add_gelu(x: Tensor, b: Tensor, *, axis: _int) -> Tensor: ...
     @staticmethod
-    def fused_bias_add_scale_mask_softmax_dropout(x: Tensor, bias: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True) -> tuple[Tensor, Tensor]: ...
+    def fused_bias_add_scale_mask_softmax_dropout(
+        x: Tensor,
+        bias: Tensor,
+        mask: Tensor,
+        *,
+        fill_value: _float = 0.0,
+        scale: _float = 1.0,
+        p: _float = 0.5,
+        training: _bool = True,
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
     def fused_fast_gelu_mul(x: Tensor, multiplier: Tensor) -> Tensor: ...
     @staticmethod
-    def fused_scale_mask_softmax(x: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0) -> Tensor: ...
+    def fused_scale_mask_softmax(
+        x: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0
+    ) -> Tensor: ...
     @staticmethod
-    def fused_scale_mask_softmax_dropout(x: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True) -> tuple[Tensor, Tensor]: ...
+    def fused_scale_mask_softmax_dropout(
+        x: Tensor,
+        mask: Tensor,
+        *,
+        fill_value: _float = 0.0,
+        scale: _float = 1.0,
+        p: _float = 0.5,
+        training: _bool = True,
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
     def fused_scale_tril(x: Tensor, diagonal: _int = 0, fill_value: _float = 0.0, scale: _float = 1.0) -> Tensor: ...
     @staticmethod
-    def fused_scale_tril_softmax_mask_scale(x: Tensor, p: _float = 0.5, diagonal: _int = 0, tril_scale_value: _float = 1.0, tril_fill_value: _float = 0.0) -> tuple[Tensor, Tensor]: ...
+    def fused_scale_tril_softmax_mask_scale(
+        x: Tensor, p: _float = 0.5, diagonal: _int = 0, tril_scale_value: _float = 1.0, tril_fill_value: _float = 0.0
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
-    def fused_self_attention(hidden_states: Tensor, head_size: _int = 8, alpha: _float = 1.0) -> tuple[Tensor, Tensor]: ...
+    def fused_self_attention(
+        hidden_states: Tensor, head_size: _int = 8, alpha: _float = 1.0
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
     def gather(x: Tensor, dim: _int, index: Tensor) -> Tensor: ...
     @staticmethod
@@ -1312,11 +1780,23 @@ class _Ops:
     @staticmethod
     def glu(x: Tensor, dim: _int = -1) -> Tensor: ...
     @staticmethod
-    def group_norm(x: Tensor, num_groups: _int, weight: Tensor | None = None, bias: Tensor | None = None, eps: _float = 1e-05) -> Tensor: ...
+    def group_norm(
+        x: Tensor, num_groups: _int, weight: Tensor | None = None, bias: Tensor | None = None, eps: _float = 1e-05
+    ) -> Tensor: ...
     @staticmethod
-    def gru(tensors: Sequence[Tensor], has_biases: _bool, num_layers: _int, dropout: _float, train: _bool, bidirectional: _bool, batch_first: _bool) -> tuple[Tensor, Tensor]: ...
+    def gru(
+        tensors: Sequence[Tensor],
+        has_biases: _bool,
+        num_layers: _int,
+        dropout: _float,
+        train: _bool,
+        bidirectional: _bool,
+        batch_first: _bool,
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
-    def gru_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor: ...
+    def gru_cell(
+        x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+    ) -> Tensor: ...
     @staticmethod
     def gt(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
@@ -1326,7 +1806,17 @@ class _Ops:
     @staticmethod
     def greater_(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
-    def hann_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def hann_window(
+        window_length: _int,
+        periodic: _bool = True,
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
     def hardshrink(x: Tensor, lambd: _float = 0.5) -> Tensor: ...
     @staticmethod
@@ -1344,7 +1834,9 @@ class _Ops:
     @staticmethod
     def hardtanh_(x: Tensor, min_val: _float = -1.0, max_val: _float = 1.0) -> Tensor: ...
     @staticmethod
-    def hinge_embedding_loss(input: Tensor, target: Tensor, *, margin: _float = 1.0, reduction: str = 'mean') -> Tensor: ...
+    def hinge_embedding_loss(
+        input: Tensor, target: Tensor, *, margin: _float = 1.0, reduction: str = 'mean'
+    ) -> Tensor: ...
     @staticmethod
     def histc(x: Tensor, bins: _int = 100, min: Number = 0, max: Number = 0) -> Tensor: ...
     @staticmethod
@@ -1372,13 +1864,38 @@ class _Ops:
     @staticmethod
     def inner(x: Tensor, other: Tensor) -> Tensor: ...
     @staticmethod
-    def instance_norm(x: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: _bool = True, momentum: _float = 0.1, eps: _float = 1e-05) -> Tensor: ...
+    def instance_norm(
+        x: Tensor,
+        running_mean: Tensor | None = None,
+        running_var: Tensor | None = None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        use_input_stats: _bool = True,
+        momentum: _float = 0.1,
+        eps: _float = 1e-05,
+    ) -> Tensor: ...
     @staticmethod
-    def interpolate(x: Tensor, size: Union[_int, Sequence[_int]] | None = None, scale_factor: _float | None = None, mode: str = 'nearest', align_corners: _bool | None = None, recompute_scale_factor: _bool | None = None) -> Tensor: ...
+    def interpolate(
+        x: Tensor,
+        size: Union[_int, Sequence[_int]] | None = None,
+        scale_factor: _float | None = None,
+        mode: str = 'nearest',
+        align_corners: _bool | None = None,
+        recompute_scale_factor: _bool | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def upsample(x: Tensor, size: Union[_int, Sequence[_int]] | None = None, scale_factor: _float | None = None, mode: str = 'nearest', align_corners: _bool | None = None, recompute_scale_factor: _bool | None = None) -> Tensor: ...
+    def upsample(
+        x: Tensor,
+        size: Union[_int, Sequence[_int]] | None = None,
+        scale_factor: _float | None = None,
+        mode: str = 'nearest',
+        align_corners: _bool | None = None,
+        recompute_scale_factor: _bool | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def isclose(x: Tensor, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False) -> Tensor: ...
+    def isclose(
+        x: Tensor, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False
+    ) -> Tensor: ...
     @staticmethod
     def isfinite(x: Tensor) -> Tensor: ...
     @staticmethod
@@ -1400,7 +1917,13 @@ class _Ops:
     @staticmethod
     def l1_loss(input: Tensor, target: Tensor, *, reduction: str = 'mean') -> Tensor: ...
     @staticmethod
-    def layer_norm(x: Tensor, normalized_shape: Union[_int, Sequence[_int]], weight: Tensor | None = None, bias: Tensor | None = None, eps: _float = 1e-05) -> Tensor: ...
+    def layer_norm(
+        x: Tensor,
+        normalized_shape: Union[_int, Sequence[_int]],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: _float = 1e-05,
+    ) -> Tensor: ...
     @staticmethod
     def le(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
@@ -1429,24 +1952,72 @@ class _Ops:
     def linalg_cross(x: Tensor, other: Tensor, *, dim: _int = -1) -> Tensor: ...
     @overload
     @staticmethod
-    def linalg_matrix_norm(x: Tensor, ord: Number, dim: Union[_int, Sequence[_int]] = [-2,-1], keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def linalg_matrix_norm(
+        x: Tensor,
+        ord: Number,
+        dim: Union[_int, Sequence[_int]] = [-2,-1],
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def linalg_matrix_norm(x: Tensor, ord: str = 'fro', dim: Union[_int, Sequence[_int]] = [-2,-1], keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def linalg_matrix_norm(
+        x: Tensor,
+        ord: str = 'fro',
+        dim: Union[_int, Sequence[_int]] = [-2,-1],
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def linalg_norm(x: Tensor, ord: Number | None = None, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def linalg_norm(
+        x: Tensor,
+        ord: Number | None = None,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def linalg_norm(x: Tensor, ord: str, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def linalg_norm(
+        x: Tensor,
+        ord: str,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def linalg_vector_norm(x: Tensor, ord: Number = 2, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def linalg_vector_norm(
+        x: Tensor,
+        ord: Number = 2,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @staticmethod
     def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
     @staticmethod
-    def linspace(start: _float, end: _float, steps: _int, *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def linspace(
+        start: _float,
+        end: _float,
+        steps: _int,
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def local_response_norm(x: Tensor, size: _int, alpha: _float = 0.0001, beta: _float = 0.75, k: _float = 1.0) -> Tensor: ...
+    def local_response_norm(
+        x: Tensor, size: _int, alpha: _float = 0.0001, beta: _float = 0.75, k: _float = 1.0
+    ) -> Tensor: ...
     @staticmethod
     def log(x: Tensor) -> Tensor: ...
     @staticmethod
@@ -1500,17 +2071,57 @@ class _Ops:
     @staticmethod
     def log_sigmoid_(x: Tensor) -> Tensor: ...
     @staticmethod
-    def logspace(start: _float, end: _float, steps: _int, base: _float = 10.0, *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def logspace(
+        start: _float,
+        end: _float,
+        steps: _int,
+        base: _float = 10.0,
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
     def logsumexp(x: Tensor, dim: Union[_int, Sequence[_int]], keepdim: _bool = False) -> Tensor: ...
     @staticmethod
-    def lp_pool1d(x: Tensor, norm_type: _float, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, ceil_mode: _bool = False) -> Tensor: ...
+    def lp_pool1d(
+        x: Tensor,
+        norm_type: _float,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        ceil_mode: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def lp_pool2d(x: Tensor, norm_type: _float, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, ceil_mode: _bool = False) -> Tensor: ...
+    def lp_pool2d(
+        x: Tensor,
+        norm_type: _float,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        ceil_mode: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def lstm(tensors: Sequence[Tensor], has_biases: _bool, num_layers: _int, dropout: _float, train: _bool, bidirectional: _bool, batch_first: _bool) -> tuple[Tensor, Tensor, Tensor]: ...
+    def lstm(
+        tensors: Sequence[Tensor],
+        has_biases: _bool,
+        num_layers: _int,
+        dropout: _float,
+        train: _bool,
+        bidirectional: _bool,
+        batch_first: _bool,
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
     @staticmethod
-    def lstm_cell(x: Tensor, hx: Tensor, cx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+    def lstm_cell(
+        x: Tensor,
+        hx: Tensor,
+        cx: Tensor,
+        w_ih: Tensor,
+        w_hh: Tensor,
+        b_ih: Tensor | None = None,
+        b_hh: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
     def lt(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
@@ -1520,7 +2131,9 @@ class _Ops:
     @staticmethod
     def less_(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
-    def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, *, margin: _float = 0.0, reduction: str = 'mean') -> Tensor: ...
+    def margin_ranking_loss(
+        input1: Tensor, input2: Tensor, target: Tensor, *, margin: _float = 0.0, reduction: str = 'mean'
+    ) -> Tensor: ...
     @overload
     @staticmethod
     def masked_fill(x: Tensor, mask: Tensor, value: Number) -> Tensor: ...
@@ -1540,7 +2153,9 @@ class _Ops:
     def matmul(x: Tensor, w: Tensor) -> Tensor: ...
     @overload
     @staticmethod
-    def matmul(x: Tensor, other: Tensor, *, transpose_a: _bool = False, transpose_b: _bool = False, alpha: _float = 1.0) -> Tensor: ...
+    def matmul(
+        x: Tensor, other: Tensor, *, transpose_a: _bool = False, transpose_b: _bool = False, alpha: _float = 1.0
+    ) -> Tensor: ...
     @overload
     @staticmethod
     def max(x: Tensor) -> Tensor: ...
@@ -1551,23 +2166,71 @@ class _Ops:
     @staticmethod
     def max(x: Tensor, other: Tensor) -> Tensor: ...
     @staticmethod
-    def max_pool1d(x: Tensor, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, padding: Union[_int, Sequence[_int]] = 0, dilation: Union[_int, Sequence[_int]] = 1, ceil_mode: _bool = False) -> Tensor: ...
+    def max_pool1d(
+        x: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        dilation: Union[_int, Sequence[_int]] = 1,
+        ceil_mode: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def max_pool1d_with_indices(x: Tensor, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, padding: Union[_int, Sequence[_int]] = 0, dilation: Union[_int, Sequence[_int]] = 1, ceil_mode: _bool = False) -> tuple[Tensor, Tensor]: ...
+    def max_pool1d_with_indices(
+        x: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        dilation: Union[_int, Sequence[_int]] = 1,
+        ceil_mode: _bool = False,
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
-    def max_pool2d(x: Tensor, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, padding: Union[_int, Sequence[_int]] = 0, dilation: Union[_int, Sequence[_int]] = 1, ceil_mode: _bool = False) -> Tensor: ...
+    def max_pool2d(
+        x: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        dilation: Union[_int, Sequence[_int]] = 1,
+        ceil_mode: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def max_pool2d_with_indices(x: Tensor, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, padding: Union[_int, Sequence[_int]] = 0, dilation: Union[_int, Sequence[_int]] = 1, ceil_mode: _bool = False) -> tuple[Tensor, Tensor]: ...
+    def max_pool2d_with_indices(
+        x: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        dilation: Union[_int, Sequence[_int]] = 1,
+        ceil_mode: _bool = False,
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
-    def max_pool3d(x: Tensor, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, padding: Union[_int, Sequence[_int]] = 0, dilation: Union[_int, Sequence[_int]] = 1, ceil_mode: _bool = False) -> Tensor: ...
+    def max_pool3d(
+        x: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        dilation: Union[_int, Sequence[_int]] = 1,
+        ceil_mode: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def max_pool3d_with_indices(x: Tensor, kernel_size: Union[_int, Sequence[_int]], stride: Union[_int, Sequence[_int]] | None = None, padding: Union[_int, Sequence[_int]] = 0, dilation: Union[_int, Sequence[_int]] = 1, ceil_mode: _bool = False) -> tuple[Tensor, Tensor]: ...
+    def max_pool3d_with_indices(
+        x: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        dilation: Union[_int, Sequence[_int]] = 1,
+        ceil_mode: _bool = False,
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
     def maximum(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
     def maximum_(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
-    def mean(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def mean(
+        x: Tensor,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
     def median(x: Tensor) -> Tensor: ...
@@ -1598,7 +2261,9 @@ class _Ops:
     @staticmethod
     def movedim(x: Tensor, source: Union[_int, Sequence[_int]], destination: Union[_int, Sequence[_int]]) -> Tensor: ...
     @staticmethod
-    def moveaxis(x: Tensor, source: Union[_int, Sequence[_int]], destination: Union[_int, Sequence[_int]]) -> Tensor: ...
+    def moveaxis(
+        x: Tensor, source: Union[_int, Sequence[_int]], destination: Union[_int, Sequence[_int]]
+    ) -> Tensor: ...
     @staticmethod
     def mse_loss(input: Tensor, target: Tensor, *, reduction: str = 'mean') -> Tensor: ...
     @staticmethod
@@ -1612,25 +2277,72 @@ class _Ops:
     @staticmethod
     def multiply_(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
-    def multi_head_attention(query: Tensor, key: Tensor, value: Tensor, num_heads: _int, out_weight: Tensor, out_bias: Tensor | None = None, in_weight: Tensor | None = None, q_weight: Tensor | None = None, k_weight: Tensor | None = None, v_weight: Tensor | None = None, in_bias: Tensor | None = None, attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, *, dropout_p: _float = 0.0, is_causal: _bool = False, need_weights: _bool = False, average_attn_weights: _bool = True) -> tuple[Tensor, ...]: ...
+    def multi_head_attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        num_heads: _int,
+        out_weight: Tensor,
+        out_bias: Tensor | None = None,
+        in_weight: Tensor | None = None,
+        q_weight: Tensor | None = None,
+        k_weight: Tensor | None = None,
+        v_weight: Tensor | None = None,
+        in_bias: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        *,
+        dropout_p: _float = 0.0,
+        is_causal: _bool = False,
+        need_weights: _bool = False,
+        average_attn_weights: _bool = True,
+    ) -> tuple[Tensor, ...]: ...
     @staticmethod
-    def multinomial(input: Tensor, num_samples: _int, replacement: _bool = False, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def multinomial(
+        input: Tensor,
+        num_samples: _int,
+        replacement: _bool = False,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
     def mv(x: Tensor, vec: Tensor) -> Tensor: ...
     @staticmethod
-    def nan_to_num(x: Tensor, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None) -> Tensor: ...
+    def nan_to_num(
+        x: Tensor, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None
+    ) -> Tensor: ...
     @staticmethod
-    def nan_to_num_(x: Tensor, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None) -> Tensor: ...
+    def nan_to_num_(
+        x: Tensor, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None
+    ) -> Tensor: ...
     @staticmethod
-    def nanmean(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def nanmean(
+        x: Tensor,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def nanquantile(x: Tensor, q: _float, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear') -> Tensor: ...
+    def nanquantile(
+        x: Tensor, q: _float, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear'
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def nanquantile(x: Tensor, q: Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear') -> Tensor: ...
+    def nanquantile(
+        x: Tensor, q: Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear'
+    ) -> Tensor: ...
     @staticmethod
-    def nansum(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def nansum(
+        x: Tensor,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @staticmethod
     def narrow(x: Tensor, dim: _int, start: _int, length: _int) -> Tensor: ...
     @staticmethod
@@ -1650,7 +2362,14 @@ class _Ops:
     @staticmethod
     def negative_(x: Tensor) -> Tensor: ...
     @staticmethod
-    def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: _int = -100, reduction: str = 'mean') -> Tensor: ...
+    def nll_loss(
+        input: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        ignore_index: _int = -100,
+        reduction: str = 'mean',
+    ) -> Tensor: ...
     @overload
     @staticmethod
     def nonzero(x: Tensor) -> Tensor: ...
@@ -1659,26 +2378,79 @@ class _Ops:
     def nonzero(x: Tensor, *, as_tuple: _bool) -> tuple[Tensor, ...]: ...
     @overload
     @staticmethod
-    def norm(x: Tensor, p: Number | None = 2, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def norm(
+        x: Tensor,
+        p: Number | None = 2,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def norm(x: Tensor, p: str, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def norm(
+        x: Tensor,
+        p: str,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def normal(mean: Tensor, std: Tensor | None = None, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def normal(
+        mean: Tensor,
+        std: Tensor | None = None,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def normal(mean: _float, std: _float, size: Union[_int, Sequence[_int]], *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def normal(
+        mean: _float,
+        std: _float,
+        size: Union[_int, Sequence[_int]],
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def normal_(x: Tensor, mean: _float = 0.0, std: _float = 1.0, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def normal_(
+        x: Tensor,
+        mean: _float = 0.0,
+        std: _float = 1.0,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
     def normalize(x: Tensor, p: _float = 2.0, dim: _int = 1, eps: _float = 1e-12) -> Tensor: ...
     @staticmethod
     def one_hot(x: Tensor, num_classes: _int = -1) -> Tensor: ...
     @staticmethod
-    def ones(*size: Any, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def ones(
+        *size: Any,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def ones_like(x: Tensor, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def ones_like(
+        x: Tensor, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False
+    ) -> Tensor: ...
     @staticmethod
     def orthonormalize(x: Tensor) -> Tensor: ...
     @staticmethod
@@ -1686,9 +2458,13 @@ class _Ops:
     @staticmethod
     def ger(x: Tensor, vec2: Tensor) -> Tensor: ...
     @staticmethod
-    def pad(x: Tensor, pad: Union[_int, Sequence[_int]], mode: str = 'constant', value: Number | None = None) -> Tensor: ...
+    def pad(
+        x: Tensor, pad: Union[_int, Sequence[_int]], mode: str = 'constant', value: Number | None = None
+    ) -> Tensor: ...
     @staticmethod
-    def pairwise_distance(x1: Tensor, x2: Tensor, p: _float = 2.0, eps: _float = 1e-06, keepdim: _bool = False) -> Tensor: ...
+    def pairwise_distance(
+        x1: Tensor, x2: Tensor, p: _float = 2.0, eps: _float = 1e-06, keepdim: _bool = False
+    ) -> Tensor: ...
     @staticmethod
     def permute(x: Tensor, *dims: Any) -> Tensor: ...
     @staticmethod
@@ -1706,37 +2482,145 @@ class _Ops:
     @staticmethod
     def prelu(x: Tensor, weight: Tensor) -> Tensor: ...
     @staticmethod
-    def prod(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def prod(
+        x: Tensor,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def quantile(x: Tensor, q: _float, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear') -> Tensor: ...
+    def quantile(
+        x: Tensor, q: _float, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear'
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def quantile(x: Tensor, q: Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear') -> Tensor: ...
+    def quantile(
+        x: Tensor, q: Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear'
+    ) -> Tensor: ...
     @staticmethod
     def quick_gelu(x: Tensor) -> Tensor: ...
     @staticmethod
     def quick_gelu_(x: Tensor) -> Tensor: ...
     @staticmethod
-    def rand(*size: Any, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def rand(
+        *size: Any,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def rand_like(x: Tensor, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def rand_like(
+        x: Tensor,
+        *,
+        dtype: _dtype | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def randint(low: _int, high: _int, size: Union[_int, Sequence[_int]], *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def randint(
+        low: _int,
+        high: _int,
+        size: Union[_int, Sequence[_int]],
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
-    def randint(high: _int, size: Union[_int, Sequence[_int]], *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def randint(
+        high: _int,
+        size: Union[_int, Sequence[_int]],
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def randint_like(x: Tensor, low: _int, high: _int | None = None, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def randint_like(
+        x: Tensor,
+        low: _int,
+        high: _int | None = None,
+        *,
+        dtype: _dtype | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def randn(*size: Any, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def randn(
+        *size: Any,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def randn_like(x: Tensor, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def randn_like(
+        x: Tensor,
+        *,
+        dtype: _dtype | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def random_(x: Tensor, low: _int = 0, high: _int | None = None, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def random_(
+        x: Tensor,
+        low: _int = 0,
+        high: _int | None = None,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def randperm(n: _int, *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def randperm(
+        n: _int,
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
     def reciprocal(x: Tensor) -> Tensor: ...
     @staticmethod
@@ -1764,17 +2648,44 @@ class _Ops:
     @staticmethod
     def reshape(x: Tensor, *shape: Any) -> Tensor: ...
     @staticmethod
-    def rms_norm(x: Tensor, normalized_shape: Union[_int, Sequence[_int]], weight: Tensor | None = None, eps: _float | None = None) -> Tensor: ...
+    def rms_norm(
+        x: Tensor,
+        normalized_shape: Union[_int, Sequence[_int]],
+        weight: Tensor | None = None,
+        eps: _float | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def rnn_relu(tensors: Sequence[Tensor], has_biases: _bool, num_layers: _int, dropout: _float, train: _bool, bidirectional: _bool, batch_first: _bool) -> tuple[Tensor, Tensor]: ...
+    def rnn_relu(
+        tensors: Sequence[Tensor],
+        has_biases: _bool,
+        num_layers: _int,
+        dropout: _float,
+        train: _bool,
+        bidirectional: _bool,
+        batch_first: _bool,
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
-    def rnn_relu_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor: ...
+    def rnn_relu_cell(
+        x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+    ) -> Tensor: ...
     @staticmethod
-    def rnn_tanh(tensors: Sequence[Tensor], has_biases: _bool, num_layers: _int, dropout: _float, train: _bool, bidirectional: _bool, batch_first: _bool) -> tuple[Tensor, Tensor]: ...
+    def rnn_tanh(
+        tensors: Sequence[Tensor],
+        has_biases: _bool,
+        num_layers: _int,
+        dropout: _float,
+        train: _bool,
+        bidirectional: _bool,
+        batch_first: _bool,
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
-    def rnn_tanh_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Tensor: ...
+    def rnn_tanh_cell(
+        x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+    ) -> Tensor: ...
     @staticmethod
-    def roll(x: Tensor, shifts: Union[_int, Sequence[_int]], dims: Union[_int, Sequence[_int]] | None = None) -> Tensor: ...
+    def roll(
+        x: Tensor, shifts: Union[_int, Sequence[_int]], dims: Union[_int, Sequence[_int]] | None = None
+    ) -> Tensor: ...
     @staticmethod
     def rot90(x: Tensor, k: _int = 1, dims: Union[_int, Sequence[_int]] = [0,1]) -> Tensor: ...
     @staticmethod
@@ -1786,7 +2697,17 @@ class _Ops:
     @staticmethod
     def rsqrt_(x: Tensor) -> Tensor: ...
     @staticmethod
-    def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: _float = 0.0, is_causal: _bool = False, *, scale: _float | None = None, enable_gqa: _bool = False) -> Tensor: ...
+    def scaled_dot_product_attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: _float = 0.0,
+        is_causal: _bool = False,
+        *,
+        scale: _float | None = None,
+        enable_gqa: _bool = False,
+    ) -> Tensor: ...
     @overload
     @staticmethod
     def scatter(x: Tensor, dim: _int, index: Tensor, src: Tensor, *, reduce: str | None = None) -> Tensor: ...
@@ -1806,7 +2727,14 @@ class _Ops:
     @staticmethod
     def scatter_nd(indices: Tensor, update: Tensor, shape: Union[_int, Sequence[_int]]) -> Tensor: ...
     @staticmethod
-    def searchsorted(sorted_sequence: Tensor, values: Tensor, *, out_int32: _bool = False, right: _bool = False, side: str | None = None) -> Tensor: ...
+    def searchsorted(
+        sorted_sequence: Tensor,
+        values: Tensor,
+        *,
+        out_int32: _bool = False,
+        right: _bool = False,
+        side: str | None = None,
+    ) -> Tensor: ...
     @staticmethod
     def select(x: Tensor, dim: _int, index: _int) -> Tensor: ...
     @staticmethod
@@ -1881,12 +2809,26 @@ class _Ops:
     def stack(tensors: Sequence[Tensor], dim: _int = 0) -> Tensor: ...
     @overload
     @staticmethod
-    def std(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, unbiased: _bool = True, keepdim: _bool = False, *, correction: Number | None = None) -> Tensor: ...
+    def std(
+        x: Tensor,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        unbiased: _bool = True,
+        keepdim: _bool = False,
+        *,
+        correction: Number | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
     def std(x: Tensor, unbiased: _bool) -> Tensor: ...
     @staticmethod
-    def std_mean(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, unbiased: _bool = True, keepdim: _bool = False, *, correction: Number | None = None) -> tuple[Tensor, Tensor]: ...
+    def std_mean(
+        x: Tensor,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        unbiased: _bool = True,
+        keepdim: _bool = False,
+        *,
+        correction: Number | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
     @overload
     @staticmethod
     def sub(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
@@ -1904,7 +2846,13 @@ class _Ops:
     @staticmethod
     def subtract_(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
-    def sum(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None) -> Tensor: ...
+    def sum(
+        x: Tensor,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        keepdim: _bool = False,
+        *,
+        dtype: _dtype | None = None,
+    ) -> Tensor: ...
     @staticmethod
     def sum_to_size(x: Tensor, *size: Any) -> Tensor: ...
     @staticmethod
@@ -1938,7 +2886,9 @@ class _Ops:
     def tensordot(x: Tensor, other: Tensor, dims: _int = 2) -> Tensor: ...
     @overload
     @staticmethod
-    def tensordot(x: Tensor, other: Tensor, dims_x: Union[_int, Sequence[_int]], dims_other: Union[_int, Sequence[_int]]) -> Tensor: ...
+    def tensordot(
+        x: Tensor, other: Tensor, dims_x: Union[_int, Sequence[_int]], dims_other: Union[_int, Sequence[_int]]
+    ) -> Tensor: ...
     @staticmethod
     def threshold(x: Tensor, threshold: _float, value: _float) -> Tensor: ...
     @staticmethod
@@ -1948,7 +2898,15 @@ class _Ops:
     @staticmethod
     def to_device(x: Tensor, device: Union[_device, str], non_blocking: _bool = False) -> Tensor: ...
     @staticmethod
-    def to_global(x: Tensor, placement: _placement | None = None, sbp: _Sbp | None = None, *, grad_sbp: _Sbp | None = None, check_meta: _bool = True, copy: _bool = False) -> Tensor: ...
+    def to_global(
+        x: Tensor,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        *,
+        grad_sbp: _Sbp | None = None,
+        check_meta: _bool = True,
+        copy: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
     def to_local(x: Tensor, *, copy: _bool = False) -> Tensor: ...
     @staticmethod
@@ -1964,13 +2922,45 @@ class _Ops:
     @staticmethod
     def tril(x: Tensor, diagonal: _int = 0) -> Tensor: ...
     @staticmethod
-    def tril_indices(row: _int, col: _int, offset: _int = 0, *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def tril_indices(
+        row: _int,
+        col: _int,
+        offset: _int = 0,
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *, margin: _float = 1.0, p: _float = 2.0, eps: _float = 1e-06, swap: _bool = False, reduction: str = 'mean') -> Tensor: ...
+    def triplet_margin_loss(
+        anchor: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+        *,
+        margin: _float = 1.0,
+        p: _float = 2.0,
+        eps: _float = 1e-06,
+        swap: _bool = False,
+        reduction: str = 'mean',
+    ) -> Tensor: ...
     @staticmethod
     def triu(x: Tensor, diagonal: _int = 0) -> Tensor: ...
     @staticmethod
-    def triu_indices(row: _int, col: _int, offset: _int = 0, *, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def triu_indices(
+        row: _int,
+        col: _int,
+        offset: _int = 0,
+        *,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
     def trunc(x: Tensor) -> Tensor: ...
     @staticmethod
@@ -1980,27 +2970,71 @@ class _Ops:
     @staticmethod
     def fix_(x: Tensor) -> Tensor: ...
     @staticmethod
-    def trunc_normal_(x: Tensor, mean: _float = 0.0, std: _float = 1.0, low: _float = -2.0, high: _float = 2.0, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def trunc_normal_(
+        x: Tensor,
+        mean: _float = 0.0,
+        std: _float = 1.0,
+        low: _float = -2.0,
+        high: _float = 2.0,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
     def unbind(x: Tensor, dim: _int = 0) -> tuple[Tensor, ...]: ...
     @staticmethod
     def unflatten(x: Tensor, dim: _int, sizes: Union[_int, Sequence[_int]]) -> Tensor: ...
     @staticmethod
-    def unfold(x: Tensor, kernel_size: Union[_int, Sequence[_int]], dilation: Union[_int, Sequence[_int]] = 1, padding: Union[_int, Sequence[_int]] = 0, stride: Union[_int, Sequence[_int]] = 1) -> Tensor: ...
+    def unfold(
+        x: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        dilation: Union[_int, Sequence[_int]] = 1,
+        padding: Union[_int, Sequence[_int]] = 0,
+        stride: Union[_int, Sequence[_int]] = 1,
+    ) -> Tensor: ...
     @staticmethod
-    def uniform_(x: Tensor, low: _float = 0.0, high: _float = 1.0, *, seed: _int | None = None, counter: _int | None = None, generator: Generator | None = None) -> Tensor: ...
+    def uniform_(
+        x: Tensor,
+        low: _float = 0.0,
+        high: _float = 1.0,
+        *,
+        seed: _int | None = None,
+        counter: _int | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor: ...
     @staticmethod
-    def unique(x: Tensor, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False, dim: _int | None = None) -> tuple[Tensor, ...]: ...
+    def unique(
+        x: Tensor,
+        sorted: _bool = True,
+        return_inverse: _bool = False,
+        return_counts: _bool = False,
+        dim: _int | None = None,
+    ) -> tuple[Tensor, ...]: ...
     @staticmethod
     def unsqueeze(x: Tensor, dim: _int) -> Tensor: ...
     @overload
     @staticmethod
-    def var(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, unbiased: _bool = True, keepdim: _bool = False, *, correction: Number | None = None) -> Tensor: ...
+    def var(
+        x: Tensor,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        unbiased: _bool = True,
+        keepdim: _bool = False,
+        *,
+        correction: Number | None = None,
+    ) -> Tensor: ...
     @overload
     @staticmethod
     def var(x: Tensor, unbiased: _bool) -> Tensor: ...
     @staticmethod
-    def var_mean(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, unbiased: _bool = True, keepdim: _bool = False, *, correction: Number | None = None) -> tuple[Tensor, Tensor]: ...
+    def var_mean(
+        x: Tensor,
+        dim: Union[_int, Sequence[_int]] | None = None,
+        unbiased: _bool = True,
+        keepdim: _bool = False,
+        *,
+        correction: Number | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
     def vdot(x: Tensor, other: Tensor) -> Tensor: ...
     @staticmethod
@@ -2026,9 +3060,19 @@ class _Ops:
     @staticmethod
     def zero_(x: Tensor) -> Tensor: ...
     @staticmethod
-    def zeros(*size: Any, dtype: _dtype | None = None, device: Union[_device, str] | None = None, placement: _placement | None = None, sbp: _Sbp | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def zeros(
+        *size: Any,
+        dtype: _dtype | None = None,
+        device: Union[_device, str] | None = None,
+        placement: _placement | None = None,
+        sbp: _Sbp | None = None,
+        requires_grad: _bool = False,
+        pin_memory: _bool = False,
+    ) -> Tensor: ...
     @staticmethod
-    def zeros_like(x: Tensor, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor: ...
+    def zeros_like(
+        x: Tensor, *, dtype: _dtype | None = None, requires_grad: _bool = False, pin_memory: _bool = False
+    ) -> Tensor: ...
 
 bfloat16: _dtype
 bool: _dtype

@@ -1,14 +1,14 @@
 """Holon: deep learning with tensors that the program sees whole and each rank holds a part of.
 
-Ops are functions here and methods of Tensor; `holon.ops()` lists them. nn, optim and autograd are as in PyTorch; placement,
-sbp, to_global and to_local are what makes tensors global.
+Ops are functions here and methods of Tensor; `holon.ops()` lists them. nn, optim and autograd are as in PyTorch;
+placement, sbp, to_global and to_local are what makes tensors global.
 """
 
 import os as _os
 import sys as _sys
 
-# Threads of a parallel loop wait for each other by spinning, which on a busy machine takes time from those that work: after
-# about 0.2 ms they sleep. OpenMP reads this when the extension is loaded.
+# Threads of a parallel loop wait for each other by spinning, which on a busy machine takes time from those that work:
+# after about 0.2 ms they sleep. OpenMP reads this when the extension is loaded.
 _os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 from . import _C  # noqa: E402
@@ -139,7 +139,8 @@ def numel(x):
 
 
 def tensordot(x, other, dims=2, dims_other=None):
-    """The sum of products over the last dims axes of x and the first of other, or over the axes that dims names: a list for each."""
+    """The sum of products over the last dims axes of x and the first of other, or over the axes that dims names:
+    a list for each."""
     if dims_other is None and hasattr(dims, "__iter__"):
         dims, dims_other = (d if hasattr(d, "__iter__") else [d] for d in dims)
     return (
@@ -153,7 +154,8 @@ def ops():
 
 
 def load_library(path):
-    """Loads a shared library of ops (declared by HOLON_OP in C++) and returns their names: functions here, methods of Tensor.
+    """Loads a shared library of ops (declared by HOLON_OP in C++) and returns their names:
+    functions here, methods of Tensor.
 
     Errors (RuntimeError): no such file; built against another version of Holon; a name that is taken.
     """
@@ -165,8 +167,8 @@ def load_library(path):
 def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidth=None, gather=None, prefix=None):
     """Changes how tensors are shown as text, for the whole process; what is left out stays.
 
-    gather: whether the text of a global tensor shows its whole value; printing is then collective. prefix: the word before
-    names such as holon.float32.
+    gather: whether the text of a global tensor shows its whole value; printing is then collective.
+    prefix: the word before names such as holon.float32.
     """
     _C.set_printoptions(
         precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth, gather=gather, prefix=prefix

@@ -6,24 +6,29 @@ from . import _C
 
 
 def save(obj, path, global_dst_rank=None):
-    """Writes obj, a nested dict or list of tensors, numbers, strings, bools and None, to path; what was there stays until all is written.
+    """Writes obj, a nested dict or list of tensors, numbers, strings, bools and None, to path;
+    what was there stays until all is written.
 
-    Without global tensors, each rank that calls writes one file. With them the call is collective: rank global_dst_rank gathers
-    them and writes one file, or, without it, path becomes a folder into which every rank writes its own parts. Values that are not
-    global are those of global_dst_rank, or of rank 0. A file is of the format safetensors, with the names of a state dict.
+    Without global tensors, each rank that calls writes one file. With them the call is collective: rank global_dst_rank
+    gathers them and writes one file, or, without it, path becomes a folder into which every rank writes its own parts.
+    Values that are not global are those of global_dst_rank, or of rank 0. A file is of the format safetensors, with the
+    names of a state dict.
 
-    Errors: TypeError, naming the path of keys, for anything else in obj; RuntimeError, on all ranks, if one cannot write.
+    Errors: TypeError, naming the path of keys, for anything else in obj;
+    RuntimeError, on all ranks, if one cannot write.
     """
     _C.save(obj, os.fspath(path), global_dst_rank)
 
 
 def load(path, map_location=None, global_src_rank=None, *, sbp=None):
-    """Returns what save() wrote to path, or the tensors of any other safetensors file as a dict. Nothing in a file is ever run.
+    """Returns what save() wrote to path, or the tensors of any other safetensors file as a dict.
+    Nothing in a file is ever run.
 
-    Tensors of a file are local. Those of a folder that were global come back as they lay or, where ranks of their placement are not
-    there, on all ranks; every rank reads its own part. map_location: a device, for whole local tensors, or a placement, for global
-    ones (broadcast, or as sbp says). global_src_rank: only that rank reads, and all tensors become global, broadcast on a
-    placement of it alone; load_state_dict() brings them to the parameters' layout. Collective where results are global.
+    Tensors of a file are local. Those of a folder that were global come back as they lay or, where ranks of their
+    placement are not there, on all ranks; every rank reads its own part. map_location: a device, for whole local
+    tensors, or a placement, for global ones (broadcast, or as sbp says). global_src_rank: only that rank reads, and all
+    tensors become global, broadcast on a placement of it alone; load_state_dict() brings them to the parameters'
+    layout. Collective where results are global.
 
     Errors (RuntimeError): files that are not there, damaged or something else.
     """

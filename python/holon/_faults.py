@@ -28,7 +28,8 @@ def reason(kind, value, traceback):
 
 
 def _install():
-    # The module threading takes its hook from _thread when it is imported; a program without threads need not pay for that.
+    # The module threading takes its hook from _thread when it is imported;
+    # a program without threads need not pay for that.
     threading = sys.modules.get("threading")
     before, before_thread = sys.excepthook, threading.excepthook if threading else _thread._excepthook
 

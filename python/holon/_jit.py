@@ -10,9 +10,9 @@ from .nn.module import Module
 def jit(function=None, **options):
     """Compiles a function of tensors, a module, or, as a decorator in a class, a method: `fast = holon.jit(f)`.
 
-    The function is captured at the first call with such arguments: shapes, dtypes, placements, sbps, and the values of what is no
-    tensor. Gradients are not recorded: where a result would require grad, the call raises. `fast.graph` is the graph beneath, with
-    its config; options are those of its config: jit(f, enable_amp=True).
+    The function is captured at the first call with such arguments: shapes, dtypes, placements, sbps, and the values of
+    what is no tensor. Gradients are not recorded: where a result would require grad, the call raises. `fast.graph` is
+    the graph beneath, with its config; options are those of its config: jit(f, enable_amp=True).
     """
     if function is None:
         return partial(jit, **options)
@@ -34,8 +34,9 @@ class _FunctionGraph(Graph):
         result = self._function(*args, **kwargs)
         if _C.is_grad_enabled() and any(t.requires_grad for t in _tensors(result)):
             raise RuntimeError(
-                f"jit: a result of {self.name} requires grad, but a compiled function records no gradients. Call it under holon.no_grad(), "
-                "detach() what comes in, or call the function itself; to train, derive a class from nn.Graph."
+                f"jit: a result of {self.name} requires grad, but a compiled function records no gradients. Call it "
+                "under holon.no_grad(), detach() what comes in, or call the function itself; "
+                "to train, derive a class from nn.Graph."
             )
         return result
 

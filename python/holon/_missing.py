@@ -1,4 +1,5 @@
-"""What an AttributeError says of a name that is not there: what to use instead, where that is known, or names that are alike."""
+"""What an AttributeError says of a name that is not there:
+what to use instead, where that is known, or names that are alike."""
 
 from difflib import get_close_matches
 

@@ -36,5 +36,6 @@ def set_default_dtype(dtype):
     """Takes float32 only: what else tensors are to be is said where they are made."""
     if _C.parse_dtype(dtype) != _C.float32:
         raise NotImplementedError(
-            f"set_default_dtype: new tensors are float32; {_C.parse_dtype(dtype)} must be said where they are made, by dtype=."
+            f"set_default_dtype: new tensors are float32; {_C.parse_dtype(dtype)} must be said where they are made, "
+            "by dtype=."
         )

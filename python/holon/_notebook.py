@@ -1,4 +1,5 @@
-"""`%load_ext holon` and `%%ranks N`: cells of a notebook that run on all ranks of a world, and values that draw themselves."""
+"""`%load_ext holon` and `%%ranks N`: cells of a notebook that run on all ranks of a world,
+and values that draw themselves."""
 
 import html
 
@@ -33,8 +34,9 @@ def load_ipython_extension(shell):
     """Called by `%load_ext holon`: adds %%ranks to the shell."""
 
     def ranks(line, cell):
-        """%%ranks [N]: runs the cell on N ranks, threads of this process; without N on those of the last one. Names live from cell to
-        cell on each rank. What they print is shown once where they agree, else by rank. Another N begins a new world."""
+        """%%ranks [N]: runs the cell on N ranks, threads of this process; without N on those of the last one. Names
+        live from cell to cell on each rank. What they print is shown once where they agree, else by rank. Another N
+        begins a new world."""
         world = _world(shell, line)
         shown = [None] * world.n
 
@@ -87,7 +89,8 @@ def placement_html(p):
     width, height = 40 * len(grid[0]), 28 * len(grid)
     return (
         f"<div><code>{html.escape(repr(p))}</code></div>"
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="13">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+        'font-size="13">'
         f"{cells}</svg>"
     )
 

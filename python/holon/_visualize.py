@@ -52,7 +52,8 @@ class Picture:
 
 
 def visualize(x, file=None):
-    """Prints who holds which part of x, and returns it as a Picture with text and svg; file, a name ending in .svg, gets the SVG.
+    """Prints who holds which part of x, and returns it as a Picture with text and svg;
+    file, a name ending in .svg, gets the SVG.
 
     Nothing is communicated: one rank may look by itself. In a terminal the parts are coloured, if rich is installed.
     """

@@ -18,8 +18,8 @@ _WOKEN = re.compile("in its cell it raised ")
 
 
 class RanksError(RuntimeError):
-    """What some ranks of a world raised. `errors` has each one's exception by its rank, `outputs` what was printed before; the
-    first exception that is not the consequence of another is the cause."""
+    """What some ranks of a world raised. `errors` has each one's exception by its rank, `outputs` what was printed
+    before; the first exception that is not the consequence of another is the cause."""
 
     def __init__(self, message, errors, outputs):
         super().__init__(message)
@@ -27,7 +27,8 @@ class RanksError(RuntimeError):
 
 
 class _Output(io.TextIOBase):
-    """sys.stdout or sys.stderr while ranks work: what a rank writes is its own, what other threads write passes through."""
+    """sys.stdout or sys.stderr while ranks work:
+    what a rank writes is its own, what other threads write passes through."""
 
     def __init__(self, stream):
         self.stream, self.texts = stream, {}
@@ -65,9 +66,10 @@ class _Call:
 class World:
     """n ranks as threads of this process, each with a namespace that lives as long as the world.
 
-    world.run(code) executes source text on every rank, in the rank's namespace; world.call(f, ...) calls f(...) on every rank. If a
-    rank raises, those that wait for it are woken, RanksError tells who raised what, and the world, with its namespaces and random
-    state, goes on. Ctrl-C interrupts all ranks in the same way. Use it in a with statement, or close() it.
+    world.run(code) executes source text on every rank, in the rank's namespace; world.call(f, ...) calls f(...) on
+    every rank. If a rank raises, those that wait for it are woken, RanksError tells who raised what, and the world,
+    with its namespaces and random state, goes on. Ctrl-C interrupts all ranks in the same way. Use it in a with
+    statement, or close() it.
     Example: world = holon.world(2)
     """
 
@@ -76,7 +78,8 @@ class World:
             raise ValueError(f"world: {n!r} ranks; a world has at least one.")
         if _C.world_size() > 1:
             raise RuntimeError(
-                f"world: this process is rank {_C.rank()} of {_C.world_size()} already; start the program without the launcher."
+                f"world: this process is rank {_C.rank()} of {_C.world_size()} already; "
+                "start the program without the launcher."
             )
         self.n = n
         self.namespaces = [{"__name__": "__main__", "__builtins__": __builtins__} for _ in range(n)]
@@ -118,7 +121,8 @@ class World:
             call.finish()
 
     def _one(self, call, rank):
-        """The call on this rank; returns what it raised. An interruption may come at any line of it, and at none after it."""
+        """The call on this rank; returns what it raised.
+        An interruption may come at any line of it, and at none after it."""
         error = None
         try:
             with self._interruption:
@@ -187,8 +191,8 @@ class World:
         self._begin()
 
     def run(self, code):
-        """Executes code on every rank and prints what they print: once where all ranks agree, else by rank. If its last line is an
-        expression, its value is shown in the same way. Returns the ranks' values of that line in a list."""
+        """Executes code on every rank and prints what they print: once where all ranks agree, else by rank. If its last
+        line is an expression, its value is shown in the same way. Returns the ranks' values of that line in a list."""
         return self.execute(code, _show)
 
     def execute(self, code, show):

@@ -6,7 +6,8 @@ is_grad_enabled = _C.is_grad_enabled
 
 
 class _GradMode:
-    """For a `with` block, or as a decorator for each call, records ops or not; what was before comes back afterwards."""
+    """For a `with` block, or as a decorator for each call, records ops or not;
+    what was before comes back afterwards."""
 
     def __init__(self, enabled):
         self._enabled = enabled
@@ -83,8 +84,8 @@ class set_grad_enabled(_GradMode):
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=False):
     """Returns d(outputs)/d(inputs) as a tuple and leaves every .grad as it is. Collective where outputs are global.
 
-    grad_outputs: the gradients of the outputs; one that has a single element needs none. An input on which the outputs do
-    not depend is an error, or None if allow_unused.
+    grad_outputs: the gradients of the outputs; one that has a single element needs none. An input on which the outputs
+    do not depend is an error, or None if allow_unused.
     """
     return _C.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)
 
@@ -125,18 +126,19 @@ class Function:
                 (x,) = ctx.saved_tensors
                 return 2 * x * dy
 
-    backward gets the gradient of each output (None where nothing reached it) and returns one for each argument of forward
-    (None for those that are no tensors).
+    backward gets the gradient of each output (None where nothing reached it) and returns one for each argument of
+    forward (None for those that are no tensors).
 
-    On global tensors, forward and backward get them as they are, and may use any op. A function that works on one rank's part
-    alone (through NumPy, another library, a kernel of its own) says how it may be divided instead:
+    On global tensors, forward and backward get them as they are, and may use any op. A function that works on one
+    rank's part alone (through NumPy, another library, a kernel of its own) says how it may be divided instead:
 
         sharding_rule = "... k -> ... k"   # factors, one group for each tensor argument, then for each output
 
-    Then the inputs are brought to the cheapest fitting sbps, both halves get this rank's parts as local tensors, and the
-    gradients' sbps follow. A factor in no output is summed over: such an output must be linear in its parts. A capital letter
-    is never divided. Outputs have the dtype of the first input, and the shapes that the rule gives or
-    infer(*input_shapes) -> one shape or a list of them. linear = True: partial sums pass through, jointly in all inputs.
+    Then the inputs are brought to the cheapest fitting sbps, both halves get this rank's parts as local tensors, and
+    the gradients' sbps follow. A factor in no output is summed over: such an output must be linear in its parts. A
+    capital letter is never divided. Outputs have the dtype of the first input, and the shapes that the rule gives or
+    infer(*input_shapes) -> one shape or a list of them. linear = True: partial sums pass through, jointly in all
+    inputs.
     """
 
     sharding_rule = None

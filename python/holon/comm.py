@@ -1,5 +1,5 @@
-"""What ranks say to each other outside of global tensors: collectives on local tensors, in place. All ranks of the world call them, but
-for send() and recv(), which are between two."""
+"""What ranks say to each other outside of global tensors: collectives on local tensors, in place. All ranks of the
+world call them, but for send() and recv(), which are between two."""
 
 from . import _C
 from ._C import barrier
@@ -29,7 +29,8 @@ def _tensor(call, tensor):
         raise TypeError(f"comm.{call}: takes local tensors, got {type(tensor).__name__}.")
     if tensor.is_global:
         raise ValueError(
-            f"comm.{call}: takes local tensors; this one is global {list(tensor.shape)}, {tensor.sbp}. For another layout use to_global()."
+            f"comm.{call}: takes local tensors; this one is global {list(tensor.shape)}, {tensor.sbp}. "
+            "For another layout use to_global()."
         )
     return tensor
 
@@ -98,13 +99,14 @@ def broadcast(tensor, src=0):
 
 
 def all_gather_into_tensor(output_tensor, input_tensor):
-    """The output becomes all ranks' inputs, one behind the other along the first axis, or side by side along a new one."""
+    """The output becomes all ranks' inputs, one behind the other along the first axis,
+    or side by side along a new one."""
     _tensor("all_gather_into_tensor", output_tensor)
     value = _moved(_tensor("all_gather_into_tensor", input_tensor).unsqueeze(0), _split, _broadcast)
     if output_tensor.numel() != value.numel():
         raise ValueError(
-            f"comm.all_gather_into_tensor: {_C.world_size()} inputs of {list(input_tensor.shape)} do not fill an output of "
-            f"{list(output_tensor.shape)}."
+            f"comm.all_gather_into_tensor: {_C.world_size()} inputs of {list(input_tensor.shape)} do not fill an "
+            f"output of {list(output_tensor.shape)}."
         )
     _write("all_gather_into_tensor", output_tensor, value.reshape(output_tensor.shape))
 
@@ -161,14 +163,16 @@ def reduce_scatter_tensor(output_tensor, input_tensor):
     world = _C.world_size()
     if _tensor("reduce_scatter_tensor", input_tensor).numel() != output_tensor.numel() * world:
         raise ValueError(
-            f"comm.reduce_scatter_tensor: an input of {list(input_tensor.shape)} is not {world} outputs of {list(output_tensor.shape)}."
+            f"comm.reduce_scatter_tensor: an input of {list(input_tensor.shape)} is not {world} outputs of "
+            f"{list(output_tensor.shape)}."
         )
     value = _moved(input_tensor.reshape(world, *output_tensor.shape), _partial_sum, _split)
     _write("reduce_scatter_tensor", output_tensor, value[0])
 
 
 def send(tensor, dst, send_meta=True):
-    """Gives the tensor to rank dst, which calls recv() at the same time. send_meta: its shape and dtype go before it."""
+    """Gives the tensor to rank dst, which calls recv() at the same time.
+    send_meta: its shape and dtype go before it."""
     _C.send(_tensor("send", tensor), dst, send_meta)
 
 
@@ -180,7 +184,8 @@ def recv(src, shape=None, dtype=None, device=None, *, out=None):
     given = [x is not None for x in (shape, dtype, device)]
     if any(given) and not all(given):
         raise ValueError(
-            "comm.recv: shape, dtype and device belong together: give all three where send() has send_meta=False, else none."
+            "comm.recv: shape, dtype and device belong together: "
+            "give all three where send() has send_meta=False, else none."
         )
     value = _C.recv(src, shape, dtype, device)
     if out is None:

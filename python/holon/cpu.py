@@ -1,5 +1,5 @@
-"""Memory of the CPU's tensors: what they hold, what is kept for the next ones, and how much of both there may be. All of
-it is of this process, also where its threads are ranks."""
+"""Memory of the CPU's tensors: what they hold, what is kept for the next ones, and how much of both there may be. All
+of it is of this process, also where its threads are ranks."""
 
 from . import _C
 
@@ -18,8 +18,8 @@ __all__ = [
 
 
 def memory_stats():
-    """Returns a dict of bytes: in_use_bytes, which tensors hold; peak_bytes, the most that they have held; cached_bytes,
-    which are free and kept."""
+    """Returns a dict of bytes: in_use_bytes, which tensors hold; peak_bytes, the most that they have held;
+    cached_bytes, which are free and kept."""
     return _C.memory_stats()
 
 
@@ -62,12 +62,13 @@ def set_memory_limit(bytes):
 
 
 def cache_high_water_mark():
-    """Returns the bytes beyond which free memory goes back to the system, or None where that is the most that tensors have held."""
+    """Returns the bytes beyond which free memory goes back to the system,
+    or None where that is the most that tensors have held."""
     return _C.cache_high_water()
 
 
 def set_cache_high_water_mark(bytes):
-    """Sets how many bytes of free memory are kept for the next tensors: what is more goes back to the system, the longest
-    unused first. None, as at first: as many as tensors have held at a time, or 64 MiB. Blocks of up to 1 MiB are kept in
-    any case. HOLON_CACHE_HIGH_WATER_MB sets it from the start."""
+    """Sets how many bytes of free memory are kept for the next tensors: what is more goes back to the system, the
+    longest unused first. None, as at first: as many as tensors have held at a time, or 64 MiB. Blocks of up to 1 MiB
+    are kept in any case. HOLON_CACHE_HIGH_WATER_MB sets it from the start."""
     _C.set_cache_high_water(bytes)

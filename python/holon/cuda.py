@@ -1,5 +1,6 @@
-"""CUDA devices: one for each rank of a host, counted round where ranks outnumber them. Without one, HOLON_SIMULATE=cuda (the launcher's
---simulate cuda) lets "cuda" devices and placements run on the CPU; there is then one device for each rank of this host."""
+"""CUDA devices: one for each rank of a host, counted round where ranks outnumber them. Without one, HOLON_SIMULATE=cuda
+(the launcher's --simulate cuda) lets "cuda" devices and placements run on the CPU; there is then one device for each
+rank of this host."""
 
 import os
 import time
@@ -58,7 +59,8 @@ def _simulated():
 
 
 def device_count():
-    """Returns the number of devices of this host that programs can use, 0 without CUDA; of simulated ones there is one for each rank."""
+    """Returns the number of devices of this host that programs can use, 0 without CUDA;
+    of simulated ones there is one for each rank."""
     return _C.local_world_size() if _simulated() else _C.cuda_device_count()
 
 
@@ -72,20 +74,21 @@ def set_device(device):
     index = _index(device)
     if index not in (None, current_device()):
         raise ValueError(
-            f"cuda.set_device: device {index} was asked for, but rank {_C.rank()} has device {current_device()}: the one of its "
-            "number on this host. Leave the call out, or pass env.get_local_rank()."
+            f"cuda.set_device: device {index} was asked for, but rank {_C.rank()} has device {current_device()}: the "
+            "one of its number on this host. Leave the call out, or pass env.get_local_rank()."
         )
 
 
 def synchronize(device=None):
-    """Waits for all work of this rank on the device, and raises what that found wrong. Of simulated devices, ops have run when they return;
-    without any there is nothing to wait for."""
+    """Waits for all work of this rank on the device, and raises what that found wrong. Of simulated devices, ops have
+    run when they return; without any there is nothing to wait for."""
     if not _simulated() and is_available():
         _C.cuda_synchronize(_of(device))
 
 
 class Event:
-    """A place in the order of this rank's work on its device, to wait for or to take times by. Where devices are simulated, the host's clock."""
+    """A place in the order of this rank's work on its device, to wait for or to take times by.
+    Where devices are simulated, the host's clock."""
 
     def __init__(self, enable_timing=False, blocking=False):
         self._event = _HostEvent() if _simulated() else _C.cuda_event(current_device(), bool(enable_timing))
@@ -103,7 +106,8 @@ class Event:
         self._event.synchronize()
 
     def elapsed_time(self, end_event):
-        """Returns the milliseconds from this event to `end_event`; both take times (enable_timing=True) and are done."""
+        """Returns the milliseconds from this event to `end_event`;
+        both take times (enable_timing=True) and are done."""
         return end_event._event.elapsed_ms(self._event)
 
 
@@ -143,7 +147,8 @@ manual_seed_all = manual_seed
 
 
 def memory_allocated(device=None):
-    """Returns the bytes that tensors of this rank hold on the device; without one, those on the CPU, as for the other figures."""
+    """Returns the bytes that tensors of this rank hold on the device;
+    without one, those on the CPU, as for the other figures."""
     return _stats(device)["in_use_bytes"]
 
 
@@ -167,8 +172,9 @@ def reset_peak_memory_stats(device=None):
 
 
 def libraries():
-    """Returns the libraries of NVIDIA's that the backend uses: the file each was loaded from, or why it was not found and where it was looked
-    for. They are looked for by the loader, in PyPI's packages (nvidia/*/lib), and in the toolkits of /usr/local."""
+    """Returns the libraries of NVIDIA's that the backend uses: the file each was loaded from, or why it was not found
+    and where it was looked for. They are looked for by the loader, in PyPI's packages (nvidia/*/lib), and in the
+    toolkits of /usr/local."""
     for name in ("libcudnn.so.9", "libnccl.so.2"):  # loaded when they are first needed, else
         _C.load_vendor_library(name)
     return _C.vendor_libraries()
@@ -185,7 +191,8 @@ def get_device_capability(device=None):
 
 
 def get_device_properties(device=None):
-    """Returns name, major, minor, total_memory (bytes) and multi_processor_count: of a simulated device, those of this host."""
+    """Returns name, major, minor, total_memory (bytes) and multi_processor_count:
+    of a simulated device, those of this host."""
     index = _of(device)
     if not _simulated():
         return _Properties(*_C.cuda_properties(index))

@@ -7,8 +7,8 @@ _FLOATS = {_C.float64: (52, 1023), _C.float32: (23, 127), _C.float16: (10, 15), 
 
 
 class finfo:
-    """Limits of a floating point dtype: bits, eps (1 + eps is the next number after 1), max, min, tiny (the smallest normal
-    number), smallest_subnormal, resolution (10 to the power of minus the decimal digits)."""
+    """Limits of a floating point dtype: bits, eps (1 + eps is the next number after 1), max, min, tiny
+    (the smallest normal number), smallest_subnormal, resolution (10 to the power of minus the decimal digits)."""
 
     def __init__(self, dtype=_C.float32):
         if dtype not in _FLOATS:

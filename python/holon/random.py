@@ -1,4 +1,5 @@
-"""Random numbers: seeds and states. Element i of the n-th draw depends on the seed, n and i: not on how a tensor is split."""
+"""Random numbers: seeds and states. Element i of the n-th draw depends on the seed, n and i:
+not on how a tensor is split."""
 
 import os
 
@@ -9,7 +10,8 @@ __all__ = ["Generator", "get_rng_state", "initial_seed", "manual_seed", "seed", 
 
 
 def seed():
-    """Seeds this rank's random numbers with a number that nobody knows before, and returns it. Ranks then draw apart."""
+    """Seeds this rank's random numbers with a number that nobody knows before, and returns it.
+    Ranks then draw apart."""
     value = int.from_bytes(os.urandom(7), "little")
     manual_seed(value)
     return value

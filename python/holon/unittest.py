@@ -1,4 +1,5 @@
-"""Tests that ask for a number of hosts and ranks: `@holon.unittest.skip_unless_1n2d()` on a class of tests or one of them."""
+"""Tests that ask for a number of hosts and ranks:
+`@holon.unittest.skip_unless_1n2d()` on a class of tests or one of them."""
 
 import unittest as _unittest
 

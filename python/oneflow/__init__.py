@@ -1,7 +1,8 @@
 """OneFlow's names on Holon: `import oneflow as flow` gives what `import holon` gives; only the texts say "oneflow".
 
-Here is no more than a table: modules that are files here (and what `python -m` starts), names that lie elsewhere in Holon (elsewhere.py),
-functions whose parameters are others (_C.py), and names that are not there, with what to use instead (missing.py).
+Here is no more than a table: modules that are files here (and what `python -m` starts), names that lie elsewhere in
+Holon (elsewhere.py), functions whose parameters are others (_C.py), and names that are not there, with what to use
+instead (missing.py).
 """
 
 import sys

@@ -1,13 +1,17 @@
-"""OneFlow's names that are not there, and what to use instead. A name goes when Holon gets it: the test of names says so."""
+"""OneFlow's names that are not there, and what to use instead.
+A name goes when Holon gets it: the test of names says so."""
 
-_DATA = "OFRecord files and DALI-like readers are not there. Read samples in a utils.data.Dataset and load them by a utils.data.DataLoader."
+_DATA = (
+    "OFRecord files and DALI-like readers are not there. "
+    "Read samples in a utils.data.Dataset and load them by a utils.data.DataLoader."
+)
 _QUANTIZATION = "quantisation is not there. Train in bfloat16 by amp.autocast instead."
 _DETECTION = (
     "operators for detection are not there. Write it with ops, or in C++ as an op of one's own (utils.cpp_extension)."
 )
 _EMBEDDING = (
-    "OneEmbedding is not there. An nn.Embedding whose weight is split(0) over the ranks holds a table that no one rank can, and its "
-    "lookups need no further code."
+    "OneEmbedding is not there. An nn.Embedding whose weight is split(0) over the ranks holds a table that no one rank "
+    "can, and its lookups need no further code."
 )
 _PROTO = "a graph has no protobuf. graph.captured() and graph.plan() show it as text, graph.plot(path) as a picture."
 _INIT = "fill x by nn.init.{}(x)."
@@ -20,7 +24,9 @@ NAMES = {
     "convert_oneflow_dtype_to_numpy_dtype": "use x.numpy().dtype.",
     "decode_onerec": _DATA,
     "deform_conv2d": _DETECTION,
-    "distributed_partial_fc_sample": "sampling of classes is not there: cross_entropy of logits that are split by classes needs no whole row.",
+    "distributed_partial_fc_sample": (
+        "sampling of classes is not there: cross_entropy of logits that are split by classes needs no whole row."
+    ),
     "distributions": "draw by flow.normal, flow.rand, flow.multinomial and so on.",
     "fmin": "use flow.minimum.",
     "fx": "a step is captured by nn.Graph, or by flow.jit.",
@@ -45,11 +51,16 @@ NAMES = {
     "tensor_buffer_to_tensor": _DATA,
     "tensor_to_tensor_buffer": _DATA,
     "vsplit": "use flow.split(x, sizes, dim=0).",
-    "_oneflow_internal": "OneFlow's own C++ module is not there. What programs need of it has a public name: flow.env, flow.comm, flow.boxing.",
+    "_oneflow_internal": (
+        "OneFlow's own C++ module is not there. What programs need of it has a public name: "
+        "flow.env, flow.comm, flow.boxing."
+    ),
     # _C
     "_C.one_embedding_embedding_gradient_shuffle": _EMBEDDING,
     "_C.one_embedding_id_shuffle": _EMBEDDING,
-    "_C.fused_multi_head_attention_inference_v2": "use flow._C.fused_multi_head_attention_inference, or nn.functional.scaled_dot_product_attention.",
+    "_C.fused_multi_head_attention_inference_v2": (
+        "use flow._C.fused_multi_head_attention_inference, or nn.functional.scaled_dot_product_attention."
+    ),
     "_C.fused_mlp": "use nn.functional.linear and relu in turn: a graph fuses them.",
     # env
     "env.destory_rdma": "there is no RDMA: messages between hosts go over TCP.",
@@ -60,7 +71,9 @@ NAMES = {
     "nn.CoinFlip": "use flow.rand(batch_size) < probability.",
     "nn.CombinedMarginLoss": "change the cosine of the true class by flow.where, and use nn.CrossEntropyLoss.",
     "nn.CropMirrorNormalize": _DATA,
-    "nn.DistributedPariticalFCSample": "sampling of classes is not there: cross_entropy of logits that are split by classes needs no whole row.",
+    "nn.DistributedPariticalFCSample": (
+        "sampling of classes is not there: cross_entropy of logits that are split by classes needs no whole row."
+    ),
     "nn.FakeQuantization": _QUANTIZATION,
     "nn.FusedBatchNorm1d": "use nn.BatchNorm1d and nn.ReLU: a graph fuses what follows it.",
     "nn.FusedBatchNorm2d": "use nn.BatchNorm2d and nn.ReLU: a graph fuses what follows it.",
@@ -97,7 +110,9 @@ NAMES = {
     "nn.functional.max_unpool1d": "scatter the values to the indices: flow.zeros(...).scatter(dim, index, src).",
     "nn.functional.max_unpool2d": "scatter the values to the indices: flow.zeros(...).scatter(dim, index, src).",
     "nn.functional.max_unpool3d": "scatter the values to the indices: flow.zeros(...).scatter(dim, index, src).",
-    "nn.functional.multi_head_attention_forward": "use nn.MultiheadAttention, or nn.functional.scaled_dot_product_attention.",
+    "nn.functional.multi_head_attention_forward": (
+        "use nn.MultiheadAttention, or nn.functional.scaled_dot_product_attention."
+    ),
     # linalg
     "linalg.diagonal": "use flow.diagonal.",
     "linalg.inv": "solve by one's own iteration, or on the local value by NumPy: x.numpy().",
@@ -147,4 +162,7 @@ def module_text(path):
     for n in range(len(parts), 0, -1):
         if text := NAMES.get(".".join(parts[:n])):
             return f"oneflow.{path} is not there: {text}"
-    return f"there is no module oneflow.{path}. Modules are those of Holon: oneflow.nn, oneflow.optim, oneflow.utils.data and so on."
+    return (
+        f"there is no module oneflow.{path}. Modules are those of Holon: "
+        "oneflow.nn, oneflow.optim, oneflow.utils.data and so on."
+    )

@@ -1,4 +1,5 @@
-"""Ranks that fork at random: children of all kinds, which act and end as they like, and leave their parents' values and world alone."""
+"""Ranks that fork at random: children of all kinds, which act and end as they like,
+and leave their parents' values and world alone."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor

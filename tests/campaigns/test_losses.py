@@ -1,5 +1,6 @@
-"""Losses: ranks of two and three hosts are killed, stopped and cut off at random moments. Every survivor raises in time and
-says which rank it misses. Hosts are network namespaces where they can be made, else names of one machine (HOLON_HOST)."""
+"""Losses: ranks of two and three hosts are killed, stopped and cut off at random moments. Every survivor raises in time
+and says which rank it misses. Hosts are network namespaces where they can be made, else names of one machine
+(HOLON_HOST)."""
 
 import contextlib
 import os
@@ -78,7 +79,10 @@ def one_round(hosts, faults, seed):
         victims.add((min(victims) + rng.randrange(1, size)) % size)
     early = rng.random() < 0.5
     delay = rng.uniform(0, 0.3)
-    plan = f"seed {seed}: {fault} of {sorted(victims)}, {count} hosts of {per_host}, {'early' if early else 'late'} {delay:.3f} s"
+    plan = (
+        f"seed {seed}: {fault} of {sorted(victims)}, {count} hosts of {per_host}, "
+        f"{'early' if early else 'late'} {delay:.3f} s"
+    )
     ranks = [start(hosts, r, per_host, size, port, mode, early) for r in range(size)]
     mends = []
     try:

@@ -1,4 +1,5 @@
-"""Worlds start while strangers scan their ports, send garbage and half messages, replay what ranks have said, and stay."""
+"""Worlds start while strangers scan their ports, send garbage and half messages, replay what ranks have said,
+and stay."""
 
 import collections
 import sys

@@ -1,4 +1,5 @@
-"""Tests of the CUDA backend: on a device where there is one and the backend is built, else on the emulator (emulator/emulator.h).
+"""Tests of the CUDA backend: on a device where there is one and the backend is built,
+else on the emulator (emulator/emulator.h).
 
 HOLON_TEST_CUDA=device or emulator chooses by hand."""
 
@@ -29,7 +30,8 @@ def _choose():
 # Before holon is asked for its first device.
 CHOSEN = _choose()
 EMULATED_RUN = os.environ.get("HOLON_CUDA_LIBRARY", "").endswith("emulated.so")
-# ./dev test runs these tests in several processes that share this folder: each takes a file of tests that no other has taken.
+# ./dev test runs these tests in several processes that share this folder:
+# each takes a file of tests that no other has taken.
 SHARED = os.environ.get("HOLON_TEST_SHARED")
 LAUNCHES = Path(SHARED or tempfile.mkdtemp(prefix="holon-launches-")) / f"launches-{os.getpid()}"
 
@@ -69,7 +71,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(skip)
 
 
-# These compare kernels' values. That no host code touches what lies on a device is seen by the others, which call the same functions.
+# These compare kernels' values. That no host code touches what lies on a device is seen by the others,
+# which call the same functions.
 OPEN = {
     f"test_{name}.py"
     for name in (
@@ -106,7 +109,8 @@ def memory_of_devices(request):
 
 @pytest.fixture
 def launches():
-    """Where the launches of this run are listed, as EMULATED_LAUNCHES does, a file for each process; this one's list ends here."""
+    """Where the launches of this run are listed, as EMULATED_LAUNCHES does, a file for each process;
+    this one's list ends here."""
     if not EMULATED_RUN:
         pytest.skip("launches are listed by the emulator")
     ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_launches(b"")

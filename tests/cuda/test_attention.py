@@ -174,7 +174,8 @@ def test_large_scores():
 
 
 def on_two_ranks(device, run):
-    """The parts of the results that each of two ranks has. Nothing is sent: what is tested is where parts take their numbers from."""
+    """The parts of the results that each of two ranks has.
+    Nothing is sent: what is tested is where parts take their numbers from."""
     parts = flow.run_ranks(2, lambda rank: [y.to_local().cpu() for y in run(flow.placement(device, [0, 1]))])
     return [part for rank in parts for part in rank]
 
@@ -202,7 +203,8 @@ def test_split_queries(dtype, axis, p):
 @pytest.mark.parametrize("p", [0.0, 0.4])
 @pytest.mark.parametrize("causal", [False, True])
 def test_split_keys(dtype, p, causal):
-    """The backward pass with a half of the keys on each rank; the halves do not begin where groups of random numbers do."""
+    """The backward pass with a half of the keys on each rank;
+    the halves do not begin where groups of random numbers do."""
     kind = getattr(flow, dtype)
     name = "attention_dropout" if p else "attention_flash"
     draws = {"dropout_p": p, "seed": 3, "counter": 1} if p else {}

@@ -1,4 +1,5 @@
-"""The ops' conformance table (tests/cpp/ops) on cuda placements: every op, every layout, values and gradients equal the CPU's local ones."""
+"""The ops' conformance table (tests/cpp/ops) on cuda placements:
+every op, every layout, values and gradients equal the CPU's local ones."""
 
 import subprocess
 

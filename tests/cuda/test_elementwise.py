@@ -1,4 +1,5 @@
-"""Element-wise kernels on a device: what the CPU gives, for dtypes, layouts, broadcasting and numbers beside tensors."""
+"""Element-wise kernels on a device: what the CPU gives, for dtypes, layouts,
+broadcasting and numbers beside tensors."""
 
 import math
 
@@ -26,8 +27,8 @@ def numbers(t):
     return t.to(flow.float64).numpy() if t.dtype in (flow.float16, flow.bfloat16, flow.float32) else t.numpy()
 
 
-# A few units in the last place: a device's library and contraction differ from the CPU's by those. Two-byte floats may round the
-# other way, which is one unit of theirs.
+# A few units in the last place: a device's library and contraction differ from the CPU's by those. Two-byte floats may
+# round the other way, which is one unit of theirs.
 TOLERANCE = {"float32": 1e-6, "float64": 4e-15, "float16": 2e-3, "bfloat16": 1.6e-2}
 
 

@@ -56,7 +56,8 @@ def distance(a, b):
 
 
 def check(name, cpu, device, exact):
-    """`exact`: gives the same on the CPU in float64. Where terms cancel, the device may be about as far from it as the CPU is."""
+    """`exact`: gives the same on the CPU in float64.
+    Where terms cancel, the device may be about as far from it as the CPU is."""
     assert [t is None for t in cpu] == [t is None for t in device], name
     for i, (a, b) in enumerate(zip(cpu, device)):
         if a is None:

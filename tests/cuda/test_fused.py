@@ -21,7 +21,8 @@ def tuple_of(y):
 
 
 def check(fn, *inputs, fuses=True):
-    """The graph on the device against fn there, bit by bit, and against the graph on the CPU. Returns what was compiled for it."""
+    """The graph on the device against fn there, bit by bit, and against the graph on the CPU.
+    Returns what was compiled for it."""
     before, started = len(sources()), launches()
     moved = [x.cuda() for x in inputs]
     graph = Chain(fn)

@@ -1,4 +1,5 @@
-"""nn.Graph on a device: what it computes is what the modules compute, there and on the CPU, recorded as CUDA graphs or not."""
+"""nn.Graph on a device: what it computes is what the modules compute, there and on the CPU,
+recorded as CUDA graphs or not."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""Hand-overs between stages whose tensors lie on cuda devices: over links from device to device, and through the host's memory."""
+"""Hand-overs between stages whose tensors lie on cuda devices:
+over links from device to device, and through the host's memory."""
 
 import os
 import re
@@ -60,7 +61,8 @@ def processes(count, mode, timeout=120, **extra):
     return done
 
 
-# Links are made while the first posts are under way, or, slowly, in the middle of it; work waits until somebody waits for it.
+# Links are made while the first posts are under way, or, slowly, in the middle of it;
+# work waits until somebody waits for it.
 SETTINGS = [{}, {"EMULATED_LINK_MS": 300}, {"EMULATED_LAZY": 1}, {"EMULATED_LAZY": 1, "EMULATED_LINK_MS": 300}]
 
 

@@ -112,7 +112,8 @@ def test_vectors(native):
 
 @pytest.mark.parametrize("heads, size", [(3, 5), (20, 4)])
 def test_heads_side_by_side(native, heads, size):
-    """q and k as views of [batch, tokens, heads, size], as attention has them: no axis joins another; many are packed."""
+    """q and k as views of [batch, tokens, heads, size], as attention has them: no axis joins another;
+    many are packed."""
     shape = (18 if heads > 16 else 2, 6, heads, size)
     q, k = values(shape), values(shape, seed=1)
 

@@ -1,4 +1,5 @@
-"""Memory of a device: what is counted, used again and given back, copies in the stream's order, and what the errors say."""
+"""Memory of a device: what is counted, used again and given back, copies in the stream's order,
+and what the errors say."""
 
 import subprocess
 import sys

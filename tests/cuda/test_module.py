@@ -1,4 +1,5 @@
-"""The backend as nvcc builds it: it loads beside libholon, says why there is no device where there is none, and holds code for what it claims."""
+"""The backend as nvcc builds it: it loads beside libholon, says why there is no device where there is none,
+and holds code for what it claims."""
 
 import os
 import struct

@@ -1,5 +1,6 @@
-"""Other tests once more in orders that a device may choose: work is done when somebody waits for it, and threads and blocks
-run from the last to the first (emulator/cuda_runtime.h). A part of them; by hand, all: EMULATED_LAZY=1 pytest tests/cuda."""
+"""Other tests once more in orders that a device may choose: work is done when somebody waits for it, and threads and
+blocks run from the last to the first (emulator/cuda_runtime.h). A part of them; by hand, all: EMULATED_LAZY=1 pytest
+tests/cuda."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""Tensors on a cuda device as Python sees them: made of data, read, printed, shared, saved, loaded and loaded in batches."""
+"""Tensors on a cuda device as Python sees them:
+made of data, read, printed, shared, saved, loaded and loaded in batches."""
 
 import copy
 import pickle
@@ -169,7 +170,8 @@ def test_functions_of_python():
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "uint8", "int64"])
 @pytest.mark.parametrize("to", ["float32", "bfloat16", "int64"])
 def test_copies_between_layouts(native, kind, to):
-    """Rows of packs in another order, rows that no pack begins at, one element for all of a row, and what is left at the end."""
+    """Rows of packs in another order, rows that no pack begins at, one element for all of a row,
+    and what is left at the end."""
     x = (flow.arange(2 * 3 * 5 * 32) % 101).reshape(2, 3, 5, 32).to(getattr(flow, kind))
     views = [
         lambda t: t.transpose(1, 2),

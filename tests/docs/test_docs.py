@@ -1,8 +1,9 @@
 """Every code block of the documents runs, and prints what the page says.
 
-python: runs, with as many ranks as its fence says (```python ranks=2), by the launcher (those with `cuda` in tests/cuda), beside the page's blocks that are files
-(```cpp file=NAME); a text fence after it is what it prints. cpp: is compiled, and runs likewise if a text fence follows. Other languages (bash, cmake) are for
-the reader. `no-run` on a fence needs a reason in the page.
+python: runs, with as many ranks as its fence says (```python ranks=2), by the launcher (those with `cuda` in
+tests/cuda), beside the page's blocks that are files (```cpp file=NAME); a text fence after it is what it prints.
+cpp: is compiled, and runs likewise if a text fence follows. Other languages (bash, cmake) are for the reader. `no-run`
+on a fence needs a reason in the page.
 """
 
 import subprocess

@@ -1,4 +1,5 @@
-"""The reference that `./dev docs` writes: every op and class has a section whose example ran, and no page or link is dead."""
+"""The reference that `./dev docs` writes: every op and class has a section whose example ran,
+and no page or link is dead."""
 
 import re
 import subprocess
@@ -13,7 +14,10 @@ from holon import nn, optim
 
 SHOWN = [op for op in holon._C.op_table() if op["function"] or op["method"]]
 # An op's words say of which shapes its tensors are: "x [m, k]", or in terms of axes and sizes.
-SHAPE_WORDS = r"\[[^\]]*\]|\bshapes?\b|\bsiz(e|es|ed)\b|\bax[ie]s\b|\bdims?\b|\blike x\b|\bmatrix\b|\bmatrices\b|\belements?\b|\bvectors?\b|\bbroadcast"
+SHAPE_WORDS = (
+    r"\[[^\]]*\]|\bshapes?\b|\bsiz(e|es|ed)\b|\bax[ie]s\b|\bdims?\b|\blike x\b|\bmatrix\b|\bmatrices\b"
+    r"|\belements?\b|\bvectors?\b|\bbroadcast"
+)
 
 
 def section(page, name):

@@ -1,4 +1,5 @@
-"""docs/tutorial.ipynb: its cells print what is stored with them, and run unchanged, without their magics, under the launcher."""
+"""docs/tutorial.ipynb: its cells print what is stored with them, and run unchanged, without their magics,
+under the launcher."""
 
 import json
 import subprocess

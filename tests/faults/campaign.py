@@ -1,7 +1,8 @@
-"""Runs many random worlds, lets something go wrong in each, and says for each what every rank did. Prints a JSON line per world.
+"""Runs many random worlds, lets something go wrong in each, and says for each what every rank did.
+Prints a JSON line per world.
 
-Of the kind "kill" a rank is killed from outside, at any moment, be it before the ranks have met or when all is done; what the
-other kinds do comes at a step of the program, which the others do not come through without that rank.
+Of the kind "kill" a rank is killed from outside, at any moment, be it before the ranks have met or when all is done;
+what the other kinds do comes at a step of the program, which the others do not come through without that rank.
 
 Ranks are forks of a process that has imported holon, so that a world takes milliseconds to start. By hand, for longer:
     python tests/faults/campaign.py --kind kill --count 10000 --jobs 4
@@ -73,7 +74,8 @@ def start_rank(rank, world, port, output, variables, body):
 
 
 def one_world(kind, seed, timeout, steps, ranks=0):
-    """What came of a world: its plan, and for each rank how it ended, when, and what it said. Kinds of "graph ..." run graphs.py."""
+    """What came of a world: its plan, and for each rank how it ended, when, and what it said.
+    Kinds of "graph ..." run graphs.py."""
     import graphs
     import programs
 

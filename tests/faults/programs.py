@@ -1,4 +1,5 @@
-"""Random programs over global tensors, the same on every rank for a seed, that check their values against numpy as they go."""
+"""Random programs over global tensors, the same on every rank for a seed,
+that check their values against numpy as they go."""
 
 import os
 import random

@@ -1,6 +1,7 @@
 """Whatever goes wrong on one rank, the others raise in time and say which rank, in which call and where.
 
-Worlds are random (tests/faults/programs.py); seeds are in the names and messages. Longer runs: tests/faults/campaign.py.
+Worlds are random (tests/faults/programs.py); seeds are in the names and messages.
+Longer runs: tests/faults/campaign.py.
 """
 
 import json
@@ -18,7 +19,10 @@ CAMPAIGN = Path(__file__).parent / "campaign.py"
 SLOW = 40  # seconds that a busy machine may take beyond a time-out; who hangs is killed after 60
 PLACE = r"(programs|graphs)\.py:\d+"
 # Before the ranks have met there is no call yet; they say who is missing.
-MEETING = r"did not come together|is no store of Holon's|while the world came together|no store answers|closed the connection|has met the others"
+MEETING = (
+    r"did not come together|is no store of Holon's|while the world came together|no store answers"
+    r"|closed the connection|has met the others"
+)
 
 
 def processes_with(mark):
@@ -133,7 +137,8 @@ def test_other_calls(fault, says):
         ("spin", r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*programs.py:\d+ in misbehave"),
         (
             "keeps the lock",
-            r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*/re/__init__.py:\d+ in match < .*programs.py:\d+ in misbehave",
+            r"did not arrive.*Rank CULPRIT (sleeps|runs) at .*/re/__init__.py:\d+ in match < "
+            r".*programs.py:\d+ in misbehave",
         ),
         ("raise elsewhere", "did not arrive.*Another thread of it has failed: KeyError: 'milk'"),
         ("exit 0", "rank CULPRIT has exited without joining this call"),
@@ -209,7 +214,8 @@ def test_graphs_of_which_a_rank_does_not_come(fault, says):
     [
         (
             "skip",
-            r"disagree on what to call|did not (post|arrive|take).*(Rank CULPRIT waits in another group|for rank CULPRIT\b)",
+            r"disagree on what to call"
+            r"|did not (post|arrive|take).*(Rank CULPRIT waits in another group|for rank CULPRIT\b)",
         ),
         ("other graph", "disagree on the call's arguments"),
     ],

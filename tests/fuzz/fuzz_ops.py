@@ -3,9 +3,10 @@
 
   fuzz_ops.py [--seconds S] [--seed N] [--calls N] [OP...]
 
-A call may give a result or raise one of the errors that users are promised; anything else is a failure, and is printed with
-the seed that repeats it. The call that runs is named in the file $HOLON_FUZZ_LOG before it begins, so that a crash tells what
-it was. Every result is read to the end, its dtype and shape are checked, and where a gradient is recorded, backward runs.
+A call may give a result or raise one of the errors that users are promised; anything else is a failure, and is printed
+with the seed that repeats it. The call that runs is named in the file $HOLON_FUZZ_LOG before it begins, so that a crash
+tells what it was. Every result is read to the end, its dtype and shape are checked, and where a gradient is recorded,
+backward runs.
 """
 
 import argparse
@@ -234,7 +235,8 @@ def one_call(op, seed, world, log):
             positional.append(value)
     in_place = op["in_place"] and rng.random() < 0.2
     name = op["name"] + ("_" if in_place else "")
-    text = f"{name}({', '.join([*map(shown, positional), *(f'{k}={shown(v)}' for k, v in keywords.items())])})  # seed {seed}"
+    given = [*map(shown, positional), *(f"{k}={shown(v)}" for k, v in keywords.items())]
+    text = f"{name}({', '.join(given)})  # seed {seed}"
     faulthandler.dump_traceback_later(60, exit=True)  # a call that hangs is a failure
     if log:
         log.seek(0)
@@ -258,7 +260,8 @@ def one_call(op, seed, world, log):
 
 
 def limit_memory():
-    """A call that asks for gigabytes gets an error, not the machine's memory. (AddressSanitizer has a limit of its own.)"""
+    """A call that asks for gigabytes gets an error, not the machine's memory.
+    (AddressSanitizer has a limit of its own.)"""
     if "ASAN_OPTIONS" in os.environ:
         return
     with open("/proc/self/statm") as f:

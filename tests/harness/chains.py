@@ -1,4 +1,5 @@
-"""Chains of element-wise ops for the tests of fused kernels: what the emulator was given to compile, and random chains."""
+"""Chains of element-wise ops for the tests of fused kernels:
+what the emulator was given to compile, and random chains."""
 
 import ctypes
 import os
@@ -107,7 +108,8 @@ COMPARE = ["eq", "lt", "ge", "ne", "gt"]
 
 
 class RandomChain:
-    """A chain of `length` ops over inputs that are whole, broadcast, transposed, strided and not aligned. The same seed gives the same chain."""
+    """A chain of `length` ops over inputs that are whole, broadcast, transposed, strided and not aligned.
+    The same seed gives the same chain."""
 
     def __init__(self, seed, length=8):
         self.rng = rng = np.random.default_rng(seed)

@@ -1,4 +1,5 @@
-"""Digits in MNIST's form, for tests: python digits.py FOLDER TRAIN TEST writes seven-segment figures, shifted and in noise."""
+"""Digits in MNIST's form, for tests: python digits.py FOLDER TRAIN TEST writes seven-segment figures,
+shifted and in noise."""
 
 import random
 import struct

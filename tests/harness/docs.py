@@ -20,8 +20,8 @@ class Block:
 
 
 def blocks(page):
-    """All fenced blocks of a page in order; a text fence right after a python or cpp one (blank lines or one line of words between
-    them do not matter) is that one's expected output and no block of its own."""
+    """All fenced blocks of a page in order; a text fence right after a python or cpp one (blank lines or one line of
+    words between them do not matter) is that one's expected output and no block of its own."""
     found, lines, i = [], page.splitlines(), 0
     while i < len(lines):
         m = FENCE.match(lines[i])
@@ -90,8 +90,9 @@ def in_order(want, got):
 
 
 def differs(expected, printed, ordered):
-    """Why `printed` is not what the page says, or None. `...` stands for any text: within a line, or, alone on a line, for any
-    lines. Ranks print in no order among each other: unordered, every line expected must be there once, and no other."""
+    """Why `printed` is not what the page says, or None. `...` stands for any text: within a line, or, alone on a line,
+    for any lines. Ranks print in no order among each other: unordered, every line expected must be there once, and no
+    other."""
     want, got = expected.strip().splitlines(), [x.rstrip() for x in printed.strip().splitlines()]
     if ordered:
         return None if in_order(want, got) else f"expected:\n{expected}\nprinted:\n{printed}"

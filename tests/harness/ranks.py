@@ -26,7 +26,8 @@ def environment(**extra):
 
 
 def launch(program, ranks, timeout=120, cwd=None, arguments=(), **extra):
-    """Runs a Python program by holon.distributed.launch; returns the finished process with stdout and stderr as text."""
+    """Runs a Python program by holon.distributed.launch;
+    returns the finished process with stdout and stderr as text."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,5 @@
-"""Rounds in which strangers come to every port of a world that starts: for the test of some, and the campaign of hundreds.
+"""Rounds in which strangers come to every port of a world that starts:
+for the test of some, and the campaign of hundreds.
 
 The ranks are on two hosts by name only, so that this needs neither root nor namespaces."""
 

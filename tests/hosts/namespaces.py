@@ -4,8 +4,9 @@
         hosts.run(0, ["ip", "address"])           # waits; CompletedProcess
         process = hosts.popen(1, ["program"])     # does not
         hosts.cut(1)                              # pulls the plug
-All that runs on them knows one token. As a program: `python3 namespaces.py 2 -- command ...` runs the command on each of
-two hosts with NODE_RANK and NNODES set, and ends with the first exit status that is not 0. Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2.
+All that runs on them knows one token. As a program: `python3 namespaces.py 2 -- command ...` runs the command on each
+of two hosts with NODE_RANK and NNODES set, and ends with the first exit status that is not 0. Needs root (CAP_NET_ADMIN
+and CAP_SYS_ADMIN) and iproute2.
 """
 
 import os

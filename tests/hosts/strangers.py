@@ -3,7 +3,8 @@
     python3 strangers.py --seed 7 --mark HOLON_TEST_MARK=name --token secret
 They say nothing, half a greeting, random bytes, a whole greeting with a wrong proof, and what a rank once answered to
 another question (for which the token is needed here); many stay open. --mark: of processes with this in their
-environment; without it of all in this network namespace. Prints "came" when the first has, and at the end how many did, by kind.
+environment; without it of all in this network namespace.
+Prints "came" when the first has, and at the end how many did, by kind.
 """
 
 import argparse

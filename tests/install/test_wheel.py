@@ -1,4 +1,5 @@
-"""The wheels carry what they need: in an empty environment, without a compiler, they run the specification's programs and the examples."""
+"""The wheels carry what they need: in an empty environment, without a compiler,
+they run the specification's programs and the examples."""
 
 import importlib.util
 import re

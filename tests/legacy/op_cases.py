@@ -1,4 +1,5 @@
-"""The ops of the older API, each with calls and what NumPy gives for them; test_ops_values.py runs them on tensors, test_ops_jobs.py in jobs."""
+"""The ops of the older API, each with calls and what NumPy gives for them;
+test_ops_values.py runs them on tensors, test_ops_jobs.py in jobs."""
 
 import dataclasses
 import itertools
@@ -62,11 +63,12 @@ V = a(2, 4, 3)
 
 erf = np.vectorize(pymath.erf)
 for name, f, x in [
-    ("square", np.square, X), ("sqrt", np.sqrt, P), ("rsqrt", lambda x: 1 / np.sqrt(x), P), ("exp", np.exp, X), ("expm1", np.expm1, X),
-    ("log", np.log, P), ("log1p", np.log1p, P), ("abs", np.abs, X), ("sign", np.sign, X), ("negative", np.negative, X),
-    ("floor", np.floor, X), ("ceil", np.ceil, X), ("round", np.round, X), ("rint", np.round, X), ("reciprocal", lambda x: 1 / x, X),
-    ("sin", np.sin, X), ("cos", np.cos, X), ("tan", np.tan, P), ("asin", np.arcsin, P), ("acos", np.arccos, P), ("atan", np.arctan, X),
-    ("sinh", np.sinh, X), ("cosh", np.cosh, X), ("tanh", np.tanh, X), ("tanh_v2", np.tanh, X), ("asinh", np.arcsinh, X),
+    ("square", np.square, X), ("sqrt", np.sqrt, P), ("rsqrt", lambda x: 1 / np.sqrt(x), P), ("exp", np.exp, X),
+    ("expm1", np.expm1, X), ("log", np.log, P), ("log1p", np.log1p, P), ("abs", np.abs, X), ("sign", np.sign, X),
+    ("negative", np.negative, X), ("floor", np.floor, X), ("ceil", np.ceil, X), ("round", np.round, X),
+    ("rint", np.round, X), ("reciprocal", lambda x: 1 / x, X), ("sin", np.sin, X), ("cos", np.cos, X),
+    ("tan", np.tan, P), ("asin", np.arcsin, P), ("acos", np.arccos, P), ("atan", np.arctan, X), ("sinh", np.sinh, X),
+    ("cosh", np.cosh, X), ("tanh", np.tanh, X), ("tanh_v2", np.tanh, X), ("asinh", np.arcsinh, X),
     ("acosh", np.arccosh, P + 1), ("atanh", np.arctanh, P), ("sigmoid", lambda x: 1 / (1 + np.exp(-x)), X),
     ("sigmoid_v2", lambda x: 1 / (1 + np.exp(-x)), X), ("log_sigmoid", lambda x: -np.log1p(np.exp(-x)), X),
     ("softplus", lambda x: np.log1p(np.exp(x)), X), ("softsign", lambda x: x / (1 + np.abs(x)), X),
@@ -81,9 +83,10 @@ case(math.reciprocal_no_nan, np.array([0.5, 0, -1], np.float32), np.array([2, 0,
 # Of two
 
 for name, f in [
-    ("add", np.add), ("subtract", np.subtract), ("multiply", np.multiply), ("divide", np.divide), ("minimum", np.minimum),
-    ("maximum", np.maximum), ("broadcast_max", np.maximum), ("broadcast_min", np.minimum), ("mod", np.mod), ("floor_mod", np.mod),
-    ("floordiv", np.floor_divide), ("atan2", np.arctan2), ("squared_difference", lambda x, y: (x - y) ** 2),
+    ("add", np.add), ("subtract", np.subtract), ("multiply", np.multiply), ("divide", np.divide),
+    ("minimum", np.minimum), ("maximum", np.maximum), ("broadcast_max", np.maximum), ("broadcast_min", np.minimum),
+    ("mod", np.mod), ("floor_mod", np.mod), ("floordiv", np.floor_divide), ("atan2", np.arctan2),
+    ("squared_difference", lambda x, y: (x - y) ** 2),
 ]:  # fmt: skip
     case(getattr(math, name), f(X, Y), X, Y)
     case(getattr(math, name), f(X, Y[:, :1]), X, Y[:, :1])
@@ -107,8 +110,10 @@ case(math.add_n, X + Y + P, [X, Y, P])
 case(math.add_n, X, [X])
 
 R = np.round(X)
-for name, f in [("equal", np.equal), ("not_equal", np.not_equal), ("less", np.less), ("less_equal", np.less_equal), ("greater", np.greater),
-                ("greater_equal", np.greater_equal)]:  # fmt: skip
+for name, f in [
+    ("equal", np.equal), ("not_equal", np.not_equal), ("less", np.less), ("less_equal", np.less_equal),
+    ("greater", np.greater), ("greater_equal", np.greater_equal),
+]:  # fmt: skip
     case(getattr(math, name), f(R, np.round(Y)).astype(np.int8), R, np.round(Y))
     case(getattr(math, name), f(R, 1).astype(np.int8), R, 1)
 for name, f in [("logical_and", np.logical_and), ("logical_or", np.logical_or), ("logical_xor", np.logical_xor)]:
@@ -128,8 +133,9 @@ case(math.polyval, 2 * X**2 - 3 * X + 0.5, [2, -3, 0.5], X)
 # Reductions
 
 for name, f in [
-    ("reduce_sum", np.sum), ("reduce_mean", np.mean), ("reduce_max", np.max), ("reduce_min", np.min), ("reduce_prod", np.prod),
-    ("reduce_variance", np.var), ("reduce_std", np.std), ("reduce_euclidean_norm", lambda x, **k: np.sqrt(np.sum(x * x, **k))),
+    ("reduce_sum", np.sum), ("reduce_mean", np.mean), ("reduce_max", np.max), ("reduce_min", np.min),
+    ("reduce_prod", np.prod), ("reduce_variance", np.var), ("reduce_std", np.std),
+    ("reduce_euclidean_norm", lambda x, **k: np.sqrt(np.sum(x * x, **k))),
     ("reduce_logsumexp", lambda x, **k: np.log(np.sum(np.exp(x), **k))),
     ("two_stage_reduce_max", np.max), ("two_stage_reduce_min", np.min),
 ]:  # fmt: skip
@@ -280,11 +286,12 @@ case(arrays.smooth_l1_loss, np.where(np.abs(D) < 0.5, D * D, np.abs(D) - 0.25), 
 # nn: activations, norms
 
 for name, f in [
-    ("relu", lambda x: np.maximum(x, 0)), ("relu6", lambda x: np.clip(x, 0, 6)), ("softsign", lambda x: x / (1 + np.abs(x))),
-    ("softplus", lambda x: np.log1p(np.exp(x))), ("mish", lambda x: x * np.tanh(np.log1p(np.exp(x)))),
-    ("gelu", lambda x: x * (1 + erf(x / np.sqrt(2))) / 2), ("sigmoid", lambda x: 1 / (1 + np.exp(-x))), ("tanh", np.tanh),
-    ("swish", lambda x: x / (1 + np.exp(-x))), ("hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6),
-    ("hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6), ("logsigmoid", lambda x: -np.log1p(np.exp(-x))),
+    ("relu", lambda x: np.maximum(x, 0)), ("relu6", lambda x: np.clip(x, 0, 6)),
+    ("softsign", lambda x: x / (1 + np.abs(x))), ("softplus", lambda x: np.log1p(np.exp(x))),
+    ("mish", lambda x: x * np.tanh(np.log1p(np.exp(x)))), ("gelu", lambda x: x * (1 + erf(x / np.sqrt(2))) / 2),
+    ("sigmoid", lambda x: 1 / (1 + np.exp(-x))), ("tanh", np.tanh), ("swish", lambda x: x / (1 + np.exp(-x))),
+    ("hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6), ("hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6),
+    ("logsigmoid", lambda x: -np.log1p(np.exp(-x))),
     ("selu", lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x))),
     ("elu", lambda x: np.where(x > 0, x, np.expm1(x))), ("hardtanh", lambda x: np.clip(x, -1, 1)),
     ("leaky_relu", lambda x: np.where(x > 0, x, 0.2 * x)),
@@ -362,8 +369,8 @@ for reduction, r in [
     case(losses.MarginRankingLoss, r(np.maximum(0, 0.5 - np.sign(P) * (X - Y))), X, Y, np.sign(P), 0.5, reduction)
     far = [np.sqrt((((X - other) + 1e-6) ** 2).sum(1)) for other in (Y, P)]
     case(losses.TripletMarginLoss, r(np.maximum(far[0] - far[1] + 1, 0)), X, Y, P, reduction=reduction)
-case(losses.BCEWithLogitsLoss, (-(2 * P * np.log(1 / (1 + np.exp(-X))) + (1 - P) * np.log(1 - 1 / (1 + np.exp(-X))))), X, P,
-     pos_weight=np.full(6, 2, np.float32), reduction="none")  # fmt: skip
+case(losses.BCEWithLogitsLoss, (-(2 * P * np.log(1 / (1 + np.exp(-X))) + (1 - P) * np.log(1 - 1 / (1 + np.exp(-X))))),
+     X, P, pos_weight=np.full(6, 2, np.float32), reduction="none")  # fmt: skip
 case(losses.KLDivLoss, (np.exp(Y) * (Y - X)).mean().reshape(1), X, Y, True)
 
 # Convolutions and pools: loops over windows of an image with padding around it
@@ -393,8 +400,15 @@ def convolved(x, w, stride, padding, dilation=None, groups=1):
     n = w.ndim - 2
     stride = [stride] * n if isinstance(stride, int) else stride
     dilation = [1] * n if dilation is None else [dilation] * n if isinstance(dilation, int) else dilation
-    around = [sides(padding if isinstance(padding, str) else padding[2 + d], x.shape[2 + d], (w.shape[2 + d] - 1) * dilation[d] + 1, stride[d])
-              for d in range(n)]  # fmt: skip
+    around = [
+        sides(
+            padding if isinstance(padding, str) else padding[2 + d],
+            x.shape[2 + d],
+            (w.shape[2 + d] - 1) * dilation[d] + 1,
+            stride[d],
+        )
+        for d in range(n)
+    ]
     result, per = None, w.shape[0] // groups
     for outs, place, window in each_window(x, w.shape[2:], stride, around, dilation, 0):
         result = np.zeros((x.shape[0], w.shape[0], *outs)) if result is None else result
@@ -465,8 +479,8 @@ case(
     1,
     "SAME",
 )
-case(windows.conv3d, last(convolved(a(2, 2, 4, 5, 3), a(3, 2, 2, 2, 3), [2, 1, 1], "VALID")), last(a(2, 2, 4, 5, 3)), last(a(3, 2, 2, 2, 3)),
-     [2, 1, 1], "VALID", "NDHWC")  # fmt: skip
+case(windows.conv3d, last(convolved(a(2, 2, 4, 5, 3), a(3, 2, 2, 2, 3), [2, 1, 1], "VALID")), last(a(2, 2, 4, 5, 3)),
+     last(a(3, 2, 2, 2, 3)), [2, 1, 1], "VALID", "NDHWC")  # fmt: skip
 case(windows.compat_conv2d, convolved(Im, W, 1, "SAME_UPPER"), Im, W, 1, "SAME")
 case(
     windows.same_padding, np.pad(Im, ((0, 0), (0, 0), (1, 1), (1, 0))), Im, "SAME_LOWER", "NCHW", (3, 2), (1, 1), (1, 1)

@@ -57,7 +57,8 @@ LAST = (64, 3, 5, 32)
     (initializers.variance_scaling_initializer(2, "fan_avg", "random_uniform"), (200, 300), 4 / 500, "uniform"),
     (initializers.kaiming_initializer(KERNEL), KERNEL, 2 / 480, None),
     (initializers.kaiming_initializer(KERNEL, "random_uniform", "fan_out", "tanh"), KERNEL, 25 / 9 / 960, "uniform"),
-    (initializers.kaiming_initializer(LAST, mode="fan_avg", negative_slope=0.5, data_format="NHWC"), LAST, 2 / 1.25 / 720, None),
+    (initializers.kaiming_initializer(LAST, mode="fan_avg", negative_slope=0.5, data_format="NHWC"), LAST,
+     2 / 1.25 / 720, None),
     (initializers.kaiming_initializer((200, 300), nonlinearity="relu"), (200, 300), 2 / 300, None),
 ], ids=str)  # fmt: skip
 def test_fans(initializer, shape, variance, limit):
@@ -93,8 +94,10 @@ def test_what_decides_the_values():
     np.testing.assert_array_equal(normal([200, 300], name="w").numpy(), x)
 
 
-@pytest.mark.parametrize("initializer", [initializers.random_normal_initializer(1.0, 2.0), initializers.truncated_normal(0.1),
-                                         initializers.xavier_uniform_initializer(), initializers.random_uniform_initializer(0, 9)], ids=str)  # fmt: skip
+@pytest.mark.parametrize("initializer", [
+    initializers.random_normal_initializer(1.0, 2.0), initializers.truncated_normal(0.1),
+    initializers.xavier_uniform_initializer(), initializers.random_uniform_initializer(0, 9),
+], ids=str)  # fmt: skip
 def test_any_layout_has_the_same_values(initializer):
     one = filled(initializer, (5, 4))
 
@@ -118,10 +121,13 @@ def test_any_layout_has_the_same_values(initializer):
     (lambda: initializers.truncated_normal(0), ValueError, "stddev is 0; it must be more than 0"),
     (lambda: initializers.random_normal_initializer(0, -1.0), ValueError, "stddev is -1.0"),
     (lambda: initializers.variance_scaling_initializer(-1), ValueError, "scale is -1"),
-    (lambda: initializers.variance_scaling_initializer(1, "fan"), ValueError, "mode is 'fan'; it must be one of 'fan_in'"),
-    (lambda: initializers.variance_scaling_initializer(1, distribution="normal"), ValueError, "distribution is 'normal'"),
+    (lambda: initializers.variance_scaling_initializer(1, "fan"), ValueError,
+     "mode is 'fan'; it must be one of 'fan_in'"),
+    (lambda: initializers.variance_scaling_initializer(1, distribution="normal"), ValueError,
+     "distribution is 'normal'"),
     (lambda: initializers.glorot_normal_initializer(3), TypeError, "data_format is 3"),
-    (lambda: initializers.kaiming_initializer((2, 3), "truncated_normal"), ValueError, "'random_normal', 'random_uniform'"),
+    (lambda: initializers.kaiming_initializer((2, 3), "truncated_normal"), ValueError,
+     "'random_normal', 'random_uniform'"),
     (lambda: initializers.kaiming_initializer((2, 3), nonlinearity="gelu"), ValueError, "nonlinearity is 'gelu'"),
     (lambda: initializers.kaiming_initializer(3), TypeError, "shape is 3"),
     (lambda: filled(initializers.xavier_normal_initializer(), ()), ValueError, "without axes"),

@@ -382,7 +382,8 @@ def test_streams(body, text):
 
 
 def test_error_on_one_rank_reaches_the_caller():
-    """What one rank alone raises ends the waits of the others, and each later call says why there is no session any more."""
+    """What one rank alone raises ends the waits of the others,
+    and each later call says why there is no session any more."""
     from holon.legacy.record import op
 
     flow.config.gpu_device_num(3)

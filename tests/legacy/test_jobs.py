@@ -305,7 +305,8 @@ def test_inputs_of_each_dtype_split_along_each_axis(axis, dtype):
 
 
 def test_parts_are_a_pipeline():
-    """Each device works through the parts one after the other and hands each on: the second has its first part before the first has its last."""
+    """Each device works through the parts one after the other and hands each on:
+    the second has its first part before the first has its last."""
     from holon.legacy import session
     from legacy.small_net import parts
 

@@ -1,4 +1,5 @@
-"""`import holon as flow` and `import oneflow as flow` give the older names; the ops of both interfaces know blobs from tensors."""
+"""`import holon as flow` and `import oneflow as flow` give the older names;
+the ops of both interfaces know blobs from tensors."""
 
 import subprocess
 import sys

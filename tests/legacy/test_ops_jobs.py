@@ -1,5 +1,5 @@
-"""Every op of the older API in job functions, on one device and on two: values are NumPy's, and gradients do not depend on how many
-devices there are."""
+"""Every op of the older API in job functions, on one device and on two:
+values are NumPy's, and gradients do not depend on how many devices there are."""
 
 import pathlib
 import sys

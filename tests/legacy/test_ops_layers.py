@@ -1,4 +1,5 @@
-"""Layers in job functions on one device and on two: their variables, results, and what a step of training makes of them."""
+"""Layers in job functions on one device and on two:
+their variables, results, and what a step of training makes of them."""
 
 import holon.typing as tp
 import numpy as np
@@ -76,8 +77,13 @@ W, BIAS = rng.normal(size=(4, 5)), rng.normal(size=4)
 @pytest.mark.parametrize("distribute", ["broadcast", "split", "auto"])
 def test_dense(devices, distribute):
     way = flow.distribute.split(0) if distribute == "split" else getattr(flow.distribute, distribute)()
-    loss, after = train(lambda x: flow.layers.dense(x, 4, kernel_initializer=Given(W), bias_initializer=Given(BIAS), name="fc",
-                                                    model_distribute=way), X, 0.01)  # fmt: skip
+    loss, after = train(
+        lambda x: flow.layers.dense(
+            x, 4, kernel_initializer=Given(W), bias_initializer=Given(BIAS), name="fc", model_distribute=way
+        ),
+        X,
+        0.01,
+    )
     y = X @ W.T + BIAS
     close(loss, [(y * y).sum()])
     assert set(after) == {"fc-weight", "fc-bias"}
@@ -170,7 +176,7 @@ def test_conv2d(devices):
     y = convolved(IMAGE, K) + KB[:, None, None]
     close(loss, [(y * y).sum()])
     close(after["c-bias"], KB - 0.001 * 2 * y.sum((0, 2, 3)), 1e-4)
-    gradient = np.stack([convolved(IMAGE.swapaxes(0, 1), 2 * y[:, o:o + 1].swapaxes(0, 1))[:, 0] for o in range(4)])  # fmt: skip
+    gradient = np.stack([convolved(IMAGE.swapaxes(0, 1), 2 * y[:, o : o + 1].swapaxes(0, 1))[:, 0] for o in range(4)])
     close(after["c-weight"], K - 0.001 * gradient, 1e-4)
 
 
@@ -178,8 +184,17 @@ def test_conv_options(devices):
     last = np.moveaxis(IMAGE, 1, -1).copy()
 
     def body(x):
-        y = flow.layers.conv2d(x, 4, (3, 2), padding="VALID", data_format="NHWC", use_bias=False, activation=flow.nn.relu,
-                               kernel_initializer=Given(np.moveaxis(K, 1, -1)), weight_name="kernel")  # fmt: skip
+        y = flow.layers.conv2d(
+            x,
+            4,
+            (3, 2),
+            padding="VALID",
+            data_format="NHWC",
+            use_bias=False,
+            activation=flow.nn.relu,
+            kernel_initializer=Given(np.moveaxis(K, 1, -1)),
+            weight_name="kernel",
+        )
         return flow.layers.conv2d(y, 2, 1, data_format="NHWC", weight_name="w2", bias_name="b2", name="unused")
 
     predict(body, last)
@@ -242,8 +257,15 @@ def test_batch_normalization(devices, axis, training):
 
 def test_batch_normalization_options(devices):
     def body(x):
-        y = flow.layers.batch_normalization(x, center=False, scale=False, trainable=False, epsilon=0.0, moving_mean_initializer=Given([1, 2, 3, 4, 5]),
-                                            moving_variance_initializer=Given([4] * 5))  # fmt: skip
+        y = flow.layers.batch_normalization(
+            x,
+            center=False,
+            scale=False,
+            trainable=False,
+            epsilon=0.0,
+            moving_mean_initializer=Given([1, 2, 3, 4, 5]),
+            moving_variance_initializer=Given([4] * 5),
+        )
         return flow.layers.dense(y, 1, kernel_initializer=flow.ones_initializer(), name="fc")
 
     loss, after = train(body, X)
@@ -361,13 +383,18 @@ def test_positions_in_jobs():
 @pytest.mark.parametrize("body, error, says", [
     (lambda x: flow.layers.dense(flow.reshape(x, [-1]), 3), AssertionError, "two axes or more"),
     (lambda x: flow.layers.dense(x, 0), AssertionError, "units is 0"),
-    (lambda x: flow.layers.dense(x, 3, model_distribute=flow.distribute.split(1)), AssertionError, r"model_distribute is distribute.split\(1\)"),
-    (lambda x: flow.layers.dense(flow.reshape(x, [2, 3, 5]), 3, model_distribute=flow.distribute.split(0)), AssertionError, "two axes"),
+    (lambda x: flow.layers.dense(x, 3, model_distribute=flow.distribute.split(1)), AssertionError,
+     r"model_distribute is distribute.split\(1\)"),
+    (lambda x: flow.layers.dense(flow.reshape(x, [2, 3, 5]), 3, model_distribute=flow.distribute.split(0)),
+     AssertionError, "two axes"),
     (lambda x: flow.layers.dense(flow.layers.dense(x, 3), 3), AssertionError, "'Dense-weight' already"),
     (lambda x: flow.layers.conv2d(x, 3), AssertionError, "must have 4 axes"),
-    (lambda x: flow.layers.conv1d(flow.reshape(x, [2, 3, 5]), 4, 2, groups=2), AssertionError, "2 groups do not divide 3 channels"),
-    (lambda x: flow.layers.conv1d(flow.reshape(x, [2, 3, 5]), 4, 2, data_format="NCHW"), ValueError, "data_format is 'NCHW'"),
-    (lambda x: flow.layers.conv1d(flow.reshape(x, [2, 3, 5]), 4, 2, padding="same?"), ValueError, "padding is 'same\\?'"),
+    (lambda x: flow.layers.conv1d(flow.reshape(x, [2, 3, 5]), 4, 2, groups=2), AssertionError,
+     "2 groups do not divide 3 channels"),
+    (lambda x: flow.layers.conv1d(flow.reshape(x, [2, 3, 5]), 4, 2, data_format="NCHW"), ValueError,
+     "data_format is 'NCHW'"),
+    (lambda x: flow.layers.conv1d(flow.reshape(x, [2, 3, 5]), 4, 2, padding="same?"), ValueError,
+     "padding is 'same\\?'"),
     (lambda x: flow.layers.batch_normalization(x, axis=2), ValueError, "axis 2 is out of range"),
     (lambda x: flow.layers.batch_normalization(x, momentum=2.0), AssertionError, "momentum is 2.0"),
     (lambda x: flow.layers.batch_normalization_add_relu(x, flow.reshape(x, [5, 6])), AssertionError, "the addend is"),

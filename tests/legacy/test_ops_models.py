@@ -1,4 +1,5 @@
-"""Whole models as programs of the older API write them: losses and predictions of two and three devices are those of one."""
+"""Whole models as programs of the older API write them:
+losses and predictions of two and three devices are those of one."""
 
 import math
 

@@ -1,4 +1,5 @@
-"""Optimizers against their rules in NumPy, step by step, on one rank and on two; learning rates against their formulas."""
+"""Optimizers against their rules in NumPy, step by step, on one rank and on two;
+learning rates against their formulas."""
 
 import math
 
@@ -140,11 +141,13 @@ CASES = {
     "SGD clipped": (o.SGD(RATES, momentum=0.5, grad_clipping=o.grad_clipping.by_global_norm(1.0)), sgd(0.5), 1.0),
     "SGD not clipped": (o.SGD(RATES, grad_clipping=o.grad_clipping.by_global_norm(1e3)), sgd(0.9)),
     "SGDW": (o.SGDW(RATES, weight_decay=0.1), sgd(0.9, lambda n: 0.1)),
-    "SGDW includes": (o.SGDW(RATES, momentum=0.0, weight_decay=0.1, weight_decay_includes="weight$"), sgd(0, lambda n: 0.1 * ("weight" in n))),
+    "SGDW includes": (o.SGDW(RATES, momentum=0.0, weight_decay=0.1, weight_decay_includes="weight$"),
+                      sgd(0, lambda n: 0.1 * ("weight" in n))),
     "Adam": (o.Adam(RATES), adam()),
     "Adam corrected": (o.Adam(RATES, 0.8, 0.99, 1e-3, do_bias_correction=True), adam(True, 0.8, 0.99, 1e-3)),
     "AdamW": (o.AdamW(RATES, weight_decay=0.2), adam(decay=lambda n: 0.2)),
-    "AdamW excludes": (o.AdamW(RATES, do_bias_correction=True, weight_decay=0.2, weight_decay_excludes=["bias", "norm"]),
+    "AdamW excludes": (o.AdamW(RATES, do_bias_correction=True, weight_decay=0.2,
+                               weight_decay_excludes=["bias", "norm"]),
                        adam(True, decay=lambda n: 0.2 * ("bias" not in n))),
     "AdamW without": (o.AdamW(RATES), adam()),
     "LazyAdam": (o.LazyAdam(RATES), adam(lazy=True)),
@@ -294,10 +297,12 @@ def test_loss_scales():
     (o.PiecewiseScalingScheduler(0.5, [3, 6], 0.1), lambda s: 0.5 if s <= 3 else 0.05),
     (o.PolynomialSchduler(0.5, 10), lambda s: (0.5 - 0.0001) * (1 - min(s, 10) / 10) + 0.0001),
     (o.PolynomialScheduler(0.5, 8, 0.1, 2.0), lambda s: 0.4 * (1 - min(s, 8) / 8) ** 2 + 0.1),
-    (o.PolynomialScheduler(0.5, 5, 0.0, 1.0, cycle=True), lambda s: 0.5 * (1 - max(s, 1) / (5 * math.ceil(max(s, 1) / 5)))),
+    (o.PolynomialScheduler(0.5, 5, 0.0, 1.0, cycle=True),
+     lambda s: 0.5 * (1 - max(s, 1) / (5 * math.ceil(max(s, 1) / 5)))),
     (o.CosineScheduler(0.5, 10, 0.1), lambda s: 0.5 * (0.9 * (1 + math.cos(math.pi * min(s, 10) / 10)) / 2 + 0.1)),
     (o.CosineScheduler(0.5, 10), lambda s: 0.25 * (1 + math.cos(math.pi * min(s, 10) / 10))),
-    (o.LinearCosineScheduler(0.5, 10), lambda s: 0.5 * ((10 - min(s, 10)) / 10 * (1 + math.cos(math.pi * min(s, 10) / 10)) / 2 + 0.001)),
+    (o.LinearCosineScheduler(0.5, 10),
+     lambda s: 0.5 * ((10 - min(s, 10)) / 10 * (1 + math.cos(math.pi * min(s, 10) / 10)) / 2 + 0.001)),
     (o.LinearCosineScheduler(2.0, 8, 1.0, 0.2, 0.1),
      lambda s: 2 * ((0.2 + (8 - min(s, 8)) / 8) * (1 + math.cos(2 * math.pi * min(s, 8) / 8)) / 2 + 0.1)),
     (o.ExponentialScheduler(0.5, 4, 0.9), lambda s: 0.5 * 0.9 ** (s / 4)),
@@ -309,7 +314,8 @@ def test_loss_scales():
     (o.CustomScheduler(lambda step: 1 / (1 + step)), lambda s: 1 / (1 + s)),
     (o.PiecewiseConstantScheduler([6], [0.4, 0.1], warmup=o.warmup.linear(4, 0.5)),
      lambda s: 0.4 * (0.5 + 0.5 * s / 4) if s < 4 else 0.4 if s <= 6 else 0.1),
-    (o.CosineScheduler(0.5, 10, warmup=o.warmup.constant(3, 0.1)), lambda s: 0.05 if s < 3 else 0.25 * (1 + math.cos(math.pi * min(s, 10) / 10))),
+    (o.CosineScheduler(0.5, 10, warmup=o.warmup.constant(3, 0.1)),
+     lambda s: 0.05 if s < 3 else 0.25 * (1 + math.cos(math.pi * min(s, 10) / 10))),
     (o.ExponentialScheduler(0.5, 4, 0.9, warmup=o.warmup.linear(0, 0.5)), lambda s: 0.5 * 0.9 ** (s / 4)),
 ])  # fmt: skip
 def test_schedules(scheduler, expected):
@@ -319,7 +325,8 @@ def test_schedules(scheduler, expected):
 
 
 @pytest.mark.parametrize("make, error, says", [
-    (lambda: o.SGD(0.1), TypeError, r"the learning rate is 0.1; it must be a scheduler, such as PiecewiseConstantScheduler\(\[\], \[0.1\]\)"),
+    (lambda: o.SGD(0.1), TypeError,
+     r"the learning rate is 0.1; it must be a scheduler, such as PiecewiseConstantScheduler\(\[\], \[0.1\]\)"),
     (lambda: o.SGD(RATES, momentum="0.9"), TypeError, "SGD: momentum is '0.9'"),
     (lambda: o.SGD(RATES, momentum=-1), ValueError, "momentum is -1; it must be at least 0"),
     (lambda: o.SGD(RATES, grad_clipping=5.0), TypeError, "grad_clipping is 5.0"),
@@ -328,7 +335,8 @@ def test_schedules(scheduler, expected):
     (lambda: o.Adam(RATES, loss_scale_policy=3), TypeError, "loss_scale_policy is 3"),
     (lambda: o.Adam(RATES, beta1=1.0), ValueError, "beta1 is 1.0; it must be at least 0 and less than 1"),
     (lambda: o.Adam(RATES, epsilon=-1e-8), ValueError, "Adam: epsilon"),
-    (lambda: o.AdamW(RATES, weight_decay=0.1, weight_decay_includes="a", weight_decay_excludes="b"), AssertionError, "not both"),
+    (lambda: o.AdamW(RATES, weight_decay=0.1, weight_decay_includes="a", weight_decay_excludes="b"), AssertionError,
+     "not both"),
     (lambda: o.AdamW(RATES, weight_decay=0.1, weight_decay_includes="("), ValueError, "regular expression"),
     (lambda: o.RMSProp(RATES, decay_rate=2), ValueError, "decay_rate is 2"),
     (lambda: o.LAMB(RATES).minimize(None), TypeError, "minimize of LAMB: a loss is NoneType"),
@@ -360,9 +368,13 @@ def test_train_conf():
     assert isinstance(sgd, o.SGD) and sgd.momentum == 0 and sgd.lr_at(9) == 0.1
     momentum = optimizer_of(0.1, dict(momentum_conf={"beta": 0.7}), 4.0)
     assert momentum.momentum == 0.7 and momentum.loss_scale.initial == 4
-    adam = optimizer_of(0.1, dict(adam_conf={"beta1": 0.8}, learning_rate_decay={"exponential_conf": {"decay_batches": 5, "decay_rate": 0.5}},
-                                  warmup_conf={"linear_conf": {"warmup_batches": 2, "start_multiplier": 0}},
-                                  clip_conf={"clip_by_global_norm": {"clip_norm": 3.0}}))  # fmt: skip
+    settings = dict(
+        adam_conf={"beta1": 0.8},
+        learning_rate_decay={"exponential_conf": {"decay_batches": 5, "decay_rate": 0.5}},
+        warmup_conf={"linear_conf": {"warmup_batches": 2, "start_multiplier": 0}},
+        clip_conf={"clip_by_global_norm": {"clip_norm": 3.0}},
+    )
+    adam = optimizer_of(0.1, settings)
     assert isinstance(adam, o.Adam) and adam.beta1 == 0.8 and adam.grad_clipping.clip_norm == 3
     assert [adam.lr_at(s) for s in (0, 1, 5)] == pytest.approx([0, 0.05, 0.05])
     piecewise = dict(

@@ -124,7 +124,10 @@ def test_nested_arguments_and_older_definitions():
         return pair[0] + pair[1][0]
 
     @flow.global_function()
-    def older(a=flow.FixedTensorDef((3, 2)), b=[flow.FixedTensorDef((1, 2), dtype=flow.float, batch_axis=None)]):  # noqa: B006, B008
+    def older(
+        a=flow.FixedTensorDef((3, 2)),
+        b=[flow.FixedTensorDef((1, 2), dtype=flow.float, batch_axis=None)],  # noqa: B006, B008
+    ):
         return a * b[0]
 
     @flow.global_function()

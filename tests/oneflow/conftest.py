@@ -1,5 +1,5 @@
-"""The texts and defaults are OneFlow's in these tests only, and draws of other tests go on as they were: all are the process's, which the tests
-share."""
+"""The texts and defaults are OneFlow's in these tests only, and draws of other tests go on as they were:
+all are the process's, which the tests share."""
 
 from operator import attrgetter
 

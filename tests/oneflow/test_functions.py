@@ -217,9 +217,9 @@ def test_texts():
     assert repr(flow.tensor([1.0, 2.0])) == "tensor([1., 2.], dtype=oneflow.float32)"
     assert repr(nn.Parameter(flow.ones(1))) == "tensor([1.], dtype=oneflow.float32, requires_grad=True)"
     x = flow.ones(1, 1, placement=p, sbp=B)
-    assert (
-        repr(x)
-        == 'tensor([[1.]], placement=oneflow.placement(type="cpu", ranks=[0]),\n       sbp=(oneflow.sbp.broadcast,), dtype=oneflow.float32)'
+    assert repr(x) == (
+        'tensor([[1.]], placement=oneflow.placement(type="cpu", ranks=[0]),\n'
+        "       sbp=(oneflow.sbp.broadcast,), dtype=oneflow.float32)"
     )
     assert "0., 0., 0.,  ..., 0., 0., 0." in repr(flow.zeros(2000))
     assert flow.ones(1).type() == "oneflow.FloatTensor"

@@ -92,10 +92,11 @@ def test_missing_method(name):
 
 
 MODULES = """
-    nn nn.functional nn.init nn.graph nn.graph.graph_config nn.graph.util nn.parallel nn.utils nn.utils.rnn nn.modules nn.modules.module
-    nn.modules.utils nn.modules.linear nn.optimizer.lr_scheduler optim optim.lr_scheduler utils utils.data utils.data.distributed utils.global_view
-    utils.checkpoint env comm sbp boxing boxing.nccl cuda amp autograd backends backends.cudnn linalg sysconfig framework framework.tensor
-    framework.dtype distributed distributed.launch unittest _C
+    nn nn.functional nn.init nn.graph nn.graph.graph_config nn.graph.util nn.parallel nn.utils nn.utils.rnn nn.modules
+    nn.modules.module nn.modules.utils nn.modules.linear nn.optimizer.lr_scheduler optim optim.lr_scheduler utils
+    utils.data utils.data.distributed utils.global_view utils.checkpoint env comm sbp boxing boxing.nccl cuda amp
+    autograd backends backends.cudnn linalg sysconfig framework framework.tensor framework.dtype distributed
+    distributed.launch unittest _C
 """.split()
 
 
@@ -110,8 +111,9 @@ def test_module(name):
 
 def test_modules_are_holons_own():
     code = (
-        "import oneflow.nn.functional as F, oneflow.utils.data.sampler as s, oneflow.nn.graph.util as u, sys; import holon.nn.functional as G;"
-        "import holon.utils.data as d; print(F is G, s.DistributedSampler is d.DistributedSampler, sys.modules['holon.nn.graph.util'] is u)"
+        "import oneflow.nn.functional as F, oneflow.utils.data.sampler as s, oneflow.nn.graph.util as u, sys; "
+        "import holon.nn.functional as G;import holon.utils.data as d; "
+        "print(F is G, s.DistributedSampler is d.DistributedSampler, sys.modules['holon.nn.graph.util'] is u)"
     )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -128,7 +130,10 @@ def test_missing_module():
 
 def test_adamw_decays_as_oneflows():
     """Not at all unless it is told to; Holon's own decays by 0.01."""
-    code = "import {0} as flow; o = flow.optim.AdamW([flow.nn.Parameter(flow.ones(2))], lr=0.1); print(o.param_groups[0]['weight_decay'])"
+    code = (
+        "import {0} as flow; o = flow.optim.AdamW([flow.nn.Parameter(flow.ones(2))], lr=0.1); "
+        "print(o.param_groups[0]['weight_decay'])"
+    )
     for package, decay in (("oneflow", "0.0"), ("holon", "0.01")):
         assert (
             subprocess.run(

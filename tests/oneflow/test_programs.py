@@ -1,4 +1,5 @@
-"""Programs as users of OneFlow write them, on one, two and four ranks: each checks itself, and its results do not depend on the ranks."""
+"""Programs as users of OneFlow write them, on one, two and four ranks:
+each checks itself, and its results do not depend on the ranks."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""The specification's own programs, unmodified, by the runner that comes with them; it starts ranks by hand and by the launcher."""
+"""The specification's own programs, unmodified, by the runner that comes with them;
+it starts ranks by hand and by the launcher."""
 
 import re
 import subprocess

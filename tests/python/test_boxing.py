@@ -161,7 +161,8 @@ def test_the_log_tells_of_every_boxing(tmp_path):
         mine = [line for line in said if f"[{rank}]" in line]
         assert any(
             re.search(
-                rf"to_global: S\(0\) -> B on .* float32 \[5, 3\]: all_gather; rank {rank} of 2 reads {read} bytes; took [\d.e+]+ us, predicted",
+                rf"to_global: S\(0\) -> B on .* float32 \[5, 3\]: all_gather; rank {rank} of 2 reads {read} bytes; "
+                r"took [\d.e+]+ us, predicted",
                 line,
             )
             for line in mine

@@ -1,4 +1,5 @@
-"""Processes that fork: the child has what its parent had, one thread, and no ranks; nothing that it does reaches its parent."""
+"""Processes that fork: the child has what its parent had, one thread, and no ranks;
+nothing that it does reaches its parent."""
 
 import glob
 import subprocess
@@ -53,7 +54,8 @@ for way in range(2):
                 try:
                     call()
                 except RuntimeError as e:
-                    assert f"process {os.getpid()} was forked from rank {rank} of 2 (process {os.getppid()})" in str(e), e
+                    says = f"process {os.getpid()} was forked from rank {rank} of 2 (process {os.getppid()})"
+                    assert says in str(e), e
                 else:
                     raise AssertionError("it has communicated")
             assert flow._C.num_threads() == 1
@@ -144,7 +146,8 @@ class Numbers(Dataset):
             raise AssertionError("a worker has communicated")
         return 10 * flow.env.get_rank() + i
 
-assert [b.tolist() for b in DataLoader(Numbers(), 2, num_workers=2)] == [[10 * rank, 10 * rank + 1], [10 * rank + 2, 10 * rank + 3]]
+loaded = [b.tolist() for b in DataLoader(Numbers(), 2, num_workers=2)]
+assert loaded == [[10 * rank, 10 * rank + 1], [10 * rank + 2, 10 * rank + 3]]
 flow.comm.barrier()
 print("well", flush=True)
 """
@@ -227,7 +230,8 @@ def test_batches_of_workers_are_no_childs_to_write(tmp_path):
 
 
 def test_children_of_one_rank_alone_are_free(tmp_path):
-    """A process without ranks beside it may fork ranks of a world: they meet, and each has memory that the others reach."""
+    """A process without ranks beside it may fork ranks of a world:
+    they meet, and each has memory that the others reach."""
     program = """
 import os, sys
 import holon as flow

@@ -1,4 +1,5 @@
-"""nn.Graph against eager: the same numbers from one step to the next, and the bookkeeping around signatures and optimizers."""
+"""nn.Graph against eager: the same numbers from one step to the next,
+and the bookkeeping around signatures and optimizers."""
 
 import gc
 import re
@@ -23,7 +24,8 @@ class Mlp(nn.Module):
 
 
 class Noisy(nn.Module):
-    """With running statistics and random numbers. (No bias before the norm: its gradient is rounding only, which Adam makes large.)"""
+    """With running statistics and random numbers.
+    (No bias before the norm: its gradient is rounding only, which Adam makes large.)"""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,5 @@
-"""Gradients clipped in an nn.Graph: by groups of an optimizer and by clip_grad_norm_ and clip_grad_value_ in build(), as eagerly."""
+"""Gradients clipped in an nn.Graph: by groups of an optimizer and by clip_grad_norm_ and clip_grad_value_ in build(),
+as eagerly."""
 
 import math
 

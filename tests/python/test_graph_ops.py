@@ -1,4 +1,5 @@
-"""Every op in a graph: the example of its declaration gives what it gives in eager mode, or says that it needs a value."""
+"""Every op in a graph: the example of its declaration gives what it gives in eager mode,
+or says that it needs a value."""
 
 import numpy as np
 import pytest

@@ -170,7 +170,8 @@ class Block(nn.Module):
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.first, self.blocks, self.head = nn.Linear(6, 16), nn.ModuleList([Block(16, n) for n in (16, 64, 16, 16, 32)]), nn.Linear(16, 3)
+        self.first, self.head = nn.Linear(6, 16), nn.Linear(16, 3)
+        self.blocks = nn.ModuleList([Block(16, n) for n in (16, 64, 16, 16, 32)])
     def forward(self, x):
         x = self.first(x)
         for block in self.blocks:
@@ -231,7 +232,8 @@ graph.plot("plan.svg")
 graph.plot_memory("memory.svg", all_ranks=True)
 table = graph.memory(all_ranks=True)
 if holon.env.get_rank() == 0:
-    print(json.dumps({{"ranks": [line.split()[1] for line in table.splitlines() if line.startswith("rank")], "schedule": graph.schedule()}}))
+    ranks = [line.split()[1] for line in table.splitlines() if line.startswith("rank")]
+    print(json.dumps({{"ranks": ranks, "schedule": graph.schedule()}}))
 """
 
 

@@ -1,5 +1,5 @@
-"""Batches that the micro-batches of an nn.Graph do not divide, and last batches of an epoch: against eager steps on the whole batch, or micro-batch
-by micro-batch where that makes a difference."""
+"""Batches that the micro-batches of an nn.Graph do not divide, and last batches of an epoch: against eager steps on the
+whole batch, or micro-batch by micro-batch where that makes a difference."""
 
 import numpy as np
 import pytest
@@ -230,7 +230,8 @@ def test_options(options, layout):
 @pytest.mark.parametrize("micro_batches", [1, 2, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_last_batches_of_epochs(layout, micro_batches):
-    """A DataLoader's last batch is smaller: its signature is compiled once, and state, step counters and schedules are one for both."""
+    """A DataLoader's last batch is smaller: its signature is compiled once, and state,
+    step counters and schedules are one for both."""
     epochs = 3
     x, y = (np.concatenate(parts) for parts in zip(*batches([20])))
 
@@ -327,7 +328,8 @@ def test_errors_name_the_way_out():
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("micro_batches", [1, 3])
 def test_running_statistics_of_all_batches_alike(layout, micro_batches):
-    """BatchNorm(momentum=None): the share of a batch is 1 / the number of batches, which is another one in each step."""
+    """BatchNorm(momentum=None): the share of a batch is 1 / the number of batches,
+    which is another one in each step."""
 
     def model():
         net = Normed()

@@ -1,4 +1,5 @@
-"""What is wrong with a placement, an sbp and a device is one kind of error, which catches whatever others raise for it."""
+"""What is wrong with a placement, an sbp and a device is one kind of error,
+which catches whatever others raise for it."""
 
 import pickle
 

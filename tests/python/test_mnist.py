@@ -1,4 +1,5 @@
-"""load_mnist and the data set MNIST: batches as OneFlow cuts them, and files that are missing, damaged or do not fit."""
+"""load_mnist and the data set MNIST: batches as OneFlow cuts them, and files that are missing,
+damaged or do not fit."""
 
 import gzip
 import os

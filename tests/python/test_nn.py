@@ -1,4 +1,5 @@
-"""Modules, layers, losses and initial values: bookkeeping, values against NumPy, and global layers against local ones."""
+"""Modules, layers, losses and initial values:
+bookkeeping, values against NumPy, and global layers against local ones."""
 
 import copy
 import math

@@ -1,5 +1,5 @@
-"""Every layer: its repr, the names of its state and its options as PyTorch's, its result that of the function behind it, and
-NumPy's where that is cheap."""
+"""Every layer: its repr, the names of its state and its options as PyTorch's,
+its result that of the function behind it, and NumPy's where that is cheap."""
 
 import inspect
 import math
@@ -555,14 +555,15 @@ def test_weight_norm():
         nn.utils.weight_norm(nn.Conv2d(1, 2, 3), dim=4)
 
 
-CORE = """linear relu gelu softmax log_softmax dropout layer_norm embedding cross_entropy sparse_softmax_cross_entropy nll_loss mse_loss conv1d
-conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d
-adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d batch_norm tanh
-sigmoid silu leaky_relu elu celu selu softplus hardtanh hardswish hardsigmoid relu6 mish logsigmoid softsign softshrink hardshrink tanhshrink
-threshold glu prelu pad one_hot group_norm instance_norm rms_norm local_response_norm interpolate normalize pixel_shuffle pixel_unshuffle
-smooth_l1_loss l1_loss huber_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits unfold fold scaled_dot_product_attention
-cosine_similarity cosine_embedding_loss pairwise_distance triplet_margin_loss margin_ranking_loss hinge_embedding_loss soft_margin_loss
-bilinear dropout1d dropout2d dropout3d softmin""".split()
+CORE = """linear relu gelu softmax log_softmax dropout layer_norm embedding cross_entropy sparse_softmax_cross_entropy
+nll_loss mse_loss conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d
+max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
+adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d batch_norm tanh sigmoid silu leaky_relu elu celu selu
+softplus hardtanh hardswish hardsigmoid relu6 mish logsigmoid softsign softshrink hardshrink tanhshrink threshold glu
+prelu pad one_hot group_norm instance_norm rms_norm local_response_norm interpolate normalize pixel_shuffle
+pixel_unshuffle smooth_l1_loss l1_loss huber_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits unfold
+fold scaled_dot_product_attention cosine_similarity cosine_embedding_loss pairwise_distance triplet_margin_loss
+margin_ranking_loss hinge_embedding_loss soft_margin_loss bilinear dropout1d dropout2d dropout3d softmin""".split()
 
 
 @pytest.mark.parametrize("name", CORE)

@@ -1,4 +1,5 @@
-"""Layers and models on two ranks against one: rows of the batch divided, and heads, hidden units, channels or vocabulary."""
+"""Layers and models on two ranks against one:
+rows of the batch divided, and heads, hidden units, channels or vocabulary."""
 
 import numpy as np
 import pytest

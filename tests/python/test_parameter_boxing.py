@@ -1,4 +1,5 @@
-"""Split parameters stay where they are, eagerly and in graphs: tensor parallelism does not turn into gathering weights."""
+"""Split parameters stay where they are, eagerly and in graphs:
+tensor parallelism does not turn into gathering weights."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Files of the format safetensors from elsewhere, and damaged ones: an error that names the file, never anything worse."""
+"""Files of the format safetensors from elsewhere, and damaged ones:
+an error that names the file, never anything worse."""
 
 import json
 import random
@@ -78,21 +79,24 @@ def header(text, data=b""):
         (header(b'{"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}', b"1"), "9 axes"),
         (
             header(
-                b'{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}',
+                b'{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},'
+                b'"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}',
                 b"123",
             ),
             "begin at 1; those before it end at 2",
         ),
         (
             header(
-                b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}',
+                b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
+                b'"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}',
                 b"123",
             ),
             "begin at 2",
         ),
         (
             header(
-                b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+                b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
+                b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
                 b"1",
             ),
             "'a' is there twice",

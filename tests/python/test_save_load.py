@@ -1,4 +1,5 @@
-"""save and load: bits come back, on any number of ranks; what cannot be saved is named; a save that fails leaves the old file."""
+"""save and load: bits come back, on any number of ranks; what cannot be saved is named;
+a save that fails leaves the old file."""
 
 import collections
 import math
@@ -471,7 +472,8 @@ def test_one_rank_cannot_write_its_part(tmp_path):
         import holon
         os.chdir(os.path.dirname(__file__))
         rank, everywhere = holon.env.get_rank(), holon.placement.all("cpu")
-        old, new = ({"x": holon.full((n,), n, placement=everywhere, sbp=holon.sbp.split(0)), "n": n} for n in (10, 100_000))
+        rows = {"placement": everywhere, "sbp": holon.sbp.split(0)}
+        old, new = ({"x": holon.full((n,), n, **rows), "n": n} for n in (10, 100_000))
         holon.save(old, "folder")
         holon.save(old, "file", global_dst_rank=1)
         if rank == 1:
@@ -508,7 +510,8 @@ def test_processes(tmp_path):
             g = x.to_global(everywhere, holon.sbp.broadcast).to_global(grid, [holon.sbp.split(1), holon.sbp.split(0)])
             holon.save({"x": g}, "folder")
             holon.save({"x": g}, "file", global_dst_rank=2)
-        for options in ({}, {"global_src_rank": 1}, {"map_location": "cpu"}, {"map_location": everywhere, "sbp": holon.sbp.split(1)}):
+        everywhere_split = {"map_location": everywhere, "sbp": holon.sbp.split(1)}
+        for options in ({}, {"global_src_rank": 1}, {"map_location": "cpu"}, everywhere_split):
             for name in ("folder", "file"):
                 found = holon.load(name, **options)["x"]
                 found = found.full_value() if found.is_global else found

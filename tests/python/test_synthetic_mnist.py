@@ -32,8 +32,11 @@ def test_the_command(tmp_path):
     assert done.returncode == 0 and f"HOLON_DATA_DIR={tmp_path}/a" in done.stdout, done.stderr
     first = files(tmp_path / "a/mnist")
     assert sorted(first) == [
-        "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz", "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
-    ]  # fmt: skip
+        "t10k-images-idx3-ubyte.gz",
+        "t10k-labels-idx1-ubyte.gz",
+        "train-images-idx3-ubyte.gz",
+        "train-labels-idx1-ubyte.gz",
+    ]
     images = gzip.decompress(first["train-images-idx3-ubyte.gz"])
     assert images[:16] == bytes([0, 0, 8, 3, 0, 0, 0, 50, 0, 0, 0, 28, 0, 0, 0, 28]) and len(images) == 16 + 50 * 784
     (train_images, train_labels), (test_images, _) = load_mnist(25, 20, root=tmp_path / "a/mnist")

@@ -1,4 +1,5 @@
-"""Where NVIDIA's libraries are found: folders of fake ones, as PyPI's packages and toolkits lay them out. No device is needed."""
+"""Where NVIDIA's libraries are found: folders of fake ones, as PyPI's packages and toolkits lay them out.
+No device is needed."""
 
 import os
 import shutil

@@ -21,7 +21,9 @@ def tree(tmp_path):
         "holon/base/CMakeLists.txt": "holon_layer(base error.cpp)\n",
         "holon/base/error.h": "",
         "holon/base/error.cpp": '#include "holon/base/error.h"\n',
-        "holon/array/CMakeLists.txt": "foreach(i x y)\n  list(APPEND s cpu/loop_${i}.cpp)\nendforeach()\nholon_layer(array ${s})\n",
+        "holon/array/CMakeLists.txt": (
+            "foreach(i x y)\n  list(APPEND s cpu/loop_${i}.cpp)\nendforeach()\nholon_layer(array ${s})\n"
+        ),
         "holon/array/array.h": '#include "holon/base/error.h"\n',
         "holon/array/cpu/loop_x.cpp": '#include "holon/array/array.h"\n',
         "holon/ops/CMakeLists.txt": "file(GLOB rooms *.cpp)\nholon_layer(ops ${rooms})\n",

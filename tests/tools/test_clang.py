@@ -1,4 +1,5 @@
-"""The one header for C++ programs is right C++, and not only what GCC forgives: clang++, where one is installed, takes it."""
+"""The one header for C++ programs is right C++, and not only what GCC forgives:
+clang++, where one is installed, takes it."""
 
 import shutil
 import subprocess

@@ -1,7 +1,7 @@
 """Code that runs for an element type and does nothing for others leaves memory as it was.
 
-bfloat16 and float16 are classes, for which std::is_floating_point_v is false: a branch on it that has no else skips them without a
-word. `visit_floating` calls with all four types, and DTypeOf<T>::Compute is the one to compute in.
+bfloat16 and float16 are classes, for which std::is_floating_point_v is false: a branch on it that has no else skips
+them without a word. `visit_floating` calls with all four types, and DTypeOf<T>::Compute is the one to compute in.
 """
 
 import re

@@ -1,11 +1,12 @@
-"""A mutex of the whole process that another thread holds when the process forks would be held for ever in the child: such mutexes are
-ProcessMutex (holon/base/fork.h)."""
+"""A mutex of the whole process that another thread holds when the process forks would be held for ever in the child:
+such mutexes are ProcessMutex (holon/base/fork.h)."""
 
 import re
 
 from harness.ranks import ROOT
 
-# A static object, or one that is made once and never destroyed. CUDA cannot be used in a child, whatever its mutexes do.
+# A static object, or one that is made once and never destroyed.
+# CUDA cannot be used in a child, whatever its mutexes do.
 OF_THE_PROCESS = re.compile(
     r"\bstatic\b[^;(]*\bstd::(recursive_|shared_|timed_)?mutex\b|\bnew std::(recursive_|shared_|timed_)?mutex\b"
 )

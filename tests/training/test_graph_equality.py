@@ -1,5 +1,5 @@
-"""Training by nn.Graph against the same model trained eagerly: losses, parameters and buffers over 20 steps. The large matrix is
-tests/cpp/graph/equality_test.cpp; here are models as users write them in Python."""
+"""Training by nn.Graph against the same model trained eagerly: losses, parameters and buffers over 20 steps. The large
+matrix is tests/cpp/graph/equality_test.cpp; here are models as users write them in Python."""
 
 import numpy as np
 import pytest

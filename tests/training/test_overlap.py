@@ -16,7 +16,8 @@ def train(rank=None):
     flow.manual_seed(3)
     everybody = flow.placement.all("cpu")
     spec = {"placement": everybody, "sbp": flow.sbp.broadcast}
-    model = nn.Sequential(nn.Linear(60, 200), nn.Tanh(), nn.Linear(200, 300), nn.Tanh(), nn.Linear(300, 10)).to_global(**spec)
+    model = nn.Sequential(nn.Linear(60, 200), nn.Tanh(), nn.Linear(200, 300), nn.Tanh(), nn.Linear(300, 10))
+    model = model.to_global(**spec)
     optimizer = flow.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     x = flow.randn(900, 60, placement=everybody, sbp=flow.sbp.split(0))
     y = flow.randn(900, 10, placement=everybody, sbp=flow.sbp.split(0))

@@ -52,7 +52,8 @@ def paragraph(doc):
 
 
 class Made:
-    """While it is open, remembers the objects of this class, or of one that derives from it without an __init__, that are made."""
+    """While it is open, remembers the objects of this class, or of one that derives from it without an __init__,
+    that are made."""
 
     def __init__(self, cls):
         self.cls, self.objects, self.own = cls, [], "__init__" in vars(cls)

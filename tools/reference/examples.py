@@ -72,7 +72,8 @@ def of_docstring(doc):
 
 @dataclass
 class Call:
-    """A call of an op with the arguments that it got. Tensors in it are named by a place: (where, key, index in a list)."""
+    """A call of an op with the arguments that it got.
+    Tensors in it are named by a place: (where, key, index in a list)."""
 
     op: dict
     function: object

@@ -18,7 +18,9 @@ EXAMPLES = {
     "BatchNorm3d": "nn.BatchNorm3d(2)(flow.ones(1, 2, 8, 8, 8)).shape",
     "Bilinear": "nn.Bilinear(3, 4, 5)(flow.ones(2, 3), flow.ones(2, 4)).shape",
     "CELU": "nn.CELU()(flow.tensor([-1.0, 0.0, 2.0]))",
-    "CTCLoss": "nn.CTCLoss()(flow.zeros(4, 1, 3).log_softmax(2), flow.tensor([[1, 2]]), flow.tensor([4]), flow.tensor([2]))",
+    "CTCLoss": (
+        "nn.CTCLoss()(flow.zeros(4, 1, 3).log_softmax(2), flow.tensor([[1, 2]]), flow.tensor([4]), flow.tensor([2]))"
+    ),
     "ChannelShuffle": "nn.ChannelShuffle(2)(flow.ones(1, 4, 3, 3)).shape",
     "CircularPad1d": "nn.CircularPad1d(1)(flow.ones(1, 2, 8)).shape",
     "CircularPad2d": "nn.CircularPad2d(1)(flow.ones(1, 2, 8, 8)).shape",
@@ -77,7 +79,9 @@ EXAMPLES = {
     "LogSigmoid": "nn.LogSigmoid()(flow.tensor([-1.0, 0.0, 2.0]))",
     "LogSoftmax": "nn.LogSoftmax(dim=0)(flow.tensor([-1.0, 0.0, 2.0]))",
     "MSELoss": "nn.MSELoss()(flow.tensor([1.0, 2.0]), flow.tensor([1.5, 0.0]))",
-    "MarginRankingLoss": "nn.MarginRankingLoss()(flow.tensor([1.0, 2.0]), flow.tensor([1.5, 0.0]), flow.tensor([1.0, -1.0]))",
+    "MarginRankingLoss": (
+        "nn.MarginRankingLoss()(flow.tensor([1.0, 2.0]), flow.tensor([1.5, 0.0]), flow.tensor([1.0, -1.0]))"
+    ),
     "MaxPool1d": "nn.MaxPool1d(2)(flow.ones(1, 2, 8)).shape",
     "MaxPool2d": "nn.MaxPool2d(2)(flow.ones(1, 2, 8, 8)).shape",
     "MaxPool3d": "nn.MaxPool3d(2)(flow.ones(1, 2, 8, 8, 8)).shape",
@@ -87,9 +91,13 @@ EXAMPLES = {
     "ModuleDict": 'nn.ModuleDict({"left": nn.Linear(3, 4), "right": nn.Linear(3, 2)})["right"](flow.ones(1, 3)).shape',
     "ModuleList": "[layer(flow.ones(1, 3)).shape for layer in nn.ModuleList([nn.Linear(3, 4), nn.Linear(3, 2)])]",
     "MultiLabelMarginLoss": "nn.MultiLabelMarginLoss()(flow.tensor([[2.0, 0.0, 1.0]]), flow.tensor([[0, -1, -1]]))",
-    "MultiLabelSoftMarginLoss": "nn.MultiLabelSoftMarginLoss()(flow.tensor([[2.0, 0.0, 1.0]]), flow.tensor([[1.0, 0.0, 1.0]]))",
+    "MultiLabelSoftMarginLoss": (
+        "nn.MultiLabelSoftMarginLoss()(flow.tensor([[2.0, 0.0, 1.0]]), flow.tensor([[1.0, 0.0, 1.0]]))"
+    ),
     "MultiMarginLoss": "nn.MultiMarginLoss()(flow.tensor([[2.0, 0.0, 1.0]]), flow.tensor([0]))",
-    "MultiheadAttention": "nn.MultiheadAttention(8, 2)(flow.ones(5, 1, 8), flow.ones(5, 1, 8), flow.ones(5, 1, 8))[0].shape",
+    "MultiheadAttention": (
+        "nn.MultiheadAttention(8, 2)(flow.ones(5, 1, 8), flow.ones(5, 1, 8), flow.ones(5, 1, 8))[0].shape"
+    ),
     "NLLLoss": "nn.NLLLoss()(flow.tensor([[2.0, 0.0, 1.0]]).log_softmax(1), flow.tensor([0]))",
     "PReLU": "nn.PReLU()(flow.tensor([-1.0, 0.0, 2.0]))",
     "PairwiseDistance": "nn.PairwiseDistance()(flow.ones(2, 3), flow.zeros(2, 3))",
@@ -128,12 +136,18 @@ EXAMPLES = {
     "Tanhshrink": "nn.Tanhshrink()(flow.tensor([-1.0, 0.0, 2.0]))",
     "Threshold": "nn.Threshold(0.5, -1.0)(flow.tensor([-1.0, 0.0, 2.0]))",
     "Transformer": "nn.Transformer(8, 2, 1, 1, dim_feedforward=16)(flow.ones(5, 1, 8), flow.ones(4, 1, 8)).shape",
-    "TransformerDecoder": "nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16), 2)(flow.ones(4, 1, 8), flow.ones(5, 1, 8)).shape",
-    "TransformerDecoderLayer": "nn.TransformerDecoderLayer(8, 2, dim_feedforward=16)(flow.ones(4, 1, 8), flow.ones(5, 1, 8)).shape",
+    "TransformerDecoder": (
+        "nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16), 2)(flow.ones(4, 1, 8), flow.ones(5, 1, 8)).shape"
+    ),
+    "TransformerDecoderLayer": (
+        "nn.TransformerDecoderLayer(8, 2, dim_feedforward=16)(flow.ones(4, 1, 8), flow.ones(5, 1, 8)).shape"
+    ),
     "TransformerEncoder": "nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2)(flow.ones(5, 1, 8)).shape",
     "TransformerEncoderLayer": "nn.TransformerEncoderLayer(8, 2, dim_feedforward=16)(flow.ones(5, 1, 8)).shape",
     "TripletMarginLoss": "nn.TripletMarginLoss()(flow.ones(1, 3), flow.zeros(1, 3), flow.full([1, 3], 4.0))",
-    "TripletMarginWithDistanceLoss": "nn.TripletMarginWithDistanceLoss()(flow.ones(1, 3), flow.zeros(1, 3), flow.full([1, 3], 4.0))",
+    "TripletMarginWithDistanceLoss": (
+        "nn.TripletMarginWithDistanceLoss()(flow.ones(1, 3), flow.zeros(1, 3), flow.full([1, 3], 4.0))"
+    ),
     "Unflatten": "nn.Unflatten(1, (3, 4))(flow.ones(2, 12)).shape",
     "Unfold": "nn.Unfold(2)(flow.ones(1, 2, 4, 4)).shape",
     "Upsample": "nn.Upsample(scale_factor=2)(flow.ones(1, 2, 3, 3)).shape",

@@ -1,4 +1,5 @@
-"""What an op can do, found out by running its example again: with other dtypes, for gradients, and laid out over ranks."""
+"""What an op can do, found out by running its example again:
+with other dtypes, for gradients, and laid out over ranks."""
 
 import itertools
 
@@ -51,13 +52,17 @@ def dtypes(call):
             return []
         return [(["dtype"], [n for n, d in named.items() if works(lambda: call.run(dtype=d))])]  # noqa: B023
     return [
-        (argument_names(call, group), [n for n, d in named.items() if works(lambda: call.run(cast(group, d)))])  # noqa: B023
+        (
+            argument_names(call, group),
+            [n for n, d in named.items() if works(lambda: call.run(cast(group, d)))],  # noqa: B023
+        )
         for group in groups(call)
     ]
 
 
 def devices(call):
-    """Names of the devices on which the example runs. cuda is there if it is simulated (HOLON_SIMULATE=cuda) or real."""
+    """Names of the devices on which the example runs.
+    cuda is there if it is simulated (HOLON_SIMULATE=cuda) or real."""
     found = []
     for name in ("cpu", "cuda"):
         try:
@@ -94,7 +99,9 @@ def gradients(call):
             if dx is None:
                 continue
             once.append(place)
-            if dx.requires_grad and works(lambda: _C.grad([dx], [leaf, *dy], [holon.ones_like(dx)], allow_unused=True)):  # noqa: B023
+            if dx.requires_grad and works(
+                lambda: _C.grad([dx], [leaf, *dy], [holon.ones_like(dx)], allow_unused=True)  # noqa: B023
+            ):
                 twice.append(place)
     return argument_names(call, once), argument_names(call, twice)
 

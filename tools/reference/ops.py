@@ -183,16 +183,16 @@ def pages(note, problems):
             works = dtype_words(first.dtypes[0][1]) if first.dtypes else ""
             forms = f" ({len(names[name])} forms)" if len(names[name]) > 1 else ""
             grad = "twice" if first.gradients[1] else "yes" if first.gradients[0] else ""
-            index.append(
-                f"| [{name}](ops/{room}.md#{name}){forms} | {cell(first_sentence(first.op['doc']))} | {grad} | {works} |"
-            )
+            doc = cell(first_sentence(first.op["doc"]))
+            index.append(f"| [{name}](ops/{room}.md#{name}){forms} | {doc} | {grad} | {works} |")
         index.append("")
         made[f"ops/{room}.md"] = "\n".join(page)
     head = [
         "# Ops",
         "",
         note,
-        f"{len(names)} ops. Each is a function of `holon` and, if its first argument is a tensor, a method of `Tensor`.",
+        f"{len(names)} ops. Each is a function of `holon` and, if its first argument is a tensor, "
+        "a method of `Tensor`.",
         "",
         HOW_TO_READ,
         "",
@@ -201,12 +201,12 @@ def pages(note, problems):
     return made, len(names)
 
 
-HOW_TO_READ = """On the pages of the rooms, examples ran when the page was made, after `import holon as flow`; so did what stands below them, with the
-example's arguments:
+HOW_TO_READ = """On the pages of the rooms, examples ran when the page was made, after `import holon as flow`;
+so did what stands below them, with the example's arguments:
 
 - *dtypes* that the arguments took; those that are named together were of one dtype.
 - *gradient*: of which arguments, and whether that gradient has a gradient itself.
-- *sbp*: the signatures for one axis of ranks: the layouts of the tensors, in order, and of the results. S(0) is split along axis 0, B
-  broadcast, P partial sum. An input that fits none is boxed, by itself, to the one that moves least. A *rule* names the axes by
-  factors: an axis whose factor stands in the result may be split in all operands that carry it; one that stands in the operands alone is
-  contracted and leaves a partial sum."""
+- *sbp*: the signatures for one axis of ranks: the layouts of the tensors, in order, and of the results. S(0) is split
+  along axis 0, B broadcast, P partial sum. An input that fits none is boxed, by itself, to the one that moves least. A
+  *rule* names the axes by factors: an axis whose factor stands in the result may be split in all operands that carry
+  it; one that stands in the operands alone is contracted and leaves a partial sum."""

@@ -1,6 +1,7 @@
-// Convolutions on devices: by a library where there is one (dnn.h), else as products of matrices of windows. The matrix has a row for each
-// place of the output and a column for each element of its window, in the layout that lets neighbouring threads touch neighbours both
-// in the activations and in it: planar, [c, window, n, place], or with channels last, [n, place, group, window, c / groups].
+// Convolutions on devices: by a library where there is one (dnn.h), else as products of matrices of windows. The matrix
+// has a row for each place of the output and a column for each element of its window, in the layout that lets
+// neighbouring threads touch neighbours both in the activations and in it: planar, [c, window, n, place], or with
+// channels last, [n, place, group, window, c / groups].
 #include "holon/kernels/cpu/conv.h"
 
 #include "holon/kernels/cpu/copy.h"
@@ -33,7 +34,8 @@ struct Geometry {
 };
 
 // Where a window's element lies in the activations; false: in the padding.
-__device__ __forceinline__ bool place_in(const Geometry& g, int64_t n, int64_t c, const int64_t (&tap)[3], const int64_t (&out)[3], int64_t* at) {
+__device__ __forceinline__ bool place_in(const Geometry& g, int64_t n, int64_t c, const int64_t (&tap)[3],
+                                         const int64_t (&out)[3], int64_t* at) {
   int64_t offset = n * g.at[0] + c * g.at[1];
   bool inside = true;
 #pragma unroll
@@ -107,12 +109,13 @@ __global__ void add_windows(const C* cols, T* x, Geometry g, Columns s, int64_t 
         for (int64_t tw = 0; tw < g.kernel[2]; ++tw) {
           int64_t ow = p[2] + g.padding[2] - tw * g.dilation[2];
           if (ow < 0 || ow % g.stride[2] != 0 || (ow /= g.stride[2]) >= g.out[2]) continue;
-          sum += static_cast<Compute<T>>(
-              widen(from[((od * g.out[1] + oh) * g.out[2] + ow) * s.place + ((td * g.kernel[1] + th) * g.kernel[2] + tw) * s.tap]));
+          sum += static_cast<Compute<T>>(widen(from[((od * g.out[1] + oh) * g.out[2] + ow) * s.place +
+                                                    ((td * g.kernel[1] + th) * g.kernel[2] + tw) * s.tap]));
         }
       }
     }
-    x[n * g.at[0] + (group * g.c_axis.size + c) * g.at[1] + p[0] * g.at[2] + p[1] * g.at[3] + p[2] * g.at[4]] = narrow<T>(sum);
+    x[n * g.at[0] + (group * g.c_axis.size + c) * g.at[1] + p[0] * g.at[2] + p[1] * g.at[3] + p[2] * g.at[4]] =
+        narrow<T>(sum);
   }
 }
 
@@ -225,15 +228,16 @@ void run_last(Geometry g, const std::byte* x, std::byte* cols, int64_t item) {
   for (int i = 0; i < 5; ++i)
     if (i != 1) g.at[i] /= times;
   const int64_t count = g.images * g.places * g.c * g.taps;
-  launch(windows_last<T>, blocks_for(count, kThreads), kThreads, 0, reinterpret_cast<const T*>(x), reinterpret_cast<T*>(cols), g, count,
-         count < kSmall);
+  launch(windows_last<T>, blocks_for(count, kThreads), kThreads, 0, reinterpret_cast<const T*>(x),
+         reinterpret_cast<T*>(cols), g, count, count < kSmall);
 }
 
 template <class T>
 void run_planar(const Geometry& g, const std::byte* x, std::byte* cols) {
   const int64_t row = g.images * g.places, rows = g.c * g.taps;
   const dim3 grid(blocks_for(row, kThreads), static_cast<unsigned>(std::min<int64_t>(rows, 65535)));
-  launch(windows_planar<T>, grid, kThreads, 0, reinterpret_cast<const T*>(x), reinterpret_cast<T*>(cols), g, row, row < kSmall);
+  launch(windows_planar<T>, grid, kThreads, 0, reinterpret_cast<const T*>(x), reinterpret_cast<T*>(cols), g, row,
+         row < kSmall);
 }
 
 struct alignas(16) Sixteen {
@@ -249,7 +253,8 @@ void gather(Geometry g, const Array& x, bool last, const Array& cols) {
     int64_t width = 16;
     auto divides = [&](int64_t bytes) { return bytes % width == 0; };
     while (width > item) {
-      bool fits = g.at[1] == 1 && divides(g.c / g.groups * item) && divides(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.bytes())));
+      bool fits = g.at[1] == 1 && divides(g.c / g.groups * item) &&
+          divides(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.bytes())));
       for (int i = 0; i < 5; ++i) fits &= i == 1 || divides(g.at[i] * item);
       if (fits) break;
       width /= 2;
@@ -274,8 +279,8 @@ void scatter(Geometry g, const Array& cols, bool last, Array& dx) {
   const Columns s = strides_of(g, last);
   const int64_t count = dx.numel();
   auto run = [&]<class C, class T>(TypeTag<C>, TypeTag<T>) {
-    launch(last ? add_windows<C, T, true> : add_windows<C, T, false>, blocks_for(count, kThreads), kThreads, 0, cols.data<C>(), dx.data<T>(), g, s,
-           count, count < kSmall);
+    launch(last ? add_windows<C, T, true> : add_windows<C, T, false>, blocks_for(count, kThreads), kThreads, 0,
+           cols.data<C>(), dx.data<T>(), g, s, count, count < kSmall);
   };
   switch (dx.dtype) {
     case DType::kFloat16: return run(TypeTag<float>{}, TypeTag<Float16>{});
@@ -372,7 +377,8 @@ void backward_weights(const Array& dy, const Array& x, const Conv2d& conv, Array
   const Dims shape{g.groups, outs, inner};
   // In place where the elements' order is the weight's and no sum is rounded on the way.
   const bool in_place = dw.is_contiguous() && (!last || g.taps == 1) && (step >= images || !is_half(dw.dtype));
-  Array sum = in_place ? dw.view(shape, contiguous_strides(shape)) : Array::empty(shape, is_half(dw.dtype) ? DType::kFloat32 : dw.dtype, dw.device);
+  Array sum = in_place ? dw.view(shape, contiguous_strides(shape))
+                       : Array::empty(shape, is_half(dw.dtype) ? DType::kFloat32 : dw.dtype, dw.device);
   Array windows;
   if (Array seen; pointwise(g, conv) && by_place(x, conv.groups, &seen) && by_row(seen, &windows)) {
     multiply(transposed(rows), windows, sum, o);
@@ -382,7 +388,8 @@ void backward_weights(const Array& dy, const Array& x, const Conv2d& conv, Array
       const Array cols = matrix_of(g, last, x.dtype, x.device);
       gather(g, images_of(x, i, g.images), last, cols);
       by_row(cols, &windows);
-      const Array part = rows.view({rows.shape[0], g.images * g.places, rows.shape[2]}, rows.strides, i * g.places * rows.strides[1]);
+      const Array part =
+          rows.view({rows.shape[0], g.images * g.places, rows.shape[2]}, rows.strides, i * g.places * rows.strides[1]);
       o.beta = i > 0;
       multiply(transposed(part), windows, sum, o);
     }

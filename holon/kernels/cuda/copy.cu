@@ -66,7 +66,8 @@ unsigned blocks_of(const Layout<kArrays>& l) {
   return std::max(blocks_for(l.packs, tile), blocks_for(l.count - l.rest, tile));
 }
 
-// Where src's neighbours are not dst's: squares of both go through shared memory, so that reads and writes are of neighbours.
+// Where src's neighbours are not dst's: squares of both go through shared memory, so that reads and writes are of
+// neighbours.
 struct Transposition {
   static constexpr int kTile = 32;
   int64_t rows = 0, columns = 0;             // along dst's neighbours and along src's
@@ -81,7 +82,8 @@ struct Transposition {
       if (index.stride[a][1] == 1) row = a;
       if (index.stride[a][0] == 1) column = a;
     }
-    if (row < 0 || column < 0 || row == column || index.size[row] < kTile / 4 || index.size[column] < kTile / 4) return false;
+    if (row < 0 || column < 0 || row == column || index.size[row] < kTile / 4 || index.size[column] < kTile / 4)
+      return false;
     t->rows = index.size[row], t->columns = index.size[column];
     t->src_step = index.stride[row][0], t->dst_step = index.stride[column][1];
     t->row_tiles = (t->rows + kTile - 1) / kTile, t->column_tiles = (t->columns + kTile - 1) / kTile;
@@ -106,10 +108,12 @@ __global__ void copy_transposed(const T* src, T* dst, Transposition t, int64_t t
     const int64_t column = i % t.column_tiles * kTile, rest = i / t.column_tiles, row = rest % t.row_tiles * kTile;
     const auto at = t.outer.at(rest / t.row_tiles);
     for (int k = y; k < kTile; k += kRows)
-      if (row + k < t.rows && column + x < t.columns) tile[k * (kTile + 1) + x] = src[at.v[0] + (row + k) * t.src_step + column + x];
+      if (row + k < t.rows && column + x < t.columns)
+        tile[k * (kTile + 1) + x] = src[at.v[0] + (row + k) * t.src_step + column + x];
     __syncthreads();
     for (int k = y; k < kTile; k += kRows)
-      if (row + x < t.rows && column + k < t.columns) dst[at.v[1] + (column + k) * t.dst_step + row + x] = tile[x * (kTile + 1) + k];
+      if (row + x < t.rows && column + k < t.columns)
+        dst[at.v[1] + (column + k) * t.dst_step + row + x] = tile[x * (kTile + 1) + k];
     __syncthreads();
   }
 }
@@ -125,7 +129,8 @@ void run_copy(const Array& src, Array& dst) {
 template <class T>
 void run_move(const Array& src, Array& dst) {
   if (Transposition t; Transposition::make(Strided<2>(dst.shape, {src.strides, dst.strides}), &t))
-    return launch(copy_transposed<T>, blocks_for(t.tiles(), 1), kThreads, 0, src.data<T>(), dst.data<T>(), t, t.tiles());
+    return launch(copy_transposed<T>, blocks_for(t.tiles(), 1), kThreads, 0, src.data<T>(), dst.data<T>(), t,
+                  t.tiles());
   run_copy<T, T>(src, dst);
 }
 

@@ -14,7 +14,8 @@ struct Sizes {
   int64_t m, n, k, ars, acs, brs, bcs, crs, ccs;
 };
 
-// A tile of 32 x 32 for each block of 32 x 8 threads, at blockIdx.x; the batch is strided over by blockIdx.y. bools: "and" and "or".
+// A tile of 32 x 32 for each block of 32 x 8 threads, at blockIdx.x; the batch is strided over by blockIdx.y.
+// bools: "and" and "or".
 template <class In, class Out>
 __global__ void __launch_bounds__(kTile* kRows)
     tiles(const In* a, const In* b, Out* c, Sizes s, Strided<3> batch, Compute<Out> alpha, Compute<Out> beta) {
@@ -32,9 +33,11 @@ __global__ void __launch_bounds__(kTile* kRows)
 #pragma unroll
       for (int r = 0; r < kEach; ++r) {
         const int row = ty + r * kRows;
-        left[row * (kTile + 1) + tx] =
-            i0 + row < s.m && p0 + tx < s.k ? static_cast<C>(widen(a[at.v[0] + (i0 + row) * s.ars + (p0 + tx) * s.acs])) : C(0);
-        right[row * (kTile + 1) + tx] = p0 + row < s.k && j < s.n ? static_cast<C>(widen(b[at.v[1] + (p0 + row) * s.brs + j * s.bcs])) : C(0);
+        left[row * (kTile + 1) + tx] = i0 + row < s.m && p0 + tx < s.k
+            ? static_cast<C>(widen(a[at.v[0] + (i0 + row) * s.ars + (p0 + tx) * s.acs]))
+            : C(0);
+        right[row * (kTile + 1) + tx] =
+            p0 + row < s.k && j < s.n ? static_cast<C>(widen(b[at.v[1] + (p0 + row) * s.brs + j * s.bcs])) : C(0);
       }
       __syncthreads();
       for (int p = 0; p < kTile; ++p) {
@@ -71,8 +74,10 @@ void run(const MatmulPlan& plan, const Array& a, const Array& b, Array& out, dou
   const Strided<3> batch(plan.shape, {plan.a, plan.b, plan.c});
   const int64_t blocks = (plan.m + kTile - 1) / kTile * ((plan.n + kTile - 1) / kTile);
   HOLON_CHECK(blocks < int64_t{1} << 31, "a product of {} by {} elements", plan.m, plan.n);
-  launch(tiles<In, Out>, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min<int64_t>(batch.count, 65535))), dim3(kTile, kRows), 0,
-         a.data<In>(), b.data<In>(), out.data<Out>(), sizes, batch, static_cast<Compute<Out>>(alpha), static_cast<Compute<Out>>(beta));
+  launch(tiles<In, Out>,
+         dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min<int64_t>(batch.count, 65535))),
+         dim3(kTile, kRows), 0, a.data<In>(), b.data<In>(), out.data<Out>(), sizes, batch,
+         static_cast<Compute<Out>>(alpha), static_cast<Compute<Out>>(beta));
 }
 
 template <class T>
@@ -81,7 +86,8 @@ struct GeluAndSlope {
   __device__ __forceinline__ void operator()(T& y, T& slope) const {
     using C = Compute<T>;
     C bend;
-    const C value = by_tanh ? HOLON_ISA::f::gelu_tanh_and_slope(widen(y), &bend) : HOLON_ISA::f::gelu_and_slope(widen(y), &bend);
+    const C value =
+        by_tanh ? HOLON_ISA::f::gelu_tanh_and_slope(widen(y), &bend) : HOLON_ISA::f::gelu_and_slope(widen(y), &bend);
     y = narrow<T>(value);
     slope = narrow<T>(bend);
   }
@@ -118,10 +124,11 @@ void run_gelu(Array& y, Array& slope, bool by_tanh) {
   const Strided<2> index(y.shape, {y.strides, slope.strides});
   if (index.contiguous() && aligned(y) && aligned(slope)) {
     constexpr int n = kPack<T>;
-    launch(gelu_packs<T, n>, blocks_for(index.count, int64_t{kThreads} * n), kThreads, 0, y.data<T>(), slope.data<T>(), index.count / n, index.count,
-           GeluAndSlope<T>{by_tanh});
+    launch(gelu_packs<T, n>, blocks_for(index.count, int64_t{kThreads} * n), kThreads, 0, y.data<T>(), slope.data<T>(),
+           index.count / n, index.count, GeluAndSlope<T>{by_tanh});
   } else {
-    launch(gelu_strided<T>, blocks_for(index.count, kThreads), kThreads, 0, y.data<T>(), slope.data<T>(), index, GeluAndSlope<T>{by_tanh});
+    launch(gelu_strided<T>, blocks_for(index.count, kThreads), kThreads, 0, y.data<T>(), slope.data<T>(), index,
+           GeluAndSlope<T>{by_tanh});
   }
 }
 

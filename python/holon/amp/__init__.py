@@ -1,5 +1,5 @@
-"""Mixed precision: `autocast` runs products in bfloat16 (or float16) and sums in float32; `GradScaler` keeps the small gradients
-of float16 from becoming 0."""
+"""Mixed precision: `autocast` runs products in bfloat16 (or float16) and sums in float32;
+`GradScaler` keeps the small gradients of float16 from becoming 0."""
 
 from .autocast_mode import (
     autocast,

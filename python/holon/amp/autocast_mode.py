@@ -6,7 +6,8 @@ from .. import _C
 
 
 class autocast:
-    """For a `with` block, or as a decorator: products run in `dtype`, losses and sums in float32; what was before comes back after.
+    """For a `with` block, or as a decorator: products run in `dtype`, losses and sums in float32;
+    what was before comes back after.
 
     Gradients arrive at float32 parameters in float32. cache_enabled: a parameter is cast once, not at each use.
     """
@@ -63,7 +64,8 @@ def clear_autocast_cache():
 
 
 def custom_fwd(fwd=None, *, device_type="cpu", cast_inputs=None):
-    """Decorates the forward of an autograd.Function: with cast_inputs its tensors are cast to that dtype and autocast is off."""
+    """Decorates the forward of an autograd.Function:
+    with cast_inputs its tensors are cast to that dtype and autocast is off."""
     if fwd is None:
         return lambda f: custom_fwd(f, device_type=device_type, cast_inputs=cast_inputs)
 

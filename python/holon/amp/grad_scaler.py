@@ -7,10 +7,11 @@ from .. import _C
 
 
 class GradScaler:
-    """Multiplies a loss by a scale that follows what the gradients bear: `scale(loss).backward()`, `step(optimizer)`, `update()`.
+    """Multiplies a loss by a scale that follows what the gradients bear:
+    `scale(loss).backward()`, `step(optimizer)`, `update()`.
 
-    After gradients that are not finite the step is left out and the scale falls by backoff_factor; after growth_interval good
-    steps in a row it grows by growth_factor. For global gradients all ranks decide alike.
+    After gradients that are not finite the step is left out and the scale falls by backoff_factor; after
+    growth_interval good steps in a row it grows by growth_factor. For global gradients all ranks decide alike.
     """
 
     def __init__(
@@ -37,7 +38,8 @@ class GradScaler:
             backoff_factor,
             growth_interval,
         )
-        # Optimizers whose gradients were looked at since the last update: whether they are finite, and whether step() was called.
+        # Optimizers whose gradients were looked at since the last update:
+        # whether they are finite, and whether step() was called.
         self._seen = weakref.WeakKeyDictionary()
 
     def scale(self, outputs):
@@ -51,7 +53,8 @@ class GradScaler:
         raise TypeError(f"GradScaler.scale takes a tensor or a list of them, not {type(outputs).__name__}.")
 
     def unscale_(self, optimizer):
-        """Divides the gradients of the optimizer's parameters by the scale, once before each step; collective for global ones."""
+        """Divides the gradients of the optimizer's parameters by the scale, once before each step;
+        collective for global ones."""
         if not self._enabled:
             return
         if optimizer in self._seen:

@@ -8,7 +8,8 @@ __all__ = ["matmul"]
 class _Matmul:
     @property
     def allow_tf32(self):
-        """Whether float32 products may round their factors to TF32 (10 bits of mantissa); at first what HOLON_TF32 says."""
+        """Whether float32 products may round their factors to TF32 (10 bits of mantissa);
+        at first what HOLON_TF32 says."""
         return _C.tf32_products()
 
     @allow_tf32.setter

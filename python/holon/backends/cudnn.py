@@ -1,5 +1,6 @@
-"""cuDNN's settings. allow_tf32 says whether float32 convolutions may round their factors to TF32 (10 bits of mantissa); at first what
-HOLON_TF32 says. The others are accepted and have no effect: convolutions and norms choose their kernels by themselves."""
+"""cuDNN's settings. allow_tf32 says whether float32 convolutions may round their factors to TF32 (10 bits of mantissa);
+at first what HOLON_TF32 says. The others are accepted and have no effect: convolutions and norms choose their kernels
+by themselves."""
 
 import sys
 import types

@@ -60,7 +60,8 @@ __all__ = [
 
 
 def read_idx(path):
-    """Returns the values of an IDX file (the format of MNIST) as a local tensor; a file compressed by gzip is unpacked."""
+    """Returns the values of an IDX file (the format of MNIST) as a local tensor;
+    a file compressed by gzip is unpacked."""
     return _C.read_idx(os.fspath(path))
 
 
@@ -72,10 +73,11 @@ class IdxDataset(TensorDataset):
 
 
 class ByteDataset(Dataset):
-    """Windows of `length` bytes of text, as int64, from the files taken as one: sample i begins at i * stride (length, if None).
+    """Windows of `length` bytes of text, as int64, from the files taken as one:
+    sample i begins at i * stride (length, if None).
 
-    The files are mapped into memory, so that they may be larger than it. With targets a sample is a pair, the second being the
-    window one byte later.
+    The files are mapped into memory, so that they may be larger than it.
+    With targets a sample is a pair, the second being the window one byte later.
     """
 
     def __init__(self, paths, length, stride=None, targets=False):
@@ -106,7 +108,7 @@ class ByteDataset(Dataset):
 def __getattr__(name):
     if name.lower().startswith(("ofrecord", "onerec", "coco", "image_")):
         raise AttributeError(
-            f"data has no '{name}': files are not read inside of job functions. Read them into arrays, for example by a DataLoader, "
-            "and call the job function with those."
+            f"data has no '{name}': files are not read inside of job functions. "
+            "Read them into arrays, for example by a DataLoader, and call the job function with those."
         )
     raise AttributeError(f"data has no '{name}'. It has {', '.join(__all__)}.")

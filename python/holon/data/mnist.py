@@ -26,12 +26,14 @@ def load_mnist(
 ):
     """Returns MNIST cut in batches: (train_images, train_labels), (test_images, test_labels), as arrays of NumPy.
 
-    Images are float32 [batches, batch_size, 1, 28, 28] ("NHWC": [batches, batch_size, 28, 28, 1]) from 0 to 1, labels int32
-    [batches, batch_size], in the order of the files: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-    t10k-labels-idx1-ubyte, plain or with .gz, in root, else in out_dir or $HOLON_DATA_DIR/mnist. Nothing is downloaded: url and
-    hash_check are ignored. `python -m holon.data.synthetic_mnist DIR` draws such files.
+    Images are float32 [batches, batch_size, 1, 28, 28] ("NHWC": [batches, batch_size, 28, 28, 1]) from 0 to 1, labels
+    int32 [batches, batch_size], in the order of the files: train-images-idx3-ubyte, train-labels-idx1-ubyte,
+    t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or with .gz, in root, else in out_dir or
+    $HOLON_DATA_DIR/mnist. Nothing is downloaded: url and hash_check are ignored.
+    `python -m holon.data.synthetic_mnist DIR` draws such files.
 
-    Errors: a part whose samples are no multiple of its batch size (ValueError); files that are not there or damaged (RuntimeError).
+    Errors: a part whose samples are no multiple of its batch size (ValueError);
+    files that are not there or damaged (RuntimeError).
     """
     if data_format not in ("NCHW", "NHWC"):
         raise ValueError(f'load_mnist: data_format is {data_format!r}. Give "NCHW" or "NHWC".')
@@ -58,8 +60,8 @@ def load_mnist(
 
 
 class MNIST(Dataset):
-    """The 60,000 samples of MNIST to train with, or the 10,000 to test with: pairs of an image, float32 [1, 28, 28] from 0 to 1, and its
-    digit.
+    """The 60,000 samples of MNIST to train with, or the 10,000 to test with:
+    pairs of an image, float32 [1, 28, 28] from 0 to 1, and its digit.
 
     The files are those of load_mnist(), in root, else in $HOLON_DATA_DIR/mnist.
     """

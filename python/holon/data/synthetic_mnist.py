@@ -1,4 +1,5 @@
-"""Draws digits in the manner of MNIST, as the four files that load_mnist() reads: python -m holon.data.synthetic_mnist DIR"""
+"""Draws digits in the manner of MNIST, as the four files that load_mnist() reads:
+python -m holon.data.synthetic_mnist DIR"""
 
 import argparse
 import os
@@ -8,7 +9,8 @@ from .. import _C
 
 
 def draw(n, seed=0, stream=0):
-    """Returns n drawn digits, uint8 [n, 28, 28], and which they are, uint8 [n]. Sample i depends on seed, stream and i alone."""
+    """Returns n drawn digits, uint8 [n, 28, 28], and which they are, uint8 [n].
+    Sample i depends on seed, stream and i alone."""
     return _C.draw_digits(n, seed, stream)
 
 

@@ -6,7 +6,8 @@ import sys
 
 
 def find_launcher():
-    """Return the path of holon-launch: HOLON_LAUNCH, beside the package, in PATH, or in a build folder of the sources."""
+    """Return the path of holon-launch: HOLON_LAUNCH, beside the package, in PATH,
+    or in a build folder of the sources."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     source = os.path.dirname(os.path.dirname(package))
     places = [

@@ -1,11 +1,12 @@
-"""The older interface: job functions in the consistent or the mirrored view. `import holon` finds its names here when they are first used."""
+"""The older interface: job functions in the consistent or the mirrored view.
+`import holon` finds its names here when they are first used."""
 
 from importlib import import_module
 
 # Modules that are names of holon's: flow.scope.placement(...).
 MODULES = (
-    "advanced", "checkpoint", "config", "distribute", "image", "layers", "losses", "math", "optimizer", "regularizers", "scope", "summary",
-    "train",
+    "advanced", "checkpoint", "config", "distribute", "image", "layers", "losses", "math", "optimizer", "regularizers",
+    "scope", "summary", "train",
 )  # fmt: skip
 # The module of each of the other names.
 NAMES = {
@@ -43,17 +44,19 @@ NAMES = {
 # Ops and initializers whose names holon does not have.
 NAMES |= dict.fromkeys(
     (
-        "clip_by_scalar", "clip_by_value", "constant", "constant_like", "constant_pad2d", "constant_scalar", "dim_gather", "dynamic_reshape",
-        "elem_cnt", "expand_dims", "identity", "identity_n", "range", "reflection_pad2d", "replication_pad2d", "reshape_like", "reverse",
-        "slice_update", "slice_v2", "sync_dynamic_resize", "tensor_scatter_nd_add", "zero_pad_2d",
+        "clip_by_scalar", "clip_by_value", "constant", "constant_like", "constant_pad2d", "constant_scalar",
+        "dim_gather", "dynamic_reshape", "elem_cnt", "expand_dims", "identity", "identity_n", "range",
+        "reflection_pad2d", "replication_pad2d", "reshape_like", "reverse", "slice_update", "slice_v2",
+        "sync_dynamic_resize", "tensor_scatter_nd_add", "zero_pad_2d",
     ),
     "arrays",
 )  # fmt: skip
 NAMES |= dict.fromkeys(
     (
-        "constant_initializer", "glorot_normal_initializer", "glorot_uniform_initializer", "kaiming_initializer", "ones_initializer",
-        "random_normal_initializer", "random_uniform_initializer", "truncated_normal", "truncated_normal_initializer",
-        "variance_scaling_initializer", "xavier_normal_initializer", "xavier_uniform_initializer", "zeros_initializer",
+        "constant_initializer", "glorot_normal_initializer", "glorot_uniform_initializer", "kaiming_initializer",
+        "ones_initializer", "random_normal_initializer", "random_uniform_initializer", "truncated_normal",
+        "truncated_normal_initializer", "variance_scaling_initializer", "xavier_normal_initializer",
+        "xavier_uniform_initializer", "zeros_initializer",
     ),
     "initializers",
 )  # fmt: skip

@@ -1,5 +1,5 @@
-"""The older API's functions of shapes, positions and values (flow.reshape, flow.concat, ...), where their parameters differ from
-those of holon's ops of the same names."""
+"""The older API's functions of shapes, positions and values (flow.reshape, flow.concat, ...), where their parameters
+differ from those of holon's ops of the same names."""
 
 import builtins
 
@@ -120,7 +120,8 @@ def pad(x, paddings, constant_value=0):
         or any(len(p) != 2 or min(p) < 0 for p in paddings)
     ):
         raise ValueError(
-            f"pad: paddings is {paddings}; it must have two counts of at least 0 for each of the {x.ndim} axes of {list(x.shape)}."
+            f"pad: paddings is {paddings}; it must have two counts of at least 0 for each of the {x.ndim} axes of "
+            f"{list(x.shape)}."
         )
     sides = [int(side) for pair in reversed(paddings) for side in pair]
     return _ops["pad"](x, sides, "constant", constant_value)
@@ -158,7 +159,8 @@ def _steps(x, begin, size):
     begin, size = list(begin), list(size)
     if len(begin) != x.ndim or len(size) != x.ndim:
         raise ValueError(
-            f"slice: begin {begin} and size {size} must have one number for each of the {x.ndim} axes of {list(x.shape)}."
+            f"slice: begin {begin} and size {size} must have one number for each of the {x.ndim} axes of "
+            f"{list(x.shape)}."
         )
     for axis, (first, count) in enumerate(zip(begin, size)):
         n = x.shape[axis]
@@ -217,8 +219,8 @@ def slice_update(x, update, slice_tup_list):
 
 @op(overrides="gather")
 def gather(params, indices, validate_indices=None, axis=None, batch_dims=0):
-    """The slices of params along axis that indices name, in the shape of indices. batch_dims: as many first axes of params and
-    indices go together."""
+    """The slices of params along axis that indices name, in the shape of indices.
+    batch_dims: as many first axes of params and indices go together."""
     batch = int(batch_dims)
     if not 0 <= batch <= indices.ndim:
         raise ValueError(f"gather: batch_dims is {batch_dims}; indices {list(indices.shape)} have {indices.ndim} axes.")
@@ -233,7 +235,8 @@ def gather(params, indices, validate_indices=None, axis=None, batch_dims=0):
         return found.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :])
     if list(params.shape[:batch]) != list(indices.shape[:batch]):
         raise ValueError(
-            f"gather: the first {batch} axes of params {list(params.shape)} and indices {list(indices.shape)} must be equal."
+            f"gather: the first {batch} axes of params {list(params.shape)} and indices {list(indices.shape)} must be "
+            "equal."
         )
     # One index for each slice along axis: the axes between and behind are walked by broadcasting.
     between, behind = list(params.shape[batch:axis]), list(params.shape[axis + 1 :])
@@ -287,8 +290,8 @@ def where(condition, x=None, y=None):
 def argwhere(condition, dtype=None):
     """Not supported: how many positions there are is known only when the job runs."""
     raise NotImplementedError(
-        "argwhere: how many positions there are is known only when the job runs, and blobs have shapes that are known before. Use where(condition, "
-        "x, y) or masked_fill, or return the condition and call numpy.argwhere."
+        "argwhere: how many positions there are is known only when the job runs, and blobs have shapes that are known "
+        "before. Use where(condition, x, y) or masked_fill, or return the condition and call numpy.argwhere."
     )
 
 
@@ -332,7 +335,8 @@ def _sorting(input, axis, direction, what):
 
 @op(overrides="one_hot")
 def one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None):
-    """on_value at the class that indices name, off_value at the others of depth, along a new axis; as dtype, or int32."""
+    """on_value at the class that indices name, off_value at the others of depth, along a new axis;
+    as dtype, or int32."""
     dtype = dtype or (_C.float32 if isinstance(on_value, float) or isinstance(off_value, float) else _C.int32)
     axis = one_axis(axis, indices.ndim + 1, "one_hot")
     flags = _ops["one_hot"](indices.to(_C.int64), int(depth)).to(dtype)
@@ -385,7 +389,8 @@ computes(lambda value, dtype=None: constant.fn(value, dtype, [1]))(constant_scal
 
 @op
 def range(start, limit=None, delta=1, dtype=None):
-    """start, start + delta, ... up to limit; from 0 on if there is no limit. As dtype, or int64 for ints and float32 for floats."""
+    """start, start + delta, ... up to limit; from 0 on if there is no limit.
+    As dtype, or int64 for ints and float32 for floats."""
     if limit is None:
         start, limit = 0, start
     if not isinstance(delta, (int, float)) or delta == 0:
@@ -441,7 +446,8 @@ def smooth_l1_loss(prediction, label, beta=1.0):
 def sync_dynamic_resize(inputs, size, name=None):
     """Not supported: every blob's shape is known before the job runs."""
     raise NotImplementedError(
-        "sync_dynamic_resize: blobs whose size is known only when the job runs are not supported. Take a slice of a fixed size."
+        "sync_dynamic_resize: blobs whose size is known only when the job runs are not supported. "
+        "Take a slice of a fixed size."
     )
 
 

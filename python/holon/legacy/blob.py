@@ -1,10 +1,12 @@
-"""Blob: what an op returns while a job function's body runs. It has a shape and a dtype; values come when the job is called."""
+"""Blob: what an op returns while a job function's body runs.
+It has a shape and a dtype; values come when the job is called."""
 
 from .. import _C
 
 
 class Rows(int):
-    """A blob's size along its first axis in the mirrored view, where devices may have less: an op that gets it gets the device's own."""
+    """A blob's size along its first axis in the mirrored view, where devices may have less:
+    an op that gets it gets the device's own."""
 
     def __new__(cls, blob):
         self = super().__new__(cls, blob._shape[0])
@@ -88,7 +90,8 @@ class Blob:
 
     def numpy(self, *_):
         raise RuntimeError(
-            f"numpy() of {self!r}: a blob has no values inside of a job function. Return it from the job, or use watch(blob, handler)."
+            f"numpy() of {self!r}: a blob has no values inside of a job function. "
+            "Return it from the job, or use watch(blob, handler)."
         )
 
     tolist = item = __array__ = numpy

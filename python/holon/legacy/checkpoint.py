@@ -48,7 +48,8 @@ class StoredVariable:
 
 
 def get_all_variables():
-    """{name: value} of all variables, states of optimizers and numbers of calls among them, as they are now. Collective under the launcher."""
+    """{name: value} of all variables, states of optimizers and numbers of calls among them, as they are now.
+    Collective under the launcher."""
     session = _session.default()
     values = session.run(lambda rank: {name: rank.read(name) for name in rank.variables})
     found = {}
@@ -63,7 +64,8 @@ def get_all_variables():
 
 
 def load_variables(value_dict, ignore_mismatch=True):
-    """Gives variables the values of {name: array, or what checkpoint.get() and get_all_variables() return}. The others keep theirs.
+    """Gives variables the values of {name: array, or what checkpoint.get() and get_all_variables() return}.
+    The others keep theirs.
 
     Errors: a name that no variable has (RuntimeError, unless ignore_mismatch); another shape or dtype (AssertionError).
     """
@@ -76,7 +78,8 @@ def load_variables(value_dict, ignore_mismatch=True):
     unknown = [name for name in value_dict if name not in known and name not in jobs]
     if unknown and not ignore_mismatch:
         raise RuntimeError(
-            f"load_variables: there is no variable named {', '.join(map(repr, sorted(unknown)))}. The session has {', '.join(sorted(known))}."
+            f"load_variables: there is no variable named {', '.join(map(repr, sorted(unknown)))}. "
+            f"The session has {', '.join(sorted(known))}."
         )
     arrays = {}
     for name, value in value_dict.items():

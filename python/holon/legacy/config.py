@@ -53,7 +53,8 @@ def _set(name, value):
     current = _session.default()
     if current.is_started:
         print(
-            f"config.{name}({value}): the session runs already, so this changes nothing. Call it before the first job, or after clear_default_session()."
+            f"config.{name}({value}): the session runs already, so this changes nothing. "
+            "Call it before the first job, or after clear_default_session()."
         )
         return False
     current.settings[name] = value

@@ -58,7 +58,8 @@ def assert_is_valid_distribute(distribute):
 
 
 def parallel_cast(input, name=None, distribute=None, gradient_distribute=None):
-    """input as its consumers shall see it: a hint about the layout, and about that of its gradient; the values are the same."""
+    """input as its consumers shall see it: a hint about the layout, and about that of its gradient;
+    the values are the same."""
     for d in (distribute, gradient_distribute):
         if d is not None:
             assert_is_valid_distribute(d)

@@ -1,4 +1,5 @@
-"""The machines of a program that runs on several: env.machine([{"addr": "10.0.0.1"}, ...]), each of which starts the same script."""
+"""The machines of a program that runs on several:
+env.machine([{"addr": "10.0.0.1"}, ...]), each of which starts the same script."""
 
 from . import session as _session
 
@@ -14,7 +15,8 @@ def _set(name, value, kind):
 
 
 def machine(*machines):
-    """The addresses of all machines, the first being the master: dicts with "addr", or texts; a list of them, or several arguments."""
+    """The addresses of all machines, the first being the master: dicts with "addr", or texts;
+    a list of them, or several arguments."""
     given = machines[0] if len(machines) == 1 and isinstance(machines[0], (list, tuple)) else machines
     addresses = [m.get("addr") if isinstance(m, dict) else m for m in given]
     assert addresses and all(isinstance(a, str) for a in addresses), (

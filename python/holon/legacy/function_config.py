@@ -66,7 +66,8 @@ class _Group:
 
 
 class _Train:
-    """The optimizer as versions before 0.2 set it: config.train.primary_lr(0.1), config.train.model_update_conf(dict(naive_conf={}))."""
+    """The optimizer as versions before 0.2 set it: config.train.primary_lr(0.1),
+    config.train.model_update_conf(dict(naive_conf={}))."""
 
     _NAMES = (
         "primary_lr",
@@ -112,7 +113,8 @@ class FunctionConfig:
             view = view()
         if not isinstance(view, (scope.mirrored_view, scope.consistent_view)):
             raise TypeError(
-                f"default_logical_view: takes scope.mirrored_view() or scope.consistent_view(), got {type(view).__name__}."
+                "default_logical_view: takes scope.mirrored_view() or scope.consistent_view(), "
+                f"got {type(view).__name__}."
             )
         self.scope = view._change(self.scope)
 
@@ -141,8 +143,8 @@ class FunctionConfig:
         if name.startswith("_"):
             raise AttributeError(name)
         raise AttributeError(
-            f"function_config has no '{name}'. It has default_data_type, default_logical_view, default_placement_scope, "
-            f"default_initializer_conf, train, and accepts {', '.join(sorted(_ACCEPTED))}."
+            f"function_config has no '{name}'. It has default_data_type, default_logical_view, "
+            f"default_placement_scope, default_initializer_conf, train, and accepts {', '.join(sorted(_ACCEPTED))}."
         )
 
 

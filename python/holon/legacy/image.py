@@ -2,5 +2,7 @@
 
 
 def __getattr__(name):
-    raise AttributeError(f"image has no '{name}': images are decoded and resized outside of job functions, for example by Pillow and NumPy, and given as "
-                         "arrays. layers.upsample_2d, pad and slice work on blobs.")  # fmt: skip
+    raise AttributeError(
+        f"image has no '{name}': images are decoded and resized outside of job functions, for example by "
+        "Pillow and NumPy, and given as arrays. layers.upsample_2d, pad and slice work on blobs."
+    )

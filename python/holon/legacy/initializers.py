@@ -1,5 +1,5 @@
-"""Initializers of variables. Values follow the seed, the variable's name and its whole shape: not how it is distributed, how many
-devices there are, nor in which order variables are made."""
+"""Initializers of variables. Values follow the seed, the variable's name and its whole shape: not how it is
+distributed, how many devices there are, nor in which order variables are made."""
 
 import math
 import zlib
@@ -34,7 +34,8 @@ class Initializer:
 
     @no_grad()
     def fill(self, tensor, name, seed=None):
-        """Fills a local or global tensor in place and returns it. seed: get_variable's; else the initializer's own, else holon.initial_seed()."""
+        """Fills a local or global tensor in place and returns it.
+        seed: get_variable's; else the initializer's own, else holon.initial_seed()."""
         source = next(s for s in (seed, self.seed, _C.initial_seed()) if s is not None)
         # 63 bits of which the name decides the upper ones, so that variables differ also where all have one seed.
         mixed = (zlib.crc32(name.encode()) << 31 ^ (int(source) * 0x9E3779B97F4A7C15 >> 7)) & (1 << 63) - 1
@@ -144,7 +145,8 @@ _MODES = ("fan_in", "fan_out", "fan_avg")
 
 
 def fan(shape, mode, data_format):
-    """fan_in: inputs of one output, the product of shape[1:]; fan_out: shape[0] times the positions of the window; fan_avg: their mean."""
+    """fan_in: inputs of one output, the product of shape[1:]; fan_out: shape[0] times the positions of the window;
+    fan_avg: their mean."""
     shape = [int(n) for n in shape]
     if not shape:
         raise ValueError("a variable without axes has no fan. Give it a shape, or another initializer.")
@@ -178,7 +180,8 @@ def _fill_by_variance(tensor, variance, distribution, seed):
 
 
 class variance_scaling_initializer(Initializer):
-    """Mean 0 and variance scale / fan, where the fan is that of mode. distribution: truncated_normal, random_normal or random_uniform."""
+    """Mean 0 and variance scale / fan, where the fan is that of mode.
+    distribution: truncated_normal, random_normal or random_uniform."""
 
     def __init__(self, scale=1.0, mode="fan_in", distribution="truncated_normal", data_format=""):
         what = "variance_scaling_initializer"
@@ -210,7 +213,8 @@ xavier_uniform_initializer, xavier_normal_initializer = glorot_uniform_initializ
 
 
 class kaiming_initializer(Initializer):
-    """Mean 0 and standard deviation gain / sqrt(fan): the gain makes up for the nonlinearity that follows. shape: the variable's."""
+    """Mean 0 and standard deviation gain / sqrt(fan): the gain makes up for the nonlinearity that follows.
+    shape: the variable's."""
 
     def __init__(
         self,
@@ -257,7 +261,8 @@ def from_dict(conf):
         return conf
     if not isinstance(conf, dict) or len(conf) != 1 or next(iter(conf)) not in kinds:
         raise ValueError(
-            f"default_initializer_conf: {conf!r} is no dict with one of {', '.join(kinds)}. Example: dict(constant_conf=dict(value=0))."
+            f"default_initializer_conf: {conf!r} is no dict with one of {', '.join(kinds)}. "
+            "Example: dict(constant_conf=dict(value=0))."
         )
     ((kind, options),) = conf.items()
     try:

@@ -28,8 +28,8 @@ def current(what):
     job = current_or_none()
     if job is None:
         raise RuntimeError(
-            f"{what}: is an op of job functions, and no job function's body is running. Call it in a function under @global_function(), "
-            "or use tensors."
+            f"{what}: is an op of job functions, and no job function's body is running. "
+            "Call it in a function under @global_function(), or use tensors."
         )
     return job
 
@@ -70,7 +70,8 @@ class Job:
         return f"{name}_{count}" if count or not given else name
 
     def set_train_step(self, optimizer, losses):
-        """Called by an optimizer's minimize(). Errors: not a train job; a second time; losses that do not agree (AssertionError)."""
+        """Called by an optimizer's minimize(). Errors: not a train job; a second time;
+        losses that do not agree (AssertionError)."""
         losses = list(losses) if isinstance(losses, (list, tuple)) else [losses]
         if self.type != "train":
             raise RuntimeError(
@@ -125,14 +126,15 @@ class Job:
         signature.check_result(self.name, self.returns, result)
         bad = [type(x).__name__ for x in _other_leaves(result)]
         assert not bad, (
-            f"{self.name}: a job function returns blobs, and lists, tuples and dicts of them; this one returns {bad[0]}."
+            f"{self.name}: a job function returns blobs, and lists, tuples and dicts of them; "
+            f"this one returns {bad[0]}."
         )
         self.result = result
         views = {node.scope.mirrored for node in self.nodes} or {self.scopes[0].mirrored}
         if len(views) > 1:
             raise NotImplementedError(
-                f"{self.name}: some of its ops are in the mirrored view, others in the consistent one. Choose one for the job: "
-                "function_config.default_logical_view(...)."
+                f"{self.name}: some of its ops are in the mirrored view, others in the consistent one. "
+                "Choose one for the job: function_config.default_logical_view(...)."
             )
         self.mirrored = views.pop()
 
@@ -142,7 +144,8 @@ class Job:
         values = self.config.train.values
         if "model_update_conf" not in values:
             raise RuntimeError(
-                f"{self.name}: losses.add_loss() without an optimizer: call minimize(loss) of one, or set function_config.train.model_update_conf."
+                f"{self.name}: losses.add_loss() without an optimizer: "
+                "call minimize(loss) of one, or set function_config.train.model_update_conf."
             )
         return optimizer_of(values.get("primary_lr", 0.0), values["model_update_conf"], values.get("loss_scale_factor"))
 
@@ -152,15 +155,17 @@ class Job:
         for i, p in enumerate(leaves_of):
             mirrored = self.scopes[0].mirrored
             assert mirrored or p.kind == "Numpy", (
-                f"{self.name}: argument {name} is tp.{p.kind}.Placeholder, which is for the mirrored view. In the consistent view it is tp.Numpy.Placeholder."
+                f"{self.name}: argument {name} is tp.{p.kind}.Placeholder, which is for the mirrored view. "
+                "In the consistent view it is tp.Numpy.Placeholder."
             )
             shape = list(p.shape)
             n = len(self.device_ranks)
             if p.batch_axis is not None and p.kind == "Numpy" and shape:
                 if shape[p.batch_axis] < n:
                     raise ValueError(
-                        f"{self.name}: argument {name} {shape} is split along axis {p.batch_axis} over {n} devices, and has only {shape[p.batch_axis]} there. "
-                        "Give it batch_axis=None, a larger batch, or the job fewer devices (function_config.default_placement_scope)."
+                        f"{self.name}: argument {name} {shape} is split along axis {p.batch_axis} over {n} devices, "
+                        f"and has only {shape[p.batch_axis]} there. Give it batch_axis=None, a larger batch, or the "
+                        "job fewer devices (function_config.default_placement_scope)."
                     )
                 if mirrored:
                     shape[p.batch_axis] = -(-shape[p.batch_axis] // n)
@@ -238,10 +243,11 @@ def _other_leaves(tree):
 
 
 def global_function(type="predict", function_config=None):
-    """Makes a job function of a function: @global_function(type="train", function_config=config). type: "train" or "predict".
+    """Makes a job function of a function: @global_function(type="train", function_config=config).
+    type: "train" or "predict".
 
-    Its body runs once, at the first call of any job function. A call takes arrays as the parameters' placeholders say, and
-    returns what the annotation says.
+    Its body runs once, at the first call of any job function.
+    A call takes arrays as the parameters' placeholders say, and returns what the annotation says.
     """
     if isinstance(type, FunctionConfig):
         warnings.warn(
@@ -258,7 +264,8 @@ def global_function(type="predict", function_config=None):
         function_config = FunctionConfig()
     if not isinstance(function_config, FunctionConfig):
         raise TypeError(
-            f"global_function: function_config must be what function_config() returns, got {function_config.__class__.__name__}."
+            "global_function: function_config must be what function_config() returns, "
+            f"got {function_config.__class__.__name__}."
         )
     config = function_config.copy()
 

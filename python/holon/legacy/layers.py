@@ -43,7 +43,8 @@ def _variable(name, shape, like, initializer, regularizer=None, trainable=True, 
 @op
 def _dense(x, weight, bias=None):
     if weight.is_global and any(s.is_split for s in weight.sbp):
-        # Each rank has all rows of x and gives some columns of the result; otherwise the weight might be gathered instead.
+        # Each rank has all rows of x and gives some columns of the result;
+        # otherwise the weight might be gathered instead.
         x = x.to_global(x.placement, [_C.sbp.broadcast if w.is_split else s for s, w in zip(x.sbp, weight.sbp)])
     y = _ops["linear"](x.reshape(-1, x.shape[-1]), weight, bias)
     return y.reshape(*x.shape[:-1], weight.shape[0])
@@ -64,13 +65,14 @@ def dense(
 ):
     """Returns inputs x the transposed weight [units, size of inputs' last axis] + bias, through activation.
 
-    Variables "<name>-weight" and "<name>-bias", zeros unless initializers are given. model_distribute: split(0) keeps some of the
-    units on each device, for inputs of two axes.
+    Variables "<name>-weight" and "<name>-bias", zeros unless initializers are given. model_distribute: split(0) keeps
+    some of the units on each device, for inputs of two axes.
     """
     model_distribute = broadcast() if model_distribute is None else model_distribute
     assert len(inputs.shape) >= 2, f"layers.dense: inputs are {list(inputs.shape)}; they must have two axes or more."
     assert model_distribute in (auto(), broadcast(), split(0)), (
-        f"layers.dense: model_distribute is {model_distribute!r}; it must be distribute.split(0), broadcast() or auto()."
+        f"layers.dense: model_distribute is {model_distribute!r}; "
+        "it must be distribute.split(0), broadcast() or auto()."
     )
     assert model_distribute is not split(0) or len(inputs.shape) == 2, (
         f"layers.dense: with model_distribute=split(0) inputs must have two axes; found {list(inputs.shape)}."
@@ -163,10 +165,11 @@ def _conv_layer(n, default_format):
         )
 
     conv.__name__ = conv.__qualname__ = f"conv{n}d"
-    conv.__doc__ = f"""Returns the convolution of inputs, {default_format} unless data_format has the channels last, plus bias, through activation.
+    conv.__doc__ = f"""Returns the convolution of inputs, {default_format} unless data_format has the channels last,
+    plus bias, through activation.
 
-    Variables "<name>-weight" [filters, channels / groups, window...] (channels last: [filters, window..., channels]), by
-    xavier_uniform_initializer, and "<name>-bias", zeros; or weight_name and bias_name in full.
+    Variables "<name>-weight" [filters, channels / groups, window...] (channels last: [filters, window..., channels]),
+    by xavier_uniform_initializer, and "<name>-bias", zeros; or weight_name and bias_name in full.
     """
     return conv
 
@@ -211,8 +214,9 @@ def batch_normalization(
 ):
     """Returns inputs brought to mean 0 and variance 1 for each element of axis, times gamma plus beta.
 
-    In a train job by mean and variance of the whole batch, which the moving ones take in with the share 1 - momentum; in a predict
-    job, or unless trainable and training, by the moving ones. Variables "<name>-beta", "-gamma", "-moving_mean", "-moving_variance".
+    In a train job by mean and variance of the whole batch, which the moving ones take in with the share 1 - momentum;
+    in a predict job, or unless trainable and training, by the moving ones. Variables "<name>-beta", "-gamma",
+    "-moving_mean", "-moving_variance".
     """
     assert len(inputs.shape) >= 2, (
         f"layers.batch_normalization: inputs are {list(inputs.shape)}; they must have two axes or more."
@@ -352,8 +356,8 @@ def prelu(
     name="PRelu",
     model_distribute=None,
 ):
-    """Returns inputs where they are positive, else alpha * inputs; alpha, "<name>-alpha", has the shape of a sample, and size 1 along
-    shared_axes."""
+    """Returns inputs where they are positive, else alpha * inputs;
+    alpha, "<name>-alpha", has the shape of a sample, and size 1 along shared_axes."""
     shape = list(inputs.shape[1:])
     for axis in shared_axes or ():
         assert 1 <= axis < len(inputs.shape), (

@@ -13,7 +13,8 @@ def _rows(labels, scores, what):
     rows = list(scores.shape[:-1])
     if scores.ndim < 2 or list(labels.shape) not in (rows, [*rows, 1]):
         raise ValueError(
-            f"{what}: labels {list(labels.shape)} do not fit the scores {list(scores.shape)}: give one class for each of {rows}."
+            f"{what}: labels {list(labels.shape)} do not fit the scores {list(scores.shape)}: "
+            f"give one class for each of {rows}."
         )
     labels = labels if labels.dtype in (_C.int32, _C.int64) else labels.to(_C.int32)
     return labels if labels.ndim == len(rows) else labels.reshape(rows)
@@ -21,7 +22,8 @@ def _rows(labels, scores, what):
 
 @op
 def sparse_softmax_cross_entropy_with_logits(labels, logits):
-    """Minus the log probability that softmax(logits) gives to each sample's class: [n], not reduced. logits may be split by class."""
+    """Minus the log probability that softmax(logits) gives to each sample's class: [n], not reduced.
+    logits may be split by class."""
     return _ops["sparse_softmax_cross_entropy"](
         logits, _rows(labels, logits, "sparse_softmax_cross_entropy_with_logits")
     )
@@ -108,7 +110,8 @@ def MarginRankingLoss(input1, input2, target, margin=0.0, reduction="mean"):
 
 @op
 def TripletMarginLoss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"):
-    """How much nearer than margin negative is to anchor than positive; swap: its distance from positive counts if that is less."""
+    """How much nearer than margin negative is to anchor than positive;
+    swap: its distance from positive counts if that is less."""
     _alike("TripletMarginLoss", anchor=anchor, positive=positive)
     _alike("TripletMarginLoss", anchor=anchor, negative=negative)
     return _ops["triplet_margin_loss"](

@@ -272,8 +272,8 @@ def unsorted_segment_sum(data, segment_ids, num_segments, axis=0):
     ids = segment_ids.ndim
     if list(data.shape[axis : axis + ids]) != list(segment_ids.shape):
         raise ValueError(
-            f"unsorted_segment_sum: segment_ids is {list(segment_ids.shape)}; data {list(data.shape)} must have that shape "
-            f"from axis {axis} on."
+            f"unsorted_segment_sum: segment_ids is {list(segment_ids.shape)}; "
+            f"data {list(data.shape)} must have that shape from axis {axis} on."
         )
     before, after = list(data.shape[:axis]), list(data.shape[axis + ids :])
     rows = data.reshape(*before, -1, *after)

@@ -1,4 +1,5 @@
-"""A job in the mirrored view on one rank: its ops run on this rank's own tensors, and gradients are summed over the ranks."""
+"""A job in the mirrored view on one rank: its ops run on this rank's own tensors,
+and gradients are summed over the ranks."""
 
 import numpy as np
 
@@ -28,8 +29,9 @@ class Mirrored:
                 w = rank.variables[use.name]
                 if w.placement != self.placement or any(s != B for s in w.sbp):
                     raise ValueError(
-                        f"{job.name}: the variable '{use.name}' lies on {w.placement} under {w.sbp}. In the mirrored view each device of the job has "
-                        "a copy of every variable: no scope.placement or distribute.split for it."
+                        f"{job.name}: the variable '{use.name}' lies on {w.placement} under {w.sbp}. In the mirrored "
+                        "view each device of the job has a copy of every variable: no scope.placement or "
+                        "distribute.split for it."
                     )
                 if self.at is not None:
                     self.variables[use.name] = w.to_local().detach().requires_grad_(w.requires_grad)
@@ -112,7 +114,8 @@ class Mirrored:
         return t.to_global(self.placement, _C.sbp.partial_sum).to_global(self.placement, B).to_local()
 
     def _gathered(self, outputs):
-        """As they are where the ranks are threads; under the launcher every process gets a list with what each rank has."""
+        """As they are where the ranks are threads;
+        under the launcher every process gets a list with what each rank has."""
         if not self.rank.plan.processes:
             return outputs
         with no_grad():

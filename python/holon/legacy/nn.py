@@ -101,7 +101,8 @@ def _along(values, x, axis, what):
         return values
     if list(values.shape) != [x.shape[axis]]:
         raise ValueError(
-            f"{what}: found {list(values.shape)} for axis {axis} of {list(x.shape)}. Give one value for each of its elements."
+            f"{what}: found {list(values.shape)} for axis {axis} of {list(x.shape)}. "
+            "Give one value for each of its elements."
         )
     return values.reshape(-1, *[1] * (x.ndim - 1 - axis))
 
@@ -127,7 +128,8 @@ def layer_norm(inputs, gamma=None, beta=None, begin_norm_axis=1, begin_params_ax
     for what, t in (("gamma", gamma), ("beta", beta)):
         if t is not None and list(t.shape) != shape[params:]:
             raise ValueError(
-                f"layer_norm: {what} is {list(t.shape)}; it must be {shape[params:]}, what inputs {shape} are from axis {params} on."
+                f"layer_norm: {what} is {list(t.shape)}; it must be {shape[params:]}, "
+                f"what inputs {shape} are from axis {params} on."
             )
     if norm == params:
         return _ops["layer_norm"](inputs, shape[norm:], gamma, beta, epsilon)
@@ -147,10 +149,11 @@ def _checked_rate(rate, what):
 
 
 def dropout(x, rate, noise_shape=None, seed=None, name=None):
-    """In a train job zero with the probability rate, else x / (1 - rate), drawn anew in each call; in a predict job x itself.
+    """In a train job zero with the probability rate, else x / (1 - rate), drawn anew in each call;
+    in a predict job x itself.
 
-    noise_shape: what is drawn, with size 1 along axes that are dropped as a whole. A seed needs a name; the draws follow
-    holon.manual_seed, in every run the same numbers.
+    noise_shape: what is drawn, with size 1 along axes that are dropped as a whole. A seed needs a name; the draws
+    follow holon.manual_seed, in every run the same numbers.
     """
     _checked_rate(rate, "dropout")
     assert seed is None or name is not None, "dropout: a seed needs a name. Give name=, or leave out the seed."

@@ -1,7 +1,8 @@
-"""flow.optimizer of the older API: update rules that a train job runs once in each call, gradient clipping and loss scales.
+"""flow.optimizer of the older API: update rules that a train job runs once in each call,
+gradient clipping and loss scales.
 
-The session averages the gradients, divides by the loss scale, adds regularizers and clips; then update() changes variables and
-their states in place.
+The session averages the gradients, divides by the loss scale, adds regularizers and clips;
+then update() changes variables and their states in place.
 """
 
 import math
@@ -73,7 +74,8 @@ class grad_clipping:
 
 
 class LossScale:
-    """What a loss is multiplied by before the gradients are taken, and they are divided by. increment_period None: it never changes."""
+    """What a loss is multiplied by before the gradients are taken, and they are divided by.
+    increment_period None: it never changes."""
 
     def __init__(self, initial, increment_period=None, multiplier=1.0):
         self.initial = _number(initial, "loss_scale: the scale", 0)
@@ -86,7 +88,8 @@ class LossScale:
         return self.increment_period is not None
 
     def after(self, scale, good_steps, finite):
-        """(scale, good_steps) for the next step: larger after increment_period steps of finite gradients, less after one that was not."""
+        """(scale, good_steps) for the next step: larger after increment_period steps of finite gradients,
+        less after one that was not."""
         if not self.is_dynamic:
             return scale, 0
         if not finite:
@@ -104,7 +107,8 @@ class loss_scale:
 
     @staticmethod
     def dynamic_loss_scale(initial_loss_scale=2**15, increment_period=2000, multiplier=2.0):
-        """A factor that grows by multiplier after so many steps of finite gradients, and shrinks after one that has others."""
+        """A factor that grows by multiplier after so many steps of finite gradients,
+        and shrinks after one that has others."""
         if isinstance(increment_period, bool) or not isinstance(increment_period, int) or increment_period < 1:
             raise ValueError(
                 f"dynamic_loss_scale: increment_period is {increment_period!r}; it must be an int of 1 or more."
@@ -118,7 +122,8 @@ class loss_scale:
 
 
 class Optimizer:
-    """What all optimizers share. scheduler.lr_at(step) is the learning rate; _states names the tensors kept for each variable."""
+    """What all optimizers share. scheduler.lr_at(step) is the learning rate;
+    _states names the tensors kept for each variable."""
 
     _states: tuple[str, ...] = ()
 
@@ -128,7 +133,8 @@ class Optimizer:
         what = type(self).__name__
         if not isinstance(lr_scheduler, schedulers.LrScheduler):
             raise TypeError(
-                f"{what}: the learning rate is {lr_scheduler!r}; it must be a scheduler, such as PiecewiseConstantScheduler([], [0.1])."
+                f"{what}: the learning rate is {lr_scheduler!r}; "
+                "it must be a scheduler, such as PiecewiseConstantScheduler([], [0.1])."
             )
         if grad_clipping is not None and not hasattr(grad_clipping, "apply"):
             raise TypeError(
@@ -146,7 +152,8 @@ class Optimizer:
         self.loss_scale = loss_scale_policy if loss_scale_factor is None else LossScale(loss_scale_factor)
 
     def minimize(self, loss):
-        """Makes the job a step of training: each call updates the variables that the loss, or the sum of a list of losses, depends on."""
+        """Makes the job a step of training: each call updates the variables that the loss,
+        or the sum of a list of losses, depends on."""
         losses = list(loss) if isinstance(loss, (list, tuple)) else [loss]
         for one in losses:
             if not isinstance(one, Blob):
@@ -156,7 +163,8 @@ class Optimizer:
         assert losses, f"minimize of {type(self).__name__}: there is no loss."
         for one in losses[1:]:
             assert tuple(one.shape) == tuple(losses[0].shape) and one.dtype == losses[0].dtype, (
-                f"minimize of {type(self).__name__}: losses must have equal shapes and dtypes; found {losses[0]!r} and {one!r}."
+                f"minimize of {type(self).__name__}: losses must have equal shapes and dtypes; "
+                f"found {losses[0]!r} and {one!r}."
             )
         from . import job
 
@@ -171,7 +179,8 @@ class Optimizer:
         return {suffix: _ops["zeros_like"](w.detach()) for suffix in self._states}
 
     def update(self, entries, lr, t):
-        """Changes variables and states in place. entries: (name, w, grad, states); lr, and t, the number of this call from 1 on: without axes."""
+        """Changes variables and states in place. entries: (name, w, grad, states);
+        lr, and t, the number of this call from 1 on: without axes."""
         for name, w, grad, states in entries:
             self._update(name, w, grad, states, on_placement_of(lr, w), on_placement_of(t, w))
 
@@ -205,7 +214,8 @@ class SGD(Optimizer):
 
 
 class _WeightDecay:
-    """Which variables shrink, and how much: those whose names one of the patterns of includes is found in, or none of excludes."""
+    """Which variables shrink, and how much: those whose names one of the patterns of includes is found in,
+    or none of excludes."""
 
     def __init__(self, what, weight_decay, includes, excludes):
         assert includes is None or excludes is None, (
@@ -260,8 +270,8 @@ def _taken_in(beta, t):
 
 
 class Adam(Optimizer):
-    """w -= lr * m / (sqrt(v) + epsilon), with running means m of g and v of g * g. do_bias_correction: with lr * sqrt(1 - beta2^t) /
-    (1 - beta1^t) in place of lr."""
+    """w -= lr * m / (sqrt(v) + epsilon), with running means m of g and v of g * g.
+    do_bias_correction: with lr * sqrt(1 - beta2^t) / (1 - beta1^t) in place of lr."""
 
     _states = ("m", "v")
 
@@ -337,7 +347,8 @@ class AdamW(Adam):
 
 
 class LazyAdam(Adam):
-    """Adam for tables of which a step reads few rows: rows without a gradient, and their running means, stay as they are."""
+    """Adam for tables of which a step reads few rows:
+    rows without a gradient, and their running means, stay as they are."""
 
     def __init__(
         self,
@@ -403,7 +414,8 @@ class RMSProp(Optimizer):
 
 
 class LARS(Optimizer):
-    """SGD with momentum whose rate is, for each variable, lr * lars_coefficient * |w| / (epsilon + |g|); norms are root mean squares."""
+    """SGD with momentum whose rate is, for each variable, lr * lars_coefficient * |w| / (epsilon + |g|);
+    norms are root mean squares."""
 
     _states = ("momentum",)
 
@@ -434,7 +446,8 @@ class LARS(Optimizer):
 
 
 class LAMB(Adam):
-    """Steps u = m' / sqrt(v' + epsilon) with means m', v' that are corrected for their start, scaled for each variable by |w| / |u|."""
+    """Steps u = m' / sqrt(v' + epsilon) with means m', v' that are corrected for their start,
+    scaled for each variable by |w| / |u|."""
 
     def __init__(
         self,

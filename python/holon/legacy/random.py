@@ -1,5 +1,5 @@
-"""flow.random of the older API. Every call of a job draws anew; the numbers follow holon.manual_seed and do not depend on how many
-devices share the work. A seed given here is accepted."""
+"""flow.random of the older API. Every call of a job draws anew; the numbers follow holon.manual_seed and do not depend
+on how many devices share the work. A seed given here is accepted."""
 
 import os
 

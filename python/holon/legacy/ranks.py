@@ -1,4 +1,5 @@
-"""The ranks that run jobs: threads of this process, one for each device, or under the launcher this process as one of several."""
+"""The ranks that run jobs: threads of this process, one for each device,
+or under the launcher this process as one of several."""
 
 import queue
 import threading
@@ -53,11 +54,13 @@ class _World:
     def check(self):
         if self.error is not None:
             raise RuntimeError(
-                f"the session has ended by an error in an earlier call: {self.error}\nclear_default_session() begins anew."
+                f"the session has ended by an error in an earlier call: {self.error}\n"
+                "clear_default_session() begins anew."
             ) from self.error
 
     def run(self, function, state=False):
-        """function(state of the rank) on each rank; with state, function(rank) makes it. Returns the results in order of the ranks."""
+        """function(state of the rank) on each rank; with state, function(rank) makes it.
+        Returns the results in order of the ranks."""
         self.check()
         self._not_delivering("this")
         return self.submit(function, state).wait()
@@ -101,7 +104,8 @@ class _World:
     def _not_delivering(self, what):
         if threading.current_thread() is self._deliverer:
             raise RuntimeError(
-                f"{what}: a handler or callback of a job cannot call a job or wait for one: results come in order, on this thread."
+                f"{what}: a handler or callback of a job cannot call a job or wait for one: "
+                "results come in order, on this thread."
             )
 
     def _deliver_all(self):

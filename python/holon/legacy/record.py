@@ -4,8 +4,9 @@
     def leaky_relu(x, alpha=0.2):
         return F.leaky_relu(x, alpha)
 
-Called with blobs inside of a job function the op records itself and returns blobs; each rank then calls the plain function
-(leaky_relu.fn) on its tensors. The function must be pure in its tensors; tensors that it makes itself take creation().
+Called with blobs inside of a job function the op records itself and returns blobs; each rank then calls the plain
+function (leaky_relu.fn) on its tensors. The function must be pure in its tensors; tensors that it makes itself take
+creation().
 """
 
 import threading
@@ -42,8 +43,8 @@ class placed:
 
 
 class Node:
-    """One recorded op. spread: called once for each part of streams among its arguments, which have so many parts; else its function
-    takes lists of parts, and parts is how many there are of its result."""
+    """One recorded op. spread: called once for each part of streams among its arguments, which have so many parts; else
+    its function takes lists of parts, and parts is how many there are of its result."""
 
     def __init__(self, fn, args, kwargs, name, scope, spread, parts):
         self.fn, self.args, self.kwargs, self.name, self.scope = fn, args, kwargs, name, scope
@@ -78,7 +79,8 @@ def _no_0d(t):
 
 
 def apply(fn, args, kwargs):
-    """fn's result as the older interface has it: structure as returned, named tuples as plain ones, no tensor without axes."""
+    """fn's result as the older interface has it:
+    structure as returned, named tuples as plain ones, no tensor without axes."""
     out = fn(*args, **kwargs)
     if isinstance(out, tuple) and type(out) is not tuple:
         out = tuple(out)
@@ -137,7 +139,8 @@ def infer(fn, args, kwargs):
 
 
 def record(fn, args, kwargs, op_name, name=None, spread=True, parts=None, metas=None, placement=None):
-    """Notes the call in the current job and returns blobs in the nesting of fn's result. metas: the result's, where fn is not to be asked.
+    """Notes the call in the current job and returns blobs in the nesting of fn's result.
+    metas: the result's, where fn is not to be asked.
     placement: the scope's, where it is not the current one."""
     from . import job
 
@@ -146,13 +149,14 @@ def record(fn, args, kwargs, op_name, name=None, spread=True, parts=None, metas=
     for b in blobs:
         if b._job is not current:
             raise ValueError(
-                f"{op_name}: {b!r} belongs to the job function {b._job.name}; this is {current.name}. Share values by variables."
+                f"{op_name}: {b!r} belongs to the job function {b._job.name}; this is {current.name}. "
+                "Share values by variables."
             )
     streams = {b._parts for b in blobs if b._parts}
     if spread and len(streams) > 1:
         raise ValueError(
-            f"{op_name}: its inputs are streams of {' and '.join(map(str, sorted(streams)))} parts. All must have the same number: "
-            "use unpack, pack, repeat or acc."
+            f"{op_name}: its inputs are streams of {' and '.join(map(str, sorted(streams)))} parts. "
+            "All must have the same number: use unpack, pack, repeat or acc."
         )
     if spread:
         parts = next(iter(streams), None)
@@ -177,8 +181,9 @@ def record(fn, args, kwargs, op_name, name=None, spread=True, parts=None, metas=
 
 
 def op(function: Any = None, *, training: bool = False, overrides: Any = None) -> Any:
-    """Makes an op of the older interface of a function on tensors; see the top. training: the function gets the keyword `training`,
-    whether the job trains. overrides: the name of the op of holon's, or a list, which this one replaces for blobs."""
+    """Makes an op of the older interface of a function on tensors; see the top. training: the function gets the keyword
+    `training`, whether the job trains. overrides: the name of the op of holon's, or a list, which this one replaces for
+    blobs."""
 
     def decorate(fn):
         op_name = fn.__name__
@@ -224,7 +229,8 @@ def call_op(function, args, kwargs):
 
         if not hasattr(nn, name):
             raise TypeError(
-                f"nn.{name}: takes a module's options, not blobs. Modules do not work in job functions: use flow.layers and functions of flow.nn."
+                f"nn.{name}: takes a module's options, not blobs. "
+                "Modules do not work in job functions: use flow.layers and functions of flow.nn."
             )
         return getattr(nn, name)(*args, **kwargs)
     if name in overrides:

@@ -23,7 +23,8 @@ class Plan:
 
 
 class Rank:
-    """The state of one rank: variables (name -> global tensor), optimizer states among them, and a runner for each job."""
+    """The state of one rank: variables (name -> global tensor), optimizer states among them,
+    and a runner for each job."""
 
     def __init__(self, rank, plan):
         self.rank, self.plan = rank, plan
@@ -54,7 +55,8 @@ class Rank:
                     for suffix, state in job.optimizer.state_of(use.name, w).items():
                         if f"{use.name}-{suffix}" in self.plan.variables:
                             raise ValueError(
-                                f"{job.name}: the optimizer keeps a state '{use.name}-{suffix}', and a variable has this name. Rename it."
+                                f"{job.name}: the optimizer keeps a state '{use.name}-{suffix}', "
+                                "and a variable has this name. Rename it."
                             )
                         job_states[use.name][suffix] = self.variables.setdefault(f"{use.name}-{suffix}", state)
         self._runners[job.name, "states"] = job_states
@@ -69,7 +71,8 @@ class Rank:
         return self._runners[job.name, "states"]
 
     def call(self, job, arrays, numbers):
-        """One call of the job: the values of its results and then of what is watched, None where another rank has it."""
+        """One call of the job: the values of its results and then of what is watched,
+        None where another rank has it."""
         runner = self._runners.get(job.name)
         if runner is None:
             if job.mirrored:
@@ -102,8 +105,10 @@ class Rank:
 
 
 def play(job, rank, values):
-    """Runs the job's recorded ops. values: blobs to tensors, or to lists of the parts of streams; those of the inputs and variables are there."""
-    # Ops on streams that follow each other go part by part, so that devices of different scopes work on different parts at a time.
+    """Runs the job's recorded ops. values: blobs to tensors, or to lists of the parts of streams;
+    those of the inputs and variables are there."""
+    # Ops on streams that follow each other go part by part,
+    # so that devices of different scopes work on different parts at a time.
     waiting = []
     for node in job.nodes:
         if node.spread and node.parts:
@@ -123,7 +128,8 @@ def _play_parts(nodes, job, rank, values):
         return
     first = next(b for b in leaves((nodes[0].args, nodes[0].kwargs), Blob) if b._parts)
     made = {blob for node in nodes for blob in leaves(node.outputs, Blob)}
-    # What comes from before goes to its devices first: a device that gives some of it would else be waited for by each part.
+    # What comes from before goes to its devices first:
+    # a device that gives some of it would else be waited for by each part.
     before = {}
     for node in nodes:
         placement = _placement_of(node, job, rank)
@@ -152,7 +158,8 @@ def _bring(t, placement):
 
 
 def _play(node, job, rank, values, part=None, before=None):
-    """part: which of the streams among the arguments; None: there is none, or the function takes lists. before: values that are there already."""
+    """part: which of the streams among the arguments; None: there is none, or the function takes lists.
+    before: values that are there already."""
     placement = _placement_of(node, job, rank)
 
     def value(x):

@@ -6,7 +6,8 @@ import numpy as np
 
 
 class Value:
-    """A result on the host: one array (the whole), or one for each device (mirrored view); of tensor lists, a list for each."""
+    """A result on the host: one array (the whole), or one for each device (mirrored view);
+    of tensor lists, a list for each."""
 
     def __init__(self, devices, mirrored):
         self._devices, self._mirrored = devices, mirrored

@@ -36,7 +36,8 @@ class LrScheduler:
         what = type(self).__name__
         if warmup is not None and not isinstance(warmup, _Warmup):
             raise TypeError(
-                f"{what}: warmup is {warmup!r}; it must be optimizer.warmup.linear(...) or optimizer.warmup.constant(...)."
+                f"{what}: warmup is {warmup!r}; it must be optimizer.warmup.linear(...) or "
+                "optimizer.warmup.constant(...)."
             )
         self.base_lr, self.warmup = _number(base_lr, f"{what}: the learning rate"), warmup
 
@@ -56,7 +57,8 @@ class PiecewiseConstantScheduler(LrScheduler):
     def __init__(self, boundaries, values, warmup=None):
         boundaries, values = list(boundaries), list(values)
         assert len(values) == len(boundaries) + 1, (
-            f"PiecewiseConstantScheduler: {len(boundaries)} boundaries need {len(boundaries) + 1} values; found {len(values)}."
+            f"PiecewiseConstantScheduler: {len(boundaries)} boundaries need {len(boundaries) + 1} values; "
+            f"found {len(values)}."
         )
         _rising(boundaries, "PiecewiseConstantScheduler")
         self.boundaries, self.values = boundaries, [_number(v, "PiecewiseConstantScheduler: a value") for v in values]
@@ -72,13 +74,15 @@ def _rising(boundaries, what):
 
 
 class PiecewiseScalingScheduler(LrScheduler):
-    """base_lr up to the first boundary, then base_lr times the scale of the last boundary that was passed. A number is the scale of all."""
+    """base_lr up to the first boundary, then base_lr times the scale of the last boundary that was passed.
+    A number is the scale of all."""
 
     def __init__(self, base_lr, boundaries, scale, warmup=None):
         boundaries = list(boundaries)
         scales = [scale] * len(boundaries) if isinstance(scale, (int, float)) else list(scale)
         assert len(scales) == len(boundaries), (
-            f"PiecewiseScalingScheduler: {len(boundaries)} boundaries need as many scales, or one number; found {len(scales)}."
+            f"PiecewiseScalingScheduler: {len(boundaries)} boundaries need as many scales, or one number; "
+            f"found {len(scales)}."
         )
         _rising(boundaries, "PiecewiseScalingScheduler")
         self.boundaries, self.scales = (
@@ -92,7 +96,8 @@ class PiecewiseScalingScheduler(LrScheduler):
 
 
 class PolynomialScheduler(LrScheduler):
-    """From base_lr to end_learning_rate in so many steps, by (1 - step / steps) to a power. cycle: then again, over ever more steps."""
+    """From base_lr to end_learning_rate in so many steps, by (1 - step / steps) to a power.
+    cycle: then again, over ever more steps."""
 
     def __init__(self, base_lr, steps, end_learning_rate=0.0001, power=1.0, cycle=False, warmup=None):
         super().__init__(base_lr, warmup)
@@ -127,7 +132,8 @@ class CosineScheduler(LrScheduler):
 
 
 class LinearCosineScheduler(LrScheduler):
-    """A line that falls to alpha in so many steps times num_periods waves of the cosine, plus beta; all times base_lr."""
+    """A line that falls to alpha in so many steps times num_periods waves of the cosine, plus beta;
+    all times base_lr."""
 
     def __init__(self, base_lr, steps, num_periods=0.5, alpha=0.0, beta=0.001, warmup=None):
         super().__init__(base_lr, warmup)
@@ -186,8 +192,8 @@ class CustomScheduler(LrScheduler):
     def __init__(self, lbn):
         if not callable(lbn):
             raise NotImplementedError(
-                f"CustomScheduler: {lbn!r} names a blob of the job, which cannot be a learning rate here. Give a function "
-                "step -> learning rate."
+                f"CustomScheduler: {lbn!r} names a blob of the job, which cannot be a learning rate here. "
+                "Give a function step -> learning rate."
             )
         super().__init__(_number(lbn(0), "CustomScheduler: the learning rate"))
         self.function = lbn

@@ -1,4 +1,5 @@
-"""Where the ops of a job function run and how its blobs are seen: placement, consistent or mirrored view, variable prefixes."""
+"""Where the ops of a job function run and how its blobs are seen:
+placement, consistent or mirrored view, variable prefixes."""
 
 import re
 import warnings
@@ -15,7 +16,8 @@ __all__ = [
 
 
 class Scope:
-    """What counts for an op: placement (None: all devices), whether the view is mirrored, the prefix of variables' names."""
+    """What counts for an op: placement (None: all devices), whether the view is mirrored,
+    the prefix of variables' names."""
 
     def __init__(self, placement=None, mirrored=False, prefix=""):
         self.placement, self.mirrored, self.prefix = placement, mirrored, prefix
@@ -37,7 +39,8 @@ class _ScopeManager:
         current = job.current_or_none()
         if current is None:
             warnings.warn(
-                f"{self!r} outside of a job function changes nothing: enter it in the function's body, or give it to function_config().",
+                f"{self!r} outside of a job function changes nothing: "
+                "enter it in the function's body, or give it to function_config().",
                 stacklevel=2,
             )
         else:
@@ -82,8 +85,8 @@ class placement(_ScopeManager):
         for machine, device in self._devices:
             if machine >= machines or device >= devices:
                 raise ValueError(
-                    f"{self!r}: there is no device {machine}:{device}. The session has {machines} machine(s) with {devices} device(s) each: "
-                    "config.gpu_device_num(n), config.machine_num(n)."
+                    f"{self!r}: there is no device {machine}:{device}. The session has {machines} machine(s) with "
+                    f"{devices} device(s) each: config.gpu_device_num(n), config.machine_num(n)."
                 )
         return tuple(machine * devices + device for machine, device in self._devices)
 

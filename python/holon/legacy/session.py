@@ -30,21 +30,23 @@ class Session:
         settings, launched = self.settings, _C.world_size() > 1
         if len(env.addresses()) > 1 and not launched:
             raise RuntimeError(
-                f"env.machine names {len(env.addresses())} machines, and this process runs alone. Start the program on each machine "
-                "by holon.distributed.launch --nnodes, one process for each device."
+                f"env.machine names {len(env.addresses())} machines, and this process runs alone. Start the program on "
+                "each machine by holon.distributed.launch --nnodes, one process for each device."
             )
         machines = settings.get("machine_num", _C.world_size() // _C.local_world_size() if launched else 1)
         counts = [settings[key] for key in ("gpu_device_num", "cpu_device_num") if settings.get(key)]
         devices = max(counts) if counts else _C.local_world_size() if launched else 1
         if launched and machines * devices != _C.world_size():
             raise RuntimeError(
-                f"the program asks for {machines} machine(s) with {devices} device(s) each, and {_C.world_size()} processes run it. Start one process "
-                "for each device (holon.distributed.launch --nproc_per_node), or none but this."
+                f"the program asks for {machines} machine(s) with {devices} device(s) each, and {_C.world_size()} "
+                "processes run it. Start one process for each device (holon.distributed.launch --nproc_per_node), "
+                "or none but this."
             )
         return machines, devices
 
     def ranks_of(self, placement):
-        """The ranks of a scope's placement; None: the default, all GPUs of all machines, or all CPUs where there are none."""
+        """The ranks of a scope's placement; None: the default, all GPUs of all machines,
+        or all CPUs where there are none."""
         machines, devices = self.machines_and_devices()
         if placement is not None:
             return placement.ranks(machines, devices)
@@ -56,8 +58,8 @@ class Session:
     def add(self, job):
         if self.is_started:
             raise RuntimeError(
-                f"global_function: {job.name} comes after the session's first call. Decorate all job functions before any is called, "
-                "or begin anew by clear_default_session()."
+                f"global_function: {job.name} comes after the session's first call. "
+                "Decorate all job functions before any is called, or begin anew by clear_default_session()."
             )
         if job.name in self.jobs:
             raise ValueError(
@@ -66,10 +68,12 @@ class Session:
         self.jobs[job.name] = job
 
     def start(self):
-        """Traces all jobs and starts the ranks, where that has not been done. Errors: what a job's body raises; jobs that do not agree on a variable."""
+        """Traces all jobs and starts the ranks, where that has not been done.
+        Errors: what a job's body raises; jobs that do not agree on a variable."""
         if self.closed:
             raise RuntimeError(
-                "the session of this job function is over: clear_default_session() forgot it. Decorate the function again."
+                "the session of this job function is over: clear_default_session() forgot it. "
+                "Decorate the function again."
             )
         if self.is_started:
             self.world.check()
@@ -83,7 +87,8 @@ class Session:
                 difference = use.declaration.difference(declared)
                 if difference:
                     raise ValueError(
-                        f"the variable '{use.name}' has another {difference}. Job functions that share a variable must agree."
+                        f"the variable '{use.name}' has another {difference}. "
+                        "Job functions that share a variable must agree."
                     )
         world = ranks.start(machines * devices)
         plan = replay.Plan(self, variables)

@@ -56,7 +56,8 @@ def parameters_of(function):
             found.append((p.name, _from_default(p.default, name, p.name)))
         else:
             raise NotImplementedError(
-                f"{name}: what is the parameter '{p.name}'? Annotate it: {p.name}: tp.Numpy.Placeholder(shape, dtype=...)."
+                f"{name}: what is the parameter '{p.name}'? "
+                f"Annotate it: {p.name}: tp.Numpy.Placeholder(shape, dtype=...)."
             )
     if len(ways) > 1:
         raise NotImplementedError(f"{name}: some parameters are annotated, others have a default. Annotate all.")
@@ -82,8 +83,8 @@ def _from_default(d, function, parameter):
     if isinstance(d, dict):
         return {k: _from_default(part, function, parameter) for k, part in d.items()}
     raise NotImplementedError(
-        f"{function}: the default of '{parameter}' is {type(d).__name__}; it must be FixedTensorDef(shape, dtype), or the parameter "
-        "must be annotated: tp.Numpy.Placeholder(shape, dtype=...)."
+        f"{function}: the default of '{parameter}' is {type(d).__name__}; it must be FixedTensorDef(shape, dtype), or "
+        "the parameter must be annotated: tp.Numpy.Placeholder(shape, dtype=...)."
     )
 
 
@@ -106,7 +107,8 @@ def fill(tree, values):
 
 
 def arrays_of(job, args, n_devices):
-    """Copies of the arguments' arrays, one entry for each placeholder: an array, or a list with one entry for each device.
+    """Copies of the arguments' arrays, one entry for each placeholder:
+    an array, or a list with one entry for each device.
 
     Errors: another number of arguments, other types or shapes (AssertionError), another dtype (TypeError).
     """
@@ -165,14 +167,17 @@ def _array(job, name, placeholder, value, exact):
     )
     if exact:
         assert value.shape == placeholder.shape, (
-            f"{job}: argument {name} must have the shape {list(placeholder.shape)} of its placeholder, got {list(value.shape)}."
+            f"{job}: argument {name} must have the shape {list(placeholder.shape)} of its placeholder, "
+            f"got {list(value.shape)}."
         )
     else:
         assert value.ndim == len(placeholder.shape), (
-            f"{job}: argument {name} must have {len(placeholder.shape)} axes as its placeholder {list(placeholder.shape)}, got {list(value.shape)}."
+            f"{job}: argument {name} must have {len(placeholder.shape)} axes as its placeholder "
+            f"{list(placeholder.shape)}, got {list(value.shape)}."
         )
         assert value.size <= int(np.prod(placeholder.shape)), (
-            f"{job}: argument {name} has the shape {list(value.shape)}: more elements than its placeholder {list(placeholder.shape)}."
+            f"{job}: argument {name} has the shape {list(value.shape)}: "
+            f"more elements than its placeholder {list(placeholder.shape)}."
         )
     try:
         same = _C.parse_dtype(value.dtype) == placeholder.dtype
@@ -238,8 +243,8 @@ def check_result(job, annotation, result):
             check_result(job, args[1], r)
     else:
         raise AssertionError(
-            f"{job}: the return annotation {annotation!r} is none of tp.Numpy, tp.ListNumpy, tp.ListListNumpy, tp.Tuple, tp.List, tp.Dict, "
-            "tp.Callback, tp.Bundle and None."
+            f"{job}: the return annotation {annotation!r} is none of tp.Numpy, tp.ListNumpy, tp.ListListNumpy, "
+            "tp.Tuple, tp.List, tp.Dict, tp.Callback, tp.Bundle and None."
         )
 
 

@@ -1,4 +1,5 @@
-"""Blobs in parts: unpack makes a stream of a blob, pack a blob of a stream. With scopes on several devices the parts run as a pipeline."""
+"""Blobs in parts: unpack makes a stream of a blob, pack a blob of a stream.
+With scopes on several devices the parts run as a pipeline."""
 
 from .. import _C
 from .blob import Blob

@@ -1,4 +1,5 @@
-"""Values of job functions as lines of text, call by call, and what a job function consists of. Event files are not written."""
+"""Values of job functions as lines of text, call by call, and what a job function consists of.
+Event files are not written."""
 
 import math
 
@@ -9,7 +10,8 @@ __all__ = ["create_summary_writer", "describe", "flush_summary_writer", "scalar"
 
 
 def scalar(value, step=None, tag=None, name=None):
-    """At each call of this job prints "tag step value". value: a blob of one element; step: another, or None to count the calls."""
+    """At each call of this job prints "tag step value".
+    value: a blob of one element; step: another, or None to count the calls."""
     if not isinstance(value, Blob) or math.prod(value.shape) != 1:
         raise ValueError(
             f"summary.scalar: value is {value!r}; it must be a blob of one element, such as math.reduce_mean(loss)."
@@ -42,7 +44,8 @@ def flush_summary_writer(name=None):
 
 
 def describe(job_function):
-    """Returns a job function as text: its variables with their sizes, and its ops in order with the shapes of what they give.
+    """Returns a job function as text: its variables with their sizes,
+    and its ops in order with the shapes of what they give.
 
     Starts the session, as a call would.
     """
@@ -67,5 +70,7 @@ def describe(job_function):
 
 
 def __getattr__(name):
-    raise AttributeError(f"summary has no '{name}': event files are not written. It has {', '.join(__all__)}; watch(blob, handler) gives you any "
-                         "value.")  # fmt: skip
+    raise AttributeError(
+        f"summary has no '{name}': event files are not written. "
+        f"It has {', '.join(__all__)}; watch(blob, handler) gives you any value."
+    )

@@ -25,7 +25,8 @@ class CheckPoint:
         checkpoint.save(path)
 
     def load(self, path):
-        """As load_variables(checkpoint.get(path)): optimizer states and numbers of calls come back, and variables that it lacks keep theirs."""
+        """As load_variables(checkpoint.get(path)): optimizer states and numbers of calls come back,
+        and variables that it lacks keep theirs."""
         checkpoint.load_variables(checkpoint.get(path))
 
 

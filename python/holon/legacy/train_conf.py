@@ -1,4 +1,5 @@
-"""The first versions' way of describing an optimizer: dicts in function_config().train, with losses.add_loss in the job's body."""
+"""The first versions' way of describing an optimizer:
+dicts in function_config().train, with losses.add_loss in the job's body."""
 
 from . import optimizer as _optimizer
 from . import schedulers as _schedulers

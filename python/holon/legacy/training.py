@@ -1,11 +1,13 @@
-"""The training step of a job: gradients of the sum of the losses, what is done to them before the update, and the update."""
+"""The training step of a job: gradients of the sum of the losses, what is done to them before the update,
+and the update."""
 
 from .. import _C
 from ..autograd import grad, no_grad
 
 
 def gradients(job, values, wanted, scale):
-    """Of the sum of all losses' elements for each of the wanted tensors, None where it does not depend on one; times scale, unless None."""
+    """Of the sum of all losses' elements for each of the wanted tensors, None where it does not depend on one;
+    times scale, unless None."""
     total = None
     for blob in job.losses:
         parts = values[blob]
@@ -32,8 +34,9 @@ def watched(g, t, scale):
 
 
 def update(job, entries, count, states, lr, t, scale):
-    """Updates variables and their states in place. entries: (name, w, gradient of the sum); count: what that is divided by; lr, t, scale: the
-    learning rate, the number of the call, and None or the factor of the gradients, tensors without axes.
+    """Updates variables and their states in place. entries: (name, w, gradient of the sum); count: what that is divided
+    by; lr, t, scale: the learning rate, the number of the call, and None or the factor of the gradients, tensors
+    without axes.
 
     Returns whether all gradients were finite, where the scale is dynamic: else nothing has changed. Without that, None.
     """

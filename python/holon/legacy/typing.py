@@ -10,7 +10,8 @@ T = TypeVar("T")
 
 
 class Placeholder:
-    """An argument of a job function: arrays of this shape and dtype. The subclass that is made for each is the annotation."""
+    """An argument of a job function: arrays of this shape and dtype.
+    The subclass that is made for each is the annotation."""
 
     kind = shape = dtype = batch_axis = None
 

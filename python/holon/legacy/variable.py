@@ -21,7 +21,10 @@ class Declaration:
         for what in ("shape", "dtype", "distribute", "placement"):
             mine, others = getattr(self, what), getattr(other, what)
             if mine != others:
-                return f"{what} {others if others is not None else 'of all devices'} ({other.site}) and {mine if mine is not None else 'of all devices'} ({self.site})"
+                return (
+                    f"{what} {others if others is not None else 'of all devices'} ({other.site}) and "
+                    f"{mine if mine is not None else 'of all devices'} ({self.site})"
+                )
         return None
 
 
@@ -44,11 +47,12 @@ def get_variable(
     distribute=None,
     reuse=True,
 ):
-    """Returns the blob of the variable of this name, which is made at the start of the session where no job has made it before.
+    """Returns the blob of the variable of this name,
+    which is made at the start of the session where no job has made it before.
 
     dtype: the job's default_data_type, if None. distribute: distribute.split(axis) keeps only a part on each device.
-    Errors: no initializer, and none in function_config (ValueError); a second use in this job with another shape or dtype
-    (ValueError); with reuse=False, a second use at all (AssertionError).
+    Errors: no initializer, and none in function_config (ValueError); a second use in this job with another shape or
+    dtype (ValueError); with reuse=False, a second use at all (AssertionError).
     """
     from . import job
 
@@ -61,14 +65,14 @@ def get_variable(
     dtype = current.config.data_type if dtype is None else dtype
     if full in current.variables:
         assert reuse, (
-            f"get_variable: this job has a variable '{full}' already, and reuse=False. Layers make theirs by their own name: "
-            "give each layer of a job another name."
+            f"get_variable: this job has a variable '{full}' already, and reuse=False. "
+            "Layers make theirs by their own name: give each layer of a job another name."
         )
         use = current.variables[full]
         if (shape is not None and tuple(shape) != use.declaration.shape) or use.declaration.dtype != dtype:
             raise ValueError(
-                f"get_variable: the variable '{full}' is {use.declaration.dtype} {list(use.declaration.shape)} ({use.declaration.site}) "
-                f"and cannot be {dtype} {shape} too."
+                f"get_variable: the variable '{full}' is {use.declaration.dtype} {list(use.declaration.shape)} "
+                f"({use.declaration.site}) and cannot be {dtype} {shape} too."
             )
         return use.blob
     assert isinstance(shape, (list, tuple)), (

@@ -46,7 +46,8 @@ def _watch(what, blob, handler, of_gradient):
 
 
 def watch(blob, handler_or_prompt=None):
-    """At each call of this job handler(value), its parameter annotated tp.Numpy or tp.ListNumpy; without a handler the value is printed, after the text."""
+    """At each call of this job handler(value), its parameter annotated tp.Numpy or tp.ListNumpy;
+    without a handler the value is printed, after the text."""
     _watch("watch", blob, handler_or_prompt, False)
 
 

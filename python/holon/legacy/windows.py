@@ -1,5 +1,5 @@
-"""Convolutions and pools of the older API. Their padding goes by words or by numbers for every axis of the blob, and before and
-behind an image it may differ."""
+"""Convolutions and pools of the older API.
+Their padding goes by words or by numbers for every axis of the blob, and before and behind an image it may differ."""
 
 import math
 
@@ -37,14 +37,16 @@ def _sides_in_numbers(padding, last, what):
 
 
 def sides_of(padding, sizes, kernel, stride, dilation, last, what):
-    """((before, after), ...) for each axis of an image. sizes are the image's, last: whether the blob's channels come last."""
+    """((before, after), ...) for each axis of an image.
+    sizes are the image's, last: whether the blob's channels come last."""
     if isinstance(padding, str):
         word = padding.upper()
         if word == "VALID":
             return [(0, 0)] * len(sizes)
         if word not in ("SAME", "SAME_LOWER", "SAME_UPPER"):
             raise ValueError(
-                f"{what}: padding is {padding!r}; it must be 'SAME', 'SAME_LOWER', 'SAME_UPPER', 'VALID' or numbers for every axis."
+                f"{what}: padding is {padding!r}; it must be 'SAME', 'SAME_LOWER', 'SAME_UPPER', "
+                "'VALID' or numbers for every axis."
             )
         sides = []
         for axis in zip(sizes, kernel, stride, dilation):
@@ -54,13 +56,15 @@ def sides_of(padding, sizes, kernel, stride, dilation, last, what):
         return sides
     if not isinstance(padding, (list, tuple)) or len(padding) != len(sizes) + 2:
         raise ValueError(
-            f"{what}: padding is {padding!r}; in numbers it needs one or two for each of the blob's {len(sizes) + 2} axes."
+            f"{what}: padding is {padding!r}; in numbers it needs one or two for each of the blob's {len(sizes) + 2} "
+            "axes."
         )
     return _sides_in_numbers(padding, last, what)
 
 
 def _as_option(sides):
-    """Sides as the padding of a convolution: one number an axis where they are alike, else all before and then all after."""
+    """Sides as the padding of a convolution: one number an axis where they are alike,
+    else all before and then all after."""
     before, after = [b for b, _ in sides], [a for _, a in sides]
     return before if before == after else before + after
 
@@ -85,7 +89,8 @@ def _convolve(n, what, input, filters, strides, padding, data_format, dilations,
     )
     if w.shape[1] * groups != x.shape[1] or w.shape[0] % groups:
         raise ValueError(
-            f"{what}: filters {list(filters.shape)} in {groups} groups do not fit the {x.shape[1]} channels of the input {list(input.shape)}."
+            f"{what}: filters {list(filters.shape)} in {groups} groups do not fit the {x.shape[1]} channels of the "
+            f"input {list(input.shape)}."
         )
     sides = sides_of(padding, x.shape[2:], w.shape[2:], strides, dilations, last, what)
     y = _ops[f"conv{n}d"](x, w, bias, strides, _as_option(sides), dilations, groups)
@@ -100,8 +105,8 @@ def _convolution(n, data_format):
 
     conv.__name__ = conv.__qualname__ = what
     conv.__doc__ = (
-        "The convolution of input [n, channels, ...] with filters [out, channels / groups, window...]; channels come last in both "
-        "if data_format says so."
+        "The convolution of input [n, channels, ...] with filters [out, channels / groups, window...]; "
+        "channels come last in both if data_format says so."
     )
     return op(conv, overrides=what)
 
@@ -129,8 +134,8 @@ def conv2d_transpose(
     filters=None,
     dilations=None,
 ):
-    """The transpose of a convolution: filter is [channels of value, out, window...], or with the last of them behind if the channels
-    come last. output_shape: all sizes of the result, where several fit the padding."""
+    """The transpose of a convolution: filter is [channels of value, out, window...], or with the last of them behind if
+    the channels come last. output_shape: all sizes of the result, where several fit the padding."""
     what = "conv2d_transpose"
     value, filter = value if value is not None else input, filter if filter is not None else filters
     if value is None or filter is None or strides is None:
@@ -150,7 +155,8 @@ def conv2d_transpose(
     word = padding.upper() if isinstance(padding, str) else None
     if word not in (None, "SAME", "SAME_LOWER", "SAME_UPPER", "VALID"):
         raise ValueError(
-            f"{what}: padding is {padding!r}; it must be 'SAME', 'SAME_LOWER', 'SAME_UPPER', 'VALID' or numbers for every axis."
+            f"{what}: padding is {padding!r}; it must be 'SAME', 'SAME_LOWER', 'SAME_UPPER', "
+            "'VALID' or numbers for every axis."
         )
     if word is None:
         sides = sides_of(padding, x.shape[2:], w.shape[2:], strides, dilations, last, what)
@@ -168,8 +174,8 @@ def conv2d_transpose(
         extra = sum(sides[i]) if word is None else 0 if word == "VALID" else max(0, full - n)
         if not 0 <= n - (full - extra) < s and not (word and word != "VALID" and -(-n // s) == x.shape[2 + i]):
             raise ValueError(
-                f"{what}: output_shape {output_shape} cannot come of {list(value.shape)} by strides {strides}, padding {padding!r} and a "
-                f"window of {k}."
+                f"{what}: output_shape {output_shape} cannot come of {list(value.shape)} by strides {strides}, "
+                f"padding {padding!r} and a window of {k}."
             )
         less = extra // 2
         cuts.append((sides[i][0] if word is None else extra - less if word == "SAME_LOWER" else less, n))
@@ -243,7 +249,8 @@ def _pool(n, kind, data_format):
         sides = sides_of(padding, sizes, kernel, stride, [1] * n, last, what)
         if any(size + b + a < k for size, (b, a), k in zip(sizes, sides, kernel)):
             raise ValueError(
-                f"{what}: a window of {kernel} does not fit into the input {list(input.shape)} with padding {padding!r}."
+                f"{what}: a window of {kernel} does not fit into the input {list(input.shape)} with padding "
+                f"{padding!r}."
             )
         if any(b >= k or a >= k for (b, a), k in zip(sides, kernel)):
             raise ValueError(

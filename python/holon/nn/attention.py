@@ -9,13 +9,13 @@ from .parameter import Where
 
 
 class MultiheadAttention(Module):
-    """Attention of query [l, n, embed_dim] over key and value [s, n, ...], in num_heads parts of embed_dim; [n, l, ...] if
-    batch_first, and without n for one sample.
+    """Attention of query [l, n, embed_dim] over key and value [s, n, ...], in num_heads parts of embed_dim;
+    [n, l, ...] if batch_first, and without n for one sample.
 
     A mask of bools leaves out where it is True, one of floats is added to the scores. Weights and state are PyTorch's:
-    in_proj_weight holds those of query, key and value. packed=False keeps these apart as q_proj_weight, k_proj_weight and
-    v_proj_weight (as kdim and vdim do), so that sbp={"?_proj_weight": S(0), "out_proj.weight": S(1), "*": B} splits the heads
-    over ranks without a message before out_proj; a state of the other kind loads into either.
+    in_proj_weight holds those of query, key and value. packed=False keeps these apart as q_proj_weight, k_proj_weight
+    and v_proj_weight (as kdim and vdim do), so that sbp={"?_proj_weight": S(0), "out_proj.weight": S(1), "*": B} splits
+    the heads over ranks without a message before out_proj; a state of the other kind loads into either.
     """
 
     def __init__(
@@ -44,7 +44,8 @@ class MultiheadAttention(Module):
         self.packed = alike if packed is None else packed
         if self.packed and not alike:
             raise ValueError(
-                f"MultiheadAttention: one packed weight needs kdim and vdim of embed_dim {embed_dim}; found {kdim}, {vdim}."
+                f"MultiheadAttention: one packed weight needs kdim and vdim of embed_dim {embed_dim}; "
+                f"found {kdim}, {vdim}."
             )
         where = Where(placement, sbp, device, dtype)
         e = embed_dim
@@ -77,7 +78,8 @@ class MultiheadAttention(Module):
         average_attn_weights=True,
         is_causal=False,
     ):
-        """Returns (result, weights), the weights None unless need_weights: without them the scores are never whole in memory."""
+        """Returns (result, weights), the weights None unless need_weights:
+        without them the scores are never whole in memory."""
         one = query.ndim == 2
         if query.ndim not in (2, 3) or key.ndim != query.ndim or value.ndim != query.ndim:
             raise ValueError(

@@ -86,7 +86,8 @@ class _List(Module):
 
 
 class Sequential(_List):
-    """Calls its modules one after the other: Sequential(a, b)(x) is b(a(x)). Also takes one dict from names to modules."""
+    """Calls its modules one after the other: Sequential(a, b)(x) is b(a(x)).
+    Also takes one dict from names to modules."""
 
     def __init__(self, *modules):
         super().__init__()

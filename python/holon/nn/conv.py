@@ -32,7 +32,8 @@ class _Conv(_Weighted):
         self._keep(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
         if self.padding == "same" and any(s != 1 for s in self.stride):
             raise ValueError(
-                f"{type(self).__name__}: padding 'same' is for stride 1, not {self.stride}. Give the padding in numbers."
+                f"{type(self).__name__}: padding 'same' is for stride 1, not {self.stride}. "
+                "Give the padding in numbers."
             )
         where = Where(placement, sbp, device, dtype, bias_sbp)
         self.weight = where.parameter("weight", out_channels, in_channels // groups, *self.kernel_size)
@@ -135,7 +136,8 @@ class _ConvTranspose(_Conv):
         super(_Weighted, self).__init__()
         if padding_mode != "zeros" or isinstance(padding, str):
             raise ValueError(
-                f"{type(self).__name__}: padding is given in numbers and is of zeros; found {padding!r}, {padding_mode!r}."
+                f"{type(self).__name__}: padding is given in numbers and is of zeros; "
+                f"found {padding!r}, {padding_mode!r}."
             )
         self._keep(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
         self.output_padding = F.repeated(output_padding, self._n, type(self).__name__)
@@ -164,8 +166,8 @@ class _ConvTranspose(_Conv):
         ):
             most = [low + max(s, d) - 1 for low, s, d in zip(least, self.stride, self.dilation)]
             raise ValueError(
-                f"{type(self).__name__}: output_size is {list(sizes)}; for x of {list(x.shape)} it must lie from {least} "
-                f"to {most}."
+                f"{type(self).__name__}: output_size is {list(sizes)}; "
+                f"for x of {list(x.shape)} it must lie from {least} to {most}."
             )
         return tuple(size - low for size, low in zip(sizes, least))
 

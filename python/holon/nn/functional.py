@@ -1,5 +1,5 @@
-"""Functions behind the layers, with PyTorch's names and orders of arguments. Whatever is an op of the same form, such as
-`silu` or `log_softmax`, is that op; here are those that take more than theirs does, `inplace` above all."""
+"""Functions behind the layers, with PyTorch's names and orders of arguments. Whatever is an op of the same form, such
+as `silu` or `log_softmax`, is that op; here are those that take more than theirs does, `inplace` above all."""
 
 from .. import _C
 
@@ -74,7 +74,10 @@ def _dropout(name):
         return input.copy_(result) if inplace else result
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The op {name}, with input itself as the result unless training; with inplace, input takes the result's values."
+    function.__doc__ = (
+        f"The op {name}, with input itself as the result unless training; "
+        "with inplace, input takes the result's values."
+    )
     return function
 
 

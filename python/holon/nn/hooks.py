@@ -1,4 +1,5 @@
-"""Functions of a user's that run before and after a module's forward, and with the gradients of its inputs and outputs."""
+"""Functions of a user's that run before and after a module's forward,
+and with the gradients of its inputs and outputs."""
 
 from itertools import count
 
@@ -72,7 +73,8 @@ class _Seam(Function):
 
 
 class _BackwardHooks:
-    """One call of a module with backward hooks: a seam before and one behind forward, between which gradients are seen."""
+    """One call of a module with backward hooks:
+    a seam before and one behind forward, between which gradients are seen."""
 
     def __init__(self, module):
         self._module, self._grad_output, self._watches_inputs = module, None, False

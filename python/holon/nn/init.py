@@ -1,5 +1,5 @@
-"""Initial values, in place, on local and global tensors. The values depend on the seed and the global shape, never on the
-layout. Every function returns its tensor."""
+"""Initial values, in place, on local and global tensors.
+The values depend on the seed and the global shape, never on the layout. Every function returns its tensor."""
 
 import math
 
@@ -69,7 +69,8 @@ def eye_(tensor):
 
 @no_grad()
 def dirac_(tensor, groups=1):
-    """Makes the weight [out, in, window...] of a convolution (in groups) hand its channels through, as far as there are out."""
+    """Makes the weight [out, in, window...] of a convolution (in groups) hand its channels through,
+    as far as there are out."""
     if not 3 <= tensor.ndim <= 5:
         raise ValueError(
             f"dirac_: the tensor must be [out, in, window...] with 3 to 5 axes; found {list(tensor.shape)}."
@@ -87,7 +88,8 @@ def dirac_(tensor, groups=1):
 
 @no_grad()
 def orthogonal_(tensor, gain=1.0):
-    """A matrix (the axes behind the first taken as one) whose rows or columns, the fewer of them, are orthonormal, times gain."""
+    """A matrix (the axes behind the first taken as one) whose rows or columns, the fewer of them, are orthonormal,
+    times gain."""
     if tensor.ndim < 2:
         raise ValueError(f"orthogonal_: the tensor must have two axes or more; found {list(tensor.shape)}.")
     if tensor.numel() == 0:

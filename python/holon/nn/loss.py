@@ -26,13 +26,15 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """Half of the squared difference where the difference is under delta, beyond it delta times (difference - delta / 2)."""
+    """Half of the squared difference where the difference is under delta,
+    beyond it delta times (difference - delta / 2)."""
 
     _function, _options = "huber_loss", {"reduction": "mean", "delta": 1.0}
 
 
 class CrossEntropyLoss(_Loss):
-    """Minus the log probability that softmax(input) gives to the classes of target. weight: one number for each class."""
+    """Minus the log probability that softmax(input) gives to the classes of target.
+    weight: one number for each class."""
 
     _function = "cross_entropy"
     _options = {"weight": None, "ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}

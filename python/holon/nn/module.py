@@ -117,8 +117,8 @@ class Module:
                 if items is not None and name in items:
                     if value is not None and not isinstance(value, kind):
                         raise TypeError(
-                            f"cannot assign {type(value).__name__} as '{name}' of {type(self).__name__}: it is registered as "
-                            f"{kind[0].__name__}. Assign one, or None, or `del` the attribute first."
+                            f"cannot assign {type(value).__name__} as '{name}' of {type(self).__name__}: it is "
+                            f"registered as {kind[0].__name__}. Assign one, or None, or `del` the attribute first."
                         )
                     items[name] = value
                     _C.note_module_change()
@@ -246,7 +246,8 @@ class Module:
                 yield f"{path}.{name}" if path else name, tensor
 
     def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
-        """Yields (name, parameter); a parameter that has several names under the first, unless remove_duplicate is False."""
+        """Yields (name, parameter); a parameter that has several names under the first,
+        unless remove_duplicate is False."""
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse=True):
@@ -290,7 +291,8 @@ class Module:
     # State
 
     def state_dict(self, destination=None, prefix="", keep_vars=False):
-        """Returns a dict from the names of parameters and persistent buffers to their tensors, detached unless keep_vars."""
+        """Returns a dict from the names of parameters and persistent buffers to their tensors,
+        detached unless keep_vars."""
         destination = {} if destination is None else destination
         for hook in list(self._state_dict_pre_hooks.values()):
             hook(self, prefix, keep_vars)
@@ -307,8 +309,9 @@ class Module:
     def load_state_dict(self, state_dict, strict=True, assign=False):
         """Copies tensors into the parameters and buffers of the same names; global ones are boxed to their layout.
 
-        assign: the parameters and buffers take the tensors themselves, with their dtype and layout; the Parameter objects
-        stay. Collective where parameters are global. Nothing is changed if a name or shape does not fit (names: if strict).
+        assign: the parameters and buffers take the tensors themselves, with their dtype and layout; the Parameter
+        objects stay. Collective where parameters are global. Nothing is changed if a name or shape does not fit
+        (names: if strict).
         """
         if not hasattr(state_dict, "items"):
             raise TypeError(f"load_state_dict: takes a dict from names to tensors, got {type(state_dict).__name__}.")
@@ -359,8 +362,8 @@ class Module:
         return RemovableHandle(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook):
-        """Calls hook(module, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, error_msgs) before load_state_dict
-        compares names; it may change a copy of the dict that was given."""
+        """Calls hook(module, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, error_msgs) before
+        load_state_dict compares names; it may change a copy of the dict that was given."""
         return RemovableHandle(self._load_state_dict_pre_hooks, hook)
 
     def register_load_state_dict_post_hook(self, hook):
@@ -404,8 +407,8 @@ class Module:
         return self
 
     def _convert(self, function):
-        """Gives every parameter and buffer the value function(name, tensor), the objects staying the same: what is shared, or
-        held by an optimizer, stays so."""
+        """Gives every parameter and buffer the value function(name, tensor), the objects staying the same:
+        what is shared, or held by an optimizer, stays so."""
         with no_grad():
             for name, tensor in chain(self.named_parameters(), self.named_buffers()):
                 grad = tensor.grad
@@ -418,8 +421,8 @@ class Module:
         return self
 
     def to(self, *args, **kwargs):
-        """Converts all parameters and buffers: to(device), to(dtype), to(device, dtype), to(tensor). A dtype converts floating
-        ones only. to(nn.graph.GraphModule) gives the module as a graph sees it."""
+        """Converts all parameters and buffers: to(device), to(dtype), to(device, dtype), to(tensor). A dtype converts
+        floating ones only. to(nn.graph.GraphModule) gives the module as a graph sees it."""
         if len(args) == 1 and isinstance(args[0], type) and not kwargs:
             from .graph.module import GraphModule, block_of
 
@@ -452,10 +455,10 @@ class Module:
     def to_global(self, placement=None, sbp=None):
         """Makes all parameters and buffers global, or gives global ones another layout. Collective.
 
-        `sbp` is one sbp for all, a dict from patterns of names ("*.weight"; the first that fits counts) to sbps, or a function
-        from a name (as in named_parameters) to its sbp; what gets None stays as it is. A local tensor is taken for this
-        rank's piece: under broadcast the first rank's value counts, under split the pieces are put together. Parameters
-        stay the same objects, with their values, gradients and places in optimizers.
+        `sbp` is one sbp for all, a dict from patterns of names ("*.weight"; the first that fits counts) to sbps, or a
+        function from a name (as in named_parameters) to its sbp; what gets None stays as it is. A local tensor is taken
+        for this rank's piece: under broadcast the first rank's value counts, under split the pieces are put together.
+        Parameters stay the same objects, with their values, gradients and places in optimizers.
         """
         of, asked = layout(sbp), sbp is not None
 
@@ -499,23 +502,23 @@ class Module:
     # Hooks
 
     def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
-        """Calls hook(module, args) before forward; what it returns, unless None, replaces the arguments. with_kwargs: it is
-        hook(module, args, kwargs) and returns None or (args, kwargs)."""
+        """Calls hook(module, args) before forward; what it returns, unless None, replaces the arguments. with_kwargs:
+        it is hook(module, args, kwargs) and returns None or (args, kwargs)."""
         return RemovableHandle(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
     def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False):
-        """Calls hook(module, args, result) after forward; what it returns, unless None, replaces the result. with_kwargs: it is
-        hook(module, args, kwargs, result)."""
+        """Calls hook(module, args, result) after forward; what it returns, unless None, replaces the result.
+        with_kwargs: it is hook(module, args, kwargs, result)."""
         return RemovableHandle(self._forward_hooks, (hook, with_kwargs), prepend)
 
     def register_full_backward_hook(self, hook, prepend=False):
-        """Calls hook(module, grad_input, grad_output) in backward, when the gradients of the inputs are there; what it returns,
-        unless None, replaces them. Both are tuples, with None for what has no gradient."""
+        """Calls hook(module, grad_input, grad_output) in backward, when the gradients of the inputs are there; what it
+        returns, unless None, replaces them. Both are tuples, with None for what has no gradient."""
         return RemovableHandle(self._backward_hooks, hook, prepend)
 
     def register_full_backward_pre_hook(self, hook, prepend=False):
-        """Calls hook(module, grad_output) in backward, before the gradients of this module; what it returns, unless None,
-        replaces grad_output."""
+        """Calls hook(module, grad_output) in backward, before the gradients of this module;
+        what it returns, unless None, replaces grad_output."""
         return RemovableHandle(self._backward_pre_hooks, hook, prepend)
 
     # Text

@@ -78,10 +78,11 @@ class _Statistics(_Affine):
 
 
 class _BatchNorm(_Statistics):
-    """Each channel (axis 1) to mean 0 and variance 1 over the logical batch, whatever ranks hold of it; then * weight + bias.
+    """Each channel (axis 1) to mean 0 and variance 1 over the logical batch, whatever ranks hold of it;
+    then * weight + bias.
 
-    In evaluation by running_mean and running_var, into which each batch of training goes with the share momentum (None: all
-    batches count alike).
+    In evaluation by running_mean and running_var,
+    into which each batch of training goes with the share momentum (None: all batches count alike).
     """
 
     def forward(self, x):
@@ -129,8 +130,8 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """BatchNorm of any number of axes. Every batch norm here is synchronous on global tensors: the statistics are those of the
-    logical batch."""
+    """BatchNorm of any number of axes. Every batch norm here is synchronous on global tensors:
+    the statistics are those of the logical batch."""
 
     _ndims = (2, 3, 4, 5)
 

@@ -12,8 +12,8 @@ class _Pad(Module):
         self.padding = (padding,) * (2 * self._n) if isinstance(padding, int) else tuple(padding)
         if len(self.padding) != 2 * self._n:
             raise ValueError(
-                f"{type(self).__name__}: padding is {self.padding}; give one number, or {2 * self._n}: before and after each "
-                "axis, the last axis first."
+                f"{type(self).__name__}: padding is {self.padding}; "
+                f"give one number, or {2 * self._n}: before and after each axis, the last axis first."
             )
 
     def forward(self, x):
@@ -46,7 +46,9 @@ def _family(base, mode, text, dims=(1, 2, 3)):
                 "_n": n,
                 "_mode": mode,
                 "__module__": __name__,
-                "__doc__": f"{text[1]} around {shapes[n]}; one number of them, or before and after each axis, the last first.",
+                "__doc__": (
+                    f"{text[1]} around {shapes[n]}; one number of them, or before and after each axis, the last first."
+                ),
             },
         )
         for n in dims

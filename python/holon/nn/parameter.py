@@ -16,7 +16,8 @@ class Parameter(Tensor):
     def __new__(cls, data, requires_grad=True):
         if not isinstance(data, Tensor):
             raise TypeError(
-                f"a Parameter is made from a tensor, not from {type(data).__name__}: write nn.Parameter(holon.tensor(...))."
+                f"a Parameter is made from a tensor, not from {type(data).__name__}: "
+                "write nn.Parameter(holon.tensor(...))."
             )
         self = super().__new__(cls, data.detach())
         if not requires_grad and data.dtype.is_floating_point:
@@ -35,8 +36,8 @@ class Parameter(Tensor):
 
 
 def layout(sbp):
-    """Returns a function from a parameter's name to its sbp, from such a function, a dict of patterns ("*.weight"; the first
-    that fits counts), or one sbp for all."""
+    """Returns a function from a parameter's name to its sbp, from such a function,
+    a dict of patterns ("*.weight"; the first that fits counts), or one sbp for all."""
     if isinstance(sbp, dict):
 
         def of(name):
@@ -65,8 +66,8 @@ def broadcast_over(placement):
 
 
 class Where:
-    """Where a module's new tensors are put, from its keyword arguments: a device, or a placement with an sbp, which may go
-    by name (see layout)."""
+    """Where a module's new tensors are put, from its keyword arguments:
+    a device, or a placement with an sbp, which may go by name (see layout)."""
 
     def __init__(self, placement=None, sbp=None, device=None, dtype=None, bias_sbp=None):
         if (placement is None) != (sbp is None):
@@ -85,8 +86,8 @@ class Where:
         return Parameter(_C.ops["empty"](shape, dtype=self.dtype, **self._options(layout(self.sbp)(name))))
 
     def bias(self, name, size, axis=0):
-        """One number for each output, which are an axis of the weight (None: of no one axis): where one sbp is given for the
-        weight, split as that axis, else broadcast."""
+        """One number for each output, which are an axis of the weight (None: of no one axis): where one sbp is given
+        for the weight, split as that axis, else broadcast."""
         return Parameter(_C.ops["empty"]((size,), dtype=self.dtype, **self._options(self._beside(name, axis))))
 
     def buffer(self, name, value, *shape):

@@ -26,11 +26,11 @@ def _zeros(like, *shape):
 
 
 class _Recurrent(Module):
-    """num_layers layers over x [l, n, input_size] ([n, l, ...] if batch_first; without n for one sample). Returns the last
-    layer's states of all steps, and the last states of all layers [num_layers * directions, n, hidden_size].
+    """num_layers layers over x [l, n, input_size] ([n, l, ...] if batch_first; without n for one sample). Returns the
+    last layer's states of all steps, and the last states of all layers [num_layers * directions, n, hidden_size].
 
-    The parameters of layer k are weight_ih_l<k>, weight_hh_l<k>, bias_ih_l<k> and bias_hh_l<k>, with _reverse behind for
-    the other direction.
+    The parameters of layer k are weight_ih_l<k>, weight_hh_l<k>, bias_ih_l<k> and bias_hh_l<k>,
+    with _reverse behind for the other direction.
     """
 
     _gates = 1
@@ -219,7 +219,8 @@ class _Cell(Module):
 
 
 class RNNCell(_Cell):
-    """tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh) for x [n, input_size] and h [n, hidden_size]; or relu."""
+    """tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh) for x [n, input_size] and h [n, hidden_size];
+    or relu."""
 
     def __init__(
         self,

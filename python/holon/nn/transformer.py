@@ -73,8 +73,8 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention and two Linears. With packed=False, sbp={"*.?_proj_weight": S(0), "linear1.*": S(0), "*out_proj.weight": S(1),
-    "linear2.weight": S(1), "*": B} splits heads and hidden units over ranks."""
+    """Self-attention and two Linears. With packed=False, sbp={"*.?_proj_weight": S(0), "linear1.*": S(0),
+    "*out_proj.weight": S(1), "linear2.weight": S(1), "*": B} splits heads and hidden units over ranks."""
 
     _attentions = ("self_attn",)
 

@@ -1,5 +1,5 @@
-"""Optimizers: groups of parameters with options and the state of each. The update rules run in C++ on all parameters of a group
-at once; a gradient whose layout is not its parameter's is boxed to it first (step is collective then)."""
+"""Optimizers: groups of parameters with options and the state of each. The update rules run in C++ on all parameters of
+a group at once; a gradient whose layout is not its parameter's is boxed to it first (step is collective then)."""
 
 import warnings
 from collections import defaultdict
@@ -13,8 +13,10 @@ _COMMON = {"params", "initial_lr", "clip_grad_max_norm", "clip_grad_norm_type"}
 
 
 class Optimizer:
-    """What all optimizers share, to derive from: define step(), or `_update(group)`, using self.param_groups and self.state[p].
-    Example: optimizer = optim.SGD([{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}], lr=0.1)"""
+    """What all optimizers share, to derive from:
+    define step(), or `_update(group)`, using self.param_groups and self.state[p].
+    Example: groups = [{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}]
+    Example: optimizer = optim.SGD(groups, lr=0.1)"""
 
     _rule: str | None = None
     _needs_parameters = True
@@ -111,8 +113,8 @@ class Optimizer:
     def clip_grad(self, error_if_nonfinite=False):
         """Clips the gradients of the groups that have a "clip_grad_max_norm" ("clip_grad_norm_type": 2).
 
-        Groups with the same limit and type are clipped together, by the norm of all their gradients. Returns the norms before, one for
-        each limit, in the order of the groups.
+        Groups with the same limit and type are clipped together, by the norm of all their gradients. Returns the norms
+        before, one for each limit, in the order of the groups.
         """
         together = {}
         for group in self.param_groups:
@@ -125,7 +127,8 @@ class Optimizer:
         return [_C.clip_grad_norm(params, *key, error_if_nonfinite) for key, params in together.items()]
 
     def step(self, closure=None):
-        """Updates every parameter that has a gradient. closure: computes the loss and gradients first; its result is returned."""
+        """Updates every parameter that has a gradient.
+        closure: computes the loss and gradients first; its result is returned."""
         loss = None
         if closure is not None:
             with enable_grad():
@@ -425,7 +428,8 @@ class RMSprop(Optimizer):
 class LAMB(Optimizer):
     """Adam whose steps are scaled, for each parameter, to the parameter's own norm: large batches at large rates.
 
-    adam_w_mode: weight decay is part of the step; otherwise it is added to the gradient. Norms are those of whole tensors.
+    adam_w_mode: weight decay is part of the step; otherwise it is added to the gradient.
+    Norms are those of whole tensors.
 
     Example: optimizer = optim.LAMB(model.parameters(), lr=1e-2)
     """
@@ -466,7 +470,8 @@ class LAMB(Optimizer):
 
 
 class LARS(Optimizer):
-    """SGD whose gradients are scaled, for each parameter, by trust_coefficient * |p| / (|g| + weight_decay * |p| + eps).
+    """SGD whose gradients are scaled, for each parameter,
+    by trust_coefficient * |p| / (|g| + weight_decay * |p| + eps).
     Example: optimizer = optim.LARS(model.parameters(), lr=1.0)"""
 
     _rule = "lars"

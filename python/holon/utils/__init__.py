@@ -1,5 +1,5 @@
-"""What stands around training: data, op libraries of one's own (cpp_extension), recomputation (checkpoint), values between the local and
-the global view (global_view)."""
+"""What stands around training: data, op libraries of one's own (cpp_extension), recomputation (checkpoint), values
+between the local and the global view (global_view)."""
 
 from .. import load_library
 

@@ -44,8 +44,8 @@ class _Checkpoint(Function):
 def checkpoint(function, *args, use_reentrant=True, preserve_rng_state=True, **kwargs):
     """Returns function(*args, **kwargs). Of what it computes inside nothing is kept: backward computes it again.
 
-    At least one tensor of args must require grad, or else nothing inside gets a gradient. preserve_rng_state: random numbers come out
-    as the first time. In a graph, activation_checkpointing of a GraphModule is the same.
+    At least one tensor of args must require grad, or else nothing inside gets a gradient. preserve_rng_state: random
+    numbers come out as the first time. In a graph, activation_checkpointing of a GraphModule is the same.
     """
     if (
         _C.capture_open()
@@ -69,7 +69,8 @@ def checkpoint_sequential(functions, segments, input, **kwargs):
     functions = list(functions)
     if not 1 <= segments <= len(functions):
         raise ValueError(
-            f"checkpoint_sequential: {segments} segments of {len(functions)} functions; there must be from 1 to as many."
+            f"checkpoint_sequential: {segments} segments of {len(functions)} functions; "
+            "there must be from 1 to as many."
         )
     each = len(functions) // segments
 

@@ -49,9 +49,9 @@ def command(sources, output, extra_cflags=(), extra_ldflags=()):
 def load(name, sources, extra_cflags=(), extra_ldflags=(), build_directory=None, verbose=False):
     """Compiles C++ sources that declare ops by HOLON_OP, loads them, and returns the ops' names.
 
-    They are then functions of holon and, if their first argument is a tensor, methods of Tensor. A library is compiled once
-    for its sources, flags and version of Holon, in build_directory (~/.cache/holon/extensions); ranks that ask at the same
-    time wait for one of them. Errors (RuntimeError): the compiler's; those of load_library.
+    They are then functions of holon and, if their first argument is a tensor, methods of Tensor. A library is compiled
+    once for its sources, flags and version of Holon, in build_directory (~/.cache/holon/extensions); ranks that ask at
+    the same time wait for one of them. Errors (RuntimeError): the compiler's; those of load_library.
     """
     sources = [Path(s) for s in ([sources] if isinstance(sources, (str, os.PathLike)) else sources)]
     for s in sources:

@@ -1,5 +1,5 @@
-"""Between local and global values, for tensors in lists, tuples and dicts (a state_dict, a batch); and regions in which new tensors are
-global."""
+"""Between local and global values, for tensors in lists, tuples and dicts (a state_dict, a batch);
+and regions in which new tensors are global."""
 
 import warnings
 
@@ -9,10 +9,12 @@ __all__ = ["current_global_mode", "global_mode", "to_global", "to_local"]
 
 
 def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **kwargs):
-    """Returns input with its tensors made global, or brought to another layout; lists, tuples and dicts in it are copied.
+    """Returns input with its tensors made global, or brought to another layout;
+    lists, tuples and dicts in it are copied.
 
-    sbp may be a function: of the tensor, or where input is a dict of (dict, tensor). Local tensors need a placement and an sbp. What
-    is no tensor stays, with a warning. A None stands for the value of a rank outside of a source's placement and stays, too.
+    sbp may be a function: of the tensor, or where input is a dict of (dict, tensor). Local tensors need a placement and
+    an sbp. What is no tensor stays, with a warning. A None stands for the value of a rank outside of a source's
+    placement and stays, too.
     kwargs: as Tensor.to_global has. Collective.
     """
     if placement is None and sbp is None:
@@ -31,7 +33,8 @@ def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **k
 
 
 def to_local(input, *, copy=False):
-    """Returns input with its global tensors replaced by what this rank holds of them; lists, tuples and dicts in it are copied."""
+    """Returns input with its global tensors replaced by what this rank holds of them;
+    lists, tuples and dicts in it are copied."""
     return _map(input, lambda t: t.to_local(copy=copy) if t.is_global else t, "to_local", True)
 
 
@@ -51,8 +54,9 @@ def _map(value, convert, call, warn):
 
 
 class global_mode:
-    """For a `with` block: tensors that are made from nothing (ones, randn, tensor, ...) are global, with this placement and sbp, where
-    the call does not say otherwise; a device in it chooses the placement's type. x.device and x.to(device) may be asked of global tensors.
+    """For a `with` block: tensors that are made from nothing (ones, randn, tensor, ...) are global, with this placement
+    and sbp, where the call does not say otherwise; a device in it chooses the placement's type. x.device and
+    x.to(device) may be asked of global tensors.
 
     global_mode(False) ends this for a block.
     """

@@ -35,9 +35,9 @@ TEST(Safetensors, HasTheFormat) {
   std::memcpy(&size, text.data(), 8);
   EXPECT_EQ(size % 8, 0u);
   std::string header = text.substr(8, size);
-  EXPECT_EQ(
-      header.substr(0, header.find_last_not_of(' ') + 1),
-      R"({"__metadata__":{"k":"v"},"a":{"data_offsets":[0,8],"dtype":"I32","shape":[2]},"b":{"data_offsets":[8,9],"dtype":"U8","shape":[1]}})");
+  EXPECT_EQ(header.substr(0, header.find_last_not_of(' ') + 1),
+            R"({"__metadata__":{"k":"v"},"a":{"data_offsets":[0,8],"dtype":"I32","shape":[2]},)"
+            R"("b":{"data_offsets":[8,9],"dtype":"U8","shape":[1]}})");
   EXPECT_EQ(text.substr(8 + size), std::string("\0\0\0\0\1\0\0\0\1", 9));
   EXPECT_EQ(parse_safetensors(bytes(text), "x").metadata.at("k"), "v");
 }

@@ -1,4 +1,5 @@
-"""nn.Graph over ranks with a cuda device each: data parallel, ZeRO, a split model and two stages train as on the CPU."""
+"""nn.Graph over ranks with a cuda device each:
+data parallel, ZeRO, a split model and two stages train as on the CPU."""
 
 import sys
 

@@ -1,5 +1,5 @@
-"""A recorded step whose collectives do not come to an end, as WORDS says, raises on every rank that is left; and ranks of
-which one must record anew do so together."""
+"""A recorded step whose collectives do not come to an end, as WORDS says, raises on every rank that is left;
+and ranks of which one must record anew do so together."""
 
 import os
 import sys

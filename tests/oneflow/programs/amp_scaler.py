@@ -1,5 +1,5 @@
-"""Mixed precision: flow.autocast with a GradScaler in eager mode, and config.enable_amp with set_grad_scaler in nn.Graph. The curves are near
-that of float32."""
+"""Mixed precision: flow.autocast with a GradScaler in eager mode,
+and config.enable_amp with set_grad_scaler in nn.Graph. The curves are near that of float32."""
 
 import numpy as np
 import oneflow as flow

@@ -1,5 +1,5 @@
-"""Loading data: a DistributedSampler and local batches made global by to_global (each rank brings its rows), under the global view, and DDP on
-local tensors with flow.comm. All three train alike."""
+"""Loading data: a DistributedSampler and local batches made global by to_global (each rank brings its rows), under the
+global view, and DDP on local tensors with flow.comm. All three train alike."""
 
 import numpy as np
 import oneflow as flow

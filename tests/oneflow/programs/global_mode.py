@@ -1,4 +1,5 @@
-"""A program of local tensors that runs global: in global_mode, tensors that it makes from nothing are global, and it may ask for devices."""
+"""A program of local tensors that runs global:
+in global_mode, tensors that it makes from nothing are global, and it may ask for devices."""
 
 import numpy as np
 import oneflow as flow

@@ -1,5 +1,5 @@
-"""State dicts between layouts: a model trained under one placement and sbp goes on under another, through global and through local values,
-with its optimizer and its schedule."""
+"""State dicts between layouts: a model trained under one placement and sbp goes on under another, through global and
+through local values, with its optimizer and its schedule."""
 
 import copy
 

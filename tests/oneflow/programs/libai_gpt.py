@@ -1,5 +1,6 @@
-"""A GPT in the manner of LiBai: a module of helpers says which ranks a layer has and translates sbps of a 2-D grid to the grid at hand; layers
-are made of them; one class of graphs serves training (mixed precision, accumulation, recomputation, ZeRO, stages) and evaluation.
+"""A GPT in the manner of LiBai: a module of helpers says which ranks a layer has and translates sbps of a 2-D grid to
+the grid at hand; layers are made of them; one class of graphs serves training (mixed precision, accumulation,
+recomputation, ZeRO, stages) and evaluation.
 
 Data, tensor and pipeline parallel sizes follow from the number of ranks. The losses are the same for all of them.
 """

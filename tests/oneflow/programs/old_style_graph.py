@@ -1,5 +1,6 @@
-"""nn.Graph as programs for OneFlow 0.7 and 0.8 write it: `module.config.set_stage(...)`, `module.config.stage_id = ...`, `module.origin`; and a
-pipeline whose stages bring what they need by to_global themselves."""
+"""nn.Graph as programs for OneFlow 0.7 and 0.8 write it: `module.config.set_stage(...)`,
+`module.config.stage_id = ...`, `module.origin`; and a pipeline whose stages bring what they need by to_global
+themselves."""
 
 import numpy as np
 import oneflow as flow

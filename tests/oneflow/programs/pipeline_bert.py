@@ -1,5 +1,5 @@
-"""BERT over two stages by nn.Graph: set_stage, gradient accumulation, tied word embeddings, a learning-rate schedule. On one rank both stages
-lie on it; on four each has two ranks, data parallel. The losses are those of eager training."""
+"""BERT over two stages by nn.Graph: set_stage, gradient accumulation, tied word embeddings, a learning-rate schedule.
+On one rank both stages lie on it; on four each has two ranks, data parallel. The losses are those of eager training."""
 
 import numpy as np
 import oneflow as flow

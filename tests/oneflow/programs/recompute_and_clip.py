@@ -1,5 +1,5 @@
-"""Activation checkpointing (eager: utils.checkpoint; graph: activation_checkpointing) with dropout, and gradient clipping by clip_grad_norm_, by
-clip_grad of the optimizer and in a graph. All train alike."""
+"""Activation checkpointing (eager: utils.checkpoint; graph: activation_checkpointing) with dropout, and gradient
+clipping by clip_grad_norm_, by clip_grad of the optimizer and in a graph. All train alike."""
 
 import numpy as np
 import oneflow as flow

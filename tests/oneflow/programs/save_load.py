@@ -1,5 +1,5 @@
-"""Checkpoints by flow.save and flow.load: of a global model and its optimizer, which goes on under another layout; of local values; and of a
-graph's state."""
+"""Checkpoints by flow.save and flow.load: of a global model and its optimizer, which goes on under another layout;
+of local values; and of a graph's state."""
 
 import os
 import tempfile

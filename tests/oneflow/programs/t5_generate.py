@@ -1,5 +1,6 @@
-"""An encoder and a decoder in T5's manner (buckets of relative positions, RMS norms, cross attention, teacher forcing) on a grid of ranks, and
-generation: greedy, by beams of logits processed with top-k, top-p, temperature and a penalty of repetition, and sampled."""
+"""An encoder and a decoder in T5's manner (buckets of relative positions, RMS norms, cross attention, teacher forcing)
+on a grid of ranks, and generation: greedy, by beams of logits processed with top-k, top-p, temperature and a penalty of
+repetition, and sampled."""
 
 import math
 

@@ -1,5 +1,5 @@
-"""A transformer block on a 2-D grid of ranks, data parallel x tensor parallel, by nd-sbp: values and gradients are those of the same block in
-NumPy-like local tensors."""
+"""A transformer block on a 2-D grid of ranks, data parallel x tensor parallel, by nd-sbp: values and gradients are
+those of the same block in NumPy-like local tensors."""
 
 import math
 

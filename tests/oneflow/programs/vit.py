@@ -1,5 +1,5 @@
-"""A vision transformer, data parallel or on a grid: patches by a convolution, a class token, stochastic depth, label smoothing, mixed labels, an
-average of the weights, evaluation by top-k accuracy summed over ranks by flow.comm."""
+"""A vision transformer, data parallel or on a grid: patches by a convolution, a class token, stochastic depth, label
+smoothing, mixed labels, an average of the weights, evaluation by top-k accuracy summed over ranks by flow.comm."""
 
 import copy
 

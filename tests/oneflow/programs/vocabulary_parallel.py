@@ -1,4 +1,5 @@
-"""An embedding whose rows are split over the ranks, logits split by classes, and the loss on them: no rank has the whole table."""
+"""An embedding whose rows are split over the ranks, logits split by classes, and the loss on them:
+no rank has the whole table."""
 
 import numpy as np
 import oneflow as flow

@@ -1,5 +1,5 @@
-"""ZeRO by nn.Graph: optimizer states, gradients and parameters split over the data-parallel ranks, at each of its three stages; losses and
-parameters are those without."""
+"""ZeRO by nn.Graph: optimizer states, gradients and parameters split over the data-parallel ranks, at each of its three
+stages; losses and parameters are those without."""
 
 import numpy as np
 import oneflow as flow

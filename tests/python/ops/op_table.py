@@ -1,7 +1,7 @@
 """The tables of values: for every public op, calls whose results NumPy knows, and wrong calls with what the error says.
 
-A room's file (values_<room>.py) declares rows; test_values.py runs them all and fails for an op without a row. In a row's
-arguments a float64 array stands for a tensor of each dtype of the row; other arrays keep their dtype.
+A room's file (values_<room>.py) declares rows; test_values.py runs them all and fails for an op without a row. In a
+row's arguments a float64 array stands for a tensor of each dtype of the row; other arrays keep their dtype.
 """
 
 import dataclasses
@@ -56,7 +56,8 @@ def row(
     method: bool = False,
     **kwargs: Any,
 ) -> None:
-    """One call, and what NumPy gives for it: numpy(*args, **kwargs) of the arrays in float64 (rounded to the dtype first).
+    """One call, and what NumPy gives for it: numpy(*args, **kwargs) of the arrays in float64
+    (rounded to the dtype first).
 
     The result may be a tuple or a list. Only the first dtype is used when no argument is a float64 array.
     """
@@ -76,7 +77,8 @@ def no_truth(op: str, why: str) -> None:
 
 
 def a(*shape: int, low: float = -2, high: float = 2) -> np.ndarray:
-    """A float64 array of distinct values in no order, the same at every call: away from kinks at integers and halves."""
+    """A float64 array of distinct values in no order, the same at every call:
+    away from kinks at integers and halves."""
     n = int(np.prod(shape))
     v = low + (high - low) * (np.arange(n) + 0.37) / max(n, 1)
     return np.random.default_rng(n).permutation(v).reshape(shape)

@@ -8,7 +8,8 @@ import pytest
 import holon as flow
 
 NAMES = ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
-# Of two tensors with axes; the row is the one, the column the other. (uint8 with int8 is int16 in PyTorch, which Holon has not.)
+# Of two tensors with axes; the row is the one, the column the other.
+# (uint8 with int8 is int16 in PyTorch, which Holon has not.)
 TABLE = """
 bool     bool     uint8    int8     int32    int64    float16  bfloat16 float32  float64
 uint8    uint8    uint8    int32    int32    int64    float16  bfloat16 float32  float64

@@ -11,8 +11,8 @@ _SCHEDULES = {
 
 
 class GraphConfig:
-    """What is asked of a graph's compilation: `self.config` in a graph. A change counts from the next call on, which captures again.
-    Names are OneFlow's where it has the thing."""
+    """What is asked of a graph's compilation: `self.config` in a graph. A change counts from the next call on, which
+    captures again. Names are OneFlow's where it has the thing."""
 
     def __init__(self, core):
         self._core, self._pipeline = core, None
@@ -22,17 +22,20 @@ class GraphConfig:
         self._core.enable_amp(bool(mode), dtype)
 
     def set_gradient_accumulation_steps(self, value, *, uneven=False):
-        """The rows of the inputs are cut into so many micro-batches; one update follows, by the mean of their gradients (backward() divides
-        by their number). An output with a micro-batch's rows comes joined; others, such as a loss, come with a first axis of that many values.
+        """The rows of the inputs are cut into so many micro-batches; one update follows, by the mean of their gradients
+        (backward() divides by their number). An output with a micro-batch's rows comes joined; others, such as a loss,
+        come with a first axis of that many values.
 
-        uneven: where they do not divide each rank's rows, the first micro-batches have a row more, and where there are fewer rows there are
-        fewer micro-batches. Gradients are then weighed by rows, and so is an output without rows: the mean of its values is the batch's.
+        uneven: where they do not divide each rank's rows, the first micro-batches have a row more, and where there are
+        fewer rows there are fewer micro-batches. Gradients are then weighed by rows, and so is an output without rows:
+        the mean of its values is the batch's.
         """
         self._core.set_gradient_accumulation_steps(_count("set_gradient_accumulation_steps", value), bool(uneven))
 
     def enable_zero(self, mode=True, *, stage=1, shard_min_size=None, shard_restore_level=None):
-        """Splits over data-parallel ranks the states of optimizers (stage 1), gradients too (2), parameters too (3). Parameters of fewer than
-        shard_min_size elements stay whole. shard_restore_level, OneFlow's, has no effect: parameters are gathered where they are read."""
+        """Splits over data-parallel ranks the states of optimizers (stage 1), gradients too (2), parameters too (3).
+        Parameters of fewer than shard_min_size elements stay whole. shard_restore_level, OneFlow's, has no effect:
+        parameters are gathered where they are read."""
         self._core.enable_zero(
             bool(mode), stage, 1 if shard_min_size is None else _count("enable_zero", shard_min_size, least=0)
         )
@@ -54,11 +57,12 @@ class GraphConfig:
         self._core.set_bucket_bytes(_count("set_bucket_bytes", size))
 
     def pipeline(self, stages=None, schedule="auto", placements=None):
-        """How stages follow each other: schedule is "gpipe", "1f1b", "interleaved", "zero_bubble", or "auto": zero_bubble where each stage
-        has ranks of its own, else 1f1b.
+        """How stages follow each other: schedule is "gpipe", "1f1b", "interleaved", "zero_bubble", or "auto":
+        zero_bubble where each stage has ranks of its own, else 1f1b.
 
-        stages: the graph is cut into so many by cost where no module has a stage of its own; placements: one for each stage, to
-        which the parameters of its modules are moved, under their own sbp. Without stages, set_stage() says it.
+        stages: the graph is cut into so many by cost where no module has a stage of its own; placements: one for each
+        stage, to which the parameters of its modules are moved, under their own sbp. Without stages, set_stage() says
+        it.
         """
         if schedule not in _SCHEDULES:
             raise ValueError(
@@ -72,7 +76,8 @@ class GraphConfig:
                 )
         elif placements is not None:
             raise ValueError(
-                "config.pipeline: placements without stages. Say how many stages there are, or place modules by set_stage()."
+                "config.pipeline: placements without stages. Say how many stages there are, "
+                "or place modules by set_stage()."
             )
         self._pipeline = None if stages is None else (stages, None if placements is None else list(placements))
         self._core.set_schedule(_SCHEDULES[schedule])
@@ -119,14 +124,15 @@ class GraphConfig:
         """Does nothing: parameters are cast where they are read."""
 
     def enable_auto_parallel(self, mode=True):
-        """Does nothing: where build() leaves the sbp of a value open, the cheapest is chosen anyway; what it says by to_global stays."""
+        """Does nothing: where build() leaves the sbp of a value open, the cheapest is chosen anyway;
+        what it says by to_global stays."""
 
     def enable_auto_parallel_ignore_user_sbp_config(self, mode=True):
         """Not there: what build() says by to_global stays."""
         if mode:
             raise NotImplementedError(
-                "config.enable_auto_parallel_ignore_user_sbp_config: the sbps that a program gives are kept. Leave out the "
-                "to_global calls whose sbp is to be chosen."
+                "config.enable_auto_parallel_ignore_user_sbp_config: the sbps that a program gives are kept. "
+                "Leave out the to_global calls whose sbp is to be chosen."
             )
 
     def set_auto_parallel_computation_cost_ratio(self, ratio):

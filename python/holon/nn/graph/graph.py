@@ -1,5 +1,5 @@
-"""Graph: the class that users derive from. The core (holon/graph/nn_graph.h) captures, compiles and runs; here are the modules'
-names, what they look like now, and state_dict."""
+"""Graph: the class that users derive from. The core (holon/graph/nn_graph.h) captures, compiles and runs; here are the
+modules' names, what they look like now, and state_dict."""
 
 import inspect
 import warnings
@@ -35,10 +35,11 @@ class _GraphType(type):
 class Graph(Pictures, metaclass=_GraphType):
     """A training step, or any function of tensors, captured once for each kind of input and run as one compiled step.
 
-    Derive from it: __init__ assigns modules, calls add_optimizer() and sets config; build() computes, with loss.backward() inside
-    where there is an optimizer. A call of the graph takes and returns what build() does: tensors, plain values, and lists, tuples
-    and dicts of them. It captures build() where shapes, dtypes, placements, sbps, plain arguments, the gradient mode or the
-    modules' flags are new, and else runs what is compiled. Plain values that build() reads elsewhere are those of the capture.
+    Derive from it: __init__ assigns modules, calls add_optimizer() and sets config; build() computes, with
+    loss.backward() inside where there is an optimizer. A call of the graph takes and returns what build() does:
+    tensors, plain values, and lists, tuples and dicts of them. It captures build() where shapes, dtypes, placements,
+    sbps, plain arguments, the gradient mode or the modules' flags are new, and else runs what is compiled. Plain values
+    that build() reads elsewhere are those of the capture.
 
     Example: class Train(nn.Graph): ...; loss = Train()(images, labels)
     """
@@ -76,15 +77,17 @@ class Graph(Pictures, metaclass=_GraphType):
         return result
 
     def add_optimizer(self, optim, *, lr_sch=None):
-        """Updates the optimizer's parameters at the end of each call; then lr_sch goes on by one step. May be called several times."""
+        """Updates the optimizer's parameters at the end of each call; then lr_sch goes on by one step.
+        May be called several times."""
         name = self._name
         if not isinstance(optim, Optimizer):
             raise TypeError(f"add_optimizer of {name}: takes an optimizer, got {type(optim).__name__}.")
         own_step = next((m for m in ("step", "_update") if getattr(type(optim), m) is not getattr(Optimizer, m)), None)
         if optim._rule is None or own_step:
             raise NotImplementedError(
-                f"add_optimizer of {name}: {type(optim).__name__} has an update of its own in Python, which cannot be compiled. "
-                "Use an optimizer of holon.optim, or return the gradients' loss and call step() outside with eager modules."
+                f"add_optimizer of {name}: {type(optim).__name__} has an update of its own in Python, which cannot be "
+                "compiled. Use an optimizer of holon.optim, or return the gradients' loss and call step() outside with "
+                "eager modules."
             )
         if any(optim is o for o in self._optimizers):
             raise ValueError(f"add_optimizer of {name}: this {type(optim).__name__} is added already.")
@@ -99,7 +102,8 @@ class Graph(Pictures, metaclass=_GraphType):
                 p.default is p.empty for p in inspect.signature(lr_sch.step).parameters.values()
             ):
                 raise TypeError(
-                    f"add_optimizer of {name}: {type(lr_sch).__name__}.step() needs an argument. Call it yourself after the graph."
+                    f"add_optimizer of {name}: {type(lr_sch).__name__}.step() needs an argument. "
+                    "Call it yourself after the graph."
                 )
         self._core.add_optimizer(optim)
         self._optimizers.append(optim)
@@ -108,10 +112,11 @@ class Graph(Pictures, metaclass=_GraphType):
             self._schedulers.append(lr_sch)
 
     def set_grad_scaler(self, grad_scaler=None):
-        """loss.backward() in build() begins with the scaler's scale, and gradients are divided by it before they are clipped and updated.
+        """loss.backward() in build() begins with the scaler's scale,
+        and gradients are divided by it before they are clipped and updated.
 
-        An optimizer with a gradient that is not finite leaves the step out, and the scaler learns of it: build() does not call it, nor do
-        you after the graph. None: no scaler. What is compiled is captured again.
+        An optimizer with a gradient that is not finite leaves the step out, and the scaler learns of it: build() does
+        not call it, nor do you after the graph. None: no scaler. What is compiled is captured again.
         """
         if grad_scaler is not None and not isinstance(grad_scaler, GradScaler):
             raise TypeError(f"set_grad_scaler of {self._name}: takes a GradScaler, got {type(grad_scaler).__name__}.")
@@ -123,8 +128,8 @@ class Graph(Pictures, metaclass=_GraphType):
     def debug(
         self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False
     ):
-        """Prints what was captured and the plan of each compilation from now on, where v_level is 0 or more; on rank 0, or on `ranks` (a
-        rank or a list of them, -1 for all)."""
+        """Prints what was captured and the plan of each compilation from now on, where v_level is 0 or more; on rank 0,
+        or on `ranks` (a rank or a list of them, -1 for all)."""
         wanted = [0] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
         self.__dict__["_debug"] = v_level >= 0 and (-1 in wanted or _C.rank() in wanted)
 
@@ -159,8 +164,9 @@ class Graph(Pictures, metaclass=_GraphType):
         return self._core.stats(signature % n)
 
     def grad_norms(self):
-        """By what the last call clipped gradients, before it did, as a list of numbers: the norms of clip_grad_norm_() in build(), in the
-        order of the calls, then those of the optimizers' groups with a "clip_grad_max_norm", as clip_grad() of the optimizer has them."""
+        """By what the last call clipped gradients, before it did, as a list of numbers: the norms of clip_grad_norm_()
+        in build(), in the order of the calls, then those of the optimizers' groups with a "clip_grad_max_norm", as
+        clip_grad() of the optimizer has them."""
         return self._core.grad_norms()
 
     @property
@@ -180,8 +186,8 @@ class Graph(Pictures, metaclass=_GraphType):
     # State
 
     def state_dict(self):
-        """Returns a dict from the names of the graph's modules to their state_dict(), with "optimizer_0", "lr_scheduler_0" and so on for what
-        add_optimizer() got."""
+        """Returns a dict from the names of the graph's modules to their state_dict(), with "optimizer_0",
+        "lr_scheduler_0" and so on for what add_optimizer() got."""
         state = {name: m.state_dict() if isinstance(m, Module) else m.detach() for name, m in self._members.items()}
         for name, part in self._training_parts():
             state[name] = part.state_dict()
@@ -309,13 +315,15 @@ class Graph(Pictures, metaclass=_GraphType):
         self._look(relabel=True)
         if self._debug:
             print(
-                f"{self._name}, as captured:\n{self.captured()}\n{self._name}, the plan of rank {_C.rank()}:\n{self.plan()}"
+                f"{self._name}, as captured:\n{self.captured()}\n"
+                f"{self._name}, the plan of rank {_C.rank()}:\n{self.plan()}"
             )
         if self._core.n_signatures >= _MANY_SIGNATURES and not self._warned:
             self.__dict__["_warned"] = True
             warnings.warn(
-                f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new value of an argument that is "
-                "no tensor, compiles again. Give inputs few shapes, and numbers that change as tensors.",
+                f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new "
+                "value of an argument that is no tensor, compiles again. "
+                "Give inputs few shapes, and numbers that change as tensors.",
                 stacklevel=4,
             )
 
@@ -346,8 +354,8 @@ class Graph(Pictures, metaclass=_GraphType):
         asked, stages = self.config._pipeline, self.__dict__.get("_automatic_stages")
         if stages is not None and asked != stages.asked:
             raise RuntimeError(
-                f"config.pipeline of {self._name}: the graph has been cut into {stages.asked[0]} stages already, and its parameters are there. "
-                "Make a new graph of a model whose parameters lie on all ranks."
+                f"config.pipeline of {self._name}: the graph has been cut into {stages.asked[0]} stages already, and "
+                "its parameters are there. Make a new graph of a model whose parameters lie on all ranks."
             )
         if asked is not None and stages is None:
             self.__dict__["_automatic_stages"] = self._building(
@@ -377,8 +385,8 @@ class Graph(Pictures, metaclass=_GraphType):
             )
             if now.shape != before.shape or now.dtype != before.dtype or not same_layout:
                 raise RuntimeError(
-                    f"the buffer {path}.{key} gets another shape, dtype or layout in build(): it was {before.dtype} {list(before.shape)} and "
-                    f"becomes {now.dtype} {list(now.shape)}. Buffers of a graph keep theirs."
+                    f"the buffer {path}.{key} gets another shape, dtype or layout in build(): it was {before.dtype} "
+                    f"{list(before.shape)} and becomes {now.dtype} {list(now.shape)}. Buffers of a graph keep theirs."
                 )
             _C.capture_write(before, now)
 

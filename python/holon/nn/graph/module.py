@@ -9,8 +9,8 @@ from ..module import Module
 class GraphModule:
     """A module as a graph sees it: `module.to(nn.graph.GraphModule)` gives it, `.to(nn.Module)` the module back.
 
-    Taken inside of a graph's __init__ it belongs to that graph; elsewhere it counts for every graph that has no settings of its
-    own for the module. Calls and attributes are the module's.
+    Taken inside of a graph's __init__ it belongs to that graph; elsewhere it counts for every graph that has no
+    settings of its own for the module. Calls and attributes are the module's.
     """
 
     _fields = ("_module", "_name", "_stage_id", "_stage_placement", "_activation_checkpointing")
@@ -20,8 +20,8 @@ class GraphModule:
             object.__setattr__(self, key, value)
 
     def set_stage(self, stage_id=None, placement=None):
-        """The module's ops belong to this stage of a pipeline. placement: where its global inputs are brought, under their own
-        sbp where that fits, else broadcast."""
+        """The module's ops belong to this stage of a pipeline.
+        placement: where its global inputs are brought, under their own sbp where that fits, else broadcast."""
         if stage_id is not None and (not isinstance(stage_id, int) or isinstance(stage_id, bool) or stage_id < 0):
             raise ValueError(f"set_stage: stage_id is {stage_id!r}; it must be an int from 0 on.")
         if placement is not None and not isinstance(placement, _C.placement):

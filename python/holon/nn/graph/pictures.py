@@ -6,12 +6,14 @@ from ... import _C
 
 
 class Pictures:
-    """What a Graph can show of itself once it is compiled. signature: which of several, in the order of their first calls."""
+    """What a Graph can show of itself once it is compiled.
+    signature: which of several, in the order of their first calls."""
 
     def plot(self, path=None, *, signature=-1, most_items=90, fold=True):
-        """Writes the plan as an SVG, or returns its text where there is no path: stages as columns, modules as frames with forward to the
-        left and backward to the right, boxing in colour with bytes. Modules that are alike are drawn once (fold); a column of more than
-        `most_items` shows inner modules as one item each. The same on all ranks."""
+        """Writes the plan as an SVG, or returns its text where there is no path: stages as columns, modules as frames
+        with forward to the left and backward to the right, boxing in colour with bytes. Modules that are alike are
+        drawn once (fold); a column of more than `most_items` shows inner modules as one item each. The same on all
+        ranks."""
         at = self._signature("plot", signature)
         return _written(path, self._core.plan_svg(at, type(self).__name__, most_items, bool(fold)))
 
@@ -20,7 +22,8 @@ class Pictures:
         return self.plot() if self._core.n_signatures else None
 
     def plot_schedule(self, path=None, *, signature=-1):
-        """Writes the order of stages and micro-batches as an SVG, with estimated times, or returns its text. The same on all ranks."""
+        """Writes the order of stages and micro-batches as an SVG, with estimated times, or returns its text.
+        The same on all ranks."""
         return _written(path, self._core.schedule_svg(self._signature("plot_schedule", signature)))
 
     def schedule(self, *, signature=-1):
@@ -28,13 +31,14 @@ class Pictures:
         return self._core.schedule_text(self._signature("schedule", signature))
 
     def plot_memory(self, path=None, *, all_ranks=False, signature=-1):
-        """Writes this rank's memory over the instructions of a step as an SVG, or returns its text. all_ranks: of all ranks; then every rank
-        calls it, and rank 0 writes the file."""
+        """Writes this rank's memory over the instructions of a step as an SVG, or returns its text. all_ranks: of all
+        ranks; then every rank calls it, and rank 0 writes the file."""
         text = self._core.memory(self._signature("plot_memory", signature), bool(all_ranks), True)
         return text if path is None else _written(path, text, writes=not all_ranks or _C.rank() == 0)
 
     def memory(self, *, all_ranks=False, signature=-1):
-        """This rank's memory by kind, when the most is there and at most, as a table; of all ranks where every rank asks for that."""
+        """This rank's memory by kind, when the most is there and at most, as a table;
+        of all ranks where every rank asks for that."""
         return self._core.memory(self._signature("memory", signature), bool(all_ranks), False)
 
     def _signature(self, call, signature):

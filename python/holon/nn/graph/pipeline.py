@@ -1,4 +1,5 @@
-"""config.pipeline(stages=N): the graph's modules cut into stages by cost, their parameters moved, their inputs brought along."""
+"""config.pipeline(stages=N): the graph's modules cut into stages by cost, their parameters moved,
+their inputs brought along."""
 
 from ... import _C
 from ...autograd import no_grad
@@ -41,13 +42,15 @@ class AutomaticStages:
         for stage, (begin, end) in enumerate(zip(self.chain["first"], ends)):
             where = f" on {self.placements[stage]}" if self.placements else ""
             lines.append(
-                f"stage {stage}{where}: {', '.join(blocks[begin:end])}, {sum(self.chain['costs'][begin:end]) * 1e6:.0f} us"
+                f"stage {stage}{where}: {', '.join(blocks[begin:end])}, "
+                f"{sum(self.chain['costs'][begin:end]) * 1e6:.0f} us"
             )
         return "\n".join(lines)
 
 
 def blocks_of(graph):
-    """(path, module) of what may be cut between: the members of containers, other direct children of the graph's modules."""
+    """(path, module) of what may be cut between:
+    the members of containers, other direct children of the graph's modules."""
     found = []
 
     def expand(path, module, root):
@@ -96,8 +99,9 @@ def cut(graph, asked, args, kwargs, front):
     for path, (_, _, tensor) in tensors.items():
         if placements is not None and len(readers[id(tensor)]) > 1:
             raise ValueError(
-                f"config.pipeline of {name}: {path} is read in the stages {sorted(readers[id(tensor)])} of the cut, and a parameter lies in one. "
-                "Give modules their stages by set_stage(), and bring the parameter to the later one by to_global() in build()."
+                f"config.pipeline of {name}: {path} is read in the stages {sorted(readers[id(tensor)])} of the cut, "
+                "and a parameter lies in one. Give modules their stages by set_stage(), and bring the parameter to the "
+                "later one by to_global() in build()."
             )
     paths = dict(blocks)
     for block, path in enumerate(chain["blocks"]):
@@ -123,14 +127,15 @@ def _move(tensor, placement):
 
 
 def _split_world(name, stages, tensors):
-    """The placement of the parameters cut along its first axis into one for each stage; None in a world of one with local tensors."""
+    """The placement of the parameters cut along its first axis into one for each stage;
+    None in a world of one with local tensors."""
     at = next((t.placement for t in tensors if t.is_global), None)
     if at is None:
         if _C.world_size() == 1:
             return None
         raise ValueError(
-            f"config.pipeline of {name}: its parameters are local, so that each rank has a model of its own. Make them global first, "
-            "as in model.to_global(placement over all ranks, sbp.broadcast), or give placements."
+            f"config.pipeline of {name}: its parameters are local, so that each rank has a model of its own. Make them "
+            "global first, as in model.to_global(placement over all ranks, sbp.broadcast), or give placements."
         )
     other = next((t.placement for t in tensors if t.is_global and t.placement != at), None)
     if other is not None:
@@ -140,8 +145,8 @@ def _split_world(name, stages, tensors):
     rows = at.ranks.tolist()
     if len(rows) % stages:
         raise ValueError(
-            f"config.pipeline of {name}: {stages} stages do not divide the {len(rows)} {'ranks' if len(at.hierarchy) == 1 else 'rows of ranks'} of {at}. "
-            "Give placements, one for each stage."
+            f"config.pipeline of {name}: {stages} stages do not divide the {len(rows)} "
+            f"{'ranks' if len(at.hierarchy) == 1 else 'rows of ranks'} of {at}. Give placements, one for each stage."
         )
     each = len(rows) // stages
     return [_C.placement(at.type, ranks=rows[s * each : (s + 1) * each]) for s in range(stages)]

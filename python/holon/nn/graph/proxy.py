@@ -1,5 +1,5 @@
-"""What programs for OneFlow find in an nn.Graph around its modules. Here a graph holds the modules themselves, and a tensor of a graph is
-a tensor: these classes are for isinstance() and for paths in nested arguments."""
+"""What programs for OneFlow find in an nn.Graph around its modules. Here a graph holds the modules themselves, and a
+tensor of a graph is a tensor: these classes are for isinstance() and for paths in nested arguments."""
 
 from ... import _C
 from ..module import Module
@@ -49,7 +49,8 @@ class NamedArg:
 
 
 class ArgsTree:
-    """Walks nested tuples, lists and dicts: iter_nodes(), iter_named_nodes(), map_leaf(function), map_tuple_leaf(function)."""
+    """Walks nested tuples, lists and dicts: iter_nodes(), iter_named_nodes(), map_leaf(function),
+    map_tuple_leaf(function)."""
 
     def __init__(self, io_args, gen_name=False, root_prefix="", root_name=None, tensor_type=None):
         self._args, self._named, self._prefix = io_args, gen_name, root_prefix

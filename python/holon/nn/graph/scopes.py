@@ -1,4 +1,5 @@
-"""Calls of modules while a graph is captured: each is a scope of the graph, and an error says in which it was raised."""
+"""Calls of modules while a graph is captured:
+each is a scope of the graph, and an error says in which it was raised."""
 
 import traceback
 from pathlib import Path
@@ -14,8 +15,8 @@ _open: dict[int, object] = {}
 
 
 class Scopes:
-    """For a `with` block: calls of modules belong to their paths. roots: (name, module) pairs; block_of(module): its GraphModule or
-    None."""
+    """For a `with` block: calls of modules belong to their paths.
+    roots: (name, module) pairs; block_of(module): its GraphModule or None."""
 
     def __init__(self, graph, roots, block_of):
         self.graph, self.paths, self.seen = graph, {}, {}

@@ -1,5 +1,5 @@
-"""A local module on every rank, each with its share of the data. (With global tensors nothing of this kind is needed: parameters that
-are broadcast and batches that are split are data parallel.)"""
+"""A local module on every rank, each with its share of the data. (With global tensors nothing of this kind is needed:
+parameters that are broadcast and batches that are split are data parallel.)"""
 
 from ... import _C
 from ...autograd import Function, no_grad
@@ -47,10 +47,10 @@ def _replaced(value, tensors):
 def DistributedDataParallel(module, *, broadcast_buffers=True, broadcast_parameters=True, bucket_size=10, **accepted):
     """Makes training of a local module data parallel, and returns the module itself.
 
-    Its parameters become those of rank 0; in backward each gradient becomes the mean over all ranks. broadcast_buffers: before each call
-    the buffers become those of rank 0. A rank may use a parameter several times or not at all, and parameters may be
-    frozen and freed later, alike on all ranks; what the loss takes of a parameter beside the module's results must be
-    alike, too. bucket_size, and PyTorch's device_ids, output_device and the like, have no effect.
+    Its parameters become those of rank 0; in backward each gradient becomes the mean over all ranks. broadcast_buffers:
+    before each call the buffers become those of rank 0. A rank may use a parameter several times or not at all, and
+    parameters may be frozen and freed later, alike on all ranks; what the loss takes of a parameter beside the module's
+    results must be alike, too. bucket_size, and PyTorch's device_ids, output_device and the like, have no effect.
     """
     unknown = set(accepted) - {
         "device_ids",
@@ -68,8 +68,8 @@ def DistributedDataParallel(module, *, broadcast_buffers=True, broadcast_paramet
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.is_global:
             raise ValueError(
-                f"DistributedDataParallel: {name} is global {tensor.sbp} on {tensor.placement}. A global module needs no wrapper: split "
-                "the batch, sbp.split(0), and its gradients are summed."
+                f"DistributedDataParallel: {name} is global {tensor.sbp} on {tensor.placement}. A global module needs "
+                "no wrapper: split the batch, sbp.split(0), and its gradients are summed."
             )
     from ... import comm
 

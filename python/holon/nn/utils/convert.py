@@ -26,8 +26,8 @@ def vector_to_parameters(vec, parameters):
 
 
 def skip_init(module_cls, *args, **kwargs):
-    """Returns module_cls(*args, **kwargs) with parameters whose values are whatever was in memory: reset_parameters of the
-    class does nothing meanwhile. For a module whose state is loaded next."""
+    """Returns module_cls(*args, **kwargs) with parameters whose values are whatever was in memory: reset_parameters of
+    the class does nothing meanwhile. For a module whose state is loaded next."""
     if "reset_parameters" not in dir(module_cls):
         raise ValueError(f"skip_init: {module_cls.__name__} has no reset_parameters() to skip.")
 

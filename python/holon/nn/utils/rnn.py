@@ -4,7 +4,8 @@ from ... import _C
 
 
 def pad_sequence(sequences, batch_first=False, padding_value=0.0):
-    """Returns sequences [length, ...] side by side, [longest, n, ...] (or [n, longest, ...]), filled up with padding_value."""
+    """Returns sequences [length, ...] side by side, [longest, n, ...] (or [n, longest, ...]),
+    filled up with padding_value."""
     sequences = list(sequences)
     if not sequences:
         raise ValueError("pad_sequence: there are no sequences.")
@@ -12,8 +13,8 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0):
     for i, s in enumerate(sequences):
         if s.ndim < 1 or tuple(s.shape[1:]) != rest:
             raise ValueError(
-                f"pad_sequence: sequence {i} is {list(s.shape)}, the first is {list(sequences[0].shape)}. They may differ "
-                "in their first axis only."
+                f"pad_sequence: sequence {i} is {list(s.shape)}, the first is {list(sequences[0].shape)}. "
+                "They may differ in their first axis only."
             )
     longest = max(s.shape[0] for s in sequences)
     rows = []

@@ -1,7 +1,8 @@
-"""Learning rates that change over time. A schedule is a formula of the step, so that it goes on rightly from any step; `step()`
-is called once after each optimizer.step(). The formulas are C++ (holon/optim/schedule.h).
+"""Learning rates that change over time. A schedule is a formula of the step, so that it goes on rightly from any step;
+`step()` is called once after each optimizer.step(). The formulas are C++ (holon/optim/schedule.h).
 
-Several schedules on one optimizer act one after the other: what the first makes of the base rate is the base of the next.
+Several schedules on one optimizer act one after the other:
+what the first makes of the base rate is the base of the next.
 """
 
 from .base import LRScheduler

@@ -11,8 +11,8 @@ _chains: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 class LRScheduler:
-    """Base, to derive from: define `factor(step)`, by which the base rate is multiplied, or `get_lr(base_lr, step)`, or, as in
-    PyTorch, `get_lr()`, which returns the rates of all groups.
+    """Base, to derive from: define `factor(step)`, by which the base rate is multiplied, or `get_lr(base_lr, step)`,
+    or, as in PyTorch, `get_lr()`, which returns the rates of all groups.
     Example: half = type("Half", (lr_scheduler.LRScheduler,), {"factor": lambda self, step: 0.5 ** step})(optimizer)"""
 
     def __init__(self, optimizer, last_step=-1, verbose=False, *, last_epoch=None):
@@ -26,8 +26,8 @@ class LRScheduler:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
                 raise KeyError(
-                    f"{type(self).__name__}: to go on from step {self.last_step}, group {i} needs its 'initial_lr'. Load the "
-                    "optimizer's state_dict() first."
+                    f"{type(self).__name__}: to go on from step {self.last_step}, group {i} needs its 'initial_lr'. "
+                    "Load the optimizer's state_dict() first."
                 )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self._own_get_lr = not inspect.signature(self.get_lr).parameters
@@ -41,8 +41,8 @@ class LRScheduler:
         for s in schedulers:
             if s._own_get_lr:
                 raise TypeError(
-                    f"{type(self).__name__}: {type(s).__name__}.get_lr() takes no step, so that it cannot be one of several. "
-                    "Define get_lr(base_lr, step)."
+                    f"{type(self).__name__}: {type(s).__name__}.get_lr() takes no step, "
+                    "so that it cannot be one of several. Define get_lr(base_lr, step)."
                 )
 
     @property

@@ -47,10 +47,11 @@ class _Composed(LRScheduler):
 class SequentialLR(_Composed):
     """One schedule after the other: schedulers[i + 1] takes over at milestones[i].
 
-    interval_rescaling: whether a schedule counts its steps from its own beginning, as in PyTorch, rather than from that of
-    the whole; one value, or one for each milestone.
+    interval_rescaling: whether a schedule counts its steps from its own beginning, as in PyTorch, rather than from that
+    of the whole; one value, or one for each milestone.
 
-    Example: schedule = lr_scheduler.SequentialLR(optimizer, [lr_scheduler.ConstantLR(optimizer), lr_scheduler.StepLR(optimizer, 2)], [3])
+    Example: parts = [lr_scheduler.ConstantLR(optimizer), lr_scheduler.StepLR(optimizer, 2)]
+    Example: schedule = lr_scheduler.SequentialLR(optimizer, parts, [3])
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class SequentialLR(_Composed):
     ):
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(
-                f"SequentialLR: {len(schedulers)} schedules need {len(schedulers) - 1} milestones, found {len(milestones)}."
+                f"SequentialLR: {len(schedulers)} schedules need {len(schedulers) - 1} milestones, "
+                f"found {len(milestones)}."
             )
         if list(milestones) != sorted(milestones):
             raise ValueError(f"SequentialLR: the milestones {list(milestones)} must rise.")
@@ -93,7 +95,8 @@ class SequentialLR(_Composed):
 
 class ChainedScheduler(_Composed):
     """All schedules at once: what each makes of the base rate is the base of the next.
-    Example: schedule = lr_scheduler.ChainedScheduler([lr_scheduler.ExponentialLR(optimizer, 0.9), lr_scheduler.StepLR(optimizer, 3)])"""
+    Example: parts = [lr_scheduler.ExponentialLR(optimizer, 0.9), lr_scheduler.StepLR(optimizer, 3)]
+    Example: schedule = lr_scheduler.ChainedScheduler(parts)"""
 
     def __init__(self, schedulers, optimizer=None, last_step=-1, verbose=False):
         schedulers = list(schedulers)
@@ -110,11 +113,12 @@ class ChainedScheduler(_Composed):
 class WarmupLR(LRScheduler):
     """A warm-up of warmup_iters steps before another schedule, or before an optimizer's constant rate.
 
-    warmup_method "linear" rises along a line from warmup_factor times the base rate to the rate at which the schedule goes on,
-    "constant" stays at warmup_factor. The schedule's steps count from the start of the warm-up; with warmup_prefix they
-    count from its end.
+    warmup_method "linear" rises along a line from warmup_factor times the base rate to the rate at which the schedule
+    goes on, "constant" stays at warmup_factor. The schedule's steps count from the start of the warm-up; with
+    warmup_prefix they count from its end.
 
-    Example: schedule = lr_scheduler.WarmupLR(lr_scheduler.CosineAnnealingLR(optimizer, T_max=6), warmup_factor=0.1, warmup_iters=2)
+    Example: cosine = lr_scheduler.CosineAnnealingLR(optimizer, T_max=6)
+    Example: schedule = lr_scheduler.WarmupLR(cosine, warmup_factor=0.1, warmup_iters=2)
     """
 
     def __init__(

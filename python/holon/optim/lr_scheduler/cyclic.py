@@ -76,7 +76,8 @@ def _set_momentum(group, value):
 class CyclicLR(LRScheduler):
     """Back and forth between base_lr and max_lr; the momentum (or beta1) goes the other way.
 
-    mode: "triangular", "triangular2" (the amplitude is halved each cycle), "exp_range" (it is multiplied by gamma each step);
+    mode: "triangular", "triangular2" (the amplitude is halved each cycle),
+    "exp_range" (it is multiplied by gamma each step);
     scale_fn: a function of the cycle, counted from 1, or (scale_mode "iterations") of the step, instead.
 
     Example: schedule = lr_scheduler.CyclicLR(optimizer, base_lr=0.1, max_lr=0.5, step_size_up=3)

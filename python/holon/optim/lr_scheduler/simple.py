@@ -162,7 +162,8 @@ class CosineDecayLR(LRScheduler):
 class CosineAnnealingWarmRestarts(LRScheduler):
     """Half a cosine from the base rate to eta_min over T_0 steps, then anew, each time over T_mult times as many.
 
-    decay_rate: by which the base rate is multiplied at each restart; restart_limit: the restart from which on the rate is eta_min (0: none).
+    decay_rate: by which the base rate is multiplied at each restart;
+    restart_limit: the restart from which on the rate is eta_min (0: none).
 
     Example: schedule = lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2, T_mult=2)"""
 
@@ -192,7 +193,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """(base - end) * (1 - step / steps) ** power + end; from `steps` on the rate stays at end, or with cycle falls anew.
+    """(base - end) * (1 - step / steps) ** power + end;
+    from `steps` on the rate stays at end, or with cycle falls anew.
 
     total_iters is PyTorch's name of steps; given so, the end is 0 unless said otherwise, as there.
 

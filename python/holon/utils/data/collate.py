@@ -8,10 +8,11 @@ from ... import _C
 
 
 def default_collate(batch, padding_value=None):
-    """Puts samples together: tensors and arrays on a new first axis, numbers into a tensor, dicts and tuples by their parts.
+    """Puts samples together: tensors and arrays on a new first axis, numbers into a tensor,
+    dicts and tuples by their parts.
 
-    padding_value: with it, or with one for each part in a dict, list or tuple, axes of different sizes are padded at their ends
-    to the longest.
+    padding_value: with it, or with one for each part in a dict, list or tuple,
+    axes of different sizes are padded at their ends to the longest.
     """
     from ... import pad, stack
 
@@ -73,8 +74,8 @@ def _common_shape(shapes, padding_value):
         return None
     if padding_value is None or len({len(s) for s in shapes}) > 1:
         raise ValueError(
-            f"samples of a batch have shapes {sorted(set(shapes))}. Make them alike, give the loader a padding_value for other "
-            "lengths, or a collate_fn."
+            f"samples of a batch have shapes {sorted(set(shapes))}. "
+            "Make them alike, give the loader a padding_value for other lengths, or a collate_fn."
         )
     return tuple(max(sizes) for sizes in zip(*shapes))
 

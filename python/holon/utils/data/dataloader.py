@@ -1,4 +1,5 @@
-"""Loaders: batches of a dataset, made here or ahead of time by worker processes, local or as parts of global tensors."""
+"""Loaders: batches of a dataset, made here or ahead of time by worker processes,
+local or as parts of global tensors."""
 
 import functools
 import itertools
@@ -22,8 +23,9 @@ _children_lock = threading.Lock()
 
 
 class _Fetch:
-    """Makes a batch, in a worker or here, and returns it behind the number of its samples, of all ranks together. A task is
-    (indices, rows): the samples' indices (their number where samples come in order), and which of them this rank has."""
+    """Makes a batch, in a worker or here, and returns it behind the number of its samples, of all ranks together. A
+    task is (indices, rows): the samples' indices (their number where samples come in order), and which of them this
+    rank has."""
 
     def __init__(self, iterable, batched, collate, drop_last):
         self.iterable, self.batched, self.collate, self.drop_last = iterable, batched, collate, drop_last
@@ -66,25 +68,27 @@ def _rows_of(n, rows):
 class DataLoader:
     """Iterates over a dataset in batches.
 
-    num_workers processes make batches ahead of time, in their order; an error in one is raised here with the worker's traceback.
-    shuffle draws a new order for each epoch, from `generator` (a seed or a Generator) or this rank's random numbers.
+    num_workers processes make batches ahead of time, in their order; an error in one is raised here with the worker's
+    traceback. shuffle draws a new order for each epoch, from `generator` (a seed or a Generator) or this rank's random
+    numbers.
 
-    With placement and sbp the batch is a global one: batch_size counts the samples of all ranks, every rank loads its own rows
-    only, and the batch arrives as global tensors, the same samples in the same order for any number of ranks. No samples are
-    sent for that, but the next batch is then collective over the world: ranks agree on the shapes and dtypes of a batch (by a
-    message where these are not the ones to expect), and raise where their parts do not belong together. The order follows from
-    `generator`, if it is a seed, or from the seed of holon.manual_seed().
+    With placement and sbp the batch is a global one: batch_size counts the samples of all ranks, every rank loads its
+    own rows only, and the batch arrives as global tensors, the same samples in the same order for any number of ranks.
+    No samples are sent for that, but the next batch is then collective over the world: ranks agree on the shapes and
+    dtypes of a batch (by a message where these are not the ones to expect), and raise where their parts do not belong
+    together. The order follows from `generator`, if it is a seed, or from the seed of holon.manual_seed().
 
-    padding_value is for samples of different lengths, such as texts: axes that differ are padded at their ends with it to the
-    longest of the batch, on all ranks. One number for all tensors, or one for each in a dict, list or tuple built as the batch
-    is: {"input_ids": 0, "labels": -100}; a tensor without one is not padded. A collate_fn of one's own may leave its part of a
-    global batch as long as its own rows need; the ranks' parts are then brought to one length.
+    padding_value is for samples of different lengths, such as texts: axes that differ are padded at their ends with it
+    to the longest of the batch, on all ranks. One number for all tensors, or one for each in a dict, list or tuple
+    built as the batch is: {"input_ids": 0, "labels": -100}; a tensor without one is not padded. A collate_fn of one's
+    own may leave its part of a global batch as long as its own rows need; the ranks' parts are then brought to one
+    length.
 
-    pin_memory puts the tensors of a batch into pinned memory, from which .to("cuda", non_blocking=True) does not wait. Without a device it
-    warns and is left out.
+    pin_memory puts the tensors of a batch into pinned memory, from which .to("cuda", non_blocking=True) does not wait.
+    Without a device it warns and is left out.
 
-    state_dict() tells where in an epoch the loader is, in samples; after load_state_dict() the next iteration goes on with the
-    next sample, also with another batch_size or on another number of ranks.
+    state_dict() tells where in an epoch the loader is, in samples; after load_state_dict() the next iteration goes on
+    with the next sample, also with another batch_size or on another number of ranks.
     """
 
     def __init__(
@@ -137,7 +141,8 @@ class DataLoader:
                 wrong("padding_value is for batches, and batch_size None means none.")
             if collate_fn is not None and placement is None:
                 wrong(
-                    "padding_value has no effect on local batches of a collate_fn. Pad in the collate_fn, or leave that out."
+                    "padding_value has no effect on local batches of a collate_fn. "
+                    "Pad in the collate_fn, or leave that out."
                 )
         if multiprocessing_context is not None and num_workers == 0:
             wrong("multiprocessing_context is for workers. Give num_workers.")
@@ -170,7 +175,8 @@ class DataLoader:
         self._pins = bool(pin_memory) and _C.cuda_device_count() > 0
         if pin_memory and not self._pins and _C.setting("HOLON_SIMULATE") != "cuda":
             warnings.warn(
-                "DataLoader: pin_memory=True was asked for, but there is no cuda device: batches are in ordinary memory.",
+                "DataLoader: pin_memory=True was asked for, but there is no cuda device: "
+                "batches are in ordinary memory.",
                 stacklevel=2,
             )
         self._batched = self.batch_sampler is not None
@@ -219,8 +225,8 @@ class DataLoader:
             n = n + len(indices) if indices is not None else passed + 1
         if n > passed:
             raise ValueError(
-                f"DataLoader: the state that was loaded is {passed} samples into the epoch, where no batch of this batch_sampler "
-                "ends. Give the batch_sampler with which it was saved."
+                f"DataLoader: the state that was loaded is {passed} samples into the epoch, where no batch of this "
+                "batch_sampler ends. Give the batch_sampler with which it was saved."
             )
         return batches
 
@@ -235,7 +241,8 @@ class DataLoader:
         return _Fetch(self._iterable, self._batched, self.collate_fn, self.drop_last)
 
     def _finish(self, n, batch):
-        """Global tensors of what was loaded, in pinned memory where that was asked for; behind the number of samples."""
+        """Global tensors of what was loaded, in pinned memory where that was asked for;
+        behind the number of samples."""
         if self._joiner is not None:
             leaves = [(p, x, value) for p, x, value in _leaves(batch, self.padding_value) if isinstance(x, _C.Tensor)]
             values = None if self.padding_value is None else [value for _, _, value in leaves]
@@ -288,8 +295,8 @@ class DataLoader:
     def load_state_dict(self, state_dict):
         """The next iteration goes on behind the last sample of what was saved, or begins the epoch after it.
 
-        batch_size may be another. Workers that share an iterable dataset must be as many, with the same batch_size: which of its
-        samples they had made follows from both.
+        batch_size may be another. Workers that share an iterable dataset must be as many, with the same batch_size:
+        which of its samples they had made follows from both.
         """
         missing = {"epoch", "batches", "samples", "finished", "sampler"} - set(state_dict)
         if missing:
@@ -299,15 +306,16 @@ class DataLoader:
             saved, own = ((d.get("num_workers", 0), d.get("batch_size")) for d in (state_dict, self.state_dict()))
             if saved != own and (saved[0] or own[0]):
                 raise ValueError(
-                    "load_state_dict of DataLoader: an iterable dataset was read by {} workers in batches of {}, and now by {} in "
-                    "batches of {}. Which samples come next is known for the same numbers only: make the loader with "
-                    "them.".format(*saved, *own)
+                    "load_state_dict of DataLoader: an iterable dataset was read by {} workers in batches of {}, and "
+                    "now by {} in batches of {}. Which samples come next is known for the same numbers only: "
+                    "make the loader with them.".format(*saved, *own)
                 )
         if state_dict["sampler"] is not None:
             own = getattr(self.sampler, "load_state_dict", None)
             if own is None:
                 raise ValueError(
-                    "load_state_dict of DataLoader: the state is that of another sampler. Make the loader with the same arguments."
+                    "load_state_dict of DataLoader: the state is that of another sampler. "
+                    "Make the loader with the same arguments."
                 )
             if finished and hasattr(self.sampler, "go_on_after"):
                 own = self.sampler.go_on_after
@@ -329,7 +337,8 @@ class GlobalDataLoader(DataLoader):
 
 
 def _leaves(batch, padding, path=()):
-    """(path, value, its padding) of everything in a batch that is no dict, list or tuple, in the order of map_batch()."""
+    """(path, value, its padding) of everything in a batch that is no dict, list or tuple,
+    in the order of map_batch()."""
     if isinstance(batch, Mapping):
         items = batch.items()
     elif isinstance(batch, (list, tuple)):
@@ -349,7 +358,8 @@ def _pinned(x):
 
 
 def _rank_rows(placement, sbp):
-    """This rank's coordinates and the sizes of the axes of ranks over which rows are split; a rank outside has no rows."""
+    """This rank's coordinates and the sizes of the axes of ranks over which rows are split;
+    a rank outside has no rows."""
     _C.part_rows(0, placement, sbp)  # raises what is wrong with them
     grid = placement.hierarchy
     sbps = sbp if isinstance(sbp, (list, tuple)) else [sbp]
@@ -375,7 +385,8 @@ def _flat(nested):
 
 
 class _Pool:
-    """The workers of one loader. Batch i is made by worker i % n, which answers in order: nothing needs to be sorted."""
+    """The workers of one loader. Batch i is made by worker i % n, which answers in order:
+    nothing needs to be sorted."""
 
     def __init__(self, loader, fetch):
         method = loader.multiprocessing_context
@@ -460,8 +471,8 @@ class _Pool:
             return receive_result(self.workers[worker][1])
         except TimeoutError:
             raise RuntimeError(
-                f"DataLoader: worker {worker} made no batch within {self.timeout} s. Give more time by timeout=, or look at "
-                "what the dataset does."
+                f"DataLoader: worker {worker} made no batch within {self.timeout} s. "
+                "Give more time by timeout=, or look at what the dataset does."
             ) from None
         except (EOFError, ConnectionResetError):
             self._fail_dead(worker)
@@ -478,8 +489,8 @@ class _Pool:
             else f"ended with status {code}"
         )
         raise RuntimeError(
-            f"DataLoader: worker {worker} (process {process.pid}) {how}. A worker killed by SIGKILL often had no memory "
-            "left: use fewer workers, or smaller batches."
+            f"DataLoader: worker {worker} (process {process.pid}) {how}. "
+            "A worker killed by SIGKILL often had no memory left: use fewer workers, or smaller batches."
         ) from None
 
     def close(self):

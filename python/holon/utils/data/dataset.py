@@ -17,7 +17,8 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Samples one after the other: define __iter__(). With workers, each iterates a copy: use get_worker_info() to share out."""
+    """Samples one after the other: define __iter__().
+    With workers, each iterates a copy: use get_worker_info() to share out."""
 
     def __iter__(self):
         raise NotImplementedError(f"{type(self).__name__} must define __iter__().")

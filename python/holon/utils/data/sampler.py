@@ -143,7 +143,8 @@ class WeightedRandomSampler(RandomSampler):
             raise ValueError(f"WeightedRandomSampler: num_samples is {num_samples}; it must be 1 or more.")
         if not replacement and num_samples > np.count_nonzero(w):
             raise ValueError(
-                f"WeightedRandomSampler: {num_samples} samples without replacement of {np.count_nonzero(w)} with a weight."
+                f"WeightedRandomSampler: {num_samples} samples without replacement of {np.count_nonzero(w)} with a "
+                "weight."
             )
         self.weights, self._num_samples, self.replacement, self.generator = w, num_samples, replacement, generator
         self._epoch, self._seed, self._given = 0, None, None
@@ -183,8 +184,8 @@ class BatchSampler(Sampler):
 class DistributedSampler(Sampler):
     """This rank's share of all samples, for training on local tensors: every num_replicas-th one from `rank` on.
 
-    Without drop_last some samples come twice, so that all ranks have as many. set_epoch() before each epoch changes the order.
-    (A loader given placement= and sbp= needs no sampler of this kind.)
+    Without drop_last some samples come twice, so that all ranks have as many. set_epoch() before each epoch changes the
+    order. (A loader given placement= and sbp= needs no sampler of this kind.)
     """
 
     def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):

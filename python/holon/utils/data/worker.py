@@ -1,8 +1,9 @@
-"""Worker processes of a loader: each has a socket to the loader's process, gets lists of indices there and answers with batches.
+"""Worker processes of a loader: each has a socket to the loader's process,
+gets lists of indices there and answers with batches.
 
-A batch lies in a memfd, whose descriptor is passed on: its arrays are not copied on the way, nothing has a name in a file system,
-and a small /dev/shm does not matter. A worker that ends, however, ends its socket, which the loader sees at once; and the other
-way round. A worker has one thread, and the number of its rank, but cannot communicate.
+A batch lies in a memfd, whose descriptor is passed on: its arrays are not copied on the way, nothing has a name in a
+file system, and a small /dev/shm does not matter. A worker that ends, however, ends its socket, which the loader sees
+at once; and the other way round. A worker has one thread, and the number of its rank, but cannot communicate.
 """
 
 import mmap
@@ -111,7 +112,8 @@ def receive_result(sock):
     try:
         header += _receive_exactly(sock, _HEADER.size - len(header))
         kind, size, count, total = _HEADER.unpack(header)
-        # Private: the worker is done with it, and a process that is forked from this one must not write into its batches.
+        # Private: the worker is done with it, and a process that is forked from this one must not write into its
+        # batches.
         memory = memoryview(mmap.mmap(fds[0], max(total, 1), flags=mmap.MAP_PRIVATE))
     finally:
         for fd in fds:
