@@ -1,5 +1,6 @@
 // What a program takes of its host and leaves there: cores, /dev/shm, memory, names.
 #include <dirent.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -128,6 +129,21 @@ TEST(OneHost, NothingIsLeftWhenAllRanksAreKilled) {
 TEST(OneHost, EightRanksShareTwoCores) {
   World w(8, "crowd");
   for (auto& r : w.ranks) EXPECT_EQ(r->wait(), 0) << r->output();
+}
+
+// The limit is that of an ordinary user, for the launcher and each rank.
+TEST(OneHost, HoldsManyRanks) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const std::string ranks = "48";  // each takes some 100 MiB
+#else
+  const std::string ranks = "256";
+#endif
+  Process all({"/bin/sh", "-c", R"(ulimit -n 1024; exec "$0" --nproc_per_node "$1" "$2" meet)", HOLON_LAUNCH, ranks,
+               RANK_PROGRAM},
+              {{"HOLON_COMM_TIMEOUT_S", "240"}, {"HOLON_RENDEZVOUS_TIMEOUT_S", "240"}, {"OMP_NUM_THREADS", "1"}});
+  ASSERT_EQ(all.wait(280), 0) << all.output();
+  for (int r = 0; r < std::stoi(ranks); ++r)
+    EXPECT_NE(all.output().find(fmt::format("rank {} ok", r)), std::string::npos) << r;
 }
 
 }  // namespace
