@@ -113,6 +113,8 @@ HOLON_OP(batch_norm_moments,
     .hidden()
     .infer([](Infer& c) {
       Dims channels{c.shape(0)[1]};
+      require_shape(c, 0, {2, channels[0]});
+      for (size_t i = 1; i < 3; ++i) require_shape(c, i, channels);
       c.out(channels, c.dtype("dtype"));
       c.out(channels, c.dtype("dtype"));
       for (size_t i = 1; i < 3; ++i) c.out(channels, c.present(i) ? c.dtype_of(i) : c.dtype("dtype"));
@@ -130,6 +132,7 @@ HOLON_OP(batch_norm_apply,
     .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
+      for (size_t i = 1; i < 5; ++i) require_shape(c, i, {c.shape(0)[1]});
       c.out(c.shape(0), c.dtype_of(0));
     })
     .layout(Layout::kLikeInput)
@@ -176,6 +179,8 @@ HOLON_OP(batch_norm_products, "batch_norm_products(Tensor x, Tensor dy, Tensor m
     .doc("Sums of dy and of dy (x - mean) for each channel.")
     .hidden()
     .infer([](Infer& c) {
+      require_shape(c, 1, c.shape(0));
+      require_shape(c, 2, {c.shape(0)[1]});
       c.out({2, c.shape(0)[1]}, float64);
     })
     .rule([](RuleCall& r) {
@@ -194,9 +199,13 @@ HOLON_OP(batch_norm_backward,
     .doc("Gradients of batch_norm_apply in x, weight and bias, where the statistics are those of count elements of x.")
     .hidden()
     .infer([](Infer& c) {
+      const int64_t channels = c.shape(0)[1];
+      require_shape(c, 1, c.shape(0));
+      for (size_t i = 2; i < 5; ++i) require_shape(c, i, {channels});
+      require_shape(c, 5, {2, channels});
       c.out(c.shape(0), c.dtype_of(0));
-      c.out({c.shape(0)[1]}, c.dtype("dtype"));
-      c.out({c.shape(0)[1]}, c.dtype("dtype"));
+      c.out({channels}, c.dtype("dtype"));
+      c.out({channels}, c.dtype("dtype"));
     })
     .layout(Layout::kLikeInput)
     .rule([](RuleCall& r) {
@@ -234,6 +243,7 @@ HOLON_OP(batch_norm_weight_grad,
     .doc("Gradients of batch_norm_apply in weight and bias.")
     .hidden()
     .infer([](Infer& c) {
+      require_shape(c, 0, {2, c.shape(1)[0]});
       c.out(c.shape(1), c.dtype("dtype"));
       c.out(c.shape(1), c.dtype("dtype"));
     })
@@ -309,6 +319,9 @@ HOLON_OP(group_norm_backward,
       for (int i : {2, 3})
         c.require(c.dtype_of(i) == statistics_dtype(c.dtype_of(1)), "the statistics have another dtype",
                   "Give those of group_norm_stats.");
+      require_shape(c, 0, c.shape(1));
+      require_shape(c, 3, c.shape(2));
+      require_shape(c, 4, {c.shape(1)[1]});
       c.out(c.shape(1), c.dtype_of(1));
       c.out({c.shape(1)[1]}, c.dtype("dtype"));
       c.out({c.shape(1)[1]}, c.dtype("dtype"));

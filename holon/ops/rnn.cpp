@@ -231,9 +231,14 @@ HOLON_OP(rnn_sequence,
     .hidden()
     .infer([](Infer& c) {
       RnnMode mode = mode_of(c.text("mode"));
-      c.require(c.shape(0).size() == 3 && c.shape(1).size() == 2, "gx has three axes, h0 two",
-                "Call lstm, gru or rnn_tanh.");
+      c.require(c.shape(0).size() == 3 && c.shape(1).size() == 2 && c.shape(3).size() == 2,
+                "gx has three axes, h0 and w_hh two", "Call lstm, gru or rnn_tanh.");
       c.require(mode != RnnMode::kLstm || c.present(2), "c0 is missing", "An LSTM has cells: call lstm.");
+      const int64_t gates = c.shape(0)[2];
+      require_shape(c, 1, {c.shape(0)[1], c.shape(3)[1]});
+      require_shape(c, 2, c.shape(1));
+      require_shape(c, 3, {gates, c.shape(1)[1]});
+      require_shape(c, 4, {gates});
       Dims y{c.shape(0)[0], c.shape(0)[1], c.shape(1)[1]}, cells = y, saved = y;
       if (mode != RnnMode::kLstm) cells[2] = 0;
       saved[2] *= kernels::rnn_saved(mode);

@@ -1,4 +1,4 @@
-// What the rooms with rules by function share.
+// What the rooms with rules by function share, and what hidden ops ask of their inputs.
 #pragma once
 
 #include "holon/registry/op_def.h"
@@ -17,5 +17,11 @@ inline void pass_partial(RuleCall& r, std::initializer_list<int> in, std::initia
 
 // Whether an optional input that has axes was given.
 inline bool given(const RuleCall& r, size_t i) { return i < r.in.size() && r.in[i].shape.size() > 0; }
+
+// Hidden ops are given what other ops have made, and their kernels rely on its shape. An absent input is in order.
+inline void require_shape(const Infer& c, size_t i, const Dims& shape) {
+  c.require(!c.present(i) || c.shape(i) == shape, "the shapes do not belong together",
+            "It is a part of another op: call that one.");
+}
 
 }  // namespace holon::ops
