@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the benchmarks and prints one JSON object a line: ./dev bench [NAME ...]
+"""Runs the benchmarks and prints one JSON object a line: ./dev bench [--save FILE] [NAME ...]
 
   {"name": what was done, "value": of Holon, "unit": of it,
    "against": what it was compared with, "ratio": how it compares}
@@ -7,10 +7,11 @@
 ratio is above 1 where Holon is better (faster, smaller). A benchmark is a C++ program build/dev/bench/NAME_bench or a
 script benchmarks/NAME.py that prints such lines; hello, memory and size are measured here. Peers are measured in the
 same run: PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it, otherwise the comparison is with Python
-and NumPy alone. What the figures were measured on goes to stderr.
+and NumPy alone. What the figures were measured on goes to stderr. --save writes that and the lines into a file, too.
 """
 
 import argparse
+import datetime
 import json
 import os
 import platform
@@ -50,8 +51,16 @@ dist.destroy_process_group()
 PEAK = "\nimport resource\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
 
 
+saved = []  # lines of the file that --save names
+
+
+def show(line):
+    print(line, flush=True)
+    saved.append(line)
+
+
 def emit(name, value, unit, against=None, ratio=None):
-    print(
+    show(
         json.dumps(
             {
                 "name": name,
@@ -60,8 +69,7 @@ def emit(name, value, unit, against=None, ratio=None):
                 "against": against,
                 "ratio": None if ratio is None else round(ratio, 3),
             }
-        ),
-        flush=True,
+        )
     )
 
 
@@ -216,7 +224,7 @@ def collected(command):
             bad += 1
             note(f"{command[-1]}: {e}: {line.rstrip()}")
             continue
-        print(line, end="", flush=True)
+        show(line.rstrip("\n"))
     code = process.wait()
     if code or bad:
         raise RuntimeError(f"{command[-1]}: exit status {code}, {bad} lines that are no result")
@@ -235,14 +243,8 @@ def benchmarks():
     return found
 
 
-def main():
-    known = benchmarks()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
-    names = parser.parse_args().names or list(known)
-    for n in names:
-        if n not in known:
-            parser.error(f"no benchmark {n}; there are {', '.join(known)}")
+def described(names):
+    """What the figures are measured on, and when."""
     commit = subprocess.run(
         ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True
     ).stdout.strip()
@@ -250,10 +252,33 @@ def main():
         (x.split(":")[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")),
         platform.machine(),
     )
-    note(
-        f"{model}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, "
-        f"{BUILD.name} build of {commit or '?'}"
+    return {
+        "machine": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 1),
+        "build": BUILD.name,
+        "commit": commit or "?",
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join(["./dev bench", *names]),
+    }
+
+
+def main():
+    known = benchmarks()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
+    parser.add_argument(
+        "--save", type=Path, metavar="FILE", help="a file that gets the machine and the lines: docs/benchmarks.md"
     )
+    args = parser.parse_args()
+    names = args.names or list(known)
+    for n in names:
+        if n not in known:
+            parser.error(f"no benchmark {n}; there are {', '.join(known)}")
+    if args.save and not args.save.parent.is_dir():
+        parser.error(f"--save {args.save}: there is no folder {args.save.parent}; make it first")
+    machine = described(args.names)
+    note("{machine}, {cores} cores, load {load}, {build} build of {commit}".format(**machine))
     failed = 0
     for n in names:
         for job in known[n]:
@@ -262,6 +287,8 @@ def main():
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as e:
                 failed += 1
                 note(f"{n}: {e}")
+    if args.save and not failed:
+        args.save.write_text("\n".join([json.dumps(machine), *saved, ""]))
     return bool(failed)
 
 

@@ -1,9 +1,10 @@
 // Plans in words.
+#include "holon/boxing/explain.h"
+
 #include <algorithm>
 #include <map>
 
 #include "holon/base/error.h"
-#include "holon/boxing/planner.h"
 
 namespace holon::boxing {
 
@@ -88,13 +89,18 @@ std::string Plan::str() const {
   return text;
 }
 
-std::string explain(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
+Explanation explanation(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
   // One rank alone may ask, so nobody is waited for.
   bool final = true;
   const Machine* m = machine_so_far(&final);
-  if (final) return plan(from, to, shape, dtype).str();
-  return find_plan(from, to, shape, dtype, *m).str() +
-      "\n  by built-in figures: the ranks have not met yet, and may plan by measured ones";
+  Plan p = final ? plan(from, to, shape, dtype) : find_plan(from, to, shape, dtype, *m);
+  std::string text = p.str();
+  if (!final) text += "\n  by built-in figures: the ranks have not met yet, and may plan by measured ones";
+  return {std::move(p), std::move(text)};
+}
+
+std::string explain(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
+  return explanation(from, to, shape, dtype).text;
 }
 
 }  // namespace holon::boxing

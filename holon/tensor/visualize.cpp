@@ -46,10 +46,8 @@ std::string stretch(const Interval& i) {
   return i.size == 1 ? std::to_string(i.begin) : fmt::format("{}:{}", i.begin, i.end());
 }
 
-std::string title_of(const Tensor& t) {
-  std::string head = fmt::format("{} {}", name(t.dtype()), t.shape());
-  if (t.is_local()) return head + ", local";
-  return fmt::format("{}, {}", head, t.spec()->str());
+std::string title_of(const Dims& shape, DType dtype, const GlobalSpec* spec) {
+  return fmt::format("{} {}, {}", name(dtype), shape, spec ? spec->str() : "local");
 }
 
 using Key = std::vector<int64_t>;
@@ -131,7 +129,7 @@ void draw(Drawing& d, const Picture& picture, const PicturePlane& plane) {
       d.body += fmt::format(
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"none\" stroke=\"#333\"/>\n", x,
           d.y, widths[c], heights[r]);
-      d.text(x + widths[c] / 2, d.y + heights[r] / 2 + 4, cell.text());
+      d.text(x + widths[c] / 2, d.y + heights[r] / 2 + 4, cell.text(), "middle", "class=\"cell\"");
     }
     d.width = std::max(d.width, x + 20);
   }
@@ -153,25 +151,28 @@ std::string PictureCell::text() const {
 
 Picture picture(const Tensor& t) {
   if (!t.defined()) fail_value("visualize: the tensor is undefined.");
-  const Dims& shape = t.shape();
+  return picture(t.shape(), t.dtype(), t.is_local() ? nullptr : t.spec());
+}
+
+Picture picture(const Dims& shape, DType dtype, const GlobalSpec* spec) {
   const int n = shape.size(), me = Context::current().rank();
   Picture p;
-  p.title = title_of(t);
+  p.title = title_of(shape, dtype, spec);
   p.columns = n >= 1, p.rows = n >= 2;
 
   // Parts that are equal belong to one cell; different ones are disjoint.
   std::map<Key, Part> parts;
   std::vector<int> idle;
-  if (t.is_local()) {
+  if (!spec) {
     Dims zero = shape;
     for (int i = 0; i < n; ++i) zero[i] = 0;
-    if (t.numel() > 0)
+    if (shape.numel() > 0)
       parts[{}] = {{zero, shape}, {{{}, {me}}}};
     else
       idle.push_back(me);
   } else {
-    const Placement& placement = t.placement();
-    const NdSbp& sbp = t.nd_sbp();
+    const Placement& placement = spec->placement;
+    const NdSbp& sbp = spec->nd_sbp;
     for (int index = 0; index < static_cast<int>(placement.ranks().size()); ++index) {
       const int rank = static_cast<int>(placement.ranks()[static_cast<size_t>(index)]);
       Slice slice = slice_of(shape, placement, sbp, index);
@@ -224,7 +225,7 @@ Picture picture(const Tensor& t) {
     }
     p.planes.push_back(std::move(plane));
   }
-  if (t.numel() == 0)
+  if (shape.numel() == 0)
     p.notes.push_back("The tensor has no elements.");
   else if (!idle.empty())
     p.notes.push_back(fmt::format("{} {} hold{} an empty part.", idle.size() > 1 ? "Ranks" : "Rank", list_of(idle),
@@ -275,7 +276,10 @@ std::string Picture::svg() const {
   for (auto& note : notes) d.text(20, d.y += 22, note, "start");
   return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 "
                      "{0:.0f} {1:.0f}\" font-family=\"sans-serif\" "
-                     "font-size=\"13\">\n<style>.axis {{ fill: #555; font-size: 11px; }}</style>\n<rect width=\"100%\" "
+                     "font-size=\"13\">\n<style>.axis {{ fill: #555; font-size: 11px; }} "
+                     // Where stripes meet behind a text, its letters stay clear.
+                     ".cell {{ paint-order: stroke; stroke: #fff; stroke-opacity: 0.6; stroke-width: 4px; "
+                     "stroke-linejoin: round; }}</style>\n<rect width=\"100%\" "
                      "height=\"100%\" fill=\"white\"/>\n{2}</svg>\n",
                      d.width, d.y + 20, d.body);
 }

@@ -35,6 +35,8 @@ struct Picture {
 };
 
 Picture picture(const Tensor& t);
+// Of a global tensor that need not be there.
+Picture picture(const Dims& shape, DType dtype, const GlobalSpec* spec);
 
 // picture(t).text(): one line for each stretch of the last axis but one.
 std::string visualize(const Tensor& t);

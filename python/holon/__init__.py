@@ -20,7 +20,6 @@ from ._C import (  # noqa: E402
     as_tensor,
     device,
     dtype,
-    explain,
     from_dlpack,
     from_numpy,
     manual_seed,
@@ -35,7 +34,7 @@ from . import _faults as _faults  # noqa: E402
 _C.set_package_folders([folder for folder in _sys.path if folder])
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
-from .boxing import boxing_policy
+from .boxing import boxing_policy, explain
 from ._visualize import visualize
 from .limits import finfo, iinfo
 
@@ -46,6 +45,7 @@ to_dlpack = Tensor.__dlpack__
 
 from .random import get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 
+__version__ = _C.__version__
 is_grad_enabled = _C.is_grad_enabled
 # Loaded on first use.
 _LAZY = {

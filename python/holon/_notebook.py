@@ -98,3 +98,14 @@ def placement_html(p):
 def tensor_html(x):
     """Who holds which part of a global tensor; None for a local one, whose text says all."""
     return _C.picture(x)["svg"] if x.is_global else None
+
+
+def explanation_html(text, plan):
+    """Who holds what before and after each step of a plan, the step in words between them; then links and memory."""
+    head, *lines = text.splitlines()
+    first, *after = plan.pictures()
+    parts = [f"<div><code>{html.escape(head)}</code></div>", first]
+    for line, picture in zip(lines, after):
+        parts += [f"<div>&#8595; {html.escape(line.strip())}</div>", picture]
+    parts += [f"<div>{html.escape(line.strip())}</div>" for line in lines[len(after) :]]
+    return "\n".join(parts)

@@ -1,7 +1,7 @@
 // What boxing does and has done: explanations, the policy, counters.
 #include "args.h"
 #include "holon/boxing/events.h"
-#include "holon/boxing/planner.h"
+#include "holon/boxing/explain.h"
 #include "holon/tensor/visualize.h"
 
 namespace holon::python {
@@ -60,26 +60,44 @@ nb::dict picture_dict(const Tensor& x) {
   return d;
 }
 
+boxing::Explanation explanation(const Tensor& x, nb::handle placement, nb::handle sbp) {
+  if (x.is_local())
+    fail_runtime("explain: the tensor is local; boxing is between global ones. Use to_global(placement, sbp) first.");
+  Placement p = placement.is_none() ? x.placement() : expect_placement(placement, "explain");
+  NdSbp s = sbp.is_none() ? x.nd_sbp() : expect_nd_sbp(sbp, "explain");
+  check_nd_sbp(x.shape(), p, s, "explain");
+  return boxing::explanation(x.spec(), intern_spec(p, s), x.shape(), x.dtype());
+}
+
 nb::object spec_text(const GlobalSpec* s) { return nb::str(s->str().c_str()); }
 
 }  // namespace
 
 void bind_boxing(nb::module_& m) {
   using namespace nb::literals;
+  nb::class_<boxing::Plan>(m, "Plan", "The steps from one layout of a tensor to another.")
+      .def(
+          "pictures",
+          [](const boxing::Plan& p) {
+            nb::list l;
+            l.append(picture(p.shape(), p.dtype(), p.from()).svg());
+            for (auto& step : p.steps()) l.append(picture(p.shape(), p.dtype(), step.to).svg());
+            return l;
+          },
+          "Who holds what before the first step and after each, as SVG.");
   m.def(
       "explain",
-      [](const Tensor& x, nb::handle placement, nb::handle sbp) {
-        if (x.is_local())
-          fail_runtime(
-              "explain: the tensor is local; boxing is between global ones. Use to_global(placement, sbp) first.");
-        Placement p = placement.is_none() ? x.placement() : expect_placement(placement, "explain");
-        NdSbp s = sbp.is_none() ? x.nd_sbp() : expect_nd_sbp(sbp, "explain");
-        check_nd_sbp(x.shape(), p, s, "explain");
-        return boxing::explain(x.spec(), intern_spec(p, s), x.shape(), x.dtype());
-      },
-      "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(),
+      [](const Tensor& x, nb::handle placement, nb::handle sbp) { return explanation(x, placement, sbp).text; }, "x"_a,
+      "placement"_a = nb::none(), "sbp"_a = nb::none(),
       "The steps that x.to_global(placement, sbp) takes, with bytes per rank and per link, memory and predicted time. "
       "Moves nothing.");
+  m.def(
+      "explanation",
+      [](const Tensor& x, nb::handle placement, nb::handle sbp) {
+        auto e = explanation(x, placement, sbp);
+        return nb::make_tuple(e.text, e.plan);
+      },
+      "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(), "explain's text, and the plan that it is of.");
   m.def("picture", picture_dict, "x"_a,
         "Who holds which part of x: title, planes, notes, text, svg. Communicates nothing.");
   nb::class_<PolicyChange>(m, "boxing_policy",

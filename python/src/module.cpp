@@ -24,6 +24,7 @@ NB_MODULE(_C, m) {
   // Types and functions of the module live as long as the process: at exit they are no leak.
   nb::set_leak_warnings(false);
   m.doc() = "Holon's C++ core. Use the package holon.";
+  m.attr("__version__") = HOLON_VERSION;
   // Tensor and its functions live as long as the process, which nanobind would report at exit.
   nb::set_leak_warnings(false);
   if (PyModule_AddFunctions(m.ptr(), functions) < 0) raise_python();

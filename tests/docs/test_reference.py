@@ -2,12 +2,9 @@
 and no page or link is dead."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 from harness import docs
-from harness.ranks import ROOT, environment
 
 import holon
 from holon import nn, optim
@@ -27,18 +24,10 @@ def section(page, name):
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory):
+def reference(written_reference):
     """{path: text} of a reference written anew, and what the generator complained of."""
-    folder = tmp_path_factory.mktemp("reference")
-    done = subprocess.run(
-        [sys.executable, ROOT / "tools/generate_reference.py", folder],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    pages = {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*.md")}
-    return pages, done
+    folder, done = written_reference
+    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*.md")}, done
 
 
 def page_of(pages, name):

@@ -1,6 +1,7 @@
 """Pictures and tables of a compiled graph, and stages cut by cost."""
 
 import itertools
+import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -70,6 +71,31 @@ def test_plan_folds_repeated_blocks(tmp_path):
     assert sum(text.startswith("linear") for text in whole) > sum(text.startswith("linear") for text in shown)
     assert any("up" in text for text in whole)
     assert len(texts(graph.plot(fold=False, most_items=1))) < len(whole)
+
+
+def test_arrows_between_stages_cross_no_item():
+    graph = Train(Net())
+    graph.config.pipeline(stages=3)
+    graph(*batch())
+    svg = ET.fromstring(graph.plot())
+    items = [
+        tuple(float(e.get(k)) for k in ("x", "y", "width", "height"))
+        for e in svg.iter()
+        if e.tag.endswith("rect") and e.get("rx") == "3"
+    ]
+    arrows = [e.get("d") for e in svg.iter() if e.tag.endswith("path") and e.get("stroke-width") == "2.2"]
+    assert len(items) > 10 and len(arrows) >= 4
+    for arrow in arrows:
+        x, y = (float(n) for n in re.match(r"M(\S+) ([\d.]+)", arrow).groups())
+        lines = re.findall(r"([HV])([\d.]+)", arrow)
+        assert "C" not in arrow and len(lines) == 5
+        for direction, to in lines:
+            end = (float(to), y) if direction == "H" else (x, float(to))
+            low, high = (min(x, end[0]), min(y, end[1])), (max(x, end[0]), max(y, end[1]))
+            for left, top, width, height in items:
+                beside = high[0] <= left or low[0] >= left + width or high[1] <= top or low[1] >= top + height
+                assert beside, f"{arrow} crosses the item at {left}, {top}"
+            x, y = end
 
 
 def test_memory_adds_up():

@@ -1,8 +1,11 @@
 """holon.world(n): ranks that stay behind one program, and %%ranks in a notebook."""
 
+import pickle
+import re
 import subprocess
 import sys
 import textwrap
+import xml.etree.ElementTree as ET
 
 import pytest
 from harness.ranks import environment
@@ -161,3 +164,24 @@ def test_values_draw_themselves():
     x = flow.ones(2, 2, placement=p, sbp=[flow.sbp.split(0), flow.sbp.broadcast])
     assert "<svg" in x._repr_html_() and flow.ones(2)._repr_html_() is None
     assert "<svg" in p._repr_html_() and "placement" in p._repr_html_()
+
+
+def test_an_explanation_draws_itself():
+    split, broadcast, partial_sum = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
+
+    def rank(_):
+        p, first = flow.placement("cpu", [0, 1, 2]), flow.placement("cpu", [0])
+        x = flow.ones(6, 4, placement=p, sbp=split(0))
+        found = [flow.explain(x, sbp=sbp) for sbp in (split(1), broadcast, split(0))]
+        return [*found, flow.explain(x.to_global(sbp=partial_sum), placement=first, sbp=split(0))]
+
+    for text in flow.run_ranks(3, rank)[0]:
+        drawn = ET.fromstring(f"<div>{text._repr_html_()}</div>")
+        pictures = [part for part in drawn if part.tag.endswith("svg")]
+        words = ["".join(part.itertext()).removeprefix("\u2193 ") for part in drawn if not part.tag.endswith("svg")]
+        assert words == [line.strip() for line in text.splitlines()]
+        assert len(pictures) == 1 + len(re.findall(r"^  \d+\. ", text, re.M))
+        titles = [next(part.text for part in picture if part.tag.endswith("text")) for picture in pictures]
+        source, target = text.split(", float32")[0].split(" -> ")
+        assert (titles[0], titles[-1]) == (f"float32 [6, 4], {source}", f"float32 [6, 4], {target}")
+        assert repr(text) == str(text) and pickle.loads(pickle.dumps(text)) == text

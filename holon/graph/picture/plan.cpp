@@ -16,7 +16,8 @@ namespace holon::graph {
 
 namespace {
 
-constexpr double kLane = 216, kBetween = 16, kInset = 7, kItem = 19, kType = 15, kTitle = 18, kSkips = 26, kMargin = 24;
+constexpr double kLane = 216, kBetween = 16, kInset = 7, kItem = 19, kType = 15, kTitle = 18, kSkips = 26, kMargin = 24,
+                 kApart = 90, kHeads = 92;
 constexpr size_t kLetters = 34;  // that fit into a lane
 
 enum class Lane : uint8_t { kForward, kBackward };
@@ -97,8 +98,8 @@ class Drawing {
   std::string draw() {
     double x = kMargin, bottom = 0;
     for (int s = 0; s < std::max(1, g_.stages); ++s) {
-      auto [width, height] = column(s, x, 92);
-      x += width + 90;
+      auto [width, height] = column(s, x, kHeads);
+      x += width + kApart;
       bottom = std::max(bottom, height);
     }
     // Arrows lie over the frames and under the items.
@@ -106,7 +107,7 @@ class Drawing {
     Svg d;
     d.body = frames_.body + arrows_.body + items_svg_.body;
     head(d);
-    return d.page(std::max(x - 90 + kMargin, 720.0), bottom + kMargin);
+    return d.page(std::max(x - kApart + kMargin, 720.0), bottom + kMargin);
   }
 
  private:
@@ -266,7 +267,7 @@ class Drawing {
       Svg frame;
       for (int k = std::min(group->repeats, 3) - 1; k >= 0; --k)
         frame.rect(left + 4.0 * k, top + 4.0 * k, width, inner - top, "rx=\"5\" fill=\"#fafafa\" stroke=\"#aaa\"");
-      frame.text(left + 7, top + 13, title, "class=\"note\" font-weight=\"bold\"");
+      items_svg_.text(left + 7, top + 13, title, "class=\"note over\" font-weight=\"bold\"");
       frames_.body.insert(under, frame.body);
       hide(*group);
       y = inner + 6 + (group->repeats > 1 ? 8 : 0);
@@ -376,9 +377,11 @@ class Drawing {
     const double inset = kInset * depth + kSkips;
     lane_x_ = {x + inset, x + inset + kLane + kBetween};
     const double width = 2 * inset + kLane + (two_lanes_ ? kLane + kBetween : 0);
+    columns_.push_back({x, width, two_lanes_});
     frames_.text(x, y, fmt::format("stage {}", stage), "class=\"head\"");
-    frames_.text(x + 70, y, head_of(stage), "class=\"note\"");
-    y = once(Section::kOnceBefore, stage, x, width, y + 12);
+    // Up to where the next stage's begins.
+    frames_.text(x + 70, y, cut(head_of(stage), static_cast<size_t>((width + kApart - 80) / 6.8)), "class=\"note\"");
+    y = once(Section::kOnceBefore, stage, x, width, y + 18);
     frames_.text(lane_x_[0], y + 12, "forward \u2193", "class=\"axis\"");
     if (two_lanes_) frames_.text(lane_x_[1], y + 12, "backward \u2191", "class=\"axis\"");
     const size_t first = items_.size();
@@ -396,7 +399,7 @@ class Drawing {
     items_svg_.text(item.x + 6, item.y + 13.5, cut(item.label, static_cast<size_t>(width / kLane * kLetters)),
                     fmt::format("class=\"op\" fill=\"{}\" pointer-events=\"none\"", item.style.text).c_str());
     if (!item.type.empty() && width == kLane)
-      items_svg_.text(item.x + 18, item.y + kItem + 10.5, cut(item.type, kLetters + 2), "class=\"type\"");
+      items_svg_.text(item.x + 18, item.y + kItem + 10.5, cut(item.type, kLetters + 2), "class=\"type over\"");
   }
 
   // From who makes a value to who reads it. Neighbours of a lane get a short arrow, others a curve beside the lane;
@@ -415,17 +418,39 @@ class Drawing {
     }
   }
 
+  // The way from an item to one of another stage. From a lane that has another one before it, and past whole stages, it
+  // goes up between the lanes and along under the heads, so that it crosses no item.
+  std::string between_stages(const Item& a, const Item& b) {
+    const bool right = b.x > a.x;
+    const double side = right ? 1 : -1, x1 = right ? a.x + kLane : a.x, x2 = right ? b.x : b.x + kLane,
+                 y1 = a.y + kItem / 2, y2 = b.y + kItem / 2;
+    const Column &from = columns_[static_cast<size_t>(a.stage)], &to = columns_[static_cast<size_t>(b.stage)];
+    // Whether an item's lane is the last one towards the other stage.
+    auto outer = [](const Column& c, const Item& i, bool right) {
+      return !c.two_lanes || (i.lane == Lane::kBackward) == right;
+    };
+    const bool leaves = outer(from, a, right), enters = outer(to, b, !right);
+    if (leaves && enters && std::abs(a.stage - b.stage) == 1) {
+      const double bend = side * std::clamp(std::abs(x2 - x1) / 2, 30.0, 120.0);
+      return fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x1, y1, x1 + bend, y1, x2 - bend,
+                         y2, x2, y2);
+    }
+    // Several ways lie side by side.
+    const double apart = 3.0 * (ways_++ % 3), along = kHeads + 8 + apart;
+    const double up = leaves ? (right ? from.x + from.width : from.x) + side * (kApart / 4 + apart)
+                             : x1 + side * (kBetween / 2 - 3 + apart),
+                 down = enters ? (right ? to.x : to.x + to.width) - side * (kApart / 4 + apart)
+                               : x2 - side * (kBetween / 2 - 3 + apart);
+    return fmt::format("M{:.1f} {:.1f}H{:.1f}V{:.1f}H{:.1f}V{:.1f}H{:.1f}", x1, y1, up, along, down, y2, x2);
+  }
+
   void arrow(const Item& a, const Item& b) {
     auto colour_of = [](const Item& i) { return i.style.text[1] == 'f' ? i.style.fill : i.style.stroke; };
     const char* colour = b.box ? colour_of(b) : a.box ? colour_of(a) : "#999";
     if (a.stage != b.stage) {
-      const bool right = b.x > a.x;
-      const double x1 = right ? a.x + kLane : a.x, x2 = right ? b.x : b.x + kLane, y1 = a.y + kItem / 2,
-                   y2 = b.y + kItem / 2;
-      const double bend = (right ? 1 : -1) * std::clamp(std::abs(x2 - x1) / 2, 30.0, 120.0);
-      arrows_.path(fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x1, y1, x1 + bend, y1,
-                               x2 - bend, y2, x2, y2),
-                   fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"2.2\" marker-end=\"url(#tip)\"",
+      arrows_.path(between_stages(a, b),
+                   fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"2.2\" stroke-linejoin=\"round\" "
+                               "marker-end=\"url(#tip)\"",
                                b.box ? colour_of(b) : "#1f8a7d"));
       return;
     }
@@ -450,11 +475,12 @@ class Drawing {
   }
 
   void head(Svg& d) const {
-    d.text(kMargin, 30, options_.title.empty() ? "plan of a step" : options_.title, "class=\"head\"");
+    const std::string title = options_.title.empty() ? "plan of a step" : cut(options_.title, 40);
+    d.text(kMargin, 30, title, "class=\"head\"");
     std::string sizes =
         fmt::format("{} nodes, {} stage{}, {}", g_.nodes.size(), g_.stages, g_.stages == 1 ? "" : "s",
                     g_.micro_batches == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", g_.micro_batches));
-    d.text(kMargin + 260, 30, sizes, "class=\"note\"");
+    d.text(kMargin + std::max(260.0, 10.5 * static_cast<double>(letters_of(title))), 30, sizes, "class=\"note\"");
     double x = kMargin;
     auto legend = [&](const char* fill, const std::string& words) {
       d.rect(x, 44, 13, 13, fmt::format("rx=\"2\" fill=\"{}\"", fill));
@@ -475,6 +501,12 @@ class Drawing {
   std::vector<NodeId> made_by_;
   std::vector<int> item_of_, stage_of_external_;
   std::vector<Item> items_;
+  struct Column {
+    double x, width;
+    bool two_lanes;
+  };
+  std::vector<Column> columns_;  // of the stages
+  int ways_ = 0;                 // between stages along the heads
   std::array<double, 2> lane_x_{};
   bool two_lanes_ = false;
   std::set<boxing::StepKind> kinds_;

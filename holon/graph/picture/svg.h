@@ -39,7 +39,10 @@ struct Svg {
                        "{0:.0f} {1:.0f}\" "
                        "font-family=\"sans-serif\" font-size=\"13\">\n<style>.axis {{ fill: #555; font-size: 11px; }} "
                        ".note {{ fill: #333; font-size: 12px; }} .head {{ font-weight: bold; font-size: 15px; }} "
-                       ".type {{ fill: #666; font-size: 10px; }} .op {{ font-size: 11px; }}</style>\n"
+                       ".type {{ fill: #666; font-size: 10px; }} .op {{ font-size: 11px; }} "
+                       // Lines that pass behind a text stay clear of its letters.
+                       ".over {{ paint-order: stroke; stroke: #fafafa; stroke-width: 4px; stroke-linejoin: round; "
+                       "}}</style>\n"
                        "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" "
                        "markerHeight=\"7\" markerUnits=\"userSpaceOnUse\" "
                        "orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"#777\"/></marker></defs>\n"

@@ -4,9 +4,34 @@ from .. import _C
 
 __all__ = ["boxing_policy", "counters", "enable_fusion", "events", "explain", "nccl", "parameter_policy"]
 
-explain = _C.explain
 boxing_policy = _C.boxing_policy
 parameter_policy = _C.parameter_policy
+
+
+class Explanation(str):
+    """explain's text. A notebook shows it with pictures of who holds what before and after each step."""
+
+    _plan: _C.Plan
+
+    def __repr__(self):
+        return str(self)
+
+    def __reduce__(self):
+        return str, (str(self),)
+
+    def _repr_html_(self):
+        from .._notebook import explanation_html
+
+        return explanation_html(self, self._plan)
+
+
+def explain(x, placement=None, sbp=None):
+    """Returns the steps that x.to_global(placement, sbp) takes, with bytes per rank and per link, memory and predicted
+    time, as a text that draws itself in notebooks. Moves nothing."""
+    text, plan = _C.explanation(x, placement, sbp)
+    explanation = Explanation(text)
+    explanation._plan = plan
+    return explanation
 
 
 def counters():
