@@ -1,7 +1,7 @@
 """Campaigns: hundreds of rounds of random faults, each from a seed. `./dev test --campaigns --seed N` runs all of them.
 
-A test here takes `rounds`, which gives round i the seed N + i as long as there is time, and says what came of each round
-when it ends. Its failure says which seeds were bad, so that one round can be run again alone.
+A test here takes `rounds`, which gives round i the seed N + i as long as there is time, and says what came of each
+round when it ends. Its failure says which seeds were bad, so that one round can be run again alone.
 """
 
 import time
