@@ -7,7 +7,8 @@
 ratio is above 1 where Holon is better (faster, smaller). A benchmark is a C++ program build/dev/bench/NAME_bench or a
 script benchmarks/NAME.py that prints such lines; hello, memory and size are measured here. Peers are measured in the
 same run: PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it, otherwise the comparison is with Python
-and NumPy alone. What the figures were measured on goes to stderr. --save writes that and the lines into a file, too.
+and NumPy alone. What the figures were measured on goes to stderr; --save writes that and the lines into a file, too.
+Without names all are run but first, which builds Holon from nothing.
 """
 
 import argparse
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev"))
 KEYS = ["name", "value", "unit", "against", "ratio"]
 REPEATS = 5
+BY_NAME_ONLY = ["first"]
 
 HELLO = """
 import {module} as flow
@@ -271,7 +273,7 @@ def main():
         "--save", type=Path, metavar="FILE", help="a file that gets the machine and the lines: docs/benchmarks.md"
     )
     args = parser.parse_args()
-    names = args.names or list(known)
+    names = args.names or [n for n in known if n not in BY_NAME_ONLY]
     for n in names:
         if n not in known:
             parser.error(f"no benchmark {n}; there are {', '.join(known)}")

@@ -15,6 +15,7 @@ os.environ.setdefault("HOLON_MACHINE_COSTS", "fixed")  # plans do not depend on 
 def pytest_addoption(parser):
     parser.addoption("--campaigns", action="store_true", help="run tests/campaigns: hundreds of random faults, an hour")
     parser.addoption("--seed", type=int, default=0, help="the first round's seed in a campaign")
+    parser.addoption("--minutes", type=float, default=50, help="for so long a campaign begins rounds")
 
 
 def pytest_ignore_collect(collection_path, config):

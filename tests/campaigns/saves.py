@@ -192,23 +192,38 @@ def verdict(result):
     return bad
 
 
-def run(folder, first, count):
-    """Runs this program; returns its rounds, or None where there is no compiler."""
+def stream(folder, first, count):
+    """Runs this program and yields its rounds, each as it ends."""
     from harness.ranks import environment
 
-    with tempfile.TemporaryDirectory() as own:
+    with tempfile.TemporaryDirectory() as own, tempfile.TemporaryFile("w+") as errors:
         library = build(own)
         if not library:
-            return None
-        done = subprocess.run(
+            raise RuntimeError(
+                "file_faults.cpp needs a C++ compiler and found none: ./dev build installs one, or set CXX"
+            )
+        process = subprocess.Popen(
             [sys.executable, __file__, "--folder", folder, "--first", str(first), "--count", str(count)]
             + ["--library", str(library)],
             env=environment(LD_PRELOAD=library),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=errors,
             text=True,
         )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+        try:
+            for line in process.stdout:
+                yield json.loads(line)
+            process.wait()
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        errors.seek(0)
+        assert process.returncode == 0, errors.read()[-3000:]
+
+
+def run(folder, first, count):
+    return list(stream(folder, first, count))
 
 
 def main():
@@ -219,8 +234,8 @@ def main():
     parser.add_argument("--library", help="of build(), which is preloaded; without, this program does both")
     args = parser.parse_args()
     if not args.library:
-        for result in run(args.folder, args.first, args.count):
-            print(json.dumps(result))
+        for result in stream(args.folder, args.first, args.count):
+            print(json.dumps(result), flush=True)
         return
     import holon  # noqa: F401  (once for all forks)
 

@@ -69,7 +69,7 @@ def start(hosts, rank, per_host, size, port, mode, early):
 
 
 def one_round(hosts, faults, seed):
-    """What was wrong, "" if nothing was."""
+    """What was done, and what was wrong: "" if nothing was."""
     rng = random.Random(seed)
     count, per_host, fault = rng.choice([2, 3]), rng.choice([1, 2]), rng.choice(faults)
     size, port = count * per_host, free_port()
@@ -79,10 +79,7 @@ def one_round(hosts, faults, seed):
         victims.add((min(victims) + rng.randrange(1, size)) % size)
     early = rng.random() < 0.5
     delay = rng.uniform(0, 0.3)
-    plan = (
-        f"seed {seed}: {fault} of {sorted(victims)}, {count} hosts of {per_host}, "
-        f"{'early' if early else 'late'} {delay:.3f} s"
-    )
+    plan = f"{fault} of {sorted(victims)}, {count} hosts of {per_host}, {'early' if early else 'late'} {delay:.3f} s"
     ranks = [start(hosts, r, per_host, size, port, mode, early) for r in range(size)]
     mends = []
     try:
@@ -90,7 +87,7 @@ def one_round(hosts, faults, seed):
             for p in ranks:
                 while "is ready" not in (line := p.stdout.readline()):
                     if not line:
-                        return f"{plan}: a rank has ended before it was ready"
+                        return plan, "a rank has ended before it was ready"
         time.sleep(delay)
         host = min(victims) // per_host
         if fault in ("kill", "kill two", "workers"):
@@ -113,13 +110,13 @@ def one_round(hosts, faults, seed):
             try:
                 outputs[r] = ranks[r].communicate(timeout=max(1, began + 60 - time.monotonic()))[0]
             except subprocess.TimeoutExpired:
-                return f"{plan}: rank {r} waits for ever"
+                return plan, f"rank {r} waits for ever"
         took = time.monotonic() - began
         if took > 2 * TIMEOUT + 5:
-            return f"{plan}: told after {took:.1f} s"
+            return plan, f"told after {took:.1f} s"
         for r in survivors:
             if ranks[r].returncode != 1:
-                return f"{plan}: rank {r} ended with {ranks[r].returncode}: {outputs[r]}"
+                return plan, f"rank {r} ended with {ranks[r].returncode}: {outputs[r]}"
             # Who is cut off, or waits for a rank that waits for one that is stopped, is missed as well.
             if fault in ("cut", "one way", "between two", "stop"):
                 named = re.search(rf"{BEFORE}|\branks? \d|\[\d", outputs[r])
@@ -127,7 +124,7 @@ def one_round(hosts, faults, seed):
                 named = any(re.search(rf"\branks?( \d+,)* {v}\b", outputs[r]) for v in victims)
                 named = named or (early and re.search(BEFORE, outputs[r]))
             if not named:
-                return f"{plan}: rank {r} names nobody: {outputs[r]}"
+                return plan, f"rank {r} names nobody: {outputs[r]}"
     finally:
         for p in ranks:
             with contextlib.suppress(ProcessLookupError):
@@ -136,13 +133,17 @@ def one_round(hosts, faults, seed):
             p.stdout.close()
         for mend in mends:
             mend()
-    return ""
+    return plan, ""
 
 
-def test_losses(three_hosts, seed):
+def test_losses(three_hosts, rounds):
     hosts, faults = three_hosts
-    bad = [why for i in range(ROUNDS) if (why := one_round(hosts, faults, seed + i))]
-    assert not bad, f"{len(bad)} of {ROUNDS}: " + "\n".join(bad)
+    bad = []
+    for seed in rounds.seeds(ROUNDS):
+        plan, trouble = one_round(hosts, faults, seed)
+        rounds.end(seed, plan, trouble)
+        bad += [f"seed {seed}: {plan}: {trouble}"] if trouble else []
+    assert not bad, f"{len(bad)} of {rounds.ended}: " + "\n".join(bad)
 
 
 def test_256_ranks_of_an_ordinary_user():

@@ -11,14 +11,13 @@ import joining  # noqa: E402
 ROUNDS = 300
 
 
-def test_strangers(seed):
+def test_strangers(rounds):
     bad, came = [], collections.Counter()
-    for i in range(ROUNDS):
-        trouble, kinds = joining.play(seed + i)
+    for seed in rounds.seeds(ROUNDS):
+        trouble, kinds = joining.play(seed)
+        rounds.end(seed, f"{sum(kinds.values())} strangers", trouble)
         bad += [trouble] if trouble else []
-        if trouble or i % 20 == 19:
-            print(f"round {i + 1}: {len(bad)} bad. {trouble}", flush=True)
         came.update(kinds)
-    print(f"{ROUNDS} rounds; strangers: {dict(came)}")
-    assert not bad, f"{len(bad)} of {ROUNDS} rounds were bad:\n" + "\n".join(bad)
-    assert all(came[kind] > ROUNDS for kind in ("silent", "half", "garbage", "recorded")), came
+    rounds.say(f"{rounds.ended} rounds; strangers: {dict(came)}")
+    assert not bad, f"{len(bad)} of {rounds.ended} rounds were bad:\n" + "\n".join(bad)
+    assert all(came[kind] > rounds.ended for kind in ("silent", "half", "garbage", "recorded")), came

@@ -34,6 +34,8 @@ EMULATED_RUN = os.environ.get("HOLON_CUDA_LIBRARY", "").endswith("emulated.so")
 # each takes a file of tests that no other has taken.
 SHARED = os.environ.get("HOLON_TEST_SHARED")
 LAUNCHES = Path(SHARED or tempfile.mkdtemp(prefix="holon-launches-")) / f"launches-{os.getpid()}"
+# Kernels that are compiled while programs run: once for all processes of this run.
+os.environ.setdefault("EMULATED_KERNELS", str(LAUNCHES.parent / "kernels"))
 
 
 def pytest_sessionfinish():

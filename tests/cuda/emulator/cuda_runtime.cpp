@@ -51,10 +51,13 @@ class Memory {
       if (found->second > bytes) d.free[p + bytes] = found->second - bytes;
       d.free.erase(p);
     } else {
-      p = d.base + d.top;
-      if (d.top + bytes > kRange) return nullptr;
-      d.top += bytes;
-      if (open_ > 0) protect(p, bytes, true);
+      // What is large begins at a huge page; smaller blocks find the place before it.
+      const size_t gap = bytes < kHugePage ? 0 : (kHugePage - d.top % kHugePage) % kHugePage;
+      if (d.top + gap + bytes > kRange) return nullptr;
+      if (gap) d.free[d.base + d.top] = gap;
+      p = d.base + d.top + gap;
+      if (open_ > 0) protect(d.base + d.top, gap + bytes, true);
+      d.top += gap + bytes;
     }
     d.used += bytes;
     d.blocks[p] = bytes;
@@ -123,7 +126,8 @@ class Memory {
   int count() const { return static_cast<int>(devices_.size()); }
 
  private:
-  static constexpr size_t kPage = 4096, kRange = size_t{64} << 30, kMostFilled = size_t{64} << 20;
+  static constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20, kRange = size_t{64} << 30,
+                          kMostFilled = size_t{64} << 20;
   struct Device {
     char* base = nullptr;
     size_t top = 0, used = 0;
@@ -134,9 +138,10 @@ class Memory {
       : devices_(static_cast<size_t>(setting("EMULATED_DEVICES", 2))),
         most_(static_cast<size_t>(setting("EMULATED_MEMORY_MB", 4096)) << 20) {
     for (Device& d : devices_) {
-      void* p = mmap(nullptr, kRange, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* p = mmap(nullptr, kRange + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (p == MAP_FAILED) stop("no address space for a device");
-      d.base = static_cast<char*>(p);
+      d.base = static_cast<char*>(p) + (kHugePage - reinterpret_cast<uintptr_t>(p) % kHugePage) % kHugePage;
+      madvise(d.base, kRange, MADV_HUGEPAGE);  // fewer pages to open and close for each kernel
     }
   }
   void protect(char* p, size_t bytes, bool readable) {

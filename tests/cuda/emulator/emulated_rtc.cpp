@@ -2,8 +2,11 @@
 //
 // EMULATED_COMPILER=0       there is no compiler, as on a machine without NVRTC
 // EMULATED_COMPILER=broken  none accepts anything
+// EMULATED_KERNELS=FOLDER   where processes of one build share what they compile; else each has its own folder
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +14,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <sstream>
 #include <string_view>
@@ -44,18 +48,40 @@ std::string read(const fs::path& path) {
   return text.str();
 }
 
-// Of the process, with the headers in it, which are compiled once; removed at its end.
+// Of one process at a time; also of one that ends while it has it.
+class FileLock {
+ public:
+  explicit FileLock(const fs::path& path) : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    if (file_ < 0 || flock(file_, LOCK_EX) != 0) fail_runtime("{} cannot be locked", path.string());
+  }
+  ~FileLock() { close(file_); }
+
+ private:
+  int file_;
+};
+
+void run_compiler(const fs::path& folder, const std::string& arguments, const fs::path& output);
+
+// With the headers in it, which are compiled once. The process's own is removed at its end.
 struct Folder {
-  fs::path path;
+  fs::path path = setting("EMULATED_KERNELS");
+  const bool own = path.empty();
   Folder() {
-    std::string name = (fs::temp_directory_path() / "holon_emulated_XXXXXX").string();
-    if (!mkdtemp(name.data())) fail("a folder for compiled kernels cannot be made");
-    path = name;
+    if (own) {
+      std::string name = (fs::temp_directory_path() / "holon_emulated_XXXXXX").string();
+      if (!mkdtemp(name.data())) fail("a folder for compiled kernels cannot be made");
+      path = name;
+    }
+    fs::create_directories(path);
+    FileLock lock(path / "lock");
+    const fs::path prelude = path / kPrelude, compiled = prelude.string() + ".gch";
+    if (fs::exists(compiled)) return;
     for (auto& h : embedded_headers()) write(path / h.name, h.text);
+    run_compiler(path, "-x c++-header " + prelude.string(), compiled);
   }
   ~Folder() {
     std::error_code error;
-    fs::remove_all(path, error);
+    if (own) fs::remove_all(path, error);
   }
 };
 Folder& folder() {
@@ -73,15 +99,17 @@ std::atomic<int64_t> launches{0};
 
 using Entry = void(emulator::Thread* thread, const void* arguments);
 
-// Errors: what the compiler says.
-void run_compiler(const std::string& arguments, const fs::path& log) {
-  const std::string f = folder().path.string();
+// The output appears when it is whole. Errors: what the compiler says.
+void run_compiler(const fs::path& folder, const std::string& arguments, const fs::path& output) {
+  const std::string f = folder.string(), made = fmt::format("{}.{}", output.string(), getpid()), log = made + ".log";
   const std::string command = fmt::format("{} -std=c++20 -fPIC -fvisibility=hidden {} -DHOLON_EMULATED "
-                                          "-DHOLON_ISA=isa_cuda -Wno-unknown-pragmas -w -I{} -I{} -I{} -I{} {} "
+                                          "-DHOLON_ISA=isa_cuda -Wno-unknown-pragmas -w -I{} -I{} -I{} -I{} {} -o {} "
                                           ">{} 2>&1",
                                           EMULATED_CXX, EMULATED_FLAGS, f, EMULATED_INCLUDE, EMULATED_ROOT,
-                                          EMULATED_GENERATED, arguments, log.string());
+                                          EMULATED_GENERATED, arguments, made, log);
   if (std::system(command.c_str()) != 0) fail_runtime("{} fails: {}", command, read(log));
+  fs::rename(made, output);
+  fs::remove(log);
 }
 
 }  // namespace
@@ -95,18 +123,16 @@ const std::string& why_no_compiler() {
 RunTimeKernel compile_kernel(const std::string& source, const char* name) {
   if (setting("EMULATED_COMPILER") == "broken") fail_runtime("the compiler accepts nothing (EMULATED_COMPILER=broken)");
   std::lock_guard lock(mutex);
-  const std::string stem = fmt::format("chain_{}", sources().size());
-  if (sources().empty()) {
-    const fs::path prelude = folder().path / kPrelude;
-    run_compiler(fmt::format("-x c++-header {} -o {}.gch", prelude.string(), prelude.string()),
-                 folder().path / "prelude.log");
-  }
   sources().push_back(source);
-  const fs::path base = folder().path / stem;
-  write(base.string() + ".cu", source);
-  // The kernel on the thread that runs a fiber.
-  write(base.string() + ".cpp",
-        fmt::format(R"(#include "{}"
+  const std::string stem = fmt::format("chain_{:016x}", std::hash<std::string>()(source));
+  const std::string base = (folder().path / stem).string();
+  {
+    FileLock others(base + ".lock");
+    if (!fs::exists(base + ".so")) {
+      write(base + ".cu", source);
+      // The kernel on the thread that runs a fiber.
+      write(base + ".cpp",
+            fmt::format(R"(#include "{}"
 #include "{}.cu"
 namespace emulator {{ thread_local Thread* current = nullptr; }}
 extern "C" __attribute__((visibility("default"))) void entry(emulator::Thread* thread, const void* arguments) {{
@@ -114,11 +140,16 @@ extern "C" __attribute__((visibility("default"))) void entry(emulator::Thread* t
   holon::kernels::cuda::{}(*static_cast<const holon::kernels::cuda::Arguments*>(arguments));
 }}
 )",
-                    kPrelude, stem, name));
-  run_compiler(fmt::format("-shared {}.cpp -o {}.so -L{} -Wl,-rpath,{} -lholon", base.string(), base.string(),
-                           EMULATED_LIBRARIES, EMULATED_LIBRARIES),
-               base.string() + ".log");
-  void* module = dlopen((base.string() + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+                        kPrelude, stem, name));
+      run_compiler(folder().path,
+                   fmt::format("-shared {}.cpp -L{} -Wl,-rpath,{} -lholon", base, EMULATED_LIBRARIES,
+                               EMULATED_LIBRARIES),
+                   base + ".so");
+    } else if (read(base + ".cu") != source) {
+      fail_runtime("another kernel than {}.cu has its name", base);
+    }
+  }
+  void* module = dlopen((base + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
   void* entry = module ? dlsym(module, "entry") : nullptr;
   if (!entry) fail_runtime("a compiled kernel cannot be loaded: {}", dlerror());
   return entry;

@@ -18,7 +18,7 @@ DEVICE = "cpu" if "cpu" in WORDS else "cuda"
 rank, RANKS = flow.env.get_rank(), list(range(flow.env.get_world_size()))
 sbp = flow.sbp
 place = flow.placement(DEVICE, RANKS)
-VOCABULARY, WIDTH, HEADS, TIME, ROWS, STEPS = 32, 16, 2, 6, 8, 5
+VOCABULARY, WIDTH, HEADS, TIME, ROWS, STEPS = 32, 16, 2, 6, 8, 3
 
 
 class Block(nn.Module):
@@ -45,7 +45,7 @@ class GPT(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.drop = nn.Embedding(VOCABULARY, WIDTH), nn.Dropout(0.1)
-        self.blocks = nn.ModuleList([Block(0.2), Block(0.2)])
+        self.blocks = nn.ModuleList([Block(0.2)])
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, x):
