@@ -96,6 +96,7 @@ class Generator:
 """
 
 FUNCTIONS = """
+__version__: str
 ops: dict[str, OpFunction]
 def op_table() -> list[dict[str, Any]]: ...
 def find_op_function(name: str) -> OpFunction: ...

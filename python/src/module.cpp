@@ -1,5 +1,6 @@
 // holon._C: the core as a Python module. The package in python/holon gives its parts their public names.
 #include "bind.h"
+#include "holon/version.h"
 
 namespace {
 
@@ -24,6 +25,7 @@ NB_MODULE(_C, m) {
   // Types and functions of the module live as long as the process: at exit they are no leak.
   nb::set_leak_warnings(false);
   m.doc() = "Holon's C++ core. Use the package holon.";
+  m.attr("__version__") = HOLON_VERSION;
   // Tensor and its functions live as long as the process, which nanobind would report at exit.
   nb::set_leak_warnings(false);
   if (PyModule_AddFunctions(m.ptr(), functions) < 0) raise_python();
