@@ -47,15 +47,8 @@ int version_of(const fs::path& toolkit) {
 }
 
 std::vector<fs::path> places() {
-  std::vector<fs::path> packages(libraries().packages.begin(), libraries().packages.end());
-  Dl_info here;
-  if (dladdr(reinterpret_cast<void*>(&vendor_library), &here) && here.dli_fname) {
-    std::error_code error;
-    fs::path at = fs::absolute(here.dli_fname, error).lexically_normal();
-    for (int up = 0; up < 4 && at.has_relative_path(); ++up) packages.push_back(at = at.parent_path());
-  }
   std::vector<fs::path> found;
-  for (auto& package : packages)
+  for (const fs::path package : package_folders())
     for (auto& part : folders_in(package / "nvidia")) found.push_back(part / "lib");
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
     if (const char* toolkit = std::getenv(variable); toolkit && *toolkit)
@@ -163,6 +156,19 @@ void set_package_folders(std::vector<std::string> folders) {
   std::lock_guard lock(all.mutex);
   all.packages = std::move(folders);
   std::erase_if(all.asked, [](auto& l) { return !l.second.handle; });
+}
+
+std::vector<std::string> package_folders() {
+  Libraries& all = libraries();
+  std::lock_guard lock(all.mutex);
+  std::vector<std::string> folders = all.packages;
+  Dl_info here;
+  if (dladdr(reinterpret_cast<void*>(&vendor_library), &here) && here.dli_fname) {
+    std::error_code error;
+    fs::path at = fs::absolute(here.dli_fname, error).lexically_normal();
+    for (int up = 0; up < 4 && at.has_relative_path(); ++up) folders.push_back((at = at.parent_path()).string());
+  }
+  return folders;
 }
 
 void* load_with_vendor_libraries(const std::string& path, std::string* why_not) {

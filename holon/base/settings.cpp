@@ -21,7 +21,8 @@ constexpr Setting kTable[] = {
     {"HOLON_CUDA_GRAPHS", "1",
      "1 lets nn.Graph record a step's work on a cuda device and launch it as one, 0 launches every kernel by itself."},
     {"HOLON_CUDA_LIBRARY", "",
-     "The CUDA backend's library; empty takes libholon_cuda.so beside libholon.so, if it is there."},
+     "The CUDA backend's library; empty takes libholon_cuda.so beside libholon.so or, where there is none, that of the "
+     "Python package holon_cuda."},
     {"HOLON_CUDA_LINKS", "1",
      "1 lets pipeline stages on cuda devices hand data over from device to device, 0 through the host's memory."},
     {"HOLON_DATA_DIR", "", "Folder of data sets: MNIST's files lie in its folder mnist."},

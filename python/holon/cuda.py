@@ -50,8 +50,15 @@ _Properties = namedtuple("_Properties", "name major minor total_memory multi_pro
 
 
 def is_available():
-    """Returns whether "cuda" devices can be used: where they are simulated, they can."""
-    return _simulated() or _C.cuda_device_count() > 0
+    """Returns whether "cuda" devices can be used: where they are simulated, they can. Warns of a CUDA backend that is
+    there and cannot be loaded, or is of another version of Holon."""
+    if _simulated() or _C.cuda_device_count() > 0:
+        return True
+    if _C.cuda_backend_broken():
+        import warnings
+
+        warnings.warn(f"no cuda device can be used: {_C.why_no_device()}.", RuntimeWarning, stacklevel=2)
+    return False
 
 
 def _simulated():

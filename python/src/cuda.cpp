@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "holon/array/device_backend.h"
 #include "holon/array/device_runtime.h"
 #include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
@@ -45,6 +46,9 @@ void bind_cuda(nb::module_& m) {
   m.def(
       "why_no_device", [] { return device_runtime() ? std::string() : why_no_device(); },
       "Why there is no cuda device; empty where there is one.");
+  m.def(
+      "cuda_backend_broken", [] { return device_backend_broken(); },
+      "Whether there is a CUDA backend that cannot be loaded or is of another version: why_no_device() says why.");
   m.def(
       "cuda_properties",
       [](int index) {

@@ -233,8 +233,8 @@ class PyOptimizer final : public nn::GraphOptimizer {
     }
   }
   void write(size_t group, std::span<const size_t> params, std::span<const optim::Slot> slots) override {
-    nb::object o = nb::borrow(PyWeakref_GetObject(weak_.ptr()));
-    if (o.is_none()) return;
+    nb::object o = referenced();
+    if (!o.is_valid()) return;
     nb::object options = dict(group), list = options["params"], all = o.attr("_state");
     const optim::Rule rule = rule_of(kind_, options);
     for (size_t i = 0; i < params.size(); ++i) {
@@ -261,9 +261,20 @@ class PyOptimizer final : public nn::GraphOptimizer {
   const void* borrower() const override { return borrower_; }
 
  private:
+  // What weak_ refers to; no object if it is gone.
+  nb::object referenced() const {
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject* o = nullptr;
+    if (PyWeakref_GetRef(weak_.ptr(), &o) < 0) raise_python();
+    return nb::steal(o);
+#else
+    PyObject* o = PyWeakref_GetObject(weak_.ptr());
+    return o == Py_None ? nb::object() : nb::borrow(o);
+#endif
+  }
   nb::object optimizer() const {
-    nb::object o = nb::borrow(PyWeakref_GetObject(weak_.ptr()));
-    if (o.is_none()) fail_runtime("the {} of a graph is gone. Keep it as long as the graph.", name_);
+    nb::object o = referenced();
+    if (!o.is_valid()) fail_runtime("the {} of a graph is gone. Keep it as long as the graph.", name_);
     return o;
   }
   nb::object groups() const { return optimizer().attr("param_groups"); }

@@ -1,5 +1,6 @@
 // holon._C: the core as a Python module. The package in python/holon gives its parts their public names.
 #include "bind.h"
+#include "holon/version.h"
 
 namespace {
 

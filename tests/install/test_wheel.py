@@ -2,10 +2,12 @@
 they run the specification's programs and the examples."""
 
 import importlib.util
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 
 import pytest
@@ -23,11 +25,21 @@ pytestmark = [
 ]  # the build is seconds where the compiler's cache has ./dev build's objects
 
 
+# Of another Python, as a tree has it in which ./dev build ran with one.
+STRAY = ROOT / "python/holon/_C.cpython-39-x86_64-linux-gnu.so"
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     if not (ROOT / "build/dev/CMakeCache.txt").exists():
         pytest.skip("build/dev is not there: ./dev build")
-    return wheels.build(tmp_path_factory.mktemp("wheels") / "dist")
+    dist = tmp_path_factory.mktemp("wheels") / "dist"
+    STRAY.write_text("no extension")
+    try:
+        wheels.build(dist)
+    finally:
+        STRAY.unlink()
+    return wheels.wheels_for(dist)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +55,82 @@ def test_they_are_small_and_ask_for_numpy_alone(built):
         metadata = z.read(next(n for n in names if n.endswith("dist-info/METADATA"))).decode()
     assert [x for x in re.findall(r"^Requires-Dist: (.*)$", metadata, re.M) if "extra ==" not in x] == ["numpy>=1.24"]
     assert not [n for n in names if n.endswith((".cpp", ".a", ".o")) or "/tests/" in n]
+    assert [n for n in names if "/_C." in n and n.endswith(".so")] == [
+        f"holon/_C{sysconfig.get_config_var('EXT_SUFFIX')}"
+    ]
     # Each library that comes along brings its licence.
     libraries = [n for n in names if re.match(r"holon/lib/lib(?!holon)[^/]*\.so[.\d]*$", n)]
     assert libraries and all(f"{n}.copyright" in names for n in libraries)
 
 
-def test_what_is_loaded_comes_from_inside(built):
-    wheels.check(built[0].parent)
+def test_they_say_how_new_a_glibc_they_need(built):
+    assert re.search(r"-manylinux_2_\d+_x86_64\.whl$", built[1].name) or platform.machine() != "x86_64"
+
+
+def test_what_is_loaded_comes_from_inside(env, tmp_path):
+    wheels.check_libraries(env, tmp_path)
+
+
+def test_a_tensor_of_eight_ranks_is_drawn(env, tmp_path):
+    wheels.check_picture(env, tmp_path)
+
+
+def test_a_bundled_library_is_loaded_by_itself(env):
+    libraries = [p for p in env.package.glob("lib/lib*.so*") if p.suffix != ".copyright"]
+    assert libraries
+    load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    for path in libraries:
+        env.run(env.python, "-c", load, path)
+
+
+def test_the_version(env):
+    say = "import holon, importlib.metadata; print(holon.__version__, importlib.metadata.version('holon-tensor'))"
+    ours, theirs = env.run(env.python, "-c", say).split()
+    assert ours == theirs
+
+
+def test_the_tutorial_with_the_extra_for_notebooks(built, tmp_path):
+    wheels.run_tutorial(wheels.Environment(tmp_path / "env", built, notebook=True))
+
+
+BACKEND = """
+#include <string>
+extern "C" const char* holon_cuda_version() { return "holon_cuda_version=" VERSION; }
+extern "C" void* holon_cuda_runtime(std::string* why_not) { *why_not = "the fake was loaded"; return nullptr; }
+"""
+
+
+def test_where_the_backend_for_cuda_devices_is_found(env, tmp_path):
+    """Beside the library, or in the package holon_cuda: of the same folder of packages, or another one."""
+    version = env.run(env.python, "-c", "import holon; print(holon.__version__)").strip()
+    source = tmp_path / "backend.cpp"
+    source.write_text(BACKEND)
+
+    def backend(folder, version):
+        folder.mkdir(exist_ok=True)
+        command = ["c++", "-shared", "-fPIC", f'-DVERSION="{version}"', source, "-o", folder / "libholon_cuda.so"]
+        wheels.run(*command)
+        return folder / "libholon_cuda.so"
+
+    def said(**variables):
+        return env.run(env.python, "-c", "import holon; print(holon._C.why_no_device())", env=variables).strip()
+
+    assert f"pip install holon-tensor-cuda=={version}" in said()
+    other = backend(tmp_path / "holon_cuda", version)
+    assert said(PYTHONPATH=str(tmp_path)) == "the fake was loaded"
+    same = backend(env.package.parent / "holon_cuda", "77.8.9")
+    beside = None
+    try:
+        assert f"{same} is version 77.8.9 and Holon is version {version}" in said()
+        same.unlink()
+        other.rename(same)
+        assert said() == "the fake was loaded"
+        beside = backend(env.package / "lib", "66.8.9")
+        assert f"{beside} is version 66.8.9" in said()
+    finally:
+        shutil.rmtree(same.parent)
+        if beside:
+            beside.unlink()
 
 
 def test_a_library_left_out_would_be_seen(env, tmp_path):

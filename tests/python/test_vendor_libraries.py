@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+import holon
+
 CXX = shutil.which("c++") or shutil.which("g++")
 pytestmark = pytest.mark.skipif(CXX is None, reason="there is no compiler for the fake libraries")
 
@@ -96,18 +98,62 @@ def test_what_is_nowhere_or_broken_says_where_it_was_looked_for(tmp_path):
 BACKEND = """
 #include <string>
 int seven();
-extern "C" __attribute__((visibility("default"))) void* holon_cuda_runtime(std::string* why_not) {
+#ifdef VERSION
+extern "C" const char* holon_cuda_version() { return "holon_cuda_version=" VERSION; }
+#endif
+extern "C" void* holon_cuda_runtime(std::string* why_not) {
   *why_not = "the fake was loaded " + std::to_string(seven());
   return nullptr;
 }
 """
+SEVEN = "int seven() { return 7; }"
+OURS = '-DVERSION="' + holon.__version__ + '"'
 ASK = "import sys; sys.path.append(sys.argv[1]); import holon as flow; print(flow._C.why_no_device())"
 
 
 def test_the_backend_loads_when_what_it_needs_is_in_a_package_only(tmp_path):
-    need = library(tmp_path / "site/nvidia/cu13/lib/libholonfake.so.7", "int seven() { return 7; }")
-    backend = library(tmp_path / "libbackend.so", BACKEND, str(need))
+    need = library(tmp_path / "site/nvidia/cu13/lib/libholonfake.so.7", SEVEN)
+    backend = library(tmp_path / "libbackend.so", BACKEND, OURS, str(need))
     assert run(ASK, tmp_path / "site", HOLON_CUDA_LIBRARY=str(backend)) == "the fake was loaded 7"
     need.unlink()
     text = run(ASK, tmp_path / "site", HOLON_CUDA_LIBRARY=str(backend))
     assert f"{backend} cannot be loaded: " in text and "libholonfake.so.7" in text and "nvidia/*/lib" in text, text
+
+
+OTHER = """
+import sys, warnings
+sys.path.append(sys.argv[1])
+import holon as flow
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    assert not flow.cuda.is_available()
+print([str(w.message) for w in seen])
+try:
+    flow.ones(2, device="cuda")
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("loads", [True, False], ids=["which loads", "which does not"])
+def test_a_backend_of_another_version(tmp_path, loads):
+    code = BACKEND + (SEVEN if loads else "")  # a function that this version of the library does not have
+    backend = library(tmp_path / "libbackend.so", code, '-DVERSION="77.8.9"')
+    warned, raised = run(OTHER, tmp_path, HOLON_CUDA_LIBRARY=str(backend)).splitlines()
+    told = f"{backend} is version 77.8.9 and Holon is version {holon.__version__}: they must be the same. "
+    told += f"pip install holon-tensor-cuda=={holon.__version__}"
+    assert told in warned and told in raised, warned + raised
+
+
+def test_a_library_that_is_no_backend(tmp_path):
+    for code in (SEVEN, BACKEND + SEVEN):
+        other = library(tmp_path / "libother.so", code)
+        text = run(ASK, tmp_path, HOLON_CUDA_LIBRARY=str(other))
+        assert text == f"{other} cannot be loaded: it is no CUDA backend of Holon"
+
+
+def test_no_backend_is_no_fault(tmp_path):
+    there_is_none = str(tmp_path / "libnone.so")
+    warned, raised = run(OTHER, tmp_path, HOLON_CUDA_LIBRARY=there_is_none).splitlines()
+    assert warned == "[]" and f"{there_is_none} is not there" in raised, warned + raised
+    assert f"pip install holon-tensor-cuda=={holon.__version__}" in raised and "./dev build --cuda" in raised, raised

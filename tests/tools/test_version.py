@@ -2,11 +2,10 @@
 
 import re
 import subprocess
+import sys
 
 import tomllib
-from harness.ranks import ROOT
-
-import holon
+from harness.ranks import ROOT, environment
 
 VERSION = r"project\(Holon VERSION ([\d.]+)"
 CURRENT = re.search(VERSION, (ROOT / "CMakeLists.txt").read_text()).group(1)
@@ -24,11 +23,19 @@ def test_packages_have_the_version():
     (source,) = (s for s in own["tool"]["dynamic-metadata"] if s["field"] == "version")
     found = re.search(source["regex"], (ROOT / source["input"]).read_text(), re.M)
     assert found.group("value") == CURRENT
-    assert tomllib.loads((ROOT / "python/oneflow/pyproject.toml").read_text())["project"]["version"] == CURRENT
+    assert own["project"]["optional-dependencies"]["cuda"] == [f"holon-tensor-cuda=={CURRENT}"]
+    for name in ("cuda", "oneflow"):
+        assert tomllib.loads((ROOT / "python" / name / "pyproject.toml").read_text())["project"]["version"] == CURRENT
+    cuda = tomllib.loads((ROOT / "python/cuda/pyproject.toml").read_text())
+    assert f"holon-tensor=={CURRENT}" in cuda["project"]["dependencies"]
 
 
-def test_the_module_says_it():
-    assert holon.__version__ == CURRENT
+def test_the_packages_say_it():
+    program = "import holon, oneflow; print(holon.__version__, oneflow.__version__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), timeout=100
+    )
+    assert done.stdout.split() == [CURRENT, CURRENT], done.stdout + done.stderr
 
 
 def test_the_changes_end_with_it():

@@ -20,6 +20,7 @@
 #include "holon/kernels/cuda/event_driver.h"
 #include "holon/kernels/cuda/pinned.h"
 #include "holon/kernels/cuda/stream.h"
+#include "holon/version.h"
 
 namespace holon::kernels::cuda {
 
@@ -526,6 +527,11 @@ void used_on_stream(const Array& a, cudaStream_t stream) {
 }
 
 }  // namespace holon::kernels::cuda
+
+// Libholon asks for it before anything else; of a backend that it cannot load, it finds the text in the file.
+extern "C" __attribute__((visibility("default"))) const char* holon_cuda_version() {
+  return "holon_cuda_version=" HOLON_VERSION;
+}
 
 // Of a process that was forked from one that used a device, CUDA answers with an error, too.
 extern "C" __attribute__((visibility("default"))) holon::DeviceRuntime* holon_cuda_runtime(std::string* why_not) {
