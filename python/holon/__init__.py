@@ -31,7 +31,6 @@ from ._C import (  # noqa: E402
 )
 from . import _faults as _faults  # noqa: E402
 
-__version__ = _C.__version__
 _C.set_package_folders([folder for folder in _sys.path if folder])
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled

@@ -22,8 +22,6 @@ PyMethodDef functions[] = {{"unpickle", unpickle, METH_VARARGS, nullptr}, {nullp
 
 NB_MODULE(_C, m) {
   using namespace holon::python;
-  // Types and functions of the module live as long as the process: at exit they are no leak.
-  nb::set_leak_warnings(false);
   m.doc() = "Holon's C++ core. Use the package holon.";
   m.attr("__version__") = HOLON_VERSION;
   // Tensor and its functions live as long as the process, which nanobind would report at exit.
