@@ -8,7 +8,7 @@ namespace holon::kernels {
 
 const AttentionLoops& attention_loops() {
   static const AttentionLoops loops = [] {
-#if defined(__x86_64__)
+#ifdef HOLON_HAVE_X86_LEVELS
     if (instruction_level() == 2) return avx512::attention_loops();
     if (instruction_level() == 1) return avx2::attention_loops();
 #endif

@@ -8,7 +8,7 @@ namespace holon::kernels {
 
 const PoolLoops& pool_loops() {
   static const PoolLoops loops = [] {
-#if defined(__x86_64__)
+#ifdef HOLON_HAVE_X86_LEVELS
     if (instruction_level() == 2) return avx512::pool_loops();
     if (instruction_level() == 1) return avx2::pool_loops();
 #endif

@@ -19,7 +19,7 @@ void float_to_half(const float* x, uint16_t* y, int64_t n) {
 }
 
 SmallGemm choose() {
-#if defined(__x86_64__)
+#ifdef HOLON_HAVE_X86_LEVELS
   if (instruction_level() == 2) return avx512::small_gemm();
   if (instruction_level() == 1) return avx2::small_gemm();
 #endif

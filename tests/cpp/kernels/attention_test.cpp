@@ -188,7 +188,7 @@ TEST(Attention, WrongInputsAreErrors) {
 // Each build's exponential against the library's.
 TEST(AttentionLoops, Exponential) {
   std::vector<AttentionLoops> builds = {base::attention_loops()};
-#if defined(__x86_64__)
+#ifdef HOLON_HAVE_X86_LEVELS
   if (instruction_level() >= 1) builds.push_back(avx2::attention_loops());
   if (instruction_level() >= 2) builds.push_back(avx512::attention_loops());
 #endif

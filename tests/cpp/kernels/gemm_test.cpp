@@ -287,7 +287,7 @@ TEST(Matmul, ManyThreads) {
 // The builds for other instruction sets that this machine can run give the same results.
 TEST(SmallGemm, EveryBuild) {
   std::vector<SmallGemm> builds = {base::small_gemm()};
-#if defined(__x86_64__)
+#ifdef HOLON_HAVE_X86_LEVELS
   if (instruction_level() >= 1) builds.push_back(avx2::small_gemm());
   if (instruction_level() >= 2) builds.push_back(avx512::small_gemm());
 #endif
@@ -470,7 +470,7 @@ void check_blocks(const SmallGemm& build, void (*run)(const SmallGemm&, const Ge
 
 TEST(SmallGemm, BlocksInEveryBuild) {
   std::vector<SmallGemm> builds{base::small_gemm()};
-#if defined(__x86_64__)
+#ifdef HOLON_HAVE_X86_LEVELS
   if (instruction_level() >= 1) builds.push_back(avx2::small_gemm());
   if (instruction_level() >= 2) builds.push_back(avx512::small_gemm());
 #endif

@@ -246,7 +246,7 @@ TEST(Pool, OutSizes) {
 // The builds for other instruction sets that this machine can run give the same results.
 TEST(PoolLoops, EveryBuild) {
   std::vector<PoolLoops> builds = {pool_loops()};
-#if defined(__x86_64__)
+#ifdef HOLON_HAVE_X86_LEVELS
   if (instruction_level() >= 1) builds.push_back(avx2::pool_loops());
   if (instruction_level() >= 2) builds.push_back(avx512::pool_loops());
 #endif
