@@ -4,9 +4,25 @@
 #include <cstdlib>
 #include <new>
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HOLON_THREAD_SANITIZER  // which has an operator new of its own, and tells of what it allocates
+#endif
+#endif
+
 namespace {
 thread_local int64_t allocations = 0;
+}  // namespace
 
+int64_t holon::testing_boxing::allocations_here() { return allocations; }
+
+#ifdef HOLON_THREAD_SANITIZER
+
+extern "C" void __sanitizer_malloc_hook(const volatile void*, size_t) { ++allocations; }
+
+#else
+
+namespace {
 void* counted(size_t size, size_t alignment) {
   ++allocations;
   size = (std::max<size_t>(size, 1) + alignment - 1) / alignment * alignment;
@@ -14,8 +30,6 @@ void* counted(size_t size, size_t alignment) {
   throw std::bad_alloc();
 }
 }  // namespace
-
-int64_t holon::testing_boxing::allocations_here() { return allocations; }
 
 void* operator new(size_t size) { return counted(size, alignof(std::max_align_t)); }
 void* operator new[](size_t size) { return counted(size, alignof(std::max_align_t)); }
@@ -29,3 +43,5 @@ void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
 void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
 void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
 void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+#endif
