@@ -4,11 +4,7 @@
 #include <cstdlib>
 #include <new>
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HOLON_THREAD_SANITIZER  // which has an operator new of its own, and tells of what it allocates
-#endif
-#endif
+#include "tests/cpp/sanitizers.h"
 
 namespace {
 thread_local int64_t allocations = 0;
@@ -16,7 +12,7 @@ thread_local int64_t allocations = 0;
 
 int64_t holon::testing_boxing::allocations_here() { return allocations; }
 
-#ifdef HOLON_THREAD_SANITIZER
+#ifdef HOLON_THREAD_SANITIZER  // it has an operator new of its own, and tells of what it allocates
 
 extern "C" void __sanitizer_malloc_hook(const volatile void*, size_t) { ++allocations; }
 

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "tests/cpp/comm/processes.h"
+#include "tests/cpp/sanitizers.h"
 
 namespace holon::comm::test {
 namespace {
@@ -133,14 +134,17 @@ TEST(OneHost, EightRanksShareTwoCores) {
 
 // The limit is that of an ordinary user, for the launcher and each rank.
 TEST(OneHost, HoldsManyRanks) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const std::string ranks = "48";  // each takes some 100 MiB
+#if defined(HOLON_ADDRESS_SANITIZER) || defined(HOLON_THREAD_SANITIZER)
+  const std::string ranks = "48", arena_gb = "4";  // each takes some 100 MiB, and of addresses there are few
 #else
-  const std::string ranks = "256";
+  const std::string ranks = "256", arena_gb;
 #endif
   Process all({"/bin/sh", "-c", R"(ulimit -n 1024; exec "$0" --nproc_per_node "$1" "$2" meet)", HOLON_LAUNCH, ranks,
                RANK_PROGRAM},
-              {{"HOLON_COMM_TIMEOUT_S", "240"}, {"HOLON_RENDEZVOUS_TIMEOUT_S", "240"}, {"OMP_NUM_THREADS", "1"}});
+              {{"HOLON_COMM_TIMEOUT_S", "240"},
+               {"HOLON_RENDEZVOUS_TIMEOUT_S", "240"},
+               {"OMP_NUM_THREADS", "1"},
+               {"HOLON_ARENA_GB", arena_gb}});
   ASSERT_EQ(all.wait(280), 0) << all.output();
   for (int r = 0; r < std::stoi(ranks); ++r)
     EXPECT_NE(all.output().find(fmt::format("rank {} ok", r)), std::string::npos) << r;
