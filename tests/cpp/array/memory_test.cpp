@@ -15,6 +15,7 @@
 #include "holon/array/arena.h"
 #include "holon/array/storage.h"
 #include "holon/base/error.h"
+#include "tests/cpp/sanitizers.h"
 
 namespace holon {
 namespace {
@@ -128,7 +129,7 @@ TEST_F(Memory, ALowerLimitTrimsAtOnce) {
   EXPECT_LE(in_use() + cached(), base + 90 * kMiB);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need address space of their own
+#ifndef HOLON_ADDRESS_SANITIZER  // which needs address space of its own
 
 // The system's own no: address space is what a process may limit for itself, without regard to the machine's memory.
 TEST_F(Memory, WhatTheSystemRefusesIsTriedAgainWithoutTheCache) {

@@ -40,9 +40,6 @@ TEST_P(Processes, Collectives) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Processes, testing::Values(2, 3, 8));
 
 TEST(Process, ForksChangeNothingAndCommunicateNothing) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer ends children that start threads";
-#endif
   // What only threads of the parent point to would be leaks of a child.
   World w(2, "fork", {{"HOLON_COMM_TIMEOUT_S", "120"}, {"LSAN_OPTIONS", "detect_leaks=0"}});
   for (auto& r : w.ranks) EXPECT_EQ(r->wait(300), 0) << r->output();

@@ -311,9 +311,6 @@ struct Failing : Dataset {
 
 // Its thread is not in the child, which makes one of its own and goes on where the parent was.
 TEST(Loader, GoesOnInAForkedProcess) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer ends children that start threads";
-#endif
   auto loader = std::make_unique<DataLoader>(counting(10), LoaderOptions{.batch_size = 2, .shuffle = true, .seed = 3});
   DataLoader same(counting(10), {.batch_size = 2, .shuffle = true, .seed = 3, .prefetch = 0});
   auto alike = [&] { return values(loader->next()[0]) == values(same.next()[0]); };

@@ -9,6 +9,7 @@
 #include "holon/base/parallel.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/nn_graph.h"
+#include "tests/cpp/sanitizers.h"
 
 namespace holon::graph {
 namespace {
@@ -18,7 +19,7 @@ using models::Layout;
 using models::Net;
 
 constexpr int kSteps = 20;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(HOLON_ADDRESS_SANITIZER) || defined(HOLON_THREAD_SANITIZER)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
