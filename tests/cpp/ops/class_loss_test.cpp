@@ -133,7 +133,7 @@ TEST(ClassLoss, HalfPrecisionIsComputedInFloat32) {
 // d/dx of the sum of weighted gradients, against finite differences of the gradient.
 TEST(ClassLoss, CanBeDifferentiatedTwice) {
   Tensor base = cast(logits_of(4, 3), float64), t = targets_of(4, 3);
-  auto gradient = [&](const Tensor& x) {
+  auto gradient = [&](Tensor x) {
     Tensor y = cross_entropy(x, t, {}, {.reduction = "none", .label_smoothing = 0.1});
     sum(mul(y, y)).backward({}, true, true);
     Tensor g = x.grad();
