@@ -39,9 +39,10 @@ Training train(int64_t dp, int64_t tp, bool adam) {
   run_ranks(static_cast<int>(dp * tp), [&](int rank) {
     Placement p = grid(dp, tp);
     manual_seed(11);
-    nn::Sequential model(nn::Linear(7, 13, {.placement = p, .sbp = {broadcast(), split(0)}}), nn::GELU(),
+    // In braces: in parentheses the compiler chooses which module is made, and draws, first.
+    nn::Sequential model{nn::Linear(7, 13, {.placement = p, .sbp = {broadcast(), split(0)}}), nn::GELU(),
                          nn::Linear(13, 5, {.placement = p, .sbp = {broadcast(), split(1)}}),
-                         nn::LayerNorm({5}, {.placement = p, .sbp = {broadcast(), broadcast()}}));
+                         nn::LayerNorm({5}, {.placement = p, .sbp = {broadcast(), broadcast()}})};
     std::unique_ptr<Optimizer> optimizer;
     if (adam)
       optimizer = std::make_unique<AdamW>(model.parameters(), AdamWOptions{.lr = 0.02, .weight_decay = 0.05});
@@ -49,9 +50,9 @@ Training train(int64_t dp, int64_t tp, bool adam) {
       optimizer =
           std::make_unique<SGD>(model.parameters(), SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
     List losses, norms;
+    const Tensor x = randn({9, 7}, {.placement = p, .sbp = {split(0), broadcast()}});
+    const Tensor target = randint(0, 5, {9}, {.placement = p, .sbp = {split(0), broadcast()}});
     for (int step = 0; step < 20; ++step) {
-      Tensor x = randn({9, 7}, {.placement = p, .sbp = {split(0), broadcast()}});
-      Tensor target = randint(0, 5, {9}, {.placement = p, .sbp = {split(0), broadcast()}});
       Tensor loss = cross_entropy(model(x), target);
       optimizer->zero_grad();
       loss.backward();
