@@ -233,8 +233,15 @@ std::shared_ptr<World> join_processes(const Context& context) {
     Meeting& m = parts.meeting;
     parts.sentry.emplace(parts.block, context.rank(), parts.local, parts.processes, m);
     trouble = [sentry = *parts.sentry] { return sentry.trouble(); };
-    parts.network = connect_network(context.rank(), m, limit_s, trouble);
-    tracing::set_clock_offset_ns(clock_offset_ns(*parts.network, hosts, context.rank(), *m.client, limit_s, trouble));
+    try {
+      parts.network = connect_network(context.rank(), m, limit_s, trouble);
+      tracing::set_clock_offset_ns(clock_offset_ns(*parts.network, hosts, context.rank(), *m.client, limit_s, trouble));
+    } catch (const std::exception& e) {
+      // Ranks of this host would take this one, which ends now, for the cause.
+      parts.block.aborted().set(context.rank(), 0, e.what());
+      parts.block.wake_all();
+      throw;
+    }
     parts.sentry->look_after(*parts.network);
     Sentry::leave_will(m, context.rank(), "was killed or has crashed");
   }
