@@ -434,7 +434,7 @@ class StoreServer::Loop {
         return true;
       });
     auto gone = connections_.extract(id);
-    // By name: a forked process that has not closed its copy yet would keep the connection in the set.
+    // Not by closing it alone: while a forked process still has a copy, the connection would stay in the set.
     if (!gone.empty()) epoll_ctl(ready_.get(), EPOLL_CTL_DEL, gone.mapped().fd.get(), nullptr);
     if (gone.empty() || gone.mapped().will_key.empty()) return;
     const auto& [key, value] = std::pair(gone.mapped().will_key, gone.mapped().will);
