@@ -43,6 +43,16 @@ void fail_forked(const char* op) {
 
 Network& World::network() const { internal_error(__FILE__, __LINE__, "network", "a world of one host has no network"); }
 
+std::string World::ended(int rank) const {
+  std::string how = how_it_ended(rank);
+  if (how.empty()) return how;
+  // Looked at last: who fails says so before it goes.
+  auto& aborted = block_.aborted();
+  if (!aborted.is_set()) return how;
+  if (aborted.rank == rank) return fmt::format("has failed: {}", aborted.text);
+  return fmt::format("{}, and rank {} has failed: {}", how, aborted.rank, aborted.text);
+}
+
 bool World::abort(const std::string& reason) {
   if (inherited()) return false;
   if (block_.aborted().state.load() != 0) return false;

@@ -52,8 +52,9 @@ class World {
   virtual std::optional<uint64_t> publish(const void* data, size_t bytes) const = 0;
   // The address at which I read what `rank`, of this host, has published.
   virtual const std::byte* address(int rank, uint64_t offset) const = 0;
-  // How the rank, of this host, ended, as "has exited" or "was killed or has crashed"; empty while it runs.
-  virtual std::string ended(int rank) const = 0;
+  // How the rank, of this host, ended, as "has exited", "was killed or has crashed" or "has failed: ..."; empty while
+  // it runs.
+  std::string ended(int rank) const;
   // Tells the launcher, if there is one, with which rank the trouble began. Only the first report counts.
   virtual void report_failure(int rank) {}
 
@@ -79,6 +80,9 @@ class World {
   World(int rank, int size, ControlBlock block, int cores, bool threads, Hosts hosts = {});
 
  private:
+  // As ended(), by the rank's process or thread alone.
+  virtual std::string how_it_ended(int rank) const = 0;
+
   const int rank_, size_;
   const ForkMark mark_;
   const ControlBlock block_;

@@ -80,13 +80,12 @@ class ProcessWorld final : public World {
     return *parts_.network;
   }
 
-  std::string ended(int rank) const override {
+  std::string how_it_ended(int rank) const override {
     auto& process = parts_.processes[static_cast<size_t>(rank)];
+    const bool gone = process.gone();
+    // Looked at last: it may have said so just before it went.
     if (block().rank_entry(rank).finished.load()) return "has exited";
-    if (!process.gone()) return "";
-    // It may have said so just before.
-    if (block().rank_entry(rank).finished.load()) return "has exited";
-    return fmt::format("was killed or has crashed (process {} is gone)", process.pid);
+    return gone ? fmt::format("was killed or has crashed (process {} is gone)", process.pid) : "";
   }
 
   void report_failure(int failed) override {
@@ -110,6 +109,28 @@ class ProcessWorld final : public World {
         store.set(kAbortedKey, fmt::format("{} {}", failed, reason), kTellSeconds);
     } catch (const std::exception&) {
       // Without the store the other hosts learn it from closed connections.
+    }
+  }
+
+  // Rank 0's text, on every rank.
+  std::string share(const std::string& text, double limit_s) {
+    StoreClient& store = *parts_.meeting.client;
+    if (rank() == 0) {
+      store.set("joined", text);
+      return text;
+    }
+    auto trouble = [&]() -> std::string {
+      if (auto& aborted = block().aborted(); aborted.is_set())
+        return fmt::format("rank {} has failed while the world came together: {}", aborted.rank, aborted.text);
+      const std::string how = host_of(0) == host_of(rank()) ? ended(0) : "";
+      return how.empty() ? "" : fmt::format("rank 0 {} while the world came together. Read its output first.", how);
+    };
+    try {
+      return store.get("joined", limit_s, trouble);
+    } catch (const Error&) {
+      // Where rank 0 serves the store, its end is seen first by that.
+      if (const std::string why = trouble(); !why.empty()) fail_runtime("{}", why);
+      throw;
     }
   }
 
@@ -161,11 +182,75 @@ void tell_of_terminate() {
   });
 }
 
+// Maps the control block of this host, which its first rank makes, and the arenas of the host's ranks. Fills
+// parts.processes, control, block and arenas.
+void share_memory(const Context& context, const FdListener& listener, double limit_s, Parts* parts) {
+  const Arena& arena = process_arena();
+  const auto place = std::find(parts->local.begin(), parts->local.end(), context.rank()) - parts->local.begin();
+  std::vector<Watched> watched;
+  for (int r : parts->local) watched.push_back(Watched::open(parts->meeting.ranks[static_cast<size_t>(r)].pid, r));
+
+  // The control block of a host has no owner: it lives as long as anybody maps it.
+  Fd control;
+  std::vector<Fd> arenas;
+  auto map_control = [&] {
+    void* mapped = map_or_fail(control.get(), ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, "the control block");
+    parts->block = ControlBlock(mapped, true);
+    parts->control = mapped;
+  };
+  if (place == 0) {
+    control = Fd(memfd_create("holon-control", MFD_CLOEXEC));
+    if (!control || ftruncate(control.get(), static_cast<off_t>(ControlBlock::kRegionBytes)) != 0)
+      fail_runtime("the memory that ranks meet in cannot be made: {}.", strerror(errno));
+    map_control();
+    parts->block.create(context.world_size());
+    arenas = lead_exchange(listener, arena.fd, control.get(), watched, limit_s);
+  } else {
+    const RankInfo& leader = parts->meeting.ranks[static_cast<size_t>(parts->local[0])];
+    try {
+      arenas = join_exchange(leader.socket, static_cast<int>(place), arena.fd, watched, &control, limit_s);
+    } catch (const Error& e) {
+      // The leader may have given up because another one is gone.
+      std::string gone;
+      for (size_t i = 1; i < watched.size(); ++i)
+        if (static_cast<ptrdiff_t>(i) != place && watched[i].gone())
+          gone += fmt::format("{}rank {}", gone.empty() ? "" : ", ", parts->local[i]);
+      throw Error(e.kind(), gone.empty() ? e.what() : fmt::format("{} Ended as well: {}.", e.what(), gone));
+    }
+    map_control();
+  }
+  const auto size = static_cast<size_t>(context.world_size());
+  parts->arenas.resize(size);
+  parts->processes.resize(size);
+  for (size_t i = 0; i < parts->local.size(); ++i) {
+    const auto r = static_cast<size_t>(parts->local[i]);
+    parts->processes[r] = std::move(watched[i]);
+    if (parts->local[i] == context.rank()) {
+      parts->arenas[r] = arena.base;
+      continue;
+    }
+    struct stat info {};
+    if (fstat(arenas[i].get(), &info) != 0) fail_runtime("the arena of rank {} has no size: {}.", r, strerror(errno));
+    // Read-only: no mistake of this rank can change another's tensors.
+    parts->arenas[r] = static_cast<std::byte*>(
+        map_or_fail(arenas[i].get(), static_cast<size_t>(info.st_size), PROT_READ, "a peer's arena"));
+  }
+}
+
+void connect_hosts(const Context& context, double limit_s, Parts* parts) {
+  Meeting& m = parts->meeting;
+  const Sentry& sentry = parts->sentry.emplace(parts->block, context.rank(), parts->local, parts->processes, m);
+  auto trouble = [&] { return sentry.trouble(); };
+  parts->network = connect_network(context.rank(), m, limit_s, trouble);
+  tracing::set_clock_offset_ns(clock_offset_ns(*parts->network, m.hosts, context.rank(), *m.client, limit_s, trouble));
+  parts->sentry->look_after(*parts->network);
+  Sentry::leave_will(m, context.rank(), "was killed or has crashed");
+}
+
 }  // namespace
 
 std::shared_ptr<World> join_processes(const Context& context) {
-  const Arena& arena = process_arena();
-  HOLON_CHECK(arena.fd >= 0, "the arena of a world of {} processes is private", context.world_size());
+  HOLON_CHECK(process_arena().fd >= 0, "the arena of a world of {} processes is private", context.world_size());
   BlockingScope unlocked;
   const auto size = static_cast<size_t>(context.world_size());
   const auto rank = static_cast<size_t>(context.rank());
@@ -179,74 +264,18 @@ std::shared_ptr<World> join_processes(const Context& context) {
     if (hosts.of_rank.empty() || hosts.of_rank[r] == hosts.of_rank[rank]) parts.local.push_back(static_cast<int>(r));
   if (hosts.names.size() > 1)
     Sentry::leave_will(parts.meeting, context.rank(), "has ended while the hosts were connected");
-  const auto place = std::find(parts.local.begin(), parts.local.end(), context.rank()) - parts.local.begin();
-  std::vector<Watched> watched;
-  for (int r : parts.local) watched.push_back(Watched::open(parts.meeting.ranks[static_cast<size_t>(r)].pid, r));
-
-  // The control block of a host has no owner: it lives as long as anybody maps it.
-  Fd control;
-  std::vector<Fd> arenas;
-  if (place == 0) {
-    control = Fd(memfd_create("holon-control", MFD_CLOEXEC));
-    if (!control || ftruncate(control.get(), static_cast<off_t>(ControlBlock::kRegionBytes)) != 0)
-      fail_runtime("the memory that ranks meet in cannot be made: {}.", strerror(errno));
-  }
-  auto map_control = [&] {
-    parts.control = map_or_fail(control.get(), ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, "the control block");
-    parts.block = ControlBlock(parts.control, true);
-  };
-  if (place == 0) {
-    map_control();
-    parts.block.create(context.world_size());
-    arenas = lead_exchange(listener, arena.fd, control.get(), watched, limit_s);
-  } else {
-    const RankInfo& leader = parts.meeting.ranks[static_cast<size_t>(parts.local[0])];
-    try {
-      arenas = join_exchange(leader.socket, static_cast<int>(place), arena.fd, watched, &control, limit_s);
-    } catch (const Error& e) {
-      // The leader may have given up because another one is gone.
-      std::string gone;
-      for (size_t i = 1; i < watched.size(); ++i)
-        if (static_cast<ptrdiff_t>(i) != place && watched[i].gone())
-          gone += fmt::format("{}rank {}", gone.empty() ? "" : ", ", parts.local[i]);
-      throw Error(e.kind(), gone.empty() ? e.what() : fmt::format("{} Ended as well: {}.", e.what(), gone));
-    }
-    map_control();
-  }
-  parts.arenas.resize(size);
-  parts.processes.resize(size);
-  for (size_t i = 0; i < parts.local.size(); ++i) {
-    const auto r = static_cast<size_t>(parts.local[i]);
-    parts.processes[r] = std::move(watched[i]);
-    if (r == rank) {
-      parts.arenas[r] = arena.base;
-      continue;
-    }
-    struct stat info {};
-    if (fstat(arenas[i].get(), &info) != 0) fail_runtime("the arena of rank {} has no size: {}.", r, strerror(errno));
-    // Read-only: no mistake of this rank can change another's tensors.
-    parts.arenas[r] = static_cast<std::byte*>(
-        map_or_fail(arenas[i].get(), static_cast<size_t>(info.st_size), PROT_READ, "a peer's arena"));
-  }
-  std::function<std::string()> trouble = [] { return std::string(); };
-  if (hosts.names.size() > 1) {
-    Meeting& m = parts.meeting;
-    parts.sentry.emplace(parts.block, context.rank(), parts.local, parts.processes, m);
-    trouble = [sentry = *parts.sentry] { return sentry.trouble(); };
-    try {
-      parts.network = connect_network(context.rank(), m, limit_s, trouble);
-      tracing::set_clock_offset_ns(clock_offset_ns(*parts.network, hosts, context.rank(), *m.client, limit_s, trouble));
-    } catch (const std::exception& e) {
-      // Ranks of this host would take this one, which ends now, for the cause.
+  try {
+    share_memory(context, listener, limit_s, &parts);
+    if (hosts.names.size() > 1) connect_hosts(context, limit_s, &parts);
+  } catch (const std::exception& e) {
+    // Ranks of this host that are further on would take this one, which ends now, for the cause.
+    if (parts.control) {
       parts.block.aborted().set(context.rank(), 0, e.what());
       parts.block.wake_all();
-      throw;
     }
-    parts.sentry->look_after(*parts.network);
-    Sentry::leave_will(m, context.rank(), "was killed or has crashed");
+    throw;
   }
   const int cores = shared_cores(parts);
-  StoreClient& store = *parts.meeting.client;
   auto world = std::make_shared<ProcessWorld>(context.rank(), std::move(parts));
   world_of_process = world.get();
   on_exit([](int status, void*) { world_of_process->end_of_process(status); }, nullptr);
@@ -258,10 +287,8 @@ std::shared_ptr<World> join_processes(const Context& context) {
               fmt::format("the world of {} ranks on {} host{} has met", size,
                           std::max<size_t>(1, world->hosts().names.size()), world->several_hosts() ? "s" : ""));
   adopt_world(world);
-  run_join_hook({context.rank(), context.world_size(), world->hosts().of_rank, cores, [&](const std::string& text) {
-                   if (rank == 0) store.set("joined", text);
-                   return rank == 0 ? text : store.get("joined", limit_s, trouble);
-                 }});
+  run_join_hook({context.rank(), context.world_size(), world->hosts().of_rank, cores,
+                 [&](const std::string& text) { return world->share(text, limit_s); }});
   return world;
 }
 

@@ -103,6 +103,25 @@ TEST(Process, AStoppedRankIsNamed) {
 }
 
 // Rank 0 serves the store: what others would tell it must not hold them up.
+TEST(Process, WhoGivesUpTheMeetingSaysWhoIsTheCause) {
+  World w(3, "stop_in_exchange", {{"HOLON_LOG", "comm"}});
+  ASSERT_TRUE(w[2].wait_for_output("the world of 3 ranks on 1 host has met", 60)) << w[2].output();
+  w[1].send_signal(SIGKILL);
+  EXPECT_EQ(w[0].wait(), 1);
+  EXPECT_EQ(w[2].wait(), 1);
+  const std::string cause =
+      "rank 1 (process " + std::to_string(w[1].pid()) + ") has ended while the world came together";
+  EXPECT_HAS(w[0].output(), cause);
+  EXPECT_HAS(w[2].output(), "barrier: rank 0 has failed: " + cause);
+}
+
+TEST(Process, WhoHasFailedAndGoneWasNotKilled) {
+  World w(2, "fail_and_go");
+  EXPECT_EQ(w[1].wait(), 1);
+  EXPECT_EQ(w[0].wait(), 0) << w[0].output();
+  EXPECT_HAS(w[0].output(), "finds that rank 1 has failed: the milk is sour");
+}
+
 TEST(Process, AStoppedRankZeroHoldsNobodyUp) {
   World w(2, "work", {{"HOLON_COMM_TIMEOUT_S", "1"}});
   ASSERT_TRUE(w[1].wait_for_output("ready"));
