@@ -22,7 +22,8 @@ from namespaces import Hosts, missing  # noqa: E402
 BUILD = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev"))
 RANK_PROGRAM = BUILD / "bin/comm_rank_program"
 ROUNDS = 400
-TIMEOUT, HEARTBEAT = 6, 2
+KILLS = 300
+TIMEOUT, HEARTBEAT, LONG = 6, 2, 120
 # Whoever is lost before it has met the others is missing there; with its host the store may be lost, too.
 BEFORE = r"missing: |no store answers|the store at|did not come together|is not reached|no store of Holon's"
 
@@ -46,7 +47,7 @@ def three_hosts():
         yield hosts, ["kill", "kill two", "stop", "workers", "cut", "one way", "between two"]
 
 
-def start(hosts, rank, per_host, size, port, mode, early):
+def start(hosts, rank, per_host, size, port, mode, timeout, rendezvous, heartbeat):
     return hosts.popen(
         rank // per_host,
         [str(RANK_PROGRAM), mode],
@@ -57,15 +58,31 @@ def start(hosts, rank, per_host, size, port, mode, early):
             LOCAL_WORLD_SIZE=per_host,
             MASTER_ADDR=hosts.address(0),
             MASTER_PORT=port,
-            HOLON_COMM_TIMEOUT_S=TIMEOUT,
-            HOLON_RENDEZVOUS_TIMEOUT_S=TIMEOUT if early else 60,
-            HOLON_HEARTBEAT_S=HEARTBEAT,
+            HOLON_COMM_TIMEOUT_S=timeout,
+            HOLON_RENDEZVOUS_TIMEOUT_S=rendezvous,
+            HOLON_HEARTBEAT_S=heartbeat,
         ),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,  # with its workers
     )
+
+
+def are_ready(ranks):
+    for p in ranks:
+        while "is ready" not in (line := p.stdout.readline()):
+            if not line:
+                return False
+    return True
+
+
+def end(ranks):
+    for p in ranks:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(p.pid, signal.SIGKILL)
+        p.wait()
+        p.stdout.close()
 
 
 def one_round(hosts, faults, seed):
@@ -80,14 +97,13 @@ def one_round(hosts, faults, seed):
     early = rng.random() < 0.5
     delay = rng.uniform(0, 0.3)
     plan = f"{fault} of {sorted(victims)}, {count} hosts of {per_host}, {'early' if early else 'late'} {delay:.3f} s"
-    ranks = [start(hosts, r, per_host, size, port, mode, early) for r in range(size)]
+    rendezvous = TIMEOUT if early else 60
+    ranks = [start(hosts, r, per_host, size, port, mode, TIMEOUT, rendezvous, HEARTBEAT) for r in range(size)]
     mends = []
     try:
         if not early:
-            for p in ranks:
-                while "is ready" not in (line := p.stdout.readline()):
-                    if not line:
-                        return plan, "a rank has ended before it was ready"
+            if not are_ready(ranks):
+                return plan, "a rank has ended before it was ready"
         time.sleep(delay)
         host = min(victims) // per_host
         if fault in ("kill", "kill two", "workers"):
@@ -126,11 +142,7 @@ def one_round(hosts, faults, seed):
             if not named:
                 return plan, f"rank {r} names nobody: {outputs[r]}"
     finally:
-        for p in ranks:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(p.pid, signal.SIGKILL)
-            p.wait()
-            p.stdout.close()
+        end(ranks)
         for mend in mends:
             mend()
     return plan, ""
@@ -143,6 +155,47 @@ def test_losses(three_hosts, rounds):
         plan, trouble = one_round(hosts, faults, seed)
         rounds.end(seed, plan, trouble)
         bad += [f"seed {seed}: {plan}: {trouble}"] if trouble else []
+    assert not bad, f"{len(bad)} of {rounds.ended}: " + "\n".join(bad)
+
+
+def seconds_until_told(hosts, rng):
+    """After how long the last survivor of four ranks on two hosts has ended, and what was wrong."""
+    victim, port, delay = rng.randrange(4), free_port(), rng.uniform(0, 0.3)
+    ranks = [start(hosts, r, 2, 4, port, "work", LONG, LONG, LONG) for r in range(4)]
+    try:
+        if not are_ready(ranks):
+            return 0, "a rank has ended before it was ready"
+        time.sleep(delay)
+        ranks[victim].kill()
+        began = time.monotonic()
+        for r in set(range(4)) - {victim}:
+            try:
+                output = ranks[r].communicate(timeout=max(1, began + LONG / 2 - time.monotonic()))[0]
+            except subprocess.TimeoutExpired:
+                return LONG / 2, f"rank {r} has not heard of rank {victim}"
+            if ranks[r].returncode != 1 or not re.search(rf"\branks?( \d+,)* {victim}\b", output):
+                return 0, f"rank {r} ended with {ranks[r].returncode}, rank {victim} was killed: {output}"
+        return time.monotonic() - began, ""
+    finally:
+        end(ranks)
+
+
+def test_kills_are_told_long_before_a_time_out(three_hosts, rounds):
+    """While other programs take all cores."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
+    times, bad = [], []
+    try:
+        for seed in rounds.seeds(KILLS):
+            took, trouble = seconds_until_told(three_hosts[0], random.Random(seed))
+            rounds.end(seed, f"told after {took:.2f} s", trouble)
+            times.append(took)
+            bad += [f"seed {seed}: {trouble}"] if trouble else []
+    finally:
+        for p in others:
+            p.kill()
+            p.wait()
+    times.sort()
+    rounds.say(f"told after {times[len(times) // 2]:.2f} s, the slowest after {times[-1]:.2f} s")
     assert not bad, f"{len(bad)} of {rounds.ended}: " + "\n".join(bad)
 
 
