@@ -65,13 +65,15 @@ Operands operands_of(const BodyCall& c, int n, bool transposed) {
                op, o.x.shape(), o.weight.shape(), n + 2, n + 1, n + 2);
   if (o.x.ndim() == n + 1) o.x = unsqueeze(o.x, 0), o.batched = false;
   int64_t groups = c.i("groups"), in = o.x.shape()[1], w0 = o.weight.shape()[0], w1 = o.weight.shape()[1];
-  bool fits = groups >= 1 && (transposed ? in == w0 && w0 % groups == 0 : in == w1 * groups && w0 % groups == 0);
+  int64_t all = 0;  // channels of all groups, of which a filter has one's
+  bool fits =
+      groups >= 1 && !__builtin_mul_overflow(w1, groups, &all) && w0 % groups == 0 && in == (transposed ? w0 : all);
   if (!fits)
     fail_value("{}: the channels do not fit: x is {}, weight {}, groups {}. {}", op, c.in(0).shape(), o.weight.shape(),
                groups,
                transposed ? "weight is [in, out / groups, ...], and groups divides in."
                           : "weight is [out, in / groups, ...], and groups divides out.");
-  int64_t out = transposed ? w1 * groups : w0;
+  int64_t out = transposed ? all : w0;
   if (o.bias.defined() && (o.bias.shape() != Dims{out} || o.bias.dtype() != o.x.dtype()))
     fail_value("{}: bias is {} {}, it must be {} {}. Give one value per output channel.", op, o.bias.shape(),
                name(o.bias.dtype()), Dims{out}, name(o.x.dtype()));

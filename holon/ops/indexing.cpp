@@ -10,6 +10,7 @@
 #include "holon/kernels/cpu/indexing.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops.h"
+#include "holon/ops/slice_range.h"
 #include "holon/ops/whole.h"
 #include "holon/tensor/tracer.h"
 
@@ -27,15 +28,10 @@ int64_t wrapped(int64_t at, int64_t n, int axis) {
   return at < 0 ? at + n : at;
 }
 
-struct Range {
-  int64_t start, step, count;
-};
-Range range_of(const indexing::Slice& s, int64_t n) {
+ops::SliceRange range_of(const indexing::Slice& s, int64_t n) {
   if (s.step <= 0)
     fail_value("a slice of a tensor has a step of at least 1, got {}. Use flip() to turn an axis round.", s.step);
-  auto clip = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + n : v, 0, n); };
-  int64_t start = s.start ? clip(*s.start) : 0, stop = s.stop ? clip(*s.stop) : n;
-  return {start, s.step, stop > start ? (stop - start + s.step - 1) / s.step : 0};
+  return ops::slice_range(s.start, s.stop, s.step, n);
 }
 
 // How many axes of x an index takes up.
@@ -54,7 +50,7 @@ struct Key {
   // result.
   struct Axis {
     int of;  // the axis of x, -1: new
-    Range range;
+    ops::SliceRange range;
     bool kept;
   };
   std::vector<Axis> axes;
@@ -76,7 +72,7 @@ Key read_key(const Tensor& x, const std::vector<Index>& given) {
     fail_index(fmt::format("{} indices for a tensor of {} axes, shape {}.", taken, x.ndim(), x.shape()));
   Key key;
   int d = 0, kept = 0;
-  auto keep = [&](Range r) {
+  auto keep = [&](ops::SliceRange r) {
     key.axes.push_back({d, r, true});
     ++d, ++kept;
   };

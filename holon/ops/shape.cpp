@@ -6,6 +6,7 @@
 #include "holon/kernels/cpu/scan.h"
 #include "holon/ops.h"
 #include "holon/ops/axes.h"
+#include "holon/ops/slice_range.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {
@@ -114,16 +115,14 @@ std::pair<int, int> swapped(const AttrReader& c, int ndim) {
   return {normalize_axis(c.i("dim0"), ndim, c.op().name()), normalize_axis(c.i("dim1"), ndim, c.op().name())};
 }
 
-// Where a slice begins and how many elements it has, as in Python.
-struct Range {
-  int64_t begin, size, step;
-};
-Range slice_range(const AttrReader& c, int64_t n) {
+std::optional<int64_t> optional_int(const AttrReader& c, std::string_view name) {
+  return c.has(name) ? std::optional(c.i(name)) : std::nullopt;
+}
+
+SliceRange range_of(const AttrReader& c, int64_t n) {
   int64_t step = c.i("step");
   if (step <= 0) fail_value("{}: step {} is not positive. Use flip() for the other direction.", c.op().name(), step);
-  auto clip = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + n : v, 0, n); };
-  int64_t begin = c.has("start") ? clip(c.i("start")) : 0, end = c.has("end") ? clip(c.i("end")) : n;
-  return {begin, end > begin ? (end - begin + step - 1) / step : 0, step};
+  return slice_range(optional_int(c, "start"), optional_int(c, "end"), step, n);
 }
 
 }  // namespace
@@ -280,7 +279,7 @@ HOLON_OP(slice, "slice(Tensor x, int dim, int? start=None, int? end=None, int st
       c.require(c.ndim(0) > 0, "a 0-d tensor has no axis to slice", "Use it as it is.");
       Dims s = c.shape(0);
       int d = c.axis("dim");
-      s[d] = slice_range(c, s[d]).size;
+      s[d] = range_of(c, s[d]).count;
       c.out(s, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -291,17 +290,17 @@ HOLON_OP(slice, "slice(Tensor x, int dim, int? start=None, int? end=None, int st
     .view([](ViewCall& v, Array& out) {
       int d = normalize_axis(v.i("dim"), v.in.ndim(), "slice");
       if (v.in.shape[d] == v.shape[d]) return;
-      Range range = slice_range(v, v.in.shape[d]);
+      SliceRange range = range_of(v, v.in.shape[d]);
       Dims shape = v.in.shape, strides = v.in.strides;
-      int64_t offset = range.size ? range.begin * strides[d] : 0;
-      shape[d] = range.size;
+      int64_t offset = range.count ? range.start * strides[d] : 0;
+      shape[d] = range.count;
       strides[d] *= range.step;
       out = v.in.view(shape, strides, offset);
     })
     .grad([](Grad& g) {
       g.dx(0,
-           slice_backward(g.dy(), g.in_shape(), g.i("dim"), g.has("start") ? std::optional(g.i("start")) : std::nullopt,
-                          g.has("end") ? std::optional(g.i("end")) : std::nullopt, g.i("step")));
+           slice_backward(g.dy(), g.in_shape(), g.i("dim"), optional_int(g, "start"), optional_int(g, "end"),
+                          g.i("step")));
     });
 
 HOLON_OP(slice_backward,
@@ -317,18 +316,16 @@ HOLON_OP(slice_backward,
     .kernel([](KernelCall& c) {
       int d = normalize_axis(c.i("dim"), c.out().ndim(), "slice");
       if (c.in(0).shape[d] == c.out().shape[d]) return kernels::copy(c.in(0), c.out());
-      Range range = slice_range(c, c.out().shape[d]);
+      SliceRange range = range_of(c, c.out().shape[d]);
       kernels::fill(c.out(), Scalar(0));
       Dims strides = c.out().strides;
-      int64_t offset = range.size ? range.begin * strides[d] : 0;
+      int64_t offset = range.count ? range.start * strides[d] : 0;
       strides[d] *= range.step;
       Array window = c.out().view(c.in(0).shape, strides, offset);
       kernels::copy(c.in(0), window);
     })
     .grad([](Grad& g) {
-      g.dx(0,
-           slice(g.dy(), g.i("dim"), g.has("start") ? std::optional(g.i("start")) : std::nullopt,
-                 g.has("end") ? std::optional(g.i("end")) : std::nullopt, g.i("step")));
+      g.dx(0, slice(g.dy(), g.i("dim"), optional_int(g, "start"), optional_int(g, "end"), g.i("step")));
     });
 
 HOLON_OP(select, "select(Tensor x, int dim, int index) -> Tensor")
@@ -393,7 +390,7 @@ HOLON_OP(chunk, "chunk(Tensor x, int chunks, int dim=0) -> Tensor[]")
     .body([](BodyCall& c) {
       int64_t chunks = c.i("chunks"), n = c.in(0).size(c.i("dim"));
       if (chunks <= 0) fail_value("chunk: {} pieces were asked for; it must be at least 1.", chunks);
-      for (auto& piece : split(c.in(0), {std::max<int64_t>((n + chunks - 1) / chunks, 1)}, c.i("dim")))
+      for (auto& piece : split(c.in(0), {std::max<int64_t>(n / chunks + (n % chunks != 0), 1)}, c.i("dim")))
         c.out.push_back(piece);
     });
 

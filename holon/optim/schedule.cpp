@@ -85,14 +85,14 @@ double cosine_warm_restarts_lr(int64_t step, double base, int64_t t_0, int64_t t
 
 double polynomial_lr(int64_t step, double base, int64_t steps, double end, double power, bool cycle) {
   at_least_one(steps, "polynomial_lr: steps");
-  int64_t period = steps;
+  double period = real(steps);
   if (cycle) {
     step = std::max<int64_t>(1, step);
-    period *= (step + steps - 1) / steps;
+    period *= real(step / steps + (step % steps != 0));
   } else {
     step = std::min(step, steps);
   }
-  return (base - end) * std::pow(1 - real(step) / real(period), power) + end;
+  return (base - end) * std::pow(1 - real(step) / period, power) + end;
 }
 
 double OneCycle::at(int64_t step, double start, double middle, double end) const {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <optional>
+
 #include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops.h"
@@ -37,6 +40,19 @@ TEST(Indexing, ReadsAsPythonDoes) {
   EXPECT_EQ(index(x, {0}).array().storage, x.array().storage);
   EXPECT_THROW(index(x, {2}), Error);
   EXPECT_THROW(index(x, {places({3})}), Error);
+}
+
+TEST(Indexing, AStepMayBeAsLongAsItLikes) {
+  constexpr int64_t kLongest = std::numeric_limits<int64_t>::max();
+  Tensor x = counted({3, 2}).set_requires_grad();
+  EXPECT_EQ(values(index(x, {At(1, {}, kLongest)})), (std::vector<float>{2, 3}));
+  EXPECT_EQ(values(index(x, {At(-kLongest, kLongest, kLongest - 1)})), (std::vector<float>{0, 1}));
+  EXPECT_EQ(index(x, {At(3, {}, kLongest)}).shape(), (Dims{0, 2}));
+  sum(slice(x, 1, 1, std::nullopt, kLongest)).backward();
+  EXPECT_EQ(values(x.grad()), (std::vector<float>{0, 1, 0, 1, 0, 1}));
+  Tensor y = counted({3, 2});
+  index_put_(y, {At(1, {}, kLongest)}, full({}, 9.0));
+  EXPECT_EQ(values(y), (std::vector<float>{0, 1, 9, 9, 4, 5}));
 }
 
 TEST(Indexing, WritesHereOnTheTapeAndWithAddition) {
