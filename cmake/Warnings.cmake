@@ -4,7 +4,9 @@ target_compile_options(holon_warnings INTERFACE -Wall -Wextra -Wno-unused-parame
                                                 -Wno-uninitialized -Wno-maybe-uninitialized -Wno-stringop-overflow
                                                 -Wno-stringop-overread -Werror=return-type)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  target_compile_options(holon_warnings INTERFACE -Wno-unknown-warning-option -Wno-missing-field-initializers)
+  # & and | of bools are meant in kernels: both sides are computed, without a branch.
+  target_compile_options(holon_warnings INTERFACE -Wno-unknown-warning-option -Wno-missing-field-initializers
+                                                  -Wno-bitwise-instead-of-logical -Wno-bitwise-conditional-parentheses)
 endif()
 option(HOLON_WERROR "Warnings are errors" OFF)
 if(HOLON_WERROR)

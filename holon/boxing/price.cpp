@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "holon/base/ceil_div.h"
 #include "holon/base/error.h"
 #include "holon/boxing/host_load.h"
 #include "holon/boxing/regions.h"
@@ -279,7 +280,7 @@ struct Pricer::Impl {
     work.rows.all = work.rows.most * static_cast<double>(target.size()) / hosts_of[to.on_target];
     double peers = static_cast<double>(summed);
     for (int d = 0; d < shape.size(); ++d)
-      if (from.part[d] > 0) peers *= static_cast<double>((to.part[d] + from.part[d] - 1) / from.part[d]);
+      if (from.part[d] > 0) peers *= static_cast<double>(ceil_div(to.part[d], from.part[d]));
     work.pulls = std::min(peers, static_cast<double>(work.members)) - 1;
     e.predicted_s = finish(work, from.spec, to.spec, fixed, false, e);
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "holon/array/device_runtime.h"
+#include "holon/base/ceil_div.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
@@ -98,7 +99,7 @@ DataLoader::~DataLoader() { stop(); }
 
 int64_t DataLoader::batches_per_epoch() const {
   const int64_t n = dataset_->size();
-  return options_.drop_last ? n / options_.batch_size : (n + options_.batch_size - 1) / options_.batch_size;
+  return options_.drop_last ? n / options_.batch_size : ceil_div(n, options_.batch_size);
 }
 
 // The position behind a batch, or behind the end of an epoch, which is a step of its own.

@@ -2,6 +2,7 @@
 // index_axes.cpp.
 #include "holon/ops/indexing.h"
 
+#include "holon/base/ceil_div.h"
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/global/slice.h"
@@ -219,7 +220,7 @@ void put_here(const Tensor& x, const Key& key, const Array& value, bool accumula
     }
     int64_t begin = offset[k.of], end = begin + a.shape[k.of];
     auto reach = [&](int64_t bound) {
-      return bound <= k.range.start ? 0 : (bound - k.range.start + k.range.step - 1) / k.range.step;
+      return bound <= k.range.start ? 0 : ceil_div(bound - k.range.start, k.range.step);
     };
     int64_t low = reach(begin), high = std::min(k.range.count, reach(end));
     if (high <= low) return;

@@ -157,7 +157,11 @@ HOLON_OP(randperm,
     .random()
     .infer([](Infer& c) {
       if (c.i("n") < 0) fail_value("randperm: n is {}; it must not be negative.", c.i("n"));
-      c.out({c.i("n")}, c.has("dtype") ? c.dtype("dtype") : int64);
+      const DType dtype = c.has("dtype") ? c.dtype("dtype") : int64;
+      if (c.i("n") > largest_integer(dtype))
+        fail_value("randperm: n is {}; {} holds the integers up to {} exactly. Give another dtype.", c.i("n"),
+                   name(dtype), largest_integer(dtype) - 1);
+      c.out({c.i("n")}, dtype);
     })
     .rule(no_rule)
     .kernel(HOLON_DRAW(randperm(part(c), c.out())));

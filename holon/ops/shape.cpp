@@ -1,6 +1,7 @@
 // Shapes: views and rearrangements. All are linear, so partial sums pass; a view never moves data.
 // A reshape splits and merges axes: the outermost axis of a merged group carries the split, if its size divides evenly
 // among the ranks; the other axes of the group stay whole.
+#include "holon/base/ceil_div.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cpu/scan.h"
@@ -390,7 +391,7 @@ HOLON_OP(chunk, "chunk(Tensor x, int chunks, int dim=0) -> Tensor[]")
     .body([](BodyCall& c) {
       int64_t chunks = c.i("chunks"), n = c.in(0).size(c.i("dim"));
       if (chunks <= 0) fail_value("chunk: {} pieces were asked for; it must be at least 1.", chunks);
-      for (auto& piece : split(c.in(0), {std::max<int64_t>(n / chunks + (n % chunks != 0), 1)}, c.i("dim")))
+      for (auto& piece : split(c.in(0), {std::max<int64_t>(ceil_div(n, chunks), 1)}, c.i("dim")))
         c.out.push_back(piece);
     });
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "holon/base/ceil_div.h"
+
 namespace holon::ops {
 
 struct SliceRange {
@@ -17,7 +19,7 @@ inline SliceRange slice_range(std::optional<int64_t> start, std::optional<int64_
   auto clip = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + n : v, 0, n); };
   const int64_t from = start ? clip(*start) : 0, to = stop ? clip(*stop) : n;
   step = std::min(step, std::max<int64_t>(n, 1));
-  return {from, step, to > from ? (to - from + step - 1) / step : 0};
+  return {from, step, to > from ? ceil_div(to - from, step) : 0};
 }
 
 }  // namespace holon::ops

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "holon/base/ceil_div.h"
 #include "holon/base/error.h"
 
 namespace holon::optim {
@@ -88,7 +89,7 @@ double polynomial_lr(int64_t step, double base, int64_t steps, double end, doubl
   double period = real(steps);
   if (cycle) {
     step = std::max<int64_t>(1, step);
-    period *= real(step / steps + (step % steps != 0));
+    period *= real(ceil_div(step, steps));
   } else {
     step = std::min(step, steps);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "holon/base/ceil_div.h"
+
 namespace holon::graph {
 
 void Rewrite::replace(ValueId old, ValueId by) {
@@ -101,7 +103,7 @@ int64_t local_bytes(const Value& v) {
     Sbp s = v.spec->nd_sbp[a];
     if (!s.is_split()) continue;
     const int64_t ranks = v.spec->placement.hierarchy()[a];
-    shape[s.axis] = (shape[s.axis] + ranks - 1) / ranks;
+    shape[s.axis] = ceil_div(shape[s.axis], ranks);
   }
   return shape.numel() * static_cast<int64_t>(size_bytes(v.dtype));
 }

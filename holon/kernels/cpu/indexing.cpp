@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "holon/base/ceil_div.h"
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/device.h"
@@ -200,7 +201,7 @@ void window_put(Array& x, const Dims& offset, std::span<const int64_t> starts, s
     const auto a = static_cast<size_t>(d);
     // Those of the window's elements that both hold: first <= i < last.
     const int64_t begin = offset[d], end = begin + x.shape[d];
-    auto reach = [&](int64_t bound) { return bound <= starts[a] ? 0 : (bound - starts[a] + steps[a] - 1) / steps[a]; };
+    auto reach = [&](int64_t bound) { return bound <= starts[a] ? 0 : ceil_div(bound - starts[a], steps[a]); };
     const int64_t first = std::max(reach(begin), value_offset[d]);
     const int64_t last = std::min({sizes[a], reach(end), value_offset[d] + value.shape[d]});
     if (last <= first) return;
