@@ -77,6 +77,11 @@ Windows windows_of(const BodyCall& c, int n, bool dilated) {
     if (x.size(i - n) + 2 * w.padding[i] < w.dilation[i] * (w.kernel[i] - 1) + 1)
       fail_value("{}: the kernel {} is larger than the padded input: x is {}, padding {}. Use a smaller one.", op,
                  w.kernel, x.shape(), w.padding);
+    // Then the places of the first window are all before x or behind it.
+    if (dilated && w.padding[i] > 0 && x.size(i - n) < w.dilation[i])
+      fail_value("{}: the first window has no element of x: x is {}, padding {}, dilation {}. Use less padding or a "
+                 "smaller dilation.",
+                 op, x.shape(), w.padding, w.dilation);
   }
   return w;
 }

@@ -177,6 +177,8 @@ for n, x in X.items():
     if n > 1:
         row(f"avg_pool{n}d", avg_pool(n), a(*x), 3, 2, 1, False, True, 5)
         row(f"avg_pool{n}d", avg_pool(n), a(*x), 3, 2, divisor_override=7)
+wrong("max_pool2d", a(1, 2, 0, 4), 2, padding=1, error=ValueError, says="no element of x")
+wrong("max_pool1d", a(1, 2, 2), 2, padding=1, dilation=3, error=ValueError, says="no element of x")
 row("max_pool2d", max_pool(2), a(1, 2, 40, 40), 20)
 row("max_pool2d", max_pool(2), a(2, 3, 7, 6), (3, 2), (1, 2), (1, 0))
 
