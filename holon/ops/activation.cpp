@@ -129,6 +129,7 @@ HOLON_OP(celu, "celu(Tensor x, float alpha=1.0) -> Tensor")
     .grad([](Grad& g) { g.dx(0, celu_backward(g.dy(), g.x(), g.f("alpha"))); });
 HOLON_OP(softplus, "softplus(Tensor x, float beta=1.0, float threshold=20.0) -> Tensor")
     .doc("log(1 + exp(beta x)) / beta; x itself where beta x is above threshold.", "softplus(ones(2))")
+    .autocast(Autocast::kFloat32)
     .elementwise()
     .in_place()
     .infer([](Infer& c) {

@@ -160,13 +160,16 @@ HOLON_BINARY(div, Div, kFloat,
                  .saves({0, 1})
                  .grad(div_grad),
              .doc("x / value, or value / x if reverse.").rule(div_scalar_rule).saves({0}).grad(div_scalar_grad));
-HOLON_BINARY(
-    pow, Pow, kSame,
-    .doc("x to the power of other, with broadcasting.", "pow(ones(2, 3), ones(3))").saves({0, 1}, {0}).grad(pow_grad),
-    .doc("x to the power of value, or value to that of x if reverse.")
-        .infer(pow_scalar_infer)
-        .saves({0}, {0})
-        .grad(pow_scalar_grad));
+HOLON_BINARY(pow, Pow, kSame,
+             .doc("x to the power of other, with broadcasting.", "pow(ones(2, 3), ones(3))")
+                 .autocast(Autocast::kFloat32)
+                 .saves({0, 1}, {0})
+                 .grad(pow_grad),
+             .doc("x to the power of value, or value to that of x if reverse.")
+                 .autocast(Autocast::kFloat32)
+                 .infer(pow_scalar_infer)
+                 .saves({0}, {0})
+                 .grad(pow_scalar_grad));
 HOLON_BINARY(maximum, Maximum, kSame,
              .doc("The larger of x and other, element by element; NaN wins.", "maximum(ones(2, 3), zeros(3))")
                  .saves({0, 1})

@@ -128,6 +128,7 @@ HOLON_OP(scaled_dot_product_attention,
          "dropout_p: the probability with which a probability becomes 0. enable_gqa: key and value have fewer heads, "
          "each shared by as many of query. A query that sees no key gives 0.",
          "scaled_dot_product_attention(ones(1, 2, 4, 8), ones(1, 2, 4, 8), ones(1, 2, 4, 8)).shape")
+    .autocast(Autocast::kLower)
     .function_only()
     .body([](BodyCall& c) {
       Tensor q = c.in(0), k = c.in(1), v = c.in(2), mask = c.in(3);

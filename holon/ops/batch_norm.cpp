@@ -57,6 +57,7 @@ HOLON_OP(batch_norm,
          "the statistics of the whole batch on all ranks, which running_mean and running_var then take in with the "
          "weight momentum; else by the running ones.",
          "batch_norm(ones(2, 3, 4, 4), zeros(3), ones(3))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       require_channels(c, {{1, "running_mean"}, {2, "running_var"}, {3, "weight"}, {4, "bias"}});
@@ -265,6 +266,7 @@ HOLON_OP(group_norm,
     .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each of num_groups groups of channels of each "
          "sample, times weight plus bias.",
          "group_norm(ones(2, 4, 3), 2)")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       require_channels(c, {{1, "weight"}, {2, "bias"}});
@@ -349,6 +351,7 @@ HOLON_OP(instance_norm,
     .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each channel of each sample, times weight plus "
          "bias; or by the running statistics unless use_input_stats.",
          "instance_norm(ones(2, 3, 4))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       require_channels(c, {{1, "running_mean"}, {2, "running_var"}, {3, "weight"}, {4, "bias"}});

@@ -83,6 +83,7 @@ HOLON_OP(same_on_device, "same_on_device(Tensor x, device device) -> Tensor")
 HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
     .doc("x where condition is true, other elsewhere, with broadcasting; either may be a number.",
          "where(ones(2) > 0, ones(2), zeros(2))")
+    .autocast(Autocast::kPromote)
     .promotes_only({1, 2})
     .infer([](Infer& c) {
       c.require_dtype(c.dtype_of(0) == boolean, "the condition is not bool", "Compare first, e.g. mask != 0.");

@@ -169,6 +169,7 @@ HOLON_OP(cross_entropy,
          "all classes. Logits that are "
          "split by classes are not moved.",
          "cross_entropy(ones(2, 3), zeros(2, dtype=int64))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = c.in(0), t = c.in(1);
@@ -203,6 +204,7 @@ HOLON_OP(cross_entropy,
 HOLON_OP(sparse_softmax_cross_entropy, "sparse_softmax_cross_entropy(Tensor logits, Tensor label) -> Tensor")
     .doc("-log softmax(logits)[label] of each row, for logits [..., c] and labels [...].",
          "sparse_softmax_cross_entropy(ones(2, 3), zeros(2, dtype=int64))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       check_target(c, c.in(0));
@@ -213,6 +215,7 @@ HOLON_OP(
     cross_entropy_rows,
     "cross_entropy_rows(Tensor logits, Tensor target, int ignore_index, float label_smoothing) -> (Tensor, Tensor)")
     .doc("The loss of each row, and the logarithm of its sum of exponentials.")
+    .autocast(Autocast::kFloat32)
     .hidden()
     .infer([](Infer& c) {
       rows_infer(c);
@@ -355,6 +358,7 @@ HOLON_OP(nll_loss,
          "class's weight; rows with target "
          "ignore_index count nothing.",
          "nll_loss(zeros(2, 3), zeros(2, dtype=int64))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = classes_last(c.in(0)), t = c.in(1);

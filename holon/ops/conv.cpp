@@ -173,6 +173,7 @@ HOLON_OP(conv1d,
          "conv1d(Tensor x, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int "
          "groups=1) -> Tensor")
     .doc("Convolution of x [n, c, l] with weight [out, c/groups, k].", "conv1d(ones(1, 2, 5), ones(3, 2, 3)).shape")
+    .autocast(Autocast::kLower)
     .function_only()
     .body([](BodyCall& c) { conv_body(c, 1); });
 HOLON_OP(conv2d,
@@ -181,6 +182,7 @@ HOLON_OP(conv2d,
     .doc("Convolution of x [n, c, h, w] with weight [out, c/groups, kh, kw]. padding: one number, one for each axis, "
          "or (top, left, bottom, right).",
          "conv2d(ones(1, 2, 5, 5), ones(3, 2, 3, 3)).shape")
+    .autocast(Autocast::kLower)
     .function_only()
     .body([](BodyCall& c) { conv_body(c, 2); });
 HOLON_OP(conv3d,
@@ -188,6 +190,7 @@ HOLON_OP(conv3d,
          "groups=1) -> Tensor")
     .doc("Convolution of x [n, c, d, h, w] with weight [out, c/groups, kd, kh, kw].",
          "conv3d(ones(1, 2, 3, 5, 5), ones(3, 2, 3, 3, 3)).shape")
+    .autocast(Autocast::kLower)
     .function_only()
     .body([](BodyCall& c) { conv_body(c, 3); });
 
@@ -196,6 +199,7 @@ HOLON_OP(conv_transpose1d,
          "output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
     .doc("The transpose of conv1d (its gradient in x), for x [n, in, l] and weight [in, out/groups, k].",
          "conv_transpose1d(ones(1, 2, 5), ones(2, 3, 3)).shape")
+    .autocast(Autocast::kLower)
     .function_only()
     .body([](BodyCall& c) { conv_transpose_body(c, 1); });
 HOLON_OP(conv_transpose2d,
@@ -203,6 +207,7 @@ HOLON_OP(conv_transpose2d,
          "output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
     .doc("The transpose of conv2d (its gradient in x), for x [n, in, h, w] and weight [in, out/groups, kh, kw].",
          "conv_transpose2d(ones(1, 2, 5, 5), ones(2, 3, 3, 3)).shape")
+    .autocast(Autocast::kLower)
     .function_only()
     .body([](BodyCall& c) { conv_transpose_body(c, 2); });
 HOLON_OP(conv_transpose3d,
@@ -210,6 +215,7 @@ HOLON_OP(conv_transpose3d,
          "output_padding=0, int groups=1, int[3] dilation=1) -> Tensor")
     .doc("The transpose of conv3d (its gradient in x), for x [n, in, d, h, w] and weight [in, out/groups, kd, kh, kw].",
          "conv_transpose3d(ones(1, 2, 3, 5, 5), ones(2, 3, 3, 3, 3)).shape")
+    .autocast(Autocast::kLower)
     .function_only()
     .body([](BodyCall& c) { conv_transpose_body(c, 3); });
 

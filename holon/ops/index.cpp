@@ -349,6 +349,7 @@ HOLON_OP(scatter, "scatter(Tensor x, int dim, Tensor index, Tensor src, *, str? 
          "instead. Errors: an "
          "index out of range (IndexError).",
          "scatter(zeros(3), 0, tensor([1]), ones(1))")
+    .autocast(Autocast::kPromote)
     .in_place()
     .body([](BodyCall& c) { c.out.push_back(scatter_into(c, c.in(0), c.in(1), c.in(2), scatter_mode(c))); });
 HOLON_OP(scatter_value, "scatter_value(Tensor x, int dim, Tensor index, Scalar value, *, str? reduce=None) -> Tensor")
@@ -363,6 +364,7 @@ HOLON_OP(scatter_add, "scatter_add(Tensor x, int dim, Tensor index, Tensor src) 
     .doc("x with out[index[i][j]][j] += src[i][j] for dim 0, and so on for others. Errors: an index out of range "
          "(IndexError).",
          "scatter_add(zeros(3), 0, tensor([1, 1]), ones(2))")
+    .autocast(Autocast::kPromote)
     .in_place()
     .body([](BodyCall& c) { c.out.push_back(scatter_into(c, c.in(0), c.in(1), c.in(2), "add")); });
 
@@ -370,6 +372,7 @@ HOLON_OP(index_add, "index_add(Tensor x, int dim, Tensor index, Tensor source, *
     .doc("x with alpha times the slices of source added at the indices along an axis. Errors: an index out of range "
          "(IndexError).",
          "index_add(zeros(3), 0, tensor([1, 1]), ones(2))")
+    .autocast(Autocast::kPromote)
     .in_place()
     .body([](BodyCall& c) {
       const Tensor &x = c.in(0), &index = c.in(1), &source = c.in(2);

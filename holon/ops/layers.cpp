@@ -12,6 +12,7 @@ namespace holon::ops {
 HOLON_OP(bilinear, "bilinear(Tensor x1, Tensor x2, Tensor weight, Tensor? bias=None) -> Tensor")
     .doc("x1 @ weight[o] @ x2 + bias[o] for each output o; x1 [..., i], x2 [..., j], weight [out, i, j].",
          "bilinear(ones(2, 3), ones(2, 4), ones(5, 3, 4))")
+    .autocast(Autocast::kLower)
     .function_only()
     .body([](BodyCall& c) {
       const Tensor &x1 = c.in(0), &x2 = c.in(1), &w = c.in(2);
@@ -30,6 +31,7 @@ HOLON_OP(bilinear, "bilinear(Tensor x1, Tensor x2, Tensor weight, Tensor? bias=N
 HOLON_OP(pairwise_distance,
          "pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor")
     .doc("The p-norm of x1 - x2 + eps along the last axis.", "pairwise_distance(ones(2, 3), zeros(2, 3))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       double p = c.f("p");
@@ -57,6 +59,7 @@ HOLON_OP(local_response_norm,
     .doc("x [n, c, ...] over (k + alpha * the mean of the squares of size channels around each) ** beta; channels "
          "beyond the ends count as 0.",
          "local_response_norm(ones(2, 3, 4), 2)")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);

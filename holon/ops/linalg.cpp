@@ -359,18 +359,23 @@ void require_frobenius(const char* op, std::string_view p) {
 
 HOLON_OP(bmm, "bmm(Tensor x, Tensor mat2) -> Tensor")
     .doc("Products of the matrices of x [b, m, k] and mat2 [b, k, n].", "bmm(ones(2, 3, 4), ones(2, 4, 5))")
+    .autocast(Autocast::kLower)
     .body([](BodyCall& c) { c.out.push_back(batched("bmm", c.in(0), c.in(1))); });
 HOLON_OP(mm, "mm(Tensor x, Tensor mat2) -> Tensor")
     .doc("The product of two matrices.", "mm(ones(2, 3), ones(3, 4))")
+    .autocast(Autocast::kLower)
     .body([](BodyCall& c) { c.out.push_back(matrices("mm", c.in(0), c.in(1))); });
 HOLON_OP(mv, "mv(Tensor x, Tensor vec) -> Tensor")
     .doc("The product of a matrix and a vector.", "mv(ones(2, 3), ones(3))")
+    .autocast(Autocast::kLower)
     .body([](BodyCall& c) { c.out.push_back(matrix_vector("mv", c.in(0), c.in(1))); });
 HOLON_OP(dot, "dot(Tensor x, Tensor other) -> Tensor")
     .doc("The sum of the products of two vectors' elements.", "dot(ones(3), ones(3))")
+    .autocast(Autocast::kPromote)
     .body([](BodyCall& c) { c.out.push_back(vectors("dot", c.in(0), c.in(1))); });
 HOLON_OP(vdot, "vdot(Tensor x, Tensor other) -> Tensor")
     .doc("As dot() of two vectors [n], for real numbers.", "vdot(ones(3), ones(3))")
+    .autocast(Autocast::kPromote)
     .body([](BodyCall& c) { c.out.push_back(vectors("vdot", c.in(0), c.in(1))); });
 HOLON_OP(vector_matrix_product, "vector_matrix_product(Tensor vec, Tensor x) -> Tensor")
     .doc("The product of a row vector [k] and a matrix [k, n].", "vector_matrix_product(ones(3), ones(3, 4))")
@@ -382,6 +387,7 @@ HOLON_OP(vector_matrix_product, "vector_matrix_product(Tensor vec, Tensor x) -> 
     });
 HOLON_OP(outer, "outer(Tensor x, Tensor vec2) -> Tensor")
     .doc("The products of each element of a vector with each of another: [m, n].", "outer(ones(2), ones(3))")
+    .autocast(Autocast::kPromote)
     .body([](BodyCall& c) {
       require_axes("outer", "the first vector", c.in(0), 1);
       require_axes("outer", "the second vector", c.in(1), 1);
@@ -402,18 +408,22 @@ HOLON_OP(inner, "inner(Tensor x, Tensor other) -> Tensor")
 
 HOLON_OP(addmm, "addmm(Tensor x, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
     .doc("beta x + alpha mat1 @ mat2; x broadcasts.", "addmm(ones(4), ones(2, 3), ones(3, 4))")
+    .autocast(Autocast::kLower)
     .body([](BodyCall& c) { c.out.push_back(blend(c, c.in(0), matrices("addmm", c.in(1), c.in(2)))); });
 HOLON_OP(addmv, "addmv(Tensor x, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
     .doc("beta x + alpha mat @ vec; x broadcasts.", "addmv(ones(2), ones(2, 3), ones(3))")
+    .autocast(Autocast::kLower)
     .body([](BodyCall& c) { c.out.push_back(blend(c, c.in(0), matrix_vector("addmv", c.in(1), c.in(2)))); });
 HOLON_OP(baddbmm, "baddbmm(Tensor x, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
     .doc("beta x + alpha times the products of the matrices of batch1 [b, m, k] and batch2 [b, k, n]; x broadcasts.",
          "baddbmm(ones(2, 3, 5), ones(2, 3, 4), ones(2, 4, 5))")
+    .autocast(Autocast::kLower)
     .body([](BodyCall& c) { c.out.push_back(blend(c, c.in(0), batched("baddbmm", c.in(1), c.in(2)))); });
 HOLON_OP(addbmm, "addbmm(Tensor x, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
     .doc("beta x + alpha times the sum of the products of the matrices of batch1 [b, m, k] and batch2 [b, k, n]; x "
          "broadcasts.",
          "addbmm(ones(3, 5), ones(2, 3, 4), ones(2, 4, 5))")
+    .autocast(Autocast::kLower)
     .body([](BodyCall& c) {
       Tensor products = batched("addbmm", c.in(1), c.in(2));
       Tensor s = sum(products, Dims{0});
@@ -426,11 +436,13 @@ HOLON_OP(einsum, "einsum(str equation, Tensor... operands) -> Tensor")
          "takes its diagonal; \"...\" stands for axes that broadcast; without \"->\" the result has the indices that "
          "stand once, in the order of the alphabet.",
          "einsum('ij,jk->ik', ones(2, 3), ones(3, 4))")
+    .autocast(Autocast::kLower)
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(einsum_of(c.text("equation"), c.inputs())); });
 HOLON_OP(tensordot, "tensordot(Tensor x, Tensor other, int dims=2) -> Tensor")
     .doc("The sum of products over the last dims axes of x and the first of other.",
          "tensordot(ones(2, 3), ones(3, 4), 1)")
+    .autocast(Autocast::kLower)
     .body([](BodyCall& c) {
       int64_t n = c.i("dims");
       if (n < 0 || n > c.in(0).ndim() || n > c.in(1).ndim())
@@ -465,6 +477,7 @@ HOLON_OP(linalg_cross, "linalg_cross(Tensor x, Tensor other, *, int dim=-1) -> T
 HOLON_OP(cross, "cross(Tensor x, Tensor other, int? dim=None) -> Tensor")
     .doc("The cross products of the vectors along an axis of size 3, the first one that there is if dim is not given.",
          "cross(ones(3), ones(3))")
+    .autocast(Autocast::kPromote)
     .body([](BodyCall& c) {
       int64_t d = -1;
       if (c.has("dim")) {
@@ -494,6 +507,7 @@ HOLON_OP(kron, "kron(Tensor x, Tensor other) -> Tensor")
     });
 HOLON_OP(trace, "trace(Tensor x) -> Tensor")
     .doc("The sum of a matrix's diagonal.", "trace(ones(3, 3))")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       require_axes("trace", "x", c.in(0), 2);
       c.out.push_back(sum(diagonal(c.in(0))));
@@ -505,6 +519,7 @@ HOLON_OP(
     .doc("(sum of |x|^ord)^(1/ord) over the axes dim, or all; inf and -inf are the largest and smallest |x|, 0 counts "
          "what is not 0.",
          "linalg_vector_norm(ones(2, 3))")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       c.out.push_back(vector_norm_of(norm_input(c), c.scalar("ord").as_double(), dims_of(c), c.b("keepdim")));
     });
@@ -536,6 +551,7 @@ HOLON_OP(linalg_norm,
          "axis or x has one, a matrix's "
          "where there are two.",
          "linalg_norm(ones(2, 3))")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       Tensor x = norm_input(c);
       if (!c.has("ord")) return c.out.push_back(vector_norm_of(x, 2, dims_of(c), c.b("keepdim")));
@@ -564,6 +580,7 @@ HOLON_OP(norm, "norm(Tensor x, Scalar? p=2, int[]? dim=None, bool keepdim=False,
     .doc("(sum of |x|^p)^(1/p) over the axes dim, or all; inf and -inf are the largest and smallest |x|, 0 counts what "
          "is not 0.",
          "norm(ones(2, 3))")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       c.out.push_back(
           vector_norm_of(norm_input(c), c.has("p") ? c.scalar("p").as_double() : 2, dims_of(c), c.b("keepdim")));

@@ -30,6 +30,7 @@ void check_margin(const BodyCall& c, double margin) {
 
 HOLON_OP(mse_loss, "mse_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
     .doc("The squared difference, averaged, summed or for each element.", "mse_loss(ones(2), zeros(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
@@ -75,6 +76,7 @@ HOLON_OP(squared_difference_backward, "squared_difference_backward(Tensor dy, Te
     });
 HOLON_OP(l1_loss, "l1_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
     .doc("The absolute difference, averaged, summed or for each element.", "l1_loss(ones(2), zeros(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
@@ -85,6 +87,7 @@ HOLON_OP(smooth_l1_loss,
          "smooth_l1_loss(Tensor input, Tensor target, *, str reduction='mean', float beta=1.0) -> Tensor")
     .doc("(d^2 / 2) / beta for a difference d [...] with |d| < beta, else |d| - beta / 2.",
          "smooth_l1_loss(ones(2), zeros(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
@@ -127,6 +130,7 @@ HOLON_OP(smooth_l1_backward, "smooth_l1_backward(Tensor dy, Tensor x, Tensor tar
 HOLON_OP(huber_loss, "huber_loss(Tensor input, Tensor target, *, str reduction='mean', float delta=1.0) -> Tensor")
     .doc("d^2 / 2 for a difference d [...] with |d| <= delta, else delta (|d| - delta / 2).",
          "huber_loss(ones(2), zeros(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
@@ -168,6 +172,7 @@ HOLON_OP(kl_div, "kl_div(Tensor input, Tensor target, *, str reduction='mean', b
     .doc("target (log target - input) for log probabilities input [...] and probabilities target [...] (their "
          "logarithms if log_target). reduction may be 'batchmean'.",
          "kl_div(zeros(2), ones(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       const Tensor &x = c.in(0), &t = c.in(1);
@@ -185,6 +190,7 @@ HOLON_OP(binary_cross_entropy,
     .doc("-(target log input + (1 - target) log(1 - input)) for probabilities input [...] and target [...]; the "
          "logarithms are held at -100.",
          "binary_cross_entropy(full([2], 0.5), ones(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
@@ -233,6 +239,7 @@ HOLON_OP(binary_cross_entropy_with_logits,
     .doc("binary_cross_entropy of sigmoid(input), in one step and for any input [...]; pos_weight multiplies the part "
          "of positive targets.",
          "binary_cross_entropy_with_logits(zeros(2), ones(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
@@ -279,6 +286,7 @@ HOLON_OP(logit_loss_backward, "logit_loss_backward(Tensor dy, Tensor x, Tensor t
 HOLON_OP(cosine_similarity, "cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor")
     .doc("The cosine of the angle between x1 and x2 along dim; each length is at least eps.",
          "cosine_similarity(ones(2, 3), ones(2, 3))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       const Tensor &a = c.in(0), &b = c.in(1);
@@ -296,6 +304,7 @@ HOLON_OP(cosine_embedding_loss,
          "reduction='mean') -> Tensor")
     .doc("1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1; [n, d] or [d].",
          "cosine_embedding_loss(ones(2, 3), ones(2, 3), ones(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"));
@@ -316,6 +325,7 @@ HOLON_OP(triplet_margin_loss,
     .doc("max(0, |anchor - positive| - |anchor - negative| + margin) with p-norms over the last axis; swap: the "
          "negative may be nearer to positive.",
          "triplet_margin_loss(ones(2, 3), ones(2, 3), zeros(2, 3))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"));
@@ -337,6 +347,7 @@ HOLON_OP(margin_ranking_loss,
          "-> Tensor")
     .doc("max(0, -target (input1 - input2) + margin): all [...]; target 1 wants input1 larger, -1 input2.",
          "margin_ranking_loss(ones(2), zeros(2), ones(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"));
@@ -347,6 +358,7 @@ HOLON_OP(hinge_embedding_loss,
          "hinge_embedding_loss(Tensor input, Tensor target, *, float margin=1.0, str reduction='mean') -> Tensor")
     .doc("input [...] where target [...] is 1, max(0, margin - input) where it is -1.",
          "hinge_embedding_loss(ones(2), ones(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"));
@@ -358,6 +370,7 @@ HOLON_OP(hinge_embedding_loss,
 HOLON_OP(soft_margin_loss, "soft_margin_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
     .doc("log(1 + exp(-target input)) for input [...] and targets [...] of 1 and -1.",
          "soft_margin_loss(ones(2), ones(2))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);

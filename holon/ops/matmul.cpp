@@ -18,6 +18,7 @@ void matmul_grad(Grad& g) {
 
 HOLON_OP(matmul_nd, "matmul_nd(Tensor x, Tensor w) -> Tensor")
     .doc("matmul of tensors with at least two axes.")
+    .autocast(Autocast::kLower)
     .hidden()
     .promotes()
     .infer([](Infer& c) {
@@ -49,6 +50,7 @@ HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
     .doc("Matrix product of x [..., m, k] and w [..., k, n]; leading axes broadcast; vectors stand for a row or a "
          "column.",
          "matmul(ones(2, 3), ones(3, 4))")
+    .autocast(Autocast::kLower)
     .body([](BodyCall& c) {
       const Tensor &x = c.in(0), &w = c.in(1);
       if (x.ndim() >= 2 && w.ndim() >= 2) {
@@ -86,6 +88,7 @@ HOLON_OP(
 
 HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
     .doc("x [..., k] times the transpose of weight [n, k], plus bias [n].", "linear(ones(2, 3), ones(4, 3))")
+    .autocast(Autocast::kLower)
     .function_only()
     .infer([](Infer& c) {
       c.require(c.ndim(0) >= 1 && c.ndim(1) == 2, "x needs an axis and weight two", "weight is [out, in].");

@@ -51,6 +51,7 @@ Dims row_shape(const BodyCall& c, size_t n_weights) {
 
 HOLON_OP(softmax, "softmax(Tensor x, int dim=-1) -> Tensor")
     .doc("exp(x) over its sum along dim.", "softmax(ones(2, 3), 1)")
+    .autocast(Autocast::kFloat32)
     .infer(softmax_infer)
     .rule(softmax_rule)
     .kernel([](KernelCall& c) { kernels::softmax(c.in(0), dim_of(c), c.out()); })
@@ -75,6 +76,7 @@ HOLON_OP(softmax_backward, "softmax_backward(Tensor dy, Tensor y, int dim) -> Te
     });
 HOLON_OP(log_softmax, "log_softmax(Tensor x, int dim=-1) -> Tensor")
     .doc("The logarithm of softmax of x [...] along dim.", "log_softmax(ones(2, 3), 1)")
+    .autocast(Autocast::kFloat32)
     .infer(softmax_infer)
     .rule(softmax_rule)
     .kernel([](KernelCall& c) { kernels::log_softmax(c.in(0), dim_of(c), c.out()); })
@@ -101,6 +103,7 @@ HOLON_OP(
     "layer_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
     .doc("x brought to mean 0 and variance 1 over its last axes, of sizes normalized_shape, times weight plus bias.",
          "layer_norm(ones(2, 3), [3])")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       int n = row_shape(c, 2).size();
@@ -162,6 +165,7 @@ HOLON_OP(rms_norm, "rms_norm(Tensor x, int[] normalized_shape, Tensor? weight=No
     .doc("x over the root of the mean of its squares along its last axes, of sizes normalized_shape, times weight. "
          "eps: 2^-23 (2^-52 for float64) unless given.",
          "rms_norm(ones(2, 3), [3])")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       int n = row_shape(c, 1).size();
@@ -211,6 +215,7 @@ HOLON_OP(rms_norm_backward,
 
 HOLON_OP(normalize, "normalize(Tensor x, float p=2.0, int dim=1, float eps=1e-12) -> Tensor")
     .doc("x over its p-norm along dim, or over eps where that is larger.", "normalize(ones(2, 3))")
+    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);

@@ -257,6 +257,7 @@ Tensor variance(const BodyCall& c, Tensor* average = nullptr) {
 
 HOLON_OP(sum, "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Sum over the axes dim, or all. Integers and bools are summed as int64.", "sum(ones(2, 3), 0)")
+    .autocast(Autocast::kFloat32)
     .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), sum_dtype(c)); })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
     .linear()
@@ -268,6 +269,7 @@ HOLON_OP(sum, "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtyp
 
 HOLON_OP(mean, "mean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Mean over the axes dim, or all.", "mean(ones(2, 3), 0)")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
       if (c.has("dtype")) x = cast(x, c.dtype("dtype"));
@@ -282,6 +284,7 @@ HOLON_OP(mean, "mean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dt
 
 HOLON_OP(nansum, "nansum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Sum over the axes dim, or all, with NaNs taken as 0.", "nansum(ones(2, 3), 0)")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       SumOptions o;
@@ -292,6 +295,7 @@ HOLON_OP(nansum, "nansum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype
 HOLON_OP(nanmean, "nanmean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Mean of the elements that are no NaN over the axes dim, or all; NaN where there are none.",
          "nanmean(ones(2, 3), 0)")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
       if (c.has("dtype")) x = cast(x, c.dtype("dtype"));
@@ -309,6 +313,7 @@ HOLON_OP(count_nonzero, "count_nonzero(Tensor x, int[]? dim=None) -> Tensor")
 
 HOLON_OP(prod, "prod(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Product over the axes dim, or all. Integers are multiplied as int64.", "prod(ones(2, 3), 0)")
+    .autocast(Autocast::kFloat32)
     .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), sum_dtype(c)); })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
     .kernel(reduce_as_kernel<ReduceOp::Prod>)
@@ -481,6 +486,7 @@ HOLON_OP(argmin, "argmin(Tensor x, int? dim=None, bool keepdim=False) -> Tensor"
 
 HOLON_OP(logsumexp, "logsumexp(Tensor x, int[] dim, bool keepdim=False) -> Tensor")
     .doc("The logarithm of the sum of exp(x) over the axes dim, without overflow.", "logsumexp(ones(2, 3), 1)")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       Tensor x = is_floating(c.in(0).dtype()) ? c.in(0) : cast(c.in(0), float32);
       uint32_t mask = reduced_axes(c, x.ndim());
@@ -496,10 +502,12 @@ HOLON_OP(var,
          "var(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> Tensor")
     .doc("Variance over the axes dim, or all: divided by n - correction, which is 1 if unbiased, else 0.",
          "var(ones(2, 3), 0)")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) { c.out.push_back(variance(c)); });
 HOLON_OP(std,
          "std(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> Tensor")
     .doc("The square root of var() over the axes dim, or all.", "std(ones(2, 3), 0)")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) { c.out.push_back(root(variance(c))); });
 HOLON_OP(var_all, "var_all(Tensor x, bool unbiased) -> Tensor")
     .doc("Variance of all elements.", "var(ones(2, 3), False)")
@@ -515,6 +523,7 @@ HOLON_OP(var_mean,
          "var_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> "
          "(Tensor, Tensor)")
     .doc("var() and mean() over the axes dim, or all.", "var_mean(ones(2, 3), 0)")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       Tensor m, v = variance(c, &m);
       c.out.push_back(v);
@@ -524,6 +533,7 @@ HOLON_OP(std_mean,
          "std_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> "
          "(Tensor, Tensor)")
     .doc("std() and mean() over the axes dim, or all.", "std_mean(ones(2, 3), 0)")
+    .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       Tensor m, v = variance(c, &m);
       c.out.push_back(root(v));

@@ -55,6 +55,7 @@ Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t
 
 HOLON_OP(cumsum, "cumsum(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
     .doc("Running sums along an axis. Integers and bools are summed as int64.", "cumsum(ones(2, 3), 1)")
+    .autocast(Autocast::kFloat32)
     .infer(sum_infer)
     .rule(scan_rule)
     .linear()
@@ -69,6 +70,7 @@ HOLON_OP(cumsum, "cumsum(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
 
 HOLON_OP(cumprod, "cumprod(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
     .doc("Running products along an axis. Integers and bools are multiplied as int64.", "cumprod(ones(2, 3), 1)")
+    .autocast(Autocast::kFloat32)
     .infer(sum_infer)
     .rule(scan_rule)
     .kernel([](KernelCall& c) {
@@ -87,6 +89,7 @@ HOLON_OP(cumprod_backward, "cumprod_backward(Tensor dy, Tensor x, int dim) -> Te
 
 HOLON_OP(logcumsumexp, "logcumsumexp(Tensor x, int dim) -> Tensor")
     .doc("The logarithm of running sums of exp(x) along an axis, without overflow.", "logcumsumexp(ones(2, 3), 1)")
+    .autocast(Autocast::kFloat32)
     .infer(like_infer)
     .rule(scan_rule)
     .kernel([](KernelCall& c) { kernels::logcumsumexp(c.in(0), scan_axis(c, c.in(0).ndim()), c.out()); })

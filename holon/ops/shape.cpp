@@ -399,6 +399,7 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
     .doc("The tensors one after the other along an axis; the other sizes are alike. Empty ones of the shape [0] add "
          "nothing to any.",
          "cat([ones(2, 3), zeros(1, 3)])")
+    .autocast(Autocast::kPromote)
     .promotes()
     .infer([](Infer& c) {
       c.require(c.ndim(0) > 0, "0-d tensors cannot be joined", "Use stack().");
@@ -449,6 +450,7 @@ HOLON_ALIAS(concat, cat);
 
 HOLON_OP(stack, "stack(Tensor[] tensors, int dim=0) -> Tensor")
     .doc("The tensors, all of one shape, along a new axis.", "stack([ones(2), zeros(2)])")
+    .autocast(Autocast::kPromote)
     .body([](BodyCall& c) {
       std::vector<Tensor> parts;
       for (auto& x : c.inputs()) {

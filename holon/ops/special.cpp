@@ -31,6 +31,7 @@ double value_of(const AttrReader& c) { return c.scalar("value").as_double(); }
 
 HOLON_OP(addcmul, "addcmul(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
     .doc("x + value * tensor1 * tensor2.", "addcmul(ones(2), ones(2), ones(2))")
+    .autocast(Autocast::kPromote)
     .promotes()
     .infer(broadcast_infer)
     .elementwise()
@@ -47,6 +48,7 @@ HOLON_OP(addcmul, "addcmul(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar v
     });
 HOLON_OP(addcdiv, "addcdiv(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
     .doc("x + value * tensor1 / tensor2. Floating point only.", "addcdiv(ones(2), ones(2), ones(2))")
+    .autocast(Autocast::kPromote)
     .promotes()
     .infer(floating_broadcast_infer)
     .elementwise()
@@ -62,6 +64,7 @@ HOLON_OP(addcdiv, "addcdiv(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar v
     });
 HOLON_OP(lerp, "lerp(Tensor x, Tensor end, Scalar weight) -> Tensor")
     .doc("x + weight * (end - x).", "lerp(zeros(2), ones(2), 0.5)")
+    .autocast(Autocast::kPromote)
     .promotes()
     .infer(floating_broadcast_infer)
     .elementwise()
@@ -101,7 +104,8 @@ HOLON_BINARY(atan2, Atan2, kFloat,
                double v = value_of(g);
                Tensor d = div(g.dy(), add_scalar(square(g.x()), v * v));
                g.dx(0, mul_scalar(d, g.b("reverse") ? -v : v));
-             }));
+             }))
+    .autocast(Autocast::kPromote);
 HOLON_ALIAS(arctan2, atan2);
 HOLON_BINARY(hypot, Hypot, kFloat,
              .doc("sqrt(x^2 + other^2), without overflow on the way.", "hypot(ones(2), ones(2))")

@@ -46,34 +46,52 @@ HOLON_UNARY(square, Square, kSame).doc("x * x.", "square(ones(2))").saves({0}).g
 HOLON_UNARY(sqrt, Sqrt, kFloat).doc("The square root.", "sqrt(ones(2))").saves({}, {0}).grad([](Grad& g) {
   g.dx(0, sqrt_backward(g.dy(), g.y()));
 });
-HOLON_UNARY(rsqrt, Rsqrt, kFloat).doc("1 / sqrt(x).", "rsqrt(ones(2))").saves({}, {0}).grad([](Grad& g) {
-  g.dx(0, rsqrt_backward(g.dy(), g.y()));
-});
-HOLON_UNARY(reciprocal, Reciprocal, kFloat).doc("1 / x.", "reciprocal(ones(2))").saves({}, {0}).grad([](Grad& g) {
-  g.dx(0, reciprocal_backward(g.dy(), g.y()));
-});
+HOLON_UNARY(rsqrt, Rsqrt, kFloat)
+    .doc("1 / sqrt(x).", "rsqrt(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({}, {0})
+    .grad([](Grad& g) { g.dx(0, rsqrt_backward(g.dy(), g.y())); });
+HOLON_UNARY(reciprocal, Reciprocal, kFloat)
+    .doc("1 / x.", "reciprocal(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({}, {0})
+    .grad([](Grad& g) { g.dx(0, reciprocal_backward(g.dy(), g.y())); });
 
-HOLON_UNARY(exp, Exp, kFloat).doc("e to the power of x.", "exp(ones(2))").saves({}, {0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), g.y()));
-});
-HOLON_UNARY(exp2, Exp2, kFloat).doc("2 to the power of x.", "exp2(ones(2))").saves({}, {0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), mul_scalar(g.y(), kLn2)));
-});
-HOLON_UNARY(expm1, Expm1, kFloat).doc("exp(x) - 1, exact near 0.", "expm1(ones(2))").saves({}, {0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), add_scalar(g.y(), 1.0)));
-});
-HOLON_UNARY(log, Log, kFloat).doc("The natural logarithm.", "log(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, div(g.dy(), g.x()));
-});
-HOLON_UNARY(log2, Log2, kFloat).doc("The logarithm to base 2.", "log2(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, div(g.dy(), mul_scalar(g.x(), kLn2)));
-});
-HOLON_UNARY(log10, Log10, kFloat).doc("The logarithm to base 10.", "log10(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, div(g.dy(), mul_scalar(g.x(), kLn10)));
-});
-HOLON_UNARY(log1p, Log1p, kFloat).doc("log(1 + x), exact near 0.", "log1p(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, div(g.dy(), add_scalar(g.x(), 1.0)));
-});
+HOLON_UNARY(exp, Exp, kFloat)
+    .doc("e to the power of x.", "exp(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({}, {0})
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), g.y())); });
+HOLON_UNARY(exp2, Exp2, kFloat)
+    .doc("2 to the power of x.", "exp2(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({}, {0})
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), mul_scalar(g.y(), kLn2))); });
+HOLON_UNARY(expm1, Expm1, kFloat)
+    .doc("exp(x) - 1, exact near 0.", "expm1(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({}, {0})
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), add_scalar(g.y(), 1.0))); });
+HOLON_UNARY(log, Log, kFloat)
+    .doc("The natural logarithm.", "log(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, div(g.dy(), g.x())); });
+HOLON_UNARY(log2, Log2, kFloat)
+    .doc("The logarithm to base 2.", "log2(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, div(g.dy(), mul_scalar(g.x(), kLn2))); });
+HOLON_UNARY(log10, Log10, kFloat)
+    .doc("The logarithm to base 10.", "log10(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, div(g.dy(), mul_scalar(g.x(), kLn10))); });
+HOLON_UNARY(log1p, Log1p, kFloat)
+    .doc("log(1 + x), exact near 0.", "log1p(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, div(g.dy(), add_scalar(g.x(), 1.0))); });
 
 HOLON_UNARY(sin, Sin, kFloat).doc("The sine of x in radians.", "sin(ones(2))").saves({0}).grad([](Grad& g) {
   g.dx(0, sin_backward(g.dy(), g.x()));
@@ -81,37 +99,47 @@ HOLON_UNARY(sin, Sin, kFloat).doc("The sine of x in radians.", "sin(ones(2))").s
 HOLON_UNARY(cos, Cos, kFloat).doc("The cosine of x in radians.", "cos(ones(2))").saves({0}).grad([](Grad& g) {
   g.dx(0, cos_backward(g.dy(), g.x()));
 });
-HOLON_UNARY(tan, Tan, kFloat).doc("The tangent of x in radians.", "tan(ones(2))").saves({}, {0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), add_scalar(square(g.y()), 1.0)));
-});
+HOLON_UNARY(tan, Tan, kFloat)
+    .doc("The tangent of x in radians.", "tan(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({}, {0})
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), add_scalar(square(g.y()), 1.0))); });
 HOLON_UNARY(asin, Asin, kFloat)
     .doc("The angle in radians whose sine is x.", "asin(ones(2))")
+    .autocast(Autocast::kFloat32)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, mul(g.dy(), rsqrt(one_minus_square(g.x())))); });
 HOLON_UNARY(acos, Acos, kFloat)
     .doc("The angle in radians whose cosine is x.", "acos(ones(2))")
+    .autocast(Autocast::kFloat32)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, neg(mul(g.dy(), rsqrt(one_minus_square(g.x()))))); });
 HOLON_UNARY(atan, Atan, kFloat)
     .doc("The angle in radians whose tangent is x.", "atan(ones(2))")
     .saves({0})
     .grad([](Grad& g) { g.dx(0, div(g.dy(), add_scalar(square(g.x()), 1.0))); });
-HOLON_UNARY(sinh, Sinh, kFloat).doc("The hyperbolic sine.", "sinh(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), cosh(g.x())));
-});
-HOLON_UNARY(cosh, Cosh, kFloat).doc("The hyperbolic cosine.", "cosh(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), sinh(g.x())));
-});
+HOLON_UNARY(sinh, Sinh, kFloat)
+    .doc("The hyperbolic sine.", "sinh(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), cosh(g.x()))); });
+HOLON_UNARY(cosh, Cosh, kFloat)
+    .doc("The hyperbolic cosine.", "cosh(ones(2))")
+    .autocast(Autocast::kFloat32)
+    .saves({0})
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), sinh(g.x()))); });
 HOLON_UNARY(asinh, Asinh, kFloat)
     .doc("The number whose hyperbolic sine is x.", "asinh(ones(2))")
     .saves({0})
     .grad([](Grad& g) { g.dx(0, mul(g.dy(), rsqrt(add_scalar(square(g.x()), 1.0)))); });
 HOLON_UNARY(acosh, Acosh, kFloat)
     .doc("The number from 1 on whose hyperbolic cosine is x.", "acosh(ones(2))")
+    .autocast(Autocast::kFloat32)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, mul(g.dy(), rsqrt(sub_scalar(square(g.x()), 1.0)))); });
 HOLON_UNARY(atanh, Atanh, kFloat)
     .doc("The number whose hyperbolic tangent is x.", "atanh(zeros(2))")
+    .autocast(Autocast::kFloat32)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, div(g.dy(), one_minus_square(g.x()))); });
 HOLON_ALIAS(arcsin, asin);
@@ -130,6 +158,7 @@ HOLON_UNARY(erfc, Erfc, kFloat)
     .grad([](Grad& g) { g.dx(0, neg(erf_backward(g.dy(), g.x()))); });
 HOLON_UNARY(erfinv, Erfinv, kFloat)
     .doc("The number whose error function is x, for x from -1 to 1.", "erfinv(zeros(2))")
+    .autocast(Autocast::kFloat32)
     .saves({}, {0})
     .grad([](Grad& g) { g.dx(0, mul(g.dy(), mul_scalar(exp(square(g.y())), 1 / kTwoOverRootPi))); });
 

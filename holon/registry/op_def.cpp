@@ -33,7 +33,6 @@ const OpDef* find(std::string_view name) {
 OpDef* declare(std::string_view schema, int version) {
   auto def = std::make_unique<OpDef>();
   def->schema = parse_schema(schema);
-  def->autocast = default_autocast(def->schema.name);
   if (version != kOpVersion)
     fail_runtime("op {} was compiled against version {} of the declarations, this is {}. Compile it against this "
                  "Holon's headers.",

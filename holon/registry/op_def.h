@@ -177,9 +177,10 @@ enum class Layout : uint8_t { kContiguous, kLikeInput, kChannelsLast };
 
 // What happens to floating point inputs in a region of automatic casts: nothing; they come in the region's dtype; in
 // float32, if they have two bytes; in the widest of their dtypes. float64 stays as it is in all of them.
+//
+// kLower is for products, which gain most and lose least; kFloat32 for what adds up many numbers or magnifies their
+// errors; kPromote for ops that want inputs of one dtype.
 enum class Autocast : uint8_t { kNone, kLower, kFloat32, kPromote };
-// The class of an op by name, for those of the library: the lists are in autocast.cpp.
-Autocast default_autocast(std::string_view op);
 
 struct OpDef {
   Schema schema;
