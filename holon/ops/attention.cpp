@@ -6,10 +6,20 @@
 #include <cmath>
 
 #include "holon/ops/elementwise.h"
+#include "holon/ops/flops.h"
 #include "holon/ops/rules.h"
 
 namespace holon::ops {
 namespace {
+
+// query, key and value are inputs q and on; so many products are of the width of query and key, so many of value's. Of
+// causal scores a half is masked, and left out.
+double attention_flops(const CallShapes& c, size_t q, int with_key, int with_value) {
+  const Dims &query = c.in(q), &key = c.in(q + 1), &value = c.in(q + 2);
+  const double scores =
+      elements(query) / static_cast<double>(std::max<int64_t>(1, query[3])) * static_cast<double>(key[2]);
+  return 2 * scores * static_cast<double>(with_key * query[3] + with_value * value[3]) * (c.b("is_causal") ? 0.5 : 1);
+}
 
 void attention_infer(Infer& c) {
   c.require_floating(0);
@@ -226,6 +236,7 @@ HOLON_OP(attention_flash,
          "attention_flash(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float scale) -> "
          "(Tensor, Tensor)")
     .doc("Attention over [b, h, t, d], and the logarithms of the rows' sums.")
+    .flops([](const CallShapes& c) { return attention_flops(c, 0, 1, 1); })
     .hidden()
     .infer(attention_infer)
     .rule(attention_rule)
@@ -243,6 +254,7 @@ HOLON_OP(attention_backward,
          "attention_backward(Tensor dout, Tensor query, Tensor key, Tensor value, Tensor y, Tensor lse, Tensor? "
          "attn_mask, bool is_causal, float scale) -> (Tensor, Tensor, Tensor)")
     .doc("Gradients of attention_flash.")
+    .flops([](const CallShapes& c) { return attention_flops(c, 1, 3, 2); })
     .hidden()
     .infer(attention_backward_infer)
     .rule(attention_backward_rule)
@@ -256,6 +268,7 @@ HOLON_OP(attention_dropout,
          "attention_dropout(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float scale, "
          "float dropout_p, *, int? seed=None, int? counter=None) -> (Tensor, Tensor)")
     .doc("attention_flash with probabilities dropped by the given draw, which the backward pass repeats.")
+    .flops([](const CallShapes& c) { return attention_flops(c, 0, 1, 1); })
     .hidden()
     .random()
     .infer(attention_infer)
@@ -275,6 +288,7 @@ HOLON_OP(
     "attention_dropout_backward(Tensor dout, Tensor query, Tensor key, Tensor value, Tensor y, Tensor lse, Tensor? "
     "attn_mask, bool is_causal, float scale, float dropout_p, int seed, int counter) -> (Tensor, Tensor, Tensor)")
     .doc("Gradients of attention_dropout.")
+    .flops([](const CallShapes& c) { return attention_flops(c, 1, 3, 2); })
     .hidden()
     .infer(attention_backward_infer)
     .rule(attention_backward_rule)

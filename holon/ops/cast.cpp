@@ -10,6 +10,7 @@ namespace holon::ops {
 HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
     .doc("x [...] as another dtype: floats to integers are cut off, anything to bool is x != 0.",
          "cast(ones(2), float64)")
+    .fuses(Fuses::kElements)
     .infer([](Infer& c) { c.out(c.shape(0), c.dtype("dtype")); })
     .rule([](RuleCall& r) {
       elementwise_rule(r.in, r.out, r.rule);
@@ -84,7 +85,9 @@ HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
     .doc("x where condition is true, other elsewhere, with broadcasting; either may be a number.",
          "where(ones(2) > 0, ones(2), zeros(2))")
     .autocast(Autocast::kPromote)
+    .mask("condition")
     .promotes_only({1, 2})
+    .fuses(Fuses::kElements)
     .infer([](Infer& c) {
       c.require_dtype(c.dtype_of(0) == boolean, "the condition is not bool", "Compare first, e.g. mask != 0.");
       Dims s = broadcast_shapes(broadcast_shapes(c.shape(0), c.shape(1), "where"), c.shape(2), "where");
@@ -110,7 +113,10 @@ HOLON_OP(where, "where(Tensor condition, Tensor x, Tensor other) -> Tensor")
 HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tensor")
     .doc("value where mask is true, x elsewhere; both broadcast to one shape.",
          "masked_fill(ones(2), ones(2) > 0, 0.5)")
+    .mask("mask")
     .promotes_only({0})
+    .promotes_with({"value"})
+    .fuses(Fuses::kElements)
     .infer([](Infer& c) {
       c.require_dtype(c.dtype_of(1) == boolean, "the mask is not bool", "Compare first, e.g. mask != 0.");
       c.out(broadcast_shapes(c.shape(0), c.shape(1), "masked_fill"), c.dtype_of(0));
@@ -135,6 +141,7 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
 HOLON_OP(masked_fill_tensor, "masked_fill_tensor(Tensor x, Tensor mask, Tensor value) -> Tensor")
     .doc("masked_fill with a value that is a tensor without axes.", "masked_fill(ones(2), ones(2) > 0, full([], 0.5))")
     .overload_of("masked_fill")
+    .mask("mask")
     .in_place()
     .body([](BodyCall& c) {
       if (c.in(2).ndim() != 0)
@@ -145,6 +152,7 @@ HOLON_OP(masked_fill_tensor, "masked_fill_tensor(Tensor x, Tensor mask, Tensor v
 HOLON_OP(clamp, "clamp(Tensor x, Scalar? min=None, Scalar? max=None) -> Tensor")
     .doc("x held between min and max, numbers; either may be None.", "clamp(ones(2), 0, 0.5)")
     .promotes()
+    .promotes_with({"min", "max"})
     .elementwise()
     .in_place()
     .infer([](Infer& c) {

@@ -6,6 +6,7 @@
 
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/flops.h"
 #include "holon/ops/rules.h"
 #include "holon/ops/windows.h"
 
@@ -223,6 +224,9 @@ HOLON_OP(convolution,
          "convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, int groups) "
          "-> Tensor")
     .doc("Convolution over two or three axes; padding before each axis, then behind each.")
+    .flops([](const CallShapes& c) {
+      return 2 * elements(c.out()) * elements(c.in(1)) / static_cast<double>(std::max<int64_t>(1, c.in(1)[0]));
+    })
     .hidden()
     .infer([](Infer& c) {
       c.require(c.i("groups") >= 1 && c.shape(0)[1] == c.shape(1)[1] * c.i("groups") &&
@@ -275,6 +279,9 @@ HOLON_OP(convolution_input_grad,
          "convolution_input_grad(Tensor dy, Tensor weight, int[] shape, int[] stride, int[] padding, int[] dilation, "
          "int groups) -> Tensor")
     .doc("Gradient of convolution in x, which has the given shape.")
+    .flops([](const CallShapes& c) {
+      return 2 * elements(c.in(0)) * elements(c.in(1)) / static_cast<double>(std::max<int64_t>(1, c.in(1)[0]));
+    })
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
     .rule([](RuleCall& r) {
@@ -309,6 +316,9 @@ HOLON_OP(convolution_weight_grad,
          "convolution_weight_grad(Tensor dy, Tensor x, int[] shape, int[] stride, int[] padding, int[] dilation, int "
          "groups) -> Tensor")
     .doc("Gradient of convolution in the weight, which has the given shape.")
+    .flops([](const CallShapes& c) {
+      return 2 * elements(c.in(0)) * elements(c.out()) / static_cast<double>(std::max<int64_t>(1, c.out()[0]));
+    })
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
     .rule([](RuleCall& r) {

@@ -28,7 +28,7 @@ OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result re
 
 OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result) {
   OpBuilder b = define_op(std::string(name) + "_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor");
-  return set_result(b, result).kernel(kernel).hidden();
+  return set_result(b, result).promotes_with({"value"}).kernel(kernel).hidden();
 }
 
 }  // namespace holon::ops

@@ -5,6 +5,7 @@
 
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/gemm.h"
+#include "holon/ops/flops.h"
 #include "holon/ops/rules.h"
 #include "holon/registry/op_def.h"
 
@@ -74,6 +75,7 @@ const Array* given(const KernelCall& c, size_t i) { return c.present(i) ? &c.in(
 
 HOLON_OP(linear_then, "linear_then(Tensor x, Tensor weight, Tensor? bias, Tensor? other, *, str then) -> Tensor")
     .doc("linear, then relu, gelu or gelu_tanh of it, or add or mul with other.")
+    .flops(product_flops)
     .hidden()
     .infer([](Infer& c) {
       Dims out = linear_shape(c);
@@ -90,6 +92,7 @@ HOLON_OP(linear_then, "linear_then(Tensor x, Tensor weight, Tensor? bias, Tensor
 
 HOLON_OP(linear_gelu, "linear_gelu(Tensor x, Tensor weight, Tensor? bias, *, str approximate) -> (Tensor, Tensor)")
     .doc("gelu of linear, and its slope, which backward multiplies by.")
+    .flops(product_flops)
     .hidden()
     .infer([](Infer& c) {
       Dims out = linear_shape(c);
@@ -105,6 +108,7 @@ HOLON_OP(linear_gelu, "linear_gelu(Tensor x, Tensor weight, Tensor? bias, *, str
 
 HOLON_OP(matmul_then, "matmul_then(Tensor x, Tensor w, Tensor other, *, str then) -> Tensor")
     .doc("x [..., m, k] @ w [k, n], then add, mul or relu_backward with other [..., m, n].")
+    .flops(product_flops)
     .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
@@ -125,6 +129,9 @@ HOLON_OP(matmul_then, "matmul_then(Tensor x, Tensor w, Tensor other, *, str then
 
 HOLON_OP(matmul_scaled, "matmul_scaled(Tensor x, Tensor w, *, float alpha) -> Tensor")
     .doc("alpha times the product of x [..., m, k] and w [..., k, n].")
+    .flops(product_flops)
+    .fuses(Fuses::kMatrices)
+    .writes_strides()
     .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
@@ -147,6 +154,7 @@ HOLON_OP(matmul_scaled, "matmul_scaled(Tensor x, Tensor w, *, float alpha) -> Te
 HOLON_OP(linear_gradients, "linear_gradients(Tensor dy, Tensor x) -> (Tensor, Tensor)")
     .doc("Gradients of linear in weight and bias: dy [..., n] and x [..., k] contracted over all leading axes, and the "
          "sum of dy over them.")
+    .flops(weight_grad_flops)
     .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);

@@ -61,6 +61,7 @@ HOLON_OP(fused_scale_mask_softmax,
          "fused_scale_mask_softmax(Tensor x, Tensor mask, *, float fill_value=0.0, float scale=1.0) -> Tensor")
     .doc("softmax over the last axis of x scale where mask is true, and of fill_value elsewhere.",
          "fused_scale_mask_softmax(ones(2, 3), ones(2, 3) > 0)")
+    .mask("mask")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(masked_softmax(c, c.in(0), c.in(1))); });
 HOLON_OP(fused_scale_mask_softmax_dropout,
@@ -68,6 +69,7 @@ HOLON_OP(fused_scale_mask_softmax_dropout,
          "p=0.5, bool training=True) -> (Tensor, Tensor)")
     .doc("fused_scale_mask_softmax of x [..., k] with dropout, and without.",
          "fused_scale_mask_softmax_dropout(ones(2, 3), ones(2, 3) > 0, p=0.0)[0]")
+    .mask("mask")
     .function_only()
     .body([](BodyCall& c) {
       Tensor y = masked_softmax(c, c.in(0), c.in(1));
@@ -79,6 +81,7 @@ HOLON_OP(fused_bias_add_scale_mask_softmax_dropout,
          "scale=1.0, float p=0.5, bool training=True) -> (Tensor, Tensor)")
     .doc("fused_scale_mask_softmax_dropout of x + bias [..., k].",
          "fused_bias_add_scale_mask_softmax_dropout(ones(2, 3), ones(3), ones(2, 3) > 0, p=0.0)[0]")
+    .mask("mask")
     .function_only()
     .body([](BodyCall& c) {
       Tensor y = masked_softmax(c, add(c.in(0), c.in(1)), c.in(2));

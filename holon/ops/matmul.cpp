@@ -3,6 +3,7 @@
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/cpu/gemm.h"
 #include "holon/ops.h"
+#include "holon/ops/flops.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {
@@ -19,6 +20,9 @@ void matmul_grad(Grad& g) {
 HOLON_OP(matmul_nd, "matmul_nd(Tensor x, Tensor w) -> Tensor")
     .doc("matmul of tensors with at least two axes.")
     .autocast(Autocast::kLower)
+    .flops(product_flops)
+    .fuses(Fuses::kMatrices)
+    .writes_strides()
     .hidden()
     .promotes()
     .infer([](Infer& c) {
@@ -89,6 +93,7 @@ HOLON_OP(
 HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
     .doc("x [..., k] times the transpose of weight [n, k], plus bias [n].", "linear(ones(2, 3), ones(4, 3))")
     .autocast(Autocast::kLower)
+    .flops(product_flops)
     .function_only()
     .infer([](Infer& c) {
       c.require(c.ndim(0) >= 1 && c.ndim(1) == 2, "x needs an axis and weight two", "weight is [out, in].");
@@ -120,6 +125,7 @@ HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
 
 HOLON_OP(linear_weight_grad, "linear_weight_grad(Tensor dy, Tensor x) -> Tensor")
     .doc("dy [..., n] and x [..., k] contracted over all leading axes: [n, k].")
+    .flops(weight_grad_flops)
     .hidden()
     .infer([](Infer& c) {
       c.out({c.shape(0).back(), c.shape(1).back()}, c.dtype_of(0));

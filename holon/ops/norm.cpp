@@ -54,6 +54,7 @@ HOLON_OP(softmax, "softmax(Tensor x, int dim=-1) -> Tensor")
     .autocast(Autocast::kFloat32)
     .infer(softmax_infer)
     .rule(softmax_rule)
+    .fuses_along("dim")
     .kernel([](KernelCall& c) { kernels::softmax(c.in(0), dim_of(c), c.out()); })
     .saves({}, {0})
     .grad([](Grad& g) { g.dx(0, softmax_backward(g.dy(), g.y(), g.i("dim"))); });
@@ -63,6 +64,7 @@ HOLON_OP(softmax_backward, "softmax_backward(Tensor dy, Tensor y, int dim) -> Te
     .infer_like()
     .rule(softmax_rule)
     .linear_in({0})
+    .fuses_along("dim")
     .kernel([](KernelCall& c) { kernels::softmax_backward(c.in(0), c.in(1), dim_of(c), c.out()); })
     .saves({0, 1})
     .grad([](Grad& g) {

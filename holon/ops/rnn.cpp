@@ -6,6 +6,7 @@
 #include "holon/dispatch/autocast.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/flops.h"
 #include "holon/ops/rules.h"
 
 namespace holon::ops {
@@ -228,6 +229,7 @@ HOLON_OP(rnn_sequence,
          "(Tensor, Tensor, Tensor)")
     .doc("The steps of a recurrent layer, whose input's part of the gates is gx [steps, batch, gates]: hidden states, "
          "cells, and what the gradient needs.")
+    .flops([](const CallShapes& c) { return 2 * elements(c.in(0)) * static_cast<double>(c.in(3).back()); })
     .hidden()
     .infer([](Infer& c) {
       RnnMode mode = mode_of(c.text("mode"));
@@ -268,6 +270,7 @@ HOLON_OP(rnn_sequence_backward,
          "rnn_sequence_backward(Tensor? dy, Tensor? dc, Tensor y, Tensor c, Tensor saved, Tensor h0, Tensor? c0, "
          "Tensor w_hh, str mode, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)")
     .doc("Gradients of rnn_sequence in gx, in the hidden part of the gates where it differs (GRU), in h0 and c0.")
+    .flops([](const CallShapes& c) { return 2 * elements(c.out()) * static_cast<double>(c.in(7).back()); })
     .hidden()
     .infer([](Infer& c) {
       RnnMode mode = mode_of(c.text("mode"));

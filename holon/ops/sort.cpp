@@ -200,6 +200,7 @@ HOLON_OP(argwhere, "argwhere(Tensor x) -> Tensor")
 HOLON_OP(where_condition, "where_condition(Tensor condition) -> Tensor[]")
     .doc("The indices of the elements that are not 0, one tensor for each axis.", "where(ones(2) > 0)")
     .overload_of("where")
+    .mask("condition")
     .body([](BodyCall& c) {
       for (auto& t : nonzero_columns(c.in(0).ndim() ? c.in(0) : reshape(c.in(0), {1}))) c.out.push_back(t);
     });
@@ -207,6 +208,7 @@ HOLON_OP(where_condition, "where_condition(Tensor condition) -> Tensor[]")
 HOLON_OP(masked_select, "masked_select(Tensor x, Tensor mask) -> Tensor")
     .doc("The elements of x where mask is true, in order: [n]; the two are broadcast. Collective for global tensors.",
          "masked_select(ones(2), ones(2) > 0)")
+    .mask("mask")
     .body([](BodyCall& c) {
       const Tensor &x = c.in(0), &mask = c.in(1);
       if (mask.dtype() != boolean)

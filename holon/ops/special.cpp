@@ -33,6 +33,7 @@ HOLON_OP(addcmul, "addcmul(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar v
     .doc("x + value * tensor1 * tensor2.", "addcmul(ones(2), ones(2), ones(2))")
     .autocast(Autocast::kPromote)
     .promotes()
+    .promotes_with({"value"})
     .infer(broadcast_infer)
     .elementwise()
     .rule([](RuleCall& r) {
@@ -50,6 +51,7 @@ HOLON_OP(addcdiv, "addcdiv(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar v
     .doc("x + value * tensor1 / tensor2. Floating point only.", "addcdiv(ones(2), ones(2), ones(2))")
     .autocast(Autocast::kPromote)
     .promotes()
+    .promotes_with({"value"})
     .infer(floating_broadcast_infer)
     .elementwise()
     .rule([](RuleCall& r) { three_rule(r, {1}); })

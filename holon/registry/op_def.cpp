@@ -48,8 +48,6 @@ OpDef* declare(std::string_view schema, int version) {
   def->requires_grad_attr = place("requires_grad", ArgType::kBool);
   def->seed_attr = place("seed", ArgType::kInt);
   def->counter_attr = place("counter", ArgType::kInt);
-  for (const char* number : {"value", "min", "max"})
-    if (int at = place(number, ArgType::kScalar); at >= 0) def->promote_attrs.push_back(at);
   for (auto& a : def->schema.args)
     if (a.attr >= 0 && !a.optional && !a.has_default && !a.variadic) def->required_attrs.push_back(a.attr);
   std::unique_lock lock(registry().mutex);
@@ -130,6 +128,34 @@ OpBuilder& OpBuilder::only_whole(std::string_view reason) {
 OpBuilder& OpBuilder::linear_in(std::initializer_list<int> inputs) {
   for (int i : inputs) def_->each |= 1u << i;
   return *this;
+}
+
+namespace {
+
+// Errors (RuntimeError): the schema has no argument of that name and type.
+const ArgDef& argument(const OpDef& op, std::string_view name, ArgType type) {
+  auto* a = op.schema.find(name);
+  if (!a || a->type != type)
+    fail_runtime("the declaration of {} names {}, of which its schema has none of the wanted type: {}.", op.name(),
+                 name, op.schema.text);
+  return *a;
+}
+
+}  // namespace
+
+OpBuilder& OpBuilder::promotes_with(std::initializer_list<std::string_view> numbers) {
+  for (auto n : numbers) def_->promote_attrs.push_back(argument(*def_, n, ArgType::kScalar).attr);
+  return *this;
+}
+
+OpBuilder& OpBuilder::mask(std::string_view input) {
+  def_->mask_input = argument(*def_, input, ArgType::kTensor).input;
+  return *this;
+}
+
+OpBuilder& OpBuilder::fuses_along(std::string_view axis) {
+  def_->fuses_along_attr = argument(*def_, axis, ArgType::kInt).attr;
+  return fuses(Fuses::kLastAxes);
 }
 
 OpBuilder& OpBuilder::saves(std::initializer_list<int> inputs, std::initializer_list<int> outputs) {

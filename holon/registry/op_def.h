@@ -145,6 +145,19 @@ class BodyCall : public AttrReader {
   std::span<const Tensor> in_;
 };
 
+// The shapes and dtypes of a call's operands, of the parts on one rank where they are split. An absent input has an
+// empty shape.
+class CallShapes : public AttrReader {
+ public:
+  CallShapes(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out)
+      : AttrReader(op, attrs), in_(in), out_(out) {}
+  const Dims& in(size_t i) const { return in_[i].shape; }
+  const Dims& out(size_t i = 0) const { return out_[i].shape; }
+
+ private:
+  std::span<const Meta> in_, out_;
+};
+
 // The gradient: a composition of ops. x(i) and y(i) are the inputs and outputs that .saves() names; the others have a
 // shape only. dy(i) is defined for at least one output; needs(i) tells whether input i's gradient is asked for.
 class Grad : public AttrReader {
@@ -182,6 +195,10 @@ enum class Layout : uint8_t { kContiguous, kLikeInput, kChannelsLast };
 // errors; kPromote for ops that want inputs of one dtype.
 enum class Autocast : uint8_t { kNone, kLower, kFloat32, kPromote };
 
+// Which kernels run with others on windows of a tensor: none; of elements; of whole matrices, the last two axes; along
+// one of the last two axes.
+enum class Fuses : uint8_t { kNo, kElements, kMatrices, kLastAxes };
+
 struct OpDef {
   Schema schema;
   std::string doc, example;
@@ -191,12 +208,14 @@ struct OpDef {
   void (*adds)(KernelCall&) =
       nullptr;  // adds to its outputs what the kernel would write; float32 and float64, contiguous
   void (*view)(ViewCall&, Array& out) = nullptr;
+  double (*flops)(const CallShapes&) = nullptr;  // multiplications and additions, where they are what takes the time
   void (*body)(BodyCall&) = nullptr;
   void (*grad)(Grad&) = nullptr;
   uint32_t joint = 0, each = 0;          // inputs that let a partial sum through
   uint32_t saves_in = 0, saves_out = 0;  // what backward needs
   bool promotes = false;                 // inputs are cast to their common dtype (with the numbers promote_attrs) first
   uint32_t promoted_inputs = ~0u;        // which of them
+  int mask_input = -1;                   // Python's integers are taken for what is not 0 there
   bool promotes_to_float = false;        // and integers to float32
   bool in_place = false;                 // has a form name_() that writes into input 0
   std::string in_place_name;             // if it is another name: then the op is bound under this one only
@@ -211,6 +230,8 @@ struct OpDef {
   bool random = false;                   // draws numbers: its "seed" and "counter" attributes are filled on call
   Layout layout = Layout::kContiguous;
   Autocast autocast = Autocast::kNone;
+  Fuses fuses = Fuses::kNo;
+  bool writes_strides = false;            // its kernel writes an output of any strides as fast
   std::string scalar_form;                // the op that takes over when an argument is a number
   std::string overload_of;                // the public name that it shares with other ops
   std::string no_rule_reason;             // for ops that only run whole (all broadcast)
@@ -218,7 +239,8 @@ struct OpDef {
   // Places of the attributes that dispatch itself reads; -1 where the op has none.
   int placement_attr = -1, sbp_attr = -1, device_attr = -1, pin_memory_attr = -1, requires_grad_attr = -1,
       seed_attr = -1, counter_attr = -1;
-  SmallVec<int, 2> promote_attrs;   // the numbers that count in a promotion: value, min, max
+  int fuses_along_attr = -1;        // the axis of kLastAxes
+  SmallVec<int, 2> promote_attrs;   // the numbers that count in a promotion
   SmallVec<int, 4> required_attrs;  // those that have no default
   const char* name() const { return schema.name.c_str(); }
   // What users call it by.
@@ -279,8 +301,13 @@ class OpBuilder {
     for (int i : inputs) def_->promoted_inputs |= 1u << i;
     return *this;
   }
+  // The numbers that count in the promotion. Errors: the schema has no such number.
+  OpBuilder& promotes_with(std::initializer_list<std::string_view> numbers);
+  // The input of this name is a mask. Errors: the schema has no such tensor.
+  OpBuilder& mask(std::string_view input);
   OpBuilder& elementwise() {
     def_->elementwise = true;
+    def_->fuses = Fuses::kElements;
     def_->layout = Layout::kLikeInput;
     return rule_elementwise();
   }
@@ -307,6 +334,20 @@ class OpBuilder {
   }
   OpBuilder& autocast(Autocast c) {
     def_->autocast = c;
+    return *this;
+  }
+  OpBuilder& flops(double (*f)(const CallShapes&)) {
+    def_->flops = f;
+    return *this;
+  }
+  OpBuilder& fuses(Fuses f) {
+    def_->fuses = f;
+    return *this;
+  }
+  // kLastAxes, where this attribute is one of them. Errors: the schema has no such int.
+  OpBuilder& fuses_along(std::string_view axis);
+  OpBuilder& writes_strides() {
+    def_->writes_strides = true;
     return *this;
   }
   OpBuilder& function_only() {
@@ -346,7 +387,7 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 6;
+inline constexpr int kOpVersion = 7;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another
 // version.

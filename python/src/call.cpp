@@ -67,13 +67,13 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
   signature_ = op.public_name() + op.schema.text.substr(op.schema.name.size());
   HOLON_CHECK(args.size() <= kMaxArgs, "op {} has {} arguments", op.name(), args.size());
   plain_tensors_ = true;
+  mask_ = op.mask_input;
   for (auto& a : args) {
     names_.push_back(checked(PyUnicode_InternFromString(a.name.c_str())));
     if (a.variadic && variadic_ < 0) variadic_ = static_cast<int>(n_positional_);
     if (!a.keyword_only) ++n_positional_;
     plain_tensors_ &= a.type == ArgType::kTensor && !a.optional && !a.has_default;
     if (a.keyword_only && !a.has_default) needed_keywords_.push_back(names_.back());
-    if (a.type == ArgType::kTensor && (a.name == "mask" || a.name == "condition")) mask_ = a.input;
   }
   if (op.scalar_form.empty()) return;
   scalar_op_ = try_find_op(op.scalar_form);

@@ -17,34 +17,19 @@ Dims part_shape(const Value& v) {
   return v.spec ? slice_of(v.shape, v.spec->placement, v.spec->nd_sbp, 0).shape : v.shape;
 }
 
-double elements(const Dims& shape) {
-  double n = 1;
-  for (int64_t s : shape) n *= static_cast<double>(s);
-  return n;
-}
-
 }  // namespace
 
 int64_t part_bytes(const Value& v) { return part_shape(v).numel() * static_cast<int64_t>(size_bytes(v.dtype)); }
 
 double flops(const Graph& g, const Node& n) {
-  if (n.kind != NodeKind::kOp || !n.op || n.in.size() < 2 || n.in[0] == kNoValue || n.in[1] == kNoValue) return 0;
-  const std::string_view op = n.op->name();
-  const Dims a = part_shape(g.value(n.in[0])), b = part_shape(g.value(n.in[1])), out = part_shape(g.value(n.out[0]));
-  const bool any = a.size() > 0 && b.size() > 0;
-  if (!any) return 0;
-  // Weights' gradients: rows of dy, by what comes out.
-  if (op.starts_with("linear_") && op.find("grad") != op.npos)
-    return 2 * elements(out) * elements(a) / static_cast<double>(std::max<int64_t>(1, a.back()));
-  if (op == "mm" || op == "bmm" || op.starts_with("linear") || op.find("matmul") != op.npos)
-    return 2 * elements(out) * static_cast<double>(a.back());
-  if (op == "addmm" || op == "baddbmm" || op == "addbmm") return 2 * elements(out) * static_cast<double>(b.back());
-  if (op == "convolution") return 2 * elements(out) * elements(b) / static_cast<double>(std::max<int64_t>(1, b[0]));
-  if (op == "convolution_input_grad")
-    return 2 * elements(a) * elements(b) / static_cast<double>(std::max<int64_t>(1, b[0]));
-  if (op == "convolution_weight_grad")
-    return 2 * elements(a) * elements(out) / static_cast<double>(std::max<int64_t>(1, out[0]));
-  return 0;
+  if (n.kind != NodeKind::kOp || !n.op || !n.op->flops) return 0;
+  auto metas = [&](const auto& values) {
+    SmallVec<Meta, 8> m;
+    for (ValueId v : values) m.push_back(v == kNoValue ? Meta{} : Meta{part_shape(g.value(v)), g.value(v).dtype});
+    return m;
+  };
+  const auto in = metas(n.in), out = metas(n.out);
+  return n.op->flops(CallShapes(*n.op, n.attrs, in, out));
 }
 
 double seconds(const Graph& g, const Node& n) {

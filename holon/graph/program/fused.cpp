@@ -70,23 +70,15 @@ bool same_leading(const Dims& a, const Dims& b) {
 }  // namespace
 
 bool fusible(const OpDef& op) {
-  using namespace std::string_view_literals;
-  if (!op.kernel || op.random || op.schema.n_outputs != 1 || op.schema.input_list) return false;
-  // They put a number into one addend of a partial sum and 0 into the others, which a window does not know.
-  if (op.schema.name == "fill"sv || op.schema.name == "zero"sv) return false;
-  return op.elementwise || op.schema.name == "cast"sv || op.schema.name == "where"sv ||
-      op.schema.name == "masked_fill"sv;
+  return op.fuses == Fuses::kElements && op.kernel && !op.random && op.schema.n_outputs == 1 && !op.schema.input_list;
 }
 
 bool fusible_by_matrix(const OpDef& op, const Attrs& attrs) {
-  using namespace std::string_view_literals;
-  if (op.schema.name == "matmul_nd"sv || op.schema.name == "matmul_scaled"sv) return true;
+  if (op.fuses == Fuses::kMatrices) return true;
+  if (op.fuses != Fuses::kLastAxes) return fusible(op);
   // In a window the axes are counted from the end.
-  if (op.schema.name == "softmax"sv || op.schema.name == "softmax_backward"sv) {
-    const int64_t dim = attrs.as_int(op.schema.attr("dim"));
-    return dim == -1 || dim == -2;
-  }
-  return fusible(op);
+  const int64_t axis = attrs.as_int(op.fuses_along_attr);
+  return axis == -1 || axis == -2;
 }
 
 // Slots: inputs, outputs, then scratch.

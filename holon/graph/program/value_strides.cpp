@@ -10,11 +10,7 @@ namespace holon::graph {
 
 namespace {
 
-bool chooses_strides(const Node& n) {
-  if (n.kind != NodeKind::kOp || n.out.size() != 1) return false;
-  const std::string_view name = n.op->name();
-  return name == "matmul_nd" || name == "matmul_scaled";
-}
+bool chooses_strides(const Node& n) { return n.kind == NodeKind::kOp && n.out.size() == 1 && n.op->writes_strides; }
 
 }  // namespace
 

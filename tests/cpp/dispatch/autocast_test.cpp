@@ -92,5 +92,11 @@ TEST(Autocast, MainOpsHaveTheirClass) {
   EXPECT_EQ(find_op("relu").autocast, Autocast::kNone);
 }
 
+TEST(Autocast, ANumberInPlaceOfATensorChangesNoClass) {
+  for (auto* op : all_ops())
+    if (const OpDef* number = try_find_op(std::string(op->name()) + "_scalar"))
+      EXPECT_EQ(op->autocast == Autocast::kFloat32, number->autocast == Autocast::kFloat32) << op->name();
+}
+
 }  // namespace
 }  // namespace holon
