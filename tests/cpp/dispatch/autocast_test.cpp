@@ -93,9 +93,11 @@ TEST(Autocast, MainOpsHaveTheirClass) {
 }
 
 TEST(Autocast, ANumberInPlaceOfATensorChangesNoClass) {
-  for (auto* op : all_ops())
-    if (const OpDef* number = try_find_op(std::string(op->name()) + "_scalar"))
+  for (auto* op : all_ops()) {
+    if (const OpDef* number = try_find_op(std::string(op->name()) + "_scalar")) {
       EXPECT_EQ(op->autocast == Autocast::kFloat32, number->autocast == Autocast::kFloat32) << op->name();
+    }
+  }
 }
 
 }  // namespace

@@ -22,8 +22,11 @@ Attrs attention(bool causal) {
 }
 
 TEST(Declaration, ProductsHaveFlops) {
-  for (auto* op : all_ops())
-    if (op->kernel && op->autocast == Autocast::kLower) EXPECT_TRUE(op->flops) << op->name();
+  for (auto* op : all_ops()) {
+    if (op->kernel && op->autocast == Autocast::kLower) {
+      EXPECT_TRUE(op->flops) << op->name();
+    }
+  }
 }
 
 TEST(Declaration, FlopsOfAttention) {
