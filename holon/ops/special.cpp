@@ -96,6 +96,7 @@ HOLON_OP(lerp_tensor, "lerp_tensor(Tensor x, Tensor end, Tensor weight) -> Tenso
 
 HOLON_BINARY(atan2, Atan2, kFloat,
              .doc("The angle in radians of the point (other, x), in its own quadrant.", "atan2(ones(2), ones(2))")
+                 .autocast(Autocast::kPromote)
                  .saves({0, 1})
                  .grad([](Grad& g) {
                    Tensor d = div(g.dy(), add(square(g.x(0)), square(g.x(1))));
@@ -106,8 +107,7 @@ HOLON_BINARY(atan2, Atan2, kFloat,
                double v = value_of(g);
                Tensor d = div(g.dy(), add_scalar(square(g.x()), v * v));
                g.dx(0, mul_scalar(d, g.b("reverse") ? -v : v));
-             }))
-    .autocast(Autocast::kPromote);
+             }));
 HOLON_ALIAS(arctan2, atan2);
 HOLON_BINARY(hypot, Hypot, kFloat,
              .doc("sqrt(x^2 + other^2), without overflow on the way.", "hypot(ones(2), ones(2))")

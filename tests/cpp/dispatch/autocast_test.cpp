@@ -92,6 +92,14 @@ TEST(Autocast, MainOpsHaveTheirClass) {
   EXPECT_EQ(find_op("relu").autocast, Autocast::kNone);
 }
 
+TEST(Autocast, OnlyOpsOfSeveralTensorsBringThemToOneDtype) {
+  for (auto* op : all_ops()) {
+    if (op->autocast == Autocast::kPromote) {
+      EXPECT_TRUE(op->schema.n_inputs > 1 || op->schema.input_list) << op->name();
+    }
+  }
+}
+
 TEST(Autocast, ANumberInPlaceOfATensorChangesNoClass) {
   for (auto* op : all_ops()) {
     if (const OpDef* number = try_find_op(std::string(op->name()) + "_scalar")) {
