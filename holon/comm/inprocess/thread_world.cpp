@@ -33,7 +33,9 @@ class ThreadWorld final : public World {
 
   std::optional<uint64_t> publish(const void* data, size_t) const override { return reinterpret_cast<uint64_t>(data); }
   const std::byte* address(int, uint64_t offset) const override { return reinterpret_cast<const std::byte*>(offset); }
-  std::string how_it_ended(int rank) const override { return block().rank_entry(rank).finished.load() ? "has ended" : ""; }
+  std::string how_it_ended(int rank) const override {
+    return block().rank_entry(rank).finished.load() ? "has ended" : "";
+  }
 
   Network& network() const override { return network_; }
 
