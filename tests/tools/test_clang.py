@@ -1,5 +1,5 @@
 """The one header for C++ programs is right C++, and not only what GCC forgives:
-clang++, where one is installed, takes it."""
+clang++, where one is installed, takes it. clang-tidy reads a build that GCC's precompiled headers are part of."""
 
 import shutil
 import subprocess
@@ -33,3 +33,13 @@ def test_clang_takes_the_public_headers(tmp_path):
         pytest.skip(f"this clang++ does not take the standard library in C++20: {done[-300:]}")
     done = compiled(PROGRAM, tmp_path)
     assert done.returncode == 0, done.stderr[-8000:]
+
+
+@pytest.mark.slow
+def test_lint_reads_a_source(tmp_path):
+    if not shutil.which("clang-tidy"):
+        pytest.skip("clang-tidy is not installed")
+    if not (ROOT / "build/dev/compile_commands.json").exists():
+        pytest.skip("build/dev is not built")
+    done = subprocess.run(["./dev", "lint", "holon/ops/part_metas.cpp"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
