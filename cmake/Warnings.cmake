@@ -5,8 +5,8 @@ target_compile_options(holon_warnings INTERFACE -Wall -Wextra -Wno-unused-parame
                                                 -Wno-stringop-overread -Werror=return-type)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # & and | of bools are meant in kernels: both sides are computed, without a branch.
-  target_compile_options(holon_warnings INTERFACE -Wno-unknown-warning-option -Wno-missing-field-initializers
-                                                  -Wno-bitwise-instead-of-logical -Wno-bitwise-conditional-parentheses)
+  set(HOLON_WITHOUT_BRANCHES -Wno-bitwise-instead-of-logical -Wno-bitwise-conditional-parentheses)
+  target_compile_options(holon_warnings INTERFACE -Wno-unknown-warning-option -Wno-missing-field-initializers ${HOLON_WITHOUT_BRANCHES})
 endif()
 option(HOLON_WERROR "Warnings are errors" OFF)
 if(HOLON_WERROR)

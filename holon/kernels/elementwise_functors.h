@@ -17,41 +17,41 @@ struct kBool {
   using type = uint8_t;
 };
 
-#define HOLON_UNARY_FUNCTOR(name, kinds, result, value)   \
-  struct name {                                           \
-    static constexpr int types = kinds;                   \
-    template <class T>                                    \
-    using Out = result::type<T>;                          \
-    template <class T>                                    \
-    HOLON_FN static Out<T> apply(T x, T p0, T p1, T p2) { \
-      return static_cast<Out<T>>(value);                  \
-    }                                                     \
+#define HOLON_UNARY_FUNCTOR(name, kinds, result, value)                                                      \
+  struct name {                                                                                              \
+    static constexpr int types = kinds;                                                                      \
+    template <class T>                                                                                       \
+    using Out = result::type<T>;                                                                             \
+    template <class T>                                                                                       \
+    HOLON_FN static Out<T> apply(T x, [[maybe_unused]] T p0, [[maybe_unused]] T p1, [[maybe_unused]] T p2) { \
+      return static_cast<Out<T>>(value);                                                                     \
+    }                                                                                                        \
   };
 HOLON_UNARY_OPS(HOLON_UNARY_FUNCTOR)
 #undef HOLON_UNARY_FUNCTOR
 
-#define HOLON_BINARY_FUNCTOR(name, kinds, result, value) \
-  struct name {                                          \
-    static constexpr int types = kinds;                  \
-    template <class T>                                   \
-    using Out = result::type<T>;                         \
-    template <class T>                                   \
-    HOLON_FN static Out<T> apply(T x, T y, T p0, T p1) { \
-      return static_cast<Out<T>>(value);                 \
-    }                                                    \
+#define HOLON_BINARY_FUNCTOR(name, kinds, result, value)                                   \
+  struct name {                                                                            \
+    static constexpr int types = kinds;                                                    \
+    template <class T>                                                                     \
+    using Out = result::type<T>;                                                           \
+    template <class T>                                                                     \
+    HOLON_FN static Out<T> apply(T x, T y, [[maybe_unused]] T p0, [[maybe_unused]] T p1) { \
+      return static_cast<Out<T>>(value);                                                   \
+    }                                                                                      \
   };
 HOLON_BINARY_OPS(HOLON_BINARY_FUNCTOR)
 #undef HOLON_BINARY_FUNCTOR
 
-#define HOLON_TERNARY_FUNCTOR(name, kinds, result, value) \
-  struct name {                                           \
-    static constexpr int types = kinds;                   \
-    template <class T>                                    \
-    using Out = result::type<T>;                          \
-    template <class T>                                    \
-    HOLON_FN static T apply(T x, T y, T z, T p0) {        \
-      return static_cast<T>(value);                       \
-    }                                                     \
+#define HOLON_TERNARY_FUNCTOR(name, kinds, result, value)           \
+  struct name {                                                     \
+    static constexpr int types = kinds;                             \
+    template <class T>                                              \
+    using Out = result::type<T>;                                    \
+    template <class T>                                              \
+    HOLON_FN static T apply(T x, T y, T z, [[maybe_unused]] T p0) { \
+      return static_cast<T>(value);                                 \
+    }                                                               \
   };
 HOLON_TERNARY_OPS(HOLON_TERNARY_FUNCTOR)
 #undef HOLON_TERNARY_FUNCTOR
