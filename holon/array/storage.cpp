@@ -363,10 +363,10 @@ class BorrowedStorage final : public Storage {
 
 }  // namespace
 
-Ref<Storage> allocate_storage(size_t size) { return Ref<Storage>(new OwnedStorage(Allocator::get().take(size), size)); }
+Ref<Storage> allocate_storage(size_t size) { return make_ref<OwnedStorage>(Allocator::get().take(size), size); }
 
 Ref<Storage> borrow_storage(void* data, size_t size, void* owner, void (*free)(void*)) {
-  return Ref<Storage>(new BorrowedStorage(data, size, owner, free));
+  return make_ref<BorrowedStorage>(data, size, owner, free);
 }
 
 const Arena& process_arena() { return Allocator::get().arena(); }

@@ -252,7 +252,7 @@ class ConstantNode final : public Node {
 
 Tensor constant_in(const Tensor& gradient, std::span<const Tensor> inputs) {
   std::array<Tensor, 1> result{gradient.detach()};
-  record_node(Ref<Node>(new ConstantNode), inputs, result);
+  record_node(make_ref<ConstantNode>(), inputs, result);
   return result[0];
 }
 

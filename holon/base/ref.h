@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <utility>
 
@@ -15,12 +16,18 @@ class RefCounted {
   virtual ~RefCounted() = default;
 
   void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
+  // Nobody can copy the last reference while it is given up: it needs no locked instruction.
   void release() const {
-    if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    if (count_.load(std::memory_order_acquire) == 1 || count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
   uint32_t use_count() const { return count_.load(std::memory_order_relaxed); }
 
  private:
+  template <class>
+  friend class Ref;
+  // As retain(), for an object that no other thread has seen.
+  void retain_alone() const { count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+
   mutable std::atomic<uint32_t> count_{0};
 };
 
@@ -32,8 +39,17 @@ class Ref {
   Ref(T* p) : p_(p) {
     if (p_) p_->retain();
   }
+  // Pre: no other thread has seen *p.
+  static Ref of_new(T* p) {
+    Ref r;
+    r.p_ = p;
+    p->retain_alone();
+    return r;
+  }
   Ref(const Ref& o) : Ref(o.p_) {}
   Ref(Ref&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  template <std::derived_from<T> U>
+  Ref(Ref<U>&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
   ~Ref() {
     if (p_) p_->release();
   }
@@ -48,12 +64,14 @@ class Ref {
   bool operator==(const Ref& o) const { return p_ == o.p_; }
 
  private:
+  template <class>
+  friend class Ref;
   T* p_ = nullptr;
 };
 
 template <class T, class... Args>
 Ref<T> make_ref(Args&&... args) {
-  return Ref<T>(new T(std::forward<Args>(args)...));
+  return Ref<T>::of_new(new T(std::forward<Args>(args)...));
 }
 
 }  // namespace holon

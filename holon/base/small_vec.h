@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <new>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 namespace holon {
@@ -15,24 +18,14 @@ class SmallVec {
  public:
   SmallVec() = default;
   explicit SmallVec(size_t n) { resize(n); }
-  SmallVec(std::initializer_list<T> v) {
-    reserve(v.size());
-    for (auto& x : v) push_back(x);
-  }
-  explicit SmallVec(std::span<const T> v) {
-    reserve(v.size());
-    for (auto& x : v) push_back(x);
-  }
-  SmallVec(const SmallVec& o) {
-    reserve(o.size_);
-    for (auto& x : o) push_back(x);
-  }
+  SmallVec(std::initializer_list<T> v) { append(v.begin(), v.size()); }
+  explicit SmallVec(std::span<const T> v) { append(v.data(), v.size()); }
+  SmallVec(const SmallVec& o) { append(o.data_, o.size_); }
   SmallVec(SmallVec&& o) noexcept { take(o); }
   SmallVec& operator=(const SmallVec& o) {
     if (this != &o) {
       clear();
-      reserve(o.size_);
-      for (auto& x : o) push_back(x);
+      append(o.data_, o.size_);
     }
     return *this;
   }
@@ -61,7 +54,7 @@ class SmallVec {
 
   template <class... A>
   T& emplace_back(A&&... a) {
-    if (size_ == capacity_) grow(capacity_ * 2);
+    if (size_ == capacity_) grow(size_t{capacity_} * 2);
     return *new (data_ + size_++) T(std::forward<A>(a)...);
   }
   void push_back(T x) { emplace_back(std::move(x)); }
@@ -77,14 +70,20 @@ class SmallVec {
 
  private:
   T* inline_data() { return reinterpret_cast<T*>(inline_); }
+  void append(const T* from, size_t n) {
+    reserve(size_ + n);
+    std::uninitialized_copy(from, from + n, data_ + size_);
+    size_ += static_cast<uint32_t>(n);
+  }
   void grow(size_t n) {
+    if (n > std::numeric_limits<uint32_t>::max()) throw std::length_error("SmallVec: more than 2^32 - 1 elements");
     T* fresh = static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(alignof(T))));
     std::uninitialized_move(data_, data_ + size_, fresh);
     size_t count = size_;
     destroy();
     data_ = fresh;
-    size_ = count;
-    capacity_ = n;
+    size_ = static_cast<uint32_t>(count);
+    capacity_ = static_cast<uint32_t>(n);
   }
   void destroy() {
     std::destroy(data_, data_ + size_);
@@ -107,7 +106,7 @@ class SmallVec {
 
   alignas(T) std::byte inline_[N * sizeof(T)];
   T* data_ = inline_data();
-  size_t size_ = 0, capacity_ = N;
+  uint32_t size_ = 0, capacity_ = N;
 };
 
 }  // namespace holon

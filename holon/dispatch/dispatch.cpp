@@ -437,20 +437,20 @@ void fill_draw(const OpDef& op, std::span<const Tensor> inputs, Attrs& attrs, bo
   attrs.set_int(op.counter_attr, global ? r.global_counter++ : r.local_counter++);
 }
 
-}  // namespace
-
-TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
-  tracing::Span span(op.name(), "op");
+// inputs: the caller's own, which become what the kernel saw. outs: filled.
+void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, TensorVec& outs) {
+  tracing::Span span(op.schema.name, "op");
   check_attrs(op, given);
   if (Context::current().autocast()) [[unlikely]]
     autocast_inputs(op, inputs);
   Scan s = scan(op, inputs);
   if (s.symbolic && !tracer()) [[unlikely]]
     fail_symbolic(op, inputs);
-  if (op.body) {
+  if (op.is_composed(inputs)) {
     BodyCall call(op, given, inputs);
     op.body(call);
-    return std::move(call.out);
+    outs = std::move(call.out);
+    return;
   }
   if (op.promotes) promote_inputs(op, inputs, given);
   if (op.schema.n_inputs == 0 && op.placement_attr >= 0) {
@@ -470,7 +470,7 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
     fill_draw(op, inputs, drawn, s.global);
     attrs = &drawn;
   }
-  TensorVec outs, saved;
+  TensorVec saved;
   if (s.global)
     run_global(op, *attrs, inputs, s, outs, saved);
   else
@@ -486,12 +486,25 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& given) {
   } else if (s.global && !inputs.empty() && shows_parameter(op) && is_parameter(inputs[0])) [[unlikely]] {
     mark_parameter(outs[0]);
   }
+}
+
+}  // namespace
+
+TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
+  TensorVec outs;
+  dispatch_into(op, inputs, attrs, outs);
   return outs;
+}
+
+Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
+  TensorVec outs;
+  dispatch_into(op, inputs, attrs, outs);
+  return std::move(outs[0]);
 }
 
 std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
   Scan s = scan(op, inputs);
-  if (op.body)
+  if (op.is_composed(inputs))
     fail_runtime(
         "{}: it is made of other ops and has no signatures of its own. Ask for those of the ops that its body calls.",
         op.name());
@@ -502,11 +515,6 @@ std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, con
   Infer infer(op, attrs, metas, s.present);
   op.infer(infer);
   return signatures_of(op, attrs, metas, infer.out_);
-}
-
-Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
-  TensorVec outs = dispatch(op, std::move(inputs), attrs);
-  return std::move(outs[0]);
 }
 
 TensorVec call(std::string_view name, TensorVec inputs, const std::vector<NamedAttr>& attrs) {

@@ -102,9 +102,11 @@ void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::spa
 
 void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs,
             std::span<const Tensor> saved) {
-  auto node = make_ref<OpNode>(op, attrs);
-  record_node(Ref<Node>(node.get()), inputs, outputs);
-  node->keep(inputs, outputs, saved);
+  auto made = make_ref<OpNode>(op, attrs);
+  OpNode* op_node = made.get();
+  const Ref<Node> node = std::move(made);
+  record_node(node, inputs, outputs);
+  op_node->keep(inputs, outputs, saved);
 }
 
 bool shows_parameter(const OpDef& op) {
@@ -124,7 +126,7 @@ bool is_parameter(const Tensor& t) {
 }
 
 void record_without_gradient(const OpDef& op, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
-  record_node(Ref<Node>(new NoGradientNode(op)), inputs, outputs);
+  record_node(make_ref<NoGradientNode>(op), inputs, outputs);
 }
 
 }  // namespace holon

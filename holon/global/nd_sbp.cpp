@@ -1,5 +1,7 @@
 #include "holon/global/nd_sbp.h"
 
+#include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -10,12 +12,25 @@
 
 namespace holon {
 
-NdSbp::NdSbp(Sbp sbp) : NdSbp(std::span<const Sbp>(&sbp, 1)) {}
+// The usual lists have one entry, and are found without a lock.
+NdSbp::NdSbp(Sbp sbp) {
+  static constinit std::array<std::atomic<const Data*>, 2 + 256> known{};
+  auto& slot = known[sbp.is_broadcast() ? 0 : sbp.is_partial() ? 1 : 2u + static_cast<uint8_t>(sbp.axis)];
+  data_ = slot.load(std::memory_order_acquire);
+  if (data_) [[likely]]
+    return;
+  data_ = intern({&sbp, 1});
+  slot.store(data_, std::memory_order_release);
+}
 
 NdSbp::NdSbp(std::span<const Sbp> list) {
   if (list.empty()) fail_value("an sbp list is empty; give one sbp for each axis of the placement's hierarchy.");
   if (list.size() > static_cast<size_t>(kMaxAxes))
     fail_value("an sbp list has {} entries; a placement's hierarchy has at most {} axes.", list.size(), kMaxAxes);
+  data_ = list.size() == 1 ? NdSbp(list[0]).data_ : intern(list);
+}
+
+const NdSbp::Data* NdSbp::intern(std::span<const Sbp> list) {
   std::string key;
   for (Sbp s : list) {
     key += static_cast<char>(s.kind);
@@ -35,7 +50,7 @@ NdSbp::NdSbp(std::span<const Sbp> list) {
       slot->has_split |= s.is_split();
     }
   }
-  data_ = slot.get();
+  return slot.get();
 }
 
 NdSbp NdSbp::filled(int axes, Sbp sbp) { return NdSbp(std::vector<Sbp>(static_cast<size_t>(axes), sbp)); }

@@ -48,6 +48,7 @@ class NdSbp {
     std::vector<Sbp> list;
     bool has_partial, has_split;
   };
+  static const Data* intern(std::span<const Sbp> list);
   [[noreturn]] void fail_axis(int rank_dim) const;
   const Data* data_ = nullptr;
 };

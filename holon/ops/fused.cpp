@@ -120,7 +120,7 @@ HOLON_OP(fused_self_attention,
       Tensor heads =
           permute(reshape(x, {x.shape()[0], x.shape()[1], x.shape()[2] / (3 * head), 3 * head}), {1, 2, 0, 3});
       Tensor q = slice(heads, 3, 0, head), k = slice(heads, 3, head, 2 * head), v = slice(heads, 3, 2 * head, 3 * head);
-      c.out.push_back(matmul_nd(mul_scalar(q, c.f("alpha")), transpose(k, 2, 3)));
+      c.out.push_back(matmul(mul_scalar(q, c.f("alpha")), transpose(k, 2, 3)));
       c.out.push_back(v);
     });
 HOLON_OP(amp_white_identity, "amp_white_identity(Tensor x) -> Tensor")

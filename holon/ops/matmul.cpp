@@ -11,19 +11,20 @@ namespace {
 
 void matmul_grad(Grad& g) {
   auto fold = [](Tensor d, const Dims& shape) { return d.shape() == shape ? d : sum_to_size(d, shape); };
-  if (g.needs(0)) g.dx(0, fold(matmul_nd(g.dy(), transpose(g.x(1), -2, -1)), g.in_shape(0)));
-  if (g.needs(1)) g.dx(1, fold(matmul_nd(transpose(g.x(0), -2, -1), g.dy()), g.in_shape(1)));
+  if (g.needs(0)) g.dx(0, fold(matmul(g.dy(), transpose(g.x(1), -2, -1)), g.in_shape(0)));
+  if (g.needs(1)) g.dx(1, fold(matmul(transpose(g.x(0), -2, -1), g.dy()), g.in_shape(1)));
 }
 
 }  // namespace
 
-HOLON_OP(matmul_nd, "matmul_nd(Tensor x, Tensor w) -> Tensor")
-    .doc("matmul of tensors with at least two axes.")
+HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
+    .doc("Matrix product of x [..., m, k] and w [..., k, n]; leading axes broadcast; vectors stand for a row or a "
+         "column.",
+         "matmul(ones(2, 3), ones(3, 4))")
     .autocast(Autocast::kLower)
     .flops(product_flops)
     .fuses(Fuses::kMatrices)
     .writes_strides()
-    .hidden()
     .promotes()
     .infer([](Infer& c) {
       const Dims &x = c.shape(0), &w = c.shape(1);
@@ -48,28 +49,19 @@ HOLON_OP(matmul_nd, "matmul_nd(Tensor x, Tensor w) -> Tensor")
     .kernel([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out()); })
     .kernel_that_adds([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out(), 1, 1); })
     .saves({0, 1})
-    .grad(matmul_grad);
-
-HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
-    .doc("Matrix product of x [..., m, k] and w [..., k, n]; leading axes broadcast; vectors stand for a row or a "
-         "column.",
-         "matmul(ones(2, 3), ones(3, 4))")
-    .autocast(Autocast::kLower)
-    .body([](BodyCall& c) {
-      const Tensor &x = c.in(0), &w = c.in(1);
-      if (x.ndim() >= 2 && w.ndim() >= 2) {
-        c.out.push_back(matmul_nd(x, w));
-        return;
-      }
-      if (x.ndim() == 0 || w.ndim() == 0)
-        fail_value("matmul: both tensors need an axis: x is {}, w is {}. Multiply by a number with *.", x.shape(),
-                   w.shape());
-      Tensor y = matmul_nd(x.ndim() == 1 ? unsqueeze(x, 0) : x, w.ndim() == 1 ? unsqueeze(w, 1) : w);
-      Dims s = y.shape();
-      if (w.ndim() == 1) s.erase(s.size() - 1);
-      if (x.ndim() == 1) s.erase(s.size() - 1 - (w.ndim() != 1));
-      c.out.push_back(reshape(y, s));
-    });
+    .grad(matmul_grad)
+    .body_if([](std::span<const Tensor> inputs) { return inputs[0].ndim() < 2 || inputs[1].ndim() < 2; },
+             [](BodyCall& c) {
+               const Tensor &x = c.in(0), &w = c.in(1);
+               if (x.ndim() == 0 || w.ndim() == 0)
+                 fail_value("matmul: both tensors need an axis: x is {}, w is {}. Multiply by a number with *.",
+                            x.shape(), w.shape());
+               Tensor y = matmul(x.ndim() == 1 ? unsqueeze(x, 0) : x, w.ndim() == 1 ? unsqueeze(w, 1) : w);
+               Dims s = y.shape();
+               if (w.ndim() == 1) s.erase(s.size() - 1);
+               if (x.ndim() == 1) s.erase(s.size() - 1 - (w.ndim() != 1));
+               c.out.push_back(reshape(y, s));
+             });
 
 HOLON_OP(
     matmul_with,

@@ -253,7 +253,7 @@ Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) 
     if (member) part = agree_on_value(part, spec, shape);
     out = Tensor::global(member ? part : Array(), shape, dtype, spec);
   }
-  if (x.requires_grad() && grad_enabled()) record_node(Ref<Node>(new LocalToGlobal(spec, x)), {&x, 1}, {&out, 1});
+  if (x.requires_grad() && grad_enabled()) record_node(make_ref<LocalToGlobal>(spec, x), {&x, 1}, {&out, 1});
   return out;
 }
 
@@ -290,19 +290,18 @@ HOLON_OP(to_global,
       }
       Placement p = has_placement ? c.attrs().as_placement(at) : x.placement();
       NdSbp s = has_sbp ? c.attrs().as_nd_sbp(sbp_at) : x.nd_sbp();
-      check_nd_sbp(x.shape(), p, s, "to_global");
-      auto* to = intern_spec(p, s);
-      bool has_grad_sbp = c.has("grad_sbp");
-      if (to == x.spec() && !has_grad_sbp) {
+      const bool has_grad_sbp = c.has("grad_sbp");
+      if (s == x.nd_sbp() && p == x.placement() && !has_grad_sbp) {
         c.out.push_back(c.b("copy") ? clone(x) : x);
         return;
       }
-      Tensor out = boxed(x, to);
+      check_nd_sbp(x.shape(), p, s, "to_global");
+      Tensor out = boxed(x, intern_spec(p, s));
       if (x.requires_grad() && grad_enabled()) {
         if (out == x) out = x.detach();
         NdSbp back = has_grad_sbp ? c.attrs().as_nd_sbp(c.op().schema.attr("grad_sbp")) : without_partial(x.nd_sbp());
         check_nd_sbp(x.shape(), x.placement(), back, "to_global(grad_sbp)");
-        record_node(Ref<Node>(new GlobalToGlobal(intern_spec(x.placement(), back))), {&x, 1}, {&out, 1});
+        record_node(make_ref<GlobalToGlobal>(intern_spec(x.placement(), back)), {&x, 1}, {&out, 1});
       }
       c.out.push_back(out);
     });
@@ -325,7 +324,7 @@ HOLON_OP(to_local, "to_local(Tensor x, *, bool copy=False) -> Tensor")
         if (!part.defined()) part = Array::empty({0}, x.dtype());
         out = Tensor::local(part);
       }
-      if (x.requires_grad() && grad_enabled()) record_node(Ref<Node>(new GlobalToLocal(x)), {&x, 1}, {&out, 1});
+      if (x.requires_grad() && grad_enabled()) record_node(make_ref<GlobalToLocal>(x), {&x, 1}, {&out, 1});
       c.out.push_back(c.b("copy") ? clone(out) : out);
     });
 

@@ -260,11 +260,11 @@ void Loading::undo() {
 std::vector<std::string> Loading::finish() {
   for (auto& name : ops) {
     const OpDef& op = find_op(name);
-    const char* lacks = op.body              ? nullptr
-        : !op.infer                          ? ".infer()"
-        : !op.kernel && !op.view             ? ".kernel(), .view() or .body()"
-        : !op.rule && op.schema.n_inputs > 0 ? ".rule() or .only_whole(reason)"
-                                             : nullptr;
+    const char* lacks = op.body && !op.body_if ? nullptr
+        : !op.infer                            ? ".infer()"
+        : !op.kernel && !op.view               ? ".kernel(), .view() or .body()"
+        : !op.rule && op.schema.n_inputs > 0   ? ".rule() or .only_whole(reason)"
+                                               : nullptr;
     if (!lacks) continue;
     undo();
     fail_runtime("load_library: the declaration of op {} lacks {}.", name, lacks);

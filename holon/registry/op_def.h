@@ -210,6 +210,7 @@ struct OpDef {
   void (*view)(ViewCall&, Array& out) = nullptr;
   double (*flops)(const CallShapes&) = nullptr;  // multiplications and additions, where they are what takes the time
   void (*body)(BodyCall&) = nullptr;
+  bool (*body_if)(std::span<const Tensor> inputs) = nullptr;  // of which calls the body is; nullptr: of all
   void (*grad)(Grad&) = nullptr;
   uint32_t joint = 0, each = 0;          // inputs that let a partial sum through
   uint32_t saves_in = 0, saves_out = 0;  // what backward needs
@@ -243,6 +244,8 @@ struct OpDef {
   SmallVec<int, 2> promote_attrs;   // the numbers that count in a promotion
   SmallVec<int, 4> required_attrs;  // those that have no default
   const char* name() const { return schema.name.c_str(); }
+  // Whether such a call is made of others.
+  bool is_composed(std::span<const Tensor> inputs) const { return body && (!body_if || body_if(inputs)); }
   // What users call it by.
   const char* public_name() const { return overload_of.empty() ? name() : overload_of.c_str(); }
 };
@@ -284,6 +287,11 @@ class OpBuilder {
   OpBuilder& body(void (*f)(BodyCall&)) {
     def_->body = f;
     return *this;
+  }
+  // A body for some calls only; the others have a kernel, which saves them the way through a second op.
+  OpBuilder& body_if(bool (*applies)(std::span<const Tensor> inputs), void (*f)(BodyCall&)) {
+    def_->body_if = applies;
+    return body(f);
   }
   OpBuilder& grad(void (*f)(Grad&)) {
     def_->grad = f;
@@ -387,7 +395,7 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 7;
+inline constexpr int kOpVersion = 8;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another
 // version.

@@ -234,12 +234,17 @@ struct Graveyard {
 thread_local Graveyard graveyard;
 }  // namespace
 
-Node::Node() : sequence(Context::current().part<SequenceCounter>().next++) {
-  if (Tracer* tracer = Context::current().tracer()) [[unlikely]]
+Node::Node() {
+  Context& context = Context::current();
+  sequence = context.part<SequenceCounter>().next++;
+  if (Tracer* tracer = context.tracer()) [[unlikely]]
     mark = tracer->mark();
 }
 
 Node::~Node() {
+  bool last_of_some = false;
+  for (auto& e : edges) last_of_some |= e.node && e.node->use_count() == 1;
+  if (!last_of_some) return;
   for (auto& e : edges)
     if (e.node && e.node->use_count() == 1) graveyard.nodes.push_back(std::move(e.node));
   if (graveyard.active) return;

@@ -527,7 +527,7 @@ PyObject* run(ReadyCall& call) {
     Tensor out = dispatch_one(op, std::move(call.inputs), call.attrs);
     if (op.gives_number) return checked(scalar_object(out.item()).release().ptr());
     if (out.impl() == same && same) return Py_NewRef(first);
-    if (!first || !(op.view || op.body)) return wrap(std::move(out));
+    if (!first || !(op.view || (op.body && !op.kernel))) return wrap(std::move(out));
     require_view(op, first, out);
     PyObject* result = wrap(std::move(out));
     note_window(first, result);

@@ -301,7 +301,7 @@ nb::list op_table() {
     row["function"] = op->function;
     row["method"] = op->method;
     row["random"] = op->random;
-    row["composed"] = op->body != nullptr;
+    row["composed"] = op->body != nullptr && !op->body_if;
     row["shapes"] = shape_words(*op);
     row["linear"] = op->joint != 0 || op->each != 0;
     row["scalar_form"] = op->scalar_form;

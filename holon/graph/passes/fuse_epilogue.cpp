@@ -146,8 +146,7 @@ class Epilogues {
     const ValueId x = node(n).in[0], scaled = node(n).out[0];
     if (g_.value(x).dtype != float32 || g_.value(x).spec != g_.value(scaled).spec) return;
     for (NodeId r : readers_.of(scaled)) {
-      if (!is(r, "matmul_nd"sv) || !together(n, r) || node(r).in[0] == node(r).in[1] ||
-          !readers_.may_read_later(g_, n, r))
+      if (!is(r, "matmul"sv) || !together(n, r) || node(r).in[0] == node(r).in[1] || !readers_.may_read_later(g_, n, r))
         return;
     }
     const double alpha = node(n).attrs.as_scalar(node(n).op->schema.attr("value")).as_double();
@@ -156,15 +155,15 @@ class Epilogues {
       SmallVec<ValueId, 4> in = node(r).in;
       for (ValueId& v : in)
         if (v == scaled) v = x;
-      // Products that are linear in each operand have the layouts of matmul_nd.
+      // Products that are linear in each operand have the layouts of matmul.
       const bool fits = become(r, -1, "matmul_scaled", in, node(r).out, {{"alpha", alpha}});
-      HOLON_CHECK(fits, "matmul_scaled lacks a layout that matmul_nd has: {}", str(g_, node(r)));
+      HOLON_CHECK(fits, "matmul_scaled lacks a layout that matmul has: {}", str(g_, node(r)));
     }
     gone_[static_cast<size_t>(n)] = true;
   }
 
   void scale_after(NodeId n) {
-    if (!is(n, "matmul_nd"sv)) return;
+    if (!is(n, "matmul"sv)) return;
     const NodeId s = readers_.only(node(n).out[0]);
     if (!is(s, "mul_scalar"sv) || !together(n, s)) return;
     const double alpha = node(s).attrs.as_scalar(node(s).op->schema.attr("value")).as_double();
@@ -174,7 +173,7 @@ class Epilogues {
   // What is added to a product, or what it is multiplied by, in place of the op that does it.
   void second_operand(NodeId n) {
     const bool linear = is(n, "linear"sv);
-    if (!linear && !(is(n, "matmul_nd"sv) && g_.value(node(n).in[1]).shape.size() == 2)) return;
+    if (!linear && !(is(n, "matmul"sv) && g_.value(node(n).in[1]).shape.size() == 2)) return;
     const ValueId product = node(n).out[0];
     const NodeId r = readers_.only(product);
     const bool add = is(r, "add"sv), mul = is(r, "mul"sv), relu = is(r, "relu_backward"sv);

@@ -73,7 +73,7 @@ Ref<Storage> allocate_pinned(size_t bytes) {
                  "cannot pin. Pin in the process "
                  "that copies to the device: DataLoader(pin_memory=True) does.",
                  bytes);
-  return Ref<Storage>(new PinnedStorage(m.allocator.allocate(bytes), bytes));
+  return make_ref<PinnedStorage>(m.allocator.allocate(bytes), bytes);
 }
 
 void used_on(Storage& pinned, cudaStream_t stream) {

@@ -321,7 +321,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   Ref<Storage> allocate(int index, size_t bytes) override {
     DeviceAllocator& a = allocator(index);
-    return Ref<Storage>(new CudaStorage(a, a.allocate(use_device(index), bytes), bytes));
+    return make_ref<CudaStorage>(a, a.allocate(use_device(index), bytes), bytes);
   }
   MemoryStats memory_stats(int index) override { return allocator(index).stats(); }
   void reset_peak_memory(int index) override { allocator(index).reset_peak(); }

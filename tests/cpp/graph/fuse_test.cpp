@@ -269,14 +269,14 @@ TEST(FuseMatrices, Attention) {
   for (bool masked : {false, true}) {
     Captured after = expect_unchanged([&] { return attention(local(), masked, false); }, only({"fuse_matrices"}));
     EXPECT_EQ(count_kind(after.g, NodeKind::kFused), 1);
-    EXPECT_EQ(count_op(after.g, "matmul_nd") + count_op(after.g, "softmax"), 0);
+    EXPECT_EQ(count_op(after.g, "matmul") + count_op(after.g, "softmax"), 0);
     for (auto& n : after.g.nodes) {
       if (n.kind != NodeKind::kFused) continue;
       EXPECT_EQ(n.out.size(), 1u) << "weights stay inside";
     }
     after = expect_unchanged([&] { return attention(local(), masked, true); }, only({"fuse_matrices"}));
     EXPECT_EQ(count_kind(after.g, NodeKind::kFused), 2) << str(after.g);
-    for (const char* gone : {"matmul_nd", "softmax", "softmax_backward"})
+    for (const char* gone : {"matmul", "softmax", "softmax_backward"})
       EXPECT_EQ(count_op(after.g, gone), 0) << gone << "\n" << str(after.g);
     for (auto& n : after.g.nodes) {
       if (n.kind != NodeKind::kFused || n.section != Section::kBackward) continue;

@@ -197,17 +197,17 @@ TEST(FusedChain, TakesMatricesOneByOne) {
                    {"add", {5, 2}},
                    {"mul", {6, 4}},
                    {"softmax", {7}},
-                   {"matmul_nd", {8, 3}}},
+                   {"matmul", {8, 3}}},
                   {3, 4});
       expect_equal({q, kt, mask, v, row}, chain, lead.str() + "+2 axes");
       Tensor dy = noise(of(9, 5)), p = softmax(noise(of(9, 7)), -1), vt = transpose(v, nd - 2, nd - 1),
              pt = transpose(p, nd - 2, nd - 1);
       expect_equal({dy, vt, p, pt, k},
                    Chain({dy, vt, p, pt, k},
-                         {{"matmul_nd", {0, 1}},
-                          {"matmul_nd", {3, 0}},
+                         {{"matmul", {0, 1}},
+                          {"matmul", {3, 0}},
                           {"softmax_backward", {5, 2}, {{"dim", int64_t{-1}}}},
-                          {"matmul_nd", {7, 4}}},
+                          {"matmul", {7, 4}}},
                          {1, 3}),
                    lead.str() + "+2 axes, backward");
     }
@@ -218,8 +218,7 @@ TEST(FusedChain, TakesMatricesOneByOne) {
 TEST(FusedChain, RefusesWhatIsNotElementwise) {
   EXPECT_TRUE(fusible(find_op("add")) && fusible(find_op("gelu")) && fusible(find_op("cast")) &&
               fusible(find_op("where")));
-  for (const char* op :
-       {"sum", "softmax", "matmul", "matmul_nd", "dropout_mask", "fill", "zero", "triu", "reshape", "normal_fill"})
+  for (const char* op : {"sum", "softmax", "matmul", "dropout_mask", "fill", "zero", "triu", "reshape", "normal_fill"})
     EXPECT_FALSE(fusible(find_op(op))) << op;
   FusedBody body;
   const OpDef& op = find_op("sum");

@@ -46,8 +46,7 @@ TEST(Verify, NamesWhatIsBroken) {
     EXPECT_NE(fault(g).find(expected), std::string::npos) << fault(g);
   };
   broken([](Graph& g) { std::swap(g.nodes[0], g.nodes[1]); }, "before that is made");
-  broken([](Graph& g) { node(g, find_op_node(g, "tanh")).out = node(g, find_op_node(g, "matmul_nd")).out; },
-         "made twice");
+  broken([](Graph& g) { node(g, find_op_node(g, "tanh")).out = node(g, find_op_node(g, "matmul")).out; }, "made twice");
   broken([](Graph& g) { g.value(node(g, find_op_node(g, "tanh")).out[0]).shape = {3}; }, "infers");
   broken([](Graph& g) { g.value(node(g, find_op_node(g, "tanh")).out[0]).dtype = float64; }, "infers");
   broken([](Graph& g) { node(g, find_op_node(g, "tanh")).in.push_back(0); }, "takes 1");
