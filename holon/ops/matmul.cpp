@@ -28,6 +28,7 @@ HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
     .promotes()
     .infer([](Infer& c) {
       const Dims &x = c.shape(0), &w = c.shape(1);
+      c.require(x.size() >= 2 && w.size() >= 2, "the kernel multiplies matrices", "Give vectors an axis of size 1.");
       if (x[x.size() - 1] != w[w.size() - 2])
         fail_value("matmul: inner sizes differ: x is {}, w is {} ({}). Transpose one of them first.", x, w,
                    rank_text());

@@ -81,6 +81,14 @@ std::string Case::name() const {
   return s;
 }
 
+bool is_composed(const Case& c) {
+  TensorVec inputs;
+  for (auto& in : c.in)
+    inputs.push_back(in.fill == Input::Fill::kAbsent ? Tensor()
+                                                     : Tensor::without_data(in.shape, in.dtype, nullptr, Device{}));
+  return find_op(c.op).is_composed(inputs);
+}
+
 Attrs make_attrs(const Case& c, Placement placement, NdSbp sbp) {
   const Schema& schema = find_op(c.op).schema;
   std::vector<NamedAttr> given = c.attrs;

@@ -40,6 +40,9 @@ const std::vector<Exempt>& exempt_ops();
 // Whether an op can be differentiated; others are there for gradients alone.
 inline bool has_gradient(const OpDef& op) { return op.grad || op.body; }
 
+// Whether the call is made of others, and reaches no kernel of its own.
+bool is_composed(const Case& c);
+
 // The attributes in the schema's order. placement and sbp: for ops that take them, if they are given.
 Attrs make_attrs(const Case& c, Placement placement = {}, NdSbp sbp = {});
 

@@ -65,10 +65,7 @@ class Call {
       present_.push_back(c.in[i].fill != Input::Fill::kAbsent);
       mask_ |= static_cast<uint32_t>(present_[i]) << i;
     }
-    TensorVec inputs;
-    for (size_t i = 0; i < in.size(); ++i)
-      inputs.push_back(present_[i] ? Tensor::without_data(in[i].shape, in[i].dtype, nullptr, {}) : Tensor());
-    if (op.is_composed(inputs) || op.random || c.in.empty()) return;
+    if (is_composed(c) || op.random || c.in.empty()) return;
     for (auto& m : in)
       if (op.promotes && (m.dtype != in[0].dtype || !is_floating(m.dtype))) return;
     Infer infer(op, attrs, in, mask_);
