@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the C++ functions of all ops from their declarations: generate_ops.py HEADER SOURCE FILE...
+"""Writes the C++ functions of all ops, and their names, from their declarations:
+generate_ops.py HEADER SOURCE NAMES FILE...
 
 Reads HOLON_OP(name, "schema"), HOLON_UNARY(name, ...) and HOLON_BINARY(name, ...) in the given sources, and whether
 .in_place(), .overload_of("name") or .python_only() stands in the declaration. A file is written only if its text
@@ -123,6 +124,10 @@ class Arg:
 RESERVED = {"xor", "and", "or", "not", "bool", "int", "float", "default"}
 
 
+def identifier(name):
+    return name + "_" if name in RESERVED else name
+
+
 class Op:
     def __init__(self, schema, body):
         m = re.match(r"\s*(\w+)\((.*)\)\s*->\s*(.*)$", schema, re.S)
@@ -131,7 +136,7 @@ class Op:
         self.name, args, out = m.groups()
         public = re.search(r'\.overload_of\("(\w+)"\)', body)
         self.public = public.group(1) if public else self.name
-        self.cpp = self.public + "_" if self.public in RESERVED else self.public
+        self.cpp = identifier(self.public)
         self.args, keyword = [], False
         for text in split_args(args):
             if text == "*":
@@ -226,9 +231,10 @@ def write(path, text):
 
 
 def main():
-    header, source, *files = sys.argv[1:]
-    ops = [Op(s, b) for f in sorted(files) for s, b in declarations(Path(f).read_text()) if ".python_only()" not in b]
-    ops.sort(key=lambda o: o.name)
+    header, source, names, *files = sys.argv[1:]
+    declared = [(Op(s, b), b) for f in sorted(files) for s, b in declarations(Path(f).read_text())]
+    declared.sort(key=lambda d: d[0].name)
+    ops = [op for op, body in declared if ".python_only()" not in body]
     made = "// Generated from the declarations in holon/ops by tools/generate_ops.py.\n"
     write(
         header,
@@ -243,6 +249,13 @@ def main():
         + '#include "holon/ops.h"\n\n#include "holon/dispatch/dispatch.h"\n\nnamespace holon {\n\n'
         + "".join(o.definition() for o in ops)
         + "\n}  // namespace holon\n",
+    )
+    write(
+        names,
+        made
+        + '#pragma once\n\n#include "holon/registry/op_name.h"\n\nnamespace holon::op {\n\n'
+        + "".join(f'inline constinit const OpName {identifier(op.name)}{{"{op.name}"}};\n' for op, _ in declared)
+        + "\n}  // namespace holon::op\n",
     )
 
 

@@ -35,7 +35,7 @@ void sleep_as_work(double ms) {
 void as_first(Infer& c) { c.out(c.shape(0), c.dtype_of(0)); }
 void work(KernelCall& c) {
   kernels::copy(c.in(0), c.out());
-  sleep_as_work(c.f("ms"));
+  sleep_as_work(c.f("ms"_attr));
 }
 
 HOLON_OP(bench_work, "bench_work(Tensor x, Tensor w, *, float ms=1.0) -> Tensor")
@@ -45,8 +45,8 @@ HOLON_OP(bench_work, "bench_work(Tensor x, Tensor w, *, float ms=1.0) -> Tensor"
     .kernel(work)
     .saves({0, 1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, call("bench_work_input_grad", {g.dy(), g.x(1)}, {{"ms", g.f("ms")}})[0]);
-      if (g.needs(1)) g.dx(1, call("bench_work_weight_grad", {g.x(1), g.dy()}, {{"ms", g.f("ms")}})[0]);
+      if (g.needs(0)) g.dx(0, call("bench_work_input_grad", {g.dy(), g.x(1)}, {{"ms", g.f("ms"_attr)}})[0]);
+      if (g.needs(1)) g.dx(1, call("bench_work_weight_grad", {g.x(1), g.dy()}, {{"ms", g.f("ms"_attr)}})[0]);
     });
 HOLON_OP(bench_work_input_grad, "bench_work_input_grad(Tensor dy, Tensor w, *, float ms=1.0) -> Tensor")
     .doc("dy, after some time.")

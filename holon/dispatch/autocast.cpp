@@ -4,6 +4,7 @@
 
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/op_names.h"
 
 namespace holon {
 
@@ -24,10 +25,9 @@ State& state() { return Context::current().part<State>(); }
 uint32_t version_of(const Tensor& t) { return t.array().defined() ? t.array().storage->version : 0; }
 
 Tensor cast_to(const Tensor& t, DType dtype) {
-  static const OpDef& cast = find_op("cast");
   Attrs a;
   a.push_dtype(dtype);
-  return dispatch_one(cast, {t}, a);
+  return dispatch_one(op::cast, {t}, a);
 }
 
 Tensor lowered(const Tensor& t, State& s) {

@@ -14,6 +14,7 @@
 #include "holon/dispatch/on_device.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/signature.h"
+#include "holon/op_names.h"
 #include "holon/tensor/parameter.h"
 #include "holon/tensor/tracer.h"
 
@@ -135,13 +136,12 @@ void promote_inputs(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
   DType common = common_dtype(op, inputs, attrs);
   for (int a : op.promote_attrs)
     if (attrs.has(a)) check_number(op, attrs.as_scalar(a), common);
-  static const OpDef& cast = find_op("cast");
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto& t = inputs[i];
     if (!t.defined() || t.dtype() == common || !is_promoted(op, i)) continue;
     Attrs a;
     a.push_dtype(common);
-    t = dispatch_one(cast, {t}, a);
+    t = dispatch_one(op::cast, {t}, a);
   }
 }
 

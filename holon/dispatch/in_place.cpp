@@ -6,6 +6,7 @@
 #include "holon/dispatch/on_device.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/device.h"
+#include "holon/op_names.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {
@@ -52,13 +53,12 @@ bool try_direct(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
 
 // copy_() between different memory: what its body does, without a value in between.
 bool try_copy(const OpDef& op, const TensorVec& inputs, const Attrs& attrs) {
-  static const OpDef& copy = find_op("copy");
-  if (&op != &copy || !inputs[1].defined() || inputs[0].is_global() || inputs[1].is_global()) return false;
+  if (&op != op::copy || !inputs[1].defined() || inputs[0].is_global() || inputs[1].is_global()) return false;
   Array& to = inputs[0].impl()->array;
   const Array& from = inputs[1].array();
   if (from.shape != to.shape || from.storage == to.storage) return false;
   if (from.device.is_cuda() || to.device.is_cuda()) {
-    const bool waits = !attrs.as_bool(op.schema.attr("non_blocking"));
+    const bool waits = !attrs.as_bool(op.attr("non_blocking"_attr));
     device_runtime()->set_op("copy_");
     kernels::copy_on_devices(from, to, waits);
     device_runtime()->check((to.device.is_cuda() ? to : from).device.index);
@@ -94,7 +94,7 @@ void write_symbolic(Tracer& trace, const char* op, const Tensor& self, const Ten
   if (value.dtype() != self.dtype()) {
     Attrs a;
     a.push_dtype(self.dtype());
-    value = dispatch_one(find_op("cast"), {value}, a);
+    value = dispatch_one(op::cast, {value}, a);
   }
   if (self.is_global() && value.spec() != self.spec()) value = box_input(op, value, self.spec());
   trace.write(op, self, value);

@@ -5,6 +5,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/kernels/device.h"
+#include "holon/op_names.h"
 
 namespace holon {
 
@@ -38,7 +39,7 @@ void run_on_device(const OpDef& op, KernelCall& call, bool adds) {
   Device device;
   for (size_t i = 0; i < call.n_out() && !device.is_cuda(); ++i) device = call.out(i).device;
   for (size_t i = 0; i < call.n_in() && !device.is_cuda(); ++i) device = call.in(i).device;
-  const bool moves = std::string_view(op.name()) == "copy_to_device";
+  const bool moves = &op == op::copy_to_device;
   if (!op.on_host && !moves) {
     // A number of the CPU beside tensors of the device.
     std::list<Array> moved;

@@ -4,6 +4,7 @@
 #include <typeinfo>
 
 #include "holon/boxing/events.h"
+#include "holon/op_names.h"
 #include "holon/tensor/parameter.h"
 
 namespace holon {
@@ -109,10 +110,7 @@ void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs,
   op_node->keep(inputs, outputs, saved);
 }
 
-bool shows_parameter(const OpDef& op) {
-  static const OpDef& cast = find_op("cast");
-  return op.view || &op == &cast;
-}
+bool shows_parameter(const OpDef& op) { return op.view || &op == op::cast; }
 
 bool is_parameter(const Tensor& t) {
   if (!t.impl()->grad_fn) return t.impl()->requires_grad || is_marked_parameter(t);

@@ -87,17 +87,17 @@ HOLON_OP(gelu, "gelu(Tensor x, *, str approximate='none') -> Tensor")
         "gelu(ones(2))")
     .infer([](Infer& c) {
       c.require_floating(0);
-      c.require(c.text("approximate") == "none" || c.text("approximate") == "tanh",
+      c.require(c.text("approximate"_attr) == "none" || c.text("approximate"_attr) == "tanh",
                 "approximate must be 'none' or 'tanh'", "Choose one of them.");
       c.out(c.shape(0), c.dtype_of(0));
     })
     .elementwise()
     .kernel([](KernelCall& c) {
-      kernels::unary(c.text("approximate") == "tanh" ? UnaryOp::GeluTanh : UnaryOp::Gelu, c.in(0), c.out());
+      kernels::unary(c.text("approximate"_attr) == "tanh" ? UnaryOp::GeluTanh : UnaryOp::Gelu, c.in(0), c.out());
     })
     .saves({0})
     .grad([](Grad& g) {
-      g.dx(0, g.text("approximate") == "tanh" ? gelu_tanh_backward(g.dy(), g.x()) : gelu_backward(g.dy(), g.x()));
+      g.dx(0, g.text("approximate"_attr) == "tanh" ? gelu_tanh_backward(g.dy(), g.x()) : gelu_backward(g.dy(), g.x()));
     });
 
 HOLON_OP(leaky_relu, "leaky_relu(Tensor x, float negative_slope=0.01) -> Tensor")
@@ -105,56 +105,56 @@ HOLON_OP(leaky_relu, "leaky_relu(Tensor x, float negative_slope=0.01) -> Tensor"
     .infer(floating_infer)
     .elementwise()
     .in_place()
-    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::LeakyRelu, c.in(0), c.out(), {c.f("negative_slope")}); })
+    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::LeakyRelu, c.in(0), c.out(), {c.f("negative_slope"_attr)}); })
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, leaky_relu_backward(g.dy(), g.x(), g.f("negative_slope"))); });
+    .grad([](Grad& g) { g.dx(0, leaky_relu_backward(g.dy(), g.x(), g.f("negative_slope"_attr))); });
 HOLON_OP(elu, "elu(Tensor x, float alpha=1.0) -> Tensor")
     .doc("x for x > 0, else alpha * (exp(x) - 1).", "elu(ones(2))")
     .infer(floating_infer)
     .elementwise()
     .in_place()
-    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::Elu, c.in(0), c.out(), {c.f("alpha")}); })
+    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::Elu, c.in(0), c.out(), {c.f("alpha"_attr)}); })
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, elu_backward(g.dy(), g.x(), g.f("alpha"))); });
+    .grad([](Grad& g) { g.dx(0, elu_backward(g.dy(), g.x(), g.f("alpha"_attr))); });
 HOLON_OP(celu, "celu(Tensor x, float alpha=1.0) -> Tensor")
     .doc("x for x > 0, else alpha * (exp(x / alpha) - 1).", "celu(ones(2))")
     .elementwise()
     .in_place()
     .infer([](Infer& c) {
-      c.require(c.f("alpha") != 0, "alpha is 0", "Give another number: x is divided by it.");
+      c.require(c.f("alpha"_attr) != 0, "alpha is 0", "Give another number: x is divided by it.");
       floating_infer(c);
     })
-    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::Celu, c.in(0), c.out(), {c.f("alpha")}); })
+    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::Celu, c.in(0), c.out(), {c.f("alpha"_attr)}); })
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, celu_backward(g.dy(), g.x(), g.f("alpha"))); });
+    .grad([](Grad& g) { g.dx(0, celu_backward(g.dy(), g.x(), g.f("alpha"_attr))); });
 HOLON_OP(softplus, "softplus(Tensor x, float beta=1.0, float threshold=20.0) -> Tensor")
     .doc("log(1 + exp(beta x)) / beta; x itself where beta x is above threshold.", "softplus(ones(2))")
     .autocast(Autocast::kFloat32)
     .elementwise()
     .in_place()
     .infer([](Infer& c) {
-      c.require(c.f("beta") != 0, "beta is 0", "Give another number: the result is divided by it.");
+      c.require(c.f("beta"_attr) != 0, "beta is 0", "Give another number: the result is divided by it.");
       floating_infer(c);
     })
     .kernel([](KernelCall& c) {
-      kernels::unary(UnaryOp::Softplus, c.in(0), c.out(), {c.f("beta"), c.f("threshold")});
+      kernels::unary(UnaryOp::Softplus, c.in(0), c.out(), {c.f("beta"_attr), c.f("threshold"_attr)});
     })
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, softplus_backward(g.dy(), g.x(), g.f("beta"), g.f("threshold"))); });
+    .grad([](Grad& g) { g.dx(0, softplus_backward(g.dy(), g.x(), g.f("beta"_attr), g.f("threshold"_attr))); });
 HOLON_OP(hardtanh, "hardtanh(Tensor x, float min_val=-1.0, float max_val=1.0) -> Tensor")
     .doc("x held between min_val and max_val.", "hardtanh(ones(2))")
     .elementwise()
     .in_place()
     .infer([](Infer& c) {
-      if (!(c.f("min_val") <= c.f("max_val")))
-        fail_value("hardtanh: min_val {} is above max_val {}.", c.f("min_val"), c.f("max_val"));
+      if (!(c.f("min_val"_attr) <= c.f("max_val"_attr)))
+        fail_value("hardtanh: min_val {} is above max_val {}.", c.f("min_val"_attr), c.f("max_val"_attr));
       floating_infer(c);
     })
     .kernel([](KernelCall& c) {
-      kernels::unary(UnaryOp::Clamp, c.in(0), c.out(), {c.f("min_val"), c.f("max_val")});
+      kernels::unary(UnaryOp::Clamp, c.in(0), c.out(), {c.f("min_val"_attr), c.f("max_val"_attr)});
     })
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, hardtanh_backward(g.dy(), g.x(), g.f("min_val"), g.f("max_val"))); });
+    .grad([](Grad& g) { g.dx(0, hardtanh_backward(g.dy(), g.x(), g.f("min_val"_attr), g.f("max_val"_attr))); });
 HOLON_OP(relu6, "relu6(Tensor x) -> Tensor")
     .doc("x [...] held between 0 and 6.", "relu6(ones(2))")
     .in_place()
@@ -164,30 +164,30 @@ HOLON_OP(softshrink, "softshrink(Tensor x, float lambd=0.5) -> Tensor")
     .elementwise()
     .in_place()
     .infer([](Infer& c) {
-      if (!(c.f("lambd") >= 0)) fail_value("softshrink: lambd is {}; it must not be negative.", c.f("lambd"));
+      if (!(c.f("lambd"_attr) >= 0)) fail_value("softshrink: lambd is {}; it must not be negative.", c.f("lambd"_attr));
       floating_infer(c);
     })
-    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::SoftShrink, c.in(0), c.out(), {c.f("lambd")}); })
+    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::SoftShrink, c.in(0), c.out(), {c.f("lambd"_attr)}); })
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, shrink_backward(g.dy(), g.x(), g.f("lambd"))); });
+    .grad([](Grad& g) { g.dx(0, shrink_backward(g.dy(), g.x(), g.f("lambd"_attr))); });
 HOLON_OP(hardshrink, "hardshrink(Tensor x, float lambd=0.5) -> Tensor")
     .doc("0 within lambd of 0, else x.", "hardshrink(ones(2))")
     .infer(floating_infer)
     .elementwise()
     .in_place()
-    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::HardShrink, c.in(0), c.out(), {c.f("lambd")}); })
+    .kernel([](KernelCall& c) { kernels::unary(UnaryOp::HardShrink, c.in(0), c.out(), {c.f("lambd"_attr)}); })
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, shrink_backward(g.dy(), g.x(), g.f("lambd"))); });
+    .grad([](Grad& g) { g.dx(0, shrink_backward(g.dy(), g.x(), g.f("lambd"_attr))); });
 HOLON_OP(threshold, "threshold(Tensor x, float threshold, float value) -> Tensor")
     .doc("x where it is above threshold, else value.", "threshold(ones(2), 0.5, 0.0)")
     .infer(floating_infer)
     .elementwise()
     .in_place()
     .kernel([](KernelCall& c) {
-      kernels::unary(UnaryOp::Threshold, c.in(0), c.out(), {c.f("threshold"), c.f("value")});
+      kernels::unary(UnaryOp::Threshold, c.in(0), c.out(), {c.f("threshold"_attr), c.f("value"_attr)});
     })
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, threshold_backward(g.dy(), g.x(), g.f("threshold"))); });
+    .grad([](Grad& g) { g.dx(0, threshold_backward(g.dy(), g.x(), g.f("threshold"_attr))); });
 
 HOLON_OP(tanhshrink, "tanhshrink(Tensor x) -> Tensor")
     .doc("x - tanh(x), for x [...].", "tanhshrink(ones(2))")
@@ -215,7 +215,7 @@ HOLON_OP(glu, "glu(Tensor x, int dim=-1) -> Tensor")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       if (x.ndim() == 0) fail_value("glu: x has no axes; there is nothing to halve.");
-      int d = normalize_axis(c.i("dim"), x.ndim(), "glu");
+      int d = normalize_axis(c.i("dim"_attr), x.ndim(), "glu");
       int64_t n = x.shape()[d];
       if (n % 2)
         fail_value("glu: axis {} of x {} has {} elements; an even number is needed to halve it.", d, x.shape(), n);
@@ -390,11 +390,11 @@ HOLON_OP(leaky_relu_backward, "leaky_relu_backward(Tensor dy, Tensor x, float ne
     .linear_in({0})
     .hidden()
     .kernel([](KernelCall& c) {
-      kernels::binary(BinaryOp::LeakyReluBackward, c.in(0), c.in(1), c.out(), {c.f("negative_slope")});
+      kernels::binary(BinaryOp::LeakyReluBackward, c.in(0), c.in(1), c.out(), {c.f("negative_slope"_attr)});
     })
     .saves({1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, leaky_relu_backward(g.dy(), g.x(1), g.f("negative_slope")));
+      if (g.needs(0)) g.dx(0, leaky_relu_backward(g.dy(), g.x(1), g.f("negative_slope"_attr)));
     });
 HOLON_OP(elu_backward, "elu_backward(Tensor dy, Tensor x, float alpha) -> Tensor")
     .doc("Gradient of elu.")
@@ -402,11 +402,14 @@ HOLON_OP(elu_backward, "elu_backward(Tensor dy, Tensor x, float alpha) -> Tensor
     .elementwise()
     .linear_in({0})
     .hidden()
-    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::EluBackward, c.in(0), c.in(1), c.out(), {c.f("alpha")}); })
+    .kernel([](KernelCall& c) {
+      kernels::binary(BinaryOp::EluBackward, c.in(0), c.in(1), c.out(), {c.f("alpha"_attr)});
+    })
     .saves({0, 1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, elu_backward(g.dy(), g.x(1), g.f("alpha")));
-      if (g.needs(1)) g.dx(1, unless(gt_scalar(g.x(1), 0.0), elu_backward(mul(g.dy(), g.x(0)), g.x(1), g.f("alpha"))));
+      if (g.needs(0)) g.dx(0, elu_backward(g.dy(), g.x(1), g.f("alpha"_attr)));
+      if (g.needs(1))
+        g.dx(1, unless(gt_scalar(g.x(1), 0.0), elu_backward(mul(g.dy(), g.x(0)), g.x(1), g.f("alpha"_attr))));
     });
 HOLON_OP(celu_backward, "celu_backward(Tensor dy, Tensor x, float alpha) -> Tensor")
     .doc("Gradient of celu.")
@@ -414,14 +417,16 @@ HOLON_OP(celu_backward, "celu_backward(Tensor dy, Tensor x, float alpha) -> Tens
     .elementwise()
     .linear_in({0})
     .hidden()
-    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::CeluBackward, c.in(0), c.in(1), c.out(), {c.f("alpha")}); })
+    .kernel([](KernelCall& c) {
+      kernels::binary(BinaryOp::CeluBackward, c.in(0), c.in(1), c.out(), {c.f("alpha"_attr)});
+    })
     .saves({0, 1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, celu_backward(g.dy(), g.x(1), g.f("alpha")));
+      if (g.needs(0)) g.dx(0, celu_backward(g.dy(), g.x(1), g.f("alpha"_attr)));
       if (g.needs(1))
         g.dx(1,
              unless(gt_scalar(g.x(1), 0.0),
-                    div_scalar(celu_backward(mul(g.dy(), g.x(0)), g.x(1), g.f("alpha")), g.f("alpha"))));
+                    div_scalar(celu_backward(mul(g.dy(), g.x(0)), g.x(1), g.f("alpha"_attr)), g.f("alpha"_attr))));
     });
 HOLON_OP(softplus_backward, "softplus_backward(Tensor dy, Tensor x, float beta, float threshold) -> Tensor")
     .doc("Gradient of softplus.")
@@ -430,13 +435,13 @@ HOLON_OP(softplus_backward, "softplus_backward(Tensor dy, Tensor x, float beta, 
     .linear_in({0})
     .hidden()
     .kernel([](KernelCall& c) {
-      kernels::binary(BinaryOp::SoftplusBackward, c.in(0), c.in(1), c.out(), {c.f("beta"), c.f("threshold")});
+      kernels::binary(BinaryOp::SoftplusBackward, c.in(0), c.in(1), c.out(), {c.f("beta"_attr), c.f("threshold"_attr)});
     })
     .saves({0, 1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, softplus_backward(g.dy(), g.x(1), g.f("beta"), g.f("threshold")));
-      Tensor u = mul_scalar(g.x(1), g.f("beta")), s = sigmoid(u);
-      in_x(g, unless(gt_scalar(u, g.f("threshold")), mul_scalar(mul(s, one_minus(s)), g.f("beta"))));
+      if (g.needs(0)) g.dx(0, softplus_backward(g.dy(), g.x(1), g.f("beta"_attr), g.f("threshold"_attr)));
+      Tensor u = mul_scalar(g.x(1), g.f("beta"_attr)), s = sigmoid(u);
+      in_x(g, unless(gt_scalar(u, g.f("threshold"_attr)), mul_scalar(mul(s, one_minus(s)), g.f("beta"_attr))));
     });
 HOLON_OP(hardtanh_backward, "hardtanh_backward(Tensor dy, Tensor x, float min_val, float max_val) -> Tensor")
     .doc("Gradient of hardtanh.")
@@ -445,11 +450,12 @@ HOLON_OP(hardtanh_backward, "hardtanh_backward(Tensor dy, Tensor x, float min_va
     .linear_in({0})
     .hidden()
     .kernel([](KernelCall& c) {
-      kernels::binary(BinaryOp::HardtanhBackward, c.in(0), c.in(1), c.out(), {c.f("min_val"), c.f("max_val")});
+      kernels::binary(BinaryOp::HardtanhBackward, c.in(0), c.in(1), c.out(),
+                      {c.f("min_val"_attr), c.f("max_val"_attr)});
     })
     .saves({1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, hardtanh_backward(g.dy(), g.x(1), g.f("min_val"), g.f("max_val")));
+      if (g.needs(0)) g.dx(0, hardtanh_backward(g.dy(), g.x(1), g.f("min_val"_attr), g.f("max_val"_attr)));
     });
 HOLON_OP(shrink_backward, "shrink_backward(Tensor dy, Tensor x, float lambd) -> Tensor")
     .doc("Gradient of softshrink and of hardshrink.")
@@ -457,10 +463,12 @@ HOLON_OP(shrink_backward, "shrink_backward(Tensor dy, Tensor x, float lambd) -> 
     .elementwise()
     .linear_in({0})
     .hidden()
-    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::ShrinkBackward, c.in(0), c.in(1), c.out(), {c.f("lambd")}); })
+    .kernel([](KernelCall& c) {
+      kernels::binary(BinaryOp::ShrinkBackward, c.in(0), c.in(1), c.out(), {c.f("lambd"_attr)});
+    })
     .saves({1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, shrink_backward(g.dy(), g.x(1), g.f("lambd")));
+      if (g.needs(0)) g.dx(0, shrink_backward(g.dy(), g.x(1), g.f("lambd"_attr)));
     });
 HOLON_OP(threshold_backward, "threshold_backward(Tensor dy, Tensor x, float threshold) -> Tensor")
     .doc("Gradient of threshold.")
@@ -469,11 +477,11 @@ HOLON_OP(threshold_backward, "threshold_backward(Tensor dy, Tensor x, float thre
     .linear_in({0})
     .hidden()
     .kernel([](KernelCall& c) {
-      kernels::binary(BinaryOp::ThresholdBackward, c.in(0), c.in(1), c.out(), {c.f("threshold")});
+      kernels::binary(BinaryOp::ThresholdBackward, c.in(0), c.in(1), c.out(), {c.f("threshold"_attr)});
     })
     .saves({1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, threshold_backward(g.dy(), g.x(1), g.f("threshold")));
+      if (g.needs(0)) g.dx(0, threshold_backward(g.dy(), g.x(1), g.f("threshold"_attr)));
     });
 
 }  // namespace holon::ops

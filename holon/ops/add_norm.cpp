@@ -12,7 +12,7 @@ bool wide(DType dtype) { return dtype == float64; }
 
 // The shape of a row. like: the input that is normalised, or what its gradient is of.
 Dims checked_columns(const Infer& c, size_t like, size_t first_weight, size_t n_weights) {
-  const int64_t axes = c.i("axes");
+  const int64_t axes = c.i("axes"_attr);
   c.require(axes >= 1 && axes <= c.ndim(like), "axes is not a number of x's last axes", "It is 1 or more.");
   const Dims columns = columns_of(c, c.shape(like));
   for (size_t i = first_weight; i < first_weight + n_weights; ++i) {
@@ -35,7 +35,7 @@ void infer_forward(Infer& c, size_t n_weights, size_t n_statistics) {
   for (size_t i : {0, 1}) c.require_floating(i);
   c.require(c.shape(0) == c.shape(1), "the shapes of what is added differ", "Broadcast one of them first.");
   const Dims rows = rows_of(c.shape(0), checked_columns(c, 0, 2, n_weights));
-  const DType sum = promote(c.dtype_of(0), c.dtype_of(1)), y = c.dtype("dtype");
+  const DType sum = promote(c.dtype_of(0), c.dtype_of(1)), y = c.dtype("dtype"_attr);
   c.require_dtype(is_floating(y) && (wide(sum) || !wide(y)), "dtype is not one that the sum can be given in",
                   "It is floating, and float64 only where the sum is.");
   c.out(c.shape(0), sum);
@@ -61,7 +61,7 @@ void infer_backward(Infer& c, size_t n_statistics, size_t n_gradients) {
   for (size_t i = 0; i < n_gradients; ++i) c.out(columns, c.dtype_of(1));
 }
 
-int axes_of(const AttrReader& c) { return static_cast<int>(c.i("axes")); }
+int axes_of(const AttrReader& c) { return static_cast<int>(c.i("axes"_attr)); }
 
 }  // namespace
 
@@ -80,8 +80,8 @@ HOLON_OP(add_layer_norm,
         pass_partial(r, {2}, {1});
     })
     .kernel([](KernelCall& c) {
-      kernels::add_layer_norm(c.in(0), c.in(1), axes_of(c), c.in(2), c.in(3), c.f("eps"), c.out(0), c.out(1), c.out(2),
-                              c.out(3));
+      kernels::add_layer_norm(c.in(0), c.in(1), axes_of(c), c.in(2), c.in(3), c.f("eps"_attr), c.out(0), c.out(1),
+                              c.out(2), c.out(3));
     });
 
 HOLON_OP(layer_norm_backward_add,
@@ -113,7 +113,7 @@ HOLON_OP(add_rms_norm,
       if (given(r, 2)) pass_partial(r, {2}, {1});
     })
     .kernel([](KernelCall& c) {
-      kernels::add_rms_norm(c.in(0), c.in(1), axes_of(c), c.in(2), c.f("eps"), c.out(0), c.out(1), c.out(2));
+      kernels::add_rms_norm(c.in(0), c.in(1), axes_of(c), c.in(2), c.f("eps"_attr), c.out(0), c.out(1), c.out(2));
     });
 
 HOLON_OP(rms_norm_backward_add,

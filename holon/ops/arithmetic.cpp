@@ -45,26 +45,26 @@ void extremum_grad(Grad& g, bool maximum) {
 }
 
 void same_grad(Grad& g) { g.dx(0, g.dy()); }
-void sub_scalar_grad(Grad& g) { g.dx(0, g.b("reverse") ? neg(g.dy()) : g.dy()); }
-void mul_scalar_grad(Grad& g) { g.dx(0, mul_scalar(g.dy(), g.scalar("value"))); }
+void sub_scalar_grad(Grad& g) { g.dx(0, g.b("reverse"_attr) ? neg(g.dy()) : g.dy()); }
+void mul_scalar_grad(Grad& g) { g.dx(0, mul_scalar(g.dy(), g.scalar("value"_attr))); }
 void div_scalar_grad(Grad& g) {
-  if (g.b("reverse"))
-    g.dx(0, mul(g.dy(), div_scalar(square(g.x()), -g.scalar("value").as_double(), {.reverse = true})));
+  if (g.b("reverse"_attr))
+    g.dx(0, mul(g.dy(), div_scalar(square(g.x()), -g.scalar("value"_attr).as_double(), {.reverse = true})));
   else
-    g.dx(0, div_scalar(g.dy(), g.scalar("value")));
+    g.dx(0, div_scalar(g.dy(), g.scalar("value"_attr)));
 }
 // x / value is linear, value / x is not.
 void div_scalar_rule(RuleCall& r) {
   elementwise_rule(r.in, r.out, r.rule);
-  if (r.b("reverse")) return;
+  if (r.b("reverse"_attr)) return;
   Signature s;
   s.in.push_back(sbp::partial_sum());
   s.out.push_back(sbp::partial_sum());
   r.rule.add(s);
 }
 void pow_scalar_grad(Grad& g) {
-  double v = g.scalar("value").as_double();
-  if (g.b("reverse"))
+  double v = g.scalar("value"_attr).as_double();
+  if (g.b("reverse"_attr))
     g.dx(0, v == 0 ? zeros_like(g.dy()) : mul(g.dy(), mul_scalar(g.y(), std::log(v))));
   else if (v == 0)
     g.dx(0, zeros_like(g.dy()));
@@ -75,8 +75,8 @@ void pow_scalar_grad(Grad& g) {
 }
 // An integer to a negative power is a fraction, which integers cannot hold.
 void pow_scalar_infer(Infer& c) {
-  Scalar v = c.scalar("value");
-  if (!is_floating(c.dtype_of(0)) && !c.b("reverse") && !v.is_float() && v.as_int() < 0)
+  Scalar v = c.scalar("value"_attr);
+  if (!is_floating(c.dtype_of(0)) && !c.b("reverse"_attr) && !v.is_float() && v.as_int() < 0)
     fail_value(
         "pow: integers cannot be raised to the negative power {}; x is {} {}. Convert it first, e.g. x.to(float32).",
         v.as_int(), c.shape(0), name(c.dtype_of(0)));
@@ -88,14 +88,14 @@ void sub_infer(Infer& c) {
 }
 // value % x = value - x floor(value / x)
 void remainder_scalar_grad(Grad& g) {
-  if (g.b("reverse"))
-    g.dx(0, neg(mul(g.dy(), floor(div_scalar(g.x(), g.scalar("value"), {.reverse = true})))));
+  if (g.b("reverse"_attr))
+    g.dx(0, neg(mul(g.dy(), floor(div_scalar(g.x(), g.scalar("value"_attr), {.reverse = true})))));
   else
     g.dx(0, g.dy());
 }
 void fmod_scalar_grad(Grad& g) {
-  if (g.b("reverse"))
-    g.dx(0, neg(mul(g.dy(), trunc(div_scalar(g.x(), g.scalar("value"), {.reverse = true})))));
+  if (g.b("reverse"_attr))
+    g.dx(0, neg(mul(g.dy(), trunc(div_scalar(g.x(), g.scalar("value"_attr), {.reverse = true})))));
   else
     g.dx(0, g.dy());
 }
@@ -118,9 +118,9 @@ void zero_grads(Grad& g) {
     if (g.needs(i)) g.dx(i, reduce_to(zeros_like(g.dy()), g.in_shape(i)));
 }
 void integer_alpha(const Infer& c) {
-  if (!is_floating(c.dtype_of(0)) && c.scalar("alpha").is_float())
+  if (!is_floating(c.dtype_of(0)) && c.scalar("alpha"_attr).is_float())
     fail_type("{}: alpha {} is a floating point number, the tensors are {}. Give an integer, or convert the tensors.",
-              c.op().public_name(), c.scalar("alpha").as_double(), name(c.dtype_of(0)));
+              c.op().public_name(), c.scalar("alpha"_attr).as_double(), name(c.dtype_of(0)));
 }
 void fmod_grad(Grad& g) {
   if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
@@ -175,14 +175,14 @@ HOLON_BINARY(maximum, Maximum, kSame,
                  .saves({0, 1})
                  .grad([](Grad& g) { extremum_grad(g, true); }),
              .doc("The larger of x and value.").saves({0}).grad([](Grad& g) {
-               g.dx(0, mul(g.dy(), cast(ge_scalar(g.x(), g.scalar("value")), g.dy().dtype())));
+               g.dx(0, mul(g.dy(), cast(ge_scalar(g.x(), g.scalar("value"_attr)), g.dy().dtype())));
              }));
 HOLON_BINARY(minimum, Minimum, kSame,
              .doc("The smaller of x and other, element by element; NaN wins.", "minimum(ones(2, 3), zeros(3))")
                  .saves({0, 1})
                  .grad([](Grad& g) { extremum_grad(g, false); }),
              .doc("The smaller of x and value.").saves({0}).grad([](Grad& g) {
-               g.dx(0, mul(g.dy(), cast(le_scalar(g.x(), g.scalar("value")), g.dy().dtype())));
+               g.dx(0, mul(g.dy(), cast(le_scalar(g.x(), g.scalar("value"_attr)), g.dy().dtype())));
              }));
 HOLON_BINARY(floor_divide, FloorDivide, kSame,
              .doc("x / other rounded down. Errors: an integer divided by zero (ValueError).",
@@ -227,10 +227,10 @@ HOLON_OP(add_scaled, "add_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Ten
       integer_alpha(c);
       c.out(broadcast_shapes(c.shape(0), c.shape(1), "add"), c.dtype_of(0));
     })
-    .kernel([](KernelCall& c) { kernels::add_scaled(c.in(0), c.in(1), c.scalar("alpha"), c.out()); })
+    .kernel([](KernelCall& c) { kernels::add_scaled(c.in(0), c.in(1), c.scalar("alpha"_attr), c.out()); })
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
-      if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), g.scalar("alpha")), g.in_shape(1)));
+      if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), g.scalar("alpha"_attr)), g.in_shape(1)));
     });
 HOLON_OP(sub_scaled, "sub_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Tensor")
     .doc("x - alpha * other.", "sub(ones(2, 3), ones(3), alpha=0.5)")
@@ -247,13 +247,13 @@ HOLON_OP(sub_scaled, "sub_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Ten
       c.out(broadcast_shapes(c.shape(0), c.shape(1), "sub"), c.dtype_of(0));
     })
     .kernel([](KernelCall& c) {
-      Scalar alpha = c.scalar("alpha");
+      Scalar alpha = c.scalar("alpha"_attr);
       kernels::add_scaled(c.in(0), c.in(1), alpha.is_float() ? Scalar(-alpha.as_double()) : Scalar(-alpha.as_int()),
                           c.out());
     })
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
-      if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), -g.scalar("alpha").as_double()), g.in_shape(1)));
+      if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), -g.scalar("alpha"_attr).as_double()), g.in_shape(1)));
     });
 HOLON_OP(div_rounded, "div_rounded(Tensor x, Tensor other, *, str? rounding_mode) -> Tensor")
     .doc("x / other with broadcasting, rounded down if rounding_mode is 'floor', and towards zero if it is 'trunc'.",
@@ -263,7 +263,7 @@ HOLON_OP(div_rounded, "div_rounded(Tensor x, Tensor other, *, str? rounding_mode
     .wraps_numbers()
     .in_place()
     .body([](BodyCall& c) {
-      std::string_view mode = c.has("rounding_mode") ? c.text("rounding_mode") : "";
+      std::string_view mode = c.has("rounding_mode"_attr) ? c.text("rounding_mode"_attr) : "";
       if (mode == "floor")
         c.out.push_back(floor_divide(c.in(0), c.in(1)));
       else if (mode == "trunc")
@@ -286,7 +286,7 @@ HOLON_OP(sum_to_size, "sum_to_size(Tensor x, int... size) -> Tensor")
     .doc("Sum of x over the axes along which a tensor of the given size broadcasts to x.",
          "sum_to_size(ones(2, 3), 1, 3)")
     .body([](BodyCall& c) {
-      Dims size(c.ints("size"));
+      Dims size(c.ints("size"_attr));
       const Tensor& x = c.in(0);
       int lead = x.ndim() - size.size();
       Dims axes;

@@ -10,7 +10,7 @@ namespace holon::ops {
 inline Array in_asked_dtype(const KernelCall& c) {
   const Array& x = c.in(0);
   const DType to = c.out().dtype;
-  if (!c.has("dtype") || x.dtype == to || (to == int64 && !is_floating(x.dtype))) return x;
+  if (!c.has("dtype"_attr) || x.dtype == to || (to == int64 && !is_floating(x.dtype))) return x;
   Array converted = Array::empty(x.shape, to, x.device);
   kernels::copy(x, converted);
   return converted;

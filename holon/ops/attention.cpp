@@ -18,7 +18,8 @@ double attention_flops(const CallShapes& c, size_t q, int with_key, int with_val
   const Dims &query = c.in(q), &key = c.in(q + 1), &value = c.in(q + 2);
   const double scores =
       elements(query) / static_cast<double>(std::max<int64_t>(1, query[3])) * static_cast<double>(key[2]);
-  return 2 * scores * static_cast<double>(with_key * query[3] + with_value * value[3]) * (c.b("is_causal") ? 0.5 : 1);
+  return 2 * scores * static_cast<double>(with_key * query[3] + with_value * value[3]) *
+      (c.b("is_causal"_attr) ? 0.5 : 1);
 }
 
 void attention_infer(Infer& c) {
@@ -67,8 +68,8 @@ void attention_rule(RuleCall& r) {
 
 kernels::Attention options_of(const KernelCall& c, size_t q, size_t k, size_t mask) {
   kernels::Attention o;
-  o.causal = c.b("is_causal");
-  o.scale = c.f("scale");
+  o.causal = c.b("is_causal"_attr);
+  o.scale = c.f("scale"_attr);
   if (c.present(mask)) o.mask = c.in(mask);
   Dims at = c.offset_in(q);
   o.first_image = at[0], o.first_head = at[1], o.first_query = at[2];
@@ -77,9 +78,9 @@ kernels::Attention options_of(const KernelCall& c, size_t q, size_t k, size_t ma
   return o;
 }
 kernels::Attention with_dropout(const KernelCall& c, kernels::Attention o) {
-  o.dropout = c.f("dropout_p");
-  o.seed = static_cast<uint64_t>(c.i("seed"));
-  o.counter = static_cast<uint64_t>(c.i("counter"));
+  o.dropout = c.f("dropout_p"_attr);
+  o.seed = static_cast<uint64_t>(c.i("seed"_attr));
+  o.counter = static_cast<uint64_t>(c.i("counter"_attr));
   return o;
 }
 
@@ -108,7 +109,7 @@ Tensor attention_by_scores(const BodyCall& c, const Tensor& q, const Tensor& k, 
                            double scale) {
   Tensor scores = add(matmul(mul_scalar(q, scale), transpose(k, -2, -1)), mask);
   Tensor p = softmax(scores, -1);
-  return matmul(dropout(p, c.f("dropout_p"), true), v);
+  return matmul(dropout(p, c.f("dropout_p"_attr), true), v);
 }
 
 Dims leading(const Dims& shape) {
@@ -144,7 +145,7 @@ HOLON_OP(scaled_dot_product_attention,
       Tensor q = c.in(0), k = c.in(1), v = c.in(2), mask = c.in(3);
       const char* op = c.op().name();
       int n = q.ndim();
-      double p = c.f("dropout_p");
+      double p = c.f("dropout_p"_attr);
       if (n < 2 || k.ndim() < 2 || v.ndim() < 2)
         fail_value("{}: query is {}, key {}, value {}; each needs the axes [..., length, width].", op, q.shape(),
                    k.shape(), v.shape());
@@ -156,16 +157,16 @@ HOLON_OP(scaled_dot_product_attention,
             "{}: query {}, key {} and value {} do not fit: query and key need one width, key and value one length.", op,
             q.shape(), k.shape(), v.shape());
       if (!(p >= 0 && p <= 1)) fail_value("{}: dropout_p is {}; a probability lies from 0 to 1.", op, p);
-      if (c.b("is_causal") && mask.defined())
+      if (c.b("is_causal"_attr) && mask.defined())
         fail_value("{}: attn_mask and is_causal were both given. Put the causal part into the mask, or leave one out.",
                    op);
-      double scale =
-          c.has("scale") ? c.f("scale") : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(q.size(-1), 1)));
+      double scale = c.has("scale"_attr) ? c.f("scale"_attr)
+                                         : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(q.size(-1), 1)));
 
       // Leading axes broadcast, but for the heads of grouped queries.
       Dims lead_q = leading(q.shape()), lead_k = leading(k.shape()), lead_v = leading(v.shape());
       int64_t share = 1;
-      if (c.b("enable_gqa")) {
+      if (c.b("enable_gqa"_attr)) {
         if (n < 3 || k.ndim() != n || v.ndim() != n || lead_k.back() == 0 || lead_k.back() != lead_v.back() ||
             lead_q.back() % lead_k.back())
           fail_value("{}: with enable_gqa key {} and value {} need one number of heads that divides query's {}.", op,
@@ -225,9 +226,9 @@ HOLON_OP(scaled_dot_product_attention,
         y = attention_by_scores(c, q, repeated(k), repeated(v),
                                 mask.dtype() == q.dtype() ? mask : cast(mask, q.dtype()), scale);
       } else if (p > 0) {
-        y = attention_dropout(q, k, v, mask, c.b("is_causal"), scale, p)[0];
+        y = attention_dropout(q, k, v, mask, c.b("is_causal"_attr), scale, p)[0];
       } else {
-        y = attention_flash(q, k, v, mask, c.b("is_causal"), scale)[0];
+        y = attention_flash(q, k, v, mask, c.b("is_causal"_attr), scale)[0];
       }
       c.out.push_back(y.shape() == out ? y : reshape(y, out));
     });
@@ -245,8 +246,8 @@ HOLON_OP(attention_flash,
     })
     .saves({0, 1, 2, 3}, {0, 1})
     .grad([](Grad& g) {
-      auto d =
-          attention_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"), g.f("scale"));
+      auto d = attention_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"_attr),
+                                  g.f("scale"_attr));
       for (size_t i : {0, 1, 2})
         if (g.needs(i)) g.dx(i, d[i]);
     });
@@ -278,8 +279,9 @@ HOLON_OP(attention_dropout,
     })
     .saves({0, 1, 2, 3}, {0, 1})
     .grad([](Grad& g) {
-      auto d = attention_dropout_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"),
-                                          g.f("scale"), g.f("dropout_p"), g.i("seed"), g.i("counter"));
+      auto d =
+          attention_dropout_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"_attr),
+                                     g.f("scale"_attr), g.f("dropout_p"_attr), g.i("seed"_attr), g.i("counter"_attr));
       for (size_t i : {0, 1, 2})
         if (g.needs(i)) g.dx(i, d[i]);
     });

@@ -6,11 +6,12 @@
 namespace holon::ops {
 
 // Bit a: the list of axes names axis a. Errors: one named twice, or out of range.
-inline uint32_t axes_mask(const AttrReader& c, std::string_view name, int ndim) {
+inline uint32_t axes_mask(const AttrReader& c, AttrName name, int ndim) {
   uint32_t mask = 0;
   for (int64_t d : c.ints(name)) {
     uint32_t bit = 1u << normalize_axis(d, ndim, c.op().public_name());
-    if (mask & bit) fail_value("{}: axis {} stands twice in {}. Name each axis once.", c.op().public_name(), d, name);
+    if (mask & bit)
+      fail_value("{}: axis {} stands twice in {}. Name each axis once.", c.op().public_name(), d, name.text());
     mask |= bit;
   }
   return mask;

@@ -64,12 +64,12 @@ HOLON_OP(batch_norm,
       const Tensor &x = c.in(0), &running_mean = c.in(1), &running_var = c.in(2);
       if (c.present(1) != c.present(2))
         fail_value("batch_norm: running_mean and running_var belong together; give both or neither.");
-      if (!c.b("training") || x.numel() == 0) {
+      if (!c.b("training"_attr) || x.numel() == 0) {
         if (!c.present(1))
           fail_value("batch_norm: x is {} and there are no running statistics. Give them, or train on a batch that has "
                      "elements.",
                      x.shape());
-        c.out.push_back(batch_norm_fixed(x, running_mean, running_var, c.in(3), c.in(4), c.f("eps")));
+        c.out.push_back(batch_norm_fixed(x, running_mean, running_var, c.in(3), c.in(4), c.f("eps"_attr)));
         return;
       }
       int64_t count = elements_per_channel(x.shape());
@@ -80,8 +80,8 @@ HOLON_OP(batch_norm,
       TensorVec stats;
       {
         NoGradGuard no_grad;
-        auto s = batch_norm_moments(batch_norm_stats(x), running_mean, running_var, count, c.f("eps"), c.f("momentum"),
-                                    statistics_dtype(x.dtype()));
+        auto s = batch_norm_moments(batch_norm_stats(x), running_mean, running_var, count, c.f("eps"_attr),
+                                    c.f("momentum"_attr), statistics_dtype(x.dtype()));
         for (auto& t : s) stats.push_back(t);
         if (c.present(1)) {
           copy_(running_mean.detach(), stats[2]);
@@ -116,14 +116,15 @@ HOLON_OP(batch_norm_moments,
       Dims channels{c.shape(0)[1]};
       require_shape(c, 0, {2, channels[0]});
       for (size_t i = 1; i < 3; ++i) require_shape(c, i, channels);
-      c.out(channels, c.dtype("dtype"));
-      c.out(channels, c.dtype("dtype"));
-      for (size_t i = 1; i < 3; ++i) c.out(channels, c.present(i) ? c.dtype_of(i) : c.dtype("dtype"));
+      c.out(channels, c.dtype("dtype"_attr));
+      c.out(channels, c.dtype("dtype"_attr));
+      for (size_t i = 1; i < 3; ++i) c.out(channels, c.present(i) ? c.dtype_of(i) : c.dtype("dtype"_attr));
     })
     .rule("K c, c, c -> c, c, c, c")
     .kernel([](KernelCall& c) {
-      kernels::channel_statistics(kernels::contiguous(c.in(0)), c.in(1), c.in(2), static_cast<double>(c.i("count")),
-                                  c.f("eps"), c.f("momentum"), c.out(0), c.out(1), c.out(2), c.out(3));
+      kernels::channel_statistics(kernels::contiguous(c.in(0)), c.in(1), c.in(2),
+                                  static_cast<double>(c.i("count"_attr)), c.f("eps"_attr), c.f("momentum"_attr),
+                                  c.out(0), c.out(1), c.out(2), c.out(3));
     });
 
 HOLON_OP(batch_norm_apply,
@@ -162,9 +163,9 @@ HOLON_OP(batch_norm_apply,
     .grad([](Grad& g) {
       bool weights = g.needs(3) || g.needs(4);
       DType dtype = g.needs(3) ? g.in_dtype(3) : g.needs(4) ? g.in_dtype(4) : float32;
-      if (g.i("count")) {
+      if (g.i("count"_attr)) {
         auto d = batch_norm_backward(g.x(0), g.dy(), g.x(1), g.x(2), g.x(3),
-                                     batch_norm_products(g.x(0), g.dy(), g.x(1)), g.i("count"), dtype);
+                                     batch_norm_products(g.x(0), g.dy(), g.x(1)), g.i("count"_attr), dtype);
         if (g.needs(0)) g.dx(0, d[0]);
         if (g.needs(3)) g.dx(3, d[1]);
         if (g.needs(4)) g.dx(4, as(d[2], g.in_dtype(4)));
@@ -205,8 +206,8 @@ HOLON_OP(batch_norm_backward,
       for (size_t i = 2; i < 5; ++i) require_shape(c, i, {channels});
       require_shape(c, 5, {2, channels});
       c.out(c.shape(0), c.dtype_of(0));
-      c.out({channels}, c.dtype("dtype"));
-      c.out({channels}, c.dtype("dtype"));
+      c.out({channels}, c.dtype("dtype"_attr));
+      c.out({channels}, c.dtype("dtype"_attr));
     })
     .layout(Layout::kLikeInput)
     .rule([](RuleCall& r) {
@@ -236,7 +237,7 @@ HOLON_OP(batch_norm_backward,
     .kernel([](KernelCall& c) {
       const Array products = kernels::contiguous(c.in(5));
       kernels::channel_normalize_backward(c.in(1), c.in(0), c.in(2), c.in(3), c.in(4), products,
-                                          static_cast<double>(c.i("count")), c.out(0));
+                                          static_cast<double>(c.i("count"_attr)), c.out(0));
       kernels::channel_weight_gradients(products, c.in(3), c.out(1), c.out(2));
     });
 HOLON_OP(batch_norm_weight_grad,
@@ -245,8 +246,8 @@ HOLON_OP(batch_norm_weight_grad,
     .hidden()
     .infer([](Infer& c) {
       require_shape(c, 0, {2, c.shape(1)[0]});
-      c.out(c.shape(1), c.dtype("dtype"));
-      c.out(c.shape(1), c.dtype("dtype"));
+      c.out(c.shape(1), c.dtype("dtype"_attr));
+      c.out(c.shape(1), c.dtype("dtype"_attr));
     })
     .rule([](RuleCall& r) {
       int f = r.rule.factor();
@@ -270,11 +271,11 @@ HOLON_OP(group_norm,
     .function_only()
     .body([](BodyCall& c) {
       require_channels(c, {{1, "weight"}, {2, "bias"}});
-      int64_t groups = c.i("num_groups"), channels = c.in(0).shape()[1];
+      int64_t groups = c.i("num_groups"_attr), channels = c.in(0).shape()[1];
       if (groups < 1 || channels % groups)
         fail_value("group_norm: {} channels of x {} do not divide into {} groups. Choose a divisor.", channels,
                    c.in(0).shape(), groups);
-      c.out.push_back(group_norm_stats(c.in(0), c.in(1), c.in(2), groups, c.f("eps"))[0]);
+      c.out.push_back(group_norm_stats(c.in(0), c.in(1), c.in(2), groups, c.f("eps"_attr))[0]);
     });
 HOLON_OP(group_norm_stats,
          "group_norm_stats(Tensor x, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor, Tensor)")
@@ -282,14 +283,14 @@ HOLON_OP(group_norm_stats,
     .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
-      Dims rows{c.shape(0)[0], c.i("groups")};
+      Dims rows{c.shape(0)[0], c.i("groups"_attr)};
       c.out(c.shape(0), c.dtype_of(0));
       c.out(rows, statistics_dtype(c.dtype_of(0)));
       c.out(rows, statistics_dtype(c.dtype_of(0)));
     })
     .rule([](RuleCall& r) {
       // Whole groups: channels that are groups of their own divide in any way.
-      int64_t groups = r.i("groups");
+      int64_t groups = r.i("groups"_attr);
       int n = r.rule.factor(), k = r.rule.factor(false, r.in[0].shape[1] == groups ? 0 : groups);
       r.rule.in(0, 0, n);
       r.rule.in(0, 1, k);
@@ -302,12 +303,12 @@ HOLON_OP(group_norm_stats,
         pass_partial(r, {1}, {0});
     })
     .kernel([](KernelCall& c) {
-      kernels::group_norm(c.in(0), c.in(1), c.in(2), c.f("eps"), c.out(0), c.out(1), c.out(2));
+      kernels::group_norm(c.in(0), c.in(1), c.in(2), c.f("eps"_attr), c.out(0), c.out(1), c.out(2));
     })
     .saves({0, 1}, {1, 2})
     .grad([](Grad& g) {
       DType dtype = g.needs(1) ? g.in_dtype(1) : g.n_in() > 2 && g.needs(2) ? g.in_dtype(2) : g.in_dtype(0);
-      auto d = group_norm_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.x(1), g.i("groups"), dtype);
+      auto d = group_norm_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.x(1), g.i("groups"_attr), dtype);
       if (g.needs(0)) g.dx(0, d[0]);
       if (g.needs(1)) g.dx(1, d[1]);
       if (g.needs(2)) g.dx(2, as(d[2], g.in_dtype(2)));
@@ -325,11 +326,11 @@ HOLON_OP(group_norm_backward,
       require_shape(c, 3, c.shape(2));
       require_shape(c, 4, {c.shape(1)[1]});
       c.out(c.shape(1), c.dtype_of(1));
-      c.out({c.shape(1)[1]}, c.dtype("dtype"));
-      c.out({c.shape(1)[1]}, c.dtype("dtype"));
+      c.out({c.shape(1)[1]}, c.dtype("dtype"_attr));
+      c.out({c.shape(1)[1]}, c.dtype("dtype"_attr));
     })
     .rule([](RuleCall& r) {
-      int64_t groups = r.i("groups");
+      int64_t groups = r.i("groups"_attr);
       int n = r.rule.factor(true), k = r.rule.factor(false, r.in[1].shape[1] == groups ? 0 : groups);
       for (size_t i = 0; i < 4; ++i) r.rule.in(i, 0, n), r.rule.in(i, 1, k);
       if (given(r, 4)) r.rule.in(4, 0, k);
@@ -358,10 +359,10 @@ HOLON_OP(instance_norm,
       const Tensor& x = c.in(0);
       if (c.present(1) != c.present(2))
         fail_value("instance_norm: running_mean and running_var belong together; give both or neither.");
-      if (!c.b("use_input_stats")) {
+      if (!c.b("use_input_stats"_attr)) {
         if (!c.present(1))
           fail_value("instance_norm: there are no running statistics to use. Give them, or use_input_stats=True.");
-        c.out.push_back(batch_norm_fixed(x, c.in(1), c.in(2), c.in(3), c.in(4), c.f("eps")));
+        c.out.push_back(batch_norm_fixed(x, c.in(1), c.in(2), c.in(3), c.in(4), c.f("eps"_attr)));
         return;
       }
       int64_t n = elements_per_channel(x.shape()) / std::max<int64_t>(x.shape()[0], 1);
@@ -370,12 +371,12 @@ HOLON_OP(instance_norm,
         fail_value(
             "instance_norm: x is {}: expected more than 1 value per channel of a sample. Use use_input_stats=False.",
             x.shape());
-      auto y = group_norm_stats(x, c.in(3), c.in(4), x.shape()[1], c.f("eps"));
+      auto y = group_norm_stats(x, c.in(3), c.in(4), x.shape()[1], c.f("eps"_attr));
       c.out.push_back(y[0]);
       if (!c.present(1) || x.numel() == 0) return;
       NoGradGuard no_grad;
-      double m = c.f("momentum");
-      Tensor var = add_scalar(pow_scalar(y[2], -2.0), -c.f("eps"));
+      double m = c.f("momentum"_attr);
+      Tensor var = add_scalar(pow_scalar(y[2], -2.0), -c.f("eps"_attr));
       auto take = [&](const Tensor& running, const Tensor& fresh, double factor) {
         Tensor now = as(mul_scalar(mean(fresh.detach(), Dims{0}), m * factor), running.dtype());
         copy_(running.detach(), add(mul_scalar(running.detach(), 1 - m), now));

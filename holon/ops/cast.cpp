@@ -11,7 +11,7 @@ HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
     .doc("x [...] as another dtype: floats to integers are cut off, anything to bool is x != 0.",
          "cast(ones(2), float64)")
     .fuses(Fuses::kElements)
-    .infer([](Infer& c) { c.out(c.shape(0), c.dtype("dtype")); })
+    .infer([](Infer& c) { c.out(c.shape(0), c.dtype("dtype"_attr)); })
     .rule([](RuleCall& r) {
       elementwise_rule(r.in, r.out, r.rule);
       // Between floating point types a conversion is linear but for rounding; to integers it is not.
@@ -34,10 +34,10 @@ HOLON_OP(to_device, "to_device(Tensor x, device device, bool non_blocking=False)
          "to_device(ones(2), 'cpu')")
     .function_only()
     .body([](BodyCall& c) {
-      const Device to = c.device("device"), from = c.in(0).impl()->device;
-      c.out.push_back(from.is_cuda() || to.is_cuda()
-                          ? copy_to_device(c.in(0), to, from, c.b("non_blocking"), c.b("non_blocking") && !to.is_cuda())
-                          : same_on_device(c.in(0), to));
+      const Device to = c.device("device"_attr), from = c.in(0).impl()->device;
+      c.out.push_back(from.is_cuda() || to.is_cuda() ? copy_to_device(c.in(0), to, from, c.b("non_blocking"_attr),
+                                                                      c.b("non_blocking"_attr) && !to.is_cuda())
+                                                     : same_on_device(c.in(0), to));
     });
 HOLON_OP(
     copy_to_device,
@@ -49,11 +49,11 @@ HOLON_OP(
     .linear()
     .kernel([](KernelCall& c) {
       if (c.in(0).device.is_cuda() || c.out().device.is_cuda())
-        kernels::copy_on_devices(c.in(0), c.out(), !c.b("non_blocking"));
+        kernels::copy_on_devices(c.in(0), c.out(), !c.b("non_blocking"_attr));
       else
         kernels::copy(c.in(0), c.out());
     })
-    .grad([](Grad& g) { g.dx(0, to_device(g.dy(), g.device("source"))); });
+    .grad([](Grad& g) { g.dx(0, to_device(g.dy(), g.device("source"_attr))); });
 HOLON_OP(pin_memory, "pin_memory(Tensor x) -> Tensor")
     .doc("x [...] in pinned memory of the CPU, from which copies to a cuda device can be asynchronous (x.to(\"cuda\", "
          "non_blocking=True)); x itself where it "
@@ -123,7 +123,7 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
     })
     .rule([](RuleCall& r) {
       elementwise_rule(r.in, r.out, r.rule);
-      if (r.scalar("value").as_double() != 0) return;
+      if (r.scalar("value"_attr).as_double() != 0) return;
       Signature s;  // linear in x, for a mask that is whole
       s.in.push_back(sbp::partial_sum());
       s.in.push_back(sbp::broadcast());
@@ -132,7 +132,7 @@ HOLON_OP(masked_fill, "masked_fill(Tensor x, Tensor mask, Scalar value) -> Tenso
     })
     .in_place()
     .layout(Layout::kLikeInput)
-    .kernel([](KernelCall& c) { kernels::masked_fill(c.in(0), c.in(1), c.scalar("value"), c.out()); })
+    .kernel([](KernelCall& c) { kernels::masked_fill(c.in(0), c.in(1), c.scalar("value"_attr), c.out()); })
     .saves({1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(masked_fill(g.dy(), g.x(1), 0), g.in_shape(0)));
@@ -156,21 +156,22 @@ HOLON_OP(clamp, "clamp(Tensor x, Scalar? min=None, Scalar? max=None) -> Tensor")
     .elementwise()
     .in_place()
     .infer([](Infer& c) {
-      if (!c.has("min") && !c.has("max")) fail_value("clamp: neither min nor max was given. Give at least one.");
+      if (!c.has("min"_attr) && !c.has("max"_attr))
+        fail_value("clamp: neither min nor max was given. Give at least one.");
       c.out(c.shape(0), c.dtype_of(0));
     })
     .kernel([](KernelCall& c) {
       std::optional<Scalar> low, high;
-      if (c.has("min")) low = c.scalar("min");
-      if (c.has("max")) high = c.scalar("max");
+      if (c.has("min"_attr)) low = c.scalar("min"_attr);
+      if (c.has("max"_attr)) high = c.scalar("max"_attr);
       kernels::clamp(c.in(0), low, high, c.out());
     })
     .saves({0})
     .grad([](Grad& g) {
       constexpr double inf = std::numeric_limits<double>::infinity();
       g.dx(0,
-           clamp_backward(g.dy(), g.x(), g.has("min") ? g.scalar("min").as_double() : -inf,
-                          g.has("max") ? g.scalar("max").as_double() : inf));
+           clamp_backward(g.dy(), g.x(), g.has("min"_attr) ? g.scalar("min"_attr).as_double() : -inf,
+                          g.has("max"_attr) ? g.scalar("max"_attr).as_double() : inf));
     });
 HOLON_OP(clamp_backward, "clamp_backward(Tensor dy, Tensor x, float min, float max) -> Tensor")
     .doc("Gradient of clamp.")
@@ -179,11 +180,11 @@ HOLON_OP(clamp_backward, "clamp_backward(Tensor dy, Tensor x, float min, float m
     .linear_in({0})
     .hidden()
     .kernel([](KernelCall& c) {
-      kernels::binary(BinaryOp::ClampBackward, c.in(0), c.in(1), c.out(), {c.f("min"), c.f("max")});
+      kernels::binary(BinaryOp::ClampBackward, c.in(0), c.in(1), c.out(), {c.f("min"_attr), c.f("max"_attr)});
     })
     .saves({1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, clamp_backward(g.dy(), g.x(1), g.f("min"), g.f("max")));
+      if (g.needs(0)) g.dx(0, clamp_backward(g.dy(), g.x(1), g.f("min"_attr), g.f("max"_attr)));
     });
 HOLON_OP(clamp_tensor, "clamp_tensor(Tensor x, Tensor? min=None, Tensor? max=None) -> Tensor")
     .doc("clamp with bounds for each element.", "clamp(ones(2, 3), zeros(3), full([3], 0.5))")
@@ -201,11 +202,11 @@ HOLON_OP(clamp_tensor, "clamp_tensor(Tensor x, Tensor? min=None, Tensor? max=Non
 HOLON_OP(clamp_min, "clamp_min(Tensor x, Scalar min) -> Tensor")
     .doc("x [...], but at least min.", "clamp_min(ones(2), 0)")
     .in_place()
-    .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), c.scalar("min"))); });
+    .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), c.scalar("min"_attr))); });
 HOLON_OP(clamp_max, "clamp_max(Tensor x, Scalar max) -> Tensor")
     .doc("x [...], but at most max.", "clamp_max(ones(2), 0)")
     .in_place()
-    .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), std::nullopt, c.scalar("max"))); });
+    .body([](BodyCall& c) { c.out.push_back(clamp(c.in(0), std::nullopt, c.scalar("max"_attr))); });
 HOLON_OP(clamp_min_tensor, "clamp_min_tensor(Tensor x, Tensor min) -> Tensor")
     .doc("x, but at least min, element by element.", "clamp_min(ones(2), full([2], 1.5))")
     .overload_of("clamp_min")

@@ -14,8 +14,8 @@ namespace {
 // classes: the input with the (part of the) classes as its last axis, or -1 if they are whole.
 kernels::CrossEntropy options_of(const KernelCall& c, size_t input) {
   kernels::CrossEntropy o;
-  o.ignore_index = c.i("ignore_index");
-  o.label_smoothing = c.f("label_smoothing");
+  o.ignore_index = c.i("ignore_index"_attr);
+  o.label_smoothing = c.f("label_smoothing"_attr);
   o.class_offset = c.offset_in(input).back();
   o.num_classes = c.logical_in(input).back();
   return o;
@@ -144,7 +144,7 @@ Tensor soft_cross_entropy(const BodyCall& c) {
         name(t.dtype()), t.shape(), x.shape());
   int axis = x.ndim() == 1 ? 0 : 1;
   int64_t classes = x.shape()[axis];
-  double s = c.f("label_smoothing");
+  double s = c.f("label_smoothing"_attr);
   Tensor wanted = s == 0 ? t : add_scalar(mul_scalar(t, 1 - s), s / static_cast<double>(classes));
   Tensor terms = mul(wanted, log_softmax(x, axis));
   if (c.present(2)) {
@@ -154,7 +154,7 @@ Tensor soft_cross_entropy(const BodyCall& c) {
     terms = mul(terms, reshape(c.in(2).detach(), shape));
   }
   Tensor loss = neg(sum(terms, Dims{axis}));
-  if (c.text("reduction") != "mean") return reduced(c, loss);
+  if (c.text("reduction"_attr) != "mean") return reduced(c, loss);
   return div_scalar(sum(loss), static_cast<double>(x.numel() / std::max<int64_t>(classes, 1)));
 }
 
@@ -173,7 +173,7 @@ HOLON_OP(cross_entropy,
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = c.in(0), t = c.in(1);
-      double s = c.f("label_smoothing");
+      double s = c.f("label_smoothing"_attr);
       if (!(s >= 0 && s <= 1)) fail_value("cross_entropy: label_smoothing is {}; it lies from 0 to 1.", s);
       if (x.ndim() >= 1 && is_floating(x.dtype()) && is_floating(t.dtype())) {
         c.out.push_back(result(c, soft_cross_entropy(c)));
@@ -181,8 +181,8 @@ HOLON_OP(cross_entropy,
       }
       x = classes_last(x);
       check_target(c, x);
-      int64_t ignore = c.i("ignore_index"), classes = x.shape().back();
-      bool mean = c.text("reduction") == "mean";
+      int64_t ignore = c.i("ignore_index"_attr), classes = x.shape().back();
+      bool mean = c.text("reduction"_attr) == "mean";
       if (!c.present(2)) {
         Tensor loss = row_losses(x, t, ignore, s);
         c.out.push_back(
@@ -228,7 +228,9 @@ HOLON_OP(
     })
     .saves({0, 1}, {1})
     .grad([](Grad& g) {
-      g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.y(1), g.i("ignore_index"), g.f("label_smoothing")));
+      g.dx(0,
+           cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.y(1), g.i("ignore_index"_attr),
+                                  g.f("label_smoothing"_attr)));
     });
 HOLON_OP(cross_entropy_backward,
          "cross_entropy_backward(Tensor dloss, Tensor logits, Tensor target, Tensor lse, int ignore_index, float "
@@ -246,9 +248,9 @@ HOLON_OP(cross_entropy_backward,
     .saves({0, 1, 2, 3})
     .grad([](Grad& g) {
       const Tensor &dloss = g.x(0), &x = g.x(1), &t = g.x(2), &lse = g.x(3);
-      int64_t ignore = g.i("ignore_index");
+      int64_t ignore = g.i("ignore_index"_attr);
       if (g.needs(0)) {
-        Tensor slope = cross_entropy_backward(ones_like(dloss), x, t, lse, ignore, g.f("label_smoothing"));
+        Tensor slope = cross_entropy_backward(ones_like(dloss), x, t, lse, ignore, g.f("label_smoothing"_attr));
         g.dx(0, sum(mul(g.dy(), slope), Dims{-1}));
       }
       if (!g.needs(1)) return;
@@ -265,7 +267,7 @@ HOLON_OP(class_log_sum_exp, "class_log_sum_exp(Tensor logits, int[] parts) -> Te
       c.require_floating(0);
       Dims out = c.shape(0);
       out.back() = 1;
-      for (int64_t p : c.ints("parts")) out.back() *= p;
+      for (int64_t p : c.ints("parts"_attr)) out.back() *= p;
       c.out(out, row_dtype(c.dtype_of(0)));
     })
     .rule([](RuleCall& r) {
@@ -281,7 +283,7 @@ HOLON_OP(class_log_sum_exp, "class_log_sum_exp(Tensor logits, int[] parts) -> Te
       const Array& x = c.in(0);
       int last = x.ndim() - 1;
       for (int64_t j = 0; j < c.out().shape.back(); ++j) {
-        auto [begin, end] = classes_of_part(c.logical_in(0).back(), c.ints("parts"), c.offset_out()[last] + j);
+        auto [begin, end] = classes_of_part(c.logical_in(0).back(), c.ints("parts"_attr), c.offset_out()[last] + j);
         begin -= c.offset_in(0)[last];
         end -= c.offset_in(0)[last];
         HOLON_CHECK(begin >= 0 && end <= x.shape[last], "class_log_sum_exp: classes {} to {} of {} here", begin, end,
@@ -337,7 +339,7 @@ HOLON_OP(cross_entropy_joined,
     })
     .kernel([](KernelCall& c) {
       kernels::binary(BinaryOp::Sub, c.in(2), c.in(3), c.out());
-      const int64_t ignore = c.i("ignore_index");
+      const int64_t ignore = c.i("ignore_index"_attr);
       if (c.in(1).dtype == int32 && ignore != static_cast<int32_t>(ignore)) return;  // no target can have it
       Array skipped = Array::empty(c.in(1).shape, boolean, c.out().device),
             zero = Array::empty({}, c.out().dtype, c.out().device);
@@ -348,7 +350,9 @@ HOLON_OP(cross_entropy_joined,
     .saves({0, 1, 2})
     .grad([](Grad& g) {
       if (g.needs(0))
-        g.dx(0, cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.i("ignore_index"), g.f("label_smoothing")));
+        g.dx(0,
+             cross_entropy_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.i("ignore_index"_attr),
+                                    g.f("label_smoothing"_attr)));
     });
 
 HOLON_OP(nll_loss,
@@ -363,14 +367,14 @@ HOLON_OP(nll_loss,
     .body([](BodyCall& c) {
       Tensor x = classes_last(c.in(0)), t = c.in(1);
       check_target(c, x);
-      int64_t ignore = c.i("ignore_index");
+      int64_t ignore = c.i("ignore_index"_attr);
       Tensor loss = nll_rows(x, t, ignore), w;
       if (c.present(2)) {
         check_weight(c, x.shape().back());
         w = row_weights(c.in(2), t, ignore, loss.dtype());
         loss = mul(loss, w);
       }
-      if (c.text("reduction") != "mean")
+      if (c.text("reduction"_attr) != "mean")
         c.out.push_back(result(c, reduced(c, loss)));
       else
         c.out.push_back(result(c, div(sum(loss), sum(w.defined() ? w : cast(ne_scalar(t, ignore), loss.dtype())))));
@@ -386,7 +390,7 @@ HOLON_OP(nll_rows, "nll_rows(Tensor x, Tensor target, int ignore_index) -> Tenso
     .linear_in({0})
     .kernel([](KernelCall& c) {
       Array loss = as_rows(c.out(), 0);
-      kernels::CrossEntropy o{.ignore_index = c.i("ignore_index"),
+      kernels::CrossEntropy o{.ignore_index = c.i("ignore_index"_attr),
                               .label_smoothing = 0,
                               .class_offset = c.offset_in(0).back(),
                               .num_classes = c.logical_in(0).back()};
@@ -395,7 +399,7 @@ HOLON_OP(nll_rows, "nll_rows(Tensor x, Tensor target, int ignore_index) -> Tenso
     .saves({1})
     .grad([](Grad& g) {
       if (g.needs(0))
-        g.dx(0, nll_rows_backward(g.dy(), g.x(1), g.in_shape(0).back(), g.in_dtype(0), g.i("ignore_index")));
+        g.dx(0, nll_rows_backward(g.dy(), g.x(1), g.in_shape(0).back(), g.in_dtype(0), g.i("ignore_index"_attr)));
     });
 HOLON_OP(nll_rows_backward,
          "nll_rows_backward(Tensor dloss, Tensor target, int classes, dtype dtype, int ignore_index) -> Tensor")
@@ -403,22 +407,22 @@ HOLON_OP(nll_rows_backward,
     .hidden()
     .infer([](Infer& c) {
       Dims out = c.shape(1);
-      out.push_back(c.i("classes"));
-      c.out(out, c.dtype("dtype"));
+      out.push_back(c.i("classes"_attr));
+      c.out(out, c.dtype("dtype"_attr));
     })
     .rule("..., ... -> ... c")
     .linear_in({0})
     .kernel([](KernelCall& c) {
       Array dx = as_rows(c.out(), 1);
-      kernels::CrossEntropy o{.ignore_index = c.i("ignore_index"),
+      kernels::CrossEntropy o{.ignore_index = c.i("ignore_index"_attr),
                               .label_smoothing = 0,
                               .class_offset = c.offset_out().back(),
-                              .num_classes = c.i("classes")};
+                              .num_classes = c.i("classes"_attr)};
       kernels::nll_backward(as_list(c.in(1)), o, as_list(c.in(0)), dx);
     })
     .saves({1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, nll_rows(g.dy(), g.x(1), g.i("ignore_index")));
+      if (g.needs(0)) g.dx(0, nll_rows(g.dy(), g.x(1), g.i("ignore_index"_attr)));
     });
 
 }  // namespace holon::ops

@@ -61,7 +61,7 @@ HOLON_OP(isclose, "isclose(Tensor x, Tensor other, float rtol=1e-05, float atol=
     .wraps_numbers()
     .body([](BodyCall& c) {
       Tensor x = c.in(0), y = c.in(1);
-      double rtol = c.f("rtol"), atol = c.f("atol");
+      double rtol = c.f("rtol"_attr), atol = c.f("atol"_attr);
       if (!(rtol >= 0) || !(atol >= 0))
         fail_value("isclose: rtol is {} and atol {}; neither may be negative.", rtol, atol);
       broadcast_shapes(x.shape(), y.shape(), "isclose");
@@ -72,7 +72,7 @@ HOLON_OP(isclose, "isclose(Tensor x, Tensor other, float rtol=1e-05, float atol=
       Tensor difference = abs(sub(x, y));
       Tensor near = logical_and(isfinite(difference), le(difference, add_scalar(mul_scalar(abs(y), rtol), atol)));
       Tensor close = logical_or(eq(x, y), near);
-      if (c.b("equal_nan")) close = logical_or(close, logical_and(isnan(x), isnan(y)));
+      if (c.b("equal_nan"_attr)) close = logical_or(close, logical_and(isnan(x), isnan(y)));
       c.out.push_back(close);
     });
 HOLON_OP(allclose,
@@ -82,7 +82,7 @@ HOLON_OP(allclose,
     .wraps_numbers()
     .gives_number()
     .body([](BodyCall& c) {
-      c.out.push_back(all(isclose(c.in(0), c.in(1), c.f("rtol"), c.f("atol"), c.b("equal_nan"))));
+      c.out.push_back(all(isclose(c.in(0), c.in(1), c.f("rtol"_attr), c.f("atol"_attr), c.b("equal_nan"_attr))));
     });
 
 }  // namespace holon::ops

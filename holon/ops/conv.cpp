@@ -16,28 +16,28 @@ namespace {
 // The groups of the local part: rank's channels of x, over those that a filter sees.
 kernels::Conv2d conv_of(const AttrReader& c, int64_t channels, int64_t per_group) {
   kernels::Conv2d p;
-  size_t n = c.ints("stride").size();
+  size_t n = c.ints("stride"_attr).size();
   for (size_t i = 0; i < n; ++i) {
-    p.stride[i] = c.ints("stride")[i];
-    p.dilation[i] = c.ints("dilation")[i];
-    p.padding[i] = c.ints("padding")[i];
-    p.padding[n + i] = c.ints("padding")[n + i];
+    p.stride[i] = c.ints("stride"_attr)[i];
+    p.dilation[i] = c.ints("dilation"_attr)[i];
+    p.padding[i] = c.ints("padding"_attr)[i];
+    p.padding[n + i] = c.ints("padding"_attr)[n + i];
   }
-  p.groups = c.i("groups") == 1 || per_group == 0 ? c.i("groups") : channels / per_group;
+  p.groups = c.i("groups"_attr) == 1 || per_group == 0 ? c.i("groups"_attr) : channels / per_group;
   return p;
 }
 
 // Whole groups: the same factor on the channels of x, the weight's filters and the channels of the result. Groups of
 // one channel each way divide in any way.
 int group_factor(RuleCall& r, const Dims& x, const Dims& y) {
-  int64_t groups = r.i("groups");
+  int64_t groups = r.i("groups"_attr);
   return r.rule.factor(false, x[1] == groups && y[1] == groups ? 0 : groups);
 }
 
 // Before all axes, then behind: padding may be given as n numbers, or as 2 n.
 Dims padding_of(const BodyCall& c, int n) {
-  Dims given(c.ints("padding"));
-  Dims v = given.size() == 2 * n ? given : per_axis(c, "padding", n, 0);
+  Dims given(c.ints("padding"_attr));
+  Dims v = given.size() == 2 * n ? given : per_axis(c, "padding"_attr, n, 0);
   for (int64_t x : v) {
     if (x < 0) fail_value("{}: padding {} is negative. Crop by slicing.", c.op().name(), given);
     if (x > kMostOfWindow) fail_value("{}: padding {} is beyond {}. Use less.", c.op().name(), given, kMostOfWindow);
@@ -65,7 +65,7 @@ Operands operands_of(const BodyCall& c, int n, bool transposed) {
                "by unsqueeze().",
                op, o.x.shape(), o.weight.shape(), n + 2, n + 1, n + 2);
   if (o.x.ndim() == n + 1) o.x = unsqueeze(o.x, 0), o.batched = false;
-  int64_t groups = c.i("groups"), in = o.x.shape()[1], w0 = o.weight.shape()[0], w1 = o.weight.shape()[1];
+  int64_t groups = c.i("groups"_attr), in = o.x.shape()[1], w0 = o.weight.shape()[0], w1 = o.weight.shape()[1];
   int64_t all = 0;  // channels of all groups, of which a filter has one's
   bool fits =
       groups >= 1 && !__builtin_mul_overflow(w1, groups, &all) && w0 % groups == 0 && in == (transposed ? w0 : all);
@@ -97,7 +97,8 @@ Tensor as_given(Tensor y, const Operands& o, int n) {
 
 void conv_body(BodyCall& c, int n) {
   Operands o = operands_of(c, n, false);
-  Dims stride = per_axis(c, "stride", n, 1), dilation = per_axis(c, "dilation", n, 1), padding = padding_of(c, n);
+  Dims stride = per_axis(c, "stride"_attr, n, 1), dilation = per_axis(c, "dilation"_attr, n, 1),
+       padding = padding_of(c, n);
   for (int i = 0; i < n; ++i) {
     int64_t size = c.in(0).size(i - n), window = dilation[i] * (c.in(1).size(i - n) - 1) + 1,
             room = size + padding[i] + padding[n + i];
@@ -107,14 +108,14 @@ void conv_body(BodyCall& c, int n) {
                  c.op().name(), c.in(0).shape(), c.in(1).shape(), room, window);
   }
   add_height(stride, 1), add_height(dilation, 1), add_height_to_padding(padding);
-  c.out.push_back(as_given(convolution(o.x, o.weight, o.bias, stride, padding, dilation, c.i("groups")), o, n));
+  c.out.push_back(as_given(convolution(o.x, o.weight, o.bias, stride, padding, dilation, c.i("groups"_attr)), o, n));
 }
 
 void conv_transpose_body(BodyCall& c, int n) {
   Operands o = operands_of(c, n, true);
-  Dims stride = per_axis(c, "stride", n, 1), dilation = per_axis(c, "dilation", n, 1),
-       padding = per_axis(c, "padding", n, 0), more = per_axis(c, "output_padding", n, 0);
-  Dims shape{o.x.shape()[0], c.in(1).shape()[1] * c.i("groups")}, sides;
+  Dims stride = per_axis(c, "stride"_attr, n, 1), dilation = per_axis(c, "dilation"_attr, n, 1),
+       padding = per_axis(c, "padding"_attr, n, 0), more = per_axis(c, "output_padding"_attr, n, 0);
+  Dims shape{o.x.shape()[0], c.in(1).shape()[1] * c.i("groups"_attr)}, sides;
   Dims beyond =
       Dims::filled(2 * n, 0);  // zeros behind each axis, where output_padding goes beyond what windows can reach
   if (n == 1) shape.push_back(1);
@@ -145,7 +146,7 @@ void conv_transpose_body(BodyCall& c, int n) {
   for (int i = 0; i < n; ++i) sides.push_back(padding[i]);
   for (int i = 0; i < n; ++i) sides.push_back(padding[i]);
   add_height(stride, 1), add_height(dilation, 1), add_height_to_padding(sides);
-  Tensor y = as_given(convolution_input_grad(o.x, o.weight, shape, stride, sides, dilation, c.i("groups")), o, n);
+  Tensor y = as_given(convolution_input_grad(o.x, o.weight, shape, stride, sides, dilation, c.i("groups"_attr)), o, n);
   if (beyond != Dims::filled(2 * n, 0)) y = pad(y, beyond);
   if (o.bias.defined()) {
     Dims s{o.bias.shape()[0]};
@@ -156,16 +157,16 @@ void conv_transpose_body(BodyCall& c, int n) {
 }
 
 Tensor input_grad(const Grad& g, const Tensor& dy, const Tensor& w, const Dims& shape) {
-  return convolution_input_grad(dy, w, shape, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")),
-                                g.i("groups"));
+  return convolution_input_grad(dy, w, shape, Dims(g.ints("stride"_attr)), Dims(g.ints("padding"_attr)),
+                                Dims(g.ints("dilation"_attr)), g.i("groups"_attr));
 }
 Tensor weight_grad(const Grad& g, const Tensor& dy, const Tensor& x, const Dims& shape) {
-  return convolution_weight_grad(dy, x, shape, Dims(g.ints("stride")), Dims(g.ints("padding")),
-                                 Dims(g.ints("dilation")), g.i("groups"));
+  return convolution_weight_grad(dy, x, shape, Dims(g.ints("stride"_attr)), Dims(g.ints("padding"_attr)),
+                                 Dims(g.ints("dilation"_attr)), g.i("groups"_attr));
 }
 Tensor conv_again(const Grad& g, const Tensor& x, const Tensor& w) {
-  return convolution(x, w, {}, Dims(g.ints("stride")), Dims(g.ints("padding")), Dims(g.ints("dilation")),
-                     g.i("groups"));
+  return convolution(x, w, {}, Dims(g.ints("stride"_attr)), Dims(g.ints("padding"_attr)), Dims(g.ints("dilation"_attr)),
+                     g.i("groups"_attr));
 }
 
 }  // namespace
@@ -229,22 +230,22 @@ HOLON_OP(convolution,
     })
     .hidden()
     .infer([](Infer& c) {
-      c.require(c.i("groups") >= 1 && c.shape(0)[1] == c.shape(1)[1] * c.i("groups") &&
-                    c.shape(1)[0] % c.i("groups") == 0,
+      c.require(c.i("groups"_attr) >= 1 && c.shape(0)[1] == c.shape(1)[1] * c.i("groups"_attr) &&
+                    c.shape(1)[0] % c.i("groups"_attr) == 0,
                 "the channels do not fit", "Check them.");
       Dims out{c.shape(0)[0], c.shape(1)[0]};
-      size_t n = c.ints("stride").size();
+      size_t n = c.ints("stride"_attr).size();
       for (size_t i = 0; i < n; ++i)
         out.push_back(kernels::conv_out_size(c.shape(0)[static_cast<int>(2 + i)], c.shape(1)[static_cast<int>(2 + i)],
-                                             c.ints("stride")[i], c.ints("padding")[i], c.ints("padding")[n + i],
-                                             c.ints("dilation")[i]));
+                                             c.ints("stride"_attr)[i], c.ints("padding"_attr)[i],
+                                             c.ints("padding"_attr)[n + i], c.ints("dilation"_attr)[i]));
       c.out(out, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
       int n = r.rule.factor();
       r.rule.in(0, 0, n);
       r.rule.out(0, 0, n);
-      if (r.i("groups") != 1) {
+      if (r.i("groups"_attr) != 1) {
         int g = group_factor(r, r.in[0].shape, r.out[0].shape);
         r.rule.in(0, 1, g);
         r.rule.in(1, 0, g);
@@ -283,12 +284,12 @@ HOLON_OP(convolution_input_grad,
       return 2 * elements(c.in(0)) * elements(c.in(1)) / static_cast<double>(std::max<int64_t>(1, c.in(1)[0]));
     })
     .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule([](RuleCall& r) {
       int n = r.rule.factor();
       r.rule.in(0, 0, n);
       r.rule.out(0, 0, n);
-      if (r.i("groups") != 1) {
+      if (r.i("groups"_attr) != 1) {
         int g = group_factor(r, r.out[0].shape, r.in[0].shape);
         r.rule.in(0, 1, g);
         r.rule.in(1, 0, g);
@@ -320,12 +321,12 @@ HOLON_OP(convolution_weight_grad,
       return 2 * elements(c.in(0)) * elements(c.out()) / static_cast<double>(std::max<int64_t>(1, c.out()[0]));
     })
     .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule([](RuleCall& r) {
       int n = r.rule.factor(true);
       r.rule.in(0, 0, n);
       r.rule.in(1, 0, n);
-      if (r.i("groups") != 1) {
+      if (r.i("groups"_attr) != 1) {
         int g = group_factor(r, r.in[1].shape, r.in[0].shape);
         r.rule.in(0, 1, g);
         r.rule.in(1, 1, g);

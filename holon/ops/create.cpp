@@ -10,10 +10,10 @@ namespace {
 void fill_kernel(KernelCall& c, Scalar value) { kernels::fill(c.out(), c.counts_once() ? value : Scalar(0)); }
 
 void shape_infer(Infer& c) {
-  Dims shape(c.ints("size"));
+  Dims shape(c.ints("size"_attr));
   for (int64_t x : shape)
     if (x < 0) fail_value("{}: size {} has a negative entry. Sizes count from 0.", c.op().name(), shape);
-  c.out(shape, c.has("dtype") ? c.dtype("dtype") : float32);
+  c.out(shape, c.has("dtype"_attr) ? c.dtype("dtype"_attr) : float32);
 }
 
 void no_rule(RuleCall&) {}
@@ -23,30 +23,30 @@ template <class Options>
 Options like(const BodyCall& c) {
   const Tensor& x = c.in(0);
   Options o;
-  o.dtype = c.has("dtype") ? c.dtype("dtype") : x.dtype();
+  o.dtype = c.has("dtype"_attr) ? c.dtype("dtype"_attr) : x.dtype();
   if (x.is_global()) {
     o.placement = x.placement();
     o.sbp = x.nd_sbp();
   } else {
     o.device = x.device();
   }
-  o.requires_grad = c.b("requires_grad");
-  o.pin_memory = c.b("pin_memory");
+  o.requires_grad = c.b("requires_grad"_attr);
+  o.pin_memory = c.b("pin_memory"_attr);
   return o;
 }
 
 void steps_infer(Infer& c) {
-  if (c.i("steps") < 0) fail_value("{}: steps is {}; it must not be negative.", c.op().name(), c.i("steps"));
-  c.out({c.i("steps")}, c.has("dtype") ? c.dtype("dtype") : float32);
+  if (c.i("steps"_attr) < 0) fail_value("{}: steps is {}; it must not be negative.", c.op().name(), c.i("steps"_attr));
+  c.out({c.i("steps"_attr)}, c.has("dtype"_attr) ? c.dtype("dtype"_attr) : float32);
 }
 
 // The elements of a row x col matrix on and below (above) a diagonal; an offset beyond the matrix is at its edge.
 struct Triangle {
   int64_t rows, cols, offset;
   bool lower;
-  Triangle(const AttrReader& c, bool lower_) : rows(c.i("row")), cols(c.i("col")), offset(0), lower(lower_) {
+  Triangle(const AttrReader& c, bool lower_) : rows(c.i("row"_attr)), cols(c.i("col"_attr)), offset(0), lower(lower_) {
     if (rows < 0 || cols < 0) fail_value("{}: sizes {} and {} must not be negative.", c.op().name(), rows, cols);
-    offset = std::clamp(c.i("offset"), -rows, cols);
+    offset = std::clamp(c.i("offset"_attr), -rows, cols);
   }
   // The columns of row r: [first, second).
   std::pair<int64_t, int64_t> columns(int64_t r) const {
@@ -71,7 +71,7 @@ struct Triangle {
 };
 template <bool kLower>
 void triangle_infer(Infer& c) {
-  DType t = c.has("dtype") ? c.dtype("dtype") : int64;
+  DType t = c.has("dtype"_attr) ? c.dtype("dtype"_attr) : int64;
   c.require_dtype(t == int64 || t == int32, "indices are int64 or int32", "Choose one of them as dtype.");
   c.out({2, Triangle(c, kLower).size(c.op().name())}, t);
 }
@@ -94,7 +94,8 @@ void triangle_kernel(KernelCall& c) {
 }
 
 int64_t arange_count(const AttrReader& c) {
-  double start = c.scalar("start").as_double(), end = c.scalar("end").as_double(), step = c.scalar("step").as_double();
+  double start = c.scalar("start"_attr).as_double(), end = c.scalar("end"_attr).as_double(),
+         step = c.scalar("step"_attr).as_double();
   if (step == 0 || (end - start) / step < 0)
     fail_value("arange: from {} to {} by {} never ends. The step must lead from start to end.", start, end, step);
   const double count = std::ceil((end - start) / step);
@@ -107,7 +108,7 @@ int64_t arange_count(const AttrReader& c) {
 int64_t diagonal_in(const KernelCall& c) {
   const Dims& shape = c.logical_out();
   const int n = shape.size();
-  return std::clamp(c.i("diagonal"), -shape[n - 2], shape[n - 1]);
+  return std::clamp(c.i("diagonal"_attr), -shape[n - 2], shape[n - 1]);
 }
 
 }  // namespace
@@ -142,13 +143,13 @@ HOLON_OP(full,
     .doc("A tensor of shape size and one value; without dtype that of the value.", "full([2, 3], 0.5)")
     .function_only()
     .infer([](Infer& c) {
-      Dims shape(c.ints("size"));
+      Dims shape(c.ints("size"_attr));
       for (int64_t x : shape)
         if (x < 0) fail_value("full: size {} has a negative entry. Sizes count from 0.", shape);
-      c.out(shape, c.has("dtype") ? c.dtype("dtype") : c.scalar("fill_value").dtype());
+      c.out(shape, c.has("dtype"_attr) ? c.dtype("dtype"_attr) : c.scalar("fill_value"_attr).dtype());
     })
     .rule(no_rule)
-    .kernel([](KernelCall& c) { fill_kernel(c, c.scalar("fill_value")); });
+    .kernel([](KernelCall& c) { fill_kernel(c, c.scalar("fill_value"_attr)); });
 
 HOLON_OP(arange,
          "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype? dtype=None, device? device=None, placement? "
@@ -157,16 +158,16 @@ HOLON_OP(arange,
          "arange(4)")
     .function_only()
     .body([](BodyCall& c) {
-      Scalar start = c.scalar("start"), end = c.has("end") ? c.scalar("end") : start;
-      if (!c.has("end")) start = end.is_float() ? Scalar(0.0) : Scalar(0);
+      Scalar start = c.scalar("start"_attr), end = c.has("end"_attr) ? c.scalar("end"_attr) : start;
+      if (!c.has("end"_attr)) start = end.is_float() ? Scalar(0.0) : Scalar(0);
       ArangeStepsOptions o;
-      if (c.has("dtype")) o.dtype = c.dtype("dtype");
-      if (c.has("device")) o.device = c.attrs().as_device(c.op().device_attr);
-      if (c.has("placement")) o.placement = c.attrs().as_placement(c.op().placement_attr);
-      if (c.has("sbp")) o.sbp = c.attrs().as_nd_sbp(c.op().sbp_attr);
-      o.requires_grad = c.b("requires_grad");
-      o.pin_memory = c.b("pin_memory");
-      c.out.push_back(arange_steps(start, end, c.scalar("step"), o));
+      if (c.has("dtype"_attr)) o.dtype = c.dtype("dtype"_attr);
+      if (c.has("device"_attr)) o.device = c.attrs().as_device(c.op().device_attr);
+      if (c.has("placement"_attr)) o.placement = c.attrs().as_placement(c.op().placement_attr);
+      if (c.has("sbp"_attr)) o.sbp = c.attrs().as_nd_sbp(c.op().sbp_attr);
+      o.requires_grad = c.b("requires_grad"_attr);
+      o.pin_memory = c.b("pin_memory"_attr);
+      c.out.push_back(arange_steps(start, end, c.scalar("step"_attr), o));
     });
 HOLON_OP(arange_steps,
          "arange_steps(Scalar start, Scalar end, Scalar step, *, dtype? dtype=None, device? device=None, placement? "
@@ -174,13 +175,14 @@ HOLON_OP(arange_steps,
     .doc("arange with all numbers given.")
     .hidden()
     .infer([](Infer& c) {
-      bool floating = c.scalar("start").is_float() || c.scalar("end").is_float() || c.scalar("step").is_float();
-      c.out({arange_count(c)}, c.has("dtype") ? c.dtype("dtype") : floating ? float32 : int64);
+      bool floating =
+          c.scalar("start"_attr).is_float() || c.scalar("end"_attr).is_float() || c.scalar("step"_attr).is_float();
+      c.out({arange_count(c)}, c.has("dtype"_attr) ? c.dtype("dtype"_attr) : floating ? float32 : int64);
     })
     .rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
-      kernels::arange(c.scalar("start"), c.scalar("step"), c.offset_out()[0], c.out());
+      kernels::arange(c.scalar("start"_attr), c.scalar("step"_attr), c.offset_out()[0], c.out());
     });
 
 HOLON_OP(eye,
@@ -189,9 +191,9 @@ HOLON_OP(eye,
     .doc("An n x m matrix (m is n if left out) with ones on the diagonal.", "eye(3)")
     .function_only()
     .infer([](Infer& c) {
-      int64_t n = c.i("n"), m = c.has("m") ? c.i("m") : n;
+      int64_t n = c.i("n"_attr), m = c.has("m"_attr) ? c.i("m"_attr) : n;
       if (n < 0 || m < 0) fail_value("eye: sizes {} and {} must not be negative.", n, m);
-      c.out({n, m}, c.has("dtype") ? c.dtype("dtype") : float32);
+      c.out({n, m}, c.has("dtype"_attr) ? c.dtype("dtype"_attr) : float32);
     })
     .rule(no_rule)
     .kernel([](KernelCall& c) {
@@ -208,7 +210,7 @@ HOLON_OP(linspace,
     .rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
-      kernels::linspace(c.f("start"), c.f("end"), c.logical_out()[0], c.offset_out()[0], c.out());
+      kernels::linspace(c.f("start"_attr), c.f("end"_attr), c.logical_out()[0], c.offset_out()[0], c.out());
     });
 HOLON_OP(logspace,
          "logspace(float start, float end, int steps, float base=10.0, *, dtype? dtype=None, device? device=None, "
@@ -220,8 +222,8 @@ HOLON_OP(logspace,
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
       Array exponents = Array::empty(c.out().shape, float64), powers = Array::empty(c.out().shape, float64);
-      kernels::linspace(c.f("start"), c.f("end"), c.logical_out()[0], c.offset_out()[0], exponents);
-      kernels::binary_scalar(BinaryOp::Pow, exponents, c.f("base"), powers, true);
+      kernels::linspace(c.f("start"_attr), c.f("end"_attr), c.logical_out()[0], c.offset_out()[0], exponents);
+      kernels::binary_scalar(BinaryOp::Pow, exponents, c.f("base"_attr), powers, true);
       kernels::copy(powers, c.out());
     });
 HOLON_OP(hann_window,
@@ -232,16 +234,16 @@ HOLON_OP(hann_window,
          "hann_window(5)")
     .function_only()
     .infer([](Infer& c) {
-      DType t = c.has("dtype") ? c.dtype("dtype") : float32;
-      if (c.i("window_length") < 0)
-        fail_value("hann_window: window_length is {}; it must not be negative.", c.i("window_length"));
+      DType t = c.has("dtype"_attr) ? c.dtype("dtype"_attr) : float32;
+      if (c.i("window_length"_attr) < 0)
+        fail_value("hann_window: window_length is {}; it must not be negative.", c.i("window_length"_attr));
       c.require_dtype(is_floating(t), "the window holds fractions", "Give a floating point dtype.");
-      c.out({c.i("window_length")}, t);
+      c.out({c.i("window_length"_attr)}, t);
     })
     .rule(no_rule)
     .kernel([](KernelCall& c) {
       if (!c.counts_once()) return kernels::fill(c.out(), Scalar(0));
-      int64_t length = c.i("window_length"), n = std::max<int64_t>(c.b("periodic") ? length : length - 1, 1);
+      int64_t length = c.i("window_length"_attr), n = std::max<int64_t>(c.b("periodic"_attr) ? length : length - 1, 1);
       Array window = Array::empty(c.out().shape, float64);
       for (int64_t i = 0; i < window.numel(); ++i) {
         double s =
@@ -285,7 +287,9 @@ HOLON_OP(full_like,
          "full_like(Tensor x, Scalar fill_value, *, dtype? dtype=None, bool requires_grad=False, bool "
          "pin_memory=False) -> Tensor")
     .doc("One value with the shape, dtype and distribution of x.", "full_like(ones(2), 0.5)")
-    .body([](BodyCall& c) { c.out.push_back(full(c.in(0).shape(), c.scalar("fill_value"), like<FullOptions>(c))); });
+    .body([](BodyCall& c) {
+      c.out.push_back(full(c.in(0).shape(), c.scalar("fill_value"_attr), like<FullOptions>(c)));
+    });
 
 HOLON_OP(fill, "fill(Tensor x, Scalar value) -> Tensor")
     .doc("One value with the shape and dtype of x; fill_() writes it into x.", "fill(ones(2), 0.5)")
@@ -295,7 +299,7 @@ HOLON_OP(fill, "fill(Tensor x, Scalar value) -> Tensor")
     .fuses(Fuses::kNo)
     .linear()
     .in_place()
-    .kernel([](KernelCall& c) { fill_kernel(c, c.scalar("value")); })
+    .kernel([](KernelCall& c) { fill_kernel(c, c.scalar("value"_attr)); })
     .grad([](Grad& g) { g.dx(0, zeros_like(g.dy())); });
 HOLON_OP(fill_tensor, "fill_tensor(Tensor x, Tensor value) -> Tensor")
     .doc("fill with a value that is a tensor without axes, whose gradient is the sum.", "fill(ones(2), full([], 0.5))")
@@ -335,7 +339,7 @@ HOLON_OP(tril, "tril(Tensor x, int diagonal=0) -> Tensor")
       Dims at = c.offset_out();
       kernels::tril(c.in(0), diagonal_in(c), at[n - 2], at[n - 1], c.out());
     })
-    .grad([](Grad& g) { g.dx(0, tril(g.dy(), g.i("diagonal"))); });
+    .grad([](Grad& g) { g.dx(0, tril(g.dy(), g.i("diagonal"_attr))); });
 HOLON_OP(triu, "triu(Tensor x, int diagonal=0) -> Tensor")
     .doc("The upper triangle of the last two axes, from a diagonal on; zeros below.", "triu(ones(3, 3))")
     .infer([](Infer& c) {
@@ -349,6 +353,6 @@ HOLON_OP(triu, "triu(Tensor x, int diagonal=0) -> Tensor")
       Dims at = c.offset_out();
       kernels::triu(c.in(0), diagonal_in(c), at[n - 2], at[n - 1], c.out());
     })
-    .grad([](Grad& g) { g.dx(0, triu(g.dy(), g.i("diagonal"))); });
+    .grad([](Grad& g) { g.dx(0, triu(g.dy(), g.i("diagonal"_attr))); });
 
 }  // namespace holon::ops

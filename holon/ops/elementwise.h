@@ -17,7 +17,7 @@ void binary_kernel(KernelCall& c) {
 }
 template <BinaryOp kOp>
 void scalar_kernel(KernelCall& c) {
-  kernels::binary_scalar(kOp, c.in(0), c.scalar("value"), c.out(), c.b("reverse"));
+  kernels::binary_scalar(kOp, c.in(0), c.scalar("value"_attr), c.out(), c.b("reverse"_attr));
 }
 template <UnaryOp kOp>
 void unary_kernel(KernelCall& c) {

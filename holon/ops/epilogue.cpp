@@ -19,9 +19,9 @@ constexpr std::pair<std::string_view, kernels::Then> kThen[] = {
 
 kernels::Then then_of(const AttrReader& c) {
   for (auto& [name, then] : kThen)
-    if (c.text("then") == name) return then;
+    if (c.text("then"_attr) == name) return then;
   fail_value("{}: then is '{}'; it is relu, gelu, gelu_tanh, add, mul or relu_backward.", c.op().name(),
-             c.text("then"));
+             c.text("then"_attr));
 }
 
 // What other must be for what is done with it.
@@ -96,14 +96,14 @@ HOLON_OP(linear_gelu, "linear_gelu(Tensor x, Tensor weight, Tensor? bias, *, str
     .hidden()
     .infer([](Infer& c) {
       Dims out = linear_shape(c);
-      c.require(c.text("approximate") == "none" || c.text("approximate") == "tanh",
+      c.require(c.text("approximate"_attr) == "none" || c.text("approximate"_attr) == "tanh",
                 "approximate must be 'none' or 'tanh'", "Choose one of them.");
       c.out(out, c.dtype_of(0));
       c.out(out, c.dtype_of(0));
     })
     .rule("... K, n K, n -> ... n, ... n")
     .kernel([](KernelCall& c) {
-      kernels::linear_gelu(c.in(0), c.in(1), given(c, 2), c.text("approximate") == "tanh", c.out(0), c.out(1));
+      kernels::linear_gelu(c.in(0), c.in(1), given(c, 2), c.text("approximate"_attr) == "tanh", c.out(0), c.out(1));
     });
 
 HOLON_OP(matmul_then, "matmul_then(Tensor x, Tensor w, Tensor other, *, str then) -> Tensor")
@@ -149,7 +149,7 @@ HOLON_OP(matmul_scaled, "matmul_scaled(Tensor x, Tensor w, *, float alpha) -> Te
     })
     .rule("... m k, ... k n -> ... m n")
     .linear_in({0, 1})
-    .kernel([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out(), c.f("alpha")); });
+    .kernel([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out(), c.f("alpha"_attr)); });
 
 HOLON_OP(linear_gradients, "linear_gradients(Tensor dy, Tensor x) -> (Tensor, Tensor)")
     .doc("Gradients of linear in weight and bias: dy [..., n] and x [..., k] contracted over all leading axes, and the "

@@ -9,7 +9,7 @@ namespace {
 // x + b, with b [n] along an axis of x.
 Tensor with_bias(const BodyCall& c) {
   const Tensor &a = c.in(0), &b = c.in(1);
-  int axis = normalize_axis(c.i("axis"), a.ndim(), c.op().name());
+  int axis = normalize_axis(c.i("axis"_attr), a.ndim(), c.op().name());
   if (a.ndim() == 0 || b.ndim() != 1 || b.shape()[0] != a.shape()[axis])
     fail_value("{}: b is {}, it must be one value for each place along axis {} of x {}.", c.op().name(), b.shape(),
                axis, a.shape());
@@ -19,7 +19,7 @@ Tensor with_bias(const BodyCall& c) {
 }
 
 Tensor dropped(const BodyCall& c, const Tensor& x, bool training) {
-  double p = c.f("p");
+  double p = c.f("p"_attr);
   if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability lies from 0 to 1.", c.op().name(), p);
   return dropout(x, p, training);
 }
@@ -32,7 +32,7 @@ void require_bool(const BodyCall& c, const Tensor& mask) {
 // softmax over the last axis of x scale where mask is true, and fill_value elsewhere.
 Tensor masked_softmax(const BodyCall& c, const Tensor& x, const Tensor& mask) {
   require_bool(c, mask);
-  return softmax(masked_fill(mul_scalar(x, c.f("scale")), logical_not(mask), Scalar(c.f("fill_value"))), -1);
+  return softmax(masked_fill(mul_scalar(x, c.f("scale"_attr)), logical_not(mask), Scalar(c.f("fill_value"_attr))), -1);
 }
 
 // x scale up to a diagonal, fill beyond it.
@@ -73,7 +73,7 @@ HOLON_OP(fused_scale_mask_softmax_dropout,
     .function_only()
     .body([](BodyCall& c) {
       Tensor y = masked_softmax(c, c.in(0), c.in(1));
-      c.out.push_back(dropped(c, y, c.b("training")));
+      c.out.push_back(dropped(c, y, c.b("training"_attr)));
       c.out.push_back(y);
     });
 HOLON_OP(fused_bias_add_scale_mask_softmax_dropout,
@@ -85,7 +85,7 @@ HOLON_OP(fused_bias_add_scale_mask_softmax_dropout,
     .function_only()
     .body([](BodyCall& c) {
       Tensor y = masked_softmax(c, add(c.in(0), c.in(1)), c.in(2));
-      c.out.push_back(dropped(c, y, c.b("training")));
+      c.out.push_back(dropped(c, y, c.b("training"_attr)));
       c.out.push_back(y);
     });
 HOLON_OP(fused_scale_tril,
@@ -93,7 +93,9 @@ HOLON_OP(fused_scale_tril,
     .doc("x scale on and below a diagonal of its last two axes, fill_value above it.",
          "fused_scale_tril(ones(2, 2), scale=2.0)")
     .function_only()
-    .body([](BodyCall& c) { c.out.push_back(scaled_tril(c.in(0), c.i("diagonal"), c.f("fill_value"), c.f("scale"))); });
+    .body([](BodyCall& c) {
+      c.out.push_back(scaled_tril(c.in(0), c.i("diagonal"_attr), c.f("fill_value"_attr), c.f("scale"_attr)));
+    });
 HOLON_OP(fused_scale_tril_softmax_mask_scale,
          "fused_scale_tril_softmax_mask_scale(Tensor x, float p=0.5, int diagonal=0, float tril_scale_value=1.0, float "
          "tril_fill_value=0.0) -> (Tensor, Tensor)")
@@ -101,7 +103,9 @@ HOLON_OP(fused_scale_tril_softmax_mask_scale,
          "fused_scale_tril_softmax_mask_scale(ones(2, 2), 0.0)[1]")
     .function_only()
     .body([](BodyCall& c) {
-      Tensor y = softmax(scaled_tril(c.in(0), c.i("diagonal"), c.f("tril_fill_value"), c.f("tril_scale_value")), -1);
+      Tensor y =
+          softmax(scaled_tril(c.in(0), c.i("diagonal"_attr), c.f("tril_fill_value"_attr), c.f("tril_scale_value"_attr)),
+                  -1);
       c.out.push_back(dropped(c, y, true));
       c.out.push_back(y);
     });
@@ -113,14 +117,14 @@ HOLON_OP(fused_self_attention,
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      int64_t head = c.i("head_size");
+      int64_t head = c.i("head_size"_attr);
       if (x.ndim() != 3 || head < 1 || head > x.shape()[2] || x.shape()[2] % (3 * head))
         fail_value("fused_self_attention: hidden_states is {}; it must be [length, batch, heads x 3 x {}].", x.shape(),
                    head);
       Tensor heads =
           permute(reshape(x, {x.shape()[0], x.shape()[1], x.shape()[2] / (3 * head), 3 * head}), {1, 2, 0, 3});
       Tensor q = slice(heads, 3, 0, head), k = slice(heads, 3, head, 2 * head), v = slice(heads, 3, 2 * head, 3 * head);
-      c.out.push_back(matmul(mul_scalar(q, c.f("alpha")), transpose(k, 2, 3)));
+      c.out.push_back(matmul(mul_scalar(q, c.f("alpha"_attr)), transpose(k, 2, 3)));
       c.out.push_back(v);
     });
 HOLON_OP(amp_white_identity, "amp_white_identity(Tensor x) -> Tensor")

@@ -14,7 +14,7 @@ void require_index_dtype(Infer& c, size_t i) {
                   "Convert them by to(int64).");
 }
 
-int axis_of(const AttrReader& c, int ndim) { return normalize_axis(c.i("dim"), ndim, c.op().public_name()); }
+int axis_of(const AttrReader& c, int ndim) { return normalize_axis(c.i("dim"_attr), ndim, c.op().public_name()); }
 
 kernels::AxisPart part_of(const Dims& offset, const Dims& logical, int d) {
   return logical.size() ? kernels::AxisPart{offset[d], logical[d]} : kernels::AxisPart{};
@@ -49,8 +49,8 @@ HOLON_OP(embedding, "embedding(Tensor weight, Tensor indices, int? padding_idx=N
     .infer([](Infer& c) {
       c.require(c.ndim(0) == 2, "weight is no table [v, d]", "Give it two axes.");
       require_index_dtype(c, 1);
-      if (c.has("padding_idx"))
-        c.require(c.i("padding_idx") >= -c.shape(0)[0] && c.i("padding_idx") < c.shape(0)[0],
+      if (c.has("padding_idx"_attr))
+        c.require(c.i("padding_idx"_attr) >= -c.shape(0)[0] && c.i("padding_idx"_attr) < c.shape(0)[0],
                   "padding_idx is no row of weight", "Name one of its rows.");
       Dims out = c.shape(1);
       out.push_back(c.shape(0)[1]);
@@ -75,8 +75,8 @@ HOLON_OP(embedding, "embedding(Tensor weight, Tensor indices, int? padding_idx=N
       if (!g.needs(0)) return;
       Tensor dy = g.dy();
       int64_t rows = g.in_shape(0)[0];
-      if (g.has("padding_idx")) {
-        int64_t row = g.i("padding_idx") < 0 ? g.i("padding_idx") + rows : g.i("padding_idx");
+      if (g.has("padding_idx"_attr)) {
+        int64_t row = g.i("padding_idx"_attr) < 0 ? g.i("padding_idx"_attr) + rows : g.i("padding_idx"_attr);
         dy = masked_fill(dy, unsqueeze(eq_scalar(g.x(1), row), -1), 0);
       }
       g.dx(0, embedding_backward(dy, g.x(1), rows));
@@ -85,7 +85,7 @@ HOLON_OP(embedding_backward, "embedding_backward(Tensor dy, Tensor indices, int 
     .doc("dy [..., d] added up by row: [rows, d].")
     .hidden()
     .infer([](Infer& c) {
-      c.out({c.i("rows"), c.shape(0).back()}, c.dtype_of(0));
+      c.out({c.i("rows"_attr), c.shape(0).back()}, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
       int n = r.in[1].shape.size();
@@ -118,7 +118,7 @@ HOLON_OP(index_select, "index_select(Tensor x, int dim, Tensor index) -> Tensor"
       c.require(c.ndim(1) <= 1 && c.ndim(0) > 0, "index has more than one axis, or x none", "Flatten the index.");
       require_index_dtype(c, 1);
       Dims out = c.shape(0);
-      out[c.axis("dim")] = c.shape(1).numel();
+      out[c.axis("dim"_attr)] = c.shape(1).numel();
       c.out(out, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -141,14 +141,14 @@ HOLON_OP(index_select, "index_select(Tensor x, int dim, Tensor index) -> Tensor"
     })
     .saves({1})
     .grad([](Grad& g) {
-      g.dx(0, index_add_zeros(g.dy(), g.i("dim"), g.x(1), g.in_shape(0)[axis_of(g, g.in_shape(0).size())]));
+      g.dx(0, index_add_zeros(g.dy(), g.i("dim"_attr), g.x(1), g.in_shape(0)[axis_of(g, g.in_shape(0).size())]));
     });
 HOLON_OP(index_add_zeros, "index_add_zeros(Tensor dy, int dim, Tensor index, int size) -> Tensor")
     .doc("The slices of dy added up at the given indices along an axis of the given size.")
     .hidden()
     .infer([](Infer& c) {
       Dims out = c.shape(0);
-      out[c.axis("dim")] = c.i("size");
+      out[c.axis("dim"_attr)] = c.i("size"_attr);
       c.out(out, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -172,7 +172,7 @@ HOLON_OP(index_add_zeros, "index_add_zeros(Tensor dy, int dim, Tensor index, int
     })
     .saves({1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, index_select(g.dy(), g.i("dim"), g.x(1)));
+      if (g.needs(0)) g.dx(0, index_select(g.dy(), g.i("dim"_attr), g.x(1)));
     });
 
 HOLON_OP(gather, "gather(Tensor x, int dim, Tensor index) -> Tensor")
@@ -183,7 +183,7 @@ HOLON_OP(gather, "gather(Tensor x, int dim, Tensor index) -> Tensor")
       // A single element is a row of one.
       c.require(std::max(c.ndim(0), 1) == std::max(c.ndim(1), 1), "index and x have different numbers of axes",
                 "Unsqueeze one of them.");
-      int d = c.axis("dim");
+      int d = c.axis("dim"_attr);
       for (int a = 0; a < c.ndim(0) && a < c.ndim(1); ++a)
         c.require(a == d || c.shape(1)[a] <= c.shape(0)[a], "index is larger than x outside of dim", "Slice it.");
       c.out(c.shape(1), c.dtype_of(0));
@@ -214,11 +214,11 @@ HOLON_OP(gather, "gather(Tensor x, int dim, Tensor index) -> Tensor")
       kernels::gather(as_rows(c.in(0)), d, as_rows(c.in(1)), out, part_of(c.offset_in(0), c.logical_in(0), d));
     })
     .saves({1})
-    .grad([](Grad& g) { g.dx(0, scatter_add_zeros(g.dy(), g.i("dim"), g.x(1), g.in_shape(0))); });
+    .grad([](Grad& g) { g.dx(0, scatter_add_zeros(g.dy(), g.i("dim"_attr), g.x(1), g.in_shape(0))); });
 HOLON_OP(scatter_add_zeros, "scatter_add_zeros(Tensor dy, int dim, Tensor index, int[] shape) -> Tensor")
     .doc("The gradient of gather: dy added up at its indices in zeros of the given shape.")
     .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule([](RuleCall& r) {
       if (r.in[0].shape.size() != r.out[0].shape.size()) {
         if (r.out[0].shape.size()) r.rule.out(0, 0, r.rule.factor());
@@ -247,7 +247,7 @@ HOLON_OP(scatter_add_zeros, "scatter_add_zeros(Tensor dy, int dim, Tensor index,
     })
     .saves({1})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, gather(g.dy(), g.i("dim"), g.x(1)));
+      if (g.needs(0)) g.dx(0, gather(g.dy(), g.i("dim"_attr), g.x(1)));
     });
 
 HOLON_OP(scatter_along,
@@ -261,7 +261,7 @@ HOLON_OP(scatter_along,
                       "Convert one of them by to().");
       c.require(c.ndim(0) == c.ndim(1) && c.ndim(1) == c.ndim(2), "x, index and src have different numbers of axes",
                 "Unsqueeze the smaller ones.");
-      int d = c.axis("dim");
+      int d = c.axis("dim"_attr);
       for (int a = 0; a < c.ndim(0); ++a) {
         c.require(c.shape(1)[a] == c.shape(2)[a], "index is larger than src", "Expand src.");
         c.require(a == d || c.shape(1)[a] <= c.shape(0)[a], "index is larger than x outside of dim", "Slice it.");
@@ -282,25 +282,25 @@ HOLON_OP(scatter_along,
         r.rule.in(0, d, f);
         r.rule.out(0, d, f);
       }
-      bool adds = r.text("mode") == "add";
-      if (r.text("mode") == "multiply") return add(p, b, b, p);
+      bool adds = r.text("mode"_attr) == "add";
+      if (r.text("mode"_attr) == "multiply") return add(p, b, b, p);
       add(p, b, p, p);
       if (adds && n > 0) add(p, sbp::split(d), sbp::split(d), p);
     })
     .kernel([](KernelCall& c) {
       int d = axis_of(c, c.out().ndim());
-      auto mode = c.text("mode");
+      auto mode = c.text("mode"_attr);
       kernels::copy(c.in(0), c.out());
       kernels::scatter(mode == "set"       ? kernels::ScatterOp::kSet
                            : mode == "add" ? kernels::ScatterOp::kAdd
                                            : kernels::ScatterOp::kMultiply,
                        c.out(), d, c.in(1), c.in(2), part_of(c.offset_out(), c.logical_out(), d),
-                       c.text("caller").data());
+                       c.text("caller"_attr).data());
     })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
-      auto mode = g.text("mode");
-      int64_t d = g.i("dim");
+      auto mode = g.text("mode"_attr);
+      int64_t d = g.i("dim"_attr);
       const Tensor& index = g.x(1);
       Tensor dy = g.dy();
       if (mode == "multiply") {
@@ -332,12 +332,12 @@ Tensor scatter_into(const BodyCall& c, const Tensor& x, const Tensor& index, Ten
                  a);
     if (index.shape()[a] < src.shape()[a]) src = slice(src, a, 0, index.shape()[a]);
   }
-  return scatter_along(x, index, src, normalize_axis(c.i("dim"), x.ndim(), op), mode, op);
+  return scatter_along(x, index, src, normalize_axis(c.i("dim"_attr), x.ndim(), op), mode, op);
 }
 
 std::string_view scatter_mode(const BodyCall& c) {
-  if (!c.has("reduce")) return "set";
-  auto r = c.text("reduce");
+  if (!c.has("reduce"_attr)) return "set";
+  auto r = c.text("reduce"_attr);
   if (r != "add" && r != "multiply") fail_value("scatter: reduce is '{}'. It can be None, 'add' or 'multiply'.", r);
   return r;
 }
@@ -357,7 +357,7 @@ HOLON_OP(scatter_value, "scatter_value(Tensor x, int dim, Tensor index, Scalar v
     .overload_of("scatter")
     .in_place()
     .body([](BodyCall& c) {
-      Tensor value = expand(number_beside(c.in(0), c.scalar("value")), c.in(1).shape());
+      Tensor value = expand(number_beside(c.in(0), c.scalar("value"_attr)), c.in(1).shape());
       c.out.push_back(scatter_into(c, c.in(0), c.in(1), value, scatter_mode(c)));
     });
 HOLON_OP(scatter_add, "scatter_add(Tensor x, int dim, Tensor index, Tensor src) -> Tensor")
@@ -377,7 +377,7 @@ HOLON_OP(index_add, "index_add(Tensor x, int dim, Tensor index, Tensor source, *
     .body([](BodyCall& c) {
       const Tensor &x = c.in(0), &index = c.in(1), &source = c.in(2);
       Dims want = x.shape();
-      int d = normalize_axis(c.i("dim"), x.ndim(), "index_add");
+      int d = normalize_axis(c.i("dim"_attr), x.ndim(), "index_add");
       if (x.ndim()) want[d] = index.numel();
       if (index.ndim() > 1 || source.shape() != want)
         fail_value("index_add: source has shape {} and index {}; for x {} and dim {} source must be {}.",
@@ -386,8 +386,8 @@ HOLON_OP(index_add, "index_add(Tensor x, int dim, Tensor index, Tensor source, *
         fail_type("index_add: source is {}, x is {}. Convert one of them by to().", name(source.dtype()),
                   name(x.dtype()));
       if (x.ndim() == 0) fail_value("index_add: x has no axis. Add to it by add().");
-      double alpha = c.scalar("alpha").as_double();
-      Tensor s = alpha == 1 ? source : mul_scalar(source, c.scalar("alpha"));
+      double alpha = c.scalar("alpha"_attr).as_double();
+      Tensor s = alpha == 1 ? source : mul_scalar(source, c.scalar("alpha"_attr));
       c.out.push_back(add(x, index_add_zeros(s, d, index, x.shape()[d])));
     });
 HOLON_OP(index_copy, "index_copy(Tensor x, int dim, Tensor index, Tensor source) -> Tensor")
@@ -398,7 +398,7 @@ HOLON_OP(index_copy, "index_copy(Tensor x, int dim, Tensor index, Tensor source)
       const Tensor &x = c.in(0), &index = c.in(1), &source = c.in(2);
       if (x.ndim() == 0) fail_value("index_copy: x has no axis. Use copy_().");
       Dims want = x.shape();
-      int d = normalize_axis(c.i("dim"), x.ndim(), "index_copy");
+      int d = normalize_axis(c.i("dim"_attr), x.ndim(), "index_copy");
       want[d] = index.numel();
       if (index.ndim() > 1 || source.shape() != want)
         fail_value("index_copy: source has shape {} and index {}; for x {} and dim {} source must be {}.",
@@ -415,10 +415,10 @@ HOLON_OP(index_fill, "index_fill(Tensor x, int dim, Tensor index, Scalar value) 
       if (x.ndim() == 0) fail_value("index_fill: x has no axis. Use fill_().");
       if (index.ndim() > 1) fail_value("index_fill: index {} has more than one axis. Flatten it.", index.shape());
       Dims shape = x.shape();
-      int d = normalize_axis(c.i("dim"), x.ndim(), "index_fill");
+      int d = normalize_axis(c.i("dim"_attr), x.ndim(), "index_fill");
       shape[d] = index.numel();
-      c.out.push_back(index_put_axes({x, expand(number_beside(x, c.scalar("value")), shape), reshape(index, {-1})}, d,
-                                     false, false, "index_fill"));
+      c.out.push_back(index_put_axes({x, expand(number_beside(x, c.scalar("value"_attr)), shape), reshape(index, {-1})},
+                                     d, false, false, "index_fill"));
     });
 
 HOLON_OP(take, "take(Tensor x, Tensor index) -> Tensor")
@@ -432,14 +432,14 @@ HOLON_OP(take_along_dim, "take_along_dim(Tensor x, Tensor indices, int? dim=None
          "take_along_dim(ones(2, 3), zeros(2, 1, dtype=int64), 1)")
     .body([](BodyCall& c) {
       Tensor x = c.in(0), index = c.in(1);
-      if (!c.has("dim")) {
+      if (!c.has("dim"_attr)) {
         c.out.push_back(gather(reshape(x, {-1}), 0, reshape(index, {-1})));
         return;
       }
       if (x.ndim() != index.ndim())
         fail_value("take_along_dim: x {} and indices {} need one number of axes. Unsqueeze the smaller one.", x.shape(),
                    index.shape());
-      int d = normalize_axis(c.i("dim"), x.ndim(), "take_along_dim");
+      int d = normalize_axis(c.i("dim"_attr), x.ndim(), "take_along_dim");
       Dims to_x = x.shape(), to_index = index.shape();
       if (x.ndim() > 0) to_x[d] = to_index[d] = 1;
       Dims common = broadcast_shapes(to_x, to_index, "take_along_dim");
@@ -493,7 +493,7 @@ HOLON_OP(scatter_nd, "scatter_nd(Tensor indices, Tensor update, int[] shape) -> 
          "scatter_nd(tensor([[1], [1]]), ones(2), [3])")
     .function_only()
     .body([](BodyCall& c) {
-      Dims shape(c.ints("shape"));
+      Dims shape(c.ints("shape"_attr));
       c.out.push_back(
           index_axes_backward(with_columns(c, {c.in(1)}, c.in(0), shape.size()), 0, shape, false, "scatter_nd"));
     });
@@ -511,7 +511,7 @@ HOLON_OP(one_hot, "one_hot(Tensor x, int num_classes=-1) -> Tensor")
          "out of range (IndexError).",
          "one_hot(zeros(2, dtype=int64), 3)")
     .body([](BodyCall& c) {
-      int64_t classes = c.i("num_classes");
+      int64_t classes = c.i("num_classes"_attr);
       if (classes == -1) {
         if (c.in(0).numel() == 0)
           fail_value("one_hot: x {} has no elements to count classes by. Give num_classes.", c.in(0).shape());
@@ -528,10 +528,10 @@ HOLON_OP(one_hot_rows, "one_hot_rows(Tensor x, int num_classes) -> Tensor")
     .infer([](Infer& c) {
       require_index_dtype(c, 0);
       Dims out = c.shape(0);
-      out.push_back(c.i("num_classes"));
+      out.push_back(c.i("num_classes"_attr));
       c.out(out, int64);
     })
     .rule("... -> ... C")
-    .kernel([](KernelCall& c) { kernels::one_hot(c.in(0), c.i("num_classes"), 0, c.out()); });
+    .kernel([](KernelCall& c) { kernels::one_hot(c.in(0), c.i("num_classes"_attr), 0, c.out()); });
 
 }  // namespace holon::ops

@@ -22,12 +22,12 @@ struct Joined {
 
 // "take: ", or nothing for x[...].
 std::string prefix(const AttrReader& c) {
-  std::string op(c.text("caller"));
+  std::string op(c.text("caller"_attr));
   return op.empty() ? op : op + ": ";
 }
 
 Joined joined(const AttrReader& c, int ndim, std::span<const Meta> metas, size_t first) {
-  Joined j{static_cast<int>(c.i("axis")), static_cast<int>(metas.size() - first), 0, {}};
+  Joined j{static_cast<int>(c.i("axis"_attr)), static_cast<int>(metas.size() - first), 0, {}};
   for (size_t i = first; i < metas.size(); ++i) {
     if (metas[i].dtype != int64 && metas[i].dtype != int32)
       fail(ErrorKind::kIndex, "{}an index tensor must hold integers or bools, got {} {}. Convert it by .long().",
@@ -84,7 +84,7 @@ std::vector<Meta> with_x(std::span<const Meta> in, const Dims& x) {
   return metas;
 }
 
-Dims window_sizes(const AttrReader& c) { return Dims(c.ints("window")); }
+Dims window_sizes(const AttrReader& c) { return Dims(c.ints("window"_attr)); }
 
 }  // namespace
 
@@ -117,13 +117,13 @@ HOLON_OP(index_axes, "index_axes(Tensor[] tensors, int axis, bool wrap=True, str
     .linear_in({0})
     .kernel([](KernelCall& c) {
       auto arrays = index_arrays(c, 1);
-      int axis = static_cast<int>(c.i("axis"));
+      int axis = static_cast<int>(c.i("axis"_attr));
       kernels::index_axes(c.in(0), axis, arrays, parts(c.offset_in(0), c.logical_in(0), axis, arrays.size()),
-                          c.b("wrap"), c.out(), prefix(c));
+                          c.b("wrap"_attr), c.out(), prefix(c));
     })
     .saves({1, 2, 3, 4, 5, 6, 7, 8})
     .grad([](Grad& g) {
-      g.dx(0, index_axes_backward(indices_of(g, 1, {g.dy()}), g.i("axis"), g.in_shape(0), g.b("wrap")));
+      g.dx(0, index_axes_backward(indices_of(g, 1, {g.dy()}), g.i("axis"_attr), g.in_shape(0), g.b("wrap"_attr)));
     });
 
 HOLON_OP(index_axes_backward,
@@ -133,7 +133,7 @@ HOLON_OP(index_axes_backward,
     .infer([](Infer& c) {
       std::vector<Meta> metas;
       for (size_t i = 0; i < c.n_in(); ++i) metas.push_back(c.in(i));
-      Dims shape(c.ints("shape"));
+      Dims shape(c.ints("shape"_attr));
       Joined j = joined(c, shape.size(), metas, 1);
       require_values(c, c.shape(0), out_shape(shape, j));
       c.out(shape, c.dtype_of(0));
@@ -155,13 +155,13 @@ HOLON_OP(index_axes_backward,
     .linear_in({0})
     .kernel([](KernelCall& c) {
       auto arrays = index_arrays(c, 1);
-      int axis = static_cast<int>(c.i("axis"));
+      int axis = static_cast<int>(c.i("axis"_attr));
       kernels::fill(c.out(), Scalar(0));
       kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()),
-                              c.b("wrap"), true, c.in(0), prefix(c));
+                              c.b("wrap"_attr), true, c.in(0), prefix(c));
     })
     .saves({1, 2, 3, 4, 5, 6, 7, 8})
-    .grad([](Grad& g) { g.dx(0, index_axes(indices_of(g, 1, {g.dy()}), g.i("axis"), g.b("wrap"))); });
+    .grad([](Grad& g) { g.dx(0, index_axes(indices_of(g, 1, {g.dy()}), g.i("axis"_attr), g.b("wrap"_attr))); });
 
 HOLON_OP(index_put_axes,
          "index_put_axes(Tensor[] tensors, int axis, bool accumulate=False, bool wrap=True, str caller='') -> Tensor")
@@ -200,22 +200,22 @@ HOLON_OP(index_put_axes,
         r.rule.add(s);
       };
       addends(-1);
-      for (int b = 0; r.b("accumulate") && b < j.nb; ++b) addends(b);
+      for (int b = 0; r.b("accumulate"_attr) && b < j.nb; ++b) addends(b);
     })
     .kernel([](KernelCall& c) {
       auto arrays = index_arrays(c, 2);
-      int axis = static_cast<int>(c.i("axis"));
+      int axis = static_cast<int>(c.i("axis"_attr));
       kernels::copy(c.in(0), c.out());
       kernels::index_put_axes(c.out(), axis, arrays, parts(c.offset_out(), c.logical_out(), axis, arrays.size()),
-                              c.b("wrap"), c.b("accumulate"), c.in(1), prefix(c));
+                              c.b("wrap"_attr), c.b("accumulate"_attr), c.in(1), prefix(c));
     })
     .saves({2, 3, 4, 5, 6, 7, 8, 9})
     .grad([](Grad& g) {
-      if (g.needs(1)) g.dx(1, index_axes(indices_of(g, 2, {g.dy()}), g.i("axis"), g.b("wrap")));
+      if (g.needs(1)) g.dx(1, index_axes(indices_of(g, 2, {g.dy()}), g.i("axis"_attr), g.b("wrap"_attr)));
       if (!g.needs(0)) return;
-      if (g.b("accumulate")) return g.dx(0, g.dy());
+      if (g.b("accumulate"_attr)) return g.dx(0, g.dy());
       Tensor none = expand(number_beside(g.dy(), 0), g.in_shape(1));
-      g.dx(0, index_put_axes(indices_of(g, 2, {g.dy(), none}), g.i("axis"), false, g.b("wrap")));
+      g.dx(0, index_put_axes(indices_of(g, 2, {g.dy(), none}), g.i("axis"_attr), false, g.b("wrap"_attr)));
     });
 
 HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] steps, int[] window) -> Tensor")
@@ -242,15 +242,15 @@ HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] ste
     .linear()
     .kernel([](KernelCall& c) {
       kernels::copy(c.in(0), c.out());
-      kernels::window_put(c.out(), c.offset_out(), c.ints("starts"), c.ints("steps"), c.ints("window"), c.in(1),
-                          c.offset_in(1));
+      kernels::window_put(c.out(), c.offset_out(), c.ints("starts"_attr), c.ints("steps"_attr), c.ints("window"_attr),
+                          c.in(1), c.offset_in(1));
     })
     .grad([](Grad& g) {
       if (g.needs(1)) {
         Tensor dv = g.dy();
         for (int a = 0; a < dv.ndim(); ++a) {
           auto i = static_cast<size_t>(a);
-          int64_t start = g.ints("starts")[i], step = g.ints("steps")[i], size = g.ints("window")[i];
+          int64_t start = g.ints("starts"_attr)[i], step = g.ints("steps"_attr)[i], size = g.ints("window"_attr)[i];
           if (size != dv.shape()[a]) dv = slice(dv, a, start, size > 0 ? start + (size - 1) * step + 1 : start, step);
         }
         g.dx(1, dv);
@@ -258,7 +258,7 @@ HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] ste
       if (g.needs(0)) {
         Dims sizes = window_sizes(g);
         Tensor none = expand(number_beside(g.dy(), 0), sizes);
-        g.dx(0, window_put(g.dy(), none, Dims(g.ints("starts")), Dims(g.ints("steps")), sizes));
+        g.dx(0, window_put(g.dy(), none, Dims(g.ints("starts"_attr)), Dims(g.ints("steps"_attr)), sizes));
       }
     });
 

@@ -34,15 +34,15 @@ HOLON_OP(pairwise_distance,
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
-      double p = c.f("p");
-      bool keep = c.b("keepdim");
+      double p = c.f("p"_attr);
+      bool keep = c.b("keepdim"_attr);
       if (c.in(0).ndim() < 1 || c.in(1).ndim() < 1)
         fail_value("pairwise_distance: x1 is {}, x2 {}; both need an axis.", c.in(0).shape(), c.in(1).shape());
       if (!is_floating(c.in(0).dtype()) || !is_floating(c.in(1).dtype()))
         fail_type("pairwise_distance: x1 is {}, x2 {}; both must be floating point.", name(c.in(0).dtype()),
                   name(c.in(1).dtype()));
       if (!(p > 0)) fail_value("pairwise_distance: p is {}; a norm's order is positive.", p);
-      Tensor d = abs(add_scalar(sub(c.in(0), c.in(1)), c.f("eps")));
+      Tensor d = abs(add_scalar(sub(c.in(0), c.in(1)), c.f("eps"_attr)));
       Dims last{-1};
       if (std::isinf(p))
         c.out.push_back(amax(d, last, keep));
@@ -63,7 +63,7 @@ HOLON_OP(local_response_norm,
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      int64_t size = c.i("size");
+      int64_t size = c.i("size"_attr);
       if (x.ndim() < 3)
         fail_value("local_response_norm: x is {}; it must be [n, c, ...] with 3 axes or more.", x.shape());
       if (size < 1) fail_value("local_response_norm: size is {}; it counts channels from 1.", size);
@@ -73,8 +73,8 @@ HOLON_OP(local_response_norm,
       }
       Tensor squares = square(x).reshape({x.shape()[0], 1, x.shape()[1], x.numel() / (x.shape()[0] * x.shape()[1])});
       Tensor around = avg_pool2d(pad(squares, Dims{0, 0, size / 2, (size - 1) / 2}), Dims{size, 1}, Dims{1, 1});
-      Tensor divisor = add_scalar(mul_scalar(around.reshape(x.shape()), c.f("alpha")), c.f("k"));
-      c.out.push_back(div(x, pow_scalar(divisor, c.f("beta"))));
+      Tensor divisor = add_scalar(mul_scalar(around.reshape(x.shape()), c.f("alpha"_attr)), c.f("k"_attr));
+      c.out.push_back(div(x, pow_scalar(divisor, c.f("beta"_attr))));
     });
 
 HOLON_OP(orthonormalize, "orthonormalize(Tensor x) -> Tensor")

@@ -20,7 +20,7 @@ void require_inner(const char* op, const Tensor& a, const Tensor& b, int64_t inn
 
 // beta x + alpha product
 Tensor blend(const BodyCall& c, const Tensor& x, Tensor product) {
-  Scalar beta = c.scalar("beta"), alpha = c.scalar("alpha");
+  Scalar beta = c.scalar("beta"_attr), alpha = c.scalar("alpha"_attr);
   if (alpha.as_double() != 1) product = mul_scalar(product, alpha);
   if (broadcast_shapes(x.shape(), product.shape(), c.op().public_name()) != product.shape())
     fail_value("{}: x {} does not broadcast to the product {}.", c.op().public_name(), x.shape(), product.shape());
@@ -297,12 +297,12 @@ Tensor tensordot_of(const Tensor& a, const Tensor& b, const Dims& dims_a, const 
 // ---- norms
 Tensor norm_input(const BodyCall& c) {
   Tensor x = c.in(0);
-  if (c.has("dtype")) x = x.dtype() == c.dtype("dtype") ? x : cast(x, c.dtype("dtype"));
+  if (c.has("dtype"_attr)) x = x.dtype() == c.dtype("dtype"_attr) ? x : cast(x, c.dtype("dtype"_attr));
   if (!is_floating(x.dtype()))
     fail_runtime("{}: x is {}; a norm is defined for floating point tensors. Convert it first, e.g. x.to(float32).",
                  c.op().public_name(), name(x.dtype()));
-  if (c.has("dim"))
-    for (int64_t d : c.ints("dim")) normalize_axis(d, x.ndim(), c.op().public_name());
+  if (c.has("dim"_attr))
+    for (int64_t d : c.ints("dim"_attr)) normalize_axis(d, x.ndim(), c.op().public_name());
   return x;
 }
 
@@ -344,8 +344,8 @@ Tensor matrix_norm_of(const char* op, const Tensor& x, double p, const Dims& dim
 }
 
 std::optional<Dims> dims_of(const BodyCall& c) {
-  if (!c.has("dim")) return std::nullopt;
-  return Dims(c.ints("dim"));
+  if (!c.has("dim"_attr)) return std::nullopt;
+  return Dims(c.ints("dim"_attr));
 }
 
 void require_frobenius(const char* op, std::string_view p) {
@@ -438,13 +438,13 @@ HOLON_OP(einsum, "einsum(str equation, Tensor... operands) -> Tensor")
          "einsum('ij,jk->ik', ones(2, 3), ones(3, 4))")
     .autocast(Autocast::kLower)
     .function_only()
-    .body([](BodyCall& c) { c.out.push_back(einsum_of(c.text("equation"), c.inputs())); });
+    .body([](BodyCall& c) { c.out.push_back(einsum_of(c.text("equation"_attr), c.inputs())); });
 HOLON_OP(tensordot, "tensordot(Tensor x, Tensor other, int dims=2) -> Tensor")
     .doc("The sum of products over the last dims axes of x and the first of other.",
          "tensordot(ones(2, 3), ones(3, 4), 1)")
     .autocast(Autocast::kLower)
     .body([](BodyCall& c) {
-      int64_t n = c.i("dims");
+      int64_t n = c.i("dims"_attr);
       if (n < 0 || n > c.in(0).ndim() || n > c.in(1).ndim())
         fail_value("tensordot: {} axes of x {} and other {} cannot be contracted.", n, c.in(0).shape(),
                    c.in(1).shape());
@@ -457,7 +457,7 @@ HOLON_OP(tensordot_axes, "tensordot_axes(Tensor x, Tensor other, int[] dims_x, i
          "tensordot(ones(2, 3), ones(2, 4), [0], [0])")
     .overload_of("tensordot")
     .body([](BodyCall& c) {
-      c.out.push_back(tensordot_of(c.in(0), c.in(1), Dims(c.ints("dims_x")), Dims(c.ints("dims_other"))));
+      c.out.push_back(tensordot_of(c.in(0), c.in(1), Dims(c.ints("dims_x"_attr)), Dims(c.ints("dims_other"_attr))));
     });
 
 HOLON_OP(linalg_cross, "linalg_cross(Tensor x, Tensor other, *, int dim=-1) -> Tensor")
@@ -466,10 +466,10 @@ HOLON_OP(linalg_cross, "linalg_cross(Tensor x, Tensor other, *, int dim=-1) -> T
     .body([](BodyCall& c) {
       Tensor a = c.in(0), b = c.in(1);
       Dims shape = broadcast_shapes(a.shape(), b.shape(), "linalg_cross");
-      int d = normalize_axis(c.i("dim"), shape.size(), "linalg_cross");
+      int d = normalize_axis(c.i("dim"_attr), shape.size(), "linalg_cross");
       if (a.ndim() != b.ndim() || shape.size() == 0 || a.shape()[d] != 3 || b.shape()[d] != 3)
         fail_value("linalg_cross: x {} and other {} need one number of axes, and 3 elements along axis {}.", a.shape(),
-                   b.shape(), c.i("dim"));
+                   b.shape(), c.i("dim"_attr));
       a = expand(a, shape), b = expand(b, shape);
       auto turn = [&](const Tensor& t, int64_t by) { return roll(t, {-by}, Dims{d}); };
       c.out.push_back(sub(mul(turn(a, 1), turn(b, 2)), mul(turn(a, 2), turn(b, 1))));
@@ -480,8 +480,8 @@ HOLON_OP(cross, "cross(Tensor x, Tensor other, int? dim=None) -> Tensor")
     .autocast(Autocast::kPromote)
     .body([](BodyCall& c) {
       int64_t d = -1;
-      if (c.has("dim")) {
-        d = c.i("dim");
+      if (c.has("dim"_attr)) {
+        d = c.i("dim"_attr);
       } else {
         Dims shape = broadcast_shapes(c.in(0).shape(), c.in(1).shape(), "cross");
         for (int a = shape.size() - 1; a >= 0; --a)
@@ -521,7 +521,7 @@ HOLON_OP(
          "linalg_vector_norm(ones(2, 3))")
     .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
-      c.out.push_back(vector_norm_of(norm_input(c), c.scalar("ord").as_double(), dims_of(c), c.b("keepdim")));
+      c.out.push_back(vector_norm_of(norm_input(c), c.scalar("ord"_attr).as_double(), dims_of(c), c.b("keepdim"_attr)));
     });
 HOLON_OP(
     linalg_matrix_norm,
@@ -530,8 +530,8 @@ HOLON_OP(
          "axes.",
          "linalg_matrix_norm(ones(2, 3), 1)")
     .body([](BodyCall& c) {
-      c.out.push_back(matrix_norm_of("linalg_matrix_norm", norm_input(c), c.scalar("ord").as_double(),
-                                     Dims(c.ints("dim")), c.b("keepdim")));
+      c.out.push_back(matrix_norm_of("linalg_matrix_norm", norm_input(c), c.scalar("ord"_attr).as_double(),
+                                     Dims(c.ints("dim"_attr)), c.b("keepdim"_attr)));
     });
 HOLON_OP(linalg_matrix_norm_fro,
          "linalg_matrix_norm_fro(Tensor x, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, dtype? dtype=None) "
@@ -539,11 +539,11 @@ HOLON_OP(linalg_matrix_norm_fro,
     .doc("The root of the sum of squares of the matrices in two axes.", "linalg_matrix_norm(ones(2, 3))")
     .overload_of("linalg_matrix_norm")
     .body([](BodyCall& c) {
-      require_frobenius("linalg_matrix_norm", c.text("ord"));
-      Dims dim(c.ints("dim"));
+      require_frobenius("linalg_matrix_norm", c.text("ord"_attr));
+      Dims dim(c.ints("dim"_attr));
       if (dim.size() != 2 || c.in(0).ndim() < 2)
         fail_value("linalg_matrix_norm: dim {} of x {} names no two axes.", dim, c.in(0).shape());
-      c.out.push_back(vector_norm_of(norm_input(c), 2, dim, c.b("keepdim")));
+      c.out.push_back(vector_norm_of(norm_input(c), 2, dim, c.b("keepdim"_attr)));
     });
 HOLON_OP(linalg_norm,
          "linalg_norm(Tensor x, Scalar? ord=None, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
@@ -554,27 +554,27 @@ HOLON_OP(linalg_norm,
     .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       Tensor x = norm_input(c);
-      if (!c.has("ord")) return c.out.push_back(vector_norm_of(x, 2, dims_of(c), c.b("keepdim")));
+      if (!c.has("ord"_attr)) return c.out.push_back(vector_norm_of(x, 2, dims_of(c), c.b("keepdim"_attr)));
       Dims dim;
-      if (c.has("dim"))
-        dim = Dims(c.ints("dim"));
+      if (c.has("dim"_attr))
+        dim = Dims(c.ints("dim"_attr));
       else
         for (int a = 0; a < x.ndim(); ++a) dim.push_back(a);
       if (dim.size() != 1 && dim.size() != 2)
         fail_value("linalg_norm: a norm of order {} is one of vectors or matrices; x is {} and dim names {} axes. Name "
                    "one or two.",
-                   c.scalar("ord").str(), x.shape(), dim.size());
-      double p = c.scalar("ord").as_double();
-      c.out.push_back(dim.size() == 1 ? vector_norm_of(x, p, dim, c.b("keepdim"))
-                                      : matrix_norm_of("linalg_norm", x, p, dim, c.b("keepdim")));
+                   c.scalar("ord"_attr).str(), x.shape(), dim.size());
+      double p = c.scalar("ord"_attr).as_double();
+      c.out.push_back(dim.size() == 1 ? vector_norm_of(x, p, dim, c.b("keepdim"_attr))
+                                      : matrix_norm_of("linalg_norm", x, p, dim, c.b("keepdim"_attr)));
     });
 HOLON_OP(linalg_norm_fro,
          "linalg_norm_fro(Tensor x, str ord, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("'fro': the root of the sum of squares of matrices.", "linalg_norm(ones(2, 3), 'fro')")
     .overload_of("linalg_norm")
     .body([](BodyCall& c) {
-      require_frobenius("linalg_norm", c.text("ord"));
-      c.out.push_back(vector_norm_of(norm_input(c), 2, dims_of(c), c.b("keepdim")));
+      require_frobenius("linalg_norm", c.text("ord"_attr));
+      c.out.push_back(vector_norm_of(norm_input(c), 2, dims_of(c), c.b("keepdim"_attr)));
     });
 HOLON_OP(norm, "norm(Tensor x, Scalar? p=2, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("(sum of |x|^p)^(1/p) over the axes dim, or all; inf and -inf are the largest and smallest |x|, 0 counts what "
@@ -582,15 +582,15 @@ HOLON_OP(norm, "norm(Tensor x, Scalar? p=2, int[]? dim=None, bool keepdim=False,
          "norm(ones(2, 3))")
     .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
-      c.out.push_back(
-          vector_norm_of(norm_input(c), c.has("p") ? c.scalar("p").as_double() : 2, dims_of(c), c.b("keepdim")));
+      c.out.push_back(vector_norm_of(norm_input(c), c.has("p"_attr) ? c.scalar("p"_attr).as_double() : 2, dims_of(c),
+                                     c.b("keepdim"_attr)));
     });
 HOLON_OP(norm_fro, "norm_fro(Tensor x, str p, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("'fro': the root of the sum of squares over the axes dim, or all.", "norm(ones(2, 3), 'fro')")
     .overload_of("norm")
     .body([](BodyCall& c) {
-      require_frobenius("norm", c.text("p"));
-      c.out.push_back(vector_norm_of(norm_input(c), 2, dims_of(c), c.b("keepdim")));
+      require_frobenius("norm", c.text("p"_attr));
+      c.out.push_back(vector_norm_of(norm_input(c), 2, dims_of(c), c.b("keepdim"_attr)));
     });
 
 }  // namespace holon::ops

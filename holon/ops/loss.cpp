@@ -91,7 +91,7 @@ HOLON_OP(smooth_l1_loss,
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
-      double beta = c.f("beta");
+      double beta = c.f("beta"_attr);
       if (!(beta >= 0)) fail_value("smooth_l1_loss: beta is {}; it must not be negative.", beta);
       c.out.push_back(reduced(c, beta == 0 ? abs(sub(c.in(0), c.in(1))) : smooth_l1(c.in(0), c.in(1), beta)));
     });
@@ -101,10 +101,10 @@ HOLON_OP(smooth_l1, "smooth_l1(Tensor x, Tensor target, float beta) -> Tensor")
     .promotes()
     .infer(loss_infer)
     .elementwise()
-    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::SmoothL1, c.in(0), c.in(1), c.out(), {c.f("beta")}); })
+    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::SmoothL1, c.in(0), c.in(1), c.out(), {c.f("beta"_attr)}); })
     .saves({0, 1})
     .grad([](Grad& g) {
-      Tensor d = smooth_l1_backward(g.dy(), g.x(0), g.x(1), g.f("beta"));
+      Tensor d = smooth_l1_backward(g.dy(), g.x(0), g.x(1), g.f("beta"_attr));
       if (g.needs(0)) g.dx(0, reduce_to(d, g.in_shape(0)));
       if (g.needs(1)) g.dx(1, reduce_to(neg(d), g.in_shape(1)));
     });
@@ -115,14 +115,14 @@ HOLON_OP(smooth_l1_backward, "smooth_l1_backward(Tensor dy, Tensor x, Tensor tar
     .elementwise()
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::ternary(kernels::TernaryOp::SmoothL1Backward, c.in(0), c.in(1), c.in(2), c.out(), {c.f("beta")});
+      kernels::ternary(kernels::TernaryOp::SmoothL1Backward, c.in(0), c.in(1), c.in(2), c.out(), {c.f("beta"_attr)});
     })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, reduce_to(smooth_l1_backward(g.dy(), g.x(1), g.x(2), g.f("beta")), g.in_shape(0)));
+      if (g.needs(0)) g.dx(0, reduce_to(smooth_l1_backward(g.dy(), g.x(1), g.x(2), g.f("beta"_attr)), g.in_shape(0)));
       if (!g.needs(1) && !g.needs(2)) return;
-      Tensor far = ge_scalar(abs(sub(g.x(1), g.x(2))), g.f("beta"));
-      Tensor d = masked_fill(div_scalar(mul(g.dy(), g.x(0)), g.f("beta")), far, 0.0);
+      Tensor far = ge_scalar(abs(sub(g.x(1), g.x(2))), g.f("beta"_attr));
+      Tensor d = masked_fill(div_scalar(mul(g.dy(), g.x(0)), g.f("beta"_attr)), far, 0.0);
       if (g.needs(1)) g.dx(1, reduce_to(d, g.in_shape(1)));
       if (g.needs(2)) g.dx(2, reduce_to(neg(d), g.in_shape(2)));
     });
@@ -134,8 +134,8 @@ HOLON_OP(huber_loss, "huber_loss(Tensor input, Tensor target, *, str reduction='
     .function_only()
     .body([](BodyCall& c) {
       same_shapes(c);
-      if (!(c.f("delta") > 0)) fail_value("huber_loss: delta is {}; it must be positive.", c.f("delta"));
-      c.out.push_back(reduced(c, huber(c.in(0), c.in(1), c.f("delta"))));
+      if (!(c.f("delta"_attr) > 0)) fail_value("huber_loss: delta is {}; it must be positive.", c.f("delta"_attr));
+      c.out.push_back(reduced(c, huber(c.in(0), c.in(1), c.f("delta"_attr))));
     });
 HOLON_OP(huber, "huber(Tensor x, Tensor target, float delta) -> Tensor")
     .doc("huber_loss of each element.")
@@ -143,10 +143,10 @@ HOLON_OP(huber, "huber(Tensor x, Tensor target, float delta) -> Tensor")
     .promotes()
     .infer(loss_infer)
     .elementwise()
-    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::Huber, c.in(0), c.in(1), c.out(), {c.f("delta")}); })
+    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::Huber, c.in(0), c.in(1), c.out(), {c.f("delta"_attr)}); })
     .saves({0, 1})
     .grad([](Grad& g) {
-      Tensor d = huber_backward(g.dy(), g.x(0), g.x(1), g.f("delta"));
+      Tensor d = huber_backward(g.dy(), g.x(0), g.x(1), g.f("delta"_attr));
       if (g.needs(0)) g.dx(0, reduce_to(d, g.in_shape(0)));
       if (g.needs(1)) g.dx(1, reduce_to(neg(d), g.in_shape(1)));
     });
@@ -157,13 +157,13 @@ HOLON_OP(huber_backward, "huber_backward(Tensor dy, Tensor x, Tensor target, flo
     .elementwise()
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::ternary(kernels::TernaryOp::HuberBackward, c.in(0), c.in(1), c.in(2), c.out(), {c.f("delta")});
+      kernels::ternary(kernels::TernaryOp::HuberBackward, c.in(0), c.in(1), c.in(2), c.out(), {c.f("delta"_attr)});
     })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, reduce_to(huber_backward(g.dy(), g.x(1), g.x(2), g.f("delta")), g.in_shape(0)));
+      if (g.needs(0)) g.dx(0, reduce_to(huber_backward(g.dy(), g.x(1), g.x(2), g.f("delta"_attr)), g.in_shape(0)));
       if (!g.needs(1) && !g.needs(2)) return;
-      Tensor d = masked_fill(mul(g.dy(), g.x(0)), gt_scalar(abs(sub(g.x(1), g.x(2))), g.f("delta")), 0.0);
+      Tensor d = masked_fill(mul(g.dy(), g.x(0)), gt_scalar(abs(sub(g.x(1), g.x(2))), g.f("delta"_attr)), 0.0);
       if (g.needs(1)) g.dx(1, reduce_to(d, g.in_shape(1)));
       if (g.needs(2)) g.dx(2, reduce_to(neg(d), g.in_shape(2)));
     });
@@ -176,8 +176,8 @@ HOLON_OP(kl_div, "kl_div(Tensor input, Tensor target, *, str reduction='mean', b
     .function_only()
     .body([](BodyCall& c) {
       const Tensor &x = c.in(0), &t = c.in(1);
-      Tensor loss = c.b("log_target") ? mul(exp(t), sub(t, x)) : sub(xlogy(t, t), mul(t, x));
-      if (c.text("reduction") == "batchmean") {
+      Tensor loss = c.b("log_target"_attr) ? mul(exp(t), sub(t, x)) : sub(xlogy(t, t), mul(t, x));
+      if (c.text("reduction"_attr) == "batchmean") {
         if (x.ndim() == 0) fail_value("kl_div: reduction 'batchmean' divides by the first axis, and input has none.");
         c.out.push_back(div_scalar(sum(loss), static_cast<double>(x.shape()[0])));
       } else {
@@ -293,10 +293,10 @@ HOLON_OP(cosine_similarity, "cosine_similarity(Tensor x1, Tensor x2, int dim=1, 
       if (!is_floating(a.dtype()) || !is_floating(b.dtype()))
         fail_type("cosine_similarity: x1 is {}, x2 {}; both must be floating point.", name(a.dtype()), name(b.dtype()));
       Dims shape = broadcast_shapes(a.shape(), b.shape(), "cosine_similarity"),
-           axes{normalize_axis(c.i("dim"), shape.size(), "cosine_similarity")};
+           axes{normalize_axis(c.i("dim"_attr), shape.size(), "cosine_similarity")};
       // An axis of only one of them is 1 long: the lengths broadcast like the product.
       Tensor x = a.shape() == shape ? a : expand(a, shape), y = b.shape() == shape ? b : expand(b, shape);
-      auto length = [&](const Tensor& t) { return maximum_scalar(sqrt(sum(square(t), axes)), c.f("eps")); };
+      auto length = [&](const Tensor& t) { return maximum_scalar(sqrt(sum(square(t), axes)), c.f("eps"_attr)); };
       c.out.push_back(div(sum(mul(x, y), axes), mul(length(x), length(y))));
     });
 HOLON_OP(cosine_embedding_loss,
@@ -307,7 +307,7 @@ HOLON_OP(cosine_embedding_loss,
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
-      check_margin(c, c.f("margin"));
+      check_margin(c, c.f("margin"_attr));
       int n = c.in(0).ndim();
       if (n < 1 || n > 2 || c.in(1).ndim() != n || c.in(2).ndim() != n - 1)
         fail_value("cosine_embedding_loss: inputs {} and {} and target {} do not fit; [n, d], [n, d] and [n], or [d], "
@@ -316,7 +316,7 @@ HOLON_OP(cosine_embedding_loss,
       Tensor similar = cosine_similarity(c.in(0), c.in(1), -1, 1e-8);
       Tensor zero = zeros_like(similar);
       Tensor close = where(eq_scalar(c.in(2), 1), sub_scalar(similar, 1.0, {.reverse = true}), zero);
-      Tensor apart = where(eq_scalar(c.in(2), -1), relu(sub_scalar(similar, c.f("margin"))), zero);
+      Tensor apart = where(eq_scalar(c.in(2), -1), relu(sub_scalar(similar, c.f("margin"_attr))), zero);
       c.out.push_back(reduced(c, add(close, apart)));
     });
 HOLON_OP(triplet_margin_loss,
@@ -328,19 +328,19 @@ HOLON_OP(triplet_margin_loss,
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
-      check_margin(c, c.f("margin"));
-      double p = c.f("p");
+      check_margin(c, c.f("margin"_attr));
+      double p = c.f("p"_attr);
       if (!(p > 0)) fail_value("triplet_margin_loss: p is {}; a norm's order is positive.", p);
       if (c.in(0).ndim() == 0) fail_value("triplet_margin_loss: anchor has no axes; it takes [n, d] or [d].");
       auto distance = [&](const Tensor& a, const Tensor& b) {
-        Tensor d = abs(add_scalar(sub(a, b), c.f("eps")));
+        Tensor d = abs(add_scalar(sub(a, b), c.f("eps"_attr)));
         if (p == 1) return sum(d, Dims{-1});
         if (p == 2) return sqrt(sum(square(d), Dims{-1}));
         return pow_scalar(sum(pow_scalar(d, p), Dims{-1}), 1 / p);
       };
       Tensor near = distance(c.in(0), c.in(1)), far = distance(c.in(0), c.in(2));
-      if (c.b("swap")) far = minimum(far, distance(c.in(1), c.in(2)));
-      c.out.push_back(reduced(c, relu(add_scalar(sub(near, far), c.f("margin")))));
+      if (c.b("swap"_attr)) far = minimum(far, distance(c.in(1), c.in(2)));
+      c.out.push_back(reduced(c, relu(add_scalar(sub(near, far), c.f("margin"_attr)))));
     });
 HOLON_OP(margin_ranking_loss,
          "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, *, float margin=0.0, str reduction='mean') "
@@ -350,9 +350,9 @@ HOLON_OP(margin_ranking_loss,
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
-      check_margin(c, c.f("margin"));
+      check_margin(c, c.f("margin"_attr));
       c.out.push_back(
-          reduced(c, relu(sub_scalar(mul(c.in(2), sub(c.in(0), c.in(1))), c.f("margin"), {.reverse = true}))));
+          reduced(c, relu(sub_scalar(mul(c.in(2), sub(c.in(0), c.in(1))), c.f("margin"_attr), {.reverse = true}))));
     });
 HOLON_OP(hinge_embedding_loss,
          "hinge_embedding_loss(Tensor input, Tensor target, *, float margin=1.0, str reduction='mean') -> Tensor")
@@ -361,10 +361,11 @@ HOLON_OP(hinge_embedding_loss,
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
-      check_margin(c, c.f("margin"));
+      check_margin(c, c.f("margin"_attr));
       Tensor zero = zeros_like(c.in(0));
       Tensor close = where(ne_scalar(c.in(1), -1), c.in(0), zero);
-      Tensor apart = where(ne_scalar(c.in(1), 1), relu(sub_scalar(c.in(0), c.f("margin"), {.reverse = true})), zero);
+      Tensor apart =
+          where(ne_scalar(c.in(1), 1), relu(sub_scalar(c.in(0), c.f("margin"_attr), {.reverse = true})), zero);
       c.out.push_back(reduced(c, add(close, apart)));
     });
 HOLON_OP(soft_margin_loss, "soft_margin_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")

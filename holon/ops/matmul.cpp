@@ -79,8 +79,9 @@ HOLON_OP(
                      c.in(i).shape());
         return turn ? transpose(c.in(i), -2, -1) : c.in(i);
       };
-      Tensor y = matmul(turned(0, c.b("transpose_a"), "transpose_a"), turned(1, c.b("transpose_b"), "transpose_b"));
-      c.out.push_back(c.f("alpha") == 1 ? y : mul_scalar(y, c.f("alpha")));
+      Tensor y =
+          matmul(turned(0, c.b("transpose_a"_attr), "transpose_a"), turned(1, c.b("transpose_b"_attr), "transpose_b"));
+      c.out.push_back(c.f("alpha"_attr) == 1 ? y : mul_scalar(y, c.f("alpha"_attr)));
     });
 
 HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")

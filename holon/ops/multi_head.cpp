@@ -71,7 +71,7 @@ HOLON_OP(multi_head_attention,
     .function_only()
     .body([](BodyCall& c) {
       const Tensor &query = c.in(0), &key = c.in(1), &value = c.in(2), &in_weight = c.in(5), &in_bias = c.in(9);
-      int64_t heads = c.i("num_heads");
+      int64_t heads = c.i("num_heads"_attr);
       for (size_t i = 0; i < 3; ++i)
         if (c.in(i).ndim() != 3 || c.in(i).shape()[0] != query.shape()[0])
           fail_value("multi_head_attention: query is {}, key {}, value {}; they must be [n, length, width] of one n.",
@@ -105,20 +105,20 @@ HOLON_OP(multi_head_attention,
       auto& [q, k, v] = part;
       int64_t n = query.shape()[0], length = query.shape()[1], keys = key.shape()[1];
       Tensor attn_mask = c.in(10);
-      bool causal = c.b("is_causal");
+      bool causal = c.b("is_causal"_attr);
       // Beside another mask, or where the weights are asked for, causality is a mask too.
-      if (causal && !attn_mask.defined() && (c.present(11) || c.b("need_weights")))
+      if (causal && !attn_mask.defined() && (c.present(11) || c.b("need_weights"_attr)))
         attn_mask = causal_mask(query, length, keys);
       Tensor mask = score_mask(attn_mask, c.in(11), {n, heads, length, keys}, q.dtype());
       Tensor result, weights;
-      if (c.b("need_weights")) {
+      if (c.b("need_weights"_attr)) {
         Tensor scores = matmul(mul_scalar(q, 1 / std::sqrt(static_cast<double>(e / heads))), transpose(k, -2, -1));
         if (mask.defined()) scores = add(scores, mask);
-        weights = dropout(softmax(scores, -1), c.f("dropout_p"), c.f("dropout_p") > 0);
+        weights = dropout(softmax(scores, -1), c.f("dropout_p"_attr), c.f("dropout_p"_attr) > 0);
         result = matmul(weights, v);
-        if (c.b("average_attn_weights")) weights = mean(weights, Dims{1});
+        if (c.b("average_attn_weights"_attr)) weights = mean(weights, Dims{1});
       } else {
-        result = scaled_dot_product_attention(q, k, v, mask, c.f("dropout_p"), causal && !mask.defined());
+        result = scaled_dot_product_attention(q, k, v, mask, c.f("dropout_p"_attr), causal && !mask.defined());
       }
       c.out.push_back(linear(transpose(result, 1, 2).reshape({n, length, e}), c.in(3), c.in(4)));
       if (weights.defined()) c.out.push_back(weights);

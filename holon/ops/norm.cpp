@@ -13,13 +13,13 @@ namespace {
 
 void softmax_infer(Infer& c) {
   c.require_floating(0);
-  c.axis("dim");
+  c.axis("dim"_attr);
   c.out(c.shape(0), c.dtype_of(0));
 }
 
 void softmax_rule(RuleCall& r) {
   int n = r.in[0].shape.size();
-  int d = normalize_axis(r.i("dim"), n, r.op().name());
+  int d = normalize_axis(r.i("dim"_attr), n, r.op().name());
   for (int a = 0; a < n; ++a) {
     if (a == d) continue;
     int f = r.rule.factor();
@@ -28,12 +28,12 @@ void softmax_rule(RuleCall& r) {
   }
 }
 
-int dim_of(const KernelCall& c) { return normalize_axis(c.i("dim"), c.out().ndim(), c.op().name()); }
+int dim_of(const KernelCall& c) { return normalize_axis(c.i("dim"_attr), c.out().ndim(), c.op().name()); }
 
 // normalized_shape must be the end of x's shape, and the weights of that shape. Returns it.
 Dims row_shape(const BodyCall& c, size_t n_weights) {
   const Tensor& x = c.in(0);
-  Dims shape(c.ints("normalized_shape"));
+  Dims shape(c.ints("normalized_shape"_attr));
   int n = shape.size(), lead = x.ndim() - n;
   bool fits = n > 0 && lead >= 0;
   for (int i = 0; i < n && fits; ++i) fits = x.shape()[lead + i] == shape[i];
@@ -57,7 +57,7 @@ HOLON_OP(softmax, "softmax(Tensor x, int dim=-1) -> Tensor")
     .fuses_along("dim")
     .kernel([](KernelCall& c) { kernels::softmax(c.in(0), dim_of(c), c.out()); })
     .saves({}, {0})
-    .grad([](Grad& g) { g.dx(0, softmax_backward(g.dy(), g.y(), g.i("dim"))); });
+    .grad([](Grad& g) { g.dx(0, softmax_backward(g.dy(), g.y(), g.i("dim"_attr))); });
 HOLON_OP(softmax_backward, "softmax_backward(Tensor dy, Tensor y, int dim) -> Tensor")
     .doc("Gradient of softmax.")
     .hidden()
@@ -69,8 +69,8 @@ HOLON_OP(softmax_backward, "softmax_backward(Tensor dy, Tensor y, int dim) -> Te
     .saves({0, 1})
     .grad([](Grad& g) {
       // Of y (dy - sum(y dy)).
-      Dims dim{g.i("dim")};
-      if (g.needs(0)) g.dx(0, softmax_backward(g.dy(), g.x(1), g.i("dim")));
+      Dims dim{g.i("dim"_attr)};
+      if (g.needs(0)) g.dx(0, softmax_backward(g.dy(), g.x(1), g.i("dim"_attr)));
       if (g.needs(1))
         g.dx(1,
              sub(mul(g.dy(), sub(g.x(0), sum(mul(g.x(0), g.x(1)), dim, true))),
@@ -83,7 +83,7 @@ HOLON_OP(log_softmax, "log_softmax(Tensor x, int dim=-1) -> Tensor")
     .rule(softmax_rule)
     .kernel([](KernelCall& c) { kernels::log_softmax(c.in(0), dim_of(c), c.out()); })
     .saves({}, {0})
-    .grad([](Grad& g) { g.dx(0, log_softmax_backward(g.dy(), g.y(), g.i("dim"))); });
+    .grad([](Grad& g) { g.dx(0, log_softmax_backward(g.dy(), g.y(), g.i("dim"_attr))); });
 HOLON_OP(log_softmax_backward, "log_softmax_backward(Tensor dy, Tensor y, int dim) -> Tensor")
     .doc("Gradient of log_softmax.")
     .hidden()
@@ -94,7 +94,7 @@ HOLON_OP(log_softmax_backward, "log_softmax_backward(Tensor dy, Tensor y, int di
     .saves({0, 1})
     .grad([](Grad& g) {
       // Of dy - exp(y) sum(dy).
-      Dims dim{g.i("dim")};
+      Dims dim{g.i("dim"_attr)};
       Tensor p = exp(g.x(1));
       if (g.needs(0)) g.dx(0, sub(g.dy(), sum(mul(g.dy(), p), dim, true)));
       if (g.needs(1)) g.dx(1, neg(mul(mul(g.dy(), p), sum(g.x(0), dim, true))));
@@ -109,7 +109,7 @@ HOLON_OP(
     .function_only()
     .body([](BodyCall& c) {
       int n = row_shape(c, 2).size();
-      c.out.push_back(layer_norm_stats(c.in(0), c.in(1), c.in(2), n, c.f("eps"))[0]);
+      c.out.push_back(layer_norm_stats(c.in(0), c.in(1), c.in(2), n, c.f("eps"_attr))[0]);
     });
 HOLON_OP(layer_norm_stats,
          "layer_norm_stats(Tensor x, Tensor? weight, Tensor? bias, int axes, float eps) -> (Tensor, Tensor, Tensor)")
@@ -118,26 +118,26 @@ HOLON_OP(layer_norm_stats,
     .infer([](Infer& c) {
       c.require_floating(0);
       Dims rows = c.shape(0);
-      rows.resize(rows.size() - static_cast<int>(c.i("axes")));
+      rows.resize(rows.size() - static_cast<int>(c.i("axes"_attr)));
       DType stats = statistics_dtype(c.dtype_of(0));
       c.out(c.shape(0), c.dtype_of(0));
       c.out(rows, stats);
       c.out(rows, stats);
     })
     .rule([](RuleCall& r) {
-      row_rule(r, static_cast<int>(r.i("axes")));
+      row_rule(r, static_cast<int>(r.i("axes"_attr)));
       if (given(r, 1) && given(r, 2))
         pass_partial(r, {1, 2}, {0});
       else if (given(r, 1))
         pass_partial(r, {1}, {0});
     })
     .kernel([](KernelCall& c) {
-      kernels::layer_norm(c.in(0), static_cast<int>(c.i("axes")), c.in(1), c.in(2), c.f("eps"), c.out(0), c.out(1),
-                          c.out(2));
+      kernels::layer_norm(c.in(0), static_cast<int>(c.i("axes"_attr)), c.in(1), c.in(2), c.f("eps"_attr), c.out(0),
+                          c.out(1), c.out(2));
     })
     .saves({0, 1}, {1, 2})
     .grad([](Grad& g) {
-      auto d = layer_norm_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.x(1), g.i("axes"));
+      auto d = layer_norm_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.x(1), g.i("axes"_attr));
       if (g.needs(0)) g.dx(0, d[0]);
       if (g.needs(1)) g.dx(1, d[1]);
       if (g.needs(2)) g.dx(2, d[2]);
@@ -159,8 +159,8 @@ HOLON_OP(layer_norm_backward,
     })
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::layer_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes")), c.in(4), c.in(2), c.in(3), c.out(0),
-                                   &c.out(1), &c.out(2));
+      kernels::layer_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes"_attr)), c.in(4), c.in(2), c.in(3),
+                                   c.out(0), &c.out(1), &c.out(2));
     });
 
 HOLON_OP(rms_norm, "rms_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor")
@@ -171,7 +171,7 @@ HOLON_OP(rms_norm, "rms_norm(Tensor x, int[] normalized_shape, Tensor? weight=No
     .function_only()
     .body([](BodyCall& c) {
       int n = row_shape(c, 1).size();
-      double eps = c.has("eps") ? c.f("eps") : c.in(0).dtype() == float64 ? 0x1p-52 : 0x1p-23;
+      double eps = c.has("eps"_attr) ? c.f("eps"_attr) : c.in(0).dtype() == float64 ? 0x1p-52 : 0x1p-23;
       c.out.push_back(rms_norm_stats(c.in(0), c.in(1), n, eps)[0]);
     });
 HOLON_OP(rms_norm_stats, "rms_norm_stats(Tensor x, Tensor? weight, int axes, float eps) -> (Tensor, Tensor)")
@@ -180,20 +180,20 @@ HOLON_OP(rms_norm_stats, "rms_norm_stats(Tensor x, Tensor? weight, int axes, flo
     .infer([](Infer& c) {
       c.require_floating(0);
       Dims rows = c.shape(0);
-      rows.resize(rows.size() - static_cast<int>(c.i("axes")));
+      rows.resize(rows.size() - static_cast<int>(c.i("axes"_attr)));
       c.out(c.shape(0), c.dtype_of(0));
       c.out(rows, statistics_dtype(c.dtype_of(0)));
     })
     .rule([](RuleCall& r) {
-      row_rule(r, static_cast<int>(r.i("axes")));
+      row_rule(r, static_cast<int>(r.i("axes"_attr)));
       if (given(r, 1)) pass_partial(r, {1}, {0});
     })
     .kernel([](KernelCall& c) {
-      kernels::rms_norm(c.in(0), static_cast<int>(c.i("axes")), c.in(1), c.f("eps"), c.out(0), c.out(1));
+      kernels::rms_norm(c.in(0), static_cast<int>(c.i("axes"_attr)), c.in(1), c.f("eps"_attr), c.out(0), c.out(1));
     })
     .saves({0, 1}, {1})
     .grad([](Grad& g) {
-      auto d = rms_norm_backward(g.dy(), g.x(0), g.y(1), g.x(1), g.i("axes"));
+      auto d = rms_norm_backward(g.dy(), g.x(0), g.y(1), g.x(1), g.i("axes"_attr));
       if (g.needs(0)) g.dx(0, d[0]);
       if (g.needs(1)) g.dx(1, d[1]);
     });
@@ -211,7 +211,7 @@ HOLON_OP(rms_norm_backward,
     })
     .linear_in({0})
     .kernel([](KernelCall& c) {
-      kernels::rms_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes")), c.in(3), c.in(2), c.out(0),
+      kernels::rms_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes"_attr)), c.in(3), c.in(2), c.out(0),
                                  &c.out(1));
     });
 
@@ -221,17 +221,17 @@ HOLON_OP(normalize, "normalize(Tensor x, float p=2.0, int dim=1, float eps=1e-12
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      double p = c.f("p");
+      double p = c.f("p"_attr);
       if (!(p > 0)) fail_value("normalize: p is {}; it must be positive.", p);
       if (!is_floating(x.dtype()))
         fail_type("normalize: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).",
                   name(x.dtype()));
-      Dims dim{normalize_axis(c.i("dim"), x.ndim(), "normalize")};
+      Dims dim{normalize_axis(c.i("dim"_attr), x.ndim(), "normalize")};
       Tensor norm = std::isinf(p) ? amax(abs(x), dim, true)
           : p == 2                ? sqrt(sum(square(x), dim, true))
           : p == 1                ? sum(abs(x), dim, true)
                                   : pow_scalar(sum(pow_scalar(abs(x), p), dim, true), 1 / p);
-      c.out.push_back(div(x, clamp(norm, Scalar(c.f("eps")))));
+      c.out.push_back(div(x, clamp(norm, Scalar(c.f("eps"_attr)))));
     });
 
 }  // namespace holon::ops

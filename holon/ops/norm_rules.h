@@ -16,7 +16,7 @@ inline void row_rule(RuleCall& r, int n_columns, size_t n_rows = 1) {
 
 // Rows are contracted in the gradients of weight and bias, which become partial sums, and split in that of x (input 1).
 inline void row_backward_rule(RuleCall& r, std::initializer_list<size_t> with_rows) {
-  for (int a = 0; a < r.in[1].shape.size() - static_cast<int>(r.i("axes")); ++a) {
+  for (int a = 0; a < r.in[1].shape.size() - static_cast<int>(r.i("axes"_attr)); ++a) {
     int f = r.rule.factor(true);
     for (size_t i : with_rows) r.rule.in(i, a, f);
     r.rule.out(0, a, f);
@@ -28,7 +28,7 @@ inline DType statistics_dtype(DType dtype) { return dtype == float64 ? float64 :
 // The shape of a weight, for normalised x of the given shape.
 inline Dims columns_of(const Infer& c, const Dims& x) {
   Dims columns;
-  for (int a = x.size() - static_cast<int>(c.i("axes")); a < x.size(); ++a) columns.push_back(x[a]);
+  for (int a = x.size() - static_cast<int>(c.i("axes"_attr)); a < x.size(); ++a) columns.push_back(x[a]);
   return columns;
 }
 

@@ -15,21 +15,21 @@ kernels::Pool2d pool_of(const AttrReader& c) {
   kernels::Pool2d p;
   for (int i = 0; i < 2; ++i) {
     size_t k = static_cast<size_t>(i);
-    p.kernel[i] = c.ints("kernel_size")[k];
-    p.stride[i] = c.ints("stride")[k];
-    p.padding[i] = p.padding[i + 2] = c.ints("padding")[k];
+    p.kernel[i] = c.ints("kernel_size"_attr)[k];
+    p.stride[i] = c.ints("stride"_attr)[k];
+    p.padding[i] = p.padding[i + 2] = c.ints("padding"_attr)[k];
   }
   return p;
 }
 kernels::Pool2d max_pool_of(const AttrReader& c) {
   kernels::Pool2d p = pool_of(c);
-  for (size_t i = 0; i < 2; ++i) p.dilation[i] = c.ints("dilation")[i];
+  for (size_t i = 0; i < 2; ++i) p.dilation[i] = c.ints("dilation"_attr)[i];
   return p;
 }
 kernels::Pool2d avg_pool_of(const AttrReader& c) {
   kernels::Pool2d p = pool_of(c);
-  p.count_include_pad = c.b("count_include_pad");
-  p.divisor = c.i("divisor");
+  p.count_include_pad = c.b("count_include_pad"_attr);
+  p.divisor = c.i("divisor"_attr);
   return p;
 }
 
@@ -37,7 +37,7 @@ Dims out_shape(const Infer& c, const kernels::Pool2d& p) {
   Dims out{c.shape(0)[0], c.shape(0)[1]};
   for (int i = 0; i < 2; ++i)
     out.push_back(kernels::pool_out_size(c.shape(0)[2 + i], p.kernel[i], p.stride[i], p.padding[i], p.padding[i],
-                                         p.dilation[i], c.b("ceil_mode")));
+                                         p.dilation[i], c.b("ceil_mode"_attr)));
   return out;
 }
 
@@ -66,11 +66,11 @@ Windows windows_of(const BodyCall& c, int n, bool dilated) {
   const Tensor& x = c.in(0);
   const char* op = c.op().name();
   Windows w{n,
-            per_axis(c, "kernel_size", n, 1),
+            per_axis(c, "kernel_size"_attr, n, 1),
             {},
-            per_axis(c, "padding", n, 0),
-            dilated ? per_axis(c, "dilation", n, 1) : Dims::filled(n, 1)};
-  w.stride = c.has("stride") && !c.ints("stride").empty() ? per_axis(c, "stride", n, 1) : w.kernel;
+            per_axis(c, "padding"_attr, n, 0),
+            dilated ? per_axis(c, "dilation"_attr, n, 1) : Dims::filled(n, 1)};
+  w.stride = c.has("stride"_attr) && !c.ints("stride"_attr).empty() ? per_axis(c, "stride"_attr, n, 1) : w.kernel;
   for (int i = 0; i < n; ++i) {
     if (2 * w.padding[i] > w.kernel[i])
       fail_value("{}: padding {} is more than half of the kernel {}. Use less.", op, w.padding, w.kernel);
@@ -108,7 +108,7 @@ Tensor whole(const Tensor& y, const Dims& s, int64_t h, int64_t w) {
 // The largest values, and their places in [d, h, w] if asked for.
 std::array<Tensor, 2> max_windows(const BodyCall& c, int n, bool indices) {
   Windows w = windows_of(c, n, true);
-  bool ceil = c.b("ceil_mode");
+  bool ceil = c.b("ceil_mode"_attr);
   Tensor x = batched(c.in(0), n);
   int first = n == 3 ? 1 : 0, count = n == 1 ? 1 : 2;
   // Places cost time and memory; without gradient nobody reads them.
@@ -140,9 +140,9 @@ std::array<Tensor, 2> max_windows(const BodyCall& c, int n, bool indices) {
 
 void avg_body(BodyCall& c, int n) {
   Windows w = windows_of(c, n, false);
-  bool ceil = c.b("ceil_mode"), pad = c.b("count_include_pad");
-  int64_t divisor = n > 1 && c.has("divisor_override") ? c.i("divisor_override") : 0;
-  if (n > 1 && c.has("divisor_override") && divisor < 1)
+  bool ceil = c.b("ceil_mode"_attr), pad = c.b("count_include_pad"_attr);
+  int64_t divisor = n > 1 && c.has("divisor_override"_attr) ? c.i("divisor_override"_attr) : 0;
+  if (n > 1 && c.has("divisor_override"_attr) && divisor < 1)
     fail_value("{}: divisor_override is {}; it must be positive.", c.op().name(), divisor);
   Tensor x = batched(c.in(0), n);
   auto pool = [&](const Tensor& t, int from, int axes, int64_t by) {
@@ -161,7 +161,7 @@ void avg_body(BodyCall& c, int n) {
 
 Dims output_size(const BodyCall& c, int n) {
   require_axes(c, n);
-  Dims size = per_axis(c, "output_size", n, 1);
+  Dims size = per_axis(c, "output_size"_attr, n, 1);
   for (int i = 0; i < n; ++i)
     if (c.in(0).size(i - n) == 0)
       fail_value("{}: x is {}: its windows have no elements. Check the shape first.", c.op().name(), c.in(0).shape());
@@ -200,18 +200,18 @@ void adaptive_max_body(BodyCall& c, int n) {
 
 // The p-norm of each window: that of the mean, times the window's size.
 Tensor lp_body(const BodyCall& c, int n) {
-  double p = c.f("norm_type");
+  double p = c.f("norm_type"_attr);
   if (!(p > 0) || std::isinf(p)) fail_value("{}: norm_type is {}; it must be positive and finite.", c.op().name(), p);
   require_axes(c, n);
   const Tensor& x = c.in(0);
-  Dims kernel = per_axis(c, "kernel_size", n, 1);
+  Dims kernel = per_axis(c, "kernel_size"_attr, n, 1);
   std::optional<Dims> stride;
-  if (c.has("stride") && !c.ints("stride").empty()) stride = per_axis(c, "stride", n, 1);
+  if (c.has("stride"_attr) && !c.ints("stride"_attr).empty()) stride = per_axis(c, "stride"_attr, n, 1);
   double size = 1;
   for (int64_t k : kernel) size *= static_cast<double>(k);
   Tensor powers = pow_scalar(x, p);
-  Tensor mean = n == 1 ? avg_pool1d(powers, kernel, stride, {0}, c.b("ceil_mode"))
-                       : avg_pool2d(powers, kernel, stride, {0, 0}, c.b("ceil_mode"));
+  Tensor mean = n == 1 ? avg_pool1d(powers, kernel, stride, {0}, c.b("ceil_mode"_attr))
+                       : avg_pool2d(powers, kernel, stride, {0, 0}, c.b("ceil_mode"_attr));
   return pow_scalar(mul_scalar(relu(mean), size), 1 / p);
 }
 
@@ -275,7 +275,9 @@ HOLON_OP(max_pool2d_index,
       c.require_floating(0);
       Dims out = out_shape(c, max_pool_of(c));
       c.out(out, c.dtype_of(0));
-      c.out(out, !c.b("in_plane") && c.ints("kernel_size")[0] * c.ints("kernel_size")[1] <= 256 ? uint8 : int64);
+      c.out(out,
+            !c.b("in_plane"_attr) && c.ints("kernel_size"_attr)[0] * c.ints("kernel_size"_attr)[1] <= 256 ? uint8
+                                                                                                          : int64);
     })
     .rule("n c H W -> n c I J, n c I J")
     .layout(Layout::kLikeInput)
@@ -283,8 +285,8 @@ HOLON_OP(max_pool2d_index,
     .saves({}, {1})
     .grad([](Grad& g) {
       g.dx(0,
-           max_pool2d_backward(g.dy(), g.y(1), Dims(g.ints("kernel_size")), Dims(g.ints("stride")),
-                               Dims(g.ints("padding")), Dims(g.ints("dilation")), g.in_shape()));
+           max_pool2d_backward(g.dy(), g.y(1), Dims(g.ints("kernel_size"_attr)), Dims(g.ints("stride"_attr)),
+                               Dims(g.ints("padding"_attr)), Dims(g.ints("dilation"_attr)), g.in_shape()));
     });
 HOLON_OP(max_pool2d_values,
          "max_pool2d_values(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool "
@@ -303,7 +305,7 @@ HOLON_OP(max_pool2d_backward,
          "dilation, int[] shape) -> Tensor")
     .doc("Gradient of max_pool2d.")
     .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule("n c H W, n c H W -> n c I J")
     .linear_in({0})
     .layout(Layout::kLikeInput)
@@ -342,23 +344,25 @@ HOLON_OP(avg_pool2d_windows,
     .kernel([](KernelCall& c) { kernels::avg_pool2d(c.in(0), avg_pool_of(c), c.out()); })
     .grad([](Grad& g) {
       g.dx(0,
-           avg_pool2d_backward(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")),
-                               g.b("ceil_mode"), g.b("count_include_pad"), g.i("divisor"), g.in_shape()));
+           avg_pool2d_backward(g.dy(), Dims(g.ints("kernel_size"_attr)), Dims(g.ints("stride"_attr)),
+                               Dims(g.ints("padding"_attr)), g.b("ceil_mode"_attr), g.b("count_include_pad"_attr),
+                               g.i("divisor"_attr), g.in_shape()));
     });
 HOLON_OP(avg_pool2d_backward,
          "avg_pool2d_backward(Tensor dy, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool "
          "count_include_pad, int divisor, int[] shape) -> Tensor")
     .doc("Gradient of avg_pool2d_windows.")
     .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule("n c H W -> n c I J")
     .linear()
     .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::avg_pool2d_backward(c.in(0), avg_pool_of(c), c.out()); })
     .grad([](Grad& g) {
       g.dx(0,
-           avg_pool2d_windows(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("stride")), Dims(g.ints("padding")),
-                              g.b("ceil_mode"), g.b("count_include_pad"), g.i("divisor")));
+           avg_pool2d_windows(g.dy(), Dims(g.ints("kernel_size"_attr)), Dims(g.ints("stride"_attr)),
+                              Dims(g.ints("padding"_attr)), g.b("ceil_mode"_attr), g.b("count_include_pad"_attr),
+                              g.i("divisor"_attr)));
     });
 
 HOLON_OP(adaptive_avg_pool1d, "adaptive_avg_pool1d(Tensor x, int[1] output_size) -> Tensor")
@@ -380,7 +384,8 @@ HOLON_OP(adaptive_avg_windows, "adaptive_avg_windows(Tensor x, int[2] output_siz
     .doc("adaptive_avg_pool2d of [n, c, h, w].")
     .hidden()
     .infer([](Infer& c) {
-      c.out({c.shape(0)[0], c.shape(0)[1], c.ints("output_size")[0], c.ints("output_size")[1]}, c.dtype_of(0));
+      c.out({c.shape(0)[0], c.shape(0)[1], c.ints("output_size"_attr)[0], c.ints("output_size"_attr)[1]},
+            c.dtype_of(0));
     })
     .rule("n c H W -> n c I J")
     .linear()
@@ -390,7 +395,7 @@ HOLON_OP(adaptive_avg_windows, "adaptive_avg_windows(Tensor x, int[2] output_siz
 HOLON_OP(adaptive_avg_backward, "adaptive_avg_backward(Tensor dy, int[] shape) -> Tensor")
     .doc("Gradient of adaptive_avg_windows.")
     .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule("n c H W -> n c I J")
     .linear()
     .layout(Layout::kLikeInput)
@@ -419,7 +424,7 @@ HOLON_OP(adaptive_max_windows, "adaptive_max_windows(Tensor x, int[2] output_siz
     .doc("adaptive_max_pool2d of [n, c, h, w].")
     .hidden()
     .infer([](Infer& c) {
-      Dims out{c.shape(0)[0], c.shape(0)[1], c.ints("output_size")[0], c.ints("output_size")[1]};
+      Dims out{c.shape(0)[0], c.shape(0)[1], c.ints("output_size"_attr)[0], c.ints("output_size"_attr)[1]};
       c.out(out, c.dtype_of(0));
       c.out(out, int64);
     })

@@ -9,13 +9,14 @@ namespace holon::ops {
 namespace {
 
 kernels::RandomPart part(const KernelCall& c) {
-  return {static_cast<uint64_t>(c.i("seed")), static_cast<uint64_t>(c.i("counter")), c.logical_out(), c.offset_out()};
+  return {static_cast<uint64_t>(c.i("seed"_attr)), static_cast<uint64_t>(c.i("counter"_attr)), c.logical_out(),
+          c.offset_out()};
 }
 
 void float_infer(Infer& c) {
-  DType t = c.has("dtype") ? c.dtype("dtype") : float32;
+  DType t = c.has("dtype"_attr) ? c.dtype("dtype"_attr) : float32;
   c.require_dtype(is_floating(t), "draws floating point numbers only", "Use randint() for integers.");
-  Dims shape(c.ints("size"));
+  Dims shape(c.ints("size"_attr));
   for (int64_t x : shape)
     if (x < 0) fail_value("{}: size {} has a negative entry. Sizes count from 0.", c.op().name(), shape);
   c.out(shape, t);
@@ -23,10 +24,10 @@ void float_infer(Infer& c) {
 
 void randint_infer(Infer& c, int64_t low, int64_t high) {
   if (high <= low) fail_value("randint: high {} must be above low {}.", high, low);
-  Dims size(c.ints("size"));
+  Dims size(c.ints("size"_attr));
   for (int64_t n : size)
     if (n < 0) fail_value("randint: size {} has a negative entry. Sizes count from 0.", size);
-  c.out(size, c.has("dtype") ? c.dtype("dtype") : int64);
+  c.out(size, c.has("dtype"_attr) ? c.dtype("dtype"_attr) : int64);
 }
 
 void no_rule(RuleCall&) {}
@@ -34,7 +35,7 @@ void no_rule(RuleCall&) {}
 // What is drawn does not depend on what was there.
 void no_slope(Grad& g) { g.dx(0, zeros_like(g.dy())); }
 
-std::optional<int64_t> given(const AttrReader& c, std::string_view name) {
+std::optional<int64_t> given(const AttrReader& c, AttrName name) {
   return c.has(name) ? std::optional<int64_t>(c.i(name)) : std::nullopt;
 }
 
@@ -43,17 +44,17 @@ template <class Options>
 Options like(const BodyCall& c) {
   const Tensor& x = c.in(0);
   Options o;
-  o.dtype = c.has("dtype") ? c.dtype("dtype") : x.dtype();
+  o.dtype = c.has("dtype"_attr) ? c.dtype("dtype"_attr) : x.dtype();
   if (x.is_global()) {
     o.placement = x.placement();
     o.sbp = x.nd_sbp();
   } else {
     o.device = x.device();
   }
-  o.requires_grad = c.b("requires_grad");
-  o.pin_memory = c.b("pin_memory");
-  o.seed = given(c, "seed");
-  o.counter = given(c, "counter");
+  o.requires_grad = c.b("requires_grad"_attr);
+  o.pin_memory = c.b("pin_memory"_attr);
+  o.seed = given(c, "seed"_attr);
+  o.counter = given(c, "counter"_attr);
   return o;
 }
 
@@ -75,12 +76,12 @@ int64_t largest_integer(DType t) {
 // A mask over the leading `axes` axes of x, alike along the others: whole channels are kept or dropped.
 Tensor drop_channels(const BodyCall& c, int axes, int least) {
   const Tensor& x = c.in(0);
-  double p = c.f("p");
+  double p = c.f("p"_attr);
   if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability lies from 0 to 1.", c.op().name(), p);
   if (x.ndim() < least || x.ndim() > least + 1)
     fail_value("{}: x has shape {}; it takes [n, c, ...] or [c, ...] with {} axes or {}.", c.op().name(), x.shape(),
                least, least + 1);
-  if (!c.b("training") || p == 0) return x;
+  if (!c.b("training"_attr) || p == 0) return x;
   int channels = x.ndim() == least ? axes - 1 : axes;
   Dims shape = x.shape();
   for (int a = channels; a < shape.size(); ++a) shape[a] = 1;
@@ -135,9 +136,9 @@ HOLON_OP(randint,
          "randint(0, 5, [2, 3]).shape")
     .function_only()
     .random()
-    .infer([](Infer& c) { randint_infer(c, c.i("low"), c.i("high")); })
+    .infer([](Infer& c) { randint_infer(c, c.i("low"_attr), c.i("high"_attr)); })
     .rule(no_rule)
-    .kernel(HOLON_DRAW(randint(part(c), c.i("low"), c.i("high"), c.out())));
+    .kernel(HOLON_DRAW(randint(part(c), c.i("low"_attr), c.i("high"_attr), c.out())));
 HOLON_OP(randint_below,
          "randint_below(int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, "
          "sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
@@ -146,9 +147,9 @@ HOLON_OP(randint_below,
     .python_only()
     .function_only()
     .random()
-    .infer([](Infer& c) { randint_infer(c, 0, c.i("high")); })
+    .infer([](Infer& c) { randint_infer(c, 0, c.i("high"_attr)); })
     .rule(no_rule)
-    .kernel(HOLON_DRAW(randint(part(c), 0, c.i("high"), c.out())));
+    .kernel(HOLON_DRAW(randint(part(c), 0, c.i("high"_attr), c.out())));
 HOLON_OP(randperm,
          "randperm(int n, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool "
          "requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
@@ -156,12 +157,12 @@ HOLON_OP(randperm,
     .function_only()
     .random()
     .infer([](Infer& c) {
-      if (c.i("n") < 0) fail_value("randperm: n is {}; it must not be negative.", c.i("n"));
-      const DType dtype = c.has("dtype") ? c.dtype("dtype") : int64;
-      if (c.i("n") > largest_integer(dtype))
-        fail_value("randperm: n is {}; {} holds the integers up to {} exactly. Give another dtype.", c.i("n"),
+      if (c.i("n"_attr) < 0) fail_value("randperm: n is {}; it must not be negative.", c.i("n"_attr));
+      const DType dtype = c.has("dtype"_attr) ? c.dtype("dtype"_attr) : int64;
+      if (c.i("n"_attr) > largest_integer(dtype))
+        fail_value("randperm: n is {}; {} holds the integers up to {} exactly. Give another dtype.", c.i("n"_attr),
                    name(dtype), largest_integer(dtype) - 1);
-      c.out({c.i("n")}, dtype);
+      c.out({c.i("n"_attr)}, dtype);
     })
     .rule(no_rule)
     .kernel(HOLON_DRAW(randperm(part(c), c.out())));
@@ -174,13 +175,13 @@ HOLON_OP(normal_fill,
     .random()
     .in_place("normal_")
     .infer([](Infer& c) {
-      if (!(c.f("std") >= 0)) fail_value("normal: std is {}; a deviation is not negative.", c.f("std"));
+      if (!(c.f("std"_attr) >= 0)) fail_value("normal: std is {}; a deviation is not negative.", c.f("std"_attr));
       c.require_floating(0);
       c.out(c.shape(0), c.dtype_of(0));
     })
     .rule_elementwise()
     .linear()
-    .kernel(HOLON_DRAW(normal(part(c), c.f("mean"), c.f("std"), c.out())))
+    .kernel(HOLON_DRAW(normal(part(c), c.f("mean"_attr), c.f("std"_attr), c.out())))
     .grad(no_slope);
 HOLON_OP(uniform_fill,
          "uniform_fill(Tensor x, float low=0.0, float high=1.0, *, int? seed=None, int? counter=None) -> Tensor")
@@ -194,7 +195,7 @@ HOLON_OP(uniform_fill,
     })
     .rule_elementwise()
     .linear()
-    .kernel(HOLON_DRAW(uniform(part(c), c.f("low"), c.f("high"), c.out())))
+    .kernel(HOLON_DRAW(uniform(part(c), c.f("low"_attr), c.f("high"_attr), c.out())))
     .grad(no_slope);
 HOLON_OP(trunc_normal_fill,
          "trunc_normal_fill(Tensor x, float mean=0.0, float std=1.0, float low=-2.0, float high=2.0, *, int? "
@@ -209,7 +210,8 @@ HOLON_OP(trunc_normal_fill,
     })
     .rule_elementwise()
     .linear()
-    .kernel(HOLON_DRAW(truncated_normal(part(c), c.f("mean"), c.f("std"), c.f("low"), c.f("high"), c.out())))
+    .kernel(HOLON_DRAW(truncated_normal(part(c), c.f("mean"_attr), c.f("std"_attr), c.f("low"_attr), c.f("high"_attr),
+                                        c.out())))
     .grad(no_slope);
 HOLON_OP(bernoulli_fill, "bernoulli_fill(Tensor x, float p=0.5, *, int? seed=None, int? counter=None) -> Tensor")
     .doc("1 with probability p, else 0, like x; bernoulli_() writes them into x.")
@@ -219,7 +221,7 @@ HOLON_OP(bernoulli_fill, "bernoulli_fill(Tensor x, float p=0.5, *, int? seed=Non
     .infer_like()
     .rule_elementwise()
     .linear()
-    .kernel(HOLON_DRAW(bernoulli(part(c), c.f("p"), c.out())))
+    .kernel(HOLON_DRAW(bernoulli(part(c), c.f("p"_attr), c.out())))
     .grad(no_slope);
 HOLON_OP(random_fill,
          "random_fill(Tensor x, int low=0, int? high=None, *, int? seed=None, int? counter=None) -> Tensor")
@@ -231,8 +233,8 @@ HOLON_OP(random_fill,
     .infer_like()
     .rule_elementwise()
     .linear()
-    .kernel(HOLON_DRAW(randint(part(c), c.i("low"), c.has("high") ? c.i("high") : largest_integer(c.out().dtype),
-                               c.out())))
+    .kernel(HOLON_DRAW(randint(part(c), c.i("low"_attr),
+                               c.has("high"_attr) ? c.i("high"_attr) : largest_integer(c.out().dtype), c.out())))
     .grad(no_slope);
 HOLON_OP(bernoulli_of, "bernoulli_of(Tensor p, *, int? seed=None, int? counter=None) -> Tensor")
     .doc("1 with probability p, else 0, element by element.")
@@ -251,14 +253,15 @@ HOLON_OP(bernoulli, "bernoulli(Tensor input, float? p=None, *, int? seed=None, i
          "bernoulli(full([2], 0.5)).shape")
     .body([](BodyCall& c) {
       Tensor x = c.in(0).detach();
-      if (c.has("p")) {
-        c.out.push_back(bernoulli_fill(x, c.f("p"), {.seed = given(c, "seed"), .counter = given(c, "counter")}));
+      if (c.has("p"_attr)) {
+        c.out.push_back(
+            bernoulli_fill(x, c.f("p"_attr), {.seed = given(c, "seed"_attr), .counter = given(c, "counter"_attr)}));
         return;
       }
       if (!is_floating(x.dtype()))
         fail_type("bernoulli: input is {} {}; probabilities are floating point. Give p, or convert input.", x.shape(),
                   name(x.dtype()));
-      c.out.push_back(bernoulli_of(x, {.seed = given(c, "seed"), .counter = given(c, "counter")}));
+      c.out.push_back(bernoulli_of(x, {.seed = given(c, "seed"_attr), .counter = given(c, "counter"_attr)}));
     });
 
 HOLON_OP(normal, "normal(Tensor mean, Tensor? std=None, *, int? seed=None, int? counter=None) -> Tensor")
@@ -273,7 +276,8 @@ HOLON_OP(normal, "normal(Tensor mean, Tensor? std=None, *, int? seed=None, int? 
       Tensor like = mean.shape() == shape                       ? mean
           : std.shape() == shape && std.dtype() == mean.dtype() ? std
                                                                 : expand(mean, shape);
-      Tensor y = normal_fill(like.detach(), 0.0, 1.0, {.seed = given(c, "seed"), .counter = given(c, "counter")});
+      Tensor y =
+          normal_fill(like.detach(), 0.0, 1.0, {.seed = given(c, "seed"_attr), .counter = given(c, "counter"_attr)});
       c.out.push_back(add(std.defined() ? mul(y, std) : y, mean));
     });
 HOLON_OP(normal_of_size,
@@ -286,11 +290,11 @@ HOLON_OP(normal_of_size,
     .function_only()
     .random()
     .infer([](Infer& c) {
-      if (!(c.f("std") >= 0)) fail_value("normal: std is {}; a deviation is not negative.", c.f("std"));
+      if (!(c.f("std"_attr) >= 0)) fail_value("normal: std is {}; a deviation is not negative.", c.f("std"_attr));
       float_infer(c);
     })
     .rule(no_rule)
-    .kernel(HOLON_DRAW(normal(part(c), c.f("mean"), c.f("std"), c.out())));
+    .kernel(HOLON_DRAW(normal(part(c), c.f("mean"_attr), c.f("std"_attr), c.out())));
 
 HOLON_OP(randn_like,
          "randn_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, "
@@ -308,7 +312,8 @@ HOLON_OP(randint_like,
     .doc("Integers from low to high (high excluded), or from 0 to low, with the shape, dtype and distribution of x.",
          "randint_like(ones(2), 0, 5).shape")
     .body([](BodyCall& c) {
-      int64_t low = c.has("high") ? c.i("low") : 0, high = c.has("high") ? c.i("high") : c.i("low");
+      int64_t low = c.has("high"_attr) ? c.i("low"_attr) : 0,
+              high = c.has("high"_attr) ? c.i("high"_attr) : c.i("low"_attr);
       c.out.push_back(randint(low, high, c.in(0).shape(), like<RandintOptions>(c)));
     });
 
@@ -323,10 +328,10 @@ HOLON_OP(multinomial,
       c.require_floating(0);
       c.require(c.ndim(0) == 1 || c.ndim(0) == 2, "input has neither one axis nor two",
                 "Merge the leading axes by flatten().");
-      int64_t n = c.i("num_samples"), classes = c.shape(0).back();
+      int64_t n = c.i("num_samples"_attr), classes = c.shape(0).back();
       if (n < 1) fail_value("multinomial: num_samples is {}; draw at least one.", n);
       c.require(classes > 0, "there is nothing to draw from", "The last axis must not be empty.");
-      if (!c.b("replacement") && n > classes)
+      if (!c.b("replacement"_attr) && n > classes)
         fail_value("multinomial: {} of {} cannot be drawn without replacement. Pass replacement=True, or draw fewer.",
                    n, classes);
       Dims out = c.shape(0);
@@ -336,8 +341,9 @@ HOLON_OP(multinomial,
     .rule("... C -> ... N")
     .kernel([](KernelCall& c) {
       bool rows = c.in(0).ndim() == 2;
-      kernels::multinomial(static_cast<uint64_t>(c.i("seed")), static_cast<uint64_t>(c.i("counter")), c.in(0),
-                           rows ? c.offset_out()[0] : 0, rows ? c.logical_out()[0] : 1, c.b("replacement"), c.out());
+      kernels::multinomial(static_cast<uint64_t>(c.i("seed"_attr)), static_cast<uint64_t>(c.i("counter"_attr)), c.in(0),
+                           rows ? c.offset_out()[0] : 0, rows ? c.logical_out()[0] : 1, c.b("replacement"_attr),
+                           c.out());
     });
 
 HOLON_OP(dropout, "dropout(Tensor x, float p=0.5, bool training=True) -> Tensor")
@@ -345,9 +351,9 @@ HOLON_OP(dropout, "dropout(Tensor x, float p=0.5, bool training=True) -> Tensor"
          "dropout(ones(2), 0.0)")
     .function_only()
     .body([](BodyCall& c) {
-      double p = c.f("p");
+      double p = c.f("p"_attr);
       if (!(p >= 0 && p <= 1)) fail_value("dropout: p is {}; a probability lies from 0 to 1.", p);
-      if (!c.b("training") || p == 0) {
+      if (!c.b("training"_attr) || p == 0) {
         c.out.push_back(c.in(0));
         return;
       }
@@ -376,7 +382,9 @@ HOLON_OP(dropout_mask, "dropout_mask(Tensor x, float p, *, int? seed=None, int? 
     })
     .rule_elementwise()
     .linear()
-    .kernel([](KernelCall& c) { kernels::dropout(part(c), c.in(0), c.f("p"), c.out()); })
-    .grad([](Grad& g) { g.dx(0, dropout_mask(g.dy(), g.f("p"), {.seed = g.i("seed"), .counter = g.i("counter")})); });
+    .kernel([](KernelCall& c) { kernels::dropout(part(c), c.in(0), c.f("p"_attr), c.out()); })
+    .grad([](Grad& g) {
+      g.dx(0, dropout_mask(g.dy(), g.f("p"_attr), {.seed = g.i("seed"_attr), .counter = g.i("counter"_attr)}));
+    });
 
 }  // namespace holon::ops

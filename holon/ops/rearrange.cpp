@@ -13,12 +13,12 @@ HOLON_OP(movedim, "movedim(Tensor x, int[] source, int[] destination) -> Tensor"
          "movedim(ones(2, 3), 0, 1)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      auto source = c.ints("source"), destination = c.ints("destination");
+      auto source = c.ints("source"_attr), destination = c.ints("destination"_attr);
       if (source.size() != destination.size())
         fail_value("movedim: source names {} axes, destination {}. Name one place for each axis.", source.size(),
                    destination.size());
-      uint32_t from = axes_mask(c, "source", x.ndim());
-      axes_mask(c, "destination", x.ndim());
+      uint32_t from = axes_mask(c, "source"_attr, x.ndim());
+      axes_mask(c, "destination"_attr, x.ndim());
       Dims order = Dims::filled(x.ndim(), -1);
       for (size_t i = 0; i < source.size(); ++i)
         order[normalize_axis(destination[i], x.ndim(), "movedim")] = normalize_axis(source[i], x.ndim(), "movedim");
@@ -49,9 +49,10 @@ HOLON_OP(rot90, "rot90(Tensor x, int k=1, int[] dims=[0,1]) -> Tensor")
          "rot90(ones(2, 3))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      if (c.ints("dims").size() != 2) fail_value("rot90: dims names {} axes. Name two.", c.ints("dims").size());
-      axes_mask(c, "dims", x.ndim());
-      int64_t a = c.ints("dims")[0], b = c.ints("dims")[1], k = (c.i("k") % 4 + 4) % 4;
+      if (c.ints("dims"_attr).size() != 2)
+        fail_value("rot90: dims names {} axes. Name two.", c.ints("dims"_attr).size());
+      axes_mask(c, "dims"_attr, x.ndim());
+      int64_t a = c.ints("dims"_attr)[0], b = c.ints("dims"_attr)[1], k = (c.i("k"_attr) % 4 + 4) % 4;
       if (x.ndim() < 2) fail_value("rot90: x is {}; it needs two axes.", x.shape());
       c.out.push_back(k == 0       ? clone(x)
                           : k == 1 ? transpose(flip(x, {b}), a, b)
@@ -66,20 +67,20 @@ HOLON_OP(roll, "roll(Tensor x, int[] shifts, int[]? dims=None) -> Tensor")
          "roll(arange(3), 1)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      auto shifts = c.ints("shifts");
+      auto shifts = c.ints("shifts"_attr);
       auto rolled = [](const Tensor& t, int64_t by, int d) {
         int64_t n = t.shape()[d];
         if (n == 0) return t;
         by = (by % n + n) % n;
         return by == 0 ? t : cat({slice(t, d, n - by, n), slice(t, d, 0, n - by)}, d);
       };
-      if (!c.has("dims")) {
+      if (!c.has("dims"_attr)) {
         if (shifts.size() != 1)
           fail_value("roll: {} shifts were given without dims. Name an axis for each.", shifts.size());
         c.out.push_back(reshape(rolled(reshape(x, {-1}), shifts[0], 0), x.shape()));
         return;
       }
-      auto dims = c.ints("dims");
+      auto dims = c.ints("dims"_attr);
       if (dims.size() != shifts.size())
         fail_value("roll: {} shifts for {} axes. Give one for each.", shifts.size(), dims.size());
       Tensor t = x;
@@ -117,7 +118,7 @@ Tensor repeated(const char* op, const Tensor& x, const Dims& times) {
 HOLON_OP(repeat, "repeat(Tensor x, int... repeats) -> Tensor")
     .doc("x set side by side so many times along each axis; new axes come first.", "repeat(ones(2), 2, 3)")
     .body([](BodyCall& c) {
-      Dims times(c.ints("repeats"));
+      Dims times(c.ints("repeats"_attr));
       if (times.size() < c.in(0).ndim())
         fail_value("repeat: {} numbers for the {} axes of x {}. Give one for each.", times.size(), c.in(0).ndim(),
                    c.in(0).shape());
@@ -126,7 +127,7 @@ HOLON_OP(repeat, "repeat(Tensor x, int... repeats) -> Tensor")
 HOLON_OP(tile, "tile(Tensor x, int... dims) -> Tensor")
     .doc("As repeat(), with ones for the leading axes that dims does not name.", "tile(ones(2), 3)")
     .body([](BodyCall& c) {
-      Dims times(c.ints("dims"));
+      Dims times(c.ints("dims"_attr));
       while (times.size() < c.in(0).ndim()) times.insert(0, 1);
       c.out.push_back(repeated("tile", c.in(0), times));
     });
@@ -134,9 +135,9 @@ HOLON_OP(repeat_interleave, "repeat_interleave(Tensor x, int repeats, int? dim=N
     .doc("Each element repeated so many times behind itself along an axis, or in the flattened x.",
          "repeat_interleave(arange(3), 2)")
     .body([](BodyCall& c) {
-      Tensor x = c.has("dim") ? c.in(0) : reshape(c.in(0), {-1});
-      int d = c.has("dim") ? normalize_axis(c.i("dim"), x.ndim(), "repeat_interleave") : 0;
-      int64_t n = c.i("repeats");
+      Tensor x = c.has("dim"_attr) ? c.in(0) : reshape(c.in(0), {-1});
+      int d = c.has("dim"_attr) ? normalize_axis(c.i("dim"_attr), x.ndim(), "repeat_interleave") : 0;
+      int64_t n = c.i("repeats"_attr);
       if (n < 0) fail_value("repeat_interleave: repeats is {}; give 0 or more.", n);
       if (x.ndim() == 0) x = reshape(x, {1});
       Dims wide = x.shape(), shape = x.shape();
@@ -153,8 +154,8 @@ HOLON_OP(repeat_interleave_each, "repeat_interleave_each(Tensor x, Tensor repeat
          "repeat_interleave(arange(2), tensor([1, 3]))")
     .overload_of("repeat_interleave")
     .body([](BodyCall& c) {
-      Tensor x = c.has("dim") ? c.in(0) : reshape(c.in(0), {-1});
-      int d = c.has("dim") ? normalize_axis(c.i("dim"), x.ndim(), "repeat_interleave") : 0;
+      Tensor x = c.has("dim"_attr) ? c.in(0) : reshape(c.in(0), {-1});
+      int d = c.has("dim"_attr) ? normalize_axis(c.i("dim"_attr), x.ndim(), "repeat_interleave") : 0;
       if (x.ndim() == 0) x = reshape(x, {1});
       const Tensor& repeats = c.in(1);
       if (is_floating(repeats.dtype()) || repeats.ndim() > 1 ||
@@ -179,7 +180,7 @@ HOLON_OP(unbind, "unbind(Tensor x, int dim=0) -> Tensor[]")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       if (x.ndim() == 0) fail_value("unbind: x has no axis.");
-      int d = normalize_axis(c.i("dim"), x.ndim(), "unbind");
+      int d = normalize_axis(c.i("dim"_attr), x.ndim(), "unbind");
       for (int64_t i = 0; i < x.shape()[d]; ++i) c.out.push_back(select(x, d, i));
     });
 
@@ -188,27 +189,27 @@ HOLON_OP(unflatten, "unflatten(Tensor x, int dim, int[] sizes) -> Tensor")
          "unflatten(ones(6), 0, [2, 3])")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      int d = normalize_axis(c.i("dim"), x.ndim(), "unflatten");
-      if (x.ndim() == 0 || c.ints("sizes").empty())
-        fail_value("unflatten: x {} by sizes {}: one axis becomes one or more.", x.shape(), Dims(c.ints("sizes")));
+      int d = normalize_axis(c.i("dim"_attr), x.ndim(), "unflatten");
+      if (x.ndim() == 0 || c.ints("sizes"_attr).empty())
+        fail_value("unflatten: x {} by sizes {}: one axis becomes one or more.", x.shape(), Dims(c.ints("sizes"_attr)));
       int64_t known = 1;
       int open = 0;
-      for (int64_t n : c.ints("sizes")) {
+      for (int64_t n : c.ints("sizes"_attr)) {
         if (n == -1)
           ++open;
         else if (__builtin_mul_overflow(known, n, &known))
-          fail_value("unflatten: sizes {} are more elements than a 64-bit number counts.", Dims(c.ints("sizes")));
+          fail_value("unflatten: sizes {} are more elements than a 64-bit number counts.", Dims(c.ints("sizes"_attr)));
       }
       int64_t n = x.shape()[d];
       if (open > 1 || (open == 1 && (known == 0 || n % known)) || (open == 0 && known != n))
-        fail_value("unflatten: sizes {} do not make up axis {} of x {}, which has {}.", Dims(c.ints("sizes")), d,
+        fail_value("unflatten: sizes {} do not make up axis {} of x {}, which has {}.", Dims(c.ints("sizes"_attr)), d,
                    x.shape(), n);
       Dims shape;
       for (int a = 0; a < x.ndim(); ++a) {
         if (a != d)
           shape.push_back(x.shape()[a]);
         else
-          for (int64_t s : c.ints("sizes")) shape.push_back(s == -1 ? n / known : s);
+          for (int64_t s : c.ints("sizes"_attr)) shape.push_back(s == -1 ? n / known : s);
       }
       c.out.push_back(reshape(x, shape));
     });
@@ -217,8 +218,8 @@ HOLON_OP(tensor_split, "tensor_split(Tensor x, int sections, int dim=0) -> Tenso
     .doc("That many pieces along an axis, the first ones larger by one where it does not divide; views.",
          "tensor_split(ones(5), 2)")
     .body([](BodyCall& c) {
-      int d = normalize_axis(c.i("dim"), c.in(0).ndim(), "tensor_split");
-      int64_t k = c.i("sections");
+      int d = normalize_axis(c.i("dim"_attr), c.in(0).ndim(), "tensor_split");
+      int64_t k = c.i("sections"_attr);
       if (c.in(0).ndim() == 0) fail_value("tensor_split: x has no axis.");
       constexpr int64_t kMost = 1 << 24;  // a list that still fits in memory
       if (k <= 0 || k > kMost)
@@ -235,10 +236,10 @@ HOLON_OP(tensor_split_at, "tensor_split_at(Tensor x, int[] indices, int dim=0) -
     .overload_of("tensor_split")
     .python_only()
     .body([](BodyCall& c) {
-      int d = normalize_axis(c.i("dim"), c.in(0).ndim(), "tensor_split");
+      int d = normalize_axis(c.i("dim"_attr), c.in(0).ndim(), "tensor_split");
       if (c.in(0).ndim() == 0) fail_value("tensor_split: x has no axis.");
       int64_t at = 0;
-      for (int64_t i : c.ints("indices")) {
+      for (int64_t i : c.ints("indices"_attr)) {
         c.out.push_back(slice(c.in(0), d, at, i));
         at = i;
       }
@@ -251,8 +252,8 @@ HOLON_OP(broadcast_like, "broadcast_like(Tensor x, Tensor like, int[]? broadcast
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
       const Dims& shape = c.in(1).shape();
-      if (c.has("broadcast_axes")) {
-        uint32_t mask = axes_mask(c, "broadcast_axes", shape.size());
+      if (c.has("broadcast_axes"_attr)) {
+        uint32_t mask = axes_mask(c, "broadcast_axes"_attr, shape.size());
         // Axes of size 1 that x has already stay.
         if (x.ndim() < shape.size())
           for (int a = 0; a < shape.size(); ++a)
@@ -271,7 +272,7 @@ HOLON_OP(meshgrid, "meshgrid(Tensor... tensors, *, str indexing='ij') -> Tensor[
     .doc("The coordinates of the grid of some rows: one axis for each; indexing 'xy' exchanges the first two. Views.",
          "meshgrid(arange(2), arange(3))")
     .body([](BodyCall& c) {
-      auto indexing = c.text("indexing");
+      auto indexing = c.text("indexing"_attr);
       if (indexing != "ij" && indexing != "xy")
         fail_value("meshgrid: indexing is '{}'. It can be 'ij' or 'xy'.", indexing);
       int n = static_cast<int>(c.n_in());
@@ -364,8 +365,8 @@ Diagonal diagonal_of(int64_t rows, int64_t cols, int64_t offset) {
 }
 
 std::pair<int, int> plane(const AttrReader& c, int ndim) {
-  int a = normalize_axis(c.i("dim1"), ndim, c.op().public_name()),
-      b = normalize_axis(c.i("dim2"), ndim, c.op().public_name());
+  int a = normalize_axis(c.i("dim1"_attr), ndim, c.op().public_name()),
+      b = normalize_axis(c.i("dim2"_attr), ndim, c.op().public_name());
   if (a == b || ndim < 2)
     fail_value("{}: dim1 and dim2 name one axis, {}, of {}. Name two.", c.op().public_name(), a, ndim);
   return {a, b};
@@ -403,29 +404,31 @@ HOLON_OP(diagonal, "diagonal(Tensor x, int offset=0, int dim1=0, int dim2=1) -> 
       Dims s;
       for (int a = 0; a < c.ndim(0); ++a)
         if (a != d1 && a != d2) s.push_back(c.shape(0)[a]);
-      s.push_back(diagonal_of(c.shape(0)[d1], c.shape(0)[d2], c.i("offset")).size);
+      s.push_back(diagonal_of(c.shape(0)[d1], c.shape(0)[d2], c.i("offset"_attr)).size);
       c.out(s, c.dtype_of(0));
     })
     .rule([](RuleCall& r) { diagonal_rule(r, false); })
     .linear()
     .view([](ViewCall& v, Array& out) {
       auto [d1, d2] = plane(v, v.in.ndim());
-      out = diagonal_view(v.in, d1, d2, v.i("offset"), v.shape);
+      out = diagonal_view(v.in, d1, d2, v.i("offset"_attr), v.shape);
     })
-    .grad([](Grad& g) { g.dx(0, diagonal_backward(g.dy(), g.in_shape(), g.i("offset"), g.i("dim1"), g.i("dim2"))); });
+    .grad([](Grad& g) {
+      g.dx(0, diagonal_backward(g.dy(), g.in_shape(), g.i("offset"_attr), g.i("dim1"_attr), g.i("dim2"_attr)));
+    });
 HOLON_OP(diagonal_backward, "diagonal_backward(Tensor dy, int[] shape, int offset=0, int dim1=0, int dim2=1) -> Tensor")
     .doc("dy as the diagonals in zeros of the given shape.")
     .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule([](RuleCall& r) { diagonal_rule(r, true); })
     .linear()
     .kernel([](KernelCall& c) {
       auto [d1, d2] = plane(c, c.out().ndim());
       kernels::fill(c.out(), Scalar(0));
-      Array window = diagonal_view(c.out(), d1, d2, c.i("offset"), c.in(0).shape);
+      Array window = diagonal_view(c.out(), d1, d2, c.i("offset"_attr), c.in(0).shape);
       kernels::copy(c.in(0), window);
     })
-    .grad([](Grad& g) { g.dx(0, diagonal(g.dy(), g.i("offset"), g.i("dim1"), g.i("dim2"))); });
+    .grad([](Grad& g) { g.dx(0, diagonal(g.dy(), g.i("offset"_attr), g.i("dim1"_attr), g.i("dim2"_attr))); });
 HOLON_OP(diag_embed, "diag_embed(Tensor x, int offset=0, int dim1=-2, int dim2=-1) -> Tensor")
     .doc("Matrices of zeros with the last axis of x as their diagonals, in the plane of two axes of the result.",
          "diag_embed(ones(3))")
@@ -434,14 +437,14 @@ HOLON_OP(diag_embed, "diag_embed(Tensor x, int offset=0, int dim1=-2, int dim2=-
       if (x.ndim() == 0) fail_value("diag_embed: x has no axis.");
       auto [d1, d2] = plane(c, x.ndim() + 1);
       constexpr int64_t kFarthest = int64_t{1} << 40;
-      if (c.i("offset") > kFarthest || c.i("offset") < -kFarthest)
-        fail_value("diag_embed: a diagonal {} beside the main one is beyond memory.", c.i("offset"));
-      int64_t n = x.shape().back() + std::abs(c.i("offset"));
+      if (c.i("offset"_attr) > kFarthest || c.i("offset"_attr) < -kFarthest)
+        fail_value("diag_embed: a diagonal {} beside the main one is beyond memory.", c.i("offset"_attr));
+      int64_t n = x.shape().back() + std::abs(c.i("offset"_attr));
       Dims shape = x.shape();
       shape.resize(shape.size() - 1);
       shape.insert(std::min(d1, d2), n);
       shape.insert(std::max(d1, d2), n);
-      c.out.push_back(diagonal_backward(x, shape, c.i("offset"), d1, d2));
+      c.out.push_back(diagonal_backward(x, shape, c.i("offset"_attr), d1, d2));
     });
 HOLON_OP(diag, "diag(Tensor x, int diagonal=0) -> Tensor")
     .doc("The diagonal of a matrix, or a matrix of zeros with a row as its diagonal.", "diag(ones(3))")
@@ -449,7 +452,7 @@ HOLON_OP(diag, "diag(Tensor x, int diagonal=0) -> Tensor")
       const Tensor& x = c.in(0);
       if (x.ndim() != 1 && x.ndim() != 2)
         fail_value("diag: x is {}; it takes a row or a matrix. Use diagonal() or diag_embed().", x.shape());
-      c.out.push_back(x.ndim() == 1 ? diag_embed(x, c.i("diagonal"), 0, 1) : diagonal(x, c.i("diagonal")));
+      c.out.push_back(x.ndim() == 1 ? diag_embed(x, c.i("diagonal"_attr), 0, 1) : diagonal(x, c.i("diagonal"_attr)));
     });
 
 HOLON_OP(unfold_dim, "unfold_dim(Tensor x, int dimension, int size, int step) -> Tensor")
@@ -457,8 +460,8 @@ HOLON_OP(unfold_dim, "unfold_dim(Tensor x, int dimension, int size, int step) ->
          "arange(4).unfold(0, 2, 1)")
     .hidden()
     .infer([](Infer& c) {
-      int d = c.axis("dimension");
-      int64_t n = c.ndim(0) ? c.shape(0)[d] : 1, size = c.i("size"), step = c.i("step");
+      int d = c.axis("dimension"_attr);
+      int64_t n = c.ndim(0) ? c.shape(0)[d] : 1, size = c.i("size"_attr), step = c.i("step"_attr);
       c.require(size >= 0 && size <= n, fmt::format("size {} is not in [0, {}]", size, n), "Choose a smaller window.");
       c.require(step > 0, "step is not positive", "Give 1 or more.");
       Dims s = c.shape(0);
@@ -468,7 +471,7 @@ HOLON_OP(unfold_dim, "unfold_dim(Tensor x, int dimension, int size, int step) ->
     })
     .rule([](RuleCall& r) {
       int n = r.in[0].shape.size();
-      if (n > 0) keep_axes(r, 1u << normalize_axis(r.i("dimension"), n, "unfold") | 1u << n);
+      if (n > 0) keep_axes(r, 1u << normalize_axis(r.i("dimension"_attr), n, "unfold") | 1u << n);
     })
     .linear()
     .view([](ViewCall& v, Array& out) {
@@ -476,29 +479,29 @@ HOLON_OP(unfold_dim, "unfold_dim(Tensor x, int dimension, int size, int step) ->
       if (v.in.ndim() == 0) {
         strides.push_back(1);
       } else {
-        int d = normalize_axis(v.i("dimension"), v.in.ndim(), "unfold");
+        int d = normalize_axis(v.i("dimension"_attr), v.in.ndim(), "unfold");
         strides.push_back(strides[d]);
-        strides[d] *= v.i("step");
+        strides[d] *= v.i("step"_attr);
       }
       out = v.in.view(v.shape, strides);
     })
     .grad([](Grad& g) {
-      g.dx(0, unfold_dim_backward(g.dy(), g.in_shape(), g.i("dimension"), g.i("size"), g.i("step")));
+      g.dx(0, unfold_dim_backward(g.dy(), g.in_shape(), g.i("dimension"_attr), g.i("size"_attr), g.i("step"_attr)));
     });
 HOLON_OP(unfold_dim_backward,
          "unfold_dim_backward(Tensor dy, int[] shape, int dimension, int size, int step) -> Tensor")
     .doc("The windows added up where they came from.")
     .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule([](RuleCall& r) {
       int n = r.out[0].shape.size();
-      if (n > 0) keep_axes(r, 1u << normalize_axis(r.i("dimension"), n, "unfold"));
+      if (n > 0) keep_axes(r, 1u << normalize_axis(r.i("dimension"_attr), n, "unfold"));
       // Each part of the windows' elements gives addends.
       r.rule.in(0, n, r.rule.factor(true));
     })
     .linear()
     .kernel([](KernelCall& c) {
-      int n = c.out().ndim(), d = n ? normalize_axis(c.i("dimension"), n, "unfold") : 0;
+      int n = c.out().ndim(), d = n ? normalize_axis(c.i("dimension"_attr), n, "unfold") : 0;
       kernels::fill(c.out(), Scalar(0));
       // One element of every window at a time: those do not overlap.
       for (int64_t i = 0; i < c.in(0).shape.back(); ++i) {
@@ -509,11 +512,11 @@ HOLON_OP(unfold_dim_backward,
         if (n > 0) {
           to.offset += (i + c.offset_in(0)[n]) * to.strides[d];
           to.shape[d] = from.shape[d];
-          to.strides[d] *= c.i("step");
+          to.strides[d] *= c.i("step"_attr);
         }
         kernels::binary(kernels::BinaryOp::Add, to, from, to);
       }
     })
-    .grad([](Grad& g) { g.dx(0, unfold_dim(g.dy(), g.i("dimension"), g.i("size"), g.i("step"))); });
+    .grad([](Grad& g) { g.dx(0, unfold_dim(g.dy(), g.i("dimension"_attr), g.i("size"_attr), g.i("step"_attr))); });
 
 }  // namespace holon::ops

@@ -19,8 +19,8 @@ using kernels::ReduceOp;
 // Bit a: axis a is reduced. No dim: all are.
 uint32_t reduced_axes(const AttrReader& c, int ndim) {
   uint32_t all = (1u << ndim) - 1;
-  if (!c.has("dim")) return all;
-  auto dims = c.ints("dim");
+  if (!c.has("dim"_attr)) return all;
+  auto dims = c.ints("dim"_attr);
   if (dims.empty()) return all;
   uint32_t mask = 0;
   for (int64_t d : dims) {
@@ -68,7 +68,7 @@ void reduce_as_kernel(KernelCall& c) {
 
 // dy with the reduced axes put back as size 1.
 Tensor with_kept_axes(const Grad& g, const Tensor& t) {
-  if (g.b("keepdim")) return t;
+  if (g.b("keepdim"_attr)) return t;
   Dims s = g.in_shape();
   uint32_t mask = reduced_axes(g, s.size());
   for (int a = 0; a < s.size(); ++a)
@@ -77,14 +77,14 @@ Tensor with_kept_axes(const Grad& g, const Tensor& t) {
 }
 
 DType sum_dtype(const Infer& c) {
-  return c.has("dtype") ? c.dtype("dtype") : is_floating(c.dtype_of(0)) ? c.dtype_of(0) : int64;
+  return c.has("dtype"_attr) ? c.dtype("dtype"_attr) : is_floating(c.dtype_of(0)) ? c.dtype_of(0) : int64;
 }
 
 // The gradient of a maximum or minimum is shared among the elements that reach it.
 void extremum_grad(Grad& g) {
   Tensor hit = cast(eq(g.x(), with_kept_axes(g, g.y())), g.dy().dtype());
-  Tensor count =
-      with_kept_axes(g, sum(hit, Dims(g.has("dim") ? g.ints("dim") : std::span<const int64_t>{}), g.b("keepdim")));
+  Tensor count = with_kept_axes(
+      g, sum(hit, Dims(g.has("dim"_attr) ? g.ints("dim"_attr) : std::span<const int64_t>{}), g.b("keepdim"_attr)));
   g.dx(0, mul(hit, div(with_kept_axes(g, g.dy()), count)));
 }
 
@@ -97,28 +97,29 @@ void require_elements(const Infer& c) {
 
 void arg_infer(Infer& c) {
   Dims s;
-  if (c.has("dim")) {
-    int d = c.axis("dim");
+  if (c.has("dim"_attr)) {
+    int d = c.axis("dim"_attr);
     c.require(c.ndim(0) == 0 || c.shape(0)[d] > 0, "an axis without elements has no such value",
               "Check the shape first.");
-    s = reduced_shape(c.shape(0), 1u << d, c.b("keepdim"));
+    s = reduced_shape(c.shape(0), 1u << d, c.b("keepdim"_attr));
   } else {
     c.require(c.shape(0).numel() > 0, "a tensor without elements has no such value", "Check the shape first.");
-    if (c.b("keepdim")) s = Dims::filled(c.ndim(0), 1);
+    if (c.b("keepdim"_attr)) s = Dims::filled(c.ndim(0), 1);
   }
   c.out(s, int64);
 }
 
 void arg_rule(RuleCall& r) {
-  if (r.has("dim"))
-    reduce_rule(r, 1u << normalize_axis(r.i("dim"), r.in[0].shape.size(), r.op().name()), r.b("keepdim"), false);
+  if (r.has("dim"_attr))
+    reduce_rule(r, 1u << normalize_axis(r.i("dim"_attr), r.in[0].shape.size(), r.op().name()), r.b("keepdim"_attr),
+                false);
 }
 
 template <bool kMax>
 void arg_kernel(KernelCall& c) {
   Array x = c.in(0);
-  int axis = c.has("dim") ? normalize_axis(c.i("dim"), x.ndim(), c.op().public_name()) : 0;
-  if (!c.has("dim") || x.ndim() == 0) {
+  int axis = c.has("dim"_attr) ? normalize_axis(c.i("dim"_attr), x.ndim(), c.op().public_name()) : 0;
+  if (!c.has("dim"_attr) || x.ndim() == 0) {
     Array flat = Array::empty(x.shape, x.dtype, x.device);
     kernels::copy(x, flat);
     x = flat.view({x.numel()}, {1});
@@ -130,25 +131,26 @@ void arg_kernel(KernelCall& c) {
 // The value and the place of one element per row: dy goes there.
 void selected_grad(Grad& g) {
   if (!g.has_dy()) return;
-  int d = normalize_axis(g.i("dim"), g.in_shape().size(), g.op().public_name());
+  int d = normalize_axis(g.i("dim"_attr), g.in_shape().size(), g.op().public_name());
   if (g.in_shape().size() == 0) return g.dx(0, g.dy());
   Tensor dy = g.dy(), index = g.y(1);
-  if (!g.b("keepdim")) dy = unsqueeze(dy, d), index = unsqueeze(index, d);
+  if (!g.b("keepdim"_attr)) dy = unsqueeze(dy, d), index = unsqueeze(index, d);
   g.dx(0, scatter_add_zeros(dy, d, index, g.in_shape()));
 }
 
 void selected_infer(Infer& c) {
-  int d = c.axis("dim");
+  int d = c.axis("dim"_attr);
   c.require(c.ndim(0) == 0 || c.shape(0)[d] > 0, "an axis without elements has no such value",
             "Check the shape first.");
-  Dims s = reduced_shape(c.shape(0), c.ndim(0) ? 1u << d : 0, c.b("keepdim"));
+  Dims s = reduced_shape(c.shape(0), c.ndim(0) ? 1u << d : 0, c.b("keepdim"_attr));
   c.out(s, c.dtype_of(0));
   c.out(s, int64);
 }
 
 void selected_rule(RuleCall& r) {
   if (r.in[0].shape.size() == 0) return identity_rule(r);
-  reduce_rule(r, 1u << normalize_axis(r.i("dim"), r.in[0].shape.size(), r.op().public_name()), r.b("keepdim"), false);
+  reduce_rule(r, 1u << normalize_axis(r.i("dim"_attr), r.in[0].shape.size(), r.op().public_name()), r.b("keepdim"_attr),
+              false);
 }
 
 // x with the axis at the end, and room for the axis in an output that may lack it.
@@ -177,7 +179,7 @@ void pick(const Array& x, int axis, const Array& index, Array& out) {
 
 template <bool kMax>
 void extremum_kernel(KernelCall& c) {
-  int d = normalize_axis(c.i("dim"), c.in(0).ndim(), c.op().public_name());
+  int d = normalize_axis(c.i("dim"_attr), c.in(0).ndim(), c.op().public_name());
   if (c.in(0).ndim() == 0) {
     kernels::copy(c.in(0), c.out());
     return kernels::fill(c.out(1), Scalar(0));
@@ -205,7 +207,7 @@ Array kth_places(const Array& sorted, int64_t k, bool nan_wins) {
 
 // The k-th smallest (from 0) of each row, NaNs above all; the first NaN instead where there is one and `nan_wins`.
 void kth_kernel(KernelCall& c, int64_t k, bool nan_wins) {
-  int d = normalize_axis(c.i("dim"), c.in(0).ndim(), c.op().public_name());
+  int d = normalize_axis(c.i("dim"_attr), c.in(0).ndim(), c.op().public_name());
   Array x = axis_last(c.in(0), d);
   int64_t n = x.ndim() ? x.shape.back() : 1, rows = n ? x.numel() / n : 0;
   Array values = Array::empty(x.shape, x.dtype, x.device), order = Array::empty(x.shape, int64, x.device);
@@ -220,9 +222,9 @@ void kth_kernel(KernelCall& c, int64_t k, bool nan_wins) {
     pick(c.in(0), d, c.out(1), c.out(0));
 }
 
-std::optional<Dims> optional_dims(const AttrReader& c, std::string_view name = "dim") {
-  if (!c.has(name)) return std::nullopt;
-  return Dims(c.ints(name));
+std::optional<Dims> optional_dims(const AttrReader& c) {
+  if (!c.has("dim"_attr)) return std::nullopt;
+  return Dims(c.ints("dim"_attr));
 }
 
 int64_t reduced_count(const Dims& shape, uint32_t mask) {
@@ -245,12 +247,12 @@ Tensor variance(const BodyCall& c, Tensor* average = nullptr) {
   Dims axes;
   for (int a = 0; a < x.ndim(); ++a)
     if (mask >> a & 1) axes.push_back(a);
-  double correction = c.has("correction") ? c.scalar("correction").as_double() : c.b("unbiased") ? 1 : 0;
+  double correction = c.has("correction"_attr) ? c.scalar("correction"_attr).as_double() : c.b("unbiased"_attr) ? 1 : 0;
   Tensor m = mean(x, axes, true);
   // By the logical count, which a split does not change.
   double by = std::max(0.0, static_cast<double>(reduced_count(x.shape(), mask)) - correction);
-  if (average) *average = c.b("keepdim") ? m : reshape(m, reduced_shape(x.shape(), mask, false));
-  return div_scalar(sum(square(sub(x, m)), axes, c.b("keepdim")), by);
+  if (average) *average = c.b("keepdim"_attr) ? m : reshape(m, reduced_shape(x.shape(), mask, false));
+  return div_scalar(sum(square(sub(x, m)), axes, c.b("keepdim"_attr)), by);
 }
 
 }  // namespace
@@ -258,8 +260,10 @@ Tensor variance(const BodyCall& c, Tensor* average = nullptr) {
 HOLON_OP(sum, "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Sum over the axes dim, or all. Integers and bools are summed as int64.", "sum(ones(2, 3), 0)")
     .autocast(Autocast::kFloat32)
-    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), sum_dtype(c)); })
-    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
+    .infer([](Infer& c) {
+      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim"_attr)), sum_dtype(c));
+    })
+    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), true); })
     .linear()
     .kernel(reduce_as_kernel<ReduceOp::Sum>)
     .grad([](Grad& g) {
@@ -272,14 +276,14 @@ HOLON_OP(mean, "mean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dt
     .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
-      if (c.has("dtype")) x = cast(x, c.dtype("dtype"));
+      if (c.has("dtype"_attr)) x = cast(x, c.dtype("dtype"_attr));
       if (!is_floating(x.dtype()))
         fail_runtime("mean: x is {}; a mean is defined for floating point tensors. Convert it first, e.g. "
                      "x.to(float32), or pass dtype.",
                      name(x.dtype()));
       // The count is the logical one, so that the mean of a split tensor is right as a partial sum.
       int64_t n = reduced_count(x.shape(), reduced_axes(c, x.ndim()));
-      c.out.push_back(div_scalar(sum(x, optional_dims(c), c.b("keepdim")), static_cast<double>(n)));
+      c.out.push_back(div_scalar(sum(x, optional_dims(c), c.b("keepdim"_attr)), static_cast<double>(n)));
     });
 
 HOLON_OP(nansum, "nansum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
@@ -288,9 +292,9 @@ HOLON_OP(nansum, "nansum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       SumOptions o;
-      if (c.has("dtype")) o.dtype = c.dtype("dtype");
+      if (c.has("dtype"_attr)) o.dtype = c.dtype("dtype"_attr);
       c.out.push_back(
-          sum(is_floating(x.dtype()) ? masked_fill(x, isnan(x), 0.0) : x, optional_dims(c), c.b("keepdim"), o));
+          sum(is_floating(x.dtype()) ? masked_fill(x, isnan(x), 0.0) : x, optional_dims(c), c.b("keepdim"_attr), o));
     });
 HOLON_OP(nanmean, "nanmean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Mean of the elements that are no NaN over the axes dim, or all; NaN where there are none.",
@@ -298,11 +302,11 @@ HOLON_OP(nanmean, "nanmean(Tensor x, int[]? dim=None, bool keepdim=False, *, dty
     .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
-      if (c.has("dtype")) x = cast(x, c.dtype("dtype"));
+      if (c.has("dtype"_attr)) x = cast(x, c.dtype("dtype"_attr));
       require_floating_input(c, x);
       Tensor gone = isnan(x);
-      Tensor n = sum(logical_not(gone), optional_dims(c), c.b("keepdim"));
-      c.out.push_back(div(sum(masked_fill(x, gone, 0.0), optional_dims(c), c.b("keepdim")), cast(n, x.dtype())));
+      Tensor n = sum(logical_not(gone), optional_dims(c), c.b("keepdim"_attr));
+      c.out.push_back(div(sum(masked_fill(x, gone, 0.0), optional_dims(c), c.b("keepdim"_attr)), cast(n, x.dtype())));
     });
 
 HOLON_OP(count_nonzero, "count_nonzero(Tensor x, int[]? dim=None) -> Tensor")
@@ -314,8 +318,10 @@ HOLON_OP(count_nonzero, "count_nonzero(Tensor x, int[]? dim=None) -> Tensor")
 HOLON_OP(prod, "prod(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("Product over the axes dim, or all. Integers are multiplied as int64.", "prod(ones(2, 3), 0)")
     .autocast(Autocast::kFloat32)
-    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), sum_dtype(c)); })
-    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
+    .infer([](Infer& c) {
+      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim"_attr)), sum_dtype(c));
+    })
+    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), false); })
     .kernel(reduce_as_kernel<ReduceOp::Prod>)
     .saves({0})
     .grad([](Grad& g) {
@@ -347,9 +353,9 @@ HOLON_OP(amax, "amax(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("The largest value over the axes dim, or all; NaN wins. Errors: no elements.", "amax(ones(2, 3), 0)")
     .infer([](Infer& c) {
       require_elements(c);
-      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), c.dtype_of(0));
+      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim"_attr)), c.dtype_of(0));
     })
-    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
+    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), false); })
     .kernel(reduce_kernel<ReduceOp::Max>)
     .saves({0}, {0})
     .grad(extremum_grad);
@@ -357,9 +363,9 @@ HOLON_OP(amin, "amin(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("The smallest value over the axes dim, or all; NaN wins. Errors: no elements.", "amin(ones(2, 3), 0)")
     .infer([](Infer& c) {
       require_elements(c);
-      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), c.dtype_of(0));
+      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim"_attr)), c.dtype_of(0));
     })
-    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
+    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), false); })
     .kernel(reduce_kernel<ReduceOp::Min>)
     .saves({0}, {0})
     .grad(extremum_grad);
@@ -367,12 +373,12 @@ HOLON_OP(aminmax, "aminmax(Tensor x, *, int? dim=None, bool keepdim=False) -> (T
     .doc("The smallest and the largest value along dim, or of all.", "aminmax(ones(2, 3))")
     .body([](BodyCall& c) {
       std::optional<Dims> dim;
-      if (c.has("dim")) dim = Dims{normalize_axis(c.i("dim"), c.in(0).ndim(), "aminmax")};
+      if (c.has("dim"_attr)) dim = Dims{normalize_axis(c.i("dim"_attr), c.in(0).ndim(), "aminmax")};
       if (c.in(0).numel() == 0)
         fail_value("aminmax: a tensor without elements has no such value: x is {}. Check the shape first.",
                    c.in(0).shape());
-      c.out.push_back(amin(c.in(0), dim, c.b("keepdim")));
-      c.out.push_back(amax(c.in(0), dim, c.b("keepdim")));
+      c.out.push_back(amin(c.in(0), dim, c.b("keepdim"_attr)));
+      c.out.push_back(amax(c.in(0), dim, c.b("keepdim"_attr)));
     });
 
 HOLON_OP(max, "max(Tensor x) -> Tensor")
@@ -438,7 +444,7 @@ HOLON_OP(median_dim, "median_dim(Tensor x, int dim, bool keepdim=False) -> (Tens
     .infer(selected_infer)
     .rule(selected_rule)
     .kernel([](KernelCall& c) {
-      int d = normalize_axis(c.i("dim"), c.in(0).ndim(), "median");
+      int d = normalize_axis(c.i("dim"_attr), c.in(0).ndim(), "median");
       kth_kernel(c, c.in(0).ndim() ? (c.in(0).shape[d] - 1) / 2 : 0, true);
     })
     .saves({}, {1})
@@ -447,26 +453,26 @@ HOLON_OP(median_dim, "median_dim(Tensor x, int dim, bool keepdim=False) -> (Tens
 HOLON_OP(kthvalue, "kthvalue(Tensor x, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
     .doc("The k-th smallest values (from 1) along an axis, and their indices.", "kthvalue(ones(2, 3), 2)")
     .infer([](Infer& c) {
-      int64_t n = c.ndim(0) ? c.shape(0)[c.axis("dim")] : 1;
-      c.require(c.i("k") >= 1 && c.i("k") <= n,
-                fmt::format("k = {} is not in [1, {}], the size of axis {}", c.i("k"), n, c.i("dim")),
+      int64_t n = c.ndim(0) ? c.shape(0)[c.axis("dim"_attr)] : 1;
+      c.require(c.i("k"_attr) >= 1 && c.i("k"_attr) <= n,
+                fmt::format("k = {} is not in [1, {}], the size of axis {}", c.i("k"_attr), n, c.i("dim"_attr)),
                 "Choose another k.");
       selected_infer(c);
     })
     .rule(selected_rule)
-    .kernel([](KernelCall& c) { kth_kernel(c, c.i("k") - 1, false); })
+    .kernel([](KernelCall& c) { kth_kernel(c, c.i("k"_attr) - 1, false); })
     .saves({}, {1})
     .grad(selected_grad);
 
 HOLON_OP(any, "any(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("Whether some element over the axes dim is not zero.", "any(ones(2, 3), 0)")
-    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), boolean); })
-    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
+    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim"_attr)), boolean); })
+    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), false); })
     .kernel(reduce_kernel<ReduceOp::Any>);
 HOLON_OP(all, "all(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("Whether every element over the axes dim is not zero.", "all(ones(2, 3), 0)")
-    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")), boolean); })
-    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), false); })
+    .infer([](Infer& c) { c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim"_attr)), boolean); })
+    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), false); })
     .kernel(reduce_kernel<ReduceOp::All>);
 
 HOLON_OP(argmax, "argmax(Tensor x, int? dim=None, bool keepdim=False) -> Tensor")
@@ -490,12 +496,12 @@ HOLON_OP(logsumexp, "logsumexp(Tensor x, int[] dim, bool keepdim=False) -> Tenso
     .body([](BodyCall& c) {
       Tensor x = is_floating(c.in(0).dtype()) ? c.in(0) : cast(c.in(0), float32);
       uint32_t mask = reduced_axes(c, x.ndim());
-      Dims dim(c.ints("dim")), out = reduced_shape(x.shape(), mask, c.b("keepdim"));
-      if (reduced_count(x.shape(), mask) == 0) return c.out.push_back(log(sum(exp(x), dim, c.b("keepdim"))));
+      Dims dim(c.ints("dim"_attr)), out = reduced_shape(x.shape(), mask, c.b("keepdim"_attr));
+      if (reduced_count(x.shape(), mask) == 0) return c.out.push_back(log(sum(exp(x), dim, c.b("keepdim"_attr))));
       // Any shift gives the same value; infinite ones give NaN.
       Tensor shift = amax(x.detach(), dim, true);
       shift = masked_fill(shift, logical_not(isfinite(shift)), 0.0);
-      c.out.push_back(add(log(sum(exp(sub(x, shift)), dim, c.b("keepdim"))), reshape(shift, out)));
+      c.out.push_back(add(log(sum(exp(sub(x, shift)), dim, c.b("keepdim"_attr))), reshape(shift, out)));
     });
 
 HOLON_OP(var,
@@ -513,12 +519,12 @@ HOLON_OP(var_all, "var_all(Tensor x, bool unbiased) -> Tensor")
     .doc("Variance of all elements.", "var(ones(2, 3), False)")
     .overload_of("var")
     .python_only()
-    .body([](BodyCall& c) { c.out.push_back(var(c.in(0), {}, c.b("unbiased"))); });
+    .body([](BodyCall& c) { c.out.push_back(var(c.in(0), {}, c.b("unbiased"_attr))); });
 HOLON_OP(std_all, "std_all(Tensor x, bool unbiased) -> Tensor")
     .doc("The square root of the variance of all elements.", "std(ones(2, 3), False)")
     .overload_of("std")
     .python_only()
-    .body([](BodyCall& c) { c.out.push_back(std(c.in(0), {}, c.b("unbiased"))); });
+    .body([](BodyCall& c) { c.out.push_back(std(c.in(0), {}, c.b("unbiased"_attr))); });
 HOLON_OP(var_mean,
          "var_mean(Tensor x, int[]? dim=None, bool unbiased=True, bool keepdim=False, *, Scalar? correction=None) -> "
          "(Tensor, Tensor)")
@@ -558,10 +564,10 @@ HOLON_OP(sum_squares, "sum_squares(Tensor x, int[]? dim=None, bool keepdim=False
     .doc("The sum of squares over the axes dim, or all, of halves in float32.")
     .hidden()
     .infer([](Infer& c) {
-      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")),
+      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim"_attr)),
             c.dtype_of(0) == float64 ? float64 : float32);
     })
-    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
+    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), true); })
     .kernel(reduce_kernel<ReduceOp::SumSquares>)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, mul(g.x(), cast(mul_scalar(with_kept_axes(g, g.dy()), 2.0), g.in_dtype()))); });
@@ -569,10 +575,10 @@ HOLON_OP(sum_abs, "sum_abs(Tensor x, int[]? dim=None, bool keepdim=False) -> Ten
     .doc("The sum of absolute values over the axes dim, or all, of halves in float32.")
     .hidden()
     .infer([](Infer& c) {
-      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim")),
+      c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim"_attr)),
             c.dtype_of(0) == float64 ? float64 : float32);
     })
-    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"), true); })
+    .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), true); })
     .kernel(reduce_kernel<ReduceOp::SumAbs>)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, mul(sign(g.x()), cast(with_kept_axes(g, g.dy()), g.in_dtype()))); });

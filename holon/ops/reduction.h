@@ -7,7 +7,7 @@
 namespace holon::ops {
 
 inline Tensor reduced(const BodyCall& c, const Tensor& loss) {
-  std::string_view reduction = c.text("reduction");
+  std::string_view reduction = c.text("reduction"_attr);
   if (reduction == "none") return loss;
   if (reduction == "sum") return sum(loss);
   if (reduction == "mean") return mean(loss);

@@ -52,7 +52,7 @@ kernels::Taps taps_of(std::string_view mode, int64_t n, int64_t m, double scale,
 }
 
 kernels::Taps taps_of(const KernelCall& c, int64_t n, int64_t m) {
-  return taps_of(c.text("mode"), n, m, c.f("scale"), c.i("before"));
+  return taps_of(c.text("mode"_attr), n, m, c.f("scale"_attr), c.i("before"_attr));
 }
 
 void other_axes(RuleCall& r, int whole) {
@@ -67,17 +67,17 @@ void other_axes(RuleCall& r, int whole) {
 // One axis, `dim`, gets another size.
 void resample_infer(Infer& c) {
   Dims s = c.shape(0);
-  s[static_cast<int>(c.i("dim"))] = c.i("size");
+  s[static_cast<int>(c.i("dim"_attr))] = c.i("size"_attr);
   c.out(s, c.dtype_of(0));
 }
 
-void resample_rule(RuleCall& r) { other_axes(r, static_cast<int>(r.i("dim"))); }
+void resample_rule(RuleCall& r) { other_axes(r, static_cast<int>(r.i("dim"_attr))); }
 
 kernels::Window2d window_of(const AttrReader& c) {
   kernels::Window2d w;
   for (size_t i = 0; i < 2; ++i)
-    w.kernel[i] = c.ints("kernel_size")[i], w.stride[i] = c.ints("stride")[i], w.padding[i] = c.ints("padding")[i],
-    w.dilation[i] = c.ints("dilation")[i];
+    w.kernel[i] = c.ints("kernel_size"_attr)[i], w.stride[i] = c.ints("stride"_attr)[i],
+    w.padding[i] = c.ints("padding"_attr)[i], w.dilation[i] = c.ints("dilation"_attr)[i];
   return w;
 }
 
@@ -86,10 +86,10 @@ struct ImageWindows {
   Dims kernel, dilation, padding, stride;
   int64_t count = 1;
   ImageWindows(const BodyCall& c, int64_t h, int64_t w)
-      : kernel(per_axis(c, "kernel_size", 2, 1)),
-        dilation(per_axis(c, "dilation", 2, 1)),
-        padding(per_axis(c, "padding", 2, 0)),
-        stride(per_axis(c, "stride", 2, 1)) {
+      : kernel(per_axis(c, "kernel_size"_attr, 2, 1)),
+        dilation(per_axis(c, "dilation"_attr, 2, 1)),
+        padding(per_axis(c, "padding"_attr, 2, 0)),
+        stride(per_axis(c, "stride"_attr, 2, 1)) {
     for (int i = 0; i < 2; ++i) {
       int64_t k = kernels::conv_out_size(i ? w : h, kernel[i], stride[i], padding[i], padding[i], dilation[i]);
       if (k < 1)
@@ -134,8 +134,8 @@ HOLON_OP(pad, "pad(Tensor x, int[] pad, str mode='constant', Scalar? value=None)
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
-      Dims given(c.ints("pad"));
-      auto mode = c.text("mode");
+      Dims given(c.ints("pad"_attr));
+      auto mode = c.text("mode"_attr);
       int n = x.ndim(), axes = given.size() / 2;
       if (given.size() % 2 || axes > n)
         fail_value("pad: pad {} has {} numbers; x {} takes two for each axis, at most {}.", given, given.size(),
@@ -150,12 +150,13 @@ HOLON_OP(pad, "pad(Tensor x, int[] pad, str mode='constant', Scalar? value=None)
             x.shape()[a] + std::min<int64_t>(before[a], 0) + std::min<int64_t>(after[a], 0) < 0)
           fail_value("pad: pad {} cuts more off axis {} of x {} than there is.", given, a, x.shape());
       if (mode == "constant") {
-        c.out.push_back(pad_constant(x, before, after, c.has("value") ? c.scalar("value") : Scalar(int64_t{0})));
+        c.out.push_back(
+            pad_constant(x, before, after, c.has("value"_attr) ? c.scalar("value"_attr) : Scalar(int64_t{0})));
         return;
       }
       if (mode != "reflect" && mode != "replicate" && mode != "circular")
         fail_value("pad: mode is '{}'; it must be 'constant', 'reflect', 'replicate' or 'circular'.", mode);
-      if (c.has("value") && c.scalar("value").as_double() != 0)
+      if (c.has("value"_attr) && c.scalar("value"_attr).as_double() != 0)
         fail_value("pad: value is for mode 'constant', not '{}'.", mode);
       for (int a = 0; a < n; ++a) {
         if (before[a] == 0 && after[a] == 0) continue;
@@ -177,24 +178,26 @@ HOLON_OP(pad_constant, "pad_constant(Tensor x, int[] before, int[] after, Scalar
     .infer([](Infer& c) {
       Dims s = c.shape(0);
       for (int a = 0; a < s.size(); ++a)
-        s[a] += c.ints("before")[static_cast<size_t>(a)] + c.ints("after")[static_cast<size_t>(a)];
+        s[a] += c.ints("before"_attr)[static_cast<size_t>(a)] + c.ints("after"_attr)[static_cast<size_t>(a)];
       c.out(s, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
       bool cuts_only = true;
       for (int a = 0; a < r.in[0].shape.size(); ++a) {
-        int64_t b = r.ints("before")[static_cast<size_t>(a)], e = r.ints("after")[static_cast<size_t>(a)];
+        int64_t b = r.ints("before"_attr)[static_cast<size_t>(a)], e = r.ints("after"_attr)[static_cast<size_t>(a)];
         cuts_only &= b <= 0 && e <= 0;
         if (b || e) continue;
         int f = r.rule.factor();
         r.rule.in(0, a, f);
         r.rule.out(0, a, f);
       }
-      if (cuts_only || r.scalar("value").as_double() == 0) pass_partial(r, {0}, {0});
+      if (cuts_only || r.scalar("value"_attr).as_double() == 0) pass_partial(r, {0}, {0});
     })
-    .kernel([](KernelCall& c) { kernels::pad_constant(c.in(0), Dims(c.ints("before")), c.scalar("value"), c.out()); })
+    .kernel([](KernelCall& c) {
+      kernels::pad_constant(c.in(0), Dims(c.ints("before"_attr)), c.scalar("value"_attr), c.out());
+    })
     .grad([](Grad& g) {
-      Dims before(g.ints("before")), after(g.ints("after"));
+      Dims before(g.ints("before"_attr)), after(g.ints("after"_attr));
       for (auto& v : before) v = -v;
       for (auto& v : after) v = -v;
       g.dx(0, pad_constant(g.dy(), before, after, Scalar(int64_t{0})));
@@ -217,25 +220,26 @@ HOLON_OP(interpolate,
                   name(x.dtype()));
       const Mode* mode = nullptr;
       for (auto& m : kModes)
-        if (c.text("mode") == m.name) mode = &m;
+        if (c.text("mode"_attr) == m.name) mode = &m;
       if (!mode || (mode->axes && mode->axes != n))
         fail_value("interpolate: mode '{}' is not for x {}. Choose 'nearest', 'nearest-exact', 'area', or {}.",
-                   c.text("mode"), x.shape(),
+                   c.text("mode"_attr), x.shape(),
                    n == 1       ? "'linear'"
                        : n == 2 ? "'bilinear' or 'bicubic'"
                                 : "'trilinear'");
-      if (c.has("align_corners") && mode->axes == 0)
+      if (c.has("align_corners"_attr) && mode->axes == 0)
         fail_value("interpolate: align_corners is for 'linear', 'bilinear', 'bicubic' and 'trilinear', not '{}'.",
                    mode->name);
-      if (c.has("size") == c.has("scale_factor")) fail_value("interpolate: give either size or scale_factor.");
-      double factor = c.has("scale_factor") ? c.f("scale_factor") : 0;
+      if (c.has("size"_attr) == c.has("scale_factor"_attr))
+        fail_value("interpolate: give either size or scale_factor.");
+      double factor = c.has("scale_factor"_attr) ? c.f("scale_factor"_attr) : 0;
       Dims size;
-      if (c.has("size")) {
-        size = Dims(c.ints("size"));
+      if (c.has("size"_attr)) {
+        size = Dims(c.ints("size"_attr));
         if (size.size() == 1 && n > 1) size = Dims::filled(n, size[0]);
         if (size.size() != n)
-          fail_value("interpolate: size {} does not fit x {}: give one number or {}.", Dims(c.ints("size")), x.shape(),
-                     n);
+          fail_value("interpolate: size {} does not fit x {}: give one number or {}.", Dims(c.ints("size"_attr)),
+                     x.shape(), n);
       } else {
         if (!(factor > 0)) fail_value("interpolate: scale_factor is {}; it must be positive.", factor);
         for (int i = 0; i < n; ++i)
@@ -250,8 +254,8 @@ HOLON_OP(interpolate,
                                      : adaptive_avg_pool3d(x, size));
         return;
       }
-      bool corners = c.has("align_corners") && c.b("align_corners");
-      bool by_factor = factor > 0 && !(c.has("recompute_scale_factor") && c.b("recompute_scale_factor"));
+      bool corners = c.has("align_corners"_attr) && c.b("align_corners"_attr);
+      bool by_factor = factor > 0 && !(c.has("recompute_scale_factor"_attr) && c.b("recompute_scale_factor"_attr));
       std::string axis_mode = std::string(mode->axis) + (corners ? "-corners" : "");
       for (int i = 0; i < n; ++i) {
         int64_t from = x.shape()[2 + i], to = size[i];
@@ -270,13 +274,13 @@ HOLON_OP(resample, "resample(Tensor x, int dim, int size, str mode, float scale,
     .rule(resample_rule)
     .linear()
     .kernel([](KernelCall& c) {
-      int d = static_cast<int>(c.i("dim"));
-      kernels::resample(c.in(0), d, taps_of(c, c.in(0).shape[d], c.i("size")), c.out());
+      int d = static_cast<int>(c.i("dim"_attr));
+      kernels::resample(c.in(0), d, taps_of(c, c.in(0).shape[d], c.i("size"_attr)), c.out());
     })
     .grad([](Grad& g) {
       g.dx(0,
-           resample_backward(g.dy(), g.i("dim"), g.in_shape()[static_cast<int>(g.i("dim"))], g.text("mode"),
-                             g.f("scale"), g.i("before")));
+           resample_backward(g.dy(), g.i("dim"_attr), g.in_shape()[static_cast<int>(g.i("dim"_attr))],
+                             g.text("mode"_attr), g.f("scale"_attr), g.i("before"_attr)));
     });
 HOLON_OP(resample_backward,
          "resample_backward(Tensor dy, int dim, int size, str mode, float scale, int before) -> Tensor")
@@ -286,13 +290,13 @@ HOLON_OP(resample_backward,
     .rule(resample_rule)
     .linear()
     .kernel([](KernelCall& c) {
-      int d = static_cast<int>(c.i("dim"));
-      kernels::resample_backward(c.in(0), d, taps_of(c, c.i("size"), c.in(0).shape[d]), c.out());
+      int d = static_cast<int>(c.i("dim"_attr));
+      kernels::resample_backward(c.in(0), d, taps_of(c, c.i("size"_attr), c.in(0).shape[d]), c.out());
     })
     .grad([](Grad& g) {
       g.dx(0,
-           resample(g.dy(), g.i("dim"), g.in_shape()[static_cast<int>(g.i("dim"))], g.text("mode"), g.f("scale"),
-                    g.i("before")));
+           resample(g.dy(), g.i("dim"_attr), g.in_shape()[static_cast<int>(g.i("dim"_attr))], g.text("mode"_attr),
+                    g.f("scale"_attr), g.i("before"_attr)));
     });
 
 HOLON_OP(pixel_shuffle, "pixel_shuffle(Tensor x, int upscale_factor) -> Tensor")
@@ -301,7 +305,7 @@ HOLON_OP(pixel_shuffle, "pixel_shuffle(Tensor x, int upscale_factor) -> Tensor")
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      int64_t r = c.i("upscale_factor");
+      int64_t r = c.i("upscale_factor"_attr);
       int n = x.ndim() - 3;
       if (n < 0 || r < 1 || r > 65536 || x.shape()[n] % (r * r))
         fail_value("pixel_shuffle: x is {}, upscale_factor {}; it takes [..., c r r, h, w].", x.shape(), r);
@@ -320,7 +324,7 @@ HOLON_OP(pixel_unshuffle, "pixel_unshuffle(Tensor x, int downscale_factor) -> Te
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      int64_t r = c.i("downscale_factor");
+      int64_t r = c.i("downscale_factor"_attr);
       int n = x.ndim() - 3;
       if (n < 0 || r < 1 || r > 65536 || x.shape()[n + 1] % r || x.shape()[n + 2] % r)
         fail_value("pixel_unshuffle: x is {}, downscale_factor {}; it takes [..., c, h r, w r].", x.shape(), r);
@@ -338,7 +342,7 @@ HOLON_OP(channel_shuffle, "channel_shuffle(Tensor x, int groups) -> Tensor")
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      int64_t groups = c.i("groups");
+      int64_t groups = c.i("groups"_attr);
       if (x.ndim() < 3 || groups < 1 || x.shape()[1] % groups)
         fail_value(
             "channel_shuffle: x is {}, groups {}; it takes [n, channels, ...] with groups that divide the channels.",
@@ -370,7 +374,7 @@ HOLON_OP(fold,
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
-      Dims size = per_axis(c, "output_size", 2, 0);
+      Dims size = per_axis(c, "output_size"_attr, 2, 0);
       if (x.ndim() != 3 && x.ndim() != 2)
         fail_value("fold: x is {}; it takes [n, c kh kw, windows], or without n.", x.shape());
       if (!is_floating(x.dtype()))
@@ -403,21 +407,21 @@ HOLON_OP(im2col, "im2col(Tensor x, int[2] kernel_size, int[2] dilation, int[2] p
     .kernel([](KernelCall& c) { kernels::im2col(c.in(0), window_of(c), c.out()); })
     .grad([](Grad& g) {
       g.dx(0,
-           col2im(g.dy(), g.in_shape(), Dims(g.ints("kernel_size")), Dims(g.ints("dilation")), Dims(g.ints("padding")),
-                  Dims(g.ints("stride"))));
+           col2im(g.dy(), g.in_shape(), Dims(g.ints("kernel_size"_attr)), Dims(g.ints("dilation"_attr)),
+                  Dims(g.ints("padding"_attr)), Dims(g.ints("stride"_attr))));
     });
 HOLON_OP(col2im,
          "col2im(Tensor x, int[] shape, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor")
     .doc("fold into [n, c, h, w].")
     .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule([](RuleCall& r) { columns_rule(r, r.out[0].shape[1]); })
     .linear()
     .kernel([](KernelCall& c) { kernels::col2im(c.in(0), window_of(c), c.out()); })
     .grad([](Grad& g) {
       g.dx(0,
-           im2col(g.dy(), Dims(g.ints("kernel_size")), Dims(g.ints("dilation")), Dims(g.ints("padding")),
-                  Dims(g.ints("stride"))));
+           im2col(g.dy(), Dims(g.ints("kernel_size"_attr)), Dims(g.ints("dilation"_attr)), Dims(g.ints("padding"_attr)),
+                  Dims(g.ints("stride"_attr))));
     });
 
 }  // namespace holon::ops

@@ -63,10 +63,10 @@ std::array<Tensor, 3> run(const char* op, const Tensor& x, const Tensor& h0, con
 // tensors: x, h0, (c0 of an LSTM,) then for each layer and direction w_ih, w_hh (, b_ih, b_hh).
 void layers_body(BodyCall& c, std::string_view mode) {
   const char* op = c.op().name();
-  bool lstm = mode == "lstm", biases = c.b("has_biases"), batch_first = c.b("batch_first");
-  int64_t layers = c.i("num_layers"), ways = c.b("bidirectional") ? 2 : 1;
+  bool lstm = mode == "lstm", biases = c.b("has_biases"_attr), batch_first = c.b("batch_first"_attr);
+  int64_t layers = c.i("num_layers"_attr), ways = c.b("bidirectional"_attr) ? 2 : 1;
   size_t first = lstm ? 3 : 2, each = biases ? 4 : 2;
-  double p = c.f("dropout");
+  double p = c.f("dropout"_attr);
   if (layers < 1 || layers > (1 << 20))
     fail_value("{}: num_layers is {}; it must be at least 1, and as many as there are weights for.", op, layers);
   if (!(p >= 0 && p <= 1)) fail_value("{}: dropout is {}; a probability lies from 0 to 1.", op, p);
@@ -112,7 +112,7 @@ void layers_body(BodyCall& c, std::string_view mode) {
       if (lstm) cs.push_back(cell);
     }
     x = ways == 1 ? sides[0] : cat(sides, 2);
-    if (layer + 1 < layers && p > 0 && c.b("train")) x = dropout(x, p, true);
+    if (layer + 1 < layers && p > 0 && c.b("train"_attr)) x = dropout(x, p, true);
   }
   Tensor h = stack(hs, 0), cell = lstm ? stack(cs, 0) : Tensor();
   if (!batched)
@@ -232,7 +232,7 @@ HOLON_OP(rnn_sequence,
     .flops([](const CallShapes& c) { return 2 * elements(c.in(0)) * static_cast<double>(c.in(3).back()); })
     .hidden()
     .infer([](Infer& c) {
-      RnnMode mode = mode_of(c.text("mode"));
+      RnnMode mode = mode_of(c.text("mode"_attr));
       c.require(c.shape(0).size() == 3 && c.shape(1).size() == 2 && c.shape(3).size() == 2,
                 "gx has three axes, h0 and w_hh two", "Call lstm, gru or rnn_tanh.");
       c.require(mode != RnnMode::kLstm || c.present(2), "c0 is missing", "An LSTM has cells: call lstm.");
@@ -250,13 +250,13 @@ HOLON_OP(rnn_sequence,
       batch_rule(r, {0}, {1, 2}, {0, 1, 2}, {});
     })
     .kernel([](KernelCall& c) {
-      kernels::rnn_sequence(mode_of(c.text("mode")), c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.b("reverse"),
-                            c.out(0), c.out(1), c.out(2));
+      kernels::rnn_sequence(mode_of(c.text("mode"_attr)), c.in(0), c.in(1), c.in(2), c.in(3), c.in(4),
+                            c.b("reverse"_attr), c.out(0), c.out(1), c.out(2));
     })
     .saves({1, 2, 3}, {0, 1, 2})
     .grad([](Grad& g) {
-      auto mode = g.text("mode");
-      bool reverse = g.b("reverse"), gru = mode == "gru";
+      auto mode = g.text("mode"_attr);
+      bool reverse = g.b("reverse"_attr), gru = mode == "gru";
       Tensor dc = mode == "lstm" ? g.dy(1) : Tensor();
       auto d = rnn_sequence_backward(g.dy(0), dc, g.y(0), g.y(1), g.y(2), g.x(1), g.x(2), g.x(3), mode, reverse);
       if (g.needs(0)) g.dx(0, d[0]);
@@ -273,7 +273,7 @@ HOLON_OP(rnn_sequence_backward,
     .flops([](const CallShapes& c) { return 2 * elements(c.out()) * static_cast<double>(c.in(7).back()); })
     .hidden()
     .infer([](Infer& c) {
-      RnnMode mode = mode_of(c.text("mode"));
+      RnnMode mode = mode_of(c.text("mode"_attr));
       c.require(c.shape(2).size() == 3 && c.shape(5).size() == 2 && c.shape(7).size() == 2,
                 "y has three axes, h0 and w_hh two", "It is the gradient of lstm, gru and rnn_tanh.");
       c.require(mode != RnnMode::kLstm || c.present(6), "c0 is missing", "An LSTM has cells.");
@@ -292,8 +292,8 @@ HOLON_OP(rnn_sequence_backward,
         pass_partial(r, {given(r, 0) ? 0 : 1}, {0, 1, 2, 3});
     })
     .kernel([](KernelCall& c) {
-      kernels::rnn_sequence_backward(mode_of(c.text("mode")), c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5),
-                                     c.in(6), c.in(7), c.b("reverse"), c.out(0), c.out(1), c.out(2), c.out(3));
+      kernels::rnn_sequence_backward(mode_of(c.text("mode"_attr)), c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5),
+                                     c.in(6), c.in(7), c.b("reverse"_attr), c.out(0), c.out(1), c.out(2), c.out(3));
     });
 
 }  // namespace holon::ops

@@ -9,7 +9,7 @@
 namespace holon::ops {
 namespace {
 
-int scan_axis(const AttrReader& c, int ndim) { return normalize_axis(c.i("dim"), ndim, c.op().public_name()); }
+int scan_axis(const AttrReader& c, int ndim) { return normalize_axis(c.i("dim"_attr), ndim, c.op().public_name()); }
 
 void scan_rule(RuleCall& r) {
   int n = r.in[0].shape.size(), d = scan_axis(r, n);
@@ -23,25 +23,25 @@ void scan_rule(RuleCall& r) {
 }
 
 void sum_infer(Infer& c) {
-  c.axis("dim");
-  c.out(c.shape(0), c.has("dtype") ? c.dtype("dtype") : is_floating(c.dtype_of(0)) ? c.dtype_of(0) : int64);
+  c.axis("dim"_attr);
+  c.out(c.shape(0), c.has("dtype"_attr) ? c.dtype("dtype"_attr) : is_floating(c.dtype_of(0)) ? c.dtype_of(0) : int64);
 }
 
 void like_infer(Infer& c) {
-  c.axis("dim");
+  c.axis("dim"_attr);
   c.require_floating(0);
   c.out(c.shape(0), c.dtype_of(0));
 }
 
 void pair_infer(Infer& c) {
-  c.axis("dim");
+  c.axis("dim"_attr);
   c.out(c.shape(0), c.dtype_of(0));
   c.out(c.shape(0), int64);
 }
 
 void pair_grad(Grad& g) {
   if (!g.has_dy()) return;
-  g.dx(0, g.in_shape().size() == 0 ? g.dy() : scatter_add_zeros(g.dy(), g.i("dim"), g.y(1), g.in_shape()));
+  g.dx(0, g.in_shape().size() == 0 ? g.dy() : scatter_add_zeros(g.dy(), g.i("dim"_attr), g.y(1), g.in_shape()));
 }
 
 template <bool kMax>
@@ -64,7 +64,7 @@ HOLON_OP(cumsum, "cumsum(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
       kernels::cumsum(in_asked_dtype(c), scan_axis(c, c.in(0).ndim()), c.out());
     })
     .grad([](Grad& g) {
-      int64_t d = g.i("dim");
+      int64_t d = g.i("dim"_attr);
       g.dx(0, as(g.in_shape().size() == 0 ? g.dy() : flip(cumsum(flip(g.dy(), {d}), d), {d}), g.in_dtype()));
     });
 
@@ -78,7 +78,9 @@ HOLON_OP(cumprod, "cumprod(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
       kernels::cumprod(in_asked_dtype(c), scan_axis(c, c.in(0).ndim()), c.out());
     })
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, as(cumprod_backward(g.dy(), as(g.x(), g.dy().dtype()), g.i("dim")), g.in_dtype())); });
+    .grad([](Grad& g) {
+      g.dx(0, as(cumprod_backward(g.dy(), as(g.x(), g.dy().dtype()), g.i("dim"_attr)), g.in_dtype()));
+    });
 HOLON_OP(cumprod_backward, "cumprod_backward(Tensor dy, Tensor x, int dim) -> Tensor")
     .doc("The gradient of cumprod, right where elements are 0.")
     .hidden()
@@ -94,7 +96,7 @@ HOLON_OP(logcumsumexp, "logcumsumexp(Tensor x, int dim) -> Tensor")
     .rule(scan_rule)
     .kernel([](KernelCall& c) { kernels::logcumsumexp(c.in(0), scan_axis(c, c.in(0).ndim()), c.out()); })
     .saves({0}, {0})
-    .grad([](Grad& g) { g.dx(0, logcumsumexp_backward(g.dy(), g.x(), g.y(), g.i("dim"))); });
+    .grad([](Grad& g) { g.dx(0, logcumsumexp_backward(g.dy(), g.x(), g.y(), g.i("dim"_attr))); });
 HOLON_OP(logcumsumexp_backward, "logcumsumexp_backward(Tensor dy, Tensor x, Tensor y, int dim) -> Tensor")
     .doc("The gradient of logcumsumexp.")
     .hidden()
@@ -125,10 +127,10 @@ HOLON_OP(diff, "diff(Tensor x, int n=1, int dim=-1) -> Tensor")
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
       if (x.ndim() == 0) fail_value("diff: x has no axis. Give a tensor with one or more.");
-      int d = normalize_axis(c.i("dim"), x.ndim(), "diff");
-      if (c.i("n") < 0) fail_value("diff: n = {} is negative.", c.i("n"));
+      int d = normalize_axis(c.i("dim"_attr), x.ndim(), "diff");
+      if (c.i("n"_attr) < 0) fail_value("diff: n = {} is negative.", c.i("n"_attr));
       // Where nothing is left, nothing more changes.
-      for (int64_t k = 0; k < std::min(c.i("n"), std::max<int64_t>(c.in(0).shape()[d], 1)); ++k) {
+      for (int64_t k = 0; k < std::min(c.i("n"_attr), std::max<int64_t>(c.in(0).shape()[d], 1)); ++k) {
         int64_t size = x.shape()[d], last = std::max<int64_t>(size - 1, 0);
         Tensor after = slice(x, d, std::min<int64_t>(1, size), size), before = slice(x, d, 0, last);
         x = x.dtype() == boolean ? logical_xor(after, before) : sub(after, before);

@@ -41,7 +41,7 @@ Dims resolve_shape(const Infer& c, std::span<const int64_t> given) {
   return shape;
 }
 
-void reshape_infer(Infer& c) { c.out(resolve_shape(c, c.ints("shape")), c.dtype_of(0)); }
+void reshape_infer(Infer& c) { c.out(resolve_shape(c, c.ints("shape"_attr)), c.dtype_of(0)); }
 
 void reshape_rule(RuleCall& r) {
   const Dims &from = r.in[0].shape, &to = r.out[0].shape;
@@ -103,7 +103,7 @@ Dims permuted(const Dims& shape, const Dims& axes) {
 Dims permutation(const AttrReader& c, int ndim) {
   Dims axes;
   uint32_t seen = 0;
-  for (int64_t d : c.ints("dims")) {
+  for (int64_t d : c.ints("dims"_attr)) {
     axes.push_back(normalize_axis(d, ndim, c.op().name()));
     seen |= 1u << axes.back();
   }
@@ -113,17 +113,17 @@ Dims permutation(const AttrReader& c, int ndim) {
 }
 
 std::pair<int, int> swapped(const AttrReader& c, int ndim) {
-  return {normalize_axis(c.i("dim0"), ndim, c.op().name()), normalize_axis(c.i("dim1"), ndim, c.op().name())};
+  return {normalize_axis(c.i("dim0"_attr), ndim, c.op().name()), normalize_axis(c.i("dim1"_attr), ndim, c.op().name())};
 }
 
-std::optional<int64_t> optional_int(const AttrReader& c, std::string_view name) {
+std::optional<int64_t> optional_int(const AttrReader& c, AttrName name) {
   return c.has(name) ? std::optional(c.i(name)) : std::nullopt;
 }
 
 SliceRange range_of(const AttrReader& c, int64_t n) {
-  int64_t step = c.i("step");
+  int64_t step = c.i("step"_attr);
   if (step <= 0) fail_value("{}: step {} is not positive. Use flip() for the other direction.", c.op().name(), step);
-  return slice_range(optional_int(c, "start"), optional_int(c, "end"), step, n);
+  return slice_range(optional_int(c, "start"_attr), optional_int(c, "end"_attr), step, n);
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ HOLON_OP(reshape, "reshape(Tensor x, int... shape) -> Tensor")
     .infer(reshape_infer)
     .rule(reshape_rule)
     .linear()
-    .view(reshape_view)
+    .view(reshape_view, ViewKind::kReshape)
     .grad(reshape_grad);
 HOLON_OP(view, "view(Tensor x, int... shape) -> Tensor")
     .doc("x with another shape, in the same memory. Errors: rows that a program has cut or turned, which have no such "
@@ -144,14 +144,14 @@ HOLON_OP(view, "view(Tensor x, int... shape) -> Tensor")
     .infer(reshape_infer)
     .rule(reshape_rule)
     .linear()
-    .view(reshape_view)
+    .view(reshape_view, ViewKind::kReshape)
     .grad(reshape_grad);
 HOLON_OP(flatten, "flatten(Tensor x, int start_dim=0, int end_dim=-1) -> Tensor")
     .doc("Merges the axes from start_dim to end_dim into one.", "flatten(ones(2, 3, 4), 1)")
     .body([](BodyCall& c) {
       const Dims& s = c.in(0).shape();
-      int a = normalize_axis(c.i("start_dim"), s.size(), "flatten"),
-          b = normalize_axis(c.i("end_dim"), s.size(), "flatten");
+      int a = normalize_axis(c.i("start_dim"_attr), s.size(), "flatten"),
+          b = normalize_axis(c.i("end_dim"_attr), s.size(), "flatten");
       if (a > b) fail_value("flatten: start_dim {} comes after end_dim {}. Swap them.", a, b);
       Dims shape;
       for (int i = 0; i < a; ++i) shape.push_back(s[i]);
@@ -174,10 +174,12 @@ HOLON_OP(permute, "permute(Tensor x, int... dims) -> Tensor")
       }
     })
     .linear()
-    .view([](ViewCall& v, Array& out) {
-      Dims axes = permutation(v, v.in.ndim());
-      out = v.in.view(permuted(v.in.shape, axes), permuted(v.in.strides, axes));
-    })
+    .view(
+        [](ViewCall& v, Array& out) {
+          Dims axes = permutation(v, v.in.ndim());
+          out = v.in.view(permuted(v.in.shape, axes), permuted(v.in.strides, axes));
+        },
+        ViewKind::kPermute)
     .grad([](Grad& g) {
       Dims axes = permutation(g, g.in_shape().size()), inverse = axes;
       for (int a = 0; a < axes.size(); ++a) inverse[static_cast<int>(axes[a])] = a;
@@ -201,14 +203,16 @@ HOLON_OP(transpose, "transpose(Tensor x, int dim0, int dim1) -> Tensor")
       }
     })
     .linear()
-    .view([](ViewCall& v, Array& out) {
-      auto [a, b] = swapped(v, v.in.ndim());
-      out = v.in;
-      if (v.in.ndim() == 0) return;
-      std::swap(out.shape[a], out.shape[b]);
-      std::swap(out.strides[a], out.strides[b]);
-    })
-    .grad([](Grad& g) { g.dx(0, transpose(g.dy(), g.i("dim0"), g.i("dim1"))); });
+    .view(
+        [](ViewCall& v, Array& out) {
+          auto [a, b] = swapped(v, v.in.ndim());
+          out = v.in;
+          if (v.in.ndim() == 0) return;
+          std::swap(out.shape[a], out.shape[b]);
+          std::swap(out.strides[a], out.strides[b]);
+        },
+        ViewKind::kPermute)
+    .grad([](Grad& g) { g.dx(0, transpose(g.dy(), g.i("dim0"_attr), g.i("dim1"_attr))); });
 
 HOLON_ALIAS(swapaxes, transpose);
 HOLON_ALIAS(swapdims, transpose);
@@ -225,7 +229,7 @@ HOLON_OP(unsqueeze, "unsqueeze(Tensor x, int dim) -> Tensor")
     .doc("A new axis of size 1 before axis dim.", "unsqueeze(ones(2), 0)")
     .body([](BodyCall& c) {
       Dims s = c.in(0).shape();
-      s.insert(normalize_axis(c.i("dim"), s.size() + 1, "unsqueeze"), 1);
+      s.insert(normalize_axis(c.i("dim"_attr), s.size() + 1, "unsqueeze"), 1);
       c.out.push_back(reshape(c.in(0), s));
     });
 
@@ -233,9 +237,9 @@ HOLON_OP(squeeze, "squeeze(Tensor x, int[]? dim=None) -> Tensor")
     .doc("Without the axes of size 1, or those of them that dim names.", "squeeze(ones(2, 1))")
     .body([](BodyCall& c) {
       const Dims& s = c.in(0).shape();
-      uint32_t chosen = c.has("dim") ? 0 : ~0u;
-      if (c.has("dim"))
-        for (int64_t d : c.ints("dim")) chosen |= 1u << normalize_axis(d, s.size(), "squeeze");
+      uint32_t chosen = c.has("dim"_attr) ? 0 : ~0u;
+      if (c.has("dim"_attr))
+        for (int64_t d : c.ints("dim"_attr)) chosen |= 1u << normalize_axis(d, s.size(), "squeeze");
       Dims out;
       for (int i = 0; i < s.size(); ++i)
         if (s[i] != 1 || !(chosen >> i & 1)) out.push_back(s[i]);
@@ -246,7 +250,7 @@ HOLON_OP(expand, "expand(Tensor x, int... size) -> Tensor")
     .doc("Axes of size 1 repeated to the given size without a copy; -1 keeps a size; new axes come first.",
          "expand(ones(2, 1), 2, 3)")
     .infer([](Infer& c) {
-      Dims size(c.ints("size"));
+      Dims size(c.ints("size"_attr));
       int lead = size.size() - c.ndim(0);
       c.require(lead >= 0, "size has fewer axes than x", "Give one size for each axis.");
       for (int i = 0; i < size.size(); ++i) {
@@ -279,17 +283,17 @@ HOLON_OP(slice, "slice(Tensor x, int dim, int? start=None, int? end=None, int st
     .infer([](Infer& c) {
       c.require(c.ndim(0) > 0, "a 0-d tensor has no axis to slice", "Use it as it is.");
       Dims s = c.shape(0);
-      int d = c.axis("dim");
+      int d = c.axis("dim"_attr);
       s[d] = range_of(c, s[d]).count;
       c.out(s, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
-      int d = normalize_axis(r.i("dim"), r.in[0].shape.size(), "slice");
+      int d = normalize_axis(r.i("dim"_attr), r.in[0].shape.size(), "slice");
       keep_axes(r, r.in[0].shape == r.out[0].shape ? 0 : 1u << d);
     })
     .linear()
     .view([](ViewCall& v, Array& out) {
-      int d = normalize_axis(v.i("dim"), v.in.ndim(), "slice");
+      int d = normalize_axis(v.i("dim"_attr), v.in.ndim(), "slice");
       if (v.in.shape[d] == v.shape[d]) return;
       SliceRange range = range_of(v, v.in.shape[d]);
       Dims shape = v.in.shape, strides = v.in.strides;
@@ -300,22 +304,22 @@ HOLON_OP(slice, "slice(Tensor x, int dim, int? start=None, int? end=None, int st
     })
     .grad([](Grad& g) {
       g.dx(0,
-           slice_backward(g.dy(), g.in_shape(), g.i("dim"), optional_int(g, "start"), optional_int(g, "end"),
-                          g.i("step")));
+           slice_backward(g.dy(), g.in_shape(), g.i("dim"_attr), optional_int(g, "start"_attr),
+                          optional_int(g, "end"_attr), g.i("step"_attr)));
     });
 
 HOLON_OP(slice_backward,
          "slice_backward(Tensor dy, int[] shape, int dim, int? start=None, int? end=None, int step=1) -> Tensor")
     .doc("dy at its place in zeros of the given shape.")
     .hidden()
-    .infer([](Infer& c) { c.out(Dims(c.ints("shape")), c.dtype_of(0)); })
+    .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule([](RuleCall& r) {
-      int d = normalize_axis(r.i("dim"), r.in[0].shape.size(), "slice");
+      int d = normalize_axis(r.i("dim"_attr), r.in[0].shape.size(), "slice");
       keep_axes(r, r.in[0].shape == r.out[0].shape ? 0 : 1u << d);
     })
     .linear()
     .kernel([](KernelCall& c) {
-      int d = normalize_axis(c.i("dim"), c.out().ndim(), "slice");
+      int d = normalize_axis(c.i("dim"_attr), c.out().ndim(), "slice");
       if (c.in(0).shape[d] == c.out().shape[d]) return kernels::copy(c.in(0), c.out());
       SliceRange range = range_of(c, c.out().shape[d]);
       kernels::fill(c.out(), Scalar(0));
@@ -326,7 +330,9 @@ HOLON_OP(slice_backward,
       kernels::copy(c.in(0), window);
     })
     .grad([](Grad& g) {
-      g.dx(0, slice(g.dy(), g.i("dim"), optional_int(g, "start"), optional_int(g, "end"), g.i("step")));
+      g.dx(0,
+           slice(g.dy(), g.i("dim"_attr), optional_int(g, "start"_attr), optional_int(g, "end"_attr),
+                 g.i("step"_attr)));
     });
 
 HOLON_OP(select, "select(Tensor x, int dim, int index) -> Tensor")
@@ -334,8 +340,8 @@ HOLON_OP(select, "select(Tensor x, int dim, int index) -> Tensor")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       if (x.ndim() == 0) fail(ErrorKind::kIndex, "select: a 0-d tensor has no axis to index. Use item().");
-      int d = normalize_axis(c.i("dim"), x.ndim(), "select");
-      int64_t n = x.shape()[d], i = c.i("index");
+      int d = normalize_axis(c.i("dim"_attr), x.ndim(), "select");
+      int64_t n = x.shape()[d], i = c.i("index"_attr);
       if (i < -n || i >= n)
         fail(ErrorKind::kIndex, "select: index {} is out of range for axis {} of size {} (x is {}).", i, d, n,
              x.shape());
@@ -348,12 +354,12 @@ HOLON_OP(select, "select(Tensor x, int dim, int index) -> Tensor")
 HOLON_OP(narrow, "narrow(Tensor x, int dim, int start, int length) -> Tensor")
     .doc("length elements from start on along an axis; a view.", "narrow(ones(4), 0, 1, 2)")
     .body([](BodyCall& c) {
-      int64_t n = c.in(0).size(c.i("dim")), start = c.i("start"), length = c.i("length");
+      int64_t n = c.in(0).size(c.i("dim"_attr)), start = c.i("start"_attr), length = c.i("length"_attr);
       if (start < 0) start += n;
       if (start < 0 || length < 0 || start > n || length > n - start)
-        fail(ErrorKind::kIndex, "narrow: {} elements from {} do not lie in axis {} of x {}.", length, c.i("start"),
-             c.i("dim"), c.in(0).shape());
-      c.out.push_back(slice(c.in(0), c.i("dim"), start, start + length));
+        fail(ErrorKind::kIndex, "narrow: {} elements from {} do not lie in axis {} of x {}.", length, c.i("start"_attr),
+             c.i("dim"_attr), c.in(0).shape());
+      c.out.push_back(slice(c.in(0), c.i("dim"_attr), start, start + length));
     });
 
 HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
@@ -361,8 +367,8 @@ HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
          "split(ones(4), 2)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
-      auto sizes = c.ints("split_sizes");
-      int64_t n = x.size(c.i("dim")), at = 0;
+      auto sizes = c.ints("split_sizes"_attr);
+      int64_t n = x.size(c.i("dim"_attr)), at = 0;
       std::vector<int64_t> pieces(sizes.begin(), sizes.end());
       if (pieces.size() == 1 && pieces[0] != n) {
         if (pieces[0] <= 0) fail_value("split: the size {} of a piece is not positive.", pieces[0]);
@@ -374,14 +380,14 @@ HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
       int64_t total = 0;
       for (int64_t p : pieces) {
         if (p < 0 || p > n)
-          fail_value("split: a piece of size {} does not lie in axis {} of x {}.", p, c.i("dim"), x.shape());
+          fail_value("split: a piece of size {} does not lie in axis {} of x {}.", p, c.i("dim"_attr), x.shape());
         total += p;
       }
       if (total != n)
         fail_value("split: the sizes add up to {}, axis {} of x {} has {}. Give sizes that add up to it.", total,
-                   c.i("dim"), x.shape(), n);
+                   c.i("dim"_attr), x.shape(), n);
       for (int64_t p : pieces) {
-        c.out.push_back(slice(x, c.i("dim"), at, at + p));
+        c.out.push_back(slice(x, c.i("dim"_attr), at, at + p));
         at += p;
       }
     });
@@ -389,9 +395,9 @@ HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
 HOLON_OP(chunk, "chunk(Tensor x, int chunks, int dim=0) -> Tensor[]")
     .doc("At most that many equal pieces along an axis; the last may be smaller. Views.", "chunk(ones(4), 2)")
     .body([](BodyCall& c) {
-      int64_t chunks = c.i("chunks"), n = c.in(0).size(c.i("dim"));
+      int64_t chunks = c.i("chunks"_attr), n = c.in(0).size(c.i("dim"_attr));
       if (chunks <= 0) fail_value("chunk: {} pieces were asked for; it must be at least 1.", chunks);
-      for (auto& piece : split(c.in(0), {std::max<int64_t>(ceil_div(n, chunks), 1)}, c.i("dim")))
+      for (auto& piece : split(c.in(0), {std::max<int64_t>(ceil_div(n, chunks), 1)}, c.i("dim"_attr)))
         c.out.push_back(piece);
     });
 
@@ -405,7 +411,7 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
       c.require(c.ndim(0) > 0, "0-d tensors cannot be joined", "Use stack().");
       size_t first = 0;  // that is not [0]
       while (first + 1 < c.n_in() && is_nothing(c.shape(first))) ++first;
-      int d = c.axis("dim", first);
+      int d = c.axis("dim"_attr, first);
       Dims s = c.shape(first);
       for (size_t i = first + 1; i < c.n_in(); ++i) {
         if (is_nothing(c.shape(i))) continue;
@@ -417,7 +423,7 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
       c.out(s, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
-      int d = normalize_axis(r.i("dim"), r.out[0].shape.size(), "cat");
+      int d = normalize_axis(r.i("dim"_attr), r.out[0].shape.size(), "cat");
       for (int a = 0; a < r.out[0].shape.size(); ++a) {
         if (a == d) continue;
         int f = r.rule.factor();
@@ -428,7 +434,7 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
     })
     .linear()
     .kernel([](KernelCall& c) {
-      int d = normalize_axis(c.i("dim"), c.out().ndim(), "cat");
+      int d = normalize_axis(c.i("dim"_attr), c.out().ndim(), "cat");
       int64_t at = 0;
       for (size_t i = 0; i < c.n_in(); ++i) {
         if (is_nothing(c.in(i).shape)) continue;
@@ -438,7 +444,7 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
       }
     })
     .grad([](Grad& g) {
-      int64_t d = g.i("dim"), at = 0;
+      int64_t d = g.i("dim"_attr), at = 0;
       for (size_t i = 0; i < g.n_in(); ++i) {
         if (is_nothing(g.in_shape(i))) continue;
         int64_t n = g.in_shape(i)[normalize_axis(d, g.in_shape(i).size(), "cat")];
@@ -456,21 +462,21 @@ HOLON_OP(stack, "stack(Tensor[] tensors, int dim=0) -> Tensor")
       for (auto& x : c.inputs()) {
         if (x.shape() != c.in(0).shape())
           fail_value("stack: shapes {} and {} differ; all must be alike.", c.in(0).shape(), x.shape());
-        parts.push_back(unsqueeze(x, c.i("dim")));
+        parts.push_back(unsqueeze(x, c.i("dim"_attr)));
       }
-      c.out.push_back(cat(parts, c.i("dim")));
+      c.out.push_back(cat(parts, c.i("dim"_attr)));
     });
 
 HOLON_OP(flip, "flip(Tensor x, int... dims) -> Tensor")
     .doc("x with its elements along each of the axes in the opposite order.", "flip(arange(3), 0)")
     .infer([](Infer& c) {
-      axes_mask(c, "dims", c.ndim(0));
+      axes_mask(c, "dims"_attr, c.ndim(0));
       c.out(c.shape(0), c.dtype_of(0));
     })
-    .rule([](RuleCall& r) { keep_axes(r, axes_mask(r, "dims", r.in[0].shape.size())); })
+    .rule([](RuleCall& r) { keep_axes(r, axes_mask(r, "dims"_attr, r.in[0].shape.size())); })
     .linear()
-    .kernel([](KernelCall& c) { kernels::flip(c.in(0), axes_mask(c, "dims", c.in(0).ndim()), c.out()); })
-    .grad([](Grad& g) { g.dx(0, flip(g.dy(), Dims(g.ints("dims")))); });
+    .kernel([](KernelCall& c) { kernels::flip(c.in(0), axes_mask(c, "dims"_attr, c.in(0).ndim()), c.out()); })
+    .grad([](Grad& g) { g.dx(0, flip(g.dy(), Dims(g.ints("dims"_attr)))); });
 
 HOLON_OP(clone, "clone(Tensor x) -> Tensor")
     .doc("A copy of x [...] in memory of its own.", "clone(ones(2))")

@@ -13,7 +13,7 @@
 namespace holon::ops {
 namespace {
 
-int axis_of(const AttrReader& c, int ndim) { return normalize_axis(c.i("dim"), ndim, c.op().public_name()); }
+int axis_of(const AttrReader& c, int ndim) { return normalize_axis(c.i("dim"_attr), ndim, c.op().public_name()); }
 
 void along_rule(RuleCall& r) {
   int n = r.in[0].shape.size(), d = axis_of(r, n);
@@ -38,7 +38,7 @@ Array axis_last(const Array& x, int axis) {
 
 void order_grad(Grad& g) {
   if (!g.has_dy()) return;
-  g.dx(0, g.in_shape().size() == 0 ? g.dy() : scatter_add_zeros(g.dy(), g.i("dim"), g.y(1), g.in_shape()));
+  g.dx(0, g.in_shape().size() == 0 ? g.dy() : scatter_add_zeros(g.dy(), g.i("dim"_attr), g.y(1), g.in_shape()));
 }
 
 void require_searchable(const char* op, const Tensor& sorted, const Tensor& values) {
@@ -59,14 +59,14 @@ Tensor search(const BodyCall& c, Tensor sorted, Tensor values, bool right) {
   DType common = promote(sorted.dtype(), values.dtype());
   if (sorted.dtype() != common) sorted = cast(sorted, common);
   if (values.dtype() != common) values = cast(values, common);
-  return search_rows(sorted, values, right, c.b("out_int32"));
+  return search_rows(sorted, values, right, c.b("out_int32"_attr));
 }
 
 bool to_the_right(const BodyCall& c) {
-  if (!c.has("side")) return c.b("right");
-  auto side = c.text("side");
+  if (!c.has("side"_attr)) return c.b("right"_attr);
+  auto side = c.text("side"_attr);
   if (side != "left" && side != "right") fail_value("searchsorted: side is '{}'. It can be 'left' or 'right'.", side);
-  if (side == "left" && c.b("right"))
+  if (side == "left" && c.b("right"_attr))
     fail_value("searchsorted: side 'left' and right=True contradict each other. Give one of them.");
   return side == "right";
 }
@@ -79,7 +79,7 @@ HOLON_OP(sort,
          "all.",
          "sort(ones(3))")
     .infer([](Infer& c) {
-      c.axis("dim");
+      c.axis("dim"_attr);
       c.out(c.shape(0), c.dtype_of(0));
       c.out(c.shape(0), int64);
     })
@@ -87,7 +87,7 @@ HOLON_OP(sort,
     .kernel([](KernelCall& c) {
       int d = axis_of(c, c.in(0).ndim());
       Array values = axis_last(c.out(0), d), indices = axis_last(c.out(1), d);
-      kernels::sort(axis_last(c.in(0), d), c.b("descending"), &values, indices);
+      kernels::sort(axis_last(c.in(0), d), c.b("descending"_attr), &values, indices);
     })
     .saves({}, {1})
     .grad(order_grad);
@@ -95,7 +95,7 @@ HOLON_OP(argsort, "argsort(Tensor x, int dim=-1, bool descending=False, bool sta
     .doc("The indices that put the elements along an axis in order.", "argsort(ones(3))")
     .body([](BodyCall& c) {
       axis_of(c, c.in(0).ndim());
-      c.out.push_back(sort(c.in(0).detach(), c.i("dim"), c.b("descending"), c.b("stable")).indices);
+      c.out.push_back(sort(c.in(0).detach(), c.i("dim"_attr), c.b("descending"_attr), c.b("stable"_attr)).indices);
     });
 HOLON_OP(msort, "msort(Tensor x) -> Tensor")
     .doc("The elements along the first axis in order.", "msort(ones(3))")
@@ -105,9 +105,9 @@ HOLON_OP(topk,
          "topk(Tensor x, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
     .doc("The k largest (or smallest) elements along an axis, in order, and where they are.", "topk(ones(3), 2)")
     .infer([](Infer& c) {
-      int d = c.axis("dim");
-      int64_t n = c.ndim(0) ? c.shape(0)[d] : 1, k = c.i("k");
-      c.require(k >= 0 && k <= n, fmt::format("k = {} is not in [0, {}], the size of axis {}", k, n, c.i("dim")),
+      int d = c.axis("dim"_attr);
+      int64_t n = c.ndim(0) ? c.shape(0)[d] : 1, k = c.i("k"_attr);
+      c.require(k >= 0 && k <= n, fmt::format("k = {} is not in [0, {}], the size of axis {}", k, n, c.i("dim"_attr)),
                 "Choose another k.");
       Dims s = c.shape(0);
       if (c.ndim(0))
@@ -121,7 +121,7 @@ HOLON_OP(topk,
     .kernel([](KernelCall& c) {
       int d = axis_of(c, c.in(0).ndim());
       Array values = axis_last(c.out(0), d), indices = axis_last(c.out(1), d);
-      kernels::topk(axis_last(c.in(0), d), c.i("k"), c.b("largest"), values, indices);
+      kernels::topk(axis_last(c.in(0), d), c.i("k"_attr), c.b("largest"_attr), values, indices);
     })
     .saves({}, {1})
     .grad(order_grad);
@@ -129,7 +129,7 @@ HOLON_OP(topk,
 HOLON_OP(search_rows, "search_rows(Tensor sorted, Tensor values, bool right, bool out_int32) -> Tensor")
     .doc("The places of values in sorted rows; both of one dtype.")
     .hidden()
-    .infer([](Infer& c) { c.out(c.shape(1), c.b("out_int32") ? int32 : int64); })
+    .infer([](Infer& c) { c.out(c.shape(1), c.b("out_int32"_attr) ? int32 : int64); })
     .rule([](RuleCall& r) {
       int lead = r.in[0].shape.size() - 1;
       for (int a = 0; a < r.in[1].shape.size(); ++a) {
@@ -139,7 +139,7 @@ HOLON_OP(search_rows, "search_rows(Tensor sorted, Tensor values, bool right, boo
         if (a < lead) r.rule.in(0, a, f);
       }
     })
-    .kernel([](KernelCall& c) { kernels::searchsorted(c.in(0), c.in(1), c.b("right"), c.out()); });
+    .kernel([](KernelCall& c) { kernels::searchsorted(c.in(0), c.in(1), c.b("right"_attr), c.out()); });
 HOLON_OP(searchsorted,
          "searchsorted(Tensor sorted_sequence, Tensor values, *, bool out_int32=False, bool right=False, str? "
          "side=None) -> Tensor")
@@ -156,7 +156,7 @@ HOLON_OP(bucketize, "bucketize(Tensor x, Tensor boundaries, *, bool out_int32=Fa
          "bucketize(ones(2), arange(3))")
     .body([](BodyCall& c) {
       if (c.in(1).ndim() != 1) fail_value("bucketize: boundaries {} are no row. Give one axis.", c.in(1).shape());
-      c.out.push_back(search(c, c.in(1), c.in(0), c.b("right")));
+      c.out.push_back(search(c, c.in(1), c.in(0), c.b("right"_attr)));
     });
 
 std::vector<Tensor> nonzero_columns(const Tensor& x) {
@@ -191,7 +191,7 @@ HOLON_OP(nonzero_tuple, "nonzero_tuple(Tensor x, *, bool as_tuple) -> Tensor[]")
     .overload_of("nonzero")
     .unwraps("as_tuple")
     .body([](BodyCall& c) {
-      if (!c.b("as_tuple")) return c.out.push_back(nonzero_places(c.in(0)));
+      if (!c.b("as_tuple"_attr)) return c.out.push_back(nonzero_places(c.in(0)));
       for (auto& t : nonzero_columns(c.in(0).ndim() ? c.in(0) : reshape(c.in(0), {1}))) c.out.push_back(t);
     });
 HOLON_OP(argwhere, "argwhere(Tensor x) -> Tensor")
@@ -231,7 +231,7 @@ HOLON_OP(unique,
       Array whole = x.full().array();
       Dims slice_shape;
       int d = -1;
-      if (c.has("dim")) {
+      if (c.has("dim"_attr)) {
         if (x.ndim() == 0) fail_value("unique: x has no axis. Leave dim out.");
         d = axis_of(c, x.ndim());
         Dims order{d};
@@ -260,9 +260,9 @@ HOLON_OP(unique,
         out = kernels::contiguous(permute(Tensor::local(out), back).array());
       }
       c.out.push_back(beside(x, out));
-      if (c.b("return_inverse"))
+      if (c.b("return_inverse"_attr))
         c.out.push_back(beside(x, d >= 0 ? group : group.view(x.shape(), contiguous_strides(x.shape()))));
-      if (c.b("return_counts")) c.out.push_back(beside(x, counts));
+      if (c.b("return_counts"_attr)) c.out.push_back(beside(x, counts));
     });
 
 HOLON_OP(bincount, "bincount(Tensor x, Tensor? weights=None, int minlength=0) -> Tensor")
@@ -274,7 +274,8 @@ HOLON_OP(bincount, "bincount(Tensor x, Tensor? weights=None, int minlength=0) ->
       if (x.ndim() != 1) fail_value("bincount: x is {}; it takes one axis. Flatten it.", x.shape());
       if (is_floating(x.dtype()))
         fail_type("bincount: x is {}; it counts integers. Convert it by to(int64).", name(x.dtype()));
-      if (c.i("minlength") < 0) fail_value("bincount: minlength is {}; it cannot be negative.", c.i("minlength"));
+      if (c.i("minlength"_attr) < 0)
+        fail_value("bincount: minlength is {}; it cannot be negative.", c.i("minlength"_attr));
       Array whole = x.full().array(), weights;
       DType dtype = int64;
       if (c.present(1)) {
@@ -285,7 +286,8 @@ HOLON_OP(bincount, "bincount(Tensor x, Tensor? weights=None, int minlength=0) ->
         NoGradGuard no_grad;
         weights = cast(c.in(1), dtype).full().array();
       }
-      Array out = Array::empty({std::max(kernels::largest_count(whole) + 1, c.i("minlength"))}, dtype, whole.device);
+      Array out =
+          Array::empty({std::max(kernels::largest_count(whole) + 1, c.i("minlength"_attr))}, dtype, whole.device);
       kernels::bincount(whole, c.present(1) ? &weights : nullptr, out);
       c.out.push_back(beside(x, out));
     });
@@ -298,13 +300,13 @@ HOLON_OP(histc, "histc(Tensor x, int bins=100, Scalar min=0, Scalar max=0) -> Te
       if (!is_floating(x.dtype()))
         fail_type("histc: x is {}; it takes floating point tensors. Convert it first, e.g. x.to(float32).",
                   name(x.dtype()));
-      if (c.i("bins") <= 0) fail_value("histc: bins is {}; it must be positive.", c.i("bins"));
-      double low = c.scalar("min").as_double(), high = c.scalar("max").as_double();
+      if (c.i("bins"_attr) <= 0) fail_value("histc: bins is {}; it must be positive.", c.i("bins"_attr));
+      double low = c.scalar("min"_attr).as_double(), high = c.scalar("max"_attr).as_double();
       if (low == high && x.numel() > 0) low = amin(x).item().as_double(), high = amax(x).item().as_double();
       if (low == high) low -= 1, high += 1;
       if (!std::isfinite(low) || !std::isfinite(high) || low > high)
         fail_value("histc: the range from {} to {} is no interval. Give min < max.", low, high);
-      Array whole = x.full().array(), out = Array::empty({c.i("bins")}, x.dtype(), whole.device);
+      Array whole = x.full().array(), out = Array::empty({c.i("bins"_attr)}, x.dtype(), whole.device);
       kernels::histc(whole, low, high, out);
       c.out.push_back(beside(x, out));
     });
@@ -337,7 +339,7 @@ void quantile(BodyCall& c, const std::vector<double>& qs, bool list, bool skip_n
   const char* op = c.op().public_name();
   if (x.dtype() != float32 && x.dtype() != float64)
     fail_type("{}: x is {}; it takes float32 and float64. Convert it first.", op, name(x.dtype()));
-  auto interpolation = c.text("interpolation");
+  auto interpolation = c.text("interpolation"_attr);
   bool known = false;
   for (auto* s : {"linear", "lower", "higher", "midpoint", "nearest"}) known |= interpolation == s;
   if (!known)
@@ -345,7 +347,7 @@ void quantile(BodyCall& c, const std::vector<double>& qs, bool list, bool skip_n
                interpolation);
   for (double q : qs)
     if (!(q >= 0 && q <= 1)) fail_value("{}: q = {} is not in [0, 1].", op, q);
-  bool all = !c.has("dim");
+  bool all = !c.has("dim"_attr);
   int d = all ? 0 : axis_of(c, x.ndim());
   Tensor rows = all || x.ndim() == 0 ? reshape(x, {-1}) : transpose(x, d, -1);
   if (rows.shape().back() == 0)
@@ -355,11 +357,11 @@ void quantile(BodyCall& c, const std::vector<double>& qs, bool list, bool skip_n
   for (double q : qs) {
     Tensor v = quantile_of(rows, q, interpolation, skip_nan);  // [..., 1]
     if (all || x.ndim() == 0) {
-      Dims s = c.b("keepdim") ? Dims::filled(x.ndim(), 1) : Dims();
+      Dims s = c.b("keepdim"_attr) ? Dims::filled(x.ndim(), 1) : Dims();
       v = reshape(v, s);
     } else {
       v = transpose(v, d, -1);
-      if (!c.b("keepdim")) v = squeeze(v, Dims{d});
+      if (!c.b("keepdim"_attr)) v = squeeze(v, Dims{d});
     }
     results.push_back(v);
   }
@@ -380,7 +382,7 @@ HOLON_OP(quantile,
          "quantile(Tensor x, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
     .doc("The value below which a share q of the elements along an axis, or of all, lies; NaN where there is one.",
          "quantile(arange(4.0), 0.5)")
-    .body([](BodyCall& c) { quantile(c, {c.f("q")}, false, false); });
+    .body([](BodyCall& c) { quantile(c, {c.f("q"_attr)}, false, false); });
 HOLON_OP(
     quantile_list,
     "quantile_list(Tensor x, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
@@ -390,7 +392,7 @@ HOLON_OP(
 HOLON_OP(nanquantile,
          "nanquantile(Tensor x, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
     .doc("quantile() of the elements that are no NaN.", "nanquantile(arange(4.0), 0.5)")
-    .body([](BodyCall& c) { quantile(c, {c.f("q")}, false, true); });
+    .body([](BodyCall& c) { quantile(c, {c.f("q"_attr)}, false, true); });
 HOLON_OP(
     nanquantile_list,
     "nanquantile_list(Tensor x, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")

@@ -25,7 +25,7 @@ void three_rule(RuleCall& r, std::initializer_list<size_t> linear_in) {
   }
 }
 
-double value_of(const AttrReader& c) { return c.scalar("value").as_double(); }
+double value_of(const AttrReader& c) { return c.scalar("value"_attr).as_double(); }
 
 }  // namespace
 
@@ -40,7 +40,7 @@ HOLON_OP(addcmul, "addcmul(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar v
       three_rule(r, {1, 2});
     })
     .in_place()
-    .kernel([](KernelCall& c) { kernels::addcmul(c.in(0), c.in(1), c.in(2), c.scalar("value"), c.out()); })
+    .kernel([](KernelCall& c) { kernels::addcmul(c.in(0), c.in(1), c.in(2), c.scalar("value"_attr), c.out()); })
     .saves({1, 2})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
@@ -56,7 +56,7 @@ HOLON_OP(addcdiv, "addcdiv(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar v
     .elementwise()
     .rule([](RuleCall& r) { three_rule(r, {1}); })
     .in_place()
-    .kernel([](KernelCall& c) { kernels::addcdiv(c.in(0), c.in(1), c.in(2), c.scalar("value"), c.out()); })
+    .kernel([](KernelCall& c) { kernels::addcdiv(c.in(0), c.in(1), c.in(2), c.scalar("value"_attr), c.out()); })
     .saves({1, 2})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
@@ -72,9 +72,11 @@ HOLON_OP(lerp, "lerp(Tensor x, Tensor end, Scalar weight) -> Tensor")
     .elementwise()
     .linear()
     .in_place()
-    .kernel([](KernelCall& c) { kernels::binary(BinaryOp::Lerp, c.in(0), c.in(1), c.out(), {c.scalar("weight")}); })
+    .kernel([](KernelCall& c) {
+      kernels::binary(BinaryOp::Lerp, c.in(0), c.in(1), c.out(), {c.scalar("weight"_attr)});
+    })
     .grad([](Grad& g) {
-      double w = g.scalar("weight").as_double();
+      double w = g.scalar("weight"_attr).as_double();
       if (g.needs(0)) g.dx(0, reduce_to(mul_scalar(g.dy(), 1 - w), g.in_shape(0)));
       if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), w), g.in_shape(1)));
     });
@@ -106,7 +108,7 @@ HOLON_BINARY(atan2, Atan2, kFloat,
              .doc("atan2 of x and value, or of value and x if reverse.").saves({0}).grad([](Grad& g) {
                double v = value_of(g);
                Tensor d = div(g.dy(), add_scalar(square(g.x()), v * v));
-               g.dx(0, mul_scalar(d, g.b("reverse") ? -v : v));
+               g.dx(0, mul_scalar(d, g.b("reverse"_attr) ? -v : v));
              }));
 HOLON_ALIAS(arctan2, atan2);
 HOLON_BINARY(hypot, Hypot, kFloat,
@@ -140,7 +142,7 @@ HOLON_BINARY(xlogy, XLogY, kFloat,
              }),
              .doc("x * log(value), or value * log(x) if reverse.").saves({0}).grad([](Grad& g) {
                double v = value_of(g);
-               if (g.b("reverse"))
+               if (g.b("reverse"_attr))
                  g.dx(0, div(mul_scalar(g.dy(), v), g.x()));
                else
                  g.dx(0,

@@ -285,21 +285,21 @@ HOLON_OP(to_global,
         Placement p = c.attrs().as_placement(at);
         NdSbp s = c.attrs().as_nd_sbp(sbp_at);
         check_nd_sbp(x.shape(), p, s, "to_global");
-        c.out.push_back(from_local(x, intern_spec(p, s), c.b("check_meta")));
+        c.out.push_back(from_local(x, intern_spec(p, s), c.b("check_meta"_attr)));
         return;
       }
       Placement p = has_placement ? c.attrs().as_placement(at) : x.placement();
       NdSbp s = has_sbp ? c.attrs().as_nd_sbp(sbp_at) : x.nd_sbp();
-      const bool has_grad_sbp = c.has("grad_sbp");
+      const bool has_grad_sbp = c.has("grad_sbp"_attr);
       if (s == x.nd_sbp() && p == x.placement() && !has_grad_sbp) {
-        c.out.push_back(c.b("copy") ? clone(x) : x);
+        c.out.push_back(c.b("copy"_attr) ? clone(x) : x);
         return;
       }
       check_nd_sbp(x.shape(), p, s, "to_global");
       Tensor out = boxed(x, intern_spec(p, s));
       if (x.requires_grad() && grad_enabled()) {
         if (out == x) out = x.detach();
-        NdSbp back = has_grad_sbp ? c.attrs().as_nd_sbp(c.op().schema.attr("grad_sbp")) : without_partial(x.nd_sbp());
+        NdSbp back = has_grad_sbp ? c.attrs().as_nd_sbp(c.op().attr("grad_sbp"_attr)) : without_partial(x.nd_sbp());
         check_nd_sbp(x.shape(), x.placement(), back, "to_global(grad_sbp)");
         record_node(make_ref<GlobalToGlobal>(intern_spec(x.placement(), back)), {&x, 1}, {&out, 1});
       }
@@ -325,7 +325,7 @@ HOLON_OP(to_local, "to_local(Tensor x, *, bool copy=False) -> Tensor")
         out = Tensor::local(part);
       }
       if (x.requires_grad() && grad_enabled()) record_node(make_ref<GlobalToLocal>(x), {&x, 1}, {&out, 1});
-      c.out.push_back(c.b("copy") ? clone(out) : out);
+      c.out.push_back(c.b("copy"_attr) ? clone(out) : out);
     });
 
 }  // namespace holon::ops

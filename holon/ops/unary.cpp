@@ -186,7 +186,7 @@ HOLON_OP(logit, "logit(Tensor x, float? eps=None) -> Tensor")
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
       if (!is_floating(x.dtype())) x = cast(x, float32);
-      if (c.has("eps")) x = clamp(x, c.f("eps"), 1 - c.f("eps"));
+      if (c.has("eps"_attr)) x = clamp(x, c.f("eps"_attr), 1 - c.f("eps"_attr));
       c.out.push_back(log(div(x, sub_scalar(x, 1.0, {.reverse = true}))));
     });
 HOLON_OP(sinc, "sinc(Tensor x) -> Tensor")
@@ -213,8 +213,9 @@ HOLON_OP(nan_to_num, "nan_to_num(Tensor x, float? nan=None, float? posinf=None, 
           : x.dtype() == float16            ? 65504.0
           : x.dtype() == bfloat16           ? 3.38953138925153547590e38
                                             : static_cast<double>(std::numeric_limits<float>::max());
-      c.out.push_back(replace_nonfinite(x, c.has("nan") ? c.f("nan") : 0.0, c.has("posinf") ? c.f("posinf") : largest,
-                                        c.has("neginf") ? c.f("neginf") : -largest));
+      c.out.push_back(replace_nonfinite(x, c.has("nan"_attr) ? c.f("nan"_attr) : 0.0,
+                                        c.has("posinf"_attr) ? c.f("posinf"_attr) : largest,
+                                        c.has("neginf"_attr) ? c.f("neginf"_attr) : -largest));
     });
 HOLON_OP(replace_nonfinite, "replace_nonfinite(Tensor x, float nan, float posinf, float neginf) -> Tensor")
     .doc("nan_to_num with all numbers given.")
@@ -222,7 +223,7 @@ HOLON_OP(replace_nonfinite, "replace_nonfinite(Tensor x, float nan, float posinf
     .infer_like()
     .elementwise()
     .kernel([](KernelCall& c) {
-      kernels::unary(UnaryOp::NanToNum, c.in(0), c.out(), {c.f("nan"), c.f("posinf"), c.f("neginf")});
+      kernels::unary(UnaryOp::NanToNum, c.in(0), c.out(), {c.f("nan"_attr), c.f("posinf"_attr), c.f("neginf"_attr)});
     })
     .saves({0})
     .grad([](Grad& g) { g.dx(0, masked_fill(g.dy(), logical_not(isfinite(g.x())), 0.0)); });

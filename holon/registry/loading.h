@@ -25,6 +25,7 @@ class Loading {
     if (error_.empty()) error_ = std::move(text);
   }
   std::vector<std::string> ops, aliases;
+  std::vector<std::string> reads;  // names of attributes
 
  private:
   std::string error_;

@@ -1,5 +1,6 @@
 #include "holon/registry/op_def.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -48,6 +49,12 @@ OpDef* declare(std::string_view schema, int version) {
   def->requires_grad_attr = place("requires_grad", ArgType::kBool);
   def->seed_attr = place("seed", ArgType::kInt);
   def->counter_attr = place("counter", ArgType::kInt);
+  for (auto& a : def->schema.args) {
+    if (a.attr < 0) continue;
+    const auto number = static_cast<size_t>(AttrName::of(a.name).number());
+    if (def->attr_places.size() <= number) def->attr_places.resize(number + 1, -1);
+    def->attr_places[number] = static_cast<int8_t>(a.attr);
+  }
   for (auto& a : def->schema.args)
     if (a.attr >= 0 && !a.optional && !a.has_default && !a.variadic) def->required_attrs.push_back(a.attr);
   std::unique_lock lock(registry().mutex);
@@ -58,9 +65,11 @@ OpDef* declare(std::string_view schema, int version) {
 
 }  // namespace
 
-int AttrReader::at(std::string_view name) const { return op_->schema.attr(name); }
+void OpDef::fail_attr(AttrName name) const {
+  HOLON_CHECK(false, "op {} has no attribute {}; its schema is {}", this->name(), name.text(), schema.text);
+}
 
-int Infer::axis(std::string_view name, size_t input) const {
+int Infer::axis(AttrName name, size_t input) const {
   return normalize_axis(i(name), in_[input].shape.size(), op_->public_name());
 }
 
@@ -268,6 +277,16 @@ std::vector<std::string> Loading::finish() {
     if (!lacks) continue;
     undo();
     fail_runtime("load_library: the declaration of op {} lacks {}.", name, lacks);
+  }
+  for (auto& name : reads) {
+    auto has = [&](const OpDef* op) {
+      auto* a = op->schema.find(name);
+      return a && a->attr >= 0;
+    };
+    const std::vector<const OpDef*> all = all_ops();
+    if (std::any_of(all.begin(), all.end(), has)) continue;
+    undo();
+    fail_runtime("load_library: the library reads an attribute {}, which no op has. Name it as the schema does.", name);
   }
   return ops;
 }

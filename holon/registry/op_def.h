@@ -9,6 +9,7 @@
 
 #include "holon/base/error.h"
 #include "holon/global/slice.h"
+#include "holon/registry/attr_name.h"
 #include "holon/registry/rule.h"
 #include "holon/registry/schema.h"
 #include "holon/tensor/node.h"
@@ -17,24 +18,25 @@ namespace holon {
 
 struct OpDef;
 
-// Access to a call's attributes by name, shared by all hooks of a declaration.
+// Access to a call's attributes by name, c.i("dim"_attr), shared by all functions of a declaration. Errors: the op has
+// no such attribute (internal).
 class AttrReader {
  public:
   AttrReader(const OpDef& op, const Attrs& attrs) : op_(&op), attrs_(&attrs) {}
   const OpDef& op() const { return *op_; }
   const Attrs& attrs() const { return *attrs_; }
-  bool has(std::string_view name) const { return attrs_->has(at(name)); }
-  int64_t i(std::string_view name) const { return attrs_->as_int(at(name)); }
-  double f(std::string_view name) const { return attrs_->as_float(at(name)); }
-  bool b(std::string_view name) const { return attrs_->as_bool(at(name)); }
-  Scalar scalar(std::string_view name) const { return attrs_->as_scalar(at(name)); }
-  Device device(std::string_view name) const { return attrs_->as_device(at(name)); }
-  DType dtype(std::string_view name) const { return attrs_->as_dtype(at(name)); }
-  std::string_view text(std::string_view name) const { return attrs_->as_text(at(name)); }
-  std::span<const int64_t> ints(std::string_view name) const { return attrs_->as_ints(at(name)); }
+  bool has(AttrName name) const { return attrs_->has(at(name)); }
+  int64_t i(AttrName name) const { return attrs_->as_int(at(name)); }
+  double f(AttrName name) const { return attrs_->as_float(at(name)); }
+  bool b(AttrName name) const { return attrs_->as_bool(at(name)); }
+  Scalar scalar(AttrName name) const { return attrs_->as_scalar(at(name)); }
+  Device device(AttrName name) const { return attrs_->as_device(at(name)); }
+  DType dtype(AttrName name) const { return attrs_->as_dtype(at(name)); }
+  std::string_view text(AttrName name) const { return attrs_->as_text(at(name)); }
+  std::span<const int64_t> ints(AttrName name) const { return attrs_->as_ints(at(name)); }
 
  protected:
-  int at(std::string_view name) const;
+  int at(AttrName name) const;
   const OpDef* op_;
   const Attrs* attrs_;
 };
@@ -51,7 +53,7 @@ class Infer : public AttrReader {
   DType dtype_of(size_t i) const { return in_[i].dtype; }
   bool present(size_t i) const { return present_ >> std::min<size_t>(i, 31) & 1; }
   // The attribute as an axis of input i, counted from 0.
-  int axis(std::string_view name, size_t input = 0) const;
+  int axis(AttrName name, size_t input = 0) const;
   void out(const Dims& shape, DType dtype) { out_.push_back({shape, dtype}); }
   // Errors (ValueError): "matmul: inner sizes differ: x is [4, 5], w is [4, 8] (rank 1 of 2). Transpose one of them
   // first."
@@ -186,6 +188,10 @@ class Grad : public AttrReader {
   uint32_t needs_;
 };
 
+// What a view shows: all elements of its input in row-major order, in another shape; all of them with the axes in
+// another order; something else, such as a part.
+enum class ViewKind : uint8_t { kReshape, kPermute, kOther };
+
 enum class Layout : uint8_t { kContiguous, kLikeInput, kChannelsLast };
 
 // What happens to floating point inputs in a region of automatic casts: nothing; they come in the region's dtype; in
@@ -208,6 +214,7 @@ struct OpDef {
   void (*adds)(KernelCall&) =
       nullptr;  // adds to its outputs what the kernel would write; float32 and float64, contiguous
   void (*view)(ViewCall&, Array& out) = nullptr;
+  ViewKind view_kind = ViewKind::kOther;
   double (*flops)(const CallShapes&) = nullptr;  // multiplications and additions, where they are what takes the time
   void (*body)(BodyCall&) = nullptr;
   bool (*body_if)(std::span<const Tensor> inputs) = nullptr;  // of which calls the body is; nullptr: of all
@@ -243,12 +250,25 @@ struct OpDef {
   int fuses_along_attr = -1;        // the axis of kLastAxes
   SmallVec<int, 2> promote_attrs;   // the numbers that count in a promotion
   SmallVec<int, 4> required_attrs;  // those that have no default
+  std::vector<int8_t> attr_places;  // by the number of the name; -1: not one of its attributes
+  // The place of an attribute. Errors: the op has none of that name (internal).
+  int attr(AttrName name) const {
+    const auto n = static_cast<size_t>(name.number());
+    if (n >= attr_places.size() || attr_places[n] < 0) [[unlikely]]
+      fail_attr(name);
+    return attr_places[n];
+  }
   const char* name() const { return schema.name.c_str(); }
   // Whether such a call is made of others.
   bool is_composed(std::span<const Tensor> inputs) const { return body && (!body_if || body_if(inputs)); }
   // What users call it by.
   const char* public_name() const { return overload_of.empty() ? name() : overload_of.c_str(); }
+
+ private:
+  [[noreturn]] void fail_attr(AttrName name) const;
 };
+
+inline int AttrReader::at(AttrName name) const { return op_->attr(name); }
 
 class OpBuilder {
  public:
@@ -280,8 +300,9 @@ class OpBuilder {
     def_->adds = f;
     return *this;
   }
-  OpBuilder& view(void (*f)(ViewCall&, Array&)) {
+  OpBuilder& view(void (*f)(ViewCall&, Array&), ViewKind kind = ViewKind::kOther) {
     def_->view = f;
+    def_->view_kind = kind;
     return *this;
   }
   OpBuilder& body(void (*f)(BodyCall&)) {

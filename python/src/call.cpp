@@ -1,17 +1,16 @@
 #include "call.h"
 
-#include "global_mode.h"
-#include "holon/base/context.h"
-#include "holon/base/error.h"
-
 #include <structseq.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
 
+#include "global_mode.h"
 #include "holon/base/context.h"
+#include "holon/base/error.h"
 #include "holon/kernels/cpu/copy.h"
+#include "holon/registry/describe.h"
 
 namespace holon::python {
 
@@ -64,7 +63,7 @@ bool same_word(std::string_view wanted, std::string_view given) {
 
 ArgParser::ArgParser(const OpDef& op) : op_(op) {
   auto& args = op.schema.args;
-  signature_ = op.public_name() + op.schema.text.substr(op.schema.name.size());
+  signature_ = signature_text(op);
   HOLON_CHECK(args.size() <= kMaxArgs, "op {} has {} arguments", op.name(), args.size());
   plain_tensors_ = true;
   mask_ = op.mask_input;

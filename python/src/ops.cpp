@@ -8,6 +8,7 @@
 
 #include "call.h"
 #include "holon/dispatch/signature.h"
+#include "holon/registry/describe.h"
 #include "holon/registry/library.h"
 
 namespace holon::python {
@@ -113,19 +114,6 @@ PyObject* descr_get(PyObject* self, PyObject* object, PyObject*) {
 OpFunction& self_of(PyObject* o) { return *reinterpret_cast<OpFunction*>(o); }
 
 PyObject* get_name(PyObject* self, void*) { return Py_NewRef(self_of(self).name); }
-
-// What holds for every elementwise op, so that their words need not say it.
-std::string shape_words(const OpDef& op) {
-  if (!op.elementwise) return "";
-  std::string names;
-  int n = 0;
-  for (auto& a : op.schema.args) {
-    if (a.input < 0) continue;
-    if (n++) names += ", ";
-    names += a.name;
-  }
-  return n == 1 ? "The result has the shape of " + names + "." : names + " broadcast to one shape, that of the result.";
-}
 
 PyObject* get_doc(PyObject* self, void*) {
   return guarded([&] {
@@ -268,72 +256,9 @@ nb::object find_op_function(const std::string& name) {
   return nb::none();
 }
 
-const char* type_name(const ArgDef& a) {
-  switch (a.type) {
-    case ArgType::kTensor: return "Tensor";
-    case ArgType::kTensorList: return a.variadic ? "Tensor..." : "Tensor[]";
-    case ArgType::kInt: return "int";
-    case ArgType::kFloat: return "float";
-    case ArgType::kBool: return "bool";
-    case ArgType::kScalar: return "Scalar";
-    case ArgType::kText: return "str";
-    case ArgType::kDType: return "dtype";
-    case ArgType::kDevice: return "device";
-    case ArgType::kPlacement: return "placement";
-    case ArgType::kSbp: return "sbp";
-    default: return a.variadic ? "int..." : a.repeat ? "int[n]" : "int[]";
-  }
-}
-
-nb::list op_table() {
-  std::map<const OpDef*, nb::list> aliases;
-  for (auto& [name, op] : all_aliases()) aliases[op].append(name);
-  nb::list table;
-  for (auto* op : all_ops()) {
-    nb::dict row;
-    row["name"] = op->schema.name;
-    row["schema"] = op->schema.text;
-    row["doc"] = op->doc;
-    row["example"] = op->example;
-    row["aliases"] = aliases[op];
-    row["has_grad"] = op->grad != nullptr || op->body != nullptr;
-    row["in_place"] = op->in_place;
-    row["function"] = op->function;
-    row["method"] = op->method;
-    row["random"] = op->random;
-    row["composed"] = op->body != nullptr && !op->body_if;
-    row["shapes"] = shape_words(*op);
-    row["linear"] = op->joint != 0 || op->each != 0;
-    row["scalar_form"] = op->scalar_form;
-    row["in_place_name"] = !op->in_place ? ""
-        : op->in_place_name.empty()      ? op->public_name() + std::string("_")
-                                         : op->in_place_name;
-    row["gives_number"] = op->gives_number;
-    row["rule"] = op->no_rule_reason.empty() ? op->rule_text : "whole: " + op->no_rule_reason;
-    row["n_outputs"] = op->schema.n_outputs;
-    row["public_name"] = op->public_name();
-    row["signature"] = parser_of(*op)->signature();
-    nb::list outputs;
-    for (auto& n : op->schema.output_names) outputs.append(n);
-    row["output_names"] = outputs;
-    nb::list args;
-    for (auto& a : op->schema.args) {
-      nb::dict arg;
-      arg["name"] = a.name;
-      arg["type"] = type_name(a);
-      arg["optional"] = a.optional;
-      arg["keyword_only"] = a.keyword_only;
-      bool quoted = a.type == ArgType::kText && a.has_default && a.default_text != "None";
-      arg["default"] = a.has_default
-          ? nb::object(nb::str((quoted ? "'" + a.default_text + "'" : a.default_text).c_str()))
-          : a.optional ? nb::object(nb::str("None"))
-                       : nb::object(nb::none());
-      args.append(arg);
-    }
-    row["args"] = args;
-    table.append(row);
-  }
-  return table;
+nb::object op_table() {
+  const std::string text = describe_ops();
+  return nb::module_::import_("json").attr("loads")(nb::str(text.data(), text.size()));
 }
 
 // For the reference and for users who want to know what a call would ask of its inputs.
@@ -421,7 +346,8 @@ void bind_ops(nb::module_& m) {
       },
       "Where this development build has its headers and its library.");
 #endif
-  m.def("op_table", op_table, "One dict per op: name, schema, args, doc, example, aliases, rule, flags.");
+  m.def("op_table", op_table,
+        "One dict per op, by name: its schema taken apart and all else that its declaration says.");
   m.def("find_op_function", find_op_function, nb::arg("name"),
         "The function of any op, hidden ones included, by name.");
   m.def(

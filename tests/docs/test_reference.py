@@ -123,8 +123,12 @@ def test_signatures_of_call():
     assert signatures("max", x, dim=1) == ["B -> B, B", "S(0) -> S(0), S(0)"]
     assert "S(0) -> S(0) (if the ranks divide 2)" in signatures("reshape", holon.ones(4, 3), 2, 6)
     assert signatures("zeros", 2, 3) == []
+    assert "S(1), S(0) -> P" in signatures("matmul", x, w.t())
+    # Vectors are a body of matmul's, matmul_with is nothing else.
     with pytest.raises(RuntimeError, match="made of other ops"):
-        signatures("matmul", x, w)
+        signatures("matmul", x, holon.ones(3))
+    with pytest.raises(RuntimeError, match="made of other ops"):
+        signatures("matmul_with", x, w, transpose_b=True)
     with pytest.raises(ValueError):
         signatures("linear", x, holon.ones(3, 4))
     with pytest.raises(TypeError, match="linear"):

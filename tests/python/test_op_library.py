@@ -55,6 +55,17 @@ def test_every_dtype_that_is_let_through_is_computed(library, dtype):
         flow.row_dot(flow.ones(2, 2, dtype=flow.bfloat16), flow.ones(2, 2, dtype=flow.bfloat16))
 
 
+def test_what_else_they_declare_holds_for_them_too(library):
+    rows = {row["name"]: row for row in flow._C.op_table()}
+    assert (rows["soft_cap"]["autocast"], rows["soft_cap"]["flops"]) == ("float32", True)
+    assert rows["row_dot"]["autocast"] == "promote" and rows["twice_capped"]["composed"]
+    x = flow.ones(2, 3)
+    with flow.autocast("cpu", dtype=flow.bfloat16):
+        product = flow.matmul(x, flow.ones(3, 4))
+        assert product.dtype == flow.bfloat16 and flow.soft_cap(product).dtype == flow.float32
+        assert flow.row_dot(x, x.bfloat16()).dtype == flow.float32
+
+
 def test_they_are_divided_by_their_rules(library):
     def run(rank):
         place = flow.placement("cpu", [0, 1])
@@ -82,6 +93,11 @@ def test_they_are_divided_by_their_rules(library):
             r"op mine_c lacks .rule\(\)",
         ),
         ('static auto d = define_op("mine_d(Tensor x) -> Tensor", 0);', "compiled against version 0"),
+        (
+            'HOLON_OP(mine_e, "mine_e(Tensor x, float cap) -> Tensor").infer_like().rule_elementwise()'
+            '.kernel([](KernelCall& c) { c.f("cpa"_attr); });',
+            "reads an attribute cpa, which no op has",
+        ),
         ("int nothing;", "declares no op"),
         ("this is not C++", "does not compile.*error"),
     ],

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "holon/base/error.h"
+#include "holon/op_names.h"
 
 namespace holon::graph {
 
@@ -71,7 +72,7 @@ Node after_output(Graph& g, ValueId& output, NodeKind kind, const GlobalSpec* sp
 
 void weigh(Graph& g, ValueId& output, double factor) {
   Node n = after_output(g, output, NodeKind::kOp, g.value(output).spec);
-  n.op = &find_op("mul_scalar");
+  n.op = &op::mul_scalar.def();
   n.attrs.push_scalar(Scalar(factor));  // the value; then what has a default
   for (int i = 1; i < n.op->schema.n_attrs; ++i) n.attrs.push_from(n.op->schema.defaults, i);
   g.nodes.push_back(std::move(n));

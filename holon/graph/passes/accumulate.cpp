@@ -1,9 +1,9 @@
-#include <string_view>
 #include <unordered_map>
 
 #include "holon/boxing/planner.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
+#include "holon/op_names.h"
 
 namespace holon::graph {
 
@@ -42,14 +42,9 @@ class Accumulate {
   }
 
   bool is_rearrangement(const Node& n) const {
-    if (!is_op(n) || n.in.size() != 1 || n.out.size() != 1 || !n.op->view) return false;
-    std::string_view name = n.op->name();
-    return name == "reshape" || name == "view" || name == "transpose" || name == "permute" || name == "unsqueeze" ||
-        name == "squeeze";
+    return is_op(n) && n.in.size() == 1 && n.out.size() == 1 && n.op->view && n.op->view_kind != ViewKind::kOther;
   }
-  bool is_addition(const Node& n) const {
-    return is_op(n) && n.in.size() == 2 && n.out.size() == 1 && std::string_view(n.op->name()) == "add";
-  }
+  bool is_addition(const Node& n) const { return is_op(n) && n.in.size() == 2 && n.out.size() == 1 && n.op == op::add; }
   // Its addends are not stretched by broadcasting, so that their sums take no more memory than its own.
   bool is_plain_addition(const Node& n) const {
     if (!is_addition(n)) return false;

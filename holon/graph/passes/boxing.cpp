@@ -3,6 +3,7 @@
 #include "holon/graph/passes/parameters.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
+#include "holon/op_names.h"
 
 namespace holon::graph {
 
@@ -77,7 +78,7 @@ class MergeBoxes {
   static bool moves_whole_elements(const GlobalSpec* from, const GlobalSpec* to) {
     return !from->nd_sbp.has_partial() && !to->nd_sbp.has_partial();
   }
-  bool is_cast(const Node& n) const { return is_op(n) && n.op == &cast_ && n.in.size() == 1; }
+  bool is_cast(const Node& n) const { return is_op(n) && n.op == op::cast && n.in.size() == 1; }
   int64_t width(ValueId v) const { return static_cast<int64_t>(size_bytes(g_.value(v).dtype)); }
 
   // cast(box(x)) to fewer bytes becomes box(cast(x)).
@@ -107,7 +108,7 @@ class MergeBoxes {
   // box(a) + box(b), both of one layout and to one, becomes box(a + b): gradients of a parameter that is used twice.
   void add_before(NodeId at) {
     Node& n = g_.nodes[static_cast<size_t>(at)];
-    if (n.op != &add_ || n.in.size() != 2 || n.pinned || n.in[0] == n.in[1] || !spec(n.out[0])) return;
+    if (n.op != op::add || n.in.size() != 2 || n.pinned || n.in[0] == n.in[1] || !spec(n.out[0])) return;
     const Node *a = producer(n.in[0]), *b = producer(n.in[1]);
     for (const Node* p : {a, b})
       if (!p || !is_single_box(*p) || p->pinned || p->section != n.section || p->stage != n.stage) return;
@@ -176,7 +177,6 @@ class MergeBoxes {
   Rewrite edit_;
   std::vector<NodeId> made_by_;
   std::vector<int32_t> uses_;
-  const OpDef &cast_ = find_op("cast"), &add_ = find_op("add");
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "holon/graph/passes/clones.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
+#include "holon/op_names.h"
 
 namespace holon::graph {
 
@@ -42,7 +43,7 @@ double cost_of(const Graph& g, const Node& n) {
 
 bool is_cheap(const Node& n) {
   if (n.kind == NodeKind::kRelabel) return true;
-  return is_op(n) && (n.op->elementwise || n.op->view || n.op->random || std::string_view(n.op->name()) == "cast");
+  return is_op(n) && (n.op->elementwise || n.op->view || n.op->random || n.op == op::cast);
 }
 
 class Budget {

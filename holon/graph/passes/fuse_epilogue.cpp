@@ -1,15 +1,13 @@
 #include <algorithm>
-#include <string_view>
 
 #include "holon/base/error.h"
 #include "holon/graph/ir/readers.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
+#include "holon/op_names.h"
 
 namespace holon::graph {
 namespace {
-
-using namespace std::string_view_literals;
 
 class Epilogues {
  public:
@@ -37,17 +35,17 @@ class Epilogues {
     const Node& at = node(n);
     return at.kind == NodeKind::kOp && at.op && !at.out.empty() && g_.value(at.out[0]).dtype == float32;
   }
-  bool is(NodeId n, std::string_view op) { return n >= 0 && !gone(n) && is_plain(n) && node(n).op->schema.name == op; }
+  bool is(NodeId n, const OpDef& op) { return n >= 0 && !gone(n) && is_plain(n) && node(n).op == &op; }
   // What is computed again stays with what is.
   bool together(NodeId a, NodeId b) {
     return node(a).section == node(b).section && node(a).stage == node(b).stage && node(a).pinned == node(b).pinned;
   }
 
   // Node `at` becomes the op, and `absorbed` goes. False, and nothing is changed, where the layouts do not allow it.
-  bool become(NodeId at, NodeId absorbed, const char* op, SmallVec<ValueId, 4> in, SmallVec<ValueId, 2> out,
+  bool become(NodeId at, NodeId absorbed, const OpDef& op, SmallVec<ValueId, 4> in, SmallVec<ValueId, 2> out,
               const std::vector<NamedAttr>& attrs) {
     Node n = node(at);
-    n.op = &find_op(op);
+    n.op = &op;
     n.attrs = make_attrs(n.op->schema, attrs);
     n.in = std::move(in);
     n.out = std::move(out);
@@ -59,16 +57,16 @@ class Epilogues {
 
   // linear_weight_grad(dy, x) and the sum of dy over its rows, which the product reads anyway.
   void bias_gradient(NodeId n) {
-    if (!is(n, "linear_weight_grad"sv)) return;
+    if (!is(n, op::linear_weight_grad)) return;
     const ValueId dy = node(n).in[0];
     const Dims& shape = g_.value(dy).shape;
     Dims summed = Dims::filled(shape.size(), 1);
     summed.back() = shape.back();
     for (NodeId s : readers_.of(dy)) {
-      if (s < n || !is(s, "sum"sv) || !together(n, s) || !(g_.value(node(s).out[0]).shape == summed)) continue;
+      if (s < n || !is(s, op::sum) || !together(n, s) || !(g_.value(node(s).out[0]).shape == summed)) continue;
       const NodeId r = readers_.only(node(s).out[0]);
-      if (is(r, "reshape"sv) && together(n, r) && g_.value(node(r).out[0]).shape == Dims{shape.back()}) {
-        if (become(n, s, "linear_gradients", {dy, node(n).in[1]}, {node(n).out[0], node(r).out[0]}, {}))
+      if (is(r, op::reshape) && together(n, r) && g_.value(node(r).out[0]).shape == Dims{shape.back()}) {
+        if (become(n, s, op::linear_gradients, {dy, node(n).in[1]}, {node(n).out[0], node(r).out[0]}, {}))
           gone_[static_cast<size_t>(r)] = true;
         return;
       }
@@ -78,10 +76,11 @@ class Epilogues {
       if (bias.spec && !(bias.spec = without_leading(bias.spec, shape.size()))) return;
       const ValueId made = g_.add_value(bias);
       Node view = node(s);
-      view.op = &find_op("reshape");
+      view.op = &op::reshape.def();
       view.attrs = make_attrs(view.op->schema, std::vector<NamedAttr>{{"shape", summed}});
       view.in = {made};
-      if (has_signature(g_, view) && become(n, -1, "linear_gradients", {dy, node(n).in[1]}, {node(n).out[0], made}, {}))
+      if (has_signature(g_, view) &&
+          become(n, -1, op::linear_gradients, {dy, node(n).in[1]}, {node(n).out[0], made}, {}))
         node(s) = std::move(view);
       return;
     }
@@ -99,42 +98,42 @@ class Epilogues {
 
   // relu or gelu of linear. Where backward reads what gelu read, it gets gelu's slope instead.
   void activation(NodeId n) {
-    if (!is(n, "linear"sv)) return;
+    if (!is(n, op::linear)) return;
     const ValueId before = node(n).out[0];
     SmallVec<ValueId, 4> in = node(n).in;
     if (in.size() < 3) in.push_back(kNoValue);
-    if (const NodeId relu = readers_.only(before); is(relu, "relu"sv) && together(n, relu)) {
+    if (const NodeId relu = readers_.only(before); is(relu, op::relu) && together(n, relu)) {
       in.push_back(kNoValue);
-      become(n, relu, "linear_then", in, {node(relu).out[0]}, {{"then", std::string("relu")}});
+      become(n, relu, op::linear_then, in, {node(relu).out[0]}, {{"then", std::string("relu")}});
       return;
     }
     if (readers_.is_output(before)) return;
     NodeId gelu = -1;
     SmallVec<NodeId, 2> backward;
     for (NodeId r : readers_.of(before)) {
-      if (gelu < 0 && is(r, "gelu"sv) && together(n, r))
+      if (gelu < 0 && is(r, op::gelu) && together(n, r))
         gelu = r;
-      else if ((is(r, "gelu_backward"sv) || is(r, "gelu_tanh_backward"sv)) && node(r).in[0] != before)
+      else if ((is(r, op::gelu_backward) || is(r, op::gelu_tanh_backward)) && node(r).in[0] != before)
         backward.push_back(r);
       else
         return;
     }
     if (gelu < 0) return;
-    const bool by_tanh = node(gelu).attrs.as_text(node(gelu).op->schema.attr("approximate")) == "tanh"sv;
+    const bool by_tanh = AttrReader(op::gelu, node(gelu).attrs).text("approximate"_attr) == "tanh";
     for (NodeId r : backward)
-      if (is(r, "gelu_tanh_backward"sv) != by_tanh) return;
+      if (is(r, op::gelu_tanh_backward) != by_tanh) return;
     const ValueId y = node(gelu).out[0];
     if (backward.empty()) {
       in.push_back(kNoValue);
-      become(n, gelu, "linear_then", in, {y}, {{"then", std::string(by_tanh ? "gelu_tanh" : "gelu")}});
+      become(n, gelu, op::linear_then, in, {y}, {{"then", std::string(by_tanh ? "gelu_tanh" : "gelu")}});
       return;
     }
     Value like = g_.value(y);
     const ValueId slope = g_.add_value(like);
-    if (!become(n, gelu, "linear_gelu", in, {y, slope}, {{"approximate", std::string(by_tanh ? "tanh" : "none")}}))
+    if (!become(n, gelu, op::linear_gelu, in, {y, slope}, {{"approximate", std::string(by_tanh ? "tanh" : "none")}}))
       return;
     for (NodeId r : backward) {
-      node(r).op = &find_op("mul");
+      node(r).op = &op::mul.def();
       node(r).attrs = make_attrs(node(r).op->schema, {});
       node(r).in[1] = slope;
     }
@@ -142,41 +141,41 @@ class Epilogues {
 
   // A number times an operand of products only becomes theirs.
   void scale_before(NodeId n) {
-    if (!is(n, "mul_scalar"sv) || readers_.is_output(node(n).out[0]) || readers_.of(node(n).out[0]).empty()) return;
+    if (!is(n, op::mul_scalar) || readers_.is_output(node(n).out[0]) || readers_.of(node(n).out[0]).empty()) return;
     const ValueId x = node(n).in[0], scaled = node(n).out[0];
     if (g_.value(x).dtype != float32 || g_.value(x).spec != g_.value(scaled).spec) return;
     for (NodeId r : readers_.of(scaled)) {
-      if (!is(r, "matmul"sv) || !together(n, r) || node(r).in[0] == node(r).in[1] || !readers_.may_read_later(g_, n, r))
+      if (!is(r, op::matmul) || !together(n, r) || node(r).in[0] == node(r).in[1] || !readers_.may_read_later(g_, n, r))
         return;
     }
-    const double alpha = node(n).attrs.as_scalar(node(n).op->schema.attr("value")).as_double();
+    const double alpha = AttrReader(op::mul_scalar, node(n).attrs).scalar("value"_attr).as_double();
     const SmallVec<NodeId, 4> products(readers_.of(scaled));
     for (NodeId r : products) {
       SmallVec<ValueId, 4> in = node(r).in;
       for (ValueId& v : in)
         if (v == scaled) v = x;
       // Products that are linear in each operand have the layouts of matmul.
-      const bool fits = become(r, -1, "matmul_scaled", in, node(r).out, {{"alpha", alpha}});
+      const bool fits = become(r, -1, op::matmul_scaled, in, node(r).out, {{"alpha", alpha}});
       HOLON_CHECK(fits, "matmul_scaled lacks a layout that matmul has: {}", str(g_, node(r)));
     }
     gone_[static_cast<size_t>(n)] = true;
   }
 
   void scale_after(NodeId n) {
-    if (!is(n, "matmul"sv)) return;
+    if (!is(n, op::matmul)) return;
     const NodeId s = readers_.only(node(n).out[0]);
-    if (!is(s, "mul_scalar"sv) || !together(n, s)) return;
-    const double alpha = node(s).attrs.as_scalar(node(s).op->schema.attr("value")).as_double();
-    become(n, s, "matmul_scaled", node(n).in, node(s).out, {{"alpha", alpha}});
+    if (!is(s, op::mul_scalar) || !together(n, s)) return;
+    const double alpha = AttrReader(op::mul_scalar, node(s).attrs).scalar("value"_attr).as_double();
+    become(n, s, op::matmul_scaled, node(n).in, node(s).out, {{"alpha", alpha}});
   }
 
   // What is added to a product, or what it is multiplied by, in place of the op that does it.
   void second_operand(NodeId n) {
-    const bool linear = is(n, "linear"sv);
-    if (!linear && !(is(n, "matmul"sv) && g_.value(node(n).in[1]).shape.size() == 2)) return;
+    const bool linear = is(n, op::linear);
+    if (!linear && !(is(n, op::matmul) && g_.value(node(n).in[1]).shape.size() == 2)) return;
     const ValueId product = node(n).out[0];
     const NodeId r = readers_.only(product);
-    const bool add = is(r, "add"sv), mul = is(r, "mul"sv), relu = is(r, "relu_backward"sv);
+    const bool add = is(r, op::add), mul = is(r, op::mul), relu = is(r, op::relu_backward);
     if ((!add && !mul && !relu) || !together(n, r) || !readers_.may_read_later(g_, n, r)) return;
     const ValueId other = node(r).in[node(r).in[0] == product];
     if (other == product || (relu && node(r).in[0] != product)) return;
@@ -186,7 +185,7 @@ class Epilogues {
     if (linear && in.size() < 3) in.push_back(kNoValue);
     in.push_back(other);
     const std::string then = add ? "add" : mul ? "mul" : "relu_backward";
-    if (become(r, n, linear ? "linear_then" : "matmul_then", in, node(r).out, {{"then", then}}))
+    if (become(r, n, linear ? op::linear_then.def() : op::matmul_then.def(), in, node(r).out, {{"then", then}}))
       node(r).scope = node(n).scope, node(r).site = node(n).site;
   }
 

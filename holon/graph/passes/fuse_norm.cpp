@@ -1,14 +1,12 @@
-#include <string_view>
 
 #include "holon/graph/ir/readers.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
 #include "holon/graph/program/fused.h"
+#include "holon/op_names.h"
 
 namespace holon::graph {
 namespace {
-
-using namespace std::string_view_literals;
 
 class Norms {
  public:
@@ -16,10 +14,10 @@ class Norms {
 
   void run() {
     for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes.size()); ++n) {
-      if (is(n, "layer_norm_stats"sv)) forward(n, "add_layer_norm");
-      if (is(n, "rms_norm_stats"sv)) forward(n, "add_rms_norm");
-      if (is(n, "layer_norm_backward"sv)) backward(n, "layer_norm_backward_add");
-      if (is(n, "rms_norm_backward"sv)) backward(n, "rms_norm_backward_add");
+      if (is(n, op::layer_norm_stats)) forward(n, op::add_layer_norm);
+      if (is(n, op::rms_norm_stats)) forward(n, op::add_rms_norm);
+      if (is(n, op::layer_norm_backward)) backward(n, op::layer_norm_backward_add);
+      if (is(n, op::rms_norm_backward)) backward(n, op::rms_norm_backward_add);
     }
     remove_nodes(g_, gone_);
   }
@@ -27,9 +25,8 @@ class Norms {
  private:
   Node& node(NodeId n) { return g_.nodes[static_cast<size_t>(n)]; }
   const Value& value(ValueId v) const { return g_.value(v); }
-  bool is(NodeId n, std::string_view op) {
-    return n >= 0 && !gone_[static_cast<size_t>(n)] && node(n).kind == NodeKind::kOp && node(n).op &&
-        node(n).op->schema.name == op;
+  bool is(NodeId n, const OpDef& op) {
+    return n >= 0 && !gone_[static_cast<size_t>(n)] && node(n).kind == NodeKind::kOp && node(n).op && node(n).op == &op;
   }
   // What is computed again stays with what is.
   bool together(NodeId a, NodeId b) {
@@ -40,7 +37,7 @@ class Norms {
   }
   // A conversion of a floating value, of which the second is the wider type.
   bool is_cast(NodeId n, bool widens) {
-    if (!is(n, "cast"sv)) return false;
+    if (!is(n, op::cast)) return false;
     const DType from = value(node(n).in[0]).dtype, to = value(node(n).out[0]).dtype;
     return is_floating(from) && is_floating(to) &&
         (widens ? size_bytes(from) < size_bytes(to) : size_bytes(from) > size_bytes(to));
@@ -59,15 +56,15 @@ class Norms {
   // reading the sum.
   bool chain_pays(ValueId v, NodeId sum) {
     const NodeId p = readers_.maker(v);
-    return p >= 0 && node(p).kind == NodeKind::kOp && node(p).op && fusible(*node(p).op) && !is(p, "cast"sv) &&
+    return p >= 0 && node(p).kind == NodeKind::kOp && node(p).op && fusible(*node(p).op) && !is(p, op::cast) &&
         readers_.only(v) == sum && together(p, sum) && alike(v, node(sum).out[0]);
   }
 
   // x + other, of which the norm is computed.
-  void forward(NodeId norm, const char* op) {
+  void forward(NodeId norm, const OpDef& op) {
     const ValueId sum = node(norm).in[0];
     const NodeId add = readers_.maker(sum);
-    if (!is(add, "add"sv) || !together(add, norm) || !readers_.may_read_later(g_, add, norm)) return;
+    if (!is(add, op::add) || !together(add, norm) || !readers_.may_read_later(g_, add, norm)) return;
     for (NodeId r : readers_.of(sum))
       if (r < norm) return;
     SmallVec<ValueId, 4> in = node(add).in;
@@ -92,13 +89,11 @@ class Norms {
       narrow = c;
       y = node(c).out[0];
     }
-    const Attrs& old = n.attrs;
-    auto attr = [&](const char* name) { return n.op->schema.attr(name); };
-    n.attrs = make_attrs(find_op(op).schema,
-                         std::vector<NamedAttr>{{"axes", old.as_int(attr("axes"))},
-                                                {"eps", old.as_float(attr("eps"))},
-                                                {"dtype", value(y).dtype}});
-    n.op = &find_op(op);
+    const AttrReader old(*n.op, n.attrs);
+    n.attrs = make_attrs(
+        op.schema,
+        std::vector<NamedAttr>{{"axes", old.i("axes"_attr)}, {"eps", old.f("eps"_attr)}, {"dtype", value(y).dtype}});
+    n.op = &op;
     n.in = std::move(in);
     SmallVec<ValueId, 2> out{sum, y};
     for (size_t o = 1; o < n.out.size(); ++o) out.push_back(n.out[o]);
@@ -110,10 +105,10 @@ class Norms {
   }
 
   // The gradient of a norm's input, to which that of the residual is added.
-  void backward(NodeId norm, const char* op) {
+  void backward(NodeId norm, const OpDef& op) {
     const ValueId dx = node(norm).out[0];
     const NodeId add = readers_.only(dx);
-    if (!is(add, "add"sv) || !together(norm, add)) return;
+    if (!is(add, op::add) || !together(norm, add)) return;
     ValueId other = node(add).in[node(add).in[0] == dx];
     const ValueId sum = node(add).out[0];
     if (other == dx || !alike(other, sum) || !alike(dx, sum) || value(sum).dtype != value(dx).dtype ||
@@ -132,9 +127,8 @@ class Norms {
     Node n = node(norm);
     if (wide_dy >= 0) n.in[0] = node(wide_dy).in[0];
     n.in.push_back(wide_other >= 0 ? node(wide_other).in[0] : other);
-    n.attrs =
-        make_attrs(find_op(op).schema, std::vector<NamedAttr>{{"axes", n.attrs.as_int(n.op->schema.attr("axes"))}});
-    n.op = &find_op(op);
+    n.attrs = make_attrs(op.schema, std::vector<NamedAttr>{{"axes", AttrReader(*n.op, n.attrs).i("axes"_attr)}});
+    n.op = &op;
     n.out[0] = sum;
     if (!has_signature(g_, n)) return;
     node(at) = std::move(n);

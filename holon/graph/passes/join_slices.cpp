@@ -1,14 +1,12 @@
 #include <algorithm>
-#include <string_view>
 
 #include "holon/graph/ir/readers.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
+#include "holon/op_names.h"
 
 namespace holon::graph {
 namespace {
-
-using namespace std::string_view_literals;
 
 class Slices {
  public:
@@ -17,7 +15,7 @@ class Slices {
   void run() {
     // The last sum of a row of them comes first: it has all the pieces.
     for (NodeId n = static_cast<NodeId>(g_.nodes.size()) - 1; n >= 0; --n)
-      if (is(n, "add"sv)) join(n);
+      if (is(n, op::add)) join(n);
     remove_nodes(g_, gone_);
   }
 
@@ -28,9 +26,8 @@ class Slices {
   };
 
   Node& node(NodeId n) { return g_.nodes[static_cast<size_t>(n)]; }
-  bool is(NodeId n, std::string_view op) {
-    return n >= 0 && !gone_[static_cast<size_t>(n)] && node(n).kind == NodeKind::kOp && node(n).op &&
-        node(n).op->schema.name == op;
+  bool is(NodeId n, const OpDef& op) {
+    return n >= 0 && !gone_[static_cast<size_t>(n)] && node(n).kind == NodeKind::kOp && node(n).op && node(n).op == &op;
   }
   bool together(NodeId a, NodeId b) {
     const Node &x = node(a), &y = node(b);
@@ -45,16 +42,16 @@ class Slices {
   bool piece(NodeId n, NodeId root, int* axis, Piece* p) {
     const Node& x = node(n);
     const Dims& whole = g_.value(x.out[0]).shape;
-    auto attr = [&](const char* name) { return x.op->schema.attr(name); };
-    const int dim = normalize_axis(x.attrs.as_int(attr("dim")), whole.size(), "slice_backward");
-    if (x.attrs.as_int(attr("step")) != 1 || (*axis >= 0 && *axis != dim)) return false;
-    auto place = [&](const char* name, int64_t otherwise) {
-      if (!x.attrs.has(attr(name))) return otherwise;
-      const int64_t v = x.attrs.as_int(attr(name));
+    const AttrReader a(*x.op, x.attrs);
+    const int dim = normalize_axis(a.i("dim"_attr), whole.size(), "slice_backward");
+    if (a.i("step"_attr) != 1 || (*axis >= 0 && *axis != dim)) return false;
+    auto place = [&](AttrName name, int64_t otherwise) {
+      if (!a.has(name)) return otherwise;
+      const int64_t v = a.i(name);
       return std::clamp<int64_t>(v < 0 ? v + whole[dim] : v, 0, whole[dim]);
     };
     *axis = dim;
-    *p = {n, place("start", 0), place("end", whole[dim])};
+    *p = {n, place("start"_attr, 0), place("end"_attr, whole[dim])};
     return alike(x.in[0], node(root).out[0]) && readers_.may_read_later(g_, n, root);
   }
 
@@ -63,12 +60,12 @@ class Slices {
                std::vector<NodeId>* sums) {
     const NodeId n = readers_.maker(v);
     if (n < 0 || readers_.only(v) != reader || !together(n, root) || !alike(v, node(root).out[0])) return false;
-    if (is(n, "add"sv)) {
+    if (is(n, op::add)) {
       sums->push_back(n);
       return collect(node(n).in[0], n, root, axis, pieces, sums) && collect(node(n).in[1], n, root, axis, pieces, sums);
     }
     Piece p;
-    if (!is(n, "slice_backward"sv) || !piece(n, root, axis, &p)) return false;
+    if (!is(n, op::slice_backward) || !piece(n, root, axis, &p)) return false;
     pieces->push_back(p);
     return true;
   }
@@ -87,7 +84,7 @@ class Slices {
     }
     if (at != g_.value(node(root).out[0]).shape[axis]) return;
     Node n = node(root);
-    n.op = &find_op("cat");
+    n.op = &op::cat.def();
     n.attrs = make_attrs(n.op->schema, std::vector<NamedAttr>{{"dim", static_cast<int64_t>(axis)}});
     n.in = {};
     for (const Piece& p : pieces) n.in.push_back(node(p.node).in[0]);

@@ -2,6 +2,7 @@
 #include "holon/graph/passes/clones.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
+#include "holon/op_names.h"
 
 namespace holon::graph {
 
@@ -109,7 +110,7 @@ class Zero {
   }
 
   bool is_narrowing(const Node& n) const {
-    return is_op(n) && n.op == &cast_ && size_bytes(g_.value(n.out[0]).dtype) < size_bytes(g_.value(n.in[0]).dtype);
+    return is_op(n) && n.op == op::cast && size_bytes(g_.value(n.out[0]).dtype) < size_bytes(g_.value(n.in[0]).dtype);
   }
 
   // A parameter that lies in shards is boxed to its layout where forward begins to read it, and again where backward
@@ -179,7 +180,7 @@ class Zero {
       if (n.section != Section::kForward || n.in.size() != 1 || n.in[0] == kNoValue ||
           !of_parameter[static_cast<size_t>(n.in[0])])
         continue;
-      if (!is_view(n) && !(is_op(n) && n.op == &cast_)) continue;
+      if (!is_view(n) && !(is_op(n) && n.op == op::cast)) continue;
       if (n.kind == NodeKind::kBox && !(g_.value(n.in[0]).spec->placement == g_.value(n.out[0]).spec->placement))
         continue;
       chosen[i] = true;
@@ -190,7 +191,6 @@ class Zero {
 
   Graph& g_;
   const PassOptions& options_;
-  const OpDef& cast_ = find_op("cast");
   std::vector<bool> stored_;
 };
 

@@ -1,5 +1,6 @@
 // Each kind of node as instructions.
 #include "holon/graph/program/lowering.h"
+#include "holon/op_names.h"
 
 namespace holon::graph {
 
@@ -177,10 +178,9 @@ void Lowering::lower_accumulate(const Node& n, int m) {
     emit<CopyInstruction>(&n, m, in, out, "the sum over micro-batches");
     return;
   }
-  static const OpDef& add = find_op("add");
   Array* sum = const_cast<Array*>(array(n.out[0], m));
-  emit<KernelInstruction>(&n, m, add, add.schema.defaults, SmallVec<const Array*, 4>{sum, in}, SmallVec<Array*, 3>{sum},
-                          nullptr);
+  emit<KernelInstruction>(&n, m, op::add, op::add->schema.defaults, SmallVec<const Array*, 4>{sum, in},
+                          SmallVec<Array*, 3>{sum}, nullptr);
 }
 
 void Lowering::lower_assign(const Node& n, int m) {

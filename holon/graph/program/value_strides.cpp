@@ -1,6 +1,5 @@
 #include "holon/graph/program/value_strides.h"
 
-#include <string_view>
 #include <vector>
 
 #include "holon/global/slice.h"
@@ -30,9 +29,8 @@ Dims ValueStrides::of(const Node& n, const Dims& shape) const {
   for (;;) {
     const Node* reader = only_view(v);
     if (!reader) return {};
-    const std::string_view name = reader->op->name();
-    if (name == "reshape") break;
-    if (name != "transpose" && name != "permute") return {};
+    if (reader->op->view_kind == ViewKind::kReshape) break;
+    if (reader->op->view_kind != ViewKind::kPermute) return {};
     v = reader->out[0];
     const Value& out = g_.value(v);
     Dims to = out.shape;

@@ -12,16 +12,18 @@ HOLON_OP(soft_cap, "soft_cap(Tensor x, *, float cap=30.0) -> Tensor")
     .doc("cap * tanh(x / cap): x where it is small, never beyond cap.", "soft_cap(ones(2))")
     .infer([](Infer& c) {
       c.require_floating(0);
-      c.require(c.f("cap") > 0, "cap is not positive", "Give a limit above 0.");
+      c.require(c.f("cap"_attr) > 0, "cap is not positive", "Give a limit above 0.");
       c.out(c.shape(0), c.dtype_of(0));
     })
     .rule_elementwise()
+    .autocast(Autocast::kFloat32)
+    .flops([](const CallShapes& c) { return 3.0 * static_cast<double>(c.in(0).numel()); })
     .kernel([](KernelCall& c) {
       Array x = kernels::contiguous(c.in(0));
       visit_floating(x.dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using C = typename DTypeOf<T>::Compute;
-        const C cap = static_cast<C>(c.f("cap"));
+        const C cap = static_cast<C>(c.f("cap"_attr));
         for (int64_t i = 0; i < x.numel(); ++i)
           c.out().data<T>()[i] = static_cast<T>(cap * std::tanh(static_cast<C>(x.data<T>()[i]) / cap));
       });
@@ -29,7 +31,7 @@ HOLON_OP(soft_cap, "soft_cap(Tensor x, *, float cap=30.0) -> Tensor")
     .saves({}, {0})
     .grad([](Grad& g) {
       // 1 - tanh^2, from the result.
-      Tensor y = call("div_scalar", {g.y()}, {{"value", g.f("cap")}})[0];
+      Tensor y = call("div_scalar", {g.y()}, {{"value", g.f("cap"_attr)}})[0];
       Tensor slope = call("sub_scalar", {call("square", {y})[0]}, {{"value", 1.0}, {"reverse", true}})[0];
       g.dx(0, call("mul", {g.dy(), slope})[0]);
     });
@@ -48,6 +50,7 @@ HOLON_OP(row_dot, "row_dot(Tensor x, Tensor y) -> Tensor")
       c.out({c.shape(0)[0]}, c.dtype_of(0));
     })
     .rule("n k, n k -> n")
+    .autocast(Autocast::kPromote)
     .linear_in({0, 1})
     .kernel([](KernelCall& c) {
       Array x = kernels::contiguous(c.in(0)), y = kernels::contiguous(c.in(1));
