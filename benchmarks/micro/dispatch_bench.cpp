@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "holon/holon.h"
-#include "holon/kernels/cpu/elementwise.h"
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/gemm.h"
 
 namespace {
 

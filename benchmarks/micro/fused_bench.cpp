@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "holon/graph/program/fused.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
-#include "holon/kernels/cpu/epilogue.h"
-#include "holon/kernels/cpu/gemm.h"
-#include "holon/kernels/cpu/norm.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/epilogue.h"
+#include "holon/kernels/gemm.h"
+#include "holon/kernels/norm.h"
 
 namespace {
 

@@ -14,10 +14,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "holon/kernels/cpu/attention.h"
-#include "holon/kernels/cpu/conv.h"
-#include "holon/kernels/cpu/gemm.h"
-#include "holon/kernels/cpu/pool.h"
+#include "holon/kernels/attention.h"
+#include "holon/kernels/conv.h"
+#include "holon/kernels/gemm.h"
+#include "holon/kernels/pool.h"
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include "holon/graph/step.h"
 #include "holon/graph/virtual_rank.h"
 #include "holon/holon.h"
-#include "holon/kernels/cpu/elementwise.h"
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/gemm.h"
 #include "holon/optim/optimizer.h"
 
 namespace {

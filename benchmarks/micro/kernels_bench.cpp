@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
-#include "holon/kernels/cpu/index.h"
-#include "holon/kernels/cpu/loss.h"
-#include "holon/kernels/cpu/norm.h"
-#include "holon/kernels/cpu/optim.h"
-#include "holon/kernels/cpu/random.h"
-#include "holon/kernels/cpu/reduce.h"
-#include "holon/kernels/cpu/softmax.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/index.h"
+#include "holon/kernels/loss.h"
+#include "holon/kernels/norm.h"
+#include "holon/kernels/optim.h"
+#include "holon/kernels/random.h"
+#include "holon/kernels/reduce.h"
+#include "holon/kernels/softmax.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/optim/rule.h"
 #include "holon/optim/update.h"
 

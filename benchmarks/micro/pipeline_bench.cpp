@@ -17,7 +17,7 @@
 #include "holon/graph/schedule/simulate.h"
 #include "holon/graph/step.h"
 #include "holon/holon.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include "holon/base/settings.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/device_communicator.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::autograd {
 

@@ -4,8 +4,8 @@
 #include <unordered_map>
 
 #include "holon/base/context.h"
-#include "holon/kernels/cpu/boxes.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/boxes.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::boxing {
 

@@ -6,7 +6,7 @@
 #include "holon/boxing/live_log.h"
 #include "holon/boxing/rank_step.h"
 #include "holon/comm/communicator.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::boxing {
 

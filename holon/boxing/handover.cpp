@@ -9,8 +9,8 @@
 #include "holon/boxing/live_log.h"
 #include "holon/boxing/step_chain.h"
 #include "holon/comm/handover.h"
-#include "holon/kernels/cpu/boxes.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/boxes.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::boxing {
 

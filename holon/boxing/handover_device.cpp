@@ -6,7 +6,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/boxing/rank_step.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::boxing {
 

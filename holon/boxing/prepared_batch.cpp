@@ -9,7 +9,7 @@
 #include "holon/boxing/step_chain.h"
 #include "holon/comm/device_communicator.h"
 #include "holon/comm/hosts/hosts_communicator.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::boxing {
 

@@ -5,8 +5,8 @@
 
 #include "holon/base/small_vec.h"
 #include "holon/boxing/hosts.h"
-#include "holon/kernels/cpu/add_n.h"
-#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/add_n.h"
+#include "holon/kernels/boxes.h"
 #include "holon/kernels/cpu/stream.h"
 
 namespace holon::boxing {

@@ -3,7 +3,7 @@
 #include "holon/boxing/device_exchange.h"
 #include "holon/boxing/rank_step.h"
 #include "holon/comm/device_communicator.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::boxing {
 

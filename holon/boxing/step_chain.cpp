@@ -4,8 +4,8 @@
 
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
-#include "holon/kernels/cpu/boxes.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/boxes.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::boxing {
 

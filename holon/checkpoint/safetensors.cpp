@@ -10,7 +10,7 @@
 #include "holon/base/parallel.h"
 #include "holon/checkpoint/world.h"
 #include "holon/data/crc32c.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 
 namespace holon::checkpoint {

@@ -14,7 +14,7 @@
 #include "holon/comm/inprocess/thread_world.h"
 #include "holon/comm/shm/process_world.h"
 #include "holon/comm/world.h"
-#include "holon/kernels/cpu/add_n.h"
+#include "holon/kernels/add_n.h"
 #include "holon/kernels/cpu/stream.h"
 
 namespace holon::comm {

@@ -10,7 +10,7 @@
 #include "holon/base/small_vec.h"
 #include "holon/base/trace.h"
 #include "holon/comm/hosts/remote_handover.h"
-#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/boxes.h"
 
 namespace holon::comm {
 

@@ -1,7 +1,7 @@
 #include "holon/comm/pull.h"
 
 #include "holon/base/small_vec.h"
-#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/boxes.h"
 
 namespace holon::comm {
 

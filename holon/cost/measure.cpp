@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "holon/array/storage.h"
-#include "holon/kernels/cpu/add_n.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/add_n.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/stream.h"
 
 namespace holon {

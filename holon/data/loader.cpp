@@ -17,7 +17,7 @@
 #include "holon/base/parallel.h"
 #include "holon/base/settings.h"
 #include "holon/data/sampler.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 
 namespace holon::data {

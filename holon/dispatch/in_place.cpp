@@ -4,7 +4,7 @@
 #include "holon/dispatch/box_input.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/on_device.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 #include "holon/op_names.h"
 #include "holon/tensor/tracer.h"

@@ -12,7 +12,7 @@
 #include "holon/base/fork.h"
 #include "holon/graph/cpp_optimizer.h"
 #include "holon/graph/graph_entry.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/ops.h"
 
 namespace holon::nn {

@@ -18,7 +18,7 @@
 #include "holon/graph/program/program.h"
 #include "holon/graph/program/recordings.h"
 #include "holon/graph/virtual_rank.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::graph {
 

@@ -4,10 +4,10 @@
 #include <string_view>
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/elementwise.h"
 
 namespace holon::kernels {
 

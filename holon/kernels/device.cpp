@@ -7,7 +7,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 
 namespace holon::kernels {

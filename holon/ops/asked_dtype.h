@@ -1,7 +1,7 @@
 // dtype= of sums and products: elements are converted before they are added up or multiplied.
 #pragma once
 
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {

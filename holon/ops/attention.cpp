@@ -1,7 +1,7 @@
 // Scaled dot-product attention over [batch, heads, length, width]. Batch and heads split without communication, queries
 // too, where keys and values are whole. In the backward pass keys may be split as well: each rank's scores are
 // normalised by the whole row's sum, which the forward pass kept. The matrix of scores is never held.
-#include "holon/kernels/cpu/attention.h"
+#include "holon/kernels/attention.h"
 
 #include <cmath>
 

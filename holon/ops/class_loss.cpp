@@ -2,9 +2,9 @@
 // and only rows of numbers travel, never the logits.
 #include <limits>
 
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/loss.h"
-#include "holon/kernels/cpu/softmax.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/loss.h"
+#include "holon/kernels/softmax.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/reduction.h"
 

@@ -2,9 +2,9 @@
 // with the channels next to each other in memory, which the kernels are fastest in: an ordinary tensor with other
 // strides. The batch splits, and so do the output channels; input channels are contracted; of grouped convolutions
 // whole groups split; windows are whole.
-#include "holon/kernels/cpu/conv.h"
+#include "holon/kernels/conv.h"
 
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/flops.h"
 #include "holon/ops/rules.h"

@@ -1,7 +1,7 @@
 // Tensors from nothing. With placement and sbp each rank makes its part only: no communication.
 // As a partial sum the value lies on the first rank, and zeros on the others.
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/index.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/index.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {

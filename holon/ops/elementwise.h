@@ -2,7 +2,7 @@
 #pragma once
 
 #include "holon/dispatch/dispatch.h"
-#include "holon/kernels/cpu/elementwise.h"
+#include "holon/kernels/elementwise.h"
 #include "holon/ops.h"
 #include "holon/registry/op_def.h"
 

@@ -1,10 +1,10 @@
 // Products together with what follows them. The graph's passes put them in place of pairs of ops, after backward has
 // been recorded, so that they have no gradients. Where what follows is not linear in the product, the contracted axis
 // is whole.
-#include "holon/kernels/cpu/epilogue.h"
+#include "holon/kernels/epilogue.h"
 
 #include "holon/dispatch/dispatch.h"
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/gemm.h"
 #include "holon/ops/flops.h"
 #include "holon/ops/rules.h"
 #include "holon/registry/op_def.h"

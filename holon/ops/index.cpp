@@ -1,8 +1,8 @@
 // Reading and writing by index. A table that is split along its rows (a vocabulary) is read by every rank for the rows
 // that it holds, with zeros for the others: a partial sum, without communication in the op.
-#include "holon/kernels/cpu/index.h"
+#include "holon/kernels/index.h"
 
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/whole.h"
 

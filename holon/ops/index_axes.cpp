@@ -1,8 +1,8 @@
 // What x[...] with index tensors and masks comes down to: three ops on neighbouring axes (read, add up, write), of
 // which each rank does its part: what it holds of an indexed axis, or of the indices.
 #include "holon/base/context.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/indexing.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/indexing.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/whole.h"

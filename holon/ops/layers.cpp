@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "holon/dispatch/dispatch.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/ops.h"
 #include "holon/registry/op_def.h"
 

@@ -1,7 +1,7 @@
 // Products. One rule in factors gives all of S(0)xB, BxS(1), S(1)xS(0)->P and the ones that let a partial sum through.
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/gemm.h"
 #include "holon/ops.h"
 #include "holon/ops/flops.h"
 #include "holon/registry/op_def.h"

@@ -1,9 +1,9 @@
 // Softmax and normalisation. Their axes are whole; all others may be split.
-#include "holon/kernels/cpu/norm.h"
+#include "holon/kernels/norm.h"
 
 #include <cmath>
 
-#include "holon/kernels/cpu/softmax.h"
+#include "holon/kernels/softmax.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/norm_rules.h"
 #include "holon/ops/rules.h"

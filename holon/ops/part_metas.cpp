@@ -8,7 +8,7 @@
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
 #include "holon/comm/communicator.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 #include "holon/tensor/tracer.h"
 

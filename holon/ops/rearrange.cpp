@@ -1,6 +1,6 @@
 // Shapes, continued: axes moved and turned, repetition, grids, diagonals, windows. Most are made of views; those with a
 // kernel are linear, so partial sums pass.
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/ops/axes.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/values.h"

@@ -1,13 +1,13 @@
 // Reductions over axes. Sums turn a split along a reduced axis into a partial sum and let partial sums through; maxima
 // and the like need their axis whole.
-#include "holon/kernels/cpu/reduce.h"
+#include "holon/kernels/reduce.h"
 
 #include <cmath>
 #include <limits>
 
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/index.h"
-#include "holon/kernels/cpu/search.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/index.h"
+#include "holon/kernels/search.h"
 #include "holon/ops/asked_dtype.h"
 #include "holon/ops/elementwise.h"
 

@@ -1,11 +1,11 @@
 // Padding, interpolation, and rearrangements of images. All are linear. Interpolation and padding by an image's own
 // elements go axis by axis: each is a matrix with few elements in a row. The axes that change are whole, all others
 // split.
-#include "holon/kernels/cpu/resize.h"
+#include "holon/kernels/resize.h"
 
 #include <cmath>
 
-#include "holon/kernels/cpu/conv.h"
+#include "holon/kernels/conv.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/rules.h"
 #include "holon/ops/windows.h"

@@ -1,10 +1,10 @@
 // Recurrent layers. The input's part of all steps is one product; the steps then run in one op, which keeps the gates
 // for its gradient, and the gradients of the weights are products over all steps at once. The batch splits; steps and
 // units are whole.
-#include "holon/kernels/cpu/rnn.h"
+#include "holon/kernels/rnn.h"
 
 #include "holon/dispatch/autocast.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/flops.h"
 #include "holon/ops/rules.h"

@@ -1,8 +1,8 @@
 // Running sums, products and extrema along an axis. The axis is whole on each rank; the others split freely.
-#include "holon/kernels/cpu/scan.h"
+#include "holon/kernels/scan.h"
 
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/reduce.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/reduce.h"
 #include "holon/ops/asked_dtype.h"
 #include "holon/ops/elementwise.h"
 

@@ -3,8 +3,8 @@
 // among the ranks; the other axes of the group stay whole.
 #include "holon/base/ceil_div.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/scan.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/scan.h"
 #include "holon/ops.h"
 #include "holon/ops/axes.h"
 #include "holon/ops/slice_range.h"

@@ -3,9 +3,9 @@
 // is broadcast.
 #include <cmath>
 
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/index.h"
-#include "holon/kernels/cpu/search.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/index.h"
+#include "holon/kernels/search.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/values.h"
 #include "holon/ops/whole.h"

@@ -12,7 +12,7 @@
 #include "holon/comm/hosts/hosts_communicator.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 #include "holon/ops.h"
 #include "holon/ops/agree.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::optim {
 

@@ -6,8 +6,8 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/optim.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/optim.h"
 #include "holon/optim/over_ranks.h"
 
 namespace holon::optim {

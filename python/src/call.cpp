@@ -9,7 +9,7 @@
 #include "global_mode.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/registry/describe.h"
 
 namespace holon::python {

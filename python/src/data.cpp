@@ -5,7 +5,7 @@
 #include "global_mode.h"
 #include "holon/base/context.h"
 #include "holon/global/slice.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops/part_metas.h"
 

@@ -1,7 +1,7 @@
 // Values to and from numpy and DLPack. A local CPU tensor shares its memory with the array, both ways.
 #include "call.h"
 #include "holon/array/device_runtime.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 #include "holon/tensor/tracer.h"
 

@@ -1,6 +1,6 @@
 #include "holon/comm/hosts/pulling.h"
 
-#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/boxes.h"
 
 namespace holon::comm {
 

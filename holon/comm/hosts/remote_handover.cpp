@@ -9,7 +9,7 @@
 #include "holon/base/error.h"
 #include "holon/comm/background.h"
 #include "holon/comm/waiting.h"
-#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/boxes.h"
 
 namespace holon::comm {
 

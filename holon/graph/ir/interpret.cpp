@@ -6,8 +6,8 @@
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/optim.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/optim.h"
 #include "holon/ops.h"
 #include "holon/optim/update.h"
 

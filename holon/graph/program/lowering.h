@@ -14,7 +14,7 @@
 #include "holon/graph/program/program.h"
 #include "holon/graph/program/row_order.h"
 #include "holon/graph/program/value_strides.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::graph {
 

@@ -12,7 +12,7 @@
 #include "holon/graph/program/memory.h"
 #include "holon/graph/program/row_order.h"
 #include "holon/graph/schedule/schedule.h"
-#include "holon/kernels/cpu/optim.h"
+#include "holon/kernels/optim.h"
 
 namespace holon::graph {
 

@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/add_n.h"
+#include "holon/kernels/add_n.h"
 
 #include <algorithm>
 #include <concepts>

@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/attention.h"
+#include "holon/kernels/attention.h"
 
 #include <omp.h>
 
@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/attention_loops.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/gemm.h"
-#include "holon/kernels/cpu/half.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/table.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/gemm.h"
+#include "holon/kernels/half.h"
 
 namespace holon::kernels {
 

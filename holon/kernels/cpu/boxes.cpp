@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/boxes.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,8 +6,8 @@
 
 #include "holon/base/parallel.h"
 #include "holon/base/small_vec.h"
-#include "holon/kernels/cpu/add_n.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/add_n.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/stream.h"
 #include "holon/kernels/device.h"
 

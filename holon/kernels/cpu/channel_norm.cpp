@@ -1,15 +1,15 @@
-#include "holon/kernels/cpu/channel_norm.h"
+#include "holon/kernels/channel_norm.h"
 
 #include <cmath>
 #include <vector>
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/half.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/cpu/table.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/half.h"
 
 namespace holon::kernels {
 

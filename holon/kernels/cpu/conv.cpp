@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/conv.h"
+#include "holon/kernels/conv.h"
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/half.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/half.h"
 
 namespace holon::kernels {
 

@@ -2,11 +2,11 @@
 #include <cstring>
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/conv.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/conv.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/gemm.h"
 
 namespace holon::kernels {
 

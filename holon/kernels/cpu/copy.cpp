@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 #include <algorithm>
 #include <cstring>

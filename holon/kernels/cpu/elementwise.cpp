@@ -1,8 +1,8 @@
-#include "holon/kernels/cpu/elementwise.h"
+#include "holon/kernels/elementwise.h"
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
 

@@ -1,12 +1,12 @@
-#include "holon/kernels/cpu/epilogue.h"
+#include "holon/kernels/epilogue.h"
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/gemm.h"
 
 namespace holon::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/gemm.h"
 
 #include <omp.h>
 
@@ -9,11 +9,11 @@
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/gemm_bf16.h"
-#include "holon/kernels/cpu/half.h"
 #include "holon/kernels/cpu/matrix_product.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/half.h"
 #include "holon/kernels/matmul_plan.h"
 
 namespace holon::kernels {

@@ -6,7 +6,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
-#include "holon/kernels/cpu/half.h"
+#include "holon/kernels/half.h"
 
 namespace holon::kernels {
 

@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/half.h"
+#include "holon/kernels/half.h"
 
 #include <bit>
 

@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/index.h"
+#include "holon/kernels/index.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,10 +6,10 @@
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/elementwise.h"
 
 namespace holon::kernels {
 

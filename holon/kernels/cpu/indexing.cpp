@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/indexing.h"
+#include "holon/kernels/indexing.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 
 #include "holon/base/ceil_div.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 
 namespace holon::kernels {

@@ -1,10 +1,10 @@
-#include "holon/kernels/cpu/loss.h"
+#include "holon/kernels/loss.h"
 
 #include <algorithm>
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/device.h"

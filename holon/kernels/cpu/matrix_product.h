@@ -2,7 +2,7 @@
 // of.
 #pragma once
 
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/gemm.h"
 
 namespace holon::kernels {
 

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/random.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/random.h"
 
 namespace holon::kernels {
 

@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/optim.h"
+#include "holon/kernels/optim.h"
 
 #include <algorithm>
 #include <atomic>

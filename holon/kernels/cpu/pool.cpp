@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/pool.h"
+#include "holon/kernels/pool.h"
 
 #include <omp.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/pool_loops.h"
 #include "holon/kernels/device.h"
 

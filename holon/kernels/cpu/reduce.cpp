@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/reduce.h"
+#include "holon/kernels/reduce.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
 

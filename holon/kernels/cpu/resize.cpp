@@ -1,14 +1,14 @@
-#include "holon/kernels/cpu/resize.h"
+#include "holon/kernels/resize.h"
 
 #include <cstring>
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/conv.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/index.h"
+#include "holon/kernels/conv.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/index.h"
 
 namespace holon::kernels {
 

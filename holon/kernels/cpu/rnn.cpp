@@ -1,14 +1,14 @@
-#include "holon/kernels/cpu/rnn.h"
+#include "holon/kernels/rnn.h"
 
 #include <cstring>
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/cpu/table.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/gemm.h"
 
 namespace holon::kernels {
 

@@ -1,7 +1,7 @@
 #include "holon/kernels/cpu/rows.h"
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
 
 namespace holon::kernels {

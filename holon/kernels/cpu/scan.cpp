@@ -1,11 +1,11 @@
-#include "holon/kernels/cpu/scan.h"
+#include "holon/kernels/scan.h"
 
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 
 namespace holon::kernels {

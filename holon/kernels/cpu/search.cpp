@@ -1,11 +1,11 @@
-#include "holon/kernels/cpu/search.h"
+#include "holon/kernels/search.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 
 namespace holon::kernels {

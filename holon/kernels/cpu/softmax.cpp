@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/softmax.h"
+#include "holon/kernels/softmax.h"
 
 #include <algorithm>
 

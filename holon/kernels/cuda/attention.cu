@@ -3,7 +3,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/device.h"
 

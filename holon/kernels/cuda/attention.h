@@ -2,7 +2,7 @@
 // those by tiles.
 #pragma once
 
-#include "holon/kernels/cpu/attention.h"
+#include "holon/kernels/attention.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/strides.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "holon/kernels/cpu/elementwise.h"
+#include "holon/kernels/elementwise.h"
 
 namespace holon::kernels::cuda {
 

@@ -1,9 +1,9 @@
 // Batch norm and group norm: sums over everything but the channels (reduction.h), a few numbers for each channel, and
 // one pass over the elements with them.
-#include "holon/kernels/cpu/channel_norm.h"
+#include "holon/kernels/channel_norm.h"
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/cuda/reduction.h"
 #include "holon/kernels/device.h"

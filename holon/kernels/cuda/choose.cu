@@ -1,11 +1,11 @@
 // Random permutations and draws by weight.
 #include <cmath>
 
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/index.h"
-#include "holon/kernels/cpu/random.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/index.h"
+#include "holon/kernels/random.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -2,18 +2,18 @@
 // has a row for each place of the output and a column for each element of its window, in the layout that lets
 // neighbouring threads touch neighbours both in the activations and in it: planar, [c, window, n, place], or with
 // channels last, [n, place, group, window, c / groups].
-#include "holon/kernels/cpu/conv.h"
+#include "holon/kernels/conv.h"
 
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
-#include "holon/kernels/cpu/gemm.h"
-#include "holon/kernels/cpu/half.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/conv_direct.h"
 #include "holon/kernels/cuda/dnn.h"
 #include "holon/kernels/cuda/gemm.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/gemm.h"
+#include "holon/kernels/half.h"
 #include "holon/kernels/tf32.h"
 
 namespace holon::kernels::cuda {

@@ -1,11 +1,11 @@
 // Convolutions of groups of few channels: a thread sums one element's window; gradients of weights are sums of parts.
 #include <algorithm>
 
-#include "holon/kernels/cpu/half.h"
-#include "holon/kernels/cpu/reduce.h"
 #include "holon/kernels/cuda/conv_direct.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
+#include "holon/kernels/half.h"
+#include "holon/kernels/reduce.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -2,7 +2,7 @@
 // written and read for products that have hardly an inner axis.
 #pragma once
 
-#include "holon/kernels/cpu/conv.h"
+#include "holon/kernels/conv.h"
 #include "holon/kernels/cuda/strides.h"
 
 namespace holon::kernels::cuda {

@@ -1,5 +1,5 @@
 // Copies and conversions on a device, and filling.
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/layout.h"

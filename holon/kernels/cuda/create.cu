@@ -1,10 +1,10 @@
 // Arrays that are made from their indices, and triangles of matrices.
-#include "holon/kernels/cpu/elementwise.h"
-#include "holon/kernels/cpu/index.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/strides.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/index.h"
 
 namespace holon::kernels::cuda {
 namespace {

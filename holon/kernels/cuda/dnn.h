@@ -2,7 +2,7 @@
 // with nothing done: there is no library, or it has no way to do this one.
 #pragma once
 
-#include "holon/kernels/cpu/conv.h"
+#include "holon/kernels/conv.h"
 
 namespace holon::kernels::cuda {
 

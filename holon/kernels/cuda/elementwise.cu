@@ -1,9 +1,9 @@
 // The element-wise functions (checked by the CPU's): layouts, and which instance runs.
 #include "holon/kernels/cuda/elementwise.h"
 
-#include "holon/kernels/cpu/elementwise.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/elementwise.h"
 
 namespace holon::kernels::cuda {
 

@@ -1,15 +1,15 @@
 // Matrix products on devices, and what follows them.
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/gemm.h"
 
 #include <algorithm>
 
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
-#include "holon/kernels/cpu/epilogue.h"
-#include "holon/kernels/cpu/half.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/gemm.h"
 #include "holon/kernels/cuda/stream.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/epilogue.h"
+#include "holon/kernels/half.h"
 #include "holon/kernels/tf32.h"
 
 namespace holon::kernels::cuda {

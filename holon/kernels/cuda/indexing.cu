@@ -1,5 +1,5 @@
 // Several index arrays at once: they are joined to one of places first.
-#include "holon/kernels/cpu/indexing.h"
+#include "holon/kernels/indexing.h"
 
 #include <mutex>
 #include <numeric>

@@ -3,9 +3,9 @@
 
 #include <span>
 
-#include "holon/kernels/cpu/index.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/strides.h"
+#include "holon/kernels/index.h"
 
 namespace holon::kernels::cuda {
 

@@ -1,8 +1,8 @@
 // Cross-entropy and its kin. The logits are read once for the loss, and once for the gradient.
-#include "holon/kernels/cpu/loss.h"
+#include "holon/kernels/loss.h"
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/cuda/online_softmax.h"
 #include "holon/kernels/device.h"

@@ -1,10 +1,10 @@
 // Layer norm and RMS norm with gradients. Rows that fit into the registers of their group are read once. The gradients
 // of weight and bias are added up by each group over its rows, by each block over its groups, and then over the blocks,
 // in a fixed order.
-#include "holon/kernels/cpu/norm.h"
+#include "holon/kernels/norm.h"
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/cuda/reduction.h"
 #include "holon/kernels/device.h"

@@ -1,6 +1,6 @@
 // Optimizer steps and norms over many tensors at once. Tensors are cut into chunks; a launch takes a table of some of
 // them as its parameter, and its blocks stride over all of their chunks.
-#include "holon/kernels/cpu/optim.h"
+#include "holon/kernels/optim.h"
 
 #include <limits>
 #include <memory>
@@ -8,7 +8,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/device.h"

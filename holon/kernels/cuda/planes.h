@@ -1,8 +1,8 @@
 // Windows over the last two axes of [n, c, h, w] arrays, and the order in which threads take elements.
 #pragma once
 
-#include "holon/kernels/cpu/pool.h"
 #include "holon/kernels/cuda/strides.h"
+#include "holon/kernels/pool.h"
 
 namespace holon::kernels::cuda {
 

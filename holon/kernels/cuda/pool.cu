@@ -1,6 +1,6 @@
 // Pooling: a thread for each element that is written. Gradients gather from the windows that hold an element, in the
 // windows' order, so that they need no atomics and are the same every time.
-#include "holon/kernels/cpu/pool.h"
+#include "holon/kernels/pool.h"
 
 #include "holon/base/error.h"
 #include "holon/kernels/cuda/launch.h"

@@ -1,6 +1,6 @@
 // Random numbers, the same as the CPU's: a thread draws one block of Philox and makes the two or four elements of it.
 // Compiled without fused multiply-adds.
-#include "holon/kernels/cpu/random.h"
+#include "holon/kernels/random.h"
 
 #include "holon/array/device_runtime.h"
 #include "holon/kernels/cuda/launch.h"

@@ -1,13 +1,13 @@
 // Sums, products and extremes along axes, and where an extreme stands.
-#include "holon/kernels/cpu/reduce.h"
+#include "holon/kernels/reduce.h"
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/gemm.h"
-#include "holon/kernels/cpu/index.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/cuda/reduction.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/gemm.h"
+#include "holon/kernels/index.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -1,13 +1,13 @@
 // Resampling along an axis, and windows as columns. Gradients gather, so that they are the same every time.
-#include "holon/kernels/cpu/resize.h"
+#include "holon/kernels/resize.h"
 
 #include <cstring>
 #include <vector>
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/conv.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/conv.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/planes.h"
 #include "holon/kernels/cuda/types.h"

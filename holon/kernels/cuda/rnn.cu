@@ -1,13 +1,13 @@
 // Recurrent layers: for each step one product and one kernel for all that is done to the gates.
-#include "holon/kernels/cpu/rnn.h"
+#include "holon/kernels/rnn.h"
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/functors.h"
+#include "holon/kernels/gemm.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -1,13 +1,13 @@
 // Scans along one axis. A scan is a fold of elements from the left (or right) whose partial results are all kept; its
 // state combines associatively, so that threads fold pieces of a row first and then join them, always in the same
 // order. Few long rows are cut into parts: their totals are folded first and carried into them.
-#include "holon/kernels/cpu/scan.h"
+#include "holon/kernels/scan.h"
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/reduce.h"
 #include "holon/kernels/cuda/reduction.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/functors.h"
+#include "holon/kernels/reduce.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/lookup.h"
 #include "holon/kernels/cuda/order.h"
 #include "holon/kernels/cuda/types.h"

@@ -1,16 +1,16 @@
 // Searching, counting, and picking out what a condition holds for.
-#include "holon/kernels/cpu/search.h"
+#include "holon/kernels/search.h"
 
 #include <vector>
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/index.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/lookup.h"
 #include "holon/kernels/cuda/order.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/index.h"
 
 namespace holon::kernels::cuda {
 namespace {

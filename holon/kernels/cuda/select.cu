@@ -1,9 +1,9 @@
 // Selection by a condition: elements are moved as they are, whatever their dtype.
-#include "holon/kernels/cpu/elementwise.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/layout.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/elementwise.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // Softmax, its logarithm and their gradients. A row that fits into its group's registers is read once; a longer one
 // once for the largest element and the sum of exponentials together, and once for the result.
-#include "holon/kernels/cpu/softmax.h"
+#include "holon/kernels/softmax.h"
 
 #include "holon/base/error.h"
 #include "holon/kernels/cpu/rows.h"

@@ -1,12 +1,12 @@
 // Sorting along the last axis: keys that compare as the elements do, their order (order.cu), and the elements in that
 // order.
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/index.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/order.h"
 #include "holon/kernels/cuda/strides.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/index.h"
 #include "holon/kernels/sort_keys.h"
 
 namespace holon::kernels::cuda {

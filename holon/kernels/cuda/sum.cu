@@ -1,6 +1,6 @@
 // Sums of several arrays on a device, in their order: what is added when ranks' parts have arrived.
-#include "holon/kernels/cpu/boxes.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/boxes.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/strides.h"
 #include "holon/kernels/cuda/types.h"

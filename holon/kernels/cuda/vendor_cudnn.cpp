@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "holon/array/vendor_library.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/half.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/dnn.h"
 #include "holon/kernels/cuda/stream.h"
+#include "holon/kernels/half.h"
 #include "holon/kernels/tf32.h"
 
 namespace holon::kernels::cuda {

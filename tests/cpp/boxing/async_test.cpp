@@ -11,7 +11,7 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/cost/machine.h"
 #include "holon/global/slice.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::boxing {
 namespace {

@@ -11,7 +11,7 @@
 #include "holon/base/error.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/communicator.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::testing_boxing {
 

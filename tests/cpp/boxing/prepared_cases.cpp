@@ -7,8 +7,8 @@
 #include "holon/base/error.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/communicator.h"
-#include "holon/kernels/cpu/boxes.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/boxes.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::testing_boxing {
 

@@ -15,8 +15,8 @@
 #include "holon/boxing/executor.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/kernels/cpu/boxes.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/boxes.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::boxing {
 namespace {

@@ -9,7 +9,7 @@
 #include "holon/base/error.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/kernels/cpu/add_n.h"
+#include "holon/kernels/add_n.h"
 #include "tests/cpp/comm/collective_cases.h"
 
 namespace holon::comm {

@@ -6,7 +6,7 @@
 #include "holon/base/parallel.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/graph/program/fused.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/ops.h"
 
 namespace holon::graph {

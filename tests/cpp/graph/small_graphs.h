@@ -13,7 +13,7 @@
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/ir/interpret.h"
 #include "holon/graph/passes/pass.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "holon/ops.h"
 
 namespace holon::graph::testing {

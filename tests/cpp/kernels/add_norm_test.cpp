@@ -1,8 +1,8 @@
 // Residual and norm in one pass against the kernels one after the other.
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
-#include "holon/kernels/cpu/norm.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/norm.h"
 #include "tests/cpp/kernels/util.h"
 
 namespace holon::kernels::testing {

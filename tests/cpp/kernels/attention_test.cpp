@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/attention.h"
+#include "holon/kernels/attention.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

@@ -1,10 +1,10 @@
-#include "holon/kernels/cpu/boxes.h"
+#include "holon/kernels/boxes.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/stream.h"

@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/conv.h"
+#include "holon/kernels/conv.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/elementwise.h"
+#include "holon/kernels/elementwise.h"
 
 #include <map>
 

@@ -1,10 +1,10 @@
 // Products with what follows them against the kernels one after the other.
-#include "holon/kernels/cpu/epilogue.h"
+#include "holon/kernels/epilogue.h"
 
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/gemm.h"
 #include "tests/cpp/kernels/util.h"
 
 namespace holon::kernels::testing {

@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/gemm.h"
+#include "holon/kernels/gemm.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

@@ -1,9 +1,9 @@
-#include "holon/kernels/cpu/index.h"
+#include "holon/kernels/index.h"
 
 #include <map>
 
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/elementwise.h"
 #include "tests/cpp/kernels/util.h"
 
 namespace holon::kernels::testing {

@@ -1,7 +1,7 @@
-#include "holon/kernels/cpu/optim.h"
+#include "holon/kernels/optim.h"
 
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "tests/cpp/kernels/util.h"
 
 namespace holon::kernels::testing {

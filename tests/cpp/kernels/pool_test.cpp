@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/pool.h"
+#include "holon/kernels/pool.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "holon/kernels/cpu/random.h"
+#include "holon/kernels/random.h"
 
 #include <algorithm>
 #include <cstring>
 #include <set>
 
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 #include "tests/cpp/kernels/util.h"
 
 namespace holon::kernels::testing {

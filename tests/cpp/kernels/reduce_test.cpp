@@ -1,4 +1,4 @@
-#include "holon/kernels/cpu/reduce.h"
+#include "holon/kernels/reduce.h"
 
 #include "holon/base/parallel.h"
 #include "tests/cpp/kernels/util.h"

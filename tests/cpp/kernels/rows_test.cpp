@@ -1,8 +1,8 @@
 // Softmax, norms and losses.
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/loss.h"
-#include "holon/kernels/cpu/norm.h"
-#include "holon/kernels/cpu/softmax.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/loss.h"
+#include "holon/kernels/norm.h"
+#include "holon/kernels/softmax.h"
 #include "tests/cpp/kernels/util.h"
 
 namespace holon::kernels::testing {

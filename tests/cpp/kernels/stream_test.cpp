@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "holon/base/parallel.h"
-#include "holon/kernels/cpu/add_n.h"
+#include "holon/kernels/add_n.h"
 
 namespace holon::kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::testing {
 namespace {

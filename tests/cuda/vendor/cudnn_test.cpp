@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "holon/kernels/cpu/conv.h"
-#include "holon/kernels/cpu/copy.h"
+#include "holon/kernels/conv.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/dnn.h"
 
 using namespace holon;

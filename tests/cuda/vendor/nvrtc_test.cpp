@@ -8,10 +8,10 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/chain.h"
-#include "holon/kernels/cpu/copy.h"
-#include "holon/kernels/cpu/elementwise.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/chain_source.h"
 #include "holon/kernels/cuda/rtc.h"
+#include "holon/kernels/elementwise.h"
 
 using namespace holon;
 using kernels::BinaryOp;

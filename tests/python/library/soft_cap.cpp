@@ -1,6 +1,6 @@
 // An op library as a user writes it: one op with a kernel, one that is composed, one with a rule of its own.
 #include <holon/dispatch/dispatch.h>
-#include <holon/kernels/cpu/copy.h>
+#include <holon/kernels/copy.h>
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "holon/array/array.h"
-#include "holon/kernels/cpu/index.h"
+#include "holon/kernels/index.h"
 
 namespace holon::kernels {
 
