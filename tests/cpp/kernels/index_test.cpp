@@ -118,6 +118,24 @@ TEST(GatherScatter, EveryAxisTypeAndLayout) {
   fill(x, 0);
   EXPECT_NE(message_of(ErrorKind::kIndex, [&] { gather(x, 0, i, out); }).find("index 4 at position 1"),
             std::string::npos);
+  // The first bad index is named, whichever block of rows it is in.
+  Array many = make({300, 8}, int64), table_of = make({300, 5}, float32), found = make({300, 8}, float32);
+  fill(many, 4);
+  fill(table_of, 1);
+  put(many, {299, 7}, -1);
+  put(many, {200, 3}, 5);
+  EXPECT_NE(message_of(ErrorKind::kIndex, [&] { gather(table_of, 1, many, found); }).find("index 5 at position 1603"),
+            std::string::npos);
+  EXPECT_NE(message_of(ErrorKind::kIndex, [&] { scatter(ScatterOp::kAdd, table_of, 1, many, found); })
+                .find("index 5 at position 1603"),
+            std::string::npos);
+  // Elements 2 and 3 of an axis of 5.
+  Array part = of({5, 6}, float32), of_whole = of({3, 4, 2, 0}, int64), four = make({4}, float32);
+  gather(part, 0, of_whole, four, {2, 5});
+  for (int j = 0; j < 4; ++j) EXPECT_EQ(get(four, {j}), (std::vector<double>{6, 0, 5, 0})[static_cast<size_t>(j)]);
+  scatter(ScatterOp::kAdd, part, 0, of_whole, of({1, 2, 3, 4}, float32), {2, 5});
+  EXPECT_EQ(get(part, {0}), 8);
+  EXPECT_EQ(get(part, {1}), 7);
   Array ok = of({1, 3}, int64);
   scatter_scalar(ScatterOp::kAdd, x, 0, ok, 2.5);
   EXPECT_EQ(get(x, {3}), 2.5);
