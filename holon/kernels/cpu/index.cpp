@@ -7,81 +7,14 @@
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/elementwise.h"
+#include "holon/kernels/cpu/indices.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
-#include "holon/kernels/elementwise.h"
 
 namespace holon::kernels {
 
 namespace {
-
-int64_t bytes_of(DType dtype) { return static_cast<int64_t>(size_bytes(dtype)); }
-
-// Visits an array's elements in row-major order: f(number, byte offset in each of the arrays), all of the first's shape
-// (the others at least as large along each axis).
-template <size_t n, class F>
-void walk(const Array* const (&arrays)[n], F&& f) {
-  const Dims& shape = arrays[0]->shape;
-  const int64_t total = shape.numel();
-  int64_t at[n] = {}, index[kMaxAxes] = {};
-  for (int64_t i = 0; i < total; ++i) {
-    f(i, at);
-    for (int a = shape.size() - 1; a >= 0; --a) {
-      for (size_t k = 0; k < n; ++k) at[k] += arrays[k]->strides[a] * bytes_of(arrays[k]->dtype);
-      if (++index[a] < shape[a]) break;
-      for (size_t k = 0; k < n; ++k) at[k] -= arrays[k]->strides[a] * bytes_of(arrays[k]->dtype) * shape[a];
-      index[a] = 0;
-    }
-  }
-}
-
-void check_index_dtype(const char* op, const Array& indices) {
-  if (indices.dtype != DType::kInt32 && indices.dtype != DType::kInt64)
-    fail_type("{}: indices are {}. They must be int32 or int64.", op, name(indices.dtype));
-}
-
-[[noreturn]] void fail_index(const char* op, int64_t value, int64_t low, int64_t high, int64_t position,
-                             const Dims& shape) {
-  fail(ErrorKind::kIndex, "{}: index {} at position {} of indices {} is outside [{}, {}).", op, value, position, shape,
-       low, high);
-}
-
-// The indices in row-major order, checked to lie in [low, high). int64 ones without gaps are read where they lie.
-class Indices {
- public:
-  Indices(const char* op, const Array& indices, int64_t low, int64_t high)
-      : size_(static_cast<size_t>(indices.numel())) {
-    check_index_dtype(op, indices);
-    if (indices.dtype == DType::kInt64 && indices.is_contiguous()) {
-      data_ = size_ ? indices.data<int64_t>() : nullptr;
-    } else {
-      copy_.resize(size_);
-      walk({&indices}, [&](int64_t i, const int64_t* at) {
-        const std::byte* p = indices.bytes() + at[0];
-        copy_[static_cast<size_t>(i)] = indices.dtype == DType::kInt64 ? *reinterpret_cast<const int64_t*>(p)
-                                                                       : *reinterpret_cast<const int32_t*>(p);
-      });
-      data_ = copy_.data();
-    }
-    const uint64_t range = static_cast<uint64_t>(high - low);
-    bool bad = false;
-    for (size_t i = 0; i < size_; ++i) bad |= static_cast<uint64_t>(data_[i] - low) >= range;
-    if (!bad) return;
-    for (size_t i = 0; i < size_; ++i)
-      if (data_[i] < low || data_[i] >= high)
-        fail_index(op, data_[i], low, high, static_cast<int64_t>(i), indices.shape);
-  }
-  Indices(const Indices&) = delete;
-  Indices& operator=(const Indices&) = delete;
-  size_t size() const { return size_; }
-  int64_t operator[](size_t i) const { return data_[i]; }
-  const int64_t* data() const { return data_; }
-
- private:
-  size_t size_;
-  const int64_t* data_ = nullptr;
-  std::vector<int64_t> copy_;
-};
 
 // x without its last axis: the byte offsets of its rows, in row-major order.
 std::vector<int64_t> row_offsets(const Array& x) {
@@ -93,29 +26,6 @@ std::vector<int64_t> row_offsets(const Array& x) {
   return out;
 }
 
-template <class F>
-void visit_size(DType dtype, F&& f) {
-  switch (size_bytes(dtype)) {
-    case 1: return f(TypeTag<uint8_t>{});
-    case 2: return f(TypeTag<uint16_t>{});
-    case 4: return f(TypeTag<uint32_t>{});
-    default: return f(TypeTag<uint64_t>{});
-  }
-}
-
-// a + b in T's own rules: halves in float32, bools by "or".
-template <class T>
-T combine(ScatterOp op, T a, T b) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return op == ScatterOp::kSet ? b : op == ScatterOp::kAdd ? (a || b) : (a && b);
-  } else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
-    const float x = a, y = b;
-    return op == ScatterOp::kSet ? b : T(op == ScatterOp::kAdd ? x + y : x * y);
-  } else {
-    return op == ScatterOp::kSet ? b : static_cast<T>(op == ScatterOp::kAdd ? a + b : a * b);
-  }
-}
-
 }  // namespace
 
 void embedding(const Array& weight, const Array& indices, int64_t row_offset, int64_t v_logical, Array& out) {
@@ -123,7 +33,7 @@ void embedding(const Array& weight, const Array& indices, int64_t row_offset, in
   HOLON_CHECK(weight.ndim() == 2 && out.ndim() == indices.ndim() + 1 && out.shape.back() == weight.shape[1] &&
                   weight.dtype == out.dtype && out.numel() == indices.numel() * weight.shape[1],
               "embedding: {} of {} into {}", indices.shape, weight.shape, out.shape);
-  const Indices rows("embedding", indices, 0, v_logical);
+  const Indices rows("embedding", indices, v_logical);
   const int64_t d = weight.shape[1], local = weight.shape[0], size = bytes_of(out.dtype);
   const int64_t in_step = weight.strides[1] * size, out_step = out.strides.back() * size;
   if (d == 0) return;
@@ -165,7 +75,7 @@ void embedding_backward(const Array& dy, const Array& indices, int64_t row_offse
   HOLON_CHECK(dweight.ndim() == 2 && dy.ndim() == indices.ndim() + 1 && dy.shape.back() == dweight.shape[1] &&
                   dy.numel() == indices.numel() * dweight.shape[1],
               "embedding_backward: {} of {} into {}", dy.shape, indices.shape, dweight.shape);
-  const Indices rows("embedding_backward", indices, 0, v_logical);
+  const Indices rows("embedding_backward", indices, v_logical);
   const std::vector<int64_t> from = row_offsets(dy);
   const int64_t d = dweight.shape[1], local = dweight.shape[0];
   // Halves are added up in float32 and rounded once.
@@ -209,7 +119,7 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out, Ax
                   out.shape[axis] == indices.numel(),
               "index_select: {} of {} along axis {} into {}", indices.shape, x.shape, axis, out.shape);
   const int64_t n = x.shape[axis];
-  const Indices rows("index_select", indices, 0, part.size < 0 ? n : part.size);
+  const Indices rows("index_select", indices, part.size < 0 ? n : part.size);
   Array from = x, to = out;
   from.shape[axis] = to.shape[axis] = 1;
   HOLON_CHECK(from.shape == to.shape, "index_select: {} into {}", x.shape, out.shape);
@@ -280,7 +190,7 @@ void index_add(Array& out, int axis, const Array& indices, const Array& src, Axi
   HOLON_CHECK(src.dtype == out.dtype && src.ndim() == out.ndim() && src.shape[axis] == indices.numel(),
               "index_add: {} of {} along axis {} into {}", indices.shape, src.shape, axis, out.shape);
   const int64_t n = out.shape[axis];
-  const Indices rows("index_add", indices, 0, part.size < 0 ? n : part.size);
+  const Indices rows("index_add", indices, part.size < 0 ? n : part.size);
   Array from = src, to = out;
   from.shape[axis] = to.shape[axis] = 1;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -290,97 +200,6 @@ void index_add(Array& out, int axis, const Array& indices, const Array& src, Axi
     from.offset = src.offset + static_cast<int64_t>(i) * src.strides[axis];
     binary(BinaryOp::Add, to, from, to);
   }
-}
-
-namespace {
-
-// Rows of index along its last axis, by threads if kParallel: f(byte offset in x of the row's first element but for the
-// indexed axis, that in other, the row's indices).
-template <bool kParallel, class F>
-void for_each_indexed_row(const char* op, const Array& x, int axis, const Array& index, const Array& other,
-                          AxisPart part, F&& f) {
-  HOLON_CHECK(index.ndim() == x.ndim() && other.ndim() == x.ndim(), "{}: {} with indices {} and {}", op, x.shape,
-              index.shape, other.shape);
-  for (int i = 0; i < x.ndim(); ++i)
-    HOLON_CHECK(index.shape[i] <= other.shape[i] && (i == axis || index.shape[i] <= x.shape[i]),
-                "{}: {} with indices {} and {}", op, x.shape, index.shape, other.shape);
-  const Indices indices(op, index, 0, part.size >= 0 ? part.size : x.ndim() == 0 ? 1 : x.shape[axis]);
-  if (indices.size() == 0) return;
-  if (x.ndim() == 0) return f(0, 0, indices.data());
-  Array others = x, like = other;  // x without a step along the axis, in the shape of index
-  others.strides[axis] = 0;
-  others.shape = like.shape = index.shape;
-  const std::vector<int64_t> in_x = row_offsets(others), in_other = row_offsets(like);
-  const int64_t m = index.shape.back(), rows = static_cast<int64_t>(in_x.size());
-  parallel_for(rows, kParallel ? std::max<int64_t>(1, kGrain / m) : rows, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r)
-      f(in_x[static_cast<size_t>(r)], in_other[static_cast<size_t>(r)], indices.data() + r * m);
-  });
-}
-
-// Elements along the last axis: how many, the steps from one to the next in x, in other, and for each index, and how
-// many of the indexed axis x holds.
-struct RowSteps {
-  int64_t n, x, other, index, held;
-  RowSteps(const Array& x_, int axis, const Array& index_, const Array& other_) {
-    const int last = x_.ndim() - 1;
-    n = last < 0 ? 1 : index_.shape[last];
-    x = last < 0 || axis == last ? 0 : x_.strides[last];
-    other = last < 0 ? 0 : other_.strides[last];
-    index = last < 0 ? 0 : x_.strides[axis];
-    held = last < 0 ? 1 : x_.shape[axis];
-  }
-};
-
-}  // namespace
-
-void gather(const Array& x, int axis, const Array& index, Array& out, AxisPart part) {
-  HOLON_ON_DEVICE(out, gather, x, axis, index, out, part);
-  HOLON_CHECK(x.dtype == out.dtype && index.shape == out.shape, "gather: {} into {}", index.shape, out.shape);
-  const RowSteps step(x, axis, index, out);
-  visit_size(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    for_each_indexed_row<true>("gather", x, axis, index, out, part, [&](int64_t from, int64_t to, const int64_t* at) {
-      const T* src = reinterpret_cast<const T*>(x.bytes() + from);
-      T* dst = reinterpret_cast<T*>(out.bytes() + to);
-      if (part.size >= 0)
-        for (int64_t j = 0; j < step.n; ++j) {
-          const int64_t v = at[j] - part.offset;
-          dst[j * step.other] = v >= 0 && v < step.held ? src[j * step.x + v * step.index] : T{};
-        }
-      else if (step.x == 0 && step.index == 1 && step.other == 1)
-        for (int64_t j = 0; j < step.n; ++j) dst[j] = src[at[j]];
-      else
-        for (int64_t j = 0; j < step.n; ++j) dst[j * step.other] = src[j * step.x + at[j] * step.index];
-    });
-  });
-}
-
-void scatter(ScatterOp op, Array& out, int axis, const Array& index, const Array& src, AxisPart part,
-             const char* shown) {
-  HOLON_ON_DEVICE(out, scatter, op, out, axis, index, src, part, shown);
-  HOLON_CHECK(src.dtype == out.dtype, "scatter: {} into {}", name(src.dtype), name(out.dtype));
-  const RowSteps step(out, axis, index, src);
-  visit_dtype(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    for_each_indexed_row<false>(shown, out, axis, index, src, part, [&](int64_t to, int64_t from, const int64_t* at) {
-      T* dst = reinterpret_cast<T*>(out.bytes() + to);
-      const T* p = reinterpret_cast<const T*>(src.bytes() + from);
-      for (int64_t j = 0; j < step.n; ++j) {
-        const int64_t v = at[j] - part.offset;
-        if (v < 0 || v >= step.held) continue;
-        T& e = dst[j * step.x + v * step.index];
-        e = combine(op, e, p[j * step.other]);
-      }
-    });
-  });
-}
-
-void scatter_scalar(ScatterOp op, Array& out, int axis, const Array& index, Scalar value) {
-  HOLON_ON_DEVICE(out, scatter_scalar, op, out, axis, index, value);
-  Array one = Array::empty({}, out.dtype);
-  fill(one, value);
-  scatter(op, out, axis, index, one.view(index.shape, Dims::filled(index.ndim(), 0)));
 }
 
 namespace {
@@ -446,7 +265,7 @@ void one_hot(const Array& indices, int64_t classes, int64_t class_offset, Array&
   HOLON_CHECK(out.ndim() == indices.ndim() + 1, "one_hot: {} into {}", indices.shape, out.shape);
   check_index_dtype("one_hot", indices);
   HOLON_ON_DEVICE(out, one_hot, indices, classes, class_offset, out);
-  const Indices columns("one_hot", indices, 0, classes);
+  const Indices columns("one_hot", indices, classes);
   const std::vector<int64_t> rows = row_offsets(out);
   HOLON_CHECK(rows.size() == columns.size(), "one_hot: {} into {}", indices.shape, out.shape);
   fill(out, 0);

@@ -13,6 +13,7 @@ namespace holon::kernels {
   void fill_unary(Table& t);                  \
   void fill_binary(Table& t);                 \
   void fill_convert(Table& t);                \
+  void fill_index(Table& t);                  \
   void fill_reduce(Table& t);                 \
   void fill_rows(Table& t);                   \
   void fill_channels(Table& t);               \
@@ -25,6 +26,7 @@ namespace holon::kernels {
     isa::fill_unary(t);                       \
     isa::fill_binary(t);                      \
     isa::fill_convert(t);                     \
+    isa::fill_index(t);                       \
     isa::fill_reduce(t);                      \
     isa::fill_rows(t);                        \
     isa::fill_channels(t);                    \

@@ -147,6 +147,7 @@ struct Table {
   ReduceRowFn reduce_row[static_cast<int>(ReduceOp::kCount)][kComputeCount];
   ReduceColumnsFn reduce_columns[static_cast<int>(ReduceOp::kCount)][kComputeCount];
   ArgReduceFn argmax[kComputeCount], argmin[kComputeCount];
+  bool (*all_within)(const int64_t* indices, int64_t n, int64_t size);  // whether all are in [0, size)
   SoftmaxFn softmax[2], log_softmax[2];
   SoftmaxBackwardFn softmax_backward[2], log_softmax_backward[2];
   SoftmaxColumnsFn softmax_columns[2], log_softmax_columns[2];

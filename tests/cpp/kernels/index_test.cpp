@@ -1,9 +1,13 @@
 #include "holon/kernels/index.h"
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 
+#include "holon/kernels/cpu/build_choice.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/elementwise.h"
+#include "holon/kernels/cpu/sort_loops.h"
 #include "tests/cpp/kernels/util.h"
 
 namespace holon::kernels::testing {
@@ -118,6 +122,24 @@ TEST(GatherScatter, EveryAxisTypeAndLayout) {
   fill(x, 0);
   EXPECT_NE(message_of(ErrorKind::kIndex, [&] { gather(x, 0, i, out); }).find("index 4 at position 1"),
             std::string::npos);
+  // The first bad index is named, whichever block of rows it is in.
+  Array many = make({300, 8}, int64), table_of = make({300, 5}, float32), found = make({300, 8}, float32);
+  fill(many, 4);
+  fill(table_of, 1);
+  put(many, {299, 7}, -1);
+  put(many, {200, 3}, 5);
+  EXPECT_NE(message_of(ErrorKind::kIndex, [&] { gather(table_of, 1, many, found); }).find("index 5 at position 1603"),
+            std::string::npos);
+  EXPECT_NE(message_of(ErrorKind::kIndex, [&] { scatter(ScatterOp::kAdd, table_of, 1, many, found); })
+                .find("index 5 at position 1603"),
+            std::string::npos);
+  // Elements 2 and 3 of an axis of 5.
+  Array part = of({5, 6}, float32), of_whole = of({3, 4, 2, 0}, int64), four = make({4}, float32);
+  gather(part, 0, of_whole, four, {2, 5});
+  for (int j = 0; j < 4; ++j) EXPECT_EQ(get(four, {j}), (std::vector<double>{6, 0, 5, 0})[static_cast<size_t>(j)]);
+  scatter(ScatterOp::kAdd, part, 0, of_whole, of({1, 2, 3, 4}, float32), {2, 5});
+  EXPECT_EQ(get(part, {0}), 8);
+  EXPECT_EQ(get(part, {1}), 7);
   Array ok = of({1, 3}, int64);
   scatter_scalar(ScatterOp::kAdd, x, 0, ok, 2.5);
   EXPECT_EQ(get(x, {3}), 2.5);
@@ -249,6 +271,70 @@ TEST(Sort, StableInEveryTypeAndLayout) {
   EXPECT_EQ(get(zi, {}), 0);
   Array none = make({0, 3}, float32), ni = make({0, 3}, int64);
   sort(none, false, nullptr, ni);
+}
+
+// Lengths on both sides of where the way of sorting changes, with NaNs, zeros of both signs and many ties.
+TEST(Sort, EveryLength) {
+  Noise noise;
+  for (DType dtype : {float32, float64, int32, int64, bfloat16})
+    for (int64_t n : {1, 2, 15, 16, 17, 95, 96, 97, 128, 129, 191, 192, 193, 300, 1000})
+      for (bool descending : {false, true}) {
+        Array x = random({2, n}, dtype, Layout::kContiguous, noise, -n, n), v = make({2, n}, dtype),
+              i = make({2, n}, int64);
+        if (is_floating(dtype) && n > 2)
+          for (int64_t j : {int64_t{0}, n / 2, n - 1}) {
+            put(x, {0, j}, NAN);
+            put(x, {1, j}, j == 0 ? 0.0 : -0.0);
+          }
+        sort(x, descending, &v, i);
+        std::vector<std::vector<int64_t>> orders;
+        for (int64_t r = 0; r < 2; ++r) {
+          std::vector<int64_t> want(static_cast<size_t>(n));
+          std::iota(want.begin(), want.end(), int64_t{0});
+          auto less = [](double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; };
+          std::stable_sort(want.begin(), want.end(), [&](int64_t a, int64_t b) {
+            return descending ? less(get(x, {r, b}), get(x, {r, a})) : less(get(x, {r, a}), get(x, {r, b}));
+          });
+          for (int64_t j = 0; j < n; ++j) {
+            ASSERT_EQ(get(i, {r, j}), double(want[size_t(j)])) << name(dtype) << " " << n;
+            expect_near(get(v, {r, j}), get(x, {r, want[size_t(j)]}), 0, 0, "value");
+          }
+          orders.push_back(want);
+        }
+        for (int64_t k : {int64_t{0}, int64_t{1}, n / 9, n / 2, n}) {
+          Array tv = make({2, k}, dtype), ti = make({2, k}, int64);
+          topk(x, k, descending, tv, ti);
+          each({2, k}, [&](const Dims& at) {
+            ASSERT_EQ(get(ti, at), double(orders[size_t(at[0])][size_t(at[1])])) << name(dtype) << " " << n << " " << k;
+          });
+        }
+      }
+}
+
+TEST(Sort, EveryBuildOrdersAlike) {
+  std::vector<SortLoops> builds = {base::sort_loops()};
+#ifdef HOLON_HAVE_X86_LEVELS
+  if (instruction_level() >= 1) builds.push_back(avx2::sort_loops());
+  if (instruction_level() >= 2) builds.push_back(avx512::sort_loops());
+#endif
+  Noise noise;
+  for (const SortLoops& loops : builds)
+    for (int64_t n = 1; n < 70; ++n) {
+      std::vector<int32_t> keys(static_cast<size_t>(n + kSortPadding), INT32_MIN);
+      for (int64_t i = 0; i < n; ++i) keys[size_t(i)] = static_cast<int32_t>(noise.next(-9, 9));
+      if (n > 3) keys[3] = INT32_MAX;
+      std::vector<int64_t> want(static_cast<size_t>(n)), got(want);
+      std::iota(want.begin(), want.end(), int64_t{0});
+      std::stable_sort(want.begin(), want.end(),
+                       [&](int64_t a, int64_t b) { return keys[size_t(a)] < keys[size_t(b)]; });
+      loops.order_by_counting(keys.data(), n, got.data());
+      ASSERT_EQ(got, want);
+      for (int64_t k = 0; k <= std::min(n, kListed); ++k) {
+        std::vector<int64_t> listed(static_cast<size_t>(k));
+        loops.list_smallest(keys.data(), n, k, listed.data());
+        ASSERT_TRUE(std::equal(listed.begin(), listed.end(), want.begin())) << n << " " << k;
+      }
+    }
 }
 
 }  // namespace
