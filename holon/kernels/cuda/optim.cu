@@ -8,6 +8,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/kernels/cpu/copy.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
@@ -399,7 +400,7 @@ bool alike(const Update& a, const Update& b) {
 
 // Takes down a launch; returns where it finds its numbers, nullptr where it is not to be.
 const UpdateNumbers* note(RecordedUpdate& recorded, UpdateRule rule, std::span<const Update> some) {
-  auto add = [&](uint64_t x) { recorded.shape = (recorded.shape ^ x) * 0x100000001b3ull; };
+  auto add = [&](uint64_t x) { recorded.shape = hash_combine(recorded.shape, x); };
   add(static_cast<uint64_t>(rule) * 2 + some[0].numbers.nesterov);
   add(some.size());
   for (const Update& u : some) {
