@@ -14,10 +14,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <sstream>
 #include <vector>
 
+#include "holon/base/hash.h"
 #include "holon/base/trace.h"
 
 namespace holon::tracing {
@@ -39,7 +39,7 @@ std::string run_name() {
     const char* value = std::getenv(name);
     text += std::string(value ? value : "") + "/";
   }
-  return fmt::format("{:016x}", std::hash<std::string>()(text));
+  return fmt::format("{:016x}", hash_text(text));
 }
 
 struct Part {

@@ -9,6 +9,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/hash.h"
 #include "holon/boxing/search.h"
 
 namespace holon::boxing {
@@ -30,16 +31,6 @@ struct Plan::Data {
     for (auto& t : transfers) delete t.load();
   }
 };
-
-namespace {
-
-uint64_t hash_text(std::string_view text) {
-  uint64_t h = 0xcbf29ce484222325ull;
-  for (char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return h;
-}
-
-}  // namespace
 
 const char* name(StepKind kind) {
   constexpr const char* kNames[] = {"slice",          "zero_fill",  "all_gather", "all_to_all",
@@ -252,13 +243,10 @@ struct Key {
   DType dtype = DType::kUInt8;
   bool operator==(const Key&) const = default;
   size_t hash() const {
-    uint64_t h = 0;
-    auto mix = [&h](uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15ull, h ^= h >> 29; };
-    mix(reinterpret_cast<uintptr_t>(from));
-    mix(reinterpret_cast<uintptr_t>(to));
-    mix(reinterpret_cast<uintptr_t>(machine) + static_cast<uint64_t>(dtype));
-    for (int64_t n : shape) mix(static_cast<uint64_t>(n));
-    return h;
+    Hasher h;
+    h.add(from).add(to).add(machine).add(dtype);
+    for (int64_t n : shape) h.add(n);
+    return h.value();
   }
 };
 struct KeyHash {

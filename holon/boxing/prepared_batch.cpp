@@ -2,6 +2,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/device_exchange.h"
 #include "holon/boxing/prepared.h"
@@ -84,8 +85,7 @@ struct PreparedBatch::Data {
   void describe() {
     std::string all = fmt::format("{} {} {}", *from, *to, static_cast<int>(dtype));
     for (const Dims& s : shapes) all += fmt::format(" {}", s);
-    fingerprint = 0xcbf29ce484222325ull;
-    for (char c : all) fingerprint = (fingerprint ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+    fingerprint = hash_text(all);
     label = fmt::format("{} -> {} of {} tensors", from->nd_sbp, to->nd_sbp, shapes.size());
   }
 

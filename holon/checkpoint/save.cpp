@@ -3,6 +3,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/checkpoint/folder.h"
 #include "holon/checkpoint/saving.h"
@@ -36,7 +37,7 @@ void check_alike(const std::vector<Named>& tensors, const std::string& how) {
   std::string mine = how;
   for (auto& [name, t] : tensors)
     if (t.is_global()) mine += fmt::format("\n{}: {} {} {}", name, holon::name(t.dtype()), t.shape(), t.spec()->str());
-  auto hashes = share("save", std::to_string(std::hash<std::string>()(mine)));
+  auto hashes = share("save", std::to_string(hash_text(mine)));
   if (std::all_of(hashes.begin(), hashes.end(), [&](auto& h) { return h == hashes[0]; })) return;
   auto all = share("save", mine);
   for (size_t r = 1; r < all.size(); ++r) {

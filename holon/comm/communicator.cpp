@@ -8,6 +8,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/base/small_vec.h"
 #include "holon/comm/group_communicator.h"
 #include "holon/comm/hosts/hosts_communicator.h"
@@ -147,9 +148,7 @@ void set_call_site(const char* text) {
 }
 
 uint64_t Communicator::hash_counts(std::span<const int64_t> counts) {
-  uint64_t h = counts.size();
-  for (int64_t c : counts) h = (h ^ static_cast<uint64_t>(c)) * 0x9e3779b97f4a7c15, h ^= h >> 29;
-  return h;
+  return hash_bytes(counts.data(), counts.size_bytes());
 }
 
 void Communicator::check_counts(const char* op, std::span<const int64_t> counts) const {
@@ -176,7 +175,7 @@ void Communicator::barrier() {
 
 void Communicator::all_gather_bytes(const CallInfo& info, const void* mine, size_t bytes, void* out) {
   CallInfo with_size = info;
-  with_size.fingerprint = info.fingerprint * 31 + bytes;
+  with_size.fingerprint = hash_combine(info.fingerprint, bytes);
   auto peers = open(with_size, mine, bytes);
   if (bytes)
     for (size_t i = 0; i < peers.size(); ++i) std::memcpy(static_cast<std::byte*>(out) + i * bytes, peers[i], bytes);

@@ -13,6 +13,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/comm/world.h"
 
 namespace holon::comm {
@@ -29,11 +30,6 @@ struct GroupDescriptor {
   uint64_t offset;
 };
 
-inline uint64_t mix(uint64_t h, uint64_t v) {
-  h = (h ^ v) * 0x9e3779b97f4a7c15;
-  return h ^ h >> 32;
-}
-
 constexpr size_t align64(size_t n) { return (n + 63) & ~size_t{63}; }
 
 size_t group_bytes(size_t members) {
@@ -41,9 +37,7 @@ size_t group_bytes(size_t members) {
 }
 
 uint64_t hash_of(std::span<const int> ranks, int64_t channel) {
-  uint64_t h = mix(ranks.size(), static_cast<uint64_t>(channel));
-  for (int r : ranks) h = (h ^ static_cast<uint64_t>(r)) * 0x9e3779b97f4a7c15, h ^= h >> 29;
-  return h;
+  return Hasher().add(channel).add_bytes(ranks.data(), ranks.size_bytes()).value();
 }
 
 }  // namespace
@@ -70,21 +64,16 @@ uint64_t CallDetails::describe(const CallInfo& info, uint64_t number, size_t siz
   axes = static_cast<uint8_t>(info.shape.size());
   for (int i = 0; i < info.shape.size(); ++i) shape[i] = info.shape[i];
   dtype = info.dtype;
-  uint64_t check = mix(mix(fingerprint + 1, number), static_cast<uint64_t>(info.dtype));
-  const size_t length = info.op ? std::strlen(info.op) : 0, n = std::min(length, sizeof op - 1);
-  for (size_t i = 0; i < length; i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, info.op + i, std::min(length - i, sizeof word));
-    check = mix(check, word);
-  }
-  if (n) std::memcpy(op, info.op, n);
+  const std::string_view called = info.op ? info.op : "";
+  const size_t n = std::min(called.size(), sizeof op - 1);
+  if (n) std::memcpy(op, called.data(), n);
   op[n] = 0;
   set_sited(false);
   if (where[0]) {
     std::memcpy(site, where, sizeof site);
     set_sited(true);
   }
-  return mix(check, 0);
+  return Hasher().add(fingerprint).add(number).add(info.dtype).add_text(called).value();
 }
 
 void CallDetails::note_site() {

@@ -9,6 +9,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
 #include "holon/comm/recorded_calls.h"
@@ -141,7 +142,7 @@ void DeviceCommunicator::begin(const CallInfo& info, uint64_t count) {
   static const bool compares = settings::flag("HOLON_CHECK");
   if (!compares) return;
   CallInfo all = info;
-  all.fingerprint = info.fingerprint * 31 + count;
+  all.fingerprint = hash_combine(info.fingerprint, count);
   Communicator& group = communicator(ranks_);
   group.open(all, nullptr, 0);
   group.close();

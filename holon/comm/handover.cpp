@@ -6,6 +6,7 @@
 #include <map>
 
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/base/log.h"
 #include "holon/base/small_vec.h"
 #include "holon/base/trace.h"
@@ -15,11 +16,6 @@
 namespace holon::comm {
 
 namespace {
-
-uint64_t mix(uint64_t h, uint64_t v) {
-  h = (h ^ v) * 0x9e3779b97f4a7c15;
-  return h ^ h >> 29;
-}
 
 int place_of(const std::vector<int>& list, int value) {
   auto it = std::find(list.begin(), list.end(), value);
@@ -70,9 +66,11 @@ HandOver::HandOver(std::vector<int> givers, std::vector<int> takers, int number,
 
 void HandOver::connect(const PullsOf& pulls_of) {
   // Ranks of other hosts have slots in other memory. What tells objects apart is all ranks, so it is in the key.
-  uint64_t key = mix(mix(0, givers_.size()), static_cast<uint64_t>(number_));
+  Hasher all;
+  all.add(givers_.size()).add(number_);
   for (auto* ranks : {&givers_, &takers_})
-    for (int r : *ranks) key = mix(key, static_cast<uint64_t>(r) + 1);
+    for (int r : *ranks) all.add(r);
+  const uint64_t key = all.value();
   const int here = world_.host_of(world_.rank());
   std::vector<int> giver_slots(givers_.size(), -1), taker_slots(takers_.size(), -1);
   auto add = [&](const std::vector<int>& ranks, std::vector<int>& slots) {

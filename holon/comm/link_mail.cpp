@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/comm/net/network.h"
 
 namespace holon::comm {
@@ -62,9 +63,8 @@ class SlotMail final : public LinkMail {
 
 class NetworkMail final : public LinkMail {
  public:
-  NetworkMail(World& world, int from, int to, int key) : world_(world), peer_(world.rank() == from ? to : from) {
-    for (int part : {from, to, key}) key_ = mix(key_, static_cast<uint64_t>(part) + 1);
-  }
+  NetworkMail(World& world, int from, int to, int key)
+      : world_(world), peer_(world.rank() == from ? to : from), key_(hash_words(from, to, key)) {}
 
   void exchange(int round, const void* mine, void* theirs, const std::function<std::string()>& give_up) override {
     const auto side = static_cast<uint64_t>(world_.rank() < peer_), turn = static_cast<uint64_t>(round) * 2;
@@ -113,11 +113,7 @@ class NetworkMail final : public LinkMail {
     std::unique_ptr<uint64_t> bytes;
     std::unique_ptr<Network::Transit> transit;
   };
-  static uint64_t mix(uint64_t h, uint64_t v) {
-    h = (h ^ v) * 0x9e3779b97f4a7c15;
-    return h ^ h >> 32;
-  }
-  uint64_t tag(uint64_t kind, uint64_t number) const { return mix(mix(mix(key_, 0x6c696e6b), kind), number); }
+  uint64_t tag(uint64_t kind, uint64_t number) const { return hash_words(key_, 0x6c696e6b, kind, number); }
   void must_arrive(const Network::Failure& failure) const {
     if (failure)
       fail_runtime("the link with rank {} on {}: {}", peer_, world_.host_name(world_.host_of(peer_)), failure.how);
@@ -125,7 +121,7 @@ class NetworkMail final : public LinkMail {
 
   World& world_;
   const int peer_;
-  uint64_t key_ = 0;
+  const uint64_t key_;
   std::deque<Told> told_;
 };
 

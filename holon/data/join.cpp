@@ -5,6 +5,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops.h"
@@ -106,7 +107,7 @@ std::vector<Dims> BatchJoiner::agree(std::span<const Tensor> rows, int64_t sampl
   } word;
   for (auto& t : rows) mine.push_back(meta_of(t, samples)), word.hash = mine.back().hash(word.hash);
   word.structure = structure, word.tensors = static_cast<int64_t>(rows.size()), word.samples = samples;
-  const uint64_t signature = word.hash * 31 + structure;
+  const uint64_t signature = hash_words(word.hash, structure);
   auto shapes = [&] {
     std::vector<Dims> all;
     for (auto& m : mine) all.push_back(m.shape());

@@ -4,20 +4,16 @@
 #include <utility>
 
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 
 namespace holon::data {
 
 namespace {
 
-// SplitMix64: a counter whose steps are mixed well, written out so that the order is the same everywhere.
+// The order is the same everywhere, which distributions of the standard library do not promise.
 struct Mixer {
   uint64_t state;
-  uint64_t next() {
-    uint64_t z = state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-  }
+  uint64_t next() { return splitmix64(state); }
   // Uniform below n, without the bias of a remainder.
   uint64_t below(uint64_t n) {
     for (;;) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/base/parallel.h"
 #include "holon/data/atomic_file.h"
 #include "holon/data/gzip.h"
@@ -154,16 +155,11 @@ const std::array<std::vector<Glyph>, 10>& glyphs() {
   return all;
 }
 
-// Numbers that follow from a key: SplitMix64. (Distributions of the standard library differ between libraries.)
+// Numbers that follow from a key. (Distributions of the standard library differ between libraries.)
 class Random {
  public:
   explicit Random(uint64_t key) : state_(key) {}
-  uint64_t next() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
+  uint64_t next() { return splitmix64(state_); }
   double uniform(double low, double high) { return low + (high - low) * static_cast<double>(next() >> 11) * 0x1p-53; }
   size_t below(size_t n) { return static_cast<size_t>(uniform(0, static_cast<double>(n))); }
   // Normal, as far as digits are concerned: a sum of uniform numbers, and never far off.

@@ -4,6 +4,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
+#include "holon/base/hash.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/planner.h"
@@ -241,8 +242,7 @@ struct CallKey {
   uint64_t hash = 0;
   void add(int64_t w) {
     words.push_back(w);
-    hash = (hash ^ static_cast<uint64_t>(w)) * 0x9e3779b97f4a7c15ull;
-    hash ^= hash >> 29;
+    hash = hash_combine(hash, static_cast<uint64_t>(w));
   }
 };
 
@@ -427,12 +427,9 @@ void fill_draw(const OpDef& op, std::span<const Tensor> inputs, Attrs& attrs, bo
     return;
   }
   RandomState& r = random_state();
-  // Local draws of a program that set no seed differ from rank to rank.
-  uint64_t seed = r.seed;
-  if (global)
-    seed = seed_of_global_draws(inputs.empty() ? attrs.as_placement(op.placement_attr) : inputs[0].spec()->placement);
-  else if (!r.seeded)
-    seed += static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull;
+  const uint64_t seed = !global
+      ? seed_of_local_draws(r)
+      : seed_of_global_draws(inputs.empty() ? attrs.as_placement(op.placement_attr) : inputs[0].spec()->placement);
   attrs.set_int(op.seed_attr, static_cast<int64_t>(seed));
   attrs.set_int(op.counter_attr, global ? r.global_counter++ : r.local_counter++);
 }

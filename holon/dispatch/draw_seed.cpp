@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "holon/base/context.h"
+#include "holon/base/hash.h"
 #include "holon/comm/communicator.h"
 #include "holon/dispatch/dispatch.h"
 
@@ -43,6 +44,10 @@ uint64_t seed_of(std::span<const int> ranks, const void* placement, Is&& is) {
 }
 
 }  // namespace
+
+uint64_t seed_of_local_draws(const RandomState& state) {
+  return state.seeded ? state.seed : state.seed + static_cast<uint64_t>(Context::current().rank()) * kGoldenRatio64;
+}
 
 uint64_t seed_of_global_draws(const Placement& placement) {
   return seed_of(placement.ranks(), placement.id(),

@@ -1,4 +1,4 @@
-// The seed of draws that several ranks make together. Header of dispatch/ and graph/.
+// The seeds of a rank's own draws, and of those that several ranks make together. Header of dispatch/ and graph/.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,11 @@
 #include "holon/global/placement.h"
 
 namespace holon {
+
+struct RandomState;
+
+// Local draws of a program that set no seed differ from rank to rank.
+uint64_t seed_of_local_draws(const RandomState& state);
 
 // Element i of a global draw is the same for all ranks that hold it, so that they must draw from one seed. Programs
 // that seed each rank in its own way, as manual_seed(seed + rank), get the first rank's. Collective over the ranks,

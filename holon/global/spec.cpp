@@ -6,15 +6,13 @@
 
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/hash.h"
 
 namespace holon {
 
 namespace {
 
-size_t hash(const Placement& p, const NdSbp& s) {
-  auto a = reinterpret_cast<uintptr_t>(p.id()) >> 4, b = reinterpret_cast<uintptr_t>(s.id()) >> 4;
-  return (a * 0x9e3779b97f4a7c15ull) ^ (b * 0xc2b2ae3d27d4eb4full);
-}
+size_t hash(const Placement& p, const NdSbp& s) { return hash_words(p.id(), s.id()); }
 
 struct Hash {
   size_t operator()(const GlobalSpec& s) const { return hash(s.placement, s.nd_sbp); }

@@ -8,8 +8,8 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/comm/communicator.h"
-#include "holon/graph/ir/hasher.h"
 
 namespace holon::graph {
 
@@ -95,12 +95,6 @@ struct Compiled {
   std::unordered_map<uint64_t, uint64_t> times;
 };
 
-uint64_t text_hash(const std::string& text) {
-  Hasher h;
-  h.add_text(text);
-  return h.value();
-}
-
 }  // namespace
 
 std::vector<int> ranks_of(const Graph& g) {
@@ -120,7 +114,7 @@ uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<G
   const std::string text = options_text(g, form_of, options);
   Hasher captures;
   for (auto& form : forms) captures.add(hash(form));
-  const uint64_t mine_hash = (forms.size() == 1 ? hash(g) : captures.value()) ^ text_hash(text);
+  const uint64_t mine_hash = (forms.size() == 1 ? hash(g) : captures.value()) ^ hash_text(text);
   if (alike(gather(c, "compilation of a graph", mine_hash))) {
     Hasher h;
     h.add(mine_hash);

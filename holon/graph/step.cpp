@@ -194,8 +194,7 @@ struct Step::Impl {
     RandomState& r = random_state();
     Draws& d = program->draws;
     d.global_seed = graph.global_draws > 0 ? seed_of_global_draws(ranks) : r.seed;
-    // As for eager draws: those of a program that set no seed differ from rank to rank.
-    d.local_seed = r.seed + (r.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull);
+    d.local_seed = seed_of_local_draws(r);
     d.global_base = r.global_counter;
     d.local_base = r.local_counter;
     r.global_counter += int64_t{graph.global_draws} * graph.micro_batches;

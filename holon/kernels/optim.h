@@ -35,9 +35,9 @@ struct RecordedUpdate {
   const UpdateNumbers* there = nullptr;  // kMost of them
   bool only_numbers = false;             // nothing is launched
   // Made by update():
-  std::vector<UpdateNumbers> numbers;      // of each launch
-  uint64_t shape = 0xcbf29ce484222325ull;  // of the launches and their arrays: the recording of another one is no use
-  bool fits = true;                        // else it cannot be recorded
+  std::vector<UpdateNumbers> numbers;  // of each launch
+  uint64_t shape = 0;                  // a hash of the launches and their arrays; recordings are of one shape
+  bool fits = true;                    // else it cannot be recorded
 };
 // For the update() that this thread calls in its scope.
 class RecordedUpdateScope {

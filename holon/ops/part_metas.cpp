@@ -1,11 +1,11 @@
 #include "holon/ops/part_metas.h"
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_map>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/base/settings.h"
 #include "holon/comm/communicator.h"
 #include "holon/kernels/copy.h"
@@ -16,26 +16,10 @@ namespace holon::ops {
 
 namespace {
 
-uint64_t mix(uint64_t h, uint64_t value) {
-  h = (h ^ value) * 0x9e3779b97f4a7c15;
-  return h ^ (h >> 32);
-}
-
 // What this rank's tensors without an exchange of their own looked like, by layout.
 struct AgreedParts {
   std::unordered_map<const GlobalSpec*, Foreseen> by_spec;
 };
-
-uint64_t hash_of(const void* data, size_t bytes) {
-  const auto* p = static_cast<const unsigned char*>(data);
-  uint64_t h = bytes;
-  for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, p + i, std::min(bytes - i, sizeof word));
-    h = mix(h, word);
-  }
-  return h;
-}
 
 }  // namespace
 
@@ -50,9 +34,10 @@ PartMeta PartMeta::of(const Tensor& x) {
 std::string PartMeta::str() const { return fmt::format("{} {}", name(static_cast<DType>(dtype)), shape()); }
 
 uint64_t PartMeta::hash(uint64_t seed) const {
-  uint64_t h = mix(mix(seed + 1, static_cast<uint64_t>(dtype)), static_cast<uint64_t>(ndim));
-  for (int64_t n : shape()) h = mix(h, static_cast<uint64_t>(n));
-  return h;
+  Hasher h;
+  h.add(seed).add(dtype).add(ndim);
+  for (int64_t n : shape()) h.add(n);
+  return h.value();
 }
 
 bool has_peers() {
@@ -76,7 +61,7 @@ void agree_on_part(const Tensor& x, const GlobalSpec* spec) {
   if (!foreseen.is(mine.hash())) {
     PartMeta shown = mine;
     shown.dtype = -1;  // what differs is told below
-    const auto all = exchange("to_global(check_meta=False)", shown, std::hash<std::string>()(spec->str()), mine);
+    const auto all = exchange("to_global(check_meta=False)", shown, hash_text(spec->str()), mine);
     for (size_t r = 1; r < all.size(); ++r)
       if (all[r] != all[0])
         fail_runtime(
@@ -96,7 +81,7 @@ void check_alike(const char* call, const Tensor& value, const Placement& placeme
     uint64_t hash;
   };
   const Array host = kernels::contiguous(kernels::on_device(value.array(), {}));
-  const Word mine{PartMeta::of(value), hash_of(host.bytes(), host.nbytes())};
+  const Word mine{PartMeta::of(value), hash_bytes(host.bytes(), host.nbytes())};
   std::vector<Word> all(static_cast<size_t>(placement.size()));
   comm::communicator(placement.ranks()).all_gather_bytes({call}, &mine, sizeof mine, all.data());
   for (size_t i = 1; i < all.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "holon/base/context.h"
+#include "holon/base/hash.h"
 #include "holon/base/settings.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/communicator.h"
@@ -109,7 +110,7 @@ std::string sizes_text(std::span<const PartMeta> parts) {
 std::vector<PartMeta> exchange_metas(const Tensor& x, const GlobalSpec* spec) {
   const PartMeta mine = PartMeta::of(x);
   if (!has_peers()) return std::vector<PartMeta>(static_cast<size_t>(Context::current().world_size()), mine);
-  return exchange("to_global", mine, std::hash<std::string>()(spec->str()), mine);
+  return exchange("to_global", mine, hash_text(spec->str()), mine);
 }
 
 // The logical shape of which the parts are the slices. Errors: dtypes, numbers of axes or sizes that do not fit

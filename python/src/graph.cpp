@@ -16,6 +16,7 @@
 #include "bind.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "nested.h"
 #include "optim.h"
 
@@ -66,9 +67,7 @@ class UserLines {
   }
 
   struct Hash {
-    size_t operator()(const std::pair<PyObject*, int>& k) const {
-      return std::hash<void*>()(k.first) * 31 + static_cast<size_t>(k.second);
-    }
+    size_t operator()(const std::pair<PyObject*, int>& k) const { return hash_words(k.first, k.second); }
   };
   std::unordered_map<PyObject*, std::pair<nb::object, bool>> codes_;  // held, so that an address stays one code's
   std::unordered_map<std::pair<PyObject*, int>, std::string, Hash> lines_;

@@ -8,6 +8,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/base/log.h"
 #include "holon/base/trace.h"
 #include "holon/comm/background.h"
@@ -23,11 +24,6 @@ int64_t now_ns() {
       .count();
 }
 
-uint64_t mix(uint64_t h, uint64_t v) {
-  h = (h ^ v) * 0x9e3779b97f4a7c15;
-  return h ^ h >> 32;
-}
-
 int64_t sum(std::span<const int64_t> counts, int first) {
   return std::accumulate(counts.begin(), counts.begin() + first, int64_t{0});
 }
@@ -41,11 +37,7 @@ Pull row(std::vector<int> owners, int64_t src, int64_t dst, int64_t size) {
 
 HostsCommunicator::HostsCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
                                      const char* site)
-    : Communicator(std::move(ranks), index),
-      world_(world),
-      stats_(stats),
-      site_(site),
-      hash_(static_cast<uint64_t>(channel())) {
+    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site), hash_(hash_words(channel())) {
   std::vector<int> order;  // the world's number of each of the group's hosts
   for (int r : this->ranks()) {
     int host = world_.host_of(r);
@@ -54,7 +46,7 @@ HostsCommunicator::HostsCommunicator(World& world, std::vector<int> ranks, int i
     if (at == order.size()) order.push_back(host), by_host_.emplace_back();
     local_place_.push_back(static_cast<int>(by_host_[at].size()));
     by_host_[at].push_back(static_cast<int>(host_of_.size()) - 1);
-    hash_ = mix(hash_, static_cast<uint64_t>(r) + 1);
+    hash_ = hash_words(hash_, r);
   }
   auto mine = host_of_[static_cast<size_t>(index)];
   my_host_ = static_cast<int>(std::find(order.begin(), order.end(), mine) - order.begin());
@@ -67,7 +59,7 @@ HostsCommunicator::HostsCommunicator(World& world, std::vector<int> ranks, int i
 HostsCommunicator::~HostsCommunicator() = default;
 
 uint64_t HostsCommunicator::tag(uint64_t kind, uint64_t a, uint64_t b) const {
-  return mix(mix(mix(mix(hash_, calls_), kind), a), b);
+  return hash_words(hash_, calls_, kind, a, b);
 }
 
 std::string HostsCommunicator::call_text() const {
@@ -89,8 +81,7 @@ void HostsCommunicator::begin(const CallInfo& info, size_t bytes) {
     where(site, sizeof site);
   if (site[0]) text += fmt::format(" at {}", site);
   text.copy(mine_.text, sizeof mine_.text - 1);
-  check_ = mix(mix(info.fingerprint, static_cast<uint64_t>(info.dtype)), calls_);
-  for (const char* p = mine_.op; *p; ++p) check_ = mix(check_, static_cast<uint8_t>(*p));
+  check_ = Hasher().add(info.fingerprint).add(info.dtype).add(calls_).add_text(mine_.op).value();
 }
 
 void HostsCommunicator::compare(const Envelope& theirs, int their_rank) const {

@@ -7,20 +7,12 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/comm/background.h"
 #include "holon/comm/waiting.h"
 #include "holon/kernels/boxes.h"
 
 namespace holon::comm {
-
-namespace {
-
-uint64_t mix(uint64_t h, uint64_t v) {
-  h = (h ^ v) * 0x9e3779b97f4a7c15;
-  return h ^ h >> 32;
-}
-
-}  // namespace
 
 RemoteHandOver::RemoteHandOver(World& world, CommStats& stats, DType dtype, uint64_t key, bool with_ways)
     : world_(world), stats_(stats), dtype_(dtype), key_(key), with_ways_(with_ways) {}
@@ -58,7 +50,7 @@ int RemoteHandOver::add_giver(int rank, uint64_t pair, std::vector<Pull> boxes) 
 
 // The data of different calls has different tags and cannot meet; the notes show which calls they are.
 uint64_t RemoteHandOver::tag(const Peer& p, uint64_t round, uint64_t kind) const {
-  return mix(mix(mix(mix(key_, 0x68616e64), p.pair), round), kind);
+  return hash_words(key_, 0x68616e64, p.pair, round, kind);
 }
 
 const std::byte* RemoteHandOver::box(int giver, size_t box) const {

@@ -1,7 +1,7 @@
 #include <unordered_map>
 
+#include "holon/base/hash.h"
 #include "holon/graph/ir/graph.h"
-#include "holon/graph/ir/hasher.h"
 
 namespace holon::graph {
 
@@ -13,12 +13,12 @@ class GraphHash {
   explicit GraphHash(const Graph& g) : g_(g) {}
 
   uint64_t run() {
-    h_.add(static_cast<uint64_t>(g_.micro_batches));
-    h_.add(static_cast<uint64_t>(g_.stages));
-    h_.add(static_cast<uint64_t>(g_.local_draws));
-    h_.add(static_cast<uint64_t>(g_.global_draws));
+    h_.add(g_.micro_batches);
+    h_.add(g_.stages);
+    h_.add(g_.local_draws);
+    h_.add(g_.global_draws);
     h_.add(g_.scaled);
-    for (int8_t f : g_.form_of) h_.add(static_cast<uint64_t>(f));
+    for (int8_t f : g_.form_of) h_.add(f);
     for (int f = 0; f < g_.forms(); ++f) {
       list(g_.inputs_of(f));
       list(g_.outputs_of(f));
@@ -52,22 +52,22 @@ class GraphHash {
 
   // A local tensor is this rank's own: its shape may be another elsewhere.
   void value(ValueId id) {
-    h_.add(static_cast<uint64_t>(id));
+    h_.add(id);
     if (id == kNoValue) return;
     const Value& v = g_.value(id);
-    h_.add(static_cast<uint64_t>(v.dtype));
+    h_.add(v.dtype);
     if (!v.spec) return;
     h_.add(spec(v.spec));
-    for (int64_t x : v.shape) h_.add(static_cast<uint64_t>(x));
+    for (int64_t x : v.shape) h_.add(x);
   }
 
   uint64_t placement(const Placement& p) {
     auto [it, fresh] = known_.try_emplace(p.id());
     if (fresh) {
       Hasher h;
-      h.add(static_cast<uint64_t>(p.device_type()));
-      for (int64_t x : p.hierarchy()) h.add(static_cast<uint64_t>(x));
-      for (int r : p.ranks()) h.add(static_cast<uint64_t>(r));
+      h.add(p.device_type());
+      for (int64_t x : p.hierarchy()) h.add(x);
+      for (int r : p.ranks()) h.add(r);
       it->second = h.value();
     }
     return it->second;
@@ -97,27 +97,27 @@ class GraphHash {
         case ArgType::kPlacement: h_.add(placement(a.as_placement(i))); break;
         case ArgType::kSbp: h_.add(nd_sbp(a.as_nd_sbp(i))); break;
         case ArgType::kScalar:
-          h_.add(static_cast<uint64_t>(a.as_scalar(i).kind()));
+          h_.add(a.as_scalar(i).kind());
           h_.add(std::bit_cast<uint64_t>(a.as_scalar(i).as_double()));
           break;
         case ArgType::kInts:
           h_.add(a.as_ints(i).size());
-          for (int64_t x : a.as_ints(i)) h_.add(static_cast<uint64_t>(x));
+          for (int64_t x : a.as_ints(i)) h_.add(x);
           break;
-        default: h_.add(static_cast<uint64_t>(a.as_int(i)));
+        default: h_.add(a.as_int(i));
       }
     }
   }
 
   void update(const Update& u) {
     const optim::Rule& r = u.rule;
-    h_.add(static_cast<uint64_t>(r.kind));
+    h_.add(r.kind);
     h_.add(static_cast<uint64_t>(r.nesterov) | static_cast<uint64_t>(r.amsgrad) << 1 |
            static_cast<uint64_t>(r.centered) << 2 | static_cast<uint64_t>(r.master_weights) << 3 |
            static_cast<uint64_t>(u.idle) << 4 | static_cast<uint64_t>(r.eps_in_root) << 5 |
            static_cast<uint64_t>(r.ratio_before_decay) << 6);
     for (size_t i = 0; i < u.externals.size(); ++i) {
-      h_.add(static_cast<uint64_t>(u.externals[i]));
+      h_.add(u.externals[i]);
       h_.add(u.shards[i] ? spec(u.shards[i]) : 0);
     }
   }
@@ -150,9 +150,9 @@ class GraphHash {
       auto& body = g_.bodies[static_cast<size_t>(n.target)];
       for (auto& p : body.parts) {
         h_.add_text(p.op->schema.name);
-        for (int16_t i : p.in) h_.add(static_cast<uint64_t>(i));
+        for (int16_t i : p.in) h_.add(i);
       }
-      for (int16_t r : body.results) h_.add(static_cast<uint64_t>(r));
+      for (int16_t r : body.results) h_.add(r);
     }
   }
 

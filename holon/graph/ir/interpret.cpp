@@ -6,6 +6,7 @@
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/draw_seed.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/optim.h"
 #include "holon/ops.h"
@@ -124,10 +125,8 @@ class Interpreter {
   // With the seed and the counter that eager would have filled in at this place of the step.
   Attrs drawn(const Node& n) const {
     const bool global = g_.value(n.out[0]).is_global();
-    const uint64_t own =
-        global || before_.seeded ? 0 : static_cast<uint64_t>(Context::current().rank()) * 0x9e3779b97f4a7c15ull;
     Attrs attrs = n.attrs;
-    attrs.set_int(n.op->seed_attr, static_cast<int64_t>(before_.seed + own));
+    attrs.set_int(n.op->seed_attr, static_cast<int64_t>(global ? before_.seed : seed_of_local_draws(before_)));
     attrs.set_int(n.op->counter_attr,
                   n.draw +
                       (global ? before_.global_counter + micro_batch_ * g_.global_draws

@@ -2,9 +2,9 @@
 #include <unordered_set>
 
 #include "holon/base/context.h"
+#include "holon/base/hash.h"
 #include "holon/dispatch/signature.h"
 #include "holon/graph/ir/graph.h"
-#include "holon/graph/ir/hasher.h"
 #include "holon/graph/ir/signatures.h"
 
 namespace holon::graph {
@@ -217,15 +217,15 @@ class Verifier {
     if (static_cast<int>(n.attrs.size()) != op.schema.n_attrs)
       wrong(n, "it has {} attributes, {} takes {}", n.attrs.size(), op.name(), op.schema.n_attrs);
     Hasher key;
-    key.add(reinterpret_cast<uint64_t>(&op));
+    key.add(&op);
     for (uint16_t s : n.attrs.starts()) key.add(s);
-    for (int64_t w : n.attrs.words()) key.add(static_cast<uint64_t>(w));
+    for (int64_t w : n.attrs.words()) key.add(w);
     auto add = [&](ValueId id) {
-      if (id == kNoValue) return key.add(~0ull);
+      if (id == kNoValue) return void(key.add(~0ull));
       const Value& v = g_.value(id);
-      key.add(reinterpret_cast<uint64_t>(v.spec));
+      key.add(v.spec);
       key.add(static_cast<uint64_t>(v.dtype) << 8 | static_cast<uint64_t>(v.shape.size()));
-      for (int64_t x : v.shape) key.add(static_cast<uint64_t>(x));
+      for (int64_t x : v.shape) key.add(x);
     };
     for (ValueId v : n.in) add(v);
     key.add(n.in.size());

@@ -10,6 +10,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "holon/base/hash.h"
 #include "holon/boxing/planner.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/known_signatures.h"
@@ -516,10 +517,7 @@ class Choose {
       bool operator==(const Key&) const = default;
     };
     struct HashKey {
-      size_t operator()(const Key& k) const {
-        return static_cast<size_t>(k.source) * 0x9e3779b97f4a7c15ull ^ reinterpret_cast<size_t>(k.spec) ^
-            static_cast<size_t>(k.stage) << 48 ^ static_cast<size_t>(k.section) << 40;
-      }
+      size_t operator()(const Key& k) const { return hash_words(k.source, k.spec, k.stage, k.section); }
     };
     std::unordered_map<Key, ValueId, HashKey> boxes;
     Rewrite edit(g_);

@@ -1,7 +1,7 @@
 // Common subexpressions, by a table of what has been computed.
 #include <unordered_map>
 
-#include "holon/graph/ir/hasher.h"
+#include "holon/base/hash.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
 
@@ -54,17 +54,17 @@ void merge_common(Graph& g, const PassOptions&) {
     if (n.kind == NodeKind::kAssign) ++writes[static_cast<size_t>(n.target)];
     if (!mergeable(n)) continue;
     Hasher h, e;
-    h.add(static_cast<uint64_t>(n.kind));
-    h.add(reinterpret_cast<uint64_t>(n.op));
+    h.add(n.kind);
+    h.add(n.op);
     for (ValueId v : n.in) {
-      h.add(static_cast<uint64_t>(v));
+      h.add(v);
       if (v != kNoValue)
         if (int32_t r = root[static_cast<size_t>(v)]; r >= 0 && writes[static_cast<size_t>(r)] > 0)
-          e.add(static_cast<uint64_t>(writes[static_cast<size_t>(r)]));
+          e.add(writes[static_cast<size_t>(r)]);
     }
-    for (int64_t w : n.attrs.words()) h.add(static_cast<uint64_t>(w));
-    h.add(static_cast<uint64_t>(n.draw));
-    for (ValueId v : n.out) h.add(reinterpret_cast<uint64_t>(g.value(v).spec));
+    for (int64_t w : n.attrs.words()) h.add(w);
+    h.add(n.draw);
+    for (ValueId v : n.out) h.add(g.value(v).spec);
     auto same = [&](const Seen& s) {
       const Node& o = g.nodes[static_cast<size_t>(s.node)];
       if (s.epoch != e.value() || o.kind != n.kind || o.op != n.op || o.draw != n.draw || o.in.size() != n.in.size() ||

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "holon/graph/ir/hasher.h"
+#include "holon/base/hash.h"
 #include "holon/graph/passes/rewrite.h"
 
 namespace holon::graph {
@@ -85,9 +85,9 @@ class Join {
     std::unordered_multimap<uint64_t, size_t> known;
     auto key = [](const Node& n, auto&& input) {
       Hasher h;
-      h.add(static_cast<uint64_t>(n.kind));
-      h.add(reinterpret_cast<uint64_t>(n.op));
-      for (ValueId v : n.in) h.add(static_cast<uint64_t>(v == kNoValue ? v : input(v)));
+      h.add(n.kind);
+      h.add(n.op);
+      for (ValueId v : n.in) h.add(v == kNoValue ? v : input(v));
       return h.value();
     };
     for (size_t i = 0; i < g_.nodes.size(); ++i)

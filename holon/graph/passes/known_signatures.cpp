@@ -1,19 +1,19 @@
 #include "holon/graph/passes/known_signatures.h"
 
+#include "holon/base/hash.h"
 #include "holon/dispatch/signature.h"
-#include "holon/graph/ir/hasher.h"
 
 namespace holon::graph {
 
 const KnownSignatures::Of& KnownSignatures::of(const Graph& g, const Node& n) {
   Hasher key;
-  key.add(reinterpret_cast<uint64_t>(n.op));
+  key.add(n.op);
   for (uint16_t s : n.attrs.starts()) key.add(s);
-  for (int64_t w : n.attrs.words()) key.add(static_cast<uint64_t>(w));
+  for (int64_t w : n.attrs.words()) key.add(w);
   auto add = [&](ValueId v) {
-    if (v == kNoValue) return key.add(~0ull);
+    if (v == kNoValue) return void(key.add(~0ull));
     key.add(static_cast<uint64_t>(g.value(v).dtype) << 8 | static_cast<uint64_t>(g.value(v).shape.size()));
-    for (int64_t x : g.value(v).shape) key.add(static_cast<uint64_t>(x));
+    for (int64_t x : g.value(v).shape) key.add(x);
   };
   for (ValueId v : n.in) add(v);
   for (ValueId v : n.out) add(v);

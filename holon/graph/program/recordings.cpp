@@ -6,6 +6,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
 #include "holon/boxing/planner.h"
@@ -62,12 +63,13 @@ void Recordings::find_partners() {
   uint64_t shape = 0;  // of this rank's program; 0: it records nothing
   bool any = false;
   if (on_ && looked_) {
-    shape = 0xcbf29ce484222325ull;
+    Hasher h;
     for (size_t i = 0; i < may_.size(); ++i) {
       const size_t groups = may_[i] ? program_.instructions[i]->meets().size() : 0;
       any |= groups > 0;
-      shape = (shape ^ (groups * 2 + may_[i])) * 0x100000001b3ull;
+      h.add(groups * 2 + may_[i]);
     }
+    shape = h.value();
   }
   comm::Communicator& all = comm::communicator(ranks_);
   std::vector<uint64_t> shapes(ranks_.size());

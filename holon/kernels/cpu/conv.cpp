@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/half.h"
@@ -37,11 +38,7 @@ struct Key {
   bool operator==(const Key& o) const { return std::memcmp(v, o.v, sizeof v) == 0; }
 };
 struct KeyHash {
-  size_t operator()(const Key& k) const {
-    uint64_t h = 1469598103934665603ull;
-    for (int64_t x : k.v) h = (h ^ static_cast<uint64_t>(x)) * 1099511628211ull, h ^= h >> 29;
-    return h;
-  }
+  size_t operator()(const Key& k) const { return hash_bytes(k.v, sizeof k.v); }
 };
 
 struct Entry {

@@ -8,6 +8,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
+#include "holon/base/hash.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
@@ -392,14 +393,13 @@ bool alike(const Update& a, const Update& b) {
     if (!a.item().a[k] != !b.item().a[k]) return false;
   return a.compute() == b.compute() && x.weight_decay == y.weight_decay && x.shrink == y.shrink &&
       x.late_decay == y.late_decay && x.beta1 == y.beta1 && x.beta2 == y.beta2 && x.take == y.take && x.eps == y.eps &&
-      x.root_eps == y.root_eps &&
-      x.correction == y.correction && x.root_correction == y.root_correction && x.maximize == y.maximize &&
-      x.nesterov == y.nesterov && x.first == y.first;
+      x.root_eps == y.root_eps && x.correction == y.correction && x.root_correction == y.root_correction &&
+      x.maximize == y.maximize && x.nesterov == y.nesterov && x.first == y.first;
 }
 
 // Takes down a launch; returns where it finds its numbers, nullptr where it is not to be.
 const UpdateNumbers* note(RecordedUpdate& recorded, UpdateRule rule, std::span<const Update> some) {
-  auto add = [&](uint64_t x) { recorded.shape = (recorded.shape ^ x) * 0x100000001b3ull; };
+  auto add = [&](uint64_t x) { recorded.shape = hash_combine(recorded.shape, x); };
   add(static_cast<uint64_t>(rule) * 2 + some[0].numbers.nesterov);
   add(some.size());
   for (const Update& u : some) {

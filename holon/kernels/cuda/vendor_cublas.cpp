@@ -10,6 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "holon/base/hash.h"
 #include "holon/kernels/cuda/blas.h"
 #include "holon/kernels/cuda/stream.h"
 
@@ -51,12 +52,7 @@ struct Key {
 };
 static_assert(std::has_unique_object_representations_v<Key>);
 struct KeyHash {
-  size_t operator()(const Key& key) const {
-    uint64_t words[sizeof(Key) / 8], h = 1469598103934665603ull;
-    std::memcpy(words, &key, sizeof key);
-    for (uint64_t x : words) h = (h ^ x) * 1099511628211ull, h ^= h >> 29;
-    return h;
-  }
+  size_t operator()(const Key& key) const { return hash_bytes(&key, sizeof key); }
 };
 
 struct Plan {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "holon/array/vendor_library.h"
+#include "holon/base/hash.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/dnn.h"
 #include "holon/kernels/cuda/stream.h"
@@ -107,13 +108,7 @@ struct Key {
 };
 static_assert(std::has_unique_object_representations_v<Key>);
 struct KeyHash {
-  size_t operator()(const Key& key) const {
-    int32_t words[sizeof(Key) / 4];
-    std::memcpy(words, &key, sizeof key);
-    uint64_t h = 1469598103934665603ull;
-    for (int32_t x : words) h = (h ^ static_cast<uint32_t>(x)) * 1099511628211ull, h ^= h >> 29;
-    return h;
-  }
+  size_t operator()(const Key& key) const { return hash_bytes(&key, sizeof key); }
 };
 
 struct Plan {
@@ -381,7 +376,6 @@ bool dnn_backward_weights(const Array& dy, const Array& x, const Conv2d& conv, A
 }  // namespace holon::kernels::cuda
 
 #else
-#include "holon/kernels/cuda/dnn.h"
 
 namespace holon::kernels::cuda {
 
