@@ -4,10 +4,10 @@
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
-#include "holon/kernels/index.h"
 #include "holon/kernels/cpu/indices.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/index.h"
 
 namespace holon::kernels {
 

@@ -7,10 +7,10 @@
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
-#include "holon/kernels/elementwise.h"
 #include "holon/kernels/cpu/indices.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/elementwise.h"
 
 namespace holon::kernels {
 

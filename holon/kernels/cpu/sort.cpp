@@ -7,12 +7,12 @@
 
 #include "holon/base/error.h"
 #include "holon/base/parallel.h"
-#include "holon/kernels/index.h"
 #include "holon/kernels/cpu/indices.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/sort_loops.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/index.h"
 #include "holon/kernels/sort_keys.h"
 
 namespace holon::kernels {

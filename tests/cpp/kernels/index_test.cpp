@@ -4,10 +4,10 @@
 #include <map>
 #include <numeric>
 
-#include "holon/kernels/cpu/build_choice.h"
 #include "holon/kernels/copy.h"
-#include "holon/kernels/elementwise.h"
+#include "holon/kernels/cpu/build_choice.h"
 #include "holon/kernels/cpu/sort_loops.h"
+#include "holon/kernels/elementwise.h"
 #include "tests/cpp/kernels/util.h"
 
 namespace holon::kernels::testing {
