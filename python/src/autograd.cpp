@@ -33,8 +33,11 @@ std::vector<Tensor> tensors_of(nb::handle list, const char* call, const char* ar
 }
 
 // A user's autograd.Function: forward(list) and backward(list) are Python callables.
-nb::list apply_function(const std::string& name, const std::string& rule, bool linear, nb::handle inputs,
-                        nb::object forward, nb::object backward, nb::object infer) {
+nb::typed<nb::list, Tensor> apply_function(
+    const std::string& name, const std::string& rule, bool linear, HandleOf<"Sequence[Tensor]"> inputs,
+    ObjectOf<"Callable[[list[Tensor]], Sequence[Tensor]]"> forward,
+    ObjectOf<"Callable[[list[Tensor | None]], Sequence[Tensor | None]]"> backward,
+    ObjectOf<"Callable[[list[Size]], Sequence[Sequence[int]]]"> infer) {
   std::vector<Tensor> in = tensors_of(inputs, name.c_str(), "inputs");
   auto run = [name](const SharedObject& function, std::span<const Tensor> tensors, const char* what) {
     nb::gil_scoped_acquire gil;
@@ -92,7 +95,7 @@ struct HookHandle {
   std::shared_ptr<std::atomic<bool>> active = std::make_shared<std::atomic<bool>>(true);
 };
 
-HookHandle register_hook(const Tensor& t, nb::object hook) {
+HookHandle register_hook(const Tensor& t, ObjectOf<"Callable[[Tensor], Tensor | None]"> hook) {
   if (!PyCallable_Check(hook.ptr()))
     fail_type("register_hook: takes a function of the gradient, got {}.", describe(hook.ptr()));
   HookHandle handle;
@@ -106,7 +109,8 @@ HookHandle register_hook(const Tensor& t, nb::object hook) {
   return handle;
 }
 
-void run_backward(nb::handle tensors, nb::handle gradients, nb::handle retain_graph, bool create_graph) {
+void run_backward(TensorsHandle tensors, HandleOf<"Tensor | Sequence[Tensor | None]"> gradients,
+                  HandleOf<"bool"> retain_graph, bool create_graph) {
   std::vector<Tensor> roots = tensors_of(tensors, "backward", "tensors"),
                       given = tensors_of(gradients, "backward", "grad_tensors", true);
   if (given.size() > roots.size()) fail_value("backward: {} gradients for {} tensors.", given.size(), roots.size());
@@ -125,14 +129,14 @@ void bind_autograd(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<GradFn>(m, "GradFn", "A recorded op.")
       .def_prop_ro("name", [](const GradFn& g) { return g.node->name(); })
-      .def_prop_ro("next_functions",
-                   [](const GradFn& g) {
-                     nb::list l;
-                     for (auto& e : g.node->edges)
-                       l.append(nb::make_tuple(e.node ? nb::cast(GradFn{e.node}) : nb::object(nb::none()),
-                                               static_cast<int>(e.index)));
-                     return nb::tuple(l);
-                   })
+      .def_prop_ro(
+          "next_functions", [](const GradFn& g) -> ObjectOf<"tuple[tuple[GradFn | None, int], ...]"> {
+            nb::list l;
+            for (auto& e : g.node->edges)
+              l.append(nb::make_tuple(e.node ? nb::cast(GradFn{e.node}) : nb::object(nb::none()),
+                                      static_cast<int>(e.index)));
+            return nb::tuple(l);
+          })
       .def(
           "__eq__",
           [](const GradFn& a, nb::handle o) {
@@ -146,7 +150,8 @@ void bind_autograd(nb::module_& m) {
   nb::class_<HookHandle>(m, "HookHandle", "A registered hook.")
       .def(
           "remove", [](HookHandle& h) { *h.active = false; }, "Takes the hook away.")
-      .def("__enter__", [](nb::object self) { return self; })
+      .def(
+          "__enter__", [](nb::object self) -> ObjectOf<"HookHandle"> { return self; })
       .def(
           "__exit__", [](HookHandle& h, nb::args) { *h.active = false; }, "args"_a);
 
@@ -154,8 +159,8 @@ void bind_autograd(nb::module_& m) {
         "create_graph"_a = false, "Adds the gradients of all leaves below the tensors to their grad.");
   m.def(
       "grad",
-      [](nb::handle outputs, nb::handle inputs, nb::handle grad_outputs, nb::handle retain_graph, bool create_graph,
-         bool allow_unused) {
+      [](TensorsHandle outputs, TensorsHandle inputs, HandleOf<"Tensor | Sequence[Tensor | None]"> grad_outputs,
+         HandleOf<"bool"> retain_graph, bool create_graph, bool allow_unused) -> ObjectOf<"tuple[Tensor | None, ...]"> {
         std::vector<Tensor> roots = tensors_of(outputs, "grad", "outputs"), in = tensors_of(inputs, "grad", "inputs"),
                             given = tensors_of(grad_outputs, "grad", "grad_outputs", true);
         bool retain = retain_graph.is_none() ? create_graph : nb::cast<bool>(retain_graph);
@@ -176,7 +181,7 @@ void bind_autograd(nb::module_& m) {
         return before;
       },
       "on"_a, "Turns recording on or off for this rank; returns what it was before.");
-  auto mode_tuple = [](const AutocastMode& mode) {
+  auto mode_tuple = [](const AutocastMode& mode) -> ObjectOf<"tuple[bool, dtype, bool, int]"> {
     return nb::make_tuple(mode.enabled, dtype_object(mode.dtype), mode.cache, mode.depth);
   };
   m.def(
@@ -198,7 +203,7 @@ void bind_autograd(nb::module_& m) {
 
   def_method(
       "backward",
-      [](nb::handle self, nb::handle gradient, nb::handle retain_graph, bool create_graph) {
+      [](nb::handle self, HandleOf<"Tensor"> gradient, HandleOf<"bool"> retain_graph, bool create_graph) {
         run_backward(self, gradient, retain_graph, create_graph);
       },
       "gradient"_a = nb::none(), "retain_graph"_a = nb::none(), "create_graph"_a = false,

@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "annotations.h"
 #include "holon/tensor/tensor.h"
 
 namespace nb = nanobind;
@@ -75,13 +76,13 @@ struct DTypeObject {
   DType value;
   bool operator==(const DTypeObject&) const = default;
 };
-nb::object dtype_object(DType dtype);
-nb::object size_object(std::span<const int64_t> dims);  // a holon.Size
+ObjectOf<"dtype"> dtype_object(DType dtype);
+ObjectOf<"Size"> size_object(std::span<const int64_t> dims);
 nb::object sbp_tuple(const NdSbp& sbp);
-nb::object scalar_object(const Scalar& s);
+ObjectOf<"Number"> scalar_object(const Scalar& s);
 
 // The value of a tensor as Python sees it, in numpy.cpp.
-nb::object to_numpy(const Tensor& t);
+ObjectOf<"numpy.ndarray"> to_numpy(const Tensor& t);
 nb::object to_list(const Tensor& t);
 // A tensor from nested lists, numbers, arrays or tensors; dtype none() is found from the data.
 Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement,

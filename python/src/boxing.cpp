@@ -23,7 +23,7 @@ std::string stretch_text(const Interval& i) {
   return i.size == 1 ? std::to_string(i.begin) : fmt::format("{}:{}", i.begin, i.end());
 }
 
-nb::dict picture_dict(const Tensor& x) {
+nb::typed<nb::dict, nb::str, nb::any> picture_dict(const Tensor& x) {
   Picture p = picture(x);
   auto stretches = [](const std::vector<Interval>& pieces, bool named) {
     nb::list l;
@@ -78,7 +78,7 @@ void bind_boxing(nb::module_& m) {
   nb::class_<boxing::Plan>(m, "Plan", "The steps from one layout of a tensor to another.")
       .def(
           "pictures",
-          [](const boxing::Plan& p) {
+          [](const boxing::Plan& p) -> nb::typed<nb::list, nb::str> {
             nb::list l;
             l.append(picture(p.shape(), p.dtype(), p.from()).svg());
             for (auto& step : p.steps()) l.append(picture(p.shape(), p.dtype(), step.to).svg());
@@ -87,13 +87,13 @@ void bind_boxing(nb::module_& m) {
           "Who holds what before the first step and after each, as SVG.");
   m.def(
       "explain",
-      [](const Tensor& x, nb::handle placement, nb::handle sbp) { return explanation(x, placement, sbp).text; }, "x"_a,
-      "placement"_a = nb::none(), "sbp"_a = nb::none(),
+      [](const Tensor& x, PlacementHandle placement, SbpHandle sbp) { return explanation(x, placement, sbp).text; },
+      "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(),
       "The steps that x.to_global(placement, sbp) takes, with bytes per rank and per link, memory and predicted time. "
       "Moves nothing.");
   m.def(
       "explanation",
-      [](const Tensor& x, nb::handle placement, nb::handle sbp) {
+      [](const Tensor& x, PlacementHandle placement, SbpHandle sbp) -> nb::typed<nb::tuple, nb::str, boxing::Plan> {
         auto e = explanation(x, placement, sbp);
         return nb::make_tuple(e.text, e.plan);
       },
@@ -111,7 +111,8 @@ void bind_boxing(nb::module_& m) {
             boxing::set_boxing_policy(boxing::parse_policy(policy));
           },
           "policy"_a)
-      .def("__enter__", [](nb::object self) { return self; })
+      .def(
+          "__enter__", [](nb::object self) -> ObjectOf<"boxing_policy"> { return self; })
       .def(
           "__exit__", [](PolicyChange& p, nb::args) { boxing::set_boxing_policy(p.before); }, "args"_a);
   nb::class_<ParameterPolicyChange>(
@@ -126,7 +127,8 @@ void bind_boxing(nb::module_& m) {
             boxing::set_parameter_policy(boxing::parse_parameter_policy(policy));
           },
           "policy"_a)
-      .def("__enter__", [](nb::object self) { return self; })
+      .def(
+          "__enter__", [](nb::object self) -> ObjectOf<"parameter_policy"> { return self; })
       .def(
           "__exit__", [](ParameterPolicyChange& p, nb::args) { boxing::set_parameter_policy(p.before); }, "args"_a);
   m.def(
@@ -140,7 +142,7 @@ void bind_boxing(nb::module_& m) {
         d["moves"] = c.moves;
         d["bytes"] = c.bytes;
         d["parameters"] = c.parameters;
-        return d;
+        return nb::typed<nb::dict, nb::str, int>(d);
       },
       "Boxing that ops have inserted on this rank: events, moves, bytes, and how many of the moves were of "
       "parameters.");
@@ -161,7 +163,7 @@ void bind_boxing(nb::module_& m) {
           d["line"] = e.site;
           l.append(d);
         }
-        return l;
+        return nb::typed<nb::list, nb::typed<nb::dict, nb::str, nb::any>>(l);
       },
       "The last boxing events of this rank, oldest first.");
 }

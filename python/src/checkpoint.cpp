@@ -110,7 +110,7 @@ void bind_checkpoint(nb::module_& m) {
       "obj"_a.none(), "path"_a, "global_dst_rank"_a.none(), "Writes an object to a file or folder.");
   m.def(
       "load",
-      [](const std::string& path, std::optional<int> global_src_rank, nb::handle placement, nb::handle sbp,
+      [](const std::string& path, std::optional<int> global_src_rank, PlacementHandle placement, SbpHandle sbp,
          nb::handle device) {
         LoadOptions options{.global_src_rank = global_src_rank};
         if (!placement.is_none()) options.placement = expect_placement(placement, "load");

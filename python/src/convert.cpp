@@ -28,7 +28,7 @@ Tensor to_device(const Tensor& t, Device device, bool non_blocking = false) {
 }
 
 // The very same object where nothing changed.
-nb::object result(nb::handle self, Tensor t) {
+ObjectOf<"Tensor"> result(nb::handle self, Tensor t) {
   return t == tensor_of(self.ptr()) ? nb::borrow(self) : wrap_object(std::move(t));
 }
 
@@ -37,7 +37,7 @@ struct Wish {
   bool copy = false, non_blocking = false;
 };
 
-nb::object to(nb::handle self, nb::args args, nb::kwargs kwargs) {
+ObjectOf<"Tensor"> to(nb::handle self, nb::args args, nb::kwargs kwargs) {
   Wish w;
   Tensor like;
   auto take = [&](nb::object& slot, nb::handle value, const char* what) {

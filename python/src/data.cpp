@@ -192,8 +192,8 @@ void bind_data(nb::module_& m) {
   using namespace nb::literals;
   m.def(
       "tensor",
-      [](nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement, nb::handle sbp,
-         bool pin_memory) {
+      [](nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, PlacementHandle placement,
+         SbpHandle sbp, bool pin_memory) {
         if (!global_mode().enabled || !placement.is_none() || !sbp.is_none())
           return tensor_from_data(data, dtype, device, requires_grad, placement, sbp, pin_memory);
         Device d;
@@ -207,8 +207,7 @@ void bind_data(nb::module_& m) {
       "A tensor from numbers, nested lists, arrays or tensors. With placement and sbp every rank passes the same data "
       "and keeps its part.");
   m.def(
-      "as_tensor",
-      [](nb::object data, nb::handle dtype, nb::handle device) -> nb::object {
+      "as_tensor", [](nb::object data, nb::handle dtype, nb::handle device) -> ObjectOf<"Tensor"> {
         if (is_tensor(data.ptr()) && dtype.is_none() && device.is_none()) return data;
         if (is_numpy_array(data.ptr()) && dtype.is_none() && device.is_none() &&
             nb::cast<bool>(data.attr("flags").attr("writeable")))

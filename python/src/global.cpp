@@ -87,7 +87,7 @@ nb::object rank_lists(const Placement& p) {
   return nested_ranks(p, 0, &next);
 }
 
-Sbp split(nb::handle dim, nb::handle axis) {
+Sbp split(HandleOf<"int"> dim, HandleOf<"int"> axis) {
   if (dim.is_none() == axis.is_none())
     fail_type("sbp.split: takes one tensor axis, as in sbp.split(0); got {}.", dim.is_none() ? "none" : "two");
   nb::handle given = dim.is_none() ? axis : dim;
@@ -118,7 +118,7 @@ void bind_global(nb::module_& m) {
   nb::class_<Placement>(m, "placement", "Where a global tensor lives: placement(type=\"cpu\", ranks=[[0, 1], [2, 3]]).")
       .def(
           "__init__",
-          [](Placement* p, nb::handle type, nb::handle ranks, nb::handle hierarchy) {
+          [](Placement* p, HandleOf<"str"> type, nb::handle ranks, HandleOf<"Sequence[int]"> hierarchy) {
             new (p) Placement(make_placement(type, ranks, hierarchy));
           },
           nb::arg("type"), nb::arg("ranks"), nb::arg("hierarchy") = nb::none(),
@@ -139,8 +139,10 @@ void bind_global(nb::module_& m) {
            [](const Placement& p) { return static_cast<Py_ssize_t>(reinterpret_cast<uintptr_t>(p.id()) >> 4); })
       .def("__reduce__", [](const Placement& p) { return pickled("placement", name(p.device_type()), rank_lists(p)); })
       .def_prop_ro("type", [](const Placement& p) { return name(p.device_type()); })
-      .def_prop_ro("ranks",
-                   [](const Placement& p) { return nb::module_::import_("numpy").attr("array")(rank_lists(p)); })
+      .def_prop_ro(
+          "ranks", [](const Placement& p) -> ObjectOf<"numpy.ndarray"> {
+            return nb::module_::import_("numpy").attr("array")(rank_lists(p));
+          })
       .def_prop_ro("hierarchy", [](const Placement& p) { return size_object(p.hierarchy()); })
       .def_prop_ro("device_type", [](const Placement& p) { return name(p.device_type()); })
       .def("index_of", &Placement::index_of, nb::arg("rank"), "The place of a rank among the ranks; -1 outside.");
@@ -165,9 +167,10 @@ void bind_global(nb::module_& m) {
       .def_prop_ro("is_split", [](Sbp v) { return v.is_split(); })
       .def_prop_ro("is_broadcast", [](Sbp v) { return v.is_broadcast(); })
       .def_prop_ro("is_partial_sum", [](Sbp v) { return v.is_partial(); })
-      .def_prop_ro("dim", [](Sbp v) -> nb::object {
-        return v.is_split() ? nb::object(nb::int_(v.axis)) : nb::object(nb::none());
-      });
+      .def_prop_ro(
+          "dim", [](Sbp v) -> ObjectOf<"int | None"> {
+            return v.is_split() ? nb::object(nb::int_(v.axis)) : nb::object(nb::none());
+          });
   s.def("split", split, nb::arg("dim") = nb::none(), nb::kw_only(), nb::arg("axis") = nb::none(),
         "The tensor is cut along its axis dim.");
   m.def("parse_sbp", parse_sbp, nb::arg("text"), "The sbp of its short form: S(0), B or P.");

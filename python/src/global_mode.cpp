@@ -32,7 +32,7 @@ void apply_global_mode(const OpDef& op, Attrs* attrs) {
 
 namespace {
 
-nb::object as_tuple(const GlobalMode& m) {
+ObjectOf<"tuple[bool, placement | None, tuple[_SbpValue, ...] | None]"> as_tuple(const GlobalMode& m) {
   if (!m.enabled) return nb::make_tuple(false, nb::none(), nb::none());
   return nb::make_tuple(true, m.placement, sbp_tuple(m.sbp));
 }
@@ -46,7 +46,7 @@ void bind_global_mode(nb::module_& m) {
       "(enabled, placement, sbp) of the region that this rank is in.");
   m.def(
       "exchange_global_mode",
-      [](bool enabled, nb::handle placement, nb::handle sbp) {
+      [](bool enabled, PlacementHandle placement, SbpHandle sbp) {
         GlobalMode next;
         next.enabled = enabled;
         if (enabled) {
@@ -58,7 +58,7 @@ void bind_global_mode(nb::module_& m) {
             fail_layout("global_mode: {} sbps for a placement of {} axes; give one for each.", next.sbp.size(),
                         next.placement.hierarchy().size());
         }
-        nb::object before = as_tuple(global_mode());
+        auto before = as_tuple(global_mode());
         global_mode() = next;
         return before;
       },

@@ -173,7 +173,7 @@ nb::object nested(const Array& a, int axis, int64_t at) {
   return list;
 }
 
-nb::object array_method(const Tensor& t, nb::handle dtype, nb::handle copy) {
+ObjectOf<"numpy.ndarray"> array_method(const Tensor& t, nb::handle dtype, nb::handle copy) {
   nb::object a = to_numpy(t);
   if (!dtype.is_none()) return a.attr("astype")(dtype);
   return copy.ptr() == Py_True ? a.attr("copy")() : a;
@@ -330,7 +330,7 @@ Tensor from_dlpack(nb::handle source) {
 nb::object to_host_numpy(const Tensor& given);
 
 // A global tensor's value is gathered in any case, so that it may as well be brought here.
-nb::object to_numpy(const Tensor& t) {
+ObjectOf<"numpy.ndarray"> to_numpy(const Tensor& t) {
   if (t.is_local() && t.device().is_cuda() && !copies_from_devices)
     fail_type(
         "numpy: the tensor lies on {}, whose memory numpy cannot read. Use Tensor.cpu() first to copy it to the host.",
@@ -368,7 +368,7 @@ void bind_numpy(nb::module_& m) {
       "The memory of a local tensor as a DLPack capsule.");
   def_method("__dlpack_device__", [](const Tensor& t) {
     const DLDevice d = dl_device(t);
-    return nb::make_tuple(d.type, d.id);
+    return nb::typed<nb::tuple, int, int>(nb::make_tuple(d.type, d.id));
   });
   m.def(
       "set_numpy_copies", [](bool on) { copies_from_devices = on; }, "on"_a,
@@ -376,7 +376,7 @@ void bind_numpy(nb::module_& m) {
       "does.");
   m.def(
       "from_numpy",
-      [](nb::handle a) {
+      [](HandleOf<"numpy.ndarray"> a) {
         if (!is_numpy_array(a.ptr()))
           fail_type("from_numpy: takes a numpy array, got {}. Use holon.tensor() for other data.", describe(a.ptr()));
         return tensor_over_numpy(a, "from_numpy");

@@ -241,7 +241,7 @@ const Overloads* overloads_named(const std::string& name, bool in_place) {
 }
 
 // Any op by its name, with "_" at the end for its in-place form.
-nb::object find_op_function(const std::string& name) {
+ObjectOf<"OpFunction"> find_op_function(const std::string& name) {
   if (auto* all = overloads_named(name, false)) return make_function(all->forms[0], name, false, all);
   if (auto* op = try_find_op(name)) return make_function(parser_of(*op), name, false);
   if (name.size() > 1 && name.back() == '_') {
@@ -256,13 +256,14 @@ nb::object find_op_function(const std::string& name) {
   return nb::none();
 }
 
-nb::object op_table() {
+ObjectOf<"list[dict[str, Any]]"> op_table() {
   const std::string text = describe_ops();
   return nb::module_::import_("json").attr("loads")(nb::str(text.data(), text.size()));
 }
 
 // For the reference and for users who want to know what a call would ask of its inputs.
-nb::list signatures_of_python_call(const std::string& name, const nb::args& args, const nb::kwargs& kwargs) {
+nb::typed<nb::list, nb::str> signatures_of_python_call(const std::string& name, const nb::args& args,
+                                                       const nb::kwargs& kwargs) {
   std::vector<PyObject*> values;
   for (nb::handle a : args) values.push_back(a.ptr());
   nb::object names = nb::steal(checked(PyTuple_New(static_cast<Py_ssize_t>(kwargs.size()))));
@@ -331,7 +332,7 @@ void bind_ops(nb::module_& m) {
           if (op.function || op.method) add_functions(functions, op.public_name(), op);
           names.append(name);
         }
-        return names;
+        return nb::typed<nb::list, nb::str>(names);
       },
       nb::arg("path"),
       "Loads a shared library of ops and returns their names; they become functions of holon and methods of Tensor.");
@@ -342,7 +343,7 @@ void bind_ops(nb::module_& m) {
         nb::dict paths;
         paths["include"] = nb::str(HOLON_TREE_INCLUDE).attr("split")(":");
         paths["library"] = HOLON_TREE_LIBRARY;
-        return paths;
+        return nb::typed<nb::dict, nb::str, nb::any>(paths);
       },
       "Where this development build has its headers and its library.");
 #endif
@@ -352,7 +353,9 @@ void bind_ops(nb::module_& m) {
         "The function of any op, hidden ones included, by name.");
   m.def(
       "call",
-      [](const std::string& name, nb::args args, nb::kwargs kwargs) { return find_op_function(name)(*args, **kwargs); },
+      [](const std::string& name, nb::args args, nb::kwargs kwargs) -> nb::object {
+        return find_op_function(name)(*args, **kwargs);
+      },
       nb::arg("name"), nb::arg("args"), nb::arg("kwargs"), "Calls any op by name, hidden ones included.");
   m.def("signatures_of_call", signatures_of_python_call, nb::arg("name"), nb::arg("args"), nb::arg("kwargs"),
         "The signatures of sbp, for one axis of ranks, among which such a call of the op would choose: \"S(0), B -> "

@@ -111,7 +111,9 @@ namespace {
 
 // One step of parameters that have a gradient. states[i] is the dict of parameter i, with "step" and the rule's
 // tensors; what is missing is put there.
-void optimizer_step(const std::string& kind, nb::handle params, nb::list states, nb::dict options) {
+void optimizer_step(const std::string& kind, HandleOf<"Sequence[Tensor]"> params,
+                    nb::typed<nb::list, nb::typed<nb::dict, nb::str, nb::any>> states,
+                    nb::typed<nb::dict, nb::str, nb::any> options) {
   const optim::Rule rule = rule_of(kind, options);
   std::vector<optim::Slot> slots(nb::len(states));
   if (nb::len(params) != slots.size())
@@ -156,7 +158,8 @@ void optimizer_step(const std::string& kind, nb::handle params, nb::list states,
 
 // A state tensor as the rule wants it for the parameter: its dtype, layout and device, in memory of its own.
 // Collective.
-nb::object state_like(const std::string& kind, nb::dict options, const Tensor& param, const Tensor& value) {
+ObjectOf<"Tensor"> state_like(const std::string& kind, nb::typed<nb::dict, nb::str, nb::any> options,
+                              const Tensor& param, const Tensor& value) {
   const optim::Rule rule = rule_of(kind, options);
   const GlobalSpec* spec = optim::state_spec(rule, param);
   NoGradGuard guard;
@@ -167,7 +170,8 @@ nb::object state_like(const std::string& kind, nb::dict options, const Tensor& p
   return wrap_object(t);
 }
 
-nb::object clip_grad_norm(nb::handle params, double max_norm, double norm_type, bool error_if_nonfinite) {
+ObjectOf<"Tensor"> clip_grad_norm(HandleOf<"Sequence[Tensor]"> params, double max_norm, double norm_type,
+                                  bool error_if_nonfinite) {
   auto p = tensor_list(params);
   Tensor norm;
   {
@@ -178,14 +182,14 @@ nb::object clip_grad_norm(nb::handle params, double max_norm, double norm_type, 
   return wrap_object(norm);
 }
 
-void clip_grad_value(nb::handle params, double clip_value) {
+void clip_grad_value(HandleOf<"Sequence[Tensor]"> params, double clip_value) {
   auto p = tensor_list(params);
   std::optional<nb::gil_scoped_release> released;
   if (!tracer()) released.emplace();
   optim::clip_grad_value(p, clip_value);
 }
 
-bool scale_grads(nb::handle params, double factor) {
+bool scale_grads(HandleOf<"Sequence[Tensor]"> params, double factor) {
   auto p = tensor_list(params);
   nb::gil_scoped_release released;
   return optim::scale_grads(p, factor);
@@ -266,7 +270,10 @@ void bind_optim(nb::module_& m) {
         "One step of the rule for all params that have a gradient; states are their dicts. Collective where a gradient "
         "is boxed.");
   m.def(
-      "optimizer_check", [](const std::string& kind, nb::dict options) { optim::check(rule_of(kind, options)); },
+      "optimizer_check",
+      [](const std::string& kind, nb::typed<nb::dict, nb::str, nb::any> options) {
+        optim::check(rule_of(kind, options));
+      },
       "rule"_a, "options"_a, "Raises ValueError if an option of the rule is out of range.");
   m.def("optimizer_state_like", &state_like, "rule"_a, "options"_a, "param"_a, "value"_a,
         "The value in the dtype and layout of the rule's state for the parameter. Collective for global ones.");

@@ -28,7 +28,7 @@ int peer(nb::handle rank, const char* call, const char* argument) {
   return static_cast<int>(r);
 }
 
-void send(const Tensor& t, nb::handle dst, bool send_meta) {
+void send(const Tensor& t, HandleOf<"int"> dst, bool send_meta) {
   if (t.is_global())
     fail_value("comm.send: takes a local tensor; this one is global {}. Send its part, to_local(), or use to_global.",
                t.shape());
@@ -49,7 +49,7 @@ void send(const Tensor& t, nb::handle dst, bool send_meta) {
   pair.broadcast(a.bytes(), a.numel(), a.dtype, 0);
 }
 
-Tensor recv(nb::handle src, nb::handle shape, nb::handle dtype, nb::handle device) {
+Tensor recv(HandleOf<"int"> src, HandleOf<"Sequence[int]"> shape, nb::handle dtype, nb::handle device) {
   const std::array<int, 2> both{peer(src, "recv", "src"), Context::current().rank()};
   auto& pair = comm::communicator(both);
   Dims sizes;

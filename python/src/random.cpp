@@ -19,8 +19,7 @@ void bind_random(nb::module_& m) {
           },
           "device"_a = nb::none())
       .def(
-          "manual_seed",
-          [](nb::object self, nb::handle seed) {
+          "manual_seed", [](nb::object self, HandleOf<"int"> seed) -> ObjectOf<"Generator"> {
             int64_t v;
             if (!to_int(seed.ptr(), &v)) fail_type("manual_seed: seed must be int, got {}.", describe(seed.ptr()));
             *nb::inst_ptr<Generator>(self) = {static_cast<uint64_t>(v), 0};
@@ -38,11 +37,12 @@ void bind_random(nb::module_& m) {
       .def(
           "initial_seed", [](const Generator& self) { return self.seed; }, "The seed.")
       .def(
-          "get_state", [](const Generator& self) { return nb::make_tuple(self.seed, self.counter); },
+          "get_state",
+          [](const Generator& self) { return nb::typed<nb::tuple, int, int>(nb::make_tuple(self.seed, self.counter)); },
           "(seed, number of the next draw)")
       .def(
           "set_state",
-          [](Generator& self, nb::tuple state) {
+          [](Generator& self, nb::typed<nb::tuple, int, int> state) {
             if (state.size() != 2)
               fail_value("set_state: takes what get_state() returned, got {} items.", state.size());
             self = {nb::cast<uint64_t>(state[0]), nb::cast<int64_t>(state[1])};

@@ -94,9 +94,11 @@ std::optional<size_t> bytes_or_none(const char* call, nb::handle bytes) {
   return static_cast<size_t>(v);
 }
 
-nb::object bytes_or_none(std::optional<size_t> bytes) { return bytes ? nb::object(nb::int_(*bytes)) : nb::none(); }
+ObjectOf<"int | None"> bytes_or_none(std::optional<size_t> bytes) {
+  return bytes ? nb::object(nb::int_(*bytes)) : nb::none();
+}
 
-nb::list run_ranks(int n, nb::handle fn) {
+nb::typed<nb::list, nb::any> run_ranks(int n, HandleOf<"Callable[[int], Any]"> fn) {
   if (n < 1) fail_value("run_ranks: {} ranks; a world has at least one.", n);
   if (!PyCallable_Check(fn.ptr())) fail_type("run_ranks: takes a function of the rank, got {}.", describe(fn.ptr()));
   nb::list results;
@@ -135,7 +137,7 @@ void barrier() {
   comm::communicator(ranks).barrier();
 }
 
-nb::dict get_printoptions() {
+nb::typed<nb::dict, nb::str, nb::any> get_printoptions() {
   const PrintOptions& o = print_options();
   nb::dict d;
   d["precision"] = o.precision;
@@ -147,8 +149,9 @@ nb::dict get_printoptions() {
   return d;
 }
 
-void set_printoptions(nb::handle precision, nb::handle threshold, nb::handle edgeitems, nb::handle linewidth,
-                      nb::handle profile, nb::handle gather, nb::handle prefix) {
+void set_printoptions(HandleOf<"int"> precision, HandleOf<"int"> threshold, HandleOf<"int"> edgeitems,
+                      HandleOf<"int"> linewidth, HandleOf<"str"> profile, HandleOf<"bool"> gather,
+                      HandleOf<"str"> prefix) {
   PrintOptions o = print_options();
   if (!profile.is_none()) {
     std::string p = nb::cast<std::string>(nb::str(profile));
@@ -227,13 +230,13 @@ void bind_ranks(nb::module_& m) {
         nb::dict d;
         d["calls"] = comm::stats().calls;
         d["bytes_read"] = comm::stats().bytes_read;
-        return d;
+        return nb::typed<nb::dict, nb::str, int>(d);
       },
       "What this rank has communicated: calls and bytes_read.");
 
   m.def(
       "manual_seed",
-      [](nb::handle seed) {
+      [](HandleOf<"int"> seed) {
         int64_t v;
         if (!to_int(seed.ptr(), &v)) fail_type("manual_seed: seed must be int, got {}.", describe(seed.ptr()));
         manual_seed(static_cast<uint64_t>(v));
@@ -247,12 +250,13 @@ void bind_ranks(nb::module_& m) {
       "get_rng_state",
       [] {
         const RandomState& r = random_state();
-        return nb::make_tuple(r.seed, r.seeded, r.local_counter, r.global_counter);
+        return nb::typed<nb::tuple, int, bool, int, int>(
+            nb::make_tuple(r.seed, r.seeded, r.local_counter, r.global_counter));
       },
       "(seed, seeded, local counter, global counter)");
   m.def(
       "set_rng_state",
-      [](nb::tuple s) {
+      [](nb::typed<nb::tuple, int, bool, int, int> s) {
         if (s.size() != 4) fail_value("set_rng_state: takes what get_rng_state() returned, got {} items.", s.size());
         random_state() = {nb::cast<uint64_t>(s[0]), nb::cast<bool>(s[1]), nb::cast<int64_t>(s[2]),
                           nb::cast<int64_t>(s[3])};
@@ -268,7 +272,7 @@ void bind_ranks(nb::module_& m) {
         d["in_use_bytes"] = s.in_use_bytes;
         d["peak_bytes"] = s.peak_bytes;
         d["cached_bytes"] = s.cached_bytes;
-        return d;
+        return nb::typed<nb::dict, nb::str, int>(d);
       },
       "Bytes of array memory: in_use_bytes, peak_bytes, cached_bytes.");
   m.def(
@@ -276,13 +280,14 @@ void bind_ranks(nb::module_& m) {
   m.def(
       "release_cached_memory", [] { release_cached_memory(); }, "Gives cached blocks back to the system.");
   m.def(
-      "set_memory_limit", [](nb::handle bytes) { set_memory_limit(bytes_or_none("set_memory_limit", bytes)); },
+      "set_memory_limit", [](HandleOf<"int"> bytes) { set_memory_limit(bytes_or_none("set_memory_limit", bytes)); },
       "bytes"_a.none(), "The most bytes that arrays may take, cached ones included; None: no limit.");
   m.def(
       "memory_limit", [] { return bytes_or_none(memory_limit()); }, "What set_memory_limit() has set, or None.");
   m.def(
       "set_cache_high_water",
-      [](nb::handle bytes) { set_cache_high_water(bytes_or_none("set_cache_high_water", bytes)); }, "bytes"_a.none(),
+      [](HandleOf<"int"> bytes) { set_cache_high_water(bytes_or_none("set_cache_high_water", bytes)); },
+      "bytes"_a.none(),
       "What is cached beyond so many bytes goes back to the system; None: beyond the most that was in use.");
   m.def(
       "cache_high_water", [] { return bytes_or_none(cache_high_water()); },
@@ -294,7 +299,7 @@ void bind_ranks(nb::module_& m) {
       [] {
         nb::list l;
         for (auto& s : settings::all()) l.append(nb::make_tuple(s.name, s.fallback, s.doc));
-        return l;
+        return nb::typed<nb::list, nb::typed<nb::tuple, nb::str, nb::str, nb::str>>(l);
       },
       "All HOLON_* environment variables: (name, default, meaning).");
   m.def(

@@ -34,7 +34,7 @@ void bind_readers(nb::module_& m) {
         "0 to n - 1 in an order that depends on seed and epoch alone.");
   m.def(
       "part_rows",
-      [](int64_t size, nb::handle placement, nb::handle sbp) {
+      [](int64_t size, PlacementHandle placement, SbpHandle sbp) {
         return data::part_rows(size, expect_placement(placement, "part_rows"), expect_nd_sbp(sbp, "part_rows"));
       },
       "size"_a, "placement"_a, "sbp"_a, "The first row and the number of rows that this rank has of `size` rows.");
@@ -73,14 +73,14 @@ void bind_readers(nb::module_& m) {
   nb::class_<data::BatchJoiner>(m, "BatchJoiner", "Joins batches of which every rank loaded its own rows.")
       .def(
           "__init__",
-          [](data::BatchJoiner* self, nb::handle placement, nb::handle sbp) {
+          [](data::BatchJoiner* self, PlacementHandle placement, SbpHandle sbp) {
             new (self) data::BatchJoiner(expect_placement(placement, "DataLoader"), expect_nd_sbp(sbp, "DataLoader"));
           },
           "placement"_a, "sbp"_a)
       .def(
           "join",
-          [](data::BatchJoiner& joiner, const std::vector<Tensor>& rows, int64_t samples, nb::handle padding,
-             uint64_t structure) {
+          [](data::BatchJoiner& joiner, const std::vector<Tensor>& rows, int64_t samples,
+             HandleOf<"Sequence[float | int | None]"> padding, uint64_t structure) {
             data::Padding values;
             if (!padding.is_none())
               for (nb::handle value : padding) {

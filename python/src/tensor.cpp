@@ -111,14 +111,13 @@ int set_data(PyObject* self, PyObject* value, void*) {
       -1);
 }
 
-nb::object size(const Tensor& t, nb::handle dim) {
-  if (dim.is_none()) return size_object(t.shape());
-  int64_t d;
-  if (!to_int(dim.ptr(), &d)) fail_type("size: dim must be int, got {}.", describe(dim.ptr()));
-  return nb::int_(t.size(d));
+int64_t size_of_axis(const Tensor& t, int64_t dim) { return t.size(dim); }
+ObjectOf<"Size"> size(const Tensor& t, HandleOf<"None"> dim) {
+  if (!dim.is_none()) fail_type("size: dim must be int, got {}.", describe(dim.ptr()));
+  return size_object(t.shape());
 }
 
-nb::object stride(const Tensor& t, nb::handle dim) {
+nb::object stride(const Tensor& t, HandleOf<"int"> dim) {
   Dims strides = t.array().defined() ? t.array().strides : contiguous_strides(t.shape());
   if (dim.is_none()) {
     nb::list l;
@@ -174,7 +173,8 @@ Dims dims_of(nb::tuple size, const char* call) {
 }
 
 void def_new(const char* name, const char* op) {
-  def_method(name, [name, op](const Tensor& t, nb::args size, nb::kwargs options) {
+  using namespace nb::literals;
+  auto make = [name, op](const Tensor& t, nb::args size, nb::kwargs options) {
     nb::object dtype = nb::none(), device = nb::none(), placement = nb::none(), sbp = nb::none(), shape = nb::none();
     bool requires_grad = false, pin_memory = false;
     for (auto [key, value] : options) {
@@ -203,42 +203,46 @@ void def_new(const char* name, const char* op) {
         : to_ints(shape.ptr(), &list) ? Dims(list)
                                       : dims_of(nb::make_tuple(shape), name);
     return new_filled(op, t, dims, nullptr, dtype, device, requires_grad, pin_memory, placement, sbp);
-  });
+  };
+  def_method(name, make, "size"_a, "options"_a);
 }
 
 }  // namespace
 
-#define HOLON_READ(name, f, doc) \
-  { name, get<f>, nullptr, doc, nullptr }
+// The type at the head of a doc is the stubs'.
+#define HOLON_READ(name, type, f, doc) \
+  { name, get<f>, nullptr, type ": " doc, nullptr }
 PyGetSetDef tensor_properties[] = {
-    HOLON_READ("shape", get_shape, "The logical sizes."),
-    HOLON_READ("dtype", get_dtype, "The type of the elements."),
-    HOLON_READ("device", get_device, "Where a local tensor lies."),
-    HOLON_READ("placement", get_placement, "Where a global tensor lives."),
-    HOLON_READ("sbp", get_sbp, "How a global tensor lies along each axis of its placement."),
-    HOLON_READ("is_local", get_is_local, "Whether the tensor is this rank's own."),
-    HOLON_READ("is_global", get_is_global, "Whether the tensor has a placement and an sbp."),
-    HOLON_READ("is_lazy", get_is_lazy, "Whether the tensor stands in a graph that is being captured, without a value."),
-    HOLON_READ("is_eager", get_is_eager, "Whether the tensor has its value."),
-    HOLON_READ("is_leaf", get_is_leaf, "Whether no recorded op made the tensor."),
-    HOLON_READ("grad_fn", get_grad_fn, "The recorded op that made the tensor, or None."),
-    HOLON_READ("ndim", get_ndim, "The number of axes."),
-    HOLON_READ("nbytes", get_nbytes, "The size of the logical value in bytes."),
-    HOLON_READ("is_cuda", get_is_cuda, "Whether the tensor lies on a cuda device."),
-    HOLON_READ("retains_grad", get_retains_grad, "Whether backward keeps the gradient of this result."),
-    HOLON_READ("T", get_T, "The tensor with its axes in the opposite order."),
-    HOLON_READ("mT", get_mT, "The tensor with its last two axes exchanged."),
-    HOLON_READ("_version", get_version, "How often the memory was written in place."),
-    {"requires_grad", get<get_requires_grad>, set_requires_grad, "Whether gradients are computed for the tensor.",
+    HOLON_READ("shape", "Size", get_shape, "The logical sizes."),
+    HOLON_READ("dtype", "dtype", get_dtype, "The type of the elements."),
+    HOLON_READ("device", "device", get_device, "Where a local tensor lies."),
+    HOLON_READ("placement", "placement", get_placement, "Where a global tensor lives."),
+    HOLON_READ("sbp", "tuple[_SbpValue, ...]", get_sbp, "How a global tensor lies along each axis of its placement."),
+    HOLON_READ("is_local", "bool", get_is_local, "Whether the tensor is this rank's own."),
+    HOLON_READ("is_global", "bool", get_is_global, "Whether the tensor has a placement and an sbp."),
+    HOLON_READ("is_lazy", "bool", get_is_lazy,
+               "Whether the tensor stands in a graph that is being captured, without a value."),
+    HOLON_READ("is_eager", "bool", get_is_eager, "Whether the tensor has its value."),
+    HOLON_READ("is_leaf", "bool", get_is_leaf, "Whether no recorded op made the tensor."),
+    HOLON_READ("grad_fn", "GradFn | None", get_grad_fn, "The recorded op that made the tensor, or None."),
+    HOLON_READ("ndim", "int", get_ndim, "The number of axes."),
+    HOLON_READ("nbytes", "int", get_nbytes, "The size of the logical value in bytes."),
+    HOLON_READ("is_cuda", "bool", get_is_cuda, "Whether the tensor lies on a cuda device."),
+    HOLON_READ("retains_grad", "bool", get_retains_grad, "Whether backward keeps the gradient of this result."),
+    HOLON_READ("T", "Tensor", get_T, "The tensor with its axes in the opposite order."),
+    HOLON_READ("mT", "Tensor", get_mT, "The tensor with its last two axes exchanged."),
+    HOLON_READ("_version", "int", get_version, "How often the memory was written in place."),
+    {"requires_grad", get<get_requires_grad>, set_requires_grad, "bool: Whether gradients are computed for the tensor.",
      nullptr},
-    {"grad", get<get_grad>, set_grad, "The accumulated gradient, or None.", nullptr},
-    {"data", get<get_data>, set_data, "The same value outside of the recorded graph.", nullptr},
+    {"grad", get<get_grad>, set_grad, "Tensor | None: The accumulated gradient, or None.", nullptr},
+    {"data", get<get_data>, set_data, "Tensor: The same value outside of the recorded graph.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 #undef HOLON_READ
 
 void bind_tensor(nb::module_&) {
   using namespace nb::literals;
-  def_method("size", size, "dim"_a = nb::none(), "The sizes, or that of one axis.");
+  def_method("size", size_of_axis, "dim"_a, "The size of one axis.");
+  def_method("size", size, "dim"_a = nb::none(), "The sizes.");
   def_method("stride", stride, "dim"_a = nb::none(), "The steps in elements between neighbours along each axis here.");
   def_method(
       "dim", [](const Tensor& t) { return t.ndim(); }, "The number of axes.");
@@ -288,8 +292,7 @@ void bind_tensor(nb::module_&) {
       "detach", [](const Tensor& t) { return t.detach(); },
       "The same value outside of the recorded graph; shares memory.");
   def_method(
-      "detach_",
-      [](nb::object self) {
+      "detach_", [](nb::object self) -> ObjectOf<"Tensor"> {
         TensorImpl& impl = *tensor_of(self.ptr()).impl();
         impl.grad_fn = {};
         impl.alias_of = {};
@@ -299,8 +302,7 @@ void bind_tensor(nb::module_&) {
       },
       "Takes the tensor out of the recorded graph.");
   def_method(
-      "requires_grad_",
-      [](nb::object self, bool requires_grad) {
+      "requires_grad_", [](nb::object self, bool requires_grad) -> ObjectOf<"Tensor"> {
         tensor_of(self.ptr()).set_requires_grad(requires_grad);
         return self;
       },
@@ -342,7 +344,7 @@ void bind_tensor(nb::module_&) {
       "memo"_a);
   def_method(
       "__reduce_ex__",
-      [](nb::handle self, int) -> nb::object {
+      [](nb::handle self, nb::handle) -> nb::object {
         const Tensor& t = tensor_of(self.ptr());
         if (t.is_global())
           fail_type("a global tensor cannot be pickled: its parts lie on several ranks. Use holon.save, or to_local() "
@@ -358,8 +360,8 @@ void bind_tensor(nb::module_&) {
   def_new("new_empty", "empty");
   def_method(
       "new_full",
-      [](const Tensor& t, nb::handle size, nb::handle fill_value, nb::handle dtype, nb::handle device,
-         bool requires_grad, bool pin_memory, nb::handle placement, nb::handle sbp) {
+      [](const Tensor& t, nb::handle size, HandleOf<"Number"> fill_value, nb::handle dtype, nb::handle device,
+         bool requires_grad, bool pin_memory, PlacementHandle placement, SbpHandle sbp) {
         IntList list;
         Scalar value;
         if (!to_ints(size.ptr(), &list))

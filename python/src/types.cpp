@@ -56,18 +56,18 @@ void make_size_type() {
 
 }  // namespace
 
-nb::object dtype_object(DType dtype) { return nb::borrow(dtype_objects[static_cast<int>(dtype)]); }
+ObjectOf<"dtype"> dtype_object(DType dtype) { return nb::borrow(dtype_objects[static_cast<int>(dtype)]); }
 
 bool is_size(PyObject* o) { return PyObject_TypeCheck(o, size_type); }
 
-nb::object size_object(std::span<const int64_t> dims) {
+ObjectOf<"Size"> size_object(std::span<const int64_t> dims) {
   nb::object size = nb::steal(checked(size_type->tp_alloc(size_type, static_cast<Py_ssize_t>(dims.size()))));
   for (size_t i = 0; i < dims.size(); ++i)
     PyTuple_SET_ITEM(size.ptr(), static_cast<Py_ssize_t>(i), checked(PyLong_FromLongLong(dims[i])));
   return size;
 }
 
-nb::object scalar_object(const Scalar& s) {
+ObjectOf<"Number"> scalar_object(const Scalar& s) {
   switch (s.kind()) {
     case Scalar::Kind::kBool: return nb::bool_(s.as_int() != 0);
     case Scalar::Kind::kInt: return nb::int_(s.as_int());
@@ -117,7 +117,7 @@ void bind_types(nb::module_& m) {
   nb::class_<Device>(m, "device", "Where a local tensor lies.")
       .def(
           "__init__",
-          [](Device* d, nb::handle type, int index) {
+          [](Device* d, HandleOf<"str | device"> type, int index) {
             Device parsed = expect_device(type, "device");
             if (index >= 0) parsed.index = static_cast<int16_t>(index);
             new (d) Device(parsed);
@@ -140,9 +140,10 @@ void bind_types(nb::module_& m) {
       .def("__hash__", [](const Device& d) { return static_cast<int>(d.type) << 16 | d.index; })
       .def("__reduce__", [](const Device& d) { return pickled("device", d.str()); })
       .def_prop_ro("type", [](const Device& d) { return name(d.type); })
-      .def_prop_ro("index", [](const Device& d) -> nb::object {
-        return d.type == DeviceType::kCpu ? nb::object(nb::none()) : nb::object(nb::int_(d.index));
-      });
+      .def_prop_ro(
+          "index", [](const Device& d) -> ObjectOf<"int | None"> {
+            return d.type == DeviceType::kCpu ? nb::object(nb::none()) : nb::object(nb::int_(d.index));
+          });
 }
 
 }  // namespace holon::python
