@@ -22,10 +22,16 @@ using Clock = std::chrono::steady_clock;
 constexpr uint32_t kMagic = 0x484c6664;
 constexpr size_t kFdsPerMessage = 200;  // the kernel takes 253
 
+constexpr size_t kReasonBytes = 512;
+constexpr double kEndSeconds = 1;  // between the end of a process's sockets and its own, on a busy machine
+
 struct Note {
   uint32_t magic;
-  int32_t number;  // to the leader: at first the sender's place, then how many descriptors it has taken
+  // To the leader: at first the sender's place, then how many descriptors it has taken. From the leader: 0, or
+  // kGivesUp, and behind it the reason.
+  int32_t number;
 };
+constexpr int32_t kGivesUp = -1;
 
 socklen_t abstract_address(const std::string& name, sockaddr_un* address) {
   *address = {};
@@ -35,12 +41,13 @@ socklen_t abstract_address(const std::string& name, sockaddr_un* address) {
 }
 
 // 0, or errno.
-int send_fds(int socket, Note note, const int* fds, size_t count) {
+int send_fds(int socket, Note note, const int* fds, size_t count, std::string_view reason = {}) {
   alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))] = {};
-  iovec io{&note, sizeof note};
+  reason = reason.substr(0, kReasonBytes);
+  iovec io[] = {{&note, sizeof note}, {const_cast<char*>(reason.data()), reason.size()}};
   msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
+  message.msg_iov = io;
+  message.msg_iovlen = std::size(io);
   if (count) {
     message.msg_control = control;
     message.msg_controllen = CMSG_SPACE(count * sizeof(int));
@@ -50,28 +57,34 @@ int send_fds(int socket, Note note, const int* fds, size_t count) {
     c->cmsg_len = CMSG_LEN(count * sizeof(int));
     std::memcpy(CMSG_DATA(c), fds, count * sizeof(int));
   }
-  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof note) ? 0 : errno;
+  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof note + reason.size())
+      ? 0
+      : errno;
 }
 
 // Whether a message cannot be sent for the moment only: the other side has to read first, or somebody else, as the
 // system limits how many descriptors of a user are on their way.
 bool may_pass(int error) { return error == EAGAIN || error == ETOOMANYREFS || error == ENOBUFS || error == EINTR; }
 
-enum class Got { kMessage, kNothing, kClosed, kNoRoom };
+enum class Got { kMessage, kNothing, kClosed, kNoRoom, kReason };
 
-Got receive_fds(int socket, Note* note, std::vector<Fd>* fds) {
+// reason: filled where it returns kReason.
+Got receive_fds(int socket, Note* note, std::vector<Fd>* fds, std::string* reason) {
   alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
-  iovec io{note, sizeof *note};
+  char text[kReasonBytes];
+  iovec io[] = {{note, sizeof *note}, {text, sizeof text}};
   msghdr message{};
   ssize_t n = 0;
+  bool again = true;
   // The system may tell of a message that is followed by the end as of the end alone: looked at again, it is there.
-  for (int look = 0; look < 2 && n == 0; ++look) {
+  for (int look = 0; look < 2 && again; ++look) {
     message = {};
-    message.msg_iov = &io;
-    message.msg_iovlen = 1;
+    message.msg_iov = io;
+    message.msg_iovlen = std::size(io);
     message.msg_control = control;
     message.msg_controllen = sizeof control;
     n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    again = n == 0 || (n < 0 && errno == ECONNRESET);
   }
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Got::kNothing;
   if (n < 0) return Got::kClosed;
@@ -84,7 +97,13 @@ Got receive_fds(int socket, Note* note, std::vector<Fd>* fds) {
       fds->emplace_back(fd);
     }
   }
-  if (n != static_cast<ssize_t>(sizeof *note) || note->magic != kMagic) return Got::kClosed;
+  if (n < static_cast<ssize_t>(sizeof *note) || note->magic != kMagic) return Got::kClosed;
+  const size_t length = static_cast<size_t>(n) - sizeof *note;
+  if (note->number == kGivesUp && length > 0) {
+    if (reason) reason->assign(text, length);
+    return Got::kReason;
+  }
+  if (length > 0) return Got::kClosed;
   return message.msg_flags & MSG_CTRUNC ? Got::kNoRoom : Got::kMessage;
 }
 
@@ -156,6 +175,16 @@ namespace {
                rank.pid);
 }
 
+// A process's sockets close before the process is gone: whoever looks for the cause after this one shall find it gone.
+[[noreturn]] void fail_closed(const Watched& rank) {
+  for (const auto until = after(kEndSeconds); !rank.gone() && Clock::now() < until;) poll(nullptr, 0, 1);
+  fail_gone(rank);
+}
+
+[[noreturn]] void fail_with(const Watched& leader, const std::string& reason) {
+  fail_runtime("rank {} has failed while the world came together: {}", leader.rank, reason);
+}
+
 [[noreturn]] void fail_late(const Watched& rank, int error) {
   fail_runtime("rank {} (process {}) has met the others but does not go on{}. Read its output first.", rank.rank,
                rank.pid, error ? fmt::format(" ({})", strerror(error)) : "");
@@ -172,9 +201,14 @@ class Lead {
 
   std::vector<Fd> run(double timeout_s) {
     const auto until = after(timeout_s);
-    while (come_ < ranks_.size()) turn(until);
-    for (Fd& fd : fds_) all_.push_back(fd.get());
-    while (done_ < ranks_.size()) turn(until);
+    try {
+      while (come_ < ranks_.size()) turn(until);
+      for (Fd& fd : fds_) all_.push_back(fd.get());
+      while (done_ < ranks_.size()) turn(until);
+    } catch (const std::exception& e) {
+      tell(e.what());
+      throw;
+    }
     return std::move(fds_);
   }
 
@@ -183,6 +217,19 @@ class Lead {
     Fd socket;
     size_t sent = 0, taken = 0;  // of all_
   };
+
+  // The others would take the leader, whose sockets close now, for the cause.
+  void tell(std::string_view reason) {
+    accept_all();
+    for (Fd& s : strangers_) send_fds(s.get(), {kMagic, kGivesUp}, nullptr, 0, reason);
+    for (Peer& p : peers_)
+      if (p.socket && !has_all(p)) send_fds(p.socket.get(), {kMagic, kGivesUp}, nullptr, 0, reason);
+  }
+
+  void accept_all() {
+    for (Fd socket; (socket = Fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));)
+      if (same_user(socket.get())) strangers_.push_back(std::move(socket));
+  }
 
   void turn(Clock::time_point until) {
     std::vector<pollfd> polled = {{listener_.fd(), POLLIN, 0}};
@@ -195,8 +242,7 @@ class Lead {
     if (come_ == ranks_.size()) send_more();
     poll(polled.data(), polled.size(), std::min(error_ ? kAgainMs : slice_ms(until), slice_ms(until)));
     if (auto p = blocking_hooks().poll) p();
-    for (Fd socket; (socket = Fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));)
-      if (same_user(socket.get())) strangers_.push_back(std::move(socket));
+    accept_all();
     if (errno == EMFILE || errno == ENFILE) fail_without_room(ranks_[0].rank, ranks_.size());
     std::erase_if(strangers_, [&](Fd& s) { return introduced(s); });
     for (size_t r = 1; r < ranks_.size(); ++r) look_at(r, until);
@@ -206,9 +252,10 @@ class Lead {
   bool introduced(Fd& socket) {
     Note note{};
     std::vector<Fd> got;
-    switch (receive_fds(socket.get(), &note, &got)) {
+    switch (receive_fds(socket.get(), &note, &got, nullptr)) {
       case Got::kNothing: return false;
-      case Got::kClosed: return true;
+      case Got::kClosed:
+      case Got::kReason: return true;
       case Got::kNoRoom: fail_without_room(ranks_[0].rank, ranks_.size());
       case Got::kMessage: break;
     }
@@ -226,8 +273,8 @@ class Lead {
     // It says how many it has taken.
     Note note{};
     std::vector<Fd> none;
-    for (Got got; p.socket && (got = receive_fds(p.socket.get(), &note, &none)) != Got::kNothing;) {
-      if (got != Got::kMessage || note.number < 0 || static_cast<size_t>(note.number) > p.sent) fail_gone(ranks_[r]);
+    for (Got got; p.socket && (got = receive_fds(p.socket.get(), &note, &none, nullptr)) != Got::kNothing;) {
+      if (got != Got::kMessage || note.number < 0 || static_cast<size_t>(note.number) > p.sent) fail_closed(ranks_[r]);
       on_the_way_ -= static_cast<size_t>(note.number) - p.taken;
       p.taken = static_cast<size_t>(note.number);
       if (has_all(p)) {
@@ -250,7 +297,7 @@ class Lead {
         const size_t n = std::min(kFdsPerMessage, all_.size() - p.sent);
         if (on_the_way_ > 0 && on_the_way_ + n > kMostOnTheWay) return;
         error_ = send_fds(p.socket.get(), {kMagic, 0}, all_.data() + p.sent, n);
-        if (error_ && !may_pass(error_)) fail_gone(ranks_[r]);
+        if (error_ && !may_pass(error_)) fail_closed(ranks_[r]);
         if (error_ == 0) p.sent += n, on_the_way_ += n;
       }
     }
@@ -283,12 +330,19 @@ std::vector<Fd> join_exchange(const std::string& leader_name, int place, int my_
   if (!s) fail_runtime("rank {} cannot make a Unix socket: {}.", me.rank, strerror(errno));
   sockaddr_un address;
   socklen_t size = abstract_address(leader_name, &address);
-  // Tries again while `again` says so, and raises when the leader is gone or the time is over.
+  std::vector<Fd> fds;
+  std::string reason;
+  Note note{};
+  // Tries again while it may pass, and raises when the leader is gone or the time is over.
   auto insist = [&](auto&& attempt, const char* what) {
     for (int error; (error = attempt()) != 0;) {
+      // What the leader said before it closed the socket.
+      for (Got got = Got::kMessage; !may_pass(error) && got == Got::kMessage;)
+        if ((got = receive_fds(s.get(), &note, &fds, &reason)) == Got::kReason) fail_with(leader, reason);
       if (leader.gone()) fail_gone(leader);
       if (!may_pass(error) || Clock::now() > until)
-        fail_runtime("rank {} cannot {} rank {}'s Unix socket: {}. Ranks of one host share its network namespace.",
+        fail_runtime("rank {} cannot {} rank {}'s Unix socket: {}. That rank has given up, and its output says why, or "
+                     "the two are in different network namespaces, which ranks of one host must share.",
                      me.rank, what, leader.rank, strerror(error));
       if (auto hook = blocking_hooks().poll) hook();
       poll(nullptr, 0, 5);
@@ -298,7 +352,6 @@ std::vector<Fd> join_exchange(const std::string& leader_name, int place, int my_
   if (!same_user(s.get()))
     fail_runtime("rank {} belongs to another user; start all ranks as the same one.", leader.rank);
   insist([&] { return send_fds(s.get(), {kMagic, place}, &my_fd, 1); }, "write to");
-  std::vector<Fd> fds;
   while (fds.size() < ranks.size() + 1) {
     pollfd p{s.get(), POLLIN, 0};
     if (poll(&p, 1, slice_ms(until)) <= 0) {
@@ -306,9 +359,9 @@ std::vector<Fd> join_exchange(const std::string& leader_name, int place, int my_
       if (Clock::now() > until) fail_late(leader, 0);
       continue;
     }
-    Note note{};
-    switch (receive_fds(s.get(), &note, &fds)) {
+    switch (receive_fds(s.get(), &note, &fds, &reason)) {
       case Got::kNothing: continue;
+      case Got::kReason: fail_with(leader, reason);
       case Got::kClosed: fail_gone(leader);
       case Got::kNoRoom: fail_without_room(me.rank, ranks.size());
       case Got::kMessage: break;

@@ -2,16 +2,22 @@
 #include "holon/comm/shm/fd_exchange.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace holon::comm {
@@ -112,6 +118,81 @@ TEST(FdExchange, ARankThatIsLateIsNamed) {
         << e.what();
   }
   status_of(late);
+}
+
+// Connects to a leader as the rank of that place, and shows its memory.
+Fd come_as(const std::string& leader, int32_t place) {
+  Fd s(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  leader.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + leader.size());
+  EXPECT_EQ(connect(s.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  int32_t note[] = {0x484c6664, place};  // as fd_exchange.cpp says who one is
+  iovec io{note, sizeof note};
+  const Fd mine(memory(place));
+  const int fd = mine.get();
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &io, message.msg_iovlen = 1;
+  message.msg_control = control, message.msg_controllen = sizeof control;
+  cmsghdr* c = CMSG_FIRSTHDR(&message);
+  c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+  EXPECT_EQ(sendmsg(s.get(), &message, 0), static_cast<ssize_t>(sizeof note));
+  return s;
+}
+
+// The sockets of a process that is killed close before others can see that it is gone: rank 0, which gives up then,
+// says why to those who wait for it.
+TEST(FdExchange, WhoWaitsForTheLeaderHearsWhyItGaveUp) {
+  FdListener listener;
+  const pid_t closes = process([] { return pause(); });
+  auto watch = [&] {
+    std::vector<Watched> ranks;  // of which the last does not come
+    for (int r = 0; r < 4; ++r) ranks.push_back(Watched::open(r == 1 ? closes : getpid(), r));
+    return ranks;
+  };
+  const std::vector<Watched> ranks = watch(), known = watch();
+  std::string heard;
+  std::thread waits([&] {
+    Fd extra;
+    try {
+      join_exchange(listener.name(), 2, memory(2), known, &extra, 60);
+    } catch (const Error& e) {
+      heard = e.what();
+    }
+  });
+  pollfd connected{listener.fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&connected, 1, 60'000), 1);
+  come_as(listener.name(), 1);
+  const std::string cause = "rank 1 (process " + std::to_string(closes) + ") has ended while the world came together";
+  try {
+    lead_exchange(listener, memory(0), memory(1000), ranks, 60);
+    ADD_FAILURE() << "rank 1 has closed its socket";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find(cause), std::string::npos) << e.what();
+  }
+  waits.join();
+  EXPECT_NE(heard.find("rank 0 has failed while the world came together: " + cause), std::string::npos) << heard;
+  kill(closes, SIGKILL);
+  status_of(closes);
+}
+
+TEST(FdExchange, WhoHasConnectedHearsThatAnotherDoesNotCome) {
+  FdListener listener;
+  std::vector<Watched> ranks;
+  for (int r = 0; r < 3; ++r) ranks.push_back(Watched::open(getpid(), r));
+  Fd second = come_as(listener.name(), 2), stranger = come_as(listener.name(), 7);
+  EXPECT_THROW(lead_exchange(listener, memory(0), memory(1000), ranks, 0.2), Error);
+  Fd third = come_as(listener.name(), 1);
+  EXPECT_THROW(lead_exchange(listener, memory(0), memory(1000), ranks, 0), Error);
+  for (Fd* s : {&second, &third}) {
+    char text[600] = {};
+    const ssize_t n = recv(s->get(), text, sizeof text - 1, 0);
+    ASSERT_GT(n, 8);
+    EXPECT_NE(std::string(text + 8).find("has met the others but does not go on"), std::string::npos) << text + 8;
+  }
 }
 
 TEST(FdExchange, WithoutDescriptorsTheLimitIsTold) {
