@@ -40,7 +40,6 @@ def arguments(argv=None):
     parser.add_argument("--graph", action="store_true", help="compile the training step")
     parser.add_argument(
         "--device",
-        choices=("cpu", "cuda"),
         default="cpu",
         help="where the ranks keep their parts; cuda: a device for each rank",
     )

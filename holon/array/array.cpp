@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "holon/array/device_backend.h"
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
-#include "holon/base/settings.h"
 
 namespace holon {
 
@@ -35,7 +35,7 @@ Array Array::placeholder(const Dims& shape, const Dims& strides, DType dtype, De
 Array Array::empty(const Dims& shape, DType dtype, Device device) {
   Array a;
   const size_t bytes = checked_bytes(shape, dtype);
-  a.storage = device.is_cuda() ? device_runtime()->allocate(device.index, bytes) : allocate_storage(bytes);
+  a.storage = allocate_storage(bytes, device);
   a.shape = shape;
   a.strides = contiguous_strides(shape);
   a.dtype = dtype;
@@ -52,14 +52,14 @@ Array Array::empty_strided(const Dims& shape, const Dims& strides, DType dtype, 
 Array Array::empty_pinned(const Dims& shape, const Dims& strides, DType dtype) {
   const size_t bytes = checked_bytes(shape, dtype);
   Array a;
-  if (device_runtime()) {
-    a.storage = device_runtime()->allocate_pinned(bytes);
+  if (DeviceRuntime* pinning = pinning_runtime()) {
+    a.storage = pinning->allocate_pinned(bytes);
   } else {
-    if (settings::text("HOLON_SIMULATE") != "cuda")
+    if (!is_simulated(kFirstDeviceType))
       fail_runtime(
-          "pin_memory: pinned memory was asked for {} of {}, but it is for copies to cuda devices and there is "
-          "none: {}. Leave pin_memory out, or set HOLON_SIMULATE=cuda to try the program without a device.",
-          shape, name(dtype), why_no_device());
+          "pin_memory: pinned memory was asked for {0} of {1}, but it is for copies to {2} devices and there is "
+          "none: {3}. Leave pin_memory out, or set HOLON_SIMULATE={2} to try the program without a device.",
+          shape, name(dtype), name(kFirstDeviceType), why_no_device(kFirstDeviceType));
     a.storage = allocate_storage(bytes);
   }
   a.shape = shape;

@@ -21,8 +21,8 @@ struct Array {
   // Uninitialised with the given strides, which must address each element once within numel() elements.
   static Array empty_strided(const Dims& shape, const Dims& strides, DType dtype, Device device = {});
 
-  // The same in pinned memory of the CPU (Storage::is_pinned); with HOLON_SIMULATE=cuda in ordinary memory. Errors
-  // (RuntimeError): there is no cuda device; the system pins no more.
+  // The same in pinned memory of the CPU (Storage::is_pinned); with HOLON_SIMULATE in ordinary memory. Errors
+  // (RuntimeError): there is no device that copies from it; the system pins no more.
   static Array empty_pinned(const Dims& shape, const Dims& strides, DType dtype);
 
   // Without memory yet: its storage, which is its own, refers to nothing until it is bound (Storage::rebind).

@@ -4,33 +4,28 @@
 #include <charconv>
 #include <cstdio>
 
+#include "holon/array/device_backend.h"
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/base/settings.h"
 
 namespace holon {
 
-const char* name(DeviceType type) { return type == DeviceType::kCpu ? "cpu" : "cuda"; }
-
-DeviceType parse_device_type(std::string_view text) {
-  if (text == "cpu") return DeviceType::kCpu;
-  if (text == "cuda" || text == "gpu") return DeviceType::kCuda;
-  fail_runtime("Expected one of cpu, cuda device type at start of device string: {}", text);
-}
-
 bool check_device_type(DeviceType type) {
   if (type == DeviceType::kCpu) return false;
-  if (settings::text("HOLON_SIMULATE") != "cuda") {
-    if (device_runtime()) return false;
-    fail_runtime(
-        "a cuda device was asked for and there is none: {}. Use \"cpu\", or set HOLON_SIMULATE=cuda (the launcher's "
-        "--simulate cuda) to run \"cuda\" placements on the CPU.",
-        why_no_device());
+  const char* const text = name(type);
+  if (!is_simulated(type)) {
+    if (device_runtime(type)) return false;
+    const std::string simulation = may_be_simulated(type)
+        ? fmt::format(
+              ", or set HOLON_SIMULATE={0} (the launcher's --simulate {0}) to run \"{0}\" placements on the CPU", text)
+        : "";
+    fail_runtime("a {} device was asked for and there is none: {}. Use \"cpu\"{}.", text, why_no_device(type),
+                 simulation);
   }
   static std::atomic<bool> warned{false};
   if (!warned.exchange(true) && Context::current().rank() == 0)
-    std::fprintf(stderr, "holon: HOLON_SIMULATE=cuda: \"cuda\" devices are simulated on the CPU.\n");
+    std::fprintf(stderr, "holon: HOLON_SIMULATE=%s: \"%s\" devices are simulated on the CPU.\n", text, text);
   return true;
 }
 
@@ -45,9 +40,9 @@ Device Device::parse(std::string_view text) {
       fail_runtime("device \"{}\" has no index after its colon; write e.g. cuda:0.", text);
   }
   d.simulated = check_device_type(d.type);
-  if (d.is_cuda() && d.index >= device_runtime()->device_count())
-    fail_runtime("device \"{}\": this host has {} cuda device(s), counted from 0.", text,
-                 device_runtime()->device_count());
+  if (!d.is_host() && d.index >= device_runtime(d)->device_count())
+    fail_runtime("device \"{}\": this host has {} {} device(s), counted from 0.", text,
+                 device_runtime(d)->device_count(), name(d.type));
   return colon == std::string_view::npos ? device_of_rank(d.type, d.simulated) : d;
 }
 
@@ -55,10 +50,12 @@ Device device_of_rank(DeviceType type, bool simulated) {
   Device d{type, 0, simulated};
   if (type == DeviceType::kCpu) return d;
   const int local = Context::current().local_rank();
-  d.index = static_cast<int16_t>(d.is_cuda() ? local % device_runtime()->device_count() : local);
+  d.index = static_cast<int16_t>(d.is_host() ? local : local % device_runtime(d)->device_count());
   return d;
 }
 
-std::string Device::str() const { return type == DeviceType::kCpu ? "cpu" : "cuda:" + std::to_string(index); }
+std::string Device::str() const {
+  return type == DeviceType::kCpu ? "cpu" : std::string(name(type)) + ":" + std::to_string(index);
+}
 
 }  // namespace holon

@@ -1,5 +1,5 @@
-// What the library of a device backend does with the memory of its devices. The library is no part of libholon: it is
-// loaded when the first "cuda" device or placement is asked for, so that one build serves machines with and without.
+// What a backend (device_backend.h) does with its devices: memory, copies, the order of work. What it cannot do, its
+// capabilities leave out, and the layers above do without.
 //
 // Work on a device is put in order on the current rank's stream, and a call returns before that work is done unless it
 // says that it waits. What a kernel finds wrong is raised by the next call that waits or looks.
@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "holon/array/device.h"
 #include "holon/array/storage.h"
 
 namespace holon {
@@ -61,9 +62,17 @@ class DeviceEvent {
   virtual double elapsed_ms(const DeviceEvent& since) = 0;
 };
 
+struct DeviceCapabilities {
+  bool host_access = false;    // the host may read and write its memory while no work is under way there
+  bool peer_copies = false;    // copy_between() takes two devices; else bytes travel through the host
+  bool pinned_memory = false;  // allocate_pinned() and what is said to be of pinned memory
+  bool recording = false;      // begin_capture() and its like, RecordedDraw in kernels that draw, RecordedUpdate
+};
+
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
+  virtual DeviceCapabilities capabilities() const = 0;
   virtual int device_count() const = 0;
   virtual DeviceProperties properties(int index) = 0;
 
@@ -80,41 +89,49 @@ class DeviceRuntime {
   virtual void copy_from_host(int index, void* device, const void* host, size_t bytes) = 0;
   // Memory of the host's that is page-locked, aligned to 512 bytes, from cached blocks; one is used again when the
   // copies below that use it are done. Errors: the system pins no more, naming the size and what is in use.
-  virtual Ref<Storage> allocate_pinned(size_t bytes) = 0;
-  virtual MemoryStats pinned_memory_stats() = 0;
-  virtual void release_cached_pinned_memory() = 0;
+  virtual Ref<Storage> allocate_pinned(size_t bytes);
+  virtual bool has_pinned(const Storage&) const { return false; }  // it is of allocate_pinned()
+  virtual MemoryStats pinned_memory_stats() { return {}; }
+  virtual void release_cached_pinned_memory() {}
   // Put on the stream, and not waited for: the host's bytes must not be changed (or looked at) before it is done. The
-  // memory itself may be freed at once. Pre: the host's bytes are in `pinned`, which is pinned.
-  virtual void copy_to_pinned(int index, void* host, const void* device, size_t bytes, Storage& pinned) = 0;
-  virtual void copy_from_pinned(int index, void* device, const void* host, size_t bytes, Storage& pinned) = 0;
+  // memory itself may be freed at once. Pre: the host's bytes are in `pinned`, for which has_pinned() is true.
+  virtual void copy_to_pinned(int index, void* host, const void* device, size_t bytes, Storage& pinned);
+  virtual void copy_from_pinned(int index, void* device, const void* host, size_t bytes, Storage& pinned);
+  // On one device, or between two with peer_copies.
   virtual void copy_between(int to_index, void* to, int from_index, const void* from, size_t bytes) = 0;
-  virtual void fill_bytes(int index, void* device, int value, size_t bytes) = 0;
 
   // Waits for all of the rank's work on the device. Errors: what that work found wrong.
   virtual void synchronize(int index) = 0;
   // Waits for all work of the process on the device, also of other libraries, with which memory is shared.
-  virtual void wait_for_all(int index) = 0;
+  virtual void wait_for_all(int index) { synchronize(index); }
   // Errors: what work that is done has found wrong. Does not wait, but for HOLON_SYNC=1.
   virtual void check(int index) = 0;
   // How often this thread has waited for a device or copied between it and the host: such work cannot be recorded.
-  virtual int64_t host_meetings() const = 0;
+  virtual int64_t host_meetings() const { return 0; }
   virtual std::unique_ptr<DeviceEvent> make_event(int index, bool timing) = 0;
   // The op that the next work belongs to, for errors. The name is never freed.
-  virtual void set_op(const char* name) = 0;
+  virtual void set_op(const char*) {}
 
   // What the rank puts on its stream of the device from begin to end is recorded and not done. Memory that is freed in
   // between is not given to others while the graph lives. Errors: work that cannot be recorded, e.g. a wait.
   // with: a recording whose memory this one may use too, as the two are never done at once.
-  virtual void begin_capture(int index, const DeviceGraph* with = nullptr) = 0;
-  virtual std::unique_ptr<DeviceGraph> end_capture(int index) = 0;
+  virtual void begin_capture(int index, const DeviceGraph* with = nullptr);
+  virtual std::unique_ptr<DeviceGraph> end_capture(int index);
   // Ends a recording that has failed; no effect without one.
-  virtual void abandon_capture(int index) = 0;
+  virtual void abandon_capture(int) {}
 };
 
-// nullptr where there is no library or no device. Loads the library on the first call; thread-safe.
-DeviceRuntime* device_runtime();
-// In a few words, for errors. Pre: device_runtime() is nullptr.
-const std::string& why_no_device();
+// nullptr where there is no library or no device, and for the CPU. Loads a library that is known by name on the first
+// call; thread-safe.
+DeviceRuntime* device_runtime(DeviceType type);
+inline DeviceRuntime* device_runtime(const Device& device) { return device_runtime(device.type); }
+// In a few words, for errors. Pre: device_runtime(type) is nullptr.
+const std::string& why_no_device(DeviceType type);
+// That of the first type with pinned memory, nullptr where there is none.
+DeviceRuntime* pinning_runtime();
+
+// Uninitialised memory of a device, the host's included.
+Ref<Storage> allocate_storage(size_t size_bytes, Device device);
 
 // What else a look at a device raises, beside what its kernels report: set by the layer that moves data between
 // devices.

@@ -47,7 +47,7 @@ bool GradientBuckets::on(bool device) {
 bool GradientBuckets::take(TensorImpl& leaf, const Tensor& g) {
   if (!leaf.spec || !g.is_global() || (leaf.meta && !leaf.meta->hooks.empty())) return false;
   if (g.spec() == leaf.spec || g.placement() != leaf.spec->placement || !g.nd_sbp().has_partial()) return false;
-  const bool device = g.placement().device().is_cuda();
+  const bool device = !g.placement().device().is_host();
   if (!on(device)) return false;
   if (!buckets_.empty() && buckets_.back()->bytes > 0 && buckets_.back()->device != device) close();
   put(leaf, g);

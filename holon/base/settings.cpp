@@ -26,6 +26,10 @@ constexpr Setting kTable[] = {
     {"HOLON_CUDA_LINKS", "1",
      "1 lets pipeline stages on cuda devices hand data over from device to device, 0 through the host's memory."},
     {"HOLON_DATA_DIR", "", "Folder of data sets: MNIST's files lie in its folder mnist."},
+    {"HOLON_DEVICE_LIBRARIES", "",
+     "Files of device backends, separated by colons, that are loaded when a device of an unknown type is asked for; "
+     "the "
+     "same on all ranks."},
     {"HOLON_FORK_COPY_MB", "1024",
      "MiB of a rank's tensors that are copied for a process that forks from it. If they are more, the child makes no "
      "tensors."},

@@ -100,7 +100,7 @@ void DeviceCrossing::make() {
     return pulls;
   };
   const Device from = step.from->placement.device(), to = step.to->placement.device();
-  const bool linked = from.is_cuda() && to.is_cuda();
+  const bool linked = on_alike_devices(*step.from, *step.to);
   auto object = std::make_unique<comm::HandOver>(givers, takers, channel_, plan_.dtype(), pulls_of, linked);
 
   const Transfer& mine = plan_.transfer(step_, rank_);
@@ -179,7 +179,7 @@ void DeviceCrossing::take(const Array& out) {
     fail_runtime("a hand-over: {} takes what it has not posted yet. Post first.", rank_text());
   const Step& step = plan_.steps()[step_];
   const comm::CallInfo info = call_info(plan_, step);
-  const bool linked = step.from->placement.device().is_cuda() && step.to->placement.device().is_cuda();
+  const bool linked = on_alike_devices(*step.from, *step.to);
   if (staged_elements_ && !staged_.defined()) staged_ = Array::empty({staged_elements_}, plan_.dtype());
   std::vector<uint64_t> ways(linked ? givers_ : 0);
   object_->take(info, staged_.defined() ? staged_.bytes() : nullptr, staged_.defined() ? staged_.nbytes() : 0, ways);

@@ -125,8 +125,7 @@ struct PreparedBatch::Data {
 
   void run_on_device(const Array& src, const Array& dst) {
     comm::DeviceCommunicator* devices = nullptr;
-    if (boxing::on_device(*from) && boxing::on_device(*to))
-      devices = comm::device_communicator(members, to->placement.device());
+    if (on_alike_devices(*from, *to)) devices = comm::device_communicator(members, to->placement.device());
     if (!devices) return run_through_host(src, dst);
     if (in_place) return devices->all_reduce(info(), memory_of(src), memory_of(dst), in.elements, dtype);
     comm::note_bytes(static_cast<uint64_t>(read_bytes));
@@ -259,9 +258,7 @@ std::vector<std::span<const int>> PreparedBatch::meetings() const {
   if (!data_->meets || data_->members.empty()) return {};
   return {data_->members};
 }
-bool PreparedBatch::meets_on_devices() const {
-  return boxing::on_device(*data_->from) && boxing::on_device(*data_->to);
-}
+bool PreparedBatch::meets_on_devices() const { return on_alike_devices(*data_->from, *data_->to); }
 bool PreparedBatch::in_place() const { return data_->in_place; }
 const Dims& PreparedBatch::in_shape(size_t i) const { return data_->in.shapes[i]; }
 const Dims& PreparedBatch::out_shape(size_t i) const { return data_->out.shapes[i]; }

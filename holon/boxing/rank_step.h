@@ -60,7 +60,11 @@ class RankStep {
 };
 
 // Its parts lie in memory of a device, which is not the host's.
-inline bool on_device(const GlobalSpec& spec) { return spec.placement.device().is_cuda(); }
+inline bool on_device(const GlobalSpec& spec) { return !spec.placement.device().is_host(); }
+// Both on devices of one type, between which data need not pass through the host.
+inline bool on_alike_devices(const GlobalSpec& from, const GlobalSpec& to) {
+  return on_device(from) && on_device(to) && from.placement.device_type() == to.placement.device_type();
+}
 // Some step reads or writes memory of a device.
 bool on_device(const Plan& plan);
 

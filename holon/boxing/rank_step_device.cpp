@@ -33,7 +33,7 @@ Array RankStep::run_on_device(const Array& part, const Array& into) const {
 
 Array RankStep::meet_on_device(const Array& part, Array out) const {
   const Device device = step_->to->placement.device();
-  if (!device.is_cuda() || !boxing::on_device(*step_->from)) return meet_through_host(part, std::move(out));
+  if (!on_alike_devices(*step_->from, *step_->to)) return meet_through_host(part, std::move(out));
   comm::DeviceCommunicator* group = comm::device_communicator(members(), device);
   if (!group) return meet_through_host(part, std::move(out));
   const comm::CallInfo info = call_info(*plan_, *step_);
@@ -47,14 +47,14 @@ Array RankStep::meet_through_host(const Array& part, Array out) const {
   comm::Communicator& group = comm::communicator(members());
   Array shown, arrived;
   if (part.defined()) {
-    shown = part.device.is_cuda() ? Array::empty(part.shape, part.dtype) : kernels::contiguous(part);
-    if (part.device.is_cuda()) kernels::copy(part, shown);
+    shown = part.device.is_host() ? kernels::contiguous(part) : Array::empty(part.shape, part.dtype);
+    if (!part.device.is_host()) kernels::copy(part, shown);
   }
   const bool makes_part = makes_ == Makes::kPart;
-  if (makes_part) arrived = out.device.is_cuda() ? Array::empty(out.shape, out.dtype) : out;
+  if (makes_part) arrived = out.device.is_host() ? out : Array::empty(out.shape, out.dtype);
   meet(group, shown.defined() ? shown.bytes() : nullptr, shown.defined() ? shown.nbytes() : 0,
        makes_part ? arrived.bytes() : nullptr);
-  if (makes_part && out.device.is_cuda()) kernels::copy(arrived, out);
+  if (makes_part && !out.device.is_host()) kernels::copy(arrived, out);
   return out;
 }
 

@@ -123,7 +123,7 @@ std::vector<std::span<const int>> StepChain::meetings() const {
 bool StepChain::meets_on_devices() const {
   return std::all_of(ops_.begin(), ops_.end(), [](const Op& op) {
     const Step& s = op.step.step();
-    return !op.step.meets() || (holon::boxing::on_device(*s.from) && holon::boxing::on_device(*s.to));
+    return !op.step.meets() || on_alike_devices(*s.from, *s.to);
   });
 }
 

@@ -1,6 +1,7 @@
 #include "holon/comm/device_communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -19,13 +20,14 @@ namespace holon::comm {
 
 namespace {
 
-DeviceCommunicatorMaker* the_maker = nullptr;
+std::array<DeviceCommunicatorMaker*, kMaxDeviceTypes> makers{};
 std::atomic<bool> any_failed{false};
 
 struct DevicePart {
   int overlapping = 0;  // scopes
   RecordedCalls* recording = nullptr;
-  std::map<std::vector<int>, std::unique_ptr<DeviceCommunicator>> known;  // nullptr: there is no way
+  using Group = std::pair<DeviceType, std::vector<int>>;
+  std::map<Group, std::unique_ptr<DeviceCommunicator>> known;  // nullptr: there is no way
 };
 
 // What a member says about its device.
@@ -39,14 +41,15 @@ void put(char* to, size_t size, const std::string& text) { to[text.copy(to, size
 
 std::unique_ptr<DeviceCommunicator> meet(std::span<const int> ranks, Device device) {
   Communicator& group = communicator(ranks);
+  DeviceCommunicatorMaker* const maker = device_communicator_maker(device.type);
   Card mine;
-  put(mine.missing, sizeof mine.missing, the_maker ? the_maker->missing() : "the backend has none");
+  put(mine.missing, sizeof mine.missing, maker ? maker->missing() : "the backend has none");
   if (!*mine.missing) {
-    const std::string identity = the_maker->identity(device.index);
+    const std::string identity = maker->identity(device.index);
     if (!identity.empty())
       put(mine.identity, sizeof mine.identity,
           fmt::format("{} {}", world().host_of(Context::current().rank()), identity));
-    if (group.index() == 0) the_maker->make_id(mine.id);
+    if (group.index() == 0) maker->make_id(mine.id);
   }
   std::vector<Card> cards(ranks.size());
   group.all_gather_bytes({"device communicator"}, &mine, sizeof mine, cards.data());
@@ -57,24 +60,24 @@ std::unique_ptr<DeviceCommunicator> meet(std::span<const int> ranks, Device devi
       if (*cards[i].identity && std::strcmp(cards[i].identity, cards[k].identity) == 0)
         why = fmt::format("ranks {} and {} are on one device", ranks[k], ranks[i]);
   }
-  if (why.empty()) return the_maker->make(ranks, group.index(), cards[0].id, device.index);
+  if (why.empty()) return maker->make(ranks, group.index(), cards[0].id, device.index);
   if (group.index() == 0)
-    std::fprintf(stderr, "holon: data of cuda devices of the ranks %s travels through host memory: %s.\n",
-                 ranks_text(ranks).c_str(), why.c_str());
+    std::fprintf(stderr, "holon: data of %s devices of the ranks %s travels through host memory: %s.\n",
+                 name(device.type), ranks_text(ranks).c_str(), why.c_str());
   return nullptr;
 }
 
 }  // namespace
 
-void set_device_communicator_maker(DeviceCommunicatorMaker* maker) {
-  the_maker = maker;
+void set_device_communicator_maker(DeviceType type, DeviceCommunicatorMaker* maker) {
+  makers[static_cast<size_t>(type)] = maker;
   set_device_check(&check_device_communication);
 }
-DeviceCommunicatorMaker* device_communicator_maker() { return the_maker; }
+DeviceCommunicatorMaker* device_communicator_maker(DeviceType type) { return makers[static_cast<size_t>(type)]; }
 
 DeviceCommunicator* device_communicator(std::span<const int> ranks, Device device) {
   auto& known = Context::current().part<DevicePart>().known;
-  std::vector<int> key(ranks.begin(), ranks.end());
+  DevicePart::Group key{device.type, {ranks.begin(), ranks.end()}};
   if (auto found = known.find(key); found != known.end()) return found->second.get();
   auto made = meet(ranks, device);
   return known.emplace(std::move(key), std::move(made)).first->second.get();
@@ -85,7 +88,7 @@ void note_device_failure() { any_failed.store(true); }
 void check_device_communication() {
   if (!any_failed.load(std::memory_order_relaxed)) [[likely]]
     return;
-  for (auto& [ranks, group] : Context::current().part<DevicePart>().known)
+  for (auto& [key, group] : Context::current().part<DevicePart>().known)
     if (group) group->check();
   check_device_links();
 }
@@ -96,7 +99,7 @@ bool DeviceCommunicator::overlaps() { return Context::current().part<DevicePart>
 bool device_overlap_wanted() { return settings::text("HOLON_OVERLAP") != "0"; }
 
 void join_device_communication() {
-  for (auto& [ranks, group] : Context::current().part<DevicePart>().known)
+  for (auto& [key, group] : Context::current().part<DevicePart>().known)
     if (group) group->join();
 }
 

@@ -94,9 +94,9 @@ class DeviceCommunicatorMaker {
   // The same for the link of two ranks, one of which is this one. From a thread of its own.
   virtual std::unique_ptr<DeviceWire> make_wire(int from, int to, const std::byte* id, int device_index) = 0;
 };
-// Called by the backend when it is loaded; the maker is never freed.
-void set_device_communicator_maker(DeviceCommunicatorMaker* maker);
-DeviceCommunicatorMaker* device_communicator_maker();  // nullptr without a backend
+// By a backend (on_device_registration), for its devices; the maker is never freed.
+void set_device_communicator_maker(DeviceType type, DeviceCommunicatorMaker* maker);
+DeviceCommunicatorMaker* device_communicator_maker(DeviceType type);  // nullptr where the backend has none
 
 // Of exactly these ranks, in this order, made on first use and kept by the rank. nullptr, on all of them alike, where
 // their devices have no way to each other (no library, two ranks on one device): then data travels through the hosts'

@@ -35,7 +35,7 @@ static_assert(sizeof(Card) <= LinkMail::kCardBytes && sizeof(Ticket) <= LinkMail
 void put(char* to, size_t size, const std::string& text) { to[text.copy(to, size - 1)] = 0; }
 
 struct DeviceLinks {
-  std::map<std::tuple<int, int, int>, std::unique_ptr<DeviceLink>> known;
+  std::map<std::tuple<int, int, DeviceType, int>, std::unique_ptr<DeviceLink>> known;
   bool told = false;  // the user, that there is none
 };
 
@@ -70,7 +70,7 @@ struct DeviceLink::Making {
     auto patience = [&] { return give_up(begun); };
     const bool gives = world->rank() == from;
     std::array<std::byte, LinkMail::kCardBytes> mine{}, theirs{};
-    DeviceCommunicatorMaker& maker = *device_communicator_maker();
+    DeviceCommunicatorMaker& maker = *device_communicator_maker(device.type);
     Card card, peer;
     put(card.missing, sizeof card.missing, maker.missing());
     if (!*card.missing)
@@ -223,8 +223,8 @@ bool DeviceLink::idle() {
 
 DeviceLink* device_link(int from, int to, Device device) {
   static const bool wanted = settings::flag("HOLON_CUDA_LINKS");
-  if (!wanted || !device_communicator_maker()) return nullptr;
-  auto& link = Context::current().part<DeviceLinks>().known[{from, to, device.index}];
+  if (!wanted || !device_communicator_maker(device.type)) return nullptr;
+  auto& link = Context::current().part<DeviceLinks>().known[{from, to, device.type, device.index}];
   if (!link) link = std::make_unique<DeviceLink>(from, to, device);
   return link.get();
 }

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "holon/array/device_backend.h"
 #include "holon/array/device_runtime.h"
 #include "holon/base/ceil_div.h"
 #include "holon/base/context.h"
@@ -87,9 +88,11 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptio
   else if (!options.padding_value.empty())
     fail_value("DataLoader: padding_value is for global batches, whose parts it brings to one length. Pad in the "
                "dataset's batch(), or give placement and sbp.");
-  if (options.pin_memory && !device_runtime()) {
-    if (settings::text("HOLON_SIMULATE") != "cuda")
-      log::warn("DataLoader: pin_memory was asked for, but there is no cuda device: batches are in ordinary memory.");
+  if (options.pin_memory && !pinning_runtime()) {
+    if (!is_simulated(kFirstDeviceType))
+      log::warn(fmt::format("DataLoader: pin_memory was asked for, but there is no {} device: batches are in ordinary "
+                            "memory.",
+                            name(kFirstDeviceType)));
     options_.pin_memory = false;
   }
   start();

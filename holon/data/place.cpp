@@ -23,6 +23,6 @@ std::pair<int64_t, int64_t> part_rows(int64_t size, const Placement& placement, 
   return {slice.offset[0], slice.shape[0]};
 }
 
-Tensor pinned(const Tensor& t) { return t.impl()->device.is_cuda() ? t : pin_memory(t); }
+Tensor pinned(const Tensor& t) { return t.impl()->device.is_host() ? pin_memory(t) : t; }
 
 }  // namespace holon::data

@@ -175,7 +175,7 @@ Array allocate(const OpDef& op, const Attrs& attrs, const Dims& shape, const Dim
                Device device) {
   if (op.pin_memory_attr < 0 || !attrs.as_bool(op.pin_memory_attr)) [[likely]]
     return Array::empty_strided(shape, strides, dtype, device);
-  if (device.is_cuda())
+  if (!device.is_host())
     fail_runtime(
         "{}: pin_memory was asked for together with {}; only memory of the CPU can be pinned. Leave one of them out.",
         op.public_name(), device);

@@ -57,11 +57,12 @@ bool try_copy(const OpDef& op, const TensorVec& inputs, const Attrs& attrs) {
   Array& to = inputs[0].impl()->array;
   const Array& from = inputs[1].array();
   if (from.shape != to.shape || from.storage == to.storage) return false;
-  if (from.device.is_cuda() || to.device.is_cuda()) {
+  if (!from.device.is_host() || !to.device.is_host()) {
     const bool waits = !attrs.as_bool(op.attr("non_blocking"_attr));
-    device_runtime()->set_op("copy_");
+    const Device device = to.device.is_host() ? from.device : to.device;
+    device_runtime(device)->set_op("copy_");
     kernels::copy_on_devices(from, to, waits);
-    device_runtime()->check((to.device.is_cuda() ? to : from).device.index);
+    device_runtime(device)->check(device.index);
   } else {
     kernels::copy(from, to);
   }

@@ -18,12 +18,12 @@ Device common_device(const OpDef& op, std::span<const Tensor> inputs) {
       continue;
     }
     const Device a = first->impl()->device, b = t.impl()->device;
-    if (a == b || (!a.is_cuda() && !b.is_cuda())) continue;
-    if (first->ndim() == 0 && !a.is_cuda()) {
+    if (a == b || (a.is_host() && b.is_host())) continue;
+    if (first->ndim() == 0 && a.is_host()) {
       first = &t;
       continue;
     }
-    if (t.ndim() == 0 && !b.is_cuda()) continue;
+    if (t.ndim() == 0 && b.is_host()) continue;
     fail_runtime("{}: Expected all tensors to be on the same device, but found at least two devices, {} and {} (x is "
                  "{}, another is {}; {}). "
                  "Move one by .to(\"{}\").",
@@ -34,11 +34,11 @@ Device common_device(const OpDef& op, std::span<const Tensor> inputs) {
 
 void run_on_device(const OpDef& op, KernelCall& call, bool adds) {
   const auto kernel = adds ? op.adds : op.kernel;
-  DeviceRuntime& devices = *device_runtime();
-  devices.set_op(op.public_name());
   Device device;
-  for (size_t i = 0; i < call.n_out() && !device.is_cuda(); ++i) device = call.out(i).device;
-  for (size_t i = 0; i < call.n_in() && !device.is_cuda(); ++i) device = call.in(i).device;
+  for (size_t i = 0; i < call.n_out() && device.is_host(); ++i) device = call.out(i).device;
+  for (size_t i = 0; i < call.n_in() && device.is_host(); ++i) device = call.in(i).device;
+  DeviceRuntime& devices = *device_runtime(device);
+  devices.set_op(op.public_name());
   const bool moves = &op == op::copy_to_device;
   if (!op.on_host && !moves) {
     // A number of the CPU beside tensors of the device.
@@ -46,7 +46,7 @@ void run_on_device(const OpDef& op, KernelCall& call, bool adds) {
     SmallVec<const Array*, 4> in;
     for (size_t i = 0; i < call.n_in(); ++i) {
       const Array* a = &call.in(i);
-      if (a->defined() && !a->device.is_cuda() && a->ndim() == 0) {
+      if (a->defined() && a->device.is_host() && a->ndim() == 0) {
         Array& there = moved.emplace_back(Array::empty(a->shape, a->dtype, device));
         kernels::copy_on_devices(*a, there);
         a = &there;

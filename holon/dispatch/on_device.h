@@ -12,9 +12,9 @@ Device common_device(const OpDef& op, std::span<const Tensor> inputs);
 
 inline bool runs_on_device(const KernelCall& call) {
   for (size_t i = 0; i < call.n_out(); ++i)
-    if (call.out(i).device.is_cuda()) return true;
+    if (!call.out(i).device.is_host()) return true;
   for (size_t i = 0; i < call.n_in(); ++i)
-    if (call.in(i).device.is_cuda()) return true;
+    if (!call.in(i).device.is_host()) return true;
   return false;
 }
 // Runs the kernel; of an op that is on_host(), on copies. adds: the one that adds to its outputs.

@@ -71,7 +71,7 @@ struct Step::Impl {
     start = std::chrono::steady_clock::now();
     // The background thread has streams of its own on devices, which would have to be put in order with this one's.
     const bool on_devices = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& v) {
-      return (v.spec ? v.spec->placement.device() : v.device).is_cuda();
+      return !(v.spec ? v.spec->placement.device() : v.device).is_host();
     });
     program = lower(graph, {options.schedule, !is_virtual() && !on_devices && comm::background_pays()});
     if (on_devices && !is_virtual()) recordings = std::make_unique<Recordings>(*program, graph);
@@ -183,8 +183,7 @@ struct Step::Impl {
     std::vector<Ref<Storage>> made;
     for (int32_t b : outputs) {
       Buffer& buffer = program->buffers[static_cast<size_t>(b)];
-      made.push_back(buffer.device.is_cuda() ? device_runtime()->allocate(buffer.device.index, buffer.bytes)
-                                             : allocate_storage(buffer.bytes));
+      made.push_back(allocate_storage(buffer.bytes, buffer.device));
       buffer.storage->rebind(made.back()->data(), buffer.bytes);
     }
     return made;

@@ -1,11 +1,10 @@
 #include "holon/kernels/chain.h"
 
 #include <cstring>
-#include <string_view>
 
 #include "holon/base/error.h"
+#include "holon/kernels/compute_type.h"
 #include "holon/kernels/copy.h"
-#include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/elementwise.h"
 
@@ -85,16 +84,16 @@ void record_copy(const Array& src, Array& dst) {
   recorder->add(step_of(ChainStep::Kind::kConvert, 0, src.dtype, dst.dtype), {&src}, dst);
 }
 
-struct Recorded {
-  std::string_view name;
-  AnyKernel form;
-};
-#define HOLON_RECORDED(name) \
-  { #name, reinterpret_cast < AnyKernel>(static_cast <decltype(&::holon::kernels::name)>(&record_##name)) }
-const Recorded kRecorded[] = {HOLON_RECORDED(unary),   HOLON_RECORDED(binary), HOLON_RECORDED(binary_scalar),
-                              HOLON_RECORDED(ternary), HOLON_RECORDED(where),  HOLON_RECORDED(masked_fill),
-                              HOLON_RECORDED(copy)};
-#undef HOLON_RECORDED
+const bool records = [] {
+  KernelVariants<& unary>::recorder = &record_unary;
+  KernelVariants<& binary>::recorder = &record_binary;
+  KernelVariants<& binary_scalar>::recorder = &record_binary_scalar;
+  KernelVariants<& ternary>::recorder = &record_ternary;
+  KernelVariants<& where>::recorder = &record_where;
+  KernelVariants<& masked_fill>::recorder = &record_masked_fill;
+  KernelVariants<& copy>::recorder = &record_copy;
+  return true;
+}();
 
 }  // namespace
 
@@ -102,12 +101,7 @@ namespace detail {
 
 constinit thread_local bool recording = false;
 
-AnyKernel recorded_form(const char* name) {
-  for (auto& r : kRecorded)
-    if (r.name == name) return r.form;
-  recorder->give_up();
-  return nullptr;
-}
+void give_up_recording() { recorder->give_up(); }
 
 }  // namespace detail
 
@@ -165,9 +159,13 @@ std::optional<Chain> ChainRecorder::take(std::span<const Array> results) {
   return std::move(chain_);
 }
 
+bool compiles_chains(Device device) {
+  return KernelVariants<&make_chain_kernel>::table[static_cast<size_t>(device.type)] != nullptr;
+}
+
 std::unique_ptr<ChainKernel> make_chain_kernel(const Chain& chain, std::span<const ChainAxis> axes, Device device) {
-  static const auto form = device_kernel<decltype(&make_chain_kernel)>("make_chain_kernel");
-  return form ? form(chain, axes, device) : nullptr;
+  auto* const variant = KernelVariants<&make_chain_kernel>::table[static_cast<size_t>(device.type)];
+  return variant ? variant(chain, axes, device) : nullptr;
 }
 
 }  // namespace holon::kernels

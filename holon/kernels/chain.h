@@ -44,7 +44,7 @@ class ChainRecorder {
   ChainRecorder(const ChainRecorder&) = delete;
   ChainRecorder& operator=(const ChainRecorder&) = delete;
 
-  // Arrays are known by their storage, so each has its own (Array::placeholder). They lie on a cuda device.
+  // Arrays are known by their storage, so each has its own (Array::placeholder). They are on a device.
   void add_input(const Array& a);
   void set_name(const char* op) { name_ = op; }
   // What was recorded, with the values that the arrays have now as results. nullopt: a kernel function was called that
@@ -77,6 +77,9 @@ class ChainKernel {
   // the same place. False: it could not be made for the memory given, and nothing was done. Errors: those of the steps.
   virtual bool run(std::span<const Array* const> in, std::span<Array* const> out) = 0;
 };
+
+// Whether there is a variant of make_chain_kernel() for the device: else there is no use in recording.
+bool compiles_chains(Device device);
 
 // One kernel for the chain, over axes from the outermost to the innermost, at least one. It gives what the kernel
 // functions give one after the other, bit by bit. nullptr where the backend cannot make one, which it says once.

@@ -1,6 +1,7 @@
 #include "holon/kernels/device.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 
@@ -14,14 +15,14 @@ namespace holon::kernels {
 
 namespace {
 
-struct Forms {
+struct Names {
   ProcessMutex mutex;
-  std::map<std::string, AnyKernel, std::less<>> forms;
+  std::array<std::vector<std::string>, kMaxDeviceTypes> variants;
   std::map<std::string, int64_t, std::less<>> host_runs;
 };
-Forms& forms() {
-  static auto* f = new Forms;
-  return *f;
+Names& names() {
+  static auto* n = new Names;
+  return *n;
 }
 
 struct Extent {
@@ -36,38 +37,40 @@ Extent extent_of(const Array& a) {
 
 }  // namespace
 
-void register_device_kernel(const char* name, AnyKernel form) {
-  std::lock_guard lock(forms().mutex);
-  HOLON_CHECK(forms().forms.emplace(name, form).second, "kernel {} has two forms for a device", name);
-}
-
-AnyKernel find_device_kernel(const char* name) {
-  std::lock_guard lock(forms().mutex);
-  auto found = forms().forms.find(std::string_view(name));
-  return found == forms().forms.end() ? nullptr : found->second;
-}
-
-std::vector<std::string> device_kernels() {
-  std::lock_guard lock(forms().mutex);
-  std::vector<std::string> names;
-  for (auto& [name, form] : forms().forms) names.push_back(name);
-  return names;
+std::vector<std::string> device_kernels(DeviceType type) {
+  std::lock_guard lock(names().mutex);
+  std::vector<std::string> list = names().variants[static_cast<size_t>(type)];
+  std::sort(list.begin(), list.end());
+  return list;
 }
 
 std::vector<std::pair<std::string, int64_t>> host_runs() {
-  std::lock_guard lock(forms().mutex);
-  return {forms().host_runs.begin(), forms().host_runs.end()};
+  std::lock_guard lock(names().mutex);
+  return {names().host_runs.begin(), names().host_runs.end()};
 }
 
 namespace detail {
 
+void note_variant(DeviceType type, const char* kernel, bool taken) {
+  if (taken) fail_runtime("the kernel {} has two variants for {} devices. Leave one of them out.", kernel, name(type));
+  std::lock_guard lock(names().mutex);
+  names().variants[static_cast<size_t>(type)].emplace_back(kernel);
+}
+
 void count_host_run(const char* name) {
-  std::lock_guard lock(forms().mutex);
-  ++forms().host_runs[name];
+  std::lock_guard lock(names().mutex);
+  ++names().host_runs[name];
 }
 
 Array host_copy(const Array& a) {
-  if (!a.defined() || !a.device.is_cuda()) return a;
+  if (!a.defined() || a.device.is_host()) return a;
+  DeviceRuntime& devices = *device_runtime(a.device);
+  if (devices.capabilities().host_access) {
+    devices.synchronize(a.device.index);
+    Array same = a;
+    same.device = {};
+    return same;
+  }
   const Extent e = extent_of(a);
   const auto item = static_cast<int64_t>(size_bytes(a.dtype));
   Array copy;
@@ -77,53 +80,59 @@ Array host_copy(const Array& a) {
   copy.strides = a.strides;
   copy.dtype = a.dtype;
   if (e.end > e.begin)
-    device_runtime()->copy_to_host(a.device.index, copy.storage->data(), a.bytes() + e.begin * item,
-                                   static_cast<size_t>((e.end - e.begin) * item));
+    devices.copy_to_host(a.device.index, copy.storage->data(), a.bytes() + e.begin * item,
+                         static_cast<size_t>((e.end - e.begin) * item));
   return copy;
 }
 
 void write_back(const Array& copy, const Array& to) {
-  if (!to.defined() || !to.device.is_cuda()) return;
+  if (!to.defined() || to.device.is_host() || copy.storage.get() == to.storage.get()) return;
   const Extent e = extent_of(to);
   const auto item = static_cast<int64_t>(size_bytes(to.dtype));
   if (e.end > e.begin)
-    device_runtime()->copy_from_host(to.device.index, to.bytes() + e.begin * item, copy.bytes() + e.begin * item,
-                                     static_cast<size_t>((e.end - e.begin) * item));
+    device_runtime(to.device)->copy_from_host(to.device.index, to.bytes() + e.begin * item,
+                                              copy.bytes() + e.begin * item,
+                                              static_cast<size_t>((e.end - e.begin) * item));
 }
 
 }  // namespace detail
 
 void copy_on_devices(const Array& src, Array& dst, bool waits) {
-  if (detail::recording) [[unlikely]]
-    return detail::record("copy", &copy, src, dst);
-  if (dst.numel() == 0) return;
-  if (src.device == dst.device) {
-    static const auto form = device_kernel<decltype(&copy)>("copy");
-    return form ? form(src, dst) : run_on_host("copy", &copy, src, dst);
-  }
+  constexpr auto kCopy = static_cast<void (*)(const Array&, Array&)>(&copy);
+  if (dst.numel() == 0 && !detail::recording) return;
+  if (src.device == dst.device || detail::recording)
+    return detail::run_variant<kCopy>(kCopy, "copy", dst.device.type, src, dst);
   // Bytes travel between devices row by row and in the source's dtype: what else there is to do is done on either side.
-  DeviceRuntime& devices = *device_runtime();
   const Array packed = contiguous(src);
   if (!dst.is_contiguous() || dst.dtype != packed.dtype) {
     Array arrived = Array::empty(dst.shape, packed.dtype, dst.device);
     copy_on_devices(packed, arrived, waits);
     return copy(arrived, dst);
   }
-  if (!src.device.is_cuda() && !waits && packed.is_pinned())
-    devices.copy_from_pinned(dst.device.index, dst.bytes(), packed.bytes(), dst.nbytes(), *packed.storage);
-  else if (!dst.device.is_cuda() && !waits && dst.is_pinned())
-    devices.copy_to_pinned(src.device.index, dst.bytes(), packed.bytes(), dst.nbytes(), *dst.storage);
-  else if (!src.device.is_cuda())
-    devices.copy_from_host(dst.device.index, dst.bytes(), packed.bytes(), dst.nbytes());
-  else if (!dst.device.is_cuda())
-    devices.copy_to_host(src.device.index, dst.bytes(), packed.bytes(), dst.nbytes());
-  else
-    devices.copy_between(dst.device.index, dst.bytes(), src.device.index, packed.bytes(), dst.nbytes());
+  const int from = src.device.index, to = dst.device.index;
+  if (src.device.is_host()) {
+    DeviceRuntime& devices = *device_runtime(dst.device);
+    if (!waits && devices.has_pinned(*packed.storage))
+      devices.copy_from_pinned(to, dst.bytes(), packed.bytes(), dst.nbytes(), *packed.storage);
+    else
+      devices.copy_from_host(to, dst.bytes(), packed.bytes(), dst.nbytes());
+  } else if (dst.device.is_host()) {
+    DeviceRuntime& devices = *device_runtime(src.device);
+    if (!waits && devices.has_pinned(*dst.storage))
+      devices.copy_to_pinned(from, dst.bytes(), packed.bytes(), dst.nbytes(), *dst.storage);
+    else
+      devices.copy_to_host(from, dst.bytes(), packed.bytes(), dst.nbytes());
+  } else if (src.device.type == dst.device.type && device_runtime(dst.device)->capabilities().peer_copies) {
+    device_runtime(dst.device)->copy_between(to, dst.bytes(), from, packed.bytes(), dst.nbytes());
+  } else {
+    Array between = Array::empty(dst.shape, dst.dtype);
+    copy_on_devices(packed, between);
+    copy_on_devices(between, dst);
+  }
 }
 
 Array on_device(const Array& a, Device device) {
-  if (!a.defined() ||
-      (a.device.is_cuda() == device.is_cuda() && (!device.is_cuda() || a.device.index == device.index))) {
+  if (!a.defined() || (a.device.is_host() == device.is_host() && (device.is_host() || a.device == device))) {
     Array same = a;
     same.device = device;
     return same;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "holon/array/array.h"
-#include "holon/kernels/cpu/table.h"
+#include "holon/kernels/numbers.h"
 
 namespace holon::kernels {
 

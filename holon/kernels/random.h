@@ -5,8 +5,8 @@
 #pragma once
 
 #include "holon/array/array.h"
-#include "holon/kernels/cpu/table.h"
 #include "holon/kernels/functors.h"
+#include "holon/kernels/numbers.h"
 
 namespace holon::kernels {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "holon/array/array.h"
-#include "holon/kernels/cpu/table.h"
+#include "holon/kernels/numbers.h"
 
 namespace holon::kernels {
 

@@ -5,8 +5,8 @@
 // float or double.
 #pragma once
 
-#include "holon/kernels/cpu/table.h"
 #include "holon/kernels/functors.h"
+#include "holon/kernels/numbers.h"
 
 namespace holon::kernels::HOLON_ISA::rules {
 

@@ -35,9 +35,9 @@ HOLON_OP(to_device, "to_device(Tensor x, device device, bool non_blocking=False)
     .function_only()
     .body([](BodyCall& c) {
       const Device to = c.device("device"_attr), from = c.in(0).impl()->device;
-      c.out.push_back(from.is_cuda() || to.is_cuda() ? copy_to_device(c.in(0), to, from, c.b("non_blocking"_attr),
-                                                                      c.b("non_blocking"_attr) && !to.is_cuda())
-                                                     : same_on_device(c.in(0), to));
+      c.out.push_back(from.is_host() && to.is_host() ? same_on_device(c.in(0), to)
+                                                     : copy_to_device(c.in(0), to, from, c.b("non_blocking"_attr),
+                                                                      c.b("non_blocking"_attr) && to.is_host()));
     });
 HOLON_OP(
     copy_to_device,
@@ -48,10 +48,10 @@ HOLON_OP(
     .rule_elementwise()
     .linear()
     .kernel([](KernelCall& c) {
-      if (c.in(0).device.is_cuda() || c.out().device.is_cuda())
-        kernels::copy_on_devices(c.in(0), c.out(), !c.b("non_blocking"_attr));
-      else
+      if (c.in(0).device.is_host() && c.out().device.is_host())
         kernels::copy(c.in(0), c.out());
+      else
+        kernels::copy_on_devices(c.in(0), c.out(), !c.b("non_blocking"_attr));
     })
     .grad([](Grad& g) { g.dx(0, to_device(g.dy(), g.device("source"_attr))); });
 HOLON_OP(pin_memory, "pin_memory(Tensor x) -> Tensor")
@@ -62,7 +62,7 @@ HOLON_OP(pin_memory, "pin_memory(Tensor x) -> Tensor")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       const Device device = x.impl()->device;
-      if (device.is_cuda())
+      if (!device.is_host())
         fail_runtime("pin_memory: the tensor {} lies on {}; only memory of the CPU can be pinned. Bring it there by "
                      ".cpu() first.",
                      x.shape(), device);
@@ -76,7 +76,7 @@ HOLON_OP(same_on_device, "same_on_device(Tensor x, device device) -> Tensor")
     .linear()
     .view([](ViewCall& v, Array& out) {
       out = v.in;
-      HOLON_CHECK(!v.in.device.is_cuda(), "same_on_device: {} has memory of its own", v.in.device);
+      HOLON_CHECK(v.in.device.is_host(), "same_on_device: {} has memory of its own", v.in.device);
       out.device = v.attrs().as_device(v.op().device_attr);
     })
     .grad([](Grad& g) { g.dx(0, g.dy()); });

@@ -280,7 +280,7 @@ Tensor number_beside(const Tensor& x, const Scalar& value) {
 Tensor bring_beside(const Tensor& x, const Tensor& t) {
   if (x.is_local()) {
     Tensor whole = t.is_local() ? t : t.full();
-    return x.device().is_cuda() && !whole.device().is_cuda() ? copy_to_device(whole, x.device(), whole.device())
+    return !x.device().is_host() && whole.device().is_host() ? copy_to_device(whole, x.device(), whole.device())
                                                              : whole;
   }
   if (t.is_global() && t.placement() == x.placement()) return t;

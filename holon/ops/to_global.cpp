@@ -154,7 +154,7 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
 
 // The same values in the CPU's memory.
 Array on_host(const Array& a) {
-  if (!a.device.is_cuda()) return a;
+  if (a.device.is_host()) return a;
   Array copy = Array::empty(a.shape, a.dtype);
   kernels::copy(a, copy);
   return copy;
@@ -186,7 +186,7 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
                    "rank, or use split or partial_sum.",
                    rank_text(), p.ranks()[static_cast<size_t>(source)], mine.shape);
   };
-  if (mine.device.is_cuda())
+  if (!mine.device.is_host())
     if (auto* devices = comm::device_communicator(p.ranks(), mine.device)) {
       const Array own = kernels::contiguous(mine);
       Array value = takes ? Array::empty(own.shape, own.dtype, own.device) : own;
@@ -220,7 +220,7 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
   }
   if (takes) comm::note_bytes(value.nbytes());
   check_alike(own, value);
-  if (!mine.device.is_cuda()) return value;
+  if (mine.device.is_host()) return value;
   if (!takes) return mine;
   Array arrived = Array::empty(mine.shape, mine.dtype, mine.device);
   kernels::copy(value, arrived);
@@ -232,7 +232,7 @@ namespace {
 Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) {
   bool member = spec->placement.contains(this_rank());
   const Device device = spec->placement.device();
-  const bool moves = member && given.device() != device && (given.device().is_cuda() || device.is_cuda());
+  const bool moves = member && given.device() != device && (!given.device().is_host() || !device.is_host());
   const Tensor x = moves ? to_device(given, device) : given;
   Dims shape = x.shape();
   DType dtype = x.dtype();

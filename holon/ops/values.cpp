@@ -61,7 +61,7 @@ void check_row(size_t row, size_t found, size_t expected) {
 Tensor whole_as(const Tensor& t, DType dtype) {
   NoGradGuard guard;
   Tensor whole = t.detach().full();
-  if (whole.device().is_cuda()) whole = copy_to_device(whole, Device(), whole.device());
+  if (!whole.device().is_host()) whole = copy_to_device(whole, Device(), whole.device());
   return whole.to(dtype);
 }
 

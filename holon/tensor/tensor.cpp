@@ -93,7 +93,7 @@ void Tensor::check_data(DType wanted) const {
   if (dtype() != wanted)
     fail_type("data<{}>() of a tensor of {}. Use the tensor's own type, or convert it by to().", name(wanted),
               name(dtype()));
-  if (impl_->device.is_cuda())
+  if (!impl_->device.is_host())
     fail_type("data() of a tensor on {}, whose memory the host cannot read. Bring it here first: to_vector(x), or "
               "to_device(x, Device()).",
               impl_->device);

@@ -164,6 +164,15 @@ def load_library(path):
     return names
 
 
+def load_device_library(path):
+    """Loads the shared library of a backend (HOLON_DEVICE_BACKEND in C++) and returns the name of its type of devices,
+    which tensors and placements may be on from then on. On every rank alike; HOLON_DEVICE_LIBRARIES does the same.
+
+    Errors (RuntimeError): no such file; no backend; built for another version of Holon; a name that is taken.
+    """
+    return _C.load_device_library(str(path))
+
+
 def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidth=None, gather=None, prefix=None):
     """Changes how tensors are shown as text, for the whole process; what is left out stays.
 

@@ -135,7 +135,8 @@ const char* type_word(DType d) {
 nb::object type(nb::handle self, nb::handle dtype) {
   const Tensor& t = tensor_of(self.ptr());
   if (dtype.is_none()) {
-    std::string cuda = t.impl()->device.type == DeviceType::kCuda ? ".cuda." : ".";
+    std::string cuda =
+        t.impl()->device.type == DeviceType::kCpu ? "." : fmt::format(".{}.", name(t.impl()->device.type));
     return nb::str((print_options().prefix + cuda + type_word(t.dtype())).c_str());
   }
   return result(self, cast(t, expect_dtype(dtype, "type")));

@@ -7,17 +7,27 @@
 #include "holon/array/device_runtime.h"
 #include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/tf32.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::python {
 
 namespace {
 
+DeviceType cuda() {
+  static const DeviceType type = parse_device_type("cuda");
+  return type;
+}
+
 DeviceRuntime& runtime() {
-  DeviceRuntime* r = device_runtime();
-  if (!r) fail_runtime("there is no cuda device: {}.", why_no_device());
+  DeviceRuntime* r = device_runtime(cuda());
+  if (!r) fail_runtime("there is no cuda device: {}.", why_no_device(cuda()));
   return *r;
+}
+
+DeviceRuntime& runtime_of(const Device& d) {
+  if (d.is_host()) fail_value("the device {} has no memory of its own.", d);
+  return *device_runtime(d);
 }
 
 nb::dict by_name(const MemoryStats& s) {
@@ -41,13 +51,13 @@ void bind_cuda(nb::module_& m) {
       "cuda_event", [](int index, bool timing) { return runtime().make_event(index, timing).release(); },
       nb::arg("index"), nb::arg("timing"), "A new event.");
   m.def(
-      "cuda_device_count", [] { return device_runtime() ? device_runtime()->device_count() : 0; },
+      "cuda_device_count", [] { return device_runtime(cuda()) ? device_runtime(cuda())->device_count() : 0; },
       "How many cuda devices there are.");
   m.def(
-      "why_no_device", [] { return device_runtime() ? std::string() : why_no_device(); },
+      "why_no_device", [] { return device_runtime(cuda()) ? std::string() : why_no_device(cuda()); },
       "Why there is no cuda device; empty where there is one.");
   m.def(
-      "cuda_backend_broken", [] { return device_backend_broken(); },
+      "cuda_backend_broken", [] { return device_backend_broken(cuda()); },
       "Whether there is a CUDA backend that cannot be loaded or is of another version: why_no_device() says why.");
   m.def(
       "cuda_properties",
@@ -111,8 +121,21 @@ void bind_cuda(nb::module_& m) {
       "set_tf32_convolutions", [](bool on) { kernels::allow_tf32(kernels::Tf32::kConvolutions, on); },
       "The same of convolutions.");
   m.def(
-      "device_kernels", [] { return device_runtime() ? kernels::device_kernels() : std::vector<std::string>(); },
-      "The kernel functions that run on the device itself.");
+      "device_kernels",
+      [](const std::string& type) {
+        const DeviceType t = parse_device_type(type);
+        return device_runtime(t) ? kernels::device_kernels(t) : std::vector<std::string>();
+      },
+      "type"_a = "cuda", "The kernels of which devices of the type have variants.");
+  m.def("load_device_library", load_device_library, "path"_a,
+        "Loads a backend, and returns the name of its type of devices.");
+  m.def("device_types", device_types, "The names of the types of devices.");
+  m.def(
+      "synchronize_device", [](const Device& d) { runtime_of(d).synchronize(d.index); }, "device"_a,
+      "Waits for this rank's work on a device.");
+  m.def(
+      "device_memory_stats", [](const Device& d) { return by_name(runtime_of(d).memory_stats(d.index)); }, "device"_a,
+      "Bytes in use, at the peak and cached on a device.");
 }
 
 }  // namespace holon::python

@@ -206,12 +206,16 @@ constexpr int32_t kDLCpu = 1, kDLCuda = 2;
 
 DLDevice dl_device(const Tensor& t) {
   const Device d = t.impl()->device;
-  return d.is_cuda() ? DLDevice{kDLCuda, d.index} : DLDevice{kDLCpu, 0};
+  if (d.is_host()) return {kDLCpu, 0};
+  if (d.type != parse_device_type("cuda"))
+    fail_runtime("__dlpack__ of a tensor on {}: memory of the CPU and of cuda devices can be shared. Use cpu() first.",
+                 d);
+  return {kDLCuda, d.index};
 }
 
 // Libraries have streams of their own: what one hands to another has been waited for, both ways.
 void wait_for(const DLDevice& d) {
-  if (d.type == kDLCuda) device_runtime()->wait_for_all(d.id);
+  if (d.type == kDLCuda) device_runtime(parse_device_type("cuda"))->wait_for_all(d.id);
 }
 
 struct Lent {
@@ -289,7 +293,7 @@ Tensor from_dlpack(nb::handle source) {
   Array a;
   if (d.device.type == kDLCuda) {
     a.device = Device::parse(fmt::format("cuda:{}", d.device.id));
-    if (!a.device.is_cuda())
+    if (a.device.is_host())
       fail_value("from_dlpack: the data lies on a cuda device, while this process simulates them.");
     wait_for(d.device);
   }
@@ -331,7 +335,7 @@ nb::object to_host_numpy(const Tensor& given);
 
 // A global tensor's value is gathered in any case, so that it may as well be brought here.
 ObjectOf<"numpy.ndarray"> to_numpy(const Tensor& t) {
-  if (t.is_local() && t.device().is_cuda() && !copies_from_devices)
+  if (t.is_local() && !t.device().is_host() && !copies_from_devices)
     fail_type(
         "numpy: the tensor lies on {}, whose memory numpy cannot read. Use Tensor.cpu() first to copy it to the host.",
         t.device().str());

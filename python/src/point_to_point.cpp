@@ -41,7 +41,7 @@ void send(const Tensor& t, HandleOf<"int"> dst, bool send_meta) {
     pair.broadcast(&h, sizeof h / sizeof(int64_t), int64, 0);
   }
   Array a = t.array();
-  if (!a.is_contiguous() || a.device.is_cuda()) {
+  if (!a.is_contiguous() || !a.device.is_host()) {
     Array packed = Array::empty(a.shape, a.dtype);
     kernels::copy(a, packed);
     a = packed;
@@ -67,9 +67,9 @@ Tensor recv(HandleOf<"int"> src, HandleOf<"Sequence[int]"> shape, nb::handle dty
     type = expect_dtype(dtype, "recv");
   }
   const Device to = device.is_none() ? Device() : expect_device(device, "recv");
-  Array a = Array::empty(sizes, type, to.is_cuda() ? Device() : to);
+  Array a = Array::empty(sizes, type, to.is_host() ? to : Device());
   pair.broadcast(a.bytes(), a.numel(), type, 0);
-  if (!to.is_cuda()) return Tensor::local(a);
+  if (to.is_host()) return Tensor::local(a);
   Array arrived = Array::empty(sizes, type, to);
   kernels::copy(a, arrived);
   return Tensor::local(arrived);

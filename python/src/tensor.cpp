@@ -40,7 +40,10 @@ PyObject* get_ndim(const Tensor& t) { return PyLong_FromLong(t.ndim()); }
 PyObject* get_nbytes(const Tensor& t) {
   return PyLong_FromSize_t(static_cast<size_t>(t.numel()) * size_bytes(t.dtype()));
 }
-PyObject* get_is_cuda(const Tensor& t) { return flag(t.impl()->device.type == DeviceType::kCuda); }
+PyObject* get_is_cuda(const Tensor& t) {
+  static const DeviceType cuda = parse_device_type("cuda");
+  return flag(t.impl()->device.type == cuda);
+}
 PyObject* get_retains_grad(const Tensor& t) {
   return flag(!t.is_leaf() && t.impl()->meta && t.impl()->meta->retain_grad);
 }
@@ -349,7 +352,7 @@ void bind_tensor(nb::module_&) {
         if (t.is_global())
           fail_type("a global tensor cannot be pickled: its parts lie on several ranks. Use holon.save, or to_local() "
                     "first.");
-        const bool here = !t.device().is_cuda();
+        const bool here = t.device().is_host();
         return pickled("tensor", to_host_numpy(t.detach()), dtype_object(t.dtype()),
                        here ? nb::object(nb::none()) : nb::object(nb::str(t.device().str().c_str())),
                        t.requires_grad());

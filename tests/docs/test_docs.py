@@ -1,9 +1,10 @@
 """Every code block of the documents runs, and prints what the page says.
 
 python: runs, with as many ranks as its fence says (```python ranks=2), by the launcher (those with `cuda` in
-tests/cuda), beside the page's blocks that are files (```cpp file=NAME); a text fence after it is what it prints.
-cpp: is compiled, and runs likewise if a text fence follows. Other languages (bash, cmake) are for the reader. `no-run`
-on a fence needs a reason in the page.
+tests/cuda, those with `toy` in tests/device), beside the page's blocks that are files (```cpp file=NAME); a text
+fence after it is what it prints. cpp: is compiled, and runs likewise if a text fence follows; a part of a file that
+the build compiles (```cpp from=PATH) is compared with it in tests/device. Other languages (bash, cmake) are for the
+reader. `no-run` on a fence needs a reason in the page.
 """
 
 import subprocess
@@ -16,8 +17,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def collect(language):
-    """As pytest's parameters. Blocks for devices are run by tests/cuda."""
-    found = [b for b in docs.of_pages(PAGES, language) if "cuda" not in b.options]
+    """As pytest's parameters. Blocks for devices are run by tests/cuda and tests/device."""
+    found = [b for b in docs.of_pages(PAGES, language) if not b.options.keys() & {"cuda", "toy", "from"}]
     return [pytest.param(b, id=f"{b.page.relative_to(ROOT)}:{b.line}") for b in found]
 
 

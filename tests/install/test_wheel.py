@@ -95,8 +95,12 @@ def test_the_tutorial_with_the_extra_for_notebooks(built, tmp_path):
 
 BACKEND = """
 #include <string>
-extern "C" const char* holon_cuda_version() { return "holon_cuda_version=" VERSION; }
-extern "C" void* holon_cuda_runtime(std::string* why_not) { *why_not = "the fake was loaded"; return nullptr; }
+extern "C" const char* holon_device_version() { return "holon_device_version=" VERSION; }
+extern "C" const char* holon_device_names() { return "cuda"; }
+extern "C" void* holon_device_start(unsigned char, std::string* why_not) {
+  *why_not = "the fake was loaded";
+  return nullptr;
+}
 """
 
 

@@ -99,9 +99,10 @@ BACKEND = """
 #include <string>
 int seven();
 #ifdef VERSION
-extern "C" const char* holon_cuda_version() { return "holon_cuda_version=" VERSION; }
+extern "C" const char* holon_device_version() { return "holon_device_version=" VERSION; }
 #endif
-extern "C" void* holon_cuda_runtime(std::string* why_not) {
+extern "C" const char* holon_device_names() { return "cuda"; }
+extern "C" void* holon_device_start(unsigned char, std::string* why_not) {
   *why_not = "the fake was loaded " + std::to_string(seven());
   return nullptr;
 }

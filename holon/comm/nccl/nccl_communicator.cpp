@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "holon/array/device_backend.h"
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -449,7 +450,7 @@ class Maker final : public DeviceCommunicatorMaker {
   }
 };
 
-const bool registered = (set_device_communicator_maker(new Maker), true);
+const bool registered = on_device_registration([](DeviceType type) { set_device_communicator_maker(type, new Maker); });
 
 }  // namespace
 

@@ -118,7 +118,7 @@ struct FusedChain::Plan {
   std::vector<Operand> operands;  // inputs and outputs
   // On a device: all parts in one, for the device of that number. Null: they run one after the other.
   std::unique_ptr<kernels::ChainKernel> kernel;
-  int kernel_device = -1;
+  Device kernel_device;  // of `kernel`; the CPU: not yet known
 
   // Runs of elements: the axes from the block axis on are in a window.
   void choose_runs(int64_t bytes_per_element) {
@@ -232,14 +232,14 @@ struct FusedChain::Plan {
 
   void run_on_device(std::span<const Array* const> in, std::span<Array* const> out) {
     const Device device = out[0]->device;
-    if (!by_matrix && kernel_device != device.index) {
-      kernel_device = device.index;
-      auto chain = record(device);
+    if (!by_matrix && !(kernel_device == device)) {
+      kernel_device = device;
+      auto chain = kernels::compiles_chains(device) ? record(device) : std::nullopt;
       kernel = chain ? kernels::make_chain_kernel(*chain, axes, device) : nullptr;
     }
     const bool there = std::all_of(in.begin(), in.end(), [&](const Array* a) { return a->device == device; });
     if (kernel && there) {
-      DeviceRuntime& devices = *device_runtime();
+      DeviceRuntime& devices = *device_runtime(device);
       devices.set_op("a fused chain");
       if (kernel->run(in, out)) return devices.check(device.index);
     }
@@ -422,7 +422,7 @@ void FusedChain::run(std::span<const Array* const> in, std::span<Array* const> o
               "a fused chain of {} inputs and {} outputs was given {} and {}", plan.n_in, plan.n_out, in.size(),
               out.size());
   if (plan.numel == 0) return;
-  if (out[0]->device.is_cuda()) return plan.run_on_device(in, out);
+  if (!out[0]->device.is_host()) return plan.run_on_device(in, out);
   while (static_cast<int64_t>(plan.workers.size()) < std::min<int64_t>(num_threads(), plan.blocks))
     plan.workers.push_back(plan.make_worker());
   const int64_t work = plan.block_elements * static_cast<int64_t>(plan.parts.size());

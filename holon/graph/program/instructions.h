@@ -48,7 +48,7 @@ class CopyInstruction final : public Instruction {
  public:
   CopyInstruction(const Array* from, Array* to, const char* what) : from_(from), to_(to), what_(what) {}
   void run() override;
-  bool records() const override { return from_->device.is_cuda() && from_->device == to_->device; }
+  bool records() const override { return !from_->device.is_host() && from_->device == to_->device; }
   std::string str() const override;
 
  private:
@@ -65,7 +65,7 @@ class BoxInstruction final : public Instruction {
   void bind() override { prepared_.bind(); }
   bool records() const override {
     const Array& part = out_->defined() ? *out_ : *in_;
-    return part.defined() && part.device.is_cuda() && (!prepared_.meets() || prepared_.meets_on_devices());
+    return part.defined() && !part.device.is_host() && (!prepared_.meets() || prepared_.meets_on_devices());
   }
   std::vector<std::span<const int>> meets() const override { return prepared_.meetings(); }
   std::string str() const override;
@@ -104,7 +104,7 @@ class SumInBackground final : public Instruction {
   std::vector<std::span<const int>> meets() const override { return batch_.meetings(); }
   std::string str() const override;
   const char* verb() const override { return "sum in background"; }
-  bool on_device() const { return out_->device.is_cuda(); }
+  bool on_device() const { return !out_->device.is_host(); }
 
  private:
   boxing::PreparedBatch batch_;
@@ -177,7 +177,7 @@ class FusedInstruction final : public Instruction {
   FusedInstruction(FusedChain chain, SmallVec<const Array*, 4> in, SmallVec<Array*, 3> out)
       : chain_(std::move(chain)), in_(std::move(in)), out_(std::move(out)) {}
   void run() override { chain_.run(in_, out_); }
-  bool records() const override { return out_[0]->device.is_cuda(); }
+  bool records() const override { return !out_[0]->device.is_host(); }
   std::string str() const override;
 
  private:

@@ -132,7 +132,7 @@ void Lowering::lower_batch(const Node& n, int m) {
   }
   // Beside a device's computation goes what only the collective itself touches.
   const bool beside =
-      device_of(from).is_cuda() ? b.batch.in_place() && whole && comm::device_overlap_wanted() : background_;
+      device_of(from).is_host() ? background_ : b.batch.in_place() && whole && comm::device_overlap_wanted();
   if (!beside) {
     emit<BatchInstruction>(&n, m, b.batch, whole ? whole : &kUndefined, target);
     return;

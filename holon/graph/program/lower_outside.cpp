@@ -254,8 +254,7 @@ void Lowering::place() {
 }
 
 void Program::allocate() {
-  for (Arena& a : arenas)
-    a.storage = a.device.is_cuda() ? device_runtime()->allocate(a.device.index, a.bytes) : allocate_storage(a.bytes);
+  for (Arena& a : arenas) a.storage = allocate_storage(a.bytes, a.device);
   size_t next = 0;
   for (Buffer& b : buffers) {
     if (b.kind != Buffer::Kind::kArena) continue;

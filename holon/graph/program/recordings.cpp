@@ -10,6 +10,7 @@
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
 #include "holon/boxing/planner.h"
+#include "holon/boxing/rank_step.h"
 #include "holon/comm/communicator.h"
 #include "holon/graph/program/instructions.h"
 
@@ -28,7 +29,7 @@ std::vector<int> ranks_that_meet_on_devices(const Graph& g) {
     if (n.kind != NodeKind::kBox) continue;
     const Value& in = g.value(n.in[0]);
     const GlobalSpec *from = in.spec, *to = g.value(n.out[0]).spec;
-    if (!from->placement.device().is_cuda() || !to->placement.device().is_cuda()) continue;
+    if (!boxing::on_alike_devices(*from, *to)) continue;
     const boxing::Plan plan = boxing::plan(from, to, in.shape, in.dtype);
     if (std::none_of(plan.steps().begin(), plan.steps().end(), [](auto& s) { return s.meets(); })) continue;
     for (const GlobalSpec* spec : {from, to})
@@ -42,17 +43,20 @@ std::vector<int> ranks_that_meet_on_devices(const Graph& g) {
 Recordings::Recordings(Program& program, const Graph& graph)
     : program_(program), ranks_(ranks_that_meet_on_devices(graph)) {
   // Waits after every op cannot be recorded.
-  on_ = settings::flag("HOLON_CUDA_GRAPHS") && !settings::flag("HOLON_SYNC") && device_runtime();
+  on_ = settings::flag("HOLON_CUDA_GRAPHS") && !settings::flag("HOLON_SYNC");
   size_t devices = 0;
   for (auto& arena : program_.arenas)
-    if (arena.device.is_cuda()) device_ = arena.device, ++devices;
+    if (!arena.device.is_host()) device_ = arena.device, ++devices;
   for (auto& i : program_.instructions)
     may_.push_back(i->records() && !(comm::calls_need_the_host() && !i->meets().empty()));
-  on_ = on_ && devices == 1 && std::count(may_.begin(), may_.end(), true) >= static_cast<ptrdiff_t>(kShortest);
+  on_ = on_ && devices == 1 && runtime().capabilities().recording &&
+      std::count(may_.begin(), may_.end(), true) >= static_cast<ptrdiff_t>(kShortest);
   if (std::find(ranks_.begin(), ranks_.end(), Context::current().rank()) == ranks_.end()) ranks_.clear();
 }
 
 Recordings::~Recordings() = default;
+
+DeviceRuntime& Recordings::runtime() const { return *device_runtime(device_); }
 
 size_t Recordings::recorded() const {
   return static_cast<size_t>(std::count_if(ranges_.begin(), ranges_.end(), [](auto& r) { return r.graph != nullptr; }));
@@ -132,7 +136,7 @@ void Recordings::find_ranges() {
 
 void Recordings::fix_buffers() {
   host_numbers_.resize(sizeof(DrawStart) + program_.updates.size() * kNumbersOfUpdate);
-  numbers_ = device_runtime()->allocate(device_.index, host_numbers_.size());
+  numbers_ = runtime().allocate(device_.index, host_numbers_.size());
   program_.draws.there = reinterpret_cast<const DrawStart*>(numbers_->data());
   for (size_t u = 0; u < program_.updates.size(); ++u)
     program_.updates[u].there =
@@ -141,8 +145,7 @@ void Recordings::fix_buffers() {
     if (b.kind == Buffer::Kind::kExternal) outside_.emplace_back(&b, b.storage->data());
     if ((b.kind != Buffer::Kind::kInput && b.kind != Buffer::Kind::kOutput) || !(b.device == device_) || b.bytes == 0)
       continue;
-    (b.kind == Buffer::Kind::kInput ? inputs_ : outputs_)
-        .push_back({&b, device_runtime()->allocate(device_.index, b.bytes)});
+    (b.kind == Buffer::Kind::kInput ? inputs_ : outputs_).push_back({&b, runtime().allocate(device_.index, b.bytes)});
   }
 }
 
@@ -193,11 +196,10 @@ void Recordings::before_step(bool traced) {
   if (!on_ || !ready_ || plain_) return;
   const DrawStart& start = program_.draws;
   std::memcpy(host_numbers_.data(), &start, sizeof start);
-  device_runtime()->copy_from_host(device_.index, numbers_->data(), host_numbers_.data(), host_numbers_.size());
+  runtime().copy_from_host(device_.index, numbers_->data(), host_numbers_.data(), host_numbers_.size());
   for (Fixed& f : inputs_) {
     if (!f.buffer->storage->data()) continue;
-    device_runtime()->copy_between(device_.index, f.storage->data(), device_.index, f.buffer->storage->data(),
-                                   f.buffer->bytes);
+    runtime().copy_between(device_.index, f.storage->data(), device_.index, f.buffer->storage->data(), f.buffer->bytes);
     f.buffer->storage->rebind(f.storage->data(), f.buffer->bytes);
   }
   for (Fixed& f : outputs_) {
@@ -209,7 +211,7 @@ void Recordings::before_step(bool traced) {
 void Recordings::after_step() {
   for (Fixed& f : outputs_) {
     if (!f.given) continue;
-    device_runtime()->copy_between(device_.index, f.given, device_.index, f.storage->data(), f.buffer->bytes);
+    runtime().copy_between(device_.index, f.given, device_.index, f.storage->data(), f.buffer->bytes);
     f.given = nullptr;
   }
 }
@@ -237,9 +239,9 @@ void Recordings::look_at(size_t& at) {
   auto& list = program_.instructions;
   program_.draws.by = Draws::By::kTrial;
   for (; at < list.size(); ++at) {
-    const int64_t before = device_runtime()->host_meetings();
+    const int64_t before = runtime().host_meetings();
     list[at]->run();
-    if (device_runtime()->host_meetings() != before || !list[at]->records()) may_[at] = false;
+    if (runtime().host_meetings() != before || !list[at]->records()) may_[at] = false;
   }
   program_.draws.by = Draws::By::kArguments;
   looked_ = true;
@@ -255,7 +257,7 @@ void Recordings::record(Range& range) {
 }
 
 void Recordings::capture(Range& range) {
-  DeviceRuntime& devices = *device_runtime();
+  DeviceRuntime& devices = runtime();
   const DeviceGraph* with = nullptr;
   for (Range& r : ranges_)
     if (r.graph) with = r.graph.get();
@@ -293,7 +295,7 @@ void Recordings::launch(Range& range) {
   else
     range.graph->launch();
   for (UpdateGroup* group : range.updates) optim::count_update(group->rule, group->slots);
-  device_runtime()->check(device_.index);
+  runtime().check(device_.index);
 }
 
 // Partners hear of it before the next step; what they launch with this one until then stays.

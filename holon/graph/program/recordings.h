@@ -67,6 +67,7 @@ class Recordings {
   };
   Word agree(Word mine) const;  // collective among the partners
 
+  DeviceRuntime& runtime() const;  // of the device that the program is for
   void look_at(size_t& at);
   void find_partners();
   void part();  // collectives are not recorded any more

@@ -208,7 +208,7 @@ void copy_bytes_strided(void* dst, std::span<const int64_t> dst_strides, const v
 }
 
 void copy(const Array& src, Array& dst) {
-  if (src.device.is_cuda() || dst.device.is_cuda()) [[unlikely]]
+  if (!src.device.is_host() || !dst.device.is_host()) [[unlikely]]
     return copy_on_devices(src, dst);
   HOLON_CHECK(src.shape == dst.shape, "copy: the shapes {} and {} differ", src.shape, dst.shape);
   const int64_t n = dst.numel();

@@ -4,6 +4,7 @@
 
 #include "holon/array/array.h"
 #include "holon/array/scalar.h"
+#include "holon/kernels/compute_type.h"
 #include "holon/kernels/cpu/table.h"
 
 namespace holon::kernels {
@@ -30,13 +31,6 @@ struct LoopAxes {
   // are one in all operands. At least one axis remains.
   void simplify();
 };
-
-// A number for row functions. Floats beyond int64 end up at its ends, NaN at 0.
-Number number_of(Scalar s);
-
-// The type that a dtype is computed in, and that type as a dtype.
-Compute compute_type(DType dtype);
-DType dtype_of(Compute compute);
 
 // dst[0 .. n) = the n elements of the given size that lie `stride` bytes apart, and the way back.
 void gather_elements(const std::byte* src, int64_t stride, size_t size, std::byte* dst, int64_t n);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "holon/array/array.h"
+#include "holon/kernels/compute_type.h"
 
 namespace holon::kernels {
 
@@ -48,11 +49,5 @@ class Rows {
   int64_t shape_[kMaxAxes], strides_[kMaxAxes];  // of the other axes, in order; strides in bytes
   bool direct_ = false;
 };
-
-// The array itself if its last axes are one row of equal steps, otherwise a contiguous copy.
-Array with_rows(const Array& a, int axes);
-
-// float32 for float16, bfloat16 and float32, float64 for float64. Errors: any other dtype (TypeError), naming the op.
-DType float_compute(DType dtype, const char* op);
 
 }  // namespace holon::kernels

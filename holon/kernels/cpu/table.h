@@ -8,34 +8,18 @@
 #include <cstdint>
 
 #include "holon/kernels/elementwise_ops.h"
+#include "holon/kernels/numbers.h"
 
 namespace holon::kernels {
-
-// The types that loops compute in.
-enum class Compute : uint8_t { kF32, kF64, kI32, kI64 };
-inline constexpr int kComputeCount = 4;
 
 // Which inputs of a binary loop are rows and which are one element.
 enum class Form : uint8_t { kVectorVector, kVectorScalar, kScalarVector };
 inline constexpr int kFormCount = 3;
 
-// A number given as an argument: exact as an integer if it was one.
-struct Number {
-  double d;
-  int64_t i;
-
-  template <class T>
-  [[gnu::always_inline]] constexpr T to() const {
-    return static_cast<T>(0.5) != 0 ? static_cast<T>(d) : static_cast<T>(i);
-  }
-};
-
 // out[i] = op(in[0][i], in[1][i], ...) for i < n. An input may be out itself.
 using RowFn = void (*)(const void* const* in, void* out, int64_t n, const Number* params);
 // dst[i] = src[i] for i < n with another type.
 using ConvertFn = void (*)(const void* src, void* dst, int64_t n);
-
-enum class ReduceOp : uint8_t { Sum, Prod, Max, Min, SumSquares, AbsMax, SumAbs, kCount, Mean, Any, All };
 
 // What a reduction is accumulated in: d for kF32 and kF64, i for kI32 and kI64.
 union Accumulator {
@@ -96,38 +80,16 @@ struct ChannelLoops {
 // Groups of random bits, of 64 elements of 32 bits or of 32 elements of 64 bits: group g holds the elements g * 64
 // (g * 32) and on of a tensor.
 using RandomBitsFn = void (*)(uint64_t seed, uint64_t counter, uint64_t first_group, int64_t groups, void* out);
-struct RandomNumbers {
-  double a = 0, b = 0, c = 0, d = 0, low = 0, high = 0;
-  uint64_t threshold = 0;
-  int64_t from = 0;
-};
 using RandomRowFn = void (*)(const void* bits, const void* x, void* out, int64_t n, const RandomNumbers& p);
 
 // Optimizer steps, one pass over memory; T is float or double.
-enum class UpdateRule : uint8_t { kSgd, kAdam, kAdagrad, kAdadelta, kRmsprop, kLamb, kCount };
-struct UpdateNumbers {
-  double lr = 0;                // of this step, with what a rule divides out of it
-  double weight_decay = 0;      // times the parameter, is added to the gradient
-  double shrink = 1;            // the parameter is multiplied by it first: decoupled weight decay
-  double late_decay = 0;        // Lamb: times the parameter, is added to the direction
-  double beta1 = 0, beta2 = 0;  // how much of the averages is kept; Sgd: beta1 is the momentum
-  double take = 1;              // Sgd: how much of the gradient joins the momentum
-  double eps = 0;
-  double root_eps = 0;         // Rmsprop: is added under the root
-  double correction = 1;       // Lamb: of the mean's bias
-  double root_correction = 1;  // Adam, Lamb: of the bias of the square's root
-  double scale = 1;            // Sgd: of gradient and decay (LARS)
-  bool maximize = false, nesterov = false;
-  bool first = false;  // Sgd: the momentum is the gradient; nothing is read from its buffer
-};
+//
 // p: the parameter, its gradient and up to three states, null where a rule has none.
 using UpdateFn = void (*)(void* const* p, int64_t n, const UpdateNumbers& c);
 // Adds to sums: the squares of the parameter, and of the gradient (Lamb: of the direction, whose averages are updated).
 using UpdateNormsFn = void (*)(void* const* p, int64_t n, const UpdateNumbers& c, double* sums);
 
-// What becomes one number of many: sums of squares, of absolute values, of powers of them, counts of what is not 0,
-// extremes.
-enum class NormKind : uint8_t { kSquares, kSum, kPowers, kCount, kLargest, kSmallest };
+// By NormKind.
 using NormFnOf = double (*)(const void* x, int64_t n, double p);
 // x = x * factor, then not below low and not above high; returns whether all of it was finite before.
 using ScaleFn = bool (*)(void* x, int64_t n, double factor, double low, double high);

@@ -5,7 +5,7 @@
 #include "holon/base/error.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/types.h"
-#include "holon/kernels/device.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

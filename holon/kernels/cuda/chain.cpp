@@ -17,7 +17,7 @@
 #include "holon/kernels/cuda/divider.h"
 #include "holon/kernels/cuda/rtc.h"
 #include "holon/kernels/cuda/stream.h"
-#include "holon/kernels/device.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 

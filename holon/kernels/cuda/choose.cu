@@ -3,9 +3,9 @@
 
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/launch.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/random.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -10,11 +10,11 @@
 #include "holon/kernels/cuda/gemm.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/elementwise.h"
 #include "holon/kernels/gemm.h"
 #include "holon/kernels/half.h"
 #include "holon/kernels/tf32.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -1,9 +1,10 @@
 // The element-wise functions (checked by the CPU's): layouts, and which instance runs.
 #include "holon/kernels/cuda/elementwise.h"
 
-#include "holon/kernels/cpu/loops.h"
-#include "holon/kernels/device.h"
+#include "holon/base/error.h"
+#include "holon/kernels/compute_type.h"
 #include "holon/kernels/elementwise.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 
@@ -73,7 +74,7 @@ void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool 
   if (!scalar_on_left && divides(op) && !is_floating(a.dtype) && out.numel() > 0) {
     const bool zero =
         compute_type(a.dtype) == holon::kernels::Compute::kI32 ? number.to<int32_t>() == 0 : number.i == 0;
-    if (zero) fail_division_by_zero();
+    if (zero) fail_value("integer division or remainder by zero.");
   }
   const RunFn<2> form = forms().binary[static_cast<int>(op)][compute_row(a.dtype)];
   if (scalar_on_left)

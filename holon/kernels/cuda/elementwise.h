@@ -3,11 +3,11 @@
 // all threads.
 #pragma once
 
-#include "holon/kernels/cpu/table.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/layout.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/elementwise_functors.h"
+#include "holon/kernels/numbers.h"
 
 namespace holon::kernels::cuda {
 

@@ -6,11 +6,11 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/gemm.h"
 #include "holon/kernels/cuda/stream.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/elementwise.h"
 #include "holon/kernels/epilogue.h"
 #include "holon/kernels/half.h"
 #include "holon/kernels/tf32.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

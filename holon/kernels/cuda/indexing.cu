@@ -8,7 +8,7 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cuda/lookup.h"
-#include "holon/kernels/device.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/copy.h"
-#include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/compute_type.h"
 #include "holon/kernels/cuda/reduction.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/functors.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -12,8 +12,8 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/update_rules.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -17,7 +17,7 @@ class HostDriver final : public EventDriver {
     OutsideOfRecording outside;
     // A thread without a device (a loader's) would wake up the first one, whosever that is.
     if (device_index() < 0)
-      check(cudaSetDevice(device_in_use() >= 0 ? device_in_use() : device_of_rank(DeviceType::kCuda, false).index),
+      check(cudaSetDevice(device_in_use() >= 0 ? device_in_use() : device_of_rank(device_type(), false).index),
             "cudaSetDevice");
     void* p = nullptr;
     // Portable: pinned for all devices.
@@ -80,6 +80,7 @@ void used_on(Storage& pinned, cudaStream_t stream) {
   memory().allocator.used_on(static_cast<PinnedStorage&>(pinned).block(), stream);
 }
 
+bool is_pinned(const Storage& storage) { return dynamic_cast<const PinnedStorage*>(&storage); }
 MemoryStats pinned_memory_stats() { return memory().allocator.stats(); }
 void release_cached_pinned_memory() { memory().allocator.release_cached(); }
 

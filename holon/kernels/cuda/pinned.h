@@ -13,6 +13,7 @@ Ref<Storage> allocate_pinned(size_t bytes);
 // not given out again before that is done. Pre: it is one of allocate_pinned().
 void used_on(Storage& pinned, cudaStream_t stream);
 
+bool is_pinned(const Storage& storage);  // by allocate_pinned()
 MemoryStats pinned_memory_stats();
 // Gives what is cached back to the system.
 void release_cached_pinned_memory();

@@ -3,11 +3,11 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/compute_type.h"
 #include "holon/kernels/cuda/reduction.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/gemm.h"
 #include "holon/kernels/index.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -5,9 +5,9 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/functors.h"
 #include "holon/kernels/gemm.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

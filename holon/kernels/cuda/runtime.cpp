@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "holon/array/device_allocator.h"
+#include "holon/array/device_backend.h"
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -20,13 +21,14 @@
 #include "holon/kernels/cuda/event_driver.h"
 #include "holon/kernels/cuda/pinned.h"
 #include "holon/kernels/cuda/stream.h"
-#include "holon/version.h"
 
 namespace holon::kernels::cuda {
 
 namespace {
 
 constexpr int kMostDevices = 64;
+DeviceType own_type;
+DeviceRuntime* own_runtime = nullptr;
 thread_local int current_index = -1;
 std::atomic<int> used_index{-1};
 thread_local cudaStream_t current_stream = nullptr;
@@ -132,6 +134,9 @@ std::array<int, kMostDevices>& processor_counts() {
 }
 
 }  // namespace
+
+DeviceType device_type() { return own_type; }
+DeviceRuntime* device_runtime() { return own_runtime; }
 
 cudaStream_t use_device(int index) {
   // Other libraries of the process choose devices for this thread, too.
@@ -312,6 +317,9 @@ class CudaRuntime final : public DeviceRuntime {
       cudaDeviceGetAttribute(&processor_counts()[static_cast<size_t>(i)], cudaDevAttrMultiProcessorCount, i);
   }
 
+  DeviceCapabilities capabilities() const override {
+    return {.peer_copies = true, .pinned_memory = true, .recording = true};
+  }
   int device_count() const override { return count_; }
   DeviceProperties properties(int index) override {
     cudaDeviceProp p;
@@ -366,6 +374,7 @@ class CudaRuntime final : public DeviceRuntime {
     }
   }
   Ref<Storage> allocate_pinned(size_t bytes) override { return cuda::allocate_pinned(bytes); }
+  bool has_pinned(const Storage& storage) const override { return is_pinned(storage); }
   MemoryStats pinned_memory_stats() override { return cuda::pinned_memory_stats(); }
   void release_cached_pinned_memory() override { cuda::release_cached_pinned_memory(); }
   void copy_to_pinned(int index, void* host, const void* device, size_t bytes, Storage& pinned) override {
@@ -391,9 +400,6 @@ class CudaRuntime final : public DeviceRuntime {
     use_device(from_index);
     check(cudaStreamWaitEvent(source, crossing(to_index), 0), "cudaStreamWaitEvent");
     use_device(to_index);
-  }
-  void fill_bytes(int index, void* device, int value, size_t bytes) override {
-    if (bytes) check(cudaMemsetAsync(device, value, bytes, use_device(index)), "cudaMemset");
   }
 
   void wait_for_all(int index) override {
@@ -526,15 +532,11 @@ void used_on_stream(const Array& a, cudaStream_t stream) {
   if (auto* storage = dynamic_cast<CudaStorage*>(a.storage.get())) storage->record_stream(stream);
 }
 
-}  // namespace holon::kernels::cuda
-
-// Libholon asks for it before anything else; of a backend that it cannot load, it finds the text in the file.
-extern "C" __attribute__((visibility("default"))) const char* holon_cuda_version() {
-  return "holon_cuda_version=" HOLON_VERSION;
-}
+namespace {
 
 // Of a process that was forked from one that used a device, CUDA answers with an error, too.
-extern "C" __attribute__((visibility("default"))) holon::DeviceRuntime* holon_cuda_runtime(std::string* why_not) {
+DeviceRuntime* start(DeviceType type, std::string* why_not) {
+  own_type = type;
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -543,6 +545,11 @@ extern "C" __attribute__((visibility("default"))) holon::DeviceRuntime* holon_cu
     cudaGetLastError();
     return nullptr;
   }
-  if (count > holon::kernels::cuda::kMostDevices) count = holon::kernels::cuda::kMostDevices;
-  return new holon::kernels::cuda::CudaRuntime(count);
+  return own_runtime = new CudaRuntime(std::min(count, kMostDevices));
 }
+
+}  // namespace
+
+}  // namespace holon::kernels::cuda
+
+HOLON_DEVICE_BACKEND("cuda", holon::kernels::cuda::start)

@@ -5,9 +5,9 @@
 
 #include "holon/base/error.h"
 #include "holon/kernels/cuda/reduction.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/functors.h"
 #include "holon/kernels/reduce.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "holon/kernels/cuda/lookup.h"
 #include "holon/kernels/cuda/order.h"
 #include "holon/kernels/cuda/types.h"
-#include "holon/kernels/device.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -2,8 +2,8 @@
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/layout.h"
 #include "holon/kernels/cuda/types.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/elementwise.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -3,9 +3,9 @@
 #include "holon/kernels/softmax.h"
 
 #include "holon/base/error.h"
-#include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/compute_type.h"
 #include "holon/kernels/cuda/online_softmax.h"
-#include "holon/kernels/device.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

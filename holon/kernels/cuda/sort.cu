@@ -5,9 +5,9 @@
 #include "holon/kernels/cuda/order.h"
 #include "holon/kernels/cuda/strides.h"
 #include "holon/kernels/cuda/types.h"
-#include "holon/kernels/device.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/sort_keys.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -12,6 +12,10 @@
 
 namespace holon::kernels::cuda {
 
+// The number of this backend's type of devices, and what it does for them.
+DeviceType device_type();
+DeviceRuntime* device_runtime();
+
 // Makes the device current on this thread and returns the rank's stream of it, in the order of which all of its work
 // is done. Holds for the launches that follow.
 cudaStream_t use_device(int index);

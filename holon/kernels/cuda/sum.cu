@@ -4,7 +4,7 @@
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/strides.h"
 #include "holon/kernels/cuda/types.h"
-#include "holon/kernels/device.h"
+#include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {

@@ -13,8 +13,9 @@ class autocast:
     """
 
     def __init__(self, device_type="cpu", dtype=None, enabled=True, cache_enabled=True):
-        if not isinstance(device_type, str) or device_type not in ("cpu", "cuda"):
-            raise ValueError(f"autocast: device_type is {device_type!r}; it must be 'cpu' or 'cuda'.")
+        if device_type not in ("cpu", "cuda") and device_type not in _C.device_types():
+            types = " or ".join(map(repr, _C.device_types()))
+            raise ValueError(f"autocast: device_type is {device_type!r}; it must be {types}.")
         self.device = device_type
         self.fast_dtype = (
             _C.parse_dtype(dtype) if dtype is not None else _C.float16 if device_type == "cuda" else _C.bfloat16

@@ -412,7 +412,7 @@ TEST_F(BoxTest, DevicesOfAnotherKindShareNoMemory) {
     for (auto* to : {cuda, half}) {
       Array out = box(cpu, to, {4, 2}, float32, in);
       EXPECT_FALSE(out.storage == in.storage);
-      EXPECT_EQ(out.device.type, DeviceType::kCuda);
+      EXPECT_EQ(out.device.type, parse_device_type("cuda"));
       EXPECT_TRUE(out.device.simulated);
       Slice slice = slice_of({4, 2}, to->placement, to->nd_sbp, rank);
       for_each_element({4, 2}, slice, [&](int64_t i, int64_t element) {

@@ -36,7 +36,7 @@ int world_size() { return Context::current().world_size(); }
 const GlobalSpec* on(const char* kind, std::vector<int64_t> ranks, Sbp s = B) {
   return intern_spec(Placement(kind, std::move(ranks)), s);
 }
-Device cuda() { return device_of_rank(DeviceType::kCuda, false); }
+Device cuda() { return device_of_rank(parse_device_type("cuda"), false); }
 
 Array to(Device device, const Array& a) {
   if (!a.defined()) return a;
@@ -314,8 +314,8 @@ void check_device_links() {
   for (int i = 0; i < 4; ++i) arrays.push_back(filled(shape, static_cast<float>(i), cuda()));
   auto& both = comm::communicator(std::array{0, 1});
   for (auto& h : objects) h.bind();
-  device_runtime()->synchronize(cuda().index);
-  const auto meetings = device_runtime()->host_meetings();
+  device_runtime(cuda())->synchronize(cuda().index);
+  const auto meetings = device_runtime(cuda())->host_meetings();
   const auto messages = comm::stats().device_messages;
   if (my_rank() == 0)
     for (size_t i = 0; i < objects.size(); ++i) {
@@ -326,14 +326,14 @@ void check_device_links() {
   both.barrier();
   if (my_rank() == 1)
     for (size_t i = objects.size(); i-- > 0;) objects[i].take(arrays[i], {});
-  if (const auto met = device_runtime()->host_meetings() - meetings; met != 0)
+  if (const auto met = device_runtime(cuda())->host_meetings() - meetings; met != 0)
     fail_runtime("rank {} has met the host {} times", my_rank(), met);
   if (const auto sent = comm::stats().device_messages - messages; sent != (my_rank() == 0 ? objects.size() : 0))
     fail_runtime("rank {} has sent {} messages", my_rank(), sent);
   for (size_t i = 0; my_rank() == 1 && i < objects.size(); ++i)
     expect(arrays[i], static_cast<float>(i), "what was posted");
   if (my_rank() == 0) {
-    device_runtime()->synchronize(cuda().index);
+    device_runtime(cuda())->synchronize(cuda().index);
     for (auto& h : objects)
       if (!h.try_release()) fail_runtime("what was released is not");
   }
@@ -353,7 +353,7 @@ template <class Call>
 void rank_0_hears(Call call) {
   try {
     call();
-    device_runtime()->synchronize(cuda().index);
+    device_runtime(cuda())->synchronize(cuda().index);
   } catch (const Error& e) {
     std::printf("heard: %s\n", e.what());
     throw;
@@ -388,7 +388,7 @@ void giver_dies_after_posting() {
   }
   rank_0_hears([&] {
     two.h.take(two.a, {});
-    device_runtime()->synchronize(cuda().index);
+    device_runtime(cuda())->synchronize(cuda().index);
     two.h.take(two.a, {});  // it may have come: then the next one does not
   });
 }

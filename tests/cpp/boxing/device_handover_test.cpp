@@ -10,8 +10,9 @@ namespace holon::testing_boxing {
 namespace {
 
 void on_devices(int ranks, void (*check)()) {
-  if (!device_runtime()) GTEST_SKIP() << why_no_device();
-  if (device_runtime()->device_count() < ranks) GTEST_SKIP() << ranks << " devices are needed";
+  const DeviceType cuda = parse_device_type("cuda");
+  if (!device_runtime(cuda)) GTEST_SKIP() << why_no_device(cuda);
+  if (device_runtime(cuda)->device_count() < ranks) GTEST_SKIP() << ranks << " devices are needed";
   comm::run_ranks(ranks, [&](int) { check(); });
 }
 

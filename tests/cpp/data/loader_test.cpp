@@ -66,7 +66,7 @@ TEST(Loader, GivesEveryBatchAndBeginsAnew) {
 }
 
 TEST(Loader, PinsWhereThereIsADeviceAndGoesOnWithout) {
-  const bool pins = device_runtime();
+  const bool pins = pinning_runtime();
   for (int64_t prefetch : {0, 2})
     for (bool global : {false, true}) {
       LoaderOptions options{.batch_size = 3, .prefetch = prefetch, .pin_memory = true};

@@ -121,7 +121,7 @@ TEST_F(PlacementTest, CudaIsSimulatedOrRefused) {
   Placement p("gpu", {0, 1});
   unsetenv("HOLON_SIMULATE");
   EXPECT_TRUE(p.simulated());
-  EXPECT_EQ(p.device_type(), DeviceType::kCuda);
+  EXPECT_EQ(p.device_type(), parse_device_type("cuda"));
   EXPECT_NE(p, Placement("cpu", {0, 1}));
   EXPECT_TRUE(p.device().simulated);
   EXPECT_EQ(p.str(), "placement(type=\"cuda\", ranks=[0, 1])");

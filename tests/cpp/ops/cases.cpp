@@ -136,7 +136,7 @@ std::vector<double> input_values(const Case& c, size_t i, uint64_t variant) {
 }
 
 std::vector<double> values_of(const Array& given) {
-  const Array a = given.device.is_cuda() ? on_device(given, {}) : given;
+  const Array a = given.device.is_host() ? given : on_device(given, {});
   std::vector<double> v(static_cast<size_t>(a.numel()));
   visit_dtype(a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -24,7 +24,7 @@ using kernels::cuda::ChainForm;
 
 namespace {
 
-const Device kDevice{DeviceType::kCuda, 0};
+const Device kDevice{kFirstDeviceType, 0};
 
 class Nvrtc : public ::testing::Test {
  protected:
