@@ -64,6 +64,12 @@ CASES = [
         }.items()
     ),
     ("add row", {"x": "rand(n, n)", "y": "rand(n)"}, "x + y", ELEMENTWISE),
+    (
+        "layer_norm affine",
+        {"x": "rand(n, n)", "w": "rand(n)", "b": "rand(n)"},
+        "NN.layer_norm(x, (n,), w, b)",
+        ELEMENTWISE,
+    ),
     ("argmax dim 1", {"x": "rand(n, n)"}, "F.argmax(x, 1)", ELEMENTWISE),
     ("sort", {"x": "rand(n, n)"}, "F.sort(x, -1)[0]", {"small": 96, "large": 1024}),
     ("topk 5", {"x": "rand(n, n)"}, "F.topk(x, 5, -1)[0]", {"small": 96, "large": 2048}),

@@ -173,6 +173,7 @@ struct Runner {
   RowFn fn;
   bool across_rows = false;  // blocks may span several rows
   bool blockwise = false;
+  bool converts_one = false;  // an operand that is one element in each row
 
   explicit Runner(const Loop& l) : loop(l), fn(l.rows) {
     build_axes();
@@ -232,7 +233,10 @@ struct Runner {
         fn = second ? loop.vector_scalar : loop.scalar_vector;
       }
     }
-    for (int k = 0; k <= loop.inputs; ++k) blockwise |= operands[k].way == Operand::kBlockwise;
+    for (int k = 0; k <= loop.inputs; ++k) {
+      blockwise |= operands[k].way == Operand::kBlockwise;
+      converts_one |= operands[k].way == Operand::kOneElement;
+    }
   }
 
   // Visits the row pieces that m elements from index on consist of: f(byte offset, stride, number, elements before).
@@ -263,7 +267,39 @@ struct Runner {
     }
   }
 
+  // Rows as they are, of one plane after the other: on the way from row to row only their addresses are computed.
+  template <int kInputs>
+  void run_rows(int64_t begin, int64_t end) const {
+    const int last = axes.n - 1;
+    const int64_t length = axes.shape[last], rows = last > 0 ? axes.shape[last - 1] : 1;
+    int64_t step[kInputs + 1];
+    for (int k = 0; k <= kInputs; ++k) step[k] = last > 0 ? axes.strides[last - 1][k] : 0;
+    while (begin < end) {
+      int64_t index[kMaxAxes], rest = begin;
+      for (int i = last; i >= 0; --i) {
+        index[i] = rest % axes.shape[i];
+        rest /= axes.shape[i];
+      }
+      std::byte* at[kInputs + 1];
+      for (int k = 0; k <= kInputs; ++k) at[k] = operands[k].data + offset(k, index);
+      // What is left of a row that was begun, or whole rows.
+      const int64_t m = std::min(end - begin, length - index[last]);
+      const int64_t count = m < length ? 1 : std::min((end - begin) / length, rows - (last > 0 ? index[last - 1] : 0));
+      for (int64_t r = 0; r < count; ++r) {
+        const void* in[kInputs];
+        for (int k = 0; k < kInputs; ++k) in[k] = at[k + 1] + r * step[k + 1];
+        fn(in, at[0] + r * step[0], m, loop.params);
+      }
+      begin += count * m;
+    }
+  }
+
   void run(int64_t begin, int64_t end) const {
+    if (!blockwise && !across_rows && !converts_one && loop.inputs > 0) {
+      if (loop.inputs == 1) return run_rows<1>(begin, end);
+      if (loop.inputs == 2) return run_rows<2>(begin, end);
+      return run_rows<3>(begin, end);
+    }
     alignas(64) std::byte blocks[kMaxOperands][kBlock * 8];
     alignas(64) std::byte scratch[kBlock * 8];
     int64_t index[kMaxAxes];
