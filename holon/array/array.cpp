@@ -15,7 +15,7 @@ size_t checked_bytes(const Dims& shape, DType dtype) {
   for (int64_t x : shape) {
     if (x < 0) fail_value("shape {} has a negative size.", shape);
     if (__builtin_mul_overflow(n, static_cast<size_t>(x), &n) || n > (size_t{1} << 62))
-      fail_value("shape {} of {} has more bytes than an address space.", shape, name(dtype));
+      fail_value("shape {} of {} has more bytes than the address space.", shape, name(dtype));
   }
   return n;
 }
@@ -57,8 +57,8 @@ Array Array::empty_pinned(const Dims& shape, const Dims& strides, DType dtype) {
   } else {
     if (settings::text("HOLON_SIMULATE") != "cuda")
       fail_runtime(
-          "pin_memory: pinned memory was asked for {} of {}, but it is for copies to cuda devices and there is "
-          "none: {}. Leave pin_memory out, or set HOLON_SIMULATE=cuda to try the program without a device.",
+          "pin_memory: pinned memory was requested for {} of {}, but it only serves copies to cuda devices and there "
+          "is none: {}. Leave pin_memory out, or set HOLON_SIMULATE=cuda to try the program without a device.",
           shape, name(dtype), why_no_device());
     a.storage = allocate_storage(bytes);
   }
