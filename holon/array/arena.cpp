@@ -81,7 +81,7 @@ void ArenaCopy::make(const Arena& arena, size_t end, std::vector<std::pair<size_
   if (end == 0) return;
   void* p = mmap(nullptr, end, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {
-    why_not_ = fmt::format("a copy of its tensors of {} MiB cannot be made: {}", bytes >> 20, strerror(errno));
+    why_not_ = fmt::format("cannot copy its {} MiB of tensors: {}", bytes >> 20, strerror(errno));
     return;
   }
   at_ = static_cast<std::byte*>(p);
@@ -94,7 +94,7 @@ void ArenaCopy::make(const Arena& arena, size_t end, std::vector<std::pair<size_
       if (n <= 0) {
         const std::string error = n < 0 ? strerror(errno) : "the arena is shorter than its size";
         drop();
-        why_not_ = fmt::format("a copy of its tensors of {} MiB cannot be made: {}", bytes >> 20, error);
+        why_not_ = fmt::format("cannot copy its {} MiB of tensors: {}", bytes >> 20, error);
         return;
       }
       at += static_cast<size_t>(n), left -= static_cast<size_t>(n);

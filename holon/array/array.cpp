@@ -15,7 +15,7 @@ size_t checked_bytes(const Dims& shape, DType dtype) {
   for (int64_t x : shape) {
     if (x < 0) fail_value("shape {} has a negative size.", shape);
     if (__builtin_mul_overflow(n, static_cast<size_t>(x), &n) || n > (size_t{1} << 62))
-      fail_value("shape {} of {} has more bytes than an address space.", shape, name(dtype));
+      fail_value("shape {} of {} has more bytes than the address space.", shape, name(dtype));
   }
   return n;
 }
@@ -56,10 +56,10 @@ Array Array::empty_pinned(const Dims& shape, const Dims& strides, DType dtype) {
     a.storage = pinning->allocate_pinned(bytes);
   } else {
     if (!is_simulated(kFirstDeviceType))
-      fail_runtime(
-          "pin_memory: pinned memory was asked for {0} of {1}, but it is for copies to {2} devices and there is "
-          "none: {3}. Leave pin_memory out, or set HOLON_SIMULATE={2} to try the program without a device.",
-          shape, name(dtype), name(kFirstDeviceType), why_no_device(kFirstDeviceType));
+      fail_runtime("pin_memory: pinned memory was requested for {0} of {1}, but it only serves copies to {2} devices "
+                   "and there is "
+                   "none: {3}. Leave pin_memory out, or set HOLON_SIMULATE={2} to try the program without a device.",
+                   shape, name(dtype), name(kFirstDeviceType), why_no_device(kFirstDeviceType));
     a.storage = allocate_storage(bytes);
   }
   a.shape = shape;

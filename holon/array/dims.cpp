@@ -7,7 +7,7 @@ namespace holon {
 int64_t Dims::numel_beyond() const {
   for (int64_t n : *this)
     if (n == 0) return 0;
-  fail_value("a tensor of shape {} has more elements than a 64-bit number counts. Choose smaller sizes.", *this);
+  fail_value("a tensor of shape {} has more elements than a 64-bit integer can count. Choose smaller sizes.", *this);
 }
 
 std::string Dims::str() const {
@@ -17,7 +17,7 @@ std::string Dims::str() const {
 }
 
 void Dims::too_many(int n) {
-  fail_value("a tensor of {} axes was asked for; Holon's have at most {}. Merge some by reshape.", n, kMaxAxes);
+  fail_value("a tensor of {} axes was requested; tensors have at most {}. Merge some by reshape.", n, kMaxAxes);
 }
 
 namespace {
@@ -54,7 +54,7 @@ int normalize_axis(int64_t axis, int ndim, const char* op) {
   // A 0-d tensor takes axis 0 and -1, as in PyTorch.
   int64_t n = std::max(ndim, 1);
   if (axis < -n || axis >= n)
-    fail(ErrorKind::kIndex, "{}: axis {} is out of range for a tensor of {} axes; it goes from {} to {}.", op, axis,
+    fail(ErrorKind::kIndex, "{}: axis {} is out of range for a tensor of {} axes; it must be from {} to {}.", op, axis,
          ndim, -n, n - 1);
   return static_cast<int>(axis < 0 ? axis + n : axis);
 }

@@ -195,9 +195,10 @@ void PinnedAllocator::release_cached() {
 }
 
 void PinnedAllocator::out_of_memory(size_t bytes) {
-  fail_runtime("out of pinned memory: {} bytes were asked for; {} are in use and {} are cached, and the system pins no "
-               "more ({}). Use smaller tensors, leave pin_memory out, or raise the limit of locked memory (ulimit -l).",
-               bytes, s_->in_use, s_->reserved - s_->in_use, rank_text());
+  fail_runtime(
+      "out of pinned memory: {} bytes were requested; {} are in use and {} are cached, and the system refuses to pin "
+      "more ({}). Use smaller tensors, leave pin_memory out, or raise the limit of locked memory (ulimit -l).",
+      bytes, s_->in_use, s_->reserved - s_->in_use, rank_text());
 }
 
 }  // namespace holon

@@ -50,11 +50,11 @@ Arena make_arena() {
   arena.size = (arena.size + (1ull << 30)) & ~((1ull << 30) - 1);
   arena.fd = memfd_create("holon-arena", MFD_CLOEXEC);
   if (arena.fd < 0 || ftruncate(arena.fd, static_cast<off_t>(arena.size)) != 0)
-    fail_runtime("the shared arena of {} GiB cannot be made: {}. Set HOLON_ARENA_GB lower.", arena.size >> 30,
+    fail_runtime("cannot create the shared arena of {} GiB: {}. Set HOLON_ARENA_GB lower.", arena.size >> 30,
                  strerror(errno));
   void* base = mmap(nullptr, arena.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.fd, 0);
   if (base == MAP_FAILED)
-    fail_runtime("the shared arena of {} GiB cannot be mapped: {}. Set HOLON_ARENA_GB lower.", arena.size >> 30,
+    fail_runtime("cannot map the shared arena of {} GiB: {}. Set HOLON_ARENA_GB lower.", arena.size >> 30,
                  strerror(errno));
   arena.base = static_cast<std::byte*>(base);
   return arena;
@@ -73,7 +73,7 @@ size_t class_of(size_t bytes, size_t* rounded) {
 
 size_t megabytes(const char* setting) {
   const double mib = settings::number(setting);
-  if (!(mib >= 0)) fail_value("{} is {}; it is 0 or more.", setting, mib);
+  if (!(mib >= 0)) fail_value("{} is {}; it must be 0 or more.", setting, mib);
   return mib > 1e12 ? kMost : static_cast<size_t>(mib * (1 << 20));
 }
 
@@ -90,14 +90,14 @@ class Allocator {
 
   void* take(size_t bytes) {
     if (bytes > kMost)
-      fail_runtime("out of memory: {} bytes were asked for ({}). Use smaller tensors or split them over more ranks.",
+      fail_runtime("out of memory: {} bytes were requested ({}). Use smaller tensors or split them over more ranks.",
                    bytes, rank_text());
     size_t rounded, c = class_of(bytes + kGuard, &rounded);
     if (rounded > kSmallLimit) rounded = (rounded + kPage - 1) / kPage * kPage;
     std::lock_guard lock(mutex_);
     if (no_more_) [[unlikely]]
-      fail_runtime("this process was forked from {} and can make no tensors: {}. Set HOLON_FORK_COPY_MB higher, fork "
-                   "before there are tensors, or start the process by spawn.",
+      fail_runtime("this process was forked from {} and cannot create tensors: {}. Raise HOLON_FORK_COPY_MB, fork "
+                   "before creating tensors, or start the process by spawn.",
                    forked_from(), *no_more_);
     void* p = take_rounded(c, rounded, bytes);
     unpoison(p, bytes);
@@ -297,7 +297,7 @@ class Allocator {
   }
 
   [[noreturn]] void out_of_memory(size_t bytes) {
-    fail_runtime("out of memory: {} bytes were asked for, {} are in use and {} are cached ({}). {}Use smaller tensors "
+    fail_runtime("out of memory: {} bytes were requested, {} are in use and {} are cached ({}). {}Use smaller tensors "
                  "or split them over more ranks.",
                  bytes, in_use_, cached_, rank_text(),
                  limit_ ? fmt::format("The limit is {} bytes (HOLON_MEMORY_LIMIT_MB, set_memory_limit). ", *limit_)

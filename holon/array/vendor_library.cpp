@@ -90,9 +90,9 @@ VendorLibrary find(std::string_view name, int depth) {
     link_map* map = nullptr;
     l.path = dlinfo(l.handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name && *map->l_name ? map->l_name : l.name;
   } else {
-    l.missing +=
-        fmt::format("{}; nor is it in {} folders of PyPI's packages (nvidia/*/lib) and toolkits (/usr/local/cuda*)",
-                    looked, count);
+    l.missing += fmt::format("{}; nor is it in the {} folders of pip packages (nvidia/*/lib) and toolkits "
+                             "(/usr/local/cuda*) that were searched",
+                             looked, count);
   }
   return l;
 }

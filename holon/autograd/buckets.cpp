@@ -39,7 +39,7 @@ bool GradientBuckets::on(bool device) {
   if (device ? !comm::device_overlap_wanted() || Context::current().world_size() == 1 : !comm::background_pays())
     return false;
   double mib = settings::number("HOLON_GRADIENT_BUCKET_MB");
-  if (!(mib > 0)) fail_value("HOLON_GRADIENT_BUCKET_MB=\"{}\" is no size. Give a number of MiB above 0.", mib);
+  if (!(mib > 0)) fail_value("HOLON_GRADIENT_BUCKET_MB=\"{}\" is not a size. Give a number of MiB above 0.", mib);
   limit = std::max<int64_t>(1, static_cast<int64_t>(std::min(mib, 1e6) * (1 << 20)));
   return true;
 }

@@ -54,10 +54,9 @@ class Run {
           "forward pass.");
     if (!gradient.defined()) {
       if (root.numel() != 1)
-        fail_runtime(
-            "backward: a gradient can be left out for a tensor of one element only; this one has shape {}. Pass one of "
-            "that shape, or reduce it first, e.g. by sum().",
-            root.shape());
+        fail_runtime("backward: only a tensor of one element needs no gradient argument; this one has shape {}. Pass a "
+                     "gradient of that shape, or reduce the tensor first, e.g. by sum().",
+                     root.shape());
       OnesOptions o;
       o.dtype = root.dtype();
       if (root.is_global()) {
@@ -70,7 +69,7 @@ class Run {
       gradient = ones(root.shape(), o);
       if (tracer_) gradient = tracer_->seed(gradient);
     } else if (gradient.shape() != root.shape() || gradient.is_global() != root.is_global()) {
-      fail_runtime("backward: the gradient has shape {} ({}), the tensor {} ({}). They must be alike.",
+      fail_runtime("backward: the gradient has shape {} ({}), the tensor {} ({}). They must be the same.",
                    gradient.shape(), gradient.is_global() ? "global" : "local", root.shape(),
                    root.is_global() ? "global" : "local");
     }

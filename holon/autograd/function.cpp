@@ -44,7 +44,7 @@ class FunctionNode final : public Node {
 
   TensorVec backward(std::span<const Tensor> grads) override {
     if (!call_.backward)
-      fail_runtime("backward of {}: its values were freed by an earlier backward. Pass retain_graph=True to that one "
+      fail_runtime("backward of {}: its values were freed by an earlier backward. Pass retain_graph=True to that call "
                    "to go through the graph again.",
                    name());
     if (!on_parts_) return checked(call_.backward(grads), [&](size_t i) { return in_[i].shape; });
@@ -118,7 +118,7 @@ class FunctionNode final : public Node {
           name(), given.size(), in_.size());
     for (size_t i = 0; i < given.size(); ++i)
       if (given[i].defined() && given[i].shape() != shape_of(i))
-        fail_runtime("backward of {}: gradient {} has shape {}, its input {} ({}). They must be alike.", name(), i,
+        fail_runtime("backward of {}: gradient {} has shape {}, its input {} ({}). They must be the same.", name(), i,
                      given[i].shape(), shape_of(i), rank_text());
     return given;
   }
@@ -186,7 +186,7 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
       Dims want = slice_of(out[o].shape, placement, chosen.out[o]->nd_sbp, index).shape;
       if (given[o].shape() != want)
         fail_runtime("{}: output {} has shape {} on {}; by the rule \"{}\" the logical shape is {} and, under {}, this "
-                     "part's {}. Mend the rule or give infer.",
+                     "part's is {}. Fix the rule or give infer.",
                      call.name, o, given[o].shape(), rank_text(), call.rule, out[o].shape, chosen.out[o]->nd_sbp, want);
       part = given[o].array();
     }
@@ -198,7 +198,7 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
 }  // namespace
 
 TensorVec apply_function(FunctionCall call, TensorVec inputs) {
-  if (inputs.empty()) fail_value("{}: it was given no tensor.", call.name);
+  if (inputs.empty()) fail_value("{}: no tensor was passed.", call.name);
   bool global = false, needed = false;
   for (auto& t : inputs) {
     global |= t.is_global();

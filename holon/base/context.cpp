@@ -30,8 +30,8 @@ std::optional<int> env_int(std::initializer_list<const char*> names) {
     char* end = nullptr;
     long value = std::strtol(text, &end, 10);
     if (*end || value < 0 || value > 1'000'000)
-      fail_value("{}=\"{}\" is not a rank or a number of ranks. Set it to a number from 0 on, or unset it.", name,
-                 text);
+      fail_value("{}=\"{}\" is not a rank or a number of ranks. Set it to a number that is at least 0, or unset it.",
+                 name, text);
     return static_cast<int>(value);
   }
   return std::nullopt;

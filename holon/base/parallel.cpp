@@ -12,7 +12,7 @@ namespace holon {
 int num_threads() { return omp_get_max_threads(); }
 
 void set_num_threads(int n) {
-  if (n < 1) fail_value("set_num_threads: {} threads were asked for. Give at least 1.", n);
+  if (n < 1) fail_value("set_num_threads: {} threads were requested. Request at least 1.", n);
   omp_set_num_threads(n);
 }
 

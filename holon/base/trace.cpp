@@ -75,7 +75,7 @@ File& file() {
 void give_up(File& f, const std::string& part, const std::string& why) {
   detail::on.store(false);
   if (f.fd >= 0) close(std::exchange(f.fd, -1));
-  std::fprintf(stderr, "holon: the trace %s cannot be written: %s. This process traces no more.\n", part.c_str(),
+  std::fprintf(stderr, "holon: cannot write the trace %s: %s. This process stops tracing.\n", part.c_str(),
                why.c_str());
 }
 
@@ -234,11 +234,11 @@ void set_clock_offset_ns(int64_t offset) { file().offset.store(offset); }
 void start(const std::string& path) {
   const std::filesystem::path whole = std::filesystem::absolute(path);
   if (access(whole.parent_path().c_str(), W_OK) != 0)
-    fail_runtime("the trace {} cannot be written: {}. Name a file in a folder that is there.", path, strerror(errno));
+    fail_runtime("cannot write the trace {}: {}. Name a file in a folder that exists.", path, strerror(errno));
   std::error_code none;
   if (const auto type = std::filesystem::status(whole, none).type();
       type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::regular)
-    fail_runtime("the trace {} cannot be written: it is there and is no regular file. Choose another name.", path);
+    fail_runtime("cannot write the trace {}: it exists and is not a regular file. Choose another name.", path);
   File& f = file();
   {
     std::lock_guard lock(f.mutex);

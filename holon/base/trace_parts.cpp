@@ -116,8 +116,8 @@ int locked_file(const std::string& path) {
 }
 
 void say_left(const std::string& path, const std::string& why) {
-  std::fprintf(stderr, "holon: the trace %s cannot be written: %s. What each rank wrote is in %s.rank*.\n",
-               path.c_str(), why.c_str(), path.c_str());
+  std::fprintf(stderr, "holon: cannot write the trace %s: %s. The traces of the ranks are in %s.rank*.\n", path.c_str(),
+               why.c_str(), path.c_str());
 }
 
 }  // namespace
@@ -186,7 +186,7 @@ bool join_parts(const std::string& path, bool all_ended, std::filesystem::file_t
       }
       out << "\n]}\n";
       out.close();
-      if (!out) why = errno ? strerror(errno) : "the disk takes no more";
+      if (!out) why = errno ? strerror(errno) : "the disk is full";
     }
     std::error_code error;
     if (why.empty()) fs::rename(draft, path, error);

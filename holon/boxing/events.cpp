@@ -52,9 +52,9 @@ void tell_of_parameter(RankState& s, const BoxingEvent& e) {
   std::string key = e.op;
   key += e.site.empty() ? fmt::format("{}{}{}", e.from->str(), e.to->str(), e.shape) : e.site;
   if (!s.told.insert(std::move(key)).second) return;
-  log::warn(fmt::format("a parameter is moved in each call: {}. No signature of the op does without for these inputs. "
-                        "Convert another input by to_global, give the parameter another sbp, or allow it with "
-                        "boxing.parameter_policy(\"gather\"). Told once.",
+  log::warn(fmt::format("a parameter is redistributed in each call: {}. No signature of the op avoids it for these "
+                        "inputs. Convert another input by to_global, give the parameter another sbp, or allow it with "
+                        "boxing.parameter_policy(\"gather\"). Reported once.",
                         e));
 }
 
@@ -88,7 +88,7 @@ void record_implicit(const BoxingEvent& event) {
   auto& s = state();
   bool moves = event.max_bytes > 0;
   if (moves && s.policy == Policy::kRaise)
-    fail_runtime("{}. The op would have to move data by itself, and the boxing policy is \"raise\": convert the input "
+    fail_runtime("{}. The op would have to move data implicitly, and the boxing policy is \"raise\": convert the input "
                  "first with to_global, or allow it with boxing_policy(\"silent\").",
                  event);
   ++s.counters.events;

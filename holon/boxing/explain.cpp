@@ -68,7 +68,7 @@ std::string Plan::str() const {
     if (s.from->placement != s.to->placement) text += fmt::format(" to {}", s.to->placement);
     text += fmt::format(": {}, {}", read_text(s), time_text(s.predicted_s));
     if (s.two_phase) text += ", in two phases";
-    if (s.host_bytes) text += fmt::format(", {} bytes into a host from others", s.host_bytes);
+    if (s.host_bytes) text += fmt::format(", {} bytes into a host from other hosts", s.host_bytes);
   }
   if (max_read_bytes() > 0 && linked) {
     auto all = links();
@@ -83,9 +83,9 @@ std::string Plan::str() const {
     }
     std::vector<Link> list;
     for (auto& [key, link] : between) list.push_back(link);
-    if (!list.empty()) text += fmt::format("\n  read across hosts, before what is shared there: {}", links_text(list));
+    if (!list.empty()) text += fmt::format("\n  read across hosts, before sharing within a host: {}", links_text(list));
   }
-  text += fmt::format("\n  memory: at most {} bytes beside the input", peak_bytes());
+  text += fmt::format("\n  memory: at most {} bytes besides the input", peak_bytes());
   return text;
 }
 
@@ -95,7 +95,7 @@ Explanation explanation(const GlobalSpec* from, const GlobalSpec* to, const Dims
   const Machine* m = machine_so_far(&final);
   Plan p = final ? plan(from, to, shape, dtype) : find_plan(from, to, shape, dtype, *m);
   std::string text = p.str();
-  if (!final) text += "\n  by built-in figures: the ranks have not met yet, and may plan by measured ones";
+  if (!final) text += "\n  with built-in costs: the ranks have not communicated yet, and may plan with measured ones";
   return {std::move(p), std::move(text)};
 }
 

@@ -105,7 +105,7 @@ struct HandOver::Data {
     if (device) return post_on_device(in);
     check_scratch(scratch, post_scratch);
     if (takes_own() && posted != taken)
-      fail_runtime("a hand-over: {} posts again before it has taken its own post, which it alone can. Take first.",
+      fail_runtime("transfer: {} sends again before it has received what it sent to itself. Receive first.",
                    rank_text());
     if (crosses) bound();
     const std::byte* shown = memory_of(in);
@@ -140,7 +140,7 @@ struct HandOver::Data {
     check_scratch(scratch, take_scratch);
     if (!crosses) {
       if (takes_own() && posted == taken)
-        fail_runtime("a hand-over: {} takes what it has not posted yet. Post first.", rank_text());
+        fail_runtime("transfer: {} receives what it has not sent yet. Send first.", rank_text());
       after.run_on(kept, kept_strides, memory_of(out), scratch);
       ++taken;
       return;
@@ -162,7 +162,7 @@ struct HandOver::Data {
 
   void post_on_device(const Array& in) {
     if (takes_own() && posted != taken)
-      fail_runtime("a hand-over: {} posts again before it has taken its own post, which it alone can. Take first.",
+      fail_runtime("transfer: {} sends again before it has received what it sent to itself. Receive first.",
                    rank_text());
     Array part = first > 0 ? before.run_on_device(in, {}) : in;
     if (!crosses) {
@@ -178,7 +178,7 @@ struct HandOver::Data {
   void take_on_device(const Array& out) {
     if (!crosses) {
       if (takes_own() && posted == taken)
-        fail_runtime("a hand-over: {} takes what it has not posted yet. Post first.", rank_text());
+        fail_runtime("transfer: {} receives what it has not sent yet. Send first.", rank_text());
       after.run_on_device(kept_part, out);
       kept_part = {};
       ++taken;
@@ -222,7 +222,7 @@ struct HandOver::Data {
 
 HandOver HandOver::prepare(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, int channel,
                            Input input) {
-  if (channel < 0) fail_value("a hand-over on channel {}: channels are 0 or more.", channel);
+  if (channel < 0) fail_value("transfer on channel {}: a channel must be 0 or more.", channel);
   return HandOver(std::make_shared<Data>(boxing::plan(from, to, shape, dtype), channel, input));
 }
 
@@ -264,8 +264,7 @@ void HandOver::release() {
   } else if (d.crosses) {
     if (d.object) d.object->release();
   } else if (!try_release()) {
-    fail_runtime("a hand-over: {} releases what it has not taken itself yet, which it alone can. Take first.",
-                 rank_text());
+    fail_runtime("transfer: {} releases what it has not received yet. Receive first.", rank_text());
   }
 }
 

@@ -143,8 +143,7 @@ void DeviceCrossing::make() {
 void DeviceCrossing::post(const Array& part) {
   bind();
   if (own_.defined())
-    fail_runtime("a hand-over: {} posts again before it has taken its own post, which it alone can. Take first.",
-                 rank_text());
+    fail_runtime("transfer: {} sends again before it has received what it sent to itself. Receive first.", rank_text());
   release();
   const comm::CallInfo info = call_info(plan_, plan_.steps()[step_]);
   if (reads_own_) own_ = part;
@@ -176,7 +175,7 @@ void DeviceCrossing::post(const Array& part) {
 void DeviceCrossing::take(const Array& out) {
   bind();
   if (reads_own_ && !own_.defined())
-    fail_runtime("a hand-over: {} takes what it has not posted yet. Post first.", rank_text());
+    fail_runtime("transfer: {} receives what it has not sent yet. Send first.", rank_text());
   const Step& step = plan_.steps()[step_];
   const comm::CallInfo info = call_info(plan_, step);
   const bool linked = on_alike_devices(*step.from, *step.to);
@@ -198,9 +197,9 @@ void DeviceCrossing::take(const Array& out) {
       continue;
     }
     if (!in.link)
-      fail_runtime(
-          "{}: a rank has sent from device to device, which HOLON_CUDA_LINKS=0 forbids {}. Set it alike on all ranks.",
-          info.op, rank_text());
+      fail_runtime("{}: a rank has sent from device to device, which HOLON_CUDA_LINKS=0 forbids {}. Set it to the same "
+                   "value on all ranks.",
+                   info.op, rank_text());
     const Array arrived = in.link->receive(info, way, row);
     under_way.emplace_back(in.link, way);
     if (arrived.bytes() != row.bytes()) copies.push_back({arrived, row});
@@ -227,9 +226,7 @@ bool DeviceCrossing::try_release() {
 
 void DeviceCrossing::release() {
   if (!object_) return;
-  if (own_.defined())
-    fail_runtime("a hand-over: {} releases what it has not taken itself yet, which it alone can. Take first.",
-                 rank_text());
+  if (own_.defined()) fail_runtime("transfer: {} releases what it has not received yet. Receive first.", rank_text());
   object_->release();
   for (Outgoing& o : outgoing_) {
     if (o.way) o.link->join(o.way);

@@ -211,13 +211,14 @@ struct PreparedBatch::Data {
 
 PreparedBatch PreparedBatch::prepare(const GlobalSpec* from, const GlobalSpec* to, std::span<const Dims> shapes,
                                      DType dtype) {
-  if (shapes.empty()) fail_value("a batch of no tensors was to be boxed; name the shape of at least one.");
+  if (shapes.empty()) fail_value("a batch of no tensors was to be redistributed; name the shape of at least one.");
   for (const Dims& shape : shapes) {
     check_nd_sbp(shape, from->placement, from->nd_sbp, "boxing");
     check_nd_sbp(shape, to->placement, to->nd_sbp, "boxing");
   }
   if (!one_move(*from, *to))
-    fail_value("a batch of tensors cannot go from {} to {} in one meeting. Prepare each one alone.", *from, *to);
+    fail_value("a batch of tensors cannot be redistributed from {} to {} in one step. Prepare each one alone.", *from,
+               *to);
   auto data = std::make_shared<Data>();
   Data& d = *data;
   d.from = from;
@@ -274,7 +275,7 @@ void PreparedBatch::run(const Array& in, const Array& out) const {
   if (!d.has_in && !d.has_out) return;
   auto check = [&](const Array& a, const char* which, int64_t elements) {
     HOLON_CHECK(elements == 0 || (a.defined() && a.dtype == d.dtype && a.numel() == elements && a.is_contiguous()),
-                "prepared batch: {} of {} should be {} {} in one piece, but is {}", which, rank_text(), elements,
+                "prepared batch: {} of {} should be {} {}, contiguous, but is {}", which, rank_text(), elements,
                 name(d.dtype), a.defined() ? fmt::format("{} {}", name(a.dtype), a.shape) : "undefined");
   };
   if (d.has_in) check(in, "the buffer", d.in.elements);

@@ -227,7 +227,7 @@ std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned 
 }
 
 Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank, const HostMap& hosts) {
-  HOLON_CHECK(one_move(from, to), "{} to {} is not one move", from, to);
+  HOLON_CHECK(one_move(from, to), "{} to {} is not a single step", from, to);
   unsigned fixed = fixed_axes(from, to);
   Transfer t;
   t.members = members(from, to, fixed, rank);

@@ -66,7 +66,7 @@ class Search {
     for (int at = goal_; at >= 0; at = node(at).before)
       path.push_back(intern_spec(pricer_.spec(at).placement, pricer_.spec(at).nd_sbp));
     std::reverse(path.begin(), path.end());
-    HOLON_CHECK(path.front() == from_, "no way from {} to {}", *from_, *to_);
+    HOLON_CHECK(path.front() == from_, "no plan from {} to {}", *from_, *to_);
     return path;
   }
 

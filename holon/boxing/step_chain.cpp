@@ -40,7 +40,7 @@ void check_scratch(std::span<const Array> scratch, std::span<const size_t> bytes
   for (size_t i = 0; i < bytes.size(); ++i)
     HOLON_CHECK(bytes[i] == 0 ||
                     (scratch[i].defined() && scratch[i].nbytes() >= bytes[i] && scratch[i].is_contiguous()),
-                "prepared boxing: scratch array {} should have {} bytes in one piece, but has {}", i, bytes[i],
+                "prepared boxing: scratch array {} should have {} contiguous bytes, but has {}", i, bytes[i],
                 scratch[i].defined() ? scratch[i].nbytes() : 0);
 }
 
@@ -128,7 +128,7 @@ bool StepChain::meets_on_devices() const {
 }
 
 Array StepChain::view_of(const Array& in) const {
-  HOLON_CHECK(is_view_, "this boxing is no view on {}", rank_text());
+  HOLON_CHECK(is_view_, "this boxing is not a view on {}", rank_text());
   check_part(in, "the part", in_shape_, plan_.dtype(), false);
   Array part = in;
   for (auto& op : ops_) part = part.view(op.step.shape(), part.strides, op.step.view_at(part.strides));

@@ -55,19 +55,19 @@ class Reader {
   }
   std::string text(const json& object, const char* key) const {
     const json& j = member(object, key);
-    if (!j.is_string()) damaged(fmt::format("'{}' is no text", key));
+    if (!j.is_string()) damaged(fmt::format("'{}' is not text", key));
     return j.get<std::string>();
   }
   const json& array(const json& object, const char* key) const {
     const json& j = member(object, key);
-    if (!j.is_array()) damaged(fmt::format("'{}' is no list", key));
+    if (!j.is_array()) damaged(fmt::format("'{}' is not a list", key));
     return j;
   }
   std::vector<int64_t> counts(const json& object, const char* key) const {
     std::vector<int64_t> out;
     for (auto& n : array(object, key)) {
       if (!n.is_number_unsigned() || n.get<uint64_t>() > INT64_MAX)
-        damaged(fmt::format("'{}' is no list of sizes", key));
+        damaged(fmt::format("'{}' is not a list of sizes", key));
       out.push_back(n.get<int64_t>());
     }
     return out;
@@ -101,20 +101,20 @@ void check_parts(const IndexEntry& entry, const std::string& name, const Reader&
     bool inside = p.offset.size() == entry.shape.size() && p.shape.size() == entry.shape.size();
     for (int d = 0; inside && d < entry.shape.size(); ++d)
       inside = p.shape[d] > 0 && p.shape[d] <= entry.shape[d] && p.offset[d] <= entry.shape[d] - p.shape[d];
-    if (!inside) reader.damaged(fmt::format("a part of tensor '{}' lies outside of its shape {}", name, entry.shape));
+    if (!inside) reader.damaged(fmt::format("a part of tensor '{}' is outside its shape {}", name, entry.shape));
     for (size_t k = 0; k < i; ++k)
       if (overlap(entry.parts[k], p)) reader.damaged(fmt::format("two parts of tensor '{}' overlap", name));
     covered += static_cast<uint64_t>(p.shape.numel());
   }
   if (covered != static_cast<uint64_t>(entry.shape.numel()))
-    reader.damaged(fmt::format("tensor '{}' is not whole: {} of {} elements", name, covered, entry.shape.numel()));
+    reader.damaged(fmt::format("tensor '{}' is incomplete: {} of {} elements", name, covered, entry.shape.numel()));
 }
 
 SavedLayout parse_layout(const json& j, const Reader& reader) {
   SavedLayout layout{reader.text(j, "type"), reader.counts(j, "hierarchy"), reader.counts(j, "ranks"), {}};
   for (auto& s : reader.array(j, "sbp")) layout.nd_sbp.push_back(reader.sbp(s));
   if (layout.nd_sbp.empty() || layout.nd_sbp.size() != layout.hierarchy.size() || layout.nd_sbp.size() > kMaxAxes)
-    reader.damaged("a layout has not one sbp for each axis of its hierarchy");
+    reader.damaged("a layout does not have one sbp for each axis of its hierarchy");
   return layout;
 }
 
@@ -152,19 +152,19 @@ std::string index_text(const Index& index) {
 Index parse_index(std::string_view text, std::string_view name) {
   Reader reader(name);
   if (size_t at = sum_place(text); at != text.npos && text.substr(at, kZeros.size()) != sum_of(text, at))
-    reader.damaged("its checksum is not that of its text");
-  json j = parse_json(text, kMostLevels, name, "it is no JSON");
-  if (reader.text(j, "format") != kFormat) reader.damaged("it is no index of Holon");
+    reader.damaged("its checksum does not match its text");
+  json j = parse_json(text, kMostLevels, name, "it is not JSON");
+  if (reader.text(j, "format") != kFormat) reader.damaged("it is not an index written by Holon");
   if (reader.member(j, "version") != kVersion)
-    fail_runtime("{}: it is of version {}; this Holon reads version {}. Use the Holon that wrote it.", name,
+    fail_runtime("{}: it has version {}; this Holon reads version {}. Use the Holon that wrote it.", name,
                  j["version"].dump(), kVersion);
   Index index;
   index.tree = reader.text(j, "tree");
-  if (!reader.member(j, "tensors").is_object()) reader.damaged("'tensors' is no JSON object");
+  if (!reader.member(j, "tensors").is_object()) reader.damaged("'tensors' is not a JSON object");
   for (auto& [tensor, item] : j["tensors"].items()) {
     IndexEntry entry;
     auto dtype = dtype_of_format(reader.text(item, "dtype"));
-    if (!dtype) reader.damaged(fmt::format("tensor '{}' is of an unknown dtype", tensor));
+    if (!dtype) reader.damaged(fmt::format("tensor '{}' has an unknown dtype", tensor));
     entry.dtype = *dtype;
     entry.shape = reader.dims(item, "shape");
     if (!bytes_of(entry.shape, entry.dtype))
@@ -173,22 +173,22 @@ Index parse_index(std::string_view text, std::string_view name) {
     for (auto& p : reader.array(item, "parts")) {
       Part part{reader.text(p, "file"), reader.dims(p, "offset"), reader.dims(p, "shape")};
       if (part.file.empty() || fs::path(part.file).filename() != part.file || part.file == "..")
-        reader.damaged(fmt::format("'{}' is no name of a file", part.file));
+        reader.damaged(fmt::format("'{}' is not a file name", part.file));
       entry.parts.push_back(std::move(part));
     }
     check_parts(entry, tensor, reader);
     index.tensors.emplace(tensor, std::move(entry));
   }
   if (!j.contains("files")) return index;
-  if (sum_place(text) == text.npos) reader.damaged("its checksum is not there");
-  if (!j["files"].is_object()) reader.damaged("'files' is no JSON object");
+  if (sum_place(text) == text.npos) reader.damaged("its checksum is missing");
+  if (!j["files"].is_object()) reader.damaged("'files' is not a JSON object");
   for (auto& [file, item] : j["files"].items()) {
     const json& bytes = reader.member(item, "bytes");
     const std::string sum = reader.text(item, "header_crc32c");
     FileSum found;
     auto [end, error] = std::from_chars(sum.data(), sum.data() + sum.size(), found.header, 16);
     if (!bytes.is_number_unsigned() || error != std::errc() || end != sum.data() + sum.size())
-      reader.damaged(fmt::format("what it says of the file '{}' is no size and checksum", file));
+      reader.damaged(fmt::format("its entry for the file '{}' is not a size and a checksum", file));
     found.bytes = bytes.get<uint64_t>();
     index.files.emplace(file, found);
   }
@@ -290,7 +290,7 @@ Array FolderReader::read_parts(const std::string& tensor, const Dims& offset, co
     piece.file = &part.file;
     piece.info = file(part.file).find(tensor);
     if (!piece.info || piece.info->dtype != entry.dtype || piece.info->shape != part.shape)
-      fail_runtime("{}: it should hold {} {} of tensor '{}', as {} says. The two are not of one save.",
+      fail_runtime("{}: it should hold {} {} of tensor '{}', as {} says. The two are from different saves.",
                    file(part.file).name(), format_name(entry.dtype), part.shape, tensor, name());
     pieces.push_back(piece);
   }

@@ -31,7 +31,7 @@ class HeaderParser final : public nlohmann::json_sax<json> {
     for (auto& t : out_.tensors) names.push_back(&t.name);
     std::sort(names.begin(), names.end(), [](auto* a, auto* b) { return *a < *b; });
     auto twice = std::adjacent_find(names.begin(), names.end(), [](auto* a, auto* b) { return *a == *b; });
-    if (twice != names.end()) fail_runtime("{}: '{}' is there twice. The file is damaged.", file_, **twice);
+    if (twice != names.end()) fail_runtime("{}: '{}' appears twice. The file is damaged.", file_, **twice);
   }
 
   bool key(std::string& text) override {
@@ -78,7 +78,7 @@ class HeaderParser final : public nlohmann::json_sax<json> {
     if (level_ != 2 || metadata_) return true;
     if (field_ == Field::kShape && axes_ > kMaxAxes)
       fail_runtime("{}: tensor '{}' has {} axes; a tensor has at most {}.", file_, name_, axes_, kMaxAxes);
-    if (field_ == Field::kPlace && places_ != 2) damaged("its data_offsets are no two numbers");
+    if (field_ == Field::kPlace && places_ != 2) damaged("its data_offsets are not two numbers");
     return true;
   }
 
@@ -102,8 +102,8 @@ class HeaderParser final : public nlohmann::json_sax<json> {
     if (level_ != 2 || field_ != Field::kDType) return no_value();
     auto known = dtype_of_format(text);
     if (!known)
-      fail_runtime("{}: tensor '{}' is of dtype {}, which Holon has not. It has BOOL, U8, I8, I32, I64, F16, BF16, F32 "
-                   "and F64: convert it first.",
+      fail_runtime("{}: tensor '{}' has dtype {}, which Holon does not support. It supports BOOL, U8, I8, I32, I64, "
+                   "F16, BF16, F32 and F64: convert it first.",
                    file_, name_, printable(text));
     dtype_ = *known;
     has_dtype_ = true;
@@ -123,7 +123,7 @@ class HeaderParser final : public nlohmann::json_sax<json> {
   enum class Field { kDType, kShape, kPlace, kOther };
 
   [[noreturn]] void no_header(std::string_view what) const {
-    fail_runtime("{}: its header is {}. The file is damaged, or is no safetensors file.", file_, what);
+    fail_runtime("{}: its header is {}. The file is damaged, or is not a safetensors file.", file_, what);
   }
   [[noreturn]] void damaged(std::string_view what) const {
     fail_runtime("{}: tensor '{}': {}. The file is damaged.", file_, name_, what);
@@ -135,13 +135,13 @@ class HeaderParser final : public nlohmann::json_sax<json> {
 
   // A value of another kind than what stands here.
   bool no_value() const {
-    if (level_ == 0) no_header("no JSON object");
-    if (metadata_ && level_ == 1) fail_runtime("{}: {} is no JSON object. The file is damaged.", file_, kMetadata);
-    if (metadata_) fail_runtime("{}: '{}' in {} is no text. The file is damaged.", file_, word_, kMetadata);
+    if (level_ == 0) no_header("not a JSON object");
+    if (metadata_ && level_ == 1) fail_runtime("{}: {} is not a JSON object. The file is damaged.", file_, kMetadata);
+    if (metadata_) fail_runtime("{}: '{}' in {} is not text. The file is damaged.", file_, word_, kMetadata);
     if (level_ == 1) damaged("its entry has no dtype, shape and data_offsets");
-    if (field_ == Field::kDType) damaged("its dtype is no text");
-    if (field_ == Field::kShape) damaged("its shape is no list of sizes");
-    if (field_ == Field::kPlace) damaged("its data_offsets are no two numbers");
+    if (field_ == Field::kDType) damaged("its dtype is not text");
+    if (field_ == Field::kShape) damaged("its shape is not a list of sizes");
+    if (field_ == Field::kPlace) damaged("its data_offsets are not two numbers");
     return true;
   }
 
@@ -149,7 +149,8 @@ class HeaderParser final : public nlohmann::json_sax<json> {
     if (!has_dtype_ || !has_shape_ || !has_place_) damaged("its entry has no dtype, shape and data_offsets");
     auto bytes = bytes_of(shape_, dtype_);
     if (!bytes || place_[1] < place_[0] || place_[1] - place_[0] != *bytes)
-      damaged(fmt::format("{} {} does not take the bytes {} to {}", format_name(dtype_), shape_, place_[0], place_[1]));
+      damaged(
+          fmt::format("{} {} does not occupy the bytes {} to {}", format_name(dtype_), shape_, place_[0], place_[1]));
     out_.tensors.push_back({name_, dtype_, shape_, place_[0], place_[1]});
   }
 
@@ -199,7 +200,7 @@ size_t header_bytes(std::span<const std::byte> head, uint64_t file_bytes, std::s
     return sizeof size + static_cast<size_t>(size);
   if (auto is = other(); !is.empty()) fail_runtime("{}: {}", name, is);
   if (!fits)
-    fail_runtime("{}: its header should have {} bytes; the file has {}. It is cut off, or is no safetensors file.",
+    fail_runtime("{}: its header should have {} bytes; the file has {}. It is truncated, or is not a safetensors file.",
                  name, size, file_bytes);
   return sizeof size + static_cast<size_t>(size);
 }
@@ -220,7 +221,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> head, uint64_t fi
     at = t.end;
   }
   if (at != file_bytes - result.bytes)
-    fail_runtime("{}: its tensors have {} bytes; the file has {} behind its header. It is cut off or damaged.", name,
+    fail_runtime("{}: its tensors have {} bytes; the file has {} after its header. It is truncated or damaged.", name,
                  at, file_bytes - result.bytes);
   return result;
 }

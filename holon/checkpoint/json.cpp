@@ -30,7 +30,7 @@ nlohmann::json parse_json(std::string_view text, int most_levels, std::string_vi
   auto refuse = [&](std::string_view why) {
     fail_runtime("{}: {}: {}. The file is damaged, or was written by something else.", name, what, why);
   };
-  if (deeper_than(most_levels, text)) refuse(fmt::format("it has too many levels, more than {}", most_levels));
+  if (deeper_than(most_levels, text)) refuse(fmt::format("it is nested more than {} levels deep", most_levels));
   try {
     return nlohmann::json::parse(text.begin(), text.end());
   } catch (const nlohmann::json::exception& e) {

@@ -87,8 +87,8 @@ std::unique_ptr<Source> open(const fs::path& path) {
   if (!fs::is_directory(path, none)) return std::make_unique<FileSource>(path);
   const bool parts = fs::exists(path / kIndexFile, none), whole = !parts && fs::exists(path / kWholeFile, none);
   if (!parts && !whole)
-    fail_runtime("{} is a folder without {} or {}: nothing was saved there, or not to its end.", path.string(),
-                 kIndexFile, kWholeFile);
+    fail_runtime("{} is a folder without {} or {}: nothing was saved there, or the save was not completed.",
+                 path.string(), kIndexFile, kWholeFile);
   try {
     if (parts) return std::make_unique<FolderSource>(path);
     return std::make_unique<FileSource>(path / kWholeFile);
@@ -106,8 +106,8 @@ auto until_whole(const fs::path& path, F&& f) {
       return f();
     } catch (const Superseded& e) {
       if (i == kMostTries)
-        fail_runtime("load: {} was replaced {} times while it was read, the last time: {} Load it when nobody saves "
-                     "there, or a copy of it.",
+        fail_runtime("load: {} was replaced {} times while it was read, the last time: {} Load it when nothing saves "
+                     "there, or load a copy.",
                      path.string(), i, e.what());
       std::this_thread::sleep_for(std::chrono::milliseconds(10 * i));
     }
@@ -133,7 +133,7 @@ const GlobalSpec* restored_spec(const SavedLayout& saved, const Dims& shape, con
   if (std::all_of(saved.ranks.begin(), saved.ranks.end(), [&](int64_t r) { return r < n; })) try {
       return intern_spec(Placement(type, Dims(saved.hierarchy), saved.ranks), nd_sbp);
     } catch (const Error& e) {
-      fail_runtime("{}: a layout is none: {} The file is damaged.", file, e.what());
+      fail_runtime("{}: a layout is invalid: {} The file is damaged.", file, e.what());
     }
   auto split = std::find_if(saved.nd_sbp.begin(), saved.nd_sbp.end(), [](Sbp s) { return s.is_split(); });
   return intern_spec(Placement::all(type), NdSbp(split == saved.nd_sbp.end() ? sbp::broadcast() : *split));
@@ -170,7 +170,7 @@ Value restore_all(Source& source, const std::function<Tensor(const TensorInfo&)>
   return restore(source.tree(), source.name(), [&](const std::string& name) {
     auto it = infos.find(name);
     if (it == infos.end())
-      fail_runtime("{}: tensor '{}' is spoken of, and is not there. The file is damaged.", source.name(), name);
+      fail_runtime("{}: tensor '{}' is referred to and does not exist. The file is damaged.", source.name(), name);
     return read(it->second);
   });
 }
@@ -232,7 +232,7 @@ Value load_together(const fs::path& path, const std::function<Value(Source&)>& r
   });
   if (std::adjacent_find(found.begin(), found.end(), std::not_equal_to<>()) != found.end())
     throw Superseded(ErrorKind::kRuntime,
-                     "some ranks read the old, some the new. (Or each host has a file of its own?)");
+                     "some ranks read the old, some the new. (Or does each host have its own file?)");
   return value;
 }
 
@@ -257,7 +257,7 @@ Value load(const fs::path& path, const LoadOptions& options) {
   NoGradGuard guard;
   if (options.device && (options.placement || options.global_src_rank))
     fail_value(
-        "load: a device is for local tensors; placement and global_src_rank make global ones. Give one or the other.");
+        "load: device applies to local tensors, placement and global_src_rank to global ones. Give one or the other.");
   if (auto src = options.global_src_rank) {
     if (*src < 0 || *src >= n)
       fail_value("load: global_src_rank is {}; the ranks of this world are 0 to {}.", *src, n - 1);

@@ -11,8 +11,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::string_view kTorch =
-    "Convert it where PyTorch is: safetensors.torch.save_file(torch.load(path, weights_only=True), "
-    "\"model.safetensors\").";
+    "Convert it with PyTorch: safetensors.torch.save_file(torch.load(path, weights_only=True), \"model.safetensors\").";
 
 struct Format {
   std::string_view magic, is, advice;
@@ -25,14 +24,14 @@ constexpr Format kFormats[] = {
     {"\x80\3"sv, "a pickle of Python", kTorch},
     {"\x80\4\x95"sv, "a pickle of Python", kTorch},
     {"\x80\5\x95"sv, "a pickle of Python", kTorch},
-    {"\x93NUMPY"sv, "an array of NumPy", "Read it by numpy.load() and give it to tensor()."},
+    {"\x93NUMPY"sv, "an array of NumPy", "Read it with numpy.load() and pass it to tensor()."},
     {"GGUF"sv, "a GGUF file", "Convert it to safetensors first."},
     {"\x89HDF\r\n\x1a\n"sv, "an HDF5 file", "Convert it to safetensors first."},
     {"\x1f\x8b"sv, "compressed by gzip", "Unpack it first."},
     {"\x28\xb5\x2f\xfd"sv, "compressed by Zstandard", "Unpack it first."},
-    {"version https://git-lfs"sv, "only a pointer of Git LFS to the file", "Fetch the file itself by git lfs pull."},
-    {"<!DOCTYPE"sv, "a page of HTML, perhaps of a download that failed", "Download the file again."},
-    {"<html"sv, "a page of HTML, perhaps of a download that failed", "Download the file again."},
+    {"version https://git-lfs"sv, "only a Git LFS pointer to the file", "Fetch the file itself with git lfs pull."},
+    {"<!DOCTYPE"sv, "an HTML page, perhaps from a failed download", "Download the file again."},
+    {"<html"sv, "an HTML page, perhaps from a failed download", "Download the file again."},
 };
 
 }  // namespace
@@ -44,9 +43,7 @@ std::string other_format(std::span<const std::byte> first, std::string_view name
     if (name.substr(slash == name.npos ? 0 : slash + 1) == kIndexFile)
       return "it is the index of a folder that save() wrote. Load the folder.";
     if (name.ends_with(".index.json"))
-      return "it is an index, which says in which of several files the tensors are. Load the files that it names, one "
-             "by "
-             "one.";
+      return "it is an index of the files that contain the tensors. Load the files that it names, one by one.";
     return "it is text, perhaps JSON. Name a safetensors file.";
   }
   for (auto& f : kFormats)

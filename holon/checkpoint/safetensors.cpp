@@ -80,7 +80,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, const std::o
     file_.read(read, std::span(head).subspan(read));
   }
   if (expected && expected->bytes != file_.size())
-    fail_runtime("{}: it has {} bytes, and had {} when it was saved. It is damaged, or of another save.", name(),
+    fail_runtime("{}: it has {} bytes, and had {} when it was saved. It is damaged, or from another save.", name(),
                  file_.size(), expected->bytes);
   header_ = parse_safetensors(head, file_.size(), name());
   find_checksums(std::span<const std::byte>(head).subspan(sizeof(uint64_t), header_.bytes - sizeof(uint64_t)),
@@ -103,9 +103,8 @@ void SafetensorsFile::find_checksums(std::span<const std::byte> head, const std:
   }
   if (!own) blocks_.clear();
   if (expected && !(own && expected->header == header_sum(text, at)))
-    fail_runtime(
-        "{}: the checksum of its header is not the one that the index names. It is damaged, or of another save.",
-        name());
+    fail_runtime("{}: the checksum of its header does not match the index. It is damaged, or from another save.",
+                 name());
 }
 
 const TensorInfo* SafetensorsFile::find(const std::string& name) const {
@@ -116,10 +115,9 @@ const TensorInfo* SafetensorsFile::find(const std::string& name) const {
 void SafetensorsFile::check_block(uint64_t block, std::span<const std::byte> bytes) const {
   if (blocks_.empty() || data::crc32c(bytes) == blocks_[block]) return;
   const uint64_t from = header_.bytes + block * kBlockBytes;
-  fail_runtime(
-      "{}: its bytes {} to {} are not those that were saved: their checksum differs. The file is damaged; take "
-      "another copy of it.",
-      name(), from, from + bytes.size());
+  fail_runtime("{}: its bytes {} to {} are not those that were saved: their checksum differs. The file is damaged; use "
+               "another copy of it.",
+               name(), from, from + bytes.size());
 }
 
 void SafetensorsFile::fill(Stage& stage, uint64_t block) const {
@@ -201,7 +199,7 @@ void SafetensorsFile::read(const TensorInfo& info, const Dims& from, const Dims&
       if (info.dtype != boolean) continue;
       for (uint64_t i = done; i < done + n; ++i)
         if (std::to_integer<int>(place[i]) > 1)
-          fail_runtime("{}: tensor '{}': element {} is no bool. The file is damaged.", name(), info.name,
+          fail_runtime("{}: tensor '{}': element {} is not a bool. The file is damaged.", name(), info.name,
                        at + i - info.begin);
     }
   };
@@ -234,7 +232,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   if (!metadata.empty()) header[kMetadata] = metadata;
   for (auto& t : tensors_) {
     if (t.name == kMetadata || header.contains(t.name))
-      fail_value("safetensors: the name '{}' is taken. Give the tensor another.", t.name);
+      fail_value("safetensors: the name '{}' is reserved. Give the tensor another.", t.name);
     t.begin = data_bytes_;
     t.end = data_bytes_ += *bytes_of(t.shape, t.dtype);
     header[t.name] = {{"dtype", format_name(t.dtype)},
@@ -268,7 +266,7 @@ void SafetensorsWriter::sum(std::span<const std::byte> bytes) {
 void SafetensorsWriter::write(const Array& array) {
   HOLON_CHECK(written_ < tensors_.size() && array.dtype == tensors_[written_].dtype &&
                   array.shape == tensors_[written_].shape,
-              "tensor {} of {} is another than was announced", written_, tensors_.size());
+              "tensor {} of {} differs from what was announced", written_, tensors_.size());
   ++written_;
   if (array.numel() == 0) return;
   const Array dense = kernels::contiguous(kernels::on_device(array, {}));

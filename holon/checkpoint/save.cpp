@@ -48,7 +48,7 @@ void check_alike(const std::vector<Named>& tensors, const std::string& how) {
     size_t at = 0;
     while (at < std::min(all[0].size(), all[r].size()) && line(all[0], at) == line(all[r], at))
       at += line(all[0], at).size() + 1;
-    fail_value("save: the ranks save different global tensors. The first difference: rank 0 {}; rank {} {}. Give the "
+    fail_value("save: the ranks save different global tensors. The first difference: rank 0 {}; rank {} {}. Pass the "
                "same object on every rank.",
                line(all[0], at), r, line(all[r], at));
   }

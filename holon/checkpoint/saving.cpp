@@ -45,7 +45,7 @@ void make_folder(const fs::path& folder) {
   std::error_code failed;
   const bool made = fs::create_directory(folder, failed);
   if (failed)
-    fail_runtime("cannot make the folder {}: {}. Each rank writes a file of its own into it.", folder.string(),
+    fail_runtime("cannot create the folder {}: {}. Each rank writes its own file into it.", folder.string(),
                  failed.message());
   if (!made) return;
   // "run/" names the same folder as "run".
@@ -61,7 +61,7 @@ SaveUnderWay::SaveUnderWay(const fs::path& folder) {
     fd_ = data::create_locked(file_);
   } while (fd_ < 0 && errno == EEXIST);
   if (fd_ < 0)
-    fail_runtime("cannot write into the folder {}: {}. Check its rights and the space that is left.", folder.string(),
+    fail_runtime("cannot write into the folder {}: {}. Check its permissions and the free space.", folder.string(),
                  std::strerror(errno));
 }
 

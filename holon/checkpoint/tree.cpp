@@ -74,8 +74,8 @@ class Flattener {
 
   json encode(const Value& v, const std::string& path, const std::string& name, int depth) {
     if (depth > kMaxDepth)
-      fail_value("save: the object has more than {} levels, at the top{}. Does a list or dict hold itself?", kMaxDepth,
-                 path);
+      fail_value("save: the object has more than {} levels, at the top{}. Does a list or dict contain itself?",
+                 kMaxDepth, path);
     if (auto* t = v.get_if<Tensor>()) return tensor(*t, path, name);
     if (auto* items = v.get_if<Value::List>()) return list(*items, path, name, depth + 1);
     if (auto* tuple = v.get_if<Value::Tuple>()) return {{"tuple", list(tuple->items, path, name, depth + 1)}};
@@ -117,7 +117,7 @@ class Restorer {
     if (word == "nan") return std::nan("");
     if (word == "inf") return INFINITY;
     if (word == "-inf") return -INFINITY;
-    damaged("a number that is none");
+    damaged("an invalid number");
   }
 
   Value decode(const json& j, int depth) {
@@ -125,11 +125,11 @@ class Restorer {
     if (j.is_null()) return {};
     if (j.is_boolean()) return j.get<bool>();
     if (j.is_number_float()) return j.get<double>();
-    if (j.is_number_unsigned() && j.get<uint64_t>() > INT64_MAX) damaged("an integer beyond 64 bits");
+    if (j.is_number_unsigned() && j.get<uint64_t>() > INT64_MAX) damaged("an integer that does not fit in 64 bits");
     if (j.is_number()) return j.get<int64_t>();
     if (j.is_string()) return j.get<std::string>();
     if (j.is_array()) return list(j, depth + 1);
-    if (j.size() != 1) damaged("an object of another form");
+    if (j.size() != 1) damaged("an object of an unknown structure");
     const std::string& tag = j.begin().key();
     const json& content = j.begin().value();
     if (tag == "float") return special(content);
@@ -139,10 +139,10 @@ class Restorer {
     Value::Dict out;
     out.reserve(content.size());
     for (auto& pair : content) {
-      if (!pair.is_array() || pair.size() != 2) damaged("an entry of a dict that is no pair");
+      if (!pair.is_array() || pair.size() != 2) damaged("an entry of a dict that is not a pair");
       Value key = decode(pair[0], depth + 1);
       if (key.get_if<Tensor>() || key.get_if<Value::List>() || key.get_if<Value::Tuple>() || key.get_if<Value::Dict>())
-        damaged("a key that is none");
+        damaged("an invalid key");
       out.push_back({std::move(key), decode(pair[1], depth + 1)});
     }
     return out;

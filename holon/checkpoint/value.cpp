@@ -10,7 +10,7 @@ constexpr const char* kKinds[] = {"null", "bool", "integer", "number", "text", "
 
 template <class T>
 const T& expect(const T* found, const Value& value, const char* wanted) {
-  if (!found) fail_type("a {} is asked for; the value is a {}.", wanted, value.kind());
+  if (!found) fail_type("a {} was requested; the value is a {}.", wanted, value.kind());
   return *found;
 }
 
@@ -20,7 +20,7 @@ void collect(const Value& value, const std::string& name, nn::StateDict& out) {
     return;
   }
   if (!value.get_if<Value::Dict>())
-    fail_type("state_dict: '{}' is a {}; a state dict has tensors only.", name, value.kind());
+    fail_type("state_dict: '{}' is a {}; a state dict may only contain tensors.", name, value.kind());
   for (auto& [key, item] : value.dict()) collect(item, name.empty() ? key.text() : name + "." + key.text(), out);
 }
 

@@ -198,8 +198,8 @@ void Work::wait() {
     while (!s.changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return s.done.load(); })) {
       lock.unlock();
       if (s.mark.inherited())
-        fail_runtime("what runs in the background of process {} is not done by {}, which was forked from it. Wait for "
-                     "it before the fork.",
+        fail_runtime("work in the background of process {} does not continue in process {}, which was forked from it. "
+                     "Wait for it before the fork.",
                      getppid(), getpid());
       if (auto poll = blocking_hooks().poll) poll();
       lock.lock();

@@ -105,7 +105,7 @@ Communicator& communicator(std::span<const int> ranks) {
   if (auto found = p.communicators.find(ranks); found != p.communicators.end()) return *found->second;
 
   Context& context = Context::current();
-  if (ranks.empty()) fail_value("a group of no ranks was asked for; name at least one.");
+  if (ranks.empty()) fail_value("a group of no ranks was requested; name at least one.");
   std::vector<int> sorted(ranks.begin(), ranks.end());
   std::sort(sorted.begin(), sorted.end());
   for (size_t i = 0; i < sorted.size(); ++i) {
@@ -116,7 +116,7 @@ Communicator& communicator(std::span<const int> ranks) {
   }
   auto mine = std::find(ranks.begin(), ranks.end(), context.rank());
   if (mine == ranks.end())
-    fail_value("rank {} asked for the communicator of the group {}, which it is not in. Only members may.",
+    fail_value("rank {} requested the communicator of the group {}, which it is not in. Only members may.",
                context.rank(), ranks_text(ranks));
 
   std::vector<int> key(ranks.begin(), ranks.end());
@@ -155,11 +155,11 @@ void Communicator::check_counts(const char* op, std::span<const int64_t> counts)
   if (counts.size() != static_cast<size_t>(size()))
     fail_value("{}: {} counts were given for a group of {} ranks; give one for each.", op, counts.size(), size());
   for (int64_t c : counts)
-    if (c < 0) fail_value("{}: a count is {}; counts are 0 or more.", op, c);
+    if (c < 0) fail_value("{}: a count is {}; counts must be 0 or more.", op, c);
 }
 
 void Communicator::check_count(const char* op, int64_t count) {
-  if (count < 0) fail_value("{}: the count is {}; it is 0 or more.", op, count);
+  if (count < 0) fail_value("{}: the count is {}; it must be 0 or more.", op, count);
 }
 
 void Communicator::check_root(int root_index) const {
@@ -264,7 +264,7 @@ std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send
     for (size_t k = 0; k < n; ++k)
       if (sent[i * n + k] != expected(k, i))
         fail_runtime(
-            "all_to_all: rank {} sends {} elements to rank {}, which expects {}. Both sides must name the same number.",
+            "all_to_all: rank {} sends {} elements to rank {}, which expects {}. Both sides must pass the same number.",
             ranks()[i], sent[i * n + k], ranks()[k], expected(k, i));
   return sent;
 }

@@ -145,8 +145,8 @@ void ControlBlock::await_claim(const World& world, int table_index, std::span<co
       d.size = 0;
       d.state.compare_exchange_strong(state, kReady);
     } else if (Clock::now() > give_up) {
-      fail_runtime("the group {} could not be formed: rank {} has stopped while it enters its groups.",
-                   ranks_text(ranks), claimer);
+      fail_runtime("the group {} could not be formed: rank {} stopped while entering its groups.", ranks_text(ranks),
+                   claimer);
     }
   }
 }
@@ -177,10 +177,9 @@ Group ControlBlock::group(const World& world, std::span<const int> ranks, int64_
         std::equal(ranks.begin(), ranks.end(), members(d.offset)))
       return view(d.offset, d.size);
   }
-  fail_runtime(
-      "no room is left for another group of ranks, {}: a world holds {} groups and {} MiB of their slots. Use fewer "
-      "different groups.",
-      ranks_text(ranks), kMaxGroups, kRegionBytes >> 20);
+  fail_runtime("there is no space for another group of ranks, {}: a world holds {} groups and {} MiB of their slots. "
+               "Use fewer different groups.",
+               ranks_text(ranks), kMaxGroups, kRegionBytes >> 20);
 }
 
 std::string ControlBlock::group_text(int table_index) const { return ranks_text(group_ranks(table_index)); }

@@ -58,12 +58,12 @@ std::unique_ptr<DeviceCommunicator> meet(std::span<const int> ranks, Device devi
     if (*cards[i].missing) why = fmt::format("rank {} has no library for it: {}", ranks[i], cards[i].missing);
     for (size_t k = 0; k < i && why.empty(); ++k)
       if (*cards[i].identity && std::strcmp(cards[i].identity, cards[k].identity) == 0)
-        why = fmt::format("ranks {} and {} are on one device", ranks[k], ranks[i]);
+        why = fmt::format("ranks {} and {} share a device", ranks[k], ranks[i]);
   }
   if (why.empty()) return maker->make(ranks, group.index(), cards[0].id, device.index);
   if (group.index() == 0)
-    std::fprintf(stderr, "holon: data of %s devices of the ranks %s travels through host memory: %s.\n",
-                 name(device.type), ranks_text(ranks).c_str(), why.c_str());
+    std::fprintf(stderr, "holon: data of the %s devices of ranks %s goes through host memory: %s.\n", name(device.type),
+                 ranks_text(ranks).c_str(), why.c_str());
   return nullptr;
 }
 

@@ -61,7 +61,7 @@ struct DeviceLink::Making {
     if (world->host_of(peer) == world->host_of(world->rank()))
       if (const std::string how = world->ended(peer); !how.empty()) return fmt::format("rank {} {}", peer, how);
     if (static_cast<double>(now_ns() - since_ns) > world->timeout_s() * 1e9)
-      return fmt::format("rank {} has not come within {:g} s", peer, world->timeout_s());
+      return fmt::format("rank {} did not arrive within {:g} s", peer, world->timeout_s());
     return {};
   }
 
@@ -83,7 +83,7 @@ struct DeviceLink::Making {
     for (auto [who, text] : {std::pair{gives ? from : to, card.missing}, {gives ? to : from, peer.missing}})
       if (*text) fail_runtime("rank {} has no library for it: {}", who, text);
     if (*card.identity && std::strcmp(card.identity, peer.identity) == 0)
-      fail_runtime("ranks {} and {} are on one device", from, to);
+      fail_runtime("ranks {} and {} share a device", from, to);
     Ticket ticket;
     if (gives) maker.make_id(ticket.id);
     std::memcpy(mine.data(), &ticket, sizeof ticket);
@@ -130,7 +130,7 @@ DeviceLink::~DeviceLink() {
 }
 
 DeviceWire& DeviceLink::wire() {
-  HOLON_CHECK(making_->state.load() == Making::kReady, "the link {} -> {} is not made", from_, to_);
+  HOLON_CHECK(making_->state.load() == Making::kReady, "the link {} -> {} is not connected", from_, to_);
   return *making_->wire;
 }
 
@@ -139,7 +139,7 @@ bool DeviceLink::open() {
   if (state != Making::kReady) {
     if (bool& told = Context::current().part<DeviceLinks>().told; state == Making::kNone && !told) {
       told = true;
-      std::fprintf(stderr, "holon: what rank %d hands to rank %d travels through host memory: %s.\n", from_, to_,
+      std::fprintf(stderr, "holon: what rank %d sends to rank %d goes through host memory: %s.\n", from_, to_,
                    making_->why.c_str());
     }
     return false;
@@ -168,8 +168,8 @@ void DeviceLink::await(const CallInfo& info) {
   for (const int64_t begun = now_ns(); making_->state.load() != Making::kReady;) {
     std::string why = making_->state.load() == Making::kNone ? making_->why : making_->give_up(begun);
     if (!why.empty()) {
-      why = fmt::format("{}: rank {} has sent to the device of rank {}, which has no way there: {}.", info.op, from_,
-                        to_, why);
+      why = fmt::format("{}: rank {} has sent to the device of rank {}, which cannot receive: {}.", info.op, from_, to_,
+                        why);
       making_->world->abort(why);
       fail_runtime("{}", why);
     }
@@ -181,7 +181,7 @@ Array DeviceLink::receive(const CallInfo& info, uint64_t number, const Array& in
   await(info);
   auto fits = [&](uint64_t bytes) {
     if (bytes != into.nbytes())
-      fail_runtime("{}: rank {} has sent {} bytes, and rank {} takes {}.", info.op, from_, bytes, to_, into.nbytes());
+      fail_runtime("{}: rank {} has sent {} bytes, and rank {} expects {}.", info.op, from_, bytes, to_, into.nbytes());
   };
   if (number <= count_) {
     const auto found = early_.find(number);

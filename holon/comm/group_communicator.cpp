@@ -197,8 +197,7 @@ void GroupCommunicator::raise_failed() const {
   auto& failed = group_.header->failed;
   const std::string_view why = failed.await();
   if (!failed.is_set() || failed.rank == world_.rank())
-    fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()),
-                 why);
+    fail_runtime("ranks {} can no longer communicate, since an earlier call failed: {}", ranks_text(ranks()), why);
   fail_runtime("{} (found by rank {})", failed.text, failed.rank);
 }
 
@@ -271,7 +270,8 @@ void GroupCommunicator::raise_mismatch() {
           : other_dtype ? "dtype"
                         : "the call's arguments",
       text, ranks_text(ranks()), calls_,
-      other_op ? "All ranks of a group make the same calls in the same order: look for code that only some of them run."
+      other_op
+          ? "All ranks of a group must make the same calls in the same order: look for code that only some of them run."
           : other_dtype ? "Convert first, so that all ranks pass the same dtype."
                         : "Pass the same shape, placement and sbp on all of these ranks, and call the same graph.");
   // A rank out of step has left a call half way; the group cannot find together again.

@@ -55,10 +55,9 @@ HandOver::HandOver(std::vector<int> givers, std::vector<int> takers, int number,
   for (auto* ranks : {&givers_, &takers_})
     for (int r : *ranks)
       if (r < 0 || r >= world_.size())
-        fail_value(
-            "the hand-over {} -> {} names rank {}, but the world has the ranks 0 to {}. Start more ranks or name "
-            "others.",
-            ranks_text(givers_), ranks_text(takers_), r, world_.size() - 1);
+        fail_value("the transfer {} -> {} names rank {}, but the world has the ranks 0 to {}. Start more ranks or name "
+                   "others.",
+                   ranks_text(givers_), ranks_text(takers_), r, world_.size() - 1);
   giver_ = place_of(givers_, world_.rank());
   taker_ = place_of(takers_, world_.rank());
   if (giver_ >= 0 || taker_ >= 0) connect(pulls_of);
@@ -158,13 +157,13 @@ void HandOver::arrive(int slot, uint64_t round) {
 }
 
 void HandOver::check_failed() const {
-  world_.require_own("a hand-over");
+  world_.require_own("a transfer");
   auto& failed = group_.header->failed;
   if (failed.state.load() == 0) [[likely]]
     return;
   const std::string_view why = failed.await();
   if (!failed.is_set() || failed.rank == world_.rank())
-    fail_runtime("the hand-over {} -> {} cannot go on, since an earlier call failed: {}", ranks_text(givers_),
+    fail_runtime("the transfer {} -> {} cannot continue, since an earlier call failed: {}", ranks_text(givers_),
                  ranks_text(takers_), why);
   fail_runtime("{} (found by rank {})", failed.text, failed.rank);
 }
@@ -190,7 +189,7 @@ struct HandOver::Wait {
 };
 
 std::string HandOver::text_of(CallDetails& call) const {
-  std::string text = fmt::format("hand-over {} -> {}, channel {}, {} {}, {} {}, {} bytes", ranks_text(givers_),
+  std::string text = fmt::format("transfer {} -> {}, channel {}, {} {}, {} {}, {} bytes", ranks_text(givers_),
                                  ranks_text(takers_), number_, &call == &taking_ ? "take" : "post", call.call,
                                  Dims(std::span<const int64_t>(call.shape, call.axes)), name(call.dtype), call.bytes);
   if (call.has_site() && call.site[0]) text += fmt::format(", at {}", call.site);
@@ -326,15 +325,15 @@ void HandOver::raise_mismatch(int slot, uint64_t round) {
   const CallDetails& theirs = group_.slots[slot].details[round & 1];
   const bool dtype = theirs.dtype != taking_.dtype;
   std::string why = fmt::format(
-      "{}: the ranks disagree on {}: rank {} posted {}; rank {} takes {} (hand-over {} -> {}, channel {}, take {}). {}",
+      "{}: the ranks disagree on {}: rank {} sent {}; rank {} expects {} (transfer {} -> {}, channel {}, receive {}). "
+      "{}",
       taking_.op,
-      std::strcmp(theirs.op, taking_.op) != 0 ? "what is handed over"
+      std::strcmp(theirs.op, taking_.op) != 0 ? "what is sent"
           : dtype                             ? "dtype"
                                               : "the call's arguments",
       giver, theirs.str(), world_.rank(), taking_.str(), ranks_text(givers_), ranks_text(takers_), number_, round,
-      dtype
-          ? "Convert first, so that all ranks pass the same dtype."
-          : "Pass the same shape, placement and sbp on all of these ranks, and give each object a channel of its own.");
+      dtype ? "Convert first, so that all ranks pass the same dtype."
+            : "Pass the same shape, placement and sbp on all of these ranks, and give each object its own channel.");
   fail(why);
   throw Error(ErrorKind::kRuntime, why);
 }
@@ -392,7 +391,7 @@ void HandOver::take(const CallInfo& info, void* out, size_t bytes, std::span<uin
   if (log::enabled(log::Channel::kComm))
     log::line(log::Channel::kComm, fmt::format("{} ({})", taking_.op, text_of(taking_)));
   if (my_post_ >= 0 && group_.slots[my_post_].arrived.load() < round && place_of(sources_, my_post_) >= 0)
-    fail_runtime("{}: rank {} takes what it has not posted yet ({}). Post first.", taking_.op, world_.rank(),
+    fail_runtime("{}: rank {} receives what it has not sent yet ({}). Send first.", taking_.op, world_.rank(),
                  text_of(taking_));
   RemoteHandOver::Call call;
   if (remote_) remote_->start_receive(call = {round, check, taking_.op, text_of(taking_)});

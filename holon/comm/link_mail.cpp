@@ -87,7 +87,7 @@ class NetworkMail final : public LinkMail {
           return fmt::format("rank {} has failed: {}", aborted.rank, aborted.text);
         if (std::chrono::steady_clock::now() - begun < std::chrono::duration<double>(world_.timeout_s()))
           return std::string();
-        return fmt::format("it has not heard of message {} within {:g} s", told_.front().number, world_.timeout_s());
+        return fmt::format("message {} was not announced within {:g} s", told_.front().number, world_.timeout_s());
       }));
       told_.pop_front();
     }

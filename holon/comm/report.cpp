@@ -161,7 +161,7 @@ std::string c_frames(const char* text, size_t most) {
 std::string described(const RankReport& r, char state, bool answered) {
   const int pid = r.pid.load();
   if (state == 'T')
-    return fmt::format("is stopped (process {}; SIGSTOP or Ctrl-Z): kill -CONT {} lets it go on", pid, pid);
+    return fmt::format("is stopped (process {}; SIGSTOP or Ctrl-Z): kill -CONT {} resumes it", pid, pid);
   if (state == 't') return fmt::format("is held by a debugger (process {})", pid);
   std::string doing = state == 'R' ? "runs" : state == 'D' ? "waits in the kernel (disk or network)" : "sleeps";
   if (!answered) return fmt::format("{} and does not answer (process {})", doing, pid);
@@ -251,7 +251,7 @@ std::vector<std::string> ask_where(std::span<RankReport* const> reports, double 
   }
   std::vector<std::string> result;
   for (size_t i = 0; i < reports.size(); ++i)
-    result.push_back(!states[i]                      ? "cannot be looked at"
+    result.push_back(!states[i]                      ? "cannot be inspected"
                          : waiting[i] && !missing(i) ? described(*reports[i], reports[i]->found.load(), true)
                                                      : described(*reports[i], states[i], false));
   return result;

@@ -36,7 +36,7 @@ void run_one(const std::shared_ptr<ThreadBlock>& block, int rank, int omp_thread
   } catch (const std::exception& e) {
     failed(e.what());
   } catch (...) {
-    failed("an exception that is no std::exception");
+    failed("an exception that is not a std::exception");
   }
   end_background();
   finish_device_links(*context);
@@ -49,7 +49,7 @@ void run_one(const std::shared_ptr<ThreadBlock>& block, int rank, int omp_thread
 namespace {
 
 void run_all(int n, Hosts hosts, const std::function<void(int rank)>& fn) {
-  if (n < 1) fail_value("run_ranks: {} ranks were asked for; a world has at least one.", n);
+  if (n < 1) fail_value("run_ranks: {} ranks were requested; a world has at least one.", n);
   auto block = std::make_shared<ThreadBlock>(n, std::move(hosts));
   const int omp_threads = std::max(1, CoreSet::of_this_process().count() / n);
   std::exception_ptr first_failure;

@@ -119,12 +119,12 @@ bool sleep_until(Call& call, World& world, GroupHeader& header) {
         poll();
       } catch (...) {
         call.give_up(
-            fmt::format("{}: rank {} was interrupted while it waited ({}).", call.op(), world.rank(), call.text()));
+            fmt::format("{}: rank {} was interrupted while waiting ({}).", call.op(), world.rank(), call.text()));
         throw;
       }
     }
     if (background_must_end()) {
-      why = fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.",
+      why = fmt::format("{}: rank {} is ending before its background work is done ({}). Wait for all work first.",
                         call.op(), world.rank(), call.text());
       call.give_up(why);
       call.check();

@@ -35,10 +35,10 @@ World::World(int rank, int size, ControlBlock block, int cores, bool threads, Ho
 }
 
 void fail_forked(const char* op) {
-  fail_runtime("{}: process {} was forked from {} and is no rank: only that one communicates. Compute on local tensors "
-               "here and hand values over (a pipe, a queue), communicate before the fork, or start ranks by the "
-               "launcher.",
-               op ? op : "a collective", getpid(), forked_from());
+  fail_runtime(
+      "{}: process {} was forked from {} and is not a rank: only that process communicates. Compute on local tensors "
+      "here and hand values over (a pipe, a queue), communicate before the fork, or start ranks by the launcher.",
+      op ? op : "a collective", getpid(), forked_from());
 }
 
 Network& World::network() const { internal_error(__FILE__, __LINE__, "network", "a world of one host has no network"); }

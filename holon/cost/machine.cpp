@@ -84,7 +84,7 @@ double number_of(std::string_view text, std::string_view part, bool positive) {
   double d = 0;
   auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), d);
   if (error != std::errc() || end != part.data() + part.size() || !(positive ? d > 0 : d >= 0) || d > 1e30)
-    fail_value("machine costs \"{}\": \"{}\" is no number {} 0.", text, part, positive ? "above" : "from");
+    fail_value("machine costs \"{}\": \"{}\" is not a number {} 0.", text, part, positive ? "above" : "from");
   return d;
 }
 
@@ -280,8 +280,8 @@ const Machine* find_machine() {
   if (processes) comm::join_world();
   if (mine.machine) return mine.machine;
   if (processes)
-    fail_runtime("the ranks of this world have not agreed on the figures that boxing is planned by: joining failed on "
-                 "{}. Start the program again after what it said then.",
+    fail_runtime("the ranks of this world have not agreed on the machine costs for planning: joining failed on {}. "
+                 "Follow that error's advice and start the program again.",
                  rank_text());
   // One rank moves nothing, and has nobody to agree with.
   if (context.world_size() == 1) return mine.machine = intern({parse_costs(wanted().figures, {}), {}});
@@ -342,7 +342,7 @@ MachineCosts parse_costs(const std::string& text, const MachineCosts& base) {
     size_t cut = item.find('=');
     std::string_view name = item.substr(0, cut);
     if (cut == std::string_view::npos)
-      fail_value("machine costs \"{}\": \"{}\" is not of the form name=number. The names are {}.", text, item, names());
+      fail_value("machine costs \"{}\": \"{}\" is not a pair name=number. The names are {}.", text, item, names());
     std::string_view value = item.substr(cut + 1);
     bool known = false;
     for (auto& r : kRates) {

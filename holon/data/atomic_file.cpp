@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kTemporary = ".holon-tmp-";
 
 [[noreturn]] void fail_write(const fs::path& path, int error) {
-  fail_runtime("cannot write {}: {}. Check the folder, its rights and the space that is left.", path.string(),
+  fail_runtime("cannot write {}: {}. Check the folder, its permissions and the free space.", path.string(),
                std::strerror(error));
 }
 
@@ -32,7 +32,7 @@ AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
   if (fs::is_symlink(path_, none))
     if (auto target = fs::canonical(path_, none); !none) path_ = target;
   if (fs::exists(path_, none) && !fs::is_regular_file(path_, none))
-    fail_runtime("cannot write {}: it is there and is no regular file. Choose another name.", path_.string());
+    fail_runtime("cannot write {}: it exists and is not a regular file. Choose another name.", path_.string());
   static std::atomic<int> counter{0};
   do {
     temporary_ = path_.parent_path() / fmt::format("{}{}-{}", kTemporary, ::getpid(), counter++);

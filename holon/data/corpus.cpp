@@ -21,7 +21,7 @@ ByteCorpus::ByteCorpus(const std::vector<std::filesystem::path>& files) {
 void ByteCorpus::read(int64_t offset, std::span<uint8_t> out) const {
   auto n = static_cast<int64_t>(out.size());
   if (offset < 0 || n > size_ || offset > size_ - n)
-    fail(ErrorKind::kIndex, "corpus: {} bytes from {} on reach beyond its {} bytes.", n, offset, size_);
+    fail(ErrorKind::kIndex, "corpus: {} bytes from offset {} on exceed its {} bytes.", n, offset, size_);
   auto file = static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin()) - 1;
   for (size_t done = 0; done < out.size(); ++file) {
     const File& f = files_[file];

@@ -24,7 +24,7 @@ struct GzipReader::Stream : z_stream {};
 
 GzipReader::GzipReader(std::span<const std::byte> packed, std::string_view name)
     : stream_(std::make_unique<Stream>()), packed_(packed), name_(name) {
-  if (inflateInit2(stream_.get(), kGzipWindow) != Z_OK) fail_runtime("{}: zlib has no memory to unpack it.", name_);
+  if (inflateInit2(stream_.get(), kGzipWindow) != Z_OK) fail_runtime("{}: zlib has no memory to decompress it.", name_);
 }
 
 GzipReader::~GzipReader() { inflateEnd(stream_.get()); }
@@ -35,7 +35,7 @@ bool GzipReader::next_member() {
   auto rest = packed_.subspan(taken_);
   if (is_gzip(rest)) return inflateReset(stream_.get()) == Z_OK;
   if (std::any_of(rest.begin(), rest.end(), [](std::byte b) { return b != std::byte{0}; }))
-    fail_runtime("{}: its gzip data is damaged: {} bytes that are no gzip follow behind it.", name_, rest.size());
+    fail_runtime("{}: its gzip data is damaged: {} bytes that are not gzip data follow it.", name_, rest.size());
   return false;
 }
 
@@ -57,7 +57,7 @@ size_t GzipReader::read(std::span<std::byte> out) {
       fail_runtime("{}: its gzip data is damaged at byte {}: {}.", name_, taken_,
                    stream_->msg ? stream_->msg : zError(state));
     } else if (used == 0 && got == 0) {
-      fail_runtime("{}: its gzip data is damaged: it ends after {} bytes, in the middle.", name_, packed_.size());
+      fail_runtime("{}: its gzip data is damaged: it is truncated after {} bytes.", name_, packed_.size());
     }
   }
   return made;
@@ -66,7 +66,7 @@ size_t GzipReader::read(std::span<std::byte> out) {
 std::vector<std::byte> gzip(std::span<const std::byte> content, int level) {
   z_stream stream{};
   if (deflateInit2(&stream, level, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-    fail_runtime("gzip: zlib does not start at level {}. Give a level from 1 to 9.", level);
+    fail_runtime("gzip: zlib does not accept level {}. Give a level from 1 to 9.", level);
   std::vector<std::byte> out(deflateBound(&stream, content.size()));
   size_t taken = 0, made = 0;
   for (int state = Z_OK; state == Z_OK;) {

@@ -93,7 +93,8 @@ Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name) {
   auto at = [&](size_t i) { return std::to_integer<int>(head[i]); };
   if (n < 4) fail_runtime("{}: an IDX file begins with 4 bytes of type and axes; found {} bytes.", name, n);
   if (at(0) != 0 || at(1) != 0)
-    fail_runtime("{} is no IDX file: it must begin with two zero bytes, found {:#04x} {:#04x}.", name, at(0), at(1));
+    fail_runtime("{} is not an IDX file: it must begin with two zero bytes, found {:#04x} {:#04x}.", name, at(0),
+                 at(1));
   const ElementType* type = nullptr;
   for (auto& t : kTypes)
     if (t.code == at(2)) type = &t;
@@ -101,7 +102,7 @@ Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name) {
     fail_runtime("{}: byte 2 names the element type {:#04x}; IDX knows 0x08, 0x09, 0x0b, 0x0c, 0x0d and 0x0e.", name,
                  at(2));
   int axes = at(3);
-  if (axes > kMaxAxes) fail_runtime("{}: byte 3 says {} axes; a tensor has at most {}.", name, axes, kMaxAxes);
+  if (axes > kMaxAxes) fail_runtime("{}: byte 3 specifies {} axes; a tensor has at most {}.", name, axes, kMaxAxes);
   std::span sizes(head + 4, 4 * static_cast<size_t>(axes));
   n += source.read(sizes);
   if (n < 4 + sizes.size())
@@ -122,7 +123,7 @@ Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name) {
   too_large = !empty && (too_large || count * type->file_bytes > body);
   auto fail_size = [&](uint64_t found, const char* more) {
     fail_runtime(
-        "{}: sizes {} with {} bytes each do not fit the {}{} bytes after the header. The file is cut off or damaged.",
+        "{}: sizes {} with {} bytes each do not fit the {}{} bytes after the header. The file is truncated or damaged.",
         name, shape, type->file_bytes, found, more);
   };
   if (too_large || (!source.packed() && count * type->file_bytes != body))

@@ -28,7 +28,7 @@ void InputFile::open() {
   const bool another = file_.second != 0 && (file != file_ || static_cast<uint64_t>(info.st_size) != size_);
   if (!regular || another) ::close(fd);
   if (!regular) fail_runtime("{} is not a regular file. Name a file, not a folder, a pipe or a device.", name_);
-  if (another) fail_runtime("{}: another file has taken its place while it was read. Read it again.", name_);
+  if (another) fail_runtime("{}: it was replaced by another file while it was read. Read it again.", name_);
   fd_ = fd;
   file_ = file;
   size_ = static_cast<uint64_t>(info.st_size);
@@ -45,7 +45,7 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_runtime("cannot read {}: {}.", name_, std::strerror(errno));
     if (n == 0)
-      fail_runtime("{}: it ends after {} bytes; it had {} when it was opened. Another program has cut it off since.",
+      fail_runtime("{}: it ends after {} bytes; it had {} when it was opened. Another program has truncated it since.",
                    name_, offset, size_);
     offset += static_cast<uint64_t>(n);
     out = out.subspan(static_cast<size_t>(n));
@@ -55,7 +55,7 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
 std::vector<std::byte> read_whole(const std::filesystem::path& path, uint64_t most_bytes) {
   InputFile file(path);
   if (file.size() > most_bytes)
-    fail_runtime("{}: it has {} bytes; such a file has at most {}.", file.name(), file.size(), most_bytes);
+    fail_runtime("{}: it has {} bytes; a file of this kind has at most {}.", file.name(), file.size(), most_bytes);
   std::vector<std::byte> bytes(static_cast<size_t>(file.size()));
   file.read(0, bytes);
   return bytes;

@@ -35,9 +35,9 @@ std::optional<Scalar> value_of(const Padding& padding, size_t i) {
 
 // Errors: not the rows of part_rows().
 void check_rows(const Tensor& rows, int64_t size, const Placement& placement, const NdSbp& nd_sbp) {
-  if (!rows.defined()) fail_value("DataLoader: the dataset made a batch with an undefined tensor.");
-  if (rows.is_global()) fail_type("a loaded batch is local; found a global tensor {}.", rows.shape());
-  if (rows.ndim() == 0) fail_value("a loaded batch has rows; found a tensor without axes.");
+  if (!rows.defined()) fail_value("DataLoader: the dataset returned a batch with an undefined tensor.");
+  if (rows.is_global()) fail_type("a loaded batch must be local; found a global tensor {}.", rows.shape());
+  if (rows.ndim() == 0) fail_value("a loaded batch must have rows; found a tensor without axes.");
   const int64_t count = part_rows(size, placement, nd_sbp).second;
   check_nd_sbp(rows.shape(), placement, nd_sbp, "a batch");
   if (count > 0 && rows.shape()[0] != count)
@@ -127,8 +127,8 @@ std::vector<Dims> BatchJoiner::agree(std::span<const Tensor> rows, int64_t sampl
   } catch (const Error& e) {
     // The others, whose batches look as before, may have gone on to what they do with them.
     fail(e.kind(),
-         "{} On {} the batch is {}, which is not what came last: if the other ranks' batches are not, give "
-         "the loader a padding_value, or pad to one length for all.",
+         "{} On {} the batch is {}, unlike the batch before: if the other ranks' batches differ, give the loader a "
+         "padding_value, or pad to one length for all.",
          e.what(), rank_text(), list_text(mine));
   }
   const auto same = [&](auto member) {
@@ -141,14 +141,13 @@ std::vector<Dims> BatchJoiner::agree(std::span<const Tensor> rows, int64_t sampl
   for (auto [member, what] : {std::pair{&Word::samples, "samples"}, {&Word::tensors, "tensors"}})
     if (!same(member)) {
       const auto r = first_other(member);
-      fail_runtime(
-          "DataLoader: the ranks' batches have different numbers of {}: {} on rank 0, {} on rank {}. All ranks "
-          "go through the same samples in the same order, with the same collate function.",
-          what, words[0].*member, words[static_cast<size_t>(r)].*member, r);
+      fail_runtime("DataLoader: the ranks' batches have different numbers of {}: {} on rank 0, {} on rank {}. All "
+                   "ranks must go through the same samples in the same order, with the same collate function.",
+                   what, words[0].*member, words[static_cast<size_t>(r)].*member, r);
     }
   if (!same(&Word::structure))
     fail_runtime("DataLoader: the ranks' batches are built in different ways (the keys of dicts and their order, lists "
-                 "and tuples): rank {} otherwise than rank 0. Return the same from the dataset on all ranks.",
+                 "and tuples): rank {} differs from rank 0. Return the same structure from the dataset on all ranks.",
                  first_other(&Word::structure));
   if (same(&Word::hash)) {
     foreseen_.agreed(signature);
@@ -164,8 +163,9 @@ std::vector<Dims> BatchJoiner::agree(std::span<const Tensor> rows, int64_t sampl
       if (a == b) continue;
       const bool only_sizes = a.dtype == b.dtype && a.ndim == b.ndim;
       if (!only_sizes || !value_of(padding, i))
-        fail_runtime("DataLoader: tensor {} of the batch is {} by rank 0's part of it and {} by that of rank {}. {}", i,
-                     a.str(), b.str(), r,
+        fail_runtime("DataLoader: tensor {} of the batch is {} according to rank 0's part and {} according to that of "
+                     "rank {}. {}",
+                     i, a.str(), b.str(), r,
                      only_sizes ? "Give the loader a padding_value, which pads to the common length, or pad to one "
                                   "length for all."
                                 : "Return the same dtype and number of axes on all ranks.");

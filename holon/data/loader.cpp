@@ -29,8 +29,8 @@ TensorDataset::TensorDataset(std::vector<Tensor> tensors) {
     if (t.is_global())
       fail_type("TensorDataset: a global tensor {}. Give local ones; the loader makes global batches.", t.shape());
     if (t.ndim() == 0 || t.shape()[0] != tensors[0].shape()[0])
-      fail_value("TensorDataset: the tensors must have as many samples; found {} and {}.", tensors[0].shape(),
-                 t.shape());
+      fail_value("TensorDataset: the tensors must have the same number of samples; found {} and {}.",
+                 tensors[0].shape(), t.shape());
     tensors_.push_back(Tensor::local(kernels::contiguous(kernels::on_device(t.array(), {}))));
   }
 }
@@ -82,15 +82,16 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptio
   if (options.batch_size < 1) fail_value("DataLoader: batch_size is {}; it must be at least 1.", options.batch_size);
   if (options.prefetch < 0) fail_value("DataLoader: prefetch is {}; it must not be negative.", options.prefetch);
   if (static_cast<bool>(options.placement) != static_cast<bool>(options.sbp))
-    fail_layout("DataLoader: placement and sbp belong together. Give both for global batches, neither for local ones.");
+    fail_layout(
+        "DataLoader: placement and sbp must be given together. Give both for global batches, neither for local ones.");
   if (options.placement)
     joiner_.emplace(options.placement, options.sbp);
   else if (!options.padding_value.empty())
-    fail_value("DataLoader: padding_value is for global batches, whose parts it brings to one length. Pad in the "
+    fail_value("DataLoader: padding_value applies to global batches, whose parts it pads to one length. Pad in the "
                "dataset's batch(), or give placement and sbp.");
   if (options.pin_memory && !pinning_runtime()) {
     if (!is_simulated(kFirstDeviceType))
-      log::warn(fmt::format("DataLoader: pin_memory was asked for, but there is no {} device: batches are in ordinary "
+      log::warn(fmt::format("DataLoader: pin_memory was requested, but there is no {} device: batches are in pageable "
                             "memory.",
                             name(kFirstDeviceType)));
     options_.pin_memory = false;
@@ -140,7 +141,7 @@ DataLoader::Made DataLoader::make(LoaderPosition at, Order& order) const {
     }
     made.rows = dataset_->batch(std::span<const int64_t>(order.samples)
                                     .subspan(static_cast<size_t>(at.sample + first), static_cast<size_t>(count)));
-    if (made.rows.empty()) fail_value("DataLoader: the dataset made a batch without tensors.");
+    if (made.rows.empty()) fail_value("DataLoader: the dataset returned a batch without tensors.");
     if (options_.pin_memory && !options_.placement)  // a global batch when it is one
       for (Tensor& rows : made.rows) rows = pinned(rows);
   } catch (...) {

@@ -63,14 +63,13 @@ fs::path mnist_folder(std::span<const fs::path> folders, MnistPart part) {
     if (fs::is_directory(folder, ignored))
       found += folder.string() + " lacks " + joined(missing) + ". ";
     else
-      found += folder.string() + " is no folder. ";
+      found += folder.string() + " is not a folder. ";
   }
   if (settings::text("HOLON_DATA_DIR").empty()) found += "HOLON_DATA_DIR is not set. ";
-  fail_runtime(
-      "MNIST is not here: {}Put its files {} (plain, or compressed with the ending .gz) into a folder \"mnist\" and "
-      "set HOLON_DATA_DIR to the "
-      "folder above it. Or draw digits in their place, and name that folder: python -m holon.data.synthetic_mnist DIR.",
-      found, joined(files_of(MnistPart::kBoth)));
+  fail_runtime("MNIST is not here: {}Put its files {} (plain, or compressed with the suffix .gz) into a folder "
+               "\"mnist\" and set HOLON_DATA_DIR to the folder above it. Or generate digits instead, and name that "
+               "folder: python -m holon.data.synthetic_mnist DIR.",
+               found, joined(files_of(MnistPart::kBoth)));
 }
 
 std::pair<Tensor, Tensor> read_mnist(const fs::path& folder, bool train) {
@@ -85,8 +84,8 @@ std::pair<Tensor, Tensor> read_mnist(const fs::path& folder, bool train) {
     fail_runtime("{} holds {} {}; labels of MNIST are uint8 [samples].", label_file.string(), name(labels.dtype()),
                  labels.shape());
   if (images.shape()[0] != labels.shape()[0])
-    fail_runtime("{} holds {} images and {} {} labels: they do not belong together.", image_file.string(),
-                 images.shape()[0], label_file.string(), labels.shape()[0]);
+    fail_runtime("{} holds {} images and {} {} labels: they do not match.", image_file.string(), images.shape()[0],
+                 label_file.string(), labels.shape()[0]);
   auto digits = labels.data<uint8_t>();
   auto wrong = std::find_if(digits.begin(), digits.end(), [](uint8_t d) { return d > 9; });
   if (wrong != digits.end())

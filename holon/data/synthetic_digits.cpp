@@ -293,7 +293,7 @@ uint8_t draw(uint64_t key, uint8_t* out) {
 }  // namespace
 
 std::pair<Tensor, Tensor> draw_digits(int64_t n, uint64_t seed, uint64_t stream) {
-  if (n < 0) fail_value("draw_digits: {} digits cannot be drawn.", n);
+  if (n < 0) fail_value("draw_digits: {} digits were requested; the number must not be negative.", n);
   Array images = Array::empty({n, kSide, kSide}, uint8), labels = Array::empty({n}, uint8);
   Random keys(seed ^ Random(stream).next());
   const uint64_t base = keys.next();
@@ -308,20 +308,19 @@ std::pair<Tensor, Tensor> draw_digits(int64_t n, uint64_t seed, uint64_t stream)
 void write_synthetic_mnist(const std::filesystem::path& folder, const SyntheticMnistOptions& options) {
   namespace fs = std::filesystem;
   if (options.train < 1 || options.test < 1)
-    fail_value("synthetic_mnist: {} samples to train and {} to test with. Each part has 1 or more.", options.train,
+    fail_value("synthetic_mnist: {} training and {} test samples. Each must be at least 1.", options.train,
                options.test);
   std::error_code failed;
   fs::create_directories(folder, failed);
-  if (failed) fail_runtime("synthetic_mnist: cannot make the folder {}: {}.", folder.string(), failed.message());
+  if (failed) fail_runtime("synthetic_mnist: cannot create the folder {}: {}.", folder.string(), failed.message());
   for (bool train : {true, false})
     for (bool of_images : {true, false})
       for (const char* ending : {"", ".gz"}) {
         fs::path path = folder / (mnist_file(train, of_images) + ending);
         if (!fs::exists(path, failed)) continue;
         if (!options.force)
-          fail_runtime(
-              "synthetic_mnist: {} is there already. Name another folder, or let it be written over (--force).",
-              path.string());
+          fail_runtime("synthetic_mnist: {} exists already. Name another folder, or allow overwriting (--force).",
+                       path.string());
         // A plain file would be read instead of what is written now.
         if (*ending == '\0') fs::remove(path, failed);
       }

@@ -79,7 +79,7 @@ Scan scan(const OpDef& op, std::span<const Tensor> inputs) {
           op.name(), first->placement(), first - inputs.data(), t.placement(), i);
   }
   if (!first && op.schema.n_inputs > 0 && op.schema.input_list)
-    fail_value("{}: an empty list of tensors was given; it needs at least one.", op.name());
+    fail_value("{}: an empty list of tensors was passed; at least one is needed.", op.name());
   return s;
 }
 
@@ -176,9 +176,8 @@ Array allocate(const OpDef& op, const Attrs& attrs, const Dims& shape, const Dim
   if (op.pin_memory_attr < 0 || !attrs.as_bool(op.pin_memory_attr)) [[likely]]
     return Array::empty_strided(shape, strides, dtype, device);
   if (!device.is_host())
-    fail_runtime(
-        "{}: pin_memory was asked for together with {}; only memory of the CPU can be pinned. Leave one of them out.",
-        op.public_name(), device);
+    fail_runtime("{}: pin_memory was requested together with {}; only CPU memory can be pinned. Leave one of them out.",
+                 op.public_name(), device);
   Array a = Array::empty_pinned(shape, strides, dtype);
   a.device = device;
   return a;
@@ -453,12 +452,13 @@ void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, Tenso
   if (op.schema.n_inputs == 0 && op.placement_attr >= 0) {
     s.global = given.has(op.placement_attr);
     if (s.global != given.has(op.sbp_attr))
-      fail_layout("{}: placement and sbp belong together; only {} was given. Give both for a global tensor, neither "
-                  "for a local one.",
+      fail_layout("{}: placement and sbp must be given together; only {} was given. Give both for a global tensor, "
+                  "neither for a local one.",
                   op.name(), s.global ? "placement" : "sbp");
     if (s.global && op.device_attr >= 0 && given.has(op.device_attr))
-      fail_layout("{}: both placement and device were given. A global tensor has a placement, a local one a device.",
-                  op.name());
+      fail_layout(
+          "{}: both placement and device were given. A global tensor has a placement, a local one has a device.",
+          op.name());
   }
   Attrs drawn;
   const Attrs* attrs = &given;
@@ -502,9 +502,8 @@ Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
 std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
   Scan s = scan(op, inputs);
   if (op.is_composed(inputs))
-    fail_runtime(
-        "{}: it is made of other ops and has no signatures of its own. Ask for those of the ops that its body calls.",
-        op.name());
+    fail_runtime("{}: it is composed of other ops and has no signatures. Ask for those of the ops that its body calls.",
+                 op.name());
   if (op.schema.n_inputs == 0) return {};
   if (op.promotes) promote_inputs(op, inputs, attrs);
   SmallVec<Meta, 4> metas;

@@ -34,10 +34,9 @@ class OpNode final : public Node {
 
   TensorVec backward(std::span<const Tensor> grads) override {
     if (released_)
-      fail_runtime(
-          "backward of {}: its values were freed by an earlier backward. Pass retain_graph=True to that one to go "
-          "through the graph again.",
-          name());
+      fail_runtime("backward of {}: its values were freed by an earlier backward. Pass retain_graph=True to that call "
+                   "to go through the graph again.",
+                   name());
     Ref<Node> self(this);
     TensorVec x, y;
     uint32_t needs = 0;
@@ -76,9 +75,8 @@ class NoGradientNode final : public Node {
   const char* name() const override { return op_.name(); }
   TensorVec backward(std::span<const Tensor>) override {
     fail(ErrorKind::kNotImplemented,
-         "backward of {}: it has no gradient of its own, so that there is no second derivative here. Detach its "
-         "result, or compute the first "
-         "derivative from other ops.",
+         "backward of {}: it has no gradient, so there is no second derivative here. Detach its result, or compute the "
+         "first derivative with other ops.",
          op_.name());
   }
   void free_saved() override {}

@@ -65,7 +65,7 @@ NdSbp NdSbp::with(int rank_dim, Sbp sbp) const {
 void NdSbp::fail_axis(int rank_dim) const {
   if (!data_)
     fail_runtime("an undefined sbp was read. Make one, e.g. sbp::split(0), or a list with one for each axis.");
-  fail(ErrorKind::kIndex, "the sbp {} has {} entries, and no entry {}.", str(), size(), rank_dim);
+  fail(ErrorKind::kIndex, "the sbp {} has {} entries; there is no entry {}.", str(), size(), rank_dim);
 }
 
 std::string NdSbp::str() const {

@@ -59,7 +59,8 @@ Placement Placement::nested(std::string_view type, std::initializer_list<std::in
   size_t width = rows.size() ? rows.begin()->size() : 0;
   for (auto& row : rows) {
     if (row.size() != width)
-      fail_value("placement: rows of {} and {} ranks; the rows of a grid have equally many.", width, row.size());
+      fail_value("placement: rows have {} and {} ranks; all rows of a grid must have the same number.", width,
+                 row.size());
     ranks.insert(ranks.end(), row.begin(), row.end());
   }
   return {type, Dims{static_cast<int64_t>(rows.size()), static_cast<int64_t>(width)}, std::move(ranks)};

@@ -83,7 +83,7 @@ std::string options_text(const Graph& g, const std::vector<int8_t>& form_of, con
       fmt::format("{} inputs, {} outputs, {} parameters and constants, {} micro-batches, schedule {}, ZeRO {}, "
                   "memory budget {}, buckets of {} bytes{}",
                   g.inputs.size(), g.outputs.size(), g.externals.size(), g.micro_batches, o.schedule, o.zero_stage,
-                  o.memory_budget_bytes, o.bucket_bytes, form_of.empty() ? "" : ", forms of micro-batches");
+                  o.memory_budget_bytes, o.bucket_bytes, form_of.empty() ? "" : ", variants of micro-batches");
   for (int8_t f : form_of) s += fmt::format(" {}", f);
   for (auto& path : o.recompute) s += ", recomputes " + path;
   for (auto& pass : o.disabled_passes) s += ", without pass " + pass;
@@ -121,8 +121,7 @@ uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<G
     h.add(++Context::current().part<Compiled>().times[mine_hash]);
     return h.value() | 1;
   }
-  const char* way_out =
-      "Every rank must run the same build() with the same config: let nothing in them depend on the rank.";
+  const char* way_out = "Every rank must run the same build() with the same config: neither may depend on the rank.";
   std::vector<uint64_t> nodes;
   std::vector<std::pair<const Graph*, const Node*>> of;
   for (auto& form : forms) {

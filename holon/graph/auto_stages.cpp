@@ -34,20 +34,20 @@ std::vector<Placement> split_ranks(const std::string& graph, const StateDict& te
   for (auto& [path, t] : tensors) {
     if (t.is_local()) continue;
     if (at && !(t.placement() == *at))
-      fail_value("config.set_stages of {}: parameters lie on {} and on {}. Give placements, one for each stage.", graph,
+      fail_value("config.set_stages of {}: parameters are on {} and on {}. Give one placement for each stage.", graph,
                  *at, t.placement());
     at = &t.spec()->placement;
   }
   if (!at && Context::current().world_size() == 1) return {};
   if (!at)
-    fail_value("config.set_stages of {}: its parameters are local, so that each rank has a model of its own. Make them "
-               "global first, by to_global(placement over all ranks, sbp::broadcast()), or give placements.",
+    fail_value("config.set_stages of {}: its parameters are local, so each rank has a separate model. Make them global "
+               "first, by to_global(placement over all ranks, sbp::broadcast()), or give placements.",
                graph);
   Dims hierarchy = at->hierarchy();
   if (hierarchy[0] % stages)
-    fail_value("config.set_stages of {}: {} stages do not divide the first axis of {}. Give placements, one for each "
-               "stage.",
-               graph, stages, *at);
+    fail_value(
+        "config.set_stages of {}: {} stages do not divide the first axis of {}. Give one placement for each stage.",
+        graph, stages, *at);
   hierarchy[0] /= stages;
   std::vector<Placement> parts;
   const size_t each = at->ranks().size() / static_cast<size_t>(stages);
@@ -85,11 +85,10 @@ void Graph::cut_into_stages(std::span<const Tensor> inputs) {
   if (!placements.empty())
     for (auto& [path, t] : tensors)
       if (auto it = readers.find(t.impl()); it != readers.end() && it->second.size() > 1)
-        fail_value(
-            "config.set_stages of {}: {} is read in the stages {} and {} of the cut, and a parameter lies in one. "
-            "Give modules their stages by set_stage(), and bring the parameter to the later one by to_global() in "
-            "build().",
-            name(), path, *it->second.begin(), *it->second.rbegin());
+        fail_value("config.set_stages of {}: {} is read in stages {} and {} of the cut, and a parameter is in one "
+                   "stage only. Assign stages to modules by set_stage(), and move the parameter to the later stage by "
+                   "to_global() in build().",
+                   name(), path, *it->second.begin(), *it->second.rbegin());
   for (size_t b = 0; b < chain.blocks.size(); ++b) {
     auto it = std::find_if(blocks.begin(), blocks.end(), [&](auto& block) { return block.first == chain.blocks[b]; });
     const int stage = chain.stage_of(static_cast<int>(b));

@@ -60,8 +60,8 @@ void check_stages(const std::string& graph, std::span<const std::pair<std::strin
   for (size_t s = 0; s < used.size(); ++s) {
     if (used[s]) continue;
     auto after = std::find_if(stages.begin(), stages.end(), [&](auto& e) { return e.second > static_cast<int>(s); });
-    fail_value("set_stage: {} has no module in stage {}, but {} in stage {}. Stages count from 0 without gaps.", graph,
-               s, after->first, after->second);
+    fail_value("set_stage: {} has no module in stage {}, but {} in stage {}. Stages are numbered from 0 without gaps.",
+               graph, s, after->first, after->second);
   }
 }
 
@@ -211,10 +211,9 @@ graph::Graph Graph::capture_form(std::span<const Tensor> inputs, const graph::Mi
   }
   graph::Graph captured = capture.finish({outputs.begin(), outputs.size()});
   if (form > 0 && captured.outputs.size() != e.captured[0].outputs.size())
-    fail_value(
-        "{}: build() returns {} tensors for micro-batches of some rows and {} for others. It must return as many "
-        "for any number of rows.",
-        name(), e.captured[0].outputs.size(), captured.outputs.size());
+    fail_value("{}: build() returns {} tensors for micro-batches with some numbers of rows and {} for others. It must "
+               "always return the same number.",
+               name(), e.captured[0].outputs.size(), captured.outputs.size());
   return captured;
 }
 

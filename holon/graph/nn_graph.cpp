@@ -69,9 +69,9 @@ std::string Graph::name() const {
 
 void Graph::add_module(const std::string& name, const Module& module) {
   if (name.empty() || name.find('.') != std::string::npos)
-    fail_value("register_module: '{}' cannot be a name within a graph: it must not be empty and have no dot.", name);
+    fail_value("register_module: '{}' cannot be a name within a graph: a name is not empty and has no dot.", name);
   for (auto& [taken, m] : modules_)
-    if (taken == name) fail_value("register_module: the graph has a module '{}' already.", name);
+    if (taken == name) fail_value("register_module: the graph already has a module '{}'.", name);
   modules_.emplace_back(name, module);
   block_of(module, "register_module");
 }
@@ -83,13 +83,14 @@ Graph::Block& Graph::block_of(const Module& module, const char* call) {
   }
   auto it = blocks_.find(module.identity());
   if (it == blocks_.end())
-    fail_value("{}: the module is none of this graph's. Register it, or one that holds it, by register_module() first.",
+    fail_value("{}: the module does not belong to this graph. Register it, or a module that contains it, by "
+               "register_module() first.",
                call);
   return it->second;
 }
 
 void Graph::set_stage(const Module& module, int stage, const Placement* placement) {
-  if (stage < 0) fail_value("set_stage: stage {}; stages count from 0.", stage);
+  if (stage < 0) fail_value("set_stage: stage {}; stages are numbered from 0.", stage);
   Block& b = block_of(module, "set_stage");
   b.stage = stage;
   if (placement) b.placement = placements_.emplace_back(std::make_shared<Placement>(*placement)).get();
@@ -155,10 +156,10 @@ void Graph::claim_parameters() {
     for (size_t g = 0; g < o->n_groups(); ++g)
       for (auto& p : o->params(g))
         if (auto it = of.find(p.impl()); it != of.end() && it->second.graph != number_)
-          fail_runtime("{}: a parameter {} of its {} is updated by another graph, {}. One graph may update a "
-                       "parameter: give both steps to one, leave the optimizer "
-                       "out of this one, or delete the other first.",
-                       name(), p.shape(), o->name(), it->second.name);
+          fail_runtime(
+              "{}: a parameter {} of its {} is updated by another graph, {}. Only one graph may update a parameter: "
+              "put both steps into one graph, leave the optimizer out of this one, or delete the other first.",
+              name(), p.shape(), o->name(), it->second.name);
   for (auto& o : optimizers_)
     for (size_t g = 0; g < o->n_groups(); ++g)
       for (auto& p : o->params(g))
@@ -168,7 +169,7 @@ void Graph::claim_parameters() {
 void Graph::check_not_capturing() const {
   if (Context::current().tracer()) [[unlikely]]
     fail_runtime(
-        "{}: a graph is called inside of another one's build(), which is being captured. Call the module itself there.",
+        "{}: a graph is called inside another one's build(), which is being captured. Call the module itself there.",
         name());
 }
 

@@ -13,7 +13,7 @@ void GraphConfig::enable_amp(bool on, DType dtype) {
 }
 
 void GraphConfig::set_gradient_accumulation_steps(int n, bool uneven) {
-  if (n < 1) fail_value("config.set_gradient_accumulation_steps: {} micro-batches; there is at least one.", n);
+  if (n < 1) fail_value("config.set_gradient_accumulation_steps: {} micro-batches; there must be at least one.", n);
   micro_batches_ = n;
   uneven_ = uneven;
   ++revision_;
@@ -25,7 +25,7 @@ void GraphConfig::enable_zero(bool on, int stage, int64_t min_elements) {
                "(gradients too) or 3 (parameters too).",
                stage);
   if (min_elements < 0)
-    fail_value("config.enable_zero: shards of at least {} elements; give a number from 0 on.", min_elements);
+    fail_value("config.enable_zero: shards of at least {} elements; give a number that is at least 0.", min_elements);
   step_.zero_stage = on ? stage : 0;
   step_.zero_min_elements = min_elements;
   ++revision_;
@@ -44,7 +44,7 @@ void GraphConfig::set_schedule(const std::string& schedule) {
 }
 
 void GraphConfig::set_stages(int n, std::vector<Placement> placements) {
-  if (n < 1) fail_value("config.set_stages: {} stages; there is at least one.", n);
+  if (n < 1) fail_value("config.set_stages: {} stages; there must be at least one.", n);
   if (!placements.empty() && static_cast<int>(placements.size()) != n)
     fail_value("config.set_stages: {} placements for {} stages; give one for each, or none.", placements.size(), n);
   stages_ = n;

@@ -107,11 +107,11 @@ struct Step::Impl {
       std::string missing;
       all = join(std::move(captured), &missing);
       if (!all)
-        fail_runtime("micro-batches of unequal rows come to different layouts of the gradient of \"{}\". Give batches "
-                     "that the micro-batches divide, or bring the gradient to one layout by to_global() in build().",
+        fail_runtime("micro-batches of unequal rows lead to different layouts of the gradient of \"{}\". Pass batches "
+                     "that the micro-batches divide, or convert the gradient to one layout by to_global() in build().",
                      missing);
     }
-    if (passes.verify) verify(*all, "joining its forms");
+    if (passes.verify) verify(*all, "joining its variants");
     return *std::move(all);
   }
 
@@ -137,10 +137,10 @@ struct Step::Impl {
     }
     if (!given.defined() || given.shape() != shape || given.dtype() != want.dtype || given.spec() != want.spec ||
         (!want.spec && !(given.impl()->device == want.device)))
-      fail_value("input {} of the graph is {}, but it was compiled for {}. Compile the graph for such inputs, too.", i,
-                 given.defined() ? layout_text(given.shape(), given.dtype(), given.spec(), given.impl()->device)
-                                 : "undefined",
-                 layout_text(shape, want.dtype, want.spec, want.device));
+      fail_value(
+          "input {} of the graph is {}, but it was compiled for {}. Compile the graph for such inputs as well.", i,
+          given.defined() ? layout_text(given.shape(), given.dtype(), given.spec(), given.impl()->device) : "undefined",
+          layout_text(shape, want.dtype, want.spec, want.device));
     given.require_value("a graph's call");
     const auto& moved = program->moved_rows[i];
     if (!given.array().defined() || (given.array().is_contiguous() && moved.empty())) return given;
@@ -276,10 +276,10 @@ struct Step::Impl {
 
   std::vector<Tensor> run(std::span<const Tensor> given) {
     if (is_virtual())
-      fail_runtime("a graph cannot be run by a virtual rank: there is no data. Run it in a world of real ranks.");
+      fail_runtime("a virtual rank cannot run a graph: there is no data. Run it in a world of real ranks.");
     tracing::Span span("graph step", "graph");
     if (given.size() != graph.inputs.size())
-      fail_value("the graph takes {} tensors, {} were given. Call it as it was compiled.", graph.inputs.size(),
+      fail_value("the graph takes {} tensors, {} were passed. Call it as it was compiled.", graph.inputs.size(),
                  given.size());
     std::vector<Tensor> in;
     in.reserve(given.size());

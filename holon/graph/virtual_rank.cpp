@@ -67,9 +67,9 @@ class VirtualRank::Shapes final : public Tracer {
 
 VirtualRank::VirtualRank(int rank, int world_size, int ranks_per_host) {
   if (world_size < 1 || rank < 0 || rank >= world_size)
-    fail_value("virtual rank {} of {}: a rank lies from 0 to the size of the world less one.", rank, world_size);
+    fail_value("virtual rank {} of {}: a rank must be from 0 to the size of the world minus one.", rank, world_size);
   if (Context::current().tracer())
-    fail_runtime("a virtual rank cannot begin inside of build(). Begin it before the graph is called.");
+    fail_runtime("a virtual rank cannot begin inside build(). Begin it before calling the graph.");
   bool known;
   Machine machine = *machine_so_far(&known);
   machine.hosts = {};

@@ -64,11 +64,11 @@ Tensor added(const Tensor& x, const LayerNorm& norm, const Dropout& dropout, boo
 
 MultiheadAttention::MultiheadAttention(int64_t e, int64_t heads, const MultiheadAttentionOptions& o)
     : out_proj(e, e, linear_options(o, "out_proj")), heads_(heads), dropout_(o.dropout), batch_first_(o.batch_first) {
-  if (heads < 1 || e % heads) fail_value("MultiheadAttention: embed_dim {} does not divide into {} heads.", e, heads);
+  if (heads < 1 || e % heads) fail_value("MultiheadAttention: embed_dim {} is not divisible by {} heads.", e, heads);
   int64_t widths[] = {e, o.kdim.value_or(e), o.vdim.value_or(e)};
   bool alike = widths[1] == e && widths[2] == e;
   if (o.packed.value_or(alike) && !alike)
-    fail_value("MultiheadAttention: one packed weight needs kdim and vdim of embed_dim {}; found {} and {}.", e,
+    fail_value("MultiheadAttention: a packed weight needs kdim and vdim equal to embed_dim {}; found {} and {}.", e,
                widths[1], widths[2]);
   auto make = [&](const char* name, const Dims& shape) {
     Tensor t = register_parameter(name, blank(shape, o.placement, sbp_of(o.layout, o.placement, name), o.dtype));

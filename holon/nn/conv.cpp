@@ -9,7 +9,7 @@ namespace {
 
 void check_groups(int64_t groups, int64_t in, int64_t out, const char* layer) {
   if (groups < 1 || in % groups || out % groups)
-    fail_value("{}: {} groups do not divide {} channels in and {} out.", layer, groups, in, out);
+    fail_value("{}: {} groups must divide {} input and {} output channels.", layer, groups, in, out);
 }
 
 Dims with_window(Dims shape, const Dims& kernel) {
@@ -66,7 +66,7 @@ ConvTranspose<kAxes>::ConvTranspose(int64_t in_channels, int64_t out_channels, c
       groups_(o.groups) {
   check_groups(o.groups, in_channels, out_channels, "ConvTranspose");
   if (o.padding_mode != "zeros")
-    fail_value("ConvTranspose: padding_mode is '{}'; zeros are the only padding of a transpose.", o.padding_mode);
+    fail_value("ConvTranspose: padding_mode is '{}'; a transposed convolution only supports 'zeros'.", o.padding_mode);
   Dims shape = with_window({in_channels, out_channels / o.groups}, sizes_of(kernel, kAxes, "ConvTranspose", "kernel"));
   weight = this->register_parameter("weight", blank(shape, o.placement, o.sbp, o.dtype));
   // The outputs are axis 1 of the weight, and all of them only without groups.

@@ -5,7 +5,7 @@
 namespace holon::nn {
 
 double checked_probability(double p, const char* layer) {
-  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability lies from 0 to 1.", layer, p);
+  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability must be from 0 to 1.", layer, p);
   return p;
 }
 

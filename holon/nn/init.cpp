@@ -29,9 +29,9 @@ void trunc_normal_(Tensor t, double mean, double std, double low, double high) {
 
 Fan fan_of(const Dims& shape) {
   if (shape.size() < 2)
-    fail_value(
-        "an initialiser by fan needs a weight [out, in, ...] of two axes or more; found {}. Use uniform_ or normal_.",
-        shape);
+    fail_value("an initialiser that uses the fan needs a weight [out, in, ...] of at least two axes; found {}. Use "
+               "uniform_ or normal_.",
+               shape);
   int64_t window = 1;
   for (int i = 2; i < shape.size(); ++i) window *= shape[i];
   return {shape[1] * window, shape[0] * window};

@@ -29,8 +29,8 @@ Tensor Unflatten::forward(const Tensor& x) const {
   int64_t dim = dim_ < 0 ? dim_ + x.ndim() : dim_;
   if (dim < 0 || dim >= x.ndim()) fail_value("Unflatten: axis {} is out of range for x {}.", dim_, x.shape());
   if (sizes_.numel() != x.shape()[static_cast<int>(dim)])
-    fail_value("Unflatten: axis {} of x {} cannot be cut into {}. Give sizes whose product it is.", dim_, x.shape(),
-               sizes_);
+    fail_value("Unflatten: axis {} of x {} cannot be unflattened into {}. Give sizes whose product is its size.", dim_,
+               x.shape(), sizes_);
   Dims shape;
   for (int a = 0; a < x.ndim(); ++a) {
     if (a != dim)

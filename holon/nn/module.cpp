@@ -43,7 +43,7 @@ void append(StateDict& list, const std::string& name, const Tensor& t, bool all_
 
 Tensor find_tensor(const StateDict& list, const std::string& path, const char* kind) {
   auto it = std::find_if(list.begin(), list.end(), [&](auto& e) { return e.first == path; });
-  if (it == list.end()) fail_value("the module has no {} '{}'. named_{}s() lists those that it has.", kind, path, kind);
+  if (it == list.end()) fail_value("the module has no {} '{}'. named_{}s() lists its own.", kind, path, kind);
   return it->second;
 }
 
@@ -93,13 +93,13 @@ Module::Module() : state_(std::make_shared<State>()) {}
 
 void Module::check_name(const std::string& name) const {
   if (name.empty() || name.find('.') != std::string::npos)
-    fail_value("register: '{}' cannot be a name within a module: it must not be empty and have no dot.", name);
+    fail_value("register: '{}' cannot be a name within a module: a name is not empty and has no dot.", name);
   auto taken = [&](auto& list) {
     return std::any_of(list.begin(), list.end(), [&](auto& e) { return e.first == name; });
   };
   bool buffer = std::any_of(state_->buffers.begin(), state_->buffers.end(), [&](auto& e) { return e.name == name; });
   if (taken(state_->parameters) || buffer || taken(state_->children))
-    fail_value("register: the module has a member '{}' already. Choose another name.", name);
+    fail_value("register: the module already has a member '{}'. Choose another name.", name);
 }
 
 Tensor& Module::register_parameter(const std::string& name, Tensor value) {
@@ -123,7 +123,7 @@ void Module::add_child(const std::string& name, const Module& module) {
   check_name(name);
   bool cycle = false;
   module.state_->visit("", [&](State& s, const std::string&) { cycle |= &s == state_.get(); });
-  if (cycle) fail_value("register_module: '{}' holds this module itself; modules form a tree.", name);
+  if (cycle) fail_value("register_module: '{}' contains this module itself; modules must form a tree.", name);
   state_->children.emplace_back(name, module);
 }
 
@@ -168,7 +168,7 @@ Module Module::get_submodule(const std::string& path) const {
   if (path.empty()) return *this;
   for (auto& [name, module] : named_modules())
     if (name == path) return module;
-  fail_value("the module has no submodule '{}'. named_modules() lists those that it has.", path);
+  fail_value("the module has no submodule '{}'. named_modules() lists its own.", path);
 }
 
 int64_t Module::parameter_count() const {
@@ -205,8 +205,7 @@ void Module::convert(const std::function<Tensor(const std::string&, const Tensor
 }
 
 void Module::to(DType dtype) {
-  if (!is_floating(dtype))
-    fail_type("Module::to: parameters must be floating point numbers, {} are none.", name(dtype));
+  if (!is_floating(dtype)) fail_type("Module::to: parameters must have a floating point dtype, not {}.", name(dtype));
   convert([&](const std::string&, const Tensor& t) {
     return is_floating(t.dtype()) && t.dtype() != dtype ? t.to(dtype) : t;
   });
@@ -270,9 +269,10 @@ LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
   if (strict && !result.missing.empty()) errors.push_back("missing: " + joined(result.missing));
   if (strict && !result.unexpected.empty()) errors.push_back("unexpected: " + joined(result.unexpected));
   if (std::string prefix = prefix_of(result.missing, result.unexpected); strict && !prefix.empty())
-    errors.push_back(fmt::format("the names there begin with '{}': take that off first", prefix));
+    errors.push_back(fmt::format("the names in the state dict begin with '{}': remove that prefix first", prefix));
   if (!misfits.empty()) errors.push_back(joined(misfits, "; "));
-  if (!errors.empty()) fail_value("load_state_dict: {}. (strict = false lets names differ.)", joined(errors, "; "));
+  if (!errors.empty())
+    fail_value("load_state_dict: {}. (strict = false allows names to differ.)", joined(errors, "; "));
   NoGradGuard guard;
   // In the module's order, which is the same on every rank.
   for (auto& [name, t] : own) {
@@ -320,7 +320,7 @@ LayoutByName layout_by_patterns(std::vector<std::pair<std::string, NdSbp>> patte
   return [patterns = std::move(patterns)](const std::string& name, const Tensor&) {
     for (auto& [pattern, sbp] : patterns)
       if (fits(pattern.c_str(), name.c_str())) return sbp;
-    fail_value("layout_by_patterns: no pattern fits '{}'. Add it, or \"*\" for all others.", name);
+    fail_value("layout_by_patterns: no pattern matches '{}'. Add one, or \"*\" for all others.", name);
   };
 }
 

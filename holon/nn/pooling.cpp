@@ -32,7 +32,7 @@ AvgPool<kAxes>::AvgPool(const Dims& kernel, const AvgPoolOptions& o)
       count_include_pad_(o.count_include_pad),
       divisor_override_(o.divisor_override) {
   if (kAxes == 1 && divisor_override_)
-    fail_value("AvgPool1d: there is no divisor_override for signals. Multiply the result.");
+    fail_value("AvgPool1d: divisor_override is not supported in one dimension. Multiply the result.");
 }
 
 template <int kAxes>

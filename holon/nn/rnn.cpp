@@ -28,7 +28,8 @@ Tensor zero_state(const Tensor& x, const Dims& shape) {
 Recurrent::Recurrent(int64_t input_size, int64_t hidden_size, int64_t gates, const RecurrentOptions& o)
     : options_(o), hidden_size_(hidden_size) {
   if (hidden_size < 1 || o.num_layers < 1)
-    fail_value("a recurrent layer: hidden_size is {}, num_layers {}; both count from 1.", hidden_size, o.num_layers);
+    fail_value("a recurrent layer: hidden_size is {}, num_layers {}; both must be at least 1.", hidden_size,
+               o.num_layers);
   double bound = 1 / std::sqrt(static_cast<double>(hidden_size));
   auto add = [&](const std::string& name, const Dims& shape, const NdSbp& sbp) {
     weights_.push_back(register_parameter(name, blank(shape, o.placement, sbp, o.dtype)));
@@ -85,7 +86,7 @@ std::array<Tensor, 2> RNN::operator()(const Tensor& x, const Tensor& h0) const {
 }
 
 Cell::Cell(int64_t input_size, int64_t hidden_size, int64_t gates, const CellOptions& o) : hidden_size_(hidden_size) {
-  if (hidden_size < 1) fail_value("a recurrent cell: hidden_size is {}; it counts from 1.", hidden_size);
+  if (hidden_size < 1) fail_value("a recurrent cell: hidden_size is {}; it must be at least 1.", hidden_size);
   double bound = 1 / std::sqrt(static_cast<double>(hidden_size));
   auto make = [&](const char* name, const Dims& shape, const NdSbp& sbp) {
     Tensor t = register_parameter(name, blank(shape, o.placement, sbp, o.dtype));

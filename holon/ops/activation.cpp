@@ -69,7 +69,7 @@ HOLON_UNARY(softsign, Softsign, kFloat).doc("x / (1 + |x|).", "softsign(ones(2))
   g.dx(0, softsign_backward(g.dy(), g.x()));
 });
 HOLON_UNARY(hardsigmoid, HardSigmoid, kFloat)
-    .doc("x / 6 + 1/2, held between 0 and 1.", "hardsigmoid(ones(2))")
+    .doc("x / 6 + 1/2, clamped to [0, 1].", "hardsigmoid(ones(2))")
     .saves({0})
     .grad([](Grad& g) { g.dx(0, hardsigmoid_backward(g.dy(), g.x())); });
 HOLON_UNARY(hardswish, HardSwish, kFloat).doc("x * hardsigmoid(x).", "hardswish(ones(2))").saves({0}).grad([](Grad& g) {
@@ -142,7 +142,7 @@ HOLON_OP(softplus, "softplus(Tensor x, float beta=1.0, float threshold=20.0) -> 
     .saves({0})
     .grad([](Grad& g) { g.dx(0, softplus_backward(g.dy(), g.x(), g.f("beta"_attr), g.f("threshold"_attr))); });
 HOLON_OP(hardtanh, "hardtanh(Tensor x, float min_val=-1.0, float max_val=1.0) -> Tensor")
-    .doc("x held between min_val and max_val.", "hardtanh(ones(2))")
+    .doc("x clamped to [min_val, max_val].", "hardtanh(ones(2))")
     .elementwise()
     .in_place()
     .infer([](Infer& c) {
@@ -156,11 +156,11 @@ HOLON_OP(hardtanh, "hardtanh(Tensor x, float min_val=-1.0, float max_val=1.0) ->
     .saves({0})
     .grad([](Grad& g) { g.dx(0, hardtanh_backward(g.dy(), g.x(), g.f("min_val"_attr), g.f("max_val"_attr))); });
 HOLON_OP(relu6, "relu6(Tensor x) -> Tensor")
-    .doc("x [...] held between 0 and 6.", "relu6(ones(2))")
+    .doc("x [...] clamped to [0, 6].", "relu6(ones(2))")
     .in_place()
     .body([](BodyCall& c) { c.out.push_back(hardtanh(c.in(0), 0.0, 6.0)); });
 HOLON_OP(softshrink, "softshrink(Tensor x, float lambd=0.5) -> Tensor")
-    .doc("x brought closer to 0 by lambd, and 0 within lambd of it.", "softshrink(ones(2))")
+    .doc("x shrunk towards 0 by lambd, and 0 where |x| <= lambd.", "softshrink(ones(2))")
     .elementwise()
     .in_place()
     .infer([](Infer& c) {
@@ -171,7 +171,7 @@ HOLON_OP(softshrink, "softshrink(Tensor x, float lambd=0.5) -> Tensor")
     .saves({0})
     .grad([](Grad& g) { g.dx(0, shrink_backward(g.dy(), g.x(), g.f("lambd"_attr))); });
 HOLON_OP(hardshrink, "hardshrink(Tensor x, float lambd=0.5) -> Tensor")
-    .doc("0 within lambd of 0, else x.", "hardshrink(ones(2))")
+    .doc("0 where |x| <= lambd, else x.", "hardshrink(ones(2))")
     .infer(floating_infer)
     .elementwise()
     .in_place()

@@ -18,7 +18,8 @@ Dims checked_columns(const Infer& c, size_t like, size_t first_weight, size_t n_
   for (size_t i = first_weight; i < first_weight + n_weights; ++i) {
     if (!c.present(i)) continue;
     c.require_floating(i);
-    c.require(c.shape(i) == columns, "a weight has not the shape of a row", "Give one value for each element of it.");
+    c.require(c.shape(i) == columns, "a weight does not have the shape of a row",
+              "Give one value for each element of it.");
   }
   return columns;
 }
@@ -33,11 +34,11 @@ Dims rows_of(const Dims& x, const Dims& columns) {
 // Inputs 0 and 1 are added; what comes of it is given as `dtype`.
 void infer_forward(Infer& c, size_t n_weights, size_t n_statistics) {
   for (size_t i : {0, 1}) c.require_floating(i);
-  c.require(c.shape(0) == c.shape(1), "the shapes of what is added differ", "Broadcast one of them first.");
+  c.require(c.shape(0) == c.shape(1), "the shapes of the addends differ", "Broadcast one of them first.");
   const Dims rows = rows_of(c.shape(0), checked_columns(c, 0, 2, n_weights));
   const DType sum = promote(c.dtype_of(0), c.dtype_of(1)), y = c.dtype("dtype"_attr);
-  c.require_dtype(is_floating(y) && (wide(sum) || !wide(y)), "dtype is not one that the sum can be given in",
-                  "It is floating, and float64 only where the sum is.");
+  c.require_dtype(is_floating(y) && (wide(sum) || !wide(y)), "the sum cannot be returned in this dtype",
+                  "It must be a floating point dtype, and float64 only if the sum is.");
   c.out(c.shape(0), sum);
   c.out(c.shape(0), y);
   for (size_t i = 0; i < n_statistics; ++i) c.out(rows, statistics_dtype(sum));
@@ -49,13 +50,13 @@ void infer_backward(Infer& c, size_t n_statistics, size_t n_gradients) {
   const Dims columns = checked_columns(c, 1, weight, 1), rows = rows_of(c.shape(1), columns);
   for (size_t i : {size_t{0}, size_t{1}, other}) {
     c.require_floating(i);
-    c.require(c.shape(i) == c.shape(1), "dy, x and other have different shapes", "They must be alike.");
+    c.require(c.shape(i) == c.shape(1), "dy, x and other have different shapes", "They must be the same.");
     c.require_dtype(wide(c.dtype_of(1)) || !wide(c.dtype_of(i)), "one is float64, x is not", "Convert it by to().");
   }
   for (size_t i = 2; i < weight; ++i) {
-    c.require(c.shape(i) == rows, "a statistic has not one value for each row", "Give what forward gave.");
-    c.require_dtype(c.dtype_of(i) == statistics_dtype(c.dtype_of(1)), "a statistic is of another dtype",
-                    "Give what forward gave.");
+    c.require(c.shape(i) == rows, "a statistic does not have one value for each row", "Pass what forward returned.");
+    c.require_dtype(c.dtype_of(i) == statistics_dtype(c.dtype_of(1)), "a statistic has another dtype",
+                    "Pass what forward returned.");
   }
   c.out(c.shape(1), c.dtype_of(1));
   for (size_t i = 0; i < n_gradients; ++i) c.out(columns, c.dtype_of(1));

@@ -119,7 +119,7 @@ void zero_grads(Grad& g) {
 }
 void integer_alpha(const Infer& c) {
   if (!is_floating(c.dtype_of(0)) && c.scalar("alpha"_attr).is_float())
-    fail_type("{}: alpha {} is a floating point number, the tensors are {}. Give an integer, or convert the tensors.",
+    fail_type("{}: alpha {} is a floating point number, the tensors are {}. Pass an integer, or convert the tensors.",
               c.op().public_name(), c.scalar("alpha"_attr).as_double(), name(c.dtype_of(0)));
 }
 void fmod_grad(Grad& g) {
@@ -171,14 +171,16 @@ HOLON_BINARY(pow, Pow, kSame,
                  .saves({0}, {0})
                  .grad(pow_scalar_grad));
 HOLON_BINARY(maximum, Maximum, kSame,
-             .doc("The larger of x and other, element by element; NaN wins.", "maximum(ones(2, 3), zeros(3))")
+             .doc("The larger of x and other, element by element; NaN if either is NaN.",
+                  "maximum(ones(2, 3), zeros(3))")
                  .saves({0, 1})
                  .grad([](Grad& g) { extremum_grad(g, true); }),
              .doc("The larger of x and value.").saves({0}).grad([](Grad& g) {
                g.dx(0, mul(g.dy(), cast(ge_scalar(g.x(), g.scalar("value"_attr)), g.dy().dtype())));
              }));
 HOLON_BINARY(minimum, Minimum, kSame,
-             .doc("The smaller of x and other, element by element; NaN wins.", "minimum(ones(2, 3), zeros(3))")
+             .doc("The smaller of x and other, element by element; NaN if either is NaN.",
+                  "minimum(ones(2, 3), zeros(3))")
                  .saves({0, 1})
                  .grad([](Grad& g) { extremum_grad(g, false); }),
              .doc("The smaller of x and value.").saves({0}).grad([](Grad& g) {

@@ -132,12 +132,11 @@ Tensor in_four(const Tensor& x) {
 HOLON_OP(scaled_dot_product_attention,
          "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float "
          "dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor")
-    .doc("softmax(query keyᵀ scale + attn_mask) value, for query [..., heads, length, width], in memory that grows "
-         "with the lengths and not their product. scale is "
-         "1 / sqrt(width) unless given. attn_mask broadcasts to the scores: bool (true: a query sees a key) or added. "
-         "is_causal: query i sees the keys up to i. "
-         "dropout_p: the probability with which a probability becomes 0. enable_gqa: key and value have fewer heads, "
-         "each shared by as many of query. A query that sees no key gives 0.",
+    .doc("softmax(query keyᵀ scale + attn_mask) value, for query [..., heads, length, width], using memory "
+         "proportional to the lengths, not to their product. scale is 1 / sqrt(width) unless given. attn_mask "
+         "broadcasts to the scores: bool (true: a query sees a key) or added. is_causal: query i sees the keys up to "
+         "i. dropout_p: the probability with which a probability becomes 0. enable_gqa: key and value have fewer "
+         "heads, each shared by as many of query. For a query that sees no key the result is 0.",
          "scaled_dot_product_attention(ones(1, 2, 4, 8), ones(1, 2, 4, 8), ones(1, 2, 4, 8)).shape")
     .autocast(Autocast::kLower)
     .function_only()
@@ -150,15 +149,16 @@ HOLON_OP(scaled_dot_product_attention,
         fail_value("{}: query is {}, key {}, value {}; each needs the axes [..., length, width].", op, q.shape(),
                    k.shape(), v.shape());
       if (!is_floating(q.dtype()) || q.dtype() != k.dtype() || q.dtype() != v.dtype())
-        fail_type("{}: query is {}, key {}, value {}; they must be of one floating point dtype. Convert them by to().",
-                  op, name(q.dtype()), name(k.dtype()), name(v.dtype()));
+        fail_type(
+            "{}: query is {}, key {}, value {}; they must have the same floating point dtype. Convert them by to().",
+            op, name(q.dtype()), name(k.dtype()), name(v.dtype()));
       if (q.size(-1) != k.size(-1) || k.size(-2) != v.size(-2))
-        fail_value(
-            "{}: query {}, key {} and value {} do not fit: query and key need one width, key and value one length.", op,
-            q.shape(), k.shape(), v.shape());
-      if (!(p >= 0 && p <= 1)) fail_value("{}: dropout_p is {}; a probability lies from 0 to 1.", op, p);
+        fail_value("{}: query {}, key {} and value {} do not fit: query and key must have the same width, key and "
+                   "value the same length.",
+                   op, q.shape(), k.shape(), v.shape());
+      if (!(p >= 0 && p <= 1)) fail_value("{}: dropout_p is {}; a probability must be from 0 to 1.", op, p);
       if (c.b("is_causal"_attr) && mask.defined())
-        fail_value("{}: attn_mask and is_causal were both given. Put the causal part into the mask, or leave one out.",
+        fail_value("{}: attn_mask and is_causal were both given. Add the causal mask to attn_mask, or leave one out.",
                    op);
       double scale = c.has("scale"_attr) ? c.f("scale"_attr)
                                          : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(q.size(-1), 1)));
@@ -169,8 +169,9 @@ HOLON_OP(scaled_dot_product_attention,
       if (c.b("enable_gqa"_attr)) {
         if (n < 3 || k.ndim() != n || v.ndim() != n || lead_k.back() == 0 || lead_k.back() != lead_v.back() ||
             lead_q.back() % lead_k.back())
-          fail_value("{}: with enable_gqa key {} and value {} need one number of heads that divides query's {}.", op,
-                     k.shape(), v.shape(), q.shape());
+          fail_value(
+              "{}: with enable_gqa key {} and value {} must have the same number of heads, which divides query's {}.",
+              op, k.shape(), v.shape(), q.shape());
         share = lead_q.back() / lead_k.back();
         lead_k.back() *= share, lead_v.back() *= share;
       }

@@ -11,7 +11,7 @@ inline uint32_t axes_mask(const AttrReader& c, AttrName name, int ndim) {
   for (int64_t d : c.ints(name)) {
     uint32_t bit = 1u << normalize_axis(d, ndim, c.op().public_name());
     if (mask & bit)
-      fail_value("{}: axis {} stands twice in {}. Name each axis once.", c.op().public_name(), d, name.text());
+      fail_value("{}: axis {} appears twice in {}. Name each axis once.", c.op().public_name(), d, name.text());
     mask |= bit;
   }
   return mask;

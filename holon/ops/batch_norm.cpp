@@ -52,22 +52,20 @@ Tensor batch_norm_fixed(const Tensor& x, const Tensor& mean, const Tensor& var, 
 HOLON_OP(batch_norm,
          "batch_norm(Tensor x, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, bool "
          "training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
-    .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each channel, times weight plus bias. In training "
-         "(or without running statistics) by "
-         "the statistics of the whole batch on all ranks, which running_mean and running_var then take in with the "
-         "weight momentum; else by the running ones.",
+    .doc("x [n, channels, ...] normalised to mean 0 and variance 1 in each channel, times weight plus bias. In "
+         "training (or without running statistics) with the statistics of the whole batch on all ranks, which update "
+         "running_mean and running_var with the weight momentum; else with the running ones.",
          "batch_norm(ones(2, 3, 4, 4), zeros(3), ones(3))")
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       require_channels(c, {{1, "running_mean"}, {2, "running_var"}, {3, "weight"}, {4, "bias"}});
       const Tensor &x = c.in(0), &running_mean = c.in(1), &running_var = c.in(2);
-      if (c.present(1) != c.present(2))
-        fail_value("batch_norm: running_mean and running_var belong together; give both or neither.");
+      if (c.present(1) != c.present(2)) fail_value("batch_norm: pass both running_mean and running_var, or neither.");
       if (!c.b("training"_attr) || x.numel() == 0) {
         if (!c.present(1))
-          fail_value("batch_norm: x is {} and there are no running statistics. Give them, or train on a batch that has "
-                     "elements.",
+          fail_value("batch_norm: x is {} and there are no running statistics. Pass them, or train on a batch that is "
+                     "not empty.",
                      x.shape());
         c.out.push_back(batch_norm_fixed(x, running_mean, running_var, c.in(3), c.in(4), c.f("eps"_attr)));
         return;
@@ -264,7 +262,7 @@ HOLON_OP(batch_norm_weight_grad,
 
 HOLON_OP(group_norm,
          "group_norm(Tensor x, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
-    .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each of num_groups groups of channels of each "
+    .doc("x [n, channels, ...] normalised to mean 0 and variance 1 in each of num_groups groups of channels of each "
          "sample, times weight plus bias.",
          "group_norm(ones(2, 4, 3), 2)")
     .autocast(Autocast::kFloat32)
@@ -273,7 +271,7 @@ HOLON_OP(group_norm,
       require_channels(c, {{1, "weight"}, {2, "bias"}});
       int64_t groups = c.i("num_groups"_attr), channels = c.in(0).shape()[1];
       if (groups < 1 || channels % groups)
-        fail_value("group_norm: {} channels of x {} do not divide into {} groups. Choose a divisor.", channels,
+        fail_value("group_norm: {} channels of x {} are not divisible into {} groups. Choose a divisor.", channels,
                    c.in(0).shape(), groups);
       c.out.push_back(group_norm_stats(c.in(0), c.in(1), c.in(2), groups, c.f("eps"_attr))[0]);
     });
@@ -321,7 +319,7 @@ HOLON_OP(group_norm_backward,
     .infer([](Infer& c) {
       for (int i : {2, 3})
         c.require(c.dtype_of(i) == statistics_dtype(c.dtype_of(1)), "the statistics have another dtype",
-                  "Give those of group_norm_stats.");
+                  "Pass those of group_norm_stats.");
       require_shape(c, 0, c.shape(1));
       require_shape(c, 3, c.shape(2));
       require_shape(c, 4, {c.shape(1)[1]});
@@ -349,8 +347,8 @@ HOLON_OP(group_norm_backward,
 HOLON_OP(instance_norm,
          "instance_norm(Tensor x, Tensor? running_mean=None, Tensor? running_var=None, Tensor? weight=None, Tensor? "
          "bias=None, bool use_input_stats=True, float momentum=0.1, float eps=1e-05) -> Tensor")
-    .doc("x [n, channels, ...] brought to mean 0 and variance 1 in each channel of each sample, times weight plus "
-         "bias; or by the running statistics unless use_input_stats.",
+    .doc("x [n, channels, ...] normalised to mean 0 and variance 1 in each channel of each sample, times weight plus "
+         "bias; with the running statistics unless use_input_stats.",
          "instance_norm(ones(2, 3, 4))")
     .autocast(Autocast::kFloat32)
     .function_only()
@@ -358,10 +356,10 @@ HOLON_OP(instance_norm,
       require_channels(c, {{1, "running_mean"}, {2, "running_var"}, {3, "weight"}, {4, "bias"}});
       const Tensor& x = c.in(0);
       if (c.present(1) != c.present(2))
-        fail_value("instance_norm: running_mean and running_var belong together; give both or neither.");
+        fail_value("instance_norm: pass both running_mean and running_var, or neither.");
       if (!c.b("use_input_stats"_attr)) {
         if (!c.present(1))
-          fail_value("instance_norm: there are no running statistics to use. Give them, or use_input_stats=True.");
+          fail_value("instance_norm: there are no running statistics to use. Pass them, or use_input_stats=True.");
         c.out.push_back(batch_norm_fixed(x, c.in(1), c.in(2), c.in(3), c.in(4), c.f("eps"_attr)));
         return;
       }

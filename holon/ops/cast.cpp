@@ -8,8 +8,7 @@
 namespace holon::ops {
 
 HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
-    .doc("x [...] as another dtype: floats to integers are cut off, anything to bool is x != 0.",
-         "cast(ones(2), float64)")
+    .doc("x [...] as another dtype: floats are truncated to integers; to bool it is x != 0.", "cast(ones(2), float64)")
     .fuses(Fuses::kElements)
     .infer([](Infer& c) { c.out(c.shape(0), c.dtype("dtype"_attr)); })
     .rule([](RuleCall& r) {
@@ -28,9 +27,9 @@ HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
     });
 
 HOLON_OP(to_device, "to_device(Tensor x, device device, bool non_blocking=False) -> Tensor")
-    .doc("x [...] on another device of this rank; a simulated device shares the memory. non_blocking: to the CPU the "
-         "result is in pinned memory and "
-         "there when the device is done (cuda.synchronize()); from pinned memory x must not be changed before.",
+    .doc("x [...] on another device of this rank; a simulated device shares the memory. non_blocking: a copy to the "
+         "CPU returns pinned memory whose values are valid once the device is done (cuda.synchronize()); after a copy "
+         "from pinned memory, x must not be changed before that.",
          "to_device(ones(2), 'cpu')")
     .function_only()
     .body([](BodyCall& c) {
@@ -55,16 +54,15 @@ HOLON_OP(
     })
     .grad([](Grad& g) { g.dx(0, to_device(g.dy(), g.device("source"_attr))); });
 HOLON_OP(pin_memory, "pin_memory(Tensor x) -> Tensor")
-    .doc("x [...] in pinned memory of the CPU, from which copies to a cuda device can be asynchronous (x.to(\"cuda\", "
-         "non_blocking=True)); x itself where it "
-         "is. Of a global tensor each rank's part. Needs a cuda device.",
+    .doc("x [...] in pinned CPU memory, from which copies to a cuda device can be asynchronous (x.to(\"cuda\", "
+         "non_blocking=True)); x itself if it is pinned already. Of a global tensor, each rank's part. Needs a cuda "
+         "device.",
          "pin_memory(ones(2))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       const Device device = x.impl()->device;
       if (!device.is_host())
-        fail_runtime("pin_memory: the tensor {} lies on {}; only memory of the CPU can be pinned. Bring it there by "
-                     ".cpu() first.",
+        fail_runtime("pin_memory: the tensor {} is on {}; only CPU memory can be pinned. Copy it by .cpu() first.",
                      x.shape(), device);
       c.out.push_back(x.array().is_pinned() ? x : copy_to_device(x, device, device, false, true));
     });
@@ -76,7 +74,7 @@ HOLON_OP(same_on_device, "same_on_device(Tensor x, device device) -> Tensor")
     .linear()
     .view([](ViewCall& v, Array& out) {
       out = v.in;
-      HOLON_CHECK(v.in.device.is_host(), "same_on_device: {} has memory of its own", v.in.device);
+      HOLON_CHECK(v.in.device.is_host(), "same_on_device: {} has separate memory", v.in.device);
       out.device = v.attrs().as_device(v.op().device_attr);
     })
     .grad([](Grad& g) { g.dx(0, g.dy()); });
@@ -150,7 +148,7 @@ HOLON_OP(masked_fill_tensor, "masked_fill_tensor(Tensor x, Tensor mask, Tensor v
     });
 
 HOLON_OP(clamp, "clamp(Tensor x, Scalar? min=None, Scalar? max=None) -> Tensor")
-    .doc("x held between min and max, numbers; either may be None.", "clamp(ones(2), 0, 0.5)")
+    .doc("x clamped to [min, max], numbers; either may be None.", "clamp(ones(2), 0, 0.5)")
     .promotes()
     .promotes_with({"min", "max"})
     .elementwise()

@@ -45,7 +45,7 @@ void rows_infer(Infer& c) {
   c.require_dtype(c.dtype_of(1) == int64 || c.dtype_of(1) == int32, "the target must be int64 or int32",
                   "Convert it by to(int64).");
   c.require(rows_of(c.shape(0)) == c.shape(1), "target is not one class per row",
-            "Classes are the last axis, target has the others.");
+            "Classes are the last axis; target has the other axes.");
 }
 
 // [n, c, d...] -> [n, d..., c]
@@ -63,7 +63,7 @@ void check_target(const BodyCall& c, const Tensor& x) {
               c.in(0).shape(), name(c.in(0).dtype()));
   const Tensor& t = c.in(1);
   if (t.dtype() != int64 && t.dtype() != int32)
-    fail_type("{}: target is {}; the classes' numbers must be int64 or int32.", c.op().name(), name(t.dtype()));
+    fail_type("{}: target is {}; class indices must be int64 or int32.", c.op().name(), name(t.dtype()));
   if (t.shape() != rows_of(x.shape()))
     fail_value("{}: input {} needs a target of shape {}; found {}.", c.op().name(), c.in(0).shape(), rows_of(x.shape()),
                t.shape());
@@ -164,17 +164,15 @@ HOLON_OP(cross_entropy,
          "cross_entropy(Tensor input, Tensor target, Tensor? weight=None, *, int ignore_index=-100, str "
          "reduction='mean', float label_smoothing=0.0) -> Tensor")
     .doc("-log softmax(input)[target] for input [n, c] (or [c], or [n, c, d...]) and integer targets [n] (or [], or "
-         "[n, d...]), times the class's weight; "
-         "rows with target ignore_index count nothing. A floating point target of input's shape holds probabilities of "
-         "all classes. Logits that are "
-         "split by classes are not moved.",
+         "[n, d...]), times the class's weight; rows with target ignore_index do not count. A floating point target of "
+         "input's shape holds probabilities of all classes. Logits that are split by classes are not moved.",
          "cross_entropy(ones(2, 3), zeros(2, dtype=int64))")
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = c.in(0), t = c.in(1);
       double s = c.f("label_smoothing"_attr);
-      if (!(s >= 0 && s <= 1)) fail_value("cross_entropy: label_smoothing is {}; it lies from 0 to 1.", s);
+      if (!(s >= 0 && s <= 1)) fail_value("cross_entropy: label_smoothing is {}; it must be from 0 to 1.", s);
       if (x.ndim() >= 1 && is_floating(x.dtype()) && is_floating(t.dtype())) {
         c.out.push_back(result(c, soft_cross_entropy(c)));
         return;
@@ -359,8 +357,7 @@ HOLON_OP(nll_loss,
          "nll_loss(Tensor input, Tensor target, Tensor? weight=None, *, int ignore_index=-100, str reduction='mean') "
          "-> Tensor")
     .doc("-input[target] for log probabilities input [n, c] (or [c], or [n, c, d...]) and integer targets, times the "
-         "class's weight; rows with target "
-         "ignore_index count nothing.",
+         "class's weight; rows with target ignore_index do not count.",
          "nll_loss(zeros(2, 3), zeros(2, dtype=int64))")
     .autocast(Autocast::kFloat32)
     .function_only()

@@ -44,19 +44,19 @@ HOLON_BINARY(bitwise_xor, BitXor, kSame,
              .doc("x ^ other, bit by bit.", "bitwise_xor(arange(4), arange(4))").infer(bits_infer),
              .doc("x ^ value.").infer(bits_infer));
 HOLON_BINARY(bitwise_left_shift, LeftShift, kSame,
-             .doc("x with its bits moved up by other places; 0 from the width of the type on.",
+             .doc("x with its bits shifted left by other; 0 if other is at least the width of the type.",
                   "bitwise_left_shift(arange(4), arange(4))")
                  .infer(shift_infer),
              .doc("x << value, or value << x if reverse.").infer(shift_infer));
 HOLON_BINARY(bitwise_right_shift, RightShift, kSame,
-             .doc("x with its bits moved down by other places; the sign stays.",
+             .doc("x with its bits shifted right by other; the sign is kept.",
                   "bitwise_right_shift(arange(4), arange(4))")
                  .infer(shift_infer),
              .doc("x >> value, or value >> x if reverse.").infer(shift_infer));
 
 HOLON_OP(isclose, "isclose(Tensor x, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor")
-    .doc("Whether |x - other| <= atol + rtol * |other|, element by element. Infinities are close to themselves, NaN to "
-         "NaN if equal_nan.",
+    .doc("Whether |x - other| <= atol + rtol * |other|, element by element. Equal infinities are close; NaN is close "
+         "to NaN if equal_nan.",
          "isclose(ones(2), ones(2))")
     .wraps_numbers()
     .body([](BodyCall& c) {
@@ -77,7 +77,7 @@ HOLON_OP(isclose, "isclose(Tensor x, Tensor other, float rtol=1e-05, float atol=
     });
 HOLON_OP(allclose,
          "allclose(Tensor x, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor")
-    .doc("Whether all elements are close as isclose() tells. Collective for global tensors.",
+    .doc("Whether all elements are close according to isclose(). Collective for global tensors.",
          "allclose(ones(2), ones(2))")
     .wraps_numbers()
     .gives_number()

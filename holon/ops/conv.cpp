@@ -40,7 +40,7 @@ Dims padding_of(const BodyCall& c, int n) {
   Dims v = given.size() == 2 * n ? given : per_axis(c, "padding"_attr, n, 0);
   for (int64_t x : v) {
     if (x < 0) fail_value("{}: padding {} is negative. Crop by slicing.", c.op().name(), given);
-    if (x > kMostOfWindow) fail_value("{}: padding {} is beyond {}. Use less.", c.op().name(), given, kMostOfWindow);
+    if (x > kMostOfWindow) fail_value("{}: padding {} exceeds {}. Use less.", c.op().name(), given, kMostOfWindow);
   }
   if (v.size() == n)
     for (int i = 0; i < n; ++i) v.push_back(v[i]);

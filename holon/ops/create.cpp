@@ -12,7 +12,7 @@ void fill_kernel(KernelCall& c, Scalar value) { kernels::fill(c.out(), c.counts_
 void shape_infer(Infer& c) {
   Dims shape(c.ints("size"_attr));
   for (int64_t x : shape)
-    if (x < 0) fail_value("{}: size {} has a negative entry. Sizes count from 0.", c.op().name(), shape);
+    if (x < 0) fail_value("{}: size {} has a negative entry. A size must be at least 0.", c.op().name(), shape);
   c.out(shape, c.has("dtype"_attr) ? c.dtype("dtype"_attr) : float32);
 }
 
@@ -65,7 +65,7 @@ struct Triangle {
     __int128 n = full - from, below = n * (from + o + 1) + n * (n - 1) / 2 + (rows - full) * cols;
     __int128 count = lower ? below : __int128{rows} * cols - below;
     if (count > INT64_MAX / 32)
-      fail_value("{}: the triangle has more elements than memory holds. Choose smaller sizes.", op);
+      fail_value("{}: the triangle has more elements than fit in memory. Choose smaller sizes.", op);
     return static_cast<int64_t>(count);
   }
 };
@@ -97,10 +97,11 @@ int64_t arange_count(const AttrReader& c) {
   double start = c.scalar("start"_attr).as_double(), end = c.scalar("end"_attr).as_double(),
          step = c.scalar("step"_attr).as_double();
   if (step == 0 || (end - start) / step < 0)
-    fail_value("arange: from {} to {} by {} never ends. The step must lead from start to end.", start, end, step);
+    fail_value("arange: from {} to {} by {} never ends. The step must have the direction from start to end.", start,
+               end, step);
   const double count = std::ceil((end - start) / step);
   if (!(count < 0x1p62))
-    fail_value("arange: from {} to {} by {} are more elements than memory holds.", start, end, step);
+    fail_value("arange: from {} to {} by {} has more elements than fit in memory.", start, end, step);
   return static_cast<int64_t>(count);
 }
 
@@ -116,7 +117,7 @@ int64_t diagonal_in(const KernelCall& c) {
 HOLON_OP(empty,
          "empty(int... size, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, bool "
          "requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("A tensor of shape size with whatever values its memory has.", "empty(2, 3).shape")
+    .doc("A tensor of shape size with uninitialised values.", "empty(2, 3).shape")
     .function_only()
     .infer(shape_infer)
     .rule(no_rule)
@@ -140,12 +141,13 @@ HOLON_OP(ones,
 HOLON_OP(full,
          "full(int[] size, Scalar fill_value, *, dtype? dtype=None, device? device=None, placement? placement=None, "
          "sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("A tensor of shape size and one value; without dtype that of the value.", "full([2, 3], 0.5)")
+    .doc("A tensor of shape size filled with one value; its dtype is the value's unless dtype is given.",
+         "full([2, 3], 0.5)")
     .function_only()
     .infer([](Infer& c) {
       Dims shape(c.ints("size"_attr));
       for (int64_t x : shape)
-        if (x < 0) fail_value("full: size {} has a negative entry. Sizes count from 0.", shape);
+        if (x < 0) fail_value("full: size {} has a negative entry. A size must be at least 0.", shape);
       c.out(shape, c.has("dtype"_attr) ? c.dtype("dtype"_attr) : c.scalar("fill_value"_attr).dtype());
     })
     .rule(no_rule)
@@ -154,7 +156,8 @@ HOLON_OP(full,
 HOLON_OP(arange,
          "arange(Scalar start, Scalar? end=None, Scalar step=1, *, dtype? dtype=None, device? device=None, placement? "
          "placement=None, sbp? sbp=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("[n]: start, start + step, ... before end; with one number from 0 up to it. int64 for integers, float32 else.",
+    .doc("[n]: start, start + step, ... before end; with one argument, from 0 up to it. int64 for integers, else "
+         "float32.",
          "arange(4)")
     .function_only()
     .body([](BodyCall& c) {
@@ -188,7 +191,7 @@ HOLON_OP(arange_steps,
 HOLON_OP(eye,
          "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None, placement? placement=None, sbp? sbp=None, "
          "bool requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("An n x m matrix (m is n if left out) with ones on the diagonal.", "eye(3)")
+    .doc("An n x m matrix (m defaults to n) with ones on the diagonal.", "eye(3)")
     .function_only()
     .infer([](Infer& c) {
       int64_t n = c.i("n"_attr), m = c.has("m"_attr) ? c.i("m"_attr) : n;
@@ -273,20 +276,21 @@ HOLON_OP(triu_indices,
 
 HOLON_OP(zeros_like,
          "zeros_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("Zeros with the shape, dtype and distribution of x.", "zeros_like(ones(2))")
+    .doc("Zeros with the shape, dtype, placement and sbp (or device) of x.", "zeros_like(ones(2))")
     .body([](BodyCall& c) { c.out.push_back(zeros(c.in(0).shape(), like<ZerosOptions>(c))); });
 HOLON_OP(ones_like,
          "ones_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("Ones with the shape, dtype and distribution of x.", "ones_like(ones(2))")
+    .doc("Ones with the shape, dtype, placement and sbp (or device) of x.", "ones_like(ones(2))")
     .body([](BodyCall& c) { c.out.push_back(ones(c.in(0).shape(), like<OnesOptions>(c))); });
 HOLON_OP(empty_like,
          "empty_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False) -> Tensor")
-    .doc("Unset values with the shape, dtype and distribution of x.", "empty_like(ones(2)).shape")
+    .doc("Uninitialised values with the shape, dtype, placement and sbp (or device) of x.", "empty_like(ones(2)).shape")
     .body([](BodyCall& c) { c.out.push_back(empty(c.in(0).shape(), like<EmptyOptions>(c))); });
 HOLON_OP(full_like,
          "full_like(Tensor x, Scalar fill_value, *, dtype? dtype=None, bool requires_grad=False, bool "
          "pin_memory=False) -> Tensor")
-    .doc("One value with the shape, dtype and distribution of x.", "full_like(ones(2), 0.5)")
+    .doc("A tensor filled with one value, with the shape, dtype, placement and sbp (or device) of x.",
+         "full_like(ones(2), 0.5)")
     .body([](BodyCall& c) {
       c.out.push_back(full(c.in(0).shape(), c.scalar("fill_value"_attr), like<FullOptions>(c)));
     });

@@ -20,7 +20,7 @@ constexpr std::pair<std::string_view, kernels::Then> kThen[] = {
 kernels::Then then_of(const AttrReader& c) {
   for (auto& [name, then] : kThen)
     if (c.text("then"_attr) == name) return then;
-  fail_value("{}: then is '{}'; it is relu, gelu, gelu_tanh, add, mul or relu_backward.", c.op().name(),
+  fail_value("{}: then is '{}'; it must be relu, gelu, gelu_tanh, add, mul or relu_backward.", c.op().name(),
              c.text("then"_attr));
 }
 
@@ -29,7 +29,7 @@ void check_other(const Infer& c, size_t other, const Dims& out) {
   const bool needed = then_of(c) >= kernels::Then::kAdd;
   c.require(c.present(other) == needed, needed ? "other is missing" : "other is not read",
             needed ? "Give it." : "Leave it out.");
-  c.require(!needed || c.shape(other) == out, "other has not the product's shape", "Broadcast it first.");
+  c.require(!needed || c.shape(other) == out, "other does not have the product's shape", "Broadcast it first.");
   c.require_dtype(!needed || c.dtype_of(other) == c.dtype_of(0), "the dtypes differ", "Convert them by to().");
 }
 

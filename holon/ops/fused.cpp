@@ -11,7 +11,7 @@ Tensor with_bias(const BodyCall& c) {
   const Tensor &a = c.in(0), &b = c.in(1);
   int axis = normalize_axis(c.i("axis"_attr), a.ndim(), c.op().name());
   if (a.ndim() == 0 || b.ndim() != 1 || b.shape()[0] != a.shape()[axis])
-    fail_value("{}: b is {}, it must be one value for each place along axis {} of x {}.", c.op().name(), b.shape(),
+    fail_value("{}: b is {}; it must have one value for each index along axis {} of x {}.", c.op().name(), b.shape(),
                axis, a.shape());
   Dims s = Dims::filled(a.ndim() - axis, 1);
   s[0] = b.shape()[0];
@@ -20,7 +20,7 @@ Tensor with_bias(const BodyCall& c) {
 
 Tensor dropped(const BodyCall& c, const Tensor& x, bool training) {
   double p = c.f("p"_attr);
-  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability lies from 0 to 1.", c.op().name(), p);
+  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability must be from 0 to 1.", c.op().name(), p);
   return dropout(x, p, training);
 }
 
@@ -128,12 +128,12 @@ HOLON_OP(fused_self_attention,
       c.out.push_back(v);
     });
 HOLON_OP(amp_white_identity, "amp_white_identity(Tensor x) -> Tensor")
-    .doc("x [...]; in OneFlow a sign to mixed precision that what follows may be in half precision.",
+    .doc("x [...]; in OneFlow a hint to mixed precision that what follows may use half precision.",
          "amp_white_identity(ones(2))")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(c.in(0)); });
 HOLON_OP(amp_black_identity, "amp_black_identity(Tensor x) -> Tensor")
-    .doc("x [...]; in OneFlow a sign to mixed precision that what follows must not be in half precision.",
+    .doc("x [...]; in OneFlow a hint to mixed precision that what follows must not use half precision.",
          "amp_black_identity(ones(2))")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(c.in(0)); });

@@ -42,16 +42,15 @@ void along_axis_rule(RuleCall& r) {
 
 HOLON_OP(embedding, "embedding(Tensor weight, Tensor indices, int? padding_idx=None) -> Tensor")
     .doc("Rows of weight [v, d] by indices of any shape: [..., d]. The row padding_idx gets no gradient. Errors: an "
-         "index outside of [0, v) "
-         "(IndexError).",
+         "index outside [0, v) (IndexError).",
          "embedding(ones(4, 3), zeros(2, dtype=int64))")
     .function_only()
     .infer([](Infer& c) {
-      c.require(c.ndim(0) == 2, "weight is no table [v, d]", "Give it two axes.");
+      c.require(c.ndim(0) == 2, "weight must have two axes: [entries, features]", "Reshape it first.");
       require_index_dtype(c, 1);
       if (c.has("padding_idx"_attr))
         c.require(c.i("padding_idx"_attr) >= -c.shape(0)[0] && c.i("padding_idx"_attr) < c.shape(0)[0],
-                  "padding_idx is no row of weight", "Name one of its rows.");
+                  "padding_idx is not a row of weight", "Name one of its rows.");
       Dims out = c.shape(1);
       out.push_back(c.shape(0)[1]);
       c.out(out, c.dtype_of(0));
@@ -115,7 +114,7 @@ HOLON_OP(index_select, "index_select(Tensor x, int dim, Tensor index) -> Tensor"
     .doc("The slices of x at the given indices along an axis. Errors: an index out of range (IndexError).",
          "index_select(ones(3, 2), 0, zeros(2, dtype=int64))")
     .infer([](Infer& c) {
-      c.require(c.ndim(1) <= 1 && c.ndim(0) > 0, "index has more than one axis, or x none", "Flatten the index.");
+      c.require(c.ndim(1) <= 1 && c.ndim(0) > 0, "index has more than one axis, or x has none", "Flatten the index.");
       require_index_dtype(c, 1);
       Dims out = c.shape(0);
       out[c.axis("dim"_attr)] = c.shape(1).numel();
@@ -185,7 +184,7 @@ HOLON_OP(gather, "gather(Tensor x, int dim, Tensor index) -> Tensor")
                 "Unsqueeze one of them.");
       int d = c.axis("dim"_attr);
       for (int a = 0; a < c.ndim(0) && a < c.ndim(1); ++a)
-        c.require(a == d || c.shape(1)[a] <= c.shape(0)[a], "index is larger than x outside of dim", "Slice it.");
+        c.require(a == d || c.shape(1)[a] <= c.shape(0)[a], "index is larger than x outside dim", "Slice it.");
       c.out(c.shape(1), c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
@@ -264,7 +263,7 @@ HOLON_OP(scatter_along,
       int d = c.axis("dim"_attr);
       for (int a = 0; a < c.ndim(0); ++a) {
         c.require(c.shape(1)[a] == c.shape(2)[a], "index is larger than src", "Expand src.");
-        c.require(a == d || c.shape(1)[a] <= c.shape(0)[a], "index is larger than x outside of dim", "Slice it.");
+        c.require(a == d || c.shape(1)[a] <= c.shape(0)[a], "index is larger than x outside dim", "Slice it.");
       }
       c.out(c.shape(0), c.dtype_of(0));
     })
@@ -319,8 +318,8 @@ namespace {
 Tensor scatter_into(const BodyCall& c, const Tensor& x, const Tensor& index, Tensor src, std::string_view mode) {
   const char* op = c.op().public_name();
   if (src.ndim() != index.ndim() || x.ndim() != index.ndim())
-    fail_value("{}: x {}, index {} and src {} need one number of axes. Unsqueeze the smaller ones.", op, x.shape(),
-               index.shape(), src.shape());
+    fail_value("{}: x {}, index {} and src {} must have the same number of axes. Unsqueeze the smaller ones.", op,
+               x.shape(), index.shape(), src.shape());
   if (index.dtype() != int64 && index.dtype() != int32)
     fail_type("{}: indices are {}; they must be int64 or int32. Convert them by to(int64).", op, name(index.dtype()));
   if (src.dtype() != x.dtype())
@@ -345,9 +344,8 @@ std::string_view scatter_mode(const BodyCall& c) {
 }  // namespace
 
 HOLON_OP(scatter, "scatter(Tensor x, int dim, Tensor index, Tensor src, *, str? reduce=None) -> Tensor")
-    .doc("x with out[index[i][j]][j] = src[i][j] for dim 0, and so on for others; reduce 'add' or 'multiply' does so "
-         "instead. Errors: an "
-         "index out of range (IndexError).",
+    .doc("x with out[index[i][j]][j] = src[i][j] for dim 0, and so on for others; reduce 'add' or 'multiply' combines "
+         "instead of replacing. Errors: an index out of range (IndexError).",
          "scatter(zeros(3), 0, tensor([1]), ones(1))")
     .autocast(Autocast::kPromote)
     .in_place()
@@ -385,7 +383,7 @@ HOLON_OP(index_add, "index_add(Tensor x, int dim, Tensor index, Tensor source, *
       if (source.dtype() != x.dtype())
         fail_type("index_add: source is {}, x is {}. Convert one of them by to().", name(source.dtype()),
                   name(x.dtype()));
-      if (x.ndim() == 0) fail_value("index_add: x has no axis. Add to it by add().");
+      if (x.ndim() == 0) fail_value("index_add: x has no axis. Use add().");
       double alpha = c.scalar("alpha"_attr).as_double();
       Tensor s = alpha == 1 ? source : mul_scalar(source, c.scalar("alpha"_attr));
       c.out.push_back(add(x, index_add_zeros(s, d, index, x.shape()[d])));
@@ -428,7 +426,7 @@ HOLON_OP(take, "take(Tensor x, Tensor index) -> Tensor")
       c.out.push_back(index_axes({reshape(c.in(0), {-1}), c.in(1)}, 0, true, "take"));
     });
 HOLON_OP(take_along_dim, "take_along_dim(Tensor x, Tensor indices, int? dim=None) -> Tensor")
-    .doc("gather() with indices and x broadcast against each other outside of dim; without dim, of the flattened ones.",
+    .doc("gather() with indices and x broadcast against each other outside dim; without dim, of the flattened ones.",
          "take_along_dim(ones(2, 3), zeros(2, 1, dtype=int64), 1)")
     .body([](BodyCall& c) {
       Tensor x = c.in(0), index = c.in(1);
@@ -437,8 +435,8 @@ HOLON_OP(take_along_dim, "take_along_dim(Tensor x, Tensor indices, int? dim=None
         return;
       }
       if (x.ndim() != index.ndim())
-        fail_value("take_along_dim: x {} and indices {} need one number of axes. Unsqueeze the smaller one.", x.shape(),
-                   index.shape());
+        fail_value("take_along_dim: x {} and indices {} must have the same number of axes. Unsqueeze the smaller one.",
+                   x.shape(), index.shape());
       int d = normalize_axis(c.i("dim"_attr), x.ndim(), "take_along_dim");
       Dims to_x = x.shape(), to_index = index.shape();
       if (x.ndim() > 0) to_x[d] = to_index[d] = 1;
@@ -472,9 +470,8 @@ namespace {
 // The columns of indices [..., k], as indices of k axes; in front of them the other operands.
 std::vector<Tensor> with_columns(const BodyCall& c, std::vector<Tensor> operands, const Tensor& indices, int axes) {
   if (indices.ndim() == 0 || indices.shape().back() > axes || indices.shape().back() == 0)
-    fail_value(
-        "{}: indices {} name {} axes at a time, of a tensor of {}. The last axis of indices holds one index per axis.",
-        c.op().name(), indices.shape(), indices.ndim() ? indices.shape().back() : 0, axes);
+    fail_value("{}: the last axis of indices {} names {} axes, and the tensor has {}. It must hold one index per axis.",
+               c.op().name(), indices.shape(), indices.ndim() ? indices.shape().back() : 0, axes);
   for (int64_t k = 0; k < indices.shape().back(); ++k) operands.push_back(select(indices, -1, k));
   return operands;
 }
@@ -506,9 +503,8 @@ HOLON_OP(tensor_scatter_nd_update, "tensor_scatter_nd_update(Tensor x, Tensor in
     });
 
 HOLON_OP(one_hot, "one_hot(Tensor x, int num_classes=-1) -> Tensor")
-    .doc("For each class number of x a row with a one at it: [..., num_classes], int64; -1 stands for the largest "
-         "number plus 1. Errors: a number "
-         "out of range (IndexError).",
+    .doc("For each class index in x, a row with a one at that index: [..., num_classes], int64; -1 means the largest "
+         "index plus 1. Errors: a number out of range (IndexError).",
          "one_hot(zeros(2, dtype=int64), 3)")
     .body([](BodyCall& c) {
       int64_t classes = c.i("num_classes"_attr);

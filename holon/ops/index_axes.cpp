@@ -225,7 +225,7 @@ HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] ste
     .infer([](Infer& c) {
       c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "x and value have different dtypes",
                       "Convert one of them by to().");
-      c.require(c.shape(1) == window_sizes(c), "value has not the window's shape", "Expand it.");
+      c.require(c.shape(1) == window_sizes(c), "value does not have the window's shape", "Expand it.");
       c.out(c.shape(0), c.dtype_of(0));
     })
     .rule([](RuleCall& r) {

@@ -31,7 +31,7 @@ int64_t wrapped(int64_t at, int64_t n, int axis) {
 
 ops::SliceRange range_of(const indexing::Slice& s, int64_t n) {
   if (s.step <= 0)
-    fail_value("a slice of a tensor has a step of at least 1, got {}. Use flip() to turn an axis round.", s.step);
+    fail_value("a slice of a tensor must have a step of at least 1, got {}. Use flip() to reverse an axis.", s.step);
   return ops::slice_range(s.start, s.stop, s.step, n);
 }
 
@@ -68,7 +68,7 @@ Key read_key(const Tensor& x, const std::vector<Index>& given) {
       fail_index(fmt::format("an index tensor must hold integers or bools, got {} {}. Convert it by .long().",
                              name(i.tensor.dtype()), i.tensor.shape()));
   }
-  if (ellipses > 1) fail_index("an index has one \"...\" at most.");
+  if (ellipses > 1) fail_index("an index may contain at most one \"...\".");
   if (taken > x.ndim())
     fail_index(fmt::format("{} indices for a tensor of {} axes, shape {}.", taken, x.ndim(), x.shape()));
   Key key;

@@ -41,7 +41,7 @@ HOLON_OP(pairwise_distance,
       if (!is_floating(c.in(0).dtype()) || !is_floating(c.in(1).dtype()))
         fail_type("pairwise_distance: x1 is {}, x2 {}; both must be floating point.", name(c.in(0).dtype()),
                   name(c.in(1).dtype()));
-      if (!(p > 0)) fail_value("pairwise_distance: p is {}; a norm's order is positive.", p);
+      if (!(p > 0)) fail_value("pairwise_distance: p is {}; the order of a norm must be positive.", p);
       Tensor d = abs(add_scalar(sub(c.in(0), c.in(1)), c.f("eps"_attr)));
       Dims last{-1};
       if (std::isinf(p))
@@ -66,7 +66,7 @@ HOLON_OP(local_response_norm,
       int64_t size = c.i("size"_attr);
       if (x.ndim() < 3)
         fail_value("local_response_norm: x is {}; it must be [n, c, ...] with 3 axes or more.", x.shape());
-      if (size < 1) fail_value("local_response_norm: size is {}; it counts channels from 1.", size);
+      if (size < 1) fail_value("local_response_norm: size is {}; it must be at least 1.", size);
       if (x.numel() == 0) {
         c.out.push_back(x);
         return;
@@ -78,8 +78,7 @@ HOLON_OP(local_response_norm,
     });
 
 HOLON_OP(orthonormalize, "orthonormalize(Tensor x) -> Tensor")
-    .doc("The rows of x [m, n], or its columns if they are fewer, each made orthogonal to those before it and of "
-         "length 1.",
+    .doc("The rows of x [m, n], or its columns if they are fewer, each orthogonal to those before it and of length 1.",
          "orthonormalize(randn(3, 5))")
     .function_only()
     .infer([](Infer& c) {

@@ -182,14 +182,14 @@ Labels read_labels(std::string_view text, int ellipsis, std::string_view equatio
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '.') {
       if (seen || text.substr(i, 3) != "...")
-        fail_value("einsum: \"{}\" has a '.' that is no \"...\", or two of them in one operand.", equation);
+        fail_value("einsum: \"{}\" has a '.' outside \"...\", or two \"...\" in one operand.", equation);
       for (int k = ellipsis - 1; k >= 0; --k) labels.push_back(-1 - k);
       seen = true;
       i += 2;
     } else if ((text[i] >= 'a' && text[i] <= 'z') || (text[i] >= 'A' && text[i] <= 'Z')) {
       labels.push_back(text[i]);
     } else {
-      fail_value("einsum: \"{}\" has the character '{}'. An index is a letter.", equation, text[i]);
+      fail_value("einsum: \"{}\" has the character '{}'. An index must be a letter.", equation, text[i]);
     }
   }
   return labels;
@@ -247,13 +247,13 @@ Tensor einsum_of(std::string_view equation, std::span<const Tensor> tensors) {
   } else {
     std::string right = text.substr(arrow + 2);
     if (right.find('.') != std::string::npos && !any_ellipsis)
-      fail_value("einsum: the result of \"{}\" has \"...\", and no operand has.", equation);
+      fail_value("einsum: the result of \"{}\" has \"...\", but no operand has one.", equation);
     out = read_labels(right, most, equation);
     for (size_t a = 0; a < out.size(); ++a) {
       if (!seen.count(out[a]))
-        fail_value("einsum: index {} of the result of \"{}\" stands in no operand.", name_of(out[a]), equation);
+        fail_value("einsum: index {} of the result of \"{}\" appears in no operand.", name_of(out[a]), equation);
       if (std::count(out.begin(), out.end(), out[a]) > 1)
-        fail_value("einsum: index {} stands twice in the result of \"{}\".", name_of(out[a]), equation);
+        fail_value("einsum: index {} appears twice in the result of \"{}\".", name_of(out[a]), equation);
     }
   }
   Operand all = operands[0];
@@ -269,8 +269,8 @@ Tensor einsum_of(std::string_view equation, std::span<const Tensor> tensors) {
 
 Tensor tensordot_of(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b) {
   if (dims_a.size() != dims_b.size())
-    fail_value("tensordot: {} axes of the first tensor and {} of the second are named. Name as many.", dims_a.size(),
-               dims_b.size());
+    fail_value("tensordot: {} axes of the first tensor and {} of the second are named. Name the same number.",
+               dims_a.size(), dims_b.size());
   if (!dims_a.empty() && (a.ndim() == 0 || b.ndim() == 0))
     fail_value("tensordot: axes {} of {} and {} of {} are named; a tensor without axes has none to name.", dims_a,
                a.shape(), dims_b, b.shape());
@@ -328,11 +328,12 @@ Tensor vector_norm_of(const Tensor& x, double p, const std::optional<Dims>& dim,
 Tensor matrix_norm_of(const char* op, const Tensor& x, double p, const Dims& dim, bool keepdim) {
   if (dim.size() != 2) fail_value("{}: dim {} names {} axes; a matrix norm has two.", op, dim, dim.size());
   int rows = normalize_axis(dim[0], x.ndim(), op), cols = normalize_axis(dim[1], x.ndim(), op);
-  if (rows == cols || x.ndim() < 2) fail_value("{}: dim {} of x {} names no two axes.", op, dim, x.shape());
+  if (rows == cols || x.ndim() < 2) fail_value("{}: dim {} of x {} does not name two axes.", op, dim, x.shape());
   bool by_columns = std::abs(p) == 1;
   if (!by_columns && !std::isinf(p))
     fail(ErrorKind::kNotImplemented,
-         "{}: the norm of order {} needs singular values, which are not there. Use 'fro', 1, -1, inf or -inf.", op, p);
+         "{}: the norm of order {} needs singular values, which are not supported. Use 'fro', 1, -1, inf or -inf.", op,
+         p);
   Tensor sums = sum_abs(x, Dims{by_columns ? rows : cols}, true);
   Dims other{by_columns ? cols : rows};
   Tensor y = as(p > 0 ? amax(sums, other, true) : amin(sums, other, true), x.dtype());
@@ -351,8 +352,8 @@ std::optional<Dims> dims_of(const BodyCall& c) {
 void require_frobenius(const char* op, std::string_view p) {
   if (p == "nuc")
     fail(ErrorKind::kNotImplemented,
-         "{}: the nuclear norm needs singular values, which are not there. Use 'fro' or a number.", op);
-  if (p != "fro") fail_value("{}: '{}' is no norm. It can be 'fro' or a number.", op, p);
+         "{}: the nuclear norm needs singular values, which are not supported. Use 'fro' or a number.", op);
+  if (p != "fro") fail_value("{}: '{}' is not a norm. It can be 'fro' or a number.", op, p);
 }
 
 }  // namespace
@@ -432,9 +433,8 @@ HOLON_OP(addbmm, "addbmm(Tensor x, Tensor batch1, Tensor batch2, *, Scalar beta=
 
 HOLON_OP(einsum, "einsum(str equation, Tensor... operands) -> Tensor")
     .doc("Sums of products by named indices: \"bij,bjk->bik\". An index that the result lacks is summed over; one that "
-         "stands twice in an operand "
-         "takes its diagonal; \"...\" stands for axes that broadcast; without \"->\" the result has the indices that "
-         "stand once, in the order of the alphabet.",
+         "appears twice in an operand takes its diagonal; \"...\" stands for axes that broadcast; without \"->\" the "
+         "result has the indices that appear once, in alphabetical order.",
          "einsum('ij,jk->ik', ones(2, 3), ones(3, 4))")
     .autocast(Autocast::kLower)
     .function_only()
@@ -468,14 +468,14 @@ HOLON_OP(linalg_cross, "linalg_cross(Tensor x, Tensor other, *, int dim=-1) -> T
       Dims shape = broadcast_shapes(a.shape(), b.shape(), "linalg_cross");
       int d = normalize_axis(c.i("dim"_attr), shape.size(), "linalg_cross");
       if (a.ndim() != b.ndim() || shape.size() == 0 || a.shape()[d] != 3 || b.shape()[d] != 3)
-        fail_value("linalg_cross: x {} and other {} need one number of axes, and 3 elements along axis {}.", a.shape(),
-                   b.shape(), c.i("dim"_attr));
+        fail_value("linalg_cross: x {} and other {} must have the same number of axes, and 3 elements along axis {}.",
+                   a.shape(), b.shape(), c.i("dim"_attr));
       a = expand(a, shape), b = expand(b, shape);
       auto turn = [&](const Tensor& t, int64_t by) { return roll(t, {-by}, Dims{d}); };
       c.out.push_back(sub(mul(turn(a, 1), turn(b, 2)), mul(turn(a, 2), turn(b, 1))));
     });
 HOLON_OP(cross, "cross(Tensor x, Tensor other, int? dim=None) -> Tensor")
-    .doc("The cross products of the vectors along an axis of size 3, the first one that there is if dim is not given.",
+    .doc("The cross products of the vectors along an axis of size 3; by default the first such axis.",
          "cross(ones(3), ones(3))")
     .autocast(Autocast::kPromote)
     .body([](BodyCall& c) {
@@ -517,7 +517,7 @@ HOLON_OP(
     linalg_vector_norm,
     "linalg_vector_norm(Tensor x, Scalar ord=2, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
     .doc("(sum of |x|^ord)^(1/ord) over the axes dim, or all; inf and -inf are the largest and smallest |x|, 0 counts "
-         "what is not 0.",
+         "the nonzero elements.",
          "linalg_vector_norm(ones(2, 3))")
     .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
@@ -542,7 +542,7 @@ HOLON_OP(linalg_matrix_norm_fro,
       require_frobenius("linalg_matrix_norm", c.text("ord"_attr));
       Dims dim(c.ints("dim"_attr));
       if (dim.size() != 2 || c.in(0).ndim() < 2)
-        fail_value("linalg_matrix_norm: dim {} of x {} names no two axes.", dim, c.in(0).shape());
+        fail_value("linalg_matrix_norm: dim {} of x {} does not name two axes.", dim, c.in(0).shape());
       c.out.push_back(vector_norm_of(norm_input(c), 2, dim, c.b("keepdim"_attr)));
     });
 HOLON_OP(linalg_norm,
@@ -561,8 +561,8 @@ HOLON_OP(linalg_norm,
       else
         for (int a = 0; a < x.ndim(); ++a) dim.push_back(a);
       if (dim.size() != 1 && dim.size() != 2)
-        fail_value("linalg_norm: a norm of order {} is one of vectors or matrices; x is {} and dim names {} axes. Name "
-                   "one or two.",
+        fail_value("linalg_norm: a norm of order {} is defined for vectors and matrices; x is {} and dim names {} "
+                   "axes. Name one or two.",
                    c.scalar("ord"_attr).str(), x.shape(), dim.size());
       double p = c.scalar("ord"_attr).as_double();
       c.out.push_back(dim.size() == 1 ? vector_norm_of(x, p, dim, c.b("keepdim"_attr))
@@ -577,8 +577,8 @@ HOLON_OP(linalg_norm_fro,
       c.out.push_back(vector_norm_of(norm_input(c), 2, dims_of(c), c.b("keepdim"_attr)));
     });
 HOLON_OP(norm, "norm(Tensor x, Scalar? p=2, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-    .doc("(sum of |x|^p)^(1/p) over the axes dim, or all; inf and -inf are the largest and smallest |x|, 0 counts what "
-         "is not 0.",
+    .doc("(sum of |x|^p)^(1/p) over the axes dim, or all; inf and -inf are the largest and smallest |x|, 0 counts the "
+         "nonzero elements.",
          "norm(ones(2, 3))")
     .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {

@@ -29,7 +29,7 @@ void check_margin(const BodyCall& c, double margin) {
 }  // namespace
 
 HOLON_OP(mse_loss, "mse_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
-    .doc("The squared difference, averaged, summed or for each element.", "mse_loss(ones(2), zeros(2))")
+    .doc("The squared difference: averaged, summed or for each element.", "mse_loss(ones(2), zeros(2))")
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
@@ -37,7 +37,7 @@ HOLON_OP(mse_loss, "mse_loss(Tensor input, Tensor target, *, str reduction='mean
       c.out.push_back(reduced(c, squared_difference(c.in(0), c.in(1))));
     });
 HOLON_OP(squared_difference, "squared_difference(Tensor x, Tensor target) -> Tensor")
-    .doc("(x - target)^2, in one pass over memory as its gradient is.")
+    .doc("(x - target)^2, in one pass over memory, as is its gradient.")
     .hidden()
     .promotes()
     .infer(loss_infer)
@@ -75,7 +75,7 @@ HOLON_OP(squared_difference_backward, "squared_difference_backward(Tensor dy, Te
       if (g.needs(2)) g.dx(2, reduce_to(neg(d), g.in_shape(2)));
     });
 HOLON_OP(l1_loss, "l1_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")
-    .doc("The absolute difference, averaged, summed or for each element.", "l1_loss(ones(2), zeros(2))")
+    .doc("The absolute difference: averaged, summed or for each element.", "l1_loss(ones(2), zeros(2))")
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
@@ -188,7 +188,7 @@ HOLON_OP(kl_div, "kl_div(Tensor input, Tensor target, *, str reduction='mean', b
 HOLON_OP(binary_cross_entropy,
          "binary_cross_entropy(Tensor input, Tensor target, Tensor? weight=None, *, str reduction='mean') -> Tensor")
     .doc("-(target log input + (1 - target) log(1 - input)) for probabilities input [...] and target [...]; the "
-         "logarithms are held at -100.",
+         "logarithms are clamped at -100.",
          "binary_cross_entropy(full([2], 0.5), ones(2))")
     .autocast(Autocast::kFloat32)
     .function_only()
@@ -322,15 +322,15 @@ HOLON_OP(cosine_embedding_loss,
 HOLON_OP(triplet_margin_loss,
          "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, *, float margin=1.0, float p=2.0, float "
          "eps=1e-06, bool swap=False, str reduction='mean') -> Tensor")
-    .doc("max(0, |anchor - positive| - |anchor - negative| + margin) with p-norms over the last axis; swap: the "
-         "negative may be nearer to positive.",
+    .doc("max(0, |anchor - positive| - |anchor - negative| + margin) with p-norms over the last axis; swap: uses the "
+         "distance from the negative to positive if that is smaller.",
          "triplet_margin_loss(ones(2, 3), ones(2, 3), zeros(2, 3))")
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"_attr));
       double p = c.f("p"_attr);
-      if (!(p > 0)) fail_value("triplet_margin_loss: p is {}; a norm's order is positive.", p);
+      if (!(p > 0)) fail_value("triplet_margin_loss: p is {}; the order of a norm must be positive.", p);
       if (c.in(0).ndim() == 0) fail_value("triplet_margin_loss: anchor has no axes; it takes [n, d] or [d].");
       auto distance = [&](const Tensor& a, const Tensor& b) {
         Tensor d = abs(add_scalar(sub(a, b), c.f("eps"_attr)));
@@ -345,7 +345,8 @@ HOLON_OP(triplet_margin_loss,
 HOLON_OP(margin_ranking_loss,
          "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, *, float margin=0.0, str reduction='mean') "
          "-> Tensor")
-    .doc("max(0, -target (input1 - input2) + margin): all [...]; target 1 wants input1 larger, -1 input2.",
+    .doc("max(0, -target (input1 - input2) + margin): all [...]; target 1 means that input1 should be larger, -1 "
+         "input2.",
          "margin_ranking_loss(ones(2), zeros(2), ones(2))")
     .autocast(Autocast::kFloat32)
     .function_only()

@@ -67,15 +67,15 @@ HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
 HOLON_OP(
     matmul_with,
     "matmul_with(Tensor x, Tensor other, *, bool transpose_a=False, bool transpose_b=False, float alpha=1.0) -> Tensor")
-    .doc("alpha times the product of x and other, each with its last two axes exchanged where transpose_a, transpose_b "
-         "say so.",
+    .doc("alpha times the product of x and other, each with its last two axes exchanged if transpose_a or transpose_b "
+         "is set.",
          "matmul(ones(2, 3), ones(4, 3), transpose_b=True, alpha=0.5)")
     .overload_of("matmul")
     .python_only()
     .body([](BodyCall& c) {
       auto turned = [&](int i, bool turn, const char* option) {
         if (turn && c.in(i).ndim() < 2)
-          fail_value("matmul: {} exchanges the last two axes of a tensor, but that one is {}. Leave it out.", option,
+          fail_value("matmul: {} exchanges the last two axes, but the tensor is {}. Leave it out.", option,
                      c.in(i).shape());
         return turn ? transpose(c.in(i), -2, -1) : c.in(i);
       };

@@ -63,10 +63,9 @@ HOLON_OP(multi_head_attention,
          "Tensor? in_bias=None, Tensor? attn_mask=None, Tensor? key_padding_mask=None, *, float dropout_p=0.0, bool "
          "is_causal=False, bool need_weights=False, bool average_attn_weights=True) -> Tensor[]")
     .doc("Attention in num_heads parts of the width of query [n, l, e] over key and value [n, s, ...]: the result [n, "
-         "l, e], and with need_weights the "
-         "weights [n, l, s], or of each head [n, heads, l, s]. in_weight [3 e, e] holds the weights of query, key and "
-         "value, or q_weight, k_weight and v_weight do. "
-         "A mask of bools leaves out where it is True, one of floats is added to the scores.",
+         "l, e], and with need_weights the weights [n, l, s], or of each head [n, heads, l, s]. in_weight [3 e, e] "
+         "holds the weights of query, key and value, or q_weight, k_weight and v_weight do. A bool mask leaves out "
+         "what is True; a floating point mask is added to the scores.",
          "multi_head_attention(ones(2, 5, 4), ones(2, 5, 4), ones(2, 5, 4), 2, ones(4, 4), in_weight=ones(12, 4))[0]")
     .function_only()
     .body([](BodyCall& c) {
@@ -74,13 +73,14 @@ HOLON_OP(multi_head_attention,
       int64_t heads = c.i("num_heads"_attr);
       for (size_t i = 0; i < 3; ++i)
         if (c.in(i).ndim() != 3 || c.in(i).shape()[0] != query.shape()[0])
-          fail_value("multi_head_attention: query is {}, key {}, value {}; they must be [n, length, width] of one n.",
-                     query.shape(), key.shape(), value.shape());
+          fail_value(
+              "multi_head_attention: query is {}, key {}, value {}; they must be [n, length, width] with the same n.",
+              query.shape(), key.shape(), value.shape());
       if (key.shape()[1] != value.shape()[1])
-        fail_value("multi_head_attention: key {} and value {} must be of one length.", key.shape(), value.shape());
+        fail_value("multi_head_attention: key {} and value {} must have the same length.", key.shape(), value.shape());
       int64_t e = query.shape()[2];
       if (heads < 1 || e % heads)
-        fail_value("multi_head_attention: the width of query {} does not divide into {} heads.", query.shape(), heads);
+        fail_value("multi_head_attention: the width of query {} is not divisible by {} heads.", query.shape(), heads);
       if (c.present(5) == c.present(6) || c.present(6) != c.present(7) || c.present(6) != c.present(8))
         fail_value("multi_head_attention: give in_weight, or q_weight, k_weight and v_weight.");
       if (c.present(5) && in_weight.shape() != Dims{3 * e, e})

@@ -38,11 +38,11 @@ Dims row_shape(const BodyCall& c, size_t n_weights) {
   bool fits = n > 0 && lead >= 0;
   for (int i = 0; i < n && fits; ++i) fits = x.shape()[lead + i] == shape[i];
   if (!fits)
-    fail_value("{}: normalized_shape {} is not the end of x's shape {}. Give the sizes of its last axes.",
+    fail_value("{}: normalized_shape {} does not match the end of x's shape {}. Give the sizes of its last axes.",
                c.op().name(), shape, x.shape());
   for (size_t i = 1; i <= n_weights; ++i)
     if (c.present(i) && c.in(i).shape() != shape)
-      fail_value("{}: {} has shape {}, normalized_shape is {}. They must be alike.", c.op().name(),
+      fail_value("{}: {} has shape {}, normalized_shape is {}. They must be the same.", c.op().name(),
                  i == 1 ? "weight" : "bias", c.in(i).shape(), shape);
   return shape;
 }
@@ -103,7 +103,7 @@ HOLON_OP(log_softmax_backward, "log_softmax_backward(Tensor dy, Tensor y, int di
 HOLON_OP(
     layer_norm,
     "layer_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
-    .doc("x brought to mean 0 and variance 1 over its last axes, of sizes normalized_shape, times weight plus bias.",
+    .doc("x normalised to mean 0 and variance 1 over its last axes, of sizes normalized_shape, times weight plus bias.",
          "layer_norm(ones(2, 3), [3])")
     .autocast(Autocast::kFloat32)
     .function_only()

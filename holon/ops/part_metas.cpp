@@ -64,11 +64,10 @@ void agree_on_part(const Tensor& x, const GlobalSpec* spec) {
     const auto all = exchange("to_global(check_meta=False)", shown, hash_text(spec->str()), mine);
     for (size_t r = 1; r < all.size(); ++r)
       if (all[r] != all[0])
-        fail_runtime(
-            "to_global(check_meta=False): the ranks disagree on their parts: rank 0 gives {}, rank {} {}. Without "
-            "a check all ranks give parts of one shape and dtype, ranks outside of the placement too. Leave "
-            "out check_meta for parts that differ.",
-            all[0].str(), r, all[r].str());
+        fail_runtime("to_global(check_meta=False): the ranks disagree on their parts: rank 0 passes {}, rank {} {}. "
+                     "With check_meta=False all ranks, including those outside the placement, must pass parts of the "
+                     "same shape and dtype. Leave out check_meta if parts differ.",
+                     all[0].str(), r, all[r].str());
   }
   foreseen.agreed(mine.hash());
 }
@@ -87,13 +86,12 @@ void check_alike(const char* call, const Tensor& value, const Placement& placeme
   for (size_t i = 1; i < all.size(); ++i) {
     const int first = placement.ranks()[0], other = placement.ranks()[i];
     if (all[i].meta != all[0].meta)
-      fail_runtime(
-          "{}: the ranks gave different data: rank {} {}, rank {} {}. Every rank gives the same; for parts make "
-          "local tensors and call to_global.",
-          call, first, all[0].meta.str(), other, all[i].meta.str());
+      fail_runtime("{}: the ranks passed different data: rank {} {}, rank {} {}. Every rank must pass the same; to "
+                   "build a tensor from parts, create local tensors and call to_global.",
+                   call, first, all[0].meta.str(), other, all[i].meta.str());
     if (all[i].hash != all[0].hash)
-      fail_runtime("{}: the values on rank {} differ from those on rank {} ({}). Every rank gives the same; for parts "
-                   "make local tensors and call to_global.",
+      fail_runtime("{}: the values on rank {} differ from those on rank {} ({}). Every rank must pass the same; to "
+                   "build a tensor from parts, create local tensors and call to_global.",
                    call, other, first, all[0].meta.str());
   }
 }

@@ -241,7 +241,7 @@ HOLON_OP(max_pool3d,
 HOLON_OP(max_pool1d_with_indices,
          "max_pool1d_with_indices(Tensor x, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, int[1] "
          "dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
-    .doc("max_pool1d, and the place of each maximum along the axis.", "max_pool1d_with_indices(ones(1, 2, 4), 2)[1]")
+    .doc("max_pool1d, and the index of each maximum along the axis.", "max_pool1d_with_indices(ones(1, 2, 4), 2)[1]")
     .function_only()
     .body([](BodyCall& c) {
       for (auto& t : max_windows(c, 1, true)) c.out.push_back(t);
@@ -249,7 +249,7 @@ HOLON_OP(max_pool1d_with_indices,
 HOLON_OP(max_pool2d_with_indices,
          "max_pool2d_with_indices(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, int[2] "
          "dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
-    .doc("max_pool2d of x [n, c, h, w], and the place of each maximum in its plane, counted row by row.",
+    .doc("max_pool2d of x [n, c, h, w], and the index of each maximum in its plane, counted row by row.",
          "max_pool2d_with_indices(ones(1, 2, 4, 4), 2)[1]")
     .function_only()
     .body([](BodyCall& c) {
@@ -258,7 +258,7 @@ HOLON_OP(max_pool2d_with_indices,
 HOLON_OP(max_pool3d_with_indices,
          "max_pool3d_with_indices(Tensor x, int[3] kernel_size, int[3]? stride=None, int[3] padding=0, int[3] "
          "dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)")
-    .doc("max_pool3d of x [n, c, d, h, w], and the place of each maximum in its volume, counted row by row.",
+    .doc("max_pool3d of x [n, c, d, h, w], and the index of each maximum in its volume, counted row by row.",
          "max_pool3d_with_indices(ones(1, 2, 4, 4, 4), 2)[1].shape")
     .function_only()
     .body([](BodyCall& c) {
@@ -268,8 +268,8 @@ HOLON_OP(max_pool3d_with_indices,
 HOLON_OP(max_pool2d_index,
          "max_pool2d_index(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool "
          "ceil_mode, bool in_plane) -> (Tensor, Tensor)")
-    .doc("max_pool2d with the place of each maximum: in its window (uint8), or in its plane (int64) if asked for or "
-         "where windows are large.")
+    .doc("max_pool2d with the index of each maximum: in its window (uint8), or in its plane (int64) if requested or if "
+         "windows are large.")
     .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
@@ -291,7 +291,7 @@ HOLON_OP(max_pool2d_index,
 HOLON_OP(max_pool2d_values,
          "max_pool2d_values(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool "
          "ceil_mode) -> Tensor")
-    .doc("max_pool2d without the places.")
+    .doc("max_pool2d without the indices.")
     .hidden()
     .infer([](Infer& c) {
       c.require_floating(0);
@@ -321,8 +321,8 @@ HOLON_OP(avg_pool1d,
 HOLON_OP(avg_pool2d,
          "avg_pool2d(Tensor x, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, bool ceil_mode=False, bool "
          "count_include_pad=True, int? divisor_override=None) -> Tensor")
-    .doc("The mean of each window of x [n, c, h, w], padding counted unless told; stride is kernel_size unless given; "
-         "divisor_override divides the sum instead of the count.",
+    .doc("The mean of each window of x [n, c, h, w], padding counts unless count_include_pad is False; stride is "
+         "kernel_size unless given; divisor_override replaces the count as the divisor.",
          "avg_pool2d(ones(1, 2, 4, 4), 2).shape")
     .function_only()
     .body([](BodyCall& c) { avg_body(c, 2); });
@@ -405,17 +405,17 @@ HOLON_OP(adaptive_avg_backward, "adaptive_avg_backward(Tensor dy, int[] shape) -
     });
 
 HOLON_OP(adaptive_max_pool1d, "adaptive_max_pool1d(Tensor x, int[1] output_size) -> (Tensor, Tensor)")
-    .doc("The largest values of output_size windows, as equal as they can be, of x [n, c, l], and their places.",
+    .doc("The largest values of output_size windows, as equal as they can be, of x [n, c, l], and their indices.",
          "adaptive_max_pool1d(ones(1, 2, 5), 2)[0].shape")
     .function_only()
     .body([](BodyCall& c) { adaptive_max_body(c, 1); });
 HOLON_OP(adaptive_max_pool2d, "adaptive_max_pool2d(Tensor x, int[2] output_size) -> (Tensor, Tensor)")
-    .doc("The largest values of windows, as equal as they can be, of x [n, c, h, w], and their places in the planes.",
+    .doc("The largest values of windows, as equal as they can be, of x [n, c, h, w], and their indices in the planes.",
          "adaptive_max_pool2d(ones(1, 2, 5, 5), 2)[0].shape")
     .function_only()
     .body([](BodyCall& c) { adaptive_max_body(c, 2); });
 HOLON_OP(adaptive_max_pool3d, "adaptive_max_pool3d(Tensor x, int[3] output_size) -> (Tensor, Tensor)")
-    .doc("The largest values of windows, as equal as they can be, of x [n, c, d, h, w], and their places in the "
+    .doc("The largest values of windows, as equal as they can be, of x [n, c, d, h, w], and their indices in the "
          "volumes.",
          "adaptive_max_pool3d(ones(1, 2, 5, 5, 5), 2)[0].shape")
     .function_only()
@@ -439,15 +439,13 @@ HOLON_OP(adaptive_max_windows, "adaptive_max_windows(Tensor x, int[2] output_siz
 HOLON_OP(
     lp_pool1d,
     "lp_pool1d(Tensor x, float norm_type, int[1] kernel_size, int[1]? stride=None, bool ceil_mode=False) -> Tensor")
-    .doc("The root of the sum of the powers norm_type of each window of x [n, c, l].",
-         "lp_pool1d(ones(1, 2, 4), 2.0, 2)")
+    .doc("The norm of order norm_type of each window of x [n, c, l].", "lp_pool1d(ones(1, 2, 4), 2.0, 2)")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(lp_body(c, 1)); });
 HOLON_OP(
     lp_pool2d,
     "lp_pool2d(Tensor x, float norm_type, int[2] kernel_size, int[2]? stride=None, bool ceil_mode=False) -> Tensor")
-    .doc("The root of the sum of the powers norm_type of each window of x [n, c, h, w].",
-         "lp_pool2d(ones(1, 2, 4, 4), 2.0, 2)")
+    .doc("The norm of order norm_type of each window of x [n, c, h, w].", "lp_pool2d(ones(1, 2, 4, 4), 2.0, 2)")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(lp_body(c, 2)); });
 

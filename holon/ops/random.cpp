@@ -18,7 +18,7 @@ void float_infer(Infer& c) {
   c.require_dtype(is_floating(t), "draws floating point numbers only", "Use randint() for integers.");
   Dims shape(c.ints("size"_attr));
   for (int64_t x : shape)
-    if (x < 0) fail_value("{}: size {} has a negative entry. Sizes count from 0.", c.op().name(), shape);
+    if (x < 0) fail_value("{}: size {} has a negative entry. A size must be at least 0.", c.op().name(), shape);
   c.out(shape, t);
 }
 
@@ -26,7 +26,7 @@ void randint_infer(Infer& c, int64_t low, int64_t high) {
   if (high <= low) fail_value("randint: high {} must be above low {}.", high, low);
   Dims size(c.ints("size"_attr));
   for (int64_t n : size)
-    if (n < 0) fail_value("randint: size {} has a negative entry. Sizes count from 0.", size);
+    if (n < 0) fail_value("randint: size {} has a negative entry. A size must be at least 0.", size);
   c.out(size, c.has("dtype"_attr) ? c.dtype("dtype"_attr) : int64);
 }
 
@@ -77,7 +77,7 @@ int64_t largest_integer(DType t) {
 Tensor drop_channels(const BodyCall& c, int axes, int least) {
   const Tensor& x = c.in(0);
   double p = c.f("p"_attr);
-  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability lies from 0 to 1.", c.op().name(), p);
+  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability must be from 0 to 1.", c.op().name(), p);
   if (x.ndim() < least || x.ndim() > least + 1)
     fail_value("{}: x has shape {}; it takes [n, c, ...] or [c, ...] with {} axes or {}.", c.op().name(), x.shape(),
                least, least + 1);
@@ -132,7 +132,7 @@ HOLON_OP(randn,
 HOLON_OP(randint,
          "randint(int low, int high, int[] size, *, dtype? dtype=None, device? device=None, placement? placement=None, "
          "sbp? sbp=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Integers of shape size from low to high (high excluded), int64 unless dtype says other.",
+    .doc("Integers of shape size from low to high (high excluded), int64 unless dtype is given.",
          "randint(0, 5, [2, 3]).shape")
     .function_only()
     .random()
@@ -160,8 +160,8 @@ HOLON_OP(randperm,
       if (c.i("n"_attr) < 0) fail_value("randperm: n is {}; it must not be negative.", c.i("n"_attr));
       const DType dtype = c.has("dtype"_attr) ? c.dtype("dtype"_attr) : int64;
       if (c.i("n"_attr) > largest_integer(dtype))
-        fail_value("randperm: n is {}; {} holds the integers up to {} exactly. Give another dtype.", c.i("n"_attr),
-                   name(dtype), largest_integer(dtype) - 1);
+        fail_value("randperm: n is {}; {} represents integers exactly up to {} only. Choose another dtype.",
+                   c.i("n"_attr), name(dtype), largest_integer(dtype) - 1);
       c.out({c.i("n"_attr)}, dtype);
     })
     .rule(no_rule)
@@ -175,7 +175,7 @@ HOLON_OP(normal_fill,
     .random()
     .in_place("normal_")
     .infer([](Infer& c) {
-      if (!(c.f("std"_attr) >= 0)) fail_value("normal: std is {}; a deviation is not negative.", c.f("std"_attr));
+      if (!(c.f("std"_attr) >= 0)) fail_value("normal: std is {}; it must not be negative.", c.f("std"_attr));
       c.require_floating(0);
       c.out(c.shape(0), c.dtype_of(0));
     })
@@ -290,7 +290,7 @@ HOLON_OP(normal_of_size,
     .function_only()
     .random()
     .infer([](Infer& c) {
-      if (!(c.f("std"_attr) >= 0)) fail_value("normal: std is {}; a deviation is not negative.", c.f("std"_attr));
+      if (!(c.f("std"_attr) >= 0)) fail_value("normal: std is {}; it must not be negative.", c.f("std"_attr));
       float_infer(c);
     })
     .rule(no_rule)
@@ -299,17 +299,18 @@ HOLON_OP(normal_of_size,
 HOLON_OP(randn_like,
          "randn_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, "
          "int? counter=None) -> Tensor")
-    .doc("Normal numbers with the shape, dtype and distribution of x.", "randn_like(ones(2)).shape")
+    .doc("Normal numbers with the shape, dtype, placement and sbp (or device) of x.", "randn_like(ones(2)).shape")
     .body([](BodyCall& c) { c.out.push_back(randn(c.in(0).shape(), like<RandnOptions>(c))); });
 HOLON_OP(rand_like,
          "rand_like(Tensor x, *, dtype? dtype=None, bool requires_grad=False, bool pin_memory=False, int? seed=None, "
          "int? counter=None) -> Tensor")
-    .doc("Uniform numbers with the shape, dtype and distribution of x.", "rand_like(ones(2)).shape")
+    .doc("Uniform numbers with the shape, dtype, placement and sbp (or device) of x.", "rand_like(ones(2)).shape")
     .body([](BodyCall& c) { c.out.push_back(rand(c.in(0).shape(), like<RandOptions>(c))); });
 HOLON_OP(randint_like,
          "randint_like(Tensor x, int low, int? high=None, *, dtype? dtype=None, bool requires_grad=False, bool "
          "pin_memory=False, int? seed=None, int? counter=None) -> Tensor")
-    .doc("Integers from low to high (high excluded), or from 0 to low, with the shape, dtype and distribution of x.",
+    .doc("Integers from low to high (high excluded), or from 0 to low, with the shape, dtype, placement and sbp (or "
+         "device) of x.",
          "randint_like(ones(2), 0, 5).shape")
     .body([](BodyCall& c) {
       int64_t low = c.has("high"_attr) ? c.i("low"_attr) : 0,
@@ -320,8 +321,8 @@ HOLON_OP(randint_like,
 HOLON_OP(multinomial,
          "multinomial(Tensor input, int num_samples, bool replacement=False, *, int? seed=None, int? counter=None) -> "
          "Tensor")
-    .doc("num_samples indices drawn from each row of input [n, c] or [c] with probabilities in proportion to it; none "
-         "twice unless replacement. int64.",
+    .doc("num_samples indices drawn from each row of input [n, c] or [c] with probabilities proportional to it; "
+         "without repetition unless replacement. int64.",
          "multinomial(ones(3), 2).shape")
     .random()
     .infer([](Infer& c) {
@@ -352,7 +353,7 @@ HOLON_OP(dropout, "dropout(Tensor x, float p=0.5, bool training=True) -> Tensor"
     .function_only()
     .body([](BodyCall& c) {
       double p = c.f("p"_attr);
-      if (!(p >= 0 && p <= 1)) fail_value("dropout: p is {}; a probability lies from 0 to 1.", p);
+      if (!(p >= 0 && p <= 1)) fail_value("dropout: p is {}; a probability must be from 0 to 1.", p);
       if (!c.b("training"_attr) || p == 0) {
         c.out.push_back(c.in(0));
         return;

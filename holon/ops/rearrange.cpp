@@ -9,13 +9,13 @@
 namespace holon::ops {
 
 HOLON_OP(movedim, "movedim(Tensor x, int[] source, int[] destination) -> Tensor")
-    .doc("The axes source moved to the places destination, the others in their order; a view.",
+    .doc("The axes source moved to the positions destination, the others in their order; a view.",
          "movedim(ones(2, 3), 0, 1)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       auto source = c.ints("source"_attr), destination = c.ints("destination"_attr);
       if (source.size() != destination.size())
-        fail_value("movedim: source names {} axes, destination {}. Name one place for each axis.", source.size(),
+        fail_value("movedim: source names {} axes, destination {}. Name one position for each axis.", source.size(),
                    destination.size());
       uint32_t from = axes_mask(c, "source"_attr, x.ndim());
       axes_mask(c, "destination"_attr, x.ndim());
@@ -33,19 +33,19 @@ HOLON_OP(movedim, "movedim(Tensor x, int[] source, int[] destination) -> Tensor"
 HOLON_ALIAS(moveaxis, movedim);
 
 HOLON_OP(fliplr, "fliplr(Tensor x) -> Tensor")
-    .doc("The second axis in the opposite order.", "fliplr(ones(2, 3))")
+    .doc("x with its second axis reversed.", "fliplr(ones(2, 3))")
     .body([](BodyCall& c) {
       if (c.in(0).ndim() < 2) fail_value("fliplr: x is {}; it needs two axes. Use flip().", c.in(0).shape());
       c.out.push_back(flip(c.in(0), {1}));
     });
 HOLON_OP(flipud, "flipud(Tensor x) -> Tensor")
-    .doc("The first axis in the opposite order.", "flipud(ones(2, 3))")
+    .doc("x with its first axis reversed.", "flipud(ones(2, 3))")
     .body([](BodyCall& c) {
       if (c.in(0).ndim() < 1) fail_value("flipud: x has no axis.");
       c.out.push_back(flip(c.in(0), {0}));
     });
 HOLON_OP(rot90, "rot90(Tensor x, int k=1, int[] dims=[0,1]) -> Tensor")
-    .doc("The plane of two axes turned k times by 90 degrees, from the first axis towards the second.",
+    .doc("The plane of two axes rotated k times by 90 degrees, from the first axis towards the second.",
          "rot90(ones(2, 3))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
@@ -61,10 +61,7 @@ HOLON_OP(rot90, "rot90(Tensor x, int k=1, int[] dims=[0,1]) -> Tensor")
     });
 
 HOLON_OP(roll, "roll(Tensor x, int[] shifts, int[]? dims=None) -> Tensor")
-    .doc("The elements along each of the axes moved on by a shift, those that leave at one end coming in at the other; "
-         "without dims in the flattened "
-         "x.",
-         "roll(arange(3), 1)")
+    .doc("The elements along each axis shifted cyclically; without dims, in the flattened x.", "roll(arange(3), 1)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       auto shifts = c.ints("shifts"_attr);
@@ -116,7 +113,7 @@ Tensor repeated(const char* op, const Tensor& x, const Dims& times) {
 }  // namespace
 
 HOLON_OP(repeat, "repeat(Tensor x, int... repeats) -> Tensor")
-    .doc("x set side by side so many times along each axis; new axes come first.", "repeat(ones(2), 2, 3)")
+    .doc("x repeated that many times along each axis; new axes come first.", "repeat(ones(2), 2, 3)")
     .body([](BodyCall& c) {
       Dims times(c.ints("repeats"_attr));
       if (times.size() < c.in(0).ndim())
@@ -132,7 +129,7 @@ HOLON_OP(tile, "tile(Tensor x, int... dims) -> Tensor")
       c.out.push_back(repeated("tile", c.in(0), times));
     });
 HOLON_OP(repeat_interleave, "repeat_interleave(Tensor x, int repeats, int? dim=None) -> Tensor")
-    .doc("Each element repeated so many times behind itself along an axis, or in the flattened x.",
+    .doc("Each element repeated that many times in succession along an axis, or in the flattened x.",
          "repeat_interleave(arange(3), 2)")
     .body([](BodyCall& c) {
       Tensor x = c.has("dim"_attr) ? c.in(0) : reshape(c.in(0), {-1});
@@ -150,7 +147,7 @@ HOLON_OP(repeat_interleave, "repeat_interleave(Tensor x, int repeats, int? dim=N
       c.out.push_back(x.numel() <= 1 || n <= 1 ? clone(y) : y);
     });
 HOLON_OP(repeat_interleave_each, "repeat_interleave_each(Tensor x, Tensor repeats, int? dim=None) -> Tensor")
-    .doc("Each element repeated as often as repeats says for it. Collective for a global repeats.",
+    .doc("Each element repeated as often as its entry in repeats. Collective for a global repeats.",
          "repeat_interleave(arange(2), tensor([1, 3]))")
     .overload_of("repeat_interleave")
     .body([](BodyCall& c) {
@@ -191,7 +188,8 @@ HOLON_OP(unflatten, "unflatten(Tensor x, int dim, int[] sizes) -> Tensor")
       const Tensor& x = c.in(0);
       int d = normalize_axis(c.i("dim"_attr), x.ndim(), "unflatten");
       if (x.ndim() == 0 || c.ints("sizes"_attr).empty())
-        fail_value("unflatten: x {} by sizes {}: one axis becomes one or more.", x.shape(), Dims(c.ints("sizes"_attr)));
+        fail_value("unflatten: x {} by sizes {}: an axis must become at least one axis.", x.shape(),
+                   Dims(c.ints("sizes"_attr)));
       int64_t known = 1;
       int open = 0;
       for (int64_t n : c.ints("sizes"_attr)) {
@@ -202,8 +200,8 @@ HOLON_OP(unflatten, "unflatten(Tensor x, int dim, int[] sizes) -> Tensor")
       }
       int64_t n = x.shape()[d];
       if (open > 1 || (open == 1 && (known == 0 || n % known)) || (open == 0 && known != n))
-        fail_value("unflatten: sizes {} do not make up axis {} of x {}, which has {}.", Dims(c.ints("sizes"_attr)), d,
-                   x.shape(), n);
+        fail_value("unflatten: the product of sizes {} is not the size of axis {} of x {}, which is {}.",
+                   Dims(c.ints("sizes"_attr)), d, x.shape(), n);
       Dims shape;
       for (int a = 0; a < x.ndim(); ++a) {
         if (a != d)
@@ -215,7 +213,7 @@ HOLON_OP(unflatten, "unflatten(Tensor x, int dim, int[] sizes) -> Tensor")
     });
 
 HOLON_OP(tensor_split, "tensor_split(Tensor x, int sections, int dim=0) -> Tensor[]")
-    .doc("That many pieces along an axis, the first ones larger by one where it does not divide; views.",
+    .doc("That many pieces along an axis, the first ones larger by one if the number does not divide it; views.",
          "tensor_split(ones(5), 2)")
     .body([](BodyCall& c) {
       int d = normalize_axis(c.i("dim"_attr), c.in(0).ndim(), "tensor_split");
@@ -223,7 +221,7 @@ HOLON_OP(tensor_split, "tensor_split(Tensor x, int sections, int dim=0) -> Tenso
       if (c.in(0).ndim() == 0) fail_value("tensor_split: x has no axis.");
       constexpr int64_t kMost = 1 << 24;  // a list that still fits in memory
       if (k <= 0 || k > kMost)
-        fail_value("tensor_split: {} pieces were asked for; it must be at least 1, and at most {}.", k, kMost);
+        fail_value("tensor_split: {} pieces were requested; the number must be at least 1 and at most {}.", k, kMost);
       int64_t n = c.in(0).shape()[d], at = 0;
       for (int64_t i = 0; i < k; ++i) {
         int64_t size = n / k + (i < n % k);
@@ -269,7 +267,8 @@ HOLON_OP(broadcast_tensors, "broadcast_tensors(Tensor... tensors) -> Tensor[]")
       for (auto& t : c.inputs()) c.out.push_back(expand(t, shape));
     });
 HOLON_OP(meshgrid, "meshgrid(Tensor... tensors, *, str indexing='ij') -> Tensor[]")
-    .doc("The coordinates of the grid of some rows: one axis for each; indexing 'xy' exchanges the first two. Views.",
+    .doc("Coordinate tensors of the grid spanned by one-dimensional tensors, one axis for each; indexing 'xy' "
+         "exchanges the first two axes. Views.",
          "meshgrid(arange(2), arange(3))")
     .body([](BodyCall& c) {
       auto indexing = c.text("indexing"_attr);
@@ -281,7 +280,8 @@ HOLON_OP(meshgrid, "meshgrid(Tensor... tensors, *, str indexing='ij') -> Tensor[
       Dims shape = Dims::filled(n, 1);
       for (int i = 0; i < n; ++i) {
         if (c.in(static_cast<size_t>(i)).ndim() > 1)
-          fail_value("meshgrid: tensor {} is {}; it takes rows. Flatten it.", i, c.in(static_cast<size_t>(i)).shape());
+          fail_value("meshgrid: tensor {} is {}; it must have one axis. Flatten it.", i,
+                     c.in(static_cast<size_t>(i)).shape());
         shape[place(i)] = c.in(static_cast<size_t>(i)).numel();
       }
       for (int i = 0; i < n; ++i) {
@@ -310,15 +310,15 @@ void stack_along(BodyCall& c, int n, int dim) {
 }  // namespace
 
 HOLON_OP(atleast_1d, "atleast_1d(Tensor x) -> Tensor")
-    .doc("x with an axis if it has none.", "atleast_1d(ones())")
+    .doc("x with one axis if it has none.", "atleast_1d(ones())")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(at_least(c.in(0), 1)); });
 HOLON_OP(atleast_2d, "atleast_2d(Tensor x) -> Tensor")
-    .doc("x with leading axes up to two.", "atleast_2d(ones(3))")
+    .doc("x with leading axes added up to two.", "atleast_2d(ones(3))")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(at_least(c.in(0), 2)); });
 HOLON_OP(atleast_3d, "atleast_3d(Tensor x) -> Tensor")
-    .doc("x with axes up to three: a row [n] becomes [1, n, 1], a matrix [m, n] becomes [m, n, 1].",
+    .doc("x with axes added up to three: a row [n] becomes [1, n, 1], a matrix [m, n] becomes [m, n, 1].",
          "atleast_3d(ones(3))")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(at_least(c.in(0), 3)); });
@@ -341,13 +341,13 @@ HOLON_OP(atleast_3d_list, "atleast_3d_list(Tensor... tensors) -> Tensor[]")
       for (auto& x : c.inputs()) c.out.push_back(at_least(x, 3));
     });
 HOLON_OP(hstack, "hstack(Tensor[] tensors) -> Tensor")
-    .doc("The tensors side by side: along the second axis, rows along their only one.", "hstack([ones(2), ones(3)])")
+    .doc("The tensors concatenated along the second axis, or along the only axis.", "hstack([ones(2), ones(3)])")
     .body([](BodyCall& c) { stack_along(c, 1, 1); });
 HOLON_OP(vstack, "vstack(Tensor[] tensors) -> Tensor")
-    .doc("The tensors one below the other, as matrices at least.", "vstack([ones(2), ones(2)])")
+    .doc("The tensors concatenated along the first axis, after atleast_2d().", "vstack([ones(2), ones(2)])")
     .body([](BodyCall& c) { stack_along(c, 2, 0); });
 HOLON_OP(dstack, "dstack(Tensor[] tensors) -> Tensor")
-    .doc("The tensors one behind the other along the third axis.", "dstack([ones(2), ones(2)])")
+    .doc("The tensors concatenated along the third axis, after atleast_3d().", "dstack([ones(2), ones(2)])")
     .body([](BodyCall& c) { stack_along(c, 3, 2); });
 HOLON_ALIAS(row_stack, vstack);
 
@@ -368,7 +368,7 @@ std::pair<int, int> plane(const AttrReader& c, int ndim) {
   int a = normalize_axis(c.i("dim1"_attr), ndim, c.op().public_name()),
       b = normalize_axis(c.i("dim2"_attr), ndim, c.op().public_name());
   if (a == b || ndim < 2)
-    fail_value("{}: dim1 and dim2 name one axis, {}, of {}. Name two.", c.op().public_name(), a, ndim);
+    fail_value("{}: dim1 and dim2 name the same axis, {}, of {}. Name two.", c.op().public_name(), a, ndim);
   return {a, b};
 }
 
@@ -438,7 +438,7 @@ HOLON_OP(diag_embed, "diag_embed(Tensor x, int offset=0, int dim1=-2, int dim2=-
       auto [d1, d2] = plane(c, x.ndim() + 1);
       constexpr int64_t kFarthest = int64_t{1} << 40;
       if (c.i("offset"_attr) > kFarthest || c.i("offset"_attr) < -kFarthest)
-        fail_value("diag_embed: a diagonal {} beside the main one is beyond memory.", c.i("offset"_attr));
+        fail_value("diag_embed: a diagonal at offset {} does not fit in memory.", c.i("offset"_attr));
       int64_t n = x.shape().back() + std::abs(c.i("offset"_attr));
       Dims shape = x.shape();
       shape.resize(shape.size() - 1);
@@ -447,17 +447,18 @@ HOLON_OP(diag_embed, "diag_embed(Tensor x, int offset=0, int dim1=-2, int dim2=-
       c.out.push_back(diagonal_backward(x, shape, c.i("offset"_attr), d1, d2));
     });
 HOLON_OP(diag, "diag(Tensor x, int diagonal=0) -> Tensor")
-    .doc("The diagonal of a matrix, or a matrix of zeros with a row as its diagonal.", "diag(ones(3))")
+    .doc("The diagonal of a matrix, or a matrix with a vector as its diagonal.", "diag(ones(3))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       if (x.ndim() != 1 && x.ndim() != 2)
-        fail_value("diag: x is {}; it takes a row or a matrix. Use diagonal() or diag_embed().", x.shape());
+        fail_value("diag: x is {}; it must have one or two axes. Use diagonal() or diag_embed().", x.shape());
       c.out.push_back(x.ndim() == 1 ? diag_embed(x, c.i("diagonal"_attr), 0, 1) : diagonal(x, c.i("diagonal"_attr)));
     });
 
 HOLON_OP(unfold_dim, "unfold_dim(Tensor x, int dimension, int size, int step) -> Tensor")
-    .doc("All windows of a size along an axis, each a step behind the one before, as a last axis; a view.",
-         "arange(4).unfold(0, 2, 1)")
+    .doc(
+        "All windows of a size along an axis, each starting a step after the previous one, as a new last axis; a view.",
+        "arange(4).unfold(0, 2, 1)")
     .hidden()
     .infer([](Infer& c) {
       int d = c.axis("dimension"_attr);
@@ -490,7 +491,7 @@ HOLON_OP(unfold_dim, "unfold_dim(Tensor x, int dimension, int size, int step) ->
     });
 HOLON_OP(unfold_dim_backward,
          "unfold_dim_backward(Tensor dy, int[] shape, int dimension, int size, int step) -> Tensor")
-    .doc("The windows added up where they came from.")
+    .doc("The windows added up at their positions.")
     .hidden()
     .infer([](Infer& c) { c.out(Dims(c.ints("shape"_attr)), c.dtype_of(0)); })
     .rule([](RuleCall& r) {

@@ -25,7 +25,7 @@ uint32_t reduced_axes(const AttrReader& c, int ndim) {
   uint32_t mask = 0;
   for (int64_t d : dims) {
     uint32_t bit = 1u << normalize_axis(d, ndim, c.op().public_name());
-    if (mask & bit) fail_value("{}: axis {} stands twice in dim. Name each axis once.", c.op().public_name(), d);
+    if (mask & bit) fail_value("{}: axis {} appears twice in dim. Name each axis once.", c.op().public_name(), d);
     mask |= bit;
   }
   return mask & all;
@@ -287,7 +287,7 @@ HOLON_OP(mean, "mean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dt
     });
 
 HOLON_OP(nansum, "nansum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-    .doc("Sum over the axes dim, or all, with NaNs taken as 0.", "nansum(ones(2, 3), 0)")
+    .doc("Sum over the axes dim, or all, counting NaN as 0.", "nansum(ones(2, 3), 0)")
     .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
@@ -297,7 +297,7 @@ HOLON_OP(nansum, "nansum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype
           sum(is_floating(x.dtype()) ? masked_fill(x, isnan(x), 0.0) : x, optional_dims(c), c.b("keepdim"_attr), o));
     });
 HOLON_OP(nanmean, "nanmean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-    .doc("Mean of the elements that are no NaN over the axes dim, or all; NaN where there are none.",
+    .doc("Mean of the elements that are not NaN over the axes dim, or all; NaN if there are none.",
          "nanmean(ones(2, 3), 0)")
     .autocast(Autocast::kFloat32)
     .body([](BodyCall& c) {
@@ -350,7 +350,7 @@ HOLON_OP(prod, "prod(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dt
     });
 
 HOLON_OP(amax, "amax(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
-    .doc("The largest value over the axes dim, or all; NaN wins. Errors: no elements.", "amax(ones(2, 3), 0)")
+    .doc("The largest value over the axes dim, or all; NaN if any is NaN. Errors: no elements.", "amax(ones(2, 3), 0)")
     .infer([](Infer& c) {
       require_elements(c);
       c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim"_attr)), c.dtype_of(0));
@@ -360,7 +360,7 @@ HOLON_OP(amax, "amax(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .saves({0}, {0})
     .grad(extremum_grad);
 HOLON_OP(amin, "amin(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
-    .doc("The smallest value over the axes dim, or all; NaN wins. Errors: no elements.", "amin(ones(2, 3), 0)")
+    .doc("The smallest value over the axes dim, or all; NaN if any is NaN. Errors: no elements.", "amin(ones(2, 3), 0)")
     .infer([](Infer& c) {
       require_elements(c);
       c.out(reduced_shape(c.shape(0), reduced_axes(c, c.ndim(0)), c.b("keepdim"_attr)), c.dtype_of(0));
@@ -382,14 +382,14 @@ HOLON_OP(aminmax, "aminmax(Tensor x, *, int? dim=None, bool keepdim=False) -> (T
     });
 
 HOLON_OP(max, "max(Tensor x) -> Tensor")
-    .doc("The largest value of all; NaN wins. Errors: no elements.", "max(ones(2, 3))")
+    .doc("The largest value of all; NaN if any is NaN. Errors: no elements.", "max(ones(2, 3))")
     .body([](BodyCall& c) { c.out.push_back(amax(c.in(0))); });
 HOLON_OP(max_other, "max_other(Tensor x, Tensor other) -> Tensor")
     .doc("The larger of x and other, element by element, as maximum().", "max(ones(2), zeros(2))")
     .overload_of("max")
     .body([](BodyCall& c) { c.out.push_back(maximum(c.in(0), c.in(1))); });
 HOLON_OP(max_dim, "max_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
-    .doc("The largest values along an axis, and the first index of each; NaN wins.", "max(ones(2, 3), 1)")
+    .doc("The largest values along an axis, and the first index of each; NaN if any is NaN.", "max(ones(2, 3), 1)")
     .overload_of("max")
     .infer(selected_infer)
     .rule(selected_rule)
@@ -397,14 +397,14 @@ HOLON_OP(max_dim, "max_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor val
     .saves({}, {1})
     .grad(selected_grad);
 HOLON_OP(min, "min(Tensor x) -> Tensor")
-    .doc("The smallest value of all; NaN wins. Errors: no elements.", "min(ones(2, 3))")
+    .doc("The smallest value of all; NaN if any is NaN. Errors: no elements.", "min(ones(2, 3))")
     .body([](BodyCall& c) { c.out.push_back(amin(c.in(0))); });
 HOLON_OP(min_other, "min_other(Tensor x, Tensor other) -> Tensor")
     .doc("The smaller of x and other, element by element, as minimum().", "min(ones(2), zeros(2))")
     .overload_of("min")
     .body([](BodyCall& c) { c.out.push_back(minimum(c.in(0), c.in(1))); });
 HOLON_OP(min_dim, "min_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
-    .doc("The smallest values along an axis, and the first index of each; NaN wins.", "min(ones(2, 3), 1)")
+    .doc("The smallest values along an axis, and the first index of each; NaN if any is NaN.", "min(ones(2, 3), 1)")
     .overload_of("min")
     .infer(selected_infer)
     .rule(selected_rule)
@@ -413,7 +413,8 @@ HOLON_OP(min_dim, "min_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor val
     .grad(selected_grad);
 
 HOLON_OP(median, "median(Tensor x) -> Tensor")
-    .doc("The lower median of all elements; NaN if there is one, or no element. Errors: no element, of integers.",
+    .doc("The lower median of all elements; NaN if any is NaN or there are no elements. Errors: an integer tensor "
+         "without elements.",
          "median(ones(2, 3))")
     .infer([](Infer& c) {
       c.require(c.shape(0).numel() > 0 || is_floating(c.dtype_of(0)), "integers without elements have no median",
@@ -439,7 +440,7 @@ HOLON_OP(median, "median(Tensor x) -> Tensor")
       g.dx(0, mul(hit, div(g.dy(), sum(hit))));
     });
 HOLON_OP(median_dim, "median_dim(Tensor x, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
-    .doc("The lower medians along an axis, NaN where there is one, and their indices.", "median(ones(2, 3), 1)")
+    .doc("The lower medians along an axis, NaN if any is NaN, and their indices.", "median(ones(2, 3), 1)")
     .overload_of("median")
     .infer(selected_infer)
     .rule(selected_rule)
@@ -476,14 +477,14 @@ HOLON_OP(all, "all(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .kernel(reduce_kernel<ReduceOp::All>);
 
 HOLON_OP(argmax, "argmax(Tensor x, int? dim=None, bool keepdim=False) -> Tensor")
-    .doc("The index of the largest value along dim, the first of equals; without dim that in the flattened tensor. "
+    .doc("The index of the largest value along dim, the first among equals; without dim, in the flattened tensor. "
          "int64.",
          "argmax(ones(2, 3), 0)")
     .infer(arg_infer)
     .rule(arg_rule)
     .kernel(arg_kernel<true>);
 HOLON_OP(argmin, "argmin(Tensor x, int? dim=None, bool keepdim=False) -> Tensor")
-    .doc("The index of the smallest value along dim, the first of equals; without dim that in the flattened tensor. "
+    .doc("The index of the smallest value along dim, the first among equals; without dim, in the flattened tensor. "
          "int64.",
          "argmin(ones(2, 3), 0)")
     .infer(arg_infer)
@@ -547,7 +548,7 @@ HOLON_OP(std_mean,
     });
 
 HOLON_OP(equal, "equal(Tensor x, Tensor other) -> Tensor")
-    .doc("Whether both have one shape and the same elements: in Python a bool.", "equal(ones(2), ones(2))")
+    .doc("Whether both have the same shape and elements; a bool in Python.", "equal(ones(2), ones(2))")
     .gives_number()
     .body([](BodyCall& c) {
       if (c.in(0).shape() != c.in(1).shape()) {

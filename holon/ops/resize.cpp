@@ -127,9 +127,9 @@ constexpr Mode kModes[] = {{"nearest", "nearest", 0},
 }  // namespace
 
 HOLON_OP(pad, "pad(Tensor x, int[] pad, str mode='constant', Scalar? value=None) -> Tensor")
-    .doc("x with elements before and behind its last axes: pad is (before, behind) of the last axis, then of the one "
-         "before it, and so on; negative numbers cut off. "
-         "mode: 'constant' (value, or 0), 'reflect' (without the edge), 'replicate' (the edge) or 'circular'.",
+    .doc("x with elements added before and after its last axes: pad is (before, after) of the last axis, then of the "
+         "one before it, and so on; negative numbers crop. mode: 'constant' (value, or 0), 'reflect' (without the "
+         "edge), 'replicate' (the edge) or 'circular'.",
          "pad(ones(2, 3), [1, 1])")
     .function_only()
     .body([](BodyCall& c) {
@@ -143,12 +143,13 @@ HOLON_OP(pad, "pad(Tensor x, int[] pad, str mode='constant', Scalar? value=None)
       Dims before = Dims::filled(n, 0), after = before;
       constexpr int64_t kFarthest = int64_t{1} << 40;
       for (int64_t p : given)
-        if (p > kFarthest || p < -kFarthest) fail_value("pad: pad {} is beyond memory for x {}.", given, x.shape());
+        if (p > kFarthest || p < -kFarthest)
+          fail_value("pad: x {} padded by {} does not fit in memory.", given, x.shape());
       for (int a = 0; a < axes; ++a) before[n - 1 - a] = given[2 * a], after[n - 1 - a] = given[2 * a + 1];
       for (int a = 0; a < n; ++a)
         if (x.shape()[a] + before[a] + after[a] < 0 ||
             x.shape()[a] + std::min<int64_t>(before[a], 0) + std::min<int64_t>(after[a], 0) < 0)
-          fail_value("pad: pad {} cuts more off axis {} of x {} than there is.", given, a, x.shape());
+          fail_value("pad: pad {} crops more of axis {} of x {} than there is.", given, a, x.shape());
       if (mode == "constant") {
         c.out.push_back(
             pad_constant(x, before, after, c.has("value"_attr) ? c.scalar("value"_attr) : Scalar(int64_t{0})));
@@ -166,14 +167,14 @@ HOLON_OP(pad, "pad(Tensor x, int[] pad, str mode='constant', Scalar? value=None)
             : size                       ? most
                                          : 0;
         if (most > room)
-          fail_value("pad: {} elements by mode '{}' beside axis {} of x {}: there are only {} to take.", most, mode, a,
+          fail_value("pad: {} elements by mode '{}' next to axis {} of x {}: only {} are available.", most, mode, a,
                      x.shape(), room);
         x = resample(x, a, size + before[a] + after[a], mode, 1, before[a]);
       }
       c.out.push_back(x);
     });
 HOLON_OP(pad_constant, "pad_constant(Tensor x, int[] before, int[] after, Scalar value) -> Tensor")
-    .doc("x amid a value, or without its edges.")
+    .doc("x surrounded by a value, or cropped.")
     .hidden()
     .infer([](Infer& c) {
       Dims s = c.shape(0);
@@ -206,8 +207,8 @@ HOLON_OP(pad_constant, "pad_constant(Tensor x, int[] before, int[] after, Scalar
 HOLON_OP(interpolate,
          "interpolate(Tensor x, int[]? size=None, float? scale_factor=None, str mode='nearest', bool? "
          "align_corners=None, bool? recompute_scale_factor=None) -> Tensor")
-    .doc("x [n, c, ...] with its last axes brought to size (or scale_factor times theirs) by mode: 'nearest', "
-         "'nearest-exact', 'linear' (one axis), 'bilinear', 'bicubic' (two), 'trilinear' (three) or 'area'.",
+    .doc("x [n, c, ...] with its last axes resized to size (or by scale_factor) by mode: 'nearest', 'nearest-exact', "
+         "'linear' (one axis), 'bilinear', 'bicubic' (two), 'trilinear' (three) or 'area'.",
          "interpolate(ones(1, 1, 2, 2), scale_factor=2.0).shape")
     .function_only()
     .body([](BodyCall& c) {
@@ -222,13 +223,13 @@ HOLON_OP(interpolate,
       for (auto& m : kModes)
         if (c.text("mode"_attr) == m.name) mode = &m;
       if (!mode || (mode->axes && mode->axes != n))
-        fail_value("interpolate: mode '{}' is not for x {}. Choose 'nearest', 'nearest-exact', 'area', or {}.",
+        fail_value("interpolate: mode '{}' does not apply to x {}. Choose 'nearest', 'nearest-exact', 'area', or {}.",
                    c.text("mode"_attr), x.shape(),
                    n == 1       ? "'linear'"
                        : n == 2 ? "'bilinear' or 'bicubic'"
                                 : "'trilinear'");
       if (c.has("align_corners"_attr) && mode->axes == 0)
-        fail_value("interpolate: align_corners is for 'linear', 'bilinear', 'bicubic' and 'trilinear', not '{}'.",
+        fail_value("interpolate: align_corners applies to 'linear', 'bilinear', 'bicubic' and 'trilinear', not '{}'.",
                    mode->name);
       if (c.has("size"_attr) == c.has("scale_factor"_attr))
         fail_value("interpolate: give either size or scale_factor.");
@@ -268,7 +269,7 @@ HOLON_OP(interpolate,
     });
 HOLON_ALIAS(upsample, interpolate);
 HOLON_OP(resample, "resample(Tensor x, int dim, int size, str mode, float scale, int before) -> Tensor")
-    .doc("The elements of an axis that a padding or an interpolation takes.")
+    .doc("The elements of an axis that a padding or an interpolation reads.")
     .hidden()
     .infer(resample_infer)
     .rule(resample_rule)
@@ -300,7 +301,7 @@ HOLON_OP(resample_backward,
     });
 
 HOLON_OP(pixel_shuffle, "pixel_shuffle(Tensor x, int upscale_factor) -> Tensor")
-    .doc("[..., c r r, h, w] -> [..., c, h r, w r]: channels become pixels.",
+    .doc("[..., c r r, h, w] -> [..., c, h r, w r]: moves channels into pixels.",
          "pixel_shuffle(ones(1, 4, 2, 2), 2).shape")
     .function_only()
     .body([](BodyCall& c) {
@@ -319,7 +320,7 @@ HOLON_OP(pixel_shuffle, "pixel_shuffle(Tensor x, int upscale_factor) -> Tensor")
       c.out.push_back(reshape(permute(reshape(x, split), order), shape));
     });
 HOLON_OP(pixel_unshuffle, "pixel_unshuffle(Tensor x, int downscale_factor) -> Tensor")
-    .doc("[..., c, h r, w r] -> [..., c r r, h, w]: pixels become channels.",
+    .doc("[..., c, h r, w r] -> [..., c r r, h, w]: moves pixels into channels.",
          "pixel_unshuffle(ones(1, 1, 4, 4), 2).shape")
     .function_only()
     .body([](BodyCall& c) {
@@ -338,7 +339,7 @@ HOLON_OP(pixel_unshuffle, "pixel_unshuffle(Tensor x, int downscale_factor) -> Te
       c.out.push_back(reshape(permute(reshape(x, split), order), shape));
     });
 HOLON_OP(channel_shuffle, "channel_shuffle(Tensor x, int groups) -> Tensor")
-    .doc("The channels (axis 1) of groups taken in turn.", "channel_shuffle(ones(1, 4, 2), 2).shape")
+    .doc("The channels (axis 1) of the groups interleaved.", "channel_shuffle(ones(1, 4, 2), 2).shape")
     .function_only()
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);

@@ -68,12 +68,12 @@ void layers_body(BodyCall& c, std::string_view mode) {
   size_t first = lstm ? 3 : 2, each = biases ? 4 : 2;
   double p = c.f("dropout"_attr);
   if (layers < 1 || layers > (1 << 20))
-    fail_value("{}: num_layers is {}; it must be at least 1, and as many as there are weights for.", op, layers);
-  if (!(p >= 0 && p <= 1)) fail_value("{}: dropout is {}; a probability lies from 0 to 1.", op, p);
+    fail_value("{}: num_layers is {}; it must be at least 1 and match the number of weights.", op, layers);
+  if (!(p >= 0 && p <= 1)) fail_value("{}: dropout is {}; a probability must be from 0 to 1.", op, p);
   size_t wanted = first + each * static_cast<size_t>(layers * ways);
   if (c.n_in() != wanted)
-    fail_value("{}: {} tensors were given, it takes {}: input, h0, {}then weight_ih, weight_hh{} for each of {} layers "
-               "in {} direction(s).",
+    fail_value("{}: {} tensors were passed, it takes {}: input, h0, {}then weight_ih, weight_hh{} for each of {} "
+               "layers in {} direction(s).",
                op, c.n_in(), wanted, lstm ? "c0, " : "", biases ? ", bias_ih, bias_hh" : "", layers, ways);
   const Tensor& weight = c.in(first);
   Tensor x = as_weights(c.in(0), weight), h0 = as_weights(c.in(1), weight),
@@ -227,8 +227,8 @@ HOLON_OP(rnn_relu_cell,
 HOLON_OP(rnn_sequence,
          "rnn_sequence(Tensor gx, Tensor h0, Tensor? c0, Tensor w_hh, Tensor? b_hh, str mode, bool reverse) -> "
          "(Tensor, Tensor, Tensor)")
-    .doc("The steps of a recurrent layer, whose input's part of the gates is gx [steps, batch, gates]: hidden states, "
-         "cells, and what the gradient needs.")
+    .doc("The steps of a recurrent layer, with gx [steps, batch, gates], the input's contribution to the gates: hidden "
+         "states, cells, and what the gradient needs.")
     .flops([](const CallShapes& c) { return 2 * elements(c.in(0)) * static_cast<double>(c.in(3).back()); })
     .hidden()
     .infer([](Infer& c) {

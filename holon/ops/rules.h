@@ -20,8 +20,8 @@ inline bool given(const RuleCall& r, size_t i) { return i < r.in.size() && r.in[
 
 // Hidden ops are given what other ops have made, and their kernels rely on its shape. An absent input is in order.
 inline void require_shape(const Infer& c, size_t i, const Dims& shape) {
-  c.require(!c.present(i) || c.shape(i) == shape, "the shapes do not belong together",
-            "It is a part of another op: call that one.");
+  c.require(!c.present(i) || c.shape(i) == shape, "the shapes do not match",
+            "It is internal to another op: call that one.");
 }
 
 }  // namespace holon::ops

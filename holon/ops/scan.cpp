@@ -82,7 +82,7 @@ HOLON_OP(cumprod, "cumprod(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
       g.dx(0, as(cumprod_backward(g.dy(), as(g.x(), g.dy().dtype()), g.i("dim"_attr)), g.in_dtype()));
     });
 HOLON_OP(cumprod_backward, "cumprod_backward(Tensor dy, Tensor x, int dim) -> Tensor")
-    .doc("The gradient of cumprod, right where elements are 0.")
+    .doc("The gradient of cumprod, correct for elements that are 0.")
     .hidden()
     .infer(like_infer)
     .rule(scan_rule)
@@ -123,7 +123,7 @@ HOLON_OP(cummin, "cummin(Tensor x, int dim) -> (Tensor values, Tensor indices)")
     .grad(pair_grad);
 
 HOLON_OP(diff, "diff(Tensor x, int n=1, int dim=-1) -> Tensor")
-    .doc("The differences of neighbours along an axis, n times over.", "diff(arange(4))")
+    .doc("The differences of neighbours along an axis, applied n times.", "diff(arange(4))")
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
       if (x.ndim() == 0) fail_value("diff: x has no axis. Give a tensor with one or more.");

@@ -22,7 +22,7 @@ Dims resolve_shape(const Infer& c, std::span<const int64_t> given) {
       c.require(unknown < 0, "only one size can be -1", "Give the others.");
       unknown = i;
     } else {
-      c.require(shape[i] >= 0, "a size is negative", "Sizes count from 0; -1 stands for the rest.");
+      c.require(shape[i] >= 0, "a size is negative", "A size is at least 0; -1 is inferred.");
       if (__builtin_mul_overflow(known, shape[i], &known))
         fail_value("{}: shape {} has more elements than a 64-bit number counts.", c.op().name(), shape);
     }
@@ -30,13 +30,13 @@ Dims resolve_shape(const Infer& c, std::span<const int64_t> given) {
   int64_t n = c.shape(0).numel();
   if (unknown >= 0) {
     if (known == 0 || n % known)
-      fail_value("{}: {} elements of shape {} do not divide into {} (rank-wide logical shapes). Choose sizes whose "
-                 "product divides them.",
+      fail_value("{}: {} elements of shape {} are not divisible into {} (logical shapes). Choose sizes whose product "
+                 "divides them.",
                  c.op().name(), n, c.shape(0), shape);
     shape[static_cast<int>(unknown)] = n / known;
   } else if (known != n) {
-    fail_value("{}: shape {} has {} elements, x {} has {}. Their numbers must be equal; -1 stands for the rest.",
-               c.op().name(), shape, known, c.shape(0), n);
+    fail_value("{}: shape {} has {} elements, x {} has {}. The numbers must be equal; -1 is inferred.", c.op().name(),
+               shape, known, c.shape(0), n);
   }
   return shape;
 }
@@ -108,7 +108,7 @@ Dims permutation(const AttrReader& c, int ndim) {
     seen |= 1u << axes.back();
   }
   if (axes.size() != ndim || seen != (1u << ndim) - 1)
-    fail_value("{}: dims {} are no order of the {} axes. Name each axis once.", c.op().name(), axes, ndim);
+    fail_value("{}: dims {} are not a permutation of the {} axes. Name each axis once.", c.op().name(), axes, ndim);
   return axes;
 }
 
@@ -129,7 +129,7 @@ SliceRange range_of(const AttrReader& c, int64_t n) {
 }  // namespace
 
 HOLON_OP(reshape, "reshape(Tensor x, int... shape) -> Tensor")
-    .doc("x with another shape; -1 stands for the rest. Shares memory where strides allow, copies otherwise.",
+    .doc("x with another shape; -1 is inferred. Shares memory if the strides allow, else copies.",
          "reshape(ones(4, 3), 2, 6)")
     .infer(reshape_infer)
     .rule(reshape_rule)
@@ -137,9 +137,8 @@ HOLON_OP(reshape, "reshape(Tensor x, int... shape) -> Tensor")
     .view(reshape_view, ViewKind::kReshape)
     .grad(reshape_grad);
 HOLON_OP(view, "view(Tensor x, int... shape) -> Tensor")
-    .doc("x with another shape, in the same memory. Errors: rows that a program has cut or turned, which have no such "
-         "shape without a "
-         "copy (RuntimeError): reshape() makes one.",
+    .doc("x with another shape, in the same memory. Errors: strides that would need a copy (RuntimeError); reshape() "
+         "makes one.",
          "view(ones(4, 3), 2, 6)")
     .infer(reshape_infer)
     .rule(reshape_rule)
@@ -234,7 +233,7 @@ HOLON_OP(unsqueeze, "unsqueeze(Tensor x, int dim) -> Tensor")
     });
 
 HOLON_OP(squeeze, "squeeze(Tensor x, int[]? dim=None) -> Tensor")
-    .doc("Without the axes of size 1, or those of them that dim names.", "squeeze(ones(2, 1))")
+    .doc("x without the axes of size 1, or without those of them that dim names.", "squeeze(ones(2, 1))")
     .body([](BodyCall& c) {
       const Dims& s = c.in(0).shape();
       uint32_t chosen = c.has("dim"_attr) ? 0 : ~0u;
@@ -256,7 +255,7 @@ HOLON_OP(expand, "expand(Tensor x, int... size) -> Tensor")
       for (int i = 0; i < size.size(); ++i) {
         int64_t old = i < lead ? 1 : c.shape(0)[i - lead];
         if (size[i] == -1) {
-          c.require(i >= lead, "-1 stands at a new axis", "Give its size.");
+          c.require(i >= lead, "a new axis has the size -1", "Give its size.");
           size[i] = old;
         }
         if (old != size[i] && old != 1)
@@ -357,13 +356,14 @@ HOLON_OP(narrow, "narrow(Tensor x, int dim, int start, int length) -> Tensor")
       int64_t n = c.in(0).size(c.i("dim"_attr)), start = c.i("start"_attr), length = c.i("length"_attr);
       if (start < 0) start += n;
       if (start < 0 || length < 0 || start > n || length > n - start)
-        fail(ErrorKind::kIndex, "narrow: {} elements from {} do not lie in axis {} of x {}.", length, c.i("start"_attr),
+        fail(ErrorKind::kIndex, "narrow: {} elements from {} exceed axis {} of x {}.", length, c.i("start"_attr),
              c.i("dim"_attr), c.in(0).shape());
       c.out.push_back(slice(c.in(0), c.i("dim"_attr), start, start + length));
     });
 
 HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
-    .doc("Pieces of the given sizes along an axis; one size stands for all pieces, the last may be smaller. Views.",
+    .doc("Pieces of the given sizes along an axis; a single size applies to all pieces, the last of which may be "
+         "smaller. Views.",
          "split(ones(4), 2)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
@@ -380,7 +380,7 @@ HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
       int64_t total = 0;
       for (int64_t p : pieces) {
         if (p < 0 || p > n)
-          fail_value("split: a piece of size {} does not lie in axis {} of x {}.", p, c.i("dim"_attr), x.shape());
+          fail_value("split: a piece of size {} does not fit in axis {} of x {}.", p, c.i("dim"_attr), x.shape());
         total += p;
       }
       if (total != n)
@@ -396,19 +396,18 @@ HOLON_OP(chunk, "chunk(Tensor x, int chunks, int dim=0) -> Tensor[]")
     .doc("At most that many equal pieces along an axis; the last may be smaller. Views.", "chunk(ones(4), 2)")
     .body([](BodyCall& c) {
       int64_t chunks = c.i("chunks"_attr), n = c.in(0).size(c.i("dim"_attr));
-      if (chunks <= 0) fail_value("chunk: {} pieces were asked for; it must be at least 1.", chunks);
+      if (chunks <= 0) fail_value("chunk: {} pieces were requested; the number must be at least 1.", chunks);
       for (auto& piece : split(c.in(0), {std::max<int64_t>(ceil_div(n, chunks), 1)}, c.i("dim"_attr)))
         c.out.push_back(piece);
     });
 
 HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
-    .doc("The tensors one after the other along an axis; the other sizes are alike. Empty ones of the shape [0] add "
-         "nothing to any.",
+    .doc("The tensors concatenated along an axis; their other sizes must be equal. Tensors of shape [0] are ignored.",
          "cat([ones(2, 3), zeros(1, 3)])")
     .autocast(Autocast::kPromote)
     .promotes()
     .infer([](Infer& c) {
-      c.require(c.ndim(0) > 0, "0-d tensors cannot be joined", "Use stack().");
+      c.require(c.ndim(0) > 0, "0-d tensors cannot be concatenated", "Use stack().");
       size_t first = 0;  // that is not [0]
       while (first + 1 < c.n_in() && is_nothing(c.shape(first))) ++first;
       int d = c.axis("dim"_attr, first);
@@ -417,7 +416,7 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
         if (is_nothing(c.shape(i))) continue;
         c.require(c.ndim(i) == s.size(), "the numbers of axes differ", "Reshape them first.");
         for (int a = 0; a < s.size(); ++a)
-          c.require(a == d || c.shape(i)[a] == s[a], "sizes differ outside of dim", "Only dim may differ.");
+          c.require(a == d || c.shape(i)[a] == s[a], "sizes differ outside dim", "Only dim may differ.");
         s[d] += c.shape(i)[d];
       }
       c.out(s, c.dtype_of(0));
@@ -461,14 +460,14 @@ HOLON_OP(stack, "stack(Tensor[] tensors, int dim=0) -> Tensor")
       std::vector<Tensor> parts;
       for (auto& x : c.inputs()) {
         if (x.shape() != c.in(0).shape())
-          fail_value("stack: shapes {} and {} differ; all must be alike.", c.in(0).shape(), x.shape());
+          fail_value("stack: shapes {} and {} differ; all must be the same.", c.in(0).shape(), x.shape());
         parts.push_back(unsqueeze(x, c.i("dim"_attr)));
       }
       c.out.push_back(cat(parts, c.i("dim"_attr)));
     });
 
 HOLON_OP(flip, "flip(Tensor x, int... dims) -> Tensor")
-    .doc("x with its elements along each of the axes in the opposite order.", "flip(arange(3), 0)")
+    .doc("x with its elements along each of the axes reversed.", "flip(arange(3), 0)")
     .infer([](Infer& c) {
       axes_mask(c, "dims"_attr, c.ndim(0));
       c.out(c.shape(0), c.dtype_of(0));
@@ -479,7 +478,7 @@ HOLON_OP(flip, "flip(Tensor x, int... dims) -> Tensor")
     .grad([](Grad& g) { g.dx(0, flip(g.dy(), Dims(g.ints("dims"_attr)))); });
 
 HOLON_OP(clone, "clone(Tensor x) -> Tensor")
-    .doc("A copy of x [...] in memory of its own.", "clone(ones(2))")
+    .doc("A copy of x [...] in new memory.", "clone(ones(2))")
     .infer_like()
     .rule_elementwise()
     .linear()
@@ -488,7 +487,7 @@ HOLON_OP(clone, "clone(Tensor x) -> Tensor")
     .grad([](Grad& g) { g.dx(0, g.dy()); });
 
 HOLON_OP(contiguous, "contiguous(Tensor x) -> Tensor")
-    .doc("x with its elements in row-major order; x itself where they are.", "contiguous(ones(2, 3))")
+    .doc("x with its elements in row-major order; x itself if they are already.", "contiguous(ones(2, 3))")
     .infer_like()
     .rule_elementwise()
     .linear()

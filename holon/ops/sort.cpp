@@ -48,7 +48,7 @@ void require_searchable(const char* op, const Tensor& sorted, const Tensor& valu
     for (int a = 0; fits && a + 1 < sorted.ndim(); ++a) fits = sorted.shape()[a] == values.shape()[a];
     if (!fits)
       fail_value("{}: the leading axes of the sorted sequence {} are not those of the values {}. Give one row for all, "
-                 "or one each.",
+                 "or one for each.",
                  op, sorted.shape(), values.shape());
   }
 }
@@ -67,7 +67,7 @@ bool to_the_right(const BodyCall& c) {
   auto side = c.text("side"_attr);
   if (side != "left" && side != "right") fail_value("searchsorted: side is '{}'. It can be 'left' or 'right'.", side);
   if (side == "left" && c.b("right"_attr))
-    fail_value("searchsorted: side 'left' and right=True contradict each other. Give one of them.");
+    fail_value("searchsorted: side 'left' and right=True contradict each other. Pass one of them.");
   return side == "right";
 }
 
@@ -75,8 +75,8 @@ bool to_the_right(const BodyCall& c) {
 
 HOLON_OP(sort,
          "sort(Tensor x, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)")
-    .doc("The elements along an axis in order, and where they were; equal ones keep their order. A NaN is larger than "
-         "all.",
+    .doc("The elements along an axis in order, and their indices; equal ones keep their order. NaN sorts as the "
+         "largest.",
          "sort(ones(3))")
     .infer([](Infer& c) {
       c.axis("dim"_attr);
@@ -103,7 +103,7 @@ HOLON_OP(msort, "msort(Tensor x) -> Tensor")
 
 HOLON_OP(topk,
          "topk(Tensor x, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)")
-    .doc("The k largest (or smallest) elements along an axis, in order, and where they are.", "topk(ones(3), 2)")
+    .doc("The k largest (or smallest) elements along an axis, in order, and their indices.", "topk(ones(3), 2)")
     .infer([](Infer& c) {
       int d = c.axis("dim"_attr);
       int64_t n = c.ndim(0) ? c.shape(0)[d] : 1, k = c.i("k"_attr);
@@ -127,7 +127,7 @@ HOLON_OP(topk,
     .grad(order_grad);
 
 HOLON_OP(search_rows, "search_rows(Tensor sorted, Tensor values, bool right, bool out_int32) -> Tensor")
-    .doc("The places of values in sorted rows; both of one dtype.")
+    .doc("The insertion points of values in sorted rows; both have the same dtype.")
     .hidden()
     .infer([](Infer& c) { c.out(c.shape(1), c.b("out_int32"_attr) ? int32 : int64); })
     .rule([](RuleCall& r) {
@@ -143,19 +143,19 @@ HOLON_OP(search_rows, "search_rows(Tensor sorted, Tensor values, bool right, boo
 HOLON_OP(searchsorted,
          "searchsorted(Tensor sorted_sequence, Tensor values, *, bool out_int32=False, bool right=False, str? "
          "side=None) -> Tensor")
-    .doc("For each value the first place in its sorted row before which it keeps the order: before equal elements, or "
-         "behind them if right. One "
-         "row for all values, or one for each of their leading axes.",
+    .doc("For each value the index in its sorted row at which inserting it keeps the order: before equal elements, or "
+         "after them if right. One row for all values, or one for each of their leading axes.",
          "searchsorted(arange(4), tensor([2, 9]))")
     .function_only()
     .wraps_numbers()
     .body([](BodyCall& c) { c.out.push_back(search(c, c.in(0), c.in(1), to_the_right(c))); });
 HOLON_OP(bucketize, "bucketize(Tensor x, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor")
-    .doc("The number of the bucket that each element falls into: boundaries[i - 1] < x <= boundaries[i], or <= and < "
-         "if right.",
+    .doc("The index of the bucket that each element falls into: boundaries[i - 1] < x <= boundaries[i], or <= and < if "
+         "right.",
          "bucketize(ones(2), arange(3))")
     .body([](BodyCall& c) {
-      if (c.in(1).ndim() != 1) fail_value("bucketize: boundaries {} are no row. Give one axis.", c.in(1).shape());
+      if (c.in(1).ndim() != 1)
+        fail_value("bucketize: boundaries {} must have one axis. Flatten them.", c.in(1).shape());
       c.out.push_back(search(c, c.in(1), c.in(0), c.b("right"_attr)));
     });
 
@@ -221,9 +221,9 @@ HOLON_OP(masked_select, "masked_select(Tensor x, Tensor mask) -> Tensor")
 HOLON_OP(unique,
          "unique(Tensor x, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) -> "
          "Tensor[]")
-    .doc("The distinct elements in rising order, or with dim the distinct slices along it; then, if asked for, for "
-         "each element of x where it is "
-         "among them, and how often each is there. Collective for a global tensor; the results are broadcast.",
+    .doc("The distinct elements in ascending order, or with dim the distinct slices along it; then, if requested, for "
+         "each element of x its index among them, and the count of each. Collective for a global tensor; the results "
+         "are broadcast.",
          "unique(ones(3))")
     .unwraps()
     .body([](BodyCall& c) {
@@ -266,8 +266,8 @@ HOLON_OP(unique,
     });
 
 HOLON_OP(bincount, "bincount(Tensor x, Tensor? weights=None, int minlength=0) -> Tensor")
-    .doc("How often each number from 0 to the largest is among the elements of x [n], or the sum of its weights; at "
-         "least minlength of them. Collective for global tensors.",
+    .doc("The count of each number from 0 to the largest in x [n], or the sum of its weights; at least minlength "
+         "entries. Collective for global tensors.",
          "bincount(tensor([0, 2, 2]))")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
@@ -292,8 +292,8 @@ HOLON_OP(bincount, "bincount(Tensor x, Tensor? weights=None, int minlength=0) ->
       c.out.push_back(beside(x, out));
     });
 HOLON_OP(histc, "histc(Tensor x, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")
-    .doc("How many elements lie in each of the bins between min and max; the smallest and largest element where both "
-         "are 0.",
+    .doc("The number of elements in each of the bins between min and max; if both are 0, between the smallest and the "
+         "largest element.",
          "histc(arange(4.0), 2)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
@@ -305,7 +305,7 @@ HOLON_OP(histc, "histc(Tensor x, int bins=100, Scalar min=0, Scalar max=0) -> Te
       if (low == high && x.numel() > 0) low = amin(x).item().as_double(), high = amax(x).item().as_double();
       if (low == high) low -= 1, high += 1;
       if (!std::isfinite(low) || !std::isfinite(high) || low > high)
-        fail_value("histc: the range from {} to {} is no interval. Give min < max.", low, high);
+        fail_value("histc: the range from {} to {} is not an interval. Give min < max.", low, high);
       Array whole = x.full().array(), out = Array::empty({c.i("bins"_attr)}, x.dtype(), whole.device);
       kernels::histc(whole, low, high, out);
       c.out.push_back(beside(x, out));
@@ -371,8 +371,8 @@ void quantile(BodyCall& c, const std::vector<double>& qs, bool list, bool skip_n
 std::vector<double> numbers_of(const BodyCall& c) {
   const Tensor& q = c.in(1);
   if (q.ndim() > 1 || !is_floating(q.dtype()))
-    fail_value("{}: q is {} {}; it takes one number or a row of them.", c.op().public_name(), name(q.dtype()),
-               q.shape());
+    fail_value("{}: q is {} {}; it takes one number or a one-dimensional tensor.", c.op().public_name(),
+               name(q.dtype()), q.shape());
   return to_vector<double>(q);
 }
 
@@ -380,7 +380,7 @@ std::vector<double> numbers_of(const BodyCall& c) {
 
 HOLON_OP(quantile,
          "quantile(Tensor x, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
-    .doc("The value below which a share q of the elements along an axis, or of all, lies; NaN where there is one.",
+    .doc("The value below which a fraction q of the elements along an axis, or of all, falls; NaN if any is NaN.",
          "quantile(arange(4.0), 0.5)")
     .body([](BodyCall& c) { quantile(c, {c.f("q"_attr)}, false, false); });
 HOLON_OP(
@@ -391,7 +391,7 @@ HOLON_OP(
     .body([](BodyCall& c) { quantile(c, numbers_of(c), c.in(1).ndim() == 1, false); });
 HOLON_OP(nanquantile,
          "nanquantile(Tensor x, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
-    .doc("quantile() of the elements that are no NaN.", "nanquantile(arange(4.0), 0.5)")
+    .doc("quantile() of the elements that are not NaN.", "nanquantile(arange(4.0), 0.5)")
     .body([](BodyCall& c) { quantile(c, {c.f("q"_attr)}, false, true); });
 HOLON_OP(
     nanquantile_list,

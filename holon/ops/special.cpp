@@ -112,7 +112,7 @@ HOLON_BINARY(atan2, Atan2, kFloat,
              }));
 HOLON_ALIAS(arctan2, atan2);
 HOLON_BINARY(hypot, Hypot, kFloat,
-             .doc("sqrt(x^2 + other^2), without overflow on the way.", "hypot(ones(2), ones(2))")
+             .doc("sqrt(x^2 + other^2), without intermediate overflow.", "hypot(ones(2), ones(2))")
                  .saves({0, 1}, {0})
                  .grad([](Grad& g) {
                    for (size_t i = 0; i < 2; ++i)
@@ -122,7 +122,7 @@ HOLON_BINARY(hypot, Hypot, kFloat,
                g.dx(0, mul(g.dy(), div(g.x(), g.y())));
              }));
 HOLON_BINARY(logaddexp, LogAddExp, kFloat,
-             .doc("log(exp(x) + exp(other)), without overflow on the way.", "logaddexp(ones(2), ones(2))")
+             .doc("log(exp(x) + exp(other)), without intermediate overflow.", "logaddexp(ones(2), ones(2))")
                  .saves({0, 1})
                  .grad([](Grad& g) {
                    if (g.needs(0)) g.dx(0, reduce_to(mul(g.dy(), sigmoid(sub(g.x(0), g.x(1)))), g.in_shape(0)));

@@ -144,9 +144,8 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
     int r = p.ranks()[static_cast<size_t>(i)];
     Dims wanted = slice_of(shape, p, spec->nd_sbp, i).shape;
     if (parts[static_cast<size_t>(r)].shape() != wanted)
-      fail_runtime("to_global: the parts are no {} of one tensor: rank {} has {} and would have {} of {}. Parts: {}. "
-                   "The first ranks hold "
-                   "one row more where sizes do not divide.",
+      fail_runtime("to_global: the local parts do not form one tensor under {}: rank {} has {} and should have {} of "
+                   "{}. Parts: {}. If a size is not divisible by the ranks, the first ones hold one more.",
                    spec->nd_sbp, r, parts[static_cast<size_t>(r)].shape(), wanted, shape, sizes_text(parts));
   }
   return shape;
@@ -181,9 +180,8 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
     if (!takes || !settings::flag("HOLON_CHECK")) return;
     const Array mine = on_host(own), theirs = on_host(value);
     if (std::memcmp(theirs.bytes(), mine.bytes(), mine.nbytes()) != 0)
-      fail_runtime("to_global: the value given as broadcast differs on {} from that of rank {} (shape {}). Give the "
-                   "same value on every "
-                   "rank, or use split or partial_sum.",
+      fail_runtime("to_global: the value passed as broadcast differs on {} from that of rank {} (shape {}). Pass the "
+                   "same value on every rank, or use split or partial_sum.",
                    rank_text(), p.ranks()[static_cast<size_t>(source)], mine.shape);
   };
   if (!mine.device.is_host())
@@ -263,13 +261,11 @@ Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) 
 HOLON_OP(to_global,
          "to_global(Tensor x, placement? placement=None, sbp? sbp=None, *, sbp? grad_sbp=None, bool check_meta=True, "
          "bool copy=False) -> Tensor")
-    .doc("A local tensor as this rank's part of a global one of the shape that the parts make up, or a global tensor "
-         "moved to another placement and sbp (what is left out "
-         "stays). Collective: every rank of the world calls it; ranks outside the placement give a local tensor that "
-         "is ignored. "
-         "grad_sbp: the sbp in which the gradient comes back, instead of the source's. check_meta=False says that all "
-         "ranks give parts of one shape and dtype, so that ranks tell each other only when these are not those of the "
-         "time before.",
+    .doc("A local tensor as this rank's part of a global one whose shape follows from the parts, or a global tensor "
+         "redistributed to another placement and sbp (an omitted one is kept). Collective: every rank of the world "
+         "calls it; ranks outside the placement pass a local tensor that is ignored. grad_sbp: the sbp of the "
+         "gradient, instead of the source's. check_meta=False promises that all ranks pass parts of the same shape and "
+         "dtype, so that ranks communicate only when these differ from the previous call.",
          "to_global(ones(2), placement('cpu', [0]), sbp.broadcast)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);

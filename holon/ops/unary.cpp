@@ -128,17 +128,16 @@ HOLON_UNARY(cosh, Cosh, kFloat)
     .autocast(Autocast::kFloat32)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, mul(g.dy(), sinh(g.x()))); });
-HOLON_UNARY(asinh, Asinh, kFloat)
-    .doc("The number whose hyperbolic sine is x.", "asinh(ones(2))")
-    .saves({0})
-    .grad([](Grad& g) { g.dx(0, mul(g.dy(), rsqrt(add_scalar(square(g.x()), 1.0)))); });
+HOLON_UNARY(asinh, Asinh, kFloat).doc("The inverse hyperbolic sine.", "asinh(ones(2))").saves({0}).grad([](Grad& g) {
+  g.dx(0, mul(g.dy(), rsqrt(add_scalar(square(g.x()), 1.0))));
+});
 HOLON_UNARY(acosh, Acosh, kFloat)
-    .doc("The number from 1 on whose hyperbolic cosine is x.", "acosh(ones(2))")
+    .doc("The inverse hyperbolic cosine.", "acosh(ones(2))")
     .autocast(Autocast::kFloat32)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, mul(g.dy(), rsqrt(sub_scalar(square(g.x()), 1.0)))); });
 HOLON_UNARY(atanh, Atanh, kFloat)
-    .doc("The number whose hyperbolic tangent is x.", "atanh(zeros(2))")
+    .doc("The inverse hyperbolic tangent.", "atanh(zeros(2))")
     .autocast(Autocast::kFloat32)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, div(g.dy(), one_minus_square(g.x()))); });
@@ -157,7 +156,7 @@ HOLON_UNARY(erfc, Erfc, kFloat)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, neg(erf_backward(g.dy(), g.x()))); });
 HOLON_UNARY(erfinv, Erfinv, kFloat)
-    .doc("The number whose error function is x, for x from -1 to 1.", "erfinv(zeros(2))")
+    .doc("The inverse error function, for x from -1 to 1.", "erfinv(zeros(2))")
     .autocast(Autocast::kFloat32)
     .saves({}, {0})
     .grad([](Grad& g) { g.dx(0, mul(g.dy(), mul_scalar(exp(square(g.y())), 1 / kTwoOverRootPi))); });
@@ -173,7 +172,7 @@ HOLON_UNARY(isinf, IsInf, kBool).doc("Whether x is infinite.", "isinf(ones(2))")
 HOLON_UNARY(isfinite, IsFinite, kBool).doc("Whether x is neither infinite nor NaN.", "isfinite(ones(2))");
 HOLON_UNARY(logical_not, LogicalNot, kBool).doc("Whether x is zero.", "logical_not(ones(2))");
 HOLON_UNARY(bitwise_not, BitNot, kSame)
-    .doc("Each bit of x turned; logical_not for bools.", "bitwise_not(zeros(2, dtype=int64))")
+    .doc("Each bit of x inverted; logical_not for bools.", "bitwise_not(zeros(2, dtype=int64))")
     .infer([](Infer& c) {
       c.require_dtype(!is_floating(c.dtype_of(0)), "takes integers and bools only",
                       "Convert it first, e.g. x.to(int64).");
@@ -181,7 +180,7 @@ HOLON_UNARY(bitwise_not, BitNot, kSame)
     });
 
 HOLON_OP(logit, "logit(Tensor x, float? eps=None) -> Tensor")
-    .doc("log(x / (1 - x)), of x [...] held between eps and 1 - eps if eps is given.", "logit(full([2], 0.5))")
+    .doc("log(x / (1 - x)), of x [...] clamped to [eps, 1 - eps] if eps is given.", "logit(full([2], 0.5))")
     .in_place()
     .body([](BodyCall& c) {
       Tensor x = c.in(0);
@@ -199,8 +198,8 @@ HOLON_OP(sinc, "sinc(Tensor x) -> Tensor")
       c.out.push_back(masked_fill(div(sin(safe), safe), zero, 1.0));
     });
 HOLON_OP(nan_to_num, "nan_to_num(Tensor x, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor")
-    .doc("x [...] with other numbers for NaN (0), infinity and minus infinity (the largest and the smallest of the "
-         "dtype).",
+    .doc("x [...] with NaN, infinity and minus infinity replaced, by default by 0 and the largest and smallest numbers "
+         "of the dtype.",
          "nan_to_num(ones(2))")
     .in_place()
     .body([](BodyCall& c) {

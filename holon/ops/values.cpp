@@ -36,8 +36,8 @@ Tensor from_array(Array values, const TensorOptions& o) {
   NoGradGuard guard;
   TracerPause untraced;  // in a graph's build() these are constants
   if (bool(o.placement) != bool(o.sbp))
-    fail_layout("tensor: placement and sbp belong together; only {} was given. Give both for a global tensor, neither "
-                "for a local one.",
+    fail_layout("tensor: placement and sbp must be given together; only {} was given. Give both for a global tensor, "
+                "neither for a local one.",
                 o.placement ? "placement" : "sbp");
   Tensor t = Tensor::local(std::move(values));
   if (o.dtype) t = t.to(*o.dtype);
@@ -50,12 +50,13 @@ void check_count(size_t given, const Dims& shape) {
   for (int64_t n : shape)
     if (n < 0) fail_value("tensor: the shape {} has a negative size.", shape);
   if (static_cast<int64_t>(given) != shape.numel())
-    fail_value("tensor: {} values were given for the shape {}, which has {} elements.", given, shape, shape.numel());
+    fail_value("tensor: {} values were passed for the shape {}, which has {} elements.", given, shape, shape.numel());
 }
 
 void check_row(size_t row, size_t found, size_t expected) {
   if (found != expected)
-    fail_value("tensor: row {} has {} numbers, row 0 has {}. All rows must be of one length.", row, found, expected);
+    fail_value("tensor: row {} has {} numbers, row 0 has {}. All rows must have the same length.", row, found,
+               expected);
 }
 
 Tensor whole_as(const Tensor& t, DType dtype) {

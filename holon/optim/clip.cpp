@@ -24,7 +24,7 @@ struct Gradients {
   // With whole: addends of a partial sum come together first, because what follows is not linear. Collective then.
   Gradients(std::span<const Tensor> of, bool whole) {
     if (Context::current().tracer())
-      fail_runtime("gradients are scaled inside of a graph that is being captured. Leave it to the graph: "
+      fail_runtime("gradients are scaled inside a graph that is being captured. Leave that to the graph: "
                    "set_grad_scaler() divides by a loss scale, clip_grad_norm_() clips.");
     NoGradGuard guard;
     for (auto& p : of) {
@@ -121,8 +121,8 @@ Clipping clipping_of(const Clip& clip, std::span<const Array> parts, std::span<c
       norm = values.empty() ? 0 : std::pow(norm, 1 / norm_type);
   }
   if (clip.error_if_nonfinite && !std::isfinite(norm))
-    fail_runtime("clip_grad_norm: the gradients' norm of order {} is {}. Look for the parameter whose gradient is not "
-                 "finite, or lower the learning rate.",
+    fail_runtime("clip_grad_norm: the norm of order {} of the gradients is {}. Find the parameter whose gradient is "
+                 "not finite, or lower the learning rate.",
                  norm_type, std::abs(norm));  // no "-nan"
   const double rounded = wide ? norm : static_cast<double>(static_cast<float>(norm));
   return {norm, clip.limit / (rounded + 1e-6)};

@@ -44,10 +44,10 @@ void Optimizer::add(std::vector<Tensor> params, const Rule& rule, const GroupOpt
     auto& p = params[i];
     if (!p.defined()) fail_value("an optimizer got an undefined tensor as parameter {}.", i);
     if (!p.is_leaf())
-      fail_value("an optimizer got the result of an op as parameter {} {}. Pass the leaf that it was made from.", i,
+      fail_value("an optimizer got the result of an op as parameter {} {}. Pass the leaf that it was computed from.", i,
                  p.shape());
     if (!known.insert(p.impl()).second)
-      fail_value("an optimizer got parameter {} {} twice. Each belongs to one group, once.", i, p.shape());
+      fail_value("an optimizer got parameter {} {} twice. Each parameter belongs to one group, once.", i, p.shape());
   }
   Group g{{}, rule, options};
   for (Tensor& p : params) {
@@ -126,7 +126,8 @@ void Optimizer::set_lr(double lr) {
 }
 
 void Optimizer::set_lr(size_t group, double lr) {
-  if (group >= groups_.size()) fail(ErrorKind::kIndex, "set_lr: group {} of {}.", group, groups_.size());
+  if (group >= groups_.size())
+    fail(ErrorKind::kIndex, "set_lr: there is no group {}; the optimizer has {}.", group, groups_.size());
   if (!(lr >= 0)) fail_value("set_lr: the learning rate must not be negative, found {}.", lr);
   groups_[group].rule.lr = lr;
 }
@@ -174,9 +175,9 @@ void Optimizer::load_state_dict(const StateDict& dict) {
   std::unordered_map<std::string, Tensor> tensors;
   std::unordered_map<std::string, double> numbers;
   for (auto& [name, t] : dict.tensors)
-    if (!tensors.emplace(name, t).second) fail_value("load_state_dict: '{}' stands there twice.", name);
+    if (!tensors.emplace(name, t).second) fail_value("load_state_dict: '{}' appears twice in the state dict.", name);
   for (auto& [name, x] : dict.numbers)
-    if (!numbers.emplace(name, x).second) fail_value("load_state_dict: '{}' stands there twice.", name);
+    if (!numbers.emplace(name, x).second) fail_value("load_state_dict: '{}' appears twice in the state dict.", name);
   auto number = [&](const std::string& name) {
     auto it = numbers.find(name);
     if (it == numbers.end()) fail_value("load_state_dict: '{}' is missing. Load what state_dict() returned.", name);
@@ -189,7 +190,8 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     number(fmt::format("group{}.lr", i));
     found_numbers += 2;
     if (n != groups_[i].slots.size())
-      fail_value("load_state_dict: group {} holds {} parameters there, {} here. Make the optimizer of the same groups.",
+      fail_value("load_state_dict: group {} has {} parameters in the state dict, {} here. Create the optimizer with "
+                 "the same groups.",
                  i, n, groups_[i].slots.size());
     for (Slot& s : groups_[i].slots) {
       const std::string step = fmt::format("{}.step", index);
@@ -200,7 +202,7 @@ void Optimizer::load_state_dict(const StateDict& dict) {
         auto it = tensors.find(key);
         if (it == tensors.end()) {
           if (stepped)
-            fail_value("load_state_dict: '{}' is missing, although '{}' is there. Load what state_dict() returned.",
+            fail_value("load_state_dict: '{}' is missing, although '{}' is present. Load what state_dict() returned.",
                        key, step);
           return;
         }

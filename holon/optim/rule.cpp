@@ -40,20 +40,22 @@ void check_slot(const Rule& rule, const Slot& s, size_t i) {
   const Tensor &p = s.param, &g = s.grad;
   if (!p.defined()) fail_value("{}: parameter {} is undefined.", what, i);
   if (!is_floating(p.dtype()))
-    fail_type("{}: parameter {} is of {}; only floating point parameters are updated. Leave it out.", what, i,
+    fail_type("{}: parameter {} is of {}; only floating point parameters can be updated. Leave it out.", what, i,
               name(p.dtype()));
   if (g.defined() && (g.shape() != p.shape() || g.dtype() != p.dtype() || g.is_global() != p.is_global()))
-    fail_value("{}: parameter {} is {}, its gradient {}. They must be alike.", what, i, layout_text(p), layout_text(g));
+    fail_value("{}: parameter {} is {}, its gradient {}. They must be the same.", what, i, layout_text(p),
+               layout_text(g));
   auto check_device = [&](const Tensor& t, const char* of) {
     if (p.is_local() && t.defined() && t.is_local() && !(t.device() == p.device()))
-      fail_runtime("{}: parameter {} is on {}, its {} on {}. Move the module before its optimizer is made.", what, i,
+      fail_runtime("{}: parameter {} is on {}, its {} on {}. Move the module before creating its optimizer.", what, i,
                    p.device(), of, t.device());
   };
   check_device(g, "gradient");
   auto check_state = [&](const Tensor& t, const char* state) {
     if (t.defined() && (t.shape() != p.shape() || t.dtype() != state_dtype(p) || t.spec() != state_spec(rule, p)))
-      fail_value("{}: {} of parameter {} must be {} {} in the parameter's layout; found {}. Box or convert it first.",
-                 what, state, i, name(state_dtype(p)), p.shape(), layout_text(t));
+      fail_value(
+          "{}: {} of parameter {} must be {} {} in the parameter's layout; found {}. Convert or redistribute it first.",
+          what, state, i, name(state_dtype(p)), p.shape(), layout_text(t));
     check_device(t, state);
   };
   for (int k = 0; k < kMaxStates; ++k)
@@ -214,17 +216,16 @@ void check(const Rule& rule) {
     case RuleKind::kSgd:
     case RuleKind::kLars:
       wanted(rule.momentum >= 0, "momentum must not be negative.");
-      wanted(!rule.nesterov || (rule.momentum > 0 && rule.dampening == 0),
-             "nesterov needs a momentum and no dampening.");
+      wanted(!rule.nesterov || (rule.momentum > 0 && rule.dampening == 0), "nesterov needs momentum and no dampening.");
       wanted(rule.trust_coefficient > 0, "trust_coefficient must be above 0.");
       break;
     case RuleKind::kAdam:
-    case RuleKind::kLamb: wanted(rate(rule.beta1) && rate(rule.beta2), "betas must lie in [0, 1)."); break;
+    case RuleKind::kLamb: wanted(rate(rule.beta1) && rate(rule.beta2), "betas must be in [0, 1)."); break;
     case RuleKind::kAdagrad:
       wanted(rule.lr_decay >= 0 && rule.initial_accumulator_value >= 0,
              "lr_decay and initial_accumulator_value must not be negative.");
       break;
-    case RuleKind::kAdadelta: wanted(rule.rho >= 0 && rule.rho <= 1, "rho must lie in [0, 1]."); break;
+    case RuleKind::kAdadelta: wanted(rule.rho >= 0 && rule.rho <= 1, "rho must be in [0, 1]."); break;
     case RuleKind::kRmsprop:
       wanted(rule.rho >= 0 && rule.momentum >= 0, "alpha and momentum must not be negative.");
       break;
@@ -233,9 +234,8 @@ void check(const Rule& rule) {
 
 void update(const Rule& rule, std::span<Slot> slots) {
   if (Context::current().tracer())
-    fail_runtime("{}: step() inside of a graph that is being captured. Give the optimizer to the graph by "
-                 "add_optimizer(); it updates after "
-                 "each call.",
+    fail_runtime("{}: step() inside a graph that is being captured. Pass the optimizer to the graph's add_optimizer(); "
+                 "it then updates after each call.",
                  rule_name(rule.kind));
   tracing::Span span("optimizer step", "optimizer");
   check(rule);

@@ -98,9 +98,9 @@ double polynomial_lr(int64_t step, double base, int64_t steps, double end, doubl
 
 double OneCycle::at(int64_t step, double start, double middle, double end) const {
   at_least_one(total_steps, "OneCycle: total_steps");
-  if (!(pct_start >= 0 && pct_start <= 1)) fail_value("OneCycle: pct_start must lie in [0, 1], found {}.", pct_start);
+  if (!(pct_start >= 0 && pct_start <= 1)) fail_value("OneCycle: pct_start must be in [0, 1], found {}.", pct_start);
   if (step < 0 || step > total_steps)
-    fail_value("OneCycle: step {} of {}. Give all steps that will be taken as total_steps.", step, total_steps);
+    fail_value("OneCycle: step {} of {}. Pass the number of all steps as total_steps.", step, total_steps);
   const double total = real(total_steps), up = pct_start * total - 1;
   struct Phase {
     double last, from, to;

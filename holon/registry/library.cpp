@@ -18,8 +18,7 @@ std::vector<std::string> load_library(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error))
     fail_runtime(
-        "load_library: there is no file {}. Give the path of the shared library that the op's source was compiled to.",
-        path);
+        "load_library: there is no file {}. Give the path of the shared library compiled from the op's source.", path);
   std::vector<std::string> declared;
   void* handle;
   {
@@ -42,7 +41,8 @@ std::vector<std::string> load_library(const std::string& path) {
     declared = loading.finish();
   }
   if (declared.empty())
-    fail_runtime("load_library: {} declares no op. Declare one by HOLON_OP(name, \"name(Tensor x) -> Tensor\").", path);
+    fail_runtime("load_library: {} declares no ops. Declare one with HOLON_OP(name, \"name(Tensor x) -> Tensor\").",
+                 path);
   return loaded->emplace(handle, std::move(declared)).first->second;
 }
 

@@ -35,8 +35,8 @@ OpDef* declare(std::string_view schema, int version) {
   auto def = std::make_unique<OpDef>();
   def->schema = parse_schema(schema);
   if (version != kOpVersion)
-    fail_runtime("op {} was compiled against version {} of the declarations, this is {}. Compile it against this "
-                 "Holon's headers.",
+    fail_runtime("op {} was compiled against version {} of the declarations; this Holon has version {}. Compile it "
+                 "against this Holon's headers.",
                  def->schema.name, version, kOpVersion);
   auto place = [&](std::string_view name, ArgType type) {
     auto* a = def->schema.find(name);
@@ -58,7 +58,7 @@ OpDef* declare(std::string_view schema, int version) {
   for (auto& a : def->schema.args)
     if (a.attr >= 0 && !a.optional && !a.has_default && !a.variadic) def->required_attrs.push_back(a.attr);
   std::unique_lock lock(registry().mutex);
-  if (find(def->schema.name)) fail_runtime("an op named {} is there already. Choose another name.", def->schema.name);
+  if (find(def->schema.name)) fail_runtime("an op named {} exists already. Choose another name.", def->schema.name);
   std::string name = def->schema.name;
   return registry().ops.emplace(std::move(name), def.release()).first->second;
 }
@@ -91,12 +91,13 @@ void Infer::refuse(ErrorKind kind, std::string_view what, std::string_view remed
 
 const Tensor& Grad::x(size_t i) const {
   HOLON_CHECK(op_->saves_in >> std::min<size_t>(i, 31) & 1,
-              "gradient of {} reads input {}, which saves() does not name", op_->name(), i);
+              "the gradient of {} reads input {}, which saves() does not name", op_->name(), i);
   return x_[i];
 }
 
 const Tensor& Grad::y(size_t i) const {
-  HOLON_CHECK(op_->saves_out >> i & 1, "gradient of {} reads output {}, which saves() does not name", op_->name(), i);
+  HOLON_CHECK(op_->saves_out >> i & 1, "the gradient of {} reads output {}, which saves() does not name", op_->name(),
+              i);
   return y_[i];
 }
 
@@ -199,7 +200,7 @@ bool define_alias(std::string_view alias, std::string_view op) {
   try {
     auto* def = const_cast<OpDef*>(&find_op(op));
     std::unique_lock lock(registry().mutex);
-    if (find(alias)) fail_runtime("alias {} is an op already. Choose another name.", alias);
+    if (find(alias)) fail_runtime("alias {} is already the name of an op. Choose another one.", alias);
     registry().aliases.emplace(alias, def);
     if (loading) loading->aliases.emplace_back(alias);
     return true;

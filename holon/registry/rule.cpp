@@ -145,19 +145,19 @@ void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<
 std::vector<Dims> shapes_by_rule(std::string_view text, std::span<const Dims> in, const char* op) {
   auto arrow = text.find("->");
   if (arrow == std::string_view::npos)
-    fail_value("{}: the sharding rule \"{}\" has no arrow. Write it as \"m k, k n -> m n\".", op, text);
+    fail_value("{}: the sharding rule \"{}\" has no arrow. Write it like \"m k, k n -> m n\".", op, text);
   auto ins = parse_side(text.substr(0, arrow)), outs = parse_side(text.substr(arrow + 2));
   if (ins.size() != in.size())
     fail_value(
-        "{}: the sharding rule \"{}\" has {} inputs, the call {}. Give the axes of each input, divided by commas.", op,
-        text, ins.size(), in.size());
+        "{}: the sharding rule \"{}\" has {} inputs, the call {}. Give the axes of each input, separated by commas.",
+        op, text, ins.size(), in.size());
   std::map<std::string, int64_t> sizes;
   Dims lead;
   for (size_t i = 0; i < in.size(); ++i) {
     int n_names = static_cast<int>(ins[i].names.size()), n_lead = in[i].size() - n_names;
     if (n_lead < 0 || (n_lead > 0 && !ins[i].ellipsis))
       fail_value("{}: input {} has shape {}, its part of the sharding rule \"{}\" names {} axes{}.", op, i, in[i], text,
-                 n_names, ins[i].ellipsis ? " and more in front" : "");
+                 n_names, ins[i].ellipsis ? " and any number in front" : "");
     Dims front;
     for (int a = 0; a < n_lead; ++a) front.push_back(in[i][a]);
     lead = broadcast_shapes(lead, front, op);
@@ -176,8 +176,8 @@ std::vector<Dims> shapes_by_rule(std::string_view text, std::span<const Dims> in
       auto it = sizes.find(name);
       if (it == sizes.end())
         fail_value(
-            "{}: {} of the sharding rule \"{}\" stands in no input. Give infer, which tells the outputs' shapes.", op,
-            name, text);
+            "{}: {} of the sharding rule \"{}\" appears in no input. Give infer, which computes the outputs' shapes.",
+            op, name, text);
       shape.push_back(it->second);
     }
     result.push_back(shape);

@@ -164,7 +164,7 @@ class Parser {
         }
         return d.push_ints(list);
       }
-      default: check(false, "no default of this type is known: " + v);
+      default: check(false, "a default of this type is not supported: " + v);
     }
   }
 
@@ -202,8 +202,8 @@ class Parser {
   void expect(char c) { check(accept(c), std::string("expected '") + c + "'"); }
   void check(bool ok, const std::string& what) {
     if (!ok)
-      fail_value("schema \"{}\": {} (at column {}). The types and the form are those of holon/registry/schema.h.",
-                 text_, what, at_);
+      fail_value("schema \"{}\": {} (at column {}). holon/registry/schema.h lists the types and the syntax.", text_,
+                 what, at_);
   }
 
   std::string_view text_;
@@ -277,7 +277,7 @@ Attrs make_attrs(const Schema& schema, std::span<const NamedAttr> given) {
     auto it = std::find_if(given.begin(), given.end(), [&](auto& p) { return p.first == a.name; });
     if (it != given.end()) {
       if (!push_value(attrs, a, it->second))
-        fail_type("{}: attribute {} cannot be a value of type {}. Signature: {}", schema.name, a.name,
+        fail_type("{}: attribute {} cannot hold a value of type {}. Signature: {}", schema.name, a.name,
                   kind_of(it->second), schema.text);
       continue;
     }

@@ -39,30 +39,27 @@ Tensor Tensor::without_data(const Dims& shape, DType dtype, const GlobalSpec* sp
 }
 
 void Tensor::fail_undefined() {
-  fail_runtime("an undefined tensor was read ({}): a Tensor that was made without a value, or the gradient of one that "
-               "has none yet. Ask defined() first, or call backward() before you read a gradient.",
+  fail_runtime("an undefined tensor was read ({}): a Tensor that was created without a value, or the gradient of one "
+               "that has none yet. Check defined() first, or call backward() before reading a gradient.",
                rank_text());
 }
 
 void Tensor::fail_symbolic(const char* what) const {
   if (!Context::current().tracer())
-    fail_runtime("{}: the tensor {} {} was made in a graph's build() while that was captured, and has no value outside "
-                 "of it. Return it from build() and use "
-                 "what the graph's call gives.",
+    fail_runtime("{}: the tensor {} {} was created in a graph's build() during capture and has no value outside of it. "
+                 "Return it from build() and use what the graph's call returns.",
                  what, name(dtype()), shape());
   fail_runtime("{}: the tensor {} {} is part of a graph that is being captured and has no value yet: a value cannot "
-               "decide what build() does. "
-               "Use ops on tensors instead (e.g. where), return the tensor and look at it outside, or compute this "
-               "part before the graph is called.",
+               "decide what build() does. Use ops on tensors instead (e.g. where), return the tensor and read it "
+               "outside, or compute this part before the graph is called.",
                what, name(dtype()), shape());
 }
 
 void Tensor::require_constant(const char* what) const {
   require_value(what);
   if (Tracer* tracer = Context::current().tracer(); tracer && tracer->varies(*impl_)) [[unlikely]]
-    fail_runtime("{}: the tensor {} {} is a parameter or buffer of a graph that is being captured: what it holds now "
-                 "would be taken for each later call. Use ops on "
-                 "tensors instead, or look at it outside.",
+    fail_runtime("{}: the tensor {} {} is a parameter or buffer of a graph that is being captured: its current value "
+                 "would be used in every later call. Use ops on tensors instead, or read it outside build().",
                  what, name(dtype()), shape());
 }
 
@@ -94,11 +91,11 @@ void Tensor::check_data(DType wanted) const {
     fail_type("data<{}>() of a tensor of {}. Use the tensor's own type, or convert it by to().", name(wanted),
               name(dtype()));
   if (!impl_->device.is_host())
-    fail_type("data() of a tensor on {}, whose memory the host cannot read. Bring it here first: to_vector(x), or "
-              "to_device(x, Device()).",
+    fail_type("data() of a tensor on {}, whose memory the host cannot read. Copy it to the host first: to_vector(x), "
+              "or to_device(x, Device()).",
               impl_->device);
   if (impl_->array.defined() && !impl_->array.is_contiguous())
-    fail_value("data() of a tensor whose elements do not lie in order. Call contiguous() first.");
+    fail_value("data() of a tensor whose elements are not in row-major order. Call contiguous() first.");
 }
 
 Tensor& Tensor::set_requires_grad(bool on) {
@@ -135,15 +132,15 @@ void Tensor::set_grad(Tensor grad) {
   if (Tracer* tracer = Context::current().tracer()) [[unlikely]] {
     // Each call of a graph begins without gradients, so that there is nothing to clear.
     if (!grad.defined() && !tracer->gradient_of(*impl_).defined()) return;
-    fail_runtime("grad of a tensor {} {} is set while a graph is captured: gradients of a graph are those that "
-                 "backward() in build() gives. Change the loss, or "
-                 "use what the optimizer's groups offer (clip_grad_max_norm).",
-                 name(dtype()), shape());
+    fail_runtime(
+        "grad of a tensor {} {} is set while a graph is captured: a graph's gradients are those that backward() "
+        "computes in build(). Change the loss, or use the options of the optimizer's groups (clip_grad_max_norm).",
+        name(dtype()), shape());
   }
   if (grad.defined()) {
     if (grad.shape() != shape() || grad.dtype() != dtype() || grad.is_global() != is_global())
-      fail_value("grad of a tensor {} {} must be like it; found {} {}{}.", shape(), name(dtype()), grad.shape(),
-                 name(grad.dtype()),
+      fail_value("grad of a tensor {} {} must have the same shape, dtype and layout; found {} {}{}.", shape(),
+                 name(dtype()), grad.shape(), name(grad.dtype()),
                  grad.is_global() == is_global() ? ""
                      : grad.is_global()          ? ", global"
                                                  : ", local");
@@ -154,7 +151,7 @@ void Tensor::set_grad(Tensor grad) {
 }
 
 void Tensor::retain_grad() {
-  if (!requires_grad()) fail_runtime("retain_grad() of a tensor that requires no grad.");
+  if (!requires_grad()) fail_runtime("retain_grad() of a tensor that does not require grad.");
   if (is_leaf()) return;
   if (!impl_->meta || (!impl_->meta->retain_grad && impl_->meta->hooks.empty()))
     impl_->grad_fn->retained.push_back({impl_->output_index, meta_of(*impl_).shared_from_this()});
@@ -162,7 +159,7 @@ void Tensor::retain_grad() {
 }
 
 void Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) {
-  if (!requires_grad()) fail_runtime("register_hook() of a tensor that requires no grad.");
+  if (!requires_grad()) fail_runtime("register_hook() of a tensor that does not require grad.");
   if (!is_leaf() && (!impl_->meta || (!impl_->meta->retain_grad && impl_->meta->hooks.empty())))
     impl_->grad_fn->retained.push_back({impl_->output_index, meta_of(*impl_).shared_from_this()});
   meta_of(*impl_).hooks.push_back(std::move(hook));

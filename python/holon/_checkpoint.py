@@ -35,5 +35,5 @@ def load(path, map_location=None, global_src_rank=None, *, sbp=None):
     placement = map_location if isinstance(map_location, _C.placement) else None
     device = None if placement is not None else map_location
     if sbp is not None and placement is None:
-        raise ValueError("load: sbp says how tensors lie on a placement. Give that as map_location.")
+        raise ValueError("load: sbp requires a placement. Pass that as map_location.")
     return _C.load(os.fspath(path), global_src_rank, placement, sbp, device)

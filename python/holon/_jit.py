@@ -11,7 +11,7 @@ def jit(function=None, **options):
     """Compiles a function of tensors, a module, or, as a decorator in a class, a method: `fast = holon.jit(f)`.
 
     The function is captured at the first call with such arguments: shapes, dtypes, placements, sbps, and the values of
-    what is no tensor. Gradients are not recorded: where a result would require grad, the call raises. `fast.graph` is
+    what is not a tensor. Gradients are not recorded: if a result would require grad, the call raises. `fast.graph` is
     the graph beneath, with its config; options are those of its config: jit(f, enable_amp=True).
     """
     if function is None:
@@ -60,7 +60,7 @@ class _Compiled:
         return self._graph
 
     def __call__(self, *args, **kwargs):
-        # Inside of another capture the ops of the function become a part of that graph.
+        # Inside another capture the ops of the function become a part of that graph.
         if _C.capture_open():
             return self._function(*args, **kwargs)
         return self.graph(*args, **kwargs)

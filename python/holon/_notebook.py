@@ -65,7 +65,7 @@ def _world(shell, line):
         raise ValueError(f"%%ranks {line}: takes one number, that of ranks, as in %%ranks 4.")
     if not words:
         if world is None:
-            raise ValueError("%%ranks: no ranks have been started yet; say how many, as in %%ranks 4.")
+            raise ValueError("%%ranks: no ranks have been started yet; give their number, as in %%ranks 4.")
         return world
     n = int(words[0])
     if world is None or world.n != n:

@@ -29,7 +29,7 @@ class Picture:
         here = False
         console.print(Text(self._parts["title"], style="bold"))
         for plane in self._parts["planes"]:
-            # Stretches of rows stand in a column of their own, if there are any.
+            # Ranges of rows have a separate column, if there are any.
             named = any(plane["rows"])
             table = Table(
                 title=plane["title"] or None, title_justify="left", show_header=any(plane["columns"]), show_lines=True
@@ -55,7 +55,7 @@ def visualize(x, file=None):
     """Prints who holds which part of x, and returns it as a Picture with text and svg;
     file, a name ending in .svg, gets the SVG.
 
-    Nothing is communicated: one rank may look by itself. In a terminal the parts are coloured, if rich is installed.
+    Nothing is communicated: one rank may call it alone. In a terminal the parts are coloured, if rich is installed.
     """
     if not isinstance(x, _C.Tensor):
         raise TypeError(f"visualize: takes a tensor, got {type(x).__name__}.")

@@ -12,7 +12,7 @@ import traceback
 
 from . import _C
 
-# How a rank that others wait for says that it raised, and how their errors are told from errors of their own.
+# How a rank that others wait for reports that it raised, and how their errors are distinguished from this.
 _REASON = "in its cell it raised {error}"
 _WOKEN = re.compile("in its cell it raised ")
 
@@ -142,9 +142,9 @@ class World:
     def _do(self, function, show):
         """function(rank) on every rank; show() gets what they printed, also where one raises."""
         if self._closed:
-            raise RuntimeError("world: it is closed; holon.world(n) makes another.")
+            raise RuntimeError("world: it is closed; holon.world(n) creates another.")
         if threading.get_ident() in self._idents:
-            raise RuntimeError("world: a rank cannot give work to its own world; it is one of those that work.")
+            raise RuntimeError("world: a rank cannot give work to its own world.")
         with self._busy:
             call = _Call(function, self.n)
             out, err = _Output(sys.stdout), _Output(sys.stderr)

@@ -1,4 +1,4 @@
-"""Gradients: `grad`, `backward`, functions with a backward of their own, and whether ops are recorded."""
+"""Gradients: `grad`, `backward`, functions with a custom backward, and whether ops are recorded."""
 
 from . import _C
 
@@ -26,7 +26,7 @@ class _GradMode:
 
         if isgeneratorfunction(function):
             raise TypeError(
-                f"{function.__name__} is a generator, which stops inside of the block: write `with` in it instead."
+                f"{function.__name__} is a generator, which stops inside the block: write `with` in it instead."
             )
         enabled = self._enabled
 
@@ -57,7 +57,7 @@ class no_grad(_Fixed):
 
 
 class enable_grad(_Fixed):
-    """Ops in this block are recorded, also inside of no_grad."""
+    """Ops in this block are recorded, also inside no_grad."""
 
     _on = True
 
@@ -127,10 +127,10 @@ class Function:
                 return 2 * x * dy
 
     backward gets the gradient of each output (None where nothing reached it) and returns one for each argument of
-    forward (None for those that are no tensors).
+    forward (None for those that are not tensors).
 
     On global tensors, forward and backward get them as they are, and may use any op. A function that works on one
-    rank's part alone (through NumPy, another library, a kernel of its own) says how it may be divided instead:
+    rank's part alone (through NumPy, another library, its own kernel) specifies how it may be split instead:
 
         sharding_rule = "... k -> ... k"   # factors, one group for each tensor argument, then for each output
 
@@ -200,5 +200,5 @@ class Function:
         )
         for i in getattr(ctx, "_cut", ()):
             _C.cut_gradient(outputs[i])
-        # A rank outside of the placement has not run forward: one output stands alone.
+        # A rank outside the placement has not run forward: one output is returned alone.
         return outputs[0] if single or (len(outputs) == 1 and not hasattr(ctx, "_cut")) else tuple(outputs)

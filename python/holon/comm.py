@@ -1,5 +1,5 @@
-"""What ranks say to each other outside of global tensors: collectives on local tensors, in place. All ranks of the
-world call them, but for send() and recv(), which are between two."""
+"""Communication besides global tensors: collectives on local tensors, in place. All ranks of the
+world call them, except send() and recv(), which are between two."""
 
 from . import _C
 from ._C import barrier

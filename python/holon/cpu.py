@@ -50,7 +50,7 @@ def empty_cache():
 
 
 def memory_limit():
-    """Returns the most bytes that tensors may take, or None where there is no limit."""
+    """Returns how many bytes tensors may use, or None if there is no limit."""
     return _C.memory_limit()
 
 

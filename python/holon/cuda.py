@@ -81,7 +81,7 @@ def set_device(device):
     index = _index(device)
     if index not in (None, current_device()):
         raise ValueError(
-            f"cuda.set_device: device {index} was asked for, but rank {_C.rank()} has device {current_device()}: the "
+            f"cuda.set_device: device {index} was requested, but rank {_C.rank()} has device {current_device()}: the "
             "one of its number on this host. Leave the call out, or pass env.get_local_rank()."
         )
 
@@ -101,7 +101,7 @@ class Event:
         self._event = _HostEvent() if _simulated() else _C.cuda_event(current_device(), bool(enable_timing))
 
     def record(self):
-        """Moves it behind all work so far."""
+        """Moves it after all work enqueued so far."""
         self._event.record()
 
     def query(self):

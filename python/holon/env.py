@@ -1,4 +1,4 @@
-"""Where this rank stands among all ranks."""
+"""This rank's place among all ranks."""
 
 from . import _C
 from ._C import local_rank as get_local_rank

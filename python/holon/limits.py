@@ -12,7 +12,7 @@ class finfo:
 
     def __init__(self, dtype=_C.float32):
         if dtype not in _FLOATS:
-            raise TypeError(f"finfo: {dtype} is no floating point dtype. iinfo() tells the limits of integers.")
+            raise TypeError(f"finfo: {dtype} is not a floating point dtype. Use iinfo() for integers.")
         mantissa, exponent = _FLOATS[dtype]
         self.dtype, self.bits = str(dtype).split(".")[-1], dtype.itemsize * 8
         self.eps = 2.0**-mantissa
@@ -34,7 +34,7 @@ class iinfo:
 
     def __init__(self, dtype):
         if dtype in _FLOATS or dtype == _C.bool:
-            raise TypeError(f"iinfo: {dtype} is no integer dtype. finfo() tells the limits of floating point numbers.")
+            raise TypeError(f"iinfo: {dtype} is not an integer dtype. Use finfo() for floating point dtypes.")
         self.dtype, self.bits = str(dtype).split(".")[-1], dtype.itemsize * 8
         signed = not self.dtype.startswith("u")
         self.max = 2 ** (self.bits - signed) - 1

@@ -23,7 +23,7 @@ def get_rng_state():
 
 
 def set_rng_state(new_state):
-    """Puts back what get_rng_state() returned."""
+    """Restores what get_rng_state() returned."""
     _C.set_rng_state(new_state)
 
 

@@ -36,7 +36,7 @@ def with_xla():
 
 
 def has_rpc_backend_grpc():
-    """Returns False: ranks find each other through a store of their own."""
+    """Returns False: ranks find each other through their own store."""
     return False
 
 

@@ -34,7 +34,7 @@ def transpose(input, *dims, perm=None, **named):
 
 
 def _like(name, make):
-    """The op of a name; under a placement and sbp, or on a device, of one's own: what make() makes of the shape."""
+    """The op of a name; under a placement and sbp, or on a device, of your own: what make() makes of the shape."""
 
     def function(
         input, *values, dtype=None, device=None, placement=None, sbp=None, requires_grad=False, generator=None

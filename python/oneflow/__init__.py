@@ -1,6 +1,6 @@
 """OneFlow's names on Holon: `import oneflow as flow` gives what `import holon` gives; only the texts say "oneflow".
 
-Here is no more than a table: modules that are files here (and what `python -m` starts), names that lie elsewhere in
+This is only a table: modules that are files here (and what `python -m` starts), names that are elsewhere in
 Holon (elsewhere.py), functions whose parameters are others (_C.py), and names that are not there, with what to use
 instead (missing.py).
 """
@@ -12,7 +12,7 @@ from operator import attrgetter
 from os import environ
 
 _PREFIX = __name__ + "."
-# What lies here as a file.
+# The modules that are files here.
 _OWN = {"_C", "distributed"}
 _FILES = {*_OWN, "elsewhere", "missing"}
 
@@ -49,7 +49,7 @@ class _HolonsModules:
                 from .missing import module_text
 
                 raise ModuleNotFoundError(module_text(path), name=name) from None
-            sys.modules[name] = found  # sbp is a part of the extension, and no module of its own to import
+            sys.modules[name] = found  # sbp is a part of the extension, not a module to import
 
 
 # First of all: below a package of Holon the files would be found, and become modules twice.
@@ -63,7 +63,7 @@ def _holon():
         if environ.get("ONEFLOW_ENABLE_NHWC") == "1":
             raise RuntimeError(
                 "ONEFLOW_ENABLE_NHWC=1: layers that take images with the channels last are not there. Unset it, and "
-                "give images as [n, c, h, w]: convolutions keep them with the channels last in memory by themselves."
+                "give images as [n, c, h, w]: convolutions keep the channels last in memory automatically."
             )
         holon = import_module("holon")
         holon.set_printoptions(prefix=__name__, gather=True)

@@ -1,14 +1,12 @@
 """OneFlow's names that are not there, and what to use instead.
-A name goes when Holon gets it: the test of names says so."""
+A name is removed when Holon gets it: the test of names enforces it."""
 
 _DATA = (
     "OFRecord files and DALI-like readers are not there. "
     "Read samples in a utils.data.Dataset and load them by a utils.data.DataLoader."
 )
 _QUANTIZATION = "quantisation is not there. Train in bfloat16 by amp.autocast instead."
-_DETECTION = (
-    "operators for detection are not there. Write it with ops, or in C++ as an op of one's own (utils.cpp_extension)."
-)
+_DETECTION = "operators for detection are not there. Write it with ops, or in C++ as your own op (utils.cpp_extension)."
 _EMBEDDING = (
     "OneEmbedding is not there. An nn.Embedding whose weight is split(0) over the ranks holds a table that no one rank "
     "can, and its lookups need no further code."
@@ -18,7 +16,7 @@ _INIT = "fill x by nn.init.{}(x)."
 
 NAMES = {
     # the package
-    "asyncs": "threads of one's own are not there: a graph overlaps communication with computation by itself.",
+    "asyncs": "there are no user threads: a graph overlaps communication with computation automatically.",
     "as_strided": "choose the view by slices, reshape, permute and expand.",
     "column_stack": "use flow.cat(tensors, dim=1), of columns made by unsqueeze(1).",
     "convert_oneflow_dtype_to_numpy_dtype": "use x.numpy().dtype.",
@@ -125,7 +123,7 @@ NAMES = {
 TENSOR = {
     "as_strided": "choose the view by slices, reshape, permute and expand.",
     "check_meta_consistency": "to_global compares shapes and dtypes of the ranks unless check_meta=False.",
-    "global_id": "a tensor has no number of its own. Use id(x), or a name.",
+    "global_id": "a tensor has no number. Use id(x), or a name.",
     "in_top_k": "use x.topk(k) and compare the indices.",
     "inverse": NAMES["inverse"],
     "is_consistent": "use x.is_global.",

@@ -24,7 +24,7 @@ bool is_a(PyObject* o, const nb::object& type) { return PyObject_IsInstance(o, t
 
 [[noreturn]] void fail_long() {
   PyErr_Clear();
-  fail_value("a number beyond 64 bits was given; tensors hold integers of at most 64 bits.");
+  fail_value("a number does not fit in 64 bits; tensors hold integers of at most 64 bits.");
 }
 
 bool long_value(PyObject* o, int64_t* out) {

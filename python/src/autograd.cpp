@@ -149,7 +149,7 @@ void bind_autograd(nb::module_& m) {
       .def("__repr__", [](const GradFn& g) { return fmt::format("<{}_backward>", g.node->name()); });
   nb::class_<HookHandle>(m, "HookHandle", "A registered hook.")
       .def(
-          "remove", [](HookHandle& h) { *h.active = false; }, "Takes the hook away.")
+          "remove", [](HookHandle& h) { *h.active = false; }, "Removes the hook.")
       .def(
           "__enter__", [](nb::object self) -> ObjectOf<"HookHandle"> { return self; })
       .def(
@@ -192,14 +192,14 @@ void bind_autograd(nb::module_& m) {
       [mode_tuple](bool enabled, nb::handle dtype, bool cache, int depth) {
         return mode_tuple(exchange_autocast({enabled, expect_dtype(dtype, "autocast"), cache, depth}));
       },
-      "enabled"_a, "dtype"_a, "cache"_a, "depth"_a, "Puts a mode in place; returns the one before.");
+      "enabled"_a, "dtype"_a, "cache"_a, "depth"_a, "Sets the mode; returns the previous one.");
   m.def(
-      "clear_autocast_cache", [] { clear_autocast_cache(); }, "Lets go of the parameters that were cast.");
+      "clear_autocast_cache", [] { clear_autocast_cache(); }, "Releases the parameters that were cast.");
   m.def("apply_function", apply_function, "name"_a, "rule"_a, "linear"_a, "inputs"_a, "forward"_a, "backward"_a,
         "infer"_a = nb::none(),
         "Calls forward(list of tensors) and records backward(list of gradients or None). With a sharding rule, both "
         "get this rank's parts.");
-  m.def("cut_gradient", cut_gradient, "output"_a, "Takes a function's output out of the recorded graph.");
+  m.def("cut_gradient", cut_gradient, "output"_a, "Detaches a function's output from the recorded graph.");
 
   def_method(
       "backward",

@@ -84,26 +84,25 @@ void bind_boxing(nb::module_& m) {
             for (auto& step : p.steps()) l.append(picture(p.shape(), p.dtype(), step.to).svg());
             return l;
           },
-          "Who holds what before the first step and after each, as SVG.");
+          "Which rank holds what before the first step and after each, as SVG.");
   m.def(
       "explain",
       [](const Tensor& x, PlacementHandle placement, SbpHandle sbp) { return explanation(x, placement, sbp).text; },
       "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(),
       "The steps that x.to_global(placement, sbp) takes, with bytes per rank and per link, memory and predicted time. "
-      "Moves nothing.");
+      "Moves no data.");
   m.def(
       "explanation",
       [](const Tensor& x, PlacementHandle placement, SbpHandle sbp) -> nb::typed<nb::tuple, nb::str, boxing::Plan> {
         auto e = explanation(x, placement, sbp);
         return nb::make_tuple(e.text, e.plan);
       },
-      "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(), "explain's text, and the plan that it is of.");
+      "x"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(), "explain's text, and the plan that it describes.");
   m.def("picture", picture_dict, "x"_a,
         "Who holds which part of x: title, planes, notes, text, svg. Communicates nothing.");
   nb::class_<PolicyChange>(m, "boxing_policy",
-                           "What boxing that an op inserts by itself does on this rank: \"silent\", \"warn\" or "
-                           "\"raise\". Holds from the call on; as a "
-                           "`with` block, until its end.")
+                           "What happens on this rank when an op inserts boxing implicitly: \"silent\", \"warn\" or "
+                           "\"raise\". Applies from the call on; as a `with` block, until its end.")
       .def(
           "__init__",
           [](PolicyChange* p, const std::string& policy) {
@@ -117,9 +116,9 @@ void bind_boxing(nb::module_& m) {
           "__exit__", [](PolicyChange& p, nb::args) { boxing::set_boxing_policy(p.before); }, "args"_a);
   nb::class_<ParameterPolicyChange>(
       m, "parameter_policy",
-      "Whether ops on this rank move split parameters by themselves: \"keep\", where no signature does without (it is "
-      "told once for each line), or \"gather\", where that is the cheapest. Holds from the call on; as a `with` block, "
-      "until its end. A graph goes by the policy under which it is compiled.")
+      "When ops on this rank redistribute split parameters implicitly: \"keep\", only if no signature avoids it "
+      "(reported once for each line), or \"gather\", whenever it is cheapest. Applies from the call on; as a `with` "
+      "block, until its end. A graph uses the policy under which it is compiled.")
       .def(
           "__init__",
           [](ParameterPolicyChange* p, const std::string& policy) {

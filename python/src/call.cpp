@@ -79,7 +79,7 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
   if (!scalar_op_) return;
   auto* value = scalar_op_->schema.find("value");
   auto* reverse = scalar_op_->schema.find("reverse");
-  HOLON_CHECK(value && value->type == ArgType::kScalar, "{} takes over for {} but has no Scalar value",
+  HOLON_CHECK(value && value->type == ArgType::kScalar, "{} is the scalar overload of {} but has no Scalar value",
               scalar_op_->name(), op.name());
   scalar_value_ = value->attr;
   if (reverse) scalar_reverse_ = reverse->attr;
@@ -106,9 +106,8 @@ void ArgParser::take_generator(PyObject* generator, ReadyCall* call) const {
   if (!nb::try_cast(nb::handle(generator), g))
     fail_type("{}: generator must be holon.Generator, got {}.", op_.public_name(), describe(generator));
   if (Context::current().tracer())
-    fail_runtime("{}: a Generator inside of a graph that is being captured would draw the same numbers in each call. "
-                 "Leave it out: the rank's own source goes on "
-                 "with each call (holon.manual_seed).",
+    fail_runtime("{}: a Generator inside a graph that is being captured would draw the same numbers in each call. "
+                 "Leave it out: the rank's own generator advances with each call (holon.manual_seed).",
                  op_.public_name());
   call->attrs.set_int(op_.seed_attr, static_cast<int64_t>(g->seed));
   call->attrs.set_int(op_.counter_attr, g->counter++);
@@ -382,8 +381,8 @@ const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* 
     got += describe(args[i]);
   }
   for (auto* form : forms) all += "\n  " + form->signature();
-  fail_type("{}: no form of it takes ({}). An argument is missing, unknown or of a wrong type. Its forms:{}", name, got,
-            all);
+  fail_type("{}: no overload accepts ({}). An argument is missing, unknown or of a wrong type. The overloads are:{}",
+            name, got, all);
 }
 
 void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, ReadyCall* call) const {
@@ -514,7 +513,7 @@ static void require_view(const OpDef& op, PyObject* first, const Tensor& out) {
       out.array().storage == x.array().storage)
     return;
   fail_runtime("view: x of shape {} with strides {} cannot be seen as {} without a copy. Use reshape(), which copies "
-               "where it must, or contiguous() first.",
+               "if necessary, or contiguous() first.",
                x.shape(), x.array().strides, out.shape());
 }
 

@@ -19,7 +19,7 @@ std::string text_of(PyObject* o, const std::string& path) {
   const char* text = PyUnicode_AsUTF8AndSize(o, &size);
   if (!text) {
     PyErr_Clear();
-    fail_value("save: the text at obj{} is no valid Unicode. Save such bytes as a uint8 tensor.", path);
+    fail_value("save: the text at obj{} is not valid Unicode. Save such bytes as a uint8 tensor.", path);
   }
   return {text, static_cast<size_t>(size)};
 }
@@ -50,8 +50,9 @@ constexpr const char* kTaken =
 
 Value value_of(PyObject* o, const std::string& path, int depth) {
   if (depth > checkpoint::kMaxDepth)
-    fail_value("save: the object has more than {} levels. Does a list or dict hold itself? The path begins with obj{}.",
-               checkpoint::kMaxDepth, path.substr(0, 100));
+    fail_value(
+        "save: the object has more than {} levels. Does a list or dict contain itself? The path begins with obj{}.",
+        checkpoint::kMaxDepth, path.substr(0, 100));
   Value simple;
   if (is_tensor(o)) return Value(tensor_of(o));
   if (simple_value(o, path, &simple)) return simple;

@@ -52,7 +52,7 @@ ObjectOf<"Tensor"> to(nb::handle self, nb::args args, nb::kwargs kwargs) {
     NdSbp sbp;
     if (a.is_none()) continue;
     if (PyBool_Check(a.ptr())) {  // behind the device or dtype: non_blocking, then copy
-      if (bools++ > 1) fail_type("to: takes non_blocking and copy as bools; got more of them.");
+      if (bools++ > 1) fail_type("to: accepts two positional bools, non_blocking and copy; got more.");
       (bools == 1 ? w.non_blocking : w.copy) = a.ptr() == Py_True;
       continue;
     }
@@ -148,8 +148,7 @@ void bind_conversion(nb::module_&) {
   using namespace nb::literals;
   def_method("to", to, "args"_a, "kwargs"_a,
              "The tensor with another dtype, on another device, like another tensor, or under a placement and sbp. The "
-             "very same object where "
-             "nothing changes.");
+             "same object if nothing changes.");
   def_method(
       "cpu", [](nb::handle self) { return result(self, to_device(tensor_of(self.ptr()), Device{})); },
       "The tensor on the CPU.");

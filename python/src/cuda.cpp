@@ -42,8 +42,8 @@ nb::dict by_name(const MemoryStats& s) {
 
 void bind_cuda(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<DeviceEvent>(m, "CudaEvent", "A place in the order of a rank's work on a device: cuda.Event.")
-      .def("record", &DeviceEvent::record, "Moves it behind all work so far.")
+  nb::class_<DeviceEvent>(m, "CudaEvent", "A point in a rank's queue of work on a device: cuda.Event.")
+      .def("record", &DeviceEvent::record, "Moves it after all work enqueued so far.")
       .def("query", &DeviceEvent::query, "Whether the work before it is done.")
       .def("synchronize", &DeviceEvent::synchronize, "Waits for the work before it.")
       .def("elapsed_ms", &DeviceEvent::elapsed_ms, nb::arg("since"), "Milliseconds from another event to this one.");
@@ -58,7 +58,8 @@ void bind_cuda(nb::module_& m) {
       "Why there is no cuda device; empty where there is one.");
   m.def(
       "cuda_backend_broken", [] { return device_backend_broken(cuda()); },
-      "Whether there is a CUDA backend that cannot be loaded or is of another version: why_no_device() says why.");
+      "Whether there is a CUDA backend that cannot be loaded or has another version: why_no_device() returns the "
+      "reason.");
   m.def(
       "cuda_properties",
       [](int index) {
@@ -72,26 +73,26 @@ void bind_cuda(nb::module_& m) {
       "cuda_memory_stats", [](int index) { return by_name(runtime().memory_stats(index)); },
       "Bytes in use, at the peak and cached on a device.");
   m.def(
-      "cuda_reset_peak_memory", [](int index) { runtime().reset_peak_memory(index); }, "Counts the peak from now on.");
+      "cuda_reset_peak_memory", [](int index) { runtime().reset_peak_memory(index); }, "Resets the peak.");
   m.def(
       "cuda_release_cached_memory",
       [](int index) {
         runtime().release_cached_memory(index);
         runtime().release_cached_pinned_memory();
       },
-      "Gives a device's cached memory and the cached pinned memory back.");
+      "Frees a device's cached memory and the cached pinned memory.");
   m.def(
       "pinned_memory_stats", [] { return by_name(runtime().pinned_memory_stats()); },
       "Bytes of pinned memory in use, at the peak and cached.");
   m.def("set_package_folders", set_package_folders, "folders"_a,
-        "Where PyPI's packages of NVIDIA's libraries are looked for.");
+        "The folders searched for pip packages with NVIDIA's libraries.");
   m.def(
       "load_vendor_library",
       [](const std::string& name) {
         VendorLibrary l = vendor_library(name);
         return nb::make_tuple(l.path, l.missing);
       },
-      "name"_a, "Loads a library of NVIDIA's: the file it is from, or empty and why there is none.");
+      "name"_a, "Loads one of NVIDIA's libraries: its file, or empty and the reason.");
   m.def(
       "vendor_libraries",
       [] {
@@ -110,16 +111,15 @@ void bind_cuda(nb::module_& m) {
       "How often each kernel function has run on copies of a device's arrays, on the CPU.");
   m.def(
       "tf32_products", [] { return kernels::tf32_allowed(kernels::Tf32::kProducts); },
-      "Whether float32 products may take TF32 on devices.");
+      "Whether float32 products may use TF32 on devices.");
   m.def(
-      "set_tf32_products", [](bool on) { kernels::allow_tf32(kernels::Tf32::kProducts, on); },
-      "Lets them, or does not.");
+      "set_tf32_products", [](bool on) { kernels::allow_tf32(kernels::Tf32::kProducts, on); }, "Allows or forbids it.");
   m.def(
       "tf32_convolutions", [] { return kernels::tf32_allowed(kernels::Tf32::kConvolutions); },
-      "The same of convolutions.");
+      "The same for convolutions.");
   m.def(
       "set_tf32_convolutions", [](bool on) { kernels::allow_tf32(kernels::Tf32::kConvolutions, on); },
-      "The same of convolutions.");
+      "The same for convolutions.");
   m.def(
       "device_kernels",
       [](const std::string& type) {

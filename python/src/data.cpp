@@ -83,8 +83,8 @@ class ListReader {
   [[noreturn]] void fail_ragged(int depth, int64_t n) const {
     std::string found = n < 0 ? "a number" : fmt::format("a list of {}", n);
     std::string wanted = depth < shape_.size() ? fmt::format("a list of {}", shape_[depth]) : "a number";
-    fail_value("tensor: the lists are ragged: {} stands at depth {} where others have {}. All lists of one depth must "
-               "be equally long.",
+    fail_value("tensor: the lists are ragged: {} is at depth {} where others have {}. All lists of one depth must have "
+               "the same length.",
                found, depth, wanted);
   }
 
@@ -127,7 +127,7 @@ Array read(nb::handle data, const DType* wanted) {
     a = np.attr("array")(without_tensors(data));
   } catch (nb::python_error& e) {
     std::string reason = nb::cast<std::string>(nb::str(e.value()));
-    fail_value("tensor: the data does not make an array: {}", reason);
+    fail_value("tensor: the data does not form an array: {}", reason);
   }
   a = np.attr("ascontiguousarray")(a).attr("reshape")(a.attr("shape"));
   return converted(tensor_over_numpy(a, "tensor").array(), wanted, false);
@@ -157,11 +157,12 @@ Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bo
                         nb::handle sbp, bool pin_memory) {
   bool global = !placement.is_none();
   if (global != !sbp.is_none())
-    fail_layout("tensor: placement and sbp belong together; only {} was given. Give both for a global tensor, neither "
-                "for a local one.",
+    fail_layout("tensor: placement and sbp must be given together; only {} was given. Give both for a global tensor, "
+                "neither for a local one.",
                 global ? "placement" : "sbp");
   if (global && !device.is_none())
-    fail_layout("tensor: both placement and device were given. A global tensor has a placement, a local one a device.");
+    fail_layout(
+        "tensor: both placement and device were given. A global tensor has a placement, a local one has a device.");
   DType wanted;
   if (!dtype.is_none()) wanted = expect_dtype(dtype, "tensor");
   Placement p;

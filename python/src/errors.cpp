@@ -55,7 +55,7 @@ void bind_errors(nb::module_& m) {
   nb::object errors =
       nb::make_tuple(nb::handle(PyExc_AssertionError), nb::handle(value_error), nb::handle(PyExc_TypeError));
   layout_error = checked(PyErr_NewExceptionWithDoc(
-      "holon.LayoutError", "A placement, sbp or device is left out, given twice, or does not fit the others.",
+      "holon.LayoutError", "A placement, sbp or device is missing, was passed twice, or does not fit the others.",
       errors.ptr(), nullptr));
   nb::setattr(
       nb::handle(layout_error), "__reduce__",

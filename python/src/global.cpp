@@ -16,7 +16,7 @@ void read_ranks(PyObject* o, size_t depth, Dims* hierarchy, std::vector<int64_t>
   int64_t rank;
   if (!PyList_Check(o) && !PyTuple_Check(o) && to_int(o, &rank)) {
     if (static_cast<size_t>(hierarchy->size()) != depth)
-      fail_value("placement: ranks={} stands where a row of ranks should; give lists of one depth.", rank);
+      fail_value("placement: found ranks={} where a row of ranks is expected; give lists of the same depth.", rank);
     ranks->push_back(rank);
     return;
   }
@@ -27,7 +27,7 @@ void read_ranks(PyObject* o, size_t depth, Dims* hierarchy, std::vector<int64_t>
   if (static_cast<size_t>(hierarchy->size()) == depth && ranks->empty()) {
     hierarchy->push_back(n);
   } else if (static_cast<size_t>(hierarchy->size()) <= depth || (*hierarchy)[static_cast<int>(depth)] != n) {
-    fail_value("placement: rows of unlike lengths in ranks; the rows of a grid have equally many.");
+    fail_value("placement: the rows in ranks differ in length; all rows of a grid must have the same.");
   }
   for (int64_t i = 0; i < n; ++i) read_ranks(PySequence_Fast_GET_ITEM(items.ptr(), i), depth + 1, hierarchy, ranks);
 }
@@ -40,7 +40,7 @@ nb::list ranks_of_hosts(nb::dict hosts) {
     int64_t h, one;
     IntList list;
     if (!to_int(host.ptr(), &h) || h < 0)
-      fail_type("placement: a host must be a number from 0 on, got {}.", describe(host.ptr()));
+      fail_type("placement: a host must be a number that is at least 0, got {}.", describe(host.ptr()));
     nb::object items = PyRange_Check(devices.ptr()) ? nb::object(nb::list(devices)) : nb::borrow(devices);
     if (to_int(items.ptr(), &one))
       list.push_back(one);
@@ -57,8 +57,9 @@ nb::list ranks_of_hosts(nb::dict hosts) {
 
 Placement make_placement(nb::handle type, nb::handle given, nb::handle shape) {
   if (!PyUnicode_Check(type.ptr()))
-    fail_type("placement: type must be \"cpu\" or \"cuda\", got {}. As in holon.placement(type=\"cpu\", ranks=[0, 1]).",
-              describe(type.ptr()));
+    fail_type(
+        "placement: type must be \"cpu\" or \"cuda\", got {}. Example: holon.placement(type=\"cpu\", ranks=[0, 1]).",
+        describe(type.ptr()));
   Dims hierarchy;
   std::vector<int64_t> ranks;
   nb::object o = nb::borrow(given);
@@ -115,15 +116,15 @@ nb::object sbp_tuple(const NdSbp& list) {
 }
 
 void bind_global(nb::module_& m) {
-  nb::class_<Placement>(m, "placement", "Where a global tensor lives: placement(type=\"cpu\", ranks=[[0, 1], [2, 3]]).")
+  nb::class_<Placement>(m, "placement",
+                        "The ranks that hold a global tensor: placement(type=\"cpu\", ranks=[[0, 1], [2, 3]]).")
       .def(
           "__init__",
           [](Placement* p, HandleOf<"str"> type, nb::handle ranks, HandleOf<"Sequence[int]"> hierarchy) {
             new (p) Placement(make_placement(type, ranks, hierarchy));
           },
           nb::arg("type"), nb::arg("ranks"), nb::arg("hierarchy") = nb::none(),
-          "hierarchy: the sizes of the grid that the ranks, row by row, make; ranks that are lists in lists say it "
-          "themselves.")
+          "hierarchy: the shape of the grid that the ranks form, row by row; nested lists of ranks imply it.")
       .def_static(
           "all", [](const std::string& type) { return Placement::all(type); }, nb::arg("type"),
           "All ranks of the world.")
@@ -145,9 +146,9 @@ void bind_global(nb::module_& m) {
           })
       .def_prop_ro("hierarchy", [](const Placement& p) { return size_object(p.hierarchy()); })
       .def_prop_ro("device_type", [](const Placement& p) { return name(p.device_type()); })
-      .def("index_of", &Placement::index_of, nb::arg("rank"), "The place of a rank among the ranks; -1 outside.");
+      .def("index_of", &Placement::index_of, nb::arg("rank"), "The index of a rank among the ranks; -1 outside.");
 
-  nb::module_ s = m.def_submodule("sbp", "How a tensor lies along an axis of a placement.");
+  nb::module_ s = m.def_submodule("sbp", "How a tensor is distributed along an axis of a placement.");
   nb::class_<Sbp>(s, "sbp", "split(dim), broadcast or partial_sum.")
       .def("__repr__", [](Sbp v) { return to_string(v); })
       .def(
@@ -160,7 +161,7 @@ void bind_global(nb::module_& m) {
       .def("__hash__", [](Sbp v) { return static_cast<int>(v.kind) << 8 | (v.is_split() ? v.axis : 0); })
       .def("__call__",
            [](Sbp v) {
-             if (v.is_split()) fail_type("{} is a value and not to be called.", to_string(v));
+             if (v.is_split()) fail_type("{} is a value and cannot be called.", to_string(v));
              return v;
            })
       .def("__reduce__", [](Sbp v) { return pickled("parse_sbp", v.str()); })
@@ -172,8 +173,8 @@ void bind_global(nb::module_& m) {
             return v.is_split() ? nb::object(nb::int_(v.axis)) : nb::object(nb::none());
           });
   s.def("split", split, nb::arg("dim") = nb::none(), nb::kw_only(), nb::arg("axis") = nb::none(),
-        "The tensor is cut along its axis dim.");
-  m.def("parse_sbp", parse_sbp, nb::arg("text"), "The sbp of its short form: S(0), B or P.");
+        "The tensor is split along its axis dim.");
+  m.def("parse_sbp", parse_sbp, nb::arg("text"), "The sbp of its short notation: S(0), B or P.");
   s.attr("broadcast") = nb::cast(sbp::broadcast());
   s.attr("partial_sum") = nb::cast(sbp::partial_sum());
 }

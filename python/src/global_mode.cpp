@@ -43,7 +43,7 @@ void bind_global_mode(nb::module_& m) {
   using namespace nb::literals;
   m.def(
       "global_mode", [] { return as_tuple(global_mode()); },
-      "(enabled, placement, sbp) of the region that this rank is in.");
+      "(enabled, placement, sbp) of the `with` block that this rank is in.");
   m.def(
       "exchange_global_mode",
       [](bool enabled, PlacementHandle placement, SbpHandle sbp) {
@@ -63,7 +63,7 @@ void bind_global_mode(nb::module_& m) {
         return before;
       },
       "enabled"_a, "placement"_a = nb::none(), "sbp"_a = nb::none(),
-      "Begins or ends a region and returns (enabled, placement, sbp) of the one before.");
+      "Begins or ends a `with` block and returns (enabled, placement, sbp) of the previous one.");
 }
 
 }  // namespace holon::python

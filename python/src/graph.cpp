@@ -94,7 +94,7 @@ class PyOptimizer final : public nn::GraphOptimizer {
       return true;
     };
     if (number("clip_grad_max_norm", &g.clip_grad_max_norm) && !(g.clip_grad_max_norm >= 0))
-      fail_value("{}: the option clip_grad_max_norm is {}; it must not be negative. Give None, or leave it out, where "
+      fail_value("{}: the option clip_grad_max_norm is {}; it must not be negative. Pass None, or leave it out, if "
                  "gradients are not to be clipped.",
                  name_, g.clip_grad_max_norm);
     number("clip_grad_norm_type", &g.clip_grad_norm_type);
@@ -170,7 +170,7 @@ class PyOptimizer final : public nn::GraphOptimizer {
   }
   nb::object optimizer() const {
     nb::object o = referenced();
-    if (!o.is_valid()) fail_runtime("the {} of a graph is gone. Keep it as long as the graph.", name_);
+    if (!o.is_valid()) fail_runtime("the {} of a graph no longer exists. Keep it as long as the graph.", name_);
     return o;
   }
   nb::object groups() const { return optimizer().attr("param_groups"); }
@@ -380,7 +380,7 @@ std::vector<std::pair<std::string, int>> stage_list(nb::handle list) {
 
 void bind_graph(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<nn::GraphConfig>(m, "GraphConfig", "What is asked of a graph's compilation.")
+  nb::class_<nn::GraphConfig>(m, "GraphConfig", "The options of a graph's compilation.")
       .def(
           "enable_amp",
           [](nn::GraphConfig& c, bool on, nb::handle dtype) {
@@ -398,7 +398,7 @@ void bind_graph(nb::module_& m) {
       .def_prop_ro("disabled_passes", [](const nn::GraphConfig& c) { return c.step().disabled_passes; })
       .def_prop_ro("zero_stage", [](const nn::GraphConfig& c) { return c.step().zero_stage; })
       .def("__str__", &nn::GraphConfig::str);
-  nb::class_<PyGraph>(m, "Graph", "The core under an nn.Graph.")
+  nb::class_<PyGraph>(m, "Graph", "The core of an nn.Graph.")
       .def(nb::init<std::string>(), "name"_a)
       .def_prop_ro(
           "config", [](PyGraph& g) -> nn::GraphConfig& { return g.config; }, nb::rv_policy::reference_internal)
@@ -460,7 +460,7 @@ void bind_graph(nb::module_& m) {
           "signature"_a);
   m.def(
       "note_module_change", [] { module_changes.fetch_add(1, std::memory_order_relaxed); },
-      "A module has got another flag, parameter or submodule: graphs look at their modules again.");
+      "A module's flag, parameter or submodule has changed: graphs inspect their modules again.");
   m.def(
       "capture_open", [] { return graph::Capture::current() != nullptr; }, "Whether this rank is capturing a graph.");
   m.def(
@@ -492,13 +492,13 @@ void bind_graph(nb::module_& m) {
       "tensors"_a, "A number for each tensor, the same for all handles of it while it lives.");
   m.def(
       "is_symbolic", [](nb::handle t) { return expect_tensor(t, "is_symbolic", "t").is_symbolic(); }, "t"_a,
-      "Whether the tensor stands for a value of a graph that is being captured.");
+      "Whether the tensor represents a value of a graph that is being captured.");
   m.def(
       "on_stage",
       [](nb::handle t, nb::handle placement) {
         return wrap_object(nn::on_stage(expect_tensor(t, "on_stage", "t"), expect_placement(placement, "on_stage")));
       },
-      "t"_a, "placement"_a, "A global tensor on the placement, under its own sbp where that fits, else broadcast.");
+      "t"_a, "placement"_a, "A global tensor on the placement, with its own sbp if that fits, else broadcast.");
   m.def(
       "check_stages",
       [](const std::string& graph, nb::handle stages) {

@@ -138,7 +138,9 @@ Array array_over(nb::handle a, const char* call) {
     out.shape.push_back(held->shape[i]);
     int64_t stride = held->shape[i] > 1 ? held->strides[i] : item;
     if (stride < 0 || stride % item)
-      fail_value("{}: an array with negative or odd strides cannot be shared. Pass a copy: a.copy().", call);
+      fail_value("{}: an array with negative strides, or strides that are not multiples of the element size, cannot be "
+                 "shared. Pass a copy: a.copy().",
+                 call);
     out.strides.push_back(stride / item);
   }
   int64_t extent = 1;
@@ -240,9 +242,11 @@ DLDataType dl_type(DType d) {
 nb::object to_dlpack(const Tensor& t) {
   t.require_constant("__dlpack__");
   if (t.is_global())
-    fail_runtime("__dlpack__ of a global tensor: other libraries know local memory only. Use to_local() or numpy().");
+    fail_runtime(
+        "__dlpack__ of a global tensor: other libraries can only use local memory. Use to_local() or numpy().");
   if (t.requires_grad())
-    fail_runtime("__dlpack__ of a tensor that requires grad: writes elsewhere would go unnoticed. Use detach() first.");
+    fail_runtime("__dlpack__ of a tensor that requires grad: autograd would not see writes by other libraries. Use "
+                 "detach() first.");
   wait_for(dl_device(t));
   auto* lent = new Lent{{}, t.array()};
   DLTensor& d = lent->managed.tensor;
@@ -283,18 +287,18 @@ Tensor from_dlpack(nb::handle source) {
   auto* m = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
   if (!m) {
     PyErr_Clear();
-    fail_value("from_dlpack: the capsule was taken already, or is of a version that Holon does not read.");
+    fail_value("from_dlpack: the capsule was already consumed, or has a version that Holon does not support.");
   }
   const DLTensor& d = m->tensor;
   if (d.device.type != kDLCpu && d.device.type != kDLCuda)
     fail_value(
-        "from_dlpack: the data lies on a device of kind {}; memory of the CPU and of cuda devices can be shared.",
+        "from_dlpack: the data is on a device of kind {}; only memory of the CPU and of cuda devices can be shared.",
         d.device.type);
   Array a;
   if (d.device.type == kDLCuda) {
     a.device = Device::parse(fmt::format("cuda:{}", d.device.id));
     if (a.device.is_host())
-      fail_value("from_dlpack: the data lies on a cuda device, while this process simulates them.");
+      fail_value("from_dlpack: the data is on a cuda device, but this process simulates cuda devices.");
     wait_for(d.device);
   }
   bool known = false;
@@ -337,7 +341,7 @@ nb::object to_host_numpy(const Tensor& given);
 ObjectOf<"numpy.ndarray"> to_numpy(const Tensor& t) {
   if (t.is_local() && !t.device().is_host() && !copies_from_devices)
     fail_type(
-        "numpy: the tensor lies on {}, whose memory numpy cannot read. Use Tensor.cpu() first to copy it to the host.",
+        "numpy: the tensor is on {}, whose memory numpy cannot read. Use Tensor.cpu() first to copy it to the host.",
         t.device().str());
   return to_host_numpy(t);
 }

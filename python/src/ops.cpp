@@ -161,7 +161,7 @@ PyObject* get_module(PyObject*, void*) { return PyUnicode_FromString("holon"); }
 PyObject* op_repr(PyObject* self) {
   auto& f = self_of(self);
   const ArgParser* plain = f.overloads ? f.overloads->plain() : f.parser;
-  if (!plain) return PyUnicode_FromFormat("<op %U: %zu forms>", f.name, f.overloads->forms.size());
+  if (!plain) return PyUnicode_FromFormat("<op %U: %zu overloads>", f.name, f.overloads->forms.size());
   return PyUnicode_FromFormat("<op %U: %s>", f.name, plain->signature().c_str());
 }
 
@@ -347,8 +347,7 @@ void bind_ops(nb::module_& m) {
       },
       "Where this development build has its headers and its library.");
 #endif
-  m.def("op_table", op_table,
-        "One dict per op, by name: its schema taken apart and all else that its declaration says.");
+  m.def("op_table", op_table, "One dict per op, by name: its parsed schema and the rest of its declaration.");
   m.def("find_op_function", find_op_function, nb::arg("name"),
         "The function of any op, hidden ones included, by name.");
   m.def(
@@ -358,8 +357,8 @@ void bind_ops(nb::module_& m) {
       },
       nb::arg("name"), nb::arg("args"), nb::arg("kwargs"), "Calls any op by name, hidden ones included.");
   m.def("signatures_of_call", signatures_of_python_call, nb::arg("name"), nb::arg("args"), nb::arg("kwargs"),
-        "The signatures of sbp, for one axis of ranks, among which such a call of the op would choose: \"S(0), B -> "
-        "S(0)\". Runs nothing.");
+        "The sbp signatures, for one rank axis, that such a call of the op would choose from: \"S(0), B -> S(0)\". "
+        "Runs nothing.");
 }
 
 }  // namespace holon::python

@@ -24,7 +24,7 @@ std::vector<Tensor> tensor_list(nb::handle list) {
   result.reserve(nb::len(list));
   for (nb::handle item : list) {
     if (!is_tensor(item.ptr()))
-      fail_type("a list of tensors is wanted here; it holds a {}.", Py_TYPE(item.ptr())->tp_name);
+      fail_type("a list of tensors is expected here; it contains a {}.", Py_TYPE(item.ptr())->tp_name);
     result.push_back(tensor_of(item.ptr()));
   }
   return result;
@@ -247,7 +247,7 @@ void bind_schedule(nb::module_& m) {
         return c.share(step);
       },
       "step"_a, "up"_a, "down"_a, "mode"_a, "gamma"_a);
-  nb::class_<optim::Plateau>(m, "Plateau", "Tells when a metric has stopped getting better.")
+  nb::class_<optim::Plateau>(m, "Plateau", "Detects when a metric has stopped improving.")
       .def(nb::init<>())
       .def_rw("maximize", &optim::Plateau::maximize)
       .def_rw("factor", &optim::Plateau::factor)
@@ -268,7 +268,7 @@ void bind_optim(nb::module_& m) {
   using namespace nb::literals;
   m.def("optimizer_step", &optimizer_step, "rule"_a, "params"_a, "states"_a, "options"_a,
         "One step of the rule for all params that have a gradient; states are their dicts. Collective where a gradient "
-        "is boxed.");
+        "is redistributed.");
   m.def(
       "optimizer_check",
       [](const std::string& kind, nb::typed<nb::dict, nb::str, nb::any> options) {
@@ -279,11 +279,11 @@ void bind_optim(nb::module_& m) {
         "The value in the dtype and layout of the rule's state for the parameter. Collective for global ones.");
   m.def("clip_grad_norm", &clip_grad_norm, "params"_a, "max_norm"_a, "norm_type"_a = 2.0,
         "error_if_nonfinite"_a = false,
-        "Scales the gradients so that their common norm is at most max_norm; returns the norm before.");
+        "Scales the gradients so that their total norm is at most max_norm; returns the norm before scaling.");
   m.def("clip_grad_value", &clip_grad_value, "params"_a, "clip_value"_a,
-        "Brings every element of the gradients to at least -clip_value and at most clip_value.");
+        "Limits every element of the gradients to the range from -clip_value to clip_value.");
   m.def("scale_grads", &scale_grads, "params"_a, "factor"_a,
-        "Multiplies the gradients; returns whether all of them were finite before.");
+        "Multiplies the gradients by a factor; returns whether all of them were finite before.");
   nb::module_ schedule = m.def_submodule("schedule", "Learning rates as functions of the step.");
   bind_schedule(schedule);
 }

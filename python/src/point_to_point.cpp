@@ -80,9 +80,10 @@ Tensor recv(HandleOf<"int"> src, HandleOf<"Sequence[int]"> shape, nb::handle dty
 void bind_point_to_point(nb::module_& m) {
   using namespace nb::literals;
   m.def("send", send, "tensor"_a, "dst"_a, "send_meta"_a = true,
-        "Gives a local tensor to rank dst, which calls recv().");
+        "Sends a local tensor to rank dst, which calls recv().");
   m.def("recv", recv, "src"_a, "shape"_a = nb::none(), "dtype"_a = nb::none(), "device"_a = nb::none(),
-        "The tensor that rank src gives by send(). shape and dtype: where it does not tell them (send_meta=False).");
+        "The tensor that rank src sends by send(). shape and dtype are needed if it does not send them "
+        "(send_meta=False).");
 }
 
 }  // namespace holon::python

@@ -7,10 +7,9 @@ namespace holon::python {
 
 void bind_random(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<Generator>(
-      m, "Generator",
-      "A source of random numbers of its own: ops that draw take it as `generator`. Its draws are alike on all ranks "
-      "that seed it alike.")
+  nb::class_<Generator>(m, "Generator",
+                        "An independent source of random numbers: random ops accept it as `generator`. Ranks that seed "
+                        "it alike draw the same numbers.")
       .def(
           "__init__",
           [](Generator* self, nb::handle device) {
@@ -25,7 +24,7 @@ void bind_random(nb::module_& m) {
             *nb::inst_ptr<Generator>(self) = {static_cast<uint64_t>(v), 0};
             return self;
           },
-          "seed"_a, "Begins anew from a seed, and returns the generator.")
+          "seed"_a, "Restarts from a seed and returns the generator.")
       .def(
           "seed",
           [](Generator& self) {
@@ -33,7 +32,7 @@ void bind_random(nb::module_& m) {
             self = {static_cast<uint64_t>(source()) << 32 | source(), 0};
             return self.seed;
           },
-          "Begins anew from a seed that nobody knows before, and returns it.")
+          "Restarts from an unpredictable seed and returns it.")
       .def(
           "initial_seed", [](const Generator& self) { return self.seed; }, "The seed.")
       .def(
@@ -47,7 +46,7 @@ void bind_random(nb::module_& m) {
               fail_value("set_state: takes what get_state() returned, got {} items.", state.size());
             self = {nb::cast<uint64_t>(state[0]), nb::cast<int64_t>(state[1])};
           },
-          "state"_a, "Puts back what get_state() returned.")
+          "state"_a, "Restores what get_state() returned.")
       .def_prop_ro("device", [](const Generator&) { return Device{}; });
 }
 

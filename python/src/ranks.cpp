@@ -90,7 +90,7 @@ std::optional<size_t> bytes_or_none(const char* call, nb::handle bytes) {
   if (bytes.is_none()) return std::nullopt;
   int64_t v;
   if (!to_int(bytes.ptr(), &v)) fail_type("{}: bytes must be int or None, got {}.", call, describe(bytes.ptr()));
-  if (v < 0) fail_value("{}: {} bytes; give a number from 0 on, or None.", call, v);
+  if (v < 0) fail_value("{}: {} bytes; give a number that is at least 0, or None.", call, v);
   return static_cast<size_t>(v);
 }
 
@@ -187,7 +187,7 @@ void bind_ranks(nb::module_& m) {
   set_blocking_hooks({release_lock, take_lock, look_at_signals, user_line, dump_stack});
   m.def(
       "set_package_folder", [](const std::string& path) { package_folder() = path; }, "path"_a,
-      "Names the folder whose files are no part of the user's program: errors show the line that called into it.");
+      "Names a folder whose files are not part of the user's program: errors show the line that called into it.");
   m.def(
       "user_line",
       [] {
@@ -209,18 +209,18 @@ void bind_ranks(nb::module_& m) {
       "ranks_are_threads", [] { return Context::current().ranks_are_threads(); },
       "Whether the ranks are threads of this process.");
   m.def("run_ranks", run_ranks, "n"_a, "fn"_a,
-        "Runs fn(rank) on n threads, each a rank of a world of its own, and returns their results in a list. The first "
-        "exception of a rank is raised here.");
+        "Runs fn(rank) on n threads, which are the ranks of a separate world, and returns their results in a list. The "
+        "first exception of a rank is raised here.");
   m.def("barrier", barrier, "Waits for all ranks. Collective.");
   m.def(
-      "join_world", [] { comm::join_world(); }, "Meets the other ranks now. Collective.");
+      "join_world", [] { comm::join_world(); }, "Joins the world now. Collective.");
   m.def(
       "abort_world", [](const std::string& reason) { return comm::abort_world(reason); }, "reason"_a,
       "Tells the other ranks that this one has failed: what they wait for raises with the reason. Returns whether it "
       "was the first.");
   m.def(
       "note_trouble", [](const std::string& text) { comm::note_trouble(text); }, "text"_a,
-      "Something that may end this rank later: others who then miss it are told.");
+      "Something that may end this rank later; ranks that then wait for it are told the reason.");
   m.def(
       "set_call_site", [](const std::string& text) { comm::set_call_site(text.c_str()); }, "text"_a,
       "What this rank is about to do, e.g. a file and line: shown in errors of later communication.");
@@ -242,8 +242,8 @@ void bind_ranks(nb::module_& m) {
         manual_seed(static_cast<uint64_t>(v));
       },
       "seed"_a,
-      "Seeds this rank's random numbers. Local draws are alike on ranks of one seed; a global draw takes the seed of "
-      "its placement's first rank.");
+      "Seeds this rank's random numbers. Local draws are the same on ranks with the same seed; a global draw uses the "
+      "seed of its placement's first rank.");
   m.def(
       "initial_seed", [] { return random_state().seed; }, "The seed of this rank's random numbers.");
   m.def(
@@ -262,7 +262,7 @@ void bind_ranks(nb::module_& m) {
                           nb::cast<int64_t>(s[3])};
         forget_agreed_seeds();
       },
-      "state"_a, "Puts back what get_rng_state() returned.");
+      "state"_a, "Restores what get_rng_state() returned.");
 
   m.def(
       "memory_stats",
@@ -276,23 +276,23 @@ void bind_ranks(nb::module_& m) {
       },
       "Bytes of array memory: in_use_bytes, peak_bytes, cached_bytes.");
   m.def(
-      "reset_peak_memory", [] { reset_peak_memory(); }, "Counts the peak from now on.");
+      "reset_peak_memory", [] { reset_peak_memory(); }, "Resets the peak.");
   m.def(
-      "release_cached_memory", [] { release_cached_memory(); }, "Gives cached blocks back to the system.");
+      "release_cached_memory", [] { release_cached_memory(); }, "Returns cached memory to the system.");
   m.def(
       "set_memory_limit", [](HandleOf<"int"> bytes) { set_memory_limit(bytes_or_none("set_memory_limit", bytes)); },
-      "bytes"_a.none(), "The most bytes that arrays may take, cached ones included; None: no limit.");
+      "bytes"_a.none(), "The number of bytes that arrays may use, cached memory included; None: no limit.");
   m.def(
       "memory_limit", [] { return bytes_or_none(memory_limit()); }, "What set_memory_limit() has set, or None.");
   m.def(
       "set_cache_high_water",
       [](HandleOf<"int"> bytes) { set_cache_high_water(bytes_or_none("set_cache_high_water", bytes)); },
       "bytes"_a.none(),
-      "What is cached beyond so many bytes goes back to the system; None: beyond the most that was in use.");
+      "Cached memory beyond this number of bytes is returned to the system; None: beyond the peak of what was in use.");
   m.def(
       "cache_high_water", [] { return bytes_or_none(cache_high_water()); },
       "What set_cache_high_water() has set, or None.");
-  nb::class_<ForkScope>(m, "ForkScope", "While it lives, forks of this process share one copy of a rank's tensors.")
+  nb::class_<ForkScope>(m, "ForkScope", "While it exists, forks of this process share one copy of a rank's tensors.")
       .def(nb::init<>());
   m.def(
       "settings",
@@ -306,13 +306,12 @@ void bind_ranks(nb::module_& m) {
       "setting", [](const std::string& name) { return settings::text(name); }, "name"_a,
       "The value of a HOLON_* variable, or its default.");
 
-  m.def("get_printoptions", get_printoptions, "How values are shown as text.");
+  m.def("get_printoptions", get_printoptions, "How values are printed.");
   m.def("set_printoptions", set_printoptions, "precision"_a = nb::none(), "threshold"_a = nb::none(),
         "edgeitems"_a = nb::none(), "linewidth"_a = nb::none(), "profile"_a = nb::none(), nb::kw_only(),
         "gather"_a = nb::none(), "prefix"_a = nb::none(),
-        "Changes how values are shown as text. gather: a global tensor shows its whole value, which makes printing "
-        "collective. "
-        "prefix: of names such as holon.float32.");
+        "Changes how values are printed. gather: prints the whole value of a global tensor, which makes printing "
+        "collective. prefix: of names such as holon.float32.");
 }
 
 }  // namespace holon::python

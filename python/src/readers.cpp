@@ -26,12 +26,13 @@ std::vector<std::filesystem::path> paths_of(const std::vector<std::string>& name
 void bind_readers(nb::module_& m) {
   using namespace nb::literals;
   m.def(
-      "num_threads", [] { return num_threads(); }, "Threads that kernels of this thread may use.");
+      "num_threads", [] { return num_threads(); },
+      "The number of threads that kernels called from this thread may use.");
   m.def(
       "set_num_threads", [](int n) { set_num_threads(n); }, "n"_a,
-      "Sets how many threads kernels of this thread may use.");
+      "Sets the number of threads that kernels called from this thread may use.");
   m.def("permutation", &data::permutation, "seed"_a, "epoch"_a, "n"_a,
-        "0 to n - 1 in an order that depends on seed and epoch alone.");
+        "0 to n - 1 in an order that depends only on seed and epoch.");
   m.def(
       "part_rows",
       [](int64_t size, PlacementHandle placement, SbpHandle sbp) {
@@ -62,15 +63,15 @@ void bind_readers(nb::module_& m) {
         nb::gil_scoped_release released;
         return data::draw_digits(n, seed, stream);
       },
-      "n"_a, "seed"_a, "stream"_a, "Drawn digits, uint8 [n, 28, 28], and which they are, uint8 [n].");
+      "n"_a, "seed"_a, "stream"_a, "Generated digits, uint8 [n, 28, 28], and their labels, uint8 [n].");
   m.def(
       "write_synthetic_mnist",
       [](const std::string& folder, int64_t train, int64_t test, uint64_t seed, bool force) {
         nb::gil_scoped_release released;
         data::write_synthetic_mnist(folder, {.train = train, .test = test, .seed = seed, .force = force});
       },
-      "folder"_a, "train"_a, "test"_a, "seed"_a, "force"_a, "Writes MNIST's four files, of drawn digits.");
-  nb::class_<data::BatchJoiner>(m, "BatchJoiner", "Joins batches of which every rank loaded its own rows.")
+      "folder"_a, "train"_a, "test"_a, "seed"_a, "force"_a, "Writes MNIST's four files with generated digits.");
+  nb::class_<data::BatchJoiner>(m, "BatchJoiner", "Joins batches of which each rank loaded its own rows.")
       .def(
           "__init__",
           [](data::BatchJoiner* self, PlacementHandle placement, SbpHandle sbp) {
@@ -105,7 +106,7 @@ void bind_readers(nb::module_& m) {
           "read",
           [](const data::ByteCorpus& c, int64_t offset, int64_t n) {
             if (n < 0 || n > c.size())
-              fail(ErrorKind::kIndex, "corpus: {} bytes are asked for; it has {}.", n, c.size());
+              fail(ErrorKind::kIndex, "corpus: {} bytes were requested; it has {}.", n, c.size());
             std::string text(static_cast<size_t>(n), '\0');
             c.read(offset, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
             return nb::bytes(text.data(), text.size());

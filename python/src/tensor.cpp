@@ -65,7 +65,7 @@ PyObject* window_on(const Tensor& t, Tensor window) {
 }
 PyObject* get_T(const Tensor& t) { return window_on(t, transposed(t)); }
 PyObject* get_mT(const Tensor& t) {
-  if (t.ndim() < 2) fail_value("mT: a tensor of shape {} is no matrix.", t.shape());
+  if (t.ndim() < 2) fail_value("mT: a tensor of shape {} is not a matrix.", t.shape());
   return window_on(t, OpCall("transpose").in(t).set("dim0", int64_t{-2}).set("dim1", int64_t{-1}).run());
 }
 
@@ -101,7 +101,7 @@ int set_data(PyObject* self, PyObject* value, void*) {
         const Tensor& to = expect_tensor(value ? value : Py_None, "data", "the value");
         if (Context::current().tracer() || to.is_symbolic())
           fail_runtime("data of a tensor {} is set while a graph is captured. Write into it instead, by copy_() or "
-                       "another op in place.",
+                       "another in-place op.",
                        tensor_of(self).shape());
         TensorImpl& impl = *tensor_of(self).impl();
         impl.array = to.array();
@@ -152,7 +152,7 @@ Tensor new_filled(const char* op, const Tensor& t, const Dims& shape, const Scal
   bool global = !placement.is_none() || !sbp.is_none() || (t.is_global() && device.is_none());
   if (global) {
     if (t.is_local() && (placement.is_none() || sbp.is_none()))
-      fail_layout("{}: placement and sbp belong together; give both for a global tensor.", op);
+      fail_layout("{}: placement and sbp must be given together; give both for a global tensor.", op);
     call.set("placement", placement.is_none() ? t.placement() : expect_placement(placement, op));
     call.set("sbp", sbp.is_none() ? t.nd_sbp() : expect_nd_sbp(sbp, op));
   } else {
@@ -218,19 +218,20 @@ void def_new(const char* name, const char* op) {
 PyGetSetDef tensor_properties[] = {
     HOLON_READ("shape", "Size", get_shape, "The logical sizes."),
     HOLON_READ("dtype", "dtype", get_dtype, "The type of the elements."),
-    HOLON_READ("device", "device", get_device, "Where a local tensor lies."),
-    HOLON_READ("placement", "placement", get_placement, "Where a global tensor lives."),
-    HOLON_READ("sbp", "tuple[_SbpValue, ...]", get_sbp, "How a global tensor lies along each axis of its placement."),
-    HOLON_READ("is_local", "bool", get_is_local, "Whether the tensor is this rank's own."),
+    HOLON_READ("device", "device", get_device, "The device of a local tensor."),
+    HOLON_READ("placement", "placement", get_placement, "The placement of a global tensor."),
+    HOLON_READ("sbp", "tuple[_SbpValue, ...]", get_sbp,
+               "How a global tensor is distributed along each axis of its placement."),
+    HOLON_READ("is_local", "bool", get_is_local, "Whether the tensor is local."),
     HOLON_READ("is_global", "bool", get_is_global, "Whether the tensor has a placement and an sbp."),
     HOLON_READ("is_lazy", "bool", get_is_lazy,
-               "Whether the tensor stands in a graph that is being captured, without a value."),
+               "Whether the tensor belongs to a graph that is being captured, without a value."),
     HOLON_READ("is_eager", "bool", get_is_eager, "Whether the tensor has its value."),
     HOLON_READ("is_leaf", "bool", get_is_leaf, "Whether no recorded op made the tensor."),
     HOLON_READ("grad_fn", "GradFn | None", get_grad_fn, "The recorded op that made the tensor, or None."),
     HOLON_READ("ndim", "int", get_ndim, "The number of axes."),
     HOLON_READ("nbytes", "int", get_nbytes, "The size of the logical value in bytes."),
-    HOLON_READ("is_cuda", "bool", get_is_cuda, "Whether the tensor lies on a cuda device."),
+    HOLON_READ("is_cuda", "bool", get_is_cuda, "Whether the tensor is on a cuda device."),
     HOLON_READ("retains_grad", "bool", get_retains_grad, "Whether backward keeps the gradient of this result."),
     HOLON_READ("T", "Tensor", get_T, "The tensor with its axes in the opposite order."),
     HOLON_READ("mT", "Tensor", get_mT, "The tensor with its last two axes exchanged."),
@@ -238,7 +239,7 @@ PyGetSetDef tensor_properties[] = {
     {"requires_grad", get<get_requires_grad>, set_requires_grad, "bool: Whether gradients are computed for the tensor.",
      nullptr},
     {"grad", get<get_grad>, set_grad, "Tensor | None: The accumulated gradient, or None.", nullptr},
-    {"data", get<get_data>, set_data, "Tensor: The same value outside of the recorded graph.", nullptr},
+    {"data", get<get_data>, set_data, "Tensor: The same value, detached from the recorded graph.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 #undef HOLON_READ
 
@@ -246,7 +247,7 @@ void bind_tensor(nb::module_&) {
   using namespace nb::literals;
   def_method("size", size_of_axis, "dim"_a, "The size of one axis.");
   def_method("size", size, "dim"_a = nb::none(), "The sizes.");
-  def_method("stride", stride, "dim"_a = nb::none(), "The steps in elements between neighbours along each axis here.");
+  def_method("stride", stride, "dim"_a = nb::none(), "The strides of this rank's part, in elements.");
   def_method(
       "dim", [](const Tensor& t) { return t.ndim(); }, "The number of axes.");
   def_method(
@@ -261,7 +262,7 @@ void bind_tensor(nb::module_&) {
       "Whether the elements are floating point numbers.");
   def_method(
       "is_contiguous", [](const Tensor& t) { return !t.array().defined() || t.array().is_contiguous(); },
-      "Whether this rank's elements lie in row-major order.");
+      "Whether this rank's elements are in row-major order.");
   def_method(
       "data_ptr",
       [](const Tensor& t) {
@@ -271,7 +272,7 @@ void bind_tensor(nb::module_&) {
       "The address of this rank's first element; 0 outside the placement.");
   def_method(
       "storage_offset", [](const Tensor& t) { return t.array().offset; },
-      "The place of the first element in its memory.");
+      "The offset of the first element in its storage.");
   def_method(
       "get_device",
       [](const Tensor& t) { return t.impl()->device.type == DeviceType::kCpu ? -1 : t.impl()->device.index; },
@@ -282,7 +283,7 @@ void bind_tensor(nb::module_&) {
         auto &a = t.array(), &b = o.array();
         return a.storage == b.storage && a.offset == b.offset && a.shape == b.shape && a.strides == b.strides;
       },
-      "other"_a, "Whether both are the same window on the same memory.");
+      "other"_a, "Whether both have the same offset, shape and strides in the same memory.");
   def_method(
       "is_same", [](const Tensor& t, const Tensor& o) { return t == o; }, "other"_a,
       "Whether both objects are handles of one tensor.");
@@ -293,7 +294,7 @@ void bind_tensor(nb::module_&) {
   def_method("tolist", to_list, "The whole value as nested lists. Collective for a global tensor.");
   def_method(
       "detach", [](const Tensor& t) { return t.detach(); },
-      "The same value outside of the recorded graph; shares memory.");
+      "The same value, detached from the recorded graph; shares memory.");
   def_method(
       "detach_", [](nb::object self) -> ObjectOf<"Tensor"> {
         TensorImpl& impl = *tensor_of(self.ptr()).impl();
@@ -303,7 +304,7 @@ void bind_tensor(nb::module_&) {
         impl.requires_grad = false;
         return self;
       },
-      "Takes the tensor out of the recorded graph.");
+      "Detaches the tensor from the recorded graph.");
   def_method(
       "requires_grad_", [](nb::object self, bool requires_grad) -> ObjectOf<"Tensor"> {
         tensor_of(self.ptr()).set_requires_grad(requires_grad);
@@ -315,7 +316,7 @@ void bind_tensor(nb::module_&) {
       "Makes backward keep the gradient of this result.");
   def_method(
       "is_pinned", [](const Tensor& t) { return t.is_pinned(); },
-      "Whether the tensor, or this rank's part of it, lies in pinned memory of the CPU.");
+      "Whether the tensor, or this rank's part of it, is in pinned CPU memory.");
   def_method(
       "full_value", [](const Tensor& t) { return t.full(); },
       "The whole value as a local tensor on every rank. Collective for a global tensor.");
@@ -350,7 +351,7 @@ void bind_tensor(nb::module_&) {
       [](nb::handle self, nb::handle) -> nb::object {
         const Tensor& t = tensor_of(self.ptr());
         if (t.is_global())
-          fail_type("a global tensor cannot be pickled: its parts lie on several ranks. Use holon.save, or to_local() "
+          fail_type("a global tensor cannot be pickled: its parts are on several ranks. Use holon.save, or to_local() "
                     "first.");
         const bool here = t.device().is_host();
         return pickled("tensor", to_host_numpy(t.detach()), dtype_object(t.dtype()),
@@ -397,7 +398,7 @@ void bind_tensor(nb::module_&) {
         return OpCall("unfold_dim").in(t).set("dimension", dimension).set("size", size).set("step", step).run();
       },
       "dimension"_a, "size"_a, "step"_a,
-      "All windows of a size along an axis, each a step behind the one before, as a last axis; a view.");
+      "All windows of a size along an axis, each starting a step after the previous one, as a new last axis; a view.");
   def_method("expand_as", like("expand", "size"), "other"_a, "The tensor broadcast to the other's shape.");
 }
 

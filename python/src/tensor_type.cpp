@@ -216,7 +216,8 @@ PyObject* rich_compare(PyObject* a, PyObject* b, int op) {
 PyObject* unary(const OpDef* op, PyObject* self) noexcept {
   return guarded([&] {
     if (!op)
-      fail(ErrorKind::kNotImplemented, "this operator is not there for tensors of {}.", name(tensor_of(self).dtype()));
+      fail(ErrorKind::kNotImplemented, "this operator is not defined for tensors of {}.",
+           name(tensor_of(self).dtype()));
     return wrap(dispatch_one(*op, TensorVec{tensor_of(self)}, Attrs()));
   });
 }

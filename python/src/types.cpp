@@ -114,7 +114,7 @@ void bind_types(nb::module_& m) {
       },
       nb::arg("a"), nb::arg("b"), "The dtype in which an op on tensors of both takes place.");
 
-  nb::class_<Device>(m, "device", "Where a local tensor lies.")
+  nb::class_<Device>(m, "device", "The device of a local tensor.")
       .def(
           "__init__",
           [](Device* d, HandleOf<"str | device"> type, int index) {

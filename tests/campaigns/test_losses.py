@@ -25,7 +25,7 @@ ROUNDS = 400
 KILLS = 300
 TIMEOUT, HEARTBEAT, LONG = 6, 2, 120
 # Whoever is lost before it has met the others is missing there; with its host the store may be lost, too.
-BEFORE = r"missing: |no store answers|the store at|did not come together|is not reached|no store of Holon's"
+BEFORE = r"missing: |no store answers|the store at|did not form|cannot be reached|not a store of Holon"
 
 
 class OneMachine:

@@ -42,7 +42,7 @@ def test_every_boxing_is_that_of_the_cpu(n):
 @pytest.mark.parametrize("setting", ["EMULATED_LAZY", "EMULATED_NO_NCCL", "HOLON_CHECK"])
 def test_boxing_where_work_waits_or_travels_through_the_host_or_is_compared(setting):
     done = passes("boxing_pairs.py", 2, "boxings", **{setting: 1})
-    assert (done.stderr.count("travels through host memory") == 1) == (setting == "EMULATED_NO_NCCL")
+    assert (done.stderr.count("goes through host memory") == 1) == (setting == "EMULATED_NO_NCCL")
 
 
 @emulated_only
@@ -94,13 +94,13 @@ def test_what_hangs_on_the_device_is_aborted():
     assert "all_reduce P -> B [4] float32 between the cuda devices of ranks [0, 1]" in text and "waited 3 s" in text, (
         text
     )
-    text = fault("late", EMULATED_NCCL_HANGS=2, EMULATED_NCCL_ERROR="NCCL says: remote process exited")
+    text = fault("late", EMULATED_NCCL_HANGS=2, EMULATED_NCCL_ERROR="NCCL reports: remote process exited")
     assert "remote process exited" in text, text
 
 
 @emulated_only
 def test_a_member_that_never_comes_is_not_waited_for_without_end():
     text = fault("alone", EMULATED_NCCL_START="waits")
-    assert "making a communicator of the cuda devices of ranks [0, 1]" in text and "has waited 3 s" in text, text
+    assert "creating a communicator for the cuda devices of ranks [0, 1]" in text and "has waited 3 s" in text, text
     text = fault("alone", EMULATED_NCCL_START="fails")
     assert "out of memory" in text and "has waited" not in text, text

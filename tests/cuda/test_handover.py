@@ -99,7 +99,7 @@ def test_ranks_on_several_hosts(mode):
     [
         ({"HOLON_CUDA_LINKS": 0}, None),
         ({"EMULATED_NO_NCCL": 1}, "EMULATED_NO_NCCL is set"),
-        ({"EMULATED_ONE_DEVICE": 1}, "are on one device"),
+        ({"EMULATED_ONE_DEVICE": 1}, "share a device"),
     ],
     ids=["off", "no library", "one device"],
 )
@@ -107,7 +107,7 @@ def test_without_links_data_travels_through_the_host(settings, why):
     done = processes(4, "device_pairs", HOLON_LOG="comm", **settings)
     text = "".join(t for _, t in done)
     assert [code for code, _ in done] == [0] * 4 and "from the device of rank" not in text, text[-2000:]
-    assert ("travels through host memory" in text) == (why is not None) and (why or "") in text, text[-2000:]
+    assert ("goes through host memory" in text) == (why is not None) and (why or "") in text, text[-2000:]
 
 
 @emulated_only

@@ -81,9 +81,9 @@ def test_values_of_what_was_made_pinned_are_those_without():
 
 
 def test_a_device_and_pinned_memory_exclude_each_other():
-    with pytest.raises(RuntimeError, match="ones: pin_memory was asked for together with cuda:0"):
+    with pytest.raises(RuntimeError, match="ones: pin_memory was requested together with cuda:0"):
         flow.ones(3, device="cuda:0", pin_memory=True)
-    with pytest.raises(RuntimeError, match=r"pin_memory: the tensor .*3.* lies on cuda:0"):
+    with pytest.raises(RuntimeError, match=r"pin_memory: the tensor .*3.* is on cuda:0"):
         flow.ones(3, device="cuda:0").pin_memory()
 
 
@@ -222,7 +222,7 @@ def test_global_tensors_pin_their_parts():
     d = h.to("cuda", non_blocking=True)
     assert d.placement.type == "cuda" and d.to_local().tolist() == list(range(6))
     assert flow.zeros(4, placement=p, sbp=flow.sbp.broadcast, pin_memory=True).is_pinned()
-    with pytest.raises(RuntimeError, match="pin_memory was asked for together with cuda"):
+    with pytest.raises(RuntimeError, match="pin_memory was requested together with cuda"):
         flow.zeros(4, placement=flow.placement("cuda", ranks=[0]), sbp=flow.sbp.broadcast, pin_memory=True)
 
 
@@ -395,7 +395,7 @@ def test_copies_are_not_waited_for_and_memory_waits_for_copies():
 @pytest.mark.parametrize("lazy", ["0", "1"])
 def test_what_cannot_be_pinned_is_an_error_that_names_sizes(lazy):
     out = run(FULL, EMULATED_PINNED_MB="11", EMULATED_LAZY=lazy)
-    assert "out of pinned memory: 5242880 bytes were asked for" in out and "ulimit -l" in out
+    assert "out of pinned memory: 5242880 bytes were requested" in out and "ulimit -l" in out
 
 
 @pytest.mark.skipif(not EMULATED, reason="the emulator's limit")

@@ -125,9 +125,9 @@ def test_signatures_of_call():
     assert signatures("zeros", 2, 3) == []
     assert "S(1), S(0) -> P" in signatures("matmul", x, w.t())
     # Vectors are a body of matmul's, matmul_with is nothing else.
-    with pytest.raises(RuntimeError, match="made of other ops"):
+    with pytest.raises(RuntimeError, match="composed of other ops"):
         signatures("matmul", x, holon.ones(3))
-    with pytest.raises(RuntimeError, match="made of other ops"):
+    with pytest.raises(RuntimeError, match="composed of other ops"):
         signatures("matmul_with", x, w, transpose_b=True)
     with pytest.raises(ValueError):
         signatures("linear", x, holon.ones(3, 4))

@@ -20,8 +20,8 @@ SLOW = 40  # seconds that a busy machine may take beyond a time-out; who hangs i
 PLACE = r"(programs|graphs)\.py:\d+"
 # Before the ranks have met there is no call yet; they say who is missing.
 MEETING = (
-    r"did not come together|is no store of Holon's|while the world came together|no store answers"
-    r"|closed the connection|has met the others"
+    r"did not form|is not a store of Holon|while the world was forming|no store answers"
+    r"|closed the connection|has joined the others"
 )
 
 

@@ -64,7 +64,7 @@ def play(seed, limit_s=120):
         if wrong is not None:
             outsider = dict(ranks)[wrong]
             text = outsider.communicate(timeout=limit_s)[0]
-            if outsider.returncode != 1 or "its token is another one" not in text:
+            if outsider.returncode != 1 or "its token is different" not in text:
                 trouble = f"rank {wrong} of {size}, with another token: {outsider.returncode}, {text}"
             # The right one still finds its place.
             ranks.append((wrong, start(wrong, size, port, token, HOLON_TEST_MARK=mark)))

@@ -92,7 +92,7 @@ def test_a_rank_that_stands_still_in_a_step(kind):
         assert hosts.processes() == []
     assert codes == [1] * 3 and took < limit + 40, (took, outputs)
     # Who gives up first is told to the others: its neighbour here, or one of the other host.
-    named = rf"[Rr]ank {victim} (is stopped|did not)|ranks \[{victim}, 3\] on|hand-over \[{victim}\] ->"
+    named = rf"[Rr]ank {victim} (is stopped|did not)|ranks \[{victim}, 3\] on|transfer \[{victim}\] ->"
     assert any(re.search(named, text) for text in outputs), outputs
 
 

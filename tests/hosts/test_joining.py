@@ -57,7 +57,7 @@ def test_without_a_token():
     with Hosts(2, token=None) as hosts:
         start = time.monotonic()
         codes, outputs = finish([node(hosts, 1)])
-        assert codes == [2] and "machine 1 of 2 does not know the token" in outputs[0], outputs
+        assert codes == [2] and "machine 1 of 2 does not have the token" in outputs[0], outputs
         codes, outputs = finish(by_hand(hosts, 1, [RANK_PROGRAM, "brief"]))
         assert codes == [1, 1], outputs
         for text in outputs:
@@ -65,7 +65,7 @@ def test_without_a_token():
         # Ranks that do not say how many of them are on a host.
         lone = dict(RANK=1, WORLD_SIZE=2, LOCAL_RANK=0, MASTER_ADDR=hosts.address(0), MASTER_PORT=PORT)
         done = hosts.run(1, [RANK_PROGRAM, "brief"], env=environment(**lone), capture_output=True, text=True)
-        assert done.returncode == 1 and "is no address of this host (it has " in done.stderr, done.stderr
+        assert done.returncode == 1 and "is not an address of this host (it has " in done.stderr, done.stderr
         assert time.monotonic() - start < 50
 
 
@@ -73,7 +73,7 @@ def test_another_token():
     with Hosts(2, token=None) as hosts:
         first, second = node(hosts, 0, HOLON_STORE_TOKEN="blue"), node(hosts, 1, HOLON_STORE_TOKEN="red")
         codes, outputs = finish([second])
-        assert codes == [1] and "its token is another one" in outputs[0], outputs
+        assert codes == [1] and "its token is different" in outputs[0], outputs
         codes, outputs = finish([first, node(hosts, 1, HOLON_STORE_TOKEN="blue")])
     assert codes == [0, 0], outputs
 

@@ -115,7 +115,7 @@ def test_damaged_folders(tmp_path, what):
     with pytest.raises(RuntimeError, match="checkpoint.get: .*c"):
         flow.train.CheckPoint().load(tmp_path / "c")
     same(values(), before)
-    with pytest.raises(AssertionError, match="is no folder"):
+    with pytest.raises(AssertionError, match="is not a folder"):
         flow.checkpoint.get(tmp_path / "nothing")
 
 

@@ -72,7 +72,7 @@ def test_arguments_by_name():
 @pytest.mark.parametrize(
     "make_function, error, text",
     [
-        (lambda: lambda *args: None, NotImplementedError, r"\*args stands for any number"),
+        (lambda: lambda *args: None, NotImplementedError, r"\*args accepts any number"),
         (lambda: lambda x: None, NotImplementedError, "what is the parameter 'x'"),
         (lambda: lambda x=3: None, NotImplementedError, "default of 'x' is int"),
     ],
@@ -164,7 +164,7 @@ def test_ops_outside():
     make(lambda x: kept.append(x) or x)(X)
     with pytest.raises(RuntimeError, match="is an op of job functions"):
         kept[0] + 1
-    with pytest.raises(RuntimeError, match="has no values inside of a job function"):
+    with pytest.raises(RuntimeError, match="has no values inside a job function"):
         kept[0].numpy()
 
 

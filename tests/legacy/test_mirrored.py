@@ -221,5 +221,5 @@ def test_variables_of_a_part_of_the_devices():
         with flow.scope.placement("gpu", "0:0"):
             return x * flow.get_variable("w", (1,), initializer=flow.ones_initializer())
 
-    with pytest.raises(ValueError, match="'w' lies on .* a copy of every variable"):
+    with pytest.raises(ValueError, match="'w' is on .* a copy of every variable"):
         job([np.ones(4, np.float32)] * 2)

@@ -11,7 +11,7 @@ K = flow.tensor([1, 0], dtype=flow.int32)
 CALLS = [
     (arrays.reshape, (X, [-1, -1]), ValueError, r"\[-1, -1\]; sizes must be at least 0, and one of them may be -1"),
     (arrays.reshape, (X, [5, 5]), ValueError, "reshape"),
-    (arrays.flatten, (V, 2, 1), ValueError, "start_dim 2 is behind end_dim 1"),
+    (arrays.flatten, (V, 2, 1), ValueError, "start_dim 2 is after end_dim 1"),
     (arrays.flatten, (V, 0, 3), ValueError, "axis 3 is out of range for 3 axes. Give one of -3 to 2"),
     (arrays.transpose, (X, [0, 0]), ValueError, r"perm is \[0, 0\]; it must name each of the 2 axes"),
     (arrays.transpose, (X, [1, 0], True), NotImplementedError, "conjugate"),
@@ -70,7 +70,7 @@ CALLS = [
     (nn.dropout, (X, 0.5, [2, 6]), ValueError, "noise_shape"),
     (nn.random_mask_like, (X, 1.5), AssertionError, "rate is 1.5"),
     (random.coin_flip, (0,), ValueError, "batch_size is 0"),
-    (random.coin_flip, (3, None, 2), ValueError, "lie between 0 and 1"),
+    (random.coin_flip, (3, None, 2), ValueError, "be between 0 and 1"),
     (losses.sparse_softmax_cross_entropy_with_logits, (flow.zeros(3, dtype=flow.int32), X), ValueError,
      r"labels \[3\] do not fit the scores \[4, 6\]"),
     (losses.sparse_softmax_cross_entropy_with_logits, (flow.zeros(4), X), TypeError,

@@ -106,7 +106,7 @@ def test_names_are_found():
 
 
 def test_what_is_not_there():
-    with pytest.raises(AttributeError, match="image has no 'decode': images are decoded .* outside of job functions"):
+    with pytest.raises(AttributeError, match="image has no 'decode': images are decoded .* outside job functions"):
         _ = flow.image.decode
     with pytest.raises(
         AttributeError, match="data has no 'ofrecord_reader': files are not read inside of job functions"
@@ -139,7 +139,7 @@ def test_summary(capsys):
     text = flow.summary.describe(by_call).splitlines()
     assert text[:3] == ["by_call (train)", "  variable fc-weight  [1, 3]  3", "  variable fc-bias  [1]  1"]
     assert text[3] == "  fc  [2, 1]" and text[-1] == "  4 numbers are trained"
-    with pytest.raises(TypeError, match="is no job function"):
+    with pytest.raises(TypeError, match="is not a job function"):
         flow.summary.describe(np.sum)
     flow.clear_default_session()
     with pytest.raises(ValueError, match="a blob of one element"):

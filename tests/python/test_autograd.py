@@ -212,12 +212,12 @@ def test_wrong_sharding_rules_say_what_is_wrong():
         ("a b", "has no arrow"),
         ("a b, c -> a", "has 2 inputs, the call 1"),
         ("a -> a", r"input 0 has shape \[4, 2\].*names 1 axes"),
-        ("a b -> a c", "c of the sharding rule .* stands in no input"),
+        ("a b -> a c", "c of the sharding rule .* appears in no input"),
         ("a a -> a", "a of the sharding rule .* has size 4"),
     ]:
         with pytest.raises(ValueError, match=f"Mine: .*{text}"):
             apply(rule)
-    with pytest.raises(RuntimeError, match=r"Mine: output 0 has shape \[8\].*this part's \[4, 2\]"):
+    with pytest.raises(RuntimeError, match=r"Mine: output 0 has shape \[8\].*this part's is \[4, 2\]"):
         apply("a b -> a b", lambda x: x.reshape(8))
     with pytest.raises(TypeError, match="Mine: output 0 is float64; .*float32"):
         apply("a b -> a b", lambda x: x.double())
@@ -230,7 +230,7 @@ def test_wrong_sharding_rules_say_what_is_wrong():
 def test_a_derivative_that_is_not_there_raises():
     x = holon.rand(4, 4, requires_grad=True)
     (dx,) = grad((holon.nn.functional.layer_norm(x, [4]) * holon.rand(4, 4)).sum(), x, create_graph=True)
-    with pytest.raises(NotImplementedError, match="layer_norm_backward: it has no gradient of its own"):
+    with pytest.raises(NotImplementedError, match="layer_norm_backward: it has no gradient, so"):
         dx.sum().backward()
     (dx,) = grad((holon.softmax(x, 1) ** 2).sum(), x, create_graph=True)
     (dxx,) = grad(dx[0, 0], x)

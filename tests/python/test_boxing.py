@@ -90,7 +90,7 @@ def test_explain_names_steps_links_memory_and_time():
         assert re.fullmatch(
             r"  1\. all_gather S\(0\) -> B: reads 24 bytes on rank 0, 36 bytes on rank 1, [\d.]+ us", lines[1]
         ), lines[1]
-        assert lines[2:] == ["  links: 0->1: 36 bytes; 1->0: 24 bytes", "  memory: at most 60 bytes beside the input"]
+        assert lines[2:] == ["  links: 0->1: 36 bytes; 1->0: 24 bytes", "  memory: at most 60 bytes besides the input"]
         assert "nothing to do" in _C.explain(x)
         assert "reads nothing from other ranks" in _C.explain(x.to_global(sbp=B), sbp=S(0))
         y = flow.zeros([512, 512], placement=placement("cpu", [0, 1]), sbp=P)
@@ -148,7 +148,7 @@ def test_wrong_figures_are_an_error_on_every_rank(tmp_path):
     program.write_text(PROGRAM)
     result = ranks.launch(program, 2, HOLON_MACHINE_COSTS="copy=fast")
     assert result.returncode != 0
-    assert '"fast" is no number' in result.stderr
+    assert '"fast" is not a number' in result.stderr
 
 
 def test_the_log_tells_of_every_boxing(tmp_path):

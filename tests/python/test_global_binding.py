@@ -59,8 +59,8 @@ def test_placements():
             ([4], ValueError, "rank 4 is not in the world of 4"),
             ([-1], ValueError, "negative"),
             ("0", TypeError, "got str '0'"),
-            ([[0], [1, 2]], ValueError, "unlike lengths"),
-            ([0, [1]], ValueError, "unlike lengths|one depth"),
+            ([[0], [1, 2]], ValueError, "differ in length"),
+            ([0, [1]], ValueError, "differ in length|same depth"),
             ([0.5], TypeError, "got float"),
             ({0, 1}, TypeError, "got set"),
         ]:

@@ -34,7 +34,7 @@ def test_nested_values():
 
 
 def test_what_is_no_tensor_stays_with_a_warning():
-    with pytest.warns(UserWarning, match="a int is no tensor"):
+    with pytest.warns(UserWarning, match="a int is not a tensor"):
         assert to_global([3], holon.placement("cpu", [0]), sbp.broadcast) == [3]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -300,7 +300,7 @@ def test_norms_that_are_not_finite():
         grouped(strict, limit=None, lr=1e-2),
         clip=lambda: nn.utils.clip_grad_norm_(strict.parameters(), 1.0, error_if_nonfinite=True),
     )
-    with pytest.raises(RuntimeError, match="norm of order 2 is (inf|nan)"):
+    with pytest.raises(RuntimeError, match="norm of order 2 of the gradients is (inf|nan)"):
         graph(x, bad)
     for p, q in zip(strict.parameters(), before):
         np.testing.assert_array_equal(p.numpy(), q)
@@ -360,9 +360,9 @@ def test_what_build_cannot_do():
         nn.utils.clip_grad_norm_([p], -1.0)
 
     cases = [
-        (before_backward, RuntimeError, "none of the 1 parameters has one there yet. Call backward"),
+        (before_backward, RuntimeError, "none of the 1 parameters has one yet. Call backward"),
         (backward_after, RuntimeError, "added to after it was clipped.*clip after the last backward"),
-        (read_after, RuntimeError, "asked for after it was clipped"),
+        (read_after, RuntimeError, "read after it was clipped"),
         (with_micro_batches, RuntimeError, "once per step.*of each of the 2 micro-batches. Return both"),
         (negative, ValueError, "max_norm must not be negative"),
     ]
@@ -382,6 +382,6 @@ def test_what_build_cannot_do():
             Refused()(holon.ones(2, 4))
     model = make()
     graph = Train(model, grouped(model, limit=-1.0, lr=1e-2))
-    with pytest.raises(ValueError, match="clip_grad_max_norm is -1; it must not be negative. Give None"):
+    with pytest.raises(ValueError, match="clip_grad_max_norm is -1; it must not be negative. Pass None"):
         graph(*next(batches(1)))
     assert p.tolist() == [1.0] * 4

@@ -136,10 +136,10 @@ def test_a_tensor_that_leaks_is_of_no_use():
         lambda: copy.deepcopy(leaked),
     ):
         with pytest.raises(
-            RuntimeError, match="was made in a graph's build.* has no value outside of it. Return it from build"
+            RuntimeError, match="was created in a graph's build.* has no value outside of it. Return it from build"
         ):
             use()
-    with pytest.raises(RuntimeError, match="was made inside of another graph's build.* Return it from that build"):
+    with pytest.raises(RuntimeError, match="was created inside another graph's build.* Return it from that build"):
         graph_of(lambda x: x + leaked)(X)
     assert X.sum().item() == 66
 
@@ -150,7 +150,7 @@ def test_a_graph_inside_of_a_graph():
         if prepared:
             inner(X)
         for argument in (lambda x: x, lambda x: X):
-            with pytest.raises(RuntimeError, match="called inside of another one's build.* Call the module itself"):
+            with pytest.raises(RuntimeError, match="called inside another one's build.* Call the module itself"):
                 graph_of(lambda x, argument=argument: inner(argument(x)))(X)
 
 
@@ -236,7 +236,7 @@ def test_optimizers():
         match="no gradient for any of the 2 parameters of this optimizer's group.*parameters of the module that build",
     ):
         graph(optim.SGD(unused.parameters(), lr=0.1))(X)
-    with pytest.raises(NotImplementedError, match="Own has an update of its own in Python"):
+    with pytest.raises(NotImplementedError, match="Own has an update written in Python"):
         graph(Own(used.parameters(), lr=0.1))
     with pytest.raises(TypeError, match="takes an optimizer, got list"):
         graph(list(used.parameters()))

@@ -46,7 +46,7 @@ def same(a, b):
 def test_example(name):
     example = EXAMPLES[name]
     if name == "pin_memory" and not holon.cuda.is_available():
-        with pytest.raises(RuntimeError, match="pinned memory was asked for .* there is none"):
+        with pytest.raises(RuntimeError, match="pinned memory was requested .* there is none"):
             eval(example, dict(NAMES))
         return
 

@@ -164,7 +164,7 @@ def test_more_stages_than_blocks():
     graph = Train(chain([8, 8, 8]))
     graph.config.pipeline(stages=3)
     with pytest.raises(
-        ValueError, match="3 stages, but the graph's modules make a chain of 2 blocks \\(net.0, net.1\\)"
+        ValueError, match="3 stages, but the graph's modules form a chain of 2 blocks \\(net.0, net.1\\)"
     ):
         graph(*batch())
 

@@ -183,5 +183,5 @@ def test_bookkeeping():
             return out
 
     other = make()
-    with pytest.raises(RuntimeError, match="set_grad_scaler: build.. gives backward"):
+    with pytest.raises(RuntimeError, match="set_grad_scaler: build.. passes a gradient to backward"):
         Given(other, [optim.SGD(other.parameters(), lr=0.1)], scaler)(x, y)

@@ -13,13 +13,16 @@ B = flow.sbp.broadcast
 CASES = {
     "placement without sbp": (
         lambda: flow.ones(2, placement=P),
-        "ones: placement and sbp belong together; only placement was given",
+        "ones: placement and sbp must be given together; only placement was given",
     ),
     "sbp without placement": (
         lambda: flow.ones(2, sbp=B),
-        "ones: placement and sbp belong together; only sbp was given",
+        "ones: placement and sbp must be given together; only sbp was given",
     ),
-    "tensor with one of them": (lambda: flow.tensor([1.0], placement=P), "tensor: placement and sbp belong together"),
+    "tensor with one of them": (
+        lambda: flow.tensor([1.0], placement=P),
+        "tensor: placement and sbp must be given together",
+    ),
     "placement and device": (
         lambda: flow.ones(2, placement=P, sbp=B, device="cpu"),
         "ones: both placement and device were given",

@@ -98,7 +98,7 @@ def test_missing_files_are_named(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match=f"lacks {NAMES[1]}"):
         data.MNIST()
     assert len(data.MNIST(train=False)) == 8
-    with pytest.raises(RuntimeError, match="elsewhere is no folder"):
+    with pytest.raises(RuntimeError, match="elsewhere is not a folder"):
         data.load_mnist(root=tmp_path / "elsewhere")
 
 
@@ -124,13 +124,13 @@ def test_mistakes(tmp_path):
         (NAMES[1], idx([3] * 13), "12 images and .* 13 labels"),
         (NAMES[1], idx(np.zeros((12, 1))), r"labels of MNIST are uint8 \[samples\]"),
         (NAMES[1], idx([3] * 5 + [10] * 7), "label 5 is 10"),
-        (NAMES[2], idx(np.zeros((8, 28, 28)))[:-1], "cut off or damaged"),
+        (NAMES[2], idx(np.zeros((8, 28, 28)))[:-1], "truncated or damaged"),
         (NAMES[2], b"", "found 0 bytes"),
-        (NAMES[3], gzip.compress(idx([1] * 8))[:-3], "gzip data is damaged: it ends"),
+        (NAMES[3], gzip.compress(idx([1] * 8))[:-3], "gzip data is damaged: it is truncated"),
         (NAMES[3], gzip.compress(idx([1] * 8))[:-8] + bytes(8), "gzip data is damaged"),
         (NAMES[3], gzip.compress(idx([1] * 8)) + b"x", "gzip data is damaged: 1 bytes"),
-        (NAMES[3], gzip.compress(idx([1] * 9)[:-1]), "cut off or damaged"),
-        (NAMES[3], gzip.compress(idx([1] * 8) + b"x"), "cut off or damaged"),
+        (NAMES[3], gzip.compress(idx([1] * 9)[:-1]), "truncated or damaged"),
+        (NAMES[3], gzip.compress(idx([1] * 8) + b"x"), "truncated or damaged"),
         (NAMES[3], gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + bytes(100)), "do not fit"),
     ],
 )

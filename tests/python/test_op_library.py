@@ -85,7 +85,7 @@ def test_they_are_divided_by_their_rules(library):
 @pytest.mark.parametrize(
     "text, says",
     [
-        ('HOLON_OP(add, "add(Tensor x) -> Tensor");', "an op named add is there already"),
+        ('HOLON_OP(add, "add(Tensor x) -> Tensor");', "an op named add exists already"),
         ('HOLON_OP(mine_a, "mine_a(Tensor x -> Tensor");', r"schema \"mine_a.*expected '\)'"),
         ('HOLON_OP(mine_b, "mine_b(Tensor x) -> Tensor").infer_like();', r"declaration of op mine_b lacks .kernel\(\)"),
         (
@@ -98,7 +98,7 @@ def test_they_are_divided_by_their_rules(library):
             '.kernel([](KernelCall& c) { c.f("cpa"_attr); });',
             "reads an attribute cpa, which no op has",
         ),
-        ("int nothing;", "declares no op"),
+        ("int nothing;", "declares no ops"),
         ("this is not C++", "does not compile.*error"),
     ],
 )

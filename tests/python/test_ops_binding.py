@@ -211,7 +211,7 @@ def test_every_example_runs():
                 eval(row["example"], names)
             except Exception as e:  # noqa: BLE001 - all failures are listed
                 if row["name"] == "pin_memory" and not _C.cuda_device_count():
-                    assert "pinned memory was asked for" in str(e)  # it needs a device
+                    assert "pinned memory was requested" in str(e)  # it needs a device
                     continue
                 bad.append(f"{row['example']}: {type(e).__name__}: {e}")
     assert not bad, "\n".join(bad)
@@ -264,10 +264,10 @@ def test_one_name_for_several_ops():
     assert values.tolist() == [[4, 5]] and indices.tolist() == [[1, 0]]
     assert "max_dim" not in ops and not hasattr(x, "max_dim")
     assert pickle.loads(pickle.dumps(ops["max"]))(x, 0).values.tolist() == [4, 5]
-    assert ops["max"].__doc__.count("Signature: max(") == 3 and "3 forms" in repr(ops["max"])
+    assert ops["max"].__doc__.count("Signature: max(") == 3 and "3 overloads" in repr(ops["max"])
     text = refused(lambda: x.max("a", keepdim=3))
     assert (
-        "max: no form of it takes (Tensor [2, 2], str 'a', keepdim=int 3)" in text
+        "max: no overload accepts (Tensor [2, 2], str 'a', keepdim=int 3)" in text
         and "max(Tensor x, int dim, bool keepdim=False)" in text
     )
 

@@ -99,7 +99,7 @@ def test_tensor_parallel_models_gather_no_weights(tmp_path, model):
     kept, gathered = json.loads(done.stdout)
     assert kept[:2] == [0, 0]
     assert gathered[0] > 0 and gathered[1] > 0, "the policy makes no difference"
-    assert "a parameter is moved" not in done.stderr
+    assert "a parameter is redistributed" not in done.stderr
     alone = ranks.launch(program, 1, arguments=arguments, HOLON_MACHINE_COSTS="fixed")
     assert alone.returncode == 0, alone.stderr
     truth = json.loads(alone.stdout)[0][2]
@@ -139,7 +139,7 @@ def test_frozen_bases_stay_and_what_cannot_be_helped_is_told_once(tmp_path):
     program.write_text(FROZEN)
     done = ranks.launch(program, 2, HOLON_MACHINE_COSTS="fixed")
     assert done.returncode == 0 and done.stdout.split() == ["done", "done"], done.stderr
-    assert done.stderr.count("a parameter is moved") == 1, done.stderr
+    assert done.stderr.count("a parameter is redistributed") == 1, done.stderr
     assert "program.py:" in done.stderr and "layer_norm" in done.stderr
 
 

@@ -106,7 +106,7 @@ def test_special_bits_of_floats(tmp_path):
         ({(1, 2): 0}, TypeError, "a key of the dict obj is tuple"),
         ({"b": b"x"}, TypeError, r"obj\['b'\] is of type bytes"),
         ({"n": 2**63}, ValueError, r"obj\['n'\] does not fit in 64 bits"),
-        (["\ud800"], ValueError, r"obj\[0\] is no valid Unicode"),
+        (["\ud800"], ValueError, r"obj\[0\] is not valid Unicode"),
     ],
 )
 def test_what_cannot_be_saved_is_named(tmp_path, obj, error, message):
@@ -126,7 +126,7 @@ def test_mistakes(tmp_path):
     x = holon.ones(2)
     with pytest.raises(RuntimeError, match="no/x.*No such file"):
         holon.save(x, tmp_path / "no/x")
-    with pytest.raises(RuntimeError, match="no regular file"):
+    with pytest.raises(RuntimeError, match="not a regular file"):
         holon.save(x, "/dev/null")
     with pytest.raises(ValueError, match="global_dst_rank is 1; the ranks of this world are 0 to 0"):
         holon.save(x, tmp_path / "x", global_dst_rank=1)
@@ -450,13 +450,13 @@ def test_errors_are_the_same_on_all_ranks(tmp_path):
         messages,
         [
             "rank 1: cannot write .*missing/x: No such file",
-            "rank 0: cannot make the folder",
+            "rank 0: cannot create the folder",
             r"ValueError: .*different global tensors.*rank 0 b: float32 \[6\] S\(0\).*rank 1 a: ",
             "rank 1 1: float32",
             "rank 0 to rank 0; rank 1 to rank 1",
             "rank 2: cannot open",
             "rank 0: cannot open",
-            "rank 0: cannot make the folder",
+            "rank 0: cannot create the folder",
         ],
     ):
         assert found is not None and re.search(text, found), found

@@ -46,7 +46,7 @@ def test_the_command(tmp_path):
     assert not (test_images.reshape(20, 784) == train_images.reshape(50, 784)[:20]).all(1).any()
 
     again = command(tmp_path / "a/mnist")
-    assert again.returncode == 1 and "is there already" in again.stderr and "Traceback" not in again.stderr
+    assert again.returncode == 1 and "exists already" in again.stderr and "Traceback" not in again.stderr
     assert command(tmp_path / "b", "--train", 50, "--test", 20, "--seed", 4).returncode == 0
     assert files(tmp_path / "b") == first
     # A plain file would be found before what is written now.
@@ -56,11 +56,11 @@ def test_the_command(tmp_path):
 
 
 def test_mistakes(tmp_path):
-    with pytest.raises(ValueError, match="1 or more"):
+    with pytest.raises(ValueError, match="at least 1"):
         synthetic_mnist.write(tmp_path, 0, 10)
     (tmp_path / "file").write_text("")
     done = command(tmp_path / "file/x")
-    assert done.returncode == 1 and "cannot make the folder" in done.stderr
+    assert done.returncode == 1 and "cannot create the folder" in done.stderr
 
 
 class LeNet(nn.Module):

@@ -53,7 +53,7 @@ def test_data_from_arrays_numbers_of_numpy_and_tensors():
         (
             [[1, 2], [3]],
             ValueError,
-            "the lists are ragged: a list of 1 stands at depth 1 where others have a list of 2",
+            "the lists are ragged: a list of 1 is at depth 1 where others have a list of 2",
         ),
         ([1, [2]], ValueError, "ragged"),
         ([[1], 2], ValueError, "ragged"),
@@ -63,7 +63,7 @@ def test_data_from_arrays_numbers_of_numpy_and_tensors():
         (np.array([1], dtype=np.uint16), TypeError, "numpy's uint16 has no tensor type"),
         (np.array(["a"]), TypeError, "has no tensor type"),
         (np.array([1j]), TypeError, "complex128"),
-        (2**80, ValueError, "beyond 64 bits"),
+        (2**80, ValueError, "does not fit in 64 bits"),
     ],
 )
 def test_data_that_is_refused(data, kind, text):
@@ -228,7 +228,7 @@ def test_memory_is_shared_with_numpy_and_dlpack():
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         _C.from_numpy(frozen)
-    with pytest.raises(ValueError, match="negative or odd strides"):
+    with pytest.raises(ValueError, match="negative strides"):
         _C.from_numpy(np.arange(3)[::-1])
     with pytest.raises(TypeError, match="from_numpy: takes a numpy array, got list of 1"):
         _C.from_numpy([1])
@@ -345,7 +345,7 @@ def test_data_and_grad_are_settable():
     assert x.tolist() == [6, 7]
     x.requires_grad = False
     assert not x.requires_grad and x.requires_grad_() is x and x.requires_grad
-    with pytest.raises(ValueError, match="must be like it"):
+    with pytest.raises(ValueError, match="must have the same shape"):
         x.grad = tensor([1.0])
     with pytest.raises(TypeError, match="requires_grad must be bool, got int 1"):
         x.requires_grad = 1
@@ -372,7 +372,7 @@ def test_windows_along_an_axis():
     with pytest.raises(ValueError, match="size 6 is not in"):
         x.unfold(1, 6, 1)
     assert x.mT.shape == (5, 2) and tensor(np.zeros((4, 2, 3))).mT.shape == (4, 3, 2)
-    with pytest.raises(ValueError, match="no matrix"):
+    with pytest.raises(ValueError, match="not a matrix"):
         tensor([1.0]).mT
 
 

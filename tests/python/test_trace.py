@@ -144,7 +144,7 @@ def test_a_path_that_cannot_be_written(tmp_path, path):
     program.write_text("import holon as flow\nprint(flow.ones(2).sum().item())\n")
     done = ranks.run(program, cwd=tmp_path, HOLON_TRACE=path)
     assert done.returncode == 0 and done.stdout.strip() == "2.0"
-    assert f"the trace {path} cannot be written" in done.stderr
+    assert f"cannot write the trace {path}" in done.stderr
     assert sorted(os.listdir(tmp_path)) == ["pipe", "program.py"] and (tmp_path / "pipe").is_fifo()
 
 
@@ -211,18 +211,16 @@ def test_a_trace_that_cannot_be_written_says_so(tmp_path, what):
     limit = ""
     if what == "part":
         (tmp_path / "trace.json.rank0").mkdir()
-        said = f"holon: the trace {trace}.rank0 cannot be written: Is a directory. This process traces no more.\n"
+        said = f"holon: cannot write the trace {trace}.rank0: Is a directory. This process stops tracing.\n"
     elif what == "whole":  # made while the program runs: one that is there before is told at once
         limit = f"import os; os.mkdir({str(trace)!r})"
-        said = (
-            f"holon: the trace {trace} cannot be written: Is a directory. What each rank wrote is in {trace}.rank*.\n"
-        )
+        said = f"holon: cannot write the trace {trace}: Is a directory. The traces of the ranks are in {trace}.rank*.\n"
     else:  # as a full disk: no file of this process may be longer
         limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))"
-        said = f"holon: the trace {trace}.rank0 cannot be written: File too large after "
+        said = f"holon: cannot write the trace {trace}.rank0: File too large after "
     program.write_text(MANY.format(limit=limit))
     done = ranks.run(program, cwd=tmp_path, HOLON_TRACE=trace)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[3001.0, 3001.0, 3001.0]\n"
-    assert done.stderr.count("cannot be written") == 1
+    assert done.stderr.count("cannot write") == 1
     assert said in done.stderr

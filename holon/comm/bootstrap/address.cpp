@@ -77,8 +77,8 @@ NetworkAddress network_address(const Address& store, bool several_hosts) {
   const auto all = interfaces();
   if (!store.loopback() || !several_hosts) {
     for (const Interface& i : all)
-      if (i.ip == store.ip()) return {i.ip, i.name + ", by which it reaches MASTER_ADDR", true};
-    return {store.ip(), "by which it reaches MASTER_ADDR", true};
+      if (i.ip == store.ip()) return {i.ip, i.name + ", which reaches MASTER_ADDR", true};
+    return {store.ip(), "which reaches MASTER_ADDR", true};
   }
   for (const Interface& i : all)
     if (!i.address.loopback())

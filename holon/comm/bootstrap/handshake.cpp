@@ -26,7 +26,7 @@ std::string random_bytes(size_t n) {
   std::string bytes(n, '\0');
   for (size_t have = 0; have < n;) {
     ssize_t got = getrandom(bytes.data() + have, n - have, 0);
-    if (got < 0 && errno != EINTR) fail_runtime("the system gives no random numbers: {}.", strerror(errno));
+    if (got < 0 && errno != EINTR) fail_runtime("cannot read random numbers from the system: {}.", strerror(errno));
     if (got > 0) have += static_cast<size_t>(got);
   }
   return bytes;

@@ -75,7 +75,7 @@ std::vector<std::string> command_of(const LaunchOptions& o) {
   }
   std::string file = find_in_path(command[0]);
   if (file.empty())
-    fail_value("there is no program {} to run. Give a path, e.g. ./{}, or a name that is in PATH.", command[0],
+    fail_value("there is no program {}. Give a path, e.g. ./{}, or a name that is in PATH.", command[0],
                fs::path(command[0]).filename().string());
   command[0] = file;
   return command;
@@ -130,11 +130,11 @@ class Keeper {
  public:
   void start() {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) fail_runtime("no pipe can be made: {}.", strerror(errno));
+    if (pipe2(ends, O_CLOEXEC) != 0) fail_runtime("cannot create a pipe: {}.", strerror(errno));
     Fd theirs(ends[0]);
     pipe_ = Fd(ends[1]);
     const pid_t pid = fork();
-    if (pid < 0) fail_runtime("the launcher cannot be watched: {}.", strerror(errno));
+    if (pid < 0) fail_runtime("cannot watch the launcher: {}.", strerror(errno));
     if (pid > 0) {
       pid_ = pid;
       return;
@@ -192,7 +192,7 @@ class Launcher {
     if (!o_.logdir.empty()) {
       std::error_code error;
       fs::create_directories(o_.logdir, error);
-      if (error) fail_value("--logdir {} cannot be made: {}.", o_.logdir, error.message());
+      if (error) fail_value("cannot create --logdir {}: {}.", o_.logdir, error.message());
     }
     ranks_.resize(static_cast<size_t>(o_.nproc_per_node));
     try {
@@ -246,8 +246,8 @@ class Launcher {
     if (!token_.empty() || (o_.nnodes > 1 && !several_hosts())) return;
     if (o_.node_rank != 0)
       fail_value(
-          "machine {} of {} does not know the token that the machines share. Set HOLON_STORE_TOKEN to the one that "
-          "the launcher of machine 0 shows, or to one secret on all of them, or name the same --token_file.",
+          "machine {} of {} does not have the token that the machines share. Set HOLON_STORE_TOKEN to the token that "
+          "machine 0's launcher prints, or to the same secret on all of them, or name the same --token_file.",
           o_.node_rank, o_.nnodes);
     token_ = random_token();
     if (several_hosts())
@@ -299,7 +299,7 @@ class Launcher {
   Fd log_file(int number, const char* stream) const {
     std::string path = fmt::format("{}/rank_{}.{}", o_.logdir, number, stream);
     Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (!fd) fail_value("the file {} of --logdir cannot be written: {}.", path, strerror(errno));
+    if (!fd) fail_value("cannot write the file {} of --logdir: {}.", path, strerror(errno));
     return fd;
   }
 
@@ -309,7 +309,7 @@ class Launcher {
     Fd out_end, err_end;
     auto make_pipe = [&](Fd* mine, Fd* theirs) {
       int ends[2];
-      if (pipe2(ends, O_CLOEXEC) != 0) fail_runtime("no pipe can be made: {}.", strerror(errno));
+      if (pipe2(ends, O_CLOEXEC) != 0) fail_runtime("cannot create a pipe: {}.", strerror(errno));
       *mine = Fd(ends[0]), *theirs = Fd(ends[1]);
       fcntl(ends[0], F_SETFL, O_NONBLOCK);
     };
@@ -333,7 +333,7 @@ class Launcher {
     argv.push_back(nullptr), envp.push_back(nullptr);
     const pid_t parent = getpid();
     const pid_t pid = fork();
-    if (pid < 0) fail_runtime("rank {} cannot be started: {}.", r.number, strerror(errno));
+    if (pid < 0) fail_runtime("cannot start rank {}: {}.", r.number, strerror(errno));
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(127);
@@ -473,7 +473,7 @@ class Launcher {
       if (r->own_group && kill(-pid, 0) != 0) keeper_.remove(pid);
       drain(*r);
       if (herald_)
-        herald_->ended(r->number, status == 0 ? "has ended in order" : fmt::format("has failed ({})", r->how()));
+        herald_->ended(r->number, status == 0 ? "has finished normally" : fmt::format("has failed ({})", r->how()));
       if (status == 0 || interrupted_by_) continue;
       if (first_failed_ < 0) {
         first_failed_ = static_cast<int>(r - ranks_.begin());

@@ -49,13 +49,12 @@ MeetingPlace place_to_meet(const Context& context, bool several, double limit_s,
       "Set HOLON_STORE_TOKEN to the same secret on all ranks, e.g. what `openssl rand -hex 16` prints, or "
       "HOLON_STORE_TOKEN_FILE to a file that all hosts see.";
   if (several)
-    fail_value("rank {} of {}: ranks on several hosts need a token, so that nobody else joins them. {}", context.rank(),
-               context.world_size(), kHowTo);
+    fail_value("rank {} of {}: ranks on several hosts need a token, so that no other program joins them. {}",
+               context.rank(), context.world_size(), kHowTo);
   if (!is_this_host(place.host, limit_s))
-    fail_value(
-        "rank {} of {}: MASTER_ADDR \"{}\" is no address of this host (it has {}), and ranks on several hosts need "
-        "a token, so that nobody else joins them. {}",
-        context.rank(), context.world_size(), place.host, list_interfaces(), kHowTo);
+    fail_value("rank {} of {}: MASTER_ADDR \"{}\" is not an address of this host (it has {}), and ranks on several "
+               "hosts need a token, so that no other program joins them. {}",
+               context.rank(), context.world_size(), place.host, list_interfaces(), kHowTo);
   place.host = "127.0.0.1";
   return place;
 }
@@ -108,8 +107,7 @@ Meeting meet(const Context& context, const std::string& socket_name) {
     std::string list;
     for (int r : g.missing) list += (list.empty() ? "" : ", ") + std::to_string(r);
     fail_runtime(
-        "the world of {} ranks did not come together at {} within {:g} s: rank {} waited, missing: {}. Start {} with "
-        "the same "
+        "the world of {} ranks did not form at {} within {:g} s: rank {} waited, missing: {}. Start {} with the same "
         "MASTER_ADDR, MASTER_PORT and WORLD_SIZE and their own RANK{}; HOLON_RENDEZVOUS_TIMEOUT_S raises the limit.",
         size, where, limit_s, rank, list, g.missing.size() > 1 ? "them" : "it",
         token.empty() ? ", and on other hosts LOCAL_WORLD_SIZE and HOLON_STORE_TOKEN" : "");
@@ -122,22 +120,21 @@ Meeting meet(const Context& context, const std::string& socket_name) {
                  rank, size, where, other.pid, machine(other.host));
   }
   if (g.outcome == Outcome::kOtherCount)
-    fail_runtime("the ranks at {} disagree on WORLD_SIZE: {} and {} have come (this is rank {} of {}). Set the same "
-                 "WORLD_SIZE on all "
-                 "ranks; if two programs meet here, choose another MASTER_PORT.",
+    fail_runtime("the ranks at {} disagree on WORLD_SIZE: {} and {} have connected (this is rank {} of {}). Set the "
+                 "same WORLD_SIZE on all ranks; if two programs use this port, choose another MASTER_PORT.",
                  where, g.counts.at(0), g.counts.at(1), rank, size);
 
   if (g.outcome == Outcome::kLeft)
-    fail_runtime("the world of {} ranks cannot come together at {}: rank {} {} before it met the others. All ranks "
-                 "take part: see which calls rank {} leaves out, and read its output first.",
+    fail_runtime("the world of {} ranks cannot form at {}: rank {} {} before it joined the others. All ranks must "
+                 "join: see which calls rank {} leaves out, and read its output first.",
                  size, where, g.left, g.values.empty() ? "has ended" : g.values[0], g.left);
 
   std::vector<std::string> known;
   for (int r = 0; r < size; ++r) {
     m.ranks.push_back(decode(g.values[static_cast<size_t>(r)], &layout));
     if (layout != layout_text())
-      fail_runtime("rank {} runs another build of Holon than rank {}. Start all ranks from the same installation.", r,
-                   rank);
+      fail_runtime("rank {} runs a different build of Holon from rank {}. Start all ranks from the same installation.",
+                   r, rank);
     auto at = std::find(known.begin(), known.end(), m.ranks.back().host);
     m.hosts.of_rank.push_back(static_cast<int>(at - known.begin()));
     if (at != known.end()) continue;

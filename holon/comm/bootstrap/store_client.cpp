@@ -108,13 +108,13 @@ StoreClient::StoreClient(const std::string& host, int port, const std::string& t
           keep_alive(fd_, heartbeat_limit_s());
           return;
         case State::kRefused:
-          fail_runtime("the store at {} refused this rank: its token is another one. Another program may meet at this "
-                       "port; choose another MASTER_PORT, or set the same HOLON_STORE_TOKEN on all ranks.",
+          fail_runtime("the store at {} refused this rank: its token is different. Another program may use this port; "
+                       "choose another MASTER_PORT, or set the same HOLON_STORE_TOKEN on all ranks.",
                        where_);
         case State::kStranger:
-          fail_runtime("what listens at {} is no store of Holon's. Choose another MASTER_PORT.", where_);
+          fail_runtime("what listens at {} is not a store of Holon. Choose another MASTER_PORT.", where_);
         // A store that strangers crowd may have closed the connection to make room.
-        case State::kGoesOn: why = "it closed the connection before it said a word";
+        case State::kGoesOn: why = "it closed the connection without an answer";
       }
     }
     if (Clock::now() + pause > until)
@@ -135,7 +135,7 @@ StoreClient::~StoreClient() {
 
 StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s) {
   if (mark_.inherited())
-    fail_runtime("process {} was forked from one that is connected to the store at {}; only that one asks it.",
+    fail_runtime("process {} was forked from one that is connected to the store at {}; only that process may use it.",
                  getpid(), where_);
   HOLON_CHECK(body.size() <= kStoreMaxFrame, "a request of {} bytes to the store", body.size());
   std::lock_guard lock(mutex_);
@@ -166,7 +166,7 @@ StoreClient::Reply StoreClient::call(const std::string& body, double timeout_s) 
   const auto op = static_cast<StoreOp>(body[0]);
   if (reply.status == StoreStatus::kTimeout && op != StoreOp::kGet && op != StoreOp::kGather) {
     broken_ = true;
-    fail_runtime("the store at {} has ended: rank 0 or the launcher, which served it, is done.", where_);
+    fail_runtime("the store at {} has ended: rank 0 or the launcher, which served it, has finished.", where_);
   }
   for (size_t at = 1; at + 4 <= answer.size();) {
     size_t size = std::min<size_t>(get_u32(answer.data() + at), answer.size() - at - 4);
@@ -195,7 +195,7 @@ std::string StoreClient::get(const std::string& key, double timeout_s) {
     const double left_s = std::chrono::duration<double>(until - Clock::now()).count();
     if (auto value = find(key, std::max(left_s, 0.0))) return *value;
   } while (Clock::now() < until);
-  fail_runtime("nobody has set \"{}\" in the store at {} within {:g} s.", key, where_, timeout_s);
+  fail_runtime("no rank has set \"{}\" in the store at {} within {:g} s.", key, where_, timeout_s);
 }
 
 std::string StoreClient::get(const std::string& key, double timeout_s, const std::function<std::string()>& trouble) {
@@ -204,7 +204,7 @@ std::string StoreClient::get(const std::string& key, double timeout_s, const std
     const double left_s = std::chrono::duration<double>(until - Clock::now()).count();
     if (auto value = find(key, std::clamp(left_s, 0.0, kSliceSeconds))) return *value;
     if (const std::string why = trouble(); !why.empty()) fail_runtime("{}", why);
-    if (left_s <= 0) fail_runtime("nobody has set \"{}\" in the store at {} within {:g} s.", key, where_, timeout_s);
+    if (left_s <= 0) fail_runtime("no rank has set \"{}\" in the store at {} within {:g} s.", key, where_, timeout_s);
   }
 }
 

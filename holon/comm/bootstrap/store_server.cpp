@@ -275,7 +275,7 @@ class StoreServer::Loop {
   bool get(uint64_t id, Connection& c, const std::string& key, std::optional<int64_t> ms) {
     if (!ms || *ms < 0) return false;
     if (auto value = peek(key)) return reply(c, StoreStatus::kOk, {*value});
-    if (waiters_.size() >= kMaxWaiters) return reply(c, StoreStatus::kError, {"too many wait already"});
+    if (waiters_.size() >= kMaxWaiters) return reply(c, StoreStatus::kError, {"too many clients are waiting already"});
     waiters_.push_back({id, key, -1, deadline(*ms)});
     return true;
   }
@@ -283,7 +283,7 @@ class StoreServer::Loop {
   bool add(Connection& c, const std::string& key, std::optional<int64_t> amount) {
     if (!amount) return false;
     auto before = to_number<int64_t>(peek(key).value_or("0"));
-    if (!before) return reply(c, StoreStatus::kError, {"the value of \"" + key + "\" is no number"});
+    if (!before) return reply(c, StoreStatus::kError, {"the value of \"" + key + "\" is not a number"});
     std::string sum =
         std::to_string(static_cast<int64_t>(static_cast<uint64_t>(*before) + static_cast<uint64_t>(*amount)));
     if (!store(key, sum)) return reply(c, StoreStatus::kError, {"the store is full"});
@@ -295,7 +295,7 @@ class StoreServer::Loop {
               const std::string& value, std::optional<int64_t> ms) {
     if (!index || !count || !ms || *count < 1 || *count > 1'000'000 || *index < 0 || *index >= *count || *ms < 0)
       return false;
-    if (waiters_.size() >= kMaxWaiters) return reply(c, StoreStatus::kError, {"too many wait already"});
+    if (waiters_.size() >= kMaxWaiters) return reply(c, StoreStatus::kError, {"too many clients are waiting already"});
     auto [it, fresh] = gatherings_.try_emplace(key, Gathering{*count, *index, {}, {}, {}, {}});
     if (fresh) stored_bytes_ += key.size() + sizeof(Gathering);
     Gathering& g = it->second;
@@ -468,9 +468,8 @@ StoreServer::StoreServer(const std::vector<Address>& at, std::string token) {
       fd = listen_tcp(address);
     }
     if (!fd && errno == EADDRINUSE)
-      fail_runtime("port {} of {} is in use: another program, or an earlier run of this one, meets there. Choose "
-                   "another port with "
-                   "MASTER_PORT (the launcher's --master_port), on all ranks.",
+      fail_runtime("port {} of {} is in use by another program, or by an earlier run of this one. Choose another port "
+                   "with MASTER_PORT (the launcher's --master_port), on all ranks.",
                    address.port(), address.ip());
     if (!fd)
       fail_runtime("the store cannot listen at {}: {}. Set MASTER_ADDR and MASTER_PORT to an address of this machine.",

@@ -96,7 +96,7 @@ std::vector<Address> resolve(const std::string& host, int port, std::string* why
       found.push_back(address);
     }
   freeaddrinfo(list);
-  if (found.empty()) *why = "it has no address of IPv4 or IPv6";
+  if (found.empty()) *why = "it has no IPv4 or IPv6 address";
   auto loopback = std::find_if(found.begin(), found.end(), [](const Address& a) { return a.loopback(); });
   if (loopback != found.end())
     found.erase(std::remove_if(loopback + 1, found.end(), [](const Address& a) { return a.loopback(); }), found.end());

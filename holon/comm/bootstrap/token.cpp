@@ -32,8 +32,8 @@ void make_file(const std::string& path) {
   const int error = errno;
   if (fd) unlink(part.c_str());
   if (!there)
-    fail_runtime("the token's file {} cannot be made: {}. Name a file in a folder that all hosts see with "
-                 "HOLON_STORE_TOKEN_FILE, or set HOLON_STORE_TOKEN.",
+    fail_runtime("cannot create the token file {}: {}. Let HOLON_STORE_TOKEN_FILE name a file in a folder that all "
+                 "hosts see, or set HOLON_STORE_TOKEN.",
                  path, strerror(error));
 }
 
@@ -45,14 +45,14 @@ bool read_file(const std::string& path, std::string* token) {
   char text[kMost + 1];
   ssize_t n = -1;
   if (fd && fstat(fd.get(), &info) == 0) {
-    if (!S_ISREG(info.st_mode)) fail_value("the token's file {} is no ordinary file.", path);
+    if (!S_ISREG(info.st_mode)) fail_value("the token file {} is not a regular file.", path);
     n = read(fd.get(), text, sizeof text);
   }
-  if (n < 0) fail_runtime("the token's file {} cannot be read: {}.", path, strerror(errno));
+  if (n < 0) fail_runtime("cannot read the token file {}: {}.", path, strerror(errno));
   token->assign(text, static_cast<size_t>(n));
   while (!token->empty() && std::isspace(static_cast<unsigned char>(token->back()))) token->pop_back();
   if (token->empty() || token->size() > kMost)
-    fail_value("the token's file {} holds {}; put a secret of up to {} characters into it, or remove it.", path,
+    fail_value("the token file {} holds {}; put a secret of up to {} characters into it, or remove it.", path,
                token->empty() ? "nothing" : "too much", kMost);
   return true;
 }
@@ -71,10 +71,9 @@ std::string store_token(bool first, double limit_s) {
       continue;
     }
     if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >= limit_s)
-      fail_runtime(
-          "the token's file {} (HOLON_STORE_TOKEN_FILE) has not come within {:.3g} s. The launcher of machine 0, "
-          "or rank 0, makes it: start that, and see that it is the same file on all hosts.",
-          path, limit_s);
+      fail_runtime("the token file {} (HOLON_STORE_TOKEN_FILE) did not appear within {:.3g} s. The launcher of machine "
+                   "0, or rank 0, creates it: start that, and check that it is the same file on all hosts.",
+                   path, limit_s);
     if (auto poll = blocking_hooks().poll) poll();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }

@@ -93,16 +93,15 @@ void HostsCommunicator::compare(const Envelope& theirs, int their_rank) const {
                                                  : "the call's arguments",
                world_.rank(), mine_.text, their_rank, theirs.text, ranks_text(ranks()), calls_,
                same_op ? "Pass the same shape, dtype, placement and sbp on all of these ranks."
-                       : "All ranks of a group make the same calls in the same order: look for code that only some of "
-                         "them run.");
+                       : "All ranks of a group must make the same calls in the same order: look for code that only "
+                         "some of them run.");
 }
 
 template <class F>
 auto HostsCommunicator::guarded(F&& f) {
   world_.require_own("a collective");
   if (!failed_.empty())
-    fail_runtime("the ranks {} cannot communicate any more, since an earlier call failed: {}", ranks_text(ranks()),
-                 failed_);
+    fail_runtime("ranks {} can no longer communicate, since an earlier call failed: {}", ranks_text(ranks()), failed_);
   // One call, whatever it consists of.
   struct OneCall {
     uint64_t& calls;
@@ -132,7 +131,7 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
   }
   if (auto poll = blocking_hooks().poll) poll();
   if (background_must_end())
-    return fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.",
+    return fmt::format("{}: rank {} is ending before its background work is done ({}). Wait for all work first.",
                        mine_.op, world_.rank(), call_text());
   // A little before those who wait for this rank on its host, so that they hear the cause.
   const double limit_s = world_.timeout_s() - std::min(0.3, world_.timeout_s() / 10);
@@ -145,11 +144,11 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
       late += fmt::format("{}{} on {}", late.empty() ? "" : "; ", ranks_text(there),
                           world_.host_name(host_of_[static_cast<size_t>(by_host_[h][0])]));
     }
-  return fmt::format("{}: what rank {} on {} waits for did not come within {:g} s from other hosts: ranks {} ({}). "
-                     "Read their logs first, and see "
-                     "that the hosts reach each other; HOLON_COMM_TIMEOUT_S raises the limit.",
-                     mine_.op, world_.rank(), world_.host_name(host_of_[static_cast<size_t>(index())]),
-                     world_.timeout_s(), late, call_text());
+  return fmt::format(
+      "{}: the data for rank {} on {} did not arrive within {:g} s from other hosts: ranks {} ({}). Read their logs "
+      "first, and check that the hosts reach each other; HOLON_COMM_TIMEOUT_S raises the limit.",
+      mine_.op, world_.rank(), world_.host_name(host_of_[static_cast<size_t>(index())]), world_.timeout_s(), late,
+      call_text());
 }
 
 void HostsCommunicator::wait(Network::Transit& transit, bool received) {

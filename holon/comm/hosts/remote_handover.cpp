@@ -74,20 +74,19 @@ void RemoteHandOver::wait(Network::Transit& transit, bool received, const Call& 
     if (std::string why = aborted(); !why.empty()) return why;
     if (auto poll = blocking_hooks().poll) poll();
     if (background_must_end())
-      return fmt::format("{}: rank {} ends before its work in the background is done ({}). Wait for all work first.",
+      return fmt::format("{}: rank {} is ending before its background work is done ({}). Wait for all work first.",
                          call.op, world_.rank(), call.text);
     if (static_cast<double>(now_ns() - start) < world_.timeout_s() * 1e9) return {};
-    return fmt::format(
-        "{}: rank {} on {} did not {} within {:g} s ({}). Read its log first, and see that the hosts reach "
-        "each other; HOLON_COMM_TIMEOUT_S raises the limit.",
-        call.op, p.rank, world_.host_name(world_.host_of(p.rank)), received ? "post" : "take", world_.timeout_s(),
-        call.text);
+    return fmt::format("{}: rank {} on {} did not {} within {:g} s ({}). Read its log first, and check that the hosts "
+                       "reach each other; HOLON_COMM_TIMEOUT_S raises the limit.",
+                       call.op, p.rank, world_.host_name(world_.host_of(p.rank)), received ? "post" : "take",
+                       world_.timeout_s(), call.text);
   };
   Network::Failure failure;
   try {
     failure = received ? transit.wait_received(trouble) : transit.wait_sent(trouble);
   } catch (const std::exception& e) {
-    failed_ = fmt::format("{}: rank {} was interrupted while it waited ({}).", call.op, world_.rank(), call.text);
+    failed_ = fmt::format("{}: rank {} was interrupted while waiting ({}).", call.op, world_.rank(), call.text);
     world_.abort(failed_);
     throw;
   }
@@ -102,7 +101,7 @@ void RemoteHandOver::wait(Network::Transit& transit, bool received, const Call& 
 }
 
 void RemoteHandOver::send(Call call, const std::byte* data, std::span<const uint64_t> ways) {
-  if (!failed_.empty()) fail_runtime("this hand-over has failed: {}", failed_);
+  if (!failed_.empty()) fail_runtime("this transfer has failed: {}", failed_);
   sent_ = std::move(call);
   const auto item = static_cast<int64_t>(size_bytes(dtype_));
   for (size_t k = 0; k < takers_.size(); ++k) {
@@ -125,7 +124,7 @@ void RemoteHandOver::send(Call call, const std::byte* data, std::span<const uint
 }
 
 void RemoteHandOver::flush() {
-  if (!failed_.empty()) fail_runtime("this hand-over has failed: {}", failed_);
+  if (!failed_.empty()) fail_runtime("this transfer has failed: {}", failed_);
   for (Peer& p : takers_)
     for (auto* transit : {&p.note_transit, &p.data_transit})
       if (*transit) {
@@ -135,7 +134,7 @@ void RemoteHandOver::flush() {
 }
 
 void RemoteHandOver::start_receive(const Call& call) {
-  if (!failed_.empty()) fail_runtime("this hand-over has failed: {}", failed_);
+  if (!failed_.empty()) fail_runtime("this transfer has failed: {}", failed_);
   for (Peer& p : givers_) {
     Network::Message note{p.rank, tag(p, call.round, 0), &p.note, sizeof p.note};
     p.note_transit = world_.network().start({}, {&note, 1});
@@ -155,7 +154,7 @@ void RemoteHandOver::finish_receive(const Call& call) {
     p.note_transit.reset();
     p.note.text[sizeof p.note.text - 1] = 0;
     if (p.note.check != call.check)
-      fail(fmt::format("{}: the ranks disagree on the call's arguments: rank {} posted {}; rank {} takes {}. Pass the "
+      fail(fmt::format("{}: the ranks disagree on the call's arguments: rank {} sent {}; rank {} expects {}. Pass the "
                        "same shape, dtype, placement and sbp on all of these ranks.",
                        call.op, p.rank, p.note.text, world_.rank(), call.text));
   }

@@ -42,7 +42,7 @@ class ThreadNetwork::Flight final : public Network::Transit {
       return;
     }
     auto [from, to] = it->second;
-    HOLON_CHECK(from.bytes == to.bytes, "a message of {} bytes meets a receiver of {}", from.bytes, to.bytes);
+    HOLON_CHECK(from.bytes == to.bytes, "a message of {} bytes for a receiver of {} bytes", from.bytes, to.bytes);
     if (from.bytes) std::memcpy(to.data, from.data, from.bytes);
     *from.done = *to.done = true;
     hub_->pending_.erase(it);

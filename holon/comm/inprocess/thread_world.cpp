@@ -13,7 +13,7 @@ ThreadBlock::ThreadBlock(int world_size, Hosts hosts) : hosts_(std::move(hosts))
   base_ = mmap(nullptr, ControlBlock::kRegionBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                -1, 0);
   if (base_ == MAP_FAILED)
-    fail_runtime("no address space for the control block of {} ranks ({} MiB): {}.", world_size,
+    fail_runtime("there is no address space for the control block of {} ranks ({} MiB): {}.", world_size,
                  ControlBlock::kRegionBytes >> 20, strerror(errno));
   block_ = ControlBlock(base_, false);
   block_.create(world_size);

@@ -261,7 +261,8 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
       start->handle = handle;
       start->changed.notify_one();
     }).detach();
-    const std::string what = fmt::format("making a communicator of the cuda devices of ranks {}", ranks_text(ranks()));
+    const std::string what =
+        fmt::format("creating a communicator for the cuda devices of ranks {}", ranks_text(ranks()));
     const int64_t began = now_ns();
     std::unique_lock lock(start->mutex);
     while (!start->changed.wait_for(lock, kTick, [&] { return start->over; })) {
@@ -289,12 +290,12 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
       if (world_->host_of(peer) == world_->host_of(world_->rank()) && !world_->ended(peer).empty())
         error = fmt::format("rank {} {}", peer, world_->ended(peer));
       if (static_cast<double>(now_ns() - began) > world_->timeout_s() * 1e9)
-        error = fmt::format("rank {} does not come", peer);
+        error = fmt::format("rank {} does not arrive", peer);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (error.empty()) return;
     nccl::abort(handle_);
-    fail_runtime("a link between the cuda devices of ranks {} cannot be made: {}.", ranks_text(ranks()), error);
+    fail_runtime("cannot connect the cuda devices of ranks {}: {}.", ranks_text(ranks()), error);
   }
 
   std::string message(void* data, size_t bytes) {
@@ -384,7 +385,7 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
   std::string hopeless(const std::string& what, double waited_s) {
     const int64_t now = now_ns();
     auto& aborted = world_->block().aborted();
-    if (aborted.is_set()) return fmt::format("{} does not go on: {}", what, aborted.text);
+    if (aborted.is_set()) return fmt::format("{} does not continue: {}", what, aborted.text);
     for (int r : ranks()) {
       if (r == world_->rank() || world_->host_of(r) != world_->host_of(world_->rank())) continue;
       std::string how = world_->ended(r);
@@ -396,9 +397,8 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
       return fmt::format("{}: rank {} {}.", what, r, how);
     }
     if (waited_s > world_->timeout_s())
-      return fmt::format("{}: rank {} has waited {:.0f} s for the others (HOLON_COMM_TIMEOUT_S). A rank that does "
-                         "something else, or in "
-                         "another order, is shown by HOLON_CHECK=1.",
+      return fmt::format("{}: rank {} has waited {:.0f} s for the others (HOLON_COMM_TIMEOUT_S). HOLON_CHECK=1 names a "
+                         "rank that does something else, or in another order.",
                          what, world_->rank(), waited_s);
     return {};
   }

@@ -44,7 +44,7 @@ ncclComm_t comm_of(Handle h) { return static_cast<ncclComm_t>(h); }
 
 std::string words(ncclResult_t result, const char* call) {
   if (result == ncclSuccess || result == ncclInProgress) return {};
-  return fmt::format("{} says: {}", call, library().GetErrorString(result));
+  return fmt::format("{} reports: {}", call, library().GetErrorString(result));
 }
 
 ncclDataType_t type_of(DType dtype) {
@@ -78,7 +78,7 @@ void make_id(std::byte* id) {
   static_assert(sizeof(ncclUniqueId) == DeviceCommunicatorMaker::kIdBytes);
   ncclUniqueId unique;
   if (const std::string error = words(library().GetUniqueId(&unique), "ncclGetUniqueId"); !error.empty())
-    fail_runtime("a communicator of cuda devices cannot be made: {}.", error);
+    fail_runtime("cannot create a communicator of cuda devices: {}.", error);
   std::memcpy(id, &unique, sizeof unique);
 }
 
@@ -89,7 +89,7 @@ Handle start(std::span<const int> ranks, int index, const std::byte* id) {
   const std::string error =
       words(library().CommInitRank(&comm, static_cast<int>(ranks.size()), unique, index), "ncclCommInitRank");
   if (!error.empty())
-    fail_runtime("a communicator of {} cuda devices cannot be made: {}. NCCL_DEBUG=WARN prints more.", ranks.size(),
+    fail_runtime("cannot create a communicator of {} cuda devices: {}. NCCL_DEBUG=WARN prints more.", ranks.size(),
                  error);
   return comm;
 }

@@ -46,8 +46,9 @@ int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreCli
       std::this_thread::sleep_for(std::chrono::milliseconds(25));
     }
     if (failure)
-      fail_runtime("rank {}: rank {} on another host {}, though it has connected. See that the hosts reach each other.",
-                   rank, other, failure.how);
+      fail_runtime(
+          "rank {}: rank {} on another host {}, though it has connected. Check that the hosts reach each other.", rank,
+          other, failure.how);
   };
   if (rank == 0) {
     for (int host = 1; host < count; ++host)

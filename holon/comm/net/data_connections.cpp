@@ -79,7 +79,7 @@ struct Talk {
         *why = n == 0 ? "it closed the connection" : strerror(errno);
         return State::kStranger;
       }
-      if (handshake.take(buffer, static_cast<size_t>(n), &out) == State::kStranger) *why = "it is no rank of Holon's";
+      if (handshake.take(buffer, static_cast<size_t>(n), &out) == State::kStranger) *why = "it is not a rank of Holon";
     }
   }
 };
@@ -216,7 +216,7 @@ class Connecting {
     }
     if (state == State::kGoesOn && Clock::now() < t.until) return false;
     if (state == State::kGoesOn) why = "it does not answer";
-    if (state == State::kRefused) why = "it knows another token, or is another program by now";
+    if (state == State::kRefused) why = "its token is different, or it is another program by now";
     // What it has said tells more than that it has given up since.
     if (!o.refused) o.why = why;
     o.refused |= state == State::kRefused;
@@ -255,7 +255,7 @@ class Connecting {
   [[noreturn]] void give_up() const {
     std::string what;
     for (auto& [r, o] : outgoing_)
-      what += fmt::format(" Rank {} on {}, which listens at {} ({}), is not reached: {}.", r, host_name(r),
+      what += fmt::format(" Rank {} on {}, which listens at {} ({}), cannot be reached: {}.", r, host_name(r),
                           place_text(place(r).ip, place(r).port), place(r).why, o.why);
     if (!missing_.empty())
       what += fmt::format(" Rank {} on {} has not connected to this rank, which listens at {} ({}).", missing_[0],

@@ -154,7 +154,7 @@ class StandIn {
   // Returns the number.
   int replace(gloo::transport::Pair& pair, tcp::Device& device, Fd connection) {
     if (dup3(connection.get(), gloos_, O_CLOEXEC) < 0)
-      fail_runtime("a connection cannot be handed over to Gloo: {}", strerror(errno));
+      fail_runtime("cannot pass a connection to Gloo: {}", strerror(errno));
     device.registerDescriptor(gloos_, EPOLLIN, &dynamic_cast<tcp::Handler&>(pair));
     return gloos_;
   }
@@ -269,7 +269,7 @@ class GlooNetwork final : public Network {
     static Failure failure_of(const Posted& p, const std::string& what) {
       bool closed = what.find("closed by peer") != std::string::npos || what.find("reset by peer") != std::string::npos;
       return {p.rank,
-              closed ? "has closed its connection: it has ended or crashed" : "is not reached any more: " + what};
+              closed ? "has closed its connection: it has ended or crashed" : "cannot be reached any more: " + what};
     }
 
     Failure wait(bool sends, const Trouble& trouble) {

@@ -137,13 +137,13 @@ Clock::time_point after(double seconds) {
 FdListener::FdListener() {
   uint64_t random[2] = {};
   if (getrandom(random, sizeof random, 0) != sizeof random)
-    fail_runtime("the system gives no random numbers: {}.", strerror(errno));
+    fail_runtime("cannot read random numbers from the system: {}.", strerror(errno));
   name_ = fmt::format("holon-{:016x}{:016x}", random[0], random[1]);
   fd_ = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address;
   socklen_t size = abstract_address(name_, &address);
   if (!fd_ || bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(fd_.get(), 4096) != 0)
-    fail_runtime("a Unix socket between the ranks cannot be made: {}.", strerror(errno));
+    fail_runtime("cannot create a Unix socket between the ranks: {}.", strerror(errno));
 }
 
 Watched Watched::open(int pid, int rank) {
@@ -171,7 +171,7 @@ bool Watched::gone() const {
 namespace {
 
 [[noreturn]] void fail_gone(const Watched& rank) {
-  fail_runtime("rank {} (process {}) has ended while the world came together. Read its output first.", rank.rank,
+  fail_runtime("rank {} (process {}) has ended while the world was forming. Read its output first.", rank.rank,
                rank.pid);
 }
 
@@ -186,7 +186,7 @@ namespace {
 }
 
 [[noreturn]] void fail_late(const Watched& rank, int error) {
-  fail_runtime("rank {} (process {}) has met the others but does not go on{}. Read its output first.", rank.rank,
+  fail_runtime("rank {} (process {}) has joined the others but does not continue{}. Read its output first.", rank.rank,
                rank.pid, error ? fmt::format(" ({})", strerror(error)) : "");
 }
 
@@ -327,7 +327,7 @@ std::vector<Fd> join_exchange(const std::string& leader_name, int place, int my_
   const auto until = after(timeout_s);
   const Watched &leader = ranks[0], &me = ranks[static_cast<size_t>(place)];
   Fd s(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!s) fail_runtime("rank {} cannot make a Unix socket: {}.", me.rank, strerror(errno));
+  if (!s) fail_runtime("rank {} cannot create a Unix socket: {}.", me.rank, strerror(errno));
   sockaddr_un address;
   socklen_t size = abstract_address(leader_name, &address);
   std::vector<Fd> fds;

@@ -99,7 +99,8 @@ class ProcessWorld final : public World {
     }
     if (several_hosts() && failed != rank())
       spread_abort(failed,
-                   fmt::format("it has ended on {} without a word; read its output first", host_name(host_of(failed))));
+                   fmt::format("it has ended on {} without a message; read its output first",
+                               host_name(host_of(failed))));
   }
 
   void spread_abort(int failed, const std::string& reason) override {
@@ -121,9 +122,9 @@ class ProcessWorld final : public World {
     }
     auto trouble = [&]() -> std::string {
       if (auto& aborted = block().aborted(); aborted.is_set())
-        return fmt::format("rank {} has failed while the world came together: {}", aborted.rank, aborted.text);
+        return fmt::format("rank {} has failed while the world was forming: {}", aborted.rank, aborted.text);
       const std::string how = host_of(0) == host_of(rank()) ? ended(0) : "";
-      return how.empty() ? "" : fmt::format("rank 0 {} while the world came together. Read its output first.", how);
+      return how.empty() ? "" : fmt::format("rank 0 {} while the world was forming. Read its output first.", how);
     };
     try {
       return store.get("joined", limit_s, trouble);
@@ -201,7 +202,7 @@ void share_memory(const Context& context, const FdListener& listener, double lim
   if (place == 0) {
     control = Fd(memfd_create("holon-control", MFD_CLOEXEC));
     if (!control || ftruncate(control.get(), static_cast<off_t>(ControlBlock::kRegionBytes)) != 0)
-      fail_runtime("the memory that ranks meet in cannot be made: {}.", strerror(errno));
+      fail_runtime("cannot create the ranks' control block: {}.", strerror(errno));
     map_control();
     parts->block.create(context.world_size());
     arenas = lead_exchange(listener, arena.fd, control.get(), watched, limit_s);
@@ -215,7 +216,7 @@ void share_memory(const Context& context, const FdListener& listener, double lim
       for (size_t i = 1; i < watched.size(); ++i)
         if (static_cast<ptrdiff_t>(i) != place && watched[i].gone())
           gone += fmt::format("{}rank {}", gone.empty() ? "" : ", ", parts->local[i]);
-      throw Error(e.kind(), gone.empty() ? e.what() : fmt::format("{} Ended as well: {}.", e.what(), gone));
+      throw Error(e.kind(), gone.empty() ? e.what() : fmt::format("{} Also ended: {}.", e.what(), gone));
     }
     map_control();
   }
@@ -230,7 +231,8 @@ void share_memory(const Context& context, const FdListener& listener, double lim
       continue;
     }
     struct stat info {};
-    if (fstat(arenas[i].get(), &info) != 0) fail_runtime("the arena of rank {} has no size: {}.", r, strerror(errno));
+    if (fstat(arenas[i].get(), &info) != 0)
+      fail_runtime("cannot read the size of rank {}'s arena: {}.", r, strerror(errno));
     // Read-only: no mistake of this rank can change another's tensors.
     parts->arenas[r] = static_cast<std::byte*>(
         map_or_fail(arenas[i].get(), static_cast<size_t>(info.st_size), PROT_READ, "a peer's arena"));
@@ -263,7 +265,7 @@ std::shared_ptr<World> join_processes(const Context& context) {
   for (size_t r = 0; r < size; ++r)
     if (hosts.of_rank.empty() || hosts.of_rank[r] == hosts.of_rank[rank]) parts.local.push_back(static_cast<int>(r));
   if (hosts.names.size() > 1)
-    Sentry::leave_will(parts.meeting, context.rank(), "has ended while the hosts were connected");
+    Sentry::leave_will(parts.meeting, context.rank(), "has ended while the hosts were being connected");
   try {
     share_memory(context, listener, limit_s, &parts);
     if (hosts.names.size() > 1) connect_hosts(context, limit_s, &parts);
@@ -284,7 +286,7 @@ std::shared_ptr<World> join_processes(const Context& context) {
   if (settings::flag("HOLON_STORE_HOSTED")) prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (log::enabled(log::Channel::kComm))
     log::line(log::Channel::kComm,
-              fmt::format("the world of {} ranks on {} host{} has met", size,
+              fmt::format("the world of {} ranks on {} host{} is connected", size,
                           std::max<size_t>(1, world->hosts().names.size()), world->several_hosts() ? "s" : ""));
   adopt_world(world);
   run_join_hook({context.rank(), context.world_size(), world->hosts().of_rank, cores,

@@ -72,9 +72,10 @@ struct Sentry::State {
     } catch (const std::exception&) {
       if (!finished(rank))
         fail(0,
-             fmt::format("the store at {}:{} has ended without a word, or is not reached any more: its launcher or "
-                         "rank 0 on {} was killed or has crashed, or that host is cut off",
-                         store_host, store_port, host_of(0)));
+             fmt::format(
+                 "the store at {}:{} has ended without a message, or cannot be reached any more: its launcher or "
+                 "rank 0 on {} was killed or has crashed, or that host is disconnected",
+                 store_host, store_port, host_of(0)));
     }
   }
 
@@ -82,10 +83,9 @@ struct Sentry::State {
     Network* n = network.load();
     const int silent = n ? n->silent_rank(heartbeat_s) : -1;
     if (silent < 0 || block.aborted().state.load() != 0) return;
-    const std::string why =
-        fmt::format("its host {} has not answered {} for {:g} s: it is cut off, or down (HOLON_HEARTBEAT_S raises the "
-                    "limit)",
-                    host_of(silent), host_of(rank), heartbeat_s);
+    const std::string why = fmt::format(
+        "its host {} has not answered {} for {:g} s: it is disconnected, or down (HOLON_HEARTBEAT_S raises the limit)",
+        host_of(silent), host_of(rank), heartbeat_s);
     fail(silent, why);
     tell_other_hosts(silent, why);
   }
@@ -144,7 +144,7 @@ void Sentry::look_after(Network& network) { state_->network.store(&network); }
 std::string Sentry::trouble() const {
   auto& aborted = state_->block.aborted();
   if (!aborted.is_set()) return {};
-  return fmt::format("the ranks have met, but rank {} has failed before all hosts were connected: {}", aborted.rank,
+  return fmt::format("the ranks have joined, but rank {} has failed before all hosts were connected: {}", aborted.rank,
                      aborted.text);
 }
 

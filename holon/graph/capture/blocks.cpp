@@ -19,12 +19,11 @@ class Chains {
   Chain run(int stages) {
     find_blocks();
     if (static_cast<int>(chain_.blocks.size()) < stages)
-      fail_value(
-          "config.pipeline: {} stages, but the graph's modules make a chain of {} block{}{}. A block is a member of a "
-          "Sequential or ModuleList, or another direct child of a graph's module. Ask for fewer stages, or give "
-          "modules their stages by set_stage().",
-          stages, chain_.blocks.size(), chain_.blocks.size() == 1 ? "" : "s",
-          chain_.blocks.empty() ? "" : " (" + list() + ")");
+      fail_value("config.pipeline: {} stages, but the graph's modules form a chain of {} block{}{}. A block is a "
+                 "member of a Sequential or ModuleList, or another direct child of a graph's module. Request fewer "
+                 "stages, or assign stages to modules by set_stage().",
+                 stages, chain_.blocks.size(), chain_.blocks.size() == 1 ? "" : "s",
+                 chain_.blocks.empty() ? "" : " (" + list() + ")");
     place_nodes();
     count();
     chain_.first = cut_stages(chain_.costs, stages, chain_.cut_costs);

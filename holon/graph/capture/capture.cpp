@@ -25,8 +25,8 @@ Capture* Capture::current() { return dynamic_cast<Capture*>(Context::current().t
 
 Capture::Capture() : id_(next_id()), before_(Context::current().tracer()) {
   if (current())
-    fail_runtime("a graph is being captured already on {}: a graph cannot be called inside of another one's build(). "
-                 "Call the module itself there.",
+    fail_runtime("a graph is being captured already on {}: a graph cannot be called inside another one's build(). Call "
+                 "the module itself there.",
                  rank_text());
   Context::current().set_tracer(this);
 }
@@ -90,9 +90,8 @@ ValueId Capture::value_of(const Tensor& t) {
   if (!t.defined()) return kNoValue;
   if (!t.is_symbolic()) return current_[static_cast<size_t>(external_of(t))];
   if (t.impl()->capture != id_)
-    fail_runtime("a tensor {} {} was made inside of another graph's build() and has no value here. Return it from that "
-                 "build(), and pass on what the graph "
-                 "gives.",
+    fail_runtime("a tensor {} {} was created inside another graph's build() and has no value here. Return it from that "
+                 "build(), and pass on what the graph returns.",
                  holon::name(t.dtype()), t.shape());
   return t.impl()->symbol;
 }
@@ -147,8 +146,8 @@ Node& Capture::append(NodeKind kind, SmallVec<ValueId, 4> in) {
   for (ValueId v : in)
     if (once && graph_.micro_batches > 1 && v != kNoValue && !is_once(v) &&
         graph_.value(v).kind != ValueKind::kExternal)
-      fail_runtime("build() computes with the norm of the gradients, which is there once per step, and with a tensor "
-                   "{} {} of each of the {} micro-batches. Return both, and put them together outside.",
+      fail_runtime("build() combines the norm of the gradients, which exists once per step, with a tensor {} {} of "
+                   "each of the {} micro-batches. Return both, and combine them outside.",
                    holon::name(graph_.value(v).dtype), graph_.value(v).shape, graph_.micro_batches);
   n.in = std::move(in);
   n.stage = p.stage;
@@ -224,9 +223,8 @@ void Capture::write(const char* op, const Tensor& self, const Tensor& value) {
       for (ValueId out : graph_.nodes[i].out)
         if (out == own) {
           if (graph_.nodes[i].op && graph_.nodes[i].op->view)
-            fail_runtime("{}_: a view (made by {}) cannot be changed in place in a captured graph: what it is a view "
-                         "of would not change. Use {}() "
-                         "and the tensor that it returns.",
+            fail_runtime("{}_: a view (made by {}) cannot be changed in place in a captured graph: the tensor that it "
+                         "is a view of would not change. Use {}() and the tensor that it returns.",
                          op, graph_.nodes[i].op->name(), op);
           i = 0;
           break;
@@ -242,7 +240,7 @@ void Capture::write(const char* op, const Tensor& self, const Tensor& value) {
 void Capture::check_unclipped(const TensorImpl& leaf, const char* what) const {
   if (clipped_.contains(&leaf))
     fail_runtime("the gradient of a parameter {} is {} after it was clipped in build(). Gradients are clipped once per "
-                 "step, when all of them are there: clip after the last backward(), and look at gradients before.",
+                 "step, when all of them exist: clip after the last backward(), and read gradients before clipping.",
                  leaf.shape, what);
 }
 
@@ -259,7 +257,7 @@ void Capture::gradient(TensorImpl& leaf, const Tensor& g) {
 }
 
 Tensor Capture::gradient_of(const TensorImpl& leaf) const {
-  check_unclipped(leaf, "asked for");
+  check_unclipped(leaf, "read");
   auto it = gradient_of_.find(&leaf);
   return it == gradient_of_.end() ? Tensor() : gradients_[it->second].second;
 }
@@ -298,8 +296,8 @@ Tensor Capture::clip_gradients(const optim::Clip& clip, std::span<const Tensor> 
   for (auto& p : params)
     if (p.defined() && gradient_of_.contains(p.impl())) found.push_back(p);
   if (found.empty())
-    fail_runtime("gradients are clipped in build(), and none of the {} parameters has one there yet. Call backward() "
-                 "of the loss before.",
+    fail_runtime("gradients are clipped in build(), and none of the {} parameters has one yet. Call backward() of the "
+                 "loss first.",
                  params.size());
   return add_clip(clip, found);
 }
@@ -405,9 +403,8 @@ void Capture::find_clipped() {
 
 Graph Capture::finish(std::span<const Tensor> outputs) {
   if (unscaled_)
-    fail_runtime(
-        "set_grad_scaler: build() gives backward() a gradient of its own, which is not scaled. Call backward() "
-        "of a loss of one element without one.");
+    fail_runtime("set_grad_scaler: build() passes a gradient to backward(), which is not scaled. Call backward() "
+                 "without one, on a loss of one element.");
   for (auto& t : outputs) graph_.outputs.push_back(value_of(t));
   place_ = 0;
   backward_ = true;

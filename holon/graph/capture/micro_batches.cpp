@@ -85,9 +85,9 @@ int64_t equal_rows(const Tensor& input, size_t number, int n) {
   if (n == 1) return rows;
   const int64_t parts = n * row_ranks(input);
   if (rows % parts)
-    fail_value("input {} of the graph has {} rows, which {} micro-batches{} do not divide. Give a multiple of {} rows "
-               "(drop_last=True in a loader), or another number by config.set_gradient_accumulation_steps(), or allow "
-               "micro-batches of unequal rows by config.set_gradient_accumulation_steps({}, uneven=True).",
+    fail_value("input {} of the graph has {} rows, which {} micro-batches{} do not divide. Pass a multiple of {} rows "
+               "(drop_last=True in a loader), choose another number by config.set_gradient_accumulation_steps(), or "
+               "allow micro-batches of unequal rows by config.set_gradient_accumulation_steps({}, uneven=True).",
                number, rows, n, parts > n ? fmt::format(" on {} ranks", parts / n) : "", parts, n);
   return rows / n;
 }
@@ -127,8 +127,8 @@ MicroBatches divide(std::span<const Tensor> inputs, int n, bool uneven) {
     if (!has_rows(inputs[i])) continue;
     if (rows == 0 || inputs[i].shape()[0] % rows)
       fail_value("input {} of the graph has {} rows and input {} has {}: with micro-batches of unequal rows each "
-                 "input's must be a multiple of the first one's. Give what does not belong to the rows as a buffer of "
-                 "a module, or with no axes.",
+                 "input's must be a multiple of the first one's. Pass what does not depend on the rows as a buffer of "
+                 "a module, or without axes.",
                  i, inputs[i].shape()[0], first, rows);
     ranks = std::lcm(ranks, row_ranks(inputs[i]));
   }
@@ -168,9 +168,9 @@ MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven) {
     if (rows > 0) all.parts[f] = parts_of(rows, inputs[finest]);
     for (size_t i = 0; i < inputs.size() && rows > 0; ++i)
       if (has_rows(inputs[i]) && !fits(parts_of(all.rows[f][i], inputs[i]), all.parts[f], all.rows[f][i], rows))
-        fail_value("input {} of the graph is {} and input {} is {}: their rows are split between ranks in ways that do "
-                   "not fit, so that a micro-batch of one would have other rows than that of the other. Split both "
-                   "alike along the rows, or give one as broadcast.",
+        fail_value("input {} of the graph is {} and input {} is {}: their rows are split between ranks differently, so "
+                   "that a micro-batch of one would have other rows than that of the other. Split both in the same way "
+                   "along the rows, or pass one as broadcast.",
                    i, inputs[i].spec()->str(), finest, inputs[finest].spec()->str());
   }
   return all;
@@ -184,11 +184,10 @@ void match_outputs(std::span<Graph> captured, const MicroBatches& all) {
       Graph& g = captured[f];
       const Value& v = g.value(g.outputs[o]);
       if (v.dtype != first.dtype || v.is_global() != first.is_global() || v.shape.size() != first.shape.size())
-        fail_value(
-            "output {} of the graph is {} {}{} for some micro-batches and {} {}{} for others, whose rows differ. "
-            "Give batches that the micro-batches divide, or make build() return the same for any rows.",
-            o, name(first.dtype), first.shape, first.is_global() ? "" : ", local", name(v.dtype), v.shape,
-            v.is_global() ? "" : ", local");
+        fail_value("output {} of the graph is {} {}{} for some micro-batches and {} {}{} for others, whose rows "
+                   "differ. Pass batches that the micro-batches divide, or make build() return the same for any rows.",
+                   o, name(first.dtype), first.shape, first.is_global() ? "" : ", local", name(v.dtype), v.shape,
+                   v.is_global() ? "" : ", local");
       if (v.spec != first.spec) g.nodes.push_back(after_output(g, g.outputs[o], NodeKind::kBox, first.spec));
     }
   }

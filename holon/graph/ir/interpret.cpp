@@ -49,7 +49,7 @@ class Interpreter {
 
   void give(std::span<const Tensor> inputs) {
     if (inputs.size() != g_.inputs.size())
-      fail_value("interpret: {} inputs were given, the graph takes {}. Give them in build()'s order.", inputs.size(),
+      fail_value("interpret: {} inputs were passed, the graph takes {}. Pass them in build()'s order.", inputs.size(),
                  g_.inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Value& v = g_.value(g_.inputs[i]);

@@ -91,7 +91,7 @@ class Verifier {
     for (auto& n : g_.nodes) check(n);
     for (int f = 0; f < g_.forms(); ++f)
       for (ValueId v : g_.outputs_of(f))
-        if (!exists(v) || !made_[static_cast<size_t>(v)]) broken("output %{} is made by no node", v);
+        if (!exists(v) || !made_[static_cast<size_t>(v)]) broken("no node computes output %{}", v);
   }
 
  private:
@@ -109,53 +109,53 @@ class Verifier {
 
   void check_ends() const {
     if (!g_.form_of.empty() && static_cast<int>(g_.form_of.size()) != g_.micro_batches)
-      broken("it has {} micro-batches, but {} have a form", g_.micro_batches, g_.form_of.size());
+      broken("it has {} micro-batches, but {} have a variant", g_.micro_batches, g_.form_of.size());
     for (int8_t f : g_.form_of)
-      if (f < 0 || f >= g_.forms()) broken("a micro-batch is of form {} of {}", f, g_.forms());
+      if (f < 0 || f >= g_.forms()) broken("a micro-batch has variant {} of {}", f, g_.forms());
     for (int f = 0; f < g_.forms(); ++f) {
       auto& inputs = g_.inputs_of(f);
       if (inputs.size() != g_.inputs.size() || g_.outputs_of(f).size() != g_.outputs.size())
-        broken("form {} has {} inputs and {} outputs instead of {} and {}", f, inputs.size(), g_.outputs_of(f).size(),
-               g_.inputs.size(), g_.outputs.size());
+        broken("variant {} has {} inputs and {} outputs instead of {} and {}", f, inputs.size(),
+               g_.outputs_of(f).size(), g_.inputs.size(), g_.outputs.size());
       for (size_t i = 0; i < inputs.size(); ++i) {
         ValueId v = inputs[i];
         if (!exists(v) || g_.value(v).kind != ValueKind::kInput || g_.value(v).index != static_cast<int32_t>(i))
-          broken("input {} is value %{}, which does not say so", i, v);
+          broken("input {} is value %{}, which is not marked as one", i, v);
       }
     }
     for (size_t i = 0; i < g_.externals.size(); ++i) {
       ValueId v = g_.externals[i].value;
       if (!exists(v) || g_.value(v).kind != ValueKind::kExternal || g_.value(v).index != static_cast<int32_t>(i))
-        broken("external {} (\"{}\") is value %{}, which does not say so", i, g_.externals[i].name, v);
+        broken("external {} (\"{}\") is value %{}, which is not marked as one", i, g_.externals[i].name, v);
     }
     for (auto& u : g_.updates) {
       if (u.shards.size() != u.externals.size())
         broken("an update has {} slots, but {} shards", u.externals.size(), u.shards.size());
       for (int32_t e : u.externals)
         if (e < 0 || e >= static_cast<int32_t>(g_.externals.size()))
-          broken("an update is of external {}, which there is none", e);
+          broken("an update names external {}, which does not exist", e);
     }
   }
 
   void check(const Node& n) {
     for (ValueId v : n.out)
-      if (!exists(v)) broken("a node {} makes value %{}, which there is none", name(n.kind), v);
+      if (!exists(v)) broken("a node {} computes value %{}, which does not exist", name(n.kind), v);
     for (ValueId v : n.in) {
       if (v == kNoValue) continue;
-      if (!exists(v)) broken("a node {} reads value %{}, which there is none", name(n.kind), v);
-      if (!made_[static_cast<size_t>(v)]) wrong(n, "it reads %{} before that is made", v);
+      if (!exists(v)) broken("a node {} reads value %{}, which does not exist", name(n.kind), v);
+      if (!made_[static_cast<size_t>(v)]) wrong(n, "it reads %{} before it is computed", v);
       check_order(n, v);
     }
     for (ValueId v : n.out) {
       auto at = static_cast<size_t>(v);
       const bool adds = n.kind == NodeKind::kAccumulate && made_[at] == 2 && form_[at] != n.form;
-      if (made_[at] && !adds) wrong(n, "%{} is made twice, or is an input or external", v);
+      if (made_[at] && !adds) wrong(n, "%{} is computed twice, or is an input or external", v);
       made_[at] = n.kind == NodeKind::kAccumulate ? 2 : 1;
       form_[at] = n.section == Section::kOnceBefore || n.section == Section::kOnceAfter ? -1 : n.form;
       section_[at] = n.section;
       stage_[at] = n.stage;
     }
-    if (n.form < 0 || n.form >= g_.forms()) wrong(n, "its form is {} of {}", n.form, g_.forms());
+    if (n.form < 0 || n.form >= g_.forms()) wrong(n, "its variant is {} of {}", n.form, g_.forms());
     if (n.stage < -1 || (g_.stages > 1 && n.stage >= g_.stages)) wrong(n, "its stage is {} of {}", n.stage, g_.stages);
     switch (n.kind) {
       case NodeKind::kOp: return check_op(n);
@@ -168,7 +168,7 @@ class Verifier {
       case NodeKind::kFused: return check_fused(n);
       case NodeKind::kClip: return check_clip(n);
     }
-    wrong(n, "its kind is none");
+    wrong(n, "its kind is unknown");
   }
 
   // A micro-batch is through with a section before the next one begins, and a stage needs nothing of what comes after
@@ -178,13 +178,13 @@ class Verifier {
     if (g_.values[at].kind == ValueKind::kInput && n.section == Section::kOnceBefore)
       wrong(n, "it runs before the micro-batches, but reads input %{}", v);
     if (n.section != Section::kOnceAfter && form_[at] >= 0 && form_[at] != n.form)
-      wrong(n, "it is of form {}, but reads %{} of form {}", n.form, v, form_[at]);
+      wrong(n, "it is of variant {}, but reads %{} of variant {}", n.form, v, form_[at]);
     if (g_.values[at].kind != ValueKind::kNode) return;
     if (section_[at] > n.section)
       wrong(n, "it is {}, but reads %{}, which is {}", name(n.section), v, name(section_[at]));
     if (g_.micro_batches > 1) {
       if (made_[at] == 2 && n.section != Section::kOnceAfter)
-        wrong(n, "it is {}, but reads the sum %{}, which is there after the micro-batches", name(n.section), v);
+        wrong(n, "it is {}, but reads the sum %{}, which exists after the micro-batches", name(n.section), v);
       if (accumulates_ && made_[at] == 1 && n.section == Section::kOnceAfter && section_[at] != Section::kOnceBefore &&
           section_[at] != Section::kOnceAfter)
         wrong(n, "it runs once per step, but reads %{} of a single micro-batch", v);
@@ -213,7 +213,7 @@ class Verifier {
     if (!n.op) wrong(n, "it has no op");
     const OpDef& op = *n.op;
     if (!op.kernel && !op.view) wrong(n, "{} has neither a kernel nor a view", op.name());
-    if (n.out.empty()) wrong(n, "it makes nothing");
+    if (n.out.empty()) wrong(n, "it has no outputs");
     if (static_cast<int>(n.attrs.size()) != op.schema.n_attrs)
       wrong(n, "it has {} attributes, {} takes {}", n.attrs.size(), op.name(), op.schema.n_attrs);
     Hasher key;
@@ -259,7 +259,7 @@ class Verifier {
     Infer infer(op, n.attrs, in, present);
     op.infer(infer);
     if (infer.out_.size() != n.out.size())
-      wrong(n, "it has {} outputs, {} makes {}", n.out.size(), op.name(), infer.out_.size());
+      wrong(n, "it has {} outputs, {} returns {}", n.out.size(), op.name(), infer.out_.size());
     for (size_t o = 0; o < n.out.size(); ++o) {
       const Value& v = g_.value(n.out[o]);
       if (!(v.shape == infer.out_[o].shape) || v.dtype != infer.out_[o].dtype)
@@ -278,14 +278,14 @@ class Verifier {
   }
 
   void check_box(const Node& n) const {
-    if (n.in.empty()) wrong(n, "it boxes nothing");
+    if (n.in.empty()) wrong(n, "it has no inputs to redistribute");
     counts(n, n.in.size(), n.in.size());
     for (size_t i = 0; i < n.in.size(); ++i) {
       const Value &a = g_.value(n.in[i]), &b = g_.value(n.out[i]);
-      alike(n, b, a, "the boxed value");
-      if (!a.spec || !b.spec) wrong(n, "a local value is boxed");
+      alike(n, b, a, "the redistributed value");
+      if (!a.spec || !b.spec) wrong(n, "a local value is redistributed");
       if (a.spec != g_.value(n.in[0]).spec || b.spec != g_.value(n.out[0]).spec || a.dtype != g_.value(n.in[0]).dtype)
-        wrong(n, "the values that it boxes together are not of one layout and dtype");
+        wrong(n, "the values that it redistributes together differ in layout or dtype");
     }
   }
 
@@ -293,7 +293,7 @@ class Verifier {
     counts(n, 1, 1);
     const Value &a = g_.value(n.in[0]), &b = g_.value(n.out[0]);
     if (a.dtype != b.dtype || a.shape.size() != b.shape.size())
-      wrong(n, "it is of another dtype or number of axes than %{}", n.in[0]);
+      wrong(n, "its dtype or number of axes differs from %{}", n.in[0]);
     if (a.is_global() && b.is_global() && !(a.spec->placement == b.spec->placement))
       wrong(n, "it is on other ranks than %{}", n.in[0]);
   }
@@ -304,23 +304,23 @@ class Verifier {
     alike(n, b, a, "the sum");
     if (a.spec != b.spec) wrong(n, "the sum is in another layout than %{}", n.in[0]);
     if (n.section == Section::kOnceBefore || n.section == Section::kOnceAfter)
-      wrong(n, "it adds up outside of the micro-batches");
+      wrong(n, "it accumulates outside the micro-batches");
   }
 
   void check_assign(const Node& n) const {
     counts(n, 1, 0);
     if (n.target < 0 || n.target >= static_cast<int32_t>(g_.externals.size()))
-      wrong(n, "it writes to external {}, which there is none", n.target);
+      wrong(n, "it writes to external {}, which does not exist", n.target);
     const External& e = g_.externals[static_cast<size_t>(n.target)];
     if (!e.assigned) wrong(n, "external {} is not marked as assigned", n.target);
     const Value &a = g_.value(n.in[0]), &b = g_.value(e.value);
     alike(n, a, b, "the assigned value");
-    if (a.spec != b.spec) wrong(n, "it writes to an external of another layout");
+    if (a.spec != b.spec) wrong(n, "it writes to an external with another layout");
   }
 
   void check_update(const Node& n) const {
     if (n.target < 0 || n.target >= static_cast<int32_t>(g_.updates.size()))
-      wrong(n, "it is of update {}, which there is none", n.target);
+      wrong(n, "it belongs to update {}, which does not exist", n.target);
     const Update& u = g_.updates[static_cast<size_t>(n.target)];
     size_t shards = 0;
     for (auto* s : u.shards) shards += s != nullptr;
@@ -335,27 +335,27 @@ class Verifier {
       if (at) {
         const Value& v = g_.value(n.out[next++]);
         alike(n, v, p, "a new value");
-        if (v.spec != at) wrong(n, "the new value of \"{}\" is not in its shard's layout", e.name);
+        if (v.spec != at) wrong(n, "the new value of \"{}\" does not have its shard's layout", e.name);
       }
       if (n.in[i] == kNoValue) continue;
       const Value& d = g_.value(n.in[i]);
       alike(n, d, p, "a gradient");
       bool fits =
           d.spec == (at ? at : p.spec) || (!at && d.spec && p.spec && d.spec == optim::state_spec(u.rule, e.tensor));
-      if (!fits) wrong(n, "the gradient of \"{}\" is in another layout than it is updated in", e.name);
+      if (!fits) wrong(n, "the gradient of \"{}\" does not have the layout in which it is updated", e.name);
     }
   }
 
   void check_clip(const Node& n) const {
     if (n.target < 0 || n.target >= static_cast<int32_t>(g_.clips.size()))
-      wrong(n, "it is clipping {}, which there is none", n.target);
+      wrong(n, "it belongs to clipping {}, which does not exist", n.target);
     const GradClip& c = g_.clips[static_cast<size_t>(n.target)];
     counts(n, 0, c.how.by == optim::Clip::By::kNorm ? 1 : 0);
-    if (n.section != Section::kOnceAfter) wrong(n, "it clips before all gradients are there");
+    if (n.section != Section::kOnceAfter) wrong(n, "it clips before all gradients exist");
     for (auto& at : c.of)
       if (at.update < 0 || at.update >= static_cast<int32_t>(g_.updates.size()) || at.slot < 0 ||
           at.slot >= static_cast<int32_t>(g_.updates[static_cast<size_t>(at.update)].externals.size()))
-        wrong(n, "it clips the gradient of slot {} of update {}, which there is none", at.slot, at.update);
+        wrong(n, "it clips the gradient of slot {} of update {}, which does not exist", at.slot, at.update);
     for (ValueId v : n.out)
       if (const Value& norm = g_.value(v); norm.spec || norm.dtype != float32 || norm.shape.size() != 0)
         wrong(n, "its norm is not a local float32 without axes");
@@ -363,7 +363,7 @@ class Verifier {
 
   void check_fused(const Node& n) const {
     if (n.target < 0 || n.target >= static_cast<int32_t>(g_.bodies.size()))
-      wrong(n, "its body is {}, which there is none", n.target);
+      wrong(n, "its body is {}, which does not exist", n.target);
     const FusedBody& body = g_.bodies[static_cast<size_t>(n.target)];
     if (body.results.size() != n.out.size() || n.out.empty())
       wrong(n, "it has {} outputs, its body {} results", n.out.size(), body.results.size());
@@ -381,7 +381,7 @@ class Verifier {
       for (size_t i = 0; i < part.in.size(); ++i) {
         int16_t at = part.in[i];
         if (at >= static_cast<int>(metas.size()))
-          wrong(n, "part {} reads operand {} before that is made", part.op->name(), at);
+          wrong(n, "part {} reads operand {} before it is computed", part.op->name(), at);
         in.push_back(at < 0 ? Meta{} : metas[static_cast<size_t>(at)]);
         if (at >= 0) present |= 1u << i;
       }
@@ -394,12 +394,12 @@ class Verifier {
       const Value& v = g_.value(n.out[o]);
       auto at = n.in.size() + static_cast<size_t>(body.results[o]);
       if (body.results[o] < 0 || at >= metas.size())
-        wrong(n, "result {} is of part {}, which there is none", o, body.results[o]);
+        wrong(n, "result {} names part {}, which does not exist", o, body.results[o]);
       if (!(metas[at].shape == v.shape) || metas[at].dtype != v.dtype)
         wrong(n, "%{} is {} {}, where its parts infer {} {}", n.out[o], holon::name(v.dtype), v.shape,
               holon::name(metas[at].dtype), metas[at].shape);
       if ((v.spec != nullptr) != (spec != nullptr) || (spec && !(v.spec->placement == spec->placement)))
-        wrong(n, "its outputs are on unlike ranks");
+        wrong(n, "its outputs are on different ranks");
     }
   }
 

@@ -75,10 +75,9 @@ class Budget {
       if (!best || all.cost < best->cost) best = std::move(all);
     }
     if (!best)
-      fail_value("memory budget: a rank would need {} for the values of a step where {} are allowed; computing inner "
-                 "values again in backward "
-                 "brings it to {} at the least. Allow as much, or give each rank less by more micro-batches, or by "
-                 "more ranks or stages.",
+      fail_value("memory budget: a rank would need {} for the values of a step and {} are allowed; recomputation in "
+                 "backward reduces it to {} at best. Allow that much, or reduce what each rank holds by more "
+                 "micro-batches, ranks or stages.",
                  text(before), text(bytes_), text(least));
     clone_into_backward(g_, best->chosen, best->kept);
   }

@@ -35,7 +35,7 @@ std::vector<int32_t> regions(const Graph& g, const std::vector<std::string>& pat
       std::string some;
       for (size_t s = 1; s < g.scopes.size() && s <= 8; ++s)
         some += (some.empty() ? "" : ", ") + ("\"" + g.scopes[s] + "\"");
-      fail_value("recompute: build() runs no module of the path \"{}\". Its modules are {}{}.", paths[p],
+      fail_value("recompute: build() runs no module with the path \"{}\". Its modules are {}{}.", paths[p],
                  some.empty() ? "none" : some, g.scopes.size() > 9 ? ", ..." : "");
     }
   return of;

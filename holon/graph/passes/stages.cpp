@@ -46,9 +46,8 @@ class Stages {
     if (wanted > 1)
       for (int s = 0; s < wanted; ++s)
         if (s >= static_cast<int>(first.size()) || !first[static_cast<size_t>(s)])
-          fail_value("stage {} of the pipeline has nothing to do: the stages are counted to {}{}, and no module of "
-                     "stage {} computes anything. Number the "
-                     "stages 0, 1, 2, ... by set_stage() without leaving one out.",
+          fail_value("stage {} of the pipeline has nothing to do: the stages are numbered up to {}{}, and no module of "
+                     "stage {} computes anything. Number the stages 0, 1, 2, ... by set_stage() without gaps.",
                      s, wanted - 1,
                      s < static_cast<int>(first.size()) ? fmt::format(" (\"{}\")", where(*first.back())) : "", s);
     g_.stages = std::max(1, static_cast<int>(first.size()));
@@ -125,9 +124,8 @@ class Stages {
   void check(const Node& n) const {
     for (ValueId v : n.in) {
       if (v == kNoValue || of_value_[static_cast<size_t>(v)] <= n.stage) continue;
-      fail_value("{}, of stage {}, reads what stage {} computes. Stages run one after the other: give the module a "
-                 "stage that is not before those "
-                 "that it takes its input from, by set_stage().",
+      fail_value("{}, of stage {}, reads what stage {} computes. Stages run one after the other: by set_stage(), give "
+                 "the module a stage that is not before those that compute its inputs.",
                  where(n), n.stage, of_value_[static_cast<size_t>(v)]);
     }
   }

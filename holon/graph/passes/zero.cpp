@@ -124,8 +124,8 @@ class Zero {
       Value& v = g_.value(e.value);
       if (!v.spec || !e.tensor.defined() || e.tensor.spec() == v.spec) continue;
       if (!e.tensor.spec() || !(e.tensor.spec()->placement == v.spec->placement))
-        fail_value("ZeRO 3: parameter \"{}\" lies on other ranks than when the graph was captured. Only its sbp may be "
-                   "changed, to what zero3_specs() says.",
+        fail_value("ZeRO 3: parameter \"{}\" is on other ranks than when the graph was captured. Only its sbp may "
+                   "change, to the one that zero3_specs() returns.",
                    e.name);
       asked[static_cast<size_t>(e.value)] = v.spec;
       v.spec = e.tensor.spec();

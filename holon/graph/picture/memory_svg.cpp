@@ -84,7 +84,7 @@ void panel(Svg& d, const MemoryUse& use, double y, double most) {
 }  // namespace
 
 std::string memory_svg(std::span<const MemoryUse> ranks) {
-  if (ranks.empty()) fail_value("memory_svg: there is no rank to draw. Give it memory_use(step).");
+  if (ranks.empty()) fail_value("memory_svg: there is no rank to draw. Pass memory_use(step).");
   double most = 1;
   for (auto& use : ranks)
     if (!use.at.empty()) most = std::max(most, static_cast<double>(use.total(use.peak())));

@@ -105,7 +105,7 @@ MemoryUse use_of(const int64_t* w) {
 const char* name(MemoryKind kind) {
   static constexpr const char* kNames[] = {
       "parameters",  "optimizer states", "inputs, outputs, buffers", "copies of parameters",
-      "activations", "gradients",        "on the way to a stage",    "workspace"};
+      "activations", "gradients",        "in transfer to a stage",   "workspace"};
   return kNames[index(kind)];
 }
 

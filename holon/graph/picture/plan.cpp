@@ -216,7 +216,7 @@ class Drawing {
     if (boxes) {
       kinds_.insert(kind);
       item.label = fmt::format("{}: {}, {}", name, counted, bytes_text(bytes));
-      item.title += fmt::format("\n{} boxes, {} bytes read by a rank at most", boxes, bytes);
+      item.title += fmt::format("\n{} boxings, {} bytes read by a rank at most", boxes, bytes);
       item.style.stroke = colour(kind);
       item.box = true;
     }

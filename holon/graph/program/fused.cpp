@@ -322,7 +322,7 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
   for (auto& part : body.parts) plan.by_matrix |= !fusible(*part.op);
   plan.numel = out[0].shape.numel();
   if (plan.by_matrix) {  // matrices without elements have products, too
-    HOLON_CHECK(out[0].shape.size() >= 2, "a chain of matrices gives {}", out[0].shape);
+    HOLON_CHECK(out[0].shape.size() >= 2, "a chain of matrices returns {}", out[0].shape);
     plan.numel =
         Dims(std::span<const int64_t>(out[0].shape).first(static_cast<size_t>(out[0].shape.size() - 2))).numel();
   }
@@ -352,7 +352,7 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
     part.op->infer(infer);
     const Dims& made = infer.out_[0].shape;
     HOLON_CHECK(plan.by_matrix ? same_leading(made, out[0].shape) : made == out[0].shape,
-                "part {} of a fused chain, {}, gives {} where the chain gives {}", p, part.op->name(), made,
+                "part {} of a fused chain, {}, returns {} where the chain returns {}", p, part.op->name(), made,
                 out[0].shape);
     plan.result_shapes.push_back(made);
     dtype[p] = infer.out_[0].dtype;
@@ -419,7 +419,7 @@ FusedChain& FusedChain::operator=(FusedChain&&) noexcept = default;
 void FusedChain::run(std::span<const Array* const> in, std::span<Array* const> out) {
   Plan& plan = *plan_;
   HOLON_CHECK(in.size() == plan.n_in && out.size() == plan.n_out,
-              "a fused chain of {} inputs and {} outputs was given {} and {}", plan.n_in, plan.n_out, in.size(),
+              "a fused chain of {} inputs and {} outputs was passed {} and {}", plan.n_in, plan.n_out, in.size(),
               out.size());
   if (plan.numel == 0) return;
   if (!out[0]->device.is_host()) return plan.run_on_device(in, out);

@@ -72,12 +72,12 @@ std::string BoxInstruction::str() const {
   auto& plan = prepared_.plan();
   std::string steps;
   for (auto& s : plan.steps()) steps += (steps.empty() ? "" : ", ") + s.label;
-  return fmt::format("box({}) {} -> {}: {}, {} bytes", text_of(*in_), plan.from()->str(), plan.to()->str(), steps,
+  return fmt::format("boxing({}) {} -> {}: {}, {} bytes", text_of(*in_), plan.from()->str(), plan.to()->str(), steps,
                      prepared_.read_bytes());
 }
 
 std::string BatchInstruction::str() const {
-  return fmt::format("box of {} tensors in one meeting: {} bytes", batch_.size(), batch_.read_bytes());
+  return fmt::format("boxing of {} tensors in one step: {} bytes", batch_.size(), batch_.read_bytes());
 }
 
 void SumInBackground::run() {
@@ -98,15 +98,15 @@ void SumInBackground::wait() const {
 }
 
 std::string SumInBackground::str() const {
-  return fmt::format("box of {} tensors in one meeting, in the background: {} bytes", batch_.size(),
+  return fmt::format("boxing of {} tensors in one step, in the background: {} bytes", batch_.size(),
                      batch_.read_bytes());
 }
 
 std::string PostInstruction::str() const {
-  return fmt::format("post({}) to {}", text_of(*in_), state_.hand_over.plan().to()->str());
+  return fmt::format("send({}) to {}", text_of(*in_), state_.hand_over.plan().to()->str());
 }
 std::string TakeInstruction::str() const {
-  return fmt::format("take -> {} from {}, {} bytes", text_of(*out_), state_.hand_over.plan().from()->str(),
+  return fmt::format("receive -> {} from {}, {} bytes", text_of(*out_), state_.hand_over.plan().from()->str(),
                      state_.hand_over.read_bytes());
 }
 std::string ReleaseInstruction::str() const {

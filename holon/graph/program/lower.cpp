@@ -105,7 +105,7 @@ int32_t Lowering::new_buffer(size_t bytes, Device device, Buffer::Kind kind) {
 
 Array* Lowering::set(ValueId v, int m, Array a, int32_t buffer) {
   Instance& i = instance(v, m);
-  HOLON_CHECK(i.array < 0, "value {} is made twice", v);
+  HOLON_CHECK(i.array < 0, "value {} is computed twice", v);
   i.array = static_cast<int32_t>(p_->arrays.size());
   i.buffer = buffer;
   p_->buffers[static_cast<size_t>(buffer)].pending += reads_[static_cast<size_t>(v)];
@@ -131,7 +131,7 @@ void Lowering::run_section(Section section, int stage, int m) {
     const Node& node = g_.nodes[static_cast<size_t>(n)];
     for (ValueId v : node.in) {
       need(v, m);
-      HOLON_CHECK(v == kNoValue || !member(v) || array(v, m)->defined(), "{} reads value {} before it is made",
+      HOLON_CHECK(v == kNoValue || !member(v) || array(v, m)->defined(), "{} reads value {} before it is computed",
                   graph::str(g_, node), v);
     }
     lower(node, m);

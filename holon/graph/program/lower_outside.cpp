@@ -138,8 +138,8 @@ void Lowering::check_row_order(size_t o) const {
   const auto parts = static_cast<int64_t>(g_.row_parts.size());
   if (parts % ranks)
     fail_value("output {} of the graph is {}: its rows are split between {} ranks, those of the inputs between {}, so "
-               "that with {} micro-batches they would come in another order. Split the inputs' rows alike, or return "
-               "it as broadcast.",
+               "that with {} micro-batches they would be in another order. Split the inputs' rows in the same way, or "
+               "return it as broadcast.",
                o, spec->str(), ranks, parts, micro_);
 }
 

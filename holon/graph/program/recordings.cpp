@@ -177,7 +177,7 @@ void Recordings::before_step(bool traced) {
   bool anew = on_ && ready_ && moved();
   if (on_ && ready_ && !plain_) plain_ = !read_updates(&anew);
   times_moved_ = anew ? times_moved_ + 1 : 0;
-  if (times_moved_ > kMostMoves) give_up("parameters or other tensors from outside have new memory in every step");
+  if (times_moved_ > kMostMoves) give_up("parameters or other external tensors have new memory in every step");
   if (!partners_.empty()) {
     const bool complete = std::all_of(ranges_.begin(), ranges_.end(), [](auto& r) { return r.graph || !r.meets; });
     const Word word = agree(!on_                    ? Word::kNever
@@ -275,7 +275,8 @@ void Recordings::capture(Range& range) {
     for (size_t i = range.first; i < range.end; ++i) program_.instructions[i]->run();
     if (range.meets) comm::join_device_communication();
     range.graph = devices.end_capture(device_.index);
-    HOLON_CHECK(range.meets || !range.calls.any(), "a collective between devices that its instruction says nothing of");
+    HOLON_CHECK(range.meets || !range.calls.any(),
+                "a collective between devices that its instruction does not declare");
   } catch (const Error& e) {
     devices.abandon_capture(device_.index);
     range.graph.reset();
@@ -301,7 +302,7 @@ void Recordings::launch(Range& range) {
 // Partners hear of it before the next step; what they launch with this one until then stays.
 void Recordings::give_up(const char* why) {
   log::warn(
-      fmt::format("nn.Graph: the step is not recorded as a CUDA graph, its kernels are launched one by one: {}", why));
+      fmt::format("nn.Graph: the step is not recorded as a CUDA graph; its kernels are launched one by one: {}", why));
   on_ = false;
   for (Range& r : ranges_)
     if (!r.meets || partners_.empty()) r.graph.reset();

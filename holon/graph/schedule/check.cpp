@@ -24,7 +24,7 @@ void check_sizes(const Schedule& s) {
     fail_value("schedule {}: it splits backwards but has none. Set training, or splits_backward to false.", s.name);
   for (int stage = 0; stage < s.stages; ++stage)
     if (const int d = s.device_of_stage[at(stage)]; d < 0 || d >= s.devices)
-      fail_value("schedule {}: stage {} is on device {}, and there are devices 0 to {}.", s.name, stage, d,
+      fail_value("schedule {}: stage {} is on device {}, and the devices are 0 to {}.", s.name, stage, d,
                  s.devices - 1);
 }
 
@@ -87,10 +87,9 @@ TaskGraph::TaskGraph(const Schedule& s)
         const Task missed{t.stage, expected, t.phase};
         if (std::find(s.tasks[d].begin(), s.tasks[d].end(), missed) == s.tasks[d].end())
           fail_value("schedule {}: device {} lacks {}.", s.name, d, missed.str());
-        fail_value(
-            "schedule {}: {} comes before {}. A phase of a stage runs in the order of micro-batches, so that sums of "
-            "gradients do not depend on the schedule.",
-            s.name, t.str(), missed.str());
+        fail_value("schedule {}: {} comes before {}. Each phase of a stage must run in the order of the micro-batches, "
+                   "so that sums of gradients do not depend on the schedule.",
+                   s.name, t.str(), missed.str());
       }
       ++expected;
       tasks_.push_back(t);
@@ -169,9 +168,9 @@ void check(const Schedule& schedule) {
   const TaskGraph graph(schedule);
   const std::vector<int> order = graph.order();
   if (static_cast<int>(order.size()) == graph.size()) return;
-  fail_value("schedule {}: the devices would wait for each other: {}. Put one of the tasks that come before another "
-             "behind it.",
-             schedule.name, cycle_of(schedule, graph, order));
+  fail_value(
+      "schedule {}: the devices would wait for each other: {}. Reverse the order of two of these tasks on one device.",
+      schedule.name, cycle_of(schedule, graph, order));
 }
 
 bool deadlock_free_with_rendezvous(const Schedule& schedule, std::string* why) {

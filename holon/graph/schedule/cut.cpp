@@ -25,9 +25,10 @@ std::vector<int> cut_stages(std::span<const double> costs, int stages, std::span
   if (stages < 1) fail_value("cut_stages: a pipeline has at least 1 stage; got {}.", stages);
   const size_t k = static_cast<size_t>(stages);
   if (n < k)
-    fail_value("cut_stages: {} stages need as many blocks; there are {}. Ask for at most {} stages.", stages, n, n);
+    fail_value("cut_stages: {} stages need at least as many blocks; there are {}. Request at most {} stages.", stages,
+               n, n);
   if (n > kMostCells / k)
-    fail_value("cut_stages: {} blocks for {} stages; their product may be {} at most. Cut larger blocks.", n, k,
+    fail_value("cut_stages: {} blocks for {} stages; their product may be at most {}. Use larger blocks.", n, k,
                kMostCells);
   if (!cut_costs.empty() && cut_costs.size() != n - 1)
     fail_value("cut_stages: cut_costs has {} entries; between {} blocks there are {} cuts.", cut_costs.size(), n,

@@ -80,7 +80,7 @@ std::string schedule_svg(const Schedule& schedule, const Simulation& simulation)
   for (size_t d = 0; same && d < schedule.tasks.size(); ++d)
     same = simulation.spans[d].size() == schedule.tasks[d].size();
   if (!same)
-    fail_value("schedule_svg: the simulation is of another schedule than {}. Give it simulate's result for this one.",
+    fail_value("schedule_svg: the simulation belongs to another schedule than {}. Pass simulate's result for this one.",
                schedule.name);
 
   // Wide enough for most boxes to show their number.

@@ -33,7 +33,7 @@ void check_sizes(std::string_view caller, int64_t stages, int micro_batches) {
   if (stages < 1) fail_value("{}: a pipeline has at least 1 stage; got {}.", caller, stages);
   if (micro_batches < 1) fail_value("{}: a step has at least 1 micro-batch; got {}.", caller, micro_batches);
   if (stages > kMostTasks / 3 / micro_batches)
-    fail_value("{}: {} stages with {} micro-batches make more than {} tasks. Use fewer micro-batches.", caller, stages,
+    fail_value("{}: {} stages with {} micro-batches have more than {} tasks. Use fewer micro-batches.", caller, stages,
                micro_batches, kMostTasks);
 }
 
@@ -55,8 +55,8 @@ Runs runs_of(std::string_view caller, const std::vector<int>& device_of_stage, i
   for (size_t s = 0; s < device_of_stage.size(); ++s) {
     const int device = device_of_stage[s];
     if (device < 0 || device >= kMostDevices)
-      fail_value("{}: stage {} is on device {}. Devices count from 0, and there are at most {}.", caller, s, device,
-                 kMostDevices);
+      fail_value("{}: stage {} is on device {}. Devices are numbered from 0, and there are at most {}.", caller, s,
+                 device, kMostDevices);
     runs.devices = std::max(runs.devices, device + 1);
     if (s > 0 && device_of_stage[s - 1] == device) continue;
     runs.first.push_back(static_cast<int>(s));
@@ -226,7 +226,7 @@ Schedule zero_bubble_h1(int stages, int micro_batches) {
 
 Schedule interleaved_1f1b(int devices, int chunks_per_device, int micro_batches) {
   if (devices < 1 || chunks_per_device < 1)
-    fail_value("interleaved_1f1b: needs at least 1 device and 1 chunk a device; got {} and {}.", devices,
+    fail_value("interleaved_1f1b: needs at least 1 device and 1 chunk per device; got {} and {}.", devices,
                chunks_per_device);
   const int64_t stages = int64_t{devices} * chunks_per_device;
   check_sizes("interleaved_1f1b", stages, micro_batches);

@@ -111,8 +111,8 @@ Simulation simulate(const Schedule& schedule, const Costs& costs) {
 double bubble_formula(std::string_view name, int devices, int micro_batches, int chunks_per_device, double forward,
                       double backward, double weight) {
   if (devices < 1 || micro_batches < 1 || chunks_per_device < 1)
-    fail_value("bubble_formula: got {} devices, {} micro-batches and {} chunks a device; each is at least 1.", devices,
-               micro_batches, chunks_per_device);
+    fail_value("bubble_formula: got {} devices, {} micro-batches and {} chunks per device; each must be at least 1.",
+               devices, micro_batches, chunks_per_device);
   if (!(forward >= 0 && backward >= 0 && weight >= 0 && std::isfinite(forward + backward + weight)))
     fail_value("bubble_formula: the costs {}, {} and {} must be finite and at least 0.", forward, backward, weight);
   const double p = devices, m = micro_batches, v = chunks_per_device;
@@ -124,8 +124,9 @@ double bubble_formula(std::string_view name, int devices, int micro_batches, int
                  all = m * (forward + backward + weight) + idle;
     return all > 0 ? idle / all : 0;
   }
-  fail_value("bubble_formula: there is none for '{}'. There are 'gpipe', '1f1b', 'interleaved' and 'zero_bubble'.",
-             name);
+  fail_value(
+      "bubble_formula: there is no formula for '{}'. There are 'gpipe', '1f1b', 'interleaved' and 'zero_bubble'.",
+      name);
 }
 
 }  // namespace holon::graph

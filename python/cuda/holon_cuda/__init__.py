@@ -1,1 +1,1 @@
-"""Holon's backend for CUDA devices: libholon_cuda.so, which Holon loads from here when a cuda device is asked for."""
+"""Holon's backend for CUDA devices: libholon_cuda.so, which Holon loads from here when a cuda device is first used."""

@@ -38,7 +38,7 @@ class autocast:
 
         if isgeneratorfunction(function):
             raise TypeError(
-                f"{function.__name__} is a generator, which stops inside of the block: write `with` in it instead."
+                f"{function.__name__} is a generator, which stops inside the block: write `with` in it instead."
             )
 
         @wraps(function)
@@ -60,7 +60,7 @@ def get_autocast_dtype(device_type="cpu"):
 
 
 def clear_autocast_cache():
-    """Lets go of the parameters that were cast."""
+    """Releases the parameters that were cast."""
     _C.clear_autocast_cache()
 
 

@@ -7,7 +7,7 @@ from .. import _C
 
 
 class GradScaler:
-    """Multiplies a loss by a scale that follows what the gradients bear:
+    """Multiplies a loss by a scale that adapts to the gradients' range:
     `scale(loss).backward()`, `step(optimizer)`, `update()`.
 
     After gradients that are not finite the step is left out and the scale falls by backoff_factor; after
@@ -30,7 +30,7 @@ class GradScaler:
         if not growth_factor > 1:
             raise ValueError(f"GradScaler: growth_factor is {growth_factor}; it must be above 1.")
         if not 0 < backoff_factor < 1:
-            raise ValueError(f"GradScaler: backoff_factor is {backoff_factor}; it must lie between 0 and 1.")
+            raise ValueError(f"GradScaler: backoff_factor is {backoff_factor}; it must be between 0 and 1.")
         self._enabled = enabled
         self._scale, self._good_steps = float(init_scale), 0
         self._growth_factor, self._backoff_factor, self._growth_interval = (
@@ -69,7 +69,7 @@ class GradScaler:
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
-            raise RuntimeError("GradScaler.step takes no closure: the gradients must be there already.")
+            raise RuntimeError("GradScaler.step takes no closure: the gradients must exist already.")
         if optimizer not in self._seen:
             self.unscale_(optimizer)
         seen = self._seen[optimizer]
@@ -150,7 +150,7 @@ class GradScaler:
             if name not in state_dict:
                 raise RuntimeError(
                     f"load_state_dict of {type(self).__name__}: there is no {name!r}. It was saved from one that was "
-                    "turned off, or is no state of it."
+                    "turned off, or is not a state of it."
                 )
         self._scale, self._good_steps = float(state_dict["scale"]), state_dict["_growth_tracker"]
         self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]

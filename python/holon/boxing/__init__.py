@@ -1,4 +1,4 @@
-"""Boxing, the moving of data between layouts: what it would do, and what ops may do of it by themselves."""
+"""Boxing, redistribution between specs: what it would do, and what ops may do implicitly."""
 
 from .. import _C
 
@@ -27,7 +27,7 @@ class Explanation(str):
 
 def explain(x, placement=None, sbp=None):
     """Returns the steps that x.to_global(placement, sbp) takes, with bytes per rank and per link, memory and predicted
-    time, as a text that draws itself in notebooks. Moves nothing."""
+    time, as a text that draws itself in notebooks. Moves no data."""
     text, plan = _C.explanation(x, placement, sbp)
     explanation = Explanation(text)
     explanation._plan = plan
@@ -35,7 +35,7 @@ def explain(x, placement=None, sbp=None):
 
 
 def counters():
-    """Returns how often ops have moved data by themselves on this rank, and how many bytes: events, moves, bytes,
+    """Returns how often ops have moved data implicitly on this rank, and how many bytes: events, moves, bytes,
     and parameters, the moves of parameters."""
     return _C.boxing_counters()
 

@@ -1,5 +1,5 @@
 """OneFlow's settings of its collectives. All are accepted; what they ask for is chosen by the planner of boxing and by
-nn.Graph, which sum gradients in parcels (config.set_bucket_bytes) and merge moves by themselves."""
+nn.Graph, which sum gradients in buckets (config.set_bucket_bytes) and merge moves automatically."""
 
 
 def _accepted(name, kind, default=None):

@@ -108,7 +108,7 @@ class ByteDataset(Dataset):
 def __getattr__(name):
     if name.lower().startswith(("ofrecord", "onerec", "coco", "image_")):
         raise AttributeError(
-            f"data has no '{name}': files are not read inside of job functions. "
+            f"data has no '{name}': files are not read inside job functions. "
             "Read them into arrays, for example by a DataLoader, and call the job function with those."
         )
     raise AttributeError(f"data has no '{name}'. It has {', '.join(__all__)}.")

@@ -32,14 +32,14 @@ def load_mnist(
     $HOLON_DATA_DIR/mnist. Nothing is downloaded: url and hash_check are ignored.
     `python -m holon.data.synthetic_mnist DIR` draws such files.
 
-    Errors: a part whose samples are no multiple of its batch size (ValueError);
+    Errors: a part whose samples are not a multiple of its batch size (ValueError);
     files that are not there or damaged (RuntimeError).
     """
     if data_format not in ("NCHW", "NHWC"):
         raise ValueError(f'load_mnist: data_format is {data_format!r}. Give "NCHW" or "NHWC".')
     for name, size in (("train_batch_size", train_batch_size), ("test_batch_size", test_batch_size)):
         if size != int(size) or size < 1:
-            raise ValueError(f"load_mnist: {name} is {size}. Give a whole number from 1 on.")
+            raise ValueError(f"load_mnist: {name} is {size}. Give an integer that is at least 1.")
     folder = _C.find_mnist(_folders(root, out_dir))
     shape = (1, 28, 28) if data_format == "NCHW" else (28, 28, 1)
     parts = []

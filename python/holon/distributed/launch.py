@@ -6,7 +6,7 @@ import sys
 
 
 def find_launcher():
-    """Return the path of holon-launch: HOLON_LAUNCH, beside the package, in PATH,
+    """Return the path of holon-launch: HOLON_LAUNCH, next to the package, in PATH,
     or in a build folder of the sources."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     source = os.path.dirname(os.path.dirname(package))
@@ -20,7 +20,7 @@ def find_launcher():
         if path and os.access(path, os.X_OK):
             return path
     sys.exit(
-        "holon.distributed.launch: the program holon-launch was not found beside the package or in PATH. "
+        "holon.distributed.launch: the program holon-launch was not found next to the package or in PATH. "
         "Install Holon again, or set HOLON_LAUNCH to its path."
     )
 

@@ -72,7 +72,7 @@ _loaded: list = []
 
 
 def lookup(name):
-    """What holon.<name> is of the older interface; None where there is no such name."""
+    """The object holon.<name> of the older interface; None if there is no such name."""
     if name in MODULES:
         return import_module(f"{__name__}.{name}")
     if name in NAMES:

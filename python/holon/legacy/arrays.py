@@ -42,7 +42,7 @@ def flatten(input, start_dim=0, end_dim=-1):
     """input with the axes start_dim to end_dim made one."""
     first, last = one_axis(start_dim, input.ndim, "flatten"), one_axis(end_dim, input.ndim, "flatten")
     if first > last:
-        raise ValueError(f"flatten: start_dim {start_dim} is behind end_dim {end_dim}.")
+        raise ValueError(f"flatten: start_dim {start_dim} is after end_dim {end_dim}.")
     return _ops["flatten"](input, first, last)
 
 

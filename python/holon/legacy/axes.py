@@ -44,7 +44,7 @@ def pair(value, n, what):
 
 
 def where_is(x):
-    """The keywords that make a new tensor beside x, broadcast if global."""
+    """The keywords that create a new tensor with x's device or placement, broadcast if global."""
     if not x.is_global:
         return {"device": x.device}
     return {"placement": x.placement, "sbp": [_C.sbp.broadcast] * len(x.sbp)}

@@ -90,7 +90,7 @@ class Blob:
 
     def numpy(self, *_):
         raise RuntimeError(
-            f"numpy() of {self!r}: a blob has no values inside of a job function. "
+            f"numpy() of {self!r}: a blob has no values inside a job function. "
             "Return it from the job, or use watch(blob, handler)."
         )
 

@@ -26,7 +26,7 @@ _WORDS = {
 
 
 class StoredVariable:
-    """The value of a variable: numpy(), shape, dtype. Of a checkpoint the file is read when the value is asked for."""
+    """The value of a variable: numpy(), shape, dtype. Of a checkpoint the file is read when the value is requested."""
 
     def __init__(self, name, shape, dtype, read):
         self.name, self.shape, self._kind, self._read = name, tuple(shape), np.dtype(dtype), read
@@ -131,10 +131,10 @@ def save(path, var_dict=None):
 def get(path):
     """{name: value} of what save() wrote. Errors: no folder (AssertionError); a damaged one (RuntimeError)."""
     path = os.fspath(path)
-    assert os.path.isdir(path), f"checkpoint.get: {path} is no folder."
+    assert os.path.isdir(path), f"checkpoint.get: {path} is not a folder."
     if not os.path.exists(os.path.join(path, "snapshot_done")):
         raise RuntimeError(
-            f"checkpoint.get: {path} has no snapshot_done: it is no checkpoint, or was not written to its end."
+            f"checkpoint.get: {path} has no snapshot_done: it is not a checkpoint, or was not written completely."
         )
     found = {}
     for folder, _, files in os.walk(path):

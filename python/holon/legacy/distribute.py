@@ -1,4 +1,4 @@
-"""How a variable or a blob lies on the devices of its scope, and hints for that."""
+"""How a variable or a blob is distributed over the devices of its scope, and hints for that."""
 
 from .blob import Blob
 from .record import record

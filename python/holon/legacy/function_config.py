@@ -5,7 +5,7 @@ import copy
 from .. import _C
 from . import scope
 
-# Accepted for the sake of programs that set them: Holon's compiler decides these by itself.
+# Accepted because programs set them: Holon's compiler decides these itself.
 _ACCEPTED = {
     "allow_cpu_return_op",
     "concurrency_width",
@@ -104,7 +104,7 @@ class FunctionConfig:
         self.train = _Train()
 
     def default_data_type(self, dtype):
-        """The dtype of variables that have none of their own."""
+        """The default dtype of variables."""
         self.data_type = _C.parse_dtype(dtype)
 
     def default_logical_view(self, view):

@@ -3,6 +3,6 @@
 
 def __getattr__(name):
     raise AttributeError(
-        f"image has no '{name}': images are decoded and resized outside of job functions, for example by "
+        f"image has no '{name}': images are decoded and resized outside job functions, for example by "
         "Pillow and NumPy, and given as arrays. layers.upsample_2d, pad and slice work on blobs."
     )

@@ -261,7 +261,7 @@ def from_dict(conf):
         return conf
     if not isinstance(conf, dict) or len(conf) != 1 or next(iter(conf)) not in kinds:
         raise ValueError(
-            f"default_initializer_conf: {conf!r} is no dict with one of {', '.join(kinds)}. "
+            f"default_initializer_conf: {conf!r} is not a dict with one of {', '.join(kinds)}. "
             "Example: dict(constant_conf=dict(value=0))."
         )
     ((kind, options),) = conf.items()

@@ -1,4 +1,4 @@
-"""flow.layers of the older API: ops with variables of their own, named after the layer."""
+"""flow.layers of the older API: ops with their own variables, named after the layer."""
 
 from .. import _C
 from . import nn, windows
@@ -222,7 +222,7 @@ def batch_normalization(
         f"layers.batch_normalization: inputs are {list(inputs.shape)}; they must have two axes or more."
     )
     axis = one_axis(axis, len(inputs.shape), "layers.batch_normalization")
-    assert 0 <= momentum <= 1, f"layers.batch_normalization: momentum is {momentum}; it must lie between 0 and 1."
+    assert 0 <= momentum <= 1, f"layers.batch_normalization: momentum is {momentum}; it must be between 0 and 1."
     shape = (inputs.shape[axis],)
     zeros, ones = constant_initializer(0), constant_initializer(1)
     beta = gamma = None

@@ -29,7 +29,7 @@ class Mirrored:
                 w = rank.variables[use.name]
                 if w.placement != self.placement or any(s != B for s in w.sbp):
                     raise ValueError(
-                        f"{job.name}: the variable '{use.name}' lies on {w.placement} under {w.sbp}. In the mirrored "
+                        f"{job.name}: the variable '{use.name}' is on {w.placement} under {w.sbp}. In the mirrored "
                         "view each device of the job has a copy of every variable: no scope.placement or "
                         "distribute.split for it."
                     )

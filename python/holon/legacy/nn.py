@@ -149,7 +149,7 @@ def _checked_rate(rate, what):
 
 
 def dropout(x, rate, noise_shape=None, seed=None, name=None):
-    """In a train job zero with the probability rate, else x / (1 - rate), drawn anew in each call;
+    """In a train job zero with the probability rate, else x / (1 - rate), drawn again in each call;
     in a predict job x itself.
 
     noise_shape: what is drawn, with size 1 along axes that are dropped as a whole. A seed needs a name; the draws
@@ -182,7 +182,7 @@ computes(_dropped)(dropout)
 
 @op
 def random_mask_like(like, rate, seed=None, noise_shape=None):
-    """1 with the probability 1 - rate, else 0, as int8, in the shape of like, drawn anew in each call."""
+    """1 with the probability 1 - rate, else 0, as int8, in the shape of like, drawn again in each call."""
     _checked_rate(rate, "random_mask_like")
     return _mask(noise_shape or like.shape, rate, like, "random_mask_like").to(_C.int8).expand(list(like.shape))
 

@@ -1,4 +1,4 @@
-"""flow.random of the older API. Every call of a job draws anew; the numbers follow holon.manual_seed and do not depend
+"""flow.random of the older API. Every call of a job draws new numbers, which follow holon.manual_seed and do not depend
 on how many devices share the work. A seed given here is accepted."""
 
 import os
@@ -23,7 +23,7 @@ def coin_flip(batch_size=1, seed=None, probability=0.5):
     if not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"coin_flip: batch_size is {batch_size!r}; it must be an int of 1 or more.")
     if not 0 <= probability <= 1:
-        raise ValueError(f"coin_flip: the probability is {probability}; it must lie between 0 and 1.")
+        raise ValueError(f"coin_flip: the probability is {probability}; it must be between 0 and 1.")
     return (_ops["rand"]([batch_size], **creation()) < probability).to(_C.int8)
 
 

@@ -55,7 +55,7 @@ class _World:
         if self.error is not None:
             raise RuntimeError(
                 f"the session has ended by an error in an earlier call: {self.error}\n"
-                "clear_default_session() begins anew."
+                "clear_default_session() starts over."
             ) from self.error
 
     def run(self, function, state=False):

@@ -4,7 +4,7 @@
     def leaky_relu(x, alpha=0.2):
         return F.leaky_relu(x, alpha)
 
-Called with blobs inside of a job function the op records itself and returns blobs; each rank then calls the plain
+Called with blobs inside a job function the op records itself and returns blobs; each rank then calls the plain
 function (leaky_relu.fn) on its tensors. The function must be pure in its tensors; tensors that it makes itself take
 creation().
 """

@@ -31,7 +31,7 @@ class Scope:
 
 
 class _ScopeManager:
-    """A `with` block inside of a job function: _change(scope) is the scope in it. May be entered several times."""
+    """A `with` block inside a job function: _change(scope) is the scope in it. May be entered several times."""
 
     def __enter__(self):
         from . import job
@@ -39,7 +39,7 @@ class _ScopeManager:
         current = job.current_or_none()
         if current is None:
             warnings.warn(
-                f"{self!r} outside of a job function changes nothing: "
+                f"{self!r} outside a job function changes nothing: "
                 "enter it in the function's body, or give it to function_config().",
                 stacklevel=2,
             )
@@ -67,7 +67,7 @@ class placement(_ScopeManager):
         )
         ids = [machine_device_ids] if isinstance(machine_device_ids, str) else machine_device_ids
         assert isinstance(ids, (list, tuple)) and ids, (
-            f'scope.placement: {machine_device_ids!r} is no text such as "0:0-3", nor a list of such.'
+            f'scope.placement: {machine_device_ids!r} is not text such as "0:0-3", nor a list of such.'
         )
         self.device_tag = "cpu" if device_tag == "cpu" else "gpu"
         self._devices = []
@@ -114,7 +114,7 @@ class mirrored_view(_ScopeManager):
 
 
 class consistent_view(_ScopeManager):
-    """Blobs are whole, however they lie on the devices."""
+    """Blobs are whole, however they are distributed."""
 
     def _change(self, scope):
         return scope.changed(mirrored=False)
@@ -138,7 +138,7 @@ class namespace(_ScopeManager):
 
 
 def current_scope():
-    """What counts for an op made now. Only inside of a job function."""
+    """The settings for an op that is recorded now. Only inside a job function."""
     from . import job
 
     return job.current("current_scope").scope()

@@ -59,7 +59,7 @@ class Session:
         if self.is_started:
             raise RuntimeError(
                 f"global_function: {job.name} comes after the session's first call. "
-                "Decorate all job functions before any is called, or begin anew by clear_default_session()."
+                "Decorate all job functions before any is called, or start over with clear_default_session()."
             )
         if job.name in self.jobs:
             raise ValueError(
@@ -147,7 +147,7 @@ def eager_execution_enabled():
 
 
 def enable_eager_execution(val=True):
-    """Accepted: ops of job functions are recorded either way, and tensors outside of them are eager."""
+    """Accepted: ops of job functions are recorded either way, and tensors outside them are eager."""
     if _default.is_started:
         return False
     _default.settings["eager"] = bool(val)

@@ -46,7 +46,7 @@ def parameters_of(function):
     for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise NotImplementedError(
-                f"{name}: the parameter {p} stands for any number of arguments. A job function names each."
+                f"{name}: the parameter {p} accepts any number of arguments. A job function must name each."
             )
         if p.annotation is not p.empty:
             ways.add("annotated")

@@ -24,7 +24,7 @@ def unpack(input, unpack_num, name=None):
 
     def cut(x):
         parts = _C.ops["chunk"](x, unpack_num)
-        # Each part lies on the devices as the whole did: a batch that is split stays so.
+        # Each part is distributed as the whole was: a split batch stays split.
         return [p.to_global(p.placement, x.sbp) for p in parts] if x.is_global else list(parts)
 
     return record(

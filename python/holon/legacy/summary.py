@@ -54,7 +54,9 @@ def describe(job_function):
 
     job = getattr(job_function, "__holon_job__", None)
     if job is None:
-        raise TypeError(f"summary.describe: {job_function!r} is no job function: decorate it with @global_function().")
+        raise TypeError(
+            f"summary.describe: {job_function!r} is not a job function: decorate it with @global_function()."
+        )
     session.default().start()
     lines, total = [f"{job.name} ({job.type})"], 0
     for use in job.variables.values():

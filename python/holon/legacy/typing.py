@@ -37,7 +37,7 @@ def _placeholder(kind):
 
 
 class Numpy:
-    """One array: the whole of a blob, however it lies on the devices."""
+    """One array: the whole of a blob, however it is distributed."""
 
     Placeholder = _placeholder("Numpy")
 

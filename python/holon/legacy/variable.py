@@ -113,7 +113,7 @@ def assign(ref, value, name=None):
     from .record import record
 
     assert any(ref is use.blob for use in job.current("assign").variables.values()), (
-        f"assign: {ref!r} is no variable; make it by get_variable()."
+        f"assign: {ref!r} is not a variable; create it by get_variable()."
     )
     assert not isinstance(value, Blob) or value.shape == ref.shape, (
         f"assign: {ref!r} cannot take a value of the shape {list(value.shape)}."

@@ -225,7 +225,7 @@ def _hanging_over(sides, sizes, kernel, stride):
 
 
 def _inside(x, sizes, sides, kernel, stride):
-    """How many elements of each window are the image's own, as [1, 1, ...] beside x."""
+    """How many elements of each window are the image's own, as [1, 1, ...] on x's devices."""
     counts = None
     for axis, (size, (before, after), k, s) in enumerate(zip(sizes, sides, kernel, stride)):
         starts = range(-before, size + after - k + 1, s)

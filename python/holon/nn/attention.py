@@ -12,7 +12,7 @@ class MultiheadAttention(Module):
     """Attention of query [l, n, embed_dim] over key and value [s, n, ...], in num_heads parts of embed_dim;
     [n, l, ...] if batch_first, and without n for one sample.
 
-    A mask of bools leaves out where it is True, one of floats is added to the scores. Weights and state are PyTorch's:
+    A bool mask leaves out what is True; a floating point mask is added to the scores. Weights and state are PyTorch's:
     in_proj_weight holds those of query, key and value. packed=False keeps these apart as q_proj_weight, k_proj_weight
     and v_proj_weight (as kdim and vdim do), so that sbp={"?_proj_weight": S(0), "out_proj.weight": S(1), "*": B} splits
     the heads over ranks without a message before out_proj; a state of the other kind loads into either.

@@ -107,7 +107,7 @@ class Sequential(_List):
 
 
 class ModuleList(_List):
-    """A list of modules; has no forward of its own."""
+    """A list of modules, without a forward."""
 
     def __init__(self, modules=()):
         super().__init__()
@@ -140,7 +140,7 @@ def _describe(parameter):
 
 
 class ParameterList(_List):
-    """A list of parameters; tensors become ones. Has no forward of its own."""
+    """A list of parameters; tensors become parameters. It has no forward."""
 
     _registered = "_parameters"
 
@@ -240,11 +240,11 @@ class _Dict(Module):
 
 
 class ModuleDict(_Dict):
-    """Modules by name; has no forward of its own."""
+    """Modules by name, without a forward."""
 
 
 class ParameterDict(_Dict):
-    """Parameters by name; tensors become ones. Has no forward of its own."""
+    """Parameters by name; tensors become parameters. It has no forward."""
 
     _registered = "_parameters"
 

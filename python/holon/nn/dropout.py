@@ -12,7 +12,7 @@ class Dropout(FunctionModule):
     def __init__(self, p=0.5, inplace=False):
         super().__init__(p, inplace)
         if not 0 <= p <= 1:
-            raise ValueError(f"{type(self).__name__}: p is {p}; it must lie between 0 and 1.")
+            raise ValueError(f"{type(self).__name__}: p is {p}; it must be between 0 and 1.")
 
     def forward(self, x):
         return getattr(F, self._function)(x, self.p, self.training, self.inplace)

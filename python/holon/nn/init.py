@@ -23,7 +23,7 @@ def normal_(tensor, mean=0.0, std=1.0):
 
 @no_grad()
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
-    """Draws from the part of the normal distribution that lies in [a, b]."""
+    """Draws from the normal distribution truncated to [a, b]."""
     return tensor.trunc_normal_(mean, std, a, b)
 
 
@@ -104,7 +104,7 @@ def sparse_(tensor, sparsity, std=0.01):
     """A matrix of normal draws, with the share sparsity of each column, at random, set to 0."""
     _need_2d(tensor, "sparse_")
     if not 0 <= sparsity <= 1:
-        raise ValueError(f"sparse_: sparsity is {sparsity}; it must lie between 0 and 1.")
+        raise ValueError(f"sparse_: sparsity is {sparsity}; it must be between 0 and 1.")
     normal_(tensor, 0.0, std)
     zeros = math.ceil(sparsity * tensor.shape[0])
     if zeros == 0 or tensor.numel() == 0:

@@ -36,7 +36,7 @@ class Unflatten(Module):
         dim = self.dim + x.ndim if self.dim < 0 else self.dim
         if not 0 <= dim < x.ndim:
             raise IndexError(f"Unflatten: dim {self.dim} is out of range for x of shape {list(x.shape)}.")
-        # A -1 stands for what is left of this axis, not of all.
+        # A -1 is inferred from this axis, not from all.
         known = math.prod(n for n in self.unflattened_size if n != -1)
         if known < 1 or x.shape[dim] % known or (-1 not in self.unflattened_size and known != x.shape[dim]):
             raise ValueError(

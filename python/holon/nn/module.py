@@ -64,7 +64,7 @@ def _few(texts, between=", "):
 
 
 def _prefix(missing, unexpected):
-    """What stands before all missing names in those that are there instead, as a wrapper's "module."."""
+    """The prefix that all unexpected names add to the missing ones, such as a wrapper's "module."."""
     there = set(unexpected)
     for name in unexpected if missing else ():
         prefix = name.removesuffix(missing[0])
@@ -307,7 +307,7 @@ class Module:
         return destination
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
-        """Copies tensors into the parameters and buffers of the same names; global ones are boxed to their layout.
+        """Copies tensors into the parameters and buffers of the same names; global ones are converted to their layout.
 
         assign: the parameters and buffers take the tensors themselves, with their dtype and layout; the Parameter
         objects stay. Collective where parameters are global. Nothing is changed if a name or shape does not fit

@@ -26,7 +26,7 @@ class FunctionModule(Module):
             )
 
     def __new__(cls, *args, **kwargs):
-        # A function of this name, called with what stands for tensors: nn.MSELoss(input, target) in a job function.
+        # A function of this name, called with blobs: nn.MSELoss(input, target) in a job function.
         for value in (*args, *kwargs.values()):
             if hasattr(type(value), "__holon_function__"):
                 return type(value).__holon_function__(cls, args, kwargs)

@@ -10,7 +10,7 @@ Tensor = _C.Tensor
 class Parameter(Tensor):
     """A tensor that becomes part of a module when it is assigned to one of its attributes.
 
-    Shares memory with `data`, outside of the recorded graph.
+    Shares memory with `data`, outside the recorded graph.
     """
 
     def __new__(cls, data, requires_grad=True):

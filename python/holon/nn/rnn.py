@@ -56,7 +56,7 @@ class _Recurrent(Module):
                 f"{type(self).__name__}: hidden_size is {hidden_size}, num_layers {num_layers}; both count from 1."
             )
         if not 0 <= dropout <= 1:
-            raise ValueError(f"{type(self).__name__}: dropout is {dropout}; it must lie between 0 and 1.")
+            raise ValueError(f"{type(self).__name__}: dropout is {dropout}; it must be between 0 and 1.")
         self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
         where, rows, directions = (

@@ -1,5 +1,5 @@
 """Optimizers: groups of parameters with options and the state of each. The update rules run in C++ on all parameters of
-a group at once; a gradient whose layout is not its parameter's is boxed to it first (step is collective then)."""
+a group at once; a gradient whose layout is not its parameter's is converted to it first (step is collective then)."""
 
 import warnings
 from collections import defaultdict
@@ -157,7 +157,7 @@ class Optimizer:
         }
 
     def load_state_dict(self, state_dict):
-        """Takes over what state_dict() returned; state tensors are boxed to the parameters' layout (collective)."""
+        """Takes over what state_dict() returned; state tensors are converted to the parameters' layout (collective)."""
         name = f"load_state_dict of {type(self).__name__}"
         if missing := {"state", "param_groups"} - set(state_dict):
             raise ValueError(f"{name}: there is no {sorted(missing)[0]!r}. Load what state_dict() returned.")

@@ -1,4 +1,4 @@
-"""What stands around training: data, op libraries of one's own (cpp_extension), recomputation (checkpoint), values
+"""Tools around training: data, your own op libraries (cpp_extension), recomputation (checkpoint), values
 between the local and the global view (global_view)."""
 
 from .. import load_library

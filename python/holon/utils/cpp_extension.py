@@ -1,4 +1,4 @@
-"""Ops of one's own in C++: compiled and loaded at run time."""
+"""Your own ops in C++: compiled and loaded at run time."""
 
 import fcntl
 import hashlib
@@ -79,7 +79,7 @@ def load(name, sources, extra_cflags=(), extra_ldflags=(), build_directory=None,
                 done = None
             if done is None or done.returncode:
                 Path(made.name).unlink(missing_ok=True)  # a compiler that fails may have removed it
-                why = done.stderr if done else "there is no such compiler; CXX names another one."
+                why = done.stderr if done else "there is no such compiler; CXX selects another."
                 raise RuntimeError(f"cpp_extension.load: {name} does not compile: {shlex.join(words)}\n{why}")
             os.replace(made.name, output)
     return load_library(output)

@@ -13,8 +13,8 @@ def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **k
     lists, tuples and dicts in it are copied.
 
     sbp may be a function: of the tensor, or where input is a dict of (dict, tensor). Local tensors need a placement and
-    an sbp. What is no tensor stays, with a warning. A None stands for the value of a rank outside of a source's
-    placement and stays, too.
+    an sbp. What is not a tensor is left unchanged, with a warning. A None, the value of a rank outside a
+    source's placement, is left unchanged, too.
     kwargs: as Tensor.to_global has. Collective.
     """
     if placement is None and sbp is None:
@@ -49,7 +49,7 @@ def _map(value, convert, call, warn):
     if isinstance(value, (list, tuple)):
         return type(value)(_map(v, convert, call, warn) for v in value)
     if warn and value is not None:
-        warnings.warn(f"{call}: a {type(value).__name__} is no tensor and stays as it is.", stacklevel=3)
+        warnings.warn(f"{call}: a {type(value).__name__} is not a tensor and is left unchanged.", stacklevel=3)
     return value
 
 

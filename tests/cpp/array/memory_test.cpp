@@ -108,7 +108,7 @@ TEST_F(Memory, ALimitIsKeptAndWhatIsCachedGivenBackFirst) {
       FAIL() << "128 MiB within a limit of 100";
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::kRuntime);
-      EXPECT_NE(std::string(e.what()).find("out of memory: 67108800 bytes were asked for"), std::string::npos)
+      EXPECT_NE(std::string(e.what()).find("out of memory: 67108800 bytes were requested"), std::string::npos)
           << e.what();
       EXPECT_NE(std::string(e.what()).find("set_memory_limit"), std::string::npos) << e.what();
     }

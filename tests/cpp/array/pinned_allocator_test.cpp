@@ -109,7 +109,7 @@ TEST(PinnedAllocator, GivesCachedSegmentsBackBeforeItFails) {
     a.allocate(3 * kMiB);
     FAIL();
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("out of pinned memory: 3145728 bytes were asked for; 14681088 are in use"),
+    EXPECT_NE(std::string(e.what()).find("out of pinned memory: 3145728 bytes were requested; 14681088 are in use"),
               std::string::npos)
         << e.what();
   }

@@ -229,7 +229,7 @@ TEST(HandOver, ARankThatDoesNotPostIsNamed) {
   });
   for (auto& text : heard)
     EXPECT_HAS(text,
-               "exchange S(0) -> B: rank 1 did not post within 0.5 s (hand-over [0, 1] -> [2], channel 5, take 1, "
+               "exchange S(0) -> B: rank 1 did not post within 0.5 s (transfer [0, 1] -> [2], channel 5, take 1, "
                "[64, 64] float32, 16384 bytes, at stage.py:12). Rank 1 ");
   for (int r : {0, 1}) EXPECT_HAS(heard[static_cast<size_t>(r)], "(found by rank 2)");
 }
@@ -246,8 +246,7 @@ TEST(HandOver, ARankThatDoesNotTakeIsNamed) {
     failed.wait();
     h.take(out, {});
   });
-  EXPECT_HAS(heard[0],
-             "rank 2 did not take within 0.5 s (hand-over [0] -> [1, 2], channel 5, post 1, [64, 64] float32");
+  EXPECT_HAS(heard[0], "rank 2 did not take within 0.5 s (transfer [0] -> [1, 2], channel 5, post 1, [64, 64] float32");
   for (int r : {1, 2}) {
     EXPECT_HAS(heard[static_cast<size_t>(r)], "rank 2 did not take");
     EXPECT_HAS(heard[static_cast<size_t>(r)], "(found by rank 0)");
@@ -265,7 +264,7 @@ TEST(HandOver, ARankThatHasEndedIsNamedAtOnce) {
     if (rank == 1) h.take(a, {});
   });
   EXPECT_EQ(heard[0], "");
-  EXPECT_HAS(heard[1], "rank 0 has ended without posting (hand-over [0] -> [1], channel 5, take 2, [64, 64] float32");
+  EXPECT_HAS(heard[1], "rank 0 has ended without posting (transfer [0] -> [1], channel 5, take 2, [64, 64] float32");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
@@ -286,7 +285,7 @@ TEST(HandOver, AFailureElsewhereWakesWhoWaits) {
                                  if (rank == 2) fail_runtime("the milk is sour");
                                }),
                Error);
-  for (int r : {0, 1}) EXPECT_HAS(heard[static_cast<size_t>(r)], "rank 2 has failed: the milk is sour (hand-over [");
+  for (int r : {0, 1}) EXPECT_HAS(heard[static_cast<size_t>(r)], "rank 2 has failed: the milk is sour (transfer [");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
@@ -305,13 +304,13 @@ TEST(HandOver, AnotherShapeOrDTypeIsShownToAll) {
         failed.wait();
         h.post(a, {});
       });
-      const char* on_what = dtype ? "the ranks disagree on dtype: rank 0 posted exchange B -> B"
-                                  : "the ranks disagree on the call's arguments: rank 0 posted exchange B -> B";
+      const char* on_what = dtype ? "the ranks disagree on dtype: rank 0 sent exchange B -> B"
+                                  : "the ranks disagree on the call's arguments: rank 0 sent exchange B -> B";
       EXPECT_HAS(heard[1], on_what);
       EXPECT_HAS(heard[0], on_what);
       EXPECT_HAS(heard[0], "(found by rank 1)");
       EXPECT_HAS(heard[1],
-                 fmt::format("[{}, {}] float32 ({} bytes) at a.py:1; rank 1 takes exchange B -> B", side, side,
+                 fmt::format("[{}, {}] float32 ({} bytes) at a.py:1; rank 1 expects exchange B -> B", side, side,
                              side * side * 4));
     }
 }
@@ -321,9 +320,9 @@ TEST(HandOver, MistakesInTheOrderOfCallsAreErrors) {
     auto h = HandOver::prepare(on({0, 1}, S0), on({0}, B), {64, 64}, float32, 5);
     if (rank == 0) h.take(garbage(true, h.out_shape(), float32), {});
   });
-  EXPECT_HAS(heard[0], "rank 0 takes what it has not posted yet");
+  EXPECT_HAS(heard[0], "rank 0 receives what it has not sent yet");
   heard = messages(1, [](int) { HandOver::prepare(on({0}, B), on({0}, B), {4}, float32, -1); });
-  EXPECT_HAS(heard[0], "channels are 0 or more");
+  EXPECT_HAS(heard[0], "a channel must be 0 or more");
   for (int mistake : {0, 1, 2}) {
     heard = messages(1, [&](int) {
       auto h = HandOver::prepare(on({0}, B), on({0}, B), {4}, float32, 0);
@@ -334,7 +333,7 @@ TEST(HandOver, MistakesInTheOrderOfCallsAreErrors) {
       if (mistake == 1) h.release();
       h.post(a, {});
     });
-    EXPECT_HAS(heard[0], mistake == 0 ? "takes what it has not posted yet" : "Take first");
+    EXPECT_HAS(heard[0], mistake == 0 ? "receives what it has not sent yet" : "Receive first");
   }
 }
 
@@ -347,7 +346,7 @@ TEST(HandOver, OnSeveralHostsAnotherShapeIsShownToAll) {
     h.take(a, {});
     h.post(a, {});
   });
-  for (auto& text : heard) EXPECT_HAS(text, "the ranks disagree on the call's arguments: rank 0 posted");
+  for (auto& text : heard) EXPECT_HAS(text, "the ranks disagree on the call's arguments: rank 0 sent");
 }
 
 TEST(HandOver, OnSeveralHostsALateRankIsNamed) {
@@ -357,7 +356,7 @@ TEST(HandOver, OnSeveralHostsALateRankIsNamed) {
     const Array a = garbage(true, {64, 64}, float32);
     if (rank == 1) h.take(a, {});
   });
-  EXPECT_HAS(heard[1], "rank 0 on host 0 did not post within 0.5 s (hand-over [0] -> [1], channel 5, take 1");
+  EXPECT_HAS(heard[1], "rank 0 on host 0 did not post within 0.5 s (transfer [0] -> [1], channel 5, take 1");
 }
 
 TEST(HandOver, AKilledRankIsNamedSoon) {
@@ -365,7 +364,7 @@ TEST(HandOver, AKilledRankIsNamedSoon) {
   EXPECT_EQ(ranks[1]->wait(60), 128 + SIGKILL);
   EXPECT_EQ(ranks[0]->wait(60), 1);
   EXPECT_HAS(ranks[0]->output(), "exchange B -> B: rank 1 was killed or has crashed");
-  EXPECT_HAS(ranks[0]->output(), " without posting (hand-over [1] -> [0], channel 7, take 4, [64, 64] float32");
+  EXPECT_HAS(ranks[0]->output(), " without posting (transfer [1] -> [0], channel 7, take 4, [64, 64] float32");
   EXPECT_LT(ranks[0]->seconds() - ranks[1]->seconds(), 5.0);
 }
 

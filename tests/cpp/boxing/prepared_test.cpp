@@ -207,7 +207,7 @@ TEST(Prepared, WhatIsNotAsPreparedIsRefused) {
     auto *s = intern_spec(row({0, 1}), S0), *t = intern_spec(row({0, 1}), P);
     PreparedBatch::prepare(s, t, std::vector<Dims>{{4}}, float32);
   });
-  EXPECT_HAS(heard[0], "in one meeting");
+  EXPECT_HAS(heard[0], "in one step");
 }
 
 TEST(Prepared, RanksThatDisagreeHearOfIt) {

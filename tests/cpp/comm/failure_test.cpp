@@ -202,7 +202,7 @@ TEST(Failure, AFailedGroupStaysFailed) {
     EXPECT_THROW(g.barrier(), Error);
     g.barrier();
   });
-  EXPECT_HAS(heard[0], "cannot communicate any more, since an earlier call failed: barrier: rank 1 did not arrive");
+  EXPECT_HAS(heard[0], "can no longer communicate, since an earlier call failed: barrier: rank 1 did not arrive");
 }
 
 TEST(Failure, WhoFailsAndEndsBeforeItCanSayWhyHoldsNobodyUp) {

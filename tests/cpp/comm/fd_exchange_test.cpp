@@ -105,7 +105,7 @@ TEST(FdExchange, ARankThatIsLateIsNamed) {
     lead_exchange(listener, memory(0), memory(1), ranks, 0.3);
     ADD_FAILURE() << "it has not come";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("rank 5 (process " + std::to_string(late) + ") has met the others"),
+    EXPECT_NE(std::string(e.what()).find("rank 5 (process " + std::to_string(late) + ") has joined the others"),
               std::string::npos)
         << e.what();
   }

@@ -234,7 +234,7 @@ TEST(HandOver, RanksOutsideDoNothing) {
 TEST(HandOver, RanksThatTheWorldDoesNotHave) {
   auto heard = messages(2, [](int) { Line({0}, {1, 2}, 0, 5); });
   for (auto& text : heard)
-    EXPECT_HAS(text, "the hand-over [0] -> [1, 2] names rank 2, but the world has the ranks 0 to 1");
+    EXPECT_HAS(text, "the transfer [0] -> [1, 2] names rank 2, but the world has the ranks 0 to 1");
 }
 
 }  // namespace

@@ -171,14 +171,14 @@ TEST_F(Token, OfTheUser) {
 }
 
 TEST_F(Token, Wrong) {
-  EXPECT_NE(error().find("has not come within 0.05 s"), std::string::npos) << error();
+  EXPECT_NE(error().find("did not appear within 0.05 s"), std::string::npos) << error();
   std::ofstream(path()) << "\n";
   EXPECT_NE(error().find("holds nothing"), std::string::npos) << error();
   std::ofstream(path()) << std::string(5000, 'x');
   EXPECT_NE(error().find("holds too much"), std::string::npos) << error();
   std::filesystem::remove(path());
   std::filesystem::create_directory(path());
-  EXPECT_NE(error().find("is no ordinary file"), std::string::npos) << error();
+  EXPECT_NE(error().find("is not a regular file"), std::string::npos) << error();
 }
 
 TEST(Tcp, Names) {

@@ -94,7 +94,7 @@ TEST(Launch, AKilledRank) {
 TEST(Launch, ARankThatEndsBeforeTheOthersHaveMetItIsNamedAtOnce) {
   Process p(launch({"-n", "3", RANK_PROGRAM, "alone"}), {{"HOLON_RENDEZVOUS_TIMEOUT_S", "60"}});
   EXPECT_EQ(p.wait(50), 1) << p.output();
-  EXPECT_HAS(p.output(), "rank 1 has ended in order before it met the others");
+  EXPECT_HAS(p.output(), "rank 1 has finished normally before it joined the others");
 }
 
 TEST(Launch, ARankOfAnotherNodeThatFailsBeforeItHasMetTheOthersIsNamedAtOnce) {
@@ -107,7 +107,7 @@ TEST(Launch, ARankOfAnotherNodeThatFailsBeforeItHasMetTheOthersIsNamedAtOnce) {
   Process a(node("0", {RANK_PROGRAM, "meet"}), {{"HOLON_RENDEZVOUS_TIMEOUT_S", "60"}});
   Process b(node("1", {"sh", "-c", "kill -9 $$"}), {});
   EXPECT_EQ(a.wait(50), 1) << a.output();
-  EXPECT_HAS(a.output(), "rank 1 has failed (killed by signal 9 (Killed)) before it met the others");
+  EXPECT_HAS(a.output(), "rank 1 has failed (killed by signal 9 (Killed)) before it joined the others");
 }
 
 TEST(Launch, StubbornRanksAndTheirChildrenAreKilled) {
@@ -267,7 +267,7 @@ TEST(Launch, WrongArguments) {
   };
   EXPECT_HAS(says({}), "no program was named");
   EXPECT_HAS(says({"-n", "0", "true"}), "nproc_per_node");
-  EXPECT_HAS(says({"--frobnicate", "true"}), "--frobnicate is no option");
+  EXPECT_HAS(says({"--frobnicate", "true"}), "--frobnicate is not an option");
   EXPECT_HAS(says({"no-such-program"}), "there is no program no-such-program");
   EXPECT_HAS(says({"--python", "sh", "no-such-script.py"}), "the script no-such-script.py cannot be read");
   EXPECT_HAS(says({"--nnodes", "2", "--node_rank", "2", "true"}), "machines are counted from 0");
@@ -281,7 +281,7 @@ TEST(Launch, AMachineThatDoesNotKnowTheToken) {
   const std::map<std::string, std::string> none = {{"HOLON_STORE_TOKEN", ""}, {"HOLON_STORE_TOKEN_FILE", ""}};
   Process p(node("1"), none);
   EXPECT_EQ(p.wait(), 2);
-  EXPECT_HAS(p.output(), "machine 1 of 2 does not know the token that the machines share. Set HOLON_STORE_TOKEN");
+  EXPECT_HAS(p.output(), "machine 1 of 2 does not have the token that the machines share. Set HOLON_STORE_TOKEN");
   Process first(node("0"), none);
   EXPECT_EQ(first.wait(), 0) << first.output();
   EXPECT_HAS(first.output(), "start the launchers of the other machines with HOLON_STORE_TOKEN=");

@@ -105,12 +105,11 @@ TEST(Process, AStoppedRankIsNamed) {
 // Rank 0 serves the store: what others would tell it must not hold them up.
 TEST(Process, WhoGivesUpTheMeetingSaysWhoIsTheCause) {
   World w(3, "stop_in_exchange", {{"HOLON_LOG", "comm"}});
-  ASSERT_TRUE(w[2].wait_for_output("the world of 3 ranks on 1 host has met", 60)) << w[2].output();
+  ASSERT_TRUE(w[2].wait_for_output("the world of 3 ranks on 1 host is connected", 60)) << w[2].output();
   w[1].send_signal(SIGKILL);
   EXPECT_EQ(w[0].wait(), 1);
   EXPECT_EQ(w[2].wait(), 1);
-  const std::string cause =
-      "rank 1 (process " + std::to_string(w[1].pid()) + ") has ended while the world came together";
+  const std::string cause = "rank 1 (process " + std::to_string(w[1].pid()) + ") has ended while the world was forming";
   EXPECT_HAS(w[0].output(), cause);
   EXPECT_HAS(w[2].output(), "barrier: rank 0 has failed: " + cause);
 }
@@ -222,7 +221,7 @@ TEST(Rendezvous, SeveralHostsWithoutAToken) {
   World elsewhere(2, "meet", {{"MASTER_ADDR", "192.0.2.1"}});
   for (auto& r : elsewhere.ranks) {
     EXPECT_EQ(r->wait(), 1);
-    EXPECT_HAS(r->output(), "MASTER_ADDR \"192.0.2.1\" is no address of this host (it has ");
+    EXPECT_HAS(r->output(), "MASTER_ADDR \"192.0.2.1\" is not an address of this host (it has ");
   }
 }
 
@@ -231,7 +230,7 @@ TEST(Rendezvous, WrongToken) {
   w.start(0, 2, "meet", {{"HOLON_STORE_TOKEN", "blue"}});
   w.start(1, 2, "meet", {{"HOLON_STORE_TOKEN", "red"}});
   EXPECT_EQ(w[1].wait(20), 1);
-  EXPECT_HAS(w[1].output(), "refused this rank: its token is another one");
+  EXPECT_HAS(w[1].output(), "refused this rank: its token is different");
   w.start(1, 2, "meet", {{"HOLON_STORE_TOKEN", "blue"}});
   EXPECT_EQ(w[0].wait(20), 0) << w[0].output();
   EXPECT_EQ(w[2].wait(20), 0) << w[2].output();

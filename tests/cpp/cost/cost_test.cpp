@@ -87,16 +87,16 @@ TEST(Machine, RefusesWhatItCannotRead) {
       EXPECT_THAT(e.what(), testing::HasSubstr(what));
     }
   };
-  says("sync", "not of the form name=number");
+  says("sync", "is not a pair name=number");
   says("sink=1", "there is no \"sink\". The names are copy, reduce, fill, sync");
-  says("sync=fast", "\"fast\" is no number");
-  says("sync=-1", "no number from 0");
-  says("copy=0", "no number above 0");
+  says("sync=fast", "\"fast\" is not a number");
+  says("sync=-1", "not a number from 0");
+  says("copy=0", "not a number above 0");
   says("copy=1/2", "one rate, or three");
-  says("sync=nan", "no number");
-  says("copy=inf", "no number");
-  says("sync=1,,", "not of the form");
-  says("cache=0", "no number above 0");
+  says("sync=nan", "not a number");
+  says("copy=inf", "not a number");
+  says("sync=1,,", "is not a pair");
+  says("cache=0", "not a number above 0");
 }
 
 TEST(Machine, BelongsToTheRankAndEqualOnesAreOne) {

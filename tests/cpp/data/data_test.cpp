@@ -61,11 +61,11 @@ TEST(Idx, ReadsEveryType) {
 TEST(Idx, RefusesDamagedFiles) {
   EXPECT_NE(message({}).find("4 bytes"), std::string::npos);
   EXPECT_NE(message(bytes({0x1f, 0x8b, 8, 0})).find("gzip"), std::string::npos);
-  EXPECT_NE(message(bytes({'P', 'K', 8, 1})).find("no IDX file"), std::string::npos);
+  EXPECT_NE(message(bytes({'P', 'K', 8, 1})).find("not an IDX file"), std::string::npos);
   EXPECT_NE(message(bytes({0, 0, 7, 1, 0, 0, 0, 0})).find("0x07"), std::string::npos);
   EXPECT_NE(message(bytes({0, 0, 8, 9, 0, 0, 0, 0})).find("9 axes"), std::string::npos);
   EXPECT_NE(message(bytes({0, 0, 8, 2, 0, 0, 0, 1})).find("ends after 8"), std::string::npos);
-  EXPECT_NE(message(bytes({0, 0, 8, 1, 0, 0, 0, 3, 1, 2})).find("cut off"), std::string::npos);
+  EXPECT_NE(message(bytes({0, 0, 8, 1, 0, 0, 0, 3, 1, 2})).find("truncated"), std::string::npos);
   EXPECT_NE(message(bytes({0, 0, 8, 1, 0, 0, 0, 1, 1, 2})).find("do not fit"), std::string::npos);
   // Sizes whose product wraps around to what is there.
   EXPECT_NE(message(bytes({0, 0, 8, 3, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0})).find("do not fit"), std::string::npos);

@@ -189,7 +189,7 @@ TEST(Loader, PartsOfUnlikeLengthsAreToldOnAllRanks) {
             {.batch_size = 6, .prefetch = prefetch, .placement = Placement::all("cpu"), .sbp = sbp::split(0)});
         EXPECT_EQ(loader.next()[0].shape(), (Dims{6, 3}));
         expect_words(error_of([&] { loader.next(); }),
-                     {"tensor 0 of the batch is int64 [6, 5] by rank 0's part", "padding_value"});
+                     {"tensor 0 of the batch is int64 [6, 5] according to rank 0's part", "padding_value"});
         EXPECT_EQ(Tensor(ones({1}).to_global(Placement::all("cpu"), sbp::split(0))).sum().item().as_double(), ranks)
             << rank;
       });

@@ -137,7 +137,7 @@ TEST(SyntheticDigits, RealFilesAreNotWrittenOver) {
   Bytes before = read(file);
   EXPECT_NE(message([&] {
               write_synthetic_mnist(folder.path / "deep/mnist", {.train = 3, .test = 2});
-            }).find("is there already"),
+            }).find("exists already"),
             std::string::npos);
   write_synthetic_mnist(folder.path / "deep/mnist", {.train = 3, .test = 2, .force = true});
   EXPECT_EQ(read(file), before);

@@ -151,8 +151,8 @@ TEST(ParameterBoxing, WhereNothingElseWillDoItIsToldOnce) {
   });
   const std::string told = ::testing::internal::GetCapturedStderr();
   size_t lines = 0;
-  for (size_t at = told.find("a parameter is moved"); at != std::string::npos;
-       at = told.find("a parameter is moved", at + 1))
+  for (size_t at = told.find("a parameter is redistributed"); at != std::string::npos;
+       at = told.find("a parameter is redistributed", at + 1))
     ++lines;
   EXPECT_LE(lines, 2u) << told;  // one for forward's op, one for backward's
   EXPECT_GE(lines, 1u) << told;

@@ -110,7 +110,7 @@ TEST_F(PlacementTest, ErrorsSayWhatToDo) {
               }),
               HasSubstr("3 ranks do not fill a grid of [2, 2]"));
   EXPECT_THAT(error_of([] { Placement("cpu", Dims{}, {0}); }), HasSubstr("do not fill a grid"));
-  EXPECT_THAT(error_of([] { Placement::nested("cpu", {{0, 1}, {2}}); }), HasSubstr("rows of 2 and 1 ranks"));
+  EXPECT_THAT(error_of([] { Placement::nested("cpu", {{0, 1}, {2}}); }), HasSubstr("rows have 2 and 1 ranks"));
   EXPECT_THAT(error_of([] { Placement("tpu", {0}); }), HasSubstr("Expected one of cpu, cuda device type"));
 }
 

@@ -82,7 +82,7 @@ TEST(Cut, EarlierStagesGetLess) {
 TEST(Cut, WrongArguments) {
   const std::vector<double> costs{1, 2, 3};
   EXPECT_EQ(error_of([&] { cut_stages(costs, 4); }),
-            "cut_stages: 4 stages need as many blocks; there are 3. Ask for at most 3 stages.");
+            "cut_stages: 4 stages need at least as many blocks; there are 3. Request at most 3 stages.");
   EXPECT_EQ(error_of([&] { cut_stages(costs, 0); }), "cut_stages: a pipeline has at least 1 stage; got 0.");
   EXPECT_EQ(error_of([&] { cut_stages(costs, 2, costs); }),
             "cut_stages: cut_costs has 3 entries; between 3 blocks there are 2 cuts.");

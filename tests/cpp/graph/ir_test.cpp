@@ -45,7 +45,7 @@ TEST(Verify, NamesWhatIsBroken) {
     change(g);
     EXPECT_NE(fault(g).find(expected), std::string::npos) << fault(g);
   };
-  broken([](Graph& g) { std::swap(g.nodes[0], g.nodes[1]); }, "before that is made");
+  broken([](Graph& g) { std::swap(g.nodes[0], g.nodes[1]); }, "before it is computed");
   broken([](Graph& g) { node(g, find_op_node(g, "tanh")).out = node(g, find_op_node(g, "matmul")).out; }, "made twice");
   broken([](Graph& g) { g.value(node(g, find_op_node(g, "tanh")).out[0]).shape = {3}; }, "infers");
   broken([](Graph& g) { g.value(node(g, find_op_node(g, "tanh")).out[0]).dtype = float64; }, "infers");
@@ -69,7 +69,7 @@ TEST(Verify, ALayoutMustBeASignature) {
     other = g;
     Node& box = node(other, find_kind(other, NodeKind::kBox));
     other.value(box.out[0]).spec = nullptr;
-    EXPECT_NE(fault(other).find("local value is boxed"), std::string::npos) << fault(other);
+    EXPECT_NE(fault(other).find("local value is redistributed"), std::string::npos) << fault(other);
   });
 }
 

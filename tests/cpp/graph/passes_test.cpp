@@ -329,7 +329,7 @@ TEST(Recompute, AMemoryBudgetIsMet) {
       FAIL();
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::kValue);
-      EXPECT_NE(std::string(e.what()).find("at the least"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("at best"), std::string::npos) << e.what();
     }
   };
   check(local());

@@ -243,7 +243,7 @@ TEST(Schedule, BubblesAreTheFormulas) {
   EXPECT_DOUBLE_EQ(bubble_formula("interleaved", 4, 8, 2), 3.0 / 19);
   EXPECT_DOUBLE_EQ(bubble_formula("zero_bubble", 4, 8), 3.0 / 27);
   EXPECT_THAT(error_of([] { bubble_formula("dualpipe", 4, 8); }),
-              HasSubstr("there is none for 'dualpipe'. There are 'gpipe'"));
+              HasSubstr("there is no formula for 'dualpipe'. There are 'gpipe'"));
   EXPECT_THAT(error_of([] { bubble_formula("1f1b", 0, 8); }), HasSubstr("got 0 devices, 8 micro-batches"));
   EXPECT_THAT(error_of([] { bubble_formula("zero_bubble", 2, 8, 1, -1); }), HasSubstr("the costs -1, 1 and 1"));
 }
@@ -334,7 +334,7 @@ TEST(Schedule, WrongArguments) {
   EXPECT_THAT(error_of([] {
                 make_schedule("1f1b", {0, -1}, 4);
               }),
-              HasSubstr("stage 1 is on device -1. Devices count from 0"));
+              HasSubstr("stage 1 is on device -1. Devices are numbered from 0"));
   EXPECT_THAT(error_of([] { make_schedule("1f1b", {2147483647}, 4); }), HasSubstr("stage 0 is on device 2147483647"));
   EXPECT_THAT(error_of([] { zero_bubble_h1(1000, 1 << 30); }), HasSubstr("Use fewer micro-batches"));
   EXPECT_THAT(error_of([] { sequential(2147483647, 2147483647); }), HasSubstr("Use fewer micro-batches"));
@@ -358,9 +358,8 @@ TEST(Check, NamesTheBrokenRule) {
             }),
             "schedule 1f1b: device 1 has stage 1 B(2) twice or after a later one.");
   EXPECT_EQ(broken([](Schedule& s) { std::swap(s.tasks[0][0], s.tasks[0][1]); }),
-            "schedule 1f1b: stage 0 F(1) comes before stage 0 F(0). A phase of a stage runs in the order of "
-            "micro-batches, so "
-            "that sums of gradients do not depend on the schedule.");
+            "schedule 1f1b: stage 0 F(1) comes before stage 0 F(0). Each phase of a stage must run in the order of the "
+            "micro-batches, so that sums of gradients do not depend on the schedule.");
   EXPECT_THAT(broken([](Schedule& s) { std::swap(s.tasks[0][4], s.tasks[0][5]); }),
               HasSubstr("stage 0 B(2) comes before stage 0 B(1)"));
   EXPECT_EQ(broken([](Schedule& s) { std::swap(s.tasks[0], s.tasks[1]); }),
@@ -382,7 +381,7 @@ TEST(Check, NamesTheBrokenRule) {
   EXPECT_THAT(broken([](Schedule& s) { s.device_of_stage.pop_back(); }), HasSubstr("1 entries for 2 stages"));
   EXPECT_THAT(broken([](Schedule& s) { s.tasks.pop_back(); }), HasSubstr("1 lists for 2 devices"));
   EXPECT_THAT(broken([](Schedule& s) { s.device_of_stage[1] = 2; }),
-              HasSubstr("stage 1 is on device 2, and there are devices 0 to 1"));
+              HasSubstr("stage 1 is on device 2, and the devices are 0 to 1"));
 }
 
 TEST(Check, NamesTheCycle) {
@@ -390,17 +389,15 @@ TEST(Check, NamesTheCycle) {
   std::swap(s.tasks[0][1], s.tasks[0][2]);
   check(s);  // 0: F0 B0 F1 B1 waits, but comes to an end
   std::swap(s.tasks[0][0], s.tasks[0][1]);
-  EXPECT_EQ(
-      error_of([&] { check(s); }),
-      "schedule 1f1b: the devices would wait for each other: stage 0 B(0) waits for stage 0 F(0), which waits for "
-      "stage 0 B(0) before it on device 0. Put one of the tasks that come before another behind it.");
+  EXPECT_EQ(error_of([&] { check(s); }),
+            "schedule 1f1b: the devices would wait for each other: stage 0 B(0) waits for stage 0 F(0), which waits "
+            "for stage 0 B(0) before it on device 0. Reverse the order of two of these tasks on one device.");
   s.tasks[0] = {{0, 0, F}, {0, 0, B}, {0, 1, F}, {0, 1, B}};
   s.tasks[1] = {{1, 0, F}, {1, 1, F}, {1, 0, B}, {1, 1, B}};
-  EXPECT_EQ(
-      error_of([&] { check(s); }),
-      "schedule 1f1b: the devices would wait for each other: stage 0 B(0) waits for stage 1 B(0), which waits for "
-      "stage 1 F(1) before it on device 1, which waits for stage 0 F(1), which waits for stage 0 B(0) before it on "
-      "device 0. Put one of the tasks that come before another behind it.");
+  EXPECT_EQ(error_of([&] { check(s); }),
+            "schedule 1f1b: the devices would wait for each other: stage 0 B(0) waits for stage 1 B(0), which waits "
+            "for stage 1 F(1) before it on device 1, which waits for stage 0 F(1), which waits for stage 0 B(0) before "
+            "it on device 0. Reverse the order of two of these tasks on one device.");
   // Device 0 waits too, for a cycle that it has no part in.
   s = one_f_one_b(3, 1);
   std::swap(s.tasks[2][0], s.tasks[2][1]);
@@ -573,7 +570,7 @@ TEST(Picture, Svg) {
               testing::AllOf(HasSubstr("1 stage on 1 device, 1 micro-batch, time 1,"),
                              testing::Not(HasSubstr("backward"))));
   EXPECT_THAT(error_of([&] { schedule_svg(gpipe(3, 4), r); }),
-              HasSubstr("the simulation is of another schedule than gpipe"));
+              HasSubstr("the simulation belongs to another schedule than gpipe"));
   Schedule named = sequential(1, 1);
   named.name = "a<b & c";
   EXPECT_THAT(schedule_svg(named, simulate(named, Costs::equal(1, 0, 0, 0))), HasSubstr("a&lt;b &amp; c"));

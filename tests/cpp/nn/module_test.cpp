@@ -125,8 +125,8 @@ TEST(Module, AStateThatDoesNotFitIsToldInAFewWords) {
     prefixed.emplace_back("module." + name, t), wrong.emplace_back(name, ones({3}));
   EXPECT_EQ(message(prefixed),
             "load_state_dict: missing: p0, p1, p2, p3, p4 and 295 more; unexpected: module.p0, module.p1, module.p2, "
-            "module.p3, module.p4 and 295 more; the names there begin with 'module.': take that off first. (strict = "
-            "false lets names differ.)");
+            "module.p3, module.p4 and 295 more; the names in the state dict begin with 'module.': remove that prefix "
+            "first. (strict = false allows names to differ.)");
   EXPECT_NE(message(wrong).find("p4 is [3], the module's is [2] and 295 more"), std::string::npos) << message(wrong);
 }
 

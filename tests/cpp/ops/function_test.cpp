@@ -111,7 +111,7 @@ TEST(Call, WrongCallsSayWhatIsWrong) {
   EXPECT_NE(text([&] { call("sum", {x}, {{"axis", 0}}); }).find("there is no attribute axis"), std::string::npos);
   EXPECT_NE(text([&] {
               call("sum", {x}, {{"keepdim", 1.5}});
-            }).find("cannot be a value of type float"),
+            }).find("cannot hold a value of type float"),
             std::string::npos);
   EXPECT_NE(text([&] { call("add", {x}); }).find("1 tensors were given, it takes 2"), std::string::npos);
   EXPECT_NE(text([&] { call("add_scalar", {x}); }).find("attribute value is missing"), std::string::npos);

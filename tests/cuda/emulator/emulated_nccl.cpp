@@ -173,7 +173,7 @@ void make_id(std::byte* id) {
 // left.
 Handle start(std::span<const int> ranks, int index, const std::byte* id) {
   const char* text = std::getenv("EMULATED_NCCL_START");
-  if (text && std::strcmp(text, "fails") == 0 && index == 0) fail_runtime("ncclCommInitRank says: out of memory");
+  if (text && std::strcmp(text, "fails") == 0 && index == 0) fail_runtime("ncclCommInitRank reports: out of memory");
   while (text) std::this_thread::sleep_for(std::chrono::seconds(1));
   auto* member = new Member;
   member->index = index;

@@ -138,7 +138,7 @@ TEST_F(Nccl, WhatTheLibrarySaysIsRaised) {
     nccl::start(ranks, 0, id);
     FAIL() << "a communicator without a device";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("ncclCommInitRank says: "), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("ncclCommInitRank reports: "), std::string::npos) << e.what();
   }
 }
 
@@ -185,7 +185,7 @@ TEST_F(Nccl, MessagesAreOneGroup) {
 TEST_F(Nccl, AGroupThatWasBegunIsEnded) {
   const comm::DeviceMessage sends[] = {{1, in, 8}, {2, in + 8, 4}};
   answer = ncclInvalidArgument;
-  EXPECT_NE(nccl::exchange(group, sends, {}, stream).find("ncclSend says: "), std::string::npos);
+  EXPECT_NE(nccl::exchange(group, sends, {}, stream).find("ncclSend reports: "), std::string::npos);
   EXPECT_EQ(calls, (std::vector<std::string>{"(", "send 1000 8 1 1 77 5", ")"}));
   EXPECT_NE(nccl::trouble(group), "");
 }

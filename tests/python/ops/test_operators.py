@@ -357,5 +357,5 @@ def test_a_transposed_convolution_may_have_no_place():
 
 def test_a_range_of_too_many_elements():
     for start, end in ((0, 2**63 - 1), (-(2**63), 2**63 - 1), (0, 1e300)):
-        with pytest.raises(ValueError, match="arange: from .* are more elements than memory holds"):
+        with pytest.raises(ValueError, match="arange: from .* has more elements than fit in memory"):
             flow.arange(start, end)

@@ -101,7 +101,7 @@ for options, says in (
     ({"in_weight": W, "key_padding_mask": a(3, 3)}, r"\[batch, keys\] = \[2, 3\]"),
 ):
     wrong("multi_head_attention", X, X, X, 2, a(4, 4), error=ValueError, says=says, **options)
-wrong("multi_head_attention", X, X, X, 3, a(4, 4), error=ValueError, says="into 3 heads", in_weight=W)
+wrong("multi_head_attention", X, X, X, 3, a(4, 4), error=ValueError, says="divisible by 3 heads", in_weight=W)
 wrong(
     "multi_head_attention",
     X,
@@ -113,7 +113,7 @@ wrong(
     says=r"must be \[n, length, width\]",
     in_weight=W,
 )
-wrong("multi_head_attention", X, a(2, 5, 4), X, 2, a(4, 4), error=ValueError, says="of one length", in_weight=W)
+wrong("multi_head_attention", X, a(2, 5, 4), X, 2, a(4, 4), error=ValueError, says="the same length", in_weight=W)
 
 
 def distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
@@ -126,7 +126,7 @@ row("pairwise_distance", distance, a(2, 5, 3), a(3), rtol=1e-5)
 row("pairwise_distance", distance, a(3), a(3, low=1, high=4), rtol=1e-5)
 wrong("pairwise_distance", a(), a(3), error=ValueError, says="both need an axis")
 wrong("pairwise_distance", i(3), a(3), error=TypeError, says="floating point")
-wrong("pairwise_distance", a(3), a(3), -1.0, error=ValueError, says="order is positive")
+wrong("pairwise_distance", a(3), a(3), -1.0, error=ValueError, says="order of a norm must be positive")
 
 
 def response(x, size, alpha=1e-4, beta=0.75, k=1.0):
@@ -140,4 +140,4 @@ for size in (1, 2, 3, 5):
 row("local_response_norm", response, a(2, 4, 3, 2), 3, 0.5, 0.6, 2.0, rtol=1e-5)
 row("local_response_norm", response, a(0, 4, 3), 3)
 wrong("local_response_norm", a(2, 4), 3, error=ValueError, says="3 axes or more")
-wrong("local_response_norm", a(2, 4, 3), 0, error=ValueError, says="counts channels from 1")
+wrong("local_response_norm", a(2, 4, 3), 0, error=ValueError, says="must be at least 1")

@@ -5,7 +5,7 @@ from op_table import a, i, row, wrong
 
 row("movedim", np.moveaxis, a(2, 3, 4), 0, -1)
 row("movedim", np.moveaxis, a(2, 3, 4), [0, -1], [1, 0])
-wrong("movedim", a(2, 3), [0, 1], [0], error=ValueError, says="one place for each")
+wrong("movedim", a(2, 3), [0, 1], [0], error=ValueError, says="one position for each")
 wrong("movedim", a(2, 3), [0, 0], [0, 1], error=ValueError, says="twice")
 row("fliplr", np.fliplr, a(2, 3))
 row("flipud", np.flipud, a(3))
@@ -38,7 +38,7 @@ row("unbind", lambda x: list(x), a(2, 3))
 row("unbind", lambda x, d: list(x.T), a(2, 3), -1)
 wrong("unbind", a(), error=ValueError, says="no axis")
 row("unflatten", lambda x, d, s: x.reshape(2, 3, 2), a(2, 6), 1, (3, -1))
-wrong("unflatten", a(2, 6), 1, (4, -1), error=ValueError, says="do not make up")
+wrong("unflatten", a(2, 6), 1, (4, -1), error=ValueError, says="the product of sizes")
 row("tensor_split", lambda x, n: np.array_split(x, n), a(5, 2), 3)
 row("tensor_split", lambda x, n, d: np.array_split(x, n, d), a(2, 5), 2, 1)
 row("tensor_split", lambda x, n: np.split(x, n), a(5), [1, 3])
@@ -50,7 +50,7 @@ row("broadcast_tensors", lambda x: np.broadcast_arrays(*x), [a(2, 1), a(3)])
 wrong("broadcast_tensors", a(2), a(3), error=ValueError, says="")
 row("meshgrid", lambda *x: np.meshgrid(*x, indexing="ij"), a(2), a(3))
 row("meshgrid", lambda x, indexing: np.meshgrid(*x, indexing=indexing), [a(2), a(3), i(4)], indexing="xy")
-wrong("meshgrid", a(2, 2), error=ValueError, says="rows")
+wrong("meshgrid", a(2, 2), error=ValueError, says="one axis")
 wrong("meshgrid", a(2), indexing="yx", error=ValueError, says="indexing is 'yx'")
 for op in ("atleast_1d", "atleast_2d", "atleast_3d"):
     for x in (a(), a(3), a(2, 3), a(2, 3, 4)):
@@ -61,7 +61,7 @@ for op in ("hstack", "vstack", "dstack"):
     row(op, getattr(np, op), [a(2, 3), a(2, 3)])
 for form in ((), (1,), (-2,), (5,), (0, 2, 0), (1, -1, 1)):
     row("diagonal", lambda x, *f: np.diagonal(x, *f), a(3, 4, 2), *form)
-wrong("diagonal", a(3, 3), 0, 1, 1, error=ValueError, says="one axis")
+wrong("diagonal", a(3, 3), 0, 1, 1, error=ValueError, says="same axis")
 wrong("diagonal", a(3), error=(IndexError), says="")
 
 
@@ -79,4 +79,4 @@ wrong("diag_embed", a(), error=ValueError, says="no axis")
 for k in (0, 1, -2):
     row("diag", lambda x, k: np.diag(x, k), a(3), k)
     row("diag", lambda x, k: np.diag(x, k), a(3, 4), k)
-wrong("diag", a(2, 3, 4), error=ValueError, says="a row or a matrix")
+wrong("diag", a(2, 3, 4), error=ValueError, says="one or two axes")

@@ -103,7 +103,7 @@ for op, at, function, other in (("max", np.argmax, np.max, np.maximum), ("min", 
         row(op, selected(at, function), x, dim=0, keepdim=True)
         row(op, selected(at, function), x, -1)
     row(op, lambda x, dim: (x, np.int64(0)), a(), -1)
-    wrong(op, a(3), "x", error=TypeError, says=r"(?s)no form of it takes \(Tensor \[3\], str .x.\).*int dim")
+    wrong(op, a(3), "x", error=TypeError, says=r"(?s)no overload accepts \(Tensor \[3\], str .x.\).*int dim")
     wrong(op, np.zeros((0, 3)), error=ValueError, says="without elements")
     wrong(op, a(3), 1, error=IndexError, says="1")
     wrong(op, a(3, 2), a(3, 3), error=ValueError, says="broadcast|3")

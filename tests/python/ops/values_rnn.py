@@ -78,7 +78,7 @@ for op, mode, gates in (("lstm", "lstm", 4), ("gru", "gru", 3), ("rnn_tanh", "ta
     row(op, f, tensors(mode, gates, (1, 2, 3), 2, 3, 17), True, 1, 0.5, True, False, False, rtol=1e-5)
     good = tensors(mode, gates, (4, 3, 5), 3, 5, 6)
     rest = (True, 1, 0.0, False, False, False)
-    wrong(op, good[:-1], *rest, error=ValueError, says="tensors were given")
+    wrong(op, good[:-1], *rest, error=ValueError, says="tensors were passed")
     wrong(op, good, True, 0, *rest[2:], error=ValueError, says="num_layers")
     wrong(op, good, True, 1, 1.5, *rest[3:], error=ValueError, says="probability")
     wrong(op, [a(4, 3, 4), *good[1:]], *rest, error=ValueError, says="weight_ih has shape")

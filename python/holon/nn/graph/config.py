@@ -49,18 +49,18 @@ class GraphConfig:
         self.enable_zero(mode == "distributed_split", stage=1)
 
     def set_memory_budget(self, size):
-        """Inner values are computed again in backward until a rank needs no more than `size` bytes; 0 is no limit."""
+        """Inner values are recomputed in backward until a rank needs no more than `size` bytes; 0 means no limit."""
         self._core.set_memory_budget(_count("set_memory_budget", size, least=0))
 
     def set_bucket_bytes(self, size):
-        """Gradients are summed over ranks in parcels of about this size."""
+        """Gradients are summed over ranks in buckets of about this size."""
         self._core.set_bucket_bytes(_count("set_bucket_bytes", size))
 
     def pipeline(self, stages=None, schedule="auto", placements=None):
         """How stages follow each other: schedule is "gpipe", "1f1b", "interleaved", "zero_bubble", or "auto":
-        zero_bubble where each stage has ranks of its own, else 1f1b.
+        zero_bubble if each stage has its own ranks, else 1f1b.
 
-        stages: the graph is cut into so many by cost where no module has a stage of its own; placements: one for each
+        stages: the graph is cut into that many by cost if no module has a stage; placements: one for each
         stage, to which the parameters of its modules are moved, under their own sbp. Without stages, set_stage() says
         it.
         """
@@ -109,7 +109,7 @@ class GraphConfig:
         """Does nothing: a call returns when its outputs are there, so that there is one of each."""
 
     def enable_cudnn_conv_heuristic_search_algo(self, mode=True):
-        """Does nothing: there is no cuDNN here."""
+        """Does nothing: Holon has no such option."""
 
     def enable_straighten_algorithm(self, mode="MemoryFirst"):
         """Does nothing: the order of instructions is that of the schedule, and memory is planned for it."""

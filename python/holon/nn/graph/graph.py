@@ -55,7 +55,7 @@ class Graph(Pictures, metaclass=_GraphType):
         state["_schedulers"] = []  # those that step with the graph
         state["_schedule_of"] = []  # of each optimizer, or None
         state["_variants"] = {}  # what modules look like -> a number
-        state["_seen"] = {}  # modules that build() called and that are no members
+        state["_seen"] = {}  # modules that build() called and that are not members
         state["_scopes"] = None
         state["_buffers_before"] = ()
         state["_warned"] = False
@@ -85,7 +85,7 @@ class Graph(Pictures, metaclass=_GraphType):
         own_step = next((m for m in ("step", "_update") if getattr(type(optim), m) is not getattr(Optimizer, m)), None)
         if optim._rule is None or own_step:
             raise NotImplementedError(
-                f"add_optimizer of {name}: {type(optim).__name__} has an update of its own in Python, which cannot be "
+                f"add_optimizer of {name}: {type(optim).__name__} has an update written in Python, which cannot be "
                 "compiled. Use an optimizer of holon.optim, or return the gradients' loss and call step() outside with "
                 "eager modules."
             )
@@ -295,7 +295,7 @@ class Graph(Pictures, metaclass=_GraphType):
         if result is NotImplemented:
             raise RuntimeError(
                 f"{self._name}: what was compiled does not fit its own arguments: build() changes modules or "
-                "parameters in each call. Change them outside of build()."
+                "parameters in each call. Change them outside build()."
             )
         return result
 
@@ -322,7 +322,7 @@ class Graph(Pictures, metaclass=_GraphType):
             self.__dict__["_warned"] = True
             warnings.warn(
                 f"{name} is compiled for {self._core.n_signatures} kinds of arguments: each new shape, and each new "
-                "value of an argument that is no tensor, compiles again. "
+                "value of an argument that is not a tensor, compiles again. "
                 "Give inputs few shapes, and numbers that change as tensors.",
                 stacklevel=4,
             )
@@ -355,7 +355,7 @@ class Graph(Pictures, metaclass=_GraphType):
         if stages is not None and asked != stages.asked:
             raise RuntimeError(
                 f"config.pipeline of {self._name}: the graph has been cut into {stages.asked[0]} stages already, and "
-                "its parameters are there. Make a new graph of a model whose parameters lie on all ranks."
+                "its parameters are there. Create a new graph of a model whose parameters are on all ranks."
             )
         if asked is not None and stages is None:
             self.__dict__["_automatic_stages"] = self._building(
@@ -375,7 +375,7 @@ class Graph(Pictures, metaclass=_GraphType):
                     _C.capture_name(tensor, f"{path}.{key}" if path else key, False)
 
     def _end(self):
-        """A buffer that build() bound anew takes the new value after each call."""
+        """A buffer that build() rebound takes the new value after each call."""
         for path, module, key, before in self._buffers_before:
             now = module._buffers.get(key)
             if now is before or now is None or not _C.is_symbolic(now):
@@ -426,7 +426,7 @@ class _Front:
         self._graph = graph
 
     def begin(self):
-        # A form of micro-batches that was captured before has bound buffers anew.
+        # A variant of micro-batches that was captured before has rebound buffers.
         for _, module, key, tensor in self._graph._buffers_before:
             module._buffers[key] = tensor
         self._graph._begin()

@@ -9,8 +9,8 @@ from ..module import Module
 class GraphModule:
     """A module as a graph sees it: `module.to(nn.graph.GraphModule)` gives it, `.to(nn.Module)` the module back.
 
-    Taken inside of a graph's __init__ it belongs to that graph; elsewhere it counts for every graph that has no
-    settings of its own for the module. Calls and attributes are the module's.
+    Taken inside a graph's __init__ it belongs to that graph; elsewhere it counts for every graph that has no
+    settings for the module. Calls and attributes are the module's.
     """
 
     _fields = ("_module", "_name", "_stage_id", "_stage_placement", "_activation_checkpointing")
@@ -35,13 +35,13 @@ class GraphModule:
 
     @property
     def name_prefix(self):
-        """What stands before the last part of the name: "blocks." of "blocks.0"."""
+        """What precedes the last part of the name: "blocks." of "blocks.0"."""
         head, dot, _ = self._name.rpartition(".")
         return head + dot
 
     @property
     def type(self):
-        """OneFlow's word for what this stands for."""
+        """OneFlow's name for the wrapped object."""
         return "MODULE"
 
     @property

@@ -10,7 +10,7 @@ class Pictures:
     signature: which of several, in the order of their first calls."""
 
     def plot(self, path=None, *, signature=-1, most_items=90, fold=True):
-        """Writes the plan as an SVG, or returns its text where there is no path: stages as columns, modules as frames
+        """Writes the plan as an SVG, or returns its text if there is no path: stages as columns, modules as frames
         with forward to the left and backward to the right, boxing in colour with bytes. Modules that are alike are
         drawn once (fold); a column of more than `most_items` shows inner modules as one item each. The same on all
         ranks."""
@@ -53,7 +53,7 @@ class Pictures:
 
 
 def _written(path, text, writes=True):
-    """The text where there is no path, else the path. Ranks that write the same file write it whole."""
+    """The text if there is no path, else the path. Ranks that write the same file write all of it."""
     if path is None:
         return text
     if writes:

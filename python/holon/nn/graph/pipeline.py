@@ -100,8 +100,8 @@ def cut(graph, asked, args, kwargs, front):
         if placements is not None and len(readers[id(tensor)]) > 1:
             raise ValueError(
                 f"config.pipeline of {name}: {path} is read in the stages {sorted(readers[id(tensor)])} of the cut, "
-                "and a parameter lies in one. Give modules their stages by set_stage(), and bring the parameter to the "
-                "later one by to_global() in build()."
+                "and a parameter is in one stage only. Assign stages to modules by set_stage(), and move the parameter "
+                "to the later stage by to_global() in build()."
             )
     paths = dict(blocks)
     for block, path in enumerate(chain["blocks"]):
@@ -134,13 +134,13 @@ def _split_world(name, stages, tensors):
         if _C.world_size() == 1:
             return None
         raise ValueError(
-            f"config.pipeline of {name}: its parameters are local, so that each rank has a model of its own. Make them "
+            f"config.pipeline of {name}: its parameters are local, so each rank has a separate model. Make them "
             "global first, as in model.to_global(placement over all ranks, sbp.broadcast), or give placements."
         )
     other = next((t.placement for t in tensors if t.is_global and t.placement != at), None)
     if other is not None:
         raise ValueError(
-            f"config.pipeline of {name}: parameters lie on {at} and on {other}; give placements, one for each stage."
+            f"config.pipeline of {name}: parameters are on {at} and on {other}; give one placement for each stage."
         )
     rows = at.ranks.tolist()
     if len(rows) % stages:

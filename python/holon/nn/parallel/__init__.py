@@ -49,8 +49,9 @@ def DistributedDataParallel(module, *, broadcast_buffers=True, broadcast_paramet
 
     Its parameters become those of rank 0; in backward each gradient becomes the mean over all ranks. broadcast_buffers:
     before each call the buffers become those of rank 0. A rank may use a parameter several times or not at all, and
-    parameters may be frozen and freed later, alike on all ranks; what the loss takes of a parameter beside the module's
-    results must be alike, too. bucket_size, and PyTorch's device_ids, output_device and the like, have no effect.
+    parameters may be frozen and freed later, alike on all ranks; what the loss reads of a parameter outside the
+    module's results must be alike, too. bucket_size, and PyTorch's device_ids, output_device and the like, have no
+    effect.
     """
     unknown = set(accepted) - {
         "device_ids",

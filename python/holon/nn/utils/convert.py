@@ -31,7 +31,7 @@ def skip_init(module_cls, *args, **kwargs):
     if "reset_parameters" not in dir(module_cls):
         raise ValueError(f"skip_init: {module_cls.__name__} has no reset_parameters() to skip.")
 
-    # Of a class of its own, so that a module made in another thread meanwhile is drawn as ever.
+    # A separate class, so that a module created in another thread meanwhile is drawn as usual.
     bare = type(module_cls.__name__, (module_cls,), {"reset_parameters": lambda self: None})
     module = bare(*args, **kwargs)
     module.__class__ = module_cls

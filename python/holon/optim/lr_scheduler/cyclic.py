@@ -35,7 +35,7 @@ class OneCycleLR(LRScheduler):
         if anneal_strategy not in ("cos", "linear"):
             raise ValueError(f"OneCycleLR: anneal_strategy is {anneal_strategy!r}; it must be 'cos' or 'linear'.")
         if not 0 <= pct_start <= 1:
-            raise ValueError(f"OneCycleLR: pct_start is {pct_start}; it must lie in [0, 1].")
+            raise ValueError(f"OneCycleLR: pct_start is {pct_start}; it must be in [0, 1].")
         self.total_steps, self.cycle_momentum = total_steps, cycle_momentum
         self.max_lrs = per_group("OneCycleLR", optimizer, max_lr)
         self._cycles = []

@@ -6,7 +6,7 @@ from .base import formulas, per_group
 
 
 class ReduceLROnPlateau:
-    """Multiplies the rates by factor each time a metric has not got better for more than `patience` steps:
+    """Multiplies the rates by factor each time a metric has not improved for more than `patience` steps:
     step(metric).
     Example: schedule = lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)"""
 

@@ -103,7 +103,7 @@ class ConstantLR(LRScheduler):
 
     def __init__(self, optimizer, factor=1 / 3, total_iters=5, last_step=-1, verbose=False, *, last_epoch=None):
         if not 0 <= factor <= 1:
-            raise ValueError(f"ConstantLR: factor is {factor}; it must lie in [0, 1].")
+            raise ValueError(f"ConstantLR: factor is {factor}; it must be in [0, 1].")
         self._factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
@@ -160,7 +160,7 @@ class CosineDecayLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine from the base rate to eta_min over T_0 steps, then anew, each time over T_mult times as many.
+    """Half a cosine from the base rate to eta_min over T_0 steps, then again, each time over T_mult times as many.
 
     decay_rate: by which the base rate is multiplied at each restart;
     restart_limit: the restart from which on the rate is eta_min (0: none).
@@ -194,7 +194,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 class PolynomialLR(LRScheduler):
     """(base - end) * (1 - step / steps) ** power + end;
-    from `steps` on the rate stays at end, or with cycle falls anew.
+    from `steps` on the rate stays at end, or with cycle decays again.
 
     total_iters is PyTorch's name of steps; given so, the end is 0 unless said otherwise, as there.
 

@@ -102,7 +102,7 @@ def default_convert(sample):
 
 
 def map_batch(function, batch):
-    """The batch with function applied to everything in it that is no dict, list or tuple."""
+    """The batch with function applied to everything in it that is not a dict, list or tuple."""
     if isinstance(batch, Mapping):
         parts = {key: map_batch(function, value) for key, value in batch.items()}
         try:

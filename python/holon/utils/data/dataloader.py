@@ -126,16 +126,16 @@ class DataLoader:
         if prefetch_factor is not None and prefetch_factor < 1:
             wrong(f"prefetch_factor is {prefetch_factor}; it must be 1 or more.")
         if (placement is None) != (sbp is None):
-            wrong("placement and sbp belong together. Give both for global batches, neither for local ones.")
+            wrong("placement and sbp must be given together. Give both for global batches, neither for local ones.")
         self._iterable = isinstance(dataset, IterableDataset)
         if self._iterable and (sampler is not None or batch_sampler is not None or shuffle):
-            wrong("an iterable dataset has an order of its own: no shuffle, sampler or batch_sampler.")
+            wrong("an iterable dataset has its own order: no shuffle, sampler or batch_sampler.")
         if batch_sampler is not None and (batch_size not in (1, None) or shuffle or sampler is not None or drop_last):
-            wrong("batch_sampler stands for batch_size, shuffle, sampler and drop_last. Give it alone.")
+            wrong("batch_sampler replaces batch_size, shuffle, sampler and drop_last. Pass it alone.")
         if sampler is not None and shuffle:
             wrong("sampler and shuffle both set the order. Give one of them.")
         if batch_size is None and (drop_last or placement is not None):
-            wrong("batch_size None means no batches, so that there is no last one to drop and no global one.")
+            wrong("batch_size None means no batches, so there is no last one to drop and no global one.")
         if padding_value is not None:
             if batch_size is None:
                 wrong("padding_value is for batches, and batch_size None means none.")
@@ -175,7 +175,7 @@ class DataLoader:
         self._pins = bool(pin_memory) and _C.cuda_device_count() > 0
         if pin_memory and not self._pins and _C.setting("HOLON_SIMULATE") != "cuda":
             warnings.warn(
-                "DataLoader: pin_memory=True was asked for, but there is no cuda device: "
+                "DataLoader: pin_memory=True was requested, but there is no cuda device: "
                 "batches are in ordinary memory.",
                 stacklevel=2,
             )
@@ -241,7 +241,7 @@ class DataLoader:
         return _Fetch(self._iterable, self._batched, self.collate_fn, self.drop_last)
 
     def _finish(self, n, batch):
-        """Global tensors of what was loaded, in pinned memory where that was asked for;
+        """Global tensors of what was loaded, in pinned memory where that was requested;
         behind the number of samples."""
         if self._joiner is not None:
             leaves = [(p, x, value) for p, x, value in _leaves(batch, self.padding_value) if isinstance(x, _C.Tensor)]
@@ -337,7 +337,7 @@ class GlobalDataLoader(DataLoader):
 
 
 def _leaves(batch, padding, path=()):
-    """(path, value, its padding) of everything in a batch that is no dict, list or tuple,
+    """(path, value, its padding) of everything in a batch that is not a dict, list or tuple,
     in the order of map_batch()."""
     if isinstance(batch, Mapping):
         items = batch.items()
@@ -494,7 +494,7 @@ class _Pool:
         ) from None
 
     def close(self):
-        """Ends the workers: at once those that wait, by a signal those that do not end by themselves."""
+        """Ends the workers: those that wait at once, the others by a signal."""
         workers, self.workers = self.workers, []
         for _, sock in workers:
             sock.close()

@@ -35,7 +35,7 @@ class TensorDataset(Dataset):
             raise ValueError("TensorDataset needs at least one tensor.")
         sizes = [len(t) for t in tensors]
         if len(set(sizes)) != 1:
-            raise ValueError(f"TensorDataset: the tensors have {sizes} samples. They must be alike.")
+            raise ValueError(f"TensorDataset: the tensors have {sizes} samples. They must be the same.")
         self.tensors = tensors
 
     def __getitem__(self, index):
@@ -54,7 +54,7 @@ class StackDataset(Dataset):
         self.datasets = named or datasets
         sizes = [len(d) for d in (named.values() if named else datasets)]
         if len(set(sizes)) != 1:
-            raise ValueError(f"StackDataset: the datasets have {sizes} samples. They must be alike.")
+            raise ValueError(f"StackDataset: the datasets have {sizes} samples. They must be the same.")
         self._length = sizes[0]
 
     def __getitem__(self, index):

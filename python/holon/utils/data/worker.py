@@ -1,7 +1,7 @@
 """Worker processes of a loader: each has a socket to the loader's process,
 gets lists of indices there and answers with batches.
 
-A batch lies in a memfd, whose descriptor is passed on: its arrays are not copied on the way, nothing has a name in a
+A batch is in a memfd, whose descriptor is passed on: its arrays are not copied on the way, nothing has a name in a
 file system, and a small /dev/shm does not matter. A worker that ends, however, ends its socket, which the loader sees
 at once; and the other way round. A worker has one thread, and the number of its rank, but cannot communicate.
 """
@@ -42,7 +42,7 @@ class WorkerInfo:
 
 
 def get_worker_info():
-    """Returns this worker's id, num_workers, seed and dataset; None outside of workers."""
+    """Returns this worker's id, num_workers, seed and dataset; None outside workers."""
     return _info
 
 
