@@ -129,13 +129,14 @@ def identifier(name):
 
 
 class Op:
-    def __init__(self, schema, body):
+    """An op's C++ functions; public: the name that it shares with other forms, in_place_name: where it is another."""
+
+    def __init__(self, schema, public=None, in_place=False, in_place_name=None):
         m = re.match(r"\s*(\w+)\((.*)\)\s*->\s*(.*)$", schema, re.S)
         if not m:
             sys.exit(f"generate_ops: cannot read the schema {schema!r}")
         self.name, args, out = m.groups()
-        public = re.search(r'\.overload_of\("(\w+)"\)', body)
-        self.public = public.group(1) if public else self.name
+        self.public = public or self.name
         self.cpp = identifier(self.public)
         self.args, keyword = [], False
         for text in split_args(args):
@@ -146,14 +147,25 @@ class Op:
         out = out.strip()
         self.outputs = -1 if out == "Tensor[]" else len(re.findall(r"\bTensor\b", out))
         self.output_names = re.findall(r"\bTensor\s+(\w+)", out)
-        self.in_place = ".in_place(" in body and self.outputs == 1
-        named = re.search(r'\.in_place\("(\w+)"\)', body)
-        self.in_place_name = named.group(1) if named else self.public + "_"
+        self.in_place = in_place and self.outputs == 1
+        self.in_place_name = in_place_name or self.public + "_"
         self.options = [a for a in self.args if a.keyword]
         self.struct = "".join(w.capitalize() for w in self.name.split("_")) + "Options"
         # Designated initialisers want an order: what users set most comes first.
         order = ["placement", "sbp", "dtype", "device", "requires_grad"]
         self.fields = sorted(self.options, key=lambda a: order.index(a.name) if a.name in order else -1)
+
+    @classmethod
+    def read(cls, schema, body):
+        """From the declaration's text."""
+        public = re.search(r'\.overload_of\("(\w+)"\)', body)
+        named = re.search(r'\.in_place\("(\w+)"\)', body)
+        return cls(schema, public and public[1], ".in_place(" in body, named and named[1])
+
+    @classmethod
+    def described(cls, row):
+        """From the library's description."""
+        return cls(row["schema"], row["public_name"], row["in_place"], row["in_place_name"])
 
     def result_struct(self):
         """Named outputs are a struct's members; it can be taken apart by auto [values, indices] = ..."""
@@ -232,7 +244,7 @@ def write(path, text):
 
 def main():
     header, source, names, *files = sys.argv[1:]
-    declared = [(Op(s, b), b) for f in sorted(files) for s, b in declarations(Path(f).read_text())]
+    declared = [(Op.read(s, b), b) for f in sorted(files) for s, b in declarations(Path(f).read_text())]
     declared.sort(key=lambda d: d[0].name)
     ops = [op for op, body in declared if ".python_only()" not in body]
     made = "// Generated from the declarations in holon/ops by tools/generate_ops.py.\n"

@@ -19,7 +19,7 @@ os.environ.pop("HOLON_SIMULATE", None)
 if not (os.path.exists("/dev/nvidiactl") and EMULATED.with_name("libholon_cuda.so").exists()):
     os.environ.setdefault("HOLON_CUDA_LIBRARY", str(EMULATED))
 
-from reference import examples, observe, ops  # noqa: E402
+from reference import examples, observe  # noqa: E402
 
 import holon  # noqa: E402
 from holon import _C  # noqa: E402
@@ -110,11 +110,9 @@ def page(problems):
     lines, kinds, count = [], Counter(), 0
     shown = [op for op in _C.op_table() if op["function"] or op["method"]]
     forms = Counter(op["public_name"] for op in shown)
-    room_of = ops.rooms()[0]
-    room_of_name = {}
+    family_of_name = {}
     for op in shown:  # forms of other rooms are on the page of the first
-        if op["name"] in room_of:
-            room_of_name.setdefault(op["public_name"], room_of[op["name"]])
+        family_of_name.setdefault(op["public_name"], op["family"])
     for op in sorted(shown, key=lambda op: (op["public_name"], op["name"])):
         name = op["public_name"]
         try:
@@ -128,7 +126,7 @@ def page(problems):
         for names, cells in found:
             kinds.update(cells.values())
             of = "" if len(found) == 1 else f", dtype of {', '.join(names)}"
-            words = [label(op, forms[name], room_of_name.get(name)) + of, *(cells[d] for d in observe.DTYPES)]
+            words = [label(op, forms[name], family_of_name.get(name)) + of, *(cells[d] for d in observe.DTYPES)]
             lines.append(f"| {' | '.join(words)} |")
     head = ["# Ops, devices and dtypes", "", NOTE, WORDS, f"The CUDA device was {device_words()}.", ""]
     head += [f"| op | {' | '.join(SHORT[d] for d in observe.DTYPES)} |", "| --- |" + " --- |" * len(observe.DTYPES)]

@@ -16,18 +16,19 @@ OpBuilder& set_result(OpBuilder& b, Result result) {
 
 }  // namespace
 
-OpBuilder define_unary(const char* name, void (*kernel)(KernelCall&), Result result) {
-  OpBuilder b = define_op(std::string(name) + "(Tensor x) -> Tensor");
+OpBuilder define_unary(const char* name, void (*kernel)(KernelCall&), Result result, std::source_location at) {
+  OpBuilder b = define_op(std::string(name) + "(Tensor x) -> Tensor", kOpVersion, at);
   return set_result(b, result).kernel(kernel);
 }
 
-OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result result) {
-  OpBuilder b = define_op(std::string(name) + "(Tensor x, Tensor other) -> Tensor");
+OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result result, std::source_location at) {
+  OpBuilder b = define_op(std::string(name) + "(Tensor x, Tensor other) -> Tensor", kOpVersion, at);
   return set_result(b, result).kernel(kernel).scalar_form(std::string(name) + "_scalar");
 }
 
-OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result) {
-  OpBuilder b = define_op(std::string(name) + "_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor");
+OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result, std::source_location at) {
+  OpBuilder b =
+      define_op(std::string(name) + "_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor", kOpVersion, at);
   return set_result(b, result).promotes_with({"value"}).kernel(kernel).hidden();
 }
 

@@ -1,6 +1,8 @@
 // What the elementwise rooms share: one macro line declares an op.
 #pragma once
 
+#include <source_location>
+
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/elementwise.h"
 #include "holon/ops.h"
@@ -44,9 +46,12 @@ inline Tensor root(const Tensor& x) {
 // What kind of op a macro line declares.
 enum class Result { kSame, kFloat, kBool };  // dtype of the result: the operands', theirs or float32, bool
 
-OpBuilder define_unary(const char* name, void (*kernel)(KernelCall&), Result result);
-OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result result);
-OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result);
+OpBuilder define_unary(const char* name, void (*kernel)(KernelCall&), Result result,
+                       std::source_location at = std::source_location::current());
+OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result result,
+                        std::source_location at = std::source_location::current());
+OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result,
+                        std::source_location at = std::source_location::current());
 
 }  // namespace holon::ops
 

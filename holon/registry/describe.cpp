@@ -79,6 +79,7 @@ Json describe(const OpDef& op, std::vector<std::string> aliases) {
   Json row;
   row["name"] = op.schema.name;
   row["public_name"] = op.public_name();
+  row["family"] = op.family;
   row["schema"] = op.schema.text;
   row["signature"] = signature_text(op);
   row["doc"] = op.doc;
@@ -89,6 +90,7 @@ Json describe(const OpDef& op, std::vector<std::string> aliases) {
   for (auto& a : op.schema.args) row["args"].push_back(describe(a));
   row["n_outputs"] = op.schema.n_outputs;
   row["output_names"] = op.schema.output_names;
+  row["cpp_function"] = op.cpp_function;
   row["function"] = op.function;
   row["method"] = op.method;
   row["in_place"] = op.in_place;

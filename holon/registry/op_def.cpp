@@ -1,6 +1,7 @@
 #include "holon/registry/op_def.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,9 +32,10 @@ const OpDef* find(std::string_view name) {
   return nullptr;
 }
 
-OpDef* declare(std::string_view schema, int version) {
+OpDef* declare(std::string_view schema, int version, const std::source_location& at) {
   auto def = std::make_unique<OpDef>();
   def->schema = parse_schema(schema);
+  def->family = std::filesystem::path(at.file_name()).stem().string();
   if (version != kOpVersion)
     fail_runtime("op {} was compiled against version {} of the declarations; this Holon has version {}. Compile it "
                  "against this Holon's headers.",
@@ -182,11 +184,11 @@ OpBuilder& OpBuilder::overload_of(std::string_view name) {
   return *this;
 }
 
-OpBuilder define_op(std::string_view schema, int version) {
+OpBuilder define_op(std::string_view schema, int version, std::source_location at) {
   auto* loading = detail::Loading::current();
-  if (!loading) return OpBuilder(declare(schema, version));
+  if (!loading) return OpBuilder(declare(schema, version, at));
   try {
-    OpDef* def = declare(schema, version);
+    OpDef* def = declare(schema, version, at);
     loading->ops.push_back(def->schema.name);
     return OpBuilder(def);
   } catch (const std::exception& e) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -208,6 +209,7 @@ enum class Fuses : uint8_t { kNo, kElements, kMatrices, kLastAxes };
 struct OpDef {
   Schema schema;
   std::string doc, example;
+  std::string family;  // the source file of the declaration, without folders and ending
   std::function<void(Infer&)> infer;
   std::function<void(RuleCall&)> rule;
   void (*kernel)(KernelCall&) = nullptr;
@@ -231,6 +233,7 @@ struct OpDef {
   bool elementwise = false;              // its kernel may write over input 0
   uint32_t writes_over = 0;              // inputs that its kernel may write outputs over
   bool method = true, function = true;   // bound in Python as Tensor.name, as holon.name
+  bool cpp_function = true;              // tools/generate_ops.py writes a function for C++
   bool wraps_numbers = false;            // a Python number may stand for a tensor: one without axes is made of it
   bool unwraps = false;                  // a list of one output is that output in Python
   std::string unwraps_unless;            // ... unless this bool attribute is true
@@ -403,7 +406,10 @@ class OpBuilder {
   // arguments fit, the op that is called so itself before others, then in the order of declaration (in one room).
   OpBuilder& overload_of(std::string_view name);
   // Has no C++ function: beside the other forms its arguments would be taken for theirs.
-  OpBuilder& python_only() { return *this; }
+  OpBuilder& python_only() {
+    def_->cpp_function = false;
+    return *this;
+  }
   // A list of one output comes to Python as that tensor, but for calls with the named bool attribute true.
   OpBuilder& unwraps(std::string_view unless = {}) {
     def_->unwraps = true;
@@ -416,11 +422,12 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 8;
+inline constexpr int kOpVersion = 9;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another
 // version.
-OpBuilder define_op(std::string_view schema, int version = kOpVersion);
+OpBuilder define_op(std::string_view schema, int version = kOpVersion,
+                    std::source_location at = std::source_location::current());
 // A second name of an op, for functions and methods.
 bool define_alias(std::string_view alias, std::string_view op);
 

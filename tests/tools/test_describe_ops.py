@@ -31,8 +31,10 @@ def test_the_generator_reads_what_the_library_has(table):
     read = {}
     for source in sorted((ROOT / "holon/ops").glob("*.cpp")):
         for schema, body in generate_ops.declarations(source.read_text()):
-            op = generate_ops.Op(schema, body)
+            op = generate_ops.Op.read(schema, body)
             read[op.name] = (op, schema)
+            assert table[op.name]["family"] == source.stem
+            assert table[op.name]["cpp_function"] == (".python_only()" not in body)
     assert read.keys() == table.keys()
     for name, (op, schema) in read.items():
         row = table[name]
@@ -43,6 +45,9 @@ def test_the_generator_reads_what_the_library_has(table):
         ], name
         # An op that is bound under one in-place name alone, or has several outputs, has no second function.
         assert op.in_place == (row["in_place"] and row["n_outputs"] == 1), name
+        described = generate_ops.Op.described(row)
+        assert op.declaration() == described.declaration()
+        assert op.definition() == described.definition()
 
 
 def test_a_library_that_is_none():

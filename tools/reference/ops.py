@@ -10,23 +10,17 @@ from . import examples, observe
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
-from generate_ops import Op, declarations  # noqa: E402
+from generate_ops import Op  # noqa: E402
 
 EVERY = observe.DTYPES
 FLOATS = EVERY[5:]
 NUMBERS = EVERY[1:]
 
 
-def rooms():
-    """(op -> its room, op -> its C++ functions, room -> source file), read from the declarations."""
-    room, cpp, files = {}, {}, {}
-    for path in sorted([*(ROOT / "holon/ops").glob("*.cpp"), *(ROOT / "holon/nn").glob("*.cpp")]):
-        for schema, body in declarations(path.read_text()):
-            op = Op(schema, body)
-            room[op.name] = path.stem
-            files[path.stem] = path
-            cpp[op.name] = "" if ".python_only()" in body else op.declaration().rstrip()
-    return room, cpp, files
+def source(family):
+    """Where the ops of a family are declared; None: in a library from outside."""
+    found = [path for folder in ("ops", "nn") if (path := ROOT / "holon" / folder / f"{family}.cpp").exists()]
+    return found[0] if found else None
 
 
 def intro(path):
@@ -73,8 +67,9 @@ def shape_words(call):
 class Form:
     """One op: a public name has one or, with overloads, several."""
 
-    def __init__(self, op, cpp, problems):
-        self.op, self.cpp, self.call, self.shown = op, cpp, None, []
+    def __init__(self, op, problems):
+        self.op, self.call, self.shown = op, None, []
+        self.cpp = Op.described(op).declaration().rstrip() if op["cpp_function"] and source(op["family"]) else ""
         self.dtypes, self.devices, self.gradients, self.signatures = [], [], ([], []), ([], "there is no example")
         if not op["example"]:
             problems.append(f"{op['name']}: no example")
@@ -146,25 +141,23 @@ class Form:
 
 def pages(note, problems):
     """{path in the reference: text}"""
-    room_of, cpp, files = rooms()
     names = {}
     for op in _C.op_table():
         # Hidden ops, which only gradients and bodies call, are left out.
         if op["function"] or op["method"]:
-            names.setdefault(op["public_name"], []).append(Form(op, cpp.get(op["name"], ""), problems))
+            names.setdefault(op["public_name"], []).append(Form(op, problems))
     by_room = {}
     for name, forms in names.items():
-        room = next((room_of[f.op["name"]] for f in forms if f.op["name"] in room_of), "others")
-        by_room.setdefault(room, []).append(name)
+        by_room.setdefault(forms[0].op["family"], []).append(name)
     made, index = {}, []
     for room in sorted(by_room):
-        source = files.get(room)
-        where = f"`{source.relative_to(ROOT)}`" if source else "a library"
+        declared = source(room)
+        where = f"`{declared.relative_to(ROOT)}`" if declared else "a library"
         page = [
             f"# {room}",
             "",
             note,
-            f"{intro(source) if source else ''}",
+            f"{intro(declared) if declared else ''}",
             "",
             f"Declared in {where}. [All ops](../ops.md).",
             "",
