@@ -137,6 +137,8 @@ HOLON_OP(layer_norm_stats,
     })
     .saves({0, 1}, {1, 2})
     .grad([](Grad& g) {
+      if (!g.needs(1) && !g.needs(2) && !g.x(1).defined())
+        return g.dx(0, layer_norm_plain_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.i("axes"_attr)));
       auto d = layer_norm_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.x(1), g.i("axes"_attr));
       if (g.needs(0)) g.dx(0, d[0]);
       if (g.needs(1)) g.dx(1, d[1]);
@@ -161,6 +163,23 @@ HOLON_OP(layer_norm_backward,
     .kernel([](KernelCall& c) {
       kernels::layer_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes"_attr)), c.in(4), c.in(2), c.in(3),
                                    c.out(0), &c.out(1), &c.out(2));
+    });
+HOLON_OP(layer_norm_plain_backward,
+         "layer_norm_plain_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, int axes) -> Tensor")
+    .doc("Gradient in x of a layer_norm without weight and bias.")
+    .hidden()
+    .infer([](Infer& c) { c.out(c.shape(1), c.dtype_of(1)); })
+    .rule([](RuleCall& r) {
+      for (int a = 0; a < r.in[1].shape.size() - static_cast<int>(r.i("axes"_attr)); ++a) {
+        int f = r.rule.factor();
+        for (size_t i = 0; i < 4; ++i) r.rule.in(i, a, f);
+        r.rule.out(0, a, f);
+      }
+    })
+    .linear_in({0})
+    .kernel([](KernelCall& c) {
+      kernels::layer_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes"_attr)), Array(), c.in(2), c.in(3),
+                                   c.out(), nullptr, nullptr);
     });
 
 HOLON_OP(rms_norm, "rms_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor")

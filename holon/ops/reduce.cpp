@@ -252,7 +252,9 @@ Tensor variance(const BodyCall& c, Tensor* average = nullptr) {
   // By the logical count, which a split does not change.
   double by = std::max(0.0, static_cast<double>(reduced_count(x.shape(), mask)) - correction);
   if (average) *average = c.b("keepdim"_attr) ? m : reshape(m, reduced_shape(x.shape(), mask, false));
-  return div_scalar(sum(square(sub(x, m)), axes, c.b("keepdim"_attr)), by);
+  // The squares' sum has a gradient of one product, where square() and sum() have two. It is float32 of halves.
+  Tensor v = div_scalar(sum_squares(sub(x, m), axes, c.b("keepdim"_attr)), by);
+  return v.dtype() == x.dtype() ? v : cast(v, x.dtype());
 }
 
 }  // namespace

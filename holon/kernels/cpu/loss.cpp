@@ -35,6 +35,7 @@ struct Problem {
     HOLON_CHECK(logits.ndim() == 2, "{}: logits of shape {}", op, logits.shape);
     HOLON_CHECK(t.numel() == n && t.is_contiguous() && (t.dtype == DType::kInt32 || t.dtype == DType::kInt64),
                 "{}: targets of shape {} {} for {} rows", op, t.shape, name(t.dtype), n);
+    if (t.dtype == DType::kInt64 && n > 0 && table().all_within(t.data<int64_t>(), n, classes)) return;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t c = class_of(i);
       if ((c < 0 || c >= classes) && c != ignore)
@@ -89,14 +90,27 @@ void cross_entropy(const Array& logits, const Array& target, const CrossEntropy&
               p.classes);
   p.check("loss", loss);
   p.check("lse", lse);
-  const LogSumExpFn sum = table().log_sum_exp[p.compute == DType::kFloat64];
+  const SumExpFn sum_exp = table().sum_exp[p.compute == DType::kFloat64];
+  const RowFn log = table().unary[static_cast<int>(UnaryOp::Log)][static_cast<int>(Compute::kF64)];
   parallel_for(p.n, p.grain(), [&](int64_t begin, int64_t end) {
+    constexpr int64_t kBlock = 64;
+    const Number none[3] = {};
+    double most[kBlock], sums[kBlock], picked[kBlock];
     RowBuffer buffer(p.rows.direct() ? 0 : p.columns);
-    for (int64_t i = begin; i < end; ++i) {
-      const void* row = p.rows.read(i, buffer);
-      const double l = sum(row, p.columns);
-      put(lse, i, l);
-      put(loss, i, p.class_of(i) == p.ignore ? 0 : l - p.picked(i, row));
+    for (int64_t at = begin; at < end; at += kBlock) {
+      const int64_t count = std::min(kBlock, end - at);
+      for (int64_t i = 0; i < count; ++i) {
+        const void* row = p.rows.read(at + i, buffer);
+        sum_exp(row, p.columns, &most[i], &sums[i]);
+        picked[i] = p.class_of(at + i) == p.ignore ? 0 : p.picked(at + i, row);
+      }
+      const void* in[] = {sums};
+      log(in, sums, count, none);
+      for (int64_t i = 0; i < count; ++i) {
+        const double l = most[i] + sums[i];
+        put(lse, at + i, l);
+        put(loss, at + i, p.class_of(at + i) == p.ignore ? 0 : l - picked[i]);
+      }
     }
   });
 }

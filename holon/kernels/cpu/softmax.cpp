@@ -152,14 +152,25 @@ void log_sum_exp(const Array& x, Array& out) {
   const Rows rows(x, x.ndim() - 1, compute);
   HOLON_CHECK(out.numel() == rows.count(), "log_sum_exp: {} into {}", x.shape, out.shape);
   const int kind = compute == DType::kFloat64;
+  const RowFn log = table().unary[static_cast<int>(UnaryOp::Log)][static_cast<int>(Compute::kF64)];
   parallel_for(rows.count(), row_grain(rows.length()), [&](int64_t begin, int64_t end) {
+    constexpr int64_t kBlock = 64;
+    const Number none[3] = {};
+    double most[kBlock], sums[kBlock];
     RowBuffer a(rows.direct() ? 0 : rows.length());
-    for (int64_t i = begin; i < end; ++i) {
-      const double v = table().log_sum_exp[kind](rows.read(i, a), rows.length());
-      if (kind)
-        out.data<double>()[i] = v;
-      else
-        out.data<float>()[i] = static_cast<float>(v);
+    for (int64_t at = begin; at < end; at += kBlock) {
+      const int64_t count = std::min(kBlock, end - at);
+      for (int64_t i = 0; i < count; ++i)
+        table().sum_exp[kind](rows.read(at + i, a), rows.length(), &most[i], &sums[i]);
+      const void* in[] = {sums};
+      log(in, sums, count, none);
+      for (int64_t i = 0; i < count; ++i) {
+        const double v = most[i] + sums[i];
+        if (kind)
+          out.data<double>()[at + i] = v;
+        else
+          out.data<float>()[at + i] = static_cast<float>(v);
+      }
     }
   });
 }

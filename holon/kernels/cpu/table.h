@@ -45,8 +45,8 @@ using SoftmaxColumnsFn = void (*)(const void* x, int64_t x_stride, void* y, int6
 using SoftmaxBackwardColumnsFn = void (*)(const void* dy, int64_t dy_stride, const void* y, int64_t y_stride, void* dx,
                                           int64_t dx_stride, int64_t rows, int64_t cols);
 inline constexpr int64_t kSoftmaxCols = 256;
-// log(sum(exp(x)))
-using LogSumExpFn = double (*)(const void* x, int64_t n);
+// log(sum(exp(x))) as most + log(sum): the logarithms of many rows are taken together.
+using SumExpFn = void (*)(const void* x, int64_t n, double* most, double* sum);
 // dx = g (exp(x - lse) - even)
 using CrossEntropyBackwardFn = void (*)(const void* x, void* dx, int64_t n, double lse, double g, double even);
 // y = (x - mean) rstd w + b, with w and b null or of n elements. root: the mean is taken as 0.
@@ -114,7 +114,7 @@ struct Table {
   SoftmaxBackwardFn softmax_backward[2], log_softmax_backward[2];
   SoftmaxColumnsFn softmax_columns[2], log_softmax_columns[2];
   SoftmaxBackwardColumnsFn softmax_backward_columns[2], log_softmax_backward_columns[2];
-  LogSumExpFn log_sum_exp[2];
+  SumExpFn sum_exp[2];
   CrossEntropyBackwardFn cross_entropy_backward[2];
   NormFn layer_norm[2], rms_norm[2];
   NormBackwardFn layer_norm_backward[2], rms_norm_backward[2];

@@ -77,10 +77,23 @@ HOLON_FN double exponentials(const T* x, T* y, int64_t n, T m, T scale) {
   for (int64_t at = 0; at < n; at += kBlock) {
     const int64_t k = n - at < kBlock ? n - at : kBlock;
     T s = 0;
+    int64_t i = 0;
+    if constexpr (!keep) {
+      // The lanes of a reduction are added up one after the other, which a short row waits for.
+      constexpr int w = VecOf<T>::width;
+      Vec<T> sums{};
+      for (; i + w <= k; i += w) {
+        alignas(kVecBytes) T terms[w];
+#pragma omp simd
+        for (int l = 0; l < w; ++l) terms[l] = f::exp_nonpositive((x[at + i + l] - m) * scale);
+        sums += load_vec(terms);
+      }
+      if (i > 0) s = sum_lanes<T>(sums);
+    }
 #pragma omp simd reduction(+ : s)
-    for (int64_t i = 0; i < k; ++i) {
-      T e = f::exp_nonpositive((x[at + i] - m) * scale);
-      if (keep) y[at + i] = e;
+    for (int64_t j = i; j < k; ++j) {
+      T e = f::exp_nonpositive((x[at + j] - m) * scale);
+      if (keep) y[at + j] = e;
       s += e;
     }
     total += static_cast<double>(s);
@@ -102,16 +115,18 @@ void softmax(const void* px, void* py, int64_t n, double scale, int64_t valid) {
 }
 
 template <class T>
-double log_sum_exp(const void* px, int64_t n) {
+void sum_exp(const void* px, int64_t n, double* most, double* sum) {
   const T* x = static_cast<const T*>(px);
   const T m = max_of(x, n);
+  *most = static_cast<double>(m);
+  *sum = 1;
   // Infinite logits: exp(inf - inf) would be NaN.
   if (m == static_cast<T>(-__builtin_inf()) || m == static_cast<T>(__builtin_inf())) {
     for (int64_t i = 0; i < n; ++i)
-      if (x[i] != x[i]) return static_cast<double>(x[i]);
-    return static_cast<double>(m);
+      if (x[i] != x[i]) *most = static_cast<double>(x[i]);
+    return;
   }
-  return static_cast<double>(m) + __builtin_log(exponentials<T, false>(x, nullptr, n, m, T(1)));
+  *sum = exponentials<T, false>(x, nullptr, n, m, T(1));
 }
 
 template <class T>
@@ -305,7 +320,7 @@ void fill(Table& t, int k) {
   t.log_softmax_columns[k] = softmax_columns<T, true>;
   t.softmax_backward_columns[k] = softmax_backward_columns<T, false>;
   t.log_softmax_backward_columns[k] = softmax_backward_columns<T, true>;
-  t.log_sum_exp[k] = log_sum_exp<T>;
+  t.sum_exp[k] = sum_exp<T>;
   t.cross_entropy_backward[k] = cross_entropy_backward<T>;
   t.layer_norm[k] = norm<T, true>;
   t.rms_norm[k] = norm<T, false>;

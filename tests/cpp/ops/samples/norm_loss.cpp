@@ -15,6 +15,8 @@ static const Samples samples([](const Samples::Add& add) {
   add("layer_norm_stats", {x({5, 3}), x({3}), x({3})}, {{"axes", 1}, {"eps", 1e-5}}, false);
   add("layer_norm_backward", {x({5, 3}), x({5, 3}), x({5}), x({5}, 0.5, 2), x({3})}, {{"axes", 1}});
   add("layer_norm_backward", {x({2, 4, 3}), x({2, 4, 3}), x({2, 4}), x({2, 4}, 0.5, 2), none()}, {{"axes", 1}});
+  add("layer_norm_plain_backward", {x({5, 3}), x({5, 3}), x({5}), x({5}, 0.5, 2)}, {{"axes", 1}});
+  add("layer_norm_plain_backward", {x({5, 4, 3}), x({5, 4, 3}), x({5}), x({5}, 0.5, 2)}, {{"axes", 2}});
   const Attributes row{{"axes", 1}, {"eps", 1e-5}, {"dtype", float32}};
   const Attributes rows{{"axes", 2}, {"eps", 1e-5}, {"dtype", float32}};
   add("add_layer_norm", {x({5, 3}), x({5, 3}), x({3}), x({3})}, row);
