@@ -9,11 +9,9 @@ typedef Vec<float> F;
 typedef int32_t I __attribute__((vector_size(kVectorBytes)));
 constexpr int kW = Simd<float>::kWidth;
 
-HOLON_INLINE F all(float x) { return x - F{}; }
-
 // e^x for x <= 0, about one unit in the last place; 0 below -87.
 HOLON_INLINE F exp_of(F x) {
-  const F low = all(-87.0f);
+  const F low = same(-87.0f);
   const I tiny = x < low;
   x = tiny ? low : x;
   // The nearest whole number of powers of two, by adding what leaves no room for a fraction.
@@ -30,14 +28,12 @@ HOLON_INLINE F exp_of(F x) {
 }
 
 HOLON_INLINE float largest(F v) {
-  float m = v[0];
-  HOLON_UNROLL for (int i = 1; i < kW; ++i) m = v[i] > m ? v[i] : m;
-  return m;
+  return fold_lanes<float>(
+      v, [](auto p, auto q) __attribute__((always_inline)) { return p > q ? p : q; });
 }
 HOLON_INLINE float total(F v) {
-  float s = 0;
-  HOLON_UNROLL for (int i = 0; i < kW; ++i) s += v[i];
-  return s;
+  return fold_lanes<float>(
+      v, [](auto p, auto q) __attribute__((always_inline)) { return p + q; });
 }
 
 HOLON_INLINE int64_t count_of(int64_t keys, int64_t visible) {
@@ -51,7 +47,7 @@ void online_softmax(float* s, int64_t rows, int64_t keys, int64_t visible, int64
   for (int64_t r = 0; r < rows; ++r, s += kScoreStride, o += e, visible += step) {
     const int64_t n = count_of(keys, visible), end = (n + kW - 1) / kW * kW;
     for (int64_t j = n; j < end; ++j) s[j] = kNone;
-    F top = all(max[r]);
+    F top = same(max[r]);
     for (int64_t j = 0; j < end; j += kW) {
       const F v = load(s + j);
       top = v > top ? v : top;
@@ -65,7 +61,7 @@ void online_softmax(float* s, int64_t rows, int64_t keys, int64_t visible, int64
     }
     for (int64_t j = end; j < kScoreStride; j += kW) store(s + j, F{});
     if (now != max[r]) {
-      const float factor = exp_of(all(max[r] - base))[0];
+      const float factor = exp_of(same(max[r] - base))[0];
       sum[r] *= factor;
       int64_t j = 0;
       for (; j + kW <= e; j += kW) store(o + j, load(o + j) * factor);
@@ -87,8 +83,10 @@ void probabilities(float* s, int64_t rows, int64_t keys, int64_t visible, int64_
 }
 
 void score_gradient(const float* p, float* dp, int64_t rows, const float* delta, float scale) {
-  for (int64_t r = 0; r < rows; ++r, p += kScoreStride, dp += kScoreStride)
-    for (int64_t j = 0; j < kScoreStride; j += kW) store(dp + j, load(p + j) * (load(dp + j) - delta[r]) * scale);
+  for (int64_t r = 0; r < rows; ++r, p += kScoreStride, dp += kScoreStride) {
+    const float d = delta[r];  // dp might be the same memory, for all that the compiler knows
+    for (int64_t j = 0; j < kScoreStride; j += kW) store(dp + j, load(p + j) * (load(dp + j) - d) * scale);
+  }
 }
 
 }  // namespace

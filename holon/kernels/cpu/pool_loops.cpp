@@ -1,5 +1,4 @@
 #define HOLON_ISA base
-#define HOLON_VECTOR_BYTES 16
 #include "holon/kernels/cpu/pool_loops_body.h"
 
 #include "holon/kernels/cpu/build_choice.h"

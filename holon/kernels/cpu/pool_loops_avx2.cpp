@@ -1,3 +1,2 @@
 #define HOLON_ISA avx2
-#define HOLON_VECTOR_BYTES 32
 #include "holon/kernels/cpu/pool_loops_body.h"

@@ -1,5 +1,4 @@
 #define HOLON_ISA base
-#define HOLON_VECTOR_BYTES 16
 #include "holon/kernels/cpu/small_gemm_body.h"
 
 #include <bit>

@@ -1,3 +1,2 @@
 #define HOLON_ISA avx512
-#define HOLON_VECTOR_BYTES 64
 #include "holon/kernels/cpu/small_gemm_body.h"

@@ -1,9 +1,17 @@
-// Vector registers of one instruction set, for bodies that are compiled once for each: HOLON_ISA names the namespace,
-// HOLON_VECTOR_BYTES is the width. Everything has internal linkage, so that no build's code can stand in for another's.
+// Vector registers of the instruction set that is compiled for, as the vector types of GCC and Clang, for files that
+// are compiled once for each; HOLON_ISA names the namespace. Everything has internal linkage, so that no build's code
+// can stand in for another's.
 #pragma once
 
 #include <cstdint>
 
+#if defined(__AVX512F__)
+#define HOLON_VECTOR_BYTES 64
+#elif defined(__AVX2__) && defined(__F16C__)
+#define HOLON_VECTOR_BYTES 32
+#else
+#define HOLON_VECTOR_BYTES 16
+#endif
 #if HOLON_VECTOR_BYTES > 16
 #include <immintrin.h>
 #endif
@@ -16,18 +24,10 @@ constexpr int kVectorBytes = HOLON_VECTOR_BYTES;
 #define HOLON_INLINE inline __attribute__((always_inline))
 
 template <class T>
-struct Simd;
-template <>
-struct Simd<float> {
-  typedef float V __attribute__((vector_size(kVectorBytes)));
-  typedef float U __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
-  static constexpr int kWidth = kVectorBytes / 4;
-};
-template <>
-struct Simd<double> {
-  typedef double V __attribute__((vector_size(kVectorBytes)));
-  typedef double U __attribute__((vector_size(kVectorBytes), aligned(8), may_alias));
-  static constexpr int kWidth = kVectorBytes / 8;
+struct Simd {
+  typedef T V __attribute__((vector_size(kVectorBytes)));
+  typedef T U __attribute__((vector_size(kVectorBytes), aligned(sizeof(T)), may_alias));  // anywhere in memory
+  static constexpr int kWidth = kVectorBytes / static_cast<int>(sizeof(T));
 };
 template <class T>
 using Vec = typename Simd<T>::V;
@@ -39,6 +39,25 @@ HOLON_INLINE Vec<T> load(const T* p) {
 template <class T>
 HOLON_INLINE void store(T* p, Vec<T> v) {
   *reinterpret_cast<typename Simd<T>::U*>(p) = v;
+}
+template <class T>
+HOLON_INLINE Vec<T> same(T x) {
+  return x - Vec<T>{};
+}
+
+// The lanes put together by halves: f(a, b) of vectors and of elements.
+template <class T, class V, class F>
+HOLON_INLINE T fold_lanes(V v, F f) {
+  if constexpr (sizeof(V) <= 16) {
+    T r = v[0];
+    for (int i = 1; i < static_cast<int>(sizeof(V) / sizeof(T)); ++i) r = f(r, v[i]);
+    return r;
+  } else {
+    typedef T Half __attribute__((vector_size(sizeof(V) / 2)));
+    Half halves[2];
+    __builtin_memcpy(halves, &v, sizeof v);
+    return fold_lanes<T>(f(halves[0], halves[1]), f);
+  }
 }
 
 // The first n lanes of a vector.

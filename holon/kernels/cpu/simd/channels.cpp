@@ -1,6 +1,5 @@
 // Statistics and normalisation of channels: along rows, where a channel's elements are adjacent, and along columns,
 // where the channels are. Compiled for each instruction set. Sums are added up in double.
-#include "holon/kernels/cpu/simd/vec.h"
 #include "holon/kernels/cpu/table.h"
 
 namespace holon::kernels::HOLON_ISA {

@@ -4,8 +4,8 @@
 #include <immintrin.h>
 #endif
 
-#include "holon/kernels/cpu/simd/vec.h"
 #include "holon/kernels/cpu/table.h"
+#include "holon/kernels/cpu/vectors.h"
 #include "holon/kernels/random_functors.h"
 
 namespace holon::kernels::HOLON_ISA {
@@ -35,8 +35,8 @@ struct Vector {
 
 // Word w of block b is element 16 w + b, so that vectors are stored as they are.
 HOLON_FN void group_of_bits(uint64_t seed, uint64_t counter, uint64_t group, uint32_t* out) {
-  constexpr uint32_t width = VecOf<uint64_t>::width;
-  typedef uint32_t Narrow __attribute__((vector_size(kVecBytes / 2)));
+  constexpr uint32_t width = Simd<uint64_t>::kWidth;
+  typedef uint32_t Narrow __attribute__((vector_size(kVectorBytes / 2)));
   const uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
   const Lanes zero{};
   Lanes index = zero;

@@ -1,8 +1,9 @@
 // Reductions of rows and of columns. Compiled for each instruction set.
 //
 // Sums stay accurate by their structure: at most kBlock elements are added up in a lane of T, blocks in double (int64).
-#include "holon/kernels/cpu/simd/vec.h"
 #include "holon/kernels/cpu/table.h"
+#include "holon/kernels/cpu/vectors.h"
+#include "holon/kernels/functors.h"
 
 namespace holon::kernels::HOLON_ISA {
 
@@ -134,18 +135,18 @@ void reduce_row(const void* p, int64_t n, Accumulator* out) {
     for (int64_t i = 0; i < n; ++i) acc = Op::lane(acc, static_cast<Acc>(x[i]));
     total = Op::merge(total, acc);
   } else {
-    constexpr int w = VecOf<T>::width;
+    constexpr int w = Simd<T>::kWidth;
     for (; n >= w;) {
       const int64_t m = (n < kBlock ? n : kBlock) / w * w;
       Vec<T> a = same(Op::template start<T>()), b = a, c = a, d = a;
       int64_t i = 0;
       for (; i + 4 * w <= m; i += 4 * w) {
-        a = Op::lane(a, load_vec(x + i));
-        b = Op::lane(b, load_vec(x + i + w));
-        c = Op::lane(c, load_vec(x + i + 2 * w));
-        d = Op::lane(d, load_vec(x + i + 3 * w));
+        a = Op::lane(a, load(x + i));
+        b = Op::lane(b, load(x + i + w));
+        c = Op::lane(c, load(x + i + 2 * w));
+        d = Op::lane(d, load(x + i + 3 * w));
       }
-      for (; i < m; i += w) a = Op::lane(a, load_vec(x + i));
+      for (; i < m; i += w) a = Op::lane(a, load(x + i));
       a = Op::merge(Op::merge(a, b), Op::merge(c, d));
       if constexpr (Op::exact || f::IsFloat<T>::value)
         total = Op::merge(total,

@@ -1,7 +1,8 @@
 // Softmax, normalisation and cross-entropy over rows. Compiled for each instruction set. Rows are read several times
 // while they are in the nearest cache. Sums of blocks are added up in double.
-#include "holon/kernels/cpu/simd/vec.h"
 #include "holon/kernels/cpu/table.h"
+#include "holon/kernels/cpu/vectors.h"
+#include "holon/kernels/functors.h"
 
 namespace holon::kernels::HOLON_ISA {
 
@@ -19,19 +20,19 @@ HOLON_FN T sum_lanes(Vec<T> v) {
 // The sum of f(x[i], y[i]); f takes vectors and elements.
 template <class T, class F>
 HOLON_FN double sum_rows(const T* x, const T* y, int64_t n, F f) {
-  constexpr int w = VecOf<T>::width;
+  constexpr int w = Simd<T>::kWidth;
   double total = 0;
   while (n >= w) {
     const int64_t m = (n < kBlock ? n : kBlock) / w * w;
     Vec<T> a{}, b{}, c{}, d{};
     int64_t i = 0;
     for (; i + 4 * w <= m; i += 4 * w) {
-      a += f(load_vec(x + i), load_vec(y + i));
-      b += f(load_vec(x + i + w), load_vec(y + i + w));
-      c += f(load_vec(x + i + 2 * w), load_vec(y + i + 2 * w));
-      d += f(load_vec(x + i + 3 * w), load_vec(y + i + 3 * w));
+      a += f(load(x + i), load(y + i));
+      b += f(load(x + i + w), load(y + i + w));
+      c += f(load(x + i + 2 * w), load(y + i + 2 * w));
+      d += f(load(x + i + 3 * w), load(y + i + 3 * w));
     }
-    for (; i < m; i += w) a += f(load_vec(x + i), load_vec(y + i));
+    for (; i < m; i += w) a += f(load(x + i), load(y + i));
     a = (a + b) + (c + d);
     total += static_cast<double>(sum_lanes<T>(a));
     x += m;
@@ -45,20 +46,20 @@ HOLON_FN double sum_rows(const T* x, const T* y, int64_t n, F f) {
 // The largest element; NaNs are passed over (they come back through the exponentials).
 template <class T>
 HOLON_FN T max_of(const T* x, int64_t n) {
-  constexpr int w = VecOf<T>::width;
+  constexpr int w = Simd<T>::kWidth;
   T best = static_cast<T>(-__builtin_inf());
   int64_t i = 0;
   if (n >= w) {
-    Vec<T> a = load_vec(x), b = a, c = a, d = a;
+    Vec<T> a = load(x), b = a, c = a, d = a;
     for (; i + 4 * w <= n; i += 4 * w) {
-      Vec<T> p = load_vec(x + i), q = load_vec(x + i + w), r = load_vec(x + i + 2 * w), s = load_vec(x + i + 3 * w);
+      Vec<T> p = load(x + i), q = load(x + i + w), r = load(x + i + 2 * w), s = load(x + i + 3 * w);
       a = p > a ? p : a;
       b = q > b ? q : b;
       c = r > c ? r : c;
       d = s > d ? s : d;
     }
     for (; i + w <= n; i += w) {
-      Vec<T> p = load_vec(x + i);
+      Vec<T> p = load(x + i);
       a = p > a ? p : a;
     }
     a = b > a ? b : a;
@@ -238,7 +239,7 @@ void norm(const void* px, const void* pw, const void* pb, double eps, void* py, 
 template <class T, bool centered, bool weighted, bool adds>
 HOLON_FN void norm_backward_row(const T* dy, const T* x, const T* w, T m, T r, const T* plus, T* dx, T* dw, T* db,
                                 int64_t n) {
-  constexpr int width = VecOf<T>::width;
+  constexpr int width = Simd<T>::kWidth;
   // sum(dy w) and sum(dy w xhat) in one pass, block by block.
   double s = 0, q = 0;
   int64_t i = 0;
@@ -246,18 +247,18 @@ HOLON_FN void norm_backward_row(const T* dy, const T* x, const T* w, T m, T r, c
     const int64_t end = i + (n - i < kBlock ? n - i : kBlock) / width * width;
     Vec<T> s0{}, s1{}, q0{}, q1{};
     for (; i + 2 * width <= end; i += 2 * width) {
-      Vec<T> g = load_vec(dy + i), h = load_vec(dy + i + width);
-      if constexpr (weighted) g *= load_vec(w + i), h *= load_vec(w + i + width);
+      Vec<T> g = load(dy + i), h = load(dy + i + width);
+      if constexpr (weighted) g *= load(w + i), h *= load(w + i + width);
       s0 += g;
       s1 += h;
-      q0 += g * (load_vec(x + i) - m);
-      q1 += h * (load_vec(x + i + width) - m);
+      q0 += g * (load(x + i) - m);
+      q1 += h * (load(x + i + width) - m);
     }
     for (; i < end; i += width) {
-      Vec<T> g = load_vec(dy + i);
-      if constexpr (weighted) g *= load_vec(w + i);
+      Vec<T> g = load(dy + i);
+      if constexpr (weighted) g *= load(w + i);
       s0 += g;
-      q0 += g * (load_vec(x + i) - m);
+      q0 += g * (load(x + i) - m);
     }
     s0 += s1;
     q0 += q1;
