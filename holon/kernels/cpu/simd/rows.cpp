@@ -81,13 +81,13 @@ HOLON_FN double exponentials(const T* x, T* y, int64_t n, T m, T scale) {
     int64_t i = 0;
     if constexpr (!keep) {
       // The lanes of a reduction are added up one after the other, which a short row waits for.
-      constexpr int w = VecOf<T>::width;
+      constexpr int w = Simd<T>::kWidth;
       Vec<T> sums{};
       for (; i + w <= k; i += w) {
-        alignas(kVecBytes) T terms[w];
+        alignas(kVectorBytes) T terms[w];
 #pragma omp simd
         for (int l = 0; l < w; ++l) terms[l] = f::exp_nonpositive((x[at + i + l] - m) * scale);
-        sums += load_vec(terms);
+        sums += load(terms);
       }
       if (i > 0) s = sum_lanes<T>(sums);
     }
