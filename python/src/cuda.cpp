@@ -26,7 +26,7 @@ DeviceRuntime& runtime() {
 }
 
 DeviceRuntime& runtime_of(const Device& d) {
-  if (d.is_host()) fail_value("the device {} has no memory of its own.", d);
+  if (d.is_host()) fail_value("the device {} has no separate memory.", d);
   return *device_runtime(d);
 }
 
